@@ -1,0 +1,1629 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+// Made by tools/abigen from abi/vmi.toml: change that, not this.
+use crate::{Call, Class, Section};
+use core::mem::{offset_of, size_of};
+
+/// Major API version.
+pub const API_MAJOR: u8 = 1;
+/// Minor API version.
+pub const API_MINOR: u8 = 0;
+
+// Option ROM and header
+/// U16 at offset 0 (bytes 55 AA), as in every option ROM.
+pub const ROM_SIGNATURE: u64 = 0xaa55;
+/// U32 at offset 8: the characters VMI6.
+pub const SIGNATURE: u64 = 0x36494d56;
+/// Bytes in one unit of rom_length.
+pub const ROM_UNIT: u64 = 0x200;
+/// First guest-physical address that is scanned for ROMs.
+pub const ROM_SCAN_START: u64 = 0xc0000;
+/// First guest-physical address behind the scanned range.
+pub const ROM_SCAN_END: u64 = 0xf0000;
+/// Alignment of a ROM, bytes.
+pub const ROM_SCAN_STEP: u64 = 0x800;
+/// Bytes of struct vmi_rom_header.
+pub const HEADER_SIZE: u64 = 0x80;
+/// Alignment of a loaded layer, bytes.
+pub const LAYER_ALIGN: u64 = 0x1000;
+/// Alignment of a vCPU's layer data, bytes.
+pub const PERCPU_ALIGN: u64 = 0x40;
+/// Longest inline replacement, bytes.
+pub const INLINE_MAX: u64 = 0xf;
+
+// Bits of vmi_rom_header.flags
+/// The hypervisor has mapped the layer where it must stay: do not copy it.
+pub const HEADER_IN_PLACE: u64 = 0x1;
+/// Privileged instructions do not work under this layer: every site must be patched, a kernel that cannot must stop.
+pub const HEADER_PARAVIRT: u64 = 0x2;
+
+// What the kernel does to a site of this call (vmi_call_entry.reloc)
+/// Leave the native instruction in place.
+pub const RELOC_NONE: u64 = 0x0;
+/// Call rel32 to base + offset.
+pub const RELOC_CALL: u64 = 0x1;
+/// Jmp rel32 to base + offset; only for calls that do not return.
+pub const RELOC_JUMP: u64 = 0x2;
+/// Erase the site.
+pub const RELOC_NOP: u64 = 0x3;
+/// Copy the struct vmi_inline at inline_offset; when the site is too short, as CALL.
+pub const RELOC_INLINE: u64 = 0x4;
+
+// Errors; a call that fails returns the negated value
+/// Not allowed in this state.
+pub const EPERM: u64 = 0x1;
+/// No such thing (section, vCPU, slot).
+pub const ENOENT: u64 = 0x2;
+/// The operation faulted (unknown MSR, address not mapped).
+pub const EFAULT: u64 = 0xe;
+/// In use.
+pub const EBUSY: u64 = 0x10;
+/// This layer cannot run here.
+pub const ENODEV: u64 = 0x13;
+/// An argument is outside what the call defines.
+pub const EINVAL: u64 = 0x16;
+/// No room.
+pub const ENOSPC: u64 = 0x1c;
+/// A version does not fit.
+pub const ERANGE: u64 = 0x22;
+/// The call exists but this layer has nothing to do it with; the kernel uses its own way.
+pub const ENOSYS: u64 = 0x26;
+
+// Interrupt flag
+/// The interrupt flag as RFLAGS has it.
+pub const FLAGS_IF: u64 = 0x200;
+
+// Argument of core.reboot
+/// Like INIT: processors start again, memory is kept where the machine can.
+pub const REBOOT_SOFT: u64 = 0x0;
+/// Like the reset line.
+pub const REBOOT_HARD: u64 = 0x1;
+
+// Levels of page tables, and flags of mmu.register_page_table
+/// Maps 4 KiB.
+pub const LEVEL_PT: u64 = 0x1;
+/// Maps 2 MiB.
+pub const LEVEL_PD: u64 = 0x2;
+/// Maps 1 GiB.
+pub const LEVEL_PDPT: u64 = 0x3;
+/// A root.
+pub const LEVEL_PML4: u64 = 0x4;
+/// This root is the one that kernel addresses are always translated with.
+pub const PT_KERNEL_ROOT: u64 = 0x10;
+
+// Flags of mmu.set_pte and mmu.set_ptes, or-ed with the level
+/// The level, VMI_LEVEL_PT to VMI_LEVEL_PML4.
+pub const PTE_LEVEL_MASK: u64 = 0xf;
+/// The slot belongs to the loaded space and va is the address it maps.
+pub const PTE_CURRENT: u64 = 0x10;
+/// The effect may wait until the next flush, queue flush or end of a lazy mode.
+pub const PTE_DEFER: u64 = 0x20;
+
+// Modes of mmu.set_lazy_mode
+/// Everything takes effect at once.
+pub const LAZY_NONE: u64 = 0x0;
+/// Page-table writes may be queued.
+pub const LAZY_MMU: u64 = 0x1;
+/// Kernel stack, TLS, descriptor and CR3 loads may be queued (a context switch).
+pub const LAZY_CPU: u64 = 0x2;
+
+// Flags of mmu.flush_tlb
+/// All translations but global ones.
+pub const FLUSH_USER: u64 = 0x1;
+/// Global ones too.
+pub const FLUSH_ALL: u64 = 0x3;
+
+// Time counters, and flags of time.set_alarm
+/// Real time: goes on whatever the vCPU does.
+pub const TIME_REAL: u64 = 0x0;
+/// Real time less stolen time: the vCPU ran or was halted.
+pub const TIME_AVAILABLE: u64 = 0x1;
+/// The vCPU wanted to run and did not.
+pub const TIME_STOLEN: u64 = 0x2;
+/// Or-ed with the counter: the alarm repeats.
+pub const ALARM_PERIODIC: u64 = 0x100;
+/// Shortest period, ns.
+pub const ALARM_MIN_PERIOD_NS: u64 = 0x2710;
+
+// Interrupt vectors
+/// Lowest vector of an interrupt or alarm.
+pub const VECTOR_MIN: u64 = 0x20;
+/// Highest vector.
+pub const VECTOR_MAX: u64 = 0xff;
+
+// Statistics
+/// Buckets of a histogram: bucket n counts calls of 2^n to 2^(n+1)-1 cycles; the last one also all longer ones, the first also 0.
+pub const STATS_BUCKETS: u64 = 0x20;
+
+// Start by a hypervisor (ELF note and boot information)
+/// Type of the ELF note, name VMI: desc is struct vmi_note_entry.
+pub const NOTE_ENTRY: u64 = 0x1;
+/// Vmi_boot_info.magic: VMIBOOT.
+pub const BOOT_MAGIC: u64 = 0x544f4f42494d56;
+/// Entries of the memory map.
+pub const BOOT_MAX_MEM: u64 = 0x10;
+/// Memory map type: usable RAM.
+pub const MEM_RAM: u64 = 0x1;
+/// Memory map type: not to be used.
+pub const MEM_RESERVED: u64 = 0x2;
+/// Entries of the list of reserved linear addresses.
+pub const BOOT_MAX_HOLES: u64 = 0x4;
+
+/// The first 128 bytes of a layer's image.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RomHeader {
+    /// VMI_ROM_SIGNATURE.
+    pub rom_signature: u16,
+    /// Size of the image in units of VMI_ROM_UNIT bytes, 1 to 255.
+    pub rom_length: u8,
+    /// 16-bit code that the firmware calls: a far return.
+    pub bios_entry: [u8; 4],
+    /// Makes the 8-bit sum of the image zero.
+    pub checksum: u8,
+    /// VMI_SIGNATURE.
+    pub vmi_signature: u32,
+    /// Minor API version: additions.
+    pub api_minor: u8,
+    /// Major API version: a kernel with another one stays native.
+    pub api_major: u8,
+    /// Bytes of this header, at least VMI_HEADER_SIZE.
+    pub header_size: u16,
+    /// Bytes of code and data in the image, at most rom_length * VMI_ROM_UNIT.
+    pub image_size: u32,
+    /// Bytes of memory that the loaded layer takes; what is behind image_size starts as zero.
+    pub load_size: u32,
+    /// Offset of the PCI data structure, 0 for none.
+    pub pci_header: u16,
+    /// Offset of the PnP header, 0 for none.
+    pub pnp_header: u16,
+    /// Bytes of layer data for each vCPU, a multiple of VMI_PERCPU_ALIGN.
+    pub percpu_size: u32,
+    /// Offset of the array of struct vmi_section.
+    pub sections: u32,
+    /// Entries in it.
+    pub section_count: u16,
+    /// Bytes of one entry, at least 16.
+    pub section_size: u16,
+    /// Offset of the array of struct vmi_extable_entry.
+    pub extable: u32,
+    /// Entries in it.
+    pub extable_count: u32,
+    /// First linear address that the hypervisor keeps for itself; 0 with reserve_end 0 for none.
+    pub reserve_start: u64,
+    /// Last such address + 1.
+    pub reserve_end: u64,
+    /// Name of the layer, for people, padded with zeros.
+    pub name: [u8; 16],
+    /// VMI_HEADER_*.
+    pub flags: u32,
+    /// Bytes of one struct vmi_call_entry, at least 12.
+    pub call_size: u32,
+    /// Zero.
+    pub reserved: [u8; 40],
+}
+
+const _: () = assert!(size_of::<RomHeader>() == 128);
+const _: () = assert!(offset_of!(RomHeader, rom_signature) == 0);
+const _: () = assert!(offset_of!(RomHeader, rom_length) == 2);
+const _: () = assert!(offset_of!(RomHeader, bios_entry) == 3);
+const _: () = assert!(offset_of!(RomHeader, checksum) == 7);
+const _: () = assert!(offset_of!(RomHeader, vmi_signature) == 8);
+const _: () = assert!(offset_of!(RomHeader, api_minor) == 12);
+const _: () = assert!(offset_of!(RomHeader, api_major) == 13);
+const _: () = assert!(offset_of!(RomHeader, header_size) == 14);
+const _: () = assert!(offset_of!(RomHeader, image_size) == 16);
+const _: () = assert!(offset_of!(RomHeader, load_size) == 20);
+const _: () = assert!(offset_of!(RomHeader, pci_header) == 24);
+const _: () = assert!(offset_of!(RomHeader, pnp_header) == 26);
+const _: () = assert!(offset_of!(RomHeader, percpu_size) == 28);
+const _: () = assert!(offset_of!(RomHeader, sections) == 32);
+const _: () = assert!(offset_of!(RomHeader, section_count) == 36);
+const _: () = assert!(offset_of!(RomHeader, section_size) == 38);
+const _: () = assert!(offset_of!(RomHeader, extable) == 40);
+const _: () = assert!(offset_of!(RomHeader, extable_count) == 44);
+const _: () = assert!(offset_of!(RomHeader, reserve_start) == 48);
+const _: () = assert!(offset_of!(RomHeader, reserve_end) == 56);
+const _: () = assert!(offset_of!(RomHeader, name) == 64);
+const _: () = assert!(offset_of!(RomHeader, flags) == 80);
+const _: () = assert!(offset_of!(RomHeader, call_size) == 84);
+const _: () = assert!(offset_of!(RomHeader, reserved) == 88);
+
+/// One section of the interface as a layer offers it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// VMI_SECTION_*.
+    pub id: u16,
+    /// Version of the section that the layer implements.
+    pub version: u16,
+    /// Lowest version that a kernel may have been written for.
+    pub compat: u16,
+    /// Calls in the table; a call with a higher index is absent.
+    pub call_count: u16,
+    /// Offset of the array of struct vmi_call_entry.
+    pub calls: u32,
+    /// Feature bits of the section.
+    pub features: u32,
+}
+
+const _: () = assert!(size_of::<Section>() == 16);
+const _: () = assert!(offset_of!(Section, id) == 0);
+const _: () = assert!(offset_of!(Section, version) == 2);
+const _: () = assert!(offset_of!(Section, compat) == 4);
+const _: () = assert!(offset_of!(Section, call_count) == 6);
+const _: () = assert!(offset_of!(Section, calls) == 8);
+const _: () = assert!(offset_of!(Section, features) == 12);
+
+/// Relocation record of one call; final when core.init has returned.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CallEntry {
+    /// Offset of the entry point; 0: the call is absent.
+    pub offset: u32,
+    /// VMI_RELOC_*: what becomes of a site.
+    pub reloc: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// Offset of the struct vmi_inline for VMI_RELOC_INLINE, else 0.
+    pub inline_offset: u32,
+}
+
+const _: () = assert!(size_of::<CallEntry>() == 12);
+const _: () = assert!(offset_of!(CallEntry, offset) == 0);
+const _: () = assert!(offset_of!(CallEntry, reloc) == 4);
+const _: () = assert!(offset_of!(CallEntry, reserved) == 5);
+const _: () = assert!(offset_of!(CallEntry, inline_offset) == 8);
+
+/// Instructions that replace a site.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Inline {
+    /// Bytes of code, 1 to VMI_INLINE_MAX.
+    pub length: u8,
+    /// Position independent code without branches out of itself.
+    pub code: [u8; 15],
+}
+
+const _: () = assert!(size_of::<Inline>() == 16);
+const _: () = assert!(offset_of!(Inline, length) == 0);
+const _: () = assert!(offset_of!(Inline, code) == 1);
+
+/// An instruction of the layer that may fault, and where to go on when it did.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ExtableEntry {
+    /// Offset of the instruction.
+    pub insn: u32,
+    /// Offset of the code to go on with; the stack pointer is unchanged.
+    pub fixup: u32,
+}
+
+const _: () = assert!(size_of::<ExtableEntry>() == 8);
+const _: () = assert!(offset_of!(ExtableEntry, insn) == 0);
+const _: () = assert!(offset_of!(ExtableEntry, fixup) == 4);
+
+/// An annotated site in the kernel (section .vmi.sites).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Site {
+    /// Address of the site, relative to this field.
+    pub addr: i32,
+    /// Call number.
+    pub call: u16,
+    /// Bytes of the site, at least 5.
+    pub length: u8,
+    /// Zero.
+    pub reserved: u8,
+}
+
+const _: () = assert!(size_of::<Site>() == 8);
+const _: () = assert!(offset_of!(Site, addr) == 0);
+const _: () = assert!(offset_of!(Site, call) == 4);
+const _: () = assert!(offset_of!(Site, length) == 6);
+const _: () = assert!(offset_of!(Site, reserved) == 7);
+
+/// What the kernel keeps for the layer in every vCPU's own data, at vmi_init.percpu_gs_offset from the kernel GS base; 64-byte aligned.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Percpu {
+    /// Linear address of this vCPU's layer data (percpu_size bytes, zeroed), set by the kernel before the vCPU makes its first call.
+    pub data: u64,
+    /// Number of the vCPU, from 0, below vmi_init.vcpu_count; set by the kernel.
+    pub vcpu: u32,
+    /// Its local APIC id; set by the kernel.
+    pub apic_id: u32,
+    /// The layer's; zeroed by the kernel, then not touched by it.
+    pub fast: [u8; 48],
+}
+
+const _: () = assert!(size_of::<Percpu>() == 64);
+const _: () = assert!(offset_of!(Percpu, data) == 0);
+const _: () = assert!(offset_of!(Percpu, vcpu) == 8);
+const _: () = assert!(offset_of!(Percpu, apic_id) == 12);
+const _: () = assert!(offset_of!(Percpu, fast) == 16);
+
+/// Argument of core.init: filled by the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Init {
+    /// Bytes of this structure as the kernel knows it.
+    pub size: u32,
+    /// Major << 16 | minor that the kernel was written for.
+    pub api_version: u32,
+    /// Linear address of the loaded layer, VMI_LAYER_ALIGN aligned.
+    pub layer_base: u64,
+    /// Linear address at which guest-physical 0 is mapped.
+    pub direct_map: u64,
+    /// Bytes of it.
+    pub direct_map_size: u64,
+    /// Offset of struct vmi_percpu from the kernel GS base, signed 32 bit.
+    pub percpu_gs_offset: u64,
+    /// Linear address of an array of vcpu_count pointers to struct vmi_percpu.
+    pub percpu_table: u64,
+    /// VCPUs that the kernel may ever start, at least 1.
+    pub vcpu_count: u32,
+    /// Zero.
+    pub flags: u32,
+    /// Linear address at which the kernel has mapped the local APIC page uncached, 0 when it has none.
+    pub apic: u64,
+    /// Guest-physical address of a free, identity-mapped page below 1 MiB for starting APs, 0 for none.
+    pub low_page: u64,
+    /// Frequency of the time-stamp counter if the kernel knows it, Hz, else 0.
+    pub tsc_hz: u64,
+    /// The kernel's 64-bit code selector.
+    pub kernel_cs: u16,
+    /// The kernel's stack selector.
+    pub kernel_ss: u16,
+    /// The 64-bit user code selector.
+    pub user_cs: u16,
+    /// The user stack selector.
+    pub user_ss: u16,
+    /// Zero.
+    pub reserved: [u8; 40],
+}
+
+const _: () = assert!(size_of::<Init>() == 128);
+const _: () = assert!(offset_of!(Init, size) == 0);
+const _: () = assert!(offset_of!(Init, api_version) == 4);
+const _: () = assert!(offset_of!(Init, layer_base) == 8);
+const _: () = assert!(offset_of!(Init, direct_map) == 16);
+const _: () = assert!(offset_of!(Init, direct_map_size) == 24);
+const _: () = assert!(offset_of!(Init, percpu_gs_offset) == 32);
+const _: () = assert!(offset_of!(Init, percpu_table) == 40);
+const _: () = assert!(offset_of!(Init, vcpu_count) == 48);
+const _: () = assert!(offset_of!(Init, flags) == 52);
+const _: () = assert!(offset_of!(Init, apic) == 56);
+const _: () = assert!(offset_of!(Init, low_page) == 64);
+const _: () = assert!(offset_of!(Init, tsc_hz) == 72);
+const _: () = assert!(offset_of!(Init, kernel_cs) == 80);
+const _: () = assert!(offset_of!(Init, kernel_ss) == 82);
+const _: () = assert!(offset_of!(Init, user_cs) == 84);
+const _: () = assert!(offset_of!(Init, user_ss) == 86);
+const _: () = assert!(offset_of!(Init, reserved) == 88);
+
+/// Argument and result of cpu.cpuid.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Cpuid {
+    /// In: leaf.
+    pub eax: u32,
+    /// Ebx.
+    pub ebx: u32,
+    /// In: subleaf.
+    pub ecx: u32,
+    /// Edx.
+    pub edx: u32,
+}
+
+const _: () = assert!(size_of::<Cpuid>() == 16);
+const _: () = assert!(offset_of!(Cpuid, eax) == 0);
+const _: () = assert!(offset_of!(Cpuid, ebx) == 4);
+const _: () = assert!(offset_of!(Cpuid, ecx) == 8);
+const _: () = assert!(offset_of!(Cpuid, edx) == 12);
+
+/// GDTR or IDTR, in front of which six bytes align the base.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TableRegister {
+    /// Ignored.
+    pub pad: [u8; 6],
+    /// Limit; lgdt and lidt take the address of this field.
+    pub limit: u16,
+    /// Linear address.
+    pub base: u64,
+}
+
+const _: () = assert!(size_of::<TableRegister>() == 16);
+const _: () = assert!(offset_of!(TableRegister, pad) == 0);
+const _: () = assert!(offset_of!(TableRegister, limit) == 6);
+const _: () = assert!(offset_of!(TableRegister, base) == 8);
+
+/// Complete initial state of an application processor, for smp.set_ap_state.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ApState {
+    /// PE and PG must be set.
+    pub cr0: u64,
+    /// Guest-physical address of the root.
+    pub cr3: u64,
+    /// PAE must be set.
+    pub cr4: u64,
+    /// LME must be set.
+    pub efer: u64,
+    /// Rip.
+    pub rip: u64,
+    /// IF should be clear.
+    pub rflags: u64,
+    /// Rax rcx rdx rbx rsp rbp rsi rdi r8 to r15: the order of the encoding.
+    pub gpr: [u64; 16],
+    /// Fs_base.
+    pub fs_base: u64,
+    /// The kernel GS base: the vCPU may make calls at once.
+    pub gs_base: u64,
+    /// Gdt_base.
+    pub gdt_base: u64,
+    /// Idt_base.
+    pub idt_base: u64,
+    /// Gdt_limit.
+    pub gdt_limit: u16,
+    /// Idt_limit.
+    pub idt_limit: u16,
+    /// A 64-bit code segment of the GDT.
+    pub cs: u16,
+    /// Also loaded into ds, es.
+    pub ss: u16,
+    /// 0: none.
+    pub tr: u16,
+    /// 0: none.
+    pub ldtr: u16,
+    /// Zero.
+    pub context: u32,
+    /// As in mmu.set_cr3.
+    pub context_id: u64,
+    /// As in mmu.set_cr3.
+    pub generation: u64,
+    /// Zero.
+    pub reserved: [u8; 16],
+}
+
+const _: () = assert!(size_of::<ApState>() == 256);
+const _: () = assert!(offset_of!(ApState, cr0) == 0);
+const _: () = assert!(offset_of!(ApState, cr3) == 8);
+const _: () = assert!(offset_of!(ApState, cr4) == 16);
+const _: () = assert!(offset_of!(ApState, efer) == 24);
+const _: () = assert!(offset_of!(ApState, rip) == 32);
+const _: () = assert!(offset_of!(ApState, rflags) == 40);
+const _: () = assert!(offset_of!(ApState, gpr) == 48);
+const _: () = assert!(offset_of!(ApState, fs_base) == 176);
+const _: () = assert!(offset_of!(ApState, gs_base) == 184);
+const _: () = assert!(offset_of!(ApState, gdt_base) == 192);
+const _: () = assert!(offset_of!(ApState, idt_base) == 200);
+const _: () = assert!(offset_of!(ApState, gdt_limit) == 208);
+const _: () = assert!(offset_of!(ApState, idt_limit) == 210);
+const _: () = assert!(offset_of!(ApState, cs) == 212);
+const _: () = assert!(offset_of!(ApState, ss) == 214);
+const _: () = assert!(offset_of!(ApState, tr) == 216);
+const _: () = assert!(offset_of!(ApState, ldtr) == 218);
+const _: () = assert!(offset_of!(ApState, context) == 220);
+const _: () = assert!(offset_of!(ApState, context_id) == 224);
+const _: () = assert!(offset_of!(ApState, generation) == 232);
+const _: () = assert!(offset_of!(ApState, reserved) == 240);
+
+/// Result of time.read: one consistent sample; real = available + stolen.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Ns since core.init.
+    pub real: u64,
+    /// Ns.
+    pub available: u64,
+    /// Ns.
+    pub stolen: u64,
+}
+
+const _: () = assert!(size_of::<Times>() == 24);
+const _: () = assert!(offset_of!(Times, real) == 0);
+const _: () = assert!(offset_of!(Times, available) == 8);
+const _: () = assert!(offset_of!(Times, stolen) == 16);
+
+/// Page that turns the time-stamp counter into real time without a call; also for the guest's user programs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Odd while the page is being written; read before and after.
+    pub sequence: u32,
+    /// Bit 0: valid on all vCPUs.
+    pub flags: u32,
+    /// Counter value at which real time was real_ns.
+    pub tsc: u64,
+    /// Ns.
+    pub real_ns: u64,
+    /// Wall-clock time at which real time was 0, ns since 1970-01-01T00:00:00Z.
+    pub wall_ns: u64,
+    /// Real_ns + (((counter - tsc) * mult) >> shift), 128-bit product.
+    pub mult: u32,
+    /// 0 to 63.
+    pub shift: u32,
+    /// Zero.
+    pub reserved: [u8; 24],
+}
+
+const _: () = assert!(size_of::<Clock>() == 64);
+const _: () = assert!(offset_of!(Clock, sequence) == 0);
+const _: () = assert!(offset_of!(Clock, flags) == 4);
+const _: () = assert!(offset_of!(Clock, tsc) == 8);
+const _: () = assert!(offset_of!(Clock, real_ns) == 16);
+const _: () = assert!(offset_of!(Clock, wall_ns) == 24);
+const _: () = assert!(offset_of!(Clock, mult) == 32);
+const _: () = assert!(offset_of!(Clock, shift) == 36);
+const _: () = assert!(offset_of!(Clock, reserved) == 40);
+
+/// Argument and result of patch.claim: a system-call instruction in user text.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SyscallSite {
+    /// In: user address of the first byte of code.
+    pub addr: u64,
+    /// In: the bytes there.
+    pub code: [u8; 16],
+    /// In: how many of them are valid.
+    pub length: u32,
+    /// In: offset of the syscall instruction in code.
+    pub syscall_offset: u32,
+    /// Out: user address of the slot.
+    pub slot: u64,
+    /// Out: the bytes to write at addr.
+    pub patch: [u8; 16],
+    /// Out: how many.
+    pub patch_length: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<SyscallSite>() == 64);
+const _: () = assert!(offset_of!(SyscallSite, addr) == 0);
+const _: () = assert!(offset_of!(SyscallSite, code) == 8);
+const _: () = assert!(offset_of!(SyscallSite, length) == 24);
+const _: () = assert!(offset_of!(SyscallSite, syscall_offset) == 28);
+const _: () = assert!(offset_of!(SyscallSite, slot) == 32);
+const _: () = assert!(offset_of!(SyscallSite, patch) == 40);
+const _: () = assert!(offset_of!(SyscallSite, patch_length) == 56);
+const _: () = assert!(offset_of!(SyscallSite, reserved) == 60);
+
+/// Pages of an address space in which the layer keeps its slots.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PatchArea {
+    /// User address of the area, executable for user code, below 2 GiB.
+    pub user: u64,
+    /// Linear address at which the layer can write the same pages.
+    pub kernel: u64,
+    /// Bytes, a multiple of 4096.
+    pub size: u64,
+    /// The layer's; zero at first.
+    pub used: u64,
+}
+
+const _: () = assert!(size_of::<PatchArea>() == 32);
+const _: () = assert!(offset_of!(PatchArea, user) == 0);
+const _: () = assert!(offset_of!(PatchArea, kernel) == 8);
+const _: () = assert!(offset_of!(PatchArea, size) == 16);
+const _: () = assert!(offset_of!(PatchArea, used) == 24);
+
+/// Result of stats.read, summed over all vCPUs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CallStats {
+    /// Times the call was made.
+    pub calls: u64,
+    /// Time-stamp counter cycles in it, all together.
+    pub cycles: u64,
+    /// Histogram, see VMI_STATS_BUCKETS.
+    pub buckets: [u64; 32],
+}
+
+const _: () = assert!(size_of::<CallStats>() == 272);
+const _: () = assert!(offset_of!(CallStats, calls) == 0);
+const _: () = assert!(offset_of!(CallStats, cycles) == 8);
+const _: () = assert!(offset_of!(CallStats, buckets) == 16);
+
+/// An entry of the memory map.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Mem {
+    /// Guest-physical address.
+    pub gpa: u64,
+    /// Bytes.
+    pub size: u64,
+    /// VMI_MEM_*.
+    pub kind: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<Mem>() == 24);
+const _: () = assert!(offset_of!(Mem, gpa) == 0);
+const _: () = assert!(offset_of!(Mem, size) == 8);
+const _: () = assert!(offset_of!(Mem, kind) == 16);
+const _: () = assert!(offset_of!(Mem, reserved) == 20);
+
+/// Linear addresses that the kernel and its programs must leave alone.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Hole {
+    /// Start.
+    pub start: u64,
+    /// Last address + 1.
+    pub end: u64,
+}
+
+const _: () = assert!(size_of::<Hole>() == 16);
+const _: () = assert!(offset_of!(Hole, start) == 0);
+const _: () = assert!(offset_of!(Hole, end) == 8);
+
+/// Descriptor of the ELF note VMI_NOTE_ENTRY.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct NoteEntry {
+    /// Link-time linear address of the 64-bit entry.
+    pub entry: u64,
+    /// Major << 16 | minor that the kernel was written for.
+    pub api_version: u32,
+    /// Zero.
+    pub flags: u32,
+}
+
+const _: () = assert!(size_of::<NoteEntry>() == 16);
+const _: () = assert!(offset_of!(NoteEntry, entry) == 0);
+const _: () = assert!(offset_of!(NoteEntry, api_version) == 8);
+const _: () = assert!(offset_of!(NoteEntry, flags) == 12);
+
+/// What a hypervisor hands to the kernel's VMI entry, its linear address in rdi.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BootInfo {
+    /// VMI_BOOT_MAGIC.
+    pub magic: u64,
+    /// Bytes of this structure as the hypervisor knows it.
+    pub size: u32,
+    /// Major << 16 | minor.
+    pub api_version: u32,
+    /// Linear address of the layer's image; 0 for none.
+    pub rom: u64,
+    /// Bytes mapped there.
+    pub rom_size: u64,
+    /// Linear address at which the kernel image was loaded.
+    pub image: u64,
+    /// Guest-physical address of it.
+    pub image_gpa: u64,
+    /// Bytes.
+    pub image_size: u64,
+    /// Load address less link address, modulo 2^64.
+    pub image_delta: u64,
+    /// Linear address at which guest-physical 0 is mapped.
+    pub direct_map: u64,
+    /// Bytes of it that are mapped.
+    pub direct_map_size: u64,
+    /// Last linear address + 1 that user programs may have.
+    pub user_end: u64,
+    /// Linear address of a string that ends with a zero byte.
+    pub command_line: u64,
+    /// Guest-physical address of the initial RAM disk, 0 for none.
+    pub initrd_gpa: u64,
+    /// Bytes.
+    pub initrd_size: u64,
+    /// VCPUs; their APIC ids are 0 to vcpu_count - 1.
+    pub vcpu_count: u32,
+    /// Valid entries of mem.
+    pub mem_count: u32,
+    /// Valid entries of holes.
+    pub hole_count: u32,
+    /// Zero.
+    pub flags: u32,
+    /// Frequency of the time-stamp counter, Hz.
+    pub tsc_hz: u64,
+    /// Memory map, ascending.
+    pub mem: [Mem; 16],
+    /// Reserved linear addresses.
+    pub holes: [Hole; 4],
+    /// Zero.
+    pub reserved: [u8; 56],
+}
+
+const _: () = assert!(size_of::<BootInfo>() == 640);
+const _: () = assert!(offset_of!(BootInfo, magic) == 0);
+const _: () = assert!(offset_of!(BootInfo, size) == 8);
+const _: () = assert!(offset_of!(BootInfo, api_version) == 12);
+const _: () = assert!(offset_of!(BootInfo, rom) == 16);
+const _: () = assert!(offset_of!(BootInfo, rom_size) == 24);
+const _: () = assert!(offset_of!(BootInfo, image) == 32);
+const _: () = assert!(offset_of!(BootInfo, image_gpa) == 40);
+const _: () = assert!(offset_of!(BootInfo, image_size) == 48);
+const _: () = assert!(offset_of!(BootInfo, image_delta) == 56);
+const _: () = assert!(offset_of!(BootInfo, direct_map) == 64);
+const _: () = assert!(offset_of!(BootInfo, direct_map_size) == 72);
+const _: () = assert!(offset_of!(BootInfo, user_end) == 80);
+const _: () = assert!(offset_of!(BootInfo, command_line) == 88);
+const _: () = assert!(offset_of!(BootInfo, initrd_gpa) == 96);
+const _: () = assert!(offset_of!(BootInfo, initrd_size) == 104);
+const _: () = assert!(offset_of!(BootInfo, vcpu_count) == 112);
+const _: () = assert!(offset_of!(BootInfo, mem_count) == 116);
+const _: () = assert!(offset_of!(BootInfo, hole_count) == 120);
+const _: () = assert!(offset_of!(BootInfo, flags) == 124);
+const _: () = assert!(offset_of!(BootInfo, tsc_hz) == 128);
+const _: () = assert!(offset_of!(BootInfo, mem) == 136);
+const _: () = assert!(offset_of!(BootInfo, holes) == 520);
+const _: () = assert!(offset_of!(BootInfo, reserved) == 584);
+
+/// Says whether the layer can run here.
+pub const CALL_CORE_PROBE: u16 = 0x000;
+/// Starts the layer, interrupts off, once, on the boot vCPU, with the boot vCPU's vmi_percpu in place.
+pub const CALL_CORE_INIT: u16 = 0x001;
+/// Version of a section as features << 32 | version.
+pub const CALL_CORE_VERSION: u16 = 0x002;
+/// Restarts the machine, VMI_REBOOT_SOFT or VMI_REBOOT_HARD.
+pub const CALL_CORE_REBOOT: u16 = 0x003;
+/// Ends the machine.
+pub const CALL_CORE_SHUTDOWN: u16 = 0x004;
+/// Writes to the console, for early messages; returns the number of bytes written, which is length.
+pub const CALL_CORE_CONSOLE_WRITE: u16 = 0x005;
+
+/// Clears the interrupt flag: no interrupt is delivered to this vCPU from here on.
+pub const CALL_CPU_IRQ_DISABLE: u16 = 0x100;
+/// Sets the interrupt flag; pending interrupts are delivered, at the latest after the next instruction behind the call.
+pub const CALL_CPU_IRQ_ENABLE: u16 = 0x101;
+/// The interrupt flag: VMI_FLAGS_IF is set in the result if interrupts are enabled; the other bits mean nothing.
+pub const CALL_CPU_IRQ_FLAG: u16 = 0x102;
+/// Makes the interrupt flag what VMI_FLAGS_IF in flags says; flags must come from cpu.irq_flag or cpu.irq_save.
+pub const CALL_CPU_IRQ_RESTORE: u16 = 0x103;
+/// Result of cpu.irq_flag, then cpu.irq_disable.
+pub const CALL_CPU_IRQ_SAVE: u16 = 0x104;
+/// Enables interrupts and waits for one.
+pub const CALL_CPU_HALT: u16 = 0x105;
+/// Stops this vCPU for good, with interrupts off; another vCPU may start it again with INIT and STARTUP.
+pub const CALL_CPU_STOP: u16 = 0x106;
+/// Says that this is a spin loop.
+pub const CALL_CPU_PAUSE: u16 = 0x107;
+/// CR0 as the kernel last set it.
+pub const CALL_CPU_GET_CR0: u16 = 0x108;
+/// Sets CR0.
+pub const CALL_CPU_SET_CR0: u16 = 0x109;
+/// Clears CR0.TS.
+pub const CALL_CPU_CLTS: u16 = 0x10a;
+/// The address of this vCPU's last page fault.
+pub const CALL_CPU_GET_CR2: u16 = 0x10b;
+/// Sets CR2.
+pub const CALL_CPU_SET_CR2: u16 = 0x10c;
+/// CR4 as the kernel last set it.
+pub const CALL_CPU_GET_CR4: u16 = 0x10d;
+/// Sets CR4.
+pub const CALL_CPU_SET_CR4: u16 = 0x10e;
+/// The task priority: interrupts whose vector >> 4 is not above it wait.
+pub const CALL_CPU_GET_CR8: u16 = 0x10f;
+/// Sets the task priority, 0 to 15.
+pub const CALL_CPU_SET_CR8: u16 = 0x110;
+/// Reads debug register 0 to 3, 6 or 7.
+pub const CALL_CPU_GET_DR: u16 = 0x111;
+/// Writes debug register 0 to 3, 6 or 7.
+pub const CALL_CPU_SET_DR: u16 = 0x112;
+/// Reads a model-specific register.
+pub const CALL_CPU_READ_MSR: u16 = 0x113;
+/// Writes a model-specific register.
+pub const CALL_CPU_WRITE_MSR: u16 = 0x114;
+/// Reads a performance counter.
+pub const CALL_CPU_READ_PMC: u16 = 0x115;
+/// CPUID as the kernel should see it: the layer hides what does not work under it.
+pub const CALL_CPU_CPUID: u16 = 0x116;
+/// The time-stamp counter; at the frequency of time.frequency, monotonic across vCPUs.
+pub const CALL_CPU_READ_TSC: u16 = 0x117;
+/// Loads the GDTR.
+pub const CALL_CPU_SET_GDT: u16 = 0x118;
+/// The GDTR that the kernel last set.
+pub const CALL_CPU_GET_GDT: u16 = 0x119;
+/// Loads the IDTR.
+pub const CALL_CPU_SET_IDT: u16 = 0x11a;
+/// The IDTR that the kernel last set.
+pub const CALL_CPU_GET_IDT: u16 = 0x11b;
+/// Loads the LDTR with a selector of the GDT, or 0.
+pub const CALL_CPU_SET_LDT: u16 = 0x11c;
+/// The selector in LDTR.
+pub const CALL_CPU_GET_LDT: u16 = 0x11d;
+/// Loads the task register; the descriptor must name an available TSS.
+pub const CALL_CPU_SET_TR: u16 = 0x11e;
+/// The selector in TR.
+pub const CALL_CPU_GET_TR: u16 = 0x11f;
+/// Writes a descriptor of one or two 8-byte words into a GDT, loaded or not.
+pub const CALL_CPU_WRITE_GDT: u16 = 0x120;
+/// Writes a descriptor into an LDT.
+pub const CALL_CPU_WRITE_LDT: u16 = 0x121;
+/// Writes a gate of 16 bytes into an IDT.
+pub const CALL_CPU_WRITE_IDT: u16 = 0x122;
+/// Writes count thread-local-storage descriptors into the loaded GDT, at index and up.
+pub const CALL_CPU_SET_TLS: u16 = 0x123;
+/// Loads the user's GS selector; the kernel GS base stays as it is.
+pub const CALL_CPU_LOAD_GS: u16 = 0x124;
+/// The FS base.
+pub const CALL_CPU_GET_FS_BASE: u16 = 0x125;
+/// Sets the FS base.
+pub const CALL_CPU_SET_FS_BASE: u16 = 0x126;
+/// The kernel's GS base.
+pub const CALL_CPU_GET_GS_BASE: u16 = 0x127;
+/// Sets the kernel's GS base; the vmi_percpu that it leads to must be valid.
+pub const CALL_CPU_SET_GS_BASE: u16 = 0x128;
+/// The GS base that user code will have.
+pub const CALL_CPU_GET_USER_GS_BASE: u16 = 0x129;
+/// Sets the GS base that user code will have.
+pub const CALL_CPU_SET_USER_GS_BASE: u16 = 0x12a;
+/// Exchanges the user's and the kernel's GS base, first thing after an entry from user mode and last thing before cpu.iret or cpu.sysret to it.
+pub const CALL_CPU_SWAPGS: u16 = 0x12b;
+/// Sets the stack on which this vCPU enters privilege level 0; tss is the loaded TSS.
+pub const CALL_CPU_SET_KERNEL_STACK: u16 = 0x12c;
+/// Returns by the frame at the stack pointer (rip, cs, rflags, rsp, ss).
+pub const CALL_CPU_IRET: u16 = 0x12d;
+/// Returns to 64-bit user mode at rcx with rflags from r11; the stack pointer is already the user's, interrupts are off.
+pub const CALL_CPU_SYSRET: u16 = 0x12e;
+/// Reads a port, width 1, 2 or 4 bytes.
+pub const CALL_CPU_PORT_IN: u16 = 0x12f;
+/// Writes a port, width 1, 2 or 4 bytes.
+pub const CALL_CPU_PORT_OUT: u16 = 0x130;
+/// Reads a port count times into a buffer.
+pub const CALL_CPU_PORT_IN_STRING: u16 = 0x131;
+/// Writes count values of a buffer to a port.
+pub const CALL_CPU_PORT_OUT_STRING: u16 = 0x132;
+/// Waits as long as an old device needs between two accesses; under a hypervisor no time at all.
+pub const CALL_CPU_IO_DELAY: u16 = 0x133;
+/// Sets an extended control register: XCR0, the state components that XSAVE handles.
+pub const CALL_CPU_SET_XCR: u16 = 0x134;
+/// Writes back and invalidates the caches; nothing under a hypervisor whose memory is coherent.
+pub const CALL_CPU_WBINVD: u16 = 0x135;
+
+/// Mmu.flush_space works; without it the kernel interrupts the other vCPUs itself.
+pub const MMU_FLUSH_SPACE: u32 = 0x1;
+/// Says that the page will be used as a page table of this level, optionally or-ed with VMI_PT_KERNEL_ROOT.
+pub const CALL_MMU_REGISTER_PAGE_TABLE: u16 = 0x200;
+/// The page is not a page table any more and may be used for something else.
+pub const CALL_MMU_RELEASE_PAGE_TABLE: u16 = 0x201;
+/// Writes an entry of a page table.
+pub const CALL_MMU_SET_PTE: u16 = 0x202;
+/// Writes count consecutive entries, the physical address growing by the size of what an entry of this level maps.
+pub const CALL_MMU_SET_PTES: u16 = 0x203;
+/// Loads an address space.
+pub const CALL_MMU_SET_CR3: u16 = 0x204;
+/// The last value given to mmu.set_cr3 (queued or not).
+pub const CALL_MMU_GET_CR3: u16 = 0x205;
+/// Flushes this vCPU's translation of one address, in the loaded space, global or not.
+pub const CALL_MMU_INVALIDATE_PAGE: u16 = 0x206;
+/// Flushes this vCPU's translations of the addresses from start to end - 1.
+pub const CALL_MMU_INVALIDATE_RANGE: u16 = 0x207;
+/// Flushes all of this vCPU's translations: VMI_FLUSH_USER or VMI_FLUSH_ALL.
+pub const CALL_MMU_FLUSH_TLB: u16 = 0x208;
+/// Flushes kernel translations of start to end - 1 on this vCPU, in every space, loaded or not; the kernel calls it on every vCPU.
+pub const CALL_MMU_FLUSH_KERNEL_RANGE: u16 = 0x209;
+/// Flushes start to end - 1 of a space on every vCPU, before it returns where the space is loaded, and by the generation it has then where it is not.
+pub const CALL_MMU_FLUSH_SPACE: u16 = 0x20a;
+/// Enters VMI_LAZY_MMU or VMI_LAZY_CPU, or leaves with VMI_LAZY_NONE, which carries out what was queued.
+pub const CALL_MMU_SET_LAZY_MODE: u16 = 0x20b;
+/// Carries out what is queued on this vCPU; the mode stays.
+pub const CALL_MMU_FLUSH_QUEUE: u16 = 0x20c;
+/// Says that user code will use these count consecutive entries of a page table of the loaded space soon: the layer may make their translations ready.
+pub const CALL_MMU_FILL: u16 = 0x20d;
+
+/// Reads a register of 32 bits.
+pub const CALL_APIC_READ: u16 = 0x300;
+/// Writes a register of 32 bits.
+pub const CALL_APIC_WRITE: u16 = 0x301;
+/// Ends the interrupt of highest priority in service.
+pub const CALL_APIC_EOI: u16 = 0x302;
+/// Sends an interprocessor interrupt: the 64-bit interrupt command register in x2APIC form (destination APIC id in bits 63:32, vector 7:0, delivery mode 10:8, shorthand 19:18).
+pub const CALL_APIC_SEND_IPI: u16 = 0x303;
+
+/// Gives the complete state in which a vCPU that is not running starts when it gets INIT and then STARTUP.
+pub const CALL_SMP_SET_AP_STATE: u16 = 0x400;
+/// The vector to put into the STARTUP interrupt.
+pub const CALL_SMP_STARTUP_VECTOR: u16 = 0x401;
+
+/// Frequency of cpu.read_tsc, Hz.
+pub const CALL_TIME_FREQUENCY: u16 = 0x500;
+/// The three times of this vCPU, one consistent sample: real = available + stolen.
+pub const CALL_TIME_READ: u16 = 0x501;
+/// Nanoseconds since 1970-01-01T00:00:00Z.
+pub const CALL_TIME_WALLCLOCK: u16 = 0x502;
+/// 1 once after the wallclock jumped against real time, else 0.
+pub const CALL_TIME_WALLCLOCK_UPDATED: u16 = 0x503;
+/// Gives a page that the layer keeps up to date from now on; 0, 0 ends that.
+pub const CALL_TIME_SET_CLOCK: u16 = 0x504;
+/// Arms this vCPU's alarm of a counter, VMI_TIME_REAL or VMI_TIME_AVAILABLE, for the moment at which the counter is expiry (in the past: at once).
+pub const CALL_TIME_SET_ALARM: u16 = 0x505;
+/// Disarms an alarm: 1 if it was armed, else 0.
+pub const CALL_TIME_CANCEL_ALARM: u16 = 0x506;
+/// To be called in the alarm interrupt: the counters whose alarm has expired since the last call, as bits 1 << counter; arms what comes next.
+pub const CALL_TIME_ACK_ALARM: u16 = 0x507;
+
+/// Returns at once if *location differs from value, or if this vCPU's pending bit is set, which it clears; otherwise waits until it is kicked.
+pub const CALL_LOCK_WAIT: u16 = 0x600;
+/// Sets the pending bit of a vCPU, and wakes it if it waits.
+pub const CALL_LOCK_KICK: u16 = 0x601;
+/// The pending bit of a vCPU, 0 or 1: for saving a vCPU's state.
+pub const CALL_LOCK_PENDING: u16 = 0x602;
+/// 1 if the vCPU wants to run and does not, so that spinning for it is useless; else 0.
+pub const CALL_LOCK_PREEMPTED: u16 = 0x603;
+/// Gives the processor to a vCPU that is preempted.
+pub const CALL_LOCK_YIELD: u16 = 0x604;
+
+/// Slots are offered; without it every call answers ENOSYS.
+pub const PATCH_SLOTS: u32 = 0x1;
+/// Prepares a slot for a site and says what to write there.
+pub const CALL_PATCH_CLAIM: u16 = 0x700;
+/// Gives a slot back, after the kernel has put the site's own bytes back and no vCPU can be in the slot.
+pub const CALL_PATCH_RELEASE: u16 = 0x701;
+/// For an invalid-opcode exception in user mode at *rip: if it is what becomes of a jump to the syscall instruction of a claimed site, puts the address of that instruction's successor into *rip; the kernel then serves the system call in *rax.
+pub const CALL_PATCH_FIXUP: u16 = 0x702;
+
+/// The statistics of one call since core.init or the last reset.
+pub const CALL_STATS_READ: u16 = 0x800;
+/// Sets all statistics to zero.
+pub const CALL_STATS_RESET: u16 = 0x801;
+
+/// Every section with its calls, in the order of their numbers.
+pub const SECTIONS: &[Section] = &[
+    Section {
+        id: 0,
+        name: "core",
+        version: 1,
+        compat: 1,
+        calls: &[
+            Call {
+                number: 0x000,
+                name: "core.probe",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x001,
+                name: "core.init",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x002,
+                name: "core.version",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x003,
+                name: "core.reboot",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x004,
+                name: "core.shutdown",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x005,
+                name: "core.console_write",
+                class: Class::Sysv,
+                since: 1,
+            },
+        ],
+    },
+    Section {
+        id: 1,
+        name: "cpu",
+        version: 1,
+        compat: 1,
+        calls: &[
+            Call {
+                number: 0x100,
+                name: "cpu.irq_disable",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x101,
+                name: "cpu.irq_enable",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x102,
+                name: "cpu.irq_flag",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x103,
+                name: "cpu.irq_restore",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x104,
+                name: "cpu.irq_save",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x105,
+                name: "cpu.halt",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x106,
+                name: "cpu.stop",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x107,
+                name: "cpu.pause",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x108,
+                name: "cpu.get_cr0",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x109,
+                name: "cpu.set_cr0",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x10a,
+                name: "cpu.clts",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x10b,
+                name: "cpu.get_cr2",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x10c,
+                name: "cpu.set_cr2",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x10d,
+                name: "cpu.get_cr4",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x10e,
+                name: "cpu.set_cr4",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x10f,
+                name: "cpu.get_cr8",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x110,
+                name: "cpu.set_cr8",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x111,
+                name: "cpu.get_dr",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x112,
+                name: "cpu.set_dr",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x113,
+                name: "cpu.read_msr",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x114,
+                name: "cpu.write_msr",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x115,
+                name: "cpu.read_pmc",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x116,
+                name: "cpu.cpuid",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x117,
+                name: "cpu.read_tsc",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x118,
+                name: "cpu.set_gdt",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x119,
+                name: "cpu.get_gdt",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x11a,
+                name: "cpu.set_idt",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x11b,
+                name: "cpu.get_idt",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x11c,
+                name: "cpu.set_ldt",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x11d,
+                name: "cpu.get_ldt",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x11e,
+                name: "cpu.set_tr",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x11f,
+                name: "cpu.get_tr",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x120,
+                name: "cpu.write_gdt",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x121,
+                name: "cpu.write_ldt",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x122,
+                name: "cpu.write_idt",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x123,
+                name: "cpu.set_tls",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x124,
+                name: "cpu.load_gs",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x125,
+                name: "cpu.get_fs_base",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x126,
+                name: "cpu.set_fs_base",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x127,
+                name: "cpu.get_gs_base",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x128,
+                name: "cpu.set_gs_base",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x129,
+                name: "cpu.get_user_gs_base",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x12a,
+                name: "cpu.set_user_gs_base",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x12b,
+                name: "cpu.swapgs",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x12c,
+                name: "cpu.set_kernel_stack",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x12d,
+                name: "cpu.iret",
+                class: Class::Jump,
+                since: 1,
+            },
+            Call {
+                number: 0x12e,
+                name: "cpu.sysret",
+                class: Class::Jump,
+                since: 1,
+            },
+            Call {
+                number: 0x12f,
+                name: "cpu.port_in",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x130,
+                name: "cpu.port_out",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x131,
+                name: "cpu.port_in_string",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x132,
+                name: "cpu.port_out_string",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x133,
+                name: "cpu.io_delay",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x134,
+                name: "cpu.set_xcr",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x135,
+                name: "cpu.wbinvd",
+                class: Class::Primitive,
+                since: 1,
+            },
+        ],
+    },
+    Section {
+        id: 2,
+        name: "mmu",
+        version: 1,
+        compat: 1,
+        calls: &[
+            Call {
+                number: 0x200,
+                name: "mmu.register_page_table",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x201,
+                name: "mmu.release_page_table",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x202,
+                name: "mmu.set_pte",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x203,
+                name: "mmu.set_ptes",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x204,
+                name: "mmu.set_cr3",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x205,
+                name: "mmu.get_cr3",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x206,
+                name: "mmu.invalidate_page",
+                class: Class::Primitive,
+                since: 1,
+            },
+            Call {
+                number: 0x207,
+                name: "mmu.invalidate_range",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x208,
+                name: "mmu.flush_tlb",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x209,
+                name: "mmu.flush_kernel_range",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x20a,
+                name: "mmu.flush_space",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x20b,
+                name: "mmu.set_lazy_mode",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x20c,
+                name: "mmu.flush_queue",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x20d,
+                name: "mmu.fill",
+                class: Class::Sysv,
+                since: 1,
+            },
+        ],
+    },
+    Section {
+        id: 3,
+        name: "apic",
+        version: 1,
+        compat: 1,
+        calls: &[
+            Call {
+                number: 0x300,
+                name: "apic.read",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x301,
+                name: "apic.write",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x302,
+                name: "apic.eoi",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x303,
+                name: "apic.send_ipi",
+                class: Class::Sysv,
+                since: 1,
+            },
+        ],
+    },
+    Section {
+        id: 4,
+        name: "smp",
+        version: 1,
+        compat: 1,
+        calls: &[
+            Call {
+                number: 0x400,
+                name: "smp.set_ap_state",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x401,
+                name: "smp.startup_vector",
+                class: Class::Sysv,
+                since: 1,
+            },
+        ],
+    },
+    Section {
+        id: 5,
+        name: "time",
+        version: 1,
+        compat: 1,
+        calls: &[
+            Call {
+                number: 0x500,
+                name: "time.frequency",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x501,
+                name: "time.read",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x502,
+                name: "time.wallclock",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x503,
+                name: "time.wallclock_updated",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x504,
+                name: "time.set_clock",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x505,
+                name: "time.set_alarm",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x506,
+                name: "time.cancel_alarm",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x507,
+                name: "time.ack_alarm",
+                class: Class::Sysv,
+                since: 1,
+            },
+        ],
+    },
+    Section {
+        id: 6,
+        name: "lock",
+        version: 1,
+        compat: 1,
+        calls: &[
+            Call {
+                number: 0x600,
+                name: "lock.wait",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x601,
+                name: "lock.kick",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x602,
+                name: "lock.pending",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x603,
+                name: "lock.preempted",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x604,
+                name: "lock.yield",
+                class: Class::Sysv,
+                since: 1,
+            },
+        ],
+    },
+    Section {
+        id: 7,
+        name: "patch",
+        version: 1,
+        compat: 1,
+        calls: &[
+            Call {
+                number: 0x700,
+                name: "patch.claim",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x701,
+                name: "patch.release",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x702,
+                name: "patch.fixup",
+                class: Class::Sysv,
+                since: 1,
+            },
+        ],
+    },
+    Section {
+        id: 8,
+        name: "stats",
+        version: 1,
+        compat: 1,
+        calls: &[
+            Call {
+                number: 0x800,
+                name: "stats.read",
+                class: Class::Sysv,
+                since: 1,
+            },
+            Call {
+                number: 0x801,
+                name: "stats.reset",
+                class: Class::Sysv,
+                since: 1,
+            },
+        ],
+    },
+];

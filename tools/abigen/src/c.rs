@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The C and assembler view: `abi/include/paravane/vmi.h`.
+
+use crate::model::{Abi, Call, Section, Struct, array};
+use anyhow::Result;
+use std::fmt::Write;
+
+const HEAD: &str = "\
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * The VMI. Made by tools/abigen from abi/vmi.toml: change that, not this.
+ * The rules that are not tables are in docs/vmi.md.
+ */
+#ifndef PARAVANE_VMI_H
+#define PARAVANE_VMI_H
+
+";
+
+const TYPES: &str = "\
+#ifndef __ASSEMBLER__
+
+#ifdef __KERNEL__
+#include <linux/types.h>
+#include <linux/stddef.h>
+#else
+#include <stddef.h>
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef signed int __s32;
+typedef unsigned long long __u64;
+typedef signed long long __s64;
+#endif
+
+";
+
+/// Renders the whole header.
+pub fn render(abi: &Abi) -> Result<String> {
+    let mut out = String::from(HEAD);
+    writeln!(out, "#define VMI_API_MAJOR {}", abi.api.major)?;
+    writeln!(out, "#define VMI_API_MINOR {}", abi.api.minor)?;
+    writeln!(
+        out,
+        "#define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)"
+    )?;
+    for g in &abi.groups {
+        writeln!(out, "\n/* {} */", g.doc)?;
+        for v in &g.values {
+            writeln!(out, "#define {} {:#x} /* {} */", v.name, v.value, v.doc)?;
+        }
+    }
+    for s in &abi.structs {
+        offsets(&mut out, s)?;
+    }
+    for s in &abi.sections {
+        section(&mut out, s)?;
+    }
+    writeln!(out, "\n#define VMI_SECTION_COUNT {}", abi.sections.len())?;
+    each_call(&mut out, abi)?;
+    out.push('\n');
+    out.push_str(TYPES);
+    for s in &abi.structs {
+        structure(&mut out, s)?;
+    }
+    out.push_str("/* One function type for each call */\n");
+    for s in &abi.sections {
+        for c in &s.calls {
+            prototype(&mut out, s, c)?;
+        }
+    }
+    out.push_str("\n#endif /* __ASSEMBLER__ */\n#endif /* PARAVANE_VMI_H */\n");
+    Ok(out)
+}
+
+fn short(s: &Struct) -> String {
+    s.name.trim_start_matches("vmi_").to_uppercase()
+}
+
+fn offsets(out: &mut String, s: &Struct) -> Result<()> {
+    writeln!(out, "\n/* struct {} */", s.name)?;
+    writeln!(out, "#define VMI_SIZE_{} {}", short(s), s.size)?;
+    for f in &s.fields {
+        writeln!(
+            out,
+            "#define VMI_OFF_{}_{} {}",
+            short(s),
+            f.name.to_uppercase(),
+            f.offset
+        )?;
+    }
+    Ok(())
+}
+
+fn structure(out: &mut String, s: &Struct) -> Result<()> {
+    writeln!(out, "/* {} */\nstruct {} {{", s.doc, s.name)?;
+    for f in &s.fields {
+        let (element, count) = array(&f.ty)?;
+        let prefix = if element.starts_with("vmi_") {
+            "struct "
+        } else {
+            "__"
+        };
+        let suffix = count.map(|n| format!("[{n}]")).unwrap_or_default();
+        let doc = if f.doc.is_empty() {
+            String::new()
+        } else {
+            format!(" /* {} */", f.doc)
+        };
+        writeln!(out, "\t{prefix}{element} {}{suffix};{doc}", f.name)?;
+    }
+    out.push_str("};\n");
+    writeln!(
+        out,
+        "_Static_assert(sizeof(struct {}) == VMI_SIZE_{}, \"{}\");",
+        s.name,
+        short(s),
+        s.name
+    )?;
+    for f in &s.fields {
+        let name = format!("{}.{}", s.name, f.name);
+        let constant = format!("VMI_OFF_{}_{}", short(s), f.name.to_uppercase());
+        writeln!(
+            out,
+            "_Static_assert(offsetof(struct {}, {}) == {constant}, \"{name}\");",
+            s.name, f.name
+        )?;
+    }
+    out.push('\n');
+    Ok(())
+}
+
+fn section(out: &mut String, s: &Section) -> Result<()> {
+    let name = s.name.to_uppercase();
+    writeln!(out, "\n/* Section {}: {} */", s.name, s.doc)?;
+    writeln!(out, "#define VMI_SECTION_{name} {}", s.id)?;
+    writeln!(out, "#define VMI_SECTION_{name}_VERSION {}", s.version)?;
+    writeln!(out, "#define VMI_SECTION_{name}_COMPAT {}", s.compat)?;
+    writeln!(out, "#define VMI_SECTION_{name}_CALLS {}", s.calls.len())?;
+    for f in &s.features {
+        writeln!(out, "#define {} {:#x} /* {} */", f.name, 1u32 << f.bit, f.doc)?;
+    }
+    for (index, c) in s.calls.iter().enumerate() {
+        let number = usize::from(s.id) << 8 | index;
+        writeln!(
+            out,
+            "#define VMI_CALL_{name}_{} {number:#05x}",
+            c.name.to_uppercase()
+        )?;
+    }
+    for c in &s.calls {
+        if let Some(native) = &c.native {
+            let symbol = format!("{name}_{}", c.name.to_uppercase());
+            writeln!(out, "#define VMI_NATIVE_{symbol} {native}")?;
+            writeln!(
+                out,
+                "#define VMI_NATIVE_STR_{symbol} \"{}\"",
+                native.replace('%', "%%")
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// X-macros over all calls: X(SECTION, section, NAME, name, number, class, since). Each is followed by a semicolon, so
+/// that they serve in assembler, where a macro makes one line.
+fn each_call(out: &mut String, abi: &Abi) -> Result<()> {
+    for s in &abi.sections {
+        let upper = s.name.to_uppercase();
+        write!(out, "\n#define VMI_FOR_EACH_{upper}_CALL(X)")?;
+        for (index, c) in s.calls.iter().enumerate() {
+            let number = usize::from(s.id) << 8 | index;
+            write!(
+                out,
+                " \\\n\tX({upper}, {}, {}, {}, {number:#05x}, {}, {})",
+                s.name,
+                c.name.to_uppercase(),
+                c.name,
+                c.class.name().to_uppercase(),
+                c.since
+            )?;
+        }
+        out.push('\n');
+    }
+    out.push_str("\n#define VMI_FOR_EACH_CALL(X)");
+    for s in &abi.sections {
+        write!(out, " \\\n\tVMI_FOR_EACH_{}_CALL(X)", s.name.to_uppercase())?;
+    }
+    out.push('\n');
+    out.push_str("\n/* Y(SECTION, section, id, version, compat, calls) */\n#define VMI_FOR_EACH_SECTION(Y)");
+    for s in &abi.sections {
+        let upper = s.name.to_uppercase();
+        write!(
+            out,
+            " \\\n\tY({upper}, {}, {}, {}, {}, {})",
+            s.name,
+            s.id,
+            s.version,
+            s.compat,
+            s.calls.len()
+        )?;
+    }
+    out.push('\n');
+    Ok(())
+}
+
+fn prototype(out: &mut String, s: &Section, c: &Call) -> Result<()> {
+    let ret = match c.ret.as_str() {
+        "void" | "noreturn" => "void",
+        "int" => "int",
+        "s64" => "__s64",
+        _ => "__u64",
+    };
+    let args = if c.args.is_empty() {
+        "void".to_string()
+    } else {
+        c.args.iter().map(|a| argument(a)).collect::<Vec<_>>().join(", ")
+    };
+    writeln!(out, "typedef {ret} vmi_{}_{}_fn({args});", s.name, c.name)?;
+    Ok(())
+}
+
+/// `u64 *slot` becomes `__u64 *slot`.
+fn argument(text: &str) -> String {
+    text.split(' ')
+        .map(|word| match word {
+            "u8" | "u16" | "u32" | "u64" => format!("__{word}"),
+            _ => word.to_string(),
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Turns `abi/vmi.toml` into the C header, the Rust module and the reference in `docs/vmi.md`; with `--check` only
+//! says whether they are up to date.
+
+mod c;
+mod doc;
+mod model;
+mod rust;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Generates the views of abi/vmi.toml.
+#[derive(Parser)]
+struct Args {
+    /// Write nothing; fail when a view is out of date
+    #[arg(long)]
+    check: bool,
+    /// Root of the source tree
+    #[arg(long, default_value = ".")]
+    root: PathBuf,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let source = args.root.join("abi/vmi.toml");
+    let text = read(&source)?;
+    let abi = model::read(&text).with_context(|| source.display().to_string())?;
+    let manual = args.root.join("docs/vmi.md");
+    let views = [
+        (args.root.join("abi/include/paravane/vmi.h"), c::render(&abi)?),
+        (args.root.join("abi/src/generated.rs"), rust::render(&abi)?),
+        (manual.clone(), doc::replace(&read(&manual)?, &abi)?),
+    ];
+    let mut stale = Vec::new();
+    for (path, wanted) in &views {
+        if fs::read_to_string(path).ok().as_ref() == Some(wanted) {
+            continue;
+        }
+        if args.check {
+            stale.push(path.display().to_string());
+        } else {
+            fs::write(path, wanted).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    if !stale.is_empty() {
+        bail!(
+            "{} out of date with abi/vmi.toml: run `cargo run -p abigen`",
+            stale.join(", ")
+        );
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
