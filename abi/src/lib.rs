@@ -8,6 +8,9 @@
 
 #[rustfmt::skip]
 mod generated;
+/// What the monitor and the process layer share; see `process.toml`.
+#[rustfmt::skip]
+pub mod process;
 
 pub use generated::*;
 

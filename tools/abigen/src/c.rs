@@ -5,14 +5,27 @@ use crate::model::{Abi, Call, Section, Struct, array};
 use anyhow::Result;
 use std::fmt::Write;
 
-const HEAD: &str = "\
-/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+const SPDX: &str = "/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */\n";
+
+const VMI_HEAD: &str = "\
 /*
  * The VMI. Made by tools/abigen from abi/vmi.toml: change that, not this.
  * The rules that are not tables are in docs/vmi.md.
  */
 #ifndef PARAVANE_VMI_H
 #define PARAVANE_VMI_H
+
+";
+
+const PROCESS_HEAD: &str = "\
+/*
+ * What the monitor and the process layer share. Made by tools/abigen from
+ * abi/process.toml: change that, not this.
+ */
+#ifndef PARAVANE_PROCESS_H
+#define PARAVANE_PROCESS_H
+
+#include \"vmi.h\"
 
 ";
 
@@ -34,21 +47,41 @@ typedef signed long long __s64;
 
 ";
 
-/// Renders the whole header.
-pub fn render(abi: &Abi) -> Result<String> {
-    let mut out = String::from(HEAD);
-    writeln!(out, "#define VMI_API_MAJOR {}", abi.api.major)?;
-    writeln!(out, "#define VMI_API_MINOR {}", abi.api.minor)?;
-    writeln!(
-        out,
-        "#define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)"
-    )?;
+/// Renders the header of the private interface: constants and structures.
+pub fn render_process(abi: &Abi) -> Result<String> {
+    let mut out = format!("{SPDX}{PROCESS_HEAD}");
+    groups(&mut out, abi)?;
+    for s in &abi.structs {
+        offsets(&mut out, s)?;
+    }
+    out.push_str("\n#ifndef __ASSEMBLER__\n\n");
+    for s in &abi.structs {
+        structure(&mut out, s)?;
+    }
+    out.push_str("#endif /* __ASSEMBLER__ */\n#endif /* PARAVANE_PROCESS_H */\n");
+    Ok(out)
+}
+
+fn groups(out: &mut String, abi: &Abi) -> Result<()> {
     for g in &abi.groups {
         writeln!(out, "\n/* {} */", g.doc)?;
         for v in &g.values {
             writeln!(out, "#define {} {:#x} /* {} */", v.name, v.value, v.doc)?;
         }
     }
+    Ok(())
+}
+
+/// Renders the whole header of the VMI.
+pub fn render(abi: &Abi) -> Result<String> {
+    let mut out = format!("{SPDX}{VMI_HEAD}");
+    writeln!(out, "#define VMI_API_MAJOR {}", abi.api.major)?;
+    writeln!(out, "#define VMI_API_MINOR {}", abi.api.minor)?;
+    writeln!(
+        out,
+        "#define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)"
+    )?;
+    groups(&mut out, abi)?;
     for s in &abi.structs {
         offsets(&mut out, s)?;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Turns `abi/vmi.toml` into the C header, the Rust module and the reference in `docs/vmi.md`; with `--check` only
-//! says whether they are up to date.
+//! Turns `abi/vmi.toml` into the C header, the Rust module and the reference in `docs/vmi.md`, and `abi/process.toml`
+//! into a header and a module; with `--check` only says whether they are up to date.
 
 mod c;
 mod doc;
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Generates the views of abi/vmi.toml.
 #[derive(Parser)]
@@ -23,15 +24,31 @@ struct Args {
     root: PathBuf,
 }
 
-fn main() -> Result<()> {
-    let args = Args::parse();
-    let source = args.root.join("abi/vmi.toml");
-    let text = read(&source)?;
-    let abi = model::read(&text).with_context(|| source.display().to_string())?;
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("abigen: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let abi = load(&args.root.join("abi/vmi.toml"))?;
+    let process = load(&args.root.join("abi/process.toml"))?;
     let manual = args.root.join("docs/vmi.md");
     let views = [
         (args.root.join("abi/include/paravane/vmi.h"), c::render(&abi)?),
         (args.root.join("abi/src/generated.rs"), rust::render(&abi)?),
+        (
+            args.root.join("abi/include/paravane/process.h"),
+            c::render_process(&process)?,
+        ),
+        (
+            args.root.join("abi/src/process.rs"),
+            rust::render_process(&process)?,
+        ),
         (manual.clone(), doc::replace(&read(&manual)?, &abi)?),
     ];
     let mut stale = Vec::new();
@@ -47,11 +64,15 @@ fn main() -> Result<()> {
     }
     if !stale.is_empty() {
         bail!(
-            "{} out of date with abi/vmi.toml: run `cargo run -p abigen`",
+            "{} out of date with abi/*.toml: run `cargo run -p abigen`",
             stale.join(", ")
         );
     }
     Ok(())
+}
+
+fn load(path: &Path) -> Result<model::Abi> {
+    model::read(&read(path)?).with_context(|| path.display().to_string())
 }
 
 fn read(path: &Path) -> Result<String> {

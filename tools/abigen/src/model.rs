@@ -13,7 +13,7 @@ pub struct Abi {
     pub groups: Vec<Group>,
     #[serde(rename = "struct")]
     pub structs: Vec<Struct>,
-    #[serde(rename = "section")]
+    #[serde(rename = "section", default)]
     pub sections: Vec<Section>,
 }
 

@@ -13,6 +13,38 @@ use core::mem::{offset_of, size_of};
 
 ";
 
+const PROCESS_HEAD: &str = "\
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+// Made by tools/abigen from abi/process.toml: change that, not this.
+use core::mem::{offset_of, size_of};
+";
+
+/// Renders the private interface: constants and structures.
+pub fn render_process(abi: &Abi) -> Result<String> {
+    let mut out = String::from(PROCESS_HEAD);
+    groups(&mut out, abi)?;
+    for s in &abi.structs {
+        structure(&mut out, s)?;
+    }
+    Ok(out)
+}
+
+fn groups(out: &mut String, abi: &Abi) -> Result<()> {
+    for g in &abi.groups {
+        writeln!(out, "\n// {}", g.doc)?;
+        for v in &g.values {
+            let doc = capital(&v.doc);
+            writeln!(
+                out,
+                "/// {doc}.\npub const {}: u64 = {:#x};",
+                v.name.trim_start_matches("VMI_"),
+                v.value
+            )?;
+        }
+    }
+    Ok(())
+}
+
 /// Renders the whole module.
 pub fn render(abi: &Abi) -> Result<String> {
     let mut out = String::from(HEAD);
@@ -26,18 +58,7 @@ pub fn render(abi: &Abi) -> Result<String> {
         "/// Minor API version.\npub const API_MINOR: u8 = {};",
         abi.api.minor
     )?;
-    for g in &abi.groups {
-        writeln!(out, "\n// {}", g.doc)?;
-        for v in &g.values {
-            let doc = capital(&v.doc);
-            writeln!(
-                out,
-                "/// {doc}.\npub const {}: u64 = {:#x};",
-                v.name.trim_start_matches("VMI_"),
-                v.value
-            )?;
-        }
-    }
+    groups(&mut out, abi)?;
     for s in &abi.structs {
         structure(&mut out, s)?;
     }

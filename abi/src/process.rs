@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+// Made by tools/abigen from abi/process.toml: change that, not this.
+use core::mem::{offset_of, size_of};
+
+// Linear addresses in an address-space process
+/// First address of the hole in the guest's user range: kernel image, then layer.
+pub const PH_HOLE_START: u64 = 0x7a000000;
+/// The layer's program, linked for this address.
+pub const PH_LAYER_BASE: u64 = 0x7f000000;
+/// Last address of the hole + 1.
+pub const PH_HOLE_END: u64 = 0x7fe00000;
+/// First address of the guest's user range.
+pub const PH_USER_START: u64 = 0x10000;
+/// Last + 1: 64 TiB.
+pub const PH_USER_END: u64 = 0x400000000000;
+/// Guest-physical 0.
+pub const PH_DIRECT_MAP: u64 = 0x400000000000;
+/// Last address + 1 that the guest's kernel may map.
+pub const PH_KERNEL_END: u64 = 0x7e0000000000;
+/// The shared area.
+pub const PH_SHARED: u64 = 0x7e8000000000;
+/// A process's own records of its mappings.
+pub const PH_ARENA: u64 = 0x7e9000000000;
+/// Bytes of it.
+pub const PH_ARENA_SIZE: u64 = 0x2000000;
+/// A process's own stacks, VMI_PH_STACK_SIZE for each vCPU.
+pub const PH_STACKS: u64 = 0x7ea000000000;
+/// Bytes for a vCPU's thread, aligned to itself: thread record, host stack, signal stack.
+pub const PH_STACK_SIZE: u64 = 0x20000;
+
+// Descriptors of the layer's program when it starts
+/// Socket (SOCK_SEQPACKET) to the monitor; only the zygote keeps it.
+pub const PH_FD_CONTROL: u64 = 0x3;
+/// Memfd of the shared area; closed before guest code runs.
+pub const PH_FD_SHARED: u64 = 0x4;
+/// Memfd of RAM slot 0; slot n has VMI_PH_FD_RAM + n.
+pub const PH_FD_RAM: u64 = 0x5;
+
+// Limits
+/// VCPUs of a virtual machine.
+pub const PH_MAX_VCPUS: u64 = 0x40;
+/// Address-space processes of a virtual machine.
+pub const PH_MAX_PROCS: u64 = 0x400;
+/// RAM slots.
+pub const PH_MAX_SLOTS: u64 = 0x10;
+/// Bytes of the console ring, a power of two.
+pub const PH_CONSOLE_SIZE: u64 = 0x10000;
+/// Instructions of the seccomp filter.
+pub const PH_FILTER_MAX: u64 = 0x200;
+
+// Shared area: offsets of its parts
+/// Ph_shared.magic.
+pub const PH_MAGIC: u64 = 0x31485056;
+/// Console ring.
+pub const PH_SHARED_CONSOLE: u64 = 0x10000;
+/// Seccomp filter: array of struct sock_filter; read by the zygote before guest code exists.
+pub const PH_SHARED_FILTER: u64 = 0x20000;
+/// VCPUs, VMI_PH_VCPU_STRIDE each.
+pub const PH_SHARED_VCPUS: u64 = 0x30000;
+/// Bytes of a vCPU: struct vmi_ph_vcpu, the layer's own state behind it.
+pub const PH_VCPU_STRIDE: u64 = 0x8000;
+/// Processes, VMI_PH_PROC_STRIDE each.
+pub const PH_SHARED_PROCS: u64 = 0x230000;
+/// Bytes of a process: struct vmi_ph_proc, the layer's own state behind it.
+pub const PH_PROC_STRIDE: u64 = 0x400;
+/// Bytes of the shared area.
+pub const PH_SHARED_SIZE: u64 = 0x400000;
+
+// States of a virtual machine, a vCPU, a process
+/// Vmi_ph_shared.vm_state.
+pub const PH_VM_RUNNING: u64 = 0x0;
+/// The guest asked for its end; vm_status has the exit code.
+pub const PH_VM_SHUTDOWN: u64 = 0x1;
+/// The guest asked for a restart; vm_status has VMI_REBOOT_*.
+pub const PH_VM_REBOOT: u64 = 0x2;
+/// The layer could not go on; message says why.
+pub const PH_VM_FATAL: u64 = 0x3;
+/// Vmi_ph_vcpu.state: waits for STARTUP.
+pub const PH_VCPU_OFF: u64 = 0x0;
+/// Runs, or wants to.
+pub const PH_VCPU_RUNNING: u64 = 0x1;
+/// Waits on wait_word.
+pub const PH_VCPU_HALTED: u64 = 0x2;
+/// Vmi_ph_proc.state: not there.
+pub const PH_PROC_NONE: u64 = 0x0;
+/// Parked, belongs to no space.
+pub const PH_PROC_FREE: u64 = 0x1;
+/// Belongs to a space.
+pub const PH_PROC_SPACE: u64 = 0x2;
+
+// Bits of vmi_ph_vcpu.pending
+/// There may be something in irr.
+pub const PH_PENDING_IRQ: u64 = 0x1;
+/// Deadline_ns has passed: the layer looks at its alarms.
+pub const PH_PENDING_ALARM: u64 = 0x2;
+/// A non-maskable interrupt.
+pub const PH_PENDING_NMI: u64 = 0x4;
+/// INIT: the vCPU goes off.
+pub const PH_PENDING_STOP: u64 = 0x8;
+
+// Control messages (vmi_ph_message.op)
+/// Monitor to zygote: make process index.
+pub const PH_OP_FORK: u64 = 0x1;
+/// Zygote to monitor: process index is made and parked, pid in pid; the first one, index 0xffffffff, means that the zygote itself is ready.
+pub const PH_OP_READY: u64 = 0x2;
+/// Zygote to monitor: process index has ended with the wait status in value.
+pub const PH_OP_DIED: u64 = 0x3;
+/// Zygote to monitor: a step of its set-up failed; index is the step (VMI_PH_STEP_*), value the errno.
+pub const PH_OP_FAILED: u64 = 0x4;
+
+// Steps that may fail in the zygote or in a new process
+/// Map the shared area.
+pub const PH_STEP_SHARED: u64 = 0x1;
+/// Map the direct map.
+pub const PH_STEP_RAM: u64 = 0x2;
+/// Map the kernel image.
+pub const PH_STEP_IMAGE: u64 = 0x3;
+/// Map the arena and the stacks.
+pub const PH_STEP_ARENA: u64 = 0x4;
+/// Fork.
+pub const PH_STEP_FORK: u64 = 0x5;
+/// Make a vCPU's thread.
+pub const PH_STEP_THREAD: u64 = 0x6;
+/// Signal stacks and handlers.
+pub const PH_STEP_SIGNALS: u64 = 0x7;
+/// No_new_privs, dumpable, parent-death signal, descriptors.
+pub const PH_STEP_SANDBOX: u64 = 0x8;
+/// Seccomp filter.
+pub const PH_STEP_FILTER: u64 = 0x9;
+
+/// RAM slot: guest-physical range and where it comes from; ascending, without gaps between slots.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhSlot {
+    /// First address, a multiple of 2 MiB.
+    pub gpa: u64,
+    /// Bytes, a multiple of 2 MiB; offset 0 of the slot's memfd.
+    pub size: u64,
+}
+
+const _: () = assert!(size_of::<PhSlot>() == 16);
+const _: () = assert!(offset_of!(PhSlot, gpa) == 0);
+const _: () = assert!(offset_of!(PhSlot, size) == 8);
+
+/// Part of the kernel image: a linear range in the hole that shows guest-physical memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhSegment {
+    /// Linear address, page-aligned.
+    pub addr: u64,
+    /// Guest-physical address, page-aligned.
+    pub gpa: u64,
+    /// Bytes, page-aligned.
+    pub size: u64,
+}
+
+const _: () = assert!(size_of::<PhSegment>() == 24);
+const _: () = assert!(offset_of!(PhSegment, addr) == 0);
+const _: () = assert!(offset_of!(PhSegment, gpa) == 8);
+const _: () = assert!(offset_of!(PhSegment, size) == 16);
+
+/// Control message.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhMessage {
+    /// VMI_PH_OP_*.
+    pub op: u32,
+    /// Process or step.
+    pub index: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Wait status or errno.
+    pub value: u32,
+}
+
+const _: () = assert!(size_of::<PhMessage>() == 16);
+const _: () = assert!(offset_of!(PhMessage, op) == 0);
+const _: () = assert!(offset_of!(PhMessage, index) == 4);
+const _: () = assert!(offset_of!(PhMessage, pid) == 8);
+const _: () = assert!(offset_of!(PhMessage, value) == 12);
+
+/// Turns the time-stamp counter into the host's CLOCK_MONOTONIC; written by the monitor.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhClock {
+    /// Odd while being written.
+    pub sequence: u32,
+    /// 0 to 63.
+    pub shift: u32,
+    /// Counter value.
+    pub tsc: u64,
+    /// CLOCK_MONOTONIC at it.
+    pub ns: u64,
+    /// Ns + ((counter - tsc) * mult >> shift), 128-bit product.
+    pub mult: u64,
+    /// Frequency.
+    pub tsc_hz: u64,
+}
+
+const _: () = assert!(size_of::<PhClock>() == 40);
+const _: () = assert!(offset_of!(PhClock, sequence) == 0);
+const _: () = assert!(offset_of!(PhClock, shift) == 4);
+const _: () = assert!(offset_of!(PhClock, tsc) == 8);
+const _: () = assert!(offset_of!(PhClock, ns) == 16);
+const _: () = assert!(offset_of!(PhClock, mult) == 24);
+const _: () = assert!(offset_of!(PhClock, tsc_hz) == 32);
+
+/// First page of the shared area. The monitor fills it before the layer starts; later it writes the clock and reads what is marked (layer).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhShared {
+    /// VMI_PH_MAGIC.
+    pub magic: u32,
+    /// VCPUs.
+    pub vcpu_count: u32,
+    /// RAM slots.
+    pub slot_count: u32,
+    /// Parts of the kernel image, at most 8.
+    pub segment_count: u32,
+    /// Instructions of the seccomp filter; 0: none, only for tests of the set-up itself.
+    pub filter_length: u32,
+    /// Processes that may exist; at least vcpu_count + 1.
+    pub proc_limit: u32,
+    /// Bit 0: debuggable (processes stay dumpable).
+    pub flags: u32,
+    /// Mappings that one process may have, from vm.max_map_count.
+    pub max_maps: u32,
+    /// (layer) futex that the monitor waits on: one more for each thing to look at.
+    pub doorbell: u32,
+    /// (layer) VMI_PH_VM_*.
+    pub vm_state: u32,
+    /// (layer) see vm_state.
+    pub vm_status: u32,
+    /// Processes 0 to proc_count - 1 have been made; only the monitor writes it.
+    pub proc_count: u32,
+    /// (layer) processes that the layer would like to have; the monitor decides.
+    pub proc_wanted: u32,
+    /// (layer) bytes ever written to the console ring, modulo 2^32.
+    pub console_head: u32,
+    /// Bytes ever taken from it by the monitor; futex that a full writer waits on.
+    pub console_tail: u32,
+    /// (layer) futex that the monitor's alarm thread waits on: one more when an earlier deadline appears.
+    pub alarm_word: u32,
+    /// CLOCK_MONOTONIC moment that the alarm thread sleeps to; written by it; all ones: none.
+    pub alarm_next_ns: u64,
+    /// CLOCK_REALTIME - CLOCK_MONOTONIC; written by the monitor.
+    pub wall_offset_ns: u64,
+    /// One more for each jump of it.
+    pub wall_updates: u32,
+    /// 1: the host can make cpuid fault (arch_prctl).
+    pub cpuid_faulting: u32,
+    /// Linear address of struct vmi_boot_info.
+    pub boot_info: u64,
+    /// Linear address of the kernel's VMI entry, relocated.
+    pub kernel_entry: u64,
+    /// Linear address of the top of the boot stack.
+    pub boot_stack: u64,
+    /// Time.
+    pub clock: PhClock,
+    /// RAM.
+    pub slots: [PhSlot; 16],
+    /// Kernel image.
+    pub segments: [PhSegment; 8],
+    /// Host CPU on which the threads of a vCPU are to run; all ones: any.
+    pub vcpu_cpu: [u32; 64],
+    /// (layer) text for vm_state VMI_PH_VM_FATAL, ends with a zero byte.
+    pub message: [u8; 256],
+    /// Zero.
+    pub reserved: [u8; 936],
+}
+
+const _: () = assert!(size_of::<PhShared>() == 2048);
+const _: () = assert!(offset_of!(PhShared, magic) == 0);
+const _: () = assert!(offset_of!(PhShared, vcpu_count) == 4);
+const _: () = assert!(offset_of!(PhShared, slot_count) == 8);
+const _: () = assert!(offset_of!(PhShared, segment_count) == 12);
+const _: () = assert!(offset_of!(PhShared, filter_length) == 16);
+const _: () = assert!(offset_of!(PhShared, proc_limit) == 20);
+const _: () = assert!(offset_of!(PhShared, flags) == 24);
+const _: () = assert!(offset_of!(PhShared, max_maps) == 28);
+const _: () = assert!(offset_of!(PhShared, doorbell) == 32);
+const _: () = assert!(offset_of!(PhShared, vm_state) == 36);
+const _: () = assert!(offset_of!(PhShared, vm_status) == 40);
+const _: () = assert!(offset_of!(PhShared, proc_count) == 44);
+const _: () = assert!(offset_of!(PhShared, proc_wanted) == 48);
+const _: () = assert!(offset_of!(PhShared, console_head) == 52);
+const _: () = assert!(offset_of!(PhShared, console_tail) == 56);
+const _: () = assert!(offset_of!(PhShared, alarm_word) == 60);
+const _: () = assert!(offset_of!(PhShared, alarm_next_ns) == 64);
+const _: () = assert!(offset_of!(PhShared, wall_offset_ns) == 72);
+const _: () = assert!(offset_of!(PhShared, wall_updates) == 80);
+const _: () = assert!(offset_of!(PhShared, cpuid_faulting) == 84);
+const _: () = assert!(offset_of!(PhShared, boot_info) == 88);
+const _: () = assert!(offset_of!(PhShared, kernel_entry) == 96);
+const _: () = assert!(offset_of!(PhShared, boot_stack) == 104);
+const _: () = assert!(offset_of!(PhShared, clock) == 112);
+const _: () = assert!(offset_of!(PhShared, slots) == 152);
+const _: () = assert!(offset_of!(PhShared, segments) == 408);
+const _: () = assert!(offset_of!(PhShared, vcpu_cpu) == 600);
+const _: () = assert!(offset_of!(PhShared, message) == 856);
+const _: () = assert!(offset_of!(PhShared, reserved) == 1112);
+
+/// A vCPU, as far as the monitor looks at it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhVcpu {
+    /// VMI_PH_PENDING_*; set with an atomic or.
+    pub pending: u32,
+    /// Virtual interrupt flag, 0 or 1.
+    pub irq_flag: u32,
+    /// VMI_PH_VCPU_*.
+    pub state: u32,
+    /// Futex that a halted vCPU waits on: one more wakes it.
+    pub wait_word: u32,
+    /// Pid << 32 | tid of the thread that is the vCPU.
+    pub owner: u64,
+    /// CLOCK_MONOTONIC of the next alarm, all ones: none.
+    pub deadline_ns: u64,
+    /// Interrupt vectors that are requested.
+    pub irr: [u64; 4],
+    /// Pending bit of lock.kick.
+    pub kick: u32,
+    /// Process whose thread is the vCPU.
+    pub proc: u32,
+    /// Stolen time so far.
+    pub stolen_ns: u64,
+    /// Count.
+    pub faults_hidden: u64,
+    /// Count.
+    pub faults_injected: u64,
+    /// Pages mapped.
+    pub fills: u64,
+    /// Count.
+    pub flushes: u64,
+    /// Hand-overs to another process.
+    pub switches: u64,
+    /// Loads of a space that had changed.
+    pub resyncs: u64,
+    /// Count.
+    pub syscalls_trapped: u64,
+    /// Delivered.
+    pub interrupts: u64,
+    /// Signals to other vCPUs.
+    pub kicks_sent: u64,
+    /// Waits.
+    pub halts: u64,
+    /// Host system calls.
+    pub host_calls: u64,
+    /// Zero.
+    pub reserved: [u8; 88],
+}
+
+const _: () = assert!(size_of::<PhVcpu>() == 256);
+const _: () = assert!(offset_of!(PhVcpu, pending) == 0);
+const _: () = assert!(offset_of!(PhVcpu, irq_flag) == 4);
+const _: () = assert!(offset_of!(PhVcpu, state) == 8);
+const _: () = assert!(offset_of!(PhVcpu, wait_word) == 12);
+const _: () = assert!(offset_of!(PhVcpu, owner) == 16);
+const _: () = assert!(offset_of!(PhVcpu, deadline_ns) == 24);
+const _: () = assert!(offset_of!(PhVcpu, irr) == 32);
+const _: () = assert!(offset_of!(PhVcpu, kick) == 64);
+const _: () = assert!(offset_of!(PhVcpu, proc) == 68);
+const _: () = assert!(offset_of!(PhVcpu, stolen_ns) == 72);
+const _: () = assert!(offset_of!(PhVcpu, faults_hidden) == 80);
+const _: () = assert!(offset_of!(PhVcpu, faults_injected) == 88);
+const _: () = assert!(offset_of!(PhVcpu, fills) == 96);
+const _: () = assert!(offset_of!(PhVcpu, flushes) == 104);
+const _: () = assert!(offset_of!(PhVcpu, switches) == 112);
+const _: () = assert!(offset_of!(PhVcpu, resyncs) == 120);
+const _: () = assert!(offset_of!(PhVcpu, syscalls_trapped) == 128);
+const _: () = assert!(offset_of!(PhVcpu, interrupts) == 136);
+const _: () = assert!(offset_of!(PhVcpu, kicks_sent) == 144);
+const _: () = assert!(offset_of!(PhVcpu, halts) == 152);
+const _: () = assert!(offset_of!(PhVcpu, host_calls) == 160);
+const _: () = assert!(offset_of!(PhVcpu, reserved) == 168);
+
+/// An address-space process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhProc {
+    /// VMI_PH_PROC_*.
+    pub state: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Space that it belongs to.
+    pub cr3: u64,
+    /// Its context.
+    pub context: u64,
+    /// Generation that its mappings are good for.
+    pub generation: u64,
+    /// Estimate of its host mappings.
+    pub mappings: u32,
+    /// Zero.
+    pub reserved: [u32; 7],
+    /// Futex of each vCPU's thread: 1 hands the vCPU over to it.
+    pub wake: [u32; 64],
+    /// Thread ids.
+    pub tid: [u32; 64],
+}
+
+const _: () = assert!(size_of::<PhProc>() == 576);
+const _: () = assert!(offset_of!(PhProc, state) == 0);
+const _: () = assert!(offset_of!(PhProc, pid) == 4);
+const _: () = assert!(offset_of!(PhProc, cr3) == 8);
+const _: () = assert!(offset_of!(PhProc, context) == 16);
+const _: () = assert!(offset_of!(PhProc, generation) == 24);
+const _: () = assert!(offset_of!(PhProc, mappings) == 32);
+const _: () = assert!(offset_of!(PhProc, reserved) == 36);
+const _: () = assert!(offset_of!(PhProc, wake) == 64);
+const _: () = assert!(offset_of!(PhProc, tid) == 320);
