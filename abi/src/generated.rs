@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 // Made by tools/abigen from abi/vmi.toml: change that, not this.
-use crate::{Call, Class, Section};
+use crate::{CallInfo, Class, SectionInfo};
 use core::mem::{offset_of, size_of};
 
 /// Major API version.
@@ -965,44 +965,44 @@ pub const CALL_STATS_READ: u16 = 0x800;
 pub const CALL_STATS_RESET: u16 = 0x801;
 
 /// Every section with its calls, in the order of their numbers.
-pub const SECTIONS: &[Section] = &[
-    Section {
+pub const SECTIONS: &[SectionInfo] = &[
+    SectionInfo {
         id: 0,
         name: "core",
         version: 1,
         compat: 1,
         calls: &[
-            Call {
+            CallInfo {
                 number: 0x000,
                 name: "core.probe",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x001,
                 name: "core.init",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x002,
                 name: "core.version",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x003,
                 name: "core.reboot",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x004,
                 name: "core.shutdown",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x005,
                 name: "core.console_write",
                 class: Class::Sysv,
@@ -1010,331 +1010,331 @@ pub const SECTIONS: &[Section] = &[
             },
         ],
     },
-    Section {
+    SectionInfo {
         id: 1,
         name: "cpu",
         version: 1,
         compat: 1,
         calls: &[
-            Call {
+            CallInfo {
                 number: 0x100,
                 name: "cpu.irq_disable",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x101,
                 name: "cpu.irq_enable",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x102,
                 name: "cpu.irq_flag",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x103,
                 name: "cpu.irq_restore",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x104,
                 name: "cpu.irq_save",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x105,
                 name: "cpu.halt",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x106,
                 name: "cpu.stop",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x107,
                 name: "cpu.pause",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x108,
                 name: "cpu.get_cr0",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x109,
                 name: "cpu.set_cr0",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x10a,
                 name: "cpu.clts",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x10b,
                 name: "cpu.get_cr2",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x10c,
                 name: "cpu.set_cr2",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x10d,
                 name: "cpu.get_cr4",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x10e,
                 name: "cpu.set_cr4",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x10f,
                 name: "cpu.get_cr8",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x110,
                 name: "cpu.set_cr8",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x111,
                 name: "cpu.get_dr",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x112,
                 name: "cpu.set_dr",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x113,
                 name: "cpu.read_msr",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x114,
                 name: "cpu.write_msr",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x115,
                 name: "cpu.read_pmc",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x116,
                 name: "cpu.cpuid",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x117,
                 name: "cpu.read_tsc",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x118,
                 name: "cpu.set_gdt",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x119,
                 name: "cpu.get_gdt",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x11a,
                 name: "cpu.set_idt",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x11b,
                 name: "cpu.get_idt",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x11c,
                 name: "cpu.set_ldt",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x11d,
                 name: "cpu.get_ldt",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x11e,
                 name: "cpu.set_tr",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x11f,
                 name: "cpu.get_tr",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x120,
                 name: "cpu.write_gdt",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x121,
                 name: "cpu.write_ldt",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x122,
                 name: "cpu.write_idt",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x123,
                 name: "cpu.set_tls",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x124,
                 name: "cpu.load_gs",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x125,
                 name: "cpu.get_fs_base",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x126,
                 name: "cpu.set_fs_base",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x127,
                 name: "cpu.get_gs_base",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x128,
                 name: "cpu.set_gs_base",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x129,
                 name: "cpu.get_user_gs_base",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x12a,
                 name: "cpu.set_user_gs_base",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x12b,
                 name: "cpu.swapgs",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x12c,
                 name: "cpu.set_kernel_stack",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x12d,
                 name: "cpu.iret",
                 class: Class::Jump,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x12e,
                 name: "cpu.sysret",
                 class: Class::Jump,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x12f,
                 name: "cpu.port_in",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x130,
                 name: "cpu.port_out",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x131,
                 name: "cpu.port_in_string",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x132,
                 name: "cpu.port_out_string",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x133,
                 name: "cpu.io_delay",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x134,
                 name: "cpu.set_xcr",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x135,
                 name: "cpu.wbinvd",
                 class: Class::Primitive,
@@ -1342,91 +1342,91 @@ pub const SECTIONS: &[Section] = &[
             },
         ],
     },
-    Section {
+    SectionInfo {
         id: 2,
         name: "mmu",
         version: 1,
         compat: 1,
         calls: &[
-            Call {
+            CallInfo {
                 number: 0x200,
                 name: "mmu.register_page_table",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x201,
                 name: "mmu.release_page_table",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x202,
                 name: "mmu.set_pte",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x203,
                 name: "mmu.set_ptes",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x204,
                 name: "mmu.set_cr3",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x205,
                 name: "mmu.get_cr3",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x206,
                 name: "mmu.invalidate_page",
                 class: Class::Primitive,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x207,
                 name: "mmu.invalidate_range",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x208,
                 name: "mmu.flush_tlb",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x209,
                 name: "mmu.flush_kernel_range",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x20a,
                 name: "mmu.flush_space",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x20b,
                 name: "mmu.set_lazy_mode",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x20c,
                 name: "mmu.flush_queue",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x20d,
                 name: "mmu.fill",
                 class: Class::Sysv,
@@ -1434,31 +1434,31 @@ pub const SECTIONS: &[Section] = &[
             },
         ],
     },
-    Section {
+    SectionInfo {
         id: 3,
         name: "apic",
         version: 1,
         compat: 1,
         calls: &[
-            Call {
+            CallInfo {
                 number: 0x300,
                 name: "apic.read",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x301,
                 name: "apic.write",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x302,
                 name: "apic.eoi",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x303,
                 name: "apic.send_ipi",
                 class: Class::Sysv,
@@ -1466,19 +1466,19 @@ pub const SECTIONS: &[Section] = &[
             },
         ],
     },
-    Section {
+    SectionInfo {
         id: 4,
         name: "smp",
         version: 1,
         compat: 1,
         calls: &[
-            Call {
+            CallInfo {
                 number: 0x400,
                 name: "smp.set_ap_state",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x401,
                 name: "smp.startup_vector",
                 class: Class::Sysv,
@@ -1486,55 +1486,55 @@ pub const SECTIONS: &[Section] = &[
             },
         ],
     },
-    Section {
+    SectionInfo {
         id: 5,
         name: "time",
         version: 1,
         compat: 1,
         calls: &[
-            Call {
+            CallInfo {
                 number: 0x500,
                 name: "time.frequency",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x501,
                 name: "time.read",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x502,
                 name: "time.wallclock",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x503,
                 name: "time.wallclock_updated",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x504,
                 name: "time.set_clock",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x505,
                 name: "time.set_alarm",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x506,
                 name: "time.cancel_alarm",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x507,
                 name: "time.ack_alarm",
                 class: Class::Sysv,
@@ -1542,37 +1542,37 @@ pub const SECTIONS: &[Section] = &[
             },
         ],
     },
-    Section {
+    SectionInfo {
         id: 6,
         name: "lock",
         version: 1,
         compat: 1,
         calls: &[
-            Call {
+            CallInfo {
                 number: 0x600,
                 name: "lock.wait",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x601,
                 name: "lock.kick",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x602,
                 name: "lock.pending",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x603,
                 name: "lock.preempted",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x604,
                 name: "lock.yield",
                 class: Class::Sysv,
@@ -1580,25 +1580,25 @@ pub const SECTIONS: &[Section] = &[
             },
         ],
     },
-    Section {
+    SectionInfo {
         id: 7,
         name: "patch",
         version: 1,
         compat: 1,
         calls: &[
-            Call {
+            CallInfo {
                 number: 0x700,
                 name: "patch.claim",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x701,
                 name: "patch.release",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x702,
                 name: "patch.fixup",
                 class: Class::Sysv,
@@ -1606,19 +1606,19 @@ pub const SECTIONS: &[Section] = &[
             },
         ],
     },
-    Section {
+    SectionInfo {
         id: 8,
         name: "stats",
         version: 1,
         compat: 1,
         calls: &[
-            Call {
+            CallInfo {
                 number: 0x800,
                 name: "stats.read",
                 class: Class::Sysv,
                 since: 1,
             },
-            Call {
+            CallInfo {
                 number: 0x801,
                 name: "stats.reset",
                 class: Class::Sysv,

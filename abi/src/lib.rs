@@ -27,7 +27,7 @@ pub enum Class {
 
 /// One call of the interface.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub struct CallInfo {
     /// Call number: section << 8 | index.
     pub number: u16,
     /// Name, `section.call`.
@@ -40,7 +40,7 @@ pub struct Call {
 
 /// One section of the interface.
 #[derive(Clone, Copy, Debug)]
-pub struct Section {
+pub struct SectionInfo {
     /// Section id.
     pub id: u16,
     /// Name.
@@ -50,7 +50,7 @@ pub struct Section {
     /// Lowest version of a kernel that a layer of this version serves.
     pub compat: u16,
     /// Its calls, by index.
-    pub calls: &'static [Call],
+    pub calls: &'static [CallInfo],
 }
 
 /// The name of a call number, if there is such a call.

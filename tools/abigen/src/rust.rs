@@ -8,7 +8,7 @@ use std::fmt::Write;
 const HEAD: &str = "\
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 // Made by tools/abigen from abi/vmi.toml: change that, not this.
-use crate::{Call, Class, Section};
+use crate::{CallInfo, Class, SectionInfo};
 use core::mem::{offset_of, size_of};
 
 ";
@@ -142,9 +142,9 @@ fn section(out: &mut String, s: &Section) -> Result<()> {
 }
 
 fn sections(out: &mut String, abi: &Abi) -> Result<()> {
-    out.push_str("\n/// Every section with its calls, in the order of their numbers.\npub const SECTIONS: &[Section] = &[\n");
+    out.push_str("\n/// Every section with its calls, in the order of their numbers.\npub const SECTIONS: &[SectionInfo] = &[\n");
     for s in &abi.sections {
-        writeln!(out, "    Section {{")?;
+        writeln!(out, "    SectionInfo {{")?;
         writeln!(out, "        id: {},\n        name: \"{}\",", s.id, s.name)?;
         writeln!(
             out,
@@ -158,7 +158,7 @@ fn sections(out: &mut String, abi: &Abi) -> Result<()> {
                 Class::Sysv => "Sysv",
                 Class::Jump => "Jump",
             };
-            writeln!(out, "            Call {{")?;
+            writeln!(out, "            CallInfo {{")?;
             writeln!(out, "                number: {number:#05x},")?;
             writeln!(out, "                name: \"{}.{}\",", s.name, c.name)?;
             writeln!(out, "                class: Class::{class},")?;
