@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The freestanding parts of Paravane, built by `build.rs` from `layers/` and `guest/conformance/`, as bytes.
+//!
+//! They are inside the program so that one file is all there is to install, and so that a guest never meets a layer
+//! of another build by accident. `--rom` and `--guest` of the program bring others in on purpose.
+#![no_std]
+#![forbid(unsafe_code)]
+
+/// The layer that implements every call with the native instruction: an option ROM.
+pub static NATIVE_ROM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/native.rom"));
+
+/// The native layer with a counter and a histogram of cycles for each call: an option ROM.
+pub static NATIVE_STATS_ROM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/native-stats.rom"));
+
+/// The guest kernel that tests every call: an ELF file with a PVH note and a VMI note.
+pub static CONFORMANCE_GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/conformance/conformance.elf"));
