@@ -768,6 +768,12 @@ pub const CALL_CORE_SHUTDOWN: u16 = 0x004;
 /// Writes to the console, for early messages; returns the number of bytes written, which is length.
 pub const CALL_CORE_CONSOLE_WRITE: u16 = 0x005;
 
+/// CR0.TS makes FPU instructions raise #NM; without it the bit is only kept.
+pub const CPU_TASK_SWITCHED: u32 = 0x1;
+/// Descriptors of the GDT, LDT and TLS, and IDT stack switching, work in user and kernel mode as on a processor; without it they are only kept.
+pub const CPU_SEGMENTS: u32 = 0x2;
+/// XCR0 can be changed; without it cpu.set_xcr takes only the value that is there.
+pub const CPU_XCR: u32 = 0x4;
 /// Clears the interrupt flag: no interrupt is delivered to this vCPU from here on.
 pub const CALL_CPU_IRQ_DISABLE: u16 = 0x100;
 /// Sets the interrupt flag; pending interrupts are delivered, at the latest after the next instruction behind the call.
@@ -879,6 +885,8 @@ pub const CALL_CPU_WBINVD: u16 = 0x135;
 
 /// Mmu.flush_space works; without it the kernel interrupts the other vCPUs itself.
 pub const MMU_FLUSH_SPACE: u32 = 0x1;
+/// User code cannot reach kernel memory; without it the machine is one trust domain, and only the user range has its user bit checked.
+pub const MMU_USER_ISOLATION: u32 = 0x2;
 /// Says that the page will be used as a page table of this level, optionally or-ed with VMI_PT_KERNEL_ROOT.
 pub const CALL_MMU_REGISTER_PAGE_TABLE: u16 = 0x200;
 /// The page is not a page table any more and may be used for something else.

@@ -63,6 +63,10 @@ pub const PH_VCPU_STRIDE: u64 = 0x8000;
 pub const PH_SHARED_PROCS: u64 = 0x230000;
 /// Bytes of a process: struct vmi_ph_proc, the layer's own state behind it.
 pub const PH_PROC_STRIDE: u64 = 0x400;
+/// The layer's entry points: mapped over its own section .thunks in every process, since core.init edits them.
+pub const PH_SHARED_THUNKS: u64 = 0x330000;
+/// Bytes of it at most.
+pub const PH_THUNKS_MAX: u64 = 0x10000;
 /// Bytes of the shared area.
 pub const PH_SHARED_SIZE: u64 = 0x400000;
 

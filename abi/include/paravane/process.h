@@ -43,6 +43,8 @@
 #define VMI_PH_VCPU_STRIDE 0x8000 /* bytes of a vCPU: struct vmi_ph_vcpu, the layer's own state behind it */
 #define VMI_PH_SHARED_PROCS 0x230000 /* processes, VMI_PH_PROC_STRIDE each */
 #define VMI_PH_PROC_STRIDE 0x400 /* bytes of a process: struct vmi_ph_proc, the layer's own state behind it */
+#define VMI_PH_SHARED_THUNKS 0x330000 /* the layer's entry points: mapped over its own section .thunks in every process, since core.init edits them */
+#define VMI_PH_THUNKS_MAX 0x10000 /* bytes of it at most */
 #define VMI_PH_SHARED_SIZE 0x400000 /* bytes of the shared area */
 
 /* States of a virtual machine, a vCPU, a process */

@@ -320,6 +320,9 @@
 #define VMI_SECTION_CPU_VERSION 1
 #define VMI_SECTION_CPU_COMPAT 1
 #define VMI_SECTION_CPU_CALLS 54
+#define VMI_CPU_TASK_SWITCHED 0x1 /* CR0.TS makes FPU instructions raise #NM; without it the bit is only kept */
+#define VMI_CPU_SEGMENTS 0x2 /* descriptors of the GDT, LDT and TLS, and IDT stack switching, work in user and kernel mode as on a processor; without it they are only kept */
+#define VMI_CPU_XCR 0x4 /* XCR0 can be changed; without it cpu.set_xcr takes only the value that is there */
 #define VMI_CALL_CPU_IRQ_DISABLE 0x100
 #define VMI_CALL_CPU_IRQ_ENABLE 0x101
 #define VMI_CALL_CPU_IRQ_FLAG 0x102
@@ -425,6 +428,7 @@
 #define VMI_SECTION_MMU_COMPAT 1
 #define VMI_SECTION_MMU_CALLS 14
 #define VMI_MMU_FLUSH_SPACE 0x1 /* mmu.flush_space works; without it the kernel interrupts the other vCPUs itself */
+#define VMI_MMU_USER_ISOLATION 0x2 /* user code cannot reach kernel memory; without it the machine is one trust domain, and only the user range has its user bit checked */
 #define VMI_CALL_MMU_REGISTER_PAGE_TABLE 0x200
 #define VMI_CALL_MMU_RELEASE_PAGE_TABLE 0x201
 #define VMI_CALL_MMU_SET_PTE 0x202
