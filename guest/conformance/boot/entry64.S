@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* The two ways into the image, both in 64-bit mode, and the ELF notes that name them. */
+#include <paravane/vmi.h>
+#include "../kernel/layout.h"
+
+	.section .text, "ax"
+
+	/* From head32.S. rdi: hvm_start_info, guest-physical. */
+	.globl	pvh_start
+pvh_start:
+	leaq	boot_stack_end(%rip), %rsp
+	xorl	%ebp, %ebp
+	call	pvh_boot_info
+	movq	%rax, %rdi
+	movl	$1, %esi
+	call	kernel_main
+	ud2
+
+	/* From a hypervisor. rdi: struct vmi_boot_info, linear; interrupts off. */
+	.globl	vmi_entry
+vmi_entry:
+	leaq	boot_stack_end(%rip), %rsp
+	xorl	%ebp, %ebp
+	xorl	%esi, %esi
+	call	kernel_main
+	ud2
+
+	.section .bss, "aw", @nobits
+	.balign	16
+	.globl	boot_stack_end
+boot_stack:
+	.skip	BOOT_STACK_SIZE
+boot_stack_end:
+
+	.section .note.Xen, "a", @note
+	.balign	4
+	.long	4, 8, 18			/* XEN_ELFNOTE_PHYS32_ENTRY */
+	.asciz	"Xen"
+	.quad	pvh_entry
+
+	.section .note.VMI, "a", @note
+	.balign	4
+	.long	4, VMI_SIZE_NOTE_ENTRY, VMI_NOTE_ENTRY
+	.asciz	"VMI"
+	.quad	vmi_entry
+	.long	VMI_API_VERSION
+	.long	0
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* Other vCPUs: start, work, interprocessor interrupts. */
+#ifndef KERNEL_SMP_H
+#define KERNEL_SMP_H
+
+#include "percpu.h"
+#include "types.h"
+
+#define ICR_FIXED	0x000ull
+#define ICR_NMI		0x400ull
+#define ICR_INIT	0x4500ull
+#define ICR_STARTUP	0x4600ull
+#define ICR_SELF	0x40000ull
+#define ICR_ALL		0x80000ull
+#define ICR_OTHERS	0xc0000ull
+
+/* Starts all of them; says so where one does not come. */
+void smp_init(void);
+/* INIT and STARTUP with this state; 0 or the error of the call that failed. */
+int smp_start_with(u32 vcpu, const struct vmi_ap_state *state);
+/* The state in which a vCPU enters the work loop. */
+struct vmi_ap_state smp_work_state(u32 vcpu);
+/* Start (again) into the work loop; false: it did not come in time. */
+bool smp_start(u32 vcpu);
+
+/* This vCPU's APIC, for interrupts at all. */
+void apic_init(void);
+int send_ipi(u32 vcpu, u32 vector);
+int send_icr(u32 vcpu, u64 icr);
+
+/* Runs work(argument) on another vCPU. Waiting fails the test when it is late. */
+void run_on(u32 vcpu, void (*work)(void *), void *argument);
+void wait_for(u32 vcpu);
+/* On all other vCPUs at once, below count; then waits for all. */
+void run_on_others(u32 count, void (*work)(void *), void *argument);
+/* Whether the work has ended; does not wait. */
+bool work_done(u32 vcpu);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* User mode: going there, and what came back. */
+#ifndef KERNEL_USER_H
+#define KERNEL_USER_H
+
+#include "trap.h"
+#include "types.h"
+
+struct user_context {
+	struct regs in;		/* in.vector VECTOR_SYSCALL: by sysret, else iret */
+	struct regs out;	/* the entry that ended it */
+	u64 cr2;
+};
+
+/*
+ * Runs user mode from context->in until an exception, a system call or
+ * int $VECTOR_USER_GATE; interrupts are served meanwhile. Interrupts are off
+ * afterwards.
+ */
+void user_run(struct user_context *context);
+
+/* From trap(). */
+noreturn void user_trap(struct regs *regs);
+
+#endif

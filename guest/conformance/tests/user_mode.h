@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* User programs of a few instructions (user_text.S), and running them. */
+#ifndef TESTS_USER_MODE_H
+#define TESTS_USER_MODE_H
+
+#include "space.h"
+#include "../kernel/user.h"
+
+/* Linear addresses of user programs: the same in every space. */
+extern u64 user_base;
+#define USER_SIZE	(4 * GIB)
+#define USER_TEXT	user_base
+#define USER_STACK	(user_base + MIB)
+#define USER_STACK_TOP	(USER_STACK + PAGE_SIZE)
+#define USER_DATA	(user_base + GIB)	/* 3 GiB for tests */
+
+extern char user_text_start[], user_text_end[];
+
+/* Where a program of user_text.S runs. */
+#define USER_ADDRESS(label) (USER_TEXT + ((label) - user_text_start))
+
+/* A context that enters at the label by iret, interrupts on, all else zero. */
+void user_init(struct user_context *context, const char *label);
+/* Runs a program that ends with a system call; fails the test otherwise. Returns rax. */
+u64 user_call(const char *label, u64 rdi, u64 rsi);
+
+/* As user code: 0, or the vector + 1 of the exception; error and cr2 in *context. */
+u32 user_try(struct user_context *context, const char *label, u64 rdi, u64 rsi);
+
+/* user_text.S */
+extern char u_nop[], u_load[], u_store[], u_store_load[], u_execute[],
+	u_int3[], u_int_gate[], u_int_kernel[], u_ud2[], u_divide[], u_spin[],
+	u_add[], u_loop[], u_pushf[], u_popf[], u_cli[], u_sti[], u_hlt[],
+	u_rdcr3[], u_invlpg[], u_lgdt[], u_swapgs[], u_rdmsr[], u_inb[],
+	u_unaligned[], u_fp[], u_x87[], u_xmm_swap[], u_sysret_regs[], u_fs_load[],
+	u_gs_load[], u_cs[], u_fill[], u_touch[], u_stos[];
+
+#endif

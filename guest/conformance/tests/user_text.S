@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * User programs: position independent, entered with arguments in rdi and rsi,
+ * ended by a system call with the result in rax. Some do on purpose what user
+ * mode may not.
+ */
+	.macro	PROGRAM name
+	.balign	16
+	.globl	\name
+\name:
+	.endm
+
+	.section .user.text, "ax"
+
+	PROGRAM	u_nop
+	syscall
+
+	PROGRAM	u_load
+	movq	(%rdi), %rax
+	syscall
+
+	PROGRAM	u_store
+	movq	%rsi, (%rdi)
+	syscall
+
+	/* Stores, and reads back what is there then. */
+	PROGRAM	u_store_load
+	movq	%rsi, (%rdi)
+	movq	(%rdi), %rax
+	syscall
+
+	/* Jumps to data that is expected to hold "mov $imm32,%eax; syscall". */
+	PROGRAM	u_execute
+	jmp	*%rdi
+
+	PROGRAM	u_int3
+	int3
+	syscall
+
+	PROGRAM	u_int_gate
+	int	$0x31
+	syscall
+
+	/* A gate that only the kernel may use. */
+	PROGRAM	u_int_kernel
+	int	$0x30
+	syscall
+
+	PROGRAM	u_ud2
+	ud2
+
+	PROGRAM	u_divide
+	xorl	%edx, %edx
+	xorl	%ecx, %ecx
+	movl	$1, %eax
+	divl	%ecx
+	syscall
+
+	/* Waits until the byte at rdi is not rsi. */
+	PROGRAM	u_spin
+1:	pause
+	cmpb	%sil, (%rdi)
+	je	1b
+	syscall
+
+	PROGRAM	u_add
+	leaq	(%rdi, %rsi), %rax
+	syscall
+
+	/* rdi times around. */
+	PROGRAM	u_loop
+	xorl	%eax, %eax
+1:	incq	%rax
+	cmpq	%rdi, %rax
+	jne	1b
+	syscall
+
+	PROGRAM	u_pushf
+	pushfq
+	popq	%rax
+	syscall
+
+	/* Tries to change the interrupt flag: popf must ignore it. */
+	PROGRAM	u_popf
+	pushfq
+	andq	$~0x200, (%rsp)
+	popfq
+	pushfq
+	popq	%rax
+	syscall
+
+	PROGRAM	u_cli
+	cli
+	syscall
+	PROGRAM	u_sti
+	sti
+	syscall
+	PROGRAM	u_hlt
+	hlt
+	syscall
+	PROGRAM	u_rdcr3
+	movq	%cr3, %rax
+	syscall
+	PROGRAM	u_invlpg
+	invlpg	(%rdi)
+	syscall
+	PROGRAM	u_lgdt
+	lgdt	(%rdi)
+	syscall
+	PROGRAM	u_swapgs
+	swapgs
+	syscall
+	PROGRAM	u_rdmsr
+	movl	$0xc0000080, %ecx
+	rdmsr
+	syscall
+	PROGRAM	u_inb
+	movl	$0x80, %edx
+	inb	%dx, %al
+	syscall
+
+	PROGRAM	u_unaligned
+	leaq	-15(%rsp), %rax
+	movl	%eax, (%rax)
+	syscall
+
+	/* An FPU instruction, for #NM. */
+	PROGRAM	u_fp
+	fninit
+	syscall
+
+	PROGRAM	u_x87
+	fnstcw	-8(%rsp)
+	movzwl	-8(%rsp), %eax
+	syscall
+
+	/* Adds one to xmm0..xmm15's low words and swaps xmm0 with xmm1. */
+	PROGRAM	u_xmm_swap
+	movdqa	%xmm0, %xmm2
+	movdqa	%xmm1, %xmm0
+	movdqa	%xmm2, %xmm1
+	syscall
+
+	/* All registers out as they came in, but rax. */
+	PROGRAM	u_sysret_regs
+	movq	%rcx, %rax
+	syscall
+
+	PROGRAM	u_fs_load
+	movq	%fs:0, %rax
+	syscall
+	PROGRAM	u_gs_load
+	movq	%gs:0, %rax
+	syscall
+
+	PROGRAM	u_cs
+	movl	%cs, %eax
+	syscall
+
+	/* rsi words of 8 bytes at rdi are set to their own address. */
+	PROGRAM	u_fill
+	movq	%rdi, (%rdi)
+	addq	$8, %rdi
+	decq	%rsi
+	jnz	u_fill
+	syscall
+
+	/* Reads one word of each of rsi pages at rdi; rax: their xor. */
+	PROGRAM	u_touch
+	xorl	%eax, %eax
+1:	xorq	(%rdi), %rax
+	addq	$4096, %rdi
+	decq	%rsi
+	jnz	1b
+	syscall
+
+	/* A string store over rsi bytes: faults in its middle must restart it. */
+	PROGRAM	u_stos
+	movq	%rsi, %rcx
+	movb	$0x5a, %al
+	rep stosb
+	movq	%rdi, %rax
+	syscall
+
+	.section .note.GNU-stack, "", @progbits
