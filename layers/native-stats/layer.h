@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* The statistics layer for common/header.S: assembler only. */
+#ifndef STATS_LAYER_H
+#define STATS_LAYER_H
+
+#include "stats.h"
+
+#define LAYER_NAME "native-stats"
+#define LAYER_PERCPU_SIZE STATS_PERCPU_SIZE
+
+#define LAYER_SECTIONS ((1 << VMI_SECTION_COUNT) - 1)
+#define LAYER_FEATURES_CORE 0
+#define LAYER_FEATURES_CPU 0
+#define LAYER_FEATURES_MMU 0
+#define LAYER_FEATURES_APIC 0
+#define LAYER_FEATURES_SMP 0
+#define LAYER_FEATURES_TIME 0
+#define LAYER_FEATURES_LOCK 0
+#define LAYER_FEATURES_PATCH 0
+#define LAYER_FEATURES_STATS 0
+
+#define LAYER_ENTRY(s, n) counted_##s##_##n
+
+/*
+ * Every site calls, to be counted, except swapgs: a kernel's entry and exit code would be
+ * measured in the middle of having no GS base that it can trust.
+ */
+#define LAYER_RELOC(S, s, N, n, num, class)		\
+	.set layer_reloc, LAYER_RELOC_##class;		\
+	.if num == VMI_CALL_CPU_SWAPGS;			\
+	.set layer_reloc, VMI_RELOC_NONE;		\
+	.endif
+#define LAYER_RELOC_PRIMITIVE VMI_RELOC_CALL
+#define LAYER_RELOC_SYSV VMI_RELOC_CALL
+#define LAYER_RELOC_JUMP VMI_RELOC_JUMP
+
+#endif

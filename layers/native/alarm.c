@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * Section time: alarms. The alarms of a vCPU share its APIC timer, which is always programmed
+ * for the nearest expiry that has not been acknowledged.
+ *
+ * Nothing is lost between a look at the clock and the programming of the timer: one-shot mode
+ * counts at least one tick from the programming on, and deadline mode fires at once for a
+ * deadline in the past. An alarm stays armed until ack_alarm reports it, so every programming
+ * in between sees it again. The timer may fire early (a long expiry takes several rounds, and
+ * its calibration is not perfect): ack_alarm then says nothing and programs the rest.
+ */
+#include "native.h"
+
+#define APIC_LVT_TIMER 0x320
+#define APIC_TIMER_INITIAL 0x380
+#define APIC_TIMER_DIVIDE 0x3e0
+#define LVT_MASKED (1u << 16)
+#define LVT_TSC_DEADLINE (2u << 17)
+#define DIVIDE_BY_1 0xb
+
+#define NSEC_PER_SEC 1000000000ULL
+#define COUNT_MAX 0xffffffffULL
+#define ALARM_FLAGS (0xffu | VMI_ALARM_PERIODIC)
+
+/* Later by this, at most, so that an imperfect rate seldom means a second interrupt. */
+#define SLACK_SHIFT 12
+#define SLACK_MAX_NS 20000
+
+static bool fires(u32 counter)
+{
+	return counter == VMI_TIME_REAL || counter == VMI_TIME_AVAILABLE;
+}
+
+static void timer_stop(void)
+{
+	native_apic_store(APIC_LVT_TIMER, LVT_MASKED);
+	if (native.tsc_deadline)
+		cpu_wrmsr(MSR_TSC_DEADLINE, 0);
+	else
+		native_apic_store(APIC_TIMER_INITIAL, 0);
+}
+
+/* The counter value at which real time has become ns. */
+static u64 tsc_at(u64 ns)
+{
+	u128 scaled = (u128)ns << native.shift;
+	u64 high = (u64)(scaled >> 64), ticks = (u64)scaled;
+
+	if (high >= native.mult)
+		return U64_MAX;
+	/* high < mult, so that the quotient fits. */
+	__asm__("divq %2" : "+a"(ticks), "+d"(high) : "r"((u64)native.mult) : "cc");
+	return ticks >= U64_MAX - 1 - native.tsc_start ? U64_MAX : native.tsc_start + ticks + 1;
+}
+
+static void timer_start(u32 vector, u64 expiry)
+{
+	u64 now, delta, count;
+
+	if (native.tsc_deadline) {
+		native_apic_store(APIC_LVT_TIMER, vector | LVT_TSC_DEADLINE);
+		/* The mode must be there before the deadline, which goes another way. */
+		__asm__ volatile("mfence; lfence" : : : "memory");
+		cpu_wrmsr(MSR_TSC_DEADLINE, tsc_at(expiry));
+		return;
+	}
+	native_apic_store(APIC_LVT_TIMER, vector);
+	native_apic_store(APIC_TIMER_DIVIDE, DIVIDE_BY_1);
+	now = native_real_time();
+	delta = expiry > now ? expiry - now : 0;
+	delta += delta >> SLACK_SHIFT < SLACK_MAX_NS ? delta >> SLACK_SHIFT : SLACK_MAX_NS;
+	count = mul_div(delta, native.apic_hz, NSEC_PER_SEC);
+	native_apic_store(APIC_TIMER_INITIAL, count < COUNT_MAX ? (u32)count + 1 : (u32)COUNT_MAX);
+}
+
+/* Programs the timer for what is armed. Interrupts are off. */
+static void alarms_program(struct native_percpu *self)
+{
+	u64 nearest = U64_MAX;
+	bool any = false;
+
+	for (u32 i = 0; i < NATIVE_ALARMS; i++) {
+		const struct native_alarm *alarm = &self->alarms[i];
+
+		if (!fires(i) || !alarm->armed)
+			continue;
+		if (FAULT(ALARM_PAST_LOST) && alarm->expiry <= native_real_time())
+			continue;
+		any = true;
+		if (alarm->expiry < nearest)
+			nearest = alarm->expiry;
+	}
+	if (any)
+		timer_start(self->alarm_vector, nearest);
+	else
+		timer_stop();
+}
+
+static bool have_timer(void)
+{
+	return native.ready && native.apic && (native.tsc_deadline || native.apic_hz);
+}
+
+int native_time_set_alarm(u32 flags, u64 expiry, u64 period, u32 vector)
+{
+	u32 counter = flags & 0xff;
+	bool periodic = flags & VMI_ALARM_PERIODIC;
+	struct native_percpu *self;
+	u64 interrupts;
+
+	if (flags & ~ALARM_FLAGS || counter >= NATIVE_ALARMS)
+		return -VMI_EINVAL;
+	if (vector < VMI_VECTOR_MIN || vector > VMI_VECTOR_MAX)
+		return -VMI_EINVAL;
+	if (periodic ? period < VMI_ALARM_MIN_PERIOD_NS : period != 0)
+		return -VMI_EINVAL;
+	if (!native.ready || (fires(counter) && !have_timer()))
+		return -VMI_ENOSYS;
+
+	interrupts = cpu_irq_save();
+	self = native_self();
+	self->alarms[counter].expiry = expiry;
+	self->alarms[counter].period = FAULT(ALARM_ONE_PERIOD) ? 0 : period;
+	self->alarms[counter].armed = true;
+	if (fires(counter)) {
+		self->alarm_vector = vector;
+		alarms_program(self);
+	}
+	cpu_irq_restore(interrupts);
+	return 0;
+}
+
+int native_time_cancel_alarm(u32 counter)
+{
+	struct native_percpu *self;
+	u64 interrupts;
+	bool armed;
+
+	if (counter >= NATIVE_ALARMS)
+		return -VMI_EINVAL;
+	if (!native.ready)
+		return 0;
+	interrupts = cpu_irq_save();
+	self = native_self();
+	armed = self->alarms[counter].armed;
+	self->alarms[counter].armed = FAULT(CANCEL_NOTHING) ? armed : false;
+	if (armed && fires(counter))
+		alarms_program(self);
+	cpu_irq_restore(interrupts);
+	return armed;
+}
+
+/* The next moment of the series that lies ahead of now. */
+static void alarm_advance(struct native_alarm *alarm, u64 now)
+{
+	u64 missed = (now - alarm->expiry) / alarm->period;
+	u64 step = (missed + 1) * alarm->period;
+
+	if (alarm->expiry > U64_MAX - step)
+		alarm->armed = false; /* after the end of time */
+	else
+		alarm->expiry += step;
+}
+
+u64 native_time_ack_alarm(void)
+{
+	struct native_percpu *self;
+	u64 interrupts, now, expired = 0;
+
+	if (!have_timer())
+		return 0;
+	interrupts = cpu_irq_save();
+	self = native_self();
+	now = native_real_time();
+	for (u32 i = 0; i < NATIVE_ALARMS; i++) {
+		struct native_alarm *alarm = &self->alarms[i];
+
+		if (!fires(i) || !alarm->armed || (alarm->expiry > now && !FAULT(ALARM_EARLY)))
+			continue;
+		expired |= 1ULL << (FAULT(ALARM_WRONG_COUNTER) ? i ^ 1 : i);
+		if (alarm->period && alarm->expiry <= now)
+			alarm_advance(alarm, now);
+		else
+			alarm->armed = false;
+	}
+	alarms_program(self);
+	cpu_irq_restore(interrupts);
+	return expired;
+}

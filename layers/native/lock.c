@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * Section lock. On bare metal a vCPU always runs, so a waiter spins; what matters is that the
+ * pending bit is exact.
+ */
+#include "native.h"
+
+/*
+ * A wait ends by itself after 1/64 second: it cannot see that an interrupt was served, which
+ * must end it, and the caller looks at its lock and waits again at no cost.
+ */
+#define WAIT_SHIFT 6
+
+void native_lock_wait(const u8 *location, u8 value)
+{
+	struct native_percpu *self;
+	u64 start;
+
+	if (!native.ready) {
+		cpu_pause();
+		return;
+	}
+	self = native_self();
+	start = cpu_tsc();
+	while (READ_ONCE(*location) == value) {
+		/* Who kicked made its stores before: the exchange orders ours behind it. */
+		if (READ_ONCE(self->lock_pending) && !FAULT(WAIT_IGNORES_PENDING) &&
+		    __atomic_exchange_n(&self->lock_pending, 0, __ATOMIC_SEQ_CST))
+			return;
+		if (cpu_tsc() - start > native.tsc_hz >> WAIT_SHIFT)
+			return;
+		cpu_pause();
+	}
+}
+
+int native_lock_kick(u32 vcpu)
+{
+	struct native_percpu *other = native_other(vcpu);
+
+	if (!other)
+		return -VMI_ENOENT;
+	if (!FAULT(KICK_NOT_STICKY))
+		__atomic_store_n(&other->lock_pending, 1, __ATOMIC_SEQ_CST);
+	return 0;
+}
+
+int native_lock_pending(u32 vcpu)
+{
+	struct native_percpu *other = native_other(vcpu);
+
+	if (!other)
+		return -VMI_ENOENT;
+	return (int)__atomic_load_n(&other->lock_pending, __ATOMIC_SEQ_CST);
+}
+
+int native_lock_preempted(u32 vcpu)
+{
+	return vcpu < native.vcpu_count ? 0 : -VMI_ENOENT;
+}
+
+int native_lock_yield(u32 vcpu)
+{
+	if (vcpu >= native.vcpu_count)
+		return -VMI_ENOENT;
+	cpu_pause();
+	return 0;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* Section cpu: ports. */
+#include "io.h"
+#include "native.h"
+
+static bool port_good(u32 port, u32 width)
+{
+	return (width == 1 || width == 2 || width == 4) && port <= 65536 - width;
+}
+
+s64 native_cpu_port_in(u32 port, u32 width)
+{
+	if (!port_good(port, width))
+		return -VMI_EINVAL;
+	if (FAULT(PORT_IN_NARROW) && width == 4)
+		width = 2;
+	switch (width) {
+	case 1:
+		return inb(port);
+	case 2:
+		return inw(port);
+	default:
+		return inl(port);
+	}
+}
+
+int native_cpu_port_out(u32 port, u32 width, u32 value)
+{
+	if (!port_good(port, width))
+		return -VMI_EINVAL;
+	switch (width) {
+	case 1:
+		outb(port, value);
+		break;
+	case 2:
+		outw(port, value);
+		break;
+	default:
+		outl(port, value);
+	}
+	return 0;
+}
+
+/* The string instructions count up: the direction flag is clear during every call. */
+#define REP_IN(suffix, port, buffer, count) \
+	__asm__ volatile("rep ins" suffix : "+D"(buffer), "+c"(count) : "d"(port) : "memory")
+#define REP_OUT(suffix, port, buffer, count) \
+	__asm__ volatile("rep outs" suffix : "+S"(buffer), "+c"(count) : "d"(port) : "memory")
+
+int native_cpu_port_in_string(u32 port, u32 width, void *buffer, u64 count)
+{
+	if (!port_good(port, width))
+		return -VMI_EINVAL;
+	switch (width) {
+	case 1:
+		REP_IN("b", (u16)port, buffer, count);
+		break;
+	case 2:
+		REP_IN("w", (u16)port, buffer, count);
+		break;
+	default:
+		REP_IN("l", (u16)port, buffer, count);
+	}
+	return 0;
+}
+
+int native_cpu_port_out_string(u32 port, u32 width, const void *buffer, u64 count)
+{
+	if (!port_good(port, width))
+		return -VMI_EINVAL;
+	switch (width) {
+	case 1:
+		REP_OUT("b", (u16)port, buffer, count);
+		break;
+	case 2:
+		REP_OUT("w", (u16)port, buffer, count);
+		break;
+	default:
+		REP_OUT("l", (u16)port, buffer, count);
+	}
+	return 0;
+}

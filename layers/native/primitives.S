@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * Primitives and jumps: the native form of the call, from vmi.h, and a return.
+ *
+ * Invariant of the primitives: argument in rdi, result in rax, every other register
+ * preserved, at most eight bytes of stack besides the return address. The native forms keep
+ * to this by themselves. Where a form enables interrupts, its shadow covers the ret, so that
+ * they come at the first instruction behind the call.
+ */
+#include "asm.h"
+
+#define EMIT(S, s, N, n, num, class, since) EMIT_##class(S, s, N, n)
+#define EMIT_SYSV(S, s, N, n)
+#define EMIT_PRIMITIVE(S, s, N, n)	\
+	ENTRY(native_##s##_##n)		\
+	VMI_NATIVE_##S##_##N;		\
+	ret;				\
+	END(native_##s##_##n);
+/* Reached with a jump: the frame and the registers are those that the instruction takes. */
+#define EMIT_JUMP(S, s, N, n)		\
+	ENTRY(native_##s##_##n)		\
+	VMI_NATIVE_##S##_##N;		\
+	END(native_##s##_##n);
+
+#if FAULT(IRQ_ENABLE_NOTHING)
+#undef VMI_NATIVE_CPU_IRQ_ENABLE
+#define VMI_NATIVE_CPU_IRQ_ENABLE nop
+#endif
+#if FAULT(IRQ_SAVE_LEAVES_ON)
+#undef VMI_NATIVE_CPU_IRQ_SAVE
+#define VMI_NATIVE_CPU_IRQ_SAVE pushfq; popq %rax
+#endif
+#if FAULT(HALT_LEAVES_OFF)
+#undef VMI_NATIVE_CPU_HALT
+#define VMI_NATIVE_CPU_HALT sti; hlt; cli
+#endif
+#if FAULT(TSC_CLOBBERS_RDX)
+#undef VMI_NATIVE_CPU_READ_TSC
+#define VMI_NATIVE_CPU_READ_TSC rdtsc; shlq $32, %rdx; orq %rdx, %rax
+#endif
+#if FAULT(GET_CR4_CLOBBERS_RCX)
+#undef VMI_NATIVE_CPU_GET_CR4
+#define VMI_NATIVE_CPU_GET_CR4 movq %cr4, %rcx; movq %rcx, %rax
+#endif
+#if FAULT(CR8_IGNORED)
+#undef VMI_NATIVE_CPU_SET_CR8
+#define VMI_NATIVE_CPU_SET_CR8 nop
+#endif
+#if FAULT(INVALIDATE_PAGE_NOTHING)
+#undef VMI_NATIVE_MMU_INVALIDATE_PAGE
+#define VMI_NATIVE_MMU_INVALIDATE_PAGE nop
+#endif
+
+	.text
+	VMI_FOR_EACH_CALL(EMIT)
+
+/* Of class sysv, but with a native form: nothing to remember, with PCIDs off. */
+ENTRY(native_mmu_set_cr3)
+	VMI_NATIVE_MMU_SET_CR3
+	ret
+END(native_mmu_set_cr3)
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* Section smp: the low page is made ready for one processor at a time. */
+#include "ap_layout.h"
+#include "native.h"
+
+#define PAGE_SIZE 4096
+#define ENTRY_PRESENT_WRITABLE 3
+#define RFLAGS_FIXED 2 /* bit 1 is always set */
+
+/* Flat, limit 4 GiB, accessed (the processor need not write it). */
+#define GDT_CODE32 0x00cf9b000000ffffULL
+#define GDT_DATA 0x00cf93000000ffffULL
+#define GDT_CODE64 0x00af9b000000ffffULL
+
+extern const u8 native_ap_start[], native_ap_start_32[], native_ap_start_64[],
+	native_ap_start_end[];
+
+struct far_pointer {
+	u32 offset;
+	u16 selector;
+} __attribute__((packed));
+
+struct boot_gdtr {
+	u16 limit;
+	u32 base;
+} __attribute__((packed));
+
+static bool state_good(const struct vmi_ap_state *state)
+{
+	u64 cr4 = state->cr4;
+
+	return (state->cr0 & (CR0_PE | CR0_PG)) == (CR0_PE | CR0_PG) && cr4 & CR4_PAE &&
+	       state->efer & EFER_LME && canonical(state->rip, cr4) &&
+	       canonical(state->fs_base, cr4) && canonical(state->gs_base, cr4) &&
+	       canonical(state->gdt_base, cr4) && canonical(state->idt_base, cr4);
+}
+
+/* The kernel maps the page at its own address; the direct map is there in every space. */
+static u8 *low_page(void)
+{
+	if (native.low_page + PAGE_SIZE <= native.direct_map_size)
+		return to_pointer(native.direct_map + native.low_page);
+	return to_pointer(native.low_page);
+}
+
+static u32 code_offset(const u8 *label)
+{
+	return AP_CODE + (u32)(label - native_ap_start);
+}
+
+static void copy(u8 *to, const void *from, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		to[i] = ((const u8 *)from)[i];
+}
+
+/* What brings the processor to 64-bit mode in the page. */
+static void write_boot_part(u8 *page, const struct vmi_ap_state *state)
+{
+	static const u64 gdt[AP_GDT_WORDS] = { 0, GDT_CODE32, GDT_DATA, GDT_CODE64 };
+	u32 base = (u32)native.low_page;
+	u64 entry = base | ENTRY_PRESENT_WRITABLE;
+	u32 cr4 = (u32)(state->cr4 & (CR4_PAE | CR4_LA57));
+	struct boot_gdtr gdtr = { sizeof(gdt) - 1, base + AP_GDT };
+	struct far_pointer far32 = { base + code_offset(native_ap_start_32), AP_SELECTOR_CODE32 };
+	struct far_pointer far64 = { base + code_offset(native_ap_start_64), AP_SELECTOR_CODE64 };
+	static const u8 jump[] = { 0xe9, (AP_CODE - 3) & 0xff, (AP_CODE - 3) >> 8 };
+
+	copy(page, jump, sizeof(jump)); /* 16-bit jmp to AP_CODE */
+	copy(page + (base / PAGE_SIZE) * sizeof(entry), &entry, sizeof(entry));
+	copy(page + AP_CODE, native_ap_start, (size_t)(native_ap_start_end - native_ap_start));
+	copy(page + AP_GDT, gdt, sizeof(gdt));
+	copy(page + AP_PAGE, &base, sizeof(base));
+	copy(page + AP_CR4, &cr4, sizeof(cr4));
+	copy(page + AP_BOOT_GDTR, &gdtr, sizeof(gdtr));
+	copy(page + AP_FAR32, &far32, sizeof(far32));
+	copy(page + AP_FAR64, &far64, sizeof(far64));
+}
+
+int native_smp_set_ap_state(u32 vcpu, const struct vmi_ap_state *state)
+{
+	struct vmi_table_register gdtr, idtr;
+	u64 frame[AP_FRAME_WORDS];
+	u8 *page;
+
+	if (!vcpu || vcpu >= native.vcpu_count)
+		return -VMI_ENOENT;
+	if (!state_good(state))
+		return -VMI_EINVAL;
+	if (!native.low_page)
+		return -VMI_ENOSYS;
+
+	gdtr = (struct vmi_table_register){ .limit = state->gdt_limit, .base = state->gdt_base };
+	idtr = (struct vmi_table_register){ .limit = state->idt_limit, .base = state->idt_base };
+	frame[0] = state->rip;
+	frame[1] = state->cs;
+	frame[2] = FAULT(AP_FORGETS_RFLAGS) ? RFLAGS_FIXED : state->rflags | RFLAGS_FIXED;
+	frame[3] = state->gpr[4]; /* rsp */
+	frame[4] = state->ss;
+
+	page = low_page();
+	for (u32 i = 0; i < PAGE_SIZE; i++)
+		page[i] = 0;
+	write_boot_part(page, state);
+	copy(page + AP_STATE, state, sizeof(*state));
+	copy(page + AP_GDTR, &gdtr, sizeof(gdtr));
+	copy(page + AP_IDTR, &idtr, sizeof(idtr));
+	copy(page + AP_FRAME, frame, sizeof(frame));
+	barrier(); /* stores are in order before the STARTUP, which is a store too */
+	return 0;
+}
+
+s64 native_smp_startup_vector(void)
+{
+	if (!native.low_page)
+		return -VMI_ENOSYS;
+	return (s64)(native.low_page >> 12);
+}

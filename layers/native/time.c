@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * Section time: counters and wall clock. Alarms are in alarm.c.
+ *
+ * The time-stamp counter is taken to run at one rate and in step on all processors, as on
+ * every machine that can run 64-bit kernels of today; nothing is stolen on bare metal.
+ */
+#include "native.h"
+
+#define NSEC_PER_SEC 1000000000ULL
+
+/* The largest multiplier of 32 bits gives the best resolution: 10^9 << 33 still fits u64. */
+void native_time_set_rate(u64 hz)
+{
+	u32 shift = 33;
+
+	while (shift && (NSEC_PER_SEC << shift) / hz > 0xffffffff)
+		shift--;
+	native.tsc_hz = hz;
+	native.shift = shift;
+	native.mult = (u32)((NSEC_PER_SEC << shift) / hz);
+}
+
+u64 native_real_time(void)
+{
+	u64 ticks = cpu_tsc() - native.tsc_start;
+
+	/* Another processor's counter may be behind by a few ticks, just after core.init. */
+	if ((s64)ticks < 0)
+		return 0;
+	return (u64)((u128)ticks * native.mult >> native.shift);
+}
+
+u64 native_time_frequency(void)
+{
+	return native.tsc_hz;
+}
+
+void native_time_read(struct vmi_times *times)
+{
+	u64 now = native_real_time();
+
+	times->real = now;
+	times->available = now;
+	times->stolen = FAULT(STOLEN_DRIFTS) ? now >> 10 : 0;
+}
+
+u64 native_time_wallclock(void)
+{
+	return native.wall_start + (FAULT(WALLCLOCK_STANDS) ? 0 : native_real_time());
+}
+
+int native_time_wallclock_updated(void)
+{
+	return 0;
+}
+
+int native_time_set_clock(struct vmi_clock *clock, u64 gpa)
+{
+	u32 sequence;
+
+	if (!clock && !gpa)
+		return 0; /* nothing is kept up to date anyway */
+	if (!clock || (u64)clock % sizeof(*clock) || ((u64)clock ^ gpa) & 0xfff)
+		return -VMI_EINVAL;
+	/* Readers see an odd sequence, or all of it: this processor keeps its stores in order. */
+	sequence = READ_ONCE(clock->sequence) | 1;
+	WRITE_ONCE(clock->sequence, sequence);
+	barrier();
+	clock->flags = 1; /* valid on all vCPUs */
+	clock->tsc = native.tsc_start;
+	clock->real_ns = 0;
+	clock->wall_ns = native.wall_start;
+	clock->mult = native.mult;
+	clock->shift = native.shift;
+	if (FAULT(CLOCK_PAGE_FAST))
+		clock->mult += clock->mult >> 4;
+	barrier();
+	WRITE_ONCE(clock->sequence, sequence + 1);
+	return 0;
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Waiting, locking and giving up. */
+#include "host.h"
+
+s64 futex_wait(u32 *word, u32 value, u64 deadline)
+{
+	struct host_timespec until;
+
+	if (deadline == U64_MAX)
+		return host4(futex, word, FUTEX_WAIT, value, 0);
+	until.sec = (s64)(deadline / 1000000000);
+	until.nsec = (s64)(deadline % 1000000000);
+	return host6(futex, word, FUTEX_WAIT_BITSET, value, &until, 0, 0xffffffff);
+}
+
+/*
+ * Uncontended: one locked instruction each way. A holder may be preempted or stopped by the
+ * host at any point, so waiting sleeps after a short spin.
+ */
+void lock_take(struct lock *lock)
+{
+	u32 spins, old;
+
+	for (spins = 0; spins < 200; spins++) {
+		old = 0;
+		if (__atomic_compare_exchange_n(&lock->word, &old, 1, false, __ATOMIC_ACQUIRE,
+						__ATOMIC_RELAXED))
+			return;
+		cpu_relax();
+	}
+	while (__atomic_exchange_n(&lock->word, 2, __ATOMIC_ACQUIRE))
+		futex_wait(&lock->word, 2, U64_MAX);
+}
+
+void lock_release(struct lock *lock)
+{
+	if (__atomic_exchange_n(&lock->word, 0, __ATOMIC_RELEASE) == 2)
+		futex_wake(&lock->word, 1);
+}
+
+noreturn void fatal(const char *message, u64 value)
+{
+	static const char digits[] = "0123456789abcdef";
+	static u32 never;
+	u8 *out = shared->s.message;
+	u32 old = VMI_PH_VM_RUNNING, n = 0;
+	int shift;
+
+	while (n < 220 && message[n]) {
+		out[n] = (u8)message[n];
+		n++;
+	}
+	out[n++] = ' ';
+	out[n++] = '0';
+	out[n++] = 'x';
+	for (shift = 60; shift >= 0; shift -= 4)
+		out[n++] = (u8)digits[value >> shift & 15];
+	out[n] = 0;
+	__atomic_compare_exchange_n(&shared->s.vm_state, &old, VMI_PH_VM_FATAL, false,
+				    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&shared->s.doorbell, 1);
+	/* The monitor kills all processes; until then nothing of the guest runs here. */
+	for (;;)
+		futex_wait(&never, 0, U64_MAX);
+}

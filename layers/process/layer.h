@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* What common/tables.inc wants to know of this layer: all entries are thunks (thunks.S). */
+#ifndef PROCESS_LAYER_H
+#define PROCESS_LAYER_H
+
+#define LAYER_NAME "process"
+#define LAYER_PERCPU_SIZE 64
+
+/* Every section but the statistics. */
+#define LAYER_SECTIONS 0xff
+
+#define LAYER_FEATURES_CORE 0
+#define LAYER_FEATURES_CPU 0
+#define LAYER_FEATURES_MMU 0
+#define LAYER_FEATURES_APIC 0
+#define LAYER_FEATURES_SMP 0
+#define LAYER_FEATURES_TIME 0
+#define LAYER_FEATURES_LOCK 0
+#define LAYER_FEATURES_PATCH 0
+#define LAYER_FEATURES_STATS 0
+
+#define LAYER_ENTRY(section, call) thunk_##section##_##call
+
+/* No privileged instruction works here: a site becomes a call, a jump, or nothing. */
+#define PROCESS_RELOC_PRIMITIVE VMI_RELOC_CALL
+#define PROCESS_RELOC_SYSV VMI_RELOC_CALL
+#define PROCESS_RELOC_JUMP VMI_RELOC_JUMP
+
+/* These do nothing at all on this machine, or work as they are. */
+#define LAYER_RELOC(S, s, N, n, num, class)			\
+	.set layer_reloc, PROCESS_RELOC_##class;		\
+	.if num == VMI_CALL_CPU_SWAPGS;				\
+	.set layer_reloc, VMI_RELOC_NOP;			\
+	.elseif num == VMI_CALL_CPU_IO_DELAY;			\
+	.set layer_reloc, VMI_RELOC_NOP;			\
+	.elseif num == VMI_CALL_CPU_WBINVD;			\
+	.set layer_reloc, VMI_RELOC_NOP;			\
+	.elseif num == VMI_CALL_CPU_PAUSE;			\
+	.set layer_reloc, VMI_RELOC_NONE;			\
+	.elseif num == VMI_CALL_CPU_READ_TSC;			\
+	.set layer_reloc, VMI_RELOC_NONE;			\
+	.endif
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* Guest page tables, and the host mappings that stand for their translations. */
+#ifndef PROCESS_MMU_H
+#define PROCESS_MMU_H
+
+#include "state.h"
+
+#define PTE_P 0x1ULL
+#define PTE_W 0x2ULL
+#define PTE_U 0x4ULL
+#define PTE_A 0x20ULL
+#define PTE_D 0x40ULL
+#define PTE_PS 0x80ULL
+#define PTE_G 0x100ULL
+#define PTE_NX 0x8000000000000000ULL
+#define PTE_ADDR 0x000ffffffffff000ULL
+
+#define PF_PRESENT 1
+#define PF_WRITE 2
+#define PF_USER 4
+#define PF_RESERVED 8
+#define PF_FETCH 16
+
+/* Result of a walk of the guest's tables. */
+struct walk {
+	u64 *slot;		/* the leaf entry */
+	u64 pte;		/* its value */
+	u64 gpa;		/* of the page that contains the address, 4 KiB */
+	u64 span;		/* bytes that the leaf maps */
+	bool writable, user, executable;	/* all levels together */
+};
+
+/* Walks for va from the root that it belongs to. False: not present. Sets accessed bits on the way if asked. */
+bool walk_guest(const struct vcpu *v, u64 va, struct walk *w, bool accessed);
+
+/*
+ * A fault at va: fills and returns true, or false with the error code for the guest.
+ * access: PF_WRITE, PF_FETCH, PF_USER bits.
+ */
+bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error);
+
+/* Makes the host mappings of start to end - 1 agree with the guest's tables, or go. */
+void tlb_resync(struct vcpu *v, u64 start, u64 end);
+void tlb_resync_user(struct vcpu *v);
+void tlb_resync_kernel(struct vcpu *v);
+/* Drops the whole user range. */
+void tlb_drop_user(void);
+/* Unmaps pages of the user range that only the kernel may see, on the way to user mode. */
+void tlb_drop_supervisor(struct vcpu *v);
+/* Maps what the tables say for count pages from va, without a fault. */
+void tlb_fill(struct vcpu *v, u64 va, u32 count);
+
+#endif

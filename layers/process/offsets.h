@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * Offsets that assembler uses; state.h asserts that the structures agree.
+ */
+#ifndef PROCESS_OFFSETS_H
+#define PROCESS_OFFSETS_H
+
+#include <paravane/process.h>
+
+/* struct vcpu, behind struct vmi_ph_vcpu */
+#define V_RSP		256	/* guest stack pointer while the layer runs for it */
+#define V_RBX		264
+#define V_RBP		272
+#define V_R12		280
+#define V_R13		288
+#define V_R14		296
+#define V_R15		304
+#define V_HOST_STACK	312	/* top of this vCPU's host stack, at the same address in every process */
+#define V_USER_GS	320
+#define V_KERNEL_GS	328
+#define V_USER_RSP	336	/* user registers on their way out through cpu.sysret */
+#define V_USER_RAX	344
+#define V_USER_RIP	352
+#define V_USER_FLAGS	360
+#define V_USER_R11	368
+#define V_SCRATCH	504	/* top of a stack of a few words, for popfq */
+
+/*
+ * struct vmi_percpu: the first 16 bytes are the kernel's. Everything here belongs to the vCPU
+ * and is only touched by the thread that is the vCPU.
+ */
+#define F_VCPU		16	/* struct vcpu * */
+#define F_IRQ		24	/* virtual interrupt flag, 0 or 1 */
+#define F_PENDING	25	/* an interrupt may be deliverable once F_IRQ is set */
+#define F_FORCE		26	/* something must be looked at whatever F_IRQ says */
+#define F_SCRATCH	32
+
+/*
+ * Displacement of the vmi_percpu from the GS base, unknown until core.init: the thunks are
+ * assembled with this pattern in its place, and init adds the difference everywhere.
+ */
+#define GS_PATTERN	0x5aa5c000
+#define GS(field)	%gs:GS_PATTERN + field
+
+#endif

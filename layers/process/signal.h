@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* The host's signal frame (x86-64 Linux ABI), and what the handlers do with it. */
+#ifndef PROCESS_SIGNAL_H
+#define PROCESS_SIGNAL_H
+
+#include "state.h"
+
+struct host_siginfo {
+	s32 signo, error, code, pad;
+	union {
+		struct {
+			s32 pid;
+			u32 uid;
+		} kill;
+		struct {
+			u64 addr;
+		} fault;
+		struct {
+			u64 call_addr;
+			s32 syscall;
+			u32 arch;
+		} sys;
+	};
+	u8 rest[96];
+};
+_Static_assert(sizeof(struct host_siginfo) == 128, "siginfo_t");
+
+/* uc_mcontext: registers as the host saved them; what is written here is loaded by the signal return. */
+struct host_registers {
+	u64 r8, r9, r10, r11, r12, r13, r14, r15;
+	u64 rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, rflags;
+	u16 cs, gs, fs, ss;
+	u64 error, trap, oldmask, cr2;
+	u64 fpstate;
+	u64 reserved[8];
+};
+
+struct host_ucontext {
+	u64 flags;
+	u64 link;
+	u64 stack[3];
+	struct host_registers regs;
+	u64 sigmask;
+};
+
+#define SYS_SECCOMP_CODE 1
+#define ARCH_X86_64 0xc000003e
+
+#define FLAG_TF 0x100ULL
+#define FLAG_IF 0x200ULL
+#define FLAG_DF 0x400ULL
+#define FLAG_NT 0x4000ULL
+#define FLAG_RF 0x10000ULL
+#define FLAG_AC 0x40000ULL
+
+#define VECTOR_DB 1
+#define VECTOR_NMI 2
+#define VECTOR_UD 6
+#define VECTOR_NM 7
+#define VECTOR_GP 13
+#define VECTOR_PF 14
+#define VECTOR_AC 17
+
+/* Installs the handlers; inherited by all processes and threads. */
+s64 signals_install(void);
+/* Gives the calling thread its signal stack. */
+s64 signals_stack(struct thread *t);
+
+/*
+ * windows.c: the instruction pointer is in the layer. If it is in a window, makes regs the guest's
+ * own registers, as they would be after the return, and says so.
+ */
+bool window_complete(struct vcpu *v, struct host_registers *regs);
+
+/* inject.c: makes regs enter the kernel's gate. */
+void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_error, u64 error);
+void inject_syscall(struct vcpu *v, struct host_registers *regs);
+/* Enters the gate of the software interrupt that regs stopped at, or of #GP. */
+void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u32 length);
+/* Delivers what is pending and allowed; regs are the guest's. */
+void deliver_pending(struct vcpu *v, struct host_registers *regs);
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * The layer's state.
+ *
+ * Three kinds of memory: the shared area (struct shared, vcpu, proc: the same in all processes, and
+ * the monitor's to see), a process's own (struct self, the arena), and a thread's own (struct
+ * thread, at the bottom of its stacks). A vCPU is one thread at a time; whoever is it owns struct vcpu
+ * but for the fields that say otherwise.
+ */
+#ifndef PROCESS_STATE_H
+#define PROCESS_STATE_H
+
+#include "../common/types.h"
+#include "offsets.h"
+
+#define PAGE_SIZE 4096ULL
+#define PAGE_MASK (~(PAGE_SIZE - 1))
+#define LARGE_SIZE 0x200000ULL
+#define LARGE_MASK (~(LARGE_SIZE - 1))
+#define noreturn __attribute__((noreturn))
+#define noinline __attribute__((noinline))
+
+/* A mutex in memory that threads of several processes share: 0 free, 1 held, 2 held and waited for. */
+struct lock {
+	u32 word;
+};
+
+struct alarm {
+	u32 armed;
+	u32 periodic;
+	u64 expiry;		/* ns of its counter */
+	u64 period;
+};
+
+enum resume_kind {
+	RESUME_CALL,		/* return from a call: callee-saved registers, result 0 */
+	RESUME_FULL,		/* all registers of struct vmi_ap_state */
+};
+
+struct vcpu {
+	struct vmi_ph_vcpu s;
+
+	u64 rsp, rbx, rbp, r12, r13, r14, r15;	/* V_RSP ... */
+	u64 host_stack;
+	u64 user_gs, kernel_gs;
+	u64 user_rsp, user_rax, user_rip, user_flags, user_r11;
+	u64 scratch[16];			/* ends at V_SCRATCH */
+
+	u32 number;
+	u32 apic_id;
+	struct vmi_percpu *percpu;
+	enum resume_kind resume;
+	u32 have_ap_state;
+	u32 startup_pending;
+	u32 lazy_mode;
+	u64 fs_base;
+	u64 cr0, cr2, cr3, cr4, cr8, context, generation;
+	u64 queued_cr3, queued_context, queued_generation;
+	u32 queued;
+	u32 user_cs, user_ss;
+	u64 efer, star, lstar, cstar, sfmask, pat, apic_base, sysenter[3];
+	u64 gdt_base, idt_base;
+	u32 gdt_limit, idt_limit, ldt, tr;
+	u64 rsp0;
+	u64 dr[8];
+	u64 xcr0;
+	u64 isr[4];
+	u32 apic[64];
+	struct alarm alarms[2];
+	u32 alarm_vector, alarm_fired;
+	u64 last_vector_hint;
+	u64 stint_real, stint_cpu;		/* ns, when this thread became the vCPU */
+	u64 last_real, last_stolen;
+	u32 wall_seen;
+	u32 running;				/* a stint is on */
+	struct vmi_ap_state ap;
+
+	u8 xsave[0x4000] __attribute__((aligned(64)));
+};
+_Static_assert(offsetof(struct vcpu, rsp) == V_RSP, "V_RSP");
+_Static_assert(offsetof(struct vcpu, rbx) == V_RBX, "V_RBX");
+_Static_assert(offsetof(struct vcpu, r15) == V_R15, "V_R15");
+_Static_assert(offsetof(struct vcpu, host_stack) == V_HOST_STACK, "V_HOST_STACK");
+_Static_assert(offsetof(struct vcpu, kernel_gs) == V_KERNEL_GS, "V_KERNEL_GS");
+_Static_assert(offsetof(struct vcpu, user_rsp) == V_USER_RSP, "V_USER_RSP");
+_Static_assert(offsetof(struct vcpu, user_r11) == V_USER_R11, "V_USER_R11");
+_Static_assert(offsetof(struct vcpu, scratch) + 128 == V_SCRATCH, "V_SCRATCH");
+_Static_assert(sizeof(struct vcpu) <= VMI_PH_VCPU_STRIDE, "VMI_PH_VCPU_STRIDE");
+
+struct proc {
+	struct vmi_ph_proc s;
+	u64 loaded;		/* vCPUs that have it loaded; under the spaces lock */
+	u64 stamp;		/* last load, for eviction */
+	u64 kernel_generation;	/* that its kernel mappings are good for */
+	u32 reset;		/* its mappings belong to an older space: drop all first */
+	struct lock lock;	/* over its mappings; taken by its own threads only */
+};
+_Static_assert(sizeof(struct proc) <= VMI_PH_PROC_STRIDE, "VMI_PH_PROC_STRIDE");
+
+/* Behind the first 2 KiB of the shared area: the layer's own, for the whole machine. */
+struct shared {
+	struct vmi_ph_shared s;
+
+	struct lock spaces;	/* over the assignment of processes to spaces, and AP start */
+	struct lock console;
+	u64 stamp;
+	u64 kernel_root;	/* guest-physical; 0: none yet */
+	u64 kernel_generation;
+	u64 start_ns;		/* CLOCK_MONOTONIC of core.init */
+	u64 init_done;
+	u64 percpu_gs_offset;
+	u64 ram_size;
+	u64 direct_map_end;
+	u64 free_hint;
+	u32 kernel_cs, kernel_ss, user_cs, user_ss;
+	u64 guest_clock;	/* linear address of the guest's clock page, 0 for none */
+	u16 hints[4096];	/* cr3 >> 12 -> process + 1 */
+};
+
+struct thread {
+	struct vcpu *vcpu;
+	u32 tid;
+	u32 supervisor_count;	/* user-range pages without the user bit that are mapped now */
+	u64 supervisor[16];
+};
+
+/* A process's own. */
+struct self {
+	u32 index;
+	u32 pid;
+	struct proc *proc;
+};
+
+extern struct self self;
+
+#define shared ((struct shared *)VMI_PH_SHARED)
+
+static inline struct vcpu *vcpu_at(u32 number)
+{
+	return to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_VCPUS + number * VMI_PH_VCPU_STRIDE);
+}
+
+static inline struct proc *proc_at(u32 index)
+{
+	return to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_PROCS + index * VMI_PH_PROC_STRIDE);
+}
+
+/* The record of a vCPU's thread in this process. */
+static inline struct thread *thread_of(const struct vcpu *v)
+{
+	return to_pointer(VMI_PH_STACKS + v->number * VMI_PH_STACK_SIZE);
+}
+
+/* The thread whose host or signal stack this code runs on. */
+static inline struct thread *thread_here(void)
+{
+	u64 sp = (u64)__builtin_frame_address(0);
+
+	return to_pointer(sp & ~(VMI_PH_STACK_SIZE - 1));
+}
+
+extern const u64 gs_displacement;
+
+/* The vCPU, for code that a call of the kernel led to: its GS base is the kernel's. */
+static inline struct vcpu *this_vcpu(void)
+{
+	struct vcpu *v;
+
+	__asm__ volatile("movq %%gs:%c1(%2), %0" : "=r"(v) : "i"(F_VCPU), "r"(gs_displacement));
+	return v;
+}
+
+/* The virtual interrupt flag and its companions, in the kernel's per-CPU data. */
+#define FAST(v, field) (*(volatile u8 *)((u8 *)(v)->percpu + (field)))
+
+static inline u64 rdfsbase(void)
+{
+	u64 base;
+
+	__asm__ volatile("rdfsbase %0" : "=r"(base));
+	return base;
+}
+
+static inline void wrfsbase(u64 base)
+{
+	__asm__ volatile("wrfsbase %0" : : "r"(base));
+}
+
+static inline u64 rdgsbase(void)
+{
+	u64 base;
+
+	__asm__ volatile("rdgsbase %0" : "=r"(base));
+	return base;
+}
+
+static inline void wrgsbase(u64 base)
+{
+	__asm__ volatile("wrgsbase %0" : : "r"(base));
+}
+
+static inline u64 rdtsc(void)
+{
+	u32 low, high;
+
+	__asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
+	return (u64)high << 32 | low;
+}
+
+static inline void fence(void)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+static inline void cpu_relax(void)
+{
+	__asm__ volatile("pause");
+}
+
+/* An address that only the kernel maps: the hole, and everything from the direct map up. */
+static inline bool kernel_address(u64 va)
+{
+	return va >= VMI_PH_USER_END || (va >= VMI_PH_HOLE_START && va < VMI_PH_HOLE_END);
+}
+
+/* Guest-physical memory, or NULL if this is not RAM; bytes must not cross a page. */
+static inline void *guest_ram(u64 gpa)
+{
+	return gpa < shared->ram_size ? to_pointer(VMI_PH_DIRECT_MAP + gpa) : NULL;
+}
+
+#endif

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* The windows of thunks.S: what the guest's registers are at each of their instructions. */
+#include "signal.h"
+
+extern const u8 ph_tail[], ph_tail_end[], ph_iret_window[], ph_iretq[], ph_iret_kernel_window[];
+extern const u8 ph_iret_deliver[], ph_iret_end[], ph_sysret_window[], ph_sysret_end[];
+extern const u8 ph_resume_full[];
+
+static bool inside(u64 rip, const u8 *start, const u8 *end)
+{
+	return rip >= (u64)start && rip < (u64)end;
+}
+
+/* The frame at the stack pointer that the guest gave to cpu.iret. */
+static void complete_iret(struct vcpu *v, struct host_registers *regs, const u64 *frame)
+{
+	u64 rip = frame[0], cs = frame[1] & 0xffff, flags = frame[2], rsp = frame[3];
+
+	regs->rip = rip;
+	regs->rsp = rsp;
+	regs->rflags = (flags & 0x40dd5) | 0x202;
+	if (!kernel_address(rip)) {
+		v->user_cs = (u32)cs;
+		v->user_ss = (u32)(frame[4] & 0xffff);
+		wrgsbase(v->user_gs);
+		FAST(v, F_IRQ) = 1;
+		/* Of the host's code segments only the 32-bit one must be told apart. */
+		regs->cs = cs == 0x23 ? 0x23 : 0x33;
+	} else {
+		FAST(v, F_IRQ) = (flags & FLAG_IF) != 0;
+	}
+}
+
+bool window_complete(struct vcpu *v, struct host_registers *regs)
+{
+	u64 rip = regs->rip;
+	u64 *stack = to_pointer(regs->rsp);
+
+	if (inside(rip, ph_tail, ph_tail_end)) {
+		regs->rip = stack[0];
+		regs->rsp += 8;
+		return true;
+	}
+	if (rip == (u64)ph_iretq || inside(rip, ph_iret_deliver, ph_iret_end)) {
+		complete_iret(v, regs, stack);
+		return true;
+	}
+	if (inside(rip, ph_iret_window, ph_iret_deliver)) {
+		regs->rax = stack[0];
+		complete_iret(v, regs, stack + 1);
+		return true;
+	}
+	if (inside(rip, ph_sysret_window, ph_sysret_end)) {
+		regs->rip = v->user_rip;
+		regs->rcx = v->user_rip;
+		regs->rax = v->user_rax;
+		regs->rsp = v->user_rsp;
+		regs->rflags = (v->user_flags & 0x40dd5) | 0x202;
+		v->user_cs = shared->user_cs;
+		v->user_ss = shared->user_ss;
+		wrgsbase(v->user_gs);
+		FAST(v, F_IRQ) = 1;
+		return true;
+	}
+	if (rip == (u64)ph_resume_full) {
+		const struct vmi_ap_state *s = &v->ap;
+
+		regs->rip = s->rip;
+		regs->rflags = (s->rflags & 0x40dd5) | 0x202;
+		regs->rax = s->gpr[0];
+		regs->rcx = s->gpr[1];
+		regs->rdx = s->gpr[2];
+		regs->rbx = s->gpr[3];
+		regs->rsp = s->gpr[4];
+		regs->rbp = s->gpr[5];
+		regs->rsi = s->gpr[6];
+		regs->rdi = s->gpr[7];
+		regs->r8 = s->gpr[8];
+		regs->r9 = s->gpr[9];
+		regs->r10 = s->gpr[10];
+		regs->r11 = s->gpr[11];
+		regs->r12 = s->gpr[12];
+		regs->r13 = s->gpr[13];
+		regs->r14 = s->gpr[14];
+		regs->r15 = s->gpr[15];
+		return true;
+	}
+	return false;
+}
