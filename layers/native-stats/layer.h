@@ -3,21 +3,13 @@
 #ifndef STATS_LAYER_H
 #define STATS_LAYER_H
 
+#include "features.h"
 #include "stats.h"
 
 #define LAYER_NAME "native-stats"
 #define LAYER_PERCPU_SIZE STATS_PERCPU_SIZE
 
 #define LAYER_SECTIONS ((1 << VMI_SECTION_COUNT) - 1)
-#define LAYER_FEATURES_CORE 0
-#define LAYER_FEATURES_CPU 0
-#define LAYER_FEATURES_MMU 0
-#define LAYER_FEATURES_APIC 0
-#define LAYER_FEATURES_SMP 0
-#define LAYER_FEATURES_TIME 0
-#define LAYER_FEATURES_LOCK 0
-#define LAYER_FEATURES_PATCH 0
-#define LAYER_FEATURES_STATS 0
 
 #define LAYER_ENTRY(s, n) counted_##s##_##n
 

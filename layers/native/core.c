@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /* Section core: finding, starting and ending. */
+#include "features.h"
 #include "io.h"
 #include "native.h"
 
@@ -113,14 +114,16 @@ int native_core_init(struct vmi_init *init)
 
 s64 native_core_version(u32 section)
 {
-	static const u16 versions[] = {
-#define VERSION(S, s, id, version, compat, calls) [id] = version,
-		VMI_FOR_EACH_SECTION(VERSION)
+	static const struct {
+		u32 version, features;
+	} sections[] = {
+#define SECTION(S, s, id, version, compat, calls) [id] = { version, LAYER_FEATURES_##S },
+		VMI_FOR_EACH_SECTION(SECTION)
 	};
 
-	if (section >= ARRAY_SIZE(versions) || !(layer_sections >> section & 1))
+	if (section >= ARRAY_SIZE(sections) || !(layer_sections >> section & 1))
 		return FAULT(VERSION_OF_NOTHING) ? 0 : -VMI_ENOENT;
-	return versions[section]; /* no features in the upper half */
+	return (s64)((u64)sections[section].features << 32 | sections[section].version);
 }
 
 /* The processor resets itself when it cannot deliver an exception. */

@@ -3,6 +3,7 @@
 #ifndef NATIVE_LAYER_H
 #define NATIVE_LAYER_H
 
+#include "features.h"
 #include "percpu_size.h"
 
 #define LAYER_NAME "native"
@@ -10,15 +11,6 @@
 
 /* All sections but statistics. */
 #define LAYER_SECTIONS (((1 << VMI_SECTION_COUNT) - 1) & ~(1 << VMI_SECTION_STATS))
-#define LAYER_FEATURES_CORE 0
-#define LAYER_FEATURES_CPU 0
-#define LAYER_FEATURES_MMU 0
-#define LAYER_FEATURES_APIC 0
-#define LAYER_FEATURES_SMP 0
-#define LAYER_FEATURES_TIME 0
-#define LAYER_FEATURES_LOCK 0
-#define LAYER_FEATURES_PATCH 0
-#define LAYER_FEATURES_STATS 0
 
 #define LAYER_ENTRY(s, n) native_##s##_##n
 

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Entering the guest kernel: the frame that a processor pushes, with the guest's selectors and its virtual
+ * interrupt flag, on the stack that its task state names.
+ *
+ * The frame is written through the guest's own linear addresses. If a page of the stack has no host mapping yet, that
+ * faults inside here and is filled by a nested signal; if the guest has none, the machine is at its end (triple fault).
+ */
+#include "host.h"
+#include "irq.h"
+#include "mmu.h"
+#include "signal.h"
+#include "space.h"
+
+struct gate {
+	u64 low, high;
+};
+
+#define GATE_PRESENT (1ULL << 47)
+#define GATE_TYPE(low) ((low) >> 40 & 0xf)
+#define GATE_DPL(low) ((low) >> 45 & 3)
+#define GATE_INTERRUPT 0xe
+
+static bool gate_read(const struct vcpu *v, u32 vector, struct gate *gate)
+{
+	const u64 *entry = to_pointer(v->idt_base + vector * 16);
+
+	if (vector * 16 + 15 > v->idt_limit)
+		return false;
+	gate->low = READ_ONCE(entry[0]);
+	gate->high = READ_ONCE(entry[1]);
+	return (gate->low & GATE_PRESENT) != 0;
+}
+
+static u64 gate_target(const struct gate *gate)
+{
+	return (gate->low & 0xffff) | (gate->low >> 32 & 0xffff0000) | gate->high << 32;
+}
+
+/* From user mode the GS base is the user's: keep it, take the kernel's. */
+static void enter_gs(struct vcpu *v)
+{
+	v->user_gs = rdgsbase();
+	wrgsbase(v->kernel_gs);
+}
+
+void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_error, u64 error)
+{
+	bool user = !kernel_address(regs->rip);
+	u64 flags = regs->rflags & ~FLAG_IF & 0xffffffff;
+	struct gate gate;
+	u64 *sp;
+
+	if (!gate_read(v, vector, &gate))
+		fatal("guest: triple fault: no gate for an exception; rip", regs->rip);
+	if (user) {
+		enter_gs(v);
+		flags |= FLAG_IF;
+		sp = to_pointer(v->rsp0 & ~15ULL);
+	} else {
+		flags |= FAST(v, F_IRQ) ? FLAG_IF : 0;
+		sp = to_pointer(regs->rsp & ~15ULL);
+	}
+	*--sp = user ? v->user_ss : shared->kernel_ss;
+	*--sp = regs->rsp;
+	*--sp = flags;
+	*--sp = user ? v->user_cs : shared->kernel_cs;
+	*--sp = regs->rip;
+	if (has_error)
+		*--sp = error;
+	if (GATE_TYPE(gate.low) == GATE_INTERRUPT)
+		FAST(v, F_IRQ) = 0;
+	regs->rip = gate_target(&gate);
+	regs->rsp = (u64)sp;
+	regs->rflags &= ~(FLAG_TF | FLAG_NT | FLAG_RF);
+	regs->cs = 0x33;
+	v->s.faults_injected += has_error;
+}
+
+void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u32 length)
+{
+	struct gate gate;
+
+	if (gate_read(v, vector, &gate) && GATE_DPL(gate.low) == 3) {
+		regs->rip += length;
+		inject(v, regs, vector, false, 0);
+	} else {
+		inject(v, regs, VECTOR_GP, true, vector << 3 | 2);
+	}
+}
+
+/* The syscall instruction, as a processor does it: no stack switch, the kernel's entry does that. */
+void inject_syscall(struct vcpu *v, struct host_registers *regs)
+{
+	if (!kernel_address(regs->rip))
+		enter_gs(v);
+	v->user_cs = shared->user_cs;
+	v->user_ss = shared->user_ss;
+	regs->rcx = regs->rip;
+	regs->r11 = regs->rflags | FLAG_IF;
+	regs->rip = v->lstar;
+	if (v->sfmask & FLAG_IF)
+		FAST(v, F_IRQ) = 0;
+	regs->rflags &= ~(v->sfmask | FLAG_RF);
+	regs->cs = 0x33;
+	v->s.syscalls_trapped++;
+}
+
+void deliver_pending(struct vcpu *v, struct host_registers *regs)
+{
+	u32 pending;
+	int vector;
+
+	irq_refresh(v);
+	pending = READ_ONCE(v->s.pending);
+	if (pending & VMI_PH_PENDING_STOP)
+		space_stop_vcpu(v);
+	if (pending & VMI_PH_PENDING_NMI) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_NMI, __ATOMIC_SEQ_CST);
+		inject(v, regs, VECTOR_NMI, false, 0);
+	}
+	if (FAST(v, F_IRQ)) {
+		vector = irq_next(v);
+		if (vector >= 0) {
+			irq_accept(v, (u32)vector);
+			inject(v, regs, (u32)vector, false, 0);
+		}
+	}
+	if (!kernel_address(regs->rip))
+		tlb_drop_supervisor(v);
+	irq_refresh(v);
+}

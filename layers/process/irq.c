@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Pending interrupts.
+ *
+ * Whoever requests one sets the bits first, then looks where the vCPU is: a waiting one is woken through its futex, a running one
+ * gets SIGURG, whose handler delivers or, in the layer or with the flag clear, leaves F_PENDING behind. The thread that
+ * is the vCPU looks again at every enable, return and hand-over, so a signal that hits a thread which has just handed the vCPU over
+ * is not missed. Cost of an interrupt to a running vCPU: one tgkill, one signal, one signal return.
+ */
+#include "host.h"
+#include "irq.h"
+#include "signal.h"
+
+void irq_poke(struct vcpu *v)
+{
+	u64 owner;
+
+	fence();
+	if (READ_ONCE(v->s.state) == VMI_PH_VCPU_HALTED) {
+		__atomic_fetch_add(&v->s.wait_word, 1, __ATOMIC_SEQ_CST);
+		futex_wake(&v->s.wait_word, 1);
+		return;
+	}
+	owner = READ_ONCE(v->s.owner);
+	if (owner)
+		host3(tgkill, owner >> 32, owner & 0xffffffff, SIGURG);
+}
+
+void irq_notify(struct vcpu *v, u32 pending)
+{
+	__atomic_fetch_or(&v->s.pending, pending, __ATOMIC_SEQ_CST);
+	irq_poke(v);
+}
+
+void irq_request(struct vcpu *v, u32 vector)
+{
+	__atomic_fetch_or(&v->s.irr[vector >> 6 & 3], 1ULL << (vector & 63), __ATOMIC_SEQ_CST);
+	__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_IRQ, __ATOMIC_SEQ_CST);
+}
+
+int irq_next(struct vcpu *v)
+{
+	int vector = highest(v->s.irr), service = highest(v->isr);
+
+	if (vector < 0 || vector >> 4 <= (int)v->cr8)
+		return -1;
+	if (service >= 0 && vector >> 4 <= service >> 4)
+		return -1;
+	return vector;
+}
+
+void irq_accept(struct vcpu *v, u32 vector)
+{
+	u64 bit = 1ULL << (vector & 63);
+
+	__atomic_fetch_and(&v->s.irr[vector >> 6], ~bit, __ATOMIC_SEQ_CST);
+	v->isr[vector >> 6] |= bit;
+	v->s.interrupts++;
+}
+
+void irq_refresh(struct vcpu *v)
+{
+	u32 pending = READ_ONCE(v->s.pending);
+
+	if (pending & VMI_PH_PENDING_IRQ) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_IRQ, __ATOMIC_SEQ_CST);
+	}
+	if (pending & VMI_PH_PENDING_ALARM) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_ALARM, __ATOMIC_SEQ_CST);
+		alarm_check(v);
+	}
+	FAST(v, F_PENDING) = irq_next(v) >= 0;
+	FAST(v, F_FORCE) = (pending & (VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP)) != 0 ||
+			   thread_of(v)->supervisor_count != 0;
+}
+
+static bool something(struct vcpu *v, bool kick, bool enabled)
+{
+	if (READ_ONCE(v->s.pending))
+		irq_refresh(v);
+	if (kick && __atomic_exchange_n(&v->s.kick, 0, __ATOMIC_SEQ_CST))
+		return true;
+	if (FAST(v, F_FORCE))
+		return true;
+	return enabled && irq_next(v) >= 0;
+}
+
+void irq_wait(struct vcpu *v, bool kick, bool enabled)
+{
+	u32 word;
+
+	v->s.halts++;
+	stint_end(v);
+	for (;;) {
+		word = READ_ONCE(v->s.wait_word);
+		v->s.state = VMI_PH_VCPU_HALTED;
+		fence();
+		if (something(v, kick, enabled))
+			break;
+		if (futex_wait(&v->s.wait_word, word, v->s.deadline_ns) == -HOST_ETIMEDOUT)
+			__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_ALARM, __ATOMIC_SEQ_CST);
+	}
+	v->s.state = VMI_PH_VCPU_RUNNING;
+	fence();
+	stint_begin(v);
+	irq_refresh(v);
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Section lock: waiting is a futex wait, a kick a sticky bit and at most one futex wake. */
+#include "host.h"
+#include "irq.h"
+
+void process_lock_wait(const u8 *location, u8 value)
+{
+	struct vcpu *v = this_vcpu();
+
+	if (READ_ONCE(*location) != value)
+		return;
+	if (__atomic_exchange_n(&v->s.kick, 0, __ATOMIC_SEQ_CST))
+		return;
+	irq_wait(v, true, FAST(v, F_IRQ));
+}
+
+int process_lock_kick(u32 vcpu)
+{
+	struct vcpu *v;
+
+	if (vcpu >= shared->s.vcpu_count)
+		return -VMI_ENOENT;
+	v = vcpu_at(vcpu);
+	__atomic_store_n(&v->s.kick, 1, __ATOMIC_SEQ_CST);
+	if (READ_ONCE(v->s.state) == VMI_PH_VCPU_HALTED)
+		irq_poke(v);
+	return 0;
+}
+
+int process_lock_pending(u32 vcpu)
+{
+	if (vcpu >= shared->s.vcpu_count)
+		return -VMI_ENOENT;
+	return READ_ONCE(vcpu_at(vcpu)->s.kick) != 0;
+}
+
+/* Whether the host runs a thread right now cannot be seen from here. */
+int process_lock_preempted(u32 vcpu)
+{
+	return vcpu >= shared->s.vcpu_count ? -VMI_ENOENT : 0;
+}
+
+int process_lock_yield(u32 vcpu)
+{
+	if (vcpu >= shared->s.vcpu_count)
+		return -VMI_ENOENT;
+	host0(sched_yield);
+	return 0;
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Host signals: the exceptions and system calls of guest code, and notifications.
+ *
+ * All handlers run on the thread's signal stack with no signal blocked; a nested one continues below. They return by rt_sigreturn
+ * with the registers that they leave in the frame, so the FPU state is the host's business. Cost: a signal and its
+ * return, about 1 us, plus what the handler does.
+ */
+#include "host.h"
+#include "irq.h"
+#include "mmu.h"
+#include "signal.h"
+#include "space.h"
+
+extern const u8 ph_text_start[], ph_text_end[], ph_iretq[];
+void ph_sigreturn(void);
+
+#define SA_SIGINFO 4ULL
+#define SA_ONSTACK 0x08000000ULL
+#define SA_RESTORER 0x04000000ULL
+#define SA_NODEFER 0x40000000ULL
+
+static bool in_layer(u64 rip)
+{
+	return rip >= VMI_PH_LAYER_BASE && rip < (u64)ph_text_end;
+}
+
+static u32 access_of(const struct host_registers *regs)
+{
+	return (u32)(regs->error & (PF_WRITE | PF_FETCH)) | (kernel_address(regs->rip) ? 0 : PF_USER);
+}
+
+/* A page fault: of guest code, or of the layer while it touches the guest's memory. */
+static void page_fault(struct vcpu *v, struct host_registers *regs)
+{
+	u64 error, va = regs->cr2;
+
+	if (tlb_fault(v, va, access_of(regs), &error)) {
+		v->s.faults_hidden++;
+		return;
+	}
+	if (in_layer(regs->rip))
+		fatal("guest: triple fault, or a bad pointer in a call; address", va);
+	v->cr2 = va;
+	inject(v, regs, VECTOR_PF, true, error);
+}
+
+/* Exceptions by the processor's vector, in guest code. */
+static void exception(struct vcpu *v, struct host_registers *regs)
+{
+	u32 vector = (u32)regs->trap;
+
+	switch (vector) {
+	case VECTOR_PF:
+		page_fault(v, regs);
+		return;
+	case VECTOR_DB:
+		v->dr[6] = 0xffff0ff0 | (regs->rflags & FLAG_TF ? 0x4000 : 0);
+		inject(v, regs, vector, false, 0);
+		return;
+	case VECTOR_GP:
+		/* int n: the error code is that of the gate which the host's own table does not open. */
+		if ((regs->error & 7) == 2) {
+			inject_software(v, regs, (u32)regs->error >> 3 & 0xff, 2);
+			return;
+		}
+		inject(v, regs, vector, true, regs->error);
+		return;
+	case 8: case 10: case 11: case 12:
+		inject(v, regs, vector, true, regs->error);
+		return;
+	case VECTOR_AC:
+		inject(v, regs, vector, true, 0);
+		return;
+	default:
+		inject(v, regs, vector, false, 0);
+	}
+}
+
+/* A synchronous signal while the instruction pointer is in the layer. */
+static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
+{
+	if (signal == SIGSEGV && regs->trap == VECTOR_PF) {
+		page_fault(v, regs);
+		return;
+	}
+	/* iretq refused the guest's frame: a #GP of the kernel, with the frame still on its stack. */
+	if (regs->rip == (u64)ph_iretq && (signal == SIGSEGV || signal == SIGBUS)) {
+		wrgsbase(v->kernel_gs);
+		FAST(v, F_IRQ) = 0;
+		inject(v, regs, (u32)regs->trap, true, regs->error);
+		return;
+	}
+	if (signal == SIGILL && window_complete(v, regs)) {
+		deliver_pending(v, regs);
+		return;
+	}
+	fatal("process: unexpected signal in the layer at", regs->rip);
+}
+
+static void handler(int signal, struct host_siginfo *info, struct host_ucontext *context)
+{
+	struct thread *t = thread_here();
+	struct vcpu *v = t->vcpu;
+	struct host_registers *regs = &context->regs;
+
+	if (v->s.owner != ((u64)self.pid << 32 | t->tid)) {
+		/* A notification for a vCPU that is elsewhere by now; it looks by itself there. */
+		if (signal == SIGURG)
+			return;
+		fatal("process: a parked thread got a signal at", regs->rip);
+	}
+	if (signal == SIGURG) {
+		if (!v->percpu)
+			return;
+		if (in_layer(regs->rip)) {
+			if (window_complete(v, regs))
+				deliver_pending(v, regs);
+			else if (READ_ONCE(v->s.pending))
+				FAST(v, F_PENDING) = 1, FAST(v, F_FORCE) |= (v->s.pending & (VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP)) != 0;
+			return;
+		}
+		deliver_pending(v, regs);
+		return;
+	}
+	if (signal == SIGSYS) {
+		if (info->code == SYS_SECCOMP_CODE && info->sys.arch == ARCH_X86_64)
+			inject_syscall(v, regs);
+		else
+			regs->rip -= 2, inject_software(v, regs, 0x80, 2);
+		return;
+	}
+	if (signal == SIGBUS && regs->trap != VECTOR_AC)
+		fatal("host: out of memory for guest RAM; address", info->fault.addr);
+	if (in_layer(regs->rip))
+		layer_fault(v, signal, regs);
+	else
+		exception(v, regs);
+}
+
+struct host_sigaction {
+	u64 handler, flags, restorer, mask;
+};
+
+s64 signals_install(void)
+{
+	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGURG };
+	struct host_sigaction action = {
+		(u64)handler, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER, (u64)ph_sigreturn, 0,
+	};
+	u32 i;
+	s64 r;
+
+	for (i = 0; i < ARRAY_SIZE(signals); i++) {
+		r = host4(rt_sigaction, signals[i], &action, 0, 8);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+s64 signals_stack(struct thread *t)
+{
+	u64 stack[3] = { (u64)t + VMI_PH_STACK_SIZE / 2, 0, VMI_PH_STACK_SIZE / 2 };
+
+	return host2(sigaltstack, stack, 0);
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Address-space processes as a cache of spaces, keyed by CR3, and the hand-over of a vCPU between them.
+ *
+ * A hand-over costs two host calls (wake the other thread, wait on this one) and the context switch between
+ * them. The vCPU's registers are in struct vcpu when it happens; XSAVE state, FS base go along. From the wake on this thread is
+ * nothing any more: it touches neither the vCPU nor the guest's stack.
+ */
+#include "host.h"
+#include "irq.h"
+#include "mmu.h"
+#include "space.h"
+
+noreturn void ph_resume_call(struct vcpu *v);
+noreturn void ph_resume_full(void);
+noreturn void ph_on_stack(u64 top, void (*function)(void *), void *argument);
+
+static void state_save(struct vcpu *v)
+{
+	v->fs_base = rdfsbase();
+	/* Invariant: the area is 64-byte aligned and 16 KiB, more than any x86 has components for. */
+	__asm__ volatile("xsavec64 %0" : "=m"(v->xsave) : "a"(-1), "d"(-1) : "memory");
+}
+
+static void state_load(struct vcpu *v)
+{
+	__asm__ volatile("xrstor64 %0" : : "m"(v->xsave), "a"(-1), "d"(-1) : "memory");
+	wrfsbase(v->fs_base);
+}
+
+/* Makes this process's mappings good for the vCPU's space at its generation. */
+static void synchronise(struct vcpu *v)
+{
+	struct proc *p = self.proc;
+	u64 kernel;
+
+	lock_take(&p->lock);
+	if (p->reset) {
+		tlb_drop_user();
+		p->reset = 0;
+		p->s.context = v->context;
+		p->s.generation = v->generation;
+		p->kernel_generation = READ_ONCE(shared->kernel_generation);
+	}
+	if (!v->context || p->s.context != v->context) {
+		tlb_drop_user();
+	} else if (!v->generation || p->s.generation != v->generation) {
+		tlb_resync_user(v);
+	}
+	p->s.context = v->context;
+	p->s.generation = v->generation;
+	kernel = READ_ONCE(shared->kernel_generation);
+	if (p->kernel_generation != kernel) {
+		tlb_resync_kernel(v);
+		p->kernel_generation = kernel;
+	}
+	lock_release(&p->lock);
+}
+
+/* This thread is the vCPU from here on. */
+static noreturn void become(struct vcpu *v)
+{
+	struct thread *t = thread_of(v);
+
+	v->s.owner = (u64)self.pid << 32 | t->tid;
+	/* A sender sets pending, then reads the owner; we write the owner, then read pending (in irq_refresh). */
+	fence();
+	synchronise(v);
+	v->s.state = VMI_PH_VCPU_RUNNING;
+	stint_begin(v);
+	wrgsbase(v->kernel_gs);
+	if (v->resume == RESUME_FULL) {
+		wrfsbase(v->fs_base);
+		if (v->percpu)
+			irq_refresh(v);
+		ph_resume_full();
+	}
+	state_load(v);
+	irq_refresh(v);
+	ph_resume_call(v);
+}
+
+noreturn void space_park(void *thread)
+{
+	struct thread *t = thread;
+	struct vcpu *v = t->vcpu;
+	u32 *word = &self.proc->s.wake[v->number];
+
+	while (!__atomic_exchange_n(word, 0, __ATOMIC_ACQUIRE))
+		futex_wait(word, 0, U64_MAX);
+	become(v);
+}
+
+static void wake_thread(struct vcpu *v, u32 index)
+{
+	u32 *word = &proc_at(index)->s.wake[v->number];
+
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	futex_wake(word, 1);
+}
+
+static noreturn void park_again(struct vcpu *v)
+{
+	ph_on_stack(v->host_stack, space_park, thread_of(v));
+}
+
+static bool is_space(u32 index, u64 cr3)
+{
+	struct proc *p = proc_at(index);
+
+	return p->s.state == VMI_PH_PROC_SPACE && p->s.cr3 == cr3;
+}
+
+static u16 *hint_for(u64 cr3)
+{
+	return &shared->hints[cr3 >> 12 & (ARRAY_SIZE(shared->hints) - 1)];
+}
+
+static s64 space_find(u64 cr3)
+{
+	u32 i, hint = *hint_for(cr3), count = READ_ONCE(shared->s.proc_count);
+
+	if (count > VMI_PH_MAX_PROCS)
+		count = VMI_PH_MAX_PROCS;
+	if (hint && hint <= count && is_space(hint - 1, cr3))
+		return hint - 1;
+	for (i = 0; i < count; i++)
+		if (is_space(i, cr3))
+			return i;
+	return -1;
+}
+
+/* A process for a new space: a free one, or the one that has not been loaded for the longest time. */
+static s64 space_claim(void)
+{
+	u32 i, count = READ_ONCE(shared->s.proc_count), available = 0;
+	u64 oldest = U64_MAX;
+	s64 best = -1;
+
+	if (count > VMI_PH_MAX_PROCS)
+		count = VMI_PH_MAX_PROCS;
+	for (i = 0; i < count; i++) {
+		struct proc *p = proc_at(i);
+
+		if (p->loaded)
+			continue;
+		if (p->s.state == VMI_PH_PROC_FREE) {
+			available++;
+			if (oldest) {
+				oldest = 0;
+				best = i;
+			}
+		} else if (p->s.state == VMI_PH_PROC_SPACE && p->stamp < oldest) {
+			oldest = p->stamp;
+			best = i;
+		}
+	}
+	if (available < 2 && shared->s.proc_wanted < count + 4 && count < shared->s.proc_limit) {
+		shared->s.proc_wanted = count + 4;
+		__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
+		futex_wake(&shared->s.doorbell, 1);
+	}
+	return best;
+}
+
+/* The process for a space, marked as loaded by v, which leaves the one that it had. */
+static u32 space_get(struct vcpu *v, u64 cr3)
+{
+	u64 bit = 1ULL << v->number;
+	s64 index;
+	struct proc *p;
+
+	lock_take(&shared->spaces);
+	for (;;) {
+		index = space_find(cr3);
+		if (index >= 0)
+			break;
+		p = proc_at(v->s.proc);
+		/* The process that the machine booted in has no space until the first load. */
+		if (p->s.state == VMI_PH_PROC_FREE && p->loaded == bit)
+			index = v->s.proc;
+		else
+			index = space_claim();
+		if (index >= 0) {
+			p = proc_at((u32)index);
+			p->s.state = VMI_PH_PROC_SPACE;
+			p->s.cr3 = cr3;
+			p->reset = 1;
+			*hint_for(cr3) = (u16)(index + 1);
+			break;
+		}
+		/* Every process is loaded on some vCPU that is just leaving it. */
+		lock_release(&shared->spaces);
+		host0(sched_yield);
+		lock_take(&shared->spaces);
+	}
+	proc_at(v->s.proc)->loaded &= ~bit;
+	p = proc_at((u32)index);
+	p->loaded |= bit;
+	p->stamp = ++shared->stamp;
+	lock_release(&shared->spaces);
+	return (u32)index;
+}
+
+void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
+{
+	u32 index = space_get(v, cr3 & PTE_ADDR);
+
+	v->cr3 = cr3;
+	v->context = context;
+	v->generation = generation;
+	if (index == self.index) {
+		synchronise(v);
+		return;
+	}
+	v->s.switches++;
+	stint_end(v);
+	state_save(v);
+	v->resume = RESUME_CALL;
+	v->s.proc = index;
+	wake_thread(v, index);
+	park_again(v);
+}
+
+bool space_release(struct vcpu *v, u64 cr3)
+{
+	s64 index;
+
+	if ((v->cr3 & PTE_ADDR) == cr3)
+		return false;
+	lock_take(&shared->spaces);
+	index = space_find(cr3);
+	if (index >= 0) {
+		struct proc *p = proc_at((u32)index);
+
+		p->reset = 1;
+		if (!p->loaded) {
+			p->s.state = VMI_PH_PROC_FREE;
+			p->s.cr3 = 0;
+		}
+	}
+	lock_release(&shared->spaces);
+	return true;
+}
+
+void space_start_vcpu(struct vcpu *v)
+{
+	u32 index;
+
+	v->cr3 = v->ap.cr3;
+	v->context = v->ap.context_id;
+	v->generation = v->ap.generation;
+	v->kernel_gs = v->ap.gs_base;
+	v->fs_base = v->ap.fs_base;
+	v->resume = RESUME_FULL;
+	v->s.state = VMI_PH_VCPU_RUNNING;
+	index = space_get(v, v->cr3 & PTE_ADDR);
+	v->s.proc = index;
+	wake_thread(v, index);
+}
+
+noreturn void space_stop_vcpu(struct vcpu *v)
+{
+	bool again;
+
+	stint_end(v);
+	v->s.deadline_ns = U64_MAX;
+	v->alarms[0].armed = v->alarms[1].armed = 0;
+	__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_STOP, __ATOMIC_SEQ_CST);
+	lock_take(&shared->spaces);
+	proc_at(v->s.proc)->loaded &= ~(1ULL << v->number);
+	v->s.state = VMI_PH_VCPU_OFF;
+	again = v->startup_pending;
+	v->startup_pending = 0;
+	lock_release(&shared->spaces);
+	if (again)
+		space_start_vcpu(v);
+	park_again(v);
+}

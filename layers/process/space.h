@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* Which process is which address space, and how a vCPU gets from one to another. */
+#ifndef PROCESS_SPACE_H
+#define PROCESS_SPACE_H
+
+#include "state.h"
+
+/* Loads a space on the vCPU that calls. Returns if it is this process's; otherwise the call ends in the other one. */
+void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation);
+/* The space is gone. False: this vCPU has it loaded. */
+bool space_release(struct vcpu *v, u64 cr3);
+/* A vCPU that is off starts in v->ap. Under no lock. */
+void space_start_vcpu(struct vcpu *v);
+/* The calling vCPU goes off; on its host or signal stack. */
+noreturn void space_stop_vcpu(struct vcpu *v);
+/* Main function of a vCPU's thread in a process: waits until it is handed the vCPU. */
+noreturn void space_park(void *thread);
+
+/* Ends and begins the time in which a thread is a vCPU that wants to run (time.c). */
+void stint_begin(struct vcpu *v);
+void stint_end(struct vcpu *v);
+
+#endif

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Section time: real, available and stolen time; alarms.
+ *
+ * Real time is the host's CLOCK_MONOTONIC through the time-stamp counter (the monitor keeps the factors right), from
+ * core.init on. Stolen time is real time less thread CPU time while a thread is the vCPU and wants to run, which costs
+ * one host call to sample (about 170 ns). An alarm is the vCPU's: it sleeps to the deadline itself when it is halted, and the
+ * monitor's alarm thread watches it while it runs, wherever that is.
+ */
+#include "host.h"
+#include "irq.h"
+#include "space.h"
+
+u64 now_ns(void)
+{
+	const struct vmi_ph_clock *c = &shared->s.clock;
+	u64 ns;
+	u32 sequence;
+
+	do {
+		sequence = __atomic_load_n(&c->sequence, __ATOMIC_ACQUIRE);
+		ns = READ_ONCE(c->ns) +
+		     (u64)((u128)(rdtsc() - READ_ONCE(c->tsc)) * READ_ONCE(c->mult) >> (READ_ONCE(c->shift) & 63));
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	} while ((sequence & 1) || READ_ONCE(c->sequence) != sequence);
+	return ns;
+}
+
+static u64 cpu_ns(void)
+{
+	struct host_timespec t;
+
+	host2(clock_gettime, CLOCK_THREAD_CPUTIME_ID, &t);
+	return (u64)t.sec * 1000000000 + (u64)t.nsec;
+}
+
+void stint_begin(struct vcpu *v)
+{
+	v->stint_cpu = cpu_ns();
+	v->stint_real = now_ns();
+	v->running = 1;
+}
+
+/* Stolen time of the present stint. */
+static u64 stint_stolen(struct vcpu *v, u64 real)
+{
+	u64 cpu = cpu_ns() - v->stint_cpu, elapsed = real - v->stint_real;
+
+	return elapsed > cpu ? elapsed - cpu : 0;
+}
+
+void stint_end(struct vcpu *v)
+{
+	if (v->running)
+		v->s.stolen_ns += stint_stolen(v, now_ns());
+	v->running = 0;
+}
+
+static void times(struct vcpu *v, struct vmi_times *t)
+{
+	u64 now = now_ns(), stolen = v->s.stolen_ns + (v->running ? stint_stolen(v, now) : 0);
+	u64 real = now - shared->start_ns;
+
+	/* Available time never goes back either: stolen grows by at most what real time did. */
+	if (real < v->last_real)
+		real = v->last_real;
+	if (stolen < v->last_stolen)
+		stolen = v->last_stolen;
+	if (stolen - v->last_stolen > real - v->last_real)
+		stolen = v->last_stolen + (real - v->last_real);
+	v->last_real = real;
+	v->last_stolen = stolen;
+	t->real = real;
+	t->stolen = stolen;
+	t->available = real - stolen;
+}
+
+/* Tells the alarm thread, and irq_wait, when to look again. */
+static void deadline_set(struct vcpu *v)
+{
+	u64 earliest = U64_MAX, at;
+	struct vmi_times t;
+	u32 i;
+
+	times(v, &t);
+	for (i = 0; i < 2; i++) {
+		const struct alarm *a = &v->alarms[i];
+
+		if (!a->armed || (v->alarm_fired & 1U << i))
+			continue;
+		at = a->expiry;
+		if (i == VMI_TIME_AVAILABLE && at > t.available)
+			at = at - t.available > U64_MAX / 2 ? U64_MAX / 2 : t.real + (at - t.available);
+		at = at > U64_MAX / 2 ? U64_MAX : at + shared->start_ns;
+		earliest = at < earliest ? at : earliest;
+	}
+	__atomic_store_n(&v->s.deadline_ns, earliest, __ATOMIC_SEQ_CST);
+	if (earliest < __atomic_load_n(&shared->s.alarm_next_ns, __ATOMIC_SEQ_CST)) {
+		__atomic_fetch_add(&shared->s.alarm_word, 1, __ATOMIC_SEQ_CST);
+		futex_wake(&shared->s.alarm_word, 1);
+	}
+}
+
+void alarm_check(struct vcpu *v)
+{
+	struct vmi_times t;
+	bool fired = false;
+	u32 i;
+
+	times(v, &t);
+	for (i = 0; i < 2; i++) {
+		const struct alarm *a = &v->alarms[i];
+
+		if (!a->armed || (v->alarm_fired & 1U << i))
+			continue;
+		if (a->expiry <= (i == VMI_TIME_REAL ? t.real : t.available)) {
+			v->alarm_fired |= 1U << i;
+			fired = true;
+		}
+	}
+	if (fired)
+		irq_request(v, v->alarm_vector);
+	deadline_set(v);
+}
+
+u64 process_time_frequency(void)
+{
+	return shared->s.clock.tsc_hz;
+}
+
+void process_time_read(struct vmi_times *t)
+{
+	struct vmi_times sample;
+
+	times(this_vcpu(), &sample);
+	*t = sample;
+}
+
+u64 process_time_wallclock(void)
+{
+	return now_ns() + READ_ONCE(shared->s.wall_offset_ns);
+}
+
+int process_time_wallclock_updated(void)
+{
+	struct vcpu *v = vcpu_at(0);
+	u32 updates = READ_ONCE(shared->s.wall_updates);
+
+	return __atomic_exchange_n(&v->wall_seen, updates, __ATOMIC_RELAXED) != updates;
+}
+
+int process_time_set_clock(struct vmi_clock *clock, u64 gpa)
+{
+	const struct vmi_ph_clock *c = &shared->s.clock;
+
+	if (!clock && !gpa)
+		return 0;
+	if (((u64)clock & 63) || (((u64)clock ^ gpa) & (PAGE_SIZE - 1)))
+		return -VMI_EINVAL;
+	clock->sequence = 1;
+	barrier();
+	clock->flags = 1;
+	clock->tsc = c->tsc;
+	clock->real_ns = c->ns - shared->start_ns;
+	clock->wall_ns = shared->start_ns + shared->s.wall_offset_ns;
+	clock->mult = (u32)c->mult;
+	clock->shift = c->shift;
+	barrier();
+	clock->sequence = 2;
+	return 0;
+}
+
+int process_time_set_alarm(u32 flags, u64 expiry, u64 period, u32 vector)
+{
+	struct vcpu *v = this_vcpu();
+	u32 counter = flags & 0xff;
+	struct alarm *a;
+
+	if ((flags & ~(0xffU | VMI_ALARM_PERIODIC)) || counter > VMI_TIME_STOLEN)
+		return -VMI_EINVAL;
+	if (vector < VMI_VECTOR_MIN || vector > VMI_VECTOR_MAX)
+		return -VMI_EINVAL;
+	if (flags & VMI_ALARM_PERIODIC ? period < VMI_ALARM_MIN_PERIOD_NS : period != 0)
+		return -VMI_EINVAL;
+	if (counter == VMI_TIME_STOLEN)
+		return 0;
+	a = &v->alarms[counter];
+	a->armed = 1;
+	a->periodic = (flags & VMI_ALARM_PERIODIC) != 0;
+	a->expiry = expiry;
+	a->period = period;
+	v->alarm_vector = vector;
+	v->alarm_fired &= ~(1U << counter);
+	alarm_check(v);
+	irq_refresh(v);
+	return 0;
+}
+
+int process_time_cancel_alarm(u32 counter)
+{
+	struct vcpu *v = this_vcpu();
+	int was;
+
+	if (counter > VMI_TIME_STOLEN)
+		return -VMI_EINVAL;
+	if (counter == VMI_TIME_STOLEN)
+		return 0;
+	was = v->alarms[counter].armed && !(v->alarm_fired & 1U << counter);
+	v->alarms[counter].armed = 0;
+	v->alarm_fired &= ~(1U << counter);
+	deadline_set(v);
+	return was;
+}
+
+u64 process_time_ack_alarm(void)
+{
+	struct vcpu *v = this_vcpu();
+	struct vmi_times t;
+	u64 fired = v->alarm_fired;
+	u32 i;
+
+	times(v, &t);
+	v->alarm_fired = 0;
+	for (i = 0; i < 2; i++) {
+		struct alarm *a = &v->alarms[i];
+		u64 now = i == VMI_TIME_REAL ? t.real : t.available;
+
+		if (!(fired & 1U << i))
+			continue;
+		if (!a->periodic)
+			a->armed = 0;
+		else if (now >= a->expiry)
+			a->expiry += ((now - a->expiry) / a->period + 1) * a->period;
+	}
+	alarm_check(v);
+	irq_refresh(v);
+	return fired;
+}

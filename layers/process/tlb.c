@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Host mappings as the TLB of a space.
+ *
+ * The record of what is mapped is a radix tree of the same shape as the guest's tables, in this process's own
+ * arena: one word for 4 KiB, or for 2 MiB. It exists so that a flush can compare and keep (tlb_resync), instead of dropping
+ * everything. All of it is under the process's lock, held over a whole fill (read the guest's entry, map) and a
+ * whole flush (compare, unmap): so a fill can never map an entry that a finished flush was about. Only threads of
+ * this process take that lock, and none takes it in a signal that interrupted the layer.
+ *
+ * Cost in host calls: a fill is one mmap, or two for a large page; a flush is one munmap or mprotect for each run that
+ * changed, none if nothing did.
+ */
+#include "host.h"
+#include "mmu.h"
+
+#define T_PRESENT 1ULL
+#define T_WRITE 2ULL
+#define T_EXEC 4ULL
+#define T_USER 8ULL
+#define T_LARGE 0x80ULL
+#define ARENA_PAGES (VMI_PH_ARENA_SIZE / PAGE_SIZE)
+#define WINDOW 16
+/* What a process has besides the guest's mappings, and what one operation may add. */
+#define MAPS_RESERVE 1200
+
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+
+static u32 arena_used = 1;	/* page 0 of the arena is the root */
+
+static u64 *root(void)
+{
+	return to_pointer(VMI_PH_ARENA);
+}
+
+static u64 *arena_page(void)
+{
+	u64 *page, i;
+
+	if (arena_used >= ARENA_PAGES)
+		return NULL;
+	page = to_pointer(VMI_PH_ARENA + arena_used++ * PAGE_SIZE);
+	for (i = 0; i < 512; i++)
+		page[i] = 0;
+	return page;
+}
+
+static void unmap(u64 start, u64 end)
+{
+	if (start < end && host2(munmap, start, end - start))
+		fatal("process: munmap failed at", start);
+}
+
+/* Forgets everything, user and kernel: the price of running out of arena or of host mappings. */
+static void drop_all(void)
+{
+	u64 i;
+
+	unmap(VMI_PH_USER_START, VMI_PH_HOLE_START);
+	unmap(VMI_PH_HOLE_END, VMI_PH_USER_END);
+	unmap(shared->direct_map_end, VMI_PH_KERNEL_END);
+	for (i = 0; i < 512; i++)
+		root()[i] = 0;
+	arena_used = 1;
+	self.proc->s.mappings = 0;
+}
+
+void tlb_drop_user(void)
+{
+	drop_all();
+}
+
+/* The word of the tree for va at a level (1: 4 KiB, 2: 2 MiB); NULL if absent and not to be made, or no room. */
+static u64 *record(u64 va, int level, bool make)
+{
+	u64 *table = root(), *slot;
+	int l;
+
+	for (l = 4; l > level; l--) {
+		slot = &table[va >> (12 + 9 * (l - 1)) & 511];
+		if (*slot & T_LARGE)
+			return NULL;
+		if (!*slot) {
+			u64 *page = make ? arena_page() : NULL;
+
+			if (!page)
+				return NULL;
+			*slot = (u64)page;
+		}
+		table = to_pointer(*slot);
+	}
+	return &table[va >> (12 + 9 * (level - 1)) & 511];
+}
+
+/* A 2 MiB record that is in the way of one for 4 KiB goes. */
+static void split_large(u64 va)
+{
+	u64 *large = record(va, 2, false);
+
+	if (large && (*large & T_LARGE)) {
+		*large = 0;
+		unmap(va & LARGE_MASK, (va & LARGE_MASK) + LARGE_SIZE);
+	}
+}
+
+static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate)
+{
+	u64 prot = PROT_READ | (flags & T_WRITE ? PROT_WRITE : 0) | (flags & T_EXEC ? PROT_EXEC : 0);
+	u32 i, count = shared->s.slot_count;
+
+	for (i = 0; i < count && i < VMI_PH_MAX_SLOTS; i++) {
+		const struct vmi_ph_slot *slot = &shared->s.slots[i];
+
+		if (gpa < slot->gpa || gpa - slot->gpa >= slot->size)
+			continue;
+		if (host6(mmap, va, size, prot,
+			  MAP_SHARED | MAP_FIXED | (populate ? MAP_POPULATE : 0),
+			  VMI_PH_FD_RAM + i, gpa - slot->gpa) != (s64)va)
+			fatal("process: mmap failed at", va);
+		self.proc->s.mappings++;
+		return;
+	}
+	fatal("process: no RAM slot for", gpa);
+}
+
+static u64 flags_of(const struct walk *w)
+{
+	return T_PRESENT | (w->writable && (w->pte & PTE_D) ? T_WRITE : 0) |
+	       (w->executable ? T_EXEC : 0) | (w->user ? T_USER : 0);
+}
+
+static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
+{
+	u64 start = va & LARGE_MASK, gpa = w->gpa & LARGE_MASK, flags = flags_of(w);
+	u64 near = va & ~(WINDOW * PAGE_SIZE - 1);
+	u64 *large = record(va, 2, true);
+
+	if (!large) {
+		drop_all();
+		large = record(va, 2, true);
+	}
+	map(start, LARGE_SIZE, gpa, flags, false);
+	/* Where RAM is not huge the host faults the rest in by itself, without a signal. */
+	host3(madvise, near, WINDOW * PAGE_SIZE,
+	      flags & T_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	*large = gpa | flags | T_LARGE;
+	v->s.fills += WINDOW;
+}
+
+/*
+ * A run of pages around va that one mapping can cover: entries of the same table, physically contiguous, alike in
+ * everything, and accessed before, since a page that nobody touched must not get its bit.
+ */
+static void fill_small(struct vcpu *v, u64 va, const struct walk *w)
+{
+	u64 index = va >> 12 & 511, first = index & ~(u64)(WINDOW - 1);
+	u64 low = index, high = index + 1, i, flags = flags_of(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
+	u64 *table = w->slot - index;
+
+	same |= w->writable ? PTE_D : 0;
+	va &= PAGE_MASK;
+	if (w->span == PAGE_SIZE) {
+		u64 pte = w->pte & (PTE_ADDR | same);
+
+		while (low > first && (READ_ONCE(table[low - 1]) & (PTE_ADDR | same)) ==
+					      pte - (index - low + 1) * PAGE_SIZE)
+			low--;
+		while (high < first + WINDOW && (READ_ONCE(table[high]) & (PTE_ADDR | same)) ==
+						       pte + (high - index) * PAGE_SIZE)
+			high++;
+		if (w->gpa + (high - 1 - index) * PAGE_SIZE >= shared->ram_size)
+			high = index + 1;
+	}
+	split_large(va);
+	if (!record(va, 1, true)) {
+		drop_all();
+		record(va, 1, true);
+	}
+	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE, w->gpa - (index - low) * PAGE_SIZE,
+	    flags, true);
+	for (i = low; i < high; i++)
+		*record(va + (i - index) * PAGE_SIZE, 1, true) = (w->gpa + (i - index) * PAGE_SIZE) | flags;
+	v->s.fills += high - low;
+}
+
+static void remember_supervisor(struct vcpu *v, u64 va)
+{
+	struct thread *t = thread_of(v);
+
+	if (t->supervisor_count == ARRAY_SIZE(t->supervisor))
+		tlb_drop_supervisor(v);
+	t->supervisor[t->supervisor_count++] = va & PAGE_MASK;
+	FAST(v, F_FORCE) = 1;
+}
+
+static void fill(struct vcpu *v, u64 va, const struct walk *w)
+{
+	u64 large = w->gpa & LARGE_MASK;
+
+	if (self.proc->s.mappings + MAPS_RESERVE > shared->s.max_maps)
+		drop_all();
+	if (w->span >= LARGE_SIZE && large + LARGE_SIZE <= shared->ram_size && (w->user || kernel_address(va)))
+		fill_large(v, va, w);
+	else
+		fill_small(v, va, w);
+	if (!w->user && !kernel_address(va))
+		remember_supervisor(v, va);
+}
+
+/* Addresses that are mapped for good, or are not the guest's: nothing is ever filled there. */
+static bool fixed_address(u64 va)
+{
+	return va < VMI_PH_USER_START || (va >= VMI_PH_HOLE_START && va < VMI_PH_HOLE_END) ||
+	       (va >= VMI_PH_DIRECT_MAP && va < shared->direct_map_end) || va >= VMI_PH_KERNEL_END;
+}
+
+bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
+{
+	struct proc *p = self.proc;
+	struct walk w;
+	u64 updated;
+	bool done = false;
+
+	lock_take(&p->lock);
+	for (;;) {
+		*error = access;
+		if (va >= 0x800000000000ULL || !walk_guest(v, va, &w, true))
+			break;
+		*error |= PF_PRESENT;
+		if (((access & PF_USER) && !w.user) || ((access & PF_WRITE) && !w.writable) ||
+		    ((access & PF_FETCH) && !w.executable))
+			break;
+		if (fixed_address(va) || w.gpa >= shared->ram_size) {
+			*error |= PF_RESERVED;
+			break;
+		}
+		updated = w.pte | PTE_A | (access & PF_WRITE ? PTE_D : 0);
+		if (updated != w.pte &&
+		    !__atomic_compare_exchange_n(w.slot, &w.pte, updated, false, __ATOMIC_SEQ_CST,
+						 __ATOMIC_RELAXED))
+			continue;
+		w.pte = updated;
+		fill(v, va, &w);
+		done = true;
+		break;
+	}
+	lock_release(&p->lock);
+	return done;
+}
+
+void tlb_fill(struct vcpu *v, u64 va, u32 count)
+{
+	struct proc *p = self.proc;
+	struct walk w;
+	u64 *word, end = va + (u64)count * PAGE_SIZE;
+
+	lock_take(&p->lock);
+	for (va &= PAGE_MASK; va < end; va += PAGE_SIZE) {
+		if (kernel_address(va) || fixed_address(va) || !walk_guest(v, va, &w, true))
+			continue;
+		if (!w.user || !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
+			continue;
+		word = record(va, 1, false);
+		if (word && *word == (w.gpa | flags_of(&w)))
+			continue;
+		fill(v, va, &w);
+	}
+	lock_release(&p->lock);
+}
+
+/* A run of pages with the same fate, so that one host call does for all. */
+struct run {
+	u64 start, end;
+	bool protect;	/* make it read-only; else unmap it */
+};
+
+static void run_end(struct run *r)
+{
+	if (r->start == r->end)
+		return;
+	if (!r->protect) {
+		unmap(r->start, r->end);
+	} else {
+		/* Runs are of pages with equal rights: see same_rights in run_add. */
+		if (host3(mprotect, r->start, r->end - r->start, PROT_READ))
+			fatal("process: mprotect failed at", r->start);
+	}
+	self.proc->s.mappings++;
+	r->start = r->end = 0;
+}
+
+static void run_add(struct run *r, u64 va, u64 size, bool protect)
+{
+	if (r->start != r->end && (r->end != va || r->protect != protect))
+		run_end(r);
+	if (r->start == r->end)
+		r->start = va;
+	r->end = va + size;
+	r->protect = protect;
+}
+
+/* Compares one record with the guest's tables. */
+static void resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r)
+{
+	struct walk w;
+	u64 have = *word, want, gpa = have & PTE_ADDR;
+	bool same;
+
+	same = walk_guest(v, va, &w, false) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
+	want = same ? flags_of(&w) : 0;
+	have &= T_PRESENT | T_WRITE | T_EXEC | T_USER;
+	if (same && (have & ~want) == 0 && !((have ^ want) & T_USER))
+		return;
+	if (same && (have & ~want) == T_WRITE && !(have & T_EXEC) && !((have ^ want) & T_USER)) {
+		*word &= ~T_WRITE;
+		run_add(r, va, size, true);
+		return;
+	}
+	*word = 0;
+	run_add(r, va, size, false);
+}
+
+static void resync(struct vcpu *v, u64 start, u64 end)
+{
+	struct run r = { 0, 0, false };
+	u64 va = start & PAGE_MASK, *table;
+	int level;
+
+	while (va < end) {
+		table = root();
+		for (level = 4; level > 1; level--) {
+			int shift = 12 + 9 * (level - 1);
+			u64 *slot = &table[va >> shift & 511];
+
+			if (*slot & T_LARGE) {
+				resync_word(v, va & LARGE_MASK, LARGE_SIZE, slot, &r);
+				va = (va & LARGE_MASK) + LARGE_SIZE;
+				break;
+			}
+			if (!*slot) {
+				va = (va & ~((1ULL << shift) - 1)) + (1ULL << shift);
+				break;
+			}
+			table = to_pointer(*slot);
+		}
+		if (level > 1)
+			continue;
+		do {
+			if (table[va >> 12 & 511])
+				resync_word(v, va, PAGE_SIZE, &table[va >> 12 & 511], &r);
+			va += PAGE_SIZE;
+		} while (va < end && (va & (LARGE_SIZE - 1)));
+	}
+	run_end(&r);
+}
+
+void tlb_resync(struct vcpu *v, u64 start, u64 end)
+{
+	lock_take(&self.proc->lock);
+	resync(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
+	lock_release(&self.proc->lock);
+	v->s.flushes++;
+}
+
+void tlb_resync_user(struct vcpu *v)
+{
+	resync(v, VMI_PH_USER_START, VMI_PH_USER_END);
+	v->s.resyncs++;
+}
+
+void tlb_resync_kernel(struct vcpu *v)
+{
+	resync(v, VMI_PH_USER_END, VMI_PH_KERNEL_END);
+}
+
+void tlb_drop_supervisor(struct vcpu *v)
+{
+	struct thread *t = thread_of(v);
+	u64 *word, va;
+
+	while (t->supervisor_count) {
+		va = t->supervisor[--t->supervisor_count];
+		word = record(va, 1, false);
+		if (word && *word && !(*word & T_USER)) {
+			*word = 0;
+			unmap(va, va + PAGE_SIZE);
+		}
+	}
+}
