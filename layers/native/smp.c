@@ -77,8 +77,18 @@ static void write_boot_part(u8 *page, const struct vmi_ap_state *state)
 	copy(page + AP_FAR64, &far64, sizeof(far64));
 }
 
+/* INIT has reset the processor's APIC and timer: forget what was in them, but not a kick. */
+static void forget_vcpu(struct native_percpu *data)
+{
+	data->lazy_mode = VMI_LAZY_NONE;
+	data->apic_mode = NATIVE_APIC_UNKNOWN;
+	for (u32 i = 0; i < NATIVE_ALARMS; i++)
+		data->alarms[i].armed = false;
+}
+
 int native_smp_set_ap_state(u32 vcpu, const struct vmi_ap_state *state)
 {
+	struct native_percpu *other = native_other(vcpu);
 	struct vmi_table_register gdtr, idtr;
 	u64 frame[AP_FRAME_WORDS];
 	u8 *page;
@@ -98,6 +108,8 @@ int native_smp_set_ap_state(u32 vcpu, const struct vmi_ap_state *state)
 	frame[3] = state->gpr[4]; /* rsp */
 	frame[4] = state->ss;
 
+	if (other)
+		forget_vcpu(other);
 	page = low_page();
 	for (u32 i = 0; i < PAGE_SIZE; i++)
 		page[i] = 0;

@@ -1,0 +1,20 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+#
+# Every fault planted in the sources is listed in faults.txt, and every listed one is planted.
+set -eu
+
+cd "$(dirname "$0")"
+planted=$(grep -rhoE 'FAULT\([A-Z][A-Z0-9_]+\)' native native-stats common/*.S common/*.c |
+	sed 's/FAULT(\(.*\))/\1/' | sort -u)
+listed=$(sed -n 's/^\([A-Z][A-Z0-9_]*\) .*/\1/p' faults.txt | sort -u)
+if [ "$planted" != "$listed" ]; then
+	echo "faults.txt does not list the faults that are planted:" >&2
+	printf '%s\n%s\n' "$planted" "$listed" | sort | uniq -u >&2
+	exit 1
+fi
+if grep -vE '^(#.*|)$' faults.txt |
+	grep -vE '^[A-Z][A-Z0-9_]* (native|native-stats) [1-9][0-9]* [a-z0-9_.]+$' >&2; then
+	echo "faults.txt: a line is not: FAULT layer vcpus test" >&2
+	exit 1
+fi
