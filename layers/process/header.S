@@ -6,6 +6,8 @@
  * needs no exception table.
  */
 #include "../common/asm.h"
+#include <paravane/process.h>
+
 #include "layer.h"
 
 #define LAYER_BASE vmi_rom_header

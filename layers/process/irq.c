@@ -10,6 +10,7 @@
 #include "host.h"
 #include "irq.h"
 #include "signal.h"
+#include "space.h"
 
 void irq_poke(struct vcpu *v)
 {

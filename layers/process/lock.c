@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section lock: waiting is a futex wait, a kick a sticky bit and at most one futex wake. */
+#include "calls.h"
 #include "host.h"
 #include "irq.h"
 

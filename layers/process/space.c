@@ -6,6 +6,7 @@
  * them. The vCPU's registers are in struct vcpu when it happens; XSAVE state, FS base go along. From the wake on this thread is
  * nothing any more: it touches neither the vCPU nor the guest's stack.
  */
+#include "calls.h"
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
@@ -13,7 +14,6 @@
 
 noreturn void ph_resume_call(struct vcpu *v);
 noreturn void ph_resume_full(void);
-noreturn void ph_on_stack(u64 top, void (*function)(void *), void *argument);
 
 static void state_save(struct vcpu *v)
 {

@@ -32,6 +32,7 @@ gs_displacement:
  * on the guest's stack; they use little of it and hold nothing that an interrupt must not see.
  */
 #define THUNK_SYSV(s, n, num)					\
+	.if num < VMI_SECTION_STATS << 8;			\
 	ENTRY(thunk_##s##_##n);					\
 	movl $process_##s##_##n, %eax;				\
 	.if num == VMI_CALL_CORE_PROBE || num == VMI_CALL_CORE_INIT ||		\
@@ -41,7 +42,8 @@ gs_displacement:
 	.else;							\
 	jmp ph_sysv;						\
 	.endif;							\
-	END(thunk_##s##_##n);
+	END(thunk_##s##_##n);					\
+	.endif;
 
 /* By hand below, or a function of C that must keep all registers. */
 #define THUNK_PRIMITIVE(s, n, num)				\

@@ -7,6 +7,7 @@
  * one host call to sample (about 170 ns). An alarm is the vCPU's: it sleeps to the deadline itself when it is halted, and the
  * monitor's alarm thread watches it while it runs, wherever that is.
  */
+#include "calls.h"
 #include "host.h"
 #include "irq.h"
 #include "space.h"

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Sections apic and smp: a local APIC of memory, interrupts between vCPUs, and their start. */
+#include "calls.h"
+#include "host.h"
+#include "irq.h"
+#include "signal.h"
+#include "space.h"
+
+#define APIC_ID 0x20
+#define APIC_VERSION 0x30
+#define APIC_TPR 0x80
+#define APIC_PPR 0xa0
+#define APIC_EOI 0xb0
+#define APIC_SVR 0xf0
+#define APIC_ISR 0x100
+#define APIC_TMR 0x180
+#define APIC_IRR 0x200
+#define APIC_ICR 0x300
+#define APIC_ICR_HIGH 0x310
+
+#define ICR_MODE(icr) ((icr) >> 8 & 7)
+#define ICR_LOGICAL 0x800
+#define ICR_ASSERT 0x4000
+#define ICR_LEVEL 0x8000
+#define ICR_SHORTHAND(icr) ((icr) >> 18 & 3)
+#define MODE_FIXED 0
+#define MODE_NMI 4
+#define MODE_INIT 5
+#define MODE_STARTUP 6
+
+static bool offset_bad(u32 offset)
+{
+	return offset > 0x3f0 || (offset & 15);
+}
+
+static u32 bits_word(const u64 *bits, u32 offset)
+{
+	return (u32)(bits[offset >> 5 & 3] >> (offset & 0x10 ? 32 : 0));
+}
+
+s64 process_apic_read(u32 offset)
+{
+	struct vcpu *v = this_vcpu();
+	int service = highest(v->isr);
+
+	if (offset_bad(offset))
+		return -VMI_EINVAL;
+	switch (offset) {
+	case APIC_ID:
+		return (s64)v->apic_id << 24;
+	case APIC_VERSION:
+		return 0x50014;
+	case APIC_TPR:
+		return (s64)v->cr8 << 4;
+	case APIC_PPR:
+		return service >> 4 > (int)v->cr8 ? service & 0xf0 : (s64)v->cr8 << 4;
+	case APIC_ISR ... APIC_ISR + 0x70:
+		return bits_word(v->isr, offset - APIC_ISR);
+	case APIC_IRR ... APIC_IRR + 0x70:
+		return bits_word(v->s.irr, offset - APIC_IRR);
+	default:
+		return v->apic[offset >> 4];
+	}
+}
+
+void process_apic_eoi(void)
+{
+	struct vcpu *v = this_vcpu();
+	int service = highest(v->isr);
+
+	if (service >= 0)
+		v->isr[service >> 6] &= ~(1ULL << (service & 63));
+	irq_refresh(v);
+}
+
+int process_apic_write(u32 offset, u32 value)
+{
+	struct vcpu *v = this_vcpu();
+
+	if (offset_bad(offset) || offset == APIC_ICR || offset == APIC_ICR_HIGH)
+		return -VMI_EINVAL;
+	switch (offset) {
+	case APIC_EOI:
+		process_apic_eoi();
+		break;
+	case APIC_TPR:
+		v->cr8 = value >> 4 & 15;
+		irq_refresh(v);
+		break;
+	case APIC_ID: case APIC_VERSION: case APIC_PPR:
+	case APIC_ISR ... APIC_ISR + 0x70:
+	case APIC_TMR ... APIC_TMR + 0x70:
+	case APIC_IRR ... APIC_IRR + 0x70:
+		break;
+	default:
+		v->apic[offset >> 4] = value;
+	}
+	return 0;
+}
+
+/* INIT: the vCPU goes off by itself; the sender waits until it has. */
+static void send_init(struct vcpu *to)
+{
+	u32 i;
+
+	to->startup_pending = 0;
+	if (READ_ONCE(to->s.state) == VMI_PH_VCPU_OFF)
+		return;
+	irq_notify(to, VMI_PH_PENDING_STOP);
+	for (i = 0; i < 1000000 && READ_ONCE(to->s.state) != VMI_PH_VCPU_OFF; i++)
+		host0(sched_yield);
+}
+
+static void send_startup(struct vcpu *to)
+{
+	bool off;
+
+	lock_take(&shared->spaces);
+	off = to->s.state == VMI_PH_VCPU_OFF && to->have_ap_state;
+	if (off)
+		to->s.state = VMI_PH_VCPU_RUNNING;
+	else if (READ_ONCE(to->s.pending) & VMI_PH_PENDING_STOP)
+		to->startup_pending = 1;
+	lock_release(&shared->spaces);
+	if (off)
+		space_start_vcpu(to);
+}
+
+static void send(struct vcpu *from, struct vcpu *to, u64 icr)
+{
+	switch (ICR_MODE(icr)) {
+	case MODE_FIXED:
+		if (READ_ONCE(to->s.state) == VMI_PH_VCPU_OFF)
+			return;
+		irq_request(to, icr & 0xff);
+		break;
+	case MODE_NMI:
+		__atomic_fetch_or(&to->s.pending, VMI_PH_PENDING_NMI, __ATOMIC_SEQ_CST);
+		break;
+	case MODE_INIT:
+		/* A de-assert does nothing. */
+		if (!(icr & ICR_LEVEL) || (icr & ICR_ASSERT))
+			send_init(to);
+		return;
+	case MODE_STARTUP:
+		send_startup(to);
+		return;
+	}
+	if (to == from) {
+		irq_refresh(from);
+	} else {
+		from->s.kicks_sent++;
+		irq_poke(to);
+	}
+}
+
+int process_apic_send_ipi(u64 icr)
+{
+	struct vcpu *v = this_vcpu();
+	u32 mode = ICR_MODE(icr), shorthand = ICR_SHORTHAND(icr), i, count = shared->s.vcpu_count;
+	u64 destination = icr >> 32;
+
+	if (mode != MODE_FIXED && mode != MODE_NMI && mode != MODE_INIT && mode != MODE_STARTUP)
+		return -VMI_EINVAL;
+	if ((icr & ICR_LOGICAL) || (mode == MODE_FIXED && (icr & 0xff) < 16))
+		return -VMI_EINVAL;
+	if (!shorthand && destination >= count && destination != 0xff && destination != 0xffffffff)
+		return -VMI_ENOENT;
+	for (i = 0; i < count && i < VMI_PH_MAX_VCPUS; i++) {
+		bool self_target = i == v->number;
+
+		if (shorthand == 1 ? !self_target : shorthand == 3 ? self_target : false)
+			continue;
+		if (!shorthand && destination != i && destination != 0xff && destination != 0xffffffff)
+			continue;
+		send(v, vcpu_at(i), icr);
+	}
+	return 0;
+}
+
+static bool canonical(u64 address)
+{
+	return address + 0x800000000000ULL < 0x1000000000000ULL;
+}
+
+int process_smp_set_ap_state(u32 number, const struct vmi_ap_state *state)
+{
+	struct vcpu *v;
+
+	if (number == 0 || number >= shared->s.vcpu_count)
+		return -VMI_ENOENT;
+	v = vcpu_at(number);
+	if (!v->percpu)
+		return -VMI_ENOENT;
+	if (!(state->cr0 & 1) || !(state->cr0 >> 31 & 1) || !(state->cr4 & 0x20) || !(state->efer & 0x100))
+		return -VMI_EINVAL;
+	if (!canonical(state->rip) || !canonical(state->fs_base) || !canonical(state->gs_base) ||
+	    !canonical(state->gdt_base) || !canonical(state->idt_base))
+		return -VMI_EINVAL;
+	/*
+	 * The vCPU's thread does not read this before STARTUP, which is behind us. Its other registers start as
+	 * after a reset.
+	 */
+	v->ap = *state;
+	v->cr0 = state->cr0;
+	v->cr2 = 0;
+	v->cr4 = state->cr4;
+	v->cr8 = 0;
+	v->efer = state->efer | 0x400;
+	v->gdt_base = state->gdt_base;
+	v->gdt_limit = state->gdt_limit;
+	v->idt_base = state->idt_base;
+	v->idt_limit = state->idt_limit;
+	v->tr = state->tr;
+	v->ldt = state->ldtr;
+	v->user_gs = 0;
+	v->lazy_mode = 0;
+	v->queued = 0;
+	v->alarm_fired = 0;
+	FAST(v, F_IRQ) = (state->rflags & FLAG_IF) != 0;
+	__builtin_memset(v->isr, 0, sizeof(v->isr));
+	__builtin_memset(v->s.irr, 0, sizeof(v->s.irr));
+	v->have_ap_state = 1;
+	return 0;
+}
+
+s64 process_smp_startup_vector(void)
+{
+	return 0;
+}
+
+/* Section patch. */
+int process_patch_claim(struct vmi_patch_area *area, struct vmi_syscall_site *site)
+{
+	(void)area;
+	(void)site;
+	return -VMI_ENOSYS;
+}
+
+int process_patch_release(struct vmi_patch_area *area, u64 slot)
+{
+	(void)area;
+	(void)slot;
+	return -VMI_ENOSYS;
+}
+
+int process_patch_fixup(const struct vmi_patch_area *area, u64 *rip, u64 *rax)
+{
+	(void)area;
+	(void)rip;
+	(void)rax;
+	return -VMI_ENOSYS;
+}

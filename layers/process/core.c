@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Section core. */
+#include "calls.h"
+#include "host.h"
+#include "irq.h"
+
+extern u8 ph_thunks_start[], ph_thunks_end[];
+
+int process_core_probe(void)
+{
+	return shared->s.magic == VMI_PH_MAGIC ? 0 : -VMI_ENODEV;
+}
+
+/* Gives every GS(field) of the thunks its displacement. */
+static void edit_thunks(u64 displacement)
+{
+	u8 *p;
+	u32 word;
+
+	for (p = ph_thunks_start + 8; p + 4 <= ph_thunks_end; p++) {
+		__builtin_memcpy(&word, p, 4);
+		if ((word & ~0xffU) != GS_PATTERN)
+			continue;
+		word += (u32)displacement - GS_PATTERN;
+		__builtin_memcpy(p, &word, 4);
+		p += 3;
+	}
+	*(volatile u64 *)&gs_displacement = displacement;
+}
+
+static bool percpu_good(u64 pointer)
+{
+	return pointer && !(pointer & 63) && kernel_address(pointer) && kernel_address(pointer + VMI_SIZE_PERCPU);
+}
+
+int process_core_init(struct vmi_init *init)
+{
+	const u64 *table = to_pointer(init->percpu_table);
+	struct vcpu *boot = vcpu_at(0);
+	u32 i, count = init->vcpu_count;
+
+	if (shared->init_done)
+		return -VMI_EBUSY;
+	if (init->size < VMI_SIZE_INIT || !count || init->flags)
+		return -VMI_EINVAL;
+	if (init->api_version >> 16 != VMI_API_MAJOR)
+		return -VMI_ERANGE;
+	if (init->layer_base != VMI_PH_LAYER_BASE || init->direct_map != VMI_PH_DIRECT_MAP ||
+	    (init->percpu_gs_offset & 7) || init->percpu_gs_offset + 0x80000000 > 0xffffffff)
+		return -VMI_EINVAL;
+	/* A kernel may be built for more vCPUs than there are; those never start. */
+	if (count > shared->s.vcpu_count)
+		count = shared->s.vcpu_count;
+	for (i = 0; i < count; i++)
+		if (!percpu_good(table[i]))
+			return -VMI_EINVAL;
+	for (i = 0; i < count; i++) {
+		struct vcpu *v = vcpu_at(i);
+
+		v->percpu = to_pointer(table[i]);
+		*(u64 *)((u8 *)v->percpu + F_VCPU) = (u64)v;
+		FAST(v, F_IRQ) = 0;
+		FAST(v, F_PENDING) = 0;
+		FAST(v, F_FORCE) = 0;
+	}
+	shared->kernel_cs = init->kernel_cs;
+	shared->kernel_ss = init->kernel_ss;
+	shared->user_cs = init->user_cs;
+	shared->user_ss = init->user_ss;
+	shared->percpu_gs_offset = init->percpu_gs_offset;
+	shared->start_ns = now_ns();
+	boot->kernel_gs = rdgsbase();
+	edit_thunks(init->percpu_gs_offset);
+	shared->init_done = 1;
+	return 0;
+}
+
+s64 process_core_version(u32 section)
+{
+	const u16 versions[] = {
+#define VERSION(S, s, id, version, compat, calls) version,
+		VMI_FOR_EACH_SECTION(VERSION)
+	};
+
+	if (section >= VMI_SECTION_STATS)
+		return -VMI_ENOENT;
+	return versions[section];
+}
+
+static void monitor_tell(u32 state, u32 status)
+{
+	u32 old = VMI_PH_VM_RUNNING;
+
+	shared->s.vm_status = status;
+	__atomic_compare_exchange_n(&shared->s.vm_state, &old, state, false, __ATOMIC_SEQ_CST,
+				    __ATOMIC_RELAXED);
+	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&shared->s.doorbell, 1);
+}
+
+static noreturn void wait_for_end(void)
+{
+	static u32 never;
+
+	for (;;)
+		futex_wait(&never, 0, U64_MAX);
+}
+
+int process_core_reboot(u32 mode)
+{
+	if (mode != VMI_REBOOT_SOFT && mode != VMI_REBOOT_HARD)
+		return -VMI_EINVAL;
+	monitor_tell(VMI_PH_VM_REBOOT, mode);
+	wait_for_end();
+}
+
+noreturn void process_core_shutdown(u32 status)
+{
+	monitor_tell(VMI_PH_VM_SHUTDOWN, status & 0xff);
+	wait_for_end();
+}
+
+s64 process_core_console_write(const void *buffer, u64 length)
+{
+	u8 *ring = to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_CONSOLE);
+	const u8 *bytes = buffer;
+	u32 head, tail;
+	u64 done;
+
+	if (length > 65536)
+		return -VMI_EINVAL;
+	lock_take(&shared->console);
+	head = shared->s.console_head;
+	for (done = 0; done < length;) {
+		tail = __atomic_load_n(&shared->s.console_tail, __ATOMIC_ACQUIRE);
+		if (head - tail >= VMI_PH_CONSOLE_SIZE) {
+			__atomic_store_n(&shared->s.console_head, head, __ATOMIC_RELEASE);
+			__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
+			futex_wake(&shared->s.doorbell, 1);
+			futex_wait(&shared->s.console_tail, tail, U64_MAX);
+			continue;
+		}
+		ring[head++ & (VMI_PH_CONSOLE_SIZE - 1)] = bytes[done++];
+	}
+	__atomic_store_n(&shared->s.console_head, head, __ATOMIC_RELEASE);
+	lock_release(&shared->console);
+	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&shared->s.doorbell, 1);
+	return (s64)length;
+}

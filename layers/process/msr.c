@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Model-specific registers and CPUID. */
+#include "calls.h"
+#include "host.h"
+#include "mmu.h"
+
+#define MSR_TSC 0x10
+#define MSR_APIC_BASE 0x1b
+#define MSR_SYSENTER_CS 0x174
+#define MSR_SYSENTER_EIP 0x176
+#define MSR_PAT 0x277
+#define MSR_EFER 0xc0000080
+#define MSR_STAR 0xc0000081
+#define MSR_LSTAR 0xc0000082
+#define MSR_CSTAR 0xc0000083
+#define MSR_SFMASK 0xc0000084
+#define MSR_FS_BASE 0xc0000100
+#define MSR_GS_BASE 0xc0000101
+#define MSR_KERNEL_GS_BASE 0xc0000102
+
+#define EFER_KNOWN 0xd01ULL	/* SCE LME LMA NXE */
+#define EFER_FIXED 0x500ULL	/* LME LMA */
+
+/* Registers that are only kept. */
+static u64 *kept(struct vcpu *v, u32 msr)
+{
+	switch (msr) {
+	case MSR_STAR:
+		return &v->star;
+	case MSR_LSTAR:
+		return &v->lstar;
+	case MSR_CSTAR:
+		return &v->cstar;
+	case MSR_SFMASK:
+		return &v->sfmask;
+	case MSR_PAT:
+		return &v->pat;
+	case MSR_SYSENTER_CS ... MSR_SYSENTER_EIP:
+		return &v->sysenter[msr - MSR_SYSENTER_CS];
+	default:
+		return NULL;
+	}
+}
+
+int process_cpu_read_msr(u32 msr, u64 *value)
+{
+	struct vcpu *v = this_vcpu();
+	u64 *keep = kept(v, msr), result;
+
+	if (keep)
+		result = *keep;
+	else if (msr == MSR_EFER)
+		result = v->efer;
+	else if (msr == MSR_TSC)
+		result = rdtsc();
+	else if (msr == MSR_APIC_BASE)
+		result = v->apic_base;
+	else if (msr == MSR_FS_BASE)
+		result = rdfsbase();
+	else if (msr == MSR_GS_BASE)
+		result = v->kernel_gs;
+	else if (msr == MSR_KERNEL_GS_BASE)
+		result = v->user_gs;
+	else {
+		*value = 0;
+		return -VMI_EFAULT;
+	}
+	*value = result;
+	return 0;
+}
+
+int process_cpu_write_msr(u32 msr, u64 value)
+{
+	struct vcpu *v = this_vcpu();
+	u64 *keep = kept(v, msr);
+
+	if ((msr == MSR_LSTAR || msr == MSR_CSTAR) && value + 0x800000000000ULL >= 0x1000000000000ULL)
+		return -VMI_EFAULT;
+	if (msr == MSR_SFMASK && value >> 32)
+		return -VMI_EFAULT;
+	if (keep) {
+		*keep = value;
+		return 0;
+	}
+	switch (msr) {
+	case MSR_EFER:
+		if ((value & ~EFER_KNOWN) || (value & EFER_FIXED) != EFER_FIXED)
+			return -VMI_EFAULT;
+		v->efer = value;
+		return 0;
+	case MSR_FS_BASE:
+		return process_cpu_set_fs_base(value);
+	case MSR_GS_BASE:
+		return process_cpu_set_gs_base(value);
+	case MSR_KERNEL_GS_BASE:
+		return process_cpu_set_user_gs_base(value);
+	default:
+		return -VMI_EFAULT;
+	}
+}
+
+/*
+ * What the kernel must not see because it does not work here: supervisor-mode protection, PCID, LA57, XSAVES and what
+ * hangs on it, MWAIT, VMX, SVM, MCE, MTRR, and the host's own hypervisor.
+ */
+void process_cpu_cpuid(struct vmi_cpuid *regs)
+{
+	const struct vcpu *v = this_vcpu();
+	u32 leaf = regs->eax, subleaf = regs->ecx;
+
+	__asm__ volatile("cpuid" : "=a"(regs->eax), "=b"(regs->ebx), "=c"(regs->ecx), "=d"(regs->edx)
+			 : "a"(leaf), "c"(subleaf));
+	if (leaf >= 0x40000000 && leaf < 0x50000000) {
+		regs->eax = regs->ebx = regs->ecx = regs->edx = 0;
+		return;
+	}
+	switch (leaf) {
+	case 1:
+		regs->ebx = (regs->ebx & 0xffff) | v->apic_id << 24 | (shared->s.vcpu_count & 0xff) << 16;
+		/* MONITOR VMX SMX PCID x2APIC TSC-deadline hypervisor */
+		regs->ecx &= ~(1U << 3 | 1U << 5 | 1U << 6 | 1U << 17 | 1U << 21 | 1U << 24 | 1U << 31);
+		/* MCE MCA MTRR */
+		regs->edx &= ~(1U << 7 | 1U << 14 | 1U << 12);
+		break;
+	case 7:
+		if (subleaf == 0) {
+			regs->ebx &= ~(1U << 7 | 1U << 10 | 1U << 20 | 1U << 2);	/* SMEP INVPCID SMAP SGX */
+			/* UMIP PKU OSPKE WAITPKG CET LA57 */
+			regs->ecx &= ~(1U << 2 | 1U << 3 | 1U << 4 | 1U << 5 | 1U << 7 | 1U << 16);
+			regs->edx &= ~(1U << 20 | 1U << 22 | 1U << 24 | 1U << 25);	/* IBT AMX */
+		} else {
+			regs->eax &= ~(1U << 17 | 1U << 18 | 1U << 26);	/* FRED LKGS LAM */
+		}
+		break;
+	case 0xb: case 0x1f:
+		regs->edx = v->apic_id;
+		break;
+	case 0xd:
+		if (subleaf == 1)
+			regs->eax &= ~(1U << 3 | 1U << 4);	/* XSAVES XFD */
+		break;
+	case 0x80000001:
+		regs->ecx &= ~(1U << 2);	/* SVM */
+		break;
+	}
+}
