@@ -72,7 +72,11 @@ u32 layer_features(u32 id)
 {
 	struct vmi_section section;
 
-	if (!layer.present || !vmi_rom_section(&layer.rom, id, 1, &section))
+	if (!layer.present)
+		return id == VMI_SECTION_CPU ? VMI_CPU_TASK_SWITCHED |
+		       VMI_CPU_SEGMENTS | VMI_CPU_XCR :
+		       id == VMI_SECTION_MMU ? VMI_MMU_USER_ISOLATION : 0;
+	if (!vmi_rom_section(&layer.rom, id, 1, &section))
 		return 0;
 	return section.features;
 }
