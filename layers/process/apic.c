@@ -228,26 +228,3 @@ s64 process_smp_startup_vector(void)
 {
 	return 0;
 }
-
-/* Section patch. */
-int process_patch_claim(struct vmi_patch_area *area, struct vmi_syscall_site *site)
-{
-	(void)area;
-	(void)site;
-	return -VMI_ENOSYS;
-}
-
-int process_patch_release(struct vmi_patch_area *area, u64 slot)
-{
-	(void)area;
-	(void)slot;
-	return -VMI_ENOSYS;
-}
-
-int process_patch_fixup(const struct vmi_patch_area *area, u64 *rip, u64 *rax)
-{
-	(void)area;
-	(void)rip;
-	(void)rax;
-	return -VMI_ENOSYS;
-}

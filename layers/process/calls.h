@@ -19,6 +19,9 @@ VMI_FOR_EACH_TIME_CALL(CALL_PROTOTYPE)
 VMI_FOR_EACH_LOCK_CALL(CALL_PROTOTYPE)
 VMI_FOR_EACH_PATCH_CALL(CALL_PROTOTYPE)
 
+/* patch.c: sets the section's feature bit where the host gives what slots take. */
+void patch_offer(void);
+
 /* entry.S: makes a thread; its id. */
 s64 ph_clone(u64 flags, void *stack, void (*start)(void *), void *argument);
 /* Leaves everything on this stack behind and runs a function on another. */

@@ -80,6 +80,8 @@ int process_cpu_write_msr(u32 msr, u64 value)
 		return -VMI_EFAULT;
 	if (keep) {
 		*keep = value;
+		if (msr == MSR_LSTAR)
+			*(volatile u64 *)((u8 *)v->percpu + F_LSTAR) = value;
 		return 0;
 	}
 	switch (msr) {

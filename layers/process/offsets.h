@@ -34,6 +34,7 @@
 #define F_PENDING	25	/* an interrupt may be deliverable once F_IRQ is set */
 #define F_FORCE		26	/* something must be looked at whatever F_IRQ says */
 #define F_SCRATCH	32
+#define F_LSTAR		40	/* system-call entry, for injected system calls */
 
 /*
  * Displacement of the vmi_percpu from the GS base, unknown until core.init: the thunks are
@@ -41,5 +42,9 @@
  */
 #define GS_PATTERN	0x5aa5c000
 #define GS(field)	%gs:GS_PATTERN + field
+
+/* A descriptor that every thread has for itself: its limit is the number of the vCPU. */
+#define THREAD_ENTRY	12
+#define THREAD_SELECTOR	(THREAD_ENTRY * 8 + 3)
 
 #endif

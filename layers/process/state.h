@@ -111,7 +111,8 @@ struct shared {
 	u64 percpu_gs_offset;
 	u64 ram_size;
 	u64 direct_map_end;
-	u64 free_hint;
+	u32 thread_descriptors;	/* THREAD_SELECTOR works: system calls can be injected */
+	u32 pad;
 	u32 kernel_cs, kernel_ss, user_cs, user_ss;
 	u64 guest_clock;	/* linear address of the guest's clock page, 0 for none */
 	u16 hints[4096];	/* cr3 >> 12 -> process + 1 */

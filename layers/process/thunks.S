@@ -266,6 +266,44 @@ ph_sysret_window:
 ph_sysret_end:
 END(thunk_cpu_sysret)
 
+/*
+ * A slot of a rewritten system-call site comes here (patch.c): rax has the number, rcx the return address, everything
+ * else is the user's, the GS base too. Which vCPU this is only the limit of a descriptor tells that each thread
+ * has for itself; lsl changes ZF, so there is a path for each value that it had. From here on as the processor
+ * does it: r11 has the flags, rsp stays, interrupts are off.
+ */
+	.macro	injected zf
+	movl	$THREAD_SELECTOR, %r11d
+	lsll	%r11d, %r11d
+	movq	ph_vcpu_table(, %r11, 8), %r11
+	movq	%rsp, V_USER_RSP(%r11)
+	leaq	V_SCRATCH(%r11), %rsp
+	pushfq
+	.if	\zf
+	orl	$0x240, (%rsp)
+	.else
+	andl	$~0x40, (%rsp)
+	orl	$0x200, (%rsp)
+	.endif
+	pushq	%rcx
+	rdgsbase %rcx
+	movq	%rcx, V_USER_GS(%r11)
+	movq	V_KERNEL_GS(%r11), %rcx
+	wrgsbase %rcx
+	movb	$0, GS(F_IRQ)
+	cld
+	popq	%rcx
+	popq	%r11
+	movq	V_USER_RSP - V_SCRATCH(%rsp), %rsp
+	jmp	*GS(F_LSTAR)
+	.endm
+
+ENTRY(ph_injected_syscall)
+	jz	1f
+	injected 0
+1:	injected 1
+END(ph_injected_syscall)
+
 	.globl	ph_thunks_end
 ph_thunks_end:
 

@@ -24,6 +24,7 @@ extern u8 ph_thunks_start[], ph_thunks_end[];
 #define POLLIN 1
 
 struct self self;
+extern struct vcpu *ph_vcpu_table[];
 
 noreturn void zygote_main(void);
 
@@ -96,13 +97,13 @@ static void vcpus_prepare(void)
 
 	for (i = 0; i < shared->s.vcpu_count; i++) {
 		struct vcpu *v = vcpu_at(i);
-		struct thread *t = thread_of(v);
+		struct thread *t;
 
 		v->number = i;
 		v->apic_id = i;
-		/* thread_of() needs the number. */
-		t = thread_of(v);
+		t = thread_of(v);	/* by the number */
 		t->vcpu = v;
+		ph_vcpu_table[i] = v;
 		v->host_stack = (u64)t + VMI_PH_STACK_SIZE / 2;
 		v->s.deadline_ns = U64_MAX;
 		v->cr0 = 0x80050033;
@@ -130,6 +131,16 @@ static void boot_vcpu_prepare(void)
 	proc_at(0)->loaded = 1;
 }
 
+/* How a system call from user code finds its vCPU. The filter does not admit this call later. */
+static bool thread_descriptor(u32 number)
+{
+	struct {
+		u32 entry, base, limit, flags;
+	} d = { THREAD_ENTRY, 0, number, 0x41 };	/* 32-bit data segment, byte limit, usable */
+
+	return host1(set_thread_area, &d) == 0;
+}
+
 static void thread_begin(struct thread *t)
 {
 	u64 mask[16];
@@ -138,6 +149,8 @@ static void thread_begin(struct thread *t)
 	t->tid = (u32)host0(gettid);
 	self.proc->s.tid[t->vcpu->number] = t->tid;
 	must(VMI_PH_STEP_SIGNALS, signals_stack(t));
+	if (!thread_descriptor(t->vcpu->number))
+		shared->thread_descriptors = 0;
 	if (cpu >= 1024)
 		return;
 	for (i = 0; i < ARRAY_SIZE(mask); i++)
@@ -250,6 +263,7 @@ noreturn void zygote_main(void)
 	map_ram();
 	vcpus_prepare();
 	boot_vcpu_prepare();
+	shared->thread_descriptors = 1;
 	must(VMI_PH_STEP_SIGNALS, signals_install());
 	/* The host's stack, vdso and vvar: nothing here uses them, and the guest must not find them. */
 	host2(munmap, 0x7f0000000000ULL, 0x7ffffffff000ULL - 0x7f0000000000ULL);
