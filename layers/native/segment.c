@@ -58,7 +58,8 @@ int native_cpu_set_tr(u32 selector)
 {
 	int error = -VMI_EFAULT;
 
-	if (selector > 0xffff)
+	/* A null selector faults on processors, but not on every emulator of one. */
+	if (selector <= 3 || selector > 0xffff)
 		return error;
 	/* As set_ldt. */
 	__asm__ volatile("1: ltr %w[selector]\n\t"
