@@ -4,6 +4,7 @@
 
 #define DESCRIPTORS_MAX 8192
 #define GATES_MAX 256
+#define GATE_PRESENT (1ULL << 47)
 #define TLS_MAX 3
 #define ACCESS_PRESENT (1u << 15)
 #define TSS_RSP0 4
@@ -101,8 +102,10 @@ int native_cpu_write_idt(u64 *table, u32 vector, u64 low, u64 high)
 {
 	if (vector >= GATES_MAX)
 		return -VMI_EINVAL;
-	WRITE_ONCE(table[2 * vector + 1], FAULT(WRITE_IDT_SWAPPED) ? low : high);
-	WRITE_ONCE(table[2 * vector], FAULT(WRITE_IDT_SWAPPED) ? high : low);
+	if (FAULT(WRITE_IDT_ONCE) && table[2 * vector] & GATE_PRESENT)
+		return 0;
+	WRITE_ONCE(table[2 * vector + 1], high);
+	WRITE_ONCE(table[2 * vector], low);
 	return 0;
 }
 
