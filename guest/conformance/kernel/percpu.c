@@ -109,7 +109,7 @@ void cpu_init_tables(struct percpu *cpu)
 	}
 }
 
-void cpu_load_tables(struct percpu *cpu)
+static void load_gdt_and_idt(struct percpu *cpu)
 {
 	struct vmi_table_register gdt = {
 		.limit = sizeof(cpu->gdt) - 1, .base = (u64)cpu->gdt,
@@ -120,8 +120,18 @@ void cpu_load_tables(struct percpu *cpu)
 
 	vmi.cpu_set_gdt(&gdt);
 	vmi.cpu_set_idt(&idt);
+}
+
+void cpu_load_tables(struct percpu *cpu)
+{
+	load_gdt_and_idt(cpu);
 	vmi.cpu_set_tr(TSS_SELECTOR);
 	vmi.cpu_set_ldt(0);
+}
+
+void cpu_load_tables_again(void)
+{
+	load_gdt_and_idt(this_cpu());
 }
 
 void cpu_init_registers(void)

@@ -74,6 +74,8 @@ void percpu_init(void);
 /* After core.init: this vCPU's GDT, IDT, TSS and system-call registers. */
 void cpu_init_tables(struct percpu *cpu);
 void cpu_load_tables(struct percpu *cpu);
+/* GDT and IDT, after a test has loaded others. */
+void cpu_load_tables_again(void);
 void cpu_init_registers(void);
 /* CR0 and CR4 as every test finds them. */
 u64 cpu_cr0(void);

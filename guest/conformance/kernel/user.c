@@ -24,6 +24,7 @@ noreturn void user_trap(struct regs *regs)
 
 	cpu->user->out = *regs;
 	cpu->user->cr2 = get_cr2();
+	cpu->user->irqs_on = irqs_enabled();
 	irq_disable();
 	user_leave(cpu->user_return);
 }

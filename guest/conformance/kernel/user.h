@@ -10,6 +10,7 @@ struct user_context {
 	struct regs in;		/* in.vector VECTOR_SYSCALL: by sysret, else iret */
 	struct regs out;	/* the entry that ended it */
 	u64 cr2;
+	bool irqs_on;		/* the flag in that entry */
 };
 
 /*

@@ -9,7 +9,7 @@ static u64 user_text_gpa, user_text_size;
 
 u64 user_base;
 
-static bool in_hole(u64 from, u64 to)
+bool in_hole(u64 from, u64 to)
 {
 	const struct vmi_boot_info *info = &machine.info;
 	const struct vmi_rom_header *h = &layer.rom.header;
@@ -18,6 +18,8 @@ static bool in_hole(u64 from, u64 to)
 	for (i = 0; i < info->hole_count; i++)
 		if (from < info->holes[i].end && to > info->holes[i].start)
 			return true;
+	if (from < info->image + info->image_size && to > info->image)
+		return true;
 	return layer.present && from < h->reserve_end && to > h->reserve_start;
 }
 

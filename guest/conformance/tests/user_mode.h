@@ -19,6 +19,9 @@ extern char user_text_start[], user_text_end[];
 /* Where a program of user_text.S runs. */
 #define USER_ADDRESS(label) (USER_TEXT + ((label) - user_text_start))
 
+/* Whether the kernel and its programs must leave [from, to) alone. */
+bool in_hole(u64 from, u64 to);
+
 /* A context that enters at the label by iret, interrupts on, all else zero. */
 void user_init(struct user_context *context, const char *label);
 /* Runs a program that ends with a system call; fails the test otherwise. Returns rax. */
@@ -32,7 +35,9 @@ extern char u_nop[], u_load[], u_store[], u_store_load[], u_execute[],
 	u_int3[], u_int_gate[], u_int_kernel[], u_ud2[], u_divide[], u_spin[],
 	u_add[], u_loop[], u_pushf[], u_popf[], u_cli[], u_sti[], u_hlt[],
 	u_rdcr3[], u_invlpg[], u_lgdt[], u_swapgs[], u_rdmsr[], u_inb[],
-	u_unaligned[], u_fp[], u_x87[], u_xmm_swap[], u_sysret_regs[], u_fs_load[],
-	u_gs_load[], u_cs[], u_fill[], u_touch[], u_stos[];
+	u_unaligned[], u_fp[], u_x87[], u_xmm_swap[], u_sysret_regs[],
+	u_fs_load[], u_gs_load[], u_fs_select[], u_gs_select[],
+	u_gs_selector[], u_std[], u_steps[], u_overflow[], u_noncanonical[],
+	u_load_xmm[], u_cs[], u_fill[], u_touch[], u_stos[];
 
 #endif

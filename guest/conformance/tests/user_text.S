@@ -153,6 +153,49 @@
 	movq	%gs:0, %rax
 	syscall
 
+	/* Loads a selector, then reads the first word of that segment. */
+	PROGRAM	u_fs_select
+	movl	%edi, %fs
+	movq	%fs:0, %rax
+	syscall
+	PROGRAM	u_gs_select
+	movl	%edi, %gs
+	movq	%gs:0, %rax
+	syscall
+	/* What GS holds. */
+	PROGRAM	u_gs_selector
+	movl	%gs, %eax
+	syscall
+
+	/* With the direction flag set, which SFMASK clears for the kernel. */
+	PROGRAM	u_std
+	std
+	syscall
+
+	/* Single steps: each instruction is one exception. */
+	PROGRAM	u_steps
+	movl	$1, %eax
+	movl	$2, %eax
+	movl	$3, %eax
+	syscall
+
+	PROGRAM	u_overflow
+	int	$4
+	syscall
+
+	PROGRAM	u_noncanonical
+	movabsq	$0x800000000000, %rax
+	movq	(%rax), %rax
+	syscall
+
+	/* xmm0 to xmm15 and mxcsr changed to what rdi points at: 16 * 16 + 4. */
+	PROGRAM	u_load_xmm
+	.irp	n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+	movdqu	16 * \n(%rdi), %xmm\n
+	.endr
+	ldmxcsr	256(%rdi)
+	syscall
+
 	PROGRAM	u_cs
 	movl	%cs, %eax
 	syscall

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Section core: finding, starting and ending. */
+#include "test.h"
+
+TEST(core_probe, "core.probe.answers", 1, 0, CORE_PROBE)
+{
+	CHECK_RESULT(vmi.core_probe(), 0);
+	CHECK_RESULT(vmi.core_probe(), 0);
+}
+
+TEST(core_init_twice, "core.init.twice", 1, 0, CORE_INIT)
+{
+	struct vmi_init init = {
+		.size = sizeof(init),
+		.api_version = VMI_API_VERSION,
+		.layer_base = (u64)layer.base,
+		.direct_map = machine.info.direct_map,
+		.direct_map_size = machine.info.direct_map_size,
+		.percpu_gs_offset = PERCPU_VMI,
+		.percpu_table = (u64)vmi_percpus,
+		.vcpu_count = machine.vcpu_count,
+		.apic = machine.apic,
+		.low_page = machine.low_page,
+		.kernel_cs = KERNEL_CS,
+		.kernel_ss = KERNEL_SS,
+		.user_cs = USER_CS,
+		.user_ss = USER_SS,
+	};
+	u64 before = now();
+
+	CHECK_RESULT(vmi.core_init(&init), -VMI_EBUSY);
+	/* Nothing has changed: time goes on from where it was. */
+	CHECK_OP(now(), >=, before);
+}
+
+TEST(core_version, "core.version.sections", 1, 0, CORE_VERSION)
+{
+	u32 id;
+
+	for (id = 0; id < VMI_SECTION_COUNT; id++) {
+		s64 version = vmi.core_version(id);
+
+		if (!layer_offers_section(id)) {
+			CHECK_RESULT(version, -VMI_ENOENT);
+			continue;
+		}
+		CHECK_OP(version & 0xffffffff, >=, 1);
+		if (layer.present)
+			CHECK_EQ(version >> 32, layer_features(id));
+	}
+}
+
+TEST(core_version_header, "core.version.header", 1, 0, CORE_VERSION)
+{
+	struct vmi_section section;
+	u32 id;
+
+	if (!layer.present)
+		test_skip("there is no header");
+	for (id = 0; id < VMI_SECTION_COUNT; id++)
+		if (vmi_rom_section(&layer.rom, id, 1, &section))
+			CHECK_EQ(vmi.core_version(id) & 0xffffffff,
+				 section.version);
+}
+
+TEST(core_version_unknown, "core.version.unknown", 1, 0, CORE_VERSION)
+{
+	CHECK_RESULT(vmi.core_version(VMI_SECTION_COUNT), -VMI_ENOENT);
+	CHECK_RESULT(vmi.core_version(0xffff), -VMI_ENOENT);
+	CHECK_RESULT(vmi.core_version(0xffffffff), -VMI_ENOENT);
+}
+
+TEST(core_reboot_mode, "core.reboot.errors", 1, 0, CORE_REBOOT)
+{
+	CHECK_RESULT(vmi.core_reboot(2), -VMI_EINVAL);
+	CHECK_RESULT(vmi.core_reboot(0xffffffff), -VMI_EINVAL);
+}
+
+/* Ending the machine is for end=shutdown, with a test on the host's side. */
+TEST(core_shutdown, "core.shutdown.offered", 1, 0, CORE_SHUTDOWN)
+{
+	CHECK(vmi.core_shutdown != NULL);
+}
+
+TEST(core_console, "core.console_write.length", 1, 0, CORE_CONSOLE_WRITE)
+{
+	static const char text[] = "# written by core.console_write\n";
+
+	CHECK_RESULT(vmi.core_console_write(text, sizeof(text) - 1),
+		     sizeof(text) - 1);
+	CHECK_RESULT(vmi.core_console_write(text, 0), 0);
+}
+
+TEST(core_console_limit, "core.console_write.errors", 1, 0, CORE_CONSOLE_WRITE)
+{
+	CHECK_RESULT(vmi.core_console_write("#\n", 65537), -VMI_EINVAL);
+	CHECK_RESULT(vmi.core_console_write("#\n", ~0ull), -VMI_EINVAL);
+}
+
+/* Calls with "any GS base" work before the kernel has set its own. */
+TEST(core_any_gs, "core.version.any_gs", 1, 0, CORE_VERSION, CPU_SET_GS_BASE)
+{
+	u64 tsc, base = (u64)this_cpu();
+	static const char text[] = "# with another GS base\n";
+	s64 version, written;
+	int probe;
+
+	irq_disable();
+	/* Nothing here may need this vCPU's own data until the base is back. */
+	vmi.cpu_set_gs_base(0);
+	probe = vmi.core_probe();
+	version = vmi.core_version(VMI_SECTION_CPU);
+	written = vmi.core_console_write(text, sizeof(text) - 1);
+	pause();
+	io_delay();
+	tsc = read_tsc();
+	vmi.cpu_set_gs_base(base);
+	CHECK_RESULT(probe, 0);
+	CHECK_OP(version & 0xffff, >=, 1);
+	CHECK_RESULT(written, sizeof(text) - 1);
+	CHECK_OP(read_tsc(), >=, tsc);
+}
