@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread that owns the vCPUs' alarms.
+//!
+//! An alarm belongs to a vCPU and not to the process that it happens to be in, so the host's timer is here. The layer
+//! writes a deadline and wakes this thread only if it sleeps longer than that.
+
+use super::core::Core;
+use super::sys;
+use paravane_abi::process as ph;
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
+
+/// `deadline_ns`, `alarm_next_ns`: nothing to wait for.
+const NEVER: u64 = u64::MAX;
+/// A vCPU that has not looked at its alarm is told again after this, then after twice as long, ...
+const FIRST_RETRY: u64 = 1_000_000;
+const LAST_RETRY: u64 = 128_000_000;
+
+/// An alarm that has been told.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    deadline: u64,
+    again_at: u64,
+    pause: u64,
+}
+
+/// Runs the thread until the machine is stopped.
+pub fn run(core: &Core) {
+    let word = core.shared.word(offset_of!(ph::PhShared, alarm_word));
+    let next_field = core.shared.long(offset_of!(ph::PhShared, alarm_next_ns));
+    let mut alarms = Alarms { told: vec![None; core.vcpus] };
+    while !core.stopping() {
+        // While awake, nobody needs to wake us.
+        next_field.store(0, Ordering::SeqCst);
+        let seen = word.load(Ordering::SeqCst);
+        let next = alarms.serve(core, sys::monotonic());
+        next_field.store(next, Ordering::SeqCst);
+        // Against: the layer writes a deadline, fence, reads alarm_next_ns.
+        fence(Ordering::SeqCst);
+        if alarms.next(core) >= next && !core.stopping() {
+            sys::futex_wait(word, seen, (next != NEVER).then_some(next));
+        }
+    }
+}
+
+struct Alarms {
+    told: Vec<Option<Told>>,
+}
+
+impl Alarms {
+    /// Tells the vCPUs whose time has come; returns when to look again.
+    fn serve(&mut self, core: &Core, now: u64) -> u64 {
+        let mut next = NEVER;
+        for (vcpu, told) in self.told.iter_mut().enumerate() {
+            let Some(deadline) = deadline(core, vcpu) else {
+                *told = None;
+                continue;
+            };
+            if deadline > now {
+                next = next.min(deadline);
+                continue;
+            }
+            let last = told.filter(|t| t.deadline == deadline);
+            let again_at = match last {
+                Some(last) if last.again_at > now => last.again_at,
+                _ => {
+                    tell(core, vcpu);
+                    let pause = last.map_or(FIRST_RETRY, |t| (t.pause * 2).min(LAST_RETRY));
+                    *told = Some(Told { deadline, again_at: now.saturating_add(pause), pause });
+                    now.saturating_add(pause)
+                }
+            };
+            next = next.min(again_at);
+        }
+        next
+    }
+
+    /// When there is something to do, as things stand.
+    fn next(&self, core: &Core) -> u64 {
+        let each = self.told.iter().enumerate().filter_map(|(vcpu, told)| {
+            let deadline = deadline(core, vcpu)?;
+            Some(told.filter(|t| t.deadline == deadline).map_or(deadline, |t| t.again_at))
+        });
+        each.min().unwrap_or(NEVER)
+    }
+}
+
+/// The deadline of a vCPU, if it has one and is on.
+fn deadline(core: &Core, vcpu: usize) -> Option<u64> {
+    let deadline = core.shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns)).load(Ordering::SeqCst);
+    let state = core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, state)).load(Ordering::SeqCst);
+    (deadline != NEVER && u64::from(state) != ph::PH_VCPU_OFF).then_some(deadline)
+}
+
+/// Has a vCPU look at its alarms. Order: set pending, fence, read state and owner; against, in the layer: write
+/// state or owner, fence, read pending.
+fn tell(core: &Core, vcpu: usize) {
+    let field = |at| core.shared.vcpu_word(vcpu, at);
+    let bit = u32::try_from(ph::PH_PENDING_ALARM).unwrap_or(0);
+    field(offset_of!(ph::PhVcpu, pending)).fetch_or(bit, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    if u64::from(field(offset_of!(ph::PhVcpu, state)).load(Ordering::SeqCst)) == ph::PH_VCPU_HALTED {
+        let word = field(offset_of!(ph::PhVcpu, wait_word));
+        word.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(word);
+        return;
+    }
+    let owner = core.shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, owner)).load(Ordering::SeqCst);
+    let [t0, t1, t2, t3, p0, p1, p2, p3] = owner.to_le_bytes();
+    let (tid, pid) = (u32::from_le_bytes([t0, t1, t2, t3]), u32::from_le_bytes([p0, p1, p2, p3]));
+    // The guest could write any number there. tgkill itself checks that the thread belongs to the process.
+    if core.processes().any(|(_, known)| known == pid) {
+        sys::signal_thread(pid, tid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::shared::Shared;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn core(vcpus: usize) -> Core {
+        let core = Core::new(Shared::new().unwrap(), vcpus).unwrap();
+        for vcpu in 0..vcpus {
+            set_deadline(&core, vcpu, NEVER);
+            core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, state)).store(2, Ordering::SeqCst);
+        }
+        core
+    }
+
+    fn set_deadline(core: &Core, vcpu: usize, ns: u64) {
+        core.shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns)).store(ns, Ordering::SeqCst);
+    }
+
+    fn pending(core: &Core, vcpu: usize) -> u32 {
+        core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, pending)).load(Ordering::SeqCst)
+    }
+
+    fn wakes(core: &Core, vcpu: usize) -> u32 {
+        core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, wait_word)).load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn each_is_told_when_it_is_due_and_not_before() {
+        let core = core(2);
+        let mut alarms = Alarms { told: vec![None; 2] };
+        assert_eq!(alarms.serve(&core, 50), NEVER);
+        set_deadline(&core, 0, 100);
+        set_deadline(&core, 1, 200);
+        assert_eq!(alarms.serve(&core, 99), 100);
+        assert_eq!((pending(&core, 0), pending(&core, 1)), (0, 0));
+        assert_eq!(alarms.serve(&core, 100), 200);
+        assert_eq!((pending(&core, 0), pending(&core, 1), wakes(&core, 0)), (2, 0, 1));
+    }
+
+    #[test]
+    fn who_does_not_look_is_told_again_ever_more_slowly() {
+        let core = core(1);
+        let mut alarms = Alarms { told: vec![None] };
+        set_deadline(&core, 0, 100);
+        let mut now = 100;
+        for expected in [1, 2, 4, 8, 16, 32, 64, 128, 128] {
+            let told = wakes(&core, 0);
+            let next = alarms.serve(&core, now);
+            assert_eq!(next - now, expected * 1_000_000);
+            assert_eq!(alarms.serve(&core, next - 1), next);
+            assert_eq!(wakes(&core, 0), told + 1);
+            now = next;
+        }
+        // Another deadline is another alarm.
+        set_deadline(&core, 0, 101);
+        assert_eq!(alarms.next(&core), 101);
+        assert_eq!(alarms.serve(&core, now), now + FIRST_RETRY);
+    }
+
+    #[test]
+    fn one_that_is_off_has_no_alarm() {
+        let core = core(1);
+        set_deadline(&core, 0, 100);
+        core.shared.vcpu_word(0, offset_of!(ph::PhVcpu, state)).store(0, Ordering::SeqCst);
+        assert_eq!(Alarms { told: vec![None] }.serve(&core, 200), NEVER);
+    }
+
+    #[test]
+    fn the_thread_sleeps_wakes_and_ends() {
+        let core = Arc::new(core(1));
+        let thread = std::thread::spawn({
+            let core = Arc::clone(&core);
+            move || run(&core)
+        });
+        let next = core.shared.long(offset_of!(ph::PhShared, alarm_next_ns));
+        while next.load(Ordering::SeqCst) != NEVER {
+            std::thread::yield_now();
+        }
+        set_deadline(&core, 0, sys::monotonic() + 5_000_000);
+        let word = core.shared.word(offset_of!(ph::PhShared, alarm_word));
+        word.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(word);
+        while wakes(&core, 0) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        set_deadline(&core, 0, NEVER);
+        core.stop();
+        thread.join().unwrap();
+    }
+}

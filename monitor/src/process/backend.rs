@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! This hypervisor as one of the back ends that a command can choose.
+
+use super::doorbell::{End, Output};
+use super::vm::{Config, Vm};
+use crate::hypervisor::{Event, Hypervisor, Machine, Running, Verdict};
+use crate::signals::Signals;
+use crate::text;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Lines above this are cut: a guest may print without end.
+const MAX_LINE: usize = 4096;
+/// How often a signal is looked for.
+const SIGNAL_POLL: Duration = Duration::from_millis(50);
+
+/// The back end, and what only this one can be told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Process {
+    /// Address-space processes; as many as the host allows unless said.
+    pub spaces: Option<u32>,
+    /// Processes can be attached to with a debugger.
+    pub debuggable: bool,
+}
+
+impl Hypervisor for Process {
+    fn describe(&self) -> String {
+        "process (host processes), isolation vm".to_string()
+    }
+
+    fn start(&self, machine: &Machine<'_>) -> anyhow::Result<Box<dyn Running>> {
+        let config = Config {
+            name: &machine.guest.name,
+            kernel: &machine.guest.bytes,
+            layer: paravane_blobs::PROCESS_LAYER,
+            command_line: &machine.command_line,
+            vcpus: machine.cpus,
+            memory: u64::from(machine.memory_mib) << 20,
+            spaces: self.spaces,
+            debuggable: self.debuggable,
+        };
+        let vm = Vm::start(&config)?;
+        Ok(Box::new(Instance { vm, lines: Lines::default(), ended: None }))
+    }
+}
+
+struct Instance {
+    vm: Vm,
+    lines: Lines,
+    ended: Option<Verdict>,
+}
+
+impl Running for Instance {
+    fn next(&mut self, deadline: Instant, signals: &Signals) -> Event {
+        loop {
+            if let Some(line) = self.lines.next() {
+                return Event::Line(text::clean(&line));
+            }
+            if let Some(verdict) = self.ended.take() {
+                return Event::Ended(verdict);
+            }
+            if let Some(signal) = signals.pending() {
+                return Event::Interrupted(signal);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Event::TimedOut;
+            }
+            match self.vm.next(left.min(SIGNAL_POLL)) {
+                Some(Output::Console(bytes)) => self.lines.add(&bytes),
+                Some(Output::End(end)) => {
+                    self.lines.end();
+                    self.ended = Some(verdict(&end));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+fn verdict(end: &End) -> Verdict {
+    match end {
+        End::Shutdown(0) => Verdict::Passed,
+        End::Shutdown(1) => Verdict::Failed,
+        End::Shutdown(code) => Verdict::Crashed(format!("it ended with exit code {code}")),
+        End::Reboot(_) => Verdict::Crashed("the machine was reset".to_string()),
+        End::Failed(why) => Verdict::Crashed(format!("{why}; the virtual machine was ended")),
+    }
+}
+
+/// Makes lines of bytes.
+#[derive(Debug, Default)]
+struct Lines {
+    partial: Vec<u8>,
+    whole: VecDeque<Vec<u8>>,
+}
+
+impl Lines {
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if byte != b'\n' {
+                self.partial.push(byte);
+            }
+            if byte == b'\n' || self.partial.len() == MAX_LINE {
+                self.whole.push_back(std::mem::take(&mut self.partial));
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.partial.is_empty() {
+            self.whole.push_back(std::mem::take(&mut self.partial));
+        }
+    }
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        self.whole.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_put_together_and_cut() {
+        let mut lines = Lines::default();
+        lines.add(b"ok 1\nok");
+        lines.add(b" 2\n");
+        lines.add(&[b'x'; MAX_LINE + 1]);
+        lines.end();
+        let all: Vec<_> = std::iter::from_fn(|| lines.next()).collect();
+        assert_eq!(all[..2], [b"ok 1".to_vec(), b"ok 2".to_vec()]);
+        assert_eq!((all[2].len(), all[3].len(), all.len()), (MAX_LINE, 1, 4));
+    }
+
+    #[test]
+    fn the_exit_code_is_the_verdict() {
+        assert_eq!(verdict(&End::Shutdown(0)), Verdict::Passed);
+        assert_eq!(verdict(&End::Shutdown(1)), Verdict::Failed);
+        assert!(matches!(verdict(&End::Shutdown(2)), Verdict::Crashed(_)));
+        assert!(matches!(verdict(&End::Reboot(0)), Verdict::Crashed(_)));
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a kernel finds in memory when it starts: boot information, command line, stack.
+//!
+//! All of it lies in the last MiB of RAM, which the memory map calls reserved, in this order.
+
+use super::image::Image;
+use super::ram::Ram;
+use anyhow::bail;
+use paravane_abi as abi;
+use paravane_abi::process as ph;
+use vm_memory::ByteValued;
+
+/// The reserved part, at the end of RAM.
+pub const RESERVED: u64 = 1 << 20;
+const COMMAND_LINE: u64 = 0x1000;
+const COMMAND_LINE_MAX: usize = 0x4000;
+const STACK_TOP: u64 = 0x20000;
+const STACK_SIZE: u64 = 0x4000;
+
+const _: () = assert!(size_of::<abi::BootInfo>() as u64 <= COMMAND_LINE);
+const _: () = assert!(COMMAND_LINE + COMMAND_LINE_MAX as u64 <= STACK_TOP - STACK_SIZE);
+const _: () = assert!(STACK_TOP <= RESERVED);
+
+/// Linear addresses for the layer, which starts the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    pub boot_info: u64,
+    pub stack: u64,
+}
+
+/// What the kernel is told, besides the image.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    pub command_line: &'a str,
+    pub vcpus: u32,
+    /// Bytes that the layer takes.
+    pub layer_size: u64,
+    pub tsc_hz: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Info(abi::BootInfo);
+
+// SAFETY: the generated structure has no padding (its offsets and its size are asserted), and every bit pattern of its
+// integer fields is a value.
+unsafe impl ByteValued for Info {}
+
+/// Writes everything.
+pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Start> {
+    let base = ram.size() - RESERVED;
+    let linear = |offset: u64| ph::PH_DIRECT_MAP + base + offset;
+    if facts.command_line.len() >= COMMAND_LINE_MAX {
+        bail!("the command line has {} bytes, at most {} fit", facts.command_line.len(), COMMAND_LINE_MAX - 1);
+    }
+    if facts.command_line.bytes().any(|b| b == 0) {
+        bail!("the command line has a zero byte in it");
+    }
+    // The byte behind it is zero already.
+    ram.write(base + COMMAND_LINE, facts.command_line.as_bytes())?;
+
+    let ram_entry = abi::Mem { gpa: 0, size: base, kind: kind(abi::MEM_RAM), reserved: 0 };
+    let mut mem = [abi::Mem { gpa: 0, size: 0, kind: 0, reserved: 0 }; 16];
+    mem[0] = ram_entry;
+    mem[1] = abi::Mem { gpa: base, size: RESERVED, kind: kind(abi::MEM_RESERVED), reserved: 0 };
+    let mut holes = [abi::Hole { start: 0, end: 0 }; 4];
+    holes[0] = abi::Hole { start: ph::PH_HOLE_START, end: ph::PH_HOLE_END };
+    let info = abi::BootInfo {
+        magic: abi::BOOT_MAGIC,
+        size: u32::try_from(size_of::<abi::BootInfo>())?,
+        api_version: u32::from(abi::API_MAJOR) << 16 | u32::from(abi::API_MINOR),
+        rom: ph::PH_LAYER_BASE,
+        rom_size: facts.layer_size,
+        image: image.address,
+        image_gpa: image.gpa,
+        image_size: image.size,
+        image_delta: image.delta,
+        direct_map: ph::PH_DIRECT_MAP,
+        direct_map_size: ram.size(),
+        user_end: ph::PH_USER_END,
+        command_line: linear(COMMAND_LINE),
+        initrd_gpa: 0,
+        initrd_size: 0,
+        vcpu_count: facts.vcpus,
+        mem_count: 2,
+        hole_count: 1,
+        flags: 0,
+        tsc_hz: facts.tsc_hz,
+        mem,
+        holes,
+        reserved: [0; 56],
+    };
+    ram.write(base, Info(info).as_slice())?;
+    Ok(Start { boot_info: linear(0), stack: linear(STACK_TOP) })
+}
+
+/// A small constant of the table.
+const fn kind(value: u64) -> u32 {
+    assert!(value <= 0xff);
+    #[allow(clippy::cast_possible_truncation)] // just asserted
+    {
+        value as u32
+    }
+}

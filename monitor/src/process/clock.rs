@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keeps the page that turns the time-stamp counter into the host's `CLOCK_MONOTONIC` for the guest.
+//!
+//! The host's clock is itself the counter times a rate that its administrator (NTP) changes a little from time to time.
+//! The page follows: about once a second its rate is set such that a second later it will be where the host's
+//! clock will be. It never jumps back, and it is continuous at every change.
+
+use super::shared::Shared;
+use super::sys::{self, SECOND};
+use paravane_abi::process as ph;
+use std::arch::x86_64::__cpuid;
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+/// Between two updates, ns.
+pub const PERIOD: u64 = SECOND;
+/// The rate is a fraction with this many bits behind the point: with 32, a counter of 1 GHz is exact to 2^-32.
+const SHIFT: u32 = 32;
+/// How long the counter is compared with the clock at the start.
+const CALIBRATION: Duration = Duration::from_millis(10);
+/// A frequency that the processor or a hypervisor names is believed when the comparison differs by less: 1/this.
+const BELIEVE: u64 = 1000;
+/// Further behind than this, ns, the page jumps ahead: the machine was suspended, or the monitor stopped.
+const JUMP: u64 = 10_000_000;
+/// The rate is bent by at most 1/this to make up for an error.
+const MAX_BEND: u64 = 20;
+/// A jump of the wall clock, ns; less is its slow adjustment.
+const WALL_JUMP: u64 = 100_000_000;
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    pub tsc: u64,
+    pub ns: u64,
+}
+
+impl Sample {
+    /// Reads both, the counter before and after the clock; the closest of a few tries.
+    pub fn take() -> Self {
+        let mut best = (u64::MAX, Sample { tsc: 0, ns: 0 });
+        for _ in 0..5 {
+            let before = sys::tsc();
+            let ns = sys::monotonic();
+            let width = sys::tsc().saturating_sub(before);
+            if width < best.0 {
+                best = (width, Sample { tsc: before + width / 2, ns });
+            }
+        }
+        best.1
+    }
+}
+
+/// A straight line from the counter to nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    tsc: u64,
+    ns: u64,
+    mult: u64,
+}
+
+impl Line {
+    /// As the layer computes it.
+    fn at(&self, tsc: u64) -> u64 {
+        let product = u128::from(tsc.saturating_sub(self.tsc)) * u128::from(self.mult) >> SHIFT;
+        self.ns.saturating_add(u64::try_from(product).unwrap_or(u64::MAX))
+    }
+}
+
+/// Nanoseconds for each count, times 2^SHIFT.
+fn rate(ns: u64, counts: u64) -> u64 {
+    let scaled = (u128::from(ns) << SHIFT) / u128::from(counts.max(1));
+    // A counter slower than 1 Hz is none: the page stands still, the host's clock goes on in jumps.
+    u64::try_from(scaled).unwrap_or(0)
+}
+
+/// The clock page's writer.
+#[derive(Debug)]
+pub struct Clock {
+    /// Where the rate is measured from.
+    base: Sample,
+    line: Line,
+    hz: u64,
+    sequence: u32,
+    wall_offset: u64,
+}
+
+impl Clock {
+    /// Measures the counter. `since` is a sample taken earlier: the longer ago, the better.
+    pub fn new(since: Sample) -> Self {
+        let age = Duration::from_nanos(sys::monotonic().saturating_sub(since.ns));
+        if age < CALIBRATION {
+            std::thread::sleep(CALIBRATION - age);
+        }
+        let now = Sample::take();
+        let (ns, counts) = (now.ns - since.ns, now.tsc.saturating_sub(since.tsc));
+        let measured = frequency(ns, counts);
+        let named = named_frequency().filter(|&hz| hz.abs_diff(measured) < measured / BELIEVE);
+        let hz = named.unwrap_or(measured);
+        let line = Line { tsc: now.tsc, ns: now.ns, mult: rate(SECOND, hz) };
+        Clock { base: since, line, hz, sequence: 0, wall_offset: 0 }
+    }
+
+    /// Counts of a second.
+    pub fn hz(&self) -> u64 {
+        self.hz
+    }
+
+    /// Writes the page for the first time.
+    pub fn publish(&mut self, shared: &Shared) {
+        self.write(shared, self.line);
+        self.wall_offset = wall_offset();
+        shared.long(offset_of!(ph::PhShared, wall_offset_ns)).store(self.wall_offset, Ordering::SeqCst);
+    }
+
+    /// Corrects it by the host's clocks.
+    pub fn update(&mut self, shared: &Shared) {
+        let now = Sample::take();
+        let mult = self.next_rate(now);
+        self.switch(shared, now, mult);
+        let wall = wall_offset();
+        let jumped = wall.abs_diff(self.wall_offset) > WALL_JUMP;
+        self.wall_offset = wall;
+        shared.long(offset_of!(ph::PhShared, wall_offset_ns)).store(wall, Ordering::SeqCst);
+        if jumped {
+            shared.word(offset_of!(ph::PhShared, wall_updates)).fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The rate that brings the page to the host's clock in one period.
+    fn next_rate(&mut self, now: Sample) -> u64 {
+        let counts = now.tsc.saturating_sub(self.base.tsc);
+        let ns = now.ns.saturating_sub(self.base.ns);
+        // The host's present rate, over the last period or a bit more: the average of all time would follow too slowly.
+        let host = if counts > 0 { rate(ns, counts) } else { self.line.mult };
+        if ns >= PERIOD / 2 {
+            self.base = now;
+        }
+        let shown = self.line.at(now.tsc);
+        let ahead = shown.saturating_sub(now.ns).min(PERIOD / MAX_BEND);
+        let behind = now.ns.saturating_sub(shown);
+        let behind = if behind > JUMP { 0 } else { behind };
+        let bend = |by: u64| u64::try_from(u128::from(host) * u128::from(by) / u128::from(PERIOD)).unwrap_or(0);
+        host.saturating_add(bend(behind)).saturating_sub(bend(ahead))
+    }
+
+    /// Goes on with another rate, from where the page is at the moment of the change; or from where the host's clock
+    /// is, if that is far ahead.
+    fn switch(&mut self, shared: &Shared, host: Sample, mult: u64) {
+        self.sequence = self.sequence.wrapping_add(1);
+        sequence(shared).store(self.sequence, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        // Read while nobody can read the page: whoever used the old line read the counter before, whoever will use
+        // the new one reads it after. So time does not go back from one to the other.
+        let tsc = sys::tsc();
+        let shown = self.line.at(tsc);
+        let ns = if host.ns > shown.saturating_add(JUMP) { host.ns } else { shown };
+        self.fields(shared, Line { tsc, ns, mult });
+    }
+
+    fn write(&mut self, shared: &Shared, line: Line) {
+        self.sequence = self.sequence.wrapping_add(1);
+        sequence(shared).store(self.sequence, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.fields(shared, line);
+    }
+
+    fn fields(&mut self, shared: &Shared, line: Line) {
+        self.line = line;
+        let clock = offset_of!(ph::PhShared, clock);
+        let long = |at: usize, value| shared.long(clock + at).store(value, Ordering::Relaxed);
+        shared.word(clock + offset_of!(ph::PhClock, shift)).store(SHIFT, Ordering::Relaxed);
+        long(offset_of!(ph::PhClock, tsc), line.tsc);
+        long(offset_of!(ph::PhClock, ns), line.ns);
+        long(offset_of!(ph::PhClock, mult), line.mult);
+        long(offset_of!(ph::PhClock, tsc_hz), self.hz);
+        self.sequence = self.sequence.wrapping_add(1);
+        sequence(shared).store(self.sequence, Ordering::Release);
+    }
+}
+
+fn sequence(shared: &Shared) -> &std::sync::atomic::AtomicU32 {
+    shared.word(offset_of!(ph::PhShared, clock) + offset_of!(ph::PhClock, sequence))
+}
+
+fn wall_offset() -> u64 {
+    sys::realtime().saturating_sub(sys::monotonic())
+}
+
+fn frequency(ns: u64, counts: u64) -> u64 {
+    u64::try_from(u128::from(counts) * u128::from(SECOND) / u128::from(ns.max(1))).unwrap_or(0)
+}
+
+/// The counter's frequency as the processor (leaf 0x15) or the hypervisor under us (leaf 0x40000010) names it.
+#[allow(unused_unsafe)] // __cpuid is safe in newer standard libraries, and every x86-64 processor has it
+fn named_frequency() -> Option<u64> {
+    // SAFETY: cpuid has no effect but its result; a process whose cpuid faults has asked for that itself.
+    let leaf = |number| unsafe { __cpuid(number) };
+    if leaf(1).ecx >> 31 == 1 && (0x4000_0010..0x4001_0000).contains(&leaf(0x4000_0000).eax) {
+        let khz = leaf(0x4000_0010).eax;
+        if khz != 0 {
+            return Some(u64::from(khz) * 1000);
+        }
+    }
+    let crystal = (leaf(0).eax >= 0x15).then(|| leaf(0x15))?;
+    if crystal.eax == 0 || crystal.ebx == 0 || crystal.ecx == 0 {
+        return None;
+    }
+    Some(u64::from(crystal.ecx) * u64::from(crystal.ebx) / u64::from(crystal.eax))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn clock(line: Line) -> Clock {
+        Clock { base: Sample { tsc: line.tsc, ns: line.ns }, line, hz: 0, sequence: 0, wall_offset: 0 }
+    }
+
+    #[test]
+    fn the_counter_is_measured() {
+        let clock = Clock::new(Sample::take());
+        assert!((100_000_000..20_000_000_000).contains(&clock.hz()), "{}", clock.hz());
+    }
+
+    #[test]
+    fn the_page_stays_with_the_host() {
+        let shared = Shared::new().unwrap();
+        let mut clock = Clock::new(Sample::take());
+        clock.publish(&shared);
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(20));
+            clock.update(&shared);
+        }
+        let now = Sample::take();
+        assert!(clock.line.at(now.tsc).abs_diff(now.ns) < 200_000);
+        assert_eq!(sequence(&shared).load(Ordering::SeqCst) % 2, 0);
+    }
+
+    #[test]
+    fn an_error_is_gone_after_a_period() {
+        // A counter of 1 GHz on a host whose clock runs 100 ppm fast, the page 20 us behind.
+        let mut clock = clock(Line { tsc: 0, ns: 0, mult: 1 << SHIFT });
+        let host = |tsc: u64| tsc + tsc / 10_000 + 20_000;
+        let mut worst = 0;
+        for second in 1..20u64 {
+            let now = Sample { tsc: second * SECOND, ns: host(second * SECOND) };
+            worst = clock.line.at(now.tsc).abs_diff(now.ns);
+            let mult = clock.next_rate(now);
+            clock.line = Line { tsc: now.tsc, ns: clock.line.at(now.tsc), mult };
+        }
+        assert!(worst < 1000, "{worst} ns");
+    }
+
+    proptest! {
+        #[test]
+        fn time_never_goes_back(jumps in prop::collection::vec((1u64..3 * SECOND, 0u64..4 * SECOND), 1..30)) {
+            let shared = Shared::new().unwrap();
+            let mut clock = clock(Line { tsc: sys::tsc(), ns: 0, mult: 1 << SHIFT });
+            let (mut host, mut shown) = (Sample { tsc: clock.line.tsc, ns: 0 }, 0);
+            for (counts, ns) in jumps {
+                host = Sample { tsc: host.tsc + counts, ns: host.ns + ns };
+                let mult = clock.next_rate(host);
+                let before = clock.line;
+                clock.switch(&shared, host, mult);
+                let now = clock.line.tsc;
+                prop_assert!(clock.line.at(now) >= before.at(now));
+                prop_assert!(clock.line.at(now) >= shown);
+                shown = clock.line.at(now);
+            }
+        }
+    }
+}

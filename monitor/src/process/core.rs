@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the monitor's threads for one virtual machine have in common.
+
+use super::shared::{Shared, size};
+use super::sys;
+use paravane_abi::process as ph;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// One virtual machine.
+#[derive(Debug)]
+pub struct Core {
+    pub shared: Shared,
+    pub vcpus: usize,
+    /// Process ids as the zygote reported them: the only ones that the monitor ever signals. 0: none.
+    pids: Vec<AtomicU32>,
+    /// Processes 0 to `count - 1` exist.
+    count: AtomicU32,
+    /// The monitor wants the machine to be gone.
+    stop: AtomicBool,
+    /// Why the machine cannot go on, if so.
+    failure: Mutex<Option<String>>,
+    /// Wakes the supervisor.
+    bell: OwnedFd,
+    /// Host CPU of each vCPU. The layer has a copy in the shared area, which a guest could change.
+    placement: Vec<AtomicU32>,
+    /// Placement was changed after the start.
+    moved: AtomicBool,
+    /// Thread id of the watch, which sleeps until a signal comes.
+    watch: AtomicU32,
+}
+
+impl Core {
+    pub fn new(shared: Shared, vcpus: usize) -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let words = |count: usize| (0..count).map(|_| AtomicU32::new(0)).collect();
+        Ok(Core {
+            shared,
+            vcpus,
+            pids: words(size(ph::PH_MAX_PROCS)),
+            count: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            bell,
+            placement: words(vcpus),
+            moved: AtomicBool::new(false),
+            watch: AtomicU32::new(0),
+        })
+    }
+
+    /// Takes note of a process.
+    pub fn add_process(&self, index: usize, pid: u32) {
+        if let Some(entry) = self.pids.get(index) {
+            entry.store(pid, Ordering::Release);
+        }
+    }
+
+    /// Says how many there are, here and to the layer.
+    pub fn publish_count(&self, count: u32) {
+        self.count.store(count, Ordering::Release);
+        self.shared.word(offset_of!(ph::PhShared, proc_count)).store(count, Ordering::Release);
+        self.nudge_watch();
+    }
+
+    /// Processes that exist: 0 to this - 1.
+    pub fn process_count(&self) -> usize {
+        size(self.count.load(Ordering::Acquire).into())
+    }
+
+    /// The process's id.
+    pub fn pid(&self, index: usize) -> Option<u32> {
+        self.pids.get(index).map(|p| p.load(Ordering::Acquire)).filter(|&p| p != 0)
+    }
+
+    /// All that exist, and their ids.
+    pub fn processes(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        (0..self.process_count()).filter_map(|index| Some((index, self.pid(index)?)))
+    }
+
+    /// The ids of all that were ever made.
+    pub fn all_pids(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.pids.len()).filter_map(|index| self.pid(index))
+    }
+
+    /// The machine cannot go on. The first reason counts.
+    pub fn fail(&self, why: String) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.ring_doorbell();
+    }
+
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks all threads to end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.ring_bell();
+        self.ring_doorbell();
+        let word = self.shared.word(offset_of!(ph::PhShared, alarm_word));
+        word.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(word);
+        self.nudge_watch();
+    }
+
+    pub fn stopping(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Wakes the supervisor.
+    pub fn ring_bell(&self) {
+        // Fails only when the counter is full: then it is ringing already.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Says where the threads of a vCPU are to run.
+    pub fn place(&self, vcpu: usize, cpu: u32) {
+        if let Some(entry) = self.placement.get(vcpu) {
+            entry.store(cpu, Ordering::SeqCst);
+            let offset = offset_of!(ph::PhShared, vcpu_cpu) + vcpu * size_of::<u32>();
+            self.shared.word(offset).store(cpu, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes note that a vCPU was moved.
+    pub fn set_moved(&self) {
+        self.moved.store(true, Ordering::SeqCst);
+    }
+
+    pub fn moved(&self) -> bool {
+        self.moved.load(Ordering::SeqCst)
+    }
+
+    /// The host CPU of each vCPU.
+    pub fn placement(&self) -> Vec<u32> {
+        self.placement.iter().map(|cpu| cpu.load(Ordering::SeqCst)).collect()
+    }
+
+    /// The calling thread is the watch, and sleeps until it gets [`sys::watch_signal`]; 0: it is no more.
+    pub fn set_watch(&self, tid: u32) {
+        self.watch.store(tid, Ordering::SeqCst);
+    }
+
+    /// Wakes the watch.
+    fn nudge_watch(&self) {
+        let tid = self.watch.load(Ordering::SeqCst);
+        if tid != 0 {
+            sys::send_signal(std::process::id(), tid, sys::watch_signal());
+        }
+    }
+
+    fn ring_doorbell(&self) {
+        let word = self.shared.word(offset_of!(ph::PhShared, doorbell));
+        word.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(word);
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread that answers when the layer rings: console output, wishes for processes, the machine's end.
+
+use super::core::Core;
+use super::shared::size;
+use super::sys;
+use crate::text;
+use paravane_abi::process as ph;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const RING: usize = size(ph::PH_CONSOLE_SIZE);
+const MESSAGE: usize = 256;
+/// After a ring without a reason: a hostile guest could ring without end.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How a machine ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The guest asked for it, with this exit code.
+    Shutdown(u8),
+    /// The guest asked for a restart, with this `VMI_REBOOT_*`.
+    Reboot(u32),
+    /// It could not go on.
+    Failed(String),
+}
+
+/// What comes from a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Bytes of the console, as the guest wrote them.
+    Console(Vec<u8>),
+    /// The last one.
+    End(End),
+}
+
+/// Runs the thread, until the machine has ended or is stopped. `sink` may wait; then the guest waits.
+pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
+    let doorbell = core.shared.word(offset_of!(ph::PhShared, doorbell));
+    let wanted = core.shared.word(offset_of!(ph::PhShared, proc_wanted));
+    let mut console = Console { tail: 0 };
+    let mut last_wanted = 0;
+    while !core.stopping() {
+        let rung = doorbell.load(Ordering::SeqCst);
+        // First the state, then the console: what was written before the end is printed before it.
+        let end = ending(core);
+        let mut any = match console.drain(core, &mut sink) {
+            Ok(any) => any,
+            Err(damage) => {
+                sink(Output::End(End::Failed(damage)));
+                return;
+            }
+        };
+        if let Some(end) = end {
+            sink(Output::End(end));
+            return;
+        }
+        let now_wanted = wanted.load(Ordering::Relaxed);
+        if now_wanted > last_wanted {
+            core.ring_bell();
+            any = true;
+        }
+        last_wanted = now_wanted;
+        if !any && doorbell.load(Ordering::SeqCst) != rung {
+            std::thread::sleep(PAUSE);
+        } else if !any {
+            sys::futex_wait(doorbell, rung, None);
+        }
+    }
+}
+
+/// Whether and how the machine has ended.
+fn ending(core: &Core) -> Option<End> {
+    let field = |at| core.shared.word(at).load(Ordering::Acquire);
+    match u64::from(field(offset_of!(ph::PhShared, vm_state))) {
+        ph::PH_VM_RUNNING => core.failure().map(End::Failed),
+        ph::PH_VM_SHUTDOWN => {
+            let [status, ..] = field(offset_of!(ph::PhShared, vm_status)).to_le_bytes();
+            Some(End::Shutdown(status))
+        }
+        ph::PH_VM_REBOOT => Some(End::Reboot(field(offset_of!(ph::PhShared, vm_status)))),
+        ph::PH_VM_FATAL => {
+            let mut bytes = [0u8; MESSAGE];
+            core.shared.read(offset_of!(ph::PhShared, message), &mut bytes);
+            let said = bytes.split(|&b| b == 0).next().unwrap_or_default();
+            Some(End::Failed(text::one_line(&text::clean(said))))
+        }
+        other => Some(End::Failed(format!("the shared area is damaged: machine state {other}"))),
+    }
+}
+
+/// The reading end of the console ring.
+struct Console {
+    /// Bytes taken. Ours alone: the copy in the shared area is for the layer.
+    tail: u32,
+}
+
+impl Console {
+    /// Takes everything that is there; says whether there was anything.
+    fn drain(&mut self, core: &Core, sink: &mut impl FnMut(Output)) -> Result<bool, String> {
+        let head = core.shared.word(offset_of!(ph::PhShared, console_head)).load(Ordering::Acquire);
+        let length = size(head.wrapping_sub(self.tail).into());
+        if length > RING {
+            return Err(format!("the shared area is damaged: {length} bytes in the console of {RING}"));
+        }
+        if length == 0 {
+            return Ok(false);
+        }
+        let mut bytes = vec![0u8; length];
+        let start = size(self.tail.into()) % RING;
+        let (first, second) = bytes.split_at_mut(length.min(RING - start));
+        core.shared.read(size(ph::PH_SHARED_CONSOLE) + start, first);
+        core.shared.read(size(ph::PH_SHARED_CONSOLE), second);
+        sink(Output::Console(bytes));
+        self.tail = head;
+        // Only when the reader has them: a guest that prints faster than somebody reads waits.
+        let tail = core.shared.word(offset_of!(ph::PhShared, console_tail));
+        tail.store(head, Ordering::Release);
+        sys::futex_wake(tail);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::shared::Shared;
+    use proptest::prelude::*;
+
+    fn core() -> Core {
+        Core::new(Shared::new().unwrap(), 1).unwrap()
+    }
+
+    fn print(core: &Core, bytes: &[u8]) {
+        let head = core.shared.word(offset_of!(ph::PhShared, console_head));
+        let mut at = head.load(Ordering::Relaxed);
+        for byte in bytes {
+            core.shared.write(size(ph::PH_SHARED_CONSOLE) + size(at.into()) % RING, &[*byte]);
+            at = at.wrapping_add(1);
+        }
+        head.store(at, Ordering::Relaxed);
+    }
+
+    fn set(core: &Core, field: usize, value: u64) {
+        core.shared.word(field).store(value.try_into().unwrap(), Ordering::Relaxed);
+    }
+
+    /// Everything that comes from a machine that has ended.
+    fn collect(core: &Core) -> (Vec<u8>, End) {
+        let (mut bytes, mut end) = (Vec::new(), None);
+        run(core, |output| match output {
+            Output::Console(more) => bytes.extend(more),
+            Output::End(how) => end = Some(how),
+        });
+        (bytes, end.unwrap())
+    }
+
+    #[test]
+    fn the_last_words_come_before_the_end() {
+        let core = core();
+        print(&core, b"ok 1\n");
+        set(&core, offset_of!(ph::PhShared, vm_status), 0x103);
+        set(&core, offset_of!(ph::PhShared, vm_state), ph::PH_VM_SHUTDOWN);
+        assert_eq!(collect(&core), (b"ok 1\n".to_vec(), End::Shutdown(3)));
+    }
+
+    #[test]
+    fn a_message_is_only_text() {
+        let core = core();
+        core.shared.write(offset_of!(ph::PhShared, message), b"no \x1b[2Jroom\nleft\0more");
+        set(&core, offset_of!(ph::PhShared, vm_state), ph::PH_VM_FATAL);
+        assert_eq!(collect(&core).1, End::Failed("no roomleft".to_string()));
+        core.shared.write(offset_of!(ph::PhShared, message), &[b'x'; MESSAGE]);
+        assert_eq!(collect(&core).1, End::Failed("x".repeat(MESSAGE)));
+    }
+
+    #[test]
+    fn the_ring_goes_round() {
+        let core = core();
+        let mut console = Console { tail: 0 };
+        let mut seen = Vec::new();
+        let mut expected = Vec::new();
+        for round in 0..40u8 {
+            let bytes = vec![round; 5000];
+            print(&core, &bytes);
+            expected.extend(bytes);
+            console
+                .drain(&core, &mut |output| {
+                    if let Output::Console(more) = output {
+                        seen.extend(more);
+                    }
+                })
+                .unwrap();
+        }
+        assert!(seen == expected);
+    }
+
+    #[test]
+    fn a_failure_of_the_host_ends_it() {
+        let core = core();
+        core.fail("first".to_string());
+        core.fail("second".to_string());
+        assert_eq!(collect(&core).1, End::Failed("first".to_string()));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_stands_in_the_shared_area_is_survived(
+            head: u32, state in 1u32.., status: u32, message in prop::collection::vec(any::<u8>(), MESSAGE),
+        ) {
+            let core = core();
+            set(&core, offset_of!(ph::PhShared, console_head), head.into());
+            set(&core, offset_of!(ph::PhShared, vm_state), state.into());
+            set(&core, offset_of!(ph::PhShared, vm_status), status.into());
+            core.shared.write(offset_of!(ph::PhShared, message), &message);
+            let (bytes, end) = collect(&core);
+            prop_assert!(bytes.len() <= RING);
+            if let End::Failed(why) = end {
+                prop_assert!(!why.chars().any(char::is_control));
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A kernel's ELF file made ready for an address space that a host process can have.
+//!
+//! A kernel is linked for the upper half of all addresses; a host process has only the lower. So its image moves into
+//! the hole below the layer, by a multiple of 2 MiB so that nothing about its large pages changes, and every absolute
+//! reference to it moves along ([`super::relocate`]). Three kinds of segments:
+//!
+//! * linked at its physical address: boot code for bare metal. Loaded, but neither moved nor mapped in the hole;
+//! * linked in the upper half: the image. Loaded, its references moved, mapped in the hole;
+//! * anything else, such as Linux's per-CPU data, which is linked at 0: loaded, its references moved.
+
+use super::ram::{LARGE_PAGE, Ram};
+use super::relocate;
+use super::shared::size;
+use object::LittleEndian;
+use object::elf::{FileHeader64, PT_LOAD, PT_NOTE, ProgramHeader64};
+use object::read::elf::{FileHeader, ProgramHeader};
+use paravane_abi as abi;
+use paravane_abi::process as ph;
+use std::ops::Range;
+use thiserror::Error;
+
+pub const LE: LittleEndian = LittleEndian;
+pub type Header = FileHeader64<LittleEndian>;
+type ProgramEntry = ProgramHeader64<LittleEndian>;
+
+const PAGE: u64 = 4096;
+/// Link addresses from here on are a kernel's image.
+const UPPER_HALF: u64 = 1 << 63;
+/// Where an image goes, but for its offset in a large page. The first 2 MiB of the hole stay free.
+const LOAD_BASE: u64 = ph::PH_HOLE_START + LARGE_PAGE;
+/// More segments than any kernel has.
+const MAX_SEGMENTS: usize = 64;
+
+/// Why a kernel cannot be loaded.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum LoadError {
+    #[error("damaged: {0}")]
+    Damaged(String),
+    #[error("no VMI note: this hypervisor has no other way to start a kernel")]
+    NoNote,
+    #[error("it has no segment in the upper half of the addresses: not a VMI kernel")]
+    NoImage,
+    #[error("its relocations were not kept: link it with --emit-relocs")]
+    NoRelocations,
+    #[error("relocation {0}")]
+    Relocation(String),
+    #[error("{0}")]
+    Room(String),
+}
+
+/// What a relocation may find at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Boot code for bare metal.
+    Boot,
+    /// The image, which moves.
+    Image,
+    /// Does not move, refers to what does.
+    Fixed,
+}
+
+/// A segment that is loaded.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    pub kind: Kind,
+    pub vaddr: u64,
+    pub gpa: u64,
+    /// Bytes in memory; those behind `bytes` are zero.
+    pub size: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl Segment {
+    /// Its link addresses.
+    pub fn range(&self) -> Range<u64> {
+        // Checked when it was read: does not wrap.
+        self.vaddr..self.vaddr + self.size
+    }
+}
+
+/// A relocated kernel.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub segments: Vec<Segment>,
+    /// Where to show what of guest memory, page-aligned, for [`ph::PhShared`].
+    pub windows: Vec<ph::PhSegment>,
+    /// The VMI entry, moved.
+    pub entry: u64,
+    /// The lowest address of the image, moved.
+    pub address: u64,
+    /// The guest-physical address of that.
+    pub gpa: u64,
+    /// Bytes from there to the image's end.
+    pub size: u64,
+    /// Load address less link address, modulo 2^64.
+    pub delta: u64,
+}
+
+impl Image {
+    /// Reads and relocates a kernel. No segment may reach beyond `limit`, which is the guest memory that a kernel may have.
+    pub fn read(file: &[u8], limit: u64) -> Result<Image, LoadError> {
+        let header = Header::parse(file).map_err(|e| LoadError::Damaged(e.to_string()))?;
+        let entries = header
+            .program_headers(LE, file)
+            .map_err(|_| LoadError::Damaged("its program headers are not all inside the file".to_string()))?;
+        let mut segments = load_segments(entries, file, limit)?;
+        let entry = entry(entries, file)?.ok_or(LoadError::NoNote)?;
+
+        let image: Vec<&Segment> = segments.iter().filter(|s| s.kind == Kind::Image).collect();
+        let first = image.iter().min_by_key(|s| s.vaddr).ok_or(LoadError::NoImage)?;
+        let (link, gpa) = (first.vaddr, first.gpa);
+        let end = image.iter().map(|s| s.range().end).max().unwrap_or(link);
+        if !image.iter().any(|s| s.range().contains(&entry)) {
+            return Err(LoadError::Damaged("its VMI entry is in none of the image's segments".to_string()));
+        }
+        let address = LOAD_BASE + link % LARGE_PAGE;
+        let size = end - link;
+        if size > ph::PH_LAYER_BASE - address {
+            return Err(LoadError::Room(format!(
+                "its image has {} MiB, there is room for {}",
+                size >> 20,
+                (ph::PH_LAYER_BASE - LOAD_BASE) >> 20
+            )));
+        }
+        let delta = address.wrapping_sub(link);
+        let windows = windows(&image, delta)?;
+        relocate::apply(header, file, &mut segments, link..end, delta)?;
+        Ok(Image { segments, windows, entry: entry.wrapping_add(delta), address, gpa, size, delta })
+    }
+
+    /// Puts the segments into fresh guest memory, in which everything else is zero.
+    pub fn store(&self, ram: &Ram) -> anyhow::Result<()> {
+        for segment in &self.segments {
+            ram.write(segment.gpa, &segment.bytes)?;
+        }
+        for segment in self.segments.iter().filter(|s| s.kind != Kind::Boot) {
+            ram.collapse(segment.gpa, segment.size);
+        }
+        Ok(())
+    }
+}
+
+fn load_segments(entries: &[ProgramEntry], file: &[u8], limit: u64) -> Result<Vec<Segment>, LoadError> {
+    let mut segments = Vec::new();
+    for (index, entry) in entries.iter().enumerate() {
+        if entry.p_type(LE) == PT_LOAD && entry.p_memsz(LE) > 0 {
+            if segments.len() == MAX_SEGMENTS {
+                return Err(LoadError::Damaged(format!("over {MAX_SEGMENTS} segments")));
+            }
+            segments.push(load_segment(entry, index, file, limit)?);
+        }
+    }
+    // With two segments at one place, what is there would depend on their order.
+    for key in [|s: &Segment| (s.vaddr, s.size), |s: &Segment| (s.gpa, s.size)] {
+        let mut ranges: Vec<(u64, u64)> = segments.iter().map(key).collect();
+        ranges.sort_unstable();
+        if let Some(pair) = ranges.windows(2).find(|w| w[0].0 + w[0].1 > w[1].0) {
+            return Err(LoadError::Damaged(format!("two of its segments overlap at {:#x}", pair[1].0)));
+        }
+    }
+    Ok(segments)
+}
+
+fn load_segment(entry: &ProgramEntry, index: usize, file: &[u8], limit: u64) -> Result<Segment, LoadError> {
+    let (vaddr, gpa, memory) = (entry.p_vaddr(LE), entry.p_paddr(LE), entry.p_memsz(LE));
+    let damaged = |what: &str| LoadError::Damaged(format!("segment {index} {what}"));
+    let bytes = entry.data(LE, file).map_err(|()| damaged("is not all inside the file"))?;
+    if bytes.len() > size(memory) {
+        return Err(damaged("has more bytes in the file than in memory"));
+    }
+    vaddr.checked_add(memory).ok_or_else(|| damaged("reaches beyond the end of all addresses"))?;
+    let end = gpa.checked_add(memory).ok_or_else(|| damaged("reaches beyond the end of all addresses"))?;
+    if end > limit {
+        return Err(LoadError::Room(format!(
+            "segment {index} ends at {end:#x} of physical memory, the machine has {limit:#x} for a kernel"
+        )));
+    }
+    let kind = match vaddr {
+        _ if vaddr == gpa => Kind::Boot,
+        UPPER_HALF.. => Kind::Image,
+        _ => Kind::Fixed,
+    };
+    Ok(Segment { kind, vaddr, gpa, size: memory, bytes: bytes.to_vec() })
+}
+
+/// The link address of the VMI entry.
+fn entry(entries: &[ProgramEntry], file: &[u8]) -> Result<Option<u64>, LoadError> {
+    let damaged = |_| LoadError::Damaged("a note does not fit into its segment".to_string());
+    for segment in entries.iter().filter(|e| e.p_type(LE) == PT_NOTE) {
+        let Some(mut notes) = segment.notes(LE, file).map_err(damaged)? else { continue };
+        while let Some(note) = notes.next().map_err(damaged)? {
+            if note.name() != b"VMI" || u64::from(note.n_type(LE).0) != abi::NOTE_ENTRY {
+                continue;
+            }
+            let word = |at: usize| note.desc().get(at..)?.first_chunk::<4>().map(|b| u32::from_le_bytes(*b));
+            let version = word(std::mem::offset_of!(abi::NoteEntry, api_version));
+            let at = std::mem::offset_of!(abi::NoteEntry, entry);
+            let (Some(low), Some(high), Some(version)) = (word(at), word(at + 4), version) else {
+                return Err(LoadError::Damaged(format!("its VMI note is only {} bytes", note.desc().len())));
+            };
+            if version >> 16 != u32::from(abi::API_MAJOR) {
+                return Err(LoadError::Room(format!(
+                    "it was written for version {} of the VMI, this hypervisor has version {}",
+                    version >> 16,
+                    abi::API_MAJOR
+                )));
+            }
+            return Ok(Some(u64::from(high) << 32 | u64::from(low)));
+        }
+    }
+    Ok(None)
+}
+
+/// Page-aligned ranges of the moved image and the guest memory that they show. What lies between two segments belongs
+/// to the window if it is between them in guest memory, too: Linux keeps its per-CPU data there.
+fn windows(image: &[&Segment], delta: u64) -> Result<Vec<ph::PhSegment>, LoadError> {
+    let mut sorted: Vec<&&Segment> = image.iter().collect();
+    sorted.sort_unstable_by_key(|s| s.vaddr);
+    let mut windows: Vec<ph::PhSegment> = Vec::new();
+    for segment in sorted {
+        if segment.vaddr % PAGE != segment.gpa % PAGE {
+            return Err(LoadError::Damaged(format!(
+                "the segment at {:#x} cannot be mapped: its physical address {:#x} is at another place in a page",
+                segment.vaddr, segment.gpa
+            )));
+        }
+        let inside = segment.vaddr % PAGE;
+        let addr = segment.vaddr.wrapping_add(delta) - inside;
+        let gpa = segment.gpa - inside;
+        let length = (segment.size + inside).next_multiple_of(PAGE);
+        match windows.last_mut() {
+            Some(last) if last.addr.wrapping_sub(last.gpa) == addr.wrapping_sub(gpa) => {
+                last.size = last.size.max(addr + length - last.addr);
+            }
+            Some(last) if last.addr + last.size > addr => {
+                return Err(LoadError::Damaged(format!("two of its segments share the page {addr:#x}")));
+            }
+            _ => windows.push(ph::PhSegment { addr, gpa, size: length }),
+        }
+    }
+    let most = std::mem::size_of::<[ph::PhSegment; 8]>() / std::mem::size_of::<ph::PhSegment>();
+    if windows.len() > most {
+        return Err(LoadError::Room(format!("its image is in {} parts, at most {most} can be mapped", windows.len())));
+    }
+    Ok(windows)
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How many address-space processes a machine may have on this host.
+//!
+//! The cache of address spaces is as large as the host allows: more live processes in the guest than this cost
+//! hand-overs to emptied ones, not an error.
+
+use super::procfs;
+use paravane_abi::process as ph;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+/// Tasks that are left to everybody else under the same limit.
+const TASKS_LEFT: u64 = 32;
+/// The zygote, and the monitor's threads for one machine.
+const OWN_TASKS: u64 = 8;
+/// Host memory of a process with nothing in it, and of each of its threads: kernel stacks, descriptors, page tables.
+const PROCESS_KIB: u64 = 512;
+const THREAD_KIB: u64 = 32;
+/// Share of the memory that the host has left.
+const MEMORY_SHARE: u64 = 8;
+
+/// A limit and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// More processes or threads that can be made, or KiB.
+    pub left: u64,
+    pub source: String,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by {}", self.left, self.source)
+    }
+}
+
+/// What limits the number of tasks (processes and threads) that this program can make.
+pub fn tasks() -> Vec<Limit> {
+    let mut limits = Vec::new();
+    for folder in procfs::groups("pids") {
+        if let Some(max) = procfs::number(folder.join("pids.max")) {
+            let current = procfs::number(folder.join("pids.current")).unwrap_or(0);
+            limits.push(Limit { left: max.saturating_sub(current), source: "pids.max".to_string() });
+        }
+    }
+    if let Some(max) = user_limit() {
+        limits.push(Limit { left: max.saturating_sub(tasks_of_user()), source: "RLIMIT_NPROC".to_string() });
+    }
+    for name in ["threads-max", "pid_max"] {
+        if let Some(max) = procfs::number(Path::new("/proc/sys/kernel").join(name)) {
+            // Half: others need some, and nothing says cheaply how many there are.
+            limits.push(Limit { left: max / 2, source: format!("kernel.{name}") });
+        }
+    }
+    limits
+}
+
+/// KiB of memory that the host has left.
+pub fn memory() -> Vec<Limit> {
+    let mut limits = Vec::new();
+    if let Some(kib) = procfs::text("/proc/meminfo").and_then(|t| procfs::field(&t, "MemAvailable")) {
+        limits.push(Limit { left: kib, source: "MemAvailable".to_string() });
+    }
+    for folder in procfs::groups("memory") {
+        let of = |v2: &str, v1: &str| {
+            procfs::number(folder.join(v2)).or_else(|| procfs::number(folder.join(v1)))
+        };
+        if let Some(max) = of("memory.max", "memory.limit_in_bytes") {
+            let current = of("memory.current", "memory.usage_in_bytes").unwrap_or(0);
+            limits.push(Limit { left: max.saturating_sub(current) >> 10, source: "memory.max".to_string() });
+        }
+    }
+    limits
+}
+
+/// Processes for a machine with this many vCPUs: at most what these limits allow, and which of them decides.
+pub fn processes(vcpus: u64, tasks: &[Limit], memory: &[Limit]) -> Limit {
+    let by_tasks = tasks.iter().map(|limit| Limit {
+        left: limit.left.saturating_sub(TASKS_LEFT + OWN_TASKS) / vcpus.max(1),
+        source: limit.source.clone(),
+    });
+    let by_memory = memory.iter().map(|limit| Limit {
+        left: limit.left / MEMORY_SHARE / (PROCESS_KIB + vcpus * THREAD_KIB),
+        source: limit.source.clone(),
+    });
+    let own = Limit { left: ph::PH_MAX_PROCS, source: "the monitor's table".to_string() };
+    by_tasks.chain(by_memory).fold(own, |least, limit| if limit.left < least.left { limit } else { least })
+}
+
+/// Mappings that a process may have.
+pub fn mappings() -> u32 {
+    /// What every host has had since 2.6.
+    const USUAL: u32 = 65530;
+    let max = procfs::number("/proc/sys/vm/max_map_count").unwrap_or(USUAL.into());
+    u32::try_from(max).unwrap_or(u32::MAX)
+}
+
+/// `RLIMIT_NPROC`, for who is bound by it.
+fn user_limit() -> Option<u64> {
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    rustix::process::getrlimit(rustix::process::Resource::Nproc).current
+}
+
+/// Tasks of the user that we are.
+fn tasks_of_user() -> u64 {
+    let uid = u64::from(rustix::process::getuid().as_raw());
+    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
+    let names = entries.flatten().filter(|e| e.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
+    let status = names.filter_map(|entry| fs::read_to_string(entry.path().join("status")).ok());
+    status.filter(|s| procfs::field(s, "Uid") == Some(uid)).filter_map(|s| procfs::field(&s, "Threads")).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(left: u64) -> Limit {
+        Limit { left, source: format!("test {left}") }
+    }
+
+    #[test]
+    fn the_least_decides() {
+        let with = |vcpus, tasks, kib| processes(vcpus, &[limit(tasks)], &[limit(kib)]).left;
+        assert_eq!(with(1, 1 << 20, 1 << 40), ph::PH_MAX_PROCS);
+        assert_eq!(with(4, 512, 1 << 40), (512 - 40) / 4);
+        assert_eq!(with(4, 10, 1 << 40), 0);
+        assert_eq!(with(1, 1 << 20, 8 * 544 * 10), 10);
+        assert_eq!(processes(2, &[], &[]).left, ph::PH_MAX_PROCS);
+        assert_eq!(processes(1, &[limit(50), limit(60)], &[]).source, "test 50");
+    }
+
+    #[test]
+    fn this_host_has_room_for_something() {
+        assert!(tasks_of_user() > 0);
+        assert!(mappings() > 1000);
+        assert!(processes(1, &tasks(), &memory()).left >= 2);
+    }
+}

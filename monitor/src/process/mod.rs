@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The process hypervisor: virtual machines made of ordinary, unprivileged host processes.
+//!
+//! The layer's program (`layers/process/`) runs as the zygote, and its forks are the address spaces in which guest code
+//! runs. This side never runs any: it makes the memory, starts the processes, keeps time, and believes nothing that
+//! stands in memory which a guest can write. [`vm::Vm`] is where to start reading.
+
+mod alarm;
+mod backend;
+mod boot;
+mod clock;
+mod core;
+mod doorbell;
+pub mod host;
+mod image;
+mod layer;
+pub mod limits;
+mod placement;
+mod policy;
+pub mod procfs;
+mod ram;
+mod relocate;
+mod shared;
+mod spawn;
+mod supervisor;
+mod sys;
+mod vm;
+mod watch;
+
+pub use backend::Process;

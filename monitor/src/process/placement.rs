@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! On which host CPU a vCPU's threads run.
+//!
+//! A vCPU is one thread at a time, in one process after the other. The hand-over is cheap only when both threads are on
+//! one CPU, so all threads of a vCPU are pinned to one; which one is decided here, so that several virtual machines do
+//! not all begin at CPU 0, and a CPU that is taken away does not take a vCPU with it.
+
+use super::core::Core;
+use super::shared::size;
+use paravane_abi::process as ph;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use std::collections::BTreeMap;
+use std::fs;
+use std::mem::offset_of;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+/// `vcpu_cpu`: any.
+const ANY: u32 = u32::MAX;
+/// Share of the time, in percent.
+const BUSY: u64 = 90;
+const IDLE: u64 = 15;
+
+/// What each host CPU has done since the host started: busy and all ticks.
+#[derive(Clone, Debug, Default)]
+pub struct Load(BTreeMap<u32, (u64, u64)>);
+
+impl Load {
+    /// Reads it; empty where the host does not say.
+    pub fn sample() -> Self {
+        Load::parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    fn parse(text: &str) -> Self {
+        let line = |line: &str| {
+            let mut words = line.strip_prefix("cpu")?.split_whitespace();
+            let cpu = words.next()?.parse().ok()?;
+            let ticks: Vec<u64> = words.take(8).map_while(|w| w.parse().ok()).collect();
+            let all = ticks.iter().sum::<u64>();
+            // idle and iowait
+            let idle: u64 = ticks.iter().skip(3).take(2).sum();
+            Some((cpu, (all - idle, all)))
+        };
+        // The first line is the sum: its number is missing, and the next word would be taken for it.
+        Load(text.lines().filter(|l| !l.starts_with("cpu ")).filter_map(line).collect())
+    }
+
+    /// Percent of the time since `earlier` that a CPU was busy; none if too short a time to say.
+    fn busy(&self, earlier: &Load, cpu: u32) -> Option<u64> {
+        let ((busy, all), (busy_then, all_then)) = (self.0.get(&cpu)?, earlier.0.get(&cpu)?);
+        let all = all.saturating_sub(*all_then);
+        (all > 0).then(|| busy.saturating_sub(*busy_then) * 100 / all)
+    }
+}
+
+/// CPUs that this program may use.
+pub fn allowed() -> Vec<u32> {
+    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).filter_map(|cpu| u32::try_from(cpu).ok()).collect()
+}
+
+/// CPUs for the vCPUs of a new machine: the idle ones first, from a place on that depends on `seed`.
+pub fn choose(vcpus: usize, allowed: &[u32], before: &Load, now: &Load, seed: u32) -> Vec<u32> {
+    if allowed.is_empty() {
+        return vec![ANY; vcpus];
+    }
+    let mut order = allowed.to_vec();
+    // Multiplied by a large odd number: machines started one after the other begin far from each other.
+    let start = size(u64::from(seed.wrapping_mul(0x9e37_79b1)) * order.len() as u64 >> 32);
+    order.rotate_left(start);
+    // Coarse, so that the place decides among CPUs that are about as busy; the sort keeps their order.
+    order.sort_by_key(|&cpu| now.busy(before, cpu).unwrap_or(0) / 34);
+    order.iter().copied().cycle().take(vcpus).collect()
+}
+
+/// Puts a process's threads where its vCPUs are now.
+pub fn apply_to_process(core: &Core, index: usize, pid: u32) {
+    if !core.moved() {
+        return;
+    }
+    for (vcpu, cpu) in core.placement().into_iter().enumerate() {
+        pin(core, index, pid, vcpu, cpu);
+    }
+}
+
+/// Pins the thread of a vCPU in one process.
+fn pin(core: &Core, index: usize, pid: u32, vcpu: usize, cpu: u32) {
+    let field = offset_of!(ph::PhProc, tid) + vcpu * size_of::<u32>();
+    let tid = core.shared.proc_word(index, field).load(Ordering::Relaxed);
+    // The guest could write any number there; only threads of this process are touched.
+    if tid == 0 || !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
+        return;
+    }
+    let mut set = CpuSet::new();
+    let (Ok(tid), Ok(cpu)) = (i32::try_from(tid), usize::try_from(cpu)) else { return };
+    if cpu < CpuSet::MAX_CPU {
+        set.set(cpu);
+        // Fails when the CPU has just been taken away: the next round finds another.
+        let _ = sched_setaffinity(Pid::from_raw(tid), &set);
+    }
+}
+
+/// Looks now and then whether the vCPUs are well placed.
+#[derive(Debug)]
+pub struct Balance {
+    load: Load,
+    /// vCPUs that were running at the last look.
+    ran: Vec<bool>,
+    /// So that two machines do not both take the same idle CPU, again and again.
+    random: u32,
+}
+
+impl Balance {
+    pub fn new(core: &Core) -> Self {
+        Balance { load: Load::sample(), ran: vec![false; core.vcpus], random: std::process::id() | 1 }
+    }
+
+    /// Moves vCPUs whose CPU is no longer allowed, and one that shares its CPU while another is idle.
+    pub fn look(&mut self, core: &Core) {
+        let running: Vec<bool> = (0..core.vcpus)
+            .map(|vcpu| {
+                let state = core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, state)).load(Ordering::Relaxed);
+                u64::from(state) == ph::PH_VCPU_RUNNING
+            })
+            .collect();
+        let now = Load::sample();
+        let busy: Vec<bool> = running.iter().zip(&self.ran).map(|(a, b)| *a && *b).collect();
+        // xorshift
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        let usage = |cpu| now.busy(&self.load, cpu);
+        for (vcpu, cpu) in moves(&core.placement(), &allowed(), &busy, usage, self.random % 2 == 0) {
+            tracing::debug!(vcpu, cpu, "moving a vCPU");
+            core.set_moved();
+            core.place(vcpu, cpu);
+            for (index, pid) in core.processes() {
+                pin(core, index, pid, vcpu, cpu);
+            }
+        }
+        self.load = now;
+        self.ran = running;
+    }
+}
+
+/// Which vCPUs are to go where.
+fn moves(
+    placement: &[u32],
+    allowed: &[u32],
+    busy: &[bool],
+    usage: impl Fn(u32) -> Option<u64>,
+    willing: bool,
+) -> Vec<(usize, u32)> {
+    let mut result = Vec::new();
+    if allowed.is_empty() {
+        return result;
+    }
+    let mut placement = placement.to_vec();
+    let on = |placement: &[u32], cpu: u32| placement.iter().filter(|&&c| c == cpu).count();
+    for vcpu in 0..placement.len() {
+        if !allowed.contains(&placement[vcpu]) {
+            let Some(&cpu) = allowed.iter().min_by_key(|&&cpu| on(&placement, cpu)) else { continue };
+            placement[vcpu] = cpu;
+            result.push((vcpu, cpu));
+        }
+    }
+    if !result.is_empty() || !willing {
+        return result;
+    }
+    // One at a time: its effect shows in the next sample.
+    let idle = allowed.iter().copied().find(|&cpu| {
+        usage(cpu).is_some_and(|percent| percent < IDLE)
+            && !placement.iter().zip(busy).any(|(&c, &b)| b && c == cpu)
+    });
+    let shares = |vcpu: usize| {
+        let cpu = placement[vcpu];
+        let with_us = placement.iter().zip(busy).filter(|&(&c, &b)| b && c == cpu).count() > 1;
+        busy[vcpu] && with_us && usage(cpu).is_some_and(|percent| percent > BUSY)
+    };
+    // The last of those on a CPU: vCPU 0 stays where it is.
+    if let (Some(cpu), Some(vcpu)) = (idle, (0..placement.len()).rev().find(|&v| shares(v))) {
+        result.push((vcpu, cpu));
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  10 0 0 10 0 0 0 0 0 0\ncpu0 5 0 0 5 0 0 0 0 0 0\ncpu1 5 0 0 5 0 0 0 0 0 0\nintr 1\n";
+
+    #[test]
+    fn the_hosts_table_is_read() {
+        let before = Load::parse(STAT);
+        let now = Load::parse("cpu0 15 0 0 5 0 0 0 0\ncpu1 5 0 0 10 5 0 0 0\n");
+        assert_eq!(before.0.len(), 2);
+        assert_eq!((now.busy(&before, 0), now.busy(&before, 1), now.busy(&before, 2)), (Some(100), Some(0), None));
+        assert_eq!(before.busy(&before, 0), None);
+        assert!(Load::parse("cpu\ncpux 1\ncpu1\n").0.len() <= 1);
+    }
+
+    #[test]
+    fn machines_spread_and_avoid_busy_cpus() {
+        let none = Load::default();
+        let allowed: Vec<u32> = (0..8).collect();
+        let mut first: Vec<u32> = (100..108).map(|seed| choose(1, &allowed, &none, &none, seed)[0]).collect();
+        first.sort_unstable();
+        first.dedup();
+        assert!(first.len() > 3, "{first:?}");
+        let mut all = choose(8, &allowed, &none, &none, 1);
+        all.sort_unstable();
+        assert_eq!(all, allowed);
+        assert_eq!(choose(3, &[2], &none, &none, 1), [2, 2, 2]);
+        assert_eq!(choose(1, &[], &none, &none, 1), [ANY]);
+        let now = Load::parse("cpu0 15 0 0 5 0 0 0 0\ncpu1 5 0 0 15 0 0 0 0\n");
+        for seed in 0..9 {
+            assert_eq!(choose(1, &[0, 1], &Load::parse(STAT), &now, seed), [1]);
+        }
+    }
+
+    #[test]
+    fn a_lost_cpu_is_left() {
+        assert_eq!(moves(&[0, 1, 2], &[1, 3], &[false; 3], |_| None, false), [(0, 3), (2, 1)]);
+        assert_eq!(moves(&[0], &[], &[true], |_| None, true), []);
+        assert_eq!(moves(&[ANY], &[4], &[true], |_| None, true), [(0, 4)]);
+    }
+
+    #[test]
+    fn busy_ones_do_not_share_while_another_idles() {
+        let usage = |cpu| Some(if cpu == 0 { 100 } else { 0 });
+        assert_eq!(moves(&[0, 0], &[0, 1], &[true, true], usage, true), [(1, 1)]);
+        assert_eq!(moves(&[0, 0], &[0, 1], &[true, true], usage, false), []);
+        assert_eq!(moves(&[0, 0], &[0, 1], &[true, false], usage, true), []);
+        assert_eq!(moves(&[0, 0], &[0, 1], &[true, true], |_| Some(50), true), []);
+        assert_eq!(moves(&[0, 0, 1], &[0, 1], &[true, true, true], usage, true), []);
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the host says in /proc and /sys. Everything may be missing there: in containers much is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file that holds one number; none for `max`, or if it cannot be read.
+pub fn number(path: impl AsRef<Path>) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// A file's text, trimmed.
+pub fn text(path: impl AsRef<Path>) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_string())
+}
+
+/// A line `Name:   123 kB` of a status file: the number.
+pub fn field(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// KiB of page tables of a process.
+pub fn page_tables(pid: u32) -> Option<u64> {
+    field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmPTE")
+}
+
+/// Folders of the control groups that this process is in for a controller, from its own up to the top.
+///
+/// Both versions; a container sees its own group as the top, or a path that is not there: then the top is what counts.
+pub fn groups(controller: &str) -> Vec<PathBuf> {
+    let Some(lines) = text("/proc/self/cgroup") else { return Vec::new() };
+    groups_of(&lines, controller).into_iter().filter(|folder| folder.is_dir()).collect()
+}
+
+fn groups_of(lines: &str, controller: &str) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for line in lines.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let root = if controllers.is_empty() {
+            PathBuf::from("/sys/fs/cgroup")
+        } else if controllers.split(',').any(|c| c == controller) {
+            Path::new("/sys/fs/cgroup").join(controller)
+        } else {
+            continue;
+        };
+        // `..` comes from a process outside of its group namespace.
+        let mut own = root.clone();
+        own.extend(path.split('/').filter(|part| !part.is_empty() && *part != ".."));
+        folders.extend(own.ancestors().take_while(|f| f.starts_with(&root)).map(Path::to_path_buf));
+    }
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found() {
+        let status = "Name:\tx\nVmPTE:\t     164 kB\nThreads:\t3\n";
+        assert_eq!(field(status, "VmPTE"), Some(164));
+        assert_eq!(field(status, "Threads"), Some(3));
+        assert_eq!(field(status, "Vm"), None);
+        assert!(page_tables(std::process::id()).is_some_and(|kib| kib > 0));
+        assert_eq!(page_tables(0), None);
+    }
+
+    #[test]
+    fn groups_of_both_versions() {
+        let folders = groups_of("8:pids,x:/a/b\n4:memory:/c\n0::/d/../e\n", "pids");
+        let expected = ["/sys/fs/cgroup/pids/a/b", "/sys/fs/cgroup/pids/a", "/sys/fs/cgroup/pids"];
+        assert_eq!(folders[..3], expected.map(PathBuf::from));
+        assert_eq!(folders[3], Path::new("/sys/fs/cgroup/d/e"));
+        assert_eq!(folders.len(), 6);
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Guest RAM: guest-physical 0 upwards without gaps, in files that the monitor and every address-space process map.
+//!
+//! Several files and not one, because a file's lock is shared by all who map it. Pages come into being when they are
+//! first touched, so a guest's RAM costs what it has used.
+
+use super::shared::size;
+use anyhow::{Context, bail};
+use paravane_abi::process as ph;
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+
+/// Slots begin and end at multiples of this: a processor's large page.
+pub const LARGE_PAGE: u64 = 2 << 20;
+/// What one file holds, unless there would be too many.
+const SLOT_SIZE: u64 = 1 << 30;
+/// Below this, boot information and an image have no room.
+pub const MIN_SIZE: u64 = 16 << 20;
+/// The direct map ends where the layer's own addresses begin.
+pub const MAX_SIZE: u64 = ph::PH_KERNEL_END - ph::PH_DIRECT_MAP;
+
+/// One file and where it is.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    pub gpa: u64,
+    pub size: u64,
+    file: Arc<File>,
+    region: Arc<MmapRegion>,
+}
+
+/// A guest's RAM.
+#[derive(Clone, Debug)]
+pub struct Ram {
+    slots: Vec<Slot>,
+    memory: GuestMemoryMmap,
+    size: u64,
+}
+
+impl Ram {
+    /// Makes `size` bytes.
+    pub fn new(size: u64) -> anyhow::Result<Self> {
+        if !(MIN_SIZE..=MAX_SIZE).contains(&size) || size % LARGE_PAGE != 0 {
+            bail!("{} KiB of memory: it must be a multiple of 2 MiB, from {} MiB on", size >> 10, MIN_SIZE >> 20);
+        }
+        let slot_size = slot_size(size);
+        let mut slots = Vec::new();
+        let mut gpa = 0;
+        while gpa < size {
+            slots.push(Slot::new(gpa, slot_size.min(size - gpa)).with_context(|| {
+                format!("cannot make {} MiB of guest memory", size >> 20)
+            })?);
+            gpa += slot_size;
+        }
+        let regions = slots.iter().map(|slot| {
+            GuestRegionMmap::with_arc(Arc::clone(&slot.region), GuestAddress(slot.gpa)).map(Arc::new)
+        });
+        let regions: Option<Vec<_>> = regions.collect();
+        let memory = GuestMemoryMmap::from_arc_regions(regions.context("guest memory ends beyond all addresses")?)?;
+        Ok(Ram { slots, memory, size })
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Ascending, without gaps.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Copies bytes to a guest-physical address.
+    pub fn write(&self, gpa: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        self.memory
+            .write_slice(bytes, GuestAddress(gpa))
+            .with_context(|| format!("{:#x} bytes at {gpa:#x} are not inside guest memory", bytes.len()))
+    }
+
+    /// Copies bytes from a guest-physical address.
+    #[cfg(test)]
+    pub fn read(&self, gpa: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+        Ok(self.memory.read_slice(bytes, GuestAddress(gpa))?)
+    }
+
+    /// Asks for large pages where the range has been touched, as far as the host gives any. Mapping and first
+    /// touches of the kernel half are several times cheaper on them in every new process.
+    pub fn collapse(&self, gpa: u64, length: u64) {
+        let end = gpa.saturating_add(length).min(self.size);
+        for slot in &self.slots {
+            let from = gpa.max(slot.gpa) / LARGE_PAGE * LARGE_PAGE;
+            let to = end.min(slot.gpa + slot.size).next_multiple_of(LARGE_PAGE);
+            if from < to {
+                slot.collapse(from - slot.gpa, to - from);
+            }
+        }
+    }
+}
+
+/// One file for each GiB, or larger ones if that were too many.
+fn slot_size(size: u64) -> u64 {
+    SLOT_SIZE.max(size.div_ceil(ph::PH_MAX_SLOTS).next_multiple_of(LARGE_PAGE))
+}
+
+impl Slot {
+    fn new(gpa: u64, length: u64) -> anyhow::Result<Self> {
+        let file =
+            rustix::fs::memfd_create("paravane-ram", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, length)?;
+        // A file that somebody makes shorter would be a SIGBUS here.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let file = Arc::new(File::from(file));
+        let region = MmapRegion::build(
+            Some(FileOffset::from_arc(Arc::clone(&file), 0)),
+            size(length),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_NORESERVE,
+        )?;
+        let slot = Slot { gpa, size: length, file, region: Arc::new(region) };
+        // Both are wishes: where shmem's large pages are "advise" the first gets them at first touch, and a core
+        // dump of the monitor should not have the guest's memory in it.
+        slot.advise(0, length, libc::MADV_HUGEPAGE);
+        slot.advise(0, length, libc::MADV_DONTDUMP);
+        Ok(slot)
+    }
+
+    /// Its file, for the layer.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn collapse(&self, offset: u64, length: u64) {
+        let mut at = offset;
+        // One call for each, since the first failure ends a call. It fails where the host has no large page left,
+        // and on kernels before 6.1, which do not know it.
+        while at < offset + length && self.advise(at, LARGE_PAGE, libc::MADV_COLLAPSE) {
+            at += LARGE_PAGE;
+        }
+    }
+
+    fn advise(&self, offset: u64, length: u64, advice: i32) -> bool {
+        if offset.checked_add(length).is_none_or(|end| end > self.size) {
+            return false;
+        }
+        let address = self.region.as_ptr().wrapping_add(size(offset));
+        // SAFETY: the range is inside the region's mapping, and none of the advices used here changes what is in it.
+        unsafe { libc::madvise(address.cast(), size(length), advice) == 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_cover_everything_once() {
+        assert_eq!(slot_size(256 << 20), 1 << 30);
+        assert_eq!(slot_size(16 << 30), 1 << 30);
+        assert!((17u64 << 30).div_ceil(slot_size(17 << 30)) <= ph::PH_MAX_SLOTS);
+        let ram = Ram::new((1 << 30) + (4 << 20)).unwrap();
+        let slots: Vec<_> = ram.slots().iter().map(|s| (s.gpa, s.size)).collect();
+        assert_eq!(slots, [(0, 1 << 30), (1 << 30, 4 << 20)]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_outside() {
+        let ram = Ram::new(MIN_SIZE).unwrap();
+        ram.write(MIN_SIZE - 3, b"abc").unwrap();
+        ram.collapse(MIN_SIZE - LARGE_PAGE, LARGE_PAGE);
+        let mut bytes = [0; 3];
+        ram.read(MIN_SIZE - 3, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"abc");
+        assert!(ram.write(MIN_SIZE - 2, b"abc").is_err());
+        assert!(ram.write(u64::MAX, b"abc").is_err());
+    }
+
+    #[test]
+    fn odd_sizes_are_refused() {
+        for size in [0, 1 << 20, MIN_SIZE + 4096, u64::MAX] {
+            assert!(Ram::new(size).is_err(), "{size:#x}");
+        }
+    }
+}

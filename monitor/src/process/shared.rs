@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The memory that the monitor and the layer share; see `abi/process.toml`.
+//!
+//! Guest code can write all of it at any time. So there is no reference to plain data in it: every access is an atomic
+//! load or store of one naturally aligned field, and whoever loads one checks the copy.
+
+use paravane_abi::process as ph;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// A number of `process.toml` that counts bytes or things in memory.
+pub const fn size(value: u64) -> usize {
+    // This program is for 64-bit hosts only.
+    value as usize
+}
+
+const SIZE: usize = size(ph::PH_SHARED_SIZE);
+
+// The offsets that the accessors make from a checked index stay inside.
+const _: () = assert!(ph::PH_SHARED_VCPUS + ph::PH_MAX_VCPUS * ph::PH_VCPU_STRIDE <= ph::PH_SHARED_SIZE);
+const _: () = assert!(ph::PH_SHARED_PROCS + ph::PH_MAX_PROCS * ph::PH_PROC_STRIDE <= ph::PH_SHARED_SIZE);
+
+/// The shared area, mapped here.
+#[derive(Debug)]
+pub struct Shared {
+    base: NonNull<u8>,
+    file: OwnedFd,
+}
+
+// SAFETY: the memory is only ever accessed through atomics, and stays mapped as long as this value lives.
+unsafe impl Send for Shared {}
+// SAFETY: as for Send.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Makes one, all zero.
+    pub fn new() -> io::Result<Self> {
+        let file =
+            rustix::fs::memfd_create("paravane-shared", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, ph::PH_SHARED_SIZE)?;
+        // A file that somebody makes shorter would be a SIGBUS here.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), SIZE, access, MapFlags::SHARED, &file, 0)? };
+        // Not in core dumps; a host that does not know the advice dumps it, no more.
+        // SAFETY: the range is the mapping just made.
+        let _ = unsafe { rustix::mm::madvise(base, SIZE, rustix::mm::Advice::LinuxDontDump) };
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
+        Ok(Shared { base, file })
+    }
+
+    /// Its file, for the layer.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn at<T>(&self, offset: usize) -> NonNull<T> {
+        // An offset is made of constants and of indices that were checked: this is for mistakes in this program.
+        assert!(offset % align_of::<T>() == 0 && offset <= SIZE - size_of::<T>(), "offset {offset:#x}");
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { self.base.add(offset) }.cast()
+    }
+
+    /// The 32-bit field at an offset.
+    pub fn word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: inside the mapping, aligned, and never accessed but through atomics.
+        unsafe { self.at::<AtomicU32>(offset).as_ref() }
+    }
+
+    /// The 64-bit field at an offset.
+    pub fn long(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as in `word`.
+        unsafe { self.at::<AtomicU64>(offset).as_ref() }
+    }
+
+    fn byte(&self, offset: usize) -> &AtomicU8 {
+        // SAFETY: as in `word`.
+        unsafe { self.at::<AtomicU8>(offset).as_ref() }
+    }
+
+    /// A 32-bit field of a vCPU.
+    pub fn vcpu_word(&self, vcpu: usize, field: usize) -> &AtomicU32 {
+        self.word(vcpu_offset(vcpu) + field)
+    }
+
+    /// A 64-bit field of a vCPU.
+    pub fn vcpu_long(&self, vcpu: usize, field: usize) -> &AtomicU64 {
+        self.long(vcpu_offset(vcpu) + field)
+    }
+
+    /// A 32-bit field of a process.
+    pub fn proc_word(&self, process: usize, field: usize) -> &AtomicU32 {
+        assert!(process < size(ph::PH_MAX_PROCS), "process {process}");
+        self.word(size(ph::PH_SHARED_PROCS) + process * size(ph::PH_PROC_STRIDE) + field)
+    }
+
+    /// Copies bytes in.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        for (at, &byte) in (offset..).zip(bytes) {
+            self.byte(at).store(byte, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies bytes out.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        for (at, byte) in (offset..).zip(bytes) {
+            *byte = self.byte(at).load(Ordering::Relaxed);
+        }
+    }
+}
+
+fn vcpu_offset(vcpu: usize) -> usize {
+    assert!(vcpu < size(ph::PH_MAX_VCPUS), "vCPU {vcpu}");
+    size(ph::PH_SHARED_VCPUS) + vcpu * size(ph::PH_VCPU_STRIDE)
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made by `new`; all references to it borrow from this value.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), SIZE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn fields_are_where_they_belong() {
+        let shared = Shared::new().unwrap();
+        shared.word(offset_of!(ph::PhShared, magic)).store(0x0403_0201, Ordering::Relaxed);
+        let mut bytes = [0; 4];
+        shared.read(0, &mut bytes);
+        assert_eq!(bytes, [1, 2, 3, 4]);
+        shared.write(SIZE - 4, &[9; 4]);
+        assert_eq!(shared.word(SIZE - 4).load(Ordering::Relaxed), 0x0909_0909);
+        let last = size(ph::PH_MAX_VCPUS) - 1;
+        shared.vcpu_long(last, offset_of!(ph::PhVcpu, deadline_ns)).store(7, Ordering::Relaxed);
+        shared.proc_word(1023, offset_of!(ph::PhProc, tid) + 63 * 4).store(7, Ordering::Relaxed);
+    }
+
+    #[test]
+    #[should_panic(expected = "offset")]
+    fn nothing_behind_the_end() {
+        Shared::new().unwrap().word(SIZE);
+    }
+
+    #[test]
+    fn the_file_keeps_its_size() {
+        let shared = Shared::new().unwrap();
+        assert!(rustix::fs::ftruncate(shared.file(), 4096).is_err());
+    }
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Starts the layer's program, with as little as possible of the host around it.
+//!
+//! Between fork and exec only plain system calls are made: the monitor has threads, and one of them may have held a lock.
+
+use paravane_abi::process as ph;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+/// `MFD_EXEC`: hosts from 6.3 on may want it said that a file in memory is to be executed.
+const MFD_EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
+/// Descriptors below are the program's; those above are ours until they are moved there.
+const ABOVE: RawFd = 64;
+const FIRST: RawFd = ph::PH_FD_CONTROL as RawFd;
+
+const _: () = assert!(ph::PH_FD_SHARED == ph::PH_FD_CONTROL + 1 && ph::PH_FD_RAM == ph::PH_FD_CONTROL + 2);
+const _: () = assert!(ph::PH_FD_RAM + ph::PH_MAX_SLOTS <= ABOVE as u64);
+
+/// A step between fork and exec, for messages.
+const STEPS: [&str; 5] = ["", "its parent ended", "no_new_privs", "descriptors", "execveat"];
+
+/// The layer's program, running.
+#[derive(Debug)]
+pub struct Child {
+    pub pid: libc::pid_t,
+    pub control: OwnedFd,
+}
+
+/// What the child needs, made before the fork.
+struct Plan {
+    sources: Vec<RawFd>,
+    program: RawFd,
+    report: RawFd,
+    parent: libc::pid_t,
+}
+
+/// Starts it. It is killed by the host's kernel when the *thread* that calls this ends.
+pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>]) -> io::Result<Child> {
+    let program = program_file(program)?;
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let (report_read, report_write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let mut moved = vec![above(theirs.as_fd())?, above(shared)?];
+    for file in ram {
+        moved.push(above(*file)?);
+    }
+    let program = above(program.as_fd())?;
+    let report = above(report_write.as_fd())?;
+    drop((report_write, theirs));
+    let plan = Plan {
+        sources: moved.iter().map(AsRawFd::as_raw_fd).collect(),
+        program: program.as_raw_fd(),
+        report: report.as_raw_fd(),
+        parent: pid_t(std::process::id()),
+    };
+    // SAFETY: the child only calls `child`, which makes system calls and touches no memory but `plan` and its stack.
+    let pid = unsafe { libc::fork() };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if pid == 0 {
+        child(&plan);
+    }
+    drop(report);
+    let child = Child { pid, control: ours };
+    match failure(File::from(report_read))? {
+        None => Ok(child),
+        Some((step, error)) => {
+            child.end();
+            let step = STEPS.get(step).copied().unwrap_or("?");
+            Err(io::Error::new(error.kind(), format!("{step}: {error}")))
+        }
+    }
+}
+
+impl Child {
+    /// Kills it and waits for it.
+    pub fn end(&self) {
+        // SAFETY: the process is our child and nobody else waits for it: the id cannot have been reused.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            while libc::waitpid(self.pid, std::ptr::null_mut(), 0) < 0
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+        }
+    }
+}
+
+/// What the child reported before its exec, if it did.
+fn failure(mut report: impl Read) -> io::Result<Option<(usize, io::Error)>> {
+    let mut words = [0u8; 8];
+    match report.read_exact(&mut words) {
+        Ok(()) => {
+            let [a, b, c, d, e, f, g, h] = words;
+            let step = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(0);
+            Ok(Some((step, io::Error::from_raw_os_error(i32::from_le_bytes([e, f, g, h])))))
+        }
+        // Closed by the exec.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The program as a file that can be executed and no longer changed.
+fn program_file(program: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = match rustix::fs::memfd_create("paravane-layer", flags | MFD_EXEC) {
+        // Before 6.3 the flag is not known, and not needed.
+        Err(Errno::INVAL) => rustix::fs::memfd_create("paravane-layer", flags)?,
+        other => other?,
+    };
+    let mut file = File::from(file);
+    file.write_all(program)?;
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
+}
+
+/// A copy of a descriptor that is in the way of none of the program's.
+fn above(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(file, ABOVE)?)
+}
+
+fn pid_t(pid: u32) -> libc::pid_t {
+    libc::pid_t::try_from(pid).unwrap_or(0)
+}
+
+/// Runs in the child; ends in the program, or with a report.
+fn child(plan: &Plan) -> ! {
+    let step = prepare(plan);
+    let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    let mut words = [0u8; 8];
+    for (to, from) in words.iter_mut().zip(step.to_le_bytes().into_iter().chain(error.to_le_bytes())) {
+        *to = from;
+    }
+    // SAFETY: the buffer is ours; _exit runs nothing of the monitor's in this copy of it.
+    unsafe {
+        libc::write(plan.report, words.as_ptr().cast(), words.len());
+        libc::_exit(127)
+    }
+}
+
+/// Returns the step that failed.
+fn prepare(plan: &Plan) -> u32 {
+    // SAFETY: system calls with plain numbers and pointers to local values, safe between fork and exec.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::setsid();
+        isolate();
+        drop_privileges();
+        let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
+        // After everything that changes credentials, which would clear it.
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // The monitor may have ended before the call; then nobody would ever kill this process.
+        if libc::getppid() != plan.parent {
+            return 1;
+        }
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+            return 2;
+        }
+        let mut next = FIRST;
+        for &source in &plan.sources {
+            // The copy stays open across exec, unlike its source.
+            if libc::dup2(source, next) < 0 {
+                return 3;
+            }
+            next += 1;
+        }
+        for standard in 0..FIRST {
+            libc::close(standard);
+        }
+        close_at_exec(next);
+        let name = c"paravane-space".as_ptr();
+        let (arguments, environment) = ([name, std::ptr::null()], [std::ptr::null::<libc::c_char>()]);
+        libc::syscall(
+            libc::SYS_execveat,
+            plan.program,
+            c"".as_ptr(),
+            arguments.as_ptr(),
+            environment.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        );
+    }
+    4
+}
+
+/// Namespaces of its own, as far as this host gives them to us. Not of process ids: vCPUs signal each other across
+/// processes, and the monitor them.
+fn isolate() {
+    let others = [libc::CLONE_NEWNET, libc::CLONE_NEWIPC, libc::CLONE_NEWUTS, libc::CLONE_NEWNS, libc::CLONE_NEWCGROUP];
+    // SAFETY: system calls with plain numbers, in a process with one thread.
+    unsafe {
+        // An ordinary user gets the others only together with a user namespace.
+        if libc::unshare(libc::CLONE_NEWUSER | others.iter().fold(0, |all, flag| all | flag)) != 0 {
+            libc::unshare(libc::CLONE_NEWUSER);
+            for flag in others {
+                libc::unshare(flag);
+            }
+        }
+    }
+}
+
+/// Gives up what root could do, so that being root is not a reason to be afraid of a hole in the filter.
+fn drop_privileges() {
+    #[repr(C)]
+    struct CapHeader {
+        version: u32,
+        pid: i32,
+    }
+    /// `_LINUX_CAPABILITY_VERSION_3`: two sets of three words.
+    const VERSION: u32 = 0x2008_0522;
+    /// `SECBIT_NOROOT` and `SECBIT_NO_SETUID_FIXUP`, each with its lock: being root gives nothing at exec.
+    const NO_ROOT: libc::c_ulong = 0xf;
+    let (header, none) = (CapHeader { version: VERSION, pid: 0 }, [0u32; 6]);
+    // SAFETY: system calls with plain numbers and pointers to local values of the sizes that they expect. They fail
+    // for who has nothing to give up.
+    unsafe {
+        libc::prctl(libc::PR_SET_SECUREBITS, NO_ROOT, 0, 0, 0);
+        for capability in 0..64 {
+            libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
+        }
+        libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr());
+    }
+}
+
+/// Has exec close all descriptors from `first` on: those that the monitor inherited without the flag, too.
+fn close_at_exec(first: RawFd) {
+    /// Below this, one by one where the host (before 5.11) cannot do it at once.
+    const MANY: RawFd = 65536;
+    // SAFETY: changes flags of descriptors in a copy of the monitor that is about to be replaced.
+    unsafe {
+        let range = libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        if range != 0 {
+            for file in first..MANY {
+                libc::fcntl(file, libc::F_SETFD, libc::FD_CLOEXEC);
+            }
+        }
+    }
+}
+
+/// Reads one control message; none when the other side has closed.
+pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<ph::PhMessage>> {
+    let mut bytes = [0u8; 32];
+    let (_, length) = rustix::net::recv(control, &mut bytes[..], rustix::net::RecvFlags::DONTWAIT)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    if length != size_of::<ph::PhMessage>() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {length} bytes")));
+    }
+    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    Ok(Some(ph::PhMessage { op: word(0), index: word(4), pid: word(8), value: word(12) }))
+}
+
+/// Sends one control message.
+pub fn send(control: BorrowedFd<'_>, message: &ph::PhMessage) -> io::Result<()> {
+    let words = [message.op, message.index, message.pid, message.value];
+    let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    rustix::net::send(control, &bytes, rustix::net::SendFlags::NOSIGNAL)?;
+    Ok(())
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread that owns a machine's processes: it starts the zygote, asks it for more, hears of every death, and leaves
+//! nothing behind.
+//!
+//! The zygote dies when this thread does, by the host's kernel's hand, and the zygote's children with it. So this is
+//! also what happens when the monitor is killed.
+
+use super::core::Core;
+use super::layer::Layer;
+use super::placement;
+use super::ram::Ram;
+use super::shared::size;
+use super::spawn::{self, Child};
+use anyhow::{Context, bail};
+use paravane_abi::process as ph;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// The index of the zygote's own READY.
+const ZYGOTE: u32 = u32::MAX;
+/// For the zygote and the first processes to be made; one takes well under a millisecond.
+const START_TIME: Duration = Duration::from_secs(20);
+/// For killed processes to be gone.
+const END_TIME: Duration = Duration::from_secs(10);
+/// Processes asked for at once when the pool grows.
+const AT_ONCE: u32 = 4;
+
+/// What a machine starts with.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
+    /// Processes at the start.
+    pub first: u32,
+    /// Never more.
+    pub limit: u32,
+}
+
+/// Runs the thread: starts, says how that went, works until the machine is stopped.
+pub fn run(core: &Arc<Core>, layer: &Layer<'_>, ram: &Ram, pool: Pool, started: &Sender<anyhow::Result<()>>) {
+    let files: Vec<_> = ram.slots().iter().map(super::ram::Slot::file).collect();
+    let child = match spawn::start(layer.program, core.shared.file(), &files) {
+        Ok(child) => child,
+        Err(error) => {
+            // Fails only if nobody waits for the start any more.
+            let _ = started.send(Err(error).context("cannot start the process hypervisor's layer"));
+            return;
+        }
+    };
+    let mut supervisor = Supervisor { core, child, asked: 0, ready: 0, limit: pool.limit };
+    let start = supervisor.start(pool.first);
+    let running = start.is_ok();
+    let _ = started.send(start);
+    if running {
+        if let Err(error) = supervisor.work() {
+            core.fail(format!("{error:#}"));
+            // The doorbell's thread says so; the machine is stopped in answer to that.
+            while !core.stopping() {
+                supervisor.wait(None);
+                supervisor.clear_bell();
+            }
+        }
+    }
+    supervisor.end();
+}
+
+struct Supervisor<'a> {
+    core: &'a Arc<Core>,
+    child: Child,
+    /// Processes that the zygote was asked for.
+    asked: u32,
+    /// Processes that it made.
+    ready: u32,
+    limit: u32,
+}
+
+impl Supervisor<'_> {
+    fn start(&mut self, first: u32) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_TIME;
+        let message = self.next_message(deadline)?;
+        if u64::from(message.op) != ph::PH_OP_READY || message.index != ZYGOTE {
+            bail!("the layer did not start: {}", describe(&message));
+        }
+        while self.ready < first {
+            self.ask(first)?;
+            let message = self.next_message(deadline)?;
+            if u64::from(message.op) != ph::PH_OP_READY {
+                bail!("cannot make process {} of {first} of the virtual machine: {}", self.ready, describe(&message));
+            }
+            self.take_ready(&message)?;
+        }
+        Ok(())
+    }
+
+    /// The next message while starting.
+    fn next_message(&mut self, deadline: Instant) -> anyhow::Result<ph::PhMessage> {
+        loop {
+            match spawn::receive(self.child.control.as_fd()) {
+                Ok(Some(message)) => return Ok(message),
+                Ok(None) => bail!("the layer ended while it started ({})", self.exit_status()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("cannot hear from the layer"),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                bail!("the layer did not start in {} s", START_TIME.as_secs());
+            }
+            if self.core.stopping() {
+                bail!("stopped");
+            }
+            self.wait(Some(left));
+            self.clear_bell();
+        }
+    }
+
+    /// Serves messages and wishes until the machine is stopped. An error ends the machine.
+    fn work(&mut self) -> anyhow::Result<()> {
+        loop {
+            loop {
+                match spawn::receive(self.child.control.as_fd()) {
+                    Ok(Some(message)) => self.take(&message)?,
+                    Ok(None) => bail!("the parent of its processes ended ({})", self.exit_status()),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error).context("cannot hear from the layer"),
+                }
+            }
+            if self.core.stopping() {
+                return Ok(());
+            }
+            self.ask(self.core.shared.word(offset_of!(ph::PhShared, proc_wanted)).load(Ordering::Relaxed))?;
+            self.wait(None);
+            self.clear_bell();
+        }
+    }
+
+    fn take(&mut self, message: &ph::PhMessage) -> anyhow::Result<()> {
+        match u64::from(message.op) {
+            ph::PH_OP_READY => self.take_ready(message),
+            ph::PH_OP_FAILED => {
+                // The host gives no more. What there is suffices: the machine has been running with it.
+                tracing::info!("no more address-space processes: {}", describe(message));
+                self.no_more();
+                Ok(())
+            }
+            ph::PH_OP_DIED if self.core.pid(size(message.index.into())).is_none() => {
+                self.no_more();
+                Ok(())
+            }
+            // In a machine that is ending anyway they end, too.
+            ph::PH_OP_DIED if self.has_ended() => Ok(()),
+            ph::PH_OP_DIED => bail!("the process of an address space {}", how_it_ended(message.value)),
+            _ => bail!("the layer sent message {}", message.op),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        let state = self.core.shared.word(offset_of!(ph::PhShared, vm_state)).load(Ordering::Acquire);
+        u64::from(state) != ph::PH_VM_RUNNING || self.core.stopping()
+    }
+
+    fn no_more(&mut self) {
+        self.limit = self.ready;
+        self.asked = self.ready;
+        self.core.shared.word(offset_of!(ph::PhShared, proc_limit)).store(self.ready, Ordering::Release);
+    }
+
+    fn take_ready(&mut self, message: &ph::PhMessage) -> anyhow::Result<()> {
+        let known = |index: u32| self.core.pid(size(index.into())).is_some();
+        if message.index >= self.asked || known(message.index) || message.pid == 0 {
+            bail!("the layer made process {} (id {}), which was not asked for", message.index, message.pid);
+        }
+        self.core.add_process(size(message.index.into()), message.pid);
+        // Each says itself that it is ready, in any order; those without a gap before them count.
+        while known(self.ready) {
+            self.ready += 1;
+        }
+        self.core.publish_count(self.ready);
+        // Its threads were placed as things stood when it was asked for.
+        placement::apply_to_process(self.core, size(message.index.into()), message.pid);
+        Ok(())
+    }
+
+    /// Asks for processes until there are `wanted`, a few at a time.
+    fn ask(&mut self, wanted: u32) -> anyhow::Result<()> {
+        while self.asked < wanted.min(self.limit) && self.asked - self.ready < AT_ONCE {
+            let op = u32::try_from(ph::PH_OP_FORK)?;
+            let message = ph::PhMessage { op, index: self.asked, pid: 0, value: 0 };
+            spawn::send(self.child.control.as_fd(), &message).context("cannot ask the layer for a process")?;
+            self.asked += 1;
+        }
+        Ok(())
+    }
+
+    fn wait(&self, timeout: Option<Duration>) {
+        let bell = self.core.bell();
+        let mut files = [
+            PollFd::new(&self.child.control, PollFlags::IN),
+            PollFd::from_borrowed_fd(bell, PollFlags::IN),
+        ];
+        let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+        // The caller looks at everything again, whatever came.
+        let _ = rustix::event::poll(&mut files, timeout.as_ref());
+    }
+
+    fn clear_bell(&self) {
+        let _ = rustix::io::read(self.core.bell(), &mut [0u8; 8]);
+    }
+
+    /// How the zygote ended, which has closed its side.
+    fn exit_status(&self) -> String {
+        let mut status = 0;
+        let deadline = Instant::now() + Duration::from_millis(200);
+        loop {
+            // WNOWAIT is not known to waitpid: the id stays ours only until it is waited for, so look first.
+            // SAFETY: waitid writes to the local value; the process is our child.
+            let found = unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                let id = libc::id_t::try_from(self.child.pid).unwrap_or(0);
+                let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+                let result = libc::waitid(libc::P_PID, id, &raw mut info, options);
+                let found = result == 0 && info.si_pid() != 0;
+                if found {
+                    status = if info.si_code == libc::CLD_EXITED { info.si_status() << 8 } else { info.si_status() };
+                }
+                found
+            };
+            if found {
+                return how_it_ended(status.unsigned_abs());
+            }
+            if Instant::now() >= deadline {
+                return "it closed its socket".to_string();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends all processes. The zygote first: then nobody but this thread can wait for the others, so that none of
+    /// their ids can come to mean something else.
+    fn end(&mut self) {
+        self.child.end();
+        let deadline = Instant::now() + END_TIME;
+        let mut left: Vec<u32> = self.core.all_pids().collect();
+        // One that was being made is not known yet; it dies with its parent.
+        while !left.is_empty() && Instant::now() < deadline {
+            left.retain(|&pid| !gone(pid));
+            if !left.is_empty() {
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        }
+        if !left.is_empty() {
+            tracing::warn!(?left, "processes of the virtual machine have not ended");
+        }
+    }
+}
+
+/// Kills and waits for a process that was a child of the zygote's; says whether it is gone.
+fn gone(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return true };
+    // SAFETY: system calls with plain numbers. The first says whether the process is a child of ours, which it is
+    // since its parent ended and we are a sub-reaper; only then is it certain whose id this is.
+    unsafe {
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        if libc::waitid(libc::P_PID, libc::id_t::try_from(pid).unwrap_or(0), &raw mut info, options) != 0 {
+            // Not ours: the zygote had waited for it.
+            return true;
+        }
+        libc::kill(pid, libc::SIGKILL);
+        libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) == pid
+    }
+}
+
+/// A wait status in words.
+pub fn how_it_ended(status: u32) -> String {
+    match (status & 0x7f, status >> 8 & 0xff) {
+        (0, code) => format!("ended with exit code {code}"),
+        (signal, _) => format!("was killed by signal {signal}"),
+    }
+}
+
+/// A message that is not the one expected.
+fn describe(message: &ph::PhMessage) -> String {
+    match u64::from(message.op) {
+        ph::PH_OP_FAILED => {
+            let step = match u64::from(message.index) {
+                ph::PH_STEP_SHARED => "map the shared area",
+                ph::PH_STEP_RAM => "map guest memory",
+                ph::PH_STEP_IMAGE => "map the kernel image",
+                ph::PH_STEP_ARENA => "map its own memory",
+                ph::PH_STEP_FORK => "fork",
+                ph::PH_STEP_THREAD => "make a thread",
+                ph::PH_STEP_SIGNALS => "set up signals",
+                ph::PH_STEP_SANDBOX => "enter the sandbox",
+                ph::PH_STEP_FILTER => "install the seccomp filter",
+                _ => "do an unknown step",
+            };
+            let error = io::Error::from_raw_os_error(i32::try_from(message.value).unwrap_or(0));
+            format!("it could not {step}: {error}")
+        }
+        ph::PH_OP_DIED => format!("it {}", how_it_ended(message.value)),
+        other => format!("message {other}"),
+    }
+}

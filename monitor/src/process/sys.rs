@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The few host calls that this back end makes on memory it shares with the layer.
+
+use rustix::thread::futex;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::num::NonZeroU32;
+use std::sync::atomic::AtomicU32;
+
+/// Nanoseconds of a second.
+pub const SECOND: u64 = 1_000_000_000;
+
+/// Not `FUTEX_PRIVATE_FLAG`: the words lie in memory that several processes map.
+const SHARED: futex::Flags = futex::Flags::empty();
+
+/// Sleeps while `word` is `value`, until somebody wakes it, a signal comes or the absolute `CLOCK_MONOTONIC` moment
+/// `until` has passed. The caller looks again in every case.
+pub fn futex_wait(word: &AtomicU32, value: u32, until: Option<u64>) {
+    let until = until.map(timespec);
+    // The only errors are the ordinary ways to come back: another value, a signal, the time.
+    let _ = futex::wait_bitset(word, SHARED, value, until.as_ref(), NonZeroU32::MAX);
+}
+
+/// Wakes everybody who sleeps on `word`.
+pub fn futex_wake(word: &AtomicU32) {
+    // Cannot fail: the word is mapped and aligned.
+    let _ = futex::wake(word, SHARED, i32::MAX.unsigned_abs());
+}
+
+/// `CLOCK_MONOTONIC`, ns.
+pub fn monotonic() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+/// `CLOCK_REALTIME`, ns.
+pub fn realtime() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Realtime))
+}
+
+/// The time-stamp counter, read after everything before it in program order.
+pub fn tsc() -> u64 {
+    // SAFETY: every x86-64 processor has both instructions, they touch no memory. If the host disabled rdtsc for
+    // user programs, we are killed by SIGSEGV, as a guest would be: nothing sets that for a process but itself.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+        core::arch::x86_64::_rdtsc()
+    }
+}
+
+/// Sends SIGURG to a thread. Does nothing if there is no such thread in that process.
+pub fn signal_thread(pid: u32, tid: u32) {
+    send_signal(pid, tid, libc::SIGURG);
+}
+
+/// Sends a signal to a thread.
+pub fn send_signal(pid: u32, tid: u32, signal: i32) {
+    // SAFETY: tgkill takes plain numbers; a pair that does not belong together makes it fail.
+    unsafe {
+        libc::syscall(libc::SYS_tgkill, i64::from(pid), i64::from(tid), signal);
+    }
+}
+
+/// The signal that the watch waits for. Blocked there, and sent to no other thread.
+pub fn watch_signal() -> i32 {
+    libc::SIGRTMIN() + 4
+}
+
+fn timespec(ns: u64) -> Timespec {
+    // Both fit: 2^64 ns are 18,446,744,073 s.
+    let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    Timespec { tv_sec: signed(ns / SECOND), tv_nsec: signed(ns % SECOND) }
+}
+
+fn nanoseconds(time: Timespec) -> u64 {
+    // The host's clocks are not before their epochs.
+    time.tv_sec.max(0).unsigned_abs() * SECOND + time.tv_nsec.max(0).unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_in_time() {
+        let word = AtomicU32::new(1);
+        let start = monotonic();
+        futex_wait(&word, 2, None);
+        futex_wait(&word, 1, Some(start + 2_000_000));
+        assert!(monotonic() >= start + 2_000_000);
+        futex_wake(&word);
+    }
+
+    #[test]
+    fn the_counter_goes_on() {
+        let first = tsc();
+        assert!(tsc() >= first);
+    }
+}

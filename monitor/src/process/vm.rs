@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One virtual machine on this hypervisor: put together, run, ended.
+
+use super::boot;
+use super::clock::{Clock, Sample};
+use super::core::Core;
+use super::doorbell::{self, Output};
+use super::image::Image;
+use super::layer::Layer;
+use super::limits;
+use super::placement::{self, Load};
+use super::policy;
+use super::ram::Ram;
+use super::shared::{Shared, size};
+use super::supervisor::{self, Pool};
+use super::sys;
+use super::watch::{self, Budget};
+use super::{alarm, host};
+use anyhow::{Context, bail};
+use paravane_abi::process as ph;
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// Processes that a machine starts with, if it may; more come when the guest uses them.
+const FIRST_PROCESSES: u32 = 4;
+/// Pieces of output that may wait for a reader; then the guest waits.
+const QUEUED: usize = 64;
+
+/// What machine it is to be.
+#[derive(Clone, Debug)]
+pub struct Config<'a> {
+    /// The kernel's name, for messages.
+    pub name: &'a str,
+    /// The kernel's ELF file.
+    pub kernel: &'a [u8],
+    /// The layer's program.
+    pub layer: &'static [u8],
+    pub command_line: &'a str,
+    pub vcpus: u32,
+    /// Bytes.
+    pub memory: u64,
+    /// Address-space processes; as many as the host allows unless said.
+    pub spaces: Option<u32>,
+    /// Processes can be attached to with a debugger.
+    pub debuggable: bool,
+}
+
+/// A running machine. It is ended, with nothing left of it, when this is dropped.
+#[derive(Debug)]
+pub struct Vm {
+    core: Arc<Core>,
+    outputs: Option<Receiver<Output>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Vm {
+    /// Starts a machine.
+    pub fn start(config: &Config<'_>) -> anyhow::Result<Vm> {
+        let (clock_start, load_start) = (Sample::take(), Load::sample());
+        host::check()?;
+        if config.vcpus == 0 || u64::from(config.vcpus) > ph::PH_MAX_VCPUS {
+            bail!("{} virtual CPUs: 1 to {} are possible", config.vcpus, ph::PH_MAX_VCPUS);
+        }
+        let pool = pool(config)?;
+        let layer = Layer::read(config.layer)?;
+        let ram = Ram::new(config.memory)?;
+        let image = Image::read(config.kernel, ram.size() - boot::RESERVED)
+            .with_context(|| format!("guest {}", config.name))?;
+        image.store(&ram)?;
+        let mut clock = Clock::new(clock_start);
+        let facts = boot::Facts {
+            command_line: config.command_line,
+            vcpus: config.vcpus,
+            layer_size: layer.size,
+            tsc_hz: clock.hz(),
+        };
+        let start = boot::store(&ram, &image, &facts)?;
+        let shared = Shared::new().context("cannot make the shared area")?;
+        fill(&shared, config, pool, &ram, &image, &start)?;
+        install_filter(&shared, &layer, &ram)?;
+        clock.publish(&shared);
+
+        let core = Arc::new(Core::new(shared, size(config.vcpus.into()))?);
+        let cpus = placement::choose(
+            core.vcpus,
+            &placement::allowed(),
+            &load_start,
+            &Load::sample(),
+            std::process::id(),
+        );
+        for (vcpu, cpu) in cpus.into_iter().enumerate() {
+            core.place(vcpu, cpu);
+        }
+        let mut vm = Vm { core, outputs: None, threads: Vec::new() };
+        vm.start_threads(layer, ram, pool, clock)?;
+        tracing::info!(entry = format_args!("{:#x}", image.entry), limit = pool.limit, "starting the kernel");
+        vm.start_kernel();
+        Ok(vm)
+    }
+
+    fn start_threads(&mut self, layer: Layer<'static>, ram: Ram, pool: Pool, clock: Clock) -> anyhow::Result<()> {
+        // When the zygote ends, its children become ours, and we can wait for them: an init that does not is common
+        // in containers.
+        // SAFETY: sets an attribute of this process.
+        unsafe {
+            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        }
+        let budget = Budget::new(ram.size());
+        let (started, start) = channel();
+        self.spawn("supervisor", move |core| supervisor::run(core, &layer, &ram, pool, &started))?;
+        start.recv().context("the supervisor's thread ended")??;
+        self.spawn("watch", move |core| watch::run(core, clock, budget))?;
+        self.spawn("alarms", |core| alarm::run(core))?;
+        let (sender, outputs) = sync_channel(QUEUED);
+        self.outputs = Some(outputs);
+        self.spawn("doorbell", move |core| {
+            // Fails when the reader has gone: then the machine is being ended.
+            doorbell::run(core, |output| drop(sender.send(output)));
+        })
+    }
+
+    fn spawn(&mut self, name: &str, body: impl FnOnce(&Arc<Core>) + Send + 'static) -> anyhow::Result<()> {
+        let core = Arc::clone(&self.core);
+        let thread = Builder::new().name(name.to_string()).spawn(move || body(&core));
+        self.threads.push(thread.context("cannot start a thread")?);
+        Ok(())
+    }
+
+    /// Hands vCPU 0 to the first process, whose layer enters the kernel.
+    fn start_kernel(&self) {
+        let wake = self.core.shared.proc_word(0, offset_of!(ph::PhProc, wake));
+        wake.store(1, Ordering::SeqCst);
+        sys::futex_wake(wake);
+    }
+
+    /// The next output, if one comes in time. None for ever after the last.
+    pub fn next(&self, timeout: Duration) -> Option<Output> {
+        match self.outputs.as_ref()?.recv_timeout(timeout) {
+            Ok(output) => Some(output),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        }
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        // First, so that a thread that waits for us to read does not.
+        self.outputs = None;
+        self.core.stop();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so; the others end all the same.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How many processes, at the start and at most.
+fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
+    let least = config.vcpus + 1;
+    let most = limits::processes(config.vcpus.into(), &limits::tasks(), &limits::memory());
+    if u64::from(least) > most.left {
+        bail!(
+            "{} virtual CPUs need {least} processes, this host allows {} (by {}): \
+             use fewer virtual CPUs, or raise that limit",
+            config.vcpus,
+            most.left,
+            most.source
+        );
+    }
+    let most_allowed = u32::try_from(most.left)?;
+    let limit = match config.spaces {
+        Some(spaces) if spaces < least => bail!("--spaces {spaces}: at least {least} are needed, one more than vCPUs"),
+        Some(spaces) if spaces > most_allowed => {
+            bail!("--spaces {spaces}: this host allows {most_allowed} (by {})", most.source)
+        }
+        Some(spaces) => spaces,
+        None => most_allowed,
+    };
+    Ok(Pool { first: least.max(FIRST_PROCESSES).min(limit), limit })
+}
+
+/// Fills the first page, and what the layer expects of the vCPUs.
+fn fill(
+    shared: &Shared,
+    config: &Config<'_>,
+    pool: Pool,
+    ram: &Ram,
+    image: &Image,
+    start: &boot::Start,
+) -> anyhow::Result<()> {
+    let word = |at: usize, value: u32| shared.word(at).store(value, Ordering::Relaxed);
+    let long = |at: usize, value: u64| shared.long(at).store(value, Ordering::Relaxed);
+    word(offset_of!(ph::PhShared, magic), u32::try_from(ph::PH_MAGIC)?);
+    word(offset_of!(ph::PhShared, vcpu_count), config.vcpus);
+    word(offset_of!(ph::PhShared, slot_count), u32::try_from(ram.slots().len())?);
+    word(offset_of!(ph::PhShared, segment_count), u32::try_from(image.windows.len())?);
+    word(offset_of!(ph::PhShared, proc_limit), pool.limit);
+    word(offset_of!(ph::PhShared, proc_wanted), pool.first);
+    word(offset_of!(ph::PhShared, flags), u32::from(config.debuggable));
+    word(offset_of!(ph::PhShared, max_maps), limits::mappings());
+    word(offset_of!(ph::PhShared, cpuid_faulting), u32::from(host::cpuid_faulting()));
+    long(offset_of!(ph::PhShared, alarm_next_ns), u64::MAX);
+    long(offset_of!(ph::PhShared, boot_info), start.boot_info);
+    long(offset_of!(ph::PhShared, boot_stack), start.stack);
+    long(offset_of!(ph::PhShared, kernel_entry), image.entry);
+    for (index, slot) in ram.slots().iter().enumerate() {
+        let at = offset_of!(ph::PhShared, slots) + index * size_of::<ph::PhSlot>();
+        long(at + offset_of!(ph::PhSlot, gpa), slot.gpa);
+        long(at + offset_of!(ph::PhSlot, size), slot.size);
+    }
+    for (index, window) in image.windows.iter().enumerate() {
+        let at = offset_of!(ph::PhShared, segments) + index * size_of::<ph::PhSegment>();
+        long(at + offset_of!(ph::PhSegment, addr), window.addr);
+        long(at + offset_of!(ph::PhSegment, gpa), window.gpa);
+        long(at + offset_of!(ph::PhSegment, size), window.size);
+    }
+    for vcpu in 0..size(ph::PH_MAX_VCPUS) {
+        shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns)).store(u64::MAX, Ordering::Relaxed);
+        word(offset_of!(ph::PhShared, vcpu_cpu) + vcpu * size_of::<u32>(), u32::MAX);
+    }
+    Ok(())
+}
+
+/// Puts the seccomp filter where the zygote finds it. Nothing of the guest's runs before all processes' parent, the
+/// zygote, has its copy.
+fn install_filter(shared: &Shared, layer: &Layer<'_>, ram: &Ram) -> anyhow::Result<()> {
+    let parameters = policy::Parameters {
+        host_call: layer.host_call,
+        ram_first: ph::PH_FD_RAM,
+        ram_last: ph::PH_FD_RAM + ram.slots().len() as u64 - 1,
+    };
+    let filter = policy::compile(policy::ADDRESS_SPACE, &parameters)?;
+    if filter.len() > size(ph::PH_FILTER_MAX) {
+        bail!("the seccomp filter has {} instructions, {} fit", filter.len(), ph::PH_FILTER_MAX);
+    }
+    let bytes: Vec<u8> = filter
+        .iter()
+        .flat_map(|i| {
+            let [c0, c1] = i.code.to_le_bytes();
+            let [k0, k1, k2, k3] = i.k.to_le_bytes();
+            [c0, c1, i.jt, i.jf, k0, k1, k2, k3]
+        })
+        .collect();
+    shared.write(size(ph::PH_SHARED_FILTER), &bytes);
+    shared.word(offset_of!(ph::PhShared, filter_length)).store(u32::try_from(filter.len())?, Ordering::Relaxed);
+    Ok(())
+}
