@@ -92,8 +92,9 @@ void fpu_compare(const struct fpu_state *want, const struct fpu_state *got,
 		compare(want->ymm[i], got->ymm[i], 32, where, "ymm", i);
 	for (i = 0; level >= FPU_AVX512 && i < 32; i++)
 		compare(want->zmm[i], got->zmm[i], 64, where, "zmm", i);
+	/* 16 bits are what every AVX-512 has, and what the harness moves. */
 	for (i = 0; level >= FPU_AVX512 && i < 8; i++)
-		compare(&want->k[i], &got->k[i], 8, where, "k", i);
+		compare(&want->k[i], &got->k[i], 2, where, "k", i);
 }
 
 void harness_call(struct harness *harness, u64 target, const u64 *arguments,
