@@ -16,7 +16,7 @@
 	.globl	vmi_rom_header
 vmi_rom_header:
 	.short	VMI_ROM_SIGNATURE
-	.byte	255
+	.byte	ph_rom_length
 	.code16
 	lretw
 	nop

@@ -79,5 +79,6 @@ void lock_release(struct lock *lock);
 
 /* Ends the virtual machine with a message; the monitor prints it. */
 noreturn void fatal(const char *message, u64 value);
+noreturn void fatal_at(const char *message, u64 value, u64 rip);
 
 #endif

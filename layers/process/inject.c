@@ -52,7 +52,7 @@ void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_er
 	u64 *sp;
 
 	if (!gate_read(v, vector, &gate))
-		fatal("guest: triple fault: no gate for an exception; rip", regs->rip);
+		fatal_at("guest: triple fault: no gate for vector", vector, regs->rip);
 	if (user) {
 		enter_gs(v);
 		flags |= FLAG_IF;
@@ -72,7 +72,11 @@ void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_er
 		FAST(v, F_IRQ) = 0;
 	regs->rip = gate_target(&gate);
 	regs->rsp = (u64)sp;
-	regs->rflags &= ~(FLAG_TF | FLAG_NT | FLAG_RF);
+	/*
+	 * A processor checks alignment at privilege level 3 alone: the kernel must not find AC set here, where it runs
+	 * at level 3 too. Its own stac and clac do not exist for it.
+	 */
+	regs->rflags &= ~(FLAG_TF | FLAG_NT | FLAG_RF | FLAG_AC);
 	regs->cs = 0x33;
 	v->s.faults_injected += has_error;
 }
@@ -101,7 +105,7 @@ void inject_syscall(struct vcpu *v, struct host_registers *regs)
 	regs->rip = v->lstar;
 	if (v->sfmask & FLAG_IF)
 		FAST(v, F_IRQ) = 0;
-	regs->rflags &= ~(v->sfmask | FLAG_RF);
+	regs->rflags &= ~(v->sfmask | FLAG_RF | FLAG_AC);
 	regs->cs = 0x33;
 	v->s.syscalls_trapped++;
 }

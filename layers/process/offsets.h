@@ -31,8 +31,8 @@
  */
 #define F_VCPU		16	/* struct vcpu * */
 #define F_IRQ		24	/* virtual interrupt flag, 0 or 1 */
-#define F_PENDING	25	/* an interrupt may be deliverable once F_IRQ is set */
-#define F_FORCE		26	/* something must be looked at whatever F_IRQ says */
+#define F_PENDING	26	/* an interrupt may be deliverable once F_IRQ is set */
+#define F_FORCE		27	/* something must be looked at whatever F_IRQ says */
 #define F_SCRATCH	32
 #define F_LSTAR		40	/* system-call entry, for injected system calls */
 

@@ -40,7 +40,7 @@ static void page_fault(struct vcpu *v, struct host_registers *regs)
 		return;
 	}
 	if (in_layer(regs->rip))
-		fatal("guest: triple fault, or a bad pointer in a call; address", va);
+		fatal_at("guest: triple fault, or a bad pointer in a call; address", va, regs->rip);
 	v->cr2 = va;
 	inject(v, regs, VECTOR_PF, true, error);
 }
@@ -92,7 +92,9 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
 		return;
 	}
 	if (signal == SIGILL && window_complete(v, regs)) {
-		deliver_pending(v, regs);
+		/* The boot vCPU starts before there is a core.init. */
+		if (v->percpu)
+			deliver_pending(v, regs);
 		return;
 	}
 	fatal("process: unexpected signal in the layer at", regs->rip);

@@ -292,10 +292,17 @@ END(thunk_cpu_sysret)
 	wrgsbase %rcx
 	movb	$0, GS(F_IRQ)
 	cld
-	popq	%rcx
+	testl	$0x40000, 8(%rsp)
+	jnz	2f
+3:	popq	%rcx
 	popq	%r11
 	movq	V_USER_RSP - V_SCRATCH(%rsp), %rsp
 	jmp	*GS(F_LSTAR)
+	/* Alignment is not checked in the kernel. */
+2:	pushfq
+	andl	$~0x40000, (%rsp)
+	popfq
+	jmp	3b
 	.endm
 
 ENTRY(ph_injected_syscall)

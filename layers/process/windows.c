@@ -28,6 +28,7 @@ static void complete_iret(struct vcpu *v, struct host_registers *regs, const u64
 		regs->cs = cs == 0x23 ? 0x23 : 0x33;
 	} else {
 		FAST(v, F_IRQ) = (flags & FLAG_IF) != 0;
+		regs->rflags &= ~FLAG_AC;
 	}
 }
 

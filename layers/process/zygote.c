@@ -201,6 +201,8 @@ static void sandbox(u32 parent)
 	must(VMI_PH_STEP_SANDBOX, host4(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0));
 	if (!(shared->s.flags & 1))
 		must(VMI_PH_STEP_SANDBOX, host2(prctl, PR_SET_DUMPABLE, 0));
+	/* What fails from here on shows in the exit code alone. */
+	host1(close, VMI_PH_FD_CONTROL);
 	if (!shared->s.filter_length)
 		return;
 	must(VMI_PH_STEP_FILTER, host3(seccomp, SECCOMP_SET_MODE_FILTER,
@@ -218,11 +220,10 @@ static noreturn void child_main(u32 index, u32 parent)
 	self.proc->s.pid = self.pid;
 	thread_begin(t);
 	make_threads();
-	tell(VMI_PH_OP_READY, index, self.pid, 0);
 	host1(close, VMI_PH_FD_SHARED);
-	host1(close, VMI_PH_FD_CONTROL);
 	sandbox(parent);
 	__atomic_store_n(&self.proc->s.state, VMI_PH_PROC_FREE, __ATOMIC_RELEASE);
+	futex_wake(&self.proc->s.state, 1);
 	ph_on_stack(t->vcpu->host_stack, space_park, t);
 }
 
@@ -246,10 +247,33 @@ static void reap(void)
 		tell(VMI_PH_OP_DIED, index_of((u32)pid), (u32)pid, status);
 }
 
+/* One at a time, so that the monitor hears of them in order, and only of those that are in their sandbox. */
+static void make_process(u32 index, u32 pid)
+{
+	u32 *state = &proc_at(index)->s.state, status = 0;
+	s64 child;
+
+	child = host6(clone, SIGCHLD, 0, 0, 0, 0, 0);
+	if (child == 0)
+		child_main(index, pid);
+	if (child < 0) {
+		tell(VMI_PH_OP_FAILED, VMI_PH_STEP_FORK, index, (u32)-child);
+		return;
+	}
+	while (__atomic_load_n(state, __ATOMIC_ACQUIRE) == VMI_PH_PROC_NONE) {
+		if (host4(wait4, child, &status, WNOHANG, 0) == child) {
+			tell(VMI_PH_OP_DIED, index, (u32)child, status);
+			return;
+		}
+		futex_wait(state, VMI_PH_PROC_NONE, now_ns() + 10000000);
+	}
+	tell(VMI_PH_OP_READY, index, (u32)child, 0);
+}
+
 noreturn void zygote_main(void)
 {
 	struct vmi_ph_message m;
-	u32 pid = (u32)host0(getpid), i;
+	u32 pid = (u32)host0(getpid);
 	s64 r;
 
 	self.pid = pid;
@@ -282,11 +306,6 @@ noreturn void zygote_main(void)
 			host1(exit_group, 0);
 		if (r != sizeof(m) || m.op != VMI_PH_OP_FORK || m.index >= VMI_PH_MAX_PROCS)
 			continue;
-		i = m.index;
-		r = host6(clone, SIGCHLD, 0, 0, 0, 0, 0);
-		if (r == 0)
-			child_main(i, pid);
-		if (r < 0)
-			tell(VMI_PH_OP_FAILED, VMI_PH_STEP_FORK, i, (u32)-r);
+		make_process(m.index, pid);
 	}
 }
