@@ -66,10 +66,10 @@ static void flush_everything(void)
 	 * A change of CR4.PGE in either direction flushes global translations too. Interrupts
 	 * are off so that no handler sees, or writes, the CR4 in between.
 	 */
-	if (cr4 & CR4_PGE && !FAULT(FLUSH_KEEPS_GLOBAL)) {
+	if (cr4 & CR4_PGE && !FAULT(FLUSH_ALL_NOTHING)) {
 		cpu_set_cr4(cr4 & ~CR4_PGE);
 		cpu_set_cr4(cr4);
-	} else {
+	} else if (!FAULT(FLUSH_ALL_NOTHING)) {
 		cpu_set_cr3(cpu_cr3());
 	}
 	cpu_irq_restore(flags);
@@ -118,7 +118,7 @@ int native_mmu_flush_tlb(u32 flags)
 int native_mmu_flush_kernel_range(u64 start, u64 end)
 {
 	/* The processor keeps no translations of spaces that are not loaded: PCIDs are off. */
-	return FAULT(FLUSH_KERNEL_NOTHING) ? 0 : flush_range(start, end);
+	return flush_range(start, FAULT(FLUSH_KERNEL_NOTHING) && end > start ? start : end);
 }
 
 int native_mmu_flush_space(u64 cr3, u64 context, u64 generation, u64 start, u64 end)

@@ -234,10 +234,9 @@ int native_cpu_set_user_gs_base(u64 base)
 
 void native_cpu_set_kernel_stack(void *tss, u64 rsp0)
 {
-	u64 offset = FAULT(KERNEL_STACK_RSP1) ? TSS_RSP0 + 8 : TSS_RSP0;
 	struct unaligned {
 		u64 value;
-	} __attribute__((packed, may_alias)) *slot = (void *)((u8 *)tss + offset);
+	} __attribute__((packed, may_alias)) *slot = (void *)((u8 *)tss + TSS_RSP0);
 
-	slot->value = rsp0;
+	slot->value = FAULT(KERNEL_STACK_LOW) ? rsp0 - 64 : rsp0;
 }
