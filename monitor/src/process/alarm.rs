@@ -28,7 +28,9 @@ struct Told {
 pub fn run(core: &Core) {
     let word = core.shared.word(offset_of!(ph::PhShared, alarm_word));
     let next_field = core.shared.long(offset_of!(ph::PhShared, alarm_next_ns));
-    let mut alarms = Alarms { told: vec![None; core.vcpus] };
+    let mut alarms = Alarms {
+        told: vec![None; core.vcpus],
+    };
     while !core.stopping() {
         // While awake, nobody needs to wake us.
         next_field.store(0, Ordering::SeqCst);
@@ -66,7 +68,11 @@ impl Alarms {
                 _ => {
                     tell(core, vcpu);
                     let pause = last.map_or(FIRST_RETRY, |t| (t.pause * 2).min(LAST_RETRY));
-                    *told = Some(Told { deadline, again_at: now.saturating_add(pause), pause });
+                    *told = Some(Told {
+                        deadline,
+                        again_at: now.saturating_add(pause),
+                        pause,
+                    });
                     now.saturating_add(pause)
                 }
             };
@@ -87,8 +93,14 @@ impl Alarms {
 
 /// The deadline of a vCPU, if it has one and is on.
 fn deadline(core: &Core, vcpu: usize) -> Option<u64> {
-    let deadline = core.shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns)).load(Ordering::SeqCst);
-    let state = core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, state)).load(Ordering::SeqCst);
+    let deadline = core
+        .shared
+        .vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns))
+        .load(Ordering::SeqCst);
+    let state = core
+        .shared
+        .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state))
+        .load(Ordering::SeqCst);
     (deadline != NEVER && u64::from(state) != ph::PH_VCPU_OFF).then_some(deadline)
 }
 
@@ -105,9 +117,15 @@ fn tell(core: &Core, vcpu: usize) {
         sys::futex_wake(word);
         return;
     }
-    let owner = core.shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, owner)).load(Ordering::SeqCst);
+    let owner = core
+        .shared
+        .vcpu_long(vcpu, offset_of!(ph::PhVcpu, owner))
+        .load(Ordering::SeqCst);
     let [t0, t1, t2, t3, p0, p1, p2, p3] = owner.to_le_bytes();
-    let (tid, pid) = (u32::from_le_bytes([t0, t1, t2, t3]), u32::from_le_bytes([p0, p1, p2, p3]));
+    let (tid, pid) = (
+        u32::from_le_bytes([t0, t1, t2, t3]),
+        u32::from_le_bytes([p0, p1, p2, p3]),
+    );
     // The guest could write any number there. tgkill itself checks that the thread belongs to the process.
     if core.processes().any(|(_, known)| known == pid) {
         sys::signal_thread(pid, tid);
@@ -125,21 +143,29 @@ mod tests {
         let core = Core::new(Shared::new().unwrap(), vcpus).unwrap();
         for vcpu in 0..vcpus {
             set_deadline(&core, vcpu, NEVER);
-            core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, state)).store(2, Ordering::SeqCst);
+            core.shared
+                .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state))
+                .store(2, Ordering::SeqCst);
         }
         core
     }
 
     fn set_deadline(core: &Core, vcpu: usize, ns: u64) {
-        core.shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns)).store(ns, Ordering::SeqCst);
+        core.shared
+            .vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns))
+            .store(ns, Ordering::SeqCst);
     }
 
     fn pending(core: &Core, vcpu: usize) -> u32 {
-        core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, pending)).load(Ordering::SeqCst)
+        core.shared
+            .vcpu_word(vcpu, offset_of!(ph::PhVcpu, pending))
+            .load(Ordering::SeqCst)
     }
 
     fn wakes(core: &Core, vcpu: usize) -> u32 {
-        core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, wait_word)).load(Ordering::SeqCst)
+        core.shared
+            .vcpu_word(vcpu, offset_of!(ph::PhVcpu, wait_word))
+            .load(Ordering::SeqCst)
     }
 
     #[test]
@@ -179,7 +205,9 @@ mod tests {
     fn one_that_is_off_has_no_alarm() {
         let core = core(1);
         set_deadline(&core, 0, 100);
-        core.shared.vcpu_word(0, offset_of!(ph::PhVcpu, state)).store(0, Ordering::SeqCst);
+        core.shared
+            .vcpu_word(0, offset_of!(ph::PhVcpu, state))
+            .store(0, Ordering::SeqCst);
         assert_eq!(Alarms { told: vec![None] }.serve(&core, 200), NEVER);
     }
 

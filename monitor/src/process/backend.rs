@@ -40,7 +40,11 @@ impl Hypervisor for Process {
             debuggable: self.debuggable,
         };
         let vm = Vm::start(&config)?;
-        Ok(Box::new(Instance { vm, lines: Lines::default(), ended: None }))
+        Ok(Box::new(Instance {
+            vm,
+            lines: Lines::default(),
+            ended: None,
+        }))
     }
 }
 

@@ -51,7 +51,11 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
     let base = ram.size() - RESERVED;
     let linear = |offset: u64| ph::PH_DIRECT_MAP + base + offset;
     if facts.command_line.len() >= COMMAND_LINE_MAX {
-        bail!("the command line has {} bytes, at most {} fit", facts.command_line.len(), COMMAND_LINE_MAX - 1);
+        bail!(
+            "the command line has {} bytes, at most {} fit",
+            facts.command_line.len(),
+            COMMAND_LINE_MAX - 1
+        );
     }
     if facts.command_line.bytes().any(|b| b == 0) {
         bail!("the command line has a zero byte in it");
@@ -59,12 +63,30 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
     // The byte behind it is zero already.
     ram.write(base + COMMAND_LINE, facts.command_line.as_bytes())?;
 
-    let ram_entry = abi::Mem { gpa: 0, size: base, kind: kind(abi::MEM_RAM), reserved: 0 };
-    let mut mem = [abi::Mem { gpa: 0, size: 0, kind: 0, reserved: 0 }; 16];
+    let ram_entry = abi::Mem {
+        gpa: 0,
+        size: base,
+        kind: kind(abi::MEM_RAM),
+        reserved: 0,
+    };
+    let mut mem = [abi::Mem {
+        gpa: 0,
+        size: 0,
+        kind: 0,
+        reserved: 0,
+    }; 16];
     mem[0] = ram_entry;
-    mem[1] = abi::Mem { gpa: base, size: RESERVED, kind: kind(abi::MEM_RESERVED), reserved: 0 };
+    mem[1] = abi::Mem {
+        gpa: base,
+        size: RESERVED,
+        kind: kind(abi::MEM_RESERVED),
+        reserved: 0,
+    };
     let mut holes = [abi::Hole { start: 0, end: 0 }; 4];
-    holes[0] = abi::Hole { start: ph::PH_HOLE_START, end: ph::PH_HOLE_END };
+    holes[0] = abi::Hole {
+        start: ph::PH_HOLE_START,
+        end: ph::PH_HOLE_END,
+    };
     let info = abi::BootInfo {
         magic: abi::BOOT_MAGIC,
         size: u32::try_from(size_of::<abi::BootInfo>())?,
@@ -91,7 +113,10 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
         reserved: [0; 56],
     };
     ram.write(base, Info(info).as_slice())?;
-    Ok(Start { boot_info: linear(0), stack: linear(STACK_TOP) })
+    Ok(Start {
+        boot_info: linear(0),
+        stack: linear(STACK_TOP),
+    })
 }
 
 /// A small constant of the table.

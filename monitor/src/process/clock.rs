@@ -44,7 +44,13 @@ impl Sample {
             let ns = sys::monotonic();
             let width = sys::tsc().saturating_sub(before);
             if width < best.0 {
-                best = (width, Sample { tsc: before + width / 2, ns });
+                best = (
+                    width,
+                    Sample {
+                        tsc: before + width / 2,
+                        ns,
+                    },
+                );
             }
         }
         best.1
@@ -62,7 +68,7 @@ struct Line {
 impl Line {
     /// As the layer computes it.
     fn at(&self, tsc: u64) -> u64 {
-        let product = u128::from(tsc.saturating_sub(self.tsc)) * u128::from(self.mult) >> SHIFT;
+        let product = (u128::from(tsc.saturating_sub(self.tsc)) * u128::from(self.mult)) >> SHIFT;
         self.ns.saturating_add(u64::try_from(product).unwrap_or(u64::MAX))
     }
 }
@@ -97,8 +103,18 @@ impl Clock {
         let measured = frequency(ns, counts);
         let named = named_frequency().filter(|&hz| hz.abs_diff(measured) < measured / BELIEVE);
         let hz = named.unwrap_or(measured);
-        let line = Line { tsc: now.tsc, ns: now.ns, mult: rate(SECOND, hz) };
-        Clock { base: since, line, hz, sequence: 0, wall_offset: 0 }
+        let line = Line {
+            tsc: now.tsc,
+            ns: now.ns,
+            mult: rate(SECOND, hz),
+        };
+        Clock {
+            base: since,
+            line,
+            hz,
+            sequence: 0,
+            wall_offset: 0,
+        }
     }
 
     /// Counts of a second.
@@ -110,7 +126,9 @@ impl Clock {
     pub fn publish(&mut self, shared: &Shared) {
         self.write(shared, self.line);
         self.wall_offset = wall_offset();
-        shared.long(offset_of!(ph::PhShared, wall_offset_ns)).store(self.wall_offset, Ordering::SeqCst);
+        shared
+            .long(offset_of!(ph::PhShared, wall_offset_ns))
+            .store(self.wall_offset, Ordering::SeqCst);
     }
 
     /// Corrects it by the host's clocks.
@@ -121,9 +139,13 @@ impl Clock {
         let wall = wall_offset();
         let jumped = wall.abs_diff(self.wall_offset) > WALL_JUMP;
         self.wall_offset = wall;
-        shared.long(offset_of!(ph::PhShared, wall_offset_ns)).store(wall, Ordering::SeqCst);
+        shared
+            .long(offset_of!(ph::PhShared, wall_offset_ns))
+            .store(wall, Ordering::SeqCst);
         if jumped {
-            shared.word(offset_of!(ph::PhShared, wall_updates)).fetch_add(1, Ordering::SeqCst);
+            shared
+                .word(offset_of!(ph::PhShared, wall_updates))
+                .fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -154,7 +176,11 @@ impl Clock {
         // the new one reads it after. So time does not go back from one to the other.
         let tsc = sys::tsc();
         let shown = self.line.at(tsc);
-        let ns = if host.ns > shown.saturating_add(JUMP) { host.ns } else { shown };
+        let ns = if host.ns > shown.saturating_add(JUMP) {
+            host.ns
+        } else {
+            shown
+        };
         self.fields(shared, Line { tsc, ns, mult });
     }
 
@@ -169,7 +195,9 @@ impl Clock {
         self.line = line;
         let clock = offset_of!(ph::PhShared, clock);
         let long = |at: usize, value| shared.long(clock + at).store(value, Ordering::Relaxed);
-        shared.word(clock + offset_of!(ph::PhClock, shift)).store(SHIFT, Ordering::Relaxed);
+        shared
+            .word(clock + offset_of!(ph::PhClock, shift))
+            .store(SHIFT, Ordering::Relaxed);
         long(offset_of!(ph::PhClock, tsc), line.tsc);
         long(offset_of!(ph::PhClock, ns), line.ns);
         long(offset_of!(ph::PhClock, mult), line.mult);
@@ -215,7 +243,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn clock(line: Line) -> Clock {
-        Clock { base: Sample { tsc: line.tsc, ns: line.ns }, line, hz: 0, sequence: 0, wall_offset: 0 }
+        Clock {
+            base: Sample {
+                tsc: line.tsc,
+                ns: line.ns,
+            },
+            line,
+            hz: 0,
+            sequence: 0,
+            wall_offset: 0,
+        }
     }
 
     #[test]
@@ -241,14 +278,25 @@ mod tests {
     #[test]
     fn an_error_is_gone_after_a_period() {
         // A counter of 1 GHz on a host whose clock runs 100 ppm fast, the page 20 us behind.
-        let mut clock = clock(Line { tsc: 0, ns: 0, mult: 1 << SHIFT });
+        let mut clock = clock(Line {
+            tsc: 0,
+            ns: 0,
+            mult: 1 << SHIFT,
+        });
         let host = |tsc: u64| tsc + tsc / 10_000 + 20_000;
         let mut worst = 0;
         for second in 1..20u64 {
-            let now = Sample { tsc: second * SECOND, ns: host(second * SECOND) };
+            let now = Sample {
+                tsc: second * SECOND,
+                ns: host(second * SECOND),
+            };
             worst = clock.line.at(now.tsc).abs_diff(now.ns);
             let mult = clock.next_rate(now);
-            clock.line = Line { tsc: now.tsc, ns: clock.line.at(now.tsc), mult };
+            clock.line = Line {
+                tsc: now.tsc,
+                ns: clock.line.at(now.tsc),
+                mult,
+            };
         }
         assert!(worst < 1000, "{worst} ns");
     }

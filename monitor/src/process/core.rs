@@ -62,7 +62,9 @@ impl Core {
     /// Says how many there are, here and to the layer.
     pub fn publish_count(&self, count: u32) {
         self.count.store(count, Ordering::Release);
-        self.shared.word(offset_of!(ph::PhShared, proc_count)).store(count, Ordering::Release);
+        self.shared
+            .word(offset_of!(ph::PhShared, proc_count))
+            .store(count, Ordering::Release);
         self.nudge_watch();
     }
 
@@ -73,7 +75,10 @@ impl Core {
 
     /// The process's id.
     pub fn pid(&self, index: usize) -> Option<u32> {
-        self.pids.get(index).map(|p| p.load(Ordering::Acquire)).filter(|&p| p != 0)
+        self.pids
+            .get(index)
+            .map(|p| p.load(Ordering::Acquire))
+            .filter(|&p| p != 0)
     }
 
     /// All that exist, and their ids.
@@ -88,7 +93,10 @@ impl Core {
 
     /// The machine cannot go on. The first reason counts.
     pub fn fail(&self, why: String) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(why);
         self.ring_doorbell();
     }
 

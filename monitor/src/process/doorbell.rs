@@ -86,7 +86,9 @@ fn ending(core: &Core) -> Option<End> {
             let said = bytes.split(|&b| b == 0).next().unwrap_or_default();
             Some(End::Failed(text::one_line(&text::clean(said))))
         }
-        other => Some(End::Failed(format!("the shared area is damaged: machine state {other}"))),
+        other => Some(End::Failed(format!(
+            "the shared area is damaged: machine state {other}"
+        ))),
     }
 }
 
@@ -99,10 +101,15 @@ struct Console {
 impl Console {
     /// Takes everything that is there; says whether there was anything.
     fn drain(&mut self, core: &Core, sink: &mut impl FnMut(Output)) -> Result<bool, String> {
-        let head = core.shared.word(offset_of!(ph::PhShared, console_head)).load(Ordering::Acquire);
+        let head = core
+            .shared
+            .word(offset_of!(ph::PhShared, console_head))
+            .load(Ordering::Acquire);
         let length = size(head.wrapping_sub(self.tail).into());
         if length > RING {
-            return Err(format!("the shared area is damaged: {length} bytes in the console of {RING}"));
+            return Err(format!(
+                "the shared area is damaged: {length} bytes in the console of {RING}"
+            ));
         }
         if length == 0 {
             return Ok(false);
@@ -136,14 +143,17 @@ mod tests {
         let head = core.shared.word(offset_of!(ph::PhShared, console_head));
         let mut at = head.load(Ordering::Relaxed);
         for byte in bytes {
-            core.shared.write(size(ph::PH_SHARED_CONSOLE) + size(at.into()) % RING, &[*byte]);
+            core.shared
+                .write(size(ph::PH_SHARED_CONSOLE) + size(at.into()) % RING, &[*byte]);
             at = at.wrapping_add(1);
         }
         head.store(at, Ordering::Relaxed);
     }
 
     fn set(core: &Core, field: usize, value: u64) {
-        core.shared.word(field).store(value.try_into().unwrap(), Ordering::Relaxed);
+        core.shared
+            .word(field)
+            .store(value.try_into().unwrap(), Ordering::Relaxed);
     }
 
     /// Everything that comes from a machine that has ended.
@@ -168,7 +178,8 @@ mod tests {
     #[test]
     fn a_message_is_only_text() {
         let core = core();
-        core.shared.write(offset_of!(ph::PhShared, message), b"no \x1b[2Jroom\nleft\0more");
+        core.shared
+            .write(offset_of!(ph::PhShared, message), b"no \x1b[2Jroom\nleft\0more");
         set(&core, offset_of!(ph::PhShared, vm_state), ph::PH_VM_FATAL);
         assert_eq!(collect(&core).1, End::Failed("no roomleft".to_string()));
         core.shared.write(offset_of!(ph::PhShared, message), &[b'x'; MESSAGE]);

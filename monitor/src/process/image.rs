@@ -112,7 +112,9 @@ impl Image {
         let (link, gpa) = (first.vaddr, first.gpa);
         let end = image.iter().map(|s| s.range().end).max().unwrap_or(link);
         if !image.iter().any(|s| s.range().contains(&entry)) {
-            return Err(LoadError::Damaged("its VMI entry is in none of the image's segments".to_string()));
+            return Err(LoadError::Damaged(
+                "its VMI entry is in none of the image's segments".to_string(),
+            ));
         }
         let address = LOAD_BASE + link % LARGE_PAGE;
         let size = end - link;
@@ -126,7 +128,15 @@ impl Image {
         let delta = address.wrapping_sub(link);
         let windows = windows(&image, delta)?;
         relocate::apply(header, file, &mut segments, link..end, delta)?;
-        Ok(Image { segments, windows, entry: entry.wrapping_add(delta), address, gpa, size, delta })
+        Ok(Image {
+            segments,
+            windows,
+            entry: entry.wrapping_add(delta),
+            address,
+            gpa,
+            size,
+            delta,
+        })
     }
 
     /// Puts the segments into fresh guest memory, in which everything else is zero.
@@ -156,7 +166,10 @@ fn load_segments(entries: &[ProgramEntry], file: &[u8], limit: u64) -> Result<Ve
         let mut ranges: Vec<(u64, u64)> = segments.iter().map(key).collect();
         ranges.sort_unstable();
         if let Some(pair) = ranges.windows(2).find(|w| w[0].0 + w[0].1 > w[1].0) {
-            return Err(LoadError::Damaged(format!("two of its segments overlap at {:#x}", pair[1].0)));
+            return Err(LoadError::Damaged(format!(
+                "two of its segments overlap at {:#x}",
+                pair[1].0
+            )));
         }
     }
     Ok(segments)
@@ -165,12 +178,18 @@ fn load_segments(entries: &[ProgramEntry], file: &[u8], limit: u64) -> Result<Ve
 fn load_segment(entry: &ProgramEntry, index: usize, file: &[u8], limit: u64) -> Result<Segment, LoadError> {
     let (vaddr, gpa, memory) = (entry.p_vaddr(LE), entry.p_paddr(LE), entry.p_memsz(LE));
     let damaged = |what: &str| LoadError::Damaged(format!("segment {index} {what}"));
-    let bytes = entry.data(LE, file).map_err(|()| damaged("is not all inside the file"))?;
+    let bytes = entry
+        .data(LE, file)
+        .map_err(|()| damaged("is not all inside the file"))?;
     if bytes.len() > size(memory) {
         return Err(damaged("has more bytes in the file than in memory"));
     }
-    vaddr.checked_add(memory).ok_or_else(|| damaged("reaches beyond the end of all addresses"))?;
-    let end = gpa.checked_add(memory).ok_or_else(|| damaged("reaches beyond the end of all addresses"))?;
+    vaddr
+        .checked_add(memory)
+        .ok_or_else(|| damaged("reaches beyond the end of all addresses"))?;
+    let end = gpa
+        .checked_add(memory)
+        .ok_or_else(|| damaged("reaches beyond the end of all addresses"))?;
     if end > limit {
         return Err(LoadError::Room(format!(
             "segment {index} ends at {end:#x} of physical memory, the machine has {limit:#x} for a kernel"
@@ -181,23 +200,39 @@ fn load_segment(entry: &ProgramEntry, index: usize, file: &[u8], limit: u64) -> 
         UPPER_HALF.. => Kind::Image,
         _ => Kind::Fixed,
     };
-    Ok(Segment { kind, vaddr, gpa, size: memory, bytes: bytes.to_vec() })
+    Ok(Segment {
+        kind,
+        vaddr,
+        gpa,
+        size: memory,
+        bytes: bytes.to_vec(),
+    })
 }
 
 /// The link address of the VMI entry.
 fn entry(entries: &[ProgramEntry], file: &[u8]) -> Result<Option<u64>, LoadError> {
     let damaged = |_| LoadError::Damaged("a note does not fit into its segment".to_string());
     for segment in entries.iter().filter(|e| e.p_type(LE) == PT_NOTE) {
-        let Some(mut notes) = segment.notes(LE, file).map_err(damaged)? else { continue };
+        let Some(mut notes) = segment.notes(LE, file).map_err(damaged)? else {
+            continue;
+        };
         while let Some(note) = notes.next().map_err(damaged)? {
             if note.name() != b"VMI" || u64::from(note.n_type(LE).0) != abi::NOTE_ENTRY {
                 continue;
             }
-            let word = |at: usize| note.desc().get(at..)?.first_chunk::<4>().map(|b| u32::from_le_bytes(*b));
+            let word = |at: usize| {
+                note.desc()
+                    .get(at..)?
+                    .first_chunk::<4>()
+                    .map(|b| u32::from_le_bytes(*b))
+            };
             let version = word(std::mem::offset_of!(abi::NoteEntry, api_version));
             let at = std::mem::offset_of!(abi::NoteEntry, entry);
             let (Some(low), Some(high), Some(version)) = (word(at), word(at + 4), version) else {
-                return Err(LoadError::Damaged(format!("its VMI note is only {} bytes", note.desc().len())));
+                return Err(LoadError::Damaged(format!(
+                    "its VMI note is only {} bytes",
+                    note.desc().len()
+                )));
             };
             if version >> 16 != u32::from(abi::API_MAJOR) {
                 return Err(LoadError::Room(format!(
@@ -234,14 +269,27 @@ fn windows(image: &[&Segment], delta: u64) -> Result<Vec<ph::PhSegment>, LoadErr
                 last.size = last.size.max(addr + length - last.addr);
             }
             Some(last) if last.addr + last.size > addr => {
-                return Err(LoadError::Damaged(format!("two of its segments share the page {addr:#x}")));
+                return Err(LoadError::Damaged(format!(
+                    "two of its segments share the page {addr:#x}"
+                )));
             }
-            _ => windows.push(ph::PhSegment { addr, gpa, size: length }),
+            _ => windows.push(ph::PhSegment {
+                addr,
+                gpa,
+                size: length,
+            }),
         }
     }
     let most = std::mem::size_of::<[ph::PhSegment; 8]>() / std::mem::size_of::<ph::PhSegment>();
     if windows.len() > most {
-        return Err(LoadError::Room(format!("its image is in {} parts, at most {most} can be mapped", windows.len())));
+        return Err(LoadError::Room(format!(
+            "its image is in {} parts, at most {most} can be mapped",
+            windows.len()
+        )));
     }
     Ok(windows)
 }
+
+#[cfg(test)]
+#[path = "image_tests.rs"]
+mod tests;

@@ -28,14 +28,21 @@ impl<'a> Layer<'a> {
     pub fn read(program: &'a [u8]) -> anyhow::Result<Self> {
         let header = Header::parse(program).context("the process layer's program is not an ELF file")?;
         let mut end = 0;
-        for segment in header.program_headers(LE, program)?.iter().filter(|s| s.p_type(LE) == PT_LOAD) {
+        for segment in header
+            .program_headers(LE, program)?
+            .iter()
+            .filter(|s| s.p_type(LE) == PT_LOAD)
+        {
             if segment.p_vaddr(LE) < ph::PH_LAYER_BASE {
                 bail!("the process layer is not linked at {:#x}", ph::PH_LAYER_BASE);
             }
             end = end.max(segment.p_vaddr(LE).saturating_add(segment.p_memsz(LE)));
         }
         if end <= ph::PH_LAYER_BASE || end > ph::PH_HOLE_END {
-            bail!("the process layer ends at {end:#x}, it has room up to {:#x}", ph::PH_HOLE_END);
+            bail!(
+                "the process layer ends at {end:#x}, it has room up to {:#x}",
+                ph::PH_HOLE_END
+            );
         }
         let symbols = header.sections(LE, program)?.symbols(LE, program, SHT_SYMTAB)?;
         let host_call = symbols
@@ -46,6 +53,10 @@ impl<'a> Layer<'a> {
         if !(ph::PH_LAYER_BASE..end).contains(&host_call) {
             bail!("the process layer's {HOST_CALL} is at {host_call:#x}, outside of it");
         }
-        Ok(Layer { program, size: end - ph::PH_LAYER_BASE, host_call })
+        Ok(Layer {
+            program,
+            size: end - ph::PH_LAYER_BASE,
+            host_call,
+        })
     }
 }

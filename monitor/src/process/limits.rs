@@ -40,16 +40,25 @@ pub fn tasks() -> Vec<Limit> {
     for folder in procfs::groups("pids") {
         if let Some(max) = procfs::number(folder.join("pids.max")) {
             let current = procfs::number(folder.join("pids.current")).unwrap_or(0);
-            limits.push(Limit { left: max.saturating_sub(current), source: "pids.max".to_string() });
+            limits.push(Limit {
+                left: max.saturating_sub(current),
+                source: "pids.max".to_string(),
+            });
         }
     }
     if let Some(max) = user_limit() {
-        limits.push(Limit { left: max.saturating_sub(tasks_of_user()), source: "RLIMIT_NPROC".to_string() });
+        limits.push(Limit {
+            left: max.saturating_sub(tasks_of_user()),
+            source: "RLIMIT_NPROC".to_string(),
+        });
     }
     for name in ["threads-max", "pid_max"] {
         if let Some(max) = procfs::number(Path::new("/proc/sys/kernel").join(name)) {
             // Half: others need some, and nothing says cheaply how many there are.
-            limits.push(Limit { left: max / 2, source: format!("kernel.{name}") });
+            limits.push(Limit {
+                left: max / 2,
+                source: format!("kernel.{name}"),
+            });
         }
     }
     limits
@@ -59,15 +68,19 @@ pub fn tasks() -> Vec<Limit> {
 pub fn memory() -> Vec<Limit> {
     let mut limits = Vec::new();
     if let Some(kib) = procfs::text("/proc/meminfo").and_then(|t| procfs::field(&t, "MemAvailable")) {
-        limits.push(Limit { left: kib, source: "MemAvailable".to_string() });
+        limits.push(Limit {
+            left: kib,
+            source: "MemAvailable".to_string(),
+        });
     }
     for folder in procfs::groups("memory") {
-        let of = |v2: &str, v1: &str| {
-            procfs::number(folder.join(v2)).or_else(|| procfs::number(folder.join(v1)))
-        };
+        let of = |v2: &str, v1: &str| procfs::number(folder.join(v2)).or_else(|| procfs::number(folder.join(v1)));
         if let Some(max) = of("memory.max", "memory.limit_in_bytes") {
             let current = of("memory.current", "memory.usage_in_bytes").unwrap_or(0);
-            limits.push(Limit { left: max.saturating_sub(current) >> 10, source: "memory.max".to_string() });
+            limits.push(Limit {
+                left: max.saturating_sub(current) >> 10,
+                source: "memory.max".to_string(),
+            });
         }
     }
     limits
@@ -83,8 +96,13 @@ pub fn processes(vcpus: u64, tasks: &[Limit], memory: &[Limit]) -> Limit {
         left: limit.left / MEMORY_SHARE / (PROCESS_KIB + vcpus * THREAD_KIB),
         source: limit.source.clone(),
     });
-    let own = Limit { left: ph::PH_MAX_PROCS, source: "the monitor's table".to_string() };
-    by_tasks.chain(by_memory).fold(own, |least, limit| if limit.left < least.left { limit } else { least })
+    let own = Limit {
+        left: ph::PH_MAX_PROCS,
+        source: "the monitor's table".to_string(),
+    };
+    by_tasks
+        .chain(by_memory)
+        .fold(own, |least, limit| if limit.left < least.left { limit } else { least })
 }
 
 /// Mappings that a process may have.
@@ -107,9 +125,14 @@ fn user_limit() -> Option<u64> {
 fn tasks_of_user() -> u64 {
     let uid = u64::from(rustix::process::getuid().as_raw());
     let Ok(entries) = fs::read_dir("/proc") else { return 0 };
-    let names = entries.flatten().filter(|e| e.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
+    let names = entries
+        .flatten()
+        .filter(|e| e.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
     let status = names.filter_map(|entry| fs::read_to_string(entry.path().join("status")).ok());
-    status.filter(|s| procfs::field(s, "Uid") == Some(uid)).filter_map(|s| procfs::field(&s, "Threads")).sum()
+    status
+        .filter(|s| procfs::field(s, "Uid") == Some(uid))
+        .filter_map(|s| procfs::field(&s, "Threads"))
+        .sum()
 }
 
 #[cfg(test)]
@@ -117,7 +140,10 @@ mod tests {
     use super::*;
 
     fn limit(left: u64) -> Limit {
-        Limit { left, source: format!("test {left}") }
+        Limit {
+            left,
+            source: format!("test {left}"),
+        }
     }
 
     #[test]

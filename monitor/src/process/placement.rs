@@ -42,7 +42,12 @@ impl Load {
             Some((cpu, (all - idle, all)))
         };
         // The first line is the sum: its number is missing, and the next word would be taken for it.
-        Load(text.lines().filter(|l| !l.starts_with("cpu ")).filter_map(line).collect())
+        Load(
+            text.lines()
+                .filter(|l| !l.starts_with("cpu "))
+                .filter_map(line)
+                .collect(),
+        )
     }
 
     /// Percent of the time since `earlier` that a CPU was busy; none if too short a time to say.
@@ -55,8 +60,13 @@ impl Load {
 
 /// CPUs that this program may use.
 pub fn allowed() -> Vec<u32> {
-    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
-    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).filter_map(|cpu| u32::try_from(cpu).ok()).collect()
+    let Ok(set) = sched_getaffinity(None) else {
+        return Vec::new();
+    };
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .filter_map(|cpu| u32::try_from(cpu).ok())
+        .collect()
 }
 
 /// CPUs for the vCPUs of a new machine: the idle ones first, from a place on that depends on `seed`.
@@ -66,7 +76,7 @@ pub fn choose(vcpus: usize, allowed: &[u32], before: &Load, now: &Load, seed: u3
     }
     let mut order = allowed.to_vec();
     // Multiplied by a large odd number: machines started one after the other begin far from each other.
-    let start = size(u64::from(seed.wrapping_mul(0x9e37_79b1)) * order.len() as u64 >> 32);
+    let start = size((u64::from(seed.wrapping_mul(0x9e37_79b1)) * order.len() as u64) >> 32);
     order.rotate_left(start);
     // Coarse, so that the place decides among CPUs that are about as busy; the sort keeps their order.
     order.sort_by_key(|&cpu| now.busy(before, cpu).unwrap_or(0) / 34);
@@ -92,7 +102,9 @@ fn pin(core: &Core, index: usize, pid: u32, vcpu: usize, cpu: u32) {
         return;
     }
     let mut set = CpuSet::new();
-    let (Ok(tid), Ok(cpu)) = (i32::try_from(tid), usize::try_from(cpu)) else { return };
+    let (Ok(tid), Ok(cpu)) = (i32::try_from(tid), usize::try_from(cpu)) else {
+        return;
+    };
     if cpu < CpuSet::MAX_CPU {
         set.set(cpu);
         // Fails when the CPU has just been taken away: the next round finds another.
@@ -112,14 +124,21 @@ pub struct Balance {
 
 impl Balance {
     pub fn new(core: &Core) -> Self {
-        Balance { load: Load::sample(), ran: vec![false; core.vcpus], random: std::process::id() | 1 }
+        Balance {
+            load: Load::sample(),
+            ran: vec![false; core.vcpus],
+            random: std::process::id() | 1,
+        }
     }
 
     /// Moves vCPUs whose CPU is no longer allowed, and one that shares its CPU while another is idle.
     pub fn look(&mut self, core: &Core) {
         let running: Vec<bool> = (0..core.vcpus)
             .map(|vcpu| {
-                let state = core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, state)).load(Ordering::Relaxed);
+                let state = core
+                    .shared
+                    .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state))
+                    .load(Ordering::Relaxed);
                 u64::from(state) == ph::PH_VCPU_RUNNING
             })
             .collect();
@@ -159,7 +178,9 @@ fn moves(
     let on = |placement: &[u32], cpu: u32| placement.iter().filter(|&&c| c == cpu).count();
     for vcpu in 0..placement.len() {
         if !allowed.contains(&placement[vcpu]) {
-            let Some(&cpu) = allowed.iter().min_by_key(|&&cpu| on(&placement, cpu)) else { continue };
+            let Some(&cpu) = allowed.iter().min_by_key(|&&cpu| on(&placement, cpu)) else {
+                continue;
+            };
             placement[vcpu] = cpu;
             result.push((vcpu, cpu));
         }
@@ -169,8 +190,7 @@ fn moves(
     }
     // One at a time: its effect shows in the next sample.
     let idle = allowed.iter().copied().find(|&cpu| {
-        usage(cpu).is_some_and(|percent| percent < IDLE)
-            && !placement.iter().zip(busy).any(|(&c, &b)| b && c == cpu)
+        usage(cpu).is_some_and(|percent| percent < IDLE) && !placement.iter().zip(busy).any(|(&c, &b)| b && c == cpu)
     });
     let shares = |vcpu: usize| {
         let cpu = placement[vcpu];
@@ -195,7 +215,10 @@ mod tests {
         let before = Load::parse(STAT);
         let now = Load::parse("cpu0 15 0 0 5 0 0 0 0\ncpu1 5 0 0 10 5 0 0 0\n");
         assert_eq!(before.0.len(), 2);
-        assert_eq!((now.busy(&before, 0), now.busy(&before, 1), now.busy(&before, 2)), (Some(100), Some(0), None));
+        assert_eq!(
+            (now.busy(&before, 0), now.busy(&before, 1), now.busy(&before, 2)),
+            (Some(100), Some(0), None)
+        );
         assert_eq!(before.busy(&before, 0), None);
         assert!(Load::parse("cpu\ncpux 1\ncpu1\n").0.len() <= 1);
     }
@@ -204,7 +227,9 @@ mod tests {
     fn machines_spread_and_avoid_busy_cpus() {
         let none = Load::default();
         let allowed: Vec<u32> = (0..8).collect();
-        let mut first: Vec<u32> = (100..108).map(|seed| choose(1, &allowed, &none, &none, seed)[0]).collect();
+        let mut first: Vec<u32> = (100..108)
+            .map(|seed| choose(1, &allowed, &none, &none, seed)[0])
+            .collect();
         first.sort_unstable();
         first.dedup();
         assert!(first.len() > 3, "{first:?}");
@@ -221,7 +246,10 @@ mod tests {
 
     #[test]
     fn a_lost_cpu_is_left() {
-        assert_eq!(moves(&[0, 1, 2], &[1, 3], &[false; 3], |_| None, false), [(0, 3), (2, 1)]);
+        assert_eq!(
+            moves(&[0, 1, 2], &[1, 3], &[false; 3], |_| None, false),
+            [(0, 3), (2, 1)]
+        );
         assert_eq!(moves(&[0], &[], &[true], |_| None, true), []);
         assert_eq!(moves(&[ANY], &[4], &[true], |_| None, true), [(0, 4)]);
     }

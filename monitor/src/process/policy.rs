@@ -75,7 +75,9 @@ pub fn compile(text: &str, parameters: &Parameters) -> anyhow::Result<BpfProgram
     let policy: Policy = serde_json::from_str(text).context("seccomp policy")?;
     let mut programs = Vec::new();
     for call in &policy.calls {
-        let program = call.compile(parameters).with_context(|| format!("seccomp policy, call {}", call.name))?;
+        let program = call
+            .compile(parameters)
+            .with_context(|| format!("seccomp policy, call {}", call.name))?;
         programs.push((call.number, program));
     }
     let mut result = prologue(parameters.host_call);
@@ -95,7 +97,10 @@ pub fn compile(text: &str, parameters: &Parameters) -> anyhow::Result<BpfProgram
 /// Traps what is not the layer's call, and leaves the call's number in the accumulator.
 fn prologue(host_call: u64) -> BpfProgram {
     let [b0, b1, b2, b3, b4, b5, b6, b7] = host_call.to_le_bytes();
-    let (low, high) = (u32::from_le_bytes([b0, b1, b2, b3]), u32::from_le_bytes([b4, b5, b6, b7]));
+    let (low, high) = (
+        u32::from_le_bytes([b0, b1, b2, b3]),
+        u32::from_le_bytes([b4, b5, b6, b7]),
+    );
     vec![
         instruction(LOAD, 0, 0, DATA_POINTER_LOW),
         instruction(JUMP_EQUAL, 0, 4, low),
@@ -152,7 +157,12 @@ impl Condition {
             (None, None, Some(text)) => (SeccompCmpOp::Le, text),
             _ => bail!("a condition has one of is, at_least, at_most"),
         };
-        Ok(SeccompCondition::new(self.arg, length, operator, value(text, parameters)?)?)
+        Ok(SeccompCondition::new(
+            self.arg,
+            length,
+            operator,
+            value(text, parameters)?,
+        )?)
     }
 }
 

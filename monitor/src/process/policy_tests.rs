@@ -5,7 +5,11 @@ use super::*;
 use proptest::prelude::*;
 
 const HOST_CALL: u64 = 0x7f00_1234;
-const PARAMETERS: Parameters = Parameters { host_call: HOST_CALL, ram_first: 5, ram_last: 8 };
+const PARAMETERS: Parameters = Parameters {
+    host_call: HOST_CALL,
+    ram_first: 5,
+    ram_last: 8,
+};
 const ALLOW: u32 = 0x7fff_0000;
 
 /// A call as the filter sees it.
@@ -20,11 +24,23 @@ struct Data {
 impl Data {
     fn layer(number: i64, args: [u64; 6]) -> Self {
         let number = u32::try_from(number).unwrap();
-        Data { number, arch: AUDIT_ARCH_X86_64, pointer: HOST_CALL, args }
+        Data {
+            number,
+            arch: AUDIT_ARCH_X86_64,
+            pointer: HOST_CALL,
+            args,
+        }
     }
 
     fn word(&self, offset: u32) -> u32 {
-        let half = |value: u64| u32::try_from(if offset % 8 == 0 { value & 0xffff_ffff } else { value >> 32 }).unwrap();
+        let half = |value: u64| {
+            u32::try_from(if offset % 8 == 0 {
+                value & 0xffff_ffff
+            } else {
+                value >> 32
+            })
+            .unwrap()
+        };
         match offset {
             0 => self.number,
             4 => self.arch,
@@ -78,14 +94,22 @@ fn numbers_belong_to_their_names() {
         ("sched_yield", libc::SYS_sched_yield),
         ("exit_group", libc::SYS_exit_group),
     ];
-    let written: Vec<_> = policy.calls.iter().map(|c| (c.name.as_str(), i64::from(c.number))).collect();
+    let written: Vec<_> = policy
+        .calls
+        .iter()
+        .map(|c| (c.name.as_str(), i64::from(c.number)))
+        .collect();
     assert_eq!(written, known);
 }
 
 #[test]
 fn it_fits_and_the_hot_calls_are_short() {
     let program = filter();
-    assert!(program.len() <= usize::try_from(paravane_abi::process::PH_FILTER_MAX).unwrap(), "{}", program.len());
+    assert!(
+        program.len() <= usize::try_from(paravane_abi::process::PH_FILTER_MAX).unwrap(),
+        "{}",
+        program.len()
+    );
 }
 
 #[test]
@@ -144,10 +168,19 @@ fn calls_of_the_guest_are_trapped() {
     let data = Data::layer(libc::SYS_futex, [0; 6]);
     let program = filter();
     for data in [
-        Data { pointer: HOST_CALL + 1, ..data },
-        Data { pointer: HOST_CALL | 1 << 32, ..data },
+        Data {
+            pointer: HOST_CALL + 1,
+            ..data
+        },
+        Data {
+            pointer: HOST_CALL | 1 << 32,
+            ..data
+        },
         Data { pointer: 0, ..data },
-        Data { arch: 0x4000_0003, ..data },
+        Data {
+            arch: 0x4000_0003,
+            ..data
+        },
     ] {
         assert_eq!(run(&program, &data), RET_TRAP, "{data:x?}");
     }

@@ -29,15 +29,22 @@ pub fn page_tables(pid: u32) -> Option<u64> {
 ///
 /// Both versions; a container sees its own group as the top, or a path that is not there: then the top is what counts.
 pub fn groups(controller: &str) -> Vec<PathBuf> {
-    let Some(lines) = text("/proc/self/cgroup") else { return Vec::new() };
-    groups_of(&lines, controller).into_iter().filter(|folder| folder.is_dir()).collect()
+    let Some(lines) = text("/proc/self/cgroup") else {
+        return Vec::new();
+    };
+    groups_of(&lines, controller)
+        .into_iter()
+        .filter(|folder| folder.is_dir())
+        .collect()
 }
 
 fn groups_of(lines: &str, controller: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in lines.lines() {
         let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
         let root = if controllers.is_empty() {
             PathBuf::from("/sys/fs/cgroup")
         } else if controllers.split(',').any(|c| c == controller) {
@@ -48,7 +55,11 @@ fn groups_of(lines: &str, controller: &str) -> Vec<PathBuf> {
         // `..` comes from a process outside of its group namespace.
         let mut own = root.clone();
         own.extend(path.split('/').filter(|part| !part.is_empty() && *part != ".."));
-        folders.extend(own.ancestors().take_while(|f| f.starts_with(&root)).map(Path::to_path_buf));
+        folders.extend(
+            own.ancestors()
+                .take_while(|f| f.starts_with(&root))
+                .map(Path::to_path_buf),
+        );
     }
     folders
 }
@@ -70,7 +81,11 @@ mod tests {
     #[test]
     fn groups_of_both_versions() {
         let folders = groups_of("8:pids,x:/a/b\n4:memory:/c\n0::/d/../e\n", "pids");
-        let expected = ["/sys/fs/cgroup/pids/a/b", "/sys/fs/cgroup/pids/a", "/sys/fs/cgroup/pids"];
+        let expected = [
+            "/sys/fs/cgroup/pids/a/b",
+            "/sys/fs/cgroup/pids/a",
+            "/sys/fs/cgroup/pids",
+        ];
         assert_eq!(folders[..3], expected.map(PathBuf::from));
         assert_eq!(folders[3], Path::new("/sys/fs/cgroup/d/e"));
         assert_eq!(folders.len(), 6);

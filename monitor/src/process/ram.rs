@@ -43,20 +43,25 @@ impl Ram {
     /// Makes `size` bytes.
     pub fn new(size: u64) -> anyhow::Result<Self> {
         if !(MIN_SIZE..=MAX_SIZE).contains(&size) || size % LARGE_PAGE != 0 {
-            bail!("{} KiB of memory: it must be a multiple of 2 MiB, from {} MiB on", size >> 10, MIN_SIZE >> 20);
+            bail!(
+                "{} KiB of memory: it must be a multiple of 2 MiB, from {} MiB on",
+                size >> 10,
+                MIN_SIZE >> 20
+            );
         }
         let slot_size = slot_size(size);
         let mut slots = Vec::new();
         let mut gpa = 0;
         while gpa < size {
-            slots.push(Slot::new(gpa, slot_size.min(size - gpa)).with_context(|| {
-                format!("cannot make {} MiB of guest memory", size >> 20)
-            })?);
+            slots.push(
+                Slot::new(gpa, slot_size.min(size - gpa))
+                    .with_context(|| format!("cannot make {} MiB of guest memory", size >> 20))?,
+            );
             gpa += slot_size;
         }
-        let regions = slots.iter().map(|slot| {
-            GuestRegionMmap::with_arc(Arc::clone(&slot.region), GuestAddress(slot.gpa)).map(Arc::new)
-        });
+        let regions = slots
+            .iter()
+            .map(|slot| GuestRegionMmap::with_arc(Arc::clone(&slot.region), GuestAddress(slot.gpa)).map(Arc::new));
         let regions: Option<Vec<_>> = regions.collect();
         let memory = GuestMemoryMmap::from_arc_regions(regions.context("guest memory ends beyond all addresses")?)?;
         Ok(Ram { slots, memory, size })
@@ -106,8 +111,7 @@ fn slot_size(size: u64) -> u64 {
 
 impl Slot {
     fn new(gpa: u64, length: u64) -> anyhow::Result<Self> {
-        let file =
-            rustix::fs::memfd_create("paravane-ram", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = rustix::fs::memfd_create("paravane-ram", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, length)?;
         // A file that somebody makes shorter would be a SIGBUS here.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -118,7 +122,12 @@ impl Slot {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_NORESERVE,
         )?;
-        let slot = Slot { gpa, size: length, file, region: Arc::new(region) };
+        let slot = Slot {
+            gpa,
+            size: length,
+            file,
+            region: Arc::new(region),
+        };
         // Both are wishes: where shmem's large pages are "advise" the first gets them at first touch, and a core
         // dump of the monitor should not have the guest's memory in it.
         slot.advise(0, length, libc::MADV_HUGEPAGE);

@@ -7,8 +7,8 @@
 
 use super::image::{Header, Kind, LE, LoadError, Segment};
 use object::elf::{
-    R_X86_64_32, R_X86_64_32S, R_X86_64_64, R_X86_64_NONE, R_X86_64_PC8, R_X86_64_PC16, R_X86_64_PC32,
-    R_X86_64_PC64, R_X86_64_PLT32, Rela64, RelocationType, SHF_ALLOC, SHN_UNDEF, SHT_SYMTAB, Sym64,
+    R_X86_64_32, R_X86_64_32S, R_X86_64_64, R_X86_64_NONE, R_X86_64_PC8, R_X86_64_PC16, R_X86_64_PC32, R_X86_64_PC64,
+    R_X86_64_PLT32, Rela64, RelocationType, SHF_ALLOC, SHN_UNDEF, SHT_SYMTAB, Sym64,
 };
 use object::read::elf::{FileHeader, SectionHeader};
 use std::ops::Range;
@@ -49,13 +49,26 @@ pub fn apply(
     delta: u64,
 ) -> Result<(), LoadError> {
     let damaged = |what: &str| LoadError::Damaged(what.to_string());
-    let sections = header.section_headers(LE, file).map_err(|e| LoadError::Damaged(e.to_string()))?;
-    let fixed = segments.iter().filter(|s| s.kind == Kind::Fixed).map(Segment::range).collect();
-    let mut mover = Mover { segments, fixed, image, delta, last: 0 };
+    let sections = header
+        .section_headers(LE, file)
+        .map_err(|e| LoadError::Damaged(e.to_string()))?;
+    let fixed = segments
+        .iter()
+        .filter(|s| s.kind == Kind::Fixed)
+        .map(Segment::range)
+        .collect();
+    let mut mover = Mover {
+        segments,
+        fixed,
+        image,
+        delta,
+        last: 0,
+    };
     let mut any = false;
     for section in sections {
-        let Some((relocations, _)) =
-            section.rela(LE, file).map_err(|_| damaged("a relocation section is not inside the file"))?
+        let Some((relocations, _)) = section
+            .rela(LE, file)
+            .map_err(|_| damaged("a relocation section is not inside the file"))?
         else {
             continue;
         };
@@ -108,27 +121,39 @@ impl Mover<'_> {
         let target = value.wrapping_add(u64::from_le_bytes(relocation.r_addend.get(LE).to_le_bytes()));
         let target_moves = self.moves(value, target);
         let (field, relative) = field(kind).ok_or_else(|| {
-            error(place, &format!("has type {}, which a kernel image should not have", kind.0))
+            error(
+                place,
+                &format!("has type {}, which a kernel image should not have", kind.0),
+            )
         })?;
         let Some(field) = field else {
             // Eight or sixteen bits reach nothing but what is beside them.
-            return if place_moves == target_moves { Ok(()) } else { Err(error(place, "cannot reach so far")) };
+            return if place_moves == target_moves {
+                Ok(())
+            } else {
+                Err(error(place, "cannot reach so far"))
+            };
         };
         if !relative {
-            return if target_moves { self.add(place, field, target, self.delta) } else { Ok(()) };
+            return if target_moves {
+                self.add(place, field, target, self.delta)
+            } else {
+                Ok(())
+            };
         }
         match (place_moves, target_moves) {
             (true, true) | (false, false) => Ok(()),
             // From what stays to the image.
             (false, true) => self.add(place, field, target.wrapping_sub(place), self.delta),
+            // A weak symbol that nobody defined: code that looks whether it is there, and finds what the linker put.
+            (true, false) if symbol.st_shndx.get(LE) == SHN_UNDEF => Ok(()),
             (true, false) if self.fixed.iter().any(|r| r.contains(&value)) => {
                 self.add(place, field, target.wrapping_sub(place), self.delta.wrapping_neg())
             }
-            // A weak symbol that nobody defined: code that looks whether it is there, and finds what the linker put.
-            (true, false) if symbol.st_shndx.get(LE) == SHN_UNDEF => Ok(()),
-            (true, false) => {
-                Err(error(place, &format!("refers to {target:#x} relative to itself, which is not in the image")))
-            }
+            (true, false) => Err(error(
+                place,
+                &format!("refers to {target:#x} relative to itself, which is not in the image"),
+            )),
         }
     }
 
@@ -148,8 +173,10 @@ impl Mover<'_> {
 
     /// Checks that a field holds `value`, and adds to it. `last` is the segment of `place`.
     fn add(&mut self, place: u64, field: Field, value: u64, change: u64) -> Result<(), LoadError> {
-        let segment =
-            self.segments.get_mut(self.last).ok_or_else(|| error(place, "is in none of the segments"))?;
+        let segment = self
+            .segments
+            .get_mut(self.last)
+            .ok_or_else(|| error(place, "is in none of the segments"))?;
         let at = usize::try_from(place - segment.vaddr).map_err(|_| error(place, "is too far away"))?;
         let bytes = at
             .checked_add(field.width())

@@ -13,8 +13,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// A number of `process.toml` that counts bytes or things in memory.
+#[allow(clippy::cast_possible_truncation)] // this program is for 64-bit hosts only
 pub const fn size(value: u64) -> usize {
-    // This program is for 64-bit hosts only.
     value as usize
 }
 
@@ -39,15 +39,13 @@ unsafe impl Sync for Shared {}
 impl Shared {
     /// Makes one, all zero.
     pub fn new() -> io::Result<Self> {
-        let file =
-            rustix::fs::memfd_create("paravane-shared", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = rustix::fs::memfd_create("paravane-shared", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, ph::PH_SHARED_SIZE)?;
         // A file that somebody makes shorter would be a SIGBUS here.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), SIZE, access, MapFlags::SHARED, &file, 0)? };
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), SIZE, access, MapFlags::SHARED, &file, 0)? };
         // Not in core dumps; a host that does not know the advice dumps it, no more.
         // SAFETY: the range is the mapping just made.
         let _ = unsafe { rustix::mm::madvise(base, SIZE, rustix::mm::Advice::LinuxDontDump) };
@@ -62,7 +60,10 @@ impl Shared {
 
     fn at<T>(&self, offset: usize) -> NonNull<T> {
         // An offset is made of constants and of indices that were checked: this is for mistakes in this program.
-        assert!(offset % align_of::<T>() == 0 && offset <= SIZE - size_of::<T>(), "offset {offset:#x}");
+        assert!(
+            offset % align_of::<T>() == 0 && offset <= SIZE - size_of::<T>(),
+            "offset {offset:#x}"
+        );
         // SAFETY: inside the mapping, as just checked.
         unsafe { self.base.add(offset) }.cast()
     }
@@ -135,15 +136,21 @@ mod tests {
     #[test]
     fn fields_are_where_they_belong() {
         let shared = Shared::new().unwrap();
-        shared.word(offset_of!(ph::PhShared, magic)).store(0x0403_0201, Ordering::Relaxed);
+        shared
+            .word(offset_of!(ph::PhShared, magic))
+            .store(0x0403_0201, Ordering::Relaxed);
         let mut bytes = [0; 4];
         shared.read(0, &mut bytes);
         assert_eq!(bytes, [1, 2, 3, 4]);
         shared.write(SIZE - 4, &[9; 4]);
         assert_eq!(shared.word(SIZE - 4).load(Ordering::Relaxed), 0x0909_0909);
         let last = size(ph::PH_MAX_VCPUS) - 1;
-        shared.vcpu_long(last, offset_of!(ph::PhVcpu, deadline_ns)).store(7, Ordering::Relaxed);
-        shared.proc_word(1023, offset_of!(ph::PhProc, tid) + 63 * 4).store(7, Ordering::Relaxed);
+        shared
+            .vcpu_long(last, offset_of!(ph::PhVcpu, deadline_ns))
+            .store(7, Ordering::Relaxed);
+        shared
+            .proc_word(1023, offset_of!(ph::PhProc, tid) + 63 * 4)
+            .store(7, Ordering::Relaxed);
     }
 
     #[test]

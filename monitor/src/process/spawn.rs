@@ -15,8 +15,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 const MFD_EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
 /// Descriptors below are the program's; those above are ours until they are moved there.
 const ABOVE: RawFd = 64;
-const FIRST: RawFd = ph::PH_FD_CONTROL as RawFd;
+const FIRST: RawFd = 3;
 
+const _: () = assert!(ph::PH_FD_CONTROL == FIRST as u64);
 const _: () = assert!(ph::PH_FD_SHARED == ph::PH_FD_CONTROL + 1 && ph::PH_FD_RAM == ph::PH_FD_CONTROL + 2);
 const _: () = assert!(ph::PH_FD_RAM + ph::PH_MAX_SLOTS <= ABOVE as u64);
 
@@ -97,7 +98,10 @@ fn failure(mut report: impl Read) -> io::Result<Option<(usize, io::Error)>> {
         Ok(()) => {
             let [a, b, c, d, e, f, g, h] = words;
             let step = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(0);
-            Ok(Some((step, io::Error::from_raw_os_error(i32::from_le_bytes([e, f, g, h])))))
+            Ok(Some((
+                step,
+                io::Error::from_raw_os_error(i32::from_le_bytes([e, f, g, h])),
+            )))
         }
         // Closed by the exec.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
@@ -134,7 +138,10 @@ fn child(plan: &Plan) -> ! {
     let step = prepare(plan);
     let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
     let mut words = [0u8; 8];
-    for (to, from) in words.iter_mut().zip(step.to_le_bytes().into_iter().chain(error.to_le_bytes())) {
+    for (to, from) in words
+        .iter_mut()
+        .zip(step.to_le_bytes().into_iter().chain(error.to_le_bytes()))
+    {
         *to = from;
     }
     // SAFETY: the buffer is ours; _exit runs nothing of the monitor's in this copy of it.
@@ -155,7 +162,10 @@ fn prepare(plan: &Plan) -> u32 {
         libc::setsid();
         isolate();
         drop_privileges();
-        let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let no_core = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
         libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
         // After everything that changes credentials, which would clear it.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -195,7 +205,13 @@ fn prepare(plan: &Plan) -> u32 {
 /// Namespaces of its own, as far as this host gives them to us. Not of process ids: vCPUs signal each other across
 /// processes, and the monitor them.
 fn isolate() {
-    let others = [libc::CLONE_NEWNET, libc::CLONE_NEWIPC, libc::CLONE_NEWUTS, libc::CLONE_NEWNS, libc::CLONE_NEWCGROUP];
+    let others = [
+        libc::CLONE_NEWNET,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWUTS,
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWCGROUP,
+    ];
     // SAFETY: system calls with plain numbers, in a process with one thread.
     unsafe {
         // An ordinary user gets the others only together with a user namespace.
@@ -219,7 +235,13 @@ fn drop_privileges() {
     const VERSION: u32 = 0x2008_0522;
     /// `SECBIT_NOROOT` and `SECBIT_NO_SETUID_FIXUP`, each with its lock: being root gives nothing at exec.
     const NO_ROOT: libc::c_ulong = 0xf;
-    let (header, none) = (CapHeader { version: VERSION, pid: 0 }, [0u32; 6]);
+    let (header, none) = (
+        CapHeader {
+            version: VERSION,
+            pid: 0,
+        },
+        [0u32; 6],
+    );
     // SAFETY: system calls with plain numbers and pointers to local values of the sizes that they expect. They fail
     // for who has nothing to give up.
     unsafe {
@@ -237,7 +259,12 @@ fn close_at_exec(first: RawFd) {
     const MANY: RawFd = 65536;
     // SAFETY: changes flags of descriptors in a copy of the monitor that is about to be replaced.
     unsafe {
-        let range = libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        let range = libc::syscall(
+            libc::SYS_close_range,
+            first,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
         if range != 0 {
             for file in first..MANY {
                 libc::fcntl(file, libc::F_SETFD, libc::FD_CLOEXEC);
@@ -254,10 +281,18 @@ pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<ph::PhMessage>> {
         return Ok(None);
     }
     if length != size_of::<ph::PhMessage>() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {length} bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a message of {length} bytes"),
+        ));
     }
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    Ok(Some(ph::PhMessage { op: word(0), index: word(4), pid: word(8), value: word(12) }))
+    Ok(Some(ph::PhMessage {
+        op: word(0),
+        index: word(4),
+        pid: word(8),
+        value: word(12),
+    }))
 }
 
 /// Sends one control message.

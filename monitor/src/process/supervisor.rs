@@ -51,7 +51,13 @@ pub fn run(core: &Arc<Core>, layer: &Layer<'_>, ram: &Ram, pool: Pool, started: 
             return;
         }
     };
-    let mut supervisor = Supervisor { core, child, asked: 0, ready: 0, limit: pool.limit };
+    let mut supervisor = Supervisor {
+        core,
+        child,
+        asked: 0,
+        ready: 0,
+        limit: pool.limit,
+    };
     let start = supervisor.start(pool.first);
     let running = start.is_ok();
     let _ = started.send(start);
@@ -89,7 +95,11 @@ impl Supervisor<'_> {
             self.ask(first)?;
             let message = self.next_message(deadline)?;
             if u64::from(message.op) != ph::PH_OP_READY {
-                bail!("cannot make process {} of {first} of the virtual machine: {}", self.ready, describe(&message));
+                bail!(
+                    "cannot make process {} of {first} of the virtual machine: {}",
+                    self.ready,
+                    describe(&message)
+                );
             }
             self.take_ready(&message)?;
         }
@@ -131,7 +141,12 @@ impl Supervisor<'_> {
             if self.core.stopping() {
                 return Ok(());
             }
-            self.ask(self.core.shared.word(offset_of!(ph::PhShared, proc_wanted)).load(Ordering::Relaxed))?;
+            self.ask(
+                self.core
+                    .shared
+                    .word(offset_of!(ph::PhShared, proc_wanted))
+                    .load(Ordering::Relaxed),
+            )?;
             self.wait(None);
             self.clear_bell();
         }
@@ -146,7 +161,9 @@ impl Supervisor<'_> {
                 self.no_more();
                 Ok(())
             }
-            ph::PH_OP_DIED if self.core.pid(size(message.index.into())).is_none() => {
+            // The index is the layer's guess from memory that a guest can write; the id is the host's word. One that is
+            // not known was still being made.
+            ph::PH_OP_DIED if !self.core.all_pids().any(|pid| pid == message.pid) => {
                 self.no_more();
                 Ok(())
             }
@@ -158,20 +175,31 @@ impl Supervisor<'_> {
     }
 
     fn has_ended(&self) -> bool {
-        let state = self.core.shared.word(offset_of!(ph::PhShared, vm_state)).load(Ordering::Acquire);
+        let state = self
+            .core
+            .shared
+            .word(offset_of!(ph::PhShared, vm_state))
+            .load(Ordering::Acquire);
         u64::from(state) != ph::PH_VM_RUNNING || self.core.stopping()
     }
 
     fn no_more(&mut self) {
         self.limit = self.ready;
         self.asked = self.ready;
-        self.core.shared.word(offset_of!(ph::PhShared, proc_limit)).store(self.ready, Ordering::Release);
+        self.core
+            .shared
+            .word(offset_of!(ph::PhShared, proc_limit))
+            .store(self.ready, Ordering::Release);
     }
 
     fn take_ready(&mut self, message: &ph::PhMessage) -> anyhow::Result<()> {
         let known = |index: u32| self.core.pid(size(index.into())).is_some();
         if message.index >= self.asked || known(message.index) || message.pid == 0 {
-            bail!("the layer made process {} (id {}), which was not asked for", message.index, message.pid);
+            bail!(
+                "the layer made process {} (id {}), which was not asked for",
+                message.index,
+                message.pid
+            );
         }
         self.core.add_process(size(message.index.into()), message.pid);
         // Each says itself that it is ready, in any order; those without a gap before them count.
@@ -188,7 +216,12 @@ impl Supervisor<'_> {
     fn ask(&mut self, wanted: u32) -> anyhow::Result<()> {
         while self.asked < wanted.min(self.limit) && self.asked - self.ready < AT_ONCE {
             let op = u32::try_from(ph::PH_OP_FORK)?;
-            let message = ph::PhMessage { op, index: self.asked, pid: 0, value: 0 };
+            let message = ph::PhMessage {
+                op,
+                index: self.asked,
+                pid: 0,
+                value: 0,
+            };
             spawn::send(self.child.control.as_fd(), &message).context("cannot ask the layer for a process")?;
             self.asked += 1;
         }
@@ -224,7 +257,11 @@ impl Supervisor<'_> {
                 let result = libc::waitid(libc::P_PID, id, &raw mut info, options);
                 let found = result == 0 && info.si_pid() != 0;
                 if found {
-                    status = if info.si_code == libc::CLD_EXITED { info.si_status() << 8 } else { info.si_status() };
+                    status = if info.si_code == libc::CLD_EXITED {
+                        info.si_status() << 8
+                    } else {
+                        info.si_status()
+                    };
                 }
                 found
             };
@@ -259,13 +296,21 @@ impl Supervisor<'_> {
 
 /// Kills and waits for a process that was a child of the zygote's; says whether it is gone.
 fn gone(pid: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else { return true };
+    let Ok(pid) = libc::pid_t::try_from(pid) else {
+        return true;
+    };
     // SAFETY: system calls with plain numbers. The first says whether the process is a child of ours, which it is
     // since its parent ended and we are a sub-reaper; only then is it certain whose id this is.
     unsafe {
         let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         let mut info: libc::siginfo_t = std::mem::zeroed();
-        if libc::waitid(libc::P_PID, libc::id_t::try_from(pid).unwrap_or(0), &raw mut info, options) != 0 {
+        if libc::waitid(
+            libc::P_PID,
+            libc::id_t::try_from(pid).unwrap_or(0),
+            &raw mut info,
+            options,
+        ) != 0
+        {
             // Not ours: the zygote had waited for it.
             return true;
         }

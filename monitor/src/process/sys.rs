@@ -67,7 +67,10 @@ pub fn watch_signal() -> i32 {
 fn timespec(ns: u64) -> Timespec {
     // Both fit: 2^64 ns are 18,446,744,073 s.
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    Timespec { tv_sec: signed(ns / SECOND), tv_nsec: signed(ns % SECOND) }
+    Timespec {
+        tv_sec: signed(ns / SECOND),
+        tv_nsec: signed(ns % SECOND),
+    }
 }
 
 fn nanoseconds(time: Timespec) -> u64 {

@@ -21,7 +21,7 @@ use paravane_abi::process as ph;
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -95,9 +95,17 @@ impl Vm {
         for (vcpu, cpu) in cpus.into_iter().enumerate() {
             core.place(vcpu, cpu);
         }
-        let mut vm = Vm { core, outputs: None, threads: Vec::new() };
+        let mut vm = Vm {
+            core,
+            outputs: None,
+            threads: Vec::new(),
+        };
         vm.start_threads(layer, ram, pool, clock)?;
-        tracing::info!(entry = format_args!("{:#x}", image.entry), limit = pool.limit, "starting the kernel");
+        tracing::info!(
+            entry = format_args!("{:#x}", image.entry),
+            limit = pool.limit,
+            "starting the kernel"
+        );
         vm.start_kernel();
         Ok(vm)
     }
@@ -111,7 +119,9 @@ impl Vm {
         }
         let budget = Budget::new(ram.size());
         let (started, start) = channel();
-        self.spawn("supervisor", move |core| supervisor::run(core, &layer, &ram, pool, &started))?;
+        self.spawn("supervisor", move |core| {
+            supervisor::run(core, &layer, &ram, pool, &started)
+        })?;
         start.recv().context("the supervisor's thread ended")??;
         self.spawn("watch", move |core| watch::run(core, clock, budget))?;
         self.spawn("alarms", |core| alarm::run(core))?;
@@ -139,10 +149,7 @@ impl Vm {
 
     /// The next output, if one comes in time. None for ever after the last.
     pub fn next(&self, timeout: Duration) -> Option<Output> {
-        match self.outputs.as_ref()?.recv_timeout(timeout) {
-            Ok(output) => Some(output),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.outputs.as_ref()?.recv_timeout(timeout).ok()
     }
 }
 
@@ -175,12 +182,18 @@ fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
     let limit = match config.spaces {
         Some(spaces) if spaces < least => bail!("--spaces {spaces}: at least {least} are needed, one more than vCPUs"),
         Some(spaces) if spaces > most_allowed => {
-            bail!("--spaces {spaces}: this host allows {most_allowed} (by {})", most.source)
+            bail!(
+                "--spaces {spaces}: this host allows {most_allowed} (by {})",
+                most.source
+            )
         }
         Some(spaces) => spaces,
         None => most_allowed,
     };
-    Ok(Pool { first: least.max(FIRST_PROCESSES).min(limit), limit })
+    Ok(Pool {
+        first: least.max(FIRST_PROCESSES).min(limit),
+        limit,
+    })
 }
 
 /// Fills the first page, and what the layer expects of the vCPUs.
@@ -197,12 +210,18 @@ fn fill(
     word(offset_of!(ph::PhShared, magic), u32::try_from(ph::PH_MAGIC)?);
     word(offset_of!(ph::PhShared, vcpu_count), config.vcpus);
     word(offset_of!(ph::PhShared, slot_count), u32::try_from(ram.slots().len())?);
-    word(offset_of!(ph::PhShared, segment_count), u32::try_from(image.windows.len())?);
+    word(
+        offset_of!(ph::PhShared, segment_count),
+        u32::try_from(image.windows.len())?,
+    );
     word(offset_of!(ph::PhShared, proc_limit), pool.limit);
     word(offset_of!(ph::PhShared, proc_wanted), pool.first);
     word(offset_of!(ph::PhShared, flags), u32::from(config.debuggable));
     word(offset_of!(ph::PhShared, max_maps), limits::mappings());
-    word(offset_of!(ph::PhShared, cpuid_faulting), u32::from(host::cpuid_faulting()));
+    word(
+        offset_of!(ph::PhShared, cpuid_faulting),
+        u32::from(host::cpuid_faulting()),
+    );
     long(offset_of!(ph::PhShared, alarm_next_ns), u64::MAX);
     long(offset_of!(ph::PhShared, boot_info), start.boot_info);
     long(offset_of!(ph::PhShared, boot_stack), start.stack);
@@ -219,7 +238,9 @@ fn fill(
         long(at + offset_of!(ph::PhSegment, size), window.size);
     }
     for vcpu in 0..size(ph::PH_MAX_VCPUS) {
-        shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns)).store(u64::MAX, Ordering::Relaxed);
+        shared
+            .vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns))
+            .store(u64::MAX, Ordering::Relaxed);
         word(offset_of!(ph::PhShared, vcpu_cpu) + vcpu * size_of::<u32>(), u32::MAX);
     }
     Ok(())
@@ -235,7 +256,11 @@ fn install_filter(shared: &Shared, layer: &Layer<'_>, ram: &Ram) -> anyhow::Resu
     };
     let filter = policy::compile(policy::ADDRESS_SPACE, &parameters)?;
     if filter.len() > size(ph::PH_FILTER_MAX) {
-        bail!("the seccomp filter has {} instructions, {} fit", filter.len(), ph::PH_FILTER_MAX);
+        bail!(
+            "the seccomp filter has {} instructions, {} fit",
+            filter.len(),
+            ph::PH_FILTER_MAX
+        );
     }
     let bytes: Vec<u8> = filter
         .iter()
@@ -246,6 +271,8 @@ fn install_filter(shared: &Shared, layer: &Layer<'_>, ram: &Ram) -> anyhow::Resu
         })
         .collect();
     shared.write(size(ph::PH_SHARED_FILTER), &bytes);
-    shared.word(offset_of!(ph::PhShared, filter_length)).store(u32::try_from(filter.len())?, Ordering::Relaxed);
+    shared
+        .word(offset_of!(ph::PhShared, filter_length))
+        .store(u32::try_from(filter.len())?, Ordering::Relaxed);
     Ok(())
 }

@@ -96,9 +96,14 @@ impl Watch<'_> {
                 }
                 update_at = first.next().unwrap_or(now + clock::PERIOD).max(now);
             }
-            let polled: Vec<usize> =
-                (0..self.timers.len()).filter(|&i| self.timers.get(i).is_some_and(Option::is_none)).collect();
-            let until = if polled.is_empty() { update_at } else { update_at.min(now + POLL) };
+            let polled: Vec<usize> = (0..self.timers.len())
+                .filter(|&i| self.timers.get(i).is_some_and(Option::is_none))
+                .collect();
+            let until = if polled.is_empty() {
+                update_at
+            } else {
+                update_at.min(now + POLL)
+            };
             match wait_for_signal(until.saturating_sub(now)) {
                 Some(Some(index)) => self.look(index),
                 Some(None) => {}
@@ -121,7 +126,9 @@ impl Watch<'_> {
 
     /// Holds a process's page tables against the budgets.
     fn look(&mut self, index: usize) {
-        let (Some(pid), Some(entry)) = (self.core.pid(index), self.tables.get_mut(index)) else { return };
+        let (Some(pid), Some(entry)) = (self.core.pid(index), self.tables.get_mut(index)) else {
+            return;
+        };
         self.active = true;
         *entry = procfs::page_tables(pid).unwrap_or(0);
         let (own, all) = (*entry, self.tables.iter().sum::<u64>());
@@ -165,8 +172,14 @@ impl CpuTimer {
                 return Err(io::Error::last_os_error());
             }
             let timer = CpuTimer(timer);
-            let slice = libc::timespec { tv_sec: 0, tv_nsec: CPU_SLICE };
-            let spec = libc::itimerspec { it_interval: slice, it_value: slice };
+            let slice = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: CPU_SLICE,
+            };
+            let spec = libc::itimerspec {
+                it_interval: slice,
+                it_value: slice,
+            };
             if libc::timer_settime(timer.0, 0, &raw const spec, std::ptr::null_mut()) != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -209,7 +222,10 @@ fn block_signal() {
 /// Waits for the signal. None: the time is over; else the index of the process whose timer it was, if it was one.
 fn wait_for_signal(ns: u64) -> Option<Option<usize>> {
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let timeout = libc::timespec { tv_sec: signed(ns / SECOND), tv_nsec: signed(ns % SECOND) };
+    let timeout = libc::timespec {
+        tv_sec: signed(ns / SECOND),
+        tv_nsec: signed(ns % SECOND),
+    };
     let set = signal_set();
     // SAFETY: the call writes to the local value only; a signal sent by a timer has a value in it.
     unsafe {
@@ -241,12 +257,19 @@ mod tests {
 
     #[test]
     fn who_is_busy_is_looked_at() {
-        let mut child =
-            Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
         let core = Arc::new(Core::new(Shared::new().unwrap(), 1).unwrap());
         core.add_process(0, child.id());
         core.publish_count(1);
-        let budget = Budget { process: 1, machine_base: 0, machine_each: 0 };
+        let budget = Budget {
+            process: 1,
+            machine_base: 0,
+            machine_each: 0,
+        };
         let thread = std::thread::spawn({
             let core = Arc::clone(&core);
             move || run(&core, Clock::new(clock::Sample::take()), budget)
