@@ -53,7 +53,9 @@ fn make(folder: &Path, out: &Path, files: &[&str]) -> Result<(), String> {
     if let Some(flags) = env::var_os("CARGO_MAKEFLAGS") {
         command.env("MAKEFLAGS", flags);
     }
-    let output = command.output().map_err(|e| format!("cannot run make ({e}): install the package make"))?;
+    let output = command
+        .output()
+        .map_err(|e| format!("cannot run make ({e}): install the package make"))?;
     if !output.status.success() {
         return Err(format!(
             "make -C {} failed ({}):\n{}{}",
@@ -65,7 +67,10 @@ fn make(folder: &Path, out: &Path, files: &[&str]) -> Result<(), String> {
     }
     for file in files {
         if !out.join(file).is_file() {
-            return Err(format!("make -C {} succeeded but did not make {file}", folder.display()));
+            return Err(format!(
+                "make -C {} succeeded but did not make {file}",
+                folder.display()
+            ));
         }
     }
     Ok(())

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The files that a user names, read and checked, or the built-in ones.
+
+use crate::cli::Layer;
+use crate::guest::Guest;
+use crate::rom::Rom;
+use anyhow::{Context, bail};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// No guest kernel and no layer is near this size.
+const MAX_FILE: u64 = 512 << 20;
+
+/// A guest kernel that can be started.
+#[derive(Debug)]
+pub struct GuestFile {
+    /// For messages.
+    pub name: String,
+    pub bytes: Cow<'static, [u8]>,
+    pub elf: Guest,
+}
+
+impl GuestFile {
+    /// Reads `file`, or takes the built-in conformance guest.
+    pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
+        let (name, bytes) = match file {
+            Some(path) => (path.display().to_string(), Cow::Owned(read(path, "guest")?)),
+            None => (
+                "built-in guest".to_string(),
+                Cow::Borrowed(paravane_blobs::CONFORMANCE_GUEST),
+            ),
+        };
+        let elf = Guest::parse(&bytes).with_context(|| format!("guest {name}"))?;
+        Ok(GuestFile { name, bytes, elf })
+    }
+}
+
+/// A layer's image, and the name that the guest must find in it.
+#[derive(Debug)]
+pub struct LayerFile {
+    /// The name that the guest is told to expect; `none` when there is no image, or one that it must refuse.
+    pub expect: String,
+    pub rom: Option<Cow<'static, [u8]>>,
+}
+
+impl LayerFile {
+    /// One of the built-in layers.
+    pub fn built_in(layer: Layer) -> Self {
+        LayerFile {
+            expect: layer.name().to_string(),
+            rom: layer.rom().map(Cow::Borrowed),
+        }
+    }
+
+    /// An image from a file; the guest expects `layer`, or else what the image calls itself.
+    pub fn load(path: &Path, layer: Option<Layer>) -> anyhow::Result<Self> {
+        let bytes = read(path, "ROM")?;
+        let rom = Rom::parse(&bytes).with_context(|| format!("ROM {}", path.display()))?;
+        let expect = match layer {
+            Some(Layer::None) => bail!("--rom and --layer none exclude each other, but with --unchecked-rom"),
+            Some(layer) => layer.name().to_string(),
+            None => rom.header.name,
+        };
+        if expect.is_empty() || expect.contains(|c: char| c.is_whitespace() || c == '=') {
+            bail!(
+                "ROM {}: its name `{expect}` is not one word, say which --layer to expect",
+                path.display()
+            );
+        }
+        Ok(LayerFile {
+            expect,
+            rom: Some(Cow::Owned(bytes)),
+        })
+    }
+
+    /// An image as it is: the guest is to refuse it unless `layer` says otherwise.
+    pub fn load_unchecked(path: &Path, layer: Option<Layer>) -> anyhow::Result<Self> {
+        let expect = layer.unwrap_or(Layer::None).name().to_string();
+        Ok(LayerFile {
+            expect,
+            rom: Some(Cow::Owned(read(path, "ROM")?)),
+        })
+    }
+}
+
+/// Reads an ordinary file whole.
+pub fn read(path: &Path, what: &str) -> anyhow::Result<Vec<u8>> {
+    let context = || format!("cannot read {what} {}", path.display());
+    let file = File::open(path).with_context(context)?;
+    let metadata = file.metadata().with_context(context)?;
+    if !metadata.is_file() {
+        bail!("cannot read {what} {}: not an ordinary file", path.display());
+    }
+    if metadata.len() > MAX_FILE {
+        bail!("cannot read {what} {}: over {} MiB", path.display(), MAX_FILE >> 20);
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut bytes).with_context(context)?;
+    Ok(bytes)
+}

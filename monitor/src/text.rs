@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Text that comes from a guest or a file, made fit to print.
+
+/// Takes terminal control sequences and control characters out of a line of a guest's output.
+///
+/// Firmware prints escape sequences, and a hostile guest could print worse: what goes to a person's terminal is only
+/// ever text.
+pub fn clean(raw: &[u8]) -> String {
+    let decoded = String::from_utf8_lossy(raw);
+    let mut out = String::with_capacity(decoded.len());
+    let mut chars = decoded.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => {
+                if chars.next_if_eq(&'[').is_some() {
+                    // A control sequence: parameters, then one final character from @ to ~.
+                    for c in chars.by_ref() {
+                        if ('@'..='~').contains(&c) {
+                            break;
+                        }
+                    }
+                } else {
+                    // A two-character escape.
+                    chars.next();
+                }
+            }
+            '\t' => out.push(' '),
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// One line, whatever was in it: for error messages.
+pub fn one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.extend(word.chars().filter(|c| !c.is_control()));
+    }
+    out
+}
+
+/// `1 test`, `2 tests`.
+pub fn count(n: usize, what: &str) -> String {
+    if n == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{n} {what}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn firmware_escapes_disappear() {
+        assert_eq!(clean(b"\x1bc\x1b[?7l\x1b[2J\x1b[0mTAP version 14\r"), "TAP version 14");
+        assert_eq!(clean(b"a\tb\x07\xff"), "a b\u{fffd}");
+        assert_eq!(clean(b"\x1b["), "");
+        assert_eq!(clean(b"\x1b"), "");
+    }
+
+    #[test]
+    fn errors_become_one_line() {
+        assert_eq!(one_line("a\n  b\r\nc"), "a b c");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_but_text_comes_out(raw: Vec<u8>) {
+            prop_assert!(!clean(&raw).chars().any(char::is_control));
+        }
+    }
+}
