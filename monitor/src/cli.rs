@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the command line may say.
+
+use crate::text;
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs virtual machines on machines that have no hardware virtualization to give
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = false, infer_long_args = false)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Say on stderr what the monitor does
+    #[arg(long, global = true, value_enum, default_value_t = Log::Off, hide_default_value = true)]
+    pub log: Log,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Boot the conformance guest and say which calls of a layer do what the specification says
+    Conformance(Conformance),
+    /// Look into layer images
+    #[command(subcommand)]
+    Rom(Rom),
+    /// Measure, and make the tables of docs/benchmarks.md
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Args)]
+pub struct Conformance {
+    /// What runs the guest
+    #[arg(long, value_enum)]
+    pub hypervisor: HypervisorKind,
+
+    /// The layer that the guest must find; with --rom, the name in that image unless said
+    #[arg(long, value_enum, required_unless_present_any = ["rom", "list"])]
+    pub layer: Option<Layer>,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cpus: u32,
+
+    /// Run only the tests whose names match PATTERN (`*` stands for anything; without one, a part of the name)
+    #[arg(long, value_name = "PATTERN")]
+    pub filter: Option<String>,
+
+    /// A layer image in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub rom: Option<PathBuf>,
+
+    /// Hand over --rom as it is, to see what the guest makes of a bad one
+    #[arg(long, requires = "rom")]
+    pub unchecked_rom: bool,
+
+    /// A guest in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub guest: Option<PathBuf>,
+
+    /// Print the guest's TAP instead of a summary
+    #[arg(long)]
+    pub tap: bool,
+
+    /// Print every test and everything else that the guest says
+    #[arg(long, short, conflicts_with = "tap")]
+    pub verbose: bool,
+
+    /// Give up after S seconds
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+
+    /// One more word for the guest's command line, such as `times` (may be repeated)
+    #[arg(long, value_name = "WORD")]
+    pub append: Vec<String>,
+
+    /// Print the names of the tests and run none
+    #[arg(long, conflicts_with_all = ["tap", "verbose"])]
+    pub list: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Rom {
+    /// Print the header, sections and calls of a layer image
+    Inspect {
+        /// The image
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Instructions per operation on bare metal, with no layer and with each native one
+    Native(BenchNative),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchNative {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Put the table into FILE, between its markers for this table
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub write: Option<PathBuf>,
+
+    /// A guest in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub guest: Option<PathBuf>,
+
+    /// Give up on one run after S seconds
+    #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HypervisorKind {
+    /// QEMU's software emulation: bare metal, as far as the guest can tell
+    Qemu,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layer {
+    /// No layer: every site keeps its native instruction
+    None,
+    /// Every call is the native instruction
+    Native,
+    /// As native, and counts
+    NativeStats,
+}
+
+impl Layer {
+    /// The name as it stands on the guest's command line and in the ROM's header.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layer::None => "none",
+            Layer::Native => "native",
+            Layer::NativeStats => "native-stats",
+        }
+    }
+
+    /// The image that this program carries.
+    pub fn rom(self) -> Option<&'static [u8]> {
+        match self {
+            Layer::None => None,
+            Layer::Native => Some(paravane_blobs::NATIVE_ROM),
+            Layer::NativeStats => Some(paravane_blobs::NATIVE_STATS_ROM),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Log {
+    Off,
+    Info,
+    Debug,
+}
+
+/// What clap wants to say instead of starting: help, the version, or an error.
+#[derive(Debug)]
+pub struct Early(clap::Error);
+
+/// Reads the command line.
+pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
+    Cli::try_parse_from(args).map_err(Early)
+}
+
+impl Early {
+    /// Prints it: help as it is, an error as one line.
+    pub fn report(self) -> ExitCode {
+        match self.0.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                // Only fails when nobody reads it.
+                let _ = self.0.print();
+                ExitCode::SUCCESS
+            }
+            _ => {
+                eprintln!("paravane: {}", error_line(&self.0));
+                ExitCode::from(crate::EXIT_BAD_INPUT)
+            }
+        }
+    }
+}
+
+/// clap explains over several lines; what is wrong and what would be right fit on one.
+fn error_line(error: &clap::Error) -> String {
+    let rendered = error.render().to_string();
+    let wanted: Vec<&str> = rendered
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && !l.starts_with("Usage:") && !l.starts_with("For more information"))
+        .map(|l| l.trim_start_matches("error: "))
+        .collect();
+    text::one_line(&format!("{} (see paravane --help)", wanted.join(" ")))
+}
+
+/// Turns on the monitor's own log.
+pub fn start_log(level: Log) {
+    let level = match level {
+        Log::Off => return,
+        Log::Info => tracing::Level::INFO,
+        Log::Debug => tracing::Level::DEBUG,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaint(words: &[&str]) -> String {
+        let args = std::iter::once("paravane")
+            .chain(words.iter().copied())
+            .map(OsString::from);
+        error_line(&parse(args).unwrap_err().0)
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn errors_are_one_line_that_says_what_would_be_right() {
+        for (words, parts) in [
+            (
+                &["conformance", "--hypervisor", "qemu", "--layer", "fast"][..],
+                &["'fast'", "--layer", "native-stats"][..],
+            ),
+            (
+                &["conformance", "--hypervisor", "vmx", "--layer", "none"],
+                &["'vmx'", "--hypervisor", "qemu"],
+            ),
+            (&["conformance", "--hypervisor", "qemu"], &["required", "--layer"]),
+            (
+                &["conformance", "--hypervisor", "qemu", "--layer", "none", "--cpus", "0"],
+                &["--cpus", "1..=64"],
+            ),
+            (&["conformance", "--frobnicate"], &["--frobnicate"]),
+            (&["launch"], &["'launch'"]),
+            (&[], &["subcommand"]),
+        ] {
+            let line = complaint(words);
+            assert!(!line.contains('\n'), "{line}");
+            for part in parts {
+                assert!(line.contains(part), "{part} is not in: {line}");
+            }
+        }
+    }
+}

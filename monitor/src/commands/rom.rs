@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane rom`.
+
+use super::Outcome;
+use crate::inputs;
+use crate::rom::{self, Rom};
+use anyhow::Context;
+use std::io;
+use std::path::Path;
+
+/// Prints what an image says of itself.
+pub fn inspect(file: &Path) -> anyhow::Result<Outcome> {
+    let bytes = inputs::read(file, "ROM")?;
+    let parsed = Rom::parse(&bytes).with_context(|| format!("ROM {}", file.display()))?;
+    rom::inspect(&parsed, &mut io::stdout().lock())?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A child process that does not outlive the monitor, and the lines that it writes.
+
+use super::Event;
+use crate::signals::Signals;
+use crate::text;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Lines above this are cut: a guest may print without end.
+const MAX_LINE: u64 = 4096;
+/// Lines that may wait for a reader; then the child waits.
+const QUEUED_LINES: usize = 256;
+/// How much of what the child says on stderr is kept.
+const MAX_ERRORS: u64 = 4096;
+/// How often a signal is looked for.
+const SIGNAL_POLL: Duration = Duration::from_millis(50);
+
+/// A running child process.
+#[derive(Debug)]
+pub struct Supervised {
+    child: Child,
+    lines: Receiver<String>,
+    errors: Option<JoinHandle<String>>,
+}
+
+/// What came from a child.
+pub enum Output {
+    Event(Event),
+    /// It has ended; and what it said on stderr.
+    Exit(ExitStatus, String),
+}
+
+impl Supervised {
+    /// Starts a program with its input closed and its output read here.
+    ///
+    /// To be called on the main thread: the kernel kills the child when the *thread* that started it ends.
+    pub fn start(command: &mut Command) -> io::Result<Self> {
+        die_with_us(command);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let missing = || io::Error::other("the child has no pipe");
+        let stdout = child.stdout.take().ok_or_else(missing)?;
+        let stderr = child.stderr.take().ok_or_else(missing)?;
+        let (sender, lines) = sync_channel(QUEUED_LINES);
+        thread::spawn(move || read_lines(stdout, &sender));
+        let errors = thread::spawn(move || {
+            let mut kept = Vec::new();
+            let mut stderr = BufReader::new(stderr);
+            // What is too much is read all the same: a full pipe would stop the child.
+            let _ = stderr.by_ref().take(MAX_ERRORS).read_to_end(&mut kept);
+            let _ = io::copy(&mut stderr, &mut io::sink());
+            text::one_line(&text::clean(
+                &kept.split(|&b| b == b'\n').collect::<Vec<_>>().join(&b' '),
+            ))
+        });
+        Ok(Supervised {
+            child,
+            lines,
+            errors: Some(errors),
+        })
+    }
+
+    /// The next line, or the end.
+    pub fn next(&mut self, deadline: Instant, signals: &Signals) -> Output {
+        loop {
+            if let Some(signal) = signals.pending() {
+                return Output::Event(Event::Interrupted(signal));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Output::Event(Event::TimedOut);
+            }
+            match self.lines.recv_timeout(left.min(SIGNAL_POLL)) {
+                Ok(line) => return Output::Event(Event::Line(line)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        // Its output is closed: it ends now, or it is made to.
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => {
+                    let errors = self.errors.take().and_then(|thread| thread.join().ok());
+                    return Output::Exit(status, errors.unwrap_or_default());
+                }
+                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
+                Ok(None) | Err(_) => return Output::Event(Event::TimedOut),
+            }
+        }
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        // Both fail only when it has already ended and been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_lines(stdout: ChildStdout, sender: &SyncSender<String>) {
+    let mut reader = BufReader::new(stdout);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            // Nobody listens any more: the guest is being ended.
+            Ok(_) => {
+                if sender.send(text::clean(&line)).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Has the kernel kill the child when we end, however we end.
+fn die_with_us(command: &mut Command) {
+    let parent = std::process::id();
+    let in_child = move || {
+        // SAFETY: prctl and getppid are plain system calls, safe between fork and exec: no memory is touched.
+        let (result, now) = unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid()) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // We may have died before the call; then nobody would ever kill the child.
+        if u32::try_from(now) != Ok(parent) {
+            return Err(io::Error::other("the monitor has ended"));
+        }
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing unless it fails, takes no lock and only makes system calls.
+    unsafe {
+        command.pre_exec(in_child);
+    }
+}

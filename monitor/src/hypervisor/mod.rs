@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What runs a guest: one trait, one module for each back end.
+//!
+//! A command says what machine it wants, then reads events until the guest has ended. Everything that comes from a
+//! guest is hostile: lines are cut to a length and cleaned, and nobody waits longer than the deadline.
+
+mod child;
+pub mod qemu;
+
+use crate::inputs::GuestFile;
+use crate::signals::Signals;
+use std::time::Instant;
+
+/// The machine that a guest is to run on.
+#[derive(Clone, Debug)]
+pub struct Machine<'a> {
+    /// The guest kernel.
+    pub guest: &'a GuestFile,
+    /// The layer's image, an option ROM; none for bare metal without a layer.
+    pub layer: Option<&'a [u8]>,
+    /// The guest's command line.
+    pub command_line: String,
+    pub cpus: u32,
+    pub memory_mib: u32,
+    /// Time goes by instructions: for counting them, one vCPU only.
+    pub count_instructions: bool,
+}
+
+/// What happens to a running guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A line of its console, cleaned.
+    Line(String),
+    /// It has ended.
+    Ended(Verdict),
+    /// It had not ended at the deadline.
+    TimedOut,
+    /// The monitor was asked to end, with this signal.
+    Interrupted(u8),
+}
+
+/// How a conformance guest ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It said that everything passed.
+    Passed,
+    /// It said that something failed.
+    Failed,
+    /// It ended in another way: this one.
+    Crashed(String),
+}
+
+/// A back end.
+pub trait Hypervisor {
+    /// For people: what it is.
+    fn describe(&self) -> String;
+
+    /// Starts the guest. An error is about this machine (something is not installed) or the input.
+    fn start(&self, machine: &Machine<'_>) -> anyhow::Result<Box<dyn Running>>;
+}
+
+/// A guest that runs. It is ended and cleaned up after when this is dropped.
+pub trait Running {
+    /// Waits for the next thing to happen, until `deadline`, or until `signals` has one.
+    fn next(&mut self, deadline: Instant, signals: &Signals) -> Event;
+}

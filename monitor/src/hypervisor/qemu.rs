@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! QEMU's software emulation: a complete PC, present wherever Debian is. For a guest this is bare metal, and the layer
+//! is an option ROM in it.
+
+use super::child::{Output, Supervised};
+use super::{Event, Hypervisor, Machine, Running, Verdict};
+use crate::signals::Signals;
+use anyhow::{Context, bail};
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Instant;
+use tempfile::TempDir;
+
+const PROGRAM: &str = "qemu-system-x86_64";
+const GUEST_FILE: &str = "guest.elf";
+const LAYER_FILE: &str = "layer.rom";
+
+/// The guest writes one of these to the isa-debug-exit port; QEMU ends with (value << 1) | 1.
+const EXIT_PASSED: i32 = (0x10 << 1) | 1;
+const EXIT_FAILED: i32 = (0x11 << 1) | 1;
+
+/// The back end.
+#[derive(Debug)]
+pub struct Qemu {
+    program: PathBuf,
+}
+
+impl Qemu {
+    /// Finds QEMU.
+    pub fn find() -> anyhow::Result<Self> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let program = env::split_paths(&path)
+            .map(|folder| folder.join(PROGRAM))
+            .find(|p| is_executable(p));
+        match program {
+            Some(program) => Ok(Qemu { program }),
+            None => bail!("{PROGRAM} was not found: install it with `apt-get install qemu-system-x86`"),
+        }
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+impl Hypervisor for Qemu {
+    fn describe(&self) -> String {
+        "qemu (software emulation)".to_string()
+    }
+
+    fn start(&self, machine: &Machine<'_>) -> anyhow::Result<Box<dyn Running>> {
+        let guest = machine.guest;
+        if guest.elf.pvh_entry.is_none() {
+            bail!("guest {}: it has no PVH note, which QEMU needs to start it", guest.name);
+        }
+        let (end, memory) = (guest.elf.memory_end, u64::from(machine.memory_mib) << 20);
+        if end > memory {
+            bail!(
+                "guest {}: it reaches to {end:#x}, the machine's memory to {memory:#x}",
+                guest.name
+            );
+        }
+        let folder = tempfile::Builder::new()
+            .prefix("paravane-")
+            .tempdir()
+            .context("cannot make a temporary folder (is TMPDIR right?)")?;
+        let put = |name: &str, content: &[u8]| {
+            let path = folder.path().join(name);
+            fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
+        };
+        put(GUEST_FILE, &guest.bytes)?;
+        if let Some(layer) = machine.layer {
+            put(LAYER_FILE, layer)?;
+        }
+        let mut command = Command::new(&self.program);
+        // Plain names in the folder itself: QEMU splits some options at commas, a path may have one.
+        command.current_dir(folder.path()).args(arguments(machine));
+        tracing::info!(?command, "starting QEMU");
+        let child =
+            Supervised::start(&mut command).with_context(|| format!("cannot start {}", self.program.display()))?;
+        Ok(Box::new(Instance { child, _folder: folder }))
+    }
+}
+
+fn arguments(machine: &Machine<'_>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
+    add("-machine", "q35");
+    if machine.count_instructions {
+        // One nanosecond of guest time for every instruction.
+        add("-accel", "tcg");
+        add("-icount", "shift=0");
+    } else {
+        add("-accel", "tcg,thread=multi");
+    }
+    add("-cpu", "max");
+    add("-m", &machine.memory_mib.to_string());
+    add("-smp", &machine.cpus.to_string());
+    add("-display", "none");
+    add("-vga", "none");
+    add("-serial", "stdio");
+    add("-device", "isa-debug-exit,iobase=0xf4,iosize=4");
+    add("-kernel", GUEST_FILE);
+    add("-append", &machine.command_line);
+    if machine.layer.is_some() {
+        add("-option-rom", LAYER_FILE);
+    }
+    // The user's own configuration must not change what a test means.
+    words.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
+    words
+}
+
+/// A running QEMU. The fields are dropped in order: first the process, then its files.
+struct Instance {
+    child: Supervised,
+    _folder: TempDir,
+}
+
+impl Running for Instance {
+    fn next(&mut self, deadline: Instant, signals: &Signals) -> Event {
+        match self.child.next(deadline, signals) {
+            Output::Event(event) => event,
+            Output::Exit(status, errors) => Event::Ended(verdict(status, &errors)),
+        }
+    }
+}
+
+fn verdict(status: ExitStatus, errors: &str) -> Verdict {
+    let said = if errors.is_empty() {
+        String::new()
+    } else {
+        format!(": {errors}")
+    };
+    match (status.code(), status.signal()) {
+        (Some(EXIT_PASSED), _) => Verdict::Passed,
+        (Some(EXIT_FAILED), _) => Verdict::Failed,
+        (Some(0), _) => Verdict::Crashed(format!("the machine was reset or switched off{said}")),
+        (Some(code), _) if code & 1 == 1 && code > 1 => {
+            Verdict::Crashed(format!("it ended with the value {:#x}{said}", code >> 1))
+        }
+        (Some(code), _) => Verdict::Crashed(format!("QEMU ended with exit code {code}{said}")),
+        (None, signal) => Verdict::Crashed(format!("QEMU was killed by signal {}{said}", signal.unwrap_or(0))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::Guest;
+    use crate::inputs::GuestFile;
+
+    fn line(count_instructions: bool, layer: Option<&[u8]>) -> String {
+        let elf = Guest {
+            pvh_entry: None,
+            vmi_entry: None,
+            memory_end: 0,
+        };
+        let guest = GuestFile {
+            name: String::new(),
+            bytes: (&[]).into(),
+            elf,
+        };
+        let machine = Machine {
+            guest: &guest,
+            layer,
+            command_line: "layer=none".to_string(),
+            cpus: 2,
+            memory_mib: 256,
+            count_instructions,
+        };
+        arguments(&machine)
+            .join(std::ffi::OsStr::new(" "))
+            .into_string()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_layer_is_an_option_rom() {
+        assert!(line(false, Some(&[])).contains("-option-rom layer.rom"));
+        assert!(!line(false, None).contains("-option-rom"));
+    }
+
+    #[test]
+    fn counting_is_not_multi_threaded() {
+        let words = line(true, None);
+        assert!(
+            words.contains("-icount shift=0") && !words.contains("thread=multi"),
+            "{words}"
+        );
+        assert!(line(false, None).contains("tcg,thread=multi"));
+    }
+
+    #[test]
+    fn only_the_two_agreed_values_are_verdicts() {
+        let of = |code: i32| verdict(ExitStatus::from_raw(code << 8), "");
+        assert_eq!(of(33), Verdict::Passed);
+        assert_eq!(of(35), Verdict::Failed);
+        for code in [0, 1, 2, 32, 34, 37, 255] {
+            assert!(matches!(of(code), Verdict::Crashed(_)), "{code}");
+        }
+        assert_eq!(
+            verdict(ExitStatus::from_raw(9), ""),
+            Verdict::Crashed("QEMU was killed by signal 9".into())
+        );
+    }
+}

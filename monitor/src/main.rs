@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane`: the monitor's command line.
+//!
+//! Exit codes, the same for every command: 0 it worked, 1 it ran and something failed, 2 it could not be run (bad
+//! input, something missing), 128 + n it was ended by signal n.
+
+mod cli;
+mod commands;
+mod guest;
+mod hypervisor;
+mod inputs;
+mod rom;
+mod signals;
+mod tap;
+mod text;
+
+use std::io;
+use std::process::ExitCode;
+
+/// The command could not be run.
+const EXIT_BAD_INPUT: u8 = 2;
+
+fn main() -> ExitCode {
+    let args = match cli::parse(std::env::args_os()) {
+        Ok(args) => args,
+        Err(end) => return end.report(),
+    };
+    cli::start_log(args.log);
+    match commands::run(&args.command) {
+        Ok(outcome) => ExitCode::from(outcome.code()),
+        Err(error) => {
+            // Whoever read our output has gone (`paravane ... | head`): nobody to complain to.
+            let reader_left = error
+                .chain()
+                .filter_map(|e| e.downcast_ref::<io::Error>())
+                .any(|e| e.kind() == io::ErrorKind::BrokenPipe);
+            if !reader_left {
+                eprintln!("paravane: {}", text::one_line(&format!("{error:#}")));
+            }
+            ExitCode::from(EXIT_BAD_INPUT)
+        }
+    }
+}
