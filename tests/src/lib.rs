@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the end-to-end tests share: running the program, reading what it says, and small guests that misbehave.
+
+pub mod guest;
+pub mod program;
+pub mod rom;
+
+use std::path::{Path, PathBuf};
+
+/// The root of the source tree.
+#[must_use]
+pub fn source_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Running the `paravane` program.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The program, built if it was not up to date.
+///
+/// Cargo gives a test the path of a program only inside the program's own package, so this asks cargo to build it:
+/// for the same profile, into the same folder, where it is usually there already.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn path() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| build().unwrap_or_else(|message| fail(&message)))
+}
+
+#[allow(clippy::panic)] // The way in which a test fails.
+fn fail(message: &str) -> ! {
+    panic!("{message}")
+}
+
+fn build() -> Result<PathBuf, String> {
+    // target/PROFILE/deps/this-test
+    let this = std::env::current_exe().map_err(|e| format!("where is this test? {e}"))?;
+    let profile = this.ancestors().nth(2).ok_or("this test is not in a target folder")?;
+    let target = profile.parent().ok_or("this test is not in a target folder")?;
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--quiet", "--package", "paravane", "--manifest-path"]);
+    command
+        .arg(crate::source_root().join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target);
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    match command.status() {
+        Ok(status) if status.success() => Ok(profile.join("paravane")),
+        Ok(status) => Err(format!("cargo build failed: {status}")),
+        Err(error) => Err(format!("cargo cannot be run: {error}")),
+    }
+}
+
+/// What a run of the program came to.
+#[derive(Debug)]
+pub struct Run {
+    /// Exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Run {
+    /// The last line that it printed.
+    #[must_use]
+    pub fn last_line(&self) -> &str {
+        self.stdout.lines().last().unwrap_or_default()
+    }
+
+    /// What the TAP in the output says of one test: `Some(true)` for ok.
+    #[must_use]
+    pub fn tap_result(&self, test: &str) -> Option<bool> {
+        self.stdout.lines().find_map(|line| {
+            let (status, name) = line.split_once(" - ")?;
+            // Without the directive, if there is one.
+            if name.split(" # ").next() != Some(test) {
+                return None;
+            }
+            Some(!status.starts_with("not "))
+        })
+    }
+}
+
+/// The program, ready to be given words.
+#[must_use]
+pub fn command() -> Command {
+    let mut command = Command::new(path());
+    command.env("RUST_BACKTRACE", "1").stdin(std::process::Stdio::null());
+    command
+}
+
+/// Runs the program with these words.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn run<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(words: I) -> Run {
+    finish(command().args(words))
+}
+
+/// Runs a prepared command.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn finish(command: &mut Command) -> Run {
+    match command.output() {
+        Ok(Output { status, stdout, stderr }) => Run {
+            code: status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        },
+        Err(error) => fail(&format!("{command:?} cannot be run: {error}")),
+    }
+}

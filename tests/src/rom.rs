@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Changing layer images.
+
+use paravane_abi::RomHeader;
+use std::mem::offset_of;
+
+/// The major version's place in the header.
+pub const API_MAJOR: usize = offset_of!(RomHeader, api_major);
+/// The VMI signature's.
+pub const VMI_SIGNATURE: usize = offset_of!(RomHeader, vmi_signature);
+/// The offset of the table of sections' place.
+pub const SECTIONS: usize = offset_of!(RomHeader, sections);
+
+/// A copy of `image` with `bytes` at `at`, and a checksum that is right again.
+#[must_use]
+pub fn with(image: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut image = image.to_vec();
+    if let Some(place) = image.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+    seal(&mut image);
+    image
+}
+
+/// Makes the sum of all bytes zero.
+pub fn seal(image: &mut [u8]) {
+    let sum = image.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+    if let Some(checksum) = image.get_mut(offset_of!(RomHeader, checksum)) {
+        *checksum = checksum.wrapping_sub(sum);
+    }
+}

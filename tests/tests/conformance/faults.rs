@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mutation: each fault that can be planted in a layer (`layers/faults.txt`) is caught by the test named for it, and
+//! that test passes without the fault.
+
+use crate::suite;
+use libtest_mimic::{Failed, Trial};
+use paravane_tests::source_root;
+use std::fs;
+use std::process::Command;
+
+/// A line of the list: `<FAULT_NAME> <layer> <cpus> <test>`.
+#[derive(Clone, Debug)]
+struct Fault {
+    name: String,
+    layer: String,
+    cpus: String,
+    test: String,
+}
+
+/// At least so many faults make the suite believable.
+const FEWEST_FAULTS: usize = 10;
+
+pub fn trials() -> Vec<Trial> {
+    let faults = match faults() {
+        Ok(faults) => faults,
+        Err(message) => return vec![Trial::test("fault::list", move || Err(message.into()))],
+    };
+    let count = faults.len();
+    let mut trials = vec![Trial::test("fault::list", move || {
+        if count < FEWEST_FAULTS {
+            Err(format!("only {count} faults are listed").into())
+        } else {
+            Ok(())
+        }
+    })];
+    trials.extend(faults.into_iter().map(|fault| {
+        let name = format!("fault::{}::{}::{}_vcpus", fault.name, fault.layer, fault.cpus);
+        Trial::test(name, move || caught(&fault))
+    }));
+    trials
+}
+
+fn faults() -> Result<Vec<Fault>, String> {
+    let path = source_root().join("layers/faults.txt");
+    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && !l.starts_with('#'));
+    lines
+        .map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [name, layer @ ("native" | "native-stats"), cpus, test] => Ok(Fault {
+                name: name.to_string(),
+                layer: layer.to_string(),
+                cpus: cpus.to_string(),
+                test: test.to_string(),
+            }),
+            _ => Err(format!("{}: not a fault: {line}", path.display())),
+        })
+        .collect()
+}
+
+fn caught(fault: &Fault) -> Result<(), Failed> {
+    let out = tempfile::tempdir()?;
+    let make = Command::new("make")
+        .arg("-C")
+        .arg(source_root().join("layers"))
+        .arg(format!("OUT={}", out.path().display()))
+        .arg(format!("FAULT={}", fault.name))
+        // The job server of a make above this test is not ours to use.
+        .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .output()?;
+    if !make.status.success() {
+        return Err(format!("make: {}", String::from_utf8_lossy(&make.stderr)).into());
+    }
+    let rom = out.path().join(format!("{}.rom", fault.layer));
+    let words = ["--layer", &fault.layer, "--cpus", &fault.cpus, "--filter", &fault.test];
+
+    let sound = suite::run(&words);
+    if sound.tap_result(&fault.test) != Some(true) {
+        return Err(format!("{} does not pass without the fault:\n{}", fault.test, sound.stdout).into());
+    }
+    let rom = rom.to_string_lossy();
+    let faulty = suite::run(&[&words[..], &["--rom", &rom, "--timeout", "60"]].concat());
+    if faulty.code != 1 || faulty.tap_result(&fault.test) != Some(false) {
+        return Err(format!(
+            "{} does not fail with the fault:\n{}{}",
+            fault.test, faulty.stdout, faulty.stderr
+        )
+        .into());
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The whole suite, with each layer.
+
+use libtest_mimic::{Failed, Trial};
+use paravane_tests::program::{self, Run};
+use paravane_tests::rom;
+
+pub const LAYERS: [&str; 3] = ["none", "native", "native-stats"];
+
+/// At least so many tests make a suite.
+const FEWEST_TESTS: usize = 100;
+/// In the long version, how often each is repeated: what fails now and then must not slip through.
+const REPETITIONS: usize = 5;
+
+pub fn trials(long: bool) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let cpus: &[u32] = if long { &[1, 2, 3, 4, 8, 16] } else { &[1, 2, 4] };
+    for layer in LAYERS {
+        for &cpus in cpus {
+            let name = format!("suite::{layer}::{cpus}_vcpus");
+            trials.push(Trial::test(name, move || {
+                for _ in 0..if long { REPETITIONS } else { 1 } {
+                    whole_suite(layer, cpus)?;
+                }
+                Ok(())
+            }));
+        }
+    }
+    trials.push(Trial::test("suite::list_names_every_test", list));
+    trials.push(Trial::test("suite::filter_chooses", filter));
+    trials.push(Trial::test(
+        "suite::another_layer_than_expected_is_a_failure",
+        wrong_layer,
+    ));
+    trials.push(Trial::test("suite::refused_rom_leaves_the_guest_native", refused_rom));
+    for layer in ["native", "native-stats"] {
+        for mode in ["soft", "hard"] {
+            trials.push(Trial::test(format!("end::reboot_{mode}::{layer}"), move || {
+                reboot(layer, mode)
+            }));
+        }
+        trials.push(Trial::test(format!("end::shutdown::{layer}"), move || shutdown(layer)));
+    }
+    trials.push(Trial::test("end::panic_is_reported", panic));
+    trials.push(Trial::test("bench::native_counts_are_exact", bench));
+    trials
+}
+
+/// The words of a run with TAP as its output.
+pub fn run(more: &[&str]) -> Run {
+    let mut words = vec!["conformance", "--hypervisor", "qemu", "--tap"];
+    words.extend(more);
+    if !more.contains(&"--timeout") {
+        // What hangs is noticed all the same; a busy machine is no failure.
+        words.extend(["--timeout", "600"]);
+    }
+    program::run(words)
+}
+
+/// Passes when the run has passed, and says what it printed when not.
+pub fn passed(run: &Run) -> Result<(), Failed> {
+    if run.code == 0 && run.last_line().contains(" passed, 0 failed") && !run.last_line().starts_with("0 ") {
+        return Ok(());
+    }
+    Err(format!("exit code {}\n{}{}", run.code, run.stdout, run.stderr).into())
+}
+
+fn whole_suite(layer: &str, cpus: u32) -> Result<(), Failed> {
+    let run = run(&["--layer", layer, "--cpus", &cpus.to_string()]);
+    passed(&run)?;
+    let count = run
+        .last_line()
+        .split(' ')
+        .next()
+        .and_then(|n| n.parse::<usize>().ok())
+        .unwrap_or(0);
+    if count < FEWEST_TESTS {
+        return Err(format!("only {count} tests have passed").into());
+    }
+    Ok(())
+}
+
+fn names() -> Result<Vec<String>, Failed> {
+    let run = program::run(["conformance", "--hypervisor", "qemu", "--list"]);
+    if run.code != 0 {
+        return Err(format!("{run:?}").into());
+    }
+    Ok(run.stdout.lines().map(String::from).collect())
+}
+
+/// The list and a run have the same names.
+fn list() -> Result<(), Failed> {
+    let names = names()?;
+    let run = run(&["--layer", "native", "--cpus", "2"]);
+    let missing: Vec<_> = names.iter().filter(|n| run.tap_result(n).is_none()).collect();
+    let count = run
+        .stdout
+        .lines()
+        .filter(|l| l.starts_with("ok ") || l.starts_with("not ok "))
+        .count();
+    if !missing.is_empty() || count != names.len() || names.len() < FEWEST_TESTS {
+        return Err(format!("{} names listed, {count} tests ran; not run: {missing:?}", names.len()).into());
+    }
+    Ok(())
+}
+
+fn filter() -> Result<(), Failed> {
+    let names = names()?;
+    let name = names.first().ok_or("no names")?;
+    let one = run(&["--layer", "none", "--filter", name]);
+    passed(&one)?;
+    if one.tap_result(name) != Some(true) {
+        return Err(format!("{name} did not run: {}", one.stdout).into());
+    }
+    let none = run(&["--layer", "none", "--filter", "no.such.test"]);
+    if none.code != 2 || none.stderr.lines().count() != 1 {
+        return Err(format!("{none:?}").into());
+    }
+    Ok(())
+}
+
+/// The guest is told what to find, so that a layer that is silently not found cannot pass.
+fn wrong_layer() -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("layer.rom");
+    std::fs::write(&file, paravane_blobs::NATIVE_ROM)?;
+    let file = file.to_string_lossy();
+    let run = run(&["--layer", "native-stats", "--rom", &file]);
+    if run.code != 1 || run.last_line().contains(" 0 failed") {
+        return Err(format!("{run:?}").into());
+    }
+    Ok(())
+}
+
+/// A guest that gets a layer it must not use says so and stays native.
+fn refused_rom() -> Result<(), Failed> {
+    let other_major = rom::with(paravane_blobs::NATIVE_ROM, rom::API_MAJOR, &[9]);
+    let mut damaged = paravane_blobs::NATIVE_ROM.to_vec();
+    if let Some(byte) = damaged.last_mut() {
+        *byte ^= 1;
+    }
+    for (image, word) in [(other_major, "version"), (damaged, "")] {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("layer.rom");
+        std::fs::write(&file, image)?;
+        let file = file.to_string_lossy();
+        let run = run(&["--layer", "none", "--rom", &file, "--unchecked-rom"]);
+        passed(&run)?;
+        let says_so = run.stdout.lines().any(|l| l.starts_with('#') && l.contains(word));
+        if !says_so {
+            return Err(format!("the guest does not say why it is native:\n{}", run.stdout).into());
+        }
+    }
+    Ok(())
+}
+
+/// core.reboot does not come back, and the machine is reset, which ends it here.
+fn reboot(layer: &str, mode: &str) -> Result<(), Failed> {
+    let run = run(&["--layer", layer, "--append", &format!("end=reboot-{mode}")]);
+    if run.code != 1 || !run.stdout.contains("the machine was reset") || run.stdout.contains("came back") {
+        return Err(format!("{run:?}").into());
+    }
+    Ok(())
+}
+
+/// core.shutdown stops the processor: nothing more is heard, and nothing more is executed.
+fn shutdown(layer: &str) -> Result<(), Failed> {
+    let run = run(&["--layer", layer, "--append", "end=shutdown", "--timeout", "10"]);
+    if run.code != 1 || !run.stdout.contains("not ended after 10 s") || run.stdout.contains("came back") {
+        return Err(format!("{run:?}").into());
+    }
+    Ok(())
+}
+
+/// An exception that nobody expects ends the guest with its registers and a reason.
+fn panic() -> Result<(), Failed> {
+    let run = run(&["--layer", "none", "--append", "end=panic"]);
+    if run.code != 1 || !run.stdout.contains("Bail out!") || !run.stdout.contains("# vector 6") {
+        return Err(format!("{run:?}").into());
+    }
+    Ok(())
+}
+
+/// Counts of instructions do not vary: two runs agree in every figure.
+fn bench() -> Result<(), Failed> {
+    let run = || program::run(["bench", "native", "--json"]);
+    let (one, two) = (run(), run());
+    if one.code != 0 || one.stdout != two.stdout {
+        return Err(format!("{one:?}\n{two:?}").into());
+    }
+    let json: serde_json::Value = serde_json::from_str(&one.stdout)?;
+    let operations = json["operations"].as_array().ok_or("no operations")?;
+    if operations.is_empty() || json["layers"] != serde_json::json!(LAYERS) {
+        return Err(one.stdout.into());
+    }
+    Ok(())
+}
