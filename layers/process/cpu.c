@@ -251,6 +251,10 @@ int process_cpu_load_gs(u32 selector)
 	struct vcpu *v = this_vcpu();
 	u64 d;
 
+	/* Loading a selector changes the base, so the kernel's comes back. What the host has not is only kept. */
+	v->gs_selector = selector == HOST_USER_SS ? selector : 0;
+	load_gs_selector(v->gs_selector);
+	wrgsbase(v->kernel_gs);
 	if (!(selector & ~3U)) {
 		v->user_gs = 0;
 		return 0;

@@ -85,6 +85,8 @@ void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u3
 {
 	struct gate gate;
 
+	/* The host's fault set RF; a software interrupt is a trap. */
+	regs->rflags &= ~FLAG_RF;
 	if (gate_read(v, vector, &gate) && GATE_DPL(gate.low) == 3) {
 		regs->rip += length;
 		inject(v, regs, vector, false, 0);

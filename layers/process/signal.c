@@ -80,6 +80,8 @@ static void exception(struct vcpu *v, struct host_registers *regs)
 /* A synchronous signal while the instruction pointer is in the layer. */
 static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
 {
+	u64 error;
+
 	if (signal == SIGSEGV && regs->trap == VECTOR_PF) {
 		page_fault(v, regs);
 		return;
@@ -89,6 +91,11 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
 		wrgsbase(v->kernel_gs);
 		FAST(v, F_IRQ) = 0;
 		inject(v, regs, (u32)regs->trap, true, regs->error);
+		return;
+	}
+	if (signal == SIGILL && window_bad_frame(regs, &error)) {
+		FAST(v, F_IRQ) = 0;
+		inject(v, regs, VECTOR_GP, true, error);
 		return;
 	}
 	if (signal == SIGILL && window_complete(v, regs)) {
@@ -126,13 +133,13 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 		return;
 	}
 	if (signal == SIGSYS) {
-		if (info->code == SYS_SECCOMP_CODE && info->sys.arch == ARCH_X86_64)
+		if (info->sys.arch == ARCH_X86_64)
 			inject_syscall(v, regs);
 		else
 			regs->rip -= 2, inject_software(v, regs, 0x80, 2);
 		return;
 	}
-	if (signal == SIGBUS && regs->trap != VECTOR_AC)
+	if (signal == SIGBUS && regs->trap == VECTOR_PF)
 		fatal("host: out of memory for guest RAM; address", info->fault.addr);
 	if (in_layer(regs->rip))
 		layer_fault(v, signal, regs);

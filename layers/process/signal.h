@@ -43,7 +43,6 @@ struct host_ucontext {
 	u64 sigmask;
 };
 
-#define SYS_SECCOMP_CODE 1
 #define ARCH_X86_64 0xc000003e
 
 #define FLAG_TF 0x100ULL
@@ -71,6 +70,8 @@ s64 signals_stack(struct thread *t);
  * own registers, as they would be after the return, and says so.
  */
 bool window_complete(struct vcpu *v, struct host_registers *regs);
+/* Stopped at the ud2 of cpu.iret: the frame's selectors are none that a processor would take; error is theirs. */
+bool window_bad_frame(const struct host_registers *regs, u64 *error);
 
 /* inject.c: makes regs enter the kernel's gate. */
 void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_error, u64 error);

@@ -17,6 +17,7 @@ noreturn void ph_resume_full(void);
 
 static void state_save(struct vcpu *v)
 {
+	v->gs_selector = read_gs_selector();
 	v->fs_base = rdfsbase();
 	/* Invariant: the area is 64-byte aligned and 16 KiB, more than any x86 has components for. */
 	__asm__ volatile("xsavec64 %0" : "=m"(v->xsave) : "a"(-1), "d"(-1) : "memory");
@@ -68,6 +69,8 @@ static noreturn void become(struct vcpu *v)
 	synchronise(v);
 	v->s.state = VMI_PH_VCPU_RUNNING;
 	stint_begin(v);
+	if (read_gs_selector() != v->gs_selector)
+		load_gs_selector(v->gs_selector);
 	wrgsbase(v->kernel_gs);
 	if (v->resume == RESUME_FULL) {
 		wrfsbase(v->fs_base);

@@ -54,6 +54,7 @@ struct vcpu {
 	u32 startup_pending;
 	u32 lazy_mode;
 	u64 fs_base;
+	u32 gs_selector, pad;
 	u64 cr0, cr2, cr3, cr4, cr8, context, generation;
 	u64 queued_cr3, queued_context, queued_generation;
 	u32 queued;
@@ -198,6 +199,22 @@ static inline u64 rdgsbase(void)
 static inline void wrgsbase(u64 base)
 {
 	__asm__ volatile("wrgsbase %0" : : "r"(base));
+}
+
+/* Selectors that user code sees; the base follows by wrgsbase. Only the host's own can be loaded. */
+#define HOST_USER_SS 0x2b
+
+static inline void load_gs_selector(u32 selector)
+{
+	__asm__ volatile("movl %0, %%gs" : : "r"(selector));
+}
+
+static inline u32 read_gs_selector(void)
+{
+	u32 selector;
+
+	__asm__ volatile("movl %%gs, %0" : "=r"(selector));
+	return selector;
 }
 
 static inline u64 rdtsc(void)

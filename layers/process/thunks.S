@@ -24,6 +24,10 @@ ph_thunks_start:
 	.globl	gs_displacement
 gs_displacement:
 	.quad	0
+	/* vmi_init.kernel_cs */
+	.globl	ph_kernel_cs
+ph_kernel_cs:
+	.quad	0
 
 #define THUNK(S, s, N, n, num, class, since) THUNK_##class(s, n, num)
 
@@ -211,7 +215,10 @@ ph_iretq:
 	iretq
 
 	/* Into the kernel: its flag from the frame, its selectors are not the host's. */
-3:	movl	24(%rsp), %eax
+3:	movzwl	16(%rsp), %eax
+	cmpl	%eax, ph_kernel_cs
+	jne	2f
+	movl	24(%rsp), %eax
 	shrl	$9, %eax
 	andl	$1, %eax
 	movb	%al, GS(F_IRQ)

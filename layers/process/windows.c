@@ -32,6 +32,24 @@ static void complete_iret(struct vcpu *v, struct host_registers *regs, const u64
 	}
 }
 
+static bool selectors_good(u64 cs, u64 ss)
+{
+	if (!(cs & 3))
+		return cs == shared->kernel_cs;
+	return (cs == shared->user_cs || cs == 0x23) && (ss == shared->user_ss || ss == 0x2b);
+}
+
+bool window_bad_frame(const struct host_registers *regs, u64 *error)
+{
+	const u64 *frame = to_pointer(regs->rsp);
+	u64 cs = frame[1] & 0xffff, ss = frame[4] & 0xffff;
+
+	if (!inside(regs->rip, ph_iret_deliver, ph_iret_end) || selectors_good(cs, ss))
+		return false;
+	*error = (cs & 3 && (cs == shared->user_cs || cs == 0x23) ? ss : cs) & ~3ULL;
+	return true;
+}
+
 bool window_complete(struct vcpu *v, struct host_registers *regs)
 {
 	u64 rip = regs->rip;
