@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Waiting, locking and giving up. */
 #include "host.h"
+#include "irq.h"
 
 s64 futex_wait(u32 *word, u32 value, u64 deadline)
 {
@@ -37,6 +38,33 @@ void lock_release(struct lock *lock)
 	if (__atomic_exchange_n(&lock->word, 0, __ATOMIC_RELEASE) == 2)
 		futex_wake(&lock->word, 1);
 }
+
+#ifdef PROCESS_STEPS
+void step(void)
+{
+	static u64 state = 88172645463325252ULL;
+	u64 random, i;
+	u32 never = 0;
+
+	/* Threads may tear it: any value will do. */
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	random = state ^ rdtsc();
+	switch (random & 63) {
+	case 0:
+		futex_wait(&never, 0, now_ns() + (random >> 8 & 0x3ffff));
+		break;
+	case 1 ... 3:
+		host0(sched_yield);
+		break;
+	case 4 ... 11:
+		for (i = random >> 8 & 0xfff; i; i--)
+			cpu_relax();
+		break;
+	}
+}
+#endif
 
 /* Appends text, and value in hexadecimal, to the message for the monitor. */
 static u32 message_add(u32 n, const char *text, u64 value)

@@ -77,6 +77,18 @@ s64 futex_wait(u32 *word, u32 value, u64 deadline);
 void lock_take(struct lock *lock);
 void lock_release(struct lock *lock);
 
+/*
+ * A step of the hand-over, the fill, the flush or the wake-up. In a layer built with STEPS=1, for the stress test, each may take a
+ * while, so that other threads get in between; otherwise it is nothing.
+ */
+#ifdef PROCESS_STEPS
+void step(void);
+#else
+static inline void step(void)
+{
+}
+#endif
+
 /* Ends the virtual machine with a message; the monitor prints it. */
 noreturn void fatal(const char *message, u64 value);
 noreturn void fatal_at(const char *message, u64 value, u64 rip);

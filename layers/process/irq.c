@@ -17,12 +17,14 @@ void irq_poke(struct vcpu *v)
 	u64 owner;
 
 	fence();
+	step();
 	if (READ_ONCE(v->s.state) == VMI_PH_VCPU_HALTED) {
 		__atomic_fetch_add(&v->s.wait_word, 1, __ATOMIC_SEQ_CST);
 		futex_wake(&v->s.wait_word, 1);
 		return;
 	}
 	owner = READ_ONCE(v->s.owner);
+	step();
 	if (owner)
 		host3(tgkill, owner >> 32, owner & 0xffffffff, SIGURG);
 }
@@ -96,8 +98,10 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		word = READ_ONCE(v->s.wait_word);
 		v->s.state = VMI_PH_VCPU_HALTED;
 		fence();
+		step();
 		if (something(v, kick, enabled))
 			break;
+		step();
 		if (futex_wait(&v->s.wait_word, word, v->s.deadline_ns) == -HOST_ETIMEDOUT)
 			__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_ALARM, __ATOMIC_SEQ_CST);
 	}

@@ -63,10 +63,13 @@ static noreturn void become(struct vcpu *v)
 {
 	struct thread *t = thread_of(v);
 
+	step();
 	v->s.owner = (u64)self.pid << 32 | t->tid;
+	step();
 	/* A sender sets pending, then reads the owner; we write the owner, then read pending (in irq_refresh). */
 	fence();
 	synchronise(v);
+	step();
 	v->s.state = VMI_PH_VCPU_RUNNING;
 	stint_begin(v);
 	if (read_gs_selector() != v->gs_selector)
@@ -98,8 +101,11 @@ static void wake_thread(struct vcpu *v, u32 index)
 {
 	u32 *word = &proc_at(index)->s.wake[v->number];
 
+	step();
 	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	step();
 	futex_wake(word, 1);
+	step();
 }
 
 static noreturn void park_again(struct vcpu *v)
@@ -209,6 +215,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 {
 	u32 index = space_get(v, cr3 & PTE_ADDR);
 
+	step();
 	v->cr3 = cr3;
 	v->context = context;
 	v->generation = generation;

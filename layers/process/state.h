@@ -221,7 +221,8 @@ static inline u64 rdtsc(void)
 {
 	u32 low, high;
 
-	__asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
+	/* Not ahead of an earlier load: a sample that came from another vCPU must not be later than ours. */
+	__asm__ volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high) : : "memory");
 	return (u64)high << 32 | low;
 }
 

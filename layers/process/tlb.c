@@ -235,13 +235,16 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
 			*error |= PF_RESERVED;
 			break;
 		}
+		step();
 		updated = w.pte | PTE_A | (access & PF_WRITE ? PTE_D : 0);
 		if (updated != w.pte &&
 		    !__atomic_compare_exchange_n(w.slot, &w.pte, updated, false, __ATOMIC_SEQ_CST,
 						 __ATOMIC_RELAXED))
 			continue;
 		w.pte = updated;
+		step();
 		fill(v, va, &w);
+		step();
 		done = true;
 		break;
 	}
@@ -279,6 +282,7 @@ static void run_end(struct run *r)
 {
 	if (r->start == r->end)
 		return;
+	step();
 	if (!r->protect) {
 		unmap(r->start, r->end);
 	} else {
@@ -357,7 +361,9 @@ static void resync(struct vcpu *v, u64 start, u64 end)
 
 void tlb_resync(struct vcpu *v, u64 start, u64 end)
 {
+	step();
 	lock_take(&self.proc->lock);
+	step();
 	resync(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
 	lock_release(&self.proc->lock);
 	v->s.flushes++;

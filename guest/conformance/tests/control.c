@@ -399,6 +399,8 @@ static void pass_tsc(void *argument)
 		u64 value;
 
 		WAIT_UNTIL(atomic_load(&relay.turn) % count == me);
+		/* The instruction may otherwise run ahead of the load that it waits for. */
+		asm volatile("lfence" : : : "memory");
 		value = read_tsc();
 		if (value < relay.value)
 			relay.failures++;
