@@ -206,7 +206,7 @@ int process_time_cancel_alarm(u32 counter)
 		return -VMI_EINVAL;
 	if (counter == VMI_TIME_STOLEN)
 		return 0;
-	was = v->alarms[counter].armed && !(v->alarm_fired & 1U << counter);
+	was = v->alarms[counter].armed != 0;
 	v->alarms[counter].armed = 0;
 	v->alarm_fired &= ~(1U << counter);
 	deadline_set(v);
