@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Starting and stopping other vCPUs. */
+#include "harness.h"
+#include "space.h"
+#include "test.h"
+
+#define VECTOR_A 0x58
+
+extern u64 ap_probe_gpr[16], ap_probe_flags, ap_probe_irq_flag;
+void ap_probe(void);
+
+static struct {
+	u64 cr0, cr3, cr4, efer, fs_base, gs_base, tr, ldtr;
+	struct vmi_table_register gdt, idt;
+	u32 done;
+} seen;
+
+noreturn void ap_probe_main(void)
+{
+	seen.cr0 = get_cr0();
+	seen.cr3 = get_cr3();
+	seen.cr4 = get_cr4();
+	vmi.cpu_read_msr(0xc0000080, &seen.efer);
+	seen.fs_base = vmi.cpu_get_fs_base();
+	seen.gs_base = vmi.cpu_get_gs_base();
+	vmi.cpu_get_gdt(&seen.gdt);
+	vmi.cpu_get_idt(&seen.idt);
+	seen.tr = vmi.cpu_get_tr();
+	seen.ldtr = vmi.cpu_get_ldt();
+	atomic_store(&seen.done, 1);
+	vmi.cpu_stop();
+	for (;;)
+		;
+}
+
+static struct vmi_ap_state probe_state(void)
+{
+	struct vmi_ap_state state = smp_work_state(1);
+	u64 seed = 0xabcdef, rsp = state.gpr[RSP];
+	u32 i;
+
+	for (i = 0; i < 16; i++)
+		state.gpr[i] = random64(&seed);
+	state.gpr[RSP] = rsp - 256;
+	state.rip = (u64)ap_probe;
+	state.rflags = FLAGS_FIXED | FLAGS_ARITHMETIC;
+	state.fs_base = 0x123456789000;
+	return state;
+}
+
+static bool is_done(void *argument)
+{
+	(void)argument;
+	return atomic_load(&seen.done);
+}
+
+static void start_probe(const struct vmi_ap_state *state)
+{
+	memset(&seen, 0, sizeof(seen));
+	memset(ap_probe_gpr, 0, sizeof(ap_probe_gpr));
+	CHECK_RESULT(smp_start_with(1, state), 0);
+	if (!spin_until(is_done, NULL, 5 * NS_PER_S))
+		FAIL("vCPU 1 did not start");
+}
+
+/* Puts vCPU 1 back to work. */
+static void back_to_work(void)
+{
+	CHECK(smp_start(1));
+}
+
+TEST(ap_state, "smp.set_ap_state.exact", 2, 0, SMP_SET_AP_STATE,
+     SMP_STARTUP_VECTOR, CPU_STOP)
+{
+	struct vmi_ap_state state = probe_state();
+	u32 i;
+
+	start_probe(&state);
+	back_to_work();
+	for (i = 0; i < 16; i++)
+		if (ap_probe_gpr[i] != state.gpr[i])
+			FAIL("register %u is 0x%llx, want 0x%llx", i,
+			     ap_probe_gpr[i], state.gpr[i]);
+	CHECK_EQ(ap_probe_flags & (FLAGS_ARITHMETIC | FLAGS_DF | FLAGS_TF),
+		 FLAGS_ARITHMETIC);
+	CHECK_EQ(ap_probe_irq_flag & VMI_FLAGS_IF, 0);
+	CHECK_EQ(seen.cr0, state.cr0);
+	CHECK_EQ(seen.cr3, state.cr3);
+	CHECK_EQ(seen.cr4, state.cr4);
+	CHECK_EQ(seen.efer & ~0x400ull, state.efer & ~0x400ull);
+	CHECK_EQ(seen.fs_base, state.fs_base);
+	CHECK_EQ(seen.gs_base, state.gs_base);
+	CHECK_EQ(seen.gdt.base, state.gdt_base);
+	CHECK_EQ(seen.gdt.limit, state.gdt_limit);
+	CHECK_EQ(seen.idt.base, state.idt_base);
+	CHECK_EQ(seen.idt.limit, state.idt_limit);
+	CHECK_EQ(seen.tr, state.tr);
+	CHECK_EQ(seen.ldtr, state.ldtr);
+}
+
+/* Into a user space, with no task register: all that the state leaves open. */
+TEST(ap_space, "smp.set_ap_state.space", 2, 0, SMP_SET_AP_STATE)
+{
+	static struct space space;
+	struct vmi_ap_state state = probe_state();
+	u64 low = machine.low_page;
+
+	if (low)
+		test_skip("bare metal starts in a space with the low page");
+	space_create(&space);
+	state.cr3 = space.root;
+	state.context_id = space.context;
+	state.generation = space.generation;
+	state.tr = 0;
+	start_probe(&state);
+	back_to_work();
+	CHECK_EQ(seen.cr3, space.root);
+	CHECK_EQ(seen.tr, 0);
+	space_destroy(&space);
+}
+
+/* The structure is copied by the call. */
+TEST(ap_copied, "smp.set_ap_state.copied", 2, 0, SMP_SET_AP_STATE)
+{
+	struct vmi_ap_state state = probe_state();
+	u64 rbx = state.gpr[RBX];
+	s64 vector;
+
+	memset(&seen, 0, sizeof(seen));
+	percpus[1]->gdt[TSS_SELECTOR / 8] &= ~(2ull << 40);
+	CHECK_RESULT(send_icr(1, ICR_INIT), 0);
+	delay_ns(200 * NS_PER_US);
+	CHECK_RESULT(vmi.smp_set_ap_state(1, &state), 0);
+	memset(&state, 0xff, sizeof(state));
+	vector = vmi.smp_startup_vector();
+	CHECK_RESULT(send_icr(1, ICR_STARTUP | vector), 0);
+	if (!spin_until(is_done, NULL, 5 * NS_PER_S))
+		FAIL("vCPU 1 did not start");
+	back_to_work();
+	CHECK_EQ(ap_probe_gpr[RBX], rbx);
+}
+
+TEST(ap_errors, "smp.set_ap_state.errors", 2, 0, SMP_SET_AP_STATE)
+{
+	const struct vmi_ap_state good = smp_work_state(1);
+	const u64 bad_address = 0x0000900000000000;
+	struct vmi_ap_state state;
+
+	CHECK_RESULT(vmi.smp_set_ap_state(0, &good), -VMI_ENOENT);
+	CHECK_RESULT(vmi.smp_set_ap_state(machine.vcpu_count, &good), -VMI_ENOENT);
+	CHECK_RESULT(vmi.smp_set_ap_state(0xffffffff, &good), -VMI_ENOENT);
+#define BAD(field, value)						\
+	do {								\
+		state = good;						\
+		state.field = (value);					\
+		CHECK_RESULT(vmi.smp_set_ap_state(1, &state), -VMI_EINVAL); \
+	} while (0)
+	BAD(cr0, good.cr0 & ~1ull);
+	BAD(cr0, good.cr0 & ~(1ull << 31));
+	BAD(cr4, good.cr4 & ~0x20ull);
+	BAD(efer, good.efer & ~0x100ull);
+	BAD(rip, bad_address);
+	BAD(fs_base, bad_address);
+	BAD(gs_base, bad_address);
+	BAD(gdt_base, bad_address);
+	BAD(idt_base, bad_address);
+#undef BAD
+	/* It goes on running as if nothing had been. */
+	back_to_work();
+}
+
+TEST(startup_vector, "smp.startup_vector.range", 1, 0, SMP_STARTUP_VECTOR)
+{
+	s64 vector = vmi.smp_startup_vector();
+
+	if (vector == -VMI_ENOSYS && !machine.low_page)
+		return;
+	CHECK_OP(vector, <=, 0xff);
+	CHECK_OP(vector, >=, 0);
+}
+
+static u64 counter;
+
+static void count(void *argument)
+{
+	(void)argument;
+	atomic_add(&counter, 1);
+}
+
+TEST(ap_restart, "cpu.stop.restart", 2, 0, CPU_STOP, SMP_SET_AP_STATE)
+{
+	struct vmi_ap_state state = probe_state();
+	u64 round;
+
+	counter = 0;
+	for (round = 1; round <= 5; round++) {
+		start_probe(&state);
+		back_to_work();
+		run_on(1, count, NULL);
+		wait_for(1);
+		CHECK_EQ(counter, round);
+	}
+}
+
+/* A stopped vCPU takes no interrupts, and starts with none of them left over. */
+TEST(ap_stopped, "cpu.stop.stays", 2, 0, CPU_STOP)
+{
+	struct vmi_ap_state state = probe_state();
+	u64 before;
+
+	start_probe(&state);
+	delay_ns(NS_PER_MS);
+	before = irq_count(1, VECTOR_A);
+	CHECK_RESULT(send_ipi(1, VECTOR_A), 0);
+	delay_ns(NS_PER_MS);
+	CHECK_EQ(irq_count(1, VECTOR_A), before);
+	back_to_work();
+	run_on(1, count, NULL);
+	wait_for(1);
+}
+
+static u64 running;
+
+static void run_forever(void *argument)
+{
+	(void)argument;
+	for (;;)
+		atomic_add(&running, 1);
+}
+
+/* INIT stops a vCPU wherever it is. */
+TEST(ap_init, "apic.send_ipi.init_stops", 2, 0, APIC_SEND_IPI)
+{
+	u64 value = 0, tries = 0;
+
+	running = 0;
+	run_on(1, run_forever, NULL);
+	WAIT_UNTIL(atomic_load(&running) > 1000);
+	CHECK_RESULT(send_icr(1, ICR_INIT), 0);
+	/* It stands still for good as soon as the INIT has arrived. */
+	while (value != atomic_load(&running)) {
+		CHECK(++tries < 100);
+		value = atomic_load(&running);
+		delay_ns(10 * NS_PER_MS);
+	}
+	back_to_work();
+}
+
+TEST(ap_all, "smp.work.all", 2, 0, SMP_SET_AP_STATE)
+{
+	u64 round;
+
+	counter = 0;
+	for (round = 1; round <= 50; round++) {
+		run_on_others(machine.vcpus_online, count, NULL);
+		CHECK_EQ(counter, round * (machine.vcpus_online - 1));
+	}
+}
+
+static void add_under_lock(void *argument)
+{
+	u64 i;
+
+	(void)argument;
+	for (i = 0; i < 5000; i++)
+		atomic_add(&counter, 1);
+}
+
+/* Memory is one: atomic additions of all vCPUs add up. */
+TEST(ap_memory, "smp.memory.atomic", 2, 0)
+{
+	counter = 0;
+	run_on_others(machine.vcpus_online, add_under_lock, NULL);
+	CHECK_EQ(counter, 5000ull * (machine.vcpus_online - 1));
+}
+
+/* Each vCPU finds itself by its own data, also while all of them run. */
+static void check_self(void *argument)
+{
+	struct percpu *cpu = this_cpu();
+	u32 i;
+
+	(void)argument;
+	for (i = 0; i < 1000; i++) {
+		CHECK_EQ(vmi.cpu_get_gs_base(), (u64)cpu);
+		CHECK_EQ(vmi.cpu_get_tr(), TSS_SELECTOR);
+	}
+	CHECK(percpus[cpu->vcpu] == cpu);
+}
+
+TEST(ap_self, "cpu.get_gs_base.per_vcpu", 2, 0, CPU_GET_GS_BASE)
+{
+	run_on_others(machine.vcpus_online, check_self, NULL);
+	check_self(NULL);
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* The three times, the wall clock, the clock page. */
+#include "test.h"
+
+static struct vmi_times times(void)
+{
+	struct vmi_times t;
+
+	vmi.time_read(&t);
+	return t;
+}
+
+TEST(time_sum, "time.read.sum", 1, 0, TIME_READ)
+{
+	struct vmi_times last = times();
+	u32 i;
+
+	for (i = 0; i < 5000; i++) {
+		struct vmi_times t = times();
+
+		CHECK_EQ(t.real, t.available + t.stolen);
+		CHECK_OP(t.real, >=, last.real);
+		CHECK_OP(t.available, >=, last.available);
+		CHECK_OP(t.stolen, >=, last.stolen);
+		last = t;
+	}
+}
+
+TEST(time_progress, "time.read.progress", 1, 0, TIME_READ, TIME_FREQUENCY)
+{
+	u64 hz = vmi.time_frequency(), tsc, real, elapsed, expected;
+	u32 tries;
+
+	/* Between a kHz counter and 100 GHz. */
+	CHECK_OP(hz, >, 1000000);
+	CHECK_OP(hz, <, 100000000000);
+	CHECK_EQ(vmi.time_frequency(), hz);
+	/* The vCPU may be off the processor between two reads: the best of some. */
+	for (tries = 0;; tries++) {
+		tsc = read_tsc();
+		real = now();
+		delay_ns(5 * NS_PER_MS);
+		tsc = read_tsc() - tsc;
+		elapsed = now() - real;
+		expected = tsc * 1000 / (hz / 1000000);
+		if (elapsed > expected - expected / 100 &&
+		    elapsed < expected + expected / 100)
+			break;
+		if (tries == 10)
+			FAIL("%llu ns passed in %llu cycles at %llu Hz", elapsed,
+			     tsc, hz);
+	}
+}
+
+static void pass_time(void *argument);
+
+static struct {
+	u64 turn, value, failures, rounds;
+} relay;
+
+static void pass_time(void *argument)
+{
+	u64 me = this_vcpu(), count = (u64)argument, i;
+
+	for (i = 0; i < relay.rounds; i++) {
+		struct vmi_times t;
+
+		WAIT_UNTIL(atomic_load(&relay.turn) % count == me);
+		t = times();
+		if (t.real < relay.value || t.real != t.available + t.stolen)
+			relay.failures++;
+		relay.value = t.real;
+		atomic_add(&relay.turn, 1);
+	}
+}
+
+static void relay_time(u32 vcpus, u64 rounds)
+{
+	u64 i;
+
+	memset(&relay, 0, sizeof(relay));
+	relay.rounds = rounds;
+	for (i = 1; i < vcpus; i++)
+		run_on(i, pass_time, (void *)(u64)vcpus);
+	pass_time((void *)(u64)vcpus);
+	for (i = 1; i < vcpus; i++)
+		wait_for(i);
+	CHECK_EQ(relay.turn, rounds * vcpus);
+	CHECK_EQ(relay.failures, 0);
+}
+
+/* 10,000 samples handed from one vCPU to the other. */
+TEST(time_relay, "time.read.monotonic_across", 2, 0, TIME_READ)
+{
+	relay_time(2, 5000);
+}
+
+TEST(time_relay_all, "time.read.monotonic_all", 3, 0, TIME_READ)
+{
+	relay_time(MIN(machine.vcpus_online, 4), 30);
+}
+
+TEST(wallclock, "time.wallclock.progress", 1, 0, TIME_WALLCLOCK)
+{
+	u64 wall, real, wall_elapsed, real_elapsed, tries, last = 0;
+
+	/* Any date from 2020 on will do. */
+	CHECK_OP(vmi.time_wallclock(), >, 1577836800 * NS_PER_S);
+	for (tries = 0; tries < 1000; tries++) {
+		wall = vmi.time_wallclock();
+		CHECK_OP(wall, >=, last);
+		last = wall;
+	}
+	for (tries = 0;; tries++) {
+		wall = vmi.time_wallclock();
+		real = now();
+		delay_ns(5 * NS_PER_MS);
+		wall_elapsed = vmi.time_wallclock() - wall;
+		real_elapsed = now() - real;
+		if (wall_elapsed + NS_PER_MS > real_elapsed &&
+		    wall_elapsed < real_elapsed + NS_PER_MS)
+			break;
+		if (tries == 10)
+			FAIL("%llu ns of wall clock in %llu ns", wall_elapsed,
+			     real_elapsed);
+	}
+}
+
+TEST(wallclock_updated, "time.wallclock_updated.once", 1, 0, TIME_WALLCLOCK_UPDATED)
+{
+	int result = vmi.time_wallclock_updated();
+
+	CHECK(result == 0 || result == 1);
+	/* Said once; a second jump in the same instant is no test. */
+	CHECK_RESULT(vmi.time_wallclock_updated(), 0);
+}
+
+static u64 clock_page_time(const struct vmi_clock *clock, u64 *tsc)
+{
+	struct vmi_clock copy;
+	u32 sequence;
+
+	do {
+		sequence = READ_ONCE(clock->sequence);
+		barrier();
+		copy = *clock;
+		barrier();
+		*tsc = read_tsc();
+	} while (sequence & 1 || READ_ONCE(clock->sequence) != sequence);
+	return copy.real_ns +
+	       (u64)((unsigned __int128)(*tsc - copy.tsc) * copy.mult >> copy.shift);
+}
+
+TEST(clock_page, "time.set_clock.agrees", 1, 0, TIME_SET_CLOCK)
+{
+	u64 gpa = alloc_page(), i, best = ~0ull, off = 0, tsc;
+	struct vmi_clock *clock = to_linear(gpa + 128);
+
+	CHECK_RESULT(vmi.time_set_clock(clock, gpa + 128), 0);
+	CHECK(clock->flags & 1);
+	CHECK_OP(clock->shift, <, 64);
+	CHECK_EQ(clock->sequence & 1, 0);
+	/* Between two reads of the time; within 1 us where they are close. */
+	for (i = 0; i < 2000; i++) {
+		u64 before = now(), mine = clock_page_time(clock, &tsc);
+		u64 after = now();
+
+		if (mine + NS_PER_US < before || mine > after + NS_PER_US)
+			off++;
+		if (after - before < best)
+			best = after - before;
+	}
+	CHECK_EQ(off, 0);
+	/* Wall clock: within a millisecond of the call. */
+	i = clock->wall_ns + clock_page_time(clock, &tsc);
+	tsc = vmi.time_wallclock();
+	CHECK_OP(tsc + NS_PER_MS, >, i);
+	CHECK_OP(i + 50 * NS_PER_MS, >, tsc);
+	CHECK_RESULT(vmi.time_set_clock(NULL, 0), 0);
+	free_page(gpa);
+}
+
+TEST(clock_errors, "time.set_clock.errors", 1, 0, TIME_SET_CLOCK)
+{
+	u64 gpa = alloc_page();
+	u8 *page = to_linear(gpa);
+
+	CHECK_RESULT(vmi.time_set_clock((void *)(page + 8), gpa + 8), -VMI_EINVAL);
+	CHECK_RESULT(vmi.time_set_clock((void *)(page + 64), gpa), -VMI_EINVAL);
+	CHECK_RESULT(vmi.time_set_clock((void *)page, gpa + 64), -VMI_EINVAL);
+	CHECK_EQ(*(u64 *)page, 0);
+	free_page(gpa);
+}
