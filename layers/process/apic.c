@@ -220,6 +220,7 @@ int process_smp_set_ap_state(u32 number, const struct vmi_ap_state *state)
 	FAST(v, F_IRQ) = (state->rflags & FLAG_IF) != 0;
 	__builtin_memset(v->isr, 0, sizeof(v->isr));
 	__builtin_memset(v->s.irr, 0, sizeof(v->s.irr));
+	__atomic_store_n(&v->s.pending, 0, __ATOMIC_SEQ_CST);
 	v->have_ap_state = 1;
 	return 0;
 }

@@ -114,9 +114,13 @@ int process_mmu_flush_tlb(u32 flags)
 
 	if (flags != VMI_FLUSH_USER && flags != VMI_FLUSH_ALL)
 		return -VMI_EINVAL;
-	/* A kernel's translations need not be global: they go with the user's. */
-	kernel_changed();
-	tlb_resync(v, VMI_PH_USER_START, VMI_PH_KERNEL_END);
+	/* Kernel translations are flushed too unless all of them are global, as they are in most kernels. */
+	if (flags == VMI_FLUSH_ALL || READ_ONCE(shared->kernel_local)) {
+		kernel_changed();
+		tlb_resync(v, VMI_PH_USER_START, VMI_PH_KERNEL_END);
+	} else {
+		tlb_resync(v, VMI_PH_USER_START, VMI_PH_USER_END);
+	}
 	return 0;
 }
 

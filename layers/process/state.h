@@ -70,7 +70,7 @@ struct vcpu {
 	struct alarm alarms[2];
 	u32 alarm_vector, alarm_fired;
 	u64 last_vector_hint;
-	u64 stint_real, stint_cpu;		/* ns, when this thread became the vCPU */
+	u64 stint_start;			/* real ns when this thread became the vCPU */
 	u64 last_real, last_stolen;
 	u32 wall_seen;
 	u32 running;				/* a stint is on */
@@ -107,6 +107,7 @@ struct shared {
 	u64 stamp;
 	u64 kernel_root;	/* guest-physical; 0: none yet */
 	u64 kernel_generation;
+	u64 kernel_local;	/* some kernel translation was not global */
 	u64 start_ns;		/* CLOCK_MONOTONIC of core.init */
 	u64 init_done;
 	u64 percpu_gs_offset;
@@ -122,6 +123,8 @@ struct shared {
 struct thread {
 	struct vcpu *vcpu;
 	u32 tid;
+	u64 sampled_cpu;	/* thread CPU time, ns, at the last sample */
+	u64 unsampled_real;	/* real ns that it was the vCPU since then */
 	u32 supervisor_count;	/* user-range pages without the user bit that are mapped now */
 	u64 supervisor[16];
 };

@@ -3,14 +3,18 @@
  * Section time: real, available and stolen time; alarms.
  *
  * Real time is the host's CLOCK_MONOTONIC through the time-stamp counter (the monitor keeps the factors right), from
- * core.init on. Stolen time is real time less thread CPU time while a thread is the vCPU and wants to run, which costs
- * one host call to sample (about 170 ns). An alarm is the vCPU's: it sleeps to the deadline itself when it is halted, and the
+ * core.init on. Stolen time is real time less thread CPU time while a thread is the vCPU and wants to run. A sample costs
+ * one host call (about 170 ns), so a short stint is only added up for the thread's next sample: a thread that the host took
+ * the CPU from does not have a short one. An alarm is the vCPU's: it sleeps to the deadline itself when it is halted, and the
  * monitor's alarm thread watches it while it runs, wherever that is.
  */
 #include "calls.h"
 #include "host.h"
 #include "irq.h"
 #include "space.h"
+
+/* Shorter than any time slice that the host would give to somebody else, ns. */
+#define STINT_SHORT 500000
 
 u64 now_ns(void)
 {
@@ -37,30 +41,43 @@ static u64 cpu_ns(void)
 
 void stint_begin(struct vcpu *v)
 {
-	v->stint_cpu = cpu_ns();
-	v->stint_real = now_ns();
+	v->stint_start = now_ns();
 	v->running = 1;
 }
 
-/* Stolen time of the present stint. */
-static u64 stint_stolen(struct vcpu *v, u64 real)
+/* Takes a sample: what this thread was the vCPU for, less what it ran, was stolen. */
+static void stint_sample(struct vcpu *v, u64 now)
 {
-	u64 cpu = cpu_ns() - v->stint_cpu, elapsed = real - v->stint_real;
+	struct thread *t = thread_of(v);
+	u64 cpu = cpu_ns(), ran = cpu - t->sampled_cpu, real = t->unsampled_real + (now - v->stint_start);
 
-	return elapsed > cpu ? elapsed - cpu : 0;
+	t->sampled_cpu = cpu;
+	t->unsampled_real = 0;
+	v->stint_start = now;
+	if (real > ran)
+		v->s.stolen_ns += real - ran;
 }
 
 void stint_end(struct vcpu *v)
 {
-	if (v->running)
-		v->s.stolen_ns += stint_stolen(v, now_ns());
+	u64 now = now_ns(), length = now - v->stint_start;
+
+	if (!v->running)
+		return;
 	v->running = 0;
+	if (length >= STINT_SHORT)
+		stint_sample(v, now);
+	else
+		thread_of(v)->unsampled_real += length;
 }
 
 static void times(struct vcpu *v, struct vmi_times *t)
 {
-	u64 now = now_ns(), stolen = v->s.stolen_ns + (v->running ? stint_stolen(v, now) : 0);
-	u64 real = now - shared->start_ns;
+	u64 now = now_ns(), real = now - shared->start_ns, stolen;
+
+	if (v->running)
+		stint_sample(v, now);
+	stolen = v->s.stolen_ns;
 
 	/* Available time never goes back either: stolen grows by at most what real time did. */
 	if (real < v->last_real)

@@ -206,6 +206,8 @@ static void fill(struct vcpu *v, u64 va, const struct walk *w)
 		fill_small(v, va, w);
 	if (!w->user && !kernel_address(va))
 		remember_supervisor(v, va);
+	if (kernel_address(va) && !(w->pte & PTE_G))
+		WRITE_ONCE(shared->kernel_local, 1);
 }
 
 /* Addresses that are mapped for good, or are not the guest's: nothing is ever filled there. */
