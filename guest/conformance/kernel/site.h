@@ -2,7 +2,9 @@
 /*
  * Annotated sites: the native form of a call, padded to at least 5 bytes, with
  * a record in .vmi.sites, so that it can be replaced by a call of the layer.
- * No instruction that needs privilege stands anywhere else in common code;
+ * The padding is segment prefixes in front (CS, which 64-bit mode ignores), so
+ * that a site that stays native costs not one instruction more than the plain
+ * form. No instruction that needs privilege stands anywhere else in common code;
  * tools/checkimage.c sees to that.
  */
 #ifndef KERNEL_SITE_H
@@ -14,8 +16,8 @@
 
 /* A true comparison is -1 in gas, hence the minus. */
 #define SITE(number, native...)						\
-771:	native;								\
-772:	.skip	-(((5 - (772b - 771b)) > 0) * (5 - (772b - 771b))), 0x90; \
+771:	.skip	-(((5 - (773f - 772f)) > 0) * (5 - (773f - 772f))), 0x2e; \
+772:	native;								\
 773:	.pushsection .vmi.sites, "a";					\
 	.long	771b - .;						\
 	.short	number;							\
@@ -30,8 +32,8 @@
 #include "types.h"
 
 #define SITE(number, native)						\
-	"771:	" native "\n"						\
-	"772:	.skip	-(((5 - (772b - 771b)) > 0) * (5 - (772b - 771b))), 0x90\n" \
+	"771:	.skip	-(((5 - (773f - 772f)) > 0) * (5 - (773f - 772f))), 0x2e\n" \
+	"772:	" native "\n"						\
 	"773:	.pushsection .vmi.sites, \"a\"\n"			\
 	"	.long	771b - .\n"					\
 	"	.short	" STRING(number) "\n"				\

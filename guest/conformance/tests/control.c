@@ -386,7 +386,8 @@ TEST(tsc_monotonic, "cpu.read_tsc.monotonic", 1, 0, CPU_READ_TSC)
 }
 
 static struct {
-	u64 turn, value, failures;
+	u64 turn, value, failures, end;
+	bool stop;
 } relay;
 
 static u64 relay_rounds;
@@ -405,6 +406,8 @@ static void pass_tsc(void *argument)
 		if (value < relay.value)
 			relay.failures++;
 		relay.value = value;
+		if (now() > relay.end)
+			atomic_store(&relay.stop, true);
 		atomic_add(&relay.turn, 1);
 	}
 }
@@ -414,6 +417,7 @@ TEST(tsc_relay, "cpu.read_tsc.monotonic_across", 2, 0, CPU_READ_TSC)
 {
 	memset(&relay, 0, sizeof(relay));
 	relay_rounds = 5000;
+	relay.end = now() + ROUNDS_BUDGET;
 	run_on(1, pass_tsc, (void *)2);
 	pass_tsc((void *)2);
 	wait_for(1);

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* System-call sites in user text. The layer makes slots; the kernel writes the text. */
+#include "harness.h"
+#include "test.h"
+#include "user_mode.h"
+
+#define AREA_SIZE	(2 * PAGE_SIZE)
+#define SITE_VA		(USER_DATA + 64)
+
+static struct space space;
+static struct vmi_patch_area area;
+static u64 text_gpa, area_gpa[2], in_use;
+
+static bool offered(void)
+{
+	return layer_features(VMI_SECTION_PATCH) & VMI_PATCH_SLOTS;
+}
+
+static void need_slots(void)
+{
+	if (!offered())
+		test_skip("the layer offers no slots");
+}
+
+/* mov $number,%eax; syscall; then another system call. */
+static void write_program(u8 *text, u32 number)
+{
+	static const u8 rest[] = { 0x0f, 0x05, 0x0f, 0x05 };
+
+	text[0] = 0xb8;
+	memcpy(text + 1, &number, 4);
+	memcpy(text + 5, rest, sizeof(rest));
+}
+
+static struct vmi_syscall_site site_at(u64 va, const u8 *text, u32 length)
+{
+	struct vmi_syscall_site site = {
+		.addr = va, .length = length, .syscall_offset = 5,
+	};
+
+	memcpy(site.code, text, length);
+	return site;
+}
+
+static void prepare(void)
+{
+	u64 va, i;
+
+	in_use = pages_in_use();
+	space_create(&space);
+	text_gpa = alloc_page();
+	space_set(&space, USER_DATA, text_gpa | PTE_P | PTE_U, VMI_LEVEL_PT);
+	/* The area: user code below 2 GiB, two pages, executable. */
+	for (va = 0x20000000; in_hole(va, va + AREA_SIZE); va += 16 * MIB)
+		if (va > 0x70000000)
+			test_skip("no user addresses below 2 GiB");
+	area = (struct vmi_patch_area){ .user = va, .size = AREA_SIZE };
+	area_gpa[0] = to_gpa(alloc_contiguous(AREA_SIZE));
+	for (i = 0; i < AREA_SIZE; i += PAGE_SIZE)
+		space_set(&space, va + i, (area_gpa[0] + i) | PTE_P | PTE_U,
+			  VMI_LEVEL_PT);
+	area.kernel = (u64)to_linear(area_gpa[0]);
+	space_load(&space);
+}
+
+static void clean_up(void)
+{
+	space_load(NULL);
+	space_destroy(&space);
+	free_page(text_gpa);
+}
+
+TEST(patch_absent, "patch.claim.not_offered", 1, 0, PATCH_CLAIM, PATCH_RELEASE,
+     PATCH_FIXUP)
+{
+	struct vmi_patch_area none = { 0 };
+	struct vmi_syscall_site site = { 0 };
+	u64 rip = 0x1000, rax = 1;
+
+	if (offered())
+		test_skip("slots are offered");
+	CHECK_RESULT(vmi.patch_claim(&none, &site), -VMI_ENOSYS);
+	CHECK_RESULT(vmi.patch_release(&none, 0), -VMI_ENOSYS);
+	CHECK_RESULT(vmi.patch_fixup(&none, &rip, &rax), -VMI_ENOSYS);
+	CHECK_EQ(rip, 0x1000);
+	CHECK_EQ(rax, 1);
+}
+
+static u8 *text(void)
+{
+	return (u8 *)to_linear(text_gpa) + (SITE_VA - USER_DATA);
+}
+
+/* Everything that a system call shows is the same with and without the slot. */
+static void run_site(u64 va, u32 number)
+{
+	struct user_context context;
+	u64 seed = number + 1, *words = (u64 *)&context.in;
+	u32 i;
+
+	user_init(&context, u_nop);
+	for (i = 0; i < REGS_VECTOR / 8; i++)
+		words[i] = random64(&seed);
+	context.in.rip = va;
+	user_run(&context);
+	CHECK_EQ(context.out.vector, VECTOR_SYSCALL);
+	CHECK_EQ(context.out.rax, number);
+	CHECK_EQ(context.out.rip, va + 7);
+	CHECK_EQ(context.out.rcx, va + 7);
+	CHECK_EQ(context.out.r11, context.in.rflags);
+	CHECK_EQ(context.out.rsp, context.in.rsp);
+	CHECK_EQ(context.out.rbx, context.in.rbx);
+	CHECK_EQ(context.out.rdi, context.in.rdi);
+	CHECK_EQ(context.out.rsi, context.in.rsi);
+	CHECK_EQ(context.out.rdx, context.in.rdx);
+	CHECK_EQ(context.out.r8, context.in.r8);
+	CHECK_EQ(context.out.r9, context.in.r9);
+	CHECK_EQ(context.out.r10, context.in.r10);
+	CHECK_EQ(context.out.r12, context.in.r12);
+	CHECK_EQ(context.out.r15, context.in.r15);
+	CHECK_EQ(context.out.rbp, context.in.rbp);
+	CHECK(!context.irqs_on);
+}
+
+static void apply(const struct vmi_syscall_site *site, u8 *to)
+{
+	CHECK_OP(site->patch_length, >, 0);
+	CHECK_OP(site->patch_length, <=, 7);
+	memcpy(to, site->patch, site->patch_length);
+	/* The vCPU may have run the old text; an iret lies between anyway. */
+	invalidate_page(USER_DATA);
+}
+
+TEST(patch_claim, "patch.claim.runs", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
+{
+	struct vmi_syscall_site site;
+	u8 old[9];
+
+	need_slots();
+	prepare();
+	write_program(text(), 123);
+	memcpy(old, text(), sizeof(old));
+	run_site(SITE_VA, 123);
+	site = site_at(SITE_VA, text(), 9);
+	CHECK_RESULT(vmi.patch_claim(&area, &site), 0);
+	CHECK_OP(site.slot, >=, area.user);
+	CHECK_OP(site.slot, <, area.user + area.size);
+	apply(&site, text());
+	run_site(SITE_VA, 123);
+	run_site(SITE_VA, 123);
+	/* Back to what it was, and the slot is free again. */
+	memcpy(text(), old, sizeof(old));
+	invalidate_page(USER_DATA);
+	CHECK_RESULT(vmi.patch_release(&area, site.slot), 0);
+	CHECK_RESULT(vmi.patch_release(&area, site.slot), -VMI_ENOENT);
+	run_site(SITE_VA, 123);
+	clean_up();
+}
+
+/* A jump to where the syscall instruction was. */
+TEST(patch_jump, "patch.fixup.old_syscall", 1, 0, PATCH_FIXUP, PATCH_CLAIM)
+{
+	struct user_context context;
+	struct vmi_syscall_site site;
+
+	need_slots();
+	prepare();
+	write_program(text(), 55);
+	site = site_at(SITE_VA, text(), 9);
+	CHECK_RESULT(vmi.patch_claim(&area, &site), 0);
+	apply(&site, text());
+	user_init(&context, u_nop);
+	context.in.rip = SITE_VA + 5;
+	context.in.rax = 77;
+	user_run(&context);
+	if (context.out.vector != VECTOR_SYSCALL) {
+		u64 rip = context.out.rip, rax = context.out.rax;
+
+		CHECK_EQ(context.out.vector, VECTOR_UD);
+		CHECK_RESULT(vmi.patch_fixup(&area, &rip, &rax), 0);
+		CHECK_EQ(rip, SITE_VA + 7);
+		CHECK_EQ(rax, 77);
+	} else {
+		CHECK_EQ(context.out.rip, SITE_VA + 7);
+		CHECK_EQ(context.out.rax, 77);
+	}
+	clean_up();
+}
+
+TEST(patch_errors, "patch.claim.errors", 1, 0, PATCH_CLAIM, PATCH_FIXUP, PATCH_RELEASE)
+{
+	static const u8 odd[] = { 0x90, 0x90, 0x90, 0x90, 0x90, 0x0f, 0x05, 0x90, 0x90 };
+	struct vmi_syscall_site site;
+	struct vmi_patch_area bad;
+	u64 rip = SITE_VA, rax = 5;
+
+	need_slots();
+	prepare();
+	site = site_at(SITE_VA, odd, sizeof(odd));
+	CHECK_RESULT(vmi.patch_claim(&area, &site), -VMI_EINVAL);
+	write_program(text(), 1);
+	/* Across a page boundary. */
+	site = site_at(USER_DATA + PAGE_SIZE - 4, text(), 9);
+	CHECK_RESULT(vmi.patch_claim(&area, &site), -VMI_EINVAL);
+	/* An area that user code cannot jump into with 32 bits. */
+	bad = area;
+	bad.user = USER_DATA;
+	site = site_at(SITE_VA, text(), 9);
+	CHECK_RESULT(vmi.patch_claim(&bad, &site), -VMI_EINVAL);
+	CHECK_RESULT(vmi.patch_release(&area, area.user + 64), -VMI_ENOENT);
+	CHECK_RESULT(vmi.patch_fixup(&area, &rip, &rax), -VMI_ENOENT);
+	CHECK_EQ(rip, SITE_VA);
+	CHECK_EQ(rax, 5);
+	clean_up();
+}
+
+/* As many as there is room for, each for its own site; then none. */
+TEST(patch_many, "patch.claim.fills", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
+{
+	u64 claimed = 0, step = 16, limit = PAGE_SIZE / step - 1, i;
+	struct vmi_syscall_site site;
+	static u64 slots[256];
+	u8 *page;
+	int result = 0;
+
+	need_slots();
+	prepare();
+	page = to_linear(text_gpa);
+	for (i = 0; i < limit; i++) {
+		write_program(page + i * step, i);
+		site = site_at(USER_DATA + i * step, page + i * step, 9);
+		result = vmi.patch_claim(&area, &site);
+		if (result)
+			break;
+		slots[claimed++] = site.slot;
+		apply(&site, page + i * step);
+	}
+	if (result)
+		CHECK_RESULT(result, -VMI_ENOSPC);
+	CHECK_OP(claimed, >, 0);
+	for (i = 0; i < claimed; i++)
+		run_site(USER_DATA + i * step, i);
+	for (i = 0; i < claimed; i++)
+		CHECK_RESULT(vmi.patch_release(&area, slots[i]), 0);
+	clean_up();
+}
