@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# lint.sh: what can be said of the sources without running them. Says all that is wrong, not only the first.
+
+. "$(dirname "$0")/lib.sh"
+cd "$root"
+
+failed=()
+# check NAME COMMAND...
+check() {
+	local name=$1
+	shift
+	say "lint: $name"
+	"$@" >&2 || failed+=("$name")
+}
+
+# Every source file says under which licence it is.
+licence_lines() {
+	local file bad=0
+	while IFS= read -r -d '' file; do
+		case $file in
+		*.rs | *.[chS] | *.s | *.ld | *.lds | *.inc | *.sh | *.py | *.mk | *.toml | */Makefile | Makefile | .ci/run) ;;
+		*) continue ;;
+		esac
+		[ -f "$file" ] || continue
+		if ! head -n 5 "$file" | grep -q 'SPDX-License-Identifier: '; then
+			printf '%s: no SPDX-License-Identifier in its first five lines\n' "$file"
+			bad=1
+		fi
+	done < <(git ls-files -z)
+	return $bad
+}
+
+# The generated files are those that abi/vmi.toml makes.
+generated_files() {
+	cargo run --quiet --locked --package abigen -- --check
+}
+
+clippy() {
+	if cargo clippy --version >/dev/null 2>&1; then
+		cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	elif [ -n "${CI:-}" ]; then
+		echo "clippy is not installed, and this is where it has to be"
+		return 1
+	else
+		echo "clippy is not installed (Debian 12 has no package, rustup has it): skipped"
+	fi
+}
+
+check "licence lines" licence_lines
+check "format (cargo fmt)" cargo fmt --all --check
+check "generated files (abigen)" generated_files
+check "clippy" clippy
+check "crates (cargo deny)" "$tools/cargo-deny/bin/cargo-deny" --log-level error --locked check bans licenses sources
+[ ${#failed[@]} -eq 0 ] || die "lint: $(printf '%s; ' "${failed[@]}" | sed 's/; $//')"

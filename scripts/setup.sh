@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# setup.sh build|run|test: installs what is missing for that, on Debian 12 or 13. Changes nothing and takes no time
+# when all is there. On other systems it says what is missing.
+
+. "$(dirname "$0")/lib.sh"
+
+# The oldest compiler that the workspace builds with (rust-version in Cargo.toml).
+rust_minor=85
+# The newest cargo-deny that this compiler builds.
+deny_version=0.18.3
+
+purpose=${1:-run}
+case $purpose in
+build | run | test) ;;
+*) die "usage: setup.sh build|run|test" ;;
+esac
+
+# rust_is_new: is cargo there, and new enough?
+rust_is_new() {
+	local version
+	have cargo && have rustc || return 1
+	version=$(cargo --version 2>/dev/null) || return 1
+	version=${version#cargo }
+	[ "${version%%.*}" -gt 1 ] && return 0
+	version=${version#1.}
+	[ "${version%%.*}" -ge $rust_minor ]
+}
+
+# candidate_is_new PACKAGE: would apt install a new enough compiler as this package?
+candidate_is_new() {
+	local version
+	version=$(LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p')
+	[ -n "$version" ] && [ "$version" != "(none)" ] && dpkg --compare-versions "$version" ge "1.$rust_minor"
+}
+
+# as_root COMMAND...: runs it, by sudo if need be.
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	elif have sudo; then
+		sudo "$@"
+	else
+		die "root is needed and sudo is not there: as root, run: $*"
+	fi
+}
+
+updated=
+# install PACKAGE...: from the distribution, without what is only recommended.
+install() {
+	have apt-get || die "missing: $* (names of Debian's packages): install them with your system's package manager"
+	say "installing $*"
+	if [ -z "$updated" ]; then
+		as_root apt-get -qq update || die "apt-get update failed: is the network there?"
+		updated=1
+	fi
+	# --no-remove: a package that somebody else needs must not go away because of us.
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends --no-remove install "$@" >&2 ||
+		die "apt-get could not install: $*"
+}
+
+# The freestanding parts need a compiler, its assembler and linker, and make; Rust programs link against libc.
+packages=()
+have gcc || packages+=(gcc)
+have ld || packages+=(binutils)
+have make || packages+=(make)
+# The question is for a file, not a program: a gcc without libc's headers is possible.
+[ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
+if [ "$purpose" != build ]; then
+	have qemu-system-x86_64 || packages+=(qemu-system-x86)
+fi
+if [ "$purpose" = test ]; then
+	have git || packages+=(git)
+fi
+[ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
+
+if ! rust_is_new; then
+	if have cargo && ! have apt-get; then
+		die "$(cargo --version) is too old: 1.$rust_minor or later is needed"
+	fi
+	have apt-get || die "Rust 1.$rust_minor or later is missing: install it with rustup or your package manager"
+	say "looking for Rust 1.$rust_minor or later"
+	as_root apt-get -qq update || die "apt-get update failed: is the network there?"
+	updated=1
+	# Debian 13 has it as rustc; Debian 12 has an old one of that name, and a newer one beside it.
+	if candidate_is_new rustc; then
+		install cargo rustc rustfmt rust-clippy
+	elif candidate_is_new rustc-web; then
+		install cargo-web rustc-web rustfmt-web
+	else
+		die "no package has Rust 1.$rust_minor or later: install it with rustup, then run this again"
+	fi
+	rust_is_new || die "$(command -v cargo) is too old: remove it from the PATH, or update it (rustup update)"
+fi
+
+[ "$purpose" = test ] || exit 0
+
+# What make lint needs on top. A compiler from rustup brings them as components.
+if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+	if have rustup; then
+		say "adding rustfmt and clippy"
+		rustup component add rustfmt clippy >&2 || die "rustup component add rustfmt clippy failed: is the network there?"
+	fi
+fi
+if ! cargo fmt --version >/dev/null 2>&1; then
+	if candidate_is_new rustc; then install rustfmt; else install rustfmt-web; fi
+fi
+# Debian 12 has no clippy for its newer compiler; make lint then says so and goes on.
+if ! cargo clippy --version >/dev/null 2>&1 && candidate_is_new rust-clippy; then
+	install rust-clippy
+fi
+
+deny="$tools/cargo-deny-$deny_version"
+if [ ! -x "$deny/bin/cargo-deny" ]; then
+	say "building cargo-deny $deny_version, once (some minutes)"
+	# Renamed when it is whole: an interrupted build must not look like a finished one.
+	rm -rf "$deny.part"
+	mkdir -p "$tools"
+	cargo install --quiet --locked --root "$deny.part" "cargo-deny@$deny_version" ||
+		die "cargo-deny $deny_version could not be built: is the network there?"
+	rm -rf "$deny"
+	mv "$deny.part" "$deny"
+fi
+ln -sfn "cargo-deny-$deny_version" "$tools/cargo-deny"

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# test.sh [--long]: lint, then every test of the workspace. The last line is always `N passed, N failed`.
+
+. "$(dirname "$0")/lib.sh"
+cd "$root"
+
+profile=()
+if [ "${1:-}" = --long ]; then
+	# More vCPUs, more repetitions, more random cases, and the program as it is shipped.
+	export PARAVANE_TEST_LONG=1 PROPTEST_CASES=20000
+	profile=(--release)
+fi
+
+if ! scripts/lint.sh; then
+	closing_line 0 1
+	exit 1
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+say "tests"
+status=0
+cargo test --locked --workspace --no-fail-fast "${profile[@]}" 2>&1 | tee "$log" || status=$?
+
+# Each test program ends with: test result: ok. 12 passed; 0 failed; 0 ignored; ...
+read -r passed failed ignored < <(
+	awk '/^test result: / { gsub(";", ""); p += $4; f += $6; i += $8 } END { printf "%d %d %d\n", p, f, i }' "$log"
+)
+# What does not compile or dies without a result has failed too.
+if [ $status -ne 0 ] && [ "$failed" -eq 0 ]; then
+	failed=1
+fi
+closing_line "$passed" "$failed" "$ignored"
+[ $status -eq 0 ] && [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
