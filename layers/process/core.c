@@ -5,7 +5,7 @@
 #include "irq.h"
 
 extern u8 ph_thunks_start[], ph_thunks_end[];
-extern volatile u64 ph_kernel_cs;
+extern volatile u64 ph_kernel_cs, ph_user_selectors;
 
 int process_core_probe(void)
 {
@@ -18,7 +18,7 @@ static void edit_thunks(u64 displacement)
 	u8 *p;
 	u32 word;
 
-	for (p = ph_thunks_start + 16; p + 4 <= ph_thunks_end; p++) {
+	for (p = ph_thunks_start + 24; p + 4 <= ph_thunks_end; p++) {
 		__builtin_memcpy(&word, p, 4);
 		if ((word & ~0xffU) != GS_PATTERN)
 			continue;
@@ -28,6 +28,7 @@ static void edit_thunks(u64 displacement)
 	}
 	*(volatile u64 *)&gs_displacement = displacement;
 	ph_kernel_cs = shared->kernel_cs;
+	ph_user_selectors = (u64)shared->user_ss << 32 | shared->user_cs;
 }
 
 static bool percpu_good(u64 pointer)

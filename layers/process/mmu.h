@@ -43,6 +43,11 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error);
 void tlb_resync(struct vcpu *v, u64 start, u64 end);
 void tlb_resync_user(struct vcpu *v);
 void tlb_resync_kernel(struct vcpu *v);
+/*
+ * Kernels clear accessed bits without a flush, to see which pages are in use. A page that stays mapped would look unused for ever;
+ * so now and then everything is compared. At most once in AGE_NS, on behalf of a vCPU that has the space loaded.
+ */
+void tlb_age(struct vcpu *v, u64 now);
 /* Drops the whole user range. */
 void tlb_drop_user(void);
 /* Unmaps pages of the user range that only the kernel may see, on the way to user mode. */

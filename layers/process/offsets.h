@@ -22,7 +22,7 @@
 #define V_USER_RAX	344
 #define V_USER_RIP	352
 #define V_USER_FLAGS	360
-#define V_USER_R11	368
+#define V_USER_CS	368	/* and SS behind it, u32 each: what interrupts of user code push */
 #define V_SCRATCH	504	/* top of a stack of a few words, for popfq */
 
 /*

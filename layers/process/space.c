@@ -72,6 +72,7 @@ static noreturn void become(struct vcpu *v)
 	step();
 	v->s.state = VMI_PH_VCPU_RUNNING;
 	stint_begin(v);
+	tlb_age(v, v->stint_start);
 	if (read_gs_selector() != v->gs_selector)
 		load_gs_selector(v->gs_selector);
 	wrgsbase(v->kernel_gs);
@@ -221,6 +222,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	v->generation = generation;
 	if (index == self.index) {
 		synchronise(v);
+		tlb_age(v, now_ns());
 		return;
 	}
 	v->s.switches++;

@@ -43,7 +43,8 @@ struct vcpu {
 	u64 rsp, rbx, rbp, r12, r13, r14, r15;	/* V_RSP ... */
 	u64 host_stack;
 	u64 user_gs, kernel_gs;
-	u64 user_rsp, user_rax, user_rip, user_flags, user_r11;
+	u64 user_rsp, user_rax, user_rip, user_flags;
+	u32 user_cs, user_ss;			/* V_USER_CS */
 	u64 scratch[16];			/* ends at V_SCRATCH */
 
 	u32 number;
@@ -58,7 +59,6 @@ struct vcpu {
 	u64 cr0, cr2, cr3, cr4, cr8, context, generation;
 	u64 queued_cr3, queued_context, queued_generation;
 	u32 queued;
-	u32 user_cs, user_ss;
 	u64 efer, star, lstar, cstar, sfmask, pat, apic_base, sysenter[3];
 	u64 gdt_base, idt_base;
 	u32 gdt_limit, idt_limit, ldt, tr;
@@ -84,7 +84,7 @@ _Static_assert(offsetof(struct vcpu, r15) == V_R15, "V_R15");
 _Static_assert(offsetof(struct vcpu, host_stack) == V_HOST_STACK, "V_HOST_STACK");
 _Static_assert(offsetof(struct vcpu, kernel_gs) == V_KERNEL_GS, "V_KERNEL_GS");
 _Static_assert(offsetof(struct vcpu, user_rsp) == V_USER_RSP, "V_USER_RSP");
-_Static_assert(offsetof(struct vcpu, user_r11) == V_USER_R11, "V_USER_R11");
+_Static_assert(offsetof(struct vcpu, user_cs) == V_USER_CS, "V_USER_CS");
 _Static_assert(offsetof(struct vcpu, scratch) + 128 == V_SCRATCH, "V_SCRATCH");
 _Static_assert(sizeof(struct vcpu) <= VMI_PH_VCPU_STRIDE, "VMI_PH_VCPU_STRIDE");
 
@@ -93,6 +93,7 @@ struct proc {
 	u64 loaded;		/* vCPUs that have it loaded; under the spaces lock */
 	u64 stamp;		/* last load, for eviction */
 	u64 kernel_generation;	/* that its kernel mappings are good for */
+	u64 aged_ns;		/* last time that all user mappings were compared with the tables */
 	u32 reset;		/* its mappings belong to an older space: drop all first */
 	struct lock lock;	/* over its mappings; taken by its own threads only */
 };

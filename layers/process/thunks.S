@@ -28,6 +28,10 @@ gs_displacement:
 	.globl	ph_kernel_cs
 ph_kernel_cs:
 	.quad	0
+	/* vmi_init.user_cs, user_ss */
+	.globl	ph_user_selectors
+ph_user_selectors:
+	.quad	0
 
 #define THUNK(S, s, N, n, num, class, since) THUNK_##class(s, n, num)
 
@@ -208,6 +212,8 @@ ph_iret_window:
 	cmpw	$0, GS(F_PENDING)
 	jne	2f
 	movq	GS(F_VCPU), %rax
+	movl	$0x33, V_USER_CS(%rax)
+	movl	$0x2b, V_USER_CS + 4(%rax)
 	movq	V_USER_GS(%rax), %rax
 	wrgsbase %rax
 	popq	%rax
@@ -254,6 +260,8 @@ ENTRY(thunk_cpu_sysret)
 	movq	%rsp, V_USER_RSP(%rax)
 	movq	GS(F_SCRATCH), %rcx
 	movq	%rcx, V_USER_RAX(%rax)
+	movq	ph_user_selectors, %rcx
+	movq	%rcx, V_USER_CS(%rax)
 	movb	$1, GS(F_IRQ)
 ph_sysret_window:
 	cmpw	$0, GS(F_PENDING)

@@ -11,6 +11,7 @@
 #include "calls.h"
 #include "host.h"
 #include "irq.h"
+#include "mmu.h"
 #include "space.h"
 
 /* Shorter than any time slice that the host would give to somebody else, ns. */
@@ -138,6 +139,7 @@ void alarm_check(struct vcpu *v)
 	}
 	if (fired)
 		irq_request(v, v->alarm_vector);
+	tlb_age(v, t.real + shared->start_ns);
 	deadline_set(v);
 }
 

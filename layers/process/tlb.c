@@ -382,6 +382,22 @@ void tlb_resync_kernel(struct vcpu *v)
 	resync(v, VMI_PH_USER_END, VMI_PH_KERNEL_END);
 }
 
+#define AGE_NS 1000000000ULL
+
+void tlb_age(struct vcpu *v, u64 now)
+{
+	struct proc *p = self.proc;
+
+	if (now - READ_ONCE(p->aged_ns) < AGE_NS)
+		return;
+	lock_take(&p->lock);
+	if (now - p->aged_ns >= AGE_NS) {
+		p->aged_ns = now;
+		tlb_resync_user(v);
+	}
+	lock_release(&p->lock);
+}
+
 void tlb_drop_supervisor(struct vcpu *v)
 {
 	struct thread *t = thread_of(v);

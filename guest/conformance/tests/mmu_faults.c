@@ -220,6 +220,29 @@ TEST_OF(accessed_kernel, "memory.accessed.kernel", accessed, 0, 1, 0,
 	MMU_INVALIDATE_PAGE);
 TEST_OF(accessed_user, "memory.accessed.user", accessed, 1, 1, 0, MMU_INVALIDATE_PAGE);
 
+/*
+ * The bit is cleared without a flush, as kernels do to see which pages are in use. The page is used on, the space is loaded
+ * now and then at the same generation: the bit must come back, or a page in use would look idle for ever.
+ */
+TEST(accessed_ages, "memory.accessed.ages", 1, 0, MMU_SET_CR3)
+{
+	u64 gpa = identity_page(), va = USER_DATA, value = 0, end = now() + 5 * NS_PER_S;
+
+	enter_space();
+	try_access(KERNEL_READ, va, &value);
+	space_set(&space, va, gpa | USER_RW, VMI_LEVEL_PT);
+	CHECK_EQ(bits(va, 1), 0);
+	while (!bits(va, 1) && now() < end) {
+		delay_ns(50 * NS_PER_MS);
+		space_load(NULL);
+		space_load(&space);
+		try_access(KERNEL_READ, va, &value);
+	}
+	CHECK_EQ(bits(va, 1), PTE_A);
+	leave_space();
+	free_page(gpa);
+}
+
 /* A refused access sets nothing. */
 TEST(accessed_refused, "memory.accessed.refused", 1, 0, MMU_SET_PTE)
 {
