@@ -10,7 +10,7 @@ use std::process::{Command, exit};
 
 /// A makefile's folder, the name of its output folder, and the files that it must make there.
 const PARTS: [(&str, &str, &[&str]); 2] = [
-    ("layers", "layers", &["native.rom", "native-stats.rom"]),
+    ("layers", "layers", &["native.rom", "native-stats.rom", "process.elf"]),
     ("guest/conformance", "conformance", &["conformance.elf"]),
 ];
 

@@ -3,7 +3,7 @@
 
 use crate::text;
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +30,8 @@ pub enum Command {
     /// Measure, and make the tables of docs/benchmarks.md
     #[command(subcommand)]
     Bench(Bench),
+    /// Say what this machine offers for running guests, and what follows from it
+    Doctor(Doctor),
 }
 
 #[derive(Debug, Args)]
@@ -39,12 +41,28 @@ pub struct Conformance {
     pub hypervisor: HypervisorKind,
 
     /// The layer that the guest must find; with --rom, the name in that image unless said
-    #[arg(long, value_enum, required_unless_present_any = ["rom", "list"])]
+    #[arg(long, value_enum)]
     pub layer: Option<Layer>,
 
     /// Virtual CPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: u32,
+
+    /// What is kept from what inside the guest
+    #[arg(long, value_enum, default_value_t = Isolation::Vm, hide_default_value = true)]
+    pub isolation: Isolation,
+
+    /// Memory of the guest's machine, MiB or with a unit: 256M, 4G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = mebibytes)]
+    pub memory: u32,
+
+    /// Address-space processes that --hypervisor process may have [default: what this host allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    pub spaces: Option<u32>,
+
+    /// Let debuggers attach to the processes of --hypervisor process
+    #[arg(long)]
+    pub debuggable: bool,
 
     /// Run only the tests whose names match PATTERN (`*` stands for anything; without one, a part of the name)
     #[arg(long, value_name = "PATTERN")]
@@ -96,6 +114,48 @@ pub enum Rom {
 pub enum Bench {
     /// Instructions per operation on bare metal, with no layer and with each native one
     Native(BenchNative),
+    /// What the process hypervisor's mechanisms cost, each next to its counterpart on the host
+    Vmi(BenchVmi),
+    /// The host's side of a row of `vmi`, in a process of its own
+    #[command(hide = true)]
+    VmiHost(BenchVmiHost),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchVmi {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Put the table into FILE, between its markers for this table
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub write: Option<PathBuf>,
+
+    /// Measure guest and host alternately, N times each
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+
+    /// Only this row (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub row: Vec<String>,
+
+    /// A guest in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub guest: Option<PathBuf>,
+
+    /// Give up on one measurement after S seconds
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchVmiHost {
+    /// What to measure
+    pub what: String,
+    /// Operations in a batch
+    pub ops: u32,
+    /// Batches
+    pub batches: u32,
 }
 
 #[derive(Debug, Args)]
@@ -121,6 +181,21 @@ pub struct BenchNative {
 pub enum HypervisorKind {
     /// QEMU's software emulation: bare metal, as far as the guest can tell
     Qemu,
+    /// Ordinary processes of this machine: no hardware virtualization, no privilege
+    Process,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Isolation {
+    /// Nothing: the virtual machine is one trust domain, as a unikernel is
+    Vm,
+}
+
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -131,6 +206,8 @@ pub enum Layer {
     Native,
     /// As native, and counts
     NativeStats,
+    /// The one of --hypervisor process
+    Process,
 }
 
 impl Layer {
@@ -140,13 +217,14 @@ impl Layer {
             Layer::None => "none",
             Layer::Native => "native",
             Layer::NativeStats => "native-stats",
+            Layer::Process => "process",
         }
     }
 
     /// The image that this program carries.
     pub fn rom(self) -> Option<&'static [u8]> {
         match self {
-            Layer::None => None,
+            Layer::None | Layer::Process => None,
             Layer::Native => Some(paravane_blobs::NATIVE_ROM),
             Layer::NativeStats => Some(paravane_blobs::NATIVE_STATS_ROM),
         }
@@ -166,7 +244,39 @@ pub struct Early(clap::Error);
 
 /// Reads the command line.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
-    Cli::try_parse_from(args).map_err(Early)
+    let cli = Cli::try_parse_from(args).map_err(Early)?;
+    if let Command::Conformance(args) = &cli.command {
+        args.check().map_err(Early)?;
+    }
+    Ok(cli)
+}
+
+impl Conformance {
+    /// What a rule for one argument cannot say.
+    fn check(&self) -> Result<(), clap::Error> {
+        let error = |kind, message: &str| Err(Cli::command().error(kind, message));
+        match self.hypervisor {
+            HypervisorKind::Qemu if self.layer.is_none() && self.rom.is_none() && !self.list => {
+                error(ErrorKind::MissingRequiredArgument, "--hypervisor qemu: one of --layer, --rom is required")
+            }
+            HypervisorKind::Qemu if self.spaces.is_some() || self.debuggable => {
+                error(ErrorKind::ArgumentConflict, "--spaces and --debuggable are for --hypervisor process")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads a size of memory.
+fn mebibytes(text: &str) -> Result<u32, String> {
+    let (digits, shift) = match text.strip_suffix(['M', 'm']) {
+        Some(digits) => (digits, 0),
+        None => text.strip_suffix(['G', 'g']).map_or((text, 0), |digits| (digits, 10)),
+    };
+    let number: u32 = digits.parse().map_err(|_| "a number is expected, and M or G behind it".to_string())?;
+    let size = number.checked_mul(1 << shift).filter(|&size| (16..=1 << 22).contains(&size));
+    let size = size.ok_or_else(|| "16M to 4096G are possible".to_string())?;
+    if size % 2 == 0 { Ok(size) } else { Err("it must be a multiple of 2M".to_string()) }
 }
 
 impl Early {
@@ -225,7 +335,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 

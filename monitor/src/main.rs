@@ -6,9 +6,11 @@
 
 mod cli;
 mod commands;
+mod doctor;
 mod guest;
 mod hypervisor;
 mod inputs;
+mod process;
 mod rom;
 mod signals;
 mod tap;

@@ -3,7 +3,7 @@
 
 use super::report::Report;
 use super::{Outcome, hypervisor};
-use crate::cli::Conformance;
+use crate::cli::{Conformance, HypervisorKind, Layer};
 use crate::hypervisor::{Event, Machine, Running, Verdict};
 use crate::inputs::{GuestFile, LayerFile};
 use crate::signals::Signals;
@@ -23,13 +23,13 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
     let guest = GuestFile::load(args.guest.as_deref())?;
     let layer = layer(args)?;
     let command_line = command_line(args, &layer.expect)?;
-    let hypervisor = hypervisor(args.hypervisor)?;
+    let hypervisor = hypervisor(args)?;
     let machine = Machine {
         guest: &guest,
         layer: layer.rom.as_deref(),
         command_line,
         cpus: args.cpus,
-        memory_mib: MEMORY_MIB,
+        memory_mib: args.memory,
         count_instructions: false,
     };
     let signals = Signals::install().context("cannot take note of signals")?;
@@ -134,11 +134,21 @@ impl Session {
 }
 
 fn layer(args: &Conformance) -> anyhow::Result<LayerFile> {
+    if args.hypervisor == HypervisorKind::Process {
+        // Its layer is a part of it; another build of the same one can take its place.
+        return match (&args.rom, args.layer) {
+            (None, None | Some(Layer::Process)) => Ok(LayerFile::built_in(Layer::Process)),
+            (None, Some(layer)) => bail!("--layer {} does not run on --hypervisor process", layer.name()),
+            (Some(path), None | Some(Layer::Process)) => LayerFile::load_unchecked(path, Some(Layer::Process)),
+            (Some(_), Some(layer)) => bail!("--layer {} does not run on --hypervisor process", layer.name()),
+        };
+    }
     match (&args.rom, args.layer) {
+        (_, Some(Layer::Process)) => bail!("--layer process only runs on --hypervisor process"),
         (Some(path), layer) if args.unchecked_rom => LayerFile::load_unchecked(path, layer),
         (Some(path), layer) => LayerFile::load(path, layer),
         (None, Some(layer)) => Ok(LayerFile::built_in(layer)),
-        (None, None) => Ok(LayerFile::built_in(crate::cli::Layer::None)),
+        (None, None) => Ok(LayerFile::built_in(Layer::None)),
     }
 }
 

@@ -6,9 +6,10 @@ mod conformance;
 mod report;
 mod rom;
 
-use crate::cli::{Command, HypervisorKind};
+use crate::cli::{Command, Conformance, HypervisorKind};
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::qemu::Qemu;
+use crate::process::Process;
 
 /// How a command that could be run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +37,17 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Conformance(args) => conformance::run(args),
         Command::Rom(crate::cli::Rom::Inspect { file }) => rom::inspect(file),
         Command::Bench(crate::cli::Bench::Native(args)) => bench::native(args),
+        Command::Bench(crate::cli::Bench::Vmi(args)) => bench::vmi::run(args),
+        Command::Bench(crate::cli::Bench::VmiHost(args)) => bench::vmi::host(args),
+        Command::Doctor(args) => crate::doctor::run(args),
     }
 }
 
-fn hypervisor(kind: HypervisorKind) -> anyhow::Result<Box<dyn Hypervisor>> {
-    match kind {
+fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
+    match args.hypervisor {
         HypervisorKind::Qemu => Ok(Box::new(Qemu::find()?)),
+        HypervisorKind::Process => {
+            Ok(Box::new(Process { spaces: args.spaces, debuggable: args.debuggable }))
+        }
     }
 }

@@ -63,4 +63,18 @@ pub trait Hypervisor {
 pub trait Running {
     /// Waits for the next thing to happen, until `deadline`, or until `signals` has one.
     fn next(&mut self, deadline: Instant, signals: &Signals) -> Event;
+
+    /// What was counted so far, if this back end counts.
+    fn counters(&self) -> Option<Counters> {
+        None
+    }
+}
+
+/// What a machine has needed of its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// System calls of the layer; 0 if it does not count them.
+    pub host_calls: u64,
+    /// Signals that it got.
+    pub signals: u64,
 }

@@ -3,16 +3,15 @@
 
 use super::doorbell::{End, Output};
 use super::vm::{Config, Vm};
-use crate::hypervisor::{Event, Hypervisor, Machine, Running, Verdict};
+use crate::hypervisor::{Counters, Event, Hypervisor, Machine, Running, Verdict};
 use crate::signals::Signals;
 use crate::text;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Lines above this are cut: a guest may print without end.
 const MAX_LINE: usize = 4096;
-/// How often a signal is looked for.
-const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
 /// The back end, and what only this one can be told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +31,10 @@ impl Hypervisor for Process {
         let config = Config {
             name: &machine.guest.name,
             kernel: &machine.guest.bytes,
-            layer: paravane_blobs::PROCESS_LAYER,
+            // A file's lives as long as the program, as the built-in one does.
+            layer: machine
+                .layer
+                .map_or(paravane_blobs::PROCESS_LAYER, |bytes| Box::leak(bytes.into())),
             command_line: &machine.command_line,
             vcpus: machine.cpus,
             memory: u64::from(machine.memory_mib) << 20,
@@ -70,15 +72,32 @@ impl Running for Instance {
             if left.is_zero() {
                 return Event::TimedOut;
             }
-            match self.vm.next(left.min(SIGNAL_POLL)) {
+            match self.vm.next() {
                 Some(Output::Console(bytes)) => self.lines.add(&bytes),
                 Some(Output::End(end)) => {
                     self.lines.end();
                     self.ended = Some(verdict(&end));
                 }
-                None => {}
+                None => self.wait(left, signals),
             }
         }
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        Some(self.vm.counters())
+    }
+}
+
+impl Instance {
+    /// Waits for output, a signal, or the time to be over.
+    fn wait(&self, left: Duration, signals: &Signals) {
+        let mut files = [
+            PollFd::from_borrowed_fd(self.vm.bell(), PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN),
+        ];
+        let timeout = Timespec::try_from(left).ok();
+        // The caller looks at everything again, whatever came.
+        let _ = rustix::event::poll(&mut files, timeout.as_ref());
     }
 }
 

@@ -15,6 +15,9 @@ use std::time::Duration;
 
 /// Between two updates, ns.
 pub const PERIOD: u64 = SECOND;
+/// Between two updates while the guest is idle: then the page can be further off, by what the host's rate has changed
+/// meanwhile, and the guest costs nothing.
+pub const IDLE_PERIOD: u64 = 4 * SECOND;
 /// The rate is a fraction with this many bits behind the point: with 32, a counter of 1 GHz is exact to 2^-32.
 const SHIFT: u32 = 32;
 /// How long the counter is compared with the clock at the start.

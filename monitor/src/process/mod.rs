@@ -10,11 +10,13 @@ mod backend;
 mod boot;
 mod clock;
 mod core;
+mod counters;
 mod doorbell;
 pub mod host;
 mod image;
 mod layer;
 pub mod limits;
+mod outputs;
 mod placement;
 mod policy;
 pub mod procfs;
@@ -28,3 +30,18 @@ mod vm;
 mod watch;
 
 pub use backend::Process;
+pub use doorbell::{End, Output};
+pub use vm::{Config, Vm};
+
+/// How many CPUs this program may use.
+pub fn allowed_cpus() -> usize {
+    placement::allowed().len()
+}
+
+/// Whether the host gives large pages for guest memory when asked.
+pub fn large_pages_work() -> bool {
+    let Ok(ram) = ram::Ram::new(ram::MIN_SIZE) else {
+        return false;
+    };
+    ram.write(0, &[1]).is_ok() && ram.collapse(0, ram::LARGE_PAGE)
+}

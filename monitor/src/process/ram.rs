@@ -8,7 +8,10 @@ use super::shared::size;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::ffi::c_void;
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
@@ -91,16 +94,18 @@ impl Ram {
     }
 
     /// Asks for large pages where the range has been touched, as far as the host gives any. Mapping and first
-    /// touches of the kernel half are several times cheaper on them in every new process.
-    pub fn collapse(&self, gpa: u64, length: u64) {
+    /// touches of the kernel half are several times cheaper on them in every new process. Says whether it got them all.
+    pub fn collapse(&self, gpa: u64, length: u64) -> bool {
+        let mut all = true;
         let end = gpa.saturating_add(length).min(self.size);
         for slot in &self.slots {
             let from = gpa.max(slot.gpa) / LARGE_PAGE * LARGE_PAGE;
             let to = end.min(slot.gpa + slot.size).next_multiple_of(LARGE_PAGE);
             if from < to {
-                slot.collapse(from - slot.gpa, to - from);
+                all &= slot.collapse(from - slot.gpa, to - from);
             }
         }
+        all
     }
 }
 
@@ -140,13 +145,15 @@ impl Slot {
         self.file.as_fd()
     }
 
-    fn collapse(&self, offset: u64, length: u64) {
-        let mut at = offset;
+    /// `offset` and `length` are multiples of a large page.
+    fn collapse(&self, offset: u64, length: u64) -> bool {
+        // The host makes large pages only through a mapping that is aligned to them, which ours need not be.
+        let Ok(window) = Window::new(&self.file, offset, length) else {
+            return false;
+        };
         // One call for each, since the first failure ends a call. It fails where the host has no large page left,
         // and on kernels before 6.1, which do not know it.
-        while at < offset + length && self.advise(at, LARGE_PAGE, libc::MADV_COLLAPSE) {
-            at += LARGE_PAGE;
-        }
+        (0..length / LARGE_PAGE).all(|index| window.advise(index * LARGE_PAGE, LARGE_PAGE, libc::MADV_COLLAPSE))
     }
 
     fn advise(&self, offset: u64, length: u64, advice: i32) -> bool {
@@ -156,6 +163,52 @@ impl Slot {
         let address = self.region.as_ptr().wrapping_add(size(offset));
         // SAFETY: the range is inside the region's mapping, and none of the advices used here changes what is in it.
         unsafe { libc::madvise(address.cast(), size(length), advice) == 0 }
+    }
+}
+
+/// A mapping of part of a file at a multiple of a large page.
+struct Window {
+    /// What was reserved, and is freed.
+    base: *mut c_void,
+    reserved: usize,
+    /// The mapping, inside of it.
+    start: *mut c_void,
+}
+
+impl Window {
+    fn new(file: &File, offset: u64, length: u64) -> io::Result<Self> {
+        let reserved = size(length + LARGE_PAGE);
+        let none = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
+        let base = unsafe { mmap_anonymous(none, reserved, ProtFlags::empty(), MapFlags::PRIVATE)? };
+        let start = base.map_addr(|address| address.next_multiple_of(size(LARGE_PAGE)));
+        let window = Window { base, reserved, start };
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: takes the place of a part of what was just reserved, to which nobody has a reference.
+        unsafe {
+            mmap(
+                start,
+                size(length),
+                access,
+                MapFlags::SHARED | MapFlags::FIXED,
+                file,
+                offset,
+            )?
+        };
+        Ok(window)
+    }
+
+    fn advise(&self, offset: u64, length: u64, advice: i32) -> bool {
+        let address = self.start.wrapping_byte_add(size(offset));
+        // SAFETY: nobody has a reference to the mapping, and large pages do not change what is in it.
+        unsafe { libc::madvise(address, size(length), advice) == 0 }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: frees what `new` reserved.
+        let _ = unsafe { munmap(self.base, self.reserved) };
     }
 }
 
@@ -177,7 +230,8 @@ mod tests {
     fn what_is_written_is_read_and_nothing_outside() {
         let ram = Ram::new(MIN_SIZE).unwrap();
         ram.write(MIN_SIZE - 3, b"abc").unwrap();
-        ram.collapse(MIN_SIZE - LARGE_PAGE, LARGE_PAGE);
+        // Where the host has none, this is false and changes nothing either.
+        let _ = ram.collapse(MIN_SIZE - LARGE_PAGE, LARGE_PAGE);
         let mut bytes = [0; 3];
         ram.read(MIN_SIZE - 3, &mut bytes).unwrap();
         assert_eq!(&bytes, b"abc");

@@ -4,10 +4,12 @@
 use super::boot;
 use super::clock::{Clock, Sample};
 use super::core::Core;
+use super::counters;
 use super::doorbell::{self, Output};
 use super::image::Image;
 use super::layer::Layer;
 use super::limits;
+use super::outputs::Outputs;
 use super::placement::{self, Load};
 use super::policy;
 use super::ram::Ram;
@@ -16,14 +18,15 @@ use super::supervisor::{self, Pool};
 use super::sys;
 use super::watch::{self, Budget};
 use super::{alarm, host};
+use crate::hypervisor::Counters;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use std::mem::offset_of;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, channel, sync_channel};
+use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 /// Processes that a machine starts with, if it may; more come when the guest uses them.
 const FIRST_PROCESSES: u32 = 4;
@@ -53,7 +56,7 @@ pub struct Config<'a> {
 #[derive(Debug)]
 pub struct Vm {
     core: Arc<Core>,
-    outputs: Option<Receiver<Output>>,
+    outputs: Arc<Outputs<Output>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -97,7 +100,7 @@ impl Vm {
         }
         let mut vm = Vm {
             core,
-            outputs: None,
+            outputs: Arc::new(Outputs::new(QUEUED)?),
             threads: Vec::new(),
         };
         vm.start_threads(layer, ram, pool, clock)?;
@@ -125,11 +128,9 @@ impl Vm {
         start.recv().context("the supervisor's thread ended")??;
         self.spawn("watch", move |core| watch::run(core, clock, budget))?;
         self.spawn("alarms", |core| alarm::run(core))?;
-        let (sender, outputs) = sync_channel(QUEUED);
-        self.outputs = Some(outputs);
+        let outputs = Arc::clone(&self.outputs);
         self.spawn("doorbell", move |core| {
-            // Fails when the reader has gone: then the machine is being ended.
-            doorbell::run(core, |output| drop(sender.send(output)));
+            doorbell::run(core, |output| outputs.push(output));
         })
     }
 
@@ -147,16 +148,26 @@ impl Vm {
         sys::futex_wake(wake);
     }
 
-    /// The next output, if one comes in time. None for ever after the last.
-    pub fn next(&self, timeout: Duration) -> Option<Output> {
-        self.outputs.as_ref()?.recv_timeout(timeout).ok()
+    /// The next output, if there is one.
+    pub fn next(&self) -> Option<Output> {
+        self.outputs.pop()
+    }
+
+    /// Becomes readable when there is output.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.outputs.bell()
+    }
+
+    /// What the layer has counted.
+    pub fn counters(&self) -> Counters {
+        counters::read(&self.core.shared, self.core.vcpus)
     }
 }
 
 impl Drop for Vm {
     fn drop(&mut self) {
         // First, so that a thread that waits for us to read does not.
-        self.outputs = None;
+        self.outputs.close();
         self.core.stop();
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so; the others end all the same.

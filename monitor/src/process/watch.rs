@@ -59,6 +59,7 @@ pub fn run(core: &Core, clock: Clock, budget: Budget) {
         timers: Vec::new(),
         tables: Vec::new(),
         active: false,
+        update_at: 0,
     };
     block_signal();
     core.set_watch(thread_id());
@@ -78,31 +79,34 @@ struct Watch<'a> {
     tables: Vec<u64>,
     /// Some process has used CPU time since the last update.
     active: bool,
+    /// When the clock page is to be corrected.
+    update_at: u64,
 }
 
 impl Watch<'_> {
     fn work(&mut self) {
         let start = sys::monotonic();
         let mut first = FIRST_UPDATES.iter().map(|offset| start + offset);
-        let mut update_at = first.next().unwrap_or(start);
+        self.update_at = first.next().unwrap_or(start);
         while !self.core.stopping() {
             self.add_processes();
             let now = sys::monotonic();
-            if now >= update_at {
+            if now >= self.update_at {
                 self.clock.update(&self.core.shared);
+                let period = if self.active { clock::PERIOD } else { clock::IDLE_PERIOD };
                 if self.active {
                     self.balance.look(self.core);
                     self.active = false;
                 }
-                update_at = first.next().unwrap_or(now + clock::PERIOD).max(now);
+                self.update_at = first.next().unwrap_or(now + period).max(now);
             }
             let polled: Vec<usize> = (0..self.timers.len())
                 .filter(|&i| self.timers.get(i).is_some_and(Option::is_none))
                 .collect();
             let until = if polled.is_empty() {
-                update_at
+                self.update_at
             } else {
-                update_at.min(now + POLL)
+                self.update_at.min(now + POLL)
             };
             match wait_for_signal(until.saturating_sub(now)) {
                 Some(Some(index)) => self.look(index),
@@ -129,7 +133,10 @@ impl Watch<'_> {
         let (Some(pid), Some(entry)) = (self.core.pid(index), self.tables.get_mut(index)) else {
             return;
         };
-        self.active = true;
+        if !self.active {
+            self.active = true;
+            self.update_at = self.update_at.min(sys::monotonic() + clock::PERIOD);
+        }
         *entry = procfs::page_tables(pid).unwrap_or(0);
         let (own, all) = (*entry, self.tables.iter().sum::<u64>());
         let limit = self.budget.machine(self.tables.len());
