@@ -288,9 +288,11 @@ int vmi_rom_call(const struct vmi_rom *rom, const void *base,
 	    !vmi_rom_section(rom, id, known_version(id), &section) ||
 	    index >= section.call_count)
 		return 0;
+	/* The layer has run since the check: look again. */
+	if (!inside(section.calls, section.call_count, h->call_size, h->image_size))
+		return 0;
 	copy(entry, (const __u8 *)base + section.calls +
 	     (__u64)index * h->call_size, sizeof(*entry));
-	/* The layer has run since the check: look again. */
 	if (!entry->offset || entry->offset >= h->image_size)
 		return 0;
 	return 1;
