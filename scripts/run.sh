@@ -8,21 +8,17 @@ cd "$root"
 
 cargo build --locked
 paravane="${CARGO_TARGET_DIR:-target}/debug/paravane"
-summary=$(mktemp)
-trap 'rm -f "$summary"' EXIT
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
 
-status=0
+status=0 passed=0 failed=0 skipped=0
 for layer in none native native-stats; do
 	printf '\n'
-	# The closing line of each run is the last of its output; all of it is shown as it comes.
-	"$paravane" conformance --hypervisor qemu --layer "$layer" --cpus "${CPUS:-2}" > >(tee "$summary.$layer") || status=1
-	wait $!
-	tail -n 1 "$summary.$layer" >>"$summary"
-	rm -f "$summary.$layer"
+	"$paravane" conformance --hypervisor qemu --layer "$layer" --cpus "${CPUS:-2}" | tee "$output" || status=1
+	# The last line is always: N passed, N failed[, N skipped]
+	read -r p _ f _ s _ < <(tail -n 1 "$output") || true
+	passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0})) skipped=$((skipped + ${s:-0}))
 done
-printf '\nAll layers: '
-awk '{ p += $1; f += $3; s += $5 } END { printf "%d %d %d\n", p, f, s }' "$summary" >"$summary.sum"
-read -r passed failed skipped <"$summary.sum"
-rm -f "$summary.sum"
+printf '\nAll layers together:\n'
 closing_line "$passed" "$failed" "$skipped"
 exit $status
