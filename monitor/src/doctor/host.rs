@@ -31,6 +31,14 @@ pub fn findings() -> Vec<Finding> {
         ),
         mappings(),
         processes(),
+        Finding::of(
+            "page_tables",
+            procfs::page_tables(std::process::id()).is_some(),
+            Status::Note,
+            "what a guest costs in page tables can be read (VmPTE) and is limited",
+            "what a guest costs in page tables cannot be read (/proc is missing): a hostile guest can use up the host's \
+             memory, unless a control group limits it",
+        ),
         large_pages(),
         Finding::of(
             "protection_keys",

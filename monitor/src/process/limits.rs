@@ -10,8 +10,9 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// Tasks that are left to everybody else under the same limit.
+/// Tasks that are left to everybody else under the same limit: so many, or a share of what there is.
 const TASKS_LEFT: u64 = 32;
+const TASKS_SHARE: u64 = 8;
 /// The zygote, and the monitor's threads for one machine.
 const OWN_TASKS: u64 = 8;
 /// Host memory of a process with nothing in it, and of each of its threads: kernel stacks, descriptors, page tables.
@@ -89,7 +90,10 @@ pub fn memory() -> Vec<Limit> {
 /// Processes for a machine with this many vCPUs: at most what these limits allow, and which of them decides.
 pub fn processes(vcpus: u64, tasks: &[Limit], memory: &[Limit]) -> Limit {
     let by_tasks = tasks.iter().map(|limit| Limit {
-        left: limit.left.saturating_sub(TASKS_LEFT + OWN_TASKS) / vcpus.max(1),
+        left: limit
+            .left
+            .saturating_sub(TASKS_LEFT.min(limit.left / TASKS_SHARE) + OWN_TASKS)
+            / vcpus.max(1),
         source: limit.source.clone(),
     });
     let by_memory = memory.iter().map(|limit| Limit {

@@ -19,6 +19,7 @@ use super::sys;
 use super::watch::{self, Budget};
 use super::{alarm, host};
 use crate::hypervisor::Counters;
+use crate::text;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use std::mem::offset_of;
@@ -182,9 +183,9 @@ fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
     let most = limits::processes(config.vcpus.into(), &limits::tasks(), &limits::memory());
     if u64::from(least) > most.left {
         bail!(
-            "{} virtual CPUs need {least} processes, this host allows {} (by {}): \
+            "{} need {least} processes, this host allows {} (by {}): \
              use fewer virtual CPUs, or raise that limit",
-            config.vcpus,
+            text::count(size(config.vcpus.into()), "virtual CPU"),
             most.left,
             most.source
         );
