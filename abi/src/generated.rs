@@ -893,7 +893,7 @@ pub const CALL_MMU_REGISTER_PAGE_TABLE: u16 = 0x200;
 pub const CALL_MMU_RELEASE_PAGE_TABLE: u16 = 0x201;
 /// Writes an entry of a page table.
 pub const CALL_MMU_SET_PTE: u16 = 0x202;
-/// Writes count consecutive entries, the physical address growing by the size of what an entry of this level maps.
+/// Writes count consecutive entries, the physical address growing by the size of what an entry of this level maps, whether or not the value has the present bit.
 pub const CALL_MMU_SET_PTES: u16 = 0x203;
 /// Loads an address space.
 pub const CALL_MMU_SET_CR3: u16 = 0x204;
@@ -947,7 +947,7 @@ pub const CALL_TIME_CANCEL_ALARM: u16 = 0x506;
 /// To be called in the alarm interrupt: the counters whose alarm has expired since the last call, as bits 1 << counter; arms what comes next.
 pub const CALL_TIME_ACK_ALARM: u16 = 0x507;
 
-/// Returns at once if *location differs from value, or if this vCPU's pending bit is set, which it clears; otherwise waits until it is kicked.
+/// Returns at once if *location differs from value (the pending bit then stays), or if this vCPU's pending bit is set, which it clears; otherwise waits until it is kicked.
 pub const CALL_LOCK_WAIT: u16 = 0x600;
 /// Sets the pending bit of a vCPU, and wakes it if it waits.
 pub const CALL_LOCK_KICK: u16 = 0x601;

@@ -44,7 +44,7 @@ int process_core_init(struct vmi_init *init)
 
 	if (shared->init_done)
 		return -VMI_EBUSY;
-	if (init->size < VMI_SIZE_INIT || !count || init->flags)
+	if (init->size < VMI_SIZE_INIT || !count)
 		return -VMI_EINVAL;
 	if (init->api_version >> 16 != VMI_API_MAJOR)
 		return -VMI_ERANGE;

@@ -12,6 +12,9 @@
 #include "signal.h"
 #include "space.h"
 
+/* Bits that stay until they are acted upon. */
+#define PENDING_KEPT ((u32)(VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP))
+
 void irq_poke(struct vcpu *v)
 {
 	u64 owner;
@@ -63,18 +66,24 @@ void irq_accept(struct vcpu *v, u32 vector)
 
 void irq_refresh(struct vcpu *v)
 {
-	u32 pending = READ_ONCE(v->s.pending);
+	u32 pending, left;
 
-	if (pending & VMI_PH_PENDING_IRQ) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_IRQ, __ATOMIC_SEQ_CST);
-	}
-	if (pending & VMI_PH_PENDING_ALARM) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_ALARM, __ATOMIC_SEQ_CST);
-		alarm_check(v);
-	}
-	FAST(v, F_PENDING) = irq_next(v) >= 0;
-	FAST(v, F_FORCE) = (pending & (VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP)) != 0 ||
-			   thread_of(v)->supervisor_count != 0;
+	/*
+	 * A signal that comes while this looks sets F_PENDING or F_FORCE, and the stores below may undo that; but what it was sent for
+	 * is in pending by then.
+	 */
+	do {
+		pending = READ_ONCE(v->s.pending);
+		if (pending & VMI_PH_PENDING_IRQ)
+			__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_IRQ, __ATOMIC_SEQ_CST);
+		if (pending & VMI_PH_PENDING_ALARM) {
+			__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_ALARM, __ATOMIC_SEQ_CST);
+			alarm_check(v);
+		}
+		FAST(v, F_PENDING) = irq_next(v) >= 0;
+		FAST(v, F_FORCE) = (pending & PENDING_KEPT) != 0 || thread_of(v)->supervisor_count != 0;
+		left = READ_ONCE(v->s.pending);
+	} while ((left & ~PENDING_KEPT) || (left & ~pending));
 }
 
 static bool something(struct vcpu *v, bool kick, bool enabled)

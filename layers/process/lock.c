@@ -15,11 +15,17 @@ void process_lock_wait(const u8 *location, u8 value)
 	irq_wait(v, true, FAST(v, F_IRQ));
 }
 
+/* The kernel has said where the vCPU's data is. */
+static bool known(u32 vcpu)
+{
+	return vcpu < shared->s.vcpu_count && vcpu_at(vcpu)->percpu;
+}
+
 int process_lock_kick(u32 vcpu)
 {
 	struct vcpu *v;
 
-	if (vcpu >= shared->s.vcpu_count)
+	if (!known(vcpu))
 		return -VMI_ENOENT;
 	v = vcpu_at(vcpu);
 	__atomic_store_n(&v->s.kick, 1, __ATOMIC_SEQ_CST);
@@ -30,7 +36,7 @@ int process_lock_kick(u32 vcpu)
 
 int process_lock_pending(u32 vcpu)
 {
-	if (vcpu >= shared->s.vcpu_count)
+	if (!known(vcpu))
 		return -VMI_ENOENT;
 	return READ_ONCE(vcpu_at(vcpu)->s.kick) != 0;
 }
@@ -38,12 +44,12 @@ int process_lock_pending(u32 vcpu)
 /* Whether the host runs a thread right now cannot be seen from here. */
 int process_lock_preempted(u32 vcpu)
 {
-	return vcpu >= shared->s.vcpu_count ? -VMI_ENOENT : 0;
+	return known(vcpu) ? 0 : -VMI_ENOENT;
 }
 
 int process_lock_yield(u32 vcpu)
 {
-	if (vcpu >= shared->s.vcpu_count)
+	if (!known(vcpu))
 		return -VMI_ENOENT;
 	host0(sched_yield);
 	return 0;
