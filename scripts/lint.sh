@@ -51,6 +51,7 @@ clippy() {
 check "licence lines" licence_lines
 check "format (cargo fmt)" cargo fmt --all --check
 check "generated files (abigen)" generated_files
+check "planted faults (layers/faults.txt)" make --no-print-directory -s -C layers check
 check "clippy" clippy
 check "crates (cargo deny)" "$tools/cargo-deny/bin/cargo-deny" --log-level error --locked check bans licenses sources
 [ ${#failed[@]} -eq 0 ] || die "lint: $(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
