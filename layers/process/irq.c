@@ -83,7 +83,7 @@ void irq_refresh(struct vcpu *v)
 		FAST(v, F_PENDING) = irq_next(v) >= 0;
 		FAST(v, F_FORCE) = (pending & PENDING_KEPT) != 0 || thread_of(v)->supervisor_count != 0;
 		left = READ_ONCE(v->s.pending);
-	} while ((left & ~PENDING_KEPT) || (left & ~pending));
+	} while ((left & (VMI_PH_PENDING_IRQ | VMI_PH_PENDING_ALARM)) || (left & PENDING_KEPT & ~pending));
 }
 
 static bool something(struct vcpu *v, bool kick, bool enabled)
