@@ -9,6 +9,7 @@
 #include "smp.h"
 #include "trap.h"
 #include "../tests/test.h"
+#include "../tests/vmi_bench.h"
 
 #define DEBUG_EXIT_PORT	0xf4	/* QEMU's isa-debug-exit */
 #define EXIT_PASSED	0x10
@@ -131,7 +132,10 @@ noreturn void kernel_main(const struct vmi_boot_info *info, bool pvh)
 	if (option("end", word, sizeof(word)))
 		end_as_told(word);
 	if (option("bench", word, sizeof(word))) {
-		run_bench();
+		if (!strcmp(word, "vmi"))
+			run_vmi_bench();
+		else
+			run_bench();
 		finish(true);
 	}
 	finish(run_tests());

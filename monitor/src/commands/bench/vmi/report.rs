@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What came out, as a table and as JSON.
+
+use super::rows::Row;
+use super::stats;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// What an operation needs of the host, on average.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// System calls, but for returns from signals.
+    pub host_calls: f64,
+    /// By the layer; else from reading it.
+    pub counted: bool,
+    pub signals: f64,
+    /// Context switches.
+    pub switches: f64,
+}
+
+/// The measurements of a row.
+#[derive(Debug)]
+pub struct Turns {
+    pub row: &'static Row,
+    pub needs: Option<Needs>,
+    guest: Vec<f64>,
+    host: Vec<f64>,
+}
+
+impl Turns {
+    pub fn new(row: &'static Row) -> Self {
+        Turns {
+            row,
+            needs: None,
+            guest: Vec::new(),
+            host: Vec::new(),
+        }
+    }
+
+    /// Guest and host in one turn, ns.
+    pub fn add(&mut self, guest: f64, host: f64) {
+        self.guest.push(guest);
+        self.host.push(host);
+    }
+}
+
+/// A row of the result.
+#[derive(Debug, Serialize)]
+struct Line {
+    name: &'static str,
+    guest_ns: f64,
+    host_ns: f64,
+    /// The median of the ratios within each turn.
+    ratio: f64,
+    ci95: [f64; 2],
+    bar: Option<f64>,
+    rounds: usize,
+    host_calls: f64,
+    host_calls_counted: bool,
+    signals: f64,
+    switches: f64,
+    host: &'static str,
+}
+
+impl Line {
+    fn new(turns: &Turns) -> Option<Self> {
+        let needs = turns.needs?;
+        let ratios: Vec<f64> = turns
+            .guest
+            .iter()
+            .zip(&turns.host)
+            .map(|(guest, host)| guest / host)
+            .collect();
+        Some(Line {
+            name: turns.row.name,
+            guest_ns: stats::median(&turns.guest),
+            host_ns: stats::median(&turns.host),
+            ratio: stats::median(&ratios),
+            ci95: stats::interval(&ratios),
+            bar: turns.row.bar,
+            rounds: ratios.len(),
+            host_calls: needs.host_calls,
+            host_calls_counted: needs.counted,
+            signals: needs.signals,
+            switches: needs.switches,
+            host: turns.row.host.text,
+        })
+    }
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    rows: Vec<Line>,
+    /// Rows that the guest could not measure on this host.
+    missing: Vec<&'static str>,
+}
+
+impl Report {
+    pub fn new(turns: &[Turns]) -> Self {
+        let lines: Vec<(&Turns, Option<Line>)> = turns.iter().map(|t| (t, Line::new(t))).collect();
+        Report {
+            missing: lines
+                .iter()
+                .filter(|(_, line)| line.is_none())
+                .map(|(t, _)| t.row.name)
+                .collect(),
+            rows: lines.into_iter().filter_map(|(_, line)| line).collect(),
+        }
+    }
+
+    pub fn json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string_pretty(self)?)
+    }
+
+    pub fn markdown(&self) -> String {
+        let mut out = String::from(
+            "| row | guest, ns | host, ns | ratio | 95 % | bar | host calls | signals | switches | on the host |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
+        );
+        for line in &self.rows {
+            let bar = line.bar.map_or(String::new(), |bar| format!("{bar:.1}"));
+            let [low, high] = line.ci95;
+            let read = if line.host_calls_counted { "" } else { " *" };
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} | {:.2} | {low:.2} to {high:.2} | {bar} | {}{read} | {} | {} | {} |",
+                line.name,
+                figure(line.guest_ns),
+                figure(line.host_ns),
+                line.ratio,
+                count(line.host_calls),
+                count(line.signals),
+                count(line.switches),
+                line.host
+            );
+        }
+        if self.rows.iter().any(|line| !line.host_calls_counted) {
+            out.push_str("\n\\* From reading the layer, which does not count them.\n");
+        }
+        if !self.missing.is_empty() {
+            let _ = writeln!(out, "\nNot possible on this host: {}.", self.missing.join(", "));
+        }
+        out
+    }
+}
+
+/// Nanoseconds: decimals only where they say something.
+fn figure(value: f64) -> String {
+    if value < 100.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    }
+}
+
+/// How often: whole where it is, for what is measured over thousands.
+fn count(value: f64) -> String {
+    if (value - value.round()).abs() < 0.03 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::ROWS;
+    use super::*;
+
+    #[test]
+    fn the_table_says_what_was_measured() {
+        let mut turns: Vec<Turns> = ROWS.iter().take(2).map(Turns::new).collect();
+        for (guest, host) in [(20.0, 100.0), (30.0, 100.0), (400.0, 1000.0)] {
+            turns[0].add(guest, host);
+        }
+        turns[0].needs = Some(Needs {
+            host_calls: 0.0,
+            counted: false,
+            signals: 1.001,
+            switches: 0.5,
+        });
+        let report = Report::new(&turns);
+        let table = report.markdown();
+        let line = "| syscall_injected | 30.0 | 100 | 0.30 | 0.20 to 0.40 | 1.0 | 0 * | 1 | 0.50 | getppid |\n";
+        assert!(table.contains(line), "{table}");
+        assert!(table.contains("Not possible on this host: syscall_trapped."), "{table}");
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert!(
+            json["rows"][0]["ratio"]
+                .as_f64()
+                .is_some_and(|r| (r - 0.3).abs() < 1e-9)
+        );
+        assert_eq!(json["rows"][0]["ci95"].as_array().map(Vec::len), Some(2));
+    }
+}
