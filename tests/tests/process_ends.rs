@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How virtual machines of the process hypervisor end, whoever ends them: with a message, and nothing left of them. And
+//! what keeps a hostile kernel in.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::program;
+use paravane_tests::vmi_guest::{Deed, build};
+use std::fs;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const VCPUS: usize = 2;
+
+/// A running machine.
+struct Machine {
+    monitor: Child,
+    zygote: u32,
+    spaces: Vec<u32>,
+    _folder: TempDir,
+}
+
+fn command(folder: &TempDir, deed: Deed) -> Command {
+    let guest = folder.path().join("guest");
+    fs::write(&guest, build(deed)).unwrap();
+    let mut command = program::command();
+    command
+        .args(["conformance", "--hypervisor", "process", "--guest"])
+        .arg(guest);
+    command
+}
+
+impl Machine {
+    /// Starts one that does nothing, and waits until it does.
+    #[allow(clippy::zombie_processes)] // Waited for by `end`; when it does not start, the test ends.
+    fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut command = command(&folder, Deed::Spin);
+        command.args(["--cpus", &VCPUS.to_string()]);
+        let monitor = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let zygote = children(monitor.id()).first().copied();
+            let spaces = zygote.map(children).unwrap_or_default();
+            if let (Some(zygote), true) = (zygote, spaces.len() > VCPUS && spaces.iter().any(|&pid| is_busy(pid))) {
+                return Machine {
+                    monitor,
+                    zygote,
+                    spaces,
+                    _folder: folder,
+                };
+            }
+            assert!(Instant::now() < deadline, "the machine does not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for everything to be gone; returns the exit code, and what was said.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        self.monitor.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        let status = self.monitor.wait().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        for pid in self.spaces.iter().copied().chain([self.zygote]) {
+            while is_alive(pid) {
+                assert!(Instant::now() < deadline, "process {pid} stayed behind");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        (status.code(), said)
+    }
+}
+
+/// State, parent and CPU ticks of a process.
+fn stat(pid: u32) -> Option<(char, u32, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let words: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    Some((
+        words[0].chars().next()?,
+        words[1].parse().ok()?,
+        words[11].parse().ok()?,
+    ))
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| stat(pid).is_some_and(|(state, of, _)| of == parent && state != 'Z'))
+        .collect()
+}
+
+/// A zombie has ended: somebody else's init may take its time.
+fn is_alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _, _)| state != 'Z')
+}
+
+/// Runs the guest's code.
+fn is_busy(pid: u32) -> bool {
+    stat(pid).is_some_and(|(_, _, ticks)| ticks > 0)
+}
+
+fn kill(signal: &str, pids: &[u32]) {
+    let pids = pids.iter().map(u32::to_string);
+    assert!(Command::new("kill").arg(signal).args(pids).status().unwrap().success());
+}
+
+#[test]
+fn killing_the_monitor_leaves_nothing() {
+    let machine = Machine::start();
+    kill("-KILL", &[machine.monitor.id()]);
+    assert_eq!(machine.end().0, None);
+}
+
+#[test]
+fn killing_the_monitor_of_a_stopped_machine_leaves_nothing() {
+    let machine = Machine::start();
+    kill("-STOP", &machine.spaces);
+    kill("-STOP", &[machine.zygote]);
+    kill("-KILL", &[machine.monitor.id()]);
+    machine.end();
+}
+
+#[test]
+fn a_machine_ends_when_asked_to() {
+    for (signal, code) in [("-TERM", 143), ("-INT", 130), ("-HUP", 129)] {
+        let machine = Machine::start();
+        kill(signal, &[machine.monitor.id()]);
+        assert_eq!(machine.end().0, Some(code));
+    }
+    let machine = Machine::start();
+    kill("-STOP", &machine.spaces);
+    kill("-STOP", &[machine.zygote]);
+    kill("-TERM", &[machine.monitor.id()]);
+    assert_eq!(machine.end().0, Some(143));
+}
+
+#[test]
+fn without_one_of_its_processes_a_machine_ends() {
+    let machine = Machine::start();
+    kill("-KILL", &machine.spaces[1..2]);
+    let (code, said) = machine.end();
+    assert_eq!(code, Some(1));
+    assert!(
+        said.contains("the process of an address space was killed by signal 9"),
+        "{said}"
+    );
+
+    let machine = Machine::start();
+    kill("-KILL", &[machine.zygote]);
+    let (code, said) = machine.end();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("the parent of its processes ended"), "{said}");
+}
+
+#[test]
+fn a_space_has_nothing_that_it_does_not_need() {
+    let machine = Machine::start();
+    for &pid in &machine.spaces {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        for line in [
+            "NoNewPrivs:\t1",
+            "Seccomp:\t2",
+            "CapEff:\t0000000000000000",
+            "CapBnd:\t0000000000000000",
+        ] {
+            assert!(status.lines().any(|l| l == line), "{line} is not in:\n{status}");
+        }
+        // Only root can look into one that is not dumpable.
+        if let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) {
+            let mut names: Vec<_> = files.flatten().map(|f| f.file_name().into_string().unwrap()).collect();
+            names.sort();
+            assert_eq!(names, ["5"], "descriptors");
+        }
+    }
+    kill("-TERM", &[machine.monitor.id()]);
+    machine.end();
+}
+
+#[test]
+fn a_hostile_kernel_ends_its_own_machine() {
+    for (deed, message) in [
+        // getppid, execve, open: not in the policy
+        (Deed::HostCall(110), "was killed by signal 31"),
+        (Deed::HostCall(59), "was killed by signal 31"),
+        (Deed::HostCall(2), "was killed by signal 31"),
+        (Deed::FloodMappings, "of the host's page tables, the budget is"),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let mut command = command(&folder, deed);
+        let start = Instant::now();
+        let run = program::finish(&mut command);
+        assert_eq!(run.code, 1, "{deed:?}: {run:?}");
+        assert!(run.stdout.contains(message), "{deed:?}: {run:?}");
+        assert!(start.elapsed() < Duration::from_secs(10), "{deed:?}");
+    }
+}
+
+#[test]
+fn a_scribbled_shared_area_is_survived() {
+    let folder = TempDir::new().unwrap();
+    // It rings no bell, so the monitor may not look before the time is over.
+    let run = program::finish(command(&folder, Deed::Scribble).args(["--timeout", "3"]));
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.is_empty(), "{run:?}");
+}
