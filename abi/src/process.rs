@@ -221,7 +221,7 @@ pub struct PhShared {
     pub slot_count: u32,
     /// Parts of the kernel image, at most 8.
     pub segment_count: u32,
-    /// Instructions of the seccomp filter; 0: none, only for tests of the set-up itself.
+    /// Instructions of the seccomp filter, at least 1; copied by the zygote before guest code exists, like everything that a process is made by.
     pub filter_length: u32,
     /// Processes that may exist; at least vcpu_count + 1.
     pub proc_limit: u32,

@@ -109,10 +109,14 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
 
 static void handler(int signal, struct host_siginfo *info, struct host_ucontext *context)
 {
-	struct thread *t = thread_here();
-	struct vcpu *v = t->vcpu;
 	struct host_registers *regs = &context->regs;
+	struct thread *t = thread_here();
+	struct vcpu *v;
 
+	/* The zygote's, to end its wait: it has no thread record. */
+	if (signal == SIGCHLD)
+		return;
+	v = t->vcpu;
 	if (v->s.owner != ((u64)self.pid << 32 | t->tid)) {
 		/* A notification for a vCPU that is elsewhere by now; it looks by itself there. */
 		if (signal == SIGURG)
@@ -153,7 +157,7 @@ struct host_sigaction {
 
 s64 signals_install(void)
 {
-	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGURG };
+	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGURG, SIGCHLD };
 	struct host_sigaction action = {
 		(u64)handler, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER, (u64)ph_sigreturn, 0,
 	};

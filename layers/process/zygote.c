@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
  * The program's first life: it maps what every process of the machine has, and then makes processes when the monitor asks. It
- * never runs guest code and reads nothing that guest code can write, but for the shared area's first page before any
- * guest code exists. A new process makes its threads, gives up what it does not need, installs the filter, and parks.
+ * never runs guest code, and what decides about a new process it has copied from the shared area before any guest code
+ * existed: later the guest can write there. A new process makes its threads, gives up what it does not need, installs the filter, and parks.
  */
 #include "calls.h"
 #include "host.h"
@@ -30,6 +30,12 @@ extern struct vcpu *ph_vcpu_table[];
 extern const u8 ph_host_call_end[];
 
 noreturn void zygote_main(void);
+
+/* The zygote's own copy of what a process is made by. */
+static struct {
+	u64 filter[VMI_PH_FILTER_MAX];
+	u32 filter_length, flags, vcpu_count;
+} plan;
 
 static void tell(u32 op, u32 index, u32 pid, u32 value)
 {
@@ -187,7 +193,7 @@ static noreturn void thread_main(void *argument)
 
 static void make_threads(void)
 {
-	u32 i, count = shared->s.vcpu_count, seen;
+	u32 i, count = plan.vcpu_count, seen;
 
 	for (i = 1; i < count; i++) {
 		struct vcpu *v = vcpu_at(i);
@@ -205,19 +211,17 @@ static void sandbox(u32 parent)
 		u16 length;
 		u16 pad[3];
 		u64 filter;
-	} program = { (u16)shared->s.filter_length, { 0 }, VMI_PH_SHARED + VMI_PH_SHARED_FILTER };
+	} program = { (u16)plan.filter_length, { 0 }, (u64)plan.filter };
 
 	must(VMI_PH_STEP_SANDBOX, host2(prctl, PR_SET_PDEATHSIG, SIGKILL));
 	/* The parent may have died before that call. */
 	if (host0(getppid) != parent)
 		host1(exit_group, 1);
 	must(VMI_PH_STEP_SANDBOX, host4(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0));
-	if (!(shared->s.flags & 1))
+	if (!(plan.flags & 1))
 		must(VMI_PH_STEP_SANDBOX, host2(prctl, PR_SET_DUMPABLE, 0));
 	/* What fails from here on shows in the exit code alone. */
 	host1(close, VMI_PH_FD_CONTROL);
-	if (!shared->s.filter_length)
-		return;
 	must(VMI_PH_STEP_FILTER, host3(seccomp, SECCOMP_SET_MODE_FILTER,
 				       SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program));
 }
@@ -227,6 +231,10 @@ static noreturn void child_main(u32 index, u32 parent)
 {
 	struct thread *t = thread_of(vcpu_at(0));
 
+	u64 none = 0;
+
+	/* The zygote keeps SIGCHLD blocked. */
+	host4(rt_sigprocmask, 2, &none, 0, 8);
 	self.index = index;
 	self.pid = (u32)host0(getpid);
 	self.proc = proc_at(index);
@@ -260,6 +268,21 @@ static void reap(void)
 		tell(VMI_PH_OP_DIED, index_of((u32)pid), (u32)pid, status);
 }
 
+static void plan_copy(void)
+{
+	const u64 *filter = to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_FILTER);
+	u32 i;
+
+	plan.filter_length = shared->s.filter_length;
+	plan.flags = shared->s.flags;
+	plan.vcpu_count = shared->s.vcpu_count;
+	if (!plan.filter_length || plan.filter_length > VMI_PH_FILTER_MAX || !plan.vcpu_count ||
+	    plan.vcpu_count > VMI_PH_MAX_VCPUS)
+		die(VMI_PH_STEP_SHARED, -22);
+	for (i = 0; i < plan.filter_length; i++)
+		plan.filter[i] = filter[i];
+}
+
 /* One at a time, so that the monitor hears of them in order, and only of those that are in their sandbox. */
 static void make_process(u32 index, u32 pid)
 {
@@ -285,6 +308,7 @@ static void make_process(u32 index, u32 pid)
 
 noreturn void zygote_main(void)
 {
+	const u64 child_signal = 1ULL << (SIGCHLD - 1), none = 0;
 	struct vmi_ph_message m;
 	u32 pid = (u32)host0(getpid);
 	s64 r;
@@ -292,6 +316,7 @@ noreturn void zygote_main(void)
 	self.pid = pid;
 	must(VMI_PH_STEP_SHARED, map(VMI_PH_SHARED, VMI_PH_SHARED_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED,
 				     VMI_PH_FD_SHARED, 0));
+	plan_copy();
 	must(VMI_PH_STEP_ARENA, map(VMI_PH_ARENA, VMI_PH_ARENA_SIZE, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 	must(VMI_PH_STEP_ARENA, map(VMI_PH_STACKS, shared->s.vcpu_count * VMI_PH_STACK_SIZE, PROT_READ | PROT_WRITE,
@@ -302,6 +327,7 @@ noreturn void zygote_main(void)
 	boot_vcpu_prepare();
 	shared->thread_descriptors = 1;
 	must(VMI_PH_STEP_SIGNALS, signals_install());
+	must(VMI_PH_STEP_SIGNALS, host4(rt_sigprocmask, 0, &child_signal, 0, 8));
 	/* The host's stack, vdso and vvar: nothing here uses them, and the guest must not find them. */
 	host2(munmap, 0x7f0000000000ULL, 0x7ffffffff000ULL - 0x7f0000000000ULL);
 	tell(VMI_PH_OP_READY, 0xffffffff, pid, 0);
@@ -310,10 +336,10 @@ noreturn void zygote_main(void)
 			s32 fd;
 			u16 events, revents;
 		} poll = { VMI_PH_FD_CONTROL, POLLIN, 0 };
-		struct host_timespec timeout = { 0, 100000000 };
 
 		reap();
-		host6(ppoll, &poll, 1, &timeout, 0, 8, 0);
+		/* A message, or a child that has ended: SIGCHLD comes in nowhere else. */
+		host6(ppoll, &poll, 1, 0, &none, 8, 0);
 		r = host6(recvfrom, VMI_PH_FD_CONTROL, &m, sizeof(m), MSG_DONTWAIT, 0, 0);
 		if (r == 0)
 			host1(exit_group, 0);

@@ -236,7 +236,7 @@ struct vmi_ph_shared {
 	__u32 vcpu_count; /* vCPUs */
 	__u32 slot_count; /* RAM slots */
 	__u32 segment_count; /* parts of the kernel image, at most 8 */
-	__u32 filter_length; /* instructions of the seccomp filter; 0: none, only for tests of the set-up itself */
+	__u32 filter_length; /* instructions of the seccomp filter, at least 1; copied by the zygote before guest code exists, like everything that a process is made by */
 	__u32 proc_limit; /* processes that may exist; at least vcpu_count + 1 */
 	__u32 flags; /* bit 0: debuggable (processes stay dumpable) */
 	__u32 max_maps; /* mappings that one process may have, from vm.max_map_count */
