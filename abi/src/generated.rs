@@ -358,7 +358,7 @@ pub struct Init {
     pub direct_map_size: u64,
     /// Offset of struct vmi_percpu from the kernel GS base, signed 32 bit.
     pub percpu_gs_offset: u64,
-    /// Linear address of an array of vcpu_count pointers to struct vmi_percpu.
+    /// Linear address of an array of vcpu_count pointers to struct vmi_percpu. An entry may change until smp.set_ap_state is called for that vCPU, and the boot vCPU's, with what is in the structure, just before its cpu.set_gs_base.
     pub percpu_table: u64,
     /// VCPUs that the kernel may ever start, at least 1.
     pub vcpu_count: u32,

@@ -197,6 +197,11 @@ int process_smp_set_ap_state(u32 number, const struct vmi_ap_state *state)
 	if (!canonical(state->rip) || !canonical(state->fs_base) || !canonical(state->gs_base) ||
 	    !canonical(state->gdt_base) || !canonical(state->idt_base))
 		return -VMI_EINVAL;
+	/* It does not run: nothing of what was noted in its old per-CPU data counts. */
+	percpu_update(v);
+	*(u64 *)((u8 *)v->percpu + F_VCPU) = (u64)v;
+	FAST(v, F_PENDING) = 0;
+	FAST(v, F_FORCE) = 0;
 	/*
 	 * The vCPU's thread does not read this before STARTUP, which is behind us. Its other registers start as
 	 * after a reset.

@@ -31,9 +31,15 @@ static void edit_thunks(u64 displacement)
 	ph_user_selectors = (u64)shared->user_ss << 32 | shared->user_cs;
 }
 
-static bool percpu_good(u64 pointer)
+void percpu_update(struct vcpu *v)
 {
-	return pointer && !(pointer & 63) && kernel_address(pointer) && kernel_address(pointer + VMI_SIZE_PERCPU);
+	struct vmi_percpu *old = v->percpu;
+	u64 pointer = READ_ONCE(((const u64 *)to_pointer(shared->percpu_table))[v->number]);
+
+	if (!old || pointer == (u64)old || !percpu_good(pointer))
+		return;
+	v->percpu = to_pointer(pointer);
+	__builtin_memcpy(v->percpu->fast, old->fast, sizeof(old->fast));
 }
 
 int process_core_init(struct vmi_init *init)
@@ -71,6 +77,7 @@ int process_core_init(struct vmi_init *init)
 	shared->user_cs = init->user_cs;
 	shared->user_ss = init->user_ss;
 	shared->percpu_gs_offset = init->percpu_gs_offset;
+	shared->percpu_table = init->percpu_table;
 	shared->start_ns = now_ns();
 	boot->kernel_gs = rdgsbase();
 	edit_thunks(init->percpu_gs_offset);

@@ -304,6 +304,7 @@ int process_cpu_set_gs_base(u64 base)
 		return 0;
 	}
 	for (i = 0; i < shared->s.vcpu_count && i < VMI_PH_MAX_VCPUS; i++) {
+		percpu_update(vcpu_at(i));
 		if ((u64)vcpu_at(i)->percpu != base + shared->percpu_gs_offset)
 			continue;
 		vcpu_at(i)->kernel_gs = base;

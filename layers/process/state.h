@@ -112,11 +112,13 @@ struct shared {
 	u64 start_ns;		/* CLOCK_MONOTONIC of core.init */
 	u64 init_done;
 	u64 percpu_gs_offset;
+	u64 percpu_table;	/* the kernel's, linear; it may move a vCPU's per-CPU data */
 	u64 ram_size;
 	u64 direct_map_end;
 	u32 thread_descriptors;	/* THREAD_SELECTOR works: system calls can be injected */
 	u32 pad;
 	u32 kernel_cs, kernel_ss, user_cs, user_ss;
+	u64 tables;		/* pages of the host's tables in all processes, as far as they come from fills (tlb.c) */
 	u64 guest_clock;	/* linear address of the guest's clock page, 0 for none */
 	u16 hints[4096];	/* cr3 >> 12 -> process + 1 */
 };
@@ -245,6 +247,14 @@ static inline bool kernel_address(u64 va)
 {
 	return va >= VMI_PH_USER_END || (va >= VMI_PH_HOLE_START && va < VMI_PH_HOLE_END);
 }
+
+static inline bool percpu_good(u64 pointer)
+{
+	return pointer && !(pointer & 63) && kernel_address(pointer) && kernel_address(pointer + VMI_SIZE_PERCPU);
+}
+
+/* Looks up where the kernel keeps a vCPU's per-CPU data now. What was noted there goes along. */
+void percpu_update(struct vcpu *v);
 
 /* Guest-physical memory, or NULL if this is not RAM; bytes must not cross a page. */
 static inline void *guest_ram(u64 gpa)

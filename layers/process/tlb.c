@@ -24,10 +24,32 @@
 /* What a process has besides the guest's mappings, and what one operation may add. */
 #define MAPS_RESERVE 1200
 
+#define MADV_DONTNEED 4
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 
 static u32 arena_used = 1;	/* page 0 of the arena is the root */
+/* Large pages that are mapped: the host makes a table of small ones for each, which has no page of the arena beside it. */
+static s32 large_tables;
+/* Of these and of arena pages, what this process has added to shared->tables. */
+static u32 tables_counted;
+
+/*
+ * The host's tables are memory that the monitor holds against a budget (watch.rs), which ends the machine. Before that comes
+ * about for a guest that keeps to the rules, the process that wants more gives up what it has.
+ */
+static bool tables_full(void)
+{
+	u32 now = arena_used + (u32)large_tables;
+	u64 all;
+
+	if (now >= tables_counted + 16 || now < tables_counted) {
+		__atomic_fetch_add(&shared->tables, (s32)(now - tables_counted), __ATOMIC_RELAXED);
+		tables_counted = now;
+	}
+	all = READ_ONCE(shared->tables);
+	return now >= ARENA_PAGES || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
+}
 
 static u64 *root(void)
 {
@@ -38,7 +60,7 @@ static u64 *arena_page(void)
 {
 	u64 *page, i;
 
-	if (arena_used >= ARENA_PAGES)
+	if (tables_full())
 		return NULL;
 	page = to_pointer(VMI_PH_ARENA + arena_used++ * PAGE_SIZE);
 	for (i = 0; i < 512; i++)
@@ -60,9 +82,14 @@ static void drop_all(void)
 	unmap(VMI_PH_USER_START, VMI_PH_HOLE_START);
 	unmap(VMI_PH_HOLE_END, VMI_PH_USER_END);
 	unmap(shared->direct_map_end, VMI_PH_KERNEL_END);
-	for (i = 0; i < 512; i++)
-		root()[i] = 0;
+	if (arena_used > 64)
+		host3(madvise, VMI_PH_ARENA, VMI_PH_ARENA_SIZE, MADV_DONTNEED);
+	else
+		for (i = 0; i < 512; i++)
+			root()[i] = 0;
 	arena_used = 1;
+	large_tables = 0;
+	tables_full();
 	self.proc->s.mappings = 0;
 }
 
@@ -99,6 +126,7 @@ static void split_large(u64 va)
 	u64 *large = record(va, 2, false);
 
 	if (large && (*large & T_LARGE)) {
+		large_tables--;
 		*large = 0;
 		unmap(va & LARGE_MASK, (va & LARGE_MASK) + LARGE_SIZE);
 	}
@@ -136,10 +164,12 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 	u64 near = va & ~(WINDOW * PAGE_SIZE - 1);
 	u64 *large = record(va, 2, true);
 
-	if (!large) {
+	if (!large || tables_full()) {
 		drop_all();
 		large = record(va, 2, true);
 	}
+	if (!(*large & T_LARGE))
+		large_tables++;
 	map(start, LARGE_SIZE, gpa, flags, false);
 	/* Where RAM is not huge the host faults the rest in by itself, without a signal. */
 	host3(madvise, near, WINDOW * PAGE_SIZE,
@@ -323,6 +353,8 @@ static void resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run 
 		run_add(r, va, size, true);
 		return;
 	}
+	if (size == LARGE_SIZE)
+		large_tables--;
 	*word = 0;
 	run_add(r, va, size, false);
 }

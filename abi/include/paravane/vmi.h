@@ -802,7 +802,7 @@ struct vmi_init {
 	__u64 direct_map; /* linear address at which guest-physical 0 is mapped */
 	__u64 direct_map_size; /* bytes of it */
 	__u64 percpu_gs_offset; /* offset of struct vmi_percpu from the kernel GS base, signed 32 bit */
-	__u64 percpu_table; /* linear address of an array of vcpu_count pointers to struct vmi_percpu */
+	__u64 percpu_table; /* linear address of an array of vcpu_count pointers to struct vmi_percpu. An entry may change until smp.set_ap_state is called for that vCPU, and the boot vCPU's, with what is in the structure, just before its cpu.set_gs_base */
 	__u32 vcpu_count; /* vCPUs that the kernel may ever start, at least 1 */
 	__u32 flags; /* zero */
 	__u64 apic; /* linear address at which the kernel has mapped the local APIC page uncached, 0 when it has none */
