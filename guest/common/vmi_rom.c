@@ -360,7 +360,7 @@ enum vmi_rom_error vmi_rom_site_code(const struct vmi_rom *rom, const void *base
 			break;
 		}
 		/* Too short a site gets a call instead. */
-		__attribute__((fallthrough));
+		__attribute__((__fallthrough__));
 	case VMI_RELOC_CALL:
 		if (is_jump(site->call))
 			return VMI_ROM_RELOC;
