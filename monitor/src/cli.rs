@@ -30,8 +30,46 @@ pub enum Command {
     /// Measure, and make the tables of docs/benchmarks.md
     #[command(subcommand)]
     Bench(Bench),
+    /// Boot a kernel on the process hypervisor, its console on stdout: for development
+    #[command(hide = true)]
+    Boot(Boot),
     /// Say what this machine offers for running guests, and what follows from it
     Doctor(Doctor),
+}
+
+#[derive(Debug, Args)]
+pub struct Boot {
+    /// ELF file with its relocations
+    #[arg(long, value_name = "FILE")]
+    pub kernel: PathBuf,
+
+    /// Initial RAM disk
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<PathBuf>,
+
+    /// The kernel's command line
+    #[arg(long, value_name = "STR", default_value = "")]
+    pub append: String,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cpus: u32,
+
+    /// Memory of the machine, MiB or with a unit: 256M, 4G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = mebibytes)]
+    pub memory: u32,
+
+    /// Address-space processes [default: what this host allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    pub spaces: Option<u32>,
+
+    /// Let debuggers attach to the machine's processes
+    #[arg(long)]
+    pub debuggable: bool,
+
+    /// End the machine after S seconds
+    #[arg(long, value_name = "S", default_value_t = 86_400)]
+    pub timeout: u64,
 }
 
 #[derive(Debug, Args)]

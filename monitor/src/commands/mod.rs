@@ -2,6 +2,7 @@
 //! The commands: one module each.
 
 mod bench;
+mod boot;
 mod conformance;
 mod report;
 mod rom;
@@ -18,6 +19,8 @@ pub enum Outcome {
     Failed,
     /// By this signal.
     Interrupted(u8),
+    /// A guest ended with this exit code.
+    Guest(u8),
 }
 
 impl Outcome {
@@ -27,6 +30,7 @@ impl Outcome {
             Outcome::Passed => 0,
             Outcome::Failed => 1,
             Outcome::Interrupted(signal) => 128 + (signal & 0x7f),
+            Outcome::Guest(code) => code,
         }
     }
 }
@@ -39,6 +43,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::cli::Bench::Native(args)) => bench::native(args),
         Command::Bench(crate::cli::Bench::Vmi(args)) => bench::vmi::run(args),
         Command::Bench(crate::cli::Bench::VmiHost(args)) => bench::vmi::host(args),
+        Command::Boot(args) => boot::run(args),
         Command::Doctor(args) => crate::doctor::run(args),
     }
 }

@@ -37,6 +37,7 @@ fn run(deadline: Instant) -> anyhow::Result<()> {
         kernel: paravane_blobs::CONFORMANCE_GUEST,
         layer: paravane_blobs::PROCESS_LAYER,
         command_line: "layer=process list",
+        initrd: &[],
         vcpus: 1,
         memory: 64 << 20,
         spaces: None,

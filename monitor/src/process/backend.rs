@@ -36,6 +36,7 @@ impl Hypervisor for Process {
                 .layer
                 .map_or(paravane_blobs::PROCESS_LAYER, |bytes| Box::leak(bytes.into())),
             command_line: &machine.command_line,
+            initrd: &[],
             vcpus: machine.cpus,
             memory: u64::from(machine.memory_mib) << 20,
             spaces: self.spaces,

@@ -32,6 +32,8 @@ pub struct Start {
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     pub command_line: &'a str,
+    /// The initial RAM disk, empty for none.
+    pub initrd: &'a [u8],
     pub vcpus: u32,
     /// Bytes that the layer takes.
     pub layer_size: u64,
@@ -62,6 +64,8 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
     }
     // The byte behind it is zero already.
     ram.write(base + COMMAND_LINE, facts.command_line.as_bytes())?;
+
+    let initrd_gpa = initrd(ram, base, image, facts.initrd)?;
 
     let ram_entry = abi::Mem {
         gpa: 0,
@@ -101,8 +105,8 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
         direct_map_size: ram.size(),
         user_end: ph::PH_USER_END,
         command_line: linear(COMMAND_LINE),
-        initrd_gpa: 0,
-        initrd_size: 0,
+        initrd_gpa,
+        initrd_size: facts.initrd.len() as u64,
         vcpu_count: facts.vcpus,
         mem_count: 2,
         hole_count: 1,
@@ -117,6 +121,23 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
         boot_info: linear(0),
         stack: linear(STACK_TOP),
     })
+}
+
+/// Puts the initial RAM disk at the end of usable RAM; says where, 0 if there is none.
+fn initrd(ram: &Ram, end: u64, image: &Image, bytes: &[u8]) -> anyhow::Result<u64> {
+    if bytes.is_empty() {
+        return Ok(0);
+    }
+    let gpa = end.saturating_sub(bytes.len() as u64) & !0xfff;
+    if gpa < image.gpa + image.size {
+        bail!(
+            "the initial RAM disk has {} MiB: too much for {} MiB of memory",
+            bytes.len() >> 20,
+            ram.size() >> 20
+        );
+    }
+    ram.write(gpa, bytes)?;
+    Ok(gpa)
 }
 
 /// A small constant of the table.

@@ -44,6 +44,8 @@ pub struct Config<'a> {
     /// The layer's program.
     pub layer: &'static [u8],
     pub command_line: &'a str,
+    /// The initial RAM disk, empty for none.
+    pub initrd: &'a [u8],
     pub vcpus: u32,
     /// Bytes.
     pub memory: u64,
@@ -78,6 +80,7 @@ impl Vm {
         let mut clock = Clock::new(clock_start);
         let facts = boot::Facts {
             command_line: config.command_line,
+            initrd: config.initrd,
             vcpus: config.vcpus,
             layer_size: layer.size,
             tsc_hz: clock.hz(),
