@@ -18,7 +18,7 @@ void set_deadline(u64 ns_from_now);
  * Rounds between vCPUs cost a time slice each where processors are short:
  * such loops do all their rounds, or what they get done in this time.
  */
-#define ROUNDS_BUDGET (4 * NS_PER_S)
+#define ROUNDS_BUDGET (2 * NS_PER_S)
 
 /* Spins until condition(argument); true in time, false after ns. */
 bool spin_until(bool (*condition)(void *), void *argument, u64 ns);

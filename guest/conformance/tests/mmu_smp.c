@@ -215,17 +215,20 @@ static void read_shared(void *argument)
 	space_load(NULL);
 }
 
-/* Where vCPUs outnumber processors, each round waits for all to be scheduled. */
-static u64 shoot_rounds(void)
-{
-	u64 others = machine.vcpus_online - 1;
+#define SHOOT_BUDGET	NS_PER_S
+#define SHOOT_ROUNDS	150
+#define SHOOT_MINIMUM	6
 
-	return MAX(150 / (others * others), 6);
+/* Where vCPUs outnumber processors, each round waits for all to be scheduled. */
+static bool enough_rounds(u64 done, u64 start)
+{
+	return done >= SHOOT_ROUNDS ||
+	       (done >= SHOOT_MINIMUM && now() > start + SHOOT_BUDGET);
 }
 
 static void shoot_down(u64 argument)
 {
-	u64 gpa[2] = { identity_page(), identity_page() }, i;
+	u64 gpa[2] = { identity_page(), identity_page() }, i, start;
 	bool user = argument & 8;
 
 	shoot_kind = argument & 7;
@@ -237,7 +240,8 @@ static void shoot_down(u64 argument)
 	for (i = 1; i < machine.vcpus_online; i++)
 		run_on(i, read_shared, (void *)(u64)user);
 	WAIT_UNTIL(atomic_load(&readers) == machine.vcpus_online - 1);
-	for (i = 1; i <= shoot_rounds(); i++) {
+	start = now();
+	for (i = 1; !enough_rounds(i, start); i++) {
 		atomic_store(&page_now, gpa[i & 1]);
 		WRITE_ONCE(*space_pte(&space, USER_DATA, 1), gpa[i & 1] | USER_RW);
 		if (shoot_kind == BY_LOAD)
@@ -287,7 +291,7 @@ TEST(flush_space_errors, "mmu.flush_space.errors", 1, 0, MMU_FLUSH_SPACE)
 /* Loaded elsewhere: flushed there before it returns, with no interrupt of ours. */
 static void flush_space(u64 loaded)
 {
-	u64 gpa[2] = { identity_page(), identity_page() }, i;
+	u64 gpa[2] = { identity_page(), identity_page() }, i, start;
 
 	if (!(layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_SPACE))
 		test_skip("the layer does not offer it");
@@ -300,7 +304,8 @@ static void flush_space(u64 loaded)
 			run_on(i, read_shared, NULL);
 	if (loaded)
 		WAIT_UNTIL(atomic_load(&readers) == machine.vcpus_online - 1);
-	for (i = 1; i <= (loaded ? shoot_rounds() : 100); i++) {
+	start = now();
+	for (i = 1; !enough_rounds(i, start); i++) {
 		if (!loaded) {
 			space_load(&space);
 			expect_page(USER_DATA, gpa[~i & 1]);
