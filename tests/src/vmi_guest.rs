@@ -3,6 +3,8 @@
 //! instructions of 64-bit code, made here byte by byte.
 
 use object::{Object, ObjectSymbol};
+use paravane_abi::process::PhShared;
+use std::mem::offset_of;
 
 /// What such a kernel does.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +17,8 @@ pub enum Deed {
     Scribble,
     /// Maps one page in every GiB, then the next page, and so on.
     FloodMappings,
+    /// Wishes for more processes, after it took the filter away for those that come.
+    GrowUnfiltered,
 }
 
 const LINK: u64 = 0xffff_ffff_8020_0000;
@@ -79,8 +83,30 @@ fn code(deed: Deed) -> Vec<u8> {
             code.extend([0xb0, 0xa5, 0xf3, 0xaa]); // mov $0xa5, %al; rep stosb
         }
         Deed::FloodMappings => return flood(),
+        Deed::GrowUnfiltered => code.extend(grow()),
     }
     code.extend([0xeb, 0xfe]); // 1: jmp 1b
+    code
+}
+
+fn grow() -> Vec<u8> {
+    let field = |offset: usize| (paravane_abi::process::PH_SHARED + offset as u64).to_le_bytes();
+    let mut code = Vec::new();
+    for (offset, value) in [
+        (offset_of!(PhShared, filter_length), 0u32),
+        (offset_of!(PhShared, flags), 1),
+        (offset_of!(PhShared, proc_wanted), 12),
+        (offset_of!(PhShared, doorbell), 1000),
+    ] {
+        code.extend([0x48, 0xbf]); // movabs $field, %rdi
+        code.extend(field(offset));
+        code.extend([0xc7, 0x07]); // movl $value, (%rdi)
+        code.extend(value.to_le_bytes());
+    }
+    code.extend([0xbe, 0x01, 0x00, 0x00, 0x00]); // mov $FUTEX_WAKE, %esi
+    code.extend([0xba, 0x01, 0x00, 0x00, 0x00]); // mov $1, %edx
+    code.extend([0xb8, 0xca, 0x00, 0x00, 0x00]); // mov $202, %eax
+    code.extend(host_call());
     code
 }
 

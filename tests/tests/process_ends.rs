@@ -34,10 +34,14 @@ fn command(folder: &TempDir, deed: Deed) -> Command {
 
 impl Machine {
     /// Starts one that does nothing, and waits until it does.
-    #[allow(clippy::zombie_processes)] // Waited for by `end`; when it does not start, the test ends.
     fn start() -> Self {
+        Self::start_with(Deed::Spin)
+    }
+
+    #[allow(clippy::zombie_processes)] // Waited for by `end`; when it does not start, the test ends.
+    fn start_with(deed: Deed) -> Self {
         let folder = TempDir::new().unwrap();
-        let mut command = command(&folder, Deed::Spin);
+        let mut command = command(&folder, deed);
         command.args(["--cpus", &VCPUS.to_string()]);
         let monitor = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -173,6 +177,27 @@ fn a_space_has_nothing_that_it_does_not_need() {
             names.sort();
             assert_eq!(names, ["5"], "descriptors");
         }
+    }
+    kill("-TERM", &[machine.monitor.id()]);
+    machine.end();
+}
+
+/// Processes that are made later have the filter that the first ones have, whatever the guest has written meanwhile.
+#[test]
+fn processes_made_later_are_filtered_too() {
+    let machine = Machine::start_with(Deed::GrowUnfiltered);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut spaces = machine.spaces.clone();
+    while spaces.len() < 12 {
+        assert!(Instant::now() < deadline, "it has only {} processes", spaces.len());
+        std::thread::sleep(Duration::from_millis(10));
+        spaces = children(machine.zygote);
+    }
+    // One that is just being made has not got there yet.
+    std::thread::sleep(Duration::from_millis(500));
+    for pid in spaces {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        assert!(status.contains("Seccomp:\t2"), "{pid}:\n{status}");
     }
     kill("-TERM", &[machine.monitor.id()]);
     machine.end();
