@@ -25,6 +25,12 @@ pub fn page_tables(pid: u32) -> Option<u64> {
     field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmPTE")
 }
 
+/// KiB of the host's memory that a process takes besides files: page tables, and private pages.
+pub fn overhead(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(field(&status, "VmPTE")? + field(&status, "RssAnon").unwrap_or(0))
+}
+
 /// Folders of the control groups that this process is in for a controller, from its own up to the top.
 ///
 /// Both versions; a container sees its own group as the top, or a path that is not there: then the top is what counts.
@@ -74,8 +80,8 @@ mod tests {
         assert_eq!(field(status, "VmPTE"), Some(164));
         assert_eq!(field(status, "Threads"), Some(3));
         assert_eq!(field(status, "Vm"), None);
-        assert!(page_tables(std::process::id()).is_some_and(|kib| kib > 0));
-        assert_eq!(page_tables(0), None);
+        assert!(overhead(std::process::id()).is_some_and(|kib| kib > 0));
+        assert_eq!(overhead(0), None);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! The thread that keeps the clock page right, the vCPUs well placed, and the host's memory from a hostile guest.
 //!
 //! A guest is charged for its RAM, which has a fixed size. But the host's page tables for its mappings are the host's
-//! memory, and code that does not care for the layer's own accounting can make half a GiB of them in a second. So the
-//! host's own figure (VmPTE) is held against a budget, each time that a process has used some CPU time: a timer on
-//! the process's CPU clock costs nothing while it sleeps, and cannot be slept through by who is busy.
+//! memory, and code that does not care for the layer's own accounting can make half a GiB of them in a second; and each
+//! process has private memory for the layer's records. So the host's own figures (VmPTE, RssAnon) are held against a
+//! budget, each time that a process has used some CPU time: a timer on the process's CPU clock costs nothing while it
+//! sleeps, and cannot be slept through by who is busy.
 
 use super::clock::{self, Clock};
 use super::core::Core;
@@ -20,7 +21,7 @@ const POLL: u64 = 100_000_000;
 /// The first updates of the clock page come sooner: it starts with a short measurement.
 const FIRST_UPDATES: [u64; 3] = [50_000_000, 150_000_000, 400_000_000];
 
-/// KiB of the host's page tables.
+/// KiB of the host's page tables, and of private memory.
 ///
 /// What a guest needs: 1/512 of its RAM for the direct map in each process, about as much again for the rest of its
 /// kernel, and for user programs as much as the guest's own page tables, which are in its RAM.
@@ -137,18 +138,18 @@ impl Watch<'_> {
             self.active = true;
             self.update_at = self.update_at.min(sys::monotonic() + clock::PERIOD);
         }
-        *entry = procfs::page_tables(pid).unwrap_or(0);
+        *entry = procfs::overhead(pid).unwrap_or(0);
         let (own, all) = (*entry, self.tables.iter().sum::<u64>());
         let limit = self.budget.machine(self.tables.len());
         if own > self.budget.process {
             self.core.fail(format!(
-                "the mappings of one address space take {} MiB of the host's page tables, the budget is {} MiB",
+                "the mappings of one address space take {} MiB of records and of the host's page tables, the budget is {} MiB",
                 own >> 10,
                 self.budget.process >> 10
             ));
         } else if all > limit {
             self.core.fail(format!(
-                "its mappings take {} MiB of the host's page tables, the budget is {} MiB",
+                "its mappings take {} MiB of records and of the host's page tables, the budget is {} MiB",
                 all >> 10,
                 limit >> 10
             ));
