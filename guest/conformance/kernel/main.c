@@ -8,6 +8,7 @@
 #include "site.h"
 #include "smp.h"
 #include "trap.h"
+#include "../tests/hostile.h"
 #include "../tests/test.h"
 #include "../tests/vmi_bench.h"
 
@@ -138,5 +139,11 @@ noreturn void kernel_main(const struct vmi_boot_info *info, bool pvh)
 			run_bench();
 		finish(true);
 	}
+	if (option("idle", word, sizeof(word))) {
+		run_idle(option_number("idle"));
+		finish(true);
+	}
+	if (option("hostile", word, sizeof(word)))
+		finish(run_hostile(word));
 	finish(run_tests());
 }

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * A guest that tries to harm the process hypervisor: hostile=MODE seed=N count=N. Whatever becomes of this machine, the monitor
+ * must stay up, say what happened, and leave nothing behind. Not a part of the suite.
+ */
+#include <paravane/process.h>
+
+#include "hostile.h"
+#include "harness.h"
+#include "pages.h"
+#include "test.h"
+
+#define VECTOR_NOISE 0x66
+
+static u64 seed;
+static struct space space;
+
+static u64 number(const char *s)
+{
+	u64 value = 0;
+
+	for (; *s >= '0' && *s <= '9'; s++)
+		value = value * 10 + (u64)(*s - '0');
+	return value;
+}
+
+u64 option_number(const char *name)
+{
+	char text[24];
+
+	return option(name, text, sizeof(text)) ? number(text) : 0;
+}
+
+static u64 below(u64 limit)
+{
+	return (random64(&seed) >> 7) % limit;
+}
+
+/* --- idle --- */
+
+static void halt_until(void *argument)
+{
+	u64 end = *(u64 *)argument;
+
+	CHECK_RESULT(vmi.time_set_alarm(VMI_TIME_REAL, end, 0, VECTOR_NOISE), 0);
+	while (now() < end) {
+		halt();
+		irq_disable();
+	}
+}
+
+static void acknowledge(struct regs *regs)
+{
+	(void)regs;
+	vmi.time_ack_alarm();
+}
+
+void run_idle(u64 seconds)
+{
+	static struct test_jump jump;
+	static u64 end;
+	u32 i;
+
+	this_cpu()->test_jump = &jump;
+	if (jump_set(&jump))
+		panic("idle");
+	end = now() + seconds * NS_PER_S;
+	set_deadline((seconds + 60) * NS_PER_S);
+	set_irq_handler(VECTOR_NOISE, acknowledge);
+	print("# idle\n");
+	for (i = 1; i < machine.vcpus_online; i++)
+		run_on(i, halt_until, &end);
+	halt_until(&end);
+	for (i = 1; i < machine.vcpus_online; i++)
+		wait_for(i);
+}
+
+/* --- what a machine does meanwhile, so that damage shows --- */
+
+static void ignore(struct regs *regs)
+{
+	(void)regs;
+	vmi.time_ack_alarm();
+}
+
+static void noise(void)
+{
+	u64 value = 0;
+
+	switch (below(8)) {
+	case 0:
+		send_icr(0, ICR_ALL | ICR_FIXED | VECTOR_NOISE);
+		break;
+	case 1:
+		space_load(below(2) ? &space : NULL);
+		break;
+	case 2:
+		vmi.time_set_alarm(VMI_TIME_REAL, now() + below(100000), 0, VECTOR_NOISE);
+		irq_enable();
+		halt();
+		irq_disable();
+		break;
+	case 3:
+		vmi.mmu_flush_tlb(VMI_FLUSH_ALL);
+		break;
+	case 4:
+		try_access(KERNEL_READ, USER_DATA + below(512) * PAGE_SIZE, &value);
+		break;
+	case 5:
+		vmi.lock_kick(below(machine.vcpus_online));
+		break;
+	default:
+		irq_enable();
+		pause();
+		irq_disable();
+	}
+}
+
+static void others(void *argument)
+{
+	(void)argument;
+	for (;;)
+		noise();
+}
+
+/* --- scribble --- */
+
+static void scribble(void)
+{
+	static const u64 parts[] = { 0, 0, 0x800, VMI_PH_SHARED_CONSOLE, VMI_PH_SHARED_VCPUS, VMI_PH_SHARED_VCPUS,
+				     VMI_PH_SHARED_PROCS, VMI_PH_SHARED_PROCS };
+	static const u64 values[] = { 0, 1, 2, 3, ~0ull, 1ull << 32, 1ull << 63, VMI_PH_SHARED, VMI_PH_LAYER_BASE };
+	u64 at = below(16) ? parts[below(ARRAY_SIZE(parts))] + below(256) * 4 : below(VMI_PH_SHARED_SIZE) & ~3ull;
+	u64 value = below(2) ? values[below(ARRAY_SIZE(values))] : random64(&seed);
+
+	if (at >= VMI_PH_SHARED_VCPUS && at < VMI_PH_SHARED_VCPUS + 0x1000)
+		at += below(machine.vcpus_online) * VMI_PH_VCPU_STRIDE;
+	if (at >= VMI_PH_SHARED_PROCS && at < VMI_PH_SHARED_PROCS + 0x1000)
+		at += below(8) * VMI_PH_PROC_STRIDE;
+	if (below(2))
+		WRITE_ONCE(*(u64 *)(VMI_PH_SHARED + (at & ~7ull)), value);
+	else
+		WRITE_ONCE(*(u32 *)(VMI_PH_SHARED + at), (u32)value);
+	if (!below(4))
+		noise();
+}
+
+/* --- wild tables --- */
+
+static u64 wild_entry(void)
+{
+	u64 gpa = below(2) ? to_gpa((void *)((u64)to_linear(space.root))) : below(1ull << (8 + below(45))) & PTE_ADDRESS;
+
+	return gpa | (random64(&seed) & (below(2) ? 0xfff : ~PTE_ADDRESS)) | (below(4) ? PTE_P | PTE_W | PTE_U : 0);
+}
+
+static void wild_tables(void)
+{
+	struct vmi_table_register table = { .base = random64(&seed), .limit = (u16)random64(&seed) };
+	struct catch catch;
+	u64 value = 0, i;
+
+	switch (below(12)) {
+	case 0:
+		set_cr3(wild_entry(), random64(&seed), random64(&seed));
+		break;
+	case 1:
+		if (!below(64))
+			vmi.cpu_set_idt(&table);
+		break;
+	case 2:
+		if (!below(64))
+			vmi.cpu_set_gdt(&table);
+		break;
+	case 3:
+		if (!below(64))
+			WRITE_ONCE(*(u64 *)&this_cpu()->vmi, random64(&seed));
+		if (!below(64))
+			WRITE_ONCE(((u64 *)&this_cpu()->vmi)[2], random64(&seed));
+		if (!below(64))
+			vmi.cpu_set_kernel_stack(&this_cpu()->tss, random64(&seed));
+		break;
+	case 4:
+		space_load(&space);
+		break;
+	default:
+		for (i = 0; i < 8; i++) {
+			u64 *t = to_linear(space.tables[below(space.table_count)].gpa);
+
+			/* The user half of roots: the kernel half is what we run in. */
+			t[below(below(2) ? 8 : 256)] = wild_entry();
+		}
+		vmi.mmu_flush_tlb(VMI_FLUSH_USER);
+		try_access(below(2) ? KERNEL_READ : KERNEL_WRITE, random64(&seed) & (VMI_PH_USER_END - 1), &value);
+		catch_trap(&catch, (void (*)(void *))(random64(&seed) & 0xfffff000), NULL);
+		break;
+	}
+}
+
+/* --- floods --- */
+
+static void flood(u64 kind)
+{
+	u64 i, va, ram = 64 * MIB;
+	u64 *root, *upper, *middle, *table;
+	volatile struct vmi_ph_shared *s = (void *)VMI_PH_SHARED;
+
+	switch (kind) {
+	case 0:		/* two tables for each page */
+		for (va = GIB * 4; va < VMI_PH_USER_END; va += GIB)
+			host_call(9, va, PAGE_SIZE, 7, 0x8011, VMI_PH_FD_RAM, 0);
+		break;
+	case 1:		/* a whole table for each 2 MiB, in few mappings */
+		for (va = GIB * 4; va < VMI_PH_USER_END; va += ram)
+			host_call(9, va, ram, 7, 0x8011, VMI_PH_FD_RAM, 0);
+		break;
+	case 2:		/* many mappings in few tables: what they cost is not in the tables */
+		for (va = GIB * 4; va < GIB * 5; va += 2 * PAGE_SIZE)
+			host_call(9, va, PAGE_SIZE, 7, 0x11, VMI_PH_FD_RAM, 0);
+		break;
+	case 3:		/* the layer's own private memory, in as many processes as can be had */
+		s->proc_wanted = 1024;
+		for (i = 0; i < 2000; i++) {
+			s->doorbell++;
+			host_call(202, (u64)&s->doorbell, 1, 1, 0, 0, 0);
+			space_create(&space);
+			space_load(&space);
+			for (va = VMI_PH_ARENA + 16 * PAGE_SIZE; va < VMI_PH_ARENA + VMI_PH_ARENA_SIZE; va += PAGE_SIZE)
+				*(volatile u8 *)va = 1;
+		}
+		break;
+	default:	/* legal: the guest's tables map a few pages everywhere; 4: small, 5: large, 6: large and close */
+		space_create(&space);
+		space_load(&space);
+		root = to_linear(space.root);
+		upper = to_linear(alloc_page());
+		middle = to_linear(alloc_page());
+		table = to_linear(alloc_page());
+		for (i = 0; i < 512; i++) {
+			upper[i] = to_gpa(middle) | PTE_P | PTE_W | PTE_U;
+			middle[i] = kind == 4 ? to_gpa(table) | PTE_P | PTE_W | PTE_U :
+						4 * MIB | PTE_P | PTE_W | PTE_U | PTE_PS;
+			table[i] = space.root | PTE_P | PTE_U;
+		}
+		for (i = 2; i < 98; i++)
+			if (!(root[i] & PTE_P))
+				root[i] = to_gpa(upper) | PTE_P | PTE_W | PTE_U;
+		for (i = 0; i < 60000; i++)
+			(void)*(volatile u64 *)(kind == 6 ? 1024 * GIB + i * LARGE_SIZE :
+						(2 + below(96)) * 512 * GIB + below(512) * GIB +
+						below(512) * LARGE_SIZE);
+		space_load(NULL);
+	}
+}
+
+static void storms(const char *mode)
+{
+	volatile struct vmi_ph_vcpu *v = (void *)(VMI_PH_SHARED + VMI_PH_SHARED_VCPUS);
+	volatile struct vmi_ph_shared *s = (void *)VMI_PH_SHARED;
+	u64 end = now() + 5 * NS_PER_S, n = 0;
+
+	while (now() < end) {
+		n++;
+		if (!strcmp(mode, "alarms")) {
+			v->deadline_ns = n;
+			s->alarm_word++;
+		} else if (!strcmp(mode, "alarm")) {
+			v->deadline_ns = 1;
+		} else if (!strcmp(mode, "doorbell")) {
+			s->doorbell++;
+			s->proc_wanted = (u32)n << 31;
+			host_call(202, (u64)&s->doorbell, 1, 1, 0, 0, 0);
+		} else if (!strcmp(mode, "console")) {
+			print("# noise %llu ...................................................................\n", n);
+		} else if (!strcmp(mode, "ipis")) {
+			send_icr(0, ICR_OTHERS | VECTOR_NOISE);
+		}
+	}
+	v->deadline_ns = ~0ull;
+}
+
+static void loop(const char *mode, u64 count)
+{
+	for (; count; count--) {
+		if (!strcmp(mode, "calls"))
+			hostile_calls(&seed, random64(&seed) & 0x80);
+		else if (!strcmp(mode, "scribble"))
+			scribble();
+		else
+			wild_tables();
+	}
+}
+
+bool run_hostile(const char *mode)
+{
+	static struct test_jump jump;
+	char word[24];
+	u32 i;
+
+	seed = (option_number("seed") + 1) * 0x9e3779b97f4a7c15ull;
+	this_cpu()->test_jump = &jump;
+	set_deadline(3600 * NS_PER_S);
+	set_irq_handler(VECTOR_NOISE, ignore);
+	print("# hostile: %s\n", mode);
+	if (!strcmp(mode, "flood")) {
+		flood(option_number("kind"));
+		return true;
+	}
+	if (strcmp(mode, "calls") && strcmp(mode, "scribble") && strcmp(mode, "cr3")) {
+		storms(mode);
+		return true;
+	}
+	space_create(&space);
+	space_load(&space);
+	for (i = 0; i < 8; i++)
+		space_set(&space, USER_DATA + i * PAGE_SIZE, identity_page() | USER_RW, VMI_LEVEL_PT);
+	if (option("others", word, sizeof(word)))
+		for (i = 1; i < machine.vcpus_online; i++)
+			run_on(i, others, NULL);
+	/* A check that fails comes back here; the work goes on. */
+	jump_set(&jump);
+	loop(mode, option_number("count") ?: 1000);
+	return true;
+}
