@@ -11,7 +11,7 @@ use std::fmt::Write;
 pub struct Needs {
     /// System calls, but for returns from signals.
     pub host_calls: f64,
-    /// By the layer; else from reading it.
+    /// By the layer, in this run; else it is a figure from an earlier count.
     pub counted: bool,
     pub signals: f64,
     /// Context switches.
@@ -136,7 +136,7 @@ impl Report {
             );
         }
         if self.rows.iter().any(|line| !line.host_calls_counted) {
-            out.push_str("\n\\* From reading the layer, which does not count them.\n");
+            out.push_str("\n\\* Counted once with perf, not in this run: the layer does not count them.\n");
         }
         if !self.missing.is_empty() {
             let _ = writeln!(out, "\nNot possible on this host: {}.", self.missing.join(", "));
