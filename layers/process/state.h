@@ -119,7 +119,6 @@ struct shared {
 	u32 pad;
 	u32 kernel_cs, kernel_ss, user_cs, user_ss;
 	u64 tables;		/* pages of the host's tables in all processes, as far as they come from fills (tlb.c) */
-	u64 tables;		/* pages of the host's tables in all processes, as far as they come from fills (tlb.c) */
 	u64 guest_clock;	/* linear address of the guest's clock page, 0 for none */
 	u16 hints[4096];	/* cr3 >> 12 -> process + 1 */
 };
