@@ -181,7 +181,8 @@ fn panic() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Counts of instructions do not vary: two runs agree in every figure.
+/// Counts of instructions do not vary: two runs agree in every figure. And what has a plain instruction costs just
+/// that at a site, with no layer and with the native one.
 fn bench() -> Result<(), Failed> {
     let run = || program::run(["bench", "native", "--json"]);
     let (one, two) = (run(), run());
@@ -192,6 +193,14 @@ fn bench() -> Result<(), Failed> {
     let operations = json["operations"].as_array().ok_or("no operations")?;
     if operations.is_empty() || json["layers"] != serde_json::json!(LAYERS) {
         return Err(one.stdout.into());
+    }
+    let plain = operations.iter().filter(|o| !o["plain"].is_null());
+    let dearer: Vec<_> = plain
+        .filter(|o| o["site"][0] != o["plain"] || o["site"][1] != o["plain"])
+        .map(|o| &o["name"])
+        .collect();
+    if !dearer.is_empty() {
+        return Err(format!("not the cost of the plain instruction: {dearer:?}\n{}", one.stdout).into());
     }
     Ok(())
 }

@@ -10,7 +10,8 @@ use std::fmt::Write;
 pub struct Row {
     pub operation: String,
     pub site: Hundredths,
-    pub plain: Hundredths,
+    /// None when no plain instruction does what the call does.
+    pub plain: Option<Hundredths>,
 }
 
 /// Instructions for one operation, in hundredths: counts are exact, so they are not made floating.
@@ -47,20 +48,25 @@ impl Serialize for Hundredths {
 }
 
 impl Row {
-    /// Reads `NAME SITE PLAIN`.
+    /// Reads `NAME SITE PLAIN`; a PLAIN of `-` is none.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let words: Vec<&str> = text.split_whitespace().collect();
         if let [operation, site, plain] = words[..] {
-            if let (Some(site), Some(plain)) = (Hundredths::parse(site), Hundredths::parse(plain)) {
+            let (site, number) = (Hundredths::parse(site), Hundredths::parse(plain));
+            if let (Some(site), true) = (site, plain == "-" || number.is_some()) {
                 return Ok(Row {
                     operation: operation.to_string(),
                     site,
-                    plain,
+                    plain: number,
                 });
             }
         }
-        bail!("a name and two numbers with two decimals were expected")
+        bail!("a name, and two numbers with two decimals, were expected")
     }
+}
+
+fn plain(count: Option<Hundredths>) -> String {
+    count.map_or_else(|| "-".to_string(), |c| c.to_string())
 }
 
 /// All layers side by side.
@@ -74,7 +80,7 @@ pub struct Table {
 #[derive(Debug, Serialize)]
 struct Operation {
     name: String,
-    plain: Hundredths,
+    plain: Option<Hundredths>,
     /// In the order of the layers.
     site: Vec<Hundredths>,
 }
@@ -108,11 +114,10 @@ impl Table {
             }
             if operation.plain != row.plain {
                 // The plain instruction knows no layer: then the measurement is not exact.
+                let (now, before) = (plain(row.plain), plain(operation.plain));
                 bail!(
-                    "layer {layer}: plain {} takes {}, before it was {}",
-                    operation.name,
-                    row.plain,
-                    operation.plain
+                    "layer {layer}: plain {} takes {now}, before it was {before}",
+                    operation.name
                 );
             }
             operation.site.push(row.site);
@@ -130,7 +135,7 @@ impl Table {
         out.push_str(&" ---: |".repeat(self.layers.len()));
         out.push('\n');
         for operation in &self.operations {
-            let _ = write!(out, "| {} | {} |", operation.name, operation.plain);
+            let _ = write!(out, "| {} | {} |", operation.name, plain(operation.plain));
             for site in &operation.site {
                 let _ = write!(out, " {site} |");
             }
@@ -152,9 +157,10 @@ mod tests {
     fn lines_are_read_strictly() {
         let row = Row::parse("cpu.irq_disable 1.00 12.34").unwrap();
         assert_eq!(
-            (row.site.to_string(), row.plain.to_string()),
+            (row.site.to_string(), plain(row.plain)),
             ("1.00".into(), "12.34".into())
         );
+        assert_eq!(Row::parse("core.version 14.00 -").unwrap().plain, None);
         for bad in [
             "",
             "a 1.00",
@@ -163,6 +169,7 @@ mod tests {
             "a 1.00 2.000",
             "a -1.00 2.00",
             "a 1.00 2.00 3.00",
+            "a - 1.00",
         ] {
             assert!(Row::parse(bad).is_err(), "{bad}");
         }
