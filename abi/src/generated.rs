@@ -134,6 +134,10 @@ pub const VECTOR_MAX: u64 = 0xff;
 /// Buckets of a histogram: bucket n counts calls of 2^n to 2^(n+1)-1 cycles; the last one also all longer ones, the first also 0.
 pub const STATS_BUCKETS: u64 = 0x20;
 
+// System-call slots
+/// Bits 16 to 23 of every address of an area: a jump to the second half of a rewritten site must meet an opcode that is invalid in 64-bit mode.
+pub const PATCH_BYTE: u64 = 0x6;
+
 // Start by a hypervisor (ELF note and boot information)
 /// Type of the ELF note, name VMI: desc is struct vmi_note_entry.
 pub const NOTE_ENTRY: u64 = 0x1;
@@ -594,11 +598,11 @@ const _: () = assert!(offset_of!(SyscallSite, reserved) == 60);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PatchArea {
-    /// User address of the area, executable for user code, below 2 GiB.
+    /// User address of the area, executable for user code, below 2 GiB, bits 16 to 23 VMI_PATCH_BYTE.
     pub user: u64,
     /// Linear address at which the layer can write the same pages.
     pub kernel: u64,
-    /// Bytes, a multiple of 4096.
+    /// Bytes, a multiple of 4096; the area must not cross a 64 KiB boundary.
     pub size: u64,
     /// The layer's; zero at first.
     pub used: u64,
@@ -942,7 +946,7 @@ pub const CALL_TIME_WALLCLOCK_UPDATED: u16 = 0x503;
 pub const CALL_TIME_SET_CLOCK: u16 = 0x504;
 /// Arms this vCPU's alarm of a counter, VMI_TIME_REAL or VMI_TIME_AVAILABLE, for the moment at which the counter is expiry (in the past: at once).
 pub const CALL_TIME_SET_ALARM: u16 = 0x505;
-/// Disarms an alarm: 1 if it was armed, else 0.
+/// Disarms an alarm: 1 if it was armed, else 0; an alarm that has expired stays armed until time.ack_alarm has told of it.
 pub const CALL_TIME_CANCEL_ALARM: u16 = 0x506;
 /// To be called in the alarm interrupt: the counters whose alarm has expired since the last call, as bits 1 << counter; arms what comes next.
 pub const CALL_TIME_ACK_ALARM: u16 = 0x507;
@@ -967,7 +971,7 @@ pub const CALL_PATCH_RELEASE: u16 = 0x701;
 /// For an invalid-opcode exception in user mode at *rip: if it is what becomes of a jump to the syscall instruction of a claimed site, puts the address of that instruction's successor into *rip; the kernel then serves the system call in *rax.
 pub const CALL_PATCH_FIXUP: u16 = 0x702;
 
-/// The statistics of one call since core.init or the last reset.
+/// The statistics of one call since core.init or the last reset; core.init and stats.reset are not counted themselves.
 pub const CALL_STATS_READ: u16 = 0x800;
 /// Sets all statistics to zero.
 pub const CALL_STATS_RESET: u16 = 0x801;

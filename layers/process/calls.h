@@ -24,6 +24,8 @@ void patch_offer(void);
 
 /* entry.S: makes a thread; its id. */
 s64 ph_clone(u64 flags, void *stack, void (*start)(void *), void *argument);
+/* Gives the calling thread a descriptor; 0, or an error of the host. */
+s64 ph_set_thread_area(void *description);
 /* Leaves everything on this stack behind and runs a function on another. */
 noreturn void ph_on_stack(u64 top, void (*function)(void *), void *argument);
 

@@ -5,6 +5,7 @@
 #include "irq.h"
 
 extern u8 ph_thunks_start[], ph_thunks_end[];
+extern const u8 layer_section_table[], layer_section_table_end[];
 extern volatile u64 ph_kernel_cs, ph_user_selectors;
 
 int process_core_probe(void)
@@ -88,14 +89,12 @@ int process_core_init(struct vmi_init *init)
 
 s64 process_core_version(u32 section)
 {
-	const u16 versions[] = {
-#define VERSION(S, s, id, version, compat, calls) version,
-		VMI_FOR_EACH_SECTION(VERSION)
-	};
+	const struct vmi_section *s = (const struct vmi_section *)layer_section_table;
 
-	if (section >= VMI_SECTION_STATS)
-		return -VMI_ENOENT;
-	return versions[section];
+	for (; s < (const struct vmi_section *)layer_section_table_end; s++)
+		if (s->id == section)
+			return (s64)((u64)s->features << 32 | s->version);
+	return -VMI_ENOENT;
 }
 
 static void monitor_tell(u32 state, u32 status)

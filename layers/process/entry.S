@@ -75,8 +75,85 @@ END(ph_on_stack)
  * registers at once, so this asks for a signal; windows.c knows it.
  */
 ENTRY(ph_resume_full)
-	ud2
+	hlt
 END(ph_resume_full)
+
+/*
+ * s64 ph_set_thread_area(void *description): exists as a 32-bit system call only, so the description is below
+ * 4 GiB. A host without 32-bit calls faults at ph_int80; the handler then goes on behind it with an error.
+ */
+ENTRY(ph_set_thread_area)
+	pushq	%rbx
+	movl	%edi, %ebx
+	movl	$243, %eax
+	.globl	ph_int80
+ph_int80:
+	int	$0x80
+	movslq	%eax, %rax
+	popq	%rbx
+	ret
+END(ph_set_thread_area)
+
+/*
+ * void ph_enter_kernel(const struct host_registers *): into guest kernel code, out of a signal handler, without a
+ * signal return, which would cost a fifth of the whole.
+ *
+ * Invariant: interrupts are off in the guest, so that a signal which comes from here on only marks. The signal
+ * frame may be overwritten by one as soon as rsp has left the signal stack: everything is copied to the kernel's
+ * stack first, below where rsp will be (a kernel has no red zone). rflags has no TF and no AC.
+ */
+#define REGS_R8		0
+#define REGS_RDI	64
+#define REGS_RSP	120
+#define REGS_RIP	128
+#define REGS_RFLAGS	136
+#define REGS_FPSTATE	184
+#define FPSTATE_MAGIC	464
+#define FPSTATE_FEATURES 472
+
+ENTRY(ph_enter_kernel)
+	movq	REGS_FPSTATE(%rdi), %rsi
+	testq	%rsi, %rsi
+	jz	2f
+	cmpl	$0x46505853, FPSTATE_MAGIC(%rsi)
+	jne	1f
+	movl	FPSTATE_FEATURES(%rsi), %eax
+	movl	FPSTATE_FEATURES + 4(%rsi), %edx
+	xrstor64 (%rsi)
+	jmp	2f
+1:	fxrstor64 (%rsi)
+2:	movq	REGS_RSP(%rdi), %rcx
+	leaq	-17 * 8(%rcx), %rcx
+	/* r8 to r15, then rdi rsi rbp rbx rdx rax rcx, as the frame has them */
+	.set	i, 0
+	.rept	15
+	movq	8 * i(%rdi), %rax
+	movq	%rax, 8 * i(%rcx)
+	.set	i, i + 1
+	.endr
+	movq	REGS_RFLAGS(%rdi), %rax
+	movq	%rax, 15 * 8(%rcx)
+	movq	REGS_RIP(%rdi), %rax
+	movq	%rax, 16 * 8(%rcx)
+	movq	%rcx, %rsp
+	popq	%r8
+	popq	%r9
+	popq	%r10
+	popq	%r11
+	popq	%r12
+	popq	%r13
+	popq	%r14
+	popq	%r15
+	popq	%rdi
+	popq	%rsi
+	popq	%rbp
+	popq	%rbx
+	popq	%rdx
+	popq	%rax
+	popq	%rcx
+	popfq
+	ret
+END(ph_enter_kernel)
 
 	.bss
 	.balign	16

@@ -42,7 +42,7 @@ vmi_rom_header:
 	.long	VMI_SIZE_CALL_ENTRY
 	.org	vmi_rom_header + VMI_HEADER_SIZE
 
-	.globl	layer_section_table		/* patch.c sets a feature bit in it */
+	.globl	layer_section_table, layer_section_table_end	/* patch.c sets a feature bit in it */
 #include "../common/tables.inc"
 
 	.section .note.GNU-stack, "", @progbits

@@ -21,6 +21,7 @@ _Static_assert(sizeof(struct slot) == SLOT_SIZE, "SLOT_SIZE");
 
 extern u8 layer_section_table[];
 extern const u8 ph_injected_syscall[];
+extern u8 ph_which_vcpu_0[], ph_which_vcpu_1[];
 extern struct vcpu *ph_vcpu_table[];
 struct vcpu *ph_vcpu_table[VMI_PH_MAX_VCPUS];
 
@@ -28,6 +29,14 @@ void patch_offer(void)
 {
 	struct vmi_section *section = (struct vmi_section *)layer_section_table + VMI_SECTION_PATCH;
 
+	/* movl $THREAD_SELECTOR,%r11d; lsll %r11d,%r11d becomes movl $0,%r11d and a nop. */
+	static const u8 vcpu_0[] = { 0x41, 0xbb, 0, 0, 0, 0, 0x0f, 0x1f, 0x40, 0 };
+
+	if (!shared->thread_descriptors && shared->s.vcpu_count == 1) {
+		__builtin_memcpy(ph_which_vcpu_0, vcpu_0, sizeof(vcpu_0));
+		__builtin_memcpy(ph_which_vcpu_1, vcpu_0, sizeof(vcpu_0));
+		shared->thread_descriptors = 1;
+	}
 	if (shared->thread_descriptors)
 		section->features |= VMI_PATCH_SLOTS;
 }
@@ -35,7 +44,7 @@ void patch_offer(void)
 static bool area_bad(const struct vmi_patch_area *area)
 {
 	return !area->size || (area->size & (PAGE_SIZE - 1)) || (area->user & (PAGE_SIZE - 1)) ||
-	       (area->kernel & (PAGE_SIZE - 1)) || area->size > 0x10000 || (area->user >> 16 & 0xff) != 0x06 ||
+	       (area->kernel & (PAGE_SIZE - 1)) || area->size > 0x10000 || (area->user >> 16 & 0xff) != VMI_PATCH_BYTE ||
 	       (area->user & 0xffff) + area->size > 0x10000 || area->user >> 31 || kernel_address(area->user) ||
 	       !kernel_address(area->kernel);
 }

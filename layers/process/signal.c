@@ -13,7 +13,9 @@
 #include "space.h"
 
 extern const u8 ph_text_start[], ph_text_end[], ph_iretq[];
+extern const u8 ph_int80[];
 void ph_sigreturn(void);
+noreturn void ph_enter_kernel(const struct host_registers *regs);
 
 #define SA_SIGINFO 4ULL
 #define SA_ONSTACK 0x08000000ULL
@@ -80,6 +82,7 @@ static void exception(struct vcpu *v, struct host_registers *regs)
 /* A synchronous signal while the instruction pointer is in the layer. */
 static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
 {
+	bool asked = signal == SIGSEGV && regs->trap == VECTOR_GP;	/* the hlt at the end of a window */
 	u64 error;
 
 	if (signal == SIGSEGV && regs->trap == VECTOR_PF) {
@@ -93,18 +96,30 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
 		inject(v, regs, (u32)regs->trap, true, regs->error);
 		return;
 	}
-	if (signal == SIGILL && window_bad_frame(regs, &error)) {
+	if (asked && window_bad_frame(regs, &error)) {
 		FAST(v, F_IRQ) = 0;
 		inject(v, regs, VECTOR_GP, true, error);
 		return;
 	}
-	if (signal == SIGILL && window_complete(v, regs)) {
+	if (asked && window_complete(v, regs)) {
 		/* The boot vCPU starts before there is a core.init. */
 		if (v->percpu)
 			deliver_pending(v, regs);
 		return;
 	}
 	fatal("process: unexpected signal in the layer at", regs->rip);
+}
+
+/*
+ * The end of a handler: straight into the kernel where nothing can come in between, else by the host's signal return. A fault of the
+ * layer's own goes back by the latter: its stack may be this one.
+ */
+static void leave(struct vcpu *v, struct host_registers *regs)
+{
+	if (!v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
+	    in_layer(regs->rip) || (regs->rflags & (FLAG_TF | FLAG_AC)) || regs->cs != 0x33)
+		return;
+	ph_enter_kernel(regs);
 }
 
 static void handler(int signal, struct host_siginfo *info, struct host_ucontext *context)
@@ -116,6 +131,11 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 	/* The zygote's, to end its wait: it has no thread record. */
 	if (signal == SIGCHLD)
 		return;
+	if (signal == SIGSEGV && regs->rip == (u64)ph_int80) {
+		regs->rip += 2;
+		regs->rax = -38ULL;
+		return;
+	}
 	v = t->vcpu;
 	if (v->s.owner != ((u64)self.pid << 32 | t->tid)) {
 		/* A notification for a vCPU that is elsewhere by now; it looks by itself there. */
@@ -134,6 +154,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 			return;
 		}
 		deliver_pending(v, regs);
+		leave(v, regs);
 		return;
 	}
 	if (signal == SIGSYS) {
@@ -149,6 +170,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 		layer_fault(v, signal, regs);
 	else
 		exception(v, regs);
+	leave(v, regs);
 }
 
 struct host_sigaction {

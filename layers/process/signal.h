@@ -35,6 +35,13 @@ struct host_registers {
 	u64 reserved[8];
 };
 
+/* entry.S has these. */
+_Static_assert(offsetof(struct host_registers, rdi) == 64, "REGS_RDI");
+_Static_assert(offsetof(struct host_registers, rsp) == 120, "REGS_RSP");
+_Static_assert(offsetof(struct host_registers, rip) == 128, "REGS_RIP");
+_Static_assert(offsetof(struct host_registers, rflags) == 136, "REGS_RFLAGS");
+_Static_assert(offsetof(struct host_registers, fpstate) == 184, "REGS_FPSTATE");
+
 struct host_ucontext {
 	u64 flags;
 	u64 link;

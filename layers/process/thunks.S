@@ -9,8 +9,9 @@
  * Interrupts and this code. A signal that finds the instruction pointer in the layer never
  * enters the kernel; it notes F_PENDING. So every path back into guest code ends in a *window*: a test
  * of F_PENDING and the few instructions behind it. A signal that hits a window completes the return by
- * itself (windows.c knows each window's state of registers and stack), and so does the ud2 that a window
- * ends in when the test says so. Nothing is lost in between.
+ * itself (windows.c knows each window's state of registers and stack), and so does the one of the hlt that a
+ * window ends in when the test says so. Nothing is lost in between. (Why hlt: under some hypervisors of the
+ * host an invalid opcode costs three times as much.)
  */
 #include "../common/asm.h"
 #include "offsets.h"
@@ -173,7 +174,7 @@ ph_tail:
 	cmpb	$0, GS(F_IRQ)
 	jne	2f
 	ret
-2:	ud2
+2:	hlt
 ph_tail_end:
 
 ENTRY(thunk_cpu_pause)
@@ -196,7 +197,7 @@ END(thunk_cpu_swapgs)
 
 /*
  * Return by an interrupt frame: rip cs rflags rsp ss at the stack pointer. iretq works at privilege level 3 as
- * long as the selectors are the host's; a user frame with others goes the long way through the ud2.
+ * long as the selectors are the host's; a user frame with others goes the long way through the hlt.
  */
 	.globl	ph_iret_window, ph_iret_user_pushed, ph_iretq, ph_iret_end
 ENTRY(thunk_cpu_iret)
@@ -241,7 +242,7 @@ ph_iret_kernel_window:
 	jz	5b
 2:	popq	%rax
 ph_iret_deliver:
-	ud2
+	hlt
 ph_iret_end:
 END(thunk_cpu_iret)
 	.globl	ph_iret_kernel_window, ph_iret_deliver
@@ -277,7 +278,7 @@ ph_sysret_window:
 	movq	V_USER_RAX - V_SCRATCH(%rsp), %rax
 	movq	V_USER_RSP - V_SCRATCH(%rsp), %rsp
 	jmp	*%rcx
-1:	ud2
+1:	hlt
 ph_sysret_end:
 END(thunk_cpu_sysret)
 
@@ -288,6 +289,8 @@ END(thunk_cpu_sysret)
  * does it: r11 has the flags, rsp stays, interrupts are off.
  */
 	.macro	injected zf
+	.globl	ph_which_vcpu_\zf
+ph_which_vcpu_\zf:
 	movl	$THREAD_SELECTOR, %r11d
 	lsll	%r11d, %r11d
 	movq	ph_vcpu_table(, %r11, 8), %r11

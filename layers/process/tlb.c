@@ -21,6 +21,8 @@
 #define T_LARGE 0x80ULL
 #define ARENA_PAGES (VMI_PH_ARENA_SIZE / PAGE_SIZE)
 #define WINDOW 16
+/* Further mappings that one fault may make. */
+#define AROUND 4
 /* What a process has besides the guest's mappings, and what one operation may add. */
 #define MAPS_RESERVE 1200
 
@@ -214,6 +216,28 @@ static void fill_small(struct vcpu *v, u64 va, const struct walk *w)
 	v->s.fills += high - low;
 }
 
+/*
+ * More of the same window, page by page: what was in use before is likely to be used again, and a mapping costs half of what a
+ * fault costs. A few only, since the rest may never be touched.
+ */
+static void fill_around(struct vcpu *v, u64 va)
+{
+	u64 at = va & ~(WINDOW * PAGE_SIZE - 1), end = at + WINDOW * PAGE_SIZE, *word;
+	struct walk w;
+	u32 more = 0;
+
+	for (; at < end && more < AROUND; at += PAGE_SIZE) {
+		if (at == (va & PAGE_MASK) || at < VMI_PH_USER_START || !walk_guest(v, at, &w, false) || w.span != PAGE_SIZE ||
+		    !w.user || !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
+			continue;
+		word = record(at, 1, false);
+		if (!word || *word)
+			continue;
+		fill_small(v, at, &w);
+		more++;
+	}
+}
+
 static void remember_supervisor(struct vcpu *v, u64 va)
 {
 	struct thread *t = thread_of(v);
@@ -224,7 +248,7 @@ static void remember_supervisor(struct vcpu *v, u64 va)
 	FAST(v, F_FORCE) = 1;
 }
 
-static void fill(struct vcpu *v, u64 va, const struct walk *w)
+static void fill(struct vcpu *v, u64 va, const struct walk *w, bool around)
 {
 	u64 large = w->gpa & LARGE_MASK;
 
@@ -234,6 +258,8 @@ static void fill(struct vcpu *v, u64 va, const struct walk *w)
 		fill_large(v, va, w);
 	else
 		fill_small(v, va, w);
+	if (around && w->user && w->span == PAGE_SIZE)
+		fill_around(v, va);
 	if (!w->user && !kernel_address(va))
 		remember_supervisor(v, va);
 	if (kernel_address(va) && !(w->pte & PTE_G))
@@ -275,7 +301,7 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
 			continue;
 		w.pte = updated;
 		step();
-		fill(v, va, &w);
+		fill(v, va, &w, !kernel_address(va));
 		step();
 		done = true;
 		break;
@@ -299,7 +325,7 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 		word = record(va, 1, false);
 		if (word && *word == (w.gpa | flags_of(&w)))
 			continue;
-		fill(v, va, &w);
+		fill(v, va, &w, false);
 	}
 	lock_release(&p->lock);
 }

@@ -143,11 +143,15 @@ static void boot_vcpu_prepare(void)
 /* How a system call from user code finds its vCPU. The filter does not admit this call later. */
 static bool thread_descriptor(u32 number)
 {
-	struct {
+	/* Below 4 GiB, in the program itself; each thread has its own. */
+	static struct {
 		u32 entry, base, limit, flags;
-	} d = { THREAD_ENTRY, 0, number, 0x41 };	/* 32-bit data segment, byte limit, usable */
+	} all[VMI_PH_MAX_VCPUS];
 
-	return host1(set_thread_area, &d) == 0;
+	all[number].entry = THREAD_ENTRY;
+	all[number].limit = number;
+	all[number].flags = 0x41;	/* 32-bit data segment, byte limit, usable */
+	return ph_set_thread_area(&all[number]) == 0;
 }
 
 /*

@@ -86,6 +86,9 @@
 /* Statistics */
 #define VMI_STATS_BUCKETS 0x20 /* buckets of a histogram: bucket n counts calls of 2^n to 2^(n+1)-1 cycles; the last one also all longer ones, the first also 0 */
 
+/* System-call slots */
+#define VMI_PATCH_BYTE 0x6 /* bits 16 to 23 of every address of an area: a jump to the second half of a rewritten site must meet an opcode that is invalid in 64-bit mode */
+
 /* Start by a hypervisor (ELF note and boot information) */
 #define VMI_NOTE_ENTRY 0x1 /* type of the ELF note, name VMI: desc is struct vmi_note_entry */
 #define VMI_BOOT_MAGIC 0x544f4f42494d56 /* vmi_boot_info.magic: VMIBOOT */
@@ -959,9 +962,9 @@ _Static_assert(offsetof(struct vmi_syscall_site, reserved) == VMI_OFF_SYSCALL_SI
 
 /* Pages of an address space in which the layer keeps its slots */
 struct vmi_patch_area {
-	__u64 user; /* user address of the area, executable for user code, below 2 GiB */
+	__u64 user; /* user address of the area, executable for user code, below 2 GiB, bits 16 to 23 VMI_PATCH_BYTE */
 	__u64 kernel; /* linear address at which the layer can write the same pages */
-	__u64 size; /* bytes, a multiple of 4096 */
+	__u64 size; /* bytes, a multiple of 4096; the area must not cross a 64 KiB boundary */
 	__u64 used; /* the layer's; zero at first */
 };
 _Static_assert(sizeof(struct vmi_patch_area) == VMI_SIZE_PATCH_AREA, "vmi_patch_area");

@@ -50,8 +50,8 @@ static void prepare(void)
 	space_create(&space);
 	text_gpa = alloc_page();
 	space_set(&space, USER_DATA, text_gpa | PTE_P | PTE_U, VMI_LEVEL_PT);
-	/* The area: user code below 2 GiB, two pages, executable. */
-	for (va = 0x20000000; in_hole(va, va + AREA_SIZE); va += 16 * MIB)
+	/* The area: user code below 2 GiB, two pages, executable, where the layer wants it. */
+	for (va = 0x20000000 | VMI_PATCH_BYTE << 16; in_hole(va, va + AREA_SIZE); va += 16 * MIB)
 		if (va > 0x70000000)
 			test_skip("no user addresses below 2 GiB");
 	area = (struct vmi_patch_area){ .user = va, .size = AREA_SIZE };
