@@ -4,6 +4,7 @@
 pub mod guest;
 pub mod program;
 pub mod rom;
+pub mod tree;
 pub mod vmi_guest;
 
 use std::path::{Path, PathBuf};

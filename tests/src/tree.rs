@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The processes of a virtual machine, as anybody on the host sees them: monitor, zygote, address spaces.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// What one process takes of the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Mappings.
+    pub maps: usize,
+    /// KiB of page tables.
+    pub page_tables: u64,
+    /// KiB of private memory.
+    pub private: u64,
+    /// Descriptors; 0 where they may not be seen.
+    pub files: usize,
+}
+
+/// State and parent of a process.
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
+}
+
+/// Processes of a parent that have not ended.
+#[must_use]
+pub fn children(parent: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| stat(pid).is_some_and(|(state, of)| of == parent && state != 'Z'))
+        .collect()
+}
+
+/// The address-space processes of a monitor's machine; none before there are some.
+#[must_use]
+pub fn spaces(monitor: u32) -> Vec<u32> {
+    children(monitor)
+        .first()
+        .map(|&zygote| children(zygote))
+        .unwrap_or_default()
+}
+
+/// Monitor, zygote, spaces.
+#[must_use]
+pub fn everything(monitor: u32) -> Vec<u32> {
+    let zygotes = children(monitor);
+    let spaces = zygotes.iter().flat_map(|&zygote| children(zygote));
+    [monitor].into_iter().chain(zygotes.clone()).chain(spaces).collect()
+}
+
+/// Sends a signal; a process that has ended is no error.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Waits until all have ended; says which have not.
+///
+/// # Errors
+/// After five seconds.
+pub fn wait_gone(pids: &[u32]) -> Result<(), String> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        // A zombie has ended: somebody else's init may take its time.
+        let left: Vec<_> = pids
+            .iter()
+            .filter(|&&pid| stat(pid).is_some_and(|(state, _)| state != 'Z'))
+            .collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("processes stayed behind: {left:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a process takes now.
+#[must_use]
+pub fn figures(pid: u32) -> Option<Figures> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let field = |name: &str| {
+        let rest = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    Some(Figures {
+        maps: fs::read_to_string(format!("/proc/{pid}/maps")).ok()?.lines().count(),
+        page_tables: field("VmPTE")?,
+        private: field("RssAnon")?,
+        files: fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count),
+    })
+}
+
+/// The largest of each, over time.
+pub fn keep_largest(largest: &mut BTreeMap<u32, Figures>, pids: &[u32]) {
+    for &pid in pids {
+        let Some(now) = figures(pid) else { continue };
+        let entry = largest.entry(pid).or_default();
+        *entry = Figures {
+            maps: entry.maps.max(now.maps),
+            page_tables: entry.page_tables.max(now.page_tables),
+            private: entry.private.max(now.private),
+            files: entry.files.max(now.files),
+        };
+    }
+}
+
+/// Nanoseconds of CPU time that the threads of these processes have had.
+#[must_use]
+pub fn cpu_time(pids: &[u32]) -> u64 {
+    let tasks = pids
+        .iter()
+        .filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
+    let files = tasks
+        .flatten()
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
+    files
+        .filter_map(|text| text.split(' ').next()?.parse::<u64>().ok())
+        .sum()
+}

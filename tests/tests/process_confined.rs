@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The whole suite on the process hypervisor where little is allowed: as an ordinary user with nothing, and in a
+//! container. And what an idle machine costs.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{program, tree};
+use rustix::process::{Signal, geteuid};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const LONG: &str = "PARAVANE_TEST_LONG";
+const NOBODY: u32 = 65534;
+/// At least so many tests make a suite.
+const FEWEST_TESTS: u32 = 300;
+/// CPU time of an idle machine, all processes together: 5 ms in 60 s.
+const IDLE_SHARE: u64 = 5_000_000 / 60;
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The program where everybody may run it: the folder of the build may be root's.
+struct Copy(tempfile::TempDir);
+
+impl Copy {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(program::path(), folder.path().join("paravane")).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_confine"), folder.path().join("confine")).unwrap();
+        Copy(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+fn suite(command: &mut Command, cpus: u32) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    command.args(["conformance", "--hypervisor", "process", "--tap", "--timeout", "300"]);
+    command.args(["--cpus", &cpus.to_string()]).stdin(Stdio::null());
+    let run = program::finish(command.env_clear().current_dir("/"));
+    let passed = run.last_line().split(' ').next().and_then(|n| n.parse::<u32>().ok());
+    assert!(
+        run.code == 0 && run.last_line().contains(" 0 failed") && passed > Some(FEWEST_TESTS),
+        "{}{}",
+        run.stdout,
+        run.stderr
+    );
+}
+
+/// Root tries both; others are what they are.
+fn users() -> Vec<u32> {
+    if geteuid().is_root() { vec![0, NOBODY] } else { vec![geteuid().as_raw()] }
+}
+
+#[test]
+fn with_an_empty_environment() {
+    for user in users() {
+        let copy = Copy::new();
+        suite(Command::new(copy.path("paravane")).uid(user).gid(user), 2);
+    }
+}
+
+#[test]
+fn in_a_container() {
+    for user in users() {
+        let copy = Copy::new();
+        let mut command = Command::new(copy.path("confine"));
+        command.arg(user.to_string()).arg(copy.path("paravane"));
+        suite(&mut command, 2);
+    }
+}
+
+#[test]
+fn in_a_container_with_sixteen_vcpus() {
+    let copy = Copy::new();
+    let mut command = Command::new(copy.path("confine"));
+    let user = users().pop().unwrap_or(NOBODY);
+    command.arg(user.to_string()).arg(copy.path("paravane"));
+    let _group = Group::new(&mut command);
+    suite(&mut command, 16);
+}
+
+/// A control group of 512 tasks, where one can be made.
+struct Group(Option<PathBuf>);
+
+impl Group {
+    fn new(command: &mut Command) -> Self {
+        let version_1 = Path::new("/sys/fs/cgroup/pids").is_dir();
+        let parent = if version_1 { "/sys/fs/cgroup/pids" } else { "/sys/fs/cgroup" };
+        let folder = Path::new(parent).join(format!("paravane-test-{}", std::process::id()));
+        if fs::create_dir(&folder).is_err() {
+            return Group(None);
+        }
+        let group = Group(Some(folder.clone()));
+        if fs::write(folder.join("pids.max"), "512").is_ok() {
+            // The shell joins, then becomes the program.
+            let mut joined = Command::new("sh");
+            joined.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""]).arg(&folder);
+            joined.arg(command.get_program()).args(command.get_args());
+            *command = joined;
+        }
+        group
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.0 {
+            // Fails while something is in it, which other tests find.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+#[test]
+fn an_idle_machine_costs_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let seconds: u64 = if std::env::var_os(LONG).is_some() { 60 } else { 10 };
+    let mut command = program::command();
+    command.args(["conformance", "--hypervisor", "process", "--cpus", "2", "--tap"]);
+    command.args(["--append", &format!("idle={}", seconds + 5)]);
+    let mut monitor = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while tree::spaces(monitor.id()).is_empty() {
+        assert!(Instant::now() < deadline, "it does not start");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Until it is idle, and what was begun is finished: the clock's first corrections among it.
+    std::thread::sleep(Duration::from_secs(3));
+    let pids = tree::everything(monitor.id());
+    let before = tree::cpu_time(&pids);
+    std::thread::sleep(Duration::from_secs(seconds));
+    let used = tree::cpu_time(&pids) - before;
+    let each: Vec<_> = pids.iter().map(|&pid| (pid, tree::cpu_time(&[pid]))).collect();
+    tree::signal(monitor.id(), Signal::TERM);
+    monitor.wait().unwrap();
+    tree::wait_gone(&pids).unwrap();
+    assert!(pids.len() > 3, "{pids:?}");
+    assert!(used <= IDLE_SHARE * seconds, "{} us in {seconds} s, {each:?}", used / 1000);
+    println!("idle: {} us of CPU in {seconds} s", used / 1000);
+}
