@@ -68,7 +68,12 @@ mod tests {
     fn numbers_follow_from_the_lists() {
         for section in SECTIONS {
             for (index, call) in section.calls.iter().enumerate() {
-                assert_eq!(usize::from(call.number), usize::from(section.id) << 8 | index, "{}", call.name);
+                assert_eq!(
+                    usize::from(call.number),
+                    usize::from(section.id) << 8 | index,
+                    "{}",
+                    call.name
+                );
                 assert_eq!(call_name(call.number), Some(call.name));
                 assert!(call.since >= 1 && call.since <= section.version, "{}", call.name);
             }
@@ -79,7 +84,11 @@ mod tests {
     #[test]
     fn calls_of_a_section_only_grow() {
         for section in SECTIONS {
-            assert!(section.calls.windows(2).all(|w| w[0].since <= w[1].since), "{}", section.name);
+            assert!(
+                section.calls.windows(2).all(|w| w[0].since <= w[1].since),
+                "{}",
+                section.name
+            );
         }
     }
 }

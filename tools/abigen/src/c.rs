@@ -77,10 +77,7 @@ pub fn render(abi: &Abi) -> Result<String> {
     let mut out = format!("{SPDX}{VMI_HEAD}");
     writeln!(out, "#define VMI_API_MAJOR {}", abi.api.major)?;
     writeln!(out, "#define VMI_API_MINOR {}", abi.api.minor)?;
-    writeln!(
-        out,
-        "#define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)"
-    )?;
+    writeln!(out, "#define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)")?;
     groups(&mut out, abi)?;
     for s in &abi.structs {
         offsets(&mut out, s)?;
@@ -128,11 +125,7 @@ fn structure(out: &mut String, s: &Struct) -> Result<()> {
     writeln!(out, "/* {} */\nstruct {} {{", s.doc, s.name)?;
     for f in &s.fields {
         let (element, count) = array(&f.ty)?;
-        let prefix = if element.starts_with("vmi_") {
-            "struct "
-        } else {
-            "__"
-        };
+        let prefix = if element.starts_with("vmi_") { "struct " } else { "__" };
         let suffix = count.map(|n| format!("[{n}]")).unwrap_or_default();
         let doc = if f.doc.is_empty() {
             String::new()
@@ -174,21 +167,13 @@ fn section(out: &mut String, s: &Section) -> Result<()> {
     }
     for (index, c) in s.calls.iter().enumerate() {
         let number = usize::from(s.id) << 8 | index;
-        writeln!(
-            out,
-            "#define VMI_CALL_{name}_{} {number:#05x}",
-            c.name.to_uppercase()
-        )?;
+        writeln!(out, "#define VMI_CALL_{name}_{} {number:#05x}", c.name.to_uppercase())?;
     }
     for c in &s.calls {
         if let Some(native) = &c.native {
             let symbol = format!("{name}_{}", c.name.to_uppercase());
             writeln!(out, "#define VMI_NATIVE_{symbol} {native}")?;
-            writeln!(
-                out,
-                "#define VMI_NATIVE_STR_{symbol} \"{}\"",
-                native.replace('%', "%%")
-            )?;
+            writeln!(out, "#define VMI_NATIVE_STR_{symbol} \"{}\"", native.replace('%', "%%"))?;
         }
     }
     Ok(())

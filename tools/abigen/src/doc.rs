@@ -10,9 +10,7 @@ const END: &str = "<!-- abigen end -->\n";
 
 /// Replaces what stands between the markers of `page`.
 pub fn replace(page: &str, abi: &Abi) -> Result<String> {
-    let (before, rest) = page
-        .split_once(BEGIN)
-        .context("docs/vmi.md has no begin marker")?;
+    let (before, rest) = page.split_once(BEGIN).context("docs/vmi.md has no begin marker")?;
     let (_, after) = rest.split_once(END).context("docs/vmi.md has no end marker")?;
     Ok(format!("{before}{BEGIN}{}{END}{after}", reference(abi)?))
 }

@@ -45,10 +45,7 @@ fn run(args: &Args) -> Result<()> {
             args.root.join("abi/include/paravane/process.h"),
             c::render_process(&process)?,
         ),
-        (
-            args.root.join("abi/src/process.rs"),
-            rust::render_process(&process)?,
-        ),
+        (args.root.join("abi/src/process.rs"), rust::render_process(&process)?),
         (manual.clone(), doc::replace(&read(&manual)?, &abi)?),
     ];
     let mut stale = Vec::new();

@@ -197,14 +197,8 @@ fn lay_out(structs: &mut [Struct]) -> Result<()> {
 fn check_names(abi: &Abi) -> Result<()> {
     let mut seen = BTreeSet::new();
     let constants = abi.groups.iter().flat_map(|g| g.values.iter().map(|v| &v.name));
-    let features = abi
-        .sections
-        .iter()
-        .flat_map(|s| s.features.iter().map(|f| &f.name));
-    for name in constants
-        .chain(features)
-        .chain(abi.structs.iter().map(|s| &s.name))
-    {
+    let features = abi.sections.iter().flat_map(|s| s.features.iter().map(|f| &f.name));
+    for name in constants.chain(features).chain(abi.structs.iter().map(|s| &s.name)) {
         ensure!(seen.insert(name), "{name}: defined twice");
         ensure!(
             name.to_lowercase().starts_with("vmi_"),

@@ -86,10 +86,7 @@ fn camel(name: &str) -> String {
 fn structure(out: &mut String, s: &Struct) -> Result<()> {
     let name = camel(&s.name);
     writeln!(out, "\n/// {}.", capital(&s.doc))?;
-    writeln!(
-        out,
-        "#[repr(C)]\n#[derive(Clone, Copy, Debug)]\npub struct {name} {{"
-    )?;
+    writeln!(out, "#[repr(C)]\n#[derive(Clone, Copy, Debug)]\npub struct {name} {{")?;
     for f in &s.fields {
         let (element, count) = array(&f.ty)?;
         let element = match element {
@@ -142,7 +139,9 @@ fn section(out: &mut String, s: &Section) -> Result<()> {
 }
 
 fn sections(out: &mut String, abi: &Abi) -> Result<()> {
-    out.push_str("\n/// Every section with its calls, in the order of their numbers.\npub const SECTIONS: &[SectionInfo] = &[\n");
+    out.push_str(
+        "\n/// Every section with its calls, in the order of their numbers.\npub const SECTIONS: &[SectionInfo] = &[\n",
+    );
     for s in &abi.sections {
         writeln!(out, "    SectionInfo {{")?;
         writeln!(out, "        id: {},\n        name: \"{}\",", s.id, s.name)?;
