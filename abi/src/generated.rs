@@ -6,7 +6,7 @@ use core::mem::{offset_of, size_of};
 /// Major API version.
 pub const API_MAJOR: u8 = 1;
 /// Minor API version.
-pub const API_MINOR: u8 = 0;
+pub const API_MINOR: u8 = 1;
 
 // Option ROM and header
 /// U16 at offset 0 (bytes 55 AA), as in every option ROM.
@@ -886,6 +886,8 @@ pub const CALL_CPU_IO_DELAY: u16 = 0x133;
 pub const CALL_CPU_SET_XCR: u16 = 0x134;
 /// Writes back and invalidates the caches; nothing under a hypervisor whose memory is coherent.
 pub const CALL_CPU_WBINVD: u16 = 0x135;
+/// Says which ports user code on this vCPU may use: a clear bit of the bitmap allows its port, ports behind it are refused; 0 bytes refuse all.
+pub const CALL_CPU_SET_IO_BITMAP: u16 = 0x136;
 
 /// Mmu.flush_space works; without it the kernel interrupts the other vCPUs itself.
 pub const MMU_FLUSH_SPACE: u32 = 0x1;
@@ -1025,7 +1027,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 1,
         name: "cpu",
-        version: 1,
+        version: 2,
         compat: 1,
         calls: &[
             CallInfo {
@@ -1351,6 +1353,12 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "cpu.wbinvd",
                 class: Class::Primitive,
                 since: 1,
+            },
+            CallInfo {
+                number: 0x136,
+                name: "cpu.set_io_bitmap",
+                class: Class::Sysv,
+                since: 2,
             },
         ],
     },

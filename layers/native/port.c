@@ -41,6 +41,34 @@ int native_cpu_port_out(u32 port, u32 width, u32 value)
 	return 0;
 }
 
+#define TSS_IO_MAP_BASE 102
+#define TSS_IO_MAP 104
+#define IO_MAP_MAX 8192
+
+/*
+ * While the bitmap is written user code has no port. The byte behind it is what a processor reads along with the last
+ * ports' bits.
+ */
+int native_cpu_set_io_bitmap(void *tss, const void *bitmap, u32 bytes)
+{
+	volatile u16 *base = (volatile u16 *)((u8 *)tss + TSS_IO_MAP_BASE);
+	volatile u8 *map = (volatile u8 *)tss + TSS_IO_MAP;
+	const u8 *from = bitmap;
+	u32 i;
+
+	if (bytes > IO_MAP_MAX)
+		return -VMI_EINVAL;
+	*base = 0xffff;
+	if (!bytes)
+		return 0;
+	for (i = 0; i < bytes; i++)
+		map[i] = from[i];
+	map[bytes] = 0xff;
+	if (!FAULT(IO_BITMAP_UNUSED))
+		*base = TSS_IO_MAP;
+	return 0;
+}
+
 /* The string instructions count up: the direction flag is clear during every call. */
 #define REP_IN(suffix, port, buffer, count) \
 	__asm__ volatile("rep ins" suffix : "+D"(buffer), "+c"(count) : "d"(port) : "memory")

@@ -366,6 +366,14 @@ int process_cpu_port_out_string(u32 port, u32 width, const void *buffer, u64 cou
 	return port_bad(port, width) ? -VMI_EINVAL : 0;
 }
 
+/* The host gives its processes none. */
+int process_cpu_set_io_bitmap(void *tss, const void *bitmap, u32 bytes)
+{
+	(void)tss;
+	(void)bitmap;
+	return bytes > 8192 ? -VMI_EINVAL : -VMI_ENOSYS;
+}
+
 int process_cpu_set_xcr(u32 number, u64 value)
 {
 	u32 low, high;

@@ -7,7 +7,7 @@
 #define PARAVANE_VMI_H
 
 #define VMI_API_MAJOR 1
-#define VMI_API_MINOR 0
+#define VMI_API_MINOR 1
 #define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)
 
 /* Option ROM and header */
@@ -320,9 +320,9 @@
 
 /* Section cpu: What the processor does differently, or not at all, outside privilege level 0. */
 #define VMI_SECTION_CPU 1
-#define VMI_SECTION_CPU_VERSION 1
+#define VMI_SECTION_CPU_VERSION 2
 #define VMI_SECTION_CPU_COMPAT 1
-#define VMI_SECTION_CPU_CALLS 54
+#define VMI_SECTION_CPU_CALLS 55
 #define VMI_CPU_TASK_SWITCHED 0x1 /* CR0.TS makes FPU instructions raise #NM; without it the bit is only kept */
 #define VMI_CPU_SEGMENTS 0x2 /* descriptors of the GDT, LDT and TLS, and IDT stack switching, work in user and kernel mode as on a processor; without it they are only kept */
 #define VMI_CPU_XCR 0x4 /* XCR0 can be changed; without it cpu.set_xcr takes only the value that is there */
@@ -380,6 +380,7 @@
 #define VMI_CALL_CPU_IO_DELAY 0x133
 #define VMI_CALL_CPU_SET_XCR 0x134
 #define VMI_CALL_CPU_WBINVD 0x135
+#define VMI_CALL_CPU_SET_IO_BITMAP 0x136
 #define VMI_NATIVE_CPU_IRQ_DISABLE cli
 #define VMI_NATIVE_STR_CPU_IRQ_DISABLE "cli"
 #define VMI_NATIVE_CPU_IRQ_ENABLE sti
@@ -578,7 +579,8 @@
 	X(CPU, cpu, PORT_OUT_STRING, port_out_string, 0x132, SYSV, 1) \
 	X(CPU, cpu, IO_DELAY, io_delay, 0x133, PRIMITIVE, 1) \
 	X(CPU, cpu, SET_XCR, set_xcr, 0x134, SYSV, 1) \
-	X(CPU, cpu, WBINVD, wbinvd, 0x135, PRIMITIVE, 1)
+	X(CPU, cpu, WBINVD, wbinvd, 0x135, PRIMITIVE, 1) \
+	X(CPU, cpu, SET_IO_BITMAP, set_io_bitmap, 0x136, SYSV, 2)
 
 #define VMI_FOR_EACH_MMU_CALL(X) \
 	X(MMU, mmu, REGISTER_PAGE_TABLE, register_page_table, 0x200, SYSV, 1) \
@@ -646,7 +648,7 @@
 /* Y(SECTION, section, id, version, compat, calls) */
 #define VMI_FOR_EACH_SECTION(Y) \
 	Y(CORE, core, 0, 1, 1, 6) \
-	Y(CPU, cpu, 1, 1, 1, 54) \
+	Y(CPU, cpu, 1, 2, 1, 55) \
 	Y(MMU, mmu, 2, 1, 1, 14) \
 	Y(APIC, apic, 3, 1, 1, 4) \
 	Y(SMP, smp, 4, 1, 1, 2) \
@@ -1129,6 +1131,7 @@ typedef int vmi_cpu_port_out_string_fn(__u32 port, __u32 width, const void *buff
 typedef void vmi_cpu_io_delay_fn(void);
 typedef int vmi_cpu_set_xcr_fn(__u32 number, __u64 value);
 typedef void vmi_cpu_wbinvd_fn(void);
+typedef int vmi_cpu_set_io_bitmap_fn(void *tss, const void *bitmap, __u32 bytes);
 typedef int vmi_mmu_register_page_table_fn(__u64 gpa, __u32 level);
 typedef int vmi_mmu_release_page_table_fn(__u64 gpa, __u32 level);
 typedef void vmi_mmu_set_pte_fn(__u64 *slot, __u64 value, __u32 flags, __u64 va);

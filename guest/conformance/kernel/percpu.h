@@ -9,6 +9,8 @@
 
 #define KERNEL_STACK_SIZE (16 * KIB)
 
+#define IO_BITMAP_SIZE	64	/* ports 0 to 0x1ff */
+
 struct tss {
 	u32 reserved0;
 	u64 rsp[3];
@@ -16,6 +18,7 @@ struct tss {
 	u64 ist[7];
 	u64 reserved2;
 	u16 reserved3, io_map;
+	u8 io_bitmap[IO_BITMAP_SIZE + 1];	/* ports of user code, and a byte of ones */
 } __attribute__((packed));
 
 struct space;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Ports. There are devices only on bare metal. */
 #include "test.h"
+#include "user_mode.h"
 
 #define UNUSED_PORT	0x1e8	/* nothing on PCs, nothing on hypervisors */
 #define CMOS_INDEX	0x70
@@ -72,6 +73,39 @@ TEST(port_cmos, "cpu.port_out.device", 1, 0, CPU_PORT_OUT, CPU_PORT_IN)
 		CHECK_RESULT(vmi.cpu_port_out(CMOS_DATA, 1, i), 0);
 		CHECK_RESULT(vmi.cpu_port_in(CMOS_DATA, 1), i);
 	}
+}
+
+/* User code gets the ports whose bits are clear, and no other; without a call of an older layer none at all. */
+TEST(io_bitmap, "cpu.set_io_bitmap.user", 1, 0, CPU_SET_IO_BITMAP)
+{
+	struct percpu *cpu = this_cpu();
+	struct user_context context;
+	static struct space space;
+	u8 bitmap[IO_BITMAP_SIZE];
+	bool allowed;
+	int result;
+
+	if (!vmi.cpu_set_io_bitmap)
+		test_skip("an older layer");
+	space_create(&space);
+	space_load(&space);
+	memset(bitmap, 0xff, sizeof(bitmap));
+	bitmap[0x80 / 8] &= ~(1u << (0x80 % 8));
+	bitmap[IO_BITMAP_SIZE - 1] = 0x7f;	/* 0x1ff */
+	result = vmi.cpu_set_io_bitmap(&cpu->tss, bitmap, sizeof(bitmap));
+	if (result)
+		CHECK_RESULT(result, -VMI_ENOSYS);
+	allowed = !result;
+	CHECK_EQ(user_try(&context, u_in, 0x80, 0), allowed ? 0 : VECTOR_GP + 1);
+	CHECK_EQ(user_try(&context, u_in, 0x1ff, 0), allowed ? 0 : VECTOR_GP + 1);
+	CHECK_EQ(user_try(&context, u_in, 0x81, 0), VECTOR_GP + 1);
+	CHECK_EQ(user_try(&context, u_in, 0x200, 0), VECTOR_GP + 1);
+	CHECK_EQ(user_try(&context, u_in, 0xffff, 0), VECTOR_GP + 1);
+	CHECK_RESULT(vmi.cpu_set_io_bitmap(&cpu->tss, NULL, 0), allowed ? 0 : -VMI_ENOSYS);
+	CHECK_EQ(user_try(&context, u_in, 0x80, 0), VECTOR_GP + 1);
+	CHECK_RESULT(vmi.cpu_set_io_bitmap(&cpu->tss, bitmap, 8193), -VMI_EINVAL);
+	space_load(NULL);
+	space_destroy(&space);
 }
 
 TEST(port_string_errors, "cpu.port_in_string.errors", 1, 0, CPU_PORT_IN_STRING,

@@ -34,7 +34,7 @@ u32 user_try(struct user_context *context, const char *label, u64 rdi, u64 rsi);
 extern char u_nop[], u_load[], u_store[], u_store_load[], u_execute[],
 	u_int3[], u_int_gate[], u_int_kernel[], u_ud2[], u_divide[], u_spin[],
 	u_add[], u_loop[], u_pushf[], u_popf[], u_cli[], u_sti[], u_hlt[],
-	u_rdcr3[], u_invlpg[], u_lgdt[], u_swapgs[], u_rdmsr[], u_inb[],
+	u_rdcr3[], u_invlpg[], u_lgdt[], u_swapgs[], u_rdmsr[], u_inb[], u_in[],
 	u_unaligned[], u_fp[], u_x87[], u_xmm_swap[], u_sysret_regs[],
 	u_fs_load[], u_gs_load[], u_fs_select[], u_gs_select[],
 	u_gs_selector[], u_std[], u_steps[], u_overflow[], u_noncanonical[],

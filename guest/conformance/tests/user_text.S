@@ -119,6 +119,12 @@
 	inb	%dx, %al
 	syscall
 
+	/* Port rdi, a byte. */
+	PROGRAM	u_in
+	movl	%edi, %edx
+	inb	%dx, %al
+	syscall
+
 	PROGRAM	u_unaligned
 	leaq	-15(%rsp), %rax
 	movl	%eax, (%rax)
