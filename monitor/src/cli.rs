@@ -294,12 +294,14 @@ impl Conformance {
     fn check(&self) -> Result<(), clap::Error> {
         let error = |kind, message: &str| Err(Cli::command().error(kind, message));
         match self.hypervisor {
-            HypervisorKind::Qemu if self.layer.is_none() && self.rom.is_none() && !self.list => {
-                error(ErrorKind::MissingRequiredArgument, "--hypervisor qemu: one of --layer, --rom is required")
-            }
-            HypervisorKind::Qemu if self.spaces.is_some() || self.debuggable => {
-                error(ErrorKind::ArgumentConflict, "--spaces and --debuggable are for --hypervisor process")
-            }
+            HypervisorKind::Qemu if self.layer.is_none() && self.rom.is_none() && !self.list => error(
+                ErrorKind::MissingRequiredArgument,
+                "--hypervisor qemu: one of --layer, --rom is required",
+            ),
+            HypervisorKind::Qemu if self.spaces.is_some() || self.debuggable => error(
+                ErrorKind::ArgumentConflict,
+                "--spaces and --debuggable are for --hypervisor process",
+            ),
             _ => Ok(()),
         }
     }
@@ -311,10 +313,18 @@ fn mebibytes(text: &str) -> Result<u32, String> {
         Some(digits) => (digits, 0),
         None => text.strip_suffix(['G', 'g']).map_or((text, 0), |digits| (digits, 10)),
     };
-    let number: u32 = digits.parse().map_err(|_| "a number is expected, and M or G behind it".to_string())?;
-    let size = number.checked_mul(1 << shift).filter(|&size| (16..=1 << 22).contains(&size));
+    let number: u32 = digits
+        .parse()
+        .map_err(|_| "a number is expected, and M or G behind it".to_string())?;
+    let size = number
+        .checked_mul(1 << shift)
+        .filter(|&size| (16..=1 << 22).contains(&size));
     let size = size.ok_or_else(|| "16M to 4096G are possible".to_string())?;
-    if size % 2 == 0 { Ok(size) } else { Err("it must be a multiple of 2M".to_string()) }
+    if size % 2 == 0 {
+        Ok(size)
+    } else {
+        Err("it must be a multiple of 2M".to_string())
+    }
 }
 
 impl Early {

@@ -56,7 +56,11 @@ fn suite(command: &mut Command, cpus: u32) {
 
 /// Root tries both; others are what they are.
 fn users() -> Vec<u32> {
-    if geteuid().is_root() { vec![0, NOBODY] } else { vec![geteuid().as_raw()] }
+    if geteuid().is_root() {
+        vec![0, NOBODY]
+    } else {
+        vec![geteuid().as_raw()]
+    }
 }
 
 #[test]
@@ -93,7 +97,11 @@ struct Group(Option<PathBuf>);
 impl Group {
     fn new(command: &mut Command) -> Self {
         let version_1 = Path::new("/sys/fs/cgroup/pids").is_dir();
-        let parent = if version_1 { "/sys/fs/cgroup/pids" } else { "/sys/fs/cgroup" };
+        let parent = if version_1 {
+            "/sys/fs/cgroup/pids"
+        } else {
+            "/sys/fs/cgroup"
+        };
         let folder = Path::new(parent).join(format!("paravane-test-{}", std::process::id()));
         if fs::create_dir(&folder).is_err() {
             return Group(None);
@@ -102,7 +110,9 @@ impl Group {
         if fs::write(folder.join("pids.max"), "512").is_ok() {
             // The shell joins, then becomes the program.
             let mut joined = Command::new("sh");
-            joined.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""]).arg(&folder);
+            joined
+                .args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""])
+                .arg(&folder);
             joined.arg(command.get_program()).args(command.get_args());
             *command = joined;
         }
@@ -143,6 +153,10 @@ fn an_idle_machine_costs_nothing() {
     monitor.wait().unwrap();
     tree::wait_gone(&pids).unwrap();
     assert!(pids.len() > 3, "{pids:?}");
-    assert!(used <= IDLE_SHARE * seconds, "{} us in {seconds} s, {each:?}", used / 1000);
+    assert!(
+        used <= IDLE_SHARE * seconds,
+        "{} us in {seconds} s, {each:?}",
+        used / 1000
+    );
     println!("idle: {} us of CPU in {seconds} s", used / 1000);
 }

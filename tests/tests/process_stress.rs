@@ -89,9 +89,23 @@ fn stress(cpus: u64, spaces: Option<u64>) {
     // Two tests of the guest with this duration, in four tests here.
     let seconds = if std::env::var_os(LONG).is_some() { 75 } else { 7 };
     let mut command = program::command();
-    command.args(["conformance", "--hypervisor", "process", "--tap", "--filter", "memory.st*"]);
-    command.args(["--cpus", &cpus.to_string(), "--timeout", &(seconds * 2 + 120).to_string()]);
-    command.args(["--append", &format!("stress={seconds}"), "--rom"]).arg(layer());
+    command.args([
+        "conformance",
+        "--hypervisor",
+        "process",
+        "--tap",
+        "--filter",
+        "memory.st*",
+    ]);
+    command.args([
+        "--cpus",
+        &cpus.to_string(),
+        "--timeout",
+        &(seconds * 2 + 120).to_string(),
+    ]);
+    command
+        .args(["--append", &format!("stress={seconds}"), "--rom"])
+        .arg(layer());
     if let Some(spaces) = spaces {
         command.args(["--spaces", &spaces.to_string()]);
     }
@@ -110,14 +124,21 @@ fn stress(cpus: u64, spaces: Option<u64>) {
     monitor.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(status.success(), "{status}, after {stops} stops:\n{said}");
     for test in ["memory.storm", "memory.stress"] {
-        assert!(said.lines().any(|l| l.starts_with("ok ") && l.ends_with(test)), "{test} did not run:\n{said}");
+        assert!(
+            said.lines().any(|l| l.starts_with("ok ") && l.ends_with(test)),
+            "{test} did not run:\n{said}"
+        );
     }
     assert!(stops > seconds * 20, "only {stops} stops");
     tree::wait_gone(&all).unwrap();
     all.extend(first.keys().chain(second.keys()));
     tree::wait_gone(&all).unwrap();
     let limit = spaces.unwrap_or(cpus * 4 + 12) as usize;
-    assert!(first.len() <= limit && second.len() <= limit, "{} processes", first.len());
+    assert!(
+        first.len() <= limit && second.len() <= limit,
+        "{} processes",
+        first.len()
+    );
     let most = |half: &BTreeMap<u32, Figures>, of: fn(&Figures) -> u64| half.values().map(of).max().unwrap_or(0);
     for (of, limit, slack) in [
         ((|f| f.maps as u64) as fn(&Figures) -> u64, MOST_MAPS as u64, 300),
@@ -127,7 +148,10 @@ fn stress(cpus: u64, spaces: Option<u64>) {
         (|f| f.files as u64, 1, 0),
     ] {
         let (early, late) = (most(&first, of), most(&second, of));
-        assert!(late <= limit && late <= early * 3 / 2 + slack, "it grows: {first:?}\n{second:?}");
+        assert!(
+            late <= limit && late <= early * 3 / 2 + slack,
+            "it grows: {first:?}\n{second:?}"
+        );
     }
     println!(
         "{cpus} vCPUs: {stops} stops; at most {} mappings, {} KiB of page tables, {} KiB private\n{said}",

@@ -8,8 +8,8 @@ mod page;
 mod table;
 pub mod vmi;
 
-use super::conformance::MEMORY_MIB;
 use super::Outcome;
+use super::conformance::MEMORY_MIB;
 use crate::cli::{BenchNative, Layer};
 use crate::hypervisor::qemu::Qemu;
 use crate::hypervisor::{Event, Hypervisor, Machine, Verdict};

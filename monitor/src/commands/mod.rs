@@ -51,8 +51,9 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
 fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
     match args.hypervisor {
         HypervisorKind::Qemu => Ok(Box::new(Qemu::find()?)),
-        HypervisorKind::Process => {
-            Ok(Box::new(Process { spaces: args.spaces, debuggable: args.debuggable }))
-        }
+        HypervisorKind::Process => Ok(Box::new(Process {
+            spaces: args.spaces,
+            debuggable: args.debuggable,
+        })),
     }
 }
