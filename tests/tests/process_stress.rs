@@ -133,7 +133,7 @@ fn stress(cpus: u64, spaces: Option<u64>) {
     tree::wait_gone(&all).unwrap();
     all.extend(first.keys().chain(second.keys()));
     tree::wait_gone(&all).unwrap();
-    let limit = spaces.unwrap_or(cpus * 4 + 12) as usize;
+    let limit = usize::try_from(spaces.unwrap_or(cpus * 4 + 12)).unwrap();
     assert!(
         first.len() <= limit && second.len() <= limit,
         "{} processes",
