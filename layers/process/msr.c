@@ -101,6 +101,39 @@ int process_cpu_write_msr(u32 msr, u64 value)
 	}
 }
 
+static void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
+{
+	__asm__ volatile("cpuid" : "=a"(regs->eax), "=b"(regs->ebx), "=c"(regs->ecx), "=d"(regs->edx)
+			 : "a"(leaf), "c"(subleaf));
+}
+
+/* No XSAVES, so no supervisor components: not in the list, and not in the size of the compacted area. */
+static void cpuid_xsave(struct vmi_cpuid *regs, u32 subleaf)
+{
+	struct vmi_cpuid all, part;
+	u32 i;
+
+	if (subleaf == 0)
+		return;
+	if (subleaf > 1) {
+		if (regs->ecx & 1)
+			regs->eax = regs->ebx = regs->ecx = regs->edx = 0;
+		return;
+	}
+	cpuid_host(0xd, 0, &all);
+	regs->eax &= ~(1U << 3 | 1U << 4);	/* XSAVES XFD */
+	regs->ebx = 512 + 64;
+	for (i = 2; i < 32; i++) {
+		if (!(all.eax >> i & 1))
+			continue;
+		cpuid_host(0xd, i, &part);
+		if (part.ecx & 2)
+			regs->ebx = (regs->ebx + 63) & ~63U;
+		regs->ebx += part.eax;
+	}
+	regs->ecx = regs->edx = 0;
+}
+
 /*
  * What the kernel must not see because it does not work here: supervisor-mode protection, PCID, LA57, XSAVES and what
  * hangs on it, MWAIT, VMX, SVM, MCE, MTRR, and the host's own hypervisor.
@@ -138,8 +171,7 @@ void process_cpu_cpuid(struct vmi_cpuid *regs)
 		regs->edx = v->apic_id;
 		break;
 	case 0xd:
-		if (subleaf == 1)
-			regs->eax &= ~(1U << 3 | 1U << 4);	/* XSAVES XFD */
+		cpuid_xsave(regs, subleaf);
 		break;
 	case 0x80000001:
 		regs->ecx &= ~(1U << 2);	/* SVM */
