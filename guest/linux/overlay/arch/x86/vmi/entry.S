@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Entry from a hypervisor, system calls, and the ways back to user mode. */
+#include <linux/elfnote.h>
+#include <linux/init.h>
+#include <linux/linkage.h>
+#include <asm/asm.h>
+#include <asm/asm-offsets.h>
+#include <asm/nospec-branch.h>
+#include <asm/percpu.h>
+#include <asm/processor-flags.h>
+#include <asm/segment.h>
+#include <asm/thread_info.h>
+#include <asm/unwind_hints.h>
+#include <paravane/vmi.h>
+#include "../entry/calling.h"
+
+	__INIT
+/* rdi: struct vmi_boot_info, linear; 64-bit mode, interrupts off, no GS base yet. */
+SYM_CODE_START(vmi_entry)
+	UNWIND_HINT_END_OF_STACK
+	ANNOTATE_NOENDBR
+	leaq	__top_init_kernel_stack(%rip), %rsp
+	xorl	%ebp, %ebp
+	leaq	INIT_PER_CPU_VAR(fixed_percpu_data)(%rip), %rsi
+	call	vmi_start_kernel
+	ud2
+SYM_CODE_END(vmi_entry)
+	__FINIT
+
+	.text
+/* smp.set_ap_state leads here: GS base and stack are right. */
+SYM_CODE_START(vmi_ap_entry)
+	UNWIND_HINT_END_OF_STACK
+	ANNOTATE_NOENDBR
+	xorl	%ebp, %ebp
+	call	vmi_ap_start
+	ud2
+SYM_CODE_END(vmi_ap_entry)
+
+	.section .entry.text, "ax"
+
+/* As a processor enters entry_SYSCALL_64, but for the GS base, which is the kernel's already. */
+SYM_CODE_START(vmi_entry_SYSCALL_64)
+	UNWIND_HINT_ENTRY
+	ENDBR
+	movq	%rsp, PER_CPU_VAR(cpu_tss_rw + TSS_sp2)
+	movq	PER_CPU_VAR(pcpu_hot + X86_top_of_stack), %rsp
+	pushq	$__USER_DS
+	pushq	PER_CPU_VAR(cpu_tss_rw + TSS_sp2)
+	pushq	%r11
+	pushq	$__USER_CS
+	pushq	%rcx
+	jmp	entry_SYSCALL_64_after_hwframe
+SYM_CODE_END(vmi_entry_SYSCALL_64)
+
+/* All registers but rdi and rsp are the user's; rdi is on top of the stack. */
+SYM_CODE_START(vmi_return_via_sysret)
+	UNWIND_HINT_REGS offset=RDI partial=1
+	ANNOTATE_NOENDBR
+	popq	%rdi
+	movq	(RSP - ORIG_RAX)(%rsp), %rsp
+	UNWIND_HINT_END_OF_STACK
+	ANNOTATE_RETPOLINE_SAFE
+	jmp	*vmi_sysret_target(%rip)
+SYM_CODE_END(vmi_return_via_sysret)
+
+SYM_CODE_START(vmi_restore_regs_and_return_to_usermode)
+	UNWIND_HINT_REGS
+	ANNOTATE_NOENDBR
+	POP_REGS
+	addq	$8, %rsp			/* orig_ax */
+	jmp	vmi_iret
+SYM_CODE_END(vmi_restore_regs_and_return_to_usermode)
+
+SYM_CODE_START(vmi_iret)
+	UNWIND_HINT_IRET_REGS
+	ANNOTATE_NOENDBR
+	ANNOTATE_RETPOLINE_SAFE
+	jmp	*vmi_iret_target(%rip)
+SYM_CODE_END(vmi_iret)
+
+ELFNOTE(VMI, VMI_NOTE_ENTRY, .quad vmi_entry; .long VMI_API_VERSION; .long 0)
+
+	.text
+/*
+ * For get_user() and put_user(): a pointer into the kernel's image, which lies in the user range, becomes one that faults. They keep
+ * all registers but the one that their callers have free.
+ */
+SYM_FUNC_START(vmi_check_get_user)
+	movq	%rax, %rdx
+	subq	kernel_hole_start(%rip), %rdx
+	cmpq	kernel_hole_size(%rip), %rdx
+	jae	1f
+	movq	$-1, %rax
+1:	RET
+SYM_FUNC_END(vmi_check_get_user)
+
+SYM_FUNC_START(vmi_check_put_user)
+	movq	%rcx, %rbx
+	subq	kernel_hole_start(%rip), %rbx
+	cmpq	kernel_hole_size(%rip), %rbx
+	jae	1f
+	movq	$-1, %rcx
+1:	RET
+SYM_FUNC_END(vmi_check_put_user)

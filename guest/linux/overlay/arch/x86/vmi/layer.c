@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Finding a layer, starting it, the table of its calls, and what each vCPU keeps for it. */
+#include <linux/cache.h>
+#include <linux/errno.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/smp.h>
+#include <linux/string.h>
+#include <asm/segment.h>
+#include "vmi.h"
+
+struct vmi_calls vmi __ro_after_init;
+struct vmi_layer vmi_layer __ro_after_init;
+struct vmi_boot_info vmi_boot __ro_after_init;
+
+DEFINE_PER_CPU_ALIGNED(struct vmi_percpu, vmi_percpu);
+struct vmi_percpu *vmi_percpu_table[NR_CPUS];
+
+/* Until a vCPU has per-CPU data. */
+static struct vmi_percpu early_percpu[NR_CPUS] __aligned(VMI_PERCPU_ALIGN);
+/* The boot vCPU's layer data: it starts before there is an allocator. */
+static u8 boot_data[2 * PAGE_SIZE] __aligned(VMI_PERCPU_ALIGN);
+
+void vmi_print(const char *text)
+{
+	if (vmi.core_console_write)
+		vmi.core_console_write(text, strlen(text));
+}
+
+static void *call_entry(u32 call)
+{
+	struct vmi_call_entry entry;
+
+	if (!vmi_rom_call(&vmi_layer.rom, vmi_layer.base, call, &entry))
+		return NULL;
+	return (void *)(vmi_layer.base + entry.offset);
+}
+
+static void fill_table(void)
+{
+#define X(SECTION, section, CALL, name, number, CLASS, since) \
+	vmi.section##_##name = call_entry(number);
+	VMI_FOR_EACH_CALL(X)
+#undef X
+	vmi_iret_target = vmi.cpu_iret;
+	vmi_sysret_target = vmi.cpu_sysret;
+}
+
+enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info)
+{
+	enum vmi_rom_error error;
+	struct vmi_rom rom;
+
+	error = vmi_rom_check(&rom, (const void *)info->rom, info->rom_size,
+			      VMI_ROM_FROM_BOOT_INFO);
+	if (error)
+		return error;
+	/* Nobody needs a copy of a layer that was made for this machine alone. */
+	if (!(rom.header.flags & VMI_HEADER_IN_PLACE))
+		return VMI_ROM_LOAD_SIZE;
+	vmi_layer.rom = rom;
+	vmi_layer.base = rom.image;
+	memcpy(vmi_layer.name, rom.header.name, sizeof(rom.header.name));
+	fill_table();
+	return VMI_ROM_OK;
+}
+
+int vmi_layer_init(unsigned long gs_base)
+{
+	unsigned long offset = (unsigned long)&vmi_percpu;
+	struct vmi_percpu *boot = (void *)(gs_base + offset);
+	struct vmi_init args = {
+		.size = sizeof(args),
+		.api_version = VMI_API_VERSION,
+		.layer_base = (u64)vmi_layer.base,
+		.direct_map = vmi_boot.direct_map,
+		.direct_map_size = vmi_boot.direct_map_size,
+		.percpu_gs_offset = offset,
+		.percpu_table = (u64)vmi_percpu_table,
+		.vcpu_count = min(vmi_boot.vcpu_count, (u32)NR_CPUS),
+		.tsc_hz = vmi_boot.tsc_hz,
+		.kernel_cs = __KERNEL_CS,
+		.kernel_ss = __KERNEL_DS,
+		.user_cs = __USER_CS,
+		.user_ss = __USER_DS,
+	};
+	unsigned int i;
+	int result;
+
+	if (vmi_layer.rom.header.percpu_size > sizeof(boot_data))
+		return -VMI_ENOSPC;
+	for (i = 0; i < NR_CPUS; i++) {
+		vmi_percpu_table[i] = &early_percpu[i];
+		early_percpu[i].vcpu = i;
+		early_percpu[i].apic_id = i;
+	}
+	boot->data = (u64)boot_data;
+	vmi_percpu_table[0] = boot;
+
+	result = vmi.core_probe ? vmi.core_probe() : -VMI_ENODEV;
+	if (!result)
+		result = vmi.core_init(&args);
+	if (result)
+		return result;
+	/* The records are final now. */
+	fill_table();
+	vmi_layer.present = true;
+	return 0;
+}
+
+/* Makes what a vCPU other than the boot vCPU needs for its first call. */
+int vmi_percpu_prepare(unsigned int cpu)
+{
+	struct vmi_percpu *percpu = per_cpu_ptr(&vmi_percpu, cpu);
+	size_t size = vmi_layer.rom.header.percpu_size;
+	void *data = NULL;
+
+	if (vmi_percpu_table[cpu] == percpu)
+		return 0;
+	if (size) {
+		data = (void *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(size));
+		if (!data)
+			return -ENOMEM;
+	}
+	/* It was copied from the boot vCPU's. */
+	memset(percpu, 0, sizeof(*percpu));
+	percpu->data = (u64)data;
+	percpu->vcpu = cpu;
+	percpu->apic_id = cpu;
+	vmi_percpu_table[cpu] = percpu;
+	return 0;
+}
+
+/* Where to go on after a fault of the layer itself, or 0. */
+unsigned long vmi_layer_fixup(unsigned long ip)
+{
+	if (!vmi_layer.present)
+		return 0;
+	return vmi_rom_fixup(&vmi_layer.rom, vmi_layer.base, ip);
+}

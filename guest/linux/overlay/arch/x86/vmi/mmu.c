@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Page tables: the early ones, and pv_ops.mmu on a layer's section mmu. */
+#include <linux/mm.h>
+#include <asm/fixmap.h>
+#include <asm/mmu_context.h>
+#include <asm/paravirt.h>
+#include <asm/pgalloc.h>
+#include <asm/sections.h>
+#include <asm/tlbflush.h>
+#include "vmi.h"
+
+/* Of init_mm: a number that mm_context_t.ctx_id starts behind. */
+#define KERNEL_CONTEXT 1
+
+/* Entries of head_64.S's tables with the addresses that the image has. */
+unsigned long __init vmi_early_page_tables(void)
+{
+	unsigned long address, text = (unsigned long)_text, end = PFN_ALIGN(_end);
+	unsigned long table = _KERNPG_TABLE_NOENC;
+	int i;
+
+	memset(level2_kernel_pgt, 0, PAGE_SIZE);
+	for (address = text & PMD_MASK; address < end; address += PMD_SIZE)
+		level2_kernel_pgt[pmd_index(address)] =
+			__pmd(__pa_symbol(address) | __PAGE_KERNEL_LARGE_EXEC);
+	memset(level2_fixmap_pgt, 0, PAGE_SIZE);
+	for (i = 0; i < FIXMAP_PMD_NUM; i++)
+		level2_fixmap_pgt[FIXMAP_PMD_TOP - i] =
+			__pmd((__pa_symbol(level1_fixmap_pgt) +
+			       (FIXMAP_PMD_NUM - 1 - i) * PAGE_SIZE) | _PAGE_TABLE_NOENC);
+	memset(level3_kernel_pgt, 0, PAGE_SIZE);
+	level3_kernel_pgt[pud_index(text)] = __pud(__pa_symbol(level2_kernel_pgt) | table);
+	level3_kernel_pgt[pud_index(FIXADDR_TOP)] =
+		__pud(__pa_symbol(level2_fixmap_pgt) | _PAGE_TABLE_NOENC);
+	/* One table for both: it has entries only where one of them lies. */
+	memset(init_top_pgt, 0, PAGE_SIZE);
+	init_top_pgt[pgd_index(text)] = __pgd(__pa_symbol(level3_kernel_pgt) | table);
+	init_top_pgt[pgd_index(FIXADDR_TOP)] =
+		__pgd(__pa_symbol(level3_kernel_pgt) | _PAGE_TABLE_NOENC);
+	return __pa_symbol(init_top_pgt);
+}
+
+static void vmi_flush_tlb_user(void)
+{
+	vmi.mmu_flush_tlb(VMI_FLUSH_USER);
+}
+
+static void vmi_flush_tlb_kernel(void)
+{
+	vmi.mmu_flush_tlb(VMI_FLUSH_ALL);
+}
+
+static void vmi_flush_tlb_one_user(unsigned long address)
+{
+	vmi.mmu_invalidate_page(address);
+}
+
+static unsigned long vmi_read_cr3(void)
+{
+	return vmi.mmu_get_cr3();
+}
+
+/*
+ * The space that a root belongs to, and its generation: tlb_gen as it was before anything of the space was used here. The
+ * caller of a CR3 load in switch_mm_irqs_off() has left both in cpu_tlbstate; any other load flushes.
+ */
+static void vmi_write_cr3(unsigned long cr3)
+{
+	u64 context = 0, generation = 0;
+	struct mm_struct *mm;
+
+	if ((cr3 & CR3_ADDR_MASK) == __pa_symbol(swapper_pg_dir)) {
+		/* It has nothing in the user range. And there is no struct page yet when it is loaded first. */
+		vmi.mmu_set_cr3(cr3, KERNEL_CONTEXT, 1);
+		return;
+	}
+	mm = pgd_page_get_mm(pfn_to_page(PHYS_PFN(cr3 & CR3_ADDR_MASK)));
+	if (mm) {
+		context = mm->context.ctx_id;
+		if (this_cpu_read(cpu_tlbstate.ctxs[0].ctx_id) == context)
+			generation = this_cpu_read(cpu_tlbstate.ctxs[0].tlb_gen);
+	}
+	vmi.mmu_set_cr3(cr3, context, generation);
+}
+
+static int vmi_pgd_alloc(struct mm_struct *mm)
+{
+	vmi.mmu_register_page_table(__pa(mm->pgd), VMI_LEVEL_PML4);
+	return 0;
+}
+
+static void vmi_pgd_free(struct mm_struct *mm, pgd_t *pgd)
+{
+	WARN_ON_ONCE(vmi.mmu_release_page_table(__pa(pgd), VMI_LEVEL_PML4));
+}
+
+void __init vmi_init_mmu_ops(void)
+{
+	pv_ops.mmu.flush_tlb_user = vmi_flush_tlb_user;
+	pv_ops.mmu.flush_tlb_kernel = vmi_flush_tlb_kernel;
+	pv_ops.mmu.flush_tlb_one_user = vmi_flush_tlb_one_user;
+	/* A primitive keeps more registers than this asks for. */
+	pv_ops.mmu.read_cr2 = __PV_IS_CALLEE_SAVE(vmi.cpu_get_cr2);
+	pv_ops.mmu.write_cr2 = (void *)vmi.cpu_set_cr2;
+	pv_ops.mmu.read_cr3 = vmi_read_cr3;
+	pv_ops.mmu.write_cr3 = vmi_write_cr3;
+	pv_ops.mmu.pgd_alloc = vmi_pgd_alloc;
+	pv_ops.mmu.pgd_free = vmi_pgd_free;
+}

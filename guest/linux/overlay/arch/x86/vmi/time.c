@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The clock is the time-stamp counter, at the frequency that the layer says; events are a layer's alarms. */
+#include <linux/clockchips.h>
+#include <linux/hardirq.h>
+#include <linux/percpu.h>
+#include <linux/timekeeping.h>
+#include <asm/apic.h>
+#include <asm/cpufeature.h>
+#include <asm/hardirq.h>
+#include <asm/irq_regs.h>
+#include <asm/idtentry.h>
+#include <asm/tsc.h>
+#include <asm/x86_init.h>
+#include "vmi.h"
+
+#define MIN_DELTA_NS 2000
+#define MAX_DELTA_NS (1ULL << 40)
+
+static DEFINE_PER_CPU(struct clock_event_device, vmi_events);
+
+u64 vmi_real_ns(void)
+{
+	struct vmi_times times;
+
+	vmi.time_read(&times);
+	return times.real;
+}
+
+static int vmi_next_event(unsigned long delta, struct clock_event_device *evt)
+{
+	return vmi.time_set_alarm(VMI_TIME_REAL, vmi_real_ns() + delta, 0, VMI_ALARM_VECTOR) ?
+	       -EINVAL : 0;
+}
+
+static int vmi_event_shutdown(struct clock_event_device *evt)
+{
+	vmi.time_cancel_alarm(VMI_TIME_REAL);
+	return 0;
+}
+
+DEFINE_IDTENTRY_SYSVEC(sysvec_vmi_alarm)
+{
+	struct clock_event_device *evt = this_cpu_ptr(&vmi_events);
+	struct pt_regs *old = set_irq_regs(regs);
+
+	apic_eoi();
+	inc_irq_stat(apic_timer_irqs);
+	if (vmi.time_ack_alarm() & 1 << VMI_TIME_REAL && evt->event_handler)
+		evt->event_handler(evt);
+	set_irq_regs(old);
+}
+
+void vmi_setup_clockevent(void)
+{
+	struct clock_event_device *evt = this_cpu_ptr(&vmi_events);
+
+	*evt = (struct clock_event_device){
+		.name = "vmi",
+		.features = CLOCK_EVT_FEAT_ONESHOT,
+		.rating = 500,
+		.irq = -1,
+		.cpumask = cpumask_of(smp_processor_id()),
+		.set_next_event = vmi_next_event,
+		.set_state_shutdown = vmi_event_shutdown,
+		.set_state_oneshot_stopped = vmi_event_shutdown,
+	};
+	clockevents_config_and_register(evt, NSEC_PER_SEC, MIN_DELTA_NS, MAX_DELTA_NS);
+}
+
+static unsigned long vmi_tsc_khz(void)
+{
+	return div_u64(vmi.time_frequency(), 1000);
+}
+
+static void vmi_get_wallclock(struct timespec64 *now)
+{
+	*now = ns_to_timespec64(vmi.time_wallclock());
+}
+
+void __init vmi_init_time(void)
+{
+	setup_force_cpu_cap(X86_FEATURE_TSC_KNOWN_FREQ);
+	setup_force_cpu_cap(X86_FEATURE_TSC_RELIABLE);
+	setup_force_cpu_cap(X86_FEATURE_CONSTANT_TSC);
+	setup_force_cpu_cap(X86_FEATURE_NONSTOP_TSC);
+	x86_platform.calibrate_cpu = vmi_tsc_khz;
+	x86_platform.calibrate_tsc = vmi_tsc_khz;
+	x86_platform.get_wallclock = vmi_get_wallclock;
+	x86_platform.set_wallclock = set_rtc_noop;
+	x86_init.timers.timer_init = vmi_setup_clockevent;
+	x86_init.timers.setup_percpu_clockev = x86_init_noop;
+	x86_init.timers.wallclock_init = x86_init_noop;
+	x86_cpuinit.setup_percpu_clockev = x86_init_noop;
+}
