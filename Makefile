@@ -6,7 +6,7 @@
 .PHONY: help run test test-release build lint bench clean
 
 help:
-	@echo 'make run           boot the conformance guest on software-emulated bare metal, with every layer'
+	@echo 'make run           boot the conformance guest on the process hypervisor, then on software-emulated bare metal'
 	@echo 'make test          lint, and every test (under 30 minutes on two cores)'
 	@echo 'make test-release  the same, and what takes long'
 	@echo 'make build         the program: target/release/paravane'
