@@ -201,3 +201,7 @@ fn constant(name: &str) -> Option<u64> {
 #[cfg(test)]
 #[path = "policy_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "policy_calls_tests.rs"]
+mod calls_tests;
