@@ -80,14 +80,12 @@ END(ph_resume_full)
 
 /*
  * s64 ph_set_thread_area(void *description): exists as a 32-bit system call only, so the description is below
- * 4 GiB. A host without 32-bit calls faults at ph_int80; the handler then goes on behind it with an error.
+ * 4 GiB. A host without 32-bit calls ends who does this: see try_descriptors in zygote.c.
  */
 ENTRY(ph_set_thread_area)
 	pushq	%rbx
 	movl	%edi, %ebx
 	movl	$243, %eax
-	.globl	ph_int80
-ph_int80:
 	int	$0x80
 	movslq	%eax, %rax
 	popq	%rbx

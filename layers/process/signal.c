@@ -13,7 +13,6 @@
 #include "space.h"
 
 extern const u8 ph_text_start[], ph_text_end[], ph_iretq[];
-extern const u8 ph_int80[];
 void ph_sigreturn(void);
 noreturn void ph_enter_kernel(const struct host_registers *regs);
 
@@ -131,11 +130,6 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 	/* The zygote's, to end its wait: it has no thread record. */
 	if (signal == SIGCHLD)
 		return;
-	if (signal == SIGSEGV && regs->rip == (u64)ph_int80) {
-		regs->rip += 2;
-		regs->rax = -38ULL;
-		return;
-	}
 	v = t->vcpu;
 	if (v->s.owner != ((u64)self.pid << 32 | t->tid)) {
 		/* A notification for a vCPU that is elsewhere by now; it looks by itself there. */

@@ -35,6 +35,7 @@ noreturn void zygote_main(void);
 static struct {
 	u64 filter[VMI_PH_FILTER_MAX];
 	u32 filter_length, flags, vcpu_count;
+	bool descriptors;	/* threads can have descriptors */
 } plan;
 
 static void tell(u32 op, u32 index, u32 pid, u32 value)
@@ -155,6 +156,21 @@ static bool thread_descriptor(u32 number)
 }
 
 /*
+ * A container's filter may kill whoever makes a 32-bit call: somebody who is not needed tries first. Without descriptors a machine
+ * of one vCPU goes on as it is, a larger one without rewritten system-call sites.
+ */
+static bool try_descriptors(void)
+{
+	u32 status = 0;
+	s64 child = host6(clone, SIGCHLD, 0, 0, 0, 0, 0);
+
+	if (child == 0)
+		for (;;)
+			host1(exit_group, thread_descriptor(0) ? 0 : 1);
+	return child > 0 && host4(wait4, child, &status, 0, 0) == child && status == 0;
+}
+
+/*
  * Guest system calls are caught by the filter, except two numbers that recent hosts let pass by every filter (335 and 336,
  * uretprobe and uprobe). System-call user dispatch comes before that. A host without it is no worse than its filter.
  */
@@ -171,8 +187,8 @@ static void thread_begin(struct thread *t)
 	t->tid = (u32)host0(gettid);
 	self.proc->s.tid[t->vcpu->number] = t->tid;
 	must(VMI_PH_STEP_SIGNALS, signals_stack(t));
-	if (!thread_descriptor(t->vcpu->number))
-		shared->thread_descriptors = 0;
+	if (plan.descriptors)
+		must(VMI_PH_STEP_THREAD, thread_descriptor(t->vcpu->number) ? 0 : -38);
 	dispatch_all();
 	if (cpu >= 1024)
 		return;
@@ -329,7 +345,8 @@ noreturn void zygote_main(void)
 	map_ram();
 	vcpus_prepare();
 	boot_vcpu_prepare();
-	shared->thread_descriptors = 1;
+	plan.descriptors = try_descriptors();
+	shared->thread_descriptors = plan.descriptors;
 	must(VMI_PH_STEP_SIGNALS, signals_install());
 	must(VMI_PH_STEP_SIGNALS, host4(rt_sigprocmask, 0, &child_signal, 0, 8));
 	/* The host's stack, vdso and vvar: nothing here uses them, and the guest must not find them. */
