@@ -65,7 +65,8 @@ static int vmi_write_msr_safe(unsigned int msr, unsigned int low, unsigned int h
 
 	switch (msr) {
 	case MSR_LSTAR:
-		value = (u64)vmi_entry_SYSCALL_64;
+		if (vmi_low)
+			value = (u64)vmi_entry_SYSCALL_64;
 		break;
 	case MSR_GS_BASE:
 		/* The boot vCPU's per-CPU data moves once. */
@@ -116,7 +117,7 @@ static void vmi_load_idt(const struct desc_ptr *table)
 	 */
 	if (!vmi_idt)
 		vmi_idt = table->address;
-	if (table->address == CPU_ENTRY_AREA_RO_IDT)
+	if (vmi_low && table->address == CPU_ENTRY_AREA_RO_IDT)
 		reg.base = vmi_idt;
 	vmi.cpu_set_idt(&reg);
 }
@@ -186,34 +187,43 @@ static void vmi_load_sp0(unsigned long sp0)
 	vmi.cpu_set_kernel_stack(this_cpu_ptr(&cpu_tss_rw.x86_tss), sp0);
 }
 
+/* Where the layer leaves the native instruction, so do we. */
+#define USE(call, op, function)						\
+	do {								\
+		if (vmi_layer_wants(VMI_CALL_##call))			\
+			pv_ops.op = function;				\
+	} while (0)
+
 void __init vmi_init_cpu_ops(void)
 {
+	USE(CPU_CPUID, cpu.cpuid, vmi_cpuid);
+	USE(CPU_GET_DR, cpu.get_debugreg, vmi_get_debugreg);
+	USE(CPU_SET_DR, cpu.set_debugreg, vmi_set_debugreg);
+	USE(CPU_GET_CR0, cpu.read_cr0, vmi_read_cr0);
+	USE(CPU_SET_CR0, cpu.write_cr0, vmi_write_cr0);
+	USE(CPU_SET_CR4, cpu.write_cr4, vmi_write_cr4);
+	USE(CPU_READ_MSR, cpu.read_msr, vmi_read_msr);
+	USE(CPU_READ_MSR, cpu.read_msr_safe, vmi_read_msr_safe);
+	USE(CPU_WRITE_MSR, cpu.write_msr, vmi_write_msr);
+	USE(CPU_WRITE_MSR, cpu.write_msr_safe, vmi_write_msr_safe);
+	USE(CPU_READ_PMC, cpu.read_pmc, vmi_read_pmc);
+	USE(CPU_SET_LDT, cpu.set_ldt, vmi_set_ldt);
+	USE(CPU_SET_GDT, cpu.load_gdt, vmi_load_gdt);
+	USE(CPU_SET_IDT, cpu.load_idt, vmi_load_idt);
+	USE(CPU_SET_TLS, cpu.load_tls, vmi_load_tls);
+	USE(CPU_LOAD_GS, cpu.load_gs_index, vmi_load_gs_index);
+	USE(CPU_WRITE_LDT, cpu.write_ldt_entry, vmi_write_ldt_entry);
+	USE(CPU_WRITE_GDT, cpu.write_gdt_entry, vmi_write_gdt_entry);
+	USE(CPU_WRITE_IDT, cpu.write_idt_entry, vmi_write_idt_entry);
+	USE(CPU_SET_KERNEL_STACK, cpu.load_sp0, vmi_load_sp0);
+	if (!(vmi_layer.rom.header.flags & VMI_HEADER_PARAVIRT))
+		return;
+	/* Not at privilege level 0: these have nothing to do. */
 	pv_info.name = "VMI";
-
 	pv_ops.cpu.io_delay = paravirt_nop;
-	pv_ops.cpu.cpuid = vmi_cpuid;
-	pv_ops.cpu.get_debugreg = vmi_get_debugreg;
-	pv_ops.cpu.set_debugreg = vmi_set_debugreg;
-	pv_ops.cpu.read_cr0 = vmi_read_cr0;
-	pv_ops.cpu.write_cr0 = vmi_write_cr0;
-	pv_ops.cpu.write_cr4 = vmi_write_cr4;
 	pv_ops.cpu.wbinvd = vmi_wbinvd;
-	pv_ops.cpu.read_msr = vmi_read_msr;
-	pv_ops.cpu.write_msr = vmi_write_msr;
-	pv_ops.cpu.read_msr_safe = vmi_read_msr_safe;
-	pv_ops.cpu.write_msr_safe = vmi_write_msr_safe;
-	pv_ops.cpu.read_pmc = vmi_read_pmc;
 	pv_ops.cpu.load_tr_desc = paravirt_nop;
-	pv_ops.cpu.set_ldt = vmi_set_ldt;
-	pv_ops.cpu.load_gdt = vmi_load_gdt;
-	pv_ops.cpu.load_idt = vmi_load_idt;
 	pv_ops.cpu.store_tr = vmi_store_tr;
-	pv_ops.cpu.load_tls = vmi_load_tls;
-	pv_ops.cpu.load_gs_index = vmi_load_gs_index;
-	pv_ops.cpu.write_ldt_entry = vmi_write_ldt_entry;
-	pv_ops.cpu.write_gdt_entry = vmi_write_gdt_entry;
-	pv_ops.cpu.write_idt_entry = vmi_write_idt_entry;
-	pv_ops.cpu.load_sp0 = vmi_load_sp0;
 #ifdef CONFIG_X86_IOPL_IOPERM
 	pv_ops.cpu.invalidate_io_bitmap = paravirt_nop;
 	pv_ops.cpu.update_io_bitmap = paravirt_nop;

@@ -24,7 +24,7 @@ static const struct hv_ops hvc_vmi_ops = {
 
 static int __init hvc_vmi_console(void)
 {
-	if (!vmi_layer.present)
+	if (!vmi_low)
 		return -ENODEV;
 	return hvc_instantiate(0, 0, &hvc_vmi_ops);
 }
@@ -32,7 +32,7 @@ console_initcall(hvc_vmi_console);
 
 static int __init hvc_vmi_init(void)
 {
-	if (!vmi_layer.present)
+	if (!vmi_low)
 		return -ENODEV;
 	return PTR_ERR_OR_ZERO(hvc_alloc(0, 0, &hvc_vmi_ops, 1024));
 }

@@ -137,10 +137,19 @@ static void __init vmi_init_irq(void)
 void __init vmi_init_irq_ops(void)
 {
 	/* Primitives keep all registers but rax. */
-	pv_ops.irq.save_fl = __PV_IS_CALLEE_SAVE(vmi.cpu_irq_flag);
-	pv_ops.irq.irq_disable = __PV_IS_CALLEE_SAVE(vmi.cpu_irq_disable);
-	pv_ops.irq.irq_enable = __PV_IS_CALLEE_SAVE(vmi.cpu_irq_enable);
-	pv_ops.irq.safe_halt = vmi.cpu_halt;
+	if (vmi_layer_wants(VMI_CALL_CPU_IRQ_FLAG))
+		pv_ops.irq.save_fl = __PV_IS_CALLEE_SAVE(vmi.cpu_irq_flag);
+	if (vmi_layer_wants(VMI_CALL_CPU_IRQ_DISABLE))
+		pv_ops.irq.irq_disable = __PV_IS_CALLEE_SAVE(vmi.cpu_irq_disable);
+	if (vmi_layer_wants(VMI_CALL_CPU_IRQ_ENABLE))
+		pv_ops.irq.irq_enable = __PV_IS_CALLEE_SAVE(vmi.cpu_irq_enable);
+	if (vmi_layer_wants(VMI_CALL_CPU_HALT))
+		pv_ops.irq.safe_halt = vmi.cpu_halt;
+}
+
+/* The interrupts of a machine that has no other than the layer's. */
+void __init vmi_init_irqs(void)
+{
 	pv_ops.irq.halt = vmi_halt;
 
 	legacy_pic = &null_legacy_pic;

@@ -2,11 +2,14 @@
 /* Finding a layer, starting it, the table of its calls, and what each vCPU keeps for it. */
 #include <linux/cache.h>
 #include <linux/errno.h>
+#include <linux/memblock.h>
 #include <linux/mm.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/smp.h>
 #include <linux/string.h>
 #include <asm/segment.h>
+#include <asm/vmi.h>
 #include "vmi.h"
 
 struct vmi_calls vmi __ro_after_init;
@@ -18,8 +21,9 @@ struct vmi_percpu *vmi_percpu_table[NR_CPUS];
 
 /* Until a vCPU has per-CPU data. */
 static struct vmi_percpu early_percpu[NR_CPUS] __aligned(VMI_PERCPU_ALIGN);
-/* The boot vCPU's layer data: it starts before there is an allocator. */
-static u8 boot_data[2 * PAGE_SIZE] __aligned(VMI_PERCPU_ALIGN);
+
+/* A layer from an option ROM: near to its callers, and executable (vmi_set_memory_nx). */
+static u8 layer_space[SZ_256K] __page_aligned_bss;
 
 void vmi_print(const char *text)
 {
@@ -65,7 +69,45 @@ enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info)
 	return VMI_ROM_OK;
 }
 
-int vmi_layer_init(unsigned long gs_base)
+enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom)
+{
+	const struct vmi_rom_header *h = &rom->header;
+
+	if (h->flags & (VMI_HEADER_IN_PLACE | VMI_HEADER_PARAVIRT))
+		return VMI_ROM_NO_LAYER;
+	if (h->load_size > sizeof(layer_space))
+		return VMI_ROM_LOAD_SIZE;
+	memcpy(layer_space, rom->image, h->image_size);
+	memset(layer_space + h->image_size, 0, h->load_size - h->image_size);
+	vmi_layer.rom = *rom;
+	vmi_layer.rom.image = layer_space;
+	vmi_layer.base = layer_space;
+	memcpy(vmi_layer.name, h->name, sizeof(h->name));
+	fill_table();
+	return VMI_ROM_OK;
+}
+
+bool vmi_layer_wants(u32 call)
+{
+	struct vmi_call_entry entry;
+
+	return vmi_rom_call(&vmi_layer.rom, vmi_layer.base, call, &entry) &&
+	       entry.reloc == VMI_RELOC_CALL;
+}
+
+void vmi_set_memory_nx(unsigned long start, unsigned long end)
+{
+	unsigned long layer = (unsigned long)vmi_layer.base;
+	unsigned long layer_end = layer + PFN_ALIGN(vmi_layer.rom.header.load_size);
+
+	if (vmi_layer.present && start < layer && layer_end < end) {
+		set_memory_nx(start, (layer - start) >> PAGE_SHIFT);
+		start = layer_end;
+	}
+	set_memory_nx(start, (end - start) >> PAGE_SHIFT);
+}
+
+int vmi_layer_init(unsigned long gs_base, void *data)
 {
 	unsigned long offset = (unsigned long)&vmi_percpu;
 	struct vmi_percpu *boot = (void *)(gs_base + offset);
@@ -87,14 +129,12 @@ int vmi_layer_init(unsigned long gs_base)
 	unsigned int i;
 	int result;
 
-	if (vmi_layer.rom.header.percpu_size > sizeof(boot_data))
-		return -VMI_ENOSPC;
 	for (i = 0; i < NR_CPUS; i++) {
 		vmi_percpu_table[i] = &early_percpu[i];
 		early_percpu[i].vcpu = i;
 		early_percpu[i].apic_id = i;
 	}
-	boot->data = (u64)boot_data;
+	boot->data = (u64)data;
 	vmi_percpu_table[0] = boot;
 
 	result = vmi.core_probe ? vmi.core_probe() : -VMI_ENODEV;
@@ -109,7 +149,7 @@ int vmi_layer_init(unsigned long gs_base)
 }
 
 /* Makes what a vCPU other than the boot vCPU needs for its first call. */
-int vmi_percpu_prepare(unsigned int cpu)
+int __ref vmi_percpu_prepare(unsigned int cpu)
 {
 	struct vmi_percpu *percpu = per_cpu_ptr(&vmi_percpu, cpu);
 	size_t size = vmi_layer.rom.header.percpu_size;
@@ -118,7 +158,10 @@ int vmi_percpu_prepare(unsigned int cpu)
 	if (vmi_percpu_table[cpu] == percpu)
 		return 0;
 	if (size) {
-		data = (void *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(size));
+		if (slab_is_available())
+			data = (void *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(size));
+		else
+			data = memblock_alloc(size, VMI_PERCPU_ALIGN);
 		if (!data)
 			return -ENOMEM;
 	}
@@ -131,10 +174,14 @@ int vmi_percpu_prepare(unsigned int cpu)
 	return 0;
 }
 
-/* Where to go on after a fault of the layer itself, or 0. */
-unsigned long vmi_layer_fixup(unsigned long ip)
+int vmi_fixup_exception(struct pt_regs *regs)
 {
+	unsigned long fixup;
+
 	if (!vmi_layer.present)
 		return 0;
-	return vmi_rom_fixup(&vmi_layer.rom, vmi_layer.base, ip);
+	fixup = vmi_rom_fixup(&vmi_layer.rom, vmi_layer.base, regs->ip);
+	if (fixup)
+		regs->ip = fixup;
+	return fixup != 0;
 }

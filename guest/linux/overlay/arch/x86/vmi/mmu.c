@@ -94,16 +94,22 @@ static void vmi_pgd_free(struct mm_struct *mm, pgd_t *pgd)
 	WARN_ON_ONCE(vmi.mmu_release_page_table(__pa(pgd), VMI_LEVEL_PML4));
 }
 
+#define USE(call, op, function)						\
+	do {								\
+		if (vmi_layer_wants(VMI_CALL_##call))			\
+			pv_ops.mmu.op = function;			\
+	} while (0)
+
 void __init vmi_init_mmu_ops(void)
 {
-	pv_ops.mmu.flush_tlb_user = vmi_flush_tlb_user;
-	pv_ops.mmu.flush_tlb_kernel = vmi_flush_tlb_kernel;
-	pv_ops.mmu.flush_tlb_one_user = vmi_flush_tlb_one_user;
+	USE(MMU_FLUSH_TLB, flush_tlb_user, vmi_flush_tlb_user);
+	USE(MMU_FLUSH_TLB, flush_tlb_kernel, vmi_flush_tlb_kernel);
+	USE(MMU_INVALIDATE_PAGE, flush_tlb_one_user, vmi_flush_tlb_one_user);
 	/* A primitive keeps more registers than this asks for. */
-	pv_ops.mmu.read_cr2 = __PV_IS_CALLEE_SAVE(vmi.cpu_get_cr2);
-	pv_ops.mmu.write_cr2 = (void *)vmi.cpu_set_cr2;
-	pv_ops.mmu.read_cr3 = vmi_read_cr3;
-	pv_ops.mmu.write_cr3 = vmi_write_cr3;
-	pv_ops.mmu.pgd_alloc = vmi_pgd_alloc;
-	pv_ops.mmu.pgd_free = vmi_pgd_free;
+	USE(CPU_GET_CR2, read_cr2, __PV_IS_CALLEE_SAVE(vmi.cpu_get_cr2));
+	USE(CPU_SET_CR2, write_cr2, (void *)vmi.cpu_set_cr2);
+	USE(MMU_GET_CR3, read_cr3, vmi_read_cr3);
+	USE(MMU_SET_CR3, write_cr3, vmi_write_cr3);
+	USE(MMU_REGISTER_PAGE_TABLE, pgd_alloc, vmi_pgd_alloc);
+	USE(MMU_RELEASE_PAGE_TABLE, pgd_free, vmi_pgd_free);
 }

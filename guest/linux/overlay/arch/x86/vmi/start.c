@@ -25,6 +25,10 @@
 #define FIXMAP_SLOT 251UL
 #define CPU_ENTRY_AREA_SLOT 250UL
 
+/* The boot vCPU's layer data: it starts before there is an allocator. */
+static u8 boot_data[2 * PAGE_SIZE] __aligned(VMI_PERCPU_ALIGN);
+
+bool vmi_low __ro_after_init;
 void *vmi_iret_target __ro_after_init;
 void *vmi_sysret_target __ro_after_init;
 
@@ -81,6 +85,7 @@ static void __init fill_boot_params(const struct vmi_boot_info *info)
 /* The layer hides what it cannot do; this is what Linux must not do in privilege level 3 whatever the processor can. */
 static void __init features(void)
 {
+	setup_force_cpu_cap(X86_FEATURE_PVCALLS);
 	setup_force_cpu_cap(X86_FEATURE_PVPRIV);
 	setup_force_cpu_cap(X86_FEATURE_VMI);
 	setup_clear_cpu_cap(X86_FEATURE_PCID);
@@ -114,14 +119,18 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 	vmi_boot = *info;
 	layout(info);
 	early_boot_irqs_disabled = true;
+	vmi_low = true;
 
-	if (vmi_layer_init(gs_base))
+	if (vmi_layer.rom.header.percpu_size > sizeof(boot_data))
+		refuse("the layer wants more data for a vCPU than there is yet");
+	if (vmi_layer_init(gs_base, boot_data))
 		refuse("the layer does not start");
 	__text_gen_insn(&early_xen_iret_patch, JMP32_INSN_OPCODE, &early_xen_iret_patch,
 			&vmi_iret, JMP32_INSN_SIZE);
 	vmi_init_cpu_ops();
 	vmi_init_mmu_ops();
 	vmi_init_irq_ops();
+	vmi_init_irqs();
 
 	root = vmi_early_page_tables();
 	vmi.mmu_register_page_table(root, VMI_LEVEL_PML4 | VMI_PT_KERNEL_ROOT);

@@ -10,6 +10,7 @@
 #include <asm/insn.h>
 #include <asm/io.h>
 #include <asm/traps.h>
+#include <asm/vmi.h>
 #include "vmi.h"
 
 void noist_exc_debug(struct pt_regs *regs);
@@ -210,22 +211,13 @@ static noinline bool emulate(struct pt_regs *regs)
 	return true;
 }
 
-static bool fix_layer(struct pt_regs *regs)
-{
-	unsigned long fixup = vmi_layer_fixup(regs->ip);
-
-	if (fixup)
-		regs->ip = fixup;
-	return fixup;
-}
-
 DEFINE_IDTENTRY_RAW_ERRORCODE(vmi_exc_general_protection)
 {
 	if (!user_mode(regs)) {
 		bool done;
 
 		instrumentation_begin();
-		done = fix_layer(regs) || emulate(regs);
+		done = vmi_fixup_exception(regs) || emulate(regs);
 		instrumentation_end();
 		if (done)
 			return;
@@ -265,6 +257,8 @@ DEFINE_IDTENTRY_RAW(vmi_exc_machine_check)
 
 unsigned long vmi_gate_target(unsigned int vector, unsigned long target)
 {
+	if (!vmi_low)
+		return target;
 	switch (vector) {
 	case X86_TRAP_GP:
 		return (unsigned long)asm_vmi_exc_general_protection;

@@ -28,6 +28,8 @@ struct vmi_layer {
 
 extern struct vmi_layer vmi_layer;
 extern struct vmi_boot_info vmi_boot;
+/* Entered by a hypervisor in the lower half; X86_FEATURE_VMI, but for use before there are features. */
+extern bool vmi_low;
 
 DECLARE_PER_CPU_ALIGNED(struct vmi_percpu, vmi_percpu);
 /* Of every vCPU; the layer reads it when a vCPU starts or its per-CPU data moves. */
@@ -35,9 +37,11 @@ extern struct vmi_percpu *vmi_percpu_table[NR_CPUS];
 
 /* layer.c */
 enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info);
-int vmi_layer_init(unsigned long gs_base);
+int vmi_layer_init(unsigned long gs_base, void *data);
 int vmi_percpu_prepare(unsigned int cpu);
-unsigned long vmi_layer_fixup(unsigned long ip);
+enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom);
+/* Whether a call is to be made where a native instruction would do. */
+bool vmi_layer_wants(u32 call);
 void vmi_print(const char *text);
 
 /* start.c */
@@ -55,6 +59,7 @@ extern unsigned long vmi_idt;
 void vmi_init_cpu_ops(void);
 void vmi_init_mmu_ops(void);
 void vmi_init_irq_ops(void);
+void vmi_init_irqs(void);
 void vmi_init_time(void);
 void vmi_init_machine(void);
 void vmi_init_smp(void);

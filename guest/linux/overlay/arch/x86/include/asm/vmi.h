@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the rest of the kernel calls of arch/x86/vmi/. */
+#ifndef _ASM_X86_VMI_H
+#define _ASM_X86_VMI_H
+
+#include <asm/ptrace.h>
+#include <asm/set_memory.h>
+
+#ifdef CONFIG_VMI_GUEST
+
+/* On bare metal or full virtualization: looks for a layer among the option ROMs, and starts it. */
+void vmi_find_rom(void);
+
+/* Takes the execute permission from start to end, but not from a layer that was loaded there. */
+void vmi_set_memory_nx(unsigned long start, unsigned long end);
+
+/* A fault of a layer that it expects: it goes on elsewhere. */
+int vmi_fixup_exception(struct pt_regs *regs);
+
+#else
+
+static inline void vmi_find_rom(void)
+{
+}
+
+static inline void vmi_set_memory_nx(unsigned long start, unsigned long end)
+{
+	set_memory_nx(start, (end - start) >> PAGE_SHIFT);
+}
+
+static inline int vmi_fixup_exception(struct pt_regs *regs)
+{
+	return 0;
+}
+
+#endif
+#endif

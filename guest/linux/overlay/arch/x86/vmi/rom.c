@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A layer on bare metal or full virtualization: an option ROM. The kernel is running as an ordinary one already; what the layer
+ * wants to be called for, it gets, everything else stays native. The local APIC and the timers stay the kernel's own.
+ */
+#include <linux/init.h>
+#include <linux/memblock.h>
+#include <linux/percpu.h>
+#include <linux/printk.h>
+#include <linux/smp.h>
+#include <linux/string.h>
+#include <asm/cpufeature.h>
+#include <asm/io.h>
+#include <asm/msr.h>
+#include <asm/setup.h>
+#include <asm/smp.h>
+#include <asm/tsc.h>
+#include <asm/vmi.h>
+#include "vmi.h"
+
+static char wanted[17] __initdata;
+static bool refused __initdata;
+
+/* vmi=off: no layer; vmi=NAME: only the one of this name. */
+static int __init parse_vmi(char *argument)
+{
+	if (!argument)
+		return -EINVAL;
+	refused = !strcmp(argument, "off");
+	if (!refused)
+		strscpy(wanted, argument, sizeof(wanted));
+	return 0;
+}
+early_param("vmi", parse_vmi);
+
+static bool __init find(void)
+{
+	const u8 *start = isa_bus_to_virt(VMI_ROM_SCAN_START);
+	u64 size = VMI_ROM_SCAN_END - VMI_ROM_SCAN_START, at = 0, found;
+	enum vmi_rom_error error;
+	struct vmi_rom rom;
+
+	while (vmi_rom_scan(&rom, start, size, &at, &found, &error)) {
+		unsigned long address = VMI_ROM_SCAN_START + found;
+
+		if (error == VMI_ROM_MAJOR) {
+			pr_info("VMI: ROM at %#lx: major version %u, skipped\n", address,
+				start[found + 13]);
+			continue;
+		}
+		if (!error && wanted[0] && strncmp(wanted, (const char *)rom.header.name,
+						   sizeof(rom.header.name))) {
+			pr_info("VMI: ROM at %#lx: %.16s, not %s, skipped\n", address,
+				rom.header.name, wanted);
+			continue;
+		}
+		if (!error)
+			error = vmi_layer_from_rom(&rom);
+		if (!error)
+			return true;
+		pr_info("VMI: ROM at %#lx: %s, skipped\n", address, vmi_rom_strerror(error));
+	}
+	return false;
+}
+
+static void (*prepare_boot_cpu)(void) __initdata;
+
+/* The per-CPU areas have just been made: the boot vCPU's has moved, the others' have been copied from it. */
+static void __init vmi_smp_prepare_boot_cpu(void)
+{
+	unsigned int cpu;
+
+	prepare_boot_cpu();
+	vmi_percpu_table[0] = this_cpu_ptr(&vmi_percpu);
+	for_each_possible_cpu(cpu)
+		if (cpu && vmi_percpu_prepare(cpu))
+			panic("VMI: no memory for the layer's data");
+}
+
+void __init vmi_find_rom(void)
+{
+	unsigned long gs_base;
+	void *data;
+	int result;
+
+	if (vmi_layer.present || refused || !find())
+		return;
+	rdmsrl(MSR_GS_BASE, gs_base);
+	vmi_boot.vcpu_count = NR_CPUS;
+	vmi_boot.direct_map = PAGE_OFFSET;
+	vmi_boot.direct_map_size = PFN_PHYS(max_pfn);
+	vmi_boot.tsc_hz = tsc_khz * 1000UL;
+	data = memblock_alloc(vmi_layer.rom.header.percpu_size + 1, VMI_PERCPU_ALIGN);
+	result = data ? vmi_layer_init(gs_base, data) : -VMI_ENOSPC;
+	if (result) {
+		pr_info("VMI: layer %s does not start (error %d), native\n", vmi_layer.name,
+			-result);
+		return;
+	}
+	prepare_boot_cpu = smp_ops.smp_prepare_boot_cpu;
+	smp_ops.smp_prepare_boot_cpu = vmi_smp_prepare_boot_cpu;
+	vmi_init_cpu_ops();
+	vmi_init_mmu_ops();
+	vmi_init_irq_ops();
+	if (vmi_layer_wants(VMI_CALL_CPU_IRQ_DISABLE))
+		setup_force_cpu_cap(X86_FEATURE_PVCALLS);
+	pr_info("VMI: layer %s %u.%u\n", vmi_layer.name, vmi_layer.rom.header.api_major,
+		vmi_layer.rom.header.api_minor);
+}
