@@ -55,7 +55,8 @@ struct vcpu {
 	u32 startup_pending;
 	u32 lazy_mode;
 	u64 fs_base;
-	u32 gs_selector, pad;
+	u32 gs_selector, mxcsr;
+	u64 in_use;				/* state components that are in xsave */
 	u64 cr0, cr2, cr3, cr4, cr8, context, generation;
 	u64 queued_cr3, queued_context, queued_generation;
 	u32 queued;
@@ -116,7 +117,7 @@ struct shared {
 	u64 ram_size;
 	u64 direct_map_end;
 	u32 thread_descriptors;	/* THREAD_SELECTOR works: system calls can be injected */
-	u32 pad;
+	u32 xgetbv_in_use;	/* XGETBV with ECX = 1 works */
 	u32 kernel_cs, kernel_ss, user_cs, user_ss;
 	u64 tables;		/* pages of the host's tables in all processes, as far as they come from fills (tlb.c) */
 	u64 guest_clock;	/* linear address of the guest's clock page, 0 for none */

@@ -103,7 +103,10 @@ static void share_thunks(void)
 
 static void vcpus_prepare(void)
 {
-	u32 i;
+	u32 eax = 0xd, ebx, ecx = 1, edx, i;
+
+	__asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+	shared->xgetbv_in_use = eax >> 2 & 1;
 
 	for (i = 0; i < shared->s.vcpu_count; i++) {
 		struct vcpu *v = vcpu_at(i);
