@@ -14,6 +14,8 @@ const RING: usize = size(ph::PH_CONSOLE_SIZE);
 const MESSAGE: usize = 256;
 /// After a ring without a reason: a hostile guest could ring without end.
 const PAUSE: Duration = Duration::from_millis(1);
+/// The pause doubles with each such ring in a row.
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
 /// How a machine ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
     let doorbell = core.shared.word(offset_of!(ph::PhShared, doorbell));
     let wanted = core.shared.word(offset_of!(ph::PhShared, proc_wanted));
     let mut console = Console { tail: 0 };
-    let mut last_wanted = 0;
+    let (mut most_wanted, mut pause) = (0, PAUSE);
     while !core.stopping() {
         let rung = doorbell.load(Ordering::SeqCst);
         // First the state, then the console: what was written before the end is printed before it.
@@ -57,13 +59,18 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
             return;
         }
         let now_wanted = wanted.load(Ordering::Relaxed);
-        if now_wanted > last_wanted {
+        // The layer's wishes only grow.
+        if now_wanted > most_wanted {
             core.ring_bell();
+            most_wanted = now_wanted;
             any = true;
         }
-        last_wanted = now_wanted;
+        if any {
+            pause = PAUSE;
+        }
         if !any && doorbell.load(Ordering::SeqCst) != rung {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         } else if !any {
             sys::futex_wait(doorbell, rung, None);
         }
