@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
  * Events between vCPUs. Interrupts of one vector merge, so each has a box that the sender fills and the handler
- * empties: a box that stays full is a lost interrupt. Whoever sleeps sleeps until somebody wakes it, with no alarm that
- * would hide a lost wake-up; then storm_beat() finds it.
+ * empties: a box that stays full is a lost interrupt. Whoever sleeps often has no alarm that would hide a lost wake-up, but
+ * one for when it is certainly lost.
  */
 #include "storm.h"
 
@@ -88,6 +88,7 @@ static void cancel(void)
 static void sleep(void)
 {
 	u32 me = this_vcpu();
+	u64 end = now() + STORM_LOST;
 
 	/* Somebody has to stay awake. */
 	if (atomic_add(&sleeping, 1) >= machine.vcpus_online) {
@@ -95,14 +96,25 @@ static void sleep(void)
 		return;
 	}
 	irq_disable();
-	if (storm_random(2))
+	if (storm_random(2)) {
 		cancel();
+		alarms[me][0].due = end;
+		alarms[me][0].periodic = 0;
+		alarms[me][0].period = 0;
+		alarms[me][0].armed = 1;
+		CHECK_RESULT(vmi.time_set_alarm(VMI_TIME_REAL, end, 0, VECTOR_CLOCK), 0);
+	}
 	storm_beat("sleep");
 	atomic_store(&sleepers[me], ASLEEP);
 	while (atomic_load(&sleepers[me]) != AWAKE) {
 		halt();
 		irq_disable();
+		watch("sleep");
+		if (now() > end)
+			FAIL("a wake-up is lost");
 	}
+	if (alarms[me][0].due == end)
+		cancel();
 	atomic_add(&sleeping, -1);
 	irq_enable();
 }
