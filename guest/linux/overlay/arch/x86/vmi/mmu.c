@@ -83,6 +83,16 @@ static void vmi_write_cr3(unsigned long cr3)
 	vmi.mmu_set_cr3(cr3, context, generation);
 }
 
+/*
+ * What was just written will be used again at once. What a file fault maps around itself mostly is not, and to fill that
+ * made fork and exec dearer by half.
+ */
+void vmi_fill(struct mm_struct *mm, unsigned long addr, pte_t *ptep, unsigned int nr)
+{
+	if (pte_dirty(*ptep) && mm == this_cpu_read(cpu_tlbstate.loaded_mm))
+		vmi.mmu_fill(addr & PAGE_MASK, (const u64 *)ptep, nr);
+}
+
 static int vmi_pgd_alloc(struct mm_struct *mm)
 {
 	vmi.mmu_register_page_table(__pa(mm->pgd), VMI_LEVEL_PML4);
