@@ -19,7 +19,10 @@ VMI_FOR_EACH_TIME_CALL(CALL_PROTOTYPE)
 VMI_FOR_EACH_LOCK_CALL(CALL_PROTOTYPE)
 VMI_FOR_EACH_PATCH_CALL(CALL_PROTOTYPE)
 
-/* patch.c: sets the section's feature bit where the host gives what slots take. */
+/*
+ * patch.c: sets the section's feature bit where the host gives what slots take. In the zygote: the header that the kernel
+ * reads is each process's own.
+ */
 void patch_offer(void);
 
 /* entry.S: makes a thread; its id. */

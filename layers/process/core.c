@@ -82,7 +82,6 @@ int process_core_init(struct vmi_init *init)
 	shared->start_ns = now_ns();
 	boot->kernel_gs = rdgsbase();
 	edit_thunks(init->percpu_gs_offset);
-	patch_offer();
 	shared->init_done = 1;
 	return 0;
 }

@@ -108,6 +108,8 @@ END(ph_set_thread_area)
 #define REGS_FPSTATE	184
 #define FPSTATE_MAGIC	464
 #define FPSTATE_FEATURES 472
+#define FPSTATE_MXCSR	24
+#define FPSTATE_IN_USE	512	/* XSTATE_BV */
 
 ENTRY(ph_enter_kernel)
 	movq	REGS_FPSTATE(%rdi), %rsi
@@ -115,7 +117,12 @@ ENTRY(ph_enter_kernel)
 	jz	2f
 	cmpl	$0x46505853, FPSTATE_MAGIC(%rsi)
 	jne	1f
-	movl	FPSTATE_FEATURES(%rsi), %eax
+	/* The host has made all components initial: with nothing in the frame there is only MXCSR to load. */
+	cmpq	$0, FPSTATE_IN_USE(%rsi)
+	jne	3f
+	ldmxcsr	FPSTATE_MXCSR(%rsi)
+	jmp	2f
+3:	movl	FPSTATE_FEATURES(%rsi), %eax
 	movl	FPSTATE_FEATURES + 4(%rsi), %edx
 	xrstor64 (%rsi)
 	jmp	2f

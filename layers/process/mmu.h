@@ -45,7 +45,7 @@ void tlb_resync_user(struct vcpu *v);
 void tlb_resync_kernel(struct vcpu *v);
 /*
  * Kernels clear accessed bits without a flush, to see which pages are in use. A page that stays mapped would look unused for ever;
- * so now and then everything is compared. At most once in AGE_NS, on behalf of a vCPU that has the space loaded.
+ * so now and then everything is compared: at most once a second, on behalf of a vCPU that has the space loaded. now: TSC.
  */
 void tlb_age(struct vcpu *v, u64 now);
 /* Drops the whole user range. */

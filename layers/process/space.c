@@ -261,7 +261,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	v->generation = generation;
 	if (index == self.index) {
 		synchronise(v);
-		tlb_age(v, now_ns());
+		tlb_age(v, rdtsc_rough());
 		return;
 	}
 	v->s.switches++;

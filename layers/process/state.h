@@ -71,7 +71,7 @@ struct vcpu {
 	struct alarm alarms[2];
 	u32 alarm_vector, alarm_fired;
 	u64 last_vector_hint;
-	u64 stint_start;			/* real ns when this thread became the vCPU */
+	u64 stint_start;			/* TSC when this thread became the vCPU */
 	u64 last_real, last_stolen;
 	u32 wall_seen;
 	u32 running;				/* a stint is on */
@@ -94,7 +94,7 @@ struct proc {
 	u64 loaded;		/* vCPUs that have it loaded; under the spaces lock */
 	u64 stamp;		/* last load, for eviction */
 	u64 kernel_generation;	/* that its kernel mappings are good for */
-	u64 aged_ns;		/* last time that all user mappings were compared with the tables */
+	u64 aged;		/* TSC of the last time that all user mappings were compared with the tables */
 	u32 reset;		/* its mappings belong to an older space: drop all first */
 	struct lock lock;	/* over its mappings; taken by its own threads only */
 };
@@ -128,7 +128,7 @@ struct thread {
 	struct vcpu *vcpu;
 	u32 tid;
 	u64 sampled_cpu;	/* thread CPU time, ns, at the last sample */
-	u64 unsampled_real;	/* real ns that it was the vCPU since then */
+	u64 unsampled;		/* TSC cycles that it was the vCPU since then */
 	u32 supervisor_count;	/* user-range pages without the user bit that are mapped now */
 	u64 supervisor[16];
 };
@@ -230,6 +230,15 @@ static inline u64 rdtsc(void)
 
 	/* Not ahead of an earlier load: a sample that came from another vCPU must not be later than ours. */
 	__asm__ volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high) : : "memory");
+	return (u64)high << 32 | low;
+}
+
+/* The counter where a few cycles of disorder do not matter. */
+static inline u64 rdtsc_rough(void)
+{
+	u32 low, high;
+
+	__asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
 	return (u64)high << 32 | low;
 }
 

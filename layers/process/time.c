@@ -17,6 +17,14 @@
 /* Shorter than any time slice that the host would give to somebody else, ns. */
 #define STINT_SHORT 500000
 
+/* TSC cycles, at most some hours of them, in ns. */
+static u64 cycles_ns(u64 cycles)
+{
+	const struct vmi_ph_clock *c = &shared->s.clock;
+
+	return (u64)((u128)cycles * READ_ONCE(c->mult) >> (READ_ONCE(c->shift) & 63));
+}
+
 u64 now_ns(void)
 {
 	const struct vmi_ph_clock *c = &shared->s.clock;
@@ -42,7 +50,7 @@ static u64 cpu_ns(void)
 
 void stint_begin(struct vcpu *v)
 {
-	v->stint_start = now_ns();
+	v->stint_start = rdtsc_rough();
 	v->running = 1;
 }
 
@@ -50,10 +58,10 @@ void stint_begin(struct vcpu *v)
 static void stint_sample(struct vcpu *v, u64 now)
 {
 	struct thread *t = thread_of(v);
-	u64 cpu = cpu_ns(), ran = cpu - t->sampled_cpu, real = t->unsampled_real + (now - v->stint_start);
+	u64 cpu = cpu_ns(), ran = cpu - t->sampled_cpu, real = cycles_ns(t->unsampled + (now - v->stint_start));
 
 	t->sampled_cpu = cpu;
-	t->unsampled_real = 0;
+	t->unsampled = 0;
 	v->stint_start = now;
 	if (real > ran)
 		v->s.stolen_ns += real - ran;
@@ -61,23 +69,23 @@ static void stint_sample(struct vcpu *v, u64 now)
 
 void stint_end(struct vcpu *v)
 {
-	u64 now = now_ns(), length = now - v->stint_start;
+	u64 now = rdtsc_rough(), length = now - v->stint_start;
 
 	if (!v->running)
 		return;
 	v->running = 0;
-	if (length >= STINT_SHORT)
+	if (cycles_ns(length) >= STINT_SHORT)
 		stint_sample(v, now);
 	else
-		thread_of(v)->unsampled_real += length;
+		thread_of(v)->unsampled += length;
 }
 
 static void times(struct vcpu *v, struct vmi_times *t)
 {
-	u64 now = now_ns(), real = now - shared->start_ns, stolen;
+	u64 real = now_ns() - shared->start_ns, stolen;
 
 	if (v->running)
-		stint_sample(v, now);
+		stint_sample(v, rdtsc_rough());
 	stolen = v->s.stolen_ns;
 
 	/* Available time never goes back either: stolen grows by at most what real time did. */
@@ -139,7 +147,7 @@ void alarm_check(struct vcpu *v)
 	}
 	if (fired)
 		irq_request(v, v->alarm_vector);
-	tlb_age(v, t.real + shared->start_ns);
+	tlb_age(v, rdtsc_rough());
 	deadline_set(v);
 }
 

@@ -188,26 +188,29 @@ static void fill_small(struct vcpu *v, u64 va, const struct walk *w)
 {
 	u64 index = va >> 12 & 511, first = index & ~(u64)(WINDOW - 1);
 	u64 low = index, high = index + 1, i, flags = flags_of(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
-	u64 *table = w->slot - index;
+	u64 *table = w->slot - index, *records;
 
 	same |= w->writable ? PTE_D : 0;
 	va &= PAGE_MASK;
+	split_large(va);
+	records = record(va, 1, true);
+	if (!records) {
+		drop_all();
+		records = record(va, 1, true);
+	}
 	if (w->span == PAGE_SIZE) {
 		u64 pte = w->pte & (PTE_ADDR | same);
 
-		while (low > first && (READ_ONCE(table[low - 1]) & (PTE_ADDR | same)) ==
-					      pte - (index - low + 1) * PAGE_SIZE)
+		/* Up to what is mapped already: that must not be mapped again with each page of a growing run. */
+		records -= index;
+		while (low > first && !records[low - 1] &&
+		       (READ_ONCE(table[low - 1]) & (PTE_ADDR | same)) == pte - (index - low + 1) * PAGE_SIZE)
 			low--;
-		while (high < first + WINDOW && (READ_ONCE(table[high]) & (PTE_ADDR | same)) ==
-						       pte + (high - index) * PAGE_SIZE)
+		while (high < first + WINDOW && !records[high] &&
+		       (READ_ONCE(table[high]) & (PTE_ADDR | same)) == pte + (high - index) * PAGE_SIZE)
 			high++;
 		if (w->gpa + (high - 1 - index) * PAGE_SIZE >= shared->ram_size)
 			high = index + 1;
-	}
-	split_large(va);
-	if (!record(va, 1, true)) {
-		drop_all();
-		record(va, 1, true);
 	}
 	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE, w->gpa - (index - low) * PAGE_SIZE,
 	    flags, true);
@@ -238,12 +241,27 @@ static void fill_around(struct vcpu *v, u64 va)
 	}
 }
 
+static void drop_supervisor(struct vcpu *v)
+{
+	struct thread *t = thread_of(v);
+	u64 *word, va;
+
+	while (t->supervisor_count) {
+		va = t->supervisor[--t->supervisor_count];
+		word = record(va, 1, false);
+		if (word && *word && !(*word & T_USER)) {
+			*word = 0;
+			unmap(va, va + PAGE_SIZE);
+		}
+	}
+}
+
 static void remember_supervisor(struct vcpu *v, u64 va)
 {
 	struct thread *t = thread_of(v);
 
 	if (t->supervisor_count == ARRAY_SIZE(t->supervisor))
-		tlb_drop_supervisor(v);
+		drop_supervisor(v);
 	t->supervisor[t->supervisor_count++] = va & PAGE_MASK;
 	FAST(v, F_FORCE) = 1;
 }
@@ -440,17 +458,15 @@ void tlb_resync_kernel(struct vcpu *v)
 	resync(v, VMI_PH_USER_END, VMI_PH_KERNEL_END);
 }
 
-#define AGE_NS 1000000000ULL
-
 void tlb_age(struct vcpu *v, u64 now)
 {
 	struct proc *p = self.proc;
 
-	if (now - READ_ONCE(p->aged_ns) < AGE_NS)
+	if (now - READ_ONCE(p->aged) < shared->s.clock.tsc_hz)
 		return;
 	lock_take(&p->lock);
-	if (now - p->aged_ns >= AGE_NS) {
-		p->aged_ns = now;
+	if (now - p->aged >= shared->s.clock.tsc_hz) {
+		p->aged = now;
 		tlb_resync_user(v);
 	}
 	lock_release(&p->lock);
@@ -458,15 +474,10 @@ void tlb_age(struct vcpu *v, u64 now)
 
 void tlb_drop_supervisor(struct vcpu *v)
 {
-	struct thread *t = thread_of(v);
-	u64 *word, va;
-
-	while (t->supervisor_count) {
-		va = t->supervisor[--t->supervisor_count];
-		word = record(va, 1, false);
-		if (word && *word && !(*word & T_USER)) {
-			*word = 0;
-			unmap(va, va + PAGE_SIZE);
-		}
-	}
+	if (!thread_of(v)->supervisor_count)
+		return;
+	/* On the way out of the layer, where this thread holds no lock. */
+	lock_take(&self.proc->lock);
+	drop_supervisor(v);
+	lock_release(&self.proc->lock);
 }

@@ -4,11 +4,12 @@
 
 use paravane_tests::program;
 
-const ROWS: [&str; 12] = [
+const ROWS: [&str; 13] = [
     "syscall_injected",
     "syscall_trapped",
     "address_space_switch",
     "fault_first_touch",
+    "fault_first_touch_scattered",
     "fault_hidden",
     "fault_contiguous_16",
     "flush",

@@ -71,13 +71,16 @@ static void write_pages(u64 ops)
 }
 
 /* The kernel's part of a first touch: a zeroed page, the entry, and word to the layer that it is about to be used. */
+/* Which physical page a new page gets: the next one, as from an allocator that has not been used much, or any. */
+static u64 (*next_page)(u64);
+
 static void first_touch(struct regs *regs)
 {
 	u64 va = get_cr2() & ~(PAGE_SIZE - 1), i = (va - USER_DATA) / PAGE_SIZE, *page;
 
 	if (i >= PAGES || (slots[i] & PTE_P))
 		panic("bench: page fault at %llx, rip %llx", va, regs->rip);
-	page = to_linear(scattered(i));
+	page = to_linear(next_page(i));
 	memset(page, 0, PAGE_SIZE);
 	vmi.mmu_set_pte(&slots[i], to_gpa(page) | WRITTEN, VMI_LEVEL_PT | VMI_PTE_CURRENT, va);
 	if (vmi.mmu_fill)
@@ -87,7 +90,15 @@ static void first_touch(struct regs *regs)
 static bool begin_first_touch(void)
 {
 	begin_pages();
+	next_page = contiguous;
 	set_raw_handler(VECTOR_PF, first_touch);
+	return true;
+}
+
+static bool begin_first_touch_scattered(void)
+{
+	begin_first_touch();
+	next_page = scattered;
 	return true;
 }
 
@@ -160,6 +171,8 @@ static void run_create_drop_scattered(u64 ops)
 
 const struct vmi_row vmi_rows_memory[] = {
 	{ "fault_first_touch", 1, BATCH, 201, begin_first_touch, prepare_first_touch, write_pages, end_pages },
+	{ "fault_first_touch_scattered", 1, BATCH, 201, begin_first_touch_scattered, prepare_first_touch, write_pages,
+	  end_pages },
 	{ "fault_hidden", 1, BATCH, 201, begin_pages, prepare_hidden, write_pages, end_pages },
 	{ "fault_contiguous_16", 1, BATCH, 201, begin_pages, prepare_contiguous, write_pages, end_pages },
 	{ "flush", 1, BATCH, 201, begin_pages, prepare_flush, run_flush, end_pages },

@@ -95,11 +95,12 @@ const fn spaces(name: &'static str, batches: u32, host: Counterpart, host_calls:
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [Row; 13] = [
+pub const ROWS: [Row; 14] = [
     row("syscall_injected", GETPPID, 0.0, Some(1.0)),
     row("syscall_trapped", SIGNAL, 0.0, Some(1.4)),
     row("address_space_switch", PIPE, 1.6, Some(1.3)),
     row("fault_first_touch", FIRST_TOUCH, 1.0, Some(5.0)),
+    row("fault_first_touch_scattered", FIRST_TOUCH, 1.0, None),
     row("fault_hidden", FIRST_TOUCH, 1.0, Some(4.0)),
     row("fault_contiguous_16", FIRST_TOUCH, 1.0 / 16.0, Some(1.0)),
     row("flush", MUNMAP, 1.0, None),
