@@ -350,6 +350,7 @@ noreturn void zygote_main(void)
 	boot_vcpu_prepare();
 	plan.descriptors = try_descriptors();
 	shared->thread_descriptors = plan.descriptors;
+	/* Here, since each process has its own copy of the table that says so. */
 	patch_offer();
 	must(VMI_PH_STEP_SIGNALS, signals_install());
 	must(VMI_PH_STEP_SIGNALS, host4(rt_sigprocmask, 0, &child_signal, 0, 8));
