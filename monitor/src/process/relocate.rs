@@ -8,13 +8,14 @@
 use super::image::{Header, Kind, LE, LoadError, Segment};
 use object::elf::{
     R_X86_64_32, R_X86_64_32S, R_X86_64_64, R_X86_64_NONE, R_X86_64_PC8, R_X86_64_PC16, R_X86_64_PC32, R_X86_64_PC64,
-    R_X86_64_PLT32, Rela64, RelocationType, SHF_ALLOC, SHN_UNDEF, SHT_SYMTAB, Sym64,
+    R_X86_64_PLT32, Rela64, RelocationType, SHF_ALLOC, SHF_EXECINSTR, SHN_UNDEF, SHT_SYMTAB, SectionHeader64, Sym64,
 };
 use object::read::elf::{FileHeader, SectionHeader};
 use std::ops::Range;
 
 type Relocation = Rela64<object::LittleEndian>;
 type Symbol = Sym64<object::LittleEndian>;
+type SectionOf = SectionHeader64<object::LittleEndian>;
 
 /// How wide a field is, and what it can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,9 @@ pub fn apply(
         last: 0,
     };
     let mut any = false;
+    // A kernel whose build has stripped most of them again (Linux's `vmlinux`) has some left, but none of its code.
+    let is_code = |s: &SectionOf| s.sh_flags(LE).contains(SHF_ALLOC) && s.sh_flags(LE).contains(SHF_EXECINSTR);
+    let mut code_moved = !sections.iter().any(is_code);
     for section in sections {
         let Some((relocations, _)) = section
             .rela(LE, file)
@@ -72,11 +76,13 @@ pub fn apply(
         else {
             continue;
         };
-        let target = sections.get(section.sh_info(LE) as usize);
-        if !target.is_some_and(|t| t.sh_flags(LE).contains(SHF_ALLOC)) {
+        let Some(target) = sections
+            .get(section.sh_info(LE) as usize)
+            .filter(|t| t.sh_flags(LE).contains(SHF_ALLOC))
+        else {
             // Of what is not loaded, such as debug information; or of no section at all.
             continue;
-        }
+        };
         let symbols = sections
             .get(section.sh_link(LE) as usize)
             .filter(|s| s.sh_type(LE) == SHT_SYMTAB)
@@ -85,11 +91,16 @@ pub fn apply(
             .data_as_array(LE, file)
             .map_err(|_| damaged("the symbol table is not inside the file"))?;
         any |= !relocations.is_empty();
+        code_moved |= is_code(target);
         for relocation in relocations {
             mover.one(relocation, symbols)?;
         }
     }
-    if any { Ok(()) } else { Err(LoadError::NoRelocations) }
+    if any && code_moved {
+        Ok(())
+    } else {
+        Err(LoadError::NoRelocations)
+    }
 }
 
 struct Mover<'a> {
