@@ -127,8 +127,8 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 	struct thread *t = thread_here();
 	struct vcpu *v;
 
-	/* The zygote's, to end its wait: it has no thread record. */
-	if (signal == SIGCHLD)
+	/* The zygote's, to end its wait; and what strangers send before there is a vCPU. There is no thread record yet. */
+	if (signal == SIGCHLD || (signal == SIGURG && !READ_ONCE(self.sandboxed)))
 		return;
 	v = t->vcpu;
 	if (v->s.owner != ((u64)self.pid << 32 | t->tid)) {

@@ -137,6 +137,7 @@ struct thread {
 struct self {
 	u32 index;
 	u32 pid;
+	u32 sandboxed;		/* the filter stands; futex of the threads that wait for it */
 	struct proc *proc;
 };
 

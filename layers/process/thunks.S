@@ -217,7 +217,7 @@ ph_iret_window:
 	movl	$0x2b, V_USER_CS + 4(%rax)
 	movq	V_USER_GS(%rax), %rax
 	wrgsbase %rax
-	popq	%rax
+6:	popq	%rax
 ph_iretq:
 	iretq
 
@@ -234,8 +234,8 @@ ph_iret_kernel_window:
 	jne	4f
 5:	movq	$0x33, 16(%rsp)
 	movq	$0x2b, 40(%rsp)
-	popq	%rax
-	jmp	ph_iretq
+	/* One pop for both ways: behind it, the next instruction is the iretq. */
+	jmp	6b
 4:	cmpb	$0, GS(F_FORCE)
 	jne	2f
 	testb	%al, %al
