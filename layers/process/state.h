@@ -126,6 +126,7 @@ struct shared {
 
 struct thread {
 	struct vcpu *vcpu;
+	u32 number;		/* of the vCPU; this copy no guest can write before its thread is in the sandbox */
 	u32 tid;
 	u64 sampled_cpu;	/* thread CPU time, ns, at the last sample */
 	u64 unsampled;		/* TSC cycles that it was the vCPU since then */

@@ -35,6 +35,7 @@ noreturn void zygote_main(void);
 static struct {
 	u64 filter[VMI_PH_FILTER_MAX];
 	u32 filter_length, flags, vcpu_count;
+	u32 cpu[VMI_PH_MAX_VCPUS];
 	bool descriptors;	/* threads can have descriptors */
 } plan;
 
@@ -114,7 +115,8 @@ static void vcpus_prepare(void)
 
 		v->number = i;
 		v->apic_id = i;
-		t = thread_of(v);	/* by the number */
+		t = to_pointer(VMI_PH_STACKS + i * VMI_PH_STACK_SIZE);
+		t->number = i;
 		t->vcpu = v;
 		ph_vcpu_table[i] = v;
 		v->host_stack = (u64)t + VMI_PH_STACK_SIZE / 2;
@@ -185,13 +187,13 @@ static void dispatch_all(void)
 static void thread_begin(struct thread *t)
 {
 	u64 mask[16];
-	u32 cpu = shared->s.vcpu_cpu[t->vcpu->number], i;
+	u32 cpu = plan.cpu[t->number], i;
 
 	t->tid = (u32)host0(gettid);
-	self.proc->s.tid[t->vcpu->number] = t->tid;
+	self.proc->s.tid[t->number] = t->tid;
 	must(VMI_PH_STEP_SIGNALS, signals_stack(t));
 	if (plan.descriptors)
-		must(VMI_PH_STEP_THREAD, thread_descriptor(t->vcpu->number) ? 0 : -38);
+		must(VMI_PH_STEP_THREAD, thread_descriptor(t->number) ? 0 : -38);
 	dispatch_all();
 	if (cpu >= 1024)
 		return;
@@ -222,10 +224,9 @@ static void make_threads(void)
 	u32 i, count = plan.vcpu_count, seen;
 
 	for (i = 1; i < count; i++) {
-		struct vcpu *v = vcpu_at(i);
+		struct thread *t = to_pointer(VMI_PH_STACKS + i * VMI_PH_STACK_SIZE);
 
-		must(VMI_PH_STEP_THREAD, ph_clone(CLONE_THREAD_FLAGS, to_pointer(v->host_stack),
-						  thread_main, thread_of(v)));
+		must(VMI_PH_STEP_THREAD, ph_clone(CLONE_THREAD_FLAGS, (u8 *)t + VMI_PH_STACK_SIZE / 2, thread_main, t));
 	}
 	while ((seen = __atomic_load_n(&threads_ready, __ATOMIC_ACQUIRE)) < count - 1)
 		futex_wait(&threads_ready, seen, U64_MAX);
@@ -259,8 +260,7 @@ static void sandbox(u32 parent)
 /* A new process; its copy of the zygote's stack is left for vCPU 0's own. */
 static noreturn void child_main(u32 index, u32 parent)
 {
-	struct thread *t = thread_of(vcpu_at(0));
-
+	struct thread *t = to_pointer(VMI_PH_STACKS);
 	u64 none = 0;
 
 	/* The zygote keeps SIGCHLD blocked. */
@@ -275,7 +275,7 @@ static noreturn void child_main(u32 index, u32 parent)
 	sandbox(parent);
 	__atomic_store_n(&self.proc->s.state, VMI_PH_PROC_FREE, __ATOMIC_RELEASE);
 	futex_wake(&self.proc->s.state, 1);
-	ph_on_stack(t->vcpu->host_stack, space_park, t);
+	ph_on_stack((u64)t + VMI_PH_STACK_SIZE / 2, space_park, t);
 }
 
 /* Which process had this pid: for the message only. */
@@ -311,6 +311,8 @@ static void plan_copy(void)
 		die(VMI_PH_STEP_SHARED, -22);
 	for (i = 0; i < plan.filter_length; i++)
 		plan.filter[i] = filter[i];
+	for (i = 0; i < plan.vcpu_count; i++)
+		plan.cpu[i] = shared->s.vcpu_cpu[i];
 }
 
 /* One at a time, so that the monitor hears of them in order, and only of those that are in their sandbox. */
