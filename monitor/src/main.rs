@@ -6,6 +6,9 @@
 
 mod cli;
 mod commands;
+// Until a hypervisor attaches them.
+#[allow(dead_code, unused_imports)]
+mod devices;
 mod doctor;
 mod guest;
 mod hypervisor;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Waking a device when something happens on the host.
+//!
+//! A device's thread sleeps on a word that the driver's notifications change (the short way: no thread between the
+//! two). Files cannot be waited for along with a word, so one thread of the machine waits for the files of all
+//! devices, and wakes the device whose file is ready.
+
+use rustix::event::epoll;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+pub use rustix::event::epoll::EventFlags;
+
+/// Wakes the thread of a device. Implemented by the hypervisor.
+pub trait Wake: Send + Sync {
+    /// Has [`Device::woken`](super::Device::woken) called soon.
+    fn wake(&self);
+}
+
+/// A device's way to be woken. It can be given to other threads.
+#[derive(Clone)]
+pub struct Waker {
+    wake: Arc<dyn Wake>,
+    reactor: Arc<Reactor>,
+    device: u64,
+}
+
+impl Waker {
+    /// Wakes the device.
+    pub fn wake(&self) {
+        self.wake.wake();
+    }
+
+    /// Wakes the device once when a file is ready (`IN`, `OUT`; also when it ends or fails). For the next time it
+    /// must be armed again: so nothing is told twice to a device that has not looked yet. Not possible for regular
+    /// files, which are always ready. A file leaves when it is closed.
+    pub fn arm(&self, file: impl AsFd, events: EventFlags) -> io::Result<()> {
+        self.reactor.arm(file.as_fd(), self.device, events)
+    }
+
+    /// Takes a file back that was armed.
+    pub fn disarm(&self, file: impl AsFd) {
+        // Fails only if it was not armed.
+        let _ = epoll::delete(&self.reactor.files, file);
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waker")
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The files of all devices.
+#[derive(Debug)]
+pub struct Reactor {
+    files: OwnedFd,
+}
+
+impl Reactor {
+    /// Makes one; its thread calls [`wait`](Reactor::wait) again and again.
+    pub fn new() -> io::Result<Arc<Self>> {
+        let files = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Arc::new(Reactor { files }))
+    }
+
+    /// A waker for a device, by the number that [`wait`](Reactor::wait) tells.
+    pub fn waker(self: &Arc<Self>, device: u64, wake: Arc<dyn Wake>) -> Waker {
+        Waker {
+            wake,
+            reactor: Arc::clone(self),
+            device,
+        }
+    }
+
+    /// Waits until files are ready; calls `ready` with the number of each one's device.
+    pub fn wait(&self, mut ready: impl FnMut(u64)) -> io::Result<()> {
+        let mut events = Vec::with_capacity(32);
+        match epoll::wait(&self.files, rustix::buffer::spare_capacity(&mut events), None) {
+            Ok(_) => events.iter().for_each(|event| ready(event.data.u64())),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn arm(&self, file: BorrowedFd<'_>, device: u64, events: EventFlags) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(device);
+        let events = events | EventFlags::ONESHOT;
+        match epoll::modify(&self.files, file, data, events) {
+            Err(rustix::io::Errno::NOENT) => Ok(epoll::add(&self.files, file, data, events)?),
+            other => Ok(other?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    struct Never;
+
+    impl Wake for Never {
+        fn wake(&self) {}
+    }
+
+    #[test]
+    fn a_file_wakes_once_until_it_is_armed_again() {
+        let reactor = Reactor::new().unwrap();
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let (other, mut other_end) = UnixStream::pair().unwrap();
+        let waker = reactor.waker(7, Arc::new(Never));
+        let other_waker = reactor.waker(8, Arc::new(Never));
+        waker.arm(&here, EventFlags::IN).unwrap();
+        there.write_all(b"x").unwrap();
+        let mut seen = Vec::new();
+        reactor.wait(|device| seen.push(device)).unwrap();
+        other_waker.arm(&other, EventFlags::IN).unwrap();
+        other_end.write_all(b"x").unwrap();
+        reactor.wait(|device| seen.push(device)).unwrap();
+        assert_eq!(seen, [7, 8]);
+        waker.arm(&here, EventFlags::IN).unwrap();
+        reactor.wait(|device| seen.push(device)).unwrap();
+        assert_eq!(seen, [7, 8, 7]);
+        waker.disarm(&here);
+        other_waker.arm(&other, EventFlags::IN).unwrap();
+        reactor.wait(|device| seen.push(device)).unwrap();
+        assert_eq!(seen, [7, 8, 7, 8]);
+    }
+}
