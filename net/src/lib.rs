@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ethernet for a virtual machine, without privileges.
+//!
+//! A [`Link`] carries whole Ethernet frames to and from one network. There are three networks: [`user`], a stack inside this process that turns the guest's connections into the host's
+//! own (the fallback that works everywhere); [`passt`], which does the same in a process of its own, with IPv6; [`tap`], an interface
+//! of the host's. Nothing here knows what a virtual machine is.
+
+pub mod link;
+pub mod passt;
+pub mod publish;
+pub mod tap;
+pub mod user;
+
+pub use link::{Link, Received};
+pub use publish::{Protocol, Publish};
+
+use std::io;
+use std::net::SocketAddr;
+
+/// The largest frame that a link carries: an Ethernet header and the largest IPv4 packet.
+pub const MAX_FRAME: usize = 14 + 65_535;
+
+const BLOCKING: &str = "cannot make a descriptor non-blocking";
+
+/// Why there is no network.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A host port that cannot be listened on.
+    #[error("cannot publish {address}/{protocol}: {error}")]
+    Publish {
+        /// What was to be bound.
+        address: SocketAddr,
+        /// TCP or UDP.
+        protocol: Protocol,
+        /// What the host said.
+        error: io::Error,
+    },
+    /// No tap of that name for this user.
+    #[error("cannot use the tap {name}: {error}{hint}")]
+    Tap {
+        /// As given.
+        name: String,
+        /// What the host said.
+        error: io::Error,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// passt could not be started, or ended at once.
+    #[error("passt: {0}")]
+    Passt(String),
+    /// Anything else that the host refused.
+    #[error("{what}: {error}")]
+    Host {
+        /// What was tried.
+        what: &'static str,
+        /// What the host said.
+        error: io::Error,
+    },
+}
+
+impl Error {
+    fn host(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |error| Error::Host { what, error }
+    }
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Frames to and from a network.
+
+use crate::MAX_FRAME;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use std::io;
+
+/// How frames are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    /// One message of a socket is one frame.
+    Message,
+    /// One read of the descriptor is one frame (tap).
+    Read,
+    /// A stream: each frame behind its length, four bytes, most significant first (passt, QEMU).
+    Length,
+}
+
+/// Bytes before each frame on a link with [`Link::headers`]: `struct virtio_net_hdr_v1`, with its count of buffers.
+pub const HEADER: usize = 12;
+
+/// What came of a read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received<'a> {
+    /// One frame, at most [`MAX_FRAME`] bytes, behind its header if the link has them.
+    Frame(&'a [u8]),
+    /// Nothing at the moment: the descriptor becomes readable.
+    Empty,
+    /// The network has gone.
+    Gone,
+}
+
+/// A connection to a network. Nothing here blocks: its descriptor (`AsFd`) tells when there is more to do.
+#[derive(Debug)]
+pub struct Link {
+    fd: OwnedFd,
+    framing: Framing,
+    /// The largest IP packet that the network takes, bytes.
+    pub mtu: u16,
+    /// Whether each frame lies behind a header of [`HEADER`] bytes, which the host's kernel obeys (tap).
+    pub headers: bool,
+    /// Room for a message; what of the stream has been read, up to `end`, and from `start` on not been handed out.
+    space: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// What of a frame the stream has not taken yet.
+    left: Vec<u8>,
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Link {
+    fn new(fd: OwnedFd, framing: Framing, mtu: u16, headers: bool) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        // Twice for a stream: a read may end in the middle of a frame.
+        let room = HEADER + MAX_FRAME;
+        let space = vec![0; if framing == Framing::Length { 4 * room } else { room }];
+        Ok(Link {
+            fd,
+            framing,
+            mtu,
+            headers,
+            space,
+            start: 0,
+            end: 0,
+            left: Vec::new(),
+        })
+    }
+
+    pub(crate) fn messages(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
+        Link::new(fd, Framing::Message, mtu, false)
+    }
+
+    pub(crate) fn reads(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
+        Link::new(fd, Framing::Read, mtu, true)
+    }
+
+    pub(crate) fn stream(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
+        Link::new(fd, Framing::Length, mtu, false)
+    }
+
+    /// Sends one frame (behind its header, if the link has them). False: it is full, and the frame was not sent; the
+    /// descriptor becomes writable. A frame that the network refuses for what it is (too long, say) is dropped, as a
+    /// wire would; an error means that the network has gone.
+    pub fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        let header = if self.headers { HEADER } else { 0 };
+        if frame.len() <= header || frame.len() > header + MAX_FRAME {
+            return Ok(true);
+        }
+        let sent = match self.framing {
+            Framing::Message => again(|| rustix::net::send(&self.fd, frame, SendFlags::NOSIGNAL)).map(|_| true),
+            Framing::Read => again(|| rustix::io::write(&self.fd, frame)).map(|_| true),
+            Framing::Length => self.send_stream(frame),
+        };
+        match sent {
+            Err(Errno::AGAIN) => Ok(false),
+            Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS) if self.framing != Framing::Length => Ok(true),
+            other => other.map_err(io::Error::from),
+        }
+    }
+
+    /// Sends what a stream has not taken of the last frame. True: all of it has gone.
+    fn flush(&mut self) -> Result<bool, Errno> {
+        while !self.left.is_empty() {
+            match again(|| rustix::net::send(&self.fd, &self.left, SendFlags::NOSIGNAL)) {
+                Ok(sent) => drop(self.left.drain(..sent)),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn send_stream(&mut self, frame: &[u8]) -> Result<bool, Errno> {
+        if !self.flush()? {
+            return Ok(false);
+        }
+        self.left.extend(u32::try_from(frame.len()).unwrap_or(0).to_be_bytes());
+        self.left.extend(frame);
+        // What is left is sent before the next frame, which there will be: a network answers.
+        self.flush().map(|_| true)
+    }
+
+    /// Whether a frame is on its way that the stream has not taken whole: then the descriptor is to be waited for,
+    /// and [`Link::resume`] called.
+    pub fn stuck(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Goes on with a frame that is stuck.
+    pub fn resume(&mut self) -> io::Result<()> {
+        self.flush()?;
+        Ok(())
+    }
+
+    /// Takes one frame.
+    pub fn receive(&mut self) -> io::Result<Received<'_>> {
+        if self.framing == Framing::Length {
+            return self.receive_stream();
+        }
+        let space = self.space.as_mut_slice();
+        let got = match self.framing {
+            Framing::Message => again(|| rustix::net::recv(&self.fd, &mut *space, RecvFlags::empty()).map(|r| r.0)),
+            _ => again(|| rustix::io::read(&self.fd, &mut *space)),
+        };
+        match got {
+            Ok(0) => Ok(Received::Gone),
+            Ok(length) => Ok(Received::Frame(self.space.get(..length).unwrap_or_default())),
+            Err(Errno::AGAIN) => Ok(Received::Empty),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn receive_stream(&mut self) -> io::Result<Received<'_>> {
+        loop {
+            let have = self.space.get(self.start..self.end).unwrap_or_default();
+            if let Some((head, rest)) = have.split_first_chunk::<4>() {
+                let length = u32::from_be_bytes(*head) as usize;
+                if length > MAX_FRAME {
+                    return Err(io::Error::other(format!("a frame of {length} bytes")));
+                }
+                if rest.len() >= length {
+                    let at = self.start + head.len();
+                    self.start = at + length;
+                    return Ok(Received::Frame(self.space.get(at..at + length).unwrap_or_default()));
+                }
+            }
+            self.space.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            let room = self.space.get_mut(self.end..).unwrap_or_default();
+            match again(|| rustix::io::read(&self.fd, &mut *room)) {
+                Ok(0) => return Ok(Received::Gone),
+                Ok(length) => self.end += length,
+                Err(Errno::AGAIN) => return Ok(Received::Empty),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (Link, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Link::stream(ours.into(), 1500).unwrap(), theirs)
+    }
+
+    /// The next frame, `None` at the end.
+    fn next(link: &mut Link) -> Option<Vec<u8>> {
+        loop {
+            match link.receive().unwrap() {
+                Received::Frame(frame) => return Some(frame.to_vec()),
+                Received::Gone => return None,
+                Received::Empty => std::thread::yield_now(),
+            }
+        }
+    }
+
+    proptest! {
+        /// However the bytes are cut, the frames are the same.
+        #[test]
+        fn a_stream_gives_back_its_frames(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 1..12),
+                                          cut in 1usize..40) {
+            let (mut link, mut theirs) = pair();
+            let bytes: Vec<u8> = frames
+                .iter()
+                .flat_map(|f| u32::try_from(f.len()).unwrap().to_be_bytes().into_iter().chain(f.iter().copied()))
+                .collect();
+            let writer = std::thread::spawn(move || bytes.chunks(cut).for_each(|c| theirs.write_all(c).unwrap()));
+            for frame in frames {
+                prop_assert_eq!(next(&mut link), Some(frame));
+            }
+            writer.join().unwrap();
+            prop_assert_eq!(next(&mut link), None);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_too_long_is_an_error() {
+        let (mut link, mut theirs) = pair();
+        theirs.write_all(&u32::MAX.to_be_bytes()).unwrap();
+        assert!(link.receive().is_err());
+    }
+
+    #[test]
+    fn a_full_stream_loses_nothing_that_it_took() {
+        let (mut link, theirs) = pair();
+        let mut other = Link::stream(theirs.into(), 1500).unwrap();
+        let frame = |i: u32| i.to_be_bytes().repeat(10_000);
+        let mut taken = 0;
+        while link.send(&frame(taken)).unwrap() {
+            taken += 1;
+        }
+        assert!(link.stuck());
+        let reader = std::thread::spawn(move || (0..taken).all(|i| next(&mut other) == Some(frame(i))));
+        while link.stuck() {
+            link.resume().unwrap();
+        }
+        assert!(reader.join().unwrap());
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread: frames in, frames out, and everything between.
+
+use super::frame::{self, Kind, ROUTER};
+use super::tcp::Connections;
+use super::udp::Datagrams;
+use super::{Config, dhcp};
+use crate::{Error, MAX_FRAME, Publish};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use smoltcp::iface::{Interface, SocketSet};
+use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr, Ipv4Cidr};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Frames of the guest's before the other side gets its turn.
+const BURST: usize = 64;
+/// Frames that wait for the guest to take them. Then the stack makes no more, and datagrams are lost.
+const WAITING: usize = 256;
+/// At least this often sockets that nobody uses are looked for.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+/// Frames on their way between the link and smoltcp.
+#[derive(Debug)]
+pub struct Queues {
+    to_stack: VecDeque<Vec<u8>>,
+    to_guest: VecDeque<Vec<u8>>,
+    mtu: u16,
+}
+
+impl Queues {
+    /// A frame for smoltcp.
+    pub fn push_stack(&mut self, frame: &[u8]) {
+        self.to_stack.push_back(frame.to_vec());
+    }
+
+    fn push_guest(&mut self, frame: Vec<u8>) {
+        if self.to_guest.len() < WAITING {
+            self.to_guest.push_back(frame);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Taken(Vec<u8>);
+#[derive(Debug)]
+pub struct Given<'a>(&'a mut VecDeque<Vec<u8>>);
+
+impl RxToken for Taken {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        f(&self.0)
+    }
+}
+
+impl TxToken for Given<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        let mut frame = vec![0; len];
+        let result = f(&mut frame);
+        self.0.push_back(frame);
+        result
+    }
+}
+
+impl Device for Queues {
+    type RxToken<'a> = Taken;
+    type TxToken<'a> = Given<'a>;
+
+    fn receive(&mut self, _: Instant) -> Option<(Taken, Given<'_>)> {
+        Some((Taken(self.to_stack.pop_front()?), Given(&mut self.to_guest)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Given<'_>> {
+        (self.to_guest.len() < WAITING).then_some(Given(&mut self.to_guest))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = usize::from(self.mtu) + 14;
+        // The guest may leave its sums to the device, and this wire damages nothing. Ours are right for whoever looks.
+        capabilities.checksum.ipv4 = Checksum::Tx;
+        capabilities.checksum.tcp = Checksum::Tx;
+        capabilities.checksum.icmpv4 = Checksum::Tx;
+        capabilities
+    }
+}
+
+/// Everything that the thread owns.
+pub struct Stack {
+    config: Config,
+    link: OwnedFd,
+    started: std::time::Instant,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    queues: Queues,
+    connections: Connections,
+    datagrams: Datagrams,
+    /// Where the guest's frames come from.
+    guest: EthernetAddress,
+    gone: bool,
+}
+
+impl Stack {
+    /// `link`: non-blocking, one message a frame.
+    pub fn new(config: Config, link: OwnedFd) -> Result<Self, Error> {
+        let mut queues = Queues {
+            to_stack: VecDeque::new(),
+            to_guest: VecDeque::new(),
+            mtu: config.mtu,
+        };
+        let mut own = smoltcp::iface::Config::new(HardwareAddress::Ethernet(ROUTER));
+        // Sequence numbers towards a guest that could not attack anybody but itself with them.
+        own.random_seed = u64::from(std::process::id());
+        let mut interface = Interface::new(own, &mut queues, Instant::ZERO);
+        interface.update_ip_addrs(|addresses| {
+            for address in [config.gateway, config.dns] {
+                // There is room for two: smoltcp's default.
+                let _ = addresses.push(IpCidr::Ipv4(Ipv4Cidr::new(address, config.prefix.min(32))));
+            }
+        });
+        // Whatever the guest connects to, it is us.
+        interface.set_any_ip(true);
+        let _ = interface.routes_mut().add_default_ipv4_route(config.gateway);
+        Ok(Stack {
+            connections: Connections::new(&config)?,
+            datagrams: Datagrams::new(&config)?,
+            config,
+            link,
+            started: std::time::Instant::now(),
+            interface,
+            sockets: SocketSet::new(Vec::new()),
+            queues,
+            guest: EthernetAddress::BROADCAST,
+            gone: false,
+        })
+    }
+
+    /// What is listened on.
+    pub fn published(&self) -> Vec<Publish> {
+        self.connections.published().chain(self.datagrams.published()).collect()
+    }
+
+    /// Runs until the link has gone.
+    pub fn run(&mut self) {
+        while !self.gone {
+            let busy = self.take() | self.serve();
+            self.give();
+            let now = instant(self.started);
+            let delay = self.interface.poll_delay(now, &self.sockets).map(Duration::from);
+            if !busy {
+                self.wait(delay.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP));
+            }
+        }
+    }
+
+    /// Frames of the guest's. True: there may be more.
+    fn take(&mut self) -> bool {
+        let mut buffer = vec![0; MAX_FRAME];
+        for _ in 0..BURST {
+            let length = match rustix::net::recv(&self.link, buffer.as_mut_slice(), RecvFlags::empty()) {
+                Ok((0, _)) => {
+                    self.gone = true;
+                    return false;
+                }
+                Ok((length, _)) => length,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return false,
+                Err(_) => {
+                    self.gone = true;
+                    return false;
+                }
+            };
+            let frame = buffer.get(..length).unwrap_or_default();
+            self.dispatch(frame);
+        }
+        true
+    }
+
+    fn dispatch(&mut self, frame: &[u8]) {
+        let Some(source) = frame::source(frame).filter(EthernetAddress::is_unicast) else {
+            return;
+        };
+        self.guest = source;
+        match frame::kind(frame) {
+            Kind::Bad => {}
+            Kind::Other => self.queues.push_stack(frame),
+            Kind::Syn { from, to } => self.connections.begin(&self.config, from, to, frame, &mut self.queues),
+            Kind::Datagram { to, data, .. } if to.port() == dhcp::SERVER_PORT => {
+                if let Some(reply) = dhcp::answer(&self.config, source, data) {
+                    self.queues.push_guest(reply);
+                }
+            }
+            Kind::Datagram { from, to, data } => self.datagrams.outgoing(&self.config, from, to, data),
+        }
+    }
+
+    /// Lets smoltcp and the host's sockets do what they can. True: there is more at once.
+    fn serve(&mut self) -> bool {
+        let Stack {
+            config,
+            interface,
+            sockets,
+            queues,
+            connections,
+            datagrams,
+            guest,
+            started,
+            ..
+        } = self;
+        let started = *started;
+        interface.poll(instant(started), queues, sockets);
+        let busy = connections.serve(config, interface, sockets, queues, |interface, sockets, queues| {
+            interface.poll(instant(started), queues, sockets);
+        });
+        datagrams.incoming(config, |from, to, data| {
+            if let Some(frame) = frame::datagram(*guest, from, to, data, config.mtu) {
+                queues.push_guest(frame);
+            }
+        });
+        interface.poll(instant(started), queues, sockets);
+        busy && queues.to_guest.len() < WAITING
+    }
+
+    /// Frames to the guest, as many as it takes.
+    fn give(&mut self) {
+        while let Some(frame) = self.queues.to_guest.front() {
+            match rustix::net::send(&self.link, frame, SendFlags::NOSIGNAL) {
+                Ok(_) | Err(Errno::MSGSIZE) => {}
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    self.gone = true;
+                    return;
+                }
+            }
+            self.queues.to_guest.pop_front();
+        }
+    }
+
+    fn wait(&self, longest: Duration) {
+        let full = !self.queues.to_guest.is_empty();
+        let mut polls = Vec::new();
+        polls.push(PollFd::new(
+            &self.link,
+            if full {
+                PollFlags::IN | PollFlags::OUT
+            } else {
+                PollFlags::IN
+            },
+        ));
+        if self.queues.to_guest.len() < WAITING {
+            self.connections.interests(&self.sockets, &mut polls);
+            self.datagrams.interests(&mut polls);
+        }
+        let _ = rustix::event::poll(&mut polls, Timespec::try_from(longest).ok().as_ref());
+    }
+}
+
+fn instant(started: std::time::Instant) -> Instant {
+    Instant::from_micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX))
+}

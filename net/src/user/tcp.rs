@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Connections: smoltcp's end towards the guest, the host's towards the world, and the bytes between them.
+//!
+//! A connection that the guest begins is begun on the host first; only when that stands is the guest's SYN answered. So
+//! the guest sees a refusal as a refusal.
+
+use super::frame;
+use super::stack::Queues;
+use super::{Config, MAX_TCP, TCP_BUFFER};
+use crate::{Error, Protocol, Publish};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt};
+use smoltcp::iface::{Interface, SocketHandle, SocketSet};
+use smoltcp::socket::tcp;
+use smoltcp::time::Duration;
+use std::collections::HashSet;
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+
+/// The guest's end must answer within this when there is something to answer to.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Ports of the router's from which published connections come.
+const EPHEMERAL: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+#[derive(Debug)]
+enum State {
+    /// The host's connection is on its way; the guest's SYN waits.
+    Connecting {
+        syn: Vec<u8>,
+    },
+    Open(SocketHandle),
+}
+
+#[derive(Debug)]
+struct Flow {
+    /// The guest's end and where it leads, which tell flows apart.
+    guest: SocketAddrV4,
+    remote: SocketAddrV4,
+    host: OwnedFd,
+    state: State,
+    /// The host's end has sent its last.
+    host_done: bool,
+    /// The guest's end has, and the host has been told.
+    guest_done: bool,
+    /// The host's end takes nothing at the moment.
+    host_full: bool,
+}
+
+/// All connections.
+#[derive(Debug)]
+pub struct Connections {
+    flows: Vec<Flow>,
+    /// (guest, remote) of all flows.
+    known: HashSet<(SocketAddrV4, SocketAddrV4)>,
+    listeners: Vec<(TcpListener, Publish)>,
+    next_port: u16,
+}
+
+impl Connections {
+    /// Listens on what is published.
+    pub fn new(config: &Config) -> Result<Self, Error> {
+        let mut listeners = Vec::new();
+        for publish in config.publish.iter().filter(|p| p.protocol == Protocol::Tcp) {
+            let fail = |error| Error::Publish {
+                address: publish.host,
+                protocol: Protocol::Tcp,
+                error,
+            };
+            let listener = TcpListener::bind(publish.host).map_err(fail)?;
+            listener.set_nonblocking(true).map_err(fail)?;
+            let host = listener.local_addr().map_err(fail)?;
+            listeners.push((listener, Publish { host, ..*publish }));
+        }
+        Ok(Connections {
+            flows: Vec::new(),
+            known: HashSet::new(),
+            listeners,
+            next_port: *EPHEMERAL.start(),
+        })
+    }
+
+    /// What is published, as bound.
+    pub fn published(&self) -> impl Iterator<Item = Publish> + '_ {
+        self.listeners.iter().map(|(_, p)| *p)
+    }
+
+    /// A SYN of the guest's. It is kept until the host has connected; what is not allowed is refused by the stack.
+    pub fn begin(&mut self, config: &Config, from: SocketAddrV4, to: SocketAddrV4, syn: &[u8], queues: &mut Queues) {
+        if self.known.contains(&(from, to)) {
+            let waits = |f: &Flow| matches!(f.state, State::Connecting { .. });
+            // Sent again because we are slow; one for a connection that stands is the stack's to judge.
+            if !self.flows.iter().any(|f| (f.guest, f.remote) == (from, to) && waits(f)) {
+                queues.push_stack(syn);
+            }
+            return;
+        }
+        if !frame::unicast(*from.ip()) || self.flows.len() >= MAX_TCP {
+            return;
+        }
+        let host = config
+            .outside(*to.ip())
+            .and_then(|ip| connect(SocketAddr::new(ip, to.port())));
+        let Some(host) = host else {
+            queues.push_stack(syn);
+            return;
+        };
+        self.add(Flow {
+            guest: from,
+            remote: to,
+            host,
+            state: State::Connecting { syn: syn.to_vec() },
+            host_done: false,
+            guest_done: false,
+            host_full: false,
+        });
+    }
+
+    fn add(&mut self, flow: Flow) {
+        self.known.insert((flow.guest, flow.remote));
+        self.flows.push(flow);
+    }
+
+    /// Does what can be done without waiting. `poll` lets the stack do its part. True: there is more to do at once.
+    pub fn serve(
+        &mut self,
+        config: &Config,
+        interface: &mut Interface,
+        sockets: &mut SocketSet<'_>,
+        queues: &mut Queues,
+        mut poll: impl FnMut(&mut Interface, &mut SocketSet<'_>, &mut Queues),
+    ) -> bool {
+        self.accept(config, interface, sockets);
+        let mut busy = false;
+        for flow in &mut self.flows {
+            if let State::Connecting { syn } = &flow.state {
+                let Some(result) = connected(&flow.host) else { continue };
+                // The SYN meets a listener of its own, and no other SYN comes between: so it is this flow's.
+                let handle = result.then(|| listen(sockets, flow.remote)).flatten();
+                queues.push_stack(syn);
+                poll(interface, sockets, queues);
+                let Some(handle) = handle else {
+                    flow.host_done = true;
+                    flow.guest_done = true;
+                    continue;
+                };
+                flow.state = State::Open(handle);
+            }
+            if let State::Open(handle) = flow.state {
+                busy |= pump(flow, sockets.get_mut(handle));
+            }
+        }
+        self.remove(sockets);
+        busy
+    }
+
+    fn accept(&mut self, config: &Config, interface: &mut Interface, sockets: &mut SocketSet<'_>) {
+        for index in 0..self.listeners.len() {
+            while self.flows.len() < MAX_TCP {
+                let Some((listener, publish)) = self.listeners.get(index) else {
+                    break;
+                };
+                let guest = SocketAddrV4::new(config.guest, publish.guest);
+                let Ok((stream, _)) = listener.accept() else { break };
+                let Some(remote) = self.free_port(config, guest) else {
+                    break;
+                };
+                let Some(host) = prepare(stream) else { continue };
+                let mut socket = socket();
+                if socket.connect(interface.context(), guest, remote).is_err() {
+                    continue;
+                }
+                let state = State::Open(sockets.add(socket));
+                self.add(Flow {
+                    guest,
+                    remote,
+                    host,
+                    state,
+                    host_done: false,
+                    guest_done: false,
+                    host_full: false,
+                });
+            }
+        }
+    }
+
+    /// An address of the router's that no flow to `guest` uses.
+    fn free_port(&mut self, config: &Config, guest: SocketAddrV4) -> Option<SocketAddrV4> {
+        for _ in 0..=MAX_TCP {
+            let port = self.next_port;
+            self.next_port = if port >= *EPHEMERAL.end() {
+                *EPHEMERAL.start()
+            } else {
+                port + 1
+            };
+            let remote = SocketAddrV4::new(config.gateway, port);
+            if !self.known.contains(&(guest, remote)) {
+                return Some(remote);
+            }
+        }
+        None
+    }
+
+    /// Forgets flows that have ended on both sides.
+    fn remove(&mut self, sockets: &mut SocketSet<'_>) {
+        let known = &mut self.known;
+        self.flows.retain(|flow| {
+            let ended = match flow.state {
+                State::Connecting { .. } => flow.host_done && flow.guest_done,
+                State::Open(handle) => {
+                    let socket = sockets.get_mut::<tcp::Socket<'_>>(handle);
+                    // A reset leaves in the poll after it was asked for; until then the remote end is known.
+                    let ended = socket.state() == tcp::State::Closed && socket.remote_endpoint().is_none();
+                    if ended {
+                        sockets.remove(handle);
+                    }
+                    ended
+                }
+            };
+            if ended {
+                known.remove(&(flow.guest, flow.remote));
+            }
+            !ended
+        });
+    }
+
+    /// What to wait for.
+    pub fn interests<'a>(&'a self, sockets: &SocketSet<'_>, polls: &mut Vec<PollFd<'a>>) {
+        if self.flows.len() < MAX_TCP {
+            polls.extend(self.listeners.iter().map(|(l, _)| PollFd::new(l, PollFlags::IN)));
+        }
+        for flow in &self.flows {
+            let mut flags = PollFlags::empty();
+            match flow.state {
+                State::Connecting { .. } => flags |= PollFlags::OUT,
+                State::Open(handle) => {
+                    let socket = sockets.get::<tcp::Socket<'_>>(handle);
+                    flags.set(PollFlags::IN, !flow.host_done && socket.can_send());
+                    flags.set(PollFlags::OUT, flow.host_full);
+                }
+            }
+            if !flags.is_empty() {
+                polls.push(PollFd::new(&flow.host, flags));
+            }
+        }
+    }
+}
+
+fn socket() -> tcp::Socket<'static> {
+    let buffer = || tcp::SocketBuffer::new(vec![0; TCP_BUFFER]);
+    let mut socket = tcp::Socket::new(buffer(), buffer());
+    // Nothing is lost or late on this wire, so nothing is gained by waiting.
+    socket.set_nagle_enabled(false);
+    socket.set_ack_delay(None);
+    socket.set_timeout(Some(TIMEOUT));
+    socket
+}
+
+fn listen(sockets: &mut SocketSet<'_>, at: SocketAddrV4) -> Option<SocketHandle> {
+    let mut socket = socket();
+    socket.listen(at).ok()?;
+    Some(sockets.add(socket))
+}
+
+/// Begins a connection of the host's.
+fn connect(to: SocketAddr) -> Option<OwnedFd> {
+    let family = if to.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None).ok()?;
+    let _ = sockopt::set_tcp_nodelay(&fd, true);
+    match rustix::net::connect(&fd, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Some(fd),
+        Err(_) => None,
+    }
+}
+
+/// Whether a connection stands: `None` while it is on its way.
+fn connected(fd: &OwnedFd) -> Option<bool> {
+    let mut polls = [PollFd::new(fd, PollFlags::OUT)];
+    match rustix::event::poll(&mut polls, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(matches!(sockopt::socket_error(fd), Ok(Ok(())))),
+    }
+}
+
+fn prepare(stream: TcpStream) -> Option<OwnedFd> {
+    stream.set_nonblocking(true).ok()?;
+    let _ = stream.set_nodelay(true);
+    Some(stream.into())
+}
+
+/// Moves bytes both ways. True: something moved, so there may be more.
+fn pump(flow: &mut Flow, socket: &mut tcp::Socket<'_>) -> bool {
+    let mut moved = false;
+    flow.host_full = false;
+    while socket.can_recv() {
+        let sent = socket.recv(|data| match rustix::net::send(&flow.host, data, SendFlags::NOSIGNAL) {
+            Ok(length) => (length, Ok(())),
+            Err(error) => (0, Err(error)),
+        });
+        match sent {
+            Ok(Ok(())) => moved = true,
+            Ok(Err(Errno::INTR)) => {}
+            Ok(Err(Errno::AGAIN)) => {
+                flow.host_full = true;
+                break;
+            }
+            // The other end has gone: so has this one.
+            Ok(Err(_)) | Err(_) => {
+                socket.abort();
+                return true;
+            }
+        }
+    }
+    // Established and not may_recv: the guest has sent its FIN, and all before it has been passed on.
+    let handshake = matches!(
+        socket.state(),
+        tcp::State::Listen | tcp::State::SynSent | tcp::State::SynReceived
+    );
+    if !handshake && !socket.may_recv() && !socket.can_recv() && !flow.guest_done {
+        flow.guest_done = true;
+        let _ = rustix::net::shutdown(&flow.host, Shutdown::Write);
+    }
+    while !flow.host_done && socket.can_send() {
+        let got = socket.send(|space| match rustix::net::recv(&flow.host, space, RecvFlags::empty()) {
+            Ok((length, _)) => (length, Ok(length)),
+            Err(error) => (0, Err(error)),
+        });
+        match got {
+            Ok(Ok(0)) => {
+                flow.host_done = true;
+                socket.close();
+                moved = true;
+            }
+            Ok(Ok(_)) => moved = true,
+            Ok(Err(Errno::INTR)) => {}
+            Ok(Err(Errno::AGAIN)) => break,
+            Ok(Err(_)) | Err(_) => {
+                socket.abort();
+                return true;
+            }
+        }
+    }
+    moved
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Datagrams: each address that the guest sends from becomes a socket of the host's.
+
+use super::{Config, MAX_UDP, frame};
+use crate::{Error, Protocol, Publish};
+use rustix::event::{PollFd, PollFlags};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// A socket that nothing has gone through for so long is closed.
+const IDLE: Duration = Duration::from_secs(120);
+/// The same for one that only asked a name server.
+const IDLE_QUERY: Duration = Duration::from_secs(10);
+/// Datagrams from one socket before others get their turn.
+const BURST: usize = 32;
+const DNS_PORT: u16 = 53;
+
+/// Who a socket belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    guest: SocketAddrV4,
+    /// Asks the name server: its answers are the router's.
+    query: bool,
+    /// The host's side is IPv6.
+    six: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    socket: UdpSocket,
+    used: Instant,
+    /// Made for a published port: never closed.
+    published: Option<Publish>,
+}
+
+/// All sockets.
+#[derive(Debug)]
+pub struct Datagrams {
+    entries: HashMap<Key, Entry>,
+    buffer: Vec<u8>,
+}
+
+impl Datagrams {
+    /// Binds what is published.
+    pub fn new(config: &Config) -> Result<Self, Error> {
+        let mut entries = HashMap::new();
+        for publish in config.publish.iter().filter(|p| p.protocol == Protocol::Udp) {
+            let fail = |error| Error::Publish {
+                address: publish.host,
+                protocol: Protocol::Udp,
+                error,
+            };
+            let socket = UdpSocket::bind(publish.host).map_err(fail)?;
+            socket.set_nonblocking(true).map_err(fail)?;
+            let host = socket.local_addr().map_err(fail)?;
+            let key = Key {
+                guest: SocketAddrV4::new(config.guest, publish.guest),
+                query: false,
+                six: publish.host.is_ipv6(),
+            };
+            let published = Some(Publish { host, ..*publish });
+            entries.insert(
+                key,
+                Entry {
+                    socket,
+                    used: Instant::now(),
+                    published,
+                },
+            );
+        }
+        Ok(Datagrams {
+            entries,
+            buffer: vec![0; crate::MAX_FRAME],
+        })
+    }
+
+    /// What is published, as bound.
+    pub fn published(&self) -> impl Iterator<Item = Publish> + '_ {
+        self.entries.values().filter_map(|e| e.published)
+    }
+
+    /// A datagram of the guest's. What cannot be sent is lost, as datagrams are.
+    pub fn outgoing(&mut self, config: &Config, from: SocketAddrV4, to: SocketAddrV4, data: &[u8]) {
+        if !frame::unicast(*from.ip()) {
+            return;
+        }
+        let query = *to.ip() == config.dns && to.port() == DNS_PORT;
+        let target = if query {
+            config.resolver
+        } else if self.is_published(from) && *to.ip() == config.gateway {
+            // An answer to this host itself, which the guest saw as the router.
+            Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), to.port()))
+        } else {
+            config.outside(*to.ip()).map(|ip| SocketAddr::new(ip, to.port()))
+        };
+        let Some(target) = target else { return };
+        let key = Key {
+            guest: from,
+            query,
+            six: target.is_ipv6(),
+        };
+        if !self.entries.contains_key(&key) && !self.open(key) {
+            return;
+        }
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.used = Instant::now();
+            let _ = entry.socket.send_to(data, target);
+        }
+    }
+
+    fn is_published(&self, guest: SocketAddrV4) -> bool {
+        let key = Key {
+            guest,
+            query: false,
+            six: false,
+        };
+        self.entries.get(&key).is_some_and(|e| e.published.is_some())
+    }
+
+    fn open(&mut self, key: Key) -> bool {
+        if self.entries.len() >= MAX_UDP {
+            self.close_idle(Duration::ZERO);
+        }
+        let any: IpAddr = if key.six {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        };
+        let Ok(socket) = UdpSocket::bind(SocketAddr::new(any, 0)) else {
+            return false;
+        };
+        if socket.set_nonblocking(true).is_err() {
+            return false;
+        }
+        self.entries.insert(
+            key,
+            Entry {
+                socket,
+                used: Instant::now(),
+                published: None,
+            },
+        );
+        true
+    }
+
+    /// Closes sockets that have been idle; of too many, the one that has been so longest, whatever `least` says.
+    fn close_idle(&mut self, least: Duration) {
+        let now = Instant::now();
+        if least.is_zero() {
+            let oldest = self
+                .entries
+                .iter()
+                .filter(|(_, e)| e.published.is_none())
+                .min_by_key(|(_, e)| e.used);
+            if let Some(key) = oldest.map(|(key, _)| *key) {
+                self.entries.remove(&key);
+            }
+            return;
+        }
+        self.entries.retain(|key, entry| {
+            let limit = if key.query { IDLE_QUERY } else { least };
+            entry.published.is_some() || now.duration_since(entry.used) < limit
+        });
+    }
+
+    /// Hands what has come from outside to `to_guest`: from, to, data.
+    pub fn incoming(&mut self, config: &Config, mut to_guest: impl FnMut(SocketAddrV4, SocketAddrV4, &[u8])) {
+        self.close_idle(IDLE);
+        for (key, entry) in &mut self.entries {
+            for _ in 0..BURST {
+                let (length, peer) = match entry.socket.recv_from(&mut self.buffer) {
+                    Ok(got) => got,
+                    // The answer to an earlier one ("nobody there"); the next may be data.
+                    Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => continue,
+                    Err(_) => break,
+                };
+                entry.used = Instant::now();
+                let from = if key.query {
+                    // Only from whom it was asked.
+                    (Some(peer) == config.resolver).then_some(SocketAddrV4::new(config.dns, DNS_PORT))
+                } else {
+                    config.inside(peer.ip()).map(|ip| SocketAddrV4::new(ip, peer.port()))
+                };
+                if let Some(from) = from {
+                    to_guest(from, key.guest, self.buffer.get(..length).unwrap_or_default());
+                }
+            }
+        }
+    }
+
+    /// What to wait for.
+    pub fn interests<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) {
+        polls.extend(self.entries.values().map(|e| PollFd::new(&e.socket, PollFlags::IN)));
+    }
+}
