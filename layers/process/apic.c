@@ -98,32 +98,32 @@ int process_apic_write(u32 offset, u32 value)
 	return 0;
 }
 
-/* INIT: the vCPU goes off by itself; the sender waits until it has. */
-static void send_init(struct vcpu *to)
-{
-	u32 i;
-
-	to->startup_pending = 0;
-	if (READ_ONCE(to->s.state) == VMI_PH_VCPU_OFF)
-		return;
-	irq_notify(to, VMI_PH_PENDING_STOP);
-	for (i = 0; i < 1000000 && READ_ONCE(to->s.state) != VMI_PH_VCPU_OFF; i++)
-		host0(sched_yield);
-}
-
-static void send_startup(struct vcpu *to)
+/*
+ * INIT: the vCPU goes off by itself; the sender waits until it has, unless it is the one or is to go off too. A STARTUP
+ * that was waiting for that is void.
+ */
+static void send_init(struct vcpu *from, struct vcpu *to)
 {
 	bool off;
+	u32 i;
 
 	lock_take(&shared->spaces);
-	off = to->s.state == VMI_PH_VCPU_OFF && to->have_ap_state;
-	if (off)
-		to->s.state = VMI_PH_VCPU_RUNNING;
-	else if (READ_ONCE(to->s.pending) & VMI_PH_PENDING_STOP)
-		to->startup_pending = 1;
+	to->startup_pending = 0;
+	off = to->s.state == VMI_PH_VCPU_OFF;
+	if (!off)
+		__atomic_fetch_or(&to->s.pending, VMI_PH_PENDING_STOP, __ATOMIC_SEQ_CST);
 	lock_release(&shared->spaces);
+	step();
 	if (off)
-		space_start_vcpu(to);
+		return;
+	if (to == from) {
+		irq_refresh(from);
+		return;
+	}
+	irq_poke(to);
+	for (i = 0; i < 1000000 && (READ_ONCE(to->s.pending) & VMI_PH_PENDING_STOP) &&
+	     !(READ_ONCE(from->s.pending) & VMI_PH_PENDING_STOP); i++)
+		host0(sched_yield);
 }
 
 static void send(struct vcpu *from, struct vcpu *to, u64 icr)
@@ -140,10 +140,10 @@ static void send(struct vcpu *from, struct vcpu *to, u64 icr)
 	case MODE_INIT:
 		/* A de-assert does nothing. */
 		if (!(icr & ICR_LEVEL) || (icr & ICR_ASSERT))
-			send_init(to);
+			send_init(from, to);
 		return;
 	case MODE_STARTUP:
-		send_startup(to);
+		space_startup(to);
 		return;
 	}
 	if (to == from) {
@@ -197,36 +197,11 @@ int process_smp_set_ap_state(u32 number, const struct vmi_ap_state *state)
 	if (!canonical(state->rip) || !canonical(state->fs_base) || !canonical(state->gs_base) ||
 	    !canonical(state->gdt_base) || !canonical(state->idt_base))
 		return -VMI_EINVAL;
-	/* It does not run: nothing of what was noted in its old per-CPU data counts. */
-	percpu_update(v);
-	*(u64 *)((u8 *)v->percpu + F_VCPU) = (u64)v;
-	FAST(v, F_PENDING) = 0;
-	FAST(v, F_FORCE) = 0;
-	/*
-	 * The vCPU's thread does not read this before STARTUP, which is behind us. Its other registers start as
-	 * after a reset.
-	 */
+	/* Read at the STARTUP, which comes later: until then the vCPU may even run. */
+	lock_take(&shared->spaces);
 	v->ap = *state;
-	v->cr0 = state->cr0;
-	v->cr2 = 0;
-	v->cr4 = state->cr4;
-	v->cr8 = 0;
-	v->efer = state->efer | 0x400;
-	v->gdt_base = state->gdt_base;
-	v->gdt_limit = state->gdt_limit;
-	v->idt_base = state->idt_base;
-	v->idt_limit = state->idt_limit;
-	v->tr = state->tr;
-	v->ldt = state->ldtr;
-	v->user_gs = 0;
-	v->lazy_mode = 0;
-	v->queued = 0;
-	v->alarm_fired = 0;
-	FAST(v, F_IRQ) = (state->rflags & FLAG_IF) != 0;
-	__builtin_memset(v->isr, 0, sizeof(v->isr));
-	__builtin_memset(v->s.irr, 0, sizeof(v->s.irr));
-	__atomic_store_n(&v->s.pending, 0, __ATOMIC_SEQ_CST);
 	v->have_ap_state = 1;
+	lock_release(&shared->spaces);
 	return 0;
 }
 

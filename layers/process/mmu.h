@@ -48,8 +48,8 @@ void tlb_resync_kernel(struct vcpu *v);
  * so now and then everything is compared: at most once a second, on behalf of a vCPU that has the space loaded. now: TSC.
  */
 void tlb_age(struct vcpu *v, u64 now);
-/* Drops the whole user range. */
-void tlb_drop_user(void);
+/* Drops everything. */
+void tlb_drop(void);
 /* Unmaps pages of the user range that only the kernel may see, on the way to user mode. */
 void tlb_drop_supervisor(struct vcpu *v);
 /* Maps what the tables say for count pages from va, without a fault. */

@@ -10,6 +10,7 @@
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
+#include "signal.h"
 #include "space.h"
 
 noreturn void ph_resume_call(struct vcpu *v);
@@ -75,25 +76,21 @@ static void synchronise(struct vcpu *v)
 	if (synchronised(v))
 		return;
 	lock_take(&p->lock);
-	if (p->reset) {
-		tlb_drop_user();
-		p->reset = 0;
-		p->s.context = v->context;
-		p->s.generation = v->generation;
-		p->kernel_generation = READ_ONCE(shared->kernel_generation);
-	}
-	if (!v->context || p->s.context != v->context) {
-		tlb_drop_user();
-	} else if (!v->generation || p->s.generation != v->generation) {
-		tlb_resync_user(v);
+	/* Read before the tables are: what changes them later counts one more. */
+	kernel = READ_ONCE(shared->kernel_generation);
+	/* Taken before what it stands for is done, so that one that comes meanwhile is not lost. */
+	if ((READ_ONCE(p->reset) && __atomic_exchange_n(&p->reset, 0, __ATOMIC_SEQ_CST)) || !v->context ||
+	    p->s.context != v->context) {
+		tlb_drop();
+	} else {
+		if (!v->generation || p->s.generation != v->generation)
+			tlb_resync_user(v);
+		if (p->kernel_generation != kernel)
+			tlb_resync_kernel(v);
 	}
 	p->s.context = v->context;
 	p->s.generation = v->generation;
-	kernel = READ_ONCE(shared->kernel_generation);
-	if (p->kernel_generation != kernel) {
-		tlb_resync_kernel(v);
-		p->kernel_generation = kernel;
-	}
+	p->kernel_generation = kernel;
 	lock_release(&p->lock);
 }
 
@@ -294,20 +291,67 @@ bool space_release(struct vcpu *v, u64 cr3)
 	return true;
 }
 
-void space_start_vcpu(struct vcpu *v)
+/* A vCPU that is off takes on what smp.set_ap_state said; the rest is as after a reset. Under the spaces lock. */
+static void prepare_start(struct vcpu *v)
 {
-	u32 index;
+	const struct vmi_ap_state *state = &v->ap;
 
-	v->cr3 = v->ap.cr3;
-	v->context = v->ap.context_id;
-	v->generation = v->ap.generation;
-	v->kernel_gs = v->ap.gs_base;
-	v->fs_base = v->ap.fs_base;
+	/* Nothing of what was noted in its old per-CPU data counts. */
+	percpu_update(v);
+	*(u64 *)((u8 *)v->percpu + F_VCPU) = (u64)v;
+	FAST(v, F_PENDING) = 0;
+	FAST(v, F_FORCE) = 0;
+	FAST(v, F_IRQ) = (state->rflags & FLAG_IF) != 0;
+	v->cr0 = state->cr0;
+	v->cr2 = 0;
+	v->cr3 = state->cr3;
+	v->context = state->context_id;
+	v->generation = state->generation;
+	v->cr4 = state->cr4;
+	v->cr8 = 0;
+	v->efer = state->efer | 0x400;
+	v->gdt_base = state->gdt_base;
+	v->gdt_limit = state->gdt_limit;
+	v->idt_base = state->idt_base;
+	v->idt_limit = state->idt_limit;
+	v->tr = state->tr;
+	v->ldt = state->ldtr;
+	v->kernel_gs = state->gs_base;
+	v->fs_base = state->fs_base;
+	v->user_gs = 0;
+	v->lazy_mode = 0;
+	v->queued = 0;
+	v->alarm_fired = 0;
+	__builtin_memset(v->isr, 0, sizeof(v->isr));
+	__builtin_memset(v->s.irr, 0, sizeof(v->s.irr));
+	__atomic_store_n(&v->s.pending, 0, __ATOMIC_SEQ_CST);
 	v->resume = RESUME_FULL;
 	v->s.state = VMI_PH_VCPU_RUNNING;
-	index = space_get(v, v->cr3 & PTE_ADDR);
+}
+
+/* Under no lock, by who has prepared it. */
+static void start(struct vcpu *v)
+{
+	u32 index = space_get(v, v->cr3 & PTE_ADDR);
+
 	v->s.proc = index;
 	wake_thread(v, index);
+}
+
+void space_startup(struct vcpu *v)
+{
+	bool off;
+
+	lock_take(&shared->spaces);
+	off = v->s.state == VMI_PH_VCPU_OFF && v->have_ap_state;
+	if (off)
+		prepare_start(v);
+	else if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_STOP)
+		v->startup_pending = v->have_ap_state;
+	lock_release(&shared->spaces);
+	step();
+	if (off)
+		start(v);
 }
 
 noreturn void space_stop_vcpu(struct vcpu *v)
@@ -317,14 +361,21 @@ noreturn void space_stop_vcpu(struct vcpu *v)
 	stint_end(v);
 	v->s.deadline_ns = U64_MAX;
 	v->alarms[0].armed = v->alarms[1].armed = 0;
-	__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_STOP, __ATOMIC_SEQ_CST);
+	/*
+	 * Whether it is on, is to go off, and is to start again change together, under the lock (send_init, send_startup): an INIT
+	 * that came meanwhile is this one, and only one of those who may start it does.
+	 */
 	lock_take(&shared->spaces);
 	proc_at(v->s.proc)->loaded &= ~(1ULL << v->number);
 	v->s.state = VMI_PH_VCPU_OFF;
+	__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_STOP, __ATOMIC_SEQ_CST);
 	again = v->startup_pending;
 	v->startup_pending = 0;
-	lock_release(&shared->spaces);
 	if (again)
-		space_start_vcpu(v);
+		prepare_start(v);
+	lock_release(&shared->spaces);
+	step();
+	if (again)
+		start(v);
 	park_again(v);
 }

@@ -9,8 +9,8 @@
 void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation);
 /* The space is gone. False: this vCPU has it loaded. */
 bool space_release(struct vcpu *v, u64 cr3);
-/* A vCPU that is off starts in v->ap. Under no lock. */
-void space_start_vcpu(struct vcpu *v);
+/* STARTUP: a vCPU that is off starts in v->ap; one that is just going off starts then. Under no lock. */
+void space_startup(struct vcpu *v);
 /* The calling vCPU goes off; on its host or signal stack. */
 noreturn void space_stop_vcpu(struct vcpu *v);
 /* Main function of a vCPU's thread in a process: waits until it is handed the vCPU. */

@@ -23,14 +23,21 @@
 #define WINDOW 16
 /* Further mappings that one fault may make. */
 #define AROUND 4
-/* What a process has besides the guest's mappings, and what one operation may add. */
-#define MAPS_RESERVE 1200
+/* What a process has besides the guest's mappings, and what one fill may add. */
+#define MAPS_RESERVE 200
+/* Whatever the host says, so many are tried. */
+#define MAPS_LEAST 64
+
+#define HOST_ENOMEM 12
 
 #define MADV_DONTNEED 4
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 
 static u32 arena_used = 1;	/* page 0 of the arena is the root */
+static bool anything;		/* is mapped */
+/* Of the guest's pages that are mapped in smaller pieces, the size of the largest: a flush of any address of such a page is one of all. */
+static u64 widest = PAGE_SIZE;
 /* Large pages that are mapped: the host makes a table of small ones for each, which has no page of the arena beside it. */
 static s32 large_tables;
 /* Of these and of arena pages, what this process has added to shared->tables. */
@@ -70,7 +77,8 @@ static u64 *arena_page(void)
 	return page;
 }
 
-static void unmap(u64 start, u64 end)
+/* A whole range of the guest's: no host mapping reaches over its ends, so that this splits none and cannot fail for want of one. */
+static void unmap_range(u64 start, u64 end)
 {
 	if (start < end && host2(munmap, start, end - start))
 		fatal("process: munmap failed at", start);
@@ -81,9 +89,13 @@ static void drop_all(void)
 {
 	u64 i;
 
-	unmap(VMI_PH_USER_START, VMI_PH_HOLE_START);
-	unmap(VMI_PH_HOLE_END, VMI_PH_USER_END);
-	unmap(shared->direct_map_end, VMI_PH_KERNEL_END);
+	if (!anything)
+		return;
+	anything = false;
+	widest = PAGE_SIZE;
+	unmap_range(VMI_PH_USER_START, VMI_PH_HOLE_START);
+	unmap_range(VMI_PH_HOLE_END, VMI_PH_USER_END);
+	unmap_range(shared->direct_map_end, VMI_PH_KERNEL_END);
 	if (arena_used > 64)
 		host3(madvise, VMI_PH_ARENA, VMI_PH_ARENA_SIZE, MADV_DONTNEED);
 	else
@@ -95,9 +107,98 @@ static void drop_all(void)
 	self.proc->s.mappings = 0;
 }
 
-void tlb_drop_user(void)
+void tlb_drop(void)
 {
 	drop_all();
+}
+
+/* The first record at or behind *va and below end, or NULL. *va becomes where it begins, *size what it covers. */
+static u64 *next_record(u64 *va, u64 end, u64 *size)
+{
+	while (*va < end) {
+		u64 *table = root(), *slot;
+		int level;
+
+		for (level = 4; level > 1; level--) {
+			int shift = 12 + 9 * (level - 1);
+
+			*size = 1ULL << shift;
+			slot = &table[*va >> shift & 511];
+			if (*slot & T_LARGE) {
+				*va &= ~(*size - 1);
+				return slot;
+			}
+			if (!*slot)
+				break;
+			table = to_pointer(*slot);
+		}
+		if (level > 1) {
+			*va = (*va & ~(*size - 1)) + *size;
+			continue;
+		}
+		*size = PAGE_SIZE;
+		do {
+			slot = &table[*va >> 12 & 511];
+			if (*slot)
+				return slot;
+			*va += PAGE_SIZE;
+		} while (*va < end && (*va & (LARGE_SIZE - 1)));
+	}
+	return NULL;
+}
+
+/* Host mappings that the records stand for, at most: the host makes one of neighbours that are alike and go on in the file. */
+static u32 count_maps(void)
+{
+	u64 va = VMI_PH_USER_START, size, behind = 0, gpa = 0, rights = 0, *word;
+	u32 count = 0;
+
+	while ((word = next_record(&va, VMI_PH_KERNEL_END, &size))) {
+		if (va != behind || (*word & PTE_ADDR) != gpa || (*word & (T_WRITE | T_EXEC)) != rights)
+			count++;
+		behind = va + size;
+		gpa = (*word & PTE_ADDR) + size;
+		rights = *word & (T_WRITE | T_EXEC);
+		va = behind;
+	}
+	return count;
+}
+
+/*
+ * The host limits the mappings of a process, and an operation that would exceed the limit fails in the middle. proc.mappings is never
+ * too low: an operation in the middle of a mapping adds two. When it comes near the limit it is counted anew, and if there are
+ * really as many, all of them go. False: that has happened.
+ */
+static bool maps_room(void)
+{
+	u32 max = READ_ONCE(shared->s.max_maps), *mappings = &self.proc->s.mappings;
+
+	max = max > MAPS_RESERVE + MAPS_LEAST ? max - MAPS_RESERVE : MAPS_LEAST;
+	if (*mappings <= max)
+		return true;
+	*mappings = count_maps();
+	if (*mappings <= max - max / 4)
+		return true;
+	drop_all();
+	return false;
+}
+
+/* Takes something out. False: everything went. */
+static bool unmap(u64 start, u64 end)
+{
+	s64 r;
+
+	if (!maps_room())
+		return false;
+	r = host2(munmap, start, end - start);
+	if (r == -HOST_ENOMEM) {
+		drop_all();
+		return false;
+	}
+	if (r)
+		fatal("process: munmap failed at", start);
+	self.proc->s.mappings++;
+	return true;
 }
 
 /* The word of the tree for va at a level (1: 4 KiB, 2: 2 MiB); NULL if absent and not to be made, or no room. */
@@ -134,24 +235,38 @@ static void split_large(u64 va)
 	}
 }
 
-static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate)
+/* The RAM slot that an address lies in; ours to trust, the monitor's to make. */
+static u32 slot_of(u64 gpa)
 {
-	u64 prot = PROT_READ | (flags & T_WRITE ? PROT_WRITE : 0) | (flags & T_EXEC ? PROT_EXEC : 0);
 	u32 i, count = shared->s.slot_count;
 
-	for (i = 0; i < count && i < VMI_PH_MAX_SLOTS; i++) {
-		const struct vmi_ph_slot *slot = &shared->s.slots[i];
-
-		if (gpa < slot->gpa || gpa - slot->gpa >= slot->size)
-			continue;
-		if (host6(mmap, va, size, prot,
-			  MAP_SHARED | MAP_FIXED | (populate ? MAP_POPULATE : 0),
-			  VMI_PH_FD_RAM + i, gpa - slot->gpa) != (s64)va)
-			fatal("process: mmap failed at", va);
-		self.proc->s.mappings++;
-		return;
-	}
+	for (i = 0; i < count && i < VMI_PH_MAX_SLOTS; i++)
+		if (gpa - shared->s.slots[i].gpa < shared->s.slots[i].size)
+			return i;
 	fatal("process: no RAM slot for", gpa);
+}
+
+/*
+ * Replaces what is there; all of it in one slot. replaces: something may be there, so that the host may have to split a mapping in two
+ * places. Where the host has no more mappings to give, everything else goes first: records must be looked up again.
+ */
+static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replaces)
+{
+	u64 prot = PROT_READ | (flags & T_WRITE ? PROT_WRITE : 0) | (flags & T_EXEC ? PROT_EXEC : 0);
+	u32 slot = slot_of(gpa), tries;
+	s64 r;
+
+	for (tries = 0;; tries++) {
+		r = host6(mmap, va, size, prot, MAP_SHARED | MAP_FIXED | (populate ? MAP_POPULATE : 0),
+			  VMI_PH_FD_RAM + slot, gpa - shared->s.slots[slot].gpa);
+		if (r == (s64)va)
+			break;
+		if (r != -HOST_ENOMEM || tries)
+			fatal("process: mmap failed at", va);
+		drop_all();
+	}
+	anything = true;
+	self.proc->s.mappings += replaces ? 2 : 1;
 }
 
 static u64 flags_of(const struct walk *w)
@@ -166,29 +281,30 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 	u64 near = va & ~(WINDOW * PAGE_SIZE - 1);
 	u64 *large = record(va, 2, true);
 
-	if (!large || tables_full()) {
+	if (!large || tables_full())
 		drop_all();
-		large = record(va, 2, true);
-	}
-	if (!(*large & T_LARGE))
-		large_tables++;
-	map(start, LARGE_SIZE, gpa, flags, false);
+	map(start, LARGE_SIZE, gpa, flags, false, true);
 	/* Where RAM is not huge the host faults the rest in by itself, without a signal. */
 	host3(madvise, near, WINDOW * PAGE_SIZE,
 	      flags & T_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	large = record(va, 2, true);
+	if (!(*large & T_LARGE))
+		large_tables++;
 	*large = gpa | flags | T_LARGE;
 	v->s.fills += WINDOW;
 }
 
 /*
- * A run of pages around va that one mapping can cover: entries of the same table, physically contiguous, alike in
- * everything, and accessed before, since a page that nobody touched must not get its bit.
+ * A run of pages around va that one mapping can cover: entries of the same table, physically contiguous in one slot, alike in
+ * everything, and accessed before, since a page that nobody touched must not get its bit. A page of the user range that only
+ * the kernel may see comes alone: it is remembered alone (remember_supervisor).
  */
 static void fill_small(struct vcpu *v, u64 va, const struct walk *w)
 {
 	u64 index = va >> 12 & 511, first = index & ~(u64)(WINDOW - 1);
 	u64 low = index, high = index + 1, i, flags = flags_of(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
 	u64 *table = w->slot - index, *records;
+	bool replaces;
 
 	same |= w->writable ? PTE_D : 0;
 	va &= PAGE_MASK;
@@ -198,22 +314,25 @@ static void fill_small(struct vcpu *v, u64 va, const struct walk *w)
 		drop_all();
 		records = record(va, 1, true);
 	}
-	if (w->span == PAGE_SIZE) {
-		u64 pte = w->pte & (PTE_ADDR | same);
+	replaces = *records != 0;
+	if (w->span == PAGE_SIZE && (w->user || kernel_address(va))) {
+		const struct vmi_ph_slot *slot = &shared->s.slots[slot_of(w->gpa)];
+		u64 pte = w->pte & (PTE_ADDR | same), before = (w->gpa - slot->gpa) / PAGE_SIZE;
+		u64 behind = (slot->size + slot->gpa - w->gpa) / PAGE_SIZE, last = first + WINDOW;
 
+		first = index - first > before ? index - before : first;
+		last = last - index > behind ? index + behind : last;
 		/* Up to what is mapped already: that must not be mapped again with each page of a growing run. */
 		records -= index;
 		while (low > first && !records[low - 1] &&
 		       (READ_ONCE(table[low - 1]) & (PTE_ADDR | same)) == pte - (index - low + 1) * PAGE_SIZE)
 			low--;
-		while (high < first + WINDOW && !records[high] &&
+		while (high < last && !records[high] &&
 		       (READ_ONCE(table[high]) & (PTE_ADDR | same)) == pte + (high - index) * PAGE_SIZE)
 			high++;
-		if (w->gpa + (high - 1 - index) * PAGE_SIZE >= shared->ram_size)
-			high = index + 1;
 	}
 	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE, w->gpa - (index - low) * PAGE_SIZE,
-	    flags, true);
+	    flags, true, replaces);
 	for (i = low; i < high; i++)
 		*record(va + (i - index) * PAGE_SIZE, 1, true) = (w->gpa + (i - index) * PAGE_SIZE) | flags;
 	v->s.fills += high - low;
@@ -266,16 +385,27 @@ static void remember_supervisor(struct vcpu *v, u64 va)
 	FAST(v, F_FORCE) = 1;
 }
 
+static bool large_record(u64 va)
+{
+	const u64 *word = record(va, 2, false);
+
+	return word && (*word & T_LARGE);
+}
+
 static void fill(struct vcpu *v, u64 va, const struct walk *w, bool around)
 {
 	u64 large = w->gpa & LARGE_MASK;
 
-	if (self.proc->s.mappings + MAPS_RESERVE > shared->s.max_maps)
-		drop_all();
-	if (w->span >= LARGE_SIZE && large + LARGE_SIZE <= shared->ram_size && (w->user || kernel_address(va)))
+	maps_room();
+	/* The first 2 MiB are not all the guest's; its pages there come one by one. */
+	if (w->span >= LARGE_SIZE && large + LARGE_SIZE <= shared->ram_size && va >= LARGE_SIZE &&
+	    (w->user || kernel_address(va)))
 		fill_large(v, va, w);
 	else
 		fill_small(v, va, w);
+	/* Behind the fill, which may have to forget everything. */
+	if (w->span > LARGE_SIZE || (w->span == LARGE_SIZE && !large_record(va)))
+		widest = w->span > widest ? w->span : widest;
 	if (around && w->user && w->span == PAGE_SIZE)
 		fill_around(v, va);
 	if (!w->user && !kernel_address(va))
@@ -354,34 +484,45 @@ struct run {
 	bool protect;	/* make it read-only; else unmap it */
 };
 
-static void run_end(struct run *r)
+/* False: everything went, which is in agreement with any tables. */
+static bool run_end(struct run *r)
 {
-	if (r->start == r->end)
-		return;
-	step();
-	if (!r->protect) {
-		unmap(r->start, r->end);
-	} else {
-		/* Runs are of pages with equal rights: see same_rights in run_add. */
-		if (host3(mprotect, r->start, r->end - r->start, PROT_READ))
-			fatal("process: mprotect failed at", r->start);
-	}
-	self.proc->s.mappings++;
+	u64 start = r->start, end = r->end;
+	s64 result;
+
+	if (start == end)
+		return true;
 	r->start = r->end = 0;
+	step();
+	if (!r->protect)
+		return unmap(start, end);
+	if (!maps_room())
+		return false;
+	/* Pages of a run have equal rights: resync_word protects none that can be executed. */
+	result = host3(mprotect, start, end - start, PROT_READ);
+	if (result == -HOST_ENOMEM) {
+		drop_all();
+		return false;
+	}
+	if (result)
+		fatal("process: mprotect failed at", start);
+	self.proc->s.mappings += 2;
+	return true;
 }
 
-static void run_add(struct run *r, u64 va, u64 size, bool protect)
+static bool run_add(struct run *r, u64 va, u64 size, bool protect)
 {
-	if (r->start != r->end && (r->end != va || r->protect != protect))
-		run_end(r);
+	if (r->start != r->end && (r->end != va || r->protect != protect) && !run_end(r))
+		return false;
 	if (r->start == r->end)
 		r->start = va;
 	r->end = va + size;
 	r->protect = protect;
+	return true;
 }
 
-/* Compares one record with the guest's tables. */
-static void resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r)
+/* Compares one record with the guest's tables. False: see run_end. */
+static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r)
 {
 	struct walk w;
 	u64 have = *word, want, gpa = have & PTE_ADDR;
@@ -391,49 +532,26 @@ static void resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run 
 	want = same ? flags_of(&w) : 0;
 	have &= T_PRESENT | T_WRITE | T_EXEC | T_USER;
 	if (same && (have & ~want) == 0 && !((have ^ want) & T_USER))
-		return;
+		return true;
 	if (same && (have & ~want) == T_WRITE && !(have & T_EXEC) && !((have ^ want) & T_USER)) {
 		*word &= ~T_WRITE;
-		run_add(r, va, size, true);
-		return;
+		return run_add(r, va, size, true);
 	}
 	if (size == LARGE_SIZE)
 		large_tables--;
 	*word = 0;
-	run_add(r, va, size, false);
+	return run_add(r, va, size, false);
 }
 
 static void resync(struct vcpu *v, u64 start, u64 end)
 {
 	struct run r = { 0, 0, false };
-	u64 va = start & PAGE_MASK, *table;
-	int level;
+	u64 va = start & ~(widest - 1), size, *word;
 
-	while (va < end) {
-		table = root();
-		for (level = 4; level > 1; level--) {
-			int shift = 12 + 9 * (level - 1);
-			u64 *slot = &table[va >> shift & 511];
-
-			if (*slot & T_LARGE) {
-				resync_word(v, va & LARGE_MASK, LARGE_SIZE, slot, &r);
-				va = (va & LARGE_MASK) + LARGE_SIZE;
-				break;
-			}
-			if (!*slot) {
-				va = (va & ~((1ULL << shift) - 1)) + (1ULL << shift);
-				break;
-			}
-			table = to_pointer(*slot);
-		}
-		if (level > 1)
-			continue;
-		do {
-			if (table[va >> 12 & 511])
-				resync_word(v, va, PAGE_SIZE, &table[va >> 12 & 511], &r);
-			va += PAGE_SIZE;
-		} while (va < end && (va & (LARGE_SIZE - 1)));
-	}
+	end = (end + widest - 1) & ~(widest - 1);
+	for (; (word = next_record(&va, end, &size)); va += size)
+		if (!resync_word(v, va, size, word, &r))
+			return;
 	run_end(&r);
 }
 

@@ -274,6 +274,50 @@ TEST(ap_memory, "smp.memory.atomic", 2, 0)
 	CHECK_EQ(counter, 5000ull * (machine.vcpus_online - 1));
 }
 
+static u64 starts;
+static u32 enough;
+
+/* No task register is loaded, so that it can start again and again. */
+static noreturn void count_start(void)
+{
+	atomic_add(&starts, 1);
+	for (;;)
+		pause();
+}
+
+static void send_startups(void *argument)
+{
+	s64 vector = vmi.smp_startup_vector();
+
+	(void)argument;
+	while (!atomic_load(&enough))
+		CHECK_RESULT(send_icr(1, ICR_STARTUP | vector), 0);
+}
+
+/* STARTUP upon STARTUP from one vCPU, INIT from another: each INIT is followed by one start, and never by two. */
+TEST(ap_startups, "smp.startup.once", 3, 0, APIC_SEND_IPI, SMP_SET_AP_STATE)
+{
+	struct vmi_ap_state state = smp_work_state(1);
+	u64 round, seed = 0x5157;
+
+	state.rip = (u64)count_start;
+	state.tr = 0;
+	starts = 0;
+	enough = 0;
+	CHECK_RESULT(smp_start_with(1, &state), 0);
+	WAIT_UNTIL(atomic_load(&starts) == 1);
+	run_on(2, send_startups, NULL);
+	for (round = 2; round <= 100; round++) {
+		CHECK_RESULT(send_icr(1, ICR_INIT), 0);
+		WAIT_UNTIL(atomic_load(&starts) >= round);
+		delay_ns(random64(&seed) % (50 * NS_PER_US));
+		CHECK_EQ(atomic_load(&starts), round);
+	}
+	atomic_store(&enough, 1);
+	wait_for(2);
+	back_to_work();
+}
+
 /* Each vCPU finds itself by its own data, also while all of them run. */
 static void check_self(void *argument)
 {
