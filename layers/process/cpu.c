@@ -374,10 +374,8 @@ int process_cpu_set_io_bitmap(void *tss, const void *bitmap, u32 bytes)
 	return bytes > 8192 ? -VMI_EINVAL : -VMI_ENOSYS;
 }
 
+/* XCR0 stays the host's. A kernel sets what it was told of; the components that it was not told of stay on, which it cannot see. */
 int process_cpu_set_xcr(u32 number, u64 value)
 {
-	u32 low, high;
-
-	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-	return number || value != ((u64)high << 32 | low) ? -VMI_EFAULT : 0;
+	return number || value != xcr0_shown() ? -VMI_EFAULT : 0;
 }

@@ -107,30 +107,47 @@ static void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
 			 : "a"(leaf), "c"(subleaf));
 }
 
-/* No XSAVES, so no supervisor components: not in the list, and not in the size of the compacted area. */
+u64 xcr0_shown(void)
+{
+	u32 low, high;
+
+	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+	return ((u64)high << 32 | low) & ~(1ULL << 9 | 3ULL << 17);	/* PKRU, TILECFG, TILEDATA */
+}
+
+/*
+ * Only the components of features that the kernel is told of; and no XSAVES, so no supervisor components: not in the list, and not in
+ * the size of an area, standard or compacted.
+ */
 static void cpuid_xsave(struct vmi_cpuid *regs, u32 subleaf)
 {
-	struct vmi_cpuid all, part;
-	u32 i;
+	u64 shown = xcr0_shown();
+	u32 i, standard = 512 + 64, compacted = 512 + 64;
+	struct vmi_cpuid part;
 
-	if (subleaf == 0)
-		return;
 	if (subleaf > 1) {
-		if (regs->ecx & 1)
+		if (subleaf > 63 || !(shown >> subleaf & 1))
 			regs->eax = regs->ebx = regs->ecx = regs->edx = 0;
 		return;
 	}
-	cpuid_host(0xd, 0, &all);
-	regs->eax &= ~(1U << 3 | 1U << 4);	/* XSAVES XFD */
-	regs->ebx = 512 + 64;
-	for (i = 2; i < 32; i++) {
-		if (!(all.eax >> i & 1))
+	for (i = 2; i < 63; i++) {
+		if (!(shown >> i & 1))
 			continue;
 		cpuid_host(0xd, i, &part);
 		if (part.ecx & 2)
-			regs->ebx = (regs->ebx + 63) & ~63U;
-		regs->ebx += part.eax;
+			compacted = (compacted + 63) & ~63U;
+		compacted += part.eax;
+		if (part.ebx + part.eax > standard)
+			standard = part.ebx + part.eax;
 	}
+	if (subleaf == 0) {
+		regs->eax = (u32)shown;
+		regs->ebx = regs->ecx = standard;
+		regs->edx = (u32)(shown >> 32);
+		return;
+	}
+	regs->eax &= ~(1U << 3 | 1U << 4);	/* XSAVES XFD */
+	regs->ebx = compacted;
 	regs->ecx = regs->edx = 0;
 }
 

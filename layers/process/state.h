@@ -96,6 +96,8 @@ struct proc {
 	u64 kernel_generation;	/* that its kernel mappings are good for */
 	u64 aged;		/* TSC of the last time that all user mappings were compared with the tables */
 	u32 reset;		/* its mappings belong to an older space: drop all first */
+	u32 flush_wanted;	/* flushes that vCPUs of other processes have asked for */
+	u32 flush_done;		/* of these; futex */
 	struct lock lock;	/* over its mappings; taken by its own threads only */
 };
 _Static_assert(sizeof(struct proc) <= VMI_PH_PROC_STRIDE, "VMI_PH_PROC_STRIDE");
@@ -264,6 +266,9 @@ static inline bool percpu_good(u64 pointer)
 {
 	return pointer && !(pointer & 63) && kernel_address(pointer) && kernel_address(pointer + VMI_SIZE_PERCPU);
 }
+
+/* State components that the host has switched on, less those of features that the kernel is not told of (msr.c). */
+u64 xcr0_shown(void);
 
 /* Looks up where the kernel keeps a vCPU's per-CPU data now. What was noted there goes along. */
 void percpu_update(struct vcpu *v);
