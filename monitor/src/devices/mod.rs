@@ -10,6 +10,7 @@
 
 mod driver;
 pub mod mmio;
+pub mod net;
 mod reactor;
 pub mod rng;
 

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Network card (virtio 1.2, section 5.1): one pair of queues between the driver and a [`Link`].
+//!
+//! Per frame: one host call each way. On a link without headers of its own (a user-mode network) the wire is memory, so checksums are left out both
+//! ways; with them (tap) the driver's header goes to the host's kernel, which checks it.
+
+use super::{Broken, Chain, Device, Driver, EventFlags, Waker, kind};
+use paravane_net::link::{HEADER, Link, Received};
+use paravane_net::{MAX_FRAME, tap};
+use std::io::{Read, Write};
+use tracing::{debug, warn};
+
+const RX: usize = 0;
+const TX: usize = 1;
+const QUEUE_SIZE: u16 = 256;
+/// Frames in one direction before the other gets its turn.
+const BURST: usize = 128;
+
+/// Feature bits (virtio 1.2, section 5.1.3).
+const F_CSUM: u64 = 1 << 0;
+const F_GUEST_CSUM: u64 = 1 << 1;
+const F_MTU: u64 = 1 << 3;
+const F_MAC: u64 = 1 << 5;
+const F_GUEST_TSO4: u64 = 1 << 7;
+const F_GUEST_TSO6: u64 = 1 << 8;
+const F_HOST_TSO4: u64 = 1 << 11;
+const F_HOST_TSO6: u64 = 1 << 12;
+const F_MRG_RXBUF: u64 = 1 << 15;
+const F_STATUS: u64 = 1 << 16;
+
+/// `virtio_net_hdr.flags`: the checksum has been looked at.
+const DATA_VALID: u8 = 2;
+/// `virtio_net_config.status`.
+const LINK_UP: u16 = 1;
+/// Offset of `num_buffers` in the header.
+const NUM_BUFFERS: usize = 10;
+
+/// The device.
+#[derive(Debug)]
+pub struct Net {
+    link: Link,
+    /// The network has not gone.
+    up: bool,
+    mac: [u8; 6],
+    waker: Option<Waker>,
+    /// A frame from the network, behind its header, that the driver had no room for yet.
+    waiting: Vec<u8>,
+    /// The driver's frame, behind its header.
+    outgoing: Vec<u8>,
+}
+
+impl Net {
+    /// A card with a hardware address on a network.
+    pub fn new(link: Link, mac: [u8; 6]) -> Self {
+        Net {
+            link,
+            up: true,
+            mac,
+            waker: None,
+            waiting: Vec::new(),
+            outgoing: Vec::new(),
+        }
+    }
+
+    /// A locally administered address, the same for the same name.
+    pub fn mac_of(name: &str) -> [u8; 6] {
+        // FNV-1a: not secret, only spread.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let [_, _, _, a, b, c, d, e] = hash.to_be_bytes();
+        [0x02, a, b, c, d, e]
+    }
+
+    fn arm(&self, events: EventFlags) {
+        let Some(waker) = &self.waker else { return };
+        if self.up {
+            if let Err(error) = waker.arm(&self.link, events) {
+                warn!("network: cannot wait for the link: {error}");
+            }
+        }
+    }
+
+    fn gone(&mut self, driver: &Driver, why: &str) {
+        warn!("the network has gone: {why}");
+        if let Some(waker) = &self.waker {
+            waker.disarm(&self.link);
+        }
+        self.up = false;
+        driver.config_changed(&self.config());
+    }
+
+    /// Frames from the network to the driver, until one of them has no more.
+    fn receive(&mut self, driver: &mut Driver) -> Result<(), Broken> {
+        let mut done = 0;
+        while done < BURST && self.up {
+            if self.waiting.is_empty() {
+                let offered = driver.features() & F_GUEST_CSUM != 0;
+                let headers = self.link.headers;
+                match self.link.receive() {
+                    Ok(Received::Frame(frame)) => {
+                        if !headers {
+                            let mut header = [0; HEADER];
+                            header[0] = if offered { DATA_VALID } else { 0 };
+                            self.waiting.extend(header);
+                        }
+                        self.waiting.extend(frame);
+                    }
+                    Ok(Received::Empty) => {
+                        self.arm(self.events());
+                        break;
+                    }
+                    Ok(Received::Gone) => self.gone(driver, "its other end has closed it"),
+                    Err(error) => self.gone(driver, &error.to_string()),
+                }
+                continue;
+            }
+            if !give(driver, &mut self.waiting)? {
+                // The driver says when there are buffers again.
+                break;
+            }
+            self.waiting.clear();
+            done += 1;
+        }
+        if done == BURST {
+            if let Some(waker) = &self.waker {
+                waker.wake();
+            }
+        }
+        if done > 0 { driver.signal(RX) } else { Ok(()) }
+    }
+
+    fn events(&self) -> EventFlags {
+        if self.link.stuck() {
+            EventFlags::IN | EventFlags::OUT
+        } else {
+            EventFlags::IN
+        }
+    }
+
+    /// Frames from the driver to the network.
+    fn transmit(&mut self, driver: &mut Driver) -> Result<(), Broken> {
+        let mut done = false;
+        while let Some(chain) = driver.pop(TX)? {
+            let head = chain.head_index();
+            self.outgoing.clear();
+            read(driver, chain, &mut self.outgoing);
+            let skip = if self.link.headers { 0 } else { HEADER };
+            let sent = match self.outgoing.get(skip..) {
+                Some(frame) if self.up => self.link.send(frame),
+                _ => Ok(true),
+            };
+            match sent {
+                Ok(true) => {}
+                Ok(false) => {
+                    driver.put_back(TX);
+                    self.arm(EventFlags::IN | EventFlags::OUT);
+                    break;
+                }
+                Err(error) => self.gone(driver, &error.to_string()),
+            }
+            driver.push(TX, head, 0)?;
+            done = true;
+        }
+        if self.link.stuck() {
+            self.arm(EventFlags::IN | EventFlags::OUT);
+        }
+        if done { driver.signal(TX) } else { Ok(()) }
+    }
+}
+
+/// Reads a driver's frame; what cannot be one is left empty.
+fn read(driver: &Driver, chain: Chain, frame: &mut Vec<u8>) {
+    let Ok(mut reader) = chain.reader(driver.memory()) else {
+        return;
+    };
+    let length = reader.available_bytes();
+    if !(HEADER..=HEADER + MAX_FRAME).contains(&length) {
+        debug!("network: a frame of {length} bytes is dropped");
+        return;
+    }
+    frame.resize(length, 0);
+    if reader.read_exact(frame).is_err() {
+        frame.clear();
+    }
+}
+
+/// Writes a frame to as many of the driver's buffers as it takes. False: there are not enough yet.
+fn give(driver: &mut Driver, frame: &mut [u8]) -> Result<bool, Broken> {
+    let several = driver.features() & F_MRG_RXBUF != 0;
+    let mut chains = Vec::new();
+    let mut room = 0;
+    while room < frame.len() {
+        let Some(chain) = driver.pop(RX)? else {
+            chains.iter().for_each(|_| driver.put_back(RX));
+            return Ok(false);
+        };
+        let size = chain.clone().writer(driver.memory()).map_or(0, |w| w.available_bytes());
+        room += size;
+        chains.push((chain, size));
+        if !several {
+            break;
+        }
+    }
+    // A driver that gives buffers without room gets them back used, and the frame is lost: it breaks nobody else.
+    let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
+    if let Some(field) = frame.get_mut(NUM_BUFFERS..HEADER) {
+        field.copy_from_slice(&count.to_le_bytes());
+    }
+    let mut left: &[u8] = if room < frame.len() { &[] } else { frame };
+    for (chain, size) in chains {
+        let head = chain.head_index();
+        let (now, later) = left.split_at(size.min(left.len()));
+        let written = chain
+            .writer(driver.memory())
+            .is_ok_and(|mut w| w.write_all(now).is_ok());
+        let length = if written {
+            u32::try_from(now.len()).unwrap_or(0)
+        } else {
+            0
+        };
+        driver.push(RX, head, length)?;
+        left = later;
+    }
+    Ok(true)
+}
+
+impl Device for Net {
+    fn kind(&self) -> u32 {
+        kind::NET
+    }
+
+    fn name(&self) -> String {
+        "net".to_string()
+    }
+
+    fn features(&self) -> u64 {
+        let common = F_MAC | F_MTU | F_STATUS | F_MRG_RXBUF | F_CSUM | F_GUEST_CSUM;
+        let segments = F_GUEST_TSO4 | F_GUEST_TSO6 | F_HOST_TSO4 | F_HOST_TSO6;
+        if self.link.headers { common | segments } else { common }
+    }
+
+    fn queue_sizes(&self) -> Vec<u16> {
+        vec![QUEUE_SIZE; 2]
+    }
+
+    fn config(&self) -> Vec<u8> {
+        let status = if self.up { LINK_UP } else { 0 };
+        let pairs = 1u16;
+        let mut bytes = self.mac.to_vec();
+        for word in [status, pairs, self.link.mtu] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
+        self.waker = Some(waker.clone());
+        Ok(())
+    }
+
+    fn activate(&mut self, driver: &mut Driver) -> Result<(), Broken> {
+        if self.link.headers {
+            let has = |bit| driver.features() & bit != 0;
+            let offload = tap::Offload {
+                checksum: has(F_GUEST_CSUM),
+                tcp4: has(F_GUEST_TSO4),
+                tcp6: has(F_GUEST_TSO6),
+            };
+            if let Err(error) = tap::set_offload(&self.link, offload) {
+                warn!("network: the tap does not take what the driver wants: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    fn notified(&mut self, driver: &mut Driver, queue: usize) -> Result<(), Broken> {
+        match queue {
+            RX => self.receive(driver),
+            _ => self.transmit(driver),
+        }
+    }
+
+    fn woken(&mut self, driver: &mut Driver) -> Result<(), Broken> {
+        if let Err(error) = self.link.resume() {
+            self.gone(driver, &error.to_string());
+        }
+        self.transmit(driver)?;
+        self.receive(driver)
+    }
+
+    fn reset(&mut self) {
+        self.waiting.clear();
+    }
+}
