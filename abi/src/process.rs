@@ -101,6 +101,8 @@ pub const PH_PENDING_ALARM: u64 = 0x2;
 pub const PH_PENDING_NMI: u64 = 0x4;
 /// INIT: the vCPU goes off.
 pub const PH_PENDING_STOP: u64 = 0x8;
+/// Another vCPU waits for a flush of the space that this one has loaded.
+pub const PH_PENDING_FLUSH: u64 = 0x10;
 
 // Control messages (vmi_ph_message.op)
 /// Monitor to zygote: make process index.

@@ -121,6 +121,10 @@ void deliver_pending(struct vcpu *v, struct host_registers *regs)
 	pending = READ_ONCE(v->s.pending);
 	if (pending & VMI_PH_PENDING_STOP)
 		space_stop_vcpu(v);
+	if (pending & VMI_PH_PENDING_FLUSH) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+		space_flush_serve(v);
+	}
 	if (pending & VMI_PH_PENDING_NMI) {
 		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_NMI, __ATOMIC_SEQ_CST);
 		inject(v, regs, VECTOR_NMI, false, 0);

@@ -13,7 +13,7 @@
 #include "space.h"
 
 /* Bits that stay until they are acted upon. */
-#define PENDING_KEPT ((u32)(VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP))
+#define PENDING_KEPT ((u32)(VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP | VMI_PH_PENDING_FLUSH))
 
 void irq_poke(struct vcpu *v)
 {
@@ -88,6 +88,10 @@ void irq_refresh(struct vcpu *v)
 
 static bool something(struct vcpu *v, bool kick, bool enabled)
 {
+	if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_FLUSH) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+		space_flush_serve(v);
+	}
 	if (READ_ONCE(v->s.pending))
 		irq_refresh(v);
 	if (kick && __atomic_exchange_n(&v->s.kick, 0, __ATOMIC_SEQ_CST))

@@ -83,19 +83,16 @@ u64 process_mmu_get_cr3(void)
 	return v->queued ? v->queued_cr3 : v->cr3;
 }
 
-static void kernel_changed(void)
-{
-	__atomic_fetch_add(&shared->kernel_generation, 1, __ATOMIC_SEQ_CST);
-}
-
 void process_mmu_invalidate_page(u64 va)
 {
 	struct vcpu *v = this_vcpu();
+	bool kernel = kernel_address(va);
 
-	if (kernel_address(va))
-		kernel_changed();
 	va &= PAGE_MASK;
-	tlb_resync(v, va, va + PAGE_SIZE);
+	if (kernel)
+		tlb_flush_kernel(v, va, va + PAGE_SIZE);
+	else
+		tlb_resync(v, va, va + PAGE_SIZE);
 }
 
 int process_mmu_invalidate_range(u64 start, u64 end)
@@ -103,8 +100,9 @@ int process_mmu_invalidate_range(u64 start, u64 end)
 	if (end < start)
 		return -VMI_EINVAL;
 	if (end > VMI_PH_USER_END)
-		kernel_changed();
-	tlb_resync(this_vcpu(), start, end);
+		tlb_flush_kernel(this_vcpu(), start, end);
+	else
+		tlb_resync(this_vcpu(), start, end);
 	return 0;
 }
 
@@ -116,8 +114,7 @@ int process_mmu_flush_tlb(u32 flags)
 		return -VMI_EINVAL;
 	/* Kernel translations are flushed too unless all of them are global, as they are in most kernels. */
 	if (flags == VMI_FLUSH_ALL || READ_ONCE(shared->kernel_local)) {
-		kernel_changed();
-		tlb_resync(v, VMI_PH_USER_START, VMI_PH_KERNEL_END);
+		tlb_flush_kernel(v, VMI_PH_USER_START, VMI_PH_KERNEL_END);
 	} else {
 		tlb_resync(v, VMI_PH_USER_START, VMI_PH_USER_END);
 	}
@@ -128,19 +125,16 @@ int process_mmu_flush_kernel_range(u64 start, u64 end)
 {
 	if (end < start)
 		return -VMI_EINVAL;
-	kernel_changed();
-	tlb_resync(this_vcpu(), start, end);
+	tlb_flush_kernel(this_vcpu(), start, end);
 	return 0;
 }
 
 int process_mmu_flush_space(u64 cr3, u64 context, u64 generation, u64 start, u64 end)
 {
-	(void)cr3;
-	(void)context;
-	(void)generation;
-	(void)start;
-	(void)end;
-	return -VMI_ENOSYS;
+	if (end < start)
+		return -VMI_EINVAL;
+	space_flush(this_vcpu(), cr3 & PTE_ADDR, context, generation, start, end);
+	return 0;
 }
 
 int process_mmu_set_lazy_mode(u32 mode)

@@ -28,6 +28,7 @@ struct walk {
 	u64 gpa;		/* of the page that contains the address, 4 KiB */
 	u64 span;		/* bytes that the leaf maps */
 	bool writable, user, executable;	/* all levels together */
+	bool above_writable, above_user, above_executable;	/* all levels but the leaf's */
 };
 
 /* Walks for va from the root that it belongs to. False: not present. Sets accessed bits on the way if asked. */
@@ -42,14 +43,21 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error);
 /* Makes the host mappings of start to end - 1 agree with the guest's tables, or go. */
 void tlb_resync(struct vcpu *v, u64 start, u64 end);
 void tlb_resync_user(struct vcpu *v);
+/*
+ * The same for a space's new generation, which the process is good for afterwards: only the range where the generation is the next one,
+ * everything where others are missing, nothing where it is past.
+ */
+void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end);
+/* The same for what all spaces share; processes that are loaded later compare all of it (space.c). */
+void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end);
 void tlb_resync_kernel(struct vcpu *v);
 /*
  * Kernels clear accessed bits without a flush, to see which pages are in use. A page that stays mapped would look unused for ever;
  * so now and then everything is compared: at most once a second, on behalf of a vCPU that has the space loaded. now: TSC.
  */
 void tlb_age(struct vcpu *v, u64 now);
-/* Drops everything. */
-void tlb_drop(void);
+/* Drops the user range; what the kernel maps stays. */
+void tlb_drop_user(void);
 /* Unmaps pages of the user range that only the kernel may see, on the way to user mode. */
 void tlb_drop_supervisor(struct vcpu *v);
 /* Maps what the tables say for count pages from va, without a fault. */

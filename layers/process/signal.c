@@ -144,7 +144,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 			if (window_complete(v, regs))
 				deliver_pending(v, regs);
 			else if (READ_ONCE(v->s.pending))
-				FAST(v, F_PENDING) = 1, FAST(v, F_FORCE) |= (v->s.pending & (VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP)) != 0;
+				FAST(v, F_PENDING) = 1, FAST(v, F_FORCE) |= (v->s.pending & (VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP | VMI_PH_PENDING_FLUSH)) != 0;
 			return;
 		}
 		deliver_pending(v, regs);

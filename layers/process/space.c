@@ -62,9 +62,19 @@ static bool synchronised(const struct vcpu *v)
 {
 	const struct proc *p = self.proc;
 
-	return !READ_ONCE(p->reset) && v->context && v->generation && READ_ONCE(p->s.context) == v->context &&
+	return !READ_ONCE(p->reset) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) && v->context &&
+	       v->generation && READ_ONCE(p->s.context) == v->context &&
 	       READ_ONCE(p->s.generation) == v->generation &&
 	       READ_ONCE(p->kernel_generation) == READ_ONCE(shared->kernel_generation);
+}
+
+/* Who waits for these flushes may be told: everything has been compared, or dropped, after they were asked for. */
+static void flush_done(struct proc *p, u32 wanted)
+{
+	if (p->flush_done == wanted)
+		return;
+	__atomic_store_n(&p->flush_done, wanted, __ATOMIC_SEQ_CST);
+	futex_wake(&p->flush_done, VMI_PH_MAX_VCPUS);
 }
 
 /* Makes this process's mappings good for the vCPU's space at its generation. */
@@ -72,22 +82,24 @@ static void synchronise(struct vcpu *v)
 {
 	struct proc *p = self.proc;
 	u64 kernel;
+	u32 wanted;
 
 	if (synchronised(v))
 		return;
 	lock_take(&p->lock);
 	/* Read before the tables are: what changes them later counts one more. */
 	kernel = READ_ONCE(shared->kernel_generation);
+	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
 	/* Taken before what it stands for is done, so that one that comes meanwhile is not lost. */
 	if ((READ_ONCE(p->reset) && __atomic_exchange_n(&p->reset, 0, __ATOMIC_SEQ_CST)) || !v->context ||
 	    p->s.context != v->context) {
-		tlb_drop();
-	} else {
-		if (!v->generation || p->s.generation != v->generation)
-			tlb_resync_user(v);
-		if (p->kernel_generation != kernel)
-			tlb_resync_kernel(v);
+		tlb_drop_user();
+	} else if (!v->generation || p->s.generation != v->generation || p->flush_done != wanted) {
+		tlb_resync_user(v);
 	}
+	if (p->kernel_generation != kernel)
+		tlb_resync_kernel(v);
+	flush_done(p, wanted);
 	p->s.context = v->context;
 	p->s.generation = v->generation;
 	p->kernel_generation = kernel;
@@ -289,6 +301,66 @@ bool space_release(struct vcpu *v, u64 cr3)
 	}
 	lock_release(&shared->spaces);
 	return true;
+}
+
+void space_flush_serve(struct vcpu *v)
+{
+	struct proc *p = self.proc;
+	u32 wanted;
+
+	if (READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted))
+		return;
+	lock_take(&p->lock);
+	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
+	if (p->flush_done != wanted)
+		tlb_resync_user(v);
+	flush_done(p, wanted);
+	lock_release(&p->lock);
+}
+
+/*
+ * A process that has the space loaded on other vCPUs alone. Any of its threads can do it: each that is a vCPU is asked, and the first that looks
+ * does it for all. One that leaves the process meanwhile need not, and one that comes in does it by itself: it marks the process as
+ * loaded, then reads flush_wanted; this writes flush_wanted, then reads loaded.
+ */
+static void flush_elsewhere(struct vcpu *v, struct proc *p)
+{
+	u32 wanted = __atomic_add_fetch(&p->flush_wanted, 1, __ATOMIC_SEQ_CST), done, i;
+	u64 asked = 0, loaded;
+
+	for (;;) {
+		step();
+		done = __atomic_load_n(&p->flush_done, __ATOMIC_SEQ_CST);
+		loaded = __atomic_load_n(&p->loaded, __ATOMIC_SEQ_CST);
+		if ((s32)(done - wanted) >= 0 || !loaded)
+			return;
+		for (i = 0; i < VMI_PH_MAX_VCPUS; i++)
+			if (loaded & ~asked & 1ULL << i)
+				irq_notify(vcpu_at(i), VMI_PH_PENDING_FLUSH);
+		asked |= loaded;
+		/* Who is asked may itself be waiting here, for this process. */
+		space_flush_serve(v);
+		futex_wait(&p->flush_done, done, now_ns() + 1000000);
+	}
+}
+
+void space_flush(struct vcpu *v, u64 cr3, u64 context, u64 generation, u64 start, u64 end)
+{
+	s64 index;
+
+	if ((v->cr3 & PTE_ADDR) == cr3 && v->context == context && context) {
+		tlb_flush_space(v, generation, start, end);
+		return;
+	}
+	lock_take(&shared->spaces);
+	index = space_find(cr3);
+	lock_release(&shared->spaces);
+	if (index < 0)
+		return;
+	if ((u32)index == self.index)
+		tlb_resync(v, start, end);
+	else
+		flush_elsewhere(v, proc_at((u32)index));
 }
 
 /* A vCPU that is off takes on what smp.set_ap_state said; the rest is as after a reset. Under the spaces lock. */

@@ -34,14 +34,31 @@
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 
-static u32 arena_used = 1;	/* page 0 of the arena is the root */
-static bool anything;		/* is mapped */
+/*
+ * The user range and the rest, since the former goes with each space and the latter outlives them. Page 0 of the arena
+ * is the root, the user range's tables follow it, the kernel's come from the arena's end downwards.
+ */
+static struct half {
+	u32 pages;	/* of the arena */
+	u32 mappings;	/* share of proc.mappings */
+	s32 large;	/* large pages: the host makes a table of small ones for each, which has no page of the arena beside it */
+	bool anything;	/* is mapped */
+} halves[2];
 /* Of the guest's pages that are mapped in smaller pieces, the size of the largest: a flush of any address of such a page is one of all. */
 static u64 widest = PAGE_SIZE;
-/* Large pages that are mapped: the host makes a table of small ones for each, which has no page of the arena beside it. */
-static s32 large_tables;
-/* Of these and of arena pages, what this process has added to shared->tables. */
+/* Of pages and large pages, what this process has added to shared->tables. */
 static u32 tables_counted;
+
+static struct half *half_of(u64 va)
+{
+	return &halves[va >= VMI_PH_USER_END];
+}
+
+static void count_mappings(u64 va, u32 more)
+{
+	half_of(va)->mappings += more;
+	self.proc->s.mappings = halves[0].mappings + halves[1].mappings;
+}
 
 /*
  * The host's tables are memory that the monitor holds against a budget (watch.rs), which ends the machine. Before that comes
@@ -49,7 +66,7 @@ static u32 tables_counted;
  */
 static bool tables_full(void)
 {
-	u32 now = arena_used + (u32)large_tables;
+	u32 now = 1 + halves[0].pages + halves[1].pages + (u32)(halves[0].large + halves[1].large);
 	u64 all;
 
 	if (now >= tables_counted + 16 || now < tables_counted) {
@@ -65,13 +82,14 @@ static u64 *root(void)
 	return to_pointer(VMI_PH_ARENA);
 }
 
-static u64 *arena_page(void)
+static u64 *arena_page(struct half *h)
 {
-	u64 *page, i;
+	u64 *page, i, n;
 
 	if (tables_full())
 		return NULL;
-	page = to_pointer(VMI_PH_ARENA + arena_used++ * PAGE_SIZE);
+	n = ++h->pages;
+	page = to_pointer(VMI_PH_ARENA + (h == &halves[0] ? n : ARENA_PAGES - n) * PAGE_SIZE);
 	for (i = 0; i < 512; i++)
 		page[i] = 0;
 	return page;
@@ -84,32 +102,37 @@ static void unmap_range(u64 start, u64 end)
 		fatal("process: munmap failed at", start);
 }
 
-/* Forgets everything, user and kernel: the price of running out of arena or of host mappings. */
-static void drop_all(void)
+static void half_clear(struct half *h, u64 first_slot, u64 last_slot, u64 first_page)
 {
 	u64 i;
 
-	if (!anything)
-		return;
-	anything = false;
-	widest = PAGE_SIZE;
-	unmap_range(VMI_PH_USER_START, VMI_PH_HOLE_START);
-	unmap_range(VMI_PH_HOLE_END, VMI_PH_USER_END);
-	unmap_range(shared->direct_map_end, VMI_PH_KERNEL_END);
-	if (arena_used > 64)
-		host3(madvise, VMI_PH_ARENA, VMI_PH_ARENA_SIZE, MADV_DONTNEED);
-	else
-		for (i = 0; i < 512; i++)
-			root()[i] = 0;
-	arena_used = 1;
-	large_tables = 0;
+	for (i = first_slot; i < last_slot; i++)
+		root()[i] = 0;
+	if (h->pages > 64)
+		host3(madvise, VMI_PH_ARENA + first_page * PAGE_SIZE, h->pages * PAGE_SIZE, MADV_DONTNEED);
+	*h = (struct half){ 0 };
 	tables_full();
-	self.proc->s.mappings = 0;
+	count_mappings(0, 0);
 }
 
-void tlb_drop(void)
+void tlb_drop_user(void)
 {
-	drop_all();
+	if (!halves[0].anything)
+		return;
+	unmap_range(VMI_PH_USER_START, VMI_PH_HOLE_START);
+	unmap_range(VMI_PH_HOLE_END, VMI_PH_USER_END);
+	half_clear(&halves[0], 0, VMI_PH_USER_END >> 39, 1);
+}
+
+/* Forgets everything, user and kernel: the price of running out of arena or of host mappings. */
+static void drop_all(void)
+{
+	tlb_drop_user();
+	widest = PAGE_SIZE;
+	if (!halves[1].anything)
+		return;
+	unmap_range(shared->direct_map_end, VMI_PH_KERNEL_END);
+	half_clear(&halves[1], VMI_PH_USER_END >> 39, 256, ARENA_PAGES - halves[1].pages);
 }
 
 /* The first record at or behind *va and below end, or NULL. *va becomes where it begins, *size what it covers. */
@@ -147,13 +170,13 @@ static u64 *next_record(u64 *va, u64 end, u64 *size)
 	return NULL;
 }
 
-/* Host mappings that the records stand for, at most: the host makes one of neighbours that are alike and go on in the file. */
-static u32 count_maps(void)
+/* Host mappings that a half's records stand for, at most: the host makes one of neighbours that are alike and go on in the file. */
+static u32 count_maps(u64 va, u64 end)
 {
-	u64 va = VMI_PH_USER_START, size, behind = 0, gpa = 0, rights = 0, *word;
+	u64 size, behind = 0, gpa = 0, rights = 0, *word;
 	u32 count = 0;
 
-	while ((word = next_record(&va, VMI_PH_KERNEL_END, &size))) {
+	while ((word = next_record(&va, end, &size))) {
 		if (va != behind || (*word & PTE_ADDR) != gpa || (*word & (T_WRITE | T_EXEC)) != rights)
 			count++;
 		behind = va + size;
@@ -171,13 +194,15 @@ static u32 count_maps(void)
  */
 static bool maps_room(void)
 {
-	u32 max = READ_ONCE(shared->s.max_maps), *mappings = &self.proc->s.mappings;
+	u32 max = READ_ONCE(shared->s.max_maps);
 
 	max = max > MAPS_RESERVE + MAPS_LEAST ? max - MAPS_RESERVE : MAPS_LEAST;
-	if (*mappings <= max)
+	if (halves[0].mappings + halves[1].mappings <= max)
 		return true;
-	*mappings = count_maps();
-	if (*mappings <= max - max / 4)
+	halves[0].mappings = count_maps(VMI_PH_USER_START, VMI_PH_USER_END);
+	halves[1].mappings = count_maps(VMI_PH_USER_END, VMI_PH_KERNEL_END);
+	count_mappings(0, 0);
+	if (halves[0].mappings + halves[1].mappings <= max - max / 4)
 		return true;
 	drop_all();
 	return false;
@@ -197,7 +222,7 @@ static bool unmap(u64 start, u64 end)
 	}
 	if (r)
 		fatal("process: munmap failed at", start);
-	self.proc->s.mappings++;
+	count_mappings(start, 1);
 	return true;
 }
 
@@ -212,7 +237,7 @@ static u64 *record(u64 va, int level, bool make)
 		if (*slot & T_LARGE)
 			return NULL;
 		if (!*slot) {
-			u64 *page = make ? arena_page() : NULL;
+			u64 *page = make ? arena_page(half_of(va)) : NULL;
 
 			if (!page)
 				return NULL;
@@ -229,7 +254,7 @@ static void split_large(u64 va)
 	u64 *large = record(va, 2, false);
 
 	if (large && (*large & T_LARGE)) {
-		large_tables--;
+		half_of(va)->large--;
 		*large = 0;
 		unmap(va & LARGE_MASK, (va & LARGE_MASK) + LARGE_SIZE);
 	}
@@ -265,8 +290,8 @@ static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replac
 			fatal("process: mmap failed at", va);
 		drop_all();
 	}
-	anything = true;
-	self.proc->s.mappings += replaces ? 2 : 1;
+	half_of(va)->anything = true;
+	count_mappings(va, replaces ? 2 : 1);
 }
 
 static u64 flags_of(const struct walk *w)
@@ -289,7 +314,7 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 	      flags & T_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	large = record(va, 2, true);
 	if (!(*large & T_LARGE))
-		large_tables++;
+		half_of(va)->large++;
 	*large = gpa | flags | T_LARGE;
 	v->s.fills += WINDOW;
 }
@@ -481,7 +506,8 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 /* A run of pages with the same fate, so that one host call does for all. */
 struct run {
 	u64 start, end;
-	bool protect;	/* make it read-only; else unmap it */
+	u64 protect;	/* what they are to allow; 0: unmap them */
+	u64 reach;	/* behind end, up to here it may be about more without harm */
 };
 
 /* False: everything went, which is in agreement with any tables. */
@@ -499,58 +525,104 @@ static bool run_end(struct run *r)
 	if (!maps_room())
 		return false;
 	/* Pages of a run have equal rights: resync_word protects none that can be executed. */
-	result = host3(mprotect, start, end - start, PROT_READ);
+	result = host3(mprotect, start, end - start, r->protect);
 	if (result == -HOST_ENOMEM) {
 		drop_all();
 		return false;
 	}
 	if (result)
 		fatal("process: mprotect failed at", start);
-	self.proc->s.mappings += 2;
+	count_mappings(start, 2);
 	return true;
 }
 
-static bool run_add(struct run *r, u64 va, u64 size, bool protect)
+/* Between two records there is something that is mapped for good. */
+static bool apart(u64 a, u64 b)
 {
-	if (r->start != r->end && (r->end != va || r->protect != protect) && !run_end(r))
+	return (a < VMI_PH_HOLE_END && b >= VMI_PH_HOLE_END) || (a < shared->direct_map_end && b >= shared->direct_map_end);
+}
+
+/* Nothing is mapped between two records that follow each other, so what is to be unmapped may have gaps. */
+static bool run_add(struct run *r, u64 va, u64 size, u64 protect)
+{
+	if (r->start != r->end && (r->protect != protect || (protect ? r->reach != va : apart(r->start, va))) && !run_end(r))
 		return false;
 	if (r->start == r->end)
 		r->start = va;
-	r->end = va + size;
+	r->end = r->reach = va + size;
 	r->protect = protect;
 	return true;
 }
 
+/* A record that stays as it is: the run is at its end, but for pages that it would leave as they are. */
+static bool run_keep(struct run *r, u64 va, u64 size, u64 have)
+{
+	if (r->start != r->end && r->protect == PROT_READ && r->reach == va && have == (T_PRESENT | T_USER)) {
+		r->reach = va + size;
+		return true;
+	}
+	return run_end(r);
+}
+
+/* All pages of 2 MiB have the same tables above them, and most often a leaf table: what one walk found for the next. */
+struct leaves {
+	u64 base;
+	u64 *table;	/* NULL: not known */
+	struct walk above;
+};
+
+static bool walk_leaf(struct vcpu *v, u64 va, struct walk *w, struct leaves *l)
+{
+	if (!l->table || l->base != (va & LARGE_MASK)) {
+		bool found = walk_guest(v, va, w, false);
+
+		l->base = va & LARGE_MASK;
+		l->table = found && w->span == PAGE_SIZE ? w->slot - (va >> 12 & 511) : NULL;
+		l->above = *w;
+		return found;
+	}
+	w->slot = l->table + (va >> 12 & 511);
+	w->pte = READ_ONCE(*w->slot);
+	w->span = PAGE_SIZE;
+	w->gpa = w->pte & PTE_ADDR;
+	w->writable = l->above.above_writable && (w->pte & PTE_W);
+	w->user = l->above.above_user && (w->pte & PTE_U);
+	w->executable = l->above.above_executable && !(w->pte & PTE_NX);
+	return (w->pte & PTE_P) != 0;
+}
+
 /* Compares one record with the guest's tables. False: see run_end. */
-static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r)
+static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r, struct leaves *l)
 {
 	struct walk w;
 	u64 have = *word, want, gpa = have & PTE_ADDR;
 	bool same;
 
-	same = walk_guest(v, va, &w, false) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
+	same = walk_leaf(v, va, &w, l) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
 	want = same ? flags_of(&w) : 0;
 	have &= T_PRESENT | T_WRITE | T_EXEC | T_USER;
-	if (same && (have & ~want) == 0 && !((have ^ want) & T_USER))
-		return true;
-	if (same && (have & ~want) == T_WRITE && !(have & T_EXEC) && !((have ^ want) & T_USER)) {
-		*word &= ~T_WRITE;
-		return run_add(r, va, size, true);
+	/* Less or more may be written. More of what can be executed too is left to faults: that is hardly ever what a program asks for. */
+	if (same && (have ^ want) == T_WRITE && !(have & T_EXEC)) {
+		*word ^= T_WRITE;
+		return run_add(r, va, size, want & T_WRITE ? PROT_READ | PROT_WRITE : PROT_READ);
 	}
+	if (same && (have & ~want) == 0 && !((have ^ want) & T_USER))
+		return run_keep(r, va, size, have);
 	if (size == LARGE_SIZE)
-		large_tables--;
+		half_of(va)->large--;
 	*word = 0;
-	return run_add(r, va, size, false);
+	return run_add(r, va, size, 0);
 }
 
 static void resync(struct vcpu *v, u64 start, u64 end)
 {
-	struct run r = { 0, 0, false };
+	struct leaves leaves = { 0 };
+	struct run r = { 0 };
 	u64 va = start & ~(widest - 1), size, *word;
 
 	end = (end + widest - 1) & ~(widest - 1);
 	for (; (word = next_record(&va, end, &size)); va += size)
-		if (!resync_word(v, va, size, word, &r))
+		if (!resync_word(v, va, size, word, &r, &leaves))
 			return;
 	run_end(&r);
 }
@@ -562,6 +634,39 @@ void tlb_resync(struct vcpu *v, u64 start, u64 end)
 	step();
 	resync(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
 	lock_release(&self.proc->lock);
+	v->s.flushes++;
+}
+
+void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end)
+{
+	struct proc *p = self.proc;
+
+	lock_take(&p->lock);
+	step();
+	if (!generation || generation > p->s.generation) {
+		/* What lies between this process's generation and this one, flushes would have said that have not come here. */
+		if (p->s.generation && generation == p->s.generation + 1)
+			resync(v, start, end > VMI_PH_USER_END ? VMI_PH_USER_END : end);
+		else
+			tlb_resync_user(v);
+		p->s.generation = generation;
+	}
+	lock_release(&p->lock);
+	v->s.flushes++;
+}
+
+void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
+{
+	struct proc *p = self.proc;
+	u64 now = __atomic_add_fetch(&shared->kernel_generation, 1, __ATOMIC_SEQ_CST);
+
+	lock_take(&p->lock);
+	step();
+	resync(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
+	/* Others that came in between have flushed something else. */
+	if (p->kernel_generation + 1 == now || (start <= VMI_PH_USER_END && end >= VMI_PH_KERNEL_END))
+		p->kernel_generation = now;
+	lock_release(&p->lock);
 	v->s.flushes++;
 }
 

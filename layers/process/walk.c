@@ -44,6 +44,9 @@ again:
 		entry = READ_ONCE(*slot);
 		if (!(entry & PTE_P))
 			return false;
+		w->above_writable = w->writable;
+		w->above_user = w->user;
+		w->above_executable = w->executable;
 		/* The leaf's is set with the dirty bit, when it is certain that the access is allowed. */
 		w->writable &= (entry & PTE_W) != 0;
 		w->user &= (entry & PTE_U) != 0;

@@ -64,6 +64,7 @@
 #define VMI_PH_PENDING_ALARM 0x2 /* deadline_ns has passed: the layer looks at its alarms */
 #define VMI_PH_PENDING_NMI 0x4 /* a non-maskable interrupt */
 #define VMI_PH_PENDING_STOP 0x8 /* INIT: the vCPU goes off */
+#define VMI_PH_PENDING_FLUSH 0x10 /* another vCPU waits for a flush of the space that this one has loaded */
 
 /* Control messages (vmi_ph_message.op) */
 #define VMI_PH_OP_FORK 0x1 /* monitor to zygote: make process index */
