@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Builds the freestanding C and assembler parts with the makefiles beside their sources.
+//! Builds the C and assembler parts with the makefiles beside their sources.
 //!
 //! They are makefiles and not build-script code so that somebody who writes a layer needs no Rust to build one.
 
@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
 /// A makefile's folder, the name of its output folder, and the files that it must make there.
-const PARTS: [(&str, &str, &[&str]); 2] = [
+const PARTS: [(&str, &str, &[&str]); 3] = [
     ("layers", "layers", &["native.rom", "native-stats.rom", "process.elf"]),
     ("guest/conformance", "conformance", &["conformance.elf"]),
+    ("bench/micro", "micro", &["micro"]),
 ];
 
 fn main() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The freestanding parts of Paravane, built by `build.rs` from `layers/` and `guest/conformance/`, as bytes.
+//! The parts of Paravane that are not Rust, built by `build.rs` from `layers/`, `guest/conformance/` and `bench/`, as bytes.
 //!
 //! They are inside the program so that one file is all there is to install, and so that a guest never meets a layer
 //! of another build by accident. `--rom` and `--guest` of the program bring others in on purpose.
@@ -17,3 +17,6 @@ pub static PROCESS_LAYER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/laye
 
 /// The guest kernel that tests every call: an ELF file with a PVH note and a VMI note.
 pub static CONFORMANCE_GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/conformance/conformance.elf"));
+
+/// The measuring program of `paravane bench micro`: a static Linux program.
+pub static MICRO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/micro/micro"));

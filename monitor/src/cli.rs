@@ -154,6 +154,8 @@ pub enum Bench {
     Native(BenchNative),
     /// What the process hypervisor's mechanisms cost, each next to its counterpart on the host
     Vmi(BenchVmi),
+    /// What operations of Linux cost in a virtual machine, each next to the host
+    Micro(BenchMicro),
     /// The host's side of a row of `vmi`, in a process of its own
     #[command(hide = true)]
     VmiHost(BenchVmiHost),
@@ -180,6 +182,41 @@ pub struct BenchVmi {
     /// A guest in place of the built-in one
     #[arg(long, value_name = "FILE")]
     pub guest: Option<PathBuf>,
+
+    /// Give up on one measurement after S seconds
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchMicro {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Put the table into FILE, between its markers for this table
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub write: Option<PathBuf>,
+
+    /// Measure guest and host alternately, N times each
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+
+    /// Only this row (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub row: Vec<String>,
+
+    /// The kernel: ELF file with its relocations
+    #[arg(long, value_name = "FILE")]
+    pub kernel: PathBuf,
+
+    /// More for the kernel's command line
+    #[arg(long, value_name = "STR", default_value = "")]
+    pub append: String,
+
+    /// The shell that the row `shell` runs: a static program
+    #[arg(long, value_name = "FILE", default_value = "/bin/busybox")]
+    pub shell: PathBuf,
 
     /// Give up on one measurement after S seconds
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]

@@ -12,6 +12,7 @@ mod devices;
 mod doctor;
 mod guest;
 mod hypervisor;
+mod initramfs;
 mod inputs;
 mod process;
 mod rom;

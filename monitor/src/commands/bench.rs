@@ -4,7 +4,10 @@
 //! The guest runs under QEMU with one nanosecond of guest time for each instruction, so that its clock counts
 //! instructions: exact, and the same on every host.
 
+mod cpus;
+pub mod micro;
 mod page;
+mod stats;
 mod table;
 pub mod vmi;
 

@@ -43,6 +43,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::cli::Bench::Native(args)) => bench::native(args),
         Command::Bench(crate::cli::Bench::Vmi(args)) => bench::vmi::run(args),
         Command::Bench(crate::cli::Bench::VmiHost(args)) => bench::vmi::host(args),
+        Command::Bench(crate::cli::Bench::Micro(args)) => bench::micro::run(args),
         Command::Boot(args) => boot::run(args),
         Command::Doctor(args) => crate::doctor::run(args),
     }

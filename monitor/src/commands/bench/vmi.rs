@@ -5,16 +5,15 @@
 //! the same CPU, many times, and what counts is the ratio within each turn: a machine that is slower for a minute is
 //! slower for both.
 
-mod cpus;
 mod host;
 mod raw;
 mod report;
 mod rows;
-mod stats;
 
 use super::super::Outcome;
 use super::super::conformance::MEMORY_MIB;
 use super::page::Page;
+use super::{cpus, stats};
 use crate::cli::{BenchVmi, BenchVmiHost, Layer};
 use crate::hypervisor::{Counters, Event, Hypervisor, Machine, Verdict};
 use crate::inputs::{GuestFile, LayerFile};

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane bench micro`: what operations of Linux cost a program in a virtual machine, each next to the host.
+//!
+//! One static program (`bench/micro/`) measures both: as an ordinary process of the host, and as the only process of a
+//! virtual machine. They take turns on the same CPU; what counts is the ratio within each turn.
+
+mod report;
+mod rows;
+
+use super::super::Outcome;
+use super::page::Page;
+use super::{cpus, stats};
+use crate::cli::BenchMicro;
+use crate::initramfs::Initramfs;
+use crate::process::{Config, End, Output, Vm};
+use crate::signals::Signals;
+use crate::text;
+use anyhow::{Context, bail};
+use indicatif::ProgressBar;
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use report::{Report, Turns};
+use rows::{ROWS, Row};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The table's markers in the page.
+const MARKER: &str = "micro";
+const MEMORY: u64 = 256 << 20;
+/// What of a guest's console is kept for an error message.
+const TAIL: usize = 4096;
+
+/// Measures, and prints or writes the table.
+pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
+    let rows = select(&args.row)?;
+    let kernel = fs::read(&args.kernel).with_context(|| args.kernel.display().to_string())?;
+    let shell = read_static(&args.shell);
+    let page = args.write.as_deref().map(|path| Page::read(path, MARKER)).transpose()?;
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let host = host_folder(shell.as_deref().ok())?;
+    let bench = Bench {
+        kernel: &kernel,
+        name: &args.kernel.display().to_string(),
+        initrd: initramfs(shell.as_deref().ok()),
+        folder: host.path(),
+        append: &args.append,
+        signals: &signals,
+        timeout: Duration::from_secs(args.timeout),
+        cpus: cpus::allowed(),
+    };
+    let mut turns: Vec<Turns> = rows.iter().map(|row| Turns::new(row)).collect();
+    for turn in &mut turns {
+        if let (true, Err(why)) = (turn.row.needs_shell, &shell) {
+            turn.skipped = Some(text::one_line(&format!("{why:#}")));
+        }
+    }
+    let bar = ProgressBar::new(u64::from(args.rounds) * rows.len() as u64);
+    for round in 0..args.rounds {
+        for turn in turns.iter_mut().filter(|turn| turn.skipped.is_none()) {
+            match bench.turn(turn, round) {
+                Ok(()) => bar.inc(1),
+                // What it was doing when it was told to stop is of no interest.
+                Err(_) if signals.pending().is_some() => break,
+                Err(error) => return Err(error.context(format!("row {}", turn.row.name))),
+            }
+        }
+        if let Some(signal) = signals.pending() {
+            return Ok(Outcome::Interrupted(signal));
+        }
+    }
+    bar.finish_and_clear();
+    let report = Report::new(&turns);
+    match page {
+        Some(page) => page.replace(&report.markdown())?,
+        None if args.json => writeln!(io::stdout(), "{}", report.json()?)?,
+        None => write!(io::stdout(), "{}", report.markdown())?,
+    }
+    Ok(Outcome::Passed)
+}
+
+fn select(names: &[String]) -> anyhow::Result<Vec<&'static Row>> {
+    for name in names {
+        if !ROWS.iter().any(|row| row.name == name) {
+            let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+            bail!("--row {name}: there are {}", known.join(", "));
+        }
+    }
+    Ok(ROWS
+        .iter()
+        .filter(|row| names.is_empty() || names.iter().any(|name| row.name == name))
+        .collect())
+}
+
+/// A program that needs no other file: the guest has none.
+fn read_static(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let bytes = fs::read(path).with_context(|| path.display().to_string())?;
+    let elf = ElfFile64::<object::Endianness>::parse(&*bytes)
+        .with_context(|| format!("{}: not a program", path.display()))?;
+    let endian = elf.endian();
+    let headers = elf.elf_header().program_headers(endian, &*bytes)?;
+    if headers.iter().any(|h| h.p_type(endian) == object::elf::PT_INTERP) {
+        bail!("{} is not static (Debian: package busybox-static)", path.display());
+    }
+    Ok(bytes)
+}
+
+/// What the program expects in its directory: itself, and a shell.
+fn host_folder(shell: Option<&[u8]>) -> anyhow::Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let mut files = vec![("micro", paravane_blobs::MICRO)];
+    files.extend(shell.map(|shell| ("sh", shell)));
+    for (name, content) in files {
+        let path = folder.path().join(name);
+        fs::write(&path, content).with_context(|| path.display().to_string())?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).with_context(|| path.display().to_string())?;
+    }
+    Ok(folder)
+}
+
+fn initramfs(shell: Option<&[u8]>) -> Vec<u8> {
+    let mut archive = Initramfs::default();
+    for folder in ["dev", "sys"] {
+        archive.directory(folder, 0o755);
+    }
+    archive.file("micro", 0o755, paravane_blobs::MICRO);
+    archive.symlink("init", "micro");
+    if let Some(shell) = shell {
+        archive.file("sh", 0o755, shell);
+    }
+    archive.finish()
+}
+
+struct Bench<'a> {
+    kernel: &'a [u8],
+    name: &'a str,
+    initrd: Vec<u8>,
+    /// The host's.
+    folder: &'a Path,
+    append: &'a str,
+    signals: &'a Signals,
+    timeout: Duration,
+    cpus: Vec<usize>,
+}
+
+impl Bench<'_> {
+    /// Guest and host once each, in an order that changes.
+    fn turn(&self, turns: &mut Turns, round: u32) -> anyhow::Result<()> {
+        let name = turns.row.name;
+        cpus::pin(&cpus::first(&self.cpus));
+        let result = if round % 2 == 0 {
+            self.host(name).and_then(|host| Ok((self.guest(name)?, host)))
+        } else {
+            self.guest(name).and_then(|guest| Ok((guest, self.host(name)?)))
+        };
+        cpus::pin(&self.cpus);
+        let (guest, host) = result?;
+        turns.add(guest, host);
+        Ok(())
+    }
+
+    fn host(&self, row: &str) -> anyhow::Result<f64> {
+        let output = Command::new("./micro")
+            .arg(row)
+            .current_dir(self.folder)
+            .output()
+            .context("cannot start the host's side")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        figure(&text, row).with_context(|| {
+            let said = text::one_line(&String::from_utf8_lossy(&output.stderr));
+            format!("the host's side failed ({}): {said}", output.status)
+        })
+    }
+
+    fn guest(&self, row: &str) -> anyhow::Result<f64> {
+        let vm = Vm::start(&Config {
+            name: self.name,
+            kernel: self.kernel,
+            layer: paravane_blobs::PROCESS_LAYER,
+            command_line: &format!("console=hvc0 quiet micro={row} {}", self.append),
+            initrd: &self.initrd,
+            vcpus: 1,
+            memory: MEMORY,
+            spaces: None,
+            debuggable: false,
+        })?;
+        let mut console = String::new();
+        match self.console(&vm, &mut console)? {
+            End::Shutdown(0) => figure(&console, row).with_context(|| last_words(&console)),
+            End::Shutdown(code) => bail!("the guest ended with {code}; {}", last_words(&console)),
+            End::Reboot(_) => bail!("the machine was reset; {}", last_words(&console)),
+            End::Failed(why) => bail!("{why}; {}", last_words(&console)),
+        }
+    }
+
+    /// Collects what the guest prints until it ends.
+    fn console(&self, vm: &Vm, console: &mut String) -> anyhow::Result<End> {
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            match vm.next() {
+                Some(Output::Console(bytes)) => {
+                    console.push_str(&String::from_utf8_lossy(&bytes));
+                    while console.len() > TAIL {
+                        console.remove(0);
+                    }
+                    continue;
+                }
+                Some(Output::End(end)) => return Ok(end),
+                None => {}
+            }
+            if let Some(signal) = self.signals.pending() {
+                bail!("ended by signal {signal}");
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                bail!("no end after {} s; {}", self.timeout.as_secs(), last_words(console));
+            }
+            let mut files = [
+                PollFd::from_borrowed_fd(vm.bell(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.wake(), PollFlags::IN),
+            ];
+            // Everything is looked at again, whatever came.
+            let _ = rustix::event::poll(&mut files, Timespec::try_from(left).ok().as_ref());
+        }
+    }
+}
+
+fn last_words(console: &str) -> String {
+    let last = console.lines().rev().find(|line| !line.trim().is_empty());
+    format!(
+        "the guest's last line is `{}`",
+        text::one_line(last.unwrap_or_default())
+    )
+}
+
+/// Finds the line `micro ROW NS`.
+fn figure(text: &str, row: &str) -> anyhow::Result<f64> {
+    for line in text.lines() {
+        if let ["micro", name, ns] = line.split_whitespace().collect::<Vec<_>>()[..] {
+            if name == row {
+                let ns: f64 = ns.parse().with_context(|| format!("`{ns}` is no number"))?;
+                if ns.is_finite() && ns > 0.0 {
+                    return Ok(ns);
+                }
+            }
+        }
+    }
+    bail!("no figure for {row} was printed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read_strictly() {
+        let text = "[ 0.1] noise\r\nmicro write 12.500\r\nmicro read 3\n";
+        assert!(figure(text, "write").is_ok_and(|ns| (ns - 12.5).abs() < 1e-9));
+        assert!(figure(text, "read").is_ok());
+        for bad in [
+            "",
+            "micro stat",
+            "micro stat x",
+            "micro stat -1",
+            "micro stat inf",
+            "micro stat 1 2",
+        ] {
+            assert!(figure(bad, "stat").is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rows_are_chosen_by_name() {
+        assert_eq!(select(&[]).unwrap().len(), ROWS.len());
+        let error = select(&["wrlte".to_string()]).unwrap_err().to_string();
+        assert!(error.contains("write"), "{error}");
+    }
+
+    #[test]
+    fn a_shell_that_needs_other_files_is_refused() {
+        let shell = std::env::current_exe().unwrap();
+        let error = read_static(&shell).unwrap_err().to_string();
+        assert!(error.contains("not static"), "{error}");
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The rows: each a measurement of `bench/micro/`.
+
+/// A row.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its name for the measuring program.
+    pub name: &'static str,
+    /// For people.
+    pub text: &'static str,
+    /// The ratio that it must not exceed.
+    pub bar: f64,
+    pub needs_shell: bool,
+}
+
+const fn row(name: &'static str, bar: f64, text: &'static str) -> Row {
+    Row {
+        name,
+        text,
+        bar,
+        needs_shell: false,
+    }
+}
+
+/// All rows, in the order of the table.
+pub const ROWS: [Row; 15] = [
+    row("getppid", 1.0, "getppid"),
+    row("write", 1.0, "write of a byte to /dev/null"),
+    row("read", 1.0, "read of a byte from /dev/zero"),
+    row("stat", 1.5, "stat of /dev/null"),
+    row("signal_handler", 4.0, "kill of itself, handler, return"),
+    row("protection_fault", 3.3, "write to a read-only page, handler, return"),
+    row("anonymous_fault", 3.5, "first write to a page, 256 in a row"),
+    row(
+        "cow_fault",
+        3.0,
+        "first write to a page shared with the parent, 256 in a row",
+    ),
+    row("mmap_munmap", 3.8, "mmap of 64 KiB, a write to each page, munmap"),
+    row("pipe_switch", 2.0, "a byte to another process and one back, half of it"),
+    row("fork_exit", 4.0, "fork, exit, wait"),
+    row("fork_exec", 1.3, "fork, exec of a static program, exit, wait"),
+    Row {
+        needs_shell: true,
+        ..row("shell", 1.25, "sh -c with two commands")
+    },
+    row("hackbench", 3.0, "a message of 100 bytes, 10 senders to 10 receivers"),
+    row("tcp_round_trip", 2.0, "a byte over TCP on loopback, and one back"),
+];
