@@ -27,6 +27,9 @@ pub enum Command {
     /// Look into layer images
     #[command(subcommand)]
     Rom(Rom),
+    /// Make root file systems
+    #[command(subcommand)]
+    Image(Image),
     /// Measure, and make the tables of docs/benchmarks.md
     #[command(subcommand)]
     Bench(Bench),
@@ -35,6 +38,35 @@ pub enum Command {
     Boot(Boot),
     /// Say what this machine offers for running guests, and what follows from it
     Doctor(Doctor),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Image {
+    /// Make a Debian from packages of the mirror that this host's apt uses; needs no root
+    Build(ImageBuild),
+}
+
+#[derive(Debug, Args)]
+pub struct ImageBuild {
+    /// Debian's name of the release
+    #[arg(long, value_name = "NAME", default_value = "bookworm")]
+    pub suite: String,
+
+    /// More packages
+    #[arg(long, value_name = "PKG,..", value_delimiter = ',')]
+    pub include: Vec<String>,
+
+    /// Size of an ext4 file system, MiB or with a unit; what is not used takes no room
+    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = mebibytes)]
+    pub size: u32,
+
+    /// What to make
+    #[arg(long, value_enum, default_value_t = crate::image::Format::Ext4)]
+    pub format: crate::image::Format,
+
+    /// Where to put it
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -12,6 +12,7 @@ mod devices;
 mod doctor;
 mod guest;
 mod hypervisor;
+mod image;
 mod initramfs;
 mod inputs;
 mod process;

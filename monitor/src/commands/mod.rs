@@ -4,6 +4,7 @@
 mod bench;
 mod boot;
 mod conformance;
+mod image;
 mod report;
 mod rom;
 
@@ -44,6 +45,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::cli::Bench::Vmi(args)) => bench::vmi::run(args),
         Command::Bench(crate::cli::Bench::VmiHost(args)) => bench::vmi::host(args),
         Command::Bench(crate::cli::Bench::Micro(args)) => bench::micro::run(args),
+        Command::Image(crate::cli::Image::Build(args)) => image::build(args),
         Command::Boot(args) => boot::run(args),
         Command::Doctor(args) => crate::doctor::run(args),
     }

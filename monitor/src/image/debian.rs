@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Making an image of a Debian.
+
+use super::apt;
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// What systemd needs to come up without complaint, and a network that configures itself.
+const PACKAGES: [&str; 6] = [
+    "systemd-sysv",
+    "systemd-resolved",
+    "dbus",
+    "udev",
+    "iproute2",
+    "ca-certificates",
+];
+
+/// Every Ethernet card by DHCP.
+const NETWORK: &str = "[Match]\\nName=en* eth*\\n[Network]\\nDHCP=yes\\n";
+
+/// What the image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A writable file system; unused blocks take no room
+    Ext4,
+    /// Compressed and read-only
+    Squashfs,
+    /// An archive
+    Tar,
+}
+
+/// What is wanted.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// Debian's name of the release: `bookworm`.
+    pub suite: &'a str,
+    /// Packages beside those that every image has.
+    pub include: &'a [String],
+    /// MiB that an ext4 file system has in all.
+    pub size: u32,
+    /// What to make.
+    pub format: Format,
+    /// Where to put it.
+    pub file: &'a Path,
+}
+
+/// Makes the image, or leaves nothing.
+pub fn build(request: &Request<'_>) -> anyhow::Result<()> {
+    check(request)?;
+    let folder = match request.file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    // Beside the result: there has to be room for it anyway, and it can be renamed when it is whole.
+    let work = tempfile::Builder::new()
+        .prefix(".paravane-image-")
+        .tempdir_in(folder)
+        .with_context(|| format!("{}: cannot be written to", folder.display()))?;
+    let bar = ProgressBar::new_spinner();
+    let style =
+        ProgressStyle::with_template("{spinner} {elapsed} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    bar.set_style(style);
+    bar.enable_steady_tick(Duration::from_millis(120));
+    let archive = work.path().join("root.tar");
+    bootstrap(request, &archive, &bar)?;
+    let result = match request.format {
+        Format::Tar => archive,
+        Format::Squashfs => squash(&archive, work.path(), &bar)?,
+        Format::Ext4 => ext4(request, &archive, work.path(), &bar)?,
+    };
+    bar.finish_and_clear();
+    File::open(&result)
+        .and_then(|f| f.sync_all())
+        .context("the image cannot be written to disk")?;
+    fs::rename(&result, request.file).with_context(|| format!("{}: cannot be written", request.file.display()))
+}
+
+fn check(request: &Request<'_>) -> anyhow::Result<()> {
+    let name = |text: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "+-._:".contains(c);
+        !text.is_empty() && !text.starts_with('-') && text.chars().all(plain)
+    };
+    if !name(request.suite) {
+        bail!("{:?} is no name of a Debian release (such as bookworm)", request.suite);
+    }
+    if let Some(bad) = request.include.iter().find(|p| !name(p)) {
+        bail!("{bad:?} is no name of a package");
+    }
+    if request.file.is_dir() {
+        bail!("{} is a directory: name the file to make", request.file.display());
+    }
+    let mut needed = vec![("mmdebstrap", "mmdebstrap"), ("tar", "tar")];
+    match request.format {
+        Format::Ext4 => needed.push(("mke2fs", "e2fsprogs")),
+        Format::Squashfs => needed.push(("sqfstar", "squashfs-tools")),
+        Format::Tar => {}
+    }
+    if request.format == Format::Ext4 && !is_root() {
+        needed.push(("fakeroot", "fakeroot"));
+    }
+    let missing: Vec<&str> = needed
+        .iter()
+        .filter(|(p, _)| find(p).is_none())
+        .map(|(_, package)| *package)
+        .collect();
+    if !missing.is_empty() {
+        bail!("missing: {0}: apt-get install {0}", missing.join(" "));
+    }
+    Ok(())
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A program in PATH, or where system programs are when an ordinary user's PATH leaves those out.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(more)
+        .map(|d| d.join(program))
+        .find(|p| p.is_file())
+}
+
+fn program(name: &str) -> Command {
+    let mut command = Command::new(find(name).unwrap_or_else(|| PathBuf::from(name)));
+    command.env("LC_ALL", "C").stdin(Stdio::null());
+    command
+}
+
+/// The archive of the whole root.
+fn bootstrap(request: &Request<'_>, archive: &Path, bar: &ProgressBar) -> anyhow::Result<()> {
+    let packages: Vec<&str> = PACKAGES
+        .into_iter()
+        .chain(request.include.iter().map(String::as_str))
+        .collect();
+    let mut command = program("mmdebstrap");
+    command
+        .arg("--variant=important")
+        .arg("--format=tar")
+        .arg(format!("--include={}", packages.join(",")));
+    for option in apt::options() {
+        command.arg(format!("--aptopt={option}"));
+    }
+    let hooks = [
+        r#"echo paravane > "$1/etc/hostname""#.to_string(),
+        // The kernel has mounted the root by then.
+        r#": > "$1/etc/fstab""#.to_string(),
+        format!(r#"printf '{NETWORK}' > "$1/etc/systemd/network/80-dhcp.network""#),
+        r#"chroot "$1" systemctl enable systemd-networkd >/dev/null 2>&1"#.to_string(),
+        // Everybody's image would otherwise have the same.
+        r#"rm -f "$1/etc/machine-id" "$1"/etc/ssh/ssh_host_*; : > "$1/etc/machine-id""#.to_string(),
+    ];
+    for hook in hooks {
+        command.arg(format!("--customize-hook={hook}"));
+    }
+    command
+        .arg(request.suite)
+        .arg(archive)
+        .args(apt::sources(request.suite));
+    run(command, "mmdebstrap", "making a Debian", bar)
+}
+
+fn squash(archive: &Path, work: &Path, bar: &ProgressBar) -> anyhow::Result<PathBuf> {
+    let image = work.join("root.squashfs");
+    let mut command = program("sqfstar");
+    command
+        .args(["-quiet", "-no-progress", "-comp", "zstd"])
+        .arg(&image)
+        .stdin(File::open(archive)?);
+    run(command, "sqfstar", "making the file system", bar)?;
+    Ok(image)
+}
+
+fn ext4(request: &Request<'_>, archive: &Path, work: &Path, bar: &ProgressBar) -> anyhow::Result<PathBuf> {
+    let image = work.join("root.ext4");
+    // One shell, so that one fakeroot sees both: owners that the one sets the other reads.
+    let script = r#"set -e
+        mkdir "$2"
+        tar -x --numeric-owner $5 -p -C "$2" -f "$1"
+        rm -f "$1"
+        exec "$6" -q -F -t ext4 -L root -m 1 -E lazy_itable_init=1,lazy_journal_init=1 -d "$2" "$3" "$4""#;
+    let mut command = if is_root() { program("sh") } else { program("fakeroot") };
+    if !is_root() {
+        command.arg("sh");
+    }
+    // File capabilities, which only root can set.
+    let attributes = if is_root() { "--xattrs --xattrs-include=*" } else { "" };
+    command
+        .args(["-c", script, "sh"])
+        .arg(archive)
+        .arg(work.join("root"))
+        .arg(&image);
+    command
+        .arg(format!("{}M", request.size))
+        .arg(attributes)
+        .arg(find("mke2fs").unwrap_or_default());
+    run(command, "mke2fs", "making the file system", bar)?;
+    Ok(image)
+}
+
+/// Runs a tool; what it says about its progress is shown. What it said last is the error.
+fn run(mut command: Command, name: &str, stage: &str, bar: &ProgressBar) -> anyhow::Result<()> {
+    bar.set_message(stage.to_string());
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {name}"))?;
+    let mut last = String::new();
+    if let Some(pipe) = child.stderr.take() {
+        for line in BufReader::new(pipe).lines() {
+            let line = crate::text::clean(line.context("cannot read what it says")?.as_bytes());
+            if let Some(progress) = line.strip_prefix("I: ") {
+                bar.set_message(format!("{stage}: {progress}"));
+            } else if line.starts_with("E: ") || !last.starts_with("E: ") {
+                last = line;
+            }
+        }
+    }
+    let status = child.wait().with_context(|| format!("{name} cannot be waited for"))?;
+    if !status.success() {
+        bail!("{name} failed ({status}): {last}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refuse(suite: &str, include: &[&str], file: &Path) -> String {
+        let include: Vec<String> = include.iter().map(ToString::to_string).collect();
+        let request = Request {
+            suite,
+            include: &include,
+            size: 1024,
+            format: Format::Tar,
+            file,
+        };
+        build(&request).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_no_name_never_reaches_a_program() {
+        let file = Path::new("/nonexistent/x");
+        for bad in ["", "--help", "a b", "a;b", "../x"] {
+            assert!(refuse(bad, &[], file).contains("no name of a Debian release"), "{bad}");
+            assert!(
+                refuse("bookworm", &["hello", bad], file).contains("no name of a package"),
+                "{bad}"
+            );
+        }
+        assert!(refuse("bookworm", &[], Path::new("/tmp")).contains("is a directory"));
+    }
+}
