@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Builds the C and assembler parts with the makefiles beside their sources.
+//! Builds the C and assembler parts with the makefiles beside their sources, and the agent for guests with cargo.
 //!
-//! They are makefiles and not build-script code so that somebody who writes a layer needs no Rust to build one.
+//! The former are makefiles and not build-script code so that somebody who writes a layer needs no Rust to build one.
 
 use std::env;
 use std::fs;
@@ -35,6 +35,10 @@ fn build() -> Result<(), String> {
         watch(&folder);
         make(&folder, &out.join(name), files)?;
     }
+    for path in ["agent", "Cargo.toml", "Cargo.lock"] {
+        watch(&root.join(path));
+    }
+    agent(&root, &out.join("agent"))?;
     // The compiler and its flags are inputs of the makefiles.
     for name in ["CC", "LD", "OBJCOPY", "CFLAGS"] {
         println!("cargo:rerun-if-env-changed={name}");
@@ -74,6 +78,61 @@ fn make(folder: &Path, out: &Path, files: &[&str]) -> Result<(), String> {
             ));
         }
     }
+    Ok(())
+}
+
+/// Builds the agent: with the C library inside, since a guest has another one or none.
+fn agent(root: &Path, out: &Path) -> Result<(), String> {
+    const TARGET: &str = "x86_64-unknown-linux-gnu";
+    let cargo = env::var_os("CARGO").ok_or("cargo did not set CARGO")?;
+    let mut command = Command::new(cargo);
+    command.current_dir(root);
+    // With --target, the flags are not for build scripts and macros, which cannot be linked statically.
+    command.args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--package",
+        "paravane-agent",
+        "--profile",
+        "guest",
+        "--target",
+        TARGET,
+    ]);
+    // A folder of its own: the outer cargo holds the lock of the other one.
+    command.arg("--target-dir").arg(out.join("target"));
+    // What the outer cargo says to compilers is for its own build: clippy runs as a wrapper, for one.
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        let ours =
+            name.starts_with("CARGO_FEATURE_") || name.starts_with("CARGO_CFG_") || name.starts_with("CARGO_PKG_");
+        if ours
+            || [
+                "RUSTC",
+                "RUSTC_WRAPPER",
+                "RUSTC_WORKSPACE_WRAPPER",
+                "RUSTDOC",
+                "TARGET",
+                "HOST",
+                "OUT_DIR",
+            ]
+            .contains(&name.as_str())
+        {
+            command.env_remove(&name);
+        }
+    }
+    command.env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command.env("RUSTFLAGS", "-Ctarget-feature=+crt-static -Crelocation-model=static");
+    let output = command.output().map_err(|e| format!("cannot run cargo: {e}"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "building the agent failed:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    }
+    let made = out.join("target").join(TARGET).join("guest/paravane-agent");
+    let place = out.join("paravane-agent");
+    fs::copy(&made, &place).map_err(|e| format!("cannot copy {}: {e}", made.display()))?;
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The parts of Paravane that are not Rust, built by `build.rs` from `layers/`, `guest/conformance/` and `bench/`, as bytes.
+//! The parts of Paravane that run elsewhere, built by `build.rs` from `layers/`, `guest/conformance/`, `bench/` and `agent/`,
+//! as bytes.
 //!
 //! They are inside the program so that one file is all there is to install, and so that a guest never meets a layer
 //! of another build by accident. `--rom` and `--guest` of the program bring others in on purpose.
@@ -20,3 +21,6 @@ pub static CONFORMANCE_GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/
 
 /// The measuring program of `paravane bench micro`: a static Linux program.
 pub static MICRO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/micro/micro"));
+
+/// The program that runs in Linux guests and starts what the monitor asks for: statically linked.
+pub static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent/paravane-agent"));

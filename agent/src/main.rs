@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane-agent`: runs in a guest, and starts there what the monitor asks for.
+//!
+//! As process 1 it is the whole of a small system's init: it mounts what programs expect, adopts orphans, and ends the machine.
+//! Otherwise it is a program like any other, which a system's own init has started.
+//!
+//!     paravane-agent                       dials the host's vsock
+//!     paravane-agent --connect-unix PATH   dials a socket: for tests, no guest needed
+
+mod command;
+mod dial;
+mod init;
+mod path;
+mod reap;
+mod serve;
+mod session;
+mod user;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let address = match address(std::env::args_os().skip(1).collect()) {
+        Ok(address) => address,
+        Err(why) => {
+            eprintln!("paravane-agent: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let first = std::process::id() == 1;
+    let result = if first { init::start() } else { Ok(()) };
+    let why = match result.and_then(|()| reap::start()) {
+        Ok(()) => serve::run(&address),
+        Err(error) => error.to_string(),
+    };
+    eprintln!("paravane-agent: {why}");
+    if first {
+        // Nothing can be done here any more, and process 1 must not end.
+        init::power_off(init::FAILED);
+    }
+    ExitCode::FAILURE
+}
+
+fn address(words: Vec<OsString>) -> Result<dial::Address, String> {
+    // The kernel gives process 1 the words of its command line that it does not know.
+    if std::process::id() == 1 {
+        return Ok(dial::Address::Host);
+    }
+    let mut words = words.into_iter();
+    match (words.next(), words.next(), words.next()) {
+        (None, ..) => Ok(dial::Address::Host),
+        (Some(option), Some(path), None) if option == "--connect-unix" => Ok(dial::Address::Unix(path.into())),
+        _ => Err("usage: paravane-agent [--connect-unix PATH]".to_string()),
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Connections, and what the monitor asks for on them.
+
+use crate::dial::{Address, dial};
+use crate::session::{self, Conversation};
+use crate::{command, init};
+use paravane_agent_protocol::{Failure, FromAgent, ToAgent, VERSION};
+use std::io;
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+/// For as long as this the monitor may be away, or not there yet.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Dials and serves until the monitor has gone for good; says why it cannot go on.
+pub fn run(address: &Address) -> String {
+    let mut since = Instant::now();
+    loop {
+        let conversation = dial(address).and_then(Conversation::new);
+        let ended = match conversation {
+            Ok(conversation) => first_request(conversation, &mut since),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = ended {
+            if since.elapsed() > PATIENCE {
+                return format!("cannot reach the monitor: {error}");
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Waits for a connection's first request, and leaves it to a thread of its own: the caller then makes the next connection.
+fn first_request(mut conversation: Conversation, since: &mut Instant) -> io::Result<()> {
+    conversation.say(&FromAgent::Hello { version: VERSION })?;
+    let Some(request) = conversation.request()? else {
+        return Err(io::ErrorKind::ConnectionReset.into());
+    };
+    *since = Instant::now();
+    Builder::new().name("session".to_string()).spawn(move || {
+        // What goes wrong with a connection ends that connection. The monitor sees it.
+        let _ = serve(conversation, request);
+    })?;
+    Ok(())
+}
+
+fn serve(mut conversation: Conversation, first: ToAgent) -> io::Result<()> {
+    let mut next = Some(first);
+    while let Some(request) = next {
+        match request {
+            ToAgent::Configure(configuration) => {
+                let answer = match init::configure(&configuration) {
+                    Ok(()) => FromAgent::Done,
+                    Err(why) => FromAgent::Failed(Failure { code: 125, why }),
+                };
+                conversation.say(&answer)?;
+            }
+            ToAgent::Exec(exec) => match command::start(exec) {
+                Ok(running) => return session::run(conversation, running),
+                Err(failure) => conversation.say(&FromAgent::Failed(failure))?,
+            },
+            ToAgent::PowerOff(status) => {
+                let why = init::power_off(status);
+                conversation.say(&FromAgent::Failed(Failure { code: 125, why }))?;
+            }
+            // Late words to a command that could not be started.
+            ToAgent::EndOfInput | ToAgent::Resize(_) | ToAgent::Signal(_) => {}
+        }
+        next = conversation.request()?;
+    }
+    Ok(())
+}

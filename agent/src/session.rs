@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A connection, and a command that it belongs to.
+
+use crate::command::{self, Running};
+use crate::reap::{self, Status};
+use paravane_agent_protocol::frame::{MAX_FROM_AGENT, MAX_TO_AGENT, put_data, put_message};
+use paravane_agent_protocol::{Decoder, Frame, FromAgent, INPUT_WINDOW, Stream, ToAgent};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::termios::{tcgetpgrp, tcsetwinsize};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Output that may wait for the connection; then the command waits.
+const OUTPUT_WAITING: usize = 256 << 10;
+const PIECE: usize = 32 << 10;
+/// What a command printed before it ended, and nobody has read, is at most this: the size of the largest pipe. What
+/// comes after that is from others who have the stream, too.
+const LAST_OUTPUT: usize = 1 << 20;
+
+/// A connection to the monitor.
+#[derive(Debug)]
+pub struct Conversation {
+    file: OwnedFd,
+    decoder: Decoder<ToAgent>,
+    out: Vec<u8>,
+}
+
+impl Conversation {
+    pub fn new(file: OwnedFd) -> io::Result<Self> {
+        let flags = rustix::fs::fcntl_getfl(&file)?;
+        rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(Conversation {
+            file,
+            decoder: Decoder::new(MAX_TO_AGENT),
+            out: Vec::new(),
+        })
+    }
+
+    /// Sends a message, and waits until it is sent.
+    pub fn say(&mut self, message: &FromAgent) -> io::Result<()> {
+        self.put(message);
+        while !self.out.is_empty() {
+            self.wait(PollFlags::OUT)?;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a message. None: the monitor has left.
+    pub fn request(&mut self) -> io::Result<Option<ToAgent>> {
+        loop {
+            match self.next()? {
+                Some(Frame::Message(message)) => return Ok(Some(message)),
+                // For a command that could not be started.
+                Some(Frame::Data(..)) => continue,
+                None => {}
+            }
+            self.wait(PollFlags::IN)?;
+            if !self.receive()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn wait(&self, flags: PollFlags) -> io::Result<()> {
+        match poll(&mut [PollFd::new(&self.file, flags)], None) {
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }
+
+    fn put(&mut self, message: &FromAgent) {
+        if put_message(&mut self.out, message, MAX_FROM_AGENT).is_err() {
+            // Only a failure has text in it: without it, then.
+            if let FromAgent::Failed(failure) = message {
+                let mut short = failure.clone();
+                short.why.clear();
+                let _ = put_message(&mut self.out, &FromAgent::Failed(short), MAX_FROM_AGENT);
+            }
+        }
+    }
+
+    fn next(&mut self) -> io::Result<Option<Frame<ToAgent>>> {
+        self.decoder.next().map_err(io::Error::other)
+    }
+
+    /// Takes what has arrived. False: the monitor has left.
+    fn receive(&mut self) -> io::Result<bool> {
+        let mut piece = [0; PIECE];
+        match read(&self.file, &mut piece)? {
+            Read::Some(n) => {
+                self.decoder.add(piece.get(..n).unwrap_or_default());
+                Ok(true)
+            }
+            Read::Nothing => Ok(true),
+            Read::End => Ok(false),
+        }
+    }
+
+    /// Sends what can be sent.
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            match rustix::io::write(&self.file, &self.out) {
+                Ok(n) => drop(self.out.drain(..n)),
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Read {
+    Some(usize),
+    Nothing,
+    End,
+}
+
+fn read(file: &OwnedFd, into: &mut [u8]) -> io::Result<Read> {
+    loop {
+        match rustix::io::read(file, &mut *into) {
+            Ok(0) => return Ok(Read::End),
+            Ok(n) => return Ok(Read::Some(n)),
+            Err(rustix::io::Errno::AGAIN) => return Ok(Read::Nothing),
+            Err(rustix::io::Errno::INTR) => {}
+            // What a terminal says when nobody has its other side any more.
+            Err(rustix::io::Errno::IO) => return Ok(Read::End),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A command that runs, and its connection.
+struct Session {
+    conversation: Conversation,
+    running: Running,
+    /// For the command to read.
+    input: Vec<u8>,
+    /// The monitor sends no more.
+    input_ends: bool,
+    status: Option<Status>,
+    /// Bytes taken since it ended.
+    last: usize,
+}
+
+/// Serves a command until it has ended and the monitor knows all that it printed.
+pub fn run(mut conversation: Conversation, running: Running) -> io::Result<()> {
+    conversation.put(&FromAgent::Started { pid: running.pid });
+    let mut session = Session {
+        conversation,
+        running,
+        input: Vec::new(),
+        input_ends: false,
+        status: None,
+        last: 0,
+    };
+    let result = session.work();
+    if session.status.is_none() {
+        // The monitor has gone, and with it who would read or write. Those who do not mind may go on.
+        session.signal(Signal::HUP);
+    }
+    result
+}
+
+impl Session {
+    fn work(&mut self) -> io::Result<()> {
+        loop {
+            // What came along with the request is here already.
+            while let Some(frame) = self.conversation.next()? {
+                self.take(frame)?;
+            }
+            self.feed()?;
+            if self.status.is_some() && self.conversation.out.len() < OUTPUT_WAITING {
+                self.take_output()?;
+                if let (Some(status), true) = (self.status, self.is_drained()) {
+                    return self.conversation.say(&match status {
+                        Status::Exited(code) => FromAgent::Exited(code),
+                        Status::Killed(signal) => FromAgent::Killed(signal),
+                    });
+                }
+            }
+            self.conversation.flush()?;
+            self.wait()?;
+        }
+    }
+
+    /// Waits for anything, and takes what can be taken.
+    fn wait(&mut self) -> io::Result<()> {
+        let mut files = Vec::with_capacity(5);
+        let mut flags = PollFlags::IN;
+        if !self.conversation.out.is_empty() {
+            flags |= PollFlags::OUT;
+        }
+        files.push(PollFd::new(&self.conversation.file, flags));
+        if self.status.is_none() {
+            files.push(PollFd::new(&self.running.ended, PollFlags::IN));
+        }
+        let outputs = files.len();
+        let room = self.conversation.out.len() < OUTPUT_WAITING;
+        let running = &self.running;
+        for file in [&running.output, &running.error, &running.terminal]
+            .into_iter()
+            .flatten()
+        {
+            if room {
+                files.push(PollFd::new(file, PollFlags::IN));
+            }
+        }
+        let inputs = files.len();
+        if let (Some(file), false) = (self.input_file(), self.input.is_empty()) {
+            files.push(PollFd::new(file, PollFlags::OUT));
+        }
+        match poll(&mut files, None) {
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            other => other?,
+        };
+        let came = |at: usize| files.get(at).is_some_and(|file| !file.revents().is_empty());
+        let heard = files.first().is_some_and(|file| {
+            file.revents()
+                .intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
+        });
+        let ended = self.status.is_none() && came(1);
+        let printed = (outputs..inputs).any(came);
+        if heard && !self.conversation.receive()? {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if ended {
+            self.status = Some(Status::read(&self.running.ended)?);
+        }
+        if printed {
+            self.take_output()?;
+        }
+        Ok(())
+    }
+
+    fn input_file(&self) -> Option<&OwnedFd> {
+        self.running.terminal.as_ref().or(self.running.input.as_ref())
+    }
+
+    /// One piece of each stream at most, so that none keeps the others waiting.
+    fn take_output(&mut self) -> io::Result<()> {
+        let mut piece = [0; PIECE];
+        let running = &mut self.running;
+        let streams = [
+            (&mut running.output, Stream::Output),
+            (&mut running.error, Stream::Error),
+            (&mut running.terminal, Stream::Output),
+        ];
+        for (file, stream) in streams {
+            let Some(open) = file else { continue };
+            match read(open, &mut piece)? {
+                Read::Some(_) if self.last > LAST_OUTPUT => *file = None,
+                Read::Some(n) => {
+                    put_data(&mut self.conversation.out, stream, piece.get(..n).unwrap_or_default());
+                    if self.status.is_some() {
+                        self.last += n;
+                    }
+                }
+                // After the end of the command: others may have the stream, too, but nobody waits for them.
+                Read::Nothing if self.status.is_some() => *file = None,
+                Read::Nothing => {}
+                Read::End => *file = None,
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that was printed was taken.
+    fn is_drained(&self) -> bool {
+        self.running.output.is_none() && self.running.error.is_none() && self.running.terminal.is_none()
+    }
+
+    fn take(&mut self, frame: Frame<ToAgent>) -> io::Result<()> {
+        match frame {
+            Frame::Data(Stream::Input, bytes) => {
+                if self.input.len() + bytes.len() > INPUT_WINDOW as usize {
+                    return Err(io::Error::other("more input than was allowed"));
+                }
+                self.input.extend(bytes);
+            }
+            Frame::Message(ToAgent::EndOfInput) => self.input_ends = true,
+            Frame::Message(ToAgent::Resize(size)) => {
+                if let Some(terminal) = &self.running.terminal {
+                    // Tells the programs on it, too.
+                    tcsetwinsize(terminal, command::window(size))?;
+                }
+            }
+            Frame::Message(ToAgent::Signal(number)) => {
+                let signal = Signal::from_named_raw(number).ok_or_else(|| io::Error::other("no such signal"))?;
+                self.signal(signal);
+            }
+            Frame::Data(..) | Frame::Message(_) => return Err(io::Error::other("not now")),
+        }
+        Ok(())
+    }
+
+    /// Gives the command of its input what it takes.
+    fn feed(&mut self) -> io::Result<()> {
+        let mut taken = 0;
+        while !self.input.is_empty() {
+            let written = match self.input_file() {
+                Some(file) => rustix::io::write(file, &self.input),
+                None => Err(rustix::io::Errno::PIPE),
+            };
+            match written {
+                Ok(n) => {
+                    self.input.drain(..n);
+                    taken += n;
+                }
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                // It does not read any more; whoever sends may send on, into nothing.
+                Err(rustix::io::Errno::PIPE | rustix::io::Errno::IO) => {
+                    taken += self.input.len();
+                    self.input.clear();
+                    self.running.input = None;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if taken > 0 {
+            self.conversation
+                .put(&FromAgent::Taken(u32::try_from(taken).unwrap_or(u32::MAX)));
+        }
+        if self.input_ends && self.input.is_empty() {
+            self.running.input = None;
+        }
+        Ok(())
+    }
+
+    /// To the command and those whom it has started; on a terminal, to who is in its foreground.
+    fn signal(&self, signal: Signal) {
+        let own = i32::try_from(self.running.pid).ok().and_then(Pid::from_raw);
+        let foreground = self
+            .running
+            .terminal
+            .as_ref()
+            .and_then(|terminal| tcgetpgrp(terminal).ok());
+        reap::while_it_runs(self.running.pid, || {
+            if let Some(group) = foreground.or(own) {
+                // Fails when the whole group has just ended.
+                let _ = kill_process_group(group, signal);
+            }
+        });
+    }
+}
