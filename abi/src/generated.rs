@@ -6,7 +6,7 @@ use core::mem::{offset_of, size_of};
 /// Major API version.
 pub const API_MAJOR: u8 = 1;
 /// Minor API version.
-pub const API_MINOR: u8 = 1;
+pub const API_MINOR: u8 = 2;
 
 // Option ROM and header
 /// U16 at offset 0 (bytes 55 AA), as in every option ROM.
@@ -151,6 +151,8 @@ pub const MEM_RAM: u64 = 0x1;
 pub const MEM_RESERVED: u64 = 0x2;
 /// Entries of the list of reserved linear addresses.
 pub const BOOT_MAX_HOLES: u64 = 0x4;
+/// Kind of a device: virtio over MMIO, version 2 (virtio 1.2, section 4.2).
+pub const DEVICE_VIRTIO_MMIO: u64 = 0x1;
 
 /// The first 128 bytes of a layer's image.
 #[repr(C)]
@@ -665,6 +667,29 @@ const _: () = assert!(size_of::<Hole>() == 16);
 const _: () = assert!(offset_of!(Hole, start) == 0);
 const _: () = assert!(offset_of!(Hole, end) == 8);
 
+/// A device of the machine.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    /// VMI_DEVICE_*; a kernel passes over kinds that it does not know.
+    pub kind: u32,
+    /// Its interrupt line, for line.route.
+    pub line: u32,
+    /// Guest-physical address of its registers, page-aligned, not inside RAM.
+    pub gpa: u64,
+    /// Bytes of them.
+    pub size: u64,
+    /// Zero.
+    pub reserved: u64,
+}
+
+const _: () = assert!(size_of::<Device>() == 32);
+const _: () = assert!(offset_of!(Device, kind) == 0);
+const _: () = assert!(offset_of!(Device, line) == 4);
+const _: () = assert!(offset_of!(Device, gpa) == 8);
+const _: () = assert!(offset_of!(Device, size) == 16);
+const _: () = assert!(offset_of!(Device, reserved) == 24);
+
 /// Descriptor of the ELF note VMI_NOTE_ENTRY.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -730,8 +755,14 @@ pub struct BootInfo {
     pub mem: [Mem; 16],
     /// Reserved linear addresses.
     pub holes: [Hole; 4],
+    /// Linear address of an array of struct vmi_device (since 1.2; 0 before).
+    pub devices: u64,
+    /// Entries in it.
+    pub device_count: u32,
+    /// Bytes of one entry, at least 32 where there are any.
+    pub device_size: u32,
     /// Zero.
-    pub reserved: [u8; 56],
+    pub reserved: [u8; 40],
 }
 
 const _: () = assert!(size_of::<BootInfo>() == 640);
@@ -757,7 +788,10 @@ const _: () = assert!(offset_of!(BootInfo, flags) == 124);
 const _: () = assert!(offset_of!(BootInfo, tsc_hz) == 128);
 const _: () = assert!(offset_of!(BootInfo, mem) == 136);
 const _: () = assert!(offset_of!(BootInfo, holes) == 520);
-const _: () = assert!(offset_of!(BootInfo, reserved) == 584);
+const _: () = assert!(offset_of!(BootInfo, devices) == 584);
+const _: () = assert!(offset_of!(BootInfo, device_count) == 592);
+const _: () = assert!(offset_of!(BootInfo, device_size) == 596);
+const _: () = assert!(offset_of!(BootInfo, reserved) == 600);
 
 /// Says whether the layer can run here.
 pub const CALL_CORE_PROBE: u16 = 0x000;
@@ -977,6 +1011,9 @@ pub const CALL_PATCH_FIXUP: u16 = 0x702;
 pub const CALL_STATS_READ: u16 = 0x800;
 /// Sets all statistics to zero.
 pub const CALL_STATS_RESET: u16 = 0x801;
+
+/// Has the interrupts of a line delivered with this vector to the vCPU of this local APIC id, from now on; vector 0 masks the line, as it is at the start, whatever apic_id says.
+pub const CALL_LINE_ROUTE: u16 = 0x900;
 
 /// Every section with its calls, in the order of their numbers.
 pub const SECTIONS: &[SectionInfo] = &[
@@ -1641,6 +1678,20 @@ pub const SECTIONS: &[SectionInfo] = &[
             CallInfo {
                 number: 0x801,
                 name: "stats.reset",
+                class: Class::Sysv,
+                since: 1,
+            },
+        ],
+    },
+    SectionInfo {
+        id: 9,
+        name: "line",
+        version: 1,
+        compat: 1,
+        calls: &[
+            CallInfo {
+                number: 0x900,
+                name: "line.route",
                 class: Class::Sysv,
                 since: 1,
             },

@@ -19,6 +19,8 @@ pub const PH_DIRECT_MAP: u64 = 0x400000000000;
 pub const PH_KERNEL_END: u64 = 0x7e0000000000;
 /// The shared area.
 pub const PH_SHARED: u64 = 0x7e8000000000;
+/// The layer's own view of the register pages of all devices, writable.
+pub const PH_DEVICES: u64 = 0x7e8800000000;
 /// A process's own records of its mappings.
 pub const PH_ARENA: u64 = 0x7e9000000000;
 /// Bytes of it.
@@ -33,7 +35,7 @@ pub const PH_STACK_SIZE: u64 = 0x20000;
 pub const PH_FD_CONTROL: u64 = 0x3;
 /// Memfd of the shared area; closed before guest code runs.
 pub const PH_FD_SHARED: u64 = 0x4;
-/// Memfd of RAM slot 0; slot n has VMI_PH_FD_RAM + n.
+/// Memfd of RAM slot 0; slot n has VMI_PH_FD_RAM + n. Behind them, if there are devices: the memfd of their register pages.
 pub const PH_FD_RAM: u64 = 0x5;
 
 // Limits
@@ -43,6 +45,10 @@ pub const PH_MAX_VCPUS: u64 = 0x40;
 pub const PH_MAX_PROCS: u64 = 0x400;
 /// RAM slots.
 pub const PH_MAX_SLOTS: u64 = 0x10;
+/// Devices of a virtual machine; each has the interrupt line of its own number.
+pub const PH_MAX_DEVICES: u64 = 0x20;
+/// Queues of a device.
+pub const PH_MAX_QUEUES: u64 = 0x1e;
 /// Bytes of the console ring, a power of two.
 pub const PH_CONSOLE_SIZE: u64 = 0x10000;
 /// Instructions of the seccomp filter.
@@ -67,6 +73,10 @@ pub const PH_PROC_STRIDE: u64 = 0x400;
 pub const PH_SHARED_THUNKS: u64 = 0x330000;
 /// Bytes of it at most.
 pub const PH_THUNKS_MAX: u64 = 0x10000;
+/// Devices: VMI_PH_MAX_DEVICES of struct vmi_ph_device.
+pub const PH_SHARED_DEVICES: u64 = 0x340000;
+/// Register writes: VMI_PH_MAX_VCPUS of struct vmi_ph_request.
+pub const PH_SHARED_REQUESTS: u64 = 0x341000;
 /// Bytes of the shared area.
 pub const PH_SHARED_SIZE: u64 = 0x400000;
 
@@ -103,6 +113,18 @@ pub const PH_PENDING_NMI: u64 = 0x4;
 pub const PH_PENDING_STOP: u64 = 0x8;
 /// Another vCPU waits for a flush of the space that this one has loaded.
 pub const PH_PENDING_FLUSH: u64 = 0x10;
+
+// Bits of vmi_ph_device.notify behind those of the queues, and states of a struct vmi_ph_request
+/// A vCPU waits for a register write.
+pub const PH_NOTIFY_REGISTER: u64 = 0x40000000;
+/// Something happened on the monitor's side; set by the monitor.
+pub const PH_NOTIFY_HOST: u64 = 0x80000000;
+/// Vmi_ph_request.state.
+pub const PH_REQUEST_NONE: u64 = 0x0;
+/// The layer waits.
+pub const PH_REQUEST_ASKED: u64 = 0x1;
+/// The monitor has done it.
+pub const PH_REQUEST_DONE: u64 = 0x2;
 
 // Control messages (vmi_ph_message.op)
 /// Monitor to zygote: make process index.
@@ -164,6 +186,55 @@ const _: () = assert!(size_of::<PhSegment>() == 24);
 const _: () = assert!(offset_of!(PhSegment, addr) == 0);
 const _: () = assert!(offset_of!(PhSegment, gpa) == 8);
 const _: () = assert!(offset_of!(PhSegment, size) == 16);
+
+/// A device: what passes between the layer, the device's thread in the monitor, and whoever interrupts.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhDevice {
+    /// Bit n: queue n was notified; VMI_PH_NOTIFY_*. Set with an atomic or, taken by the device's thread; futex that it sleeps on while it is 0.
+    pub notify: u32,
+    /// 1: the device's thread sleeps, or is about to: who sets a bit wakes it. Written by it before it looks at notify the last time.
+    pub sleeping: u32,
+    /// (layer) of its line: APIC id << 8 | vector; vector 0: masked.
+    pub route: u32,
+    /// 1: the line was signalled while masked.
+    pub raised: u32,
+    /// Zero.
+    pub reserved: [u32; 12],
+}
+
+const _: () = assert!(size_of::<PhDevice>() == 64);
+const _: () = assert!(offset_of!(PhDevice, notify) == 0);
+const _: () = assert!(offset_of!(PhDevice, sleeping) == 4);
+const _: () = assert!(offset_of!(PhDevice, route) == 8);
+const _: () = assert!(offset_of!(PhDevice, raised) == 12);
+const _: () = assert!(offset_of!(PhDevice, reserved) == 16);
+
+/// A write to a device register that changes others: a vCPU waits until the device's thread has done it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhRequest {
+    /// VMI_PH_REQUEST_*; futex that the vCPU waits on.
+    pub state: u32,
+    /// Number.
+    pub device: u32,
+    /// In its register page.
+    pub offset: u32,
+    /// Bytes: 1, 2, 4 or 8.
+    pub width: u32,
+    /// What is written.
+    pub value: u64,
+    /// Zero.
+    pub reserved: [u32; 10],
+}
+
+const _: () = assert!(size_of::<PhRequest>() == 64);
+const _: () = assert!(offset_of!(PhRequest, state) == 0);
+const _: () = assert!(offset_of!(PhRequest, device) == 4);
+const _: () = assert!(offset_of!(PhRequest, offset) == 8);
+const _: () = assert!(offset_of!(PhRequest, width) == 12);
+const _: () = assert!(offset_of!(PhRequest, value) == 16);
+const _: () = assert!(offset_of!(PhRequest, reserved) == 24);
 
 /// Control message.
 #[repr(C)]
@@ -271,8 +342,14 @@ pub struct PhShared {
     pub vcpu_cpu: [u32; 64],
     /// (layer) text for vm_state VMI_PH_VM_FATAL, ends with a zero byte.
     pub message: [u8; 256],
+    /// Guest-physical address of device 0's register page; the others follow. Behind all RAM.
+    pub device_gpa: u64,
+    /// Devices.
+    pub device_count: u32,
     /// Zero.
-    pub reserved: [u8; 936],
+    pub device_pad: u32,
+    /// Zero.
+    pub reserved: [u8; 920],
 }
 
 const _: () = assert!(size_of::<PhShared>() == 2048);
@@ -304,7 +381,10 @@ const _: () = assert!(offset_of!(PhShared, slots) == 152);
 const _: () = assert!(offset_of!(PhShared, segments) == 408);
 const _: () = assert!(offset_of!(PhShared, vcpu_cpu) == 600);
 const _: () = assert!(offset_of!(PhShared, message) == 856);
-const _: () = assert!(offset_of!(PhShared, reserved) == 1112);
+const _: () = assert!(offset_of!(PhShared, device_gpa) == 1112);
+const _: () = assert!(offset_of!(PhShared, device_count) == 1120);
+const _: () = assert!(offset_of!(PhShared, device_pad) == 1124);
+const _: () = assert!(offset_of!(PhShared, reserved) == 1128);
 
 /// A vCPU, as far as the monitor looks at it.
 #[repr(C)]

@@ -20,8 +20,9 @@
 /* Does not return either, although its class does not say so. */
 #define STOPS(num) num == VMI_CALL_CPU_STOP
 
-/* Not wrapped here: core.init in stats.c; stats.reset, which would spoil its own zero. */
-#define WRAPPED(num) num != VMI_CALL_CORE_INIT && num != VMI_CALL_STATS_RESET
+/* Not wrapped here: core.init in stats.c; stats.reset, which would spoil its own zero; what is not offered. */
+#define WRAPPED(num) num != VMI_CALL_CORE_INIT && num != VMI_CALL_STATS_RESET &&	\
+	num >> 8 != VMI_SECTION_LINE
 
 	.set	call_index, 0
 

@@ -9,8 +9,9 @@
 #define LAYER_NAME "native"
 #define LAYER_PERCPU_SIZE NATIVE_PERCPU_SIZE
 
-/* All sections but statistics. */
-#define LAYER_SECTIONS (((1 << VMI_SECTION_COUNT) - 1) & ~(1 << VMI_SECTION_STATS))
+/* All sections but statistics and lines. */
+#define LAYER_SECTIONS \
+	(((1 << VMI_SECTION_COUNT) - 1) & ~(1 << VMI_SECTION_STATS | 1 << VMI_SECTION_LINE))
 
 #define LAYER_ENTRY(s, n) native_##s##_##n
 

@@ -18,6 +18,7 @@ VMI_FOR_EACH_SMP_CALL(CALL_PROTOTYPE)
 VMI_FOR_EACH_TIME_CALL(CALL_PROTOTYPE)
 VMI_FOR_EACH_LOCK_CALL(CALL_PROTOTYPE)
 VMI_FOR_EACH_PATCH_CALL(CALL_PROTOTYPE)
+VMI_FOR_EACH_LINE_CALL(CALL_PROTOTYPE)
 
 /*
  * patch.c: sets the section's feature bit where the host gives what slots take. In the zygote: the header that the kernel

@@ -7,7 +7,7 @@
 #define LAYER_PERCPU_SIZE 64
 
 /* Every section but the statistics. */
-#define LAYER_SECTIONS 0xff
+#define LAYER_SECTIONS 0x2ff
 
 #define LAYER_FEATURES_CORE 0
 #define LAYER_FEATURES_CPU 0
@@ -18,6 +18,7 @@
 #define LAYER_FEATURES_LOCK 0
 #define LAYER_FEATURES_PATCH 0
 #define LAYER_FEATURES_STATS 0
+#define LAYER_FEATURES_LINE 0
 
 #define LAYER_ENTRY(section, call) thunk_##section##_##call
 

@@ -60,6 +60,8 @@ void tlb_age(struct vcpu *v, u64 now);
 void tlb_drop_user(void);
 /* Unmaps pages of the user range that only the kernel may see, on the way to user mode. */
 void tlb_drop_supervisor(struct vcpu *v);
+/* Shows a page of device registers at va, read-only. Under the process's lock. */
+void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w);
 /* Maps what the tables say for count pages from va, without a fault. */
 void tlb_fill(struct vcpu *v, u64 va, u32 count);
 

@@ -6,6 +6,7 @@
  * with the registers that they leave in the frame, so the FPU state is the host's business. Cost: a signal and its
  * return, about 1 us, plus what the handler does.
  */
+#include "device.h"
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
@@ -40,6 +41,9 @@ static void page_fault(struct vcpu *v, struct host_registers *regs)
 		v->s.faults_hidden++;
 		return;
 	}
+	/* What the layer itself reads or writes for a guest is no device's business. */
+	if ((error & PF_RESERVED) && !in_layer(regs->rip) && device_access(v, regs, va, access_of(regs)))
+		return;
 	if (in_layer(regs->rip))
 		fatal_at("guest: triple fault, or a bad pointer in a call; address", va, regs->rip);
 	v->cr2 = va;

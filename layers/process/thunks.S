@@ -41,7 +41,7 @@ ph_user_selectors:
  * on the guest's stack; they use little of it and hold nothing that an interrupt must not see.
  */
 #define THUNK_SYSV(s, n, num)					\
-	.if num < VMI_SECTION_STATS << 8;			\
+	.if num >> 8 != VMI_SECTION_STATS;			\
 	ENTRY(thunk_##s##_##n);					\
 	movl $process_##s##_##n, %eax;				\
 	.if num == VMI_CALL_CORE_PROBE || num == VMI_CALL_CORE_INIT ||		\

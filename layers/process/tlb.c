@@ -11,6 +11,7 @@
  * Cost in host calls: a fill is one mmap, or two for a large page; a flush is one munmap or mprotect for each run that
  * changed, none if nothing did.
  */
+#include "device.h"
 #include "host.h"
 #include "mmu.h"
 
@@ -275,15 +276,14 @@ static u32 slot_of(u64 gpa)
  * Replaces what is there; all of it in one slot. replaces: something may be there, so that the host may have to split a mapping in two
  * places. Where the host has no more mappings to give, everything else goes first: records must be looked up again.
  */
-static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replaces)
+static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 offset, bool replaces)
 {
-	u64 prot = PROT_READ | (flags & T_WRITE ? PROT_WRITE : 0) | (flags & T_EXEC ? PROT_EXEC : 0);
-	u32 slot = slot_of(gpa), tries;
+	u32 tries;
 	s64 r;
 
 	for (tries = 0;; tries++) {
 		r = host6(mmap, va, size, prot, MAP_SHARED | MAP_FIXED | (populate ? MAP_POPULATE : 0),
-			  VMI_PH_FD_RAM + slot, gpa - shared->s.slots[slot].gpa);
+			  VMI_PH_FD_RAM + file, offset);
 		if (r == (s64)va)
 			break;
 		if (r != -HOST_ENOMEM || tries)
@@ -292,6 +292,14 @@ static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replac
 	}
 	half_of(va)->anything = true;
 	count_mappings(va, replaces ? 2 : 1);
+}
+
+static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replaces)
+{
+	u64 prot = PROT_READ | (flags & T_WRITE ? PROT_WRITE : 0) | (flags & T_EXEC ? PROT_EXEC : 0);
+	u32 slot = slot_of(gpa);
+
+	map_file(va, size, prot, populate, slot, gpa - shared->s.slots[slot].gpa, replaces);
 }
 
 static u64 flags_of(const struct walk *w)
@@ -437,6 +445,23 @@ static void fill(struct vcpu *v, u64 va, const struct walk *w, bool around)
 		remember_supervisor(v, va);
 	if (kernel_address(va) && !(w->pte & PTE_G))
 		WRITE_ONCE(shared->kernel_local, 1);
+}
+
+void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
+{
+	u64 *word;
+
+	va &= PAGE_MASK;
+	split_large(va);
+	word = record(va, 1, true);
+	if (!word) {
+		drop_all();
+		word = record(va, 1, true);
+	}
+	/* Writes must fault, whatever the guest's entry says: they are carried out (device.c). */
+	map_file(va, PAGE_SIZE, PROT_READ, true, shared->s.slot_count, w->gpa - shared->s.device_gpa, *word != 0);
+	*record(va, 1, true) = w->gpa | T_PRESENT | (w->user ? T_USER : 0);
+	v->s.fills++;
 }
 
 /* Addresses that are mapped for good, or are not the guest's: nothing is ever filled there. */

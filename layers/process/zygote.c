@@ -90,6 +90,14 @@ static void map_ram(void)
 	}
 }
 
+/* Register pages of devices: guests get them read-only, one by one (tlb.c). */
+static void map_devices(void)
+{
+	if (shared->s.device_count)
+		must(VMI_PH_STEP_RAM, map(VMI_PH_DEVICES, shared->s.device_count * PAGE_SIZE, PROT_READ | PROT_WRITE,
+					  MAP_SHARED, VMI_PH_FD_RAM + shared->s.slot_count, 0));
+}
+
 /* The thunks move to shared memory, at the addresses they were linked for. */
 static void share_thunks(void)
 {
@@ -355,6 +363,7 @@ noreturn void zygote_main(void)
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 	share_thunks();
 	map_ram();
+	map_devices();
 	vcpus_prepare();
 	boot_vcpu_prepare();
 	plan.descriptors = try_descriptors();

@@ -6,8 +6,6 @@
 
 mod cli;
 mod commands;
-// Until a hypervisor attaches them.
-#[allow(dead_code, unused_imports)]
 mod devices;
 mod doctor;
 mod guest;

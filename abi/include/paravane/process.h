@@ -18,6 +18,7 @@
 #define VMI_PH_DIRECT_MAP 0x400000000000 /* guest-physical 0 */
 #define VMI_PH_KERNEL_END 0x7e0000000000 /* last address + 1 that the guest's kernel may map */
 #define VMI_PH_SHARED 0x7e8000000000 /* the shared area */
+#define VMI_PH_DEVICES 0x7e8800000000 /* the layer's own view of the register pages of all devices, writable */
 #define VMI_PH_ARENA 0x7e9000000000 /* a process's own records of its mappings */
 #define VMI_PH_ARENA_SIZE 0x2000000 /* bytes of it */
 #define VMI_PH_STACKS 0x7ea000000000 /* a process's own stacks, VMI_PH_STACK_SIZE for each vCPU */
@@ -26,12 +27,14 @@
 /* Descriptors of the layer's program when it starts */
 #define VMI_PH_FD_CONTROL 0x3 /* socket (SOCK_SEQPACKET) to the monitor; only the zygote keeps it */
 #define VMI_PH_FD_SHARED 0x4 /* memfd of the shared area; closed before guest code runs */
-#define VMI_PH_FD_RAM 0x5 /* memfd of RAM slot 0; slot n has VMI_PH_FD_RAM + n */
+#define VMI_PH_FD_RAM 0x5 /* memfd of RAM slot 0; slot n has VMI_PH_FD_RAM + n. Behind them, if there are devices: the memfd of their register pages */
 
 /* Limits */
 #define VMI_PH_MAX_VCPUS 0x40 /* vCPUs of a virtual machine */
 #define VMI_PH_MAX_PROCS 0x400 /* address-space processes of a virtual machine */
 #define VMI_PH_MAX_SLOTS 0x10 /* RAM slots */
+#define VMI_PH_MAX_DEVICES 0x20 /* devices of a virtual machine; each has the interrupt line of its own number */
+#define VMI_PH_MAX_QUEUES 0x1e /* queues of a device */
 #define VMI_PH_CONSOLE_SIZE 0x10000 /* bytes of the console ring, a power of two */
 #define VMI_PH_FILTER_MAX 0x200 /* instructions of the seccomp filter */
 
@@ -45,6 +48,8 @@
 #define VMI_PH_PROC_STRIDE 0x400 /* bytes of a process: struct vmi_ph_proc, the layer's own state behind it */
 #define VMI_PH_SHARED_THUNKS 0x330000 /* the layer's entry points: mapped over its own section .thunks in every process, since core.init edits them */
 #define VMI_PH_THUNKS_MAX 0x10000 /* bytes of it at most */
+#define VMI_PH_SHARED_DEVICES 0x340000 /* devices: VMI_PH_MAX_DEVICES of struct vmi_ph_device */
+#define VMI_PH_SHARED_REQUESTS 0x341000 /* register writes: VMI_PH_MAX_VCPUS of struct vmi_ph_request */
 #define VMI_PH_SHARED_SIZE 0x400000 /* bytes of the shared area */
 
 /* States of a virtual machine, a vCPU, a process */
@@ -65,6 +70,13 @@
 #define VMI_PH_PENDING_NMI 0x4 /* a non-maskable interrupt */
 #define VMI_PH_PENDING_STOP 0x8 /* INIT: the vCPU goes off */
 #define VMI_PH_PENDING_FLUSH 0x10 /* another vCPU waits for a flush of the space that this one has loaded */
+
+/* Bits of vmi_ph_device.notify behind those of the queues, and states of a struct vmi_ph_request */
+#define VMI_PH_NOTIFY_REGISTER 0x40000000 /* a vCPU waits for a register write */
+#define VMI_PH_NOTIFY_HOST 0x80000000 /* something happened on the monitor's side; set by the monitor */
+#define VMI_PH_REQUEST_NONE 0x0 /* vmi_ph_request.state */
+#define VMI_PH_REQUEST_ASKED 0x1 /* the layer waits */
+#define VMI_PH_REQUEST_DONE 0x2 /* the monitor has done it */
 
 /* Control messages (vmi_ph_message.op) */
 #define VMI_PH_OP_FORK 0x1 /* monitor to zygote: make process index */
@@ -93,6 +105,23 @@
 #define VMI_OFF_PH_SEGMENT_ADDR 0
 #define VMI_OFF_PH_SEGMENT_GPA 8
 #define VMI_OFF_PH_SEGMENT_SIZE 16
+
+/* struct vmi_ph_device */
+#define VMI_SIZE_PH_DEVICE 64
+#define VMI_OFF_PH_DEVICE_NOTIFY 0
+#define VMI_OFF_PH_DEVICE_SLEEPING 4
+#define VMI_OFF_PH_DEVICE_ROUTE 8
+#define VMI_OFF_PH_DEVICE_RAISED 12
+#define VMI_OFF_PH_DEVICE_RESERVED 16
+
+/* struct vmi_ph_request */
+#define VMI_SIZE_PH_REQUEST 64
+#define VMI_OFF_PH_REQUEST_STATE 0
+#define VMI_OFF_PH_REQUEST_DEVICE 4
+#define VMI_OFF_PH_REQUEST_OFFSET 8
+#define VMI_OFF_PH_REQUEST_WIDTH 12
+#define VMI_OFF_PH_REQUEST_VALUE 16
+#define VMI_OFF_PH_REQUEST_RESERVED 24
 
 /* struct vmi_ph_message */
 #define VMI_SIZE_PH_MESSAGE 16
@@ -140,7 +169,10 @@
 #define VMI_OFF_PH_SHARED_SEGMENTS 408
 #define VMI_OFF_PH_SHARED_VCPU_CPU 600
 #define VMI_OFF_PH_SHARED_MESSAGE 856
-#define VMI_OFF_PH_SHARED_RESERVED 1112
+#define VMI_OFF_PH_SHARED_DEVICE_GPA 1112
+#define VMI_OFF_PH_SHARED_DEVICE_COUNT 1120
+#define VMI_OFF_PH_SHARED_DEVICE_PAD 1124
+#define VMI_OFF_PH_SHARED_RESERVED 1128
 
 /* struct vmi_ph_vcpu */
 #define VMI_SIZE_PH_VCPU 256
@@ -200,6 +232,38 @@ _Static_assert(sizeof(struct vmi_ph_segment) == VMI_SIZE_PH_SEGMENT, "vmi_ph_seg
 _Static_assert(offsetof(struct vmi_ph_segment, addr) == VMI_OFF_PH_SEGMENT_ADDR, "vmi_ph_segment.addr");
 _Static_assert(offsetof(struct vmi_ph_segment, gpa) == VMI_OFF_PH_SEGMENT_GPA, "vmi_ph_segment.gpa");
 _Static_assert(offsetof(struct vmi_ph_segment, size) == VMI_OFF_PH_SEGMENT_SIZE, "vmi_ph_segment.size");
+
+/* A device: what passes between the layer, the device's thread in the monitor, and whoever interrupts */
+struct vmi_ph_device {
+	__u32 notify; /* bit n: queue n was notified; VMI_PH_NOTIFY_*. Set with an atomic or, taken by the device's thread; futex that it sleeps on while it is 0 */
+	__u32 sleeping; /* 1: the device's thread sleeps, or is about to: who sets a bit wakes it. Written by it before it looks at notify the last time */
+	__u32 route; /* (layer) of its line: APIC id << 8 | vector; vector 0: masked */
+	__u32 raised; /* 1: the line was signalled while masked */
+	__u32 reserved[12]; /* zero */
+};
+_Static_assert(sizeof(struct vmi_ph_device) == VMI_SIZE_PH_DEVICE, "vmi_ph_device");
+_Static_assert(offsetof(struct vmi_ph_device, notify) == VMI_OFF_PH_DEVICE_NOTIFY, "vmi_ph_device.notify");
+_Static_assert(offsetof(struct vmi_ph_device, sleeping) == VMI_OFF_PH_DEVICE_SLEEPING, "vmi_ph_device.sleeping");
+_Static_assert(offsetof(struct vmi_ph_device, route) == VMI_OFF_PH_DEVICE_ROUTE, "vmi_ph_device.route");
+_Static_assert(offsetof(struct vmi_ph_device, raised) == VMI_OFF_PH_DEVICE_RAISED, "vmi_ph_device.raised");
+_Static_assert(offsetof(struct vmi_ph_device, reserved) == VMI_OFF_PH_DEVICE_RESERVED, "vmi_ph_device.reserved");
+
+/* A write to a device register that changes others: a vCPU waits until the device's thread has done it */
+struct vmi_ph_request {
+	__u32 state; /* VMI_PH_REQUEST_*; futex that the vCPU waits on */
+	__u32 device; /* number */
+	__u32 offset; /* in its register page */
+	__u32 width; /* bytes: 1, 2, 4 or 8 */
+	__u64 value; /* what is written */
+	__u32 reserved[10]; /* zero */
+};
+_Static_assert(sizeof(struct vmi_ph_request) == VMI_SIZE_PH_REQUEST, "vmi_ph_request");
+_Static_assert(offsetof(struct vmi_ph_request, state) == VMI_OFF_PH_REQUEST_STATE, "vmi_ph_request.state");
+_Static_assert(offsetof(struct vmi_ph_request, device) == VMI_OFF_PH_REQUEST_DEVICE, "vmi_ph_request.device");
+_Static_assert(offsetof(struct vmi_ph_request, offset) == VMI_OFF_PH_REQUEST_OFFSET, "vmi_ph_request.offset");
+_Static_assert(offsetof(struct vmi_ph_request, width) == VMI_OFF_PH_REQUEST_WIDTH, "vmi_ph_request.width");
+_Static_assert(offsetof(struct vmi_ph_request, value) == VMI_OFF_PH_REQUEST_VALUE, "vmi_ph_request.value");
+_Static_assert(offsetof(struct vmi_ph_request, reserved) == VMI_OFF_PH_REQUEST_RESERVED, "vmi_ph_request.reserved");
 
 /* Control message */
 struct vmi_ph_message {
@@ -261,7 +325,10 @@ struct vmi_ph_shared {
 	struct vmi_ph_segment segments[8]; /* kernel image */
 	__u32 vcpu_cpu[64]; /* host CPU on which the threads of a vCPU are to run; all ones: any */
 	__u8 message[256]; /* (layer) text for vm_state VMI_PH_VM_FATAL, ends with a zero byte */
-	__u8 reserved[936]; /* zero */
+	__u64 device_gpa; /* guest-physical address of device 0's register page; the others follow. Behind all RAM */
+	__u32 device_count; /* devices */
+	__u32 device_pad; /* zero */
+	__u8 reserved[920]; /* zero */
 };
 _Static_assert(sizeof(struct vmi_ph_shared) == VMI_SIZE_PH_SHARED, "vmi_ph_shared");
 _Static_assert(offsetof(struct vmi_ph_shared, magic) == VMI_OFF_PH_SHARED_MAGIC, "vmi_ph_shared.magic");
@@ -292,6 +359,9 @@ _Static_assert(offsetof(struct vmi_ph_shared, slots) == VMI_OFF_PH_SHARED_SLOTS,
 _Static_assert(offsetof(struct vmi_ph_shared, segments) == VMI_OFF_PH_SHARED_SEGMENTS, "vmi_ph_shared.segments");
 _Static_assert(offsetof(struct vmi_ph_shared, vcpu_cpu) == VMI_OFF_PH_SHARED_VCPU_CPU, "vmi_ph_shared.vcpu_cpu");
 _Static_assert(offsetof(struct vmi_ph_shared, message) == VMI_OFF_PH_SHARED_MESSAGE, "vmi_ph_shared.message");
+_Static_assert(offsetof(struct vmi_ph_shared, device_gpa) == VMI_OFF_PH_SHARED_DEVICE_GPA, "vmi_ph_shared.device_gpa");
+_Static_assert(offsetof(struct vmi_ph_shared, device_count) == VMI_OFF_PH_SHARED_DEVICE_COUNT, "vmi_ph_shared.device_count");
+_Static_assert(offsetof(struct vmi_ph_shared, device_pad) == VMI_OFF_PH_SHARED_DEVICE_PAD, "vmi_ph_shared.device_pad");
 _Static_assert(offsetof(struct vmi_ph_shared, reserved) == VMI_OFF_PH_SHARED_RESERVED, "vmi_ph_shared.reserved");
 
 /* A vCPU, as far as the monitor looks at it */

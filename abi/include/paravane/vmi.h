@@ -7,7 +7,7 @@
 #define PARAVANE_VMI_H
 
 #define VMI_API_MAJOR 1
-#define VMI_API_MINOR 1
+#define VMI_API_MINOR 2
 #define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)
 
 /* Option ROM and header */
@@ -96,6 +96,7 @@
 #define VMI_MEM_RAM 0x1 /* memory map type: usable RAM */
 #define VMI_MEM_RESERVED 0x2 /* memory map type: not to be used */
 #define VMI_BOOT_MAX_HOLES 0x4 /* entries of the list of reserved linear addresses */
+#define VMI_DEVICE_VIRTIO_MMIO 0x1 /* kind of a device: virtio over MMIO, version 2 (virtio 1.2, section 4.2) */
 
 /* struct vmi_rom_header */
 #define VMI_SIZE_ROM_HEADER 128
@@ -274,6 +275,14 @@
 #define VMI_OFF_HOLE_START 0
 #define VMI_OFF_HOLE_END 8
 
+/* struct vmi_device */
+#define VMI_SIZE_DEVICE 32
+#define VMI_OFF_DEVICE_KIND 0
+#define VMI_OFF_DEVICE_LINE 4
+#define VMI_OFF_DEVICE_GPA 8
+#define VMI_OFF_DEVICE_SIZE 16
+#define VMI_OFF_DEVICE_RESERVED 24
+
 /* struct vmi_note_entry */
 #define VMI_SIZE_NOTE_ENTRY 16
 #define VMI_OFF_NOTE_ENTRY_ENTRY 0
@@ -304,7 +313,10 @@
 #define VMI_OFF_BOOT_INFO_TSC_HZ 128
 #define VMI_OFF_BOOT_INFO_MEM 136
 #define VMI_OFF_BOOT_INFO_HOLES 520
-#define VMI_OFF_BOOT_INFO_RESERVED 584
+#define VMI_OFF_BOOT_INFO_DEVICES 584
+#define VMI_OFF_BOOT_INFO_DEVICE_COUNT 592
+#define VMI_OFF_BOOT_INFO_DEVICE_SIZE 596
+#define VMI_OFF_BOOT_INFO_RESERVED 600
 
 /* Section core: Finding, starting and ending. */
 #define VMI_SECTION_CORE 0
@@ -515,7 +527,14 @@
 #define VMI_CALL_STATS_READ 0x800
 #define VMI_CALL_STATS_RESET 0x801
 
-#define VMI_SECTION_COUNT 9
+/* Section line: Interrupt lines of the devices that vmi_boot_info.devices lists, numbered from 0. Since 1.2. A layer for a machine whose devices have controllers of their own does not offer the section. */
+#define VMI_SECTION_LINE 9
+#define VMI_SECTION_LINE_VERSION 1
+#define VMI_SECTION_LINE_COMPAT 1
+#define VMI_SECTION_LINE_CALLS 1
+#define VMI_CALL_LINE_ROUTE 0x900
+
+#define VMI_SECTION_COUNT 10
 
 #define VMI_FOR_EACH_CORE_CALL(X) \
 	X(CORE, core, PROBE, probe, 0x000, SYSV, 1) \
@@ -634,6 +653,9 @@
 	X(STATS, stats, READ, read, 0x800, SYSV, 1) \
 	X(STATS, stats, RESET, reset, 0x801, SYSV, 1)
 
+#define VMI_FOR_EACH_LINE_CALL(X) \
+	X(LINE, line, ROUTE, route, 0x900, SYSV, 1)
+
 #define VMI_FOR_EACH_CALL(X) \
 	VMI_FOR_EACH_CORE_CALL(X) \
 	VMI_FOR_EACH_CPU_CALL(X) \
@@ -643,7 +665,8 @@
 	VMI_FOR_EACH_TIME_CALL(X) \
 	VMI_FOR_EACH_LOCK_CALL(X) \
 	VMI_FOR_EACH_PATCH_CALL(X) \
-	VMI_FOR_EACH_STATS_CALL(X)
+	VMI_FOR_EACH_STATS_CALL(X) \
+	VMI_FOR_EACH_LINE_CALL(X)
 
 /* Y(SECTION, section, id, version, compat, calls) */
 #define VMI_FOR_EACH_SECTION(Y) \
@@ -655,7 +678,8 @@
 	Y(TIME, time, 5, 1, 1, 8) \
 	Y(LOCK, lock, 6, 1, 1, 5) \
 	Y(PATCH, patch, 7, 1, 1, 3) \
-	Y(STATS, stats, 8, 1, 1, 2)
+	Y(STATS, stats, 8, 1, 1, 2) \
+	Y(LINE, line, 9, 1, 1, 1)
 
 #ifndef __ASSEMBLER__
 
@@ -1008,6 +1032,21 @@ _Static_assert(sizeof(struct vmi_hole) == VMI_SIZE_HOLE, "vmi_hole");
 _Static_assert(offsetof(struct vmi_hole, start) == VMI_OFF_HOLE_START, "vmi_hole.start");
 _Static_assert(offsetof(struct vmi_hole, end) == VMI_OFF_HOLE_END, "vmi_hole.end");
 
+/* A device of the machine */
+struct vmi_device {
+	__u32 kind; /* VMI_DEVICE_*; a kernel passes over kinds that it does not know */
+	__u32 line; /* its interrupt line, for line.route */
+	__u64 gpa; /* guest-physical address of its registers, page-aligned, not inside RAM */
+	__u64 size; /* bytes of them */
+	__u64 reserved; /* zero */
+};
+_Static_assert(sizeof(struct vmi_device) == VMI_SIZE_DEVICE, "vmi_device");
+_Static_assert(offsetof(struct vmi_device, kind) == VMI_OFF_DEVICE_KIND, "vmi_device.kind");
+_Static_assert(offsetof(struct vmi_device, line) == VMI_OFF_DEVICE_LINE, "vmi_device.line");
+_Static_assert(offsetof(struct vmi_device, gpa) == VMI_OFF_DEVICE_GPA, "vmi_device.gpa");
+_Static_assert(offsetof(struct vmi_device, size) == VMI_OFF_DEVICE_SIZE, "vmi_device.size");
+_Static_assert(offsetof(struct vmi_device, reserved) == VMI_OFF_DEVICE_RESERVED, "vmi_device.reserved");
+
 /* Descriptor of the ELF note VMI_NOTE_ENTRY */
 struct vmi_note_entry {
 	__u64 entry; /* link-time linear address of the 64-bit entry */
@@ -1043,7 +1082,10 @@ struct vmi_boot_info {
 	__u64 tsc_hz; /* frequency of the time-stamp counter, Hz */
 	struct vmi_mem mem[16]; /* memory map, ascending */
 	struct vmi_hole holes[4]; /* reserved linear addresses */
-	__u8 reserved[56]; /* zero */
+	__u64 devices; /* linear address of an array of struct vmi_device (since 1.2; 0 before) */
+	__u32 device_count; /* entries in it */
+	__u32 device_size; /* bytes of one entry, at least 32 where there are any */
+	__u8 reserved[40]; /* zero */
 };
 _Static_assert(sizeof(struct vmi_boot_info) == VMI_SIZE_BOOT_INFO, "vmi_boot_info");
 _Static_assert(offsetof(struct vmi_boot_info, magic) == VMI_OFF_BOOT_INFO_MAGIC, "vmi_boot_info.magic");
@@ -1068,6 +1110,9 @@ _Static_assert(offsetof(struct vmi_boot_info, flags) == VMI_OFF_BOOT_INFO_FLAGS,
 _Static_assert(offsetof(struct vmi_boot_info, tsc_hz) == VMI_OFF_BOOT_INFO_TSC_HZ, "vmi_boot_info.tsc_hz");
 _Static_assert(offsetof(struct vmi_boot_info, mem) == VMI_OFF_BOOT_INFO_MEM, "vmi_boot_info.mem");
 _Static_assert(offsetof(struct vmi_boot_info, holes) == VMI_OFF_BOOT_INFO_HOLES, "vmi_boot_info.holes");
+_Static_assert(offsetof(struct vmi_boot_info, devices) == VMI_OFF_BOOT_INFO_DEVICES, "vmi_boot_info.devices");
+_Static_assert(offsetof(struct vmi_boot_info, device_count) == VMI_OFF_BOOT_INFO_DEVICE_COUNT, "vmi_boot_info.device_count");
+_Static_assert(offsetof(struct vmi_boot_info, device_size) == VMI_OFF_BOOT_INFO_DEVICE_SIZE, "vmi_boot_info.device_size");
 _Static_assert(offsetof(struct vmi_boot_info, reserved) == VMI_OFF_BOOT_INFO_RESERVED, "vmi_boot_info.reserved");
 
 /* One function type for each call */
@@ -1170,6 +1215,7 @@ typedef int vmi_patch_release_fn(struct vmi_patch_area *area, __u64 slot);
 typedef int vmi_patch_fixup_fn(const struct vmi_patch_area *area, __u64 *rip, __u64 *rax);
 typedef int vmi_stats_read_fn(__u32 call, struct vmi_call_stats *stats);
 typedef void vmi_stats_reset_fn(void);
+typedef int vmi_line_route_fn(__u32 line, __u32 apic_id, __u32 vector);
 
 #endif /* __ASSEMBLER__ */
 #endif /* PARAVANE_VMI_H */

@@ -3,6 +3,7 @@
 
 use super::Outcome;
 use crate::cli::Boot;
+use crate::devices::rng::Rng;
 use crate::process::{Config, End, Output, Vm};
 use crate::signals::Signals;
 use anyhow::{Context, bail};
@@ -16,17 +17,20 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
     let kernel = read(&args.kernel)?;
     let initrd = args.initrd.as_deref().map(read).transpose()?.unwrap_or_default();
     let signals = Signals::install().context("cannot take note of signals")?;
-    let vm = Vm::start(&Config {
-        name: &args.kernel.display().to_string(),
-        kernel: &kernel,
-        layer: paravane_blobs::PROCESS_LAYER,
-        command_line: &args.append,
-        initrd: &initrd,
-        vcpus: args.cpus,
-        memory: u64::from(args.memory) << 20,
-        spaces: args.spaces,
-        debuggable: args.debuggable,
-    })?;
+    let vm = Vm::start(
+        &Config {
+            name: &args.kernel.display().to_string(),
+            kernel: &kernel,
+            layer: paravane_blobs::PROCESS_LAYER,
+            command_line: &args.append,
+            initrd: &initrd,
+            vcpus: args.cpus,
+            memory: u64::from(args.memory) << 20,
+            spaces: args.spaces,
+            debuggable: args.debuggable,
+        },
+        vec![Box::new(Rng::default())],
+    )?;
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     let mut out = io::stdout().lock();
     loop {

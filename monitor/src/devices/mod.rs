@@ -11,10 +11,12 @@
 mod driver;
 pub mod mmio;
 pub mod net;
+mod page;
 mod reactor;
 pub mod rng;
 
 pub use driver::{Broken, Chain, Driver, Interrupt, Memory};
+pub use page::{Area, Page};
 pub use reactor::{EventFlags, Reactor, Wake, Waker};
 
 /// Device types (virtio 1.2, section 5).

@@ -5,7 +5,8 @@
 //! two). Files cannot be waited for along with a word, so one thread of the machine waits for the files of all
 //! devices, and wakes the device whose file is ready.
 
-use rustix::event::epoll;
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -59,13 +60,26 @@ impl fmt::Debug for Waker {
 #[derive(Debug)]
 pub struct Reactor {
     files: OwnedFd,
+    /// Ends the thread.
+    stop: OwnedFd,
 }
 
+/// What stands for `stop`.
+const STOP: u64 = u64::MAX;
+
 impl Reactor {
-    /// Makes one; its thread calls [`wait`](Reactor::wait) again and again.
+    /// Makes one, for a thread that calls [`run`](Reactor::run).
     pub fn new() -> io::Result<Arc<Self>> {
         let files = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Arc::new(Reactor { files }))
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&files, &stop, epoll::EventData::new_u64(STOP), EventFlags::IN)?;
+        Ok(Arc::new(Reactor { files, stop }))
+    }
+
+    /// Has [`run`](Reactor::run) return.
+    pub fn stop(&self) {
+        // Fails only when the counter is full: then it is set already.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
     }
 
     /// A waker for a device, by the number that [`wait`](Reactor::wait) tells.
@@ -77,15 +91,21 @@ impl Reactor {
         }
     }
 
-    /// Waits until files are ready; calls `ready` with the number of each one's device.
-    pub fn wait(&self, mut ready: impl FnMut(u64)) -> io::Result<()> {
+    /// Waits for files; calls `ready` with the number of each one's device. Returns after [`stop`](Reactor::stop).
+    pub fn run(&self, mut ready: impl FnMut(u64)) -> io::Result<()> {
         let mut events = Vec::with_capacity(32);
-        match epoll::wait(&self.files, rustix::buffer::spare_capacity(&mut events), None) {
-            Ok(_) => events.iter().for_each(|event| ready(event.data.u64())),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        loop {
+            match epoll::wait(&self.files, spare_capacity(&mut events), None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    STOP => return Ok(()),
+                    device => ready(device),
+                }
+            }
         }
-        Ok(())
     }
 
     fn arm(&self, file: BorrowedFd<'_>, device: u64, events: EventFlags) -> io::Result<()> {
@@ -120,17 +140,25 @@ mod tests {
         waker.arm(&here, EventFlags::IN).unwrap();
         there.write_all(b"x").unwrap();
         let mut seen = Vec::new();
-        reactor.wait(|device| seen.push(device)).unwrap();
-        other_waker.arm(&other, EventFlags::IN).unwrap();
-        other_end.write_all(b"x").unwrap();
-        reactor.wait(|device| seen.push(device)).unwrap();
-        assert_eq!(seen, [7, 8]);
-        waker.arm(&here, EventFlags::IN).unwrap();
-        reactor.wait(|device| seen.push(device)).unwrap();
-        assert_eq!(seen, [7, 8, 7]);
-        waker.disarm(&here);
-        other_waker.arm(&other, EventFlags::IN).unwrap();
-        reactor.wait(|device| seen.push(device)).unwrap();
+        reactor
+            .run(|device| {
+                seen.push(device);
+                match seen.len() {
+                    // 7 is not told again, although its file is still readable.
+                    1 => {
+                        other_waker.arm(&other, EventFlags::IN).unwrap();
+                        other_end.write_all(b"x").unwrap();
+                    }
+                    2 => waker.arm(&here, EventFlags::IN).unwrap(),
+                    3 => {
+                        waker.arm(&here, EventFlags::IN).unwrap();
+                        waker.disarm(&here);
+                        other_waker.arm(&other, EventFlags::IN).unwrap();
+                    }
+                    _ => reactor.stop(),
+                }
+            })
+            .unwrap();
         assert_eq!(seen, [7, 8, 7, 8]);
     }
 }

@@ -5,7 +5,7 @@
 //! writes a deadline and wakes this thread only if it sleeps longer than that.
 
 use super::core::Core;
-use super::sys;
+use super::{kick, sys};
 use paravane_abi::process as ph;
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
@@ -66,7 +66,7 @@ impl Alarms {
             let again_at = match last {
                 Some(last) if last.again_at > now => last.again_at,
                 _ => {
-                    tell(core, vcpu);
+                    kick::tell(core, vcpu, kick::ALARM);
                     let pause = last.map_or(FIRST_RETRY, |t| (t.pause * 2).min(LAST_RETRY));
                     *told = Some(Told {
                         deadline,
@@ -102,34 +102,6 @@ fn deadline(core: &Core, vcpu: usize) -> Option<u64> {
         .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state))
         .load(Ordering::SeqCst);
     (deadline != NEVER && u64::from(state) != ph::PH_VCPU_OFF).then_some(deadline)
-}
-
-/// Has a vCPU look at its alarms. Order: set pending, fence, read state and owner; against, in the layer: write
-/// state or owner, fence, read pending.
-fn tell(core: &Core, vcpu: usize) {
-    let field = |at| core.shared.vcpu_word(vcpu, at);
-    let bit = u32::try_from(ph::PH_PENDING_ALARM).unwrap_or(0);
-    field(offset_of!(ph::PhVcpu, pending)).fetch_or(bit, Ordering::SeqCst);
-    fence(Ordering::SeqCst);
-    if u64::from(field(offset_of!(ph::PhVcpu, state)).load(Ordering::SeqCst)) == ph::PH_VCPU_HALTED {
-        let word = field(offset_of!(ph::PhVcpu, wait_word));
-        word.fetch_add(1, Ordering::SeqCst);
-        sys::futex_wake(word);
-        return;
-    }
-    let owner = core
-        .shared
-        .vcpu_long(vcpu, offset_of!(ph::PhVcpu, owner))
-        .load(Ordering::SeqCst);
-    let [t0, t1, t2, t3, p0, p1, p2, p3] = owner.to_le_bytes();
-    let (tid, pid) = (
-        u32::from_le_bytes([t0, t1, t2, t3]),
-        u32::from_le_bytes([p0, p1, p2, p3]),
-    );
-    // The guest could write any number there. tgkill itself checks that the thread belongs to the process.
-    if core.processes().any(|(_, known)| known == pid) {
-        sys::signal_thread(pid, tid);
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use super::doorbell::{End, Output};
 use super::vm::{Config, Vm};
+use crate::devices::rng::Rng;
 use crate::hypervisor::{Counters, Event, Hypervisor, Machine, Running, Verdict};
 use crate::signals::Signals;
 use crate::text;
@@ -42,7 +43,7 @@ impl Hypervisor for Process {
             spaces: self.spaces,
             debuggable: self.debuggable,
         };
-        let vm = Vm::start(&config)?;
+        let vm = Vm::start(&config, vec![Box::new(Rng::default())])?;
         Ok(Box::new(Instance {
             vm,
             lines: Lines::default(),

@@ -14,11 +14,13 @@ use vm_memory::ByteValued;
 pub const RESERVED: u64 = 1 << 20;
 const COMMAND_LINE: u64 = 0x1000;
 const COMMAND_LINE_MAX: usize = 0x4000;
+const DEVICES: u64 = 0x8000;
 const STACK_TOP: u64 = 0x20000;
 const STACK_SIZE: u64 = 0x4000;
 
 const _: () = assert!(size_of::<abi::BootInfo>() as u64 <= COMMAND_LINE);
-const _: () = assert!(COMMAND_LINE + COMMAND_LINE_MAX as u64 <= STACK_TOP - STACK_SIZE);
+const _: () = assert!(COMMAND_LINE + COMMAND_LINE_MAX as u64 <= DEVICES);
+const _: () = assert!(DEVICES + ph::PH_MAX_DEVICES * size_of::<abi::Device>() as u64 <= STACK_TOP - STACK_SIZE);
 const _: () = assert!(STACK_TOP <= RESERVED);
 
 /// Linear addresses for the layer, which starts the kernel.
@@ -38,6 +40,8 @@ pub struct Facts<'a> {
     /// Bytes that the layer takes.
     pub layer_size: u64,
     pub tsc_hz: u64,
+    /// Devices.
+    pub devices: &'a [abi::Device],
 }
 
 #[derive(Clone, Copy)]
@@ -47,6 +51,13 @@ struct Info(abi::BootInfo);
 // SAFETY: the generated structure has no padding (its offsets and its size are asserted), and every bit pattern of its
 // integer fields is a value.
 unsafe impl ByteValued for Info {}
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Entry(abi::Device);
+
+// SAFETY: as for `Info`.
+unsafe impl ByteValued for Entry {}
 
 /// Writes everything.
 pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Start> {
@@ -66,6 +77,10 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
     ram.write(base + COMMAND_LINE, facts.command_line.as_bytes())?;
 
     let initrd_gpa = initrd(ram, base, image, facts.initrd)?;
+
+    for (at, device) in (base + DEVICES..).step_by(size_of::<abi::Device>()).zip(facts.devices) {
+        ram.write(at, Entry(*device).as_slice())?;
+    }
 
     let ram_entry = abi::Mem {
         gpa: 0,
@@ -114,7 +129,10 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
         tsc_hz: facts.tsc_hz,
         mem,
         holes,
-        reserved: [0; 56],
+        devices: if facts.devices.is_empty() { 0 } else { linear(DEVICES) },
+        device_count: u32::try_from(facts.devices.len())?,
+        device_size: u32::try_from(size_of::<abi::Device>())?,
+        reserved: [0; 40],
     };
     ram.write(base, Info(info).as_slice())?;
     Ok(Start {

@@ -2,14 +2,15 @@
 //! What the monitor's threads for one virtual machine have in common.
 
 use super::shared::{Shared, size};
-use super::sys;
+use super::{device, sys};
+use crate::devices::Reactor;
 use paravane_abi::process as ph;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One virtual machine.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct Core {
     placement: Vec<AtomicU32>,
     /// Placement was changed after the start.
     moved: AtomicBool,
+    /// The files of all devices.
+    pub reactor: Arc<Reactor>,
     /// Thread id of the watch, which sleeps until a signal comes.
     watch: AtomicU32,
 }
@@ -48,6 +51,7 @@ impl Core {
             bell,
             placement: words(vcpus),
             moved: AtomicBool::new(false),
+            reactor: Reactor::new()?,
             watch: AtomicU32::new(0),
         })
     }
@@ -113,6 +117,8 @@ impl Core {
         word.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(word);
         self.nudge_watch();
+        self.reactor.stop();
+        device::wake_all(self);
     }
 
     pub fn stopping(&self) -> bool {

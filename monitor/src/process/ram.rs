@@ -80,6 +80,11 @@ impl Ram {
         &self.slots
     }
 
+    /// The same memory, for devices.
+    pub fn memory(&self) -> Arc<GuestMemoryMmap> {
+        Arc::new(self.memory.clone())
+    }
+
     /// Copies bytes to a guest-physical address.
     pub fn write(&self, gpa: u64, bytes: &[u8]) -> anyhow::Result<()> {
         self.memory

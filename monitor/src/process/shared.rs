@@ -23,6 +23,10 @@ const SIZE: usize = size(ph::PH_SHARED_SIZE);
 // The offsets that the accessors make from a checked index stay inside.
 const _: () = assert!(ph::PH_SHARED_VCPUS + ph::PH_MAX_VCPUS * ph::PH_VCPU_STRIDE <= ph::PH_SHARED_SIZE);
 const _: () = assert!(ph::PH_SHARED_PROCS + ph::PH_MAX_PROCS * ph::PH_PROC_STRIDE <= ph::PH_SHARED_SIZE);
+const _: () = assert!(
+    ph::PH_SHARED_DEVICES + ph::PH_MAX_DEVICES * size_of::<ph::PhDevice>() as u64 <= ph::PH_SHARED_REQUESTS
+        && ph::PH_SHARED_REQUESTS + ph::PH_MAX_VCPUS * size_of::<ph::PhRequest>() as u64 <= ph::PH_SHARED_SIZE
+);
 
 /// The shared area, mapped here.
 #[derive(Debug)]
@@ -101,6 +105,22 @@ impl Shared {
         self.word(size(ph::PH_SHARED_PROCS) + process * size(ph::PH_PROC_STRIDE) + field)
     }
 
+    /// A 32-bit field of a device.
+    pub fn device_word(&self, device: usize, field: usize) -> &AtomicU32 {
+        assert!(device < size(ph::PH_MAX_DEVICES), "device {device}");
+        self.word(size(ph::PH_SHARED_DEVICES) + device * size_of::<ph::PhDevice>() + field)
+    }
+
+    /// A 32-bit field of a vCPU's request.
+    pub fn request_word(&self, vcpu: usize, field: usize) -> &AtomicU32 {
+        self.word(request_offset(vcpu) + field)
+    }
+
+    /// A 64-bit field of a vCPU's request.
+    pub fn request_long(&self, vcpu: usize, field: usize) -> &AtomicU64 {
+        self.long(request_offset(vcpu) + field)
+    }
+
     /// Copies bytes in.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         for (at, &byte) in (offset..).zip(bytes) {
@@ -119,6 +139,11 @@ impl Shared {
 fn vcpu_offset(vcpu: usize) -> usize {
     assert!(vcpu < size(ph::PH_MAX_VCPUS), "vCPU {vcpu}");
     size(ph::PH_SHARED_VCPUS) + vcpu * size(ph::PH_VCPU_STRIDE)
+}
+
+fn request_offset(vcpu: usize) -> usize {
+    assert!(vcpu < size(ph::PH_MAX_VCPUS), "vCPU {vcpu}");
+    size(ph::PH_SHARED_REQUESTS) + vcpu * size_of::<ph::PhRequest>()
 }
 
 impl Drop for Shared {

@@ -11,6 +11,7 @@ use super::placement;
 use super::ram::Ram;
 use super::shared::size;
 use super::spawn::{self, Child};
+use crate::devices::Area;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -41,8 +42,16 @@ pub struct Pool {
 }
 
 /// Runs the thread: starts, says how that went, works until the machine is stopped.
-pub fn run(core: &Arc<Core>, layer: &Layer<'_>, ram: &Ram, pool: Pool, started: &Sender<anyhow::Result<()>>) {
-    let files: Vec<_> = ram.slots().iter().map(super::ram::Slot::file).collect();
+pub fn run(
+    core: &Arc<Core>,
+    layer: &Layer<'_>,
+    ram: &Ram,
+    devices: Option<&Area>,
+    pool: Pool,
+    started: &Sender<anyhow::Result<()>>,
+) {
+    let mut files: Vec<_> = ram.slots().iter().map(super::ram::Slot::file).collect();
+    files.extend(devices.map(Area::file));
     let child = match spawn::start(layer.program, core.shared.file(), &files) {
         Ok(child) => child,
         Err(error) => {

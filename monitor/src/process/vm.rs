@@ -5,6 +5,7 @@ use super::boot;
 use super::clock::{Clock, Sample};
 use super::core::Core;
 use super::counters;
+use super::device::{self, Devices};
 use super::doorbell::{self, Output};
 use super::image::Image;
 use super::layer::Layer;
@@ -18,6 +19,7 @@ use super::supervisor::{self, Pool};
 use super::sys;
 use super::watch::{self, Budget};
 use super::{alarm, host};
+use crate::devices::Device;
 use crate::hypervisor::Counters;
 use crate::text;
 use anyhow::{Context, bail};
@@ -65,7 +67,7 @@ pub struct Vm {
 
 impl Vm {
     /// Starts a machine.
-    pub fn start(config: &Config<'_>) -> anyhow::Result<Vm> {
+    pub fn start(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
         let (clock_start, load_start) = (Sample::take(), Load::sample());
         host::check()?;
         if config.vcpus == 0 || u64::from(config.vcpus) > ph::PH_MAX_VCPUS {
@@ -74,6 +76,7 @@ impl Vm {
         let pool = pool(config)?;
         let layer = Layer::read(config.layer)?;
         let ram = Ram::new(config.memory)?;
+        let devices = Devices::new(devices, ram.size())?;
         let image = Image::read(config.kernel, ram.size() - boot::RESERVED)
             .with_context(|| format!("guest {}", config.name))?;
         image.store(&ram)?;
@@ -84,11 +87,13 @@ impl Vm {
             vcpus: config.vcpus,
             layer_size: layer.size,
             tsc_hz: clock.hz(),
+            devices: &devices.table(),
         };
         let start = boot::store(&ram, &image, &facts)?;
         let shared = Shared::new().context("cannot make the shared area")?;
         fill(&shared, config, pool, &ram, &image, &start)?;
-        install_filter(&shared, &layer, &ram)?;
+        fill_devices(&shared, &devices)?;
+        install_filter(&shared, &layer, &ram, &devices)?;
         clock.publish(&shared);
 
         let core = Arc::new(Core::new(shared, size(config.vcpus.into()))?);
@@ -107,7 +112,7 @@ impl Vm {
             outputs: Arc::new(Outputs::new(QUEUED)?),
             threads: Vec::new(),
         };
-        vm.start_threads(layer, ram, pool, clock)?;
+        vm.start_threads(layer, ram, pool, clock, devices)?;
         tracing::info!(
             entry = format_args!("{:#x}", image.entry),
             limit = pool.limit,
@@ -117,7 +122,14 @@ impl Vm {
         Ok(vm)
     }
 
-    fn start_threads(&mut self, layer: Layer<'static>, ram: Ram, pool: Pool, clock: Clock) -> anyhow::Result<()> {
+    fn start_threads(
+        &mut self,
+        layer: Layer<'static>,
+        ram: Ram,
+        pool: Pool,
+        clock: Clock,
+        devices: Devices,
+    ) -> anyhow::Result<()> {
         // When the zygote ends, its children become ours, and we can wait for them: an init that does not is common
         // in containers.
         // SAFETY: sets an attribute of this process.
@@ -125,9 +137,17 @@ impl Vm {
             libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
         }
         let budget = Budget::new(ram.size());
+        let area = devices.area().cloned();
+        let device_threads = devices.into_threads(&self.core, &ram.memory())?;
+        if !device_threads.is_empty() {
+            self.spawn("device-files", |core| device::run_reactor(core))?;
+        }
+        for thread in device_threads {
+            self.spawn(&thread.name().to_string(), |_| thread.run())?;
+        }
         let (started, start) = channel();
         self.spawn("supervisor", move |core| {
-            supervisor::run(core, &layer, &ram, pool, &started)
+            supervisor::run(core, &layer, &ram, area.as_deref(), pool, &started);
         })?;
         start.recv().context("the supervisor's thread ended")??;
         self.spawn("watch", move |core| watch::run(core, clock, budget))?;
@@ -261,13 +281,25 @@ fn fill(
     Ok(())
 }
 
+/// Says where the devices are.
+fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
+    shared
+        .long(offset_of!(ph::PhShared, device_gpa))
+        .store(devices.gpa(), Ordering::Relaxed);
+    shared
+        .word(offset_of!(ph::PhShared, device_count))
+        .store(u32::try_from(devices.count())?, Ordering::Relaxed);
+    Ok(())
+}
+
 /// Puts the seccomp filter where the zygote finds it. Nothing of the guest's runs before all processes' parent, the
 /// zygote, has its copy.
-fn install_filter(shared: &Shared, layer: &Layer<'_>, ram: &Ram) -> anyhow::Result<()> {
+fn install_filter(shared: &Shared, layer: &Layer<'_>, ram: &Ram, devices: &Devices) -> anyhow::Result<()> {
+    let files = ram.slots().len() + usize::from(devices.area().is_some());
     let parameters = policy::Parameters {
         host_call: layer.host_call,
         ram_first: ph::PH_FD_RAM,
-        ram_last: ph::PH_FD_RAM + ram.slots().len() as u64 - 1,
+        ram_last: ph::PH_FD_RAM + files as u64 - 1,
     };
     let filter = policy::compile(policy::ADDRESS_SPACE, &parameters)?;
     if filter.len() > size(ph::PH_FILTER_MAX) {

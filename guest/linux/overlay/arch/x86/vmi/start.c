@@ -117,6 +117,7 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 		refuse("the boot information is damaged");
 	vmi.cpu_set_gs_base(gs_base);
 	vmi_boot = *info;
+	vmi_copy_devices(info);
 	layout(info);
 	early_boot_irqs_disabled = true;
 	vmi_low = true;

@@ -71,6 +71,9 @@ unsigned long vmi_early_page_tables(void);
 unsigned long vmi_gate_target(unsigned int vector, unsigned long target);
 struct pt_regs;
 
+/* line.c */
+void vmi_copy_devices(const struct vmi_boot_info *info);
+
 /* time.c */
 void vmi_setup_clockevent(void);
 u64 vmi_real_ns(void);

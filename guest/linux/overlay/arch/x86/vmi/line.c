@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Devices of a machine that a hypervisor describes: their interrupt lines, as a chip in front of the local APICs' vectors, and
+ * platform devices for the drivers that everybody has.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/init.h>
+#include <linux/ioport.h>
+#include <linux/irq.h>
+#include <linux/irqdomain.h>
+#include <linux/minmax.h>
+#include <linux/platform_device.h>
+#include <asm/hw_irq.h>
+#include <asm/irqdomain.h>
+#include "vmi.h"
+
+#define MAX_DEVICES 64
+
+static struct vmi_device devices[MAX_DEVICES] __initdata;
+static u32 device_count __initdata;
+
+/* Early: later, the kernel's own tables may not map where it is. */
+void __init vmi_copy_devices(const struct vmi_boot_info *info)
+{
+	const u8 *entry = (const u8 *)info->devices;
+
+	if (!entry || info->device_size < sizeof(*devices))
+		return;
+	for (; device_count < min(info->device_count, (u32)MAX_DEVICES); device_count++) {
+		memcpy(&devices[device_count], entry, sizeof(*devices));
+		entry += info->device_size;
+	}
+}
+
+static void line_route(struct irq_data *data)
+{
+	const struct irq_cfg *cfg = irqd_cfg(data);
+
+	vmi.line_route(irqd_to_hwirq(data), cfg->dest_apicid, cfg->vector);
+}
+
+static void line_mask(struct irq_data *data)
+{
+	vmi.line_route(irqd_to_hwirq(data), 0, 0);
+}
+
+static int line_set_affinity(struct irq_data *data, const struct cpumask *mask, bool force)
+{
+	struct irq_data *parent = data->parent_data;
+	int ret = parent->chip->irq_set_affinity(parent, mask, force);
+
+	if (ret < 0 || ret == IRQ_SET_MASK_OK_DONE)
+		return ret;
+	if (!irqd_irq_masked(data))
+		line_route(data);
+	/* The old vector stays good for what was sent before. */
+	vector_schedule_cleanup(irqd_cfg(data));
+	return ret;
+}
+
+static struct irq_chip line_chip = {
+	.name			= "VMI-line",
+	.irq_mask		= line_mask,
+	.irq_unmask		= line_route,
+	.irq_ack		= irq_chip_ack_parent,
+	.irq_retrigger		= irq_chip_retrigger_hierarchy,
+	.irq_set_affinity	= line_set_affinity,
+	.flags			= IRQCHIP_SKIP_SET_WAKE | IRQCHIP_AFFINITY_PRE_STARTUP,
+};
+
+static int line_alloc(struct irq_domain *domain, unsigned int virq, unsigned int count, void *argument)
+{
+	struct irq_alloc_info *info = argument;
+	int ret;
+
+	if (count != 1 || !info)
+		return -EINVAL;
+	ret = irq_domain_alloc_irqs_parent(domain, virq, count, info);
+	if (ret)
+		return ret;
+	irq_set_status_flags(virq, IRQ_MOVE_PCNTXT);
+	irq_domain_set_info(domain, virq, info->hwirq, &line_chip, NULL, handle_edge_irq, NULL, "edge");
+	return 0;
+}
+
+static const struct irq_domain_ops line_ops = {
+	.alloc	= line_alloc,
+	.free	= irq_domain_free_irqs_top,
+};
+
+static int __init add_device(struct irq_domain *domain, const struct vmi_device *device, u32 number)
+{
+	struct platform_device_info info = {
+		.name		= "virtio-mmio",
+		.id		= number,
+		.num_res	= 2,
+		.dma_mask	= DMA_BIT_MASK(64),
+	};
+	struct irq_alloc_info alloc;
+	int irq;
+
+	init_irq_alloc_info(&alloc, NULL);
+	alloc.hwirq = device->line;
+	irq = irq_domain_alloc_irqs(domain, 1, NUMA_NO_NODE, &alloc);
+	if (irq < 0)
+		return irq;
+	info.res = (struct resource []) {
+		DEFINE_RES_MEM(device->gpa, device->size),
+		DEFINE_RES_IRQ(irq),
+	};
+	return PTR_ERR_OR_ZERO(platform_device_register_full(&info));
+}
+
+static int __init vmi_add_devices(void)
+{
+	struct fwnode_handle *node;
+	struct irq_domain *domain;
+	u32 i;
+
+	if (!device_count)
+		return 0;
+	if (!vmi.line_route) {
+		pr_err("VMI: devices, but no interrupt lines in the layer: they are left out\n");
+		return 0;
+	}
+	node = irq_domain_alloc_named_fwnode("VMI-line");
+	if (!node)
+		return -ENOMEM;
+	domain = irq_domain_create_hierarchy(x86_vector_domain, 0, 0, node, &line_ops, NULL);
+	if (!domain) {
+		irq_domain_free_fwnode(node);
+		return -ENOMEM;
+	}
+	for (i = 0; i < device_count; i++) {
+		int error;
+
+		if (devices[i].kind != VMI_DEVICE_VIRTIO_MMIO)
+			continue;
+		error = add_device(domain, &devices[i], i);
+		if (error)
+			pr_err("VMI: device %u is left out: error %d\n", i, error);
+	}
+	return 0;
+}
+subsys_initcall(vmi_add_devices);

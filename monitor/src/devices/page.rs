@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Register pages that are shared with a guest.
+//!
+//! A guest reads its devices' registers straight from these pages. They only show: what counts is with the device's
+//! thread, and nothing that stands here is ever believed, since hostile guests may find ways to write them.
+
+use super::mmio::PAGE;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The register pages of all devices of a machine.
+#[derive(Debug)]
+pub struct Area {
+    base: NonNull<u8>,
+    count: usize,
+    file: OwnedFd,
+}
+
+// SAFETY: the memory is only ever accessed through atomics, and stays mapped as long as this value lives.
+unsafe impl Send for Area {}
+// SAFETY: as for Send.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// Makes one of `count` pages, at least one; all zero.
+    pub fn new(count: usize) -> io::Result<Arc<Self>> {
+        let file = rustix::fs::memfd_create("paravane-devices", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let length = count * PAGE;
+        rustix::fs::ftruncate(&file, length as u64)?;
+        // A file that somebody makes shorter would be a SIGBUS here.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, &file, 0)? };
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
+        Ok(Arc::new(Area { base, count, file }))
+    }
+
+    /// The pages as a file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// One of them.
+    pub fn page(self: &Arc<Self>, number: usize) -> Page {
+        assert!(number < self.count, "page {number} of {}", self.count);
+        Page {
+            area: Arc::clone(self),
+            number,
+        }
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made by `new`; all references to it borrow from this value.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.count * PAGE) };
+    }
+}
+
+/// A register page.
+#[derive(Clone, Debug)]
+pub struct Page {
+    area: Arc<Area>,
+    number: usize,
+}
+
+impl Page {
+    /// The 32-bit register at an offset, a multiple of 4.
+    pub fn register(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset % 4 == 0 && offset < PAGE, "offset {offset:#x}");
+        // SAFETY: inside the mapping and aligned, as just checked, and never accessed but through atomics.
+        unsafe { self.area.base.add(self.number * PAGE + offset).cast().as_ref() }
+    }
+
+    /// Shows a value in a register.
+    pub fn show(&self, offset: usize, value: u32) {
+        self.register(offset).store(value, Ordering::Release);
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The machine's devices: a thread for each, between the layer's half (`layers/process/device.c`) and [`Device`].
+//!
+//! A device's thread sleeps on the futex `notify`, whose bits say what there is to do: a queue was notified, a vCPU waits for
+//! a register write, something happened on the host. All of it is the guest's to write at any time: a bit that was set
+//! for nothing costs a look, and what a request says is taken for what any driver may write.
+
+use super::core::Core;
+use super::shared::size;
+use super::{kick, sys};
+use crate::devices::mmio::{Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config};
+use crate::devices::{Area, Broken, Device, Driver, Interrupt, Memory, Page, Reactor, Wake};
+use anyhow::{Context, bail};
+use paravane_abi::process as ph;
+use std::fmt;
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bits of `notify`.
+const fn bits(value: u64) -> u32 {
+    assert!(value <= 0xffff_ffff);
+    #[allow(clippy::cast_possible_truncation)] // just asserted
+    {
+        value as u32
+    }
+}
+const REGISTER: u32 = bits(ph::PH_NOTIFY_REGISTER);
+const HOST: u32 = bits(ph::PH_NOTIFY_HOST);
+const ASKED: u32 = bits(ph::PH_REQUEST_ASKED);
+const DONE: u32 = bits(ph::PH_REQUEST_DONE);
+
+/// Register pages are below 512 GiB, which every 64-bit processor can address, unless RAM reaches there.
+const GPA: u64 = 0x7f_f000_0000;
+
+/// The devices of a machine, before it starts.
+pub struct Devices {
+    all: Vec<Box<dyn Device>>,
+    area: Option<Arc<Area>>,
+    ram: u64,
+}
+
+impl Devices {
+    /// Takes them; `ram` is the size of guest memory.
+    pub fn new(all: Vec<Box<dyn Device>>, ram: u64) -> anyhow::Result<Self> {
+        if all.len() > size(ph::PH_MAX_DEVICES) {
+            bail!("{} devices: at most {} are possible", all.len(), ph::PH_MAX_DEVICES);
+        }
+        for device in &all {
+            let queues = device.queue_sizes().len();
+            assert!(
+                queues <= size(ph::PH_MAX_QUEUES),
+                "{} has {queues} queues",
+                device.name()
+            );
+        }
+        let area = (!all.is_empty())
+            .then(|| Area::new(all.len()))
+            .transpose()
+            .context("cannot make the devices' registers")?;
+        Ok(Devices { all, area, ram })
+    }
+
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The register pages, if there are devices.
+    pub fn area(&self) -> Option<&Arc<Area>> {
+        self.area.as_ref()
+    }
+
+    /// Guest-physical address of the first register page; the others follow, in the order of the devices.
+    pub fn gpa(&self) -> u64 {
+        GPA.max(self.ram)
+    }
+
+    /// What the kernel is told.
+    pub fn table(&self) -> Vec<paravane_abi::Device> {
+        let entry = |line: u32| paravane_abi::Device {
+            kind: bits(paravane_abi::DEVICE_VIRTIO_MMIO),
+            line,
+            gpa: self.gpa() + u64::from(line) * PAGE as u64,
+            size: PAGE as u64,
+            reserved: 0,
+        };
+        (0..).map(entry).take(self.all.len()).collect()
+    }
+
+    /// Prepares each device's thread.
+    pub fn into_threads(self, core: &Arc<Core>, memory: &Arc<Memory>) -> anyhow::Result<Vec<Thread>> {
+        let Some(area) = self.area else {
+            return Ok(Vec::new());
+        };
+        let mut threads = Vec::new();
+        for (number, mut device) in self.all.into_iter().enumerate() {
+            let bell = Arc::new(Bell {
+                core: Arc::clone(core),
+                number,
+            });
+            let waker = core.reactor.waker(number as u64, bell);
+            let name = device.name();
+            device
+                .start(&waker)
+                .with_context(|| format!("cannot start the device {name}"))?;
+            let page = area.page(number);
+            let registers = Registers::new(page.clone(), &*device).with_context(|| format!("device {name}"))?;
+            threads.push(Thread {
+                line: Arc::new(Line {
+                    core: Arc::clone(core),
+                    number,
+                    page,
+                }),
+                core: Arc::clone(core),
+                memory: Arc::clone(memory),
+                number,
+                name,
+                registers,
+                device,
+                driver: None,
+            });
+        }
+        Ok(threads)
+    }
+}
+
+impl fmt::Debug for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.all.iter().map(|device| device.name()).collect();
+        f.debug_struct("Devices").field("all", &names).finish_non_exhaustive()
+    }
+}
+
+/// Runs the thread that waits for all devices' files, until the machine is stopped.
+pub fn run_reactor(core: &Core) {
+    let ready = |device: u64| {
+        if let Ok(number) = usize::try_from(device) {
+            wake(core, number);
+        }
+    };
+    if let Err(error) = core.reactor.run(ready) {
+        core.fail(format!("cannot wait for the devices' files: {error}"));
+    }
+}
+
+/// Has a device's thread look at what happened on the host.
+fn wake(core: &Core, number: usize) {
+    let field = |at| core.shared.device_word(number, at);
+    let notify = field(offset_of!(ph::PhDevice, notify));
+    notify.fetch_or(HOST, Ordering::SeqCst);
+    if field(offset_of!(ph::PhDevice, sleeping)).swap(0, Ordering::SeqCst) != 0 {
+        sys::futex_wake(notify);
+    }
+}
+
+/// Wakes every device's thread, whatever a guest wrote about which of them sleep.
+pub fn wake_all(core: &Core) {
+    for number in 0..size(ph::PH_MAX_DEVICES) {
+        let notify = core.shared.device_word(number, offset_of!(ph::PhDevice, notify));
+        notify.fetch_or(HOST, Ordering::SeqCst);
+        sys::futex_wake(notify);
+    }
+}
+
+struct Bell {
+    core: Arc<Core>,
+    number: usize,
+}
+
+impl Wake for Bell {
+    fn wake(&self) {
+        wake(&self.core, self.number);
+    }
+}
+
+/// A device's interrupt.
+struct Line {
+    core: Arc<Core>,
+    number: usize,
+    page: Page,
+}
+
+impl Line {
+    fn interrupt(&self, why: u32) {
+        self.page.register(INTERRUPT_STATUS).fetch_or(why, Ordering::SeqCst);
+        kick::raise(&self.core, self.number);
+    }
+}
+
+impl Interrupt for Line {
+    fn used(&self) {
+        self.interrupt(INTERRUPT_USED);
+    }
+
+    fn config(&self, bytes: &[u8]) {
+        show_config(&self.page, bytes);
+        self.interrupt(INTERRUPT_CONFIG);
+    }
+}
+
+/// A device and its registers.
+pub struct Thread {
+    core: Arc<Core>,
+    memory: Arc<Memory>,
+    number: usize,
+    name: String,
+    line: Arc<Line>,
+    registers: Registers,
+    device: Box<dyn Device>,
+    /// There while the driver is ready.
+    driver: Option<Driver>,
+}
+
+impl Thread {
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Works until the machine is stopped.
+    pub fn run(mut self) {
+        while !self.core.stopping() {
+            let bits = self.take();
+            if bits & REGISTER != 0 {
+                self.serve_requests();
+            }
+            if let Err(why) = self.serve_device(bits) {
+                self.give_up(&why);
+            }
+        }
+    }
+
+    fn word(&self, field: usize) -> &AtomicU32 {
+        self.core.shared.device_word(self.number, field)
+    }
+
+    /// What there is to do. Sleeps if there is nothing, and may answer nothing then.
+    fn take(&self) -> u32 {
+        let notify = self.word(offset_of!(ph::PhDevice, notify));
+        let sleeping = self.word(offset_of!(ph::PhDevice, sleeping));
+        let bits = notify.swap(0, Ordering::SeqCst);
+        if bits != 0 {
+            return bits;
+        }
+        sleeping.store(1, Ordering::SeqCst);
+        if notify.load(Ordering::SeqCst) == 0 {
+            sys::futex_wait(notify, 0, None);
+        }
+        sleeping.store(0, Ordering::SeqCst);
+        0
+    }
+
+    fn serve_device(&mut self, bits: u32) -> Result<(), Broken> {
+        let Some(driver) = &mut self.driver else {
+            return Ok(());
+        };
+        if bits & HOST != 0 {
+            self.device.woken(driver)?;
+        }
+        for queue in 0..size(ph::PH_MAX_QUEUES) {
+            if bits >> queue & 1 != 0 && driver.queue_ready(queue) {
+                self.device.notified(driver, queue)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what vCPUs wait for.
+    fn serve_requests(&mut self) {
+        let core = Arc::clone(&self.core);
+        for vcpu in 0..core.vcpus {
+            let word = |field| core.shared.request_word(vcpu, field);
+            let state = word(offset_of!(ph::PhRequest, state));
+            let number = word(offset_of!(ph::PhRequest, device));
+            if state.load(Ordering::Acquire) != ASKED || size(number.load(Ordering::Relaxed).into()) != self.number {
+                continue;
+            }
+            let offset = word(offset_of!(ph::PhRequest, offset)).load(Ordering::Relaxed);
+            let width = word(offset_of!(ph::PhRequest, width)).load(Ordering::Relaxed);
+            let value = core
+                .shared
+                .request_long(vcpu, offset_of!(ph::PhRequest, value))
+                .load(Ordering::Relaxed);
+            let action = self.registers.write(&self.memory, offset, width, value);
+            self.act(action);
+            state.store(DONE, Ordering::Release);
+            sys::futex_wake(state);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::None => {}
+            Action::Activate => {
+                tracing::debug!(device = self.name, features = self.registers.features(), "driver ready");
+                let mut driver = Driver::new(
+                    Arc::clone(&self.memory),
+                    self.registers.queues(),
+                    self.registers.features(),
+                    Arc::clone(&self.line) as Arc<dyn Interrupt>,
+                );
+                let mut done = self.device.activate(&mut driver);
+                if done.is_ok() {
+                    done = self.device.woken(&mut driver);
+                }
+                self.driver = Some(driver);
+                if let Err(why) = done {
+                    self.give_up(&why);
+                }
+            }
+            Action::Reset => {
+                if self.driver.take().is_some() {
+                    self.device.reset();
+                }
+                self.registers.reset(&self.device.config());
+            }
+            Action::Config { offset, bytes } => {
+                self.device.write_config(offset, &bytes);
+                show_config(&self.line.page, &self.device.config());
+            }
+        }
+    }
+
+    /// The driver has broken a rule.
+    fn give_up(&mut self, why: &Broken) {
+        tracing::warn!(device = self.name, %why, "the guest's driver broke a rule; the device waits for a reset");
+        self.driver = None;
+        self.device.reset();
+        self.registers.needs_reset();
+        kick::raise(&self.core, self.number);
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Making a vCPU look: at its alarms, or at an interrupt of a device.
+
+use super::core::Core;
+use super::shared::size;
+use super::sys;
+use paravane_abi::process as ph;
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
+
+/// A bit of `pending`.
+const fn bit(value: u64) -> u32 {
+    assert!(value <= 0xff);
+    #[allow(clippy::cast_possible_truncation)] // just asserted
+    {
+        value as u32
+    }
+}
+
+/// The vCPU looks at its alarms.
+pub const ALARM: u32 = bit(ph::PH_PENDING_ALARM);
+const IRQ: u32 = bit(ph::PH_PENDING_IRQ);
+
+/// Sets pending bits of a vCPU and makes it look. Order: set pending, fence, read state and owner; against, in the layer: write
+/// state or owner, fence, read pending.
+pub fn tell(core: &Core, vcpu: usize, pending: u32) {
+    let field = |at| core.shared.vcpu_word(vcpu, at);
+    field(offset_of!(ph::PhVcpu, pending)).fetch_or(pending, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    if u64::from(field(offset_of!(ph::PhVcpu, state)).load(Ordering::SeqCst)) == ph::PH_VCPU_HALTED {
+        let word = field(offset_of!(ph::PhVcpu, wait_word));
+        word.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(word);
+        return;
+    }
+    let owner = core
+        .shared
+        .vcpu_long(vcpu, offset_of!(ph::PhVcpu, owner))
+        .load(Ordering::SeqCst);
+    let [t0, t1, t2, t3, p0, p1, p2, p3] = owner.to_le_bytes();
+    let (tid, pid) = (
+        u32::from_le_bytes([t0, t1, t2, t3]),
+        u32::from_le_bytes([p0, p1, p2, p3]),
+    );
+    // The guest could write any number there. tgkill itself checks that the thread belongs to the process.
+    if core.processes().any(|(_, known)| known == pid) {
+        sys::signal_thread(pid, tid);
+    }
+}
+
+/// Requests an interrupt vector of a vCPU, and makes it look.
+fn interrupt(core: &Core, vcpu: usize, vector: u8) {
+    let word = offset_of!(ph::PhVcpu, irr) + usize::from(vector >> 6) * size_of::<u64>();
+    core.shared
+        .vcpu_long(vcpu, word)
+        .fetch_or(1 << (vector & 63), Ordering::SeqCst);
+    tell(core, vcpu, IRQ);
+}
+
+/// Signals a device's interrupt line: delivers it where the guest routed it, or keeps it while it is masked.
+pub fn raise(core: &Core, line: usize) {
+    let route = core.shared.device_word(line, offset_of!(ph::PhDevice, route));
+    let raised = core.shared.device_word(line, offset_of!(ph::PhDevice, raised));
+    loop {
+        let [vector, vcpu @ ..] = route.load(Ordering::SeqCst).to_le_bytes();
+        if vector != 0 {
+            let vcpu = size(u32::from_le_bytes([vcpu[0], vcpu[1], vcpu[2], 0]).into());
+            // The guest can write anything there. What was checked by the layer is checked again.
+            if vcpu < core.vcpus && u64::from(vector) >= paravane_abi::VECTOR_MIN {
+                interrupt(core, vcpu, vector);
+            }
+            return;
+        }
+        raised.store(1, Ordering::SeqCst);
+        // Against: the layer writes route, fence, takes raised. One of the two sees the other, and only one takes it.
+        fence(Ordering::SeqCst);
+        if route.load(Ordering::SeqCst) == 0 || raised.swap(0, Ordering::SeqCst) == 0 {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::shared::Shared;
+    use proptest::prelude::*;
+
+    fn core() -> Core {
+        let core = Core::new(Shared::new().unwrap(), 2).unwrap();
+        for vcpu in 0..2 {
+            core.shared
+                .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state))
+                .store(2, Ordering::SeqCst);
+        }
+        core
+    }
+
+    fn requested(core: &Core, vcpu: usize) -> Vec<u64> {
+        (0..4)
+            .map(|i| core.shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, irr) + i * 8))
+            .map(|word| word.load(Ordering::SeqCst))
+            .collect()
+    }
+
+    #[test]
+    fn a_line_goes_where_it_is_routed_and_keeps_what_is_masked() {
+        let core = core();
+        let word = |at| core.shared.device_word(3, at);
+        raise(&core, 3);
+        raise(&core, 3);
+        assert_eq!(word(offset_of!(ph::PhDevice, raised)).load(Ordering::SeqCst), 1);
+        word(offset_of!(ph::PhDevice, route)).store(1 << 8 | 0x41, Ordering::SeqCst);
+        raise(&core, 3);
+        assert_eq!(requested(&core, 0), [0; 4]);
+        assert_eq!(requested(&core, 1), [0, 2, 0, 0]);
+        let pending = core.shared.vcpu_word(1, offset_of!(ph::PhVcpu, pending));
+        assert_eq!(pending.load(Ordering::SeqCst), IRQ);
+        let wait = core.shared.vcpu_word(1, offset_of!(ph::PhVcpu, wait_word));
+        assert_eq!(wait.load(Ordering::SeqCst), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_route_reaches_outside(route: u32) {
+            let core = core();
+            core.shared.device_word(0, offset_of!(ph::PhDevice, route)).store(route, Ordering::SeqCst);
+            raise(&core, 0);
+            let (vector, vcpu) = (route & 0xff, route >> 8);
+            let delivered = (0..2).map(|v| requested(&core, v).iter().map(|w| w.count_ones()).sum::<u32>()).sum::<u32>();
+            prop_assert_eq!(delivered, u32::from(vcpu < 2 && vector >= 32));
+        }
+    }
+}
