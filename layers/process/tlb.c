@@ -452,6 +452,7 @@ void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
 	u64 *word;
 
 	va &= PAGE_MASK;
+	maps_room();
 	split_large(va);
 	word = record(va, 1, true);
 	if (!word) {

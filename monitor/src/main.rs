@@ -6,6 +6,8 @@
 
 mod cli;
 mod commands;
+// Until a command attaches all of them.
+#[allow(dead_code)]
 mod devices;
 mod doctor;
 mod guest;

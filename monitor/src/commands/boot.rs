@@ -17,7 +17,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
     let kernel = read(&args.kernel)?;
     let initrd = args.initrd.as_deref().map(read).transpose()?.unwrap_or_default();
     let signals = Signals::install().context("cannot take note of signals")?;
-    let vm = Vm::start(
+    let vm = Vm::start_with(
         &Config {
             name: &args.kernel.display().to_string(),
             kernel: &kernel,

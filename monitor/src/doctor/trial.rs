@@ -32,20 +32,17 @@ pub fn finding() -> Finding {
 
 /// Boots the conformance guest, which lists its tests and ends.
 fn run(deadline: Instant) -> anyhow::Result<()> {
-    let vm = Vm::start(
-        &Config {
-            name: "built-in guest",
-            kernel: paravane_blobs::CONFORMANCE_GUEST,
-            layer: paravane_blobs::PROCESS_LAYER,
-            command_line: "layer=process list",
-            initrd: &[],
-            vcpus: 1,
-            memory: 64 << 20,
-            spaces: None,
-            debuggable: false,
-        },
-        Vec::new(),
-    )?;
+    let vm = Vm::start(&Config {
+        name: "built-in guest",
+        kernel: paravane_blobs::CONFORMANCE_GUEST,
+        layer: paravane_blobs::PROCESS_LAYER,
+        command_line: "layer=process list",
+        initrd: &[],
+        vcpus: 1,
+        memory: 64 << 20,
+        spaces: None,
+        debuggable: false,
+    })?;
     loop {
         match vm.next() {
             Some(Output::Console(_)) => {}

@@ -43,7 +43,7 @@ impl Hypervisor for Process {
             spaces: self.spaces,
             debuggable: self.debuggable,
         };
-        let vm = Vm::start(&config, vec![Box::new(Rng::default())])?;
+        let vm = Vm::start_with(&config, vec![Box::new(Rng::default())])?;
         Ok(Box::new(Instance {
             vm,
             lines: Lines::default(),

@@ -9,7 +9,7 @@ use super::core::Core;
 use super::shared::size;
 use super::{kick, sys};
 use crate::devices::mmio::{Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config};
-use crate::devices::{Area, Broken, Device, Driver, Interrupt, Memory, Page, Reactor, Wake};
+use crate::devices::{Area, Broken, Device, Driver, Interrupt, Memory, Page, Wake};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use std::fmt;

@@ -66,8 +66,13 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Starts a machine.
-    pub fn start(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
+    /// Starts a machine without devices.
+    pub fn start(config: &Config<'_>) -> anyhow::Result<Vm> {
+        Vm::start_with(config, Vec::new())
+    }
+
+    /// Starts a machine with devices, whose order the guest sees.
+    pub fn start_with(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
         let (clock_start, load_start) = (Sample::take(), Load::sample());
         host::check()?;
         if config.vcpus == 0 || u64::from(config.vcpus) > ph::PH_MAX_VCPUS {
@@ -143,7 +148,8 @@ impl Vm {
             self.spawn("device-files", |core| device::run_reactor(core))?;
         }
         for thread in device_threads {
-            self.spawn(&thread.name().to_string(), |_| thread.run())?;
+            let name = thread.name().to_string();
+            self.spawn(&name, |_| thread.run())?;
         }
         let (started, start) = channel();
         self.spawn("supervisor", move |core| {
