@@ -14,18 +14,23 @@ s64 futex_wait(u32 *word, u32 value, u64 deadline)
 	return host6(futex, word, FUTEX_WAIT_BITSET, value, &until, 0, 0xffffffff);
 }
 
+bool lock_try(struct lock *lock)
+{
+	u32 old = 0;
+
+	return __atomic_compare_exchange_n(&lock->word, &old, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
 /*
  * Uncontended: one locked instruction each way. A holder may be preempted or stopped by the
  * host at any point, so waiting sleeps after a short spin.
  */
 void lock_take(struct lock *lock)
 {
-	u32 spins, old;
+	u32 spins;
 
 	for (spins = 0; spins < 200; spins++) {
-		old = 0;
-		if (__atomic_compare_exchange_n(&lock->word, &old, 1, false, __ATOMIC_ACQUIRE,
-						__ATOMIC_RELAXED))
+		if (lock_try(lock))
 			return;
 		cpu_relax();
 	}

@@ -76,6 +76,8 @@ s64 futex_wait(u32 *word, u32 value, u64 deadline);
 
 void lock_take(struct lock *lock);
 void lock_release(struct lock *lock);
+/* Takes it if nobody has it. */
+bool lock_try(struct lock *lock);
 
 /*
  * A step of the hand-over, the fill, the flush or the wake-up. In a layer built with STEPS=1, for the stress test, each may take a

@@ -15,6 +15,14 @@
 /* Bits that stay until they are acted upon. */
 #define PENDING_KEPT ((u32)(VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP | VMI_PH_PENDING_FLUSH))
 
+/* Who tells it first counts: from there on it wants to run. */
+static void woken(struct vcpu *v, u64 tsc)
+{
+	u64 old = 0;
+
+	__atomic_compare_exchange_n(&v->woken, &old, tsc, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
 void irq_poke(struct vcpu *v)
 {
 	u64 owner;
@@ -22,6 +30,7 @@ void irq_poke(struct vcpu *v)
 	fence();
 	step();
 	if (READ_ONCE(v->s.state) == VMI_PH_VCPU_HALTED) {
+		woken(v, rdtsc_rough());
 		__atomic_fetch_add(&v->s.wait_word, 1, __ATOMIC_SEQ_CST);
 		futex_wake(&v->s.wait_word, 1);
 		return;
@@ -103,10 +112,13 @@ static bool something(struct vcpu *v, bool kick, bool enabled)
 
 void irq_wait(struct vcpu *v, bool kick, bool enabled)
 {
+	u64 deadline, begin, late;
 	u32 word;
 
 	v->s.halts++;
 	stint_end(v);
+	begin = v->woken;
+	v->woken = 0;
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
 		v->s.state = VMI_PH_VCPU_HALTED;
@@ -115,11 +127,18 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		if (something(v, kick, enabled))
 			break;
 		step();
-		if (futex_wait(&v->s.wait_word, word, v->s.deadline_ns) == -HOST_ETIMEDOUT)
+		deadline = v->s.deadline_ns;
+		if (futex_wait(&v->s.wait_word, word, deadline) == -HOST_ETIMEDOUT)
 			__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_ALARM, __ATOMIC_SEQ_CST);
+		if (deadline == U64_MAX || now_ns() < deadline)
+			continue;
+		/* Whoever woke it: it wants to run from the deadline on, or from the halt if that was later. */
+		late = tsc_at(deadline);
+		woken(v, late > begin ? late : begin);
 	}
 	v->s.state = VMI_PH_VCPU_RUNNING;
 	fence();
 	stint_begin(v);
+	clock_follow();
 	irq_refresh(v);
 }

@@ -19,9 +19,12 @@ void irq_accept(struct vcpu *v, u32 vector);
 /* Waits until something may be deliverable; kick: also for the vCPU's kick, which it consumes. */
 void irq_wait(struct vcpu *v, bool kick, bool enabled);
 
-/* Alarms (time.c). */
+/* time.c: the guest's clock page, if the monitor's has changed; alarms. */
+void clock_follow(void);
 void alarm_check(struct vcpu *v);
 u64 now_ns(void);
+/* The counter at a moment that is not long ago; ns of now_ns. */
+u64 tsc_at(u64 ns);
 
 static inline int highest(const u64 *bits)
 {

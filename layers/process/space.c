@@ -120,6 +120,7 @@ static noreturn void become(struct vcpu *v)
 	step();
 	v->s.state = VMI_PH_VCPU_RUNNING;
 	stint_begin(v);
+	clock_follow();
 	tlb_age(v, v->stint_start);
 	if (read_gs_selector() != v->gs_selector)
 		load_gs_selector(v->gs_selector);
@@ -406,6 +407,7 @@ static void start(struct vcpu *v)
 {
 	u32 index = space_get(v, v->cr3 & PTE_ADDR);
 
+	v->woken = rdtsc_rough();
 	v->s.proc = index;
 	wake_thread(v, index);
 }

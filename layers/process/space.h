@@ -20,7 +20,10 @@ noreturn void space_stop_vcpu(struct vcpu *v);
 /* Main function of a vCPU's thread in a process: waits until it is handed the vCPU. */
 noreturn void space_park(void *thread);
 
-/* Ends and begins the time in which a thread is a vCPU that wants to run (time.c). */
+/*
+ * Begins and ends the time in which a thread is a vCPU that runs (time.c). What lies between is stolen, if it is long: from the end of
+ * the last stint on, or from vcpu.woken on if that is changed meanwhile; 0: nothing.
+ */
 void stint_begin(struct vcpu *v);
 void stint_end(struct vcpu *v);
 

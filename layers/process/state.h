@@ -72,6 +72,7 @@ struct vcpu {
 	u32 alarm_vector, alarm_fired;
 	u64 last_vector_hint;
 	u64 stint_start;			/* TSC when this thread became the vCPU */
+	u64 woken;				/* TSC from when on it wants to run and does not, 0: not yet */
 	u64 last_real, last_stolen;
 	u32 wall_seen;
 	u32 running;				/* a stint is on */
@@ -122,7 +123,10 @@ struct shared {
 	u32 xgetbv_in_use;	/* XGETBV with ECX = 1 works */
 	u32 kernel_cs, kernel_ss, user_cs, user_ss;
 	u64 tables;		/* pages of the host's tables in all processes, as far as they come from fills (tlb.c) */
-	u64 guest_clock;	/* linear address of the guest's clock page, 0 for none */
+	struct lock clock_lock;	/* over the guest's clock page */
+	u32 guest_clock_sequence;	/* of the monitor's clock when it was written, and the wall clock's offset */
+	u64 guest_clock_wall;
+	u64 guest_clock;	/* guest-physical address of it, 0 for none */
 	u16 hints[4096];	/* cr3 >> 12 -> process + 1 */
 };
 

@@ -5,7 +5,8 @@
  * Real time is the host's CLOCK_MONOTONIC through the time-stamp counter (the monitor keeps the factors right), from
  * core.init on. Stolen time is real time less thread CPU time while a thread is the vCPU and wants to run. A sample costs
  * one host call (about 170 ns), so a short stint is only added up for the thread's next sample: a thread that the host took
- * the CPU from does not have a short one. An alarm is the vCPU's: it sleeps to the deadline itself when it is halted, and the
+ * the CPU from does not have a short one. Between two stints, from the moment that the next thread, or the halted one, was told to
+ * run until it does, time is stolen too if it is longer than a hand-over or a wake-up takes by itself. An alarm is the vCPU's: it sleeps to the deadline itself when it is halted, and the
  * monitor's alarm thread watches it while it runs, wherever that is.
  */
 #include "calls.h"
@@ -16,6 +17,8 @@
 
 /* Shorter than any time slice that the host would give to somebody else, ns. */
 #define STINT_SHORT 500000
+/* Longer than a thread needs to begin once it was woken, on another CPU that slept too, ns. */
+#define WAKE_LONG 100000
 
 /* TSC cycles, at most some hours of them, in ns. */
 static u64 cycles_ns(u64 cycles)
@@ -25,18 +28,44 @@ static u64 cycles_ns(u64 cycles)
 	return (u64)((u128)cycles * READ_ONCE(c->mult) >> (READ_ONCE(c->shift) & 63));
 }
 
-u64 now_ns(void)
+/* A consistent copy of the monitor's page; its sequence. */
+static u32 clock_read(struct vmi_ph_clock *copy)
 {
 	const struct vmi_ph_clock *c = &shared->s.clock;
-	u64 ns;
 	u32 sequence;
 
 	do {
 		sequence = __atomic_load_n(&c->sequence, __ATOMIC_ACQUIRE);
-		ns = READ_ONCE(c->ns) +
-		     (u64)((u128)(rdtsc() - READ_ONCE(c->tsc)) * READ_ONCE(c->mult) >> (READ_ONCE(c->shift) & 63));
+		copy->tsc = READ_ONCE(c->tsc);
+		copy->ns = READ_ONCE(c->ns);
+		copy->mult = READ_ONCE(c->mult);
+		copy->shift = READ_ONCE(c->shift) & 63;
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	} while ((sequence & 1) || READ_ONCE(c->sequence) != sequence);
+	return sequence;
+}
+
+/* The counter of another CPU may be a little behind that of the one which wrote the page: time waits there. */
+static u64 clock_at(const struct vmi_ph_clock *c, u64 tsc)
+{
+	u64 passed = (s64)(tsc - c->tsc) > 0 ? tsc - c->tsc : 0;
+
+	return c->ns + (u64)((u128)passed * c->mult >> c->shift);
+}
+
+u64 now_ns(void)
+{
+	const struct vmi_ph_clock *page = &shared->s.clock;
+	struct vmi_ph_clock c;
+	u32 sequence;
+	u64 ns;
+
+	/* The counter is read inside: who has seen a page has not read the counter later than the next one was written. */
+	do {
+		sequence = clock_read(&c);
+		ns = clock_at(&c, rdtsc());
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	} while (READ_ONCE(page->sequence) != sequence);
 	return ns;
 }
 
@@ -48,9 +77,24 @@ static u64 cpu_ns(void)
 	return (u64)t.sec * 1000000000 + (u64)t.nsec;
 }
 
+u64 tsc_at(u64 ns)
+{
+	u64 tsc = rdtsc_rough(), now = now_ns(), ago = now > ns ? now - ns : 0;
+
+	/* Minutes at most: nothing overflows. */
+	if (ago > 1ULL << 36)
+		ago = 1ULL << 36;
+	return tsc - ago * (shared->s.clock.tsc_hz / 1000000) / 1000;
+}
+
 void stint_begin(struct vcpu *v)
 {
-	v->stint_start = rdtsc_rough();
+	u64 now = rdtsc_rough(), woken = v->woken;
+	u64 waited = woken && (s64)(now - woken) > 0 ? cycles_ns(now - woken) : 0;
+
+	if (waited > WAKE_LONG)
+		v->s.stolen_ns += waited;
+	v->stint_start = now;
 	v->running = 1;
 }
 
@@ -71,6 +115,7 @@ void stint_end(struct vcpu *v)
 {
 	u64 now = rdtsc_rough(), length = now - v->stint_start;
 
+	v->woken = now;
 	if (!v->running)
 		return;
 	v->running = 0;
@@ -84,6 +129,7 @@ static void times(struct vcpu *v, struct vmi_times *t)
 {
 	u64 real = now_ns() - shared->start_ns, stolen;
 
+	clock_follow();
 	if (v->running)
 		stint_sample(v, rdtsc_rough());
 	stolen = v->s.stolen_ns;
@@ -103,21 +149,19 @@ static void times(struct vcpu *v, struct vmi_times *t)
 }
 
 /* Tells the alarm thread, and irq_wait, when to look again. */
-static void deadline_set(struct vcpu *v)
+static void deadline_set(struct vcpu *v, const struct vmi_times *t)
 {
 	u64 earliest = U64_MAX, at;
-	struct vmi_times t;
 	u32 i;
 
-	times(v, &t);
 	for (i = 0; i < 2; i++) {
 		const struct alarm *a = &v->alarms[i];
 
 		if (!a->armed || (v->alarm_fired & 1U << i))
 			continue;
 		at = a->expiry;
-		if (i == VMI_TIME_AVAILABLE && at > t.available)
-			at = at - t.available > U64_MAX / 2 ? U64_MAX / 2 : t.real + (at - t.available);
+		if (i == VMI_TIME_AVAILABLE && at > t->available)
+			at = at - t->available > U64_MAX / 2 ? U64_MAX / 2 : t->real + (at - t->available);
 		at = at > U64_MAX / 2 ? U64_MAX : at + shared->start_ns;
 		earliest = at < earliest ? at : earliest;
 	}
@@ -148,7 +192,7 @@ void alarm_check(struct vcpu *v)
 	if (fired)
 		irq_request(v, v->alarm_vector);
 	tlb_age(v, rdtsc_rough());
-	deadline_set(v);
+	deadline_set(v, &t);
 }
 
 u64 process_time_frequency(void)
@@ -177,24 +221,70 @@ int process_time_wallclock_updated(void)
 	return __atomic_exchange_n(&v->wall_seen, updates, __ATOMIC_RELAXED) != updates;
 }
 
+/*
+ * The guest's clock page says what the monitor's says, in the guest's terms. Its readers wait while the sequence is odd. It is
+ * written through the direct map: where else the kernel shows it, or no longer, does not matter. Under the lock.
+ */
+static void clock_write(struct vmi_clock *page)
+{
+	struct vmi_ph_clock c;
+
+	shared->guest_clock_sequence = clock_read(&c);
+	shared->guest_clock_wall = READ_ONCE(shared->s.wall_offset_ns);
+	/* From before core.init, when real time began. */
+	if (c.ns < shared->start_ns) {
+		u64 now = rdtsc();
+
+		c.ns = clock_at(&c, now);
+		c.tsc = now;
+	}
+	/* 32 bits in the guest's page; a counter below 1 GHz needs more, and loses those at the end. */
+	while (c.mult >> 32 && c.shift) {
+		c.mult >>= 1;
+		c.shift--;
+	}
+	WRITE_ONCE(page->sequence, page->sequence | 1);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	WRITE_ONCE(page->flags, 1);
+	WRITE_ONCE(page->tsc, c.tsc);
+	WRITE_ONCE(page->real_ns, c.ns - shared->start_ns);
+	WRITE_ONCE(page->wall_ns, shared->start_ns + shared->guest_clock_wall);
+	WRITE_ONCE(page->mult, (u32)c.mult);
+	WRITE_ONCE(page->shift, c.shift);
+	__atomic_store_n(&page->sequence, page->sequence + 1, __ATOMIC_RELEASE);
+}
+
+void clock_follow(void)
+{
+	struct vmi_clock *page;
+
+	if (!READ_ONCE(shared->guest_clock) ||
+	    (READ_ONCE(shared->guest_clock_sequence) == READ_ONCE(shared->s.clock.sequence) &&
+	     READ_ONCE(shared->guest_clock_wall) == READ_ONCE(shared->s.wall_offset_ns)))
+		return;
+	/* Somebody else is at it: this vCPU looks again soon enough. */
+	if (!lock_try(&shared->clock_lock))
+		return;
+	page = guest_ram(shared->guest_clock);
+	if (shared->guest_clock && page)
+		clock_write(page);
+	lock_release(&shared->clock_lock);
+}
+
 int process_time_set_clock(struct vmi_clock *clock, u64 gpa)
 {
-	const struct vmi_ph_clock *c = &shared->s.clock;
-
-	if (!clock && !gpa)
+	if (!clock && !gpa) {
+		lock_take(&shared->clock_lock);
+		shared->guest_clock = 0;
+		lock_release(&shared->clock_lock);
 		return 0;
-	if (((u64)clock & 63) || (((u64)clock ^ gpa) & (PAGE_SIZE - 1)))
+	}
+	if (((u64)clock & 63) || (((u64)clock ^ gpa) & (PAGE_SIZE - 1)) || !guest_ram(gpa))
 		return -VMI_EINVAL;
-	clock->sequence = 1;
-	barrier();
-	clock->flags = 1;
-	clock->tsc = c->tsc;
-	clock->real_ns = c->ns - shared->start_ns;
-	clock->wall_ns = shared->start_ns + shared->s.wall_offset_ns;
-	clock->mult = (u32)c->mult;
-	clock->shift = c->shift;
-	barrier();
-	clock->sequence = 2;
+	lock_take(&shared->clock_lock);
+	shared->guest_clock = gpa;
+	clock_write(guest_ram(gpa));
+	lock_release(&shared->clock_lock);
 	return 0;
 }
 
@@ -227,6 +317,7 @@ int process_time_set_alarm(u32 flags, u64 expiry, u64 period, u32 vector)
 int process_time_cancel_alarm(u32 counter)
 {
 	struct vcpu *v = this_vcpu();
+	struct vmi_times t;
 	int was;
 
 	if (counter > VMI_TIME_STOLEN)
@@ -236,7 +327,8 @@ int process_time_cancel_alarm(u32 counter)
 	was = v->alarms[counter].armed != 0;
 	v->alarms[counter].armed = 0;
 	v->alarm_fired &= ~(1U << counter);
-	deadline_set(v);
+	times(v, &t);
+	deadline_set(v, &t);
 	return was;
 }
 

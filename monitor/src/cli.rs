@@ -134,6 +134,10 @@ pub struct Conformance {
     #[arg(long)]
     pub debuggable: bool,
 
+    /// Start with a wrong clock, and correct it in large steps: for tests of --hypervisor process
+    #[arg(long, hide = true)]
+    pub disturb_clock: bool,
+
     /// Run only the tests whose names match PATTERN (`*` stands for anything; without one, a part of the name)
     #[arg(long, value_name = "PATTERN")]
     pub filter: Option<String>,
@@ -367,7 +371,7 @@ impl Conformance {
                 ErrorKind::MissingRequiredArgument,
                 "--hypervisor qemu: one of --layer, --rom is required",
             ),
-            HypervisorKind::Qemu if self.spaces.is_some() || self.debuggable => error(
+            HypervisorKind::Qemu if self.spaces.is_some() || self.debuggable || self.disturb_clock => error(
                 ErrorKind::ArgumentConflict,
                 "--spaces and --debuggable are for --hypervisor process",
             ),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* The three times, the wall clock, the clock page. */
+#include "space.h"
 #include "test.h"
 
 static struct vmi_times times(void)
@@ -50,6 +51,34 @@ TEST(time_progress, "time.read.progress", 1, 0, TIME_READ, TIME_FREQUENCY)
 			FAIL("%llu ns passed in %llu cycles at %llu Hz", elapsed,
 			     tsc, hz);
 	}
+}
+
+/*
+ * On a host whose processors others use too (steal on the command line), a part of the time is stolen, whatever the vCPU does: most
+ * of all at the moments at which it might have to wait.
+ */
+TEST(time_stolen, "time.read.stolen_by_others", 1, 0, TIME_READ)
+{
+	static struct space spaces[2];
+	struct vmi_times first, last;
+	char word[8];
+	u64 i, rounds;
+
+	if (!option("steal", word, sizeof(word)))
+		test_skip("nobody says that this host is busy");
+	space_create(&spaces[0]);
+	space_create(&spaces[1]);
+	first = times();
+	for (rounds = 0; now() - first.real < NS_PER_S; rounds++)
+		for (i = 0; i < 64; i++)
+			space_load(&spaces[i & 1]);
+	last = times();
+	space_load(NULL);
+	space_destroy(&spaces[0]);
+	space_destroy(&spaces[1]);
+	print("# %llu switches, of %llu ms were stolen %llu\n", rounds * 64, (last.real - first.real) / NS_PER_MS,
+	      (last.stolen - first.stolen) / NS_PER_MS);
+	CHECK_OP(last.stolen - first.stolen, >, (last.real - first.real) / 5);
 }
 
 static struct {
@@ -183,6 +212,30 @@ TEST(clock_page, "time.set_clock.agrees", 1, 0, TIME_SET_CLOCK)
 	tsc = vmi.time_wallclock();
 	CHECK_OP(tsc + NS_PER_MS, >, i);
 	CHECK_OP(i + 50 * NS_PER_MS, >, tsc);
+	CHECK_RESULT(vmi.time_set_clock(NULL, 0), 0);
+	free_page(gpa);
+}
+
+/* The host corrects its clock about once a second: the page follows, and time neither jumps back nor between the two. */
+TEST(clock_follows, "time.set_clock.follows", 1, 0, TIME_SET_CLOCK)
+{
+	u64 gpa = alloc_page(), start = now(), last = 0, off = 0, far = 0, tsc;
+	struct vmi_clock *clock = to_linear(gpa);
+
+	CHECK_RESULT(vmi.time_set_clock(clock, gpa), 0);
+	while (now() - start < 1300 * NS_PER_MS) {
+		u64 before = now(), mine = clock_page_time(clock, &tsc), after = now();
+
+		if (mine + NS_PER_US < before || mine > after + NS_PER_US) {
+			off++;
+			far = MAX(far, mine < before ? before - mine : mine - after);
+		}
+		CHECK_OP(mine, >=, last);
+		last = mine;
+		delay_ns(100 * NS_PER_US);
+	}
+	if (off)
+		FAIL("%llu times off by more than 1 us, once by %llu ns", off, far);
 	CHECK_RESULT(vmi.time_set_clock(NULL, 0), 0);
 	free_page(gpa);
 }

@@ -28,6 +28,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             memory: u64::from(args.memory) << 20,
             spaces: args.spaces,
             debuggable: args.debuggable,
+            disturb_clock: false,
         },
         vec![Box::new(Rng::default())],
     )?;

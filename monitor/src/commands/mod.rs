@@ -57,6 +57,7 @@ fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
         HypervisorKind::Process => Ok(Box::new(Process {
             spaces: args.spaces,
             debuggable: args.debuggable,
+            disturb_clock: args.disturb_clock,
         })),
     }
 }

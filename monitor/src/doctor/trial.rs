@@ -42,6 +42,7 @@ fn run(deadline: Instant) -> anyhow::Result<()> {
         memory: 64 << 20,
         spaces: None,
         debuggable: false,
+        disturb_clock: false,
     })?;
     loop {
         match vm.next() {

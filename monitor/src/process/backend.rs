@@ -21,6 +21,8 @@ pub struct Process {
     pub spaces: Option<u32>,
     /// Processes can be attached to with a debugger.
     pub debuggable: bool,
+    /// The clock starts wrong, and is corrected in large steps: for tests.
+    pub disturb_clock: bool,
 }
 
 impl Hypervisor for Process {
@@ -42,6 +44,7 @@ impl Hypervisor for Process {
             memory: u64::from(machine.memory_mib) << 20,
             spaces: self.spaces,
             debuggable: self.debuggable,
+            disturb_clock: self.disturb_clock,
         };
         let vm = Vm::start_with(&config, vec![Box::new(Rng::default())])?;
         Ok(Box::new(Instance {

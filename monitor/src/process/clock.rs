@@ -28,6 +28,8 @@ const BELIEVE: u64 = 1000;
 const JUMP: u64 = 10_000_000;
 /// The rate is bent by at most 1/this to make up for an error.
 const MAX_BEND: u64 = 20;
+/// A disturbed rate is wrong by 1/this.
+const WRONG: u64 = 200;
 /// A jump of the wall clock, ns; less is its slow adjustment.
 const WALL_JUMP: u64 = 100_000_000;
 
@@ -92,6 +94,8 @@ pub struct Clock {
     hz: u64,
     sequence: u32,
     wall_offset: u64,
+    /// For tests: each rate is wrong, in turns too low and too high.
+    disturbed: Option<bool>,
 }
 
 impl Clock {
@@ -117,7 +121,15 @@ impl Clock {
             hz,
             sequence: 0,
             wall_offset: 0,
+            disturbed: None,
         }
+    }
+
+    /// For tests: makes it a bad one. It begins ahead of the counter, as on a host whose CPUs' counters differ, but by
+    /// much more; and its rate is never right.
+    pub fn disturb(&mut self) {
+        self.line.tsc += self.hz;
+        self.disturbed = Some(false);
     }
 
     /// Counts of a second.
@@ -137,7 +149,15 @@ impl Clock {
     /// Corrects it by the host's clocks.
     pub fn update(&mut self, shared: &Shared) {
         let now = Sample::take();
-        let mult = self.next_rate(now);
+        let mut mult = self.next_rate(now);
+        if let Some(fast) = &mut self.disturbed {
+            mult = if *fast {
+                mult + mult / WRONG
+            } else {
+                mult - mult / WRONG
+            };
+            *fast = !*fast;
+        }
         self.switch(shared, now, mult);
         let wall = wall_offset();
         let jumped = wall.abs_diff(self.wall_offset) > WALL_JUMP;
@@ -255,6 +275,7 @@ mod tests {
             hz: 0,
             sequence: 0,
             wall_offset: 0,
+            disturbed: None,
         }
     }
 

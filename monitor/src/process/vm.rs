@@ -55,6 +55,8 @@ pub struct Config<'a> {
     pub spaces: Option<u32>,
     /// Processes can be attached to with a debugger.
     pub debuggable: bool,
+    /// The clock starts wrong, and is corrected in large steps: for tests.
+    pub disturb_clock: bool,
 }
 
 /// A running machine. It is ended, with nothing left of it, when this is dropped.
@@ -99,6 +101,9 @@ impl Vm {
         fill(&shared, config, pool, &ram, &image, &start)?;
         fill_devices(&shared, &devices)?;
         install_filter(&shared, &layer, &ram, &devices)?;
+        if config.disturb_clock {
+            clock.disturb();
+        }
         clock.publish(&shared);
 
         let core = Arc::new(Core::new(shared, size(config.vcpus.into()))?);

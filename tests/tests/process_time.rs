@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Time on the process hypervisor when the host makes it hard: a clock that is corrected all the time, and processors
+//! that others use.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::program::{self, Run};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// One machine at a time: they measure.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn run(words: &[&str]) -> Run {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = vec!["conformance", "--hypervisor", "process", "--tap"];
+    all.extend(words);
+    program::run(all)
+}
+
+/// Of the tests of time, none of which asks for a right one. The clock begins in the future, and each correction is wrong.
+#[test]
+fn a_clock_that_is_corrected_is_followed() {
+    let run = run(&["--cpus", "2", "--disturb-clock", "--filter", "time."]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(run.tap_result("time.set_clock.follows"), Some(true), "{run:?}");
+}
+
+/// Uses all processors, twice.
+struct Others(Vec<Child>);
+
+impl Others {
+    fn start() -> Self {
+        let count = std::thread::available_parallelism().map_or(2, std::num::NonZero::get) * 2;
+        let start = |_| {
+            Command::new("sh")
+                .args(["-c", "while :; do :; done"])
+                .stdin(Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        Others((0..count).map(start).collect())
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // One that has ended by itself is waited for all the same.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A vCPU that changes its address space all the time waits for a processor at each change, if at all.
+#[test]
+fn waiting_for_a_processor_is_stolen_time() {
+    let _others = Others::start();
+    let run = run(&["--filter", "time.read.stolen_by_others", "--append", "steal"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(run.tap_result("time.read.stolen_by_others"), Some(true), "{run:?}");
+}
