@@ -131,6 +131,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 	struct thread *t = thread_here();
 	struct vcpu *v;
 
+	fpstate_trim(regs);
 	/* The zygote's, to end its wait; and what strangers send before there is a vCPU. There is no thread record yet. */
 	if (signal == SIGCHLD || (signal == SIGURG && !READ_ONCE(self.sandboxed)))
 		return;

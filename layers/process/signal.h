@@ -69,6 +69,9 @@ struct host_ucontext {
 
 /* Installs the handlers; inherited by all processes and threads. */
 s64 signals_install(void);
+/* fpu.c: takes vector state out of the frame if all of it is initial; once in the zygote before that. */
+void fpstate_trim(struct host_registers *regs);
+void fpstate_prepare(void);
 /* Gives the calling thread its signal stack. */
 s64 signals_stack(struct thread *t);
 

@@ -22,12 +22,13 @@ static u64 components_in_use(void)
 	u32 low, high;
 
 	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
-	return (u64)high << 32 | low;
+	return ((u64)high << 32 | low) & shared->components;
 }
 
 /*
  * The vector registers go along. A kernel that does not use them itself, and whose program does not either, has them in
- * their initial state: then there is only MXCSR, which belongs to no component. That is a tenth of a whole switch.
+ * their initial state: then there is only MXCSR, which belongs to no component. That is a tenth of a whole switch. Components of
+ * features that the kernel is not told of stay each thread's own: the host keeps PKRU out of its initial state, for one.
  */
 static void state_save(struct vcpu *v)
 {
@@ -38,7 +39,7 @@ static void state_save(struct vcpu *v)
 	if (!v->in_use)
 		return;
 	/* Invariant: the area is 64-byte aligned and 16 KiB, more than any x86 has components for. */
-	__asm__ volatile("xsavec64 %0" : "=m"(v->xsave) : "a"(-1), "d"(-1) : "memory");
+	__asm__ volatile("xsavec64 %0" : "=m"(v->xsave) : "a"(shared->components), "d"(shared->components >> 32) : "memory");
 }
 
 static void state_load(struct vcpu *v)
@@ -48,12 +49,17 @@ static void state_load(struct vcpu *v)
 		u32 legacy[128];
 		u64 header[8];
 	} initial __attribute__((aligned(64))) = { .legacy = { [6] = 0x1f80 } };
+	u64 components = shared->components;
+	u32 mxcsr;
 
 	if (v->in_use)
-		__asm__ volatile("xrstor64 %0" : : "m"(v->xsave), "a"(-1), "d"(-1) : "memory");
+		__asm__ volatile("xrstor64 %0" : : "m"(v->xsave), "a"(components), "d"(components >> 32) : "memory");
 	else if (components_in_use())
-		__asm__ volatile("xrstor64 %0" : : "m"(initial), "a"(-1), "d"(-1) : "memory");
-	__asm__ volatile("ldmxcsr %0" : : "m"(v->mxcsr));
+		__asm__ volatile("xrstor64 %0" : : "m"(initial), "a"(components), "d"(components >> 32) : "memory");
+	/* Its load counts as a use of the SSE component. */
+	__asm__ volatile("stmxcsr %0" : "=m"(mxcsr));
+	if (mxcsr != v->mxcsr)
+		__asm__ volatile("ldmxcsr %0" : : "m"(v->mxcsr));
 	wrfsbase(v->fs_base);
 }
 

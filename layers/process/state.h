@@ -121,6 +121,7 @@ struct shared {
 	u64 direct_map_end;
 	u32 thread_descriptors;	/* THREAD_SELECTOR works: system calls can be injected */
 	u32 xgetbv_in_use;	/* XGETBV with ECX = 1 works */
+	u64 components;		/* xcr0_shown(), for hand-overs */
 	u32 kernel_cs, kernel_ss, user_cs, user_ss;
 	u64 tables;		/* pages of the host's tables in all processes, as far as they come from fills (tlb.c) */
 	struct lock clock_lock;	/* over the guest's clock page */

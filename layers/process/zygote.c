@@ -116,6 +116,8 @@ static void vcpus_prepare(void)
 
 	__asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
 	shared->xgetbv_in_use = eax >> 2 & 1;
+	shared->components = xcr0_shown();
+	fpstate_prepare();
 
 	for (i = 0; i < shared->s.vcpu_count; i++) {
 		struct vcpu *v = vcpu_at(i);

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Vector and floating-point registers in a host signal frame.
+ *
+ * The host's kernel puts x87 and SSE state into every frame and says that they are in use, whatever they hold. Whoever loads that
+ * has them in use from then on, and pays for it at each hand-over (space.c) and each later return. So state that is the
+ * initial one is taken out of the frame: a frame without any means just that, and is loaded for less.
+ */
+#include "signal.h"
+
+#define MAGIC 0x46505853	/* FP_XSTATE_MAGIC1 */
+#define FP_SSE 3ULL
+#define PKRU (1ULL << 9)
+
+struct host_fpstate {
+	u16 fcw, fsw, ftw, fop;
+	u64 fip, fdp;
+	u32 mxcsr, mxcsr_mask;
+	u64 registers[48];	/* st0 to st7, xmm0 to xmm15 */
+	u64 available[6];
+	u32 magic, extended_size;
+	u64 features;
+	u64 reserved[4];
+	u64 in_use;		/* XSTATE_BV */
+};
+_Static_assert(offsetof(struct host_fpstate, magic) == 464, "sw_reserved");
+_Static_assert(offsetof(struct host_fpstate, in_use) == 512, "xstate_header");
+
+static u32 pkru_offset;
+
+void fpstate_prepare(void)
+{
+	u32 eax = 0xd, ebx, ecx = 9, edx;
+
+	__asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+	pkru_offset = ebx;
+}
+
+/* The handler runs with the host's default of PKRU, which is also what a frame without state means. */
+static bool pkru_default(const struct host_fpstate *f)
+{
+	u32 now, edx;
+
+	if (!(f->features & PKRU))
+		return true;
+	if (!(f->in_use & PKRU))
+		return false;
+	__asm__ volatile("rdpkru" : "=a"(now), "=d"(edx) : "c"(0));
+	return *(const u32 *)((const u8 *)f + pkru_offset) == now;
+}
+
+void fpstate_trim(struct host_registers *regs)
+{
+	const struct host_fpstate *f = to_pointer(regs->fpstate);
+	u64 any = 0;
+	u32 i;
+
+	if (!f || f->magic != MAGIC || (f->in_use & ~(FP_SSE | PKRU)) || f->mxcsr != 0x1f80)
+		return;
+	/* Most likely first: what copies memory leaves something in xmm0. */
+	if (f->registers[16] || f->fcw != 0x37f || f->fsw || f->ftw || f->fop || f->fip || f->fdp)
+		return;
+	for (i = 0; i < ARRAY_SIZE(f->registers); i++)
+		any |= f->registers[i];
+	if (!any && pkru_default(f))
+		regs->fpstate = 0;
+}
