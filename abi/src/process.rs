@@ -23,7 +23,7 @@ pub const PH_SHARED: u64 = 0x7e8000000000;
 pub const PH_DEVICES: u64 = 0x7e8800000000;
 /// A process's own records of its mappings.
 pub const PH_ARENA: u64 = 0x7e9000000000;
-/// Bytes of it.
+/// Bytes of it at most.
 pub const PH_ARENA_SIZE: u64 = 0x2000000;
 /// A process's own stacks, VMI_PH_STACK_SIZE for each vCPU.
 pub const PH_STACKS: u64 = 0x7ea000000000;

@@ -20,7 +20,6 @@
 #define T_EXEC 4ULL
 #define T_USER 8ULL
 #define T_LARGE 0x80ULL
-#define ARENA_PAGES (VMI_PH_ARENA_SIZE / PAGE_SIZE)
 #define WINDOW 16
 /* Further mappings that one fault may make. */
 #define AROUND 4
@@ -34,6 +33,17 @@
 #define MADV_DONTNEED 4
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
+
+static u32 arena_pages;
+
+u64 tlb_prepare(u64 ram_size)
+{
+	u64 most = VMI_PH_ARENA_SIZE / PAGE_SIZE;
+
+	/* Records of all RAM four times over, and as many tables again that are nearly empty; all that guest code can fill with its own. */
+	arena_pages = (u32)(512 + (ram_size >> 19) < most ? 512 + (ram_size >> 19) : most);
+	return arena_pages * PAGE_SIZE;
+}
 
 /*
  * The user range and the rest, since the former goes with each space and the latter outlives them. Page 0 of the arena
@@ -75,7 +85,7 @@ static bool tables_full(void)
 		tables_counted = now;
 	}
 	all = READ_ONCE(shared->tables);
-	return now >= ARENA_PAGES || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
+	return now >= arena_pages || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
 }
 
 static u64 *root(void)
@@ -90,7 +100,7 @@ static u64 *arena_page(struct half *h)
 	if (tables_full())
 		return NULL;
 	n = ++h->pages;
-	page = to_pointer(VMI_PH_ARENA + (h == &halves[0] ? n : ARENA_PAGES - n) * PAGE_SIZE);
+	page = to_pointer(VMI_PH_ARENA + (h == &halves[0] ? n : arena_pages - n) * PAGE_SIZE);
 	for (i = 0; i < 512; i++)
 		page[i] = 0;
 	return page;
@@ -133,7 +143,7 @@ static void drop_all(void)
 	if (!halves[1].anything)
 		return;
 	unmap_range(shared->direct_map_end, VMI_PH_KERNEL_END);
-	half_clear(&halves[1], VMI_PH_USER_END >> 39, 256, ARENA_PAGES - halves[1].pages);
+	half_clear(&halves[1], VMI_PH_USER_END >> 39, 256, arena_pages - halves[1].pages);
 }
 
 /* The first record at or behind *va and below end, or NULL. *va becomes where it begins, *size what it covers. */

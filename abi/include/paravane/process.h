@@ -20,7 +20,7 @@
 #define VMI_PH_SHARED 0x7e8000000000 /* the shared area */
 #define VMI_PH_DEVICES 0x7e8800000000 /* the layer's own view of the register pages of all devices, writable */
 #define VMI_PH_ARENA 0x7e9000000000 /* a process's own records of its mappings */
-#define VMI_PH_ARENA_SIZE 0x2000000 /* bytes of it */
+#define VMI_PH_ARENA_SIZE 0x2000000 /* bytes of it at most */
 #define VMI_PH_STACKS 0x7ea000000000 /* a process's own stacks, VMI_PH_STACK_SIZE for each vCPU */
 #define VMI_PH_STACK_SIZE 0x20000 /* bytes for a vCPU's thread, aligned to itself: thread record, host stack, signal stack */
 

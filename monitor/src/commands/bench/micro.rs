@@ -186,6 +186,7 @@ impl Bench<'_> {
             memory: MEMORY,
             spaces: None,
             debuggable: false,
+            disturb_clock: false,
         })?;
         let mut console = String::new();
         match self.console(&vm, &mut console)? {
