@@ -132,7 +132,8 @@ static void send(struct vcpu *from, struct vcpu *to, u64 icr)
 	case MODE_FIXED:
 		if (READ_ONCE(to->s.state) == VMI_PH_VCPU_OFF)
 			return;
-		irq_request(to, icr & 0xff);
+		if (!irq_request(to, icr & 0xff) && to != from)
+			return;
 		break;
 	case MODE_NMI:
 		__atomic_fetch_or(&to->s.pending, VMI_PH_PENDING_NMI, __ATOMIC_SEQ_CST);

@@ -39,8 +39,12 @@ void percpu_update(struct vcpu *v)
 
 	if (!old || pointer == (u64)old || !percpu_good(pointer))
 		return;
+	__builtin_memcpy(((struct vmi_percpu *)to_pointer(pointer))->fast, old->fast, sizeof(old->fast));
+	barrier();
 	v->percpu = to_pointer(pointer);
-	__builtin_memcpy(v->percpu->fast, old->fast, sizeof(old->fast));
+	barrier();
+	/* What a signal has noted in the old place since it was copied. */
+	irq_mark(v);
 }
 
 int process_core_init(struct vmi_init *init)

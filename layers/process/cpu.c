@@ -20,18 +20,6 @@ void process_cpu_halt(void)
 	irq_wait(v, false, true);
 }
 
-noreturn void process_cpu_stop(void)
-{
-	u64 base = rdgsbase();
-	u32 i;
-
-	/* Any GS base is allowed here; the vCPU is the one whose stack region this thread has. */
-	for (i = 0; i < shared->s.vcpu_count && i < VMI_PH_MAX_VCPUS; i++)
-		if (vcpu_at(i)->kernel_gs == base && vcpu_at(i)->s.state == VMI_PH_VCPU_RUNNING)
-			space_stop_vcpu(vcpu_at(i));
-	fatal("guest: cpu.stop with a GS base of no vCPU", base);
-}
-
 u64 process_cpu_get_cr0(void)
 {
 	return this_vcpu()->cr0;
@@ -294,6 +282,7 @@ u64 process_cpu_get_gs_base(void)
 /* Any GS base: which vCPU this is must be found by the new one, whose per-CPU data must be good. */
 int process_cpu_set_gs_base(u64 base)
 {
+	const u64 *table = to_pointer(shared->percpu_table);
 	u32 i;
 
 	if (!canonical(base))
@@ -304,10 +293,14 @@ int process_cpu_set_gs_base(u64 base)
 		return 0;
 	}
 	for (i = 0; i < shared->s.vcpu_count && i < VMI_PH_MAX_VCPUS; i++) {
-		percpu_update(vcpu_at(i));
-		if ((u64)vcpu_at(i)->percpu != base + shared->percpu_gs_offset)
+		struct vcpu *v = vcpu_at(i);
+
+		if (!v->percpu || READ_ONCE(table[i]) != base + shared->percpu_gs_offset)
 			continue;
-		vcpu_at(i)->kernel_gs = base;
+		percpu_update(v);
+		if ((u64)v->percpu != base + shared->percpu_gs_offset)
+			break;
+		v->kernel_gs = base;
 		wrgsbase(base);
 		return 0;
 	}

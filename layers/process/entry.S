@@ -3,6 +3,14 @@
 #include "../common/asm.h"
 #include "offsets.h"
 
+/* In struct host_registers; signal.h asserts them. */
+#define REGS_R8		0
+#define REGS_RDI	64
+#define REGS_RSP	120
+#define REGS_RIP	128
+#define REGS_RFLAGS	136
+#define REGS_FPSTATE	184
+
 	.text
 /* The host enters here with nothing that we want on the stack. */
 ENTRY(_start)
@@ -17,13 +25,23 @@ END(_start)
  * return to ph_host_call_end: there is no other such instruction in this program.
  */
 ENTRY(ph_host_call)
-	movq	%rdi, %rax
+	/* Counted where this is a vCPU's own stack; not on the guest's, nor in the zygote. */
+	movq	%rsp, %rax
+	shrq	$32, %rax
+	cmpl	$(VMI_PH_STACKS >> 32), %eax
+	jne	1f
+	movq	%rsp, %rax
+	andq	$-VMI_PH_STACK_SIZE, %rax
+	movq	T_VCPU(%rax), %rax
+	incq	V_HOST_CALLS(%rax)
+1:	movq	%rdi, %rax
 	movq	%rsi, %rdi
 	movq	%rdx, %rsi
 	movq	%rcx, %rdx
 	movq	%r8, %r10
 	movq	%r9, %r8
 	movq	8(%rsp), %r9
+	.globl	ph_syscall
 ph_syscall:
 	syscall
 	.globl	ph_host_call_end
@@ -31,10 +49,51 @@ ph_host_call_end:
 	ret
 END(ph_host_call)
 
-/* Where the host's signal frames return to. */
+/*
+ * Where the host's signal frames return to; rsp is the frame's ucontext, all other registers are free. A signal that came while
+ * the handler was on has only marked: if the handler goes back to the guest, what is marked is delivered first. One that
+ * comes here begins again at the top (window_rollback).
+ */
+#define CONTEXT_REGS	40
+#define CONTEXT_RIP	(CONTEXT_REGS + REGS_RIP)
+
+#if FAULT(SHORT_CALLS_MARK)
+#define GUEST_END	VMI_PH_LAYER_BASE
+#else
+#define GUEST_END	ph_layer_code
+#endif
+
+	.globl	ph_sigreturn_end
 ENTRY(ph_sigreturn)
+#if !FAULT(HANDLER_END_BLIND)
+	movq	CONTEXT_RIP(%rsp), %rax
+	cmpq	$GUEST_END, %rax
+	jb	1f
+	cmpq	$ph_text_end, %rax
+	jb	2f
+1:	movq	%rsp, %rdi
+	andq	$-VMI_PH_STACK_SIZE, %rdi
+	movq	T_VCPU(%rdi), %rdi
+	movq	V_PERCPU(%rdi), %rcx
+	testq	%rcx, %rcx
+	jz	2f
+	testb	$FORCE_EVENT, F_FORCE(%rcx)
+	jnz	3f
+	cmpb	$0, F_PENDING(%rcx)
+	je	2f
+	cmpb	$0, F_IRQ(%rcx)
+	jne	3f
+2:
+#endif
 	movl	$15, %eax
 	jmp	ph_syscall
+ph_sigreturn_end:
+3:	leaq	CONTEXT_REGS(%rsp), %rsi
+	movq	%rsp, %rbx
+	andq	$-16, %rsp
+	call	signal_again
+	movq	%rbx, %rsp
+	jmp	ph_sigreturn
 END(ph_sigreturn)
 
 /*
@@ -93,39 +152,34 @@ ENTRY(ph_set_thread_area)
 END(ph_set_thread_area)
 
 /*
- * void ph_enter_kernel(const struct host_registers *): into guest kernel code, out of a signal handler, without a
- * signal return, which would cost a fifth of the whole.
+ * void ph_enter_kernel(const struct host_registers *, const struct vmi_percpu *): into guest kernel code, out of a
+ * signal handler, without a signal return, which would cost a fifth of the whole.
  *
- * Invariant: interrupts are off in the guest, so that a signal which comes from here on only marks. The signal
+ * Invariant: interrupts are off in the guest, so that only an NMI or an INIT must still be looked at. The signal
  * frame may be overwritten by one as soon as rsp has left the signal stack: everything is copied to the kernel's
- * stack first, below where rsp will be (a kernel has no red zone). rflags has no TF and no AC.
+ * stack first, below where rsp will be (a kernel has no red zone). rflags has no TF and no AC. rdi stays as it is until
+ * then, for window_rollback; the pops are a window.
  */
-#define REGS_R8		0
-#define REGS_RDI	64
-#define REGS_RSP	120
-#define REGS_RIP	128
-#define REGS_RFLAGS	136
-#define REGS_FPSTATE	184
 #define FPSTATE_MAGIC	464
 #define FPSTATE_FEATURES 472
-#define FPSTATE_MXCSR	24
-#define FPSTATE_IN_USE	512	/* XSTATE_BV */
 
+	.globl	ph_enter_pops, ph_enter_kernel_end
 ENTRY(ph_enter_kernel)
+#if !FAULT(HANDLER_END_BLIND)
+	testb	$FORCE_EVENT, F_FORCE(%rsi)
+	jnz	4f
+#endif
 	movq	REGS_FPSTATE(%rdi), %rsi
 	testq	%rsi, %rsi
 	jz	2f
 	cmpl	$0x46505853, FPSTATE_MAGIC(%rsi)
 	jne	1f
-	/* The host has made all components initial: with nothing in the frame there is only MXCSR to load. */
-	cmpq	$0, FPSTATE_IN_USE(%rsi)
-	jne	3f
-	ldmxcsr	FPSTATE_MXCSR(%rsi)
-	jmp	2f
-3:	movl	FPSTATE_FEATURES(%rsi), %eax
+	movl	FPSTATE_FEATURES(%rsi), %eax
 	movl	FPSTATE_FEATURES + 4(%rsi), %edx
 	xrstor64 (%rsi)
 	jmp	2f
+4:	leaq	-CONTEXT_REGS(%rdi), %rsp
+	jmp	ph_sigreturn
 1:	fxrstor64 (%rsi)
 2:	movq	REGS_RSP(%rdi), %rcx
 	leaq	-17 * 8(%rcx), %rcx
@@ -141,6 +195,7 @@ ENTRY(ph_enter_kernel)
 	movq	REGS_RIP(%rdi), %rax
 	movq	%rax, 16 * 8(%rcx)
 	movq	%rcx, %rsp
+ph_enter_pops:
 	popq	%r8
 	popq	%r9
 	popq	%r10
@@ -158,6 +213,10 @@ ENTRY(ph_enter_kernel)
 	popq	%rcx
 	popfq
 	ret
+ph_enter_kernel_end:
+	.if	ph_enter_kernel_end - ph_enter_pops != 25
+	.error	"complete_pops in windows.c counts these bytes"
+	.endif
 END(ph_enter_kernel)
 
 	.bss

@@ -6,11 +6,14 @@
  * The frame is written through the guest's own linear addresses. If a page of the stack has no host mapping yet, that
  * faults inside here and is filled by a nested signal; if the guest has none, the machine is at its end (triple fault).
  */
+#include "../common/faults.h"
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
 #include "signal.h"
 #include "space.h"
+
+u64 ph_any_pending;
 
 struct gate {
 	u64 low, high;
@@ -37,6 +40,34 @@ static u64 gate_target(const struct gate *gate)
 	return (gate->low & 0xffff) | (gate->low >> 32 & 0xffff0000) | gate->high << 32;
 }
 
+bool from_user(const struct vcpu *v, u64 rip)
+{
+	if (!kernel_address(rip))
+		return true;
+	return !FAULT(USER_BY_ADDRESS) && v->percpu && FAST(v, F_IRQ) && rdgsbase() != v->kernel_gs;
+}
+
+/*
+ * The kernel's stack. While its entry has not left the user's yet, or its exit is back there, only an NMI comes in: the stack for
+ * entries is free then.
+ */
+static u64 *stack_for(const struct vcpu *v, const struct host_registers *regs, bool user)
+{
+	u64 rsp = user || (!kernel_address(regs->rsp) && !FAULT(NMI_ON_USER_STACK)) ? v->rsp0 : regs->rsp;
+
+	return to_pointer(rsp & ~15ULL);
+}
+
+/* A program may go from one of the host's code segments to the other by itself. */
+static u32 user_selector(const struct vcpu *v, const struct host_registers *regs)
+{
+	if (FAULT(COMPAT_CS))
+		return v->user_cs;
+	if (regs->cs == HOST_USER_CS32)
+		return HOST_USER_CS32;
+	return v->user_cs == HOST_USER_CS32 ? shared->user_cs : v->user_cs;
+}
+
 /* From user mode the GS base is the user's: keep it, take the kernel's. */
 static void enter_gs(struct vcpu *v)
 {
@@ -46,7 +77,7 @@ static void enter_gs(struct vcpu *v)
 
 void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_error, u64 error)
 {
-	bool user = !kernel_address(regs->rip);
+	bool user = from_user(v, regs->rip);
 	u64 flags = regs->rflags & ~FLAG_IF & 0xffffffff;
 	struct gate gate;
 	u64 *sp;
@@ -56,15 +87,14 @@ void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_er
 	if (user) {
 		enter_gs(v);
 		flags |= FLAG_IF;
-		sp = to_pointer(v->rsp0 & ~15ULL);
 	} else {
 		flags |= FAST(v, F_IRQ) ? FLAG_IF : 0;
-		sp = to_pointer(regs->rsp & ~15ULL);
 	}
+	sp = stack_for(v, regs, user);
 	*--sp = user ? v->user_ss : shared->kernel_ss;
 	*--sp = regs->rsp;
 	*--sp = flags;
-	*--sp = user ? v->user_cs : shared->kernel_cs;
+	*--sp = user ? user_selector(v, regs) : shared->kernel_cs;
 	*--sp = regs->rip;
 	if (has_error)
 		*--sp = error;
@@ -77,7 +107,7 @@ void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_er
 	 * at level 3 too. Its own stac and clac do not exist for it.
 	 */
 	regs->rflags &= ~(FLAG_TF | FLAG_NT | FLAG_RF | FLAG_AC);
-	regs->cs = 0x33;
+	regs->cs = HOST_USER_CS;
 	v->s.faults_injected += has_error;
 }
 
@@ -98,7 +128,7 @@ void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u3
 /* The syscall instruction, as a processor does it: no stack switch, the kernel's entry does that. */
 void inject_syscall(struct vcpu *v, struct host_registers *regs)
 {
-	if (!kernel_address(regs->rip))
+	if (from_user(v, regs->rip))
 		enter_gs(v);
 	v->user_cs = shared->user_cs;
 	v->user_ss = shared->user_ss;
@@ -108,15 +138,18 @@ void inject_syscall(struct vcpu *v, struct host_registers *regs)
 	if (v->sfmask & FLAG_IF)
 		FAST(v, F_IRQ) = 0;
 	regs->rflags &= ~(v->sfmask | FLAG_RF | FLAG_AC);
-	regs->cs = 0x33;
+	regs->cs = HOST_USER_CS;
 	v->s.syscalls_trapped++;
 }
 
 void deliver_pending(struct vcpu *v, struct host_registers *regs)
 {
 	u32 pending;
+	u64 bit = 1ULL << thread_of(v)->number;
 	int vector;
 
+	if (__atomic_load_n(&ph_any_pending, __ATOMIC_RELAXED) & bit)
+		__atomic_fetch_and(&ph_any_pending, ~bit, __ATOMIC_SEQ_CST);
 	irq_refresh(v);
 	pending = READ_ONCE(v->s.pending);
 	if (pending & VMI_PH_PENDING_STOP)
@@ -136,7 +169,7 @@ void deliver_pending(struct vcpu *v, struct host_registers *regs)
 			inject(v, regs, (u32)vector, false, 0);
 		}
 	}
-	if (!kernel_address(regs->rip))
+	if (from_user(v, regs->rip))
 		tlb_drop_supervisor(v);
 	irq_refresh(v);
 }

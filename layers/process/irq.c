@@ -47,10 +47,20 @@ void irq_notify(struct vcpu *v, u32 pending)
 	irq_poke(v);
 }
 
-void irq_request(struct vcpu *v, u32 vector)
+bool irq_request(struct vcpu *v, u32 vector)
 {
 	__atomic_fetch_or(&v->s.irr[vector >> 6 & 3], 1ULL << (vector & 63), __ATOMIC_SEQ_CST);
-	__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_IRQ, __ATOMIC_SEQ_CST);
+	return !(__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_IRQ, __ATOMIC_SEQ_CST) & VMI_PH_PENDING_IRQ);
+}
+
+void irq_mark(struct vcpu *v)
+{
+	u32 pending = READ_ONCE(v->s.pending);
+
+	if (pending)
+		FAST(v, F_PENDING) = 1;
+	if (pending & PENDING_KEPT)
+		force(v, FORCE_EVENT);
 }
 
 int irq_next(struct vcpu *v)
@@ -90,7 +100,8 @@ void irq_refresh(struct vcpu *v)
 			alarm_check(v);
 		}
 		FAST(v, F_PENDING) = irq_next(v) >= 0;
-		FAST(v, F_FORCE) = (pending & PENDING_KEPT) != 0 || thread_of(v)->supervisor_count != 0;
+		FAST(v, F_FORCE) = (pending & PENDING_KEPT ? FORCE_EVENT : 0) |
+				   (thread_of(v)->supervisor_count ? FORCE_PAGES : 0);
 		left = READ_ONCE(v->s.pending);
 	} while ((left & (VMI_PH_PENDING_IRQ | VMI_PH_PENDING_ALARM)) || (left & PENDING_KEPT & ~pending));
 }
@@ -105,7 +116,7 @@ static bool something(struct vcpu *v, bool kick, bool enabled)
 		irq_refresh(v);
 	if (kick && __atomic_exchange_n(&v->s.kick, 0, __ATOMIC_SEQ_CST))
 		return true;
-	if (FAST(v, F_FORCE))
+	if (FAST(v, F_FORCE) & FORCE_EVENT)
 		return true;
 	return enabled && irq_next(v) >= 0;
 }

@@ -5,11 +5,14 @@
 
 #include "state.h"
 
-/* Requests a vector, or sets pending bits, of any vCPU, and makes it look. */
-void irq_request(struct vcpu *v, u32 vector);
+/* Requests a vector of any vCPU. False: who requested one before makes it look, or it is about to. */
+bool irq_request(struct vcpu *v, u32 vector);
+/* Sets pending bits of any vCPU and makes it look. */
 void irq_notify(struct vcpu *v, u32 pending);
 /* Wakes a vCPU that waits, or signals the thread that it is. */
 void irq_poke(struct vcpu *v);
+/* In a signal that must not deliver now: the next return to the guest will. */
+void irq_mark(struct vcpu *v);
 /* Takes what was requested into account: alarms, F_PENDING, F_FORCE. Only by the vCPU's own thread. */
 void irq_refresh(struct vcpu *v);
 /* The vector to deliver now, or -1; the flag is not looked at. */

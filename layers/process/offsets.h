@@ -7,6 +7,12 @@
 
 #include <paravane/process.h>
 
+/* struct thread */
+#define T_VCPU		0
+
+/* struct vmi_ph_vcpu */
+#define V_HOST_CALLS	160
+
 /* struct vcpu, behind struct vmi_ph_vcpu */
 #define V_RSP		256	/* guest stack pointer while the layer runs for it */
 #define V_RBX		264
@@ -23,7 +29,8 @@
 #define V_USER_RIP	352
 #define V_USER_FLAGS	360
 #define V_USER_CS	368	/* and SS behind it, u32 each: what interrupts of user code push */
-#define V_SCRATCH	504	/* top of a stack of a few words, for popfq */
+#define V_PERCPU	376	/* struct vmi_percpu, once there is one */
+#define V_SCRATCH	512	/* top of a stack of a few words, for popfq */
 
 /*
  * struct vmi_percpu: the first 16 bytes are the kernel's. Everything here belongs to the vCPU
@@ -32,7 +39,9 @@
 #define F_VCPU		16	/* struct vcpu * */
 #define F_IRQ		24	/* virtual interrupt flag, 0 or 1 */
 #define F_PENDING	26	/* an interrupt may be deliverable once F_IRQ is set */
-#define F_FORCE		27	/* something must be looked at whatever F_IRQ says */
+#define F_FORCE		27	/* FORCE_*, whatever F_IRQ says */
+#define FORCE_EVENT	1	/* an NMI, or the vCPU goes off: at every return to the guest */
+#define FORCE_PAGES	2	/* pages that only the kernel may see are mapped: at a return to user mode */
 #define F_SCRATCH	32
 #define F_LSTAR		40	/* system-call entry, for injected system calls */
 

@@ -6,6 +6,7 @@
  * with the registers that they leave in the frame, so the FPU state is the host's business. Cost: a signal and its
  * return, about 1 us, plus what the handler does.
  */
+#include "../common/faults.h"
 #include "device.h"
 #include "host.h"
 #include "irq.h"
@@ -13,23 +14,30 @@
 #include "signal.h"
 #include "space.h"
 
-extern const u8 ph_text_start[], ph_text_end[], ph_iretq[];
+extern const u8 ph_iretq[], ph_iretq_kernel[], ph_injected_syscall[], thunk_cpu_stop[];
 void ph_sigreturn(void);
-noreturn void ph_enter_kernel(const struct host_registers *regs);
+noreturn void ph_enter_kernel(const struct host_registers *regs, const struct vmi_percpu *percpu);
 
 #define SA_SIGINFO 4ULL
 #define SA_ONSTACK 0x08000000ULL
 #define SA_RESTORER 0x04000000ULL
 #define SA_NODEFER 0x40000000ULL
 
-static bool in_layer(u64 rip)
+/*
+ * User code that has jumped into the layer. Only the layer's own stacks and the ways out to user mode have the user's GS base there
+ * while interrupts are enabled.
+ */
+static bool strayed(const struct vcpu *v, const struct host_registers *regs)
 {
-	return rip >= VMI_PH_LAYER_BASE && rip < (u64)ph_text_end;
+	return in_layer(regs->rip) && from_user(v, regs->rip) &&
+	       regs->rsp - (u64)thread_of(v) >= VMI_PH_STACK_SIZE && !window_out(regs->rip);
 }
 
-static u32 access_of(const struct host_registers *regs)
+static u32 access_of(const struct vcpu *v, const struct host_registers *regs)
 {
-	return (u32)(regs->error & (PF_WRITE | PF_FETCH)) | (kernel_address(regs->rip) ? 0 : PF_USER);
+	bool user = in_layer(regs->rip) ? strayed(v, regs) : from_user(v, regs->rip);
+
+	return (u32)(regs->error & (PF_WRITE | PF_FETCH)) | (user ? PF_USER : 0);
 }
 
 /* A page fault: of guest code, or of the layer while it touches the guest's memory. */
@@ -37,14 +45,14 @@ static void page_fault(struct vcpu *v, struct host_registers *regs)
 {
 	u64 error, va = regs->cr2;
 
-	if (tlb_fault(v, va, access_of(regs), &error)) {
+	if (tlb_fault(v, va, access_of(v, regs), &error)) {
 		v->s.faults_hidden++;
 		return;
 	}
 	/* What the layer itself reads or writes for a guest is no device's business. */
-	if ((error & PF_RESERVED) && !in_layer(regs->rip) && device_access(v, regs, va, access_of(regs)))
+	if ((error & PF_RESERVED) && !in_layer(regs->rip) && device_access(v, regs, va, access_of(v, regs)))
 		return;
-	if (in_layer(regs->rip))
+	if (in_layer(regs->rip) && !strayed(v, regs))
 		fatal_at("guest: triple fault, or a bad pointer in a call; address", va, regs->rip);
 	v->cr2 = va;
 	inject(v, regs, VECTOR_PF, true, error);
@@ -93,12 +101,23 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
 		return;
 	}
 	/* iretq refused the guest's frame: a #GP of the kernel, with the frame still on its stack. */
-	if (regs->rip == (u64)ph_iretq && (signal == SIGSEGV || signal == SIGBUS)) {
+	if ((regs->rip == (u64)ph_iretq || regs->rip == (u64)ph_iretq_kernel) && (signal == SIGSEGV || signal == SIGBUS)) {
 		wrgsbase(v->kernel_gs);
 		FAST(v, F_IRQ) = 0;
 		inject(v, regs, (u32)regs->trap, true, regs->error);
 		return;
 	}
+	/*
+	 * User code that is stepped comes here behind the last instruction of a slot, with nothing done yet. A processor steps over a
+	 * syscall instruction as a whole.
+	 */
+	if (signal == SIGTRAP && regs->rip == (u64)ph_injected_syscall && !FAULT(INJECTED_STEP_FATAL)) {
+		regs->rip = regs->rcx;
+		inject_syscall(v, regs);
+		return;
+	}
+	if (asked && regs->rip == (u64)thunk_cpu_stop)
+		space_stop_vcpu(v);
 	if (asked && window_bad_frame(regs, &error)) {
 		FAST(v, F_IRQ) = 0;
 		inject(v, regs, VECTOR_GP, true, error);
@@ -110,7 +129,24 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
 			deliver_pending(v, regs);
 		return;
 	}
-	fatal("process: unexpected signal in the layer at", regs->rip);
+	if (!strayed(v, regs))
+		fatal("process: unexpected signal in the layer at", regs->rip);
+	exception(v, regs);
+}
+
+/*
+ * A signal return loads all flags but NT and ID, which stay as the handler has them. Without a change that is what they were when the
+ * signal came, which is what is wanted when nothing else is.
+ */
+static void carry_flags(u64 flags)
+{
+	u64 now;
+
+	__asm__ volatile("pushfq\n\tpopq %0" : "=r"(now));
+	if (!((now ^ flags) & (FLAG_NT | FLAG_ID)) || FAULT(NT_AND_ID_STAY))
+		return;
+	now = (now & ~(FLAG_NT | FLAG_ID)) | (flags & (FLAG_NT | FLAG_ID));
+	__asm__ volatile("pushq %0\n\tpopfq" : : "r"(now) : "cc");
 }
 
 /*
@@ -119,10 +155,39 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
  */
 static void leave(struct vcpu *v, struct host_registers *regs)
 {
-	if (!v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
-	    in_layer(regs->rip) || (regs->rflags & (FLAG_TF | FLAG_AC)) || regs->cs != 0x33)
+	if (in_layer(regs->rip))
 		return;
-	ph_enter_kernel(regs);
+	carry_flags(regs->rflags);
+	if (!v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
+	    (regs->rflags & (FLAG_TF | FLAG_AC)) || regs->cs != HOST_USER_CS)
+		return;
+	ph_enter_kernel(regs, v->percpu);
+}
+
+/* From ph_sigreturn: something was marked while a handler was on, and the guest may be told. */
+void signal_again(struct vcpu *v, struct host_registers *regs);
+
+void signal_again(struct vcpu *v, struct host_registers *regs)
+{
+	deliver_pending(v, regs);
+	carry_flags(regs->rflags);
+}
+
+/* SIGURG: look at what is pending, now if the guest was running, else on the way back to it. */
+static void notified(struct vcpu *v, struct thread *t, struct host_registers *regs)
+{
+	if (!v->percpu)
+		return;
+	if (in_layer(regs->rip) && !window_complete(v, regs)) {
+		irq_mark(v);
+		/* On the guest's stack there may be a call that any GS base is good for. */
+		if (regs->rsp - (u64)t >= VMI_PH_STACK_SIZE)
+			__atomic_fetch_or(&ph_any_pending, 1ULL << t->number, __ATOMIC_SEQ_CST);
+		window_rollback(regs);
+		return;
+	}
+	deliver_pending(v, regs);
+	leave(v, regs);
 }
 
 static void handler(int signal, struct host_siginfo *info, struct host_ucontext *context)
@@ -143,17 +208,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 		fatal("process: a parked thread got a signal at", regs->rip);
 	}
 	if (signal == SIGURG) {
-		if (!v->percpu)
-			return;
-		if (in_layer(regs->rip)) {
-			if (window_complete(v, regs))
-				deliver_pending(v, regs);
-			else if (READ_ONCE(v->s.pending))
-				FAST(v, F_PENDING) = 1, FAST(v, F_FORCE) |= (v->s.pending & (VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP | VMI_PH_PENDING_FLUSH)) != 0;
-			return;
-		}
-		deliver_pending(v, regs);
-		leave(v, regs);
+		notified(v, t, regs);
 		return;
 	}
 	if (signal == SIGSYS) {
@@ -161,6 +216,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 			inject_syscall(v, regs);
 		else
 			regs->rip -= 2, inject_software(v, regs, 0x80, 2);
+		leave(v, regs);
 		return;
 	}
 	if (signal == SIGBUS && regs->trap == VECTOR_PF)

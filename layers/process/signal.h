@@ -49,6 +49,11 @@ struct host_ucontext {
 	struct host_registers regs;
 	u64 sigmask;
 };
+_Static_assert(offsetof(struct host_ucontext, regs) == 40, "CONTEXT_REGS");
+_Static_assert(offsetof(struct host_registers, rcx) == 14 * 8, "the order in which ph_enter_kernel pops");
+
+/* vCPUs with an event that came while a call with any GS base was on (thunks.S). This process's own. */
+extern u64 ph_any_pending;
 
 #define ARCH_X86_64 0xc000003e
 
@@ -58,6 +63,10 @@ struct host_ucontext {
 #define FLAG_NT 0x4000ULL
 #define FLAG_RF 0x10000ULL
 #define FLAG_AC 0x40000ULL
+#define FLAG_ID 0x200000ULL
+/* What user code's flags may be: cpu.iret takes all of them, cpu.sysret all but RF. */
+#define FLAGS_IRET 0x254dd5ULL
+#define FLAGS_SYSRET (FLAGS_IRET & ~FLAG_RF)
 
 #define VECTOR_DB 1
 #define VECTOR_NMI 2
@@ -80,10 +89,23 @@ s64 signals_stack(struct thread *t);
  * own registers, as they would be after the return, and says so.
  */
 bool window_complete(struct vcpu *v, struct host_registers *regs);
-/* Stopped at the ud2 of cpu.iret: the frame's selectors are none that a processor would take; error is theirs. */
+/*
+ * A signal that is on its way out of another handler: makes regs begin again at ph_sigreturn, which looks at what is marked.
+ */
+void window_rollback(struct host_registers *regs);
+/* Whether the instruction pointer is in the layer; what is as good as guest code (thunks.S) is not. */
+bool in_layer(u64 rip);
+/* Whether the instruction pointer is in cpu.iret or cpu.sysret. */
+bool window_out(u64 rip);
+/* Stopped at the hlt of cpu.iret: the frame's selectors are none that a processor would take; error is theirs. */
 bool window_bad_frame(const struct host_registers *regs, u64 *error);
 
-/* inject.c: makes regs enter the kernel's gate. */
+/*
+ * inject.c. Whether rip, which is not in the layer, is user code: by its address; or user code has jumped to an address of the
+ * kernel's, which the GS base tells. User code always has interrupts enabled, so a kernel that has disabled them may have any GS base.
+ */
+bool from_user(const struct vcpu *v, u64 rip);
+/* Makes regs enter the kernel's gate. */
 void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_error, u64 error);
 void inject_syscall(struct vcpu *v, struct host_registers *regs);
 /* Enters the gate of the software interrupt that regs stopped at, or of #GP. */

@@ -6,6 +6,7 @@
  * them. The vCPU's registers are in struct vcpu when it happens; XSAVE state, FS base go along. From the wake on this thread is
  * nothing any more: it touches neither the vCPU nor the guest's stack.
  */
+#include "../common/faults.h"
 #include "calls.h"
 #include "host.h"
 #include "irq.h"
@@ -32,6 +33,9 @@ static u64 components_in_use(void)
  */
 static void state_save(struct vcpu *v)
 {
+	v->ds_selector = read_ds_selector();
+	v->es_selector = read_es_selector();
+	v->fs_selector = read_fs_selector();
 	v->gs_selector = read_gs_selector();
 	v->fs_base = rdfsbase();
 	v->in_use = shared->xgetbv_in_use ? components_in_use() : 1;
@@ -60,7 +64,21 @@ static void state_load(struct vcpu *v)
 	__asm__ volatile("stmxcsr %0" : "=m"(mxcsr));
 	if (mxcsr != v->mxcsr)
 		__asm__ volatile("ldmxcsr %0" : : "m"(v->mxcsr));
+}
+
+/* A kernel reads the selectors of the program that it leaves when the space of the next one is loaded already. */
+static void segments_load(struct vcpu *v)
+{
+	if (read_ds_selector() != v->ds_selector && !FAULT(SWITCH_KEEPS_SEGMENTS))
+		load_ds_selector(v->ds_selector);
+	if (read_es_selector() != v->es_selector && !FAULT(SWITCH_KEEPS_SEGMENTS))
+		load_es_selector(v->es_selector);
+	if (read_fs_selector() != v->fs_selector)
+		load_fs_selector(v->fs_selector);
+	if (read_gs_selector() != v->gs_selector)
+		load_gs_selector(v->gs_selector);
 	wrfsbase(v->fs_base);
+	wrgsbase(v->kernel_gs);
 }
 
 /* Nothing to do, told by reads alone: this thread has the space loaded, so nobody gives the process to another one meanwhile. */
@@ -128,11 +146,8 @@ static noreturn void become(struct vcpu *v)
 	stint_begin(v);
 	clock_follow();
 	tlb_age(v, v->stint_start);
-	if (read_gs_selector() != v->gs_selector)
-		load_gs_selector(v->gs_selector);
-	wrgsbase(v->kernel_gs);
+	segments_load(v);
 	if (v->resume == RESUME_FULL) {
-		wrfsbase(v->fs_base);
 		if (v->percpu)
 			irq_refresh(v);
 		ph_resume_full();
@@ -397,6 +412,7 @@ static void prepare_start(struct vcpu *v)
 	v->ldt = state->ldtr;
 	v->kernel_gs = state->gs_base;
 	v->fs_base = state->fs_base;
+	v->ds_selector = v->es_selector = v->fs_selector = v->gs_selector = 0;
 	v->user_gs = 0;
 	v->lazy_mode = 0;
 	v->queued = 0;

@@ -45,17 +45,17 @@ struct vcpu {
 	u64 user_gs, kernel_gs;
 	u64 user_rsp, user_rax, user_rip, user_flags;
 	u32 user_cs, user_ss;			/* V_USER_CS */
+	struct vmi_percpu *percpu;		/* in memory that every process has mapped for good */
 	u64 scratch[16];			/* ends at V_SCRATCH */
 
 	u32 number;
 	u32 apic_id;
-	struct vmi_percpu *percpu;
 	enum resume_kind resume;
 	u32 have_ap_state;
 	u32 startup_pending;
 	u32 lazy_mode;
 	u64 fs_base;
-	u32 gs_selector, mxcsr;
+	u32 gs_selector, fs_selector, ds_selector, es_selector, mxcsr;
 	u64 in_use;				/* state components that are in xsave */
 	u64 cr0, cr2, cr3, cr4, cr8, context, generation;
 	u64 queued_cr3, queued_context, queued_generation;
@@ -87,6 +87,8 @@ _Static_assert(offsetof(struct vcpu, host_stack) == V_HOST_STACK, "V_HOST_STACK"
 _Static_assert(offsetof(struct vcpu, kernel_gs) == V_KERNEL_GS, "V_KERNEL_GS");
 _Static_assert(offsetof(struct vcpu, user_rsp) == V_USER_RSP, "V_USER_RSP");
 _Static_assert(offsetof(struct vcpu, user_cs) == V_USER_CS, "V_USER_CS");
+_Static_assert(offsetof(struct vcpu, percpu) == V_PERCPU, "V_PERCPU");
+_Static_assert(offsetof(struct vcpu, s.host_calls) == V_HOST_CALLS, "V_HOST_CALLS");
 _Static_assert(offsetof(struct vcpu, scratch) + 128 == V_SCRATCH, "V_SCRATCH");
 _Static_assert(sizeof(struct vcpu) <= VMI_PH_VCPU_STRIDE, "VMI_PH_VCPU_STRIDE");
 
@@ -141,6 +143,8 @@ struct thread {
 	u64 supervisor[16];
 };
 
+_Static_assert(offsetof(struct thread, vcpu) == T_VCPU, "T_VCPU");
+
 /* A process's own. */
 struct self {
 	u32 index;
@@ -191,6 +195,12 @@ static inline struct vcpu *this_vcpu(void)
 /* The virtual interrupt flag and its companions, in the kernel's per-CPU data. */
 #define FAST(v, field) (*(volatile u8 *)((u8 *)(v)->percpu + (field)))
 
+/* One instruction, since a signal may come between two and do the same. */
+static inline void force(const struct vcpu *v, u8 why)
+{
+	__asm__ volatile("orb %1, %0" : "+m"(FAST(v, F_FORCE)) : "iq"(why));
+}
+
 static inline u64 rdfsbase(void)
 {
 	u64 base;
@@ -217,21 +227,27 @@ static inline void wrgsbase(u64 base)
 	__asm__ volatile("wrgsbase %0" : : "r"(base));
 }
 
-/* Selectors that user code sees; the base follows by wrgsbase. Only the host's own can be loaded. */
+/* Selectors that user code sees; the bases of FS and GS follow by themselves. Only the host's own can be loaded. */
 #define HOST_USER_SS 0x2b
+#define HOST_USER_CS32 0x23
+#define HOST_USER_CS 0x33
 
-static inline void load_gs_selector(u32 selector)
-{
-	__asm__ volatile("movl %0, %%gs" : : "r"(selector));
+#define SEGMENT_REGISTER(name)						\
+static inline void load_##name##_selector(u32 selector)			\
+{									\
+	__asm__ volatile("movl %0, %%" #name : : "r"(selector));	\
+}									\
+static inline u32 read_##name##_selector(void)				\
+{									\
+	u32 selector;							\
+									\
+	__asm__ volatile("movl %%" #name ", %0" : "=r"(selector));	\
+	return selector;						\
 }
-
-static inline u32 read_gs_selector(void)
-{
-	u32 selector;
-
-	__asm__ volatile("movl %%gs, %0" : "=r"(selector));
-	return selector;
-}
+SEGMENT_REGISTER(ds)
+SEGMENT_REGISTER(es)
+SEGMENT_REGISTER(fs)
+SEGMENT_REGISTER(gs)
 
 static inline u64 rdtsc(void)
 {
@@ -267,9 +283,16 @@ static inline bool kernel_address(u64 va)
 	return va >= VMI_PH_USER_END || (va >= VMI_PH_HOLE_START && va < VMI_PH_HOLE_END);
 }
 
+/*
+ * Per-CPU data must lie in the image or in the direct map: the layer writes there at any time, also in a signal while it holds the
+ * lock that a fill would need.
+ */
 static inline bool percpu_good(u64 pointer)
 {
-	return pointer && !(pointer & 63) && kernel_address(pointer) && kernel_address(pointer + VMI_SIZE_PERCPU);
+	u64 end = pointer + VMI_SIZE_PERCPU;
+
+	return !(pointer & 63) && ((pointer >= VMI_PH_HOLE_START && end <= VMI_PH_LAYER_BASE) ||
+				   (pointer >= VMI_PH_DIRECT_MAP && end <= shared->direct_map_end));
 }
 
 /* State components that the host has switched on, less those of features that the kernel is not told of (msr.c). */

@@ -34,6 +34,103 @@ ph_kernel_cs:
 ph_user_selectors:
 	.quad	0
 
+/*
+ * Up to ph_layer_code it is as good as the guest's own code: no instruction has anything half done that an interrupt
+ * must not see, so signals are delivered here as everywhere in the guest.
+ *
+ * Two and a half stores: the flag is the kernel's own memory, one instruction each, so that a kernel
+ * that moves to another vCPU between two of them still does the right thing.
+ */
+ENTRY(thunk_cpu_pause)
+	pause
+	ret
+END(thunk_cpu_pause)
+
+ENTRY(thunk_cpu_read_tsc)
+	VMI_NATIVE_CPU_READ_TSC
+	ret
+END(thunk_cpu_read_tsc)
+
+ENTRY(thunk_cpu_swapgs)
+ENTRY(thunk_cpu_io_delay)
+ENTRY(thunk_cpu_wbinvd)
+	ret
+END(thunk_cpu_wbinvd)
+END(thunk_cpu_io_delay)
+END(thunk_cpu_swapgs)
+
+ENTRY(thunk_cpu_irq_disable)
+	movb	$0, GS(F_IRQ)
+	ret
+END(thunk_cpu_irq_disable)
+
+ENTRY(thunk_cpu_irq_flag)
+	movzbl	GS(F_IRQ), %eax
+	shll	$9, %eax
+	ret
+END(thunk_cpu_irq_flag)
+
+ENTRY(thunk_cpu_irq_save)
+	movzbl	GS(F_IRQ), %eax
+	movb	$0, GS(F_IRQ)
+	shll	$9, %eax
+	ret
+END(thunk_cpu_irq_save)
+
+ENTRY(thunk_cpu_irq_restore)
+	testl	$VMI_FLAGS_IF, %edi
+	jnz	thunk_cpu_irq_enable
+	movb	$0, GS(F_IRQ)
+	ret
+END(thunk_cpu_irq_restore)
+
+ENTRY(thunk_cpu_irq_enable)
+	movb	$1, GS(F_IRQ)
+END(thunk_cpu_irq_enable)
+
+	/* fall through */
+
+/* Window: everything is as the caller gets it, the return address on top of the stack. */
+	.globl	ph_layer_code, ph_tail, ph_tail_end
+ph_layer_code:
+ph_tail:
+	cmpw	$0, GS(F_PENDING)
+	jne	1f
+	ret
+1:	testb	$FORCE_EVENT, GS(F_FORCE)
+	jnz	2f
+	cmpb	$0, GS(F_PENDING)
+	je	3f
+	cmpb	$0, GS(F_IRQ)
+	jne	2f
+3:	ret
+2:	hlt
+ph_tail_end:
+
+/*
+ * The same for calls with any GS base: that an event waits is noted in a word of the process, one bit for each vCPU. A bit of
+ * another vCPU costs a signal for nothing.
+ */
+	.balign	16
+ph_any_gs:
+	subq	$8, %rsp
+	call	*%rax
+	addq	$8, %rsp
+	.globl	ph_any_tail, ph_any_tail_end
+ph_any_tail:
+#if !FAULT(ANY_GS_BLIND)
+	cmpq	$0, ph_any_pending
+	jne	1f
+#endif
+	ret
+1:	hlt
+ph_any_tail_end:
+
+/* The vCPU goes off. Not on this stack: as soon as it is off, the memory is somebody else's. */
+ENTRY(thunk_cpu_stop)
+	hlt
+END(thunk_cpu_stop)
+
 #define THUNK(S, s, N, n, num, class, since) THUNK_##class(s, n, num)
 
 /*
@@ -41,13 +138,13 @@ ph_user_selectors:
  * on the guest's stack; they use little of it and hold nothing that an interrupt must not see.
  */
 #define THUNK_SYSV(s, n, num)					\
-	.if num >> 8 != VMI_SECTION_STATS;			\
+	.if num >> 8 != VMI_SECTION_STATS && num != VMI_CALL_CPU_STOP;	\
 	ENTRY(thunk_##s##_##n);					\
 	movl $process_##s##_##n, %eax;				\
 	.if num == VMI_CALL_CORE_PROBE || num == VMI_CALL_CORE_INIT ||		\
 		num == VMI_CALL_CORE_VERSION || num == VMI_CALL_CORE_CONSOLE_WRITE ||	\
-		num == VMI_CALL_CPU_STOP || num == VMI_CALL_CPU_SET_GS_BASE;	\
-	jmp *%rax;						\
+		num == VMI_CALL_CPU_SET_GS_BASE;		\
+	jmp ph_any_gs;						\
 	.else;							\
 	jmp ph_sysv;						\
 	.endif;							\
@@ -130,76 +227,10 @@ ENTRY(ph_resume_call)
 END(ph_resume_call)
 
 /*
- * Two and a half stores: the flag is the kernel's own memory, one instruction each, so that a kernel
- * that moves to another vCPU between two of them still does the right thing.
- */
-ENTRY(thunk_cpu_irq_disable)
-	movb	$0, GS(F_IRQ)
-	ret
-END(thunk_cpu_irq_disable)
-
-ENTRY(thunk_cpu_irq_flag)
-	movzbl	GS(F_IRQ), %eax
-	shll	$9, %eax
-	ret
-END(thunk_cpu_irq_flag)
-
-ENTRY(thunk_cpu_irq_save)
-	movzbl	GS(F_IRQ), %eax
-	movb	$0, GS(F_IRQ)
-	shll	$9, %eax
-	ret
-END(thunk_cpu_irq_save)
-
-ENTRY(thunk_cpu_irq_restore)
-	testl	$VMI_FLAGS_IF, %edi
-	jnz	thunk_cpu_irq_enable
-	movb	$0, GS(F_IRQ)
-	ret
-END(thunk_cpu_irq_restore)
-
-ENTRY(thunk_cpu_irq_enable)
-	movb	$1, GS(F_IRQ)
-END(thunk_cpu_irq_enable)
-	/* fall through */
-
-/* Window: everything is as the caller gets it, the return address on top of the stack. */
-	.globl	ph_tail, ph_tail_end
-ph_tail:
-	cmpw	$0, GS(F_PENDING)
-	jne	1f
-	ret
-1:	cmpb	$0, GS(F_FORCE)
-	jne	2f
-	cmpb	$0, GS(F_IRQ)
-	jne	2f
-	ret
-2:	hlt
-ph_tail_end:
-
-ENTRY(thunk_cpu_pause)
-	pause
-	ret
-END(thunk_cpu_pause)
-
-ENTRY(thunk_cpu_read_tsc)
-	VMI_NATIVE_CPU_READ_TSC
-	ret
-END(thunk_cpu_read_tsc)
-
-ENTRY(thunk_cpu_swapgs)
-ENTRY(thunk_cpu_io_delay)
-ENTRY(thunk_cpu_wbinvd)
-	ret
-END(thunk_cpu_wbinvd)
-END(thunk_cpu_io_delay)
-END(thunk_cpu_swapgs)
-
-/*
  * Return by an interrupt frame: rip cs rflags rsp ss at the stack pointer. iretq works at privilege level 3 as
  * long as the selectors are the host's; a user frame with others goes the long way through the hlt.
  */
-	.globl	ph_iret_window, ph_iret_user_pushed, ph_iretq, ph_iret_end
+	.globl	ph_iret_window, ph_iretq, ph_iret_kernel_changed, ph_iretq_kernel, ph_iret_deliver, ph_iret_end
 ENTRY(thunk_cpu_iret)
 	pushq	%rax
 	testb	$3, 16(%rsp)
@@ -217,7 +248,7 @@ ph_iret_window:
 	movl	$0x2b, V_USER_CS + 4(%rax)
 	movq	V_USER_GS(%rax), %rax
 	wrgsbase %rax
-6:	popq	%rax
+	popq	%rax
 ph_iretq:
 	iretq
 
@@ -229,23 +260,26 @@ ph_iretq:
 	shrl	$9, %eax
 	andl	$1, %eax
 	movb	%al, GS(F_IRQ)
-ph_iret_kernel_window:
 	cmpw	$0, GS(F_PENDING)
 	jne	4f
 5:	movq	$0x33, 16(%rsp)
+	/* From here on the frame does not tell any more that it is the kernel's. */
+ph_iret_kernel_changed:
 	movq	$0x2b, 40(%rsp)
-	/* One pop for both ways: behind it, the next instruction is the iretq. */
-	jmp	6b
-4:	cmpb	$0, GS(F_FORCE)
-	jne	2f
+	popq	%rax
+ph_iretq_kernel:
+	iretq
+4:	testb	$FORCE_EVENT, GS(F_FORCE)
+	jnz	2f
 	testb	%al, %al
 	jz	5b
+	cmpb	$0, GS(F_PENDING)
+	je	5b
 2:	popq	%rax
 ph_iret_deliver:
 	hlt
 ph_iret_end:
 END(thunk_cpu_iret)
-	.globl	ph_iret_kernel_window, ph_iret_deliver
 
 /*
  * Return from a system call: rcx has the address, r11 the flags, rsp is the user's. The user's registers go to
@@ -286,8 +320,14 @@ END(thunk_cpu_sysret)
  * A slot of a rewritten system-call site comes here (patch.c): rax has the number, rcx the return address, everything
  * else is the user's, the GS base too. Which vCPU this is only the limit of a descriptor tells that each thread
  * has for itself; lsl changes ZF, so there is a path for each value that it had. From here on as the processor
- * does it: r11 has the flags, rsp stays, interrupts are off.
+ * does it: r11 has the flags, rsp stays, interrupts are off. Of the flags that SFMASK clears those go that would harm the kernel:
+ * DF, AC, since it runs at level 3, and NT, with which iretq is refused. TF is never set here: see layer_fault.
  */
+#if FAULT(INJECTED_KEEPS_NT)
+#define INJECTED_CLEARS	0x40000
+#else
+#define INJECTED_CLEARS	0x44000
+#endif
 	.macro	injected zf
 	.globl	ph_which_vcpu_\zf
 ph_which_vcpu_\zf:
@@ -310,15 +350,14 @@ ph_which_vcpu_\zf:
 	wrgsbase %rcx
 	movb	$0, GS(F_IRQ)
 	cld
-	testl	$0x40000, 8(%rsp)
+	testl	$INJECTED_CLEARS, 8(%rsp)
 	jnz	2f
 3:	popq	%rcx
 	popq	%r11
 	movq	V_USER_RSP - V_SCRATCH(%rsp), %rsp
 	jmp	*GS(F_LSTAR)
-	/* Alignment is not checked in the kernel. */
 2:	pushfq
-	andl	$~0x40000, (%rsp)
+	andl	$~INJECTED_CLEARS, (%rsp)
 	popfq
 	jmp	3b
 	.endm

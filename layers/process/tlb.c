@@ -425,7 +425,7 @@ static void remember_supervisor(struct vcpu *v, u64 va)
 	if (t->supervisor_count == ARRAY_SIZE(t->supervisor))
 		drop_supervisor(v);
 	t->supervisor[t->supervisor_count++] = va & PAGE_MASK;
-	FAST(v, F_FORCE) = 1;
+	force(v, FORCE_PAGES);
 }
 
 static bool large_record(u64 va)

@@ -1,42 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* The windows of thunks.S: what the guest's registers are at each of their instructions. */
+#include "../common/faults.h"
 #include "signal.h"
 
-extern const u8 ph_tail[], ph_tail_end[], ph_iret_window[], ph_iretq[], ph_iret_kernel_window[];
-extern const u8 ph_iret_deliver[], ph_iret_end[], ph_sysret_window[], ph_sysret_end[];
+extern const u8 ph_layer_code[], ph_text_end[];
+extern const u8 ph_tail[], ph_tail_end[], ph_any_tail[], ph_any_tail_end[];
+extern const u8 thunk_cpu_iret[], ph_iret_window[], ph_iretq[], ph_iret_kernel_changed[], ph_iretq_kernel[], ph_iret_deliver[], ph_iret_end[];
+extern const u8 ph_sysret_window[], ph_sysret_end[];
 extern const u8 ph_resume_full[];
+extern const u8 ph_sigreturn[], ph_sigreturn_end[], ph_syscall[];
+extern const u8 ph_enter_kernel[], ph_enter_pops[], ph_enter_kernel_end[];
 
 static bool inside(u64 rip, const u8 *start, const u8 *end)
 {
 	return rip >= (u64)start && rip < (u64)end;
 }
 
+bool in_layer(u64 rip)
+{
+	return rip >= (FAULT(SHORT_CALLS_MARK) ? VMI_PH_LAYER_BASE : (u64)ph_layer_code) && rip < (u64)ph_text_end;
+}
+
 /* The frame at the stack pointer that the guest gave to cpu.iret. */
-static void complete_iret(struct vcpu *v, struct host_registers *regs, const u64 *frame)
+static void complete_iret(struct vcpu *v, struct host_registers *regs, const u64 *frame, bool user)
 {
 	u64 rip = frame[0], cs = frame[1] & 0xffff, flags = frame[2], rsp = frame[3];
 
 	regs->rip = rip;
 	regs->rsp = rsp;
-	regs->rflags = (flags & 0x40dd5) | 0x202;
-	if (!kernel_address(rip)) {
+	regs->rflags = (flags & FLAGS_IRET) | 0x202;
+	if (user) {
 		v->user_cs = (u32)cs;
 		v->user_ss = (u32)(frame[4] & 0xffff);
 		wrgsbase(v->user_gs);
 		FAST(v, F_IRQ) = 1;
 		/* Of the host's code segments only the 32-bit one must be told apart. */
-		regs->cs = cs == 0x23 ? 0x23 : 0x33;
+		regs->cs = cs == HOST_USER_CS32 ? HOST_USER_CS32 : HOST_USER_CS;
 	} else {
 		FAST(v, F_IRQ) = (flags & FLAG_IF) != 0;
 		regs->rflags &= ~FLAG_AC;
 	}
 }
 
+bool window_out(u64 rip)
+{
+	return inside(rip, thunk_cpu_iret, ph_sysret_end);
+}
+
 static bool selectors_good(u64 cs, u64 ss)
 {
 	if (!(cs & 3))
 		return cs == shared->kernel_cs;
-	return (cs == shared->user_cs || cs == 0x23) && (ss == shared->user_ss || ss == 0x2b);
+	return (cs == shared->user_cs || cs == HOST_USER_CS32) && (ss == shared->user_ss || ss == 0x2b);
 }
 
 bool window_bad_frame(const struct host_registers *regs, u64 *error)
@@ -46,8 +61,38 @@ bool window_bad_frame(const struct host_registers *regs, u64 *error)
 
 	if (!inside(regs->rip, ph_iret_deliver, ph_iret_end) || selectors_good(cs, ss))
 		return false;
-	*error = (cs & 3 && (cs == shared->user_cs || cs == 0x23) ? ss : cs) & ~3ULL;
+	*error = (cs & 3 && (cs == shared->user_cs || cs == HOST_USER_CS32) ? ss : cs) & ~3ULL;
 	return true;
+}
+
+/*
+ * On the kernel's stack in ph_enter_kernel: fifteen registers, in the order of the frame, the flags and the address. The
+ * instructions are eight pops of two bytes, seven of one, popfq and ret.
+ */
+static void complete_pops(struct host_registers *regs, u64 *stack)
+{
+	u64 offset = regs->rip - (u64)ph_enter_pops, done = offset < 16 ? offset / 2 : offset - 8, i;
+	u64 *words = (u64 *)regs;
+
+	for (i = done; i < 15; i++)
+		words[i] = *stack++;
+	if (done <= 15)
+		regs->rflags = *stack++;
+	regs->rip = *stack++;
+	regs->rsp = (u64)stack;
+}
+
+void window_rollback(struct host_registers *regs)
+{
+	if (FAULT(HANDLER_END_BLIND))
+		return;
+	if (inside(regs->rip, ph_sigreturn, ph_sigreturn_end) || (regs->rip == (u64)ph_syscall && regs->rax == 15))
+		regs->rip = (u64)ph_sigreturn;
+	if (inside(regs->rip, ph_enter_kernel, ph_enter_pops)) {
+		/* Its argument is in the frame that was to be left without a signal return. */
+		regs->rsp = regs->rdi - offsetof(struct host_ucontext, regs);
+		regs->rip = (u64)ph_sigreturn;
+	}
 }
 
 bool window_complete(struct vcpu *v, struct host_registers *regs)
@@ -55,18 +100,18 @@ bool window_complete(struct vcpu *v, struct host_registers *regs)
 	u64 rip = regs->rip;
 	u64 *stack = to_pointer(regs->rsp);
 
-	if (inside(rip, ph_tail, ph_tail_end)) {
+	if (inside(rip, ph_tail, ph_tail_end) || inside(rip, ph_any_tail, ph_any_tail_end)) {
 		regs->rip = stack[0];
 		regs->rsp += 8;
 		return true;
 	}
-	if (rip == (u64)ph_iretq || inside(rip, ph_iret_deliver, ph_iret_end)) {
-		complete_iret(v, regs, stack);
+	if (rip == (u64)ph_iretq || rip == (u64)ph_iretq_kernel || inside(rip, ph_iret_deliver, ph_iret_end)) {
+		complete_iret(v, regs, stack, rip != (u64)ph_iretq_kernel && (stack[1] & 3));
 		return true;
 	}
 	if (inside(rip, ph_iret_window, ph_iret_deliver)) {
 		regs->rax = stack[0];
-		complete_iret(v, regs, stack + 1);
+		complete_iret(v, regs, stack + 1, !inside(rip, ph_iret_kernel_changed, ph_iretq_kernel) && (stack[2] & 3));
 		return true;
 	}
 	if (inside(rip, ph_sysret_window, ph_sysret_end)) {
@@ -74,18 +119,22 @@ bool window_complete(struct vcpu *v, struct host_registers *regs)
 		regs->rcx = v->user_rip;
 		regs->rax = v->user_rax;
 		regs->rsp = v->user_rsp;
-		regs->rflags = (v->user_flags & 0x40dd5) | 0x202;
+		regs->rflags = (v->user_flags & FLAGS_SYSRET) | 0x202;
 		v->user_cs = shared->user_cs;
 		v->user_ss = shared->user_ss;
 		wrgsbase(v->user_gs);
 		FAST(v, F_IRQ) = 1;
 		return true;
 	}
+	if (inside(rip, ph_enter_pops, ph_enter_kernel_end)) {
+		complete_pops(regs, stack);
+		return true;
+	}
 	if (rip == (u64)ph_resume_full) {
 		const struct vmi_ap_state *s = &v->ap;
 
 		regs->rip = s->rip;
-		regs->rflags = (s->rflags & 0x40dd5) | 0x202;
+		regs->rflags = (s->rflags & FLAGS_IRET) | 0x202;
 		regs->rax = s->gpr[0];
 		regs->rcx = s->gpr[1];
 		regs->rdx = s->gpr[2];

@@ -141,7 +141,7 @@ void cpu_init_registers(void)
 	vmi.cpu_write_msr(MSR_EFER, cpu_efer() | EFER_LMA);
 	vmi.cpu_write_msr(MSR_STAR, (u64)USER_CS32 << 48 | (u64)KERNEL_CS << 32);
 	vmi.cpu_write_msr(MSR_LSTAR, (u64)syscall_entry);
-	vmi.cpu_write_msr(MSR_SFMASK, FLAGS_IF | FLAGS_TF | FLAGS_DF | FLAGS_AC);
+	vmi.cpu_write_msr(MSR_SFMASK, FLAGS_IF | FLAGS_TF | FLAGS_DF | FLAGS_NT | FLAGS_AC);
 	set_cr0(cpu_cr0());
 	set_cr4(cpu_cr4());
 	/* x87, SSE and what else there is of vector state. */

@@ -301,6 +301,101 @@ TEST(user_flags, "cpu.iret.flags", 1, 0, CPU_IRET)
 	leave_space();
 }
 
+/*
+ * The same for the flags that kernels look after: with nothing to do on the way, and with a page that only the kernel may see
+ * just touched, or an interrupt waiting.
+ */
+TEST(user_flags_rare, "cpu.iret.rare_flags", 1, 0, CPU_IRET)
+{
+	u64 rare = FLAGS_NT | FLAGS_ID, gpa = alloc_page(), i;
+	struct user_context context;
+
+	enter_space();
+	space_set(&space, USER_DATA, gpa | PTE_P | PTE_W, VMI_LEVEL_PT);
+	for (i = 0; i < 12; i++) {
+		irq_disable();
+		user_init(&context, u_pushf);
+		context.in.rflags |= i & 1 ? rare : 0;
+		context.in.vector = i & 2 ? VECTOR_SYSCALL : 0;
+		if (i >= 8)
+			CHECK_RESULT(send_ipi(0, 0x5a), 0);
+		else if (i >= 4)
+			(void)READ_ONCE(*(u64 *)USER_DATA);
+		user_run(&context);
+		CHECK_EQ(context.out.vector, VECTOR_SYSCALL);
+		CHECK_EQ(context.out.rax & rare, context.in.rflags & rare);
+		CHECK_EQ(context.out.r11 & rare, context.in.rflags & rare);
+	}
+	leave_space();
+	free_page(gpa);
+}
+
+/* User code that jumps into the kernel stays user code, whatever it finds there. */
+TEST(user_astray, "exception.user.in_kernel_text", 1, 0, CPU_IRET, CPU_SET_KERNEL_STACK)
+{
+	struct user_context context;
+	u64 to[] = { (u64)k_ud2_at, (u64)k_noncanonical_at }, i;
+
+	enter_space();
+	for (i = 0; i < ARRAY_SIZE(to); i++) {
+		user_init(&context, u_execute);
+		context.in.rdi = to[i];
+		context.in.rax = 0x800000000000;
+		user_run(&context);
+		/* Where user code may not execute the kernel's, that is the fault. */
+		if (context.out.vector == VECTOR_PF)
+			CHECK_EQ(context.out.error & (PF_P | PF_U), PF_P | PF_U);
+		else
+			CHECK_EQ(context.out.vector, i ? VECTOR_GP : VECTOR_UD);
+		CHECK_EQ(context.out.rip, to[i]);
+		CHECK_EQ(context.out.cs, USER_CS);
+		CHECK_EQ(context.out.ss, USER_SS);
+		CHECK_EQ(context.out.rsp, USER_STACK_TOP);
+		CHECK_EQ(vmi.cpu_get_gs_base(), (u64)this_cpu());
+	}
+	leave_space();
+}
+
+/* A program may go to its 32-bit code segment by itself; the kernel learns it from the frame. */
+TEST(user_compatibility, "exception.user.compatibility", 1, 0, CPU_IRET)
+{
+	/* ud2; mov $7,%eax; int $0x31 */
+	static const u8 code[] = { 0x0f, 0x0b, 0xb8, 7, 0, 0, 0, 0xcd, VECTOR_USER_GATE };
+	struct user_context context;
+	u64 va, gpa = alloc_page();
+	u8 *page = to_linear(gpa);
+	u32 low, selector = USER_CS32;
+
+	for (va = 0x10000000; in_hole(va, va + PAGE_SIZE); va += 16 * MIB)
+		if (va > 0xf0000000)
+			test_skip("no user addresses below 4 GiB");
+	low = va + 16;
+	memcpy(page, &low, 4);
+	memcpy(page + 4, &selector, 4);
+	memcpy(page + 16, code, sizeof(code));
+	enter_space();
+	space_set(&space, va, gpa | PTE_P | PTE_U, VMI_LEVEL_PT);
+	user_init(&context, u_compatibility);
+	context.in.rdi = va;
+	user_run(&context);
+	CHECK_EQ(context.out.vector, VECTOR_UD);
+	CHECK_EQ(context.out.rip, low);
+	CHECK_EQ(context.out.cs, USER_CS32);
+	context.in = context.out;
+	context.in.vector = 0;
+	context.in.rip += 2;
+	user_run(&context);
+	CHECK_EQ(context.out.vector, VECTOR_USER_GATE);
+	CHECK_EQ(context.out.rip, low + sizeof(code));
+	CHECK_EQ(context.out.cs, USER_CS32);
+	CHECK_EQ((u32)context.out.rax, 7);
+	/* And 64-bit code after that is 64-bit code again. */
+	CHECK_EQ(user_try(&context, u_ud2, 0, 0), VECTOR_UD + 1);
+	CHECK_EQ(context.out.cs, USER_CS);
+	leave_space();
+	free_page(gpa);
+}
+
 /* User code cannot clear the interrupt flag. */
 TEST(user_popf, "cpu.iret.user_interrupts_on", 1, 0, CPU_IRET)
 {

@@ -8,6 +8,17 @@
 
 	.section .text, "ax"
 
+	/* An entry for NMIs that needs neither a GS base nor a stack of the kernel's. */
+	.globl	k_nmi_entry, k_nmis
+k_nmi_entry:
+	lock incq k_nmis(%rip)
+	SITE_CALL(CPU_IRET)
+	.pushsection .bss, "aw", @nobits
+	.balign	8
+k_nmis:
+	.skip	8
+	.popsection
+
 	.globl	k_divide, k_divide_at
 k_divide:
 	movl	$1, %eax

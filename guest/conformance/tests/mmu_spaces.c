@@ -22,6 +22,53 @@ TEST(get_cr3_value, "mmu.get_cr3.what_was_set", 1, 0, MMU_GET_CR3, MMU_SET_CR3)
 	space_destroy(&space);
 }
 
+#define SELECTOR(name)							\
+static u32 get_##name(void)						\
+{									\
+	u32 selector;							\
+									\
+	asm volatile("movl %%" #name ", %0" : "=r"(selector));		\
+	return selector;						\
+}									\
+static void set_##name(u32 selector)					\
+{									\
+	asm volatile("movl %0, %%" #name : : "r"(selector));		\
+}
+SELECTOR(ds)
+SELECTOR(es)
+SELECTOR(fs)
+
+/* Selectors are the vCPU's: a kernel reads the old program's when the new one's space is loaded already. */
+TEST(set_cr3_selectors, "mmu.set_cr3.selectors", 1, 0, MMU_SET_CR3)
+{
+	u64 base = vmi.cpu_get_fs_base();
+	u32 i;
+
+	space_create(&space);
+	space_create(&other);
+	for (i = 0; i < 8; i++) {
+		u32 selector = i & 2 ? USER_SS : 0;
+
+		set_ds(selector);
+		set_es(selector);
+		set_fs(selector);
+		CHECK_RESULT(vmi.cpu_set_fs_base(0x1234000 + i), 0);
+		space_load(i & 1 ? &other : &space);
+		CHECK_EQ(get_ds(), selector);
+		CHECK_EQ(get_es(), selector);
+		CHECK_EQ(get_fs(), selector);
+		CHECK_EQ(vmi.cpu_get_fs_base(), 0x1234000 + i);
+	}
+	/* What was there at boot may be in no table of ours. */
+	set_ds(0);
+	set_es(0);
+	set_fs(0);
+	CHECK_RESULT(vmi.cpu_set_fs_base(base), 0);
+	space_load(NULL);
+	space_destroy(&space);
+	space_destroy(&other);
+}
+
 /* The call by its entry, and context 0, which keeps nothing. */
 TEST(set_cr3_entry, "mmu.set_cr3.context_0", 1, 0, MMU_SET_CR3)
 {

@@ -187,6 +187,63 @@ TEST(patch_jump, "patch.fixup.old_syscall", 1, 0, PATCH_FIXUP, PATCH_CLAIM)
 	clean_up();
 }
 
+/* With NT set by the program: an iret of the kernel would be refused if it found it. */
+TEST(patch_nested, "patch.claim.nested_task", 1, 0, PATCH_CLAIM)
+{
+	struct user_context context;
+	struct vmi_syscall_site site;
+	u64 flags;
+
+	need_slots();
+	prepare();
+	write_program(text(), 56);
+	site = site_at(SITE_VA, text(), 9);
+	CHECK_RESULT(vmi.patch_claim(&area, &site), 0);
+	apply(&site, text());
+	user_init(&context, u_nop);
+	context.in.rip = SITE_VA;
+	context.in.rflags |= FLAGS_NT;
+	user_run(&context);
+	asm volatile("pushfq; popq %0; pushq %0; andq %2, (%%rsp); popfq"
+		     : "=&r"(flags), "+r"(current_rsp) : "r"(~FLAGS_NT) : "memory", "cc");
+	CHECK_EQ(context.out.vector, VECTOR_SYSCALL);
+	CHECK_EQ(context.out.r11, context.in.rflags);
+	CHECK(!(flags & FLAGS_NT));
+	clean_up();
+}
+
+/* Single steps lead to the system call, which is one of them, and on behind it. */
+TEST(patch_step, "patch.claim.single_step", 1, 0, PATCH_CLAIM, CPU_IRET)
+{
+	struct user_context context;
+	struct vmi_syscall_site site;
+	u32 steps;
+
+	need_slots();
+	prepare();
+	write_program(text(), 57);
+	site = site_at(SITE_VA, text(), 9);
+	CHECK_RESULT(vmi.patch_claim(&area, &site), 0);
+	apply(&site, text());
+	user_init(&context, u_nop);
+	context.in.rip = SITE_VA;
+	context.in.rflags |= FLAGS_TF;
+	for (steps = 0; steps < 16; steps++) {
+		user_run(&context);
+		if (context.out.vector != VECTOR_DB)
+			break;
+		CHECK_EQ(context.out.cs, USER_CS);
+		CHECK(context.out.rflags & FLAGS_TF);
+		context.in = context.out;
+		context.in.vector = 0;
+	}
+	CHECK_EQ(context.out.vector, VECTOR_SYSCALL);
+	CHECK_EQ(context.out.rax, 57);
+	CHECK_EQ(context.out.rip, SITE_VA + 7);
+	CHECK(context.out.r11 & FLAGS_TF);
+	clean_up();
+}
+
 TEST(patch_errors, "patch.claim.errors", 1, 0, PATCH_CLAIM, PATCH_FIXUP, PATCH_RELEASE)
 {
 	static const u8 odd[] = { 0x90, 0x90, 0x90, 0x90, 0x90, 0x0f, 0x05, 0x90, 0x90 };

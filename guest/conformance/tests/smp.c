@@ -202,6 +202,27 @@ TEST(ap_restart, "cpu.stop.restart", 2, 0, CPU_STOP, SMP_SET_AP_STATE)
 	}
 }
 
+/* Once a vCPU is off, its stack is somebody else's. */
+TEST(ap_stack, "cpu.stop.stack", 2, 0, CPU_STOP)
+{
+	struct vmi_ap_state state = probe_state();
+	u64 *stack = (u64 *)(state.gpr[RSP] & ~15ull) - 128, round, i;
+
+	for (round = 0; round < 20; round++) {
+		start_probe(&state);
+		/* Comes when it is off, or makes it so. */
+		CHECK_RESULT(send_icr(1, ICR_INIT), 0);
+		if (machine.low_page)
+			delay_ns(200 * NS_PER_US);
+		for (i = 0; i < 128; i++)
+			WRITE_ONCE(stack[i], round);
+		delay_ns(100 * NS_PER_US);
+		for (i = 0; i < 128; i++)
+			CHECK_EQ(READ_ONCE(stack[i]), round);
+	}
+	back_to_work();
+}
+
 /* A stopped vCPU takes no interrupts, and starts with none of them left over. */
 TEST(ap_stopped, "cpu.stop.stays", 2, 0, CPU_STOP)
 {

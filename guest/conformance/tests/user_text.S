@@ -223,6 +223,25 @@
 	jnz	1b
 	syscall
 
+	/* Calls again and again with rdi in five words below the stack pointer; rax: whether one has changed. */
+	PROGRAM	u_keep_below
+	.irp	n, 8, 16, 24, 32, 40
+	movq	%rdi, -\n(%rsp)
+	.endr
+	syscall
+	.irp	n, 8, 16, 24, 32, 40
+	cmpq	%rdi, -\n(%rsp)
+	jne	1f
+	.endr
+	xorl	%eax, %eax
+	jmp	u_keep_below
+1:	movl	$1, %eax
+	jmp	u_keep_below
+
+	/* Into code of 32 bits: rdi leads to its address and selector. */
+	PROGRAM	u_compatibility
+	ljmp	*(%rdi)
+
 	/* A string store over rsi bytes: faults in its middle must restart it. */
 	PROGRAM	u_stos
 	movq	%rsi, %rcx
