@@ -5,7 +5,7 @@
 set -eu
 
 cd "$(dirname "$0")"
-planted=$(grep -rhoE 'FAULT\([A-Z][A-Z0-9_]+\)' native native-stats common/*.S common/*.c |
+planted=$(grep -rhoE 'FAULT\([A-Z][A-Z0-9_]+\)' native native-stats process common/*.S common/*.c |
 	sed 's/FAULT(\(.*\))/\1/' | sort -u)
 listed=$(sed -n 's/^\([A-Z][A-Z0-9_]*\) .*/\1/p' faults.txt | sort -u)
 if [ "$planted" != "$listed" ]; then
@@ -14,7 +14,7 @@ if [ "$planted" != "$listed" ]; then
 	exit 1
 fi
 if grep -vE '^(#.*|)$' faults.txt |
-	grep -vE '^[A-Z][A-Z0-9_]* (native|native-stats) [1-9][0-9]* [a-z0-9_.]+$' >&2; then
+	grep -vE '^[A-Z][A-Z0-9_]* (native|native-stats|process) [1-9][0-9]* [a-z0-9_.]+$' >&2; then
 	echo "faults.txt: a line is not: FAULT layer vcpus test" >&2
 	exit 1
 fi

@@ -46,9 +46,14 @@ pub fn trials(long: bool) -> Vec<Trial> {
     trials
 }
 
-/// The words of a run with TAP as its output.
+/// A run on bare metal with TAP as its output.
 pub fn run(more: &[&str]) -> Run {
-    let mut words = vec!["conformance", "--hypervisor", "qemu", "--tap"];
+    run_on("qemu", more)
+}
+
+/// A run with TAP as its output.
+pub fn run_on(hypervisor: &str, more: &[&str]) -> Run {
+    let mut words = vec!["conformance", "--hypervisor", hypervisor, "--tap"];
     words.extend(more);
     if !more.contains(&"--timeout") {
         // What hangs is noticed all the same; a busy machine is no failure.
