@@ -38,7 +38,7 @@ fn build() -> Result<(), String> {
     for path in ["agent", "Cargo.toml", "Cargo.lock"] {
         watch(&root.join(path));
     }
-    agent(&root, &out.join("agent"))?;
+    agent(root, &out.join("agent"))?;
     // The compiler and its flags are inputs of the makefiles.
     for name in ["CC", "LD", "OBJCOPY", "CFLAGS"] {
         println!("cargo:rerun-if-env-changed={name}");

@@ -112,8 +112,7 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
 	 * syscall instruction as a whole.
 	 */
 	if (signal == SIGTRAP && regs->rip == (u64)ph_injected_syscall && !FAULT(INJECTED_STEP_FATAL)) {
-		regs->rip = regs->rcx;
-		inject_syscall(v, regs);
+		window_complete(v, regs);
 		return;
 	}
 	if (asked && regs->rip == (u64)thunk_cpu_stop)

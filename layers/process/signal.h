@@ -57,6 +57,7 @@ extern u64 ph_any_pending;
 
 #define ARCH_X86_64 0xc000003e
 
+#define FLAG_ZF 0x40ULL
 #define FLAG_TF 0x100ULL
 #define FLAG_IF 0x200ULL
 #define FLAG_DF 0x400ULL

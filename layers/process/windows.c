@@ -8,6 +8,9 @@ extern const u8 ph_tail[], ph_tail_end[], ph_any_tail[], ph_any_tail_end[];
 extern const u8 thunk_cpu_iret[], ph_iret_window[], ph_iretq[], ph_iret_kernel_changed[], ph_iretq_kernel[], ph_iret_deliver[], ph_iret_end[];
 extern const u8 ph_sysret_window[], ph_sysret_end[];
 extern const u8 ph_resume_full[];
+extern const u8 ph_injected_syscall[];
+extern const u8 ph_which_vcpu_0[], ph_injected_rsp_0[], ph_injected_flags_0[], ph_injected_rcx_0[], ph_injected_gs_0[], ph_injected_end_0[];
+extern const u8 ph_which_vcpu_1[], ph_injected_rsp_1[], ph_injected_flags_1[], ph_injected_rcx_1[], ph_injected_gs_1[], ph_injected_end_1[];
 extern const u8 ph_sigreturn[], ph_sigreturn_end[], ph_syscall[];
 extern const u8 ph_enter_kernel[], ph_enter_pops[], ph_enter_kernel_end[];
 
@@ -82,6 +85,43 @@ static void complete_pops(struct host_registers *regs, u64 *stack)
 	regs->rsp = (u64)stack;
 }
 
+/* The labels of one of the two ways through ph_injected_syscall. */
+struct injected {
+	const u8 *start, *rsp, *flags, *rcx, *gs, *end;
+	u64 zero;		/* FLAG_ZF if it was set */
+};
+
+static const struct injected injected_ways[] = {
+	{ ph_which_vcpu_0, ph_injected_rsp_0, ph_injected_flags_0, ph_injected_rcx_0, ph_injected_gs_0, ph_injected_end_0, 0 },
+	{ ph_which_vcpu_1, ph_injected_rsp_1, ph_injected_flags_1, ph_injected_rcx_1, ph_injected_gs_1, ph_injected_end_1, FLAG_ZF },
+};
+
+/* Back to what the user had, then the whole system call at once. */
+static bool complete_injected(struct vcpu *v, struct host_registers *regs)
+{
+	const u64 *top = (const u64 *)((const u8 *)v + V_SCRATCH);
+	const struct injected *way;
+	u64 rip = regs->rip;
+
+	if (!inside(rip, ph_injected_syscall, ph_injected_end_1))
+		return false;
+	if (!inside(rip, ph_injected_syscall, ph_which_vcpu_0)) {
+		way = &injected_ways[rip >= (u64)ph_which_vcpu_1];
+		if (rip >= (u64)way->gs)
+			wrgsbase(v->user_gs);
+		if (rip >= (u64)way->rcx)
+			regs->rcx = top[-2];
+		if (rip >= (u64)way->flags)
+			regs->rflags = top[-1];
+		if (rip >= (u64)way->rsp)
+			regs->rsp = v->user_rsp;
+		regs->rflags = (regs->rflags & ~FLAG_ZF) | way->zero;
+	}
+	regs->rip = regs->rcx;
+	inject_syscall(v, regs);
+	return true;
+}
+
 void window_rollback(struct host_registers *regs)
 {
 	if (FAULT(HANDLER_END_BLIND))
@@ -126,6 +166,8 @@ bool window_complete(struct vcpu *v, struct host_registers *regs)
 		FAST(v, F_IRQ) = 1;
 		return true;
 	}
+	if (complete_injected(v, regs))
+		return true;
 	if (inside(rip, ph_enter_pops, ph_enter_kernel_end)) {
 		complete_pops(regs, stack);
 		return true;

@@ -73,6 +73,16 @@ void harness_check_sysv(const struct harness *harness);
 
 u64 random64(u64 *seed);
 
+/*
+ * moments.c: between the two, NMIs of this vCPU have an entry of their own, which counts them in k_nmis and needs no GS base, with a stack
+ * of the processor's where there are such.
+ */
+void count_nmis_begin(void);
+void count_nmis_end(void);
+extern u64 k_nmis;
+/* On another vCPU: sends them, the next when one has been taken. */
+void send_nmis(u32 vcpu, u64 count);
+
 /* harness.S: a site of each primitive and a return. NULL-terminated by name order. */
 struct site_stub {
 	u64 call;

@@ -14,7 +14,6 @@
 #define SPINS		200000		/* some ms */
 #define PAGES		256
 
-extern u64 k_nmis;
 void k_nmi_entry(void);
 
 static struct space space;
@@ -198,22 +197,44 @@ static u64 nmi_stack[128] __attribute__((aligned(16)));
 static u32 caller_ready;
 static u64 spoilt;
 
-/*
- * User code that keeps something below its stack pointer over a system call. The NMI has an entry of its own, which needs no GS base
- * and has a stack of the processor's where there are such; elsewhere the layer must find one.
- */
-static void caller(void *argument)
+static u64 nmi_gate[2];
+
+void count_nmis_begin(void)
 {
 	struct percpu *cpu = this_cpu();
-	u64 *gate = cpu->idt[VECTOR_NMI], low = gate[0], high = gate[1], at = (u64)k_nmi_entry;
+	u64 at = (u64)k_nmi_entry;
+
+	nmi_gate[0] = cpu->idt[VECTOR_NMI][0];
+	nmi_gate[1] = cpu->idt[VECTOR_NMI][1];
+	cpu->tss.ist[0] = (u64)(nmi_stack + ARRAY_SIZE(nmi_stack));
+	vmi.cpu_write_idt(cpu->idt[0], VECTOR_NMI, (at & 0xffff) | (u64)KERNEL_CS << 16 | 1ull << 32 | 0x8eull << 40 |
+			  (at >> 16 & 0xffff) << 48, at >> 32);
+}
+
+void count_nmis_end(void)
+{
+	vmi.cpu_write_idt(this_cpu()->idt[0], VECTOR_NMI, nmi_gate[0], nmi_gate[1]);
+}
+
+void send_nmis(u32 vcpu, u64 count)
+{
+	u64 i;
+
+	for (i = 0; i < count; i++) {
+		CHECK_RESULT(send_icr(vcpu, ICR_NMI), 0);
+		WAIT_UNTIL(READ_ONCE(k_nmis) > i);
+	}
+}
+
+/* User code that keeps something below its stack pointer over a system call. */
+static void caller(void *argument)
+{
 	struct user_context context;
 
 	(void)argument;
 	space_create(&space);
 	space_load(&space);
-	cpu->tss.ist[0] = (u64)(nmi_stack + ARRAY_SIZE(nmi_stack));
-	vmi.cpu_write_idt(cpu->idt[0], VECTOR_NMI, (at & 0xffff) | (u64)KERNEL_CS << 16 | 1ull << 32 | 0x8eull << 40 |
-			  (at >> 16 & 0xffff) << 48, at >> 32);
+	count_nmis_begin();
 	user_init(&context, u_keep_below);
 	context.in.rdi = 0x5107;
 	atomic_store(&caller_ready, 1);
@@ -225,23 +246,18 @@ static void caller(void *argument)
 		watch("NMIs");
 	}
 	/* The last one is behind us, since each is only sent when the one before has been taken. */
-	vmi.cpu_write_idt(cpu->idt[0], VECTOR_NMI, low, high);
+	count_nmis_end();
 	space_load(NULL);
 	space_destroy(&space);
 }
 
 TEST(nmi_edges, "cpu.set_kernel_stack.nmi_at_the_edges", 2, 0, CPU_SET_KERNEL_STACK, APIC_SEND_IPI)
 {
-	u64 i;
-
 	k_nmis = spoilt = 0;
 	caller_ready = 0;
 	run_on(1, caller, NULL);
 	WAIT_UNTIL(atomic_load(&caller_ready));
-	for (i = 0; i < NMIS; i++) {
-		CHECK_RESULT(send_icr(1, ICR_NMI), 0);
-		WAIT_UNTIL(READ_ONCE(k_nmis) > i);
-	}
+	send_nmis(1, NMIS);
 	wait_for(1);
 	CHECK_EQ(spoilt, 0);
 }

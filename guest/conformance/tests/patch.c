@@ -187,6 +187,44 @@ TEST(patch_jump, "patch.fixup.old_syscall", 1, 0, PATCH_FIXUP, PATCH_CLAIM)
 	clean_up();
 }
 
+#define NMIS 1000
+
+static u32 storm_ready;
+
+static void run_in_storm(void *argument)
+{
+	(void)argument;
+	space_load(&space);
+	count_nmis_begin();
+	atomic_store(&storm_ready, 1);
+	while (READ_ONCE(k_nmis) < NMIS) {
+		run_site(SITE_VA, 58);
+		watch("NMIs");
+	}
+	count_nmis_end();
+	space_load(NULL);
+}
+
+/* An NMI comes between any two instructions of the way through a slot; no register shows it. */
+TEST(patch_nmi, "patch.claim.nmi", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
+{
+	struct vmi_syscall_site site;
+
+	need_slots();
+	prepare();
+	write_program(text(), 58);
+	site = site_at(SITE_VA, text(), 9);
+	CHECK_RESULT(vmi.patch_claim(&area, &site), 0);
+	apply(&site, text());
+	k_nmis = 0;
+	storm_ready = 0;
+	run_on(1, run_in_storm, NULL);
+	WAIT_UNTIL(atomic_load(&storm_ready));
+	send_nmis(1, NMIS);
+	wait_for(1);
+	clean_up();
+}
+
 /* With NT set by the program: an iret of the kernel would be refused if it found it. */
 TEST(patch_nested, "patch.claim.nested_task", 1, 0, PATCH_CLAIM)
 {
@@ -249,10 +287,11 @@ TEST(patch_errors, "patch.claim.errors", 1, 0, PATCH_CLAIM, PATCH_FIXUP, PATCH_R
 	static const u8 odd[] = { 0x90, 0x90, 0x90, 0x90, 0x90, 0x0f, 0x05, 0x90, 0x90 };
 	struct vmi_syscall_site site;
 	struct vmi_patch_area bad;
-	u64 rip = SITE_VA, rax = 5;
+	u64 rip, rax = 5;
 
 	need_slots();
 	prepare();
+	rip = SITE_VA;		/* user addresses are chosen with the first space */
 	site = site_at(SITE_VA, odd, sizeof(odd));
 	CHECK_RESULT(vmi.patch_claim(&area, &site), -VMI_EINVAL);
 	write_program(text(), 1);
