@@ -86,7 +86,7 @@ static bool synchronised(const struct vcpu *v)
 {
 	const struct proc *p = self.proc;
 
-	return !READ_ONCE(p->reset) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) && v->context &&
+	return READ_ONCE(p->reset) == READ_ONCE(p->reset_done) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) && v->context &&
 	       v->generation && READ_ONCE(p->s.context) == v->context &&
 	       READ_ONCE(p->s.generation) == v->generation &&
 	       READ_ONCE(p->kernel_generation) == READ_ONCE(shared->kernel_generation);
@@ -105,8 +105,8 @@ static void flush_done(struct proc *p, u32 wanted)
 static void synchronise(struct vcpu *v)
 {
 	struct proc *p = self.proc;
+	u32 wanted, reset;
 	u64 kernel;
-	u32 wanted;
 
 	if (synchronised(v))
 		return;
@@ -114,9 +114,8 @@ static void synchronise(struct vcpu *v)
 	/* Read before the tables are: what changes them later counts one more. */
 	kernel = READ_ONCE(shared->kernel_generation);
 	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
-	/* Taken before what it stands for is done, so that one that comes meanwhile is not lost. */
-	if ((READ_ONCE(p->reset) && __atomic_exchange_n(&p->reset, 0, __ATOMIC_SEQ_CST)) || !v->context ||
-	    p->s.context != v->context) {
+	reset = READ_ONCE(p->reset);
+	if (reset != p->reset_done || !v->context || p->s.context != v->context) {
 		tlb_drop_user();
 	} else if (!v->generation || p->s.generation != v->generation || p->flush_done != wanted) {
 		tlb_resync_user(v);
@@ -124,6 +123,7 @@ static void synchronise(struct vcpu *v)
 	if (p->kernel_generation != kernel)
 		tlb_resync_kernel(v);
 	flush_done(p, wanted);
+	p->reset_done = reset;
 	p->s.context = v->context;
 	p->s.generation = v->generation;
 	p->kernel_generation = kernel;
@@ -157,23 +157,48 @@ static noreturn void become(struct vcpu *v)
 	ph_resume_call(v);
 }
 
+/*
+ * What a thread that is parked is told by its word: to go on as the vCPU; to drop the mappings of a space that was released, which
+ * whoever takes the process next would have to do anyway.
+ */
+#define WAKE_RUN 1
+#define WAKE_DROP 2
+
+static void drop_released(void)
+{
+	struct proc *p = self.proc;
+
+	lock_take(&p->lock);
+	/* Unless somebody else was faster. */
+	if (READ_ONCE(p->reset) != p->reset_done)
+		tlb_drop_user();
+	lock_release(&p->lock);
+}
+
 noreturn void space_park(void *thread)
 {
 	struct thread *t = thread;
 	struct vcpu *v = t->vcpu;
 	u32 *word = &self.proc->s.wake[v->number];
 
-	while (!__atomic_exchange_n(word, 0, __ATOMIC_ACQUIRE))
-		futex_wait(word, 0, U64_MAX);
-	become(v);
+	for (;;) {
+		u32 told = __atomic_exchange_n(word, 0, __ATOMIC_ACQUIRE);
+
+		if (told == WAKE_RUN)
+			become(v);
+		if (told == WAKE_DROP)
+			drop_released();
+		else
+			futex_wait(word, 0, U64_MAX);
+	}
 }
 
-static void wake_thread(struct vcpu *v, u32 index)
+static void wake_thread(struct vcpu *v, u32 index, u32 what)
 {
 	u32 *word = &proc_at(index)->s.wake[v->number];
 
 	step();
-	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(word, what, __ATOMIC_RELEASE);
 	step();
 	futex_wake(word, 1);
 	step();
@@ -265,7 +290,7 @@ static u32 space_get(struct vcpu *v, u64 cr3)
 			p = proc_at((u32)index);
 			p->s.state = VMI_PH_PROC_SPACE;
 			p->s.cr3 = cr3;
-			p->reset = 1;
+			p->reset++;
 			*hint_for(cr3) = (u16)(index + 1);
 			break;
 		}
@@ -300,12 +325,20 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	state_save(v);
 	v->resume = RESUME_CALL;
 	v->s.proc = index;
-	wake_thread(v, index);
+	wake_thread(v, index, WAKE_RUN);
 	park_again(v);
 }
 
+/*
+ * A released space's process keeps its mappings until it is used again, if that is few: waking it costs more than they do. Many are
+ * a lot of the host's memory, 200 bytes for each and its tables, which no budget of the monitor sees but for the tables.
+ */
+#define KEEP_MAPPINGS 256
+#define KEEP_TABLES 64
+
 bool space_release(struct vcpu *v, u64 cr3)
 {
+	bool drop = false;
 	s64 index;
 
 	if ((v->cr3 & PTE_ADDR) == cr3)
@@ -315,13 +348,17 @@ bool space_release(struct vcpu *v, u64 cr3)
 	if (index >= 0) {
 		struct proc *p = proc_at((u32)index);
 
-		p->reset = 1;
+		p->reset++;
 		if (!p->loaded) {
 			p->s.state = VMI_PH_PROC_FREE;
 			p->s.cr3 = 0;
+			drop = p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES;
 		}
 	}
 	lock_release(&shared->spaces);
+	/* This vCPU's thread there is parked, and only this vCPU can wake it. */
+	if (drop)
+		wake_thread(v, (u32)index, WAKE_DROP);
 	return true;
 }
 
@@ -431,7 +468,7 @@ static void start(struct vcpu *v)
 
 	v->woken = rdtsc_rough();
 	v->s.proc = index;
-	wake_thread(v, index);
+	wake_thread(v, index, WAKE_RUN);
 }
 
 void space_startup(struct vcpu *v)

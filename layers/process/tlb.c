@@ -68,6 +68,7 @@ static struct half *half_of(u64 va)
 static void count_mappings(u64 va, u32 more)
 {
 	half_of(va)->mappings += more;
+	self.proc->user_mappings = halves[0].mappings;
 	self.proc->s.mappings = halves[0].mappings + halves[1].mappings;
 }
 
@@ -84,6 +85,7 @@ static bool tables_full(void)
 		__atomic_fetch_add(&shared->tables, (s32)(now - tables_counted), __ATOMIC_RELAXED);
 		tables_counted = now;
 	}
+	self.proc->user_tables = halves[0].pages + (u32)halves[0].large;
 	all = READ_ONCE(shared->tables);
 	return now >= arena_pages || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
 }
@@ -489,6 +491,13 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
 	u64 updated;
 	bool done = false;
 
+	/*
+	 * What is not there is not cached, so that nothing is mapped for it and no flush needs to wait: this takes no lock, and writes
+	 * nothing, since a table that has just been freed could be read here.
+	 */
+	*error = access;
+	if (va >= 0x800000000000ULL || !walk_guest(v, va, &w, false))
+		return false;
 	lock_take(&p->lock);
 	for (;;) {
 		*error = access;

@@ -118,6 +118,26 @@ TEST(many_unmapped, "mmu.many.unmapped", 1, 0, MMU_SET_PTE, MMU_FLUSH_TLB)
 	end(aliases);
 }
 
+/* Spaces with many translations, used and given back: from outside one sees what is left of them (hold on the command line). */
+TEST(many_released, "mmu.many.released", 1, 0, MMU_RELEASE_PAGE_TABLE)
+{
+	u64 aliases = 20, page, round;
+	char word[8];
+
+	if (!option("hold", word, sizeof(word)))
+		test_skip("nobody looks");
+	for (round = 0; round < 3; round++) {
+		begin(aliases, BITS | PTE_D);
+		for (page = 0; page < TABLE_PAGES; page += 2)
+			vmi.mmu_set_pte(&entries[page], 0, VMI_LEVEL_PT, 0);
+		CHECK_RESULT(vmi.mmu_flush_tlb(VMI_FLUSH_USER), 0);
+		expect_odd(aliases);
+		delay_ns(100 * NS_PER_MS);
+		end(aliases);
+	}
+	delay_ns(NS_PER_S);
+}
+
 /*
  * Pages of the user range that only the kernel may see: what it has used of them, and what lies next to that, user code
  * cannot read afterwards.
