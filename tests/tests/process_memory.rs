@@ -36,7 +36,7 @@ fn what_a_guest_gives_back_is_given_back() {
     assert!(monitor.wait().unwrap().success(), "{said}");
     assert!(said.contains("ok 1 - mmu.many.released\n"), "{said}");
     let most = sums.iter().max().copied().unwrap_or(0);
-    assert!(most > 5000, "{sums:?}");
+    assert!(most > 3000, "{sums:?}");
     // The guest does nothing for a second at its end.
     let late = sums.iter().rev().take(10).max().copied().unwrap_or(0);
     assert!(sums.len() > 20 && late < 2000, "{sums:?}");

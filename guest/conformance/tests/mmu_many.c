@@ -132,7 +132,7 @@ TEST(many_released, "mmu.many.released", 1, 0, MMU_RELEASE_PAGE_TABLE)
 			vmi.mmu_set_pte(&entries[page], 0, VMI_LEVEL_PT, 0);
 		CHECK_RESULT(vmi.mmu_flush_tlb(VMI_FLUSH_USER), 0);
 		expect_odd(aliases);
-		delay_ns(100 * NS_PER_MS);
+		delay_ns(300 * NS_PER_MS);
 		end(aliases);
 	}
 	delay_ns(NS_PER_S);
