@@ -109,7 +109,7 @@ static bool complete_injected(struct vcpu *v, struct host_registers *regs)
 		way = &injected_ways[rip >= (u64)ph_which_vcpu_1];
 		if (rip >= (u64)way->gs)
 			wrgsbase(v->user_gs);
-		if (rip >= (u64)way->rcx)
+		if (rip >= (u64)way->rcx && !FAULT(SLOT_WINDOW_RCX))
 			regs->rcx = top[-2];
 		if (rip >= (u64)way->flags)
 			regs->rflags = top[-1];

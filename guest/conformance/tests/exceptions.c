@@ -106,6 +106,44 @@ TEST(exception_registers, "exception.kernel.registers", 1, 0, CPU_IRET, CPU_SET_
 	fpu_compare(&before, &after, "after an exception");
 }
 
+#define NMIS 1500
+
+static u32 storm_ready;
+static u64 storm_errors;
+
+static void except_in_storm(void *argument)
+{
+	static u64 words[32];
+	u64 seed = 4, i;
+
+	(void)argument;
+	count_nmis_begin();
+	atomic_store(&storm_ready, 1);
+	while (READ_ONCE(k_nmis) < NMIS) {
+		for (i = 0; i < 16; i++)
+			words[i] = random64(&seed);
+		k_registers(words);
+		for (i = 0; i < 16; i++)
+			if (i != RSP && words[16 + i] != words[i])
+				storm_errors++;
+		watch("NMIs");
+	}
+	count_nmis_end();
+}
+
+/* An NMI comes between any two instructions of the way into the kernel and back. */
+TEST(exception_nmi, "exception.kernel.nmi", 2, 0, CPU_IRET, CPU_SET_IDT, APIC_SEND_IPI)
+{
+	set_irq_handler(VECTOR_BP, go_on);
+	k_nmis = storm_errors = 0;
+	storm_ready = 0;
+	run_on(1, except_in_storm, NULL);
+	WAIT_UNTIL(atomic_load(&storm_ready));
+	send_nmis(1, NMIS);
+	wait_for(1);
+	CHECK_EQ(storm_errors, 0);
+}
+
 /* --- iret --- */
 
 struct bad_frame {

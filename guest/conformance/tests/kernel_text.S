@@ -19,6 +19,11 @@ k_nmis:
 	.skip	8
 	.popsection
 
+	/* LSTAR: a system call that does nothing, on the user's stack all the time. */
+	.globl	k_call_entry
+k_call_entry:
+	SITE_CALL(CPU_SYSRET)
+
 	.globl	k_divide, k_divide_at
 k_divide:
 	movl	$1, %eax

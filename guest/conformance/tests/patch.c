@@ -187,42 +187,62 @@ TEST(patch_jump, "patch.fixup.old_syscall", 1, 0, PATCH_FIXUP, PATCH_CLAIM)
 	clean_up();
 }
 
-#define NMIS 1000
+#define MSR_LSTAR	0xc0000082
+#define NMIS		500
+
+void syscall_entry(void);
+void k_call_entry(void);
 
 static u32 storm_ready;
+static u64 storm_errors;
 
-static void run_in_storm(void *argument)
+static void call_in_storm(void *argument)
 {
+	struct user_context context;
+
 	(void)argument;
 	space_load(&space);
 	count_nmis_begin();
+	vmi.cpu_write_msr(MSR_LSTAR, (u64)k_call_entry);
 	atomic_store(&storm_ready, 1);
 	while (READ_ONCE(k_nmis) < NMIS) {
-		run_site(SITE_VA, 58);
+		user_init(&context, u_call_loop);
+		context.in.rdi = 1000;
+		user_run(&context);
+		if (context.out.vector != VECTOR_USER_GATE || context.out.rax || context.out.rsp != USER_STACK_TOP)
+			storm_errors++;
 		watch("NMIs");
 	}
+	vmi.cpu_write_msr(MSR_LSTAR, (u64)syscall_entry);
 	count_nmis_end();
 	space_load(NULL);
 }
 
-/* An NMI comes between any two instructions of the way through a slot; no register shows it. */
+/* An NMI comes between any two instructions of the way through a slot; no register and no flag shows it. */
 TEST(patch_nmi, "patch.claim.nmi", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
 {
 	struct vmi_syscall_site site;
+	u8 old[7], *code;
+	u64 va, *pte;
 
 	need_slots();
 	prepare();
-	write_program(text(), 58);
-	site = site_at(SITE_VA, text(), 9);
+	va = USER_ADDRESS(u_call_loop_site);
+	pte = space_pte(&space, va, VMI_LEVEL_PT);
+	code = (u8 *)to_linear(*pte & PTE_ADDRESS) + va % PAGE_SIZE;
+	memcpy(old, code, sizeof(old));
+	site = site_at(va, code, sizeof(old));
 	CHECK_RESULT(vmi.patch_claim(&area, &site), 0);
-	apply(&site, text());
-	k_nmis = 0;
+	memcpy(code, site.patch, site.patch_length);
+	k_nmis = storm_errors = 0;
 	storm_ready = 0;
-	run_on(1, run_in_storm, NULL);
+	run_on(1, call_in_storm, NULL);
 	WAIT_UNTIL(atomic_load(&storm_ready));
 	send_nmis(1, NMIS);
 	wait_for(1);
+	memcpy(code, old, sizeof(old));
 	clean_up();
+	CHECK_EQ(storm_errors, 0);
 }
 
 /* With NT set by the program: an iret of the kernel would be refused if it found it. */

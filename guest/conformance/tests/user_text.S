@@ -238,6 +238,42 @@
 1:	movl	$1, %eax
 	jmp	u_keep_below
 
+	/*
+	 * rdi times around a system call that does nothing; then int $0x31 with, in rax, how often something else had changed
+	 * than rcx and r11, the flags included. A site may not cross a page: hence the alignment.
+	 */
+	PROGRAM	u_call_loop
+	.globl	u_call_loop_site
+	xorl	%edx, %edx
+	movq	%rsp, %rbx
+	movq	%rdi, %rsi
+	.balign	64
+1:	testl	$1, %edi
+	pushfq
+	popq	%r12
+u_call_loop_site:
+	movl	$58, %eax
+	syscall
+2:	pushfq
+	popq	%r13
+	cmpq	%r12, %r13
+	jne	3f
+	cmpq	%r12, %r11
+	jne	3f
+	leaq	2b(%rip), %r14
+	cmpq	%r14, %rcx
+	jne	3f
+	cmpq	%rbx, %rsp
+	jne	3f
+	cmpl	$58, %eax
+	je	4f
+3:	incq	%rdx
+	movq	%rbx, %rsp
+4:	decq	%rdi
+	jnz	1b
+	movq	%rdx, %rax
+	int	$0x31
+
 	/* Into code of 32 bits: rdi leads to its address and selector. */
 	PROGRAM	u_compatibility
 	ljmp	*(%rdi)
