@@ -18,6 +18,8 @@ extern const u8 ph_iretq[], ph_iretq_kernel[], ph_injected_syscall[], thunk_cpu_
 void ph_sigreturn(void);
 noreturn void ph_enter_kernel(const struct host_registers *regs, const struct vmi_percpu *percpu);
 
+#define HOST_TRAP_TRACE 2	/* si_code */
+
 #define SA_SIGINFO 4ULL
 #define SA_ONSTACK 0x08000000ULL
 #define SA_RESTORER 0x04000000ULL
@@ -59,7 +61,7 @@ static void page_fault(struct vcpu *v, struct host_registers *regs)
 }
 
 /* Exceptions by the processor's vector, in guest code. */
-static void exception(struct vcpu *v, struct host_registers *regs)
+static void exception(struct vcpu *v, struct host_registers *regs, s32 code)
 {
 	u32 vector = (u32)regs->trap;
 
@@ -68,7 +70,8 @@ static void exception(struct vcpu *v, struct host_registers *regs)
 		page_fault(v, regs);
 		return;
 	case VECTOR_DB:
-		v->dr[6] = 0xffff0ff0 | (regs->rflags & FLAG_TF ? 0x4000 : 0);
+		/* A step may have been one that cleared TF; and int1 sets no bit. */
+		v->dr[6] = 0xffff0ff0 | (code == HOST_TRAP_TRACE ? 0x4000 : 0);
 		inject(v, regs, vector, false, 0);
 		return;
 	case VECTOR_GP:
@@ -91,7 +94,7 @@ static void exception(struct vcpu *v, struct host_registers *regs)
 }
 
 /* A synchronous signal while the instruction pointer is in the layer. */
-static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
+static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs, s32 code)
 {
 	bool asked = signal == SIGSEGV && regs->trap == VECTOR_GP;	/* the hlt at the end of a window */
 	u64 error;
@@ -130,7 +133,7 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs)
 	}
 	if (!strayed(v, regs))
 		fatal("process: unexpected signal in the layer at", regs->rip);
-	exception(v, regs);
+	exception(v, regs, code);
 }
 
 /*
@@ -221,9 +224,9 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 	if (signal == SIGBUS && regs->trap == VECTOR_PF)
 		fatal("host: out of memory for guest RAM; address", info->fault.addr);
 	if (in_layer(regs->rip))
-		layer_fault(v, signal, regs);
+		layer_fault(v, signal, regs, info->code);
 	else
-		exception(v, regs);
+		exception(v, regs, info->code);
 	leave(v, regs);
 }
 

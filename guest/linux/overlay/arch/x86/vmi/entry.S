@@ -79,6 +79,17 @@ SYM_CODE_START(vmi_iret)
 	jmp	*vmi_iret_target(%rip)
 SYM_CODE_END(vmi_iret)
 
+/*
+ * The layer has refused the frame that cpu.iret was given, which is on top of the stack again with all registers as they
+ * were: it becomes the frame of a #GP in user mode, as on a processor (fixup_bad_iret).
+ */
+SYM_CODE_START(vmi_bad_iret)
+	UNWIND_HINT_IRET_REGS
+	ANNOTATE_NOENDBR
+	pushq	PER_CPU_VAR(vmi_bad_iret_error)
+	jmp	asm_vmi_exc_general_protection
+SYM_CODE_END(vmi_bad_iret)
+
 ELFNOTE(VMI, VMI_NOTE_ENTRY, .quad vmi_entry; .long VMI_API_VERSION; .long 0)
 
 	.text

@@ -95,6 +95,18 @@ bool vmi_layer_wants(u32 call)
 	       entry.reloc == VMI_RELOC_CALL;
 }
 
+u32 vmi_layer_features(u32 id)
+{
+	struct vmi_section section;
+
+	return vmi_rom_section(&vmi_layer.rom, id, 1, &section) ? section.features : 0;
+}
+
+bool vmi_in_layer(unsigned long ip)
+{
+	return ip - (unsigned long)vmi_layer.base < vmi_layer.rom.header.load_size;
+}
+
 void vmi_set_memory_nx(unsigned long start, unsigned long end)
 {
 	unsigned long layer = (unsigned long)vmi_layer.base;

@@ -6,7 +6,9 @@
 #include <asm/paravirt.h>
 #include <asm/pgalloc.h>
 #include <asm/sections.h>
+#include <asm/tlb.h>
 #include <asm/tlbflush.h>
+#include <asm/vmi.h>
 #include "vmi.h"
 
 /* Of init_mm: a number that mm_context_t.ctx_id starts behind. */
@@ -50,6 +52,42 @@ static void vmi_flush_tlb_kernel(void)
 	vmi.mmu_flush_tlb(VMI_FLUSH_ALL);
 }
 
+/* The layer has mmu.flush_space. */
+static bool flush_space __ro_after_init;
+
+/*
+ * A flush of a part of an mm's user range; end is TLB_FLUSH_ALL for all of it. False: the layer cannot, the caller must interrupt the CPUs.
+ *
+ * A layer flushes a space for all CPUs at once, and knows by the generation what it has missed. So none is interrupted, which walks
+ * without locks rely on otherwise: page tables are freed by RCU (tlb_remove_table). CPUs that are lazy need not hear of freed tables:
+ * they do not touch user addresses, and nothing else is walked.
+ */
+bool vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end)
+{
+	u64 generation, *loaded = this_cpu_ptr(&cpu_tlbstate.ctxs[0].tlb_gen);
+	unsigned long flags;
+
+	if (!flush_space)
+		return false;
+	generation = inc_mm_tlb_gen(mm);
+	/* Nobody will use it again, and its root's release forgets it. */
+	if (!atomic_read(&mm->mm_users))
+		return true;
+	local_irq_save(flags);
+	vmi.mmu_flush_space(__pa(mm->pgd), mm->context.ctx_id, generation, start & PAGE_MASK,
+			    end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
+	if (mm == this_cpu_read(cpu_tlbstate.loaded_mm) && *loaded < generation)
+		*loaded = generation;
+	local_irq_restore(flags);
+	return true;
+}
+
+/* The part of the kernel's range that one CPU flushes, in one call whatever its size; end is TLB_FLUSH_ALL for all. */
+void vmi_flush_kernel(unsigned long start, unsigned long end)
+{
+	vmi.mmu_flush_kernel_range(start & PAGE_MASK, end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
+}
+
 static void vmi_flush_tlb_one_user(unsigned long address)
 {
 	vmi.mmu_invalidate_page(address);
@@ -84,13 +122,31 @@ static void vmi_write_cr3(unsigned long cr3)
 }
 
 /*
- * What was just written will be used again at once. What a file fault maps around itself mostly is not, and to fill that
+ * What was just written, and the page that was asked for, will be used at once. What a file fault maps around that mostly is not, and to fill it
  * made fork and exec dearer by half.
  */
-void vmi_fill(struct mm_struct *mm, unsigned long addr, pte_t *ptep, unsigned int nr)
+void vmi_fill(struct vm_fault *vmf, struct vm_area_struct *vma, unsigned long addr, pte_t *ptep,
+	      unsigned int nr)
 {
-	if (pte_dirty(*ptep) && mm == this_cpu_read(cpu_tlbstate.loaded_mm))
-		vmi.mmu_fill(addr & PAGE_MASK, (const u64 *)ptep, nr);
+	if (vma->vm_mm != this_cpu_read(cpu_tlbstate.loaded_mm))
+		return;
+	addr &= PAGE_MASK;
+	if (!pte_dirty(*ptep)) {
+		unsigned long index = vmf ? (vmf->address - addr) >> PAGE_SHIFT : nr;
+
+		if (index >= nr)
+			return;
+		addr += index << PAGE_SHIFT;
+		ptep += index;
+		nr = 1;
+	}
+	vmi.mmu_fill(addr, (const u64 *)ptep, nr);
+}
+
+void vmi_fill_pmd(struct vm_area_struct *vma, unsigned long addr, pmd_t *pmd)
+{
+	if (pmd_dirty(*pmd) && vma->vm_mm == this_cpu_read(cpu_tlbstate.loaded_mm))
+		vmi.mmu_fill(addr & PAGE_MASK, (const u64 *)pmd, 1);
 }
 
 static int vmi_pgd_alloc(struct mm_struct *mm)
@@ -110,6 +166,21 @@ static void vmi_pgd_free(struct mm_struct *mm, pgd_t *pgd)
 			pv_ops.mmu.op = function;			\
 	} while (0)
 
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+/*
+ * A translation costs the same for 64 KiB as for one page, so anonymous memory comes in such pieces where nobody has said
+ * otherwise (thp_anon=, transparent_hugepage=never).
+ */
+static int __init vmi_default_folios(void)
+{
+	if (vmi_low && hugepage_global_enabled() && huge_anon_orders_inherit == BIT(PMD_ORDER) &&
+	    !huge_anon_orders_always && !huge_anon_orders_madvise)
+		huge_anon_orders_always = BIT(4) | BIT(3) | BIT(2);
+	return 0;
+}
+fs_initcall(vmi_default_folios);
+#endif
+
 void __init vmi_init_mmu_ops(void)
 {
 	USE(MMU_FLUSH_TLB, flush_tlb_user, vmi_flush_tlb_user);
@@ -122,4 +193,9 @@ void __init vmi_init_mmu_ops(void)
 	USE(MMU_SET_CR3, write_cr3, vmi_write_cr3);
 	USE(MMU_REGISTER_PAGE_TABLE, pgd_alloc, vmi_pgd_alloc);
 	USE(MMU_RELEASE_PAGE_TABLE, pgd_free, vmi_pgd_free);
+	if (!vmi_low)
+		return;
+	flush_space = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_SPACE;
+	if (flush_space && vmi_boot.vcpu_count > 1)
+		pv_ops.mmu.tlb_remove_table = tlb_remove_table;
 }

@@ -211,13 +211,31 @@ static noinline bool emulate(struct pt_regs *regs)
 	return true;
 }
 
+DEFINE_PER_CPU(unsigned long, vmi_bad_iret_error);
+
+/*
+ * A fault in the layer that is none of a call's can only be that of a frame for user mode that has selectors or an address which no processor
+ * takes; it is where the layer's stack pointer is.
+ */
+static bool bad_iret(struct pt_regs *regs, unsigned long error_code)
+{
+	const unsigned long *frame = (const unsigned long *)regs->sp;
+
+	if (!vmi_low || !vmi_in_layer(regs->ip) || !(frame[1] & SEGMENT_RPL_MASK))
+		return false;
+	/* Interrupts are off until it is read. */
+	__this_cpu_write(vmi_bad_iret_error, error_code);
+	regs->ip = (unsigned long)vmi_bad_iret;
+	return true;
+}
+
 DEFINE_IDTENTRY_RAW_ERRORCODE(vmi_exc_general_protection)
 {
 	if (!user_mode(regs)) {
 		bool done;
 
 		instrumentation_begin();
-		done = vmi_fixup_exception(regs) || emulate(regs);
+		done = vmi_fixup_exception(regs) || bad_iret(regs, error_code) || emulate(regs);
 		instrumentation_end();
 		if (done)
 			return;

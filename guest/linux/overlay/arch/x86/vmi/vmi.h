@@ -42,6 +42,10 @@ int vmi_percpu_prepare(unsigned int cpu);
 enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom);
 /* Whether a call is to be made where a native instruction would do. */
 bool vmi_layer_wants(u32 call);
+/* Feature bits of a section. */
+u32 vmi_layer_features(u32 section);
+/* An address of the layer's code or data. */
+bool vmi_in_layer(unsigned long ip);
 void vmi_print(const char *text);
 
 /* start.c */
@@ -51,6 +55,7 @@ asmlinkage void vmi_start_kernel(const struct vmi_boot_info *info, unsigned long
 void vmi_entry(void);
 void vmi_entry_SYSCALL_64(void);
 void vmi_iret(void);
+void vmi_bad_iret(void);
 extern void *vmi_iret_target, *vmi_sysret_target;
 
 /* cpu.c: where the IDT is mapped in any case */

@@ -6,6 +6,8 @@
 #include <asm/ptrace.h>
 #include <asm/set_memory.h>
 
+struct mm_struct;
+
 #ifdef CONFIG_VMI_GUEST
 
 /* On bare metal or full virtualization: looks for a layer among the option ROMs, and starts it. */
@@ -13,6 +15,15 @@ void vmi_find_rom(void);
 
 /* Takes the execute permission from start to end, but not from a layer that was loaded there. */
 void vmi_set_memory_nx(unsigned long start, unsigned long end);
+
+/*
+ * Flushes a part of an mm's user range for all CPUs, with its new generation; or false, and the caller has to. end may be
+ * TLB_FLUSH_ALL. Not with interrupts off.
+ */
+bool vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end);
+
+/* Flushes a part of the kernel's range for this CPU. */
+void vmi_flush_kernel(unsigned long start, unsigned long end);
 
 /* A fault of a layer that it expects: it goes on elsewhere. */
 int vmi_fixup_exception(struct pt_regs *regs);
@@ -26,6 +37,15 @@ static inline void vmi_find_rom(void)
 static inline void vmi_set_memory_nx(unsigned long start, unsigned long end)
 {
 	set_memory_nx(start, (end - start) >> PAGE_SHIFT);
+}
+
+static inline bool vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end)
+{
+	return false;
+}
+
+static inline void vmi_flush_kernel(unsigned long start, unsigned long end)
+{
 }
 
 static inline int vmi_fixup_exception(struct pt_regs *regs)
