@@ -21,10 +21,12 @@ pub const PH_KERNEL_END: u64 = 0x7e0000000000;
 pub const PH_SHARED: u64 = 0x7e8000000000;
 /// The layer's own view of the register pages of all devices, writable.
 pub const PH_DEVICES: u64 = 0x7e8800000000;
-/// A process's own records of its mappings.
+/// A process's own records of its mappings: what each has for certain.
 pub const PH_ARENA: u64 = 0x7e9000000000;
-/// Bytes of it at most.
-pub const PH_ARENA_SIZE: u64 = 0x2000000;
+/// Bytes of it.
+pub const PH_ARENA_SIZE: u64 = 0x100000;
+/// Room for more records, which all processes of the machine share: a part of the shared area's file, so that hostile code cannot make it larger.
+pub const PH_POOL: u64 = 0x7e9100000000;
 /// A process's own stacks, VMI_PH_STACK_SIZE for each vCPU.
 pub const PH_STACKS: u64 = 0x7ea000000000;
 /// Bytes for a vCPU's thread, aligned to itself: thread record, host stack, signal stack.
@@ -43,12 +45,18 @@ pub const PH_FD_RAM: u64 = 0x5;
 pub const PH_MAX_VCPUS: u64 = 0x40;
 /// Address-space processes of a virtual machine.
 pub const PH_MAX_PROCS: u64 = 0x400;
+/// Mappings that each process may have, whatever the others have.
+pub const PH_MAPS_SURE: u64 = 0x1000;
 /// RAM slots.
 pub const PH_MAX_SLOTS: u64 = 0x10;
 /// Devices of a virtual machine; each has the interrupt line of its own number.
 pub const PH_MAX_DEVICES: u64 = 0x20;
 /// Queues of a device.
 pub const PH_MAX_QUEUES: u64 = 0x1e;
+/// Bytes of the pool that a process takes at once.
+pub const PH_POOL_CHUNK: u64 = 0x40000;
+/// Such pieces at most.
+pub const PH_POOL_CHUNKS: u64 = 0x4000;
 /// Bytes of the console ring, a power of two.
 pub const PH_CONSOLE_SIZE: u64 = 0x10000;
 /// Instructions of the seccomp filter.
@@ -77,7 +85,7 @@ pub const PH_THUNKS_MAX: u64 = 0x10000;
 pub const PH_SHARED_DEVICES: u64 = 0x340000;
 /// Register writes: VMI_PH_MAX_VCPUS of struct vmi_ph_request.
 pub const PH_SHARED_REQUESTS: u64 = 0x341000;
-/// Bytes of the shared area.
+/// Bytes of the shared area; in its file the pool follows.
 pub const PH_SHARED_SIZE: u64 = 0x400000;
 
 // States of a virtual machine, a vCPU, a process
@@ -348,8 +356,12 @@ pub struct PhShared {
     pub device_count: u32,
     /// Zero.
     pub device_pad: u32,
+    /// Pieces that the pool has.
+    pub pool_chunks: u32,
+    /// Mappings that all processes together should not exceed; each may have VMI_PH_MAPS_SURE anyway.
+    pub maps_all: u32,
     /// Zero.
-    pub reserved: [u8; 920],
+    pub reserved: [u8; 912],
 }
 
 const _: () = assert!(size_of::<PhShared>() == 2048);
@@ -384,7 +396,9 @@ const _: () = assert!(offset_of!(PhShared, message) == 856);
 const _: () = assert!(offset_of!(PhShared, device_gpa) == 1112);
 const _: () = assert!(offset_of!(PhShared, device_count) == 1120);
 const _: () = assert!(offset_of!(PhShared, device_pad) == 1124);
-const _: () = assert!(offset_of!(PhShared, reserved) == 1128);
+const _: () = assert!(offset_of!(PhShared, pool_chunks) == 1128);
+const _: () = assert!(offset_of!(PhShared, maps_all) == 1132);
+const _: () = assert!(offset_of!(PhShared, reserved) == 1136);
 
 /// A vCPU, as far as the monitor looks at it.
 #[repr(C)]

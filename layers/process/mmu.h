@@ -34,9 +34,6 @@ struct walk {
 /* Walks for va from the root that it belongs to. False: not present. Sets accessed bits on the way if asked. */
 bool walk_guest(const struct vcpu *v, u64 va, struct walk *w, bool accessed);
 
-/* In the zygote: bytes of the arena, for all processes of a machine with so much RAM. */
-u64 tlb_prepare(u64 ram_size);
-
 /*
  * A fault at va: fills and returns true, or false with the error code for the guest.
  * access: PF_WRITE, PF_FETCH, PF_USER bits.

@@ -133,8 +133,11 @@ struct shared {
 	u32 guest_clock_sequence;	/* of the monitor's clock when it was written, and the wall clock's offset */
 	u64 guest_clock_wall;
 	u64 guest_clock;	/* guest-physical address of it, 0 for none */
+	u64 mappings;		/* of all processes, as far as they come from fills */
+	u64 pool[VMI_PH_POOL_CHUNKS / 64];	/* pieces of the pool that some process has */
 	u16 hints[4096];	/* cr3 >> 12 -> process + 1 */
 };
+_Static_assert(sizeof(struct shared) <= VMI_PH_SHARED_CONSOLE, "VMI_PH_SHARED_CONSOLE");
 
 struct thread {
 	struct vcpu *vcpu;

@@ -20,6 +20,13 @@
 #define T_EXEC 4ULL
 #define T_USER 8ULL
 #define T_LARGE 0x80ULL
+#define ARENA_PAGES (VMI_PH_ARENA_SIZE / PAGE_SIZE)
+#define CHUNK_PAGES (VMI_PH_POOL_CHUNK / PAGE_SIZE)
+#define MOST_CHUNKS 124
+#define MOST_PAGES (ARENA_PAGES + MOST_CHUNKS * CHUNK_PAGES)
+/* Of the arena, beside the root. */
+#define KERNEL_PAGES 64
+#define USER_PAGES (ARENA_PAGES - 1 - KERNEL_PAGES)
 #define WINDOW 16
 /* Further mappings that one fault may make. */
 #define AROUND 4
@@ -30,35 +37,25 @@
 
 #define HOST_ENOMEM 12
 
-#define MADV_DONTNEED 4
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 
-static u32 arena_pages;
-
-u64 tlb_prepare(u64 ram_size)
-{
-	u64 most = VMI_PH_ARENA_SIZE / PAGE_SIZE;
-
-	/* Records of all RAM four times over, and as many tables again that are nearly empty; all that guest code can fill with its own. */
-	arena_pages = (u32)(512 + (ram_size >> 19) < most ? 512 + (ram_size >> 19) : most);
-	return arena_pages * PAGE_SIZE;
-}
-
 /*
  * The user range and the rest, since the former goes with each space and the latter outlives them. Page 0 of the arena
- * is the root, the user range's tables follow it, the kernel's come from the arena's end downwards.
+ * is the root, the user range's tables follow it, the kernel's come from the arena's end downwards; then both take from the pool.
  */
 static struct half {
 	u32 pages;	/* of the arena */
 	u32 mappings;	/* share of proc.mappings */
 	s32 large;	/* large pages: the host makes a table of small ones for each, which has no page of the arena beside it */
 	bool anything;	/* is mapped */
+	u32 chunk_count;
+	u16 chunks[MOST_CHUNKS];	/* of the pool, where the arena's part is used up */
 } halves[2];
 /* Of the guest's pages that are mapped in smaller pieces, the size of the largest: a flush of any address of such a page is one of all. */
 static u64 widest = PAGE_SIZE;
-/* Of pages and large pages, what this process has added to shared->tables. */
-static u32 tables_counted;
+/* Of pages and large pages, what this process has added to shared->tables; of its mappings, to shared->mappings. */
+static u32 tables_counted, maps_counted;
 
 static struct half *half_of(u64 va)
 {
@@ -87,7 +84,45 @@ static bool tables_full(void)
 	}
 	self.proc->user_tables = halves[0].pages + (u32)halves[0].large;
 	all = READ_ONCE(shared->tables);
-	return now >= arena_pages || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
+	return now >= MOST_PAGES || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
+}
+
+/* The same for mappings: for the host each is a structure of its own. */
+static bool machine_has_too_many(u32 now)
+{
+	if (now >= maps_counted + 64 || now < maps_counted) {
+		__atomic_fetch_add(&shared->mappings, (s32)(now - maps_counted), __ATOMIC_RELAXED);
+		maps_counted = now;
+	}
+	return now > VMI_PH_MAPS_SURE && READ_ONCE(shared->mappings) > shared->s.maps_all;
+}
+
+static bool chunk_take(struct half *h)
+{
+	u32 i, bit, count = shared->s.pool_chunks;
+
+	for (i = 0; i < count / 64 && i < ARRAY_SIZE(shared->pool) && h->chunk_count < MOST_CHUNKS; i++) {
+		u64 word = READ_ONCE(shared->pool[i]);
+
+		while (~word) {
+			bit = (u32)__builtin_ctzll(~word);
+			word = __atomic_fetch_or(&shared->pool[i], 1ULL << bit, __ATOMIC_RELAXED);
+			if (word >> bit & 1)
+				continue;
+			h->chunks[h->chunk_count++] = (u16)(i * 64 + bit);
+			return true;
+		}
+	}
+	return false;
+}
+
+static void chunks_give(struct half *h)
+{
+	while (h->chunk_count) {
+		u32 chunk = h->chunks[--h->chunk_count];
+
+		__atomic_fetch_and(&shared->pool[chunk / 64], ~(1ULL << (chunk & 63)), __ATOMIC_RELAXED);
+	}
 }
 
 static u64 *root(void)
@@ -97,12 +132,19 @@ static u64 *root(void)
 
 static u64 *arena_page(struct half *h)
 {
-	u64 *page, i, n;
+	u32 own = h == &halves[0] ? USER_PAGES : KERNEL_PAGES, n = h->pages;
+	u64 *page, i;
 
 	if (tables_full())
 		return NULL;
-	n = ++h->pages;
-	page = to_pointer(VMI_PH_ARENA + (h == &halves[0] ? n : arena_pages - n) * PAGE_SIZE);
+	if (n < own)
+		page = to_pointer(VMI_PH_ARENA + (h == &halves[0] ? 1 + n : ARENA_PAGES - 1 - n) * PAGE_SIZE);
+	else if ((n - own) / CHUNK_PAGES < h->chunk_count || chunk_take(h))
+		page = to_pointer(VMI_PH_POOL + h->chunks[(n - own) / CHUNK_PAGES] * VMI_PH_POOL_CHUNK +
+				  (n - own) % CHUNK_PAGES * PAGE_SIZE);
+	else
+		return NULL;
+	h->pages++;
 	for (i = 0; i < 512; i++)
 		page[i] = 0;
 	return page;
@@ -115,17 +157,17 @@ static void unmap_range(u64 start, u64 end)
 		fatal("process: munmap failed at", start);
 }
 
-static void half_clear(struct half *h, u64 first_slot, u64 last_slot, u64 first_page)
+static void half_clear(struct half *h, u64 first_slot, u64 last_slot)
 {
 	u64 i;
 
 	for (i = first_slot; i < last_slot; i++)
 		root()[i] = 0;
-	if (h->pages > 64)
-		host3(madvise, VMI_PH_ARENA + first_page * PAGE_SIZE, h->pages * PAGE_SIZE, MADV_DONTNEED);
+	chunks_give(h);
 	*h = (struct half){ 0 };
 	tables_full();
 	count_mappings(0, 0);
+	machine_has_too_many(self.proc->s.mappings);
 }
 
 void tlb_drop_user(void)
@@ -134,7 +176,7 @@ void tlb_drop_user(void)
 		return;
 	unmap_range(VMI_PH_USER_START, VMI_PH_HOLE_START);
 	unmap_range(VMI_PH_HOLE_END, VMI_PH_USER_END);
-	half_clear(&halves[0], 0, VMI_PH_USER_END >> 39, 1);
+	half_clear(&halves[0], 0, VMI_PH_USER_END >> 39);
 }
 
 /* Forgets everything, user and kernel: the price of running out of arena or of host mappings. */
@@ -145,7 +187,7 @@ static void drop_all(void)
 	if (!halves[1].anything)
 		return;
 	unmap_range(shared->direct_map_end, VMI_PH_KERNEL_END);
-	half_clear(&halves[1], VMI_PH_USER_END >> 39, 256, arena_pages - halves[1].pages);
+	half_clear(&halves[1], VMI_PH_USER_END >> 39, 256);
 }
 
 /* The first record at or behind *va and below end, or NULL. *va becomes where it begins, *size what it covers. */
@@ -210,12 +252,14 @@ static bool maps_room(void)
 	u32 max = READ_ONCE(shared->s.max_maps);
 
 	max = max > MAPS_RESERVE + MAPS_LEAST ? max - MAPS_RESERVE : MAPS_LEAST;
-	if (halves[0].mappings + halves[1].mappings <= max)
+	if (halves[0].mappings + halves[1].mappings <= max &&
+	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))
 		return true;
 	halves[0].mappings = count_maps(VMI_PH_USER_START, VMI_PH_USER_END);
 	halves[1].mappings = count_maps(VMI_PH_USER_END, VMI_PH_KERNEL_END);
 	count_mappings(0, 0);
-	if (halves[0].mappings + halves[1].mappings <= max - max / 4)
+	if (halves[0].mappings + halves[1].mappings <= max - max / 4 &&
+	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))
 		return true;
 	drop_all();
 	return false;

@@ -56,6 +56,16 @@ pub struct Run {
 }
 
 impl Run {
+    /// From a command's output.
+    #[must_use]
+    pub fn of(output: &Output) -> Self {
+        Run {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     /// The last line that it printed.
     #[must_use]
     pub fn last_line(&self) -> &str {
@@ -98,11 +108,7 @@ pub fn run<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(words: I) -> Ru
 /// When it cannot be started.
 pub fn finish(command: &mut Command) -> Run {
     match command.output() {
-        Ok(Output { status, stdout, stderr }) => Run {
-            code: status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&stderr).into_owned(),
-        },
+        Ok(output) => Run::of(&output),
         Err(error) => fail(&format!("{command:?} cannot be run: {error}")),
     }
 }

@@ -85,16 +85,24 @@ pub fn wait_gone(pids: &[u32]) -> Result<(), String> {
 #[must_use]
 pub fn figures(pid: u32) -> Option<Figures> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let field = |name: &str| {
-        let rest = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
-        rest.split_whitespace().next()?.parse().ok()
-    };
     Some(Figures {
         maps: fs::read_to_string(format!("/proc/{pid}/maps")).ok()?.lines().count(),
-        page_tables: field("VmPTE")?,
-        private: field("RssAnon")?,
+        page_tables: field(&status, "VmPTE")?,
+        private: field(&status, "RssAnon")?,
         files: fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count),
     })
+}
+
+/// KiB of page tables and private memory of a process.
+#[must_use]
+pub fn overhead(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(field(&status, "VmPTE")? + field(&status, "RssAnon")?)
+}
+
+fn field(status: &str, name: &str) -> Option<u64> {
+    let rest = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+    rest.split_whitespace().next()?.parse().ok()
 }
 
 /// The largest of each, over time.

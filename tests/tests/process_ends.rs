@@ -210,7 +210,10 @@ fn a_hostile_kernel_ends_its_own_machine() {
         (Deed::HostCall(110), "was killed by signal 31"),
         (Deed::HostCall(59), "was killed by signal 31"),
         (Deed::HostCall(2), "was killed by signal 31"),
-        (Deed::FloodMappings, "of the host's page tables, the budget is"),
+        (
+            Deed::FloodMappings,
+            "of the host's page tables and private memory, the budget is",
+        ),
     ] {
         let folder = TempDir::new().unwrap();
         let mut command = command(&folder, deed);

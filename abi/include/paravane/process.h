@@ -19,8 +19,9 @@
 #define VMI_PH_KERNEL_END 0x7e0000000000 /* last address + 1 that the guest's kernel may map */
 #define VMI_PH_SHARED 0x7e8000000000 /* the shared area */
 #define VMI_PH_DEVICES 0x7e8800000000 /* the layer's own view of the register pages of all devices, writable */
-#define VMI_PH_ARENA 0x7e9000000000 /* a process's own records of its mappings */
-#define VMI_PH_ARENA_SIZE 0x2000000 /* bytes of it at most */
+#define VMI_PH_ARENA 0x7e9000000000 /* a process's own records of its mappings: what each has for certain */
+#define VMI_PH_ARENA_SIZE 0x100000 /* bytes of it */
+#define VMI_PH_POOL 0x7e9100000000 /* room for more records, which all processes of the machine share: a part of the shared area's file, so that hostile code cannot make it larger */
 #define VMI_PH_STACKS 0x7ea000000000 /* a process's own stacks, VMI_PH_STACK_SIZE for each vCPU */
 #define VMI_PH_STACK_SIZE 0x20000 /* bytes for a vCPU's thread, aligned to itself: thread record, host stack, signal stack */
 
@@ -32,9 +33,12 @@
 /* Limits */
 #define VMI_PH_MAX_VCPUS 0x40 /* vCPUs of a virtual machine */
 #define VMI_PH_MAX_PROCS 0x400 /* address-space processes of a virtual machine */
+#define VMI_PH_MAPS_SURE 0x1000 /* mappings that each process may have, whatever the others have */
 #define VMI_PH_MAX_SLOTS 0x10 /* RAM slots */
 #define VMI_PH_MAX_DEVICES 0x20 /* devices of a virtual machine; each has the interrupt line of its own number */
 #define VMI_PH_MAX_QUEUES 0x1e /* queues of a device */
+#define VMI_PH_POOL_CHUNK 0x40000 /* bytes of the pool that a process takes at once */
+#define VMI_PH_POOL_CHUNKS 0x4000 /* such pieces at most */
 #define VMI_PH_CONSOLE_SIZE 0x10000 /* bytes of the console ring, a power of two */
 #define VMI_PH_FILTER_MAX 0x200 /* instructions of the seccomp filter */
 
@@ -50,7 +54,7 @@
 #define VMI_PH_THUNKS_MAX 0x10000 /* bytes of it at most */
 #define VMI_PH_SHARED_DEVICES 0x340000 /* devices: VMI_PH_MAX_DEVICES of struct vmi_ph_device */
 #define VMI_PH_SHARED_REQUESTS 0x341000 /* register writes: VMI_PH_MAX_VCPUS of struct vmi_ph_request */
-#define VMI_PH_SHARED_SIZE 0x400000 /* bytes of the shared area */
+#define VMI_PH_SHARED_SIZE 0x400000 /* bytes of the shared area; in its file the pool follows */
 
 /* States of a virtual machine, a vCPU, a process */
 #define VMI_PH_VM_RUNNING 0x0 /* vmi_ph_shared.vm_state */
@@ -172,7 +176,9 @@
 #define VMI_OFF_PH_SHARED_DEVICE_GPA 1112
 #define VMI_OFF_PH_SHARED_DEVICE_COUNT 1120
 #define VMI_OFF_PH_SHARED_DEVICE_PAD 1124
-#define VMI_OFF_PH_SHARED_RESERVED 1128
+#define VMI_OFF_PH_SHARED_POOL_CHUNKS 1128
+#define VMI_OFF_PH_SHARED_MAPS_ALL 1132
+#define VMI_OFF_PH_SHARED_RESERVED 1136
 
 /* struct vmi_ph_vcpu */
 #define VMI_SIZE_PH_VCPU 256
@@ -328,7 +334,9 @@ struct vmi_ph_shared {
 	__u64 device_gpa; /* guest-physical address of device 0's register page; the others follow. Behind all RAM */
 	__u32 device_count; /* devices */
 	__u32 device_pad; /* zero */
-	__u8 reserved[920]; /* zero */
+	__u32 pool_chunks; /* pieces that the pool has */
+	__u32 maps_all; /* mappings that all processes together should not exceed; each may have VMI_PH_MAPS_SURE anyway */
+	__u8 reserved[912]; /* zero */
 };
 _Static_assert(sizeof(struct vmi_ph_shared) == VMI_SIZE_PH_SHARED, "vmi_ph_shared");
 _Static_assert(offsetof(struct vmi_ph_shared, magic) == VMI_OFF_PH_SHARED_MAGIC, "vmi_ph_shared.magic");
@@ -362,6 +370,8 @@ _Static_assert(offsetof(struct vmi_ph_shared, message) == VMI_OFF_PH_SHARED_MESS
 _Static_assert(offsetof(struct vmi_ph_shared, device_gpa) == VMI_OFF_PH_SHARED_DEVICE_GPA, "vmi_ph_shared.device_gpa");
 _Static_assert(offsetof(struct vmi_ph_shared, device_count) == VMI_OFF_PH_SHARED_DEVICE_COUNT, "vmi_ph_shared.device_count");
 _Static_assert(offsetof(struct vmi_ph_shared, device_pad) == VMI_OFF_PH_SHARED_DEVICE_PAD, "vmi_ph_shared.device_pad");
+_Static_assert(offsetof(struct vmi_ph_shared, pool_chunks) == VMI_OFF_PH_SHARED_POOL_CHUNKS, "vmi_ph_shared.pool_chunks");
+_Static_assert(offsetof(struct vmi_ph_shared, maps_all) == VMI_OFF_PH_SHARED_MAPS_ALL, "vmi_ph_shared.maps_all");
 _Static_assert(offsetof(struct vmi_ph_shared, reserved) == VMI_OFF_PH_SHARED_RESERVED, "vmi_ph_shared.reserved");
 
 /* A vCPU, as far as the monitor looks at it */

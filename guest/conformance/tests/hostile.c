@@ -199,11 +199,60 @@ static void wild_tables(void)
 
 /* --- floods --- */
 
+/* What one process can do, before the next one does it. */
+static void flood_here(u64 kind)
+{
+	u64 i, va;
+
+	switch (kind) {
+	case 3:
+		for (va = VMI_PH_ARENA + 16 * PAGE_SIZE; va < VMI_PH_ARENA + VMI_PH_ARENA_SIZE; va += PAGE_SIZE)
+			*(volatile u8 *)va = 1;
+		for (i = 1; i < machine.vcpus_online; i++)
+			for (va = 0; va < VMI_PH_STACK_SIZE; va += PAGE_SIZE)
+				*(volatile u8 *)(VMI_PH_STACKS + i * VMI_PH_STACK_SIZE + va) = 1;
+		break;
+	case 7:
+		for (i = 0, va = GIB * 4; i < 60000; i++, va += 2 * PAGE_SIZE)
+			host_call(9, va, PAGE_SIZE, 7, 0x11, VMI_PH_FD_RAM, 0);
+		break;
+	case 8:
+		for (i = 0, va = GIB * 4; i < 2000; i++, va += GIB)
+			host_call(9, va, PAGE_SIZE, 7, 0x8011, VMI_PH_FD_RAM, 0);
+		break;
+	}
+}
+
+static void in_all_spaces(u64 kind)
+{
+	static struct space spaces[1024];
+	volatile struct vmi_ph_shared *s = (void *)VMI_PH_SHARED;
+	u64 va;
+	u32 i;
+
+	/* The pool is one for all of them. */
+	for (va = 0; kind == 3 && va < s->pool_chunks * VMI_PH_POOL_CHUNK; va += PAGE_SIZE)
+		*(volatile u8 *)(VMI_PH_POOL + va) = 1;
+	s->proc_wanted = 1024;
+	s->doorbell++;
+	host_call(202, (u64)&s->doorbell, 1, 1, 0, 0, 0);
+	for (i = 0; i < ARRAY_SIZE(spaces); i++) {
+		while (s->proc_count <= i + 2 && s->proc_count < s->proc_limit)
+			pause();
+		if (s->proc_count <= i + 2)
+			break;
+		space_create(&spaces[i]);
+		space_load(&spaces[i]);
+		flood_here(kind);
+	}
+	print("# flooded %u spaces\n", i);
+	space_load(NULL);
+}
+
 static void flood(u64 kind)
 {
 	u64 i, va, ram = 64 * MIB;
 	u64 *root, *upper, *middle, *table;
-	volatile struct vmi_ph_shared *s = (void *)VMI_PH_SHARED;
 
 	switch (kind) {
 	case 0:		/* two tables for each page */
@@ -218,16 +267,10 @@ static void flood(u64 kind)
 		for (va = GIB * 4; va < GIB * 5; va += 2 * PAGE_SIZE)
 			host_call(9, va, PAGE_SIZE, 7, 0x11, VMI_PH_FD_RAM, 0);
 		break;
-	case 3:		/* the layer's own private memory, in as many processes as can be had */
-		s->proc_wanted = 1024;
-		for (i = 0; i < 2000; i++) {
-			s->doorbell++;
-			host_call(202, (u64)&s->doorbell, 1, 1, 0, 0, 0);
-			space_create(&space);
-			space_load(&space);
-			for (va = VMI_PH_ARENA + 16 * PAGE_SIZE; va < VMI_PH_ARENA + VMI_PH_ARENA_SIZE; va += PAGE_SIZE)
-				*(volatile u8 *)va = 1;
-		}
+	case 3:		/* the layer's own memory, in as many processes as can be had */
+	case 7:		/* many mappings in each of them */
+	case 8:		/* tables */
+		in_all_spaces(kind);
 		break;
 	default:	/* legal: the guest's tables map a few pages everywhere; 4: small, 5: large, 6: large and close */
 		space_create(&space);

@@ -179,10 +179,15 @@ fn command_line(args: &Conformance, layer: &str) -> anyhow::Result<String> {
     Ok(words.join(" "))
 }
 
-/// Brings the guest's words and its end together: a run that ended badly has failed, whatever it printed.
+/// Brings the guest's words and its end together: a run that ended badly has failed, whatever it printed. That it did not
+/// come to the end of its words then is no problem of its own: one event is told in one line.
 fn judge(mut summary: Summary, verdict: &Verdict) -> Summary {
     match verdict {
-        Verdict::Crashed(why) => summary.problems.insert(0, why.clone()),
+        Verdict::Crashed(why) => {
+            let missing = summary.problems.iter().find(|problem| problem.ends_with("did not run"));
+            let line = missing.map_or(why.clone(), |missing| format!("{why}; {missing}"));
+            summary.problems = vec![line];
+        }
         Verdict::Passed if summary.failed > 0 => {
             summary
                 .problems
@@ -195,7 +200,7 @@ fn judge(mut summary: Summary, verdict: &Verdict) -> Summary {
         }
         _ => {}
     }
-    if summary.planned == Some(0) {
+    if summary.planned == Some(0) && summary.problems.is_empty() {
         summary.problems.push("the guest ran no test".to_string());
     }
     if !summary.problems.is_empty() && summary.failed == 0 {
@@ -221,6 +226,11 @@ mod tests {
     fn words_and_end_must_agree() {
         assert!(judge(summary(3, 0), &Verdict::Passed).problems.is_empty());
         assert!(judge(summary(3, 1), &Verdict::Failed).problems.is_empty());
+        let mut unfinished = summary(3, 0);
+        unfinished.problems = vec!["5 of 8 tests did not run".into(), "not a line of TAP".into()];
+        let judged = judge(unfinished, &Verdict::Crashed("it was killed".into()));
+        let line = "it was killed; 5 of 8 tests did not run".to_string();
+        assert_eq!((judged.problems, judged.failed), (vec![line], 1));
         for (passed, failed, verdict) in [
             (3, 1, Verdict::Passed),
             (3, 0, Verdict::Failed),

@@ -5,7 +5,10 @@ use super::attempt::works;
 use super::{Finding, Status};
 use crate::process::host::{cpuid_faulting, fsgsbase};
 use crate::process::procfs;
-use crate::process::{large_pages_work, limits};
+use crate::process::{large_pages_work, limits, space_cost};
+
+/// The memory of a guest for which limits are told, bytes.
+const MEMORY: u64 = 256 << 20;
 
 /// Everything but /dev/kvm and the trial.
 pub fn findings() -> Vec<Finding> {
@@ -159,10 +162,10 @@ fn mappings() -> Finding {
 
 fn processes() -> Finding {
     let (tasks, memory) = (limits::tasks(), limits::memory());
-    let with = |vcpus: u64| limits::processes(vcpus, &tasks, &memory);
+    let with = |vcpus: u64| limits::processes(vcpus, space_cost(MEMORY, vcpus), &tasks, &memory);
     let (one, four) = (with(1), with(4));
     let text = format!(
-        "address spaces kept at a time: {} with 1 vCPU (limited by {}), {} with 4 (by {})",
+        "address spaces kept at a time, of a guest with 256 MiB: {} with 1 vCPU (limited by {}), {} with 4 (by {})",
         one.left, one.source, four.left, four.source
     );
     let status = match one.left {

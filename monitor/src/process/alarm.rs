@@ -112,7 +112,7 @@ mod tests {
     use std::time::Duration;
 
     fn core(vcpus: usize) -> Core {
-        let core = Core::new(Shared::new().unwrap(), vcpus).unwrap();
+        let core = Core::new(Shared::new(0).unwrap(), vcpus).unwrap();
         for vcpu in 0..vcpus {
             set_deadline(&core, vcpu, NEVER);
             core.shared

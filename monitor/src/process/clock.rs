@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_page_stays_with_the_host() {
-        let shared = Shared::new().unwrap();
+        let shared = Shared::new(0).unwrap();
         let mut clock = Clock::new(Sample::take());
         clock.publish(&shared);
         for _ in 0..3 {
@@ -328,7 +328,7 @@ mod tests {
     proptest! {
         #[test]
         fn time_never_goes_back(jumps in prop::collection::vec((1u64..3 * SECOND, 0u64..4 * SECOND), 1..30)) {
-            let shared = Shared::new().unwrap();
+            let shared = Shared::new(0).unwrap();
             let mut clock = clock(Line { tsc: sys::tsc(), ns: 0, mult: 1 << SHIFT });
             let (mut host, mut shown) = (Sample { tsc: clock.line.tsc, ns: 0 }, 0);
             for (counts, ns) in jumps {

@@ -6,11 +6,12 @@ use super::{device, sys};
 use crate::devices::Reactor;
 use paravane_abi::process as ph;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Signal, pidfd_send_signal};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// One virtual machine.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct Core {
     pub reactor: Arc<Reactor>,
     /// Thread id of the watch, which sleeps until a signal comes.
     watch: AtomicU32,
+    /// The parent of all processes, once there is one: they end with it.
+    zygote: OnceLock<OwnedFd>,
 }
 
 impl Core {
@@ -53,6 +56,7 @@ impl Core {
             moved: AtomicBool::new(false),
             reactor: Reactor::new()?,
             watch: AtomicU32::new(0),
+            zygote: OnceLock::new(),
         })
     }
 
@@ -95,13 +99,23 @@ impl Core {
         (0..self.pids.len()).filter_map(|index| self.pid(index))
     }
 
-    /// The machine cannot go on. The first reason counts.
+    /// All processes of the machine end with this one.
+    pub fn set_zygote(&self, process: OwnedFd) {
+        let _ = self.zygote.set(process);
+    }
+
+    /// The machine cannot go on. The first reason counts. None of its code runs any more when this returns, or very
+    /// soon: it may be just that which must be stopped.
     pub fn fail(&self, why: String) {
         self.failure
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(why);
-        self.ring_doorbell();
+        if let Some(zygote) = self.zygote.get() {
+            // Fails when it has ended.
+            let _ = pidfd_send_signal(zygote, Signal::KILL);
+        }
+        self.wake_all();
     }
 
     pub fn failure(&self) -> Option<String> {
@@ -111,6 +125,11 @@ impl Core {
     /// Asks all threads to end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    /// Has all threads look whether there is something to do.
+    pub fn wake_all(&self) {
         self.ring_bell();
         self.ring_doorbell();
         let word = self.shared.word(offset_of!(ph::PhShared, alarm_word));

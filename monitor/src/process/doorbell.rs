@@ -143,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn core() -> Core {
-        Core::new(Shared::new().unwrap(), 1).unwrap()
+        Core::new(Shared::new(0).unwrap(), 1).unwrap()
     }
 
     fn print(core: &Core, bytes: &[u8]) {

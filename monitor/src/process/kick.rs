@@ -87,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn core() -> Core {
-        let core = Core::new(Shared::new().unwrap(), 2).unwrap();
+        let core = Core::new(Shared::new(0).unwrap(), 2).unwrap();
         for vcpu in 0..2 {
             core.shared
                 .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state))

@@ -15,11 +15,8 @@ const TASKS_LEFT: u64 = 32;
 const TASKS_SHARE: u64 = 8;
 /// The zygote, and the monitor's threads for one machine.
 const OWN_TASKS: u64 = 8;
-/// Host memory of a process with nothing in it, and of each of its threads: kernel stacks, descriptors, page tables.
-const PROCESS_KIB: u64 = 512;
-const THREAD_KIB: u64 = 32;
-/// Share of the memory that the host has left.
-const MEMORY_SHARE: u64 = 8;
+/// Share of the memory that the host has left which the processes of one machine can take, if its guest is hostile.
+const MEMORY_SHARE: u64 = 4;
 
 /// A limit and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +84,9 @@ pub fn memory() -> Vec<Limit> {
     limits
 }
 
-/// Processes for a machine with this many vCPUs: at most what these limits allow, and which of them decides.
-pub fn processes(vcpus: u64, tasks: &[Limit], memory: &[Limit]) -> Limit {
+/// Processes for a machine with this many vCPUs, of which each can take `each` KiB: at most what these limits allow, and
+/// which of them decides.
+pub fn processes(vcpus: u64, each: u64, tasks: &[Limit], memory: &[Limit]) -> Limit {
     let by_tasks = tasks.iter().map(|limit| Limit {
         left: limit
             .left
@@ -97,7 +95,7 @@ pub fn processes(vcpus: u64, tasks: &[Limit], memory: &[Limit]) -> Limit {
         source: limit.source.clone(),
     });
     let by_memory = memory.iter().map(|limit| Limit {
-        left: limit.left / MEMORY_SHARE / (PROCESS_KIB + vcpus * THREAD_KIB),
+        left: limit.left / MEMORY_SHARE / each.max(1),
         source: limit.source.clone(),
     });
     let own = Limit {
@@ -152,19 +150,19 @@ mod tests {
 
     #[test]
     fn the_least_decides() {
-        let with = |vcpus, tasks, kib| processes(vcpus, &[limit(tasks)], &[limit(kib)]).left;
+        let with = |vcpus, tasks, kib| processes(vcpus, 1000, &[limit(tasks)], &[limit(kib)]).left;
         assert_eq!(with(1, 1 << 20, 1 << 40), ph::PH_MAX_PROCS);
         assert_eq!(with(4, 512, 1 << 40), (512 - 40) / 4);
         assert_eq!(with(4, 10, 1 << 40), 0);
-        assert_eq!(with(1, 1 << 20, 8 * 544 * 10), 10);
-        assert_eq!(processes(2, &[], &[]).left, ph::PH_MAX_PROCS);
-        assert_eq!(processes(1, &[limit(50), limit(60)], &[]).source, "test 50");
+        assert_eq!(with(1, 1 << 20, 4 * 1000 * 10), 10);
+        assert_eq!(processes(2, 1, &[], &[]).left, ph::PH_MAX_PROCS);
+        assert_eq!(processes(1, 1, &[limit(50), limit(60)], &[]).source, "test 50");
     }
 
     #[test]
     fn this_host_has_room_for_something() {
         assert!(tasks_of_user() > 0);
         assert!(mappings() > 1000);
-        assert!(processes(1, &tasks(), &memory()).left >= 2);
+        assert!(processes(1, 4096, &tasks(), &memory()).left >= 2);
     }
 }

@@ -5,16 +5,20 @@
 //! runs. This side never runs any: it makes the memory, starts the processes, keeps time, and believes nothing that
 //! stands in memory which a guest can write. [`vm::Vm`] is where to start reading.
 
+mod accounts;
 mod alarm;
 mod backend;
 mod boot;
+mod budget;
 mod clock;
 mod core;
 mod counters;
+mod cpu_timer;
 mod device;
 mod doorbell;
 pub mod host;
 mod image;
+mod integrity;
 mod kick;
 mod layer;
 pub mod limits;
@@ -38,6 +42,11 @@ pub use vm::{Config, Vm};
 /// How many CPUs this program may use.
 pub fn allowed_cpus() -> usize {
     placement::allowed().len()
+}
+
+/// KiB of the host's memory that one address space can take, of a machine with `memory` bytes.
+pub fn space_cost(memory: u64, vcpus: u64) -> u64 {
+    budget::Budget::new(memory, vcpus).each(vcpus)
 }
 
 /// Whether the host gives large pages for guest memory when asked.

@@ -192,7 +192,6 @@ fn constant(name: &str) -> Option<u64> {
         "CLOCK_MONOTONIC" => libc::CLOCK_MONOTONIC,
         "MADV_POPULATE_READ" => libc::MADV_POPULATE_READ,
         "MADV_POPULATE_WRITE" => libc::MADV_POPULATE_WRITE,
-        "MADV_DONTNEED" => libc::MADV_DONTNEED,
         _ => return None,
     };
     u64::try_from(value).ok()

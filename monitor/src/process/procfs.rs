@@ -2,6 +2,7 @@
 //! What the host says in /proc and /sys. Everything may be missing there: in containers much is.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A file that holds one number; none for `max`, or if it cannot be read.
@@ -29,6 +30,18 @@ pub fn page_tables(pid: u32) -> Option<u64> {
 pub fn overhead(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     Some(field(&status, "VmPTE")? + field(&status, "RssAnon").unwrap_or(0))
+}
+
+/// Mappings of a process.
+pub fn mappings(pid: u32) -> Option<u64> {
+    let mut file = fs::File::open(format!("/proc/{pid}/maps")).ok()?;
+    let (mut buffer, mut count) = (vec![0; 1 << 16], 0);
+    loop {
+        match file.read(&mut buffer).ok()? {
+            0 => return Some(count),
+            length => count += buffer[..length].iter().filter(|&&byte| byte == b'\n').count() as u64,
+        }
+    }
 }
 
 /// Folders of the control groups that this process is in for a controller, from its own up to the top.
@@ -82,6 +95,8 @@ mod tests {
         assert_eq!(field(status, "Vm"), None);
         assert!(overhead(std::process::id()).is_some_and(|kib| kib > 0));
         assert_eq!(overhead(0), None);
+        assert!(mappings(std::process::id()).is_some_and(|count| count > 10));
+        assert_eq!(mappings(0), None);
     }
 
     #[test]

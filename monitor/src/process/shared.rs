@@ -41,10 +41,10 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Makes one, all zero.
-    pub fn new() -> io::Result<Self> {
+    /// Makes one, all zero, whose file goes on for `pool` more bytes: those the layer alone maps.
+    pub fn new(pool: u64) -> io::Result<Self> {
         let file = rustix::fs::memfd_create("paravane-shared", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, ph::PH_SHARED_SIZE)?;
+        rustix::fs::ftruncate(&file, ph::PH_SHARED_SIZE + pool)?;
         // A file that somebody makes shorter would be a SIGBUS here.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn fields_are_where_they_belong() {
-        let shared = Shared::new().unwrap();
+        let shared = Shared::new(0).unwrap();
         shared
             .word(offset_of!(ph::PhShared, magic))
             .store(0x0403_0201, Ordering::Relaxed);
@@ -181,12 +181,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "offset")]
     fn nothing_behind_the_end() {
-        Shared::new().unwrap().word(SIZE);
+        Shared::new(0).unwrap().word(SIZE);
     }
 
     #[test]
     fn the_file_keeps_its_size() {
-        let shared = Shared::new().unwrap();
+        let shared = Shared::new(0).unwrap();
         assert!(rustix::fs::ftruncate(shared.file(), 4096).is_err());
     }
 }

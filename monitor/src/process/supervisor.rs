@@ -8,6 +8,7 @@
 use super::core::Core;
 use super::layer::Layer;
 use super::placement;
+use super::procfs;
 use super::ram::Ram;
 use super::shared::size;
 use super::spawn::{self, Child};
@@ -15,6 +16,7 @@ use crate::devices::Area;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
@@ -39,9 +41,17 @@ pub struct Pool {
     pub first: u32,
     /// Never more.
     pub limit: u32,
+    /// Never more where the host does not let the mappings of one be counted.
+    pub limit_uncounted: u32,
 }
 
-/// Runs the thread: starts, says how that went, works until the machine is stopped.
+/// Whether the host lets us count the mappings of a machine's processes: they are not dumpable, so it takes their user
+/// namespace, or privileges.
+pub fn countable(core: &Core) -> bool {
+    core.pid(0).is_some_and(|pid| procfs::mappings(pid).is_some())
+}
+
+/// Runs the thread: starts, says how that went, works until the machine is stopped or cannot go on.
 pub fn run(
     core: &Arc<Core>,
     layer: &Layer<'_>,
@@ -60,6 +70,13 @@ pub fn run(
             return;
         }
     };
+    if let Some(pid) = Pid::from_raw(child.pid) {
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => core.set_zygote(process),
+            // Then only this thread can end it, which takes a little longer.
+            Err(error) => tracing::debug!(%error, "no descriptor of the layer's process"),
+        }
+    }
     let mut supervisor = Supervisor {
         core,
         child,
@@ -69,18 +86,19 @@ pub fn run(
     };
     let start = supervisor.start(pool.first);
     let running = start.is_ok();
+    if running && !countable(core) {
+        tracing::info!(limit = pool.limit_uncounted, "mappings cannot be counted");
+        supervisor.limit_to(pool.limit_uncounted);
+    }
     let _ = started.send(start);
     if running {
         if let Err(error) = supervisor.work() {
             core.fail(format!("{error:#}"));
-            // The doorbell's thread says so; the machine is stopped in answer to that.
-            while !core.stopping() {
-                supervisor.wait(None);
-                supervisor.clear_bell();
-            }
         }
     }
     supervisor.end();
+    // Until now, the guest could undo what wakes the others.
+    core.wake_all();
 }
 
 struct Supervisor<'a> {
@@ -147,7 +165,7 @@ impl Supervisor<'_> {
                     Err(error) => return Err(error).context("cannot hear from the layer"),
                 }
             }
-            if self.core.stopping() {
+            if self.core.stopping() || self.core.failure().is_some() {
                 return Ok(());
             }
             self.ask(
@@ -193,12 +211,16 @@ impl Supervisor<'_> {
     }
 
     fn no_more(&mut self) {
-        self.limit = self.ready;
         self.asked = self.ready;
+        self.limit_to(self.ready);
+    }
+
+    fn limit_to(&mut self, limit: u32) {
+        self.limit = limit;
         self.core
             .shared
             .word(offset_of!(ph::PhShared, proc_limit))
-            .store(self.ready, Ordering::Release);
+            .store(limit, Ordering::Release);
     }
 
     fn take_ready(&mut self, message: &ph::PhMessage) -> anyhow::Result<()> {

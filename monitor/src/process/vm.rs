@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One virtual machine on this hypervisor: put together, run, ended.
 
+use super::accounts::Accounts;
 use super::boot;
+use super::budget::Budget;
 use super::clock::{Clock, Sample};
 use super::core::Core;
 use super::counters;
 use super::device::{self, Devices};
 use super::doorbell::{self, Output};
 use super::image::Image;
+use super::integrity::Integrity;
 use super::layer::Layer;
 use super::limits;
 use super::outputs::Outputs;
@@ -17,8 +20,7 @@ use super::ram::Ram;
 use super::shared::{Shared, size};
 use super::supervisor::{self, Pool};
 use super::sys;
-use super::watch::{self, Budget};
-use super::{alarm, host};
+use super::{alarm, host, watch};
 use crate::devices::Device;
 use crate::hypervisor::Counters;
 use crate::text;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 /// Processes that a machine starts with, if it may; more come when the guest uses them.
 const FIRST_PROCESSES: u32 = 4;
@@ -97,9 +100,11 @@ impl Vm {
             devices: &devices.table(),
         };
         let start = boot::store(&ram, &image, &facts)?;
-        let shared = Shared::new().context("cannot make the shared area")?;
+        let budget = Budget::new(ram.size(), config.vcpus.into());
+        let shared = Shared::new(budget.pool_chunks() * ph::PH_POOL_CHUNK).context("cannot make the shared area")?;
         fill(&shared, config, pool, &ram, &image, &start)?;
         fill_devices(&shared, &devices)?;
+        fill_budget(&shared, &budget)?;
         install_filter(&shared, &layer, &ram, &devices)?;
         if config.disturb_clock {
             clock.disturb();
@@ -122,7 +127,7 @@ impl Vm {
             outputs: Arc::new(Outputs::new(QUEUED)?),
             threads: Vec::new(),
         };
-        vm.start_threads(layer, ram, pool, clock, devices)?;
+        vm.start_threads(layer, ram, pool, clock, budget, devices)?;
         tracing::info!(
             entry = format_args!("{:#x}", image.entry),
             limit = pool.limit,
@@ -138,6 +143,7 @@ impl Vm {
         ram: Ram,
         pool: Pool,
         clock: Clock,
+        budget: Budget,
         devices: Devices,
     ) -> anyhow::Result<()> {
         // When the zygote ends, its children become ours, and we can wait for them: an init that does not is common
@@ -146,7 +152,6 @@ impl Vm {
         unsafe {
             libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
         }
-        let budget = Budget::new(ram.size());
         let area = devices.area().cloned();
         let device_threads = devices.into_threads(&self.core, &ram.memory())?;
         if !device_threads.is_empty() {
@@ -161,7 +166,9 @@ impl Vm {
             supervisor::run(core, &layer, &ram, area.as_deref(), pool, &started);
         })?;
         start.recv().context("the supervisor's thread ended")??;
-        self.spawn("watch", move |core| watch::run(core, clock, budget))?;
+        let accounts = Accounts::new(budget, limits::mappings().into(), supervisor::countable(&self.core));
+        let integrity = Integrity::of(&self.core.shared, self.core.vcpus);
+        self.spawn("watch", move |core| watch::run(core, clock, accounts, integrity))?;
         self.spawn("alarms", |core| alarm::run(core))?;
         let outputs = Arc::clone(&self.outputs);
         self.spawn("doorbell", move |core| {
@@ -204,6 +211,12 @@ impl Drop for Vm {
         // First, so that a thread that waits for us to read does not.
         self.outputs.close();
         self.core.stop();
+        // Threads sleep on words that the guest can write: it could undo the change that keeps one from sleeping, until
+        // the last of its processes is gone.
+        while self.threads.iter().any(|thread| !thread.is_finished()) {
+            std::thread::sleep(Duration::from_micros(500));
+            self.core.wake_all();
+        }
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so; the others end all the same.
             let _ = thread.join();
@@ -213,13 +226,17 @@ impl Drop for Vm {
 
 /// How many processes, at the start and at most.
 fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
-    let least = config.vcpus + 1;
-    let most = limits::processes(config.vcpus.into(), &limits::tasks(), &limits::memory());
+    let (least, vcpus) = (config.vcpus + 1, config.vcpus.into());
+    let budget = Budget::new(config.memory, vcpus);
+    let (tasks, memory) = (limits::tasks(), limits::memory());
+    let most = |budget: Budget| limits::processes(vcpus, budget.each(vcpus), &tasks, &memory);
+    let uncounted = budget.uncounted(limits::mappings().into());
+    let (most, most_uncounted) = (most(budget), most(uncounted));
     if u64::from(least) > most.left {
         bail!(
             "{} need {least} processes, this host allows {} (by {}): \
              use fewer virtual CPUs, or raise that limit",
-            text::count(size(config.vcpus.into()), "virtual CPU"),
+            text::count(size(vcpus), "virtual CPU"),
             most.left,
             most.source
         );
@@ -234,11 +251,13 @@ fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
             )
         }
         Some(spaces) => spaces,
-        None => most_allowed,
+        None => u32::try_from(budget.processes().min(most.left))?.max(least),
     };
+    let first = least.max(FIRST_PROCESSES).min(limit);
     Ok(Pool {
-        first: least.max(FIRST_PROCESSES).min(limit),
+        first,
         limit,
+        limit_uncounted: u32::try_from(most_uncounted.left)?.clamp(first, limit),
     })
 }
 
@@ -300,6 +319,20 @@ fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
     shared
         .word(offset_of!(ph::PhShared, device_count))
         .store(u32::try_from(devices.count())?, Ordering::Relaxed);
+    Ok(())
+}
+
+/// What the layer is to keep to.
+fn fill_budget(shared: &Shared, budget: &Budget) -> anyhow::Result<()> {
+    let word = |at: usize, value: u32| shared.word(at).store(value, Ordering::Relaxed);
+    word(
+        offset_of!(ph::PhShared, pool_chunks),
+        u32::try_from(budget.pool_chunks())?,
+    );
+    word(
+        offset_of!(ph::PhShared, maps_all),
+        u32::try_from(budget.mappings()).unwrap_or(u32::MAX),
+    );
     Ok(())
 }
 

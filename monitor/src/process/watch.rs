@@ -2,64 +2,43 @@
 //! The thread that keeps the clock page right, the vCPUs well placed, and the host's memory from a hostile guest.
 //!
 //! A guest is charged for its RAM, which has a fixed size. But the host's page tables for its mappings are the host's
-//! memory, and code that does not care for the layer's own accounting can make half a GiB of them in a second; and each
-//! process has private memory for the layer's records. So the host's own figures (VmPTE, RssAnon) are held against a
-//! budget, each time that a process has used some CPU time: a timer on the process's CPU clock costs nothing while it
-//! sleeps, and cannot be slept through by who is busy.
+//! memory, and code that does not care for the layer's own accounting can make half a GiB of them in a second. So the
+//! host's own figures are held against a [`super::budget::Budget`], every few milliseconds while the machine works: the less is left
+//! of the budget, the more often. While it is idle this thread sleeps: a timer on the CPU clock of each process wakes it.
 
+use super::accounts::Accounts;
 use super::clock::{self, Clock};
 use super::core::Core;
-use super::placement::Balance;
-use super::procfs;
+use super::cpu_timer::CpuTimer;
+use super::integrity::Integrity;
+use super::placement::{self, Balance};
 use super::sys::{self, SECOND};
-use std::io;
 
-/// CPU time of a process between two looks at its page tables, ns: 10 MiB at the rate given above.
-const CPU_SLICE: i64 = 20_000_000;
-/// Between two looks at processes that have no timer, ns.
-const POLL: u64 = 100_000_000;
+/// CPU time of one process that wakes the watch. An idle machine uses less in a minute, all processes together.
+const WAKING: u64 = 4_000_000;
+/// Between two looks while the machine works, ns.
+const SHORTEST: u64 = 2_000_000;
+const LONGEST: u64 = 40_000_000;
+/// It is idle when it has used no more than a hundredth of this time, ns.
+const QUIET: u64 = 200_000_000;
+/// Between two looks while it is idle. The timers look at a process only when the host's tick finds it running;
+/// this is for who sleeps through the ticks. And for each process so much more: looking costs.
+const IDLE_LOOK: u64 = SECOND;
+const IDLE_LOOK_EACH: u64 = SECOND / 100;
 /// The first updates of the clock page come sooner: it starts with a short measurement.
 const FIRST_UPDATES: [u64; 3] = [50_000_000, 150_000_000, 400_000_000];
 
-/// KiB of the host's page tables, and of private memory.
-///
-/// What a guest needs: 1/512 of its RAM for the direct map in each process, about as much again for the rest of its
-/// kernel, and for user programs as much as the guest's own page tables, which are in its RAM.
-#[derive(Clone, Copy, Debug)]
-pub struct Budget {
-    /// For one process.
-    pub process: u64,
-    machine_base: u64,
-    machine_each: u64,
-}
-
-impl Budget {
-    /// For a machine with `ram` bytes.
-    pub fn new(ram: u64) -> Self {
-        let kib = ram >> 10;
-        Budget {
-            process: (64 << 10) + kib / 32,
-            machine_base: (64 << 10) + kib / 8,
-            machine_each: (1 << 10) + kib / 256,
-        }
-    }
-
-    /// For all processes together.
-    pub fn machine(&self, processes: usize) -> u64 {
-        self.machine_base + self.machine_each * processes as u64
-    }
-}
-
 /// Runs the thread until the machine is stopped.
-pub fn run(core: &Core, clock: Clock, budget: Budget) {
+pub fn run(core: &Core, clock: Clock, accounts: Accounts, integrity: Integrity) {
     let mut watch = Watch {
         balance: Balance::new(core),
+        accounts,
+        integrity,
+        parallel: core.vcpus.min(placement::allowed().len()).max(1) as u64,
         core,
         clock,
-        budget,
         timers: Vec::new(),
-        tables: Vec::new(),
-        active: false,
+        mode: Mode::Idle { used: 0 },
         update_at: 0,
     };
     block_signal();
@@ -69,17 +48,25 @@ pub fn run(core: &Core, clock: Clock, budget: Budget) {
     // A late nudge stays pending in this thread and goes with it.
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// CPU time used since it began.
+    Idle { used: u64 },
+    /// CPU time used since a moment.
+    Busy { since: u64, used: u64 },
+}
+
 struct Watch<'a> {
     core: &'a Core,
     clock: Clock,
     balance: Balance,
-    budget: Budget,
+    accounts: Accounts,
+    integrity: Integrity,
+    /// Processors that can work for this machine at once.
+    parallel: u64,
     /// A timer on the CPU time of each process; none where the host gave none.
     timers: Vec<Option<CpuTimer>>,
-    /// KiB of page tables of each process at the last look.
-    tables: Vec<u64>,
-    /// Some process has used CPU time since the last update.
-    active: bool,
+    mode: Mode,
     /// When the clock page is to be corrected.
     update_at: u64,
 }
@@ -94,114 +81,74 @@ impl Watch<'_> {
             let now = sys::monotonic();
             if now >= self.update_at {
                 self.clock.update(&self.core.shared);
-                let period = if self.active { clock::PERIOD } else { clock::IDLE_PERIOD };
-                if self.active {
+                let busy = matches!(self.mode, Mode::Busy { .. });
+                if busy {
                     self.balance.look(self.core);
-                    self.active = false;
                 }
+                let period = if busy { clock::PERIOD } else { clock::IDLE_PERIOD };
                 self.update_at = first.next().unwrap_or(now + period).max(now);
             }
-            let polled: Vec<usize> = (0..self.timers.len())
-                .filter(|&i| self.timers.get(i).is_some_and(Option::is_none))
-                .collect();
-            let until = if polled.is_empty() {
-                self.update_at
-            } else {
-                self.update_at.min(now + POLL)
-            };
-            match wait_for_signal(until.saturating_sub(now)) {
-                Some(Some(index)) => self.look(index),
-                Some(None) => {}
-                None => polled.into_iter().for_each(|index| self.look(index)),
-            }
+            let until = self.update_at.min(now + self.pause());
+            let woken = wait_for_signal(until.saturating_sub(now));
+            self.look(woken);
         }
     }
 
     fn add_processes(&mut self) {
-        while self.timers.len() < self.core.process_count() {
-            let index = self.timers.len();
-            let timer = self.core.pid(index).map(|pid| CpuTimer::start(pid, index));
-            if let Some(Err(error)) = &timer {
-                tracing::debug!(index, %error, "no timer for a process");
+        while self.accounts.len() < self.core.process_count() {
+            let index = self.accounts.len();
+            let timer = self
+                .accounts
+                .add(self.core.pid(index).unwrap_or(0))
+                .and_then(|clock| CpuTimer::new(clock).ok());
+            if let Some(timer) = &timer {
+                timer.set(WAKING);
+            } else {
+                tracing::debug!(index, "no timer for a process");
             }
-            self.timers.push(timer.and_then(Result::ok));
-            self.tables.push(0);
+            self.timers.push(timer);
         }
     }
 
-    /// Holds a process's page tables against the budgets.
-    fn look(&mut self, index: usize) {
-        let (Some(pid), Some(entry)) = (self.core.pid(index), self.tables.get_mut(index)) else {
-            return;
+    /// To the next look, ns.
+    fn pause(&self) -> u64 {
+        match self.mode {
+            Mode::Busy { .. } => (self.accounts.allowance() / 3 / self.parallel).clamp(SHORTEST, LONGEST),
+            // Without timers nobody says that it is busy.
+            Mode::Idle { .. } if self.timers.iter().any(Option::is_none) => LONGEST,
+            Mode::Idle { .. } => IDLE_LOOK.max(IDLE_LOOK_EACH * self.timers.len() as u64),
+        }
+    }
+
+    /// Holds what the machine takes against its budget, and finds out whether it is idle.
+    fn look(&mut self, woken: bool) {
+        let used_now = self.accounts.read_times();
+        if let Err(why) = self
+            .accounts
+            .audit()
+            .and_then(|()| self.integrity.check(&self.core.shared))
+        {
+            self.core.fail(why);
+        }
+        let now = sys::monotonic();
+        self.mode = match self.mode {
+            Mode::Idle { used } if woken || used + used_now > WAKING => {
+                self.update_at = self.update_at.min(now + clock::PERIOD);
+                Mode::Busy { since: now, used: 0 }
+            }
+            Mode::Idle { used } => Mode::Idle { used: used + used_now },
+            Mode::Busy { since, used } if now - since < QUIET => Mode::Busy {
+                since,
+                used: used + used_now,
+            },
+            Mode::Busy { since, used } if used + used_now > (now - since) / 100 => Mode::Busy { since: now, used: 0 },
+            Mode::Busy { .. } => {
+                for timer in self.timers.iter().flatten() {
+                    timer.set(WAKING);
+                }
+                Mode::Idle { used: 0 }
+            }
         };
-        if !self.active {
-            self.active = true;
-            self.update_at = self.update_at.min(sys::monotonic() + clock::PERIOD);
-        }
-        *entry = procfs::overhead(pid).unwrap_or(0);
-        let (own, all) = (*entry, self.tables.iter().sum::<u64>());
-        let limit = self.budget.machine(self.tables.len());
-        if own > self.budget.process {
-            self.core.fail(format!(
-                "the mappings of one address space take {} MiB of records and of the host's page tables, the budget is {} MiB",
-                own >> 10,
-                self.budget.process >> 10
-            ));
-        } else if all > limit {
-            self.core.fail(format!(
-                "its mappings take {} MiB of records and of the host's page tables, the budget is {} MiB",
-                all >> 10,
-                limit >> 10
-            ));
-        }
-    }
-}
-
-/// A timer that sends the watch's signal to this thread after each slice of a process's CPU time.
-struct CpuTimer(libc::timer_t);
-
-impl CpuTimer {
-    fn start(pid: u32, index: usize) -> io::Result<Self> {
-        let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-        // SAFETY: the calls write to local values only; `sigevent` is plain data, for which zero is a value.
-        unsafe {
-            let mut clock = 0;
-            let result = libc::clock_getcpuclockid(pid, &raw mut clock);
-            if result != 0 {
-                return Err(io::Error::from_raw_os_error(result));
-            }
-            let mut event: libc::sigevent = std::mem::zeroed();
-            event.sigev_notify = libc::SIGEV_THREAD_ID;
-            event.sigev_signo = sys::watch_signal();
-            event.sigev_notify_thread_id = libc::gettid();
-            event.sigev_value.sival_ptr = std::ptr::without_provenance_mut(index);
-            let mut timer = std::ptr::null_mut();
-            if libc::timer_create(clock, &raw mut event, &raw mut timer) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let timer = CpuTimer(timer);
-            let slice = libc::timespec {
-                tv_sec: 0,
-                tv_nsec: CPU_SLICE,
-            };
-            let spec = libc::itimerspec {
-                it_interval: slice,
-                it_value: slice,
-            };
-            if libc::timer_settime(timer.0, 0, &raw const spec, std::ptr::null_mut()) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(timer)
-        }
-    }
-}
-
-impl Drop for CpuTimer {
-    fn drop(&mut self) {
-        // SAFETY: the timer was made by `start` and is deleted once.
-        unsafe {
-            libc::timer_delete(self.0);
-        }
     }
 }
 
@@ -227,69 +174,59 @@ fn block_signal() {
     }
 }
 
-/// Waits for the signal. None: the time is over; else the index of the process whose timer it was, if it was one.
-fn wait_for_signal(ns: u64) -> Option<Option<usize>> {
+/// Waits for the signal; says whether one came.
+fn wait_for_signal(ns: u64) -> bool {
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let timeout = libc::timespec {
         tv_sec: signed(ns / SECOND),
         tv_nsec: signed(ns % SECOND),
     };
     let set = signal_set();
-    // SAFETY: the call writes to the local value only; a signal sent by a timer has a value in it.
-    unsafe {
-        let mut info: libc::siginfo_t = std::mem::zeroed();
-        let signal = libc::sigtimedwait(&raw const set, &raw mut info, &raw const timeout);
-        if signal < 0 {
-            return None;
-        }
-        Some((info.si_code == libc::SI_TIMER).then(|| info.si_value().sival_ptr.addr()))
-    }
+    // SAFETY: reads local values only.
+    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) >= 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::budget::Budget;
     use crate::process::shared::Shared;
     use std::process::{Command, Stdio};
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    #[test]
-    fn budgets_follow_the_machine() {
-        let budget = Budget::new(256 << 20);
-        assert_eq!(budget.process >> 10, 72);
-        assert_eq!(budget.machine(0) >> 10, 96);
-        assert_eq!(budget.machine(10) >> 10, 116);
-        assert!(Budget::new(64 << 30).process > (64 << 30 >> 10) / 512);
-    }
-
-    #[test]
-    fn who_is_busy_is_looked_at() {
-        let mut child = Command::new("sh")
-            .args(["-c", "while :; do :; done"])
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let core = Arc::new(Core::new(Shared::new().unwrap(), 1).unwrap());
+    /// Watches a shell that makes its own memory larger and larger, or only idles.
+    fn watched(script: &str, until: Duration) -> Option<String> {
+        let mut command = Command::new("sh");
+        let mut child = command.args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
+        let core = Arc::new(Core::new(Shared::new(0).unwrap(), 1).unwrap());
         core.add_process(0, child.id());
         core.publish_count(1);
-        let budget = Budget {
-            process: 1,
-            machine_base: 0,
-            machine_each: 0,
-        };
         let thread = std::thread::spawn({
             let core = Arc::clone(&core);
-            move || run(&core, Clock::new(clock::Sample::take()), budget)
+            let accounts = Accounts::new(Budget::new(16 << 20, 1), 65530, true);
+            let integrity = Integrity::of(&core.shared, 1);
+            move || run(&core, Clock::new(clock::Sample::take()), accounts, integrity)
         });
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + until;
         while core.failure().is_none() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(2));
         }
         core.stop();
         thread.join().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(core.failure().unwrap().contains("budget is 0 MiB"));
+        core.failure()
+    }
+
+    #[test]
+    fn who_takes_too_much_is_found() {
+        let why = watched("x=xxxxxxxx; while :; do x=$x$x; done", Duration::from_secs(20)).unwrap();
+        assert!(why.contains("the budget is 64 MiB"), "{why}");
+    }
+
+    #[test]
+    fn who_is_busy_may_be() {
+        assert_eq!(watched("while :; do :; done", Duration::from_millis(500)), None);
     }
 }

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the processes of a machine take of the host's memory, known well enough at little cost.
+//!
+//! To look at every process all the time is too much. But memory comes into being by work: as long as the CPU time that
+//! processes have had since they were looked at is small, what they can have taken is small. So only CPU times are read each time, and
+//! those processes are looked at that had most of it, until the rest could not matter.
+
+use super::budget::{Budget, MAPPING};
+use super::cpu_timer::CpuClock;
+use super::procfs;
+
+/// KiB of host memory that a processor can turn into page tables or private memory in a microsecond, at most.
+const KIB_PER_US: u64 = 4;
+/// A processor needs at least this for one mapping, ns.
+const NS_PER_MAPPING: u64 = 300;
+/// What a machine may be beyond its budget before that is seen, KiB.
+const SLACK: u64 = 128 << 10;
+
+/// The processes' figures.
+#[derive(Debug)]
+pub struct Accounts {
+    budget: Budget,
+    most_maps: u64,
+    countable: bool,
+    processes: Vec<Account>,
+    /// The host's memory for its kernel's structures, KiB: the least since the mappings were last all counted.
+    slab: u64,
+}
+
+#[derive(Debug)]
+struct Account {
+    pid: u32,
+    clock: Option<CpuClock>,
+    /// CPU time, ns: now, at the last look, when mappings were counted.
+    cpu: u64,
+    looked: u64,
+    counted: u64,
+    /// Page tables and private memory, KiB.
+    kib: u64,
+    maps: u64,
+}
+
+impl Account {
+    fn unseen(&self) -> u64 {
+        self.cpu - self.looked
+    }
+
+    /// Mappings that it can have made since they were counted.
+    fn uncertain(&self, most: u64) -> u64 {
+        ((self.cpu - self.counted) / NS_PER_MAPPING).min(most.saturating_sub(self.maps))
+    }
+}
+
+impl Accounts {
+    /// Of no process yet. `most_maps`: mappings that the host allows each; `countable`: it lets them be counted.
+    pub fn new(budget: Budget, most_maps: u64, countable: bool) -> Self {
+        Accounts {
+            budget: if countable { budget } else { budget.uncounted(most_maps) },
+            most_maps,
+            countable,
+            processes: Vec::new(),
+            slab: slab().unwrap_or(0),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// One more; returns its CPU clock.
+    pub fn add(&mut self, pid: u32) -> Option<CpuClock> {
+        let clock = CpuClock::of(pid).ok();
+        self.processes.push(Account {
+            pid,
+            clock,
+            cpu: 0,
+            looked: 0,
+            counted: 0,
+            kib: 0,
+            maps: if self.countable { 0 } else { self.most_maps },
+        });
+        clock
+    }
+
+    /// Reads the CPU times; returns how much more it is than the last time, ns.
+    pub fn read_times(&mut self) -> u64 {
+        let mut used = 0;
+        for process in &mut self.processes {
+            // One that is gone has nothing any more. Where the host gives no clock, it may have been busy all the time.
+            let now = match process.clock {
+                Some(clock) => clock.read().unwrap_or(process.cpu),
+                None => process.cpu + 10_000_000,
+            };
+            used += now.saturating_sub(process.cpu);
+            process.cpu = now.max(process.cpu);
+        }
+        used
+    }
+
+    /// KiB that are known.
+    fn known(&self) -> u64 {
+        self.processes.iter().map(|p| p.kib + (p.maps * MAPPING >> 10)).sum()
+    }
+
+    /// CPU time that may be unseen, ns: for more than the rest of the budget, and some more.
+    pub fn allowance(&self) -> u64 {
+        let limit = self.budget.machine(self.processes.len()) + SLACK;
+        limit.saturating_sub(self.known()).max(SLACK / 2) / KIB_PER_US * 1000
+    }
+
+    /// Looks at those that matter. An error says which budget is passed.
+    pub fn audit(&mut self) -> Result<(), String> {
+        let mut unseen: u64 = self.processes.iter().map(Account::unseen).sum();
+        let mut order: Vec<usize> = Vec::new();
+        if unseen > self.allowance() / 2 {
+            order.extend(0..self.processes.len());
+            order.sort_by_key(|&i| std::cmp::Reverse(self.processes[i].unseen()));
+        }
+        for index in order {
+            if unseen <= self.allowance() / 4 {
+                break;
+            }
+            let process = &mut self.processes[index];
+            unseen -= process.unseen();
+            process.looked = process.cpu;
+            process.kib = procfs::overhead(process.pid).unwrap_or(0);
+            if process.kib > self.budget.process {
+                return Err(format!(
+                    "one address space takes {} MiB of the host's page tables and private memory, the budget is {} MiB",
+                    process.kib >> 10,
+                    self.budget.process >> 10
+                ));
+            }
+            self.check()?;
+        }
+        self.audit_mappings()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let (known, limit) = (self.known(), self.budget.machine(self.processes.len()));
+        if known <= limit {
+            return Ok(());
+        }
+        let maps: u64 = self.processes.iter().map(|p| p.maps * MAPPING >> 10).sum();
+        Err(format!(
+            "its address spaces take {} MiB of the host's page tables and private memory and {} MiB for mappings, the budget is {} MiB",
+            known - maps >> 10,
+            maps >> 10,
+            limit >> 10
+        ))
+    }
+
+    /// The host does not say how many mappings a process has, but for listing them all. So first what could be: by CPU
+    /// times, and by how much the host's kernel has grown, where that can be read.
+    fn audit_mappings(&mut self) -> Result<(), String> {
+        let slab = slab();
+        // Measured from the least that was seen: what others give back must not hide what this machine takes.
+        self.slab = self.slab.min(slab.unwrap_or(0));
+        loop {
+            let uncertain: u64 = self.processes.iter().map(|p| p.uncertain(self.most_maps)).sum();
+            let grown = slab.map_or(u64::MAX, |now| now.saturating_sub(self.slab));
+            let can_be = (uncertain * MAPPING >> 10).min(grown);
+            if self.known() + can_be <= self.budget.machine(self.processes.len()) {
+                return Ok(());
+            }
+            let most = self.most_maps;
+            let Some(process) = self.processes.iter_mut().max_by_key(|p| p.uncertain(most)) else {
+                return Ok(());
+            };
+            if process.uncertain(most) == 0 {
+                // All is known: from here on the host's growth counts anew.
+                self.slab = slab.unwrap_or(0);
+                return Ok(());
+            }
+            process.maps = procfs::mappings(process.pid).unwrap_or(0);
+            process.counted = process.cpu;
+            self.check()?;
+        }
+    }
+}
+
+/// KiB of the host's kernel's structures that it cannot give back; none where it does not say.
+fn slab() -> Option<u64> {
+    procfs::field(&procfs::text("/proc/meminfo")?, "SUnreclaim").filter(|&kib| kib > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+
+    struct Busy(Child);
+
+    impl Busy {
+        fn new() -> Self {
+            let mut command = Command::new("sh");
+            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            Busy(command.spawn().unwrap())
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn who_had_cpu_time_is_looked_at() {
+        let busy = Busy::new();
+        let mut accounts = Accounts::new(Budget::new(256 << 20, 1), 65530, true);
+        accounts.add(busy.0.id()).unwrap();
+        let mut used = 0;
+        while used < accounts.allowance() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            used += accounts.read_times();
+            if used < accounts.allowance() / 4 {
+                accounts.audit().unwrap();
+                assert_eq!(accounts.processes[0].kib, 0, "not yet");
+            }
+        }
+        accounts.audit().unwrap();
+        assert!(accounts.processes[0].kib > 0);
+        assert_eq!(accounts.processes[0].unseen(), 0);
+    }
+
+    /// Of a machine of which this is known, with nothing unseen.
+    fn known(kib: u64, maps: u64, count: usize) -> Accounts {
+        let mut accounts = Accounts::new(Budget::new(256 << 20, 1), 65530, true);
+        for _ in 0..count {
+            accounts.add(std::process::id());
+            let process = accounts.processes.last_mut().unwrap();
+            (process.kib, process.maps) = (kib, maps);
+        }
+        accounts
+    }
+
+    #[test]
+    fn all_kinds_count_together() {
+        assert!(known(10 << 10, 10_000, 8).check().is_ok());
+        let why = known(40 << 10, 1000, 8).check().unwrap_err();
+        assert!(
+            why.contains("take 320 MiB") && why.ends_with("the budget is 173 MiB"),
+            "{why}"
+        );
+        let why = known(1 << 10, 65_000, 30).check().unwrap_err();
+        assert!(why.contains("and 476 MiB for mappings"), "{why}");
+    }
+
+    #[test]
+    fn the_nearer_the_budget_the_closer_the_look() {
+        let far = known(1 << 10, 0, 4).allowance();
+        let near = known(39 << 10, 0, 4).allowance();
+        assert!(far > near && near >= 15_000_000, "{far} {near}");
+        assert!(near * KIB_PER_US / 1000 <= SLACK + (16 << 10));
+    }
+
+    #[test]
+    fn where_mappings_cannot_be_counted_they_are_taken_for_granted() {
+        let budget = Budget::new(256 << 20, 1);
+        let mut accounts = Accounts::new(budget, 65530, false);
+        accounts.add(std::process::id());
+        assert_eq!(accounts.known(), 65530 / 4);
+        accounts.processes[0].cpu = 60_000_000;
+        assert_eq!(accounts.processes[0].uncertain(65530), 0);
+        accounts.audit_mappings().unwrap();
+    }
+
+    #[test]
+    fn mappings_are_counted_when_there_could_be_too_many() {
+        let mut accounts = known(0, 0, 20);
+        accounts.audit_mappings().unwrap();
+        assert!(accounts.processes.iter().all(|p| p.maps == 0));
+        for process in &mut accounts.processes {
+            process.cpu = 60_000_000;
+        }
+        // As if the host's kernel had grown from nothing.
+        accounts.slab = 0;
+        if slab().is_some_and(|kib| kib < 400 << 10) {
+            accounts.processes[0].kib = 200 << 10;
+        }
+        accounts.audit_mappings().unwrap();
+        assert!(accounts.processes.iter().any(|p| p.maps > 10));
+    }
+}

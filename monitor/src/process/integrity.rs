@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether the shared area still holds what the monitor wrote there for good.
+//!
+//! A guest can write all of it, and one that does has destroyed its own machine: it may hang, in a way that nobody can
+//! tell from a guest that waits. Nothing here depends on what stands there; but to say what happened is better than to wait.
+
+use super::shared::Shared;
+use paravane_abi::process as ph;
+use std::mem::offset_of;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Words that nobody changes once the machine runs.
+const CONSTANT: [Range<usize>; 5] = [
+    offset_of!(ph::PhShared, magic)..offset_of!(ph::PhShared, proc_limit),
+    offset_of!(ph::PhShared, flags)..offset_of!(ph::PhShared, doorbell),
+    offset_of!(ph::PhShared, cpuid_faulting)..offset_of!(ph::PhShared, clock),
+    offset_of!(ph::PhShared, slots)..offset_of!(ph::PhShared, vcpu_cpu),
+    offset_of!(ph::PhShared, device_gpa)..offset_of!(ph::PhShared, reserved),
+];
+
+/// A copy of it.
+#[derive(Debug)]
+pub struct Integrity {
+    words: Vec<(usize, u32)>,
+    vcpus: usize,
+}
+
+impl Integrity {
+    /// As it is before guest code runs.
+    pub fn of(shared: &Shared, vcpus: usize) -> Self {
+        let words = CONSTANT
+            .into_iter()
+            .flat_map(|range| range.step_by(size_of::<u32>()))
+            .map(|at| (at, shared.word(at).load(Ordering::Relaxed)))
+            .collect();
+        Integrity { words, vcpus }
+    }
+
+    /// An error says what is not as it was.
+    pub fn check(&self, shared: &Shared) -> Result<(), String> {
+        for &(at, was) in &self.words {
+            let is = shared.word(at).load(Ordering::Relaxed);
+            if is != was {
+                return Err(format!(
+                    "the shared area is damaged: {is:#x} at offset {at:#x}, where only the monitor writes, instead of {was:#x}"
+                ));
+            }
+        }
+        for vcpu in 0..self.vcpus {
+            let field = |at| u64::from(shared.vcpu_word(vcpu, at).load(Ordering::Relaxed));
+            let state = field(offset_of!(ph::PhVcpu, state));
+            let process = field(offset_of!(ph::PhVcpu, proc));
+            if state > ph::PH_VCPU_HALTED || process >= ph::PH_MAX_PROCS {
+                return Err(format!(
+                    "the shared area is damaged: vCPU {vcpu} is in state {state}, in process {process}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::shared::size;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_the_layer_writes_is_no_damage() {
+        let shared = Shared::new(0).unwrap();
+        let integrity = Integrity::of(&shared, 2);
+        for at in [
+            offset_of!(ph::PhShared, doorbell),
+            offset_of!(ph::PhShared, vm_state),
+            offset_of!(ph::PhShared, proc_wanted),
+            offset_of!(ph::PhShared, proc_limit),
+            offset_of!(ph::PhShared, console_head),
+            offset_of!(ph::PhShared, alarm_word),
+            offset_of!(ph::PhShared, alarm_next_ns),
+            offset_of!(ph::PhShared, wall_offset_ns),
+            offset_of!(ph::PhShared, clock) + 8,
+            offset_of!(ph::PhShared, message),
+        ] {
+            shared.word(at).store(7, Ordering::Relaxed);
+        }
+        shared
+            .vcpu_word(1, offset_of!(ph::PhVcpu, state))
+            .store(2, Ordering::Relaxed);
+        assert_eq!(integrity.check(&shared), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn every_constant_is_guarded(part in 0..CONSTANT.len(), at: prop::sample::Index, value in 1u32..) {
+            let shared = Shared::new(0).unwrap();
+            let integrity = Integrity::of(&shared, 1);
+            let range = CONSTANT[part].clone();
+            let at = range.start + at.index(range.len() / 4) * 4;
+            shared.word(at).store(value, Ordering::Relaxed);
+            prop_assert!(integrity.check(&shared).unwrap_err().contains("damaged"));
+        }
+
+        #[test]
+        fn a_vcpu_is_somewhere_and_does_something(vcpu in 0usize..4, state in 3u32.., process in 1024u32..) {
+            let shared = Shared::new(0).unwrap();
+            let integrity = Integrity::of(&shared, 4);
+            let field = |at| shared.vcpu_word(vcpu, at);
+            field(offset_of!(ph::PhVcpu, state)).store(state, Ordering::Relaxed);
+            prop_assert!(integrity.check(&shared).is_err());
+            field(offset_of!(ph::PhVcpu, state)).store(1, Ordering::Relaxed);
+            prop_assert!(integrity.check(&shared).is_ok());
+            field(offset_of!(ph::PhVcpu, proc)).store(process, Ordering::Relaxed);
+            prop_assert!(integrity.check(&shared).is_err());
+            prop_assert!(size(ph::PH_MAX_PROCS) == 1024);
+        }
+    }
+}
