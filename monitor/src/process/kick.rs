@@ -74,7 +74,8 @@ pub fn raise(core: &Core, line: usize) {
         raised.store(1, Ordering::SeqCst);
         // Against: the layer writes route, fence, takes raised. One of the two sees the other, and only one takes it.
         fence(Ordering::SeqCst);
-        if route.load(Ordering::SeqCst) == 0 || raised.swap(0, Ordering::SeqCst) == 0 {
+        let [vector, ..] = route.load(Ordering::SeqCst).to_le_bytes();
+        if vector == 0 || raised.swap(0, Ordering::SeqCst) == 0 {
             return;
         }
     }
@@ -118,6 +119,17 @@ mod tests {
         assert_eq!(pending.load(Ordering::SeqCst), IRQ);
         let wait = core.shared.vcpu_word(1, offset_of!(ph::PhVcpu, wait_word));
         assert_eq!(wait.load(Ordering::SeqCst), 1);
+    }
+
+    /// A thread of the monitor waits for this.
+    #[test]
+    fn a_route_without_a_vector_is_none() {
+        let core = core();
+        core.shared
+            .device_word(0, offset_of!(ph::PhDevice, route))
+            .store(0x100, Ordering::SeqCst);
+        raise(&core, 0);
+        assert_eq!((requested(&core, 0), requested(&core, 1)), (vec![0; 4], vec![0; 4]));
     }
 
     proptest! {
