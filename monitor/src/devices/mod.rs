@@ -14,6 +14,7 @@ pub mod net;
 mod page;
 mod reactor;
 pub mod rng;
+pub mod vsock;
 
 pub use driver::{Broken, Chain, Driver, Interrupt, Memory};
 pub use page::{Area, Page};

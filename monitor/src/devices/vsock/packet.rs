@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Headers of packets (virtio 1.2, section 5.10.6).
+//!
+//! Read and written through the queue crate's readers and writers, so that a header and its data may lie in any number
+//! of buffers: with `MSG_ZEROCOPY` Linux sends each page of the data in one of its own.
+
+/// Bytes of a header.
+pub const HEADER_SIZE: usize = 44;
+/// Most data in one packet.
+pub const DATA_MAX: usize = 64 << 10;
+
+/// The host's address.
+pub const HOST_CID: u64 = 2;
+/// `type`: a byte stream.
+pub const STREAM: u16 = 1;
+
+/// `op`.
+pub mod op {
+    /// Wants to connect.
+    pub const REQUEST: u16 = 1;
+    /// Is connected.
+    pub const RESPONSE: u16 = 2;
+    /// Is not, or no longer.
+    pub const RST: u16 = 3;
+    /// Will send or receive no more.
+    pub const SHUTDOWN: u16 = 4;
+    /// Data.
+    pub const RW: u16 = 5;
+    /// Room for more.
+    pub const CREDIT_UPDATE: u16 = 6;
+    /// Asks for a `CREDIT_UPDATE`.
+    pub const CREDIT_REQUEST: u16 = 7;
+}
+
+/// `flags` of `SHUTDOWN`: the sender of the packet will receive no more.
+pub const SHUTDOWN_RECEIVE: u32 = 1;
+/// Will send no more.
+pub const SHUTDOWN_SEND: u32 = 2;
+/// Neither.
+pub const SHUTDOWN_BOTH: u32 = 3;
+
+/// A header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    pub source_cid: u64,
+    pub target_cid: u64,
+    pub source_port: u32,
+    pub target_port: u32,
+    pub length: u32,
+    pub kind: u16,
+    pub op: u16,
+    pub flags: u32,
+    pub buffer_size: u32,
+    pub forwarded: u32,
+}
+
+impl Header {
+    /// Reads one.
+    pub fn from_bytes(bytes: &[u8; HEADER_SIZE]) -> Self {
+        let byte = |at: usize| bytes[at];
+        let short = |at: usize| u16::from_le_bytes([byte(at), byte(at + 1)]);
+        let word = |at: usize| u32::from(short(at)) | u32::from(short(at + 2)) << 16;
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        Header {
+            source_cid: long(0),
+            target_cid: long(8),
+            source_port: word(16),
+            target_port: word(20),
+            length: word(24),
+            kind: short(28),
+            op: short(30),
+            flags: word(32),
+            buffer_size: word(36),
+            forwarded: word(40),
+        }
+    }
+
+    /// As it is sent.
+    pub fn to_bytes(self) -> [u8; HEADER_SIZE] {
+        let mut bytes = [0; HEADER_SIZE];
+        let parts: [(usize, &[u8]); 10] = [
+            (0, &self.source_cid.to_le_bytes()),
+            (8, &self.target_cid.to_le_bytes()),
+            (16, &self.source_port.to_le_bytes()),
+            (20, &self.target_port.to_le_bytes()),
+            (24, &self.length.to_le_bytes()),
+            (28, &self.kind.to_le_bytes()),
+            (30, &self.op.to_le_bytes()),
+            (32, &self.flags.to_le_bytes()),
+            (36, &self.buffer_size.to_le_bytes()),
+            (40, &self.forwarded.to_le_bytes()),
+        ];
+        for (at, part) in parts {
+            bytes[at..at + part.len()].copy_from_slice(part);
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(bytes: [[u8; 4]; 11]) {
+            let bytes: [u8; HEADER_SIZE] = bytes.concat().try_into().unwrap();
+            prop_assert_eq!(Header::from_bytes(&bytes).to_bytes(), bytes);
+        }
+    }
+}
