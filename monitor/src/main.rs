@@ -7,7 +7,7 @@
 mod cli;
 mod commands;
 // Until a command attaches all of them.
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 mod devices;
 mod doctor;
 mod guest;

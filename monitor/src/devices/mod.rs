@@ -8,12 +8,16 @@
 //! How to write one: do the work in [`Device::notified`]; have what happens on the host (a file becomes readable, a
 //! worker is done) call [`Waker::wake`], directly or through [`Waker::arm`], and look at it in [`Device::woken`].
 
+pub mod blk;
+pub mod console;
 mod driver;
 pub mod mmio;
 pub mod net;
 mod page;
 mod reactor;
 pub mod rng;
+#[cfg(test)]
+mod testing;
 pub mod vsock;
 
 pub use driver::{Broken, Chain, Driver, Interrupt, Memory};

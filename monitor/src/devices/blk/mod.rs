@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Block device (virtio 1.2, section 5.2).
+//!
+//! Reads of what the host has in memory, and writes, which go to the host's memory, are done on the device's own thread
+//! with no other in between. What has to wait for a disk goes to a few threads, so that it keeps nothing else waiting. A
+//! write is safe from a power failure of the host when a flush behind it has been answered, and not before: the driver
+//! is told that there is a write-back cache.
+
+mod buffers;
+mod pool;
+mod request;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+pub use storage::{Mode, open};
+
+use super::{Broken, Device, Driver, Waker, kind};
+use pool::Pool;
+use request::{Failure, Request, SEGMENT_SECTORS_MAX, SEGMENTS_MAX};
+use std::path::Path;
+use std::sync::Arc;
+use storage::{SECTOR, Storage};
+use virtio_bindings::virtio_blk as blk;
+
+const QUEUE: usize = 0;
+const QUEUE_SIZE: u16 = 256;
+
+/// The device.
+pub struct Block {
+    storage: Arc<dyn Storage>,
+    read_only: bool,
+    serial: String,
+    pool: Option<Pool>,
+}
+
+impl Block {
+    /// A disk in a file. The guest sees `serial`, at most 20 bytes, under `/dev/disk/by-id`.
+    pub fn new(path: &Path, mode: Mode, serial: &str) -> anyhow::Result<Self> {
+        Ok(Block {
+            storage: open(path, mode)?.into(),
+            read_only: mode == Mode::ReadOnly,
+            serial: serial.to_string(),
+            pool: None,
+        })
+    }
+
+    /// Starts a request. What it wrote to the chain if it is done already.
+    fn begin(&mut self, request: Request) -> Option<(u16, u32)> {
+        let waits = self.pool.is_some();
+        if !(waits && request.slow()) {
+            let result = request.execute(&*self.storage, self.read_only, &self.serial, !waits);
+            if result != Err(Failure::Wait) {
+                return Some((request.head, request.finish(result)));
+            }
+        }
+        let request = self.pool.as_mut()?.submit(Box::new(request)).err()?;
+        let result = request.execute(&*self.storage, self.read_only, &self.serial, true);
+        Some((request.head, request.finish(result)))
+    }
+
+    fn work(&mut self, driver: &mut Driver) -> Result<(), Broken> {
+        for (head, written) in self.pool.iter().flat_map(Pool::done) {
+            driver.push(QUEUE, head, written)?;
+        }
+        let memory = Arc::clone(driver.memory());
+        while let Some(chain) = driver.pop(QUEUE)? {
+            let request = Request::parse(&memory, chain)?;
+            if let Some((head, written)) = self.begin(request) {
+                driver.push(QUEUE, head, written)?;
+            }
+        }
+        driver.signal(QUEUE)
+    }
+}
+
+impl Device for Block {
+    fn kind(&self) -> u32 {
+        kind::BLOCK
+    }
+
+    fn name(&self) -> String {
+        "disk".to_string()
+    }
+
+    fn features(&self) -> u64 {
+        let common = 1 << blk::VIRTIO_BLK_F_SEG_MAX
+            | 1 << blk::VIRTIO_BLK_F_BLK_SIZE
+            | 1 << blk::VIRTIO_BLK_F_TOPOLOGY
+            | 1 << blk::VIRTIO_BLK_F_FLUSH;
+        let writable = 1 << blk::VIRTIO_BLK_F_DISCARD | 1 << blk::VIRTIO_BLK_F_WRITE_ZEROES;
+        common
+            | if self.read_only {
+                1 << blk::VIRTIO_BLK_F_RO
+            } else {
+                writable
+            }
+    }
+
+    fn queue_sizes(&self) -> Vec<u16> {
+        vec![QUEUE_SIZE]
+    }
+
+    fn config(&self) -> Vec<u8> {
+        let mut config = vec![0; 60];
+        let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &(self.storage.len() / SECTOR).to_le_bytes());
+        // Pieces of a request: what a chain has besides header and status.
+        put(12, &u32::from(QUEUE_SIZE - 2).to_le_bytes());
+        put(20, &512u32.to_le_bytes());
+        // A block of the host's is 2^3 sectors.
+        put(24, &[3]);
+        put(36, &SEGMENT_SECTORS_MAX.to_le_bytes());
+        put(40, &SEGMENTS_MAX.to_le_bytes());
+        put(44, &8u32.to_le_bytes());
+        put(48, &SEGMENT_SECTORS_MAX.to_le_bytes());
+        put(52, &SEGMENTS_MAX.to_le_bytes());
+        put(56, &[1]);
+        config
+    }
+
+    fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
+        let (storage, read_only, serial) = (Arc::clone(&self.storage), self.read_only, self.serial.clone());
+        let work = move |request: &Request| request.finish(request.execute(&*storage, read_only, &serial, true));
+        self.pool = Some(Pool::new(waker.clone(), Box::new(work)));
+        Ok(())
+    }
+
+    fn notified(&mut self, driver: &mut Driver, _queue: usize) -> Result<(), Broken> {
+        self.work(driver)
+    }
+
+    fn woken(&mut self, driver: &mut Driver) -> Result<(), Broken> {
+        self.work(driver)
+    }
+
+    fn reset(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.clear();
+        }
+    }
+}

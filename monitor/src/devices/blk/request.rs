@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests to a block device (virtio 1.2, section 5.2.6): taken apart, and carried out.
+
+use super::buffers::{Buffers, Part};
+use super::storage::{SECTOR, Storage};
+use crate::devices::{Broken, Chain, Memory};
+use std::io;
+use std::sync::Arc;
+use virtio_bindings::virtio_blk as blk;
+
+/// Bytes in front of the data.
+const HEADER: u64 = 16;
+/// Bytes of a segment of discard and write zeroes.
+const SEGMENT: usize = 16;
+/// Segments in one such request.
+pub const SEGMENTS_MAX: u32 = 64;
+/// Sectors in one segment.
+pub const SEGMENT_SECTORS_MAX: u32 = 1 << 22;
+/// The only flag of a segment: room may be given back.
+const UNMAP: u32 = 1;
+/// Bytes of an identifier.
+const ID: usize = 20;
+
+/// What went wrong, as the driver is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It could not be done.
+    Io,
+    /// There is no such request.
+    Unsupported,
+    /// Not without waiting: to be tried again by somebody who may.
+    Wait,
+}
+
+/// A request.
+#[derive(Debug)]
+pub struct Request {
+    /// Its chain.
+    pub head: u16,
+    kind: u32,
+    sector: u64,
+    /// From the driver, and for it, without header and status.
+    output: Buffers,
+    input: Buffers,
+    /// The last byte for the driver.
+    status: Buffers,
+}
+
+impl Request {
+    /// Takes a chain apart. Header, data and status may lie in any number of buffers.
+    pub fn parse(memory: &Arc<Memory>, chain: Chain) -> Result<Self, Broken> {
+        let head = chain.head_index();
+        let (mut readable, mut writable) = (Buffers::new(Arc::clone(memory)), Buffers::new(Arc::clone(memory)));
+        for descriptor in chain {
+            let to = if descriptor.is_write_only() {
+                &mut writable
+            } else {
+                &mut readable
+            };
+            if !to.add(descriptor.addr(), descriptor.len()) {
+                return Err(Broken::Rule("a block request outside memory"));
+            }
+        }
+        let mut header = [0; 16];
+        if readable.copy_out(&mut header) < header.len() {
+            return Err(Broken::Rule("a block request without a header"));
+        }
+        let Some(data) = writable.len().checked_sub(1) else {
+            return Err(Broken::Rule("a block request without room for its status"));
+        };
+        let [k0, k1, k2, k3, _, _, _, _, sector @ ..] = header;
+        Ok(Request {
+            head,
+            kind: u32::from_le_bytes([k0, k1, k2, k3]),
+            sector: u64::from_le_bytes(sector),
+            output: readable.part(Part::of(HEADER, u64::MAX)),
+            input: writable.part(Part::of(0, data)),
+            status: writable.part(Part::of(data, 1)),
+        })
+    }
+
+    /// Whether it may take long by its nature.
+    pub fn slow(&self) -> bool {
+        matches!(
+            self.kind,
+            blk::VIRTIO_BLK_T_FLUSH | blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES
+        )
+    }
+
+    /// Carries it out. `Wait` only if `wait` is false.
+    pub fn execute(&self, storage: &dyn Storage, read_only: bool, serial: &str, wait: bool) -> Result<(), Failure> {
+        let writes = matches!(
+            self.kind,
+            blk::VIRTIO_BLK_T_OUT | blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES
+        );
+        if writes && read_only {
+            return Err(Failure::Io);
+        }
+        match self.kind {
+            blk::VIRTIO_BLK_T_IN => {
+                let offset = place(storage, self.sector, self.input.len())?;
+                storage.read(offset, &self.input, wait).map_err(|e| failure(&e, "read"))
+            }
+            blk::VIRTIO_BLK_T_OUT => {
+                let offset = place(storage, self.sector, self.output.len())?;
+                storage.write(offset, &self.output).map_err(|e| failure(&e, "write"))
+            }
+            blk::VIRTIO_BLK_T_FLUSH => storage.flush().map_err(|e| failure(&e, "flush")),
+            blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.segments(storage),
+            blk::VIRTIO_BLK_T_GET_ID => {
+                let mut id = [0; ID];
+                let length = serial.len().min(ID);
+                id[..length].copy_from_slice(&serial.as_bytes()[..length]);
+                self.input.copy_in(&id);
+                Ok(())
+            }
+            _ => Err(Failure::Unsupported),
+        }
+    }
+
+    fn segments(&self, storage: &dyn Storage) -> Result<(), Failure> {
+        let most = SEGMENT as u64 * u64::from(SEGMENTS_MAX);
+        let length = self.output.len();
+        if length == 0 || length > most || length % SEGMENT as u64 != 0 {
+            return Err(Failure::Io);
+        }
+        // The driver may write there meanwhile: one copy is checked and used.
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        self.output.copy_out(&mut bytes);
+        for segment in bytes.chunks_exact(SEGMENT) {
+            let word = |at: usize| u32::from_le_bytes([segment[at], segment[at + 1], segment[at + 2], segment[at + 3]]);
+            let sector = u64::from(word(0)) | u64::from(word(4)) << 32;
+            let (sectors, flags) = (word(8), word(12));
+            let discard = self.kind == blk::VIRTIO_BLK_T_DISCARD;
+            if flags & !UNMAP != 0 || (discard && flags != 0) {
+                return Err(Failure::Unsupported);
+            }
+            if sectors > SEGMENT_SECTORS_MAX {
+                return Err(Failure::Io);
+            }
+            let length = u64::from(sectors) * SECTOR;
+            let offset = place(storage, sector, length)?;
+            if length == 0 {
+                continue;
+            }
+            if discard {
+                storage.discard(offset, length).map_err(|e| failure(&e, "discard"))?;
+            } else {
+                storage
+                    .zero(offset, length, flags & UNMAP != 0)
+                    .map_err(|e| failure(&e, "write zeroes"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the status; how many bytes of the chain were written in all.
+    pub fn finish(&self, result: Result<(), Failure>) -> u32 {
+        let status = match result {
+            Ok(()) => blk::VIRTIO_BLK_S_OK,
+            Err(Failure::Unsupported) => blk::VIRTIO_BLK_S_UNSUPP,
+            Err(Failure::Io | Failure::Wait) => blk::VIRTIO_BLK_S_IOERR,
+        };
+        self.status.copy_in(&[u8::try_from(status).unwrap_or(1)]);
+        u32::try_from(self.input.len() + 1).unwrap_or(u32::MAX)
+    }
+}
+
+/// Where `length` bytes from a sector on lie in the storage, if they do.
+fn place(storage: &dyn Storage, sector: u64, length: u64) -> Result<u64, Failure> {
+    let offset = sector.checked_mul(SECTOR).ok_or(Failure::Io)?;
+    let end = offset.checked_add(length).ok_or(Failure::Io)?;
+    if length % SECTOR != 0 || end > storage.len() {
+        return Err(Failure::Io);
+    }
+    Ok(offset)
+}
+
+fn failure(error: &io::Error, what: &str) -> Failure {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        return Failure::Wait;
+    }
+    tracing::warn!("disk: cannot {what}: {error}");
+    Failure::Io
+}
