@@ -41,3 +41,20 @@ fn what_a_guest_gives_back_is_given_back() {
     let late = sums.iter().rev().take(10).max().copied().unwrap_or(0);
     assert!(sums.len() > 20 && late < 2000, "{sums:?}");
 }
+
+/// Guest memory lies in a file for each GiB: no mapping may go from one into the next.
+#[test]
+fn neighbours_in_two_files_are_mapped_apart() {
+    let run = program::run([
+        "conformance",
+        "--hypervisor",
+        "process",
+        "--tap",
+        "--memory",
+        "1200M",
+        "--filter",
+        "memory.large.around_gib",
+    ]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("ok 1 - memory.large.around_gib\n"), "{run:?}");
+}

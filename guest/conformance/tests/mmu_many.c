@@ -160,6 +160,34 @@ TEST(neighbours, "memory.fault.supervisor_neighbours", 1, 0, MMU_SET_PTE)
 	end(2);
 }
 
+/* Pages that are neighbours, but which a layer may keep in different places: around the first GiB. */
+TEST(around_gib, "memory.large.around_gib", 1, 0, MMU_SET_PTE)
+{
+	u64 low = alloc_page(), high = alloc_large_page(), first = GIB - 8 * PAGE_SIZE, i, gpa, *word;
+
+	free_page(low);
+	free_large_page(high);
+	/* Between what is handed out from the start and from the end nobody has anything. */
+	if (low > GIB - MIB || high < GIB + MIB)
+		test_skip("there is less memory");
+	space_create(&space);
+	space_load(&space);
+	for (i = 0; i < 16; i++) {
+		gpa = first + i * PAGE_SIZE;
+		word = to_linear(gpa);
+		*word = identity(gpa);
+		space_set(&space, USER_DATA + i * PAGE_SIZE, gpa | BITS | PTE_D, VMI_LEVEL_PT);
+	}
+	for (i = 0; i < 16; i++)
+		expect_page_user(USER_DATA + (i ^ 9) * PAGE_SIZE, first + (i ^ 9) * PAGE_SIZE);
+	for (i = 0; i < 16; i++) {
+		*(volatile u64 *)(USER_DATA + i * PAGE_SIZE) = i;
+		CHECK_EQ(*(u64 *)to_linear(first + i * PAGE_SIZE), i);
+	}
+	space_load(NULL);
+	space_destroy(&space);
+}
+
 /* At the start of the user range, where a layer may keep a part for itself; and a flush of one address is one of the whole page. */
 TEST(large_at_start, "memory.large.first", 1, 0, MMU_SET_PTE)
 {
