@@ -41,10 +41,20 @@ int process_lock_pending(u32 vcpu)
 	return READ_ONCE(vcpu_at(vcpu)->s.kick) != 0;
 }
 
-/* Whether the host runs a thread right now cannot be seen from here. */
+/*
+ * Whether the host runs a thread right now cannot be seen from here, but for this one: while it runs, no other does that is to run on the same
+ * host CPU. That is how vCPUs come to wait for each other where there are more of them than CPUs.
+ */
 int process_lock_preempted(u32 vcpu)
 {
-	return known(vcpu) ? 0 : -VMI_ENOENT;
+	const struct vcpu *me = this_vcpu();
+	u32 cpu;
+
+	if (!known(vcpu))
+		return -VMI_ENOENT;
+	cpu = READ_ONCE(shared->s.vcpu_cpu[vcpu]);
+	return vcpu != me->number && cpu != 0xffffffff && cpu == READ_ONCE(shared->s.vcpu_cpu[me->number]) &&
+	       READ_ONCE(vcpu_at(vcpu)->s.state) == VMI_PH_VCPU_RUNNING;
 }
 
 int process_lock_yield(u32 vcpu)

@@ -3,12 +3,14 @@
 #include <linux/clockchips.h>
 #include <linux/hardirq.h>
 #include <linux/percpu.h>
+#include <linux/static_call.h>
 #include <linux/timekeeping.h>
 #include <asm/apic.h>
 #include <asm/cpufeature.h>
 #include <asm/hardirq.h>
 #include <asm/irq_regs.h>
 #include <asm/idtentry.h>
+#include <asm/paravirt.h>
 #include <asm/tsc.h>
 #include <asm/x86_init.h>
 #include "vmi.h"
@@ -18,13 +20,43 @@
 
 static DEFINE_PER_CPU(struct clock_event_device, vmi_events);
 
+static DEFINE_PER_CPU(u64, stolen);
+
 u64 vmi_real_ns(void)
 {
 	struct vmi_times times;
 
 	vmi.time_read(&times);
+	raw_cpu_write(stolen, times.stolen);
 	return times.real;
 }
+
+/* As of the CPU's last event, which is not long ago where it matters: a sample costs as much as the accounting. */
+static u64 vmi_steal_clock(int cpu)
+{
+	return READ_ONCE(per_cpu(stolen, cpu));
+}
+
+static bool steal_accounting __initdata = true;
+
+static int __init parse_no_steal_acc(char *arg)
+{
+	steal_accounting = false;
+	return 0;
+}
+early_param("no-steal-acc", parse_no_steal_acc);
+
+static int __init vmi_init_steal_clock(void)
+{
+	if (!vmi_low)
+		return 0;
+	static_call_update(pv_steal_clock, vmi_steal_clock);
+	static_key_slow_inc(&paravirt_steal_enabled);
+	if (steal_accounting)
+		static_key_slow_inc(&paravirt_steal_rq_enabled);
+	return 0;
+}
+arch_initcall(vmi_init_steal_clock);
 
 static int vmi_next_event(unsigned long delta, struct clock_event_device *evt)
 {
