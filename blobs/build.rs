@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Builds the C and assembler parts with the makefiles beside their sources, and the agent for guests with cargo.
+//! Builds the C and assembler parts with the makefiles beside their sources, the agent for guests with cargo, and packs what
+//! Linux is patched and configured with.
 //!
 //! The former are makefiles and not build-script code so that somebody who writes a layer needs no Rust to build one.
 
@@ -39,6 +40,7 @@ fn build() -> Result<(), String> {
         watch(&root.join(path));
     }
     agent(root, &out.join("agent"))?;
+    pack_linux(root, &out.join("linux.rs"))?;
     // The compiler and its flags are inputs of the makefiles.
     for name in ["CC", "LD", "OBJCOPY", "CFLAGS"] {
         println!("cargo:rerun-if-env-changed={name}");
@@ -140,4 +142,66 @@ fn agent(root: &Path, out: &Path) -> Result<(), String> {
 fn watch(folder: &Path) {
     // For a folder, cargo looks at the times of everything below it.
     println!("cargo:rerun-if-changed={}", folder.display());
+}
+
+/// Makes lists of files out of `guest/linux`: path and contents, in the order of their names.
+fn pack_linux(root: &Path, out: &Path) -> Result<(), String> {
+    let linux = root.join("guest/linux");
+    let vmi = "arch/x86/vmi";
+    let mut overlay = files_below(&linux.join("overlay"))?;
+    // What the port shares with others lies elsewhere, and beside it in the kernel's tree.
+    for (from, to) in [
+        ("abi/include/paravane/vmi.h", "include/paravane/vmi.h"),
+        ("guest/common/vmi_rom.c", "vmi_rom.c"),
+        ("guest/common/vmi_rom.h", "vmi_rom.h"),
+    ] {
+        watch(&root.join(from));
+        overlay.push((format!("{vmi}/{to}"), root.join(from)));
+    }
+    overlay.sort();
+    let mut text = String::new();
+    for (name, doc, files) in [
+        (
+            "OVERLAY",
+            "Files to add to Linux' source: path in it, contents.",
+            overlay,
+        ),
+        (
+            "PATCHES",
+            "Patches to it, and `series`, which says in which order.",
+            files_below(&linux.join("patches"))?,
+        ),
+        (
+            "CONFIG",
+            "Fragments of its configuration; those in `optional/` are for whoever asks for them.",
+            files_below(&linux.join("config"))?,
+        ),
+    ] {
+        text.push_str(&format!("/// {doc}\npub static LINUX_{name}: &[(&str, &[u8])] = &[\n"));
+        for (path, file) in files {
+            text.push_str(&format!("    ({path:?}, include_bytes!({file:?})),\n"));
+        }
+        text.push_str("];\n\n");
+    }
+    watch(&linux);
+    fs::write(out, text).map_err(|e| format!("cannot write {}: {e}", out.display()))
+}
+
+/// The files below a folder: their paths from there, and where they are.
+fn files_below(folder: &Path) -> Result<Vec<(String, PathBuf)>, String> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(at) = folders.pop() {
+        let complain = |e| format!("cannot read {}: {e}", at.display());
+        for entry in fs::read_dir(&at).map_err(complain)? {
+            let path = entry.map_err(complain)?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Some(name) = path.strip_prefix(folder).ok().and_then(Path::to_str) {
+                found.push((name.to_string(), path));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
 }

@@ -69,6 +69,13 @@ have make || packages+=(make)
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
 if [ "$purpose" != build ]; then
 	have qemu-system-x86_64 || packages+=(qemu-system-x86)
+	# Linux, by `paravane kernel build`, which fetches the source by itself.
+	for pair in flex:flex bison:bison bc:bc cpio:cpio patch:patch perl:perl tar:tar xz:xz-utils; do
+		have "${pair%:*}" || packages+=("${pair#*:}")
+	done
+	[ -e /usr/include/gelf.h ] || packages+=(libelf-dev)
+	# The programs of its smallest root.
+	have busybox || packages+=(busybox-static)
 fi
 if [ "$purpose" = test ]; then
 	have git || packages+=(git)

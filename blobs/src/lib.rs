@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The parts of Paravane that run elsewhere, built by `build.rs` from `layers/`, `guest/conformance/`, `bench/` and `agent/`,
-//! as bytes.
+//! as bytes;
+//! and what makes Linux a guest, from `guest/linux/`.
 //!
 //! They are inside the program so that one file is all there is to install, and so that a guest never meets a layer
 //! of another build by accident. `--rom` and `--guest` of the program bring others in on purpose.
@@ -24,3 +25,5 @@ pub static MICRO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/micro/micro"
 
 /// The program that runs in Linux guests and starts what the monitor asks for: statically linked.
 pub static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent/paravane-agent"));
+
+include!(concat!(env!("OUT_DIR"), "/linux.rs"));

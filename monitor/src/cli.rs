@@ -33,6 +33,9 @@ pub enum Command {
     /// Measure, and make the tables of docs/benchmarks.md
     #[command(subcommand)]
     Bench(Bench),
+    /// Linux for the guest: build it, check it
+    #[command(subcommand)]
+    Kernel(Kernel),
     /// Boot a kernel on the process hypervisor, its console on stdout: for development
     #[command(hide = true)]
     Boot(Boot),
@@ -71,9 +74,9 @@ pub struct ImageBuild {
 
 #[derive(Debug, Args)]
 pub struct Boot {
-    /// ELF file with its relocations
+    /// ELF file with its relocations [default: the one of `kernel build`]
     #[arg(long, value_name = "FILE")]
-    pub kernel: PathBuf,
+    pub kernel: Option<PathBuf>,
 
     /// Initial RAM disk
     #[arg(long, value_name = "FILE")]
@@ -182,6 +185,39 @@ pub enum Rom {
         /// The image
         file: PathBuf,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Kernel {
+    /// Build Linux 6.12 with the port in it, unless that has been done
+    Build(KernelBuild),
+}
+
+#[derive(Debug, Args)]
+pub struct KernelBuild {
+    /// Tarball of Linux 6.12.y, or a folder with one unpacked [default: Debian's linux-source-6.12]
+    #[arg(long, value_name = "TARBALL|DIR")]
+    pub source: Option<PathBuf>,
+
+    /// Ask apt for the newest linux-source-6.12 even if there is one
+    #[arg(long, conflicts_with = "source")]
+    pub update: bool,
+
+    /// Copy vmlinux, bzImage and config there
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Compilers at once [default: the number of processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub jobs: Option<u32>,
+
+    /// An optional part of the configuration: btf, debug-info, lsm (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub with: Vec<String>,
+
+    /// A fragment of configuration of your own, over the others (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

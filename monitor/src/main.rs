@@ -15,6 +15,7 @@ mod hypervisor;
 mod image;
 mod initramfs;
 mod inputs;
+mod kernel;
 mod process;
 mod rom;
 mod signals;

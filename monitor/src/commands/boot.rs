@@ -14,12 +14,16 @@ use std::time::{Duration, Instant};
 /// Runs the command.
 pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
     let read = |path: &std::path::Path| std::fs::read(path).with_context(|| path.display().to_string());
-    let kernel = read(&args.kernel)?;
+    let path = match &args.kernel {
+        Some(path) => path.clone(),
+        None => crate::kernel::locate_or_build()?.vmlinux,
+    };
+    let kernel = read(&path)?;
     let initrd = args.initrd.as_deref().map(read).transpose()?.unwrap_or_default();
     let signals = Signals::install().context("cannot take note of signals")?;
     let vm = Vm::start_with(
         &Config {
-            name: &args.kernel.display().to_string(),
+            name: &path.display().to_string(),
             kernel: &kernel,
             layer: paravane_blobs::PROCESS_LAYER,
             command_line: &args.append,

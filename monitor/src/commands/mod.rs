@@ -5,6 +5,7 @@ mod bench;
 mod boot;
 mod conformance;
 mod image;
+mod kernel;
 mod report;
 mod rom;
 
@@ -47,6 +48,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::cli::Bench::Micro(args)) => bench::micro::run(args),
         Command::Image(crate::cli::Image::Build(args)) => image::build(args),
         Command::Boot(args) => boot::run(args),
+        Command::Kernel(crate::cli::Kernel::Build(args)) => kernel::build(args),
         Command::Doctor(args) => crate::doctor::run(args),
     }
 }

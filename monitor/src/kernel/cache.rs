@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where kernels lie: outside of every checkout, in the user's cache.
+
+use super::recipe::Recipe;
+use anyhow::Context;
+use rustix::fs::FlockOperation;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// The folder of kernels.
+#[derive(Debug)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// In `$XDG_CACHE_HOME`, or `~/.cache`.
+    pub fn open() -> anyhow::Result<Self> {
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let base = absolute("XDG_CACHE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+            .context("there is no place for kernels: set HOME or XDG_CACHE_HOME")?;
+        Ok(Cache {
+            root: base.join("paravane/kernel"),
+        })
+    }
+
+    /// Makes it, and keeps others who build out of it while the file is held.
+    pub fn lock(&self) -> anyhow::Result<File> {
+        let complain = || format!("cannot use {}", self.root.display());
+        fs::create_dir_all(&self.root).with_context(complain)?;
+        let file = File::create(self.root.join("lock")).with_context(complain)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive).with_context(complain)?;
+        Ok(file)
+    }
+
+    /// Where sources are kept.
+    pub fn sources(&self) -> PathBuf {
+        self.root.join("source")
+    }
+
+    /// Where a kernel is built.
+    pub fn work(&self) -> PathBuf {
+        self.root.join("work")
+    }
+
+    /// A result.
+    pub fn find(&self, key: &str) -> Option<PathBuf> {
+        let folder = self.root.join(key);
+        // A folder gets its name when all is in it.
+        folder.is_dir().then_some(folder)
+    }
+
+    /// Keeps a result: `fill` puts it into a folder.
+    pub fn store(&self, key: &str, fill: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
+        let part = self.root.join(format!("{key}.part"));
+        let folder = self.root.join(key);
+        if part.exists() {
+            fs::remove_dir_all(&part).with_context(|| part.display().to_string())?;
+        }
+        fs::create_dir(&part).with_context(|| part.display().to_string())?;
+        fill(&part)?;
+        fs::rename(&part, &folder).with_context(|| folder.display().to_string())?;
+        Ok(folder)
+    }
+
+    /// The result of a recipe that was last asked for, whatever source and compiler it came from.
+    pub fn current(&self, recipe: &Recipe) -> Option<PathBuf> {
+        let key = fs::read_link(self.pointer(recipe)).ok()?;
+        self.find(key.to_str()?)
+    }
+
+    /// Makes a result that one.
+    pub fn set_current(&self, recipe: &Recipe, folder: &Path) -> anyhow::Result<()> {
+        let pointer = self.pointer(recipe);
+        let part = pointer.with_extension("part");
+        let key = folder.file_name().unwrap_or_default();
+        let _ = fs::remove_file(&part);
+        symlink(key, &part)
+            .and_then(|()| fs::rename(&part, &pointer))
+            .with_context(|| pointer.display().to_string())
+    }
+
+    fn pointer(&self, recipe: &Recipe) -> PathBuf {
+        self.root.join(format!("current-{}", recipe.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_there_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache {
+            root: folder.path().to_path_buf(),
+        };
+        let recipe = Recipe::new(&[], &[]).unwrap();
+        assert!(cache.store("k", |_| anyhow::bail!("full")).is_err());
+        assert!(cache.find("k").is_none() && cache.current(&recipe).is_none());
+        let stored = cache
+            .store("k", |folder| Ok(fs::write(folder.join("vmlinux"), "x")?))
+            .unwrap();
+        assert_eq!(cache.find("k"), Some(stored.clone()));
+        cache.set_current(&recipe, &stored).unwrap();
+        cache.set_current(&recipe, &stored).unwrap();
+        assert_eq!(cache.current(&recipe), Some(stored.clone()));
+        fs::remove_dir_all(stored).unwrap();
+        assert!(cache.current(&recipe).is_none());
+    }
+}

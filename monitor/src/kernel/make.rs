@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Configuring and building, by the kernel's own makefiles.
+
+use super::recipe::Recipe;
+use super::tree::Tree;
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Lines that a build from scratch prints, about: what the bar's end is before a build has been counted here.
+const LINES: u64 = 4000;
+/// Variables that would change a kernel, or its build, behind our back: of the user's, or of a make that we run under.
+const FOREIGN: [&str; 26] = [
+    "ARCH",
+    "CROSS_COMPILE",
+    "CC",
+    "LD",
+    "AR",
+    "NM",
+    "OBJCOPY",
+    "HOSTCC",
+    "HOSTCFLAGS",
+    "CFLAGS",
+    "CPPFLAGS",
+    "LDFLAGS",
+    "KCFLAGS",
+    "KCPPFLAGS",
+    "KAFLAGS",
+    "LLVM",
+    "LLVM_IAS",
+    "KBUILD_OUTPUT",
+    "KCONFIG_CONFIG",
+    "LOCALVERSION",
+    "MAKEFLAGS",
+    "MFLAGS",
+    "MAKELEVEL",
+    "MAKEOVERRIDES",
+    "V",
+    "O",
+];
+/// Whatever would be of the day or of the place.
+const FIXED: [(&str, &str); 5] = [
+    ("KBUILD_BUILD_TIMESTAMP", "1970-01-01 00:00:00 UTC"),
+    ("KBUILD_BUILD_USER", "build"),
+    ("KBUILD_BUILD_HOST", "paravane"),
+    ("KBUILD_BUILD_VERSION", "1"),
+    ("LC_ALL", "C"),
+];
+
+impl Tree {
+    /// Makes the configuration: the kernel's own defaults, and the recipe's fragments over them.
+    pub fn configure(&self, recipe: &Recipe, bar: &ProgressBar) -> anyhow::Result<()> {
+        bar.set_message("configuring");
+        let fragments = self.object().join("fragments");
+        let mut text = Vec::new();
+        let mut wanted: Vec<(&str, String)> = Vec::new();
+        for (name, bytes) in &recipe.config {
+            for line in std::str::from_utf8(bytes).with_context(|| name.clone())?.lines() {
+                if let Some((option, value)) = option(line) {
+                    wanted.retain(|(_, w)| self::option(w).is_none_or(|w| w.0 != option));
+                    wanted.push((name, setting(option, value)));
+                }
+            }
+        }
+        for (_, line) in &wanted {
+            writeln!(text, "{line}")?;
+        }
+        fs::write(&fragments, text).with_context(|| fragments.display().to_string())?;
+        let mut command = self.command();
+        command.env("KCONFIG_ALLCONFIG", &fragments).arg("alldefconfig");
+        // Begins the log; what comes later adds to it.
+        fs::write(self.log(), "").with_context(|| self.log().display().to_string())?;
+        self.run(command, &mut |_| {})?;
+        let config = fs::read_to_string(self.object().join(".config")).context("the configuration")?;
+        for (name, line) in wanted {
+            let Some((option, value)) = option(&line) else { continue };
+            let got = config
+                .lines()
+                .filter_map(self::option)
+                .find(|o| o.0 == option)
+                .and_then(|o| o.1);
+            if got != value {
+                bail!(
+                    "{name}: {line} does not come about (it is {}): something that it depends on is missing",
+                    got.unwrap_or("off")
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds.
+    pub fn make(&self, jobs: usize, bar: &ProgressBar) -> anyhow::Result<()> {
+        let counted = self.object().join("lines");
+        let first = !self.object().join("vmlinux.unstripped").exists();
+        let last: Option<u64> = fs::read_to_string(&counted)
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
+        let mut lines = 0;
+        bar.set_message(format!("building Linux {}", self.version()));
+        if first {
+            bar.set_length(last.unwrap_or(LINES));
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg:30!} {wide_bar} {percent}% [{elapsed}]") {
+                bar.set_style(style.progress_chars("=> "));
+            }
+        }
+        let mut command = self.command();
+        command.arg(format!("-j{jobs}")).args(["vmlinux", "bzImage"]);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        self.run(command, &mut |line| {
+            lines += 1;
+            if first {
+                bar.set_position(lines);
+            }
+            if let Some(file) = line.split_whitespace().nth(1) {
+                bar.set_message(file.to_string());
+            }
+        })?;
+        if first {
+            fs::write(&counted, lines.to_string()).with_context(|| counted.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("make");
+        for name in FOREIGN {
+            command.env_remove(name);
+        }
+        command.envs(FIXED);
+        command
+            .arg("-C")
+            .arg(self.source())
+            .arg(format!("O={}", self.object().display()));
+        command
+    }
+
+    /// Runs it, and shows every line of what it says to `each`.
+    fn run(&self, mut command: Command, each: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+        let path = self.log();
+        let complain = || path.display().to_string();
+        let mut log = OpenOptions::new().append(true).open(&path).with_context(complain)?;
+        let errors = log.try_clone().with_context(complain)?;
+        let before = log.metadata().with_context(complain)?.len();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .context("cannot run make")?;
+        if let Some(output) = child.stdout.take() {
+            for line in BufReader::new(output).split(b'\n') {
+                let line = line?;
+                log.write_all(&line)
+                    .and_then(|()| log.write_all(b"\n"))
+                    .with_context(complain)?;
+                each(&String::from_utf8_lossy(&line));
+            }
+        }
+        if child.wait()?.success() {
+            return Ok(());
+        }
+        let text = fs::read(&path).unwrap_or_default();
+        let text = String::from_utf8_lossy(text.get(usize::try_from(before)?..).unwrap_or_default()).into_owned();
+        bail!(
+            "Linux {} could not be built: {}; all of make's words: {}",
+            self.version(),
+            first_error(&text),
+            path.display()
+        )
+    }
+}
+
+/// What went wrong first, in what make said.
+fn first_error(log: &str) -> &str {
+    let is_error =
+        |line: &&str| line.contains("error:") || line.contains("undefined reference") || line.contains("Error ");
+    log.lines()
+        .find(is_error)
+        .or_else(|| log.lines().rev().find(|line| !line.trim().is_empty()))
+        .unwrap_or("make does not say why")
+        .trim()
+}
+
+/// A line of a configuration: the option, and its value unless it is off.
+fn option(line: &str) -> Option<(&str, Option<&str>)> {
+    let line = line.trim();
+    if let Some(name) = line
+        .strip_prefix("# CONFIG_")
+        .and_then(|l| l.strip_suffix(" is not set"))
+    {
+        return Some((name, None));
+    }
+    let (name, value) = line.strip_prefix("CONFIG_")?.split_once('=')?;
+    Some((name, Some(value).filter(|&v| v != "n")))
+}
+
+fn setting(name: &str, value: Option<&str>) -> String {
+    value.map_or_else(
+        || format!("# CONFIG_{name} is not set"),
+        |value| format!("CONFIG_{name}={value}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_written() {
+        assert_eq!(option("CONFIG_SMP=y"), Some(("SMP", Some("y"))));
+        assert_eq!(option("CONFIG_LSM=\"a,b\""), Some(("LSM", Some("\"a,b\""))));
+        assert_eq!(option("# CONFIG_VT is not set"), Some(("VT", None)));
+        assert_eq!(option("CONFIG_VT=n"), Some(("VT", None)));
+        assert_eq!(option("# CONFIG_VT is a word"), None);
+        for line in ["# CONFIG_VT is not set", "CONFIG_HZ=100"] {
+            let (name, value) = option(line).unwrap();
+            assert_eq!(setting(name, value), line);
+        }
+    }
+
+    #[test]
+    fn the_first_error_is_the_one_to_show() {
+        let log =
+            "  CC      a.o\na.c:1:2: error: no such thing\nmake[3]: *** [a.o] Error 1\nmake: *** [sub-make] Error 2\n";
+        assert_eq!(first_error(log), "a.c:1:2: error: no such thing");
+        assert_eq!(first_error("one\ntwo\n\n"), "two");
+    }
+}

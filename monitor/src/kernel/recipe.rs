@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is done to Linux' source: overlay, patches, configuration. And the key of what comes out.
+
+use anyhow::{Context, bail};
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+/// To be counted up when the way from inputs to outputs changes: the tools of [`super::make`] and how they are called.
+const METHOD: u32 = 1;
+
+/// What is done to Linux' source.
+#[derive(Debug)]
+pub struct Recipe {
+    /// Files that are added: path in the source, contents.
+    pub overlay: Vec<(&'static str, &'static [u8])>,
+    /// Patches in order: name, contents.
+    pub patches: Vec<(&'static str, &'static [u8])>,
+    /// Fragments of the configuration in order; a later one wins.
+    pub config: Vec<(String, Vec<u8>)>,
+    /// Without anything that was asked for: what `locate()` finds.
+    pub plain: bool,
+}
+
+impl Recipe {
+    /// The usual one, with optional fragments by their names, and with fragments of somebody's own.
+    pub fn new(optional: &[String], own: &[PathBuf]) -> anyhow::Result<Self> {
+        let find = |list: &[(&'static str, &'static [u8])], name: &str| list.iter().find(|f| f.0 == name).copied();
+        let (_, series) =
+            find(paravane_blobs::LINUX_PATCHES, "series").context("this program has no series of patches")?;
+        let mut patches = Vec::new();
+        for name in std::str::from_utf8(series)?
+            .lines()
+            .filter(|l| !l.is_empty() && !l.starts_with('#'))
+        {
+            patches.push(
+                find(paravane_blobs::LINUX_PATCHES, name).with_context(|| format!("this program has no {name}"))?,
+            );
+        }
+        let mut config: Vec<(String, Vec<u8>)> = paravane_blobs::LINUX_CONFIG
+            .iter()
+            .filter(|(name, _)| !name.contains('/'))
+            .map(|(name, bytes)| (name.to_string(), bytes.to_vec()))
+            .collect();
+        for name in optional {
+            let Some((path, bytes)) = find(paravane_blobs::LINUX_CONFIG, &format!("optional/{name}.config")) else {
+                let names: Vec<_> = optional_names().collect();
+                bail!("there is no option {name}: there are {}", names.join(", "));
+            };
+            config.push((path.to_string(), bytes.to_vec()));
+        }
+        for path in own {
+            let bytes = fs::read(path).with_context(|| format!("configuration {}", path.display()))?;
+            config.push((path.display().to_string(), bytes));
+        }
+        Ok(Recipe {
+            overlay: paravane_blobs::LINUX_OVERLAY.to_vec(),
+            patches,
+            config,
+            plain: optional.is_empty() && own.is_empty(),
+        })
+    }
+
+    /// All inputs, one in a line, by their hashes: what the key is the hash of.
+    pub fn inputs(&self, source: &str, compiler: &str) -> String {
+        format!("source {source}\ncompiler {compiler}\n{}", self.lines())
+    }
+
+    fn lines(&self) -> String {
+        let mut text = format!("method {METHOD}\n");
+        let mut add = |kind: &str, name: &str, bytes: &[u8]| {
+            let _ = writeln!(text, "{kind} {name} {}", hex(&Sha256::digest(bytes)));
+        };
+        for (name, bytes) in &self.overlay {
+            add("overlay", name, bytes);
+        }
+        for (name, bytes) in &self.patches {
+            add("patch", name, bytes);
+        }
+        for (n, (_, bytes)) in self.config.iter().enumerate() {
+            // Where a file lies changes nothing.
+            add("config", &n.to_string(), bytes);
+        }
+        text
+    }
+
+    /// The name of a result in the cache.
+    pub fn key(&self, source: &str, compiler: &str) -> String {
+        short(&self.inputs(source, compiler))
+    }
+
+    /// The same without source and compiler.
+    pub fn name(&self) -> String {
+        short(&self.lines())
+    }
+}
+
+/// The names of optional fragments.
+pub fn optional_names() -> impl Iterator<Item = &'static str> {
+    paravane_blobs::LINUX_CONFIG
+        .iter()
+        .filter_map(|(name, _)| name.strip_prefix("optional/")?.strip_suffix(".config"))
+}
+
+fn short(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes())[..16])
+}
+
+/// Bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_in_the_key() {
+        let recipe = Recipe::new(&[], &[]).unwrap();
+        assert!(recipe.plain && !recipe.patches.is_empty() && !recipe.config.is_empty());
+        let key = recipe.key("a", "b");
+        assert_eq!(key.len(), 32);
+        assert_eq!(key, Recipe::new(&[], &[]).unwrap().key("a", "b"));
+        assert_ne!(key, recipe.key("c", "b"));
+        assert_ne!(key, recipe.key("a", "c"));
+        let other = Recipe::new(&["debug-info".to_string()], &[]).unwrap();
+        assert!(!other.plain);
+        assert_ne!(other.key("a", "b"), key);
+        let inputs = recipe.inputs("a", "b");
+        for part in [
+            "overlay arch/x86/vmi/start.c ",
+            "overlay arch/x86/vmi/include/paravane/vmi.h ",
+            "patch 0001-",
+        ] {
+            assert!(inputs.contains(part), "{part} is not in {inputs}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_option_names_the_others() {
+        let error = Recipe::new(&["speed".to_string()], &[]).unwrap_err().to_string();
+        assert!(error.contains("speed") && error.contains("debug-info"), "{error}");
+    }
+}

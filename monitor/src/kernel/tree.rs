@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A kernel's source tree with the port in it, kept from build to build: of what did not change, not even a time does, so that
+//! make builds only the rest.
+
+use super::recipe::Recipe;
+use super::source::Source;
+use super::tools::last_words;
+use anyhow::{Context, bail};
+use indicatif::ProgressBar;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The series that the port is for.
+const SERIES: &str = "6.12";
+
+/// The tree, and what belongs to it.
+#[derive(Debug)]
+pub struct Tree {
+    root: PathBuf,
+    version: String,
+}
+
+impl Tree {
+    /// The tree in this folder, made of this source.
+    pub fn open(root: &Path, source: &Source, bar: &ProgressBar) -> anyhow::Result<Self> {
+        let stamp = root.join("stamp");
+        let tree = root.join("source");
+        if fs::read_to_string(&stamp).ok().as_ref() != Some(&source.hash) {
+            let complain = || format!("cannot use {}", root.display());
+            if root.exists() {
+                bar.set_message("removing the previous source");
+                fs::remove_dir_all(root).with_context(complain)?;
+            }
+            fs::create_dir_all(&tree).with_context(complain)?;
+            fs::create_dir_all(root.join("object")).with_context(complain)?;
+            bar.set_message(format!("unpacking {}", source.path.display()));
+            unpack(&source.path, &tree)?;
+            // Before that the folder is nothing.
+            fs::write(&stamp, &source.hash).with_context(complain)?;
+        }
+        let version = version(&tree)
+            .with_context(|| format!("{}: there is no source of a kernel in it", source.path.display()))?;
+        if !version.starts_with(SERIES) || !matches!(version.as_bytes().get(SERIES.len()), None | Some(b'.')) {
+            bail!(
+                "{}: Linux {version}, and the port is for {SERIES}",
+                source.path.display()
+            );
+        }
+        Ok(Tree {
+            root: root.to_path_buf(),
+            version,
+        })
+    }
+
+    /// 6.12.y
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Linux' source, the port in it.
+    pub fn source(&self) -> PathBuf {
+        self.root.join("source")
+    }
+
+    /// What make makes.
+    pub fn object(&self) -> PathBuf {
+        self.root.join("object")
+    }
+
+    /// All that make says.
+    pub fn log(&self) -> PathBuf {
+        self.root.join("log")
+    }
+
+    /// Brings the port in: the files of the recipe that are there already stay untouched, what an earlier one did is undone.
+    pub fn apply(&self, recipe: &Recipe, bar: &ProgressBar) -> anyhow::Result<()> {
+        bar.set_message(format!("patching Linux {}", self.version));
+        let before = self.changed()?;
+        let scratch = self.root.join("scratch");
+        if scratch.exists() {
+            fs::remove_dir_all(&scratch)?;
+        }
+        fs::create_dir_all(&scratch)?;
+        let mut now = BTreeSet::new();
+        for (name, patch) in &recipe.patches {
+            for path in patched(patch).with_context(|| (*name).to_string())? {
+                if let Some(original) = self.original(&path, &before)?
+                    && now.insert(path.clone())
+                {
+                    write(&scratch.join(&path), &original)?;
+                }
+            }
+            self.patch(&scratch, name, patch)?;
+        }
+        for (path, bytes) in &recipe.overlay {
+            if self.original(path, &before)?.is_some() {
+                bail!(
+                    "Linux {} has a file {path} of its own, which the port would replace",
+                    self.version
+                );
+            }
+            write(&scratch.join(path), bytes)?;
+            now.insert((*path).to_string());
+        }
+        // Interrupted, this list is too long, never too short.
+        self.set_changed(&before.union(&now).cloned().collect())?;
+        for path in &now {
+            let wanted = fs::read(scratch.join(path)).with_context(|| path.clone())?;
+            let file = self.source().join(path);
+            if fs::read(&file).ok().as_ref() != Some(&wanted) {
+                write(&file, &wanted)?;
+            }
+        }
+        for path in before.difference(&now) {
+            match self.original(path, &before)? {
+                Some(original) => write(&self.source().join(path), &original)?,
+                None => fs::remove_file(self.source().join(path)).with_context(|| path.clone())?,
+            }
+        }
+        self.set_changed(&now)?;
+        fs::remove_dir_all(&scratch)?;
+        Ok(())
+    }
+
+    /// A file as the source has it: kept aside before its first change.
+    fn original(&self, path: &str, changed: &BTreeSet<String>) -> anyhow::Result<Option<Vec<u8>>> {
+        let kept = self.root.join("originals").join(path);
+        if let Ok(bytes) = fs::read(&kept) {
+            return Ok(Some(bytes));
+        }
+        if changed.contains(path) {
+            // It is ours.
+            return Ok(None);
+        }
+        match fs::read(self.source().join(path)) {
+            Ok(bytes) => {
+                write(&kept, &bytes)?;
+                Ok(Some(bytes))
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e).with_context(|| path.to_string()),
+        }
+    }
+
+    fn patch(&self, folder: &Path, name: &str, patch: &[u8]) -> anyhow::Result<()> {
+        let mut child = Command::new("patch")
+            .args(["-p1", "-N", "--no-backup-if-mismatch", "-d"])
+            .arg(folder)
+            .env("LC_ALL", "C")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot run patch")?;
+        let mut input = child.stdin.take().context("patch has no input")?;
+        let bytes = patch.to_vec();
+        let writer = std::thread::spawn(move || input.write_all(&bytes));
+        let output = child.wait_with_output()?;
+        // A patch program that ends early has said why.
+        let _ = writer.join();
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let file = text
+                .lines()
+                .take_while(|line| !line.contains("FAILED") && !line.starts_with("can't find"))
+                .filter_map(|line| line.strip_prefix("patching file "))
+                .last()
+                .map_or_else(|| last_words("patch", &output.stderr), |file| format!("at {file}"));
+            bail!(
+                "{name} does not apply to Linux {} ({file}): this source is newer than the port, give an older one with --source, or newer sources of the port are needed",
+                self.version
+            );
+        }
+        Ok(())
+    }
+
+    fn changed(&self) -> anyhow::Result<BTreeSet<String>> {
+        match fs::read_to_string(self.root.join("changed")) {
+            Ok(text) => Ok(text.lines().map(str::to_string).collect()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+            Err(e) => Err(e).context("the list of changed files"),
+        }
+    }
+
+    fn set_changed(&self, paths: &BTreeSet<String>) -> anyhow::Result<()> {
+        let text = paths.iter().fold(String::new(), |text, path| text + path + "\n");
+        let part = self.root.join("changed.part");
+        fs::write(&part, text)
+            .and_then(|()| fs::rename(&part, self.root.join("changed")))
+            .context("the list of changed files")
+    }
+}
+
+/// The files that a patch changes, by the lines that name them.
+fn patched(patch: &[u8]) -> anyhow::Result<BTreeSet<String>> {
+    let mut paths = BTreeSet::new();
+    for line in std::str::from_utf8(patch)?.lines() {
+        if let Some(path) = line.strip_prefix("--- a/").or_else(|| line.strip_prefix("+++ b/")) {
+            if path.split('/').any(|part| part == "..") {
+                bail!("a patch leaves the source: {path}");
+            }
+            paths.insert(path.to_string());
+        }
+    }
+    Ok(paths)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    fs::write(path, bytes).with_context(|| path.display().to_string())
+}
+
+fn unpack(source: &Path, to: &Path) -> anyhow::Result<()> {
+    let mut command;
+    if source.is_dir() {
+        command = Command::new("cp");
+        command.arg("-a").arg("--").arg(source.join(".")).arg(to);
+    } else {
+        command = Command::new("tar");
+        command
+            .arg("-xf")
+            .arg(source)
+            .arg("-C")
+            .arg(to)
+            .arg("--strip-components=1");
+    }
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().with_context(|| format!("cannot run {program}"))?;
+    if !output.status.success() {
+        bail!(
+            "cannot unpack {}: {}",
+            source.display(),
+            last_words(&program, &output.stderr)
+        );
+    }
+    Ok(())
+}
+
+/// The version that the Makefile begins with.
+fn version(tree: &Path) -> anyhow::Result<String> {
+    let text = fs::read_to_string(tree.join("Makefile"))?;
+    let field = |name: &str| {
+        text.lines()
+            .filter_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix('='))
+            .map(str::trim)
+            .next()
+            .filter(|value| value.chars().all(|c| c.is_ascii_digit()))
+    };
+    let (Some(version), Some(level), Some(sub)) = (field("VERSION"), field("PATCHLEVEL"), field("SUBLEVEL")) else {
+        bail!("its Makefile has no version");
+    };
+    Ok(format!("{version}.{level}.{sub}"))
+}
+
+#[cfg(test)]
+#[path = "tree_tests.rs"]
+mod tests;
