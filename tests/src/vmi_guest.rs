@@ -90,11 +90,15 @@ fn code(deed: Deed) -> Vec<u8> {
 }
 
 fn grow() -> Vec<u8> {
-    let field = |offset: usize| (paravane_abi::process::PH_SHARED + offset as u64).to_le_bytes();
+    use paravane_abi::process::{PH_SHARED, PH_SHARED_FILTER};
+    let field = |offset: usize| (PH_SHARED + offset as u64).to_le_bytes();
+    #[allow(clippy::cast_possible_truncation)] // 64-bit hosts only
+    let filter = PH_SHARED_FILTER as usize;
     let mut code = Vec::new();
     for (offset, value) in [
-        (offset_of!(PhShared, filter_length), 0u32),
-        (offset_of!(PhShared, flags), 1),
+        // ret ALLOW
+        (filter, 6u32),
+        (filter + 4, 0x7fff_0000),
         (offset_of!(PhShared, proc_wanted), 12),
         (offset_of!(PhShared, doorbell), 1000),
     ] {

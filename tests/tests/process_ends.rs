@@ -229,8 +229,11 @@ fn a_hostile_kernel_ends_its_own_machine() {
 #[test]
 fn a_scribbled_shared_area_is_survived() {
     let folder = TempDir::new().unwrap();
-    // It rings no bell, so the monitor may not look before the time is over.
-    let run = program::finish(command(&folder, Deed::Scribble).args(["--timeout", "3"]));
+    // It rings no bell, and goes on: the watch sees it.
+    let start = Instant::now();
+    let run = program::finish(command(&folder, Deed::Scribble).args(["--timeout", "60"]));
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.is_empty(), "{run:?}");
+    assert!(run.stdout.contains("Problem: the shared area is damaged"), "{run:?}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }

@@ -296,6 +296,31 @@ static void flood(u64 kind)
 	}
 }
 
+/* What a process that is just being made could obey: its wake words, the vCPUs' numbers and stacks. */
+static void grow(u64 count)
+{
+	volatile struct vmi_ph_shared *s = (void *)VMI_PH_SHARED;
+	u64 at, value;
+
+	for (; count; count--) {
+		if (!(count % 256)) {
+			s->proc_wanted = s->proc_count + 4;
+			s->doorbell++;
+			host_call(202, (u64)&s->doorbell, 1, 1, 0, 0, 0);
+		}
+		at = VMI_PH_SHARED_PROCS + (s->proc_count + below(4)) * VMI_PH_PROC_STRIDE + below(256) * 4;
+		value = below(4) ? 1 : random64(&seed);
+		/* Of the vCPUs, one that is not running: nothing shall come of it before it is started. */
+		if (below(2)) {
+			at = VMI_PH_SHARED_VCPUS + (machine.vcpus_online - 1) * VMI_PH_VCPU_STRIDE + 0x100 + below(128) * 4;
+			value = below(2) ? VMI_PH_STACKS + below(VMI_PH_STACK_SIZE) : random64(&seed);
+		}
+		WRITE_ONCE(*(u32 *)(VMI_PH_SHARED + at), (u32)value);
+		if (!below(64))
+			host_call(202, VMI_PH_SHARED + at, 1, 64, 0, 0, 0);
+	}
+}
+
 static void storms(const char *mode)
 {
 	volatile struct vmi_ph_vcpu *v = (void *)(VMI_PH_SHARED + VMI_PH_SHARED_VCPUS);
@@ -345,6 +370,10 @@ bool run_hostile(const char *mode)
 	set_deadline(3600 * NS_PER_S);
 	set_irq_handler(VECTOR_NOISE, ignore);
 	print("# hostile: %s\n", mode);
+	if (!strcmp(mode, "grow")) {
+		grow(option_number("count") ?: 1000);
+		return true;
+	}
 	if (!strcmp(mode, "flood")) {
 		flood(option_number("kind"));
 		return true;

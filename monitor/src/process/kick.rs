@@ -86,6 +86,7 @@ mod tests {
     use super::*;
     use crate::process::shared::Shared;
     use proptest::prelude::*;
+    use std::sync::atomic::AtomicU32;
 
     fn core() -> Core {
         let core = Core::new(Shared::new(0).unwrap(), 2).unwrap();
@@ -130,6 +131,57 @@ mod tests {
             .store(0x100, Ordering::SeqCst);
         raise(&core, 0);
         assert_eq!((requested(&core, 0), requested(&core, 1)), (vec![0; 4], vec![0; 4]));
+    }
+
+    static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn count_signal(_: libc::c_int) {
+        SIGNALS.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn own(core: &Core, pid: u32, tid: u32) {
+        core.shared
+            .vcpu_word(0, offset_of!(ph::PhVcpu, state))
+            .store(1, Ordering::SeqCst);
+        core.shared
+            .vcpu_long(0, offset_of!(ph::PhVcpu, owner))
+            .store(u64::from(pid) << 32 | u64::from(tid), Ordering::SeqCst);
+    }
+
+    /// This process stands for all that are not of the machine.
+    #[test]
+    fn no_owner_reaches_outside() {
+        // SAFETY: the handler only counts; nothing else in these tests uses the signal.
+        unsafe {
+            libc::signal(libc::SIGURG, count_signal as *const () as libc::sighandler_t);
+        }
+        let core = core();
+        // SAFETY: takes and gives plain numbers.
+        let tid = unsafe { libc::gettid() }.unsigned_abs();
+        let me = std::process::id();
+        for (pid, thread) in [
+            (me, tid),
+            (me, me),
+            (0, tid),
+            (u32::MAX, tid),
+            (me, 0),
+            (me, u32::MAX),
+            (1, 1),
+        ] {
+            own(&core, pid, thread);
+            tell(&core, 0, ALARM);
+        }
+        assert_eq!(SIGNALS.load(Ordering::SeqCst), 0);
+        // The same test sees the signal if it comes.
+        core.add_process(0, me);
+        core.publish_count(1);
+        own(&core, me, tid);
+        tell(&core, 0, ALARM);
+        assert_eq!(SIGNALS.load(Ordering::SeqCst), 1);
+        // Nor does a thread of another process, named with one that is known.
+        own(&core, me, 1);
+        tell(&core, 0, ALARM);
+        assert_eq!(SIGNALS.load(Ordering::SeqCst), 1);
     }
 
     proptest! {

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the host does to a running machine, or lets one do with it: processors that are taken away, a debugger, more
+//! memory than one file holds.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::vmi_guest::{Deed, build};
+use paravane_tests::{program, tree};
+use rustix::process::Signal;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A machine whose guest runs in a circle.
+struct Machine {
+    monitor: Child,
+    _folder: TempDir,
+}
+
+impl Machine {
+    fn start(words: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let guest = folder.path().join("guest");
+        fs::write(&guest, build(Deed::Spin)).unwrap();
+        let mut command = program::command();
+        command.args(["conformance", "--hypervisor", "process", "--timeout", "120", "--guest"]);
+        command.arg(guest).args(words);
+        let monitor = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let machine = Machine {
+            monitor,
+            _folder: folder,
+        };
+        machine.running();
+        machine
+    }
+
+    /// The process whose thread runs the guest.
+    fn running(&self) -> u32 {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            // Being made takes less.
+            let busy = |pid: &u32| tree::cpu_time(&[*pid]) > 100_000_000;
+            if let Some(pid) = tree::spaces(self.monitor.id()).into_iter().find(busy) {
+                return pid;
+            }
+            assert!(Instant::now() < deadline, "the machine does not run");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let all = tree::everything(self.monitor.id());
+        tree::signal(self.monitor.id(), Signal::TERM);
+        let _ = self.monitor.wait();
+        assert_eq!(tree::wait_gone(&all), Ok(()));
+    }
+}
+
+fn threads(pid: u32) -> Vec<Pid> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let ids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
+    ids.filter_map(Pid::from_raw).collect()
+}
+
+fn cpus(thread: Pid) -> Vec<usize> {
+    let set = sched_getaffinity(Some(thread)).unwrap();
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+#[test]
+fn a_processor_that_is_taken_away_is_left() {
+    let mine = sched_getaffinity(None).unwrap();
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| mine.is_set(cpu)).collect();
+    let machine = Machine::start(&["--cpus", "2"]);
+    let space = machine.running();
+    let on: Vec<_> = threads(space).into_iter().map(cpus).collect();
+    assert_eq!(on.len(), 2);
+    assert!(on.iter().all(|cpus| cpus.len() == 1), "not pinned: {on:?}");
+    if allowed.len() < 2 {
+        return;
+    }
+    assert_ne!(on[0], on[1], "both on one");
+    // Away goes the one on which vCPU 0 runs.
+    let mut left = CpuSet::new();
+    allowed
+        .iter()
+        .filter(|&&cpu| cpu != on[0][0])
+        .for_each(|&cpu| left.set(cpu));
+    for thread in threads(machine.monitor.id()) {
+        sched_setaffinity(Some(thread), &left).unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let all = tree::spaces(machine.monitor.id());
+        let on: Vec<_> = all.iter().flat_map(|&pid| threads(pid)).map(cpus).collect();
+        if on.iter().all(|cpus| cpus.len() == 1 && left.is_set(cpus[0])) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{on:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let before = tree::cpu_time(&[space]);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(tree::cpu_time(&[space]) > before, "it no longer runs");
+}
+
+/// Nothing but the debugger itself is missing where there is none.
+#[test]
+fn a_debugger_can_look_into_a_debuggable_machine() {
+    if Command::new("gdb").arg("--version").output().is_err() {
+        return;
+    }
+    let machine = Machine::start(&["--debuggable"]);
+    let space = machine.running();
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch", "-p", &space.to_string()]);
+    for word in ["printf \"at %#lx\\n\", $rip", "x/i $rip", "info threads", "detach"] {
+        gdb.args(["-ex", word]);
+    }
+    let output = gdb.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let at = said.lines().find_map(|l| l.strip_prefix("at 0x"));
+    let Some(at) = at.and_then(|hex| u64::from_str_radix(hex, 16).ok()) else {
+        // Yama, or a container: who may not attach to its own child may not attach to this one either.
+        assert!(said.contains("ptrace: Operation not permitted"), "{said}");
+        return;
+    };
+    let hole = paravane_abi::process::PH_HOLE_START..paravane_abi::process::PH_LAYER_BASE;
+    assert!(hole.contains(&at), "the kernel is not at {at:#x}:\n{said}");
+    assert!(said.contains("jmp"), "{said}");
+    let before = tree::cpu_time(&[space]);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(tree::cpu_time(&[space]) > before, "it no longer runs:\n{said}");
+}
+
+/// Three files of RAM.
+#[test]
+fn memory_in_several_files() {
+    let run = program::finish(program::command().args([
+        "conformance",
+        "--hypervisor",
+        "process",
+        "--cpus",
+        "2",
+        "--memory",
+        "2560",
+        "--filter",
+        "mmu.f*",
+        "--timeout",
+        "120",
+        "--tap",
+    ]));
+    assert_eq!(run.code, 0, "{run:?}");
+    let passed: u32 = run.last_line().split(' ').next().unwrap().parse().unwrap();
+    assert!(passed > 20, "{run:?}");
+}
