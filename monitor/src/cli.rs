@@ -102,6 +102,15 @@ pub struct Boot {
     #[arg(long)]
     pub debuggable: bool,
 
+    /// A disk: FILE, FILE:ro to read only, FILE:snapshot to throw away what is written
+    #[arg(long, value_name = "FILE[:ro|:snapshot]")]
+    pub disk: Vec<String>,
+
+    /// A console (hvc1) and a socket device whose other side echoes: console, port 7; port 8: connects to the guest's
+    /// port 1008 and echoes there
+    #[arg(long)]
+    pub echo: bool,
+
     /// End the machine after S seconds
     #[arg(long, value_name = "S", default_value_t = 86_400)]
     pub timeout: u64,

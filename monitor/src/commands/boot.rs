@@ -3,12 +3,19 @@
 
 use super::Outcome;
 use crate::cli::Boot;
+use crate::devices::Device;
+use crate::devices::blk::{Block, Mode};
+use crate::devices::console::Console;
 use crate::devices::rng::Rng;
+use crate::devices::vsock::{Hub, Vsock};
 use crate::process::{Config, End, Output, Vm};
 use crate::signals::Signals;
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Runs the command.
@@ -34,7 +41,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             debuggable: args.debuggable,
             disturb_clock: false,
         },
-        vec![Box::new(Rng::default())],
+        devices(args)?,
     )?;
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     let mut out = io::stdout().lock();
@@ -63,5 +70,55 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
         ];
         // Everything is looked at again, whatever came.
         let _ = rustix::event::poll(&mut files, Timespec::try_from(left).ok().as_ref());
+    }
+}
+
+/// The guest's address on its socket device.
+const CID: u32 = 3;
+/// For the guest to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+fn devices(args: &Boot) -> anyhow::Result<Vec<Box<dyn Device>>> {
+    let mut devices: Vec<Box<dyn Device>> = vec![Box::new(Rng::default())];
+    for (index, disk) in args.disk.iter().enumerate() {
+        let (path, mode) = match disk.rsplit_once(':') {
+            Some((path, "ro")) => (path, Mode::ReadOnly),
+            Some((path, "snapshot")) => (path, Mode::Snapshot),
+            _ => (disk.as_str(), Mode::Write),
+        };
+        let disk = Block::new(Path::new(path), mode, &format!("disk{index}")).context("--disk")?;
+        devices.push(Box::new(disk));
+    }
+    if args.echo {
+        let (here, there) = UnixStream::pair()?;
+        devices.push(Box::new(Console::new(there)?));
+        thread::spawn(move || echo(here));
+        let hub = Hub::default();
+        devices.push(Box::new(Vsock::new(CID, &hub)?));
+        let (called, calling) = (hub.listen(7)?, hub.listen(8)?);
+        thread::spawn(move || {
+            while let Ok(stream) = called.accept(None) {
+                thread::spawn(move || echo(stream));
+            }
+        });
+        thread::spawn(move || {
+            while let Ok(_stream) = calling.accept(None) {
+                match hub.connect(1008, ANSWER_TIME) {
+                    Ok(stream) => drop(thread::spawn(move || echo(stream))),
+                    Err(error) => tracing::warn!("cannot connect to the guest: {error}"),
+                }
+            }
+        });
+    }
+    Ok(devices)
+}
+
+/// Sends back what comes, until nothing does.
+fn echo(mut stream: UnixStream) {
+    let mut bytes = [0; 16384];
+    while let Ok(count) = stream.read(&mut bytes) {
+        if count == 0 || stream.write_all(&bytes[..count]).is_err() {
+            break;
+        }
     }
 }
