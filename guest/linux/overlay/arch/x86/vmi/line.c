@@ -35,8 +35,10 @@ void __init vmi_copy_devices(const struct vmi_boot_info *info)
 static void line_route(struct irq_data *data)
 {
 	const struct irq_cfg *cfg = irqd_cfg(data);
+	int error = vmi.line_route(irqd_to_hwirq(data), cfg->dest_apicid, cfg->vector);
 
-	vmi.line_route(irqd_to_hwirq(data), cfg->dest_apicid, cfg->vector);
+	WARN_ONCE(error, "VMI: line %lu to vector %u of APIC %u: error %d\n", irqd_to_hwirq(data), cfg->vector,
+		  cfg->dest_apicid, error);
 }
 
 static void line_mask(struct irq_data *data)
