@@ -268,3 +268,20 @@ fn help_and_version_are_no_errors() {
         assert!(!run.stdout.is_empty());
     }
 }
+
+#[test]
+fn a_kernel_that_cannot_be_built_is_refused_before_the_work() {
+    refused(
+        &["kernel", "build", "--source", "/nonexistent"],
+        &["source /nonexistent", "No such file"],
+    );
+    refused(&["kernel", "build", "--with", "speed"], &["speed", "debug-info"]);
+    refused(
+        &["kernel", "build", "--config", "/nonexistent"],
+        &["configuration /nonexistent"],
+    );
+    refused(
+        &["kernel", "build", "--update", "--source", "x"],
+        &["--update", "--source"],
+    );
+}

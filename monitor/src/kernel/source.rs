@@ -142,10 +142,10 @@ fn hash_tarball(path: &Path, cache: &Cache) -> anyhow::Result<String> {
         path.display()
     );
     let memo = cache.sources().join("hash");
-    if let Some((hash, of)) = fs::read_to_string(&memo).unwrap_or_default().split_once(' ')
-        && of == identity
-    {
-        return Ok(hash.to_string());
+    let remembered = fs::read_to_string(&memo).unwrap_or_default();
+    match remembered.split_once(' ') {
+        Some((hash, of)) if of == identity => return Ok(hash.to_string()),
+        _ => {}
     }
     let mut file = File::open(path).with_context(complain)?;
     let mut hasher = Sha256::new();

@@ -26,29 +26,38 @@ pub struct Tree {
 impl Tree {
     /// The tree in this folder, made of this source.
     pub fn open(root: &Path, source: &Source, bar: &ProgressBar) -> anyhow::Result<Self> {
-        let stamp = root.join("stamp");
-        let tree = root.join("source");
-        if fs::read_to_string(&stamp).ok().as_ref() != Some(&source.hash) {
-            let complain = || format!("cannot use {}", root.display());
-            if root.exists() {
-                bar.set_message("removing the previous source");
-                fs::remove_dir_all(root).with_context(complain)?;
-            }
-            fs::create_dir_all(&tree).with_context(complain)?;
-            fs::create_dir_all(root.join("object")).with_context(complain)?;
-            bar.set_message(format!("unpacking {}", source.path.display()));
-            unpack(&source.path, &tree)?;
-            // Before that the folder is nothing.
-            fs::write(&stamp, &source.hash).with_context(complain)?;
+        let complain = || format!("cannot use {}", root.display());
+        let refuse = || format!("{}: there is no source of a kernel in it", source.path.display());
+        if fs::read_to_string(root.join("stamp")).ok().as_ref() == Some(&source.hash) {
+            let version = version(&root.join("source")).with_context(refuse)?;
+            return Ok(Tree {
+                root: root.to_path_buf(),
+                version,
+            });
         }
-        let version = version(&tree)
-            .with_context(|| format!("{}: there is no source of a kernel in it", source.path.display()))?;
+        // Beside the previous one, which goes when this is known to be good.
+        let part = root.with_extension("part");
+        if part.exists() {
+            fs::remove_dir_all(&part).with_context(complain)?;
+        }
+        let tree = part.join("source");
+        fs::create_dir_all(&tree).with_context(complain)?;
+        fs::create_dir_all(part.join("object")).with_context(complain)?;
+        bar.set_message(format!("unpacking {}", source.path.display()));
+        unpack(&source.path, &tree)?;
+        let version = version(&tree).with_context(refuse)?;
         if !version.starts_with(SERIES) || !matches!(version.as_bytes().get(SERIES.len()), None | Some(b'.')) {
             bail!(
                 "{}: Linux {version}, and the port is for {SERIES}",
                 source.path.display()
             );
         }
+        fs::write(part.join("stamp"), &source.hash).with_context(complain)?;
+        if root.exists() {
+            bar.set_message("removing the previous source");
+            fs::remove_dir_all(root).with_context(complain)?;
+        }
+        fs::rename(&part, root).with_context(complain)?;
         Ok(Tree {
             root: root.to_path_buf(),
             version,
@@ -87,9 +96,10 @@ impl Tree {
         let mut now = BTreeSet::new();
         for (name, patch) in &recipe.patches {
             for path in patched(patch).with_context(|| (*name).to_string())? {
-                if let Some(original) = self.original(&path, &before)?
-                    && now.insert(path.clone())
-                {
+                let Some(original) = self.original(&path, &before)? else {
+                    continue;
+                };
+                if now.insert(path.clone()) {
                     write(&scratch.join(&path), &original)?;
                 }
             }
@@ -162,13 +172,8 @@ impl Tree {
         // A patch program that ends early has said why.
         let _ = writer.join();
         if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let file = text
-                .lines()
-                .take_while(|line| !line.contains("FAILED") && !line.starts_with("can't find"))
-                .filter_map(|line| line.strip_prefix("patching file "))
-                .last()
-                .map_or_else(|| last_words("patch", &output.stderr), |file| format!("at {file}"));
+            let text = String::from_utf8_lossy(&output.stdout);
+            let file = rejected(&text).map_or_else(|| last_words("patch", &output.stderr), |file| format!("at {file}"));
             bail!(
                 "{name} does not apply to Linux {} ({file}): this source is newer than the port, give an older one with --source, or newer sources of the port are needed",
                 self.version
@@ -192,6 +197,24 @@ impl Tree {
             .and_then(|()| fs::rename(&part, self.root.join("changed")))
             .context("the list of changed files")
     }
+}
+
+/// The first file that a patch program complains about: the one it was at, or the one that it did not find.
+fn rejected(output: &str) -> Option<&str> {
+    let mut file = None;
+    let mut missing = false;
+    for line in output.lines() {
+        if let Some(name) = line.strip_prefix("patching file ") {
+            file = Some(name);
+        } else if line.contains("FAILED") {
+            return file;
+        } else if line.starts_with("can't find file") {
+            missing = true;
+        } else if let (true, Some(name)) = (missing, line.strip_prefix("|+++ b/")) {
+            return Some(name);
+        }
+    }
+    None
 }
 
 /// The files that a patch changes, by the lines that name them.

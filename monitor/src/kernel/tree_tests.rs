@@ -99,4 +99,15 @@ fn another_series_and_a_file_in_the_way_are_refused() {
     };
     let error = Tree::open(&folder.path().join("work"), &source, &ProgressBar::hidden()).unwrap_err();
     assert!(error.to_string().contains("6.120.1"), "{error}");
+    // What was there before is still there.
+    assert_eq!(text(&tree, "kernel/b.c").unwrap(), "b\n");
+}
+
+#[test]
+fn a_file_that_a_patch_does_not_find_is_named() {
+    let (folder, source) = source();
+    fs::remove_file(source.path.join("kernel/a.c")).unwrap();
+    let tree = open(&folder, &source);
+    let error = tree.apply(&recipe(&[], &[PATCH]), &ProgressBar::hidden()).unwrap_err();
+    assert!(error.to_string().contains("kernel/a.c"), "{error}");
 }
