@@ -587,7 +587,8 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 		word = record(va, 1, false);
 		if (word && *word == (w.gpa | flags_of(&w)))
 			continue;
-		fill(v, va, &w, false);
+		/* One page that is only read is program text most often, of which more is wanted, as at a fault. */
+		fill(v, va, &w, count == 1 && !(w.pte & PTE_D));
 	}
 	lock_release(&p->lock);
 }

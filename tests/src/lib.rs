@@ -2,6 +2,7 @@
 //! What the end-to-end tests share: running the program, reading what it says, and small guests that misbehave.
 
 pub mod guest;
+pub mod linux;
 pub mod program;
 pub mod rom;
 pub mod tree;

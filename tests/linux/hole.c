@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Addresses that belong to the kernel: its image in the hole of the user range, the direct map and what else is behind the
+ * user range, and the upper half. A program can neither map them nor have the kernel touch them for it.
+ */
+#include "test.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HOLE_START 0x7a000000UL
+#define HOLE_END 0x7fe00000UL
+
+static const uintptr_t in_hole[] = {
+	HOLE_START, HOLE_START + PAGE, 0x7b000000, 0x7c345000, 0x7f000000, HOLE_END - PAGE,
+};
+
+static const uintptr_t elsewhere[] = {
+	0x400000000000, 0x400000100000, 0x500000000000, 0x700000000000, 0x7dfffffff000, 0x7e8000000000, 0x7ffffffff000,
+	0xffff800000000000, 0xffffffff81000000, 0xfffffffffffff000,
+};
+
+static void map_there(void)
+{
+	size_t i;
+	char *m;
+
+	for (i = 0; i < sizeof(in_hole) / sizeof(in_hole[0]); i++) {
+		void *at = (void *)in_hole[i];
+
+		CHECK(mmap(at, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED);
+		CHECK(mmap(at, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED);
+		/* A hint is only one. */
+		m = memory_at(at, PAGE, 0);
+		CHECK((uintptr_t)m < HOLE_START || (uintptr_t)m >= HOLE_END);
+		CHECK(mremap(m, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED);
+		CHECK(try_write(m, 1) == 0);
+		/* There is nothing of a program's. */
+		munmap(at, PAGE);
+		CHECK(mprotect(at, PAGE, PROT_READ | PROT_WRITE) == -1);
+		CHECK(madvise(at, PAGE, MADV_DONTNEED) == -1);
+	}
+	/* Over an end of it. */
+	CHECK(mmap((void *)(HOLE_START - 4 * PAGE), 8 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+	      MAP_FAILED);
+	CHECK(mmap((void *)(HOLE_END - PAGE), 2 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+	      MAP_FAILED);
+	CHECK(mmap((void *)(HOLE_START - MIB), HOLE_END - HOLE_START + 2 * MIB, PROT_READ,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED);
+	/* Beside it there is room. */
+	CHECK(memory_at((void *)HOLE_END, MIB, MAP_FIXED) == (void *)HOLE_END);
+	memset((void *)HOLE_END, 1, MIB);
+	/* A mapping below does not grow into it. */
+	m = memory_at((void *)(HOLE_START - 16 * PAGE), PAGE, MAP_FIXED);
+	CHECK(mremap(m, PAGE, 32 * PAGE, 0) == MAP_FAILED);
+	for (i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
+		CHECK(mmap((void *)elsewhere[i], PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+		      MAP_FAILED);
+}
+
+/* System calls that write through a pointer by put_user, copy_to_user, and what may be open-coded. */
+static void kernel_writes(void *at)
+{
+	struct iovec iov = { at, 16 };
+	char c = 1;
+	int pipes[2], zero = open("/dev/zero", O_RDONLY);
+
+	CHECK(!pipe(pipes) && write(pipes[1], "0123456789abcdef", 16) == 16);
+	CHECK(read(pipes[0], at, 8) == -1 && errno == EFAULT);
+	CHECK(readv(pipes[0], &iov, 1) == -1 && errno == EFAULT);
+	if (zero >= 0)
+		CHECK(read(zero, at, 16) == -1 && errno == EFAULT);
+	CHECK(write(pipes[1], at, 8) == -1 && errno == EFAULT);
+	CHECK(writev(pipes[1], &iov, 1) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_clock_gettime, CLOCK_REALTIME, at) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_clock_nanosleep, CLOCK_REALTIME, 0, at, NULL) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_getcpu, at, NULL, NULL) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_pipe2, at, 0) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_getrlimit, RLIMIT_STACK, at) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_wait4, -1, at, 0, at) == -1);
+	CHECK(syscall(SYS_rt_sigaction, SIGUSR1, NULL, at, 8) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, at, 8) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_futex, at, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0) == -1 && (errno == EFAULT || errno == EAGAIN));
+	CHECK(errno == EFAULT);
+	CHECK(syscall(SYS_newfstatat, AT_FDCWD, at, at, 0) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_execve, at, NULL, NULL) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_sysinfo, at) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_uname, at) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_getdents64, zero, at, 16) == -1);
+	CHECK(syscall(SYS_sched_getaffinity, 0, 128, at) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_rseq, at, 32, 0, 0) == -1);
+	CHECK(c == 1);
+	close(pipes[0]);
+	close(pipes[1]);
+	close(zero);
+}
+
+static void kernel_pointers(void)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(in_hole) / sizeof(in_hole[0]); i++)
+		kernel_writes((void *)(in_hole[i] + 64));
+	for (i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
+		kernel_writes((void *)(elsewhere[i] + 64));
+	/* The words before it are the guard's. */
+	kernel_writes((void *)(HOLE_START - 8));
+}
+
+const struct test hole_tests[] = {
+	{ "hole.mappings", map_there, true },
+	{ "hole.pointers", kernel_pointers, true },
+	{ NULL, NULL, false },
+};
