@@ -137,6 +137,8 @@ pub const STATS_BUCKETS: u64 = 0x20;
 // System-call slots
 /// Bits 16 to 23 of every address of an area: a jump to the second half of a rewritten site must meet an opcode that is invalid in 64-bit mode.
 pub const PATCH_BYTE: u64 = 0x6;
+/// Vmi_syscall_site.flags: only the slot is wanted.
+pub const SITE_ENTRY: u64 = 0x1;
 
 // Start by a hypervisor (ELF note and boot information)
 /// Type of the ELF note, name VMI: desc is struct vmi_note_entry.
@@ -576,14 +578,14 @@ pub struct SyscallSite {
     pub length: u32,
     /// In: offset of the syscall instruction in code.
     pub syscall_offset: u32,
-    /// Out: user address of the slot.
+    /// Out: user address of the slot; with VMI_SITE_ENTRY the one to jump to.
     pub slot: u64,
-    /// Out: the bytes to write at addr.
+    /// Out: the bytes to write at addr; none with VMI_SITE_ENTRY.
     pub patch: [u8; 16],
     /// Out: how many.
     pub patch_length: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// In: VMI_SITE_*; other bits are zero, a layer ignores those it does not know.
+    pub flags: u32,
 }
 
 const _: () = assert!(size_of::<SyscallSite>() == 64);
@@ -594,17 +596,17 @@ const _: () = assert!(offset_of!(SyscallSite, syscall_offset) == 28);
 const _: () = assert!(offset_of!(SyscallSite, slot) == 32);
 const _: () = assert!(offset_of!(SyscallSite, patch) == 40);
 const _: () = assert!(offset_of!(SyscallSite, patch_length) == 56);
-const _: () = assert!(offset_of!(SyscallSite, reserved) == 60);
+const _: () = assert!(offset_of!(SyscallSite, flags) == 60);
 
 /// Pages of an address space in which the layer keeps its slots.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PatchArea {
-    /// User address of the area, executable for user code, below 2 GiB, bits 16 to 23 VMI_PATCH_BYTE.
+    /// User address of the area, executable for user code, below 2 GiB, bits 16 to 23 VMI_PATCH_BYTE; anywhere if all its sites have VMI_SITE_ENTRY.
     pub user: u64,
     /// Linear address at which the layer can write the same pages.
     pub kernel: u64,
-    /// Bytes, a multiple of 4096; the area must not cross a 64 KiB boundary.
+    /// Bytes, a multiple of 4096, at most 65536; the area must not cross a 64 KiB boundary.
     pub size: u64,
     /// The layer's; zero at first.
     pub used: u64,
@@ -1000,12 +1002,16 @@ pub const CALL_LOCK_YIELD: u16 = 0x604;
 
 /// Slots are offered; without it every call answers ENOSYS.
 pub const PATCH_SLOTS: u32 = 0x1;
+/// VMI_SITE_ENTRY and patch.set_entry work.
+pub const PATCH_ENTRIES: u32 = 0x2;
 /// Prepares a slot for a site and says what to write there.
 pub const CALL_PATCH_CLAIM: u16 = 0x700;
 /// Gives a slot back, after the kernel has put the site's own bytes back and no vCPU can be in the slot.
 pub const CALL_PATCH_RELEASE: u16 = 0x701;
 /// For an invalid-opcode exception in user mode at *rip: if it is what becomes of a jump to the syscall instruction of a claimed site, puts the address of that instruction's successor into *rip; the kernel then serves the system call in *rax.
 pub const CALL_PATCH_FIXUP: u16 = 0x702;
+/// System calls that come through slots enter the kernel on this vCPU there; 0, as at first: at LSTAR, as those of syscall instructions do.
+pub const CALL_PATCH_SET_ENTRY: u16 = 0x703;
 
 /// The statistics of one call since core.init or the last reset; core.init and stats.reset are not counted themselves.
 pub const CALL_STATS_READ: u16 = 0x800;
@@ -1640,7 +1646,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 7,
         name: "patch",
-        version: 1,
+        version: 2,
         compat: 1,
         calls: &[
             CallInfo {
@@ -1660,6 +1666,12 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "patch.fixup",
                 class: Class::Sysv,
                 since: 1,
+            },
+            CallInfo {
+                number: 0x703,
+                name: "patch.set_entry",
+                class: Class::Sysv,
+                since: 2,
             },
         ],
     },

@@ -23,3 +23,9 @@ int native_patch_fixup(const struct vmi_patch_area *area, u64 *rip, u64 *rax)
 	(void)rax;
 	return -VMI_ENOSYS;
 }
+
+int native_patch_set_entry(u64 entry)
+{
+	(void)entry;
+	return -VMI_ENOSYS;
+}

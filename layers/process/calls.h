@@ -26,6 +26,9 @@ VMI_FOR_EACH_LINE_CALL(CALL_PROTOTYPE)
  */
 void patch_offer(void);
 
+/* patch.c: after a change of where system calls enter the kernel. */
+void patch_entry_update(struct vcpu *v);
+
 /* entry.S: makes a thread; its id. */
 s64 ph_clone(u64 flags, void *stack, void (*start)(void *), void *argument);
 /* Gives the calling thread a descriptor; 0, or an error of the host. */

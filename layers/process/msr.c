@@ -81,7 +81,7 @@ int process_cpu_write_msr(u32 msr, u64 value)
 	if (keep) {
 		*keep = value;
 		if (msr == MSR_LSTAR)
-			*(volatile u64 *)((u8 *)v->percpu + F_LSTAR) = value;
+			patch_entry_update(v);
 		return 0;
 	}
 	switch (msr) {

@@ -43,7 +43,7 @@
 #define FORCE_EVENT	1	/* an NMI, or the vCPU goes off: at every return to the guest */
 #define FORCE_PAGES	2	/* pages that only the kernel may see are mapped: at a return to user mode */
 #define F_SCRATCH	32
-#define F_LSTAR		40	/* system-call entry, for injected system calls */
+#define F_LSTAR		40	/* where system calls from slots enter the kernel: struct vcpu.slot_entry, or its lstar */
 
 /*
  * Displacement of the vmi_percpu from the GS base, unknown until core.init: the thunks are

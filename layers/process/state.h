@@ -60,6 +60,7 @@ struct vcpu {
 	u64 cr0, cr2, cr3, cr4, cr8, context, generation;
 	u64 queued_cr3, queued_context, queued_generation;
 	u32 queued;
+	u64 slot_entry;				/* patch.set_entry, 0 for lstar */
 	u64 efer, star, lstar, cstar, sfmask, pat, apic_base, sysenter[3];
 	u64 gdt_base, idt_base;
 	u32 gdt_limit, idt_limit, ldt, tr;

@@ -88,6 +88,7 @@
 
 /* System-call slots */
 #define VMI_PATCH_BYTE 0x6 /* bits 16 to 23 of every address of an area: a jump to the second half of a rewritten site must meet an opcode that is invalid in 64-bit mode */
+#define VMI_SITE_ENTRY 0x1 /* vmi_syscall_site.flags: only the slot is wanted */
 
 /* Start by a hypervisor (ELF note and boot information) */
 #define VMI_NOTE_ENTRY 0x1 /* type of the ELF note, name VMI: desc is struct vmi_note_entry */
@@ -248,7 +249,7 @@
 #define VMI_OFF_SYSCALL_SITE_SLOT 32
 #define VMI_OFF_SYSCALL_SITE_PATCH 40
 #define VMI_OFF_SYSCALL_SITE_PATCH_LENGTH 56
-#define VMI_OFF_SYSCALL_SITE_RESERVED 60
+#define VMI_OFF_SYSCALL_SITE_FLAGS 60
 
 /* struct vmi_patch_area */
 #define VMI_SIZE_PATCH_AREA 32
@@ -511,13 +512,15 @@
 
 /* Section patch: System-call sites in user text. Where the syscall instruction is dear, the layer offers a replacement; the kernel decides and writes it, into a private copy. */
 #define VMI_SECTION_PATCH 7
-#define VMI_SECTION_PATCH_VERSION 1
+#define VMI_SECTION_PATCH_VERSION 2
 #define VMI_SECTION_PATCH_COMPAT 1
-#define VMI_SECTION_PATCH_CALLS 3
+#define VMI_SECTION_PATCH_CALLS 4
 #define VMI_PATCH_SLOTS 0x1 /* slots are offered; without it every call answers ENOSYS */
+#define VMI_PATCH_ENTRIES 0x2 /* VMI_SITE_ENTRY and patch.set_entry work */
 #define VMI_CALL_PATCH_CLAIM 0x700
 #define VMI_CALL_PATCH_RELEASE 0x701
 #define VMI_CALL_PATCH_FIXUP 0x702
+#define VMI_CALL_PATCH_SET_ENTRY 0x703
 
 /* Section stats: What the layer counts. A layer that counts nothing does not offer the section. */
 #define VMI_SECTION_STATS 8
@@ -647,7 +650,8 @@
 #define VMI_FOR_EACH_PATCH_CALL(X) \
 	X(PATCH, patch, CLAIM, claim, 0x700, SYSV, 1) \
 	X(PATCH, patch, RELEASE, release, 0x701, SYSV, 1) \
-	X(PATCH, patch, FIXUP, fixup, 0x702, SYSV, 1)
+	X(PATCH, patch, FIXUP, fixup, 0x702, SYSV, 1) \
+	X(PATCH, patch, SET_ENTRY, set_entry, 0x703, SYSV, 2)
 
 #define VMI_FOR_EACH_STATS_CALL(X) \
 	X(STATS, stats, READ, read, 0x800, SYSV, 1) \
@@ -677,7 +681,7 @@
 	Y(SMP, smp, 4, 1, 1, 2) \
 	Y(TIME, time, 5, 1, 1, 8) \
 	Y(LOCK, lock, 6, 1, 1, 5) \
-	Y(PATCH, patch, 7, 1, 1, 3) \
+	Y(PATCH, patch, 7, 2, 1, 4) \
 	Y(STATS, stats, 8, 1, 1, 2) \
 	Y(LINE, line, 9, 1, 1, 1)
 
@@ -971,10 +975,10 @@ struct vmi_syscall_site {
 	__u8 code[16]; /* in: the bytes there */
 	__u32 length; /* in: how many of them are valid */
 	__u32 syscall_offset; /* in: offset of the syscall instruction in code */
-	__u64 slot; /* out: user address of the slot */
-	__u8 patch[16]; /* out: the bytes to write at addr */
+	__u64 slot; /* out: user address of the slot; with VMI_SITE_ENTRY the one to jump to */
+	__u8 patch[16]; /* out: the bytes to write at addr; none with VMI_SITE_ENTRY */
 	__u32 patch_length; /* out: how many */
-	__u32 reserved; /* zero */
+	__u32 flags; /* in: VMI_SITE_*; other bits are zero, a layer ignores those it does not know */
 };
 _Static_assert(sizeof(struct vmi_syscall_site) == VMI_SIZE_SYSCALL_SITE, "vmi_syscall_site");
 _Static_assert(offsetof(struct vmi_syscall_site, addr) == VMI_OFF_SYSCALL_SITE_ADDR, "vmi_syscall_site.addr");
@@ -984,13 +988,13 @@ _Static_assert(offsetof(struct vmi_syscall_site, syscall_offset) == VMI_OFF_SYSC
 _Static_assert(offsetof(struct vmi_syscall_site, slot) == VMI_OFF_SYSCALL_SITE_SLOT, "vmi_syscall_site.slot");
 _Static_assert(offsetof(struct vmi_syscall_site, patch) == VMI_OFF_SYSCALL_SITE_PATCH, "vmi_syscall_site.patch");
 _Static_assert(offsetof(struct vmi_syscall_site, patch_length) == VMI_OFF_SYSCALL_SITE_PATCH_LENGTH, "vmi_syscall_site.patch_length");
-_Static_assert(offsetof(struct vmi_syscall_site, reserved) == VMI_OFF_SYSCALL_SITE_RESERVED, "vmi_syscall_site.reserved");
+_Static_assert(offsetof(struct vmi_syscall_site, flags) == VMI_OFF_SYSCALL_SITE_FLAGS, "vmi_syscall_site.flags");
 
 /* Pages of an address space in which the layer keeps its slots */
 struct vmi_patch_area {
-	__u64 user; /* user address of the area, executable for user code, below 2 GiB, bits 16 to 23 VMI_PATCH_BYTE */
+	__u64 user; /* user address of the area, executable for user code, below 2 GiB, bits 16 to 23 VMI_PATCH_BYTE; anywhere if all its sites have VMI_SITE_ENTRY */
 	__u64 kernel; /* linear address at which the layer can write the same pages */
-	__u64 size; /* bytes, a multiple of 4096; the area must not cross a 64 KiB boundary */
+	__u64 size; /* bytes, a multiple of 4096, at most 65536; the area must not cross a 64 KiB boundary */
 	__u64 used; /* the layer's; zero at first */
 };
 _Static_assert(sizeof(struct vmi_patch_area) == VMI_SIZE_PATCH_AREA, "vmi_patch_area");
@@ -1213,6 +1217,7 @@ typedef int vmi_lock_yield_fn(__u32 vcpu);
 typedef int vmi_patch_claim_fn(struct vmi_patch_area *area, struct vmi_syscall_site *site);
 typedef int vmi_patch_release_fn(struct vmi_patch_area *area, __u64 slot);
 typedef int vmi_patch_fixup_fn(const struct vmi_patch_area *area, __u64 *rip, __u64 *rax);
+typedef int vmi_patch_set_entry_fn(__u64 entry);
 typedef int vmi_stats_read_fn(__u32 call, struct vmi_call_stats *stats);
 typedef void vmi_stats_reset_fn(void);
 typedef int vmi_line_route_fn(__u32 line, __u32 apic_id, __u32 vector);

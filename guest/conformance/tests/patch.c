@@ -360,3 +360,97 @@ TEST(patch_many, "patch.claim.fills", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
 		CHECK_RESULT(vmi.patch_release(&area, slots[i]), 0);
 	clean_up();
 }
+
+static bool entries_offered(void)
+{
+	return layer_features(VMI_SECTION_PATCH) & VMI_PATCH_ENTRIES;
+}
+
+static void jump_to_slot(u8 *at, u64 va, u64 slot)
+{
+	s64 distance = (s64)(slot - (va + 5));
+
+	CHECK(distance == (s32)distance);
+	at[0] = 0xe9;
+	memcpy(at + 1, &distance, 4);
+}
+
+/* The area is an ordinary page, the jump there the kernel's; the syscall instruction stays. */
+TEST(patch_entry, "patch.claim.entry", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
+{
+	struct vmi_syscall_site site;
+	u64 slots[2], va = SITE_VA;
+	u32 i;
+
+	need_slots();
+	if (!entries_offered())
+		test_skip("the layer wants to make the jump itself");
+	prepare();
+	area.user = USER_DATA + PAGE_SIZE;
+	area.size = PAGE_SIZE;
+	space_set(&space, area.user, area_gpa[0] | PTE_P | PTE_U, VMI_LEVEL_PT);
+	for (i = 0; i < 2; i++) {
+		/* The second one has more in front of the syscall instruction: mov $nr,%eax; mov $nr,%eax. */
+		u8 *at = text() + i * 64;
+
+		va = SITE_VA + i * 64;
+		write_program(at, 40 + i);
+		if (i) {
+			at[0] = 0xb8;
+			memcpy(at + 1, &(u32){ 1 }, 4);
+			write_program(at + 5, 40 + i);
+		}
+		site = site_at(va, at, 9);
+		site.flags = VMI_SITE_ENTRY;
+		site.length = i ? 12 : 7;
+		site.syscall_offset = i ? 10 : 5;
+		memcpy(site.code, at, 12);
+		CHECK_RESULT(vmi.patch_claim(&area, &site), 0);
+		CHECK_EQ(site.patch_length, 0);
+		CHECK_OP(site.slot, >=, area.user);
+		CHECK_OP(site.slot, <, area.user + area.size);
+		slots[i] = site.slot;
+		jump_to_slot(at, va, site.slot);
+	}
+	invalidate_page(USER_DATA);
+	run_site(SITE_VA, 40);
+	/* Returns behind the syscall instruction, which is 5 bytes further than with one instruction. */
+	{
+		struct user_context context;
+
+		user_init(&context, u_nop);
+		context.in.rip = va;
+		user_run(&context);
+		CHECK_EQ(context.out.vector, VECTOR_SYSCALL);
+		CHECK_EQ(context.out.rax, 41);
+		CHECK_EQ(context.out.rip, va + 12);
+		/* And the instruction itself is there. */
+		user_init(&context, u_nop);
+		context.in.rip = SITE_VA + 5;
+		context.in.rax = 77;
+		user_run(&context);
+		CHECK_EQ(context.out.vector, VECTOR_SYSCALL);
+		CHECK_EQ(context.out.rax, 77);
+		CHECK_EQ(context.out.rip, SITE_VA + 7);
+	}
+	/* Without the flag such an area is none. */
+	site = site_at(SITE_VA + 128, text(), 9);
+	write_program(site.code, 1);
+	CHECK_RESULT(vmi.patch_claim(&area, &site), -VMI_EINVAL);
+	for (i = 0; i < 2; i++)
+		CHECK_RESULT(vmi.patch_release(&area, slots[i]), 0);
+	CHECK_RESULT(vmi.patch_release(&area, slots[0]), -VMI_ENOENT);
+	clean_up();
+}
+
+TEST(patch_set_entry_errors, "patch.set_entry.errors", 1, 0, PATCH_SET_ENTRY)
+{
+	if (!vmi.patch_set_entry)
+		test_skip("the layer is older");
+	if (!entries_offered()) {
+		CHECK_RESULT(vmi.patch_set_entry(0), -VMI_ENOSYS);
+		return;
+	}
+	CHECK_RESULT(vmi.patch_set_entry(USER_DATA), -VMI_EINVAL);
+	CHECK_RESULT(vmi.patch_set_entry(0), 0);
+}
