@@ -65,8 +65,10 @@ static int vmi_write_msr_safe(unsigned int msr, unsigned int low, unsigned int h
 
 	switch (msr) {
 	case MSR_LSTAR:
-		if (vmi_low)
-			value = (u64)vmi_entry_SYSCALL_64;
+		if (vmi_low) {
+			value = vmi_sites_lstar();
+			vmi_sites_enter();
+		}
 		break;
 	case MSR_GS_BASE:
 		/* The boot vCPU's per-CPU data moves once. */

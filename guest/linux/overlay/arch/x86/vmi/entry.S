@@ -53,6 +53,23 @@ SYM_CODE_START(vmi_entry_SYSCALL_64)
 	jmp	entry_SYSCALL_64_after_hwframe
 SYM_CODE_END(vmi_entry_SYSCALL_64)
 
+/* The same for a syscall instruction where there could be a jump (sites.c): it is looked at on the way back. */
+SYM_CODE_START(vmi_entry_SYSCALL_64_trapped)
+	UNWIND_HINT_ENTRY
+	ENDBR
+	movq	%rsp, PER_CPU_VAR(cpu_tss_rw + TSS_sp2)
+	movq	PER_CPU_VAR(pcpu_hot + X86_top_of_stack), %rsp
+	pushq	$__USER_DS
+	pushq	PER_CPU_VAR(cpu_tss_rw + TSS_sp2)
+	pushq	%r11
+	pushq	$__USER_CS
+	pushq	%rcx
+	movq	PER_CPU_VAR(pcpu_hot + X86_current_task), %rcx
+	lock orl $_TIF_SYSCALL_TRAPPED, (%rcx)			/* thread_info.flags */
+	movq	(%rsp), %rcx
+	jmp	entry_SYSCALL_64_after_hwframe
+SYM_CODE_END(vmi_entry_SYSCALL_64_trapped)
+
 /* All registers but rdi and rsp are the user's; rdi is on top of the stack. */
 SYM_CODE_START(vmi_return_via_sysret)
 	UNWIND_HINT_REGS offset=RDI partial=1

@@ -54,6 +54,7 @@ asmlinkage void vmi_start_kernel(const struct vmi_boot_info *info, unsigned long
 /* entry.S */
 void vmi_entry(void);
 void vmi_entry_SYSCALL_64(void);
+void vmi_entry_SYSCALL_64_trapped(void);
 void vmi_iret(void);
 void vmi_bad_iret(void);
 extern void *vmi_iret_target, *vmi_sysret_target;
@@ -78,6 +79,13 @@ struct pt_regs;
 
 /* line.c */
 void vmi_copy_devices(const struct vmi_boot_info *info);
+
+/* sites.c: the entry for the syscall instruction, and setting the other one, of this vCPU */
+unsigned long vmi_sites_lstar(void);
+void vmi_sites_enter(void);
+
+/* debugfs.c: the folder */
+struct dentry *vmi_debugfs(void);
 
 /* time.c */
 void vmi_setup_clockevent(void);

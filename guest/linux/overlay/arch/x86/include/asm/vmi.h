@@ -28,6 +28,9 @@ void vmi_flush_kernel(unsigned long start, unsigned long end);
 /* A fault of a layer that it expects: it goes on elsewhere. */
 int vmi_fixup_exception(struct pt_regs *regs);
 
+/* arch_prctl(ARCH_SYSCALL_SITES): sites.c. */
+long vmi_sites_prctl(unsigned long argument);
+
 #else
 
 static inline void vmi_find_rom(void)

@@ -1,0 +1,769 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * System-call sites in user text become jumps to slots of the layer, where a system call is a dear trap otherwise
+ * (the VMI's section patch).
+ *
+ * What is rewritten is the process's own copy of a private page of a file that nobody has written to, as a
+ * debugger's breakpoint would make it. The copy is charged to the process, inherited over fork, gone with
+ * exec. A site is rewritten after a few traps. It is put back when somebody attaches to the process, writes to
+ * its text by force, dumps its core, makes the text writable or moves it. Only one instruction before the
+ * syscall instruction changes (shape.c), so there is no moment at which another thread finds half of something,
+ * a restarted system call goes back to a real syscall instruction, and the return address is the real one.
+ *
+ * Slots are in special mappings near the text, at most 2 GiB away. They are not given back while the process lives: a
+ * thread may be in one.
+ */
+#include <linux/debugfs.h>
+#include <linux/entry-common.h>
+#include <linux/highmem.h>
+#include <linux/mm.h>
+#include <linux/mman.h>
+#include <linux/moduleparam.h>
+#include <linux/ptrace.h>
+#include <linux/rmap.h>
+#include <linux/sched/mm.h>
+#include <linux/security.h>
+#include <linux/seq_file.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/syscall_sites.h>
+#include <linux/uprobes.h>
+#include <asm/mmu_context.h>
+#include <asm/sync_core.h>
+#include <asm/tlbflush.h>
+#include <asm/vdso.h>
+#include <asm/vmi.h>
+#include "../../../mm/internal.h"
+#include "shape.h"
+#include "vmi.h"
+
+#undef MODULE_PARAM_PREFIX
+#define MODULE_PARAM_PREFIX "vmi."
+
+#define AREA_SIZE SZ_64K
+#define AREA_PAGES (AREA_SIZE / PAGE_SIZE)
+#define AREAS_MAX 16
+#define SITES_MAX 4096
+/* How far a jump may go, less than it could. */
+#define REACH (SZ_2G - SZ_1M)
+/* Where areas are looked for, so that the rest of the file is within reach too. */
+#define NEAR (SZ_1G + SZ_512M)
+#define JUMP_SIZE 5
+
+/* Traps after which a site is looked at; and again after so many, since text comes and goes. */
+#define TRAPS_HOT 8
+#define TRAPS_AGAIN 1024
+
+static bool enabled __read_mostly = true;
+module_param_named(sites, enabled, bool, 0644);
+MODULE_PARM_DESC(sites, "rewrite system-call sites of user programs");
+
+/* Whether the layer does it. */
+static bool offered __ro_after_init;
+
+enum outcome {
+	CLAIMED,
+	AGAIN,			/* the text had gone, and came back */
+	PUT_BACK,
+	IN_PLACE,		/* its syscall instruction was executed all the same */
+	NO_SHAPE,
+	NO_CAVE_OR_PAGE,	/* across a page boundary */
+	NOT_TEXT,		/* not private, not of a file, writable */
+	WRITTEN,		/* the page was written to by somebody else */
+	NO_SLOT,
+	NO_MEMORY,
+	BUSY,
+	OUTCOMES,
+};
+
+static const char *const outcome_names[OUTCOMES] = {
+	[CLAIMED] = "claimed",
+	[AGAIN] = "claimed_again",
+	[PUT_BACK] = "put_back",
+	[IN_PLACE] = "in_place",
+	[NO_SHAPE] = "refused_shape",
+	[NO_CAVE_OR_PAGE] = "refused_page_boundary",
+	[NOT_TEXT] = "refused_not_private_text",
+	[WRITTEN] = "refused_written",
+	[NO_SLOT] = "refused_no_slot",
+	[NO_MEMORY] = "refused_no_memory",
+	[BUSY] = "busy",
+};
+
+static atomic_long_t outcomes[OUTCOMES];
+DEFINE_PER_CPU(unsigned long, vmi_syscalls_trapped);
+
+struct area {
+	unsigned long start;
+	struct page *pages[AREA_PAGES];
+	struct vmi_patch_area layer[AREA_PAGES];
+	unsigned int count;
+	bool gone;
+};
+
+struct site {
+	unsigned long back;	/* return address */
+	unsigned long start;	/* of what was replaced */
+	unsigned long cave;
+	unsigned long slot;
+	u8 length;		/* bytes at start */
+	u8 old[JUMP_SIZE], new[JUMP_SIZE];
+	u8 cave_old[JUMP_SIZE], cave_new[JUMP_SIZE];
+	u8 code[SHAPE_PREFIX_MAX + 2];
+};
+
+/*
+ * Of an address space; shared by those that fork made of it until one adds to it. Changed with the mmap lock held for
+ * writing, by the only one that has it.
+ */
+struct vmi_sites {
+	refcount_t count;
+	unsigned int areas, sites, room;
+	struct area *area[AREAS_MAX];
+	/* Pages below this may be mapped by others: no new slots there. */
+	unsigned int first_own[AREAS_MAX];
+	struct site *site;
+};
+
+/*
+ * How often which site trapped lately, on this CPU: two places for each, the one with less behind it goes. A guess: what gets lost in a
+ * collision comes again.
+ */
+struct heat {
+	u64 key;
+	u32 traps;
+};
+
+#define HEAT_SETS 256
+static DEFINE_PER_CPU(struct heat[HEAT_SETS][2], heat);
+
+/* Counts; whether it is time to look at the site. */
+static bool heat_add(unsigned long context, unsigned long back)
+{
+	u64 key = context << 48 ^ context >> 16 ^ back;
+	struct heat *set = get_cpu_var(heat)[hash_64(key, ilog2(HEAT_SETS))];
+	struct heat *entry = set[0].traps <= set[1].traps ? &set[0] : &set[1];
+	struct heat *other = entry == &set[0] ? &set[1] : &set[0];
+	bool hot;
+
+	if (other->key == key)
+		entry = other;
+	if (entry->key != key) {
+		/* And the other one next time, if it traps no more. */
+		other->traps -= DIV_ROUND_UP(other->traps, 8);
+		entry->key = key;
+		entry->traps = 0;
+	}
+	entry->traps++;
+	hot = entry->traps == TRAPS_HOT || !(entry->traps % TRAPS_AGAIN);
+	put_cpu_var(heat);
+	return hot;
+}
+
+static void note(enum outcome outcome)
+{
+	atomic_long_inc(&outcomes[outcome]);
+}
+
+static void sites_free(struct vmi_sites *sites)
+{
+	unsigned int i, n;
+
+	for (i = 0; i < sites->areas; i++) {
+		for (n = 0; n < sites->area[i]->count; n++)
+			put_page(sites->area[i]->pages[n]);
+		kfree(sites->area[i]);
+	}
+	kvfree(sites->site);
+	kfree(sites);
+}
+
+static void sites_drop(struct vmi_sites *sites)
+{
+	if (refcount_dec_and_test(&sites->count))
+		sites_free(sites);
+}
+
+/* Nobody runs there any more. */
+void vmi_sites_exit(struct mm_struct *mm)
+{
+	sites_drop(mm->context.sites);
+	mm->context.sites = NULL;
+}
+
+void vmi_sites_dup(struct mm_struct *old, struct mm_struct *mm)
+{
+	refcount_inc(&old->context.sites->count);
+	mm->context.sites = old->context.sites;
+}
+
+static struct vmi_sites *sites_copy(const struct vmi_sites *from)
+{
+	struct vmi_sites *sites = kzalloc(sizeof(*sites), GFP_KERNEL_ACCOUNT);
+	unsigned int i, n;
+
+	if (!sites)
+		return NULL;
+	refcount_set(&sites->count, 1);
+	sites->room = from->sites;
+	sites->site = kvmalloc_array(from->sites + 1, sizeof(*sites->site), GFP_KERNEL_ACCOUNT);
+	if (!sites->site)
+		goto fail;
+	memcpy(sites->site, from->site, from->sites * sizeof(*sites->site));
+	sites->sites = from->sites;
+	for (i = 0; i < from->areas; i++) {
+		sites->area[i] = kmemdup(from->area[i], sizeof(*from->area[i]), GFP_KERNEL_ACCOUNT);
+		if (!sites->area[i])
+			goto fail;
+		for (n = 0; n < from->area[i]->count; n++)
+			get_page(from->area[i]->pages[n]);
+		sites->first_own[i] = from->area[i]->count;
+		sites->areas++;
+	}
+	return sites;
+fail:
+	sites_free(sites);
+	return NULL;
+}
+
+/* The address space's own, to be changed. */
+static struct vmi_sites *sites_own(struct mm_struct *mm)
+{
+	struct vmi_sites *sites = mm->context.sites, *own;
+
+	if (sites && refcount_read(&sites->count) == 1)
+		return sites;
+	if (sites) {
+		own = sites_copy(sites);
+		if (own)
+			sites_drop(sites);
+	} else {
+		own = kzalloc(sizeof(*own), GFP_KERNEL_ACCOUNT);
+		if (own)
+			refcount_set(&own->count, 1);
+	}
+	if (own)
+		mm->context.sites = own;
+	return own;
+}
+
+static struct site *site_new(struct vmi_sites *sites)
+{
+	unsigned int room = max(16U, sites->room * 2);
+	struct site *more;
+
+	if (sites->sites < sites->room)
+		return &sites->site[sites->sites];
+	if (sites->sites >= SITES_MAX)
+		return NULL;
+	more = kvmalloc_array(room, sizeof(*more), GFP_KERNEL_ACCOUNT);
+	if (!more)
+		return NULL;
+	memcpy(more, sites->site, sites->sites * sizeof(*more));
+	kvfree(sites->site);
+	sites->site = more;
+	sites->room = room;
+	return &sites->site[sites->sites];
+}
+
+/* The mappings of the slots */
+
+static struct area *area_at(struct mm_struct *mm, unsigned long start)
+{
+	struct vmi_sites *sites = mm->context.sites;
+	unsigned int i;
+
+	for (i = 0; sites && i < sites->areas; i++)
+		if (sites->area[i]->start == start)
+			return sites->area[i];
+	return NULL;
+}
+
+static vm_fault_t area_fault(const struct vm_special_mapping *sm, struct vm_area_struct *vma,
+			     struct vm_fault *vmf)
+{
+	/* The caller has the mmap lock, for reading at least. */
+	struct area *area = area_at(vma->vm_mm, vma->vm_start);
+
+	if (!area || vmf->pgoff >= area->count)
+		return VM_FAULT_SIGBUS;
+	vmf->page = area->pages[vmf->pgoff];
+	get_page(vmf->page);
+	return 0;
+}
+
+static int area_mremap(const struct vm_special_mapping *sm, struct vm_area_struct *vma)
+{
+	return -EINVAL;
+}
+
+static const struct vm_special_mapping area_mapping = {
+	.name = "[syscalls]",
+	.fault = area_fault,
+	.mremap = area_mremap,
+};
+
+static bool area_there(struct mm_struct *mm, const struct area *area)
+{
+	struct vm_area_struct *vma = vma_lookup(mm, area->start);
+
+	return vma && vma_is_special_mapping(vma, &area_mapping) && vma->vm_start == area->start &&
+	       vma->vm_end == area->start + AREA_SIZE;
+}
+
+static bool reaches(unsigned long from, unsigned long to)
+{
+	return from - to + REACH < 2 * REACH;
+}
+
+static unsigned long free_range(unsigned long low, unsigned long high)
+{
+	struct vm_unmapped_area_info info = {
+		.flags = VM_UNMAPPED_AREA_TOPDOWN,
+		.length = AREA_SIZE,
+		.low_limit = max(low, (unsigned long)SZ_64K),
+		.high_limit = min(high, TASK_SIZE_MAX),
+		.align_mask = AREA_SIZE - 1,
+	};
+	unsigned long address;
+
+	if (info.low_limit + AREA_SIZE > info.high_limit)
+		return 0;
+	address = vm_unmapped_area(&info);
+	return IS_ERR_VALUE(address) ? 0 : address;
+}
+
+/* Below the text, where neither the heap nor the stack grows; else above. The hole is no place. */
+static unsigned long area_place(const struct vm_area_struct *vma)
+{
+	unsigned long low = vma->vm_start > NEAR ? vma->vm_start - NEAR : 0;
+	unsigned long high = vma->vm_end + NEAR, address;
+	unsigned long hole = kernel_hole_start, hole_end = kernel_hole_start + kernel_hole_size;
+
+	if (kernel_hole_size && vma->vm_start < hole)
+		high = min(high, hole);
+	else if (kernel_hole_size && low < hole_end)
+		low = hole_end;
+	address = free_range(low, vma->vm_start);
+	return address ? address : free_range(vma->vm_end, high);
+}
+
+static struct area *area_new(struct mm_struct *mm, struct vmi_sites *sites, struct vm_area_struct *text)
+{
+	unsigned long start = area_place(text);
+	struct vm_area_struct *vma;
+	struct area *area;
+
+	if (!start || sites->areas == AREAS_MAX)
+		return NULL;
+	area = kzalloc(sizeof(*area), GFP_KERNEL_ACCOUNT);
+	if (!area)
+		return NULL;
+	area->start = start;
+	/* Mixed: fork copies its page-table entries. */
+	vma = _install_special_mapping(mm, start, AREA_SIZE,
+				       VM_READ | VM_EXEC | VM_MAYREAD | VM_MAYEXEC | VM_MIXEDMAP,
+				       &area_mapping);
+	if (IS_ERR(vma)) {
+		kfree(area);
+		return NULL;
+	}
+	sites->first_own[sites->areas] = 0;
+	sites->area[sites->areas++] = area;
+	return area;
+}
+
+/* A slot in this area, from an own page, or from a new one. */
+static int area_claim(struct area *area, unsigned int first_own, struct vmi_syscall_site *site)
+{
+	unsigned int n;
+	struct page *page;
+	int result;
+
+	for (n = first_own; n < AREA_PAGES; n++) {
+		if (n == area->count) {
+			page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+			if (!page)
+				return -ENOMEM;
+			area->pages[n] = page;
+			area->layer[n] = (struct vmi_patch_area) {
+				.user = area->start + n * PAGE_SIZE,
+				.kernel = (u64)page_address(page),
+				.size = PAGE_SIZE,
+			};
+			area->count++;
+		}
+		result = vmi.patch_claim(&area->layer[n], site);
+		if (!result)
+			return 0;
+		if (result != -VMI_ENOSPC)
+			return -EINVAL;
+	}
+	return -ENOSPC;
+}
+
+static int slot_claim(struct mm_struct *mm, struct vmi_sites *sites, struct vm_area_struct *text,
+		      struct vmi_syscall_site *site)
+{
+	struct area *area;
+	unsigned int i;
+	int result;
+
+	for (i = 0; i < sites->areas; i++) {
+		area = sites->area[i];
+		if (area->gone || !reaches(area->start, site->addr))
+			continue;
+		/* The program may do what it likes with its mappings. */
+		if (!area_there(mm, area)) {
+			area->gone = true;
+			continue;
+		}
+		result = area_claim(area, sites->first_own[i], site);
+		if (result != -ENOSPC)
+			return result;
+	}
+	area = area_new(mm, sites, text);
+	if (!area || !reaches(area->start, site->addr))
+		return -ENOSPC;
+	return area_claim(area, 0, site);
+}
+
+/* Text */
+
+struct piece {
+	unsigned long address;
+	const u8 *bytes;
+	unsigned int length;
+};
+
+static void put_bytes(struct page *page, const struct piece *pieces, unsigned int count)
+{
+	u8 *at = kmap_local_page(page);
+	unsigned int i;
+
+	for (i = 0; i < count; i++)
+		memcpy(at + offset_in_page(pieces[i].address), pieces[i].bytes, pieces[i].length);
+	kunmap_local(at);
+}
+
+/*
+ * Writes pieces of one page of text, into the process's own copy. Nobody executes the page meanwhile: it is not there for as long,
+ * and who faults waits for the lock that we hold.
+ */
+static int text_write(struct vm_area_struct *vma, const struct piece *pieces, unsigned int count)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	unsigned long address = pieces[0].address & PAGE_MASK;
+	struct page *page;
+	spinlock_t *ptl;
+	pte_t *pte, entry;
+	pmd_t *pmd;
+	long got;
+	int result = -EAGAIN;
+
+	vma_start_write(vma);
+	got = get_user_pages_remote(mm, address, 1, FOLL_WRITE | FOLL_FORCE, &page, NULL);
+	if (got != 1)
+		return got ? (int)got : -EFAULT;
+	pmd = mm_find_pmd(mm, address);
+	pte = pmd ? pte_offset_map_lock(mm, pmd, address, &ptl) : NULL;
+	if (!pte)
+		goto out;
+	entry = ptep_get(pte);
+	if (pte_present(entry) && pte_page(entry) == page) {
+		entry = ptep_clear_flush(vma, address, pte);
+		put_bytes(page, pieces, count);
+		set_pte_at(mm, address, pte, entry);
+		result = 0;
+	}
+	pte_unmap_unlock(pte, ptl);
+	/* This CPU may have fetched the old bytes. */
+	sync_core();
+out:
+	put_page(page);
+	return result;
+}
+
+static bool is_vdso(const struct vm_area_struct *vma)
+{
+	const struct mm_struct *mm = vma->vm_mm;
+
+	return mm->context.vdso && vma->vm_start == (unsigned long)mm->context.vdso;
+}
+
+static bool is_private_text(const struct vm_area_struct *vma)
+{
+	const vm_flags_t want = VM_READ | VM_EXEC | VM_MAYWRITE;
+
+	return (vma->vm_flags & want) == want && !(vma->vm_flags & (VM_WRITE | VM_SHARED | VM_HUGETLB)) &&
+	       (vma->vm_file || is_vdso(vma));
+}
+
+static bool in_place(const struct site *site, const u8 *page)
+{
+	return !memcmp(page + offset_in_page(site->start), site->new, site->length) &&
+	       (!site->cave ||
+		!memcmp(page + offset_in_page(site->cave), site->cave_new, JUMP_SIZE));
+}
+
+static bool was_in_place(const struct site *site, const u8 *page)
+{
+	return !memcmp(page + offset_in_page(site->start), site->code, site->back - site->start) &&
+	       (!site->cave ||
+		!memcmp(page + offset_in_page(site->cave), site->cave_old, JUMP_SIZE));
+}
+
+static int site_write(struct vm_area_struct *vma, const struct site *site, bool back)
+{
+	struct piece pieces[2] = {
+		{ site->start, back ? site->old : site->new, site->length },
+		{ site->cave, back ? site->cave_old : site->cave_new, JUMP_SIZE },
+	};
+
+	return text_write(vma, pieces, site->cave ? 2 : 1);
+}
+
+static void jump_to(u8 *bytes, unsigned long from, unsigned long to)
+{
+	s32 distance = to - (from + JUMP_SIZE);
+
+	bytes[0] = 0xe9;
+	memcpy(bytes + 1, &distance, 4);
+}
+
+/* Replaces a site whose shape is known. page: its bytes, a copy. */
+static enum outcome site_claim(struct vm_area_struct *vma, const u8 *page, unsigned long back,
+			       const struct shape *shape)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	unsigned long base = (back - 2) & PAGE_MASK;
+	unsigned int length = shape->syscall + 2 - shape->start;
+	struct vmi_sites *sites = sites_own(mm);
+	struct vmi_syscall_site layer = {
+		.addr = base + shape->start,
+		.length = length,
+		.syscall_offset = length - 2,
+		.flags = VMI_SITE_ENTRY,
+	};
+	struct site *site;
+	int result;
+
+	site = sites ? site_new(sites) : NULL;
+	if (!site)
+		return NO_MEMORY;
+	memset(site, 0, sizeof(*site));
+	memcpy(layer.code, page + shape->start, length);
+	memcpy(site->code, page + shape->start, length);
+	result = slot_claim(mm, sites, vma, &layer);
+	if (result)
+		return result == -ENOMEM ? NO_MEMORY : NO_SLOT;
+	site->back = back;
+	site->start = layer.addr;
+	site->slot = layer.slot;
+	if (shape->cave) {
+		site->cave = base + shape->cave;
+		memcpy(site->cave_old, page + shape->cave, JUMP_SIZE);
+		jump_to(site->cave_new, site->cave, site->slot);
+		site->length = 2;
+		site->new[0] = 0xeb;
+		site->new[1] = site->cave - (site->start + 2);
+	} else {
+		site->length = JUMP_SIZE;
+		jump_to(site->new, site->start, site->slot);
+	}
+	memcpy(site->old, page + shape->start, site->length);
+	sites->sites++;
+	return site_write(vma, site, false) ? BUSY : CLAIMED;
+}
+
+static enum outcome site_rewrite(struct vm_area_struct *vma, unsigned long back, const struct pt_regs *regs,
+				 u8 *copy)
+{
+	struct mm_struct *mm = vma->vm_mm;
+	struct vmi_sites *sites = mm->context.sites;
+	unsigned long base = (back - 2) & PAGE_MASK;
+	const struct site *known = NULL;
+	bool ours = false, anonymous;
+	struct shape shape;
+	struct page *page;
+	unsigned int i;
+
+	if (get_user_pages_remote(mm, base, 1, FOLL_FORCE, &page, NULL) != 1)
+		return BUSY;
+	memcpy_from_page(copy, page, 0, PAGE_SIZE);
+	anonymous = PageAnon(page);
+	put_page(page);
+	for (i = sites ? sites->sites : 0; i-- > 0;) {
+		const struct site *site = &sites->site[i];
+
+		if ((site->start & PAGE_MASK) != base)
+			continue;
+		if (in_place(site, copy)) {
+			/* A system call that was restarted, or a jump to the syscall instruction. */
+			if (site->back == back)
+				return IN_PLACE;
+			ours = true;
+		} else if (site->back == back && was_in_place(site, copy)) {
+			known = site;
+		}
+	}
+	if (anonymous && !ours)
+		return WRITTEN;
+	if (known)
+		return site_write(vma, known, false) ? BUSY : AGAIN;
+	if (offset_in_page(back - 2) > PAGE_SIZE - 2)
+		return NO_CAVE_OR_PAGE;
+	if (!shape_find(copy, offset_in_page(back - 2), regs, &shape))
+		return NO_SHAPE;
+	return site_claim(vma, copy, back, &shape);
+}
+
+/* A site has trapped often. */
+static void site_hot(const struct pt_regs *regs)
+{
+	struct mm_struct *mm = current->mm;
+	enum outcome outcome = NOT_TEXT;
+	unsigned long back = regs->ip;
+	struct vm_area_struct *vma;
+	u8 *copy;
+
+	if (mmap_write_lock_killable(mm))
+		return;
+	vma = vma_lookup(mm, back - 2);
+	if (vma && is_private_text(vma)) {
+		copy = (u8 *)__get_free_page(GFP_KERNEL);
+		outcome = copy ? site_rewrite(vma, back, regs, copy) : NO_MEMORY;
+		free_page((unsigned long)copy);
+	}
+	mmap_write_unlock(mm);
+	note(outcome);
+}
+
+static bool allowed(void)
+{
+	return enabled && offered && !current->ptrace && !test_thread_flag(TIF_SYSCALL_SITES_OFF) &&
+	       !test_bit(MM_CONTEXT_SITES_OFF, &current->mm->context.flags);
+}
+
+void vmi_syscall_trapped(const struct pt_regs *regs)
+{
+	struct mm_struct *mm = current->mm;
+
+	clear_thread_flag(TIF_SYSCALL_TRAPPED);
+	this_cpu_inc(vmi_syscalls_trapped);
+	if (mm && allowed() && heat_add(mm->context.ctx_id, regs->ip))
+		site_hot(regs);
+}
+
+/* With the lock held for writing. */
+void __syscall_sites_put_back_range(struct mm_struct *mm, unsigned long start, unsigned long end)
+{
+	struct vmi_sites *sites = mm->context.sites;
+	struct vm_area_struct *vma;
+	struct page *page;
+	unsigned int i;
+	bool there;
+	u8 *at;
+
+	for (i = 0; sites && i < sites->sites; i++) {
+		const struct site *site = &sites->site[i];
+
+		if (site->start < start || site->start >= end)
+			continue;
+		vma = vma_lookup(mm, site->start);
+		if (!vma || !(vma->vm_flags & VM_MAYWRITE) || (vma->vm_flags & VM_SHARED))
+			continue;
+		if (get_user_pages_remote(mm, site->start & PAGE_MASK, 1, FOLL_FORCE, &page, NULL) != 1)
+			continue;
+		at = kmap_local_page(page);
+		there = PageAnon(page) && in_place(site, at);
+		kunmap_local(at);
+		put_page(page);
+		if (there && !site_write(vma, site, true))
+			note(PUT_BACK);
+	}
+}
+
+void __syscall_sites_put_back(struct mm_struct *mm)
+{
+	if (!offered || test_and_set_bit(MM_CONTEXT_SITES_OFF, &mm->context.flags))
+		return;
+	mmap_write_lock(mm);
+	__syscall_sites_put_back_range(mm, 0, ULONG_MAX);
+	mmap_write_unlock(mm);
+}
+
+void syscall_sites_put_back_task(struct task_struct *task)
+{
+	struct mm_struct *mm = get_task_mm(task);
+
+	if (!mm)
+		return;
+	syscall_sites_put_back(mm);
+	mmput(mm);
+}
+
+#ifdef CONFIG_UPROBES
+/* A breakpoint on a syscall instruction must be reached. The caller holds the lock for writing. */
+int set_swbp(struct arch_uprobe *auprobe, struct mm_struct *mm, unsigned long vaddr)
+{
+	set_bit(MM_CONTEXT_SITES_OFF, &mm->context.flags);
+	syscall_sites_put_back_range(mm, vaddr & PAGE_MASK, PAGE_ALIGN(vaddr + 1));
+	return uprobe_write_opcode(auprobe, mm, vaddr, UPROBE_SWBP_INSN);
+}
+#endif
+
+long vmi_sites_prctl(unsigned long argument)
+{
+	if (argument > 1)
+		return -EINVAL;
+	if (argument) {
+		clear_thread_flag(TIF_SYSCALL_SITES_OFF);
+	} else {
+		set_thread_flag(TIF_SYSCALL_SITES_OFF);
+		syscall_sites_put_back(current->mm);
+	}
+	return 0;
+}
+
+/* Of each vCPU, when it sets where system calls enter. */
+void vmi_sites_enter(void)
+{
+	if (vmi.patch_set_entry)
+		vmi.patch_set_entry((u64)vmi_entry_SYSCALL_64);
+}
+
+unsigned long vmi_sites_lstar(void)
+{
+	return (unsigned long)(vmi.patch_set_entry ? vmi_entry_SYSCALL_64_trapped : vmi_entry_SYSCALL_64);
+}
+
+static int outcomes_show(struct seq_file *file, void *unused)
+{
+	unsigned long trapped = 0;
+	unsigned int i;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		trapped += per_cpu(vmi_syscalls_trapped, cpu);
+	seq_printf(file, "trapped %lu\n", trapped);
+	for (i = 0; i < OUTCOMES; i++)
+		seq_printf(file, "%s %ld\n", outcome_names[i], atomic_long_read(&outcomes[i]));
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(outcomes);
+
+static int __init sites_init(void)
+{
+	s64 version;
+
+	/* entry.S sets a bit there. */
+	BUILD_BUG_ON(offsetof(struct task_struct, thread_info.flags));
+	if (!vmi_low || !vmi.patch_set_entry)
+		return 0;
+	version = vmi.core_version(VMI_SECTION_PATCH);
+	offered = version >= 0 && (version >> 32 & VMI_PATCH_ENTRIES);
+	debugfs_create_file("sites", 0444, vmi_debugfs(), NULL, &outcomes_fops);
+	return 0;
+}
+late_initcall(sites_init);
