@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Checks, and sites of this program's own. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+extern int failures;
+extern const char *current_test;
+
+#define CHECK(condition)							\
+	do {									\
+		if (!(condition)) {						\
+			printf("# %s: %s:%d: %s\n", current_test, __FILE__, __LINE__, #condition); \
+			failures++;						\
+		}								\
+	} while (0)
+
+/* A figure of the kernel's /sys/kernel/debug/vmi/sites. */
+long counter(const char *name);
+/* How often the system calls of act() trapped. */
+long traps_of(void (*act)(void));
+
+/* The first instruction of a site is a jump. */
+int is_jump(const void *site);
+
+/* A site with this number, in this program's text, 16 bytes before the next one. */
+#define SITE_BYTES 16
+typedef long site_fn(long, long, long, long, long, long);
+extern site_fn site_getppid, site_getpid, site_read, site_zero, site_go, site_generic, site_futex;
+extern site_fn site_pause, site_step, site_traced, site_forced, site_writable, site_core, site_off;
+extern char site_page_start[], site_page_end[];
+/* What site_go calls: the replaced instruction is 9 bytes behind its start. */
+extern char site_go_inner[];
+/* So many sites of getppid, SITE_BYTES each. */
+#define SITE_CROWD 254
+extern char site_crowd[];
+
+/* Calls a site often enough for it to be replaced. */
+void heat(site_fn *site, long a);
+
+struct test {
+	const char *name;
+	void (*run)(void);
+};
+
+extern const struct test basic_tests[], memory_tests[], debug_tests[];
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* System-call sites of all shapes. */
+	.text
+
+	.macro	function name
+	.balign	16
+	.globl	\name
+	.type	\name, @function
+\name:
+	.endm
+
+	.macro	site name nr
+	function \name
+	mov	$\nr, %eax
+	syscall
+	ret
+	.endm
+
+	.balign	4096
+	.globl	site_page_start, site_page_end
+site_page_start:
+	/* What a page begins with stays: what lies before it is not known. */
+	.skip	16, 0xcc
+	site	site_getppid 110
+	site	site_getpid 39
+	site	site_pause 34
+	site	site_step 110
+	site	site_traced 110
+	site	site_forced 110
+	site	site_writable 110
+	site	site_core 110
+	site	site_off 110
+
+	/* As a C library's read: 2 bytes, and padding behind it */
+	function site_read
+	xor	%eax, %eax
+	syscall
+	cmp	$-4096, %rax
+	ja	1f
+	ret
+1:	ret
+	.balign	16
+	function site_zero
+	ret
+
+	/* As Go's runtime has it, behind the arguments: the number is in rax, the rest in rbx, rcx, rdi */
+	function site_go
+	push	%rbx
+	mov	$110, %eax
+	mov	%rsi, %rbx
+	mov	%rdx, %rcx
+	call	site_go_inner
+	pop	%rbx
+	ret
+	function site_go_inner
+	mov	%rsi, %r10
+	mov	%rdi, %rdx
+	mov	%rcx, %rsi
+	mov	%rbx, %rdi
+	syscall
+	cmp	$-4095, %rax
+	ja	2f
+	ret
+2:	ret
+	.balign	16, 0xcc
+
+	/* As syscall(): number first, then six more, the last one on the stack */
+	function site_generic
+	mov	%rdi, %rax
+	mov	%rsi, %rdi
+	mov	%rdx, %rsi
+	mov	%rcx, %rdx
+	mov	%r8, %r10
+	mov	%r9, %r8
+	mov	8(%rsp), %r9
+	syscall
+	ret
+
+	/* An instruction between the number and the call */
+	function site_futex
+	mov	$110, %eax
+	xor	$0x80, %sil
+	syscall
+	ret
+	.balign	4096
+site_page_end:
+
+	.globl	site_crowd
+	.skip	16, 0xcc
+site_crowd:
+	.rept	254
+	.balign	16
+	mov	$110, %eax
+	syscall
+	ret
+	.endr
+	.balign	4096
+
+	/* long site_registers(site, u64 before[16], u64 after[18]): loads all registers, calls it, stores all */
+	function site_registers
+	push	%rbx
+	push	%rbp
+	push	%r12
+	push	%r13
+	push	%r14
+	push	%r15
+	push	%rdx
+	push	%rdi
+	mov	%rsi, %rax
+	mov	0(%rax), %rbx
+	mov	8(%rax), %rdx
+	mov	16(%rax), %rsi
+	mov	24(%rax), %rdi
+	mov	32(%rax), %rbp
+	mov	40(%rax), %r8
+	mov	48(%rax), %r9
+	mov	56(%rax), %r10
+	mov	64(%rax), %r12
+	mov	72(%rax), %r13
+	mov	80(%rax), %r14
+	mov	88(%rax), %r15
+	pushq	96(%rax)
+	popf
+	/* What lies below the stack pointer is the program's too. */
+	mov	104(%rax), %rax
+	mov	%rax, -24(%rsp)
+	mov	%rax, -128(%rsp)
+	call	*(%rsp)
+	pushf
+	push	%rax
+	mov	24(%rsp), %rax
+	mov	%rbx, 0(%rax)
+	mov	%rdx, 8(%rax)
+	mov	%rsi, 16(%rax)
+	mov	%rdi, 24(%rax)
+	mov	%rbp, 32(%rax)
+	mov	%r8, 40(%rax)
+	mov	%r9, 48(%rax)
+	mov	%r10, 56(%rax)
+	mov	%r12, 64(%rax)
+	mov	%r13, 72(%rax)
+	mov	%r14, 80(%rax)
+	mov	%r15, 88(%rax)
+	mov	8(%rsp), %rbx
+	mov	%rbx, 96(%rax)
+	mov	-24+16(%rsp), %rbx
+	mov	%rbx, 104(%rax)
+	mov	-128+16(%rsp), %rbx
+	mov	%rbx, 128(%rax)
+	mov	%rcx, 112(%rax)
+	mov	%r11, 120(%rax)
+	pop	%rax
+	popf
+	cld
+	pop	%rdi
+	pop	%rdx
+	pop	%r15
+	pop	%r14
+	pop	%r13
+	pop	%r12
+	pop	%rbp
+	pop	%rbx
+	ret
+
+	/* long site_step_over(site): calls it with the trap flag set */
+	function site_step_over
+	pushf
+	orl	$0x100, (%rsp)
+	popf
+	call	*%rdi
+	pushf
+	andl	$~0x100, (%rsp)
+	popf
+	ret
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Replaced system-call sites in VMI-Linux: a program (`tests/guest/sites`), static and dynamic, as a guest's only one.
+
+// Helpers of tests: what goes wrong in them is a failure of the test.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use paravane_tests::{program, source_root};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The kernel that `paravane kernel build` makes, or has made.
+fn kernel() -> PathBuf {
+    let run = program::run(["kernel", "build"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let folder = run.stdout.trim().rsplit(": ").next().unwrap_or_default().to_string();
+    Path::new(&folder).join("vmlinux")
+}
+
+fn checked(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The program as /init, with the libraries that it needs.
+fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
+    let root = folder.join("root");
+    for name in ["dev", "proc", "sys", "tmp"] {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    let source = source_root().join("tests/guest/sites");
+    let files = ["main.c", "basic.c", "memory.c", "debug.c", "sites.S"].map(|name| source.join(name));
+    let binary = root.join("sites");
+    let flags = [
+        "-std=gnu11",
+        "-D_GNU_SOURCE",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pthread",
+    ];
+    checked(
+        Command::new("cc")
+            .args(flags)
+            .args(link)
+            .arg("-o")
+            .arg(&binary)
+            .args(files),
+    );
+    std::os::unix::fs::symlink("sites", root.join("init")).unwrap();
+    if link.is_empty() {
+        // Cancellation loads the unwinder by its name.
+        let unwinder = checked(Command::new("cc").arg("-print-file-name=libgcc_s.so.1"));
+        let listed = checked(Command::new("ldd").arg(&binary));
+        let mut libraries: Vec<&str> = listed.split_whitespace().filter(|word| word.starts_with('/')).collect();
+        libraries.push(unwinder.trim());
+        for library in libraries {
+            let name = Path::new(library).file_name().unwrap();
+            let place = if library == unwinder.trim() {
+                Path::new("/lib64").join(name)
+            } else {
+                library.into()
+            };
+            let to = root.join(place.strip_prefix("/").unwrap());
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(library, to).unwrap();
+        }
+    }
+    let archive = folder.join("initrd");
+    let script = format!("find . | cpio -o -H newc --quiet >'{}'", archive.display());
+    checked(Command::new("sh").args(["-c", &script]).current_dir(&root));
+    archive
+}
+
+fn passes(link: &[&str], cpus: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let initrd = initramfs(folder.path(), link);
+    let run = program::finish(
+        program::command()
+            .args([
+                "boot",
+                "--append",
+                "console=hvc0 quiet",
+                "--timeout",
+                "300",
+                "--cpus",
+                cpus,
+            ])
+            .arg("--kernel")
+            .arg(kernel())
+            .arg("--initrd")
+            .arg(initrd),
+    );
+    assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);
+    assert!(run.stdout.contains("ok 1 - libc_getppid"), "{}", run.stdout);
+}
+
+#[test]
+fn a_static_program() {
+    passes(&["-static"], "1");
+}
+
+#[test]
+fn a_static_program_on_two_vcpus() {
+    passes(&["-static"], "2");
+}
+
+#[test]
+fn a_dynamic_program() {
+    passes(&[], "1");
+}
