@@ -287,9 +287,9 @@ pub struct BenchMicro {
     #[arg(long, value_name = "NAME")]
     pub row: Vec<String>,
 
-    /// The kernel: ELF file with its relocations
+    /// The kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
     #[arg(long, value_name = "FILE")]
-    pub kernel: PathBuf,
+    pub kernel: Option<PathBuf>,
 
     /// More for the kernel's command line
     #[arg(long, value_name = "STR", default_value = "")]

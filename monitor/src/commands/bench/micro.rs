@@ -12,6 +12,7 @@ use super::page::Page;
 use super::{cpus, stats};
 use crate::cli::BenchMicro;
 use crate::initramfs::Initramfs;
+use crate::kernel;
 use crate::process::{Config, End, Output, Vm};
 use crate::signals::Signals;
 use crate::text;
@@ -37,14 +38,19 @@ const TAIL: usize = 4096;
 /// Measures, and prints or writes the table.
 pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     let rows = select(&args.row)?;
-    let kernel = fs::read(&args.kernel).with_context(|| args.kernel.display().to_string())?;
+    let file = match &args.kernel {
+        Some(file) => file.clone(),
+        None => kernel::locate_or_build()?.vmlinux,
+    };
+    let name = file.display().to_string();
+    let kernel = fs::read(&file).with_context(|| name.clone())?;
     let shell = read_static(&args.shell);
     let page = args.write.as_deref().map(|path| Page::read(path, MARKER)).transpose()?;
     let signals = Signals::install().context("cannot take note of signals")?;
     let host = host_folder(shell.as_deref().ok())?;
     let bench = Bench {
         kernel: &kernel,
-        name: &args.kernel.display().to_string(),
+        name: &name,
         initrd: initramfs(shell.as_deref().ok()),
         folder: host.path(),
         append: &args.append,
