@@ -106,6 +106,10 @@ pub struct Boot {
     #[arg(long, value_name = "FILE[:ro|:snapshot]")]
     pub disk: Vec<String>,
 
+    /// A directory, which the guest mounts by its tag
+    #[arg(long, value_name = "DIR:TAG")]
+    pub share: Vec<String>,
+
     /// A console (hvc1) and a socket device whose other side echoes: console, port 7; port 8: connects to the guest's
     /// port 1008 and echoes there
     #[arg(long)]

@@ -6,6 +6,7 @@ use crate::cli::Boot;
 use crate::devices::Device;
 use crate::devices::blk::{Block, Mode};
 use crate::devices::console::Console;
+use crate::devices::fs::Fs;
 use crate::devices::rng::Rng;
 use crate::devices::vsock::{Hub, Vsock};
 use crate::process::{Config, End, Output, Vm};
@@ -88,6 +89,12 @@ fn devices(args: &Boot) -> anyhow::Result<Vec<Box<dyn Device>>> {
         };
         let disk = Block::new(Path::new(path), mode, &format!("disk{index}")).context("--disk")?;
         devices.push(Box::new(disk));
+    }
+    for share in &args.share {
+        let Some((path, tag)) = share.rsplit_once(':') else {
+            bail!("--share {share}: it must be DIR:TAG");
+        };
+        devices.push(Box::new(Fs::new(Path::new(path), tag).context("--share")?));
     }
     if args.echo {
         let (here, there) = UnixStream::pair()?;

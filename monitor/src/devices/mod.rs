@@ -11,6 +11,7 @@
 pub mod blk;
 pub mod console;
 mod driver;
+pub mod fs;
 pub mod mmio;
 pub mod net;
 mod page;

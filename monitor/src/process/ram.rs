@@ -31,7 +31,7 @@ pub struct Slot {
     pub gpa: u64,
     pub size: u64,
     file: Arc<File>,
-    region: Arc<MmapRegion>,
+    region: Arc<GuestRegionMmap>,
 }
 
 /// A guest's RAM.
@@ -62,11 +62,8 @@ impl Ram {
             );
             gpa += slot_size;
         }
-        let regions = slots
-            .iter()
-            .map(|slot| GuestRegionMmap::with_arc(Arc::clone(&slot.region), GuestAddress(slot.gpa)).map(Arc::new));
-        let regions: Option<Vec<_>> = regions.collect();
-        let memory = GuestMemoryMmap::from_arc_regions(regions.context("guest memory ends beyond all addresses")?)?;
+        let regions = slots.iter().map(|slot| Arc::clone(&slot.region)).collect();
+        let memory = GuestMemoryMmap::from_arc_regions(regions)?;
         Ok(Ram { slots, memory, size })
     }
 
@@ -132,6 +129,7 @@ impl Slot {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_NORESERVE,
         )?;
+        let region = GuestRegionMmap::new(region, GuestAddress(gpa)).context("it ends beyond all addresses")?;
         let slot = Slot {
             gpa,
             size: length,

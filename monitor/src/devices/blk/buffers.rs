@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use vm_memory::{GuestAddress, GuestMemory, Permissions};
+use vm_memory::{GuestAddress, GuestMemory};
 
 /// Pieces that the host takes in one call.
 const IOV_MAX: usize = 1024;
@@ -49,11 +49,8 @@ impl Buffers {
         let Ok(count) = usize::try_from(length) else {
             return false;
         };
-        let Ok(slices) = self.memory.get_slices(address, count, Permissions::ReadWrite) else {
-            return false;
-        };
         let mut added = Vec::new();
-        for slice in slices {
+        for slice in self.memory.get_slices(address, count) {
             let Ok(slice) = slice else { return false };
             added.push((slice.ptr_guard_mut().as_ptr() as usize, slice.len()));
         }
