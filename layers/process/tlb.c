@@ -690,6 +690,9 @@ static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run 
 
 	same = walk_leaf(v, va, &w, l) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
 	want = same ? flags_of(&w) : 0;
+	/* Writes to a device's registers must go on faulting (tlb_fill_device). */
+	if (gpa >= shared->ram_size)
+		want &= ~T_WRITE;
 	have &= T_PRESENT | T_WRITE | T_EXEC | T_USER;
 	/* Less or more may be written. More of what can be executed too is left to faults: that is hardly ever what a program asks for. */
 	if (same && (have ^ want) == T_WRITE && !(have & T_EXEC)) {

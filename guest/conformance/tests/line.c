@@ -276,6 +276,11 @@ TEST(line_stores, "line.registers.stores", 1, 0, LINE_ROUTE)
 	STORE(high, "movl $1, (%1, %0)");
 	STORE(low, "movnti %k2, 0x14(%1)");
 	STORE(high, "ds movl %k2, 0x14(%1)");
+	/* Also when translations have been looked at again, which must not make them writable. */
+	vmi.mmu_flush_kernel_range(kernel_area, kernel_area + KERNEL_AREA_SIZE);
+	STORE(low, "movl %k2, 0x14(%1)");
+	vmi.mmu_flush_tlb(VMI_FLUSH_ALL);
+	STORE(high, "movl %k2, 0x14(%1)");
 	show(NULL);
 }
 
