@@ -208,18 +208,18 @@ impl Taken {
         self.samples.iter().map(|&(_, kib)| kib).max().unwrap_or(0) >> 10
     }
 
-    /// From the first moment above so many MiB: until it stopped growing, and until all was gone.
-    ///
-    /// Where others keep this thread from a processor, they keep the monitor from it: of the time between two samples no more
-    /// than `SAMPLE` counts.
-    fn late(&self, budget: u64) -> Option<(Duration, Duration)> {
+    /// From the first moment above so many MiB: until it stopped growing, and until all was gone; and how much of that
+    /// nobody can be blamed for, since this thread got no processor either.
+    fn late(&self, budget: u64) -> Option<[Duration; 3]> {
         let over = self.samples.iter().position(|(_, kib)| kib >> 10 > budget)?;
         let last = self.samples.iter().max_by_key(|(_, kib)| kib)?.0;
-        let until = |end: Instant| {
-            let pairs = self.samples[over..].windows(2).filter(|pair| pair[1].0 <= end);
-            pairs.map(|pair| pair[1].0.duration_since(pair[0].0).min(SAMPLE)).sum()
-        };
-        Some((until(last), until(self.gone)))
+        let start = self.samples[over].0;
+        // From the sample before: it may have been over since.
+        let pairs = self.samples[over.saturating_sub(1)..].windows(2);
+        let starved = pairs
+            .map(|pair| pair[1].0.duration_since(pair[0].0).saturating_sub(SAMPLE))
+            .sum();
+        Some([last.duration_since(start), self.gone.duration_since(start), starved])
     }
 }
 
@@ -232,6 +232,8 @@ fn budget(run: &Run) -> u64 {
 
 /// Between two samples, where a processor is free for them.
 const SAMPLE: Duration = Duration::from_millis(20);
+/// More time without one than this, and others decide when a machine ends.
+const STARVED: Duration = Duration::from_millis(50);
 /// For a processor to become free for the monitor, and for the host to free what the processes had.
 const TOLERANCE: Duration = Duration::from_millis(250);
 
@@ -259,10 +261,15 @@ fn floods_of_tables_are_ended() {
             taken.late(budget)
         );
         assert!(taken.most() <= budget + OVERSHOOT, "kind {kind}: {} MiB", taken.most());
-        if let Some((stopped, gone)) = taken.late(budget) {
-            assert!(stopped <= END, "kind {kind}: {stopped:?}");
-            assert!(gone <= END + TOLERANCE, "kind {kind}: {gone:?}");
+        let Some([stopped, gone, starved]) = taken.late(budget) else {
+            continue;
+        };
+        if starved > STARVED {
+            println!("the host is too busy to say how long it took: {starved:?} without a processor");
+            continue;
         }
+        assert!(stopped <= END, "kind {kind}: {stopped:?}");
+        assert!(gone <= END + TOLERANCE, "kind {kind}: {gone:?}");
     }
 }
 
