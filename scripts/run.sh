@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
 # run.sh: the conformance suite at host speed on the process hypervisor, then the same guest on software-emulated bare
-# metal, with no layer and with each native one.
+# metal, with no layer and with each native one; then Linux: a shell, or without a terminal a short tour.
 
 . "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -22,4 +22,27 @@ for machine in "process process" "qemu none" "qemu native" "qemu native-stats"; 
 done
 printf '\nAll four together:\n'
 closing_line "$passed" "$failed" "$skipped"
-exit $status
+[ $status -eq 0 ] || exit $status
+
+printf '\n'
+if [ -t 0 ] && [ -t 1 ]; then
+	cat <<'END'
+This is Linux in a virtual machine made of ordinary host processes: no hardware virtualization, no root.
+Look around; `exit` or Ctrl-] leaves it and ends the machine.
+
+END
+	exec "$paravane" run --cpus "${CPUS:-2}" --memory 512M
+fi
+# shellcheck disable=SC2016 # The guest's shell expands it.
+tour='
+set -e
+echo "Linux in a virtual machine made of ordinary host processes:"
+echo "  kernel     $(uname -sr), $(nproc) CPUs, $(awk "/MemTotal/ {print int(\$2 / 1024)}" /proc/meminfo) MiB"
+echo "  layer      $(dmesg | sed -n "s/.*VMI: layer //p")"
+echo "  booted in  $(cut -d " " -f 1 /proc/uptime) s"
+echo "  processes  $(ps | tail -n +2 | wc -l), of which process 1 is $(cat /proc/1/comm)"
+echo "  a pipeline of 1,000 processes: $(i=0; while [ $i -lt 1000 ]; do echo $i | cat; i=$((i + 1)); done | awk "{s += \$1} END {print s}")"
+echo "  a file of 64 MiB: $(head -c 67108864 /dev/zero | tee /tmp/file | sha256sum | cut -c 1-16)... and again $(sha256sum /tmp/file | cut -c 1-16)..."
+'
+"$paravane" run --cpus "${CPUS:-2}" --memory 512M -- sh -c "$tour"
+printf '\nYour own: %s run -- COMMAND, or %s run for a shell\n' "$paravane" "$paravane"

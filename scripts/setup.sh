@@ -101,6 +101,25 @@ if ! rust_is_new; then
 	rust_is_new || die "$(command -v cargo) is too old: remove it from the PATH, or update it (rustup update)"
 fi
 
+# The programs of the built-in root: the host's busybox, or if that is missing or needs libraries, one of our own beside it,
+# since Debian's packages busybox and busybox-static exclude each other.
+# is_static FILE: is it a program that needs no libraries?
+is_static() {
+	[ -x "$1" ] && ! readelf -l "$1" 2>/dev/null | grep -q INTERP
+}
+if [ "$purpose" != build ] && ! is_static /bin/busybox && ! is_static "$tools/busybox"; then
+	have apt-get || die "a statically linked busybox is missing: put one to $tools/busybox"
+	say "fetching busybox-static"
+	part=$(mktemp -d)
+	trap 'rm -rf "$part"' EXIT
+	(cd "$part" && apt-get -qq download busybox-static && dpkg-deb -x busybox-static_*.deb .) >&2 ||
+		die "busybox-static could not be fetched: is the network there?"
+	mkdir -p "$tools"
+	cp "$(find "$part" -name busybox -type f | head -n 1)" "$tools/busybox.part"
+	chmod 755 "$tools/busybox.part"
+	mv "$tools/busybox.part" "$tools/busybox"
+fi
+
 [ "$purpose" = test ] || exit 0
 
 # What make lint needs on top. A compiler from rustup brings them as components.

@@ -73,6 +73,9 @@ pub fn start(exec: Exec) -> Result<Running, Failure> {
         .env("PATH", path::DEFAULT)
         .env("HOME", &user.home)
         .env("USER", &user.name);
+    if exec.terminal.is_some() {
+        command.env("TERM", "linux");
+    }
     command.envs(
         exec.env
             .into_iter()
@@ -144,7 +147,6 @@ fn terminal(command: &mut Command, user: &User, size: Size) -> io::Result<Stream
         .stdin(theirs.try_clone()?)
         .stdout(theirs.try_clone()?)
         .stderr(theirs.try_clone()?);
-    command.env("TERM", "linux");
     become_user(command, user, Some(theirs));
     Ok(Streams {
         terminal: Some(ours),

@@ -331,6 +331,19 @@ fn who_stays_behind_with_the_streams_is_not_waited_for() {
 }
 
 #[test]
+fn a_terminal_is_of_the_kind_that_was_said() {
+    let agent = Agent::start();
+    let exec = |env| Exec {
+        terminal: Some(Size { columns: 80, rows: 24 }),
+        env,
+        ..shell("echo .$TERM.")
+    };
+    agent.exec(exec(vec![])).until(".linux.");
+    let said = (b"TERM".to_vec(), b"vt100".to_vec());
+    agent.exec(exec(vec![said])).until(".vt100.");
+}
+
+#[test]
 fn a_terminal() {
     let agent = Agent::start();
     let size = |columns, rows| Size { columns, rows };

@@ -22,6 +22,29 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a command, or a shell, in a Linux virtual machine of its own
+    Run(Run),
+    /// Make a machine with a name, for `start`
+    Create(Create),
+    /// Start a machine in the background
+    Start(Named),
+    /// List machines
+    Ps(Ps),
+    /// Run a command in a machine that runs
+    Exec(Exec),
+    /// Print what a machine's command has printed
+    Logs(Logs),
+    /// Ask machines to end
+    Stop(Stop),
+    /// End machines at once
+    Kill(Kill),
+    /// Forget machines that have ended
+    Rm(Rm),
+    /// Print what is known of a machine, as JSON
+    Inspect(Named),
+    /// The monitor of a machine in the background
+    #[command(hide = true)]
+    Monitor(Named),
     /// Boot the conformance guest and say which calls of a layer do what the specification says
     Conformance(Conformance),
     /// Look into layer images
@@ -70,6 +93,174 @@ pub struct ImageBuild {
     /// Where to put it
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub machine: MachineOptions,
+
+    /// Give the command this terminal
+    #[arg(long, short, conflicts_with = "detach")]
+    pub tty: bool,
+
+    /// Print what the kernel says, on stderr
+    #[arg(long, short)]
+    pub verbose: bool,
+
+    /// Leave the machine running in the background, and print its name
+    #[arg(long, short)]
+    pub detach: bool,
+
+    /// Name by which other commands find the machine
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// What machine it is to be.
+#[derive(Debug, Args)]
+pub struct MachineOptions {
+    /// Kernel: the ELF file vmlinux, with its relocations [default: what `paravane kernel build` made]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+
+    /// Root file system as a cpio archive, in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<PathBuf>,
+
+    /// More words for the kernel's command line (may be repeated)
+    #[arg(long, value_name = "STR")]
+    pub append: Vec<String>,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cpus: u32,
+
+    /// Memory of the machine, MiB or with a unit: 256M, 4G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = mebibytes)]
+    pub memory: u32,
+
+    /// What is kept from what inside the guest
+    #[arg(long, value_enum, default_value_t = Isolation::Vm, hide_default_value = true)]
+    pub isolation: Isolation,
+
+    /// Address-space processes [default: what this host allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    pub spaces: Option<u32>,
+
+    #[command(flatten)]
+    pub command: CommandOptions,
+
+    /// End the machine after S seconds, with exit code 124
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub timeout: Option<u64>,
+
+    /// Let debuggers attach to the machine's processes
+    #[arg(long)]
+    pub debuggable: bool,
+}
+
+/// A command in a guest, and around it.
+#[derive(Debug, Args)]
+pub struct CommandOptions {
+    /// Variable for the command (may be repeated); without a value, this program's own
+    #[arg(long, short, value_name = "KEY=VALUE")]
+    pub env: Vec<OsString>,
+
+    /// Folder that the command starts in [default: the user's own]
+    #[arg(long, short, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+
+    /// Who the command is in the guest: a name or a number, and a group behind a colon [default: root]
+    #[arg(long, short, value_name = "USER[:GROUP]")]
+    pub user: Option<String>,
+
+    /// The command and its arguments; without one, a shell
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Create {
+    /// Name by which other commands find the machine [default: one is made up]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
+    #[command(flatten)]
+    pub machine: MachineOptions,
+}
+
+#[derive(Debug, Args)]
+pub struct Named {
+    /// The machine's name
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Ps {
+    /// Those that do not run, too
+    #[arg(long, short)]
+    pub all: bool,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Exec {
+    /// The machine's name
+    pub name: String,
+
+    #[command(flatten)]
+    pub command: CommandOptions,
+
+    /// Give the command this terminal
+    #[arg(long, short)]
+    pub tty: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// The machine's name
+    pub name: String,
+
+    /// Go on until the machine has ended
+    #[arg(long, short)]
+    pub follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// The machines' names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// Seconds that the command has after SIGTERM
+    #[arg(long, short, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub time: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct Kill {
+    /// The machines' names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// Send this signal to the command instead
+    #[arg(long, short, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=31))]
+    pub signal: Option<u8>,
+}
+
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// The machines' names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// End them first if they run
+    #[arg(long, short)]
+    pub force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -2,8 +2,9 @@
 //! `paravane`: the monitor's command line.
 //!
 //! Exit codes, the same for every command: 0 it worked, 1 it ran and something failed, 2 it could not be run (bad
-//! input, something missing), 128 + n it was ended by signal n.
+//! input, something missing), 128 + n it was ended by signal n. `run` passes on the code of what ran in the guest.
 
+mod agent;
 mod cli;
 mod commands;
 // Until a command attaches all of them.
@@ -16,8 +17,10 @@ mod image;
 mod initramfs;
 mod inputs;
 mod kernel;
+mod machines;
 mod process;
 mod rom;
+mod root;
 mod signals;
 mod tap;
 mod text;

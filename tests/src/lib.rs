@@ -6,6 +6,7 @@ pub mod linux;
 pub mod program;
 pub mod rom;
 pub mod tree;
+pub mod vm;
 pub mod vmi_guest;
 
 use std::path::{Path, PathBuf};

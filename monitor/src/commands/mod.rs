@@ -6,8 +6,10 @@ mod boot;
 mod conformance;
 mod image;
 mod kernel;
+mod machines;
 mod report;
 mod rom;
+mod run;
 
 use crate::cli::{Command, Conformance, HypervisorKind};
 use crate::hypervisor::Hypervisor;
@@ -47,6 +49,17 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::cli::Bench::VmiHost(args)) => bench::vmi::host(args),
         Command::Bench(crate::cli::Bench::Micro(args)) => bench::micro::run(args),
         Command::Image(crate::cli::Image::Build(args)) => image::build(args),
+        Command::Run(args) => run::run(args),
+        Command::Create(args) => machines::create(args),
+        Command::Start(args) => machines::start(args),
+        Command::Ps(args) => machines::ps(args),
+        Command::Exec(args) => machines::exec(args),
+        Command::Logs(args) => machines::logs(args),
+        Command::Stop(args) => machines::stop(args),
+        Command::Kill(args) => machines::kill(args),
+        Command::Rm(args) => machines::rm(args),
+        Command::Inspect(args) => machines::inspect(args),
+        Command::Monitor(args) => run::monitor(args),
         Command::Boot(args) => boot::run(args),
         Command::Kernel(crate::cli::Kernel::Build(args)) => kernel::build(args),
         Command::Doctor(args) => crate::doctor::run(args),

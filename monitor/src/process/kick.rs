@@ -20,6 +20,7 @@ const fn bit(value: u64) -> u32 {
 /// The vCPU looks at its alarms.
 pub const ALARM: u32 = bit(ph::PH_PENDING_ALARM);
 const IRQ: u32 = bit(ph::PH_PENDING_IRQ);
+const NMI: u32 = bit(ph::PH_PENDING_NMI);
 
 /// Sets pending bits of a vCPU and makes it look. Order: set pending, fence, read state and owner; against, in the layer: write
 /// state or owner, fence, read pending.
@@ -45,6 +46,13 @@ pub fn tell(core: &Core, vcpu: usize, pending: u32) {
     // The guest could write any number there. tgkill itself checks that the thread belongs to the process.
     if core.processes().any(|(_, known)| known == pid) {
         sys::signal_thread(pid, tid);
+    }
+}
+
+/// Sends all vCPUs a non-maskable interrupt.
+pub fn nmi(core: &Core) {
+    for vcpu in 0..core.vcpus {
+        tell(core, vcpu, NMI);
     }
 }
 

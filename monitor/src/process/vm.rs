@@ -20,7 +20,7 @@ use super::ram::Ram;
 use super::shared::{Shared, size};
 use super::supervisor::{self, Pool};
 use super::sys;
-use super::{alarm, host, watch};
+use super::{alarm, host, kick, watch};
 use crate::devices::Device;
 use crate::hypervisor::Counters;
 use crate::text;
@@ -198,6 +198,11 @@ impl Vm {
     /// Becomes readable when there is output.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.outputs.bell()
+    }
+
+    /// Sends all vCPUs a non-maskable interrupt, at which a kernel says what it does.
+    pub fn nmi(&self) {
+        kick::nmi(&self.core);
     }
 
     /// What the layer has counted.

@@ -5,6 +5,7 @@
 #include <linux/panic_notifier.h>
 #include <linux/pm.h>
 #include <linux/reboot.h>
+#include <linux/sched/debug.h>
 #include <asm/nmi.h>
 #include <asm/reboot.h>
 #include <asm/x86_init.h>
@@ -41,9 +42,11 @@ static void vmi_machine_shutdown(void)
 
 static int vmi_panic(struct notifier_block *block, unsigned long event, void *message)
 {
-	/* Ends the machine where panic= does not say that it starts again. */
-	if (!panic_timeout)
+	/* Ends the machine where panic= does not say that it starts again. What an NMI had to say has not been printed yet. */
+	if (!panic_timeout) {
+		console_flush_on_panic(CONSOLE_FLUSH_PENDING);
 		vmi.core_shutdown(255);
+	}
 	return NOTIFY_DONE;
 }
 
@@ -51,6 +54,19 @@ static struct notifier_block vmi_panic_block = {
 	.notifier_call = vmi_panic,
 	.priority = INT_MIN,
 };
+
+/* Nobody has caused it: somebody outside wants to know what this CPU does. What comes next is unknown_nmi_panic's. */
+static int vmi_unknown_nmi(unsigned int type, struct pt_regs *regs)
+{
+	show_regs(regs);
+	return NMI_DONE;
+}
+
+static int __init vmi_nmi_init(void)
+{
+	return vmi_low ? register_nmi_handler(NMI_UNKNOWN, vmi_unknown_nmi, 0, "vmi") : 0;
+}
+device_initcall(vmi_nmi_init);
 
 static void vmi_console_write(struct console *console, const char *text, unsigned int count)
 {

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One connection to the agent.
+
+use anyhow::{Context, bail};
+use paravane_agent_protocol::frame::{MAX_FROM_AGENT, MAX_TO_AGENT, put_data, put_message};
+use paravane_agent_protocol::{Decoder, Frame, FromAgent, Stream, ToAgent, VERSION};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+const PIECE: usize = 64 << 10;
+
+/// A connection, never waited for.
+#[derive(Debug)]
+pub struct Link {
+    stream: UnixStream,
+    decoder: Decoder<FromAgent>,
+    out: Vec<u8>,
+    greeted: bool,
+}
+
+impl Link {
+    /// Takes a connection that the agent made.
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Link {
+            stream,
+            decoder: Decoder::new(MAX_FROM_AGENT),
+            out: Vec::new(),
+            greeted: false,
+        })
+    }
+
+    /// For poll.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Whether something waits to be sent.
+    pub fn has_unsent(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Puts a message behind what waits to be sent.
+    pub fn put(&mut self, message: &ToAgent) -> anyhow::Result<()> {
+        put_message(&mut self.out, message, MAX_TO_AGENT).context("arguments and environment are too long")
+    }
+
+    /// Puts input for the command behind what waits to be sent.
+    pub fn put_input(&mut self, bytes: &[u8]) {
+        put_data(&mut self.out, Stream::Input, bytes);
+    }
+
+    /// Sends what can be sent now.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            match self.stream.write(&self.out) {
+                Ok(n) => drop(self.out.drain(..n)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has arrived. False: the agent has closed the connection.
+    pub fn receive(&mut self) -> io::Result<bool> {
+        let mut piece = vec![0; PIECE];
+        match self.stream.read(&mut piece) {
+            Ok(0) => Ok(false),
+            Ok(n) => {
+                self.decoder.add(piece.get(..n).unwrap_or_default());
+                Ok(true)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next thing that the agent says, after its greeting.
+    pub fn next(&mut self) -> anyhow::Result<Option<Frame<FromAgent>>> {
+        loop {
+            let frame = self
+                .decoder
+                .next()
+                .context("the guest's agent does not keep to the protocol")?;
+            match frame {
+                Some(Frame::Message(FromAgent::Hello { version })) if !self.greeted => {
+                    if version != VERSION {
+                        bail!("the guest's agent speaks version {version}, this program speaks {VERSION}");
+                    }
+                    self.greeted = true;
+                }
+                Some(_) if !self.greeted => bail!("the guest's agent does not keep to the protocol: no greeting"),
+                other => return Ok(other),
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The monitor's half of the conversation with the agent in a guest ([`paravane_agent_protocol`]).
+
+mod link;
+mod relay;
+mod terminal;
+
+pub use link::Link;
+pub use relay::{Ended, Relay};
+pub use terminal::Terminal;

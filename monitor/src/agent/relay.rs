@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A command in a guest, and this program's standard streams.
+//!
+//! Nothing here waits, but for what the caller waits for with [`Relay::files`]: so the caller can watch the machine and
+//! its own signals at the same time, whatever reader or writer is slow.
+
+use super::link::Link;
+use super::terminal::{LEAVE, Terminal};
+use anyhow::{Context, bail};
+use paravane_agent_protocol::{Failure, Frame, FromAgent, INPUT_WINDOW, Stream, ToAgent};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+
+/// Output that may wait for its reader; then the guest waits.
+const WAITING: usize = 256 << 10;
+/// A pipe that can be written to takes so much at least without making us wait (POSIX's PIPE_BUF).
+const PIECE: usize = 4096;
+const INPUT_PIECE: usize = 32 << 10;
+
+/// How a command has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this exit code.
+    Exited(u8),
+    /// By this signal.
+    Killed(u8),
+    /// It could not be started.
+    Failed(Failure),
+    /// The person at the terminal has left it.
+    Left,
+    /// Nobody reads what it prints.
+    NoReader,
+}
+
+/// The streams of a command that was asked for on a link.
+#[derive(Debug)]
+pub struct Relay {
+    link: Link,
+    terminal: Option<Terminal>,
+    /// Our standard input may have more for it.
+    input: bool,
+    /// Bytes of input that it takes now.
+    window: usize,
+    output: Vec<u8>,
+    error: Vec<u8>,
+    ended: Option<Ended>,
+}
+
+impl Relay {
+    /// For the command that was last asked for. With a terminal, everything goes to the guest as it is typed.
+    pub fn new(link: Link, terminal: Option<Terminal>, input: bool) -> Self {
+        Relay {
+            link,
+            terminal,
+            input,
+            window: INPUT_WINDOW as usize,
+            output: Vec::new(),
+            error: Vec::new(),
+            ended: None,
+        }
+    }
+
+    /// Adds what has to be waited for.
+    pub fn files<'a>(&'a self, files: &mut Vec<PollFd<'a>>) {
+        let mut flags = PollFlags::empty();
+        if self.takes_output() {
+            flags |= PollFlags::IN;
+        }
+        if self.link.has_unsent() {
+            flags |= PollFlags::OUT;
+        }
+        if !flags.is_empty() {
+            files.push(PollFd::from_borrowed_fd(self.link.file(), flags));
+        }
+        if self.takes_input() {
+            files.push(PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN));
+        }
+        for (bytes, file) in self.outputs() {
+            if !bytes.is_empty() {
+                files.push(PollFd::from_borrowed_fd(file, PollFlags::OUT));
+            }
+        }
+        if let Some(terminal) = &self.terminal {
+            files.push(PollFd::from_borrowed_fd(terminal.file(), PollFlags::IN));
+        }
+    }
+
+    fn outputs(&self) -> [(&Vec<u8>, BorrowedFd<'static>); 2] {
+        [
+            (&self.output, rustix::stdio::stdout()),
+            (&self.error, rustix::stdio::stderr()),
+        ]
+    }
+
+    fn takes_output(&self) -> bool {
+        self.ended.is_none() && self.output.len() < WAITING && self.error.len() < WAITING
+    }
+
+    fn takes_input(&self) -> bool {
+        self.input && self.ended.is_none() && self.window > 0
+    }
+
+    /// Sends a signal to the command.
+    pub fn signal(&mut self, number: u8) -> anyhow::Result<()> {
+        self.link.put(&ToAgent::Signal(number.into()))
+    }
+
+    /// Does what can be done without waiting. Some: the command has ended, and all that it printed is written.
+    pub fn work(&mut self) -> anyhow::Result<Option<Ended>> {
+        if self.terminal.as_ref().is_some_and(Terminal::was_resized) {
+            self.link.put(&ToAgent::Resize(Terminal::size()))?;
+        }
+        if self.takes_input() && ready(rustix::stdio::stdin(), PollFlags::IN) {
+            self.take_input()?;
+        }
+        if self.ended.is_none() {
+            self.link.flush().context("the connection to the guest's agent broke")?;
+        }
+        self.listen()?;
+        if !self.write()? {
+            return Ok(Some(Ended::NoReader));
+        }
+        let written = self.output.is_empty() && self.error.is_empty();
+        Ok(self.ended.clone().filter(|ended| written || *ended == Ended::Left))
+    }
+
+    /// One piece of our input.
+    fn take_input(&mut self) -> anyhow::Result<()> {
+        let mut piece = vec![0; self.window.min(INPUT_PIECE)];
+        match rustix::io::read(rustix::stdio::stdin(), &mut piece) {
+            // Somebody else who has the same terminal was faster.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(0) | Err(Errno::IO) if self.terminal.is_some() => self.ended = Some(Ended::Left),
+            Ok(0) => {
+                self.input = false;
+                self.link.put(&ToAgent::EndOfInput)?;
+            }
+            Ok(n) => {
+                piece.truncate(n);
+                if self.terminal.is_some() && piece.contains(&LEAVE) {
+                    self.ended = Some(Ended::Left);
+                    return Ok(());
+                }
+                self.window -= n;
+                self.link.put_input(&piece);
+            }
+            Err(error) => return Err(error).context("cannot read standard input"),
+        }
+        Ok(())
+    }
+
+    /// Takes what the guest says, as long as there is room.
+    fn listen(&mut self) -> anyhow::Result<()> {
+        while self.takes_output() && ready(self.link.file(), PollFlags::IN) {
+            let open = self
+                .link
+                .receive()
+                .context("the connection to the guest's agent broke")?;
+            while let Some(frame) = self.link.next()? {
+                self.take(frame)?;
+            }
+            if !open && self.ended.is_none() {
+                bail!("the guest's agent has left");
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, frame: Frame<FromAgent>) -> anyhow::Result<()> {
+        match frame {
+            Frame::Data(Stream::Output, bytes) => self.output.extend(bytes),
+            Frame::Data(Stream::Error, bytes) => self.error.extend(bytes),
+            Frame::Message(FromAgent::Taken(n)) => {
+                // More than was sent cannot be taken; what the guest says of it is only its own loss.
+                self.window = self.window.saturating_add(n as usize).min(INPUT_WINDOW as usize);
+            }
+            Frame::Message(FromAgent::Exited(code)) => self.end(Ended::Exited(code)),
+            Frame::Message(FromAgent::Killed(signal)) => self.end(Ended::Killed(signal)),
+            Frame::Message(FromAgent::Failed(failure)) => self.end(Ended::Failed(failure)),
+            Frame::Message(FromAgent::Started { pid }) => tracing::debug!(pid, "the command runs"),
+            Frame::Message(FromAgent::Done) => {}
+            Frame::Data(Stream::Input, _) | Frame::Message(FromAgent::Hello { .. }) => {
+                bail!("the guest's agent does not keep to the protocol")
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, how: Ended) {
+        self.ended.get_or_insert(how);
+    }
+
+    /// Writes what can be written without waiting. False: nobody reads it any more.
+    fn write(&mut self) -> anyhow::Result<bool> {
+        for (bytes, file) in [
+            (&mut self.output, rustix::stdio::stdout()),
+            (&mut self.error, rustix::stdio::stderr()),
+        ] {
+            let mut done = 0;
+            while done < bytes.len() && ready(file, PollFlags::OUT) {
+                let piece = bytes.get(done..bytes.len().min(done + PIECE)).unwrap_or_default();
+                match rustix::io::write(file, piece) {
+                    Ok(n) => done += n,
+                    Err(Errno::AGAIN) => break,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::PIPE) => return Ok(false),
+                    Err(error) => return Err(error).context("cannot write what the guest printed"),
+                }
+            }
+            bytes.drain(..done);
+        }
+        Ok(true)
+    }
+}
+
+/// Whether something can be done with a file now; also if that is to hear of an error.
+fn ready(file: BorrowedFd<'_>, flags: PollFlags) -> bool {
+    let mut files = [PollFd::from_borrowed_fd(file, flags)];
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut files, Some(&none)).is_ok_and(|n| n > 0)
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Our terminal while a guest's program has it: raw, and as it was before on every way out.
+
+use paravane_agent_protocol::Size;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use signal_hook::SigId;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+/// Leaves the guest: Ctrl-].
+pub const LEAVE: u8 = 0x1d;
+
+/// The terminal on standard input, in raw mode until this is dropped.
+#[derive(Debug)]
+pub struct Terminal {
+    before: Termios,
+    signals: Vec<SigId>,
+    /// Readable when the size may have changed.
+    resized: UnixStream,
+}
+
+impl Terminal {
+    /// Whether a person sits there: at standard input and at standard output.
+    pub fn is_there() -> bool {
+        rustix::termios::isatty(rustix::stdio::stdin()) && rustix::termios::isatty(rustix::stdio::stdout())
+    }
+
+    /// Makes it raw.
+    pub fn take() -> io::Result<Self> {
+        let before = tcgetattr(rustix::stdio::stdin())?;
+        let (resized, write) = UnixStream::pair()?;
+        resized.set_nonblocking(true)?;
+        let mut signals = vec![signal_hook::low_level::pipe::register(SIGWINCH, write)?];
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let before = before.clone();
+            // Whoever is asked to end twice exits at once, without running what is in `drop`.
+            // SAFETY: one system call, which a signal handler may make, and nothing else.
+            let action = unsafe {
+                signal_hook::low_level::register(signal, move || {
+                    let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &before);
+                })
+            };
+            signals.push(action?);
+        }
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &raw)?;
+        Ok(Terminal {
+            before,
+            signals,
+            resized,
+        })
+    }
+
+    /// Its size now.
+    pub fn size() -> Size {
+        match tcgetwinsize(rustix::stdio::stdout()) {
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Size {
+                columns: size.ws_col,
+                rows: size.ws_row,
+            },
+            // It does not know.
+            _ => Size { columns: 80, rows: 24 },
+        }
+    }
+
+    /// For poll: readable when [`Terminal::was_resized`] may say so.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.resized.as_fd()
+    }
+
+    /// Whether its size may have changed since the last call.
+    pub fn was_resized(&self) -> bool {
+        matches!((&self.resized).read(&mut [0; 64]), Ok(n) if n > 0)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        for signal in self.signals.drain(..) {
+            signal_hook::low_level::unregister(signal);
+        }
+        // Fails when the terminal has gone.
+        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
+    }
+}

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine from its start to its end: its kernel's log, its agent's calls, the command, our signals, what others ask for.
+
+use super::kernel_log::KernelLog;
+use super::machine::Started;
+use super::ms;
+use crate::agent::{Ended, Link, Relay, Terminal};
+use crate::commands::Outcome;
+use crate::machines::control::{Client, Request, Server};
+use crate::process::{End, Output};
+use crate::signals::Signals;
+use crate::text;
+use anyhow::Context;
+use paravane_agent_protocol::{Configuration, Exec, ToAgent};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::SIGQUIT;
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// From the start to the agent's first call. Takes a tenth of a second.
+const BOOT: Duration = Duration::from_secs(60);
+/// From our being asked to end to our doing so, whatever the command does.
+const GRACE: Duration = Duration::from_secs(3);
+/// For a kernel that was interrupted to say what it did.
+const REPORT: Duration = Duration::from_secs(3);
+/// From the agent's end to the machine's.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Exit code for `--timeout`, as timeout(1) has it.
+const TIMED_OUT: u8 = 124;
+/// The machine's exit status after a kernel panic, and if its agent could not work.
+const PANICKED: u8 = 255;
+const AGENT_FAILED: u8 = 254;
+const SIGKILL: u8 = 9;
+/// The signal that a program gets whose output nobody reads.
+const SIGPIPE: u8 = 13;
+const SIGTERM: u8 = 15;
+/// So many may wait for a connection to the agent.
+const MAX_WAITING: usize = 16;
+
+/// What is to be done in the machine.
+#[derive(Debug)]
+pub struct Wishes {
+    pub exec: Exec,
+    /// Seconds from the start to the end of the machine.
+    pub timeout: Option<u64>,
+    /// Print the kernel's log.
+    pub verbose: bool,
+    /// Called when the command was asked for.
+    pub running: fn(),
+}
+
+/// How far it is.
+enum State {
+    /// The kernel starts.
+    Booting(Exec),
+    /// The command runs.
+    Running(Box<Relay>),
+}
+
+/// A running machine, and all that concerns it.
+pub struct Drive<'a> {
+    started: Started,
+    state: State,
+    running: fn(),
+    log: KernelLog,
+    signals: &'a Signals,
+    control: Option<Server>,
+    /// Those who want a connection to the agent.
+    waiting: VecDeque<Client>,
+    /// A signal that was passed on, and when we end nevertheless.
+    asked: Option<(u8, Instant)>,
+    /// SIGQUIT came: somebody wants to know what the guest does.
+    quit: Quit,
+    /// The guest was interrupted because of this, and has until then to say what it did.
+    interrupted: Option<(String, Instant)>,
+    begun: Instant,
+    timeout: Option<Instant>,
+}
+
+/// How it came out.
+enum Finish {
+    Outcome(Outcome),
+    /// The machine failed, and why.
+    Failed(String),
+}
+
+impl<'a> Drive<'a> {
+    /// For a machine that has been started.
+    pub fn new(
+        started: Started,
+        wishes: Wishes,
+        signals: &'a Signals,
+        control: Option<Server>,
+        begun: Instant,
+    ) -> anyhow::Result<Self> {
+        Ok(Drive {
+            quit: Quit::install().context("cannot take note of signals")?,
+            interrupted: None,
+            started,
+            state: State::Booting(wishes.exec),
+            running: wishes.running,
+            log: KernelLog::new(wishes.verbose),
+            signals,
+            control,
+            waiting: VecDeque::new(),
+            asked: None,
+            begun,
+            timeout: wishes.timeout.map(|seconds| begun + Duration::from_secs(seconds)),
+        })
+    }
+
+    /// Runs the machine; it is gone afterwards.
+    pub fn run(mut self) -> anyhow::Result<Outcome> {
+        let finish = self.work();
+        // The terminal is as it was before, from here on.
+        drop(self.state);
+        match finish {
+            Ok(Finish::Outcome(outcome)) => Ok(outcome),
+            Ok(Finish::Failed(why)) => {
+                self.log.show();
+                eprintln!("paravane: {}", text::one_line(&why));
+                Ok(Outcome::Failed)
+            }
+            Err(error) => {
+                self.log.show();
+                Err(error)
+            }
+        }
+    }
+
+    fn work(&mut self) -> anyhow::Result<Finish> {
+        loop {
+            if let Some(end) = self.console() {
+                return Ok(match self.interrupted.take() {
+                    Some((why, _)) => Finish::Failed(why),
+                    None => machine_ended(end),
+                });
+            }
+            self.agent_calls()?;
+            if let State::Running(relay) = &mut self.state {
+                match relay.work() {
+                    Ok(None) => {}
+                    Ok(Some(ended)) => {
+                        tracing::info!(ms = ms(self.begun), "the command has ended");
+                        return Ok(command_ended(ended));
+                    }
+                    Err(error) => return Ok(self.agent_lost(&error)),
+                }
+            }
+            if let Some(finish) = self.others()? {
+                return Ok(finish);
+            }
+            if let Some(finish) = self.out_of_time()? {
+                return Ok(finish);
+            }
+            self.wait()?;
+        }
+    }
+
+    /// Takes what the machine has to say; its end, if that has come.
+    fn console(&mut self) -> Option<End> {
+        while let Some(output) = self.started.vm.next() {
+            match output {
+                Output::Console(bytes) => self.log.add(&bytes),
+                Output::End(end) => return Some(end),
+            }
+        }
+        None
+    }
+
+    /// The agent went away, most likely with the machine: then how that ended is what counts.
+    fn agent_lost(&mut self, error: &anyhow::Error) -> Finish {
+        let deadline = Instant::now() + LAST_WORDS;
+        loop {
+            if let Some(end) = self.console() {
+                return machine_ended(end);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Finish::Failed(format!("{error:#}"));
+            }
+            let mut files = [PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN)];
+            // Whatever ends the wait, everything is looked at again.
+            let _ = poll(&mut files, Timespec::try_from(left).ok().as_ref());
+        }
+    }
+
+    /// The agent's first call gets the command, the others who ask for them.
+    fn agent_calls(&mut self) -> anyhow::Result<()> {
+        while self.wants_call() {
+            let Some(stream) = self.started.calls.next().context("cannot take the agent's call")? else {
+                break;
+            };
+            let State::Booting(exec) = &self.state else {
+                if let Some(client) = self.waiting.pop_front() {
+                    client.give(&OwnedFd::from(stream));
+                }
+                continue;
+            };
+            tracing::info!(ms = ms(self.begun), "the agent calls");
+            let mut link = Link::new(stream).context("cannot take the agent's call")?;
+            link.put(&ToAgent::Configure(Configuration {
+                hostname: Some(crate::root::HOSTNAME.to_string()),
+                mounts: Vec::new(),
+            }))?;
+            link.put(&ToAgent::Exec(exec.clone()))?;
+            let terminal = match exec.terminal {
+                Some(_) => Some(Terminal::take().context("cannot use this terminal")?),
+                None => None,
+            };
+            let relay = Relay::new(link, terminal, exec.input);
+            self.state = State::Running(Box::new(relay));
+            (self.running)();
+        }
+        Ok(())
+    }
+
+    /// The agent's next call stays where it is until somebody wants it.
+    fn wants_call(&self) -> bool {
+        matches!(self.state, State::Booting(_)) || !self.waiting.is_empty()
+    }
+
+    /// What others ask for.
+    fn others(&mut self) -> anyhow::Result<Option<Finish>> {
+        let requests = self.control.as_mut().map(Server::requests).unwrap_or_default();
+        let mut finish = None;
+        for (request, client) in requests {
+            match request {
+                Request::Agent if self.waiting.len() == MAX_WAITING => {
+                    client.answer(Err("too many wait for its agent".to_string()));
+                }
+                Request::Agent => self.waiting.push_back(client),
+                Request::Kill => {
+                    client.answer(Ok(()));
+                    finish = Some(Finish::Outcome(Outcome::Interrupted(SIGKILL)));
+                }
+                Request::Stop { seconds } => {
+                    let end = Instant::now() + Duration::from_secs(seconds);
+                    finish = self.ask_to_end(SIGTERM, end)?.or(finish);
+                    client.answer(Ok(()));
+                }
+                Request::Signal { number } => match &mut self.state {
+                    State::Running(relay) => {
+                        relay.signal(number)?;
+                        client.answer(Ok(()));
+                    }
+                    State::Booting(_) => client.answer(Err("its command does not run yet".to_string())),
+                },
+            }
+        }
+        // For those who have just come.
+        self.agent_calls()?;
+        Ok(finish)
+    }
+
+    /// Passes a signal on, so that the command can tidy; an end at once if there is none yet.
+    fn ask_to_end(&mut self, signal: u8, end: Instant) -> anyhow::Result<Option<Finish>> {
+        match &mut self.state {
+            State::Running(relay) => {
+                relay.signal(signal)?;
+                self.asked = Some((signal, end));
+                Ok(None)
+            }
+            State::Booting(_) => Ok(Some(Finish::Outcome(Outcome::Interrupted(signal)))),
+        }
+    }
+
+    /// Looks at signals and deadlines.
+    fn out_of_time(&mut self) -> anyhow::Result<Option<Finish>> {
+        let now = Instant::now();
+        match (self.signals.pending(), self.asked) {
+            (Some(signal), None) => {
+                if let Some(finish) = self.ask_to_end(signal, now + GRACE)? {
+                    return Ok(Some(finish));
+                }
+            }
+            (_, Some((signal, end))) if now >= end => {
+                return Ok(Some(Finish::Outcome(Outcome::Interrupted(signal))));
+            }
+            _ => {}
+        }
+        if self.timeout.is_some_and(|timeout| now >= timeout) {
+            eprintln!("paravane: the time of --timeout is over; the virtual machine was ended");
+            return Ok(Some(Finish::Outcome(Outcome::Guest(TIMED_OUT))));
+        }
+        if let Some((why, _)) = self.interrupted.take_if(|(_, end)| now >= *end) {
+            return Ok(Some(Finish::Failed(format!("{why}; it does not answer"))));
+        }
+        if self.interrupted.is_none() {
+            let booting = matches!(self.state, State::Booting(_));
+            let why = if self.quit.came() {
+                Some("the guest was interrupted, see above for what it did".to_string())
+            } else if booting && now >= self.begun + BOOT {
+                Some(format!("the guest had not started after {} s", BOOT.as_secs()))
+            } else {
+                None
+            };
+            if let Some(why) = why {
+                // Its kernel panics, and prints where each vCPU was.
+                self.started.vm.nmi();
+                self.interrupted = Some((why, now + REPORT));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for anything.
+    fn wait(&self) -> anyhow::Result<()> {
+        let mut files = vec![PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN)];
+        if self.asked.is_none() {
+            files.push(PollFd::from_borrowed_fd(self.signals.wake(), PollFlags::IN));
+        }
+        if self.wants_call() {
+            files.push(PollFd::from_borrowed_fd(self.started.calls.file(), PollFlags::IN));
+        }
+        if let Some(control) = &self.control {
+            control.files(&mut files);
+        }
+        files.push(PollFd::from_borrowed_fd(self.quit.file(), PollFlags::IN));
+        let report = self.interrupted.as_ref().map(|(_, end)| *end);
+        let booting = match &self.state {
+            State::Booting(_) => report.or(Some(self.begun + BOOT)),
+            State::Running(relay) => {
+                relay.files(&mut files);
+                report
+            }
+        };
+        let ends = [booting, self.timeout, self.asked.map(|(_, end)| end)];
+        let next = ends.into_iter().flatten().min();
+        let left = next.map(|end| end.saturating_duration_since(Instant::now()));
+        let left = left.map(Timespec::try_from).transpose()?;
+        match poll(&mut files, left.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error).context("cannot wait"),
+        }
+    }
+}
+
+/// Takes note of SIGQUIT.
+struct Quit(UnixStream);
+
+impl Quit {
+    fn install() -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        read.set_nonblocking(true)?;
+        signal_hook::low_level::pipe::register(SIGQUIT, write)?;
+        Ok(Quit(read))
+    }
+
+    /// Whether it came since the last call.
+    fn came(&self) -> bool {
+        matches!((&self.0).read(&mut [0; 16]), Ok(n) if n > 0)
+    }
+
+    fn file(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn command_ended(ended: Ended) -> Finish {
+    Finish::Outcome(outcome(ended))
+}
+
+/// What the end of a command means for us, said if it has to be.
+pub fn outcome(ended: Ended) -> Outcome {
+    match ended {
+        Ended::Exited(code) => Outcome::Guest(code),
+        Ended::Killed(signal) => Outcome::Interrupted(signal),
+        Ended::Failed(failure) => {
+            eprintln!("paravane: {}", text::one_line(&text::clean(failure.why.as_bytes())));
+            Outcome::Guest(failure.code)
+        }
+        Ended::Left => Outcome::Passed,
+        Ended::NoReader => Outcome::Interrupted(SIGPIPE),
+    }
+}
+
+fn machine_ended(end: End) -> Finish {
+    match end {
+        End::Shutdown(PANICKED) => Finish::Failed("the guest's kernel panicked".to_string()),
+        End::Shutdown(AGENT_FAILED) => Finish::Failed("the guest's agent failed".to_string()),
+        End::Shutdown(code) => Finish::Outcome(Outcome::Guest(code)),
+        End::Reboot(_) => Finish::Failed("the guest restarted, which is an end here".to_string()),
+        End::Failed(why) => Finish::Failed(format!("{why}; the virtual machine was ended")),
+    }
+}

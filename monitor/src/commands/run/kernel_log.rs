@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the guest's kernel says: kept for the case that something goes wrong, or printed as it comes.
+
+use crate::text;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+/// Lines that are kept.
+const KEPT: usize = 400;
+/// Lines above this are cut: a guest may print without end.
+const MAX_LINE: usize = 1024;
+
+/// The console's lines.
+#[derive(Debug)]
+pub struct KernelLog {
+    /// Every line goes to stderr at once.
+    live: bool,
+    partial: Vec<u8>,
+    lines: VecDeque<String>,
+}
+
+impl KernelLog {
+    pub fn new(live: bool) -> Self {
+        KernelLog {
+            live,
+            partial: Vec::new(),
+            lines: VecDeque::new(),
+        }
+    }
+
+    /// Takes bytes of the console.
+    pub fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if byte == b'\n' || self.partial.len() == MAX_LINE {
+                self.line();
+            }
+            if byte != b'\n' {
+                self.partial.push(byte);
+            }
+        }
+    }
+
+    fn line(&mut self) {
+        let line = text::clean(&std::mem::take(&mut self.partial));
+        if self.live {
+            print(&line);
+        } else {
+            if self.lines.len() == KEPT {
+                self.lines.pop_front();
+            }
+            self.lines.push_back(line);
+        }
+    }
+
+    /// Something went wrong: prints what was kept.
+    pub fn show(&mut self) {
+        if !self.partial.is_empty() {
+            self.line();
+        }
+        for line in self.lines.drain(..) {
+            print(&line);
+        }
+    }
+}
+
+fn print(line: &str) {
+    // The terminal may be raw: it wants to be told to go to the line's beginning.
+    // Fails when nobody reads it.
+    let _ = write!(io::stderr(), "{line}\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept() {
+        let mut log = KernelLog::new(false);
+        log.add(b"first\nsec");
+        log.add(b"ond\x1b[2J\n");
+        assert_eq!(log.lines, ["first", "second"]);
+        log.add(&[b'x'; 3 * MAX_LINE]);
+        for n in 0..KEPT {
+            log.add(format!("{n}\n").as_bytes());
+        }
+        assert_eq!(log.lines.len(), KEPT);
+        assert_eq!(log.lines.back().map(String::as_str), Some("399"));
+        assert!(log.lines.iter().all(|line| line.len() <= MAX_LINE));
+    }
+}

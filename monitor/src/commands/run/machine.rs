@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The machine that `run` starts: kernel, root file system, command line, devices.
+
+use crate::devices::Device;
+use crate::devices::vsock::{Hub, Listener, Vsock};
+use crate::inputs::{self, GuestFile};
+use crate::machines::Spec;
+use crate::process::{Config, Vm};
+use crate::{kernel, root};
+use anyhow::Context;
+use paravane_agent_protocol::PORT;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+/// For every Linux guest: where its console is; and that it tells what it does when we send it a non-maskable interrupt.
+const COMMAND_LINE: &str = "console=hvc0 unknown_nmi_panic";
+
+/// The guest's address on its vsock, the first that one may have.
+const CID: u32 = 3;
+
+/// All that was read, before anything runs.
+#[derive(Debug)]
+pub struct Machine<'a> {
+    spec: &'a Spec,
+    kernel: GuestFile,
+    initrd: Vec<u8>,
+    command_line: String,
+}
+
+/// A machine that runs.
+#[derive(Debug)]
+pub struct Started {
+    pub vm: Vm,
+    pub calls: Calls,
+}
+
+impl<'a> Machine<'a> {
+    /// Reads and checks what the options name.
+    pub fn prepare(spec: &'a Spec, verbose: bool) -> anyhow::Result<Self> {
+        let path = match &spec.kernel {
+            Some(path) => path.clone(),
+            None => kernel::locate_or_build()?.vmlinux,
+        };
+        let kernel = GuestFile::load(Some(&path))?;
+        let initrd = match &spec.initrd {
+            Some(path) => root::with_agent(inputs::read(path, "initrd")?),
+            None => root::built_in(&root::busybox::find()?),
+        };
+        Ok(Machine {
+            spec,
+            kernel,
+            initrd,
+            command_line: command_line(spec, verbose),
+        })
+    }
+
+    /// Starts it.
+    pub fn start(&self) -> anyhow::Result<Started> {
+        let hub = Hub::default();
+        let calls = Calls(hub.listen(PORT).context("cannot listen for the guest's agent")?);
+        let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
+        let devices: Vec<Box<dyn Device>> = vec![Box::new(vsock)];
+        let config = Config {
+            name: &self.kernel.name,
+            kernel: &self.kernel.bytes,
+            layer: paravane_blobs::PROCESS_LAYER,
+            command_line: &self.command_line,
+            initrd: &self.initrd,
+            vcpus: self.spec.cpus,
+            memory: u64::from(self.spec.memory_mib) << 20,
+            spaces: self.spec.spaces,
+            debuggable: self.spec.debuggable,
+            disturb_clock: false,
+        };
+        let vm = Vm::start_with(&config, devices).context("cannot start the machine")?;
+        Ok(Started { vm, calls })
+    }
+}
+
+/// The agent's calls.
+#[derive(Debug)]
+pub struct Calls(Listener);
+
+impl Calls {
+    /// The next one, if there is one.
+    pub fn next(&self) -> io::Result<Option<UnixStream>> {
+        match self.0.accept(Some(Instant::now())) {
+            Ok(stream) => Ok(Some(stream)),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// For poll: readable while there is one.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn command_line(spec: &Spec, verbose: bool) -> String {
+    let mut line = format!("{COMMAND_LINE} rdinit={}", root::AGENT);
+    if !verbose {
+        line.push_str(" quiet");
+    }
+    for more in &spec.append {
+        line.push(' ');
+        line.push_str(more);
+    }
+    line
+}

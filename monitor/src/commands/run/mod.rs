@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane run`: a command, or a shell, in a Linux virtual machine of its own.
+//!
+//! Exit codes: the command's own; 128 + n if signal n ended it; 127 there is no such command, 126 it cannot be executed,
+//! 125 it cannot be started for another reason; 124 `--timeout` has passed; 1 the machine failed; 2 it could not be started.
+
+mod drive;
+mod kernel_log;
+mod machine;
+mod options;
+
+use super::Outcome;
+use crate::cli;
+use crate::machines::control::Server;
+use crate::machines::{self, Ended, Spec, Store};
+use crate::signals::Signals;
+use anyhow::Context;
+use drive::{Drive, Wishes};
+use machine::Machine;
+use std::time::Instant;
+
+pub use drive::outcome;
+pub use options::{exec, spec};
+
+/// Runs the command.
+pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
+    let spec = spec(&args.machine)?;
+    if args.detach {
+        let machine = Store::open()?.create(args.name.as_deref(), &spec)?;
+        if let Err(error) = super::machines::launch(&machine) {
+            machine.remove()?;
+            return Err(error);
+        }
+        println!("{}", machine.name);
+        return Ok(Outcome::Passed);
+    }
+    let named = match &args.name {
+        Some(name) => Some(Store::open()?.create(Some(name), &spec)?),
+        None => None,
+    };
+    let outcome =
+        options::at_terminal(args).and_then(|terminal| work(&spec, terminal, args.verbose, named.as_ref(), || ()));
+    if let Some(machine) = named {
+        // Nobody asked for it to stay: its end was seen here.
+        machine.remove()?;
+    }
+    outcome
+}
+
+/// The monitor of a machine in the background. Says on stdout when it runs, and goes on.
+pub fn monitor(args: &cli::Named) -> anyhow::Result<Outcome> {
+    let machine = Store::open()?.find(&args.name)?;
+    let spec = machine.spec()?;
+    work(&spec, false, false, Some(&machine), super::machines::say_running)
+}
+
+/// From the files to the end. `running` is called when the command runs.
+fn work(
+    spec: &Spec,
+    terminal: bool,
+    verbose: bool,
+    named: Option<&machines::Machine>,
+    running: fn(),
+) -> anyhow::Result<Outcome> {
+    let begun = Instant::now();
+    let (_hold, control) = match named {
+        Some(machine) => (Some(machine.hold()?), Some(Server::start(machine)?)),
+        None => (None, None),
+    };
+    let machine = Machine::prepare(spec, verbose)?;
+    tracing::info!(ms = ms(begun), "all files are read");
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let started = machine.start()?;
+    tracing::info!(ms = ms(begun), "the kernel starts");
+    let wishes = Wishes {
+        exec: options::command(spec, terminal),
+        timeout: spec.timeout,
+        verbose,
+        running,
+    };
+    let outcome = Drive::new(started, wishes, &signals, control, begun)?.run();
+    tracing::info!(ms = ms(begun), "the machine is gone");
+    if let (Some(machine), Ok(outcome)) = (named, &outcome) {
+        machine.set_ended(&Ended { code: outcome.code() })?;
+    }
+    outcome
+}
+
+/// Milliseconds since then, for the log.
+fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What machine it is to be and what runs in it: all that the options of `run` and `create` say.
+
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// A machine, as it is kept in a file for `start`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// The kernel's ELF file; the one that was built, if none.
+    pub kernel: Option<PathBuf>,
+    /// An archive in place of the built-in root.
+    pub initrd: Option<PathBuf>,
+    /// More of the kernel's command line.
+    pub append: Vec<String>,
+    pub cpus: u32,
+    pub memory_mib: u32,
+    /// Address-space processes; as many as the host allows unless said.
+    pub spaces: Option<u32>,
+    /// Processes can be attached to with a debugger.
+    pub debuggable: bool,
+    /// Seconds after which the machine is ended.
+    pub timeout: Option<u64>,
+    /// What runs in it; a shell if empty.
+    pub command: Vec<Word>,
+    pub env: Vec<(Word, Word)>,
+    pub workdir: Option<PathBuf>,
+    pub user: Option<String>,
+}
+
+/// A word of a command line: any bytes, but only text can be kept in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word(pub OsString);
+
+impl Word {
+    /// Its bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.0.as_bytes().to_vec()
+    }
+}
+
+impl From<&OsStr> for Word {
+    fn from(word: &OsStr) -> Self {
+        Word(word.to_os_string())
+    }
+}
+
+impl Serialize for Word {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = self.0.to_str();
+        let text = text.ok_or_else(|| S::Error::custom(format!("{} is not UTF-8", self.0.to_string_lossy())))?;
+        serializer.serialize_str(text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.contains('\0') {
+            return Err(D::Error::custom("a zero byte in a word"));
+        }
+        Ok(Word(text.into()))
+    }
+}

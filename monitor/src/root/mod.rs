@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The small root file system that a guest gets when no other is given: the agent, busybox, and what of /etc programs ask for.
+//!
+//! It is put together in memory at each start, and unpacked by the guest's kernel: nothing on the host's disks. A user's
+//! own archive is taken in place of busybox, with the agent behind it.
+
+pub mod busybox;
+
+use crate::initramfs::Initramfs;
+
+/// Where the agent is, for the kernel's `rdinit=`.
+pub const AGENT: &str = "/paravane/agent";
+
+/// The machine's name unless it is given one.
+pub const HOSTNAME: &str = "paravane";
+
+const FOLDERS: &[(&str, u32)] = &[
+    ("bin", 0o755),
+    ("dev", 0o755),
+    ("etc", 0o755),
+    ("home", 0o755),
+    ("proc", 0o755),
+    ("root", 0o700),
+    ("run", 0o755),
+    ("sbin", 0o755),
+    ("sys", 0o755),
+    ("tmp", 0o1777),
+    ("usr", 0o755),
+    ("usr/bin", 0o755),
+    ("usr/sbin", 0o755),
+    ("var", 0o755),
+    ("var/tmp", 0o1777),
+];
+
+const FILES: &[(&str, &str)] = &[
+    (
+        "etc/passwd",
+        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+    ),
+    ("etc/group", "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n"),
+    ("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n127.0.1.1 paravane\n"),
+    ("etc/shells", "/bin/sh\n/bin/ash\n"),
+    ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+    ("etc/profile", "export PS1='\\u@\\h:\\w\\$ '\nalias ll='ls -l'\n"),
+];
+
+/// The archive of the built-in root.
+pub fn built_in(busybox: &busybox::Busybox) -> Vec<u8> {
+    let mut archive = Initramfs::default();
+    for (path, mode) in FOLDERS {
+        archive.directory(path, *mode);
+    }
+    for (path, text) in FILES {
+        archive.file(path, 0o644, text.as_bytes());
+    }
+    archive.file("bin/busybox", 0o755, &busybox.program);
+    for applet in &busybox.applets {
+        archive.symlink(applet, "/bin/busybox");
+    }
+    add_agent(&mut archive);
+    archive.finish()
+}
+
+/// A user's archive, which may be compressed, with the agent behind it.
+pub fn with_agent(mut archive: Vec<u8>) -> Vec<u8> {
+    let mut agent = Initramfs::default();
+    add_agent(&mut agent);
+    // The kernel looks for the next archive at multiples of four.
+    archive.resize(archive.len().next_multiple_of(4), 0);
+    archive.extend(agent.finish());
+    archive
+}
+
+fn add_agent(archive: &mut Initramfs) {
+    archive.directory("paravane", 0o755);
+    archive.file("paravane/agent", 0o755, paravane_blobs::AGENT);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+    use std::io::Read;
+
+    fn unpack(mut archive: &[u8]) -> HashMap<String, (u32, Vec<u8>)> {
+        let mut files = HashMap::new();
+        loop {
+            let mut reader = cpio::NewcReader::new(archive).unwrap();
+            let entry = (reader.entry().name().to_string(), reader.entry().mode());
+            if reader.entry().is_trailer() {
+                return files;
+            }
+            let mut content = Vec::new();
+            reader.read_to_end(&mut content).unwrap();
+            archive = reader.finish().unwrap();
+            assert!(files.insert(entry.0, (entry.1, content)).is_none(), "twice");
+        }
+    }
+
+    #[test]
+    fn everything_is_in_it_once() {
+        let busybox = busybox::Busybox {
+            program: b"\x7fELF".to_vec(),
+            applets: vec!["bin/sh".to_string(), "usr/bin/env".to_string()],
+        };
+        let files = unpack(&built_in(&busybox));
+        assert_eq!(files["bin/busybox"], (0o100_755, b"\x7fELF".to_vec()));
+        assert_eq!(files["bin/sh"], (0o120_777, b"/bin/busybox".to_vec()));
+        assert_eq!(files["paravane/agent"].1, paravane_blobs::AGENT);
+        assert_eq!(files["tmp"].0, 0o041_777);
+        // Each is in a folder that comes with it.
+        for path in files.keys() {
+            let parent = path.rsplit_once('/').map(|(parent, _)| parent);
+            assert!(
+                parent.is_none_or(|parent| files[parent].0 & 0o170_000 == 0o040_000),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn behind_a_users_own() {
+        let archive = with_agent(b"12345".to_vec());
+        assert_eq!(archive[..8], *b"12345\0\0\0");
+        assert!(unpack(&archive[8..]).contains_key("paravane/agent"));
+    }
+}

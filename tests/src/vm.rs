@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Linux guests by `paravane run`.
+
+use crate::program::{self, Run};
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A kernel to test in place of the built one.
+const KERNEL: &str = "PARAVANE_TEST_KERNEL";
+
+/// `paravane run` with these options; more of them, and the command behind `--`, can be added.
+#[must_use]
+pub fn command<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(options: I) -> Command {
+    let mut command = program::command();
+    command.arg("run");
+    if let Some(kernel) = kernel() {
+        command.arg("--kernel").arg(kernel);
+    }
+    command.args(options);
+    command
+}
+
+/// The kernel that was asked for; the program finds the built one by itself.
+#[must_use]
+pub fn kernel() -> Option<PathBuf> {
+    std::env::var_os(KERNEL).map(PathBuf::from)
+}
+
+/// Runs a command in a machine of its own.
+pub fn run(words: &[&str]) -> Run {
+    program::finish(command(["--"]).args(words))
+}
+
+/// Runs a script in a machine of its own.
+pub fn shell(script: &str) -> Run {
+    run(&["sh", "-c", script])
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Machines with a name: made, run in the background, reached by other commands, ended, forgotten.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{program, tree, vm};
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A user with no machines yet. Those that were made end with the test.
+struct User(TempDir);
+
+impl User {
+    fn new() -> Self {
+        User(tempfile::tempdir().unwrap())
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = program::command();
+        command.env("XDG_STATE_HOME", self.0.path()).args(words);
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> program::Run {
+        program::finish(&mut self.command(words))
+    }
+
+    /// Must work; what it printed.
+    fn ok(&self, words: &[&str]) -> String {
+        let run = self.run(words);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{words:?}: {run:?}");
+        run.stdout
+    }
+
+    /// Must not work, and say why in a line.
+    fn refused(&self, words: &[&str], part: &str) {
+        let run = self.run(words);
+        assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{words:?}: {run:?}");
+        assert!(
+            run.stderr.starts_with("paravane: ") && run.stderr.contains(part),
+            "{run:?}"
+        );
+    }
+
+    /// In the background; what it printed.
+    fn detach(&self, options: &[&str], script: &str) -> String {
+        let mut command = vm::command(["--detach"]);
+        command.args(options).args(["--", "sh", "-c", script]);
+        let run = program::finish(command.env("XDG_STATE_HOME", self.0.path()));
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+        run.stdout.trim_end().to_string()
+    }
+
+    fn inspect(&self, name: &str) -> Value {
+        serde_json::from_str(&self.ok(&["inspect", name])).unwrap()
+    }
+
+    fn state(&self, name: &str) -> String {
+        self.inspect(name)["state"].as_str().unwrap().to_string()
+    }
+
+    fn monitor(&self, name: &str) -> u32 {
+        self.inspect(name)["pid"].as_u64().unwrap().try_into().unwrap()
+    }
+
+    fn wait_for(&self, name: &str, state: &str) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while self.state(name) != state {
+            assert!(Instant::now() < deadline, "{name} is {}", self.state(name));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let list = self.run(&["ps", "--all", "--json"]).stdout;
+        let all: Vec<Value> = serde_json::from_str(&list).unwrap_or_default();
+        for machine in all {
+            self.run(&["rm", "--force", machine["name"].as_str().unwrap_or_default()]);
+        }
+    }
+}
+
+const SERVE: &str = "echo started; trap 'echo stopping; exit 4' TERM; while :; do sleep 0.1; done";
+
+#[test]
+fn a_life() {
+    let user = User::new();
+    assert_eq!(user.detach(&["--name", "one"], SERVE), "one");
+    assert!(
+        user.ok(&["ps"]).contains("one   running     sh -c"),
+        "{}",
+        user.ok(&["ps"])
+    );
+    let pids = tree::everything(user.monitor("one"));
+    assert!(pids.len() > 2, "{pids:?}");
+
+    // More commands in it, with streams and exit codes of their own.
+    assert_eq!(user.ok(&["exec", "one", "--", "cat", "/proc/1/comm"]), "agent\n");
+    let run = user.run(&[
+        "exec",
+        "one",
+        "-e",
+        "A=b",
+        "--workdir",
+        "/etc",
+        "--",
+        "sh",
+        "-c",
+        "echo $A $PWD; echo no >&2; exit 9",
+    ]);
+    assert_eq!(
+        (run.code, run.stdout.as_str(), run.stderr.as_str()),
+        (9, "b /etc\n", "no\n")
+    );
+    let mut cat = user
+        .command(&["exec", "one", "--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    cat.stdin.take().unwrap().write_all(&[7; 300_000]).unwrap();
+    assert_eq!(cat.wait_with_output().unwrap().stdout, [7; 300_000]);
+    assert_eq!(user.run(&["exec", "one", "--", "no-such-command"]).code, 127);
+
+    // The same machine for all: what one leaves, the next finds.
+    user.ok(&["exec", "one", "--", "touch", "/tmp/left"]);
+    assert_eq!(user.ok(&["exec", "one", "--", "ls", "/tmp"]), "left\n");
+
+    assert_eq!(user.ok(&["stop", "one"]), "one\n");
+    tree::wait_gone(&pids).unwrap();
+    assert_eq!(user.inspect("one")["exit_code"], 4);
+    // And maybe the shell's word on which signal its `sleep` got.
+    let log = user.ok(&["logs", "one"]);
+    assert!(log.starts_with("started\n") && log.contains("stopping\n"), "{log}");
+    assert!(user.ok(&["ps", "--all"]).contains("one   exited 4"));
+    assert!(!user.ok(&["ps"]).contains("one"));
+    user.refused(&["exec", "one", "--", "true"], "machine one is not running");
+    user.refused(&["stop", "one"], "not running");
+    assert_eq!(user.ok(&["rm", "one"]), "one\n");
+    user.refused(&["inspect", "one"], "no machine one");
+}
+
+#[test]
+fn created_and_started_twice() {
+    let user = User::new();
+    let mut create = user.command(&["create", "--name", "two", "--env", "N=5"]);
+    if let Some(kernel) = vm::kernel() {
+        create.arg("--kernel").arg(kernel);
+    }
+    let run = program::finish(create.args(["--", "sh", "-c", "echo round $N; exit $N"]));
+    assert_eq!((run.code, run.stdout.as_str()), (0, "two\n"), "{run:?}");
+    assert_eq!(user.state("two"), "created");
+    for _ in 0..2 {
+        user.ok(&["start", "two"]);
+        assert_eq!(user.ok(&["logs", "--follow", "two"]), "round 5\n");
+        user.wait_for("two", "exited");
+        assert_eq!(user.inspect("two")["exit_code"], 5);
+    }
+}
+
+#[test]
+fn ended_the_hard_way() {
+    let user = User::new();
+    user.detach(&["--name", "a"], "trap '' TERM; while :; do sleep 0.1; done");
+    let pids = tree::everything(user.monitor("a"));
+    assert_eq!(user.ok(&["stop", "--time", "1", "a"]), "a\n");
+    assert_eq!(user.inspect("a")["exit_code"], 128 + 15);
+    tree::wait_gone(&pids).unwrap();
+    user.ok(&["start", "a"]);
+    assert_eq!(user.ok(&["kill", "a"]), "a\n");
+    assert_eq!(user.inspect("a")["exit_code"], 128 + 9);
+    user.ok(&["start", "a"]);
+    user.refused(&["rm", "a"], "is running");
+    user.refused(&["start", "a"], "is running");
+    assert_eq!(user.ok(&["rm", "--force", "a"]), "a\n");
+}
+
+#[test]
+fn a_signal_for_the_command() {
+    let user = User::new();
+    let name = user.detach(
+        &[],
+        "trap 'echo user; exit 3' USR1; echo ready; while :; do sleep 0.1; done",
+    );
+    assert_eq!(name, "vm1");
+    while user.ok(&["logs", "vm1"]) != "ready\n" {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    user.ok(&["kill", "--signal", "10", "vm1"]);
+    user.wait_for("vm1", "exited");
+    assert!(user.ok(&["logs", "vm1"]).starts_with("ready\nuser\n"));
+}
+
+#[test]
+fn a_killed_monitor_leaves_nothing_running() {
+    let user = User::new();
+    user.detach(&["--name", "x"], SERVE);
+    let monitor = user.monitor("x");
+    let pids = tree::everything(monitor);
+    tree::signal(monitor, rustix::process::Signal::KILL);
+    tree::wait_gone(&pids).unwrap();
+    assert_eq!(user.state("x"), "died");
+    assert!(user.ok(&["ps", "--all"]).contains("died"));
+    user.refused(&["exec", "x", "--", "true"], "not running");
+    user.ok(&["start", "x"]);
+    assert_eq!(user.ok(&["exec", "x", "--", "echo", "again"]), "again\n");
+}
+
+#[test]
+fn what_is_refused() {
+    let user = User::new();
+    user.refused(&["exec", "nobody", "--", "true"], "no machine nobody");
+    user.refused(&["start", "nobody"], "no machine nobody");
+    user.refused(&["logs", "../x"], "cannot be a machine's name");
+    user.refused(&["rm", "nobody"], "no machine nobody");
+    user.refused(&["create", "--name", "a b", "--", "true"], "cannot be a machine's name");
+    user.refused(&["stop"], "NAME");
+    user.ok(&["create", "--name", "one", "--", "true"]);
+    user.refused(&["create", "--name", "one", "--", "true"], "there is a machine one");
+    user.refused(&["run", "--name", "one", "--", "true"], "there is a machine one");
+
+    // One that cannot be started says why, and leaves nothing.
+    let words = [
+        "run",
+        "--detach",
+        "--name",
+        "bad",
+        "--kernel",
+        "/no/such/kernel",
+        "--",
+        "true",
+    ];
+    user.refused(&words, "/no/such/kernel");
+    user.refused(&["inspect", "bad"], "no machine bad");
+
+    let file = user.0.path().join("paravane/machines/one/spec.json");
+    fs::write(file, "{").unwrap();
+    user.refused(&["inspect", "one"], "spec.json is damaged");
+
+    let mut command = program::command();
+    let run = program::finish(command.env_remove("XDG_STATE_HOME").env_remove("HOME").arg("ps"));
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("XDG_STATE_HOME"), "{run:?}");
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane run` with what it cannot run: one line that says what, where and what to do, exit code 2, nothing started.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{program, vm};
+use std::fs;
+use std::process::Command;
+
+fn refused(command: &mut Command, parts: &[&str]) {
+    let run = program::finish(command);
+    assert_eq!(run.code, 2, "{run:?}");
+    assert_eq!(run.stderr.lines().count(), 1, "more than one line: {run:?}");
+    assert!(run.stderr.starts_with("paravane: "), "{run:?}");
+    for part in parts {
+        assert!(run.stderr.contains(part), "`{part}` is not in: {}", run.stderr);
+    }
+}
+
+#[test]
+fn bad_options() {
+    for (words, parts) in [
+        (&["--cpus", "0"][..], &["--cpus", "1..=64"][..]),
+        (&["--memory", "3"], &["--memory", "16M"]),
+        (&["--memory", "lots"], &["--memory", "number"]),
+        (&["--isolation", "full"], &["--isolation", "vm"]),
+        (&["--timeout", "0"], &["--timeout"]),
+        (&["--env", "=x"], &["--env =x", "KEY=VALUE"]),
+        (&["--env", ""], &["--env", "KEY=VALUE"]),
+        (&["--append", "a\nb"], &["--append", "control character"]),
+        (&["--frobnicate"], &["--frobnicate"]),
+        (&["--tty", "--", "sh"], &["--tty", "terminal"]),
+        (&["--", ""], &["name is empty"]),
+        (&["uname"], &["uname"]),
+    ] {
+        refused(vm::command([""; 0]).args(words), parts);
+    }
+}
+
+#[test]
+fn bad_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("vmlinux");
+    let name = file.to_str().unwrap();
+    let with = || {
+        let mut command = program::command();
+        command.args(["run", "--kernel", name, "--", "true"]);
+        command
+    };
+    refused(&mut with(), &[name, "No such file"]);
+    fs::write(&file, "not a kernel").unwrap();
+    refused(&mut with(), &[name, "not an ELF file"]);
+    fs::write(&file, "").unwrap();
+    refused(&mut with(), &[name, "not an ELF file"]);
+    // A program of this machine.
+    fs::copy(program::path(), &file).unwrap();
+    refused(&mut with(), &[name, "no VMI note"]);
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    refused(&mut with(), &[name, "not an ordinary file"]);
+}
+
+#[test]
+fn bad_archives() {
+    let command = || {
+        let mut command = vm::command(["--initrd"]);
+        command.arg("/no/such/archive").args(["--", "true"]);
+        command
+    };
+    refused(&mut command(), &["/no/such/archive", "No such file"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("big");
+    fs::File::create(&file).unwrap().set_len(200 << 20).unwrap();
+    let mut command = vm::command(["--memory", "64M", "--initrd"]);
+    refused(
+        command.arg(&file).args(["--", "true"]),
+        &["initial RAM disk", "64 MiB of memory"],
+    );
+}
