@@ -42,18 +42,43 @@ pub fn compile(folder: &Path, program: &Path) {
     assert!(output.is_ok_and(|o| o.status.success()), "cc: {error}");
 }
 
+/// A file of an archive.
+struct Entry<'a> {
+    name: &'a str,
+    mode: u32,
+    /// Major and minor number.
+    device: (u32, u32),
+    contents: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    fn new(name: &'a str, mode: u32, device: (u32, u32), contents: &'a [u8]) -> Self {
+        Entry {
+            name,
+            mode,
+            device,
+            contents,
+        }
+    }
+}
+
 /// An archive (newc) that the kernel unpacks as its root: `/init`, and what it needs to say something.
 #[must_use]
 pub fn initial_root(init: &[u8]) -> Vec<u8> {
     let mut archive = Vec::new();
-    // Mode, major and minor device number, contents.
-    let files: [(&str, u32, (u32, u32), &[u8]); 4] = [
-        ("dev", 0o040_755, (0, 0), b""),
-        ("dev/console", 0o020_600, (5, 1), b""),
-        ("init", 0o100_755, (0, 0), init),
-        ("TRAILER!!!", 0, (0, 0), b""),
+    let files = [
+        Entry::new("dev", 0o040_755, (0, 0), b""),
+        Entry::new("dev/console", 0o020_600, (5, 1), b""),
+        Entry::new("init", 0o100_755, (0, 0), init),
+        Entry::new("TRAILER!!!", 0, (0, 0), b""),
     ];
-    for (inode, (name, mode, device, contents)) in files.iter().enumerate() {
+    for (inode, file) in files.iter().enumerate() {
+        let Entry {
+            name,
+            mode,
+            device,
+            contents,
+        } = file;
         let fields = [
             inode,
             *mode as usize,
