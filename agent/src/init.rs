@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an init does: mounting, the machine's name, its end.
 
-use crate::path;
+use crate::{network, path};
 use paravane_agent_protocol::{Configuration, Mount};
 use rustix::fs::{CWD, Mode, mkdirat, symlinkat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -56,7 +56,7 @@ pub fn start() -> io::Result<()> {
         // It is there already, or nobody needs it.
         let _ = symlinkat(target, CWD, link);
     }
-    if let Err(error) = loopback_up() {
+    if let Err(error) = network::loopback_up() {
         eprintln!("paravane-agent: no loopback network: {error}");
     }
     Ok(())
@@ -74,31 +74,6 @@ fn make_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the interface `lo`, which then gets its addresses by itself.
-fn loopback_up() -> io::Result<()> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-    use std::os::fd::AsRawFd;
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // SAFETY: the request is plain data for which zero is a value, names an interface, and lives over the calls, which
-    // are of this request's type.
-    unsafe {
-        let mut request: libc::ifreq = std::mem::zeroed();
-        for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
-            *to = libc::c_char::from_ne_bytes([from]);
-        }
-        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        #[allow(clippy::cast_possible_truncation)] // 0x41
-        let up = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        request.ifr_ifru.ifru_flags |= up;
-        if libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
-}
-
 /// Does what the monitor wants of the machine.
 pub fn configure(wanted: &Configuration) -> Result<(), String> {
     if let Some(name) = &wanted.hostname {
@@ -106,6 +81,9 @@ pub fn configure(wanted: &Configuration) -> Result<(), String> {
     }
     for entry in &wanted.mounts {
         mount_one(entry)?;
+    }
+    if let Some(network) = &wanted.network {
+        network::configure(network).map_err(|error| format!("cannot configure the network: {error}"))?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@
 mod command;
 mod dial;
 mod init;
+mod network;
 mod path;
 mod reap;
 mod serve;

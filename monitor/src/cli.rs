@@ -132,6 +132,24 @@ pub struct MachineOptions {
     #[arg(long, value_name = "STR")]
     pub append: Vec<String>,
 
+    /// Show a folder of this host in the guest; with :ro the guest mounts it for reading only (may be repeated)
+    #[arg(long, value_name = "HOST:GUEST[:ro]")]
+    pub volume: Vec<String>,
+
+    /// A disk: a file with its contents, /dev/vda and so on in the guest; with :snapshot what is written is forgotten at
+    /// the end (may be repeated)
+    #[arg(long, value_name = "FILE[:ro|:snapshot]")]
+    pub disk: Vec<String>,
+
+    /// Network: none; user (inside the monitor); passt (a process of its own); with ,loopback the gateway's address leads to this host's
+    /// loopback; tap:NAME (an interface of this host)
+    #[arg(long, value_name = "NET", default_value = "none")]
+    pub net: String,
+
+    /// A port of this host that leads into the guest; without an address only this host reaches it (may be repeated)
+    #[arg(long, short, value_name = "[ADDRESS:]HOST:GUEST[/udp]")]
+    pub publish: Vec<paravane_net::Publish>,
+
     /// Virtual CPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: u32,

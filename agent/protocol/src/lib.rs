@@ -15,10 +15,10 @@ pub mod frame;
 mod message;
 
 pub use frame::{Decoder, Error, Frame, Stream};
-pub use message::{Configuration, Exec, Failure, FromAgent, Mount, Size, ToAgent};
+pub use message::{Configuration, Exec, Failure, FromAgent, Mount, Network, Size, ToAgent};
 
 /// The version of all this. Both sides are of one build, but for agents that were installed in an image.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The host's vsock port that the agent dials.
 pub const PORT: u32 = 0x5056;

@@ -5,6 +5,7 @@
 //! is a new [`VERSION`](crate::VERSION).
 
 use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
 
 /// From the monitor to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +66,23 @@ pub struct Configuration {
     pub hostname: Option<String>,
     /// File systems to mount, in this order.
     pub mounts: Vec<Mount>,
+    /// For its network card; a machine without one has none.
+    pub network: Option<Network>,
+}
+
+/// Addresses of a network card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// Its own.
+    pub address: Ipv4Addr,
+    /// Bits of it that all in the network have in common, 0 to 32.
+    pub prefix: u8,
+    /// Where all else is reached through.
+    pub gateway: Ipv4Addr,
+    /// Who answers name queries.
+    pub dns: Option<Ipv4Addr>,
+    /// The largest IP packet, bytes.
+    pub mtu: u16,
 }
 
 /// One file system.

@@ -16,7 +16,7 @@
 pub mod control;
 mod spec;
 
-pub use spec::{Spec, Word};
+pub use spec::{Disk, DiskMode, Net, Spec, Volume, Word};
 
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
@@ -331,6 +331,10 @@ mod tests {
             cpus: 2,
             memory_mib: 256,
             spaces: None,
+            volumes: Vec::new(),
+            disks: Vec::new(),
+            net: Net::None,
+            publish: Vec::new(),
             debuggable: false,
             timeout: Some(1),
             command: vec![Word("true".into())],

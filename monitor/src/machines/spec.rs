@@ -22,6 +22,18 @@ pub struct Spec {
     pub memory_mib: u32,
     /// Address-space processes; as many as the host allows unless said.
     pub spaces: Option<u32>,
+    /// Folders of the host's that the guest sees.
+    #[serde(default)]
+    pub volumes: Vec<Volume>,
+    /// Disks, in the guest's order.
+    #[serde(default)]
+    pub disks: Vec<Disk>,
+    /// What its network card is connected to.
+    #[serde(default)]
+    pub net: Net,
+    /// Ports of the host that lead to it.
+    #[serde(default)]
+    pub publish: Vec<String>,
     /// Processes can be attached to with a debugger.
     pub debuggable: bool,
     /// Seconds after which the machine is ended.
@@ -31,6 +43,54 @@ pub struct Spec {
     pub env: Vec<(Word, Word)>,
     pub workdir: Option<PathBuf>,
     pub user: Option<String>,
+}
+
+/// A folder of the host's that the guest sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    pub host: PathBuf,
+    /// Absolute path in the guest.
+    pub guest: String,
+    /// The guest mounts it for reading only. The guest's kernel sees to that, not the host.
+    pub read_only: bool,
+}
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    pub file: PathBuf,
+    pub mode: DiskMode,
+}
+
+/// What the guest may do with a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskMode {
+    Write,
+    ReadOnly,
+    /// Write, and all of it is forgotten at the end.
+    Snapshot,
+}
+
+/// What a network card is connected to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Net {
+    /// There is no card.
+    #[default]
+    None,
+    /// A network inside the monitor.
+    User {
+        /// The gateway leads to the host's loopback.
+        loopback: bool,
+    },
+    /// A network of passt's.
+    Passt {
+        /// The same.
+        loopback: bool,
+    },
+    /// An interface of the host's.
+    Tap(String),
 }
 
 /// A word of a command line: any bytes, but only text can be kept in a file.

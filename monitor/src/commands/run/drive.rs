@@ -204,7 +204,8 @@ impl<'a> Drive<'a> {
             let mut link = Link::new(stream).context("cannot take the agent's call")?;
             link.put(&ToAgent::Configure(Configuration {
                 hostname: Some(crate::root::HOSTNAME.to_string()),
-                mounts: Vec::new(),
+                mounts: self.started.attached.mounts.clone(),
+                network: self.started.attached.network.clone(),
             }))?;
             link.put(&ToAgent::Exec(exec.clone()))?;
             let terminal = match exec.terminal {

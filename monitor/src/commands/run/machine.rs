@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The machine that `run` starts: kernel, root file system, command line, devices.
 
+use super::attach::Attached;
 use crate::devices::Device;
+use crate::devices::rng::Rng;
 use crate::devices::vsock::{Hub, Listener, Vsock};
 use crate::inputs::{self, GuestFile};
 use crate::machines::Spec;
@@ -34,6 +36,7 @@ pub struct Machine<'a> {
 pub struct Started {
     pub vm: Vm,
     pub calls: Calls,
+    pub attached: Attached,
 }
 
 impl<'a> Machine<'a> {
@@ -61,7 +64,8 @@ impl<'a> Machine<'a> {
         let hub = Hub::default();
         let calls = Calls(hub.listen(PORT).context("cannot listen for the guest's agent")?);
         let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
-        let devices: Vec<Box<dyn Device>> = vec![Box::new(vsock)];
+        let mut devices: Vec<Box<dyn Device>> = vec![Box::new(vsock), Box::new(Rng::default())];
+        let attached = Attached::new(self.spec, &mut devices)?;
         let config = Config {
             name: &self.kernel.name,
             kernel: &self.kernel.bytes,
@@ -75,7 +79,7 @@ impl<'a> Machine<'a> {
             disturb_clock: false,
         };
         let vm = Vm::start_with(&config, devices).context("cannot start the machine")?;
-        Ok(Started { vm, calls })
+        Ok(Started { vm, calls, attached })
     }
 }
 

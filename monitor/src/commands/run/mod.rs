@@ -4,6 +4,7 @@
 //! Exit codes: the command's own; 128 + n if signal n ended it; 127 there is no such command, 126 it cannot be executed,
 //! 125 it cannot be started for another reason; 124 `--timeout` has passed; 1 the machine failed; 2 it could not be started.
 
+mod attach;
 mod drive;
 mod kernel_log;
 mod machine;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From options to what they mean.
 
+use super::attach;
 use crate::agent::Terminal;
 use crate::cli::{CommandOptions, MachineOptions, Run};
 use crate::machines::{Spec, Word};
@@ -28,6 +29,10 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         cpus: args.cpus,
         memory_mib: args.memory,
         spaces: args.spaces,
+        volumes: each(&args.volume, "--volume", attach::volume)?,
+        disks: each(&args.disk, "--disk", attach::disk)?,
+        net: attach::net(&args.net, &args.publish)?,
+        publish: args.publish.iter().map(ToString::to_string).collect(),
         debuggable: args.debuggable,
         timeout: args.timeout,
         command: words(&args.command)?,
@@ -35,6 +40,13 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         workdir: args.command.workdir.clone(),
         user: args.command.user.clone(),
     })
+}
+
+fn each<T>(words: &[String], option: &str, read: fn(&str) -> anyhow::Result<T>) -> anyhow::Result<Vec<T>> {
+    words
+        .iter()
+        .map(|word| read(word).with_context(|| format!("{option} {word}")))
+        .collect()
 }
 
 /// Whether the command of `run` gets our terminal.

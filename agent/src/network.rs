@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The machine's network interfaces, by the requests of netdevice(7).
+
+use paravane_agent_protocol::Network;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+const RESOLVER: &str = "/etc/resolv.conf";
+
+/// Starts the interface `lo`, which then gets its addresses by itself.
+pub fn loopback_up() -> io::Result<()> {
+    up(&socket()?, "lo")
+}
+
+/// Gives the machine's card its addresses. A machine with several has them on the first.
+pub fn configure(wanted: &Network) -> io::Result<()> {
+    let name = card()?;
+    let socket = socket()?;
+    let mask = u32::MAX.checked_shl(u32::from(32 - wanted.prefix.min(32))).unwrap_or(0);
+    let address = |to| move |r: &mut libc::ifreq| r.ifr_ifru.ifru_addr = plain(to);
+    request(&socket, &name, libc::SIOCSIFMTU, |r| {
+        r.ifr_ifru.ifru_mtu = i32::from(wanted.mtu)
+    })?;
+    request(&socket, &name, libc::SIOCSIFADDR, address(wanted.address))?;
+    request(&socket, &name, libc::SIOCSIFNETMASK, address(Ipv4Addr::from(mask)))?;
+    up(&socket, &name)?;
+    route(&socket, wanted.gateway)?;
+    // A system that has set this up for itself keeps it.
+    if let (Some(dns), true) = (wanted.dns, fs::read(RESOLVER).map_or(true, |text| text.is_empty())) {
+        fs::write(RESOLVER, format!("nameserver {dns}\n"))?;
+    }
+    Ok(())
+}
+
+/// The first interface behind which there is a device.
+fn card() -> io::Result<String> {
+    let mut names: Vec<String> = fs::read_dir("/sys/class/net")?
+        .flatten()
+        .filter(|entry| entry.path().join("device").exists())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+        .into_iter()
+        .next()
+        .ok_or_else(|| io::Error::other("there is no card"))
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+fn up(socket: &OwnedFd, name: &str) -> io::Result<()> {
+    let mut flags = 0;
+    request(socket, name, libc::SIOCGIFFLAGS, |_| ()).map(|r| {
+        // SAFETY: the request that was answered is for the flags.
+        flags = unsafe { r.ifr_ifru.ifru_flags };
+    })?;
+    #[allow(clippy::cast_possible_truncation)] // 0x41
+    let more = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    request(socket, name, libc::SIOCSIFFLAGS, |r| {
+        r.ifr_ifru.ifru_flags = flags | more
+    })?;
+    Ok(())
+}
+
+/// One request of an interface, with what `fill` puts into it.
+fn request(
+    socket: &OwnedFd,
+    name: &str,
+    number: libc::Ioctl,
+    fill: impl FnOnce(&mut libc::ifreq),
+) -> io::Result<libc::ifreq> {
+    // SAFETY: plain data for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero.
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()).take(libc::IFNAMSIZ - 1) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    fill(&mut request);
+    // SAFETY: all requests of this module take a struct ifreq, which lives over the call.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), number, &raw mut request) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(request)
+}
+
+fn route(socket: &OwnedFd, gateway: Ipv4Addr) -> io::Result<()> {
+    // SAFETY: plain data for which zero is a value; it lives over the call, which takes a struct rtentry.
+    let done = unsafe {
+        let mut route: libc::rtentry = std::mem::zeroed();
+        route.rt_dst = plain(Ipv4Addr::UNSPECIFIED);
+        route.rt_genmask = plain(Ipv4Addr::UNSPECIFIED);
+        route.rt_gateway = plain(gateway);
+        route.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
+        libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &raw mut route)
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A `struct sockaddr_in` in the form that requests have it: family, port, address.
+fn plain(address: Ipv4Addr) -> libc::sockaddr {
+    let mut data = [0; 14];
+    for (to, from) in data.iter_mut().skip(2).zip(address.octets()) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    #[allow(clippy::cast_possible_truncation)] // 2
+    let family = libc::AF_INET as libc::sa_family_t;
+    libc::sockaddr {
+        sa_family: family,
+        sa_data: data,
+    }
+}

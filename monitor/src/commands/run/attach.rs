@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What of the host a machine is given: folders, disks, a network.
+
+use crate::devices::Device;
+use crate::devices::blk::{Block, Mode};
+use crate::devices::fs::Fs;
+use crate::devices::net::Net as Card;
+use crate::machines::{Disk, DiskMode, Net, Spec, Volume};
+use anyhow::{Context, bail};
+use paravane_agent_protocol::{Mount, Network};
+use paravane_net::{Publish, passt, tap, user};
+use std::path::{Path, PathBuf};
+
+/// What the guest is told of it, and what must live as long as the machine.
+#[derive(Debug, Default)]
+pub struct Attached {
+    pub mounts: Vec<Mount>,
+    pub network: Option<Network>,
+    _passt: Option<passt::Process>,
+}
+
+impl Attached {
+    /// Opens everything that a machine is to have, and makes its devices.
+    pub fn new(spec: &Spec, devices: &mut Vec<Box<dyn Device>>) -> anyhow::Result<Self> {
+        let mut attached = Attached::default();
+        for (index, disk) in spec.disks.iter().enumerate() {
+            let mode = match disk.mode {
+                DiskMode::Write => Mode::Write,
+                DiskMode::ReadOnly => Mode::ReadOnly,
+                DiskMode::Snapshot => Mode::Snapshot,
+            };
+            devices.push(Box::new(
+                Block::new(&disk.file, mode, &format!("disk{index}")).context("--disk")?,
+            ));
+        }
+        for (index, volume) in spec.volumes.iter().enumerate() {
+            let tag = format!("volume{index}");
+            devices.push(Box::new(Fs::new(&volume.host, &tag).context("--volume")?));
+            attached.mounts.push(Mount {
+                source: tag,
+                target: volume.guest.clone().into_bytes(),
+                kind: "virtiofs".to_string(),
+                read_only: volume.read_only,
+            });
+        }
+        attached.connect(spec, devices)?;
+        Ok(attached)
+    }
+
+    /// Makes the network and the card.
+    fn connect(&mut self, spec: &Spec, devices: &mut Vec<Box<dyn Device>>) -> anyhow::Result<()> {
+        let publish = spec
+            .publish
+            .iter()
+            .map(|word| {
+                word.parse::<Publish>()
+                    .map_err(|why| anyhow::anyhow!("--publish {word}: {why}"))
+            })
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let link = match &spec.net {
+            Net::None => return Ok(()),
+            Net::Tap(name) => tap::open(name).context("--net")?,
+            Net::User { loopback } => {
+                let config = user::Config {
+                    host_loopback: *loopback,
+                    resolver: user::host_resolver(),
+                    publish,
+                    ..user::Config::default()
+                };
+                self.network = Some(addresses(&config));
+                let (link, network) = user::start(config).context("--net user")?;
+                for port in &network.published {
+                    tracing::info!("published {port}");
+                }
+                link
+            }
+            Net::Passt { loopback } => {
+                let own = passt::Config {
+                    host_loopback: *loopback,
+                    publish,
+                };
+                let (link, process) = passt::start(Path::new("passt"), &own).context("--net passt")?;
+                self._passt = Some(process);
+                link
+            }
+        };
+        devices.push(Box::new(Card::new(link, Card::mac_of(&std::process::id().to_string()))));
+        Ok(())
+    }
+}
+
+fn addresses(config: &user::Config) -> Network {
+    Network {
+        address: config.guest,
+        prefix: config.prefix,
+        gateway: config.gateway,
+        dns: config.resolver.map(|_| config.dns),
+        mtu: config.mtu,
+    }
+}
+
+/// `HOST:GUEST[:ro]`.
+pub fn volume(word: &str) -> anyhow::Result<Volume> {
+    let (rest, read_only) = match word.strip_suffix(":ro") {
+        Some(rest) => (rest, true),
+        None => (word, false),
+    };
+    let Some((host, guest)) = rest.rsplit_once(':') else {
+        bail!("HOST:GUEST is expected, and :ro behind it for reading only");
+    };
+    if !guest.starts_with('/') {
+        bail!("{guest:?}: the place in the guest is an absolute path");
+    }
+    let host = existing(host)?;
+    if !host.is_dir() {
+        bail!("{} is not a directory", host.display());
+    }
+    Ok(Volume {
+        host,
+        guest: guest.to_string(),
+        read_only,
+    })
+}
+
+/// `FILE[:ro|:snapshot]`.
+pub fn disk(word: &str) -> anyhow::Result<Disk> {
+    let (file, mode) = match word.rsplit_once(':') {
+        Some((file, "ro")) => (file, DiskMode::ReadOnly),
+        Some((file, "snapshot")) => (file, DiskMode::Snapshot),
+        _ => (word, DiskMode::Write),
+    };
+    Ok(Disk {
+        file: existing(file)?,
+        mode,
+    })
+}
+
+fn existing(path: &str) -> anyhow::Result<PathBuf> {
+    let path = std::path::absolute(path).with_context(|| format!("{path:?}"))?;
+    std::fs::metadata(&path).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+/// `none`, `user`, `passt`, `tap:NAME`.
+pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
+    let net = match word.split_once(':') {
+        Some(("tap", name)) => Net::Tap(name.to_string()),
+        _ => match word {
+            "none" => Net::None,
+            "user" => Net::User { loopback: false },
+            "user,loopback" => Net::User { loopback: true },
+            "passt" => Net::Passt { loopback: false },
+            "passt,loopback" => Net::Passt { loopback: true },
+            _ => bail!("--net {word}: none, user, passt (both also with ,loopback) and tap:NAME are possible"),
+        },
+    };
+    if !publish.is_empty() && matches!(net, Net::None | Net::Tap(_)) {
+        bail!("--publish needs --net user or --net passt");
+    }
+    Ok(net)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_and_disks() {
+        let read = volume("/tmp:/mnt/x:ro").unwrap();
+        assert_eq!((read.guest.as_str(), read.read_only), ("/mnt/x", true));
+        assert!(!volume("/tmp:/mnt").unwrap().read_only);
+        for bad in ["/tmp", "/tmp:mnt", "/nonexistent:/mnt", "/etc/passwd:/mnt", ""] {
+            assert!(volume(bad).is_err(), "{bad}");
+        }
+        assert_eq!(disk("/etc/passwd:ro").unwrap().mode, DiskMode::ReadOnly);
+        assert_eq!(disk("/etc/passwd:snapshot").unwrap().mode, DiskMode::Snapshot);
+        assert!(disk("/nonexistent").is_err());
+    }
+
+    #[test]
+    fn networks() {
+        let port = ["80:80".parse().unwrap()];
+        assert_eq!(net("user,loopback", &port).unwrap(), Net::User { loopback: true });
+        assert_eq!(net("tap:vm0", &[]).unwrap(), Net::Tap("vm0".to_string()));
+        for (bad, ports) in [("", &[][..]), ("bridge", &[]), ("none", &port), ("tap:vm0", &port)] {
+            assert!(net(bad, ports).is_err(), "{bad}");
+        }
+    }
+}
