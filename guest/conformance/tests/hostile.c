@@ -210,7 +210,9 @@ static void flood_here(u64 kind)
 			*(volatile u8 *)va = 1;
 		for (i = 1; i < machine.vcpus_online; i++)
 			for (va = 0; va < VMI_PH_STACK_SIZE; va += PAGE_SIZE)
-				*(volatile u8 *)(VMI_PH_STACKS + i * VMI_PH_STACK_SIZE + va) = 1;
+				/* As it is: the thread there must not fall over it. */
+				__atomic_fetch_or((u8 *)(VMI_PH_STACKS + i * VMI_PH_STACK_SIZE + va), 0,
+						  __ATOMIC_RELAXED);
 		break;
 	case 7:
 		for (i = 0, va = GIB * 4; i < 60000; i++, va += 2 * PAGE_SIZE)

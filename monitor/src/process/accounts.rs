@@ -15,7 +15,7 @@ const KIB_PER_US: u64 = 4;
 /// A processor needs at least this for one mapping, ns.
 const NS_PER_MAPPING: u64 = 300;
 /// For counting mappings at one time.
-const COUNTING: Duration = Duration::from_millis(2);
+const COUNTING: Duration = Duration::from_millis(20);
 /// What a machine may be beyond its budget before that is seen, KiB.
 const SLACK: u64 = 128 << 10;
 
@@ -157,21 +157,20 @@ impl Accounts {
     /// times, and by how much the host's kernel has grown, where that can be read.
     fn audit_mappings(&mut self) -> Result<(), String> {
         let slab = slab();
-        let start = Instant::now();
+        let (start, mut counted) = (Instant::now(), false);
         // Measured from the least that was seen: what others give back must not hide what this machine takes.
         self.slab = self.slab.min(slab.unwrap_or(0));
         loop {
             let uncertain: u64 = self.processes.iter().map(|p| p.uncertain(self.most_maps)).sum();
             let grown = slab.map_or(u64::MAX, |now| now.saturating_sub(self.slab));
             let can_be = (uncertain * MAPPING >> 10).min(grown);
-            if self.known() + can_be <= self.budget.machine(self.processes.len()) {
+            let (all, limit) = (self.known() + can_be, self.budget.machine(self.processes.len()));
+            // One at a time before it matters; and the rest the next time, since tables could grow unseen meanwhile.
+            let time = if all > limit { COUNTING } else { Duration::ZERO };
+            if all <= limit / 2 || (counted && start.elapsed() > time) {
                 return Ok(());
             }
             let most = self.most_maps;
-            // The rest the next time: meanwhile tables could grow unseen.
-            if start.elapsed() > COUNTING {
-                return Ok(());
-            }
             let Some(process) = self.processes.iter_mut().max_by_key(|p| p.uncertain(most)) else {
                 return Ok(());
             };
@@ -182,6 +181,7 @@ impl Accounts {
             }
             process.maps = procfs::mappings(process.pid).unwrap_or(0);
             process.counted = process.cpu;
+            counted = true;
             self.check()?;
         }
     }
