@@ -62,7 +62,7 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
-fn make_folder(path: &Path) -> io::Result<()> {
+pub fn make_folder(path: &Path) -> io::Result<()> {
     let mut so_far = std::path::PathBuf::new();
     for part in path.components() {
         so_far.push(part);

@@ -13,6 +13,7 @@ mod init;
 mod network;
 mod path;
 mod reap;
+mod root;
 mod serve;
 mod session;
 mod user;
@@ -29,7 +30,11 @@ fn main() -> ExitCode {
         }
     };
     let first = std::process::id() == 1;
-    let result = if first { init::start() } else { Ok(()) };
+    let result = if first {
+        root::change().and_then(|()| init::start())
+    } else {
+        Ok(())
+    };
     let why = match result.and_then(|()| reap::start()) {
         Ok(()) => serve::run(&address),
         Err(error) => error.to_string(),

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 
 const RESOLVER: &str = "/etc/resolv.conf";
 
@@ -30,6 +31,13 @@ pub fn configure(wanted: &Network) -> io::Result<()> {
     route(&socket, wanted.gateway)?;
     // A system that has set this up for itself keeps it.
     if let (Some(dns), true) = (wanted.dns, fs::read(RESOLVER).map_or(true, |text| text.is_empty())) {
+        // A link to what a service would write, which does not run here.
+        if let Some(folder) = fs::read_link(RESOLVER)
+            .ok()
+            .and_then(|to| Some(Path::new("/etc").join(to).parent()?.to_path_buf()))
+        {
+            fs::create_dir_all(folder)?;
+        }
         fs::write(RESOLVER, format!("nameserver {dns}\n"))?;
     }
     Ok(())

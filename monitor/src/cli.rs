@@ -136,6 +136,10 @@ pub struct MachineOptions {
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<String>,
 
+    /// Root file system: an image (written to, unless :ro or :snapshot), or a folder (changes are forgotten at the end)
+    #[arg(long, value_name = "DIR|IMAGE[:ro|:snapshot]", conflicts_with = "initrd")]
+    pub rootfs: Option<String>,
+
     /// A disk: a file with its contents, /dev/vda and so on in the guest; with :snapshot what is written is forgotten at
     /// the end (may be repeated)
     #[arg(long, value_name = "FILE[:ro|:snapshot]")]

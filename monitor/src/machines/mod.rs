@@ -332,6 +332,7 @@ mod tests {
             memory_mib: 256,
             spaces: None,
             volumes: Vec::new(),
+            rootfs: None,
             disks: Vec::new(),
             net: Net::None,
             publish: Vec::new(),

@@ -25,6 +25,9 @@ pub struct Spec {
     /// Folders of the host's that the guest sees.
     #[serde(default)]
     pub volumes: Vec<Volume>,
+    /// What its root is, in place of the built-in one: an image, which is its first disk, or a folder.
+    #[serde(default)]
+    pub rootfs: Option<Disk>,
     /// Disks, in the guest's order.
     #[serde(default)]
     pub disks: Vec<Disk>,

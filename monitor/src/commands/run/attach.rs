@@ -11,6 +11,19 @@ use paravane_agent_protocol::{Mount, Network};
 use paravane_net::{Publish, passt, tap, user};
 use std::path::{Path, PathBuf};
 
+/// The folder that is the root, for virtio-fs.
+const ROOT_TAG: &str = "rootfs";
+
+/// The word of the kernel's command line that tells the agent where its root is.
+pub fn root_option(spec: &Spec) -> Option<String> {
+    let root = spec.rootfs.as_ref()?;
+    Some(if root.file.is_dir() {
+        format!("paravane.root=virtiofs:{ROOT_TAG}")
+    } else {
+        "paravane.root=/dev/vda".to_string()
+    })
+}
+
 /// What the guest is told of it, and what must live as long as the machine.
 #[derive(Debug, Default)]
 pub struct Attached {
@@ -23,7 +36,11 @@ impl Attached {
     /// Opens everything that a machine is to have, and makes its devices.
     pub fn new(spec: &Spec, devices: &mut Vec<Box<dyn Device>>) -> anyhow::Result<Self> {
         let mut attached = Attached::default();
-        for (index, disk) in spec.disks.iter().enumerate() {
+        if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
+            devices.push(Box::new(Fs::new(&root.file, ROOT_TAG).context("--rootfs")?));
+        }
+        let root = spec.rootfs.iter().filter(|r| !r.file.is_dir());
+        for (index, disk) in root.chain(&spec.disks).enumerate() {
             let mode = match disk.mode {
                 DiskMode::Write => Mode::Write,
                 DiskMode::ReadOnly => Mode::ReadOnly,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The machine that `run` starts: kernel, root file system, command line, devices.
 
-use super::attach::Attached;
+use super::attach::{self, Attached};
 use crate::devices::Device;
 use crate::devices::rng::Rng;
 use crate::devices::vsock::{Hub, Listener, Vsock};
@@ -107,6 +107,10 @@ fn command_line(spec: &Spec, verbose: bool) -> String {
     let mut line = format!("{COMMAND_LINE} rdinit={}", root::AGENT);
     if !verbose {
         line.push_str(" quiet");
+    }
+    if let Some(root) = attach::root_option(spec) {
+        line.push(' ');
+        line.push_str(&root);
     }
     for more in &spec.append {
         line.push(' ');

@@ -30,6 +30,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         memory_mib: args.memory,
         spaces: args.spaces,
         volumes: each(&args.volume, "--volume", attach::volume)?,
+        rootfs: each(args.rootfs.as_slice(), "--rootfs", attach::disk)?.pop(),
         disks: each(&args.disk, "--disk", attach::disk)?,
         net: attach::net(&args.net, &args.publish)?,
         publish: args.publish.iter().map(ToString::to_string).collect(),
