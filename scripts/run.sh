@@ -41,8 +41,8 @@ echo "  kernel     $(uname -sr), $(nproc) CPUs, $(awk "/MemTotal/ {print int(\$2
 echo "  layer      $(dmesg | sed -n "s/.*VMI: layer //p")"
 echo "  booted in  $(cut -d " " -f 1 /proc/uptime) s"
 echo "  processes  $(ps | tail -n +2 | wc -l), of which process 1 is $(cat /proc/1/comm)"
-echo "  a pipeline of 1,000 processes: $(i=0; while [ $i -lt 1000 ]; do echo $i | cat; i=$((i + 1)); done | awk "{s += \$1} END {print s}")"
-echo "  a file of 64 MiB: $(head -c 67108864 /dev/zero | tee /tmp/file | sha256sum | cut -c 1-16)... and again $(sha256sum /tmp/file | cut -c 1-16)..."
+echo "  a pipeline of 200 processes: $(i=0; while [ $i -lt 200 ]; do echo $i | cat; i=$((i + 1)); done | awk "{s += \$1} END {print s}")"
+echo "  a file of 16 MiB: $(head -c 16777216 /dev/zero | tee /tmp/file | sha256sum | cut -c 1-16)... and again $(sha256sum /tmp/file | cut -c 1-16)..."
 '
 "$paravane" run --cpus "${CPUS:-2}" --memory 512M -- sh -c "$tour"
 printf '\nYour own: %s run -- COMMAND, or %s run for a shell\n' "$paravane" "$paravane"
