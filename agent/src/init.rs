@@ -4,7 +4,7 @@
 use crate::{network, path};
 use paravane_agent_protocol::{Configuration, Mount};
 use rustix::fs::{CWD, Mode, mkdirat, symlinkat};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use rustix::system::{RebootCommand, reboot, sethostname};
 use std::ffi::CString;
 use std::io;
@@ -149,4 +149,6 @@ fn unmount_all() {
             let _ = unmount(place, UnmountFlags::empty());
         }
     }
+    // The root cannot go; it can be left in good order.
+    let _ = mount_remount("/", MountFlags::RDONLY, c"");
 }

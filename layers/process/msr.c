@@ -6,6 +6,7 @@
 
 #define MSR_TSC 0x10
 #define MSR_APIC_BASE 0x1b
+#define MSR_BIOS_SIGN_ID 0x8b
 #define MSR_SYSENTER_CS 0x174
 #define MSR_SYSENTER_EIP 0x176
 #define MSR_PAT 0x277
@@ -55,6 +56,8 @@ int process_cpu_read_msr(u32 msr, u64 *value)
 		result = rdtsc();
 	else if (msr == MSR_APIC_BASE)
 		result = v->apic_base;
+	else if (msr == MSR_BIOS_SIGN_ID)
+		result = 0;	/* revision of the microcode: the host's business */
 	else if (msr == MSR_FS_BASE)
 		result = rdfsbase();
 	else if (msr == MSR_GS_BASE)
@@ -90,6 +93,9 @@ int process_cpu_write_msr(u32 msr, u64 value)
 			return -VMI_EFAULT;
 		v->efer = value;
 		return 0;
+	case MSR_BIOS_SIGN_ID:
+		/* Cleared before cpuid puts a revision there. */
+		return value ? -VMI_EFAULT : 0;
 	case MSR_FS_BASE:
 		return process_cpu_set_fs_base(value);
 	case MSR_GS_BASE:

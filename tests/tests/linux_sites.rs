@@ -56,11 +56,17 @@ fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
         let unwinder = checked(Command::new("cc").arg("-print-file-name=libgcc_s.so.1"));
         let listed = checked(Command::new("ldd").arg(&binary));
         let mut libraries: Vec<&str> = listed.split_whitespace().filter(|word| word.starts_with('/')).collect();
+        // Where the C library is, the loader looks for others too.
+        let home = libraries
+            .iter()
+            .find(|path| path.contains("/libc.so"))
+            .and_then(|path| Path::new(path).parent());
+        let home = home.unwrap().to_path_buf();
         libraries.push(unwinder.trim());
         for library in libraries {
             let name = Path::new(library).file_name().unwrap();
             let place = if library == unwinder.trim() {
-                Path::new("/lib64").join(name)
+                home.join(name)
             } else {
                 library.into()
             };

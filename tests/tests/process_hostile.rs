@@ -352,6 +352,11 @@ fn whatever_was_scribbled_the_machine_ends_on_request() {
     }
 }
 
+/// A machine is looked at so often: some end within a tenth of a second.
+const LOOK: Duration = Duration::from_millis(5);
+/// A process that is still not in its sandbox after so many looks never gets there.
+const LOOKS: u32 = 100;
+
 /// Processes are made while the guest writes to all that one of them could obey before it is in its sandbox.
 #[test]
 fn processes_are_made_under_fire() {
@@ -373,13 +378,13 @@ fn processes_are_made_under_fire() {
                         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
                         // One that was there at the look before, and has run for a while, is no longer being made.
                         if status.contains("Seccomp:\t0") && !status.contains("State:\tZ") {
-                            assert!(!young.contains(&(pid, 5)), "{pid} is not in a sandbox:\n{status}");
-                            let times = (1..5).rev().find(|&n| young.contains(&(pid, n))).unwrap_or(0);
+                            assert!(!young.contains(&(pid, LOOKS)), "{pid} is not in a sandbox:\n{status}");
+                            let times = (1..LOOKS).rev().find(|&n| young.contains(&(pid, n))).unwrap_or(0);
                             young.push((pid, times + 1));
                         }
                     }
                     seen.extend(spaces);
-                    std::thread::sleep(Duration::from_millis(100));
+                    std::thread::sleep(LOOK);
                 }
                 seen.sort_unstable();
                 seen.dedup();

@@ -136,6 +136,7 @@ impl<'a> Drive<'a> {
             if let Some(end) = self.console() {
                 return Ok(match self.interrupted.take() {
                     Some((why, _)) => Finish::Failed(why),
+                    None if matches!(self.state, State::Booting(_)) => ended_early(end),
                     None => machine_ended(end),
                 });
             }
@@ -376,6 +377,19 @@ pub fn outcome(ended: Ended) -> Outcome {
         }
         Ended::Left => Outcome::Passed,
         Ended::NoReader => Outcome::Interrupted(SIGPIPE),
+    }
+}
+
+/// The end of a machine in which the command never ran: no success, whatever the machine says.
+fn ended_early(end: End) -> Finish {
+    match end {
+        End::Shutdown(0) => Finish::Failed("the guest ended before the command could run".to_string()),
+        other => match machine_ended(other) {
+            Finish::Outcome(Outcome::Guest(code)) => Finish::Failed(format!(
+                "the guest ended with status {code} before the command could run"
+            )),
+            finish => finish,
+        },
     }
 }
 

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What of the host a machine is given: folders, disks, a root, a network.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{program, vm};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn run(words: &[&str], script: &str) -> program::Run {
+    let more = ["--", "sh", "-c", script];
+    program::finish(&mut vm::command(words.iter().copied().chain(more)))
+}
+
+/// A root of two programs: busybox, and nothing else.
+fn small_root(folder: &Path) {
+    for name in ["bin", "dev", "proc", "sys", "tmp", "run", "etc"] {
+        fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    fs::copy("/bin/busybox", folder.join("bin/busybox")).unwrap();
+    for name in ["sh", "cat", "mount", "touch", "ls", "echo", "sync"] {
+        std::os::unix::fs::symlink("busybox", folder.join("bin").join(name)).unwrap();
+    }
+    fs::write(folder.join("etc/own"), "mine\n").unwrap();
+}
+
+#[test]
+fn a_folder_both_ways() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in"), "hello").unwrap();
+    let volume = format!("{}:/mnt/x", folder.path().display());
+    let done = run(&["--volume", &volume], "cat /mnt/x/in && echo world > /mnt/x/out");
+    assert_eq!((done.code, done.stdout.as_str()), (0, "hello"), "{done:?}");
+    assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap(), "world\n");
+    let done = run(&["--volume", &format!("{volume}:ro")], "echo no > /mnt/x/more");
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(!folder.path().join("more").exists());
+}
+
+#[test]
+fn a_disk_keeps_what_is_written_unless_it_is_a_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("disk");
+    File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    let disk = file.display().to_string();
+    let write = "printf kept | dd of=/dev/vda bs=512 seek=3 conv=fsync 2>/dev/null && dd if=/dev/vda bs=512 skip=3 count=1 2>/dev/null | head -c 4";
+    let done = run(&["--disk", &format!("{disk}:snapshot")], write);
+    assert_eq!((done.code, done.stdout.as_str()), (0, "kept"), "{done:?}");
+    assert!(fs::read(&file).unwrap().iter().all(|&b| b == 0));
+    let done = run(&["--disk", &format!("{disk}:ro")], write);
+    assert_ne!(done.code, 0, "{done:?}");
+    let done = run(&["--disk", &disk], write);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(fs::read(&file).unwrap()[1536..1540], *b"kept");
+}
+
+#[test]
+fn a_folder_as_root_stays_as_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    small_root(root.path());
+    let path = root.path().display().to_string();
+    let done = run(&["--rootfs", &path], "cat /etc/own && touch /etc/new && ls /etc/new");
+    assert_eq!((done.code, done.stdout.as_str()), (0, "mine\n/etc/new\n"), "{done:?}");
+    assert!(!root.path().join("etc/new").exists());
+}
+
+#[test]
+fn an_image_as_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    small_root(&root);
+    let image = folder.path().join("image");
+    let made = std::process::Command::new("/sbin/mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-d"])
+        .args([&root, &image])
+        .arg("32M")
+        .status();
+    assert!(made.unwrap().success(), "mke2fs");
+    let image = image.display().to_string();
+    let done = run(&["--rootfs", &format!("{image}:snapshot")], "cat /etc/own; touch /new");
+    assert_eq!((done.code, done.stdout.as_str()), (0, "mine\n"), "{done:?}");
+    let done = run(&["--rootfs", &image], "ls /new; touch /new");
+    assert_eq!(done.code, 0, "{done:?}");
+    let done = run(
+        &["--rootfs", &format!("{image}:ro")],
+        "ls /new && touch /newer && ls /newer",
+    );
+    assert_eq!((done.code, done.stdout.as_str()), (0, "/new\n/newer\n"), "{done:?}");
+    let done = run(&["--rootfs", &image], "ls /newer");
+    assert_eq!(done.code, 1, "{done:?}");
+}
+
+#[test]
+fn the_network_leads_to_the_host_when_asked() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        stream.write_all(text.to_uppercase().as_bytes()).unwrap();
+    });
+    let script = format!("echo hello | nc 10.0.2.2 {port}");
+    let closed = run(&["--net", "user"], &script);
+    assert_ne!(closed.code, 0, "{closed:?}");
+    let done = run(&["--net", "user,loopback"], &script);
+    assert_eq!((done.code, done.stdout.as_str()), (0, "HELLO\n"), "{done:?}");
+    server.join().unwrap();
+}
+
+#[test]
+fn a_published_port_leads_into_the_guest() {
+    // Free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let publish = format!("{port}:80");
+    let mut child = vm::command([
+        "--net",
+        "user",
+        "--publish",
+        &publish,
+        "--",
+        "nc",
+        "-l",
+        "-p",
+        "80",
+        "-e",
+        "echo",
+        "hi",
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    let begun = Instant::now();
+    let mut text = String::new();
+    // Until somebody listens in the guest, connections end at once.
+    while text.is_empty() && begun.elapsed() < Duration::from_secs(30) {
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+            let _ = stream.read_to_string(&mut text);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = child.kill();
+    child.wait().unwrap();
+    assert_eq!(text, "hi\n");
+}
+
+#[test]
+fn bad_options_are_refused_in_a_line() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("{}:80", listener.local_addr().unwrap().port());
+    let cases: [(&[&str], &str); 9] = [
+        (&["--volume", "/tmp"], "HOST:GUEST"),
+        (&["--volume", "/nonexistent:/x"], "/nonexistent"),
+        (&["--volume", "/tmp:x"], "absolute path"),
+        (&["--disk", "/nonexistent"], "/nonexistent"),
+        (&["--rootfs", "/nonexistent"], "/nonexistent"),
+        (&["--rootfs", "/etc/passwd:ro"], "512"),
+        (&["--net", "bridge"], "tap:NAME"),
+        (&["--publish", "80:80"], "--net user"),
+        (&["--net", "user", "--publish", "x:80"], "no port"),
+    ];
+    let busy: (&[&str], &str) = (&["--net", "user", "--publish", &taken], "cannot publish");
+    for (words, part) in cases.into_iter().chain([busy]) {
+        let done = run(words, "true");
+        assert_eq!(done.code, 2, "{words:?}: {done:?}");
+        assert!(done.stderr.contains(part), "{words:?}: {done:?}");
+        assert!(done.stdout.is_empty(), "{words:?}: {done:?}");
+    }
+}
