@@ -355,7 +355,7 @@ fn whatever_was_scribbled_the_machine_ends_on_request() {
 /// A machine is looked at so often: some end within a tenth of a second.
 const LOOK: Duration = Duration::from_millis(5);
 /// A process that is still not in its sandbox after so many looks never gets there.
-const LOOKS: u32 = 100;
+const LOOKS: u32 = 400;
 
 /// Processes are made while the guest writes to all that one of them could obey before it is in its sandbox.
 #[test]

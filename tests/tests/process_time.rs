@@ -6,13 +6,16 @@
 
 use paravane_tests::program::{self, Run};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One machine at a time: they measure.
 static ALONE: Mutex<()> = Mutex::new(());
 
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn run(words: &[&str]) -> Run {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all = vec!["conformance", "--hypervisor", "process", "--tap"];
     all.extend(words);
     program::run(all)
@@ -21,6 +24,7 @@ fn run(words: &[&str]) -> Run {
 /// Of the tests of time, none of which asks for a right one. The clock begins in the future, and each correction is wrong.
 #[test]
 fn a_clock_that_is_corrected_is_followed() {
+    let _alone = alone();
     let run = run(&["--cpus", "2", "--disturb-clock", "--filter", "time."]);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(run.tap_result("time.set_clock.follows"), Some(true), "{run:?}");
@@ -56,6 +60,7 @@ impl Drop for Others {
 /// A vCPU that changes its address space all the time waits for a processor at each change, if at all.
 #[test]
 fn waiting_for_a_processor_is_stolen_time() {
+    let _alone = alone();
     let _others = Others::start();
     let run = run(&["--filter", "time.read.stolen_by_others", "--append", "steal"]);
     assert_eq!(run.code, 0, "{run:?}");

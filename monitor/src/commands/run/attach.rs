@@ -29,6 +29,8 @@ pub fn root_option(spec: &Spec) -> Option<String> {
 pub struct Attached {
     pub mounts: Vec<Mount>,
     pub network: Option<Network>,
+    /// There is a disk that outlives the machine.
+    pub keeps: bool,
     _passt: Option<passt::Process>,
 }
 
@@ -46,6 +48,7 @@ impl Attached {
                 DiskMode::ReadOnly => Mode::ReadOnly,
                 DiskMode::Snapshot => Mode::Snapshot,
             };
+            attached.keeps |= disk.mode == DiskMode::Write;
             devices.push(Box::new(
                 Block::new(&disk.file, mode, &format!("disk{index}")).context("--disk")?,
             ));

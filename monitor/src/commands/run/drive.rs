@@ -26,6 +26,8 @@ const BOOT: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(3);
 /// For a kernel that was interrupted to say what it did.
 const REPORT: Duration = Duration::from_secs(3);
+/// For a guest to write back what it has in memory.
+const WRITE_BACK: Duration = Duration::from_secs(10);
 /// From the agent's end to the machine's.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Exit code for `--timeout`, as timeout(1) has it.
@@ -146,6 +148,9 @@ impl<'a> Drive<'a> {
                     Ok(None) => {}
                     Ok(Some(ended)) => {
                         tracing::info!(ms = ms(self.begun), "the command has ended");
+                        if self.started.attached.keeps {
+                            self.power_off();
+                        }
                         return Ok(command_ended(ended));
                     }
                     Err(error) => return Ok(self.agent_lost(&error)),
@@ -158,6 +163,38 @@ impl<'a> Drive<'a> {
                 return Ok(finish);
             }
             self.wait()?;
+        }
+    }
+
+    /// Has the guest write back what it has not written yet to what stays, and end. A guest that does not is ended: its
+    /// file systems are then as after a loss of power.
+    fn power_off(&mut self) {
+        let deadline = Instant::now() + WRITE_BACK;
+        let mut link = None;
+        loop {
+            if self.console().is_some() {
+                return;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::warn!("the guest has not written everything back");
+                return;
+            }
+            // The agent dials again for each command, and for this.
+            if link.is_none() {
+                link = self.started.calls.next().ok().flatten().and_then(|stream| {
+                    let mut link = Link::new(stream).ok()?;
+                    link.put(&ToAgent::PowerOff(0)).ok()?;
+                    link.flush().ok()?;
+                    Some(link)
+                });
+            }
+            let mut files = vec![PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN)];
+            if link.is_none() {
+                files.push(PollFd::from_borrowed_fd(self.started.calls.file(), PollFlags::IN));
+            }
+            // Whatever ends the wait, everything is looked at again.
+            let _ = poll(&mut files, Timespec::try_from(left).ok().as_ref());
         }
     }
 
