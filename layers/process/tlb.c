@@ -174,7 +174,7 @@ void tlb_drop_user(void)
 {
 	if (!halves[0].anything)
 		return;
-	unmap_range(VMI_PH_USER_START, VMI_PH_HOLE_START);
+	unmap_range(VMI_PH_USER_START, VMI_PH_IMAGE_START);
 	unmap_range(VMI_PH_HOLE_END, VMI_PH_USER_END);
 	half_clear(&halves[0], 0, VMI_PH_USER_END >> 39);
 }
@@ -524,7 +524,7 @@ void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
 /* Addresses that are mapped for good, or are not the guest's: nothing is ever filled there. */
 static bool fixed_address(u64 va)
 {
-	return va < VMI_PH_USER_START || (va >= VMI_PH_HOLE_START && va < VMI_PH_HOLE_END) ||
+	return va < VMI_PH_USER_START || (va >= VMI_PH_IMAGE_START && va < VMI_PH_HOLE_END) ||
 	       (va >= VMI_PH_DIRECT_MAP && va < shared->direct_map_end) || va >= VMI_PH_KERNEL_END;
 }
 
@@ -753,7 +753,7 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 	step();
 	resync(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
 	/* Others that came in between have flushed something else. */
-	if (p->kernel_generation + 1 == now || (start <= VMI_PH_USER_END && end >= VMI_PH_KERNEL_END))
+	if (p->kernel_generation + 1 == now || (start <= VMI_PH_HOLE_START && end >= VMI_PH_KERNEL_END))
 		p->kernel_generation = now;
 	lock_release(&p->lock);
 	v->s.flushes++;
@@ -767,6 +767,7 @@ void tlb_resync_user(struct vcpu *v)
 
 void tlb_resync_kernel(struct vcpu *v)
 {
+	resync(v, VMI_PH_HOLE_START, VMI_PH_IMAGE_START);
 	resync(v, VMI_PH_USER_END, VMI_PH_KERNEL_END);
 }
 
