@@ -8,7 +8,9 @@ use super::{Broken, Chain, Device, Driver, EventFlags, Waker, kind};
 use paravane_net::link::{HEADER, Link, Received};
 use paravane_net::{MAX_FRAME, tap};
 use std::io::{Read, Write};
+use std::sync::Arc;
 use tracing::{debug, warn};
+use virtio_queue::Writer;
 
 const RX: usize = 0;
 const TX: usize = 1;
@@ -188,6 +190,7 @@ fn read(driver: &Driver, chain: Chain, frame: &mut Vec<u8>) {
 /// Writes a frame to as many of the driver's buffers as it takes. False: there are not enough yet.
 fn give(driver: &mut Driver, frame: &mut [u8]) -> Result<bool, Broken> {
     let several = driver.features() & F_MRG_RXBUF != 0;
+    let memory = Arc::clone(driver.memory());
     let mut chains = Vec::new();
     let mut room = 0;
     while room < frame.len() {
@@ -195,9 +198,11 @@ fn give(driver: &mut Driver, frame: &mut [u8]) -> Result<bool, Broken> {
             chains.iter().for_each(|_| driver.put_back(RX));
             return Ok(false);
         };
-        let size = chain.clone().writer(driver.memory()).map_or(0, |w| w.available_bytes());
-        room += size;
-        chains.push((chain, size));
+        let head = chain.head_index();
+        // The one look at its descriptors: the guest may have changed them by the next.
+        let writer = chain.writer(&*memory).ok();
+        room += writer.as_ref().map_or(0, Writer::available_bytes);
+        chains.push((head, writer));
         if !several {
             break;
         }
@@ -208,19 +213,16 @@ fn give(driver: &mut Driver, frame: &mut [u8]) -> Result<bool, Broken> {
         field.copy_from_slice(&count.to_le_bytes());
     }
     let mut left: &[u8] = if room < frame.len() { &[] } else { frame };
-    for (chain, size) in chains {
-        let head = chain.head_index();
-        let (now, later) = left.split_at(size.min(left.len()));
-        let written = chain
-            .writer(driver.memory())
-            .is_ok_and(|mut w| w.write_all(now).is_ok());
-        let length = if written {
-            u32::try_from(now.len()).unwrap_or(0)
-        } else {
-            0
-        };
+    for (head, writer) in chains {
+        let mut length = 0;
+        if let Some(mut writer) = writer {
+            let (now, later) = left.split_at(writer.available_bytes().min(left.len()));
+            if writer.write_all(now).is_ok() {
+                length = u32::try_from(now.len()).unwrap_or(0);
+            }
+            left = later;
+        }
         driver.push(RX, head, length)?;
-        left = later;
     }
     Ok(true)
 }

@@ -39,9 +39,14 @@ impl Queues {
     }
 
     fn push_guest(&mut self, frame: Vec<u8>) {
-        if self.to_guest.len() < WAITING {
+        if !self.full() {
             self.to_guest.push_back(frame);
         }
+    }
+
+    /// The guest takes too little: until it does, nothing is done for it that makes more.
+    fn full(&self) -> bool {
+        self.to_guest.len() >= WAITING
     }
 }
 
@@ -70,11 +75,15 @@ impl Device for Queues {
     type TxToken<'a> = Given<'a>;
 
     fn receive(&mut self, _: Instant) -> Option<(Taken, Given<'_>)> {
+        // Every frame may have an answer.
+        if self.full() {
+            return None;
+        }
         Some((Taken(self.to_stack.pop_front()?), Given(&mut self.to_guest)))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Given<'_>> {
-        (self.to_guest.len() < WAITING).then_some(Given(&mut self.to_guest))
+        (!self.full()).then_some(Given(&mut self.to_guest))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -102,6 +111,8 @@ pub struct Stack {
     /// Where the guest's frames come from.
     guest: EthernetAddress,
     gone: bool,
+    /// Room for a frame of the guest's.
+    buffer: Vec<u8>,
 }
 
 impl Stack {
@@ -136,6 +147,7 @@ impl Stack {
             queues,
             guest: EthernetAddress::BROADCAST,
             gone: false,
+            buffer: vec![0; MAX_FRAME],
         })
     }
 
@@ -159,9 +171,19 @@ impl Stack {
 
     /// Frames of the guest's. True: there may be more.
     fn take(&mut self) -> bool {
-        let mut buffer = vec![0; MAX_FRAME];
+        // What smoltcp has not looked at yet waits for the same.
+        if self.queues.full() || self.queues.to_stack.len() >= WAITING {
+            return false;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let more = self.take_some(&mut buffer);
+        self.buffer = buffer;
+        more
+    }
+
+    fn take_some(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..BURST {
-            let length = match rustix::net::recv(&self.link, buffer.as_mut_slice(), RecvFlags::empty()) {
+            let length = match rustix::net::recv(&self.link, &mut *buffer, RecvFlags::empty()) {
                 Ok((0, _)) => {
                     self.gone = true;
                     return false;
@@ -222,7 +244,7 @@ impl Stack {
             }
         });
         interface.poll(instant(started), queues, sockets);
-        busy && queues.to_guest.len() < WAITING
+        busy && !queues.full()
     }
 
     /// Frames to the guest, as many as it takes.
@@ -242,17 +264,12 @@ impl Stack {
     }
 
     fn wait(&self, longest: Duration) {
-        let full = !self.queues.to_guest.is_empty();
         let mut polls = Vec::new();
-        polls.push(PollFd::new(
-            &self.link,
-            if full {
-                PollFlags::IN | PollFlags::OUT
-            } else {
-                PollFlags::IN
-            },
-        ));
-        if self.queues.to_guest.len() < WAITING {
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::OUT, !self.queues.to_guest.is_empty());
+        events.set(PollFlags::IN, !self.queues.full());
+        polls.push(PollFd::new(&self.link, events));
+        if !self.queues.full() {
             self.connections.interests(&self.sockets, &mut polls);
             self.datagrams.interests(&mut polls);
         }
@@ -262,4 +279,60 @@ impl Stack {
 
 fn instant(started: std::time::Instant) -> Instant {
     Instant::from_micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, EthernetRepr};
+
+    /// A question to the router, which answers each.
+    fn question(config: &Config) -> Vec<u8> {
+        let source = EthernetAddress([2, 0, 0, 0, 0, 7]);
+        let arp = ArpRepr::EthernetIpv4 {
+            operation: ArpOperation::Request,
+            source_hardware_addr: source,
+            source_protocol_addr: config.guest,
+            target_hardware_addr: EthernetAddress([0; 6]),
+            target_protocol_addr: config.gateway,
+        };
+        let ethernet = EthernetRepr {
+            src_addr: source,
+            dst_addr: EthernetAddress::BROADCAST,
+            ethertype: EthernetProtocol::Arp,
+        };
+        let mut bytes = vec![0; ethernet.buffer_len() + arp.buffer_len()];
+        let mut frame = EthernetFrame::new_unchecked(bytes.as_mut_slice());
+        ethernet.emit(&mut frame);
+        arp.emit(&mut ArpPacket::new_unchecked(frame.payload_mut()));
+        bytes
+    }
+
+    /// A guest that only asks makes the monitor hold no more than it says.
+    #[test]
+    fn a_guest_that_takes_nothing_fills_no_memory() {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let (ours, guest) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
+        let config = Config::default();
+        let frame = question(&config);
+        let mut stack = Stack::new(config, ours).unwrap();
+        for _ in 0..4000 {
+            let _ = rustix::net::send(&guest, &frame, SendFlags::NOSIGNAL);
+            stack.take();
+            stack.serve();
+            stack.give();
+            assert!(
+                stack.queues.to_guest.len() <= WAITING + 1,
+                "{}",
+                stack.queues.to_guest.len()
+            );
+            assert!(
+                stack.queues.to_stack.len() < WAITING + BURST,
+                "{}",
+                stack.queues.to_stack.len()
+            );
+        }
+        assert!(stack.queues.full());
+    }
 }
