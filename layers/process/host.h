@@ -22,6 +22,7 @@ enum {
 
 #define HOST_EAGAIN 11
 #define HOST_EINTR 4
+#define HOST_ENOMEM 12
 #define HOST_ETIMEDOUT 110
 
 #define PROT_READ 1

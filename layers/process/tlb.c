@@ -1,309 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Host mappings as the TLB of a space.
+ * Host mappings as the TLB of a space: fills. Flushes are in resync.c, what is mapped in records.c.
  *
- * The record of what is mapped is a radix tree of the same shape as the guest's tables, in this process's own
- * arena: one word for 4 KiB, or for 2 MiB. It exists so that a flush can compare and keep (tlb_resync), instead of dropping
- * everything. All of it is under the process's lock, held over a whole fill (read the guest's entry, map) and a
+ * All of it is under the process's lock, held over a whole fill (read the guest's entry, map) and a
  * whole flush (compare, unmap): so a fill can never map an entry that a finished flush was about. Only threads of
  * this process take that lock, and none takes it in a signal that interrupted the layer.
  *
- * Cost in host calls: a fill is one mmap, or two for a large page; a flush is one munmap or mprotect for each run that
- * changed, none if nothing did.
+ * Cost in host calls: a fill is one mmap, or two for a large page.
  */
 #include "device.h"
 #include "host.h"
-#include "mmu.h"
+#include "records.h"
 
-#define T_PRESENT 1ULL
-#define T_WRITE 2ULL
-#define T_EXEC 4ULL
-#define T_USER 8ULL
-#define T_LARGE 0x80ULL
-#define ARENA_PAGES (VMI_PH_ARENA_SIZE / PAGE_SIZE)
-#define CHUNK_PAGES (VMI_PH_POOL_CHUNK / PAGE_SIZE)
-#define MOST_CHUNKS 124
-#define MOST_PAGES (ARENA_PAGES + MOST_CHUNKS * CHUNK_PAGES)
-/* Of the arena, beside the root. */
-#define KERNEL_PAGES 64
-#define USER_PAGES (ARENA_PAGES - 1 - KERNEL_PAGES)
 #define WINDOW 16
 /* Further mappings that one fault may make. */
 #define AROUND 4
-/* What a process has besides the guest's mappings, and what one fill may add. */
-#define MAPS_RESERVE 200
-/* Whatever the host says, so many are tried. */
-#define MAPS_LEAST 64
-
-#define HOST_ENOMEM 12
 
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
-
-/*
- * The user range and the rest, since the former goes with each space and the latter outlives them. Page 0 of the arena
- * is the root, the user range's tables follow it, the kernel's come from the arena's end downwards; then both take from the pool.
- */
-static struct half {
-	u32 pages;	/* of the arena */
-	u32 mappings;	/* share of proc.mappings */
-	s32 large;	/* large pages: the host makes a table of small ones for each, which has no page of the arena beside it */
-	bool anything;	/* is mapped */
-	u32 chunk_count;
-	u16 chunks[MOST_CHUNKS];	/* of the pool, where the arena's part is used up */
-} halves[2];
-/* Of the guest's pages that are mapped in smaller pieces, the size of the largest: a flush of any address of such a page is one of all. */
-static u64 widest = PAGE_SIZE;
-/* Of pages and large pages, what this process has added to shared->tables; of its mappings, to shared->mappings. */
-static u32 tables_counted, maps_counted;
-
-static struct half *half_of(u64 va)
-{
-	return &halves[va >= VMI_PH_USER_END];
-}
-
-static void count_mappings(u64 va, u32 more)
-{
-	half_of(va)->mappings += more;
-	self.proc->user_mappings = halves[0].mappings;
-	self.proc->s.mappings = halves[0].mappings + halves[1].mappings;
-}
-
-/*
- * The host's tables are memory that the monitor holds against a budget (watch.rs), which ends the machine. Before that comes
- * about for a guest that keeps to the rules, the process that wants more gives up what it has.
- */
-static bool tables_full(void)
-{
-	u32 now = 1 + halves[0].pages + halves[1].pages + (u32)(halves[0].large + halves[1].large);
-	u64 all;
-
-	if (now >= tables_counted + 16 || now < tables_counted) {
-		__atomic_fetch_add(&shared->tables, (s32)(now - tables_counted), __ATOMIC_RELAXED);
-		tables_counted = now;
-	}
-	self.proc->user_tables = halves[0].pages + (u32)halves[0].large;
-	all = READ_ONCE(shared->tables);
-	return now >= MOST_PAGES || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
-}
-
-/* The same for mappings: for the host each is a structure of its own. */
-static bool machine_has_too_many(u32 now)
-{
-	if (now >= maps_counted + 64 || now < maps_counted) {
-		__atomic_fetch_add(&shared->mappings, (s32)(now - maps_counted), __ATOMIC_RELAXED);
-		maps_counted = now;
-	}
-	return now > VMI_PH_MAPS_SURE && READ_ONCE(shared->mappings) > shared->s.maps_all;
-}
-
-static bool chunk_take(struct half *h)
-{
-	u32 i, bit, count = shared->s.pool_chunks;
-
-	for (i = 0; i < count / 64 && i < ARRAY_SIZE(shared->pool) && h->chunk_count < MOST_CHUNKS; i++) {
-		u64 word = READ_ONCE(shared->pool[i]);
-
-		while (~word) {
-			bit = (u32)__builtin_ctzll(~word);
-			word = __atomic_fetch_or(&shared->pool[i], 1ULL << bit, __ATOMIC_RELAXED);
-			if (word >> bit & 1)
-				continue;
-			h->chunks[h->chunk_count++] = (u16)(i * 64 + bit);
-			return true;
-		}
-	}
-	return false;
-}
-
-static void chunks_give(struct half *h)
-{
-	while (h->chunk_count) {
-		u32 chunk = h->chunks[--h->chunk_count];
-
-		__atomic_fetch_and(&shared->pool[chunk / 64], ~(1ULL << (chunk & 63)), __ATOMIC_RELAXED);
-	}
-}
-
-static u64 *root(void)
-{
-	return to_pointer(VMI_PH_ARENA);
-}
-
-static u64 *arena_page(struct half *h)
-{
-	u32 own = h == &halves[0] ? USER_PAGES : KERNEL_PAGES, n = h->pages;
-	u64 *page, i;
-
-	if (tables_full())
-		return NULL;
-	if (n < own)
-		page = to_pointer(VMI_PH_ARENA + (h == &halves[0] ? 1 + n : ARENA_PAGES - 1 - n) * PAGE_SIZE);
-	else if ((n - own) / CHUNK_PAGES < h->chunk_count || chunk_take(h))
-		page = to_pointer(VMI_PH_POOL + h->chunks[(n - own) / CHUNK_PAGES] * VMI_PH_POOL_CHUNK +
-				  (n - own) % CHUNK_PAGES * PAGE_SIZE);
-	else
-		return NULL;
-	h->pages++;
-	for (i = 0; i < 512; i++)
-		page[i] = 0;
-	return page;
-}
-
-/* A whole range of the guest's: no host mapping reaches over its ends, so that this splits none and cannot fail for want of one. */
-static void unmap_range(u64 start, u64 end)
-{
-	if (start < end && host2(munmap, start, end - start))
-		fatal("process: munmap failed at", start);
-}
-
-static void half_clear(struct half *h, u64 first_slot, u64 last_slot)
-{
-	u64 i;
-
-	for (i = first_slot; i < last_slot; i++)
-		root()[i] = 0;
-	chunks_give(h);
-	*h = (struct half){ 0 };
-	tables_full();
-	count_mappings(0, 0);
-	machine_has_too_many(self.proc->s.mappings);
-}
-
-void tlb_drop_user(void)
-{
-	if (!halves[0].anything)
-		return;
-	unmap_range(VMI_PH_USER_START, VMI_PH_HOLE_START);
-	unmap_range(VMI_PH_HOLE_END, VMI_PH_USER_END);
-	half_clear(&halves[0], 0, VMI_PH_USER_END >> 39);
-}
-
-/* Forgets everything, user and kernel: the price of running out of arena or of host mappings. */
-static void drop_all(void)
-{
-	tlb_drop_user();
-	widest = PAGE_SIZE;
-	if (!halves[1].anything)
-		return;
-	unmap_range(shared->direct_map_end, VMI_PH_KERNEL_END);
-	half_clear(&halves[1], VMI_PH_USER_END >> 39, 256);
-}
-
-/* The first record at or behind *va and below end, or NULL. *va becomes where it begins, *size what it covers. */
-static u64 *next_record(u64 *va, u64 end, u64 *size)
-{
-	while (*va < end) {
-		u64 *table = root(), *slot;
-		int level;
-
-		for (level = 4; level > 1; level--) {
-			int shift = 12 + 9 * (level - 1);
-
-			*size = 1ULL << shift;
-			slot = &table[*va >> shift & 511];
-			if (*slot & T_LARGE) {
-				*va &= ~(*size - 1);
-				return slot;
-			}
-			if (!*slot)
-				break;
-			table = to_pointer(*slot);
-		}
-		if (level > 1) {
-			*va = (*va & ~(*size - 1)) + *size;
-			continue;
-		}
-		*size = PAGE_SIZE;
-		do {
-			slot = &table[*va >> 12 & 511];
-			if (*slot)
-				return slot;
-			*va += PAGE_SIZE;
-		} while (*va < end && (*va & (LARGE_SIZE - 1)));
-	}
-	return NULL;
-}
-
-/* Host mappings that a half's records stand for, at most: the host makes one of neighbours that are alike and go on in the file. */
-static u32 count_maps(u64 va, u64 end)
-{
-	u64 size, behind = 0, gpa = 0, rights = 0, *word;
-	u32 count = 0;
-
-	while ((word = next_record(&va, end, &size))) {
-		if (va != behind || (*word & PTE_ADDR) != gpa || (*word & (T_WRITE | T_EXEC)) != rights)
-			count++;
-		behind = va + size;
-		gpa = (*word & PTE_ADDR) + size;
-		rights = *word & (T_WRITE | T_EXEC);
-		va = behind;
-	}
-	return count;
-}
-
-/*
- * The host limits the mappings of a process, and an operation that would exceed the limit fails in the middle. proc.mappings is never
- * too low: an operation in the middle of a mapping adds two. When it comes near the limit it is counted anew, and if there are
- * really as many, all of them go. False: that has happened.
- */
-static bool maps_room(void)
-{
-	u32 max = READ_ONCE(shared->s.max_maps);
-
-	max = max > MAPS_RESERVE + MAPS_LEAST ? max - MAPS_RESERVE : MAPS_LEAST;
-	if (halves[0].mappings + halves[1].mappings <= max &&
-	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))
-		return true;
-	halves[0].mappings = count_maps(VMI_PH_USER_START, VMI_PH_USER_END);
-	halves[1].mappings = count_maps(VMI_PH_USER_END, VMI_PH_KERNEL_END);
-	count_mappings(0, 0);
-	if (halves[0].mappings + halves[1].mappings <= max - max / 4 &&
-	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))
-		return true;
-	drop_all();
-	return false;
-}
-
-/* Takes something out. False: everything went. */
-static bool unmap(u64 start, u64 end)
-{
-	s64 r;
-
-	if (!maps_room())
-		return false;
-	r = host2(munmap, start, end - start);
-	if (r == -HOST_ENOMEM) {
-		drop_all();
-		return false;
-	}
-	if (r)
-		fatal("process: munmap failed at", start);
-	count_mappings(start, 1);
-	return true;
-}
-
-/* The word of the tree for va at a level (1: 4 KiB, 2: 2 MiB); NULL if absent and not to be made, or no room. */
-static u64 *record(u64 va, int level, bool make)
-{
-	u64 *table = root(), *slot;
-	int l;
-
-	for (l = 4; l > level; l--) {
-		slot = &table[va >> (12 + 9 * (l - 1)) & 511];
-		if (*slot & T_LARGE)
-			return NULL;
-		if (!*slot) {
-			u64 *page = make ? arena_page(half_of(va)) : NULL;
-
-			if (!page)
-				return NULL;
-			*slot = (u64)page;
-		}
-		table = to_pointer(*slot);
-	}
-	return &table[va >> (12 + 9 * (level - 1)) & 511];
-}
 
 /* A 2 MiB record that is in the way of one for 4 KiB goes. */
 static void split_large(u64 va)
@@ -311,12 +25,11 @@ static void split_large(u64 va)
 	u64 *large = record(va, 2, false);
 
 	if (large && (*large & T_LARGE)) {
-		half_of(va)->large--;
+		record_large(va, -1);
 		*large = 0;
-		unmap(va & LARGE_MASK, (va & LARGE_MASK) + LARGE_SIZE);
+		records_unmap(va & LARGE_MASK, (va & LARGE_MASK) + LARGE_SIZE);
 	}
 }
-
 /* The RAM slot that an address lies in; ours to trust, the monitor's to make. */
 static u32 slot_of(u64 gpa)
 {
@@ -344,10 +57,9 @@ static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 of
 			break;
 		if (r != -HOST_ENOMEM || tries)
 			fatal("process: mmap failed at", va);
-		drop_all();
+		records_drop_all();
 	}
-	half_of(va)->anything = true;
-	count_mappings(va, replaces ? 2 : 1);
+	record_mapped(va, replaces);
 }
 
 static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replaces)
@@ -358,27 +70,21 @@ static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replac
 	map_file(va, size, prot, populate, slot, gpa - shared->s.slots[slot].gpa, replaces);
 }
 
-static u64 flags_of(const struct walk *w)
-{
-	return T_PRESENT | (w->writable && (w->pte & PTE_D) ? T_WRITE : 0) |
-	       (w->executable ? T_EXEC : 0) | (w->user ? T_USER : 0);
-}
-
 static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 {
-	u64 start = va & LARGE_MASK, gpa = w->gpa & LARGE_MASK, flags = flags_of(w);
+	u64 start = va & LARGE_MASK, gpa = w->gpa & LARGE_MASK, flags = record_flags(w);
 	u64 near = va & ~(WINDOW * PAGE_SIZE - 1);
 	u64 *large = record(va, 2, true);
 
-	if (!large || tables_full())
-		drop_all();
+	if (!large || records_tables_full())
+		records_drop_all();
 	map(start, LARGE_SIZE, gpa, flags, false, true);
 	/* Where RAM is not huge the host faults the rest in by itself, without a signal. */
 	host3(madvise, near, WINDOW * PAGE_SIZE,
 	      flags & T_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	large = record(va, 2, true);
 	if (!(*large & T_LARGE))
-		half_of(va)->large++;
+		record_large(va, 1);
 	*large = gpa | flags | T_LARGE;
 	v->s.fills += WINDOW;
 }
@@ -391,7 +97,7 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 static void fill_small(struct vcpu *v, u64 va, const struct walk *w)
 {
 	u64 index = va >> 12 & 511, first = index & ~(u64)(WINDOW - 1);
-	u64 low = index, high = index + 1, i, flags = flags_of(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
+	u64 low = index, high = index + 1, i, flags = record_flags(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
 	u64 *table = w->slot - index, *records;
 	bool replaces;
 
@@ -400,7 +106,7 @@ static void fill_small(struct vcpu *v, u64 va, const struct walk *w)
 	split_large(va);
 	records = record(va, 1, true);
 	if (!records) {
-		drop_all();
+		records_drop_all();
 		records = record(va, 1, true);
 	}
 	replaces = *records != 0;
@@ -459,7 +165,7 @@ static void drop_supervisor(struct vcpu *v)
 		word = record(va, 1, false);
 		if (word && *word && !(*word & T_USER)) {
 			*word = 0;
-			unmap(va, va + PAGE_SIZE);
+			records_unmap(va, va + PAGE_SIZE);
 		}
 	}
 }
@@ -485,7 +191,7 @@ static void fill(struct vcpu *v, u64 va, const struct walk *w, bool around)
 {
 	u64 large = w->gpa & LARGE_MASK;
 
-	maps_room();
+	records_maps_room();
 	/* The first 2 MiB are not all the guest's; its pages there come one by one. */
 	if (w->span >= LARGE_SIZE && large + LARGE_SIZE <= shared->ram_size && va >= LARGE_SIZE &&
 	    (w->user || kernel_address(va)))
@@ -494,7 +200,7 @@ static void fill(struct vcpu *v, u64 va, const struct walk *w, bool around)
 		fill_small(v, va, w);
 	/* Behind the fill, which may have to forget everything. */
 	if (w->span > LARGE_SIZE || (w->span == LARGE_SIZE && !large_record(va)))
-		widest = w->span > widest ? w->span : widest;
+		records_widest = w->span > records_widest ? w->span : records_widest;
 	if (around && w->user && w->span == PAGE_SIZE)
 		fill_around(v, va);
 	if (!w->user && !kernel_address(va))
@@ -508,11 +214,11 @@ void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
 	u64 *word;
 
 	va &= PAGE_MASK;
-	maps_room();
+	records_maps_room();
 	split_large(va);
 	word = record(va, 1, true);
 	if (!word) {
-		drop_all();
+		records_drop_all();
 		word = record(va, 1, true);
 	}
 	/* Writes must fault, whatever the guest's entry says: they are carried out (device.c). */
@@ -585,205 +291,10 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 		if (!w.user || !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
 			continue;
 		word = record(va, 1, false);
-		if (word && *word == (w.gpa | flags_of(&w)))
+		if (word && *word == (w.gpa | record_flags(&w)))
 			continue;
 		/* One page that is only read is program text most often, of which more is wanted, as at a fault. */
 		fill(v, va, &w, count == 1 && !(w.pte & PTE_D));
-	}
-	lock_release(&p->lock);
-}
-
-/* A run of pages with the same fate, so that one host call does for all. */
-struct run {
-	u64 start, end;
-	u64 protect;	/* what they are to allow; 0: unmap them */
-	u64 reach;	/* behind end, up to here it may be about more without harm */
-};
-
-/* False: everything went, which is in agreement with any tables. */
-static bool run_end(struct run *r)
-{
-	u64 start = r->start, end = r->end;
-	s64 result;
-
-	if (start == end)
-		return true;
-	r->start = r->end = 0;
-	step();
-	if (!r->protect)
-		return unmap(start, end);
-	if (!maps_room())
-		return false;
-	/* Pages of a run have equal rights: resync_word protects none that can be executed. */
-	result = host3(mprotect, start, end - start, r->protect);
-	if (result == -HOST_ENOMEM) {
-		drop_all();
-		return false;
-	}
-	if (result)
-		fatal("process: mprotect failed at", start);
-	count_mappings(start, 2);
-	return true;
-}
-
-/* Between two records there is something that is mapped for good. */
-static bool apart(u64 a, u64 b)
-{
-	return (a < VMI_PH_HOLE_END && b >= VMI_PH_HOLE_END) || (a < shared->direct_map_end && b >= shared->direct_map_end);
-}
-
-/* Nothing is mapped between two records that follow each other, so what is to be unmapped may have gaps. */
-static bool run_add(struct run *r, u64 va, u64 size, u64 protect)
-{
-	if (r->start != r->end && (r->protect != protect || (protect ? r->reach != va : apart(r->start, va))) && !run_end(r))
-		return false;
-	if (r->start == r->end)
-		r->start = va;
-	r->end = r->reach = va + size;
-	r->protect = protect;
-	return true;
-}
-
-/* A record that stays as it is: the run is at its end, but for pages that it would leave as they are. */
-static bool run_keep(struct run *r, u64 va, u64 size, u64 have)
-{
-	if (r->start != r->end && r->protect == PROT_READ && r->reach == va && have == (T_PRESENT | T_USER)) {
-		r->reach = va + size;
-		return true;
-	}
-	return run_end(r);
-}
-
-/* All pages of 2 MiB have the same tables above them, and most often a leaf table: what one walk found for the next. */
-struct leaves {
-	u64 base;
-	u64 *table;	/* NULL: not known */
-	struct walk above;
-};
-
-static bool walk_leaf(struct vcpu *v, u64 va, struct walk *w, struct leaves *l)
-{
-	if (!l->table || l->base != (va & LARGE_MASK)) {
-		bool found = walk_guest(v, va, w, false);
-
-		l->base = va & LARGE_MASK;
-		l->table = found && w->span == PAGE_SIZE ? w->slot - (va >> 12 & 511) : NULL;
-		l->above = *w;
-		return found;
-	}
-	w->slot = l->table + (va >> 12 & 511);
-	w->pte = READ_ONCE(*w->slot);
-	w->span = PAGE_SIZE;
-	w->gpa = w->pte & PTE_ADDR;
-	w->writable = l->above.above_writable && (w->pte & PTE_W);
-	w->user = l->above.above_user && (w->pte & PTE_U);
-	w->executable = l->above.above_executable && !(w->pte & PTE_NX);
-	return (w->pte & PTE_P) != 0;
-}
-
-/* Compares one record with the guest's tables. False: see run_end. */
-static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r, struct leaves *l)
-{
-	struct walk w;
-	u64 have = *word, want, gpa = have & PTE_ADDR;
-	bool same;
-
-	same = walk_leaf(v, va, &w, l) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
-	want = same ? flags_of(&w) : 0;
-	/* Writes to a device's registers must go on faulting (tlb_fill_device). */
-	if (gpa >= shared->ram_size)
-		want &= ~T_WRITE;
-	have &= T_PRESENT | T_WRITE | T_EXEC | T_USER;
-	/* Less or more may be written. More of what can be executed too is left to faults: that is hardly ever what a program asks for. */
-	if (same && (have ^ want) == T_WRITE && !(have & T_EXEC)) {
-		*word ^= T_WRITE;
-		return run_add(r, va, size, want & T_WRITE ? PROT_READ | PROT_WRITE : PROT_READ);
-	}
-	if (same && (have & ~want) == 0 && !((have ^ want) & T_USER))
-		return run_keep(r, va, size, have);
-	if (size == LARGE_SIZE)
-		half_of(va)->large--;
-	*word = 0;
-	return run_add(r, va, size, 0);
-}
-
-static void resync(struct vcpu *v, u64 start, u64 end)
-{
-	struct leaves leaves = { 0 };
-	struct run r = { 0 };
-	u64 va = start & ~(widest - 1), size, *word;
-
-	end = (end + widest - 1) & ~(widest - 1);
-	for (; (word = next_record(&va, end, &size)); va += size)
-		if (!resync_word(v, va, size, word, &r, &leaves))
-			return;
-	run_end(&r);
-}
-
-void tlb_resync(struct vcpu *v, u64 start, u64 end)
-{
-	step();
-	lock_take(&self.proc->lock);
-	step();
-	resync(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
-	lock_release(&self.proc->lock);
-	v->s.flushes++;
-}
-
-void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end)
-{
-	struct proc *p = self.proc;
-
-	lock_take(&p->lock);
-	step();
-	if (!generation || generation > p->s.generation) {
-		/* What lies between this process's generation and this one, flushes would have said that have not come here. */
-		if (p->s.generation && generation == p->s.generation + 1)
-			resync(v, start, end > VMI_PH_USER_END ? VMI_PH_USER_END : end);
-		else
-			tlb_resync_user(v);
-		p->s.generation = generation;
-	}
-	lock_release(&p->lock);
-	v->s.flushes++;
-}
-
-void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
-{
-	struct proc *p = self.proc;
-	u64 now = __atomic_add_fetch(&shared->kernel_generation, 1, __ATOMIC_SEQ_CST);
-
-	lock_take(&p->lock);
-	step();
-	resync(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
-	/* Others that came in between have flushed something else. */
-	if (p->kernel_generation + 1 == now || (start <= VMI_PH_USER_END && end >= VMI_PH_KERNEL_END))
-		p->kernel_generation = now;
-	lock_release(&p->lock);
-	v->s.flushes++;
-}
-
-void tlb_resync_user(struct vcpu *v)
-{
-	resync(v, VMI_PH_USER_START, VMI_PH_USER_END);
-	v->s.resyncs++;
-}
-
-void tlb_resync_kernel(struct vcpu *v)
-{
-	resync(v, VMI_PH_USER_END, VMI_PH_KERNEL_END);
-}
-
-void tlb_age(struct vcpu *v, u64 now)
-{
-	struct proc *p = self.proc;
-
-	if (now - READ_ONCE(p->aged) < shared->s.clock.tsc_hz)
-		return;
-	lock_take(&p->lock);
-	if (now - p->aged >= shared->s.clock.tsc_hz) {
-		p->aged = now;
-		tlb_resync_user(v);
 	}
 	lock_release(&p->lock);
 }

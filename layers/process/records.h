@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * What this process has mapped of the guest's memory (records.c). Everything here is called under the process's lock. A pointer to a
+ * record is good until the next call that may forget everything: those that say so below.
+ */
+#ifndef PROCESS_RECORDS_H
+#define PROCESS_RECORDS_H
+
+#include "mmu.h"
+
+/* A record: a guest physical address, and these. 0: nothing is mapped. */
+#define T_PRESENT 1ULL
+#define T_WRITE 2ULL
+#define T_EXEC 4ULL
+#define T_USER 8ULL
+#define T_LARGE 0x80ULL
+
+/* What is to be mapped for a walk's result: writable only if dirty, so that the first write sets the bit. */
+static inline u64 record_flags(const struct walk *w)
+{
+	return T_PRESENT | (w->writable && (w->pte & PTE_D) ? T_WRITE : 0) |
+	       (w->executable ? T_EXEC : 0) | (w->user ? T_USER : 0);
+}
+
+/* Of the guest's pages that are mapped in smaller pieces, the size of the largest: a flush of any address of such a page is one of all. */
+extern u64 records_widest;
+
+/* The word of the tree for va at a level (1: 4 KiB, 2: 2 MiB); NULL if absent and not to be made, or no room. */
+u64 *record(u64 va, int level, bool make);
+/* The first record at or behind *va and below end, or NULL. *va becomes where it begins, *size what it covers. */
+u64 *record_next(u64 *va, u64 end, u64 *size);
+/* Something has been mapped at va; replaces: perhaps in the middle of something. */
+void record_mapped(u64 va, bool replaces);
+/* So many more records of 2 MiB, or fewer. */
+void record_large(u64 va, s32 more);
+
+/* A host call may have made so many mappings more than there were. */
+void records_count_mappings(u64 va, u32 more);
+/* Is there no more room for host tables? Tells the monitor how many there are. */
+bool records_tables_full(void);
+/* Room for the mappings that one fill or flush makes. False: everything has been forgotten to make it. */
+bool records_maps_room(void);
+/* Takes something out; the caller clears its records. False: everything has been forgotten. */
+bool records_unmap(u64 start, u64 end);
+/* Forgets everything, user and kernel: the price of running out of arena or of host mappings. */
+void records_drop_all(void);
+
+#endif
