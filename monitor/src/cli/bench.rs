@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `bench`.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Instructions per operation on bare metal, with no layer and with each native one
+    Native(BenchNative),
+    /// What the process hypervisor's mechanisms cost, each next to its counterpart on the host
+    Vmi(BenchVmi),
+    /// What operations of Linux cost in a virtual machine, each next to the host
+    Micro(BenchMicro),
+    /// The host's side of a row of `vmi`, in a process of its own
+    #[command(hide = true)]
+    VmiHost(BenchVmiHost),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchNative {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Put the table into FILE, between its markers for this table
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub write: Option<PathBuf>,
+
+    /// A guest in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub guest: Option<PathBuf>,
+
+    /// Give up on one run after S seconds
+    #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchVmi {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Put the table into FILE, between its markers for this table
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub write: Option<PathBuf>,
+
+    /// Measure guest and host alternately, N times each
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+
+    /// Only this row (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub row: Vec<String>,
+
+    /// A guest in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub guest: Option<PathBuf>,
+
+    /// Give up on one measurement after S seconds
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchMicro {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Put the table into FILE, between its markers for this table
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub write: Option<PathBuf>,
+
+    /// Measure guest and host alternately, N times each
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+
+    /// Only this row (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub row: Vec<String>,
+
+    /// The kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+
+    /// More for the kernel's command line
+    #[arg(long, value_name = "STR", default_value = "")]
+    pub append: String,
+
+    /// The shell that the row `shell` runs: a static program
+    #[arg(long, value_name = "FILE", default_value = "/bin/busybox")]
+    pub shell: PathBuf,
+
+    /// Give up on one measurement after S seconds
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchVmiHost {
+    /// What to measure
+    pub what: String,
+    /// Operations in a batch
+    pub ops: u32,
+    /// Batches
+    pub batches: u32,
+}

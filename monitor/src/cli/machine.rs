@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Linux machines: `run` and its relatives.
+
+use super::{Isolation, mebibytes};
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub machine: MachineOptions,
+
+    /// Give the command this terminal
+    #[arg(long, short, conflicts_with = "detach")]
+    pub tty: bool,
+
+    /// Print what the kernel says, on stderr
+    #[arg(long, short)]
+    pub verbose: bool,
+
+    /// Leave the machine running in the background, and print its name
+    #[arg(long, short)]
+    pub detach: bool,
+
+    /// Name by which other commands find the machine
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// What machine it is to be.
+#[derive(Debug, Args)]
+pub struct MachineOptions {
+    /// Kernel: the ELF file vmlinux, with its relocations [default: what `paravane kernel build` made]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+
+    /// Root file system as a cpio archive, in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<PathBuf>,
+
+    /// More words for the kernel's command line (may be repeated)
+    #[arg(long, value_name = "STR")]
+    pub append: Vec<String>,
+
+    /// Show a folder of this host in the guest; with :ro the guest mounts it for reading only (may be repeated)
+    #[arg(long, value_name = "HOST:GUEST[:ro]")]
+    pub volume: Vec<String>,
+
+    /// Root file system: an image (written to, unless :ro or :snapshot), or a folder (changes are forgotten at the end)
+    #[arg(long, value_name = "DIR|IMAGE[:ro|:snapshot]", conflicts_with = "initrd")]
+    pub rootfs: Option<String>,
+
+    /// A disk: a file with its contents, /dev/vda and so on in the guest; with :snapshot what is written is forgotten at
+    /// the end (may be repeated)
+    #[arg(long, value_name = "FILE[:ro|:snapshot]")]
+    pub disk: Vec<String>,
+
+    /// Network: none; user (inside the monitor); passt (a process of its own); with ,loopback the gateway's address leads to this host's
+    /// loopback; tap:NAME (an interface of this host)
+    #[arg(long, value_name = "NET", default_value = "none")]
+    pub net: String,
+
+    /// A port of this host that leads into the guest; without an address only this host reaches it (may be repeated)
+    #[arg(long, short, value_name = "[ADDRESS:]HOST:GUEST[/udp]")]
+    pub publish: Vec<paravane_net::Publish>,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cpus: u32,
+
+    /// Memory of the machine, MiB or with a unit: 256M, 4G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = mebibytes)]
+    pub memory: u32,
+
+    /// What is kept from what inside the guest
+    #[arg(long, value_enum, default_value_t = Isolation::Vm, hide_default_value = true)]
+    pub isolation: Isolation,
+
+    /// Address-space processes [default: what this host allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    pub spaces: Option<u32>,
+
+    #[command(flatten)]
+    pub command: CommandOptions,
+
+    /// End the machine after S seconds, with exit code 124
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub timeout: Option<u64>,
+
+    /// Let debuggers attach to the machine's processes
+    #[arg(long)]
+    pub debuggable: bool,
+}
+
+/// A command in a guest, and around it.
+#[derive(Debug, Args)]
+pub struct CommandOptions {
+    /// Variable for the command (may be repeated); without a value, this program's own
+    #[arg(long, short, value_name = "KEY=VALUE")]
+    pub env: Vec<OsString>,
+
+    /// Folder that the command starts in [default: the user's own]
+    #[arg(long, short, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+
+    /// Who the command is in the guest: a name or a number, and a group behind a colon [default: root]
+    #[arg(long, short, value_name = "USER[:GROUP]")]
+    pub user: Option<String>,
+
+    /// The command and its arguments; without one, a shell
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Create {
+    /// Name by which other commands find the machine [default: one is made up]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
+    #[command(flatten)]
+    pub machine: MachineOptions,
+}
+
+#[derive(Debug, Args)]
+pub struct Named {
+    /// The machine's name
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Ps {
+    /// Those that do not run, too
+    #[arg(long, short)]
+    pub all: bool,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Exec {
+    /// The machine's name
+    pub name: String,
+
+    #[command(flatten)]
+    pub command: CommandOptions,
+
+    /// Give the command this terminal
+    #[arg(long, short)]
+    pub tty: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// The machine's name
+    pub name: String,
+
+    /// Go on until the machine has ended
+    #[arg(long, short)]
+    pub follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// The machines' names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// Seconds that the command has after SIGTERM
+    #[arg(long, short, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub time: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct Kill {
+    /// The machines' names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// Send this signal to the command instead
+    #[arg(long, short, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=31))]
+    pub signal: Option<u8>,
+}
+
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// The machines' names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// End them first if they run
+    #[arg(long, short)]
+    pub force: bool,
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the command line may say.
+
+mod bench;
+mod conformance;
+mod machine;
+mod tools;
+
+pub use bench::{Bench, BenchMicro, BenchNative, BenchVmi, BenchVmiHost};
+pub use conformance::{Conformance, HypervisorKind, Isolation, Layer};
+pub use machine::{CommandOptions, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stop};
+pub use tools::{Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, Rom};
+
+use crate::text;
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs virtual machines on machines that have no hardware virtualization to give
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = false, infer_long_args = false)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Say on stderr what the monitor does
+    #[arg(long, global = true, value_enum, default_value_t = Log::Off, hide_default_value = true)]
+    pub log: Log,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command, or a shell, in a Linux virtual machine of its own
+    Run(Run),
+    /// Make a machine with a name, for `start`
+    Create(Create),
+    /// Start a machine in the background
+    Start(Named),
+    /// List machines
+    Ps(Ps),
+    /// Run a command in a machine that runs
+    Exec(Exec),
+    /// Print what a machine's command has printed
+    Logs(Logs),
+    /// Ask machines to end
+    Stop(Stop),
+    /// End machines at once
+    Kill(Kill),
+    /// Forget machines that have ended
+    Rm(Rm),
+    /// Print what is known of a machine, as JSON
+    Inspect(Named),
+    /// The monitor of a machine in the background
+    #[command(hide = true)]
+    Monitor(Named),
+    /// Boot the conformance guest and say which calls of a layer do what the specification says
+    Conformance(Conformance),
+    /// Look into layer images
+    #[command(subcommand)]
+    Rom(Rom),
+    /// Make root file systems
+    #[command(subcommand)]
+    Image(Image),
+    /// Measure, and make the tables of docs/benchmarks.md
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Linux for the guest: build it, check it
+    #[command(subcommand)]
+    Kernel(Kernel),
+    /// Boot a kernel on the process hypervisor, its console on stdout: for development
+    #[command(hide = true)]
+    Boot(Boot),
+    /// Say what this machine offers for running guests, and what follows from it
+    Doctor(Doctor),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Log {
+    Off,
+    Info,
+    Debug,
+}
+
+/// What clap wants to say instead of starting: help, the version, or an error.
+#[derive(Debug)]
+pub struct Early(clap::Error);
+
+/// Reads the command line.
+pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
+    let cli = Cli::try_parse_from(args).map_err(Early)?;
+    if let Command::Conformance(args) = &cli.command {
+        args.check().map_err(Early)?;
+    }
+    Ok(cli)
+}
+
+/// Reads a size of memory.
+fn mebibytes(text: &str) -> Result<u32, String> {
+    let (digits, shift) = match text.strip_suffix(['M', 'm']) {
+        Some(digits) => (digits, 0),
+        None => text.strip_suffix(['G', 'g']).map_or((text, 0), |digits| (digits, 10)),
+    };
+    let number: u32 = digits
+        .parse()
+        .map_err(|_| "a number is expected, and M or G behind it".to_string())?;
+    let size = number
+        .checked_mul(1 << shift)
+        .filter(|&size| (16..=1 << 22).contains(&size));
+    let size = size.ok_or_else(|| "16M to 4096G are possible".to_string())?;
+    if size % 2 == 0 {
+        Ok(size)
+    } else {
+        Err("it must be a multiple of 2M".to_string())
+    }
+}
+
+impl Early {
+    /// Prints it: help as it is, an error as one line.
+    pub fn report(self) -> ExitCode {
+        match self.0.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                // Only fails when nobody reads it.
+                let _ = self.0.print();
+                ExitCode::SUCCESS
+            }
+            _ => {
+                eprintln!("paravane: {}", error_line(&self.0));
+                ExitCode::from(crate::EXIT_BAD_INPUT)
+            }
+        }
+    }
+}
+
+/// clap explains over several lines; what is wrong and what would be right fit on one.
+fn error_line(error: &clap::Error) -> String {
+    let rendered = error.render().to_string();
+    let wanted: Vec<&str> = rendered
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && !l.starts_with("Usage:") && !l.starts_with("For more information"))
+        .map(|l| l.trim_start_matches("error: "))
+        .collect();
+    text::one_line(&format!("{} (see paravane --help)", wanted.join(" ")))
+}
+
+/// Turns on the monitor's own log.
+pub fn start_log(level: Log) {
+    let level = match level {
+        Log::Off => return,
+        Log::Info => tracing::Level::INFO,
+        Log::Debug => tracing::Level::DEBUG,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn complaint(words: &[&str]) -> String {
+        let args = std::iter::once("paravane")
+            .chain(words.iter().copied())
+            .map(OsString::from);
+        error_line(&parse(args).unwrap_err().0)
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn errors_are_one_line_that_says_what_would_be_right() {
+        for (words, parts) in [
+            (
+                &["conformance", "--hypervisor", "qemu", "--layer", "fast"][..],
+                &["'fast'", "--layer", "native-stats"][..],
+            ),
+            (
+                &["conformance", "--hypervisor", "vmx", "--layer", "none"],
+                &["'vmx'", "--hypervisor", "qemu"],
+            ),
+            (&["conformance", "--hypervisor", "qemu"], &["required", "--layer"]),
+            (
+                &["conformance", "--hypervisor", "qemu", "--layer", "none", "--cpus", "0"],
+                &["--cpus", "1..=64"],
+            ),
+            (&["conformance", "--frobnicate"], &["--frobnicate"]),
+            (&["launch"], &["'launch'"]),
+            (&[], &["subcommand"]),
+        ] {
+            let line = complaint(words);
+            assert!(!line.contains('\n'), "{line}");
+            for part in parts {
+                assert!(line.contains(part), "{part} is not in: {line}");
+            }
+        }
+    }
+}

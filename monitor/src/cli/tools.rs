@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What makes and looks at parts: images, kernels, layers, the host.
+
+use super::mebibytes;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub enum Image {
+    /// Make a Debian from packages of the mirror that this host's apt uses; needs no root
+    Build(ImageBuild),
+}
+
+#[derive(Debug, Args)]
+pub struct ImageBuild {
+    /// Debian's name of the release
+    #[arg(long, value_name = "NAME", default_value = "bookworm")]
+    pub suite: String,
+
+    /// More packages
+    #[arg(long, value_name = "PKG,..", value_delimiter = ',')]
+    pub include: Vec<String>,
+
+    /// Size of an ext4 file system, MiB or with a unit; what is not used takes no room
+    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = mebibytes)]
+    pub size: u32,
+
+    /// What to make
+    #[arg(long, value_enum, default_value_t = crate::image::Format::Ext4)]
+    pub format: crate::image::Format,
+
+    /// Where to put it
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Kernel {
+    /// Build Linux 6.12 with the port in it, unless that has been done
+    Build(KernelBuild),
+}
+
+#[derive(Debug, Args)]
+pub struct KernelBuild {
+    /// Tarball of Linux 6.12.y, or a folder with one unpacked [default: Debian's linux-source-6.12]
+    #[arg(long, value_name = "TARBALL|DIR")]
+    pub source: Option<PathBuf>,
+
+    /// Ask apt for the newest linux-source-6.12 even if there is one
+    #[arg(long, conflicts_with = "source")]
+    pub update: bool,
+
+    /// Copy vmlinux, bzImage and config there
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Compilers at once [default: the number of processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub jobs: Option<u32>,
+
+    /// An optional part of the configuration: btf, debug-info, lsm (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub with: Vec<String>,
+
+    /// A fragment of configuration of your own, over the others (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Rom {
+    /// Print the header, sections and calls of a layer image
+    Inspect {
+        /// The image
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Boot {
+    /// ELF file with its relocations [default: the one of `kernel build`]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+
+    /// Initial RAM disk
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<PathBuf>,
+
+    /// The kernel's command line
+    #[arg(long, value_name = "STR", default_value = "")]
+    pub append: String,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cpus: u32,
+
+    /// Memory of the machine, MiB or with a unit: 256M, 4G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = mebibytes)]
+    pub memory: u32,
+
+    /// Address-space processes [default: what this host allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    pub spaces: Option<u32>,
+
+    /// Let debuggers attach to the machine's processes
+    #[arg(long)]
+    pub debuggable: bool,
+
+    /// A disk: FILE, FILE:ro to read only, FILE:snapshot to throw away what is written
+    #[arg(long, value_name = "FILE[:ro|:snapshot]")]
+    pub disk: Vec<String>,
+
+    /// A directory, which the guest mounts by its tag
+    #[arg(long, value_name = "DIR:TAG")]
+    pub share: Vec<String>,
+
+    /// A console (hvc1) and a socket device whose other side echoes: console, port 7; port 8: connects to the guest's
+    /// port 1008 and echoes there
+    #[arg(long)]
+    pub echo: bool,
+
+    /// End the machine after S seconds
+    #[arg(long, value_name = "S", default_value_t = 86_400)]
+    pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+}
