@@ -7,6 +7,7 @@
 mod agent;
 mod cli;
 mod commands;
+mod confine;
 // Until a command attaches all of them.
 #[allow(dead_code, unused_imports)]
 mod devices;

@@ -100,6 +100,11 @@ fn a_life() {
     let pids = tree::everything(user.monitor("one"));
     assert!(pids.len() > 2, "{pids:?}");
 
+    // All of its monitor's threads are confined.
+    let confinement = &user.inspect("one")["confinement"];
+    assert!(confinement["threads"].as_u64() > Some(6), "{confinement}");
+    assert_eq!(confinement["seccomp"], confinement["threads"]);
+
     // More commands in it, with streams and exit codes of their own.
     assert_eq!(user.ok(&["exec", "one", "--", "cat", "/proc/1/comm"]), "agent\n");
     let run = user.run(&[

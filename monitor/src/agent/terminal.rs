@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Our terminal while a guest's program has it: raw, and as it was before on every way out.
 
+use crate::confine;
 use paravane_agent_protocol::Size;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::SigId;
@@ -44,6 +45,7 @@ impl Terminal {
             };
             signals.push(action?);
         }
+        confine::restore_terminal(Some(&before));
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &raw)?;
@@ -84,5 +86,6 @@ impl Drop for Terminal {
         }
         // Fails when the terminal has gone.
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
+        confine::restore_terminal(None);
     }
 }

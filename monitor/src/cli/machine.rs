@@ -26,6 +26,10 @@ pub struct Run {
     /// Name by which other commands find the machine
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+
+    /// For tests: this thread of the monitor makes a host call that its policy does not admit
+    #[arg(long, value_name = "THREAD", hide = true)]
+    pub plant_violation: Option<String>,
 }
 
 /// What machine it is to be.

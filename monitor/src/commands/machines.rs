@@ -160,8 +160,27 @@ fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value
         "pid": pid,
         "exit_code": code,
         "folder": machine.folder(),
+        "confinement": pid.map(confinement),
         "spec": machine.spec()?,
     }))
+}
+
+/// How the monitor of a machine is confined, as the host says: each of its threads has a seccomp filter, or not all yet; and which
+/// version of Landlock keeps them to the machine's files (0: none).
+fn confinement(pid: u32) -> serde_json::Value {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let filtered: Vec<bool> = tasks
+        .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
+        .map(|status| status.lines().any(|line| line == "Seccomp:\t2"))
+        .collect();
+    json!({
+        "threads": filtered.len(),
+        "seccomp": filtered.iter().filter(|&&yes| yes).count(),
+        "landlock": crate::confine::landlock_version(),
+    })
 }
 
 /// The machine, if it runs.

@@ -6,6 +6,7 @@
 //! Run by an ordinary user, files belong to that user on the host, and to root in the guest; run by root, owners are what they are.
 
 use super::{Broken, Device, Driver, kind};
+use crate::confine::Files;
 use anyhow::{Context, bail};
 use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::api::{Vfs, VfsOptions};
@@ -98,6 +99,10 @@ impl Device for Fs {
         config[..self.tag.len()].copy_from_slice(self.tag.as_bytes());
         config.extend(REQUEST_QUEUES.to_le_bytes());
         config
+    }
+
+    fn files(&self) -> Files {
+        Files::shared(Path::new(&self.root.path))
     }
 
     fn activate(&mut self, _driver: &mut Driver) -> Result<(), Broken> {

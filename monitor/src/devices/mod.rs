@@ -21,6 +21,8 @@ pub mod rng;
 mod testing;
 pub mod vsock;
 
+use crate::confine::Files;
+
 pub use driver::{Broken, Chain, Driver, Interrupt, Memory};
 pub use page::{Area, Page};
 pub use reactor::{EventFlags, Reactor, Wake, Waker};
@@ -51,7 +53,8 @@ pub trait Device: Send {
     /// Its type, one of [`kind`].
     fn kind(&self) -> u32;
 
-    /// A word for messages and for the name of its thread, at most 15 bytes.
+    /// A word for messages, for the name of its thread, at most 15 bytes, and for that thread's policy in
+    /// `policies/monitor.json`.
     fn name(&self) -> String;
 
     /// Feature bits that it offers, bits 0 to 23 and 50 to 63; those of transport and queues are not its business.
@@ -71,6 +74,11 @@ pub trait Device: Send {
     /// The driver has written to the configuration space: 1, 2, 4 or 8 bytes at an offset, both unchecked.
     fn write_config(&mut self, offset: usize, bytes: &[u8]) {
         let _ = (offset, bytes);
+    }
+
+    /// The files that it goes on opening while the guest runs.
+    fn files(&self) -> Files {
+        Files::none()
     }
 
     /// Called once, before there is a guest: the place to keep the waker.

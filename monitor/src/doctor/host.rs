@@ -3,6 +3,7 @@
 
 use super::attempt::works;
 use super::{Finding, Status};
+use crate::confine;
 use crate::process::host::{cpuid_faulting, fsgsbase};
 use crate::process::procfs;
 use crate::process::{large_pages_work, limits, space_cost};
@@ -24,6 +25,7 @@ pub fn findings() -> Vec<Finding> {
         ),
         seccomp(),
         spec_allow(),
+        landlock(),
         Finding::of(
             "user_namespaces",
             // SAFETY: a system call with a plain number, in a child with one thread.
@@ -123,6 +125,28 @@ fn spec_allow() -> Finding {
          as the host keeps ordinary programs",
         "not known: Linux 4.17 or later is needed",
     )
+}
+
+fn landlock() -> Finding {
+    let version = confine::landlock_version();
+    let (status, text) = match version {
+        0 => (
+            Status::Note,
+            "is not there: what the monitor's threads may open is bounded by seccomp and this user's rights alone"
+                .to_string(),
+        ),
+        1 => (
+            Status::Note,
+            "version 1: keeps the monitor's threads to the machine's files, but for folders given with --volume or \
+             --rootfs, whose renames it would forbid"
+                .to_string(),
+        ),
+        _ => (
+            Status::Ok,
+            format!("version {version}: keeps the monitor's threads to the files that the machine was given"),
+        ),
+    };
+    Finding::new("landlock", status, version, text)
 }
 
 /// Installs a filter that admits everything.

@@ -8,6 +8,7 @@
 use super::core::Core;
 use super::shared::size;
 use super::{kick, sys};
+use crate::confine::Files;
 use crate::devices::mmio::{Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config};
 use crate::devices::{Area, Broken, Device, Driver, Interrupt, Memory, Page, Wake};
 use anyhow::{Context, bail};
@@ -216,6 +217,11 @@ impl Thread {
     /// The device's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The files that the device goes on opening.
+    pub fn files(&self) -> Files {
+        self.device.files()
     }
 
     /// Works until the machine is stopped.

@@ -2,7 +2,9 @@
 //! What the filter decides, by running it.
 
 use super::*;
+use crate::confine::language::JUMP;
 use proptest::prelude::*;
+use seccompiler::sock_filter;
 
 const HOST_CALL: u64 = 0x7f00_1234;
 const PARAMETERS: Parameters = Parameters {
@@ -11,6 +13,7 @@ const PARAMETERS: Parameters = Parameters {
     ram_last: 8,
 };
 const ALLOW: u32 = 0x7fff_0000;
+const RET_KILL_PROCESS: u32 = 0x8000_0000;
 
 /// A call as the filter sees it.
 #[derive(Clone, Copy, Debug)]

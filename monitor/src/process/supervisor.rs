@@ -12,6 +12,7 @@ use super::procfs;
 use super::ram::Ram;
 use super::shared::size;
 use super::spawn::{self, Child};
+use crate::confine::{self, Files};
 use crate::devices::Area;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
@@ -84,7 +85,9 @@ pub fn run(
         ready: 0,
         limit: pool.limit,
     };
-    let start = supervisor.start(pool.first);
+    let start = supervisor
+        .start(pool.first)
+        .and_then(|()| confine::enter("supervisor", &Files::figures()));
     let running = start.is_ok();
     if running && !countable(core) {
         tracing::info!(limit = pool.limit_uncounted, "mappings cannot be counted");

@@ -21,6 +21,7 @@ use super::shared::{Shared, size};
 use super::supervisor::{self, Pool};
 use super::sys;
 use super::{alarm, host, kick, watch};
+use crate::confine::{self, Files};
 use crate::devices::Device;
 use crate::hypervisor::Counters;
 use crate::text;
@@ -78,6 +79,13 @@ impl Vm {
 
     /// Starts a machine with devices, whose order the guest sees.
     pub fn start_with(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
+        let vm = Vm::prepare(config, devices)?;
+        vm.start_kernel();
+        Ok(vm)
+    }
+
+    /// Puts a machine together, with all of its threads confined and nothing of the guest's having run.
+    pub fn prepare(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
         let (clock_start, load_start) = (Sample::take(), Load::sample());
         host::check()?;
         if config.vcpus == 0 || u64::from(config.vcpus) > ph::PH_MAX_VCPUS {
@@ -131,9 +139,8 @@ impl Vm {
         tracing::info!(
             entry = format_args!("{:#x}", image.entry),
             limit = pool.limit,
-            "starting the kernel"
+            "the kernel can start"
         );
-        vm.start_kernel();
         Ok(vm)
     }
 
@@ -155,28 +162,53 @@ impl Vm {
         let area = devices.area().cloned();
         let device_threads = devices.into_threads(&self.core, &ram.memory())?;
         if !device_threads.is_empty() {
-            self.spawn("device-files", |core| device::run_reactor(core))?;
+            self.spawn("device-files", Files::none(), |core| device::run_reactor(core))?;
         }
         for thread in device_threads {
-            let name = thread.name().to_string();
-            self.spawn(&name, |_| thread.run())?;
+            let (name, files) = (thread.name().to_string(), thread.files());
+            self.spawn(&name, files, |_| thread.run())?;
         }
         let (started, start) = channel();
-        self.spawn("supervisor", move |core| {
+        // It confines itself when it has started the machine's processes.
+        self.spawn_as_it_is("supervisor", move |core| {
             supervisor::run(core, &layer, &ram, area.as_deref(), pool, &started);
         })?;
         start.recv().context("the supervisor's thread ended")??;
         let accounts = Accounts::new(budget, limits::mappings().into(), supervisor::countable(&self.core));
         let integrity = Integrity::of(&self.core.shared, self.core.vcpus);
-        self.spawn("watch", move |core| watch::run(core, clock, accounts, integrity))?;
-        self.spawn("alarms", |core| alarm::run(core))?;
+        // Landlock would keep it from the processes' lists of mappings.
+        self.spawn("watch", Files::any(), move |core| {
+            watch::run(core, clock, accounts, integrity)
+        })?;
+        self.spawn("alarms", Files::none(), |core| alarm::run(core))?;
         let outputs = Arc::clone(&self.outputs);
-        self.spawn("doorbell", move |core| {
+        self.spawn("doorbell", Files::none(), move |core| {
             doorbell::run(core, |output| outputs.push(output));
         })
     }
 
-    fn spawn(&mut self, name: &str, body: impl FnOnce(&Arc<Core>) + Send + 'static) -> anyhow::Result<()> {
+    /// Starts a thread under the policy of its name; comes back when that holds.
+    fn spawn(
+        &mut self,
+        name: &str,
+        files: Files,
+        body: impl FnOnce(&Arc<Core>) + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let (tell, told) = channel();
+        let policy = name.to_string();
+        self.spawn_as_it_is(name, move |core| {
+            let entered = confine::enter(&policy, &files);
+            let go = entered.is_ok();
+            // Fails only if nobody waits for the start any more.
+            let _ = tell.send(entered);
+            if go {
+                body(core);
+            }
+        })?;
+        told.recv().context("a thread ended")?
+    }
+
+    fn spawn_as_it_is(&mut self, name: &str, body: impl FnOnce(&Arc<Core>) + Send + 'static) -> anyhow::Result<()> {
         let core = Arc::clone(&self.core);
         let thread = Builder::new().name(name.to_string()).spawn(move || body(&core));
         self.threads.push(thread.context("cannot start a thread")?);
@@ -184,7 +216,7 @@ impl Vm {
     }
 
     /// Hands vCPU 0 to the first process, whose layer enters the kernel.
-    fn start_kernel(&self) {
+    pub fn start_kernel(&self) {
         let wake = self.core.shared.proc_word(0, offset_of!(ph::PhProc, wake));
         wake.store(1, Ordering::SeqCst);
         sys::futex_wake(wake);

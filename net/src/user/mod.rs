@@ -120,6 +120,15 @@ impl Network {
 
 /// Makes the network and the guest's end of it. Fails where a published port is taken.
 pub fn start(config: Config) -> Result<(Link, Network), Error> {
+    start_in(config, || Ok(()))
+}
+
+/// The same with a network whose thread calls `prepare` before it reads anything of the guest's: the place to confine it. If that fails,
+/// there is no network.
+pub fn start_in(
+    config: Config,
+    prepare: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+) -> Result<(Link, Network), Error> {
     let (ours, guest) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|e| Error::Host {
             what: "cannot make a pair of sockets",
@@ -133,10 +142,21 @@ pub fn start(config: Config) -> Result<(Link, Network), Error> {
     let mtu = config.mtu;
     let mut stack = stack::Stack::new(config, ours)?;
     let published = stack.published();
+    let (tell, told) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new()
         .name("net-user".to_string())
-        .spawn(move || stack.run())
+        .spawn(move || {
+            let prepared = prepare();
+            let go = prepared.is_ok();
+            // Fails only if nobody waits for the start any more.
+            let _ = tell.send(prepared);
+            if go {
+                stack.run();
+            }
+        })
         .map_err(Error::host("cannot start a thread"))?;
+    let prepared = told.recv().unwrap_or_else(|gone| Err(std::io::Error::other(gone)));
+    prepared.map_err(Error::host("cannot prepare the network's thread"))?;
     Ok((
         Link::messages(guest, mtu).map_err(Error::host(crate::BLOCKING))?,
         Network { published, thread },

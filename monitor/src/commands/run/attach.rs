@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What of the host a machine is given: folders, disks, a network.
 
+use crate::confine::{self, Files};
 use crate::devices::Device;
 use crate::devices::blk::{Block, Mode};
 use crate::devices::fs::Fs;
@@ -9,6 +10,7 @@ use crate::machines::{Disk, DiskMode, Net, Spec, Volume};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::{Mount, Network};
 use paravane_net::{Publish, passt, tap, user};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The folder that is the root, for virtio-fs.
@@ -88,7 +90,10 @@ impl Attached {
                     ..user::Config::default()
                 };
                 self.network = Some(addresses(&config));
-                let (link, network) = user::start(config).context("--net user")?;
+                let (link, network) = user::start_in(config, || {
+                    confine::enter("net-user", &Files::none()).map_err(io::Error::other)
+                })
+                .context("--net user")?;
                 for port in &network.published {
                     tracing::info!("published {port}");
                 }

@@ -2,6 +2,7 @@
 //! The machine that `run` starts: kernel, root file system, command line, devices.
 
 use super::attach::{self, Attached};
+use crate::confine::{self, Files};
 use crate::devices::Device;
 use crate::devices::rng::Rng;
 use crate::devices::vsock::{Hub, Listener, Vsock};
@@ -14,6 +15,7 @@ use paravane_agent_protocol::PORT;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Instant;
 
 /// For every Linux guest: where its console is; and that it tells what it does when we send it a non-maskable interrupt.
@@ -59,8 +61,9 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Starts it.
-    pub fn start(&self) -> anyhow::Result<Started> {
+    /// Starts it. The calling thread is confined before anything of the guest's runs; `folder` is the machine's own, if it
+    /// has one.
+    pub fn start(&self, folder: Option<&Path>) -> anyhow::Result<Started> {
         let hub = Hub::default();
         let calls = Calls(hub.listen(PORT).context("cannot listen for the guest's agent")?);
         let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
@@ -78,7 +81,9 @@ impl<'a> Machine<'a> {
             debuggable: self.spec.debuggable,
             disturb_clock: false,
         };
-        let vm = Vm::start_with(&config, devices).context("cannot start the machine")?;
+        let vm = Vm::prepare(&config, devices).context("cannot start the machine")?;
+        confine::enter("main", &Files::state(folder))?;
+        vm.start_kernel();
         Ok(Started { vm, calls, attached })
     }
 }

@@ -12,12 +12,14 @@ mod options;
 
 use super::Outcome;
 use crate::cli;
+use crate::confine;
 use crate::machines::control::Server;
 use crate::machines::{self, Ended, Spec, Store};
 use crate::signals::Signals;
 use anyhow::Context;
 use drive::{Drive, Wishes};
 use machine::Machine;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::Instant;
 
 pub use drive::outcome;
@@ -25,6 +27,9 @@ pub use options::{exec, spec};
 
 /// Runs the command.
 pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
+    if let Some(thread) = &args.plant_violation {
+        confine::plant_violation(thread)?;
+    }
     let spec = spec(&args.machine)?;
     if args.detach {
         let machine = Store::open()?.create(args.name.as_deref(), &spec)?;
@@ -70,8 +75,9 @@ fn work(
     };
     let machine = Machine::prepare(spec, verbose)?;
     tracing::info!(ms = ms(begun), "all files are read");
+    raise_descriptors();
     let signals = Signals::install().context("cannot take note of signals")?;
-    let started = machine.start()?;
+    let started = machine.start(named.map(machines::Machine::folder))?;
     tracing::info!(ms = ms(begun), "the kernel starts");
     let wishes = Wishes {
         exec: options::command(spec, terminal),
@@ -85,6 +91,14 @@ fn work(
         machine.set_ended(&Ended { code: outcome.code() })?;
     }
     outcome
+}
+
+/// A shared folder takes a descriptor for each file that the guest knows: as many as this user may have.
+fn raise_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Fails where it is kept from us: then there are fewer.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Milliseconds since then, for the log.

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The language of the files in `policies/`: which host calls are admitted, with which arguments, and why.
+//!
+//! Each call becomes a program of its own, behind a chain of comparisons in the file's order: a filter runs with every
+//! call, so the frequent ones stand first.
+
+use anyhow::{Context, bail};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, sock_filter,
+};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A host call of a policy.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    pub name: String,
+    pub number: u32,
+    pub reason: String,
+    /// Admitted if one of them holds. A rule without conditions always holds.
+    pub rules: Vec<Vec<Condition>>,
+    /// What the caller gets otherwise: an error. Without one the policy's own answer to what it does not admit.
+    pub otherwise: Option<String>,
+}
+
+/// Of an argument.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Condition {
+    arg: u8,
+    bits: u8,
+    is: Option<String>,
+    at_least: Option<String>,
+    at_most: Option<String>,
+    /// None of these bits is set.
+    none_of: Option<String>,
+    /// With `is`: only these bits are looked at.
+    of: Option<String>,
+}
+
+/// Numbers for names that only the policy's user knows.
+pub type Names<'a> = &'a dyn Fn(&str) -> Option<u64>;
+
+/// Offset of the call's number in `struct seccomp_data`, and of the architecture's.
+pub const DATA_NUMBER: u32 = 0;
+pub const DATA_ARCH: u32 = 4;
+pub const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+/// Instructions: load a word, jump if equal, jump, return.
+pub const LOAD: u16 = 0x20;
+pub const JUMP_EQUAL: u16 = 0x15;
+pub const JUMP: u16 = 0x05;
+pub const RETURN: u16 = 0x06;
+
+/// An instruction of a filter.
+pub fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
+
+/// Puts a filter together. `prologue` leaves the call's number in the accumulator; `otherwise` is done with what no call admits.
+pub fn assemble<'a>(
+    prologue: BpfProgram,
+    calls: impl IntoIterator<Item = &'a Call>,
+    otherwise: &SeccompAction,
+    names: Names<'_>,
+) -> anyhow::Result<BpfProgram> {
+    let mut programs = Vec::new();
+    for call in calls {
+        let program = call
+            .compile(otherwise, names)
+            .with_context(|| format!("seccomp policy, call {}", call.name))?;
+        programs.push((call.number, program));
+    }
+    let mut result = prologue;
+    // The chain: two instructions for each call, and the one at its end; then the programs in the same order.
+    let mut behind_chain = 0;
+    for (index, (number, program)) in programs.iter().enumerate() {
+        let rest_of_chain = (programs.len() - index - 1) * 2 + 1;
+        result.push(instruction(JUMP_EQUAL, 0, 1, *number));
+        result.push(instruction(JUMP, 0, 0, u32::try_from(rest_of_chain + behind_chain)?));
+        behind_chain += program.len();
+    }
+    result.push(instruction(RETURN, 0, 0, otherwise.clone().into()));
+    result.extend(programs.into_iter().flat_map(|(_, program)| program));
+    Ok(result)
+}
+
+impl Call {
+    /// A program that decides about this call alone.
+    fn compile(&self, otherwise: &SeccompAction, names: Names<'_>) -> anyhow::Result<BpfProgram> {
+        if self.reason.is_empty() {
+            bail!("no reason is given");
+        }
+        let no = match &self.otherwise {
+            Some(name) => SeccompAction::Errno(error(name).with_context(|| format!("`{name}` is not known"))?),
+            None => otherwise.clone(),
+        };
+        if self.rules.is_empty() {
+            if self.otherwise.is_none() {
+                bail!("no rule is given");
+            }
+            return Ok(vec![instruction(RETURN, 0, 0, no.into())]);
+        }
+        let mut rules = Vec::new();
+        for conditions in &self.rules {
+            // No condition: whatever the arguments are. seccompiler wants that said by no rule at all.
+            if conditions.is_empty() {
+                if self.rules.len() != 1 {
+                    bail!("a rule without conditions makes the others void");
+                }
+                break;
+            }
+            let conditions: anyhow::Result<Vec<_>> = conditions.iter().map(|c| c.compile(names)).collect();
+            rules.push(SeccompRule::new(conditions?)?);
+        }
+        let calls = BTreeMap::from([(i64::from(self.number), rules)]);
+        Ok(SeccompFilter::new(calls, no, SeccompAction::Allow, TargetArch::x86_64)?.try_into()?)
+    }
+}
+
+impl Condition {
+    fn compile(&self, names: Names<'_>) -> anyhow::Result<SeccompCondition> {
+        let length = match self.bits {
+            32 => SeccompCmpArgLen::Dword,
+            64 => SeccompCmpArgLen::Qword,
+            other => bail!("{other} bits"),
+        };
+        let words = [&self.is, &self.at_least, &self.at_most, &self.none_of];
+        let (operator, text) = match words {
+            [Some(text), None, None, None] => match &self.of {
+                Some(mask) => (SeccompCmpOp::MaskedEq(value(mask, names)?), text),
+                None => (SeccompCmpOp::Eq, text),
+            },
+            [None, Some(text), None, None] => (SeccompCmpOp::Ge, text),
+            [None, None, Some(text), None] => (SeccompCmpOp::Le, text),
+            [None, None, None, Some(text)] => {
+                let mask = SeccompCmpOp::MaskedEq(value(text, names)?);
+                return Ok(SeccompCondition::new(self.arg, length, mask, 0)?);
+            }
+            _ => bail!("a condition has one of is, at_least, at_most, none_of"),
+        };
+        Ok(SeccompCondition::new(self.arg, length, operator, value(text, names)?)?)
+    }
+}
+
+/// The value of names with `|` between them.
+fn value(text: &str, names: Names<'_>) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for name in text.split('|') {
+        sum |= names(name)
+            .or_else(|| constant(name))
+            .with_context(|| format!("`{name}` is not known"))?;
+    }
+    Ok(sum)
+}
+
+fn error(name: &str) -> Option<u32> {
+    let value = match name {
+        "EACCES" => libc::EACCES,
+        "ENOSYS" => libc::ENOSYS,
+        "EPERM" => libc::EPERM,
+        _ => return None,
+    };
+    u32::try_from(value).ok()
+}
+
+/// What the host's headers call it.
+fn constant(name: &str) -> Option<u64> {
+    let signed = |value: libc::c_int| u64::try_from(value).ok();
+    let value = match name {
+        "0" => 0,
+        "STDERR" => 2,
+        "FUTEX_WAIT" => libc::FUTEX_WAIT,
+        "FUTEX_WAKE" => libc::FUTEX_WAKE,
+        "FUTEX_WAIT_BITSET" => libc::FUTEX_WAIT_BITSET,
+        // Of a futex call; the rest are flags.
+        "FUTEX_COMMANDS" => 0x7f,
+        "PROT_EXEC" => libc::PROT_EXEC,
+        "MAP_SHARED" => libc::MAP_SHARED,
+        "MAP_FIXED" => libc::MAP_FIXED,
+        "MAP_POPULATE" => libc::MAP_POPULATE,
+        "MADV_DONTNEED" => libc::MADV_DONTNEED,
+        "MADV_FREE" => libc::MADV_FREE,
+        "MADV_REMOVE" => libc::MADV_REMOVE,
+        "MADV_HUGEPAGE" => libc::MADV_HUGEPAGE,
+        "MADV_POPULATE_READ" => libc::MADV_POPULATE_READ,
+        "MADV_POPULATE_WRITE" => libc::MADV_POPULATE_WRITE,
+        "SIGABRT" => libc::SIGABRT,
+        "SIGKILL" => libc::SIGKILL,
+        "SIGURG" => libc::SIGURG,
+        // The signal that wakes the watch: the C library keeps the first ones for itself.
+        "SIGRTMIN+4" => libc::SIGRTMIN() + 4,
+        "CLOCK_THREAD_CPUTIME_ID" => libc::CLOCK_THREAD_CPUTIME_ID,
+        "CLOCK_MONOTONIC" => libc::CLOCK_MONOTONIC,
+        "AF_UNIX" => libc::AF_UNIX,
+        "AF_INET" => libc::AF_INET,
+        "AF_INET6" => libc::AF_INET6,
+        "SOCK_STREAM" => libc::SOCK_STREAM,
+        "SOCK_DGRAM" => libc::SOCK_DGRAM,
+        // Of a socket's type; the rest are flags.
+        "SOCK_TYPES" => 0xf,
+        "PR_SET_NAME" => libc::PR_SET_NAME,
+        "F_DUPFD_CLOEXEC" => libc::F_DUPFD_CLOEXEC,
+        "F_GETFD" => libc::F_GETFD,
+        "F_SETFD" => libc::F_SETFD,
+        "F_GETFL" => libc::F_GETFL,
+        "F_SETFL" => libc::F_SETFL,
+        "FALLOC_FL_KEEP_SIZE" => libc::FALLOC_FL_KEEP_SIZE,
+        "FALLOC_FL_PUNCH_HOLE" => libc::FALLOC_FL_PUNCH_HOLE,
+        "FALLOC_FL_ZERO_RANGE" => libc::FALLOC_FL_ZERO_RANGE,
+        "CLONE_FS" => libc::CLONE_FS,
+        // What the C libraries make a thread with: glibc, musl.
+        "CLONE_THREAD_GLIBC" => return Some(0x003d_0f00),
+        "CLONE_THREAD_MUSL" => return Some(0x007d_0f00),
+        "S_IFMT" => return Some(libc::S_IFMT.into()),
+        "S_IFREG" => return Some(libc::S_IFREG.into()),
+        "S_IFIFO" => return Some(libc::S_IFIFO.into()),
+        "S_IFSOCK" => return Some(libc::S_IFSOCK.into()),
+        "FIONBIO" => return Some(libc::FIONBIO),
+        "TIOCGWINSZ" => return Some(libc::TIOCGWINSZ),
+        "TCGETS" => return Some(libc::TCGETS),
+        "TCSETS" => return Some(libc::TCSETS),
+        "TCGETS2" => return Some(libc::TCGETS2),
+        "TCSETS2" => return Some(libc::TCSETS2),
+        // linux/if_tun.h.
+        "TUNSETOFFLOAD" => return Some(0x4004_54d0),
+        _ => return None,
+    };
+    signed(value)
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the monitor's own threads may do to the host while a guest runs.
+//!
+//! Each thread enters its policy (`policies/monitor.json`, seccomp) and gives up the files that it does not need
+//! ([`Files`], Landlock) when it has been set up, and before it looks at anything that a guest has written. Both hold for
+//! the thread and for those that it makes, and cannot be undone.
+
+mod files;
+pub mod language;
+mod threads;
+mod violation;
+
+pub use files::{Files, landlock_version};
+pub use violation::restore_terminal;
+
+use anyhow::Context;
+use std::sync::OnceLock;
+
+/// For tests: the thread that is to break its policy.
+static PLANTED: OnceLock<String> = OnceLock::new();
+
+/// For tests: has the thread of this name break its policy when it has entered it.
+pub fn plant_violation(thread: &str) -> anyhow::Result<()> {
+    threads::name(thread)?;
+    let _ = PLANTED.set(thread.to_string());
+    Ok(())
+}
+
+/// Confines the calling thread. `thread` names its policy. An error: the host does not allow it, and the thread must not go on.
+pub fn enter(thread: &str, files: &Files) -> anyhow::Result<()> {
+    let complain = || format!("cannot confine the thread {thread}");
+    let name = threads::name(thread).with_context(complain)?;
+    let filter = threads::filter(thread).with_context(complain)?;
+    violation::watch(name).with_context(complain)?;
+    files.keep_only().with_context(complain)?;
+    seccompiler::apply_filter(filter).with_context(complain)?;
+    if PLANTED.get().is_some_and(|planted| planted == thread) {
+        // SAFETY: asks for a socket of no family, which no policy admits.
+        unsafe {
+            libc::socket(-1, 0, 0);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

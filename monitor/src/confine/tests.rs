@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The policies at work: children that enter one and make calls.
+
+use super::files::Files;
+use super::threads::{self, MONITOR, Policies, calls, compile};
+use seccompiler::BpfProgram;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::str::FromStr;
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The kernel carried it out, whatever it answered.
+    Made,
+    /// It was answered with this error by the filter (or, which comes to the same here, by the kernel).
+    Refused(i32),
+    /// The caller got a SIGSYS.
+    Died,
+}
+
+/// Forks a child that enters a policy and makes one call.
+fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
+    // SAFETY: the child only makes system calls; the filter is there already.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        // SAFETY: system calls with plain numbers; addresses are null, and what the kernel makes of them does not matter.
+        unsafe {
+            let no_core = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
+            libc::signal(libc::SIGSYS, libc::SIG_DFL);
+            if seccompiler::apply_filter(filter).is_err() {
+                libc::_exit(255);
+            }
+            let [a, b, c, d, e, f] = args;
+            let done = libc::syscall(number, a, b, c, d, e, f);
+            libc::_exit(if done < 0 { *libc::__errno_location() } else { 0 })
+        }
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    match (libc::WIFSIGNALED(status), libc::WEXITSTATUS(status)) {
+        (true, _) if libc::WTERMSIG(status) == libc::SIGSYS => Fate::Died,
+        (true, _) => panic!("killed by signal {}", libc::WTERMSIG(status)),
+        (false, 255) => panic!("no filter"),
+        (false, error @ (libc::EPERM | libc::EACCES | libc::ENOSYS)) => Fate::Refused(error),
+        (false, _) => Fate::Made,
+    }
+}
+
+fn policies() -> Policies {
+    serde_json::from_str(MONITOR).unwrap()
+}
+
+fn filters() -> BTreeMap<String, BpfProgram> {
+    compile(MONITOR).unwrap()
+}
+
+#[test]
+fn numbers_belong_to_their_names_and_all_sets_are_used() {
+    let policies = policies();
+    for group in policies.sets.iter().chain(&policies.threads) {
+        for call in &group.calls {
+            let known = syscalls::Sysno::from_str(&call.name).unwrap();
+            assert_eq!(
+                usize::try_from(call.number).unwrap(),
+                known.id() as usize,
+                "{}",
+                call.name
+            );
+            assert!(call.reason.len() > 5, "{}: {}", group.name, call.name);
+        }
+    }
+    let used: BTreeSet<&String> = policies.threads.iter().flat_map(|thread| &thread.sets).collect();
+    let made: BTreeSet<&String> = policies.sets.iter().map(|set| &set.name).collect();
+    assert_eq!(used, made);
+}
+
+#[test]
+fn what_stands_twice_adds_up() {
+    let policies = policies();
+    let console = policies.threads.iter().find(|t| t.name == "console").unwrap();
+    let all = calls(&policies, console).unwrap();
+    let signals = all.iter().find(|call| call.name == "tgkill").unwrap();
+    // To interrupt; to wake the watch and to abort.
+    assert_eq!(signals.rules.len(), 3);
+    let numbers: BTreeSet<u32> = all.iter().map(|call| call.number).collect();
+    assert_eq!(numbers.len(), all.len());
+}
+
+#[test]
+fn there_is_no_such_thread() {
+    let error = threads::name("nobody").unwrap_err().to_string();
+    assert!(error.contains("no thread `nobody`"), "{error}");
+}
+
+#[test]
+fn bad_policies_are_told() {
+    for (from, to, why) in [
+        ("\"FUTEX_WAIT\"", "\"FUTEX_WAITT\"", "`FUTEX_WAITT` is not known"),
+        ("\"EACCES\"", "\"EODD\"", "`EODD` is not known"),
+        ("\"kick\", \"epoll\"", "\"kik\", \"epoll\"", "no set `kik`"),
+        ("\"reason\": \"The log", "\"reason\": \"\", \"x\": \"", "unknown field"),
+    ] {
+        assert!(MONITOR.contains(from), "{from}");
+        let error = format!("{:#}", compile(&MONITOR.replace(from, to)).unwrap_err());
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+/// Calls that give a program new rights, new code or new ways into the kernel.
+#[test]
+fn nobody_gets_further() {
+    let new_namespace = u64::try_from(libc::CLONE_NEWUSER).unwrap();
+    let forbidden: [(libc::c_long, [u64; 6]); 26] = [
+        (libc::SYS_execve, [0; 6]),
+        (libc::SYS_execveat, [0; 6]),
+        (libc::SYS_fork, [0; 6]),
+        (libc::SYS_vfork, [0; 6]),
+        (libc::SYS_clone, [17, 0, 0, 0, 0, 0]),
+        (libc::SYS_clone, [new_namespace | 17, 0, 0, 0, 0, 0]),
+        (libc::SYS_unshare, [new_namespace, 0, 0, 0, 0, 0]),
+        (libc::SYS_setns, [0; 6]),
+        (libc::SYS_ptrace, [0; 6]),
+        (libc::SYS_process_vm_writev, [0; 6]),
+        (libc::SYS_bpf, [0; 6]),
+        (libc::SYS_io_uring_setup, [0; 6]),
+        (libc::SYS_userfaultfd, [0; 6]),
+        (libc::SYS_perf_event_open, [0; 6]),
+        (libc::SYS_keyctl, [0; 6]),
+        (libc::SYS_mount, [0; 6]),
+        (libc::SYS_chroot, [0; 6]),
+        (libc::SYS_setuid, [0; 6]),
+        (libc::SYS_memfd_create, [0; 6]),
+        (libc::SYS_mmap, [0, 4096, 5, 0x22, u64::MAX, 0]),
+        (libc::SYS_mmap, [0, 4096, 7, 0x22, u64::MAX, 0]),
+        (libc::SYS_mprotect, [0, 4096, 4, 0, 0, 0]),
+        (libc::SYS_socket, [16, 3, 0, 0, 0, 0]),
+        (libc::SYS_socket, [2, 3, 0, 0, 0, 0]),
+        // TIOCSTI.
+        (libc::SYS_ioctl, [0, 0x5412, 0, 0, 0, 0]),
+        // As the 32-bit numbers of the same processor are told apart.
+        (0x4000_0000 | libc::SYS_write, [0; 6]),
+    ];
+    for (name, filter) in filters() {
+        for (number, args) in forbidden {
+            assert_eq!(
+                fate(&filter, number, args),
+                Fate::Died,
+                "{name}: call {number} {args:x?}"
+            );
+        }
+        // What they all need.
+        assert_eq!(fate(&filter, libc::SYS_write, [u64::MAX; 6]), Fate::Made, "{name}");
+        assert_eq!(
+            fate(&filter, libc::SYS_mmap, [0, 4096, 3, 0x22, u64::MAX, 0]),
+            Fate::Made,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn arguments_decide() {
+    let filters = filters();
+    let number = |signal: libc::c_int| u64::try_from(signal).unwrap();
+    let device = u64::from(libc::S_IFCHR | 0o600);
+    let at = u64::MAX;
+    for (thread, call, args, expected) in [
+        ("net-user", libc::SYS_socket, [2, 1, 0, 0, 0, 0], Fate::Made),
+        ("net-user", libc::SYS_socket, [10, 0x80802, 0, 0, 0, 0], Fate::Made),
+        ("net-user", libc::SYS_socket, [1, 1, 0, 0, 0, 0], Fate::Died),
+        ("net-user", libc::SYS_socket, [17, 3, 0, 0, 0, 0], Fate::Died),
+        ("vsock", libc::SYS_socketpair, [1, 1, 0, 0, 0, 0], Fate::Made),
+        ("vsock", libc::SYS_socketpair, [2, 1, 0, 0, 0, 0], Fate::Died),
+        ("vsock", libc::SYS_connect, [0; 6], Fate::Died),
+        (
+            "rng",
+            libc::SYS_openat,
+            [at, 0, 0, 0, 0, 0],
+            Fate::Refused(libc::EACCES),
+        ),
+        ("rng", libc::SYS_clone3, [0; 6], Fate::Died),
+        ("rng", libc::SYS_read, [0; 6], Fate::Died),
+        ("disk", libc::SYS_clone3, [0; 6], Fate::Refused(libc::ENOSYS)),
+        // Neither a change of the size nor one that moves what lies behind.
+        ("disk", libc::SYS_fallocate, [at, 0, 0, 0, 0, 0], Fate::Died),
+        ("disk", libc::SYS_fallocate, [at, 8, 0, 0, 0, 0], Fate::Died),
+        ("disk", libc::SYS_fallocate, [at, 3, 0, 0, 0, 0], Fate::Made),
+        (
+            "fs",
+            libc::SYS_mknodat,
+            [at, 0, device, 0, 0, 0],
+            Fate::Refused(libc::EPERM),
+        ),
+        ("fs", libc::SYS_mknodat, [at, 0, 0o100_600, 0, 0, 0], Fate::Made),
+        ("fs", libc::SYS_connect, [0; 6], Fate::Died),
+        ("fs", libc::SYS_kill, [0, 9, 0, 0, 0, 0], Fate::Died),
+        (
+            "supervisor",
+            libc::SYS_kill,
+            [1 << 30, number(libc::SIGKILL), 0, 0, 0, 0],
+            Fate::Made,
+        ),
+        (
+            "supervisor",
+            libc::SYS_kill,
+            [1 << 30, number(libc::SIGTERM), 0, 0, 0, 0],
+            Fate::Died,
+        ),
+        (
+            "alarms",
+            libc::SYS_tgkill,
+            [1 << 30, 1 << 30, number(libc::SIGURG), 0, 0, 0],
+            Fate::Made,
+        ),
+        (
+            "alarms",
+            libc::SYS_tgkill,
+            [1 << 30, 1 << 30, number(libc::SIGSTOP), 0, 0, 0],
+            Fate::Died,
+        ),
+        ("main", libc::SYS_socket, [1, 1, 0, 0, 0, 0], Fate::Died),
+    ] {
+        assert_eq!(
+            fate(&filters[thread], call, args),
+            expected,
+            "{thread}: call {call} {args:x?}"
+        );
+    }
+}
+
+/// On a thread of its own: it does not come back from where it goes.
+fn confined<T: Send>(files: &Files, body: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            files.keep_only().unwrap();
+            body()
+        });
+        thread.join().unwrap()
+    })
+}
+
+#[test]
+fn only_the_files_that_are_given() {
+    if super::landlock_version() < 2 {
+        eprintln!("this host's Landlock is too old, or there is none");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (inside, outside) = (folder.path().join("in"), folder.path().join("out"));
+    for name in [&inside, &outside] {
+        fs::create_dir_all(name.join("a")).unwrap();
+        fs::create_dir(name.join("b")).unwrap();
+        fs::write(name.join("a/file"), "x").unwrap();
+    }
+    let open = File::open(outside.join("a/file")).unwrap();
+    confined(&Files::none(), || {
+        assert!(File::open(inside.join("a/file")).is_err());
+        assert!(fs::read_to_string("/proc/self/status").is_err());
+        // What is open stays so.
+        assert_eq!(open.metadata().unwrap().len(), 1);
+    });
+    confined(&Files::shared(&inside), || {
+        fs::write(inside.join("a/new"), "y").unwrap();
+        fs::rename(inside.join("a/new"), inside.join("b/new")).unwrap();
+        assert!(fs::read(outside.join("a/file")).is_err());
+        assert!(fs::rename(inside.join("b/new"), outside.join("b/new")).is_err());
+        assert!(fs::remove_file(outside.join("a/file")).is_err());
+    });
+    confined(&Files::figures(), || {
+        assert!(fs::read_to_string("/proc/self/status").is_ok());
+        assert!(fs::write("/proc/self/comm", "x").is_err());
+        assert!(File::open(inside.join("a/file")).is_err());
+    });
+    confined(&Files::state(Some(&inside)), || {
+        File::open("/dev/null").unwrap();
+        fs::remove_dir_all(&inside).unwrap();
+        assert!(fs::create_dir(folder.path().join("other")).is_err());
+        assert!(File::open(outside.join("a/file")).is_err());
+    });
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The policies of the monitor's threads, read from `policies/monitor.json`.
+
+use super::language::{
+    AUDIT_ARCH_X86_64, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, assemble, instruction,
+};
+use anyhow::{Context, bail};
+use seccompiler::{BpfProgram, SeccompAction};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+pub const MONITOR: &str = include_str!("../../policies/monitor.json");
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policies {
+    #[serde(rename = "license")]
+    _license: String,
+    #[serde(rename = "about")]
+    _about: String,
+    pub sets: Vec<Group>,
+    pub threads: Vec<Group>,
+}
+
+/// Calls that several threads need, or those of a thread.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    pub name: String,
+    #[serde(rename = "about")]
+    pub _about: String,
+    /// Of a thread: the sets that it has.
+    #[serde(default)]
+    pub sets: Vec<String>,
+    pub calls: Vec<Call>,
+}
+
+/// What kills the machine: the thread gets a signal, and its handler says which call it was.
+const OTHERWISE: SeccompAction = SeccompAction::Trap;
+
+/// The policy's name, if there is such a policy.
+pub fn name(thread: &str) -> anyhow::Result<&'static str> {
+    match all()?.get_key_value(thread) {
+        Some((name, _)) => Ok(name),
+        None => bail!("policies/monitor.json has no thread `{thread}`"),
+    }
+}
+
+/// The filter of a thread.
+pub fn filter(thread: &str) -> anyhow::Result<&'static BpfProgram> {
+    all()?.get(thread).context("no such policy")
+}
+
+/// All filters, made once.
+fn all() -> anyhow::Result<&'static BTreeMap<String, BpfProgram>> {
+    static ALL: OnceLock<BTreeMap<String, BpfProgram>> = OnceLock::new();
+    if let Some(all) = ALL.get() {
+        return Ok(all);
+    }
+    let made = compile(MONITOR)?;
+    Ok(ALL.get_or_init(|| made))
+}
+
+/// Compiles the policies of all threads.
+pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, BpfProgram>> {
+    let policies: Policies = serde_json::from_str(text).context("policies/monitor.json")?;
+    let mut all = BTreeMap::new();
+    for thread in &policies.threads {
+        let complain = || format!("policies/monitor.json, thread {}", thread.name);
+        let calls = calls(&policies, thread).with_context(complain)?;
+        let filter = assemble(prologue(), &calls, &OTHERWISE, &|_| None).with_context(complain)?;
+        all.insert(thread.name.clone(), filter);
+    }
+    Ok(all)
+}
+
+/// A thread's calls: of its sets in their order, then its own. What stands twice adds up.
+pub fn calls(policies: &Policies, thread: &Group) -> anyhow::Result<Vec<Call>> {
+    let mut all: Vec<Call> = Vec::new();
+    let mut add = |call: &Call| match all.iter_mut().find(|known| known.number == call.number) {
+        None => all.push(call.clone()),
+        Some(known) => {
+            known.rules.extend(call.rules.iter().cloned());
+            if known.rules.iter().any(Vec::is_empty) {
+                known.rules = vec![Vec::new()];
+            }
+            known.otherwise = known.otherwise.take().or_else(|| call.otherwise.clone());
+        }
+    };
+    for name in &thread.sets {
+        let set = policies.sets.iter().find(|set| set.name == *name);
+        let set = set.with_context(|| format!("no set `{name}`"))?;
+        set.calls.iter().for_each(&mut add);
+    }
+    thread.calls.iter().for_each(&mut add);
+    Ok(all)
+}
+
+/// Refuses calls of another architecture, and leaves the call's number in the accumulator.
+fn prologue() -> BpfProgram {
+    vec![
+        instruction(LOAD, 0, 0, DATA_ARCH),
+        instruction(JUMP_EQUAL, 1, 0, AUDIT_ARCH_X86_64),
+        instruction(RETURN, 0, 0, OTHERWISE.into()),
+        instruction(LOAD, 0, 0, DATA_NUMBER),
+    ]
+}

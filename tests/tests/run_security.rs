@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The monitor's own threads: each is confined, and what breaks its policy ends the machine and says so.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{program, vm};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// All that a machine can have.
+const THREADS: [&str; 10] = [
+    "alarms",
+    "device-files",
+    "disk",
+    "doorbell",
+    "fs",
+    "net",
+    "net-user",
+    "rng",
+    "supervisor",
+    "watch",
+];
+
+/// A machine with a device of each kind.
+fn machine(folder: &tempfile::TempDir) -> Command {
+    let disk = folder.path().join("disk");
+    File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+    let volume = format!("{}:/mnt", folder.path().display());
+    let mut command = vm::command(["--net", "user", "--volume", &volume, "--disk"]);
+    command.arg(format!("{}:snapshot", disk.display()));
+    command
+}
+
+#[test]
+fn every_thread_is_confined() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = machine(&folder);
+    // Such that the disk's own threads are there, too.
+    command.args(["--", "sh", "-c", "dd if=/dev/vda of=/mnt/copy 2>/dev/null; echo; cat"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let mut names = BTreeSet::new();
+    for task in fs::read_dir(format!("/proc/{}/task", child.id())).unwrap() {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+            line.unwrap_or_default().trim().to_string()
+        };
+        assert_eq!(
+            (field("Seccomp"), field("NoNewPrivs")),
+            ("2".into(), "1".into()),
+            "{status}"
+        );
+        names.insert(field("Name"));
+    }
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    let missing: Vec<_> = THREADS.iter().filter(|&&name| !names.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?} of {names:?}");
+    assert!(names.contains("vsock") && names.contains("paravane"), "{names:?}");
+}
+
+#[test]
+fn who_breaks_its_policy_ends_the_machine_and_is_named() {
+    for thread in THREADS.iter().chain(&["vsock", "main"]) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = machine(&folder);
+        command.args(["--plant-violation", thread, "--", "sleep", "1000"]);
+        let run = program::finish(&mut command);
+        let expected = format!(
+            "paravane: the monitor's thread {thread} made the host call socket (41), or arguments of it, \
+             that its policy does not admit; the virtual machine was ended\n"
+        );
+        assert_eq!((run.code, run.stderr), (1, expected), "{thread}");
+    }
+}
+
+#[test]
+fn there_is_no_such_thread() {
+    let run = program::finish(vm::command(["--plant-violation", "nobody"]).args(["--", "true"]));
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("no thread `nobody`"), "{run:?}");
+}
+
+/// Whatever else a guest's root may make in a shared folder: no way to the host's devices.
+#[test]
+fn no_device_is_made_in_a_shared_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "mkfifo /mnt/pipe; mknod /mnt/device b 8 0; echo $?";
+    let run = program::finish(machine(&folder).args(["--", "sh", "-c", script]));
+    assert_eq!((run.code, run.stdout.as_str()), (0, "1\n"), "{run:?}");
+    assert!(folder.path().join("pipe").exists() && !folder.path().join("device").exists());
+}
+
+/// A file that the guest knows takes a descriptor: the soft limit is not what counts, and even the hard one only means errors.
+#[test]
+fn many_files_of_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    for n in 0..600 {
+        File::create(folder.path().join(format!("{n}"))).unwrap();
+    }
+    let run = |limit: &str| {
+        let machine = vm::command(["--volume", &format!("{}:/mnt", folder.path().display())]);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh"]);
+        command.arg(machine.get_program()).args(machine.get_args());
+        program::finish(command.args(["--", "sh", "-c", "ls -l /mnt | wc -l; exit 4"]))
+    };
+    let all = run("-Sn 200");
+    assert_eq!((all.code, all.stdout.as_str()), (4, "601\n"), "{all:?}");
+    let some = run("-n 200");
+    assert_eq!(some.code, 4, "{some:?}");
+    assert!(some.stdout.trim().parse::<u32>().unwrap() < 601, "{some:?}");
+}
