@@ -25,6 +25,7 @@ mod root;
 mod signals;
 mod tap;
 mod text;
+mod verify;
 
 use std::io;
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ mod tools;
 pub use bench::{Bench, BenchMicro, BenchNative, BenchVmi, BenchVmiHost};
 pub use conformance::{Conformance, HypervisorKind, Isolation, Layer};
 pub use machine::{CommandOptions, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stop};
-pub use tools::{Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, Rom};
+pub use tools::{Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelVerify, Rom};
 
 use crate::text;
 use clap::error::ErrorKind;

@@ -38,6 +38,31 @@ pub struct ImageBuild {
 pub enum Kernel {
     /// Build Linux 6.12 with the port in it, unless that has been done
     Build(KernelBuild),
+    /// Check that one image is good for bare metal and for the process hypervisor: files, code, boots
+    Verify(KernelVerify),
+}
+
+#[derive(Debug, Args)]
+pub struct KernelVerify {
+    /// Folder with vmlinux and bzImage [default: what `paravane kernel build` made]
+    #[arg(long, value_name = "DIR")]
+    pub kernel: Option<PathBuf>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Do not boot it, look at the files only
+    #[arg(long)]
+    pub no_boot: bool,
+
+    /// A list of reviewed instructions in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub list: Option<PathBuf>,
+
+    /// Give up on one boot after S seconds
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
 }
 
 #[derive(Debug, Args)]

@@ -2,11 +2,14 @@
 //! `paravane kernel`.
 
 use super::Outcome;
-use crate::cli::KernelBuild;
+use crate::cli::{KernelBuild, KernelVerify};
 use crate::kernel::{self, Recipe, Request, Wanted};
+use crate::signals::Signals;
+use crate::verify::{self, Check};
 use anyhow::Context;
 use std::fs;
 use std::io::{self, Write};
+use std::time::Duration;
 
 /// Builds, and says where the result is.
 pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
@@ -42,4 +45,52 @@ pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
     };
     writeln!(io::stdout(), "Linux {} ({how}): {}", built.version, folder.display())?;
     Ok(Outcome::Passed)
+}
+
+/// Looks at everything, says how each check came out, and closes with the counts.
+pub fn verify(args: &KernelVerify) -> anyhow::Result<Outcome> {
+    let folder = match &args.kernel {
+        Some(folder) => folder.clone(),
+        None => kernel::locate_or_build()?
+            .vmlinux
+            .parent()
+            .map(std::path::Path::to_path_buf)
+            .unwrap_or_default(),
+    };
+    let request = verify::Request {
+        folder,
+        list: args.list.clone(),
+        boot: !args.no_boot,
+        timeout: Duration::from_secs(args.timeout),
+    };
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let checks = verify::run(&request, &signals, &mut |check| {
+        if !args.json {
+            // Fails when nobody reads it.
+            let _ = print(check);
+        }
+    })?;
+    if let Some(signal) = signals.pending() {
+        return Ok(Outcome::Interrupted(signal));
+    }
+    let failed = checks.iter().filter(|check| !check.passed).count();
+    let passed = checks.len() - failed;
+    let mut out = io::stdout();
+    if args.json {
+        let report = serde_json::json!({ "passed": passed, "failed": failed, "checks": checks });
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        writeln!(out, "{passed} passed, {failed} failed")?;
+    }
+    Ok(if failed == 0 { Outcome::Passed } else { Outcome::Failed })
+}
+
+fn print(check: &Check) -> io::Result<()> {
+    let mut out = io::stdout();
+    let verdict = if check.passed { "ok    " } else { "FAILED" };
+    writeln!(out, "{verdict} {}", check.what)?;
+    for line in &check.lines {
+        writeln!(out, "       {line}")?;
+    }
+    Ok(())
 }

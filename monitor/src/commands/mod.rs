@@ -62,6 +62,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Monitor(args) => run::monitor(args),
         Command::Boot(args) => boot::run(args),
         Command::Kernel(crate::cli::Kernel::Build(args)) => kernel::build(args),
+        Command::Kernel(crate::cli::Kernel::Verify(args)) => kernel::verify(args),
         Command::Doctor(args) => crate::doctor::run(args),
     }
 }

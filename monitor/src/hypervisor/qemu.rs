@@ -19,6 +19,7 @@ use tempfile::TempDir;
 const PROGRAM: &str = "qemu-system-x86_64";
 const GUEST_FILE: &str = "guest.elf";
 const LAYER_FILE: &str = "layer.rom";
+const INITRD_FILE: &str = "initrd";
 
 /// The guest writes one of these to the isa-debug-exit port; QEMU ends with (value << 1) | 1.
 const EXIT_PASSED: i32 = (0x10 << 1) | 1;
@@ -65,21 +66,68 @@ impl Hypervisor for Qemu {
                 guest.name
             );
         }
+        let options = Options {
+            layer: machine.layer.is_some(),
+            initrd: false,
+            command_line: &machine.command_line,
+            cpus: machine.cpus,
+            memory_mib: machine.memory_mib,
+            count_instructions: machine.count_instructions,
+        };
+        let files = [(GUEST_FILE, Some(&*guest.bytes)), (LAYER_FILE, machine.layer)];
+        self.launch(&files, &options)
+    }
+}
+
+/// Linux as a boot loader would start it.
+#[derive(Clone, Copy, Debug)]
+pub struct Linux<'a> {
+    /// The packed kernel.
+    pub bzimage: &'a [u8],
+    /// The initial RAM disk.
+    pub initrd: &'a [u8],
+    /// An option ROM with a layer.
+    pub layer: Option<&'a [u8]>,
+    pub command_line: &'a str,
+    pub cpus: u32,
+    pub memory_mib: u32,
+    /// As in [`Machine`].
+    pub count_instructions: bool,
+}
+
+impl Qemu {
+    /// Starts Linux.
+    pub fn start_linux(&self, linux: &Linux<'_>) -> anyhow::Result<Box<dyn Running>> {
+        let options = Options {
+            layer: linux.layer.is_some(),
+            initrd: true,
+            command_line: linux.command_line,
+            cpus: linux.cpus,
+            memory_mib: linux.memory_mib,
+            count_instructions: linux.count_instructions,
+        };
+        let files = [
+            (GUEST_FILE, Some(linux.bzimage)),
+            (INITRD_FILE, Some(linux.initrd)),
+            (LAYER_FILE, linux.layer),
+        ];
+        self.launch(&files, &options)
+    }
+
+    fn launch(&self, files: &[(&str, Option<&[u8]>)], options: &Options<'_>) -> anyhow::Result<Box<dyn Running>> {
         let folder = tempfile::Builder::new()
             .prefix("paravane-")
             .tempdir()
             .context("cannot make a temporary folder (is TMPDIR right?)")?;
-        let put = |name: &str, content: &[u8]| {
+        for (name, content) in files {
             let path = folder.path().join(name);
-            fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
-        };
-        put(GUEST_FILE, &guest.bytes)?;
-        if let Some(layer) = machine.layer {
-            put(LAYER_FILE, layer)?;
+            if let Some(content) = content {
+                fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+            }
         }
         let mut command = Command::new(&self.program);
         // Plain names in the folder itself: QEMU splits some options at commas, a path may have one.
-        command.current_dir(folder.path()).args(arguments(machine));
+        command.current_dir(folder.path()).args(arguments(options));
         tracing::info!(?command, "starting QEMU");
         let child =
             Supervised::start(&mut command).with_context(|| format!("cannot start {}", self.program.display()))?;
@@ -87,7 +135,18 @@ impl Hypervisor for Qemu {
     }
 }
 
-fn arguments(machine: &Machine<'_>) -> Vec<OsString> {
+/// What QEMU is told.
+#[derive(Debug)]
+struct Options<'a> {
+    layer: bool,
+    initrd: bool,
+    command_line: &'a str,
+    cpus: u32,
+    memory_mib: u32,
+    count_instructions: bool,
+}
+
+fn arguments(machine: &Options<'_>) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
     add("-machine", "q35");
@@ -106,8 +165,11 @@ fn arguments(machine: &Machine<'_>) -> Vec<OsString> {
     add("-serial", "stdio");
     add("-device", "isa-debug-exit,iobase=0xf4,iosize=4");
     add("-kernel", GUEST_FILE);
-    add("-append", &machine.command_line);
-    if machine.layer.is_some() {
+    add("-append", machine.command_line);
+    if machine.initrd {
+        add("-initrd", INITRD_FILE);
+    }
+    if machine.layer {
         add("-option-rom", LAYER_FILE);
     }
     // The user's own configuration must not change what a test means.
@@ -151,29 +213,17 @@ fn verdict(status: ExitStatus, errors: &str) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::Guest;
-    use crate::inputs::GuestFile;
 
-    fn line(count_instructions: bool, layer: Option<&[u8]>) -> String {
-        let elf = Guest {
-            pvh_entry: None,
-            vmi_entry: None,
-            memory_end: 0,
-        };
-        let guest = GuestFile {
-            name: String::new(),
-            bytes: (&[]).into(),
-            elf,
-        };
-        let machine = Machine {
-            guest: &guest,
+    fn line(count_instructions: bool, layer: bool) -> String {
+        let options = Options {
             layer,
-            command_line: "layer=none".to_string(),
+            initrd: false,
+            command_line: "layer=none",
             cpus: 2,
             memory_mib: 256,
             count_instructions,
         };
-        arguments(&machine)
+        arguments(&options)
             .join(std::ffi::OsStr::new(" "))
             .into_string()
             .unwrap()
@@ -181,18 +231,18 @@ mod tests {
 
     #[test]
     fn a_layer_is_an_option_rom() {
-        assert!(line(false, Some(&[])).contains("-option-rom layer.rom"));
-        assert!(!line(false, None).contains("-option-rom"));
+        assert!(line(false, true).contains("-option-rom layer.rom"));
+        assert!(!line(false, false).contains("-option-rom"));
     }
 
     #[test]
     fn counting_is_not_multi_threaded() {
-        let words = line(true, None);
+        let words = line(true, false);
         assert!(
             words.contains("-icount shift=0") && !words.contains("thread=multi"),
             "{words}"
         );
-        assert!(line(false, None).contains("tcg,thread=multi"));
+        assert!(line(false, false).contains("tcg,thread=multi"));
     }
 
     #[test]

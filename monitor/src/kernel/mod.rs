@@ -11,7 +11,7 @@ mod source;
 mod tools;
 mod tree;
 
-pub use recipe::Recipe;
+pub use recipe::{Recipe, digest, hex};
 pub use source::Wanted;
 
 use anyhow::Context;

@@ -70,7 +70,7 @@ impl Recipe {
     fn lines(&self) -> String {
         let mut text = format!("method {METHOD}\n");
         let mut add = |kind: &str, name: &str, bytes: &[u8]| {
-            let _ = writeln!(text, "{kind} {name} {}", hex(&Sha256::digest(bytes)));
+            let _ = writeln!(text, "{kind} {name} {}", hex(&digest(bytes)));
         };
         for (name, bytes) in &self.overlay {
             add("overlay", name, bytes);
@@ -104,7 +104,12 @@ pub fn optional_names() -> impl Iterator<Item = &'static str> {
 }
 
 fn short(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes())[..16])
+    hex(digest(text.as_bytes()).get(..16).unwrap_or_default())
+}
+
+/// The SHA-256 of bytes.
+pub fn digest(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
 }
 
 /// Bytes in hexadecimal digits.

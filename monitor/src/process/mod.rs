@@ -39,6 +39,17 @@ pub use backend::Process;
 pub use doorbell::{End, Output};
 pub use vm::{Config, Vm};
 
+/// Whether relocations of this type (R_X86_64_*) can be applied to a kernel.
+pub fn relocates(kind: u32) -> bool {
+    relocate::known(kind)
+}
+
+/// Relocates a kernel as for a machine, to see whether that works.
+pub fn relocate(kernel: &[u8]) -> anyhow::Result<()> {
+    image::Image::read(kernel, u64::MAX)?;
+    Ok(())
+}
+
 /// How many CPUs this program may use.
 pub fn allowed_cpus() -> usize {
     placement::allowed().len()

@@ -41,6 +41,11 @@ impl Field {
     }
 }
 
+/// Whether a type of relocation can be applied.
+pub fn known(kind: u32) -> bool {
+    kind == R_X86_64_NONE.0 || field(RelocationType(kind)).is_some()
+}
+
 /// Applies all relocations of a file to its loaded segments: what refers to `image` (link addresses) moves by `delta`.
 pub fn apply(
     header: &Header,

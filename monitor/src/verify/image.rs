@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What of a kernel's ELF file is looked at: code, symbols, tables.
+
+use crate::kernel::hex;
+use anyhow::{Context, bail};
+use object::LittleEndian as LE;
+use object::elf::{FileHeader64, PT_LOAD, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_RELA, STT_FUNC};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
+use std::collections::BTreeMap;
+
+type Header = FileHeader64<LE>;
+
+/// Type of the note, name GNU, that identifies a build.
+const NOTE_BUILD_ID: u32 = 3;
+
+/// A section that is loaded.
+#[derive(Clone, Debug)]
+pub struct Section<'a> {
+    pub name: String,
+    pub address: u64,
+    pub bytes: &'a [u8],
+    pub code: bool,
+}
+
+/// A segment that is loaded: link address, bytes in the file, bytes in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment<'a> {
+    pub address: u64,
+    pub bytes: &'a [u8],
+    pub size: u64,
+}
+
+/// A kernel.
+#[derive(Debug)]
+pub struct Image<'a> {
+    pub sections: Vec<Section<'a>>,
+    /// Names of what is in sections of code, ascending by address; one for each address.
+    pub symbols: Vec<(u64, String)>,
+    /// The build's identity, in hexadecimal digits.
+    pub build_id: Option<String>,
+    /// How many relocations of what is loaded there are, by their types.
+    pub relocations: BTreeMap<u32, u64>,
+}
+
+impl<'a> Image<'a> {
+    pub fn read(file: &'a [u8]) -> anyhow::Result<Self> {
+        let header = Header::parse(file).context("not an ELF file")?;
+        let table = header.sections(LE, file).context("its sections are damaged")?;
+        let loaded = |flags| SHF_ALLOC.0 & flags != 0;
+        let mut sections = Vec::new();
+        let mut code = Vec::new();
+        let mut relocations = BTreeMap::new();
+        for (index, section) in table.enumerate() {
+            let flags = section.sh_flags(LE).0;
+            if section.sh_type(LE) == SHT_RELA {
+                let target = table.section(object::SectionIndex(section.sh_info(LE) as usize));
+                if target.is_ok_and(|t| loaded(t.sh_flags(LE).0)) {
+                    let list = section.rela(LE, file).context("a relocation section is damaged")?;
+                    let list = list.map(|(list, _)| list).unwrap_or_default();
+                    for relocation in list {
+                        *relocations.entry(relocation.r_type(LE, false).0).or_default() += 1;
+                    }
+                }
+                continue;
+            }
+            if !loaded(flags) || section.sh_type(LE) == SHT_NOBITS {
+                continue;
+            }
+            let is_code = flags & SHF_EXECINSTR.0 != 0;
+            if is_code {
+                code.push(index.0);
+            }
+            sections.push(Section {
+                name: String::from_utf8_lossy(table.section_name(LE, section)?).into_owned(),
+                address: section.sh_addr(LE),
+                bytes: section
+                    .data(LE, file)
+                    .ok()
+                    .context("a section is not inside the file")?,
+                code: is_code,
+            });
+        }
+        let symbols = table
+            .symbols(LE, file, object::elf::SHT_SYMTAB)
+            .context("its symbols are damaged")?;
+        let mut best: BTreeMap<u64, (bool, String)> = BTreeMap::new();
+        for symbol in symbols.iter() {
+            // Undefined and special ones are no section of code.
+            if !code.contains(&usize::from(symbol.st_shndx(LE).0)) {
+                continue;
+            }
+            let name = String::from_utf8_lossy(symbol.name(LE, symbols.strings())?).into_owned();
+            // Space in front of a function, for those who patch there.
+            if name.is_empty() || name.starts_with("__pfx_") {
+                continue;
+            }
+            let function = symbol.st_type() == STT_FUNC;
+            let entry = best.entry(symbol.st_value(LE)).or_insert((function, name.clone()));
+            if (function, std::cmp::Reverse(&name)) > (entry.0, std::cmp::Reverse(&entry.1)) {
+                *entry = (function, name);
+            }
+        }
+        if best.is_empty() {
+            bail!("it has no symbols: this is not the file that `paravane kernel build` makes");
+        }
+        let build_id = sections
+            .iter()
+            .find(|s| s.name == ".notes")
+            .and_then(|s| build_id(s.bytes));
+        Ok(Image {
+            sections,
+            symbols: best.into_iter().map(|(address, (_, name))| (address, name)).collect(),
+            build_id,
+            relocations,
+        })
+    }
+
+    /// A section by its name.
+    pub fn section(&self, name: &str) -> Option<&Section<'a>> {
+        self.sections.iter().find(|s| s.name == name)
+    }
+
+    /// What an address is in.
+    pub fn symbol(&self, address: u64) -> &str {
+        let behind = self.symbols.partition_point(|(at, _)| *at <= address);
+        behind
+            .checked_sub(1)
+            .and_then(|at| self.symbols.get(at))
+            .map_or("?", |(_, name)| name)
+    }
+}
+
+/// What is loaded of an ELF file.
+pub fn segments(file: &[u8]) -> anyhow::Result<Vec<Segment<'_>>> {
+    let header = Header::parse(file).context("not an ELF file")?;
+    let mut all = Vec::new();
+    for entry in header.program_headers(LE, file)? {
+        if entry.p_type(LE) == PT_LOAD {
+            all.push(Segment {
+                address: entry.p_vaddr(LE),
+                bytes: entry.data(LE, file).ok().context("a segment is not inside the file")?,
+                size: entry.p_memsz(LE),
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// The build's identity in the bytes of notes.
+pub fn build_id(mut notes: &[u8]) -> Option<String> {
+    loop {
+        let word = |at: usize| notes.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
+        let (names, size, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
+        let start = 12 + names.checked_next_multiple_of(4)?;
+        let text = notes.get(12..12 + names)?;
+        let content = notes.get(start..start.checked_add(size)?)?;
+        if text == b"GNU\0" && kind == NOTE_BUILD_ID {
+            return Some(hex(content));
+        }
+        notes = notes.get(start + size.checked_next_multiple_of(4)?..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_id_behind_another_note() {
+        let note = |kind: u32, content: &[u8]| {
+            let mut bytes = Vec::new();
+            for word in [4, u32::try_from(content.len()).unwrap(), kind] {
+                bytes.extend(word.to_le_bytes());
+            }
+            bytes.extend(b"GNU\0");
+            bytes.extend(content);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let notes = [note(1, b"12345"), note(3, &[0xab, 1])].concat();
+        assert_eq!(build_id(&notes).as_deref(), Some("ab01"));
+        assert_eq!(build_id(&notes[..notes.len() - 4]), None);
+        assert_eq!(build_id(b"x"), None);
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane kernel verify`: green on the kernel that is built, red where something was planted.
+
+// Helpers of tests: what goes wrong in them is a failure of the test.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use object::{Object, ObjectSection, ObjectSymbol};
+use paravane_tests::program::{self, Run};
+use paravane_tests::{linux, source_root};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of the kernel that `paravane kernel build` makes, or has made.
+fn folder() -> PathBuf {
+    linux::kernel().parent().unwrap().to_path_buf()
+}
+
+fn verify(kernel: &Path, more: &[&str]) -> Run {
+    program::finish(
+        program::command()
+            .args(["kernel", "verify", "--kernel"])
+            .arg(kernel)
+            .args(more),
+    )
+}
+
+/// A copy of the kernel, its vmlinux changed.
+fn copy(change: impl FnOnce(&mut Vec<u8>)) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let mut bytes = fs::read(folder().join("vmlinux")).unwrap();
+    change(&mut bytes);
+    fs::write(copy.path().join("vmlinux"), bytes).unwrap();
+    fs::copy(folder().join("bzImage"), copy.path().join("bzImage")).unwrap();
+    copy
+}
+
+/// Where a function's code is in the file.
+fn place(file: &[u8], name: &str) -> usize {
+    let elf = object::File::parse(file).unwrap();
+    let symbol = elf.symbols().find(|s| s.name() == Ok(name)).unwrap();
+    let section = elf.section_by_index(symbol.section_index().unwrap()).unwrap();
+    let (start, _) = section.file_range().unwrap();
+    usize::try_from(start + symbol.address() - section.address()).unwrap()
+}
+
+#[test]
+fn one_image_boots_everywhere() {
+    let run = verify(&folder(), &["--json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["failed"], 0, "{report}");
+    let boots = report["checks"].as_array().unwrap().iter();
+    let boots = boots.filter(|check| check["what"].as_str().unwrap().starts_with("boots on"));
+    assert_eq!(boots.count(), 5, "{report}");
+}
+
+#[test]
+fn a_planted_instruction_is_found() {
+    // Functions that are in every kernel, and have no such instruction: the first bytes of their code are replaced.
+    let planted = [
+        ("schedule", &[0xfa][..], "schedule: cli"),
+        ("wake_up_process", &[0x0f, 0x01, 0xf8], "wake_up_process: swapgs"),
+        ("vfs_read", &[0x0f, 0x22, 0xd8], "vfs_read: mov to cr3"),
+        ("do_exit", &[0x9d], "do_exit: popfq"),
+    ];
+    let kernel = copy(|file| {
+        for (name, bytes, _) in planted {
+            let at = place(file, name);
+            file[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+    });
+    let run = verify(kernel.path(), &["--no-boot"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    for (_, _, what) in planted {
+        assert!(run.stdout.contains(what), "{what} is not in: {}", run.stdout);
+    }
+    // It is not what bzImage has, either.
+    assert!(run.stdout.contains("what is loaded differs"), "{}", run.stdout);
+    assert!(run.last_line().ends_with("2 failed"), "{}", run.stdout);
+}
+
+#[test]
+fn an_entry_for_nothing_is_found() {
+    let folder = folder();
+    let mut list = fs::read_to_string(source_root().join("guest/linux/privileged.toml")).unwrap();
+    list.push_str("\n[[entry]]\ninstructions = [\"cli\"]\nsymbols = [\"nobody_has_this\"]\nwhy = \"a test\"\n");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), list).unwrap();
+    let run = verify(&folder, &["--no-boot", "--list", file.path().to_str().unwrap()]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("nobody_has_this: cli"), "{}", run.stdout);
+    assert!(run.last_line().ends_with("1 failed"), "{}", run.stdout);
+}
+
+#[test]
+fn a_relocation_of_another_type_is_found() {
+    let kernel = copy(|file| {
+        // The type of the first relocation of .text: R_X86_64_GOTPCREL.
+        let elf = object::File::parse(&**file).unwrap();
+        let section = elf.section_by_name(".rela.text").unwrap();
+        let start = usize::try_from(section.file_range().unwrap().0).unwrap();
+        file[start + 8] = 9;
+    });
+    let run = verify(kernel.path(), &["--no-boot"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("unexpected: 1 of type 9"), "{}", run.stdout);
+}
+
+#[test]
+fn what_is_no_kernel_is_one_line() {
+    let empty = tempfile::tempdir().unwrap();
+    let run = verify(empty.path(), &[]);
+    assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+    fs::write(empty.path().join("vmlinux"), "x").unwrap();
+    fs::write(empty.path().join("bzImage"), "x").unwrap();
+    let run = verify(empty.path(), &[]);
+    assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+    assert!(run.stderr.contains("not an ELF file"), "{}", run.stderr);
+}
