@@ -61,6 +61,8 @@ pub const PH_POOL_CHUNKS: u64 = 0x4000;
 pub const PH_CONSOLE_SIZE: u64 = 0x10000;
 /// Instructions of the seccomp filter.
 pub const PH_FILTER_MAX: u64 = 0x200;
+/// Events that are kept of each vCPU, a power of two.
+pub const PH_EVENTS: u64 = 0x20;
 
 // Shared area: offsets of its parts
 /// Ph_shared.magic.
@@ -85,6 +87,10 @@ pub const PH_THUNKS_MAX: u64 = 0x10000;
 pub const PH_SHARED_DEVICES: u64 = 0x340000;
 /// Register writes: VMI_PH_MAX_VCPUS of struct vmi_ph_request.
 pub const PH_SHARED_REQUESTS: u64 = 0x341000;
+/// Last events: VMI_PH_EVENTS of struct vmi_ph_event for each vCPU.
+pub const PH_SHARED_EVENTS: u64 = 0x342000;
+/// Registers of stopped vCPUs: VMI_PH_MAX_VCPUS of struct vmi_ph_debug.
+pub const PH_SHARED_DEBUG: u64 = 0x352000;
 /// Bytes of the shared area; in its file the pool follows.
 pub const PH_SHARED_SIZE: u64 = 0x400000;
 
@@ -121,6 +127,56 @@ pub const PH_PENDING_NMI: u64 = 0x4;
 pub const PH_PENDING_STOP: u64 = 0x8;
 /// Another vCPU waits for a flush of the space that this one has loaded.
 pub const PH_PENDING_FLUSH: u64 = 0x10;
+/// The vCPU stops for a debugger, see struct vmi_ph_debug.
+pub const PH_PENDING_DEBUG: u64 = 0x20;
+
+// Kinds of events (vmi_ph_event.kind), and what their words are
+/// There was none yet.
+pub const PH_EVENT_NONE: u64 = 0x0;
+/// Hand-over to another process: CR3, process.
+pub const PH_EVENT_SWITCH: u64 = 0x1;
+/// Page mapped at a fault that the guest does not see: address, instruction pointer.
+pub const PH_EVENT_FILL: u64 = 0x2;
+/// First address, first one behind.
+pub const PH_EVENT_FLUSH: u64 = 0x3;
+/// Page fault that the guest gets: address, error code.
+pub const PH_EVENT_FAULT: u64 = 0x4;
+/// Exception that the guest gets: vector, instruction pointer.
+pub const PH_EVENT_EXCEPTION: u64 = 0x5;
+/// Delivered: vector, instruction pointer.
+pub const PH_EVENT_INTERRUPT: u64 = 0x6;
+/// Wait for an interrupt: deadline (CLOCK_MONOTONIC, ns), interrupt flag.
+pub const PH_EVENT_HALT: u64 = 0x7;
+/// End of the wait: VMI_PH_PENDING_*, nothing.
+pub const PH_EVENT_WAKE: u64 = 0x8;
+/// Made another vCPU look: its number, VMI_PH_PENDING_*.
+pub const PH_EVENT_KICK: u64 = 0x9;
+/// System call that came as a signal: number, instruction pointer.
+pub const PH_EVENT_SYSCALL: u64 = 0xa;
+/// Stop for a debugger: VMI_PH_STOP_*, instruction pointer.
+pub const PH_EVENT_STOP: u64 = 0xb;
+
+// Debugger: states, reasons and commands of struct vmi_ph_debug
+/// Vmi_ph_debug.state: the registers are old.
+pub const PH_DEBUG_RUNS: u64 = 0x0;
+/// Waits for a command.
+pub const PH_DEBUG_STOPPED: u64 = 0x1;
+/// Has made a call that ends the machine; registers of its caller, as far as a function keeps them.
+pub const PH_DEBUG_CALL: u64 = 0x2;
+/// Vmi_ph_debug.reason: VMI_PH_PENDING_DEBUG.
+pub const PH_STOP_ASKED: u64 = 0x0;
+/// Int3; rip is behind it.
+pub const PH_STOP_BREAKPOINT: u64 = 0x1;
+/// One instruction is done.
+pub const PH_STOP_STEP: u64 = 0x2;
+/// Vmi_ph_debug.command.
+pub const PH_COMMAND_NONE: u64 = 0x0;
+/// Go on with the registers as they stand here.
+pub const PH_COMMAND_CONTINUE: u64 = 0x1;
+/// The same for one instruction; no interrupt is delivered.
+pub const PH_COMMAND_STEP: u64 = 0x2;
+/// The breakpoint is the guest's: it gets its exception.
+pub const PH_COMMAND_PASS: u64 = 0x3;
 
 // Bits of vmi_ph_device.notify behind those of the queues, and states of a struct vmi_ph_request
 /// A vCPU waits for a register write.
@@ -244,6 +300,82 @@ const _: () = assert!(offset_of!(PhRequest, width) == 12);
 const _: () = assert!(offset_of!(PhRequest, value) == 16);
 const _: () = assert!(offset_of!(PhRequest, reserved) == 24);
 
+/// Something that the layer did; written by the thread that is the vCPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhEvent {
+    /// Time-stamp counter.
+    pub tsc: u64,
+    /// VMI_PH_EVENT_*.
+    pub kind: u64,
+    /// First word.
+    pub a: u64,
+    /// Second word.
+    pub b: u64,
+}
+
+const _: () = assert!(size_of::<PhEvent>() == 32);
+const _: () = assert!(offset_of!(PhEvent, tsc) == 0);
+const _: () = assert!(offset_of!(PhEvent, kind) == 8);
+const _: () = assert!(offset_of!(PhEvent, a) == 16);
+const _: () = assert!(offset_of!(PhEvent, b) == 24);
+
+/// A vCPU that is stopped, as the debugger in the monitor sees and changes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PhDebug {
+    /// (layer) VMI_PH_DEBUG_*.
+    pub state: u32,
+    /// (layer) VMI_PH_STOP_*.
+    pub reason: u32,
+    /// VMI_PH_COMMAND_*, taken by the layer; then wait_word of the vCPU is counted up.
+    pub command: u32,
+    /// Zero.
+    pub pad: u32,
+    /// Rax rcx rdx rbx rsp rbp rsi rdi r8 to r15.
+    pub gpr: [u64; 16],
+    /// Instruction pointer.
+    pub rip: u64,
+    /// Flags, IF is the virtual interrupt flag.
+    pub rflags: u64,
+    /// (layer) the guest's selector.
+    pub cs: u32,
+    /// (layer) the guest's selector.
+    pub ss: u32,
+    /// (layer).
+    pub fs_base: u64,
+    /// (layer).
+    pub gs_base: u64,
+    /// (layer).
+    pub cr2: u64,
+    /// (layer) root of the tables that user addresses are looked up in.
+    pub cr3: u64,
+    /// (layer) the same for kernel addresses, 0: cr3.
+    pub kernel_root: u64,
+    /// Zero.
+    pub reserved: [u64; 38],
+    /// (layer) x87 and SSE registers, as fxsave has them.
+    pub fxsave: [u8; 512],
+}
+
+const _: () = assert!(size_of::<PhDebug>() == 1024);
+const _: () = assert!(offset_of!(PhDebug, state) == 0);
+const _: () = assert!(offset_of!(PhDebug, reason) == 4);
+const _: () = assert!(offset_of!(PhDebug, command) == 8);
+const _: () = assert!(offset_of!(PhDebug, pad) == 12);
+const _: () = assert!(offset_of!(PhDebug, gpr) == 16);
+const _: () = assert!(offset_of!(PhDebug, rip) == 144);
+const _: () = assert!(offset_of!(PhDebug, rflags) == 152);
+const _: () = assert!(offset_of!(PhDebug, cs) == 160);
+const _: () = assert!(offset_of!(PhDebug, ss) == 164);
+const _: () = assert!(offset_of!(PhDebug, fs_base) == 168);
+const _: () = assert!(offset_of!(PhDebug, gs_base) == 176);
+const _: () = assert!(offset_of!(PhDebug, cr2) == 184);
+const _: () = assert!(offset_of!(PhDebug, cr3) == 192);
+const _: () = assert!(offset_of!(PhDebug, kernel_root) == 200);
+const _: () = assert!(offset_of!(PhDebug, reserved) == 208);
+const _: () = assert!(offset_of!(PhDebug, fxsave) == 512);
+
 /// Control message.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -360,8 +492,12 @@ pub struct PhShared {
     pub pool_chunks: u32,
     /// Mappings that all processes together should not exceed; each may have VMI_PH_MAPS_SURE anyway.
     pub maps_all: u32,
+    /// 1: a debugger is attached; breakpoints stop the vCPU.
+    pub debug_on: u32,
     /// Zero.
-    pub reserved: [u8; 912],
+    pub debug_pad: u32,
+    /// Zero.
+    pub reserved: [u8; 904],
 }
 
 const _: () = assert!(size_of::<PhShared>() == 2048);
@@ -398,7 +534,9 @@ const _: () = assert!(offset_of!(PhShared, device_count) == 1120);
 const _: () = assert!(offset_of!(PhShared, device_pad) == 1124);
 const _: () = assert!(offset_of!(PhShared, pool_chunks) == 1128);
 const _: () = assert!(offset_of!(PhShared, maps_all) == 1132);
-const _: () = assert!(offset_of!(PhShared, reserved) == 1136);
+const _: () = assert!(offset_of!(PhShared, debug_on) == 1136);
+const _: () = assert!(offset_of!(PhShared, debug_pad) == 1140);
+const _: () = assert!(offset_of!(PhShared, reserved) == 1144);
 
 /// A vCPU, as far as the monitor looks at it.
 #[repr(C)]
@@ -446,8 +584,12 @@ pub struct PhVcpu {
     pub halts: u64,
     /// Host system calls.
     pub host_calls: u64,
+    /// Events so far, modulo 2^32: the next one goes to this modulo VMI_PH_EVENTS.
+    pub events: u32,
     /// Zero.
-    pub reserved: [u8; 88],
+    pub events_pad: u32,
+    /// Zero.
+    pub reserved: [u8; 80],
 }
 
 const _: () = assert!(size_of::<PhVcpu>() == 256);
@@ -472,7 +614,9 @@ const _: () = assert!(offset_of!(PhVcpu, interrupts) == 136);
 const _: () = assert!(offset_of!(PhVcpu, kicks_sent) == 144);
 const _: () = assert!(offset_of!(PhVcpu, halts) == 152);
 const _: () = assert!(offset_of!(PhVcpu, host_calls) == 160);
-const _: () = assert!(offset_of!(PhVcpu, reserved) == 168);
+const _: () = assert!(offset_of!(PhVcpu, events) == 168);
+const _: () = assert!(offset_of!(PhVcpu, events_pad) == 172);
+const _: () = assert!(offset_of!(PhVcpu, reserved) == 176);
 
 /// An address-space process.
 #[repr(C)]

@@ -41,6 +41,7 @@
 #define VMI_PH_POOL_CHUNKS 0x4000 /* such pieces at most */
 #define VMI_PH_CONSOLE_SIZE 0x10000 /* bytes of the console ring, a power of two */
 #define VMI_PH_FILTER_MAX 0x200 /* instructions of the seccomp filter */
+#define VMI_PH_EVENTS 0x20 /* events that are kept of each vCPU, a power of two */
 
 /* Shared area: offsets of its parts */
 #define VMI_PH_MAGIC 0x31485056 /* ph_shared.magic */
@@ -54,6 +55,8 @@
 #define VMI_PH_THUNKS_MAX 0x10000 /* bytes of it at most */
 #define VMI_PH_SHARED_DEVICES 0x340000 /* devices: VMI_PH_MAX_DEVICES of struct vmi_ph_device */
 #define VMI_PH_SHARED_REQUESTS 0x341000 /* register writes: VMI_PH_MAX_VCPUS of struct vmi_ph_request */
+#define VMI_PH_SHARED_EVENTS 0x342000 /* last events: VMI_PH_EVENTS of struct vmi_ph_event for each vCPU */
+#define VMI_PH_SHARED_DEBUG 0x352000 /* registers of stopped vCPUs: VMI_PH_MAX_VCPUS of struct vmi_ph_debug */
 #define VMI_PH_SHARED_SIZE 0x400000 /* bytes of the shared area; in its file the pool follows */
 
 /* States of a virtual machine, a vCPU, a process */
@@ -74,6 +77,33 @@
 #define VMI_PH_PENDING_NMI 0x4 /* a non-maskable interrupt */
 #define VMI_PH_PENDING_STOP 0x8 /* INIT: the vCPU goes off */
 #define VMI_PH_PENDING_FLUSH 0x10 /* another vCPU waits for a flush of the space that this one has loaded */
+#define VMI_PH_PENDING_DEBUG 0x20 /* the vCPU stops for a debugger, see struct vmi_ph_debug */
+
+/* Kinds of events (vmi_ph_event.kind), and what their words are */
+#define VMI_PH_EVENT_NONE 0x0 /* there was none yet */
+#define VMI_PH_EVENT_SWITCH 0x1 /* hand-over to another process: CR3, process */
+#define VMI_PH_EVENT_FILL 0x2 /* page mapped at a fault that the guest does not see: address, instruction pointer */
+#define VMI_PH_EVENT_FLUSH 0x3 /* first address, first one behind */
+#define VMI_PH_EVENT_FAULT 0x4 /* page fault that the guest gets: address, error code */
+#define VMI_PH_EVENT_EXCEPTION 0x5 /* exception that the guest gets: vector, instruction pointer */
+#define VMI_PH_EVENT_INTERRUPT 0x6 /* delivered: vector, instruction pointer */
+#define VMI_PH_EVENT_HALT 0x7 /* wait for an interrupt: deadline (CLOCK_MONOTONIC, ns), interrupt flag */
+#define VMI_PH_EVENT_WAKE 0x8 /* end of the wait: VMI_PH_PENDING_*, nothing */
+#define VMI_PH_EVENT_KICK 0x9 /* made another vCPU look: its number, VMI_PH_PENDING_* */
+#define VMI_PH_EVENT_SYSCALL 0xa /* system call that came as a signal: number, instruction pointer */
+#define VMI_PH_EVENT_STOP 0xb /* stop for a debugger: VMI_PH_STOP_*, instruction pointer */
+
+/* Debugger: states, reasons and commands of struct vmi_ph_debug */
+#define VMI_PH_DEBUG_RUNS 0x0 /* vmi_ph_debug.state: the registers are old */
+#define VMI_PH_DEBUG_STOPPED 0x1 /* waits for a command */
+#define VMI_PH_DEBUG_CALL 0x2 /* has made a call that ends the machine; registers of its caller, as far as a function keeps them */
+#define VMI_PH_STOP_ASKED 0x0 /* vmi_ph_debug.reason: VMI_PH_PENDING_DEBUG */
+#define VMI_PH_STOP_BREAKPOINT 0x1 /* int3; rip is behind it */
+#define VMI_PH_STOP_STEP 0x2 /* one instruction is done */
+#define VMI_PH_COMMAND_NONE 0x0 /* vmi_ph_debug.command */
+#define VMI_PH_COMMAND_CONTINUE 0x1 /* go on with the registers as they stand here */
+#define VMI_PH_COMMAND_STEP 0x2 /* the same for one instruction; no interrupt is delivered */
+#define VMI_PH_COMMAND_PASS 0x3 /* the breakpoint is the guest's: it gets its exception */
 
 /* Bits of vmi_ph_device.notify behind those of the queues, and states of a struct vmi_ph_request */
 #define VMI_PH_NOTIFY_REGISTER 0x40000000 /* a vCPU waits for a register write */
@@ -127,6 +157,32 @@
 #define VMI_OFF_PH_REQUEST_VALUE 16
 #define VMI_OFF_PH_REQUEST_RESERVED 24
 
+/* struct vmi_ph_event */
+#define VMI_SIZE_PH_EVENT 32
+#define VMI_OFF_PH_EVENT_TSC 0
+#define VMI_OFF_PH_EVENT_KIND 8
+#define VMI_OFF_PH_EVENT_A 16
+#define VMI_OFF_PH_EVENT_B 24
+
+/* struct vmi_ph_debug */
+#define VMI_SIZE_PH_DEBUG 1024
+#define VMI_OFF_PH_DEBUG_STATE 0
+#define VMI_OFF_PH_DEBUG_REASON 4
+#define VMI_OFF_PH_DEBUG_COMMAND 8
+#define VMI_OFF_PH_DEBUG_PAD 12
+#define VMI_OFF_PH_DEBUG_GPR 16
+#define VMI_OFF_PH_DEBUG_RIP 144
+#define VMI_OFF_PH_DEBUG_RFLAGS 152
+#define VMI_OFF_PH_DEBUG_CS 160
+#define VMI_OFF_PH_DEBUG_SS 164
+#define VMI_OFF_PH_DEBUG_FS_BASE 168
+#define VMI_OFF_PH_DEBUG_GS_BASE 176
+#define VMI_OFF_PH_DEBUG_CR2 184
+#define VMI_OFF_PH_DEBUG_CR3 192
+#define VMI_OFF_PH_DEBUG_KERNEL_ROOT 200
+#define VMI_OFF_PH_DEBUG_RESERVED 208
+#define VMI_OFF_PH_DEBUG_FXSAVE 512
+
 /* struct vmi_ph_message */
 #define VMI_SIZE_PH_MESSAGE 16
 #define VMI_OFF_PH_MESSAGE_OP 0
@@ -178,7 +234,9 @@
 #define VMI_OFF_PH_SHARED_DEVICE_PAD 1124
 #define VMI_OFF_PH_SHARED_POOL_CHUNKS 1128
 #define VMI_OFF_PH_SHARED_MAPS_ALL 1132
-#define VMI_OFF_PH_SHARED_RESERVED 1136
+#define VMI_OFF_PH_SHARED_DEBUG_ON 1136
+#define VMI_OFF_PH_SHARED_DEBUG_PAD 1140
+#define VMI_OFF_PH_SHARED_RESERVED 1144
 
 /* struct vmi_ph_vcpu */
 #define VMI_SIZE_PH_VCPU 256
@@ -203,7 +261,9 @@
 #define VMI_OFF_PH_VCPU_KICKS_SENT 144
 #define VMI_OFF_PH_VCPU_HALTS 152
 #define VMI_OFF_PH_VCPU_HOST_CALLS 160
-#define VMI_OFF_PH_VCPU_RESERVED 168
+#define VMI_OFF_PH_VCPU_EVENTS 168
+#define VMI_OFF_PH_VCPU_EVENTS_PAD 172
+#define VMI_OFF_PH_VCPU_RESERVED 176
 
 /* struct vmi_ph_proc */
 #define VMI_SIZE_PH_PROC 576
@@ -271,6 +331,56 @@ _Static_assert(offsetof(struct vmi_ph_request, width) == VMI_OFF_PH_REQUEST_WIDT
 _Static_assert(offsetof(struct vmi_ph_request, value) == VMI_OFF_PH_REQUEST_VALUE, "vmi_ph_request.value");
 _Static_assert(offsetof(struct vmi_ph_request, reserved) == VMI_OFF_PH_REQUEST_RESERVED, "vmi_ph_request.reserved");
 
+/* Something that the layer did; written by the thread that is the vCPU */
+struct vmi_ph_event {
+	__u64 tsc; /* time-stamp counter */
+	__u64 kind; /* VMI_PH_EVENT_* */
+	__u64 a; /* first word */
+	__u64 b; /* second word */
+};
+_Static_assert(sizeof(struct vmi_ph_event) == VMI_SIZE_PH_EVENT, "vmi_ph_event");
+_Static_assert(offsetof(struct vmi_ph_event, tsc) == VMI_OFF_PH_EVENT_TSC, "vmi_ph_event.tsc");
+_Static_assert(offsetof(struct vmi_ph_event, kind) == VMI_OFF_PH_EVENT_KIND, "vmi_ph_event.kind");
+_Static_assert(offsetof(struct vmi_ph_event, a) == VMI_OFF_PH_EVENT_A, "vmi_ph_event.a");
+_Static_assert(offsetof(struct vmi_ph_event, b) == VMI_OFF_PH_EVENT_B, "vmi_ph_event.b");
+
+/* A vCPU that is stopped, as the debugger in the monitor sees and changes it */
+struct vmi_ph_debug {
+	__u32 state; /* (layer) VMI_PH_DEBUG_* */
+	__u32 reason; /* (layer) VMI_PH_STOP_* */
+	__u32 command; /* VMI_PH_COMMAND_*, taken by the layer; then wait_word of the vCPU is counted up */
+	__u32 pad; /* zero */
+	__u64 gpr[16]; /* rax rcx rdx rbx rsp rbp rsi rdi r8 to r15 */
+	__u64 rip; /* instruction pointer */
+	__u64 rflags; /* flags, IF is the virtual interrupt flag */
+	__u32 cs; /* (layer) the guest's selector */
+	__u32 ss; /* (layer) the guest's selector */
+	__u64 fs_base; /* (layer) */
+	__u64 gs_base; /* (layer) */
+	__u64 cr2; /* (layer) */
+	__u64 cr3; /* (layer) root of the tables that user addresses are looked up in */
+	__u64 kernel_root; /* (layer) the same for kernel addresses, 0: cr3 */
+	__u64 reserved[38]; /* zero */
+	__u8 fxsave[512]; /* (layer) x87 and SSE registers, as fxsave has them */
+};
+_Static_assert(sizeof(struct vmi_ph_debug) == VMI_SIZE_PH_DEBUG, "vmi_ph_debug");
+_Static_assert(offsetof(struct vmi_ph_debug, state) == VMI_OFF_PH_DEBUG_STATE, "vmi_ph_debug.state");
+_Static_assert(offsetof(struct vmi_ph_debug, reason) == VMI_OFF_PH_DEBUG_REASON, "vmi_ph_debug.reason");
+_Static_assert(offsetof(struct vmi_ph_debug, command) == VMI_OFF_PH_DEBUG_COMMAND, "vmi_ph_debug.command");
+_Static_assert(offsetof(struct vmi_ph_debug, pad) == VMI_OFF_PH_DEBUG_PAD, "vmi_ph_debug.pad");
+_Static_assert(offsetof(struct vmi_ph_debug, gpr) == VMI_OFF_PH_DEBUG_GPR, "vmi_ph_debug.gpr");
+_Static_assert(offsetof(struct vmi_ph_debug, rip) == VMI_OFF_PH_DEBUG_RIP, "vmi_ph_debug.rip");
+_Static_assert(offsetof(struct vmi_ph_debug, rflags) == VMI_OFF_PH_DEBUG_RFLAGS, "vmi_ph_debug.rflags");
+_Static_assert(offsetof(struct vmi_ph_debug, cs) == VMI_OFF_PH_DEBUG_CS, "vmi_ph_debug.cs");
+_Static_assert(offsetof(struct vmi_ph_debug, ss) == VMI_OFF_PH_DEBUG_SS, "vmi_ph_debug.ss");
+_Static_assert(offsetof(struct vmi_ph_debug, fs_base) == VMI_OFF_PH_DEBUG_FS_BASE, "vmi_ph_debug.fs_base");
+_Static_assert(offsetof(struct vmi_ph_debug, gs_base) == VMI_OFF_PH_DEBUG_GS_BASE, "vmi_ph_debug.gs_base");
+_Static_assert(offsetof(struct vmi_ph_debug, cr2) == VMI_OFF_PH_DEBUG_CR2, "vmi_ph_debug.cr2");
+_Static_assert(offsetof(struct vmi_ph_debug, cr3) == VMI_OFF_PH_DEBUG_CR3, "vmi_ph_debug.cr3");
+_Static_assert(offsetof(struct vmi_ph_debug, kernel_root) == VMI_OFF_PH_DEBUG_KERNEL_ROOT, "vmi_ph_debug.kernel_root");
+_Static_assert(offsetof(struct vmi_ph_debug, reserved) == VMI_OFF_PH_DEBUG_RESERVED, "vmi_ph_debug.reserved");
+_Static_assert(offsetof(struct vmi_ph_debug, fxsave) == VMI_OFF_PH_DEBUG_FXSAVE, "vmi_ph_debug.fxsave");
+
 /* Control message */
 struct vmi_ph_message {
 	__u32 op; /* VMI_PH_OP_* */
@@ -336,7 +446,9 @@ struct vmi_ph_shared {
 	__u32 device_pad; /* zero */
 	__u32 pool_chunks; /* pieces that the pool has */
 	__u32 maps_all; /* mappings that all processes together should not exceed; each may have VMI_PH_MAPS_SURE anyway */
-	__u8 reserved[912]; /* zero */
+	__u32 debug_on; /* 1: a debugger is attached; breakpoints stop the vCPU */
+	__u32 debug_pad; /* zero */
+	__u8 reserved[904]; /* zero */
 };
 _Static_assert(sizeof(struct vmi_ph_shared) == VMI_SIZE_PH_SHARED, "vmi_ph_shared");
 _Static_assert(offsetof(struct vmi_ph_shared, magic) == VMI_OFF_PH_SHARED_MAGIC, "vmi_ph_shared.magic");
@@ -372,6 +484,8 @@ _Static_assert(offsetof(struct vmi_ph_shared, device_count) == VMI_OFF_PH_SHARED
 _Static_assert(offsetof(struct vmi_ph_shared, device_pad) == VMI_OFF_PH_SHARED_DEVICE_PAD, "vmi_ph_shared.device_pad");
 _Static_assert(offsetof(struct vmi_ph_shared, pool_chunks) == VMI_OFF_PH_SHARED_POOL_CHUNKS, "vmi_ph_shared.pool_chunks");
 _Static_assert(offsetof(struct vmi_ph_shared, maps_all) == VMI_OFF_PH_SHARED_MAPS_ALL, "vmi_ph_shared.maps_all");
+_Static_assert(offsetof(struct vmi_ph_shared, debug_on) == VMI_OFF_PH_SHARED_DEBUG_ON, "vmi_ph_shared.debug_on");
+_Static_assert(offsetof(struct vmi_ph_shared, debug_pad) == VMI_OFF_PH_SHARED_DEBUG_PAD, "vmi_ph_shared.debug_pad");
 _Static_assert(offsetof(struct vmi_ph_shared, reserved) == VMI_OFF_PH_SHARED_RESERVED, "vmi_ph_shared.reserved");
 
 /* A vCPU, as far as the monitor looks at it */
@@ -397,7 +511,9 @@ struct vmi_ph_vcpu {
 	__u64 kicks_sent; /* signals to other vCPUs */
 	__u64 halts; /* waits */
 	__u64 host_calls; /* host system calls */
-	__u8 reserved[88]; /* zero */
+	__u32 events; /* events so far, modulo 2^32: the next one goes to this modulo VMI_PH_EVENTS */
+	__u32 events_pad; /* zero */
+	__u8 reserved[80]; /* zero */
 };
 _Static_assert(sizeof(struct vmi_ph_vcpu) == VMI_SIZE_PH_VCPU, "vmi_ph_vcpu");
 _Static_assert(offsetof(struct vmi_ph_vcpu, pending) == VMI_OFF_PH_VCPU_PENDING, "vmi_ph_vcpu.pending");
@@ -421,6 +537,8 @@ _Static_assert(offsetof(struct vmi_ph_vcpu, interrupts) == VMI_OFF_PH_VCPU_INTER
 _Static_assert(offsetof(struct vmi_ph_vcpu, kicks_sent) == VMI_OFF_PH_VCPU_KICKS_SENT, "vmi_ph_vcpu.kicks_sent");
 _Static_assert(offsetof(struct vmi_ph_vcpu, halts) == VMI_OFF_PH_VCPU_HALTS, "vmi_ph_vcpu.halts");
 _Static_assert(offsetof(struct vmi_ph_vcpu, host_calls) == VMI_OFF_PH_VCPU_HOST_CALLS, "vmi_ph_vcpu.host_calls");
+_Static_assert(offsetof(struct vmi_ph_vcpu, events) == VMI_OFF_PH_VCPU_EVENTS, "vmi_ph_vcpu.events");
+_Static_assert(offsetof(struct vmi_ph_vcpu, events_pad) == VMI_OFF_PH_VCPU_EVENTS_PAD, "vmi_ph_vcpu.events_pad");
 _Static_assert(offsetof(struct vmi_ph_vcpu, reserved) == VMI_OFF_PH_VCPU_RESERVED, "vmi_ph_vcpu.reserved");
 
 /* An address-space process */
