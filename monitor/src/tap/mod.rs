@@ -110,9 +110,11 @@ impl Reader {
     }
 
     fn bail_out(&mut self, reason: &str) -> Event {
-        self.bailed_out = true;
         let reason = reason.trim().to_string();
-        self.summary.problems.push(format!("the guest gave up: {reason}"));
+        // Every vCPU may say so; the first one is why.
+        if !std::mem::replace(&mut self.bailed_out, true) {
+            self.summary.problems.push(format!("the guest gave up: {reason}"));
+        }
         Event::BailOut(reason)
     }
 
@@ -139,6 +141,9 @@ impl Reader {
     }
 
     fn tap_line(&mut self, line: &str) -> Result<Event, String> {
+        if let Some(reason) = line.strip_prefix("Bail out!") {
+            return Ok(self.bail_out(reason));
+        }
         if self.bailed_out {
             return Err(format!("after `Bail out!`: `{line}`"));
         }
@@ -151,9 +156,6 @@ impl Reader {
         // A block of diagnostics in YAML is indented by two; it is for people here.
         if let Some(diagnostic) = line.strip_prefix("  ") {
             return Ok(Event::Comment(diagnostic.to_string()));
-        }
-        if let Some(reason) = line.strip_prefix("Bail out!") {
-            return Ok(self.bail_out(reason));
         }
         if line.starts_with("1..") {
             return self.plan(line);

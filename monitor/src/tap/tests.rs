@@ -84,6 +84,14 @@ fn everything_out_of_order_is_a_problem() {
 }
 
 #[test]
+fn the_first_to_give_up_says_why() {
+    for begin in ["", "TAP version 14\n1..0\n"] {
+        let s = read(&format!("{begin}Bail out! the reason\nBail out! what came of it\n"));
+        assert_eq!(s.problems, ["the guest gave up: the reason"]);
+    }
+}
+
+#[test]
 fn an_empty_plan_is_said() {
     let s = read("TAP version 14\n1..0 # SKIP nothing matches\n");
     assert_eq!(s.planned, Some(0));
