@@ -92,6 +92,8 @@ impl Drop for Outside {
 fn machines(mode: &str, number: u64, words: &[&str]) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut outside = Outside::new();
+    // It may have to be built first.
+    let _ = program::path();
     for seed in 0..number {
         let mut all: Vec<String> = words.iter().map(ToString::to_string).collect();
         all.push(format!("seed={seed}"));
