@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section core. */
 #include "calls.h"
+#include "debug.h"
 #include "host.h"
 #include "irq.h"
 
@@ -123,12 +124,14 @@ int process_core_reboot(u32 mode)
 {
 	if (mode != VMI_REBOOT_SOFT && mode != VMI_REBOOT_HARD)
 		return -VMI_EINVAL;
+	debug_note_call(this_vcpu());
 	monitor_tell(VMI_PH_VM_REBOOT, mode);
 	wait_for_end();
 }
 
 noreturn void process_core_shutdown(u32 status)
 {
+	debug_note_call(this_vcpu());
 	monitor_tell(VMI_PH_VM_SHUTDOWN, status & 0xff);
 	wait_for_end();
 }

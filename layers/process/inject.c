@@ -7,6 +7,8 @@
  * faults inside here and is filled by a nested signal; if the guest has none, the machine is at its end (triple fault).
  */
 #include "../common/faults.h"
+#include "debug.h"
+#include "event.h"
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
@@ -84,6 +86,7 @@ void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_er
 
 	if (!gate_read(v, vector, &gate))
 		fatal_at("guest: triple fault: no gate for vector", vector, regs->rip);
+	event(v, vector < 32 ? VMI_PH_EVENT_EXCEPTION : VMI_PH_EVENT_INTERRUPT, vector, regs->rip);
 	if (user) {
 		enter_gs(v);
 		flags |= FLAG_IF;
@@ -128,6 +131,7 @@ void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u3
 /* The syscall instruction, as a processor does it: no stack switch, the kernel's entry does that. */
 void inject_syscall(struct vcpu *v, struct host_registers *regs)
 {
+	event(v, VMI_PH_EVENT_SYSCALL, regs->rax, regs->rip);
 	if (from_user(v, regs->rip))
 		enter_gs(v);
 	v->user_cs = shared->user_cs;
@@ -142,6 +146,19 @@ void inject_syscall(struct vcpu *v, struct host_registers *regs)
 	v->s.syscalls_trapped++;
 }
 
+/* While a vCPU is stepped, nothing comes in between; what is noted is looked at again when it goes on. */
+static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
+{
+	if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_FLUSH) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+		space_flush_serve(v);
+	}
+	if (from_user(v, regs->rip))
+		tlb_drop_supervisor(v);
+	FAST(v, F_PENDING) = 0;
+	FAST(v, F_FORCE) = 0;
+}
+
 void deliver_pending(struct vcpu *v, struct host_registers *regs)
 {
 	u32 pending;
@@ -151,6 +168,12 @@ void deliver_pending(struct vcpu *v, struct host_registers *regs)
 	if (__atomic_load_n(&ph_any_pending, __ATOMIC_RELAXED) & bit)
 		__atomic_fetch_and(&ph_any_pending, ~bit, __ATOMIC_SEQ_CST);
 	irq_refresh(v);
+	if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_DEBUG)
+		debug_stop(v, regs, VMI_PH_STOP_ASKED);
+	if (v->debug_step) {
+		deliver_nothing(v, regs);
+		return;
+	}
 	pending = READ_ONCE(v->s.pending);
 	if (pending & VMI_PH_PENDING_STOP)
 		space_stop_vcpu(v);

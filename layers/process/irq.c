@@ -7,13 +7,14 @@
  * is the vCPU looks again at every enable, return and hand-over, so a signal that hits a thread which has just handed the vCPU over
  * is not missed. Cost of an interrupt to a running vCPU: one tgkill, one signal, one signal return.
  */
+#include "event.h"
 #include "host.h"
 #include "irq.h"
 #include "signal.h"
 #include "space.h"
 
 /* Bits that stay until they are acted upon. */
-#define PENDING_KEPT ((u32)(VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP | VMI_PH_PENDING_FLUSH))
+#define PENDING_KEPT ((u32)(VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP | VMI_PH_PENDING_FLUSH | VMI_PH_PENDING_DEBUG))
 
 /* Who tells it first counts: from there on it wants to run. */
 static void woken(struct vcpu *v, u64 tsc)
@@ -29,6 +30,7 @@ void irq_poke(struct vcpu *v)
 
 	fence();
 	step();
+	event(thread_here()->vcpu, VMI_PH_EVENT_KICK, v->number, READ_ONCE(v->s.pending));
 	if (READ_ONCE(v->s.state) == VMI_PH_VCPU_HALTED) {
 		woken(v, rdtsc_rough());
 		__atomic_fetch_add(&v->s.wait_word, 1, __ATOMIC_SEQ_CST);
@@ -127,6 +129,7 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 	u32 word;
 
 	v->s.halts++;
+	event(v, VMI_PH_EVENT_HALT, v->s.deadline_ns, enabled);
 	stint_end(v);
 	begin = v->woken;
 	v->woken = 0;
@@ -149,6 +152,7 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 	}
 	v->s.state = VMI_PH_VCPU_RUNNING;
 	fence();
+	event(v, VMI_PH_EVENT_WAKE, READ_ONCE(v->s.pending), 0);
 	stint_begin(v);
 	clock_follow();
 	irq_refresh(v);

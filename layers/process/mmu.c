@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section mmu. */
 #include "calls.h"
+#include "event.h"
 #include "host.h"
 #include "mmu.h"
 #include "space.h"
@@ -89,6 +90,7 @@ void process_mmu_invalidate_page(u64 va)
 	bool kernel = kernel_address(va);
 
 	va &= PAGE_MASK;
+	event(v, VMI_PH_EVENT_FLUSH, va, va + PAGE_SIZE);
 	if (kernel)
 		tlb_flush_kernel(v, va, va + PAGE_SIZE);
 	else
@@ -99,6 +101,7 @@ int process_mmu_invalidate_range(u64 start, u64 end)
 {
 	if (end < start)
 		return -VMI_EINVAL;
+	event(this_vcpu(), VMI_PH_EVENT_FLUSH, start, end);
 	if (end > VMI_PH_USER_END)
 		tlb_flush_kernel(this_vcpu(), start, end);
 	else
@@ -112,6 +115,7 @@ int process_mmu_flush_tlb(u32 flags)
 
 	if (flags != VMI_FLUSH_USER && flags != VMI_FLUSH_ALL)
 		return -VMI_EINVAL;
+	event(v, VMI_PH_EVENT_FLUSH, VMI_PH_USER_START, flags == VMI_FLUSH_ALL ? VMI_PH_KERNEL_END : VMI_PH_USER_END);
 	/* Kernel translations are flushed too unless all of them are global, as they are in most kernels. */
 	if (flags == VMI_FLUSH_ALL || READ_ONCE(shared->kernel_local)) {
 		tlb_flush_kernel(v, VMI_PH_USER_START, VMI_PH_KERNEL_END);
@@ -125,6 +129,7 @@ int process_mmu_flush_kernel_range(u64 start, u64 end)
 {
 	if (end < start)
 		return -VMI_EINVAL;
+	event(this_vcpu(), VMI_PH_EVENT_FLUSH, start, end);
 	tlb_flush_kernel(this_vcpu(), start, end);
 	return 0;
 }
@@ -133,6 +138,7 @@ int process_mmu_flush_space(u64 cr3, u64 context, u64 generation, u64 start, u64
 {
 	if (end < start)
 		return -VMI_EINVAL;
+	event(this_vcpu(), VMI_PH_EVENT_FLUSH, start, end);
 	space_flush(this_vcpu(), cr3 & PTE_ADDR, context, generation, start, end);
 	return 0;
 }

@@ -7,7 +7,9 @@
  * return, about 1 us, plus what the handler does.
  */
 #include "../common/faults.h"
+#include "debug.h"
 #include "device.h"
+#include "event.h"
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
@@ -49,6 +51,7 @@ static void page_fault(struct vcpu *v, struct host_registers *regs)
 
 	if (tlb_fault(v, va, access_of(v, regs), &error)) {
 		v->s.faults_hidden++;
+		event(v, VMI_PH_EVENT_FILL, va, regs->rip);
 		return;
 	}
 	/* What the layer itself reads or writes for a guest is no device's business. */
@@ -57,6 +60,7 @@ static void page_fault(struct vcpu *v, struct host_registers *regs)
 	if (in_layer(regs->rip) && !strayed(v, regs))
 		fatal_at("guest: triple fault, or a bad pointer in a call; address", va, regs->rip);
 	v->cr2 = va;
+	event(v, VMI_PH_EVENT_FAULT, va, error);
 	inject(v, regs, VECTOR_PF, true, error);
 }
 
@@ -73,6 +77,10 @@ static void exception(struct vcpu *v, struct host_registers *regs, s32 code)
 		/* A step may have been one that cleared TF; and int1 sets no bit. */
 		v->dr[6] = 0xffff0ff0 | (code == HOST_TRAP_TRACE ? 0x4000 : 0);
 		inject(v, regs, vector, false, 0);
+		return;
+	case VECTOR_BP:
+		if (!debug_on() || !debug_stop(v, regs, VMI_PH_STOP_BREAKPOINT))
+			inject(v, regs, vector, false, 0);
 		return;
 	case VECTOR_GP:
 		/* int n: the error code is that of the gate which the host's own table does not open. */
@@ -129,6 +137,8 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs,
 		/* The boot vCPU starts before there is a core.init. */
 		if (v->percpu)
 			deliver_pending(v, regs);
+		else if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_DEBUG)
+			debug_stop(v, regs, VMI_PH_STOP_ASKED);
 		return;
 	}
 	if (!strayed(v, regs))
@@ -159,6 +169,8 @@ static void leave(struct vcpu *v, struct host_registers *regs)
 {
 	if (in_layer(regs->rip))
 		return;
+	if (v->debug_step)
+		debug_step_end(v, regs);
 	carry_flags(regs->rflags);
 	if (!v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
 	    (regs->rflags & (FLAG_TF | FLAG_AC)) || regs->cs != HOST_USER_CS)
@@ -209,6 +221,8 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 			return;
 		fatal("process: a parked thread got a signal at", regs->rip);
 	}
+	if (v->debug_step)
+		debug_step_begin(v, regs);
 	if (signal == SIGURG) {
 		notified(v, t, regs);
 		return;
@@ -223,7 +237,9 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 	}
 	if (signal == SIGBUS && regs->trap == VECTOR_PF)
 		fatal("host: out of memory for guest RAM; address", info->fault.addr);
-	if (in_layer(regs->rip))
+	if (signal == SIGTRAP && v->debug_step && regs->trap == VECTOR_DB)
+		debug_step_trap(v, regs);
+	else if (in_layer(regs->rip))
 		layer_fault(v, signal, regs, info->code);
 	else
 		exception(v, regs, info->code);

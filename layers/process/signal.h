@@ -70,6 +70,7 @@ extern u64 ph_any_pending;
 #define FLAGS_SYSRET (FLAGS_IRET & ~FLAG_RF)
 
 #define VECTOR_DB 1
+#define VECTOR_BP 3
 #define VECTOR_NMI 2
 #define VECTOR_UD 6
 #define VECTOR_NM 7

@@ -8,6 +8,7 @@
  */
 #include "../common/faults.h"
 #include "calls.h"
+#include "event.h"
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
@@ -321,6 +322,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 		return;
 	}
 	v->s.switches++;
+	event(v, VMI_PH_EVENT_SWITCH, cr3, index);
 	stint_end(v);
 	state_save(v);
 	v->resume = RESUME_CALL;

@@ -77,6 +77,9 @@ struct vcpu {
 	u64 last_real, last_stolen;
 	u32 wall_seen;
 	u32 running;				/* a stint is on */
+	u32 debug_step;				/* it executes one instruction for a debugger */
+	u32 debug_flags;			/* FLAG_TF if the guest itself has it */
+	u64 debug_rip;				/* of that instruction */
 	struct vmi_ap_state ap;
 
 	u8 xsave[0x4000] __attribute__((aligned(64)));
