@@ -12,6 +12,7 @@ mod confine;
 #[allow(dead_code, unused_imports)]
 mod devices;
 mod doctor;
+mod gdb;
 mod guest;
 mod hypervisor;
 mod image;

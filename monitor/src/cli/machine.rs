@@ -27,6 +27,14 @@ pub struct Run {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
+    /// Wait for gdb at HOST:PORT, :PORT or a socket's path, before the machine's first instruction
+    #[arg(long, value_name = "ADDR", conflicts_with = "detach")]
+    pub gdb: Option<String>,
+
+    /// Let --gdb listen on an address of the network: whoever reaches it controls the machine
+    #[arg(long, requires = "gdb")]
+    pub gdb_remote: bool,
+
     /// For tests: this thread of the monitor makes a host call that its policy does not admit
     #[arg(long, value_name = "THREAD", hide = true)]
     pub plant_violation: Option<String>,

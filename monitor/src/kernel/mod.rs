@@ -5,7 +5,9 @@
 //! changed is inside this program: no checkout is needed.
 
 mod cache;
+pub mod elf;
 mod make;
+pub mod orc;
 mod recipe;
 mod source;
 mod tools;

@@ -36,6 +36,10 @@ pub struct Core {
     pub reactor: Arc<Reactor>,
     /// Thread id of the watch, which sleeps until a signal comes.
     watch: AtomicU32,
+    /// Wakes the debugger's thread, if there is one.
+    debugger: OnceLock<OwnedFd>,
+    /// The exit code that a debugger is told, and one more; 0: none yet.
+    exit_code: AtomicU32,
     /// The parent of all processes, once there is one: they end with it.
     zygote: OnceLock<OwnedFd>,
 }
@@ -56,6 +60,8 @@ impl Core {
             moved: AtomicBool::new(false),
             reactor: Reactor::new()?,
             watch: AtomicU32::new(0),
+            debugger: OnceLock::new(),
+            exit_code: AtomicU32::new(0),
             zygote: OnceLock::new(),
         })
     }
@@ -138,6 +144,7 @@ impl Core {
         self.nudge_watch();
         self.reactor.stop();
         device::wake_all(self);
+        self.ring_debugger();
     }
 
     pub fn stopping(&self) -> bool {
@@ -188,6 +195,31 @@ impl Core {
         if tid != 0 {
             sys::send_signal(std::process::id(), tid, sys::watch_signal());
         }
+    }
+
+    /// Has this counter ring whenever a vCPU may have stopped.
+    pub fn set_debugger(&self, bell: OwnedFd) {
+        let _ = self.debugger.set(bell);
+    }
+
+    /// Wakes the debugger's thread; says whether there is one.
+    pub fn ring_debugger(&self) -> bool {
+        let bell = self.debugger.get();
+        if let Some(bell) = bell {
+            // Fails only when the counter is full: then it is ringing already.
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+        bell.is_some()
+    }
+
+    /// What a debugger is told that the machine has ended with.
+    pub fn set_exit_code(&self, code: u8) {
+        self.exit_code.store(u32::from(code) + 1, Ordering::SeqCst);
+    }
+
+    pub fn exit_code(&self) -> Option<u8> {
+        let code = self.exit_code.load(Ordering::SeqCst).checked_sub(1)?;
+        u8::try_from(code).ok()
     }
 
     fn ring_doorbell(&self) {

@@ -42,7 +42,7 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
     let doorbell = core.shared.word(offset_of!(ph::PhShared, doorbell));
     let wanted = core.shared.word(offset_of!(ph::PhShared, proc_wanted));
     let mut console = Console { tail: 0 };
-    let (mut most_wanted, mut pause) = (0, PAUSE);
+    let (mut most_wanted, mut pause, mut last) = (0, PAUSE, 0);
     while !core.stopping() {
         let rung = doorbell.load(Ordering::SeqCst);
         // First the state, then the console: what was written before the end is printed before it.
@@ -58,6 +58,11 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
             sink(Output::End(end));
             return;
         }
+        // A vCPU that has stopped rings, too.
+        if core.ring_debugger() && rung != last {
+            pause = PAUSE;
+        }
+        last = rung;
         let now_wanted = wanted.load(Ordering::Relaxed);
         // The layer's wishes only grow.
         if now_wanted > most_wanted {

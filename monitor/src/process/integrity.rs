@@ -16,7 +16,7 @@ const CONSTANT: [Range<usize>; 5] = [
     offset_of!(ph::PhShared, flags)..offset_of!(ph::PhShared, doorbell),
     offset_of!(ph::PhShared, cpuid_faulting)..offset_of!(ph::PhShared, clock),
     offset_of!(ph::PhShared, slots)..offset_of!(ph::PhShared, vcpu_cpu),
-    offset_of!(ph::PhShared, device_gpa)..offset_of!(ph::PhShared, reserved),
+    offset_of!(ph::PhShared, device_gpa)..offset_of!(ph::PhShared, debug_on),
 ];
 
 /// A copy of it.

@@ -9,7 +9,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
 
 /// A bit of `pending`.
-const fn bit(value: u64) -> u32 {
+pub const fn bit(value: u64) -> u32 {
     assert!(value <= 0xff);
     #[allow(clippy::cast_possible_truncation)] // just asserted
     {
@@ -21,6 +21,8 @@ const fn bit(value: u64) -> u32 {
 pub const ALARM: u32 = bit(ph::PH_PENDING_ALARM);
 const IRQ: u32 = bit(ph::PH_PENDING_IRQ);
 const NMI: u32 = bit(ph::PH_PENDING_NMI);
+/// The vCPU stops for a debugger.
+pub const DEBUG: u32 = bit(ph::PH_PENDING_DEBUG);
 
 /// Sets pending bits of a vCPU and makes it look. Order: set pending, fence, read state and owner; against, in the layer: write
 /// state or owner, fence, read pending.

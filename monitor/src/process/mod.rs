@@ -14,6 +14,7 @@ mod clock;
 mod core;
 mod counters;
 mod cpu_timer;
+pub mod debug;
 mod device;
 mod doorbell;
 pub mod host;

@@ -8,6 +8,7 @@ use paravane_abi::process as ph;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -26,6 +27,11 @@ const _: () = assert!(ph::PH_SHARED_PROCS + ph::PH_MAX_PROCS * ph::PH_PROC_STRID
 const _: () = assert!(
     ph::PH_SHARED_DEVICES + ph::PH_MAX_DEVICES * size_of::<ph::PhDevice>() as u64 <= ph::PH_SHARED_REQUESTS
         && ph::PH_SHARED_REQUESTS + ph::PH_MAX_VCPUS * size_of::<ph::PhRequest>() as u64 <= ph::PH_SHARED_SIZE
+);
+
+const _: () = assert!(
+    ph::PH_SHARED_EVENTS + ph::PH_MAX_VCPUS * ph::PH_EVENTS * size_of::<ph::PhEvent>() as u64 <= ph::PH_SHARED_DEBUG
+        && ph::PH_SHARED_DEBUG + ph::PH_MAX_VCPUS * size_of::<ph::PhDebug>() as u64 <= ph::PH_SHARED_SIZE
 );
 
 /// The shared area, mapped here.
@@ -116,6 +122,37 @@ impl Shared {
         self.word(request_offset(vcpu) + field)
     }
 
+    /// A 32-bit field of what a debugger sees of a vCPU.
+    pub fn debug_word(&self, vcpu: usize, field: usize) -> &AtomicU32 {
+        self.word(debug_offset(vcpu) + field)
+    }
+
+    /// A 64-bit field of it.
+    pub fn debug_long(&self, vcpu: usize, field: usize) -> &AtomicU64 {
+        self.long(debug_offset(vcpu) + field)
+    }
+
+    /// Bytes of it.
+    pub fn read_debug(&self, vcpu: usize, field: usize, bytes: &mut [u8]) {
+        self.read(debug_offset(vcpu) + field, bytes);
+    }
+
+    /// A vCPU's event, by its place in the ring.
+    pub fn event(&self, vcpu: usize, place: usize) -> ph::PhEvent {
+        assert!(
+            vcpu < size(ph::PH_MAX_VCPUS) && place < size(ph::PH_EVENTS),
+            "event {place} of vCPU {vcpu}"
+        );
+        let at = size(ph::PH_SHARED_EVENTS) + (vcpu * size(ph::PH_EVENTS) + place) * size_of::<ph::PhEvent>();
+        let field = |offset| self.long(at + offset).load(Ordering::Relaxed);
+        ph::PhEvent {
+            tsc: field(offset_of!(ph::PhEvent, tsc)),
+            kind: field(offset_of!(ph::PhEvent, kind)),
+            a: field(offset_of!(ph::PhEvent, a)),
+            b: field(offset_of!(ph::PhEvent, b)),
+        }
+    }
+
     /// A 64-bit field of a vCPU's request.
     pub fn request_long(&self, vcpu: usize, field: usize) -> &AtomicU64 {
         self.long(request_offset(vcpu) + field)
@@ -146,6 +183,11 @@ fn request_offset(vcpu: usize) -> usize {
     size(ph::PH_SHARED_REQUESTS) + vcpu * size_of::<ph::PhRequest>()
 }
 
+fn debug_offset(vcpu: usize) -> usize {
+    assert!(vcpu < size(ph::PH_MAX_VCPUS), "vCPU {vcpu}");
+    size(ph::PH_SHARED_DEBUG) + vcpu * size_of::<ph::PhDebug>()
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: this is the mapping made by `new`; all references to it borrow from this value.
@@ -156,7 +198,6 @@ impl Drop for Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::offset_of;
 
     #[test]
     fn fields_are_where_they_belong() {

@@ -7,6 +7,7 @@ use super::budget::Budget;
 use super::clock::{Clock, Sample};
 use super::core::Core;
 use super::counters;
+use super::debug::Debug;
 use super::device::{self, Devices};
 use super::doorbell::{self, Output};
 use super::image::Image;
@@ -28,7 +29,7 @@ use crate::text;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use std::mem::offset_of;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -69,6 +70,7 @@ pub struct Vm {
     core: Arc<Core>,
     outputs: Arc<Outputs<Output>>,
     threads: Vec<JoinHandle<()>>,
+    debug: Debug,
 }
 
 impl Vm {
@@ -130,8 +132,10 @@ impl Vm {
         for (vcpu, cpu) in cpus.into_iter().enumerate() {
             core.place(vcpu, cpu);
         }
+        let debug = Debug::new(Arc::clone(&core), ram.memory(), &image.windows, image.delta, clock.hz());
         let mut vm = Vm {
             core,
+            debug,
             outputs: Arc::new(Outputs::new(QUEUED)?),
             threads: Vec::new(),
         };
@@ -230,6 +234,24 @@ impl Vm {
     /// Becomes readable when there is output.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.outputs.bell()
+    }
+
+    /// Its vCPUs and memory, to be looked at.
+    pub fn debug(&self) -> &Debug {
+        &self.debug
+    }
+
+    /// Runs a debugger's thread, which `bell` wakes. The machine then waits for it at its first instruction.
+    pub fn debug_with(&mut self, bell: OwnedFd, body: impl FnOnce(Debug) + Send + 'static) -> anyhow::Result<()> {
+        self.core.set_debugger(bell);
+        self.debug.ask(0);
+        let debug = self.debug.clone();
+        self.spawn("gdb", Files::none(), move |_| body(debug))
+    }
+
+    /// What a debugger is told that the machine has ended with.
+    pub fn set_exit_code(&self, code: u8) {
+        self.core.set_exit_code(code);
     }
 
     /// Sends all vCPUs a non-maskable interrupt, at which a kernel says what it does.

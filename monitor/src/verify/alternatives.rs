@@ -4,7 +4,7 @@
 //! A site has original instructions, and replacements in another section, each for a feature that is there, or that is not.
 //! The kernel goes through the records once, in order; so the last that applies is what stands at the site.
 
-use super::image::Image;
+use crate::kernel::elf::Image;
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -119,7 +119,7 @@ fn record(bytes: &[u8], at: u64) -> anyhow::Result<(Range<u64>, Record)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verify::image::Section;
+    use crate::kernel::elf::Section;
 
     const TABLE: u64 = 0x1000;
 

@@ -2,11 +2,11 @@
 //! Boots of a kernel: on bare metal with each layer that goes there and with none, and on the process hypervisor. Each has to
 //! get to a program that runs a few things and says how they came out, and what kernel it runs on.
 
-use super::image;
 use crate::cli::Layer;
 use crate::hypervisor::Event;
 use crate::hypervisor::qemu::{Linux, Qemu};
 use crate::initramfs::Initramfs;
+use crate::kernel::elf;
 use crate::kernel::{digest, hex};
 use crate::process::{Config, End, Output, Vm};
 use crate::root::busybox::Busybox;
@@ -248,7 +248,7 @@ impl Report {
                 .with_context(|| format!("the program says nothing of {what}; {}", self.last()))
         };
         value("done")?;
-        let running = unhex(value("notes")?).and_then(|notes| image::build_id(&notes));
+        let running = unhex(value("notes")?).and_then(|notes| elf::build_id(&notes));
         if running.is_none() || running.as_deref() != build_id {
             bail!(
                 "the kernel that runs has the build id {}, the file {}",

@@ -5,7 +5,7 @@
 //! reads a selector or a table register). Code is read from symbol to symbol, so that data in between does no harm.
 
 use super::alternatives::Dead;
-use super::image::Image;
+use crate::kernel::elf::Image;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeMap;
 

@@ -6,12 +6,12 @@
 
 mod alternatives;
 mod boots;
-mod image;
 mod instructions;
 mod payload;
 mod review;
 
 use crate::inputs;
+use crate::kernel::elf::Image;
 use crate::kernel::{digest, hex};
 use crate::process;
 use crate::root::busybox;
@@ -19,7 +19,7 @@ use crate::signals::Signals;
 use crate::text;
 use anyhow::{Context, bail};
 use boots::PLACES;
-use image::Image;
+
 use review::List;
 use serde::Serialize;
 use std::path::{Path, PathBuf};

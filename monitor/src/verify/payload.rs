@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is packed up in a bzImage (Documentation/arch/x86/boot.rst), and whether it is a given vmlinux.
 
-use super::image::{Segment, segments};
+use crate::kernel::elf::{Segment, segments};
 use anyhow::{Context, bail};
 use flate2::read::GzDecoder;
 use std::io::Read;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A machine from its start to its end: its kernel's log, its agent's calls, the command, our signals, what others ask for.
 
+use super::crash;
 use super::kernel_log::KernelLog;
 use super::machine::Started;
 use super::ms;
@@ -48,6 +49,8 @@ pub struct Wishes {
     pub exec: Exec,
     /// Seconds from the start to the end of the machine.
     pub timeout: Option<u64>,
+    /// It may start as late as it likes: somebody looks at each step.
+    pub patient: bool,
     /// Print the kernel's log.
     pub verbose: bool,
     /// Called when the command was asked for.
@@ -80,13 +83,17 @@ pub struct Drive<'a> {
     interrupted: Option<(String, Instant)>,
     begun: Instant,
     timeout: Option<Instant>,
+    /// Until then the agent has to call.
+    boot_ends: Option<Instant>,
 }
 
 /// How it came out.
 enum Finish {
     Outcome(Outcome),
-    /// The machine failed, and why.
+    /// Something did not work, and why.
     Failed(String),
+    /// The machine could not go on, and why: what it did last is told.
+    Crashed(String),
 }
 
 impl<'a> Drive<'a> {
@@ -110,17 +117,31 @@ impl<'a> Drive<'a> {
             waiting: VecDeque::new(),
             asked: None,
             begun,
+            boot_ends: (!wishes.patient).then(|| begun + BOOT),
             timeout: wishes.timeout.map(|seconds| begun + Duration::from_secs(seconds)),
         })
     }
 
     /// Runs the machine; it is gone afterwards.
-    pub fn run(mut self) -> anyhow::Result<Outcome> {
+    pub fn run(mut self, kernel: &[u8]) -> anyhow::Result<Outcome> {
         let finish = self.work();
         // The terminal is as it was before, from here on.
         drop(self.state);
+        let code = match &finish {
+            Ok(Finish::Outcome(outcome)) => outcome.code(),
+            _ => Outcome::Failed.code(),
+        };
+        self.started.vm.set_exit_code(code);
         match finish {
             Ok(Finish::Outcome(outcome)) => Ok(outcome),
+            Ok(Finish::Crashed(why)) => {
+                self.log.show();
+                for line in crash::report(self.started.vm.debug(), kernel).lines() {
+                    eprintln!("{}", text::clean(line.as_bytes()));
+                }
+                eprintln!("paravane: {}", text::one_line(&why));
+                Ok(Outcome::Failed)
+            }
             Ok(Finish::Failed(why)) => {
                 self.log.show();
                 eprintln!("paravane: {}", text::one_line(&why));
@@ -137,7 +158,7 @@ impl<'a> Drive<'a> {
         loop {
             if let Some(end) = self.console() {
                 return Ok(match self.interrupted.take() {
-                    Some((why, _)) => Finish::Failed(why),
+                    Some((why, _)) => Finish::Crashed(why),
                     None if matches!(self.state, State::Booting(_)) => ended_early(end),
                     None => machine_ended(end),
                 });
@@ -326,13 +347,13 @@ impl<'a> Drive<'a> {
             return Ok(Some(Finish::Outcome(Outcome::Guest(TIMED_OUT))));
         }
         if let Some((why, _)) = self.interrupted.take_if(|(_, end)| now >= *end) {
-            return Ok(Some(Finish::Failed(format!("{why}; it does not answer"))));
+            return Ok(Some(Finish::Crashed(format!("{why}; it does not answer"))));
         }
         if self.interrupted.is_none() {
             let booting = matches!(self.state, State::Booting(_));
             let why = if self.quit.came() {
                 Some("the guest was interrupted, see above for what it did".to_string())
-            } else if booting && now >= self.begun + BOOT {
+            } else if booting && self.boot_ends.is_some_and(|end| now >= end) {
                 Some(format!("the guest had not started after {} s", BOOT.as_secs()))
             } else {
                 None
@@ -361,7 +382,7 @@ impl<'a> Drive<'a> {
         files.push(PollFd::from_borrowed_fd(self.quit.file(), PollFlags::IN));
         let report = self.interrupted.as_ref().map(|(_, end)| *end);
         let booting = match &self.state {
-            State::Booting(_) => report.or(Some(self.begun + BOOT)),
+            State::Booting(_) => report.or(self.boot_ends),
             State::Running(relay) => {
                 relay.files(&mut files);
                 report
@@ -432,10 +453,10 @@ fn ended_early(end: End) -> Finish {
 
 fn machine_ended(end: End) -> Finish {
     match end {
-        End::Shutdown(PANICKED) => Finish::Failed("the guest's kernel panicked".to_string()),
+        End::Shutdown(PANICKED) => Finish::Crashed("the guest's kernel panicked".to_string()),
         End::Shutdown(AGENT_FAILED) => Finish::Failed("the guest's agent failed".to_string()),
         End::Shutdown(code) => Finish::Outcome(Outcome::Guest(code)),
         End::Reboot(_) => Finish::Failed("the guest restarted, which is an end here".to_string()),
-        End::Failed(why) => Finish::Failed(format!("{why}; the virtual machine was ended")),
+        End::Failed(why) => Finish::Crashed(format!("{why}; the virtual machine was ended")),
     }
 }

@@ -5,13 +5,15 @@ use super::attach::{self, Attached};
 use crate::confine::{self, Files};
 use crate::devices::Device;
 use crate::devices::rng::Rng;
-use crate::devices::vsock::{Hub, Listener, Vsock};
+use crate::devices::vsock::{self, Hub, Vsock};
+use crate::gdb::{self, Address, Listener};
 use crate::inputs::{self, GuestFile};
 use crate::machines::Spec;
 use crate::process::{Config, Vm};
 use crate::{kernel, root};
 use anyhow::Context;
 use paravane_agent_protocol::PORT;
+use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -63,7 +65,7 @@ impl<'a> Machine<'a> {
 
     /// Starts it. The calling thread is confined before anything of the guest's runs; `folder` is the machine's own, if it
     /// has one.
-    pub fn start(&self, folder: Option<&Path>) -> anyhow::Result<Started> {
+    pub fn start(&self, folder: Option<&Path>, gdb: Option<&Address>) -> anyhow::Result<Started> {
         let hub = Hub::default();
         let calls = Calls(hub.listen(PORT).context("cannot listen for the guest's agent")?);
         let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
@@ -81,16 +83,38 @@ impl<'a> Machine<'a> {
             debuggable: self.spec.debuggable,
             disturb_clock: false,
         };
-        let vm = Vm::prepare(&config, devices).context("cannot start the machine")?;
+        let listener = gdb.map(Listener::open).transpose()?;
+        let mut vm = Vm::prepare(&config, devices).context("cannot start the machine")?;
+        if let Some((listener, address)) = listener {
+            self.serve_gdb(&mut vm, listener, &address)?;
+        }
         confine::enter("main", &Files::state(folder))?;
         vm.start_kernel();
         Ok(Started { vm, calls, attached })
+    }
+
+    /// The kernel's file.
+    pub fn kernel(&self) -> &[u8] {
+        &self.kernel.bytes
+    }
+
+    /// Starts the debugger's thread, and says how to reach it.
+    fn serve_gdb(&self, vm: &mut Vm, listener: Listener, address: &Address) -> anyhow::Result<()> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let rings = bell.try_clone()?;
+        let delta = vm.debug().delta;
+        vm.debug_with(rings, move |debug| gdb::serve(debug, &listener, &bell))?;
+        eprintln!(
+            "paravane: waiting for gdb -ex 'symbol-file -o {delta:#x} {}' -ex 'target remote {address}'",
+            self.kernel.name
+        );
+        Ok(())
     }
 }
 
 /// The agent's calls.
 #[derive(Debug)]
-pub struct Calls(Listener);
+pub struct Calls(vsock::Listener);
 
 impl Calls {
     /// The next one, if there is one.

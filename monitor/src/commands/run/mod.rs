@@ -5,6 +5,7 @@
 //! 125 it cannot be started for another reason; 124 `--timeout` has passed; 1 the machine failed; 2 it could not be started.
 
 mod attach;
+mod crash;
 mod drive;
 mod kernel_log;
 mod machine;
@@ -13,6 +14,7 @@ mod options;
 use super::Outcome;
 use crate::cli;
 use crate::confine;
+use crate::gdb::Address;
 use crate::machines::control::Server;
 use crate::machines::{self, Ended, Spec, Store};
 use crate::signals::Signals;
@@ -31,6 +33,11 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
         confine::plant_violation(thread)?;
     }
     let spec = spec(&args.machine)?;
+    let gdb = args
+        .gdb
+        .as_deref()
+        .map(|word| Address::parse(word, args.gdb_remote))
+        .transpose()?;
     if args.detach {
         let machine = Store::open()?.create(args.name.as_deref(), &spec)?;
         if let Err(error) = super::machines::launch(&machine) {
@@ -44,8 +51,8 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
         Some(name) => Some(Store::open()?.create(Some(name), &spec)?),
         None => None,
     };
-    let outcome =
-        options::at_terminal(args).and_then(|terminal| work(&spec, terminal, args.verbose, named.as_ref(), || ()));
+    let outcome = options::at_terminal(args)
+        .and_then(|terminal| work(&spec, terminal, args.verbose, named.as_ref(), gdb.as_ref(), || ()));
     if let Some(machine) = named {
         // Nobody asked for it to stay: its end was seen here.
         machine.remove()?;
@@ -57,7 +64,7 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
 pub fn monitor(args: &cli::Named) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
     let spec = machine.spec()?;
-    work(&spec, false, false, Some(&machine), super::machines::say_running)
+    work(&spec, false, false, Some(&machine), None, super::machines::say_running)
 }
 
 /// From the files to the end. `running` is called when the command runs.
@@ -66,6 +73,7 @@ fn work(
     terminal: bool,
     verbose: bool,
     named: Option<&machines::Machine>,
+    gdb: Option<&Address>,
     running: fn(),
 ) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
@@ -77,15 +85,16 @@ fn work(
     tracing::info!(ms = ms(begun), "all files are read");
     raise_descriptors();
     let signals = Signals::install().context("cannot take note of signals")?;
-    let started = machine.start(named.map(machines::Machine::folder))?;
+    let started = machine.start(named.map(machines::Machine::folder), gdb)?;
     tracing::info!(ms = ms(begun), "the kernel starts");
     let wishes = Wishes {
         exec: options::command(spec, terminal),
         timeout: spec.timeout,
+        patient: gdb.is_some(),
         verbose,
         running,
     };
-    let outcome = Drive::new(started, wishes, &signals, control, begun)?.run();
+    let outcome = Drive::new(started, wishes, &signals, control, begun)?.run(machine.kernel());
     tracing::info!(ms = ms(begun), "the machine is gone");
     if let (Some(machine), Ok(outcome)) = (named, &outcome) {
         machine.set_ended(&Ended { code: outcome.code() })?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What of a kernel's ELF file is looked at: code, symbols, tables.
 
-use crate::kernel::hex;
+use super::recipe::hex;
 use anyhow::{Context, bail};
 use object::LittleEndian as LE;
 use object::elf::{FileHeader64, PT_LOAD, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_RELA, STT_FUNC};
@@ -122,11 +122,14 @@ impl<'a> Image<'a> {
 
     /// What an address is in.
     pub fn symbol(&self, address: u64) -> &str {
+        self.find(address).map_or("?", |(name, _)| name)
+    }
+
+    /// The same, and how far in it.
+    pub fn find(&self, address: u64) -> Option<(&str, u64)> {
         let behind = self.symbols.partition_point(|(at, _)| *at <= address);
-        behind
-            .checked_sub(1)
-            .and_then(|at| self.symbols.get(at))
-            .map_or("?", |(_, name)| name)
+        let (at, name) = self.symbols.get(behind.checked_sub(1)?)?;
+        Some((name, address - at))
     }
 }
 

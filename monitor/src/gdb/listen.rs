@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where a debugger connects: a port of this host's loopback, or a socket in the file system.
+
+use anyhow::{Context, bail};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// `HOST:PORT`, `:PORT`, or a path with a slash in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    Port(SocketAddr),
+    File(PathBuf),
+}
+
+impl Address {
+    /// Reads one. Whoever reaches it has the whole machine: anything but the loopback must be allowed by `any`.
+    pub fn parse(word: &str, any: bool) -> anyhow::Result<Self> {
+        if word.contains('/') {
+            return Ok(Address::File(std::path::absolute(word)?));
+        }
+        let full = match word.strip_prefix(':') {
+            Some(port) => format!("127.0.0.1:{port}"),
+            None => word.to_string(),
+        };
+        let mut found = full
+            .to_socket_addrs()
+            .ok()
+            .with_context(|| format!("--gdb {word}: HOST:PORT or the path of a socket is expected"))?;
+        let address = found.next().with_context(|| format!("--gdb {word}: no such host"))?;
+        if !address.ip().is_loopback() && !any {
+            bail!(
+                "--gdb {word}: not the loopback; whoever can connect there controls the machine. --gdb-remote allows it"
+            );
+        }
+        Ok(Address::Port(address))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Port(address) if address.ip() == IpAddr::from([127, 0, 0, 1]) => write!(f, ":{}", address.port()),
+            Address::Port(address) => write!(f, "{address}"),
+            Address::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// An open one.
+#[derive(Debug)]
+pub enum Listener {
+    Port(TcpListener),
+    File(UnixListener),
+}
+
+impl Listener {
+    /// Begins to listen, and says where: port 0 becomes one.
+    pub fn open(address: &Address) -> anyhow::Result<(Self, Address)> {
+        match address {
+            Address::Port(at) => {
+                let listener = TcpListener::bind(at).with_context(|| format!("--gdb {address}"))?;
+                let at = Address::Port(listener.local_addr()?);
+                Ok((Listener::Port(listener), at))
+            }
+            Address::File(path) => {
+                let listener = bind(path).with_context(|| format!("--gdb {address}"))?;
+                Ok((Listener::File(listener), address.clone()))
+            }
+        }
+    }
+
+    pub fn accept(&self) -> io::Result<Stream> {
+        let kind = match self {
+            Listener::Port(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                Kind::Port(stream)
+            }
+            Listener::File(listener) => Kind::File(listener.accept()?.0),
+        };
+        Ok(Stream {
+            kind: Arc::new(kind),
+            pending: Vec::new(),
+        })
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Port(listener) => listener.as_fd(),
+            Listener::File(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// For this user alone. A socket on which nobody listens any more is replaced.
+fn bind(path: &Path) -> anyhow::Result<UnixListener> {
+    let old = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if old && UnixStream::connect(path).is_err() {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// A connection; what is written waits for a flush.
+#[derive(Debug)]
+pub struct Stream {
+    kind: Arc<Kind>,
+    pub pending: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Port(TcpStream),
+    File(UnixStream),
+}
+
+impl Stream {
+    /// The same connection, for the one that reads.
+    pub fn reader(&self) -> Stream {
+        Stream {
+            kind: Arc::clone(&self.kind),
+            pending: Vec::new(),
+        }
+    }
+
+    pub fn send(&mut self) -> io::Result<()> {
+        let bytes = std::mem::take(&mut self.pending);
+        match &*self.kind {
+            Kind::Port(stream) => (&*stream).write_all(&bytes),
+            Kind::File(stream) => (&*stream).write_all(&bytes),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match &*self.kind {
+            Kind::Port(stream) => (&*stream).read(bytes),
+            Kind::File(stream) => (&*stream).read(bytes),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &*self.kind {
+            Kind::Port(stream) => stream.as_fd(),
+            Kind::File(stream) => stream.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let port = |word: &str| Address::parse(word, false).map(|a| a.to_string()).ok();
+        assert_eq!(port(":1234").as_deref(), Some(":1234"));
+        assert_eq!(port("127.0.0.1:0").as_deref(), Some(":0"));
+        assert_eq!(port("[::1]:7").as_deref(), Some("[::1]:7"));
+        assert_eq!(port("/tmp/x").as_deref(), Some("/tmp/x"));
+        for bad in ["", "x", ":", ":x", "0.0.0.0:1", "192.0.2.1:1", "[::]:1", ":99999"] {
+            assert!(port(bad).is_none(), "{bad}");
+        }
+        assert!(Address::parse("192.0.2.1:1", true).is_ok());
+    }
+
+    #[test]
+    fn a_socket_that_nobody_listens_on_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = Address::File(folder.path().join("gdb"));
+        let (first, _) = Listener::open(&address).unwrap();
+        assert!(Listener::open(&address).is_err());
+        drop(first);
+        Listener::open(&address).unwrap();
+    }
+}

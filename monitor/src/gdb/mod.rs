@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `--gdb`: a machine under gdb's remote protocol. Threads are vCPUs; all stop when one does.
+//!
+//! The machine waits at its first instruction until a debugger lets it go on. When one leaves, the machine runs on, and another
+//! one can come. A debugger can read and change everything in the machine, and nothing outside of it.
+
+mod listen;
+mod target;
+
+pub use listen::{Address, Listener};
+
+use crate::process::debug::Debug;
+use gdbstub::common::Signal;
+use gdbstub::conn::Connection;
+use gdbstub::stub::state_machine::GdbStubStateMachine as Machine;
+use gdbstub::stub::{DisconnectReason, GdbStub, MultiThreadStopReason as Stop};
+use listen::Stream;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use target::Target;
+
+/// Serves debuggers until the machine ends. `bell` rings when a vCPU may have stopped, or all is to end.
+pub fn serve(debug: Debug, listener: &Listener, bell: &OwnedFd) {
+    let mut target = Target::new(debug);
+    while !target.ending() {
+        if !wait(&[listener.as_fd(), bell.as_fd()])
+            .first()
+            .copied()
+            .unwrap_or(false)
+        {
+            silence(bell);
+            continue;
+        }
+        match listener.accept() {
+            Ok(stream) => {
+                target.attach();
+                if let Err(why) = session(&mut target, stream, bell) {
+                    tracing::warn!("gdb: {why}");
+                }
+                target.detach();
+            }
+            Err(error) => tracing::warn!("gdb: {error}"),
+        }
+    }
+}
+
+/// Waits until one of these is readable; which are.
+fn wait(files: &[std::os::fd::BorrowedFd<'_>]) -> Vec<bool> {
+    let mut set: Vec<PollFd<'_>> = files
+        .iter()
+        .map(|f| PollFd::from_borrowed_fd(*f, PollFlags::IN))
+        .collect();
+    // Whatever ends the wait, everything is looked at again.
+    let _ = poll(&mut set, None);
+    set.iter().map(|f| !f.revents().is_empty()).collect()
+}
+
+fn silence(bell: &OwnedFd) {
+    // It does not block, and has nothing if somebody else was faster.
+    let _ = rustix::io::read(bell, &mut [0u8; 8]);
+}
+
+/// One debugger, from its coming to its leaving.
+fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<(), String> {
+    let text = |e: &dyn std::fmt::Display| e.to_string();
+    let mut input = stream.reader();
+    let gdb = GdbStub::<Target, Stream>::new(stream);
+    let mut gdb = gdb.run_state_machine(target).map_err(|e| text(&e))?;
+    loop {
+        let ready = match &gdb {
+            // What a vCPU does while nobody lets it run does not matter.
+            Machine::Idle(_) | Machine::Running(_) => wait(&[input.as_fd(), bell.as_fd()]),
+            _ => Vec::new(),
+        };
+        let byte = match ready.first() {
+            Some(true) => match next(&mut input) {
+                Ok(Some(byte)) => Some(byte),
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(text(&error)),
+            },
+            _ => None,
+        };
+        if ready.get(1) == Some(&true) {
+            silence(bell);
+        }
+        gdb = match (gdb, byte) {
+            (Machine::Idle(gdb), Some(byte)) => gdb.incoming_data(target, byte).map_err(|e| text(&e))?,
+            (Machine::Idle(gdb), None) => {
+                if target.ending() {
+                    return Ok(());
+                }
+                gdb.into()
+            }
+            (Machine::Running(gdb), Some(byte)) => gdb.incoming_data(target, byte).map_err(|e| text(&e))?,
+            (Machine::Running(gdb), None) => match target.stopped() {
+                Some(stop) => gdb.report_stop(target, stop).map_err(|e| text(&e))?,
+                None => gdb.into(),
+            },
+            (Machine::CtrlCInterrupt(gdb), _) => {
+                target.stop_all();
+                let stop = Stop::SignalWithThread {
+                    tid: target.any_thread(),
+                    signal: Signal::SIGINT,
+                };
+                gdb.interrupt_handled(target, Some(stop)).map_err(|e| text(&e))?
+            }
+            (Machine::Disconnected(gdb), _) => {
+                if gdb.get_reason() == DisconnectReason::Kill {
+                    target.kill();
+                }
+                return Ok(());
+            }
+        };
+    }
+}
+
+/// The next byte; none when the debugger is gone.
+fn next(input: &mut Stream) -> io::Result<Option<u8>> {
+    let mut byte = [0];
+    loop {
+        match input.read(&mut byte) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(byte.first().copied()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Connection for Stream {
+    type Error = io::Error;
+
+    fn write(&mut self, byte: u8) -> io::Result<()> {
+        self.pending.push(byte);
+        Ok(())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.pending.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send()
+    }
+}

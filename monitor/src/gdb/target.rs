@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine, as gdb's protocol wants it.
+
+use crate::process::debug::{Debug, Reason, Registers, Resume, State};
+use gdbstub::common::{Signal, Tid};
+use gdbstub::stub::MultiThreadStopReason as Stop;
+use gdbstub::target::ext::base::BaseOps;
+use gdbstub::target::ext::base::multithread::{
+    MultiThreadBase, MultiThreadResume, MultiThreadResumeOps, MultiThreadSchedulerLocking,
+    MultiThreadSchedulerLockingOps, MultiThreadSingleStep, MultiThreadSingleStepOps,
+};
+use gdbstub::target::ext::breakpoints::{Breakpoints, BreakpointsOps, SwBreakpoint, SwBreakpointOps};
+use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOps};
+use gdbstub::target::{TargetError, TargetResult};
+use gdbstub_arch::x86::X86_64_SSE;
+use gdbstub_arch::x86::reg::X86_64CoreRegs;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+const INT3: u8 = 0xcc;
+/// gdb's order of the general registers, by their places in [`Registers::gpr`]: rbx is its second.
+const ORDER: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+/// For all vCPUs to stop. One that takes longer is in the layer, and waits there for something.
+const STOP_TIME: Duration = Duration::from_secs(2);
+
+/// A breakpoint in memory.
+#[derive(Clone, Copy, Debug)]
+struct Planted {
+    physical: u64,
+    before: u8,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Target {
+    debug: Debug,
+    breakpoints: BTreeMap<u64, Planted>,
+    /// What each vCPU is to do next; those that are not named go on.
+    actions: BTreeMap<usize, Resume>,
+    /// Those that are not named stay where they are.
+    locked: bool,
+    /// vCPUs that have stopped at an int3 of the guest's own.
+    own_trap: Vec<bool>,
+}
+
+impl Target {
+    pub fn new(debug: Debug) -> Self {
+        let own_trap = vec![false; debug.vcpus()];
+        Target {
+            debug,
+            breakpoints: BTreeMap::new(),
+            actions: BTreeMap::new(),
+            locked: false,
+            own_trap,
+        }
+    }
+
+    /// A debugger has come.
+    pub fn attach(&mut self) {
+        self.debug.attach(true);
+        self.stop_all();
+    }
+
+    /// It has gone: the machine runs on as if nothing had been.
+    pub fn detach(&mut self) {
+        if !self.ending() {
+            // Nothing runs while breakpoints go.
+            self.stop_all();
+        }
+        for planted in std::mem::take(&mut self.breakpoints).into_values() {
+            self.debug.write_physical(planted.physical, &[planted.before]);
+        }
+        self.debug.attach(false);
+        self.actions.clear();
+        self.locked = false;
+        self.go_on();
+    }
+
+    /// The machine ends, or is to.
+    pub fn ending(&self) -> bool {
+        self.debug.core().stopping()
+    }
+
+    /// The debugger wants the machine to be gone.
+    pub fn kill(&self) {
+        self.debug.core().fail("the debugger has ended it".to_string());
+    }
+
+    /// Stops every vCPU, and undoes what a breakpoint has changed in those that stopped at one just now.
+    pub fn stop_all(&mut self) {
+        if !self.debug.stop_all(STOP_TIME) {
+            tracing::warn!("gdb: not all vCPUs have stopped");
+        }
+        for vcpu in 0..self.debug.vcpus() {
+            if self.debug.state(vcpu) == State::Stopped(Reason::Breakpoint) {
+                self.settle(vcpu);
+            }
+        }
+    }
+
+    /// A vCPU has stopped at an int3: back to it if it is the debugger's, whose it is otherwise. Says which.
+    fn settle(&mut self, vcpu: usize) -> bool {
+        let Some(mut registers) = self.debug.registers(vcpu) else {
+            return false;
+        };
+        let at = registers.rip.wrapping_sub(1);
+        if self.breakpoints.contains_key(&at) {
+            registers.rip = at;
+            self.debug.set_registers(vcpu, &registers);
+            return true;
+        }
+        // It has been settled before, and is where the breakpoint is.
+        let settled = self.breakpoints.contains_key(&registers.rip);
+        if let Some(own) = self.own_trap.get_mut(vcpu) {
+            *own = !settled;
+        }
+        settled
+    }
+
+    /// Whether, and why, there is something to tell.
+    pub fn stopped(&mut self) -> Option<Stop<u64>> {
+        if self.ending() {
+            return Some(Stop::Exited(self.debug.core().exit_code().unwrap_or(0)));
+        }
+        for vcpu in 0..self.debug.vcpus() {
+            let State::Stopped(reason) = self.debug.state(vcpu) else {
+                continue;
+            };
+            // One that the debugger has left where it is.
+            if self.locked && !self.actions.contains_key(&vcpu) {
+                continue;
+            }
+            match reason {
+                Reason::Breakpoint if self.settle(vcpu) => {
+                    self.stop_all();
+                    return Some(Stop::SwBreak(tid(vcpu)));
+                }
+                Reason::Breakpoint => self.resume_one(vcpu, Resume::Continue),
+                Reason::Step => {
+                    self.stop_all();
+                    return Some(Stop::SignalWithThread {
+                        tid: tid(vcpu),
+                        signal: Signal::SIGTRAP,
+                    });
+                }
+                // From before it was let go.
+                Reason::Asked => self.resume_one(vcpu, Resume::Continue),
+            }
+        }
+        None
+    }
+
+    fn resume_one(&mut self, vcpu: usize, how: Resume) {
+        let own = self.own_trap.get_mut(vcpu).map(std::mem::take).unwrap_or(false);
+        self.debug.resume(vcpu, if own { Resume::Pass } else { how });
+    }
+
+    fn go_on(&mut self) {
+        for vcpu in 0..self.debug.vcpus() {
+            match self.actions.get(&vcpu) {
+                Some(&how) => self.resume_one(vcpu, how),
+                None if self.locked => {}
+                None => self.resume_one(vcpu, Resume::Continue),
+            }
+        }
+    }
+
+    /// The first vCPU that is on.
+    pub fn any_thread(&self) -> Tid {
+        tid((0..self.debug.vcpus())
+            .find(|&vcpu| self.debug.state(vcpu) != State::Off)
+            .unwrap_or(0))
+    }
+
+    fn registers(&self, tid: Tid) -> TargetResult<Registers, Self> {
+        self.debug.registers(vcpu(tid)).ok_or(TargetError::NonFatal)
+    }
+}
+
+/// gdb counts threads from 1.
+fn tid(vcpu: usize) -> Tid {
+    Tid::new(vcpu + 1).unwrap_or(Tid::MIN)
+}
+
+fn vcpu(tid: Tid) -> usize {
+    tid.get() - 1
+}
+
+fn low(value: u64) -> u32 {
+    let [a, b, c, d, ..] = value.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+impl gdbstub::target::Target for Target {
+    type Arch = X86_64_SSE;
+    type Error = std::convert::Infallible;
+
+    fn base_ops(&mut self) -> BaseOps<'_, Self::Arch, Self::Error> {
+        BaseOps::MultiThread(self)
+    }
+
+    fn support_breakpoints(&mut self) -> Option<BreakpointsOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl MultiThreadBase for Target {
+    fn read_registers(&mut self, regs: &mut X86_64CoreRegs, tid: Tid) -> TargetResult<(), Self> {
+        let from = self.registers(tid)?;
+        for (to, place) in regs.regs.iter_mut().zip(ORDER) {
+            *to = from.gpr.get(place).copied().unwrap_or_default();
+        }
+        regs.rip = from.rip;
+        regs.eflags = low(from.rflags);
+        regs.segments.cs = from.cs;
+        regs.segments.ss = from.ss;
+        let area = &from.fxsave;
+        for (number, st) in regs.st.iter_mut().enumerate() {
+            if let Some(bytes) = area.get(32 + 16 * number..).and_then(|b| b.first_chunk()) {
+                *st = *bytes;
+            }
+        }
+        for (number, xmm) in regs.xmm.iter_mut().enumerate() {
+            if let Some(bytes) = area.get(160 + 16 * number..).and_then(|b| b.first_chunk()) {
+                *xmm = u128::from_le_bytes(*bytes);
+            }
+        }
+        if let Some(bytes) = area.get(24..).and_then(|b| b.first_chunk()) {
+            regs.mxcsr = u32::from_le_bytes(*bytes);
+        }
+        Ok(())
+    }
+
+    fn write_registers(&mut self, regs: &X86_64CoreRegs, tid: Tid) -> TargetResult<(), Self> {
+        let mut to = self.registers(tid)?;
+        for (from, place) in regs.regs.iter().zip(ORDER) {
+            if let Some(register) = to.gpr.get_mut(place) {
+                *register = *from;
+            }
+        }
+        to.rip = regs.rip;
+        to.rflags = regs.eflags.into();
+        self.debug.set_registers(vcpu(tid), &to);
+        Ok(())
+    }
+
+    fn read_addrs(&mut self, start: u64, data: &mut [u8], tid: Tid) -> TargetResult<usize, Self> {
+        let registers = self.registers(tid)?;
+        let count = self.debug.read(&registers, start, data);
+        if count == 0 && !data.is_empty() {
+            return Err(TargetError::NonFatal);
+        }
+        // What a breakpoint has covered.
+        for (address, planted) in self.breakpoints.range(start..) {
+            match usize::try_from(address - start).ok().and_then(|at| data.get_mut(at)) {
+                Some(byte) => *byte = planted.before,
+                None => break,
+            }
+        }
+        Ok(count)
+    }
+
+    fn write_addrs(&mut self, start: u64, data: &[u8], tid: Tid) -> TargetResult<(), Self> {
+        let registers = self.registers(tid)?;
+        if self.debug.write(&registers, start, data) {
+            Ok(())
+        } else {
+            Err(TargetError::NonFatal)
+        }
+    }
+
+    fn list_active_threads(&mut self, each: &mut dyn FnMut(Tid)) -> Result<(), Self::Error> {
+        let mut any = false;
+        for vcpu in 0..self.debug.vcpus() {
+            if self.debug.state(vcpu) != State::Off {
+                each(tid(vcpu));
+                any = true;
+            }
+        }
+        if !any {
+            // gdb wants one.
+            each(tid(0));
+        }
+        Ok(())
+    }
+
+    fn support_resume(&mut self) -> Option<MultiThreadResumeOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_thread_extra_info(&mut self) -> Option<ThreadExtraInfoOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl MultiThreadResume for Target {
+    fn resume(&mut self) -> Result<(), Self::Error> {
+        self.go_on();
+        Ok(())
+    }
+
+    fn clear_resume_actions(&mut self) -> Result<(), Self::Error> {
+        self.actions.clear();
+        self.locked = false;
+        Ok(())
+    }
+
+    /// The signal is what a debugger thinks that a program should get: a machine has none.
+    fn set_resume_action_continue(&mut self, tid: Tid, _signal: Option<Signal>) -> Result<(), Self::Error> {
+        self.actions.insert(vcpu(tid), Resume::Continue);
+        Ok(())
+    }
+
+    fn support_single_step(&mut self) -> Option<MultiThreadSingleStepOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_scheduler_locking(&mut self) -> Option<MultiThreadSchedulerLockingOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl MultiThreadSingleStep for Target {
+    fn set_resume_action_step(&mut self, tid: Tid, _signal: Option<Signal>) -> Result<(), Self::Error> {
+        self.actions.insert(vcpu(tid), Resume::Step);
+        Ok(())
+    }
+}
+
+impl MultiThreadSchedulerLocking for Target {
+    fn set_resume_action_scheduler_lock(&mut self) -> Result<(), Self::Error> {
+        self.locked = true;
+        Ok(())
+    }
+}
+
+impl Breakpoints for Target {
+    fn support_sw_breakpoint(&mut self) -> Option<SwBreakpointOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl SwBreakpoint for Target {
+    /// In the memory that the address means now, on the vCPU that is looked at; every program that shares the page has it.
+    fn add_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
+        if self.breakpoints.contains_key(&address) {
+            return Ok(true);
+        }
+        let found = (0..self.debug.vcpus()).find_map(|vcpu| {
+            let registers = self.debug.registers(vcpu)?;
+            let mut before = [0];
+            let physical = self.debug.translate(&registers, address)?;
+            (self.debug.read(&registers, address, &mut before) == 1).then_some((physical, before))
+        });
+        let Some((physical, [before])) = found else {
+            return Ok(false);
+        };
+        if !self.debug.write_physical(physical, &[INT3]) {
+            return Ok(false);
+        }
+        self.breakpoints.insert(address, Planted { physical, before });
+        Ok(true)
+    }
+
+    fn remove_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
+        let Some(planted) = self.breakpoints.remove(&address) else {
+            return Ok(false);
+        };
+        Ok(self.debug.write_physical(planted.physical, &[planted.before]))
+    }
+}
+
+impl ThreadExtraInfo for Target {
+    fn thread_extra_info(&self, tid: Tid, mut buffer: &mut [u8]) -> Result<usize, Self::Error> {
+        let vcpu = vcpu(tid);
+        let mode = match self.debug.registers(vcpu) {
+            Some(registers) if registers.cs & 3 != 0 => "user",
+            Some(_) => "kernel",
+            None => "running",
+        };
+        let room = buffer.len();
+        // What does not fit is left out.
+        let _ = write!(buffer, "vCPU {vcpu}, {mode}");
+        Ok(room - buffer.len())
+    }
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine's vCPUs and memory, as a debugger or a report sees them.
+//!
+//! A vCPU is asked to stop by a pending bit, like an interrupt (`layers/process/debug.c`). It then waits with its registers in the
+//! shared area. All of that is the guest's to write: what stands there is copied, and used as numbers of the guest's
+//! world only. Memory is read and written as the guest's page tables say, in the monitor's own mapping of its RAM.
+
+use super::core::Core;
+use super::kick;
+use super::shared::size;
+use super::sys;
+use paravane_abi::process as ph;
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+const PAGE: u64 = 4096;
+const PRESENT: u64 = 1;
+const LARGE: u64 = 1 << 7;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+/// Between two looks at whether vCPUs have stopped.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Why a vCPU has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It was asked to.
+    Asked,
+    /// An int3; the instruction pointer is behind it.
+    Breakpoint,
+    /// One instruction is done.
+    Step,
+}
+
+/// What a vCPU does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is not started.
+    Off,
+    Runs,
+    Stopped(Reason),
+    /// It has made the call that ends the machine.
+    Ending,
+}
+
+/// How a stopped vCPU goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    Continue,
+    /// For one instruction.
+    Step,
+    /// The breakpoint was the guest's own: it gets its exception.
+    Pass,
+}
+
+/// A vCPU's registers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registers {
+    /// rax rcx rdx rbx rsp rbp rsi rdi r8 to r15
+    pub gpr: [u64; 16],
+    pub rip: u64,
+    pub rflags: u64,
+    pub cs: u32,
+    pub ss: u32,
+    pub fs_base: u64,
+    pub gs_base: u64,
+    pub cr2: u64,
+    pub cr3: u64,
+    /// Of the tables for kernel addresses; 0: those of cr3.
+    pub kernel_root: u64,
+    /// x87 and SSE, as fxsave has them.
+    pub fxsave: Box<[u8; 512]>,
+}
+
+/// Places in `gpr`.
+pub const RSP: usize = 4;
+pub const RBP: usize = 5;
+
+/// A machine's.
+#[derive(Clone, Debug)]
+pub struct Debug {
+    core: Arc<Core>,
+    memory: Arc<GuestMemoryMmap>,
+    /// The kernel's image.
+    windows: Arc<[ph::PhSegment]>,
+    /// Load address less link address of the kernel, modulo 2^64.
+    pub delta: u64,
+    /// Frequency of the time-stamp counter.
+    pub tsc_hz: u64,
+}
+
+impl Debug {
+    pub fn new(
+        core: Arc<Core>,
+        memory: Arc<GuestMemoryMmap>,
+        windows: &[ph::PhSegment],
+        delta: u64,
+        tsc_hz: u64,
+    ) -> Self {
+        Debug {
+            core,
+            memory,
+            windows: windows.into(),
+            delta,
+            tsc_hz,
+        }
+    }
+
+    pub fn vcpus(&self) -> usize {
+        self.core.vcpus
+    }
+
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Whether breakpoints stop a vCPU, instead of being the guest's.
+    pub fn attach(&self, on: bool) {
+        let word = self.core.shared.word(offset_of!(ph::PhShared, debug_on));
+        word.store(on.into(), Ordering::SeqCst);
+    }
+
+    pub fn state(&self, vcpu: usize) -> State {
+        let field = |at| u64::from(self.core.shared.debug_word(vcpu, at).load(Ordering::SeqCst));
+        match field(offset_of!(ph::PhDebug, state)) {
+            ph::PH_DEBUG_STOPPED => State::Stopped(match field(offset_of!(ph::PhDebug, reason)) {
+                ph::PH_STOP_BREAKPOINT => Reason::Breakpoint,
+                ph::PH_STOP_STEP => Reason::Step,
+                _ => Reason::Asked,
+            }),
+            ph::PH_DEBUG_CALL => State::Ending,
+            _ => {
+                let state = self.core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, state));
+                let owner = self.core.shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, owner));
+                // The boot vCPU is off until it is handed to a process.
+                let off = u64::from(state.load(Ordering::SeqCst)) == ph::PH_VCPU_OFF;
+                if off && (vcpu > 0 || owner.load(Ordering::SeqCst) != 0) {
+                    State::Off
+                } else {
+                    State::Runs
+                }
+            }
+        }
+    }
+
+    /// Asks all that run to stop, and waits until they have, at most so long; says whether they did.
+    pub fn stop_all(&self, most: Duration) -> bool {
+        let deadline = Instant::now() + most;
+        for vcpu in (0..self.vcpus()).filter(|&vcpu| self.state(vcpu) == State::Runs) {
+            kick::tell(&self.core, vcpu, kick::DEBUG);
+        }
+        while (0..self.vcpus()).any(|vcpu| self.state(vcpu) == State::Runs) {
+            if Instant::now() >= deadline || self.core.stopping() {
+                return false;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        true
+    }
+
+    /// Asks one vCPU to stop before it has started.
+    pub fn ask(&self, vcpu: usize) {
+        kick::tell(&self.core, vcpu, kick::DEBUG);
+    }
+
+    /// Lets a stopped vCPU go on.
+    pub fn resume(&self, vcpu: usize, how: Resume) {
+        if !matches!(self.state(vcpu), State::Stopped(_)) {
+            return;
+        }
+        let shared = &self.core.shared;
+        let command = match how {
+            Resume::Continue => ph::PH_COMMAND_CONTINUE,
+            Resume::Step => ph::PH_COMMAND_STEP,
+            Resume::Pass => ph::PH_COMMAND_PASS,
+        };
+        // A request that came when it had just stopped by itself has been met.
+        shared
+            .vcpu_word(vcpu, offset_of!(ph::PhVcpu, pending))
+            .fetch_and(!kick::DEBUG, Ordering::SeqCst);
+        shared
+            .debug_word(vcpu, offset_of!(ph::PhDebug, state))
+            .store(kick::bit(ph::PH_DEBUG_RUNS), Ordering::SeqCst);
+        shared
+            .debug_word(vcpu, offset_of!(ph::PhDebug, command))
+            .store(kick::bit(command), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let word = shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, wait_word));
+        word.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(word);
+    }
+
+    /// Those of a vCPU that is stopped or ends the machine.
+    pub fn registers(&self, vcpu: usize) -> Option<Registers> {
+        if !matches!(self.state(vcpu), State::Stopped(_) | State::Ending) {
+            return None;
+        }
+        let long = |at| self.core.shared.debug_long(vcpu, at).load(Ordering::Relaxed);
+        let word = |at| self.core.shared.debug_word(vcpu, at).load(Ordering::Relaxed);
+        let mut gpr = [0; 16];
+        for (at, register) in (offset_of!(ph::PhDebug, gpr)..).step_by(8).zip(&mut gpr) {
+            *register = long(at);
+        }
+        let mut fxsave = Box::new([0; 512]);
+        self.core
+            .shared
+            .read_debug(vcpu, offset_of!(ph::PhDebug, fxsave), &mut *fxsave);
+        Some(Registers {
+            gpr,
+            rip: long(offset_of!(ph::PhDebug, rip)),
+            rflags: long(offset_of!(ph::PhDebug, rflags)),
+            cs: word(offset_of!(ph::PhDebug, cs)),
+            ss: word(offset_of!(ph::PhDebug, ss)),
+            fs_base: long(offset_of!(ph::PhDebug, fs_base)),
+            gs_base: long(offset_of!(ph::PhDebug, gs_base)),
+            cr2: long(offset_of!(ph::PhDebug, cr2)),
+            cr3: long(offset_of!(ph::PhDebug, cr3)),
+            kernel_root: long(offset_of!(ph::PhDebug, kernel_root)),
+            fxsave,
+        })
+    }
+
+    /// Changes the general registers, the instruction pointer and the flags of a stopped vCPU.
+    pub fn set_registers(&self, vcpu: usize, registers: &Registers) {
+        if !matches!(self.state(vcpu), State::Stopped(_)) {
+            return;
+        }
+        let set = |at, value| self.core.shared.debug_long(vcpu, at).store(value, Ordering::Relaxed);
+        for (at, value) in (offset_of!(ph::PhDebug, gpr)..).step_by(8).zip(registers.gpr) {
+            set(at, value);
+        }
+        set(offset_of!(ph::PhDebug, rip), registers.rip);
+        set(offset_of!(ph::PhDebug, rflags), registers.rflags);
+    }
+
+    /// The guest-physical address behind an address of a vCPU with these registers.
+    pub fn translate(&self, registers: &Registers, address: u64) -> Option<u64> {
+        if let Some(window) = self
+            .windows
+            .iter()
+            .find(|w| address.checked_sub(w.addr).is_some_and(|at| at < w.size))
+        {
+            return Some(window.gpa + (address - window.addr));
+        }
+        if (ph::PH_DIRECT_MAP..ph::PH_KERNEL_END).contains(&address) {
+            let gpa = address - ph::PH_DIRECT_MAP;
+            if self.readable(gpa) {
+                return Some(gpa);
+            }
+        }
+        let kernel = address >= ph::PH_USER_END || (ph::PH_HOLE_START..ph::PH_HOLE_END).contains(&address);
+        let root = if kernel && registers.kernel_root != 0 {
+            registers.kernel_root
+        } else {
+            registers.cr3
+        };
+        self.walk(root, address)
+    }
+
+    fn readable(&self, gpa: u64) -> bool {
+        self.memory.read_obj::<u8>(GuestAddress(gpa)).is_ok()
+    }
+
+    /// Looks an address up in four levels of tables.
+    fn walk(&self, root: u64, address: u64) -> Option<u64> {
+        let mut table = root & ADDRESS;
+        for level in (1..=4u32).rev() {
+            let shift = 12 + 9 * (level - 1);
+            let entry: u64 = self
+                .memory
+                .read_obj(GuestAddress(table + (address >> shift & 511) * 8))
+                .ok()?;
+            if entry & PRESENT == 0 {
+                return None;
+            }
+            if level == 1 || (level <= 3 && entry & LARGE != 0) {
+                let inside = (1 << shift) - 1;
+                return Some((entry & ADDRESS & !inside) | (address & inside));
+            }
+            table = entry & ADDRESS;
+        }
+        None
+    }
+
+    /// Copies memory out; how many bytes there are.
+    pub fn read(&self, registers: &Registers, address: u64, bytes: &mut [u8]) -> usize {
+        let mut done = 0;
+        for part in pieces(address, bytes.len()) {
+            let to = bytes.get_mut(done..done + part.1).unwrap_or_default();
+            let Some(gpa) = self.translate(registers, part.0) else {
+                break;
+            };
+            if self.memory.read_slice(to, GuestAddress(gpa)).is_err() {
+                break;
+            }
+            done += part.1;
+        }
+        done
+    }
+
+    /// Changes memory, whatever the tables allow; whether all of it is there.
+    pub fn write(&self, registers: &Registers, address: u64, bytes: &[u8]) -> bool {
+        let mut done = 0;
+        pieces(address, bytes.len()).all(|part| {
+            let from = bytes.get(done..done + part.1).unwrap_or_default();
+            done += part.1;
+            self.translate(registers, part.0)
+                .is_some_and(|gpa| self.write_physical(gpa, from))
+        })
+    }
+
+    /// Changes RAM.
+    pub fn write_physical(&self, gpa: u64, bytes: &[u8]) -> bool {
+        self.memory.write_slice(bytes, GuestAddress(gpa)).is_ok()
+    }
+
+    /// The last events of a vCPU, oldest first: time-stamp counter, kind, two words.
+    pub fn events(&self, vcpu: usize, most: usize) -> Vec<ph::PhEvent> {
+        let shared = &self.core.shared;
+        let kept = size(ph::PH_EVENTS);
+        let next = size(
+            shared
+                .vcpu_word(vcpu, offset_of!(ph::PhVcpu, events))
+                .load(Ordering::SeqCst)
+                .into(),
+        );
+        let mut events: Vec<ph::PhEvent> = (0..kept)
+            .map(|n| shared.event(vcpu, (next + n) % kept))
+            .filter(|event| event.kind != ph::PH_EVENT_NONE)
+            .collect();
+        events.drain(..events.len().saturating_sub(most));
+        events
+    }
+}
+
+/// Parts of a range that are each in one page: address, bytes.
+fn pieces(address: u64, length: usize) -> impl Iterator<Item = (u64, usize)> {
+    let (mut at, mut left) = (address, length);
+    std::iter::from_fn(move || {
+        let part = left.min(size(PAGE - at % PAGE));
+        let piece = (at, part);
+        at = at.checked_add(part as u64)?;
+        left -= part;
+        (part > 0).then_some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::shared::Shared;
+    use proptest::prelude::*;
+
+    fn machine() -> Debug {
+        let core = Arc::new(Core::new(Shared::new(0).unwrap(), 2).unwrap());
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 16 << 20)]).unwrap();
+        let windows = [ph::PhSegment {
+            addr: 0x7a20_0000,
+            gpa: 0x10_0000,
+            size: 0x2000,
+        }];
+        Debug::new(core, Arc::new(memory), &windows, 0, 1)
+    }
+
+    fn registers() -> Registers {
+        Registers {
+            gpr: [0; 16],
+            rip: 0,
+            rflags: 0,
+            cs: 0,
+            ss: 0,
+            fs_base: 0,
+            gs_base: 0,
+            cr2: 0,
+            cr3: 0x1000,
+            kernel_root: 0,
+            fxsave: Box::new([0; 512]),
+        }
+    }
+
+    #[test]
+    fn addresses_are_looked_up() {
+        let machine = machine();
+        let entry = |table: u64, index: u64, value: u64| {
+            assert!(machine.write_physical(table + index * 8, &value.to_le_bytes()));
+        };
+        entry(0x1000, 0, 0x2000 | PRESENT);
+        entry(0x2000, 0, 0x3000 | PRESENT);
+        entry(0x3000, 2, 0x4000 | PRESENT);
+        entry(0x3000, 3, 0x20_0000 | PRESENT | LARGE);
+        entry(0x4000, 1, 0x5000 | PRESENT);
+        let registers = registers();
+        assert_eq!(machine.translate(&registers, 0x40_1234), Some(0x5234));
+        assert_eq!(machine.translate(&registers, 0x40_2234), None);
+        assert_eq!(machine.translate(&registers, 0x61_2345), Some(0x21_2345));
+        assert_eq!(machine.translate(&registers, 0x7a20_0010), Some(0x10_0010));
+        assert_eq!(machine.translate(&registers, ph::PH_DIRECT_MAP + 5), Some(5));
+        assert!(machine.write(&registers, 0x40_1ffe, b"ab"));
+        // Behind the page there is nothing.
+        let mut bytes = [0; 4];
+        assert_eq!(machine.read(&registers, 0x40_1ffe, &mut bytes), 2);
+        assert_eq!(&bytes, b"ab\0\0");
+        assert!(!machine.write(&registers, 0x40_1ffe, b"abc"));
+    }
+
+    #[test]
+    fn events_come_in_order() {
+        let machine = machine();
+        assert!(machine.events(1, 16).is_empty());
+        for n in 0..40u64 {
+            let at = size(ph::PH_SHARED_EVENTS + ph::PH_EVENTS * 32 + n % ph::PH_EVENTS * 32);
+            for (field, value) in [(0, n), (8, ph::PH_EVENT_HALT), (16, n), (24, 0)] {
+                machine.core.shared.long(at + field).store(value, Ordering::Relaxed);
+            }
+        }
+        machine
+            .core
+            .shared
+            .vcpu_word(1, offset_of!(ph::PhVcpu, events))
+            .store(40, Ordering::Relaxed);
+        let last: Vec<u64> = machine.events(1, 3).iter().map(|e| e.a).collect();
+        assert_eq!(last, [37, 38, 39]);
+        assert_eq!(machine.events(1, 100).len(), 32);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_guest_has_written_is_survived(
+            tables in prop::collection::vec((0u64..0x800, any::<u64>()), 0..64), root: u64, address: u64, state: u32,
+        ) {
+            let machine = machine();
+            for (slot, value) in tables {
+                machine.write_physical(0x1000 + slot * 8, &value.to_le_bytes());
+            }
+            machine.core.shared.debug_word(0, 0).store(state, Ordering::Relaxed);
+            let mut registers = machine.registers(0).unwrap_or_else(registers);
+            registers.cr3 = root;
+            let mut bytes = [0; 32];
+            machine.read(&registers, address, &mut bytes);
+            machine.write(&registers, address, &bytes);
+            machine.events(0, 16);
+        }
+    }
+}
