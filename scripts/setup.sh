@@ -79,6 +79,8 @@ if [ "$purpose" != build ]; then
 fi
 if [ "$purpose" = test ]; then
 	have git || packages+=(git)
+	# tests/tests/gdb.rs
+	have gdb || packages+=(gdb)
 fi
 [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane run --gdb`, with gdb itself: kernel and program under a debugger, and a guest that notices nothing of it.
+
+// Helpers of tests: what goes wrong in them is a failure of the test.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use paravane_tests::program::Run;
+use paravane_tests::{program, vm};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// A machine that waits for gdb.
+struct Machine {
+    child: Child,
+    errors: BufReader<std::process::ChildStderr>,
+    /// gdb's option that loads the kernel's symbols.
+    symbols: String,
+    /// And the one that connects.
+    connect: String,
+}
+
+impl Machine {
+    fn start(address: &str, options: &[&str], command: &[&str]) -> Self {
+        let mut child = vm::command(options)
+            .args(["--gdb", address, "--"])
+            .args(command)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        // paravane: waiting for gdb -ex 'symbol-file ...' -ex 'target remote ...'
+        let mut quoted = line.split('\'').skip(1).step_by(2).map(str::to_string);
+        let (Some(symbols), Some(connect)) = (quoted.next(), quoted.next()) else {
+            panic!("no way to connect: {line}");
+        };
+        Machine {
+            child,
+            errors,
+            symbols,
+            connect,
+        }
+    }
+
+    fn gdb(&self, commands: &[&str]) -> Command {
+        let mut gdb = Command::new("gdb");
+        gdb.args([
+            "-q",
+            "-nx",
+            "-batch",
+            "-ex",
+            "set pagination off",
+            "-ex",
+            "set confirm off",
+        ]);
+        for command in [self.symbols.as_str(), self.connect.as_str()].iter().chain(commands) {
+            gdb.args(["-ex", command]);
+        }
+        gdb.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        gdb
+    }
+
+    /// Runs gdb with these commands; what it says.
+    fn debug(&self, commands: &[&str]) -> String {
+        let run = Run::of(&self.gdb(commands).output().unwrap());
+        assert_eq!(run.code, 0, "{run:?}");
+        run.stdout + &run.stderr
+    }
+
+    /// How the machine's command came out.
+    fn finish(mut self) -> (i32, String, String) {
+        let (mut said, mut errors) = (String::new(), String::new());
+        self.child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        self.errors.read_to_string(&mut errors).unwrap();
+        (self.child.wait().unwrap().code().unwrap_or(-1), said, errors)
+    }
+}
+
+/// A program in a folder: `marker` is called 200 times, with a system call behind each.
+fn program(folder: &Path) -> PathBuf {
+    let (source, program) = (folder.join("program.c"), folder.join("program"));
+    let text = "#include <stdio.h>\n#include <unistd.h>\nvolatile int seen;\n\
+        __attribute__((noinline)) int marker(int n) { seen += n; return seen; }\n\
+        int main(void) { for (int i = 0; i < 200; i++) { marker(i); getppid(); }\n\
+        printf(\"sum %d\\n\", seen); return seen == 19900 ? 5 : 6; }\n";
+    fs::write(&source, text).unwrap();
+    let cc = Command::new("cc")
+        .args(["-O1", "-g", "-static", "-no-pie", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(cc.unwrap().success());
+    program
+}
+
+#[test]
+fn kernel_and_program() {
+    for cpus in ["1", "2"] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = program(folder.path());
+        let volume = format!("{}:/t:ro", folder.path().display());
+        let machine = Machine::start(":0", &["--cpus", cpus, "--volume", &volume], &["/t/program"]);
+        let load = format!("add-symbol-file {}", program.display());
+        let said = machine.debug(&[
+            "print $pc == vmi_entry",
+            "break ksys_write",
+            "continue",
+            "backtrace 2",
+            "delete",
+            "break __x64_sys_getppid",
+            "continue",
+            "delete",
+            &load,
+            "break marker",
+            "continue",
+            "backtrace",
+            "stepi",
+            "stepi",
+            "finish",
+            "continue",
+            // Out of the program, through the kernel, and into it again.
+            "stepi 2500",
+            "info threads",
+            "print seen",
+            "set var seen = seen + 1000",
+            "set var seen = seen - 1000",
+            "delete",
+            "detach",
+        ]);
+        for part in [
+            "$1 = 1",
+            "in ksys_write ()",
+            "in do_syscall_64 ()",
+            "in __x64_sys_getppid ()",
+            "marker (n=n@entry=1)",
+            "in main ()",
+            "Value returned is $2 = 1",
+            "marker (n=n@entry=2)",
+            "marker (n=n@entry=3)",
+            "(vCPU 0, ",
+            "$3 = 3",
+            "detached",
+        ] {
+            assert!(said.contains(part), "{part} is not in: {said}");
+        }
+        let (code, said, errors) = machine.finish();
+        assert_eq!((code, said.as_str(), errors.as_str()), (5, "sum 19900\n", ""));
+    }
+}
+
+#[test]
+fn interrupted_and_come_back() {
+    let machine = Machine::start(":0", &["--cpus", "2"], &["sh", "-c", "sleep 60; exit 9"]);
+    // It is let go, and runs until gdb is told to interrupt it.
+    let gdb = machine.gdb(&["continue", "info threads", "detach"]).spawn().unwrap();
+    thread::sleep(Duration::from_secs(2));
+    let pid = rustix::process::Pid::from_child(&gdb);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let run = Run::of(&gdb.wait_with_output().unwrap());
+    for part in ["received signal SIGINT", "default_idle", "(vCPU 1, kernel)", "detached"] {
+        assert!(run.stdout.contains(part), "{part} is not in: {run:?}");
+    }
+    // Another one, which goes away without a word while the machine runs, and one that ends it.
+    let mut gdb = machine.gdb(&["break nobody_calls_this", "continue"]).spawn().unwrap();
+    thread::sleep(Duration::from_secs(1));
+    gdb.kill().unwrap();
+    gdb.wait().unwrap();
+    // Nobody answers any more: gdb complains.
+    machine.gdb(&["kill"]).output().unwrap();
+    let (code, _, errors) = machine.finish();
+    assert_eq!(code, 1);
+    assert!(errors.contains("the debugger has ended it"), "{errors}");
+}
+
+#[test]
+fn the_guests_own_breakpoint_is_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("trap.c");
+    let text = "#include <signal.h>\nstatic volatile int traps;\nstatic void on_trap(int s) { (void)s; traps++; }\n\
+        int main(void) { signal(SIGTRAP, on_trap); for (int i = 0; i < 3; i++) __asm__ volatile(\"int3\"); return 10 + traps; }\n";
+    fs::write(&source, text).unwrap();
+    let cc = Command::new("cc")
+        .args(["-O1", "-static", "-o"])
+        .arg(folder.path().join("trap"))
+        .arg(&source)
+        .status();
+    assert!(cc.unwrap().success());
+    let volume = format!("{}:/t:ro", folder.path().display());
+    let machine = Machine::start(":0", &["--volume", &volume], &["/t/trap"]);
+    let said = machine.debug(&["break __x64_sys_exit_group", "continue", "delete", "continue"]);
+    assert!(said.contains("__x64_sys_exit_group"), "{said}");
+    assert_eq!(machine.finish().0, 13);
+}
+
+#[test]
+fn a_socket_in_the_file_system_and_what_is_no_packet() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gdb");
+    let machine = Machine::start(path.to_str().unwrap(), &[], &["sh", "-c", "sleep 3; exit 4"]);
+    for bytes in [
+        &b"$#00"[..],
+        b"$zzzzzzzz#zz",
+        b"\x03\x03\x03",
+        b"$qSupported:",
+        &[0xff; 4096],
+    ] {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        // It may have hung up.
+        let _ = stream.write_all(bytes);
+    }
+    assert!(machine.debug(&["detach"]).contains("detached"));
+    assert_eq!(machine.finish().0, 4);
+}
+
+#[test]
+fn only_the_loopback() {
+    for (address, part) in [
+        ("0.0.0.0:0", "--gdb-remote"),
+        ("nowhere", "HOST:PORT"),
+        ("/nonexistent/x", "/nonexistent/x"),
+    ] {
+        let run = program::finish(vm::command(["--gdb", address]).args(["--", "true"]));
+        assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+        assert!(run.stderr.contains(part), "{}", run.stderr);
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is told of a Linux guest that panics or hangs.
+
+// Helpers of tests: what goes wrong in them is a failure of the test.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use paravane_tests::program::{self, Run};
+use paravane_tests::vm;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+fn contains(run: &Run, parts: &[&str]) {
+    for part in parts {
+        assert!(run.stderr.contains(part), "{part} is not in: {}", run.stderr);
+    }
+}
+
+/// The stack in a report: the lines behind `  stack:`.
+fn stack(report: &str) -> Vec<&str> {
+    report
+        .lines()
+        .skip_while(|line| *line != "  stack:")
+        .skip(1)
+        .take_while(|line| line.starts_with("    "))
+        .map(str::trim)
+        .collect()
+}
+
+#[test]
+fn a_panic() {
+    let script = "echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger";
+    let run = program::finish(vm::command(["--cpus", "2"]).args(["--", "sh", "-c", script]));
+    assert_eq!(run.code, 1, "{run:?}");
+    // The kernel's words, the registers, the layer's events, one line of ours.
+    contains(
+        &run,
+        &[
+            "Kernel panic - not syncing: sysrq triggered crash",
+            "vCPU 0: ",
+            "vCPU 1: ",
+            "made the call that ended the machine",
+            "  rip 0x7a",
+            "last events of its layer",
+            "system call 1 at ",
+            "the guest's kernel panicked",
+        ],
+    );
+    let frames = stack(&run.stderr);
+    for name in [
+        "panic+",
+        "sysrq_handle_crash+",
+        "ksys_write+",
+        "entry_SYSCALL_64_after_hwframe+",
+    ] {
+        assert!(frames.iter().any(|frame| frame.starts_with(name)), "{name}: {frames:?}");
+    }
+    assert!(frames.last().unwrap().ends_with("(user)"), "{frames:?}");
+}
+
+#[test]
+fn a_hang() {
+    // Nobody is to interrupt it, so that only the report says where it is.
+    let mut child = vm::command(["--append", "unknown_nmi_panic=0 nmi_watchdog=0"])
+        .args(["--", "sh", "-c", "echo ready; while :; do :; done"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "ready\n");
+    thread::sleep(Duration::from_millis(300));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::QUIT).unwrap();
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    let code = child.wait().unwrap().code().unwrap_or(-1);
+    let run = Run {
+        code,
+        stdout: line,
+        stderr,
+    };
+    assert_eq!(run.code, 1, "{run:?}");
+    contains(&run, &["vCPU 0: ", "  rip ", "  stack:", "last events of its layer"]);
+    assert!(run.stderr.contains("interrupt 0x"), "{}", run.stderr);
+}
