@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# test.sh [--long]: lint, then every test of the workspace. The last line is always `N passed, N failed`.
+# test.sh [--long]: lint, then every test of the workspace; each fuzz target for 10 s, or an hour
+# (PARAVANE_FUZZ_SECONDS says otherwise). The last line is always `N passed, N failed`.
 
 . "$(dirname "$0")/lib.sh"
 cd "$root"
 
+# Each fuzz target.
+export PARAVANE_FUZZ_SECONDS=${PARAVANE_FUZZ_SECONDS:-$([ "${1:-}" = --long ] && echo 3600 || echo 10)}
 profile=()
 if [ "${1:-}" = --long ]; then
 	# More vCPUs, more repetitions, more random cases, and the program as it is shipped.

@@ -73,7 +73,8 @@ impl Link {
         })
     }
 
-    pub(crate) fn messages(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
+    /// One message of `fd` is one frame of at most `mtu` bytes and its Ethernet header.
+    pub fn messages(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
         Link::new(fd, Framing::Message, mtu, false)
     }
 

@@ -12,6 +12,8 @@ pub mod blk;
 pub mod console;
 mod driver;
 pub mod fs;
+#[cfg(test)]
+mod fuzz;
 pub mod mmio;
 pub mod net;
 mod page;

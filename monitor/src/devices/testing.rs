@@ -106,6 +106,25 @@ impl Guest {
         self.write(at + 14, next);
     }
 
+    /// Adds to the index up to which buffers are available.
+    pub fn bump(&self, queue: usize, by: u16) {
+        let at = QUEUE * (queue as u64 + 1) + AVAILABLE + 2;
+        self.write(at, self.read::<u16>(at).wrapping_add(by));
+    }
+
+    /// Writes an entry of the ring of available buffers.
+    pub fn entry(&self, queue: usize, index: u16, head: u16) {
+        let at = QUEUE * (queue as u64 + 1) + AVAILABLE + 4;
+        self.write(at + u64::from(index % SIZE) * 2, head);
+    }
+
+    /// Writes the flags of the ring of available buffers, and the event index behind it.
+    pub fn flags(&self, queue: usize, flags: u16, event: u16) {
+        let at = QUEUE * (queue as u64 + 1) + AVAILABLE;
+        self.write(at, flags);
+        self.write(at + 4 + u64::from(SIZE) * 2, event);
+    }
+
     /// What the device has used since the last call: heads, and bytes written.
     pub fn used(&mut self, queue: usize) -> Vec<(u16, u32)> {
         let base = QUEUE * (queue as u64 + 1) + USED;

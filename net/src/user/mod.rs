@@ -164,4 +164,6 @@ pub fn start_in(
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -202,7 +202,7 @@ impl Stack {
         true
     }
 
-    fn dispatch(&mut self, frame: &[u8]) {
+    pub(super) fn dispatch(&mut self, frame: &[u8]) {
         let Some(source) = frame::source(frame).filter(EthernetAddress::is_unicast) else {
             return;
         };
@@ -221,7 +221,7 @@ impl Stack {
     }
 
     /// Lets smoltcp and the host's sockets do what they can. True: there is more at once.
-    fn serve(&mut self) -> bool {
+    pub(super) fn serve(&mut self) -> bool {
         let Stack {
             config,
             interface,
@@ -248,7 +248,7 @@ impl Stack {
     }
 
     /// Frames to the guest, as many as it takes.
-    fn give(&mut self) {
+    pub(super) fn give(&mut self) {
         while let Some(frame) = self.queues.to_guest.front() {
             match rustix::net::send(&self.link, frame, SendFlags::NOSIGNAL) {
                 Ok(_) | Err(Errno::MSGSIZE) => {}
@@ -261,6 +261,12 @@ impl Stack {
             }
             self.queues.to_guest.pop_front();
         }
+    }
+
+    /// TCP connections at once, those on their way included.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
+        self.connections.len()
     }
 
     fn wait(&self, longest: Duration) {

@@ -80,6 +80,12 @@ impl Connections {
         })
     }
 
+    /// Flows at once.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
     /// What is published, as bound.
     pub fn published(&self) -> impl Iterator<Item = Publish> + '_ {
         self.listeners.iter().map(|(_, p)| *p)

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fuzz target: what the stack makes of a guest's frames.
+//!
+//! The thread's own filter answers every attempt to reach the host's network with an error. Connections come in by a published port, so
+//! that the guest's segments meet ones that are open.
+
+use super::stack::Stack;
+use super::{Config, MAX_TCP};
+use paravane_fuzz::{Input, fuzz};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::channel;
+
+/// No connection, and no datagram to an address, leaves this thread.
+fn stay_inside() {
+    let to_somebody = SeccompCondition::new(4, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0).unwrap();
+    let rules = BTreeMap::from([
+        (libc::SYS_connect, vec![]),
+        (libc::SYS_sendmsg, vec![]),
+        (libc::SYS_sendto, vec![SeccompRule::new(vec![to_somebody]).unwrap()]),
+    ]);
+    let refused = SeccompAction::Errno(libc::ECONNREFUSED.unsigned_abs());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, TargetArch::x86_64).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    seccompiler::apply_filter(&program).unwrap();
+}
+
+/// An Ethernet frame of the guest's with an IPv4 packet. Sums are not looked at by the stack.
+fn packet(config: &Config, input: &mut Input<'_>, protocol: u8, content: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x52, 0x55, 10, 0, 2, 2, 2, 0, 0, 0, 0, 7, 8, 0];
+    let options = usize::from(input.pick(&[0u8, 0, 0, 0, 4, 40]));
+    let version = if input.u8() == 0xff {
+        input.u8()
+    } else {
+        0x45 + u8::try_from(options / 4).unwrap()
+    };
+    let length = 20 + options + content.len();
+    let length = if input.u8() == 0xff {
+        input.u16()
+    } else {
+        u16::try_from(length).unwrap()
+    };
+    let fragment = if input.u8() == 0xff { input.u16() } else { 0x4000 };
+    let source = if input.u8() == 0xff {
+        input.u32().to_be_bytes()
+    } else {
+        config.guest.octets()
+    };
+    let target = input.pick(&[
+        config.gateway.octets(),
+        config.dns.octets(),
+        [1, 2, 3, 4],
+        [127, 0, 0, 1],
+        [255; 4],
+    ]);
+    frame.extend([version, 0]);
+    frame.extend(length.to_be_bytes());
+    frame.extend([0, 1]);
+    frame.extend(fragment.to_be_bytes());
+    frame.extend([64, protocol, 0, 0]);
+    frame.extend(source);
+    frame.extend(target);
+    frame.extend(input.bytes(options));
+    frame.resize(34 + options, 1);
+    frame.extend(content);
+    frame
+}
+
+fn segment(input: &mut Input<'_>, ports: (u16, u16), numbers: (u32, u32), flags: u8) -> Vec<u8> {
+    let mut segment = ports.0.to_be_bytes().to_vec();
+    segment.extend(ports.1.to_be_bytes());
+    segment.extend(numbers.0.to_be_bytes());
+    segment.extend(numbers.1.to_be_bytes());
+    let options = usize::from(input.pick(&[0u8, 0, 4, 20, 40]));
+    let offset = if input.u8() == 0xff {
+        input.u8()
+    } else {
+        u8::try_from(5 + options / 4).unwrap() << 4
+    };
+    segment.extend([offset, flags]);
+    segment.extend(input.pick(&[0u16, 1, 1000, u16::MAX]).to_be_bytes());
+    segment.extend([0, 0, 0, 0]);
+    segment.extend(input.bytes(options));
+    segment.resize(20 + options, 0);
+    let data = usize::from(input.u8());
+    segment.extend(input.bytes(data));
+    segment
+}
+
+/// An answer to a segment of the stack's, more or less.
+fn answer(config: &Config, input: &mut Input<'_>, frame: &[u8]) -> Option<Vec<u8>> {
+    let at = 14 + usize::from(frame.get(14)? & 15) * 4;
+    let word = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
+    let long = |at: usize| Some(u32::from_be_bytes(frame.get(at..at + 4)?.try_into().ok()?));
+    if frame.get(12..14)? != [8, 0] || *frame.get(23)? != 6 {
+        return None;
+    }
+    let flags = frame.get(at + 13)?;
+    let length = u32::try_from(frame.len().saturating_sub(at + 20)).ok()?;
+    let next = long(at + 4)?
+        .wrapping_add(u32::from(flags & 3 != 0))
+        .wrapping_add(length);
+    let (odd, by) = (input.u8() & 3, u32::from(input.u16()));
+    let next = if odd == 1 { next.wrapping_add(by) } else { next };
+    let own = if odd == 2 { by } else { long(at + 8)? };
+    // SYN and ACK; ACK; ACK and PSH; FIN and ACK; RST; anything.
+    let flags = input.pick(&[0x12, 0x10, 0x18, 0x11, 0x04, 0xff]);
+    let flags = if flags == 0xff { input.u8() } else { flags };
+    let content = segment(input, (word(at + 2)?, word(at)?), (own, next), flags);
+    let mut reply = packet(config, input, 6, &content);
+    // To whom it came from.
+    let from: [u8; 4] = frame.get(26..30)?.try_into().ok()?;
+    reply.get_mut(30..34)?.copy_from_slice(&from);
+    Some(reply)
+}
+
+fn next(config: &Config, input: &mut Input<'_>, last: &[u8]) -> Vec<u8> {
+    match input.u8() % 8 {
+        0 => {
+            let length = usize::from(input.u8());
+            input.bytes(length).to_vec()
+        }
+        1 => {
+            // ARP: any operation, any addresses.
+            let mut frame = vec![
+                255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 7, 8, 6, 0, 1, 8, 0, 6, 4, 0,
+            ];
+            frame.push(input.u8() % 4);
+            frame.extend([2, 0, 0, 0, 0, 7]);
+            frame.extend(config.guest.octets());
+            frame.extend([0; 6]);
+            frame.extend(input.pick(&[config.gateway.octets(), [9, 9, 9, 9]]));
+            frame
+        }
+        2 => {
+            let ports = (input.u16(), input.pick(&[67u16, 53, 68, 80]));
+            let length = usize::from(input.u8());
+            let data = input.bytes(length);
+            let mut content = ports.0.to_be_bytes().to_vec();
+            content.extend(ports.1.to_be_bytes());
+            let said = if input.u8() == 0xff {
+                input.u16()
+            } else {
+                u16::try_from(8 + data.len()).unwrap()
+            };
+            content.extend(said.to_be_bytes());
+            content.extend([0, 0]);
+            if ports.1 == 67 {
+                // The beginning of a question for an address.
+                content.extend([1, 1, 6, 0]);
+                content.extend([0; 232]);
+                content.extend([0x63, 0x82, 0x53, 0x63, 53, 1]);
+            }
+            content.extend(data);
+            packet(config, input, 17, &content)
+        }
+        3 => {
+            let length = usize::from(input.u8());
+            let content = input.bytes(length);
+            packet(config, input, 1, content)
+        }
+        4 => {
+            let (ports, numbers) = ((input.u8().into(), input.u8().into()), (input.u32(), input.u32()));
+            let flags = input.pick(&[2, 2, 2, 0x10, 0x11, 4, 0x3f]);
+            let content = segment(input, ports, numbers, flags);
+            packet(config, input, 6, &content)
+        }
+        _ => answer(config, input, last).unwrap_or_default(),
+    }
+}
+
+#[test]
+fn frames() {
+    fuzz("frames", || {
+        // Those who connect from outside do so on a thread without the filter.
+        let (ask, asked) = channel::<SocketAddr>();
+        let (done, connected) = channel();
+        std::thread::spawn(move || {
+            for address in asked {
+                let stream = TcpStream::connect(address).and_then(|mut stream| {
+                    stream.write_all(b"hello")?;
+                    Ok(stream)
+                });
+                let _ = done.send(stream.ok());
+            }
+        });
+        stay_inside();
+        move |bytes| {
+            let mut input = Input::new(bytes);
+            let config = Config {
+                resolver: Some(([127, 0, 0, 1], 9).into()),
+                host_loopback: input.u8() % 2 == 0,
+                publish: vec!["127.0.0.1:0:80".parse().unwrap()],
+                mtu: input.pick(&[1500, 576, 65_520]),
+                ..Config::default()
+            };
+            let (ours, guest) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
+            let mut stack = Stack::new(config.clone(), ours).unwrap();
+            let address = stack.published()[0].host;
+            let (mut last, mut held, mut buffer) = (Vec::new(), Vec::new(), vec![0; 1 << 16]);
+            for _ in 0..100 {
+                if input.is_empty() {
+                    break;
+                }
+                if input.u8() % 16 == 0 && held.len() < 4 {
+                    ask.send(address).unwrap();
+                    held.push(connected.recv().unwrap());
+                } else {
+                    let frame = next(&config, &mut input, &last);
+                    stack.dispatch(&frame);
+                }
+                stack.serve();
+                stack.give();
+                while let Ok((length, _)) = rustix::net::recv(&guest, &mut *buffer, RecvFlags::empty()) {
+                    assert!(length <= usize::from(config.mtu) + 14, "a frame of {length} bytes");
+                    last = buffer[..length].to_vec();
+                }
+            }
+            assert!(stack.connections() <= MAX_TCP);
+        }
+    });
+}

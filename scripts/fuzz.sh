@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# fuzz.sh SECONDS [TARGET...]: each fuzz target for so long, guided by what inputs reach, and its corpus (tests/corpus) made anew of the
+# smallest inputs that together reach everything. `cargo test` runs the same targets unguided.
+
+. "$(dirname "$0")/lib.sh"
+cd "$root"
+
+seconds=${1:?fuzz.sh SECONDS [TARGET...]}
+shift
+# Target, package, test.
+targets=(
+	"agent paravane-agent-protocol agent"
+	"blk paravane devices::fuzz::blk"
+	"console paravane devices::fuzz::console"
+	"frames paravane-net user::fuzz::frames"
+	"fs paravane devices::fuzz::fs_"
+	"net paravane devices::fuzz::net"
+	"registers paravane devices::fuzz::registers"
+	"rng paravane devices::fuzz::rng"
+	"vsock paravane devices::fuzz::vsock"
+)
+
+# Build scripts and macros have their own flags with --target.
+host=$(rustc -vV | sed -n 's/^host: //p')
+export PARAVANE_FUZZ_KEEP=1 PARAVANE_FUZZ_SECONDS=$seconds LLVM_PROFILE_FILE=/dev/null
+export RUSTFLAGS='-C instrument-coverage --cfg paravane_coverage'
+for target in "${targets[@]}"; do
+	read -r name package test <<<"$target"
+	if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then
+		continue
+	fi
+	say "fuzz: $name"
+	# One test alone: what others reach meanwhile would be taken for the target's.
+	cargo test --quiet --locked --target "$host" --target-dir target/coverage --package "$package" -- \
+		--exact --nocapture "$test" 2>&1 | grep -v '^$' || die "$name has failed"
+done
