@@ -24,6 +24,7 @@ mod process;
 mod rom;
 mod root;
 mod signals;
+mod stats;
 mod tap;
 mod text;
 mod verify;
@@ -39,8 +40,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(end) => return end.report(),
     };
-    cli::start_log(args.log);
-    match commands::run(&args.command) {
+    match cli::start_log(args.log).and_then(|()| commands::run(&args.command)) {
         Ok(outcome) => ExitCode::from(outcome.code()),
         Err(error) => {
             // Whoever read our output has gone (`paravane ... | head`): nobody to complain to.

@@ -100,6 +100,10 @@ pub struct MachineOptions {
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: Option<u64>,
 
+    /// Serve the machine's figures on a socket of that name, for Prometheus: `curl --unix-socket PATH http://localhost/metrics`
+    #[arg(long, value_name = "PATH")]
+    pub metrics: Option<PathBuf>,
+
     /// Let debuggers attach to the machine's processes
     #[arg(long)]
     pub debuggable: bool,
@@ -150,6 +154,20 @@ pub struct Ps {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Stat {
+    /// The machine's name
+    pub name: String,
+
+    /// Print JSON instead of a table; with --watch a line each second
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print it anew each second, until the machine has ended
+    #[arg(long, short)]
+    pub watch: bool,
 }
 
 #[derive(Debug, Args)]

@@ -8,14 +8,17 @@ mod tools;
 
 pub use bench::{Bench, BenchMicro, BenchNative, BenchVmi, BenchVmiHost};
 pub use conformance::{Conformance, HypervisorKind, Isolation, Layer};
-pub use machine::{CommandOptions, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stop};
+pub use machine::{CommandOptions, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat, Stop};
 pub use tools::{Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelVerify, Rom};
 
 use crate::text;
+use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
 
 /// Runs virtual machines on machines that have no hardware virtualization to give
 #[derive(Debug, Parser)]
@@ -24,9 +27,9 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Say on stderr what the monitor does
-    #[arg(long, global = true, value_enum, default_value_t = Log::Off, hide_default_value = true)]
-    pub log: Log,
+    /// Say on stderr what the monitor does, up to this level [default: as RUST_LOG says, or off]
+    #[arg(long, global = true, value_enum, value_name = "LEVEL")]
+    pub log: Option<Log>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -51,6 +54,8 @@ pub enum Command {
     Rm(Rm),
     /// Print what is known of a machine, as JSON
     Inspect(Named),
+    /// Print what a machine that runs has done: exits, mappings, switches, host calls, stolen time, its devices' work
+    Stat(Stat),
     /// The monitor of a machine in the background
     #[command(hide = true)]
     Monitor(Named),
@@ -78,8 +83,11 @@ pub enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Log {
     Off,
+    Error,
+    Warn,
     Info,
     Debug,
+    Trace,
 }
 
 /// What clap wants to say instead of starting: help, the version, or an error.
@@ -144,18 +152,29 @@ fn error_line(error: &clap::Error) -> String {
     text::one_line(&format!("{} (see paravane --help)", wanted.join(" ")))
 }
 
-/// Turns on the monitor's own log.
-pub fn start_log(level: Log) {
-    let level = match level {
-        Log::Off => return,
-        Log::Info => tracing::Level::INFO,
-        Log::Debug => tracing::Level::DEBUG,
+/// Turns on the monitor's own log. Without a level RUST_LOG decides, which may name modules:
+/// `paravane::process=debug,paravane::devices=trace`.
+pub fn start_log(level: Option<Log>) -> anyhow::Result<()> {
+    let filter = match level {
+        Some(Log::Off) => return Ok(()),
+        Some(Log::Error) => "error".to_string(),
+        Some(Log::Warn) => "warn".to_string(),
+        Some(Log::Info) => "info".to_string(),
+        Some(Log::Debug) => "debug".to_string(),
+        Some(Log::Trace) => "trace".to_string(),
+        None => match std::env::var("RUST_LOG") {
+            Ok(filter) if !filter.is_empty() => filter,
+            _ => return Ok(()),
+        },
     };
+    let filter = EnvFilter::try_new(&filter).with_context(|| format!("RUST_LOG={filter}"))?;
     tracing_subscriber::fmt()
-        .with_max_level(level)
+        .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .init();
+    Ok(())
 }
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ fn confinement(pid: u32) -> serde_json::Value {
 }
 
 /// The machine, if it runs.
-fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
+pub fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
     let machine = store.find(name)?;
     match machine.state()? {
         State::Running { .. } => Ok(machine),

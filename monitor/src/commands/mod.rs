@@ -10,6 +10,7 @@ mod machines;
 mod report;
 mod rom;
 mod run;
+mod stat;
 
 use crate::cli::{Command, Conformance, HypervisorKind};
 use crate::hypervisor::Hypervisor;
@@ -59,6 +60,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Kill(args) => machines::kill(args),
         Command::Rm(args) => machines::rm(args),
         Command::Inspect(args) => machines::inspect(args),
+        Command::Stat(args) => stat::run(args),
         Command::Monitor(args) => run::monitor(args),
         Command::Boot(args) => boot::run(args),
         Command::Kernel(crate::cli::Kernel::Build(args)) => kernel::build(args),

@@ -22,8 +22,10 @@ pub struct Files(Option<Below>);
 struct Below {
     read: Vec<PathBuf>,
     all: Vec<PathBuf>,
-    /// Only empty folders in it can be removed.
+    /// Only empty folders below can be removed.
     remove: Vec<PathBuf>,
+    /// Only files below can be removed.
+    remove_files: Vec<PathBuf>,
 }
 
 impl Files {
@@ -59,16 +61,13 @@ impl Files {
         }))
     }
 
-    /// A machine's own folder, if it has one; and what a monitor in the background puts in place of its input.
-    pub fn state(folder: Option<&Path>) -> Self {
+    /// A machine's own folder, if it has one; a socket to be removed; and what a monitor in the background puts in place of its input.
+    pub fn state(folder: Option<&Path>, socket: Option<&Path>) -> Self {
         Files(Some(Below {
             read: vec!["/dev/null".into()],
             all: folder.map(Path::to_path_buf).into_iter().collect(),
-            remove: folder
-                .and_then(Path::parent)
-                .map(Path::to_path_buf)
-                .into_iter()
-                .collect(),
+            remove: parent(folder),
+            remove_files: parent(socket),
         }))
     }
 
@@ -96,9 +95,16 @@ impl Files {
         for path in &below.remove {
             rules = rule(rules, path, AccessFs::RemoveDir.into())?;
         }
+        for path in &below.remove_files {
+            rules = rule(rules, path, AccessFs::RemoveFile.into())?;
+        }
         rules.restrict_self()?;
         Ok(())
     }
+}
+
+fn parent(path: Option<&Path>) -> Vec<PathBuf> {
+    path.and_then(Path::parent).map(Path::to_path_buf).into_iter().collect()
 }
 
 /// One more path; of a file only what is possible with files.

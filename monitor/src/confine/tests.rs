@@ -278,7 +278,7 @@ fn only_the_files_that_are_given() {
         assert!(fs::write("/proc/self/comm", "x").is_err());
         assert!(File::open(inside.join("a/file")).is_err());
     });
-    confined(&Files::state(Some(&inside)), || {
+    confined(&Files::state(Some(&inside), None), || {
         File::open("/dev/null").unwrap();
         fs::remove_dir_all(&inside).unwrap();
         assert!(fs::create_dir(folder.path().join("other")).is_err());

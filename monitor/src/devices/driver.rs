@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The driver as a device sees it: queues, guest memory, interrupts.
 
+use super::counters::{Counters, count};
 use std::fmt;
 use std::sync::Arc;
 use thiserror::Error;
@@ -44,6 +45,7 @@ pub struct Driver {
     queues: Vec<Queue>,
     features: u64,
     interrupt: Arc<dyn Interrupt>,
+    counters: Arc<Counters>,
 }
 
 impl Driver {
@@ -57,7 +59,15 @@ impl Driver {
             queues,
             features,
             interrupt,
+            counters: Arc::default(),
         }
+    }
+
+    /// The same, which counts there.
+    #[must_use]
+    pub fn counting(mut self, counters: Arc<Counters>) -> Self {
+        self.counters = counters;
+        self
     }
 
     /// The features agreed upon.
@@ -85,6 +95,9 @@ impl Driver {
         loop {
             // The iterator answers none, too, where a ring lies outside memory; the transport has checked that.
             if let Some(chain) = ring.iter(Arc::clone(&self.memory)).map_err(broken)?.next() {
+                // A figure: what the device makes of the chain, it reads by itself.
+                let bytes = chain.clone().readable().map(|part| u64::from(part.len())).sum();
+                count(&self.counters.bytes_from_guest, bytes);
                 return Ok(Some(chain));
             }
             if !ring.enable_notification(&*self.memory).map_err(broken)? {
@@ -106,6 +119,8 @@ impl Driver {
         let Some(ring) = self.queues.get_mut(queue).filter(|q| q.ready()) else {
             return Ok(());
         };
+        count(&self.counters.requests, 1);
+        count(&self.counters.bytes_to_guest, written.into());
         ring.add_used(&*self.memory, head, written)
             .map_err(|source| Broken::Ring { queue, source })
     }

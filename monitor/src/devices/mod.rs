@@ -10,6 +10,7 @@
 
 pub mod blk;
 pub mod console;
+pub mod counters;
 mod driver;
 pub mod fs;
 #[cfg(test)]

@@ -45,6 +45,8 @@ pub enum Request {
     },
     /// The machine's end, now.
     Kill,
+    /// Its figures: a file with [`crate::stats::Stats`] in JSON.
+    Stat,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -336,6 +336,7 @@ mod tests {
             disks: Vec::new(),
             net: Net::None,
             publish: Vec::new(),
+            metrics: None,
             debuggable: false,
             timeout: Some(1),
             command: vec![Word("true".into())],

@@ -37,6 +37,9 @@ pub struct Spec {
     /// Ports of the host that lead to it.
     #[serde(default)]
     pub publish: Vec<String>,
+    /// The socket on which its figures can be read.
+    #[serde(default)]
+    pub metrics: Option<PathBuf>,
     /// Processes can be attached to with a debugger.
     pub debuggable: bool,
     /// Seconds after which the machine is ended.

@@ -4,6 +4,7 @@
 use super::shared::{Shared, size};
 use super::{device, sys};
 use crate::devices::Reactor;
+use crate::devices::counters::{Counters, Figures};
 use paravane_abi::process as ph;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -11,7 +12,7 @@ use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// One virtual machine.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct Core {
     moved: AtomicBool,
     /// The files of all devices.
     pub reactor: Arc<Reactor>,
+    /// Their names and what they count.
+    devices: Mutex<Vec<(String, Arc<Counters>)>>,
     /// Thread id of the watch, which sleeps until a signal comes.
     watch: AtomicU32,
     /// Wakes the debugger's thread, if there is one.
@@ -59,11 +62,30 @@ impl Core {
             placement: words(vcpus),
             moved: AtomicBool::new(false),
             reactor: Reactor::new()?,
+            devices: Mutex::default(),
             watch: AtomicU32::new(0),
             debugger: OnceLock::new(),
             exit_code: AtomicU32::new(0),
             zygote: OnceLock::new(),
         })
+    }
+
+    /// Takes note of a device.
+    pub fn add_device(&self, name: &str, counters: &Arc<Counters>) {
+        self.devices().push((name.to_string(), Arc::clone(counters)));
+    }
+
+    /// The devices' names and what they have done, in the guest's order.
+    pub fn device_figures(&self) -> Vec<(String, Figures)> {
+        let devices = self.devices();
+        devices
+            .iter()
+            .map(|(name, counters)| (name.clone(), counters.read()))
+            .collect()
+    }
+
+    fn devices(&self) -> MutexGuard<'_, Vec<(String, Arc<Counters>)>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes note of a process.

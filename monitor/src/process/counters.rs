@@ -4,26 +4,75 @@
 use super::shared::Shared;
 use crate::hypervisor::Counters;
 use paravane_abi::process as ph;
+use serde::{Deserialize, Serialize};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
+/// What one vCPU has done. Counts since the machine's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vcpu {
+    /// Faults of the host that the guest never heard of: a page was mapped.
+    pub faults_hidden: u64,
+    /// Faults that the guest got as its own.
+    pub faults_injected: u64,
+    /// System calls and instructions that trapped.
+    pub syscalls_trapped: u64,
+    /// Interrupts delivered.
+    pub interrupts: u64,
+    /// Waits for an interrupt.
+    pub halts: u64,
+    /// Pages mapped.
+    pub fills: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Hand-overs to another address-space process.
+    pub switches: u64,
+    /// Loads of a space that had changed.
+    pub resyncs: u64,
+    /// Signals to other vCPUs.
+    pub kicks_sent: u64,
+    /// System calls of the layer's to the host.
+    pub host_calls: u64,
+    /// Nanoseconds that it wanted to run and did not.
+    pub stolen_ns: u64,
+}
+
+/// Each vCPU's figures, each word read once.
+pub fn each(shared: &Shared, vcpus: usize) -> Vec<Vcpu> {
+    let one = |vcpu: usize| {
+        let field = |field: usize| shared.vcpu_long(vcpu, field).load(Ordering::Relaxed);
+        Vcpu {
+            faults_hidden: field(offset_of!(ph::PhVcpu, faults_hidden)),
+            faults_injected: field(offset_of!(ph::PhVcpu, faults_injected)),
+            syscalls_trapped: field(offset_of!(ph::PhVcpu, syscalls_trapped)),
+            interrupts: field(offset_of!(ph::PhVcpu, interrupts)),
+            halts: field(offset_of!(ph::PhVcpu, halts)),
+            fills: field(offset_of!(ph::PhVcpu, fills)),
+            flushes: field(offset_of!(ph::PhVcpu, flushes)),
+            switches: field(offset_of!(ph::PhVcpu, switches)),
+            resyncs: field(offset_of!(ph::PhVcpu, resyncs)),
+            kicks_sent: field(offset_of!(ph::PhVcpu, kicks_sent)),
+            host_calls: field(offset_of!(ph::PhVcpu, host_calls)),
+            stolen_ns: field(offset_of!(ph::PhVcpu, stolen_ns)),
+        }
+    };
+    (0..vcpus).map(one).collect()
+}
+
 /// The sums over all vCPUs.
 pub fn read(shared: &Shared, vcpus: usize) -> Counters {
-    let sum = |field: usize| {
-        (0..vcpus)
-            .map(|vcpu| shared.vcpu_long(vcpu, field).load(Ordering::Relaxed))
-            .fold(0, u64::wrapping_add)
-    };
+    let all = each(shared, vcpus);
+    let sum = |field: fn(&Vcpu) -> u64| all.iter().map(field).fold(0, u64::wrapping_add);
     // What reaches the layer as a signal of the host: every fault, every trapped call, every interrupt.
     let signals = [
-        offset_of!(ph::PhVcpu, faults_hidden),
-        offset_of!(ph::PhVcpu, faults_injected),
-        offset_of!(ph::PhVcpu, syscalls_trapped),
-        offset_of!(ph::PhVcpu, interrupts),
+        sum(|v| v.faults_hidden),
+        sum(|v| v.faults_injected),
+        sum(|v| v.syscalls_trapped),
+        sum(|v| v.interrupts),
     ];
     Counters {
-        host_calls: sum(offset_of!(ph::PhVcpu, host_calls)),
-        signals: signals.into_iter().map(sum).fold(0, u64::wrapping_add),
+        host_calls: sum(|v| v.host_calls),
+        signals: signals.into_iter().fold(0, u64::wrapping_add),
     }
 }
 

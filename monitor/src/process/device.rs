@@ -9,6 +9,7 @@ use super::core::Core;
 use super::shared::size;
 use super::{kick, sys};
 use crate::confine::Files;
+use crate::devices::counters::{Counters, count};
 use crate::devices::mmio::{Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config};
 use crate::devices::{Area, Broken, Device, Driver, Interrupt, Memory, Page, Wake};
 use anyhow::{Context, bail};
@@ -107,12 +108,16 @@ impl Devices {
                 .with_context(|| format!("cannot start the device {name}"))?;
             let page = area.page(number);
             let registers = Registers::new(page.clone(), &*device).with_context(|| format!("device {name}"))?;
+            let counters = Arc::new(Counters::default());
+            core.add_device(&name, &counters);
             threads.push(Thread {
                 line: Arc::new(Line {
                     core: Arc::clone(core),
                     number,
                     page,
+                    counters: Arc::clone(&counters),
                 }),
+                counters,
                 core: Arc::clone(core),
                 memory: Arc::clone(memory),
                 number,
@@ -180,10 +185,12 @@ struct Line {
     core: Arc<Core>,
     number: usize,
     page: Page,
+    counters: Arc<Counters>,
 }
 
 impl Line {
     fn interrupt(&self, why: u32) {
+        count(&self.counters.interrupts, 1);
         self.page.register(INTERRUPT_STATUS).fetch_or(why, Ordering::SeqCst);
         kick::raise(&self.core, self.number);
     }
@@ -207,6 +214,7 @@ pub struct Thread {
     number: usize,
     name: String,
     line: Arc<Line>,
+    counters: Arc<Counters>,
     registers: Registers,
     device: Box<dyn Device>,
     /// There while the driver is ready.
@@ -262,10 +270,12 @@ impl Thread {
             return Ok(());
         };
         if bits & HOST != 0 {
+            count(&self.counters.wakeups, 1);
             self.device.woken(driver)?;
         }
         for queue in 0..size(ph::PH_MAX_QUEUES) {
             if bits >> queue & 1 != 0 && driver.queue_ready(queue) {
+                count(&self.counters.notifications, 1);
                 self.device.notified(driver, queue)?;
             }
         }
@@ -305,7 +315,8 @@ impl Thread {
                     self.registers.queues(),
                     self.registers.features(),
                     Arc::clone(&self.line) as Arc<dyn Interrupt>,
-                );
+                )
+                .counting(Arc::clone(&self.counters));
                 let mut done = self.device.activate(&mut driver);
                 if done.is_ok() {
                     done = self.device.woken(&mut driver);
@@ -331,6 +342,7 @@ impl Thread {
     /// The driver has broken a rule.
     fn give_up(&mut self, why: &Broken) {
         tracing::warn!(device = self.name, %why, "the guest's driver broke a rule; the device waits for a reset");
+        count(&self.counters.resets, 1);
         self.driver = None;
         self.device.reset();
         self.registers.needs_reset();

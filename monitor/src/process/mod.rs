@@ -23,6 +23,7 @@ mod integrity;
 mod kick;
 mod layer;
 pub mod limits;
+mod observer;
 mod outputs;
 mod placement;
 mod policy;
@@ -37,7 +38,9 @@ mod vm;
 mod watch;
 
 pub use backend::Process;
+pub use counters::Vcpu as VcpuFigures;
 pub use doorbell::{End, Output};
+pub use observer::Observer;
 pub use vm::{Config, Vm};
 
 /// Whether relocations of this type (R_X86_64_*) can be applied to a kernel.

@@ -14,6 +14,7 @@ use super::image::Image;
 use super::integrity::Integrity;
 use super::layer::Layer;
 use super::limits;
+use super::observer::Observer;
 use super::outputs::Outputs;
 use super::placement::{self, Load};
 use super::policy;
@@ -68,6 +69,7 @@ pub struct Config<'a> {
 #[derive(Debug)]
 pub struct Vm {
     core: Arc<Core>,
+    observer: Observer,
     outputs: Arc<Outputs<Output>>,
     threads: Vec<JoinHandle<()>>,
     debug: Debug,
@@ -134,6 +136,7 @@ impl Vm {
         }
         let debug = Debug::new(Arc::clone(&core), ram.memory(), &image.windows, image.delta, clock.hz());
         let mut vm = Vm {
+            observer: Observer::new(&core, ram.size()),
             core,
             debug,
             outputs: Arc::new(Outputs::new(QUEUED)?),
@@ -257,6 +260,11 @@ impl Vm {
     /// Sends all vCPUs a non-maskable interrupt, at which a kernel says what it does.
     pub fn nmi(&self) {
         kick::nmi(&self.core);
+    }
+
+    /// For whoever keeps its figures.
+    pub fn observer(&self) -> Observer {
+        self.observer.clone()
     }
 
     /// What the layer has counted.

@@ -10,6 +10,7 @@ use crate::commands::Outcome;
 use crate::machines::control::{Client, Request, Server};
 use crate::process::{End, Output};
 use crate::signals::Signals;
+use crate::stats::Stats;
 use crate::text;
 use anyhow::Context;
 use paravane_agent_protocol::{Configuration, Exec, ToAgent};
@@ -293,6 +294,10 @@ impl<'a> Drive<'a> {
                     client.answer(Err("too many wait for its agent".to_string()));
                 }
                 Request::Agent => self.waiting.push_back(client),
+                Request::Stat => match Stats::of(&self.started.vm.observer()).to_file() {
+                    Ok(file) => client.give(&file),
+                    Err(error) => client.answer(Err(format!("{error:#}"))),
+                },
                 Request::Kill => {
                     client.answer(Ok(()));
                     finish = Some(Finish::Outcome(Outcome::Interrupted(SIGKILL)));

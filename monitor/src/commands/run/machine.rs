@@ -10,6 +10,7 @@ use crate::gdb::{self, Address, Listener};
 use crate::inputs::{self, GuestFile};
 use crate::machines::Spec;
 use crate::process::{Config, Vm};
+use crate::stats::{Metrics, Stats};
 use crate::{kernel, root};
 use anyhow::Context;
 use paravane_agent_protocol::PORT;
@@ -41,6 +42,7 @@ pub struct Started {
     pub vm: Vm,
     pub calls: Calls,
     pub attached: Attached,
+    _metrics: Option<Metrics>,
 }
 
 impl<'a> Machine<'a> {
@@ -88,9 +90,21 @@ impl<'a> Machine<'a> {
         if let Some((listener, address)) = listener {
             self.serve_gdb(&mut vm, listener, &address)?;
         }
-        confine::enter("main", &Files::state(folder))?;
+        let metrics = match &self.spec.metrics {
+            Some(path) => {
+                let observer = vm.observer();
+                Some(Metrics::start(path, move || Stats::of(&observer))?)
+            }
+            None => None,
+        };
+        confine::enter("main", &Files::state(folder, self.spec.metrics.as_deref()))?;
         vm.start_kernel();
-        Ok(Started { vm, calls, attached })
+        Ok(Started {
+            vm,
+            calls,
+            attached,
+            _metrics: metrics,
+        })
     }
 
     /// The kernel's file.

@@ -34,6 +34,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         disks: each(&args.disk, "--disk", attach::disk)?,
         net: attach::net(&args.net, &args.publish)?,
         publish: args.publish.iter().map(ToString::to_string).collect(),
+        metrics: absolute(&args.metrics).context("--metrics")?,
         debuggable: args.debuggable,
         timeout: args.timeout,
         command: words(&args.command)?,

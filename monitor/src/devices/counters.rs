@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a device has done, counted for people who look.
+
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts of one device, by its thread and the transport.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub notifications: AtomicU64,
+    pub wakeups: AtomicU64,
+    pub requests: AtomicU64,
+    pub bytes_from_guest: AtomicU64,
+    pub bytes_to_guest: AtomicU64,
+    pub interrupts: AtomicU64,
+    pub resets: AtomicU64,
+}
+
+/// The same at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Times that the driver's notifications had the device look.
+    pub notifications: u64,
+    /// Times that something on the host had it look.
+    pub wakeups: u64,
+    /// Chains of buffers given back.
+    pub requests: u64,
+    /// Bytes in the readable parts of chains that were taken.
+    pub bytes_from_guest: u64,
+    /// Bytes written to chains.
+    pub bytes_to_guest: u64,
+    /// Interrupts.
+    pub interrupts: u64,
+    /// Times that a driver broke a rule.
+    pub resets: u64,
+}
+
+/// One or more of something.
+pub fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+impl Counters {
+    /// All of them, now.
+    pub fn read(&self) -> Figures {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Figures {
+            notifications: value(&self.notifications),
+            wakeups: value(&self.wakeups),
+            requests: value(&self.requests),
+            bytes_from_guest: value(&self.bytes_from_guest),
+            bytes_to_guest: value(&self.bytes_to_guest),
+            interrupts: value(&self.interrupts),
+            resets: value(&self.resets),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `--metrics`: a socket on which Prometheus, or `curl --unix-socket`, asks for the figures by HTTP.
+//!
+//! HTTP/1.0 as far as that takes: one request and one answer for each connection. The thread has its own policy, and nobody
+//! who asks can keep it from answering others.
+
+use super::{Stats, prometheus};
+use crate::confine::{self, Files};
+use anyhow::{Context, bail};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+
+/// A request is never longer.
+const MAX_REQUEST: usize = 8 << 10;
+/// Connections at once; the oldest goes when one more comes.
+const MAX_CLIENTS: usize = 32;
+
+/// The socket and its thread, until this is dropped.
+#[derive(Debug)]
+pub struct Metrics {
+    path: PathBuf,
+    /// Device and inode: whose socket it is.
+    own: (u64, u64),
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Metrics {
+    /// Begins to listen. `figures` is called for each scrape.
+    pub fn start(path: &Path, figures: impl Fn() -> Stats + Send + 'static) -> anyhow::Result<Self> {
+        let listener = listen(path).with_context(|| format!("--metrics {}", path.display()))?;
+        let meta = fs::symlink_metadata(path)?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let mut metrics = Metrics {
+            path: path.to_path_buf(),
+            own: (meta.dev(), meta.ino()),
+            stop: Arc::clone(&stop),
+            thread: None,
+        };
+        let (tell, told) = channel();
+        let thread = std::thread::Builder::new().name("metrics".to_string()).spawn(move || {
+            let entered = confine::enter("metrics", &Files::none());
+            let go = entered.is_ok();
+            // Fails only if nobody waits for the start any more.
+            let _ = tell.send(entered);
+            if go {
+                run(&listener, &stop, &figures);
+            }
+        });
+        metrics.thread = Some(thread.context("cannot start a thread")?);
+        told.recv().context("the thread of --metrics ended")??;
+        Ok(metrics)
+    }
+}
+
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+        // Not another's, who has put a socket in its place.
+        if fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.own) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A socket in place of one that nobody listens on any more, but of nothing else.
+fn listen(path: &Path) -> anyhow::Result<UnixListener> {
+    if let Ok(meta) = fs::symlink_metadata(path) {
+        if !meta.file_type().is_socket() {
+            bail!("there is something that is no socket");
+        }
+        match UnixStream::connect(path) {
+            Ok(_) => bail!("somebody listens there already"),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+struct Client {
+    stream: UnixStream,
+    request: Vec<u8>,
+    /// What is still to be sent, once the request is there.
+    answer: Option<Vec<u8>>,
+}
+
+fn run(listener: &UnixListener, stop: &OwnedFd, figures: &dyn Fn() -> Stats) {
+    let mut clients: Vec<Client> = Vec::new();
+    loop {
+        let mut files = vec![PollFd::new(stop, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        for client in &clients {
+            let events = if client.answer.is_some() {
+                PollFlags::OUT
+            } else {
+                PollFlags::IN
+            };
+            files.push(PollFd::new(&client.stream, events));
+        }
+        // Whatever ends the wait, everything is looked at.
+        let _ = poll(&mut files, None);
+        if files.first().is_some_and(|file| !file.revents().is_empty()) {
+            return;
+        }
+        while let Ok((stream, _)) = listener.accept() {
+            if clients.len() == MAX_CLIENTS {
+                clients.remove(0);
+            }
+            if stream.set_nonblocking(true).is_ok() {
+                clients.push(Client {
+                    stream,
+                    request: Vec::new(),
+                    answer: None,
+                });
+            }
+        }
+        clients.retain_mut(|client| client.work(figures));
+    }
+}
+
+impl Client {
+    /// False: it is done with.
+    fn work(&mut self, figures: &dyn Fn() -> Stats) -> bool {
+        if self.answer.is_none() {
+            match self.read() {
+                Ok(false) => return true,
+                Ok(true) => self.answer = Some(answer(&self.request, figures)),
+                Err(_) => return false,
+            }
+        }
+        let Some(answer) = &mut self.answer else { return true };
+        while !answer.is_empty() {
+            match self.stream.write(answer) {
+                Ok(0) => return false,
+                Ok(written) => drop(answer.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// True: the request is whole.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut piece = [0; 1024];
+        loop {
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.request.extend(piece.iter().take(count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            let ends = |end: &[u8]| self.request.windows(end.len()).any(|part| part == end);
+            if ends(b"\r\n\r\n") || ends(b"\n\n") {
+                return Ok(true);
+            }
+            if self.request.len() > MAX_REQUEST {
+                return Err(io::Error::other("too long a request"));
+            }
+        }
+    }
+}
+
+/// The whole answer to a request.
+fn answer(request: &[u8], figures: &dyn Fn() -> Stats) -> Vec<u8> {
+    let first = request
+        .split(|&byte| byte == b'\r' || byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let words: Vec<&[u8]> = first.split(|&byte| byte == b' ').collect();
+    let (status, body) = match words[..] {
+        [b"GET", b"/metrics" | b"/", version] if version.starts_with(b"HTTP/") => {
+            ("200 OK", prometheus::text(&figures()))
+        }
+        [b"GET", _, version] if version.starts_with(b"HTTP/") => ("404 Not Found", "/metrics is here\n".to_string()),
+        [_, _, version] if version.starts_with(b"HTTP/") => ("405 Method Not Allowed", "GET it\n".to_string()),
+        _ => ("400 Bad Request", "HTTP is spoken here\n".to_string()),
+    };
+    let head = format!(
+        "HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    (head + &body).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(request: &str) -> String {
+        String::from_utf8(answer(request.as_bytes(), &Stats::default)).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_there_is_given() {
+        assert!(ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").starts_with("HTTP/1.0 200 OK\r\n"));
+        assert!(ask("GET /etc/passwd HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 404 "));
+        assert!(ask("POST / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 405 "));
+        for bad in ["", "\r\n\r\n", "GET /metrics", "\0\u{ff} x"] {
+            assert!(ask(bad).starts_with("HTTP/1.0 400 "), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_socket_that_nobody_listens_on_is_replaced_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        drop(UnixListener::bind(&path).unwrap());
+        let listener = listen(&path).unwrap();
+        assert!(listen(&path).unwrap_err().to_string().contains("somebody listens"));
+        drop(listener);
+        let file = folder.path().join("file");
+        fs::write(&file, "mine").unwrap();
+        assert!(listen(&file).unwrap_err().to_string().contains("no socket"));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+        assert!(listen(&folder.path().join("no/such")).is_err());
+    }
+}

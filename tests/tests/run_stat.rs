@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a machine has done, as `paravane stat` and `--metrics` say it.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{program, vm};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A machine that works when it is told to, by a line each.
+struct Machine {
+    folder: tempfile::TempDir,
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+const SCRIPT: &str = "while read line; do dd if=/dev/vda of=/dev/null bs=64k count=16 iflag=direct 2>/dev/null; \
+                      for i in 1 2 3 4 5; do true | true; done; echo; done";
+
+impl Machine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk");
+        File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+        let mut command = vm::command(["--cpus", "2", "--name", "one"]);
+        command.arg("--metrics").arg(folder.path().join("socket"));
+        command.arg("--disk").arg(format!("{}:snapshot", disk.display()));
+        command.args(["--", "sh", "-c", SCRIPT]);
+        command.env("XDG_STATE_HOME", folder.path());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut machine = Machine { folder, child, output };
+        machine.work();
+        machine
+    }
+
+    fn work(&mut self) {
+        writeln!(self.child.stdin.as_mut().unwrap()).unwrap();
+        self.output.read_line(&mut String::new()).unwrap();
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = program::command();
+        command.args(words).env("XDG_STATE_HOME", self.folder.path());
+        command
+    }
+
+    fn stat(&self) -> Value {
+        let run = program::finish(&mut self.command(&["stat", "one", "--json"]));
+        assert_eq!(run.code, 0, "{run:?}");
+        serde_json::from_str(&run.stdout).unwrap()
+    }
+
+    fn socket(&self) -> std::path::PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+        assert!(!self.socket().exists());
+    }
+}
+
+fn scrape(socket: &Path, request: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn sum(stats: &Value, field: &str) -> u64 {
+    let vcpus = stats["vcpus"].as_array().unwrap();
+    vcpus.iter().map(|vcpu| vcpu[field].as_u64().unwrap()).sum()
+}
+
+fn device<'a>(stats: &'a Value, name: &str) -> &'a Value {
+    let devices = stats["devices"].as_array().unwrap();
+    devices.iter().find(|device| device["name"] == name).unwrap()
+}
+
+#[test]
+fn figures_follow_the_work() {
+    let mut machine = Machine::new();
+    let before = machine.stat();
+    machine.work();
+    let after = machine.stat();
+    assert_eq!(after["vcpus"].as_array().unwrap().len(), 2);
+    assert_eq!(after["memory"], 256 << 20);
+    for field in [
+        "fills",
+        "flushes",
+        "switches",
+        "faults_hidden",
+        "host_calls",
+        "interrupts",
+        "halts",
+    ] {
+        assert!(sum(&after, field) > sum(&before, field), "{field}: {before} {after}");
+    }
+    // The disk's megabyte, and a status for each request.
+    let bytes = |stats: &Value| device(stats, "disk")["bytes_to_guest"].as_u64().unwrap();
+    let read = bytes(&after) - bytes(&before);
+    assert!(((1 << 20)..(1 << 20) + 4096).contains(&read), "{read}");
+    assert!(device(&after, "disk")["notifications"].as_u64() > device(&before, "disk")["notifications"].as_u64());
+
+    let run = program::finish(&mut machine.command(&["stat", "one"]));
+    assert!(
+        run.stdout.starts_with("one: up ") && run.stdout.contains("2 vCPUs"),
+        "{run:?}"
+    );
+    machine.end();
+}
+
+#[test]
+fn prometheus_and_curl() {
+    let mut machine = Machine::new();
+    let get = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
+    let reads = |text: &str| {
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix("paravane_device_bytes_to_guest_total{device=\"disk\""));
+        line.unwrap().rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()
+    };
+    let first = scrape(&machine.socket(), get);
+    assert!(first.starts_with("HTTP/1.0 200 OK\r\n"), "{first}");
+    let (head, body) = first.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    machine.work();
+    assert!(reads(&scrape(&machine.socket(), get)) >= reads(&first) + (1 << 20));
+    assert!(scrape(&machine.socket(), "GET /x HTTP/1.0\n\n").starts_with("HTTP/1.0 404"));
+    // Who says nothing, or too much, is in nobody's way.
+    let _quiet: Vec<UnixStream> = (0..40)
+        .map(|_| UnixStream::connect(machine.socket()).unwrap())
+        .collect();
+    let mut loud = UnixStream::connect(machine.socket()).unwrap();
+    let _ = loud.write_all(&[b'x'; 100_000]);
+    assert!(scrape(&machine.socket(), get).starts_with("HTTP/1.0 200"));
+    machine.end();
+}
+
+#[test]
+fn live_until_the_end() {
+    let machine = Machine::new();
+    let mut watch = machine.command(&["stat", "one", "--json", "--watch"]);
+    let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    let (first, second) = (next(), next());
+    assert!(second["uptime_ms"].as_u64() >= first["uptime_ms"].as_u64().map(|ms| ms + 900));
+    machine.end();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn what_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    let refused = |path: &Path, why: &str| {
+        let run = program::finish(vm::command(["--metrics"]).arg(path).args(["--", "true"]));
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(
+            run.stderr.starts_with("paravane: --metrics ") && run.stderr.contains(why),
+            "{run:?}"
+        );
+        assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+    };
+    refused(&file, "no socket");
+    refused(&folder.path().join("no/such"), "No such file");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    let run = program::finish(
+        program::command()
+            .args(["stat", "none"])
+            .env("XDG_STATE_HOME", folder.path()),
+    );
+    assert_eq!(
+        (run.code, run.stderr.as_str()),
+        (2, "paravane: there is no machine none: see `paravane ps --all`\n")
+    );
+}
+
+#[test]
+fn the_log_has_levels() {
+    let log = |option: &[&str], variable: &str| {
+        let mut command = program::command();
+        command.args(option).env("RUST_LOG", variable);
+        let words = vm::command(["--", "true"]);
+        let run = program::finish(command.args(words.get_args()));
+        assert_eq!(run.code, 0, "{run:?}");
+        run.stderr
+    };
+    assert_eq!(log(&[], ""), "");
+    assert_eq!(log(&["--log", "off"], "debug"), "");
+    let info = log(&["--log", "info"], "");
+    assert!(
+        info.contains("INFO paravane::process") && !info.contains("DEBUG"),
+        "{info}"
+    );
+    assert!(log(&["--log", "debug"], "").contains("driver ready"));
+    let some = log(&[], "paravane::process::device=debug");
+    assert!(some.contains("driver ready") && !some.contains("INFO"), "{some}");
+    let run = program::finish(program::command().arg("ps").env("RUST_LOG", "a=b=c"));
+    assert!(
+        run.code == 2 && run.stderr.starts_with("paravane: RUST_LOG=a=b=c: "),
+        "{run:?}"
+    );
+}
