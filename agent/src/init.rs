@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an init does: mounting, the machine's name, its end.
 
-use crate::{network, path};
+use crate::{network, path, system};
 use paravane_agent_protocol::{Configuration, Mount};
 use rustix::fs::{CWD, Mode, mkdirat, symlinkat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
@@ -36,21 +36,8 @@ const LINKS: [(&str, &str); 4] = [
 
 /// Makes an empty root a system.
 pub fn start() -> io::Result<()> {
-    for (kind, place, options) in MOUNTS {
-        make_folder(Path::new(place))?;
-        let quiet = MountFlags::NOSUID
-            | if place == "/dev" {
-                MountFlags::empty()
-            } else {
-                MountFlags::NODEV
-            };
-        let options = CString::new(options)?;
-        match mount(kind, place, kind, quiet, &*options) {
-            Ok(()) => {}
-            // The kernel was built without it, or has mounted it itself.
-            Err(rustix::io::Errno::NODEV | rustix::io::Errno::BUSY) => {}
-            Err(error) => return Err(io::Error::other(format!("cannot mount {place}: {error}"))),
-        }
+    for (_, place, _) in MOUNTS {
+        mount_memory(place)?;
     }
     for (target, link) in LINKS {
         // It is there already, or nobody needs it.
@@ -60,6 +47,27 @@ pub fn start() -> io::Result<()> {
         eprintln!("paravane-agent: no loopback network: {error}");
     }
     Ok(())
+}
+
+/// Mounts one of those that are only in memory, and the folder for it.
+pub fn mount_memory(place: &str) -> io::Result<()> {
+    let Some((kind, _, options)) = MOUNTS.into_iter().find(|(_, known, _)| *known == place) else {
+        return Ok(());
+    };
+    make_folder(Path::new(place))?;
+    let quiet = MountFlags::NOSUID
+        | if place == "/dev" {
+            MountFlags::empty()
+        } else {
+            MountFlags::NODEV
+        };
+    let options = CString::new(options)?;
+    match mount(kind, place, kind, quiet, &*options) {
+        Ok(()) => Ok(()),
+        // The kernel was built without it, or has mounted it itself.
+        Err(rustix::io::Errno::NODEV | rustix::io::Errno::BUSY) => Ok(()),
+        Err(error) => Err(io::Error::other(format!("cannot mount {place}: {error}"))),
+    }
 }
 
 pub fn make_folder(path: &Path) -> io::Result<()> {
@@ -76,16 +84,22 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 
 /// Does what the monitor wants of the machine.
 pub fn configure(wanted: &Configuration) -> Result<(), String> {
-    if let Some(name) = &wanted.hostname {
+    // A system with its own init has its own name.
+    if let (Some(name), false) = (&wanted.hostname, system::is_service()) {
         sethostname(name.as_bytes()).map_err(|error| format!("cannot name the machine {name}: {error}"))?;
     }
     for entry in &wanted.mounts {
         mount_one(entry)?;
     }
     if let Some(network) = &wanted.network {
-        network::configure(network).map_err(|error| format!("cannot configure the network: {error}"))?;
+        let done = if system::is_service() {
+            network::leave_to_networkd(network)
+        } else {
+            network::configure(network)
+        };
+        done.map_err(|error| format!("cannot configure the network: {error}"))?;
     }
-    Ok(())
+    system::ready().map_err(|error| format!("cannot tell this system's init: {error}"))
 }
 
 fn mount_one(entry: &Mount) -> Result<(), String> {

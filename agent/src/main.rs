@@ -16,9 +16,12 @@ mod reap;
 mod root;
 mod serve;
 mod session;
+mod system;
 mod user;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -30,11 +33,7 @@ fn main() -> ExitCode {
         }
     };
     let first = std::process::id() == 1;
-    let result = if first {
-        root::change().and_then(|()| init::start())
-    } else {
-        Ok(())
-    };
+    let result = if first { begin() } else { Ok(()) };
     let why = match result.and_then(|()| reap::start()) {
         Ok(()) => serve::run(&address),
         Err(error) => error.to_string(),
@@ -42,9 +41,23 @@ fn main() -> ExitCode {
     eprintln!("paravane-agent: {why}");
     if first {
         // Nothing can be done here any more, and process 1 must not end.
+        // The status goes by way of it.
+        let _ = init::mount_memory("/sys");
         init::power_off(init::FAILED);
     }
     ExitCode::FAILURE
+}
+
+/// As process 1: the machine's root, and then its init or what we do in place of one.
+fn begin() -> io::Result<()> {
+    // It is out of reach later.
+    let own = std::env::args_os().next().unwrap_or_default();
+    let mut own = File::open(own)?;
+    let line = root::change()?;
+    if let Some(wanted) = system::wanted(&line) {
+        system::hand_over(wanted, &mut own)?;
+    }
+    init::start()
 }
 
 fn address(words: Vec<OsString>) -> Result<dial::Address, String> {

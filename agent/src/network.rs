@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 const RESOLVER: &str = "/etc/resolv.conf";
+const NETWORKD: &str = "/run/systemd/network";
 
 /// Starts the interface `lo`, which then gets its addresses by itself.
 pub fn loopback_up() -> io::Result<()> {
@@ -41,6 +42,18 @@ pub fn configure(wanted: &Network) -> io::Result<()> {
         fs::write(RESOLVER, format!("nameserver {dns}\n"))?;
     }
     Ok(())
+}
+
+/// Under a system's own init: what its networkd does with a card for which nobody has said anything. It comes up later than this.
+pub fn leave_to_networkd(wanted: &Network) -> io::Result<()> {
+    fs::create_dir_all(NETWORKD)?;
+    let dns = wanted.dns.map(|dns| format!("DNS={dns}\n")).unwrap_or_default();
+    let text = format!(
+        "[Match]\nName=en* eth*\n\n[Link]\nMTUBytes={}\n\n[Network]\nAddress={}/{}\nGateway={}\n{dns}",
+        wanted.mtu, wanted.address, wanted.prefix, wanted.gateway
+    );
+    // Behind all others, of which the first that matches counts.
+    fs::write(Path::new(NETWORKD).join("99-paravane.network"), text)
 }
 
 /// The first interface behind which there is a device.

@@ -17,12 +17,12 @@ const ROOT: &str = "/paravane/root";
 /// A disk is there when its driver has found it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Makes the machine's root the root, if it has one.
-pub fn change() -> io::Result<()> {
+/// Makes the machine's root the root, if it has one. What comes back is the kernel's command line.
+pub fn change() -> io::Result<String> {
     temporary("proc", "/proc")?;
     let line = fs::read_to_string("/proc/cmdline")?;
     let Some(root) = line.split_whitespace().find_map(|word| word.strip_prefix(OPTION)) else {
-        return Ok(());
+        return Ok(line);
     };
     let named = |error: io::Error| io::Error::other(format!("the root {root}: {error}"));
     let writable = match root.strip_prefix("virtiofs:") {
@@ -39,7 +39,8 @@ pub fn change() -> io::Result<()> {
     std::env::set_current_dir(ROOT)?;
     mount_move(".", "/")?;
     rustix::process::chroot(".")?;
-    std::env::set_current_dir("/")
+    std::env::set_current_dir("/")?;
+    Ok(line)
 }
 
 fn temporary(kind: &str, place: &str) -> io::Result<()> {

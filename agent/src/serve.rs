@@ -3,7 +3,7 @@
 
 use crate::dial::{Address, dial};
 use crate::session::{self, Conversation};
-use crate::{command, init};
+use crate::{command, init, system};
 use paravane_agent_protocol::{Failure, FromAgent, ToAgent, VERSION};
 use std::io;
 use std::thread::Builder;
@@ -48,19 +48,29 @@ fn first_request(mut conversation: Conversation, since: &mut Instant) -> io::Res
 
 fn serve(mut conversation: Conversation, first: ToAgent) -> io::Result<()> {
     let mut next = Some(first);
+    let mut configured = false;
     while let Some(request) = next {
         match request {
             ToAgent::Configure(configuration) => {
                 let answer = match init::configure(&configuration) {
-                    Ok(()) => FromAgent::Done,
+                    Ok(()) => {
+                        configured = true;
+                        FromAgent::Done
+                    }
                     Err(why) => FromAgent::Failed(Failure { code: 125, why }),
                 };
                 conversation.say(&answer)?;
             }
-            ToAgent::Exec(exec) => match command::start(exec) {
-                Ok(running) => return session::run(conversation, running),
-                Err(failure) => conversation.say(&FromAgent::Failed(failure))?,
-            },
+            ToAgent::Exec(exec) => {
+                if configured {
+                    // What the machine is for, not somebody's look into it.
+                    system::wait_until_up();
+                }
+                match command::start(exec) {
+                    Ok(running) => return session::run(conversation, running),
+                    Err(failure) => conversation.say(&FromAgent::Failed(failure))?,
+                }
+            }
             ToAgent::PowerOff(status) => {
                 let why = init::power_off(status);
                 conversation.say(&FromAgent::Failed(Failure { code: 125, why }))?;

@@ -2,6 +2,7 @@
 //! Linux machines: `run` and its relatives.
 
 use super::{Isolation, mebibytes};
+use crate::machines::Init;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -62,6 +63,10 @@ pub struct MachineOptions {
     /// Root file system: an image (written to, unless :ro or :snapshot), or a folder (changes are forgotten at the end)
     #[arg(long, value_name = "DIR|IMAGE[:ro|:snapshot]", conflicts_with = "initrd")]
     pub rootfs: Option<String>,
+
+    /// What process 1 is
+    #[arg(long, value_enum, default_value_t = Init::Auto)]
+    pub init: Init,
 
     /// A disk: a file with its contents, /dev/vda and so on in the guest; with :snapshot what is written is forgotten at
     /// the end (may be repeated)
@@ -124,7 +129,7 @@ pub struct CommandOptions {
     #[arg(long, short, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
 
-    /// The command and its arguments; without one, a shell
+    /// The command and its arguments; without one, a shell, or in the background nothing: the machine runs until it is stopped
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }

@@ -16,7 +16,7 @@
 pub mod control;
 mod spec;
 
-pub use spec::{Disk, DiskMode, Net, Spec, Volume, Word};
+pub use spec::{Disk, DiskMode, Init, Net, Spec, Volume, Word};
 
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
@@ -333,6 +333,7 @@ mod tests {
             spaces: None,
             volumes: Vec::new(),
             rootfs: None,
+            init: Init::Auto,
             disks: Vec::new(),
             net: Net::None,
             publish: Vec::new(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What machine it is to be and what runs in it: all that the options of `run` and `create` say.
 
+use clap::ValueEnum;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -28,6 +29,9 @@ pub struct Spec {
     /// What its root is, in place of the built-in one: an image, which is its first disk, or a folder.
     #[serde(default)]
     pub rootfs: Option<Disk>,
+    /// What process 1 is.
+    #[serde(default)]
+    pub init: Init,
     /// Disks, in the guest's order.
     #[serde(default)]
     pub disks: Vec<Disk>,
@@ -44,11 +48,23 @@ pub struct Spec {
     pub debuggable: bool,
     /// Seconds after which the machine is ended.
     pub timeout: Option<u64>,
-    /// What runs in it; a shell if empty.
+    /// What runs in it; if empty a shell, or in the background nothing.
     pub command: Vec<Word>,
     pub env: Vec<(Word, Word)>,
     pub workdir: Option<PathBuf>,
     pub user: Option<String>,
+}
+
+/// What process 1 is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Init {
+    /// With a command the agent; without one the root's systemd, if it has that
+    #[default]
+    Auto,
+    /// Paravane's agent: the machine is nothing but the command
+    Agent,
+    /// The root's systemd: the command runs when the system has come up
+    Systemd,
 }
 
 /// A folder of the host's that the guest sees.

@@ -30,7 +30,9 @@ const GRACE: Duration = Duration::from_secs(3);
 const REPORT: Duration = Duration::from_secs(3);
 /// For a guest to write back what it has in memory.
 const WRITE_BACK: Duration = Duration::from_secs(10);
-/// From the agent's end to the machine's.
+/// The same for a system with services, each of which has 90 s by systemd's rules.
+const SYSTEM_ENDS: Duration = Duration::from_secs(100);
+/// From the agent's end to the machine's, if it was process 1.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Exit code for `--timeout`, as timeout(1) has it.
 const TIMED_OUT: u8 = 124;
@@ -47,7 +49,10 @@ const MAX_WAITING: usize = 16;
 /// What is to be done in the machine.
 #[derive(Debug)]
 pub struct Wishes {
-    pub exec: Exec,
+    /// The command; if none, the machine runs until somebody ends it.
+    pub exec: Option<Exec>,
+    /// Process 1 may be the root's own, which has more to end than the agent.
+    pub system: bool,
     /// Seconds from the start to the end of the machine.
     pub timeout: Option<u64>,
     /// It may start as late as it likes: somebody looks at each step.
@@ -61,8 +66,8 @@ pub struct Wishes {
 /// How far it is.
 enum State {
     /// The kernel starts.
-    Booting(Exec),
-    /// The command runs.
+    Booting(Option<Exec>),
+    /// The command runs, or there is none.
     Running(Box<Relay>),
 }
 
@@ -70,6 +75,10 @@ enum State {
 pub struct Drive<'a> {
     started: Started,
     state: State,
+    /// There is no command.
+    idle: bool,
+    /// For the guest to end in good order.
+    ending: Duration,
     running: fn(),
     log: KernelLog,
     signals: &'a Signals,
@@ -110,6 +119,8 @@ impl<'a> Drive<'a> {
             quit: Quit::install().context("cannot take note of signals")?,
             interrupted: None,
             started,
+            idle: wishes.exec.is_none(),
+            ending: if wishes.system { SYSTEM_ENDS } else { WRITE_BACK },
             state: State::Booting(wishes.exec),
             running: wishes.running,
             log: KernelLog::new(wishes.verbose),
@@ -171,7 +182,7 @@ impl<'a> Drive<'a> {
                     Ok(Some(ended)) => {
                         tracing::info!(ms = ms(self.begun), "the command has ended");
                         if self.started.attached.keeps {
-                            self.power_off();
+                            self.power_off(Instant::now() + self.ending);
                         }
                         return Ok(command_ended(ended));
                     }
@@ -190,17 +201,16 @@ impl<'a> Drive<'a> {
 
     /// Has the guest write back what it has not written yet to what stays, and end. A guest that does not is ended: its
     /// file systems are then as after a loss of power.
-    fn power_off(&mut self) {
-        let deadline = Instant::now() + WRITE_BACK;
+    fn power_off(&mut self, deadline: Instant) -> Option<End> {
         let mut link = None;
         loop {
-            if self.console().is_some() {
-                return;
+            if let Some(end) = self.console() {
+                return Some(end);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 tracing::warn!("the guest has not written everything back");
-                return;
+                return None;
             }
             // The agent dials again for each command, and for this.
             if link.is_none() {
@@ -233,16 +243,27 @@ impl<'a> Drive<'a> {
 
     /// The agent went away, most likely with the machine: then how that ended is what counts.
     fn agent_lost(&mut self, error: &anyhow::Error) -> Finish {
-        let deadline = Instant::now() + LAST_WORDS;
+        let patience = if self.ending == SYSTEM_ENDS {
+            SYSTEM_ENDS
+        } else {
+            LAST_WORDS
+        };
+        let deadline = Instant::now() + patience;
         loop {
             if let Some(end) = self.console() {
                 return machine_ended(end);
+            }
+            if let Some(signal) = self.signals.pending() {
+                return Finish::Outcome(Outcome::Interrupted(signal));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Finish::Failed(format!("{error:#}"));
             }
-            let mut files = [PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN)];
+            let mut files = [
+                PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.wake(), PollFlags::IN),
+            ];
             // Whatever ends the wait, everything is looked at again.
             let _ = poll(&mut files, Timespec::try_from(left).ok().as_ref());
         }
@@ -267,12 +288,15 @@ impl<'a> Drive<'a> {
                 mounts: self.started.attached.mounts.clone(),
                 network: self.started.attached.network.clone(),
             }))?;
-            link.put(&ToAgent::Exec(exec.clone()))?;
-            let terminal = match exec.terminal {
-                Some(_) => Some(Terminal::take().context("cannot use this terminal")?),
-                None => None,
-            };
-            let relay = Relay::new(link, terminal, exec.input);
+            let (mut terminal, mut input) = (None, false);
+            if let Some(exec) = exec {
+                link.put(&ToAgent::Exec(exec.clone()))?;
+                input = exec.input;
+                if exec.terminal.is_some() {
+                    terminal = Some(Terminal::take().context("cannot use this terminal")?);
+                }
+            }
+            let relay = Relay::new(link, terminal, input);
             self.state = State::Running(Box::new(relay));
             (self.running)();
         }
@@ -307,6 +331,7 @@ impl<'a> Drive<'a> {
                     finish = self.ask_to_end(SIGTERM, end)?.or(finish);
                     client.answer(Ok(()));
                 }
+                Request::Signal { .. } if self.idle => client.answer(Err("it has no command".to_string())),
                 Request::Signal { number } => match &mut self.state {
                     State::Running(relay) => {
                         relay.signal(number)?;
@@ -324,6 +349,10 @@ impl<'a> Drive<'a> {
     /// Passes a signal on, so that the command can tidy; an end at once if there is none yet.
     fn ask_to_end(&mut self, signal: u8, end: Instant) -> anyhow::Result<Option<Finish>> {
         match &mut self.state {
+            State::Running(_) if self.idle => Ok(Some(match self.power_off(end) {
+                Some(end) => machine_ended(end),
+                None => Finish::Outcome(Outcome::Interrupted(signal)),
+            })),
             State::Running(relay) => {
                 relay.signal(signal)?;
                 self.asked = Some((signal, end));

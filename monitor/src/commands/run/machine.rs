@@ -8,7 +8,7 @@ use crate::devices::rng::Rng;
 use crate::devices::vsock::{self, Hub, Vsock};
 use crate::gdb::{self, Address, Listener};
 use crate::inputs::{self, GuestFile};
-use crate::machines::Spec;
+use crate::machines::{Init, Spec};
 use crate::process::{Config, Vm};
 use crate::stats::{Metrics, Stats};
 use crate::{kernel, root};
@@ -146,14 +146,28 @@ impl Calls {
     }
 }
 
+/// The word of the kernel's command line by which the agent leaves process 1 to the root's own init.
+pub fn init_option(spec: &Spec) -> Option<&'static str> {
+    // The built-in root has none.
+    let own_root = spec.rootfs.is_some() || spec.initrd.is_some();
+    match spec.init {
+        Init::Systemd => Some("paravane.init=systemd"),
+        Init::Auto if own_root && spec.command.is_empty() => Some("paravane.init=auto"),
+        Init::Auto | Init::Agent => None,
+    }
+}
+
 fn command_line(spec: &Spec, verbose: bool) -> String {
     let mut line = format!("{COMMAND_LINE} rdinit={}", root::AGENT);
     if !verbose {
         line.push_str(" quiet");
     }
-    if let Some(root) = attach::root_option(spec) {
+    for word in attach::root_option(spec)
+        .into_iter()
+        .chain(init_option(spec).map(str::to_string))
+    {
         line.push(' ');
-        line.push_str(&root);
+        line.push_str(&word);
     }
     for more in &spec.append {
         line.push(' ');

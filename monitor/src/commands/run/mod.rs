@@ -21,6 +21,7 @@ use crate::signals::Signals;
 use anyhow::Context;
 use drive::{Drive, Wishes};
 use machine::Machine;
+use paravane_agent_protocol::Exec;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::Instant;
 
@@ -51,8 +52,10 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
         Some(name) => Some(Store::open()?.create(Some(name), &spec)?),
         None => None,
     };
-    let outcome = options::at_terminal(args)
-        .and_then(|terminal| work(&spec, terminal, args.verbose, named.as_ref(), gdb.as_ref(), || ()));
+    let outcome = options::at_terminal(args).and_then(|terminal| {
+        let exec = options::command(&spec, terminal);
+        work(&spec, Some(exec), args.verbose, named.as_ref(), gdb.as_ref(), || ())
+    });
     if let Some(machine) = named {
         // Nobody asked for it to stay: its end was seen here.
         machine.remove()?;
@@ -64,13 +67,16 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
 pub fn monitor(args: &cli::Named) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
     let spec = machine.spec()?;
-    work(&spec, false, false, Some(&machine), None, super::machines::say_running)
+    // With nothing to run and nobody to type, what the machine says itself is what there is to see.
+    let exec = (!spec.command.is_empty()).then(|| options::command(&spec, false));
+    let verbose = exec.is_none();
+    work(&spec, exec, verbose, Some(&machine), None, super::machines::say_running)
 }
 
 /// From the files to the end. `running` is called when the command runs.
 fn work(
     spec: &Spec,
-    terminal: bool,
+    exec: Option<Exec>,
     verbose: bool,
     named: Option<&machines::Machine>,
     gdb: Option<&Address>,
@@ -88,7 +94,8 @@ fn work(
     let started = machine.start(named.map(machines::Machine::folder), gdb)?;
     tracing::info!(ms = ms(begun), "the kernel starts");
     let wishes = Wishes {
-        exec: options::command(spec, terminal),
+        exec,
+        system: machine::init_option(spec).is_some(),
         timeout: spec.timeout,
         patient: gdb.is_some(),
         verbose,

@@ -31,6 +31,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         spaces: args.spaces,
         volumes: each(&args.volume, "--volume", attach::volume)?,
         rootfs: each(args.rootfs.as_slice(), "--rootfs", attach::disk)?.pop(),
+        init: args.init,
         disks: each(&args.disk, "--disk", attach::disk)?,
         net: attach::net(&args.net, &args.publish)?,
         publish: args.publish.iter().map(ToString::to_string).collect(),
