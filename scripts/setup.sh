@@ -81,6 +81,10 @@ if [ "$purpose" = test ]; then
 	have git || packages+=(git)
 	# tests/tests/gdb.rs
 	have gdb || packages+=(gdb)
+	# Images of Debian, by `paravane image build`.
+	have mmdebstrap || packages+=(mmdebstrap)
+	have fakeroot || packages+=(fakeroot)
+	[ -x /sbin/mke2fs ] || packages+=(e2fsprogs)
 fi
 [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 

@@ -69,14 +69,8 @@ fn debian_comes_up_whole_and_goes_down_in_order() {
     assert_eq!((run.code, run.stdout.as_str()), (0, "debian\n"), "{run:?}");
     let inside = |words: &[&str]| user.ok(&[&["exec", "debian", "--"], words].concat());
 
-    let state = user.finish(program::command().args([
-        "exec",
-        "debian",
-        "--",
-        "systemctl",
-        "is-system-running",
-        "--wait",
-    ]));
+    let state =
+        user.finish(program::command().args(["exec", "debian", "--", "systemctl", "is-system-running", "--wait"]));
     let failed = inside(&["systemctl", "--failed", "--plain", "--no-legend"]);
     assert_eq!(
         (state.stdout.as_str(), failed.as_str()),
@@ -95,7 +89,11 @@ fn debian_comes_up_whole_and_goes_down_in_order() {
     assert!(user.ok(&["logs", "debian"]).contains("Debian"), "no console");
     inside(&["sh", "-c", "echo kept > /var/tmp/kept"]);
     user.ok(&["stop", "--time", "60", "debian"]);
-    assert!(user.ok(&["ps", "--all"]).contains("exited 0"), "{}", user.ok(&["ps", "--all"]));
+    assert!(
+        user.ok(&["ps", "--all"]).contains("exited 0"),
+        "{}",
+        user.ok(&["ps", "--all"])
+    );
     let log = user.ok(&["logs", "debian"]);
     assert!(log.contains("Power down") || log.contains("Powering off"), "{log}");
 }
