@@ -10,9 +10,29 @@
 
 unsigned int batches = 51;
 
+uint64_t ticks(void)
+{
+	uint32_t low, high;
+
+	__asm__ volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high) : : "memory");
+	return (uint64_t)high << 32 | low;
+}
+
+static int counting(void)
+{
+	static int counter = -1;
+
+	if (counter < 0)
+		counter = getenv(COUNTER) != NULL;
+	return counter;
+}
+
 uint64_t now(void)
 {
 	struct timespec t;
+
+	if (counting())
+		return ticks();
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
@@ -52,16 +72,17 @@ double timed(void (*batch)(unsigned long))
 {
 	double *values = room(batches), result;
 	unsigned long operations = 1;
-	uint64_t start, ns;
+	/* Work that the kernel puts off is in one operation of many: counts are the same again only over many. */
+	uint64_t start, ns, least = counting() ? 20 * BATCH_NS : BATCH_NS;
 	unsigned int i;
 
 	for (;;) {
 		start = now();
 		batch(operations);
 		ns = now() - start;
-		if (ns >= BATCH_NS)
+		if (ns >= least)
 			break;
-		operations = ns < BATCH_NS / 16 ? operations * 8 : operations * 2;
+		operations = ns < least / 16 ? operations * 8 : operations * 2;
 	}
 	for (i = 0; i < batches; i++) {
 		start = now();

@@ -8,6 +8,13 @@
 
 #define PAGE 4096UL
 
+/*
+ * If this variable is set, now() is the time-stamp counter: where that counts instructions (QEMU's -icount shift=0), so do
+ * the measurements.
+ */
+#define COUNTER "micro_tsc"
+uint64_t ticks(void);
+
 /* Nanoseconds of the monotonic clock. */
 uint64_t now(void);
 

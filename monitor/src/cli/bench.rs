@@ -12,6 +12,8 @@ pub enum Bench {
     Vmi(BenchVmi),
     /// What operations of Linux cost in a virtual machine, each next to the host
     Micro(BenchMicro),
+    /// What the port costs Linux on bare metal, in instructions, next to Linux without it
+    Kernel(BenchKernel),
     /// The host's side of a row of `vmi`, in a process of its own
     #[command(hide = true)]
     VmiHost(BenchVmiHost),
@@ -33,6 +35,33 @@ pub struct BenchNative {
 
     /// Give up on one run after S seconds
     #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchKernel {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Put the table into FILE, between its markers for this table
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub write: Option<PathBuf>,
+
+    /// Folder with the kernel's bzImage [default: what `paravane kernel build` makes]
+    #[arg(long, value_name = "DIR")]
+    pub kernel: Option<PathBuf>,
+
+    /// Folder with the other one's [default: what `paravane kernel build --unpatched` makes]
+    #[arg(long, value_name = "DIR")]
+    pub unpatched: Option<PathBuf>,
+
+    /// The shell that the row `shell` runs: a static program
+    #[arg(long, value_name = "FILE", default_value = "/bin/busybox")]
+    pub shell: PathBuf,
+
+    /// Give up on one run after S seconds
+    #[arg(long, value_name = "S", default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
 }
 

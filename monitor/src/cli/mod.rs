@@ -6,10 +6,10 @@ mod conformance;
 mod machine;
 mod tools;
 
-pub use bench::{Bench, BenchMicro, BenchNative, BenchVmi, BenchVmiHost};
+pub use bench::{Bench, BenchKernel, BenchMicro, BenchNative, BenchVmi, BenchVmiHost};
 pub use conformance::{Conformance, HypervisorKind, Isolation, Layer};
 pub use machine::{CommandOptions, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat, Stop};
-pub use tools::{Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelVerify, Rom};
+pub use tools::{Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelVerify, Rom};
 
 use crate::text;
 use anyhow::Context;

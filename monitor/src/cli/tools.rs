@@ -40,6 +40,19 @@ pub enum Kernel {
     Build(KernelBuild),
     /// Check that one image is good for bare metal and for the process hypervisor: files, code, boots
     Verify(KernelVerify),
+    /// Count the lines that the port adds to Linux, changes and moves
+    Lines(KernelLines),
+}
+
+#[derive(Debug, Args)]
+pub struct KernelLines {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Put the table into FILE, between its markers for this table
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub write: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -86,6 +99,10 @@ pub struct KernelBuild {
     /// An optional part of the configuration: btf, debug-info, lsm (may be repeated)
     #[arg(long, value_name = "NAME")]
     pub with: Vec<String>,
+
+    /// Leave the port out: Linux as it is, with the same configuration, to compare with on bare metal
+    #[arg(long)]
+    pub unpatched: bool,
 
     /// A fragment of configuration of your own, over the others (may be repeated)
     #[arg(long, value_name = "FILE")]

@@ -5,8 +5,9 @@
 //! instructions: exact, and the same on every host.
 
 mod cpus;
+pub mod kernel;
 pub mod micro;
-mod page;
+pub mod page;
 mod stats;
 mod table;
 pub mod vmi;

@@ -2,23 +2,29 @@
 //! `paravane kernel`.
 
 use super::Outcome;
-use crate::cli::{KernelBuild, KernelVerify};
+use super::bench::page::Page;
+use crate::cli::{KernelBuild, KernelLines, KernelVerify};
 use crate::kernel::{self, Recipe, Request, Wanted};
 use crate::signals::Signals;
 use crate::verify::{self, Check};
 use anyhow::Context;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write};
 use std::time::Duration;
 
 /// Builds, and says where the result is.
 pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
+    let mut recipe = Recipe::new(&args.with, &args.config)?;
+    if args.unpatched {
+        recipe = recipe.without_port();
+    }
     let request = Request {
         source: args
             .source
             .clone()
             .map_or(Wanted::Debian { newest: args.update }, Wanted::At),
-        recipe: Recipe::new(&args.with, &args.config)?,
+        recipe,
         jobs: args.jobs.map_or_else(kernel::jobs, |n| n as usize),
     };
     // Before minutes of work: is there a place for it?
@@ -44,6 +50,34 @@ pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
         None => "from the cache".to_string(),
     };
     writeln!(io::stdout(), "Linux {} ({how}): {}", built.version, folder.display())?;
+    Ok(Outcome::Passed)
+}
+
+/// Counts, and prints or writes the table.
+pub fn lines(args: &KernelLines) -> anyhow::Result<Outcome> {
+    let page = args
+        .write
+        .as_deref()
+        .map(|path| Page::read(path, "lines"))
+        .transpose()?;
+    let components = kernel::lines(&Recipe::new(&[], &[])?);
+    let table = || {
+        let mut text =
+            String::from("| component | new | changed | moved | removed |\n| --- | ---: | ---: | ---: | ---: |\n");
+        for c in &components {
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} |",
+                c.name, c.new, c.changed, c.moved, c.removed
+            );
+        }
+        text
+    };
+    match page {
+        Some(page) => page.replace(&table())?,
+        None if args.json => writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&components)?)?,
+        None => write!(io::stdout(), "{}", table())?,
+    }
     Ok(Outcome::Passed)
 }
 

@@ -49,6 +49,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::cli::Bench::Vmi(args)) => bench::vmi::run(args),
         Command::Bench(crate::cli::Bench::VmiHost(args)) => bench::vmi::host(args),
         Command::Bench(crate::cli::Bench::Micro(args)) => bench::micro::run(args),
+        Command::Bench(crate::cli::Bench::Kernel(args)) => bench::kernel::run(args),
         Command::Image(crate::cli::Image::Build(args)) => image::build(args),
         Command::Run(args) => run::run(args),
         Command::Create(args) => machines::create(args),
@@ -65,6 +66,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Boot(args) => boot::run(args),
         Command::Kernel(crate::cli::Kernel::Build(args)) => kernel::build(args),
         Command::Kernel(crate::cli::Kernel::Verify(args)) => kernel::verify(args),
+        Command::Kernel(crate::cli::Kernel::Lines(args)) => kernel::lines(args),
         Command::Doctor(args) => crate::doctor::run(args),
     }
 }

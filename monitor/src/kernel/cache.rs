@@ -40,9 +40,9 @@ impl Cache {
         self.root.join("source")
     }
 
-    /// Where a kernel is built.
-    pub fn work(&self) -> PathBuf {
-        self.root.join("work")
+    /// Where a kernel is built. Linux without the port has a tree of its own: going from one to the other would compile everything anew.
+    pub fn work(&self, unpatched: bool) -> PathBuf {
+        self.root.join(if unpatched { "work-unpatched" } else { "work" })
     }
 
     /// A result.

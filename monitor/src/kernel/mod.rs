@@ -6,6 +6,7 @@
 
 mod cache;
 pub mod elf;
+mod lines;
 mod make;
 pub mod orc;
 mod recipe;
@@ -13,6 +14,7 @@ mod source;
 mod tools;
 mod tree;
 
+pub use lines::lines;
 pub use recipe::{Recipe, digest, hex};
 pub use source::Wanted;
 
@@ -99,6 +101,13 @@ pub fn locate_or_build() -> anyhow::Result<KernelFiles> {
     }
 }
 
+/// The packed-up kernel of the same source and configuration without the port, built now if there is none.
+pub fn unpatched() -> anyhow::Result<PathBuf> {
+    let mut request = Request::usual()?;
+    request.recipe = request.recipe.without_port();
+    Ok(build(&request)?.files.bzimage)
+}
+
 /// The kernel that is asked for: from the cache, or built. Says on a terminal how far it is.
 pub fn build(request: &Request) -> anyhow::Result<Built> {
     let bar = spinner();
@@ -132,13 +141,19 @@ fn build_with(request: &Request, bar: &ProgressBar) -> anyhow::Result<Built> {
         return done(folder, None);
     }
     tools::check()?;
-    let tree = Tree::open(&cache.work(), &source, bar)?;
+    let tree = Tree::open(&cache.work(request.recipe.unpatched), &source, bar)?;
     tree.apply(&request.recipe, bar)?;
     tree.configure(&request.recipe, bar)?;
     tree.make(request.jobs, bar)?;
+    // The port keeps the relocations.
+    let vmlinux = if request.recipe.unpatched {
+        "vmlinux"
+    } else {
+        "vmlinux.unstripped"
+    };
     let folder = cache.store(&key, |folder| {
         for (from, to) in [
-            ("vmlinux.unstripped", "vmlinux"),
+            (vmlinux, "vmlinux"),
             ("arch/x86/boot/bzImage", "bzImage"),
             (".config", "config"),
         ] {

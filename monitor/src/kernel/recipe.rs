@@ -21,6 +21,8 @@ pub struct Recipe {
     pub config: Vec<(String, Vec<u8>)>,
     /// Without anything that was asked for: what `locate()` finds.
     pub plain: bool,
+    /// Linux as it is, without the port.
+    pub unpatched: bool,
 }
 
 impl Recipe {
@@ -59,7 +61,24 @@ impl Recipe {
             patches,
             config,
             plain: optional.is_empty() && own.is_empty(),
+            unpatched: false,
         })
+    }
+
+    /// The same configuration for Linux without the port, to compare with: less what only the port has.
+    pub fn without_port(mut self) -> Self {
+        self.overlay.clear();
+        self.patches.clear();
+        for (_, bytes) in &mut self.config {
+            let kept: Vec<&[u8]> = bytes
+                .split_inclusive(|&byte| byte == b'\n')
+                .filter(|line| !is_of_port(line))
+                .collect();
+            *bytes = kept.concat();
+        }
+        self.plain = false;
+        self.unpatched = true;
+        self
     }
 
     /// All inputs, one in a line, by their hashes: what the key is the hash of.
@@ -94,6 +113,17 @@ impl Recipe {
     pub fn name(&self) -> String {
         short(&self.lines())
     }
+}
+
+/// A line that sets an option of the port.
+fn is_of_port(line: &[u8]) -> bool {
+    let line = String::from_utf8_lossy(line);
+    let option = line
+        .trim_start_matches("# ")
+        .strip_prefix("CONFIG_")
+        .unwrap_or_default();
+    let name = option.split(['=', ' ']).next().unwrap_or_default();
+    name.split('_').any(|word| word == "VMI")
 }
 
 /// The names of optional fragments.
@@ -144,6 +174,19 @@ mod tests {
         ] {
             assert!(inputs.contains(part), "{part} is not in {inputs}");
         }
+    }
+
+    #[test]
+    fn without_the_port() {
+        assert!(is_of_port(b"CONFIG_VMI_GUEST=y\n") && is_of_port(b"# CONFIG_HVC_VMI is not set\n"));
+        assert!(!is_of_port(b"CONFIG_LOCALVERSION=\"-vmi\"\n") && !is_of_port(b"CONFIG_SMP=y\n"));
+        let with = Recipe::new(&[], &[]).unwrap();
+        let key = with.key("a", "b");
+        let without = with.without_port();
+        assert_ne!(without.key("a", "b"), key);
+        let text: Vec<u8> = without.config.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("CONFIG_SMP=y") && !text.contains("VMI_GUEST"), "{text}");
     }
 
     #[test]

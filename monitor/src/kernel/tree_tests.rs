@@ -10,6 +10,7 @@ fn recipe(overlay: &[(&'static str, &'static [u8])], patches: &[&'static [u8]]) 
         patches: patches.iter().map(|p| ("0001.patch", *p)).collect(),
         config: Vec::new(),
         plain: true,
+        unpatched: false,
     }
 }
 

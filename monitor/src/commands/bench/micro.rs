@@ -5,7 +5,7 @@
 //! virtual machine. They take turns on the same CPU; what counts is the ratio within each turn.
 
 mod report;
-mod rows;
+pub mod rows;
 
 use super::super::Outcome;
 use super::page::Page;
@@ -102,7 +102,7 @@ fn select(names: &[String]) -> anyhow::Result<Vec<&'static Row>> {
 }
 
 /// A program that needs no other file: the guest has none.
-fn read_static(path: &Path) -> anyhow::Result<Vec<u8>> {
+pub fn read_static(path: &Path) -> anyhow::Result<Vec<u8>> {
     let bytes = fs::read(path).with_context(|| path.display().to_string())?;
     let elf = ElfFile64::<object::Endianness>::parse(&*bytes)
         .with_context(|| format!("{}: not a program", path.display()))?;
@@ -127,7 +127,7 @@ fn host_folder(shell: Option<&[u8]>) -> anyhow::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
-fn initramfs(shell: Option<&[u8]>) -> Vec<u8> {
+pub fn initramfs(shell: Option<&[u8]>) -> Vec<u8> {
     let mut archive = Initramfs::default();
     for folder in ["dev", "sys"] {
         archive.directory(folder, 0o755);
@@ -244,7 +244,7 @@ fn last_words(console: &str) -> String {
 }
 
 /// Finds the line `micro ROW NS`.
-fn figure(text: &str, row: &str) -> anyhow::Result<f64> {
+pub fn figure(text: &str, row: &str) -> anyhow::Result<f64> {
     for line in text.lines() {
         if let ["micro", name, ns] = line.split_whitespace().collect::<Vec<_>>()[..] {
             if name == row {
