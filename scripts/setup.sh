@@ -76,6 +76,8 @@ if [ "$purpose" != build ]; then
 	[ -e /usr/include/gelf.h ] || packages+=(libelf-dev)
 	# The programs of its smallest root.
 	have busybox || packages+=(busybox-static)
+	# The network of its machines.
+	have passt || packages+=(passt)
 fi
 if [ "$purpose" = test ]; then
 	have git || packages+=(git)
@@ -85,6 +87,7 @@ if [ "$purpose" = test ]; then
 	have mmdebstrap || packages+=(mmdebstrap)
 	have fakeroot || packages+=(fakeroot)
 	[ -x /sbin/mke2fs ] || packages+=(e2fsprogs)
+	have ip || packages+=(iproute2)
 fi
 [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 

@@ -2,9 +2,10 @@
 //! Ethernet for a virtual machine, without privileges.
 //!
 //! A [`Link`] carries whole Ethernet frames to and from one network. There are three networks: [`user`], a stack inside this process that turns the guest's connections into the host's
-//! own (the fallback that works everywhere); [`passt`], which does the same in a process of its own, with IPv6; [`tap`], an interface
-//! of the host's. Nothing here knows what a virtual machine is.
+//! own (it works everywhere); [`passt`], which does the same in a process of its own, with IPv6; [`tap`], an interface
+//! of the host's. [`auto`] takes passt where that runs, else the stack. Nothing here knows what a virtual machine is.
 
+pub mod auto;
 pub mod link;
 pub mod passt;
 pub mod publish;

@@ -41,6 +41,8 @@ pub struct Link {
     pub mtu: u16,
     /// Whether each frame lies behind a header of [`HEADER`] bytes, which the host's kernel obeys (tap).
     pub headers: bool,
+    /// Drops packets to addresses that mean the host itself, whoever says them: for networks that do not look.
+    pub(crate) outside_only: bool,
     /// Room for a message; what of the stream has been read, up to `end`, and from `start` on not been handed out.
     space: Vec<u8>,
     start: usize,
@@ -66,6 +68,7 @@ impl Link {
             framing,
             mtu,
             headers,
+            outside_only: false,
             space,
             start: 0,
             end: 0,
@@ -92,6 +95,9 @@ impl Link {
     pub fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         let header = if self.headers { HEADER } else { 0 };
         if frame.len() <= header || frame.len() > header + MAX_FRAME {
+            return Ok(true);
+        }
+        if self.outside_only && means_the_host(frame) {
             return Ok(true);
         }
         let sent = match self.framing {
@@ -186,6 +192,25 @@ impl Link {
     }
 }
 
+/// Whether a frame without header is for an address by which every host means itself: nothing that comes over a wire may
+/// be (RFC 1122, section 3.2.1.3; RFC 4291, section 2.5.3; RFC 6890).
+fn means_the_host(frame: &[u8]) -> bool {
+    let Some((kind, packet)) = frame.get(12..).and_then(|rest| rest.split_first_chunk::<2>()) else {
+        return false;
+    };
+    match *kind {
+        [0x08, 0x00] => packet.get(16).is_none_or(|&first| first == 0 || first == 127),
+        [0x86, 0xdd] => packet.get(24..40).is_none_or(|to| {
+            let (zeroes, last) = to.split_at(12);
+            // `::`, `::1` and what is IPv4 in IPv6's form.
+            let low = last.iter().take(3).all(|&b| b == 0) && last.last().is_some_and(|&b| b < 2);
+            let mapped = zeroes.ends_with(&[0xff, 0xff]) && zeroes.iter().take(10).all(|&b| b == 0);
+            mapped || (low && zeroes.iter().all(|&b| b == 0))
+        }),
+        _ => false,
+    }
+}
+
 fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
@@ -235,6 +260,38 @@ mod tests {
             writer.join().unwrap();
             prop_assert_eq!(next(&mut link), None);
         }
+    }
+
+    #[test]
+    fn packets_for_the_host_itself_are_told_apart() {
+        let v4 = |to: [u8; 4]| [&[0; 12][..], &[8, 0], &[0x45; 16], &to].concat();
+        for (to, own) in [
+            ([127, 0, 0, 1], true),
+            ([127, 9, 9, 9], true),
+            ([0, 0, 0, 0], true),
+            ([0, 1, 2, 3], true),
+            ([10, 0, 2, 2], false),
+            ([128, 0, 0, 1], false),
+        ] {
+            assert_eq!(means_the_host(&v4(to)), own, "{to:?}");
+        }
+        let v6 = |to: &str| {
+            let to: std::net::Ipv6Addr = to.parse().unwrap();
+            [&[0; 12][..], &[0x86, 0xdd], &[0x60; 24], &to.octets()].concat()
+        };
+        for (to, own) in [
+            ("::1", true),
+            ("::", true),
+            ("::ffff:127.0.0.1", true),
+            ("::2", false),
+            ("fe80::1", false),
+            ("2001:db8::1", false),
+        ] {
+            assert_eq!(means_the_host(&v6(to)), own, "{to}");
+        }
+        // Too short to say where to.
+        assert!(means_the_host(&v4([10, 0, 0, 1])[..30]));
+        assert!(!means_the_host(&[0; 13]));
     }
 
     #[test]

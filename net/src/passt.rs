@@ -1,30 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! passt (<https://passt.top>): a user-mode network in a process of its own, IPv6 included. It confines itself with user namespaces,
 //! so it does not run where a container engine forbids those.
+//!
+//! It takes a tenth of a second to start, which many guests never need: so [`prepare`] makes a process that only waits,
+//! and [`Prepared::go`] turns it into passt. Whoever confines itself in between need not be able to start programs.
 
-use crate::{Error, Link, Protocol, Publish};
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::io::{FdFlags, fcntl_setfd};
+use crate::user::Config;
+use crate::{Error, Link, Protocol, Publish, Received};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use std::io::Read;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::io::Write;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// passt's own default: the largest that it takes.
-const MTU: u16 = 65_520;
-/// It ends at once if it cannot run here.
-const SETTLE: Duration = Duration::from_millis(150);
+/// It takes a tenth of a second, on a host with nothing else to do.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Waits for a line on its standard output, a socket, and becomes the program. Ends when nobody can send one any more.
+const LAUNCHER: &str = r#"read -r go <&1 && [ "$go" = go ] && exec "$@" 3<&0 </dev/null >/dev/null"#;
+/// Where the guest finds the host's loopback. Versions that do not know this option (before August 2024; Debian 12's is of
+/// March 2023) must not be used: when a guest has closed its half of a connection, they send it what comes from the other
+/// half again and again; and they take a guest's packet for 127.0.0.1 to the host's loopback.
+const NEW_OPTION: &str = "--map-host-loopback";
+const OLD: &str = "unrecognized option";
+const TOO_OLD: &str =
+    "this one is too old and damages connections: August 2024 or later is needed, such as Debian 13's";
+/// Bytes of what it says that are looked at.
+const SAID: usize = 16 << 10;
 
-/// What the guest may reach and who may reach the guest.
-#[derive(Clone, Debug, Default)]
-pub struct Config {
-    /// Whether the gateway's address leads to the host's own loopback.
-    pub host_loopback: bool,
-    /// Ports of the host that lead into the guest.
-    pub publish: Vec<Publish>,
+/// The program, if it is installed.
+pub fn find() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join("passt"))
+        .find(|file| file.is_file())
+}
+
+/// Why passt cannot be what the configuration asks for, if it cannot.
+pub fn unfit(config: &Config) -> Option<&'static str> {
+    if config.publish.iter().any(|port| port.host.port() == 0) {
+        return Some("it does not choose ports by itself");
+    }
+    if config.resolver.is_some_and(|name| name.ip().is_loopback()) && !config.host_loopback {
+        return Some("it does not reach a name server on this host's loopback");
+    }
+    None
+}
+
+/// A process that waits to become passt.
+#[derive(Debug)]
+pub struct Prepared {
+    process: Process,
+    /// What it says. It never waits for a reader: what nobody reads is lost.
+    said: OwnedFd,
+    go: UnixStream,
+    link: Link,
+    config: Config,
 }
 
 /// A running passt, which ends with its link, and at the latest when this is dropped.
@@ -43,10 +79,25 @@ impl Drop for Process {
 
 /// The arguments for a configuration.
 fn arguments(config: &Config) -> Vec<String> {
-    let mut words: Vec<String> = ["--foreground", "--quiet", "--stderr"].map(String::from).to_vec();
-    if !config.host_loopback {
-        words.push("--no-map-gw".to_string());
-    }
+    let mut words: Vec<String> = ["--foreground", "--quiet", "--stderr", "--fd", "3"]
+        .map(String::from)
+        .to_vec();
+    words.extend(
+        [
+            ("--address", config.guest.to_string()),
+            ("--netmask", config.prefix.to_string()),
+            ("--gateway", config.gateway.to_string()),
+            ("--dns-forward", config.dns.to_string()),
+            ("--mtu", config.mtu.to_string()),
+        ]
+        .into_iter()
+        .flat_map(|(option, value)| [option.to_string(), value]),
+    );
+    let loopback = match config.host_loopback {
+        true => config.gateway.to_string(),
+        false => "none".to_string(),
+    };
+    words.extend([NEW_OPTION.to_string(), loopback]);
     for (protocol, option) in [(Protocol::Tcp, "--tcp-ports"), (Protocol::Udp, "--udp-ports")] {
         let ports: Vec<&Publish> = config.publish.iter().filter(|p| p.protocol == protocol).collect();
         if ports.is_empty() {
@@ -67,106 +118,196 @@ fn arguments(config: &Config) -> Vec<String> {
     words
 }
 
-/// Starts `program` (`passt` is looked for in PATH). An error says why it does not run here.
-pub fn start(program: &Path, config: &Config) -> Result<(Link, Process), Error> {
-    if let Some(port) = config.publish.iter().find(|p| p.host.port() == 0) {
-        return Err(Error::Passt(format!(
-            "{port}: it cannot choose a port by itself: name one"
-        )));
+/// Makes ready to start `program`. Nothing of it runs yet.
+pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
+    if let Some(why) = unfit(config) {
+        return Err(Error::Passt(why.to_string()));
     }
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        .map_err(|e| Error::Host {
-        what: "cannot make a pair of sockets",
-        error: e.into(),
-    })?;
-    let mut child = spawn(program, config, &theirs)?;
-    drop(theirs);
-    let begun = Instant::now();
-    while begun.elapsed() < SETTLE {
-        if let Ok(Some(status)) = child.try_wait() {
-            let mut said = String::new();
-            if let Some(mut pipe) = child.stderr.take() {
-                let _ = pipe.by_ref().take(4096).read_to_string(&mut said);
-            }
-            let last = said
-                .lines()
-                .map(str::trim)
-                .rfind(|l| !l.is_empty())
-                .unwrap_or("it said nothing");
-            return Err(Error::Passt(format!("it ended at once ({status}): {last}")));
-        }
-        std::thread::sleep(Duration::from_millis(5));
+        .map_err(|e| Error::host("cannot make a pair of sockets")(e.into()))?;
+    let (go, wait) = UnixStream::pair().map_err(Error::host("cannot make a pair of sockets"))?;
+    let (said, says) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::host("cannot make a pipe")(e.into()))?;
+    for end in [&said, &says] {
+        rustix::io::ioctl_fionbio(end, true).map_err(|e| Error::host(crate::BLOCKING)(e.into()))?;
     }
-    let link = Link::stream(ours, MTU).map_err(Error::host(crate::BLOCKING))?;
-    Ok((link, Process { child }))
-}
-
-fn spawn(program: &Path, config: &Config, theirs: &OwnedFd) -> Result<Child, Error> {
-    let fd = theirs.as_raw_fd();
-    let mut command = Command::new(program);
+    let mut command = Command::new("/bin/sh");
     command
+        .args(["-c", LAUNCHER, "passt"])
+        .arg(program)
         .args(arguments(config))
-        .args(["--fd", &fd.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let keep = theirs.try_clone().map_err(Error::host("cannot duplicate a socket"))?;
-    // SAFETY: between fork and exec only prctl and fcntl run, which are async-signal-safe and allocate nothing.
+        .stdin(theirs)
+        .stdout(OwnedFd::from(wait))
+        .stderr(says);
+    // SAFETY: between fork and exec only prctl runs, which is async-signal-safe and allocates nothing.
     unsafe {
-        command.pre_exec(move || {
-            // Whatever happens to us, nothing is left behind.
+        command.pre_exec(|| {
+            // Nothing is left behind, whatever happens to us: passt itself ends with its link.
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-            let _open = &keep;
-            let inherited = rustix::fd::BorrowedFd::borrow_raw(fd);
-            fcntl_setfd(inherited, FdFlags::empty())?;
             Ok(())
         });
     }
-    command
+    let child = command
         .spawn()
-        .map_err(|error| Error::Passt(format!("cannot run {}: {error}", program.display())))
+        .map_err(|error| Error::Passt(format!("cannot run /bin/sh: {error}")))?;
+    let mut link = Link::stream(ours, config.mtu).map_err(Error::host(crate::BLOCKING))?;
+    // Whatever it makes of packets for addresses that mean the host.
+    link.outside_only = true;
+    Ok(Prepared {
+        process: Process { child },
+        said,
+        go,
+        link,
+        config: config.clone(),
+    })
+}
+
+impl Prepared {
+    /// Starts it, and comes back when it answers. `mac` is the guest's card. An error says why it does not run here.
+    pub fn go(self, mac: [u8; 6]) -> Result<(Link, Process), Error> {
+        let Prepared {
+            mut process,
+            said,
+            mut go,
+            mut link,
+            config,
+        } = self;
+        if go.write_all(b"go\n").is_err() {
+            return Err(process.gone(&said));
+        }
+        drop(go);
+        let deadline = Instant::now() + PATIENCE;
+        let mut asked = link.send(&question(mac, &config)).map(drop);
+        loop {
+            match asked.and_then(|()| link.receive()) {
+                // An answer: it runs, and knows where the guest is.
+                Ok(Received::Frame(_)) => return Ok((link, process)),
+                Ok(Received::Empty) => {}
+                Ok(Received::Gone) | Err(_) => return Err(process.gone(&said)),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::Passt(format!("no answer after {} s", PATIENCE.as_secs())));
+            }
+            let timeout = Timespec::try_from(left).ok();
+            // Whatever ends the wait, everything is looked at again.
+            let _ = poll(&mut [PollFd::new(&link, PollFlags::IN)], timeout.as_ref());
+            asked = Ok(());
+        }
+    }
+}
+
+impl Process {
+    /// Why it has ended, by its own words.
+    fn gone(&mut self, said: &OwnedFd) -> Error {
+        // All its words are there when it has ended.
+        let status = self.child.wait().map_or(String::new(), |s| format!(" ({s})"));
+        let mut bytes = vec![0; SAID];
+        let length = rustix::io::read(said, &mut bytes).unwrap_or(0);
+        bytes.truncate(length);
+        let text = String::from_utf8_lossy(&bytes);
+        if text.contains(OLD) {
+            return Error::Passt(TOO_OLD.to_string());
+        }
+        // What it says where there is no syslog, of every line it says.
+        let last = text
+            .lines()
+            .map(str::trim)
+            .rfind(|l| !l.is_empty() && !l.contains("syslog"));
+        let last = last.unwrap_or("it said nothing");
+        Error::Passt(format!("it ended at once{status}: {last}"))
+    }
+}
+
+/// Starts it at once.
+pub fn start(program: &Path, config: &Config, mac: [u8; 6]) -> Result<(Link, Process), Error> {
+    prepare(program, config)?.go(mac)
+}
+
+/// Who has the gateway's address? From the guest.
+fn question(mac: [u8; 6], config: &Config) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend(mac);
+    // ARP for IPv4 over Ethernet: a request.
+    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame.extend(mac);
+    frame.extend(config.guest.octets());
+    frame.extend([0; 6]);
+    frame.extend(config.gateway.octets());
+    frame
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
     #[test]
     fn ports_are_named_as_passt_wants_them() {
         let publish = ["8080:80", "0.0.0.0:53:5353/udp"].map(|p| p.parse().unwrap()).to_vec();
         let words = arguments(&Config {
-            host_loopback: false,
             publish,
+            ..Config::default()
         })
         .join(" ");
         assert!(words.contains("--tcp-ports 127.0.0.1/8080:80"), "{words}");
         assert!(words.contains("--udp-ports 53:5353"), "{words}");
-        assert!(words.contains("--no-map-gw"), "{words}");
+        assert!(words.contains("--map-host-loopback none"), "{words}");
+        assert!(words.contains("--address 10.0.2.15"), "{words}");
     }
 
     #[test]
     fn without_ports_none_are_forwarded() {
         let words = arguments(&Config {
             host_loopback: true,
-            publish: Vec::new(),
+            ..Config::default()
         })
         .join(" ");
         assert!(
             words.contains("--tcp-ports none") && words.contains("--udp-ports none"),
             "{words}"
         );
-        assert!(!words.contains("--no-map-gw"), "{words}");
+        assert!(words.contains("--map-host-loopback 10.0.2.2"), "{words}");
+    }
+
+    #[test]
+    fn what_it_cannot_do_is_known_before() {
+        let with = |publish: &str, resolver: &str| {
+            unfit(&Config {
+                publish: vec![publish.parse().unwrap()],
+                resolver: Some(resolver.parse().unwrap()),
+                ..Config::default()
+            })
+        };
+        assert_eq!(with("80:80", "192.0.2.1:53"), None);
+        assert!(with("0:80", "192.0.2.1:53").unwrap().contains("ports"));
+        assert!(with("80:80", "127.0.0.53:53").unwrap().contains("name server"));
     }
 
     #[test]
     fn a_program_that_ends_is_an_error_in_a_line() {
-        let error = start(Path::new("/bin/false"), &Config::default())
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("it ended at once") && !error.contains('\n'), "{error}");
-        let error = start(Path::new("/no/such/passt"), &Config::default())
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("/no/such/passt"), "{error}");
+        for (program, part) in [("/bin/false", "it ended at once"), ("/no/such/passt", "/no/such/passt")] {
+            let error = start(Path::new(program), &Config::default(), MAC)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(part) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn one_that_never_starts_ends_with_its_maker() {
+        let prepared = prepare(Path::new("/bin/true"), &Config::default()).unwrap();
+        let Prepared { mut process, go, .. } = prepared;
+        assert!(process.child.try_wait().unwrap().is_none());
+        drop(go);
+        assert!(!process.child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn the_question_is_for_the_gateway() {
+        let frame = question(MAC, &Config::default());
+        assert_eq!(frame.len(), 42);
+        assert!(frame.ends_with(&Ipv4Addr::new(10, 0, 2, 2).octets()));
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ports of the host that lead into the guest.
 
+use crate::Error;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::str::FromStr;
 
 /// What a port belongs to.
@@ -81,6 +82,35 @@ impl FromStr for Publish {
     }
 }
 
+/// Whether these ports can be listened on: tries it for a moment. The same ports, with one for each 0.
+pub fn settle(ports: &[Publish]) -> Result<Vec<Publish>, Error> {
+    // All at once, so that none is chosen twice.
+    let mut listeners = Vec::new();
+    let mut sockets = Vec::new();
+    let mut settled = Vec::new();
+    for port in ports {
+        let host = match port.protocol {
+            Protocol::Tcp => TcpListener::bind(port.host).and_then(|listener| {
+                let host = listener.local_addr();
+                listeners.push(listener);
+                host
+            }),
+            Protocol::Udp => UdpSocket::bind(port.host).and_then(|socket| {
+                let host = socket.local_addr();
+                sockets.push(socket);
+                host
+            }),
+        };
+        let host = host.map_err(|error| Error::Publish {
+            address: port.host,
+            protocol: port.protocol,
+            error,
+        })?;
+        settled.push(Publish { host, ..*port });
+    }
+    Ok(settled)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +135,25 @@ mod tests {
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn ports_are_settled_before_anything_runs() {
+        let free = settle(&[
+            parse("0:80").unwrap(),
+            parse("0:81").unwrap(),
+            parse("0:82/udp").unwrap(),
+        ])
+        .unwrap();
+        assert!(free.iter().all(|port| port.host.port() != 0), "{free:?}");
+        assert_ne!(free[0].host, free[1].host);
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = Publish {
+            host: taken.local_addr().unwrap(),
+            ..free[0]
+        };
+        let error = settle(&[port]).unwrap_err().to_string();
+        assert!(error.contains("cannot publish") && !error.contains('\n'), "{error}");
     }
 
     proptest! {

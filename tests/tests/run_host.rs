@@ -5,11 +5,7 @@
 
 use paravane_tests::{program, vm};
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 fn run(words: &[&str], script: &str) -> program::Run {
     let more = ["--", "sh", "-c", script];
@@ -95,64 +91,7 @@ fn an_image_as_root() {
 }
 
 #[test]
-fn the_network_leads_to_the_host_when_asked() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let server = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        stream.write_all(text.to_uppercase().as_bytes()).unwrap();
-    });
-    let script = format!("echo hello | nc 10.0.2.2 {port}");
-    let closed = run(&["--net", "user"], &script);
-    assert_ne!(closed.code, 0, "{closed:?}");
-    let done = run(&["--net", "user,loopback"], &script);
-    assert_eq!((done.code, done.stdout.as_str()), (0, "HELLO\n"), "{done:?}");
-    server.join().unwrap();
-}
-
-#[test]
-fn a_published_port_leads_into_the_guest() {
-    // Free a moment ago.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let publish = format!("{port}:80");
-    let mut child = vm::command([
-        "--net",
-        "user",
-        "--publish",
-        &publish,
-        "--",
-        "nc",
-        "-l",
-        "-p",
-        "80",
-        "-e",
-        "echo",
-        "hi",
-    ])
-    .stdout(Stdio::null())
-    .stderr(Stdio::null())
-    .spawn()
-    .unwrap();
-    let begun = Instant::now();
-    let mut text = String::new();
-    // Until somebody listens in the guest, connections end at once.
-    while text.is_empty() && begun.elapsed() < Duration::from_secs(30) {
-        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
-            let _ = stream.read_to_string(&mut text);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let _ = child.kill();
-    child.wait().unwrap();
-    assert_eq!(text, "hi\n");
-}
-
-#[test]
 fn bad_options_are_refused_in_a_line() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = format!("{}:80", listener.local_addr().unwrap().port());
     let cases: [(&[&str], &str); 9] = [
         (&["--volume", "/tmp"], "HOST:GUEST"),
         (&["--volume", "/nonexistent:/x"], "/nonexistent"),
@@ -161,11 +100,10 @@ fn bad_options_are_refused_in_a_line() {
         (&["--rootfs", "/nonexistent"], "/nonexistent"),
         (&["--rootfs", "/etc/passwd:ro"], "512"),
         (&["--net", "bridge"], "tap:NAME"),
-        (&["--publish", "80:80"], "--net user"),
+        (&["--net", "none", "--publish", "80:80"], "--net user"),
         (&["--net", "user", "--publish", "x:80"], "no port"),
     ];
-    let busy: (&[&str], &str) = (&["--net", "user", "--publish", &taken], "cannot publish");
-    for (words, part) in cases.into_iter().chain([busy]) {
+    for (words, part) in cases {
         let done = run(words, "true");
         assert_eq!(done.code, 2, "{words:?}: {done:?}");
         assert!(done.stderr.contains(part), "{words:?}: {done:?}");

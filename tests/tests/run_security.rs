@@ -10,13 +10,14 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// All that a machine can have.
-const THREADS: [&str; 10] = [
+const THREADS: [&str; 11] = [
     "alarms",
     "device-files",
     "disk",
     "doorbell",
     "fs",
     "net",
+    "net-open",
     "net-user",
     "rng",
     "supervisor",

@@ -73,9 +73,9 @@ pub struct MachineOptions {
     #[arg(long, value_name = "FILE[:ro|:snapshot]")]
     pub disk: Vec<String>,
 
-    /// Network: none; user (inside the monitor); passt (a process of its own); with ,loopback the gateway's address leads to this host's
-    /// loopback; tap:NAME (an interface of this host)
-    #[arg(long, value_name = "NET", default_value = "none")]
+    /// Network: user (passt where that runs, else stack), stack (inside the monitor), passt (a process of its own); with
+    /// ,loopback behind it the gateway's address leads to this host's loopback; tap:NAME (an interface of this host); none
+    #[arg(long, value_name = "NET", default_value = "user")]
     pub net: String,
 
     /// A port of this host that leads into the guest; without an address only this host reaches it (may be repeated)

@@ -159,6 +159,7 @@ fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value
         "state": word,
         "pid": pid,
         "exit_code": code,
+        "network": machine.network()?,
         "folder": machine.folder(),
         "confinement": pid.map(confinement),
         "spec": machine.spec()?,

@@ -9,6 +9,7 @@
 //! | `lock` | locked by the machine's monitor, with its process id in it, for as long as it lives: whatever way it ends, the host's kernel unlocks it |
 //! | `control` | the socket on which the monitor listens ([`control`]) |
 //! | `output` | what the command printed, and the monitor's last words |
+//! | `network.json` | what network it got, once that is known |
 //! | `ended.json` | how it ended ([`Ended`]); not there after a crash |
 //!
 //! Files other than the lock get their names when they are whole.
@@ -253,7 +254,7 @@ impl Machine {
         }
         lock.set_len(0)?;
         write!(lock, "{}", std::process::id())?;
-        for old in ["ended.json", "control"] {
+        for old in ["ended.json", "network.json", "control"] {
             match fs::remove_file(self.folder.join(old)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
@@ -265,6 +266,22 @@ impl Machine {
     /// For its monitor: says how it ended.
     pub fn set_ended(&self, ended: &Ended) -> anyhow::Result<()> {
         self.write("ended.json", &serde_json::to_vec(ended)?)
+    }
+
+    /// For its monitor: where it says what network it got, in one write. Empty until then.
+    pub fn record_network(&self) -> anyhow::Result<File> {
+        let path = self.folder.join("network.json");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        options.open(&path).with_context(|| path.display().to_string())
+    }
+
+    /// What network it has or had, once it needed one.
+    pub fn network(&self) -> anyhow::Result<Option<serde_json::Value>> {
+        match fs::metadata(self.folder.join("network.json")) {
+            Ok(file) if file.len() > 0 => self.read("network.json"),
+            _ => Ok(None),
+        }
     }
 
     /// Where its output goes.

@@ -36,7 +36,6 @@ pub struct Spec {
     #[serde(default)]
     pub disks: Vec<Disk>,
     /// What its network card is connected to.
-    #[serde(default)]
     pub net: Net,
     /// Ports of the host that lead to it.
     #[serde(default)]
@@ -95,15 +94,19 @@ pub enum DiskMode {
 }
 
 /// What a network card is connected to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Net {
     /// There is no card.
-    #[default]
     None,
-    /// A network inside the monitor.
+    /// A user-mode network: passt where that runs, else the stack.
     User {
         /// The gateway leads to the host's loopback.
+        loopback: bool,
+    },
+    /// The user-mode network inside the monitor.
+    Stack {
+        /// The same.
         loopback: bool,
     },
     /// A network of passt's.

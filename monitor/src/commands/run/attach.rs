@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What of the host a machine is given: folders, disks, a network.
 
-use crate::confine::{self, Files};
+use super::network::{self, Connected, Told};
 use crate::devices::Device;
 use crate::devices::blk::{Block, Mode};
 use crate::devices::fs::Fs;
-use crate::devices::net::Net as Card;
-use crate::machines::{Disk, DiskMode, Net, Spec, Volume};
+use crate::machines::{Disk, DiskMode, Spec, Volume};
 use anyhow::{Context, bail};
-use paravane_agent_protocol::{Mount, Network};
-use paravane_net::{Publish, passt, tap, user};
-use std::io;
-use std::path::{Path, PathBuf};
+use paravane_agent_protocol::Mount;
+use std::path::PathBuf;
 
 /// The folder that is the root, for virtio-fs.
 const ROOT_TAG: &str = "rootfs";
@@ -30,15 +27,14 @@ pub fn root_option(spec: &Spec) -> Option<String> {
 #[derive(Debug, Default)]
 pub struct Attached {
     pub mounts: Vec<Mount>,
-    pub network: Option<Network>,
     /// There is a disk that outlives the machine.
     pub keeps: bool,
-    _passt: Option<passt::Process>,
+    pub connected: Connected,
 }
 
 impl Attached {
     /// Opens everything that a machine is to have, and makes its devices.
-    pub fn new(spec: &Spec, devices: &mut Vec<Box<dyn Device>>) -> anyhow::Result<Self> {
+    pub fn new(spec: &Spec, told: Told, devices: &mut Vec<Box<dyn Device>>) -> anyhow::Result<Self> {
         let mut attached = Attached::default();
         if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
             devices.push(Box::new(Fs::new(&root.file, ROOT_TAG).context("--rootfs")?));
@@ -65,62 +61,8 @@ impl Attached {
                 read_only: volume.read_only,
             });
         }
-        attached.connect(spec, devices)?;
+        attached.connected = network::connect(spec, told, devices)?;
         Ok(attached)
-    }
-
-    /// Makes the network and the card.
-    fn connect(&mut self, spec: &Spec, devices: &mut Vec<Box<dyn Device>>) -> anyhow::Result<()> {
-        let publish = spec
-            .publish
-            .iter()
-            .map(|word| {
-                word.parse::<Publish>()
-                    .map_err(|why| anyhow::anyhow!("--publish {word}: {why}"))
-            })
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        let link = match &spec.net {
-            Net::None => return Ok(()),
-            Net::Tap(name) => tap::open(name).context("--net")?,
-            Net::User { loopback } => {
-                let config = user::Config {
-                    host_loopback: *loopback,
-                    resolver: user::host_resolver(),
-                    publish,
-                    ..user::Config::default()
-                };
-                self.network = Some(addresses(&config));
-                let (link, network) = user::start_in(config, || {
-                    confine::enter("net-user", &Files::none()).map_err(io::Error::other)
-                })
-                .context("--net user")?;
-                for port in &network.published {
-                    tracing::info!("published {port}");
-                }
-                link
-            }
-            Net::Passt { loopback } => {
-                let own = passt::Config {
-                    host_loopback: *loopback,
-                    publish,
-                };
-                let (link, process) = passt::start(Path::new("passt"), &own).context("--net passt")?;
-                self._passt = Some(process);
-                link
-            }
-        };
-        devices.push(Box::new(Card::new(link, Card::mac_of(&std::process::id().to_string()))));
-        Ok(())
-    }
-}
-
-fn addresses(config: &user::Config) -> Network {
-    Network {
-        address: config.guest,
-        prefix: config.prefix,
-        gateway: config.gateway,
-        dns: config.resolver.map(|_| config.dns),
-        mtu: config.mtu,
     }
 }
 
@@ -166,25 +108,6 @@ fn existing(path: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// `none`, `user`, `passt`, `tap:NAME`.
-pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
-    let net = match word.split_once(':') {
-        Some(("tap", name)) => Net::Tap(name.to_string()),
-        _ => match word {
-            "none" => Net::None,
-            "user" => Net::User { loopback: false },
-            "user,loopback" => Net::User { loopback: true },
-            "passt" => Net::Passt { loopback: false },
-            "passt,loopback" => Net::Passt { loopback: true },
-            _ => bail!("--net {word}: none, user, passt (both also with ,loopback) and tap:NAME are possible"),
-        },
-    };
-    if !publish.is_empty() && matches!(net, Net::None | Net::Tap(_)) {
-        bail!("--publish needs --net user or --net passt");
-    }
-    Ok(net)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,15 +123,5 @@ mod tests {
         assert_eq!(disk("/etc/passwd:ro").unwrap().mode, DiskMode::ReadOnly);
         assert_eq!(disk("/etc/passwd:snapshot").unwrap().mode, DiskMode::Snapshot);
         assert!(disk("/nonexistent").is_err());
-    }
-
-    #[test]
-    fn networks() {
-        let port = ["80:80".parse().unwrap()];
-        assert_eq!(net("user,loopback", &port).unwrap(), Net::User { loopback: true });
-        assert_eq!(net("tap:vm0", &[]).unwrap(), Net::Tap("vm0".to_string()));
-        for (bad, ports) in [("", &[][..]), ("bridge", &[]), ("none", &port), ("tap:vm0", &port)] {
-            assert!(net(bad, ports).is_err(), "{bad}");
-        }
     }
 }

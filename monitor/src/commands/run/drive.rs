@@ -286,7 +286,7 @@ impl<'a> Drive<'a> {
             link.put(&ToAgent::Configure(Configuration {
                 hostname: Some(crate::root::HOSTNAME.to_string()),
                 mounts: self.started.attached.mounts.clone(),
-                network: self.started.attached.network.clone(),
+                network: self.started.attached.connected.network.clone(),
             }))?;
             let (mut terminal, mut input) = (None, false);
             if let Some(exec) = exec {

@@ -2,6 +2,7 @@
 //! The machine that `run` starts: kernel, root file system, command line, devices.
 
 use super::attach::{self, Attached};
+use super::network::Told;
 use crate::confine::{self, Files};
 use crate::devices::Device;
 use crate::devices::rng::Rng;
@@ -67,12 +68,12 @@ impl<'a> Machine<'a> {
 
     /// Starts it. The calling thread is confined before anything of the guest's runs; `folder` is the machine's own, if it
     /// has one.
-    pub fn start(&self, folder: Option<&Path>, gdb: Option<&Address>) -> anyhow::Result<Started> {
+    pub fn start(&self, told: Told, folder: Option<&Path>, gdb: Option<&Address>) -> anyhow::Result<Started> {
         let hub = Hub::default();
         let calls = Calls(hub.listen(PORT).context("cannot listen for the guest's agent")?);
         let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
         let mut devices: Vec<Box<dyn Device>> = vec![Box::new(vsock), Box::new(Rng::default())];
-        let attached = Attached::new(self.spec, &mut devices)?;
+        let attached = Attached::new(self.spec, told, &mut devices)?;
         let config = Config {
             name: &self.kernel.name,
             kernel: &self.kernel.bytes,

@@ -9,6 +9,7 @@ mod crash;
 mod drive;
 mod kernel_log;
 mod machine;
+mod network;
 mod options;
 
 use super::Outcome;
@@ -21,6 +22,7 @@ use crate::signals::Signals;
 use anyhow::Context;
 use drive::{Drive, Wishes};
 use machine::Machine;
+use network::Told;
 use paravane_agent_protocol::Exec;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::Instant;
@@ -91,7 +93,8 @@ fn work(
     tracing::info!(ms = ms(begun), "all files are read");
     raise_descriptors();
     let signals = Signals::install().context("cannot take note of signals")?;
-    let started = machine.start(named.map(machines::Machine::folder), gdb)?;
+    let told = Told::new(verbose, named)?;
+    let started = machine.start(told, named.map(machines::Machine::folder), gdb)?;
     tracing::info!(ms = ms(begun), "the kernel starts");
     let wishes = Wishes {
         exec,

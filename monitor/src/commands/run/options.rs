@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From options to what they mean.
 
-use super::attach;
+use super::{attach, network};
 use crate::agent::Terminal;
 use crate::cli::{CommandOptions, MachineOptions, Run};
 use crate::machines::{Spec, Word};
@@ -33,7 +33,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         rootfs: each(args.rootfs.as_slice(), "--rootfs", attach::disk)?.pop(),
         init: args.init,
         disks: each(&args.disk, "--disk", attach::disk)?,
-        net: attach::net(&args.net, &args.publish)?,
+        net: network::net(&args.net, &args.publish)?,
         publish: args.publish.iter().map(ToString::to_string).collect(),
         metrics: absolute(&args.metrics).context("--metrics")?,
         debuggable: args.debuggable,

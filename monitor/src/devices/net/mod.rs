@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Network card (virtio 1.2, section 5.1): one pair of queues between the driver and a [`Link`].
+//! Network card (virtio 1.2, section 5.1): one pair of queues between the driver and a [`Link`], which may come into being
+//! when the guest first says something that wants an answer.
 //!
 //! Per frame: one host call each way. On a link without headers of its own (a user-mode network) the wire is memory, so checksums are left out both
 //! ways; with them (tap) the driver's header goes to the host's kernel, which checks it.
+
+mod wire;
+
+pub use wire::Later;
 
 use super::{Broken, Chain, Device, Driver, EventFlags, Waker, kind};
 use paravane_net::link::{HEADER, Link, Received};
@@ -11,6 +16,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use tracing::{debug, warn};
 use virtio_queue::Writer;
+use wire::{Wire, wants_answer};
 
 const RX: usize = 0;
 const TX: usize = 1;
@@ -40,9 +46,10 @@ const NUM_BUFFERS: usize = 10;
 /// The device.
 #[derive(Debug)]
 pub struct Net {
-    link: Link,
-    /// The network has not gone.
-    up: bool,
+    wire: Wire,
+    /// Of the link.
+    headers: bool,
+    mtu: u16,
     mac: [u8; 6],
     waker: Option<Waker>,
     /// A frame from the network, behind its header, that the driver had no room for yet.
@@ -54,9 +61,21 @@ pub struct Net {
 impl Net {
     /// A card with a hardware address on a network.
     pub fn new(link: Link, mac: [u8; 6]) -> Self {
+        let (headers, mtu) = (link.headers, link.mtu);
+        Net::with(Wire::Up(link), headers, mtu, mac)
+    }
+
+    /// A card on a network without headers that does not run yet.
+    pub fn later(later: Later, mac: [u8; 6]) -> Self {
+        let mtu = later.mtu;
+        Net::with(Wire::Later(later), false, mtu, mac)
+    }
+
+    fn with(wire: Wire, headers: bool, mtu: u16, mac: [u8; 6]) -> Self {
         Net {
-            link,
-            up: true,
+            wire,
+            headers,
+            mtu,
             mac,
             waker: None,
             waiting: Vec::new(),
@@ -75,33 +94,33 @@ impl Net {
     }
 
     fn arm(&self, events: EventFlags) {
-        let Some(waker) = &self.waker else { return };
-        if self.up {
-            if let Err(error) = waker.arm(&self.link, events) {
-                warn!("network: cannot wait for the link: {error}");
-            }
+        let (Some(waker), Wire::Up(link)) = (&self.waker, &self.wire) else {
+            return;
+        };
+        if let Err(error) = waker.arm(link, events) {
+            warn!("network: cannot wait for the link: {error}");
         }
     }
 
     fn gone(&mut self, driver: &Driver, why: &str) {
         warn!("the network has gone: {why}");
-        if let Some(waker) = &self.waker {
-            waker.disarm(&self.link);
+        if let (Some(waker), Wire::Up(link)) = (&self.waker, &self.wire) {
+            waker.disarm(link);
         }
-        self.up = false;
+        self.wire = Wire::Down;
         driver.config_changed(&self.config());
     }
 
     /// Frames from the network to the driver, until one of them has no more.
     fn receive(&mut self, driver: &mut Driver) -> Result<(), Broken> {
         let mut done = 0;
-        while done < BURST && self.up {
+        while done < BURST {
+            let Wire::Up(link) = &mut self.wire else { break };
             if self.waiting.is_empty() {
                 let offered = driver.features() & F_GUEST_CSUM != 0;
-                let headers = self.link.headers;
-                match self.link.receive() {
+                match link.receive() {
                     Ok(Received::Frame(frame)) => {
-                        if !headers {
+                        if !self.headers {
                             let mut header = [0; HEADER];
                             header[0] = if offered { DATA_VALID } else { 0 };
                             self.waiting.extend(header);
@@ -133,11 +152,15 @@ impl Net {
     }
 
     fn events(&self) -> EventFlags {
-        if self.link.stuck() {
+        if self.stuck() {
             EventFlags::IN | EventFlags::OUT
         } else {
             EventFlags::IN
         }
+    }
+
+    fn stuck(&self) -> bool {
+        matches!(&self.wire, Wire::Up(link) if link.stuck())
     }
 
     /// Frames from the driver to the network.
@@ -147,14 +170,21 @@ impl Net {
             let head = chain.head_index();
             self.outgoing.clear();
             read(driver, chain, &mut self.outgoing);
-            let skip = if self.link.headers { 0 } else { HEADER };
-            let sent = match self.outgoing.get(skip..) {
-                Some(frame) if self.up => self.link.send(frame),
-                _ => Ok(true),
+            let skip = if self.headers { 0 } else { HEADER };
+            let frame = self.outgoing.get(skip..).unwrap_or_default();
+            let sent = match &mut self.wire {
+                Wire::Up(link) => link.send(frame),
+                Wire::Down => Ok(true),
+                Wire::Later(_) | Wire::Asleep(..) | Wire::Opening(_) if !wants_answer(frame) => Ok(true),
+                Wire::Later(_) | Wire::Asleep(..) | Wire::Opening(_) => {
+                    self.wire.open();
+                    Ok(false)
+                }
             };
             match sent {
                 Ok(true) => {}
                 Ok(false) => {
+                    // Until there is room, or a network.
                     driver.put_back(TX);
                     self.arm(EventFlags::IN | EventFlags::OUT);
                     break;
@@ -164,7 +194,7 @@ impl Net {
             driver.push(TX, head, 0)?;
             done = true;
         }
-        if self.link.stuck() {
+        if self.stuck() {
             self.arm(EventFlags::IN | EventFlags::OUT);
         }
         if done { driver.signal(TX) } else { Ok(()) }
@@ -239,7 +269,7 @@ impl Device for Net {
     fn features(&self) -> u64 {
         let common = F_MAC | F_MTU | F_STATUS | F_MRG_RXBUF | F_CSUM | F_GUEST_CSUM;
         let segments = F_GUEST_TSO4 | F_GUEST_TSO6 | F_HOST_TSO4 | F_HOST_TSO6;
-        if self.link.headers { common | segments } else { common }
+        if self.headers { common | segments } else { common }
     }
 
     fn queue_sizes(&self) -> Vec<u16> {
@@ -247,10 +277,10 @@ impl Device for Net {
     }
 
     fn config(&self) -> Vec<u8> {
-        let status = if self.up { LINK_UP } else { 0 };
+        let status = if matches!(self.wire, Wire::Down) { 0 } else { LINK_UP };
         let pairs = 1u16;
         let mut bytes = self.mac.to_vec();
-        for word in [status, pairs, self.link.mtu] {
+        for word in [status, pairs, self.mtu] {
             bytes.extend(word.to_le_bytes());
         }
         bytes
@@ -258,18 +288,18 @@ impl Device for Net {
 
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
         self.waker = Some(waker.clone());
-        Ok(())
+        self.wire.prepare(waker)
     }
 
     fn activate(&mut self, driver: &mut Driver) -> Result<(), Broken> {
-        if self.link.headers {
+        if let (true, Wire::Up(link)) = (self.headers, &self.wire) {
             let has = |bit| driver.features() & bit != 0;
             let offload = tap::Offload {
                 checksum: has(F_GUEST_CSUM),
                 tcp4: has(F_GUEST_TSO4),
                 tcp6: has(F_GUEST_TSO6),
             };
-            if let Err(error) = tap::set_offload(&self.link, offload) {
+            if let Err(error) = tap::set_offload(link, offload) {
                 warn!("network: the tap does not take what the driver wants: {error}");
             }
         }
@@ -284,7 +314,10 @@ impl Device for Net {
     }
 
     fn woken(&mut self, driver: &mut Driver) -> Result<(), Broken> {
-        if let Err(error) = self.link.resume() {
+        if let Err(why) = self.wire.look() {
+            self.gone(driver, why);
+        }
+        if let Some(Err(error)) = self.wire.link().map(Link::resume) {
             self.gone(driver, &error.to_string());
         }
         self.transmit(driver)?;

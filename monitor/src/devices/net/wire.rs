@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a card is connected to, which may come into being when the guest first has something to say.
+
+use crate::confine::{self, Files};
+use crate::devices::Waker;
+use anyhow::Context;
+use paravane_net::Link;
+use std::fmt;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+/// A network that does not run yet.
+pub struct Later {
+    /// The largest IP packet that it takes.
+    pub mtu: u16,
+    /// Starts it. May take a while; called on a thread of its own.
+    pub open: Box<dyn FnOnce() -> Link + Send>,
+}
+
+impl fmt::Debug for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Later").field("mtu", &self.mtu).finish_non_exhaustive()
+    }
+}
+
+/// How far it is.
+#[derive(Debug)]
+pub enum Wire {
+    /// It runs.
+    Up(Link),
+    /// Before the machine starts.
+    Later(Later),
+    /// Nobody needed it yet.
+    Asleep(Sender<()>, Receiver<Link>),
+    /// It starts.
+    Opening(Receiver<Link>),
+    /// It has gone.
+    Down,
+}
+
+impl Wire {
+    /// The link, while there is one.
+    pub fn link(&mut self) -> Option<&mut Link> {
+        match self {
+            Wire::Up(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    /// Makes the thread that is to start it, while that can be done. The waker will be called when it runs.
+    pub fn prepare(&mut self, waker: &Waker) -> anyhow::Result<()> {
+        let Wire::Later(_) = self else { return Ok(()) };
+        let Wire::Later(later) = std::mem::replace(self, Wire::Down) else {
+            return Ok(());
+        };
+        let ((go, wait), (done, result)) = (channel::<()>(), channel());
+        let (confined, tell) = channel();
+        let waker = waker.clone();
+        let work = move || {
+            let entered = confine::enter("net-open", &Files::none());
+            let goes_on = entered.is_ok();
+            let _ = confined.send(entered);
+            // Fails when the card goes without ever having needed it.
+            if goes_on && wait.recv().is_ok() {
+                let _ = done.send((later.open)());
+                waker.wake();
+            }
+        };
+        let thread = std::thread::Builder::new().name("net-open".to_string());
+        thread.spawn(work).context("cannot make the network's thread")?;
+        tell.recv().context("the network's thread has ended")??;
+        *self = Wire::Asleep(go, result);
+        Ok(())
+    }
+
+    /// Has it started, unless that was done.
+    pub fn open(&mut self) {
+        *self = match std::mem::replace(self, Wire::Down) {
+            Wire::Asleep(go, result) => {
+                // A thread that is not there is seen by `look`.
+                let _ = go.send(());
+                Wire::Opening(result)
+            }
+            other => other,
+        }
+    }
+
+    /// Looks whether it runs now. An error: it never will.
+    pub fn look(&mut self) -> Result<(), &'static str> {
+        let Wire::Opening(result) = self else { return Ok(()) };
+        match result.try_recv() {
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                *self = Wire::Down;
+                return Err("it was not started");
+            }
+            Ok(link) => *self = Wire::Up(link),
+        }
+        Ok(())
+    }
+}
+
+/// Whether somebody waits for an answer to this frame. What every card says when it is new (which groups it belongs to, whether
+/// its own IPv6 address is another's) is no reason to start a network.
+pub fn wants_answer(frame: &[u8]) -> bool {
+    match frame.get(12..14) {
+        // From the unspecified address to a group.
+        Some([0x86, 0xdd]) => {
+            let from = frame.get(22..38).unwrap_or_default();
+            let group = frame.get(38) == Some(&0xff);
+            // Hop-by-hop options are in front of reports of groups, and nothing else that matters here.
+            let report = frame.get(20) == Some(&0);
+            !(group && (report || from.iter().all(|&b| b == 0)))
+        }
+        Some([0x08, 0x00]) => frame.get(23) != Some(&2),
+        Some([0x08, 0x06]) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_talk_starts_nothing() {
+        let ether = |kind: u16| [&[0; 12][..], &kind.to_be_bytes()].concat();
+        let v6 = |next: u8, from: u8, to: u8| {
+            let mut packet = ether(0x86dd);
+            packet.extend([0x60, 0, 0, 0, 0, 0, next, 255]);
+            packet.extend([[from; 16], [to; 16]].concat());
+            packet
+        };
+        assert!(wants_answer(&ether(0x0806)));
+        assert!(!wants_answer(&ether(0x88cc)));
+        assert!(!wants_answer(&v6(58, 0, 0xff)), "duplicate address detection");
+        assert!(!wants_answer(&v6(0, 0xfe, 0xff)), "group membership");
+        assert!(wants_answer(&v6(58, 0xfe, 0xff)), "where is a router?");
+        assert!(wants_answer(&v6(6, 0xfe, 0xfe)));
+        let mut igmp = ether(0x0800);
+        igmp.extend([0x45, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+        assert!(!wants_answer(&igmp));
+        igmp[23] = 17;
+        assert!(wants_answer(&igmp));
+    }
+}

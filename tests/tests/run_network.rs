@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The networks of `paravane run`, each with a real guest. Only this host's loopback and a namespace of the test's own are used.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{program, vm};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run(words: &[&str], script: &str) -> program::Run {
+    // A network that loses the end of a connection must not keep the test waiting for ever.
+    let more = ["--timeout", "60", "--", "sh", "-c", script];
+    program::finish(&mut vm::command(words.iter().copied().chain(more)))
+}
+
+/// The kinds of user-mode network that this host can have; every one can have the stack.
+fn kinds() -> Vec<&'static str> {
+    let passt = run(&["--net", "passt"], "true");
+    if passt.code == 0 {
+        return vec!["user", "stack", "passt"];
+    }
+    eprintln!("without passt: {}", passt.stderr);
+    vec!["user", "stack"]
+}
+
+/// Free a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A machine that is ended with this value.
+struct Machine(Child);
+
+impl Machine {
+    fn start(words: &[&str], script: &str) -> Self {
+        let more = ["--", "sh", "-c", script];
+        let mut command = vm::command(words.iter().copied().chain(more));
+        Machine(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server on the loopback that answers what it gets in capitals; its port, and a message for each connection.
+fn server() -> (u16, std::sync::mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (came, connections) = channel();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = came.send(());
+            let mut text = String::new();
+            let _ = stream.read_to_string(&mut text);
+            let _ = stream.write_all(text.to_uppercase().as_bytes());
+        }
+    });
+    (port, connections)
+}
+
+#[test]
+fn addresses_come_by_themselves_and_by_dhcp() {
+    for kind in kinds() {
+        let script = "ip -4 addr show eth0 | grep -o 'inet [0-9./]*'; ip route | grep default; grep -c '^nameserver' /etc/resolv.conf; \
+                      udhcpc -f -n -q -i eth0 -s /bin/true 2>&1 | grep obtained";
+        let done = run(&["--net", kind], script);
+        let lines: Vec<&str> = done.stdout.lines().collect();
+        assert_eq!(lines.first(), Some(&"inet 10.0.2.15/24"), "{kind}: {done:?}");
+        assert!(
+            lines[1].starts_with("default via 10.0.2.2 dev eth0"),
+            "{kind}: {done:?}"
+        );
+        assert!(lines[3].contains("10.0.2.15"), "{kind}: {done:?}");
+    }
+}
+
+#[test]
+fn the_host_s_loopback_is_reached_only_when_asked_for() {
+    for kind in kinds() {
+        let (port, connections) = server();
+        let ask = format!("echo hello | nc -w 20 10.0.2.2 {port}");
+        let open = run(&["--net", &format!("{kind},loopback")], &ask);
+        assert_eq!((open.code, open.stdout.as_str()), (0, "HELLO\n"), "{kind}: {open:?}");
+        connections.recv_timeout(PATIENCE).unwrap();
+        let closed = run(&["--net", kind], &ask);
+        assert_ne!(closed.code, 0, "{kind}: {closed:?}");
+        assert!(connections.try_recv().is_err(), "{kind}");
+    }
+}
+
+#[test]
+fn published_ports_lead_into_the_guest() {
+    for kind in kinds() {
+        let tcp = free_port();
+        let words = ["--net", kind, "--publish", &format!("{tcp}:80")];
+        let _machine = Machine::start(&words, "while :; do nc -l -p 80 -e echo hi; done");
+        let begun = Instant::now();
+        let mut text = String::new();
+        // Until somebody listens in the guest, connections end at once.
+        while text.is_empty() && begun.elapsed() < PATIENCE {
+            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", tcp)) {
+                let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+                let _ = stream.read_to_string(&mut text);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(text, "hi\n", "{kind}");
+    }
+}
+
+#[test]
+fn which_network_it_is_is_told_and_it_costs_nothing_unused() {
+    let done = run(&["--verbose"], "true");
+    assert!(!done.stderr.contains("network:"), "{done:?}");
+    // Nobody has to answer.
+    let done = run(&["--verbose"], "nc -w 1 10.0.2.2 9");
+    assert!(done.stderr.contains("paravane: network: "), "{done:?}");
+    let passt = done.stderr.contains("network: passt\r\n");
+    assert_eq!(passt, kinds().contains(&"passt"), "{done:?}");
+    if !passt {
+        assert!(done.stderr.contains("the stack in this process (passt: "), "{done:?}");
+    }
+    let mut command = vm::command(["--verbose", "--", "nc", "-w", "1", "10.0.2.2", "9"]);
+    let done = program::finish(command.env("PATH", "/nonexistent"));
+    assert!(
+        done.stderr
+            .contains("network: the stack in this process (passt: it is not installed)"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn nothing_stays_of_a_network_whose_monitor_is_killed() {
+    let port = free_port();
+    let publish = format!("{port}:80");
+    let mut machine = Machine::start(&["--publish", &publish], "while :; do nc -l -p 80 -e echo hi; done");
+    let begun = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(begun.elapsed() < PATIENCE, "nobody listens");
+        thread::sleep(Duration::from_millis(20));
+    }
+    machine.0.kill().unwrap();
+    machine.0.wait().unwrap();
+    let begun = Instant::now();
+    while TcpListener::bind(("127.0.0.1", port)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(5), "somebody still listens");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// In a namespace of its own: an interface, a guest on it, connections both ways.
+#[test]
+fn a_tap_is_a_wire_to_the_host() {
+    let root = rustix::process::geteuid().is_root();
+    let open = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    if let Err(error) = open {
+        eprintln!("skipped: /dev/net/tun: {error}");
+        return;
+    }
+    let script = r#"
+        set -e
+        folder=$1
+        shift
+        ip link set lo up
+        ip tuntap add vm0 mode tap
+        ip addr add 10.9.0.1/24 dev vm0
+        ip link set vm0 up
+        head -c 3000000 /dev/urandom > "$folder/file"
+        sha256sum < "$folder/file"
+        busybox httpd -f -p 10.9.0.1:7000 -h "$folder" >/dev/null 2>&1 &
+        trap "kill $!" EXIT
+        "$@" --net tap:vm0 --timeout 60 -- sh -c '
+            ip addr add 10.9.0.2/24 dev eth0 && ip link set eth0 up && mkdir /tmp/x
+            printf "GET /file HTTP/1.0\r\n\r\n" | nc 10.9.0.1 7000 | sed "1,/^\r*$/d" > /tmp/x/file
+            httpd -f -p 80 -h /tmp/x' >/dev/null 2>&1 &
+        monitor=$!
+        # Until somebody listens in the guest.
+        for i in $(seq 200); do
+            printf "GET /file HTTP/1.0\r\n\r\n" | busybox nc 10.9.0.2 80 2>/dev/null >"$folder/answer" && break
+            sleep 0.1
+        done
+        sed "1,/^\r*$/d" < "$folder/answer" | sha256sum
+        kill $monitor
+        wait $monitor || true
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    let own = vm::command([""; 0]);
+    let mut command = Command::new("unshare");
+    command.args(if root {
+        &["--net"][..]
+    } else {
+        &["--net", "--map-root-user"]
+    });
+    command
+        .args(["sh", "-c", script, "sh"])
+        .arg(folder.path())
+        .arg(own.get_program());
+    let done = program::finish(command.args(own.get_args()));
+    let sums: Vec<&str> = done.stdout.lines().collect();
+    assert_eq!((done.code, sums.len()), (0, 2), "{done:?}");
+    assert_eq!(sums[0], sums[1], "{done:?}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_a_line() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("{}:80", listener.local_addr().unwrap().port());
+    let kinds: Vec<String> = ["user", "stack", "passt"].map(String::from).to_vec();
+    for kind in &kinds {
+        let done = run(&["--net", kind, "--publish", &taken], "true");
+        assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
+        assert!(done.stderr.contains("cannot publish 127.0.0.1:"), "{done:?}");
+    }
+    let mut command = vm::command(["--net", "passt", "--", "true"]);
+    let done = program::finish(command.env("PATH", "/nonexistent"));
+    assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
+    assert!(done.stderr.contains("--net passt: "), "{done:?}");
+}
