@@ -9,11 +9,11 @@ cd "$root"
 
 # Each fuzz target.
 export PARAVANE_FUZZ_SECONDS=${PARAVANE_FUZZ_SECONDS:-$([ "${1:-}" = --long ] && echo 3600 || echo 10)}
-profile=()
+profile=() all=()
 if [ "${1:-}" = --long ]; then
 	# More vCPUs, more repetitions, more random cases, and the program as it is shipped.
 	export PARAVANE_TEST_LONG=1 PROPTEST_CASES=20000
-	profile=(--release)
+	profile=(--release) all=(-- --include-ignored)
 fi
 
 if ! scripts/lint.sh; then
@@ -25,7 +25,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 say "tests"
 status=0
-cargo test --locked --workspace --no-fail-fast "${profile[@]}" 2>&1 | tee "$log" || status=$?
+cargo test --locked --workspace --no-fail-fast "${profile[@]}" "${all[@]}" 2>&1 | tee "$log" || status=$?
 
 # Each test program ends with: test result: ok. 12 passed; 0 failed; 0 ignored; ...
 read -r passed failed ignored < <(

@@ -206,7 +206,7 @@ fn ext4(request: &Request<'_>, archive: &Path, work: &Path, bar: &ProgressBar) -
     Ok(image)
 }
 
-/// Runs a tool; what it says about its progress is shown. What it said last is the error.
+/// Runs a tool; what it says about its progress is shown. The first that it calls an error is why it fails, or else what it said last.
 fn run(mut command: Command, name: &str, stage: &str, bar: &ProgressBar) -> anyhow::Result<()> {
     bar.set_message(stage.to_string());
     let mut child = command
@@ -220,7 +220,7 @@ fn run(mut command: Command, name: &str, stage: &str, bar: &ProgressBar) -> anyh
             let line = crate::text::clean(line.context("cannot read what it says")?.as_bytes());
             if let Some(progress) = line.strip_prefix("I: ") {
                 bar.set_message(format!("{stage}: {progress}"));
-            } else if line.starts_with("E: ") || !last.starts_with("E: ") {
+            } else if !last.starts_with("E: ") {
                 last = line;
             }
         }
