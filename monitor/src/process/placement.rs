@@ -7,6 +7,7 @@
 
 use super::core::Core;
 use super::shared::size;
+use super::sys;
 use paravane_abi::process as ph;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ const ANY: u32 = u32::MAX;
 /// Share of the time, in percent.
 const BUSY: u64 = 90;
 const IDLE: u64 = 15;
+/// A vCPU that waits so much of the time has a CPU that others use, too.
+const WAITS: u64 = 20;
 
 /// What each host CPU has done since the host started: busy and all ticks.
 #[derive(Clone, Debug, Default)]
@@ -118,6 +121,9 @@ pub struct Balance {
     load: Load,
     /// vCPUs that were running at the last look.
     ran: Vec<bool>,
+    /// Stolen time of each vCPU then, ns.
+    stolen: Vec<u64>,
+    at: u64,
     /// So that two machines do not both take the same idle CPU, again and again.
     random: u32,
 }
@@ -127,11 +133,14 @@ impl Balance {
         Balance {
             load: Load::sample(),
             ran: vec![false; core.vcpus],
+            stolen: vec![0; core.vcpus],
+            at: sys::monotonic(),
             random: std::process::id() | 1,
         }
     }
 
-    /// Moves vCPUs whose CPU is no longer allowed, and one that shares its CPU while another is idle.
+    /// Moves vCPUs whose CPU is no longer allowed, and one that shares its CPU, with another vCPU or with other machines and programs,
+    /// while another is idle.
     pub fn look(&mut self, core: &Core) {
         let running: Vec<bool> = (0..core.vcpus)
             .map(|vcpu| {
@@ -143,13 +152,28 @@ impl Balance {
             })
             .collect();
         let now = Load::sample();
-        let busy: Vec<bool> = running.iter().zip(&self.ran).map(|(a, b)| *a && *b).collect();
+        let at = sys::monotonic();
+        // The guest's word for it, which decides about the guest alone.
+        let stolen: Vec<u64> = (0..core.vcpus)
+            .map(|vcpu| {
+                core.shared
+                    .vcpu_long(vcpu, offset_of!(ph::PhVcpu, stolen_ns))
+                    .load(Ordering::Relaxed)
+            })
+            .collect();
+        let elapsed = (at - self.at).max(1);
+        let vcpus: Vec<Vcpu> = (0..core.vcpus)
+            .map(|vcpu| Vcpu {
+                busy: running[vcpu] && self.ran[vcpu],
+                waits: stolen[vcpu].saturating_sub(self.stolen[vcpu]) > elapsed / 100 * WAITS,
+            })
+            .collect();
         // xorshift
         self.random ^= self.random << 13;
         self.random ^= self.random >> 17;
         self.random ^= self.random << 5;
         let usage = |cpu| now.busy(&self.load, cpu);
-        for (vcpu, cpu) in moves(&core.placement(), &allowed(), &busy, usage, self.random % 2 == 0) {
+        for (vcpu, cpu) in moves(&core.placement(), &allowed(), &vcpus, usage, self.random % 2 == 0) {
             tracing::debug!(vcpu, cpu, "moving a vCPU");
             core.set_moved();
             core.place(vcpu, cpu);
@@ -159,14 +183,24 @@ impl Balance {
         }
         self.load = now;
         self.ran = running;
+        (self.stolen, self.at) = (stolen, at);
     }
+}
+
+/// What a vCPU did since the last look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Vcpu {
+    /// It was running at both looks.
+    busy: bool,
+    /// For its CPU, that is, most of all for other machines and programs.
+    waits: bool,
 }
 
 /// Which vCPUs are to go where.
 fn moves(
     placement: &[u32],
     allowed: &[u32],
-    busy: &[bool],
+    vcpus: &[Vcpu],
     usage: impl Fn(u32) -> Option<u64>,
     willing: bool,
 ) -> Vec<(usize, u32)> {
@@ -190,12 +224,18 @@ fn moves(
     }
     // One at a time: its effect shows in the next sample.
     let idle = allowed.iter().copied().find(|&cpu| {
-        usage(cpu).is_some_and(|percent| percent < IDLE) && !placement.iter().zip(busy).any(|(&c, &b)| b && c == cpu)
+        usage(cpu).is_some_and(|percent| percent < IDLE)
+            && !placement.iter().zip(vcpus).any(|(&c, v)| v.busy && c == cpu)
     });
     let shares = |vcpu: usize| {
         let cpu = placement[vcpu];
-        let with_us = placement.iter().zip(busy).filter(|&(&c, &b)| b && c == cpu).count() > 1;
-        busy[vcpu] && with_us && usage(cpu).is_some_and(|percent| percent > BUSY)
+        let with_us = placement
+            .iter()
+            .zip(vcpus)
+            .filter(|&(&c, v)| v.busy && c == cpu)
+            .count()
+            > 1;
+        vcpus[vcpu].busy && (with_us || vcpus[vcpu].waits) && usage(cpu).is_some_and(|percent| percent > BUSY)
     };
     // The last of those on a CPU: vCPU 0 stays where it is.
     if let (Some(cpu), Some(vcpu)) = (idle, (0..placement.len()).rev().find(|&v| shares(v))) {
@@ -244,23 +284,41 @@ mod tests {
         }
     }
 
+    const BUSY_ONE: Vcpu = Vcpu {
+        busy: true,
+        waits: false,
+    };
+
     #[test]
     fn a_lost_cpu_is_left() {
         assert_eq!(
-            moves(&[0, 1, 2], &[1, 3], &[false; 3], |_| None, false),
+            moves(&[0, 1, 2], &[1, 3], &[Vcpu::default(); 3], |_| None, false),
             [(0, 3), (2, 1)]
         );
-        assert_eq!(moves(&[0], &[], &[true], |_| None, true), []);
-        assert_eq!(moves(&[ANY], &[4], &[true], |_| None, true), [(0, 4)]);
+        assert_eq!(moves(&[0], &[], &[BUSY_ONE], |_| None, true), []);
+        assert_eq!(moves(&[ANY], &[4], &[BUSY_ONE], |_| None, true), [(0, 4)]);
     }
 
     #[test]
     fn busy_ones_do_not_share_while_another_idles() {
         let usage = |cpu| Some(if cpu == 0 { 100 } else { 0 });
-        assert_eq!(moves(&[0, 0], &[0, 1], &[true, true], usage, true), [(1, 1)]);
-        assert_eq!(moves(&[0, 0], &[0, 1], &[true, true], usage, false), []);
-        assert_eq!(moves(&[0, 0], &[0, 1], &[true, false], usage, true), []);
-        assert_eq!(moves(&[0, 0], &[0, 1], &[true, true], |_| Some(50), true), []);
-        assert_eq!(moves(&[0, 0, 1], &[0, 1], &[true, true, true], usage, true), []);
+        assert_eq!(moves(&[0, 0], &[0, 1], &[BUSY_ONE; 2], usage, true), [(1, 1)]);
+        assert_eq!(moves(&[0, 0], &[0, 1], &[BUSY_ONE; 2], usage, false), []);
+        assert_eq!(moves(&[0, 0], &[0, 1], &[BUSY_ONE, Vcpu::default()], usage, true), []);
+        assert_eq!(moves(&[0, 0], &[0, 1], &[BUSY_ONE; 2], |_| Some(50), true), []);
+        assert_eq!(moves(&[0, 0, 1], &[0, 1], &[BUSY_ONE; 3], usage, true), []);
+    }
+
+    #[test]
+    fn who_waits_for_others_moves_to_an_idle_cpu() {
+        let usage = |cpu| Some(if cpu == 0 { 100 } else { 0 });
+        let waiting = Vcpu {
+            waits: true,
+            ..BUSY_ONE
+        };
+        assert_eq!(moves(&[0], &[0, 1], &[waiting], usage, true), [(0, 1)]);
+        assert_eq!(moves(&[0], &[0, 1], &[BUSY_ONE], usage, true), []);
+        assert_eq!(moves(&[0], &[0, 1], &[waiting], |_| Some(100), true), []);
+        assert_eq!(moves(&[0], &[0], &[waiting], usage, true), []);
     }
 }
