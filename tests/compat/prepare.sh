@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# prepare.sh PARAVANE DIR: makes DIR/root, a Debian 12 with compilers, interpreters and the sources of what is built and tested in
+# it, and DIR/root.ext4 of the same files. Needs root, as the host's side of the comparison does (on-host.sh).
+
+set -euo pipefail
+paravane=$1 to=$2
+
+packages=(
+	build-essential python3-dev libpython3.11-testsuite git procps strace stress-ng time xz-utils dpkg-dev
+	zlib1g-dev libexpat1-dev libcurl4-openssl-dev libssl-dev gettext libgdbm-dev libdb-dev libbz2-dev
+	golang-go nodejs default-jdk-headless
+)
+sources=(zlib git perl)
+
+die() {
+	printf 'error: %s\n' "$*" >&2
+	exit 1
+}
+
+[ "$(id -u)" = 0 ] || die "prepare.sh makes device nodes and file owners: run it as root"
+mkdir -p "$to"
+work=$(mktemp -d "$to/work.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+"$paravane" image build --suite bookworm --format tar --include "$(IFS=, && printf '%s' "${packages[*]}")" "$work/root.tar"
+mkdir "$work/root"
+tar -C "$work/root" --numeric-owner -xpf "$work/root.tar"
+rm "$work/root.tar"
+
+# Sources are fetched with the host's network, by the Debian's own apt.
+cp --remove-destination -L /etc/resolv.conf "$work/root/etc/resolv.conf" 2>/dev/null || true
+sed -n 's/^deb /deb-src /p' "$work/root/etc/apt/sources.list" >"$work/root/etc/apt/sources.list.d/sources.list"
+mkdir "$work/root/src"
+cat >"$work/root/src/fetch" <<'END'
+set -e
+apt-get -qq update
+cd /src
+for package; do
+	# A mirror may name versions that it no longer has, or not yet.
+	for version in $(apt-cache showsrc --only-source "$package" | sed -n 's/^Version: //p' | sort -rV); do
+		! apt-get -qq source -o APT::Sandbox::User=root "$package=$version" >/dev/null || break
+	done
+	mv "$package"-*/ "$package"
+done
+rm -f ./*.dsc ./*.tar.* ./*.asc fetch
+apt-get clean
+END
+chroot "$work/root" sh /src/fetch "${sources[@]}" || die "the sources of ${sources[*]} cannot be fetched"
+printf 'nameserver 127.0.0.1\n' >"$work/root/etc/resolv.conf"
+# The suites run as somebody, too: root is allowed what tests expect to be refused.
+chroot "$work/root" useradd --create-home --shell /bin/sh tester
+chroot "$work/root" chown -R tester: /src
+
+truncate -s 12G "$work/root.ext4"
+mke2fs -q -F -t ext4 -d "$work/root" "$work/root.ext4"
+rm -rf "$to/root" "$to/root.ext4"
+mv "$work/root" "$work/root.ext4" "$to/"

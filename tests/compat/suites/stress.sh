@@ -1,0 +1,31 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+#
+# stress-ng's stressors one after the other, with verification, STRESS_SECONDS each (10).
+
+. /suites/lib.sh
+cd /tmp
+for class in cpu memory vm scheduler interrupt pipe; do
+	# "class 'cpu' stressors: atomic bad-altstack ..."
+	for name in $(stress-ng --class "$class?" 2>&1 | sed "s/.*stressors: //"); do
+		# One that belongs to two classes has one verdict.
+		! grep -qx "$name" /tmp/done 2>/dev/null || continue
+		echo "$name" >>/tmp/done
+		log=$logs/$name
+		code=0
+		timeout -k 10 300 stress-ng --"$name" 1 --timeout "${STRESS_SECONDS:-10}" --verify --oomable --temp-path /tmp \
+			>"$log" 2>&1 </dev/null || code=$?
+		case $code in
+		0) if grep -q 'skipped' "$log" && ! grep -q 'passed: 1' "$log"; then r=skip; else r=pass; fi ;;
+		3 | 4) r=skip ;;	# no resource, not implemented here
+		*)
+			r=fail
+			{
+				echo "--- $name: exit code $code"
+				tail -n 15 "$log"
+			} >&2
+			;;
+		esac
+		echo "verdict $name $r"
+	done
+done

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The test suites of programs that people use, in a guest and on the host, in the same Debian: the verdicts must be the same but
+//! for what compat/differences.txt explains. Takes hours, root, and a mirror: `make test-release` runs it.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{program, source_root, vm};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// The verdict on each part of a suite.
+type Verdicts = BTreeMap<String, String>;
+
+/// A place for roots and logs other than the user's cache.
+const FOLDER: &str = "PARAVANE_TEST_COMPAT";
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn compat() -> PathBuf {
+    source_root().join("tests/compat")
+}
+
+fn folder() -> PathBuf {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return folder.into();
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"),
+        PathBuf::from,
+    );
+    cache.join("paravane/compat")
+}
+
+/// The Debian, made anew if what makes it has changed.
+fn prepared() -> PathBuf {
+    let (folder, script) = (folder(), compat().join("prepare.sh"));
+    let (made_by, now) = (folder.join("prepared"), fs::read_to_string(&script).unwrap());
+    if fs::read_to_string(&made_by).ok().as_ref() != Some(&now) {
+        let done = Command::new(&script)
+            .arg(program::path())
+            .arg(&folder)
+            .status()
+            .unwrap();
+        assert!(done.success(), "{}: {done}", script.display());
+        fs::write(made_by, now).unwrap();
+    }
+    folder
+}
+
+fn verdicts(output: &str) -> Verdicts {
+    output
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.strip_prefix("verdict ")?.split(' ');
+            Some((words.next()?.to_string(), words.next()?.to_string()))
+        })
+        .collect()
+}
+
+/// Runs a suite and keeps what it said.
+fn output(command: &mut Command, log: &Path) -> Verdicts {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    fs::write(log, format!("{out}\n{err}\n{}\n", output.status)).unwrap();
+    verdicts(&out)
+}
+
+/// Part, host's verdict, guest's verdict, of the differences that are explained.
+fn explained(suite: &str) -> Vec<(String, String, String)> {
+    let text = fs::read_to_string(compat().join("differences.txt")).unwrap();
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let mut word = || words.next().map(str::to_string);
+            let (of, part, host, guest) = (word()?, word()?, word()?, word()?);
+            assert!(word().is_some(), "a difference without a reason: {line}");
+            (of == suite).then_some((part, host, guest))
+        })
+        .collect()
+}
+
+fn differences(host: &Verdicts, guest: &Verdicts) -> Vec<(String, String, String)> {
+    let missing = "missing".to_string();
+    let all: std::collections::BTreeSet<_> = host.keys().chain(guest.keys()).collect();
+    all.into_iter()
+        .filter(|part| host.get(*part) != guest.get(*part))
+        .map(|part| {
+            let of = |verdicts: &Verdicts| verdicts.get(part).unwrap_or(&missing).clone();
+            (part.clone(), of(host), of(guest))
+        })
+        .collect()
+}
+
+/// Both sides of a suite; at least so many parts must pass in the guest.
+fn suite(name: &str, memory: &str, least: usize) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = prepared();
+    let suites = compat().join("suites");
+    let script = format!("/suites/{name}.sh");
+    let log = |side: &str| folder.join(format!("{name}.{side}.log"));
+    let image = format!("{}:snapshot", folder.join("root.ext4").display());
+    let volume = format!("{}:/suites:ro", suites.display());
+    let options = [
+        "--rootfs", &image, "--volume", &volume, "--cpus", "2", "--memory", memory,
+    ];
+    let guest = output(vm::command(options).args(["--", "sh", &script]), &log("guest"));
+    let on_host = compat().join("on-host.sh");
+    let host = output(
+        Command::new(on_host)
+            .arg(folder.join("root"))
+            .arg(&suites)
+            .args(["sh", &script]),
+        &log("host"),
+    );
+    let passed = guest.values().filter(|v| *v == "pass").count();
+    let (found, expected) = (differences(&host, &guest), explained(name));
+    println!(
+        "{name}: {} parts, {passed} pass in the guest, {} differ",
+        guest.len(),
+        found.len()
+    );
+    let unexpected: Vec<_> = found.iter().filter(|d| !expected.contains(d)).collect();
+    assert!(
+        unexpected.is_empty(),
+        "{name} (part, host, guest): {unexpected:?}; see {}",
+        log("guest").display()
+    );
+    let stale: Vec<_> = expected.iter().filter(|d| !found.contains(d)).collect();
+    assert!(stale.is_empty(), "differences.txt explains what is not so: {stale:?}");
+    assert!(passed >= least, "{name}: only {passed} passed, {least} is the least");
+}
+
+#[test]
+#[ignore = "an hour: make test-release"]
+fn cpython() {
+    suite("cpython", "3G", 350);
+}
+
+#[test]
+#[ignore = "minutes: make test-release"]
+fn zlib() {
+    suite("zlib", "1G", 3);
+}
+
+#[test]
+#[ignore = "an hour: make test-release"]
+fn git() {
+    suite("git", "2G", 200);
+}
+
+#[test]
+#[ignore = "an hour: make test-release"]
+fn perl() {
+    suite("perl", "2G", 500);
+}
+
+#[test]
+#[ignore = "an hour: make test-release"]
+fn stress() {
+    suite("stress", "2G", 100);
+}
+
+#[test]
+#[ignore = "minutes: make test-release"]
+fn languages() {
+    suite("languages", "2G", 8);
+}
