@@ -44,6 +44,10 @@ pub struct Run {
 /// What machine it is to be.
 #[derive(Debug, Args)]
 pub struct MachineOptions {
+    /// Options from a file in TOML, whose keys are the options' names; what is said here counts before what is said there
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
     /// Kernel: the ELF file vmlinux, with its relocations [default: what `paravane kernel build` made]
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,

@@ -2,6 +2,7 @@
 //! What the command line may say.
 
 mod bench;
+mod config;
 mod conformance;
 mod machine;
 mod tools;
@@ -11,12 +12,15 @@ pub use conformance::{Conformance, HypervisorKind, Isolation, Layer};
 pub use machine::{CommandOptions, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat, Stop};
 pub use tools::{Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelVerify, Rom};
 
+pub use config::schema;
+
 use crate::text;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -78,6 +82,19 @@ pub enum Command {
     Boot(Boot),
     /// Say what this machine offers for running guests, and what follows from it
     Doctor(Doctor),
+    /// Print what a shell needs to complete this program's words
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages, one for each command
+    Man {
+        /// Where to: a folder, which is made if it is not there
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+    /// Print the JSON schema of files for `run --config`
+    Schema,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -96,7 +113,7 @@ pub struct Early(clap::Error);
 
 /// Reads the command line.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
-    let cli = Cli::try_parse_from(args).map_err(Early)?;
+    let cli = config::parse(args.collect()).map_err(Early)?;
     if let Command::Conformance(args) = &cli.command {
         args.check().map_err(Early)?;
     }

@@ -11,6 +11,7 @@ mod report;
 mod rom;
 mod run;
 mod stat;
+mod words;
 
 use crate::cli::{Command, Conformance, HypervisorKind};
 use crate::hypervisor::Hypervisor;
@@ -68,6 +69,9 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Kernel(crate::cli::Kernel::Verify(args)) => kernel::verify(args),
         Command::Kernel(crate::cli::Kernel::Lines(args)) => kernel::lines(args),
         Command::Doctor(args) => crate::doctor::run(args),
+        Command::Completions { shell } => words::completions(*shell),
+        Command::Man { folder } => words::man(folder),
+        Command::Schema => words::schema(),
     }
 }
 
