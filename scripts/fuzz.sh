@@ -12,6 +12,7 @@ shift
 # Target, package, test.
 targets=(
 	"agent paravane-agent-protocol agent"
+	"balloon paravane devices::fuzz::balloon"
 	"blk paravane devices::fuzz::blk"
 	"console paravane devices::fuzz::console"
 	"frames paravane-net user::fuzz::frames"

@@ -37,6 +37,29 @@ fn a_folder_both_ways() {
     assert!(!folder.path().join("more").exists());
 }
 
+/// A guest's root can mount what it was given in any way: the host has to keep it from writing.
+#[test]
+fn a_folder_for_reading_is_kept_so_by_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in"), "hello").unwrap();
+    let volume = format!("{}:/mnt/x:ro", folder.path().display());
+    let script = "umount /mnt/x; mkdir /w; mount -t virtiofs volume0 /w && grep -q '/w virtiofs rw' /proc/mounts && cat /w/in
+        cd /w
+        for what in 'touch new' 'rm in' 'mkdir d' 'mv in out' 'ln in other' 'ln -s in link' 'chmod 0 in' 'chown 1 in' \
+            'touch -d 2000-01-01 in' 'truncate -s 0 in' 'mkfifo p' 'dd if=/dev/zero of=in conv=notrunc' 'cp /etc/passwd in'; do
+            $what 2>/tmp/why && echo \"$what: done\"
+            grep -qi 'read-only' /tmp/why || cat /tmp/why
+        done; cat in";
+    let done = run(&["--volume", &volume], script);
+    assert_eq!((done.code, done.stdout.as_str()), (0, "hellohello"), "{done:?}");
+    let names: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    assert_eq!(names, ["in"]);
+    assert_eq!(fs::read(folder.path().join("in")).unwrap(), b"hello");
+}
+
 #[test]
 fn a_disk_keeps_what_is_written_unless_it_is_a_snapshot() {
     let folder = tempfile::tempdir().unwrap();

@@ -10,8 +10,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// All that a machine can have.
-const THREADS: [&str; 11] = [
+const THREADS: [&str; 12] = [
     "alarms",
+    "balloon",
     "device-files",
     "disk",
     "doorbell",

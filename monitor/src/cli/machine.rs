@@ -60,7 +60,7 @@ pub struct MachineOptions {
     #[arg(long, value_name = "STR")]
     pub append: Vec<String>,
 
-    /// Show a folder of this host in the guest; with :ro the guest mounts it for reading only (may be repeated)
+    /// Show a folder of this host in the guest; with :ro nothing in it can be changed (may be repeated)
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<String>,
 

@@ -94,7 +94,7 @@ fn devices(args: &Boot) -> anyhow::Result<Vec<Box<dyn Device>>> {
         let Some((path, tag)) = share.rsplit_once(':') else {
             bail!("--share {share}: it must be DIR:TAG");
         };
-        devices.push(Box::new(Fs::new(Path::new(path), tag).context("--share")?));
+        devices.push(Box::new(Fs::new(Path::new(path), tag, false).context("--share")?));
     }
     if args.echo {
         let (here, there) = UnixStream::pair()?;

@@ -61,6 +61,18 @@ impl Files {
         }))
     }
 
+    /// A folder that a guest may read.
+    pub fn shared_to_read(path: &Path) -> Self {
+        Files(Some(Below {
+            read: vec![
+                "/proc/self/fd".into(),
+                "/proc/self/mountinfo".into(),
+                path.to_path_buf(),
+            ],
+            ..Below::default()
+        }))
+    }
+
     /// A machine's own folder, if it has one; a socket to be removed; and what a monitor in the background puts in place of its input.
     pub fn state(folder: Option<&Path>, socket: Option<&Path>) -> Self {
         Files(Some(Below {

@@ -160,6 +160,7 @@ fn error(name: &str) -> Option<u32> {
         "EACCES" => libc::EACCES,
         "ENOSYS" => libc::ENOSYS,
         "EPERM" => libc::EPERM,
+        "EROFS" => libc::EROFS,
         _ => return None,
     };
     u32::try_from(value).ok()
@@ -209,6 +210,11 @@ fn constant(name: &str) -> Option<u64> {
         "FALLOC_FL_KEEP_SIZE" => libc::FALLOC_FL_KEEP_SIZE,
         "FALLOC_FL_PUNCH_HOLE" => libc::FALLOC_FL_PUNCH_HOLE,
         "FALLOC_FL_ZERO_RANGE" => libc::FALLOC_FL_ZERO_RANGE,
+        "O_WRONLY" => libc::O_WRONLY,
+        "O_RDWR" => libc::O_RDWR,
+        "O_CREAT" => libc::O_CREAT,
+        "O_TRUNC" => libc::O_TRUNC,
+        "O_APPEND" => libc::O_APPEND,
         "CLONE_FS" => libc::CLONE_FS,
         // What the C libraries make a thread with: glibc, musl.
         "CLONE_THREAD_GLIBC" => return Some(0x003d_0f00),

@@ -25,6 +25,7 @@ pub struct Fs {
     server: Server<Arc<Vfs>>,
     tag: String,
     root: Root,
+    read_only: bool,
 }
 
 /// What is shared, for starting again.
@@ -59,8 +60,9 @@ impl Root {
 }
 
 impl Fs {
-    /// Shares a directory under a tag, by which the guest mounts it.
-    pub fn new(path: &Path, tag: &str) -> anyhow::Result<Self> {
+    /// Shares a directory under a tag, by which the guest mounts it. `read_only`: nothing in it is changed, whatever the
+    /// guest asks for. The thread's policy sees to that, so there is no request that could be overlooked.
+    pub fn new(path: &Path, tag: &str, read_only: bool) -> anyhow::Result<Self> {
         if tag.is_empty() || tag.len() > TAG || tag.bytes().any(|b| b == 0) {
             bail!("the tag {tag:?} must have 1 to {TAG} bytes");
         }
@@ -77,6 +79,7 @@ impl Fs {
             server: root.serve().with_context(|| path.to_string())?,
             tag: tag.to_string(),
             root,
+            read_only,
         })
     }
 }
@@ -87,7 +90,8 @@ impl Device for Fs {
     }
 
     fn name(&self) -> String {
-        "fs".to_string()
+        // Its policy's name, too.
+        if self.read_only { "fs-ro" } else { "fs" }.to_string()
     }
 
     fn queue_sizes(&self) -> Vec<u16> {
@@ -102,7 +106,12 @@ impl Device for Fs {
     }
 
     fn files(&self) -> Files {
-        Files::shared(Path::new(&self.root.path))
+        let path = Path::new(&self.root.path);
+        if self.read_only {
+            Files::shared_to_read(path)
+        } else {
+            Files::shared(path)
+        }
     }
 
     fn activate(&mut self, _driver: &mut Driver) -> Result<(), Broken> {

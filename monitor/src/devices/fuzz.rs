@@ -5,6 +5,7 @@
 //! notifications, something that happens on the host. Whatever it does, the device must not panic, hang, or write
 //! where no descriptor lets it.
 
+use super::balloon::Balloon;
 use super::blk::{Block, Mode};
 use super::console::Console;
 use super::fs::Fs;
@@ -278,6 +279,20 @@ impl<D: Device> Target for Simple<D> {
             _ => drop(peer.shutdown(std::net::Shutdown::Write)),
         }
     }
+}
+
+#[test]
+fn balloon() {
+    fuzz("balloon", || {
+        |bytes| {
+            let mut target = Simple {
+                device: Balloon::default(),
+                queues: 3,
+                peer: None,
+            };
+            play(&mut target, bytes);
+        }
+    });
 }
 
 #[test]
@@ -616,7 +631,7 @@ fn fs_() {
     let shared = outer.path().join("shared");
     fs::create_dir(&shared).unwrap();
     fs::write(outer.path().join("secret"), "x").unwrap();
-    let device = Fs::new(&shared, "fuzz").unwrap();
+    let device = Fs::new(&shared, "fuzz", false).unwrap();
     fuzz("fs", || {
         // The folder is put back by a thread that may do so.
         let ((ask, asked), (done, made)) = (channel::<()>(), channel());

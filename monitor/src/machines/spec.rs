@@ -72,7 +72,7 @@ pub struct Volume {
     pub host: PathBuf,
     /// Absolute path in the guest.
     pub guest: String,
-    /// The guest mounts it for reading only. The guest's kernel sees to that, not the host.
+    /// Nothing in it is changed.
     pub read_only: bool,
 }
 

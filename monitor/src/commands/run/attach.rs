@@ -37,7 +37,7 @@ impl Attached {
     pub fn new(spec: &Spec, told: Told, devices: &mut Vec<Box<dyn Device>>) -> anyhow::Result<Self> {
         let mut attached = Attached::default();
         if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
-            devices.push(Box::new(Fs::new(&root.file, ROOT_TAG).context("--rootfs")?));
+            devices.push(Box::new(Fs::new(&root.file, ROOT_TAG, true).context("--rootfs")?));
         }
         let root = spec.rootfs.iter().filter(|r| !r.file.is_dir());
         for (index, disk) in root.chain(&spec.disks).enumerate() {
@@ -53,7 +53,9 @@ impl Attached {
         }
         for (index, volume) in spec.volumes.iter().enumerate() {
             let tag = format!("volume{index}");
-            devices.push(Box::new(Fs::new(&volume.host, &tag).context("--volume")?));
+            devices.push(Box::new(
+                Fs::new(&volume.host, &tag, volume.read_only).context("--volume")?,
+            ));
             attached.mounts.push(Mount {
                 source: tag,
                 target: volume.guest.clone().into_bytes(),

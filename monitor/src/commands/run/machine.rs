@@ -5,6 +5,7 @@ use super::attach::{self, Attached};
 use super::network::Told;
 use crate::confine::{self, Files};
 use crate::devices::Device;
+use crate::devices::balloon::Balloon;
 use crate::devices::rng::Rng;
 use crate::devices::vsock::{self, Hub, Vsock};
 use crate::gdb::{self, Address, Listener};
@@ -72,7 +73,8 @@ impl<'a> Machine<'a> {
         let hub = Hub::default();
         let calls = Calls(hub.listen(PORT).context("cannot listen for the guest's agent")?);
         let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
-        let mut devices: Vec<Box<dyn Device>> = vec![Box::new(vsock), Box::new(Rng::default())];
+        let mut devices: Vec<Box<dyn Device>> =
+            vec![Box::new(vsock), Box::new(Rng::default()), Box::new(Balloon::default())];
         let attached = Attached::new(self.spec, told, &mut devices)?;
         let config = Config {
             name: &self.kernel.name,

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory balloon (virtio 1.2, section 5.5): what the guest does not use goes back to the host.
+//!
+//! Linux reports blocks of free pages by itself some time after they became free, and waits for the answer before it uses them
+//! again. A page is given back as a hole in the file that is the guest's memory: it goes from all processes that have it
+//! mapped, which stay as they are; whoever touches it again gets a new one, of zeroes, without the guest or the layer
+//! being asked. A hole costs the host a walk of each process's tables, so what is reported together is put together first.
+//!
+//! What a guest says here can only hurt itself: it may write any zeroes it likes into its own memory anyway.
+
+use super::{Broken, Chain, Device, Driver, Memory, kind};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::io::Read;
+use vm_memory::{GuestAddress, GuestMemory, GuestMemoryRegion};
+
+const INFLATE: usize = 0;
+const DEFLATE: usize = 1;
+/// Behind the other two, since neither statistics nor hints are offered.
+const REPORTING: usize = 2;
+/// More than the 32 that Linux puts into one report.
+const QUEUE_SIZE: u16 = 128;
+
+/// Feature bits: the guest takes pages back when it has no others; it reports free pages.
+const F_DEFLATE_ON_OOM: u64 = 1 << 2;
+const F_REPORTING: u64 = 1 << 5;
+
+/// What a page number of the driver's counts (section 5.5.6), whatever the guest's pages are.
+const PAGE: u64 = 4096;
+/// Page numbers that are read of one buffer: Linux gives 256.
+const NUMBERS: usize = 1 << 14;
+/// Ranges that are put together before holes are made.
+const BATCH: usize = 1 << 14;
+
+/// The device.
+#[derive(Debug, Default)]
+pub struct Balloon {
+    /// Pages that the guest says it has given: only shown to it.
+    actual: [u8; 4],
+}
+
+/// Bytes of guest memory: from, to.
+type Range = (u64, u64);
+
+impl Device for Balloon {
+    fn kind(&self) -> u32 {
+        kind::BALLOON
+    }
+
+    fn name(&self) -> String {
+        "balloon".to_string()
+    }
+
+    fn features(&self) -> u64 {
+        F_DEFLATE_ON_OOM | F_REPORTING
+    }
+
+    fn queue_sizes(&self) -> Vec<u16> {
+        vec![QUEUE_SIZE; 3]
+    }
+
+    fn config(&self) -> Vec<u8> {
+        // Nobody asks for pages: the first field is how many the guest is to give.
+        [[0; 4], self.actual].concat()
+    }
+
+    fn write_config(&mut self, offset: usize, bytes: &[u8]) {
+        if let (4, Ok(actual)) = (offset, bytes.try_into()) {
+            self.actual = actual;
+        }
+    }
+
+    fn notified(&mut self, driver: &mut Driver, queue: usize) -> Result<(), Broken> {
+        loop {
+            let (mut heads, mut ranges) = (Vec::new(), Vec::new());
+            while ranges.len() < BATCH && heads.len() < usize::from(QUEUE_SIZE) {
+                let Some(chain) = driver.pop(queue)? else { break };
+                heads.push(chain.head_index());
+                match queue {
+                    INFLATE => numbers(driver, chain, &mut ranges),
+                    REPORTING => reported(chain, &mut ranges),
+                    // What the guest takes back is there when it touches it.
+                    DEFLATE => {}
+                    _ => {}
+                }
+            }
+            if heads.is_empty() {
+                return driver.signal(queue);
+            }
+            // Before the guest hears of it: from then on there may be something in them.
+            give_back(driver.memory(), merge(ranges));
+            for head in heads {
+                driver.push(queue, head, 0)?;
+            }
+        }
+    }
+}
+
+/// Page numbers, as the driver inflates with.
+fn numbers(driver: &Driver, chain: Chain, ranges: &mut Vec<Range>) {
+    let Ok(reader) = chain.reader(driver.memory()) else {
+        return;
+    };
+    let mut bytes = Vec::new();
+    if reader.take(4 * NUMBERS as u64).read_to_end(&mut bytes).is_err() {
+        return;
+    }
+    for number in bytes.chunks_exact(4) {
+        let number: [u8; 4] = number.try_into().unwrap_or_default();
+        let from = u64::from(u32::from_le_bytes(number)) * PAGE;
+        ranges.push((from, from + PAGE));
+    }
+}
+
+/// Buffers that are free pages themselves.
+fn reported(chain: Chain, ranges: &mut Vec<Range>) {
+    for buffer in chain.filter(|buffer| buffer.is_write_only()) {
+        let from = buffer.addr().0;
+        if let Some(to) = from.checked_add(buffer.len().into()) {
+            // Whole pages of it.
+            let (from, to) = (from.checked_next_multiple_of(PAGE), to / PAGE * PAGE);
+            ranges.extend(from.filter(|&from| from < to).map(|from| (from, to)));
+        }
+    }
+}
+
+/// The same bytes in as few ranges as can be.
+fn merge(mut ranges: Vec<Range>) -> Vec<Range> {
+    ranges.sort_unstable();
+    let mut merged: Vec<Range> = Vec::new();
+    for (from, to) in ranges {
+        match merged.last_mut() {
+            Some((_, end)) if from <= *end => *end = to.max(*end),
+            _ => merged.push((from, to)),
+        }
+    }
+    merged
+}
+
+/// Makes holes of ranges, as far as they are in guest memory.
+fn give_back(memory: &Memory, ranges: Vec<Range>) {
+    for (mut from, to) in ranges {
+        while from < to {
+            let Some(region) = memory.find_region(GuestAddress(from)) else {
+                break;
+            };
+            let offset = from - region.start_addr().0;
+            let length = (to - from).min(region.len() - offset);
+            if let Some(file) = region.file_offset() {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                // A host that cannot keeps its memory, no more.
+                if let Err(error) = fallocate(file.file(), flags, file.start() + offset, length) {
+                    tracing::debug!("balloon: {length} bytes at {from:#x} stay: {error}");
+                }
+            }
+            from += length;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::testing::{FREE, Guest, MEMORY};
+    use proptest::prelude::*;
+    use std::os::unix::fs::MetadataExt;
+    use std::sync::Arc;
+    use vm_memory::{Bytes, FileOffset, GuestMemoryMmap};
+
+    /// A guest whose memory is a file, all of it written to.
+    fn guest() -> Guest {
+        let mut guest = Guest::new(3);
+        let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = std::fs::File::from(file);
+        file.set_len(MEMORY as u64).unwrap();
+        let ranges = [(GuestAddress(0), MEMORY, Some(FileOffset::new(file, 0)))];
+        guest.memory = Arc::new(GuestMemoryMmap::from_ranges_with_files(ranges).unwrap());
+        // The rings, too, such that nothing is added later.
+        let mut bytes = vec![0xaa; MEMORY];
+        bytes.iter_mut().take(0x100_000).for_each(|byte| *byte = 0);
+        guest.memory.write_slice(&bytes, GuestAddress(0)).unwrap();
+        guest
+    }
+
+    fn blocks(guest: &Guest) -> u64 {
+        let region = guest.memory.find_region(GuestAddress(0)).unwrap();
+        let file = region.file_offset().unwrap().file();
+        file.metadata().unwrap().blocks() * 512
+    }
+
+    #[test]
+    fn what_is_reported_is_gone_and_nothing_else() {
+        let mut guest = guest();
+        let (mut driver, mut balloon) = (guest.driver(F_REPORTING), Balloon::default());
+        let before = blocks(&guest);
+        // Two that touch, one that is not aligned, one that begins in memory and ends outside.
+        let head = guest.offer(
+            REPORTING,
+            &[
+                (FREE, 0x10000, true),
+                (FREE + 0x10000, 0x10000, true),
+                (FREE + 0x40010, 0x3000, true),
+                (MEMORY as u64 - 0x1000, 0x8000, true),
+                // Only for the device to read: no report.
+                (FREE + 0x80000, 0x10000, false),
+            ],
+        );
+        balloon.notified(&mut driver, REPORTING).unwrap();
+        assert_eq!(guest.used(REPORTING), [(head, 0)]);
+        assert_eq!(before - blocks(&guest), 0x20000 + 0x2000 + 0x1000);
+        assert!(guest.get(FREE, 0x20000).iter().all(|&b| b == 0));
+        assert_eq!(guest.get(FREE + 0x20000, 0x20000), vec![0xaa; 0x20000]);
+        assert_eq!(guest.get(FREE + 0x40010, 0xff0), vec![0xaa; 0xff0]);
+        assert_eq!(guest.get(FREE + 0x80000, 0x1000), vec![0xaa; 0x1000]);
+        // And can be used at once.
+        guest.put(FREE, b"again");
+        assert_eq!(guest.get(FREE, 5), b"again");
+    }
+
+    #[test]
+    fn pages_by_number() {
+        let mut guest = guest();
+        let (mut driver, mut balloon) = (guest.driver(0), Balloon::default());
+        let before = blocks(&guest);
+        let page = u32::try_from(FREE / PAGE).unwrap();
+        let numbers: Vec<u8> = [page + 9, page + 8, page + 8, u32::MAX, 1 << 20]
+            .into_iter()
+            .flat_map(u32::to_le_bytes)
+            .collect();
+        guest.put(FREE, &numbers);
+        // The last one is not whole.
+        let length = u32::try_from(numbers.len()).unwrap() + 3;
+        guest.offer(INFLATE, &[(FREE, length, false)]);
+        guest.offer(INFLATE, &[(u64::MAX - 100, 4096, false)]);
+        balloon.notified(&mut driver, INFLATE).unwrap();
+        assert_eq!(guest.used(INFLATE).len(), 2);
+        assert_eq!(before - blocks(&guest), 2 * PAGE);
+        guest.offer(DEFLATE, &[(FREE, 4, false)]);
+        balloon.notified(&mut driver, DEFLATE).unwrap();
+        assert_eq!(guest.used(DEFLATE).len(), 1);
+        balloon.write_config(4, &7u32.to_le_bytes());
+        balloon.write_config(0, &7u32.to_le_bytes());
+        balloon.write_config(4, &[1]);
+        assert_eq!(balloon.config(), [0, 0, 0, 0, 7, 0, 0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn put_together_they_are_the_same(ranges in prop::collection::vec((0u64..100, 0u64..20), 0..30)) {
+            let ranges: Vec<Range> = ranges.into_iter().map(|(from, length)| (from, from + length)).collect();
+            let merged = merge(ranges.clone());
+            for byte in 0..130 {
+                let inside = |ranges: &[Range]| ranges.iter().any(|&(from, to)| (from..to).contains(&byte));
+                prop_assert_eq!(inside(&merged), inside(&ranges));
+            }
+            prop_assert!(merged.windows(2).all(|pair| pair[0].1 < pair[1].0));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory that a guest has used and freed goes back to the host.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::vm;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// Bytes that the host has given for the memory of a monitor's guest.
+fn memory(monitor: u32) -> u64 {
+    let files = fs::read_dir(format!("/proc/{monitor}/fd")).unwrap().flatten();
+    files
+        .filter(|file| fs::read_link(file.path()).is_ok_and(|to| to.to_string_lossy().contains("memfd:paravane-ram")))
+        .map(|file| fs::metadata(file.path()).unwrap().blocks() * 512)
+        .sum()
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn what_a_guest_has_freed_is_the_host_s_again() {
+    let script = "while read -r line; do $line; echo done; done";
+    let mut child = vm::command(["--memory", "512M", "--", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut ask = |line: &str| {
+        writeln!(input, "{line}").unwrap();
+        let mut answer = String::new();
+        output.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "done\n", "{line}");
+    };
+    ask("true");
+    let before = memory(child.id());
+    // Twice: what was given back can be used again.
+    for round in 0..2 {
+        ask("dd if=/dev/urandom of=/tmp/file bs=1M count=128 status=none");
+        let full = memory(child.id());
+        assert!(full > before + 120 * MIB, "round {round}: {before} {full}");
+        ask("cp /tmp/file /dev/null");
+        ask("rm /tmp/file");
+        // The guest's kernel reports some seconds later.
+        let begun = Instant::now();
+        while memory(child.id()) > full - 120 * MIB {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "round {round}: {} MiB of {} stay",
+                memory(child.id()) / MIB,
+                full / MIB
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        println!(
+            "round {round}: {} MiB, {} full, {} again after {:?}",
+            before / MIB,
+            full / MIB,
+            memory(child.id()) / MIB,
+            begun.elapsed()
+        );
+    }
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
