@@ -72,7 +72,7 @@ fn who_breaks_its_policy_ends_the_machine_and_is_named() {
     for thread in THREADS.iter().chain(&["vsock", "main"]) {
         let folder = tempfile::tempdir().unwrap();
         let mut command = machine(&folder);
-        command.args(["--plant-violation", thread, "--", "sleep", "1000"]);
+        command.args(["--timeout", "60", "--plant-violation", thread, "--", "sleep", "1000"]);
         let run = program::finish(&mut command);
         let expected = format!(
             "paravane: the monitor's thread {thread} made the host call socket (41), or arguments of it, \
