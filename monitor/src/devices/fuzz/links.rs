@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Devices that carry what others send: the network card, sockets.
+
+use super::{Request, Simple, Target, play, sizes, start};
+use crate::devices::Device;
+use crate::devices::net::Net;
+use crate::devices::vsock::{Hub, Listener, Vsock};
+use paravane_fuzz::{Input, fuzz};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+struct Card(Simple<Net>);
+
+impl Target for Card {
+    fn queues(&self) -> usize {
+        2
+    }
+
+    fn device(&mut self) -> &mut dyn Device {
+        &mut self.0.device
+    }
+
+    fn request(&mut self, queue: usize, input: &mut Input<'_>) -> Request {
+        if queue == 0 {
+            return Request {
+                out: Vec::new(),
+                room: sizes(input),
+            };
+        }
+        let mut out = input.bytes(12).to_vec();
+        let length = usize::try_from(input.size() % 70_000).unwrap_or(0);
+        out.extend(input.bytes(64));
+        out.resize(out.len() + length, 0x42);
+        Request { out, room: Vec::new() }
+    }
+
+    fn host(&mut self, input: &mut Input<'_>) {
+        self.0.host(input);
+    }
+}
+
+#[test]
+fn net() {
+    fuzz("net", || {
+        |bytes| {
+            use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let (ours, peer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            let link = paravane_net::Link::messages(ours, 1500).unwrap();
+            let mut device = Net::new(link, [2, 0, 0, 0, 0, 1]);
+            start(&mut device);
+            let peer = Some(UnixStream::from(peer));
+            play(
+                &mut Card(Simple {
+                    device,
+                    queues: 2,
+                    peer,
+                }),
+                bytes,
+            );
+        }
+    });
+}
+
+struct Sockets {
+    device: Vsock,
+    hub: Hub,
+    listener: Listener,
+    streams: Vec<UnixStream>,
+}
+
+impl Target for Sockets {
+    fn queues(&self) -> usize {
+        2
+    }
+
+    fn device(&mut self) -> &mut dyn Device {
+        &mut self.device
+    }
+
+    /// A packet: header, and data as it says, or not.
+    fn request(&mut self, queue: usize, input: &mut Input<'_>) -> Request {
+        if queue == 0 {
+            return Request {
+                out: Vec::new(),
+                room: vec![input.pick(&[44, 43, 300, 4096, 70_000])],
+            };
+        }
+        let length = usize::from(input.u8());
+        let data = input.bytes(length);
+        let (source, host) = (
+            input.pick(&[3u64, 3, 3, 3, 2, u64::MAX]),
+            input.pick(&[2u64, 2, 2, 2, 3]),
+        );
+        let mut out = source.to_le_bytes().to_vec();
+        out.extend(host.to_le_bytes());
+        out.extend(u32::from(input.u8() % 4).to_le_bytes());
+        out.extend(input.pick(&[1u32, 1, 1, 2, 1 << 30, u32::MAX]).to_le_bytes());
+        let said = if input.u8() % 8 == 0 {
+            input.u32()
+        } else {
+            u32::try_from(data.len()).unwrap_or(0)
+        };
+        out.extend(said.to_le_bytes());
+        out.extend(input.pick(&[1u16, 1, 1, 1, 2]).to_le_bytes());
+        out.extend(u16::from(input.u8() % 9).to_le_bytes());
+        out.extend(u32::from(input.u8() % 5).to_le_bytes());
+        out.extend(u32::try_from(input.size() & 0xffff_ffff).unwrap_or(0).to_le_bytes());
+        out.extend(u32::try_from(input.size() & 0xffff_ffff).unwrap_or(0).to_le_bytes());
+        out.extend(data);
+        Request { out, room: Vec::new() }
+    }
+
+    fn host(&mut self, input: &mut Input<'_>) {
+        match input.u8() % 5 {
+            0 => self.streams.extend(self.listener.accept(Some(Instant::now()))),
+            1 => {
+                // Nobody waits for the answer.
+                let _ = self.hub.connect(input.u8().into(), Duration::ZERO);
+            }
+            2 => drop(self.streams.pop()),
+            kind => {
+                let Some(stream) = self.streams.last_mut() else { return };
+                let _ = stream.set_nonblocking(true);
+                if kind == 3 {
+                    let _ = stream.write(input.bytes(100));
+                } else {
+                    let _ = stream.read(&mut [0; 4096]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn vsock() {
+    fuzz("vsock", || {
+        |bytes| {
+            let hub = Hub::default();
+            let listener = hub.listen(1).unwrap();
+            let mut device = Vsock::new(3, &hub).unwrap();
+            start(&mut device);
+            play(
+                &mut Sockets {
+                    device,
+                    hub,
+                    listener,
+                    streams: Vec::new(),
+                },
+                bytes,
+            );
+        }
+    });
+}
