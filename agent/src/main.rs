@@ -6,6 +6,8 @@
 //!
 //!     paravane-agent                       dials the host's vsock
 //!     paravane-agent --connect-unix PATH   dials a socket: for tests, no guest needed
+//!     paravane-agent --pack PATH           `paravane cp` out of the guest: an archive on standard output
+//!     paravane-agent --unpack PATH         and into it: one on standard input
 
 mod command;
 mod dial;
@@ -17,14 +19,25 @@ mod root;
 mod serve;
 mod session;
 mod system;
+mod tree;
 mod user;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Some(copied) = copy() {
+        return match copied {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let address = match address(std::env::args_os().skip(1).collect()) {
         Ok(address) => address,
         Err(why) => {
@@ -58,6 +71,22 @@ fn begin() -> io::Result<()> {
         system::hand_over(wanted, &mut own)?;
     }
     init::start()
+}
+
+/// What `paravane cp` asks for, if it does.
+fn copy() -> Option<io::Result<()>> {
+    if std::process::id() == 1 {
+        return None;
+    }
+    let mut words = std::env::args_os().skip(1);
+    let (option, path) = (words.next()?, words.next()?);
+    if option == "--pack" {
+        Some(tree::pack(Path::new(&path)))
+    } else if option == "--unpack" {
+        Some(tree::unpack(Path::new(&path)))
+    } else {
+        None
+    }
 }
 
 fn address(words: Vec<OsString>) -> Result<dial::Address, String> {

@@ -27,6 +27,7 @@ mod signals;
 mod stats;
 mod tap;
 mod text;
+mod unpack;
 mod verify;
 
 use std::io;

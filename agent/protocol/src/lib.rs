@@ -13,6 +13,7 @@
 
 pub mod frame;
 mod message;
+pub mod tree;
 
 pub use frame::{Decoder, Error, Frame, Stream};
 pub use message::{Configuration, Exec, Failure, FromAgent, Mount, Network, Size, ToAgent};

@@ -72,6 +72,10 @@ pub struct MachineOptions {
     #[arg(long, value_enum, default_value_t = Init::Auto)]
     pub init: Init,
 
+    /// Run an image of a container: a folder or archive in OCI's layout, or an archive of `docker save` (changes are forgotten at the end)
+    #[arg(long, value_name = "FOLDER|ARCHIVE", conflicts_with_all = ["rootfs", "initrd"])]
+    pub image: Option<PathBuf>,
+
     /// A disk: a file with its contents, /dev/vda and so on in the guest; with :snapshot what is written is forgotten at
     /// the end (may be repeated)
     #[arg(long, value_name = "FILE[:ro|:snapshot]")]
@@ -233,4 +237,15 @@ pub struct Rm {
     /// End them first if they run
     #[arg(long, short)]
     pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Cp {
+    /// File or folder: of this host, or NAME:PATH in a machine
+    #[arg(value_name = "FROM")]
+    pub from: String,
+
+    /// Where it goes, the same way: into it if it is a folder, else under this name
+    #[arg(value_name = "TO")]
+    pub to: String,
 }

@@ -9,7 +9,7 @@ mod tools;
 
 pub use bench::{Bench, BenchKernel, BenchMicro, BenchNative, BenchVmi, BenchVmiHost};
 pub use conformance::{Conformance, HypervisorKind, Isolation, Layer};
-pub use machine::{CommandOptions, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat, Stop};
+pub use machine::{CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat, Stop};
 pub use tools::{Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelVerify, Rom};
 
 pub use config::schema;
@@ -50,6 +50,10 @@ pub enum Command {
     Exec(Exec),
     /// Print what a machine's command has printed
     Logs(Logs),
+    /// Print what a machine's command prints from now on, pass signals on to it, and end as it ends
+    Attach(Named),
+    /// Copy files into a machine that runs, or out of it
+    Cp(Cp),
     /// Ask machines to end
     Stop(Stop),
     /// End machines at once

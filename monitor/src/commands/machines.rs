@@ -6,6 +6,7 @@ use super::run;
 use crate::agent::{Link, Relay, Terminal};
 use crate::cli;
 use crate::machines::control::{Request, ask};
+use crate::machines::log::Log;
 use crate::machines::{Machine, State, Store};
 use crate::signals::Signals;
 use anyhow::{Context, bail};
@@ -54,6 +55,7 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
     let path = machine.output();
     let output = options.open(&path).with_context(|| path.display().to_string())?;
     output.set_len(0)?;
+    let _ = std::fs::remove_file(path.with_extension("1"));
     let (mut ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.args(["monitor", &machine.name]);
@@ -242,20 +244,43 @@ pub fn exec(args: &cli::Exec) -> anyhow::Result<Outcome> {
 /// `logs`
 pub fn logs(args: &cli::Logs) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
-    let path = machine.output();
-    let mut file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Outcome::Passed),
-        Err(error) => return Err(error).with_context(|| path.display().to_string()),
-    };
-    let mut out = io::stdout().lock();
+    let mut log = Log::open(&machine)?;
     loop {
         // Asked before: what was printed until then is read below.
         let state = machine.state()?;
-        io::copy(&mut file, &mut out)?;
-        out.flush()?;
+        log.print()?;
         if !args.follow || !matches!(state, State::Running { .. }) {
             return Ok(Outcome::Passed);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// `attach`
+pub fn attach(args: &cli::Named) -> anyhow::Result<Outcome> {
+    let machine = running(&Store::open()?, &args.name)?;
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let mut log = Log::open(&machine)?;
+    log.skip()?;
+    let mut passed_on = false;
+    loop {
+        let state = machine.state()?;
+        log.print()?;
+        match state {
+            State::Running { .. } => {}
+            State::Exited(code) => return Ok(Outcome::Guest(code)),
+            State::Created | State::Died => {
+                eprintln!("paravane: machine {}: its monitor was killed", machine.name);
+                return Ok(Outcome::Failed);
+            }
+        }
+        if let (Some(number), false) = (signals.pending(), passed_on) {
+            // A second one ends us at once, and nothing else.
+            passed_on = true;
+            if let Err(error) = ask(&machine, &Request::Signal { number }) {
+                // It may be about to end.
+                tracing::info!("{error:#}");
+            }
         }
         std::thread::sleep(LOOK);
     }

@@ -4,6 +4,7 @@
 mod bench;
 mod boot;
 mod conformance;
+mod copy;
 mod image;
 mod kernel;
 mod machines;
@@ -61,6 +62,8 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Stop(args) => machines::stop(args),
         Command::Kill(args) => machines::kill(args),
         Command::Rm(args) => machines::rm(args),
+        Command::Cp(args) => copy::run(args),
+        Command::Attach(args) => machines::attach(args),
         Command::Inspect(args) => machines::inspect(args),
         Command::Stat(args) => stat::run(args),
         Command::Monitor(args) => run::monitor(args),

@@ -6,5 +6,6 @@
 
 mod apt;
 mod debian;
+pub mod oci;
 
 pub use debian::{Format, Request, build};

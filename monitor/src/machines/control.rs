@@ -57,6 +57,7 @@ struct Answer {
 /// A monitor's side.
 #[derive(Debug)]
 pub struct Server {
+    machine: Machine,
     listener: UnixListener,
     clients: Vec<Client>,
 }
@@ -75,9 +76,15 @@ impl Server {
         let listener = UnixListener::bind(path).context("cannot make the machine's control socket")?;
         listener.set_nonblocking(true)?;
         Ok(Server {
+            machine: machine.clone(),
             listener,
             clients: Vec::new(),
         })
+    }
+
+    /// Whose it is.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// Adds what has to be waited for.

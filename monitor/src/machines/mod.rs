@@ -8,13 +8,14 @@
 //! | `spec.json` | what machine it is ([`Spec`]); there before anything else |
 //! | `lock` | locked by the machine's monitor, with its process id in it, for as long as it lives: whatever way it ends, the host's kernel unlocks it |
 //! | `control` | the socket on which the monitor listens ([`control`]) |
-//! | `output` | what the command printed, and the monitor's last words |
+//! | `output`, `output.1` | what the command printed, and the monitor's last words ([`log`]) |
 //! | `network.json` | what network it got, once that is known |
 //! | `ended.json` | how it ended ([`Ended`]); not there after a crash |
 //!
 //! Files other than the lock get their names when they are whole.
 
 pub mod control;
+pub mod log;
 mod spec;
 
 pub use spec::{Disk, DiskMode, Init, Net, Spec, Volume, Word};

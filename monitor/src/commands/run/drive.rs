@@ -8,6 +8,7 @@ use super::ms;
 use crate::agent::{Ended, Link, Relay, Terminal};
 use crate::commands::Outcome;
 use crate::machines::control::{Client, Request, Server};
+use crate::machines::log;
 use crate::process::{End, Output};
 use crate::signals::Signals;
 use crate::stats::Stats;
@@ -176,6 +177,9 @@ impl<'a> Drive<'a> {
                 });
             }
             self.agent_calls()?;
+            self.control
+                .as_ref()
+                .map_or(Ok(()), |control| log::turn(control.machine()))?;
             if let State::Running(relay) = &mut self.state {
                 match relay.work() {
                     Ok(None) => {}

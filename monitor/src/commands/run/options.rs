@@ -4,7 +4,8 @@
 use super::{attach, network};
 use crate::agent::Terminal;
 use crate::cli::{CommandOptions, MachineOptions, Run};
-use crate::machines::{Spec, Word};
+use crate::image::oci;
+use crate::machines::{Disk, DiskMode, Spec, Word};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Exec;
 use std::ffi::{OsStr, OsString};
@@ -22,6 +23,12 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
             bail!("--append: a control character in the kernel's command line");
         }
     }
+    let image = args.image.as_deref().map(oci::get).transpose().context("--image")?;
+    let root = image.as_ref().map(|image| Disk {
+        file: image.root.clone(),
+        mode: DiskMode::ReadOnly,
+    });
+    let process = image.map(|image| image.process).unwrap_or_default();
     Ok(Spec {
         kernel: absolute(&args.kernel).context("--kernel")?,
         initrd: absolute(&args.initrd).context("--initrd")?,
@@ -30,7 +37,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         memory_mib: args.memory,
         spaces: args.spaces,
         volumes: each(&args.volume, "--volume", attach::volume)?,
-        rootfs: each(args.rootfs.as_slice(), "--rootfs", attach::disk)?.pop(),
+        rootfs: each(args.rootfs.as_slice(), "--rootfs", attach::disk)?.pop().or(root),
         init: args.init,
         disks: each(&args.disk, "--disk", attach::disk)?,
         net: network::net(&args.net, &args.publish)?,
@@ -38,10 +45,10 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         metrics: absolute(&args.metrics).context("--metrics")?,
         debuggable: args.debuggable,
         timeout: args.timeout,
-        command: words(&args.command)?,
-        env: variables(&args.command.env)?,
-        workdir: args.command.workdir.clone(),
-        user: args.command.user.clone(),
+        command: process.command(words(&args.command)?),
+        env: [process.variables(), variables(&args.command.env)?].concat(),
+        workdir: args.command.workdir.clone().or_else(|| process.folder()),
+        user: args.command.user.clone().or_else(|| process.user()),
     })
 }
 

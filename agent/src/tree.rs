@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files to and from the monitor (`paravane cp`), as a tar archive on standard output or input.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, BufReader, BufWriter};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use tar::Archive;
+
+/// Says on standard output what is at `path`.
+pub fn pack(path: &Path) -> io::Result<()> {
+    let output = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+    paravane_agent_protocol::tree::pack(path, output, &mut |path| {
+        eprintln!("{}: neither file, folder nor link: left out", path.display());
+    })
+}
+
+/// Puts what comes on standard input to `to`: into it if that is a folder, else under this name.
+pub fn unpack(to: &Path) -> io::Result<()> {
+    let within = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", to.display()));
+    let (folder, name) = if to.is_dir() {
+        (to, None)
+    } else {
+        let parent = to
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("/"));
+        fs::metadata(parent).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", parent.display())))?;
+        (parent, to.file_name())
+    };
+    let mut archive = Archive::new(BufReader::with_capacity(64 << 10, io::stdin().lock()));
+    archive.set_preserve_permissions(true);
+    archive.set_preserve_mtime(true);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let path = renamed(&entry.path()?, name)?;
+        let target = folder.join(path);
+        // What is there goes, unless both are folders.
+        let old = fs::symlink_metadata(&target).map(|old| old.is_dir());
+        if old.is_ok_and(|folder| !folder) {
+            fs::remove_file(&target).map_err(within)?;
+        }
+        entry
+            .unpack(&target)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", target.display())))?;
+    }
+    Ok(())
+}
+
+/// A name of the archive's below the folder, its first part exchanged.
+fn renamed(path: &Path, first: Option<&OsStr>) -> io::Result<PathBuf> {
+    let mut parts = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(part) => parts.push(part),
+            Component::CurDir => {}
+            _ => return Err(io::Error::other("a name that leads outside")),
+        }
+    }
+    if let (Some(name), Some(part)) = (first, parts.first_mut()) {
+        *part = name;
+    }
+    if parts.is_empty() || parts.iter().any(|part| part.as_bytes().contains(&0)) {
+        return Err(io::Error::other("a name that no file can have"));
+    }
+    Ok(parts.iter().collect())
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where an image's parts lie: a folder in OCI's layout, or a tar archive of one, or of `docker save`.
+
+use super::digest;
+use anyhow::{Context, bail};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::{Component, Path, PathBuf};
+use tar::{Archive, EntryType};
+
+/// Bytes of an index, a manifest or a configuration.
+const DOCUMENT: u64 = 4 << 20;
+/// Files in an archive of images.
+const ENTRIES: usize = 100_000;
+
+/// A place.
+#[derive(Debug)]
+pub enum Source {
+    /// A folder.
+    Folder(PathBuf),
+    /// An archive, and where in it each file's contents are.
+    Tar {
+        path: PathBuf,
+        files: HashMap<String, Place>,
+    },
+}
+
+/// Of a file in an archive.
+#[derive(Clone, Debug)]
+pub enum Place {
+    Bytes {
+        offset: u64,
+        length: u64,
+    },
+    /// It is this one.
+    Link(String),
+}
+
+impl Source {
+    /// Looks what there is.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        if path.is_dir() {
+            return Ok(Source::Folder(path.to_path_buf()));
+        }
+        let file = File::open(path)?;
+        if !file.metadata()?.is_file() {
+            bail!("neither a file nor a folder");
+        }
+        let mut files = HashMap::new();
+        let mut archive = Archive::new(BufReader::new(file));
+        for entry in archive.entries_with_seek()? {
+            let entry = entry.context("no tar archive, or a damaged one")?;
+            let name = normal(&entry.path()?).context("a name in it leads outside")?;
+            let place = match entry.header().entry_type() {
+                EntryType::Regular | EntryType::Continuous => Place::Bytes {
+                    offset: entry.raw_file_position(),
+                    length: entry.size(),
+                },
+                // What older versions of docker save make of layers that are the same.
+                EntryType::Symlink | EntryType::Link => {
+                    let target = entry.link_name()?.context("a link to nothing")?;
+                    let folder = match entry.header().entry_type() {
+                        EntryType::Symlink => Path::new(&name).parent().unwrap_or(Path::new("")),
+                        _ => Path::new(""),
+                    };
+                    match normal(&folder.join(target)) {
+                        Some(target) => Place::Link(target),
+                        None => continue,
+                    }
+                }
+                _ => continue,
+            };
+            files.insert(name, place);
+            if files.len() > ENTRIES {
+                bail!("more than {ENTRIES} files: no archive of an image");
+            }
+        }
+        Ok(Source::Tar {
+            path: path.to_path_buf(),
+            files,
+        })
+    }
+
+    /// Whether there is such a file.
+    pub fn has(&self, name: &str) -> bool {
+        match self {
+            Source::Folder(folder) => folder.join(name).is_file(),
+            Source::Tar { files, .. } => files.contains_key(name),
+        }
+    }
+
+    /// A file's contents. `name` is one of the layout's own, or one that the archive gives.
+    pub fn file(&self, name: &str) -> anyhow::Result<Box<dyn Read>> {
+        let complain = || format!("the image has no {name}");
+        match self {
+            Source::Folder(folder) => {
+                let name = normal(Path::new(name)).with_context(complain)?;
+                Ok(Box::new(File::open(folder.join(name)).with_context(complain)?))
+            }
+            Source::Tar { path, files } => {
+                let mut place = files.get(&normal(Path::new(name)).with_context(complain)?);
+                // One link leads to a file; more are nobody's.
+                if let Some(Place::Link(target)) = place {
+                    place = files.get(target);
+                }
+                let Some(Place::Bytes { offset, length }) = place else {
+                    bail!(complain());
+                };
+                let mut file = File::open(path)?;
+                file.seek(SeekFrom::Start(*offset))?;
+                Ok(Box::new(file.take(*length)))
+            }
+        }
+    }
+
+    /// A whole small file.
+    pub fn document(&self, name: &str) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.file(name)?.take(DOCUMENT + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > DOCUMENT {
+            bail!("{name} is larger than {} MiB", DOCUMENT >> 20);
+        }
+        Ok(bytes)
+    }
+
+    /// The document of this digest (`sha256:` and 64 digits), which it must have.
+    pub fn blob(&self, wanted: &str) -> anyhow::Result<Vec<u8>> {
+        let bytes = self.document(&blob_name(wanted)?)?;
+        if digest::of(&bytes) != wanted {
+            bail!("{wanted} is damaged: it has another digest");
+        }
+        Ok(bytes)
+    }
+}
+
+/// Where OCI's layout has the blob of a digest.
+pub fn blob_name(wanted: &str) -> anyhow::Result<String> {
+    Ok(format!("blobs/sha256/{}", digest::digits(wanted)?))
+}
+
+/// A path without `.` and `..`; none if it leads outside.
+fn normal(path: &Path) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(part) => parts.push(part.to_str()?),
+            Component::ParentDir => drop(parts.pop()?),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    Some(parts.join("/"))
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an image says of what runs in it (OCI image specification, config.md), as the options of `run` say it.
+
+use crate::machines::Word;
+use serde::Deserialize;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// The part of an image's configuration that is for running it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Process {
+    env: Option<Vec<String>>,
+    entrypoint: Option<Vec<String>>,
+    cmd: Option<Vec<String>>,
+    user: Option<String>,
+    working_dir: Option<String>,
+    /// There is an image.
+    #[serde(skip)]
+    pub(super) of_image: bool,
+}
+
+fn word(text: &str) -> Word {
+    Word::from(OsStr::new(text))
+}
+
+impl Process {
+    /// What runs when these words are given: the entry point with them, or with the image's own.
+    pub fn command(&self, given: Vec<Word>) -> Vec<Word> {
+        let words = |list: &Option<Vec<String>>| list.iter().flatten().map(|text| word(text)).collect::<Vec<_>>();
+        let mut command = words(&self.entrypoint);
+        command.extend(if given.is_empty() { words(&self.cmd) } else { given });
+        command
+    }
+
+    /// Its variables.
+    pub fn variables(&self) -> Vec<(Word, Word)> {
+        let pairs = self.env.iter().flatten().filter_map(|text| text.split_once('='));
+        pairs
+            .filter(|(key, _)| !key.is_empty())
+            .map(|(key, value)| (word(key), word(value)))
+            .collect()
+    }
+
+    /// The folder that it starts in.
+    pub fn folder(&self) -> Option<PathBuf> {
+        let named = self.working_dir.as_deref().filter(|folder| !folder.is_empty());
+        named.or(self.of_image.then_some("/")).map(PathBuf::from)
+    }
+
+    /// Who it is.
+    pub fn user(&self) -> Option<String> {
+        self.user.clone().filter(|user| !user.is_empty())
+    }
+}
