@@ -88,6 +88,7 @@ if [ "$purpose" = test ]; then
 	have fakeroot || packages+=(fakeroot)
 	[ -x /sbin/mke2fs ] || packages+=(e2fsprogs)
 	have ip || packages+=(iproute2)
+	have qemu-img || packages+=(qemu-utils)
 fi
 [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 

@@ -30,18 +30,26 @@ pub fn configure(wanted: &Network) -> io::Result<()> {
     request(&socket, &name, libc::SIOCSIFNETMASK, address(Ipv4Addr::from(mask)))?;
     up(&socket, &name)?;
     route(&socket, wanted.gateway)?;
-    // A system that has set this up for itself keeps it.
-    if let (Some(dns), true) = (wanted.dns, fs::read(RESOLVER).map_or(true, |text| text.is_empty())) {
-        // A link to what a service would write, which does not run here.
-        if let Some(folder) = fs::read_link(RESOLVER)
-            .ok()
-            .and_then(|to| Some(Path::new("/etc").join(to).parent()?.to_path_buf()))
-        {
-            fs::create_dir_all(folder)?;
+    if let Some(dns) = wanted.dns {
+        // A root that cannot be written to goes without.
+        if let Err(error) = name_server(dns) {
+            eprintln!("paravane-agent: {RESOLVER}: {error}");
         }
-        fs::write(RESOLVER, format!("nameserver {dns}\n"))?;
     }
     Ok(())
+}
+
+fn name_server(dns: Ipv4Addr) -> io::Result<()> {
+    // A system that has set this up for itself keeps it.
+    if fs::read(RESOLVER).is_ok_and(|text| !text.is_empty()) {
+        return Ok(());
+    }
+    // A link to what a service would write, which does not run here.
+    let target = fs::read_link(RESOLVER).map_or(RESOLVER.into(), |to| Path::new("/etc").join(to));
+    if let Some(folder) = target.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(RESOLVER, format!("nameserver {dns}\n"))
 }
 
 /// Under a system's own init: what its networkd does with a card for which nobody has said anything. It comes up later than this.

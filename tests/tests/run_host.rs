@@ -115,13 +115,17 @@ fn an_image_as_root() {
 
 #[test]
 fn bad_options_are_refused_in_a_line() {
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["--volume", "/tmp"], "HOST:GUEST"),
         (&["--volume", "/nonexistent:/x"], "/nonexistent"),
         (&["--volume", "/tmp:x"], "absolute path"),
         (&["--disk", "/nonexistent"], "/nonexistent"),
         (&["--rootfs", "/nonexistent"], "/nonexistent"),
-        (&["--rootfs", "/etc/passwd:ro"], "512"),
+        (&["--rootfs", "/etc/passwd:ro"], "no file system"),
+        (&["--disk", "/etc/passwd:ro"], "512"),
+        (&["--disk", "/etc:ro"], "neither a file nor a block device"),
+        (&["--image", "/etc/passwd"], "no tar archive"),
+        (&["--image", "/x", "--rootfs", "/"], "cannot be used with"),
         (&["--net", "bridge"], "tap:NAME"),
         (&["--net", "none", "--publish", "80:80"], "--net user"),
         (&["--net", "user", "--publish", "x:80"], "no port"),

@@ -2,6 +2,7 @@
 //! What of the host a machine is given: folders, disks, a network.
 
 use super::network::{self, Connected, Told};
+use super::superblock;
 use crate::devices::Device;
 use crate::devices::blk::{Block, Mode};
 use crate::devices::fs::Fs;
@@ -40,6 +41,9 @@ impl Attached {
             devices.push(Box::new(Fs::new(&root.file, ROOT_TAG, true).context("--rootfs")?));
         }
         let root = spec.rootfs.iter().filter(|r| !r.file.is_dir());
+        for root in root.clone() {
+            superblock::check(&root.file).context("--rootfs")?;
+        }
         for (index, disk) in root.chain(&spec.disks).enumerate() {
             let mode = match disk.mode {
                 DiskMode::Write => Mode::Write,

@@ -11,6 +11,7 @@ mod kernel_log;
 mod machine;
 mod network;
 mod options;
+mod superblock;
 
 use super::Outcome;
 use crate::cli;

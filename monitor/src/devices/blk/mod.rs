@@ -8,6 +8,7 @@
 
 mod buffers;
 mod pool;
+mod qcow2;
 mod request;
 mod storage;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! What a block device keeps its data in.
 
 use super::buffers::{Buffers, Part};
+use super::qcow2::{self, Qcow2};
 use anyhow::{Context, bail};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
 use rustix::io::Errno;
@@ -37,6 +38,9 @@ pub trait Storage: Send + Sync {
     /// Fills the buffers. `wait` false: fails with `WouldBlock` where that means waiting for a disk.
     fn read(&self, offset: u64, buffers: &Buffers, wait: bool) -> io::Result<()>;
 
+    /// Fills bytes of ours, however long that takes.
+    fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+
     /// Writes the buffers.
     fn write(&self, offset: u64, buffers: &Buffers) -> io::Result<()>;
 
@@ -52,10 +56,16 @@ pub trait Storage: Send + Sync {
 
 /// Opens a file or block device as a disk.
 pub fn open(path: &Path, mode: Mode) -> anyhow::Result<Box<dyn Storage>> {
-    let raw = Raw::open(path, mode == Mode::Write).with_context(|| path.display().to_string())?;
+    let complain = || path.display().to_string();
+    let raw = Raw::open(path, mode == Mode::Write).with_context(complain)?;
+    let storage: Box<dyn Storage> = if qcow2::is_one(&raw.file) {
+        Box::new(Qcow2::open(&raw.file, mode == Mode::Write).with_context(complain)?)
+    } else {
+        Box::new(raw.whole_sectors().with_context(complain)?)
+    };
     Ok(match mode {
-        Mode::Snapshot => Box::new(Overlay::new(raw)?),
-        _ => Box::new(raw),
+        Mode::Snapshot => Box::new(Overlay::new(storage)?),
+        _ => storage,
     })
 }
 
@@ -93,10 +103,18 @@ impl Raw {
         }
         // Works for block devices too, whose metadata do not know.
         let length = seek(&file, SeekFrom::End(0))?;
-        if length == 0 || length % SECTOR != 0 {
-            bail!("{length} bytes: a disk has a multiple of {SECTOR}, and at least one");
-        }
         Ok(Raw { file, length })
+    }
+
+    /// Itself, if it can be a disk.
+    fn whole_sectors(self) -> anyhow::Result<Self> {
+        if self.length == 0 || self.length % SECTOR != 0 {
+            bail!(
+                "{} bytes: a disk has a multiple of {SECTOR}, and at least one",
+                self.length
+            );
+        }
+        Ok(self)
     }
 }
 
@@ -107,6 +125,10 @@ impl Storage for Raw {
 
     fn read(&self, offset: u64, buffers: &Buffers, wait: bool) -> io::Result<()> {
         buffers.read_from(&self.file, offset, wait)
+    }
+
+    fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
     }
 
     fn write(&self, offset: u64, buffers: &Buffers) -> io::Result<()> {
@@ -152,21 +174,20 @@ fn write_zeroes(file: &File, offset: u64, length: u64) -> io::Result<()> {
 }
 
 /// A disk that is only read, with what was written in a file that has no name and goes with the machine.
-#[derive(Debug)]
 pub struct Overlay {
-    base: Raw,
+    base: Box<dyn Storage>,
     written: File,
     /// A bit for each block that is in `written`.
     map: Mutex<Vec<u64>>,
 }
 
 impl Overlay {
-    fn new(base: Raw) -> anyhow::Result<Self> {
+    fn new(base: Box<dyn Storage>) -> anyhow::Result<Self> {
         let written = tempfile::tempfile().context("cannot make a file for what the guest writes")?;
         written
-            .set_len(base.length.next_multiple_of(BLOCK))
+            .set_len(base.len().next_multiple_of(BLOCK))
             .context("cannot make a file for what the guest writes")?;
-        let words = usize::try_from(base.length.div_ceil(BLOCK * 64))?;
+        let words = usize::try_from(base.len().div_ceil(BLOCK * 64))?;
         Ok(Overlay {
             base,
             written,
@@ -179,8 +200,8 @@ impl Overlay {
         if !is_set(map, block) {
             let mut bytes = [0; BLOCK_SIZE];
             let offset = block * BLOCK;
-            let length = usize::try_from((self.base.length - offset).min(BLOCK)).unwrap_or(BLOCK_SIZE);
-            self.base.file.read_exact_at(&mut bytes[..length], offset)?;
+            let length = usize::try_from((self.base.len() - offset).min(BLOCK)).unwrap_or(BLOCK_SIZE);
+            self.base.read_bytes(offset, &mut bytes[..length])?;
             self.written.write_all_at(&bytes, offset)?;
             set(map, block);
         }
@@ -214,7 +235,7 @@ fn set(map: &mut [u64], block: u64) {
 
 impl Storage for Overlay {
     fn len(&self) -> u64 {
-        self.base.length
+        self.base.len()
     }
 
     fn read(&self, offset: u64, buffers: &Buffers, wait: bool) -> io::Result<()> {
@@ -231,10 +252,23 @@ impl Storage for Overlay {
                 }
                 (upper, end.min(block * BLOCK))
             };
-            let file = if upper { &self.written } else { &self.base.file };
-            let part = Part::of(at - offset, next - at);
-            buffers.part(part).read_from(file, at, wait)?;
+            let part = buffers.part(Part::of(at - offset, next - at));
+            if upper {
+                part.read_from(&self.written, at, wait)?;
+            } else {
+                self.base.read(at, &part, wait)?;
+            }
             at = next;
+        }
+        Ok(())
+    }
+
+    fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        for (at, part) in (offset..).step_by(BLOCK_SIZE).zip(bytes.chunks_mut(BLOCK_SIZE)) {
+            let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+            self.copy_up(&mut map, at / BLOCK)?;
+            self.copy_up(&mut map, (at + part.len() as u64 - 1) / BLOCK)?;
+            self.written.read_exact_at(part, at)?;
         }
         Ok(())
     }

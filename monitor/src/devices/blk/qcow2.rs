@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Disks in QEMU's format qcow2, by the crate imago.
+//!
+//! Only whole images: one that names another file (a backing file, a file for its data) is refused, since what it names would
+//! be opened on the host on the word of whoever made the image, the guest that wrote it included.
+
+use super::buffers::{Buffers, Part};
+use super::storage::{SECTOR, Storage};
+use anyhow::{Context, bail};
+use imago::qcow2::Qcow2 as Driver;
+use imago::{DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder, StorageOpenOptions};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The first bytes of such a file.
+const MAGIC: [u8; 4] = *b"QFI\xfb";
+/// Offsets in its header: version; offset and length of the backing file's name; features that who does not know them must not ignore.
+const VERSION: usize = 4;
+const BACKING: usize = 8;
+const INCOMPATIBLE: usize = 72;
+/// The data is in another file.
+const DATA_FILE: u64 = 1 << 2;
+/// Bytes that are copied at a time.
+const PIECE: u64 = 1 << 20;
+
+type Format = FormatAccess<imago::file::File>;
+
+/// A disk.
+pub struct Qcow2 {
+    format: RwLock<Format>,
+    length: u64,
+}
+
+/// Whether a file is one.
+pub fn is_one(file: &File) -> bool {
+    let mut start = [0; 4];
+    file.read_exact_at(&mut start, 0).is_ok() && start == MAGIC
+}
+
+impl Qcow2 {
+    /// Takes a file that was opened and locked.
+    pub fn open(file: &File, write: bool) -> anyhow::Result<Self> {
+        let mut header = [0; 104];
+        // A header of version 2 is shorter, but no image is.
+        file.read_exact_at(&mut header, 0)
+            .context("a qcow2 image without a header")?;
+        let word = |at: usize| {
+            header
+                .get(at..at + 4)
+                .and_then(|b| b.try_into().ok())
+                .map_or(0, u32::from_be_bytes)
+        };
+        let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+        if long(BACKING) != 0 {
+            bail!("it has a backing file: `qemu-img convert -O qcow2` makes an image without");
+        }
+        if word(VERSION) >= 3 && long(INCOMPATIBLE) & DATA_FILE != 0 {
+            bail!("its data is in another file: `qemu-img convert -O qcow2` makes an image of one file");
+        }
+        let options = StorageOpenOptions::new().write(write);
+        let storage = imago::file::File::from_open_file(file.try_clone()?, options)?;
+        let driver = Driver::<imago::file::File>::builder(storage)
+            .write(write)
+            .open(DenyImplicitOpenGate::default());
+        let format = Format::new(driver.context("a qcow2 image that cannot be used")?);
+        let length = format.size();
+        if length == 0 || length % SECTOR != 0 {
+            bail!("{length} bytes: a disk has a multiple of {SECTOR}, and at least one");
+        }
+        Ok(Qcow2 {
+            format: RwLock::new(format),
+            length,
+        })
+    }
+
+    fn format(&self) -> RwLockReadGuard<'_, Format> {
+        self.format.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn alone(&self) -> RwLockWriteGuard<'_, Format> {
+        self.format.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Pieces of so many bytes: where each begins, and its length.
+fn pieces(length: u64) -> impl Iterator<Item = (u64, usize)> {
+    let starts = (0..length.div_ceil(PIECE)).map(|n| n * PIECE);
+    starts.map(move |at| (at, usize::try_from((length - at).min(PIECE)).unwrap_or(0)))
+}
+
+impl Storage for Qcow2 {
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn read(&self, offset: u64, buffers: &Buffers, wait: bool) -> io::Result<()> {
+        if !wait {
+            // Where it lies has to be looked up, in the file maybe.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        for (at, length) in pieces(buffers.len()) {
+            let mut bytes = vec![0; length];
+            self.format().read(&mut bytes, offset + at)?;
+            buffers.part(Part::of(at, length as u64)).copy_in(&bytes);
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, buffers: &Buffers) -> io::Result<()> {
+        for (at, length) in pieces(buffers.len()) {
+            let mut bytes = vec![0; length];
+            buffers.part(Part::of(at, length as u64)).copy_out(&mut bytes);
+            self.format().write(&bytes, offset + at)?;
+        }
+        Ok(())
+    }
+
+    fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let mut copy = vec![0; bytes.len()];
+        self.format().read(&mut copy, offset)?;
+        bytes.copy_from_slice(&copy);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let format = self.format();
+        // What it has in memory of where things lie, then all of it.
+        format.flush()?;
+        format.sync()
+    }
+
+    fn zero(&self, offset: u64, length: u64, _free: bool) -> io::Result<()> {
+        self.format().write_zeroes(offset, length)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.alone().discard_to_any(offset, length)
+    }
+}

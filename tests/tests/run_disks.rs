@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Disks in qcow2, as QEMU's own tools see them.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{program, vm};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn run(words: &[&str], script: &str) -> program::Run {
+    let more = ["--timeout", "60", "--", "sh", "-c", script];
+    program::finish(&mut vm::command(words.iter().copied().chain(more)))
+}
+
+fn tool(name: &str, words: &[&str]) {
+    let output = Command::new(name).args(words).output().unwrap();
+    assert!(output.status.success(), "{name} {words:?}: {output:?}");
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn name(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// The contents of an image, by QEMU; whose check must find nothing.
+    fn contents(&self, image: &str) -> Vec<u8> {
+        tool("qemu-img", &["check", &self.name(image)]);
+        tool(
+            "qemu-img",
+            &["convert", "-O", "raw", &self.name(image), &self.name("raw")],
+        );
+        fs::read(self.path("raw")).unwrap()
+    }
+}
+
+#[test]
+fn what_a_guest_writes_is_there_for_others() {
+    let folder = Folder(tempfile::tempdir().unwrap());
+    let disk = folder.name("disk.qcow2");
+    tool("qemu-img", &["create", "-q", "-f", "qcow2", &disk, "64M"]);
+    // Written, made zero and discarded: at places that have no room yet, and at those that have.
+    let script = "set -e
+        yes pattern | dd of=/dev/vda bs=1M count=8 seek=3 iflag=fullblock conv=notrunc 2>/dev/null
+        dd if=/dev/zero of=/dev/vda bs=1M count=1 seek=5 conv=notrunc 2>/dev/null
+        printf odd | dd of=/dev/vda bs=512 seek=100001 conv=notrunc 2>/dev/null
+        sync; echo 3 > /proc/sys/vm/drop_caches
+        dd if=/dev/vda bs=1M skip=3 count=1 2>/dev/null | head -n 1; cat /sys/block/vda/size";
+    let snapshot = run(&["--disk", &format!("{disk}:snapshot")], script);
+    assert_eq!(
+        (snapshot.code, snapshot.stdout.as_str()),
+        (0, "pattern\n131072\n"),
+        "{snapshot:?}"
+    );
+    assert!(folder.contents("disk.qcow2").iter().all(|&b| b == 0));
+    let read_only = run(&["--disk", &format!("{disk}:ro")], script);
+    assert_ne!(read_only.code, 0);
+    let done = run(&["--disk", &disk], script);
+    assert_eq!((done.code, done.stdout.as_str()), (0, "pattern\n131072\n"), "{done:?}");
+    let seen = folder.contents("disk.qcow2");
+    assert_eq!(seen.len(), 64 << 20);
+    let pattern: Vec<u8> = b"pattern\n".iter().copied().cycle().take(8 << 20).collect();
+    let mut expected = vec![0; 64 << 20];
+    expected[3 << 20..11 << 20].copy_from_slice(&pattern);
+    expected[5 << 20..6 << 20].fill(0);
+    expected[100_001 * 512..][..3].copy_from_slice(b"odd");
+    assert!(seen == expected);
+    // It takes room for what was written only.
+    assert!(fs::metadata(folder.path("disk.qcow2")).unwrap().len() < 20 << 20);
+}
+
+#[test]
+fn a_root_in_one() {
+    let folder = Folder(tempfile::tempdir().unwrap());
+    let root = folder.path("root");
+    for name in ["bin", "dev", "proc", "sys", "tmp", "run"] {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
+    for name in ["sh", "cat", "ls", "sync"] {
+        std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
+    }
+    let raw = folder.name("ext4");
+    tool(
+        "/sbin/mke2fs",
+        &["-q", "-F", "-t", "ext4", "-d", &root.display().to_string(), &raw, "32M"],
+    );
+    let image = folder.name("root.qcow2");
+    tool("qemu-img", &["convert", "-O", "qcow2", "-c", &raw, &image]);
+    let done = run(&["--rootfs", &image], "echo kept > /file; cat /file");
+    assert_eq!((done.code, done.stdout.as_str()), (0, "kept\n"), "{done:?}");
+    let done = run(&["--rootfs", &format!("{image}:ro")], "cat /file; echo x > /y; ls /y");
+    assert_eq!((done.code, done.stdout.as_str()), (0, "kept\n/y\n"), "{done:?}");
+    tool("qemu-img", &["check", &image]);
+}
+
+#[test]
+fn images_that_name_other_files_are_refused() {
+    let folder = Folder(tempfile::tempdir().unwrap());
+    let (base, over) = (folder.name("base"), folder.name("over"));
+    fs::write(folder.path("base"), vec![1; 1 << 20]).unwrap();
+    tool(
+        "qemu-img",
+        &["create", "-q", "-f", "qcow2", "-b", &base, "-F", "raw", &over],
+    );
+    let data = folder.name("external");
+    let with_data = format!("data_file={}", folder.name("data"));
+    tool(
+        "qemu-img",
+        &["create", "-q", "-f", "qcow2", "-o", &with_data, &data, "1M"],
+    );
+    let damaged = folder.name("damaged");
+    tool("qemu-img", &["create", "-q", "-f", "qcow2", &damaged, "1M"]);
+    let mut bytes = fs::read(Path::new(&damaged)).unwrap();
+    // The table of tables lies nowhere.
+    bytes[40..48].fill(0xff);
+    fs::write(&damaged, bytes).unwrap();
+    let short = folder.name("short");
+    fs::write(&short, b"QFI\xfb").unwrap();
+    for (image, part) in [
+        (&over, "backing file"),
+        (&data, "another file"),
+        (&damaged, "cannot be used"),
+        (&short, "without a header"),
+    ] {
+        for option in ["--disk", "--rootfs"] {
+            let done = run(&[option, image], "true");
+            assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
+            assert!(done.stderr.contains(part), "{done:?}");
+        }
+    }
+}
