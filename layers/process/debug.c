@@ -105,6 +105,7 @@ bool debug_stop(struct vcpu *v, struct host_registers *regs, u32 reason)
 	if (v->debug_step)
 		reason = VMI_PH_STOP_STEP;
 	v->debug_step = 0;
+	v->debug_resumed = 1;
 	event(v, VMI_PH_EVENT_STOP, reason, regs->rip);
 	stint_end(v);
 	save(v, d, regs);
@@ -141,6 +142,20 @@ static bool in_short_call(u64 rip)
 	return rip >= VMI_PH_LAYER_BASE && rip < (u64)ph_layer_code;
 }
 
+/* pushf has shown the step's flag to the guest, who would load it some time later. The instruction and its stack have just been used. */
+static void hide_flag(const struct vcpu *v, const struct host_registers *regs)
+{
+	const u8 *code = to_pointer(v->debug_rip);
+	u64 *top = to_pointer(regs->rsp);
+
+	if (regs->rip - v->debug_rip > 2)
+		return;
+	while (*code == 0x66 || (*code & 0xf0) == 0x40)
+		code++;
+	if (*code == 0x9c)
+		*top = (*top & ~(u64)FLAG_TF) | v->debug_flags;
+}
+
 void debug_step_trap(struct vcpu *v, struct host_registers *regs)
 {
 	struct thread *t = thread_of(v);
@@ -151,6 +166,7 @@ void debug_step_trap(struct vcpu *v, struct host_registers *regs)
 		return;
 	}
 	if (!in_layer(regs->rip) || window_complete(v, regs)) {
+		hide_flag(v, regs);
 		debug_stop(v, regs, VMI_PH_STOP_STEP);
 		return;
 	}

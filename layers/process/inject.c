@@ -157,6 +157,9 @@ static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 		tlb_drop_supervisor(v);
 	FAST(v, F_PENDING) = 0;
 	FAST(v, F_FORCE) = 0;
+	/* A signal that came just before has noted it there. */
+	if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_DEBUG)
+		force(v, FORCE_EVENT);
 }
 
 void deliver_pending(struct vcpu *v, struct host_registers *regs)

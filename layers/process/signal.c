@@ -171,6 +171,10 @@ static void leave(struct vcpu *v, struct host_registers *regs)
 		return;
 	if (v->debug_step)
 		debug_step_end(v, regs);
+	while (v->debug_resumed && !v->debug_step && v->percpu) {
+		v->debug_resumed = 0;
+		deliver_pending(v, regs);
+	}
 	carry_flags(regs->rflags);
 	if (!v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
 	    (regs->rflags & (FLAG_TF | FLAG_AC)) || regs->cs != HOST_USER_CS)

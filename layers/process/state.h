@@ -79,6 +79,7 @@ struct vcpu {
 	u32 running;				/* a stint is on */
 	u32 debug_step;				/* it executes one instruction for a debugger */
 	u32 debug_flags;			/* FLAG_TF if the guest itself has it */
+	u32 debug_resumed;			/* it was stopped, and has not looked at what came meanwhile */
 	u64 debug_rip;				/* of that instruction */
 	struct vmi_ap_state ap;
 

@@ -34,9 +34,11 @@ pub fn serve(debug: Debug, listener: &Listener, bell: &OwnedFd) {
         }
         match listener.accept() {
             Ok(stream) => {
+                tracing::info!("a debugger has come");
                 target.attach();
-                if let Err(why) = session(&mut target, stream, bell) {
-                    tracing::warn!("gdb: {why}");
+                match session(&mut target, stream, bell) {
+                    Ok(how) => tracing::info!("the debugger has gone: {how}"),
+                    Err(why) => tracing::warn!("the debugger's connection ends: {why}"),
                 }
                 target.detach();
             }
@@ -61,8 +63,8 @@ fn silence(bell: &OwnedFd) {
     let _ = rustix::io::read(bell, &mut [0u8; 8]);
 }
 
-/// One debugger, from its coming to its leaving.
-fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<(), String> {
+/// One debugger, from its coming to its leaving; how it left.
+fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<&'static str, String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
     let mut input = stream.reader();
     let gdb = GdbStub::<Target, Stream>::new(stream);
@@ -76,19 +78,20 @@ fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<(), St
         let byte = match ready.first() {
             Some(true) => match next(&mut input) {
                 Ok(Some(byte)) => Some(byte),
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok("it hung up"),
                 Err(error) => return Err(text(&error)),
             },
             _ => None,
         };
-        if ready.get(1) == Some(&true) {
+        // Not while there is a byte to look at: what rang is looked at when there is none.
+        if byte.is_none() && ready.get(1) == Some(&true) {
             silence(bell);
         }
         gdb = match (gdb, byte) {
             (Machine::Idle(gdb), Some(byte)) => gdb.incoming_data(target, byte).map_err(|e| text(&e))?,
             (Machine::Idle(gdb), None) => {
                 if target.ending() {
-                    return Ok(());
+                    return Ok("the machine has ended");
                 }
                 gdb.into()
             }
@@ -106,10 +109,14 @@ fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<(), St
                 gdb.interrupt_handled(target, Some(stop)).map_err(|e| text(&e))?
             }
             (Machine::Disconnected(gdb), _) => {
-                if gdb.get_reason() == DisconnectReason::Kill {
-                    target.kill();
-                }
-                return Ok(());
+                return Ok(match gdb.get_reason() {
+                    DisconnectReason::Kill => {
+                        target.kill();
+                        "it has ended the machine"
+                    }
+                    DisconnectReason::Disconnect => "it has let the machine go",
+                    _ => "the machine has ended",
+                });
             }
         };
     }

@@ -22,7 +22,7 @@ const INT3: u8 = 0xcc;
 /// gdb's order of the general registers, by their places in [`Registers::gpr`]: rbx is its second.
 const ORDER: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 /// For all vCPUs to stop. One that takes longer is in the layer, and waits there for something.
-const STOP_TIME: Duration = Duration::from_secs(2);
+const STOP_TIME: Duration = Duration::from_secs(5);
 
 /// A breakpoint in memory.
 #[derive(Clone, Copy, Debug)]
@@ -40,13 +40,13 @@ pub struct Target {
     actions: BTreeMap<usize, Resume>,
     /// Those that are not named stay where they are.
     locked: bool,
-    /// vCPUs that have stopped at an int3 of the guest's own.
-    own_trap: Vec<bool>,
+    /// Of vCPUs that have stopped at an int3 and were looked at: whether it is the guest's own.
+    own_trap: Vec<Option<bool>>,
 }
 
 impl Target {
     pub fn new(debug: Debug) -> Self {
-        let own_trap = vec![false; debug.vcpus()];
+        let own_trap = vec![None; debug.vcpus()];
         Target {
             debug,
             breakpoints: BTreeMap::new(),
@@ -101,21 +101,22 @@ impl Target {
 
     /// A vCPU has stopped at an int3: back to it if it is the debugger's, whose it is otherwise. Says which.
     fn settle(&mut self, vcpu: usize) -> bool {
+        if let Some(Some(own)) = self.own_trap.get(vcpu) {
+            return !own;
+        }
         let Some(mut registers) = self.debug.registers(vcpu) else {
             return false;
         };
         let at = registers.rip.wrapping_sub(1);
-        if self.breakpoints.contains_key(&at) {
+        let ours = self.breakpoints.contains_key(&at);
+        if ours {
             registers.rip = at;
             self.debug.set_registers(vcpu, &registers);
-            return true;
         }
-        // It has been settled before, and is where the breakpoint is.
-        let settled = self.breakpoints.contains_key(&registers.rip);
         if let Some(own) = self.own_trap.get_mut(vcpu) {
-            *own = !settled;
+            *own = Some(!ours);
         }
-        settled
+        ours
     }
 
     /// Whether, and why, there is something to tell.
@@ -152,8 +153,9 @@ impl Target {
     }
 
     fn resume_one(&mut self, vcpu: usize, how: Resume) {
-        let own = self.own_trap.get_mut(vcpu).map(std::mem::take).unwrap_or(false);
-        self.debug.resume(vcpu, if own { Resume::Pass } else { how });
+        let own = self.own_trap.get_mut(vcpu).and_then(Option::take);
+        self.debug
+            .resume(vcpu, if own == Some(true) { Resume::Pass } else { how });
     }
 
     fn go_on(&mut self) {
