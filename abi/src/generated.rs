@@ -655,7 +655,7 @@ const _: () = assert!(offset_of!(Mem, size) == 8);
 const _: () = assert!(offset_of!(Mem, kind) == 16);
 const _: () = assert!(offset_of!(Mem, reserved) == 20);
 
-/// Linear addresses that the kernel and its programs must leave alone.
+/// Linear addresses that programs must leave alone, and the kernel but for its image and what it maps below that.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Hole {

@@ -3,8 +3,10 @@
 use core::mem::{offset_of, size_of};
 
 // Linear addresses in an address-space process
-/// First address of the hole in the guest's user range: kernel image, then layer.
-pub const PH_HOLE_START: u64 = 0x7a000000;
+/// First address of the hole in the guest's user range: what the kernel maps near its image.
+pub const PH_HOLE_START: u64 = 0x70000000;
+/// Then the image and the layer: not the guest's to map.
+pub const PH_IMAGE_START: u64 = 0x7a000000;
 /// The layer's program, linked for this address.
 pub const PH_LAYER_BASE: u64 = 0x7f000000;
 /// Last address of the hole + 1.

@@ -102,7 +102,7 @@ int process_mmu_invalidate_range(u64 start, u64 end)
 	if (end < start)
 		return -VMI_EINVAL;
 	event(this_vcpu(), VMI_PH_EVENT_FLUSH, start, end);
-	if (end > VMI_PH_USER_END)
+	if (end > VMI_PH_USER_END || (start < VMI_PH_IMAGE_START && end > VMI_PH_HOLE_START))
 		tlb_flush_kernel(this_vcpu(), start, end);
 	else
 		tlb_resync(this_vcpu(), start, end);

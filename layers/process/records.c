@@ -154,7 +154,7 @@ void tlb_drop_user(void)
 {
 	if (!halves[0].anything)
 		return;
-	unmap_range(VMI_PH_USER_START, VMI_PH_HOLE_START);
+	unmap_range(VMI_PH_USER_START, VMI_PH_IMAGE_START);
 	unmap_range(VMI_PH_HOLE_END, VMI_PH_USER_END);
 	half_clear(&halves[0], 0, VMI_PH_USER_END >> 39);
 }

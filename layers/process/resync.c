@@ -171,7 +171,7 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 	step();
 	resync(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
 	/* Others that came in between have flushed something else. */
-	if (p->kernel_generation + 1 == now || (start <= VMI_PH_USER_END && end >= VMI_PH_KERNEL_END))
+	if (p->kernel_generation + 1 == now || (start <= VMI_PH_HOLE_START && end >= VMI_PH_KERNEL_END))
 		p->kernel_generation = now;
 	lock_release(&p->lock);
 	v->s.flushes++;
@@ -185,6 +185,7 @@ void tlb_resync_user(struct vcpu *v)
 
 void tlb_resync_kernel(struct vcpu *v)
 {
+	resync(v, VMI_PH_HOLE_START, VMI_PH_IMAGE_START);
 	resync(v, VMI_PH_USER_END, VMI_PH_KERNEL_END);
 }
 

@@ -302,7 +302,7 @@ static inline bool percpu_good(u64 pointer)
 {
 	u64 end = pointer + VMI_SIZE_PERCPU;
 
-	return !(pointer & 63) && ((pointer >= VMI_PH_HOLE_START && end <= VMI_PH_LAYER_BASE) ||
+	return !(pointer & 63) && ((pointer >= VMI_PH_IMAGE_START && end <= VMI_PH_LAYER_BASE) ||
 				   (pointer >= VMI_PH_DIRECT_MAP && end <= shared->direct_map_end));
 }
 

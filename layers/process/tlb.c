@@ -230,7 +230,7 @@ void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
 /* Addresses that are mapped for good, or are not the guest's: nothing is ever filled there. */
 static bool fixed_address(u64 va)
 {
-	return va < VMI_PH_USER_START || (va >= VMI_PH_HOLE_START && va < VMI_PH_HOLE_END) ||
+	return va < VMI_PH_USER_START || (va >= VMI_PH_IMAGE_START && va < VMI_PH_HOLE_END) ||
 	       (va >= VMI_PH_DIRECT_MAP && va < shared->direct_map_end) || va >= VMI_PH_KERNEL_END;
 }
 

@@ -14,11 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HOLE_START 0x7a000000UL
+#define HOLE_START 0x70000000UL
 #define HOLE_END 0x7fe00000UL
 
 static const uintptr_t in_hole[] = {
-	HOLE_START, HOLE_START + PAGE, 0x7b000000, 0x7c345000, 0x7f000000, HOLE_END - PAGE,
+	HOLE_START, HOLE_START + PAGE, 0x7a000000, 0x7b000000, 0x7c345000, 0x7f000000, HOLE_END - PAGE,
 };
 
 static const uintptr_t elsewhere[] = {

@@ -243,7 +243,7 @@ static int run(const struct test *test, int number)
 }
 
 static const struct test *const groups[] = {
-	memory_tests, sharing_tests, hole_tests, process_tests, trace_tests, signal_tests,
+	memory_tests, sharing_tests, hole_tests, process_tests, trace_tests, signal_tests, feature_tests, network_tests,
 };
 
 int main(int count, char **words)

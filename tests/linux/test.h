@@ -25,7 +25,8 @@ struct test {
 	bool machine_only;	/* about addresses that a virtual machine's kernel has */
 };
 
-extern const struct test memory_tests[], sharing_tests[], hole_tests[], process_tests[], trace_tests[], signal_tests[];
+extern const struct test memory_tests[], sharing_tests[], hole_tests[], process_tests[], trace_tests[], signal_tests[],
+	feature_tests[], network_tests[];
 
 #define SKIPPED 77
 

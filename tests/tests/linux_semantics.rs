@@ -53,10 +53,43 @@ fn programs_see_what_they_see_on_the_host() {
         for test in tests_that_ran(&host) {
             assert!(ran.contains(&test), "{vcpus} vCPUs: {test} did not run: {run:?}");
         }
-        assert!(ran.contains(&"hole.pointers"), "{vcpus} vCPUs: {run:?}");
+        for test in ["hole.pointers", "feature.file-systems", "feature.vsock"] {
+            assert!(ran.contains(&test), "{vcpus} vCPUs: {test}: {run:?}");
+        }
         // It is where the machine is told apart from the host; a kernel message about any of it would be a bug there.
         for word in ["WARNING:", "BUG:", "Oops", "Call Trace"] {
             assert!(!run.stdout.contains(word), "{vcpus} vCPUs: {word}: {run:?}");
         }
     }
+}
+
+/// The same program on bare metal by software emulation, for what only that has, too.
+#[test]
+fn the_configuration_has_what_is_promised_on_bare_metal() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, root) = (folder.path().join("init"), folder.path().join("root"));
+    linux::compile(&source_root().join("tests/linux"), &program);
+    fs::write(&root, linux::initial_root(&fs::read(&program).unwrap())).unwrap();
+    let image = linux::kernel().with_file_name("bzImage");
+    let mut qemu = Command::new("qemu-system-x86_64");
+    qemu.args([
+        "-machine",
+        "q35",
+        "-accel",
+        "tcg,thread=multi",
+        "-cpu",
+        "max",
+        "-m",
+        "512",
+    ]);
+    qemu.args(["-smp", "2", "-display", "none", "-vga", "none", "-serial", "stdio"]);
+    qemu.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
+    qemu.args(["-append", "console=ttyS0 quiet panic=-1 BARE=1 FILTER=feature."]);
+    let run = program::finish(qemu.arg("-kernel").arg(image).arg("-initrd").arg(root));
+    let text = run.stdout.replace('\r', "");
+    let ran = tests_that_ran(&text);
+    for test in ["feature.ports", "feature.32-bit", "feature.nftables"] {
+        assert!(ran.contains(&test), "{test}: {run:?}");
+    }
+    assert!(text.contains(" passed, 0 failed\n"), "{run:?}");
 }

@@ -10,7 +10,8 @@
 
 
 /* Linear addresses in an address-space process */
-#define VMI_PH_HOLE_START 0x7a000000 /* first address of the hole in the guest's user range: kernel image, then layer */
+#define VMI_PH_HOLE_START 0x70000000 /* first address of the hole in the guest's user range: what the kernel maps near its image */
+#define VMI_PH_IMAGE_START 0x7a000000 /* then the image and the layer: not the guest's to map */
 #define VMI_PH_LAYER_BASE 0x7f000000 /* the layer's program, linked for this address */
 #define VMI_PH_HOLE_END 0x7fe00000 /* last address of the hole + 1 */
 #define VMI_PH_USER_START 0x10000 /* first address of the guest's user range */

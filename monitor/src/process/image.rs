@@ -27,8 +27,8 @@ type ProgramEntry = ProgramHeader64<LittleEndian>;
 const PAGE: u64 = 4096;
 /// Link addresses from here on are a kernel's image.
 const UPPER_HALF: u64 = 1 << 63;
-/// Where an image goes, but for its offset in a large page. The first 2 MiB of the hole stay free.
-const LOAD_BASE: u64 = ph::PH_HOLE_START + LARGE_PAGE;
+/// Where an image goes, but for its offset in a large page. The 2 MiB before it stay free.
+const LOAD_BASE: u64 = ph::PH_IMAGE_START + LARGE_PAGE;
 /// More segments than any kernel has.
 const MAX_SEGMENTS: usize = 64;
 

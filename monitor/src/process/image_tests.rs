@@ -234,7 +234,7 @@ fn segments_must_fit() {
 #[test]
 fn the_conformance_guest_is_one() {
     let image = Image::read(paravane_blobs::CONFORMANCE_GUEST, 256 << 20).unwrap();
-    assert!(image.address > ph::PH_HOLE_START && image.address + image.size <= ph::PH_LAYER_BASE);
+    assert!(image.address > ph::PH_IMAGE_START && image.address + image.size <= ph::PH_LAYER_BASE);
     assert_eq!(image.delta % LARGE_PAGE, 0);
     image.store(&Ram::new(64 << 20).unwrap()).unwrap();
 }

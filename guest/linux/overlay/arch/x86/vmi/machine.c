@@ -6,7 +6,9 @@
 #include <linux/pm.h>
 #include <linux/reboot.h>
 #include <linux/sched/debug.h>
+#include <asm/acpi.h>
 #include <asm/nmi.h>
+#include <asm/pci_x86.h>
 #include <asm/reboot.h>
 #include <asm/x86_init.h>
 #include "vmi.h"
@@ -110,8 +112,21 @@ static unsigned char vmi_nmi_reason(void)
 	return 0;
 }
 
+#ifdef CONFIG_PCI
+/* Nothing to probe; 0: done. */
+static int __init vmi_pci_arch_init(void)
+{
+	return 0;
+}
+#endif
+
 void __init vmi_init_machine(void)
 {
+	disable_acpi();
+#ifdef CONFIG_PCI
+	pci_probe = 0;
+	x86_init.pci.arch_init = vmi_pci_arch_init;
+#endif
 	x86_init.resources.probe_roms = x86_init_noop;
 	x86_init.resources.reserve_resources = x86_init_noop;
 	x86_init.resources.dmi_setup = x86_init_noop;

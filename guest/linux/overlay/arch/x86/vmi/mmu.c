@@ -183,9 +183,12 @@ fs_initcall(vmi_default_folios);
 
 void __init vmi_init_mmu_ops(void)
 {
-	USE(MMU_FLUSH_TLB, flush_tlb_user, vmi_flush_tlb_user);
-	USE(MMU_FLUSH_TLB, flush_tlb_kernel, vmi_flush_tlb_kernel);
-	USE(MMU_INVALIDATE_PAGE, flush_tlb_one_user, vmi_flush_tlb_one_user);
+	/* With page tables of its own for user mode, Linux flushes more than a layer is told of. */
+	if (vmi_low || !boot_cpu_has(X86_FEATURE_PTI)) {
+		USE(MMU_FLUSH_TLB, flush_tlb_user, vmi_flush_tlb_user);
+		USE(MMU_FLUSH_TLB, flush_tlb_kernel, vmi_flush_tlb_kernel);
+		USE(MMU_INVALIDATE_PAGE, flush_tlb_one_user, vmi_flush_tlb_one_user);
+	}
 	/* A primitive keeps more registers than this asks for. */
 	USE(CPU_GET_CR2, read_cr2, __PV_IS_CALLEE_SAVE(vmi.cpu_get_cr2));
 	USE(CPU_SET_CR2, write_cr2, (void *)vmi.cpu_set_cr2);

@@ -97,6 +97,8 @@ void __init vmi_find_rom(void)
 			-result);
 		return;
 	}
+	/* Its code has none of the marks at which an indirect branch may arrive. */
+	setup_clear_cpu_cap(X86_FEATURE_IBT);
 	prepare_boot_cpu = smp_ops.smp_prepare_boot_cpu;
 	smp_ops.smp_prepare_boot_cpu = vmi_smp_prepare_boot_cpu;
 	vmi_init_cpu_ops();

@@ -11,6 +11,7 @@
 #include <asm/desc.h>
 #include <asm/e820/types.h>
 #include <asm/fixmap.h>
+#include <asm/ia32.h>
 #include <asm/paravirt.h>
 #include <asm/proto.h>
 #include <asm/sections.h>
@@ -53,11 +54,25 @@ static void __init layout(const struct vmi_boot_info *info)
 	vmemmap_base = info->direct_map + VMEMMAP_OFFSET;
 	__FIXADDR_TOP = (FIXADDR_TOP_HIGH & ~PGDIR_MASK) | FIXMAP_SLOT << PGDIR_SHIFT;
 	cpu_entry_area_base = CPU_ENTRY_AREA_SLOT << PGDIR_SHIFT;
+	/* Without a hole there is no place near the image that is not the user's: no modules, no trampolines. */
+	modules_vaddr = modules_end = info->image & PMD_MASK;
 	if (info->hole_count) {
 		kernel_hole_start = info->holes[0].start;
 		kernel_hole_size = info->holes[0].end - info->holes[0].start;
+		/* An unmapped page precedes what is the kernel's: see user_address_in_hole(). */
+		if (kernel_hole_start + PMD_SIZE < modules_end &&
+		    (kernel_hole_start & PUD_MASK) == (info->image & PUD_MASK))
+			modules_vaddr = kernel_hole_start + PMD_SIZE;
 	}
 }
+
+/*
+ * What speculation reveals is not kept from user mode by a kernel that lies in its address space: the hypervisor and its host
+ * have their own barriers. Whoever wants the kernel's as well says so. To write names for numbers into the formats of all trace events takes
+ * as long as the rest of a start; and there are no machine checks.
+ */
+static const char defaults[] __initconst =
+	"mitigations=off initcall_blacklist=trace_eval_init,mcheck_init_device ";
 
 static void __init fill_boot_params(const struct vmi_boot_info *info)
 {
@@ -78,30 +93,44 @@ static void __init fill_boot_params(const struct vmi_boot_info *info)
 							       E820_TYPE_RESERVED;
 	}
 	boot_params.e820_entries = i;
+	strscpy(boot_command_line, defaults, COMMAND_LINE_SIZE);
 	if (info->command_line)
-		strscpy(boot_command_line, (const char *)info->command_line, COMMAND_LINE_SIZE);
+		strlcat(boot_command_line, (const char *)info->command_line, COMMAND_LINE_SIZE);
 }
 
-/* The layer hides what it cannot do; this is what Linux must not do in privilege level 3 whatever the processor can. */
+/*
+ * The layer hides what it cannot do. This is what Linux must not do in privilege level 3, or outside the upper half, whatever the
+ * processor can: page tables and protection that are the hypervisor's, ways in that it does not make, what is measured, cached or
+ * tuned by registers of the machine's.
+ */
+static const u16 masked[] __initconst = {
+	X86_FEATURE_PCID, X86_FEATURE_INVPCID, X86_FEATURE_LA57, X86_FEATURE_PTI,
+	X86_FEATURE_SMAP, X86_FEATURE_SMEP, X86_FEATURE_UMIP, X86_FEATURE_PKU, X86_FEATURE_OSPKE,
+	X86_FEATURE_IBT, X86_FEATURE_SHSTK, X86_FEATURE_LAM, X86_FEATURE_PAT, X86_FEATURE_MTRR,
+	X86_FEATURE_XSAVES, X86_FEATURE_XFD, X86_FEATURE_AMX_TILE,
+	X86_FEATURE_SEP, X86_FEATURE_SYSCALL32, X86_FEATURE_FRED,
+	X86_FEATURE_MWAIT, X86_FEATURE_WAITPKG, X86_FEATURE_ENQCMD, X86_FEATURE_SGX,
+	X86_FEATURE_MCE, X86_FEATURE_MCA, X86_FEATURE_BUS_LOCK_DETECT, X86_FEATURE_CORE_CAPABILITIES,
+	X86_FEATURE_ARCH_PERFMON, X86_FEATURE_PERFMON_V2, X86_FEATURE_PERFCTR_CORE,
+	X86_FEATURE_PERFCTR_NB, X86_FEATURE_PERFCTR_LLC, X86_FEATURE_IBS, X86_FEATURE_DS,
+	X86_FEATURE_INTEL_PT, X86_FEATURE_ARCH_LBR, X86_FEATURE_CQM, X86_FEATURE_RDT_A,
+	X86_FEATURE_ACPI, X86_FEATURE_ACC, X86_FEATURE_DTHERM, X86_FEATURE_PTS, X86_FEATURE_PLN,
+	X86_FEATURE_EST, X86_FEATURE_HWP, X86_FEATURE_EPB, X86_FEATURE_APERFMPERF,
+	X86_FEATURE_HW_PSTATE, X86_FEATURE_CPPC, X86_FEATURE_CPB,
+	X86_FEATURE_TSC_ADJUST, X86_FEATURE_TSC_DEADLINE_TIMER,
+};
+
 static void __init features(void)
 {
+	unsigned int i;
+
 	setup_force_cpu_cap(X86_FEATURE_PVCALLS);
 	setup_force_cpu_cap(X86_FEATURE_PVPRIV);
 	setup_force_cpu_cap(X86_FEATURE_VMI);
-	setup_clear_cpu_cap(X86_FEATURE_PCID);
-	setup_clear_cpu_cap(X86_FEATURE_INVPCID);
-	setup_clear_cpu_cap(X86_FEATURE_SMAP);
-	setup_clear_cpu_cap(X86_FEATURE_SMEP);
-	setup_clear_cpu_cap(X86_FEATURE_UMIP);
-	setup_clear_cpu_cap(X86_FEATURE_MWAIT);
-	setup_clear_cpu_cap(X86_FEATURE_LA57);
-	setup_clear_cpu_cap(X86_FEATURE_XSAVES);
-	setup_clear_cpu_cap(X86_FEATURE_SEP);
-	setup_clear_cpu_cap(X86_FEATURE_SYSCALL32);
-	setup_clear_cpu_cap(X86_FEATURE_MTRR);
-	setup_clear_cpu_cap(X86_FEATURE_ARCH_PERFMON);
-	setup_clear_cpu_cap(X86_FEATURE_ACPI);
-	setup_clear_cpu_cap(X86_FEATURE_ACC);
+	for (i = 0; i < ARRAY_SIZE(masked); i++)
+		setup_clear_cpu_cap(masked[i]);
+	/* Their code segment and their gates are not a layer's. */
+	ia32_disable();
 }
 
 asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *info,

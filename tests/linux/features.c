@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * What the kernel's configuration is to have: each is used, not looked up. On bare metal (BARE=1) there is a little more than on a
+ * layer, which is refused in words.
+ */
+#include "test.h"
+#include <asm/ldt.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <linux/dm-ioctl.h>
+#include <linux/filter.h>
+#include <linux/if_alg.h>
+#include <linux/io_uring.h>
+#include <linux/landlock.h>
+#include <linux/loop.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sched.h>
+#include <stddef.h>
+#include <sys/fanotify.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/io.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static bool bare(void)
+{
+	return getenv("BARE") != NULL;
+}
+
+static void put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT, 0644);
+
+	CHECK(fd >= 0);
+	CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+}
+
+static void get(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY);
+	ssize_t n;
+
+	CHECK(fd >= 0);
+	n = read(fd, text, size - 1);
+	CHECK(n >= 0);
+	text[n] = 0;
+	close(fd);
+}
+
+static void file_systems(void)
+{
+	static const char *const kinds[] = {
+		"ext4", "xfs", "erofs", "squashfs", "iso9660", "vfat", "fuse", "virtiofs", "overlay", "tmpfs", "devtmpfs",
+		"cgroup2", "cgroup", "autofs", "bpf", "tracefs", "debugfs", "securityfs", "configfs", "hugetlbfs", "mqueue",
+		"binfmt_misc",
+	};
+	char text[4096], name[32];
+	size_t i;
+
+	get("/proc/filesystems", text, sizeof(text));
+	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		snprintf(name, sizeof(name), "\t%s\n", kinds[i]);
+		if (!strstr(text, name))
+			printf("# there is no %s\n", kinds[i]);
+		CHECK(strstr(text, name));
+	}
+}
+
+static void devices(void)
+{
+	static const char *const names[] = {
+		"/dev/fuse", "/dev/net/tun", "/dev/loop-control", "/dev/mapper/control", "/dev/autofs", "/dev/kmsg",
+		"/dev/ptmx", "/dev/vsock", "/dev/tty0", "/dev/userfaultfd",
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (access(names[i], F_OK))
+			printf("# there is no %s\n", names[i]);
+		CHECK(!access(names[i], F_OK));
+	}
+}
+
+static void overlay(void)
+{
+	char text[16];
+
+	CHECK(!unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
+	mkdir("/tmp/o", 0755);
+	CHECK(!mount("o", "/tmp/o", "tmpfs", 0, NULL));
+	CHECK(!mkdir("/tmp/o/low", 0755) && !mkdir("/tmp/o/up", 0755) && !mkdir("/tmp/o/work", 0755) && !mkdir("/tmp/o/all", 0755));
+	put("/tmp/o/low/a", "low");
+	CHECK(!mount("overlay", "/tmp/o/all", "overlay", 0, "lowerdir=/tmp/o/low,upperdir=/tmp/o/up,workdir=/tmp/o/work"));
+	put("/tmp/o/all/a", "up!");
+	get("/tmp/o/low/a", text, sizeof(text));
+	CHECK(!strcmp(text, "low"));
+	get("/tmp/o/up/a", text, sizeof(text));
+	CHECK(!strcmp(text, "up!"));
+}
+
+static void cgroups(void)
+{
+	static const char *const controllers[] = { "cpuset", "cpu", "io", "memory", "hugetlb", "pids", "rdma", "misc" };
+	char text[512], pid[16];
+	size_t i;
+	pid_t child;
+
+	CHECK(!unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
+	mkdir("/tmp/cg", 0755);
+	CHECK(!mount("cg", "/tmp/cg", "cgroup2", 0, NULL));
+	get("/tmp/cg/cgroup.controllers", text, sizeof(text));
+	for (i = 0; i < sizeof(controllers) / sizeof(controllers[0]); i++) {
+		if (!strstr(text, controllers[i]))
+			printf("# no %s in %s", controllers[i], text);
+		CHECK(strstr(text, controllers[i]));
+	}
+	put("/tmp/cg/cgroup.subtree_control", "+memory +pids +cpu +io");
+	mkdir("/tmp/cg/one", 0755);
+	put("/tmp/cg/one/pids.max", "1");
+	put("/tmp/cg/one/memory.max", "33554432");
+	put("/tmp/cg/one/cpu.max", "50000 100000");
+	child = fork();
+	if (!child) {
+		snprintf(pid, sizeof(pid), "%d", getpid());
+		put("/tmp/cg/one/cgroup.procs", pid);
+		CHECK(fork() == -1 && errno == EAGAIN);
+		_exit(0);
+	}
+	child_good(child);
+	CHECK(!rmdir("/tmp/cg/one"));
+}
+
+static void namespaces(void)
+{
+	int flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWCGROUP |
+		    0x80 /* CLONE_NEWTIME */;
+	pid_t child = fork();
+	char before[64], after[64];
+
+	CHECK(!gethostname(before, sizeof(before)));
+	if (!child) {
+		/* An ordinary user may. */
+		CHECK(!setgid(1000) && !setuid(1000));
+		CHECK(!unshare(flags));
+		CHECK(!sethostname("inside", 6));
+		child = fork();
+		if (!child)
+			_exit(getpid() != 1);
+		child_good(child);
+		_exit(0);
+	}
+	child_good(child);
+	CHECK(!gethostname(after, sizeof(after)) && !strcmp(before, after));
+}
+
+static void loop_device(void)
+{
+	char path[32], text[16];
+	struct stat info;
+	int control = open("/dev/loop-control", O_RDWR), file = open("/tmp/loopfile", O_RDWR | O_CREAT, 0600), device;
+
+	CHECK(control >= 0 && file >= 0 && !ftruncate(file, MIB));
+	CHECK(pwrite(file, "loop", 5, 4096) == 5);
+	snprintf(path, sizeof(path), "/dev/loop%d", ioctl(control, LOOP_CTL_GET_FREE));
+	device = open(path, O_RDWR);
+	CHECK(device >= 0 && !ioctl(device, LOOP_SET_FD, file));
+	CHECK(pread(device, text, 5, 4096) == 5 && !strcmp(text, "loop"));
+	CHECK(!fstat(device, &info) && S_ISBLK(info.st_mode));
+	CHECK(!ioctl(device, LOOP_CLR_FD, 0) && !unlink("/tmp/loopfile"));
+}
+
+static void device_mapper(void)
+{
+	struct dm_ioctl request = { .version = { 4, 0, 0 }, .data_size = sizeof(request) };
+	int fd = open("/dev/mapper/control", O_RDWR);
+
+	CHECK(fd >= 0 && !ioctl(fd, DM_VERSION, &request) && request.version[0] == 4);
+	strcpy(request.name, "test");
+	CHECK(!ioctl(fd, DM_DEV_CREATE, &request));
+	request = (struct dm_ioctl){ .version = { 4, 0, 0 }, .data_size = sizeof(request), .name = "test" };
+	CHECK(!ioctl(fd, DM_DEV_REMOVE, &request));
+}
+
+static long bpf(int command, union bpf_attr *attr)
+{
+	return syscall(SYS_bpf, command, attr, sizeof(*attr));
+}
+
+static int bpf_load(unsigned int type, const struct bpf_insn *program, unsigned int count)
+{
+	union bpf_attr attr = { 0 };
+
+	attr.prog_type = type;
+	attr.insns = (uintptr_t)program;
+	attr.insn_cnt = count;
+	attr.license = (uintptr_t)"GPL";
+	return (int)bpf(BPF_PROG_LOAD, &attr);
+}
+
+/* r0 = 0; ten times: r0 += bpf_get_smp_processor_id() >= 0; return r0 * 7. Compiled or interpreted. */
+static void bpf_program(void)
+{
+	const struct bpf_insn program[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 6, .imm = 0 },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 7, .imm = 10 },
+		{ .code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_smp_processor_id },
+		{ .code = BPF_JMP | BPF_JSLT | BPF_K, .dst_reg = 0, .off = 1, .imm = 0 },
+		{ .code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = 6, .imm = 1 },
+		{ .code = BPF_ALU64 | BPF_SUB | BPF_K, .dst_reg = 7, .imm = 1 },
+		{ .code = BPF_JMP | BPF_JNE | BPF_K, .dst_reg = 7, .off = -5, .imm = 0 },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 0, .src_reg = 6 },
+		{ .code = BPF_ALU64 | BPF_MUL | BPF_K, .dst_reg = 0, .imm = 7 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	struct bpf_prog_info info = { 0 };
+	union bpf_attr attr = { 0 };
+	char packet[64] = { 0 };
+	int fd = bpf_load(BPF_PROG_TYPE_SOCKET_FILTER, program, sizeof(program) / sizeof(program[0]));
+
+	CHECK(fd >= 0);
+	attr.info.bpf_fd = (unsigned int)fd;
+	attr.info.info = (uintptr_t)&info;
+	attr.info.info_len = sizeof(info);
+	CHECK(!bpf(BPF_OBJ_GET_INFO_BY_FD, &attr));
+	printf("# compiled to %u bytes\n", info.jited_prog_len);
+	CHECK(info.jited_prog_len > 0);
+	memset(&attr, 0, sizeof(attr));
+	attr.test.prog_fd = (unsigned int)fd;
+	attr.test.data_in = (uintptr_t)packet;
+	attr.test.data_size_in = sizeof(packet);
+	attr.test.repeat = 1000;
+	CHECK(!bpf(BPF_PROG_TEST_RUN, &attr));
+	CHECK(attr.test.retval == 70);
+	close(fd);
+}
+
+/* What systemd does for DeviceAllow=. */
+static void bpf_cgroup(void)
+{
+	const struct bpf_insn program[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .imm = 0 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	union bpf_attr attr = { 0 };
+	char pid[16];
+	int fd = bpf_load(BPF_PROG_TYPE_CGROUP_DEVICE, program, 2), group;
+
+	CHECK(fd >= 0);
+	CHECK(!unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
+	mkdir("/tmp/cg", 0755);
+	CHECK(!mount("cg", "/tmp/cg", "cgroup2", 0, NULL));
+	mkdir("/tmp/cg/two", 0755);
+	group = open("/tmp/cg/two", O_RDONLY | O_DIRECTORY);
+	CHECK(group >= 0);
+	attr.target_fd = (unsigned int)group;
+	attr.attach_bpf_fd = (unsigned int)fd;
+	attr.attach_type = BPF_CGROUP_DEVICE;
+	CHECK(!bpf(BPF_PROG_ATTACH, &attr));
+	CHECK(open("/dev/null", O_RDONLY) >= 0);
+	snprintf(pid, sizeof(pid), "%d", getpid());
+	put("/tmp/cg/two/cgroup.procs", pid);
+	CHECK(open("/dev/null", O_RDONLY) == -1 && errno == EPERM);
+}
+
+static void uring(void)
+{
+	struct io_uring_params parameters = { 0 };
+	struct io_uring_sqe *entries;
+	struct io_uring_cqe *done;
+	unsigned int *index;
+	char *rings;
+	long fd = syscall(SYS_io_uring_setup, 4, &parameters);
+
+	CHECK(fd >= 0 && (parameters.features & IORING_FEAT_SINGLE_MMAP));
+	rings = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, IORING_OFF_SQ_RING);
+	entries = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, (off_t)IORING_OFF_SQES);
+	CHECK(rings != MAP_FAILED && (void *)entries != MAP_FAILED);
+	memset(entries, 0, sizeof(*entries));
+	entries->opcode = IORING_OP_NOP;
+	entries->user_data = 77;
+	index = (unsigned int *)(rings + parameters.sq_off.array);
+	index[0] = 0;
+	__atomic_store_n((unsigned int *)(rings + parameters.sq_off.tail), 1, __ATOMIC_RELEASE);
+	CHECK(syscall(SYS_io_uring_enter, fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) == 1);
+	done = (struct io_uring_cqe *)(rings + parameters.cq_off.cqes);
+	CHECK(done->user_data == 77 && done->res == 0);
+}
+
+static void notifications(void)
+{
+	char buffer[512];
+	int in = inotify_init1(0), fan = (int)syscall(SYS_fanotify_init, FAN_CLASS_NOTIF, O_RDONLY);
+
+	CHECK(in >= 0 && inotify_add_watch(in, "/tmp", IN_CREATE) >= 0);
+	CHECK(fan >= 0 && !syscall(SYS_fanotify_mark, fan, FAN_MARK_ADD, FAN_CLOSE_WRITE | FAN_EVENT_ON_CHILD, AT_FDCWD, "/tmp"));
+	put("/tmp/notified", "x");
+	CHECK(read(in, buffer, sizeof(buffer)) > 0 && ((struct inotify_event *)(void *)buffer)->mask == IN_CREATE);
+	CHECK(read(fan, buffer, sizeof(buffer)) > 0);
+	CHECK(((struct fanotify_event_metadata *)(void *)buffer)->mask & FAN_CLOSE_WRITE);
+}
+
+static void seccomp_filter(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 99),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { .len = 4, .filter = code };
+
+	CHECK(getppid() > 0);
+	CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+	CHECK(syscall(SYS_getppid) == -1 && errno == 99);
+	CHECK(getpid() > 0);
+}
+
+static void landlock(void)
+{
+	struct landlock_ruleset_attr attr = { .handled_access_fs = LANDLOCK_ACCESS_FS_WRITE_FILE };
+	long fd = syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr.handled_access_fs), 0);
+
+	CHECK(fd >= 0 && !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	CHECK(!syscall(SYS_landlock_restrict_self, fd, 0));
+	CHECK(open("/dev/null", O_RDONLY) >= 0);
+	CHECK(open("/dev/null", O_WRONLY) == -1 && errno == EACCES);
+}
+
+static void keys(void)
+{
+	char text[8] = "";
+	long key = syscall(SYS_add_key, "user", "test", "secret", 6, -3 /* KEY_SPEC_SESSION_KEYRING */);
+
+	CHECK(key > 0 && syscall(SYS_keyctl, 11 /* KEYCTL_READ */, key, text, 7) == 6 && !strcmp(text, "secret"));
+}
+
+static void hash(void)
+{
+	static const unsigned char abc[4] = { 0xba, 0x78, 0x16, 0xbf };
+	struct sockaddr_alg address = { .salg_family = AF_ALG, .salg_type = "hash", .salg_name = "sha256" };
+	int fd = socket(AF_ALG, SOCK_SEQPACKET, 0), work;
+	unsigned char digest[32];
+
+	CHECK(fd >= 0 && !bind(fd, (struct sockaddr *)&address, sizeof(address)));
+	work = accept(fd, NULL, NULL);
+	CHECK(work >= 0 && write(work, "abc", 3) == 3 && read(work, digest, 32) == 32 && !memcmp(digest, abc, 4));
+}
+
+static void huge_pages(void)
+{
+	char *m;
+
+	put("/proc/sys/vm/nr_hugepages", "2");
+	m = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	CHECK(m != MAP_FAILED);
+	pattern_write(m, 4 * MIB, 5);
+	pattern_check(m, 4 * MIB, 5);
+	CHECK(!munmap(m, 4 * MIB));
+	put("/proc/sys/vm/nr_hugepages", "0");
+}
+
+/* A breakpoint in the kernel's code, with a handler. */
+static void kernel_probe(void)
+{
+	char text[256];
+	int i;
+
+	CHECK(!unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
+	mkdir("/tmp/trace", 0755);
+	CHECK(!mount("trace", "/tmp/trace", "tracefs", 0, NULL));
+	put("/tmp/trace/kprobe_events", "p:one do_sys_openat2");
+	put("/tmp/trace/events/kprobes/one/enable", "1");
+	for (i = 0; i < 5; i++)
+		close(open("/dev/null", O_RDONLY));
+	put("/tmp/trace/events/kprobes/one/enable", "0");
+	get("/tmp/trace/kprobe_profile", text, sizeof(text));
+	CHECK(strstr(text, "one"));
+	CHECK(strtol(strstr(text, "one") + 3, NULL, 10) >= 5);
+	put("/tmp/trace/kprobe_events", "-:one");
+}
+
+/* Not a module: known by that to a kernel that has them. */
+static void modules(void)
+{
+	static const char image[64] = "no module";
+
+	CHECK(syscall(SYS_init_module, image, sizeof(image), "") == -1 && errno == ENOEXEC);
+}
+
+static void local_descriptors(void)
+{
+	struct user_desc entry = { .entry_number = 0, .limit = 0xfffff, .seg_32bit = 1, .limit_in_pages = 1, .useable = 1 };
+	long result = syscall(SYS_modify_ldt, 0x11, &entry, sizeof(entry));
+
+	if (bare())
+		CHECK(result == 0);
+	else
+		CHECK(result == -1 && errno == ENOSYS);
+}
+
+static void ports(void)
+{
+	if (bare()) {
+		CHECK(!ioperm(0x80, 1, 1));
+		outb(1, 0x80);
+		CHECK(!iopl(3) && !iopl(0));
+	} else {
+		CHECK(ioperm(0x80, 1, 1) == -1 && errno == ENOSYS);
+		CHECK(iopl(3) == -1 && errno == ENOSYS);
+	}
+}
+
+static void call_32(void)
+{
+	long result = 20;	/* getpid */
+
+	__asm__ volatile("int $0x80" : "+a"(result) : : "memory", "r8", "r9", "r10", "r11");
+	_exit(result == getpid() ? 0 : 1);
+}
+
+static void programs_of_32_bits(void)
+{
+	pid_t child = fork();
+	int status;
+
+	if (!child)
+		call_32();
+	status = child_status(child);
+	if (bare())
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	else
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+const struct test feature_tests[] = {
+	{ "feature.file-systems", file_systems, true },
+	{ "feature.devices", devices, true },
+	{ "feature.overlay", overlay, true },
+	{ "feature.cgroups", cgroups, true },
+	{ "feature.namespaces", namespaces, true },
+	{ "feature.loop", loop_device, true },
+	{ "feature.device-mapper", device_mapper, true },
+	{ "feature.bpf", bpf_program, true },
+	{ "feature.bpf-cgroup", bpf_cgroup, true },
+	{ "feature.io_uring", uring, true },
+	{ "feature.notifications", notifications, true },
+	{ "feature.seccomp", seccomp_filter, true },
+	{ "feature.landlock", landlock, true },
+	{ "feature.keys", keys, true },
+	{ "feature.hash", hash, true },
+	{ "feature.huge-pages", huge_pages, true },
+	{ "feature.kernel-probe", kernel_probe, true },
+	{ "feature.modules", modules, true },
+	{ "feature.local-descriptors", local_descriptors, true },
+	{ "feature.ports", ports, true },
+	{ "feature.32-bit", programs_of_32_bits, true },
+	{ NULL, NULL, false },
+};
