@@ -251,7 +251,7 @@ fn an_archive_of_ones_own() {
     }
     cpio(&mut archive, 0, "TRAILER!!!", 0, b"");
     fs::write(&file, archive).unwrap();
-    let mut command = vm::command(["--initrd"]);
+    let mut command = vm::command(["--net", "none", "--initrd"]);
     let run = program::finish(
         command
             .arg(&file)
