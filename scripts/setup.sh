@@ -89,6 +89,9 @@ if [ "$purpose" = test ]; then
 	[ -x /sbin/mke2fs ] || packages+=(e2fsprogs)
 	have ip || packages+=(iproute2)
 	have qemu-img || packages+=(qemu-utils)
+	have mksquashfs || packages+=(squashfs-tools)
+	have mkfs.erofs || packages+=(erofs-utils)
+	[ -x /sbin/mkfs.xfs ] || packages+=(xfsprogs)
 fi
 [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 

@@ -75,17 +75,70 @@ fn what_a_guest_writes_is_there_for_others() {
     assert!(fs::metadata(folder.path("disk.qcow2")).unwrap().len() < 20 << 20);
 }
 
-#[test]
-fn a_root_in_one() {
-    let folder = Folder(tempfile::tempdir().unwrap());
+/// A root of one program.
+fn small_root(folder: &Folder) -> PathBuf {
     let root = folder.path("root");
     for name in ["bin", "dev", "proc", "sys", "tmp", "run"] {
         fs::create_dir_all(root.join(name)).unwrap();
     }
     fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
-    for name in ["sh", "cat", "ls", "sync"] {
+    for name in ["sh", "cat", "ls", "sync", "mount", "grep"] {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
     }
+    root
+}
+
+/// Those that cannot be written to get a layer in memory; the others keep what is written.
+#[test]
+fn roots_of_every_kind() {
+    let folder = Folder(tempfile::tempdir().unwrap());
+    let root = small_root(&folder).display().to_string();
+    let script = "echo kept > /file; cat /file; ls /bin/busybox";
+    let image = folder.name("squashfs");
+    tool("mksquashfs", &[&root, &image, "-quiet", "-no-progress"]);
+    let erofs = folder.name("erofs");
+    tool("mkfs.erofs", &[&erofs, &root]);
+    for image in [&image, &erofs] {
+        let before = fs::read(image).unwrap();
+        let done = run(&["--rootfs", image], script);
+        assert_eq!(
+            (done.code, done.stdout.as_str()),
+            (0, "kept\n/bin/busybox\n"),
+            "{image}: {done:?}"
+        );
+        assert!(fs::read(image).unwrap() == before, "{image}");
+        assert_eq!(run(&["--rootfs", image], "cat /file").code, 1);
+    }
+    // Filled by a guest: no tool of the host's does it.
+    let xfs = folder.name("xfs");
+    fs::File::create(&xfs).unwrap().set_len(320 << 20).unwrap();
+    tool("/sbin/mkfs.xfs", &["-q", &xfs]);
+    let volume = format!("{root}:/from:ro");
+    let fill = run(
+        &["--disk", &xfs, "--volume", &volume],
+        "mkdir /to; mount -t xfs /dev/vda /to && cp -a /from/. /to && umount /to",
+    );
+    assert_eq!(fill.code, 0, "{fill:?}");
+    let done = run(&["--rootfs", &xfs], script);
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "kept\n/bin/busybox\n"),
+        "{done:?}"
+    );
+    let done = run(
+        &["--rootfs", &format!("{xfs}:snapshot")],
+        "cat /file; mount | grep ' / '",
+    );
+    assert!(
+        done.stdout.starts_with("kept\n") && done.stdout.contains("xfs"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_root_in_one() {
+    let folder = Folder(tempfile::tempdir().unwrap());
+    let root = small_root(&folder);
     let raw = folder.name("ext4");
     tool(
         "/sbin/mke2fs",
