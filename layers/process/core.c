@@ -87,6 +87,8 @@ int process_core_init(struct vmi_init *init)
 	shared->start_ns = now_ns();
 	boot->kernel_gs = rdgsbase();
 	edit_thunks(init->percpu_gs_offset);
+	/* What was asked of it before it could be noted anywhere. */
+	irq_mark(boot);
 	shared->init_done = 1;
 	return 0;
 }

@@ -102,7 +102,7 @@ bool debug_stop(struct vcpu *v, struct host_registers *regs, u32 reason)
 	struct vmi_ph_debug *d = debug_of(v);
 	u32 command;
 
-	if (v->debug_step)
+	if (v->debug_step && reason != VMI_PH_STOP_BREAKPOINT)
 		reason = VMI_PH_STOP_STEP;
 	v->debug_step = 0;
 	v->debug_resumed = 1;

@@ -258,8 +258,12 @@ impl Client {
     }
 }
 
+/// In the release tests: a busy host makes it take minutes.
 #[test]
 fn nothing_is_lost_by_stops_and_steps() {
+    if std::env::var_os("PARAVANE_TEST_LONG").is_none() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gdb");
     // Processes that come and go on two vCPUs, with interrupts between them.

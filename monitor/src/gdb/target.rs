@@ -137,16 +137,22 @@ impl Target {
                     self.stop_all();
                     return Some(Stop::SwBreak(tid(vcpu)));
                 }
-                Reason::Breakpoint => self.resume_one(vcpu, Resume::Continue),
-                Reason::Step => {
+                Reason::Breakpoint if self.actions.get(&vcpu) != Some(&Resume::Step) => {
+                    self.resume_one(vcpu, Resume::Continue);
+                }
+                // A step that has met an int3 of the guest's own is done, too.
+                Reason::Step | Reason::Breakpoint => {
                     self.stop_all();
                     return Some(Stop::SignalWithThread {
                         tid: tid(vcpu),
                         signal: Signal::SIGTRAP,
                     });
                 }
-                // From before it was let go.
-                Reason::Asked => self.resume_one(vcpu, Resume::Continue),
+                // Of a request that it has been let go from meanwhile.
+                Reason::Asked => {
+                    let how = self.actions.get(&vcpu).copied().unwrap_or(Resume::Continue);
+                    self.resume_one(vcpu, how);
+                }
             }
         }
         None

@@ -20,6 +20,8 @@ const PAGE: u64 = 4096;
 const PRESENT: u64 = 1;
 const LARGE: u64 = 1 << 7;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+/// Between two requests to one that does not stop.
+const AGAIN: Duration = Duration::from_millis(50);
 /// Between two looks at whether vCPUs have stopped.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -148,16 +150,25 @@ impl Debug {
     /// Asks all that run to stop, and waits until they have, at most so long; says whether they did.
     pub fn stop_all(&self, most: Duration) -> bool {
         let deadline = Instant::now() + most;
-        for vcpu in (0..self.vcpus()).filter(|&vcpu| self.state(vcpu) == State::Runs) {
-            kick::tell(&self.core, vcpu, kick::DEBUG);
-        }
-        while (0..self.vcpus()).any(|vcpu| self.state(vcpu) == State::Runs) {
-            if Instant::now() >= deadline || self.core.stopping() {
+        let mut again = Instant::now();
+        loop {
+            let mut running = (0..self.vcpus())
+                .filter(|&vcpu| self.state(vcpu) == State::Runs)
+                .peekable();
+            let now = Instant::now();
+            if running.peek().is_none() {
+                return true;
+            }
+            if now >= deadline || self.core.stopping() {
                 return false;
+            }
+            // One that was being started, or handed over to a process that has just been made, may not have heard it.
+            if now >= again {
+                running.for_each(|vcpu| kick::tell(&self.core, vcpu, kick::DEBUG));
+                again = now + AGAIN;
             }
             std::thread::sleep(PAUSE);
         }
-        true
     }
 
     /// Asks one vCPU to stop before it has started.
