@@ -154,8 +154,22 @@ fn terminal(command: &mut Command, user: &User, size: Size) -> io::Result<Stream
     })
 }
 
+/// Has the new process begin with every signal's default, whatever the agent and who started it ignore.
+fn default_signals(command: &mut Command) {
+    // SAFETY: runs between fork and exec, where only system calls may be made: it makes no others. Those that cannot be changed fail.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in 1..=libc::SIGRTMAX() {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
+}
+
 /// Has the new process become who it is to be, and the owner of its terminal.
 fn become_user(command: &mut Command, user: &User, terminal: Option<OwnedFd>) {
+    default_signals(command);
     let same = user.uid == geteuid().as_raw() && user.gid == getegid().as_raw() && user.groups.is_empty();
     if same && terminal.is_none() {
         return;

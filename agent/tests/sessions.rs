@@ -25,8 +25,14 @@ impl Agent {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_paravane-agent"));
-        let process = command.arg("--connect-unix").arg(&path).spawn().unwrap();
+        // By a shell that ignores the keyboard's signals, as those do that start something in the background: commands must not.
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"trap '' INT QUIT; exec "$0" --connect-unix "$1""#]);
+        let process = command
+            .arg(env!("CARGO_BIN_EXE_paravane-agent"))
+            .arg(&path)
+            .spawn()
+            .unwrap();
         Agent {
             process,
             listener,
