@@ -85,6 +85,18 @@ impl Book<'_> {
         }
     }
 
+    /// Where a call came from, of its return address: behind a call that never returns that is another function's beginning.
+    fn caller(&self, address: u64) -> String {
+        let before = self
+            .image
+            .as_ref()
+            .and_then(|i| i.find(address.wrapping_sub(1).wrapping_sub(self.delta)));
+        match (self.place(address), before) {
+            (place, Some((name, offset))) if place.ends_with("+0x0") => format!("{name}+{:#x}", offset + 1),
+            (place, _) => place,
+        }
+    }
+
     fn vcpu(&self, text: &mut String, debug: &Debug, vcpu: usize) {
         let state = debug.state(vcpu);
         let what = match state {
@@ -110,8 +122,13 @@ impl Book<'_> {
             None => vec![registers.rip],
         };
         let _ = writeln!(text, "  stack:");
-        for frame in frames {
-            let _ = writeln!(text, "    {}", self.place(frame));
+        for (depth, frame) in frames.into_iter().enumerate() {
+            let place = if depth == 0 {
+                self.place(frame)
+            } else {
+                self.caller(frame)
+            };
+            let _ = writeln!(text, "    {place}");
         }
     }
 
