@@ -6,7 +6,7 @@
 .PHONY: help run test test-release build lint bench clean
 
 help:
-	@echo 'make run           boot the conformance guest on the process hypervisor, then on software-emulated bare metal'
+	@echo 'make run           the conformance suite on the process hypervisor and on emulated bare metal, then Linux: a shell or a tour'
 	@echo 'make test          lint, and every test (under 30 minutes on two cores)'
 	@echo 'make test-release  the same, and what takes long'
 	@echo 'make build         the program: target/release/paravane'

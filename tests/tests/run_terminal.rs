@@ -145,27 +145,21 @@ fn left_with_its_key() {
     assert_eq!(screen.end(), 0);
 }
 
+/// A machine whose command does not mind being asked to end.
+fn deaf() -> Screen {
+    let script = "trap '' TERM; echo ready; while :; do sleep 1; done";
+    let mut screen = Screen::start(&["--tty", "--", "sh", "-c", script]);
+    screen.until("ready");
+    screen
+}
+
 #[test]
 fn ended_from_outside() {
-    let mut screen = Screen::start(&[
-        "--tty",
-        "--",
-        "sh",
-        "-c",
-        "trap '' TERM; echo ready; while :; do sleep 1; done",
-    ]);
-    screen.until("ready");
+    let mut screen = deaf();
     screen.signal(Signal::TERM);
     assert_eq!(screen.end(), 128 + 15);
     // Twice: at once.
-    let mut screen = Screen::start(&[
-        "--tty",
-        "--",
-        "sh",
-        "-c",
-        "trap '' TERM; echo ready; while :; do sleep 1; done",
-    ]);
-    screen.until("ready");
+    let mut screen = deaf();
     screen.signal(Signal::TERM);
     std::thread::sleep(Duration::from_millis(100));
     screen.signal(Signal::TERM);
