@@ -8,9 +8,17 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const RESOLVER: &str = "/etc/resolv.conf";
 const NETWORKD: &str = "/run/systemd/network";
+#[allow(clippy::cast_possible_truncation)] // 0x1
+const UP: libc::c_short = libc::IFF_UP as libc::c_short;
+#[allow(clippy::cast_possible_truncation)] // 0x40
+const RUNNING: libc::c_short = libc::IFF_RUNNING as libc::c_short;
+/// A card whose link has not come up by then has none.
+const LINK: Duration = Duration::from_millis(500);
 
 /// Starts the interface `lo`, which then gets its addresses by itself.
 pub fn loopback_up() -> io::Result<()> {
@@ -36,7 +44,21 @@ pub fn configure(wanted: &Network) -> io::Result<()> {
             eprintln!("paravane-agent: {RESOLVER}: {error}");
         }
     }
-    Ok(())
+    wait_for_link(&socket, &name)
+}
+
+/// The kernel hears of a link a moment after the card is up. What is sent before that is dropped, and the first question for a neighbour is
+/// repeated only a second later.
+fn wait_for_link(socket: &OwnedFd, name: &str) -> io::Result<()> {
+    let begun = Instant::now();
+    while flags(socket, name)? & RUNNING == 0 {
+        if begun.elapsed() > LINK {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+    // That flag comes first, then the queue to the card; both under the lock that this takes.
+    up(socket, name)
 }
 
 fn name_server(dns: Ipv4Addr) -> io::Result<()> {
@@ -88,17 +110,15 @@ fn socket() -> io::Result<OwnedFd> {
 }
 
 fn up(socket: &OwnedFd, name: &str) -> io::Result<()> {
-    let mut flags = 0;
-    request(socket, name, libc::SIOCGIFFLAGS, |_| ()).map(|r| {
-        // SAFETY: the request that was answered is for the flags.
-        flags = unsafe { r.ifr_ifru.ifru_flags };
-    })?;
-    #[allow(clippy::cast_possible_truncation)] // 0x41
-    let more = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    request(socket, name, libc::SIOCSIFFLAGS, |r| {
-        r.ifr_ifru.ifru_flags = flags | more
-    })?;
+    let flags = flags(socket, name)? | UP | RUNNING;
+    request(socket, name, libc::SIOCSIFFLAGS, |r| r.ifr_ifru.ifru_flags = flags)?;
     Ok(())
+}
+
+fn flags(socket: &OwnedFd, name: &str) -> io::Result<libc::c_short> {
+    let answer = request(socket, name, libc::SIOCGIFFLAGS, |_| ())?;
+    // SAFETY: the request that was answered is for the flags.
+    Ok(unsafe { answer.ifr_ifru.ifru_flags })
 }
 
 /// One request of an interface, with what `fill` puts into it.

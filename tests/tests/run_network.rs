@@ -71,16 +71,21 @@ fn server() -> (u16, std::sync::mpsc::Receiver<()>) {
 #[test]
 fn addresses_come_by_themselves_and_by_dhcp() {
     for kind in kinds() {
-        let script = "ip -4 addr show eth0 | grep -o 'inet [0-9./]*'; ip route | grep default; grep -c '^nameserver' /etc/resolv.conf; \
+        // Whoever speaks before the link is up has to repeat it, a second later.
+        let script = "read state < /sys/class/net/eth0/operstate; echo $state; ip -4 addr show eth0 | grep -o 'inet [0-9./]*'; ip route | grep default; grep -c '^nameserver' /etc/resolv.conf; \
                       udhcpc -f -n -q -i eth0 -s /bin/true 2>&1 | grep obtained";
         let done = run(&["--net", kind], script);
         let lines: Vec<&str> = done.stdout.lines().collect();
-        assert_eq!(lines.first(), Some(&"inet 10.0.2.15/24"), "{kind}: {done:?}");
-        assert!(
-            lines[1].starts_with("default via 10.0.2.2 dev eth0"),
+        assert_eq!(
+            lines.get(..2),
+            Some(&["up", "inet 10.0.2.15/24"][..]),
             "{kind}: {done:?}"
         );
-        assert!(lines[3].contains("10.0.2.15"), "{kind}: {done:?}");
+        assert!(
+            lines[2].starts_with("default via 10.0.2.2 dev eth0"),
+            "{kind}: {done:?}"
+        );
+        assert!(lines[4].contains("10.0.2.15"), "{kind}: {done:?}");
     }
 }
 
