@@ -4,15 +4,22 @@
 use super::Outcome;
 use crate::cli::ImageBuild;
 use crate::image::{self, Request};
+use crate::signals::Signals;
+use anyhow::Context;
 
 /// Makes a Debian.
 pub fn build(args: &ImageBuild) -> anyhow::Result<Outcome> {
-    image::build(&Request {
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let request = Request {
         suite: &args.suite,
         include: &args.include,
         size: args.size,
         format: args.format,
         file: &args.file,
-    })?;
-    Ok(Outcome::Passed)
+    };
+    match (image::build(&request, &signals), signals.pending()) {
+        // What goes wrong then is what was asked for.
+        (Err(_), Some(signal)) => Ok(Outcome::Interrupted(signal)),
+        (done, _) => done.map(|()| Outcome::Passed),
+    }
 }

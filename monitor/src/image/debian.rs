@@ -2,13 +2,19 @@
 //! Making an image of a Debian.
 
 use super::apt;
+use crate::signals::Signals;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 /// What systemd needs to come up without complaint, and a network that configures itself.
@@ -21,8 +27,16 @@ const PACKAGES: [&str; 6] = [
     "ca-certificates",
 ];
 
+/// What a tool gets for tidying up when it has to end.
+const TIDYING: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
 /// Every Ethernet card by DHCP.
 const NETWORK: &str = "[Match]\\nName=en* eth*\\n[Network]\\nDHCP=yes\\n";
+
+/// Host keys of the machine's own, when sshd first starts: the image has none.
+const HOST_KEYS: &str = "[Unit]\\nDescription=SSH host keys\\nConditionPathExists=/usr/bin/ssh-keygen\\n\
+                         Before=ssh.service ssh.socket\\n[Service]\\nType=oneshot\\nRemainAfterExit=yes\\n\
+                         ExecStart=/usr/bin/ssh-keygen -A\\n[Install]\\nWantedBy=ssh.service ssh.socket\\n";
 
 /// What the image is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,7 +65,8 @@ pub struct Request<'a> {
 }
 
 /// Makes the image, or leaves nothing.
-pub fn build(request: &Request<'_>) -> anyhow::Result<()> {
+/// When `signals` says so, the tools are ended, too.
+pub fn build(request: &Request<'_>, signals: &Signals) -> anyhow::Result<()> {
     check(request)?;
     let folder = match request.file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -68,11 +83,11 @@ pub fn build(request: &Request<'_>) -> anyhow::Result<()> {
     bar.set_style(style);
     bar.enable_steady_tick(Duration::from_millis(120));
     let archive = work.path().join("root.tar");
-    bootstrap(request, &archive, &bar)?;
+    bootstrap(request, &archive, &bar, signals)?;
     let result = match request.format {
         Format::Tar => archive,
-        Format::Squashfs => squash(&archive, work.path(), &bar)?,
-        Format::Ext4 => ext4(request, &archive, work.path(), &bar)?,
+        Format::Squashfs => squash(&archive, work.path(), &bar, signals)?,
+        Format::Ext4 => ext4(request, &archive, work.path(), &bar, signals)?,
     };
     bar.finish_and_clear();
     File::open(&result)
@@ -136,7 +151,7 @@ fn program(name: &str) -> Command {
 }
 
 /// The archive of the whole root.
-fn bootstrap(request: &Request<'_>, archive: &Path, bar: &ProgressBar) -> anyhow::Result<()> {
+fn bootstrap(request: &Request<'_>, archive: &Path, bar: &ProgressBar, signals: &Signals) -> anyhow::Result<()> {
     let packages: Vec<&str> = PACKAGES
         .into_iter()
         .chain(request.include.iter().map(String::as_str))
@@ -155,6 +170,12 @@ fn bootstrap(request: &Request<'_>, archive: &Path, bar: &ProgressBar) -> anyhow
         r#": > "$1/etc/fstab""#.to_string(),
         format!(r#"printf '{NETWORK}' > "$1/etc/systemd/network/80-dhcp.network""#),
         r#"chroot "$1" systemctl enable systemd-networkd >/dev/null 2>&1"#.to_string(),
+        format!(
+            r#"[ ! -e "$1/usr/sbin/sshd" ] || {{
+                printf '{HOST_KEYS}' > "$1/etc/systemd/system/ssh-host-keys.service"
+                chroot "$1" systemctl enable ssh-host-keys.service >/dev/null 2>&1
+            }}"#
+        ),
         // Everybody's image would otherwise have the same.
         r#"rm -f "$1/etc/machine-id" "$1"/etc/ssh/ssh_host_*; : > "$1/etc/machine-id""#.to_string(),
     ];
@@ -165,21 +186,27 @@ fn bootstrap(request: &Request<'_>, archive: &Path, bar: &ProgressBar) -> anyhow
         .arg(request.suite)
         .arg(archive)
         .args(apt::sources(request.suite));
-    run(command, "mmdebstrap", "making a Debian", bar)
+    run(command, "mmdebstrap", "making a Debian", bar, signals)
 }
 
-fn squash(archive: &Path, work: &Path, bar: &ProgressBar) -> anyhow::Result<PathBuf> {
+fn squash(archive: &Path, work: &Path, bar: &ProgressBar, signals: &Signals) -> anyhow::Result<PathBuf> {
     let image = work.join("root.squashfs");
     let mut command = program("sqfstar");
     command
         .args(["-quiet", "-no-progress", "-comp", "zstd"])
         .arg(&image)
         .stdin(File::open(archive)?);
-    run(command, "sqfstar", "making the file system", bar)?;
+    run(command, "sqfstar", "making the file system", bar, signals)?;
     Ok(image)
 }
 
-fn ext4(request: &Request<'_>, archive: &Path, work: &Path, bar: &ProgressBar) -> anyhow::Result<PathBuf> {
+fn ext4(
+    request: &Request<'_>,
+    archive: &Path,
+    work: &Path,
+    bar: &ProgressBar,
+    signals: &Signals,
+) -> anyhow::Result<PathBuf> {
     let image = work.join("root.ext4");
     // One shell, so that one fakeroot sees both: owners that the one sets the other reads.
     let script = r#"set -e
@@ -202,34 +229,73 @@ fn ext4(request: &Request<'_>, archive: &Path, work: &Path, bar: &ProgressBar) -
         .arg(format!("{}M", request.size))
         .arg(attributes)
         .arg(find("mke2fs").unwrap_or_default());
-    run(command, "mke2fs", "making the file system", bar)?;
+    run(command, "mke2fs", "making the file system", bar, signals)?;
     Ok(image)
 }
 
 /// Runs a tool; what it says about its progress is shown. The first that it calls an error is why it fails, or else what it said last.
-fn run(mut command: Command, name: &str, stage: &str, bar: &ProgressBar) -> anyhow::Result<()> {
+fn run(mut command: Command, name: &str, stage: &str, bar: &ProgressBar, signals: &Signals) -> anyhow::Result<()> {
     bar.set_message(stage.to_string());
     let mut child = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
+        // It may signal its whole group, of which we are no part then.
+        .process_group(0)
         .spawn()
         .with_context(|| format!("cannot run {name}"))?;
-    let mut last = String::new();
-    if let Some(pipe) = child.stderr.take() {
-        for line in BufReader::new(pipe).lines() {
-            let line = crate::text::clean(line.context("cannot read what it says")?.as_bytes());
-            if let Some(progress) = line.strip_prefix("I: ") {
-                bar.set_message(format!("{stage}: {progress}"));
-            } else if !last.starts_with("E: ") {
-                last = line;
-            }
-        }
-    }
+    let group = Pid::from_child(&child);
+    let said = std::thread::scope(|scope| {
+        // Closed when all who can say something have ended: until then the group's number is not another's.
+        let (ended, over) = UnixStream::pair()?;
+        scope.spawn(move || end_when_asked(group, signals, &over));
+        let said = child.stderr.take().map(|pipe| listen(pipe, stage, bar)).transpose();
+        drop(ended);
+        said
+    });
     let status = child.wait().with_context(|| format!("{name} cannot be waited for"))?;
+    let last = said.context("cannot read what it says")?.unwrap_or_default();
     if !status.success() {
         bail!("{name} failed ({status}): {last}");
     }
     Ok(())
+}
+
+/// Passes the signal that we are asked to end by on to all processes of a tool, which then tidy up: mmdebstrap's first one waits
+/// for the others, and only they end. Who has not ended after some time is killed.
+fn end_when_asked(group: Pid, signals: &Signals, over: &UnixStream) {
+    let ready = |files: &mut [PollFd<'_>], time: Option<&Timespec>| loop {
+        match rustix::event::poll(files, time) {
+            Err(Errno::INTR) => {}
+            other => break other.unwrap_or(0) > 0,
+        }
+    };
+    let over = || PollFd::new(over, PollFlags::IN);
+    ready(
+        &mut [PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN), over()],
+        None,
+    );
+    if signals.pending().is_none() {
+        return;
+    }
+    // Both fail when they have just ended.
+    let _ = kill_process_group(group, Signal::TERM);
+    if !ready(&mut [over()], Some(&TIDYING)) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// Shows what a tool says about its progress; its first error, or what it said last.
+fn listen(pipe: ChildStderr, stage: &str, bar: &ProgressBar) -> io::Result<String> {
+    let mut last = String::new();
+    for line in BufReader::new(pipe).lines() {
+        let line = crate::text::clean(line?.as_bytes());
+        if let Some(progress) = line.strip_prefix("I: ") {
+            bar.set_message(format!("{stage}: {progress}"));
+        } else if !last.starts_with("E: ") {
+            last = line;
+        }
+    }
+    Ok(last)
 }
 
 #[cfg(test)]
@@ -245,7 +311,7 @@ mod tests {
             format: Format::Tar,
             file,
         };
-        build(&request).unwrap_err().to_string()
+        build(&request, &Signals::install().unwrap()).unwrap_err().to_string()
     }
 
     #[test]
