@@ -64,8 +64,8 @@ pub struct MachineOptions {
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<String>,
 
-    /// Root file system: an image (written to, unless :ro or :snapshot), or a folder (changes are forgotten at the end)
-    #[arg(long, value_name = "DIR|IMAGE[:ro|:snapshot]", conflicts_with = "initrd")]
+    /// Root file system: an image (written to, unless :ro or :snapshot; :cut as with --disk), or a folder (changes are forgotten at the end)
+    #[arg(long, value_name = "DIR|IMAGE[:ro|:snapshot|:cut]", conflicts_with = "initrd")]
     pub rootfs: Option<String>,
 
     /// What process 1 is
@@ -77,8 +77,8 @@ pub struct MachineOptions {
     pub image: Option<PathBuf>,
 
     /// A disk: a file with its contents, /dev/vda and so on in the guest; with :snapshot what is written is forgotten at
-    /// the end (may be repeated)
-    #[arg(long, value_name = "FILE[:ro|:snapshot]")]
+    /// the end, with :cut what was not flushed, to try out what a power failure does (may be repeated)
+    #[arg(long, value_name = "FILE[:ro|:snapshot|:cut]")]
     pub disk: Vec<String>,
 
     /// Network: user (passt where that runs, else stack), stack (inside the monitor), passt (a process of its own); with

@@ -91,6 +91,10 @@ pub enum DiskMode {
     ReadOnly,
     /// Write, and all of it is forgotten at the end.
     Snapshot,
+    /// Write, but of what was not flushed nothing is left at the end, as when the power fails.
+    Cut,
+    /// The same of a disk that does not do what a flush asks for.
+    CutUnsafe,
 }
 
 /// What a network card is connected to.

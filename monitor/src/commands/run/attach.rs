@@ -4,7 +4,7 @@
 use super::network::{self, Connected, Told};
 use super::superblock;
 use crate::devices::Device;
-use crate::devices::blk::{Block, Mode};
+use crate::devices::blk::{Block, Flush, Mode};
 use crate::devices::fs::Fs;
 use crate::machines::{Disk, DiskMode, Spec, Volume};
 use anyhow::{Context, bail};
@@ -49,8 +49,10 @@ impl Attached {
                 DiskMode::Write => Mode::Write,
                 DiskMode::ReadOnly => Mode::ReadOnly,
                 DiskMode::Snapshot => Mode::Snapshot,
+                DiskMode::Cut => Mode::Cut(Flush::Honoured),
+                DiskMode::CutUnsafe => Mode::Cut(Flush::Ignored),
             };
-            attached.keeps |= disk.mode == DiskMode::Write;
+            attached.keeps |= matches!(disk.mode, DiskMode::Write | DiskMode::Cut | DiskMode::CutUnsafe);
             devices.push(Box::new(
                 Block::new(&disk.file, mode, &format!("disk{index}")).context("--disk")?,
             ));
@@ -95,11 +97,13 @@ pub fn volume(word: &str) -> anyhow::Result<Volume> {
     })
 }
 
-/// `FILE[:ro|:snapshot]`.
+/// `FILE[:ro|:snapshot|:cut|:cut-unsafe]`.
 pub fn disk(word: &str) -> anyhow::Result<Disk> {
     let (file, mode) = match word.rsplit_once(':') {
         Some((file, "ro")) => (file, DiskMode::ReadOnly),
         Some((file, "snapshot")) => (file, DiskMode::Snapshot),
+        Some((file, "cut")) => (file, DiskMode::Cut),
+        Some((file, "cut-unsafe")) => (file, DiskMode::CutUnsafe),
         _ => (word, DiskMode::Write),
     };
     Ok(Disk {
@@ -128,6 +132,8 @@ mod tests {
         }
         assert_eq!(disk("/etc/passwd:ro").unwrap().mode, DiskMode::ReadOnly);
         assert_eq!(disk("/etc/passwd:snapshot").unwrap().mode, DiskMode::Snapshot);
+        assert_eq!(disk("/etc/passwd:cut").unwrap().mode, DiskMode::Cut);
+        assert_eq!(disk("/etc/passwd:cut-unsafe").unwrap().mode, DiskMode::CutUnsafe);
         assert!(disk("/nonexistent").is_err());
     }
 }

@@ -7,6 +7,8 @@
 //! is told that there is a write-back cache.
 
 mod buffers;
+mod cut;
+mod overlay;
 mod pool;
 mod qcow2;
 mod request;
@@ -14,7 +16,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-pub use storage::{Mode, open};
+pub use storage::{Flush, Mode, open};
 
 use super::{Broken, Device, Driver, Waker, kind};
 use pool::Pool;

@@ -117,6 +117,10 @@ impl Storage for Qcow2 {
         Ok(())
     }
 
+    fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.format().write(bytes, offset)
+    }
+
     fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         let mut copy = vec![0; bytes.len()];
         self.format().read(&mut copy, offset)?;

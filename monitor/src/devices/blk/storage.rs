@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a block device keeps its data in.
 
-use super::buffers::{Buffers, Part};
+use super::buffers::Buffers;
+use super::cut::Cut;
+use super::overlay::Overlay;
 use super::qcow2::{self, Qcow2};
 use anyhow::{Context, bail};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
@@ -10,13 +12,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 /// Bytes of a sector, in which everything is counted.
 pub const SECTOR: u64 = 512;
-/// What the overlay keeps track of: smaller writes copy the rest.
-const BLOCK: u64 = 4096;
-const BLOCK_SIZE: usize = 4096;
 
 /// How a disk is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +25,18 @@ pub enum Mode {
     ReadOnly,
     /// The guest reads and writes; what it writes is thrown away at the end.
     Snapshot,
+    /// The guest reads and writes. The file gets what the guest has flushed, when it does so, and nothing else: each end is
+    /// what a power failure is to a disk with a volatile cache. For tests.
+    Cut(Flush),
+}
+
+/// What a flush does to a disk that is to be cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// The file has what was written before it is answered.
+    Honoured,
+    /// It is answered, and that is all: what the test of a disk must find out.
+    Ignored,
 }
 
 /// Data of a disk. Any number of threads at a time; offsets and lengths are in bytes and were checked against
@@ -44,6 +54,9 @@ pub trait Storage: Send + Sync {
     /// Writes the buffers.
     fn write(&self, offset: u64, buffers: &Buffers) -> io::Result<()>;
 
+    /// Writes bytes of ours.
+    fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
     /// All that was written stays, whatever happens to the host.
     fn flush(&self) -> io::Result<()>;
 
@@ -57,15 +70,17 @@ pub trait Storage: Send + Sync {
 /// Opens a file or block device as a disk.
 pub fn open(path: &Path, mode: Mode) -> anyhow::Result<Box<dyn Storage>> {
     let complain = || path.display().to_string();
-    let raw = Raw::open(path, mode == Mode::Write).with_context(complain)?;
+    let write = matches!(mode, Mode::Write | Mode::Cut(_));
+    let raw = Raw::open(path, write).with_context(complain)?;
     let storage: Box<dyn Storage> = if qcow2::is_one(&raw.file) {
-        Box::new(Qcow2::open(&raw.file, mode == Mode::Write).with_context(complain)?)
+        Box::new(Qcow2::open(&raw.file, write).with_context(complain)?)
     } else {
         Box::new(raw.whole_sectors().with_context(complain)?)
     };
     Ok(match mode {
-        Mode::Snapshot => Box::new(Overlay::new(storage)?),
-        _ => storage,
+        Mode::Snapshot => Box::new(Overlay::new(storage.into())?),
+        Mode::Cut(flush) => Box::new(Cut::new(storage, flush)?),
+        Mode::Write | Mode::ReadOnly => storage,
     })
 }
 
@@ -135,6 +150,10 @@ impl Storage for Raw {
         buffers.write_to(&self.file, offset)
     }
 
+    fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -162,7 +181,7 @@ impl Storage for Raw {
     }
 }
 
-fn write_zeroes(file: &File, offset: u64, length: u64) -> io::Result<()> {
+pub(super) fn write_zeroes(file: &File, offset: u64, length: u64) -> io::Result<()> {
     let zeroes = [0u8; 64 << 10];
     let mut done = 0;
     while done < length {
@@ -171,136 +190,4 @@ fn write_zeroes(file: &File, offset: u64, length: u64) -> io::Result<()> {
         done += part as u64;
     }
     Ok(())
-}
-
-/// A disk that is only read, with what was written in a file that has no name and goes with the machine.
-pub struct Overlay {
-    base: Box<dyn Storage>,
-    written: File,
-    /// A bit for each block that is in `written`.
-    map: Mutex<Vec<u64>>,
-}
-
-impl Overlay {
-    fn new(base: Box<dyn Storage>) -> anyhow::Result<Self> {
-        let written = tempfile::tempfile().context("cannot make a file for what the guest writes")?;
-        written
-            .set_len(base.len().next_multiple_of(BLOCK))
-            .context("cannot make a file for what the guest writes")?;
-        let words = usize::try_from(base.len().div_ceil(BLOCK * 64))?;
-        Ok(Overlay {
-            base,
-            written,
-            map: Mutex::new(vec![0; words]),
-        })
-    }
-
-    /// Copies a block to the overlay unless it is there. Under the lock of the map.
-    fn copy_up(&self, map: &mut [u64], block: u64) -> io::Result<()> {
-        if !is_set(map, block) {
-            let mut bytes = [0; BLOCK_SIZE];
-            let offset = block * BLOCK;
-            let length = usize::try_from((self.base.len() - offset).min(BLOCK)).unwrap_or(BLOCK_SIZE);
-            self.base.read_bytes(offset, &mut bytes[..length])?;
-            self.written.write_all_at(&bytes, offset)?;
-            set(map, block);
-        }
-        Ok(())
-    }
-
-    /// Has the first and last blocks of a range in the overlay if they are not all of the range's, and marks the others.
-    fn prepare(&self, offset: u64, length: u64) -> io::Result<()> {
-        let end = offset + length;
-        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        for edge in [offset, end] {
-            if edge % BLOCK != 0 {
-                self.copy_up(&mut map, edge / BLOCK)?;
-            }
-        }
-        (offset / BLOCK..end.div_ceil(BLOCK)).for_each(|block| set(&mut map, block));
-        Ok(())
-    }
-}
-
-fn is_set(map: &[u64], block: u64) -> bool {
-    let word = usize::try_from(block / 64).ok().and_then(|index| map.get(index));
-    word.is_some_and(|word| word >> (block % 64) & 1 == 1)
-}
-
-fn set(map: &mut [u64], block: u64) {
-    if let Some(word) = usize::try_from(block / 64).ok().and_then(|index| map.get_mut(index)) {
-        *word |= 1 << (block % 64);
-    }
-}
-
-impl Storage for Overlay {
-    fn len(&self) -> u64 {
-        self.base.len()
-    }
-
-    fn read(&self, offset: u64, buffers: &Buffers, wait: bool) -> io::Result<()> {
-        let end = offset + buffers.len();
-        let mut at = offset;
-        while at < end {
-            // A run of blocks that are in the same file.
-            let (upper, next) = {
-                let map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-                let upper = is_set(&map, at / BLOCK);
-                let mut block = at / BLOCK + 1;
-                while block * BLOCK < end && is_set(&map, block) == upper {
-                    block += 1;
-                }
-                (upper, end.min(block * BLOCK))
-            };
-            let part = buffers.part(Part::of(at - offset, next - at));
-            if upper {
-                part.read_from(&self.written, at, wait)?;
-            } else {
-                self.base.read(at, &part, wait)?;
-            }
-            at = next;
-        }
-        Ok(())
-    }
-
-    fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        for (at, part) in (offset..).step_by(BLOCK_SIZE).zip(bytes.chunks_mut(BLOCK_SIZE)) {
-            let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-            self.copy_up(&mut map, at / BLOCK)?;
-            self.copy_up(&mut map, (at + part.len() as u64 - 1) / BLOCK)?;
-            self.written.read_exact_at(part, at)?;
-        }
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, buffers: &Buffers) -> io::Result<()> {
-        if buffers.len() == 0 {
-            return Ok(());
-        }
-        // A read of the same bytes meanwhile may see old data, new data or zeroes: it is the guest's race.
-        self.prepare(offset, buffers.len())?;
-        buffers.write_to(&self.written, offset)
-    }
-
-    /// Nothing of it is to survive.
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn zero(&self, offset: u64, length: u64, _free: bool) -> io::Result<()> {
-        if length == 0 {
-            return Ok(());
-        }
-        self.prepare(offset, length)?;
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.written, flags, offset, length) {
-            Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP) => write_zeroes(&self.written, offset, length),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.zero(offset, length, true)
-    }
 }

@@ -178,6 +178,44 @@ fn a_snapshot_shows_what_was_written_and_keeps_nothing() {
 }
 
 #[test]
+fn a_disk_that_is_cut_has_what_was_flushed_and_nothing_else() {
+    for flush in [Flush::Honoured, Flush::Ignored] {
+        let mut m = machine(Mode::Cut(flush));
+        let mut on_disk = std::fs::read(m.file.path()).unwrap();
+        let mut seen = on_disk.clone();
+        let all = u32::try_from(SECTORS * 512).unwrap();
+        for round in 0..3u8 {
+            m.guest.put(DATA, &[0xb0 + round; 8192]);
+            // In the middle of blocks, over several, up to the end, and what the round before wrote.
+            for (sector, sectors) in [
+                (3u64 + u64::from(round), 2u64),
+                (17, 16),
+                (100 * u64::from(round), 1),
+                (SECTORS - 1, 1),
+            ] {
+                let length = u32::try_from(sectors * 512).unwrap();
+                assert_eq!(m.request(blk::VIRTIO_BLK_T_OUT, sector, &[(DATA, length, false)]).0, 0);
+                let at = usize::try_from(sector * 512).unwrap();
+                seen[at..at + usize::try_from(length).unwrap()].fill(0xb0 + round);
+            }
+            m.guest.put(DATA, &segment(20, 9, 1));
+            assert_eq!(m.request(blk::VIRTIO_BLK_T_WRITE_ZEROES, 0, &[(DATA, 16, false)]).0, 0);
+            seen[20 * 512..29 * 512].fill(0);
+            assert_eq!(m.request(blk::VIRTIO_BLK_T_IN, 0, &[(DATA, all, true)]).0, 0);
+            assert!(m.guest.get(DATA, seen.len()) == seen, "{flush:?}: {round}");
+            assert!(std::fs::read(m.file.path()).unwrap() == on_disk, "{flush:?}: {round}");
+            assert_eq!(m.request(blk::VIRTIO_BLK_T_FLUSH, 0, &[]).0, 0);
+            if flush == Flush::Honoured {
+                on_disk.clone_from(&seen);
+            }
+            assert!(std::fs::read(m.file.path()).unwrap() == on_disk, "{flush:?}: {round}");
+            assert_eq!(m.request(blk::VIRTIO_BLK_T_IN, 0, &[(DATA, all, true)]).0, 0);
+            assert!(m.guest.get(DATA, seen.len()) == seen, "{flush:?}: {round}");
+        }
+    }
+}
+
+#[test]
 fn two_machines_do_not_write_one_disk() {
     let m = machine(Mode::Write);
     for mode in [Mode::Write, Mode::ReadOnly] {

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A disk that shows what its driver does not flush: the file has what was flushed and nothing else, so whichever way the
+//! monitor ends, the disk is as after a power failure. A killed monitor alone would prove nothing, since the host's page cache
+//! has all that it wrote.
+//!
+//! A monitor that is killed in the middle of a flush leaves a part of what was to be flushed, as power does.
+
+use super::buffers::Buffers;
+use super::overlay::Overlay;
+use super::storage::{Flush, Storage};
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+
+/// The disk.
+pub struct Cut {
+    disk: Arc<dyn Storage>,
+    /// What was not flushed.
+    held: Overlay,
+    flush: Flush,
+    /// A flush is alone.
+    order: RwLock<()>,
+}
+
+impl Cut {
+    /// Of a disk that can be written to.
+    pub fn new(disk: Box<dyn Storage>, flush: Flush) -> anyhow::Result<Self> {
+        let disk: Arc<dyn Storage> = disk.into();
+        Ok(Cut {
+            held: Overlay::new(Arc::clone(&disk))?,
+            disk,
+            flush,
+            order: RwLock::new(()),
+        })
+    }
+
+    fn with_others(&self) -> RwLockReadGuard<'_, ()> {
+        self.order.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Storage for Cut {
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+
+    fn read(&self, offset: u64, buffers: &Buffers, wait: bool) -> io::Result<()> {
+        let _order = match self.order.try_read() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+            Err(TryLockError::WouldBlock) if !wait => return Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::WouldBlock) => self.with_others(),
+        };
+        self.held.read(offset, buffers, wait)
+    }
+
+    fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let _order = self.with_others();
+        self.held.read_bytes(offset, bytes)
+    }
+
+    fn write(&self, offset: u64, buffers: &Buffers) -> io::Result<()> {
+        let _order = self.with_others();
+        self.held.write(offset, buffers)
+    }
+
+    fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let _order = self.with_others();
+        self.held.write_bytes(offset, bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if self.flush == Flush::Ignored {
+            return Ok(());
+        }
+        let _order = self.order.write().unwrap_or_else(PoisonError::into_inner);
+        self.held.drain(&*self.disk)?;
+        self.disk.flush()
+    }
+
+    fn zero(&self, offset: u64, length: u64, free: bool) -> io::Result<()> {
+        let _order = self.with_others();
+        self.held.zero(offset, length, free)
+    }
+
+    /// What was there stays, which is as good as anything else.
+    fn discard(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
