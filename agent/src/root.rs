@@ -62,13 +62,15 @@ fn disk(device: &str) -> io::Result<bool> {
         std::thread::sleep(Duration::from_millis(2));
     }
     make_folder(Path::new(ROOT))?;
-    for flags in [MountFlags::empty(), MountFlags::RDONLY] {
+    // That a file system is not on it is no error, so they are to be silent; but when none is, the kernel's log shall say why.
+    let quiet = [MountFlags::SILENT, MountFlags::SILENT | MountFlags::RDONLY];
+    for flags in quiet.into_iter().chain([MountFlags::RDONLY]) {
         for line in fs::read_to_string("/proc/filesystems")?.lines() {
             // Those without a device have a word in front.
             let Some(kind) = line.strip_prefix('\t') else { continue };
             if mount(device, ROOT, kind, flags, None).is_ok() {
                 // A read-only disk can be mounted for writing by a file system that never writes.
-                let writes = flags.is_empty() && !["squashfs", "erofs", "iso9660"].contains(&kind);
+                let writes = !flags.contains(MountFlags::RDONLY) && !["squashfs", "erofs", "iso9660"].contains(&kind);
                 return Ok(writes);
             }
         }
