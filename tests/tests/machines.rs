@@ -161,6 +161,12 @@ fn created_and_started_twice() {
     let run = program::finish(create.args(["--", "sh", "-c", "echo round $N; exit $N"]));
     assert_eq!((run.code, run.stdout.as_str()), (0, "two\n"), "{run:?}");
     assert_eq!(user.state("two"), "created");
+    user.ok(&["create", "--name", "bare"]);
+    let list = user.ok(&["ps", "--all"]);
+    assert!(
+        list.contains("two   created     sh -c") && list.contains("bare  created     -\n"),
+        "{list}"
+    );
     for _ in 0..2 {
         user.ok(&["start", "two"]);
         assert_eq!(user.ok(&["logs", "--follow", "two"]), "round 5\n");

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
-use paravane_tests::{program, vm};
+use paravane_tests::{linux, program, source_root, vm};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -120,6 +120,55 @@ fn published_ports_lead_into_the_guest() {
             thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(text, "hi\n", "{kind}");
+    }
+}
+
+/// Each asker gets its own answers, of any length.
+#[test]
+fn published_datagrams_lead_into_the_guest_and_back() {
+    let folder = tempfile::tempdir().unwrap();
+    linux::compile(&source_root().join("tests/guest/udp"), &folder.path().join("udp"));
+    let volume = format!("{}:/mnt:ro", folder.path().display());
+    for kind in kinds() {
+        let port = free_port();
+        let publish = format!("{port}:7/udp");
+        let words = ["--net", kind, "--publish", &publish, "--volume", &volume];
+        let _machine = Machine::start(&words, "/mnt/udp 7");
+        let asker = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            socket.connect(("127.0.0.1", port)).unwrap();
+            socket
+        };
+        let answer = |socket: &UdpSocket| {
+            let mut bytes = [0; 65536];
+            let length = socket.recv(&mut bytes).ok()?;
+            Some(String::from_utf8_lossy(bytes.get(..length)?).into_owned())
+        };
+        let askers = [asker(), asker(), asker()];
+        for (number, socket) in askers.iter().enumerate() {
+            // Nobody keeps a datagram until somebody listens in the guest.
+            let (text, begun) = (format!("asker {number}"), Instant::now());
+            loop {
+                // Refused, as long as nobody listens on this side either.
+                let _ = socket.send(text.as_bytes());
+                match answer(socket) {
+                    Some(told) => break assert_eq!(told, text.to_uppercase(), "{kind}"),
+                    None => assert!(begun.elapsed() < PATIENCE, "{kind}: no answer for {number}"),
+                }
+            }
+            // Answers to what was sent again meanwhile.
+            while answer(socket).is_some() {}
+        }
+        for length in [0, 1, 1472, 8000] {
+            for (number, socket) in askers.iter().enumerate() {
+                let letter = char::from(b'a' + u8::try_from(number).unwrap());
+                let text = letter.to_string().repeat(length);
+                socket.set_read_timeout(Some(PATIENCE)).unwrap();
+                assert_eq!(socket.send(text.as_bytes()).unwrap(), length);
+                assert_eq!(answer(socket), Some(text.to_uppercase()), "{kind}: {length} bytes");
+            }
+        }
     }
 }
 

@@ -115,7 +115,7 @@ pub fn ps(args: &cli::Ps) -> anyhow::Result<Outcome> {
     writeln!(out, "{:width$}  {:10}  COMMAND", "NAME", "STATE")?;
     for (machine, state) in rows {
         let command = match machine.spec() {
-            Ok(spec) if spec.command.is_empty() => "(shell)".to_string(),
+            Ok(spec) if spec.command.is_empty() => "-".to_string(),
             Ok(spec) => {
                 let words: Vec<_> = spec
                     .command
