@@ -4,7 +4,7 @@
 use super::{Request, Target, play, sizes, start};
 use crate::confine;
 use crate::devices::Device;
-use crate::devices::blk::{Block, Mode};
+use crate::devices::blk::{Block, Flush, Mode};
 use crate::devices::fs::Fs;
 use paravane_fuzz::{Input, fuzz};
 use std::fs;
@@ -61,9 +61,10 @@ fn blk() {
             let mode = match bytes.first() {
                 Some(first) if first % 8 == 0 => Mode::ReadOnly,
                 Some(first) if first % 8 == 1 => Mode::Write,
+                Some(first) if first % 8 == 2 => Mode::Cut(Flush::Honoured),
                 _ => Mode::Snapshot,
             };
-            let written = matches!(mode, Mode::Write);
+            let written = matches!(mode, Mode::Write | Mode::Cut(_));
             // A child that another test has just forked can hold the lock of the disk before for a moment.
             let deadline = Instant::now() + Duration::from_secs(5);
             let mut device = loop {
