@@ -10,8 +10,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const LONG: &str = "PARAVANE_TEST_LONG";
-
 /// With the command in a pipe of ours, its first line read: it runs.
 fn start(command: &mut Command) -> (Child, BufReader<std::process::ChildStdout>, String) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -285,27 +283,4 @@ fn cpio(archive: &mut Vec<u8>, number: usize, path: &str, mode: u32, content: &[
     archive.resize(archive.len().next_multiple_of(4), 0);
     archive.extend(content);
     archive.resize(archive.len().next_multiple_of(4), 0);
-}
-
-#[test]
-fn one_boot_after_the_other() {
-    let boots = if std::env::var_os(LONG).is_some() { 1000 } else { 50 };
-    let mut times = Vec::new();
-    for n in 0..boots {
-        let word = format!("boot-{n}");
-        let start = Instant::now();
-        let run = vm::run(&["echo", &word]);
-        times.push(start.elapsed());
-        assert_eq!(
-            (run.code, run.stdout.trim_end(), run.stderr.as_str()),
-            (0, word.as_str(), ""),
-            "boot {n} of {boots}"
-        );
-    }
-    times.sort();
-    println!(
-        "{boots} boots: median {:?}, longest {:?}",
-        times[times.len() / 2],
-        times[times.len() - 1]
-    );
 }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel is the same, to the byte, wherever and whenever it is built.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{linux, program};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What of a kernel is the result of compiling.
+const FILES: [&str; 3] = ["vmlinux", "bzImage", "config"];
+/// In the place of user, host and day.
+const BANNER: &str = " (build@paravane) ";
+const DAY: &str = "#1 SMP 1970-01-01 00:00:00 UTC";
+
+/// The folder of the kernel that there is.
+fn folder() -> PathBuf {
+    linux::kernel().parent().unwrap().to_path_buf()
+}
+
+#[test]
+fn nothing_of_day_or_place_is_in_it() {
+    let folder = folder();
+    // The tree that it was built in lies beside it.
+    let cache = folder.parent().unwrap().to_str().unwrap();
+    for name in ["vmlinux", "bzImage"] {
+        let file = fs::read(folder.join(name)).unwrap();
+        let text = String::from_utf8_lossy(&file);
+        assert!(
+            text.contains(BANNER) && text.contains(DAY),
+            "{name}: user, host and day are not the fixed ones"
+        );
+        for place in [cache, "paravane/kernel/work"] {
+            assert!(!text.contains(place), "{name} has {place} in it");
+        }
+    }
+}
+
+/// The one that is there may have been built step by step; this one is not. Another place, and surroundings that are different in
+/// whatever a build could look at.
+#[test]
+#[ignore = "half an hour: make test-release"]
+fn another_build_has_the_same_bytes() {
+    let first = folder();
+    let cache = tempfile::Builder::new()
+        .prefix("another-place-of-another-length-")
+        .tempdir()
+        .unwrap();
+    let run = program::finish(
+        program::command()
+            .args(["kernel", "build", "--jobs", "3"])
+            .env("XDG_CACHE_HOME", cache.path())
+            .env("TZ", "Pacific/Auckland")
+            .env("LANG", "C.UTF-8")
+            .env("USER", "somebody")
+            .env("LOGNAME", "somebody")
+            .env("HOSTNAME", "somewhere")
+            .env("KBUILD_BUILD_USER", "somebody")
+            .env("KBUILD_BUILD_HOST", "somewhere")
+            .env_remove("KBUILD_BUILD_TIMESTAMP"),
+    );
+    assert_eq!(run.code, 0, "{run:?}");
+    let second = PathBuf::from(run.last_line().rsplit_once("): ").unwrap().1);
+    assert_ne!(first, second);
+    for name in FILES {
+        compare(&first, &second, name);
+    }
+}
+
+fn compare(first: &Path, second: &Path, name: &str) {
+    let (one, other) = (
+        fs::read(first.join(name)).unwrap(),
+        fs::read(second.join(name)).unwrap(),
+    );
+    let at = one.iter().zip(&other).position(|(a, b)| a != b);
+    assert!(
+        one == other,
+        "{name}: {} and {} bytes, the first difference is at {at:?}",
+        one.len(),
+        other.len()
+    );
+}

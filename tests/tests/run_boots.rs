@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One machine after the other, from launch to exit: none fails, whatever else the host does.
+
+use paravane_tests::program;
+use paravane_tests::vm;
+use std::time::{Duration, Instant};
+
+const LONG: &str = "PARAVANE_TEST_LONG";
+/// After so many failures there is nothing new to see.
+const ENOUGH: usize = 10;
+/// Seconds in which a machine must have come to its end, on a busy host too; one that hangs says where before.
+const TIMEOUT: &str = "120";
+
+/// Boots that many machines, and returns what each that failed said.
+fn boots(count: usize, cpus: &str, times: &mut Vec<Duration>) -> Vec<String> {
+    let mut failures = Vec::new();
+    for n in 0..count {
+        let word = format!("boot-{n}");
+        let start = Instant::now();
+        let run = program::finish(vm::command(["--cpus", cpus, "--timeout", TIMEOUT]).args(["--", "echo", &word]));
+        times.push(start.elapsed());
+        if (run.code, run.stdout.trim_end(), run.stderr.as_str()) == (0, word.as_str(), "") {
+            continue;
+        }
+        let failure = format!(
+            "boot {n} of {count}, {cpus} vCPUs: exit code {}\n{}{}",
+            run.code, run.stdout, run.stderr
+        );
+        // At once: a thousand take long.
+        eprintln!("{failure}");
+        failures.push(failure);
+        if failures.len() == ENOUGH {
+            break;
+        }
+    }
+    failures
+}
+
+#[test]
+fn one_boot_after_the_other() {
+    let count = if std::env::var_os(LONG).is_some() { 500 } else { 25 };
+    let mut failures = Vec::new();
+    for cpus in ["1", "2"] {
+        let mut times = Vec::new();
+        failures.extend(boots(count, cpus, &mut times));
+        times.sort();
+        println!(
+            "{} boots, {cpus} vCPUs: median {:?}, longest {:?}",
+            times.len(),
+            times[times.len() / 2],
+            times[times.len() - 1]
+        );
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {} failed:\n{}",
+        failures.len(),
+        2 * count,
+        failures.join("\n")
+    );
+}
