@@ -6,7 +6,7 @@
  *   micro true        does nothing: what fork_exec executes
  *
  * As /init it takes the rows from the variable micro, separated by commas, and powers the machine off with its exit status
- * as the machine's. Its directory holds itself as `micro` and a shell as `sh`.
+ * as the machine's. Its directory holds itself as `micro`, a shell as `sh`, and for the row compile its own main file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -124,6 +124,7 @@ static const struct {
 	{ "fork_exit", fork_exit },
 	{ "fork_exec", fork_exec },
 	{ "shell", shell },
+	{ "compile", compile },
 	{ "hackbench", hackbench },
 	{ "tcp_round_trip", tcp_round_trip },
 };

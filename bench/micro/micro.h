@@ -43,6 +43,7 @@ double pipe_switch(void);
 double fork_exit(void);
 double fork_exec(void);
 double shell(void);
+double compile(void);
 double hackbench(void);
 double tcp_round_trip(void);
 

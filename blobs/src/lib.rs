@@ -23,6 +23,12 @@ pub static CONFORMANCE_GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/
 /// The measuring program of `paravane bench micro`: a static Linux program.
 pub static MICRO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/micro/micro"));
 
+/// What `paravane bench micro` has compiled: the main file of that program, and what it includes.
+pub static MICRO_SOURCES: [(&str, &[u8]); 2] = [
+    ("main.c", include_bytes!("../../bench/micro/main.c")),
+    ("micro.h", include_bytes!("../../bench/micro/micro.h")),
+];
+
 /// The program that runs in Linux guests and starts what the monitor asks for: statically linked.
 pub static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent/paravane-agent"));
 

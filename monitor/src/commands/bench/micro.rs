@@ -6,6 +6,7 @@
 
 mod report;
 pub mod rows;
+mod toolchain;
 
 use super::super::Outcome;
 use super::page::Page;
@@ -20,18 +21,21 @@ use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use report::{Report, Turns};
-use rows::{ROWS, Row};
+use rows::{Needs, ROWS, Row};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use toolchain::Toolchain;
 
 /// The table's markers in the page.
 const MARKER: &str = "micro";
 const MEMORY: u64 = 256 << 20;
+/// With a compiler in it.
+const MEMORY_COMPILER: u64 = 512 << 20;
 /// What of a guest's console is kept for an error message.
 const TAIL: usize = 4096;
 
@@ -48,10 +52,16 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     let page = args.write.as_deref().map(|path| Page::read(path, MARKER)).transpose()?;
     let signals = Signals::install().context("cannot take note of signals")?;
     let host = host_folder(shell.as_deref().ok())?;
+    let compiler = if rows.iter().any(|row| row.needs == Needs::Compiler) {
+        Toolchain::find(&host.path().join("main.c")).and_then(|tools| Ok((compiler_initramfs(&tools)?, tools.compiler)))
+    } else {
+        Err(anyhow::anyhow!("not looked for"))
+    };
     let bench = Bench {
         kernel: &kernel,
         name: &name,
         initrd: initramfs(shell.as_deref().ok()),
+        compiler: compiler.as_ref().ok(),
         folder: host.path(),
         append: &args.append,
         signals: &signals,
@@ -60,9 +70,12 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     };
     let mut turns: Vec<Turns> = rows.iter().map(|row| Turns::new(row)).collect();
     for turn in &mut turns {
-        if let (true, Err(why)) = (turn.row.needs_shell, &shell) {
-            turn.skipped = Some(text::one_line(&format!("{why:#}")));
-        }
+        let why = match turn.row.needs {
+            Needs::Nothing => None,
+            Needs::Shell => shell.as_ref().err(),
+            Needs::Compiler => compiler.as_ref().err(),
+        };
+        turn.skipped = why.map(|why| text::one_line(&format!("{why:#}")));
     }
     let bar = ProgressBar::new(u64::from(args.rounds) * rows.len() as u64);
     for round in 0..args.rounds {
@@ -119,6 +132,7 @@ fn host_folder(shell: Option<&[u8]>) -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let mut files = vec![("micro", paravane_blobs::MICRO)];
     files.extend(shell.map(|shell| ("sh", shell)));
+    files.extend(paravane_blobs::MICRO_SOURCES);
     for (name, content) in files {
         let path = folder.path().join(name);
         fs::write(&path, content).with_context(|| path.display().to_string())?;
@@ -127,7 +141,12 @@ fn host_folder(shell: Option<&[u8]>) -> anyhow::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
+/// The guest's.
 pub fn initramfs(shell: Option<&[u8]>) -> Vec<u8> {
+    folder_archive(shell).finish()
+}
+
+fn folder_archive(shell: Option<&[u8]>) -> Initramfs {
     let mut archive = Initramfs::default();
     for folder in ["dev", "sys"] {
         archive.directory(folder, 0o755);
@@ -137,13 +156,24 @@ pub fn initramfs(shell: Option<&[u8]>) -> Vec<u8> {
     if let Some(shell) = shell {
         archive.file("sh", 0o755, shell);
     }
-    archive.finish()
+    archive
+}
+
+fn compiler_initramfs(tools: &Toolchain) -> anyhow::Result<Vec<u8>> {
+    let mut archive = folder_archive(None);
+    for (name, content) in paravane_blobs::MICRO_SOURCES {
+        archive.file(name, 0o644, content);
+    }
+    tools.store(&mut archive)?;
+    Ok(archive.finish())
 }
 
 struct Bench<'a> {
     kernel: &'a [u8],
     name: &'a str,
     initrd: Vec<u8>,
+    /// Another one with a compiler in it, and its path.
+    compiler: Option<&'a (Vec<u8>, PathBuf)>,
     /// The host's.
     folder: &'a Path,
     append: &'a str,
@@ -155,12 +185,12 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// Guest and host once each, in an order that changes.
     fn turn(&self, turns: &mut Turns, round: u32) -> anyhow::Result<()> {
-        let name = turns.row.name;
+        let row = turns.row;
         cpus::pin(&cpus::first(&self.cpus));
         let result = if round % 2 == 0 {
-            self.host(name).and_then(|host| Ok((self.guest(name)?, host)))
+            self.host(row).and_then(|host| Ok((self.guest(row)?, host)))
         } else {
-            self.guest(name).and_then(|guest| Ok((guest, self.host(name)?)))
+            self.guest(row).and_then(|guest| Ok((guest, self.host(row)?)))
         };
         cpus::pin(&self.cpus);
         let (guest, host) = result?;
@@ -168,8 +198,13 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn host(&self, row: &str) -> anyhow::Result<f64> {
-        let output = Command::new("./micro")
+    fn host(&self, row: &Row) -> anyhow::Result<f64> {
+        let mut command = Command::new("./micro");
+        if let Some((_, compiler)) = self.compiler {
+            command.env("compiler", compiler);
+        }
+        let row = row.name;
+        let output = command
             .arg(row)
             .current_dir(self.folder)
             .output()
@@ -181,15 +216,22 @@ impl Bench<'_> {
         })
     }
 
-    fn guest(&self, row: &str) -> anyhow::Result<f64> {
+    fn guest(&self, row: &Row) -> anyhow::Result<f64> {
+        let (initrd, memory, compiler) = match (row.needs, self.compiler) {
+            (Needs::Compiler, Some((initrd, compiler))) => {
+                (initrd, MEMORY_COMPILER, format!("compiler={}", compiler.display()))
+            }
+            _ => (&self.initrd, MEMORY, String::new()),
+        };
+        let row = row.name;
         let vm = Vm::start(&Config {
             name: self.name,
             kernel: self.kernel,
             layer: paravane_blobs::PROCESS_LAYER,
-            command_line: &format!("console=hvc0 quiet micro={row} {}", self.append),
-            initrd: &self.initrd,
+            command_line: &format!("console=hvc0 quiet micro={row} {compiler} {}", self.append),
+            initrd,
             vcpus: 1,
-            memory: MEMORY,
+            memory,
             spaces: None,
             debuggable: false,
             disturb_clock: false,
