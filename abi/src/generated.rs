@@ -929,6 +929,8 @@ pub const CALL_CPU_SET_IO_BITMAP: u16 = 0x136;
 pub const MMU_FLUSH_SPACE: u32 = 0x1;
 /// User code cannot reach kernel memory; without it the machine is one trust domain, and only the user range has its user bit checked.
 pub const MMU_USER_ISOLATION: u32 = 0x2;
+/// Mmu.fill of one entry also flushes it, on all vCPUs that have the space loaded.
+pub const MMU_FILL_REPLACES: u32 = 0x4;
 /// Says that the page will be used as a page table of this level, optionally or-ed with VMI_PT_KERNEL_ROOT.
 pub const CALL_MMU_REGISTER_PAGE_TABLE: u16 = 0x200;
 /// The page is not a page table any more and may be used for something else.

@@ -42,6 +42,8 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error);
 
 /* Makes the host mappings of start to end - 1 agree with the guest's tables, or go. */
 void tlb_resync(struct vcpu *v, u64 start, u64 end);
+/* The same for who has the process's lock. */
+void tlb_resync_held(struct vcpu *v, u64 start, u64 end);
 void tlb_resync_user(struct vcpu *v);
 /*
  * The same for a space's new generation, which the process is good for afterwards: only the range where the generation is the next one,

@@ -121,7 +121,7 @@ static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run 
 	return run_add(r, va, size, 0);
 }
 
-static void resync(struct vcpu *v, u64 start, u64 end)
+void tlb_resync_held(struct vcpu *v, u64 start, u64 end)
 {
 	struct leaves leaves = { 0 };
 	struct run r = { 0 };
@@ -139,7 +139,7 @@ void tlb_resync(struct vcpu *v, u64 start, u64 end)
 	step();
 	lock_take(&self.proc->lock);
 	step();
-	resync(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
+	tlb_resync_held(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
 	lock_release(&self.proc->lock);
 	v->s.flushes++;
 }
@@ -153,7 +153,7 @@ void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end)
 	if (!generation || generation > p->s.generation) {
 		/* What lies between this process's generation and this one, flushes would have said that have not come here. */
 		if (p->s.generation && generation == p->s.generation + 1)
-			resync(v, start, end > VMI_PH_USER_END ? VMI_PH_USER_END : end);
+			tlb_resync_held(v, start, end > VMI_PH_USER_END ? VMI_PH_USER_END : end);
 		else
 			tlb_resync_user(v);
 		p->s.generation = generation;
@@ -169,7 +169,7 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 
 	lock_take(&p->lock);
 	step();
-	resync(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
+	tlb_resync_held(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
 	/* Others that came in between have flushed something else. */
 	if (p->kernel_generation + 1 == now || (start <= VMI_PH_HOLE_START && end >= VMI_PH_KERNEL_END))
 		p->kernel_generation = now;
@@ -179,14 +179,14 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 
 void tlb_resync_user(struct vcpu *v)
 {
-	resync(v, VMI_PH_USER_START, VMI_PH_USER_END);
+	tlb_resync_held(v, VMI_PH_USER_START, VMI_PH_USER_END);
 	v->s.resyncs++;
 }
 
 void tlb_resync_kernel(struct vcpu *v)
 {
-	resync(v, VMI_PH_HOLE_START, VMI_PH_IMAGE_START);
-	resync(v, VMI_PH_USER_END, VMI_PH_KERNEL_END);
+	tlb_resync_held(v, VMI_PH_HOLE_START, VMI_PH_IMAGE_START);
+	tlb_resync_held(v, VMI_PH_USER_END, VMI_PH_KERNEL_END);
 }
 
 void tlb_age(struct vcpu *v, u64 now)

@@ -13,8 +13,15 @@
 #include "records.h"
 
 #define WINDOW 16
+/* For what is not written to, program text most often. */
+#define WINDOW_FILE 128
 /* Further mappings that one fault may make. */
-#define AROUND 4
+#define AROUND 2
+/* Of what mmu.fill names in one call: pieces of fewer pages than this are short, and only so many short ones are mapped. */
+#define SHORT 4
+#define SHORT_MOST 8
+/* A longer piece is for the host to fault in, 16 pages at a time and without a signal: not all of it will be used. */
+#define POPULATE_MOST 32
 
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -90,13 +97,14 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 }
 
 /*
- * A run of pages around va that one mapping can cover: entries of the same table, physically contiguous in one slot, alike in
- * everything, and accessed before, since a page that nobody touched must not get its bit. A page of the user range that only
- * the kernel may see comes alone: it is remembered alone (remember_supervisor).
+ * A run of pages around va that one mapping can cover: entries of the same table between start and end, physically contiguous in
+ * one slot, alike in everything, and accessed before, since a page that nobody touched must not get its bit. A page of the user range
+ * that only the kernel may see comes alone: it is remembered alone (remember_supervisor). Of fewer pages than least nothing is mapped. Returns
+ * the run's end.
  */
-static void fill_small(struct vcpu *v, u64 va, const struct walk *w)
+static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u64 end, u64 least)
 {
-	u64 index = va >> 12 & 511, first = index & ~(u64)(WINDOW - 1);
+	u64 index = va >> 12 & 511, table_va = va & LARGE_MASK;
 	u64 low = index, high = index + 1, i, flags = record_flags(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
 	u64 *table = w->slot - index, *records;
 	bool replaces;
@@ -113,7 +121,9 @@ static void fill_small(struct vcpu *v, u64 va, const struct walk *w)
 	if (w->span == PAGE_SIZE && (w->user || kernel_address(va))) {
 		const struct vmi_ph_slot *slot = &shared->s.slots[slot_of(w->gpa)];
 		u64 pte = w->pte & (PTE_ADDR | same), before = (w->gpa - slot->gpa) / PAGE_SIZE;
-		u64 behind = (slot->size + slot->gpa - w->gpa) / PAGE_SIZE, last = first + WINDOW;
+		u64 behind = (slot->size + slot->gpa - w->gpa) / PAGE_SIZE;
+		u64 first = start > table_va ? (start - table_va) / PAGE_SIZE : 0;
+		u64 last = end - table_va < LARGE_SIZE ? (end - table_va) / PAGE_SIZE : 512;
 
 		first = index - first > before ? index - before : first;
 		last = last - index > behind ? index + behind : last;
@@ -126,32 +136,55 @@ static void fill_small(struct vcpu *v, u64 va, const struct walk *w)
 		       (READ_ONCE(table[high]) & (PTE_ADDR | same)) == pte + (high - index) * PAGE_SIZE)
 			high++;
 	}
+	if (high - low < least)
+		return table_va + high * PAGE_SIZE;
 	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE, w->gpa - (index - low) * PAGE_SIZE,
-	    flags, true, replaces);
+	    flags, high - low <= POPULATE_MOST, replaces);
+	records = record(va, 1, true) - index;
 	for (i = low; i < high; i++)
-		*record(va + (i - index) * PAGE_SIZE, 1, true) = (w->gpa + (i - index) * PAGE_SIZE) | flags;
+		records[i] = (w->gpa + i * PAGE_SIZE - index * PAGE_SIZE) | flags;
 	v->s.fills += high - low;
+	return table_va + high * PAGE_SIZE;
+}
+
+static u64 fill_window(struct vcpu *v, u64 va, const struct walk *w)
+{
+	u64 size = (w->pte & PTE_D ? WINDOW : WINDOW_FILE) * PAGE_SIZE, start = va & ~(size - 1);
+
+	return fill_small(v, va, w, start, start + size, 1);
+}
+
+/* One page more, if it was in use before. */
+static bool fill_near(struct vcpu *v, u64 va)
+{
+	struct walk w;
+	u64 *word;
+
+	if (va < VMI_PH_USER_START || !walk_guest(v, va, &w, false) || w.span != PAGE_SIZE || !w.user ||
+	    !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
+		return false;
+	word = record(va, 1, false);
+	if (!word || *word)
+		return false;
+	fill_window(v, va, &w);
+	return true;
 }
 
 /*
- * More of the same window, page by page: what was in use before is likely to be used again, and a mapping costs half of what a
- * fault costs. A few only, since the rest may never be touched.
+ * What lies next to a page and was in use before is likely to be used again, and a mapping costs half of what a
+ * fault costs. The nearest only, since the rest may never be touched.
  */
 static void fill_around(struct vcpu *v, u64 va)
 {
-	u64 at = va & ~(WINDOW * PAGE_SIZE - 1), end = at + WINDOW * PAGE_SIZE, *word;
-	struct walk w;
+	u64 start = va & ~(WINDOW * PAGE_SIZE - 1), distance;
 	u32 more = 0;
 
-	for (; at < end && more < AROUND; at += PAGE_SIZE) {
-		if (at == (va & PAGE_MASK) || at < VMI_PH_USER_START || !walk_guest(v, at, &w, false) || w.span != PAGE_SIZE ||
-		    !w.user || !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
-			continue;
-		word = record(at, 1, false);
-		if (!word || *word)
-			continue;
-		fill_small(v, at, &w);
-		more++;
+	va &= PAGE_MASK;
+	for (distance = PAGE_SIZE; distance < WINDOW * PAGE_SIZE && more < AROUND; distance += PAGE_SIZE) {
+		if (va + distance < start + WINDOW * PAGE_SIZE)
+			more += fill_near(v, va + distance);
+		if (va - distance - start < WINDOW * PAGE_SIZE && more < AROUND)
+			more += fill_near(v, va - distance);
 	}
 }
 
@@ -197,7 +230,7 @@ static void fill(struct vcpu *v, u64 va, const struct walk *w, bool around)
 	    (w->user || kernel_address(va)))
 		fill_large(v, va, w);
 	else
-		fill_small(v, va, w);
+		fill_window(v, va, w);
 	/* Behind the fill, which may have to forget everything. */
 	if (w->span > LARGE_SIZE || (w->span == LARGE_SIZE && !large_record(va)))
 		records_widest = w->span > records_widest ? w->span : records_widest;
@@ -278,23 +311,61 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
 	return done;
 }
 
+/* What may be mapped ahead of its use, and is not mapped as it should be. */
+static bool fill_wanted(struct vcpu *v, u64 va, struct walk *w)
+{
+	u64 *word;
+
+	if (kernel_address(va) || fixed_address(va) || !walk_guest(v, va, w, true))
+		return false;
+	if (!w->user || !(w->pte & PTE_A) || w->gpa >= shared->ram_size)
+		return false;
+	word = record(va, 1, false);
+	return !word || *word != (w->gpa | record_flags(w));
+}
+
+/* Many entries, of which any may be used: in pieces as long as they come, and not too many. */
+static void fill_pieces(struct vcpu *v, u64 va, u64 end)
+{
+	u64 start = va, behind;
+	u32 short_ones = 0;
+	struct walk w;
+
+	while (va < end) {
+		if (!fill_wanted(v, va, &w)) {
+			va += PAGE_SIZE;
+			continue;
+		}
+		if (w.span != PAGE_SIZE) {
+			fill(v, va, &w, false);
+			va += PAGE_SIZE;
+			continue;
+		}
+		records_maps_room();
+		behind = fill_small(v, va, &w, start, end, short_ones < SHORT_MOST || (w.pte & PTE_D) ? 1 : SHORT);
+		short_ones += behind - va < SHORT * PAGE_SIZE;
+		va = behind;
+	}
+}
+
 void tlb_fill(struct vcpu *v, u64 va, u32 count)
 {
 	struct proc *p = self.proc;
 	struct walk w;
-	u64 *word, end = va + (u64)count * PAGE_SIZE;
+	u64 *word;
 
+	va &= PAGE_MASK;
 	lock_take(&p->lock);
-	for (va &= PAGE_MASK; va < end; va += PAGE_SIZE) {
-		if (kernel_address(va) || fixed_address(va) || !walk_guest(v, va, &w, true))
-			continue;
-		if (!w.user || !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
-			continue;
-		word = record(va, 1, false);
-		if (word && *word == (w.gpa | record_flags(&w)))
-			continue;
+	if (count > 1) {
+		fill_pieces(v, va, va + (u64)count * PAGE_SIZE);
+	} else if (fill_wanted(v, va, &w)) {
 		/* One page that is only read is program text most often, of which more is wanted, as at a fault. */
-		fill(v, va, &w, count == 1 && !(w.pte & PTE_D));
+		fill(v, va, &w, !(w.pte & PTE_D));
+	} else {
+		/* VMI_MMU_FILL_REPLACES, also where there is nothing to be used ahead. */
+		word = record(va, 1, false);
+		if (word && *word)
+			tlb_resync_held(v, va, va + PAGE_SIZE);
 	}
 	lock_release(&p->lock);
 }

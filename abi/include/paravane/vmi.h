@@ -446,6 +446,7 @@
 #define VMI_SECTION_MMU_CALLS 14
 #define VMI_MMU_FLUSH_SPACE 0x1 /* mmu.flush_space works; without it the kernel interrupts the other vCPUs itself */
 #define VMI_MMU_USER_ISOLATION 0x2 /* user code cannot reach kernel memory; without it the machine is one trust domain, and only the user range has its user bit checked */
+#define VMI_MMU_FILL_REPLACES 0x4 /* mmu.fill of one entry also flushes it, on all vCPUs that have the space loaded */
 #define VMI_CALL_MMU_REGISTER_PAGE_TABLE 0x200
 #define VMI_CALL_MMU_RELEASE_PAGE_TABLE 0x201
 #define VMI_CALL_MMU_SET_PTE 0x202

@@ -2,6 +2,8 @@
 /* Page tables: the early ones, and pv_ops.mmu on a layer's section mmu. */
 #include <linux/mm.h>
 #include <asm/fixmap.h>
+#include <asm/fpu/sched.h>
+#include <asm/fpu/signal.h>
 #include <asm/mmu_context.h>
 #include <asm/paravirt.h>
 #include <asm/pgalloc.h>
@@ -9,6 +11,8 @@
 #include <asm/tlb.h>
 #include <asm/tlbflush.h>
 #include <asm/vmi.h>
+#include "../kernel/fpu/context.h"
+#include "../kernel/fpu/internal.h"
 #include "vmi.h"
 
 /* Of init_mm: a number that mm_context_t.ctx_id starts behind. */
@@ -99,6 +103,22 @@ static unsigned long vmi_read_cr3(void)
 }
 
 /*
+ * The vector registers of the program that is left would go along with the switch, only to be saved behind it. Saved before, they are in
+ * their initial state, which a layer need not carry.
+ */
+static void leave_fpregs(void)
+{
+	struct task_struct *task = current;
+
+	if (task->flags & (PF_KTHREAD | PF_USER_WORKER) || test_thread_flag(TIF_NEED_FPU_LOAD))
+		return;
+	save_fpregs_to_fpstate(&task->thread.fpu);
+	set_thread_flag(TIF_NEED_FPU_LOAD);
+	__cpu_invalidate_fpregs_state();
+	restore_fpregs_from_fpstate(&init_fpstate, fpu_user_cfg.max_features & XFEATURE_MASK_FPSTATE);
+}
+
+/*
  * The space that a root belongs to, and its generation: tlb_gen as it was before anything of the space was used here. The
  * caller of a CR3 load in switch_mm_irqs_off() has left both in cpu_tlbstate; any other load flushes.
  */
@@ -107,6 +127,8 @@ static void vmi_write_cr3(unsigned long cr3)
 	u64 context = 0, generation = 0;
 	struct mm_struct *mm;
 
+	if (vmi_low && cpu_feature_enabled(X86_FEATURE_XSAVE))
+		leave_fpregs();
 	if ((cr3 & CR3_ADDR_MASK) == __pa_symbol(swapper_pg_dir)) {
 		/* It has nothing in the user range. And there is no struct page yet when it is loaded first. */
 		vmi.mmu_set_cr3(cr3, KERNEL_CONTEXT, 1);
@@ -119,34 +141,6 @@ static void vmi_write_cr3(unsigned long cr3)
 			generation = this_cpu_read(cpu_tlbstate.ctxs[0].tlb_gen);
 	}
 	vmi.mmu_set_cr3(cr3, context, generation);
-}
-
-/*
- * What was just written, and the page that was asked for, will be used at once. What a file fault maps around that mostly is not, and to fill it
- * made fork and exec dearer by half.
- */
-void vmi_fill(struct vm_fault *vmf, struct vm_area_struct *vma, unsigned long addr, pte_t *ptep,
-	      unsigned int nr)
-{
-	if (vma->vm_mm != this_cpu_read(cpu_tlbstate.loaded_mm))
-		return;
-	addr &= PAGE_MASK;
-	if (!pte_dirty(*ptep)) {
-		unsigned long index = vmf ? (vmf->address - addr) >> PAGE_SHIFT : nr;
-
-		if (index >= nr)
-			return;
-		addr += index << PAGE_SHIFT;
-		ptep += index;
-		nr = 1;
-	}
-	vmi.mmu_fill(addr, (const u64 *)ptep, nr);
-}
-
-void vmi_fill_pmd(struct vm_area_struct *vma, unsigned long addr, pmd_t *pmd)
-{
-	if (pmd_dirty(*pmd) && vma->vm_mm == this_cpu_read(cpu_tlbstate.loaded_mm))
-		vmi.mmu_fill(addr & PAGE_MASK, (const u64 *)pmd, 1);
 }
 
 static int vmi_pgd_alloc(struct mm_struct *mm)
@@ -165,21 +159,6 @@ static void vmi_pgd_free(struct mm_struct *mm, pgd_t *pgd)
 		if (vmi_layer_wants(VMI_CALL_##call))			\
 			pv_ops.mmu.op = function;			\
 	} while (0)
-
-#ifdef CONFIG_TRANSPARENT_HUGEPAGE
-/*
- * A translation costs the same for 64 KiB as for one page, so anonymous memory comes in such pieces where nobody has said
- * otherwise (thp_anon=, transparent_hugepage=never).
- */
-static int __init vmi_default_folios(void)
-{
-	if (vmi_low && hugepage_global_enabled() && huge_anon_orders_inherit == BIT(PMD_ORDER) &&
-	    !huge_anon_orders_always && !huge_anon_orders_madvise)
-		huge_anon_orders_always = BIT(4) | BIT(3) | BIT(2);
-	return 0;
-}
-fs_initcall(vmi_default_folios);
-#endif
 
 void __init vmi_init_mmu_ops(void)
 {

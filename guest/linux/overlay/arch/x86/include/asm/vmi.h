@@ -28,6 +28,9 @@ void vmi_flush_kernel(unsigned long start, unsigned long end);
 /* A fault of a layer that it expects: it goes on elsewhere. */
 int vmi_fixup_exception(struct pt_regs *regs);
 
+/* A new process is about to see user mode for the first time. */
+void vmi_fork_fill(const struct pt_regs *regs);
+
 /* arch_prctl(ARCH_SYSCALL_SITES): sites.c. */
 long vmi_sites_prctl(unsigned long argument);
 
@@ -54,6 +57,10 @@ static inline void vmi_flush_kernel(unsigned long start, unsigned long end)
 static inline int vmi_fixup_exception(struct pt_regs *regs)
 {
 	return 0;
+}
+
+static inline void vmi_fork_fill(const struct pt_regs *regs)
+{
 }
 
 #endif

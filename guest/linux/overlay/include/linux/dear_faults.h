@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where a page fault costs as much as copying ten pages: more is done at once in one fault, and at fork what would fault at once is
+ * copied (arch/x86/vmi/fill.c). Elsewhere nothing of this is compiled in.
+ */
+#ifndef _LINUX_DEAR_FAULTS_H
+#define _LINUX_DEAR_FAULTS_H
+
+#include <linux/mm.h>
+
+/* Pages that a read fault in a file maps around itself. */
+extern unsigned long fault_around_pages;
+
+#ifdef CONFIG_VMI_GUEST
+
+bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, struct folio *folio,
+		     unsigned long addr, pte_t pte, int *max_nr);
+bool vmi_fill_replaces(struct vm_area_struct *vma);
+void vmi_fill_around(struct vm_fault *vmf, unsigned long start, unsigned long count);
+void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long count);
+struct folio *vmi_next_page(bool file);
+void vmi_stack_populate(unsigned long sp);
+
+/* A program's data, private to it: as much is made ready when it is mapped. */
+#define DEAR_FAULTS_DATA (16 * PAGE_SIZE)
+
+/*
+ * fork: whether a page of private memory is copied now, instead of shared until one of the two writes to it. max_nr: pages of a folio
+ * that may be shared in one go; fewer if one behind it is to be copied.
+ */
+static inline bool fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src,
+			       struct folio *folio, unsigned long addr, pte_t pte, int *max_nr)
+{
+	return cpu_feature_enabled(X86_FEATURE_VMI) &&
+	       vmi_fork_copies(dst, src, folio, addr, pte, max_nr);
+}
+
+/* An inherited entry is as good as used: it can be made ready with others. */
+static inline bool fork_keeps_young(void)
+{
+	return cpu_feature_enabled(X86_FEATURE_VMI);
+}
+
+/* update_mmu_cache() of a writable entry also ends the use of what was there before; the page table's lock is held till then. */
+static inline bool update_replaces(struct vm_area_struct *vma)
+{
+	return cpu_feature_enabled(X86_FEATURE_VMI) && vmi_fill_replaces(vma);
+}
+
+/* A read fault has mapped what there is of the file from start on. */
+static inline void fault_around_done(struct vm_fault *vmf, unsigned long start, unsigned long count)
+{
+	if (cpu_feature_enabled(X86_FEATURE_VMI))
+		vmi_fill_around(vmf, start, count);
+}
+
+/* Pages of the current process have been faulted in from start on; the mmap lock is held. */
+static inline void populate_done(struct mm_struct *mm, unsigned long start, unsigned long count)
+{
+	if (cpu_feature_enabled(X86_FEATURE_VMI))
+		vmi_fill_range(mm, start, count);
+}
+
+/* A page for a fault of one page, next to the last one if that can be had: one translation may do for both. Or NULL. */
+static inline struct folio *fault_page(void)
+{
+	return cpu_feature_enabled(X86_FEATURE_VMI) ? vmi_next_page(false) : NULL;
+}
+
+/* The same for a page of a file in memory. */
+static inline struct folio *file_page(gfp_t gfp, int order)
+{
+	return cpu_feature_enabled(X86_FEATURE_VMI) && !order &&
+	       (gfp & GFP_HIGHUSER_MOVABLE) == GFP_HIGHUSER_MOVABLE ? vmi_next_page(true) : NULL;
+}
+
+/* exec: the program's stack is where it will be, with the arguments from sp on. */
+static inline void exec_stack_done(unsigned long sp)
+{
+	if (cpu_feature_enabled(X86_FEATURE_VMI))
+		vmi_stack_populate(sp);
+}
+
+/* Whether a new private mapping is small enough, and will be written to: then it is populated. */
+static inline bool maps_to_populate(vm_flags_t flags, unsigned long len)
+{
+	return cpu_feature_enabled(X86_FEATURE_VMI) && len <= DEAR_FAULTS_DATA &&
+	       (flags & (VM_WRITE | VM_SHARED)) == VM_WRITE;
+}
+
+#else
+
+static inline bool fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src,
+			       struct folio *folio, unsigned long addr, pte_t pte, int *max_nr)
+{
+	return false;
+}
+
+static inline bool fork_keeps_young(void)
+{
+	return false;
+}
+
+static inline bool update_replaces(struct vm_area_struct *vma)
+{
+	return false;
+}
+
+static inline void fault_around_done(struct vm_fault *vmf, unsigned long start, unsigned long count)
+{
+}
+
+static inline void populate_done(struct mm_struct *mm, unsigned long start, unsigned long count)
+{
+}
+
+static inline struct folio *fault_page(void)
+{
+	return NULL;
+}
+
+static inline struct folio *file_page(gfp_t gfp, int order)
+{
+	return NULL;
+}
+
+static inline void exec_stack_done(unsigned long sp)
+{
+}
+
+static inline bool maps_to_populate(vm_flags_t flags, unsigned long len)
+{
+	return false;
+}
+
+#endif
+#endif
