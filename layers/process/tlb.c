@@ -20,8 +20,11 @@
 /* Of what mmu.fill names in one call: pieces of fewer pages than this are short, and only so many short ones are mapped. */
 #define SHORT 4
 #define SHORT_MOST 8
-/* A longer piece is for the host to fault in, 16 pages at a time and without a signal: not all of it will be used. */
-#define POPULATE_MOST 32
+/*
+ * The host makes its tables for a longer piece that is only read when it is used: it faults in 16 pages at a time, for what it takes to
+ * make 8 ready here. What is written to it would fault in one by one.
+ */
+#define POPULATE_MOST 8
 
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -139,7 +142,7 @@ static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u
 	if (high - low < least)
 		return table_va + high * PAGE_SIZE;
 	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE, w->gpa - (index - low) * PAGE_SIZE,
-	    flags, high - low <= POPULATE_MOST, replaces);
+	    flags, (flags & T_WRITE) || high - low <= POPULATE_MOST, replaces);
 	records = record(va, 1, true) - index;
 	for (i = low; i < high; i++)
 		records[i] = (w->gpa + i * PAGE_SIZE - index * PAGE_SIZE) | flags;
