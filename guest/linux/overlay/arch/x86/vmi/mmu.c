@@ -56,6 +56,12 @@ static void vmi_flush_tlb_kernel(void)
 	vmi.mmu_flush_tlb(VMI_FLUSH_ALL);
 }
 
+/* An mm begins with 0, which says to a layer that nothing is known: it would compare everything at each load. */
+static u64 layer_generation(u64 tlb_gen)
+{
+	return tlb_gen + 1;
+}
+
 /* The layer has mmu.flush_space. */
 static bool flush_space __ro_after_init;
 
@@ -78,7 +84,7 @@ bool vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end)
 	if (!atomic_read(&mm->mm_users))
 		return true;
 	local_irq_save(flags);
-	vmi.mmu_flush_space(__pa(mm->pgd), mm->context.ctx_id, generation, start & PAGE_MASK,
+	vmi.mmu_flush_space(__pa(mm->pgd), mm->context.ctx_id, layer_generation(generation), start & PAGE_MASK,
 			    end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
 	if (mm == this_cpu_read(cpu_tlbstate.loaded_mm) && *loaded < generation)
 		*loaded = generation;
@@ -138,7 +144,7 @@ static void vmi_write_cr3(unsigned long cr3)
 	if (mm) {
 		context = mm->context.ctx_id;
 		if (this_cpu_read(cpu_tlbstate.ctxs[0].ctx_id) == context)
-			generation = this_cpu_read(cpu_tlbstate.ctxs[0].tlb_gen);
+			generation = layer_generation(this_cpu_read(cpu_tlbstate.ctxs[0].tlb_gen));
 	}
 	vmi.mmu_set_cr3(cr3, context, generation);
 }
