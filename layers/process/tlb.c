@@ -40,6 +40,7 @@ static void split_large(u64 va)
 		records_unmap(va & LARGE_MASK, (va & LARGE_MASK) + LARGE_SIZE);
 	}
 }
+
 /* The RAM slot that an address lies in; ours to trust, the monitor's to make. */
 static u32 slot_of(u64 gpa)
 {
@@ -367,7 +368,7 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 	} else {
 		/* VMI_MMU_FILL_REPLACES, also where there is nothing to be used ahead. */
 		word = record(va, 1, false);
-		if (word && *word)
+		if (word && *word && !FAULT(FILL_KEEPS))
 			tlb_resync_held(v, va, va + PAGE_SIZE);
 	}
 	lock_release(&p->lock);

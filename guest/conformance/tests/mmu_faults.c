@@ -423,3 +423,33 @@ TEST(fill, "mmu.fill.hint", 1, 0, MMU_FILL)
 	leave_space();
 	free_large_page(gpa);
 }
+
+/* An entry that was in use becomes another one: nothing else has to be said. */
+TEST(fill_replaces, "mmu.fill.replaces", 1, 0, MMU_FILL)
+{
+	u64 gpa = large_page(), va = USER_DATA, *slot;
+
+	if (!(layer_features(VMI_SECTION_MMU) & VMI_MMU_FILL_REPLACES))
+		test_skip("the layer does not offer it");
+	enter_space();
+	slot = space_pte(&space, va, VMI_LEVEL_PT);
+	/* Another page, as after a copy on write; and with the bits of use clear, so that it is not made ready. */
+	space_set(&space, va, gpa | USER_RO, VMI_LEVEL_PT);
+	expect_page_user(va, gpa);
+	space_set(&space, va, (gpa + PAGE_SIZE) | USER_RW | PTE_A | PTE_D, VMI_LEVEL_PT);
+	vmi.mmu_fill(va, slot, 1);
+	expect_page_user(va, gpa + PAGE_SIZE);
+	space_set(&space, va, (gpa + 2 * PAGE_SIZE) | USER_RW, VMI_LEVEL_PT);
+	vmi.mmu_fill(va, slot, 1);
+	expect_page_user(va, gpa + 2 * PAGE_SIZE);
+	/* Less. */
+	space_set(&space, va, (gpa + 2 * PAGE_SIZE) | USER_RO | PTE_A, VMI_LEVEL_PT);
+	vmi.mmu_fill(va, slot, 1);
+	expect_page_user(va, gpa + 2 * PAGE_SIZE);
+	expect_fault(USER_WRITE, va, PF_P | PF_W | PF_U);
+	space_set(&space, va, 0, VMI_LEVEL_PT);
+	vmi.mmu_fill(va, slot, 1);
+	expect_fault(USER_READ, va, PF_U);
+	leave_space();
+	free_large_page(gpa);
+}

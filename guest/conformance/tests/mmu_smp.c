@@ -292,12 +292,15 @@ TEST(flush_space_errors, "mmu.flush_space.errors", 1, 0, MMU_FLUSH_SPACE)
 	space_destroy(&space);
 }
 
+enum { AWAY, LOADED, BY_FILL };
+
 /* Loaded elsewhere: flushed there before it returns, with no interrupt of ours. */
-static void flush_space(u64 loaded)
+static void flush_space(u64 how)
 {
 	u64 gpa[2] = { identity_page(), identity_page() }, i, start;
+	bool loaded = how != AWAY;
 
-	if (!(layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_SPACE))
+	if (!(layer_features(VMI_SECTION_MMU) & (how == BY_FILL ? VMI_MMU_FILL_REPLACES : VMI_MMU_FLUSH_SPACE)))
 		test_skip("the layer does not offer it");
 	stop_reading = readers = wrong_reads = 0;
 	space_create(&space);
@@ -308,6 +311,8 @@ static void flush_space(u64 loaded)
 			run_on(i, read_shared, NULL);
 	if (loaded)
 		WAIT_UNTIL(atomic_load(&readers) == machine.vcpus_online - 1);
+	if (how == BY_FILL)
+		space_load(&space);
 	start = now();
 	for (i = 1; !enough_rounds(i, start); i++) {
 		if (!loaded) {
@@ -317,9 +322,12 @@ static void flush_space(u64 loaded)
 		}
 		atomic_store(&page_now, gpa[i & 1]);
 		WRITE_ONCE(*space_pte(&space, USER_DATA, 1), gpa[i & 1] | USER_RW);
-		CHECK_RESULT(vmi.mmu_flush_space(space.root, space.context,
-						 atomic_add(&space.generation, 1),
-						 USER_DATA, USER_DATA + PAGE_SIZE), 0);
+		if (how == BY_FILL)
+			vmi.mmu_fill(USER_DATA, space_pte(&space, USER_DATA, 1), 1);
+		else
+			CHECK_RESULT(vmi.mmu_flush_space(space.root, space.context,
+							 atomic_add(&space.generation, 1),
+							 USER_DATA, USER_DATA + PAGE_SIZE), 0);
 		atomic_store(&page_before, gpa[i & 1]);
 		if (!loaded) {
 			space_load(&space);
@@ -333,13 +341,16 @@ static void flush_space(u64 loaded)
 	atomic_store(&stop_reading, 1);
 	for (i = 1; loaded && i < machine.vcpus_online; i++)
 		wait_for(i);
+	if (how == BY_FILL)
+		space_load(NULL);
 	space_destroy(&space);
 	free_page(gpa[0]);
 	free_page(gpa[1]);
 }
-TEST_OF(flush_space_loaded, "mmu.flush_space.loaded", flush_space, 1, 2, 0,
+TEST_OF(flush_space_loaded, "mmu.flush_space.loaded", flush_space, LOADED, 2, 0,
 	MMU_FLUSH_SPACE);
-TEST_OF(flush_space_away, "mmu.flush_space.away", flush_space, 0, 1, 0, MMU_FLUSH_SPACE);
+TEST_OF(flush_space_away, "mmu.flush_space.away", flush_space, AWAY, 1, 0, MMU_FLUSH_SPACE);
+TEST_OF(fill_replaces_loaded, "mmu.fill.replaces_elsewhere", flush_space, BY_FILL, 2, 0, MMU_FILL);
 
 /* --- spaces that wander between vCPUs --- */
 
