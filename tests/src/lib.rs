@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the end-to-end tests share: running the program, reading what it says, and small guests that misbehave.
 
+pub mod debian;
 pub mod guest;
 pub mod linux;
 pub mod program;
 pub mod rom;
+pub mod system;
 pub mod tree;
 pub mod vm;
 pub mod vmi_guest;

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Images of Debian for the long tests: made by `paravane image build`, which takes packages from the mirror of the host's apt, and kept
+//! in the user's cache for the next run.
+
+use crate::{program, source_root};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// MiB that a file system has in all.
+const SIZE: u32 = 4096;
+
+/// Several tests of one program may want one.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A Debian 12 with these packages besides those of every image. It is made anew when they, or what makes images, have changed.
+///
+/// # Panics
+/// When it cannot be made.
+#[must_use]
+#[allow(clippy::unwrap_used)] // What cannot be set up has failed.
+pub fn image(name: &str, packages: &[&str]) -> PathBuf {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache"),
+        PathBuf::from,
+    );
+    let folder = cache.join("paravane/tests");
+    let (image, made_by) = (
+        folder.join(format!("{name}.ext4")),
+        folder.join(format!("{name}.recipe")),
+    );
+    let recipe = fs::read_to_string(source_root().join("monitor/src/image/debian.rs")).unwrap();
+    let recipe = format!("{packages:?} {SIZE}\n{recipe}");
+    if !image.exists() || fs::read_to_string(&made_by).ok().as_ref() != Some(&recipe) {
+        fs::create_dir_all(&folder).unwrap();
+        let mut command = program::command();
+        command.args(["image", "build", "--suite", "bookworm", "--size", &SIZE.to_string()]);
+        if !packages.is_empty() {
+            command.args(["--include", &packages.join(",")]);
+        }
+        let run = program::finish(command.arg(&image));
+        assert_eq!(run.code, 0, "{run:?}");
+        fs::write(made_by, recipe).unwrap();
+    }
+    image
+}
+
+/// With servers for the network, a database, containers, and what measures disks and networks.
+#[must_use]
+pub fn with_services() -> PathBuf {
+    image(
+        "services",
+        &[
+            "openssh-server",
+            "nginx-light",
+            "curl",
+            "iperf3",
+            "postgresql",
+            "fio",
+            "podman",
+            "netavark",
+            "crun",
+            "iptables",
+            "busybox-static",
+        ],
+    )
+}
