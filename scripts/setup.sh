@@ -92,6 +92,11 @@ if [ "$purpose" = test ]; then
 	have mksquashfs || packages+=(squashfs-tools)
 	have mkfs.erofs || packages+=(erofs-utils)
 	[ -x /sbin/mkfs.xfs ] || packages+=(xfsprogs)
+	# What speaks with the servers of tests/tests/services.rs.
+	have ssh || packages+=(openssh-client)
+	have curl || packages+=(curl)
+	have wrk || packages+=(wrk)
+	have iperf3 || packages+=(iperf3)
 fi
 [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 

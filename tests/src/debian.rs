@@ -62,6 +62,7 @@ pub fn with_services() -> PathBuf {
             "netavark",
             "crun",
             "iptables",
+            "uidmap",
             "busybox-static",
         ],
     )

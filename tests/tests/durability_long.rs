@@ -21,6 +21,7 @@ const FIO_SECONDS: &str = "PARAVANE_TEST_FIO_SECONDS";
 /// which transactions are committed.
 const BANK: &str = r#"
     set -e
+    cd /
     PATH=$PATH:$(echo /usr/lib/postgresql/*/bin)
     mkdir -p /d
     mount -t ext4 /dev/vdb /d
@@ -31,6 +32,11 @@ const BANK: &str = r#"
     fi
     as pg_ctl -D /d/pg -s -w -l /tmp/log -o '-c checkpoint_timeout=30s -c unix_socket_directories=/tmp' start || { cat /tmp/log; exit 1; }
     sql() { as psql -h /tmp -Atq -v ON_ERROR_STOP=1 postgres "$@"; }
+    # What the life before left makes pg_ctl believe that it is ready: numbers of processes repeat themselves.
+    for try in $(seq 300); do
+        ! sql -c 'SELECT 1' >/dev/null 2>&1 || break
+        sleep 0.1
+    done
     if [ ! -e /d/ready ]; then
         sql <<-END
             CREATE EXTENSION amcheck;

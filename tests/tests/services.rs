@@ -186,13 +186,16 @@ fn ssh_by_a_published_port() {
         ] {
             command.args(["-o", option]);
         }
-        command.arg("root@127.0.0.1").args(words).stdin(Stdio::null());
+        command
+            .args(["-l", "root", "127.0.0.1"])
+            .args(words)
+            .stdin(Stdio::null());
         command
     };
     assert_eq!(output(&mut ssh(&["echo $USER; hostname; exit 0"])), "root\nparavane\n");
     assert_eq!(program::finish(&mut ssh(&["exit 7"])).code, 7);
     // A terminal of its own, and data both ways at once.
-    let terminal = output(ssh(&["tty"]).arg("-tt"));
+    let terminal = output(&mut ssh(&["-tt", "tty"]));
     assert!(terminal.starts_with("/dev/pts/"), "{terminal}");
     let data = folder.path().join("data");
     output(

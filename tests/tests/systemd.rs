@@ -9,11 +9,9 @@ use std::time::Instant;
 #[test]
 #[ignore = "minutes, with an image to be made: make test-release"]
 fn debian_comes_up_whole_and_goes_down_in_order() {
+    let image = debian::image("bookworm", &[]);
     let begun = Instant::now();
-    let system = System::start(
-        &debian::image("bookworm", &[]),
-        &["--memory", "512M", "--cpus", "2", "--net", "user"],
-    );
+    let system = System::start(&image, &["--memory", "512M", "--cpus", "2", "--net", "user"]);
     system.is_up();
     println!("up after {:?}", begun.elapsed());
     assert_eq!(system.inside(&["cat", "/proc/1/comm"]), "systemd\n");
