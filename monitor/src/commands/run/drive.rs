@@ -136,7 +136,7 @@ impl<'a> Drive<'a> {
     }
 
     /// Runs the machine; it is gone afterwards.
-    pub fn run(mut self, kernel: &[u8]) -> anyhow::Result<Outcome> {
+    pub fn run(mut self) -> anyhow::Result<Outcome> {
         let finish = self.work();
         // The terminal is as it was before, from here on.
         drop(self.state);
@@ -149,7 +149,9 @@ impl<'a> Drive<'a> {
             Ok(Finish::Outcome(outcome)) => Ok(outcome),
             Ok(Finish::Crashed(why)) => {
                 self.log.show();
-                for line in crash::report(self.started.vm.debug(), kernel).lines() {
+                // Without it, addresses are all that can be told.
+                let kernel = self.started.kernel.read().unwrap_or_default();
+                for line in crash::report(self.started.vm.debug(), &kernel).lines() {
                     eprintln!("{}", text::clean(line.as_bytes()));
                 }
                 eprintln!("paravane: {}", text::one_line(&why));

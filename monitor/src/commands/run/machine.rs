@@ -17,7 +17,8 @@ use crate::{kernel, root};
 use anyhow::Context;
 use paravane_agent_protocol::PORT;
 use rustix::event::{EventfdFlags, eventfd};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -34,6 +35,7 @@ const CID: u32 = 3;
 pub struct Machine<'a> {
     spec: &'a Spec,
     kernel: GuestFile,
+    kernel_file: KernelFile,
     initrd: Vec<u8>,
     command_line: String,
 }
@@ -44,7 +46,24 @@ pub struct Started {
     pub vm: Vm,
     pub calls: Calls,
     pub attached: Attached,
+    /// For its symbols.
+    pub kernel: KernelFile,
     _metrics: Option<Metrics>,
+}
+
+/// The kernel's file, open: what is in it is guest memory's once the machine runs, and larger than all else that the monitor
+/// needs. It is read again when somebody wants to know what is where.
+#[derive(Debug)]
+pub struct KernelFile(File);
+
+impl KernelFile {
+    /// What is in it; once.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        // Of a thread that may read and do little else with files: not by what asks for the length first.
+        (&self.0).take(u64::MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
 }
 
 impl<'a> Machine<'a> {
@@ -55,6 +74,7 @@ impl<'a> Machine<'a> {
             None => kernel::locate_or_build()?.vmlinux,
         };
         let kernel = GuestFile::load(Some(&path))?;
+        let kernel_file = File::open(&path).with_context(|| path.display().to_string())?;
         let initrd = match &spec.initrd {
             Some(path) => root::with_agent(inputs::read(path, "initrd")?),
             None => root::built_in(&root::busybox::find()?),
@@ -62,6 +82,7 @@ impl<'a> Machine<'a> {
         Ok(Machine {
             spec,
             kernel,
+            kernel_file: KernelFile(kernel_file),
             initrd,
             command_line: command_line(spec, verbose),
         })
@@ -69,7 +90,7 @@ impl<'a> Machine<'a> {
 
     /// Starts it. The calling thread is confined before anything of the guest's runs; `folder` is the machine's own, if it
     /// has one.
-    pub fn start(&self, told: Told, folder: Option<&Path>, gdb: Option<&Address>) -> anyhow::Result<Started> {
+    pub fn start(self, told: Told, folder: Option<&Path>, gdb: Option<&Address>) -> anyhow::Result<Started> {
         let hub = Hub::default();
         let calls = Calls(hub.listen(PORT).context("cannot listen for the guest's agent")?);
         let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
@@ -93,6 +114,8 @@ impl<'a> Machine<'a> {
         if let Some((listener, address)) = listener {
             self.serve_gdb(&mut vm, listener, &address)?;
         }
+        // All of it is in guest memory.
+        drop((self.kernel, self.initrd));
         let metrics = match &self.spec.metrics {
             Some(path) => {
                 let observer = vm.observer();
@@ -106,13 +129,9 @@ impl<'a> Machine<'a> {
             vm,
             calls,
             attached,
+            kernel: self.kernel_file,
             _metrics: metrics,
         })
-    }
-
-    /// The kernel's file.
-    pub fn kernel(&self) -> &[u8] {
-        &self.kernel.bytes
     }
 
     /// Starts the debugger's thread, and says how to reach it.

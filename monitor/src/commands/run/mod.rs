@@ -105,7 +105,7 @@ fn work(
         verbose,
         running,
     };
-    let outcome = Drive::new(started, wishes, &signals, control, begun)?.run(machine.kernel());
+    let outcome = Drive::new(started, wishes, &signals, control, begun)?.run();
     tracing::info!(ms = ms(begun), "the machine is gone");
     if let (Some(machine), Ok(outcome)) = (named, &outcome) {
         machine.set_ended(&Ended { code: outcome.code() })?;

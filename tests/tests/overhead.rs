@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an idle machine takes of the host's memory beyond the guest's own: counted by a control group, page tables and the kernel's own
+//! structures included, less what is shared, which is the guest's memory.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::vm;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// Of a machine of 256 MiB in which nothing happens.
+const MOST: u64 = 12 * MIB;
+/// Of each process in the guest. 200 KiB are aimed at; 36 page tables are most of it, since what an address space has lies in
+/// ten places that are far apart.
+const MOST_EACH: u64 = 280 * KIB;
+const PROCESSES: u64 = 40;
+
+/// A control group that counts memory.
+struct Group {
+    folder: PathBuf,
+    usage: &'static str,
+}
+
+impl Group {
+    /// None where this user may not make one.
+    fn new() -> Option<Self> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        // Version 1, where it has a hierarchy of its own; else version 2, below the root since a group with processes has no others.
+        let own = groups
+            .lines()
+            .find_map(|line| line.split_once(":memory:"))
+            .map(|(_, path)| path);
+        let (parent, usage) = match own {
+            Some(path) => (
+                Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')),
+                "memory.usage_in_bytes",
+            ),
+            None => (PathBuf::from("/sys/fs/cgroup"), "memory.current"),
+        };
+        let group = Group {
+            folder: parent.join(format!("paravane-test-{}", std::process::id())),
+            usage,
+        };
+        fs::create_dir(&group.folder).ok()?;
+        group.number(usage).is_some().then_some(group)
+    }
+
+    fn number(&self, file: &str) -> Option<u64> {
+        fs::read_to_string(self.folder.join(file)).ok()?.trim().parse().ok()
+    }
+
+    /// Bytes that are not shared.
+    fn own(&self) -> u64 {
+        let stat = fs::read_to_string(self.folder.join("memory.stat")).unwrap();
+        let shared = stat.lines().find_map(|line| line.strip_prefix("shmem ")).unwrap();
+        self.number(self.usage).unwrap() - shared.parse::<u64>().unwrap()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Empty when the host has buried the last process.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.folder).is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+struct Machine(Child);
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Bytes beyond the guest's memory with so many processes in the guest that sleep.
+fn overhead(group: &Group, processes: u64) -> u64 {
+    let procs = group.folder.join("cgroup.procs");
+    let script = format!("for i in $(seq {processes}); do sleep 1000 & done; sleep 1; echo ready; wait; read forever");
+    let machine = vm::command(["--memory", "256M", "--", "sh", "-c", &script]);
+    // The shell joins, then becomes the monitor.
+    let mut child = Command::new("sh")
+        .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+        .arg(group.folder.join("cgroup.procs"))
+        .arg(machine.get_program())
+        .args(machine.get_args())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.stdout.take().unwrap();
+    let _machine = Machine(child);
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    // What the start took goes back.
+    std::thread::sleep(Duration::from_secs(3));
+    group.own()
+}
+
+#[test]
+fn an_idle_machine_takes_little_memory() {
+    // Files that are read for the first time would be counted.
+    assert_eq!(vm::run(&["true"]).code, 0);
+    let Some(group) = Group::new() else {
+        eprintln!("skipped: this user may not make a control group for memory");
+        return;
+    };
+    let few = overhead(&group, 0);
+    let many = overhead(&group, PROCESSES);
+    let each = many.saturating_sub(few) / PROCESSES;
+    println!(
+        "{} KiB beyond the guest's memory, {} KiB for each process",
+        few / KIB,
+        each / KIB
+    );
+    assert!(few <= MOST, "{} KiB", few / KIB);
+    assert!(each <= MOST_EACH, "{} KiB for each process", each / KIB);
+}
