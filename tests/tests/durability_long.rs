@@ -160,13 +160,7 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Life {
     }
     assert_eq!(sum.as_deref(), Some("sum 0 of 1000"));
     life.told = life.found;
-    let first = output.next().unwrap();
-    let killer = std::thread::spawn(move || {
-        std::thread::sleep(some_time(Duration::from_millis(1500)));
-        monitor.kill().unwrap();
-        monitor.wait().unwrap();
-    });
-    for line in std::iter::once(first).chain(output) {
+    let mut note = |line: String| {
         let mut words = line
             .strip_prefix("done ")
             .unwrap_or_default()
@@ -177,6 +171,21 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Life {
             // The last line may be cut off.
             *told = n.max(*told);
         }
+        life.told
+            .iter()
+            .zip(life.found)
+            .skip(1)
+            .all(|(told, found)| *told > found)
+    };
+    // All are at work.
+    while !note(output.next().unwrap()) {}
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(some_time(Duration::from_millis(1000)));
+        monitor.kill().unwrap();
+        monitor.wait().unwrap();
+    });
+    for line in output {
+        note(line);
     }
     killer.join().unwrap();
     life

@@ -8,12 +8,14 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is kept track of: smaller writes copy the rest.
 const BLOCK: u64 = 4096;
 const BLOCK_SIZE: usize = 4096;
+/// Room that may be kept for what is not needed any more, bytes.
+const KEPT_MAX: u64 = 64 << 20;
 /// Blocks that are copied at a time.
 const PIECE_BLOCKS: u64 = 256;
 
@@ -76,6 +78,11 @@ impl Overlay {
             to.write_bytes(offset, &bytes)?;
         }
         map.fill(0);
+        // It costs the host's file system a transaction.
+        let kept = self.written.metadata()?.blocks() * 512;
+        if kept < KEPT_MAX {
+            return Ok(());
+        }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.written, flags, 0, blocks * BLOCK) {
             // Room that is kept: what is in it is not read again.
