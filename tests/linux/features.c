@@ -8,12 +8,15 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
+#include <linux/cn_proc.h>
+#include <linux/connector.h>
 #include <linux/dm-ioctl.h>
 #include <linux/filter.h>
 #include <linux/if_alg.h>
 #include <linux/io_uring.h>
 #include <linux/landlock.h>
 #include <linux/loop.h>
+#include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
@@ -309,6 +312,41 @@ static void notifications(void)
 	CHECK(((struct fanotify_event_metadata *)(void *)buffer)->mask & FAN_CLOSE_WRITE);
 }
 
+/* The fork of a child is reported to who listens. */
+static void process_events(void)
+{
+	struct {
+		struct nlmsghdr netlink;
+		struct cn_msg connector;
+		enum proc_cn_mcast_op listen;
+	} __attribute__((packed)) request = {
+		.netlink = { .nlmsg_len = sizeof(request), .nlmsg_type = NLMSG_DONE },
+		.connector = { .id = { CN_IDX_PROC, CN_VAL_PROC }, .len = sizeof(enum proc_cn_mcast_op) },
+		.listen = PROC_CN_MCAST_LISTEN,
+	};
+	struct sockaddr_nl group = { .nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC };
+	struct timeval wait = { .tv_sec = 5 };
+	int s = socket(AF_NETLINK, SOCK_DGRAM, NETLINK_CONNECTOR);
+	_Alignas(8) char bytes[1024];
+	struct proc_event event;
+	const size_t head = NLMSG_HDRLEN + sizeof(struct cn_msg);
+	pid_t child;
+
+	CHECK(s >= 0 && !bind(s, (struct sockaddr *)&group, sizeof(group)));
+	CHECK(!setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)));
+	CHECK(send(s, &request, sizeof(request), 0) == sizeof(request));
+	child = fork();
+	if (!child)
+		_exit(0);
+	child_good(child);
+	do {
+		CHECK(recv(s, bytes, sizeof(bytes), 0) >= (ssize_t)(head + sizeof(event)));
+		memcpy(&event, bytes + head, sizeof(event));
+	} while (event.what != PROC_EVENT_FORK || event.event_data.fork.child_pid != child);
+	CHECK(event.event_data.fork.parent_pid == getpid());
+	close(s);
+}
+
 static void seccomp_filter(void)
 {
 	struct sock_filter code[] = {
@@ -454,6 +492,7 @@ const struct test feature_tests[] = {
 	{ "feature.bpf-cgroup", bpf_cgroup, true },
 	{ "feature.io_uring", uring, true },
 	{ "feature.notifications", notifications, true },
+	{ "feature.process-events", process_events, true },
 	{ "feature.seccomp", seccomp_filter, true },
 	{ "feature.landlock", landlock, true },
 	{ "feature.keys", keys, true },
