@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
-use paravane_tests::{program, vm};
+use paravane_tests::{linux, program, source_root, vm};
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn run(words: &[&str], script: &str) -> program::Run {
     let more = ["--", "sh", "-c", script];
@@ -35,6 +38,47 @@ fn a_folder_both_ways() {
     let done = run(&["--volume", &format!("{volume}:ro")], "echo no > /mnt/x/more");
     assert_eq!(done.code, 1, "{done:?}");
     assert!(!folder.path().join("more").exists());
+}
+
+/// The host lets somebody wait who opens a file that another has a lease of, as a disk or a server may let one wait.
+#[test]
+fn a_slow_file_keeps_no_other_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shared, holder) = (folder.path().join("shared"), folder.path().join("lease"));
+    fs::create_dir(&shared).unwrap();
+    for name in ["slow", "fast"] {
+        fs::write(shared.join(name), format!("{name}\n")).unwrap();
+    }
+    linux::compile(&source_root().join("tests/guest/lease"), &holder);
+    for mode in ["", ":ro"] {
+        let mut lease = Command::new(&holder)
+            .arg(shared.join("slow"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut held = String::new();
+        BufReader::new(lease.stdout.take().unwrap())
+            .read_line(&mut held)
+            .unwrap();
+        assert_eq!(held, "held\n");
+        let volume = format!("{}:/x{mode}", shared.display());
+        let script = "cat /x/slow & sleep 0.2; for i in 1 2 3 4 5 6 7 8 9; do cat /x/fast; done; wait";
+        let mut child = vm::command(["--volume", &volume, "--timeout", "60", "--", "sh", "-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The kernel takes the lease away after 45 seconds.
+        let begun = Instant::now();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        for _ in 0..9 {
+            assert_eq!(lines.next().unwrap().unwrap(), "fast");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        drop(lease.stdin.take());
+        assert_eq!(lines.next().unwrap().unwrap(), "slow");
+        assert!(child.wait().unwrap().success() && lease.wait().unwrap().success());
+    }
 }
 
 /// A guest's root can mount what it was given in any way: the host has to keep it from writing.
@@ -93,7 +137,7 @@ fn an_image_as_root() {
     let root = folder.path().join("root");
     small_root(&root);
     let image = folder.path().join("image");
-    let made = std::process::Command::new("/sbin/mke2fs")
+    let made = Command::new("/sbin/mke2fs")
         .args(["-q", "-F", "-t", "ext4", "-d"])
         .args([&root, &image])
         .arg("32M")

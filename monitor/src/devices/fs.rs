@@ -3,9 +3,11 @@
 //!
 //! The requests are FUSE's, carried out by the crate fuse-backend-rs, which never leaves the directory: it opens every
 //! name relative to a descriptor of its parent and follows no symbolic link (those are the guest's kernel's to follow).
+//! Each may have to wait for the host, as long as that likes, so a few threads carry them out, and answers come in any order.
 //! Run by an ordinary user, files belong to that user on the host, and to root in the guest; run by root, owners are what they are.
 
-use super::{Broken, Device, Driver, kind};
+use super::pool::Pool;
+use super::{Broken, Chain, Device, Driver, Memory, Waker, kind};
 use crate::confine::Files;
 use anyhow::{Context, bail};
 use fuse_backend_rs::api::server::Server;
@@ -14,18 +16,65 @@ use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use fuse_backend_rs::transport::{Reader, VirtioFsWriter, Writer};
 use std::path::Path;
 use std::sync::Arc;
+use vm_memory::{Bytes, GuestAddress};
 
 /// Bytes of a tag in the configuration space.
 const TAG: usize = 36;
 /// Queues for requests, behind the one for those that cannot wait.
 const REQUEST_QUEUES: u32 = 1;
+/// Requests that may wait for the host at a time.
+const THREADS: usize = 8;
+/// Operations (`enum fuse_opcode`) that only change tables of ours, and are the device's thread's: FORGET, INIT, INTERRUPT, DESTROY,
+/// BATCH_FORGET.
+const AT_ONCE: [u32; 5] = [2, 26, 36, 38, 42];
+
+/// What carries requests out.
+type Served = Server<Arc<Vfs>>;
 
 /// The device.
 pub struct Fs {
-    server: Server<Arc<Vfs>>,
+    server: Arc<Served>,
     tag: String,
     root: Root,
     read_only: bool,
+    pool: Option<Pool<Request, Done>>,
+}
+
+/// A request, and who answers it.
+struct Request {
+    server: Arc<Served>,
+    queue: usize,
+    chain: Chain,
+}
+
+/// A request's queue and chain, and the bytes written to it.
+type Done = (usize, u16, Result<u32, Broken>);
+
+impl Request {
+    /// Whether it takes no time.
+    fn at_once(&self, memory: &Memory) -> bool {
+        // The guest may change it meanwhile: it decides about its own time only.
+        let header = self.chain.clone().readable().next();
+        let operation =
+            header.and_then(|part| memory.read_obj::<u32>(GuestAddress(part.addr().0.checked_add(4)?)).ok());
+        operation.is_none_or(|operation| AT_ONCE.contains(&u32::from_le(operation)))
+    }
+
+    /// Carries it out.
+    fn execute(&self) -> Done {
+        (self.queue, self.chain.head_index(), self.answer())
+    }
+
+    fn answer(&self) -> Result<u32, Broken> {
+        let memory = self.chain.memory();
+        let reader = Reader::from_descriptor_chain(memory, self.chain.clone())
+            .map_err(|_| Broken::Rule("a file system request outside memory"))?;
+        let writer = VirtioFsWriter::new(memory, self.chain.clone())
+            .map_err(|_| Broken::Rule("a buffer for a file system's answer outside memory"))?;
+        // What is no request gets no answer; the guest's program that waits for one is the guest's affair.
+        let written = self.server.handle_message(reader, Writer::VirtioFs(writer), None, None);
+        Ok(u32::try_from(written.unwrap_or(0)).unwrap_or(0))
+    }
 }
 
 /// What is shared, for starting again.
@@ -35,7 +84,7 @@ struct Root {
 }
 
 impl Root {
-    fn serve(&self) -> anyhow::Result<Server<Arc<Vfs>>> {
+    fn serve(&self) -> anyhow::Result<Arc<Served>> {
         let config = Config {
             root_dir: self.path.clone(),
             xattr: true,
@@ -55,7 +104,7 @@ impl Root {
         });
         vfs.mount(Box::new(fs), "/")
             .map_err(|error| anyhow::anyhow!("{error}"))?;
-        Ok(Server::new(Arc::new(vfs)))
+        Ok(Arc::new(Server::new(Arc::new(vfs))))
     }
 }
 
@@ -80,7 +129,15 @@ impl Fs {
             tag: tag.to_string(),
             root,
             read_only,
+            pool: None,
         })
+    }
+}
+
+impl Fs {
+    /// Whose name is the threads', too.
+    fn policy(&self) -> &'static str {
+        if self.read_only { "fs-ro" } else { "fs" }
     }
 }
 
@@ -90,8 +147,7 @@ impl Device for Fs {
     }
 
     fn name(&self) -> String {
-        // Its policy's name, too.
-        if self.read_only { "fs-ro" } else { "fs" }.to_string()
+        self.policy().to_string()
     }
 
     fn queue_sizes(&self) -> Vec<u16> {
@@ -126,29 +182,52 @@ impl Device for Fs {
         Ok(())
     }
 
+    fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
+        self.pool = Some(Pool::new(
+            self.policy(),
+            THREADS,
+            waker.clone(),
+            Box::new(Request::execute),
+        ));
+        Ok(())
+    }
+
     fn notified(&mut self, driver: &mut Driver, queue: usize) -> Result<(), Broken> {
-        let memory = Arc::clone(driver.memory());
         while let Some(chain) = driver.pop(queue)? {
-            let head = chain.head_index();
-            let reader = Reader::from_descriptor_chain(&*memory, chain.clone())
-                .map_err(|_| Broken::Rule("a file system request outside memory"))?;
-            let writer = VirtioFsWriter::new(&*memory, chain)
-                .map_err(|_| Broken::Rule("a buffer for a file system's answer outside memory"))?;
-            // What is no request gets no answer; the guest's program that waits for one is the guest's affair.
-            let written = self
-                .server
-                .handle_message(reader, Writer::VirtioFs(writer), None, None)
-                .unwrap_or(0);
-            driver.push(queue, head, u32::try_from(written).unwrap_or(0))?;
+            let server = Arc::clone(&self.server);
+            let request = Box::new(Request { server, queue, chain });
+            let here = match &mut self.pool {
+                Some(pool) if !request.at_once(driver.memory()) => pool.submit(request).err(),
+                _ => Some(request),
+            };
+            if let Some(request) = here {
+                finish(driver, request.execute())?;
+            }
         }
         driver.signal(queue)
     }
 
+    fn woken(&mut self, driver: &mut Driver) -> Result<(), Broken> {
+        for done in self.pool.iter().flat_map(Pool::done) {
+            let queue = done.0;
+            finish(driver, done)?;
+            driver.signal(queue)?;
+        }
+        Ok(())
+    }
+
     /// All files that the driver has open are closed.
     fn reset(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.clear();
+        }
         match self.root.serve() {
             Ok(server) => self.server = server,
             Err(error) => tracing::warn!("file system {}: {error:#}", self.root.path),
         }
     }
+}
+
+fn finish(driver: &mut Driver, (queue, head, written): Done) -> Result<(), Broken> {
+    driver.push(queue, head, written?)
 }

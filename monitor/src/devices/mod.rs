@@ -19,6 +19,7 @@ mod fuzz;
 pub mod mmio;
 pub mod net;
 mod page;
+mod pool;
 mod reactor;
 pub mod rng;
 #[cfg(test)]

@@ -9,7 +9,6 @@
 mod buffers;
 mod cut;
 mod overlay;
-mod pool;
 mod qcow2;
 mod request;
 mod storage;
@@ -18,8 +17,8 @@ mod tests;
 
 pub use storage::{Flush, Mode, open};
 
+use super::pool::Pool;
 use super::{Broken, Device, Driver, Waker, kind};
-use pool::Pool;
 use request::{Failure, Request, SEGMENT_SECTORS_MAX, SEGMENTS_MAX};
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +26,8 @@ use storage::{SECTOR, Storage};
 use virtio_bindings::virtio_blk as blk;
 
 const QUEUE: usize = 0;
+/// Requests that may wait for the disk at a time.
+const THREADS: usize = 4;
 const QUEUE_SIZE: u16 = 256;
 
 /// The device.
@@ -34,7 +35,7 @@ pub struct Block {
     storage: Arc<dyn Storage>,
     read_only: bool,
     serial: String,
-    pool: Option<Pool>,
+    pool: Option<Pool<Request, (u16, u32)>>,
 }
 
 impl Block {
@@ -124,8 +125,11 @@ impl Device for Block {
 
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
         let (storage, read_only, serial) = (Arc::clone(&self.storage), self.read_only, self.serial.clone());
-        let work = move |request: &Request| request.finish(request.execute(&*storage, read_only, &serial, true));
-        self.pool = Some(Pool::new(waker.clone(), Box::new(work)));
+        let work = move |request: &Request| {
+            let result = request.execute(&*storage, read_only, &serial, true);
+            (request.head, request.finish(result))
+        };
+        self.pool = Some(Pool::new("disk", THREADS, waker.clone(), Box::new(work)));
         Ok(())
     }
 

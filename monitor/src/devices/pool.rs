@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Threads for requests that may have to wait for the host, so that none keeps others waiting.
+
+use super::Waker;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Carries out a request; what it came to.
+type Work<R, D> = dyn Fn(&R) -> D + Send + Sync;
+
+struct State<R, D> {
+    waiting: VecDeque<Box<R>>,
+    working: usize,
+    idle: usize,
+    done: Vec<D>,
+    end: bool,
+}
+
+struct Shared<R, D> {
+    state: Mutex<State<R, D>>,
+    /// There is work, or an end.
+    work_came: Condvar,
+    /// A thread has done its work.
+    work_done: Condvar,
+    work: Box<Work<R, D>>,
+    waker: Waker,
+}
+
+impl<R, D> Shared<R, D> {
+    fn lock(&self) -> MutexGuard<'_, State<R, D>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The threads, for requests `R`. They come into being when there is work, by the thread that gives it, under whose policy they then
+/// are; and go with this value.
+pub struct Pool<R, D> {
+    shared: Arc<Shared<R, D>>,
+    name: &'static str,
+    most: usize,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<R: Send + 'static, D: Send + 'static> Pool<R, D> {
+    /// None yet, `most` at a time. `waker` is called when requests are done.
+    pub fn new(name: &'static str, most: usize, waker: Waker, work: Box<Work<R, D>>) -> Self {
+        let state = State {
+            waiting: VecDeque::new(),
+            working: 0,
+            idle: 0,
+            done: Vec::new(),
+            end: false,
+        };
+        Pool {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                work_came: Condvar::new(),
+                work_done: Condvar::new(),
+                work,
+                waker,
+            }),
+            name,
+            most,
+            threads: Vec::new(),
+        }
+    }
+
+    /// Gives a request to the threads; back if there is no thread and none can be made.
+    pub fn submit(&mut self, request: Box<R>) -> Result<(), Box<R>> {
+        let more = {
+            let state = self.shared.lock();
+            state.idle <= state.waiting.len() && self.threads.len() < self.most
+        };
+        if more {
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new()
+                .name(self.name.to_string())
+                .spawn(move || run(&shared));
+            // Fails at a limit on threads; those that are there have more to do then.
+            self.threads.extend(thread);
+        }
+        if self.threads.is_empty() {
+            return Err(request);
+        }
+        self.shared.lock().waiting.push_back(request);
+        self.shared.work_came.notify_one();
+        Ok(())
+    }
+
+    /// What is done.
+    pub fn done(&self) -> Vec<D> {
+        std::mem::take(&mut self.shared.lock().done)
+    }
+
+    /// Forgets what waits, and waits for what is being done.
+    pub fn clear(&self) {
+        let mut state = self.shared.lock();
+        state.waiting.clear();
+        while state.working > 0 {
+            state = wait(&self.shared.work_done, state);
+        }
+        state.done.clear();
+    }
+}
+
+impl<R, D> Drop for Pool<R, D> {
+    fn drop(&mut self) {
+        {
+            let mut state = self.shared.lock();
+            state.waiting.clear();
+            state.end = true;
+        }
+        self.shared.work_came.notify_all();
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn wait<'a, T>(condition: &Condvar, state: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condition.wait(state).unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run<R, D>(shared: &Shared<R, D>) {
+    let mut state = shared.lock();
+    while !state.end {
+        let Some(request) = state.waiting.pop_front() else {
+            state.idle += 1;
+            state = wait(&shared.work_came, state);
+            state.idle -= 1;
+            continue;
+        };
+        state.working += 1;
+        drop(state);
+        let done = (shared.work)(&request);
+        drop(request);
+        state = shared.lock();
+        state.working -= 1;
+        state.done.push(done);
+        shared.work_done.notify_one();
+        shared.waker.wake();
+    }
+}
