@@ -9,6 +9,7 @@
 #define MSR_BIOS_SIGN_ID 0x8b
 #define MSR_SYSENTER_CS 0x174
 #define MSR_SYSENTER_EIP 0x176
+#define MSR_MISC_ENABLE 0x1a0
 #define MSR_PAT 0x277
 #define MSR_EFER 0xc0000080
 #define MSR_STAR 0xc0000081
@@ -43,6 +44,31 @@ static u64 *kept(struct vcpu *v, u32 msr)
 	}
 }
 
+static void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
+{
+	__asm__ volatile("cpuid" : "=a"(regs->eax), "=b"(regs->ebx), "=c"(regs->ecx), "=d"(regs->edx)
+			 : "a"(leaf), "c"(subleaf));
+}
+
+/*
+ * Intel's IA32_MISC_ENABLE (SDM volume 4, table 2-2): a kernel that does not find fast strings enabled there clears and copies memory
+ * without them. Neither branch traces nor event samples are there. No other vendor has the register.
+ */
+static bool misc_enable(u64 *value)
+{
+	struct vmi_cpuid regs;
+
+	cpuid_host(0, 0, &regs);
+	if (regs.ebx != 0x756e6547 || regs.edx != 0x49656e69 || regs.ecx != 0x6c65746e)
+		return false;
+	*value = 1U << 11 | 1U << 12;	/* BTS, PEBS unavailable */
+	if (regs.eax >= 7) {
+		cpuid_host(7, 0, &regs);
+		*value |= regs.ebx >> 9 & 1;	/* ERMS */
+	}
+	return true;
+}
+
 int process_cpu_read_msr(u32 msr, u64 *value)
 {
 	struct vcpu *v = this_vcpu();
@@ -64,7 +90,7 @@ int process_cpu_read_msr(u32 msr, u64 *value)
 		result = v->kernel_gs;
 	else if (msr == MSR_KERNEL_GS_BASE)
 		result = v->user_gs;
-	else {
+	else if (msr != MSR_MISC_ENABLE || !misc_enable(&result)) {
 		*value = 0;
 		return -VMI_EFAULT;
 	}
@@ -105,12 +131,6 @@ int process_cpu_write_msr(u32 msr, u64 value)
 	default:
 		return -VMI_EFAULT;
 	}
-}
-
-static void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
-{
-	__asm__ volatile("cpuid" : "=a"(regs->eax), "=b"(regs->ebx), "=c"(regs->ecx), "=d"(regs->edx)
-			 : "a"(leaf), "c"(subleaf));
 }
 
 u64 xcr0_shown(void)
