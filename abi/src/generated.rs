@@ -89,6 +89,8 @@ pub const LEVEL_PDPT: u64 = 0x3;
 pub const LEVEL_PML4: u64 = 0x4;
 /// This root is the one that kernel addresses are always translated with.
 pub const PT_KERNEL_ROOT: u64 = 0x10;
+/// Mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has been carried out, anything may be in them that the machine has had there. Only where the layer has VMI_MMU_NO_VECTORS.
+pub const CR3_NO_VECTORS: u64 = 0x800;
 
 // Flags of mmu.set_pte and mmu.set_ptes, or-ed with the level
 /// The level, VMI_LEVEL_PT to VMI_LEVEL_PML4.
@@ -931,6 +933,8 @@ pub const MMU_FLUSH_SPACE: u32 = 0x1;
 pub const MMU_USER_ISOLATION: u32 = 0x2;
 /// Mmu.fill of one entry also flushes it, on all vCPUs that have the space loaded.
 pub const MMU_FILL_REPLACES: u32 = 0x4;
+/// Mmu.set_cr3 knows VMI_CR3_NO_VECTORS.
+pub const MMU_NO_VECTORS: u32 = 0x8;
 /// Says that the page will be used as a page table of this level, optionally or-ed with VMI_PT_KERNEL_ROOT.
 pub const CALL_MMU_REGISTER_PAGE_TABLE: u16 = 0x200;
 /// The page is not a page table any more and may be used for something else.

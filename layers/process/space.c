@@ -28,17 +28,20 @@ static u64 components_in_use(void)
 }
 
 /*
- * The vector registers go along. A kernel that does not use them itself, and whose program does not either, has them in
+ * The vector registers go along, unless the kernel says that it has saved what it needs of them (vectors is false). A kernel that does not use them itself, and whose program does not either, has them in
  * their initial state: then there is only MXCSR, which belongs to no component. That is a tenth of a whole switch. Components of
  * features that the kernel is not told of stay each thread's own: the host keeps PKRU out of its initial state, for one.
  */
-static void state_save(struct vcpu *v)
+static void state_save(struct vcpu *v, bool vectors)
 {
 	v->ds_selector = read_ds_selector();
 	v->es_selector = read_es_selector();
 	v->fs_selector = read_fs_selector();
 	v->gs_selector = read_gs_selector();
 	v->fs_base = rdfsbase();
+	v->vectors = vectors;
+	if (!vectors)
+		return;
 	v->in_use = shared->xgetbv_in_use ? components_in_use() : 1;
 	__asm__ volatile("stmxcsr %0" : "=m"(v->mxcsr));
 	if (!v->in_use)
@@ -57,6 +60,8 @@ static void state_load(struct vcpu *v)
 	u64 components = shared->components;
 	u32 mxcsr;
 
+	if (!v->vectors)
+		return;
 	if (v->in_use)
 		__asm__ volatile("xrstor64 %0" : : "m"(v->xsave), "a"(components), "d"(components >> 32) : "memory");
 	else if (components_in_use())
@@ -313,7 +318,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	u32 index = space_get(v, cr3 & PTE_ADDR);
 
 	step();
-	v->cr3 = cr3;
+	v->cr3 = cr3 & ~(u64)VMI_CR3_NO_VECTORS;
 	v->context = context;
 	v->generation = generation;
 	if (index == self.index) {
@@ -324,7 +329,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	v->s.switches++;
 	event(v, VMI_PH_EVENT_SWITCH, cr3, index);
 	stint_end(v);
-	state_save(v);
+	state_save(v, !(cr3 & VMI_CR3_NO_VECTORS));
 	v->resume = RESUME_CALL;
 	v->s.proc = index;
 	wake_thread(v, index, WAKE_RUN);

@@ -56,6 +56,7 @@ struct vcpu {
 	u32 lazy_mode;
 	u64 fs_base;
 	u32 gs_selector, fs_selector, ds_selector, es_selector, mxcsr;
+	bool vectors;				/* in_use, xsave and mxcsr say something */
 	u64 in_use;				/* state components that are in xsave */
 	u64 cr0, cr2, cr3, cr4, cr8, context, generation;
 	u64 queued_cr3, queued_context, queued_generation;

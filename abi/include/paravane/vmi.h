@@ -57,6 +57,7 @@
 #define VMI_LEVEL_PDPT 0x3 /* maps 1 GiB */
 #define VMI_LEVEL_PML4 0x4 /* a root */
 #define VMI_PT_KERNEL_ROOT 0x10 /* this root is the one that kernel addresses are always translated with */
+#define VMI_CR3_NO_VECTORS 0x800 /* mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has been carried out, anything may be in them that the machine has had there. Only where the layer has VMI_MMU_NO_VECTORS */
 
 /* Flags of mmu.set_pte and mmu.set_ptes, or-ed with the level */
 #define VMI_PTE_LEVEL_MASK 0xf /* the level, VMI_LEVEL_PT to VMI_LEVEL_PML4 */
@@ -447,6 +448,7 @@
 #define VMI_MMU_FLUSH_SPACE 0x1 /* mmu.flush_space works; without it the kernel interrupts the other vCPUs itself */
 #define VMI_MMU_USER_ISOLATION 0x2 /* user code cannot reach kernel memory; without it the machine is one trust domain, and only the user range has its user bit checked */
 #define VMI_MMU_FILL_REPLACES 0x4 /* mmu.fill of one entry also flushes it, on all vCPUs that have the space loaded */
+#define VMI_MMU_NO_VECTORS 0x8 /* mmu.set_cr3 knows VMI_CR3_NO_VECTORS */
 #define VMI_CALL_MMU_REGISTER_PAGE_TABLE 0x200
 #define VMI_CALL_MMU_RELEASE_PAGE_TABLE 0x201
 #define VMI_CALL_MMU_SET_PTE 0x202

@@ -203,6 +203,40 @@ static void loads_keep_fpu(u64 lazy)
 	space_destroy(&space);
 	space_destroy(&other);
 }
+/* Said to be of no use at one load, they go along with the next one again. */
+static void loads_drop_fpu(u64 lazy)
+{
+	static struct fpu_state before, after;
+	enum fpu_level level = fpu_level();
+	u64 i;
+
+	if (!(layer_features(VMI_SECTION_MMU) & VMI_MMU_NO_VECTORS))
+		test_skip("the layer does not offer it");
+	space_create(&space);
+	space_create(&other);
+	for (i = 1; i <= 20; i++) {
+		if (lazy)
+			vmi.mmu_set_lazy_mode(VMI_LAZY_CPU);
+		set_cr3(space.root | VMI_CR3_NO_VECTORS, space.context, space.generation);
+		CHECK_EQ(get_cr3(), space.root);
+		if (lazy)
+			vmi.mmu_set_lazy_mode(VMI_LAZY_NONE);
+		CHECK_EQ(get_cr3(), space.root);
+		fpu_fill(&before, i * 7654321);
+		fpu_load(&before, level);
+		set_cr3(other.root, other.context, other.generation);
+		fpu_store(&after, level);
+		fpu_compare(&before, &after, "after loading CR3");
+		/* The same space once more: nothing has to happen. */
+		set_cr3(other.root | VMI_CR3_NO_VECTORS, other.context, other.generation);
+		CHECK_EQ(get_cr3(), other.root);
+	}
+	space_load(NULL);
+	space_destroy(&space);
+	space_destroy(&other);
+}
+TEST_OF(fpu_drop_now, "mmu.set_cr3.no_vectors", loads_drop_fpu, 0, 1, 0, MMU_SET_CR3);
+TEST_OF(fpu_drop_lazy, "mmu.set_cr3.no_vectors_lazy", loads_drop_fpu, 1, 1, 0, MMU_SET_CR3);
 TEST_OF(fpu_load_now, "mmu.set_cr3.fpu", loads_keep_fpu, 0, 1, 0, MMU_SET_CR3);
 TEST_OF(fpu_load_lazy, "mmu.set_cr3.fpu_lazy", loads_keep_fpu, 1, 1, 0, MMU_SET_CR3);
 

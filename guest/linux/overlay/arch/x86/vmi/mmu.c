@@ -2,6 +2,7 @@
 /* Page tables: the early ones, and pv_ops.mmu on a layer's section mmu. */
 #include <linux/mm.h>
 #include <asm/fixmap.h>
+#include <asm/fpu/api.h>
 #include <asm/fpu/sched.h>
 #include <asm/fpu/signal.h>
 #include <asm/mmu_context.h>
@@ -12,7 +13,6 @@
 #include <asm/tlbflush.h>
 #include <asm/vmi.h>
 #include "../kernel/fpu/context.h"
-#include "../kernel/fpu/internal.h"
 #include "vmi.h"
 
 /* Of init_mm: a number that mm_context_t.ctx_id starts behind. */
@@ -108,20 +108,25 @@ static unsigned long vmi_read_cr3(void)
 	return vmi.mmu_get_cr3();
 }
 
+/* The layer has VMI_MMU_NO_VECTORS. */
+static bool no_vectors __ro_after_init;
+
 /*
- * The vector registers of the program that is left would go along with the switch, only to be saved behind it. Saved before, they are in
- * their initial state, which a layer need not carry.
+ * The vector registers of the program that is left would go along with the load, only to be saved behind it. Saved before, nobody needs
+ * what is in them. Whether that is so: not while the kernel uses them itself.
  */
-static void leave_fpregs(void)
+static bool leave_fpregs(void)
 {
 	struct task_struct *task = current;
 
-	if (task->flags & (PF_KTHREAD | PF_USER_WORKER) || test_thread_flag(TIF_NEED_FPU_LOAD))
-		return;
-	save_fpregs_to_fpstate(&task->thread.fpu);
-	set_thread_flag(TIF_NEED_FPU_LOAD);
+	if (!irq_fpu_usable())
+		return false;
+	if (!(task->flags & (PF_KTHREAD | PF_USER_WORKER)) && !test_thread_flag(TIF_NEED_FPU_LOAD)) {
+		save_fpregs_to_fpstate(&task->thread.fpu);
+		set_thread_flag(TIF_NEED_FPU_LOAD);
+	}
 	__cpu_invalidate_fpregs_state();
-	restore_fpregs_from_fpstate(&init_fpstate, fpu_user_cfg.max_features & XFEATURE_MASK_FPSTATE);
+	return true;
 }
 
 /*
@@ -133,8 +138,8 @@ static void vmi_write_cr3(unsigned long cr3)
 	u64 context = 0, generation = 0;
 	struct mm_struct *mm;
 
-	if (vmi_low && cpu_feature_enabled(X86_FEATURE_XSAVE))
-		leave_fpregs();
+	if (no_vectors && leave_fpregs())
+		cr3 |= VMI_CR3_NO_VECTORS;
 	if ((cr3 & CR3_ADDR_MASK) == __pa_symbol(swapper_pg_dir)) {
 		/* It has nothing in the user range. And there is no struct page yet when it is loaded first. */
 		vmi.mmu_set_cr3(cr3, KERNEL_CONTEXT, 1);
@@ -183,6 +188,7 @@ void __init vmi_init_mmu_ops(void)
 	USE(MMU_RELEASE_PAGE_TABLE, pgd_free, vmi_pgd_free);
 	if (!vmi_low)
 		return;
+	no_vectors = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_NO_VECTORS;
 	flush_space = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_SPACE;
 	if (flush_space && vmi_boot.vcpu_count > 1)
 		pv_ops.mmu.tlb_remove_table = tlb_remove_table;
