@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
-use paravane_tests::vm;
+use paravane_tests::{program, vm};
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, BufReader};
@@ -25,22 +25,48 @@ const WRITER: &str = "set -e
         echo $n
     done";
 
+fn tool(name: &str, words: &[&str], files: &[&Path]) {
+    let output = Command::new(name).args(words).args(files).output().unwrap();
+    assert!(output.status.success(), "{name} {words:?}: {output:?}");
+}
+
 struct Disk(tempfile::TempDir);
 
 impl Disk {
     fn new() -> Self {
         let disk = Disk(tempfile::tempdir().unwrap());
         File::create(disk.path()).unwrap().set_len(64 << 20).unwrap();
-        let made = Command::new("/sbin/mke2fs")
-            .args(["-q", "-t", "ext4"])
-            .arg(disk.path())
-            .status();
-        assert!(made.unwrap().success());
+        tool("/sbin/mke2fs", &["-q", "-t", "ext4"], &[&disk.path()]);
         disk
     }
 
     fn path(&self) -> PathBuf {
         self.0.path().join("disk")
+    }
+
+    /// The same as an image of QEMU's.
+    fn qcow2(&self) -> PathBuf {
+        let image = self.0.path().join("disk.qcow2");
+        tool("qemu-img", &["convert", "-q", "-O", "qcow2"], &[&self.path(), &image]);
+        image
+    }
+
+    /// What is in such an image takes the disk's place.
+    fn take(&self, image: &Path) {
+        let check = Command::new("qemu-img").arg("check").arg(image).output().unwrap();
+        // Room that nobody uses may be left of what was cut off.
+        assert!(matches!(check.status.code(), Some(0 | 3)), "{check:?}");
+        tool("qemu-img", &["convert", "-q", "-O", "raw"], &[image, &self.path()]);
+    }
+
+    /// The file system is whole when its journal has been played back.
+    fn check(&self) {
+        let mount = "mkdir /m && mount -t ext4 /dev/vda /m && umount /m";
+        let played = program::finish(
+            vm::command(["--disk", &self.path().display().to_string()]).args(["--", "sh", "-c", mount]),
+        );
+        assert_eq!(played.code, 0, "{played:?}");
+        tool("/sbin/e2fsck", &["-f", "-n"], &[&self.path()]);
     }
 }
 
@@ -63,7 +89,7 @@ struct Life {
 
 /// Starts a guest on the disk and kills its monitor at some moment after the first report.
 fn live(disk: &Path, mode: &str) -> Life {
-    let disk = format!("{}:{mode}", disk.display());
+    let disk = format!("{}{mode}", disk.display());
     let mut monitor = vm::command(["--disk", &disk, "--timeout", "60", "--", "sh", "-c", WRITER])
         .stdout(Stdio::piped())
         .spawn()
@@ -96,35 +122,41 @@ fn live(disk: &Path, mode: &str) -> Life {
     life
 }
 
-#[test]
-fn what_was_flushed_survives_and_only_that() {
-    let disk = Disk::new();
+/// So many lives on one disk.
+fn lives(disk: &Path, mode: &str, count: usize) {
     let mut reported = 0;
-    for _ in 0..6 {
-        let life = live(&disk.path(), "cut");
-        println!("{life:?}");
+    for _ in 0..count {
+        let life = live(disk, mode);
+        println!("{mode} {life:?}");
         assert!(
             life.records >= reported && life.state >= reported,
             "{reported}: {life:?}"
         );
         reported = life.reported;
     }
-    // The file system is whole when its journal has been played back.
-    let mount = "mkdir /m && mount -t ext4 /dev/vda /m && umount /m";
-    let played = paravane_tests::program::finish(
-        vm::command(["--disk", &disk.path().display().to_string()]).args(["--", "sh", "-c", mount]),
-    );
-    assert_eq!(played.code, 0, "{played:?}");
-    let check = Command::new("/sbin/e2fsck")
-        .args(["-f", "-n"])
-        .arg(disk.path())
-        .output()
-        .unwrap();
-    assert!(check.status.success(), "{check:?}");
+}
+
+#[test]
+fn what_was_flushed_survives_and_only_that() {
+    let disk = Disk::new();
+    lives(&disk.path(), ":cut", 6);
+    disk.check();
 
     let disk = Disk::new();
-    let before = live(&disk.path(), "cut-unsafe");
-    let after = live(&disk.path(), "cut-unsafe");
+    let before = live(&disk.path(), ":cut-unsafe");
+    let after = live(&disk.path(), ":cut-unsafe");
     assert!(before.reported > 0, "{before:?}");
     assert!(after.records < before.reported, "nothing is lost: {before:?} {after:?}");
+}
+
+/// What the monitor has in memory of where things lie goes with it.
+#[test]
+fn what_was_flushed_survives_in_an_image_of_qemu_s() {
+    for mode in ["", ":cut"] {
+        let disk = Disk::new();
+        let image = disk.qcow2();
+        lives(&image, mode, 4);
+        disk.take(&image);
+        disk.check();
+    }
 }
