@@ -123,6 +123,58 @@ fn published_ports_lead_into_the_guest() {
     }
 }
 
+/// KiB of memory of its own that a process has.
+fn memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    field
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .unwrap()
+}
+
+/// Buffers of half a MiB for each.
+#[test]
+fn what_many_connections_took_is_given_back() {
+    let port = free_port();
+    let words = ["--net", "stack", "--publish", &format!("{port}:80")];
+    let machine = Machine::start(&words, "mkdir /w; echo hi > /w/index.html; httpd -f -p 80 -h /w");
+    // Answered, and open on this side.
+    let ask = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        text.ends_with("hi\n").then_some(stream)
+    };
+    let begun = Instant::now();
+    while ask().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "nobody listens");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let before = memory(machine.0.id());
+    let mut most = 0;
+    for _ in 0..4 {
+        let all: Vec<TcpStream> = (0..150).map(|_| ask().unwrap()).collect();
+        most = most.max(memory(machine.0.id()));
+        drop(all);
+    }
+    assert!(
+        most > before + (32 << 10),
+        "{before} {most}: no memory was used, so nothing is shown"
+    );
+    let begun = Instant::now();
+    while memory(machine.0.id()) > before + (12 << 10) {
+        let now = memory(machine.0.id());
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "KiB: {before}, {most}, and then {now}"
+        );
+        thread::sleep(Duration::from_millis(100));
+    }
+    println!("KiB: {before}, {most}, {} again", memory(machine.0.id()));
+}
+
 /// Each asker gets its own answers, of any length.
 #[test]
 fn published_datagrams_lead_into_the_guest_and_back() {
