@@ -158,7 +158,7 @@ fn git() {
 #[test]
 #[ignore = "an hour: make test-release"]
 fn perl() {
-    suite("perl", "2G", 500);
+    suite("perl", "2G", 450);
 }
 
 #[test]

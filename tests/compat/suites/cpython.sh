@@ -21,4 +21,4 @@ END
 # Not there: what needs a display, and a suite of tools that Debian does not ship.
 python3 -m test --list-tests |
 	grep -vxE 'test_(idle|tkinter|ttk_guionly|ttk_textonly|tix|tk|turtle|tools)' >/tmp/modules
-as_tester xargs -P "$jobs" -n 1 sh /tmp/module </tmp/modules
+$as_tester xargs -P "$jobs" -n 1 sh /tmp/module </tmp/modules

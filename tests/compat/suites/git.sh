@@ -5,7 +5,7 @@
 
 . /suites/lib.sh
 cd /src/git
-PART_LIMIT=3600 part git_build as_tester make -j "$jobs" NO_TCLTK=1
+PART_LIMIT=3600 part git_build $as_tester make -j "$jobs" NO_TCLTK=1
 cat >/tmp/script <<'END'
 . /suites/lib.sh
 cd /src/git/t
@@ -18,4 +18,4 @@ if [ "${GIT_ALL:-}" = 1 ]; then
 else
 	set -- t0[0-9]*.sh t1[0-9]*.sh t3[0-4]*.sh
 fi
-printf '%s\n' "$@" | as_tester xargs -P "$jobs" -n 1 sh /tmp/script
+printf '%s\n' "$@" | $as_tester xargs -P "$jobs" -n 1 sh /tmp/script
