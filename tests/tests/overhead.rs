@@ -85,7 +85,6 @@ impl Drop for Machine {
 
 /// Bytes beyond the guest's memory with so many processes in the guest that sleep.
 fn overhead(group: &Group, processes: u64) -> u64 {
-    let procs = group.folder.join("cgroup.procs");
     let script = format!("for i in $(seq {processes}); do sleep 1000 & done; sleep 1; echo ready; wait; read forever");
     let machine = vm::command(["--memory", "256M", "--", "sh", "-c", &script]);
     // The shell joins, then becomes the monitor.

@@ -148,7 +148,10 @@ fn string_instructions_are_as_fast_as_the_host_s() {
         ["erms", "fsrm", "rep_good"].map(|name| flags.contains(&name))
     };
     let run = program::finish(&mut vm::command(["--", "cat", "/proc/cpuinfo"]));
-    assert_eq!(fast(&run.stdout), fast(&std::fs::read_to_string("/proc/cpuinfo").unwrap()));
+    assert_eq!(
+        fast(&run.stdout),
+        fast(&std::fs::read_to_string("/proc/cpuinfo").unwrap())
+    );
 }
 
 #[test]
