@@ -16,9 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// As the real one does, its first process waits for the others, whatever signal it gets.
 const TOOL: &str = "#!/bin/sh
     trap : TERM INT HUP
-    folder=${0%/*}
-    (trap 'echo tidied > \"$folder/tidied\"; exit 1' TERM; echo begun > \"$folder/begun\"; while :; do sleep 0.05; done) &
-    while ! wait; do :; done
+    export folder=${0%/*}
+    sh -c 'trap \"echo tidied > $folder/tidied; exit 1\" INT; echo begun > $folder/begun; while :; do sleep 0.05; done'
     exit 1
 ";
 

@@ -260,8 +260,8 @@ fn run(mut command: Command, name: &str, stage: &str, bar: &ProgressBar, signals
     Ok(())
 }
 
-/// Passes the signal that we are asked to end by on to all processes of a tool, which then tidy up: mmdebstrap's first one waits
-/// for the others, and only they end. Who has not ended after some time is killed.
+/// Interrupts all processes of a tool when we are asked to end, as a terminal does, and they tidy up: mmdebstrap's first one waits for the
+/// others, and only they end; fakeroot ends its server then, and not when it is terminated. Who has not ended after some time is killed.
 fn end_when_asked(group: Pid, signals: &Signals, over: &UnixStream) {
     let ready = |files: &mut [PollFd<'_>], time: Option<&Timespec>| loop {
         match rustix::event::poll(files, time) {
@@ -278,7 +278,7 @@ fn end_when_asked(group: Pid, signals: &Signals, over: &UnixStream) {
         return;
     }
     // Both fail when they have just ended.
-    let _ = kill_process_group(group, Signal::TERM);
+    let _ = kill_process_group(group, Signal::INT);
     if !ready(&mut [over()], Some(&TIDYING)) {
         let _ = kill_process_group(group, Signal::KILL);
     }
