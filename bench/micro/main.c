@@ -78,9 +78,35 @@ static double stat_file(void)
 	return timed(stat_batch);
 }
 
+static void open_batch(unsigned long operations)
+{
+	while (operations--)
+		close((int)must(open("/dev/null", O_RDONLY), "/dev/null"));
+}
+
+static double open_close(void)
+{
+	return timed(open_batch);
+}
+
 static void handler(int signal)
 {
 	(void)signal;
+}
+
+static void install_batch(unsigned long operations)
+{
+	struct sigaction action;
+
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = handler;
+	while (operations--)
+		must(sigaction(SIGUSR1, &action, NULL), "sigaction");
+}
+
+static double signal_install(void)
+{
+	return timed(install_batch);
 }
 
 static void signal_batch(unsigned long operations)
@@ -115,12 +141,18 @@ static const struct {
 	{ "write", write_byte },
 	{ "read", read_byte },
 	{ "stat", stat_file },
+	{ "open_close", open_close },
+	{ "select_tcp", select_tcp },
+	{ "signal_install", signal_install },
 	{ "signal_handler", signal_handler },
+	{ "divide_by_zero", divide_by_zero },
 	{ "protection_fault", protection_fault },
+	{ "file_fault", file_fault },
 	{ "anonymous_fault", anonymous_fault },
 	{ "cow_fault", cow_fault },
 	{ "mmap_munmap", mmap_munmap },
 	{ "pipe_switch", pipe_switch },
+	{ "ring_switch", ring_switch },
 	{ "fork_exit", fork_exit },
 	{ "fork_exec", fork_exec },
 	{ "shell", shell },
@@ -210,7 +242,7 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "true"))
 		return 0;
-	if (getpid() == 1 && argc == 1)
+	if (getpid() == 1 && getenv("micro"))
 		init();
 	for (i = 1; i < argc && !result; i++)
 		result = measure(argv[i]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Page faults, and mappings. */
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,6 +11,8 @@
 
 #define REGION_PAGES 256UL
 #define MAPPING (64UL << 10)
+#define FILE_PAGES 128UL
+#define NEIGHBOURS 16UL
 
 /*
  * Fresh private memory between two guards: it does not grow together with others, and no huge page of 2 MiB fits in.
@@ -85,8 +88,8 @@ double cow_fault(void)
 	return timed_by(cow_batch, REGION_PAGES, batches);
 }
 
-/* The instruction of the batch below is 3 bytes long: the handler goes on behind it. */
-static void skip_write(int signal, siginfo_t *info, void *context)
+/* The instructions of the batches below are 3 bytes long: the handler goes on behind them. */
+static void skip(int signal, siginfo_t *info, void *context)
 {
 	ucontext_t *c = context;
 
@@ -103,18 +106,63 @@ static void protection_batch(unsigned long operations)
 		asm volatile("movb $1, (%%rdi)" : : "D"(read_only) : "memory");
 }
 
-double protection_fault(void)
+static void skip_on(int signal)
 {
 	struct sigaction action;
 
 	memset(&action, 0, sizeof(action));
-	action.sa_sigaction = skip_write;
+	action.sa_sigaction = skip;
 	action.sa_flags = SA_SIGINFO;
-	must(sigaction(SIGSEGV, &action, NULL), "sigaction");
+	must(sigaction(signal, &action, NULL), "sigaction");
+}
+
+double protection_fault(void)
+{
+	skip_on(SIGSEGV);
 	read_only = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (read_only == MAP_FAILED)
 		must(-1, "mmap");
 	return timed(protection_batch);
+}
+
+static void divide_batch(unsigned long operations)
+{
+	/* The handler leaves the registers as they are. */
+	while (operations--)
+		asm volatile("divq %0" : : "r"(0UL), "a"(1UL), "d"(0UL) : "cc");
+}
+
+double divide_by_zero(void)
+{
+	skip_on(SIGFPE);
+	return timed(divide_batch);
+}
+
+static int file;
+
+/* Pages of a file that are in memory. The kernel maps aligned neighbours with the one that is touched. */
+static uint64_t file_batch(void)
+{
+	char *room = mmap(NULL, (FILE_PAGES + NEIGHBOURS) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	volatile char *base = (char *)(((uintptr_t)room + NEIGHBOURS * PAGE - 1) & -(NEIGHBOURS * PAGE));
+	unsigned long i;
+	uint64_t ns;
+
+	if (room == MAP_FAILED || mmap((void *)base, FILE_PAGES * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+		must(-1, "mmap");
+	ns = now();
+	for (i = 0; i < FILE_PAGES; i++)
+		(void)base[i * PAGE];
+	ns = now() - ns;
+	must(munmap(room, (FILE_PAGES + NEIGHBOURS) * PAGE), "munmap");
+	return ns;
+}
+
+double file_fault(void)
+{
+	/* This program: it is larger. */
+	file = (int)must(open("./micro", O_RDONLY), "./micro");
+	return timed_by(file_batch, FILE_PAGES, batches);
 }
 
 static void mmap_batch(unsigned long operations)

@@ -38,13 +38,17 @@ double timed_by(uint64_t (*batch)(void), unsigned long operations, unsigned int 
 double anonymous_fault(void);
 double cow_fault(void);
 double protection_fault(void);
+double divide_by_zero(void);
+double file_fault(void);
 double mmap_munmap(void);
 double pipe_switch(void);
+double ring_switch(void);
 double fork_exit(void);
 double fork_exec(void);
 double shell(void);
 double compile(void);
 double hackbench(void);
 double tcp_round_trip(void);
+double select_tcp(void);
 
 #endif

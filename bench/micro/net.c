@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* A byte over TCP to another process of this machine, and one back. */
+/* TCP within this machine: a byte to another process and one back, and waiting for many connections. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "micro.h"
+
+/* Descriptors that select() looks at. */
+#define SELECTED 100
 
 static int connection;
 
@@ -27,21 +32,35 @@ static void tcp_batch(unsigned long operations)
 			must(-1, "the connection");
 }
 
+/* At a port of the kernel's choice, which goes into the address. */
+static int listen_at(struct sockaddr_in *address)
+{
+	socklen_t length = sizeof(*address);
+	int listener = (int)must(socket(AF_INET, SOCK_STREAM, 0), "socket");
+
+	memset(address, 0, sizeof(*address));
+	address->sin_family = AF_INET;
+	address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	must(bind(listener, (struct sockaddr *)address, sizeof(*address)), "bind");
+	must(listen(listener, 1), "listen");
+	must(getsockname(listener, (struct sockaddr *)address, &length), "getsockname");
+	return listener;
+}
+
+static void connect_to(const struct sockaddr_in *address)
+{
+	connection = (int)must(socket(AF_INET, SOCK_STREAM, 0), "socket");
+	must(connect(connection, (const struct sockaddr *)address, sizeof(*address)), "connect");
+}
+
 double tcp_round_trip(void)
 {
 	struct sockaddr_in address;
-	socklen_t length = sizeof(address);
-	int listener = (int)must(socket(AF_INET, SOCK_STREAM, 0), "socket");
+	int listener = listen_at(&address);
 	pid_t child;
 	double ns;
 	char byte;
 
-	memset(&address, 0, sizeof(address));
-	address.sin_family = AF_INET;
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	must(bind(listener, (struct sockaddr *)&address, sizeof(address)), "bind");
-	must(listen(listener, 1), "listen");
-	must(getsockname(listener, (struct sockaddr *)&address, &length), "getsockname");
 	child = (pid_t)must(fork(), "fork");
 	if (!child) {
 		connection = (int)must(accept(listener, NULL, NULL), "accept");
@@ -51,11 +70,40 @@ double tcp_round_trip(void)
 				break;
 		_exit(0);
 	}
-	connection = (int)must(socket(AF_INET, SOCK_STREAM, 0), "socket");
-	must(connect(connection, (struct sockaddr *)&address, sizeof(address)), "connect");
+	connect_to(&address);
 	no_delay(connection);
 	ns = timed(tcp_batch);
 	close(connection);
 	must(waitpid(child, NULL, 0), "waitpid");
 	return ns;
+}
+
+static fd_set watched;
+static int highest;
+
+static void select_batch(unsigned long operations)
+{
+	while (operations--) {
+		struct timeval at_once = { 0, 0 };
+		fd_set set = watched;
+
+		if (select(highest + 1, &set, NULL, NULL, &at_once))
+			must(-1, "select");
+	}
+}
+
+/* None of them has anything to read. */
+double select_tcp(void)
+{
+	struct sockaddr_in address;
+	int i;
+
+	listen_at(&address);
+	connect_to(&address);
+	FD_ZERO(&watched);
+	for (i = 0; i < SELECTED; i++) {
+		highest = (int)must(dup(connection), "dup");
+		FD_SET(highest, &watched);
+	}
+	return timed(select_batch);
 }

@@ -12,6 +12,9 @@
 #define MESSAGES 20
 #define MESSAGE_SIZE 100
 
+/* Processes that a byte goes round. */
+#define RING 16
+
 static int there[2], back[2];
 
 static void move(int end, int write_it)
@@ -52,6 +55,54 @@ double pipe_switch(void)
 	close(there[1]);
 	must(waitpid(child, NULL, 0), "waitpid");
 	return ns / 2;
+}
+
+static int ring[RING][2];
+
+static void ring_batch(unsigned long operations)
+{
+	while (operations--) {
+		move(ring[0][1], 1);
+		move(ring[RING - 1][0], 0);
+	}
+}
+
+/* A byte goes round: each process hands on what it reads. */
+double ring_switch(void)
+{
+	pid_t children[RING - 1];
+	int i, other;
+	double ns;
+
+	for (i = 0; i < RING; i++)
+		must(pipe(ring[i]), "pipe");
+	for (i = 0; i < RING - 1; i++) {
+		children[i] = (pid_t)must(fork(), "fork");
+		if (children[i])
+			continue;
+		/* A process ends when the one before it has. */
+		for (other = 0; other < RING; other++) {
+			if (other != i)
+				close(ring[other][0]);
+			if (other != i + 1)
+				close(ring[other][1]);
+		}
+		for (;;) {
+			move(ring[i][0], 0);
+			move(ring[i + 1][1], 1);
+		}
+	}
+	for (i = 0; i < RING; i++) {
+		if (i)
+			close(ring[i][1]);
+		if (i < RING - 1)
+			close(ring[i][0]);
+	}
+	ns = timed(ring_batch);
+	close(ring[0][1]);
+	for (i = 0; i < RING - 1; i++)
+		must(waitpid(children[i], NULL, 0), "waitpid");
+	return ns / RING;
 }
 
 static void wait_for(pid_t child)

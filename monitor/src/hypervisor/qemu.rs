@@ -151,13 +151,16 @@ fn arguments(machine: &Options<'_>) -> Vec<OsString> {
     let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
     add("-machine", "q35");
     if machine.count_instructions {
-        // One nanosecond of guest time for every instruction.
+        // One nanosecond of guest time for every instruction, and nothing that another run would have otherwise: the host's time,
+        // random numbers.
         add("-accel", "tcg");
-        add("-icount", "shift=0");
+        add("-icount", "shift=0,sleep=off");
+        add("-rtc", "base=2000-01-01,clock=vm");
+        add("-cpu", "max,-rdrand,-rdseed");
     } else {
         add("-accel", "tcg,thread=multi");
+        add("-cpu", "max");
     }
-    add("-cpu", "max");
     add("-m", &machine.memory_mib.to_string());
     add("-smp", &machine.cpus.to_string());
     add("-display", "none");
