@@ -141,11 +141,11 @@ impl Image {
 
     /// Puts the segments into fresh guest memory, in which everything else is zero.
     pub fn store(&self, ram: &Ram) -> anyhow::Result<()> {
-        for segment in &self.segments {
-            ram.write(segment.gpa, &segment.bytes)?;
-        }
         for segment in self.segments.iter().filter(|s| s.kind != Kind::Boot) {
             ram.collapse(segment.gpa, segment.size);
+        }
+        for segment in &self.segments {
+            ram.store(segment.gpa, &segment.bytes)?;
         }
         Ok(())
     }
