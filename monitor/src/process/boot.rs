@@ -154,7 +154,7 @@ fn initrd(ram: &Ram, end: u64, image: &Image, bytes: &[u8]) -> anyhow::Result<u6
             ram.size() >> 20
         );
     }
-    ram.write(gpa, bytes)?;
+    ram.store(gpa, bytes)?;
     Ok(gpa)
 }
 

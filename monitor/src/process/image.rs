@@ -12,11 +12,13 @@
 use super::ram::{LARGE_PAGE, Ram};
 use super::relocate;
 use super::shared::size;
+use memmap2::{Advice, MmapMut};
 use object::LittleEndian;
 use object::elf::{FileHeader64, PT_LOAD, PT_NOTE, ProgramHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use paravane_abi as abi;
 use paravane_abi::process as ph;
+use std::io;
 use std::ops::Range;
 use thiserror::Error;
 
@@ -61,14 +63,14 @@ pub enum Kind {
 }
 
 /// A segment that is loaded.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Segment {
     pub kind: Kind,
     pub vaddr: u64,
     pub gpa: u64,
     /// Bytes in memory; those behind `bytes` are zero.
     pub size: u64,
-    pub bytes: Vec<u8>,
+    pub bytes: MmapMut,
 }
 
 impl Segment {
@@ -80,7 +82,7 @@ impl Segment {
 }
 
 /// A relocated kernel.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Image {
     pub segments: Vec<Segment>,
     /// Where to show what of guest memory, page-aligned, for [`ph::PhShared`].
@@ -205,8 +207,17 @@ fn load_segment(entry: &ProgramEntry, index: usize, file: &[u8], limit: u64) -> 
         vaddr,
         gpa,
         size: memory,
-        bytes: bytes.to_vec(),
+        bytes: copy(bytes).map_err(|e| LoadError::Room(format!("no memory to load it: {e}")))?,
     })
+}
+
+/// In large pages, where the host has some: a fault for each of thousands would take longer than all else here.
+fn copy(bytes: &[u8]) -> io::Result<MmapMut> {
+    let mut copy = MmapMut::map_anon(bytes.len())?;
+    // A wish, which kernels without large pages refuse.
+    let _ = copy.advise(Advice::HugePage);
+    copy.copy_from_slice(bytes);
+    Ok(copy)
 }
 
 /// The link address of the VMI entry.

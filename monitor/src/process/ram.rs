@@ -94,7 +94,8 @@ impl Ram {
     pub fn store(&self, mut gpa: u64, mut bytes: &[u8]) -> anyhow::Result<()> {
         while !bytes.is_empty() {
             let slot = self.slots.iter().find(|s| (s.gpa..s.gpa + s.size).contains(&gpa));
-            let slot = slot.with_context(|| format!("{:#x} bytes at {gpa:#x} are not inside guest memory", bytes.len()))?;
+            let slot =
+                slot.with_context(|| format!("{:#x} bytes at {gpa:#x} are not inside guest memory", bytes.len()))?;
             let offset = gpa - slot.gpa;
             let (now, later) = bytes.split_at(bytes.len().min(size(slot.size - offset)));
             slot.file.write_all_at(now, offset).context("guest memory")?;
