@@ -9,9 +9,6 @@
  * its text by force, dumps its core, makes the text writable or moves it. Only one instruction before the
  * syscall instruction changes (shape.c), so there is no moment at which another thread finds half of something,
  * a restarted system call goes back to a real syscall instruction, and the return address is the real one.
- *
- * Slots are in special mappings near the text, at most 2 GiB away. They are not given back while the process lives: a
- * thread may be in one.
  */
 #include <linux/debugfs.h>
 #include <linux/entry-common.h>
@@ -34,21 +31,12 @@
 #include <asm/vdso.h>
 #include <asm/vmi.h>
 #include "../../../mm/internal.h"
-#include "shape.h"
-#include "vmi.h"
+#include "sites.h"
 
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."
 
-#define AREA_SIZE SZ_64K
-#define AREA_PAGES (AREA_SIZE / PAGE_SIZE)
-#define AREAS_MAX 16
 #define SITES_MAX 4096
-/* How far a jump may go, less than it could. */
-#define REACH (SZ_2G - SZ_1M)
-/* Where areas are looked for, so that the rest of the file is within reach too. */
-#define NEAR (SZ_1G + SZ_512M)
-#define JUMP_SIZE 5
 
 /* Traps after which a site is looked at; and again after so many, since text comes and goes. */
 #define TRAPS_HOT 8
@@ -92,38 +80,6 @@ static const char *const outcome_names[OUTCOMES] = {
 
 static atomic_long_t outcomes[OUTCOMES];
 DEFINE_PER_CPU(unsigned long, vmi_syscalls_trapped);
-
-struct area {
-	unsigned long start;
-	struct page *pages[AREA_PAGES];
-	struct vmi_patch_area layer[AREA_PAGES];
-	unsigned int count;
-	bool gone;
-};
-
-struct site {
-	unsigned long back;	/* return address */
-	unsigned long start;	/* of what was replaced */
-	unsigned long cave;
-	unsigned long slot;
-	u8 length;		/* bytes at start */
-	u8 old[JUMP_SIZE], new[JUMP_SIZE];
-	u8 cave_old[JUMP_SIZE], cave_new[JUMP_SIZE];
-	u8 code[SHAPE_PREFIX_MAX + 2];
-};
-
-/*
- * Of an address space; shared by those that fork made of it until one adds to it. Changed with the mmap lock held for
- * writing, by the only one that has it.
- */
-struct vmi_sites {
-	refcount_t count;
-	unsigned int areas, sites, room;
-	struct area *area[AREAS_MAX];
-	/* Pages below this may be mapped by others: no new slots there. */
-	unsigned int first_own[AREAS_MAX];
-	struct site *site;
-};
 
 /*
  * How often which site trapped lately, on this CPU: two places for each, the one with less behind it goes. A guess: what gets lost in a
@@ -264,168 +220,6 @@ static struct site *site_new(struct vmi_sites *sites)
 	sites->site = more;
 	sites->room = room;
 	return &sites->site[sites->sites];
-}
-
-/* The mappings of the slots */
-
-static struct area *area_at(struct mm_struct *mm, unsigned long start)
-{
-	struct vmi_sites *sites = mm->context.sites;
-	unsigned int i;
-
-	for (i = 0; sites && i < sites->areas; i++)
-		if (sites->area[i]->start == start)
-			return sites->area[i];
-	return NULL;
-}
-
-static vm_fault_t area_fault(const struct vm_special_mapping *sm, struct vm_area_struct *vma,
-			     struct vm_fault *vmf)
-{
-	/* The caller has the mmap lock, for reading at least. */
-	struct area *area = area_at(vma->vm_mm, vma->vm_start);
-
-	if (!area || vmf->pgoff >= area->count)
-		return VM_FAULT_SIGBUS;
-	vmf->page = area->pages[vmf->pgoff];
-	get_page(vmf->page);
-	return 0;
-}
-
-static int area_mremap(const struct vm_special_mapping *sm, struct vm_area_struct *vma)
-{
-	return -EINVAL;
-}
-
-static const struct vm_special_mapping area_mapping = {
-	.name = "[syscalls]",
-	.fault = area_fault,
-	.mremap = area_mremap,
-};
-
-static bool area_there(struct mm_struct *mm, const struct area *area)
-{
-	struct vm_area_struct *vma = vma_lookup(mm, area->start);
-
-	return vma && vma_is_special_mapping(vma, &area_mapping) && vma->vm_start == area->start &&
-	       vma->vm_end == area->start + AREA_SIZE;
-}
-
-static bool reaches(unsigned long from, unsigned long to)
-{
-	return from - to + REACH < 2 * REACH;
-}
-
-static unsigned long free_range(unsigned long low, unsigned long high)
-{
-	struct vm_unmapped_area_info info = {
-		.flags = VM_UNMAPPED_AREA_TOPDOWN,
-		.length = AREA_SIZE,
-		.low_limit = max(low, (unsigned long)SZ_64K),
-		.high_limit = min(high, TASK_SIZE_MAX),
-		.align_mask = AREA_SIZE - 1,
-	};
-	unsigned long address;
-
-	if (info.low_limit + AREA_SIZE > info.high_limit)
-		return 0;
-	address = vm_unmapped_area(&info);
-	return IS_ERR_VALUE(address) ? 0 : address;
-}
-
-/* Below the text, where neither the heap nor the stack grows; else above. The hole is no place. */
-static unsigned long area_place(const struct vm_area_struct *vma)
-{
-	unsigned long low = vma->vm_start > NEAR ? vma->vm_start - NEAR : 0;
-	unsigned long high = vma->vm_end + NEAR, address;
-	unsigned long hole = kernel_hole_start, hole_end = kernel_hole_start + kernel_hole_size;
-
-	if (kernel_hole_size && vma->vm_start < hole)
-		high = min(high, hole);
-	else if (kernel_hole_size && low < hole_end)
-		low = hole_end;
-	address = free_range(low, vma->vm_start);
-	return address ? address : free_range(vma->vm_end, high);
-}
-
-static struct area *area_new(struct mm_struct *mm, struct vmi_sites *sites, struct vm_area_struct *text)
-{
-	unsigned long start = area_place(text);
-	struct vm_area_struct *vma;
-	struct area *area;
-
-	if (!start || sites->areas == AREAS_MAX)
-		return NULL;
-	area = kzalloc(sizeof(*area), GFP_KERNEL_ACCOUNT);
-	if (!area)
-		return NULL;
-	area->start = start;
-	/* Mixed: fork copies its page-table entries. */
-	vma = _install_special_mapping(mm, start, AREA_SIZE,
-				       VM_READ | VM_EXEC | VM_MAYREAD | VM_MAYEXEC | VM_MIXEDMAP,
-				       &area_mapping);
-	if (IS_ERR(vma)) {
-		kfree(area);
-		return NULL;
-	}
-	sites->first_own[sites->areas] = 0;
-	sites->area[sites->areas++] = area;
-	return area;
-}
-
-/* A slot in this area, from an own page, or from a new one. */
-static int area_claim(struct area *area, unsigned int first_own, struct vmi_syscall_site *site)
-{
-	unsigned int n;
-	struct page *page;
-	int result;
-
-	for (n = first_own; n < AREA_PAGES; n++) {
-		if (n == area->count) {
-			page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-			if (!page)
-				return -ENOMEM;
-			area->pages[n] = page;
-			area->layer[n] = (struct vmi_patch_area) {
-				.user = area->start + n * PAGE_SIZE,
-				.kernel = (u64)page_address(page),
-				.size = PAGE_SIZE,
-			};
-			area->count++;
-		}
-		result = vmi.patch_claim(&area->layer[n], site);
-		if (!result)
-			return 0;
-		if (result != -VMI_ENOSPC)
-			return -EINVAL;
-	}
-	return -ENOSPC;
-}
-
-static int slot_claim(struct mm_struct *mm, struct vmi_sites *sites, struct vm_area_struct *text,
-		      struct vmi_syscall_site *site)
-{
-	struct area *area;
-	unsigned int i;
-	int result;
-
-	for (i = 0; i < sites->areas; i++) {
-		area = sites->area[i];
-		if (area->gone || !reaches(area->start, site->addr))
-			continue;
-		/* The program may do what it likes with its mappings. */
-		if (!area_there(mm, area)) {
-			area->gone = true;
-			continue;
-		}
-		result = area_claim(area, sites->first_own[i], site);
-		if (result != -ENOSPC)
-			return result;
-	}
-	area = area_new(mm, sites, text);
-	if (!area || !reaches(area->start, site->addr))
-		return -ENOSPC;
-	return area_claim(area, 0, site);
 }
 
 /* Text */
