@@ -314,8 +314,12 @@ fn iperf_both_ways() {
     let _alone = alone();
     let port = free_port();
     let system = services(port, 5201);
-    let _ = system.shell("iperf3 --server --daemon");
+    // It closes its port between two tests, when a connection from here would end at once: one for each, which listens.
+    let serve = "while pidof iperf3 >/dev/null; do sleep 0.1; done
+        iperf3 --server --one-off --daemon
+        until ss -Hltn | grep -q ':5201 '; do sleep 0.1; done";
     for way in [&[][..], &["--reverse"], &["--bidir"]] {
+        let _ = system.shell(serve);
         let mut command = Command::new("iperf3");
         command.args([
             "--client",
@@ -329,7 +333,7 @@ fn iperf_both_ways() {
             "--json",
         ]);
         let told: Value = serde_json::from_str(&output(command.args(way))).unwrap();
-        assert!(told["error"].is_null(), "{told}");
+        assert!(told["error"].is_null(), "{way:?}: {}", told["error"]);
         // With --bidir the other way round stands apart.
         let sums = ["sum_received", "sum_received_bidir_reverse"].map(|sum| &told["end"][sum]["bits_per_second"]);
         let rates: Vec<f64> = sums.into_iter().filter_map(Value::as_f64).collect();

@@ -3,13 +3,15 @@
 //!
 //! Takes a mirror: `make test-release` runs it.
 
-use paravane_tests::{debian, system::System};
+use paravane_tests::{debian, program, system::System};
 use std::time::Instant;
 
 #[test]
 #[ignore = "minutes, with an image to be made: make test-release"]
 fn debian_comes_up_whole_and_goes_down_in_order() {
     let image = debian::image("bookworm", &[]);
+    // Built before the time is taken.
+    let _ = program::path();
     let begun = Instant::now();
     let system = System::start(&image, &["--memory", "512M", "--cpus", "2", "--net", "user"]);
     system.is_up();
