@@ -10,6 +10,7 @@ pub mod micro;
 pub mod page;
 mod stats;
 mod table;
+mod turns;
 pub mod vmi;
 
 use super::Outcome;

@@ -10,7 +10,7 @@ mod toolchain;
 
 use super::super::Outcome;
 use super::page::Page;
-use super::{cpus, stats};
+use super::{cpus, turns};
 use crate::cli::BenchMicro;
 use crate::initramfs::Initramfs;
 use crate::kernel;
@@ -18,13 +18,11 @@ use crate::process::{Config, End, Output, Vm};
 use crate::signals::Signals;
 use crate::text;
 use anyhow::{Context, bail};
-use indicatif::ProgressBar;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use report::{Report, Turns};
+use report::{Report, Skipped, Turns};
 use rows::{Needs, ROWS, Row};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs;
-use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,7 +39,7 @@ const TAIL: usize = 4096;
 
 /// Measures, and prints or writes the table.
 pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
-    let rows = select(&args.row)?;
+    let rows = turns::select(&ROWS, &args.row)?;
     let file = match &args.kernel {
         Some(file) => file.clone(),
         None => kernel::locate_or_build()?.vmlinux,
@@ -68,50 +66,23 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
         timeout: Duration::from_secs(args.timeout),
         cpus: cpus::allowed(),
     };
-    let mut turns: Vec<Turns> = rows.iter().map(|row| Turns::new(row)).collect();
-    for turn in &mut turns {
-        let why = match turn.row.needs {
-            Needs::Nothing => None,
-            Needs::Shell => shell.as_ref().err(),
-            Needs::Compiler => compiler.as_ref().err(),
-        };
-        turn.skipped = why.map(|why| text::one_line(&format!("{why:#}")));
-    }
-    let bar = ProgressBar::new(u64::from(args.rounds) * rows.len() as u64);
-    for round in 0..args.rounds {
-        for turn in turns.iter_mut().filter(|turn| turn.skipped.is_none()) {
-            match bench.turn(turn, round) {
-                Ok(()) => bar.inc(1),
-                // What it was doing when it was told to stop is of no interest.
-                Err(_) if signals.pending().is_some() => break,
-                Err(error) => return Err(error.context(format!("row {}", turn.row.name))),
-            }
-        }
-        if let Some(signal) = signals.pending() {
-            return Ok(Outcome::Interrupted(signal));
+    let why = |row: &Row| match row.needs {
+        Needs::Nothing => None,
+        Needs::Shell => shell.as_ref().err(),
+        Needs::Compiler => compiler.as_ref().err(),
+    };
+    let (mut turns, mut skipped) = (Vec::new(), Vec::new());
+    for row in rows {
+        match why(row) {
+            Some(why) => skipped.push(Skipped::new(row, text::one_line(&format!("{why:#}")))),
+            None => turns.push(Turns::new(row)),
         }
     }
-    bar.finish_and_clear();
-    let report = Report::new(&turns);
-    match page {
-        Some(page) => page.replace(&report.markdown())?,
-        None if args.json => writeln!(io::stdout(), "{}", report.json()?)?,
-        None => write!(io::stdout(), "{}", report.markdown())?,
+    if let Some(signal) = turns::alternate(&mut turns, args.rounds, &signals, |turn, round| bench.turn(turn, round))? {
+        return Ok(Outcome::Interrupted(signal));
     }
+    turns::show(&Report::new(&turns, skipped), page, args.json)?;
     Ok(Outcome::Passed)
-}
-
-fn select(names: &[String]) -> anyhow::Result<Vec<&'static Row>> {
-    for name in names {
-        if !ROWS.iter().any(|row| row.name == name) {
-            let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
-            bail!("--row {name}: there are {}", known.join(", "));
-        }
-    }
-    Ok(ROWS
-        .iter()
-        .filter(|row| names.is_empty() || names.iter().any(|name| row.name == name))
-        .collect())
 }
 
 /// A program that needs no other file: the guest has none.
@@ -194,7 +165,7 @@ impl Bench<'_> {
         };
         cpus::pin(&self.cpus);
         let (guest, host) = result?;
-        turns.add(guest, host);
+        turns.pairs.add(guest, host);
         Ok(())
     }
 
@@ -319,13 +290,6 @@ mod tests {
         ] {
             assert!(figure(bad, "stat").is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn rows_are_chosen_by_name() {
-        assert_eq!(select(&[]).unwrap().len(), ROWS.len());
-        let error = select(&["wrlte".to_string()]).unwrap_err().to_string();
-        assert!(error.contains("write"), "{error}");
     }
 
     #[test]

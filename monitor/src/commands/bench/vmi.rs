@@ -13,7 +13,7 @@ mod rows;
 use super::super::Outcome;
 use super::super::conformance::MEMORY_MIB;
 use super::page::Page;
-use super::{cpus, stats};
+use super::{cpus, stats, turns};
 use crate::cli::{BenchVmi, BenchVmiHost, Layer};
 use crate::hypervisor::{Counters, Event, Hypervisor, Machine, Verdict};
 use crate::inputs::{GuestFile, LayerFile};
@@ -21,7 +21,6 @@ use crate::process::Process;
 use crate::signals::Signals;
 use anyhow::{Context, bail};
 use cpus::Usage;
-use indicatif::ProgressBar;
 use report::{Needs, Report, Turns};
 use rows::{Cost, ROWS, Row};
 use std::io::{self, Write};
@@ -40,7 +39,7 @@ pub fn host(args: &BenchVmiHost) -> anyhow::Result<Outcome> {
 
 /// Measures, and prints or writes the table.
 pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
-    let rows = select(&args.row)?;
+    let rows = turns::select(&ROWS, &args.row)?;
     let guest = GuestFile::load(args.guest.as_deref())?;
     let page = args.write.as_deref().map(|path| Page::read(path, MARKER)).transpose()?;
     let signals = Signals::install().context("cannot take note of signals")?;
@@ -50,42 +49,12 @@ pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
         timeout: Duration::from_secs(args.timeout),
         cpus: cpus::allowed(),
     };
-    let bar = ProgressBar::new(u64::from(args.rounds) * rows.len() as u64);
-    let mut turns: Vec<Turns> = rows.iter().map(|row| Turns::new(row)).collect();
-    for round in 0..args.rounds {
-        for turn in &mut turns {
-            match bench.turn(turn, round) {
-                Ok(()) => bar.inc(1),
-                // What it was doing when it was told to stop is of no interest.
-                Err(_) if signals.pending().is_some() => break,
-                Err(error) => return Err(error.context(format!("row {}", turn.row.name))),
-            }
-        }
-        if let Some(signal) = signals.pending() {
-            return Ok(Outcome::Interrupted(signal));
-        }
+    let mut turns: Vec<Turns> = rows.into_iter().map(Turns::new).collect();
+    if let Some(signal) = turns::alternate(&mut turns, args.rounds, &signals, |turn, round| bench.turn(turn, round))? {
+        return Ok(Outcome::Interrupted(signal));
     }
-    bar.finish_and_clear();
-    let report = Report::new(&turns);
-    match page {
-        Some(page) => page.replace(&report.markdown())?,
-        None if args.json => writeln!(io::stdout(), "{}", report.json()?)?,
-        None => write!(io::stdout(), "{}", report.markdown())?,
-    }
+    turns::show(&Report::new(&turns), page, args.json)?;
     Ok(Outcome::Passed)
-}
-
-fn select(names: &[String]) -> anyhow::Result<Vec<&'static Row>> {
-    for name in names {
-        if !ROWS.iter().any(|row| row.name == name) {
-            let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
-            bail!("--row {name}: there are {}", known.join(", "));
-        }
-    }
-    Ok(ROWS
-        .iter()
-        .filter(|row| names.is_empty() || names.iter().any(|name| row.name == name))
-        .collect())
 }
 
 /// One run of the guest.
@@ -129,7 +98,7 @@ impl Bench<'_> {
             }
             turns.needs.get_or_insert_with(|| needs(row, &full, &empty));
         }
-        turns.add(ns, host);
+        turns.pairs.add(ns, host);
         Ok(())
     }
 
@@ -275,17 +244,5 @@ mod tests {
         ] {
             assert!(read_line(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn rows_are_chosen_by_name() {
-        assert_eq!(select(&[]).unwrap().len(), ROWS.len());
-        assert_eq!(select(&["flush".to_string()]).unwrap().len(), 1);
-        assert!(
-            select(&["flash".to_string()])
-                .unwrap_err()
-                .to_string()
-                .contains("flush")
-        );
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What came out, as a table and as JSON.
 
+use super::super::turns::{Figures, Named, Pairs, Table};
 use super::rows::Row;
-use super::stats;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -10,26 +10,21 @@ use std::fmt::Write;
 #[derive(Debug)]
 pub struct Turns {
     pub row: &'static Row,
-    /// Why it is not measured.
-    pub skipped: Option<String>,
-    guest: Vec<f64>,
-    host: Vec<f64>,
+    pub pairs: Pairs,
 }
 
 impl Turns {
     pub fn new(row: &'static Row) -> Self {
         Turns {
             row,
-            skipped: None,
-            guest: Vec::new(),
-            host: Vec::new(),
+            pairs: Pairs::default(),
         }
     }
+}
 
-    /// Guest and host in one turn, ns.
-    pub fn add(&mut self, guest: f64, host: f64) {
-        self.guest.push(guest);
-        self.host.push(host);
+impl Named for Turns {
+    fn name(&self) -> &'static str {
+        self.row.name
     }
 }
 
@@ -37,21 +32,23 @@ impl Turns {
 #[derive(Debug, Serialize)]
 struct Line {
     name: &'static str,
-    guest_ns: f64,
-    host_ns: f64,
-    /// The median of the ratios within each turn.
-    ratio: f64,
-    ci95: [f64; 2],
+    #[serde(flatten)]
+    figures: Figures,
     bar: f64,
-    rounds: usize,
     what: &'static str,
 }
 
 /// A row that could not be measured here.
 #[derive(Debug, Serialize)]
-struct Skipped {
+pub struct Skipped {
     name: &'static str,
     why: String,
+}
+
+impl Skipped {
+    pub fn new(row: &Row, why: String) -> Self {
+        Skipped { name: row.name, why }
+    }
 }
 
 /// The result.
@@ -63,55 +60,31 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(turns: &[Turns]) -> Self {
-        let line = |turns: &Turns| {
-            let pairs = turns.guest.iter().zip(&turns.host);
-            let ratios: Vec<f64> = pairs.map(|(guest, host)| guest / host).collect();
-            Line {
-                name: turns.row.name,
-                guest_ns: stats::median(&turns.guest),
-                host_ns: stats::median(&turns.host),
-                ratio: stats::median(&ratios),
-                ci95: stats::interval(&ratios),
-                bar: turns.row.bar,
-                rounds: ratios.len(),
-                what: turns.row.text,
-            }
-        };
-        let skip = |turns: &Turns| {
-            turns.skipped.clone().map(|why| Skipped {
-                name: turns.row.name,
-                why,
-            })
+    pub fn new(turns: &[Turns], skipped: Vec<Skipped>) -> Self {
+        let line = |turns: &Turns| Line {
+            name: turns.row.name,
+            figures: turns.pairs.figures(),
+            bar: turns.row.bar,
+            what: turns.row.text,
         };
         Report {
             isolation: "vm",
-            rows: turns.iter().filter(|t| t.skipped.is_none()).map(line).collect(),
-            skipped: turns.iter().filter_map(skip).collect(),
+            rows: turns.iter().map(line).collect(),
+            skipped,
         }
     }
+}
 
-    pub fn json(&self) -> anyhow::Result<String> {
-        Ok(serde_json::to_string_pretty(self)?)
-    }
-
-    pub fn markdown(&self) -> String {
-        let mut out = String::from(
-            "| row | guest, ns | host, ns | ratio | 95 % | bar | an operation |\n\
-             | --- | ---: | ---: | ---: | ---: | ---: | --- |\n",
-        );
+impl Table for Report {
+    fn markdown(&self) -> String {
+        let [titles, lines] = Figures::TITLES;
+        let mut out = format!("| row | {titles} | bar | an operation |\n| --- | {lines} | ---: | --- |\n");
         for line in &self.rows {
-            let [low, high] = line.ci95;
-            let decimals = |value: f64| usize::from(value < 100.0);
             let _ = writeln!(
                 out,
-                "| {} | {:.*} | {:.*} | {:.2} | {low:.2} to {high:.2} | {} | {} |",
+                "| {} | {} | {} | {} |",
                 line.name,
-                decimals(line.guest_ns),
-                line.guest_ns,
-                decimals(line.host_ns),
-                line.host_ns,
-                line.ratio,
+                line.figures.cells(),
                 line.bar,
                 line.what
             );
@@ -130,21 +103,19 @@ mod tests {
 
     #[test]
     fn the_table_says_what_was_measured() {
-        let mut turns: Vec<Turns> = ROWS.iter().take(2).map(Turns::new).collect();
-        for (guest, host) in [(20.0, 100.0), (30.0, 100.0), (400.0, 1000.0)] {
-            turns[0].add(guest, host);
-        }
-        turns[1].skipped = Some("nothing to write to".to_string());
-        let report = Report::new(&turns);
+        let mut turns = [Turns::new(&ROWS[0])];
+        turns[0].pairs.add(30.0, 100.0);
+        let report = Report::new(&turns, vec![Skipped::new(&ROWS[1], "nothing to write to".to_string())]);
         let table = report.markdown();
-        let line = "| getppid | 30.0 | 100 | 0.30 | 0.20 to 0.40 | 1 | getppid |\n";
+        let line = "| getppid | 30.0 | 100 | 0.30 | 0.30 to 0.30 | 1 | getppid |\n";
         assert!(table.contains(line), "{table}");
         assert!(
             table.contains("write was not measured: nothing to write to."),
             "{table}"
         );
-        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["rows"].as_array().map(Vec::len), Some(1));
+        assert_eq!(json["rows"][0]["host_ns"], 100.0);
         assert_eq!(json["skipped"][0]["name"], "write");
     }
 }

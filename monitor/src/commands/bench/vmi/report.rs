@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What came out, as a table and as JSON.
 
+use super::super::turns::{Figures, Named, Pairs, Table};
 use super::rows::Row;
-use super::stats;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -23,8 +23,7 @@ pub struct Needs {
 pub struct Turns {
     pub row: &'static Row,
     pub needs: Option<Needs>,
-    guest: Vec<f64>,
-    host: Vec<f64>,
+    pub pairs: Pairs,
 }
 
 impl Turns {
@@ -32,15 +31,14 @@ impl Turns {
         Turns {
             row,
             needs: None,
-            guest: Vec::new(),
-            host: Vec::new(),
+            pairs: Pairs::default(),
         }
     }
+}
 
-    /// Guest and host in one turn, ns.
-    pub fn add(&mut self, guest: f64, host: f64) {
-        self.guest.push(guest);
-        self.host.push(host);
+impl Named for Turns {
+    fn name(&self) -> &'static str {
+        self.row.name
     }
 }
 
@@ -48,13 +46,9 @@ impl Turns {
 #[derive(Debug, Serialize)]
 struct Line {
     name: &'static str,
-    guest_ns: f64,
-    host_ns: f64,
-    /// The median of the ratios within each turn.
-    ratio: f64,
-    ci95: [f64; 2],
+    #[serde(flatten)]
+    figures: Figures,
     bar: Option<f64>,
-    rounds: usize,
     host_calls: f64,
     host_calls_counted: bool,
     signals: f64,
@@ -65,20 +59,10 @@ struct Line {
 impl Line {
     fn new(turns: &Turns) -> Option<Self> {
         let needs = turns.needs?;
-        let ratios: Vec<f64> = turns
-            .guest
-            .iter()
-            .zip(&turns.host)
-            .map(|(guest, host)| guest / host)
-            .collect();
         Some(Line {
             name: turns.row.name,
-            guest_ns: stats::median(&turns.guest),
-            host_ns: stats::median(&turns.host),
-            ratio: stats::median(&ratios),
-            ci95: stats::interval(&ratios),
+            figures: turns.pairs.figures(),
             bar: turns.row.bar,
-            rounds: ratios.len(),
             host_calls: needs.host_calls,
             host_calls_counted: needs.counted,
             signals: needs.signals,
@@ -108,27 +92,23 @@ impl Report {
             rows: lines.into_iter().filter_map(|(_, line)| line).collect(),
         }
     }
+}
 
-    pub fn json(&self) -> anyhow::Result<String> {
-        Ok(serde_json::to_string_pretty(self)?)
-    }
-
-    pub fn markdown(&self) -> String {
-        let mut out = String::from(
-            "| row | guest, ns | host, ns | ratio | 95 % | bar | host calls | signals | switches | on the host |\n\
-             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n",
+impl Table for Report {
+    fn markdown(&self) -> String {
+        let [titles, lines] = Figures::TITLES;
+        let mut out = format!(
+            "| row | {titles} | bar | host calls | signals | switches | on the host |\n\
+             | --- | {lines} | ---: | ---: | ---: | ---: | --- |\n"
         );
         for line in &self.rows {
             let bar = line.bar.map_or(String::new(), |bar| format!("{bar:.1}"));
-            let [low, high] = line.ci95;
             let read = if line.host_calls_counted { "" } else { " *" };
             let _ = writeln!(
                 out,
-                "| {} | {} | {} | {:.2} | {low:.2} to {high:.2} | {bar} | {}{read} | {} | {} | {} |",
+                "| {} | {} | {bar} | {}{read} | {} | {} | {} |",
                 line.name,
-                figure(line.guest_ns),
-                figure(line.host_ns),
-                line.ratio,
+                line.figures.cells(),
                 count(line.host_calls),
                 count(line.signals),
                 count(line.switches),
@@ -142,15 +122,6 @@ impl Report {
             let _ = writeln!(out, "\nNot possible on this host: {}.", self.missing.join(", "));
         }
         out
-    }
-}
-
-/// Nanoseconds: decimals only where they say something.
-fn figure(value: f64) -> String {
-    if value < 100.0 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.0}")
     }
 }
 
@@ -172,7 +143,7 @@ mod tests {
     fn the_table_says_what_was_measured() {
         let mut turns: Vec<Turns> = ROWS.iter().take(2).map(Turns::new).collect();
         for (guest, host) in [(20.0, 100.0), (30.0, 100.0), (400.0, 1000.0)] {
-            turns[0].add(guest, host);
+            turns[0].pairs.add(guest, host);
         }
         turns[0].needs = Some(Needs {
             host_calls: 0.0,
@@ -185,7 +156,7 @@ mod tests {
         let line = "| syscall_injected | 30.0 | 100 | 0.30 | 0.20 to 0.40 | 1.0 | 0 * | 1 | 0.50 | getppid |\n";
         assert!(table.contains(line), "{table}");
         assert!(table.contains("Not possible on this host: syscall_trapped."), "{table}");
-        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert!(
             json["rows"][0]["ratio"]
                 .as_f64()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The rows: what is measured in the guest (`guest/conformance/tests/vmi_bench*.c`), and next to what on the host.
 
+use super::super::turns::Named;
+
 /// How a row's cost is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
@@ -94,8 +96,14 @@ const fn spaces(name: &'static str, batches: u32, host: Counterpart, host_calls:
     }
 }
 
+impl Named for Row {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
 /// All rows, in the order of the table.
-pub const ROWS: [Row; 14] = [
+pub static ROWS: [Row; 14] = [
     row("syscall_injected", GETPPID, 0.0, Some(1.0)),
     row("syscall_trapped", SIGNAL, 0.0, Some(1.4)),
     row("address_space_switch", PIPE, 1.6, Some(1.3)),

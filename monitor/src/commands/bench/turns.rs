@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Guest and host by turns, row by row: what the tables of [`super::vmi`] and [`super::micro`] are made in.
+
+use super::page::Page;
+use super::stats;
+use crate::signals::Signals;
+use anyhow::bail;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// What has a name, by which it is chosen and told.
+pub trait Named {
+    fn name(&self) -> &'static str;
+}
+
+/// The rows of these names, in the table's order; all if there are none.
+pub fn select<R: Named>(rows: &'static [R], names: &[String]) -> anyhow::Result<Vec<&'static R>> {
+    for name in names {
+        if !rows.iter().any(|row| row.name() == name) {
+            let known: Vec<&str> = rows.iter().map(Named::name).collect();
+            bail!("--row {name}: there are {}", known.join(", "));
+        }
+    }
+    let wanted = |row: &&R| names.is_empty() || names.iter().any(|name| row.name() == name);
+    Ok(rows.iter().filter(wanted).collect())
+}
+
+/// Measures every row once a round. Gives the signal that ended it, if one did.
+pub fn alternate<T: Named>(
+    rows: &mut [T],
+    rounds: u32,
+    signals: &Signals,
+    mut measure: impl FnMut(&mut T, u32) -> anyhow::Result<()>,
+) -> anyhow::Result<Option<u8>> {
+    let bar = ProgressBar::new(u64::from(rounds) * rows.len() as u64);
+    for round in 0..rounds {
+        for row in &mut *rows {
+            match measure(row, round) {
+                Ok(()) => bar.inc(1),
+                // What it was doing when it was told to stop is of no interest.
+                Err(_) if signals.pending().is_some() => break,
+                Err(error) => return Err(error.context(format!("row {}", row.name()))),
+            }
+        }
+        if let Some(signal) = signals.pending() {
+            return Ok(Some(signal));
+        }
+    }
+    bar.finish_and_clear();
+    Ok(None)
+}
+
+/// A table that can be shown in two ways.
+pub trait Table: Serialize {
+    fn markdown(&self) -> String;
+}
+
+/// Puts the table where it was asked for.
+pub fn show(table: &impl Table, page: Option<Page>, json: bool) -> anyhow::Result<()> {
+    match page {
+        Some(page) => page.replace(&table.markdown())?,
+        None if json => writeln!(io::stdout(), "{}", serde_json::to_string_pretty(table)?)?,
+        None => write!(io::stdout(), "{}", table.markdown())?,
+    }
+    Ok(())
+}
+
+/// The measurements of a row, ns.
+#[derive(Debug, Default)]
+pub struct Pairs {
+    guest: Vec<f64>,
+    host: Vec<f64>,
+}
+
+impl Pairs {
+    /// Guest and host in one turn.
+    pub fn add(&mut self, guest: f64, host: f64) {
+        self.guest.push(guest);
+        self.host.push(host);
+    }
+
+    pub fn figures(&self) -> Figures {
+        let pairs = self.guest.iter().zip(&self.host);
+        let ratios: Vec<f64> = pairs.map(|(guest, host)| guest / host).collect();
+        Figures {
+            guest_ns: stats::median(&self.guest),
+            host_ns: stats::median(&self.host),
+            ratio: stats::median(&ratios),
+            ci95: stats::interval(&ratios),
+            rounds: ratios.len(),
+        }
+    }
+}
+
+/// What is told of a row.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    guest_ns: f64,
+    host_ns: f64,
+    /// The median of the ratios within each turn.
+    ratio: f64,
+    ci95: [f64; 2],
+    rounds: usize,
+}
+
+impl Figures {
+    /// Titles of [`Figures::cells`], and how they are aligned.
+    pub const TITLES: [&'static str; 2] = ["guest, ns | host, ns | ratio | 95 %", "---: | ---: | ---: | ---:"];
+
+    pub fn cells(&self) -> String {
+        let [low, high] = self.ci95;
+        format!(
+            "{} | {} | {:.2} | {low:.2} to {high:.2}",
+            nanoseconds(self.guest_ns),
+            nanoseconds(self.host_ns),
+            self.ratio
+        )
+    }
+}
+
+/// Decimals only where they say something.
+fn nanoseconds(value: f64) -> String {
+    let decimals = usize::from(value < 100.0);
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Row(&'static str);
+
+    impl Named for Row {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+    }
+
+    #[test]
+    fn rows_are_chosen_by_name() {
+        static ROWS: [Row; 2] = [Row("flush"), Row("kick")];
+        assert_eq!(select(&ROWS, &[]).unwrap().len(), 2);
+        assert_eq!(select(&ROWS, &["kick".to_string()]).unwrap()[0].0, "kick");
+        let error = select(&ROWS, &["flash".to_string()]).unwrap_err().to_string();
+        assert_eq!(error, "--row flash: there are flush, kick");
+    }
+
+    #[test]
+    fn ratios_are_those_of_each_turn() {
+        let mut pairs = Pairs::default();
+        for (guest, host) in [(20.0, 100.0), (30.0, 100.0), (400.0, 1000.0)] {
+            pairs.add(guest, host);
+        }
+        assert_eq!(pairs.figures().cells(), "30.0 | 100 | 0.30 | 0.20 to 0.40");
+    }
+}
