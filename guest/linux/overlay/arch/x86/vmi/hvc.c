@@ -17,9 +17,24 @@ static ssize_t hvc_vmi_get(uint32_t vtermno, u8 *text, size_t count)
 	return 0;
 }
 
+/* Nothing will ever have come in: nobody needs to look, several times a second. */
+static int hvc_vmi_open(struct hvc_struct *hp, int data)
+{
+	hp->irq_requested = 1;
+	return 0;
+}
+
+static void hvc_vmi_close(struct hvc_struct *hp, int data)
+{
+	hp->irq_requested = 0;
+}
+
 static const struct hv_ops hvc_vmi_ops = {
 	.get_chars = hvc_vmi_get,
 	.put_chars = hvc_vmi_put,
+	.notifier_add = hvc_vmi_open,
+	.notifier_del = hvc_vmi_close,
+	.notifier_hangup = hvc_vmi_close,
 };
 
 static int __init hvc_vmi_console(void)
