@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
 use paravane_tests::program::{self, Run};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -57,10 +58,20 @@ impl Drop for Others {
     }
 }
 
+/// What this thread starts has to share one processor: elsewhere there might be one that nobody wants.
+fn share_one_processor() {
+    let allowed = sched_getaffinity(None).unwrap();
+    let first = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
+    let mut one = CpuSet::new();
+    one.set(first);
+    sched_setaffinity(None, &one).unwrap();
+}
+
 /// A vCPU that changes its address space all the time waits for a processor at each change, if at all.
 #[test]
 fn waiting_for_a_processor_is_stolen_time() {
     let _alone = alone();
+    share_one_processor();
     let _others = Others::start();
     let run = run(&["--filter", "time.read.stolen_by_others", "--append", "steal"]);
     assert_eq!(run.code, 0, "{run:?}");
