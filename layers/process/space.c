@@ -28,9 +28,10 @@ static u64 components_in_use(void)
 }
 
 /*
- * The vector registers go along, unless the kernel says that it has saved what it needs of them (vectors is false). A kernel that does not use them itself, and whose program does not either, has them in
- * their initial state: then there is only MXCSR, which belongs to no component. That is a tenth of a whole switch. Components of
- * features that the kernel is not told of stay each thread's own: the host keeps PKRU out of its initial state, for one.
+ * The vector registers go along, unless the kernel says that it has saved what it needs of them (vectors is false). A kernel that
+ * does not use them itself, and whose program does not either, has them in their initial state: then there is only MXCSR, which
+ * belongs to no component. That is a tenth of a whole switch. Components of features that the kernel is not told of stay each
+ * thread's own: the host keeps PKRU out of its initial state, for one.
  */
 static void state_save(struct vcpu *v, bool vectors)
 {

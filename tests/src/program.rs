@@ -2,7 +2,7 @@
 //! Running the `paravane` program.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 use std::sync::OnceLock;
 
 /// The program, built if it was not up to date.
@@ -41,6 +41,18 @@ fn build() -> Result<PathBuf, String> {
         Ok(status) if status.success() => Ok(profile.join("paravane")),
         Ok(status) => Err(format!("cargo build failed: {status}")),
         Err(error) => Err(format!("cargo cannot be run: {error}")),
+    }
+}
+
+/// A process that is ended with this value.
+#[derive(Debug)]
+pub struct Ends(pub Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -4,11 +4,11 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
-use paravane_tests::{tree, vm};
+use paravane_tests::{program::Ends, tree, vm};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const KIB: u64 = 1 << 10;
@@ -77,15 +77,6 @@ impl Drop for Group {
     }
 }
 
-struct Machine(Child);
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Bytes beyond the guest's memory with so many processes in the guest that sleep.
 fn overhead(group: &Group, processes: u64) -> u64 {
     let script = format!("for i in $(seq {processes}); do sleep 1000 & done; sleep 1; echo ready; wait; read forever");
@@ -101,7 +92,7 @@ fn overhead(group: &Group, processes: u64) -> u64 {
         .spawn()
         .unwrap();
     let output = child.stdout.take().unwrap();
-    let _machine = Machine(child);
+    let _machine = Ends(child);
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
@@ -117,7 +108,7 @@ fn an_idle_machine_takes_little_time() {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
-    let machine = Machine(child);
+    let machine = Ends(child);
     // What is to be done once after the start.
     std::thread::sleep(Duration::from_secs(60));
     let time = || Duration::from_nanos(tree::cpu_time(&tree::everything(machine.0.id())));

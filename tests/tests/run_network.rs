@@ -3,10 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
-use paravane_tests::{linux, program, source_root, vm};
+use paravane_tests::program::{self, Ends};
+use paravane_tests::{linux, source_root, vm};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,22 +35,11 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A machine that is ended with this value.
-struct Machine(Child);
-
-impl Machine {
-    fn start(words: &[&str], script: &str) -> Self {
-        let more = ["--", "sh", "-c", script];
-        let mut command = vm::command(words.iter().copied().chain(more));
-        Machine(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a machine that goes on until it is ended.
+fn start(words: &[&str], script: &str) -> Ends {
+    let more = ["--", "sh", "-c", script];
+    let mut command = vm::command(words.iter().copied().chain(more));
+    Ends(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 /// A server on the loopback that answers what it gets in capitals; its port, and a message for each connection.
@@ -108,7 +98,7 @@ fn published_ports_lead_into_the_guest() {
     for kind in kinds() {
         let tcp = free_port();
         let words = ["--net", kind, "--publish", &format!("{tcp}:80")];
-        let _machine = Machine::start(&words, "while :; do nc -l -p 80 -e echo hi; done");
+        let _machine = start(&words, "while :; do nc -l -p 80 -e echo hi; done");
         let begun = Instant::now();
         let mut text = String::new();
         // Until somebody listens in the guest, connections end at once.
@@ -137,7 +127,7 @@ fn memory(pid: u32) -> u64 {
 fn what_many_connections_took_is_given_back() {
     let port = free_port();
     let words = ["--net", "stack", "--publish", &format!("{port}:80")];
-    let machine = Machine::start(&words, "mkdir /w; echo hi > /w/index.html; httpd -f -p 80 -h /w");
+    let machine = start(&words, "mkdir /w; echo hi > /w/index.html; httpd -f -p 80 -h /w");
     // Answered, and open on this side.
     let ask = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
@@ -185,7 +175,7 @@ fn published_datagrams_lead_into_the_guest_and_back() {
         let port = free_port();
         let publish = format!("{port}:7/udp");
         let words = ["--net", kind, "--publish", &publish, "--volume", &volume];
-        let _machine = Machine::start(&words, "/mnt/udp 7");
+        let _machine = start(&words, "/mnt/udp 7");
         let asker = || {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -249,7 +239,7 @@ fn which_network_it_is_is_told_and_it_costs_nothing_unused() {
 fn nothing_stays_of_a_network_whose_monitor_is_killed() {
     let port = free_port();
     let publish = format!("{port}:80");
-    let mut machine = Machine::start(&["--publish", &publish], "while :; do nc -l -p 80 -e echo hi; done");
+    let mut machine = start(&["--publish", &publish], "while :; do nc -l -p 80 -e echo hi; done");
     let begun = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(begun.elapsed() < PATIENCE, "nobody listens");

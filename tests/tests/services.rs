@@ -4,7 +4,8 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
-use paravane_tests::{debian, linux, program, system::System, vm};
+use paravane_tests::program::{self, Ends};
+use paravane_tests::{debian, linux, system::System, vm};
 use rustix::process::geteuid;
 use serde_json::Value;
 use std::fs;
@@ -12,7 +13,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const NOBODY: u32 = 65534;
@@ -43,23 +44,13 @@ fn output(command: &mut Command) -> String {
     run.stdout
 }
 
-/// A process of ours that ends with this value.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A web server for a folder, on a port of this host's loopback.
-fn serve(folder: &Path, port: u16) -> Server {
+fn serve(folder: &Path, port: u16) -> Ends {
     let mut command = Command::new("busybox");
     command
         .args(["httpd", "-f", "-p", &format!("127.0.0.1:{port}"), "-h"])
         .arg(folder);
-    Server(command.spawn().unwrap())
+    Ends(command.spawn().unwrap())
 }
 
 /// A repository of one package, which installs a program and asks for the account of its own that its script makes.

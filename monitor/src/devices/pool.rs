@@ -119,6 +119,16 @@ impl<R, D> Drop for Pool<R, D> {
     }
 }
 
+/// Work that is being done, until this goes: also where it panics, or [`Pool::clear`] would wait for it for ever.
+struct Working<'a, R, D>(&'a Shared<R, D>);
+
+impl<R, D> Drop for Working<'_, R, D> {
+    fn drop(&mut self) {
+        self.0.lock().working -= 1;
+        self.0.work_done.notify_one();
+    }
+}
+
 fn wait<'a, T>(condition: &Condvar, state: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condition.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
@@ -134,12 +144,57 @@ fn run<R, D>(shared: &Shared<R, D>) {
         };
         state.working += 1;
         drop(state);
+        let working = Working(shared);
         let done = (shared.work)(&request);
         drop(request);
-        state = shared.lock();
-        state.working -= 1;
-        state.done.push(done);
-        shared.work_done.notify_one();
+        shared.lock().done.push(done);
+        drop(working);
         shared.waker.wake();
+        state = shared.lock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reactor::{Reactor, Wake};
+    use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+
+    struct Tell(std::sync::mpsc::Sender<()>);
+
+    impl Wake for Tell {
+        fn wake(&self) {
+            let _ = self.0.send(());
+        }
+    }
+
+    fn halves() -> (Pool<u32, u32>, Receiver<()>) {
+        let (tell, told) = channel();
+        let waker = Reactor::new().unwrap().waker(0, Arc::new(Tell(tell)));
+        let half = |number: &u32| {
+            assert!(number % 2 == 0, "odd");
+            number / 2
+        };
+        (Pool::new("test", 2, waker, Box::new(half)), told)
+    }
+
+    #[test]
+    fn work_that_panics_is_not_waited_for() {
+        let (mut pool, told) = halves();
+        pool.submit(Box::new(3)).unwrap();
+        pool.submit(Box::new(8)).unwrap();
+        told.recv_timeout(Duration::from_secs(10)).unwrap();
+        // Would never return.
+        let state = pool.shared.lock();
+        let (state, time) = pool
+            .shared
+            .work_done
+            .wait_timeout_while(state, Duration::from_secs(10), |state| state.working > 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        assert!(!time.timed_out());
+        assert_eq!(pool.done(), [4]);
+        pool.clear();
     }
 }
