@@ -30,6 +30,7 @@ mod text;
 mod unpack;
 mod verify;
 
+use signals::Interrupted;
 use std::io;
 use std::process::ExitCode;
 
@@ -43,6 +44,10 @@ fn main() -> ExitCode {
     };
     match cli::start_log(args.log).and_then(|()| commands::run(&args.command)) {
         Ok(outcome) => ExitCode::from(outcome.code()),
+        Err(error) if error.is::<Interrupted>() => {
+            let signal = error.downcast_ref().map_or(0, |Interrupted(signal)| *signal);
+            ExitCode::from(commands::Outcome::Interrupted(signal).code())
+        }
         Err(error) => {
             // Whoever read our output has gone (`paravane ... | head`): nobody to complain to.
             let reader_left = error

@@ -11,6 +11,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+/// An error that says: this signal asked us to end, and so we do, with its exit code and no complaint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted by signal {0}")]
+pub struct Interrupted(pub u8);
+
 /// Notes the first of SIGINT, SIGTERM and SIGHUP.
 #[derive(Clone, Debug)]
 pub struct Signals {

@@ -5,6 +5,7 @@ pub mod debian;
 pub mod guest;
 pub mod linux;
 pub mod program;
+pub mod registry;
 pub mod rom;
 pub mod system;
 pub mod tree;

@@ -2,6 +2,7 @@
 //! Linux machines: `run` and its relatives.
 
 use super::{Isolation, mebibytes};
+use crate::image::oci::Pull;
 use crate::machines::Init;
 use clap::Args;
 use std::ffi::OsString;
@@ -72,9 +73,14 @@ pub struct MachineOptions {
     #[arg(long, value_enum, default_value_t = Init::Auto)]
     pub init: Init,
 
-    /// Run an image of a container: a folder or archive in OCI's layout, or an archive of `docker save` (changes are forgotten at the end)
-    #[arg(long, value_name = "FOLDER|ARCHIVE", conflicts_with_all = ["rootfs", "initrd"])]
+    /// Run an image of a container: its name in a registry, or a folder or archive in OCI's layout, or an archive of `docker save`
+    /// (changes are forgotten at the end)
+    #[arg(long, value_name = "NAME|FOLDER|ARCHIVE", conflicts_with_all = ["rootfs", "initrd"])]
     pub image: Option<PathBuf>,
+
+    /// When the registry is asked for the image
+    #[arg(long, value_enum, default_value_t = Pull::Missing, requires = "image")]
+    pub pull: Pull,
 
     /// A disk: a file with its contents, /dev/vda and so on in the guest; with :snapshot what is written is forgotten at
     /// the end, with :cut what was not flushed, to try out what a power failure does (may be repeated)

@@ -9,6 +9,11 @@ use std::path::PathBuf;
 pub enum Image {
     /// Make a Debian from packages of the mirror that this host's apt uses; needs no root
     Build(ImageBuild),
+    /// Pull an image of a container from its registry, for `run --image NAME`
+    Pull {
+        /// Its name, as docker has it
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]

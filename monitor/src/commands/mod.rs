@@ -53,6 +53,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::cli::Bench::Micro(args)) => bench::micro::run(args),
         Command::Bench(crate::cli::Bench::Kernel(args)) => bench::kernel::run(args),
         Command::Image(crate::cli::Image::Build(args)) => image::build(args),
+        Command::Image(crate::cli::Image::Pull { name }) => image::pull(name),
         Command::Run(args) => run::run(args),
         Command::Create(args) => machines::create(args),
         Command::Start(args) => machines::start(args),

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,6 +17,8 @@ use std::time::Duration;
 /// Debian's package; its tarball has the same name.
 const PACKAGE: &str = "linux-source-6.12";
 const TARBALL: &str = "linux-source-6.12.tar.xz";
+/// Bytes that are read at a time.
+const PIECE: usize = 1 << 20;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -147,9 +149,17 @@ fn hash_tarball(path: &Path, cache: &Cache) -> anyhow::Result<String> {
         Some((hash, of)) if of == identity => return Ok(hash.to_string()),
         _ => {}
     }
-    let mut file = File::open(path).with_context(complain)?;
+    let mut file = BufReader::with_capacity(PIECE, File::open(path).with_context(complain)?);
     let mut hasher = Sha256::new();
-    io::copy(&mut file, &mut hasher).with_context(complain)?;
+    loop {
+        let piece = file.fill_buf().with_context(complain)?;
+        if piece.is_empty() {
+            break;
+        }
+        hasher.update(piece);
+        let read = piece.len();
+        file.consume(read);
+    }
     let hash = hex(&hasher.finalize());
     fs::create_dir_all(cache.sources())
         .and_then(|()| fs::write(&memo, format!("{hash} {identity}")))

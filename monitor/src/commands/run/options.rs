@@ -23,7 +23,8 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
             bail!("--append: a control character in the kernel's command line");
         }
     }
-    let image = args.image.as_deref().map(oci::get).transpose().context("--image")?;
+    let image = args.image.as_deref().map(|word| oci::get(word, args.pull));
+    let image = image.transpose().context("--image")?;
     let root = image.as_ref().map(|image| Disk {
         file: image.root.clone(),
         mode: DiskMode::ReadOnly,

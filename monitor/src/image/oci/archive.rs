@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where an image's parts lie: a folder in OCI's layout, or a tar archive of one, or of `docker save`.
 
-use super::digest;
+use super::{Descriptor, Documents, digest};
 use anyhow::{Context, bail};
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use tar::{Archive, EntryType};
 
 /// Bytes of an index, a manifest or a configuration.
-const DOCUMENT: u64 = 4 << 20;
+pub const DOCUMENT: u64 = 4 << 20;
 /// Files in an archive of images.
 const ENTRIES: usize = 100_000;
 
@@ -123,14 +123,15 @@ impl Source {
         }
         Ok(bytes)
     }
+}
 
-    /// The document of this digest (`sha256:` and 64 digits), which it must have.
-    pub fn blob(&self, wanted: &str) -> anyhow::Result<Vec<u8>> {
-        let bytes = self.document(&blob_name(wanted)?)?;
-        if digest::of(&bytes) != wanted {
-            bail!("{wanted} is damaged: it has another digest");
-        }
-        Ok(bytes)
+impl Documents for Source {
+    fn manifest(&self, descriptor: &Descriptor) -> anyhow::Result<Vec<u8>> {
+        self.document(&blob_name(&descriptor.digest)?)
+    }
+
+    fn configuration(&self, descriptor: &Descriptor) -> anyhow::Result<Vec<u8>> {
+        self.manifest(descriptor)
     }
 }
 

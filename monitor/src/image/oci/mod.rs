@@ -1,27 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Images of containers: OCI's layout (a folder, or a tar archive of one) and the archives of `docker save`.
+//! Images of containers: OCI's layout (a folder, or a tar archive of one), the archives of `docker save`, and what registries have.
 //!
 //! An image is unpacked once, to the cache, under the digest of its configuration, which names every layer by the digest of its contents: so what lies there
 //! under a name is always the same. Every digest is checked while it is read. Run by an ordinary user, all files belong to that user, which is root in the guest.
 
 mod archive;
+mod cache;
 mod digest;
 mod process;
+mod registry;
 #[cfg(test)]
 mod tests;
 
+use crate::signals::{Interrupted, Signals};
 use crate::text;
 use crate::unpack::{Rules, Tree};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use archive::{Source, blob_name};
+use cache::{Cache, Work};
+use clap::ValueEnum;
 use digest::Summed;
 use indicatif::{ProgressBar, ProgressStyle};
+use oci_client::Reference;
 pub use process::Process;
+use registry::Registry;
 use serde::Deserialize;
-use std::fs::{self, DirBuilder};
-use std::io::{BufRead, BufReader, Read};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,9 +42,23 @@ const DEPTH: usize = 3;
 const CONFIGURATION: &str = "config.json";
 const ROOT: &str = "rootfs";
 
+/// When a registry is asked for an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Pull {
+    /// When nothing of that name was pulled before
+    #[default]
+    Missing,
+    /// Always; what of it is here already is not fetched again
+    Always,
+    /// Never
+    Never,
+}
+
 /// An image that is unpacked.
 #[derive(Debug)]
 pub struct Image {
+    /// What it is: the digest of its configuration.
+    pub digest: String,
     /// Its root.
     pub root: PathBuf,
     /// What is to run in it.
@@ -72,6 +92,8 @@ struct Document {
 #[derive(Debug, Deserialize)]
 struct Descriptor {
     digest: String,
+    #[serde(default)]
+    size: u64,
     platform: Option<Platform>,
 }
 
@@ -92,27 +114,158 @@ struct Saved {
 /// An image's parts, found.
 struct Parts {
     configuration: Vec<u8>,
-    /// Names of files, the lowest first.
-    layers: Vec<String>,
+    /// The lowest first.
+    layers: Vec<Layer>,
 }
 
-/// Finds an image, and unpacks it unless that was done.
-pub fn get(path: &Path) -> anyhow::Result<Image> {
-    get_to(path, &cache()?).with_context(|| path.display().to_string())
+struct Layer {
+    /// Of the file that it is.
+    name: String,
+    /// Its digest as it is stored, and its bytes, where a manifest says.
+    descriptor: Option<Descriptor>,
 }
 
-fn cache() -> anyhow::Result<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    let base = base.context("no place for images: set HOME or XDG_CACHE_HOME")?;
-    Ok(base.join("paravane/images"))
+/// Where the documents of an image in OCI's layout are. Whoever asks checks the digest.
+trait Documents {
+    /// A manifest or an index.
+    fn manifest(&self, descriptor: &Descriptor) -> anyhow::Result<Vec<u8>>;
+    /// A configuration.
+    fn configuration(&self, descriptor: &Descriptor) -> anyhow::Result<Vec<u8>>;
 }
 
-fn get_to(path: &Path, cache: &Path) -> anyhow::Result<Image> {
+/// Finds an image, which is a file or folder if there is one of that name and else a registry's, and unpacks it unless that was done.
+pub fn get(word: &Path, pull: Pull) -> anyhow::Result<Image> {
+    match reference(word)? {
+        Some(reference) => found(&reference.whole(), |cache, signals| {
+            pulled(&reference, pull, cache, signals)
+        }),
+        None => found(&word.display().to_string(), |cache, signals| {
+            local(word, cache, signals)
+        }),
+    }
+}
+
+/// A registry's image of that name, asked for.
+pub fn fetch(name: &str) -> anyhow::Result<Image> {
+    let reference: Reference = name.parse().map_err(|error| anyhow!("{name:?}: {error}"))?;
+    found(&reference.whole(), |cache, signals| {
+        pulled(&reference, Pull::Always, cache, signals)
+    })
+}
+
+fn found(name: &str, find: impl FnOnce(&Cache, &Signals) -> anyhow::Result<Image>) -> anyhow::Result<Image> {
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let image = find(&Cache::standard()?, &signals);
+    match signals.pending() {
+        // What went wrong then is what was asked for.
+        Some(signal) => Err(Interrupted(signal).into()),
+        None => image.with_context(|| name.to_string()),
+    }
+}
+
+/// What a word means that names no file.
+fn reference(word: &Path) -> anyhow::Result<Option<Reference>> {
+    let first = word.as_os_str().as_bytes().first();
+    let missing = fs::metadata(word).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    if !missing || first.is_none_or(|byte| b"/.".contains(byte)) {
+        return Ok(None);
+    }
+    let name = word.to_string_lossy();
+    match name.parse() {
+        Ok(reference) => Ok(Some(reference)),
+        Err(error) => bail!("{name}: no such file, and no name of a registry's image ({error})"),
+    }
+}
+
+fn local(path: &Path, cache: &Cache, signals: &Signals) -> anyhow::Result<Image> {
     let source = Source::open(path)?;
     let parts = parts(&source)?;
-    let configuration: Configuration =
-        serde_json::from_slice(&parts.configuration).context("the image's configuration is damaged")?;
+    install(&parts, cache, signals, |_| Ok(&source))
+}
+
+fn pulled(reference: &Reference, pull: Pull, cache: &Cache, signals: &Signals) -> anyhow::Result<Image> {
+    if pull != Pull::Always {
+        if let Some(digest) = cache.known(reference)? {
+            if let Some(image) = unpacked(&digest, cache)? {
+                return Ok(image);
+            }
+        }
+    }
+    if pull == Pull::Never {
+        bail!("it was not pulled yet, and is not to be (--pull never)");
+    }
+    let registry = Registry::new(reference, signals)?;
+    let parts = resolve(registry.named()?, &registry)?;
+    let store = Source::Folder(cache.folder().to_path_buf());
+    let image = install(&parts, cache, signals, |work| {
+        transfer(&parts.layers, &registry, cache, work)?;
+        Ok(&store)
+    })?;
+    cache.remember(reference, &image.digest)?;
+    Ok(image)
+}
+
+/// Fetches the layers that are not here yet.
+fn transfer(layers: &[Layer], registry: &Registry<'_>, cache: &Cache, work: &Work) -> anyhow::Result<()> {
+    let blobs: Vec<&Descriptor> = layers.iter().filter_map(|layer| layer.descriptor.as_ref()).collect();
+    let wanted = blobs
+        .iter()
+        .map(|blob| (blob, cache.folder().join(blob_name(&blob.digest).unwrap_or_default())));
+    let wanted: Vec<_> = wanted.filter(|(_, place)| !place.is_file()).collect();
+    let total = wanted.iter().fold(0u64, |sum, (blob, _)| sum.saturating_add(blob.size));
+    if total > BYTES {
+        bail!("layers of more than {} GiB", BYTES >> 30);
+    }
+    let bar = progress("{spinner} {elapsed} {bytes}/{total_bytes} {msg}");
+    bar.set_length(total);
+    for (index, (blob, place)) in wanted.iter().enumerate() {
+        bar.set_message(format!("pulling layer {} of {}", index + 1, wanted.len()));
+        let complain = || format!("cannot write to {}", cache.folder().display());
+        let part = work.path().join("layer");
+        let file = File::create(&part).with_context(complain)?;
+        registry.blob(&blob.digest, blob.size, &mut bar.wrap_write(&file))?;
+        // Its name says that it is whole, also when the host's power fails.
+        file.sync_all().with_context(complain)?;
+        cache.keep(&part, place)?;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// The image of this digest, if it is here.
+fn unpacked(digest: &str, cache: &Cache) -> anyhow::Result<Option<Image>> {
+    let place = cache.image(digest)?;
+    let bytes = match fs::read(place.join(CONFIGURATION)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.with_context(|| place.display().to_string())?,
+    };
+    Ok(Some(Image {
+        digest: digest.to_string(),
+        root: place.join(ROOT),
+        process: configuration(&bytes)?.process(),
+    }))
+}
+
+fn configuration(bytes: &[u8]) -> anyhow::Result<Configuration> {
+    serde_json::from_slice(bytes).context("the image's configuration is damaged")
+}
+
+impl Configuration {
+    fn process(&self) -> Process {
+        let mut process = self.config.clone().unwrap_or_default();
+        process.of_image = true;
+        process
+    }
+}
+
+/// Unpacks an image unless it is here; `layers` says where its layers are.
+fn install<'a>(
+    parts: &Parts,
+    cache: &Cache,
+    signals: &Signals,
+    layers: impl FnOnce(&Work) -> anyhow::Result<&'a Source>,
+) -> anyhow::Result<Image> {
+    let configuration = configuration(&parts.configuration)?;
     if (configuration.architecture.as_str(), configuration.os.as_str()) != ("amd64", "linux") {
         let (os, architecture) = (&configuration.os, &configuration.architecture);
         bail!(
@@ -124,22 +277,19 @@ fn get_to(path: &Path, cache: &Path) -> anyhow::Result<Image> {
     if sums.len() != parts.layers.len() || sums.len() > LAYERS {
         bail!("{} layers, and digests for {}", parts.layers.len(), sums.len());
     }
-    let mut process = configuration.config.clone().unwrap_or_default();
-    process.of_image = true;
-    let own = digest::of(&parts.configuration);
-    let place = cache.join(digest::digits(&own)?);
-    if !place.join(CONFIGURATION).is_file() {
-        unpack(&source, &parts, sums, &process, cache, &place)?;
+    let digest = digest::of(&parts.configuration);
+    if let Some(image) = unpacked(&digest, cache)? {
+        return Ok(image);
     }
-    Ok(Image {
-        root: place.join(ROOT),
-        process,
-    })
+    let work = cache.work()?;
+    let source = layers(&work)?;
+    unpack(source, parts, &configuration, work, &cache.image(&digest)?, signals)?;
+    unpacked(&digest, cache)?.context("what was just unpacked is gone")
 }
 
 fn parts(source: &Source) -> anyhow::Result<Parts> {
     if source.has("index.json") {
-        return layout(source);
+        return resolve(source.document("index.json")?, source);
     }
     if !source.has("manifest.json") {
         bail!("neither an image in OCI's layout (index.json) nor one of docker save (manifest.json)");
@@ -149,22 +299,36 @@ fn parts(source: &Source) -> anyhow::Result<Parts> {
     let [saved] = saved.as_slice() else {
         bail!("{} images in one archive: one is needed", saved.len());
     };
+    let layer = |name: &String| Layer {
+        name: name.clone(),
+        descriptor: None,
+    };
     Ok(Parts {
         configuration: source.document(&saved.config)?,
-        layers: saved.layers.clone(),
+        layers: saved.layers.iter().map(layer).collect(),
     })
 }
 
-/// From the index to the one image for machines like this.
-fn layout(source: &Source) -> anyhow::Result<Parts> {
-    let mut bytes = source.document("index.json")?;
+/// From an index or manifest to the one image for machines like this.
+fn resolve(mut bytes: Vec<u8>, documents: &impl Documents) -> anyhow::Result<Parts> {
+    let checked = |descriptor: &Descriptor, bytes: Vec<u8>| {
+        if digest::of(&bytes) == descriptor.digest {
+            return Ok(bytes);
+        }
+        bail!("{} is damaged: it has another digest", descriptor.digest)
+    };
     for _ in 0..DEPTH {
         let document: Document = serde_json::from_slice(&bytes).context("the image's index or manifest is damaged")?;
         if let Some(config) = document.config {
-            let layers = document.layers.iter().map(|layer| blob_name(&layer.digest));
+            digest::digits(&config.digest)?;
+            let layer = |descriptor: Descriptor| {
+                let name = blob_name(&descriptor.digest)?;
+                let descriptor = Some(descriptor);
+                Ok(Layer { name, descriptor })
+            };
             return Ok(Parts {
-                configuration: source.blob(&config.digest)?,
-                layers: layers.collect::<anyhow::Result<_>>()?,
+                configuration: checked(&config, documents.configuration(&config)?)?,
+                layers: document.layers.into_iter().map(layer).collect::<anyhow::Result<_>>()?,
             });
         }
         let fits = |descriptor: &&Descriptor| {
@@ -172,11 +336,14 @@ fn layout(source: &Source) -> anyhow::Result<Parts> {
             platform.is_none_or(|p| (p.os.as_str(), p.architecture.as_str()) == ("linux", "amd64"))
         };
         let fitting: Vec<&Descriptor> = document.manifests.iter().filter(fits).collect();
-        bytes = match fitting.as_slice() {
-            [one] => source.blob(&one.digest)?,
+        let next = match fitting.as_slice() {
             [] => bail!("no image for linux/amd64 in it"),
+            // Of several for this platform, the first counts (OCI image specification, image-index.md).
+            [first, rest @ ..] if rest.is_empty() || first.platform.is_some() => first,
             several => bail!("{} images for linux/amd64 in it: one is needed", several.len()),
         };
+        digest::digits(&next.digest)?;
+        bytes = checked(next, documents.manifest(next)?)?;
     }
     bail!("no manifest in it, only indexes")
 }
@@ -185,24 +352,13 @@ fn layout(source: &Source) -> anyhow::Result<Parts> {
 fn unpack(
     source: &Source,
     parts: &Parts,
-    sums: &[String],
-    process: &Process,
-    cache: &Path,
+    configuration: &Configuration,
+    work: Work,
     place: &Path,
+    signals: &Signals,
 ) -> anyhow::Result<()> {
-    let complain = || format!("cannot write to {}", cache.display());
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(cache)
-        .with_context(complain)?;
-    // 0700: what is in it may have rights that are the guest's business alone.
-    let part = tempfile::Builder::new()
-        .prefix(".part-")
-        .permissions(fs::Permissions::from_mode(0o700))
-        .tempdir_in(cache)
-        .with_context(complain)?;
-    let root = part.path().join(ROOT);
+    let complain = || format!("cannot write to {}", work.path().display());
+    let root = work.path().join(ROOT);
     fs::create_dir(&root).with_context(complain)?;
     let rules = Rules {
         entries: ENTRIES,
@@ -212,36 +368,50 @@ fn unpack(
         first: None,
     };
     let mut tree = Tree::new(&root, rules)?;
-    let bar = progress();
+    let bar = progress("{spinner} {elapsed} {bytes} {msg}");
+    let sums = &configuration.rootfs.diff_ids;
     for (index, (layer, wanted)) in parts.layers.iter().zip(sums).enumerate() {
         let name = format!("layer {} of {}", index + 1, sums.len());
         bar.set_message(format!("unpacking {name}"));
         digest::digits(wanted)?;
-        let mut contents = Summed::new(plain(bar.wrap_read(source.file(layer)?))?);
+        let file = Patient {
+            inner: bar.wrap_read(source.file(&layer.name)?),
+            signals: signals.clone(),
+        };
+        let mut contents = Summed::new(plain(file)?);
         tree.apply(&mut contents).with_context(|| name.clone())?;
         if contents.finish().with_context(|| name.clone())? != *wanted {
             bail!("{name} is damaged: it has another digest");
         }
     }
     bar.finish_and_clear();
-    if let Some(folder) = process.folder() {
+    if let Some(folder) = configuration.process().folder() {
         // The image may count on its being made.
         tree.folder(folder.as_os_str().as_bytes())
             .context("the image's working directory")?;
     }
-    fs::write(part.path().join(CONFIGURATION), &parts.configuration).with_context(complain)?;
-    match fs::rename(part.path(), place) {
-        Ok(()) => drop(part.keep()),
-        // Somebody else was faster, with the same.
-        Err(_) if place.join(CONFIGURATION).is_file() => {}
-        Err(error) => return Err(error).with_context(complain),
-    }
-    Ok(())
+    fs::write(work.path().join(CONFIGURATION), &parts.configuration).with_context(complain)?;
+    work.finish(place, |place| place.join(CONFIGURATION).is_file())
 }
 
-fn progress() -> ProgressBar {
+/// Reads on until we are asked to end.
+struct Patient<R> {
+    inner: R,
+    signals: Signals,
+}
+
+impl<R: Read> Read for Patient<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.signals.pending() {
+            Some(signal) => Err(io::Error::other(Interrupted(signal))),
+            None => self.inner.read(into),
+        }
+    }
+}
+
+fn progress(template: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{spinner} {elapsed} {bytes} {msg}");
+    let style = ProgressStyle::with_template(template);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     bar.enable_steady_tick(Duration::from_millis(120));
     bar

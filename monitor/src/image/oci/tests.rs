@@ -104,7 +104,8 @@ impl Maker {
     }
 
     fn get(&self, path: &Path) -> Result<Image, String> {
-        let result = get_to(path, &self.cache()).map_err(|error| format!("{error:#}"));
+        let result = local(path, &Cache::at(self.cache()), &Signals::install().unwrap());
+        let result = result.map_err(|error| format!("{error:#}"));
         // Whatever happened, nothing half-made is left.
         let left = fs::read_dir(self.cache()).into_iter().flatten().flatten();
         let parts = left.filter(|e| e.file_name().to_string_lossy().starts_with('.'));
