@@ -2,16 +2,16 @@
 //! Memory balloon (virtio 1.2, section 5.5): what the guest does not use goes back to the host.
 //!
 //! Linux reports blocks of free pages by itself some time after they became free, and waits for the answer before it uses them
-//! again. A page is given back as a hole in the file that is the guest's memory: it goes from all processes that have it
+//! again. A page is given back as a hole in the file that is the guest's memory (madvise(2), `MADV_REMOVE`): it goes from all processes that have it
 //! mapped, which stay as they are; whoever touches it again gets a new one, of zeroes, without the guest or the layer
 //! being asked. A hole costs the host a walk of each process's tables, so what is reported together is put together first.
 //!
 //! What a guest says here can only hurt itself: it may write any zeroes it likes into its own memory anyway.
 
 use super::{Broken, Chain, Device, Driver, Memory, kind};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::mm::{Advice, madvise};
 use std::io::Read;
-use vm_memory::{GuestAddress, GuestMemory, GuestMemoryRegion};
+use vm_memory::{GuestAddress, GuestMemory};
 
 const INFLATE: usize = 0;
 const DEFLATE: usize = 1;
@@ -78,8 +78,7 @@ impl Device for Balloon {
                 match queue {
                     INFLATE => numbers(driver, chain, &mut ranges),
                     REPORTING => reported(chain, &mut ranges),
-                    // What the guest takes back is there when it touches it.
-                    DEFLATE => {}
+                    // The third: what the guest takes back is there when it touches it.
                     _ => {}
                 }
             }
@@ -138,21 +137,17 @@ fn merge(mut ranges: Vec<Range>) -> Vec<Range> {
 
 /// Makes holes of ranges, as far as they are in guest memory.
 fn give_back(memory: &Memory, ranges: Vec<Range>) {
-    for (mut from, to) in ranges {
-        while from < to {
-            let Some(region) = memory.find_region(GuestAddress(from)) else {
-                break;
-            };
-            let offset = from - region.start_addr().0;
-            let length = (to - from).min(region.len() - offset);
-            if let Some(file) = region.file_offset() {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                // A host that cannot keeps its memory, no more.
-                if let Err(error) = fallocate(file.file(), flags, file.start() + offset, length) {
-                    tracing::debug!("balloon: {length} bytes at {from:#x} stay: {error}");
-                }
+    let end = memory.last_addr().0.saturating_add(1);
+    for (from, to) in ranges {
+        let length = usize::try_from(to.min(end).saturating_sub(from)).unwrap_or(0);
+        for slice in memory.get_slices(GuestAddress(from), length).flatten() {
+            let at = slice.ptr_guard_mut();
+            // SAFETY: the slice is guest memory, of which nobody holds a reference: the guest may write zeroes there at any time.
+            let done = unsafe { madvise(at.as_ptr().cast(), slice.len(), Advice::LinuxRemove) };
+            // A host that cannot keeps its memory, no more.
+            if let Err(error) = done {
+                tracing::debug!("balloon: {} bytes of {from:#x} to {to:#x} stay: {error}", slice.len());
             }
-            from += length;
         }
     }
 }
@@ -164,7 +159,7 @@ mod tests {
     use proptest::prelude::*;
     use std::os::unix::fs::MetadataExt;
     use std::sync::Arc;
-    use vm_memory::{Bytes, FileOffset, GuestMemoryMmap};
+    use vm_memory::{Bytes, FileOffset, GuestMemoryMmap, GuestMemoryRegion};
 
     /// A guest whose memory is a file, all of it written to.
     fn guest() -> Guest {

@@ -8,6 +8,8 @@
 //! How to write one: do the work in [`Device::notified`]; have what happens on the host (a file becomes readable, a
 //! worker is done) call [`Waker::wake`], directly or through [`Waker::arm`], and look at it in [`Device::woken`].
 
+#[cfg(test)]
+mod across;
 pub mod balloon;
 pub mod blk;
 pub mod console;

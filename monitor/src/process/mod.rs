@@ -28,7 +28,7 @@ mod outputs;
 mod placement;
 mod policy;
 pub mod procfs;
-mod ram;
+pub mod ram;
 mod relocate;
 mod shared;
 mod spawn;

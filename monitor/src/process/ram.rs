@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Guest RAM: guest-physical 0 upwards without gaps, in files that the monitor and every address-space process map.
 //!
-//! Several files and not one, because a file's lock is shared by all who map it. Pages come into being when they are
-//! first touched, so a guest's RAM costs what it has used.
+//! Several files and not one, because a file's lock is shared by all who map it. In the monitor they lie one behind the other, so that a
+//! buffer of a device's that goes from one into the next is one like any. Pages come into being when they are first touched, so a guest's RAM
+//! costs what it has used.
 
 use super::shared::size;
 use anyhow::{Context, bail};
@@ -15,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 /// Slots begin and end at multiples of this: a processor's large page.
 pub const LARGE_PAGE: u64 = 2 << 20;
@@ -32,7 +33,8 @@ pub struct Slot {
     pub gpa: u64,
     pub size: u64,
     file: Arc<File>,
-    region: Arc<GuestRegionMmap>,
+    /// The whole guest memory's mapping.
+    memory: Arc<GuestRegionMmap>,
 }
 
 /// A guest's RAM.
@@ -54,17 +56,15 @@ impl Ram {
             );
         }
         let slot_size = slot_size(size);
+        let complain = || format!("cannot make {} MiB of guest memory", size >> 20);
+        let region = Arc::new(reserve(size).with_context(complain)?);
         let mut slots = Vec::new();
         let mut gpa = 0;
         while gpa < size {
-            slots.push(
-                Slot::new(gpa, slot_size.min(size - gpa))
-                    .with_context(|| format!("cannot make {} MiB of guest memory", size >> 20))?,
-            );
+            slots.push(Slot::new(gpa, slot_size.min(size - gpa), &region).with_context(complain)?);
             gpa += slot_size;
         }
-        let regions = slots.iter().map(|slot| Arc::clone(&slot.region)).collect();
-        let memory = GuestMemoryMmap::from_arc_regions(regions)?;
+        let memory = GuestMemoryMmap::from_arc_regions(vec![region])?;
         Ok(Ram { slots, memory, size })
     }
 
@@ -132,31 +132,40 @@ fn slot_size(size: u64) -> u64 {
     SLOT_SIZE.max(size.div_ceil(ph::PH_MAX_SLOTS).next_multiple_of(LARGE_PAGE))
 }
 
+/// Addresses for a guest's whole memory, which its files then take. They are given back as a whole.
+fn reserve(length: u64) -> anyhow::Result<GuestRegionMmap> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let region = MmapRegion::build(None, size(length), libc::PROT_NONE, flags)?;
+    GuestRegionMmap::new(region, GuestAddress(0)).context("it ends beyond all addresses")
+}
+
 impl Slot {
-    fn new(gpa: u64, length: u64) -> anyhow::Result<Self> {
+    fn new(gpa: u64, length: u64, memory: &Arc<GuestRegionMmap>) -> anyhow::Result<Self> {
         let file = rustix::fs::memfd_create("paravane-ram", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, length)?;
         // A file that somebody makes shorter would be a SIGBUS here.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let file = Arc::new(File::from(file));
-        let region = MmapRegion::build(
-            Some(FileOffset::from_arc(Arc::clone(&file), 0)),
-            size(length),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_NORESERVE,
-        )?;
-        let region = GuestRegionMmap::new(region, GuestAddress(gpa)).context("it ends beyond all addresses")?;
         let slot = Slot {
             gpa,
             size: length,
             file,
-            region: Arc::new(region),
+            memory: Arc::clone(memory),
         };
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: takes the place of a part of what was reserved for this slot alone; nobody has used it before.
+        unsafe { mmap(slot.address(0), size(length), access, flags, &slot.file, 0)? };
         // Both are wishes: where shmem's large pages are "advise" the first gets them at first touch, and a core
         // dump of the monitor should not have the guest's memory in it.
         slot.advise(0, length, libc::MADV_HUGEPAGE);
         slot.advise(0, length, libc::MADV_DONTDUMP);
         Ok(slot)
+    }
+
+    /// Where this monitor has a byte of it, which must be inside.
+    fn address(&self, offset: u64) -> *mut c_void {
+        self.memory.as_ptr().wrapping_add(size(self.gpa + offset)).cast()
     }
 
     /// Its file, for the layer.
@@ -182,9 +191,8 @@ impl Slot {
         if offset.checked_add(length).is_none_or(|end| end > self.size) {
             return false;
         }
-        let address = self.region.as_ptr().wrapping_add(size(offset));
-        // SAFETY: the range is inside the region's mapping, and none of the advices used here changes what is in it.
-        unsafe { libc::madvise(address.cast(), size(length), advice) == 0 }
+        // SAFETY: the range is inside the slot's mapping, and none of the advices used here changes what is in it.
+        unsafe { libc::madvise(self.address(offset), size(length), advice) == 0 }
     }
 }
 
@@ -246,6 +254,15 @@ mod tests {
         let ram = Ram::new((1 << 30) + (4 << 20)).unwrap();
         let slots: Vec<_> = ram.slots().iter().map(|s| (s.gpa, s.size)).collect();
         assert_eq!(slots, [(0, 1 << 30), (1 << 30, 4 << 20)]);
+        // What is written from one into the next is in both files.
+        ram.write((1 << 30) - 2, b"abcd").unwrap();
+        let read = |slot: usize, offset: u64| {
+            let mut bytes = [0; 2];
+            ram.slots()[slot].file.read_exact_at(&mut bytes, offset).unwrap();
+            bytes
+        };
+        assert_eq!((&read(0, (1 << 30) - 2), &read(1, 0)), (b"ab", b"cd"));
+        assert!(ram.write((1 << 30) + (4 << 20) - 2, b"abcd").is_err());
     }
 
     #[test]

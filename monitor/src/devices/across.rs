@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Buffers that begin in one file of the guest's memory and end in the next: they are as good as any.
+
+use super::Device;
+use super::fs::Fs;
+use super::rng::Rng;
+use super::testing::Guest;
+use crate::process::ram::Ram;
+
+/// Where the second file begins.
+const NEXT: u64 = 1 << 30;
+
+/// A guest with more memory than one file holds.
+fn guest(queues: usize) -> Guest {
+    let mut guest = Guest::new(queues);
+    guest.memory = Ram::new(NEXT + (4 << 20)).unwrap().memory();
+    guest
+}
+
+/// By virtio-queue's writer.
+#[test]
+fn random_bytes() {
+    let (mut guest, mut rng) = (guest(1), Rng::default());
+    let mut driver = guest.driver(0);
+    let head = guest.offer(0, &[(NEXT - 300, 600, true)]);
+    rng.notified(&mut driver, 0).unwrap();
+    assert_eq!(guest.used(0), [(head, 600)]);
+    let bytes = guest.get(NEXT - 301, 602);
+    assert_eq!((bytes[0], bytes[601]), (0, 0));
+    for part in bytes[1..601].chunks(100) {
+        assert!(part.iter().any(|&byte| byte != 0), "a part was left out");
+    }
+}
+
+/// By fuse-backend-rs's reader and writer: FUSE_INIT, whose answer is a header of 16 bytes and 64 more.
+#[test]
+fn a_request_of_a_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut guest, mut fs) = (guest(2), Fs::new(folder.path(), "x", false).unwrap());
+    let mut driver = guest.driver(0);
+    let mut request = Vec::new();
+    for word in [56u32, 26, 77, 0, 0, 0, 0, 0, 0, 0, 7, 31, 1 << 17, 0] {
+        request.extend(word.to_le_bytes());
+    }
+    let answer = NEXT - 20;
+    // The request's version is on one side, the rest on the other.
+    let at = NEXT - 44;
+    guest.put(at, &request);
+    let length = u32::try_from(request.len()).unwrap();
+    // The answer is written over where the request was, and further.
+    let head = guest.offer(1, &[(at, length, false), (answer, 4096, true)]);
+    fs.notified(&mut driver, 1).unwrap();
+    assert_eq!(guest.used(1), [(head, 80)]);
+    let words: Vec<u32> = guest
+        .get(answer, 24)
+        .chunks(4)
+        .map(|w| u32::from_le_bytes(w.try_into().unwrap()))
+        .collect();
+    assert_eq!(words, [80, 0, 77, 0, 7, words[5]]);
+}
