@@ -18,6 +18,8 @@ top=$(mktemp -d)
 trap 'umount -R -l "$top" 2>/dev/null; rmdir "$top"' EXIT
 mount -t tmpfs -o size=12G tmpfs "$top"
 mkdir "$top/upper" "$top/work" "$top/root"
+# A root of which nothing is used is no real one.
+echo used >"$top/used"
 mount -t overlay -o "lowerdir=$root,upperdir=$top/upper,workdir=$top/work" overlay "$top/root"
 mount -t proc proc "$top/root/proc"
 mount -t sysfs sysfs "$top/root/sys"

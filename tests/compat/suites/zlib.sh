@@ -5,6 +5,6 @@
 
 . /suites/lib.sh
 cd /src/zlib
-part zlib_configure as_tester ./configure
-part zlib_build as_tester make -j "$jobs"
-part zlib_test as_tester make test
+part zlib_configure $as_tester ./configure
+part zlib_build $as_tester make -j "$jobs"
+part zlib_test $as_tester make test
