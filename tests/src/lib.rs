@@ -7,8 +7,10 @@ pub mod linux;
 pub mod program;
 pub mod registry;
 pub mod rom;
+pub mod screen;
 pub mod system;
 pub mod tree;
+pub mod user;
 pub mod vm;
 pub mod vmi_guest;
 

@@ -3,88 +3,12 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
+use paravane_tests::user::User;
 use paravane_tests::{program, tree, vm};
-use serde_json::Value;
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
-
-/// A user with no machines yet. Those that were made end with the test.
-struct User(TempDir);
-
-impl User {
-    fn new() -> Self {
-        User(tempfile::tempdir().unwrap())
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = program::command();
-        command.env("XDG_STATE_HOME", self.0.path()).args(words);
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> program::Run {
-        program::finish(&mut self.command(words))
-    }
-
-    /// Must work; what it printed.
-    fn ok(&self, words: &[&str]) -> String {
-        let run = self.run(words);
-        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{words:?}: {run:?}");
-        run.stdout
-    }
-
-    /// Must not work, and say why in a line.
-    fn refused(&self, words: &[&str], part: &str) {
-        let run = self.run(words);
-        assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{words:?}: {run:?}");
-        assert!(
-            run.stderr.starts_with("paravane: ") && run.stderr.contains(part),
-            "{run:?}"
-        );
-    }
-
-    /// In the background; what it printed.
-    fn detach(&self, options: &[&str], script: &str) -> String {
-        let mut command = vm::command(["--detach"]);
-        command.args(options).args(["--", "sh", "-c", script]);
-        let run = program::finish(command.env("XDG_STATE_HOME", self.0.path()));
-        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
-        run.stdout.trim_end().to_string()
-    }
-
-    fn inspect(&self, name: &str) -> Value {
-        serde_json::from_str(&self.ok(&["inspect", name])).unwrap()
-    }
-
-    fn state(&self, name: &str) -> String {
-        self.inspect(name)["state"].as_str().unwrap().to_string()
-    }
-
-    fn monitor(&self, name: &str) -> u32 {
-        self.inspect(name)["pid"].as_u64().unwrap().try_into().unwrap()
-    }
-
-    fn wait_for(&self, name: &str, state: &str) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while self.state(name) != state {
-            assert!(Instant::now() < deadline, "{name} is {}", self.state(name));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for User {
-    fn drop(&mut self) {
-        let list = self.run(&["ps", "--all", "--json"]).stdout;
-        let all: Vec<Value> = serde_json::from_str(&list).unwrap_or_default();
-        for machine in all {
-            self.run(&["rm", "--force", machine["name"].as_str().unwrap_or_default()]);
-        }
-    }
-}
+use std::process::Stdio;
+use std::time::Duration;
 
 const SERVE: &str = "echo started; trap 'echo stopping; exit 4' TERM; while :; do sleep 0.1; done";
 
@@ -252,7 +176,7 @@ fn what_is_refused() {
     user.refused(&words, "/no/such/kernel");
     user.refused(&["inspect", "bad"], "no machine bad");
 
-    let file = user.0.path().join("paravane/machines/one/spec.json");
+    let file = user.folder().join("paravane/machines/one/spec.json");
     fs::write(file, "{").unwrap();
     user.refused(&["inspect", "one"], "spec.json is damaged");
 

@@ -3,56 +3,28 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
-use paravane_tests::{program, vm};
+use paravane_tests::user::User;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
-/// A user with one machine, which ends with the test.
-struct User(TempDir);
-
-impl User {
-    fn new(script: &str) -> Self {
-        let user = User(tempfile::tempdir().unwrap());
-        let mut command = vm::command(["--detach", "--name", "m", "--", "sh", "-c", script]);
-        let run = program::finish(command.env("XDG_STATE_HOME", user.0.path()));
-        assert_eq!((run.code, run.stdout.as_str()), (0, "m\n"), "{run:?}");
-        user
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = program::command();
-        command.env("XDG_STATE_HOME", self.0.path()).args(words);
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> program::Run {
-        program::finish(&mut self.command(words))
-    }
-
-    fn ok(&self, words: &[&str]) -> String {
-        let run = self.run(words);
-        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{words:?}: {run:?}");
-        run.stdout
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
+/// A user with one machine.
+fn user(script: &str) -> User {
+    let user = User::new();
+    user.detach(&["--name", "m"], script);
+    user
 }
 
-impl Drop for User {
-    fn drop(&mut self) {
-        self.run(&["rm", "--force", "m"]);
-    }
+/// A file of that user's.
+fn path(user: &User, name: &str) -> String {
+    user.folder().join(name).display().to_string()
 }
 
 #[test]
 fn files_go_in_and_come_out() {
-    let user = User::new("sleep 1000");
-    let tree = user.0.path().join("tree");
+    let user = user("sleep 1000");
+    let tree = user.folder().join("tree");
     fs::create_dir_all(tree.join("a/b")).unwrap();
     let big: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
     fs::write(tree.join("a/big"), &big).unwrap();
@@ -61,8 +33,8 @@ fn files_go_in_and_come_out() {
     symlink("big", tree.join("a/link")).unwrap();
 
     // Into a folder that is there, and under a new name.
-    user.ok(&["cp", &user.path("tree"), "m:/tmp"]);
-    user.ok(&["cp", &user.path("tree/a/b/run"), "m:/tmp/other"]);
+    user.ok(&["cp", &path(&user, "tree"), "m:/tmp"]);
+    user.ok(&["cp", &path(&user, "tree/a/b/run"), "m:/tmp/other"]);
     let seen = user.ok(&[
         "exec",
         "m",
@@ -73,18 +45,18 @@ fn files_go_in_and_come_out() {
     ]);
     assert_eq!(seen, "big\n4000000\n4750 0\n");
     // And back.
-    user.ok(&["cp", "m:/tmp/tree", &user.path("back")]);
-    assert_eq!(fs::read(user.path("back/a/link")).unwrap(), big);
-    let run = fs::metadata(user.path("back/a/b/run")).unwrap();
+    user.ok(&["cp", "m:/tmp/tree", &path(&user, "back")]);
+    assert_eq!(fs::read(path(&user, "back/a/link")).unwrap(), big);
+    let run = fs::metadata(path(&user, "back/a/b/run")).unwrap();
     let before = fs::metadata(tree.join("a/b/run")).unwrap();
     // Not the right to run as its owner, who is somebody else here.
     assert_eq!(
         (run.permissions().mode() & 0o7777, run.mtime()),
         (0o750, before.mtime())
     );
-    user.ok(&["cp", "m:/etc/hosts", &user.path("back")]);
+    user.ok(&["cp", "m:/etc/hosts", &path(&user, "back")]);
     assert!(
-        fs::read_to_string(user.path("back/hosts"))
+        fs::read_to_string(path(&user, "back/hosts"))
             .unwrap()
             .contains("localhost")
     );
@@ -106,22 +78,22 @@ fn files_go_in_and_come_out() {
         assert!(run.stderr.contains(part), "{words:?}: {run:?}");
     }
     // Nothing half-made.
-    let names = fs::read_dir(user.0.path()).unwrap().map(|e| e.unwrap().file_name());
+    let names = fs::read_dir(user.folder()).unwrap().map(|e| e.unwrap().file_name());
     assert!(!names.into_iter().any(|name| name.to_string_lossy().starts_with('.')));
 }
 
 /// What a guest's folder becomes while it is packed is the guest's affair; a link in it leads nowhere on this host.
 #[test]
 fn links_of_a_guest_lead_nowhere_here() {
-    let user = User::new("sleep 1000");
-    let secret = user.0.path().join("secret");
+    let user = user("sleep 1000");
+    let secret = user.folder().join("secret");
     fs::write(&secret, "secret").unwrap();
     let make = format!(
         "mkdir /tmp/d && ln -s {} /tmp/d/link && ln -s / /tmp/d/root",
-        user.0.path().display()
+        user.folder().display()
     );
     user.ok(&["exec", "m", "--", "sh", "-c", &make]);
-    user.ok(&["cp", "m:/tmp/d", &user.path("got")]);
+    user.ok(&["cp", "m:/tmp/d", &path(&user, "got")]);
     // Again over what is there, with a file where the link was.
     user.ok(&[
         "exec",
@@ -131,17 +103,17 @@ fn links_of_a_guest_lead_nowhere_here() {
         "-c",
         "rm /tmp/d/link; mkdir /tmp/d/link; echo bad > /tmp/d/link/secret",
     ]);
-    user.ok(&["cp", "m:/tmp/d", &user.path("x")]);
-    fs::rename(user.path("x/link"), user.path("x/other")).unwrap();
-    symlink(user.0.path(), user.path("x/link")).unwrap();
-    fs::rename(user.path("x"), user.path("d")).unwrap();
-    user.ok(&["cp", "m:/tmp/d", &user.0.path().display().to_string()]);
+    user.ok(&["cp", "m:/tmp/d", &path(&user, "x")]);
+    fs::rename(path(&user, "x/link"), path(&user, "x/other")).unwrap();
+    symlink(user.folder(), path(&user, "x/link")).unwrap();
+    fs::rename(path(&user, "x"), path(&user, "d")).unwrap();
+    user.ok(&["cp", "m:/tmp/d", &user.folder().display().to_string()]);
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
 }
 
 #[test]
 fn what_is_printed_is_followed_to_the_end() {
-    let user = User::new("echo early; trap 'echo caught; exit 6' USR1 INT; while :; do sleep 0.05; echo tick; done");
+    let user = user("echo early; trap 'echo caught; exit 6' USR1 INT; while :; do sleep 0.05; echo tick; done");
     std::thread::sleep(Duration::from_millis(300));
     let mut attach = user.command(&["attach", "m"]).stdout(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(500));
@@ -159,10 +131,10 @@ fn what_is_printed_is_followed_to_the_end() {
 
 #[test]
 fn a_log_has_a_bound_and_its_end_is_kept() {
-    let user = User::new(
+    let user = user(
         "i=0; while [ $i -lt 60 ]; do head -c 1000000 /dev/zero | tr '\\0' x; echo; i=$((i + 1)); done; echo the end; sleep 1000",
     );
-    let folder = user.0.path().join("paravane/machines/m");
+    let folder = user.folder().join("paravane/machines/m");
     let size = |name: &str| fs::metadata(folder.join(name)).map_or(0, |meta| meta.len());
     let begun = Instant::now();
     let mut largest = 0;

@@ -7,4 +7,4 @@ mod terminal;
 
 pub use link::Link;
 pub use relay::{Ended, Relay};
-pub use terminal::Terminal;
+pub use terminal::{LEAVE, Terminal};

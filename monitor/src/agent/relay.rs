@@ -7,7 +7,7 @@
 use super::link::Link;
 use super::terminal::{LEAVE, Terminal};
 use anyhow::{Context, bail};
-use paravane_agent_protocol::{Failure, Frame, FromAgent, INPUT_WINDOW, Stream, ToAgent};
+use paravane_agent_protocol::{Failure, Frame, FromAgent, INPUT_WINDOW, Size, Stream, ToAgent};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -104,6 +104,11 @@ impl Relay {
     /// Sends a signal to the command.
     pub fn signal(&mut self, number: u8) -> anyhow::Result<()> {
         self.link.put(&ToAgent::Signal(number.into()))
+    }
+
+    /// Tells the command the size of its terminal, which is not ours.
+    pub fn resize(&mut self, size: Size) -> anyhow::Result<()> {
+        self.link.put(&ToAgent::Resize(size))
     }
 
     /// Does what can be done without waiting. Some: the command has ended, and all that it printed is written.

@@ -49,7 +49,7 @@ fn keys_are_options() {
         (run.machine.cpus, run.machine.memory, run.machine.timeout),
         (2, 512, Some(1000))
     );
-    assert!(run.verbose && !run.tty);
+    assert!(run.verbose && !run.machine.tty);
     assert_eq!(run.machine.publish.len(), 2);
     assert_eq!(run.machine.command.env, ["A=b c", "-x=1"]);
     assert_eq!(run.machine.command.command, ["nginx", "-g", "daemon off;"]);
@@ -106,10 +106,10 @@ fn errors_name_line_and_key() {
             "{error}"
         );
     }
-    let error = read("tty = true", &["create"]).unwrap_err();
+    let error = read("verbose = true", &["create"]).unwrap_err();
     assert_eq!(
         error,
-        "--config FILE, line 1: tty: `paravane create` has no such option"
+        "--config FILE, line 1: verbose: `paravane create` has no such option"
     );
     let words = ["paravane", "run", "--config", "/no/such"].map(OsString::from).to_vec();
     assert!(

@@ -13,10 +13,6 @@ pub struct Run {
     #[command(flatten)]
     pub machine: MachineOptions,
 
-    /// Give the command this terminal
-    #[arg(long, short, conflicts_with = "detach")]
-    pub tty: bool,
-
     /// Print what the kernel says, on stderr
     #[arg(long, short)]
     pub verbose: bool,
@@ -115,6 +111,14 @@ pub struct MachineOptions {
     #[command(flatten)]
     pub command: CommandOptions,
 
+    /// Give the command this terminal, or in the background one for `attach`
+    #[arg(long, short)]
+    pub tty: bool,
+
+    /// In the background, keep the command's input open for `attach`; without a command, run a shell
+    #[arg(long, short)]
+    pub interactive: bool,
+
     /// End the machine after S seconds, with exit code 124
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: Option<u64>,
@@ -162,6 +166,16 @@ pub struct Create {
 pub struct Named {
     /// The machine's name
     pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// The machine's name
+    pub name: String,
+
+    /// Only its output: nothing is read from here
+    #[arg(long)]
+    pub no_stdin: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,7 +9,9 @@ mod tools;
 
 pub use bench::{Bench, BenchKernel, BenchMicro, BenchNative, BenchVmi, BenchVmiHost};
 pub use conformance::{Conformance, HypervisorKind, Isolation, Layer};
-pub use machine::{CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat, Stop};
+pub use machine::{
+    Attach, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat, Stop,
+};
 pub use tools::{Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelVerify, Rom};
 
 pub use config::schema;
@@ -50,8 +52,8 @@ pub enum Command {
     Exec(Exec),
     /// Print what a machine's command has printed
     Logs(Logs),
-    /// Print what a machine's command prints from now on, pass signals on to it, and end as it ends
-    Attach(Named),
+    /// Print what a machine's command prints from now on, give it what is typed, pass signals on to it, and end as it ends; Ctrl-] leaves it
+    Attach(Attach),
     /// Copy files into a machine that runs, or out of it
     Cp(Cp),
     /// Ask machines to end

@@ -14,7 +14,7 @@ use paravane_agent_protocol::ToAgent;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -23,8 +23,6 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// What a monitor in the background says when its command runs.
-const RUNNING: &[u8] = b"running";
 /// For a monitor that was told to end its machine.
 const END: Duration = Duration::from_secs(10);
 /// Between two looks at what a machine has printed.
@@ -72,7 +70,7 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
     drop(command);
     let mut said = Vec::new();
     ours.read_to_end(&mut said)?;
-    if said == RUNNING {
+    if said == run::RUNNING {
         return Ok(());
     }
     child.wait()?;
@@ -80,15 +78,6 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
     let complaints = String::from_utf8_lossy(&complaints);
     let last = complaints.lines().next_back().unwrap_or("its monitor said nothing");
     bail!("{}", last.trim_start_matches("paravane: "))
-}
-
-/// For a monitor in the background: says on the socket that is its standard input that the command runs. That has no input.
-pub fn say_running() {
-    // Fails when whoever started us is gone, to whom it makes no difference.
-    let _ = rustix::io::write(rustix::stdio::stdin(), RUNNING);
-    if let Ok(null) = File::open("/dev/null") {
-        let _ = rustix::stdio::dup2_stdin(&null);
-    }
 }
 
 /// `ps`
@@ -251,36 +240,6 @@ pub fn logs(args: &cli::Logs) -> anyhow::Result<Outcome> {
         log.print()?;
         if !args.follow || !matches!(state, State::Running { .. }) {
             return Ok(Outcome::Passed);
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
-/// `attach`
-pub fn attach(args: &cli::Named) -> anyhow::Result<Outcome> {
-    let machine = running(&Store::open()?, &args.name)?;
-    let signals = Signals::install().context("cannot take note of signals")?;
-    let mut log = Log::open(&machine)?;
-    log.skip()?;
-    let mut passed_on = false;
-    loop {
-        let state = machine.state()?;
-        log.print()?;
-        match state {
-            State::Running { .. } => {}
-            State::Exited(code) => return Ok(Outcome::Guest(code)),
-            State::Created | State::Died => {
-                eprintln!("paravane: machine {}: its monitor was killed", machine.name);
-                return Ok(Outcome::Failed);
-            }
-        }
-        if let (Some(number), false) = (signals.pending(), passed_on) {
-            // A second one ends us at once, and nothing else.
-            passed_on = true;
-            if let Err(error) = ask(&machine, &Request::Signal { number }) {
-                // It may be about to end.
-                tracing::info!("{error:#}");
-            }
         }
         std::thread::sleep(LOOK);
     }

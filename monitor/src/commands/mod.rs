@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The commands: one module each.
 
+mod attach;
 mod bench;
 mod boot;
 mod conformance;
@@ -64,7 +65,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Kill(args) => machines::kill(args),
         Command::Rm(args) => machines::rm(args),
         Command::Cp(args) => copy::run(args),
-        Command::Attach(args) => machines::attach(args),
+        Command::Attach(args) => attach::run(args),
         Command::Inspect(args) => machines::inspect(args),
         Command::Stat(args) => stat::run(args),
         Command::Monitor(args) => run::monitor(args),

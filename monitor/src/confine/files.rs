@@ -73,13 +73,13 @@ impl Files {
         }))
     }
 
-    /// A machine's own folder, if it has one; a socket to be removed; and what a monitor in the background puts in place of its input.
+    /// A machine's own folder, if it has one; and a socket to be removed.
     pub fn state(folder: Option<&Path>, socket: Option<&Path>) -> Self {
         Files(Some(Below {
-            read: vec!["/dev/null".into()],
             all: folder.map(Path::to_path_buf).into_iter().collect(),
             remove: parent(folder),
             remove_files: parent(socket),
+            ..Below::default()
         }))
     }
 

@@ -45,6 +45,15 @@ pub enum Request {
     },
     /// The machine's end, now.
     Kill,
+    /// What the command reads: the writing end of a pipe.
+    Input,
+    /// The command's terminal has another size.
+    Resize {
+        /// Characters in a line.
+        columns: u16,
+        /// Lines.
+        rows: u16,
+    },
     /// Its figures: a file with [`crate::stats::Stats`] in JSON.
     Stat,
 }

@@ -362,6 +362,8 @@ mod tests {
             env: vec![(Word("A".into()), Word("b".into()))],
             workdir: None,
             user: None,
+            interactive: false,
+            tty: false,
         }
     }
 

@@ -52,6 +52,12 @@ pub struct Spec {
     pub env: Vec<(Word, Word)>,
     pub workdir: Option<PathBuf>,
     pub user: Option<String>,
+    /// In the background, the command's input stays open for who attaches.
+    #[serde(default)]
+    pub interactive: bool,
+    /// In the background, the command gets a terminal.
+    #[serde(default)]
+    pub tty: bool,
 }
 
 /// What process 1 is.

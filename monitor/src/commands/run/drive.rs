@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A machine from its start to its end: its kernel's log, its agent's calls, the command, our signals, what others ask for.
 
+use super::background::Background;
 use super::crash;
 use super::kernel_log::KernelLog;
 use super::machine::Started;
@@ -14,7 +15,7 @@ use crate::signals::Signals;
 use crate::stats::Stats;
 use crate::text;
 use anyhow::Context;
-use paravane_agent_protocol::{Configuration, Exec, ToAgent};
+use paravane_agent_protocol::{Configuration, Exec, Size, ToAgent};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::SIGQUIT;
 use std::collections::VecDeque;
@@ -60,8 +61,8 @@ pub struct Wishes {
     pub patient: bool,
     /// Print the kernel's log.
     pub verbose: bool,
-    /// Called when the command was asked for.
-    pub running: fn(),
+    /// The machine is nobody's but those who attach to it.
+    pub background: Option<Background>,
 }
 
 /// How far it is.
@@ -80,7 +81,7 @@ pub struct Drive<'a> {
     idle: bool,
     /// For the guest to end in good order.
     ending: Duration,
-    running: fn(),
+    background: Option<Background>,
     log: KernelLog,
     signals: &'a Signals,
     control: Option<Server>,
@@ -123,7 +124,7 @@ impl<'a> Drive<'a> {
             idle: wishes.exec.is_none(),
             ending: if wishes.system { SYSTEM_ENDS } else { WRITE_BACK },
             state: State::Booting(wishes.exec),
-            running: wishes.running,
+            background: wishes.background,
             log: KernelLog::new(wishes.verbose),
             signals,
             control,
@@ -298,13 +299,16 @@ impl<'a> Drive<'a> {
             if let Some(exec) = exec {
                 link.put(&ToAgent::Exec(exec.clone()))?;
                 input = exec.input;
-                if exec.terminal.is_some() {
+                // In the background it is that of whoever attaches.
+                if exec.terminal.is_some() && self.background.is_none() {
                     terminal = Some(Terminal::take().context("cannot use this terminal")?);
                 }
             }
             let relay = Relay::new(link, terminal, input);
             self.state = State::Running(Box::new(relay));
-            (self.running)();
+            if let Some(background) = &mut self.background {
+                background.say_running();
+            }
         }
         Ok(())
     }
@@ -328,6 +332,18 @@ impl<'a> Drive<'a> {
                     Ok(file) => client.give(&file),
                     Err(error) => client.answer(Err(format!("{error:#}"))),
                 },
+                Request::Input => match self.background.as_ref().and_then(Background::input) {
+                    Some(input) => client.give(input),
+                    None => client.answer(Err(
+                        "its command has no input: it was not started with --interactive".into()
+                    )),
+                },
+                Request::Resize { columns, rows } => {
+                    if let State::Running(relay) = &mut self.state {
+                        relay.resize(Size { columns, rows })?;
+                    }
+                    client.answer(Ok(()));
+                }
                 Request::Kill => {
                     client.answer(Ok(()));
                     finish = Some(Finish::Outcome(Outcome::Interrupted(SIGKILL)));

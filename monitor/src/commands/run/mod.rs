@@ -5,6 +5,7 @@
 //! 125 it cannot be started for another reason; 124 `--timeout` has passed; 1 the machine failed; 2 it could not be started.
 
 mod attach;
+mod background;
 mod crash;
 mod drive;
 mod kernel_log;
@@ -21,6 +22,7 @@ use crate::machines::control::Server;
 use crate::machines::{self, Ended, Spec, Store};
 use crate::signals::Signals;
 use anyhow::Context;
+use background::Background;
 use drive::{Drive, Wishes};
 use machine::Machine;
 use network::Told;
@@ -28,6 +30,7 @@ use paravane_agent_protocol::Exec;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::Instant;
 
+pub use background::RUNNING;
 pub use drive::outcome;
 pub use options::{exec, spec};
 
@@ -57,7 +60,7 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
     };
     let outcome = options::at_terminal(args).and_then(|terminal| {
         let exec = options::command(&spec, terminal);
-        work(&spec, Some(exec), args.verbose, named.as_ref(), gdb.as_ref(), || ())
+        work(&spec, Some(exec), args.verbose, named.as_ref(), gdb.as_ref(), None)
     });
     if let Some(machine) = named {
         // Nobody asked for it to stay: its end was seen here.
@@ -70,20 +73,21 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
 pub fn monitor(args: &cli::Named) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
     let spec = machine.spec()?;
+    let background = Background::take(spec.interactive)?;
     // With nothing to run and nobody to type, what the machine says itself is what there is to see.
-    let exec = (!spec.command.is_empty()).then(|| options::command(&spec, false));
+    let exec = (!spec.command.is_empty() || spec.interactive).then(|| options::command(&spec, spec.tty));
     let verbose = exec.is_none();
-    work(&spec, exec, verbose, Some(&machine), None, super::machines::say_running)
+    work(&spec, exec, verbose, Some(&machine), None, Some(background))
 }
 
-/// From the files to the end. `running` is called when the command runs.
+/// From the files to the end.
 fn work(
     spec: &Spec,
     exec: Option<Exec>,
     verbose: bool,
     named: Option<&machines::Machine>,
     gdb: Option<&Address>,
-    running: fn(),
+    background: Option<Background>,
 ) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
     let (_hold, control) = match named {
@@ -103,7 +107,7 @@ fn work(
         timeout: spec.timeout,
         patient: gdb.is_some(),
         verbose,
-        running,
+        background,
     };
     let outcome = Drive::new(started, wishes, &signals, control, begun)?.run();
     tracing::info!(ms = ms(begun), "the machine is gone");

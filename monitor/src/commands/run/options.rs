@@ -50,6 +50,8 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         env: [process.variables(), variables(&args.command.env)?].concat(),
         workdir: args.command.workdir.clone().or_else(|| process.folder()),
         user: args.command.user.clone().or_else(|| process.user()),
+        interactive: args.interactive,
+        tty: args.tty,
     })
 }
 
@@ -62,7 +64,7 @@ fn each<T>(words: &[String], option: &str, read: fn(&str) -> anyhow::Result<T>) 
 
 /// Whether the command of `run` gets our terminal.
 pub fn at_terminal(args: &Run) -> anyhow::Result<bool> {
-    terminal(args.tty, args.machine.command.command.is_empty())
+    terminal(args.machine.tty, args.machine.command.command.is_empty())
 }
 
 /// Whether a command does that asks for it or not, and is a shell or not.

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane attach`: typing into a machine in the background, leaving it, coming back.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::screen::Screen;
+use paravane_tests::user::User;
+use paravane_tests::{program, vm};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::Duration;
+
+/// What attaches by pipes, and the lines that it prints.
+struct Attached {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Attached {
+    fn new(user: &User) -> Self {
+        let mut command = user.command(&["attach", "m"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Attached {
+            input: child.stdin.take(),
+            lines: BufReader::new(child.stdout.take().unwrap()).lines(),
+            child,
+        }
+    }
+
+    /// Sends a line; the next one that comes.
+    fn say(&mut self, line: &str) -> String {
+        writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
+        self.lines.next().unwrap().unwrap()
+    }
+}
+
+#[test]
+fn what_is_sent_is_read_by_the_command() {
+    let user = User::new();
+    let script = "while read -r line; do [ $line != end ] || exit 7; echo got-$line; done; echo over";
+    user.detach(&["--name", "m", "--interactive"], script);
+    let mut first = Attached::new(&user);
+    assert_eq!(first.say("one"), "got-one");
+    // Both see what is printed; who has no more to say takes nothing from the other.
+    let mut second = Attached::new(&user);
+    assert_eq!(second.say("two"), "got-two");
+    assert_eq!(first.lines.next().unwrap().unwrap(), "got-two");
+    drop(second.input.take());
+    assert_eq!(first.say("three"), "got-three");
+    assert_eq!(second.lines.next().unwrap().unwrap(), "got-three");
+    // Much more than a pipe takes while nobody reads.
+    let long = "x".repeat(3000);
+    for _ in 0..100 {
+        writeln!(first.input.as_ref().unwrap(), "{long}").unwrap();
+    }
+    for _ in 0..100 {
+        assert_eq!(first.lines.next().unwrap().unwrap().len(), 3004);
+    }
+    writeln!(first.input.as_ref().unwrap(), "end").unwrap();
+    assert_eq!(first.child.wait().unwrap().code(), Some(7));
+    drop(second.lines);
+    assert!(second.child.wait().is_ok());
+}
+
+#[test]
+fn who_has_no_input_gets_none() {
+    let user = User::new();
+    user.detach(&["--name", "m"], "read -r line || echo nothing; sleep 1; exit 3");
+    let mut attached = Attached::new(&user);
+    let _ = writeln!(attached.input.as_ref().unwrap(), "x");
+    assert_eq!(attached.child.wait().unwrap().code(), Some(3));
+    assert_eq!(user.ok(&["logs", "m"]), "nothing\n");
+}
+
+#[test]
+fn a_terminal_is_left_and_found_again() {
+    let user = User::new();
+    let mut made = vm::command(["--detach", "--interactive", "--tty", "--name", "m"]);
+    let made = program::finish(made.env("XDG_STATE_HOME", user.folder()));
+    assert_eq!((made.code, made.stdout.as_str()), (0, "m\n"), "{made:?}");
+
+    let mut screen = Screen::start(user.command(&["attach", "m"]));
+    screen.enter("\r");
+    screen.until("root@paravane");
+    assert!(!screen.is_as_before(), "it is not raw");
+    screen.enter("tty; stty size; left=$((6 * 7))\r");
+    screen.until("/dev/pts/");
+    screen.until("37 91");
+    screen.resize(120, 50);
+    screen.enter("sleep 0.3; stty size\r");
+    screen.until("50 120");
+    // To the program in the guest, not to us.
+    screen.enter("sleep 1000\r");
+    std::thread::sleep(Duration::from_millis(300));
+    screen.enter("\x03");
+    screen.enter("echo code-$?\r");
+    screen.until("code-130");
+    screen.enter("\x1d");
+    assert_eq!(screen.end(), 0);
+    assert_eq!(user.state("m"), "running");
+
+    let mut screen = Screen::start(user.command(&["attach", "m"]));
+    screen.enter("echo still-$left\r");
+    screen.until("still-42");
+    screen.enter("exit 5\r");
+    assert_eq!(screen.end(), 5);
+    user.wait_for("m", "exited");
+}
