@@ -130,6 +130,29 @@ fn check(request: &Request<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How mmdebstrap is to work in the new root; it chooses by itself when we are root.
+fn mode() -> anyhow::Result<Option<&'static str>> {
+    if is_root() {
+        return Ok(None);
+    }
+    // Asks for what it needs of user namespaces, and does nothing in them.
+    let mut trial = program("mmdebstrap");
+    trial
+        .args(["--unshare-helper", "true"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    if trial.status().is_ok_and(|status| status.success()) {
+        return Ok(Some("--mode=unshare"));
+    }
+    if find("fakechroot").is_some() {
+        return Ok(Some("--mode=fakechroot"));
+    }
+    bail!(
+        "an ordinary user needs fakechroot for this (apt-get install fakechroot), or user namespaces with \
+         ids of one's own (the package uidmap, a line in /etc/subuid and one in /etc/subgid)"
+    )
+}
+
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -156,8 +179,10 @@ fn bootstrap(request: &Request<'_>, archive: &Path, bar: &ProgressBar, signals: 
         .into_iter()
         .chain(request.include.iter().map(String::as_str))
         .collect();
+    let mode = mode()?;
     let mut command = program("mmdebstrap");
     command
+        .args(mode)
         .arg("--variant=important")
         .arg("--format=tar")
         .arg(format!("--include={}", packages.join(",")));
