@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One machine after the other, from launch to exit: none fails, whatever else the host does.
 
-use paravane_tests::program;
-use paravane_tests::vm;
+use paravane_tests::{debian, program, vm};
 use std::time::{Duration, Instant};
 
 const LONG: &str = "PARAVANE_TEST_LONG";
@@ -10,6 +9,9 @@ const LONG: &str = "PARAVANE_TEST_LONG";
 const ENOUGH: usize = 10;
 /// Seconds in which a machine must have come to its end, on a busy host too; one that hangs says where before.
 const TIMEOUT: &str = "120";
+/// `run -- true` on a Debian root takes no longer in the middle of so many runs; a program that was not optimized takes two and a half times that.
+const BAR: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1750 } else { 700 });
+const RUNS: usize = 15;
 
 /// Boots that many machines, and returns what each that failed said.
 fn boots(count: usize, cpus: &str, times: &mut Vec<Duration>) -> Vec<String> {
@@ -58,4 +60,30 @@ fn one_boot_after_the_other() {
         2 * count,
         failures.join("\n")
     );
+}
+
+#[test]
+#[ignore = "takes an image of a Debian: make test-release"]
+fn a_debian_root_takes_no_time() {
+    let image = debian::image("bookworm", &[]);
+    // What the guest writes is thrown away, or nothing can be written, or all is kept and written back at the end.
+    for mode in [":snapshot", ":ro", ""] {
+        let root = format!("{}{mode}", image.display());
+        let mut times = Vec::new();
+        for _ in 0..RUNS {
+            let mut command = vm::command(["--rootfs", &root, "--", "true"]);
+            let begun = Instant::now();
+            let run = program::finish(&mut command);
+            times.push(begun.elapsed());
+            assert_eq!(
+                (run.code, run.stdout.as_str(), run.stderr.as_str()),
+                (0, "", ""),
+                "{run:?}"
+            );
+        }
+        times.sort();
+        let (median, longest) = (times[RUNS / 2], times[RUNS - 1]);
+        println!("a Debian root{mode}: median {median:?}, longest {longest:?}");
+        assert!(median <= BAR, "a Debian root{mode}: median {median:?}, at most {BAR:?}");
+    }
 }
