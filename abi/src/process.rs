@@ -19,18 +19,18 @@ pub const PH_USER_END: u64 = 0x400000000000;
 pub const PH_DIRECT_MAP: u64 = 0x400000000000;
 /// Last address + 1 that the guest's kernel may map.
 pub const PH_KERNEL_END: u64 = 0x7e0000000000;
-/// The shared area.
+/// The shared area; what follows lies near, since each place of its own takes page tables of the host's in each process.
 pub const PH_SHARED: u64 = 0x7e8000000000;
 /// The layer's own view of the register pages of all devices, writable.
-pub const PH_DEVICES: u64 = 0x7e8800000000;
+pub const PH_DEVICES: u64 = 0x7e8000500000;
 /// A process's own records of its mappings: what each has for certain.
-pub const PH_ARENA: u64 = 0x7e9000000000;
+pub const PH_ARENA: u64 = 0x7e8000400000;
 /// Bytes of it.
 pub const PH_ARENA_SIZE: u64 = 0x100000;
 /// Room for more records, which all processes of the machine share: a part of the shared area's file, so that hostile code cannot make it larger.
 pub const PH_POOL: u64 = 0x7e9100000000;
 /// A process's own stacks, VMI_PH_STACK_SIZE for each vCPU.
-pub const PH_STACKS: u64 = 0x7ea000000000;
+pub const PH_STACKS: u64 = 0x7e8000580000;
 /// Bytes for a vCPU's thread, aligned to itself: thread record, host stack, signal stack.
 pub const PH_STACK_SIZE: u64 = 0x20000;
 

@@ -2,9 +2,12 @@
 /*
  * What this process has mapped of the guest's memory, and how much it may.
  *
- * The record is a radix tree of the same shape as the guest's tables, in this process's own arena: one word for 4 KiB, or
- * for 2 MiB. It exists so that a flush can compare and keep (resync.c), instead of dropping everything. What runs out
- * first, pages for the tree, host tables or host mappings, ends in drop_all(): a TLB may always forget.
+ * The record is a radix tree in this process's own arena: one word for 4 KiB, or for 2 MiB. It exists so that a flush can compare
+ * and keep (resync.c), instead of dropping everything. What runs out first, room for the tree, host tables or host
+ * mappings, ends in drop_all(): a TLB may always forget.
+ *
+ * A process uses a few places that are far apart. So only the last level is a page, as the host's table is, and the levels
+ * above it have few entries each: what lies alone takes 5 KiB of the host's memory and not 12.
  */
 #include "host.h"
 #include "records.h"
@@ -12,23 +15,35 @@
 #define ARENA_PAGES (VMI_PH_ARENA_SIZE / PAGE_SIZE)
 #define CHUNK_PAGES (VMI_PH_POOL_CHUNK / PAGE_SIZE)
 #define MOST_CHUNKS 124
-#define MOST_PAGES (ARENA_PAGES + MOST_CHUNKS * CHUNK_PAGES)
-/* Of the arena, beside the root. */
-#define KERNEL_PAGES 64
-#define USER_PAGES (ARENA_PAGES - 1 - KERNEL_PAGES)
+#define MOST_TABLES (ARENA_PAGES + MOST_CHUNKS * CHUNK_PAGES)
+/* Of the arena, beside the root's page. */
+#define KERNEL_ROOM (64 * PAGE_SIZE)
+#define USER_ROOM (VMI_PH_ARENA_SIZE - PAGE_SIZE - KERNEL_ROOM)
 /* What a process has besides the guest's mappings, and what one fill may add. */
 #define MAPS_RESERVE 200
 /* Whatever the host says, so many are tried. */
 #define MAPS_LEAST 64
 
 /*
+ * The lowest address bit that a level's index has, and those of the level above it. The host's tables begin at levels PTE, PMD and PUD: each
+ * node there stands for one.
+ */
+static const u8 shifts[] = { 12, 21, 26, 30, 35, 39, 47 };
+#define ROOT 5
+#define ENTRIES(level) (1U << (shifts[(level) + 1] - shifts[level]))
+/* No bit of a node's address is one of a record's. */
+#define NODE_SIZE(level) (ENTRIES(level) * sizeof(u64) < 2 * T_LARGE ? 2 * T_LARGE : ENTRIES(level) * sizeof(u64))
+#define INDEX(level, va) ((va) >> shifts[level] & (ENTRIES(level) - 1))
+
+/*
  * The user range and the rest, since the former goes with each space and the latter outlives them. Page 0 of the arena
- * is the root, the user range's tables follow it, the kernel's come from the arena's end downwards; then both take from the pool.
+ * is the root's, the user range's nodes follow it, the kernel's begin further behind; then both take from the pool.
  */
 static struct half {
-	u32 pages;	/* of the arena */
+	u32 room;	/* bytes that its nodes have taken */
+	u32 tables;	/* of the host, for them */
 	u32 mappings;	/* share of proc.mappings */
-	s32 large;	/* large pages: the host makes a table of small ones for each, which has no page of the arena beside it */
+	s32 large;	/* large pages: the host makes a table of small ones for each, which has no node beside it */
 	bool anything;	/* is mapped */
 	u32 chunk_count;
 	u16 chunks[MOST_CHUNKS];	/* of the pool, where the arena's part is used up */
@@ -55,16 +70,16 @@ void records_count_mappings(u64 va, u32 more)
  */
 bool records_tables_full(void)
 {
-	u32 now = 1 + halves[0].pages + halves[1].pages + (u32)(halves[0].large + halves[1].large);
+	u32 now = 1 + halves[0].tables + halves[1].tables + (u32)(halves[0].large + halves[1].large);
 	u64 all;
 
 	if (now >= tables_counted + 16 || now < tables_counted) {
 		__atomic_fetch_add(&shared->tables, (s32)(now - tables_counted), __ATOMIC_RELAXED);
 		tables_counted = now;
 	}
-	self.proc->user_tables = halves[0].pages + (u32)halves[0].large;
+	self.proc->user_tables = halves[0].tables + (u32)halves[0].large;
 	all = READ_ONCE(shared->tables);
-	return now >= MOST_PAGES || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
+	return now >= MOST_TABLES || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
 }
 
 /* The same for mappings: for the host each is a structure of its own. */
@@ -110,24 +125,43 @@ static u64 *root(void)
 	return to_pointer(VMI_PH_ARENA);
 }
 
-static u64 *arena_page(struct half *h)
+/* Where a half's byte lies, and how many follow in one piece; taken from the pool if need be. */
+static u8 *room_at(struct half *h, u32 at, u32 *follow)
 {
-	u32 own = h == &halves[0] ? USER_PAGES : KERNEL_PAGES, n = h->pages;
-	u64 *page, i;
+	u32 own = h == &halves[0] ? USER_ROOM : KERNEL_ROOM;
+
+	if (at < own) {
+		*follow = own - at;
+		return to_pointer(VMI_PH_ARENA + PAGE_SIZE + (h == &halves[0] ? 0 : USER_ROOM) + at);
+	}
+	at -= own;
+	*follow = VMI_PH_POOL_CHUNK - at % VMI_PH_POOL_CHUNK;
+	if (at / VMI_PH_POOL_CHUNK >= h->chunk_count && !chunk_take(h))
+		return NULL;
+	return to_pointer(VMI_PH_POOL + h->chunks[at / VMI_PH_POOL_CHUNK] * VMI_PH_POOL_CHUNK +
+			  at % VMI_PH_POOL_CHUNK);
+}
+
+/* An empty node. One with a host's table is counted with it. */
+static u64 *node_new(struct half *h, int level)
+{
+	u32 size = (u32)NODE_SIZE(level), follow, i;
+	u64 *node;
 
 	if (records_tables_full())
 		return NULL;
-	if (n < own)
-		page = to_pointer(VMI_PH_ARENA + (h == &halves[0] ? 1 + n : ARENA_PAGES - 1 - n) * PAGE_SIZE);
-	else if ((n - own) / CHUNK_PAGES < h->chunk_count || chunk_take(h))
-		page = to_pointer(VMI_PH_POOL + h->chunks[(n - own) / CHUNK_PAGES] * VMI_PH_POOL_CHUNK +
-				  (n - own) % CHUNK_PAGES * PAGE_SIZE);
-	else
+	node = (u64 *)room_at(h, h->room, &follow);
+	if (node && follow < size) {
+		h->room += follow;
+		node = (u64 *)room_at(h, h->room, &follow);
+	}
+	if (!node)
 		return NULL;
-	h->pages++;
-	for (i = 0; i < 512; i++)
-		page[i] = 0;
-	return page;
+	h->room += size;
+	h->tables += shifts[level + 1] == 21 || shifts[level + 1] == 30 || shifts[level + 1] == 39;
+	for (i = 0; i < ENTRIES(level); i++)
+		node[i] = 0;
+	return node;
 }
 
 /* A whole range of the guest's: no host mapping reaches over its ends, so that this splits none and cannot fail for want of one. */
@@ -172,29 +206,27 @@ void records_drop_all(void)
 u64 *record_next(u64 *va, u64 end, u64 *size)
 {
 	while (*va < end) {
-		u64 *table = root(), *slot;
+		u64 *node = root(), *slot;
 		int level;
 
-		for (level = 4; level > 1; level--) {
-			int shift = 12 + 9 * (level - 1);
-
-			*size = 1ULL << shift;
-			slot = &table[*va >> shift & 511];
+		for (level = ROOT; level > 0; level--) {
+			*size = 1ULL << shifts[level];
+			slot = &node[INDEX(level, *va)];
 			if (*slot & T_LARGE) {
 				*va &= ~(*size - 1);
 				return slot;
 			}
 			if (!*slot)
 				break;
-			table = to_pointer(*slot);
+			node = to_pointer(*slot);
 		}
-		if (level > 1) {
+		if (level) {
 			*va = (*va & ~(*size - 1)) + *size;
 			continue;
 		}
 		*size = PAGE_SIZE;
 		do {
-			slot = &table[*va >> 12 & 511];
+			slot = &node[INDEX(0, *va)];
 			if (*slot)
 				return slot;
 			*va += PAGE_SIZE;
@@ -260,25 +292,25 @@ bool records_unmap(u64 start, u64 end)
 	return true;
 }
 
-u64 *record(u64 va, int level, bool make)
+u64 *record(u64 va, u64 size, bool make)
 {
-	u64 *table = root(), *slot;
-	int l;
+	u64 *node = root(), *slot;
+	int level, last = size == LARGE_SIZE;
 
-	for (l = 4; l > level; l--) {
-		slot = &table[va >> (12 + 9 * (l - 1)) & 511];
+	for (level = ROOT; level > last; level--) {
+		slot = &node[INDEX(level, va)];
 		if (*slot & T_LARGE)
 			return NULL;
 		if (!*slot) {
-			u64 *page = make ? arena_page(half_of(va)) : NULL;
+			u64 *more = make ? node_new(half_of(va), level - 1) : NULL;
 
-			if (!page)
+			if (!more)
 				return NULL;
-			*slot = (u64)page;
+			*slot = (u64)more;
 		}
-		table = to_pointer(*slot);
+		node = to_pointer(*slot);
 	}
-	return &table[va >> (12 + 9 * (level - 1)) & 511];
+	return &node[INDEX(level, va)];
 }
 
 void record_mapped(u64 va, bool replaces)

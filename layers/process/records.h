@@ -25,8 +25,8 @@ static inline u64 record_flags(const struct walk *w)
 /* Of the guest's pages that are mapped in smaller pieces, the size of the largest: a flush of any address of such a page is one of all. */
 extern u64 records_widest;
 
-/* The word of the tree for va at a level (1: 4 KiB, 2: 2 MiB); NULL if absent and not to be made, or no room. */
-u64 *record(u64 va, int level, bool make);
+/* The word of the tree for the 4 KiB or the 2 MiB at va; NULL if absent and not to be made, or no room. Those of 2 MiB lie in a row. */
+u64 *record(u64 va, u64 size, bool make);
 /* The first record at or behind *va and below end, or NULL. *va becomes where it begins, *size what it covers. */
 u64 *record_next(u64 *va, u64 end, u64 *size);
 /* Something has been mapped at va; replaces: perhaps in the middle of something. */

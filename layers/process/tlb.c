@@ -32,7 +32,7 @@
 /* A 2 MiB record that is in the way of one for 4 KiB goes. */
 static void split_large(u64 va)
 {
-	u64 *large = record(va, 2, false);
+	u64 *large = record(va, LARGE_SIZE, false);
 
 	if (large && (*large & T_LARGE)) {
 		record_large(va, -1);
@@ -85,7 +85,7 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 {
 	u64 start = va & LARGE_MASK, gpa = w->gpa & LARGE_MASK, flags = record_flags(w);
 	u64 near = va & ~(WINDOW * PAGE_SIZE - 1);
-	u64 *large = record(va, 2, true);
+	u64 *large = record(va, LARGE_SIZE, true);
 
 	if (!large || records_tables_full())
 		records_drop_all();
@@ -93,7 +93,7 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 	/* Where RAM is not huge the host faults the rest in by itself, without a signal. */
 	host3(madvise, near, WINDOW * PAGE_SIZE,
 	      flags & T_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-	large = record(va, 2, true);
+	large = record(va, LARGE_SIZE, true);
 	if (!(*large & T_LARGE))
 		record_large(va, 1);
 	*large = gpa | flags | T_LARGE;
@@ -116,10 +116,10 @@ static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u
 	same |= w->writable ? PTE_D : 0;
 	va &= PAGE_MASK;
 	split_large(va);
-	records = record(va, 1, true);
+	records = record(va, PAGE_SIZE, true);
 	if (!records) {
 		records_drop_all();
-		records = record(va, 1, true);
+		records = record(va, PAGE_SIZE, true);
 	}
 	replaces = *records != 0;
 	if (w->span == PAGE_SIZE && (w->user || kernel_address(va))) {
@@ -144,7 +144,7 @@ static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u
 		return table_va + high * PAGE_SIZE;
 	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE, w->gpa - (index - low) * PAGE_SIZE,
 	    flags, (flags & T_WRITE) || high - low <= POPULATE_MOST, replaces);
-	records = record(va, 1, true) - index;
+	records = record(va, PAGE_SIZE, true) - index;
 	for (i = low; i < high; i++)
 		records[i] = (w->gpa + i * PAGE_SIZE - index * PAGE_SIZE) | flags;
 	v->s.fills += high - low;
@@ -167,7 +167,7 @@ static bool fill_near(struct vcpu *v, u64 va)
 	if (va < VMI_PH_USER_START || !walk_guest(v, va, &w, false) || w.span != PAGE_SIZE || !w.user ||
 	    !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
 		return false;
-	word = record(va, 1, false);
+	word = record(va, PAGE_SIZE, false);
 	if (!word || *word)
 		return false;
 	fill_window(v, va, &w);
@@ -199,7 +199,7 @@ static void drop_supervisor(struct vcpu *v)
 
 	while (t->supervisor_count) {
 		va = t->supervisor[--t->supervisor_count];
-		word = record(va, 1, false);
+		word = record(va, PAGE_SIZE, false);
 		if (word && *word && !(*word & T_USER)) {
 			*word = 0;
 			records_unmap(va, va + PAGE_SIZE);
@@ -219,7 +219,7 @@ static void remember_supervisor(struct vcpu *v, u64 va)
 
 static bool large_record(u64 va)
 {
-	const u64 *word = record(va, 2, false);
+	const u64 *word = record(va, LARGE_SIZE, false);
 
 	return word && (*word & T_LARGE);
 }
@@ -253,14 +253,14 @@ void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
 	va &= PAGE_MASK;
 	records_maps_room();
 	split_large(va);
-	word = record(va, 1, true);
+	word = record(va, PAGE_SIZE, true);
 	if (!word) {
 		records_drop_all();
-		word = record(va, 1, true);
+		word = record(va, PAGE_SIZE, true);
 	}
 	/* Writes must fault, whatever the guest's entry says: they are carried out (device.c). */
 	map_file(va, PAGE_SIZE, PROT_READ, true, shared->s.slot_count, w->gpa - shared->s.device_gpa, *word != 0);
-	*record(va, 1, true) = w->gpa | T_PRESENT | (w->user ? T_USER : 0);
+	*record(va, PAGE_SIZE, true) = w->gpa | T_PRESENT | (w->user ? T_USER : 0);
 	v->s.fills++;
 }
 
@@ -324,7 +324,7 @@ static bool fill_wanted(struct vcpu *v, u64 va, struct walk *w)
 		return false;
 	if (!w->user || !(w->pte & PTE_A) || w->gpa >= shared->ram_size)
 		return false;
-	word = record(va, 1, false);
+	word = record(va, PAGE_SIZE, false);
 	return !word || *word != (w->gpa | record_flags(w));
 }
 
@@ -367,7 +367,7 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 		fill(v, va, &w, !(w.pte & PTE_D));
 	} else {
 		/* VMI_MMU_FILL_REPLACES, also where there is nothing to be used ahead. */
-		word = record(va, 1, false);
+		word = record(va, PAGE_SIZE, false);
 		if (word && *word && !FAULT(FILL_KEEPS))
 			tlb_resync_held(v, va, va + PAGE_SIZE);
 	}

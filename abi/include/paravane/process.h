@@ -18,12 +18,12 @@
 #define VMI_PH_USER_END 0x400000000000 /* last + 1: 64 TiB */
 #define VMI_PH_DIRECT_MAP 0x400000000000 /* guest-physical 0 */
 #define VMI_PH_KERNEL_END 0x7e0000000000 /* last address + 1 that the guest's kernel may map */
-#define VMI_PH_SHARED 0x7e8000000000 /* the shared area */
-#define VMI_PH_DEVICES 0x7e8800000000 /* the layer's own view of the register pages of all devices, writable */
-#define VMI_PH_ARENA 0x7e9000000000 /* a process's own records of its mappings: what each has for certain */
+#define VMI_PH_SHARED 0x7e8000000000 /* the shared area; what follows lies near, since each place of its own takes page tables of the host's in each process */
+#define VMI_PH_DEVICES 0x7e8000500000 /* the layer's own view of the register pages of all devices, writable */
+#define VMI_PH_ARENA 0x7e8000400000 /* a process's own records of its mappings: what each has for certain */
 #define VMI_PH_ARENA_SIZE 0x100000 /* bytes of it */
 #define VMI_PH_POOL 0x7e9100000000 /* room for more records, which all processes of the machine share: a part of the shared area's file, so that hostile code cannot make it larger */
-#define VMI_PH_STACKS 0x7ea000000000 /* a process's own stacks, VMI_PH_STACK_SIZE for each vCPU */
+#define VMI_PH_STACKS 0x7e8000580000 /* a process's own stacks, VMI_PH_STACK_SIZE for each vCPU */
 #define VMI_PH_STACK_SIZE 0x20000 /* bytes for a vCPU's thread, aligned to itself: thread record, host stack, signal stack */
 
 /* Descriptors of the layer's program when it starts */

@@ -18,14 +18,18 @@ use super::sys::{self, SECOND};
 const WAKING: u64 = 4_000_000;
 /// CPU time of all processes together that is not worth a look, ns.
 const NOTHING: u64 = 100_000;
+/// Of the time since the last look; more is something.
+const NOTHING_OF: u64 = 1000;
 /// Between two looks while the machine works, ns.
 const SHORTEST: u64 = 2_000_000;
 const LONGEST: u64 = 40_000_000;
 /// It is idle when it has used no more than a hundredth of this time, ns.
 const QUIET: u64 = 200_000_000;
-/// Between two looks while it is idle. The timers look at a process only when the host's tick finds it running;
-/// this is for who sleeps through the ticks. And for each process so much more: looking costs.
+/// Between two looks while it is idle: first, and after looks at which nothing had happened, each time twice as long. The timers look at a
+/// process only when the host's tick finds it running; this is for who sleeps through the ticks. And for each process
+/// so much more: looking costs.
 const IDLE_LOOK: u64 = SECOND;
+const IDLE_LOOK_MOST: u64 = clock::IDLE_PERIOD;
 const IDLE_LOOK_EACH: u64 = SECOND / 100;
 /// The first updates of the clock page come sooner: it starts with a short measurement.
 const FIRST_UPDATES: [u64; 3] = [50_000_000, 150_000_000, 400_000_000];
@@ -40,7 +44,7 @@ pub fn run(core: &Core, clock: Clock, accounts: Accounts, integrity: Integrity) 
         core,
         clock,
         timers: Vec::new(),
-        mode: Mode::Idle { used: 0 },
+        mode: Mode::IDLE,
         update_at: 0,
     };
     block_signal();
@@ -52,10 +56,17 @@ pub fn run(core: &Core, clock: Clock, accounts: Accounts, integrity: Integrity) 
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// CPU time used since it began.
-    Idle { used: u64 },
+    /// CPU time used since it began; to the next look.
+    Idle { used: u64, look: u64 },
     /// CPU time used since a moment.
     Busy { since: u64, used: u64 },
+}
+
+impl Mode {
+    const IDLE: Self = Mode::Idle {
+        used: 0,
+        look: IDLE_LOOK,
+    };
 }
 
 struct Watch<'a> {
@@ -118,7 +129,7 @@ impl Watch<'_> {
             Mode::Busy { .. } => (self.accounts.allowance() / 3 / self.parallel).clamp(SHORTEST, LONGEST),
             // Without timers nobody says that it is busy.
             Mode::Idle { .. } if self.timers.iter().any(Option::is_none) => LONGEST,
-            Mode::Idle { .. } => IDLE_LOOK.max(IDLE_LOOK_EACH * self.timers.len() as u64),
+            Mode::Idle { look, .. } => look.max(IDLE_LOOK_EACH * self.timers.len() as u64),
         }
     }
 
@@ -135,11 +146,18 @@ impl Watch<'_> {
         }
         let now = sys::monotonic();
         self.mode = match self.mode {
-            Mode::Idle { used } if woken || used + used_now > WAKING => {
+            Mode::Idle { used, .. } if woken || used + used_now > WAKING => {
                 self.update_at = self.update_at.min(now + clock::PERIOD);
                 Mode::Busy { since: now, used: 0 }
             }
-            Mode::Idle { used } => Mode::Idle { used: used + used_now },
+            Mode::Idle { used, look } => Mode::Idle {
+                used: used + used_now,
+                look: if used_now < look / NOTHING_OF {
+                    (look * 2).min(IDLE_LOOK_MOST)
+                } else {
+                    IDLE_LOOK
+                },
+            },
             Mode::Busy { since, used } if now - since < QUIET => Mode::Busy {
                 since,
                 used: used + used_now,
@@ -149,7 +167,7 @@ impl Watch<'_> {
                 for timer in self.timers.iter().flatten() {
                     timer.set(WAKING);
                 }
-                Mode::Idle { used: 0 }
+                Mode::IDLE
             }
         };
     }
