@@ -123,6 +123,9 @@ static bool something(struct vcpu *v, bool kick, bool enabled)
 	return enabled && irq_next(v) >= 0;
 }
 
+/* A sleep that is worth the work that can be done before it, ns. */
+#define SLEEP_LONG 500000000
+
 void irq_wait(struct vcpu *v, bool kick, bool enabled)
 {
 	u64 deadline, begin, late;
@@ -133,6 +136,9 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 	stint_end(v);
 	begin = v->woken;
 	v->woken = 0;
+	deadline = v->s.deadline_ns;
+	if (enabled && !READ_ONCE(v->s.pending) && (deadline == U64_MAX || deadline > now_ns() + SLEEP_LONG))
+		space_rest(v);
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
 		v->s.state = VMI_PH_VCPU_HALTED;

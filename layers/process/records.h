@@ -44,5 +44,7 @@ bool records_maps_room(void);
 bool records_unmap(u64 start, u64 end);
 /* Forgets everything, user and kernel: the price of running out of arena or of host mappings. */
 void records_drop_all(void);
+/* That, and the memory of the records goes back to the host. */
+void records_rest(void);
 
 #endif

@@ -12,6 +12,7 @@
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
+#include "records.h"
 #include "signal.h"
 #include "space.h"
 
@@ -166,10 +167,11 @@ static noreturn void become(struct vcpu *v)
 
 /*
  * What a thread that is parked is told by its word: to go on as the vCPU; to drop the mappings of a space that was released, which
- * whoever takes the process next would have to do anyway.
+ * whoever takes the process next would have to do anyway; to give back all that the process can do without.
  */
 #define WAKE_RUN 1
 #define WAKE_DROP 2
+#define WAKE_REST 3
 
 static void drop_released(void)
 {
@@ -179,6 +181,29 @@ static void drop_released(void)
 	/* Unless somebody else was faster. */
 	if (READ_ONCE(p->reset) != p->reset_done)
 		tlb_drop_user();
+	lock_release(&p->lock);
+}
+
+/*
+ * Two thirds of what a process takes of the host's memory are page tables and records. A fault brings back what is needed: one of a few
+ * microseconds, or of half a one in the direct map, where only the host's tables are new.
+ */
+static void rest(void)
+{
+	struct proc *p = self.proc;
+	u32 i;
+
+	lock_take(&p->lock);
+	records_rest();
+	for (i = 0; i < shared->s.slot_count && i < VMI_PH_MAX_SLOTS; i++) {
+		const struct vmi_ph_slot *slot = &shared->s.slots[i];
+		u64 start = VMI_PH_DIRECT_MAP + slot->gpa;
+
+		/* In one host call, so that another thread here finds the old ones or the new one. */
+		if (host6(mmap, start, slot->size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED | MAP_FIXED,
+			  VMI_PH_FD_RAM + i, 0) != (s64)start)
+			fatal("process: mmap failed at", start);
+	}
 	lock_release(&p->lock);
 }
 
@@ -195,6 +220,8 @@ noreturn void space_park(void *thread)
 			become(v);
 		if (told == WAKE_DROP)
 			drop_released();
+		else if (told == WAKE_REST)
+			rest();
 		else
 			futex_wait(word, 0, U64_MAX);
 	}
@@ -306,9 +333,12 @@ static u32 space_get(struct vcpu *v, u64 cr3)
 		host0(sched_yield);
 		lock_take(&shared->spaces);
 	}
-	proc_at(v->s.proc)->loaded &= ~bit;
+	p = proc_at(v->s.proc);
+	p->loaded &= ~bit;
+	p->left = rdtsc_rough();
 	p = proc_at((u32)index);
 	p->loaded |= bit;
+	p->resting = 0;
 	p->stamp = ++shared->stamp;
 	lock_release(&shared->spaces);
 	return (u32)index;
@@ -368,6 +398,38 @@ bool space_release(struct vcpu *v, u64 cr3)
 	if (drop)
 		wake_thread(v, (u32)index, WAKE_DROP);
 	return true;
+}
+
+/*
+ * Processes that no vCPU has been in for so long rest while this one sleeps. A few at a time: an interrupt waits for the loop, and for the CPU.
+ */
+#define REST_AFTER_SECONDS 4
+#define REST_AT_ONCE 16
+
+void space_rest(struct vcpu *v)
+{
+	u64 now = rdtsc_rough(), long_ago = REST_AFTER_SECONDS * shared->s.clock.tsc_hz;
+	u32 i, count = READ_ONCE(shared->s.proc_count), more = REST_AT_ONCE;
+	bool go;
+
+	for (i = 0; i < count && i < VMI_PH_MAX_PROCS && more; i++) {
+		struct proc *p = proc_at(i);
+
+		/* Never left: it has nothing. */
+		if (READ_ONCE(p->resting) || READ_ONCE(p->loaded) || !READ_ONCE(p->left) ||
+		    (s64)(now - READ_ONCE(p->left)) < (s64)long_ago)
+			continue;
+		lock_take(&shared->spaces);
+		go = !p->resting && !p->loaded;
+		if (go)
+			p->resting = 1;
+		lock_release(&shared->spaces);
+		/* This vCPU's thread there is parked, and only this vCPU can wake it. */
+		if (go) {
+			wake_thread(v, i, WAKE_REST);
+			more--;
+		}
+	}
 }
 
 void space_flush_serve(struct vcpu *v)

@@ -102,12 +102,14 @@ struct proc {
 	struct vmi_ph_proc s;
 	u64 loaded;		/* vCPUs that have it loaded; under the spaces lock */
 	u64 stamp;		/* last load, for eviction */
+	u64 left;		/* TSC when a vCPU last left it */
 	u64 kernel_generation;	/* that its kernel mappings are good for */
 	u64 aged;		/* TSC of the last time that all user mappings were compared with the tables */
 	u32 reset;		/* one more when its mappings belong to an older space; under the spaces lock */
 	u32 reset_done;		/* the last one that they were dropped for */
 	u32 user_mappings;	/* share of s.mappings, and pages of records and large pages, that go with the space */
 	u32 user_tables;
+	u32 resting;		/* it gave back what it could, or was told to; under the spaces lock */
 	u32 flush_wanted;	/* flushes that vCPUs of other processes have asked for */
 	u32 flush_done;		/* of these; futex */
 	struct lock lock;	/* over its mappings; taken by its own threads only */

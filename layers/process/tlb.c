@@ -26,9 +26,6 @@
  */
 #define POPULATE_MOST 8
 
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-
 /* A 2 MiB record that is in the way of one for 4 KiB goes. */
 static void split_large(u64 va)
 {
