@@ -75,7 +75,9 @@ fn disk(device: &str) -> io::Result<bool> {
             }
         }
     }
-    Err(io::Error::other("there is no file system on it that this kernel knows"))
+    Err(io::Error::other(
+        "there is no file system on it that this kernel knows, or it is damaged",
+    ))
 }
 
 /// Puts a layer in memory over the root.

@@ -31,6 +31,8 @@ pub enum Ended {
     Left,
     /// Nobody reads what it prints.
     NoReader,
+    /// What it prints cannot be written, and why.
+    NoRoom(String),
 }
 
 /// The streams of a command that was asked for on a link.
@@ -123,8 +125,10 @@ impl Relay {
             self.link.flush().context("the connection to the guest's agent broke")?;
         }
         self.listen()?;
-        if !self.write()? {
-            return Ok(Some(Ended::NoReader));
+        match self.write() {
+            Ok(()) => {}
+            Err(Errno::PIPE) => return Ok(Some(Ended::NoReader)),
+            Err(error) => return Ok(Some(Ended::NoRoom(std::io::Error::from(error).to_string()))),
         }
         let written = self.output.is_empty() && self.error.is_empty();
         Ok(self.ended.clone().filter(|ended| written || *ended == Ended::Left))
@@ -196,8 +200,8 @@ impl Relay {
         self.ended.get_or_insert(how);
     }
 
-    /// Writes what can be written without waiting. False: nobody reads it any more.
-    fn write(&mut self) -> anyhow::Result<bool> {
+    /// Writes what can be written without waiting.
+    fn write(&mut self) -> Result<(), Errno> {
         for (bytes, file) in [
             (&mut self.output, rustix::stdio::stdout()),
             (&mut self.error, rustix::stdio::stderr()),
@@ -209,13 +213,12 @@ impl Relay {
                     Ok(n) => done += n,
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR) => {}
-                    Err(Errno::PIPE) => return Ok(false),
-                    Err(error) => return Err(error).context("cannot write what the guest printed"),
+                    Err(error) => return Err(error),
                 }
             }
             bytes.drain(..done);
         }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -26,6 +26,6 @@ pub fn build(args: &ImageBuild) -> anyhow::Result<Outcome> {
 
 /// Pulls an image of a container, and says its digest.
 pub fn pull(name: &str) -> anyhow::Result<Outcome> {
-    println!("{}", oci::fetch(name)?.digest);
+    super::say(oci::fetch(name)?.digest)?;
     Ok(Outcome::Passed)
 }

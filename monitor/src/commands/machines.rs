@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Machines that have a name: made, started in the background, looked at, ended, forgotten.
 
-use super::Outcome;
 use super::run;
+use super::{OUTPUT, Outcome};
 use crate::agent::{Link, Relay, Terminal};
 use crate::cli;
 use crate::machines::control::{Request, ask};
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// `create`
 pub fn create(args: &cli::Create) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.create(args.name.as_deref(), &run::spec(&args.machine)?)?;
-    println!("{}", machine.name);
+    super::say(&machine.name)?;
     Ok(Outcome::Passed)
 }
 
@@ -42,7 +42,7 @@ pub fn start(args: &cli::Named) -> anyhow::Result<Outcome> {
         bail!("machine {} is running", machine.name);
     }
     launch(&machine)?;
-    println!("{}", machine.name);
+    super::say(&machine.name)?;
     Ok(Outcome::Passed)
 }
 
@@ -92,7 +92,7 @@ pub fn ps(args: &cli::Ps) -> anyhow::Result<Outcome> {
     let mut out = io::stdout().lock();
     if args.json {
         let all: anyhow::Result<Vec<_>> = rows.iter().map(|(machine, state)| describe(machine, *state)).collect();
-        writeln!(out, "{}", serde_json::to_string_pretty(&all?)?)?;
+        writeln!(out, "{}", serde_json::to_string_pretty(&all?)?).context(OUTPUT)?;
         return Ok(Outcome::Passed);
     }
     let width = rows
@@ -101,7 +101,7 @@ pub fn ps(args: &cli::Ps) -> anyhow::Result<Outcome> {
         .max()
         .unwrap_or(0)
         .max(4);
-    writeln!(out, "{:width$}  {:10}  COMMAND", "NAME", "STATE")?;
+    writeln!(out, "{:width$}  {:10}  COMMAND", "NAME", "STATE").context(OUTPUT)?;
     for (machine, state) in rows {
         let command = match machine.spec() {
             Ok(spec) if spec.command.is_empty() => "-".to_string(),
@@ -121,7 +121,7 @@ pub fn ps(args: &cli::Ps) -> anyhow::Result<Outcome> {
             State::Exited(code) => format!("exited {code}"),
             State::Died => "died".to_string(),
         };
-        writeln!(out, "{:width$}  {state:10}  {command}", machine.name)?;
+        writeln!(out, "{:width$}  {state:10}  {command}", machine.name).context(OUTPUT)?;
     }
     Ok(Outcome::Passed)
 }
@@ -134,7 +134,8 @@ pub fn inspect(args: &cli::Named) -> anyhow::Result<Outcome> {
         io::stdout(),
         "{}",
         serde_json::to_string_pretty(&describe(&machine, state)?)?
-    )?;
+    )
+    .context(OUTPUT)?;
     Ok(Outcome::Passed)
 }
 
@@ -260,7 +261,7 @@ pub fn stop(args: &cli::Stop) -> anyhow::Result<Outcome> {
         if !machine.wait_gone(Duration::from_secs(args.time) + END)? {
             bail!("machine {name} does not end: `paravane kill {name}`");
         }
-        println!("{name}");
+        super::say(name)?;
     }
     Ok(Outcome::Passed)
 }
@@ -274,7 +275,7 @@ pub fn kill(args: &cli::Kill) -> anyhow::Result<Outcome> {
             Some(number) => drop(ask(&machine, &Request::Signal { number })?),
             None => end_now(&machine)?,
         }
-        println!("{name}");
+        super::say(name)?;
     }
     Ok(Outcome::Passed)
 }
@@ -314,7 +315,7 @@ pub fn rm(args: &cli::Rm) -> anyhow::Result<Outcome> {
             end_now(&machine)?;
         }
         machine.remove()?;
-        println!("{name}");
+        super::say(name)?;
     }
     Ok(Outcome::Passed)
 }

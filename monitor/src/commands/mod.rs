@@ -19,6 +19,11 @@ use crate::cli::{Command, Conformance, HypervisorKind};
 use crate::hypervisor::Hypervisor;
 use crate::hypervisor::qemu::Qemu;
 use crate::process::Process;
+use anyhow::Context;
+use std::io::{self, Write};
+
+/// What there is no room for, say.
+const OUTPUT: &str = "cannot write to standard output";
 
 /// How a command that could be run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +83,11 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Man { folder } => words::man(folder),
         Command::Schema => words::schema(),
     }
+}
+
+/// Prints a line, which may be what a script waits for.
+fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
+    writeln!(io::stdout(), "{line}").context(OUTPUT)
 }
 
 fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {

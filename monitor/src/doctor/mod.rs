@@ -6,6 +6,7 @@
 mod attempt;
 mod host;
 mod kvm;
+mod network;
 mod trial;
 
 use crate::cli::Doctor;
@@ -61,6 +62,7 @@ struct Report {
 /// Runs the command.
 pub fn run(args: &Doctor) -> anyhow::Result<Outcome> {
     let mut findings = host::findings();
+    findings.push(network::finding());
     findings.push(kvm::finding());
     findings.push(trial::finding());
     let can_run = findings.iter().all(|f| f.status != Status::Bad);

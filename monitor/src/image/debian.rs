@@ -30,6 +30,9 @@ const PACKAGES: [&str; 6] = [
 /// What a tool gets for tidying up when it has to end.
 const TIDYING: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
+/// A file system with fewer free bytes is full.
+const FULL: u64 = 1 << 20;
+
 /// Every Ethernet card by DHCP.
 const NETWORK: &str = "[Match]\\nName=en* eth*\\n[Network]\\nDHCP=yes\\n";
 
@@ -83,17 +86,26 @@ pub fn build(request: &Request<'_>, signals: &Signals) -> anyhow::Result<()> {
     bar.set_style(style);
     bar.enable_steady_tick(Duration::from_millis(120));
     let archive = work.path().join("root.tar");
-    bootstrap(request, &archive, &bar, signals)?;
-    let result = match request.format {
-        Format::Tar => archive,
-        Format::Squashfs => squash(&archive, work.path(), &bar, signals)?,
-        Format::Ext4 => ext4(request, &archive, work.path(), &bar, signals)?,
+    let made = bootstrap(request, &archive, &bar, signals).and_then(|()| match request.format {
+        Format::Tar => Ok(archive),
+        Format::Squashfs => squash(&archive, work.path(), &bar, signals),
+        Format::Ext4 => ext4(request, &archive, work.path(), &bar, signals),
+    });
+    let result = match made {
+        // What the tools say then is as good as nothing.
+        Err(_) if is_full(work.path()) => bail!("{}: no space left there", folder.display()),
+        other => other?,
     };
     bar.finish_and_clear();
     File::open(&result)
         .and_then(|f| f.sync_all())
         .context("the image cannot be written to disk")?;
     fs::rename(&result, request.file).with_context(|| format!("{}: cannot be written", request.file.display()))
+}
+
+/// Whether there is next to no room in a folder.
+fn is_full(folder: &Path) -> bool {
+    rustix::fs::statvfs(folder).is_ok_and(|there| there.f_bavail.saturating_mul(there.f_frsize) < FULL)
 }
 
 fn check(request: &Request<'_>) -> anyhow::Result<()> {

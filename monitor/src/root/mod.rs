@@ -61,6 +61,24 @@ pub fn built_in(busybox: &busybox::Busybox) -> Vec<u8> {
     archive.finish()
 }
 
+/// Whether the kernel's `initramfs.c` takes it for an archive, by its first bytes. Zeroes may be in front; nothing else at all is an archive, too.
+pub fn is_archive(bytes: &[u8]) -> bool {
+    const STARTS: [&[u8]; 9] = [
+        b"070701",
+        b"070702",
+        b"\x1f\x8b",
+        b"\xfd7zXZ",
+        b"\x28\xb5\x2f\xfd",
+        b"BZh",
+        b"\x02\x21\x4c\x18",
+        b"\x5d\x00\x00",
+        b"\x89LZO",
+    ];
+    let zeroes = bytes.iter().take_while(|&&byte| byte == 0).count();
+    let bytes = bytes.get(zeroes..).unwrap_or_default();
+    bytes.is_empty() || STARTS.iter().any(|start| bytes.starts_with(start))
+}
+
 /// A user's archive, which may be compressed, with the agent behind it.
 pub fn with_agent(mut archive: Vec<u8>) -> Vec<u8> {
     let mut agent = Initramfs::default();

@@ -40,11 +40,11 @@ impl Attached {
         if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
             devices.push(Box::new(Fs::new(&root.file, ROOT_TAG, true).context("--rootfs")?));
         }
-        let root = spec.rootfs.iter().filter(|r| !r.file.is_dir());
-        for root in root.clone() {
+        let root = spec.rootfs.as_ref().filter(|r| !r.file.is_dir());
+        if let Some(root) = root {
             superblock::check(&root.file).context("--rootfs")?;
         }
-        for (index, disk) in root.chain(&spec.disks).enumerate() {
+        for (index, disk) in root.into_iter().chain(&spec.disks).enumerate() {
             let mode = match disk.mode {
                 DiskMode::Write => Mode::Write,
                 DiskMode::ReadOnly => Mode::ReadOnly,
@@ -53,8 +53,14 @@ impl Attached {
                 DiskMode::CutUnsafe => Mode::Cut(Flush::Ignored),
             };
             attached.keeps |= matches!(disk.mode, DiskMode::Write | DiskMode::Cut | DiskMode::CutUnsafe);
+            // The root comes first.
+            let option = if root.is_some() && index == 0 {
+                "--rootfs"
+            } else {
+                "--disk"
+            };
             devices.push(Box::new(
-                Block::new(&disk.file, mode, &format!("disk{index}")).context("--disk")?,
+                Block::new(&disk.file, mode, &format!("disk{index}")).context(option)?,
             ));
         }
         for (index, volume) in spec.volumes.iter().enumerate() {

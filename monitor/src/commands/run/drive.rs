@@ -41,6 +41,8 @@ const TIMED_OUT: u8 = 124;
 /// The machine's exit status after a kernel panic, and if its agent could not work.
 const PANICKED: u8 = 255;
 const AGENT_FAILED: u8 = 254;
+/// In front of why the kernel has no initial root, in its log.
+const NOT_UNPACKED: &str = "Initramfs unpacking failed: ";
 const SIGKILL: u8 = 9;
 /// The signal that a program gets whose output nobody reads.
 const SIGPIPE: u8 = 13;
@@ -106,6 +108,10 @@ enum Finish {
     Failed(String),
     /// The machine could not go on, and why: what it did last is told.
     Crashed(String),
+    /// What it was given is no good, and why.
+    Refused(String),
+    /// The agent gave up. It says on the console why.
+    AgentFailed,
 }
 
 impl<'a> Drive<'a> {
@@ -158,6 +164,22 @@ impl<'a> Drive<'a> {
                 eprintln!("paravane: {}", text::one_line(&why));
                 Ok(Outcome::Failed)
             }
+            Ok(Finish::Refused(why)) => {
+                eprintln!("paravane: {} (--verbose shows the kernel's log)", text::one_line(&why));
+                Ok(Outcome::Failed)
+            }
+            Ok(Finish::AgentFailed) => {
+                match self.log.agent() {
+                    Some(said) => {
+                        eprintln!("paravane: the guest's agent failed: {said} (--verbose shows the kernel's log)")
+                    }
+                    None => {
+                        self.log.show();
+                        eprintln!("paravane: the guest's agent failed");
+                    }
+                }
+                Ok(Outcome::Failed)
+            }
             Ok(Finish::Failed(why)) => {
                 self.log.show();
                 eprintln!("paravane: {}", text::one_line(&why));
@@ -175,7 +197,10 @@ impl<'a> Drive<'a> {
             if let Some(end) = self.console() {
                 return Ok(match self.interrupted.take() {
                     Some((why, _)) => Finish::Crashed(why),
-                    None if matches!(self.state, State::Booting(_)) => ended_early(end),
+                    None if matches!(self.state, State::Booting(_)) => match self.log.behind(NOT_UNPACKED) {
+                        Some(why) => Finish::Refused(format!("the kernel cannot unpack the initial root: {why}")),
+                        None => ended_early(end),
+                    },
                     None => machine_ended(end),
                 });
             }
@@ -491,6 +516,10 @@ pub fn outcome(ended: Ended) -> Outcome {
         }
         Ended::Left => Outcome::Passed,
         Ended::NoReader => Outcome::Interrupted(SIGPIPE),
+        Ended::NoRoom(why) => {
+            eprintln!("paravane: cannot write what the command prints: {why}");
+            Outcome::Failed
+        }
     }
 }
 
@@ -510,7 +539,7 @@ fn ended_early(end: End) -> Finish {
 fn machine_ended(end: End) -> Finish {
     match end {
         End::Shutdown(PANICKED) => Finish::Crashed("the guest's kernel panicked".to_string()),
-        End::Shutdown(AGENT_FAILED) => Finish::Failed("the guest's agent failed".to_string()),
+        End::Shutdown(AGENT_FAILED) => Finish::AgentFailed,
         End::Shutdown(code) => Finish::Outcome(Outcome::Guest(code)),
         End::Reboot(_) => Finish::Failed("the guest restarted, which is an end here".to_string()),
         End::Failed(why) => Finish::Crashed(format!("{why}; the virtual machine was ended")),

@@ -10,6 +10,9 @@ const KEPT: usize = 400;
 /// Lines above this are cut: a guest may print without end.
 const MAX_LINE: usize = 1024;
 
+/// In front of what the agent says there before it can call us.
+const AGENT: &str = "paravane-agent: ";
+
 /// The console's lines.
 #[derive(Debug)]
 pub struct KernelLog {
@@ -17,6 +20,8 @@ pub struct KernelLog {
     live: bool,
     partial: Vec<u8>,
     lines: VecDeque<String>,
+    /// What the agent has said there last.
+    agent: Option<String>,
 }
 
 impl KernelLog {
@@ -25,6 +30,7 @@ impl KernelLog {
             live,
             partial: Vec::new(),
             lines: VecDeque::new(),
+            agent: None,
         }
     }
 
@@ -42,14 +48,26 @@ impl KernelLog {
 
     fn line(&mut self) {
         let line = text::clean(&std::mem::take(&mut self.partial));
+        if let Some(said) = line.strip_prefix(AGENT) {
+            self.agent = Some(said.to_string());
+        }
         if self.live {
             print(&line);
-        } else {
-            if self.lines.len() == KEPT {
-                self.lines.pop_front();
-            }
-            self.lines.push_back(line);
         }
+        if self.lines.len() == KEPT {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+
+    /// What the agent has said on the console last, if anything.
+    pub fn agent(&self) -> Option<&str> {
+        self.agent.as_deref()
+    }
+
+    /// What the kernel has said behind these words, if it has said them.
+    pub fn behind(&self, words: &str) -> Option<&str> {
+        self.lines.iter().find_map(|line| Some(line.split_once(words)?.1))
     }
 
     /// Something went wrong: prints what was kept.
@@ -57,7 +75,8 @@ impl KernelLog {
         if !self.partial.is_empty() {
             self.line();
         }
-        for line in self.lines.drain(..) {
+        // What came was printed as it came.
+        for line in self.lines.drain(..).filter(|_| !self.live) {
             print(&line);
         }
     }
@@ -79,6 +98,9 @@ mod tests {
         log.add(b"first\nsec");
         log.add(b"ond\x1b[2J\n");
         assert_eq!(log.lines, ["first", "second"]);
+        assert_eq!(log.agent(), None);
+        log.add(b"paravane-agent: no\nthird\n");
+        assert_eq!(log.agent(), Some("no"));
         log.add(&[b'x'; 3 * MAX_LINE]);
         for n in 0..KEPT {
             log.add(format!("{n}\n").as_bytes());

@@ -14,7 +14,7 @@ use crate::machines::{Init, Spec};
 use crate::process::{Config, Vm};
 use crate::stats::{Metrics, Stats};
 use crate::{kernel, root};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use paravane_agent_protocol::PORT;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;
@@ -76,7 +76,16 @@ impl<'a> Machine<'a> {
         let kernel = GuestFile::load(Some(&path))?;
         let kernel_file = File::open(&path).with_context(|| path.display().to_string())?;
         let initrd = match &spec.initrd {
-            Some(path) => root::with_agent(inputs::read(path, "initrd")?),
+            Some(path) => {
+                let archive = inputs::read(path, "initrd")?;
+                if !root::is_archive(&archive) {
+                    bail!(
+                        "initrd {}: no archive that the kernel can unpack: cpio (newc), also compressed, is",
+                        path.display()
+                    );
+                }
+                root::with_agent(archive)
+            }
             None => root::built_in(&root::busybox::find()?),
         };
         Ok(Machine {

@@ -51,7 +51,7 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
             machine.remove()?;
             return Err(error);
         }
-        println!("{}", machine.name);
+        super::say(&machine.name)?;
         return Ok(Outcome::Passed);
     }
     let named = match &args.name {

@@ -30,7 +30,15 @@ pub fn check(image: &Path) -> anyhow::Result<()> {
     };
     if let Some((name, ..)) = KNOWN.iter().find(|(_, at, bytes)| has(*at, bytes)) {
         tracing::debug!("{}: {name}", image.display());
-        return Ok(());
+        let metadata = file.metadata().with_context(|| image.display().to_string())?;
+        let there = metadata.len();
+        match length(name, &file) {
+            Some(all) if metadata.is_file() && all > there => bail!(
+                "{}: {there} bytes of {all} that its file system ({name}) has: the rest is missing",
+                image.display()
+            ),
+            _ => return Ok(()),
+        }
     }
     let name = image.display();
     if has(PARTITIONS.0, PARTITIONS.1) {
@@ -45,9 +53,72 @@ pub fn check(image: &Path) -> anyhow::Result<()> {
     bail!("{name}: no file system that is known: ext4, xfs, erofs and squashfs are")
 }
 
+/// How many bytes a file system says that it has, where that is easy to tell.
+fn length(name: &str, file: &File) -> Option<u64> {
+    let bytes = |at: u64, count: usize| {
+        let mut found = [0; 8];
+        file.read_exact_at(found.get_mut(..count)?, at).ok()?;
+        Some(found)
+    };
+    let little = |at: u64, count: usize| bytes(at, count).map(u64::from_le_bytes);
+    match name {
+        "ext4" => {
+            // Blocks, the upper half of which counts with the feature "64bit", of 1 KiB shifted.
+            let has_upper = little(0x460, 4)? & 0x80 != 0;
+            let upper = if has_upper { little(0x550, 4)? } else { 0 };
+            let size = 1024u64.checked_shl(u32::try_from(little(0x418, 4)?).ok()?)?;
+            (little(0x404, 4)? | upper << 32).checked_mul(size)
+        }
+        "xfs" => {
+            let size = u64::from_be_bytes(bytes(4, 4)?) >> 32;
+            u64::from_be_bytes(bytes(8, 8)?).checked_mul(size)
+        }
+        "squashfs" => little(40, 8),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_cut_off() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let file = image.as_file();
+        let why = || check(image.path()).map_err(|error| error.to_string());
+        let put = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at).unwrap();
+        for (name, words) in [
+            // 768 blocks of 4 KiB.
+            (
+                "ext4",
+                &[
+                    (0x438, &b"\x53\xef"[..]),
+                    (0x404, &[0, 3, 0, 0]),
+                    (0x418, &[2, 0, 0, 0]),
+                ][..],
+            ),
+            ("xfs", &[(0, b"XFSB\0\0\x10\0"), (8, &[0, 0, 0, 0, 0, 0, 3, 0])]),
+            ("squashfs", &[(0, b"hsqs"), (40, &[0, 0, 0x30, 0, 0, 0, 0, 0])]),
+        ] {
+            file.set_len(0).unwrap();
+            file.set_len(3 << 20).unwrap();
+            words.iter().for_each(|&(at, bytes)| put(at, bytes));
+            assert_eq!(why(), Ok(()), "{name}");
+            file.set_len((3 << 20) - 512).unwrap();
+            let told = why().unwrap_err();
+            assert!(
+                told.contains(&format!("of 3145728 that its file system ({name})")),
+                "{told}"
+            );
+        }
+        // Nonsense is the guest's kernel's business.
+        file.set_len(0).unwrap();
+        file.set_len(3 << 20).unwrap();
+        put(0x400, &[0xff; 0x400]);
+        put(0x438, b"\x53\xef");
+        assert_eq!(why(), Ok(()));
+    }
 
     #[test]
     fn what_is_in_an_image() {

@@ -20,6 +20,14 @@ const MAGIC: [u8; 4] = *b"QFI\xfb";
 const VERSION: usize = 4;
 const BACKING: usize = 8;
 const INCOMPATIBLE: usize = 72;
+/// How large clusters are, as a power of two; entries and offset of the first table of places; offset and clusters of the table of counts.
+const CLUSTER_BITS: usize = 20;
+const PLACES_ENTRIES: usize = 36;
+const PLACES: usize = 40;
+const COUNTS: usize = 48;
+const COUNTS_CLUSTERS: usize = 56;
+/// In an entry of the first table: where the second is, or 0.
+const SECOND: u64 = 0x00ff_ffff_ffff_fe00;
 /// The data is in another file.
 const DATA_FILE: u64 = 1 << 2;
 /// Bytes that are copied at a time.
@@ -65,6 +73,14 @@ impl Qcow2 {
             .write(write)
             .open(DenyImplicitOpenGate::default());
         let format = Format::new(driver.context("a qcow2 image that cannot be used")?);
+        let tables = [
+            (long(PLACES), u64::from(word(PLACES_ENTRIES)) * 8),
+            (
+                long(COUNTS),
+                u64::from(word(COUNTS_CLUSTERS)) << word(CLUSTER_BITS).min(31),
+            ),
+        ];
+        whole(file, tables)?;
         let length = format.size();
         if length == 0 || length % SECTOR != 0 {
             bail!("{length} bytes: a disk has a multiple of {SECTOR}, and at least one");
@@ -82,6 +98,30 @@ impl Qcow2 {
     fn alone(&self) -> RwLockWriteGuard<'_, Format> {
         self.format.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Complains if the tables (offset and length, that of places first), or those that the first leads to, are not inside the file: what is
+/// missing would be read as zeroes.
+fn whole(file: &File, tables: [(u64, u64); 2]) -> anyhow::Result<()> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(());
+    }
+    let inside = |(at, length): (u64, u64)| at.checked_add(length).is_some_and(|end| end <= metadata.len());
+    let mut all = tables.into_iter().all(inside);
+    if all {
+        let [(at, length), _] = tables;
+        let mut places = vec![0; usize::try_from(length)?];
+        file.read_exact_at(&mut places, at)?;
+        let seconds = places.chunks_exact(8).filter_map(|entry| entry.try_into().ok());
+        all = seconds
+            .map(|entry| u64::from_be_bytes(entry) & SECOND)
+            .all(|at| inside((at, 1)));
+    }
+    if !all {
+        bail!("a qcow2 image that was cut off: its tables lead behind its end");
+    }
+    Ok(())
 }
 
 /// Pieces of so many bytes: where each begins, and its length.
