@@ -23,7 +23,7 @@ test:
 	@scripts/test.sh
 
 test-release:
-	@scripts/setup.sh test
+	@scripts/setup.sh release
 	@scripts/test.sh --long
 
 build:

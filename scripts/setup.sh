@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# setup.sh build|run|test: installs what is missing for that, on Debian 12 or 13. Changes nothing and takes no time
+# setup.sh build|run|test|release: installs what is missing for that, on Debian 12 or 13. Changes nothing and takes no time
 # when all is there. On other systems it says what is missing.
 
 . "$(dirname "$0")/lib.sh"
@@ -13,8 +13,8 @@ deny_version=0.18.3
 
 purpose=${1:-run}
 case $purpose in
-build | run | test) ;;
-*) die "usage: setup.sh build|run|test" ;;
+build | run | test | release) ;;
+*) die "usage: setup.sh build|run|test|release" ;;
 esac
 
 # rust_is_new: is cargo there, and new enough?
@@ -76,22 +76,29 @@ if [ "$purpose" != build ]; then
 	[ -e /usr/include/gelf.h ] || packages+=(libelf-dev)
 	# The programs of its smallest root.
 	have busybox || packages+=(busybox-static)
+	# Registries of images are spoken to with its help.
+	[ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 	# The network of its machines.
 	have passt || packages+=(passt)
 fi
-if [ "$purpose" = test ]; then
+if [ "$purpose" = test ] || [ "$purpose" = release ]; then
 	have git || packages+=(git)
 	# tests/tests/gdb.rs
 	have gdb || packages+=(gdb)
-	# Images of Debian, by `paravane image build`.
-	have mmdebstrap || packages+=(mmdebstrap)
-	have fakeroot || packages+=(fakeroot)
+	# File systems, images and networks of small guests.
 	[ -x /sbin/mke2fs ] || packages+=(e2fsprogs)
 	have ip || packages+=(iproute2)
 	have qemu-img || packages+=(qemu-utils)
 	have mksquashfs || packages+=(squashfs-tools)
 	have mkfs.erofs || packages+=(erofs-utils)
 	[ -x /sbin/mkfs.xfs ] || packages+=(xfsprogs)
+fi
+if [ "$purpose" = release ]; then
+	# Images of Debian, by `paravane image build`; by an ordinary user, in both ways.
+	have mmdebstrap || packages+=(mmdebstrap)
+	have fakeroot || packages+=(fakeroot)
+	have fakechroot || packages+=(fakechroot)
+	have newuidmap || packages+=(uidmap)
 	# What speaks with the servers of tests/tests/services.rs.
 	have ssh || packages+=(openssh-client)
 	have curl || packages+=(curl)
@@ -138,7 +145,7 @@ if [ "$purpose" != build ] && ! is_static /bin/busybox && ! is_static "$tools/bu
 	mv "$tools/busybox.part" "$tools/busybox"
 fi
 
-[ "$purpose" = test ] || exit 0
+[ "$purpose" = test ] || [ "$purpose" = release ] || exit 0
 
 # What make lint needs on top. A compiler from rustup brings them as components.
 if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then

@@ -3,6 +3,7 @@
 
 pub mod debian;
 pub mod guest;
+pub mod life;
 pub mod linux;
 pub mod program;
 pub mod registry;

@@ -5,12 +5,11 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
+use paravane_tests::life::Life;
 use paravane_tests::{program, vm};
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// Appends records and replaces a file, and reports each number when both are durable. First it tells what is there.
@@ -70,15 +69,9 @@ impl Disk {
     }
 }
 
-/// A moment up to `most`.
-fn some_time(most: Duration) -> Duration {
-    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-    Duration::from_nanos(random % u64::try_from(most.as_nanos()).unwrap())
-}
-
 /// What a life of the guest's began with, and what it came to.
 #[derive(Debug, Default)]
-struct Life {
+struct Seen {
     /// Whole records, from the first on, before the first that is not what it should be.
     records: u64,
     /// The file that is replaced.
@@ -88,20 +81,23 @@ struct Life {
 }
 
 /// Starts a guest on the disk and kills its monitor at some moment after the first report.
-fn live(disk: &Path, mode: &str) -> Life {
+fn live(disk: &Path, mode: &str) -> Seen {
     let disk = format!("{}{mode}", disk.display());
-    let mut monitor = vm::command(["--disk", &disk, "--timeout", "60", "--", "sh", "-c", WRITER])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut output = BufReader::new(monitor.stdout.take().unwrap())
-        .lines()
-        .map_while(Result::ok);
-    let mut life = Life::default();
+    let mut output = Life::begin(&mut vm::command([
+        "--disk",
+        &disk,
+        "--timeout",
+        "60",
+        "--",
+        "sh",
+        "-c",
+        WRITER,
+    ]));
+    let mut life = Seen::default();
     let has = output.next().unwrap_or_default();
     let mut numbers = has.split(' ').skip(1).map(|n| n.parse().unwrap());
     (life.state, life.records) = (numbers.next().unwrap(), 0);
-    for line in output.by_ref().take_while(|line| line != "end") {
+    for line in output.before("end") {
         let mut words = line.split(' ');
         let (number, sum) = (words.next(), words.next());
         let whole = number == Some(&(life.records + 1).to_string()) && sum.is_some_and(|s| s.len() == 32);
@@ -109,16 +105,9 @@ fn live(disk: &Path, mode: &str) -> Life {
         life.records += 1;
     }
     life.reported = output.next().unwrap().parse().unwrap();
-    let killer = std::thread::spawn(move || {
-        std::thread::sleep(some_time(Duration::from_millis(400)));
-        monitor.kill().unwrap();
-        monitor.wait().unwrap();
-    });
-    for line in output {
-        // The last may be cut off.
+    output.end(Duration::from_millis(400), |line| {
         life.reported = line.parse().unwrap_or(life.reported).max(life.reported);
-    }
-    killer.join().unwrap();
+    });
     life
 }
 

@@ -4,12 +4,11 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
+use paravane_tests::life::Life;
 use paravane_tests::{debian, program, vm};
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 const LIVES: usize = 50;
@@ -96,21 +95,15 @@ type Committed = [u64; SESSIONS + 1];
 
 /// One life of the machine.
 #[derive(Debug)]
-struct Life {
+struct Seen {
     /// Found at the beginning.
     found: Committed,
     /// Said to be committed, before or in this life.
     told: Committed,
 }
 
-/// A moment up to `most`.
-fn some_time(most: Duration) -> Duration {
-    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-    Duration::from_nanos(random % u64::try_from(most.as_nanos()).unwrap())
-}
-
 /// Starts a machine with the database, lets it work, and kills its monitor. What it finds must make sense.
-fn live(image: &Path, disk: &Path, mode: &str) -> Life {
+fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
     let (root, disk) = (
         format!("{}:snapshot", image.display()),
         format!("{}:{mode}", disk.display()),
@@ -130,20 +123,14 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Life {
         "--disk",
         &disk,
     ];
-    let mut monitor = vm::command(options)
-        .args(["--", "bash", "-c", BANK, "bank", &sessions])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut output = BufReader::new(monitor.stdout.take().unwrap())
-        .lines()
-        .map_while(Result::ok);
-    let mut life = Life {
+    let mut command = vm::command(options);
+    let mut output = Life::begin(command.args(["--", "bash", "-c", BANK, "bank", &sessions]));
+    let mut life = Seen {
         found: [0; SESSIONS + 1],
         told: [0; SESSIONS + 1],
     };
     let mut sum = None;
-    for line in output.by_ref().take_while(|line| line != "begin") {
+    for line in output.before("begin") {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| words.get(at).and_then(|w| w.parse::<u64>().ok()).unwrap();
         match words.first() {
@@ -160,6 +147,7 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Life {
     }
     assert_eq!(sum.as_deref(), Some("sum 0 of 1000"));
     life.told = life.found;
+    // Whether each has done something.
     let mut note = |line: String| {
         let mut words = line
             .strip_prefix("done ")
@@ -179,20 +167,14 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Life {
     };
     // All are at work.
     while !note(output.next().unwrap()) {}
-    let killer = std::thread::spawn(move || {
-        std::thread::sleep(some_time(Duration::from_millis(1000)));
-        monitor.kill().unwrap();
-        monitor.wait().unwrap();
-    });
-    for line in output {
+    output.end(Duration::from_millis(1000), |line| {
         note(line);
-    }
-    killer.join().unwrap();
+    });
     life
 }
 
 /// Transactions of a life that another does not find.
-fn lost(before: &Life, after: &Life) -> u64 {
+fn lost(before: &Seen, after: &Seen) -> u64 {
     before
         .told
         .iter()

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine that says in lines what it has done, and is killed at some moment.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use std::hash::{BuildHasher, Hasher};
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// The machine, and the lines of its output, which end with it.
+#[derive(Debug)]
+pub struct Life {
+    monitor: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Life {
+    /// Starts it.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn begin(command: &mut Command) -> Self {
+        let mut monitor = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = monitor.stdout.take().unwrap();
+        Life {
+            monitor,
+            lines: BufReader::new(output).lines(),
+        }
+    }
+
+    /// The lines in front of this one, which is taken, too.
+    pub fn before<'a>(&'a mut self, end: &'a str) -> impl Iterator<Item = String> + 'a {
+        self.by_ref().take_while(move |line| line != end)
+    }
+
+    /// Kills the monitor at a moment up to `most` from now; `note` gets what is said until then, of which the last line may be cut off.
+    ///
+    /// # Panics
+    /// When there is nothing to kill any more.
+    pub fn end(self, most: Duration, note: impl FnMut(String)) {
+        let Life { mut monitor, lines } = self;
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(some_time(most));
+            monitor.kill().unwrap();
+            monitor.wait().unwrap();
+        });
+        lines.map_while(Result::ok).for_each(note);
+        killer.join().unwrap();
+    }
+}
+
+impl Iterator for Life {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        self.lines.next()?.ok()
+    }
+}
+
+/// A moment up to `most`.
+fn some_time(most: Duration) -> Duration {
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    Duration::from_nanos(random % u64::try_from(most.as_nanos()).unwrap())
+}
