@@ -285,3 +285,44 @@ fn folders_without_room() {
         assert!(run.stderr.contains(part), "{words:?}: {run:?}");
     }
 }
+
+/// Where there is no room for what a machine in the background prints, it goes on; nor is there any for a file out of it.
+#[test]
+fn a_log_without_room() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root can mount a small file system");
+        return;
+    }
+    let script = r#"
+        set -e
+        mount -t tmpfs -o size=2m none "$1"
+        export XDG_STATE_HOME="$1"
+        paravane=$2; shift 2
+        trap '"$paravane" rm --force m >/dev/null' EXIT
+        "$paravane" "$@" --detach --name m -- sh -c 'head -c 4000000 /dev/zero | tr "\0" x; touch /printed; sleep 1000' >&2
+        for try in $(seq 300); do
+            ! "$paravane" exec m -- test -e /printed || break
+            sleep 0.1
+        done
+        df --output=avail "$XDG_STATE_HOME" | tail -n 1
+        "$paravane" ps
+        cd "$XDG_STATE_HOME"; "$paravane" cp m:/bin/busybox . || echo "code $?"
+        [ -e busybox ] || echo nothing
+    "#;
+    let folder = Folder::new();
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(folder.0.path())
+        .arg(program::path())
+        .arg("run");
+    if let Some(kernel) = vm::kernel() {
+        command.arg("--kernel").arg(kernel);
+    }
+    let run = program::finish(command.stdin(Stdio::null()));
+    let lines: Vec<&str> = run.stdout.lines().map(str::trim).collect();
+    assert_eq!(lines.len(), 5, "{run:?}");
+    assert!(lines[0] == "0" && lines[2].contains("running"), "{run:?}");
+    assert_eq!(lines[3..], ["code 2", "nothing"], "{run:?}");
+    assert!(run.stderr.contains("No space left"), "{run:?}");
+}

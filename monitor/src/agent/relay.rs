@@ -46,6 +46,8 @@ pub struct Relay {
     window: usize,
     output: Vec<u8>,
     error: Vec<u8>,
+    /// What there is no room for is forgotten.
+    forgets: bool,
     ended: Option<Ended>,
 }
 
@@ -59,8 +61,14 @@ impl Relay {
             window: INPUT_WINDOW as usize,
             output: Vec::new(),
             error: Vec::new(),
+            forgets: false,
             ended: None,
         }
+    }
+
+    /// From now on what there is no room for is forgotten: a machine in the background outlives its log.
+    pub fn forget(&mut self) {
+        self.forgets = true;
     }
 
     /// Adds what has to be waited for.
@@ -213,6 +221,7 @@ impl Relay {
                     Ok(n) => done += n,
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR) => {}
+                    Err(Errno::NOSPC | Errno::DQUOT) if self.forgets => done += piece.len(),
                     Err(error) => return Err(error),
                 }
             }

@@ -329,7 +329,10 @@ impl<'a> Drive<'a> {
                     terminal = Some(Terminal::take().context("cannot use this terminal")?);
                 }
             }
-            let relay = Relay::new(link, terminal, input);
+            let mut relay = Relay::new(link, terminal, input);
+            if self.background.is_some() {
+                relay.forget();
+            }
             self.state = State::Running(Box::new(relay));
             if let Some(background) = &mut self.background {
                 background.say_running();
