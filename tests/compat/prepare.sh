@@ -11,8 +11,14 @@ packages=(
 	build-essential python3-dev libpython3.11-testsuite git procps strace stress-ng time xz-utils dpkg-dev
 	zlib1g-dev libexpat1-dev libcurl4-openssl-dev libssl-dev gettext libgdbm-dev libdb-dev libbz2-dev
 	golang-go nodejs default-jdk-headless
+	gdb rsync libcap-dev libnuma-dev liburing-dev
 )
-sources=(zlib git perl)
+sources=(zlib git perl nodejs)
+# What Linux's own tests need of its sources.
+kernel=(
+	Makefile scripts include/{uapi,asm-generic,vdso} include/linux/compiler_types.h arch/x86/{Makefile,include,entry/syscalls,tools,lib}
+	usr/include lib 'mm/*.h' tools/{arch,build,include,lib,scripts} 'tools/testing/selftests/*'
+)
 
 die() {
 	printf 'error: %s\n' "$*" >&2
@@ -48,6 +54,24 @@ rm -f ./*.dsc ./*.tar.* ./*.asc fetch
 apt-get clean
 END
 chroot "$work/root" sh /src/fetch "${sources[@]}" || die "the sources of ${sources[*]} cannot be fetched"
+# Of Node.js only its tests are used.
+mv "$work/root/src/nodejs/test" "$work/test"
+rm -rf "$work/root/src/nodejs"
+mkdir "$work/root/src/nodejs"
+mv "$work/test" "$work/root/src/nodejs/"
+
+# The tests of the kernel are built here, once. Two of them miss a header; 32-bit programs are not built.
+chroot "$work/root" sh -ec 'cd /tmp && apt-get -qq download -o APT::Sandbox::User=root linux-source-6.12
+	dpkg-deb --fsys-tarfile linux-source-6.12_*.deb | tar -xO ./usr/src/linux-source-6.12.tar.xz >/src/linux.tar.xz
+	rm linux-source-6.12_*.deb' || die "the kernel's sources cannot be fetched"
+mkdir "$work/root/src/linux"
+tar -C "$work/root/src/linux" --strip-components 1 --wildcards -xJf "$work/root/src/linux.tar.xz" \
+	"${kernel[@]/#/linux-source-6.12/}"
+rm "$work/root/src/linux.tar.xz"
+chroot "$work/root" sh -ec 'cd /src/linux && make -s headers && cd tools/testing/selftests
+	make -s -k TARGETS="x86 timers futex mm" >/src/linux/built 2>&1 || true
+	make -s TARGETS="x86 timers futex mm" EXTRA_CFLAGS="-include ../kselftest.h" >>/src/linux/built 2>&1' ||
+	die "the tests of the kernel cannot be built"
 printf 'nameserver 127.0.0.1\n' >"$work/root/etc/resolv.conf"
 # The suites run as somebody, too: root is allowed what tests expect to be refused.
 chroot "$work/root" useradd --create-home --shell /bin/sh tester

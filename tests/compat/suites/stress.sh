@@ -13,14 +13,19 @@ for class in cpu memory vm scheduler interrupt pipe; do
 		echo "$name" >>/tmp/done
 		log=$logs/$name
 		code=0
-		timeout -k 10 300 stress-ng --"$name" 1 --timeout "${STRESS_SECONDS:-10}" --verify --oomable --temp-path /tmp \
+		# root's madvise takes pages out of use as broken, its own among them, where the kernel can do that.
+		by=
+		[ "$name" != madvise ] || by=$as_tester
+		timeout -k 10 300 $by stress-ng --"$name" 1 --timeout "${STRESS_SECONDS:-10}" --verify --oomable --temp-path /tmp \
 			>"$log" 2>&1 </dev/null || code=$?
 		case $code in
 		0) if grep -q 'skipped' "$log" && ! grep -q 'passed: 1' "$log"; then r=skip; else r=pass; fi ;;
 		3 | 4) r=skip ;;	# no resource, not implemented here
 		*)
 			r=fail
-			{
+			# It could end the machine that it tests, so stress-ng leaves it out.
+			! grep -q 'No stress workers invoked' "$log" || r=skip
+			[ $r = skip ] || {
 				echo "--- $name: exit code $code"
 				tail -n 15 "$log"
 			} >&2
