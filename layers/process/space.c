@@ -333,9 +333,7 @@ static u32 space_get(struct vcpu *v, u64 cr3)
 		host0(sched_yield);
 		lock_take(&shared->spaces);
 	}
-	p = proc_at(v->s.proc);
-	p->loaded &= ~bit;
-	p->left = rdtsc_rough();
+	proc_at(v->s.proc)->loaded &= ~bit;
 	p = proc_at((u32)index);
 	p->loaded |= bit;
 	p->resting = 0;
@@ -360,6 +358,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	v->s.switches++;
 	event(v, VMI_PH_EVENT_SWITCH, cr3, index);
 	stint_end(v);
+	self.proc->left = v->woken;
 	state_save(v, !(cr3 & VMI_CR3_NO_VECTORS));
 	v->resume = RESUME_CALL;
 	v->s.proc = index;
