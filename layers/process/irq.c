@@ -128,7 +128,7 @@ static bool something(struct vcpu *v, bool kick, bool enabled)
 
 void irq_wait(struct vcpu *v, bool kick, bool enabled)
 {
-	u64 deadline, begin, late;
+	u64 deadline, begin, late, rest = U64_MAX;
 	u32 word;
 
 	v->s.halts++;
@@ -138,7 +138,7 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 	v->woken = 0;
 	deadline = v->s.deadline_ns;
 	if (enabled && !READ_ONCE(v->s.pending) && (deadline == U64_MAX || deadline > now_ns() + SLEEP_LONG))
-		space_rest(v);
+		rest = space_rest(v);
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
 		v->s.state = VMI_PH_VCPU_HALTED;
@@ -148,6 +148,11 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 			break;
 		step();
 		deadline = v->s.deadline_ns;
+		if (rest < deadline) {
+			if (futex_wait(&v->s.wait_word, word, rest) == -HOST_ETIMEDOUT)
+				rest = space_rest(v);
+			continue;
+		}
 		if (futex_wait(&v->s.wait_word, word, deadline) == -HOST_ETIMEDOUT)
 			__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_ALARM, __ATOMIC_SEQ_CST);
 		if (deadline == U64_MAX || now_ns() < deadline)

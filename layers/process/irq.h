@@ -28,6 +28,8 @@ void alarm_check(struct vcpu *v);
 u64 now_ns(void);
 /* The counter at a moment that is not long ago; ns of now_ns. */
 u64 tsc_at(u64 ns);
+/* TSC cycles, at most some hours of them, in ns. */
+u64 cycles_ns(u64 cycles);
 
 static inline int highest(const u64 *bits)
 {

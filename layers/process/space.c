@@ -405,19 +405,25 @@ bool space_release(struct vcpu *v, u64 cr3)
 #define REST_AFTER_SECONDS 4
 #define REST_AT_ONCE 16
 
-void space_rest(struct vcpu *v)
+u64 space_rest(struct vcpu *v)
 {
-	u64 now = rdtsc_rough(), long_ago = REST_AFTER_SECONDS * shared->s.clock.tsc_hz;
+	u64 now = rdtsc_rough(), long_ago = REST_AFTER_SECONDS * shared->s.clock.tsc_hz, next = U64_MAX;
 	u32 i, count = READ_ONCE(shared->s.proc_count), more = REST_AT_ONCE;
 	bool go;
 
-	for (i = 0; i < count && i < VMI_PH_MAX_PROCS && more; i++) {
+	for (i = 0; i < count && i < VMI_PH_MAX_PROCS; i++) {
 		struct proc *p = proc_at(i);
+		u64 ago = now - READ_ONCE(p->left);
 
 		/* Never left: it has nothing. */
-		if (READ_ONCE(p->resting) || READ_ONCE(p->loaded) || !READ_ONCE(p->left) ||
-		    (s64)(now - READ_ONCE(p->left)) < (s64)long_ago)
+		if (READ_ONCE(p->resting) || READ_ONCE(p->loaded) || !READ_ONCE(p->left))
 			continue;
+		if ((s64)ago < (s64)long_ago || !more) {
+			u64 wait = (s64)ago < (s64)long_ago ? long_ago - ago : 0;
+
+			next = wait < next ? wait : next;
+			continue;
+		}
 		lock_take(&shared->spaces);
 		go = !p->resting && !p->loaded;
 		if (go)
@@ -429,6 +435,8 @@ void space_rest(struct vcpu *v)
 			more--;
 		}
 	}
+	/* Another one may have been left a moment ago, by a counter that is ahead of this one. */
+	return next == U64_MAX ? U64_MAX : now_ns() + cycles_ns(next < long_ago ? next : long_ago);
 }
 
 void space_flush_serve(struct vcpu *v)

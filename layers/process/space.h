@@ -9,8 +9,8 @@
 void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation);
 /* The space is gone. False: this vCPU has it loaded. */
 bool space_release(struct vcpu *v, u64 cr3);
-/* Before a long sleep: processes that have not been used lately give the host's memory back. */
-void space_rest(struct vcpu *v);
+/* In a long sleep: processes that have not been used lately give the host's memory back. When to call it again, ns, or never: U64_MAX. */
+u64 space_rest(struct vcpu *v);
 /* Flushes a part of a space for all vCPUs; generation: its new one. */
 void space_flush(struct vcpu *v, u64 cr3, u64 context, u64 generation, u64 start, u64 end);
 /* Carries out what others have asked of this process (VMI_PH_PENDING_FLUSH); not where this thread holds its lock. */

@@ -20,8 +20,7 @@
 /* Longer than a thread needs to begin once it was woken, on another CPU that slept too, ns. */
 #define WAKE_LONG 100000
 
-/* TSC cycles, at most some hours of them, in ns. */
-static u64 cycles_ns(u64 cycles)
+u64 cycles_ns(u64 cycles)
 {
 	const struct vmi_ph_clock *c = &shared->s.clock;
 

@@ -19,8 +19,8 @@ const MOST: u64 = 8 * MIB;
 /// Of each process in the guest.
 const MOST_EACH: u64 = 200 * KIB;
 const PROCESSES: u64 = 40;
-/// Processes that nobody was in for some seconds rest at the next long sleep of a vCPU, which may begin as late again.
-const REST: Duration = Duration::from_secs(12);
+/// Processes that nobody was in for four seconds rest; what is loaded when the machine falls asleep, and what wakes then, some seconds later.
+const REST: Duration = Duration::from_secs(9);
 /// Of processor time in a minute. A debug build's monitor takes longer for the same.
 const MOST_TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 15 } else { 5 });
 
