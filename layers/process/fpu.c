@@ -36,32 +36,39 @@ void fpstate_prepare(void)
 	pkru_offset = ebx;
 }
 
-/* The handler runs with the host's default of PKRU, which is also what a frame without state means. */
-static bool pkru_default(const struct host_fpstate *f)
+/*
+ * A guest has no protection keys, but the host may, and then nothing can keep a program from loading PKRU: it could take its own
+ * memory away from the guest's kernel and from the layer. The handler runs with the host's default, which is what everybody goes on with.
+ */
+static void pkru_reset(struct host_fpstate *f)
 {
-	u32 now, edx;
+	u32 *pkru = (u32 *)((u8 *)f + pkru_offset), now, edx;
 
 	if (!(f->features & PKRU))
-		return true;
-	if (!(f->in_use & PKRU))
-		return false;
+		return;
 	__asm__ volatile("rdpkru" : "=a"(now), "=d"(edx) : "c"(0));
-	return *(const u32 *)((const u8 *)f + pkru_offset) == now;
+	if ((f->in_use & PKRU) && *pkru == now)
+		return;
+	*pkru = now;
+	f->in_use |= PKRU;
 }
 
 void fpstate_trim(struct host_registers *regs)
 {
-	const struct host_fpstate *f = to_pointer(regs->fpstate);
+	struct host_fpstate *f = to_pointer(regs->fpstate);
 	u64 any = 0;
 	u32 i;
 
-	if (!f || f->magic != MAGIC || (f->in_use & ~(FP_SSE | PKRU)) || f->mxcsr != 0x1f80)
+	if (!f || f->magic != MAGIC)
+		return;
+	pkru_reset(f);
+	if ((f->in_use & ~(FP_SSE | PKRU)) || f->mxcsr != 0x1f80)
 		return;
 	/* Most likely first: what copies memory leaves something in xmm0. */
 	if (f->registers[16] || f->fcw != 0x37f || f->fsw || f->ftw || f->fop || f->fip || f->fdp)
 		return;
 	for (i = 0; i < ARRAY_SIZE(f->registers); i++)
 		any |= f->registers[i];
-	if (!any && pkru_default(f))
+	if (!any)
 		regs->fpstate = 0;
 }

@@ -161,11 +161,18 @@ static void carry_flags(u64 flags)
 	__asm__ volatile("pushq %0\n\tpopfq" : : "r"(now) : "cc");
 }
 
+/* The host leaves AC as it was. Compilers read small fields that lie side by side as one, which need not be aligned. */
+static void without_alignment_check(u64 flags)
+{
+	if (flags & FLAG_AC)
+		__asm__ volatile("pushfq\n\tandl $~0x40000, (%%rsp)\n\tpopfq" : : : "cc", "memory");
+}
+
 /*
  * The end of a handler: straight into the kernel where nothing can come in between, else by the host's signal return. A fault of the
- * layer's own goes back by the latter: its stack may be this one.
+ * layer's own goes back by the latter: its stack may be this one. So does who may have a stack that is not the kernel's.
  */
-static void leave(struct vcpu *v, struct host_registers *regs)
+static void leave(struct vcpu *v, struct host_registers *regs, bool stack)
 {
 	if (in_layer(regs->rip))
 		return;
@@ -176,7 +183,7 @@ static void leave(struct vcpu *v, struct host_registers *regs)
 		deliver_pending(v, regs);
 	}
 	carry_flags(regs->rflags);
-	if (!v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
+	if (!stack || !v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
 	    (regs->rflags & (FLAG_TF | FLAG_AC)) || regs->cs != HOST_USER_CS)
 		return;
 	ph_enter_kernel(regs, v->percpu);
@@ -205,7 +212,7 @@ static void notified(struct vcpu *v, struct thread *t, struct host_registers *re
 		return;
 	}
 	deliver_pending(v, regs);
-	leave(v, regs);
+	leave(v, regs, true);
 }
 
 static void handler(int signal, struct host_siginfo *info, struct host_ucontext *context)
@@ -214,6 +221,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 	struct thread *t = thread_here();
 	struct vcpu *v;
 
+	without_alignment_check(regs->rflags);
 	fpstate_trim(regs);
 	/* The zygote's, to end its wait; and what strangers send before there is a vCPU. There is no thread record yet. */
 	if (signal == SIGCHLD || (signal == SIGURG && !READ_ONCE(self.sandboxed)))
@@ -236,7 +244,8 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 			inject_syscall(v, regs);
 		else
 			regs->rip -= 2, inject_software(v, regs, 0x80, 2);
-		leave(v, regs);
+		/* A system call leaves rsp as the program has it, which can be anything. */
+		leave(v, regs, info->sys.arch != ARCH_X86_64);
 		return;
 	}
 	if (signal == SIGBUS && regs->trap == VECTOR_PF)
@@ -247,7 +256,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 		layer_fault(v, signal, regs, info->code);
 	else
 		exception(v, regs, info->code);
-	leave(v, regs);
+	leave(v, regs, true);
 }
 
 struct host_sigaction {

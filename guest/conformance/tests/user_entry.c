@@ -129,6 +129,68 @@ TEST(syscall_df, "cpu.sysret.masked_flags", 1, 0, CPU_SYSRET, CPU_WRITE_MSR)
 	leave_space();
 }
 
+/* A system call leaves rsp alone, whatever it is: no address, or one of the kernel's. */
+TEST(syscall_stack, "cpu.write_msr.syscall_stack", 1, 0, CPU_WRITE_MSR)
+{
+	static u64 kernels[64];
+	const u64 stacks[] = {
+		0, 8, (u64)(kernels + 48), 0x8000000000001000, 0x0000800000000000, ~0ULL, ~15ULL,
+	};
+	struct user_context context;
+	u32 i, j;
+
+	enter_space();
+	for (i = 0; i < ARRAY_SIZE(stacks); i++) {
+		CHECK_EQ(user_try(&context, u_stack, stacks[i], 4711), 0);
+		CHECK_EQ(context.out.rsp, stacks[i]);
+		for (j = 0; j < ARRAY_SIZE(kernels); j++)
+			CHECK_EQ(kernels[j], 0);
+	}
+	leave_space();
+}
+
+/* The check of alignment is the program's own: nobody else is disturbed by it. */
+TEST(alignment_check_fill, "cpu.iret.alignment_check_fill", 1, 0, CPU_IRET)
+{
+	u64 gpa = alloc_page();
+	u32 i;
+
+	enter_space();
+	for (i = 0; i < 10; i++) {
+		space_set(&space, USER_DATA, gpa | PTE_P | PTE_W | PTE_U, VMI_LEVEL_PT);
+		*(u64 *)to_linear(gpa) = i;
+		CHECK_EQ(user_call(u_aligned_load, USER_DATA, 0), i);
+		space_set(&space, USER_DATA, 0, VMI_LEVEL_PT);
+		vmi.mmu_flush_tlb(VMI_FLUSH_ALL);
+	}
+	leave_space();
+	free_page(gpa);
+}
+
+/*
+ * The feature is the kernel's to enable, which it has not: the instruction is undefined. A layer that cannot have it so must at least
+ * not let a program take memory from the kernel with it.
+ */
+TEST(protection_keys, "cpu.iret.protection_keys", 1, 0, CPU_IRET)
+{
+	u64 gpa = alloc_page();
+	struct user_context context;
+	u32 i, result;
+
+	enter_space();
+	space_set(&space, USER_DATA, gpa | PTE_P | PTE_W | PTE_U, VMI_LEVEL_PT);
+	*(u64 *)to_linear(gpa) = 4711;
+	for (i = 0; i < 10; i++) {
+		result = user_try(&context, i & 1 ? u_wrpkru : u_wrpkru_load, USER_DATA, 0);
+		CHECK(result == 0 || result == VECTOR_UD + 1);
+		if (result == 0 && !(i & 1))
+			CHECK_EQ(context.out.rax, 4711);
+		CHECK_EQ(user_call(u_load, USER_DATA, 0), 4711);
+	}
+	leave_space();
+	free_page(gpa);
+}
+
 /* sysret by the layer's entry: the rest of the way is the same. */
 TEST(syscall_many, "cpu.sysret.many", 1, 0, CPU_SYSRET, CPU_SWAPGS)
 {

@@ -39,6 +39,7 @@ extern char u_nop[], u_load[], u_store[], u_store_load[], u_execute[],
 	u_fs_load[], u_gs_load[], u_fs_select[], u_gs_select[],
 	u_gs_selector[], u_std[], u_steps[], u_overflow[], u_noncanonical[],
 	u_load_xmm[], u_cs[], u_fill[], u_touch[], u_stos[],
-	u_keep_below[], u_compatibility[], u_call_loop[], u_call_loop_site[];
+	u_keep_below[], u_compatibility[], u_call_loop[], u_call_loop_site[], u_stack[],
+	u_wrpkru_load[], u_wrpkru[], u_aligned_load[];
 
 #endif

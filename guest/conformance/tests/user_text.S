@@ -286,4 +286,33 @@ u_call_loop_site:
 	movq	%rdi, %rax
 	syscall
 
+	/* The first touch of a page, while accesses that are not aligned are faults. */
+	PROGRAM	u_aligned_load
+	pushfq
+	orl	$0x40000, (%rsp)
+	popfq
+	movq	(%rdi), %rax
+	syscall
+
+	/* A stack pointer that is the caller's choice. */
+	PROGRAM	u_stack
+	movq	%rdi, %rsp
+	syscall
+
+	/* Takes all memory from itself, as far as protection keys go; loads from rdi. */
+	PROGRAM	u_wrpkru_load
+	xorl	%ecx, %ecx
+	xorl	%edx, %edx
+	movl	$-1, %eax
+	wrpkru
+	movq	(%rdi), %rax
+	syscall
+
+	PROGRAM	u_wrpkru
+	xorl	%ecx, %ecx
+	xorl	%edx, %edx
+	movl	$-1, %eax
+	wrpkru
+	syscall
+
 	.section .note.GNU-stack, "", @progbits
