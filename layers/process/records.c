@@ -138,7 +138,7 @@ static u8 *room_at(struct half *h, u32 at, u32 *follow)
 	*follow = VMI_PH_POOL_CHUNK - at % VMI_PH_POOL_CHUNK;
 	if (at / VMI_PH_POOL_CHUNK >= h->chunk_count && !chunk_take(h))
 		return NULL;
-	return to_pointer(VMI_PH_POOL + h->chunks[at / VMI_PH_POOL_CHUNK] * VMI_PH_POOL_CHUNK +
+	return to_pointer(VMI_PH_POOL + (u64)h->chunks[at / VMI_PH_POOL_CHUNK] * VMI_PH_POOL_CHUNK +
 			  at % VMI_PH_POOL_CHUNK);
 }
 

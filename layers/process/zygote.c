@@ -363,7 +363,7 @@ noreturn void zygote_main(void)
 	must(VMI_PH_STEP_ARENA, map(VMI_PH_ARENA, VMI_PH_ARENA_SIZE, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 	if (shared->s.pool_chunks)
-		must(VMI_PH_STEP_ARENA, map(VMI_PH_POOL, shared->s.pool_chunks * VMI_PH_POOL_CHUNK, PROT_READ | PROT_WRITE,
+		must(VMI_PH_STEP_ARENA, map(VMI_PH_POOL, (u64)shared->s.pool_chunks * VMI_PH_POOL_CHUNK, PROT_READ | PROT_WRITE,
 					    MAP_SHARED, VMI_PH_FD_SHARED, VMI_PH_SHARED_SIZE));
 	must(VMI_PH_STEP_ARENA, map(VMI_PH_STACKS, shared->s.vcpu_count * VMI_PH_STACK_SIZE, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));

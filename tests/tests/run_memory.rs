@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that a guest has used and freed goes back to the host.
+//! How much memory a guest can have, and that what it has used and freed goes back to the host.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
-use paravane_tests::vm;
+use paravane_tests::{program, vm};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
@@ -67,4 +67,17 @@ fn what_a_guest_has_freed_is_the_host_s_again() {
     }
     drop(input);
     assert!(child.wait().unwrap().success());
+}
+
+/// More than the host has: what the guest does not touch takes nothing. Its kernel's own tables take a 64th.
+#[test]
+#[ignore = "takes 2 GiB of the host's memory: make test-release"]
+fn a_guest_can_have_a_lot() {
+    for (size, least) in [("64G", 62_000_000), ("100G", 97_000_000)] {
+        let script = "awk '/MemTotal/ { print $2 }' /proc/meminfo";
+        let got = program::finish(&mut vm::command(["--memory", size, "--", "sh", "-c", script]));
+        assert_eq!(got.code, 0, "{size}: {}", got.stderr);
+        let total: u64 = got.stdout.trim().parse().unwrap();
+        assert!(total > least, "{size}: {total} KiB");
+    }
 }
