@@ -6,11 +6,13 @@
 #include "test.h"
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -113,7 +115,46 @@ static void kernel_pointers(void)
 	kernel_writes((void *)(HOLE_START - 8));
 }
 
+/* Pieces of this size until there is no more room, below and above, from both ends: none lies over the hole. */
+static void fill_up(size_t size, int flags)
+{
+	unsigned long start, end;
+	char line[512];
+	FILE *maps;
+
+	while (mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0) != MAP_FAILED)
+		;
+	maps = fopen("/proc/self/maps", "r");
+	CHECK(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		CHECK(sscanf(line, "%lx-%lx", &start, &end) == 2);
+		CHECK(end <= HOLE_START || start >= HOLE_END);
+	}
+	fclose(maps);
+}
+
+static void full_address_space(void)
+{
+	int i, status;
+	pid_t child;
+
+	for (i = 0; i < 4; i++) {
+		child = (pid_t)fork();
+		CHECK(child >= 0);
+		if (!child) {
+			/* Also searched from below: that is the way once it is full from above. */
+			fill_up(i & 1 ? 3UL << 30 : 1UL << 30, 0);
+			if (i & 2)
+				fill_up(16 * MIB, MAP_32BIT);
+			_exit(0);
+		}
+		CHECK(waitpid(child, &status, 0) == child);
+		CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+	}
+}
+
 const struct test hole_tests[] = {
+	{ "hole.full", full_address_space, true },
 	{ "hole.mappings", map_there, true },
 	{ "hole.pointers", kernel_pointers, true },
 	{ NULL, NULL, false },
