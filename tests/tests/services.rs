@@ -99,20 +99,16 @@ fn repository(folder: &Path) {
 
 #[test]
 #[ignore = "minutes, with an image to be made: make test-release"]
-fn a_package_is_installed_by_an_ordinary_user() {
+fn a_package_is_installed_by_who_may_little() {
     let _alone = alone();
     let image = debian::image("bookworm", &[]);
-    let user = if geteuid().is_root() {
-        NOBODY
-    } else {
-        geteuid().as_raw()
-    };
-    // Where that user may read it.
+    // Where others may read it.
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     for (from, to) in [
         (program::path().to_path_buf(), "paravane"),
+        (env!("CARGO_BIN_EXE_confine").into(), "confine"),
         (vm::kernel().unwrap_or_else(linux::kernel), "vmlinux"),
         (image, "image"),
     ] {
@@ -127,28 +123,24 @@ fn a_package_is_installed_by_an_ordinary_user() {
         apt-get update && apt-get install -y hello && hello"
     );
     let root = format!("{}:snapshot", path("image").display());
-    let mut command = Command::new(path("paravane"));
-    command
-        .uid(user)
-        .gid(user)
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .current_dir("/");
-    command.arg("run").arg("--kernel").arg(path("vmlinux"));
-    command.args([
-        "--memory",
-        "512M",
-        "--rootfs",
-        &root,
-        "--net",
-        "user,loopback",
-        "--",
-        "sh",
-        "-c",
-        &script,
-    ]);
-    let installed = output(&mut command);
-    assert!(installed.ends_with("Hello, world!\nhello\n"), "{installed}");
+    let mut ways = vec![Command::new(path("paravane"))];
+    if geteuid().is_root() {
+        ways[0].uid(NOBODY).gid(NOBODY);
+        // In a container: by its root and by a user.
+        for user in ["0", "1000"] {
+            let mut command = Command::new(path("confine"));
+            command.arg(user).arg(path("paravane"));
+            ways.push(command);
+        }
+    }
+    for command in &mut ways {
+        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+        command.arg("run").arg("--kernel").arg(path("vmlinux"));
+        command.args(["--memory", "512M", "--rootfs", &root, "--net", "user,loopback"]);
+        command.args(["--", "sh", "-c", &script]);
+        let installed = output(command);
+        assert!(installed.ends_with("Hello, world!\nhello\n"), "{installed}");
+    }
 }
 
 #[test]
