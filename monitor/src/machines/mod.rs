@@ -12,7 +12,7 @@
 //! | `network.json` | what network it got, once that is known |
 //! | `ended.json` | how it ended ([`Ended`]); not there after a crash |
 //!
-//! Files other than the lock get their names when they are whole.
+//! Files other than the lock get their names when they are whole, and so do the folders: one that is made or removed has a name with a dot.
 
 pub mod control;
 pub mod log;
@@ -34,6 +34,8 @@ use std::time::{Duration, Instant};
 const MAX_NAME: usize = 64;
 /// Nobody has a lock for so long only to look.
 const LOOKED_AT: Duration = Duration::from_millis(200);
+/// Nobody makes or removes a folder for so long: who did was killed.
+const LEFT_BEHIND: Duration = Duration::from_secs(60);
 /// Between two looks at a lock.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -91,43 +93,76 @@ impl Store {
         folders
             .create(&self.folder)
             .with_context(|| format!("cannot make {}", self.folder.display()))?;
-        let machine = match name {
-            Some(name) => {
-                check(name)?;
-                match self.reserve(name)? {
-                    Some(machine) => machine,
-                    None => bail!("there is a machine {name}: choose another name, or `paravane rm {name}`"),
-                }
-            }
-            None => self.reserve_any()?,
+        if let Some(name) = name {
+            check(name)?;
+        }
+        self.sweep();
+        let folder = self.folder.join(format!(".new-{}", std::process::id()));
+        let mut draft = Machine {
+            name: String::new(),
+            folder,
         };
-        if let Err(error) = machine.write("spec.json", &text) {
-            // Nothing half-made stays.
-            let _ = fs::remove_dir_all(&machine.folder);
+        let complain = || format!("cannot make a machine in {}", self.folder.display());
+        // Who had this process id before is dead.
+        let _ = fs::remove_dir_all(&draft.folder);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&draft.folder)
+            .with_context(complain)?;
+        let named = draft.write("spec.json", &text).and_then(|()| match name {
+            Some(name) if self.name(&mut draft, name)? => Ok(()),
+            Some(name) => bail!("there is a machine {name}: choose another name, or `paravane rm {name}`"),
+            None => self.name_any(&mut draft),
+        });
+        if let Err(error) = named {
+            let _ = fs::remove_dir_all(&draft.folder);
             return Err(error);
         }
-        Ok(machine)
+        Ok(draft)
     }
 
-    fn reserve(&self, name: &str) -> anyhow::Result<Option<Machine>> {
+    /// Gives a whole machine its name. False: another one has it, and so its folder is not empty.
+    fn name(&self, draft: &mut Machine, name: &str) -> anyhow::Result<bool> {
         let folder = self.folder.join(name);
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Ok(()) => Ok(Some(Machine {
-                name: name.to_string(),
-                folder,
-            })),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        match fs::rename(&draft.folder, &folder) {
+            Ok(()) => {
+                draft.name = name.to_string();
+                draft.folder = folder;
+                Ok(true)
+            }
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOTEMPTY | libc::EEXIST | libc::ENOTDIR)
+                ) =>
+            {
+                Ok(false)
+            }
             Err(error) => Err(error).with_context(|| format!("cannot make {}", folder.display())),
         }
     }
 
-    fn reserve_any(&self) -> anyhow::Result<Machine> {
+    fn name_any(&self, draft: &mut Machine) -> anyhow::Result<()> {
         for n in 1..100_000 {
-            if let Some(machine) = self.reserve(&format!("vm{n}"))? {
-                return Ok(machine);
+            if self.name(draft, &format!("vm{n}"))? {
+                return Ok(());
             }
         }
         bail!("too many machines in {}", self.folder.display())
+    }
+
+    /// Removes what somebody left behind who was killed while making or removing a machine.
+    fn sweep(&self) {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            let age = entry
+                .metadata()
+                .and_then(|m| m.modified())
+                .map(|at| at.elapsed().unwrap_or_default());
+            if hidden && age.is_ok_and(|age| age > LEFT_BEHIND) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// The machine of this name.
@@ -297,7 +332,12 @@ impl Machine {
 
     /// Forgets it. It must not run.
     pub fn remove(&self) -> anyhow::Result<()> {
-        fs::remove_dir_all(&self.folder).with_context(|| format!("cannot remove {}", self.folder.display()))
+        let gone = self
+            .folder
+            .with_file_name(format!(".gone-{}-{}", std::process::id(), self.name));
+        fs::rename(&self.folder, &gone)
+            .and_then(|()| fs::remove_dir_all(&gone))
+            .with_context(|| format!("cannot remove {}", self.folder.display()))
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
@@ -399,6 +439,23 @@ mod tests {
         assert_eq!(store.all().unwrap().len(), 2);
         machine.remove().unwrap();
         assert!(store.find("one").unwrap_err().to_string().contains("no machine one"));
+    }
+
+    #[test]
+    fn what_was_killed_is_no_machine() {
+        let (_folder, store) = store();
+        store.create(Some("x"), &spec()).unwrap();
+        for left in [".new-1", ".gone-1-y", &format!(".new-{}", std::process::id())] {
+            fs::create_dir(store.folder.join(left)).unwrap();
+        }
+        let old = fs::File::open(store.folder.join(".new-1")).unwrap();
+        old.set_modified(std::time::SystemTime::now() - 2 * LEFT_BEHIND)
+            .unwrap();
+        store.create(Some("y"), &spec()).unwrap();
+        let names: Vec<_> = store.all().unwrap().into_iter().map(|machine| machine.name).collect();
+        assert_eq!(names, ["x", "y"]);
+        let folders = fs::read_dir(&store.folder).unwrap().count();
+        assert_eq!(folders, 3, "the one that somebody may be making stays");
     }
 
     #[test]
