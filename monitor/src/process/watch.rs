@@ -93,12 +93,12 @@ impl Watch<'_> {
             self.add_processes();
             let now = sys::monotonic();
             if now >= self.update_at {
-                self.clock.update(&self.core.shared);
                 let busy = matches!(self.mode, Mode::Busy { .. });
                 if busy {
                     self.balance.look(self.core);
                 }
                 let period = if busy { clock::PERIOD } else { clock::IDLE_PERIOD };
+                self.clock.update(&self.core.shared, period);
                 self.update_at = first.next().unwrap_or(now + period).max(now);
             }
             let until = self.update_at.min(now + self.pause());
