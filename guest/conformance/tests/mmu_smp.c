@@ -320,6 +320,8 @@ static void flush_space(u64 how)
 			expect_page(USER_DATA, gpa[~i & 1]);
 			space_load(NULL);
 		}
+		/* A reader that its host has stopped for two of them may have read what was right in between. */
+		atomic_add(&changes, 1);
 		atomic_store(&page_now, gpa[i & 1]);
 		WRITE_ONCE(*space_pte(&space, USER_DATA, 1), gpa[i & 1] | USER_RW);
 		if (how == BY_FILL)

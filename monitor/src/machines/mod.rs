@@ -12,7 +12,7 @@
 //! | `network.json` | what network it got, once that is known |
 //! | `ended.json` | how it ended ([`Ended`]); not there after a crash |
 //!
-//! Files other than the lock get their names when they are whole, and so do the folders: one that is made or removed has a name with a dot.
+//! Files other than the lock get their names when they are whole, and so does the folder: one that is being made has a name with a dot.
 
 pub mod control;
 pub mod log;
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 const MAX_NAME: usize = 64;
 /// Nobody has a lock for so long only to look.
 const LOOKED_AT: Duration = Duration::from_millis(200);
-/// Nobody makes or removes a folder for so long: who did was killed.
+/// Nobody makes a folder for so long: who did was killed.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
 /// Between two looks at a lock.
 const LOOK: Duration = Duration::from_millis(5);
@@ -151,7 +151,7 @@ impl Store {
         bail!("too many machines in {}", self.folder.display())
     }
 
-    /// Removes what somebody left behind who was killed while making or removing a machine.
+    /// Removes what somebody left behind who was killed while making a machine.
     fn sweep(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
@@ -332,12 +332,7 @@ impl Machine {
 
     /// Forgets it. It must not run.
     pub fn remove(&self) -> anyhow::Result<()> {
-        let gone = self
-            .folder
-            .with_file_name(format!(".gone-{}-{}", std::process::id(), self.name));
-        fs::rename(&self.folder, &gone)
-            .and_then(|()| fs::remove_dir_all(&gone))
-            .with_context(|| format!("cannot remove {}", self.folder.display()))
+        fs::remove_dir_all(&self.folder).with_context(|| format!("cannot remove {}", self.folder.display()))
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
@@ -445,7 +440,7 @@ mod tests {
     fn what_was_killed_is_no_machine() {
         let (_folder, store) = store();
         store.create(Some("x"), &spec()).unwrap();
-        for left in [".new-1", ".gone-1-y", &format!(".new-{}", std::process::id())] {
+        for left in [".new-1", ".new-1-y", &format!(".new-{}", std::process::id())] {
             fs::create_dir(store.folder.join(left)).unwrap();
         }
         let old = fs::File::open(store.folder.join(".new-1")).unwrap();
