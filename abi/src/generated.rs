@@ -139,8 +139,16 @@ pub const STATS_BUCKETS: u64 = 0x20;
 // System-call slots
 /// Bits 16 to 23 of every address of an area: a jump to the second half of a rewritten site must meet an opcode that is invalid in 64-bit mode.
 pub const PATCH_BYTE: u64 = 0x6;
-/// Vmi_syscall_site.flags: only the slot is wanted.
+/// Vmi_syscall_site.flags, patch.claim: only the slot is wanted.
 pub const SITE_ENTRY: u64 = 0x1;
+/// Vmi_syscall_site.flags, patch.code: the instruction at syscall_offset is cpuid.
+pub const SITE_CPUID: u64 = 0x2;
+/// Vmi_syscall_site.flags, patch.code: the body that all cpuid slots of a text share.
+pub const SITE_BODY: u64 = 0x4;
+/// No slot that patch.code writes is longer, bytes.
+pub const PATCH_SLOT_MAX: u64 = 0x30;
+/// Nor is the body.
+pub const PATCH_BODY_MAX: u64 = 0x80;
 
 // Start by a hypervisor (ELF note and boot information)
 /// Type of the ELF note, name VMI: desc is struct vmi_note_entry.
@@ -568,7 +576,7 @@ const _: () = assert!(offset_of!(Clock, mult) == 32);
 const _: () = assert!(offset_of!(Clock, shift) == 36);
 const _: () = assert!(offset_of!(Clock, reserved) == 40);
 
-/// Argument and result of patch.claim: a system-call instruction in user text.
+/// Argument and result of patch.claim, argument of patch.code: a system-call or cpuid instruction in user text.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SyscallSite {
@@ -578,9 +586,9 @@ pub struct SyscallSite {
     pub code: [u8; 16],
     /// In: how many of them are valid.
     pub length: u32,
-    /// In: offset of the syscall instruction in code.
+    /// In: offset of the syscall or cpuid instruction in code.
     pub syscall_offset: u32,
-    /// Out: user address of the slot; with VMI_SITE_ENTRY the one to jump to.
+    /// Out: user address of the slot; with VMI_SITE_ENTRY the one to jump to. patch.code: in.
     pub slot: u64,
     /// Out: the bytes to write at addr; none with VMI_SITE_ENTRY.
     pub patch: [u8; 16],
@@ -1010,6 +1018,10 @@ pub const CALL_LOCK_YIELD: u16 = 0x604;
 pub const PATCH_SLOTS: u32 = 0x1;
 /// VMI_SITE_ENTRY and patch.set_entry work.
 pub const PATCH_ENTRIES: u32 = 0x2;
+/// Patch.code works, for system calls.
+pub const PATCH_CODE: u32 = 0x4;
+/// And for cpuid: VMI_SITE_CPUID and VMI_SITE_BODY.
+pub const PATCH_CPUID: u32 = 0x8;
 /// Prepares a slot for a site and says what to write there.
 pub const CALL_PATCH_CLAIM: u16 = 0x700;
 /// Gives a slot back, after the kernel has put the site's own bytes back and no vCPU can be in the slot.
@@ -1018,6 +1030,8 @@ pub const CALL_PATCH_RELEASE: u16 = 0x701;
 pub const CALL_PATCH_FIXUP: u16 = 0x702;
 /// System calls that come through slots enter the kernel on this vCPU there; 0, as at first: at LSTAR, as those of syscall instructions do.
 pub const CALL_PATCH_SET_ENTRY: u16 = 0x703;
+/// Writes the code of a slot that the kernel places itself, and answers its length.
+pub const CALL_PATCH_CODE: u16 = 0x704;
 
 /// The statistics of one call since core.init or the last reset; core.init and stats.reset are not counted themselves.
 pub const CALL_STATS_READ: u16 = 0x800;
@@ -1652,7 +1666,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 7,
         name: "patch",
-        version: 2,
+        version: 3,
         compat: 1,
         calls: &[
             CallInfo {
@@ -1678,6 +1692,12 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "patch.set_entry",
                 class: Class::Sysv,
                 since: 2,
+            },
+            CallInfo {
+                number: 0x704,
+                name: "patch.code",
+                class: Class::Sysv,
+                since: 3,
             },
         ],
     },

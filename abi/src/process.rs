@@ -221,6 +221,8 @@ pub const PH_STEP_SIGNALS: u64 = 0x7;
 pub const PH_STEP_SANDBOX: u64 = 0x8;
 /// Seccomp filter.
 pub const PH_STEP_FILTER: u64 = 0x9;
+/// Room for what cpuid gives.
+pub const PH_STEP_CPUID: u64 = 0xa;
 
 /// RAM slot: guest-physical range and where it comes from; ascending, without gaps between slots.
 #[repr(C)]

@@ -29,3 +29,12 @@ int native_patch_set_entry(u64 entry)
 	(void)entry;
 	return -VMI_ENOSYS;
 }
+
+int native_patch_code(const struct vmi_syscall_site *site, u64 body, u8 *code, u32 size)
+{
+	(void)site;
+	(void)body;
+	(void)code;
+	(void)size;
+	return -VMI_ENOSYS;
+}

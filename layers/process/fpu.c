@@ -6,6 +6,7 @@
  * has them in use from then on, and pays for it at each hand-over (space.c) and each later return. So state that is the
  * initial one is taken out of the frame: a frame without any means just that, and is loaded for less.
  */
+#include "cpuid.h"
 #include "signal.h"
 
 #define MAGIC 0x46505853	/* FP_XSTATE_MAGIC1 */
@@ -30,10 +31,10 @@ static u32 pkru_offset;
 
 void fpstate_prepare(void)
 {
-	u32 eax = 0xd, ebx, ecx = 9, edx;
+	struct vmi_cpuid regs;
 
-	__asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
-	pkru_offset = ebx;
+	cpuid_host(0xd, 9, &regs);
+	pkru_offset = regs.ebx;
 }
 
 /*

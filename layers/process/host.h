@@ -20,6 +20,7 @@ enum {
 	HOST_close_range = 436,
 };
 
+#define HOST_E2BIG 7
 #define HOST_EAGAIN 11
 #define HOST_EINTR 4
 #define HOST_ENOMEM 12

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Model-specific registers and CPUID. */
 #include "calls.h"
+#include "cpuid.h"
 #include "host.h"
 #include "mmu.h"
 
@@ -44,12 +45,6 @@ static u64 *kept(struct vcpu *v, u32 msr)
 	}
 }
 
-static void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
-{
-	__asm__ volatile("cpuid" : "=a"(regs->eax), "=b"(regs->ebx), "=c"(regs->ecx), "=d"(regs->edx)
-			 : "a"(leaf), "c"(subleaf));
-}
-
 /*
  * Intel's IA32_MISC_ENABLE (SDM volume 4, table 2-2): a kernel that does not find fast strings enabled there clears and copies memory
  * without them. Neither branch traces nor event samples are there. No other vendor has the register.
@@ -58,10 +53,10 @@ static bool misc_enable(u64 *value)
 {
 	struct vmi_cpuid regs;
 
-	cpuid_host(0, 0, &regs);
-	if (regs.ebx != 0x756e6547 || regs.edx != 0x49656e69 || regs.ecx != 0x6c65746e)
+	if (!cpuid_intel())
 		return false;
 	*value = 1U << 11 | 1U << 12;	/* BTS, PEBS unavailable */
+	cpuid_host(0, 0, &regs);
 	if (regs.eax >= 7) {
 		cpuid_host(7, 0, &regs);
 		*value |= regs.ebx >> 9 & 1;	/* ERMS */
@@ -181,13 +176,9 @@ static void cpuid_xsave(struct vmi_cpuid *regs, u32 subleaf)
  * What the kernel must not see because it does not work here: supervisor-mode protection, PCID, LA57, XSAVES and what
  * hangs on it, MWAIT, VMX, SVM, MCE, MTRR, and the host's own hypervisor.
  */
-void process_cpu_cpuid(struct vmi_cpuid *regs)
+void cpuid_shown(const struct vcpu *v, u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
 {
-	const struct vcpu *v = this_vcpu();
-	u32 leaf = regs->eax, subleaf = regs->ecx;
-
-	__asm__ volatile("cpuid" : "=a"(regs->eax), "=b"(regs->ebx), "=c"(regs->ecx), "=d"(regs->edx)
-			 : "a"(leaf), "c"(subleaf));
+	cpuid_host(leaf, subleaf, regs);
 	if (leaf >= 0x40000000 && leaf < 0x50000000) {
 		regs->eax = regs->ebx = regs->ecx = regs->edx = 0;
 		return;
@@ -220,4 +211,9 @@ void process_cpu_cpuid(struct vmi_cpuid *regs)
 		regs->ecx &= ~(1U << 2);	/* SVM */
 		break;
 	}
+}
+
+void process_cpu_cpuid(struct vmi_cpuid *regs)
+{
+	cpuid_shown(this_vcpu(), regs->eax, regs->ecx, regs);
 }

@@ -52,6 +52,16 @@
 #define GS_PATTERN	0x5aa5c000
 #define GS(field)	%gs:GS_PATTERN + field
 
+/* struct cpuid_entry, and what is special in it */
+#define CPUID_SUBLEAF	4
+#define CPUID_EAX	8
+#define CPUID_EBX	12
+#define CPUID_ECX	16
+#define CPUID_EDX	20
+#define CPUID_ENTRY	24
+#define CPUID_ANY	0xffffffff	/* subleaf: whatever was asked for */
+#define CPUID_NONE	0xffffffff	/* leaf: behind the last entry */
+
 /* A descriptor that every thread has for itself: its limit is the number of the vCPU. */
 #define THREAD_ENTRY	12
 #define THREAD_SELECTOR	(THREAD_ENTRY * 8 + 3)

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Section patch: system-call sites in user text become jumps through a slot.
+ * Section patch: system-call and cpuid sites in user text become jumps through a slot.
  *
  * The site `mov $nr,%eax; syscall` (7 bytes) becomes `jmp *slot` (7 bytes: ff 24 25 and a 32-bit address). The slot
  * knows the number and the return address, and leads to ph_injected_syscall: no host call, no signal. A jump to the old syscall
  * instruction lands on the last two bytes of the address; the areas are where bits 16 to 23 are 06, an invalid opcode, and
  * patch.fixup recognises it.
  *
- * Or the kernel makes its own way to the slot (VMI_SITE_ENTRY): then the slot is only code, wherever it lies.
+ * Or the kernel makes its own way to the slot (VMI_SITE_ENTRY): then the slot is only code, wherever it lies. Or the slot itself is the
+ * kernel's (patch.code), and what it does stands in slots.S and here.
  */
 #include "calls.h"
+#include "cpuid.h"
 
 #define SLOT_SIZE 64
 #define SITE_LENGTH 7
+
+/* Second bytes of the instructions that sites have. */
+#define SYSCALL 0x05
+#define CPUID 0xa2
 
 struct slot {
 	u64 target;		/* user address of code */
@@ -23,9 +29,14 @@ _Static_assert(sizeof(struct slot) == SLOT_SIZE, "SLOT_SIZE");
 
 extern u8 layer_section_table[];
 extern const u8 ph_injected_syscall[];
+extern const u8 ph_cpuid_slot[], ph_cpuid_slot_body[], ph_cpuid_slot_back[], ph_cpuid_slot_end[];
+extern const u8 ph_cpuid_body[], ph_cpuid_body_end[];
 extern u8 ph_which_vcpu_0[], ph_which_vcpu_1[];
 extern struct vcpu *ph_vcpu_table[];
 struct vcpu *ph_vcpu_table[VMI_PH_MAX_VCPUS];
+
+/* Slots for cpuid can be made: where the host makes it fault, so that a slot and the instruction give the same. */
+static bool cpuid_slots;
 
 void patch_offer(void)
 {
@@ -40,7 +51,10 @@ void patch_offer(void)
 		shared->thread_descriptors = 1;
 	}
 	if (shared->thread_descriptors)
-		section->features |= VMI_PATCH_SLOTS | VMI_PATCH_ENTRIES;
+		section->features |= VMI_PATCH_SLOTS | VMI_PATCH_ENTRIES | VMI_PATCH_CODE;
+	cpuid_slots = shared->thread_descriptors && shared->s.cpuid_faulting && cpuid_slots_prepare();
+	if (cpuid_slots)
+		section->features |= VMI_PATCH_CPUID;
 }
 
 static bool area_bad(const struct vmi_patch_area *area)
@@ -68,12 +82,13 @@ static void put32(u8 *at, u64 value)
 	__builtin_memcpy(at, &low, 4);
 }
 
-static bool site_bad(const struct vmi_syscall_site *site)
+static bool site_bad(const struct vmi_syscall_site *site, u8 instruction)
 {
 	u32 offset = site->syscall_offset;
 
 	return offset > sizeof(site->code) - 2 || site->length < offset + 2 || site->length > sizeof(site->code) ||
-	       site->code[offset] != 0x0f || site->code[offset + 1] != 0x05 || kernel_address(site->addr) || !site->addr;
+	       site->code[offset] != 0x0f || site->code[offset + 1] != instruction || kernel_address(site->addr) ||
+	       !site->addr;
 }
 
 /* mov $nr,%eax; syscall, in one page. */
@@ -83,43 +98,91 @@ static bool shape_bad(const struct vmi_syscall_site *site)
 	       (site->addr & ~PAGE_MASK) > PAGE_SIZE - SITE_LENGTH;
 }
 
-/* The code of a slot: what the site did before its syscall instruction, the return address, and on. */
-static void write_code(u8 *at, const struct vmi_syscall_site *site)
-{
-	u64 back = site->addr + site->syscall_offset + 2, target = (u64)ph_injected_syscall;
+/* A slot that is being written. */
+struct writer {
+	u8 code[VMI_PATCH_BODY_MAX];
+	u32 length;
+	u64 user;		/* where the code will stand */
+	bool far;		/* something is out of reach */
+};
 
-	__builtin_memcpy(at, site->code, site->syscall_offset);
-	at += site->syscall_offset;
-	/* movabs $return,%rcx; jmp *0(%rip); the address */
-	*at++ = 0x48;
-	*at++ = 0xb9;
-	__builtin_memcpy(at, &back, 8);
-	at += 8;
-	*at++ = 0xff;
-	*at++ = 0x25;
-	put32(at, 0);
-	__builtin_memcpy(at + 4, &target, 8);
+static void write_bytes(struct writer *w, const u8 *bytes, u64 length)
+{
+	__builtin_memcpy(w->code + w->length, bytes, length);
+	w->length += (u32)length;
 }
-_Static_assert(14 + 10 + 14 <= sizeof(((struct slot *)0)->code), "the longest code");
+
+/* The displacement at offset at, for an instruction that ends behind it. */
+static void set_distance(struct writer *w, u64 at, u64 to)
+{
+	s64 distance = (s64)(to - (w->user + at + 4));
+
+	w->far |= distance != (s32)distance;
+	put32(w->code + at, (u64)distance);
+}
+
+static u64 behind(const struct vmi_syscall_site *site)
+{
+	return site->addr + site->syscall_offset + 2;
+}
+
+/*
+ * What the site did before its syscall instruction, the return address, and on. That address is a distance where all of it may move, and
+ * good for any distance otherwise. A system call loses r11 anyway.
+ */
+static void write_syscall(struct writer *w, const struct vmi_syscall_site *site, bool moves)
+{
+	static const u8 lea_rcx[] = { 0x48, 0x8d, 0x0d, 0, 0, 0, 0 };
+	static const u8 movabs_rcx[] = { 0x48, 0xb9, 0, 0, 0, 0, 0, 0, 0, 0 };
+	/* mov $ph_injected_syscall,%r11d; jmp *%r11 */
+	static const u8 on[] = { 0x41, 0xbb, 0, 0, 0, 0, 0x41, 0xff, 0xe3 };
+	u64 back = behind(site);
+
+	write_bytes(w, site->code, site->syscall_offset);
+	if (moves) {
+		write_bytes(w, lea_rcx, sizeof(lea_rcx));
+		set_distance(w, w->length - 4, back);
+	} else {
+		write_bytes(w, movabs_rcx, sizeof(movabs_rcx));
+		__builtin_memcpy(w->code + w->length - 8, &back, 8);
+	}
+	write_bytes(w, on, sizeof(on));
+	put32(w->code + w->length - 7, (u64)ph_injected_syscall);
+}
+
+static void write_cpuid(struct writer *w, const struct vmi_syscall_site *site, u64 body)
+{
+	u64 start = site->syscall_offset;
+
+	write_bytes(w, site->code, start);
+	write_bytes(w, ph_cpuid_slot, (u64)(ph_cpuid_slot_end - ph_cpuid_slot));
+	set_distance(w, start + (u64)(ph_cpuid_slot_body - ph_cpuid_slot), body);
+	set_distance(w, start + (u64)(ph_cpuid_slot_back - ph_cpuid_slot), behind(site));
+}
+
+_Static_assert(14 + 10 + 9 <= sizeof(((struct slot *)0)->code), "the longest code of a claimed slot");
 
 int process_patch_claim(struct vmi_patch_area *area, struct vmi_syscall_site *site)
 {
 	bool entry = (site->flags & VMI_SITE_ENTRY) != 0;
 	struct slot *slots = slots_of(area);
+	struct writer w = { .length = 0 };
 	u64 i, user;
 
 	if (!shared->thread_descriptors)
 		return -VMI_ENOSYS;
-	if (area_bad(area) || site_bad(site) || (!entry && (!area_low(area) || shape_bad(site))))
+	if (area_bad(area) || site_bad(site, SYSCALL) || (!entry && (!area_low(area) || shape_bad(site))))
 		return -VMI_EINVAL;
 	for (i = 0; i < area->size / SLOT_SIZE && slots[i].site; i++)
 		;
 	if (i == area->size / SLOT_SIZE)
 		return -VMI_ENOSPC;
 	user = area->user + i * SLOT_SIZE;
-	slots[i].target = user + offsetof(struct slot, code);
+	w.user = user + offsetof(struct slot, code);
+	write_syscall(&w, site, false);
+	slots[i].target = w.user;
 	slots[i].site = site->addr;
-	write_code(slots[i].code, site);
+	__builtin_memcpy(slots[i].code, w.code, w.length);
 	area->used++;
 	site->patch_length = 0;
 	site->slot = slots[i].target;
@@ -181,6 +244,39 @@ int process_patch_set_entry(u64 entry)
 	v->slot_entry = entry;
 	patch_entry_update(v);
 	return 0;
+}
+
+int process_patch_code(const struct vmi_syscall_site *site, u64 body, u8 *code, u32 size)
+{
+	struct writer w = { .user = site->slot };
+
+	if (!shared->thread_descriptors || ((site->flags & (VMI_SITE_CPUID | VMI_SITE_BODY)) && !cpuid_slots))
+		return -VMI_ENOSYS;
+	if (!site->slot || kernel_address(site->slot) || kernel_address(site->slot + sizeof(w.code)))
+		return -VMI_EINVAL;
+	switch (site->flags) {
+	case 0:
+		if (site_bad(site, SYSCALL))
+			return -VMI_EINVAL;
+		write_syscall(&w, site, true);
+		break;
+	case VMI_SITE_CPUID:
+		if (site_bad(site, CPUID) || !body || kernel_address(body))
+			return -VMI_EINVAL;
+		write_cpuid(&w, site, body);
+		break;
+	case VMI_SITE_BODY:
+		write_bytes(&w, ph_cpuid_body, (u64)(ph_cpuid_body_end - ph_cpuid_body));
+		break;
+	default:
+		return -VMI_EINVAL;
+	}
+	if (w.far)
+		return -VMI_EINVAL;
+	if (w.length > size)
+		return -VMI_ENOSPC;
+	__builtin_memcpy(code, w.code, w.length);
+	return (int)w.length;
 }
 
 void patch_entry_update(struct vcpu *v)

@@ -5,6 +5,7 @@
  * existed: later the guest can write there. A new process makes its threads, gives up what it does not need, installs the filter, and parks.
  */
 #include "calls.h"
+#include "cpuid.h"
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
@@ -113,10 +114,11 @@ static void share_thunks(void)
 
 static void vcpus_prepare(void)
 {
-	u32 eax = 0xd, ebx, ecx = 1, edx, i;
+	struct vmi_cpuid regs;
+	u32 i;
 
-	__asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
-	shared->xgetbv_in_use = eax >> 2 & 1;
+	cpuid_host(0xd, 1, &regs);
+	shared->xgetbv_in_use = regs.eax >> 2 & 1;
 	shared->components = xcr0_shown();
 	fpstate_prepare();
 
@@ -370,6 +372,7 @@ noreturn void zygote_main(void)
 	share_thunks();
 	map_ram();
 	map_devices();
+	must(VMI_PH_STEP_CPUID, cpuid_prepare() ? 0 : -HOST_E2BIG);
 	vcpus_prepare();
 	boot_vcpu_prepare();
 	plan.descriptors = try_descriptors();

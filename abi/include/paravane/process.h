@@ -129,6 +129,7 @@
 #define VMI_PH_STEP_SIGNALS 0x7 /* signal stacks and handlers */
 #define VMI_PH_STEP_SANDBOX 0x8 /* no_new_privs, dumpable, parent-death signal, descriptors */
 #define VMI_PH_STEP_FILTER 0x9 /* seccomp filter */
+#define VMI_PH_STEP_CPUID 0xa /* room for what cpuid gives */
 
 /* struct vmi_ph_slot */
 #define VMI_SIZE_PH_SLOT 16

@@ -89,7 +89,11 @@
 
 /* System-call slots */
 #define VMI_PATCH_BYTE 0x6 /* bits 16 to 23 of every address of an area: a jump to the second half of a rewritten site must meet an opcode that is invalid in 64-bit mode */
-#define VMI_SITE_ENTRY 0x1 /* vmi_syscall_site.flags: only the slot is wanted */
+#define VMI_SITE_ENTRY 0x1 /* vmi_syscall_site.flags, patch.claim: only the slot is wanted */
+#define VMI_SITE_CPUID 0x2 /* vmi_syscall_site.flags, patch.code: the instruction at syscall_offset is cpuid */
+#define VMI_SITE_BODY 0x4 /* vmi_syscall_site.flags, patch.code: the body that all cpuid slots of a text share */
+#define VMI_PATCH_SLOT_MAX 0x30 /* no slot that patch.code writes is longer, bytes */
+#define VMI_PATCH_BODY_MAX 0x80 /* nor is the body */
 
 /* Start by a hypervisor (ELF note and boot information) */
 #define VMI_NOTE_ENTRY 0x1 /* type of the ELF note, name VMI: desc is struct vmi_note_entry */
@@ -513,17 +517,20 @@
 #define VMI_CALL_LOCK_PREEMPTED 0x603
 #define VMI_CALL_LOCK_YIELD 0x604
 
-/* Section patch: System-call sites in user text. Where the syscall instruction is dear, the layer offers a replacement; the kernel decides and writes it, into a private copy. */
+/* Section patch: System-call and cpuid sites in user text. Where these instructions are dear, the layer offers a replacement; the kernel decides and writes it, into a private copy or into one that all programs share. */
 #define VMI_SECTION_PATCH 7
-#define VMI_SECTION_PATCH_VERSION 2
+#define VMI_SECTION_PATCH_VERSION 3
 #define VMI_SECTION_PATCH_COMPAT 1
-#define VMI_SECTION_PATCH_CALLS 4
+#define VMI_SECTION_PATCH_CALLS 5
 #define VMI_PATCH_SLOTS 0x1 /* slots are offered; without it every call answers ENOSYS */
 #define VMI_PATCH_ENTRIES 0x2 /* VMI_SITE_ENTRY and patch.set_entry work */
+#define VMI_PATCH_CODE 0x4 /* patch.code works, for system calls */
+#define VMI_PATCH_CPUID 0x8 /* and for cpuid: VMI_SITE_CPUID and VMI_SITE_BODY */
 #define VMI_CALL_PATCH_CLAIM 0x700
 #define VMI_CALL_PATCH_RELEASE 0x701
 #define VMI_CALL_PATCH_FIXUP 0x702
 #define VMI_CALL_PATCH_SET_ENTRY 0x703
+#define VMI_CALL_PATCH_CODE 0x704
 
 /* Section stats: What the layer counts. A layer that counts nothing does not offer the section. */
 #define VMI_SECTION_STATS 8
@@ -654,7 +661,8 @@
 	X(PATCH, patch, CLAIM, claim, 0x700, SYSV, 1) \
 	X(PATCH, patch, RELEASE, release, 0x701, SYSV, 1) \
 	X(PATCH, patch, FIXUP, fixup, 0x702, SYSV, 1) \
-	X(PATCH, patch, SET_ENTRY, set_entry, 0x703, SYSV, 2)
+	X(PATCH, patch, SET_ENTRY, set_entry, 0x703, SYSV, 2) \
+	X(PATCH, patch, CODE, code, 0x704, SYSV, 3)
 
 #define VMI_FOR_EACH_STATS_CALL(X) \
 	X(STATS, stats, READ, read, 0x800, SYSV, 1) \
@@ -684,7 +692,7 @@
 	Y(SMP, smp, 4, 1, 1, 2) \
 	Y(TIME, time, 5, 1, 1, 8) \
 	Y(LOCK, lock, 6, 1, 1, 5) \
-	Y(PATCH, patch, 7, 2, 1, 4) \
+	Y(PATCH, patch, 7, 3, 1, 5) \
 	Y(STATS, stats, 8, 1, 1, 2) \
 	Y(LINE, line, 9, 1, 1, 1)
 
@@ -972,13 +980,13 @@ _Static_assert(offsetof(struct vmi_clock, mult) == VMI_OFF_CLOCK_MULT, "vmi_cloc
 _Static_assert(offsetof(struct vmi_clock, shift) == VMI_OFF_CLOCK_SHIFT, "vmi_clock.shift");
 _Static_assert(offsetof(struct vmi_clock, reserved) == VMI_OFF_CLOCK_RESERVED, "vmi_clock.reserved");
 
-/* Argument and result of patch.claim: a system-call instruction in user text */
+/* Argument and result of patch.claim, argument of patch.code: a system-call or cpuid instruction in user text */
 struct vmi_syscall_site {
 	__u64 addr; /* in: user address of the first byte of code */
 	__u8 code[16]; /* in: the bytes there */
 	__u32 length; /* in: how many of them are valid */
-	__u32 syscall_offset; /* in: offset of the syscall instruction in code */
-	__u64 slot; /* out: user address of the slot; with VMI_SITE_ENTRY the one to jump to */
+	__u32 syscall_offset; /* in: offset of the syscall or cpuid instruction in code */
+	__u64 slot; /* out: user address of the slot; with VMI_SITE_ENTRY the one to jump to. patch.code: in */
 	__u8 patch[16]; /* out: the bytes to write at addr; none with VMI_SITE_ENTRY */
 	__u32 patch_length; /* out: how many */
 	__u32 flags; /* in: VMI_SITE_*; other bits are zero, a layer ignores those it does not know */
@@ -1221,6 +1229,7 @@ typedef int vmi_patch_claim_fn(struct vmi_patch_area *area, struct vmi_syscall_s
 typedef int vmi_patch_release_fn(struct vmi_patch_area *area, __u64 slot);
 typedef int vmi_patch_fixup_fn(const struct vmi_patch_area *area, __u64 *rip, __u64 *rax);
 typedef int vmi_patch_set_entry_fn(__u64 entry);
+typedef int vmi_patch_code_fn(const struct vmi_syscall_site *site, __u64 body, __u8 *code, __u32 size);
 typedef int vmi_stats_read_fn(__u32 call, struct vmi_call_stats *stats);
 typedef void vmi_stats_reset_fn(void);
 typedef int vmi_line_route_fn(__u32 line, __u32 apic_id, __u32 vector);

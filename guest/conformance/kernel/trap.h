@@ -26,6 +26,7 @@ enum {
 #define FLAGS_IF	0x0200ull
 #define FLAGS_DF	0x0400ull
 #define FLAGS_NT	0x4000ull
+#define FLAGS_RF	0x10000ull
 #define FLAGS_AC	0x40000ull
 #define FLAGS_ID	0x200000ull
 #define FLAGS_ARITHMETIC 0x08d5ull

@@ -279,6 +279,11 @@ static u32 arguments_of(u32 call, u64 *a)
 		a[1] = call == PATCH_RELEASE ? 5 : (u64)buffer;
 		a[2] = (u64)&value;
 		return 3;
+	case PATCH_CODE:
+		a[0] = (u64)table;
+		a[2] = (u64)buffer;
+		a[3] = sizeof(buffer);
+		return 4;
 	case STATS_READ:
 		a[0] = 0x999;
 		a[1] = (u64)table;

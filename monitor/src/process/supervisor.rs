@@ -375,6 +375,7 @@ fn describe(message: &ph::PhMessage) -> String {
                 ph::PH_STEP_SIGNALS => "set up signals",
                 ph::PH_STEP_SANDBOX => "enter the sandbox",
                 ph::PH_STEP_FILTER => "install the seccomp filter",
+                ph::PH_STEP_CPUID => "keep all that this processor's cpuid gives",
                 _ => "do an unknown step",
             };
             let error = io::Error::from_raw_os_error(i32::try_from(message.value).unwrap_or(0));

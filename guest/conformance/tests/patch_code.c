@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Slots that the kernel places itself: the layer writes their code, and copies of it are as good. */
+#include "harness.h"
+#include "test.h"
+#include "user_mode.h"
+
+/* A text of one page, shown at two addresses as two copies, with everything at the same places in each. */
+#define COPY(n)		(USER_DATA + (n) * (GIB + 17 * PAGE_SIZE))
+#define AT_SITE		0x40
+#define AT_SLOT		0x100
+#define AT_BODY		0x200
+
+/* Entry by a jump to the slot, as from a site that was replaced. */
+#define PREFIX		5
+
+static struct space space;
+static u64 text_gpa[2];
+
+static u64 features(void)
+{
+	return vmi.patch_code ? layer_features(VMI_SECTION_PATCH) : 0;
+}
+
+static void need(u64 feature)
+{
+	if (!(features() & feature))
+		test_skip("the layer does not write such slots");
+}
+
+static u8 *text(u32 copy)
+{
+	return to_linear(text_gpa[copy]);
+}
+
+static void prepare(void)
+{
+	u32 i;
+
+	space_create(&space);
+	for (i = 0; i < 2; i++) {
+		text_gpa[i] = alloc_page();
+		memset(text(i), 0xcc, PAGE_SIZE);
+		space_set(&space, COPY(i), text_gpa[i] | PTE_P | PTE_U, VMI_LEVEL_PT);
+	}
+	space_load(&space);
+}
+
+static void clean_up(void)
+{
+	u32 i;
+
+	space_load(NULL);
+	space_destroy(&space);
+	for (i = 0; i < 2; i++)
+		free_page(text_gpa[i]);
+}
+
+/* mov $number,%eax; the instruction; int $0x31. Then the site that says so. */
+static struct vmi_syscall_site site_at(u32 number, u8 instruction)
+{
+	const u8 rest[] = { 0x0f, instruction, 0xcd, VECTOR_USER_GATE };
+	struct vmi_syscall_site site = {
+		.addr = COPY(0) + AT_SITE, .length = PREFIX + 2, .syscall_offset = PREFIX, .slot = COPY(0) + AT_SLOT,
+		.flags = instruction == 0x05 ? 0 : VMI_SITE_CPUID,
+	};
+	u8 *to = text(0) + AT_SITE;
+
+	to[0] = 0xb8;
+	memcpy(to + 1, &number, 4);
+	memcpy(to + PREFIX, rest, sizeof(rest));
+	memcpy(site.code, to, site.length);
+	return site;
+}
+
+static s64 write(const struct vmi_syscall_site *site, u32 at)
+{
+	u8 code[VMI_PATCH_BODY_MAX + 1];
+	s64 length;
+
+	memset(code, 0xcc, sizeof(code));
+	length = vmi.patch_code(site, COPY(0) + AT_BODY, code, VMI_PATCH_BODY_MAX);
+	if (length > 0) {
+		CHECK_OP(length, <=, at == AT_SLOT ? VMI_PATCH_SLOT_MAX : VMI_PATCH_BODY_MAX);
+		CHECK_EQ(code[length], 0xcc);
+		memcpy(text(0) + at, code, length);
+	}
+	return length;
+}
+
+static void copy_text(void)
+{
+	memcpy(text(1), text(0), PAGE_SIZE);
+	invalidate_page(COPY(0));
+	invalidate_page(COPY(1));
+}
+
+/* In: random registers. */
+static void enter(struct user_context *context, u64 rip, u64 seed)
+{
+	u64 *words = (u64 *)&context->in;
+	u32 i;
+
+	user_init(context, u_nop);
+	for (i = 0; i < REGS_VECTOR / 8; i++)
+		words[i] = random64(&seed);
+	context->in.rip = rip;
+}
+
+static void check_others(const struct user_context *context)
+{
+	CHECK_EQ(context->out.rsp, context->in.rsp);
+	CHECK_EQ(context->out.rbp, context->in.rbp);
+	CHECK_EQ(context->out.rsi, context->in.rsi);
+	CHECK_EQ(context->out.rdi, context->in.rdi);
+	CHECK_EQ(context->out.r8, context->in.r8);
+	CHECK_EQ(context->out.r9, context->in.r9);
+	CHECK_EQ(context->out.r10, context->in.r10);
+	CHECK_EQ(context->out.r12, context->in.r12);
+	CHECK_EQ(context->out.r13, context->in.r13);
+	CHECK_EQ(context->out.r14, context->in.r14);
+	CHECK_EQ(context->out.r15, context->in.r15);
+}
+
+/* By the slot of either copy, or by the instruction itself: it shows nothing but where it was. */
+static void run_syscall(u32 copy, u32 at, u32 number)
+{
+	struct user_context context;
+
+	enter(&context, COPY(copy) + at, number + copy);
+	user_run(&context);
+	CHECK_EQ(context.out.vector, VECTOR_SYSCALL);
+	CHECK_EQ(context.out.rax, number);
+	CHECK_EQ(context.out.rip, COPY(copy) + AT_SITE + PREFIX + 2);
+	CHECK_EQ(context.out.rcx, context.out.rip);
+	CHECK_EQ(context.out.r11, context.in.rflags);
+	CHECK_EQ(context.out.rbx, context.in.rbx);
+	CHECK_EQ(context.out.rdx, context.in.rdx);
+	check_others(&context);
+}
+
+TEST(code_syscall, "patch.code.syscall", 1, 0, PATCH_CODE)
+{
+	struct vmi_syscall_site site;
+	u32 copy;
+
+	need(VMI_PATCH_CODE);
+	prepare();
+	site = site_at(87, 0x05);
+	CHECK_OP(write(&site, AT_SLOT), >, 0);
+	copy_text();
+	for (copy = 0; copy < 2; copy++) {
+		run_syscall(copy, AT_SITE, 87);
+		run_syscall(copy, AT_SLOT, 87);
+		run_syscall(copy, AT_SLOT, 87);
+	}
+	clean_up();
+}
+
+TEST(code_errors, "patch.code.errors", 1, 0, PATCH_CODE)
+{
+	struct vmi_syscall_site good, site;
+	u8 code[VMI_PATCH_BODY_MAX];
+	s64 length;
+
+	if (!vmi.patch_code)
+		test_skip("the layer is older");
+	prepare();
+	good = site_at(1, 0x05);
+#define TRY(want, body, size, change)						\
+	do {									\
+		site = good;							\
+		change;								\
+		memset(code, 0x55, sizeof(code));				\
+		CHECK_RESULT(vmi.patch_code(&site, body, code, size), want);	\
+		CHECK_EQ(code[0], 0x55);					\
+	} while (0)
+#define BAD(change) TRY(-VMI_EINVAL, 0, sizeof(code), change)
+
+	if (!(features() & VMI_PATCH_CODE)) {
+		TRY(-VMI_ENOSYS, 0, sizeof(code), );
+	} else {
+		length = vmi.patch_code(&good, 0, code, sizeof(code));
+		CHECK_OP(length, >, 0);
+		CHECK_RESULT(vmi.patch_code(&good, 0, code, length), length);
+		TRY(-VMI_ENOSPC, 0, length - 1, );
+		TRY(-VMI_ENOSPC, 0, 0, );
+		BAD(site.code[PREFIX + 1] = 0xa2);
+		BAD(site.code[PREFIX] = 0x90);
+		BAD(site.syscall_offset = 15);
+		BAD(site.syscall_offset = 0xffffffff);
+		BAD(site.syscall_offset = PREFIX + 1);
+		BAD(site.length = PREFIX + 1);
+		BAD(site.length = 17);
+		BAD(site.flags = VMI_SITE_ENTRY);
+		BAD(site.flags = 0x100);
+		BAD(site.slot = site.addr + 3 * GIB);
+		BAD(site.slot = 0);
+		BAD(site.slot = machine.info.user_end);
+		BAD(site.slot = layer.rom.header.reserve_start);
+		BAD(site.addr = 0);
+		BAD(site.addr = layer.rom.header.reserve_start; site.slot = site.addr - GIB);
+	}
+	good = site_at(1, 0xa2);
+	if (!(features() & VMI_PATCH_CPUID)) {
+		TRY(-VMI_ENOSYS, COPY(0) + AT_BODY, sizeof(code), );
+		TRY(-VMI_ENOSYS, COPY(0) + AT_BODY, sizeof(code), site.flags = VMI_SITE_BODY);
+	} else {
+		TRY(-VMI_EINVAL, 0, sizeof(code), );
+		TRY(-VMI_EINVAL, COPY(0) + 3 * GIB, sizeof(code), );
+		TRY(-VMI_EINVAL, layer.rom.header.reserve_start, sizeof(code), );
+		TRY(-VMI_EINVAL, COPY(0) + AT_BODY, sizeof(code), site.code[PREFIX + 1] = 0x05);
+		TRY(-VMI_EINVAL, COPY(0) + AT_BODY, sizeof(code), site.flags |= VMI_SITE_BODY);
+		TRY(-VMI_EINVAL, COPY(0) + AT_BODY, sizeof(code), site.flags |= VMI_SITE_ENTRY);
+		TRY(-VMI_ENOSPC, COPY(0) + AT_BODY, 10, );
+		TRY(-VMI_ENOSPC, 0, 10, site.flags = VMI_SITE_BODY);
+		TRY(-VMI_EINVAL, 0, sizeof(code), site.flags = VMI_SITE_BODY; site.slot = machine.info.user_end);
+	}
+	clean_up();
+}
+
+/*
+ * cpuid as the program sees it, at AT_SLOT or at AT_SITE, with the leaf in eax already (behind the mov). If it faults, which it does as a
+ * privileged instruction would, this is the kernel that has to answer.
+ */
+static struct vmi_cpuid run_cpuid(u32 copy, u32 at, u32 leaf, u32 subleaf, u64 flags, bool *faulted)
+{
+	u64 seed = leaf ^ (u64)subleaf << 32 ^ flags ^ copy;
+	struct user_context context;
+	struct vmi_cpuid regs;
+
+	enter(&context, COPY(copy) + at + PREFIX, seed);
+	context.in.rax = (context.in.rax & ~0xffffffffull) | leaf;
+	context.in.rcx = (context.in.rcx & ~0xffffffffull) | subleaf;
+	context.in.rflags = flags;
+	user_run(&context);
+	check_others(&context);
+	CHECK_EQ(context.out.r11, context.in.r11);
+	CHECK_EQ(context.out.rflags & ~FLAGS_RF, flags);
+	*faulted = context.out.vector == VECTOR_GP;
+	if (*faulted) {
+		const u8 *instruction = text(copy) + (context.out.rip - COPY(copy));
+
+		CHECK_EQ(context.out.error, 0);
+		CHECK_EQ(context.out.rip & ~(PAGE_SIZE - 1), COPY(copy));
+		CHECK_EQ(instruction[0] | instruction[1] << 8, 0xa20f);
+		CHECK_EQ((u32)context.out.rax, leaf);
+		CHECK_EQ((u32)context.out.rcx, subleaf);
+		regs = cpuid(leaf, subleaf);
+		context.in = context.out;
+		context.in.vector = 0;
+		context.in.rip += 2;
+		context.in.rax = regs.eax;
+		context.in.rbx = regs.ebx;
+		context.in.rcx = regs.ecx;
+		context.in.rdx = regs.edx;
+		user_run(&context);
+		check_others(&context);
+		CHECK_EQ(context.out.rflags & ~FLAGS_RF, flags);
+	}
+	CHECK_EQ(context.out.vector, VECTOR_USER_GATE);
+	CHECK_EQ(context.out.rip, COPY(copy) + AT_SITE + PREFIX + 4);
+	CHECK_EQ((context.out.rax | context.out.rbx | context.out.rcx | context.out.rdx) >> 32, 0);
+	return (struct vmi_cpuid){ context.out.rax, context.out.rbx, context.out.rcx, context.out.rdx };
+}
+
+static void prepare_cpuid(void)
+{
+	struct vmi_syscall_site site, body = { .slot = COPY(0) + AT_BODY, .flags = VMI_SITE_BODY };
+
+	prepare();
+	/* Site and slot begin with a mov that the tests jump over, so that the leaf can be anything. */
+	site = site_at(0, 0xa2);
+	CHECK_OP(write(&site, AT_SLOT), >, 0);
+	CHECK_OP(write(&body, AT_BODY), >, 0);
+	copy_text();
+}
+
+static void check_same(struct vmi_cpuid got, struct vmi_cpuid want)
+{
+	CHECK_EQ(got.eax, want.eax);
+	CHECK_EQ(got.ebx, want.ebx);
+	CHECK_EQ(got.ecx, want.ecx);
+	CHECK_EQ(got.edx, want.edx);
+}
+
+static bool indexed(u32 leaf)
+{
+	return leaf == 4 || leaf == 7 || leaf == 0xd;
+}
+
+/* What is the same on all vCPUs comes without a fault. */
+TEST(code_cpuid, "patch.code.cpuid", 1, 0, PATCH_CODE, CPU_CPUID)
+{
+	static const struct {
+		u32 leaf, subleaf;
+	} asked[] = {
+		{ 0, 0 }, { 0, 0x12345678 }, { 2, 0x80000001 }, { 2, 0 }, { 4, 0 }, { 4, 1 }, { 4, 2 }, { 4, 3 }, { 7, 0 },
+		{ 0xd, 0 }, { 0xd, 1 }, { 0xd, 2 }, { 0x80000000, 0 }, { 0x80000000, 0xffffffff }, { 0x80000001, 7 },
+		{ 0x80000008, 1 },
+	};
+	u32 i, copy;
+	bool faulted;
+
+	need(VMI_PATCH_CPUID);
+	prepare_cpuid();
+	for (i = 0; i < ARRAY_SIZE(asked); i++) {
+		u32 leaf = asked[i].leaf, subleaf = asked[i].subleaf;
+		struct vmi_cpuid want = cpuid(leaf, subleaf);
+
+		if (leaf > cpuid(leaf & 0x80000000, 0).eax ||
+		    (indexed(leaf) && subleaf && !(want.eax | want.ebx | want.ecx | want.edx)))
+			continue;
+		for (copy = 0; copy < 2; copy++) {
+			struct vmi_cpuid got = run_cpuid(copy, AT_SLOT, leaf, subleaf, FLAGS_FIXED | FLAGS_IF, &faulted);
+
+			check_same(got, want);
+			CHECK(!faulted);
+		}
+	}
+	clean_up();
+}
+
+/* All flags that a program can set. */
+TEST(code_flags, "patch.code.cpuid_flags", 1, 0, PATCH_CODE)
+{
+	static const u64 flags[] = { 0x001, 0x004, 0x010, 0x040, 0x080, FLAGS_DF, 0x800, FLAGS_AC };
+	static const u32 leaves[] = { 0, 0x4ffffff0 };
+	u32 set, i, k;
+
+	need(VMI_PATCH_CPUID);
+	prepare_cpuid();
+	for (set = 0; set < 1U << ARRAY_SIZE(flags); set++) {
+		u64 all = FLAGS_FIXED | FLAGS_IF;
+		bool faulted;
+
+		for (i = 0; i < ARRAY_SIZE(flags); i++)
+			all |= set >> i & 1 ? flags[i] : 0;
+		for (k = 0; k < ARRAY_SIZE(leaves); k++)
+			run_cpuid(0, AT_SLOT, leaves[k], set, all, &faulted);
+	}
+	clean_up();
+}
+
+/* What the slot does not know it leaves to the instruction, which shows the same as without a slot. */
+TEST(code_miss, "patch.code.cpuid_miss", 1, 0, PATCH_CODE, CPU_CPUID)
+{
+	static const u32 leaves[] = { 0x40000000, 0x40000001, 0x4fffffff, 0xffffffff, 0x7fffffff, 0x80001000, 0xb, 1 };
+	bool direct_faulted, slot_faulted;
+	u32 i;
+
+	need(VMI_PATCH_CPUID);
+	prepare_cpuid();
+	for (i = 0; i < ARRAY_SIZE(leaves); i++) {
+		struct vmi_cpuid direct, slot;
+
+		direct = run_cpuid(1, AT_SITE, leaves[i], 0x55, FLAGS_FIXED | FLAGS_IF, &direct_faulted);
+		slot = run_cpuid(1, AT_SLOT, leaves[i], 0x55, FLAGS_FIXED | FLAGS_IF, &slot_faulted);
+		if (leaves[i] == 1 || leaves[i] == 0xb) {
+			/* The slot knows it where there is one vCPU. */
+			if (machine.vcpu_count > 1)
+				CHECK_EQ(slot_faulted, direct_faulted);
+			if (!direct_faulted)
+				continue;
+		} else {
+			CHECK_EQ(slot_faulted, direct_faulted);
+		}
+		check_same(slot, direct);
+		if (slot_faulted)
+			check_same(slot, cpuid(leaves[i], 0x55));
+	}
+	clean_up();
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * What cpuid gives: read once in the zygote, and inherited. The instruction is an expensive exit where the host is a virtual machine,
+ * and faults where the guest's kernel wants it to.
+ */
+#include "cpuid.h"
+
+#define EXTENDED 0x80000000U
+#define LEAVES_MAX 0x100	/* of each range; what a processor says beyond is not what the manuals know */
+#define SUBLEAVES_MAX 64
+
+/* All that the host says; and what slots show, in the order in which they look. Nobody writes there after the zygote. */
+static struct cpuid_entry host[512];
+static u32 host_count, host_extended;
+static u32 basic_max, extended_max;
+extern struct cpuid_entry cpuid_slot_table[];
+struct cpuid_entry cpuid_slot_table[ARRAY_SIZE(host) + 1];
+
+static void execute(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
+{
+	__asm__ volatile("cpuid" : "=a"(regs->eax), "=b"(regs->ebx), "=c"(regs->ecx), "=d"(regs->edx)
+			 : "a"(leaf), "c"(subleaf));
+}
+
+static void zero(struct vmi_cpuid *regs)
+{
+	regs->eax = regs->ebx = regs->ecx = regs->edx = 0;
+}
+
+static bool is_zero(const struct vmi_cpuid *regs)
+{
+	return !(regs->eax | regs->ebx | regs->ecx | regs->edx);
+}
+
+static bool same(const struct vmi_cpuid *a, const struct vmi_cpuid *b)
+{
+	return a->eax == b->eax && a->ebx == b->ebx && a->ecx == b->ecx && a->edx == b->edx;
+}
+
+static bool add(u32 leaf, u32 subleaf, const struct vmi_cpuid *regs)
+{
+	if (host_count == ARRAY_SIZE(host))
+		return false;
+	host[host_count++] = (struct cpuid_entry){ leaf, subleaf, regs->eax, regs->ebx, regs->ecx, regs->edx };
+	return true;
+}
+
+/* How the end of a leaf's subleaves is told (SDM volume 2A, CPUID; APM volume 3, appendix E). */
+enum kind {
+	SINGLE,		/* has none */
+	COUNTED,	/* eax of subleaf 0 is the last one */
+	TYPED,		/* the type in the low bits of eax is 0 behind the last one */
+	LEVELS,		/* the type in bits 8 to 15 of ecx is */
+	MASKED,		/* those with something in them, in no order */
+	UNKNOWN,	/* nothing is in those behind the last one; or there is no difference */
+};
+
+static enum kind kind_of(u32 leaf)
+{
+	switch (leaf) {
+	case 0 ... 3: case 5: case 6: case 8 ... 0xa: case 0xc: case 0xe: case 0x11: case 0x13: case 0x15: case 0x16: case 0x19:
+	case 0x1a: case 0x1c: case 0x21:
+	case EXTENDED ... EXTENDED + 0x1c: case EXTENDED + 0x1e: case EXTENDED + 0x1f: case EXTENDED + 0x21 ... EXTENDED + 0x25:
+		return SINGLE;
+	case 7: case 0x14: case 0x17: case 0x18: case 0x1d: case 0x20: case 0x24:
+		return COUNTED;
+	case 4: case 0x1b: case EXTENDED + 0x1d:
+		return TYPED;
+	case 0xb: case 0x1f: case EXTENDED + 0x26:
+		return LEVELS;
+	case 0xd: case 0xf: case 0x10: case 0x12: case 0x23: case EXTENDED + 0x20:
+		return MASKED;
+	default:
+		return UNKNOWN;
+	}
+}
+
+static bool read_leaf(u32 leaf)
+{
+	enum kind kind = kind_of(leaf);
+	u32 subleaf, last = SUBLEAVES_MAX - 1;
+	struct vmi_cpuid first, regs;
+
+	execute(leaf, 0, &first);
+	if (kind == SINGLE)
+		return add(leaf, CPUID_ANY, &first);
+	if (kind == UNKNOWN) {
+		execute(leaf, last, &regs);
+		if (same(&regs, &first))
+			return add(leaf, CPUID_ANY, &first);
+	}
+	if (!add(leaf, 0, &first))
+		return false;
+	if (kind == COUNTED && first.eax < last)
+		last = first.eax;
+	regs = first;
+	for (subleaf = 1; subleaf <= last; subleaf++) {
+		/* That one was the end, and is there. */
+		if ((kind == TYPED && !(regs.eax & 0x1f)) || (kind == LEVELS && !(regs.ecx & 0xff00)))
+			break;
+		execute(leaf, subleaf, &regs);
+		if (kind == UNKNOWN && is_zero(&regs))
+			break;
+		if (!(kind == MASKED && is_zero(&regs)) && !add(leaf, subleaf, &regs))
+			return false;
+	}
+	return true;
+}
+
+bool cpuid_prepare(void)
+{
+	struct vmi_cpuid regs;
+	u32 i;
+
+	execute(0, 0, &regs);
+	basic_max = regs.eax;
+	execute(EXTENDED, 0, &regs);
+	extended_max = regs.eax;
+	for (i = 0; i <= basic_max && i < LEAVES_MAX; i++)
+		if (!read_leaf(i))
+			return false;
+	host_extended = host_count;
+	for (i = 0; extended_max >= EXTENDED && i <= extended_max - EXTENDED && i < LEAVES_MAX; i++)
+		if (!read_leaf(EXTENDED + i))
+			return false;
+	return true;
+}
+
+bool cpuid_intel(void)
+{
+	return host[0].ebx == 0x756e6547 && host[0].edx == 0x49656e69 && host[0].ecx == 0x6c65746e;
+}
+
+void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
+{
+	u32 i;
+
+	if (leaf > basic_max && (leaf < EXTENDED || leaf > extended_max)) {
+		/* Intel's give the last of the basic leaves for what they do not know, the others nothing. */
+		if (!cpuid_intel()) {
+			zero(regs);
+			return;
+		}
+		leaf = basic_max;
+	}
+	for (i = leaf < EXTENDED ? 0 : host_extended; i < host_count; i++) {
+		const struct cpuid_entry *e = &host[i];
+
+		if (e->leaf != leaf || (e->subleaf != subleaf && e->subleaf != CPUID_ANY))
+			continue;
+		*regs = (struct vmi_cpuid){ e->eax, e->ebx, e->ecx, e->edx };
+		return;
+	}
+	zero(regs);
+	if (kind_of(leaf) == LEVELS)
+		regs->ecx = subleaf & 0xff;
+}
+
+/* Not the same on every vCPU: the number of the processor is in it. */
+static bool of_vcpu(u32 leaf)
+{
+	return leaf == 1 || leaf == 0xb || leaf == 0x1f || leaf == EXTENDED + 0x1e || leaf == EXTENDED + 0x26;
+}
+
+static struct cpuid_entry *show(struct cpuid_entry *to, u32 leaf)
+{
+	struct vmi_cpuid regs;
+	u32 i;
+
+	for (i = 0; i < host_count; i++) {
+		if (host[i].leaf != leaf)
+			continue;
+		cpuid_shown(vcpu_at(0), leaf, host[i].subleaf, &regs);
+		*to++ = (struct cpuid_entry){ leaf, host[i].subleaf, regs.eax, regs.ebx, regs.ecx, regs.edx };
+	}
+	return to;
+}
+
+/*
+ * First what a C library asks most often when a program starts: sizes of caches. A leaf that is not the same everywhere, or whose number
+ * stands for the end of the table, is left out, and its cpuid instruction is executed.
+ */
+bool cpuid_slots_prepare(void)
+{
+	static const u32 first[] = { 4, 2, 0xd, 7, 0, 1, EXTENDED, EXTENDED + 1, EXTENDED + 8 };
+	struct cpuid_entry *to = cpuid_slot_table;
+	struct vmi_cpuid regs;
+	u32 i, k;
+
+	/* lahf and sahf in 64-bit mode. */
+	cpuid_host(EXTENDED + 1, 0, &regs);
+	if (!(regs.ecx & 1))
+		return false;
+	for (k = 0; k < ARRAY_SIZE(first); k++)
+		if (!of_vcpu(first[k]) || shared->s.vcpu_count == 1)
+			to = show(to, first[k]);
+	for (i = 0; i < host_count; i++) {
+		u32 leaf = host[i].leaf;
+
+		for (k = 0; k < ARRAY_SIZE(first) && leaf != first[k]; k++)
+			;
+		if (k < ARRAY_SIZE(first) || (i && leaf == host[i - 1].leaf) || leaf == CPUID_NONE ||
+		    (of_vcpu(leaf) && shared->s.vcpu_count > 1))
+			continue;
+		to = show(to, leaf);
+	}
+	to->leaf = CPUID_NONE;
+	return true;
+}
