@@ -4,6 +4,9 @@
  * and faults where the guest's kernel wants it to.
  */
 #include "cpuid.h"
+#include "host.h"
+
+#define ARCH_SET_CPUID 0x1012
 
 #define EXTENDED 0x80000000U
 #define LEAVES_MAX 0x100	/* of each range; what a processor says beyond is not what the manuals know */
@@ -206,4 +209,14 @@ bool cpuid_slots_prepare(void)
 	}
 	to->leaf = CPUID_NONE;
 	return true;
+}
+
+void cpuid_faulting_set(const struct vcpu *v)
+{
+	struct thread *t = thread_of(v);
+	s64 error = host2(arch_prctl, ARCH_SET_CPUID, !v->user_cpuid_faults);
+
+	if (error)
+		fatal("the host does not make cpuid fault any more", (u64)-error);
+	t->cpuid_faults = v->user_cpuid_faults;
 }

@@ -34,4 +34,13 @@ void cpuid_shown(const struct vcpu *v, u32 leaf, u32 subleaf, struct vmi_cpuid *
 /* In the zygote, when vCPUs can be asked: fills the table that slots read. False if the processor lacks what slots are made of. */
 bool cpuid_slots_prepare(void);
 
+/* The thread that is this vCPU: its cpuid instructions fault, or do not, as the guest's kernel wants it for programs. */
+void cpuid_faulting_set(const struct vcpu *v);
+
+static inline void cpuid_faulting_follow(const struct vcpu *v, const struct thread *t)
+{
+	if (t->cpuid_faults != v->user_cpuid_faults)
+		cpuid_faulting_set(v);
+}
+
 #endif

@@ -14,7 +14,7 @@ enum {
 	HOST_munmap = 11, HOST_rt_sigaction = 13, HOST_rt_sigprocmask = 14, HOST_rt_sigreturn = 15,
 	HOST_sched_yield = 24, HOST_madvise = 28, HOST_getpid = 39, HOST_sendto = 44,
 	HOST_recvfrom = 45, HOST_clone = 56, HOST_exit = 60, HOST_wait4 = 61, HOST_getppid = 110,
-	HOST_sigaltstack = 131, HOST_prctl = 157, HOST_gettid = 186, HOST_futex = 202,
+	HOST_sigaltstack = 131, HOST_prctl = 157, HOST_arch_prctl = 158, HOST_gettid = 186, HOST_futex = 202,
 	HOST_sched_setaffinity = 203, HOST_clock_gettime = 228, HOST_exit_group = 231,
 	HOST_tgkill = 234, HOST_seccomp = 317, HOST_ppoll = 271, HOST_rt_sigtimedwait = 128,
 	HOST_close_range = 436,

@@ -8,6 +8,8 @@
 #define MSR_TSC 0x10
 #define MSR_APIC_BASE 0x1b
 #define MSR_BIOS_SIGN_ID 0x8b
+#define MSR_PLATFORM_INFO 0xce
+#define MSR_MISC_FEATURES_ENABLES 0x140
 #define MSR_SYSENTER_CS 0x174
 #define MSR_SYSENTER_EIP 0x176
 #define MSR_MISC_ENABLE 0x1a0
@@ -20,6 +22,9 @@
 #define MSR_FS_BASE 0xc0000100
 #define MSR_GS_BASE 0xc0000101
 #define MSR_KERNEL_GS_BASE 0xc0000102
+
+#define PLATFORM_INFO_CPUID_FAULTING (1ULL << 31)
+#define MISC_FEATURES_CPUID_FAULTING 1ULL
 
 #define EFER_KNOWN 0xd01ULL	/* SCE LME LMA NXE */
 #define EFER_FIXED 0x500ULL	/* LME LMA */
@@ -85,6 +90,10 @@ int process_cpu_read_msr(u32 msr, u64 *value)
 		result = v->kernel_gs;
 	else if (msr == MSR_KERNEL_GS_BASE)
 		result = v->user_gs;
+	else if (msr == MSR_PLATFORM_INFO && shared->s.cpuid_faulting)
+		result = PLATFORM_INFO_CPUID_FAULTING;
+	else if (msr == MSR_MISC_FEATURES_ENABLES && shared->s.cpuid_faulting)
+		result = v->user_cpuid_faults;
 	else if (msr != MSR_MISC_ENABLE || !misc_enable(&result)) {
 		*value = 0;
 		return -VMI_EFAULT;
@@ -117,6 +126,13 @@ int process_cpu_write_msr(u32 msr, u64 value)
 	case MSR_BIOS_SIGN_ID:
 		/* Cleared before cpuid puts a revision there. */
 		return value ? -VMI_EFAULT : 0;
+	case MSR_MISC_FEATURES_ENABLES:
+		/* Intel's (SDM volume 4, table 2-2), here whosever the processor is: the host knows how to do it. */
+		if (!shared->s.cpuid_faulting || (value & ~MISC_FEATURES_CPUID_FAULTING))
+			return -VMI_EFAULT;
+		v->user_cpuid_faults = (u32)value;
+		cpuid_faulting_follow(v, thread_of(v));
+		return 0;
 	case MSR_FS_BASE:
 		return process_cpu_set_fs_base(value);
 	case MSR_GS_BASE:

@@ -10,6 +10,7 @@
  * Or the kernel makes its own way to the slot (VMI_SITE_ENTRY): then the slot is only code, wherever it lies. Or the slot itself is the
  * kernel's (patch.code), and what it does stands in slots.S and here.
  */
+#include "../common/faults.h"
 #include "calls.h"
 #include "cpuid.h"
 
@@ -258,7 +259,7 @@ int process_patch_code(const struct vmi_syscall_site *site, u64 body, u8 *code, 
 	case 0:
 		if (site_bad(site, SYSCALL))
 			return -VMI_EINVAL;
-		write_syscall(&w, site, true);
+		write_syscall(&w, site, !FAULT(SLOT_CODE_STAYS));
 		break;
 	case VMI_SITE_CPUID:
 		if (site_bad(site, CPUID) || !body || kernel_address(body))

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What cpuid slots and their body are made of: templates that patch.c copies, at most to where the kernel wants them.
+ * What cpuid slots and their body are made of: templates that patch.c copies.
  *
- * It runs as user code, at user addresses. cpuid changes rax, rbx, rcx and rdx, whole; so these are free, and there is nothing else:
+ * The copies run as user code, at user addresses. cpuid changes rax, rbx, rcx and rdx, whole; so these are free, and there is nothing else:
  * not the stack, not the flags, which live in ax until they are put back by instructions behind which no other changes them.
  * Everything is in registers at any time, so an interrupt needs no window.
  */
-#include "../common/asm.h"
+#include "../common/faults.h"
 #include "offsets.h"
 
 	.section .rodata, "a", @progbits
@@ -39,7 +39,11 @@ ph_cpuid_slot_end:
 ph_cpuid_body:
 	movl	%eax, %ebx
 	lahf
+#if FAULT(CPUID_SLOT_LOSES_OVERFLOW)
+	movb	$0, %al
+#else
 	seto	%al
+#endif
 	shlq	$32, %rcx
 	orq	%rcx, %rbx
 	movl	$cpuid_slot_table, %ecx
@@ -53,6 +57,9 @@ ph_cpuid_body:
 2:	rorq	$32, %rbx
 	cmpl	%ebx, CPUID_SUBLEAF(%rcx)
 	je	3f
+#if FAULT(CPUID_SLOT_ANY_SUBLEAF)
+	jmp	3f
+#endif
 	cmpl	$CPUID_ANY, CPUID_SUBLEAF(%rcx)
 	je	3f
 	rorq	$32, %rbx
@@ -61,11 +68,17 @@ ph_cpuid_body:
 	/* 0x7f + 1 overflows, 0x7f + 0 does not; sahf leaves that flag alone. */
 3:	addb	$0x7f, %al
 	sahf
+#if FAULT(CPUID_SLOT_WIDE)
+	movq	CPUID_EAX(%rcx), %rax
+#else
 	movl	CPUID_EAX(%rcx), %eax
+#endif
 	movl	CPUID_EBX(%rcx), %ebx
 	jmp	*%rdx
 4:	movq	%rbx, %rcx
+#if !FAULT(CPUID_MISS_LOSES_SUBLEAF)
 	shrq	$32, %rcx
+#endif
 	addb	$0x7f, %al
 	sahf
 	movl	%ebx, %eax

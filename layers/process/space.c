@@ -8,6 +8,7 @@
  */
 #include "../common/faults.h"
 #include "calls.h"
+#include "cpuid.h"
 #include "event.h"
 #include "host.h"
 #include "irq.h"
@@ -153,6 +154,8 @@ static noreturn void become(struct vcpu *v)
 	v->s.state = VMI_PH_VCPU_RUNNING;
 	stint_begin(v);
 	clock_follow();
+	if (!FAULT(CPUID_FAULTS_STAY_BEHIND))
+		cpuid_faulting_follow(v, t);
 	tlb_age(v, v->stint_start);
 	segments_load(v);
 	if (v->resume == RESUME_FULL) {
@@ -528,6 +531,7 @@ static void prepare_start(struct vcpu *v)
 	v->fs_base = state->fs_base;
 	v->ds_selector = v->es_selector = v->fs_selector = v->gs_selector = 0;
 	v->user_gs = 0;
+	v->user_cpuid_faults = 0;
 	v->lazy_mode = 0;
 	v->queued = 0;
 	v->alarm_fired = 0;

@@ -62,6 +62,7 @@ struct vcpu {
 	u64 queued_cr3, queued_context, queued_generation;
 	u32 queued;
 	u64 slot_entry;				/* patch.set_entry, 0 for lstar */
+	u32 user_cpuid_faults;			/* bit 0 of MSR_MISC_FEATURES_ENABLES */
 	u64 efer, star, lstar, cstar, sfmask, pat, apic_base, sysenter[3];
 	u64 gdt_base, idt_base;
 	u32 gdt_limit, idt_limit, ldt, tr;
@@ -153,6 +154,7 @@ struct thread {
 	u32 tid;
 	u64 sampled_cpu;	/* thread CPU time, ns, at the last sample */
 	u64 unsampled;		/* TSC cycles that it was the vCPU since then */
+	u32 cpuid_faults;	/* the host makes cpuid fault in this thread: user_cpuid_faults of its vCPU when it last was that */
 	u32 supervisor_count;	/* user-range pages without the user bit that are mapped now */
 	u64 supervisor[16];
 };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Selects, sorts and runs tests, and reports in TAP 14. */
 #include "test.h"
+#include "user_mode.h"
 #include "space.h"
 #include "../kernel/lock.h"
 
-#define MAX_TESTS	512
+#define MAX_TESTS	768
 #define TEST_DEADLINE	(20 * NS_PER_S)
 
 extern const struct test *const tests_start[], *const tests_end[];
@@ -83,6 +84,7 @@ void test_reset_vcpu(void)
 	set_cr4(cpu_cr4());
 	space_load(NULL);
 	set_cr8(0);
+	cpuid_faulting(false);
 	vmi.time_cancel_alarm(VMI_TIME_REAL);
 	vmi.time_cancel_alarm(VMI_TIME_AVAILABLE);
 	if (vmi.lock_pending(cpu->vcpu) == 1)

@@ -23,8 +23,11 @@ static u64 features(void)
 
 static void need(u64 feature)
 {
-	if (!(features() & feature))
-		test_skip("the layer does not write such slots");
+	if (features() & feature)
+		return;
+	if (feature == VMI_PATCH_CPUID && (features() & VMI_PATCH_CODE) && !cpuid_faulting(false))
+		test_skip("the host cannot make cpuid fault");
+	test_skip("the layer does not write such slots");
 }
 
 static u8 *text(u32 copy)
@@ -49,6 +52,7 @@ static void clean_up(void)
 {
 	u32 i;
 
+	cpuid_faulting(false);
 	space_load(NULL);
 	space_destroy(&space);
 	for (i = 0; i < 2; i++)
@@ -268,6 +272,8 @@ static void prepare_cpuid(void)
 	struct vmi_syscall_site site, body = { .slot = COPY(0) + AT_BODY, .flags = VMI_SITE_BODY };
 
 	prepare();
+	/* So that the slot's own cpuid instruction shows. */
+	CHECK(cpuid_faulting(true));
 	/* Site and slot begin with a mov that the tests jump over, so that the leaf can be anything. */
 	site = site_at(0, 0xa2);
 	CHECK_OP(write(&site, AT_SLOT), >, 0);
@@ -341,32 +347,97 @@ TEST(code_flags, "patch.code.cpuid_flags", 1, 0, PATCH_CODE)
 	clean_up();
 }
 
-/* What the slot does not know it leaves to the instruction, which shows the same as without a slot. */
+/* What the slot does not know it leaves to the instruction. */
 TEST(code_miss, "patch.code.cpuid_miss", 1, 0, PATCH_CODE, CPU_CPUID)
 {
 	static const u32 leaves[] = { 0x40000000, 0x40000001, 0x4fffffff, 0xffffffff, 0x7fffffff, 0x80001000, 0xb, 1 };
-	bool direct_faulted, slot_faulted;
+	bool faulted;
 	u32 i;
 
 	need(VMI_PATCH_CPUID);
 	prepare_cpuid();
 	for (i = 0; i < ARRAY_SIZE(leaves); i++) {
-		struct vmi_cpuid direct, slot;
+		struct vmi_cpuid got = run_cpuid(1, AT_SLOT, leaves[i], 1, FLAGS_FIXED | FLAGS_IF, &faulted);
 
-		direct = run_cpuid(1, AT_SITE, leaves[i], 0x55, FLAGS_FIXED | FLAGS_IF, &direct_faulted);
-		slot = run_cpuid(1, AT_SLOT, leaves[i], 0x55, FLAGS_FIXED | FLAGS_IF, &slot_faulted);
-		if (leaves[i] == 1 || leaves[i] == 0xb) {
-			/* The slot knows it where there is one vCPU. */
-			if (machine.vcpu_count > 1)
-				CHECK_EQ(slot_faulted, direct_faulted);
-			if (!direct_faulted)
-				continue;
-		} else {
-			CHECK_EQ(slot_faulted, direct_faulted);
-		}
-		check_same(slot, direct);
-		if (slot_faulted)
-			check_same(slot, cpuid(leaves[i], 0x55));
+		check_same(got, cpuid(leaves[i], 1));
+		/* These are the vCPU's own. */
+		if (leaves[i] == 1 || leaves[i] == 0xb)
+			CHECK_EQ(faulted, machine.vcpu_count > 1 || leaves[i] > cpuid(0, 0).eax);
+		else
+			CHECK(faulted);
+		check_same(run_cpuid(0, AT_SITE, leaves[i], 1, FLAGS_FIXED | FLAGS_IF, &faulted), got);
+		CHECK(faulted);
 	}
+	/* And behaves as hardware does when the kernel does not want to know. */
+	cpuid_faulting(false);
+	run_cpuid(0, AT_SLOT, 0x40000000, 0, FLAGS_FIXED | FLAGS_IF, &faulted);
+	CHECK(!faulted);
 	clean_up();
+}
+
+#define NMIS 500
+
+static u32 storm_ready;
+static u64 storm_errors;
+
+static void ask_in_storm(void *argument)
+{
+	struct vmi_cpuid want = cpuid(4, 1);
+	struct user_context context;
+
+	(void)argument;
+	space_load(&space);
+	cpuid_faulting(true);
+	count_nmis_begin();
+	atomic_store(&storm_ready, 1);
+	while (READ_ONCE(k_nmis) < NMIS) {
+		user_init(&context, u_cpuid_loop);
+		context.in.rdi = 2000;
+		context.in.rsi = 1;
+		context.in.r8 = want.eax;
+		context.in.r9 = want.ebx;
+		context.in.r10 = want.ecx;
+		context.in.r11 = want.edx;
+		user_run(&context);
+		if (context.out.vector != VECTOR_USER_GATE || context.out.rax || context.out.rsp != USER_STACK_TOP)
+			storm_errors++;
+		watch("NMIs");
+	}
+	count_nmis_end();
+	cpuid_faulting(false);
+	space_load(NULL);
+}
+
+/* An NMI comes between any two instructions of slot and body; nothing shows it. */
+TEST(code_storm, "patch.code.nmi", 2, 0, PATCH_CODE, APIC_SEND_IPI)
+{
+	struct vmi_syscall_site site, body = { .slot = COPY(0) + AT_BODY, .flags = VMI_SITE_BODY };
+	u8 old[7], *code;
+	u64 va, *pte;
+	s64 distance;
+
+	need(VMI_PATCH_CPUID);
+	if (cpuid(0, 0).eax < 4)
+		test_skip("there is no leaf 4");
+	prepare();
+	site = site_at(4, 0xa2);
+	va = USER_ADDRESS(u_cpuid_loop_site);
+	pte = space_pte(&space, va, VMI_LEVEL_PT);
+	code = (u8 *)to_linear(*pte & PTE_ADDRESS) + va % PAGE_SIZE;
+	memcpy(old, code, sizeof(old));
+	site.addr = va;
+	CHECK_OP(write(&site, AT_SLOT), >, 0);
+	CHECK_OP(write(&body, AT_BODY), >, 0);
+	distance = (s64)(site.slot - (va + 5));
+	code[0] = 0xe9;
+	memcpy(code + 1, &distance, 4);
+	k_nmis = storm_errors = 0;
+	storm_ready = 0;
+	run_on(1, ask_in_storm, NULL);
+	WAIT_UNTIL(atomic_load(&storm_ready));
+	send_nmis(1, NMIS);
+	wait_for(1);
+	memcpy(code, old, sizeof(old));
+	clean_up();
+	CHECK_EQ(storm_errors, 0);
 }

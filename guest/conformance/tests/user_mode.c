@@ -2,6 +2,19 @@
 #include "user_mode.h"
 #include "test.h"
 
+#define MSR_PLATFORM_INFO	0xce
+#define MSR_MISC_FEATURES_ENABLES 0x140
+
+bool cpuid_faulting(bool on)
+{
+	u64 info;
+
+	if (vmi.cpu_read_msr(MSR_PLATFORM_INFO, &info) || !(info >> 31 & 1))
+		return false;
+	CHECK_RESULT(vmi.cpu_write_msr(MSR_MISC_FEATURES_ENABLES, on), 0);
+	return true;
+}
+
 void user_init(struct user_context *context, const char *label)
 {
 	memset(context, 0, sizeof(*context));

@@ -27,6 +27,11 @@ void user_init(struct user_context *context, const char *label);
 /* Runs a program that ends with a system call; fails the test otherwise. Returns rax. */
 u64 user_call(const char *label, u64 rdi, u64 rsi);
 
+/*
+ * User code's cpuid faults on this vCPU, or does not (MSR_MISC_FEATURES_ENABLES); false if it cannot be made to. Each test begins without.
+ */
+bool cpuid_faulting(bool on);
+
 /* As user code: 0, or the vector + 1 of the exception; error and cr2 in *context. */
 u32 user_try(struct user_context *context, const char *label, u64 rdi, u64 rsi);
 
@@ -40,6 +45,7 @@ extern char u_nop[], u_load[], u_store[], u_store_load[], u_execute[],
 	u_gs_selector[], u_std[], u_steps[], u_overflow[], u_noncanonical[],
 	u_load_xmm[], u_cs[], u_fill[], u_touch[], u_stos[],
 	u_keep_below[], u_compatibility[], u_call_loop[], u_call_loop_site[], u_stack[],
+	u_cpuid[], u_cpuid_instruction[], u_cpuid_loop[], u_cpuid_loop_site[],
 	u_wrpkru_load[], u_wrpkru[], u_aligned_load[];
 
 #endif

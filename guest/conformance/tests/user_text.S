@@ -274,6 +274,56 @@ u_call_loop_site:
 	movq	%rdx, %rax
 	int	$0x31
 
+	/* What cpuid says of leaf rdi, subleaf rsi: at rdx, as struct vmi_cpuid. */
+	PROGRAM	u_cpuid
+	.globl	u_cpuid_instruction
+	movq	%rdx, %r8
+	movl	%edi, %eax
+	movl	%esi, %ecx
+u_cpuid_instruction:
+	cpuid
+	movl	%eax, (%r8)
+	movl	%ebx, 4(%r8)
+	movl	%ecx, 8(%r8)
+	movl	%edx, 12(%r8)
+	syscall
+
+	/*
+	 * rdi times cpuid of leaf 4, subleaf rsi; then int $0x31 with, in rax, how often it was not r8, r9, r10, r11 or something else had
+	 * changed, the flags included. A site may not cross a page: hence the alignment.
+	 */
+	PROGRAM	u_cpuid_loop
+	.globl	u_cpuid_loop_site
+	xorl	%r14d, %r14d
+	movq	%rsp, %r15
+	.balign	64
+1:	testl	$0x81, %edi
+	pushfq
+	popq	%r12
+	movl	%esi, %ecx
+u_cpuid_loop_site:
+	movl	$4, %eax
+	cpuid
+	pushfq
+	popq	%r13
+	cmpq	%r12, %r13
+	jne	2f
+	cmpq	%r8, %rax
+	jne	2f
+	cmpq	%r9, %rbx
+	jne	2f
+	cmpq	%r10, %rcx
+	jne	2f
+	cmpq	%r11, %rdx
+	jne	2f
+	cmpq	%rsp, %r15
+	je	3f
+2:	incq	%r14
+3:	decq	%rdi
+	jnz	1b
+	movq	%r14, %rax
+	int	$0x31
+
 	/* Into code of 32 bits: rdi leads to its address and selector. */
 	PROGRAM	u_compatibility
 	ljmp	*(%rdi)

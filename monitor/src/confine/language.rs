@@ -171,6 +171,7 @@ fn constant(name: &str) -> Option<u64> {
     let signed = |value: libc::c_int| u64::try_from(value).ok();
     let value = match name {
         "0" => 0,
+        "1" => 1,
         "STDERR" => 2,
         "FUTEX_WAIT" => libc::FUTEX_WAIT,
         "FUTEX_WAKE" => libc::FUTEX_WAKE,
@@ -201,6 +202,8 @@ fn constant(name: &str) -> Option<u64> {
         "SOCK_DGRAM" => libc::SOCK_DGRAM,
         // Of a socket's type; the rest are flags.
         "SOCK_TYPES" => 0xf,
+        // asm/prctl.h.
+        "ARCH_SET_CPUID" => 0x1012,
         "PR_SET_NAME" => libc::PR_SET_NAME,
         "F_DUPFD_CLOEXEC" => libc::F_DUPFD_CLOEXEC,
         "F_GETFD" => libc::F_GETFD,

@@ -95,6 +95,7 @@ fn numbers_belong_to_their_names() {
         ("rt_sigreturn", libc::SYS_rt_sigreturn),
         ("madvise", libc::SYS_madvise),
         ("sched_yield", libc::SYS_sched_yield),
+        ("arch_prctl", libc::SYS_arch_prctl),
         ("restart_syscall", libc::SYS_restart_syscall),
         ("exit_group", libc::SYS_exit_group),
     ];
@@ -135,6 +136,8 @@ fn what_the_layer_needs_is_admitted() {
         (libc::SYS_clock_gettime, [3, 0, 0, 0, 0, 0]),
         (libc::SYS_clock_gettime, [1, 0, 0, 0, 0, 0]),
         (libc::SYS_sched_yield, [0; 6]),
+        (libc::SYS_arch_prctl, [0x1012, 0, 0, 0, 0, 0]),
+        (libc::SYS_arch_prctl, [0x1012, 1, 0, 0, 0, 0]),
         (libc::SYS_restart_syscall, [0; 6]),
         (libc::SYS_exit_group, [0; 6]),
     ] {
@@ -159,6 +162,10 @@ fn nothing_beyond_it_is() {
         (libc::SYS_madvise, [0, 0, 100, 0, 0, 0]),
         (libc::SYS_tgkill, [1, 1, 9, 0, 0, 0]),
         (libc::SYS_clock_gettime, [2, 0, 0, 0, 0, 0]),
+        (libc::SYS_arch_prctl, [0x1012, 2, 0, 0, 0, 0]),
+        (libc::SYS_arch_prctl, [0x1012, 1 << 32, 0, 0, 0, 0]),
+        (libc::SYS_arch_prctl, [0x1002, 0, 0, 0, 0, 0]),
+        (libc::SYS_arch_prctl, [0x1001, 1, 0, 0, 0, 0]),
         (libc::SYS_execve, [0; 6]),
         (libc::SYS_open, [0; 6]),
         (libc::SYS_clone, [0; 6]),
@@ -210,7 +217,7 @@ fn a_policy_that_is_not_clear_is_refused() {
 proptest! {
     #[test]
     fn no_other_number_is_ever_admitted(number: u32, args: [u64; 6], arch in prop_oneof![Just(AUDIT_ARCH_X86_64), any::<u32>()]) {
-        let admitted = [202, 9, 10, 11, 15, 24, 28, 219, 228, 231, 234];
+        let admitted = [202, 9, 10, 11, 15, 24, 28, 158, 219, 228, 231, 234];
         let decision = run(&filter(), &Data { number, arch, pointer: HOST_CALL, args });
         if arch != AUDIT_ARCH_X86_64 {
             prop_assert_eq!(decision, RET_TRAP);

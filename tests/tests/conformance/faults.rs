@@ -90,6 +90,14 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
     let words = [&layer[..], &["--cpus", &fault.cpus, "--filter", &fault.test]].concat();
 
     let sound = suite::run_on(hypervisor, &words);
+    // Nothing can be wrong with what there is not.
+    if sound
+        .stdout
+        .lines()
+        .any(|line| line.contains(&format!(" - {} # SKIP the host cannot", fault.test)))
+    {
+        return Ok(());
+    }
     if sound.tap_result(&fault.test) != Some(true) {
         return Err(format!("{} does not pass without the fault:\n{}", fault.test, sound.stdout).into());
     }
