@@ -18,6 +18,9 @@ type Verdicts = BTreeMap<String, String>;
 /// A place for roots and logs other than the user's cache.
 const FOLDER: &str = "PARAVANE_TEST_COMPAT";
 
+/// What a suite is told by its environment, if this test is: see docs/compatibility.md.
+const SETTINGS: [&str; 2] = ["GIT_ALL", "STRESS_SECONDS"];
+
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn compat() -> PathBuf {
@@ -72,6 +75,15 @@ fn output(command: &mut Command, log: &Path) -> Verdicts {
     verdicts(&out)
 }
 
+/// The command that runs a suite, on either side.
+fn words(name: &str) -> Vec<String> {
+    let set = |setting: &&str| Some(format!("{setting}={}", std::env::var(setting).ok()?));
+    let mut words = vec!["env".to_string()];
+    words.extend(SETTINGS.iter().filter_map(set));
+    words.extend(["sh".to_string(), format!("/suites/{name}.sh")]);
+    words
+}
+
 /// Part, host's verdict, guest's verdict, of the differences that are explained.
 fn explained(suite: &str) -> Vec<(String, String, String)> {
     let text = fs::read_to_string(compat().join("differences.txt")).unwrap();
@@ -112,20 +124,19 @@ fn suite(name: &str, memory: &str, with: &With, least: usize) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = prepared();
     let suites = compat().join("suites");
-    let script = format!("/suites/{name}.sh");
     let log = |side: &str| folder.join(format!("{name}.{side}.log"));
     let image = format!("{}:snapshot", folder.join("root.ext4").display());
     let volume = format!("{}:/suites:ro", suites.display());
     let options = [
         "--rootfs", &image, "--volume", &volume, "--cpus", "2", "--memory", memory,
     ];
-    let guest = output(vm::command(options).args(["--", "sh", &script]), &log("guest"));
+    let guest = output(vm::command(options).arg("--").args(words(name)), &log("guest"));
     let host = match with {
         With::Host => output(
             Command::new(compat().join("on-host.sh"))
                 .arg(folder.join("root"))
                 .arg(&suites)
-                .args(["sh", &script]),
+                .args(words(name)),
             &log("host"),
         ),
         With::Passing => guest.keys().map(|part| (part.clone(), "pass".to_string())).collect(),
