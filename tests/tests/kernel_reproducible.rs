@@ -60,23 +60,38 @@ fn another_build_has_the_same_bytes() {
             .env_remove("KBUILD_BUILD_TIMESTAMP"),
     );
     assert_eq!(run.code, 0, "{run:?}");
+    // With how long it took.
+    println!("{}", run.last_line());
     let second = PathBuf::from(run.last_line().rsplit_once("): ").unwrap().1);
     assert_ne!(first, second);
-    for name in FILES {
-        compare(&first, &second, name);
+    let different: Vec<_> = FILES
+        .iter()
+        .filter_map(|name| difference(&first, &second, name))
+        .collect();
+    if !different.is_empty() {
+        // For whoever looks for the reason, which may be in what lies beside the results.
+        let kept = cache.keep();
+        panic!(
+            "{different:?}: {} and {} (of {})",
+            first.display(),
+            second.display(),
+            kept.display()
+        );
     }
 }
 
-fn compare(first: &Path, second: &Path, name: &str) {
+/// Where two files of a name are not the same.
+fn difference(first: &Path, second: &Path, name: &str) -> Option<String> {
     let (one, other) = (
         fs::read(first.join(name)).unwrap(),
         fs::read(second.join(name)).unwrap(),
     );
     let at = one.iter().zip(&other).position(|(a, b)| a != b);
-    assert!(
-        one == other,
-        "{name}: {} and {} bytes, the first difference is at {at:?}",
-        one.len(),
-        other.len()
-    );
+    (one != other).then(|| {
+        format!(
+            "{name}: {} and {} bytes, the first difference is at {at:?}",
+            one.len(),
+            other.len()
+        )
+    })
 }
