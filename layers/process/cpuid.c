@@ -54,7 +54,7 @@ enum kind {
 	COUNTED,	/* eax of subleaf 0 is the last one */
 	TYPED,		/* the type in the low bits of eax is 0 behind the last one */
 	LEVELS,		/* the type in bits 8 to 15 of ecx is */
-	MASKED,		/* those with something in them, in no order */
+	MASKED,		/* there are those whose bits are set (mask_of) */
 	UNKNOWN,	/* nothing is in those behind the last one; or there is no difference */
 };
 
@@ -71,10 +71,29 @@ static enum kind kind_of(u32 leaf)
 		return TYPED;
 	case 0xb: case 0x1f: case EXTENDED + 0x26:
 		return LEVELS;
-	case 0xd: case 0xf: case 0x10: case 0x12: case 0x23: case EXTENDED + 0x20:
+	case 0xd: case 0xf: case 0x10: case 0x23: case EXTENDED + 0x20:
 		return MASKED;
 	default:
 		return UNKNOWN;
+	}
+}
+
+/* An instruction for each of 64 would take longer than all others together. */
+static u64 mask_of(u32 leaf, const struct vmi_cpuid *first)
+{
+	struct vmi_cpuid second;
+
+	switch (leaf) {
+	case 0xd:
+		/* Components of XCR0 and of XSS. */
+		execute(leaf, 1, &second);
+		return (u64)(first->edx | second.edx) << 32 | first->eax | second.ecx | 2;
+	case 0xf:
+		return first->edx;
+	case 0x23:
+		return first->eax;
+	default:
+		return first->ebx;
 	}
 }
 
@@ -83,6 +102,7 @@ static bool read_leaf(u32 leaf)
 	enum kind kind = kind_of(leaf);
 	u32 subleaf, last = SUBLEAVES_MAX - 1;
 	struct vmi_cpuid first, regs;
+	u64 mask = ~0ULL;
 
 	execute(leaf, 0, &first);
 	if (kind == SINGLE)
@@ -96,15 +116,19 @@ static bool read_leaf(u32 leaf)
 		return false;
 	if (kind == COUNTED && first.eax < last)
 		last = first.eax;
+	if (kind == MASKED)
+		mask = mask_of(leaf, &first);
 	regs = first;
 	for (subleaf = 1; subleaf <= last; subleaf++) {
 		/* That one was the end, and is there. */
 		if ((kind == TYPED && !(regs.eax & 0x1f)) || (kind == LEVELS && !(regs.ecx & 0xff00)))
 			break;
+		if (!(mask >> subleaf & 1))
+			continue;
 		execute(leaf, subleaf, &regs);
 		if (kind == UNKNOWN && is_zero(&regs))
 			break;
-		if (!(kind == MASKED && is_zero(&regs)) && !add(leaf, subleaf, &regs))
+		if (!add(leaf, subleaf, &regs))
 			return false;
 	}
 	return true;
