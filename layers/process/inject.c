@@ -49,15 +49,50 @@ bool from_user(const struct vcpu *v, u64 rip)
 	return !FAULT(USER_BY_ADDRESS) && v->percpu && FAST(v, F_IRQ) && rdgsbase() != v->kernel_gs;
 }
 
-/*
- * The kernel's stack. While its entry has not left the user's yet, or its exit is back there, only an NMI comes in: the stack for
- * entries is free then.
- */
-static u64 *stack_for(const struct vcpu *v, const struct host_registers *regs, bool user)
-{
-	u64 rsp = user || (!kernel_address(regs->rsp) && !FAULT(NMI_ON_USER_STACK)) ? v->rsp0 : regs->rsp;
+/* At least so much is free below a stack pointer of the kernel's, and is not on top of its stack for entries. */
+#define STACK_LEAST 256
+#define STACK_SIZE 0x4000
 
-	return to_pointer(rsp & ~15ULL);
+static bool kernel_writes(const struct vcpu *v, u64 va)
+{
+	struct walk w;
+
+	if (va >= VMI_PH_DIRECT_MAP && va < shared->direct_map_end)
+		return true;
+	return kernel_address(va) && va < VMI_PH_KERNEL_END && walk_guest(v, va, &w, false) && w.writable &&
+	       w.gpa < shared->ram_size;
+}
+
+/*
+ * Whether an NMI finds the program's stack pointer in kernel code: behind the entry of a system call, and before cpu.sysret. It can
+ * be any number. (On a processor the NMI's gate names a stack of its own. Not so here: the next NMI would begin at the top of it again
+ * after an iret inside the first one's handler, against which kernels have long code on bare metal, and Linux none on a layer.)
+ *
+ * A pointer to no memory that the kernel may write is the program's. One to such memory is if the last system call came with it, or
+ * returned with it; but not in the kernel's own stack, which it may be in use as: there, what lies below is free in both cases.
+ *
+ * Not found out is a pointer to memory of the kernel's that the program did not have at its entry, in the last instructions of the way back.
+ * There is no isolation against a program that has one: it could write there by itself.
+ */
+static bool users_stack(const struct vcpu *v, const struct host_registers *regs)
+{
+	u64 rsp = regs->rsp;
+
+	if (!kernel_address(rsp))
+		return !FAULT(NMI_ON_USER_STACK);
+	if (FAST(v, F_IRQ) || !v->rsp0 || FAULT(NMI_ON_ANY_STACK))
+		return false;
+	if (!kernel_writes(v, rsp - 8) || !kernel_writes(v, rsp - STACK_LEAST))
+		return true;
+	return rsp == v->user_rsp && (v->rsp0 - rsp >= STACK_SIZE || FAULT(NMI_LEAVES_OWN_STACK));
+}
+
+/* The kernel's stack. Where it is not loaded only an NMI comes in: the stack for entries is free then. */
+static u64 *stack_for(const struct vcpu *v, const struct host_registers *regs, u32 vector, bool user)
+{
+	bool entries = user || (vector == VECTOR_NMI ? users_stack(v, regs) : !kernel_address(regs->rsp));
+
+	return to_pointer((entries ? v->rsp0 : regs->rsp) & ~15ULL);
 }
 
 /* A program may go from one of the host's code segments to the other by itself. */
@@ -93,7 +128,7 @@ void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_er
 	} else {
 		flags |= FAST(v, F_IRQ) ? FLAG_IF : 0;
 	}
-	sp = stack_for(v, regs, user);
+	sp = stack_for(v, regs, vector, user);
 	*--sp = user ? v->user_ss : shared->kernel_ss;
 	*--sp = regs->rsp;
 	*--sp = flags;
@@ -136,6 +171,7 @@ void inject_syscall(struct vcpu *v, struct host_registers *regs)
 		enter_gs(v);
 	v->user_cs = shared->user_cs;
 	v->user_ss = shared->user_ss;
+	v->user_rsp = regs->rsp;
 	regs->rcx = regs->rip;
 	regs->r11 = regs->rflags | FLAG_IF;
 	regs->rip = v->lstar;
@@ -162,10 +198,11 @@ static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 		force(v, FORCE_EVENT);
 }
 
-void deliver_pending(struct vcpu *v, struct host_registers *regs)
+bool deliver_pending(struct vcpu *v, struct host_registers *regs)
 {
 	u32 pending;
 	u64 bit = 1ULL << thread_of(v)->number;
+	bool entered = false;
 	int vector;
 
 	if (__atomic_load_n(&ph_any_pending, __ATOMIC_RELAXED) & bit)
@@ -175,7 +212,7 @@ void deliver_pending(struct vcpu *v, struct host_registers *regs)
 		debug_stop(v, regs, VMI_PH_STOP_ASKED);
 	if (v->debug_step) {
 		deliver_nothing(v, regs);
-		return;
+		return false;
 	}
 	pending = READ_ONCE(v->s.pending);
 	if (pending & VMI_PH_PENDING_STOP)
@@ -187,15 +224,18 @@ void deliver_pending(struct vcpu *v, struct host_registers *regs)
 	if (pending & VMI_PH_PENDING_NMI) {
 		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_NMI, __ATOMIC_SEQ_CST);
 		inject(v, regs, VECTOR_NMI, false, 0);
+		entered = true;
 	}
 	if (FAST(v, F_IRQ)) {
 		vector = irq_next(v);
 		if (vector >= 0) {
 			irq_accept(v, (u32)vector);
 			inject(v, regs, (u32)vector, false, 0);
+			entered = true;
 		}
 	}
 	if (from_user(v, regs->rip))
 		tlb_drop_supervisor(v);
 	irq_refresh(v);
+	return entered;
 }

@@ -24,7 +24,7 @@
 #define V_HOST_STACK	312	/* top of this vCPU's host stack, at the same address in every process */
 #define V_USER_GS	320
 #define V_KERNEL_GS	328
-#define V_USER_RSP	336	/* user registers on their way out through cpu.sysret */
+#define V_USER_RSP	336	/* at the last system call or cpu.sysret; the others are on their way out through the latter */
 #define V_USER_RAX	344
 #define V_USER_RIP	352
 #define V_USER_FLAGS	360

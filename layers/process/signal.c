@@ -101,22 +101,25 @@ static void exception(struct vcpu *v, struct host_registers *regs, s32 code)
 	}
 }
 
-/* A synchronous signal while the instruction pointer is in the layer. */
-static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs, s32 code)
+/*
+ * A synchronous signal while the instruction pointer is in the layer. False: the stack pointer may be the program's, since what was
+ * completed may have been the way of a system call.
+ */
+static bool layer_fault(struct vcpu *v, int signal, struct host_registers *regs, s32 code)
 {
 	bool asked = signal == SIGSEGV && regs->trap == VECTOR_GP;	/* the hlt at the end of a window */
 	u64 error;
 
 	if (signal == SIGSEGV && regs->trap == VECTOR_PF) {
 		page_fault(v, regs);
-		return;
+		return true;
 	}
 	/* iretq refused the guest's frame: a #GP of the kernel, with the frame still on its stack. */
 	if ((regs->rip == (u64)ph_iretq || regs->rip == (u64)ph_iretq_kernel) && (signal == SIGSEGV || signal == SIGBUS)) {
 		wrgsbase(v->kernel_gs);
 		FAST(v, F_IRQ) = 0;
 		inject(v, regs, (u32)regs->trap, true, regs->error);
-		return;
+		return true;
 	}
 	/*
 	 * User code that is stepped comes here behind the last instruction of a slot, with nothing done yet. A processor steps over a
@@ -124,26 +127,27 @@ static void layer_fault(struct vcpu *v, int signal, struct host_registers *regs,
 	 */
 	if (signal == SIGTRAP && regs->rip == (u64)ph_injected_syscall && !FAULT(INJECTED_STEP_FATAL)) {
 		window_complete(v, regs);
-		return;
+		return false;
 	}
 	if (asked && regs->rip == (u64)thunk_cpu_stop)
 		space_stop_vcpu(v);
 	if (asked && window_bad_frame(regs, &error)) {
 		FAST(v, F_IRQ) = 0;
 		inject(v, regs, VECTOR_GP, true, error);
-		return;
+		return true;
 	}
 	if (asked && window_complete(v, regs)) {
 		/* The boot vCPU starts before there is a core.init. */
 		if (v->percpu)
-			deliver_pending(v, regs);
-		else if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_DEBUG)
+			return deliver_pending(v, regs);
+		if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_DEBUG)
 			debug_stop(v, regs, VMI_PH_STOP_ASKED);
-		return;
+		return false;
 	}
 	if (!strayed(v, regs))
 		fatal("process: unexpected signal in the layer at", regs->rip);
 	exception(v, regs, code);
+	return true;
 }
 
 /*
@@ -170,7 +174,8 @@ static void without_alignment_check(u64 flags)
 
 /*
  * The end of a handler: straight into the kernel where nothing can come in between, else by the host's signal return. A fault of the
- * layer's own goes back by the latter: its stack may be this one. So does who may have a stack that is not the kernel's.
+ * layer's own goes back by the latter: its stack may be this one. So does who may have a stack that is not the kernel's: wherever
+ * nothing has just put a frame there, and no instruction of the kernel's was at fault, it may be the program's (inject.c).
  */
 static void leave(struct vcpu *v, struct host_registers *regs, bool stack)
 {
@@ -180,10 +185,10 @@ static void leave(struct vcpu *v, struct host_registers *regs, bool stack)
 		debug_step_end(v, regs);
 	while (v->debug_resumed && !v->debug_step && v->percpu) {
 		v->debug_resumed = 0;
-		deliver_pending(v, regs);
+		stack = deliver_pending(v, regs);
 	}
 	carry_flags(regs->rflags);
-	if (!stack || !v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
+	if (!(stack || FAULT(ENTERS_ON_ANY_STACK)) || !v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
 	    (regs->rflags & (FLAG_TF | FLAG_AC)) || regs->cs != HOST_USER_CS)
 		return;
 	ph_enter_kernel(regs, v->percpu);
@@ -211,14 +216,15 @@ static void notified(struct vcpu *v, struct thread *t, struct host_registers *re
 		window_rollback(regs);
 		return;
 	}
-	deliver_pending(v, regs);
-	leave(v, regs, true);
+	leave(v, regs, deliver_pending(v, regs));
 }
 
 static void handler(int signal, struct host_siginfo *info, struct host_ucontext *context)
 {
 	struct host_registers *regs = &context->regs;
 	struct thread *t = thread_here();
+	/* What is stepped or stopped for a debugger may be anything. */
+	bool stack = signal != SIGTRAP;
 	struct vcpu *v;
 
 	without_alignment_check(regs->rflags);
@@ -253,10 +259,10 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 	if (signal == SIGTRAP && v->debug_step && regs->trap == VECTOR_DB)
 		debug_step_trap(v, regs);
 	else if (in_layer(regs->rip))
-		layer_fault(v, signal, regs, info->code);
+		stack &= layer_fault(v, signal, regs, info->code);
 	else
 		exception(v, regs, info->code);
-	leave(v, regs, true);
+	leave(v, regs, stack);
 }
 
 struct host_sigaction {

@@ -112,7 +112,7 @@ void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_er
 void inject_syscall(struct vcpu *v, struct host_registers *regs);
 /* Enters the gate of the software interrupt that regs stopped at, or of #GP. */
 void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u32 length);
-/* Delivers what is pending and allowed; regs are the guest's. */
-void deliver_pending(struct vcpu *v, struct host_registers *regs);
+/* Delivers what is pending and allowed; regs are the guest's. Whether that was something: then they have the stack of the kernel's entry. */
+bool deliver_pending(struct vcpu *v, struct host_registers *regs);
 
 #endif

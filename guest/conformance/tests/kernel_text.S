@@ -19,9 +19,48 @@ k_nmis:
 	.skip	8
 	.popsection
 
+	/*
+	 * LSTAR: a system call that takes its time, on the program's stack pointer all the time: the one that it came with, then
+	 * the one in r8. rax is lost.
+	 */
+	.globl	k_slow_call_entry
+k_slow_call_entry:
+	movl	$3000, %eax
+1:	decl	%eax
+	jnz	1b
+	movq	%r8, %rsp
+	movl	$3000, %eax
+2:	decl	%eax
+	jnz	2b
+	SITE_CALL(CPU_SYSRET)
+
 	/* LSTAR: a system call that does nothing, on the user's stack all the time. */
 	.globl	k_call_entry
 k_call_entry:
+	SITE_CALL(CPU_SYSRET)
+
+	/*
+	 * LSTAR: a system call that takes its time on the kernel's stack, with five words on it that nobody may change; it returns with the
+	 * stack pointer r8, or r8 + 8 if one was changed. rax is lost.
+	 */
+	.globl	k_stack_call_entry
+k_stack_call_entry:
+	SITE_CALL(CPU_SWAPGS)
+	movq	%gs:PERCPU_KERNEL_RSP, %rsp
+	.rept	5
+	pushq	$0x5afe
+	.endr
+	movl	$10000, %eax
+1:	decl	%eax
+	jnz	1b
+	.irp	n, 0, 8, 16, 24, 32
+	cmpq	$0x5afe, \n(%rsp)
+	jne	2f
+	.endr
+	movq	%r8, %rsp
+	jmp	3f
+2:	leaq	8(%r8), %rsp
+3:	SITE_CALL(CPU_SWAPGS)
 	SITE_CALL(CPU_SYSRET)
 
 	.globl	k_divide, k_divide_at

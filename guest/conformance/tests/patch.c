@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* System-call sites in user text. The layer makes slots; the kernel writes the text. */
+#include "any_stack.h"
 #include "harness.h"
 #include "test.h"
 #include "user_mode.h"
@@ -218,8 +219,8 @@ static void call_in_storm(void *argument)
 	space_load(NULL);
 }
 
-/* An NMI comes between any two instructions of the way through a slot; no register and no flag shows it. */
-TEST(patch_nmi, "patch.claim.nmi", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
+/* While vCPU 1 makes system calls through a slot. */
+static void send_nmis_at(const char *label, void (*caller)(void *))
 {
 	struct vmi_syscall_site site;
 	u8 old[7], *code;
@@ -227,7 +228,7 @@ TEST(patch_nmi, "patch.claim.nmi", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
 
 	need_slots();
 	prepare();
-	va = USER_ADDRESS(u_call_loop_site);
+	va = USER_ADDRESS(label);
 	pte = space_pte(&space, va, VMI_LEVEL_PT);
 	code = (u8 *)to_linear(*pte & PTE_ADDRESS) + va % PAGE_SIZE;
 	memcpy(old, code, sizeof(old));
@@ -236,13 +237,41 @@ TEST(patch_nmi, "patch.claim.nmi", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
 	memcpy(code, site.patch, site.patch_length);
 	k_nmis = storm_errors = 0;
 	storm_ready = 0;
-	run_on(1, call_in_storm, NULL);
+	run_on(1, caller, NULL);
 	WAIT_UNTIL(atomic_load(&storm_ready));
 	send_nmis(1, NMIS);
 	wait_for(1);
 	memcpy(code, old, sizeof(old));
 	clean_up();
 	CHECK_EQ(storm_errors, 0);
+}
+
+/* An NMI comes between any two instructions of the way through a slot; no register and no flag shows it. */
+TEST(patch_nmi, "patch.claim.nmi", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
+{
+	send_nmis_at(u_call_loop_site, call_in_storm);
+}
+
+static bool nmis_over(void)
+{
+	return READ_ONCE(k_nmis) >= NMIS;
+}
+
+static void call_on_any_stack(void *argument)
+{
+	(void)argument;
+	space_load(&space);
+	count_nmis_begin();
+	atomic_store(&storm_ready, 1);
+	storm_errors = any_stack_calls(nmis_over);
+	count_nmis_end();
+	space_load(NULL);
+}
+
+/* The same while the stack pointer is one that nobody may use. */
+TEST(patch_nmi_stack, "patch.claim.nmi_any_stack", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
+{
+	send_nmis_at(u_any_stack_site, call_on_any_stack);
 }
 
 /* With NT set by the program: an iret of the kernel would be refused if it found it. */

@@ -46,6 +46,7 @@ extern char u_nop[], u_load[], u_store[], u_store_load[], u_execute[],
 	u_load_xmm[], u_cs[], u_fill[], u_touch[], u_stos[],
 	u_keep_below[], u_compatibility[], u_call_loop[], u_call_loop_site[], u_stack[],
 	u_cpuid[], u_cpuid_instruction[], u_cpuid_loop[], u_cpuid_loop_site[],
+	u_any_stack[], u_any_stack_site[],
 	u_wrpkru_load[], u_wrpkru[], u_aligned_load[];
 
 #endif

@@ -344,6 +344,26 @@ u_cpuid_loop_site:
 	movq	(%rdi), %rax
 	syscall
 
+	/*
+	 * rsi system calls with the stack pointer rdi, that return with r8; then int $0x31 with, in rax, how often it was
+	 * another one. A site may not cross a page: hence the alignment.
+	 */
+	PROGRAM	u_any_stack
+	.globl	u_any_stack_site
+	xorl	%edx, %edx
+	.balign	64
+1:	movq	%rdi, %rsp
+u_any_stack_site:
+	movl	$59, %eax
+	syscall
+	cmpq	%r8, %rsp
+	je	2f
+	incq	%rdx
+2:	decq	%rsi
+	jnz	1b
+	movq	%rdx, %rax
+	int	$0x31
+
 	/* A stack pointer that is the caller's choice. */
 	PROGRAM	u_stack
 	movq	%rdi, %rsp
