@@ -192,7 +192,7 @@ static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 	if (from_user(v, regs->rip))
 		tlb_drop_supervisor(v);
 	FAST(v, F_PENDING) = 0;
-	FAST(v, F_FORCE) = 0;
+	FAST(v, F_FORCE) = v->nmi_on ? FORCE_IRET : 0;
 	/* A signal that came just before has noted it there. */
 	if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_DEBUG)
 		force(v, FORCE_EVENT);
@@ -221,9 +221,10 @@ bool deliver_pending(struct vcpu *v, struct host_registers *regs)
 		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_FLUSH, __ATOMIC_SEQ_CST);
 		space_flush_serve(v);
 	}
-	if (pending & VMI_PH_PENDING_NMI) {
+	if ((pending & VMI_PH_PENDING_NMI) && !v->nmi_on) {
 		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_NMI, __ATOMIC_SEQ_CST);
 		inject(v, regs, VECTOR_NMI, false, 0);
+		v->nmi_on = !FAULT(NMI_NESTS);
 		entered = true;
 	}
 	if (FAST(v, F_IRQ)) {

@@ -16,6 +16,12 @@
 /* Bits that stay until they are acted upon. */
 #define PENDING_KEPT ((u32)(VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP | VMI_PH_PENDING_FLUSH | VMI_PH_PENDING_DEBUG))
 
+/* What is acted upon whatever the flag says. A second NMI waits until the handler of the first returns. */
+static u32 forcing(const struct vcpu *v, u32 pending)
+{
+	return pending & PENDING_KEPT & ~(v->nmi_on ? (u32)VMI_PH_PENDING_NMI : 0);
+}
+
 /* Who tells it first counts: from there on it wants to run. */
 static void woken(struct vcpu *v, u64 tsc)
 {
@@ -61,7 +67,7 @@ void irq_mark(struct vcpu *v)
 
 	if (pending)
 		FAST(v, F_PENDING) = 1;
-	if (pending & PENDING_KEPT)
+	if (forcing(v, pending))
 		force(v, FORCE_EVENT);
 }
 
@@ -102,7 +108,7 @@ void irq_refresh(struct vcpu *v)
 			alarm_check(v);
 		}
 		FAST(v, F_PENDING) = irq_next(v) >= 0;
-		FAST(v, F_FORCE) = (pending & PENDING_KEPT ? FORCE_EVENT : 0) |
+		FAST(v, F_FORCE) = (forcing(v, pending) ? FORCE_EVENT : 0) | (v->nmi_on ? FORCE_IRET : 0) |
 				   (thread_of(v)->supervisor_count ? FORCE_PAGES : 0);
 		left = READ_ONCE(v->s.pending);
 	} while ((left & (VMI_PH_PENDING_IRQ | VMI_PH_PENDING_ALARM)) || (left & PENDING_KEPT & ~pending));

@@ -41,6 +41,7 @@
 #define F_PENDING	26	/* an interrupt may be deliverable once F_IRQ is set */
 #define F_FORCE		27	/* FORCE_*, whatever F_IRQ says */
 #define FORCE_EVENT	1	/* an NMI, or the vCPU goes off: at every return to the guest */
+#define FORCE_IRET	4	/* an NMI's handler is on: at the next iret, which lets another one in */
 #define FORCE_PAGES	2	/* pages that only the kernel may see are mapped: at a return to user mode */
 #define F_SCRATCH	32
 #define F_LSTAR		40	/* where system calls from slots enter the kernel: struct vcpu.slot_entry, or its lstar */

@@ -133,6 +133,9 @@ static bool layer_fault(struct vcpu *v, int signal, struct host_registers *regs,
 		space_stop_vcpu(v);
 	if (asked && window_bad_frame(regs, &error)) {
 		FAST(v, F_IRQ) = 0;
+		/* As a processor has it: an iret that is refused lets NMIs in all the same. */
+		v->nmi_on = 0;
+		irq_refresh(v);
 		inject(v, regs, VECTOR_GP, true, error);
 		return true;
 	}

@@ -535,6 +535,7 @@ static void prepare_start(struct vcpu *v)
 	v->lazy_mode = 0;
 	v->queued = 0;
 	v->alarm_fired = 0;
+	v->nmi_on = 0;
 	__builtin_memset(v->isr, 0, sizeof(v->isr));
 	__builtin_memset(v->s.irr, 0, sizeof(v->s.irr));
 	__atomic_store_n(&v->s.pending, 0, __ATOMIC_SEQ_CST);

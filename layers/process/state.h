@@ -79,6 +79,7 @@ struct vcpu {
 	u64 last_real, last_stolen;
 	u32 wall_seen;
 	u32 running;				/* a stint is on */
+	u32 nmi_on;				/* an NMI was delivered, and no iret came since: the next one waits */
 	u32 debug_step;				/* it executes one instruction for a debugger */
 	u32 debug_flags;			/* FLAG_TF if the guest itself has it */
 	u32 debug_resumed;			/* it was stopped, and has not looked at what came meanwhile */

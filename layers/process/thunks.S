@@ -228,8 +228,14 @@ END(ph_resume_call)
 
 /*
  * Return by an interrupt frame: rip cs rflags rsp ss at the stack pointer. iretq works at privilege level 3 as
- * long as the selectors are the host's; a user frame with others goes the long way through the hlt.
+ * long as the selectors are the host's; a user frame with others goes the long way through the hlt. So does the
+ * return from an NMI: another one may wait for it.
  */
+#if FAULT(IRET_FORGETS_NMI)
+#define IRET_LOOKS_AT	FORCE_EVENT
+#else
+#define IRET_LOOKS_AT	(FORCE_EVENT | FORCE_IRET)
+#endif
 	.globl	ph_iret_window, ph_iretq, ph_iret_kernel_changed, ph_iretq_kernel, ph_iret_deliver, ph_iret_end
 ENTRY(thunk_cpu_iret)
 	pushq	%rax
@@ -269,7 +275,7 @@ ph_iret_kernel_changed:
 	popq	%rax
 ph_iretq_kernel:
 	iretq
-4:	testb	$FORCE_EVENT, GS(F_FORCE)
+4:	testb	$IRET_LOOKS_AT, GS(F_FORCE)
 	jnz	2f
 	testb	%al, %al
 	jz	5b

@@ -32,6 +32,7 @@ static void complete_iret(struct vcpu *v, struct host_registers *regs, const u64
 	regs->rip = rip;
 	regs->rsp = rsp;
 	regs->rflags = (flags & FLAGS_IRET) | 0x202;
+	v->nmi_on = 0;
 	if (user) {
 		v->user_cs = (u32)cs;
 		v->user_ss = (u32)(frame[4] & 0xffff);

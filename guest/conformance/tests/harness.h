@@ -80,7 +80,10 @@ u64 random64(u64 *seed);
 void count_nmis_begin(void);
 void count_nmis_end(void);
 extern u64 k_nmis;
-/* On another vCPU: sends them, the next when one has been taken. */
+extern u64 k_nmis_nested;	/* of these, before the iret of another */
+extern u32 k_nmi_depth;
+extern u32 k_nmi_spins;		/* how long each lasts */
+/* On another vCPU: sends them, the next when one has been taken. None may be nested. */
 void send_nmis(u32 vcpu, u64 count);
 
 /* harness.S: a site of each primitive and a return. NULL-terminated by name order. */

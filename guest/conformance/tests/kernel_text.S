@@ -8,15 +8,31 @@
 
 	.section .text, "ax"
 
-	/* An entry for NMIs that needs neither a GS base nor a stack of the kernel's. */
-	.globl	k_nmi_entry, k_nmis
+	/* An entry for NMIs that needs neither a GS base nor a stack of the kernel's. One that comes before the iret of another is nested. */
+	.globl	k_nmi_entry, k_nmis, k_nmis_nested, k_nmi_depth, k_nmi_spins
 k_nmi_entry:
 	lock incq k_nmis(%rip)
+	incl	k_nmi_depth(%rip)
+	cmpl	$1, k_nmi_depth(%rip)
+	je	1f
+	incq	k_nmis_nested(%rip)
+1:	pushq	%rax
+	movl	k_nmi_spins(%rip), %eax
+2:	subl	$1, %eax
+	ja	2b
+	popq	%rax
+	decl	k_nmi_depth(%rip)
 	SITE_CALL(CPU_IRET)
 	.pushsection .bss, "aw", @nobits
 	.balign	8
 k_nmis:
 	.skip	8
+k_nmis_nested:
+	.skip	8
+k_nmi_depth:
+	.skip	4
+k_nmi_spins:
+	.skip	4
 	.popsection
 
 	/*

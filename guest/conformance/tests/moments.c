@@ -204,6 +204,7 @@ void count_nmis_begin(void)
 	struct percpu *cpu = this_cpu();
 	u64 at = (u64)k_nmi_entry;
 
+	k_nmis_nested = k_nmi_depth = k_nmi_spins = 0;
 	nmi_gate[0] = cpu->idt[VECTOR_NMI][0];
 	nmi_gate[1] = cpu->idt[VECTOR_NMI][1];
 	cpu->tss.ist[0] = (u64)(nmi_stack + ARRAY_SIZE(nmi_stack));
@@ -226,6 +227,7 @@ void send_nmis(u32 vcpu, u64 count)
 		/* Not always while its handler is on: the next one would come by the handler's iret, where this one came. */
 		delay_ns(random64(&seed) % (10 * NS_PER_US));
 	}
+	CHECK_EQ(k_nmis_nested, 0);
 }
 
 /* User code that keeps something below its stack pointer over a system call. */
