@@ -12,7 +12,7 @@
 #define LEAVES_MAX 0x100	/* of each range; what a processor says beyond is not what the manuals know */
 #define SUBLEAVES_MAX 64
 
-/* All that the host says; and what slots show, in the order in which they look. Nobody writes there after the zygote. */
+/* All that the host says; and what of it slots know, in the order in which they look. Nobody writes there after the zygote. */
 static struct cpuid_entry host[512];
 static u32 host_count, host_extended;
 static u32 basic_max, extended_max;
@@ -189,23 +189,58 @@ static bool of_vcpu(u32 leaf)
 	return leaf == 1 || leaf == 0xb || leaf == 0x1f || leaf == EXTENDED + 0x1e || leaf == EXTENDED + 0x26;
 }
 
-static struct cpuid_entry *show(struct cpuid_entry *to, u32 leaf)
+/* Cores of more than one kind (SDM volume 2A, CPUID, leaf 7). */
+static bool hybrid(void)
 {
 	struct vmi_cpuid regs;
+
+	if (basic_max < 7)
+		return false;
+	cpuid_host(7, 0, &regs);
+	return regs.edx >> 15 & 1;
+}
+
+/*
+ * What the instruction gives is the same whenever and wherever it is executed; but for the number of the processor where there is one
+ * vCPU, which moves between the host's processors, so that any of their numbers is as good.
+ */
+static bool constant(u32 leaf)
+{
+	if (of_vcpu(leaf) && shared->s.vcpu_count > 1)
+		return false;
+	switch (leaf) {
+	case 6:			/* turbo, which can be turned off; the processor's row in the table of the hardware's feedback */
+	case EXTENDED + 6:	/* AMD's third-level caches need not be of one size */
+	case EXTENDED + 0x1d:
+	case CPUID_NONE:	/* is the end of the table */
+		return false;
+	}
+	if (!hybrid())
+		return true;
+	/* Caches, TLBs, counters and frequencies differ; what programs may execute does not. */
+	switch (leaf) {
+	case 0: case 1: case 7: case 0xd: case EXTENDED ... EXTENDED + 4: case EXTENDED + 7: case EXTENDED + 8:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static struct cpuid_entry *copy(struct cpuid_entry *to, u32 leaf)
+{
 	u32 i;
 
-	for (i = 0; i < host_count; i++) {
-		if (host[i].leaf != leaf)
-			continue;
-		cpuid_shown(vcpu_at(0), leaf, host[i].subleaf, &regs);
-		*to++ = (struct cpuid_entry){ leaf, host[i].subleaf, regs.eax, regs.ebx, regs.ecx, regs.edx };
-	}
+	if (!constant(leaf))
+		return to;
+	for (i = 0; i < host_count; i++)
+		if (host[i].leaf == leaf)
+			*to++ = host[i];
 	return to;
 }
 
 /*
- * First what a C library asks most often when a program starts: sizes of caches. A leaf that is not the same everywhere, or whose number
- * stands for the end of the table, is left out, and its cpuid instruction is executed.
+ * First what a C library asks most often when a program starts: sizes of caches. Of a leaf that is left out the cpuid instruction is
+ * executed.
  */
 bool cpuid_slots_prepare(void)
 {
@@ -219,17 +254,14 @@ bool cpuid_slots_prepare(void)
 	if (!(regs.ecx & 1))
 		return false;
 	for (k = 0; k < ARRAY_SIZE(first); k++)
-		if (!of_vcpu(first[k]) || shared->s.vcpu_count == 1)
-			to = show(to, first[k]);
+		to = copy(to, first[k]);
 	for (i = 0; i < host_count; i++) {
 		u32 leaf = host[i].leaf;
 
 		for (k = 0; k < ARRAY_SIZE(first) && leaf != first[k]; k++)
 			;
-		if (k < ARRAY_SIZE(first) || (i && leaf == host[i - 1].leaf) || leaf == CPUID_NONE ||
-		    (of_vcpu(leaf) && shared->s.vcpu_count > 1))
-			continue;
-		to = show(to, leaf);
+		if (k == ARRAY_SIZE(first) && (!i || leaf != host[i - 1].leaf))
+			to = copy(to, leaf);
 	}
 	to->leaf = CPUID_NONE;
 	return true;

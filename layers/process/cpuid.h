@@ -28,10 +28,7 @@ void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs);
 /* Whether it is Intel's. */
 bool cpuid_intel(void);
 
-/* msr.c: what cpu.cpuid answers on a vCPU. */
-void cpuid_shown(const struct vcpu *v, u32 leaf, u32 subleaf, struct vmi_cpuid *regs);
-
-/* In the zygote, when vCPUs can be asked: fills the table that slots read. False if the processor lacks what slots are made of. */
+/* In the zygote, after cpuid_prepare: fills the table that slots read. False if the processor lacks what slots are made of. */
 bool cpuid_slots_prepare(void);
 
 /* The thread that is this vCPU: its cpuid instructions fault, or do not, as the guest's kernel wants it for programs. */

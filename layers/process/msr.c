@@ -192,8 +192,11 @@ static void cpuid_xsave(struct vmi_cpuid *regs, u32 subleaf)
  * What the kernel must not see because it does not work here: supervisor-mode protection, PCID, LA57, XSAVES and what
  * hangs on it, MWAIT, VMX, SVM, MCE, MTRR, and the host's own hypervisor.
  */
-void cpuid_shown(const struct vcpu *v, u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
+void process_cpu_cpuid(struct vmi_cpuid *regs)
 {
+	const struct vcpu *v = this_vcpu();
+	u32 leaf = regs->eax, subleaf = regs->ecx;
+
 	cpuid_host(leaf, subleaf, regs);
 	if (leaf >= 0x40000000 && leaf < 0x50000000) {
 		regs->eax = regs->ebx = regs->ecx = regs->edx = 0;
@@ -227,9 +230,4 @@ void cpuid_shown(const struct vcpu *v, u32 leaf, u32 subleaf, struct vmi_cpuid *
 		regs->ecx &= ~(1U << 2);	/* SVM */
 		break;
 	}
-}
-
-void process_cpu_cpuid(struct vmi_cpuid *regs)
-{
-	cpuid_shown(this_vcpu(), regs->eax, regs->ecx, regs);
 }

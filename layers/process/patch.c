@@ -36,7 +36,7 @@ extern u8 ph_which_vcpu_0[], ph_which_vcpu_1[];
 extern struct vcpu *ph_vcpu_table[];
 struct vcpu *ph_vcpu_table[VMI_PH_MAX_VCPUS];
 
-/* Slots for cpuid can be made: where the host makes it fault, so that a slot and the instruction give the same. */
+/* Slots for cpuid can be made: where the host makes it fault, which is how a kernel finds out what is worth one. */
 static bool cpuid_slots;
 
 void patch_offer(void)

@@ -289,7 +289,7 @@ u_cpuid_instruction:
 	syscall
 
 	/*
-	 * rdi times cpuid of leaf 4, subleaf rsi; then int $0x31 with, in rax, how often it was not r8, r9, r10, r11 or something else had
+	 * rdi times cpuid of leaf 0xd, subleaf rsi; then int $0x31 with, in rax, how often it was not r8, r9, r10, r11 or something else had
 	 * changed, the flags included. A site may not cross a page: hence the alignment.
 	 */
 	PROGRAM	u_cpuid_loop
@@ -302,7 +302,7 @@ u_cpuid_instruction:
 	popq	%r12
 	movl	%esi, %ecx
 u_cpuid_loop_site:
-	movl	$4, %eax
+	movl	$0xd, %eax
 	cpuid
 	pushfq
 	popq	%r13
