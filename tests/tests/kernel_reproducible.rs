@@ -57,6 +57,7 @@ fn another_build_has_the_same_bytes() {
             .env("HOSTNAME", "somewhere")
             .env("KBUILD_BUILD_USER", "somebody")
             .env("KBUILD_BUILD_HOST", "somewhere")
+            .env("CCACHE_BASEDIR", cache.path())
             .env_remove("KBUILD_BUILD_TIMESTAMP"),
     );
     assert_eq!(run.code, 0, "{run:?}");

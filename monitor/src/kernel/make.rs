@@ -42,12 +42,15 @@ const FOREIGN: [&str; 26] = [
     "O",
 ];
 /// Whatever would be of the day or of the place.
-const FIXED: [(&str, &str); 5] = [
+const FIXED: [(&str, &str); 6] = [
     ("KBUILD_BUILD_TIMESTAMP", "1970-01-01 00:00:00 UTC"),
     ("KBUILD_BUILD_USER", "build"),
     ("KBUILD_BUILD_HOST", "paravane"),
     ("KBUILD_BUILD_VERSION", "1"),
     ("LC_ALL", "C"),
+    // Where gcc is ccache: with a base it makes the source's path a relative one, which the kernel's makefiles do not strip from
+    // the files' names in messages.
+    ("CCACHE_BASEDIR", ""),
 ];
 
 impl Tree {
