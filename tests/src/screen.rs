@@ -110,6 +110,27 @@ impl Screen {
         status.code().unwrap_or(-1)
     }
 
+    /// A shell in a guest is behind it: the terminal is raw, there is one in the guest too, of the same size, also when that changes,
+    /// and an interrupt goes to the program in the guest.
+    ///
+    /// # Panics
+    /// When something of this is not so.
+    pub fn has_a_shell(&mut self) {
+        self.until("root@paravane");
+        assert!(!self.is_as_before(), "it is not raw");
+        self.enter("tty; stty size\r");
+        self.until("/dev/pts/");
+        self.until("37 91");
+        self.resize(120, 50);
+        self.enter("sleep 0.3; stty size\r");
+        self.until("50 120");
+        self.enter("sleep 1000\r");
+        std::thread::sleep(Duration::from_millis(300));
+        self.enter("\x03");
+        self.enter("echo code-$?\r");
+        self.until("code-130");
+    }
+
     /// Sends the program a signal.
     ///
     /// # Panics

@@ -34,6 +34,8 @@ use std::time::{Duration, Instant};
 const MAX_NAME: usize = 64;
 /// Nobody has a lock for so long only to look.
 const LOOKED_AT: Duration = Duration::from_millis(200);
+/// What a machine's folder is called until it is whole: no machine's name, and the process id of who makes it.
+const DRAFT: &str = ".new-";
 /// Nobody makes a folder for so long: who did was killed.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
 /// Between two looks at a lock.
@@ -97,7 +99,7 @@ impl Store {
             check(name)?;
         }
         self.sweep();
-        let folder = self.folder.join(format!(".new-{}", std::process::id()));
+        let folder = self.folder.join(format!("{DRAFT}{}", std::process::id()));
         let mut draft = Machine {
             name: String::new(),
             folder,
@@ -154,12 +156,12 @@ impl Store {
     /// Removes what somebody left behind who was killed while making a machine.
     fn sweep(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            let draft = entry.file_name().to_string_lossy().starts_with(DRAFT);
             let age = entry
                 .metadata()
                 .and_then(|m| m.modified())
                 .map(|at| at.elapsed().unwrap_or_default());
-            if hidden && age.is_ok_and(|age| age > LEFT_BEHIND) {
+            if draft && age.is_ok_and(|age| age > LEFT_BEHIND) {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -440,17 +442,19 @@ mod tests {
     fn what_was_killed_is_no_machine() {
         let (_folder, store) = store();
         store.create(Some("x"), &spec()).unwrap();
-        for left in [".new-1", ".new-1-y", &format!(".new-{}", std::process::id())] {
+        for left in [".new-1", ".of-somebody", &format!("{DRAFT}{}", std::process::id())] {
             fs::create_dir(store.folder.join(left)).unwrap();
         }
-        let old = fs::File::open(store.folder.join(".new-1")).unwrap();
-        old.set_modified(std::time::SystemTime::now() - 2 * LEFT_BEHIND)
-            .unwrap();
+        for old in [".new-1", ".of-somebody"] {
+            let old = fs::File::open(store.folder.join(old)).unwrap();
+            old.set_modified(std::time::SystemTime::now() - 2 * LEFT_BEHIND)
+                .unwrap();
+        }
         store.create(Some("y"), &spec()).unwrap();
         let names: Vec<_> = store.all().unwrap().into_iter().map(|machine| machine.name).collect();
         assert_eq!(names, ["x", "y"]);
         let folders = fs::read_dir(&store.folder).unwrap().count();
-        assert_eq!(folders, 3, "the one that somebody may be making stays");
+        assert_eq!(folders, 3, "what is not ours stays");
     }
 
     #[test]
