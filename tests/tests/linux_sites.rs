@@ -4,6 +4,9 @@
 // Helpers of tests: what goes wrong in them is a failure of the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use object::Endianness;
+use object::elf::ProgramHeader64;
+use object::read::elf::{ElfFile64, ProgramHeader};
 use paravane_tests::{program, source_root};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,6 +27,21 @@ fn checked(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Where in its last page the text of the test's program ends.
+const SLOTS_FROM: u64 = 256;
+
+/// Where in the file a program's text ends.
+fn text_end(binary: &Path) -> u64 {
+    let bytes = fs::read(binary).unwrap();
+    let elf = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
+    let endian = elf.endian();
+    let executable = |header: &&ProgramHeader64<Endianness>| {
+        header.p_type(endian) == object::elf::PT_LOAD && header.p_flags(endian).contains(object::elf::PF_X)
+    };
+    let text = elf.elf_program_headers().iter().find(executable).unwrap();
+    text.p_offset(endian) + text.p_filesz(endian)
+}
+
 /// The program as /init, with the libraries that it needs.
 fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
     let root = folder.join("root");
@@ -31,7 +49,7 @@ fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
         fs::create_dir_all(root.join(name)).unwrap();
     }
     let source = source_root().join("tests/guest/sites");
-    let files = ["main.c", "basic.c", "memory.c", "debug.c", "sites.S"].map(|name| source.join(name));
+    let files = ["main.c", "basic.c", "memory.c", "debug.c", "shared.c", "sites.S"].map(|name| source.join(name));
     let binary = root.join("sites");
     let flags = [
         "-std=gnu11",
@@ -42,14 +60,21 @@ fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
         "-Werror",
         "-pthread",
     ];
-    checked(
-        Command::new("cc")
-            .args(flags)
-            .args(link)
-            .arg("-o")
-            .arg(&binary)
-            .args(files),
-    );
+    let build = |fill: u64| {
+        checked(
+            Command::new("cc")
+                .args(flags)
+                .args(link)
+                .arg(format!("-DFILL={fill}"))
+                .arg("-o")
+                .arg(&binary)
+                .args(&files),
+        );
+        text_end(&binary)
+    };
+    // Slots that are shared lie in what the text leaves of its last page: not by chance.
+    let end = build((4096 + SLOTS_FROM - build(0) % 4096) % 4096);
+    assert!((1..=SLOTS_FROM + 64).contains(&(end % 4096)), "{end:#x}");
     std::os::unix::fs::symlink("sites", root.join("init")).unwrap();
     if link.is_empty() {
         // Cancellation loads the unwinder by its name.

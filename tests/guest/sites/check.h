@@ -47,6 +47,9 @@ struct test {
 	void (*run)(void);
 };
 
-extern const struct test basic_tests[], memory_tests[], debug_tests[];
+/* What a copy of this program was started for. */
+int act_as(const char *what, const char *argument);
+
+extern const struct test basic_tests[], memory_tests[], debug_tests[], shared_tests[];
 
 #endif

@@ -79,7 +79,7 @@ static int run(const struct test *tests, int number, const char *filter)
 	return number;
 }
 
-static const struct test *const all[] = { basic_tests, memory_tests, debug_tests };
+static const struct test *const all[] = { basic_tests, memory_tests, debug_tests, shared_tests };
 
 static int run_one(const char *name)
 {
@@ -108,6 +108,8 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc == 3 && !strcmp(argv[1], "run"))
 		return run_one(argv[2]);
+	if (argc == 4 && !strcmp(argv[1], "as"))
+		return act_as(argv[2], argv[3]);
 	if (argc == 2 && !strcmp(argv[1], "true"))
 		return 0;
 	mount("dev", "/dev", "devtmpfs", 0, NULL);
@@ -119,8 +121,13 @@ int main(int argc, char **argv)
 	dup2(fd, 1);
 	dup2(fd, 2);
 	mkdir("/tmp", 0777);
-	for (i = 0; i < sizeof(all) / sizeof(*all); i++)
+	for (i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		/* What one process does to its own sites, and what many do together. */
+		file = fopen("/sys/module/vmi/parameters/shared_sites", "w");
+		if (!file || fprintf(file, "%d\n", all[i] == shared_tests) < 0 || fclose(file))
+			failures++;
 		number = run(all[i], number, filter);
+	}
 	file = fopen("/sys/kernel/debug/vmi/sites", "r");
 	while (file && (fd = fgetc(file)) != EOF)
 		putchar(fd == '\n' ? ' ' : fd);

@@ -173,4 +173,21 @@ site_crowd:
 	popf
 	ret
 
+	/* What it loads is, 2 bytes behind its start: mov $110,%eax; syscall; ret */
+	function site_hidden
+	movabs	$0xc3050f0000006eb8, %rax
+	ret
+	.skip	64, 0x90
+
+	/* So much that the last page of the text has room. */
+#ifndef FILL
+#define FILL	0
+#endif
+	.skip	FILL, 0xcc
+
+	/* Found in the file by its bytes. */
+	function site_marker
+	movl	$0x4d5a172a, %eax
+	ret
+
 	.section .note.GNU-stack, "", @progbits

@@ -10,6 +10,9 @@
 
 #ifdef CONFIG_VMI_GUEST
 
+/* Of an address space's context, next to asm/mmu.h's: there may be mappings of text in which sites are replaced for all who have it. */
+#define MM_CONTEXT_TEXTS	5
+
 void __syscall_sites_put_back(struct mm_struct *mm);
 void __syscall_sites_put_back_range(struct mm_struct *mm, unsigned long start, unsigned long end);
 
@@ -28,11 +31,33 @@ void syscall_sites_put_back_task(struct task_struct *task);
 static inline void syscall_sites_put_back_range(struct mm_struct *mm, unsigned long start,
 						unsigned long end)
 {
-	if (unlikely(mm->context.sites))
+	if (unlikely(mm->context.sites || test_bit(MM_CONTEXT_TEXTS, &mm->context.flags)))
 		__syscall_sites_put_back_range(mm, start, end);
 }
 
+void __syscall_sites_map(struct vm_area_struct *vma);
+
+/* A new mapping of a file, which nobody has seen yet: it may become one of the file's text with sites replaced. */
+static inline void syscall_sites_map(struct vm_area_struct *vma)
+{
+	const vm_flags_t want = VM_READ | VM_EXEC | VM_MAYWRITE;
+
+	if ((vma->vm_flags & (want | VM_WRITE | VM_SHARED)) == want)
+		__syscall_sites_map(vma);
+}
+
+/* From now on all mappings of a file are found by the file. */
+void syscall_sites_refuse(void);
+
 #else
+
+static inline void syscall_sites_map(struct vm_area_struct *vma)
+{
+}
+
+static inline void syscall_sites_refuse(void)
+{
+}
 
 static inline void syscall_sites_put_back(struct mm_struct *mm)
 {

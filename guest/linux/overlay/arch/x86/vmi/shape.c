@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Shapes of system-call sites.
+ * Shapes of system-call sites, and of cpuid instructions.
  *
  * Only one instruction before the syscall instruction is replaced, so whoever is, or comes, between two
  * instructions finds what was there: the rest of them, and the syscall instruction itself, stay. An
@@ -8,15 +8,17 @@
  * cave, padding that is never executed, and that one to the slot.
  *
  * Going backwards, where an instruction begins is a guess. It is made sure of by what the system call's
- * registers say: the site can only have loaded rax with what is there.
+ * registers say: the site can only have loaded rax with what is there. That is enough for a process that
+ * may harm itself. What others share is not changed on its word: there it is proven, by going forward from
+ * 15 neighbouring bytes, one of which begins an instruction.
  */
 #include <linux/mm.h>
 #include <linux/string.h>
 #include <asm/insn.h>
 #include <asm/ptrace.h>
 #include "shape.h"
+#include "text.h"
 
-#define JUMP_SIZE 5
 
 static bool is_rex(u8 byte)
 {
@@ -27,7 +29,7 @@ static bool is_rex(u8 byte)
 static unsigned int movable(const u8 *at, unsigned int room)
 {
 	struct insn insn;
-	u8 opcode, modrm;
+	u8 opcode, modrm, rex;
 
 	if (insn_decode(&insn, at, room, INSN_MODE_64) || insn.prefixes.nbytes || insn.opcode.nbytes != 1)
 		return 0;
@@ -38,18 +40,23 @@ static unsigned int movable(const u8 *at, unsigned int room)
 	if (!insn.modrm.nbytes)
 		return 0;
 	switch (opcode) {
+	case 0xc6:				/* mov imm,disp(%rsp) */
+	case 0xc7:
 	case 0x8b:				/* mov disp8(%rsp),reg */
-		if (X86_MODRM_MOD(modrm) == 1 && X86_MODRM_RM(modrm) == 4 &&
-		    insn.sib.bytes[0] == 0x24)
+		if ((X86_MODRM_MOD(modrm) == 1 || (X86_MODRM_MOD(modrm) == 2 && opcode != 0x8b)) &&
+		    X86_MODRM_RM(modrm) == 4 && insn.sib.bytes[0] == 0x24)
 			return insn.length;
+		if (opcode == 0xc6)
+			return 0;
 		fallthrough;
 	case 0x31:				/* xor, mov between registers; not to rsp */
 	case 0x33:
 	case 0x89:
 	case 0x80:				/* with an immediate */
 	case 0x83:
-	case 0xc7:
-		if (X86_MODRM_MOD(modrm) != 3 || X86_MODRM_RM(modrm) == 4 || X86_MODRM_REG(modrm) == 4)
+		rex = insn.rex_prefix.nbytes ? insn.rex_prefix.bytes[0] : 0;
+		if (X86_MODRM_MOD(modrm) != 3 || (X86_MODRM_RM(modrm) == 4 && !X86_REX_B(rex)) ||
+		    (X86_MODRM_REG(modrm) == 4 && !X86_REX_R(rex)))
 			return 0;
 		return insn.length;
 	}
@@ -172,12 +179,12 @@ static bool is_padding(const struct insn *insn)
 
 /*
  * Padding behind an end of execution, up to where something is aligned: compilers put it there, nothing jumps into it. Found by going
- * through the instructions that follow the system call, so that this is no guess.
+ * through instructions from where one begins, so that this is no guess.
  */
-static unsigned int find_cave(const u8 *page, unsigned int syscall, unsigned int start)
+static unsigned int find_cave(const u8 *page, unsigned int at, unsigned int start)
 {
 	unsigned int limit = min_t(unsigned int, start + 2 + 127, PAGE_SIZE - JUMP_SIZE);
-	unsigned int at = syscall + 2, padding = 0;
+	unsigned int least = start + 2 > 128 ? start + 2 - 128 : 0, padding = 0;
 	bool ended = false;
 	struct insn insn;
 
@@ -190,7 +197,7 @@ static unsigned int find_cave(const u8 *page, unsigned int syscall, unsigned int
 			if (padding > limit)
 				return 0;
 		} else {
-			if (padding && at - padding >= JUMP_SIZE && !(at & 15))
+			if (padding >= least && padding && at - padding >= JUMP_SIZE && !(at & 7))
 				return padding;
 			if (at > limit)
 				return 0;
@@ -212,10 +219,123 @@ bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs
 		return false;
 	shape->syscall = syscall;
 	shape->cave = 0;
+	shape->relative = 0;
 	if (find_mov(page, syscall, nr, shape) || find_generic(page, syscall, shape))
 		return true;
 	if (!find_short(page, syscall, regs, nr, shape))
 		return false;
-	shape->cave = find_cave(page, syscall, shape->start);
+	shape->cave = find_cave(page, syscall + 2, shape->start);
 	return shape->cave != 0;
+}
+
+/* Where an instruction begins that is not before a place, coming from one; 0 where there is none. */
+static unsigned int decode_to(const u8 *page, unsigned int at, unsigned int place)
+{
+	struct insn insn;
+
+	while (at < place) {
+		if (insn_decode(&insn, page + at, min_t(unsigned int, 15, PAGE_SIZE - at), INSN_MODE_64))
+			return 0;
+		at += insn.length;
+	}
+	return at;
+}
+
+/* No instruction is longer. */
+#define INSN_BYTES 15
+
+/*
+ * Whether an instruction begins at a place of code. One begins at one of any 15 bytes before it; if all of them lead here, so does that. Instructions
+ * find their beat again after a few, so that this mostly works out.
+ */
+static bool begins(const u8 *page, unsigned int place)
+{
+	unsigned int back, i;
+
+	for (back = 3 * INSN_BYTES; back <= 9 * INSN_BYTES && back <= place; back += INSN_BYTES) {
+		for (i = 0; i < INSN_BYTES; i++)
+			if (decode_to(page, place - back + i, place) != place)
+				break;
+		if (i == INSN_BYTES)
+			return true;
+	}
+	return false;
+}
+
+/* The first place, not before another, at which certainly an instruction begins; limit if there is none before. */
+static unsigned int first_beginning(const u8 *page, unsigned int from, unsigned int limit)
+{
+	for (; from < limit; from++)
+		if (begins(page, from))
+			return from;
+	return limit;
+}
+
+/* jcc far, and mov between a register and memory whose address is a distance: where that is. */
+static unsigned int relative_field(const u8 *at, unsigned int length)
+{
+	unsigned int rex = is_rex(at[0]);
+
+	if (length == 6 && at[0] == 0x0f && (at[1] & 0xf0) == 0x80)
+		return 2;
+	if (length == 6 + rex && (at[rex] == 0x89 || at[rex] == 0x8b) && (at[rex + 1] & 0xc7) == 0x05)
+		return 2 + rex;
+	return 0;
+}
+
+/*
+ * The last long instruction before it, from which on all can be moved; at: one begins there. One that jumps, or reads or writes by a distance,
+ * only on request: what is behind a jump is often jumped to, and the cpuid instruction is executed after all.
+ */
+static bool find_long(const u8 *page, unsigned int at, unsigned int cpuid, bool distances, struct shape *shape)
+{
+	bool found = false;
+	struct insn insn;
+
+	while (at < cpuid) {
+		if (insn_decode(&insn, page + at, min_t(unsigned int, INSN_BYTES, PAGE_SIZE - at), INSN_MODE_64))
+			return false;
+		if (insn.length >= JUMP_SIZE && cpuid - at <= SHAPE_PREFIX_MAX &&
+		    at + insn.length <= cpuid && all_movable(page + at + insn.length, page + cpuid)) {
+			unsigned int relative = relative_field(page + at, insn.length);
+
+			if (relative ? distances : movable(page + at, insn.length) == insn.length) {
+				shape->start = at;
+				shape->relative = relative;
+				found = true;
+			}
+		}
+		at += insn.length;
+	}
+	return found && at == cpuid;
+}
+
+bool shape_proven(const u8 *page, const struct shape *shape)
+{
+	return begins(page, shape->start) && decode_to(page, shape->start, shape->syscall) == shape->syscall;
+}
+
+bool shape_find_cpuid(const u8 *page, unsigned int cpuid, struct shape *shape)
+{
+	unsigned int from;
+
+	if (cpuid > PAGE_SIZE - 2 || page[cpuid] != 0x0f || page[cpuid + 1] != 0xa2 || !begins(page, cpuid))
+		return false;
+	shape->syscall = cpuid;
+	shape->cave = 0;
+	shape->relative = 0;
+	from = first_beginning(page, cpuid > SHAPE_PREFIX_MAX ? cpuid - SHAPE_PREFIX_MAX : 0, cpuid);
+	if (find_long(page, from, cpuid, false, shape))
+		return true;
+	/* Or the instruction itself becomes a short jump. */
+	shape->start = cpuid;
+	shape->relative = 0;
+	from = first_beginning(page, cpuid > 160 ? cpuid - 160 : 0, cpuid);
+	shape->cave = find_cave(page, from, cpuid);
+	if (!shape->cave)
+		shape->cave = find_cave(page, cpuid + 2, cpuid);
+	if (shape->cave)
+		return true;
+	from = first_beginning(page, cpuid > SHAPE_PREFIX_MAX ? cpuid - SHAPE_PREFIX_MAX : 0, cpuid);
+	return find_long(page, from, cpuid, true, shape);
 }

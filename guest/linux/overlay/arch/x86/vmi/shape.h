@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* How a system-call site can be replaced. */
+/* How a system-call site, or a cpuid instruction, can be replaced. */
 #ifndef ARCH_X86_VMI_SHAPE_H
 #define ARCH_X86_VMI_SHAPE_H
 
@@ -13,8 +13,9 @@ struct pt_regs;
 /* All offsets are in the page. */
 struct shape {
 	u16 start;		/* of what the slot does: from here to the syscall instruction */
-	u16 syscall;
+	u16 syscall;		/* or the cpuid instruction */
 	u16 cave;		/* where a jump of 5 bytes fits that a jump of 2 at start reaches; 0 for none */
+	u16 relative;		/* of a distance of 4 bytes, from start, that must be another one elsewhere; 0 for none */
 };
 
 /*
@@ -22,5 +23,11 @@ struct shape {
  * system call that it made.
  */
 bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs, struct shape *shape);
+
+/* Whether the code alone says that instructions begin where the shape has them, whatever made the system call. */
+bool shape_proven(const u8 *page, const struct shape *shape);
+
+/* The same for the cpuid instruction there; proven. */
+bool shape_find_cpuid(const u8 *page, unsigned int cpuid, struct shape *shape);
 
 #endif

@@ -49,23 +49,9 @@ MODULE_PARM_DESC(sites, "rewrite system-call sites of user programs");
 /* Whether the layer does it. */
 static bool offered __ro_after_init;
 
-enum outcome {
-	CLAIMED,
-	AGAIN,			/* the text had gone, and came back */
-	PUT_BACK,
-	IN_PLACE,		/* its syscall instruction was executed all the same */
-	NO_SHAPE,
-	NO_CAVE_OR_PAGE,	/* across a page boundary */
-	NOT_TEXT,		/* not private, not of a file, writable */
-	WRITTEN,		/* the page was written to by somebody else */
-	NO_SLOT,
-	NO_MEMORY,
-	BUSY,
-	OUTCOMES,
-};
-
 static const char *const outcome_names[OUTCOMES] = {
 	[CLAIMED] = "claimed",
+	[SHARED] = "shared",
 	[AGAIN] = "claimed_again",
 	[PUT_BACK] = "put_back",
 	[IN_PLACE] = "in_place",
@@ -80,40 +66,56 @@ static const char *const outcome_names[OUTCOMES] = {
 
 static atomic_long_t outcomes[OUTCOMES];
 DEFINE_PER_CPU(unsigned long, vmi_syscalls_trapped);
+static DEFINE_PER_CPU(unsigned long, cpuids_trapped);
 
 /*
- * How often which site trapped lately, on this CPU: two places for each, the one with less behind it goes. A guess: what gets lost in a
- * collision comes again.
+ * How often what happened lately: two places for each, the one with less behind it goes. A guess: what gets lost in a collision, or
+ * because two CPUs count at once, comes again.
  */
 struct heat {
 	u64 key;
-	u32 traps;
+	u32 times;
 };
 
 #define HEAT_SETS 256
-static DEFINE_PER_CPU(struct heat[HEAT_SETS][2], heat);
+/* Traps of sites by address space, on this CPU; and what is the same for all who map a file. */
+static DEFINE_PER_CPU(struct heat[HEAT_SETS][2], trap_heat);
+static struct heat file_heat[2 * HEAT_SETS][2];
 
-/* Counts; whether it is time to look at the site. */
-static bool heat_add(unsigned long context, unsigned long back)
+/* Counts; how often it has been. */
+static unsigned int heat_add(struct heat *set, u64 key)
 {
-	u64 key = context << 48 ^ context >> 16 ^ back;
-	struct heat *set = get_cpu_var(heat)[hash_64(key, ilog2(HEAT_SETS))];
-	struct heat *entry = set[0].traps <= set[1].traps ? &set[0] : &set[1];
+	struct heat *entry = set[0].times <= set[1].times ? &set[0] : &set[1];
 	struct heat *other = entry == &set[0] ? &set[1] : &set[0];
-	bool hot;
 
 	if (other->key == key)
 		entry = other;
 	if (entry->key != key) {
-		/* And the other one next time, if it traps no more. */
-		other->traps -= DIV_ROUND_UP(other->traps, 8);
+		/* And the other one next time, if it does not happen any more. */
+		other->times -= DIV_ROUND_UP(other->times, 8);
 		entry->key = key;
-		entry->traps = 0;
+		entry->times = 0;
 	}
-	entry->traps++;
-	hot = entry->traps == TRAPS_HOT || !(entry->traps % TRAPS_AGAIN);
-	put_cpu_var(heat);
-	return hot;
+	return ++entry->times;
+}
+
+static unsigned int trap_heat_add(u64 key)
+{
+	unsigned int times = heat_add(get_cpu_var(trap_heat)[hash_64(key, ilog2(HEAT_SETS))], key);
+
+	put_cpu_var(trap_heat);
+	return times;
+}
+
+unsigned int vmi_file_heat_add(u64 key)
+{
+	return heat_add(file_heat[hash_64(key, ilog2(2 * HEAT_SETS))], key);
+}
+
+/* Whether it is time to look at the site. */
+static bool hot(unsigned int traps)
+{
+	return traps == TRAPS_HOT || !(traps % TRAPS_AGAIN);
 }
 
 static void note(enum outcome outcome)
@@ -278,6 +280,13 @@ out:
 	return result;
 }
 
+int vmi_text_write(struct vm_area_struct *vma, unsigned long address, const u8 *bytes, unsigned int length)
+{
+	struct piece piece = { address, bytes, length };
+
+	return text_write(vma, &piece, 1);
+}
+
 static bool is_vdso(const struct vm_area_struct *vma)
 {
 	const struct mm_struct *mm = vma->vm_mm;
@@ -285,7 +294,7 @@ static bool is_vdso(const struct vm_area_struct *vma)
 	return mm->context.vdso && vma->vm_start == (unsigned long)mm->context.vdso;
 }
 
-static bool is_private_text(const struct vm_area_struct *vma)
+bool vmi_is_private_text(const struct vm_area_struct *vma)
 {
 	const vm_flags_t want = VM_READ | VM_EXEC | VM_MAYWRITE;
 
@@ -315,14 +324,6 @@ static int site_write(struct vm_area_struct *vma, const struct site *site, bool 
 	};
 
 	return text_write(vma, pieces, site->cave ? 2 : 1);
-}
-
-static void jump_to(u8 *bytes, unsigned long from, unsigned long to)
-{
-	s32 distance = to - (from + JUMP_SIZE);
-
-	bytes[0] = 0xe9;
-	memcpy(bytes + 1, &distance, 4);
 }
 
 /* Replaces a site whose shape is known. page: its bytes, a copy. */
@@ -412,41 +413,106 @@ static enum outcome site_rewrite(struct vm_area_struct *vma, unsigned long back,
 	return site_claim(vma, copy, back, &shape);
 }
 
-/* A site has trapped often. */
+static enum outcome site_private(struct vm_area_struct *vma, const struct pt_regs *regs)
+{
+	u8 *copy = (u8 *)__get_free_page(GFP_KERNEL);
+	enum outcome outcome = copy ? site_rewrite(vma, regs->ip, regs, copy) : NO_MEMORY;
+
+	free_page((unsigned long)copy);
+	return outcome;
+}
+
+/*
+ * A site has trapped often in this process. In a text that others have, too, it is replaced for all of them; where that has no room, this process
+ * goes its own way, with the file itself.
+ */
 static void site_hot(const struct pt_regs *regs)
 {
 	struct mm_struct *mm = current->mm;
 	enum outcome outcome = NOT_TEXT;
-	unsigned long back = regs->ip;
+	unsigned long ip = regs->ip - 2;
 	struct vm_area_struct *vma;
-	u8 *copy;
+	bool shared;
 
+	if (mmap_read_lock_killable(mm))
+		return;
+	vma = vma_lookup(mm, ip);
+	shared = vma && text_is(vma);
+	mmap_read_unlock(mm);
+	if (shared) {
+		outcome = text_claim_at(ip, regs, false);
+		if (outcome != NO_SLOT && outcome != NOT_TEXT) {
+			note(outcome);
+			return;
+		}
+	}
 	if (mmap_write_lock_killable(mm))
 		return;
-	vma = vma_lookup(mm, back - 2);
-	if (vma && is_private_text(vma)) {
-		copy = (u8 *)__get_free_page(GFP_KERNEL);
-		outcome = copy ? site_rewrite(vma, back, regs, copy) : NO_MEMORY;
-		free_page((unsigned long)copy);
+	vma = vma_lookup(mm, ip);
+	if (vma && vmi_is_private_text(vma)) {
+		if (text_is(vma))
+			text_revert(vma);
+		outcome = site_private(vma, regs);
 	}
 	mmap_write_unlock(mm);
 	note(outcome);
 }
 
-static bool allowed(void)
+bool vmi_sites_allowed(void)
 {
 	return enabled && offered && !current->ptrace && !test_thread_flag(TIF_SYSCALL_SITES_OFF) &&
 	       !test_bit(MM_CONTEXT_SITES_OFF, &current->mm->context.flags);
+}
+
+/* An instruction has trapped that may be one which many processes execute once. */
+static void text_warm(const struct pt_regs *regs, unsigned long ip, bool cpuid)
+{
+	u64 place = text_place(ip);
+	unsigned int traps = place ? vmi_file_heat_add(place) : 0;
+
+	/* A fault of cpuid is to be learnt from. */
+	if (traps && (cpuid ? traps == 2 : hot(traps)))
+		note(text_claim_at(ip, regs, cpuid));
 }
 
 void vmi_syscall_trapped(const struct pt_regs *regs)
 {
 	struct mm_struct *mm = current->mm;
 
+	unsigned int traps;
+
 	clear_thread_flag(TIF_SYSCALL_TRAPPED);
 	this_cpu_inc(vmi_syscalls_trapped);
-	if (mm && allowed() && heat_add(mm->context.ctx_id, regs->ip))
+	if (!mm || !vmi_sites_allowed())
+		return;
+	traps = trap_heat_add(mm->context.ctx_id << 48 ^ mm->context.ctx_id >> 16 ^ regs->ip);
+	if (hot(traps))
 		site_hot(regs);
+	else if (traps == 1)
+		text_warm(regs, regs->ip - 2, false);
+}
+
+/* Counted by file alone: a process executes most of them once. */
+void vmi_cpuid_trapped(const struct pt_regs *regs, unsigned long ip)
+{
+	this_cpu_inc(cpuids_trapped);
+	if (vmi_sites_allowed())
+		text_warm(regs, ip, true);
+}
+
+void vmi_sites_texts_revert(struct mm_struct *mm, unsigned long start, unsigned long end)
+{
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, start);
+
+	if (!test_bit(MM_CONTEXT_TEXTS, &mm->context.flags))
+		return;
+	for_each_vma_range(vmi, vma, end) {
+		if (!text_is(vma))
+			continue;
+		text_revert(vma);
+		note(PUT_BACK);
+	}
 }
 
 /* With the lock held for writing. */
@@ -459,6 +525,7 @@ void __syscall_sites_put_back_range(struct mm_struct *mm, unsigned long start, u
 	bool there;
 	u8 *at;
 
+	vmi_sites_texts_revert(mm, start, end);
 	for (i = 0; sites && i < sites->sites; i++) {
 		const struct site *site = &sites->site[i];
 
@@ -534,13 +601,15 @@ unsigned long vmi_sites_lstar(void)
 
 static int outcomes_show(struct seq_file *file, void *unused)
 {
-	unsigned long trapped = 0;
+	unsigned long trapped = 0, cpuids = 0;
 	unsigned int i;
 	int cpu;
 
-	for_each_possible_cpu(cpu)
+	for_each_possible_cpu(cpu) {
 		trapped += per_cpu(vmi_syscalls_trapped, cpu);
-	seq_printf(file, "trapped %lu\n", trapped);
+		cpuids += per_cpu(cpuids_trapped, cpu);
+	}
+	seq_printf(file, "trapped %lu\ncpuid_trapped %lu\n", trapped, cpuids);
 	for (i = 0; i < OUTCOMES; i++)
 		seq_printf(file, "%s %ld\n", outcome_names[i], atomic_long_read(&outcomes[i]));
 	return 0;
@@ -557,6 +626,8 @@ static int __init sites_init(void)
 		return 0;
 	version = vmi.core_version(VMI_SECTION_PATCH);
 	offered = version >= 0 && (version >> 32 & VMI_PATCH_ENTRIES);
+	if (offered && version >> 32 & VMI_PATCH_CODE && text_init())
+		pr_warn("vmi: replaced sites are not shared\n");
 	debugfs_create_file("sites", 0444, vmi_debugfs(), NULL, &outcomes_fops);
 	return 0;
 }

@@ -7,12 +7,12 @@
 #include <linux/refcount.h>
 #include <linux/sizes.h>
 #include "shape.h"
+#include "text.h"
 #include "vmi.h"
 
 #define AREA_SIZE SZ_64K
 #define AREA_PAGES (AREA_SIZE / PAGE_SIZE)
 #define AREAS_MAX 16
-#define JUMP_SIZE 5
 
 /* Slots near some text, mapped with everything else of the process's. */
 struct area {

@@ -31,6 +31,9 @@ int vmi_fixup_exception(struct pt_regs *regs);
 /* A new process is about to see user mode for the first time. */
 void vmi_fork_fill(const struct pt_regs *regs);
 
+/* Carries out a program's cpuid instruction, which the layer has let fault. */
+bool vmi_fixup_cpuid(struct pt_regs *regs);
+
 /* arch_prctl(ARCH_SYSCALL_SITES): sites.c. */
 long vmi_sites_prctl(unsigned long argument);
 
@@ -61,6 +64,11 @@ static inline int vmi_fixup_exception(struct pt_regs *regs)
 
 static inline void vmi_fork_fill(const struct pt_regs *regs)
 {
+}
+
+static inline bool vmi_fixup_cpuid(struct pt_regs *regs)
+{
+	return false;
 }
 
 #endif
