@@ -8,7 +8,6 @@ use paravane_tests::user::User;
 use paravane_tests::{program, vm};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
-use std::time::Duration;
 
 /// What attaches by pipes, and the lines that it prints.
 struct Attached {

@@ -29,6 +29,8 @@ struct Input {
     waiting: Vec<u8>,
     /// Our standard input may have more.
     open: bool,
+    /// When that is sent, whoever types is done.
+    leaving: bool,
     /// What is typed goes there as it is typed.
     terminal: Option<Terminal>,
 }
@@ -59,6 +61,7 @@ impl Input {
             pipe,
             waiting: Vec::new(),
             open: true,
+            leaving: false,
             terminal,
         };
         input.resize(machine)?;
@@ -103,11 +106,13 @@ impl Input {
                 self.open = false;
                 return Ok(if self.terminal.is_some() { Step::Left } else { Step::On });
             }
-            if self.terminal.is_some() && piece.contains(&LEAVE) {
-                return Ok(Step::Left);
+            // What was typed before it counts.
+            if let (true, Some(at)) = (self.terminal.is_some(), piece.iter().position(|&byte| byte == LEAVE)) {
+                piece.truncate(at);
+                self.leaving = true;
             }
             self.waiting = piece;
-            return Ok(Step::On);
+            return Ok(self.after());
         }
         match rustix::io::write(&self.pipe, &self.waiting) {
             Ok(written) => drop(self.waiting.drain(..written)),
@@ -115,7 +120,15 @@ impl Input {
             Err(Errno::PIPE) => return Ok(Step::Gone),
             Err(error) => return Err(error).context("cannot write to the machine"),
         }
-        Ok(Step::On)
+        Ok(self.after())
+    }
+
+    fn after(&self) -> Step {
+        if self.leaving && self.waiting.is_empty() {
+            Step::Left
+        } else {
+            Step::On
+        }
     }
 }
 
