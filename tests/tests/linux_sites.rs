@@ -49,7 +49,10 @@ fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
         fs::create_dir_all(root.join(name)).unwrap();
     }
     let source = source_root().join("tests/guest/sites");
-    let files = ["main.c", "basic.c", "memory.c", "debug.c", "shared.c", "sites.S"].map(|name| source.join(name));
+    let files = [
+        "main.c", "basic.c", "memory.c", "debug.c", "shared.c", "copies.c", "sites.S",
+    ]
+    .map(|name| source.join(name));
     let binary = root.join("sites");
     let flags = [
         "-std=gnu11",

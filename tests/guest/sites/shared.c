@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Sites that are replaced for everybody who maps a file, and cpuid: what many processes execute once. */
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
@@ -13,81 +10,34 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include "check.h"
+#include "copies.h"
 
 /* After so many all are counted. */
 #define OFTEN 24
 
-/* A place of this program's text. */
-extern int site_marker(void);
-
-/* A copy's file, and where its text is in it and in a process. */
-struct image {
-	unsigned char *bytes;
-	size_t size, offset, length;
-	unsigned char *text;
-};
-
-static unsigned char *text_of(pid_t pid, const char *path)
+static int copy_file(const char *from, const char *to)
 {
-	unsigned long start, offset, found = 0;
-	char name[128], line[256];
-	FILE *file;
+	char buffer[65536];
+	int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0755);
+	ssize_t n;
 
-	snprintf(line, sizeof(line), "/proc/%d/maps", pid);
-	file = fopen(line, "r");
-	while (file && fgets(line, sizeof(line), file))
-		if (sscanf(line, "%lx-%*x r-xp %lx %*s %*u %127s", &start, &offset, name) == 3 &&
-		    !strcmp(name, path))
-			found = start;
-	if (file)
-		fclose(file);
-	return (unsigned char *)found;
-}
-
-static struct image image_of(const char *path, pid_t pid)
-{
-	struct image image = { 0 };
-	const Elf64_Ehdr *elf;
-	const Elf64_Phdr *phdr;
-	struct stat status;
-	int i, fd = open(path, O_RDONLY);
-
-	if (fd < 0 || fstat(fd, &status))
-		return image;
-	image.size = (size_t)status.st_size;
-	image.bytes = mmap(NULL, image.size, PROT_READ, MAP_PRIVATE, fd, 0);
-	close(fd);
-	elf = (const void *)image.bytes;
-	phdr = (const void *)(image.bytes + elf->e_phoff);
-	for (i = 0; i < elf->e_phnum; i++) {
-		if (phdr[i].p_type != PT_LOAD || !(phdr[i].p_flags & PF_X))
-			continue;
-		image.offset = phdr[i].p_offset;
-		image.length = phdr[i].p_filesz;
-	}
-	image.text = text_of(pid, path);
-	return image;
+	while ((n = read(in, buffer, sizeof(buffer))) > 0)
+		if (write(out, buffer, (size_t)n) != n)
+			break;
+	close(in);
+	return n || close(out);
 }
 
 /* A copy of this program, which nobody has run. */
 static const char *copy(const char *name)
 {
 	static char path[64];
-	char buffer[65536];
-	int from = open("/sites", O_RDONLY), to;
-	ssize_t n;
 
 	snprintf(path, sizeof(path), "/tmp/%s", name);
 	unlink(path);
-	to = open(path, O_WRONLY | O_CREAT | O_EXCL, 0755);
-	while ((n = read(from, buffer, sizeof(buffer))) > 0)
-		CHECK(write(to, buffer, (size_t)n) == n);
-	CHECK(!n && !close(to));
-	close(from);
+	CHECK(!copy_file("/sites", path));
 	return path;
 }
 
@@ -116,11 +66,21 @@ static int once(const char *path, const char *what, const char *argument)
 	return end_of(start(path, what, argument));
 }
 
+/* It must end well. */
+static void does(const char *path, const char *what, const char *argument)
+{
+	int code = once(path, what, argument);
+
+	if (code)
+		printf("# %s %s: %d\n", path, what, code);
+	CHECK(!code);
+}
+
 static long traps_once(const char *path, const char *what)
 {
 	long before = counter("trapped");
 
-	CHECK(once(path, what, "") == 0);
+	does(path, what, "");
 	return counter("trapped") - before;
 }
 
@@ -129,7 +89,7 @@ static void often(const char *path, const char *what)
 	int i;
 
 	for (i = 0; i < OFTEN; i++)
-		CHECK(once(path, what, "") == 0);
+		does(path, what, "");
 }
 
 static void once_each(void)
@@ -151,28 +111,9 @@ static void looks_like_the_file(void)
 {
 	const char *path = copy("looks");
 
-	CHECK(once(path, "maps", path) == 0);
+	does(path, "maps", path);
 	often(path, "crowd");
-	CHECK(once(path, "maps", path) == 0);
-}
-
-/* How many bytes of a process's text are not the file's. */
-static size_t differences(pid_t pid, const char *path)
-{
-	struct image image = image_of(path, pid);
-	unsigned char *there = malloc(image.length);
-	struct iovec local = { there, image.length };
-	struct iovec remote = { image.text, image.length };
-	size_t i, n = 0;
-
-	CHECK(image.text);
-	if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != (ssize_t)image.length)
-		n = image.length;
-	for (i = 0; n != image.length && i < image.length; i++)
-		n += there[i] != image.bytes[image.offset + i];
-	free(there);
-	munmap(image.bytes, image.size);
-	return n;
+	does(path, "maps", path);
 }
 
 static pid_t looping(const char *path)
@@ -219,6 +160,16 @@ static void debugger(void)
 	end_of(child);
 }
 
+/* Without the page that the slots are in. */
+static void in_parts(void)
+{
+	const char *path = copy("in_parts");
+
+	often(path, "crowd");
+	does(path, "cut", path);
+	does(path, "part", path);
+}
+
 /* What is written to the file is what runs. */
 static void written(void)
 {
@@ -244,6 +195,37 @@ static void written(void)
 	munmap(image.bytes, image.size);
 }
 
+/* What one program makes of the others' instructions counts for itself. */
+static void not_by_forged_registers(void)
+{
+	const char *path = copy("forged");
+	int i;
+
+	for (i = 0; i < OFTEN; i++)
+		does(path, "forge", "");
+	often(path, "crowd");
+	does(path, "jumped", "");
+}
+
+/* Mappings and files are let go of: what they are on can be unmounted. */
+static void unmounted(void)
+{
+	static const char *const folders[] = { "/tmp/low", "/tmp/lower", "/tmp/over" };
+	char path[64];
+	size_t i;
+
+	for (i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+		CHECK(!mkdir(folders[i], 0755));
+	CHECK(!mount("low", "/tmp/low", "tmpfs", 0, NULL));
+	CHECK(!copy_file(copy("layered"), "/tmp/low/layered"));
+	CHECK(!mount("over", "/tmp/over", "overlay", MS_RDONLY, "lowerdir=/tmp/low:/tmp/lower"));
+	strcpy(path, "/tmp/over/layered");
+	often(path, "crowd");
+	does(path, "shared", path);
+	CHECK(!umount("/tmp/over"));
+	CHECK(!umount("/tmp/low"));
+}
+
 /* A program may execute what is no instruction to others: that stays what it is. */
 static void not_on_a_programs_word(void)
 {
@@ -252,7 +234,7 @@ static void not_on_a_programs_word(void)
 
 	often(path, "hidden");
 	CHECK(counter("refused_shape") > refused);
-	CHECK(once(path, "visible", "") == 0);
+	does(path, "visible", "");
 }
 
 static void writable(void)
@@ -260,7 +242,7 @@ static void writable(void)
 	const char *path = copy("writable");
 
 	often(path, "crowd");
-	CHECK(once(path, "writable", path) == 0);
+	does(path, "writable", path);
 }
 
 static void cpuid_is_the_same(void)
@@ -294,6 +276,8 @@ static void under_fire(void)
 	for (round = 0; round < 30; round++) {
 		for (i = 0; i < 3; i++)
 			other[i] = start(path, "crowd", "");
+		/* Another text takes the place. */
+		CHECK(!chmod(path, round & 1 ? 0755 : 0700));
 		if (round % 5 == 4) {
 			pid_t victim = loops[round % 3];
 
@@ -342,7 +326,7 @@ static void breakpoint_by_file(void)
 	CHECK(put(events, "p:sites/one %s:%#zx\n", path, offset) > 0);
 	CHECK(put("/sys/kernel/tracing/events/sites/one/enable", "1\n") > 0);
 	usleep(100000);
-	CHECK(once(path, "nothing", "") == 0);
+	does(path, "nothing", "");
 	file = fopen("/sys/kernel/tracing/uprobe_profile", "r");
 	while (file && fscanf(file, "%63s %63s %ld", word, word, &hits) == 3)
 		;
@@ -356,168 +340,15 @@ static void breakpoint_by_file(void)
 	munmap(image.bytes, image.size);
 }
 
-/* What a copy does. */
-
-static int as_crowd(const char *unused)
-{
-	pid_t parent = getppid();
-	int i, wrong = 0;
-
-	(void)unused;
-	for (i = 0; i < SITE_CROWD; i++)
-		wrong += ((site_fn *)(site_crowd + i * SITE_BYTES))(0, 0, 0, 0, 0, 0) != parent;
-	return wrong != 0;
-}
-
-static int as_maps(const char *path)
-{
-	FILE *file = fopen("/proc/self/maps", "r");
-	unsigned long start, end, inode;
-	unsigned int major_number, minor_number;
-	char line[256], permissions[8], name[128];
-	struct stat status;
-	int found = 0;
-
-	if (!file || stat(path, &status))
-		return 1;
-	while (fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "%lx-%lx %7s %*x %x:%x %lu %127s", &start, &end, permissions, &major_number,
-			   &minor_number, &inode, name) != 7)
-			continue;
-		if ((uintptr_t)as_maps < start || (uintptr_t)as_maps >= end)
-			continue;
-		found = !strcmp(permissions, "r-xp") && inode == status.st_ino && !strcmp(name, path) &&
-			makedev(major_number, minor_number) == status.st_dev;
-		if (!found)
-			printf("# %s", line);
-	}
-	fclose(file);
-	return !found;
-}
-
-static void *loop(void *parent)
-{
-	for (;;)
-		if (as_crowd("") || site_getppid(0, 0, 0, 0, 0, 0) != (long)parent)
-			_exit(1);
-}
-
-static int as_loop(const char *number)
-{
-	pthread_t threads[2];
-	int i;
-
-	for (i = 0; i < 2; i++)
-		if (pthread_create(&threads[i], NULL, loop, (void *)(long)getppid()))
-			return 2;
-	usleep(1000);
-	if (write(atoi(number), "", 1) != 1)
-		return 3;
-	loop((void *)(long)getppid());
-	return 0;
-}
-
-static int as_writable(const char *path)
-{
-	struct image image = image_of(path, getpid());
-	unsigned char *page = (unsigned char *)((uintptr_t)site_crowd & ~4095UL);
-
-	if (!memcmp(image.text, image.bytes + image.offset, image.length))
-		return 2;
-	if (mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC))
-		return 3;
-	page[0] = page[0];
-	return memcmp(image.text, image.bytes + image.offset, image.length) ? 4 : as_crowd("");
-}
-
-/* A number for all that cpuid says but where it was executed; and nothing else changes. */
-static int as_cpuid(const char *unused)
-{
-	uint32_t leaf, subleaf, limit, bases[] = { 0, 0x80000000 };
-	uint64_t hash = 14695981039346656037UL;
-	size_t i, w;
-
-	(void)unused;
-	for (i = 0; i < 2; i++) {
-		limit = 0;
-		for (leaf = bases[i]; leaf <= bases[i] + limit; leaf++)
-			for (subleaf = 0; subleaf < 8; subleaf++) {
-				uint64_t before, after, some;
-				uint64_t words[4] = { leaf | 0xabcd00000000UL, ~0UL, subleaf | 0x123400000000UL, ~0UL };
-
-				__asm__ volatile("std; stc; pushf; pop %[before]; mov %[a], %%rax; mov %[c], %%rcx; movl $1, %k[some]; "
-						 "cpuid; pushf; pop %[after]; cld"
-						 : [before] "=&r"(before), [after] "=&r"(after), [some] "=&r"(some), "=&a"(words[0]),
-						   "+&b"(words[1]), "=&c"(words[2]), "+&d"(words[3])
-						 : [a] "r"(words[0]), [c] "r"(words[2])
-						 : "cc");
-				if (before != after)
-					return 0;
-				if (leaf == 0 || leaf == 0x80000000)
-					limit = (uint32_t)words[0] - bases[i];
-				if (limit > 0x40)
-					return 0;
-				if (leaf == 1)
-					words[1] &= 0xffffff;
-				if (leaf == 0xb || leaf == 0x1f)
-					words[3] = 0;
-				for (w = 0; w < 4; w++) {
-					if (words[w] >> 32)
-						return 0;
-					hash = (hash ^ words[w]) * 1099511628211UL;
-				}
-			}
-	}
-	return (int)(hash % 124) + 1;
-}
-
-extern char site_hidden[];
-
-static int as_hidden(const char *unused)
-{
-	(void)unused;
-	return ((site_fn *)(site_hidden + 2))(0, 0, 0, 0, 0, 0) != getppid();
-}
-
-static int as_visible(const char *unused)
-{
-	(void)unused;
-	return ((site_fn *)site_hidden)(0, 0, 0, 0, 0, 0) != (long)0xc3050f0000006eb8UL;
-}
-
-static const struct {
-	const char *name;
-	int (*act)(const char *);
-} acts[] = {
-	{ "crowd", as_crowd },
-	{ "maps", as_maps },
-	{ "loop", as_loop },
-	{ "writable", as_writable },
-	{ "hidden", as_hidden },
-	{ "visible", as_visible },
-	{ "cpuid", as_cpuid },
-};
-
-int act_as(const char *what, const char *argument)
-{
-	size_t i;
-
-	if (!strcmp(what, "nothing"))
-		return site_getppid(0, 0, 0, 0, 0, 0) != getppid();
-	if (!strcmp(what, "marker"))
-		return site_marker() & 0xff;
-	for (i = 0; i < sizeof(acts) / sizeof(*acts); i++)
-		if (!strcmp(what, acts[i].name))
-			return acts[i].act(argument);
-	return 125;
-}
-
 const struct test shared_tests[] = {
 	{ "once_each", once_each },
 	{ "looks_like_the_file", looks_like_the_file },
 	{ "debugger", debugger },
+	{ "in_parts", in_parts },
 	{ "written", written },
 	{ "not_on_a_programs_word", not_on_a_programs_word },
+	{ "not_by_forged_registers", not_by_forged_registers },
+	{ "unmounted", unmounted },
 	{ "writable_text", writable },
 	{ "cpuid_is_the_same", cpuid_is_the_same },
 	{ "under_fire", under_fire },

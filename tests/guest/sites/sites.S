@@ -179,11 +179,11 @@ site_crowd:
 	ret
 	.skip	64, 0x90
 
-	/* So much that the last page of the text has room. */
+	/* So much that nothing of this is in the last page of the text, and that has room. */
 #ifndef FILL
 #define FILL	0
 #endif
-	.skip	FILL, 0xcc
+	.skip	4096 + FILL, 0xcc
 
 	/* Found in the file by its bytes. */
 	function site_marker

@@ -63,8 +63,12 @@ bool vmi_fixup_cpuid(struct pt_regs *regs)
 	native_cpuid(&a, &b, &c, &d);
 	set_faulting(true);
 	preempt_enable();
-	if (length == 2)
-		vmi_cpuid_trapped(regs, ip);
+	if (length != 2 || !vmi_cpuid_trapped(regs, ip)) {
+		preempt_disable();
+		clear_thread_flag(TIF_NOCPUID);
+		set_faulting(false);
+		preempt_enable();
+	}
 	regs->ax = a;
 	regs->bx = b;
 	regs->cx = c;

@@ -25,26 +25,37 @@ static bool is_rex(u8 byte)
 	return (byte & 0xf0) == 0x40;
 }
 
+/* Its opcode is one of those that the manuals' map without an escape has: others may be counted as one byte, too, behind VEX, EVEX and REX2. */
+static bool is_plain(const struct insn *insn)
+{
+	return insn->opcode.nbytes == 1 && !insn->vex_prefix.nbytes && insn->rex_prefix.nbytes < 2;
+}
+
 /* Instructions that do the same at another address, and leave the stack alone. Their length, or 0. */
 static unsigned int movable(const u8 *at, unsigned int room)
 {
 	struct insn insn;
 	u8 opcode, modrm, rex;
 
-	if (insn_decode(&insn, at, room, INSN_MODE_64) || insn.prefixes.nbytes || insn.opcode.nbytes != 1)
+	if (insn_decode(&insn, at, room, INSN_MODE_64) || insn.prefixes.nbytes || !is_plain(&insn))
 		return 0;
 	opcode = insn.opcode.bytes[0];
 	modrm = insn.modrm.bytes[0];
-	if (opcode >= 0xb8 && opcode <= 0xbf)	/* mov imm,reg */
-		return insn.length;
+	rex = insn.rex_prefix.nbytes ? insn.rex_prefix.bytes[0] : 0;
+	if (opcode >= 0xb8 && opcode <= 0xbf)	/* mov imm,reg; not to rsp */
+		return opcode == 0xbc && !X86_REX_B(rex) ? 0 : insn.length;
 	if (!insn.modrm.nbytes)
+		return 0;
+	/* There is xbegin, too. */
+	if ((opcode == 0xc6 || opcode == 0xc7) && X86_MODRM_REG(modrm))
 		return 0;
 	switch (opcode) {
 	case 0xc6:				/* mov imm,disp(%rsp) */
 	case 0xc7:
 	case 0x8b:				/* mov disp8(%rsp),reg */
 		if ((X86_MODRM_MOD(modrm) == 1 || (X86_MODRM_MOD(modrm) == 2 && opcode != 0x8b)) &&
-		    X86_MODRM_RM(modrm) == 4 && insn.sib.bytes[0] == 0x24)
+		    X86_MODRM_RM(modrm) == 4 && insn.sib.bytes[0] == 0x24 &&
+		    (X86_MODRM_REG(modrm) != 4 || X86_REX_R(rex)))
 			return insn.length;
 		if (opcode == 0xc6)
 			return 0;
@@ -54,7 +65,6 @@ static unsigned int movable(const u8 *at, unsigned int room)
 	case 0x89:
 	case 0x80:				/* with an immediate */
 	case 0x83:
-		rex = insn.rex_prefix.nbytes ? insn.rex_prefix.bytes[0] : 0;
 		if (X86_MODRM_MOD(modrm) != 3 || (X86_MODRM_RM(modrm) == 4 && !X86_REX_B(rex)) ||
 		    (X86_MODRM_REG(modrm) == 4 && !X86_REX_R(rex)))
 			return 0;
@@ -163,17 +173,20 @@ static bool is_end(const struct insn *insn)
 
 	if (insn->opcode.nbytes == 2)
 		return opcode == 0x0f && insn->opcode.bytes[1] == 0x0b;
-	if (insn->opcode.nbytes != 1)
+	if (!is_plain(insn))
 		return false;
 	return opcode == 0xc3 || opcode == 0xe9 || opcode == 0xeb || opcode == 0xcc ||
 	       (opcode == 0xff && X86_MODRM_REG(insn->modrm.bytes[0]) == 4);
 }
 
-static bool is_padding(const struct insn *insn)
+/* Behind such an end. What handles an int3 may go on behind it: only more of them are padding there. */
+static bool is_padding(const struct insn *insn, u8 end)
 {
 	u8 opcode = insn->opcode.bytes[0];
 
-	return (insn->opcode.nbytes == 1 && (opcode == 0x90 || opcode == 0xcc)) ||
+	if (end == 0xcc && opcode != 0xcc)
+		return false;
+	return (is_plain(insn) && (opcode == 0x90 || opcode == 0xcc)) ||
 	       (insn->opcode.nbytes == 2 && opcode == 0x0f && insn->opcode.bytes[1] == 0x1f);
 }
 
@@ -185,24 +198,26 @@ static unsigned int find_cave(const u8 *page, unsigned int at, unsigned int star
 {
 	unsigned int limit = min_t(unsigned int, start + 2 + 127, PAGE_SIZE - JUMP_SIZE);
 	unsigned int least = start + 2 > 128 ? start + 2 - 128 : 0, padding = 0;
-	bool ended = false;
 	struct insn insn;
+	u8 end = 0;
 
 	while (at < PAGE_SIZE) {
 		if (insn_decode(&insn, page + at, min_t(unsigned int, 15, PAGE_SIZE - at), INSN_MODE_64))
 			return 0;
-		if (ended && is_padding(&insn)) {
+		if (end && is_padding(&insn, end)) {
 			if (!padding)
 				padding = at;
 			if (padding > limit)
 				return 0;
 		} else {
-			if (padding >= least && padding && at - padding >= JUMP_SIZE && !(at & 7))
+			/* What is aligned may itself begin with such instructions: at most up to where it could be. */
+			if (padding >= least && padding && !(at & 7) &&
+			    min(at, round_up(padding, 16)) - padding >= JUMP_SIZE)
 				return padding;
 			if (at > limit)
 				return 0;
 			padding = 0;
-			ended = is_end(&insn);
+			end = is_end(&insn) ? insn.opcode.bytes[0] : 0;
 		}
 		at += insn.length;
 	}

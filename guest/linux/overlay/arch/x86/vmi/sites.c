@@ -41,6 +41,8 @@
 /* Traps after which a site is looked at; and again after so many, since text comes and goes. */
 #define TRAPS_HOT 8
 #define TRAPS_AGAIN 1024
+/* Who executes a cpuid instruction so often will go on, and nothing comes of it. */
+#define CPUIDS_ENOUGH 200
 
 static bool enabled __read_mostly = true;
 module_param_named(sites, enabled, bool, 0644);
@@ -449,7 +451,8 @@ static void site_hot(const struct pt_regs *regs)
 	if (mmap_write_lock_killable(mm))
 		return;
 	vma = vma_lookup(mm, ip);
-	if (vma && vmi_is_private_text(vma)) {
+	/* A debugger may have come meanwhile. */
+	if (vma && vmi_is_private_text(vma) && vmi_sites_allowed()) {
 		if (text_is(vma))
 			text_revert(vma);
 		outcome = site_private(vma, regs);
@@ -464,15 +467,16 @@ bool vmi_sites_allowed(void)
 	       !test_bit(MM_CONTEXT_SITES_OFF, &current->mm->context.flags);
 }
 
-/* An instruction has trapped that may be one which many processes execute once. */
-static void text_warm(const struct pt_regs *regs, unsigned long ip, bool cpuid)
+/* An instruction has trapped that may be one which many processes execute once. How often it has. */
+static unsigned int text_warm(const struct pt_regs *regs, unsigned long ip, bool cpuid)
 {
 	u64 place = text_place(ip);
-	unsigned int traps = place ? vmi_file_heat_add(place) : 0;
+	unsigned int traps = place ? vmi_file_heat_add(place) : UINT_MAX;
 
-	/* A fault of cpuid is to be learnt from. */
-	if (traps && (cpuid ? traps == 2 : hot(traps)))
+	/* A fault of cpuid is to be learnt from. Of a system call more and more rarely: what it had in registers may have spoken against it. */
+	if (place && (cpuid ? traps == 2 : traps >= TRAPS_HOT && is_power_of_2(traps)))
 		note(text_claim_at(ip, regs, cpuid));
+	return traps;
 }
 
 void vmi_syscall_trapped(const struct pt_regs *regs)
@@ -493,11 +497,10 @@ void vmi_syscall_trapped(const struct pt_regs *regs)
 }
 
 /* Counted by file alone: a process executes most of them once. */
-void vmi_cpuid_trapped(const struct pt_regs *regs, unsigned long ip)
+bool vmi_cpuid_trapped(const struct pt_regs *regs, unsigned long ip)
 {
 	this_cpu_inc(cpuids_trapped);
-	if (vmi_sites_allowed())
-		text_warm(regs, ip, true);
+	return vmi_sites_allowed() && text_warm(regs, ip, true) < CPUIDS_ENOUGH;
 }
 
 void vmi_sites_texts_revert(struct mm_struct *mm, unsigned long start, unsigned long end)

@@ -51,11 +51,17 @@ struct change {
 	u32 offset;
 	u8 length;
 	u8 old[JUMP_SIZE], new[JUMP_SIZE];
+	/* A jump in padding: somebody may be at it, from another one. */
+	bool cave;
 };
 
 struct text {
 	struct fsnotify_mark mark;
+	/* Held as long as the mark is there; the shadow has the text, so that the text does not have it. */
+	spinlock_t shadow_lock;
 	struct inode *shadow;
+	/* The shadow's; for who holds that. */
+	struct address_space *pages;
 	struct mutex lock;
 	/* No more sites, no new mappings. Also set without the lock. */
 	bool dead;
@@ -91,11 +97,18 @@ static struct text *text_of_mark(struct fsnotify_mark *mark)
 static struct folio *original(struct file *file, pgoff_t index)
 {
 	struct address_space *mapping = file->f_mapping;
+	struct folio *folio = ERR_PTR(-EFAULT);
 
+	if (mapping->a_ops->read_folio) {
+		/* Or blocks that are just being freed could be read. */
+		filemap_invalidate_lock_shared(mapping);
+		if (index < DIV_ROUND_UP(i_size_read(mapping->host), PAGE_SIZE))
+			folio = read_mapping_folio(mapping, index, file);
+		filemap_invalidate_unlock_shared(mapping);
+		return folio;
+	}
 	if (index >= DIV_ROUND_UP(i_size_read(mapping->host), PAGE_SIZE))
-		return ERR_PTR(-EFAULT);
-	if (mapping->a_ops->read_folio)
-		return read_mapping_folio(mapping, index, file);
+		return folio;
 	return shmem_mapping(mapping) ? shmem_read_folio(mapping, index) : ERR_PTR(-EOPNOTSUPP);
 }
 
@@ -183,7 +196,15 @@ static vm_fault_t text_fault(struct vm_fault *vmf)
 	return filemap_fault(vmf);
 }
 
+/* A part of the text may go, or become something else, and the slots are in another. */
+static int text_may_split(struct vm_area_struct *vma, unsigned long addr)
+{
+	text_revert(vma);
+	return 0;
+}
+
 static const struct vm_operations_struct text_vm_ops = {
+	.may_split = text_may_split,
 	.fault = text_fault,
 	.map_pages = filemap_map_pages,
 };
@@ -210,7 +231,22 @@ static int text_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
+/* Who reads by the mapping's file (build ids) has the file's own bytes. */
+static ssize_t text_read_iter(struct kiocb *iocb, struct iov_iter *to)
+{
+	struct file *clone = iocb->ki_filp, *file = clone->private_data;
+	ssize_t result;
+
+	if (!file->f_op->read_iter || !is_sync_kiocb(iocb))
+		return -EINVAL;
+	iocb->ki_filp = file;
+	result = file->f_op->read_iter(iocb, to);
+	iocb->ki_filp = clone;
+	return result;
+}
+
 static const struct file_operations text_fops = {
+	.read_iter = text_read_iter,
 	.release = text_release,
 };
 
@@ -220,8 +256,21 @@ static struct file *file_of(const struct vm_area_struct *vma)
 	return text_is(vma) ? vma->vm_file->private_data : vma->vm_file;
 }
 
-/* A file like this one to whoever asks, with the text's pages. */
-static struct file *file_with_sites(struct file *file, struct text *text)
+/* NULL: the text goes, and another one may take the place. */
+static struct inode *shadow_get(struct text *text)
+{
+	struct inode *shadow;
+
+	spin_lock(&text->shadow_lock);
+	shadow = text->shadow;
+	if (shadow)
+		ihold(shadow);
+	spin_unlock(&text->shadow_lock);
+	return shadow;
+}
+
+/* A file like this one to whoever asks, with the text's pages; has the caller's reference to the shadow. */
+static struct file *file_with_sites(struct file *file, struct inode *shadow)
 {
 	struct file *clone = alloc_file_clone(file, O_RDONLY | O_LARGEFILE, &text_fops);
 
@@ -231,14 +280,16 @@ static struct file *file_with_sites(struct file *file, struct text *text)
 		struct path path = clone->f_path;
 
 		clone->f_path = *file_user_path(file);
+		/* Counted when it is let go of by what it is then. */
+		i_readcount_dec(file_inode(clone));
 		clone->f_inode = d_inode(clone->f_path.dentry);
+		i_readcount_inc(file_inode(clone));
 		path_get(&clone->f_path);
 		path_put(&path);
 	}
 	clone->f_mode |= FMODE_NONOTIFY;
 	clone->private_data = get_file(file);
-	ihold(text->shadow);
-	clone->f_mapping = text->shadow->i_mapping;
+	clone->f_mapping = shadow->i_mapping;
 	return clone;
 }
 
@@ -280,9 +331,18 @@ static void exec_count(const struct vm_area_struct *vma)
 		vmi_cpuid_learn();
 }
 
+/* With all of the segment: jumps find their slots. */
+static bool covers(const struct vm_area_struct *vma, const struct text *text)
+{
+	u64 start = (u64)vma->vm_pgoff << PAGE_SHIFT;
+
+	return start <= text->start && start + (vma->vm_end - vma->vm_start) >= text->end;
+}
+
 /* A new mapping, before it can be found. */
 void __syscall_sites_map(struct vm_area_struct *vma)
 {
+	struct inode *shadow;
 	struct text *text;
 	struct file *file;
 
@@ -293,17 +353,21 @@ void __syscall_sites_map(struct vm_area_struct *vma)
 	text = text_find(file_inode(vma->vm_file));
 	if (!text)
 		return;
-	if (text_current(text, file_inode(vma->vm_file)) && !READ_ONCE(refused) && vmi_sites_allowed() &&
+	shadow = shadow_get(text);
+	if (shadow && text_current(text, file_inode(vma->vm_file)) && covers(vma, text) &&
+	    !READ_ONCE(refused) && vmi_sites_allowed() &&
 	    !inode_is_open_for_write(file_inode(vma->vm_file)) && vma->vm_ops &&
 	    vma->vm_ops->map_pages && !vma->vm_ops->close) {
-		file = file_with_sites(vma->vm_file, text);
+		file = file_with_sites(vma->vm_file, shadow);
 		if (!IS_ERR(file)) {
+			shadow = NULL;
 			vma_set_file(vma, file);
 			fput(file);
 			vma->vm_ops = &text_vm_ops;
 			set_bit(MM_CONTEXT_TEXTS, &vma->vm_mm->context.flags);
 		}
 	}
+	iput(shadow);
 	text_put(text);
 }
 
@@ -329,25 +393,27 @@ static void file_link(struct vm_area_struct *vma)
 	i_mmap_unlock_write(mapping);
 }
 
-/* Somebody may be in a slot: their page stays, as the process's own, but for what stands there of the text. */
+static void bytes_keep(struct vm_area_struct *vma, u32 offset, const u8 *bytes, unsigned int length)
+{
+	u64 start = (u64)vma->vm_pgoff << PAGE_SHIFT;
+
+	if (offset < start || offset - start >= vma->vm_end - vma->vm_start)
+		return;
+	while (vmi_text_write(vma, vma->vm_start + (offset - start), bytes, length) == -EAGAIN)
+		cond_resched();
+}
+
+/* Somebody may be in a slot, or at the jump in a cave: those stay, as the process's own. Nothing leads there any more. */
 static void slots_keep(struct vm_area_struct *vma, struct text *text)
 {
-	pgoff_t index = text->end >> PAGE_SHIFT;
-	unsigned long address = vma->vm_start + ((index - vma->vm_pgoff) << PAGE_SHIFT);
 	unsigned int i;
 
-	if (index < vma->vm_pgoff || address >= vma->vm_end)
-		return;
 	mutex_lock(&text->lock);
-	for (i = 0; i < text->changes; i++) {
-		const struct change *change = &text->change[i];
-
-		if (change->offset >> PAGE_SHIFT == index)
-			vmi_text_write(vma, address + offset_in_page(change->offset), change->old,
-				       change->length);
-	}
-	vmi_text_write(vma, address + offset_in_page(text->end), text->tail + offset_in_page(text->end),
-		       PAGE_SIZE - offset_in_page(text->end));
+	for (i = 0; i < text->changes; i++)
+		if (text->change[i].cave)
+			bytes_keep(vma, text->change[i].offset, text->change[i].new, JUMP_SIZE);
+	bytes_keep(vma, text->end, text->tail + offset_in_page(text->end),
+		   PAGE_SIZE - offset_in_page(text->end));
 	mutex_unlock(&text->lock);
 }
 
@@ -357,7 +423,6 @@ void text_revert(struct vm_area_struct *vma)
 	struct file *shadow = vma->vm_file, *file = shadow->private_data;
 
 	vma_start_write(vma);
-	slots_keep(vma, shadow->f_mapping->host->i_private);
 	zap_page_range_single(vma, vma->vm_start, vma->vm_end - vma->vm_start, &details);
 	file_unlink(vma);
 	vma->vm_file = get_file(file);
@@ -365,6 +430,8 @@ void text_revert(struct vm_area_struct *vma)
 	if (call_mmap(file, vma) || !vma->vm_ops)
 		vma->vm_ops = &no_vm_ops;
 	file_link(vma);
+	/* Nobody executes there before the caller gives back the lock. */
+	slots_keep(vma, shadow->f_mapping->host->i_private);
 	fput(shadow);
 }
 
@@ -381,9 +448,14 @@ static int text_event(struct fsnotify_mark *mark, u32 mask, struct inode *inode,
 static void text_freeing(struct fsnotify_mark *mark, struct fsnotify_group *unused)
 {
 	struct text *text = text_of_mark(mark);
+	struct inode *shadow;
 
 	WRITE_ONCE(text->dead, true);
-	iput(text->shadow);
+	spin_lock(&text->shadow_lock);
+	shadow = text->shadow;
+	text->shadow = NULL;
+	spin_unlock(&text->shadow_lock);
+	iput(shadow);
 }
 
 static void text_free(struct fsnotify_mark *mark)
@@ -432,21 +504,23 @@ static bool segment_find(struct file *file, u32 offset, u32 *start, u32 *end)
 	struct folio *folio = original(file, 0);
 	const struct elf64_phdr *phdr;
 	const struct elf64_hdr *elf;
+	unsigned int i, count;
 	bool found = false;
-	unsigned int i;
 
 	if (IS_ERR(folio))
 		return false;
 	elf = folio_address(folio) + offset_in_folio(folio, 0);
 	phdr = (const void *)elf + sizeof(*elf);
+	/* The file may be written to meanwhile. */
+	count = READ_ONCE(elf->e_phnum);
 	if (!memcmp(elf->e_ident, ELFMAG, SELFMAG) && elf->e_ident[EI_CLASS] == ELFCLASS64 &&
 	    elf->e_phoff == sizeof(*elf) && elf->e_phentsize == sizeof(*phdr) &&
-	    elf->e_phnum <= (PAGE_SIZE - sizeof(*elf)) / sizeof(*phdr)) {
-		for (i = 0; i < elf->e_phnum && !found; i++) {
+	    count <= (PAGE_SIZE - sizeof(*elf)) / sizeof(*phdr)) {
+		for (i = 0; i < count && !found; i++) {
 			u64 first = READ_ONCE(phdr[i].p_offset), size = READ_ONCE(phdr[i].p_filesz);
 
 			found = phdr[i].p_type == PT_LOAD && phdr[i].p_flags & PF_X && first <= offset &&
-				offset - first < size && first + size < SZ_1G;
+				size < SZ_1G && offset - first < size && first + size < SZ_1G;
 			*start = first;
 			*end = first + size;
 		}
@@ -499,6 +573,7 @@ static struct text *text_new(struct file *file, u32 offset)
 	if (!text)
 		return NULL;
 	mutex_init(&text->lock);
+	spin_lock_init(&text->shadow_lock);
 	text->start = start;
 	text->end = end;
 	text->slots = round_up(end, SLOT_ALIGN);
@@ -513,6 +588,7 @@ static struct text *text_new(struct file *file, u32 offset)
 		text_put(text);
 		return NULL;
 	}
+	text->pages = text->shadow->i_mapping;
 	if (fsnotify_add_inode_mark(&text->mark, inode, 0)) {
 		/* Somebody was faster. */
 		iput(text->shadow);
@@ -536,12 +612,14 @@ static struct text *text_get(struct file *file, u32 offset)
 
 /* Sites */
 
-static void change_add(struct text *text, u32 offset, const u8 *page, const u8 *new, unsigned int length)
+static void change_add(struct text *text, u32 offset, const u8 *page, const u8 *new, unsigned int length,
+		       bool cave)
 {
 	struct change *change = &text->change[text->changes];
 
 	change->offset = offset;
 	change->length = length;
+	change->cave = cave;
 	memcpy(change->old, page + offset_in_page(offset), length);
 	memcpy(change->new, new, length);
 	/* Whoever reads a page may look at it now. */
@@ -551,9 +629,12 @@ static void change_add(struct text *text, u32 offset, const u8 *page, const u8 *
 /* As the text now says, where the page is in the cache: nobody maps it meanwhile, and who faults on it comes back by an iret, which serializes. */
 static void page_update(struct text *text, pgoff_t index, u32 from, const u8 *bytes, unsigned int length)
 {
-	struct address_space *mapping = text->shadow->i_mapping;
-	struct folio *folio = filemap_lock_folio(mapping, index);
+	struct address_space *mapping = text->pages;
+	struct folio *folio;
 
+	/* Who puts the page into the cache now sees what the text says, or is seen here. */
+	smp_mb();
+	folio = filemap_lock_folio(mapping, index);
 	if (IS_ERR(folio))
 		return;
 	if (folio_test_uptodate(folio)) {
@@ -606,6 +687,9 @@ static enum outcome site_claim(struct text *text, const u8 *page, u32 offset, co
 	if (cpuid ? !shape_find_cpuid(page, offset_in_page(offset), &shape) :
 		    !shape_find(page, offset_in_page(offset), regs, &shape) || !shape_proven(page, &shape))
 		return NO_SHAPE;
+	/* What is not of the segment proves nothing, and slots are no padding. */
+	if (base < text->start || (shape.cave && base + shape.cave + JUMP_SIZE > text->end))
+		return NO_SHAPE;
 	if (cpuid && !text->body) {
 		site.flags = VMI_SITE_BODY;
 		text->body = slot_write(text, &site);
@@ -629,12 +713,12 @@ static enum outcome site_claim(struct text *text, const u8 *page, u32 offset, co
 		u8 hop[2] = { 0xeb, shape.cave - (shape.start + 2) };
 
 		jump_to(jump, base + shape.cave, slot);
-		change_add(text, base + shape.cave, page, jump, JUMP_SIZE);
+		change_add(text, base + shape.cave, page, jump, JUMP_SIZE, true);
 		change_show(text, &text->change[first++]);
-		change_add(text, base + shape.start, page, hop, 2);
+		change_add(text, base + shape.start, page, hop, 2, false);
 	} else {
 		jump_to(jump, base + shape.start, slot);
-		change_add(text, base + shape.start, page, jump, JUMP_SIZE);
+		change_add(text, base + shape.start, page, jump, JUMP_SIZE, false);
 	}
 	change_show(text, &text->change[first]);
 	return SHARED;
@@ -660,7 +744,9 @@ static enum outcome text_add(struct text *text, struct file *file, u32 offset, c
 	outcome = BUSY;
 	if (!page_with_sites(text, file, offset >> PAGE_SHIFT, page)) {
 		outcome = site_claim(text, page, offset, regs, cpuid);
-		text->site[text->sites++] = offset;
+		/* What only somebody's registers speak against may work out for others. */
+		if (cpuid || outcome == SHARED)
+			text->site[text->sites++] = offset;
 	}
 	free_page((unsigned long)page);
 	return outcome;
@@ -669,17 +755,22 @@ static enum outcome text_add(struct text *text, struct file *file, u32 offset, c
 enum outcome text_claim(struct file *file, loff_t offset, const struct pt_regs *regs, bool cpuid)
 {
 	enum outcome outcome = NOT_TEXT;
+	struct inode *shadow;
 	struct text *text;
 
 	if (!group || !enabled || READ_ONCE(refused) || offset >= SZ_1G)
 		return NOT_TEXT;
 	text = text_get(file, offset);
-	if (text) {
+	if (!text)
+		return NOT_TEXT;
+	shadow = shadow_get(text);
+	if (shadow) {
 		mutex_lock(&text->lock);
 		outcome = text_add(text, file, offset, regs, cpuid);
 		mutex_unlock(&text->lock);
-		text_put(text);
+		iput(shadow);
 	}
+	text_put(text);
 	return outcome;
 }
 
@@ -719,24 +810,21 @@ u64 text_place(unsigned long ip)
 	return place;
 }
 
-/* Somebody wants to find all mappings of some file: there are none of texts any more. */
-void syscall_sites_refuse(void)
+/* In all threads' address spaces: the first of a process may have ended. */
+static void revert_all(void)
 {
-	struct mm_struct *mm;
 	struct task_struct *task;
+	struct mm_struct *mm;
 	struct pid *pid;
-	pid_t nr = 1;
+	pid_t nr;
 
-	if (!group || xchg(&refused, true))
-		return;
-	/* Who has looked at it before this has found nothing to attach to, or is seen below. */
-	for (;; nr++) {
+	for (nr = 1;; nr++) {
 		rcu_read_lock();
 		pid = find_ge_pid(nr, &init_pid_ns);
 		if (!pid)
 			break;
 		nr = pid_nr(pid);
-		task = get_pid_task(pid, PIDTYPE_TGID);
+		task = get_pid_task(pid, PIDTYPE_PID);
 		rcu_read_unlock();
 		mm = task ? get_task_mm(task) : NULL;
 		if (mm) {
@@ -749,6 +837,18 @@ void syscall_sites_refuse(void)
 			put_task_struct(task);
 	}
 	rcu_read_unlock();
+}
+
+/* Somebody wants to find all mappings of some file: there are none of texts any more. */
+void syscall_sites_refuse(void)
+{
+	unsigned int pass;
+
+	if (!group || xchg(&refused, true))
+		return;
+	/* Twice: the first time a process may be about to be born. */
+	for (pass = 0; pass < 2; pass++)
+		revert_all();
 }
 
 int __init text_init(void)

@@ -43,8 +43,8 @@ int vmi_text_write(struct vm_area_struct *vma, unsigned long address, const u8 *
 void vmi_sites_texts_revert(struct mm_struct *mm, unsigned long start, unsigned long end);
 /* cpuid.c: the current process is to show where it executes cpuid. */
 void vmi_cpuid_learn(void);
-/* sites.c: it has done so at ip; and how often something has been counted lately. */
-void vmi_cpuid_trapped(const struct pt_regs *regs, unsigned long ip);
+/* sites.c: it has done so at ip; false if there is no more to learn from that. And how often something has been counted lately. */
+bool vmi_cpuid_trapped(const struct pt_regs *regs, unsigned long ip);
 unsigned int vmi_file_heat_add(u64 key);
 
 /* Whether a mapping is one of a text with sites, not of the file itself. */
