@@ -51,17 +51,22 @@ impl Link {
         put_data(&mut self.out, Stream::Input, bytes);
     }
 
-    /// Sends what can be sent now.
-    pub fn flush(&mut self) -> io::Result<()> {
+    /// Sends what can be sent now. False: the agent has closed the connection, and what waited is dropped; it may have said something
+    /// before, which is still to be read.
+    pub fn flush(&mut self) -> io::Result<bool> {
         while !self.out.is_empty() {
             match self.stream.write(&self.out) {
                 Ok(n) => drop(self.out.drain(..n)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                    self.out.clear();
+                    return Ok(false);
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Takes what has arrived. False: the agent has closed the connection.
@@ -97,5 +102,29 @@ impl Link {
                 other => return Ok(other),
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)] // A helper that fails is a failure of the test.
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_agent_said_before_it_left_is_read() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut said = Vec::new();
+        put_message(&mut said, &FromAgent::Hello { version: VERSION }, MAX_FROM_AGENT).unwrap();
+        put_message(&mut said, &FromAgent::Exited(3), MAX_FROM_AGENT).unwrap();
+        (&theirs).write_all(&said).unwrap();
+        drop(theirs);
+
+        let mut link = Link::new(ours).unwrap();
+        link.put(&ToAgent::EndOfInput).unwrap();
+        assert!(!link.flush().unwrap());
+        assert!(!link.has_unsent());
+        assert!(link.receive().unwrap());
+        assert!(matches!(link.next(), Ok(Some(Frame::Message(FromAgent::Exited(3))))));
+        assert!(!link.receive().unwrap());
     }
 }

@@ -249,8 +249,7 @@ impl<'a> Drive<'a> {
                 link = self.started.calls.next().ok().flatten().and_then(|stream| {
                     let mut link = Link::new(stream).ok()?;
                     link.put(&ToAgent::PowerOff(0)).ok()?;
-                    link.flush().ok()?;
-                    Some(link)
+                    link.flush().ok()?.then_some(link)
                 });
             }
             let mut files = vec![PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN)];
