@@ -28,7 +28,13 @@ const PARTS: [(&str, &[&str]); 7] = [
     ("timer code", &["arch/x86/vmi/time.c"]),
     (
         "system-call sites",
-        &["arch/x86/vmi/sites.c", "arch/x86/vmi/shape.c", "arch/x86/vmi/shape.h"],
+        &[
+            "arch/x86/vmi/sites.",
+            "arch/x86/vmi/shape.",
+            "arch/x86/vmi/slots.c",
+            "arch/x86/vmi/text",
+            "arch/x86/vmi/cpuid.c",
+        ],
     ),
     (
         "the rest of arch/x86/vmi",
