@@ -33,6 +33,8 @@ struct walk {
 
 /* Walks for va from the root that it belongs to. False: not present. Sets accessed bits on the way if asked. */
 bool walk_guest(const struct vcpu *v, u64 va, struct walk *w, bool accessed);
+/* The same from a root. */
+bool walk_tables(u64 root, u64 va, struct walk *w, bool accessed);
 
 /*
  * A fault at va: fills and returns true, or false with the error code for the guest.
@@ -60,6 +62,11 @@ void tlb_resync_kernel(struct vcpu *v);
 void tlb_age(struct vcpu *v, u64 now);
 /* Drops the user range; what the kernel maps stays. */
 void tlb_drop_user(void);
+/*
+ * The same for a space that this process did not have, except that what is in its tables as it was mapped for the one before stays: most
+ * often that is the text of a program that forks again and again.
+ */
+void tlb_take_over(struct vcpu *v);
 /* Unmaps pages of the user range that only the kernel may see, on the way to user mode. */
 void tlb_drop_supervisor(struct vcpu *v);
 /* Shows a page of device registers at va, read-only. Under the process's lock. */

@@ -31,9 +31,12 @@
 static const u8 shifts[] = { 12, 21, 26, 30, 35, 39, 47 };
 #define ROOT 5
 #define ENTRIES(level) (1U << (shifts[(level) + 1] - shifts[level]))
+/* Behind its entries a node of level 1 has a word for each: which groups of eight of the table below may have a record (GROUP). */
+#define WORDS(level) (ENTRIES(level) * ((level) == 1 ? 2 : 1))
 /* No bit of a node's address is one of a record's. */
-#define NODE_SIZE(level) (ENTRIES(level) * sizeof(u64) < 2 * T_LARGE ? 2 * T_LARGE : ENTRIES(level) * sizeof(u64))
+#define NODE_SIZE(level) (WORDS(level) * sizeof(u64) < 2 * T_LARGE ? 2 * T_LARGE : WORDS(level) * sizeof(u64))
 #define INDEX(level, va) ((va) >> shifts[level] & (ENTRIES(level) - 1))
+#define GROUP(va) ((va) >> 15 & 63)
 
 /*
  * The user range and the rest, since the former goes with each space and the latter outlives them. Page 0 of the arena
@@ -159,7 +162,7 @@ static u64 *node_new(struct half *h, int level)
 		return NULL;
 	h->room += size;
 	h->tables += shifts[level + 1] == 21 || shifts[level + 1] == 30 || shifts[level + 1] == 39;
-	for (i = 0; i < ENTRIES(level); i++)
+	for (i = 0; i < WORDS(level); i++)
 		node[i] = 0;
 	return node;
 }
@@ -190,6 +193,7 @@ void tlb_drop_user(void)
 		return;
 	unmap_range(VMI_PH_USER_START, VMI_PH_IMAGE_START);
 	unmap_range(VMI_PH_HOLE_END, VMI_PH_USER_END);
+	self.proc->text_va = 0;
 	half_clear(&halves[0], 0, VMI_PH_USER_END >> 39);
 }
 
@@ -210,34 +214,64 @@ void records_rest(void)
 	host3(madvise, VMI_PH_ARENA, VMI_PH_ARENA_SIZE, MADV_DONTNEED);
 }
 
-u64 *record_next(u64 *va, u64 end, u64 *size)
+/* In the table that holds *va: the first record at or behind it, or NULL, and *va is behind the table. */
+static u64 *next_in_leaf(u64 *va, const struct leaf *leaf)
+{
+	u64 base = *va & LARGE_MASK, groups, *slot;
+	u32 index = INDEX(0, *va), group;
+
+	while (index < ENTRIES(0)) {
+		groups = *leaf->groups >> (index / 8);
+		if (!groups)
+			break;
+		group = index / 8 + (u32)__builtin_ctzll(groups);
+		if (group > index / 8)
+			index = group * 8;
+		slot = &leaf->records[index];
+		do {
+			if (*slot++) {
+				*va = base + index * PAGE_SIZE;
+				return slot - 1;
+			}
+		} while (++index & 7);
+		/* All of it was looked at, unless *va was in its middle. */
+		if (*va <= base + group * 8 * PAGE_SIZE)
+			*leaf->groups &= ~(1ULL << group);
+	}
+	*va = base + LARGE_SIZE;
+	return NULL;
+}
+
+u64 *record_next(u64 *va, u64 end, u64 *size, struct leaf *leaf)
 {
 	while (*va < end) {
 		u64 *node = root(), *slot;
 		int level;
 
-		for (level = ROOT; level > 0; level--) {
-			*size = 1ULL << shifts[level];
-			slot = &node[INDEX(level, *va)];
-			if (*slot & T_LARGE) {
-				*va &= ~(*size - 1);
-				return slot;
+		/* Else it goes on where the one before was. */
+		if (!leaf->records || !(*va & (LARGE_SIZE - 1))) {
+			leaf->records = NULL;
+			for (level = ROOT; level > 0; level--) {
+				*size = 1ULL << shifts[level];
+				slot = &node[INDEX(level, *va)];
+				if (*slot & T_LARGE) {
+					*va &= ~(*size - 1);
+					return slot;
+				}
+				if (!*slot)
+					break;
+				node = to_pointer(*slot);
 			}
-			if (!*slot)
-				break;
-			node = to_pointer(*slot);
-		}
-		if (level) {
-			*va = (*va & ~(*size - 1)) + *size;
-			continue;
+			if (level) {
+				*va = (*va & ~(*size - 1)) + *size;
+				continue;
+			}
+			*leaf = (struct leaf){ node, slot + ENTRIES(1) };
 		}
 		*size = PAGE_SIZE;
-		do {
-			slot = &node[INDEX(0, *va)];
-			if (*slot)
-				return slot;
-			*va += PAGE_SIZE;
-		} while (*va < end && (*va & (LARGE_SIZE - 1)));
+		slot = next_in_leaf(va, leaf);
+		if (slot)
+			return *va < end ? slot : NULL;
 	}
 	return NULL;
 }
@@ -246,9 +280,10 @@ u64 *record_next(u64 *va, u64 end, u64 *size)
 static u32 count_maps(u64 va, u64 end)
 {
 	u64 size, behind = 0, gpa = 0, rights = 0, *word;
+	struct leaf leaf = { 0 };
 	u32 count = 0;
 
-	while ((word = record_next(&va, end, &size))) {
+	while ((word = record_next(&va, end, &size, &leaf))) {
 		if (va != behind || (*word & PTE_ADDR) != gpa || (*word & (T_WRITE | T_EXEC)) != rights)
 			count++;
 		behind = va + size;
@@ -257,6 +292,12 @@ static u32 count_maps(u64 va, u64 end)
 		va = behind;
 	}
 	return count;
+}
+
+void records_recount_user(void)
+{
+	halves[0].mappings = count_maps(VMI_PH_USER_START, VMI_PH_USER_END);
+	records_count_mappings(0, 0);
 }
 
 /*
@@ -314,10 +355,25 @@ u64 *record(u64 va, u64 size, bool make)
 			if (!more)
 				return NULL;
 			*slot = (u64)more;
+			if (level == 1)
+				slot[ENTRIES(1)] = 0;
 		}
 		node = to_pointer(*slot);
 	}
 	return &node[INDEX(level, va)];
+}
+
+void record_run(u64 va, u32 pages, u64 word)
+{
+	/* Mapping it may have meant to forget everything. */
+	u64 *records = record(va, PAGE_SIZE, true), *above = record(va, LARGE_SIZE, false);
+	u32 i;
+
+	if (!records || !above)
+		fatal("process: no record of", va);
+	for (i = 0; i < pages; i++)
+		records[i] = word + i * PAGE_SIZE;
+	above[ENTRIES(1)] |= (~0ULL >> (63 - GROUP(va + (pages - 1) * PAGE_SIZE))) & (~0ULL << GROUP(va));
 }
 
 void record_mapped(u64 va, bool replaces)

@@ -25,10 +25,19 @@ static inline u64 record_flags(const struct walk *w)
 /* Of the guest's pages that are mapped in smaller pieces, the size of the largest: a flush of any address of such a page is one of all. */
 extern u64 records_widest;
 
-/* The word of the tree for the 4 KiB or the 2 MiB at va; NULL if absent and not to be made, or no room. Those of 2 MiB lie in a row. */
+/* The word of the tree, to be looked at or changed to zero (else record_run() is for 4 KiB), for the 4 KiB or the 2 MiB at va; NULL if absent and not to be made, or no room. Those of 2 MiB lie in a row. */
 u64 *record(u64 va, u64 size, bool make);
-/* The first record at or behind *va and below end, or NULL. *va becomes where it begins, *size what it covers. */
-u64 *record_next(u64 *va, u64 end, u64 *size);
+/* Where record_next() has been: the records of 2 MiB, and which of them there may be. */
+struct leaf {
+	u64 *records, *groups;
+};
+/*
+ * The first record at or behind *va and below end, or NULL. *va becomes where it begins, *size what it covers. *leaf is zero at first, and what
+ * the last call left there where *va goes on behind that record; it is good as long as records are.
+ */
+u64 *record_next(u64 *va, u64 end, u64 *size, struct leaf *leaf);
+/* Records pages that have been mapped: neighbours, here and in the file, within 2 MiB, for which record() has made room. word: the first one's. */
+void record_run(u64 va, u32 pages, u64 word);
 /* Something has been mapped at va; replaces: perhaps in the middle of something. */
 void record_mapped(u64 va, bool replaces);
 /* So many more records of 2 MiB, or fewer. */
@@ -36,6 +45,8 @@ void record_large(u64 va, s32 more);
 
 /* A host call may have made so many mappings more than there were. */
 void records_count_mappings(u64 va, u32 more);
+/* proc.user_mappings becomes what it really is. */
+void records_recount_user(void);
 /* Is there no more room for host tables? Tells the monitor how many there are. */
 bool records_tables_full(void);
 /* Room for the mappings that one fill or flush makes. False: everything has been forgotten to make it. */

@@ -4,8 +4,15 @@
  *
  * Cost in host calls: one munmap or mprotect for each run that changed, none if nothing did.
  */
+#include "../common/faults.h"
 #include "host.h"
 #include "records.h"
+
+/* What a process may have for a new space to take something over. */
+#define TABLES_MOST 48
+/* Counted too high by then, most probably; space_release() drops more. */
+#define MAPPINGS_RECOUNT 128
+#define LOOKS 12
 
 /* A run of pages with the same fate, so that one host call does for all. */
 struct run {
@@ -126,9 +133,10 @@ void tlb_resync_held(struct vcpu *v, u64 start, u64 end)
 	struct leaves leaves = { 0 };
 	struct run r = { 0 };
 	u64 va = start & ~(records_widest - 1), size, *word;
+	struct leaf leaf = { 0 };
 
 	end = (end + records_widest - 1) & ~(records_widest - 1);
-	for (; (word = record_next(&va, end, &size)); va += size)
+	for (; (word = record_next(&va, end, &size, &leaf)); va += size)
 		if (!resync_word(v, va, size, word, &r, &leaves))
 			return;
 	run_end(&r);
@@ -181,6 +189,43 @@ void tlb_resync_user(struct vcpu *v)
 {
 	tlb_resync_held(v, VMI_PH_USER_START, VMI_PH_USER_END);
 	v->s.resyncs++;
+}
+
+/* Is anything that is mapped also in the tables, as far as a few looks tell: one for each 2 MiB, since what belongs together lies together? */
+static bool common(struct vcpu *v)
+{
+	u64 va = VMI_PH_USER_START, size, *word;
+	struct leaf leaf;
+	struct walk w;
+	u32 looks;
+
+	for (looks = 0; looks < LOOKS; looks++) {
+		leaf = (struct leaf){ 0 };
+		word = record_next(&va, VMI_PH_USER_END, &size, &leaf);
+		if (!word)
+			break;
+		if (walk_guest(v, va, &w, false) && (w.pte & PTE_A) && w.gpa == (*word & PTE_ADDR))
+			return true;
+		va = (va & LARGE_MASK) + LARGE_SIZE;
+	}
+	return false;
+}
+
+void tlb_take_over(struct vcpu *v)
+{
+	const struct proc *p = self.proc;
+
+	/* Tables of the host that have become empty are counted until all goes. */
+	if (p->user_tables > TABLES_MOST || !common(v)) {
+		self.proc->took_over = 0;
+		tlb_drop_user();
+		return;
+	}
+	self.proc->took_over = 1;
+	if (!FAULT(TAKES_ALL_OVER))
+		tlb_resync_user(v);
+	if (p->user_mappings > MAPPINGS_RECOUNT)
+		records_recount_user();
 }
 
 void tlb_resync_kernel(struct vcpu *v)

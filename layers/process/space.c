@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Address-space processes as a cache of spaces, keyed by CR3, and the hand-over of a vCPU between them.
+ * The hand-over of a vCPU between the processes of address spaces. Which process is which space: pool.c.
  *
  * A hand-over costs two host calls (wake the other thread, wait on this one) and the context switch between
  * them. The vCPU's registers are in struct vcpu when it happens; XSAVE state, FS base go along. From the wake on this thread is
@@ -13,6 +13,7 @@
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
+#include "pool.h"
 #include "records.h"
 #include "signal.h"
 #include "space.h"
@@ -125,7 +126,7 @@ static void synchronise(struct vcpu *v)
 	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
 	reset = READ_ONCE(p->reset);
 	if (reset != p->reset_done || !v->context || p->s.context != v->context) {
-		tlb_drop_user();
+		tlb_take_over(v);
 	} else if (!v->generation || p->s.generation != v->generation || p->flush_done != wanted) {
 		tlb_resync_user(v);
 	}
@@ -246,108 +247,9 @@ static noreturn void park_again(struct vcpu *v)
 	ph_on_stack(v->host_stack, space_park, thread_of(v));
 }
 
-static bool is_space(u32 index, u64 cr3)
-{
-	struct proc *p = proc_at(index);
-
-	return p->s.state == VMI_PH_PROC_SPACE && p->s.cr3 == cr3;
-}
-
-static u16 *hint_for(u64 cr3)
-{
-	return &shared->hints[cr3 >> 12 & (ARRAY_SIZE(shared->hints) - 1)];
-}
-
-static s64 space_find(u64 cr3)
-{
-	u32 i, hint = *hint_for(cr3), count = READ_ONCE(shared->s.proc_count);
-
-	if (count > VMI_PH_MAX_PROCS)
-		count = VMI_PH_MAX_PROCS;
-	if (hint && hint <= count && is_space(hint - 1, cr3))
-		return hint - 1;
-	for (i = 0; i < count; i++)
-		if (is_space(i, cr3))
-			return i;
-	return -1;
-}
-
-/* A process for a new space: a free one, or the one that has not been loaded for the longest time. */
-static s64 space_claim(void)
-{
-	u32 i, count = READ_ONCE(shared->s.proc_count), available = 0;
-	u64 oldest = U64_MAX;
-	s64 best = -1;
-
-	if (count > VMI_PH_MAX_PROCS)
-		count = VMI_PH_MAX_PROCS;
-	for (i = 0; i < count; i++) {
-		struct proc *p = proc_at(i);
-
-		if (p->loaded)
-			continue;
-		if (p->s.state == VMI_PH_PROC_FREE) {
-			available++;
-			if (oldest) {
-				oldest = 0;
-				best = i;
-			}
-		} else if (p->s.state == VMI_PH_PROC_SPACE && p->stamp < oldest) {
-			oldest = p->stamp;
-			best = i;
-		}
-	}
-	if (available < 2 && shared->s.proc_wanted < count + 4 && count < shared->s.proc_limit) {
-		shared->s.proc_wanted = count + 4;
-		__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
-		futex_wake(&shared->s.doorbell, 1);
-	}
-	return best;
-}
-
-/* The process for a space, marked as loaded by v, which leaves the one that it had. */
-static u32 space_get(struct vcpu *v, u64 cr3)
-{
-	u64 bit = 1ULL << v->number;
-	s64 index;
-	struct proc *p;
-
-	lock_take(&shared->spaces);
-	for (;;) {
-		index = space_find(cr3);
-		if (index >= 0)
-			break;
-		p = proc_at(v->s.proc);
-		/* The process that the machine booted in has no space until the first load. */
-		if (p->s.state == VMI_PH_PROC_FREE && p->loaded == bit)
-			index = v->s.proc;
-		else
-			index = space_claim();
-		if (index >= 0) {
-			p = proc_at((u32)index);
-			p->s.state = VMI_PH_PROC_SPACE;
-			p->s.cr3 = cr3;
-			p->reset++;
-			*hint_for(cr3) = (u16)(index + 1);
-			break;
-		}
-		/* Every process is loaded on some vCPU that is just leaving it. */
-		lock_release(&shared->spaces);
-		host0(sched_yield);
-		lock_take(&shared->spaces);
-	}
-	proc_at(v->s.proc)->loaded &= ~bit;
-	p = proc_at((u32)index);
-	p->loaded |= bit;
-	p->resting = 0;
-	p->stamp = ++shared->stamp;
-	lock_release(&shared->spaces);
-	return (u32)index;
-}
-
 void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 {
-	u32 index = space_get(v, cr3 & PTE_ADDR);
+	u32 index = pool_get(v, cr3 & PTE_ADDR);
 
 	step();
 	v->cr3 = cr3 & ~(u64)VMI_CR3_NO_VECTORS;
@@ -384,7 +286,7 @@ bool space_release(struct vcpu *v, u64 cr3)
 	if ((v->cr3 & PTE_ADDR) == cr3)
 		return false;
 	lock_take(&shared->spaces);
-	index = space_find(cr3);
+	index = pool_find(cr3);
 	if (index >= 0) {
 		struct proc *p = proc_at((u32)index);
 
@@ -492,7 +394,7 @@ void space_flush(struct vcpu *v, u64 cr3, u64 context, u64 generation, u64 start
 		return;
 	}
 	lock_take(&shared->spaces);
-	index = space_find(cr3);
+	index = pool_find(cr3);
 	lock_release(&shared->spaces);
 	if (index < 0)
 		return;
@@ -546,7 +448,7 @@ static void prepare_start(struct vcpu *v)
 /* Under no lock, by who has prepared it. */
 static void start(struct vcpu *v)
 {
-	u32 index = space_get(v, v->cr3 & PTE_ADDR);
+	u32 index = pool_get(v, v->cr3 & PTE_ADDR);
 
 	v->woken = rdtsc_rough();
 	v->s.proc = index;

@@ -111,6 +111,8 @@ struct proc {
 	u32 reset_done;		/* the last one that they were dropped for */
 	u32 user_mappings;	/* share of s.mappings, and pages of records and large pages, that go with the space */
 	u32 user_tables;
+	u64 text_va, text_gpa;	/* the last long piece that was mapped to be only read, or zero: for a guess whether it serves a new space, too */
+	u32 took_over;		/* it did, the last time */
 	u32 resting;		/* it gave back what it could, or was told to; under the spaces lock */
 	u32 flush_wanted;	/* flushes that vCPUs of other processes have asked for */
 	u32 flush_done;		/* of these; futex */

@@ -106,7 +106,7 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u64 end, u64 least)
 {
 	u64 index = va >> 12 & 511, table_va = va & LARGE_MASK;
-	u64 low = index, high = index + 1, i, flags = record_flags(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
+	u64 low = index, high = index + 1, flags = record_flags(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
 	u64 *table = w->slot - index, *records;
 	bool replaces;
 
@@ -141,9 +141,11 @@ static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u
 		return table_va + high * PAGE_SIZE;
 	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE, w->gpa - (index - low) * PAGE_SIZE,
 	    flags, (flags & T_WRITE) || high - low <= POPULATE_MOST, replaces);
-	records = record(va, PAGE_SIZE, true) - index;
-	for (i = low; i < high; i++)
-		records[i] = (w->gpa + i * PAGE_SIZE - index * PAGE_SIZE) | flags;
+	if (high - low > POPULATE_MOST && !(flags & T_WRITE) && !kernel_address(va)) {
+		self.proc->text_va = va;
+		self.proc->text_gpa = w->gpa;
+	}
+	record_run(va - (index - low) * PAGE_SIZE, (u32)(high - low), (w->gpa - (index - low) * PAGE_SIZE) | flags);
 	v->s.fills += high - low;
 	return table_va + high * PAGE_SIZE;
 }
@@ -257,7 +259,7 @@ void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
 	}
 	/* Writes must fault, whatever the guest's entry says: they are carried out (device.c). */
 	map_file(va, PAGE_SIZE, PROT_READ, true, shared->s.slot_count, w->gpa - shared->s.device_gpa, *word != 0);
-	*record(va, PAGE_SIZE, true) = w->gpa | T_PRESENT | (w->user ? T_USER : 0);
+	record_run(va, 1, w->gpa | T_PRESENT | (w->user ? T_USER : 0));
 	v->s.fills++;
 }
 

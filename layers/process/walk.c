@@ -27,11 +27,17 @@ static bool set_accessed(u64 *slot, u64 *value)
 bool walk_guest(const struct vcpu *v, u64 va, struct walk *w, bool accessed)
 {
 	u64 root = v->cr3;
-	u64 *table, entry, *slot;
-	int level;
 
 	if (kernel_address(va) && READ_ONCE(shared->kernel_root))
 		root = READ_ONCE(shared->kernel_root);
+	return walk_tables(root, va, w, accessed);
+}
+
+bool walk_tables(u64 root, u64 va, struct walk *w, bool accessed)
+{
+	u64 *table, entry, *slot;
+	int level;
+
 again:
 	table = table_at(root);
 	w->writable = w->user = w->executable = true;

@@ -94,6 +94,66 @@ TEST(set_cr3_entry, "mmu.set_cr3.context_0", 1, 0, MMU_SET_CR3)
 	free_page(b);
 }
 
+#define ALIKE 20
+
+static void alike_create(struct space *s, const u64 *pages)
+{
+	u64 i;
+
+	space_create(s);
+	/* With their bits of use set, as what fork copies. */
+	for (i = 0; i < ALIKE; i++)
+		space_set(s, USER_DATA + i * PAGE_SIZE, pages[i] | USER_RO | PTE_A, VMI_LEVEL_PT);
+	space_set(s, USER_DATA + ALIKE * PAGE_SIZE, pages[ALIKE] | USER_RW | PTE_A | PTE_D, VMI_LEVEL_PT);
+}
+
+/* A new space that has most of what one before had, in the same places: a layer may keep that, but nothing else. */
+TEST(set_cr3_alike, "mmu.set_cr3.alike", 1, 0, MMU_SET_CR3)
+{
+	u64 pages[ALIKE + 1], fresh = identity_page(), va, i, round, *used;
+
+	for (i = 0; i <= ALIKE; i++)
+		pages[i] = identity_page();
+	for (round = 0; round < 12; round++) {
+		alike_create(&space, pages);
+		/* Known since then. */
+		va = USER_DATA;
+		space_load(&space);
+		for (i = 0; i <= ALIKE; i++)
+			expect_page_user(va + i * PAGE_SIZE, pages[i]);
+		space_load(NULL);
+		space_destroy(&space);
+
+		alike_create(&other, pages);
+		space_set(&other, va + 3 * PAGE_SIZE, 0, VMI_LEVEL_PT);
+		space_set(&other, va + 5 * PAGE_SIZE, fresh | USER_RO | PTE_A, VMI_LEVEL_PT);
+		space_set(&other, va + 7 * PAGE_SIZE, pages[7] | USER_RW | PTE_A | PTE_D, VMI_LEVEL_PT);
+		space_set(&other, va + 9 * PAGE_SIZE, pages[9] | USER_RO, VMI_LEVEL_PT);
+		space_set(&other, va + 11 * PAGE_SIZE, pages[11] | PTE_P | PTE_A, VMI_LEVEL_PT);
+		space_set(&other, va + 13 * PAGE_SIZE, pages[13] | USER_RO | PTE_A | PTE_NX, VMI_LEVEL_PT);
+		space_set(&other, va + ALIKE * PAGE_SIZE, pages[ALIKE] | USER_RO | PTE_A, VMI_LEVEL_PT);
+		space_load(&other);
+		used = space_pte(&other, va + 9 * PAGE_SIZE, VMI_LEVEL_PT);
+		expect_fault(USER_READ, va + 3 * PAGE_SIZE, PF_U);
+		expect_fault(USER_READ, va + 11 * PAGE_SIZE, PF_P | PF_U);
+		expect_fault(USER_EXECUTE, va + 13 * PAGE_SIZE, PF_P | PF_U | PF_I);
+		expect_fault(USER_WRITE, va + ALIKE * PAGE_SIZE, PF_P | PF_W | PF_U);
+		for (i = 0; i <= ALIKE; i++)
+			if (i == 11)
+				expect_page(va + i * PAGE_SIZE, pages[i]);
+			else if (i != 3)
+				expect_page_user(va + i * PAGE_SIZE, i == 5 ? fresh : pages[i]);
+		CHECK(READ_ONCE(*used) & PTE_A);
+		expect_fault(USER_WRITE, va + 5 * PAGE_SIZE, PF_P | PF_W | PF_U);
+		CHECK_EQ(try_access(USER_WRITE, va + 7 * PAGE_SIZE, (u64[]){ identity(pages[7]) }), NO_FAULT);
+		space_load(NULL);
+		space_destroy(&other);
+	}
+	for (i = 0; i <= ALIKE; i++)
+		free_page(pages[i]);
+	free_page(fresh);
+}
+
 /* Unchanged tables at the same generation: what was there is there. */
 TEST(same_generation, "mmu.set_cr3.same_generation", 1, 0, MMU_SET_CR3)
 {
