@@ -18,11 +18,15 @@ bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, str
 bool vmi_fill_replaces(struct vm_area_struct *vma);
 void vmi_fill_around(struct vm_fault *vmf, unsigned long start, unsigned long count);
 void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long count);
-struct folio *vmi_next_page(bool file);
+/* For what a page is: anything; a stack, which grows downwards, or that of a program that exec begins with; a file. */
+enum dear_faults_page { DEAR_FAULTS_PAGE, DEAR_FAULTS_STACK, DEAR_FAULTS_EXEC, DEAR_FAULTS_FILE };
+struct folio *vmi_next_page(enum dear_faults_page what);
 void vmi_stack_populate(unsigned long sp);
 
 /* A program's data, private to it: as much is made ready when it is mapped. */
 #define DEAR_FAULTS_DATA (16 * PAGE_SIZE)
+/* A program's or a library's text of this size is used by the child that its parent forks, too. */
+#define DEAR_FAULTS_FORK (512 * PAGE_SIZE)
 
 /*
  * fork: whether a page of private memory is copied now, instead of shared until one of the two writes to it. max_nr: pages of a folio
@@ -47,6 +51,13 @@ static inline bool update_replaces(struct vm_area_struct *vma)
 	return cpu_feature_enabled(X86_FEATURE_VMI) && vmi_fill_replaces(vma);
 }
 
+/* fork: entries of a file's mapping that could be faulted in again are copied, too. */
+static inline bool fork_copies_file(const struct vm_area_struct *vma)
+{
+	return cpu_feature_enabled(X86_FEATURE_VMI) && vma->vm_file && !(vma->vm_flags & (VM_WRITE | VM_SHARED)) &&
+	       vma->vm_end - vma->vm_start <= DEAR_FAULTS_FORK;
+}
+
 /* A read fault has mapped what there is of the file from start on. */
 static inline void fault_around_done(struct vm_fault *vmf, unsigned long start, unsigned long count)
 {
@@ -61,17 +72,31 @@ static inline void populate_done(struct mm_struct *mm, unsigned long start, unsi
 		vmi_fill_range(mm, start, count);
 }
 
-/* A page for a fault of one page, next to the last one if that can be had: one translation may do for both. Or NULL. */
-static inline struct folio *fault_page(void)
+/*
+ * A page for a fault of one page, next to the last one if that can be had (below it for new pages of a stack): one translation may do for
+ * both. Or NULL.
+ */
+static inline struct folio *fault_page(const struct vm_area_struct *vma, bool new)
 {
-	return cpu_feature_enabled(X86_FEATURE_VMI) ? vmi_next_page(false) : NULL;
+	if (!cpu_feature_enabled(X86_FEATURE_VMI))
+		return NULL;
+	if (!new || !(vma->vm_flags & VM_GROWSDOWN))
+		return vmi_next_page(DEAR_FAULTS_PAGE);
+	return vmi_next_page((vma->vm_flags & VM_STACK_INCOMPLETE_SETUP) == VM_STACK_INCOMPLETE_SETUP ?
+			     DEAR_FAULTS_EXEC : DEAR_FAULTS_STACK);
+}
+
+/* What exec makes ready lies in a row, in single pages: its parts would not be next to each other as folios. */
+static inline bool fault_single(void)
+{
+	return cpu_feature_enabled(X86_FEATURE_VMI) && current->in_execve;
 }
 
 /* The same for a page of a file in memory. */
 static inline struct folio *file_page(gfp_t gfp, int order)
 {
 	return cpu_feature_enabled(X86_FEATURE_VMI) && !order &&
-	       (gfp & GFP_HIGHUSER_MOVABLE) == GFP_HIGHUSER_MOVABLE ? vmi_next_page(true) : NULL;
+	       (gfp & GFP_HIGHUSER_MOVABLE) == GFP_HIGHUSER_MOVABLE ? vmi_next_page(DEAR_FAULTS_FILE) : NULL;
 }
 
 /* exec: the program's stack is where it will be, with the arguments from sp on. */
@@ -101,6 +126,11 @@ static inline bool fork_keeps_young(void)
 	return false;
 }
 
+static inline bool fork_copies_file(const struct vm_area_struct *vma)
+{
+	return false;
+}
+
 static inline bool update_replaces(struct vm_area_struct *vma)
 {
 	return false;
@@ -114,9 +144,14 @@ static inline void populate_done(struct mm_struct *mm, unsigned long start, unsi
 {
 }
 
-static inline struct folio *fault_page(void)
+static inline struct folio *fault_page(const struct vm_area_struct *vma, bool new)
 {
 	return NULL;
+}
+
+static inline bool fault_single(void)
+{
+	return false;
 }
 
 static inline struct folio *file_page(gfp_t gfp, int order)

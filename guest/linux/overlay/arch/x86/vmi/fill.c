@@ -16,7 +16,7 @@
 #include "vmi.h"
 
 /* A program's text and tables mostly fit, and a fault on what the page cache has costs little more for it. */
-#define FILE_PAGES 128
+#define FILE_PAGES 256
 
 static bool loaded(const struct mm_struct *mm)
 {
@@ -87,31 +87,45 @@ void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long cou
 	}
 }
 
-/* Pages for faults that follow each other, and for what is written to a file in memory. */
-#define RESERVE_ORDER 4
+/* Pages for faults that follow each other, and for what is written to a file in memory: as many as exec makes ready, and some. */
+#define RESERVE_ORDER 5
+/* Of a small program: its arguments, stack, data, and first of the heap. */
+#define EXEC_PAGES 20
+#define RESERVE_LAST ((1 << RESERVE_ORDER) - 1)
 struct reserve {
 	struct page *next;
 	unsigned int count;
 };
 static DEFINE_PER_CPU(struct reserve[2], reserves);
 
-static struct page *reserve_take(bool file)
+static bool takes_last(enum dear_faults_page what)
 {
-	struct reserve *r = &get_cpu_var(reserves)[file];
+	return what == DEAR_FAULTS_STACK || what == DEAR_FAULTS_EXEC;
+}
+
+static struct page *reserve_take(enum dear_faults_page what)
+{
+	struct reserve *r = &get_cpu_var(reserves)[what == DEAR_FAULTS_FILE];
 	struct page *page = NULL;
 
+	/* What is left goes, so that all that exec makes ready lies in a row. */
+	if (what == DEAR_FAULTS_EXEC && r->count < EXEC_PAGES)
+		while (r->count) {
+			r->count--;
+			__free_page(r->next++);
+		}
 	if (r->count) {
 		r->count--;
-		page = r->next++;
+		page = takes_last(what) ? r->next + r->count : r->next++;
 	}
 	put_cpu_var(reserves);
 	return page;
 }
 
 /* Keeps pages, or gives them back where there are some already. */
-static void reserve_put(bool file, struct page *page, unsigned int count)
+static void reserve_put(enum dear_faults_page what, struct page *page, unsigned int count)
 {
-	struct reserve *r = &get_cpu_var(reserves)[file];
+	struct reserve *r = &get_cpu_var(reserves)[what == DEAR_FAULTS_FILE];
 
 	if (!r->count) {
 		*r = (struct reserve){ page, count };
@@ -122,16 +136,21 @@ static void reserve_put(bool file, struct page *page, unsigned int count)
 		__free_page(page++);
 }
 
-struct folio *vmi_next_page(bool file)
+struct folio *vmi_next_page(enum dear_faults_page what)
 {
-	struct page *page = reserve_take(file);
+	struct page *page = reserve_take(what);
 
 	if (!page) {
 		page = alloc_pages(GFP_HIGHUSER_MOVABLE | __GFP_NOWARN | __GFP_NORETRY, RESERVE_ORDER);
 		if (!page)
 			return NULL;
 		split_page(page, RESERVE_ORDER);
-		reserve_put(file, page + 1, (1 << RESERVE_ORDER) - 1);
+		if (takes_last(what)) {
+			reserve_put(what, page, RESERVE_LAST);
+			page += RESERVE_LAST;
+		} else {
+			reserve_put(what, page + 1, RESERVE_LAST);
+		}
 	}
 	return page_folio(page);
 }
@@ -139,9 +158,57 @@ struct folio *vmi_next_page(bool file)
 /* What a program has on its stack before it has done anything. */
 #define STACK_BELOW (3 * PAGE_SIZE)
 
+/* From its top down, in which order it gets its pages (fault_page()). */
 void vmi_stack_populate(unsigned long sp)
 {
-	mm_populate((sp & PAGE_MASK) - STACK_BELOW, STACK_BELOW + 2 * PAGE_SIZE);
+	unsigned long start = (sp & PAGE_MASK) - STACK_BELOW, addr;
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+
+	mmap_read_lock(mm);
+	vma = vma_lookup(mm, start);
+	if (vma) {
+		for (addr = min(vma->vm_end, start + STACK_BELOW + 2 * PAGE_SIZE); addr > start; addr -= PAGE_SIZE)
+			if (get_user_pages(addr - PAGE_SIZE, 1, FOLL_WRITE, NULL) != 1)
+				break;
+		vmi_fill_range(mm, start, STACK_BELOW / PAGE_SIZE + 2);
+	}
+	mmap_read_unlock(mm);
+}
+
+/* Of what a file has in memory around an address, the read fault makes all ready that its window has. */
+static void read_ahead_of_use(const struct vm_area_struct *vma, unsigned long addr)
+{
+	if (vma && vma->vm_file && !(vma->vm_flags & VM_WRITE))
+		get_user_pages(addr, 1, 0, NULL);
+}
+
+/* The text at addr, and what lies next to it, of the same file most often: headers, and tables that are read. */
+static void fill_text(struct mm_struct *mm, unsigned long addr, unsigned long most)
+{
+	const struct vm_area_struct *vma = vma_lookup(mm, addr);
+
+	if (!vma || vma->vm_end - vma->vm_start > most)
+		return;
+	read_ahead_of_use(vma, addr);
+	read_ahead_of_use(vma_lookup(mm, vma->vm_start - 1), vma->vm_start - 1);
+	read_ahead_of_use(vma_lookup(mm, vma->vm_end), vma->vm_end);
+}
+
+/* exec, at its end: what the program uses first, without faults. */
+void vmi_exec_fill(unsigned long ip)
+{
+	struct mm_struct *mm = current->mm;
+	unsigned long vdso = (unsigned long)mm->context.vdso;
+
+	mmap_read_lock(mm);
+	fill_text(mm, ip, ULONG_MAX);
+	/* Where ip is the dynamic linker's. */
+	if (vma_lookup(mm, ip) != vma_lookup(mm, mm->start_code))
+		fill_text(mm, mm->start_code, DEAR_FAULTS_FORK);
+	if (vdso && get_user_pages(vdso, 1, 0, NULL) == 1)
+		vmi_fill_range(mm, vdso, 1);
+	mmap_read_unlock(mm);
 }
 
 /* The layer has VMI_MMU_FILL_REPLACES. */
@@ -159,7 +226,7 @@ bool vmi_fill_replaces(struct vm_area_struct *vma)
 static struct hot {
 	u64 context;
 	unsigned int count;
-	unsigned long address[13];
+	unsigned long address[21];
 } hot_pages[32];
 static DEFINE_SPINLOCK(hot_lock);
 
@@ -173,8 +240,9 @@ static bool hot_add(const struct mm_struct *mm, unsigned long addr, bool stack)
 {
 	struct hot *hot = hot_of(mm);
 	bool added = true;
+	unsigned long irqs;
 
-	spin_lock(&hot_lock);
+	spin_lock_irqsave(&hot_lock, irqs);
 	if (hot->context != mm->context.ctx_id) {
 		hot->context = mm->context.ctx_id;
 		hot->count = 0;
@@ -185,7 +253,7 @@ static bool hot_add(const struct mm_struct *mm, unsigned long addr, bool stack)
 		if (added)
 			hot->address[hot->count++] = addr;
 	}
-	spin_unlock(&hot_lock);
+	spin_unlock_irqrestore(&hot_lock, irqs);
 	return added;
 }
 
@@ -213,19 +281,23 @@ bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, str
 	return hot_add(dst->vm_mm, addr, addr == stack);
 }
 
-/* A new process, before it sees user mode: what was copied for it, and where it goes on. */
+/*
+ * A new process, before anything of its memory is used: what was copied for it, and where it goes on. The switch to it has not quite ended:
+ * the run queue's lock is held.
+ */
 void vmi_fork_fill(const struct pt_regs *regs)
 {
 	struct mm_struct *mm = current->mm;
 	unsigned int i, count;
+	unsigned long irqs;
 	struct hot hot;
 
 	if (!mm || hot_of(mm)->context != mm->context.ctx_id)
 		return;
-	spin_lock(&hot_lock);
+	spin_lock_irqsave(&hot_lock, irqs);
 	hot = *hot_of(mm);
 	hot_of(mm)->context = 0;
-	spin_unlock(&hot_lock);
+	spin_unlock_irqrestore(&hot_lock, irqs);
 	if (hot.context != mm->context.ctx_id)
 		return;
 	for (i = 0; i < hot.count; i += count) {

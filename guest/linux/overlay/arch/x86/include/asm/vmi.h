@@ -28,8 +28,9 @@ void vmi_flush_kernel(unsigned long start, unsigned long end);
 /* A fault of a layer that it expects: it goes on elsewhere. */
 int vmi_fixup_exception(struct pt_regs *regs);
 
-/* A new process is about to see user mode for the first time. */
+/* A new process, or one with a new program that begins at ip, is about to see user mode for the first time. */
 void vmi_fork_fill(const struct pt_regs *regs);
+void vmi_exec_fill(unsigned long ip);
 
 /* Carries out a program's cpuid instruction, which the layer has let fault. */
 bool vmi_fixup_cpuid(struct pt_regs *regs);
@@ -63,6 +64,10 @@ static inline int vmi_fixup_exception(struct pt_regs *regs)
 }
 
 static inline void vmi_fork_fill(const struct pt_regs *regs)
+{
+}
+
+static inline void vmi_exec_fill(unsigned long ip)
 {
 }
 
