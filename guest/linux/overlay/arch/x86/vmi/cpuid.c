@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The cpuid instruction of user programs. It is dear where the host is itself a virtual machine, and C libraries execute it 70 times in each
- * new program. So text.c replaces it, where it stands in files that are executed often. To learn where that is, a few runs of a program have it
+ * new program. So text_sites.c replaces it, where it stands in files that are executed often. To learn where that is, a few runs of a program have it
  * fault (Intel: CPUID faulting, MSR_MISC_FEATURES_ENABLES; a layer may offer it on any processor). All others execute what is not replaced, for the
  * fault is dearer than the instruction, and so is a thread that is different from others when the host switches. Either way a program sees the
  * same: what the instruction gives in user mode.

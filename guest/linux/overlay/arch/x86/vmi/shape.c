@@ -19,7 +19,6 @@
 #include "shape.h"
 #include "text.h"
 
-
 static bool is_rex(u8 byte)
 {
 	return (byte & 0xf0) == 0x40;

@@ -3,81 +3,28 @@
  * Text of programs in which sites are replaced for everybody who maps it.
  *
  * A site that many processes execute, each of them once, is never hot in one of them. So sites are counted by file, too, and a
- * file that has some gets a second page cache: what the file has, with the sites replaced. New private executable mappings of the file are
- * mappings of that; to everybody who asks they are mappings of the file (the same path and inode). Pages come from the file's own cache when
- * they are asked for, and can be dropped at any time.
- *
- * Slots are where nothing else can be: in what is left of the last page of the executable segment, so that they are at the same distance in
- * every process. Jumps into another page of the cache are added while nobody maps either page: whoever executes there faults and waits.
+ * file that has some gets a second page cache (text_pages.c): what the file has, with the sites replaced (text_sites.c). New private executable mappings
+ * of the file are mappings of that; to everybody who asks they are mappings of the file (the same path and inode). Here is the life of a text: when there
+ * is one, who maps it, and how it goes.
  *
  * A text of a file that is changed gets no more sites and no more mappings, until there is a new one. Who wants to see or change a process's text as it is
  * gets mappings of the file itself there. A mark of fsnotify finds the text by its inode, tells of writes, and goes with the inode without holding it.
  */
-#include <linux/elf.h>
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/fsnotify_backend.h>
 #include <linux/magic.h>
 #include <linux/mm.h>
-#include <linux/mman.h>
 #include <linux/moduleparam.h>
 #include <linux/mount.h>
 #include <linux/pagemap.h>
 #include <linux/pseudo_fs.h>
-#include <linux/shmem_fs.h>
 #include <linux/slab.h>
 #include <linux/syscall_sites.h>
-#include <linux/unaligned.h>
-#include <asm/vmi.h>
-#include "shape.h"
-#include "text.h"
-#include "vmi.h"
+#include "text_internal.h"
 
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."
-
-/* Pages that are read, and lie side by side, when one of them is faulted on. */
-#define CHUNK_ORDER 7
-#define CHUNK (1UL << CHUNK_ORDER)
-
-#define CHANGES_MAX 512
-#define SLOT_ALIGN 8
-
-/* Offsets in the file stand for addresses: the layer asks only for distances. */
-#define BIAS 0x10000000UL
-
-/* Bytes that are different from the file's. Sorted by nothing: there are few. */
-struct change {
-	u32 offset;
-	u8 length;
-	u8 old[JUMP_SIZE], new[JUMP_SIZE];
-	/* A jump in padding: somebody may be at it, from another one. */
-	bool cave;
-};
-
-struct text {
-	struct fsnotify_mark mark;
-	/* Held as long as the mark is there; the shadow has the text, so that the text does not have it. */
-	spinlock_t shadow_lock;
-	struct inode *shadow;
-	/* The shadow's; for who holds that. */
-	struct address_space *pages;
-	struct mutex lock;
-	/* No more sites, no new mappings. Also set without the lock. */
-	bool dead;
-	/* The file's, when it was looked at first: not everybody who changes a file does it here. */
-	struct timespec64 mtime, ctime;
-	loff_t size;
-	/* Of the executable segment, in the file. */
-	u32 start, end;
-	/* Behind it: slots. */
-	u32 slots, body;
-	u8 tail[PAGE_SIZE];
-	unsigned int changes, sites;
-	struct change change[CHANGES_MAX];
-	/* Of their instruction; also those that cannot be replaced. */
-	u32 site[CHANGES_MAX];
-};
 
 static bool enabled __read_mostly = true;
 module_param_named(shared_sites, enabled, bool, 0644);
@@ -91,109 +38,6 @@ static bool refused;
 static struct text *text_of_mark(struct fsnotify_mark *mark)
 {
 	return container_of(mark, struct text, mark);
-}
-
-/* The file's own page: it stays locked in memory by nobody, so it may be another one next time. */
-static struct folio *original(struct file *file, pgoff_t index)
-{
-	struct address_space *mapping = file->f_mapping;
-	struct folio *folio = ERR_PTR(-EFAULT);
-
-	if (mapping->a_ops->read_folio) {
-		/* Or blocks that are just being freed could be read. */
-		filemap_invalidate_lock_shared(mapping);
-		if (index < DIV_ROUND_UP(i_size_read(mapping->host), PAGE_SIZE))
-			folio = read_mapping_folio(mapping, index, file);
-		filemap_invalidate_unlock_shared(mapping);
-		return folio;
-	}
-	if (index >= DIV_ROUND_UP(i_size_read(mapping->host), PAGE_SIZE))
-		return folio;
-	return shmem_mapping(mapping) ? shmem_read_folio(mapping, index) : ERR_PTR(-EOPNOTSUPP);
-}
-
-/*
- * A page of the file, and the changes. Without the text's lock: what is added meanwhile is added to the page when it is unlocked, its slot
- * first.
- */
-static int page_with_sites(struct text *text, struct file *file, pgoff_t index, u8 *to)
-{
-	struct folio *folio = original(file, index);
-	unsigned int i, slots, changes = smp_load_acquire(&text->changes);
-
-	if (IS_ERR(folio))
-		return PTR_ERR(folio);
-	memcpy_from_folio(to, folio, offset_in_folio(folio, (loff_t)index << PAGE_SHIFT), PAGE_SIZE);
-	folio_put(folio);
-	for (i = 0; i < changes; i++) {
-		const struct change *change = &text->change[i];
-		u8 *at = to + offset_in_page(change->offset);
-
-		/* Not what is different now. */
-		if (change->offset >> PAGE_SHIFT == index && !memcmp(at, change->old, change->length))
-			memcpy(at, change->new, change->length);
-	}
-	slots = offset_in_page(text->end);
-	if (slots && text->end >> PAGE_SHIFT == index)
-		memcpy(to + slots, text->tail + slots, PAGE_SIZE - slots);
-	return 0;
-}
-
-static int text_read_folio(struct file *file, struct folio *folio)
-{
-	struct text *text = folio->mapping->host->i_private;
-	int result = file ? 0 : -EIO;
-	unsigned int i;
-
-	for (i = 0; i < folio_nr_pages(folio) && !result; i++)
-		result = page_with_sites(text, file->private_data, folio->index + i,
-					 page_address(folio_page(folio, i)));
-	folio_end_read(folio, !result);
-	return result;
-}
-
-static const struct address_space_operations text_aops = {
-	.read_folio = text_read_folio,
-	.dirty_folio = noop_dirty_folio,
-};
-
-/* Pages around one that is missing; those that cannot be had come one by one. */
-static void chunk_read(struct file *file, pgoff_t index)
-{
-	struct address_space *mapping = file->f_mapping;
-	struct text *text = mapping->host->i_private;
-	gfp_t gfp = mapping_gfp_mask(mapping);
-	pgoff_t first = max(round_down(index, CHUNK), (pgoff_t)text->start >> PAGE_SHIFT);
-	pgoff_t end = min(round_down(index, CHUNK) + CHUNK, DIV_ROUND_UP((pgoff_t)text->end, PAGE_SIZE));
-	struct page *page;
-	unsigned int order, i;
-
-	if (index < first || index >= end)
-		return;
-	order = order_base_2(end - first);
-	page = alloc_pages(gfp | __GFP_NORETRY | __GFP_NOWARN, order);
-	if (!page)
-		return;
-	split_page(page, order);
-	for (i = 0; i < 1U << order; i++) {
-		struct folio *folio = page_folio(page + i);
-
-		if (i < end - first && !filemap_add_folio(mapping, folio, first + i, gfp))
-			text_read_folio(file, folio);
-		folio_put(folio);
-	}
-}
-
-static vm_fault_t text_fault(struct vm_fault *vmf)
-{
-	struct file *file = vmf->vma->vm_file;
-	struct folio *folio = filemap_get_folio(file->f_mapping, vmf->pgoff);
-
-	if (IS_ERR(folio))
-		chunk_read(file, vmf->pgoff);
-	else
-		folio_put(folio);
-	return filemap_fault(vmf);
 }
 
 /* A part of the text may go, or become something else, and the slots are in another. */
@@ -224,32 +68,6 @@ bool text_is(const struct vm_area_struct *vma)
 	return vma->vm_ops == &text_vm_ops;
 }
 
-static int text_release(struct inode *inode, struct file *file)
-{
-	iput(file->f_mapping->host);
-	fput(file->private_data);
-	return 0;
-}
-
-/* Who reads by the mapping's file (build ids) has the file's own bytes. */
-static ssize_t text_read_iter(struct kiocb *iocb, struct iov_iter *to)
-{
-	struct file *clone = iocb->ki_filp, *file = clone->private_data;
-	ssize_t result;
-
-	if (!file->f_op->read_iter || !is_sync_kiocb(iocb))
-		return -EINVAL;
-	iocb->ki_filp = file;
-	result = file->f_op->read_iter(iocb, to);
-	iocb->ki_filp = clone;
-	return result;
-}
-
-static const struct file_operations text_fops = {
-	.read_iter = text_read_iter,
-	.release = text_release,
-};
-
 /* The file of a mapping; that whose text it is. */
 static struct file *file_of(const struct vm_area_struct *vma)
 {
@@ -267,30 +85,6 @@ static struct inode *shadow_get(struct text *text)
 		ihold(shadow);
 	spin_unlock(&text->shadow_lock);
 	return shadow;
-}
-
-/* A file like this one to whoever asks, with the text's pages; has the caller's reference to the shadow. */
-static struct file *file_with_sites(struct file *file, struct inode *shadow)
-{
-	struct file *clone = alloc_file_clone(file, O_RDONLY | O_LARGEFILE, &text_fops);
-
-	if (IS_ERR(clone))
-		return clone;
-	if (file->f_mode & FMODE_BACKING) {
-		struct path path = clone->f_path;
-
-		clone->f_path = *file_user_path(file);
-		/* Counted when it is let go of by what it is then. */
-		i_readcount_dec(file_inode(clone));
-		clone->f_inode = d_inode(clone->f_path.dentry);
-		i_readcount_inc(file_inode(clone));
-		path_get(&clone->f_path);
-		path_put(&path);
-	}
-	clone->f_mode |= FMODE_NONOTIFY;
-	clone->private_data = get_file(file);
-	clone->f_mapping = shadow->i_mapping;
-	return clone;
 }
 
 static struct text *text_find(struct inode *inode)
@@ -498,52 +292,6 @@ static struct file_system_type text_fs = {
 	.kill_sb = kill_anon_super,
 };
 
-/* The executable segment around an offset, and what is left of its last page. */
-static bool segment_find(struct file *file, u32 offset, u32 *start, u32 *end)
-{
-	struct folio *folio = original(file, 0);
-	const struct elf64_phdr *phdr;
-	const struct elf64_hdr *elf;
-	unsigned int i, count;
-	bool found = false;
-
-	if (IS_ERR(folio))
-		return false;
-	elf = folio_address(folio) + offset_in_folio(folio, 0);
-	phdr = (const void *)elf + sizeof(*elf);
-	/* The file may be written to meanwhile. */
-	count = READ_ONCE(elf->e_phnum);
-	if (!memcmp(elf->e_ident, ELFMAG, SELFMAG) && elf->e_ident[EI_CLASS] == ELFCLASS64 &&
-	    elf->e_phoff == sizeof(*elf) && elf->e_phentsize == sizeof(*phdr) &&
-	    count <= (PAGE_SIZE - sizeof(*elf)) / sizeof(*phdr)) {
-		for (i = 0; i < count && !found; i++) {
-			u64 first = READ_ONCE(phdr[i].p_offset), size = READ_ONCE(phdr[i].p_filesz);
-
-			found = phdr[i].p_type == PT_LOAD && phdr[i].p_flags & PF_X && first <= offset &&
-				size < SZ_1G && offset - first < size && first + size < SZ_1G;
-			*start = first;
-			*end = first + size;
-		}
-	}
-	folio_put(folio);
-	return found;
-}
-
-/* Nobody else has anything there: zeros, to the page's end. */
-static bool tail_free(struct file *file, u32 end)
-{
-	struct folio *folio = original(file, end >> PAGE_SHIFT);
-	const u8 *page;
-	bool is_free;
-
-	if (IS_ERR(folio))
-		return false;
-	page = folio_address(folio) + offset_in_folio(folio, round_down(end, PAGE_SIZE));
-	is_free = !memchr_inv(page + offset_in_page(end), 0, PAGE_SIZE - offset_in_page(end));
-	folio_put(folio);
-	return is_free;
-}
-
 static struct inode *shadow_new(struct text *text, struct inode *inode)
 {
 	struct inode *shadow = alloc_anon_inode(mount->mnt_sb);
@@ -566,8 +314,8 @@ static struct text *text_new(struct file *file, u32 offset)
 	u32 start, end;
 
 	if (!S_ISREG(inode->i_mode) || IS_DAX(inode) || inode_is_open_for_write(inode) ||
-	    mapping_writably_mapped(file->f_mapping) || !segment_find(file, offset, &start, &end) ||
-	    !offset_in_page(end) || !tail_free(file, end))
+	    mapping_writably_mapped(file->f_mapping) || !text_segment_find(file, offset, &start, &end) ||
+	    !offset_in_page(end) || !text_tail_free(file, end))
 		return NULL;
 	text = kvzalloc(sizeof(*text), GFP_KERNEL_ACCOUNT);
 	if (!text)
@@ -608,148 +356,6 @@ static struct text *text_get(struct file *file, u32 offset)
 		text = NULL;
 	}
 	return text ? text : text_new(file, offset);
-}
-
-/* Sites */
-
-static void change_add(struct text *text, u32 offset, const u8 *page, const u8 *new, unsigned int length,
-		       bool cave)
-{
-	struct change *change = &text->change[text->changes];
-
-	change->offset = offset;
-	change->length = length;
-	change->cave = cave;
-	memcpy(change->old, page + offset_in_page(offset), length);
-	memcpy(change->new, new, length);
-	/* Whoever reads a page may look at it now. */
-	smp_store_release(&text->changes, text->changes + 1);
-}
-
-/* As the text now says, where the page is in the cache: nobody maps it meanwhile, and who faults on it comes back by an iret, which serializes. */
-static void page_update(struct text *text, pgoff_t index, u32 from, const u8 *bytes, unsigned int length)
-{
-	struct address_space *mapping = text->pages;
-	struct folio *folio;
-
-	/* Who puts the page into the cache now sees what the text says, or is seen here. */
-	smp_mb();
-	folio = filemap_lock_folio(mapping, index);
-	if (IS_ERR(folio))
-		return;
-	if (folio_test_uptodate(folio)) {
-		unmap_mapping_pages(mapping, index, 1, false);
-		memcpy(folio_address(folio) + offset_in_folio(folio, ((loff_t)index << PAGE_SHIFT) + from),
-		       bytes, length);
-	}
-	folio_unlock(folio);
-	folio_put(folio);
-}
-
-static void change_show(struct text *text, const struct change *change)
-{
-	page_update(text, change->offset >> PAGE_SHIFT, offset_in_page(change->offset), change->new,
-		    change->length);
-}
-
-/* The layer's code at the next free place; 0: there is no room. */
-static u32 slot_write(struct text *text, struct vmi_syscall_site *site)
-{
-	u32 slot = text->slots, length;
-	u8 *at = text->tail + offset_in_page(slot);
-	int result;
-
-	if (slot >> PAGE_SHIFT != text->end >> PAGE_SHIFT)
-		return 0;
-	site->slot = BIAS + slot;
-	result = vmi.patch_code(site, text->body ? BIAS + text->body : 0, at,
-				PAGE_SIZE - offset_in_page(slot));
-	if (result <= 0)
-		return 0;
-	length = result;
-	page_update(text, slot >> PAGE_SHIFT, offset_in_page(slot), at, length);
-	text->slots = round_up(slot + length, SLOT_ALIGN);
-	return slot;
-}
-
-static enum outcome site_claim(struct text *text, const u8 *page, u32 offset, const struct pt_regs *regs,
-			       bool cpuid)
-{
-	u32 base = round_down(offset, PAGE_SIZE), slot;
-	struct vmi_syscall_site site = {};
-	unsigned int first = text->changes;
-	u8 jump[JUMP_SIZE];
-	struct shape shape;
-
-	if (offset_in_page(offset) > PAGE_SIZE - 2)
-		return NO_CAVE_OR_PAGE;
-	/* Registers are what some program liked them to be: nothing that others execute is changed because of them. */
-	if (cpuid ? !shape_find_cpuid(page, offset_in_page(offset), &shape) :
-		    !shape_find(page, offset_in_page(offset), regs, &shape) || !shape_proven(page, &shape))
-		return NO_SHAPE;
-	/* What is not of the segment proves nothing, and slots are no padding. */
-	if (base < text->start || (shape.cave && base + shape.cave + JUMP_SIZE > text->end))
-		return NO_SHAPE;
-	if (cpuid && !text->body) {
-		site.flags = VMI_SITE_BODY;
-		text->body = slot_write(text, &site);
-		if (!text->body)
-			return NO_SLOT;
-	}
-	site.addr = BIAS + base + shape.start;
-	site.length = shape.syscall + 2 - shape.start;
-	site.syscall_offset = shape.syscall - shape.start;
-	site.flags = cpuid ? VMI_SITE_CPUID : 0;
-	memcpy(site.code, page + shape.start, site.length);
-	if (shape.relative) {
-		s32 distance = get_unaligned((s32 *)(site.code + shape.relative));
-
-		put_unaligned(distance + (s32)(site.addr - BIAS - text->slots), (s32 *)(site.code + shape.relative));
-	}
-	slot = slot_write(text, &site);
-	if (!slot)
-		return NO_SLOT;
-	if (shape.cave) {
-		u8 hop[2] = { 0xeb, shape.cave - (shape.start + 2) };
-
-		jump_to(jump, base + shape.cave, slot);
-		change_add(text, base + shape.cave, page, jump, JUMP_SIZE, true);
-		change_show(text, &text->change[first++]);
-		change_add(text, base + shape.start, page, hop, 2, false);
-	} else {
-		jump_to(jump, base + shape.start, slot);
-		change_add(text, base + shape.start, page, jump, JUMP_SIZE, false);
-	}
-	change_show(text, &text->change[first]);
-	return SHARED;
-}
-
-static enum outcome text_add(struct text *text, struct file *file, u32 offset, const struct pt_regs *regs,
-			     bool cpuid)
-{
-	enum outcome outcome;
-	unsigned int i;
-	u8 *page;
-
-	if (READ_ONCE(text->dead) || offset < text->start || offset >= text->end)
-		return NOT_TEXT;
-	for (i = 0; i < text->sites; i++)
-		if (text->site[i] == offset)
-			return IN_PLACE;
-	if (text->sites == CHANGES_MAX || text->changes > CHANGES_MAX - 2)
-		return NO_SLOT;
-	page = (u8 *)__get_free_page(GFP_KERNEL);
-	if (!page)
-		return NO_MEMORY;
-	outcome = BUSY;
-	if (!page_with_sites(text, file, offset >> PAGE_SHIFT, page)) {
-		outcome = site_claim(text, page, offset, regs, cpuid);
-		/* What only somebody's registers speak against may work out for others. */
-		if (cpuid || outcome == SHARED)
-			text->site[text->sites++] = offset;
-	}
-	free_page((unsigned long)page);
-	return outcome;
 }
 
 enum outcome text_claim(struct file *file, loff_t offset, const struct pt_regs *regs, bool cpuid)

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The second page cache of a file with replaced sites (text.c): what the file has, with the sites replaced. Pages come from the file's own cache when
+ * they are asked for, and can be dropped at any time. A file that shows them is, to everybody who asks, the file itself.
+ */
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/shmem_fs.h>
+#include "text_internal.h"
+
+/* Pages that are read, and lie side by side, when one of them is faulted on. */
+#define CHUNK_ORDER 7
+#define CHUNK (1UL << CHUNK_ORDER)
+
+struct folio *text_original(struct file *file, pgoff_t index)
+{
+	struct address_space *mapping = file->f_mapping;
+	struct folio *folio = ERR_PTR(-EFAULT);
+
+	if (mapping->a_ops->read_folio) {
+		/* Or blocks that are just being freed could be read. */
+		filemap_invalidate_lock_shared(mapping);
+		if (index < DIV_ROUND_UP(i_size_read(mapping->host), PAGE_SIZE))
+			folio = read_mapping_folio(mapping, index, file);
+		filemap_invalidate_unlock_shared(mapping);
+		return folio;
+	}
+	if (index >= DIV_ROUND_UP(i_size_read(mapping->host), PAGE_SIZE))
+		return folio;
+	return shmem_mapping(mapping) ? shmem_read_folio(mapping, index) : ERR_PTR(-EOPNOTSUPP);
+}
+
+int page_with_sites(struct text *text, struct file *file, pgoff_t index, u8 *to)
+{
+	struct folio *folio = text_original(file, index);
+	unsigned int i, slots, changes = smp_load_acquire(&text->changes);
+
+	if (IS_ERR(folio))
+		return PTR_ERR(folio);
+	memcpy_from_folio(to, folio, offset_in_folio(folio, (loff_t)index << PAGE_SHIFT), PAGE_SIZE);
+	folio_put(folio);
+	for (i = 0; i < changes; i++) {
+		const struct change *change = &text->change[i];
+		u8 *at = to + offset_in_page(change->offset);
+
+		/* Not what is different now. */
+		if (change->offset >> PAGE_SHIFT == index && !memcmp(at, change->old, change->length))
+			memcpy(at, change->new, change->length);
+	}
+	slots = offset_in_page(text->end);
+	if (slots && text->end >> PAGE_SHIFT == index)
+		memcpy(to + slots, text->tail + slots, PAGE_SIZE - slots);
+	return 0;
+}
+
+static int text_read_folio(struct file *file, struct folio *folio)
+{
+	struct text *text = folio->mapping->host->i_private;
+	int result = file ? 0 : -EIO;
+	unsigned int i;
+
+	for (i = 0; i < folio_nr_pages(folio) && !result; i++)
+		result = page_with_sites(text, file->private_data, folio->index + i,
+					 page_address(folio_page(folio, i)));
+	folio_end_read(folio, !result);
+	return result;
+}
+
+const struct address_space_operations text_aops = {
+	.read_folio = text_read_folio,
+	.dirty_folio = noop_dirty_folio,
+};
+
+/* Pages around one that is missing; those that cannot be had come one by one. */
+static void chunk_read(struct file *file, pgoff_t index)
+{
+	struct address_space *mapping = file->f_mapping;
+	struct text *text = mapping->host->i_private;
+	gfp_t gfp = mapping_gfp_mask(mapping);
+	pgoff_t first = max(round_down(index, CHUNK), (pgoff_t)text->start >> PAGE_SHIFT);
+	pgoff_t end = min(round_down(index, CHUNK) + CHUNK, DIV_ROUND_UP((pgoff_t)text->end, PAGE_SIZE));
+	struct page *page;
+	unsigned int order, i;
+
+	if (index < first || index >= end)
+		return;
+	order = order_base_2(end - first);
+	page = alloc_pages(gfp | __GFP_NORETRY | __GFP_NOWARN, order);
+	if (!page)
+		return;
+	split_page(page, order);
+	for (i = 0; i < 1U << order; i++) {
+		struct folio *folio = page_folio(page + i);
+
+		if (i < end - first && !filemap_add_folio(mapping, folio, first + i, gfp))
+			text_read_folio(file, folio);
+		folio_put(folio);
+	}
+}
+
+vm_fault_t text_fault(struct vm_fault *vmf)
+{
+	struct file *file = vmf->vma->vm_file;
+	struct folio *folio = filemap_get_folio(file->f_mapping, vmf->pgoff);
+
+	if (IS_ERR(folio))
+		chunk_read(file, vmf->pgoff);
+	else
+		folio_put(folio);
+	return filemap_fault(vmf);
+}
+
+void text_page_update(struct text *text, pgoff_t index, u32 from, const u8 *bytes, unsigned int length)
+{
+	struct address_space *mapping = text->pages;
+	struct folio *folio;
+
+	/* Who puts the page into the cache now sees what the text says, or is seen here. */
+	smp_mb();
+	folio = filemap_lock_folio(mapping, index);
+	if (IS_ERR(folio))
+		return;
+	if (folio_test_uptodate(folio)) {
+		unmap_mapping_pages(mapping, index, 1, false);
+		memcpy(folio_address(folio) + offset_in_folio(folio, ((loff_t)index << PAGE_SHIFT) + from),
+		       bytes, length);
+	}
+	folio_unlock(folio);
+	folio_put(folio);
+}
+
+static int text_release(struct inode *inode, struct file *file)
+{
+	iput(file->f_mapping->host);
+	fput(file->private_data);
+	return 0;
+}
+
+/* Who reads by the mapping's file (build ids) has the file's own bytes. */
+static ssize_t text_read_iter(struct kiocb *iocb, struct iov_iter *to)
+{
+	struct file *clone = iocb->ki_filp, *file = clone->private_data;
+	ssize_t result;
+
+	if (!file->f_op->read_iter || !is_sync_kiocb(iocb))
+		return -EINVAL;
+	iocb->ki_filp = file;
+	result = file->f_op->read_iter(iocb, to);
+	iocb->ki_filp = clone;
+	return result;
+}
+
+static const struct file_operations text_fops = {
+	.read_iter = text_read_iter,
+	.release = text_release,
+};
+
+struct file *file_with_sites(struct file *file, struct inode *shadow)
+{
+	struct file *clone = alloc_file_clone(file, O_RDONLY | O_LARGEFILE, &text_fops);
+
+	if (IS_ERR(clone))
+		return clone;
+	if (file->f_mode & FMODE_BACKING) {
+		struct path path = clone->f_path;
+
+		clone->f_path = *file_user_path(file);
+		/* Counted when it is let go of by what it is then. */
+		i_readcount_dec(file_inode(clone));
+		clone->f_inode = d_inode(clone->f_path.dentry);
+		i_readcount_inc(file_inode(clone));
+		path_get(&clone->f_path);
+		path_put(&path);
+	}
+	clone->f_mode |= FMODE_NONOTIFY;
+	clone->private_data = get_file(file);
+	clone->f_mapping = shadow->i_mapping;
+	return clone;
+}

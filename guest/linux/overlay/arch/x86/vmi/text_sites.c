@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The sites of a text (text.c): where in a file there can be some, and what is changed there for everybody who maps it.
+ *
+ * Slots are where nothing else can be: in what is left of the last page of the executable segment, so that they are at the same distance in
+ * every process. Jumps into another page of the cache are added while nobody maps either page: whoever executes there faults and waits.
+ */
+#include <linux/elf.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/sizes.h>
+#include <linux/string.h>
+#include <linux/unaligned.h>
+#include "shape.h"
+#include "text_internal.h"
+#include "vmi.h"
+
+/* Offsets in the file stand for addresses: the layer asks only for distances. */
+#define BIAS 0x10000000UL
+
+bool text_segment_find(struct file *file, u32 offset, u32 *start, u32 *end)
+{
+	struct folio *folio = text_original(file, 0);
+	const struct elf64_phdr *phdr;
+	const struct elf64_hdr *elf;
+	unsigned int i, count;
+	bool found = false;
+
+	if (IS_ERR(folio))
+		return false;
+	elf = folio_address(folio) + offset_in_folio(folio, 0);
+	phdr = (const void *)elf + sizeof(*elf);
+	/* The file may be written to meanwhile. */
+	count = READ_ONCE(elf->e_phnum);
+	if (!memcmp(elf->e_ident, ELFMAG, SELFMAG) && elf->e_ident[EI_CLASS] == ELFCLASS64 &&
+	    elf->e_phoff == sizeof(*elf) && elf->e_phentsize == sizeof(*phdr) &&
+	    count <= (PAGE_SIZE - sizeof(*elf)) / sizeof(*phdr)) {
+		for (i = 0; i < count && !found; i++) {
+			u64 first = READ_ONCE(phdr[i].p_offset), size = READ_ONCE(phdr[i].p_filesz);
+
+			found = phdr[i].p_type == PT_LOAD && phdr[i].p_flags & PF_X && first <= offset &&
+				size < SZ_1G && offset - first < size && first + size < SZ_1G;
+			*start = first;
+			*end = first + size;
+		}
+	}
+	folio_put(folio);
+	return found;
+}
+
+bool text_tail_free(struct file *file, u32 end)
+{
+	struct folio *folio = text_original(file, end >> PAGE_SHIFT);
+	const u8 *page;
+	bool is_free;
+
+	if (IS_ERR(folio))
+		return false;
+	page = folio_address(folio) + offset_in_folio(folio, round_down(end, PAGE_SIZE));
+	is_free = !memchr_inv(page + offset_in_page(end), 0, PAGE_SIZE - offset_in_page(end));
+	folio_put(folio);
+	return is_free;
+}
+
+static void change_add(struct text *text, u32 offset, const u8 *page, const u8 *new, unsigned int length,
+		       bool cave)
+{
+	struct change *change = &text->change[text->changes];
+
+	change->offset = offset;
+	change->length = length;
+	change->cave = cave;
+	memcpy(change->old, page + offset_in_page(offset), length);
+	memcpy(change->new, new, length);
+	/* Whoever reads a page may look at it now. */
+	smp_store_release(&text->changes, text->changes + 1);
+}
+
+static void change_show(struct text *text, const struct change *change)
+{
+	text_page_update(text, change->offset >> PAGE_SHIFT, offset_in_page(change->offset), change->new,
+		    change->length);
+}
+
+/* The layer's code at the next free place; 0: there is no room. */
+static u32 slot_write(struct text *text, struct vmi_syscall_site *site)
+{
+	u32 slot = text->slots, length;
+	u8 *at = text->tail + offset_in_page(slot);
+	int result;
+
+	if (slot >> PAGE_SHIFT != text->end >> PAGE_SHIFT)
+		return 0;
+	site->slot = BIAS + slot;
+	result = vmi.patch_code(site, text->body ? BIAS + text->body : 0, at,
+				PAGE_SIZE - offset_in_page(slot));
+	if (result <= 0)
+		return 0;
+	length = result;
+	text_page_update(text, slot >> PAGE_SHIFT, offset_in_page(slot), at, length);
+	text->slots = round_up(slot + length, SLOT_ALIGN);
+	return slot;
+}
+
+static enum outcome site_claim(struct text *text, const u8 *page, u32 offset, const struct pt_regs *regs,
+			       bool cpuid)
+{
+	u32 base = round_down(offset, PAGE_SIZE), slot;
+	struct vmi_syscall_site site = {};
+	unsigned int first = text->changes;
+	u8 jump[JUMP_SIZE];
+	struct shape shape;
+
+	if (offset_in_page(offset) > PAGE_SIZE - 2)
+		return NO_CAVE_OR_PAGE;
+	/* Registers are what some program liked them to be: nothing that others execute is changed because of them. */
+	if (cpuid ? !shape_find_cpuid(page, offset_in_page(offset), &shape) :
+		    !shape_find(page, offset_in_page(offset), regs, &shape) || !shape_proven(page, &shape))
+		return NO_SHAPE;
+	/* What is not of the segment proves nothing, and slots are no padding. */
+	if (base < text->start || (shape.cave && base + shape.cave + JUMP_SIZE > text->end))
+		return NO_SHAPE;
+	if (cpuid && !text->body) {
+		site.flags = VMI_SITE_BODY;
+		text->body = slot_write(text, &site);
+		if (!text->body)
+			return NO_SLOT;
+	}
+	site.addr = BIAS + base + shape.start;
+	site.length = shape.syscall + 2 - shape.start;
+	site.syscall_offset = shape.syscall - shape.start;
+	site.flags = cpuid ? VMI_SITE_CPUID : 0;
+	memcpy(site.code, page + shape.start, site.length);
+	if (shape.relative) {
+		s32 distance = get_unaligned((s32 *)(site.code + shape.relative));
+
+		put_unaligned(distance + (s32)(site.addr - BIAS - text->slots), (s32 *)(site.code + shape.relative));
+	}
+	slot = slot_write(text, &site);
+	if (!slot)
+		return NO_SLOT;
+	if (shape.cave) {
+		u8 hop[2] = { 0xeb, shape.cave - (shape.start + 2) };
+
+		jump_to(jump, base + shape.cave, slot);
+		change_add(text, base + shape.cave, page, jump, JUMP_SIZE, true);
+		change_show(text, &text->change[first++]);
+		change_add(text, base + shape.start, page, hop, 2, false);
+	} else {
+		jump_to(jump, base + shape.start, slot);
+		change_add(text, base + shape.start, page, jump, JUMP_SIZE, false);
+	}
+	change_show(text, &text->change[first]);
+	return SHARED;
+}
+
+enum outcome text_add(struct text *text, struct file *file, u32 offset, const struct pt_regs *regs,
+		      bool cpuid)
+{
+	enum outcome outcome;
+	unsigned int i;
+	u8 *page;
+
+	if (READ_ONCE(text->dead) || offset < text->start || offset >= text->end)
+		return NOT_TEXT;
+	for (i = 0; i < text->sites; i++)
+		if (text->site[i] == offset)
+			return IN_PLACE;
+	if (text->sites == CHANGES_MAX || text->changes > CHANGES_MAX - 2)
+		return NO_SLOT;
+	page = (u8 *)__get_free_page(GFP_KERNEL);
+	if (!page)
+		return NO_MEMORY;
+	outcome = BUSY;
+	if (!page_with_sites(text, file, offset >> PAGE_SHIFT, page)) {
+		outcome = site_claim(text, page, offset, regs, cpuid);
+		/* What only somebody's registers speak against may work out for others. */
+		if (cpuid || outcome == SHARED)
+			text->site[text->sites++] = offset;
+	}
+	free_page((unsigned long)page);
+	return outcome;
+}
