@@ -128,6 +128,29 @@ static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run 
 	return run_add(r, va, size, 0);
 }
 
+/* Would resync_word() leave this record of 4 KiB as it is, by what the last walk found above its entry? */
+static bool unchanged(u64 have, u64 pte, const struct walk *above)
+{
+	u64 want = T_PRESENT | (above->above_writable && (pte & PTE_W) && (pte & PTE_D) ? T_WRITE : 0) |
+		   (above->above_executable && !(pte & PTE_NX) ? T_EXEC : 0) |
+		   (above->above_user && (pte & PTE_U) ? T_USER : 0);
+
+	return (pte & (PTE_P | PTE_A)) == (PTE_P | PTE_A) && have == ((pte & PTE_ADDR) | want);
+}
+
+/* Most records are as they were, and lie in a row: from *va on. The last one of them, or *va is as before. */
+static void skip_unchanged(u64 *va, u64 end, const u64 *word, const struct leaves *l)
+{
+	const u64 *pte = l->table + (*va >> 12 & 511);
+	u64 more = (LARGE_SIZE - (*va & (LARGE_SIZE - 1))) / PAGE_SIZE, i;
+
+	more = more < (end - *va) / PAGE_SIZE ? more : (end - *va) / PAGE_SIZE;
+	for (i = 1; i < more; i++)
+		if (!unchanged(word[i], READ_ONCE(pte[i]), &l->above))
+			break;
+	*va += (i - 1) * PAGE_SIZE;
+}
+
 void tlb_resync_held(struct vcpu *v, u64 start, u64 end)
 {
 	struct leaves leaves = { 0 };
@@ -136,9 +159,12 @@ void tlb_resync_held(struct vcpu *v, u64 start, u64 end)
 	struct leaf leaf = { 0 };
 
 	end = (end + records_widest - 1) & ~(records_widest - 1);
-	for (; (word = record_next(&va, end, &size, &leaf)); va += size)
+	for (; (word = record_next(&va, end, &size, &leaf)); va += size) {
 		if (!resync_word(v, va, size, word, &r, &leaves))
 			return;
+		if (r.start == r.end && size == PAGE_SIZE && leaves.table && leaves.base == (va & LARGE_MASK))
+			skip_unchanged(&va, end, word, &leaves);
+	}
 	run_end(&r);
 }
 
