@@ -92,11 +92,13 @@ static inline bool fault_single(void)
 	return cpu_feature_enabled(X86_FEATURE_VMI) && current->in_execve;
 }
 
-/* The same for a page of a file in memory. */
-static inline struct folio *file_page(gfp_t gfp, int order)
+/* The same for a page of a file that programs may map. */
+static inline struct folio *file_page(gfp_t gfp, unsigned int order)
 {
-	return cpu_feature_enabled(X86_FEATURE_VMI) && !order &&
-	       (gfp & GFP_HIGHUSER_MOVABLE) == GFP_HIGHUSER_MOVABLE ? vmi_next_page(DEAR_FAULTS_FILE) : NULL;
+	const gfp_t any = GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM & ~__GFP_FS & ~__GFP_IO;
+
+	return cpu_feature_enabled(X86_FEATURE_VMI) && !order && (gfp & any) == any ?
+	       vmi_next_page(DEAR_FAULTS_FILE) : NULL;
 }
 
 /* exec: the program's stack is where it will be, with the arguments from sp on. */
@@ -154,7 +156,7 @@ static inline bool fault_single(void)
 	return false;
 }
 
-static inline struct folio *file_page(gfp_t gfp, int order)
+static inline struct folio *file_page(gfp_t gfp, unsigned int order)
 {
 	return NULL;
 }

@@ -91,10 +91,12 @@ void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long cou
 #define RESERVE_ORDER 5
 /* Of a small program: its arguments, stack, data, and first of the heap. */
 #define EXEC_PAGES 20
+#define RESERVE_PAUSE 64
 #define RESERVE_LAST ((1 << RESERVE_ORDER) - 1)
 struct reserve {
 	struct page *next;
 	unsigned int count;
+	unsigned int pause;	/* so many more are not tried: memory is in pieces */
 };
 static DEFINE_PER_CPU(struct reserve[2], reserves);
 
@@ -128,7 +130,8 @@ static void reserve_put(enum dear_faults_page what, struct page *page, unsigned 
 	struct reserve *r = &get_cpu_var(reserves)[what == DEAR_FAULTS_FILE];
 
 	if (!r->count) {
-		*r = (struct reserve){ page, count };
+		r->next = page;
+		r->count = count;
 		count = 0;
 	}
 	put_cpu_var(reserves);
@@ -136,21 +139,40 @@ static void reserve_put(enum dear_faults_page what, struct page *page, unsigned 
 		__free_page(page++);
 }
 
+/* Whether there is hope for another piece. found: as it was just now. */
+static bool reserve_hope(enum dear_faults_page what, bool found)
+{
+	struct reserve *r = &get_cpu_var(reserves)[what == DEAR_FAULTS_FILE];
+	bool hope = !r->pause;
+
+	if (!found)
+		r->pause = RESERVE_PAUSE;
+	else if (r->pause)
+		r->pause--;
+	put_cpu_var(reserves);
+	return hope;
+}
+
+/* Takes what is there: it is not worth reclaiming anything for. */
 struct folio *vmi_next_page(enum dear_faults_page what)
 {
 	struct page *page = reserve_take(what);
 
+	if (page)
+		return page_folio(page);
+	if (!reserve_hope(what, true))
+		return NULL;
+	page = alloc_pages((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN, RESERVE_ORDER);
 	if (!page) {
-		page = alloc_pages(GFP_HIGHUSER_MOVABLE | __GFP_NOWARN | __GFP_NORETRY, RESERVE_ORDER);
-		if (!page)
-			return NULL;
-		split_page(page, RESERVE_ORDER);
-		if (takes_last(what)) {
-			reserve_put(what, page, RESERVE_LAST);
-			page += RESERVE_LAST;
-		} else {
-			reserve_put(what, page + 1, RESERVE_LAST);
-		}
+		reserve_hope(what, false);
+		return NULL;
+	}
+	split_page(page, RESERVE_ORDER);
+	if (takes_last(what)) {
+		reserve_put(what, page, RESERVE_LAST);
+		page += RESERVE_LAST;
+	} else {
+		reserve_put(what, page + 1, RESERVE_LAST);
 	}
 	return page_folio(page);
 }
