@@ -6,10 +6,9 @@
  */
 #include "../common/faults.h"
 #include "host.h"
+#include "pool.h"
 #include "records.h"
 
-/* What a process may have for a new space to take something over. */
-#define TABLES_MOST 48
 /* Counted too high by then, most probably; space_release() drops more. */
 #define MAPPINGS_RECOUNT 128
 #define LOOKS 12
@@ -214,6 +213,7 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 void tlb_resync_user(struct vcpu *v)
 {
 	tlb_resync_held(v, VMI_PH_USER_START, VMI_PH_USER_END);
+	self.proc->aged = rdtsc_rough();
 	v->s.resyncs++;
 }
 
@@ -226,6 +226,9 @@ static bool common(struct vcpu *v)
 	u32 looks;
 
 	for (looks = 0; looks < LOOKS; looks++) {
+		/* Those of the kernel's range are the same in all spaces. */
+		if (kernel_address(va))
+			va = VMI_PH_HOLE_END;
 		leaf = (struct leaf){ 0 };
 		word = record_next(&va, VMI_PH_USER_END, &size, &leaf);
 		if (!word)
@@ -239,17 +242,20 @@ static bool common(struct vcpu *v)
 
 void tlb_take_over(struct vcpu *v)
 {
-	const struct proc *p = self.proc;
+	struct proc *p = self.proc;
+	const u64 *text;
 
 	/* Tables of the host that have become empty are counted until all goes. */
-	if (p->user_tables > TABLES_MOST || !common(v)) {
-		self.proc->took_over = 0;
+	if (p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES || !common(v)) {
 		tlb_drop_user();
 		return;
 	}
-	self.proc->took_over = 1;
+	p->took_over = 1;
 	if (!FAULT(TAKES_ALL_OVER))
 		tlb_resync_user(v);
+	text = record(p->text_va, PAGE_SIZE, false);
+	if (!text || (*text & PTE_ADDR) != p->text_gpa)
+		p->text_va = 0;
 	if (p->user_mappings > MAPPINGS_RECOUNT)
 		records_recount_user();
 }
@@ -267,9 +273,7 @@ void tlb_age(struct vcpu *v, u64 now)
 	if (now - READ_ONCE(p->aged) < shared->s.clock.tsc_hz)
 		return;
 	lock_take(&p->lock);
-	if (now - p->aged >= shared->s.clock.tsc_hz) {
-		p->aged = now;
+	if (now - p->aged >= shared->s.clock.tsc_hz)
 		tlb_resync_user(v);
-	}
 	lock_release(&p->lock);
 }

@@ -260,6 +260,8 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 		tlb_age(v, rdtsc_rough());
 		return;
 	}
+	/* Only this thread would drop them on its way to user mode. */
+	tlb_drop_supervisor(v);
 	v->s.switches++;
 	event(v, VMI_PH_EVENT_SWITCH, cr3, index);
 	stint_end(v);
@@ -270,13 +272,6 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	wake_thread(v, index, WAKE_RUN);
 	park_again(v);
 }
-
-/*
- * A released space's process keeps its mappings until it is used again, if that is few: waking it costs more than they do. Many are
- * a lot of the host's memory, 200 bytes for each and its tables, which no budget of the monitor sees but for the tables.
- */
-#define KEEP_MAPPINGS 256
-#define KEEP_TABLES 64
 
 bool space_release(struct vcpu *v, u64 cr3)
 {

@@ -161,7 +161,7 @@ TEST(kernel_everywhere, "mmu.flush_kernel_range.every_vcpu", 2, 0,
 
 enum shoot { BY_PAGE, BY_RANGE, BY_ALL, BY_LOAD };
 
-static u64 shoot_kind, shot, stop_reading, readers, wrong_reads, changes;
+static u64 shoot_kind, shot, stop_reading, readers, wrong_reads, changes, changed;
 static u64 page_now, page_before;
 
 static void shoot_here(struct regs *regs)
@@ -188,7 +188,8 @@ static void shoot_here(struct regs *regs)
  * Reads all the time, with interrupts on but not between the look at which
  * page it must be and the read: then the read finds that page or, while a
  * change is under way, the one before. User code always has them on: where two
- * changes came between the looks, it may have found the page between them.
+ * changes began since the last one that had ended before, it may have found the
+ * page between them.
  */
 static void read_shared(void *argument)
 {
@@ -201,7 +202,7 @@ static void read_shared(void *argument)
 		u64 first, value, last, before;
 
 		irq_disable();
-		before = atomic_load(&changes);
+		before = atomic_load(&changed);
 		first = atomic_load(&page_before);
 		value = user ? user_call(u_load, USER_DATA, 0) :
 			       *(volatile u64 *)USER_DATA;
@@ -236,6 +237,7 @@ static void shoot_down(u64 argument)
 
 	shoot_kind = argument & 7;
 	stop_reading = readers = wrong_reads = 0;
+	changed = changes;
 	space_create(&space);
 	page_now = page_before = gpa[0];
 	space_set(&space, USER_DATA, gpa[0] | USER_RW, VMI_LEVEL_PT);
@@ -253,6 +255,7 @@ static void shoot_down(u64 argument)
 		interrupt_others(&shot);
 		/* From here on the old page must not be seen by anybody. */
 		atomic_store(&page_before, gpa[i & 1]);
+		atomic_store(&changed, atomic_load(&changes));
 		delay_ns(20 * NS_PER_US);
 		CHECK_EQ(atomic_load(&wrong_reads), 0);
 	}
@@ -303,6 +306,7 @@ static void flush_space(u64 how)
 	if (!(layer_features(VMI_SECTION_MMU) & (how == BY_FILL ? VMI_MMU_FILL_REPLACES : VMI_MMU_FLUSH_SPACE)))
 		test_skip("the layer does not offer it");
 	stop_reading = readers = wrong_reads = 0;
+	changed = changes;
 	space_create(&space);
 	page_now = page_before = gpa[0];
 	space_set(&space, USER_DATA, gpa[0] | USER_RW, VMI_LEVEL_PT);
@@ -331,6 +335,7 @@ static void flush_space(u64 how)
 							 atomic_add(&space.generation, 1),
 							 USER_DATA, USER_DATA + PAGE_SIZE), 0);
 		atomic_store(&page_before, gpa[i & 1]);
+		atomic_store(&changed, atomic_load(&changes));
 		if (!loaded) {
 			space_load(&space);
 			expect_page(USER_DATA, gpa[i & 1]);
