@@ -15,18 +15,20 @@ extern unsigned long fault_around_pages;
 
 bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, struct folio *folio,
 		     unsigned long addr, pte_t pte, int *max_nr);
+bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area_struct *src);
+void vmi_fork_fill(void);
 bool vmi_fill_replaces(struct vm_area_struct *vma);
 void vmi_fill_around(struct vm_fault *vmf, unsigned long start, unsigned long count);
 void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long count);
-/* For what a page is: anything; a stack, which grows downwards, or that of a program that exec begins with; a file. */
+/* For what a page is: anything; a stack, which grows downwards, or the first of those that exec begins with; a file. */
 enum dear_faults_page { DEAR_FAULTS_PAGE, DEAR_FAULTS_STACK, DEAR_FAULTS_EXEC, DEAR_FAULTS_FILE };
 struct folio *vmi_next_page(enum dear_faults_page what);
 void vmi_stack_populate(unsigned long sp);
 
 /* A program's data, private to it: as much is made ready when it is mapped. */
 #define DEAR_FAULTS_DATA (16 * PAGE_SIZE)
-/* A program's or a library's text of this size is used by the child that its parent forks, too. */
-#define DEAR_FAULTS_FORK (512 * PAGE_SIZE)
+/* A program's or a library's text below this size is used by the child that its parent forks, too. */
+#define DEAR_FAULTS_TEXT (512 * PAGE_SIZE)
 
 /*
  * fork: whether a page of private memory is copied now, instead of shared until one of the two writes to it. max_nr: pages of a folio
@@ -51,11 +53,19 @@ static inline bool update_replaces(struct vm_area_struct *vma)
 	return cpu_feature_enabled(X86_FEATURE_VMI) && vmi_fill_replaces(vma);
 }
 
-/* fork: entries of a file's mapping that could be faulted in again are copied, too. */
-static inline bool fork_copies_file(const struct vm_area_struct *vma)
+/* fork: whether entries of text, or of what lies next to it in the file, are copied, too, which could be faulted in again. */
+static inline bool fork_copies_file(const struct vm_area_struct *dst, const struct vm_area_struct *src)
 {
-	return cpu_feature_enabled(X86_FEATURE_VMI) && vma->vm_file && !(vma->vm_flags & (VM_WRITE | VM_SHARED)) &&
-	       vma->vm_end - vma->vm_start <= DEAR_FAULTS_FORK;
+	return cpu_feature_enabled(X86_FEATURE_VMI) && src->vm_file &&
+	       !(src->vm_flags & (VM_WRITE | VM_SHARED | VM_HUGETLB)) &&
+	       src->vm_end - src->vm_start < DEAR_FAULTS_TEXT && vmi_fork_copies_file(dst, src);
+}
+
+/* A new task, behind its first switch, before anything of its memory is used. */
+static inline void fork_done(void)
+{
+	if (cpu_feature_enabled(X86_FEATURE_VMI))
+		vmi_fork_fill();
 }
 
 /* A read fault has mapped what there is of the file from start on. */
@@ -76,13 +86,14 @@ static inline void populate_done(struct mm_struct *mm, unsigned long start, unsi
  * A page for a fault of one page, next to the last one if that can be had (below it for new pages of a stack): one translation may do for
  * both. Or NULL.
  */
-static inline struct folio *fault_page(const struct vm_area_struct *vma, bool new)
+static inline struct folio *fault_page(const struct vm_area_struct *vma, unsigned long addr, bool new)
 {
 	if (!cpu_feature_enabled(X86_FEATURE_VMI))
 		return NULL;
 	if (!new || !(vma->vm_flags & VM_GROWSDOWN))
 		return vmi_next_page(DEAR_FAULTS_PAGE);
-	return vmi_next_page((vma->vm_flags & VM_STACK_INCOMPLETE_SETUP) == VM_STACK_INCOMPLETE_SETUP ?
+	return vmi_next_page((vma->vm_flags & VM_STACK_INCOMPLETE_SETUP) == VM_STACK_INCOMPLETE_SETUP &&
+			     PAGE_ALIGN_DOWN(addr) + PAGE_SIZE == vma->vm_end ?
 			     DEAR_FAULTS_EXEC : DEAR_FAULTS_STACK);
 }
 
@@ -128,9 +139,13 @@ static inline bool fork_keeps_young(void)
 	return false;
 }
 
-static inline bool fork_copies_file(const struct vm_area_struct *vma)
+static inline bool fork_copies_file(const struct vm_area_struct *dst, const struct vm_area_struct *src)
 {
 	return false;
+}
+
+static inline void fork_done(void)
+{
 }
 
 static inline bool update_replaces(struct vm_area_struct *vma)
@@ -146,7 +161,7 @@ static inline void populate_done(struct mm_struct *mm, unsigned long start, unsi
 {
 }
 
-static inline struct folio *fault_page(const struct vm_area_struct *vma, bool new)
+static inline struct folio *fault_page(const struct vm_area_struct *vma, unsigned long addr, bool new)
 {
 	return NULL;
 }

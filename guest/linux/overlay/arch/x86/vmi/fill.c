@@ -6,6 +6,7 @@
 #include <linux/dear_faults.h>
 #include <linux/huge_mm.h>
 #include <linux/mm.h>
+#include <linux/pagemap.h>
 #include <linux/ptrace.h>
 #include <linux/sched/task_stack.h>
 #include <linux/userfaultfd_k.h>
@@ -73,7 +74,7 @@ void vmi_fill_around(struct vm_fault *vmf, unsigned long start, unsigned long co
 	vmi.mmu_fill(vmf->address & PAGE_MASK, table + pte_index(vmf->address), 1);
 }
 
-/* The mmap lock is held, or nobody else has the mm. */
+/* The mmap lock is held, or that of RCU. */
 void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long count)
 {
 	unsigned long piece;
@@ -198,11 +199,21 @@ void vmi_stack_populate(unsigned long sp)
 	mmap_read_unlock(mm);
 }
 
-/* Of what a file has in memory around an address, the read fault makes all ready that its window has. */
-static void read_ahead_of_use(const struct vm_area_struct *vma, unsigned long addr)
+/* What a file has in memory around an address, without waiting for anything: the read fault makes all ready that its window has. */
+static void fill_cached(const struct vm_area_struct *vma, unsigned long addr)
 {
-	if (vma && vma->vm_file && !(vma->vm_flags & VM_WRITE))
-		get_user_pages(addr, 1, 0, NULL);
+	struct folio *folio;
+	bool there;
+
+	if (!vma || !vma->vm_file || vma->vm_flags & (VM_WRITE | VM_HUGETLB))
+		return;
+	folio = filemap_get_folio(vma->vm_file->f_mapping, linear_page_index(vma, addr));
+	if (IS_ERR(folio))
+		return;
+	there = folio_test_uptodate(folio);
+	folio_put(folio);
+	if (there)
+		get_user_pages(addr, 1, FOLL_NOWAIT, NULL);
 }
 
 /* The text at addr, and what lies next to it, of the same file most often: headers, and tables that are read. */
@@ -212,9 +223,9 @@ static void fill_text(struct mm_struct *mm, unsigned long addr, unsigned long mo
 
 	if (!vma || vma->vm_end - vma->vm_start > most)
 		return;
-	read_ahead_of_use(vma, addr);
-	read_ahead_of_use(vma_lookup(mm, vma->vm_start - 1), vma->vm_start - 1);
-	read_ahead_of_use(vma_lookup(mm, vma->vm_end), vma->vm_end);
+	fill_cached(vma, addr);
+	fill_cached(vma_lookup(mm, vma->vm_start - 1), vma->vm_start - 1);
+	fill_cached(vma_lookup(mm, vma->vm_end), vma->vm_end);
 }
 
 /* exec, at its end: what the program uses first, without faults. */
@@ -227,7 +238,7 @@ void vmi_exec_fill(unsigned long ip)
 	fill_text(mm, ip, ULONG_MAX);
 	/* Where ip is the dynamic linker's. */
 	if (vma_lookup(mm, ip) != vma_lookup(mm, mm->start_code))
-		fill_text(mm, mm->start_code, DEAR_FAULTS_FORK);
+		fill_text(mm, mm->start_code, DEAR_FAULTS_TEXT);
 	if (vdso && get_user_pages(vdso, 1, 0, NULL) == 1)
 		vmi_fill_range(mm, vdso, 1);
 	mmap_read_unlock(mm);
@@ -247,6 +258,7 @@ bool vmi_fill_replaces(struct vm_area_struct *vma)
  */
 static struct hot {
 	u64 context;
+	unsigned int file_pages;	/* that entries were copied for, at most */
 	unsigned int count;
 	unsigned long address[21];
 } hot_pages[32];
@@ -257,26 +269,63 @@ static struct hot *hot_of(const struct mm_struct *mm)
 	return &hot_pages[mm->context.ctx_id % ARRAY_SIZE(hot_pages)];
 }
 
+/* The one of a process that is being made. Under the lock. */
+static struct hot *hot_begin(const struct mm_struct *mm)
+{
+	struct hot *hot = hot_of(mm);
+
+	if (hot->context != mm->context.ctx_id) {
+		hot->context = mm->context.ctx_id;
+		hot->file_pages = 0;
+		hot->count = 0;
+	}
+	return hot;
+}
+
 /* Room for one more; the last place is the stack's. */
 static bool hot_add(const struct mm_struct *mm, unsigned long addr, bool stack)
 {
-	struct hot *hot = hot_of(mm);
 	bool added = true;
-	unsigned long irqs;
+	struct hot *hot;
 
-	spin_lock_irqsave(&hot_lock, irqs);
-	if (hot->context != mm->context.ctx_id) {
-		hot->context = mm->context.ctx_id;
-		hot->count = 0;
-	}
+	spin_lock(&hot_lock);
+	hot = hot_begin(mm);
 	/* Fork asks twice, since the second time there is a page to copy to. */
 	if (!hot->count || hot->address[hot->count - 1] != addr) {
 		added = hot->count < ARRAY_SIZE(hot->address) - !stack;
 		if (added)
 			hot->address[hot->count++] = addr;
 	}
-	spin_unlock_irqrestore(&hot_lock, irqs);
+	spin_unlock(&hot_lock);
 	return added;
+}
+
+/* In all, of one process: what is copied is undone at exec or exit. */
+#define FORK_FILE_PAGES 1024
+
+static bool is_text(const struct vm_area_struct *vma)
+{
+	return vma && vma->vm_flags & VM_EXEC && vma->vm_file;
+}
+
+/* The layer keeps what parent and child have in common, if it is in the child's tables when that runs first. */
+bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area_struct *src)
+{
+	unsigned int pages = (src->vm_end - src->vm_start) >> PAGE_SHIFT;
+	struct hot *hot;
+	bool copies;
+
+	/* Next to it lie headers, and tables that are read. */
+	if (!is_text(src) && !is_text(vma_lookup(src->vm_mm, src->vm_start - 1)) &&
+	    !is_text(vma_lookup(src->vm_mm, src->vm_end)))
+		return false;
+	spin_lock(&hot_lock);
+	hot = hot_begin(dst->vm_mm);
+	copies = hot->file_pages + pages <= FORK_FILE_PAGES;
+	if (copies)
+		hot->file_pages += pages;
+	spin_unlock(&hot_lock);
+	return copies;
 }
 
 /*
@@ -303,32 +352,31 @@ bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, str
 	return hot_add(dst->vm_mm, addr, addr == stack);
 }
 
-/*
- * A new process, before anything of its memory is used: what was copied for it, and where it goes on. The switch to it has not quite ended:
- * the run queue's lock is held.
- */
-void vmi_fork_fill(const struct pt_regs *regs)
+/* A new process, before anything of its memory is used: what was copied for it, and where it goes on. */
+void vmi_fork_fill(void)
 {
 	struct mm_struct *mm = current->mm;
 	unsigned int i, count;
-	unsigned long irqs;
 	struct hot hot;
 
 	if (!mm || hot_of(mm)->context != mm->context.ctx_id)
 		return;
-	spin_lock_irqsave(&hot_lock, irqs);
+	spin_lock(&hot_lock);
 	hot = *hot_of(mm);
 	hot_of(mm)->context = 0;
-	spin_unlock_irqrestore(&hot_lock, irqs);
+	spin_unlock(&hot_lock);
 	if (hot.context != mm->context.ctx_id)
 		return;
+	/* Page tables are freed by RCU, if somebody else makes a large page of what is there. */
+	rcu_read_lock();
 	for (i = 0; i < hot.count; i += count) {
 		for (count = 1; i + count < hot.count; count++)
 			if (hot.address[i + count] != hot.address[i] + count * PAGE_SIZE)
 				break;
 		vmi_fill_range(mm, hot.address[i], count);
 	}
-	vmi_fill_range(mm, regs->ip, 1);
+	vmi_fill_range(mm, current_pt_regs()->ip, 1);
+	rcu_read_unlock();
 }
 
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE

@@ -28,8 +28,7 @@ void vmi_flush_kernel(unsigned long start, unsigned long end);
 /* A fault of a layer that it expects: it goes on elsewhere. */
 int vmi_fixup_exception(struct pt_regs *regs);
 
-/* A new process, or one with a new program that begins at ip, is about to see user mode for the first time. */
-void vmi_fork_fill(const struct pt_regs *regs);
+/* A process with a new program that begins at ip is about to see user mode. */
 void vmi_exec_fill(unsigned long ip);
 
 /* Carries out a program's cpuid instruction, which the layer has let fault. */
@@ -61,10 +60,6 @@ static inline void vmi_flush_kernel(unsigned long start, unsigned long end)
 static inline int vmi_fixup_exception(struct pt_regs *regs)
 {
 	return 0;
-}
-
-static inline void vmi_fork_fill(const struct pt_regs *regs)
-{
 }
 
 static inline void vmi_exec_fill(unsigned long ip)
