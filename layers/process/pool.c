@@ -81,7 +81,6 @@ static s64 claim(u64 cr3)
 	return similar >= 0 ? similar : any >= 0 ? any : best;
 }
 
-/* The process for a space, marked as loaded by v, which leaves the one that it had. */
 u32 pool_get(struct vcpu *v, u64 cr3)
 {
 	u64 bit = 1ULL << v->number;

@@ -226,13 +226,15 @@ static bool common(struct vcpu *v)
 	u32 looks;
 
 	for (looks = 0; looks < LOOKS; looks++) {
-		/* Those of the kernel's range are the same in all spaces. */
-		if (kernel_address(va))
-			va = VMI_PH_HOLE_END;
 		leaf = (struct leaf){ 0 };
 		word = record_next(&va, VMI_PH_USER_END, &size, &leaf);
 		if (!word)
 			break;
+		/* What the kernel has in its range is the same in all spaces. */
+		if (kernel_address(va)) {
+			va = VMI_PH_HOLE_END;
+			continue;
+		}
 		if (walk_guest(v, va, &w, false) && (w.pte & PTE_A) && w.gpa == (*word & PTE_ADDR))
 			return true;
 		va = (va & LARGE_MASK) + LARGE_SIZE;
