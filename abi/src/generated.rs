@@ -89,6 +89,8 @@ pub const LEVEL_PDPT: u64 = 0x3;
 pub const LEVEL_PML4: u64 = 0x4;
 /// This root is the one that kernel addresses are always translated with.
 pub const PT_KERNEL_ROOT: u64 = 0x10;
+/// Mmu.expect_space: where the addresses end that the kernel promises not to read.
+pub const EXPECT_END: u64 = 0x40000000;
 /// Mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has been carried out, anything may be in them that the machine has had there. Only where the layer has VMI_MMU_NO_VECTORS.
 pub const CR3_NO_VECTORS: u64 = 0x800;
 
@@ -971,6 +973,8 @@ pub const CALL_MMU_SET_LAZY_MODE: u16 = 0x20b;
 pub const CALL_MMU_FLUSH_QUEUE: u16 = 0x20c;
 /// Says that user code will use these count consecutive entries of a page table of the loaded space soon: the layer may make their translations ready.
 pub const CALL_MMU_FILL: u16 = 0x20d;
+/// Says that the space with this root, which has not been loaded yet, will be loaded by this vCPU next, and will soon have much in common with the spaces that had the same likeness, a number of the kernel's choice: they run the same program, most often.
+pub const CALL_MMU_EXPECT_SPACE: u16 = 0x20e;
 
 /// Reads a register of 32 bits.
 pub const CALL_APIC_READ: u16 = 0x300;
@@ -1428,7 +1432,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 2,
         name: "mmu",
-        version: 1,
+        version: 2,
         compat: 1,
         calls: &[
             CallInfo {
@@ -1514,6 +1518,12 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "mmu.fill",
                 class: Class::Sysv,
                 since: 1,
+            },
+            CallInfo {
+                number: 0x20e,
+                name: "mmu.expect_space",
+                class: Class::Sysv,
+                since: 2,
             },
         ],
     },

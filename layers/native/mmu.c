@@ -155,3 +155,9 @@ void native_mmu_fill(u64 va, const u64 *slot, u32 count)
 	(void)slot;
 	(void)count;
 }
+
+int native_mmu_expect_space(u64 cr3, u64 likeness)
+{
+	(void)likeness;
+	return cr3 & PAGE_MASK ? -VMI_EINVAL : 0;
+}

@@ -190,7 +190,7 @@ static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 		space_flush_serve(v);
 	}
 	if (from_user(v, regs->rip))
-		tlb_drop_supervisor(v);
+		tlb_kernel_done(v);
 	FAST(v, F_PENDING) = 0;
 	FAST(v, F_FORCE) = v->nmi_on ? FORCE_IRET : 0;
 	/* A signal that came just before has noted it there. */
@@ -236,7 +236,7 @@ bool deliver_pending(struct vcpu *v, struct host_registers *regs)
 		}
 	}
 	if (from_user(v, regs->rip))
-		tlb_drop_supervisor(v);
+		tlb_kernel_done(v);
 	irq_refresh(v);
 	return entered;
 }

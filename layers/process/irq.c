@@ -109,7 +109,7 @@ void irq_refresh(struct vcpu *v)
 		}
 		FAST(v, F_PENDING) = irq_next(v) >= 0;
 		FAST(v, F_FORCE) = (forcing(v, pending) ? FORCE_EVENT : 0) | (v->nmi_on ? FORCE_IRET : 0) |
-				   (thread_of(v)->supervisor_count ? FORCE_PAGES : 0);
+				   (thread_of(v)->supervisor_count || self.proc->unsettled ? FORCE_PAGES : 0);
 		left = READ_ONCE(v->s.pending);
 	} while ((left & (VMI_PH_PENDING_IRQ | VMI_PH_PENDING_ALARM)) || (left & PENDING_KEPT & ~pending));
 }

@@ -3,6 +3,7 @@
 #include "calls.h"
 #include "event.h"
 #include "host.h"
+#include "irq.h"
 #include "mmu.h"
 #include "space.h"
 
@@ -122,6 +123,9 @@ int process_mmu_flush_tlb(u32 flags)
 	} else {
 		tlb_resync(v, VMI_PH_USER_START, VMI_PH_USER_END);
 	}
+	/* It may have been the last reason for a slow way to user mode. */
+	if (FAST(v, F_FORCE) & FORCE_PAGES)
+		irq_refresh(v);
 	return 0;
 }
 
@@ -160,6 +164,17 @@ int process_mmu_set_lazy_mode(u32 mode)
 void process_mmu_flush_queue(void)
 {
 	queue_run(this_vcpu());
+}
+
+int process_mmu_expect_space(u64 cr3, u64 likeness)
+{
+	struct vcpu *v = this_vcpu();
+
+	if (cr3 & ~PAGE_MASK)
+		return -VMI_EINVAL;
+	v->expected_cr3 = cr3;
+	v->expected_likeness = likeness;
+	return 0;
 }
 
 void process_mmu_fill(u64 va, const u64 *slot, u32 count)

@@ -64,11 +64,15 @@ void tlb_age(struct vcpu *v, u64 now);
 void tlb_drop_user(void);
 /*
  * The same for a space that this process did not have, except that what is in its tables as it was mapped for the one before stays: most
- * often that is the text of a program that forks again and again.
+ * often that is the text of a program that forks again and again. Of a space that is expected to become like the one before, what is only
+ * read stays until tlb_kernel_done().
  */
 void tlb_take_over(struct vcpu *v);
-/* Unmaps pages of the user range that only the kernel may see, on the way to user mode. */
-void tlb_drop_supervisor(struct vcpu *v);
+/*
+ * On the way to user mode, or to another process: unmaps pages of the user range that only the kernel may see, and makes good for user code what
+ * has been kept on the kernel's promise (mmu.expect_space).
+ */
+void tlb_kernel_done(struct vcpu *v);
 /* Shows a page of device registers at va, read-only. Under the process's lock. */
 void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w);
 /* Maps what the tables say for count pages from va, without a fault. */

@@ -7,6 +7,8 @@
 
 /* Free processes that are looked at more closely for a new space. */
 #define LOOKS 16
+/* Free processes that there are to be: those who fork and execute in turn each find what they had. */
+#define FREE_LEAST 4
 
 static bool is_space(u32 index, u64 cr3)
 {
@@ -43,15 +45,39 @@ static bool has_some_of(const struct proc *p, u64 cr3)
 	return va && walk_tables(cr3, va, &w, false) && w.gpa == READ_ONCE(p->text_gpa);
 }
 
-/*
- * A process for a new space: a free one, best one that has some of it already (tlb_take_over), at worst one where that has been of use before
- * to others; or the one that has not been loaded for the longest time.
- */
-static s64 claim(u64 cr3)
+/* How much of use a free process has for a new space. */
+enum use {
+	USE_NONE,
+	USE_EMPTY,	/* nothing of use to anybody */
+	USE_SOME,	/* text that is in the tables, of a process that may be expected by likeness, too */
+	USE_TEXT,
+	USE_LIKENESS,
+};
+
+static enum use use_of(const struct proc *p, u64 cr3, u64 likeness, u32 *looks)
 {
-	u32 i, count = READ_ONCE(shared->s.proc_count), available = 0, looks = 0;
-	s64 best = -1, any = -1, similar = -1;
-	u64 oldest = U64_MAX;
+	if (likeness && p->likeness == likeness)
+		return USE_LIKENESS;
+	if (!p->text_va)
+		return USE_EMPTY;
+	if (likeness || !*looks)
+		return USE_NONE;
+	--*looks;
+	if (!has_some_of(p, cr3))
+		return USE_NONE;
+	return p->likeness ? USE_SOME : USE_TEXT;
+}
+
+/*
+ * A process for a new space: the free one that has most of it already (tlb_take_over), and of those the one that has not been loaded for the
+ * longest time; or such a one that is not free.
+ */
+static s64 claim(u64 cr3, u64 likeness)
+{
+	u32 i, count = READ_ONCE(shared->s.proc_count), available = 0, looks = LOOKS;
+	u64 oldest = U64_MAX, oldest_free = U64_MAX;
+	s64 best = -1, best_free = -1;
+	enum use most = USE_NONE;
 
 	if (count > VMI_PH_MAX_PROCS)
 		count = VMI_PH_MAX_PROCS;
@@ -61,24 +87,39 @@ static s64 claim(u64 cr3)
 		if (p->loaded)
 			continue;
 		if (p->s.state == VMI_PH_PROC_FREE) {
+			enum use use = use_of(p, cr3, likeness, &looks);
+
 			available++;
-			if (any < 0 || (proc_at((u32)any)->took_over && !p->took_over))
-				any = i;
-			if (similar < 0 && looks < LOOKS && p->text_va) {
-				looks++;
-				similar = has_some_of(p, cr3) ? (s64)i : -1;
+			if (best_free < 0 || use > most || (use == most && p->stamp < oldest_free)) {
+				best_free = i;
+				most = use;
+				oldest_free = p->stamp;
 			}
 		} else if (p->s.state == VMI_PH_PROC_SPACE && p->stamp < oldest) {
 			oldest = p->stamp;
 			best = i;
 		}
 	}
-	if (available < 2 && shared->s.proc_wanted < count + 4 && count < shared->s.proc_limit) {
+	if (available < FREE_LEAST && shared->s.proc_wanted < count + 4 && count < shared->s.proc_limit) {
 		shared->s.proc_wanted = count + 4;
 		__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
 		futex_wake(&shared->s.doorbell, 1);
 	}
-	return similar >= 0 ? similar : any >= 0 ? any : best;
+	return best_free >= 0 ? best_free : best;
+}
+
+/* This process is the new space's. */
+static void assign(struct vcpu *v, struct proc *p, u64 cr3)
+{
+	u64 likeness = v->expected_cr3 == cr3 ? v->expected_likeness : 0;
+
+	p->expected = likeness && p->likeness == likeness;
+	/* What is like the space before as far as the tables tell is still like what that was. */
+	if (likeness || !has_some_of(p, cr3))
+		p->likeness = likeness;
+	p->s.state = VMI_PH_PROC_SPACE;
+	p->s.cr3 = cr3;
+	p->reset++;
 }
 
 u32 pool_get(struct vcpu *v, u64 cr3)
@@ -97,12 +138,10 @@ u32 pool_get(struct vcpu *v, u64 cr3)
 		if (p->s.state == VMI_PH_PROC_FREE && p->loaded == bit)
 			index = v->s.proc;
 		else
-			index = claim(cr3);
+			index = claim(cr3, v->expected_cr3 == cr3 ? v->expected_likeness : 0);
 		if (index >= 0) {
-			p = proc_at((u32)index);
-			p->s.state = VMI_PH_PROC_SPACE;
-			p->s.cr3 = cr3;
-			p->reset++;
+			assign(v, proc_at((u32)index), cr3);
+			v->expected_likeness = 0;
 			*hint_for(cr3) = (u16)(index + 1);
 			break;
 		}

@@ -194,7 +194,6 @@ void tlb_drop_user(void)
 	unmap_range(VMI_PH_USER_START, VMI_PH_IMAGE_START);
 	unmap_range(VMI_PH_HOLE_END, VMI_PH_USER_END);
 	self.proc->text_va = 0;
-	self.proc->took_over = 0;
 	half_clear(&halves[0], 0, VMI_PH_USER_END >> 39);
 }
 

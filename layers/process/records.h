@@ -22,6 +22,16 @@ static inline u64 record_flags(const struct walk *w)
 	       (w->executable ? T_EXEC : 0) | (w->user ? T_USER : 0);
 }
 
+/* Is this record of 4 KiB what a flush would leave, by the entry, and by what a walk found above it? */
+static inline bool record_agrees(u64 have, u64 pte, const struct walk *above)
+{
+	u64 want = T_PRESENT | (above->above_writable && (pte & PTE_W) && (pte & PTE_D) ? T_WRITE : 0) |
+		   (above->above_executable && !(pte & PTE_NX) ? T_EXEC : 0) |
+		   (above->above_user && (pte & PTE_U) ? T_USER : 0);
+
+	return (pte & (PTE_P | PTE_A)) == (PTE_P | PTE_A) && have == ((pte & PTE_ADDR) | want);
+}
+
 /* Of the guest's pages that are mapped in smaller pieces, the size of the largest: a flush of any address of such a page is one of all. */
 extern u64 records_widest;
 

@@ -127,16 +127,6 @@ static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run 
 	return run_add(r, va, size, 0);
 }
 
-/* Would resync_word() leave this record of 4 KiB as it is, by what the last walk found above its entry? */
-static bool unchanged(u64 have, u64 pte, const struct walk *above)
-{
-	u64 want = T_PRESENT | (above->above_writable && (pte & PTE_W) && (pte & PTE_D) ? T_WRITE : 0) |
-		   (above->above_executable && !(pte & PTE_NX) ? T_EXEC : 0) |
-		   (above->above_user && (pte & PTE_U) ? T_USER : 0);
-
-	return (pte & (PTE_P | PTE_A)) == (PTE_P | PTE_A) && have == ((pte & PTE_ADDR) | want);
-}
-
 /* Most records are as they were, and lie in a row: from *va on. The last one of them, or *va is as before. */
 static void skip_unchanged(u64 *va, u64 end, const u64 *word, const struct leaves *l)
 {
@@ -145,7 +135,7 @@ static void skip_unchanged(u64 *va, u64 end, const u64 *word, const struct leave
 
 	more = more < (end - *va) / PAGE_SIZE ? more : (end - *va) / PAGE_SIZE;
 	for (i = 1; i < more; i++)
-		if (!unchanged(word[i], READ_ONCE(pte[i]), &l->above))
+		if (!record_agrees(word[i], READ_ONCE(pte[i]), &l->above))
 			break;
 	*va += (i - 1) * PAGE_SIZE;
 }
@@ -158,6 +148,8 @@ void tlb_resync_held(struct vcpu *v, u64 start, u64 end)
 	struct leaf leaf = { 0 };
 
 	end = (end + records_widest - 1) & ~(records_widest - 1);
+	if (start <= VMI_PH_USER_START && end >= VMI_PH_USER_END)
+		self.proc->unsettled = 0;
 	for (; (word = record_next(&va, end, &size, &leaf)); va += size) {
 		if (!resync_word(v, va, size, word, &r, &leaves))
 			return;
@@ -242,18 +234,66 @@ static bool common(struct vcpu *v)
 	return false;
 }
 
+/* What a new space may keep for a while: the kernel neither reads it nor finds it writable. */
+static bool kept_at_first(u64 va, u64 size, u64 word)
+{
+	return va + size <= VMI_EXPECT_END && size == PAGE_SIZE && (word & T_USER) && !(word & T_WRITE);
+}
+
+/* Is there any of that? A program that lies elsewhere each time has none. */
+static bool any_kept_at_first(void)
+{
+	u64 va = VMI_PH_USER_START, size, *word;
+	struct leaf leaf = { 0 };
+
+	for (; (word = record_next(&va, VMI_EXPECT_END, &size, &leaf)); va += size)
+		if (kept_at_first(va, size, *word))
+			return true;
+	return false;
+}
+
+/* For mmu.expect_space: everything goes but that. */
+static void keep_expected(struct vcpu *v)
+{
+	u64 va = VMI_PH_USER_START, size, *word;
+	struct leaf leaf = { 0 };
+	struct run r = { 0 };
+
+	for (; (word = record_next(&va, VMI_PH_USER_END, &size, &leaf)); va += size) {
+		if (kernel_address(va) || (kept_at_first(va, size, *word))) {
+			if (!run_end(&r))
+				return;
+			continue;
+		}
+		if (size == LARGE_SIZE)
+			record_large(va, -1);
+		*word = 0;
+		if (!run_add(&r, va, size, 0))
+			return;
+	}
+	if (!run_end(&r))
+		return;
+	self.proc->unsettled = 1;
+	force(v, FORCE_PAGES);
+}
+
 void tlb_take_over(struct vcpu *v)
 {
 	struct proc *p = self.proc;
+	bool expected = p->expected;
 	const u64 *text;
 
+	p->expected = 0;
+	p->unsettled = 0;
 	/* Tables of the host that have become empty are counted until all goes. */
-	if (p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES || !common(v)) {
+	if (p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES ||
+	    !(expected ? any_kept_at_first() : common(v))) {
 		tlb_drop_user();
 		return;
 	}
-	p->took_over = 1;
-	if (!FAULT(TAKES_ALL_OVER))
+	if (expected)
+		keep_expected(v);
+	else if (!FAULT(TAKES_ALL_OVER))
 		tlb_resync_user(v);
 	text = record(p->text_va, PAGE_SIZE, false);
 	if (!text || (*text & PTE_ADDR) != p->text_gpa)

@@ -96,7 +96,7 @@ static bool synchronised(const struct vcpu *v)
 {
 	const struct proc *p = self.proc;
 
-	return READ_ONCE(p->reset) == READ_ONCE(p->reset_done) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) && v->context &&
+	return !READ_ONCE(p->unsettled) && READ_ONCE(p->reset) == READ_ONCE(p->reset_done) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) && v->context &&
 	       v->generation && READ_ONCE(p->s.context) == v->context &&
 	       READ_ONCE(p->s.generation) == v->generation &&
 	       READ_ONCE(p->kernel_generation) == READ_ONCE(shared->kernel_generation);
@@ -127,7 +127,7 @@ static void synchronise(struct vcpu *v)
 	reset = READ_ONCE(p->reset);
 	if (reset != p->reset_done || !v->context || p->s.context != v->context) {
 		tlb_take_over(v);
-	} else if (!v->generation || p->s.generation != v->generation || p->flush_done != wanted) {
+	} else if (p->unsettled || !v->generation || p->s.generation != v->generation || p->flush_done != wanted) {
 		tlb_resync_user(v);
 	}
 	if (p->kernel_generation != kernel)
@@ -260,8 +260,8 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 		tlb_age(v, rdtsc_rough());
 		return;
 	}
-	/* Only this thread would drop them on its way to user mode. */
-	tlb_drop_supervisor(v);
+	/* Only this thread would do it on its way to user mode. */
+	tlb_kernel_done(v);
 	v->s.switches++;
 	event(v, VMI_PH_EVENT_SWITCH, cr3, index);
 	stint_end(v);
@@ -431,6 +431,7 @@ static void prepare_start(struct vcpu *v)
 	v->user_cpuid_faults = 0;
 	v->lazy_mode = 0;
 	v->queued = 0;
+	v->expected_likeness = 0;
 	v->alarm_fired = 0;
 	v->nmi_on = 0;
 	__builtin_memset(v->isr, 0, sizeof(v->isr));

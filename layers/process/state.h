@@ -60,6 +60,7 @@ struct vcpu {
 	u64 in_use;				/* state components that are in xsave */
 	u64 cr0, cr2, cr3, cr4, cr8, context, generation;
 	u64 queued_cr3, queued_context, queued_generation;
+	u64 expected_cr3, expected_likeness;	/* mmu.expect_space; likeness 0: nothing is expected */
 	u32 queued;
 	u64 slot_entry;				/* patch.set_entry, 0 for lstar */
 	u32 user_cpuid_faults;			/* bit 0 of MSR_MISC_FEATURES_ENABLES */
@@ -112,7 +113,9 @@ struct proc {
 	u32 user_mappings;	/* share of s.mappings, and pages of records and large pages, that go with the space */
 	u32 user_tables;
 	u64 text_va, text_gpa;	/* the last long piece that was mapped to be only read, or zero: for a guess whether it serves a new space, too */
-	u32 took_over;		/* it did, the last time */
+	u64 likeness;		/* of the space that it was chosen for by that last, or zero */
+	u32 expected;		/* what it has mapped to be only read is to stay at first; under the spaces lock */
+	u32 unsettled;		/* that is so now: it was not compared with the tables yet */
 	u32 resting;		/* it gave back what it could, or was told to; under the spaces lock */
 	u32 flush_wanted;	/* flushes that vCPUs of other processes have asked for */
 	u32 flush_done;		/* of these; futex */

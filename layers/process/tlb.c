@@ -128,14 +128,14 @@ static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u
 
 		first = index - first > before ? index - before : first;
 		last = last - index > behind ? index + behind : last;
-		/* Up to what is mapped already: that must not be mapped again with each page of a growing run. */
+		/* Up to what is mapped so already: that must not be mapped again with each page of a growing run. */
 		records -= index;
-		while (low > first && !records[low - 1] &&
+		while (low > first && records[low - 1] != (w->gpa | flags) - (index - low + 1) * PAGE_SIZE &&
 		       (READ_ONCE(table[low - 1]) & (PTE_ADDR | same)) == pte - (index - low + 1) * PAGE_SIZE)
-			low--;
-		while (high < last && !records[high] &&
+			replaces |= records[--low] != 0;
+		while (high < last && records[high] != (w->gpa | flags) + (high - index) * PAGE_SIZE &&
 		       (READ_ONCE(table[high]) & (PTE_ADDR | same)) == pte + (high - index) * PAGE_SIZE)
-			high++;
+			replaces |= records[high++] != 0;
 	}
 	if (high - low < least)
 		return table_va + high * PAGE_SIZE;
@@ -314,17 +314,27 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
 	return done;
 }
 
-/* What may be mapped ahead of its use, and is not mapped as it should be. */
-static bool fill_wanted(struct vcpu *v, u64 va, struct walk *w)
+/*
+ * What may be mapped ahead of its use, and is not mapped as it should be. Otherwise *next is where to go on, most often behind more that is
+ * mapped so.
+ */
+static bool fill_wanted(struct vcpu *v, u64 va, struct walk *w, u64 *next)
 {
-	u64 *word;
+	u64 *word, *pte;
 
+	*next = va + PAGE_SIZE;
 	if (kernel_address(va) || fixed_address(va) || !walk_guest(v, va, w, true))
 		return false;
 	if (!w->user || !(w->pte & PTE_A) || w->gpa >= shared->ram_size)
 		return false;
 	word = record(va, PAGE_SIZE, false);
-	return !word || *word != (w->gpa | record_flags(w));
+	if (!word || *word != (w->gpa | record_flags(w)))
+		return true;
+	if (w->span == PAGE_SIZE)
+		for (pte = w->slot; *next & (LARGE_SIZE - 1); *next += PAGE_SIZE)
+			if (!record_agrees(*++word, READ_ONCE(*++pte), w))
+				break;
+	return false;
 }
 
 /* Many entries, of which any may be used: in pieces as long as they come, and not too many. */
@@ -335,8 +345,8 @@ static void fill_pieces(struct vcpu *v, u64 va, u64 end)
 	struct walk w;
 
 	while (va < end) {
-		if (!fill_wanted(v, va, &w)) {
-			va += PAGE_SIZE;
+		if (!fill_wanted(v, va, &w, &behind)) {
+			va = behind;
 			continue;
 		}
 		if (w.span != PAGE_SIZE) {
@@ -355,13 +365,13 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 {
 	struct proc *p = self.proc;
 	struct walk w;
-	u64 *word;
+	u64 *word, next;
 
 	va &= PAGE_MASK;
 	lock_take(&p->lock);
 	if (count > 1) {
 		fill_pieces(v, va, va + (u64)count * PAGE_SIZE);
-	} else if (fill_wanted(v, va, &w)) {
+	} else if (fill_wanted(v, va, &w, &next)) {
 		/* One page that is only read is program text most often, of which more is wanted, as at a fault. */
 		fill(v, va, &w, !(w.pte & PTE_D));
 	} else {
@@ -373,12 +383,16 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 	lock_release(&p->lock);
 }
 
-void tlb_drop_supervisor(struct vcpu *v)
+void tlb_kernel_done(struct vcpu *v)
 {
-	if (!thread_of(v)->supervisor_count)
+	struct proc *p = self.proc;
+
+	if (!thread_of(v)->supervisor_count && !READ_ONCE(p->unsettled))
 		return;
 	/* On the way out of the layer, where this thread holds no lock. */
-	lock_take(&self.proc->lock);
+	lock_take(&p->lock);
 	drop_supervisor(v);
-	lock_release(&self.proc->lock);
+	if (p->unsettled && !FAULT(EXPECTED_NEVER_SETTLES))
+		tlb_resync_user(v);
+	lock_release(&p->lock);
 }

@@ -57,6 +57,7 @@
 #define VMI_LEVEL_PDPT 0x3 /* maps 1 GiB */
 #define VMI_LEVEL_PML4 0x4 /* a root */
 #define VMI_PT_KERNEL_ROOT 0x10 /* this root is the one that kernel addresses are always translated with */
+#define VMI_EXPECT_END 0x40000000 /* mmu.expect_space: where the addresses end that the kernel promises not to read */
 #define VMI_CR3_NO_VECTORS 0x800 /* mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has been carried out, anything may be in them that the machine has had there. Only where the layer has VMI_MMU_NO_VECTORS */
 
 /* Flags of mmu.set_pte and mmu.set_ptes, or-ed with the level */
@@ -446,9 +447,9 @@
 
 /* Section mmu: Page tables and translations. A translation may be used until it is flushed; a not-present entry is never cached. So flushes and CR3 loads are what correctness rests on; set_pte, registration and fill make a hypervisor fast. */
 #define VMI_SECTION_MMU 2
-#define VMI_SECTION_MMU_VERSION 1
+#define VMI_SECTION_MMU_VERSION 2
 #define VMI_SECTION_MMU_COMPAT 1
-#define VMI_SECTION_MMU_CALLS 14
+#define VMI_SECTION_MMU_CALLS 15
 #define VMI_MMU_FLUSH_SPACE 0x1 /* mmu.flush_space works; without it the kernel interrupts the other vCPUs itself */
 #define VMI_MMU_USER_ISOLATION 0x2 /* user code cannot reach kernel memory; without it the machine is one trust domain, and only the user range has its user bit checked */
 #define VMI_MMU_FILL_REPLACES 0x4 /* mmu.fill of one entry also flushes it, on all vCPUs that have the space loaded */
@@ -467,6 +468,7 @@
 #define VMI_CALL_MMU_SET_LAZY_MODE 0x20b
 #define VMI_CALL_MMU_FLUSH_QUEUE 0x20c
 #define VMI_CALL_MMU_FILL 0x20d
+#define VMI_CALL_MMU_EXPECT_SPACE 0x20e
 #define VMI_NATIVE_MMU_SET_CR3 movq %rdi, %cr3
 #define VMI_NATIVE_STR_MMU_SET_CR3 "movq %%rdi, %%cr3"
 #define VMI_NATIVE_MMU_GET_CR3 movq %cr3, %rax
@@ -628,7 +630,8 @@
 	X(MMU, mmu, FLUSH_SPACE, flush_space, 0x20a, SYSV, 1) \
 	X(MMU, mmu, SET_LAZY_MODE, set_lazy_mode, 0x20b, SYSV, 1) \
 	X(MMU, mmu, FLUSH_QUEUE, flush_queue, 0x20c, SYSV, 1) \
-	X(MMU, mmu, FILL, fill, 0x20d, SYSV, 1)
+	X(MMU, mmu, FILL, fill, 0x20d, SYSV, 1) \
+	X(MMU, mmu, EXPECT_SPACE, expect_space, 0x20e, SYSV, 2)
 
 #define VMI_FOR_EACH_APIC_CALL(X) \
 	X(APIC, apic, READ, read, 0x300, SYSV, 1) \
@@ -687,7 +690,7 @@
 #define VMI_FOR_EACH_SECTION(Y) \
 	Y(CORE, core, 0, 1, 1, 6) \
 	Y(CPU, cpu, 1, 2, 1, 55) \
-	Y(MMU, mmu, 2, 1, 1, 14) \
+	Y(MMU, mmu, 2, 2, 1, 15) \
 	Y(APIC, apic, 3, 1, 1, 4) \
 	Y(SMP, smp, 4, 1, 1, 2) \
 	Y(TIME, time, 5, 1, 1, 8) \
@@ -1206,6 +1209,7 @@ typedef int vmi_mmu_flush_space_fn(__u64 cr3, __u64 context, __u64 generation, _
 typedef int vmi_mmu_set_lazy_mode_fn(__u32 mode);
 typedef void vmi_mmu_flush_queue_fn(void);
 typedef void vmi_mmu_fill_fn(__u64 va, const __u64 *slot, __u32 count);
+typedef int vmi_mmu_expect_space_fn(__u64 cr3, __u64 likeness);
 typedef __s64 vmi_apic_read_fn(__u32 offset);
 typedef int vmi_apic_write_fn(__u32 offset, __u32 value);
 typedef void vmi_apic_eoi_fn(void);

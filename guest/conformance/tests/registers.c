@@ -242,6 +242,9 @@ static u32 arguments_of(u32 call, u64 *a)
 		a[0] = kernel_area;
 		a[1] = (u64)table;
 		return 3;
+	case MMU_EXPECT_SPACE:
+		a[0] = PAGE_SIZE;
+		return 2;
 	case APIC_READ:
 		a[0] = 0x30;
 		return 1;

@@ -27,6 +27,8 @@ void vmi_stack_populate(unsigned long sp);
 
 /* A program's data, private to it: as much is made ready when it is mapped. */
 #define DEAR_FAULTS_DATA (16 * PAGE_SIZE)
+/* The beginning of the heap is in use soon, in most programs no more than that. */
+#define DEAR_FAULTS_HEAP (4 * PAGE_SIZE)
 /* A program's or a library's text below this size is used by the child that its parent forks, too. */
 #define DEAR_FAULTS_TEXT (512 * PAGE_SIZE)
 
@@ -97,10 +99,19 @@ static inline struct folio *fault_page(const struct vm_area_struct *vma, unsigne
 			     DEAR_FAULTS_EXEC : DEAR_FAULTS_STACK);
 }
 
-/* What exec makes ready lies in a row, in single pages: its parts would not be next to each other as folios. */
-static inline bool fault_single(void)
+static inline unsigned long heap_begun(const struct mm_struct *mm)
 {
-	return cpu_feature_enabled(X86_FEATURE_VMI) && current->in_execve;
+	return PAGE_ALIGN(mm->start_brk) + DEAR_FAULTS_HEAP;
+}
+
+/*
+ * What exec makes ready lies in a row, in single pages: its parts would not be next to each other as folios. So does the beginning of the heap, of
+ * which fork copies single pages.
+ */
+static inline bool fault_single(const struct vm_area_struct *vma, unsigned long addr)
+{
+	return cpu_feature_enabled(X86_FEATURE_VMI) &&
+	       (current->in_execve || (addr >= vma->vm_mm->start_brk && addr < heap_begun(vma->vm_mm)));
 }
 
 /* The same for a page of a file that programs may map. */
@@ -124,6 +135,16 @@ static inline bool maps_to_populate(vm_flags_t flags, unsigned long len)
 {
 	return cpu_feature_enabled(X86_FEATURE_VMI) && len <= DEAR_FAULTS_DATA &&
 	       (flags & (VM_WRITE | VM_SHARED)) == VM_WRITE;
+}
+
+/* brk: what of the heap that has grown is to be populated, up to *end. */
+static inline bool heap_to_populate(const struct mm_struct *mm, unsigned long start, unsigned long *end)
+{
+	if (!cpu_feature_enabled(X86_FEATURE_VMI))
+		return false;
+	if (*end - start > DEAR_FAULTS_DATA)
+		*end = min(*end, heap_begun(mm));
+	return *end > start;
 }
 
 #else
@@ -166,7 +187,12 @@ static inline struct folio *fault_page(const struct vm_area_struct *vma, unsigne
 	return NULL;
 }
 
-static inline bool fault_single(void)
+static inline bool fault_single(const struct vm_area_struct *vma, unsigned long addr)
+{
+	return false;
+}
+
+static inline bool heap_to_populate(const struct mm_struct *mm, unsigned long start, unsigned long *end)
 {
 	return false;
 }

@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Fewer faults: a layer's translation may cost several microseconds, a fault more, and a copied page a third of one. So the layer is told what
- * will be used (mmu.fill), faults do more at once, and fork copies what parent and child would both fault on.
+ * will be used (mmu.fill), and faults do more at once.
  */
 #include <linux/dear_faults.h>
 #include <linux/huge_mm.h>
 #include <linux/mm.h>
-#include <linux/pagemap.h>
-#include <linux/ptrace.h>
-#include <linux/sched/task_stack.h>
-#include <linux/userfaultfd_k.h>
-#include <asm/mmu_context.h>
 #include <asm/tlbflush.h>
 #include <asm/vmi.h>
 #include "../../../mm/internal.h"
 #include "vmi.h"
-
-/* A program's text and tables mostly fit, and a fault on what the page cache has costs little more for it. */
-#define FILE_PAGES 256
 
 static bool loaded(const struct mm_struct *mm)
 {
@@ -88,12 +80,14 @@ void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long cou
 	}
 }
 
-/* Pages for faults that follow each other, and for what is written to a file in memory: as many as exec makes ready, and some. */
+/* Pages for faults that follow each other, and for files that are read: as many as exec makes ready, and some. */
 #define RESERVE_ORDER 5
 /* Of a small program: its arguments, stack, data, and first of the heap. */
 #define EXEC_PAGES 20
+/* So many pages come one by one when memory is in pieces, before the next attempt. */
 #define RESERVE_PAUSE 64
 #define RESERVE_LAST ((1 << RESERVE_ORDER) - 1)
+
 struct reserve {
 	struct page *next;
 	unsigned int count;
@@ -178,205 +172,12 @@ struct folio *vmi_next_page(enum dear_faults_page what)
 	return page_folio(page);
 }
 
-/* What a program has on its stack before it has done anything. */
-#define STACK_BELOW (3 * PAGE_SIZE)
-
-/* From its top down, in which order it gets its pages (fault_page()). */
-void vmi_stack_populate(unsigned long sp)
-{
-	unsigned long start = (sp & PAGE_MASK) - STACK_BELOW, addr;
-	struct mm_struct *mm = current->mm;
-	struct vm_area_struct *vma;
-
-	mmap_read_lock(mm);
-	vma = vma_lookup(mm, start);
-	if (vma) {
-		for (addr = min(vma->vm_end, start + STACK_BELOW + 2 * PAGE_SIZE); addr > start; addr -= PAGE_SIZE)
-			if (get_user_pages(addr - PAGE_SIZE, 1, FOLL_WRITE, NULL) != 1)
-				break;
-		vmi_fill_range(mm, start, STACK_BELOW / PAGE_SIZE + 2);
-	}
-	mmap_read_unlock(mm);
-}
-
-/* What a file has in memory around an address, without waiting for anything: the read fault makes all ready that its window has. */
-static void fill_cached(const struct vm_area_struct *vma, unsigned long addr)
-{
-	struct folio *folio;
-	bool there;
-
-	if (!vma || !vma->vm_file || vma->vm_flags & (VM_WRITE | VM_HUGETLB))
-		return;
-	folio = filemap_get_folio(vma->vm_file->f_mapping, linear_page_index(vma, addr));
-	if (IS_ERR(folio))
-		return;
-	there = folio_test_uptodate(folio);
-	folio_put(folio);
-	if (there)
-		get_user_pages(addr, 1, FOLL_NOWAIT, NULL);
-}
-
-/* The text at addr, and what lies next to it, of the same file most often: headers, and tables that are read. */
-static void fill_text(struct mm_struct *mm, unsigned long addr, unsigned long most)
-{
-	const struct vm_area_struct *vma = vma_lookup(mm, addr);
-
-	if (!vma || vma->vm_end - vma->vm_start > most)
-		return;
-	fill_cached(vma, addr);
-	fill_cached(vma_lookup(mm, vma->vm_start - 1), vma->vm_start - 1);
-	fill_cached(vma_lookup(mm, vma->vm_end), vma->vm_end);
-}
-
-/* exec, at its end: what the program uses first, without faults. */
-void vmi_exec_fill(unsigned long ip)
-{
-	struct mm_struct *mm = current->mm;
-	unsigned long vdso = (unsigned long)mm->context.vdso;
-
-	mmap_read_lock(mm);
-	fill_text(mm, ip, ULONG_MAX);
-	/* Where ip is the dynamic linker's. */
-	if (vma_lookup(mm, ip) != vma_lookup(mm, mm->start_code))
-		fill_text(mm, mm->start_code, DEAR_FAULTS_TEXT);
-	if (vdso && get_user_pages(vdso, 1, 0, NULL) == 1)
-		vmi_fill_range(mm, vdso, 1);
-	mmap_read_unlock(mm);
-}
-
 /* The layer has VMI_MMU_FILL_REPLACES. */
 static bool fill_replaces __ro_after_init;
 
 bool vmi_fill_replaces(struct vm_area_struct *vma)
 {
 	return fill_replaces && loaded(vma->vm_mm);
-}
-
-/*
- * What fork has copied for a process that has not run yet, by the number of its address space. Two that share a place take it from each
- * other, and fill less, or nothing that harms.
- */
-static struct hot {
-	u64 context;
-	unsigned int file_pages;	/* that entries were copied for, at most */
-	unsigned int count;
-	unsigned long address[21];
-} hot_pages[32];
-static DEFINE_SPINLOCK(hot_lock);
-
-static struct hot *hot_of(const struct mm_struct *mm)
-{
-	return &hot_pages[mm->context.ctx_id % ARRAY_SIZE(hot_pages)];
-}
-
-/* The one of a process that is being made. Under the lock. */
-static struct hot *hot_begin(const struct mm_struct *mm)
-{
-	struct hot *hot = hot_of(mm);
-
-	if (hot->context != mm->context.ctx_id) {
-		hot->context = mm->context.ctx_id;
-		hot->file_pages = 0;
-		hot->count = 0;
-	}
-	return hot;
-}
-
-/* Room for one more; the last place is the stack's. */
-static bool hot_add(const struct mm_struct *mm, unsigned long addr, bool stack)
-{
-	bool added = true;
-	struct hot *hot;
-
-	spin_lock(&hot_lock);
-	hot = hot_begin(mm);
-	/* Fork asks twice, since the second time there is a page to copy to. */
-	if (!hot->count || hot->address[hot->count - 1] != addr) {
-		added = hot->count < ARRAY_SIZE(hot->address) - !stack;
-		if (added)
-			hot->address[hot->count++] = addr;
-	}
-	spin_unlock(&hot_lock);
-	return added;
-}
-
-/* In all, of one process: what is copied is undone at exec or exit. */
-#define FORK_FILE_PAGES 1024
-
-static bool is_text(const struct vm_area_struct *vma)
-{
-	return vma && vma->vm_flags & VM_EXEC && vma->vm_file;
-}
-
-/* The layer keeps what parent and child have in common, if it is in the child's tables when that runs first. */
-bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area_struct *src)
-{
-	unsigned int pages = (src->vm_end - src->vm_start) >> PAGE_SHIFT;
-	struct hot *hot;
-	bool copies;
-
-	/* Next to it lie headers, and tables that are read. */
-	if (!is_text(src) && !is_text(vma_lookup(src->vm_mm, src->vm_start - 1)) &&
-	    !is_text(vma_lookup(src->vm_mm, src->vm_end)))
-		return false;
-	spin_lock(&hot_lock);
-	hot = hot_begin(dst->vm_mm);
-	copies = hot->file_pages + pages <= FORK_FILE_PAGES;
-	if (copies)
-		hot->file_pages += pages;
-	spin_unlock(&hot_lock);
-	return copies;
-}
-
-/*
- * Pages that a program has written since its last fork, if they are few, and the top of its stack: most probably both go on writing to them.
- * Shared, such a page costs a flush and a fault in the parent and another in the child; copied, a third of a microsecond. Not where other threads
- * could write to it meanwhile: they would find half of something in the child.
- */
-bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, struct folio *folio,
-		     unsigned long addr, pte_t pte, int *max_nr)
-{
-	struct mm_struct *mm = src->vm_mm;
-	unsigned long stack;
-
-	if (!is_cow_mapping(src->vm_flags) || !pte_write(pte) || !pte_dirty(pte) ||
-	    !folio_test_anon(folio) || mm != current->mm || atomic_read(&mm->mm_users) != 1 ||
-	    userfaultfd_wp(dst))
-		return false;
-	stack = current_pt_regs()->sp & PAGE_MASK;
-	if (addr != stack && folio_test_large(folio)) {
-		if (stack > addr && (stack - addr) >> PAGE_SHIFT < *max_nr)
-			*max_nr = (stack - addr) >> PAGE_SHIFT;
-		return false;
-	}
-	return hot_add(dst->vm_mm, addr, addr == stack);
-}
-
-/* A new process, before anything of its memory is used: what was copied for it, and where it goes on. */
-void vmi_fork_fill(void)
-{
-	struct mm_struct *mm = current->mm;
-	unsigned int i, count;
-	struct hot hot;
-
-	if (!mm || hot_of(mm)->context != mm->context.ctx_id)
-		return;
-	spin_lock(&hot_lock);
-	hot = *hot_of(mm);
-	hot_of(mm)->context = 0;
-	spin_unlock(&hot_lock);
-	if (hot.context != mm->context.ctx_id)
-		return;
-	/* Page tables are freed by RCU, if somebody else makes a large page of what is there. */
-	rcu_read_lock();
-	for (i = 0; i < hot.count; i += count) {
-		for (count = 1; i + count < hot.count; count++)
-			if (hot.address[i + count] != hot.address[i] + count * PAGE_SIZE)
-				break;
-		vmi_fill_range(mm, hot.address[i], count);
-	}
-	vmi_fill_range(mm, current_pt_regs()->ip, 1);
-	rcu_read_unlock();
 }
 
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE

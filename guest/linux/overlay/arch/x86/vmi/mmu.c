@@ -188,6 +188,7 @@ void __init vmi_init_mmu_ops(void)
 	USE(MMU_RELEASE_PAGE_TABLE, pgd_free, vmi_pgd_free);
 	if (!vmi_low)
 		return;
+	USE(MMU_EXPECT_SPACE, enter_mmap, vmi_expect_program);
 	no_vectors = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_NO_VECTORS;
 	flush_space = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_SPACE;
 	if (flush_space && vmi_boot.vcpu_count > 1)

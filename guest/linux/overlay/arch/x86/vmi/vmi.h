@@ -77,6 +77,13 @@ unsigned long vmi_early_page_tables(void);
 unsigned long vmi_gate_target(unsigned int vector, unsigned long target);
 struct pt_regs;
 
+/* A program's text and tables mostly fit, and a fault on what the page cache has costs little more for it. */
+#define FILE_PAGES 256
+
+/* exec.c: an mm that is about to be loaded first */
+struct mm_struct;
+void vmi_expect_program(struct mm_struct *mm);
+
 /* line.c */
 void vmi_copy_devices(const struct vmi_boot_info *info);
 

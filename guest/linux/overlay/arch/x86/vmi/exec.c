@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What exec makes ready in one go: a new program uses most of it, and each fault would cost more than all of it. */
+#include <linux/dear_faults.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <asm/mmu_context.h>
+#include <asm/vmi.h>
+#include "vmi.h"
+
+/* What a program has on its stack before it has done anything. */
+#define STACK_BELOW (3 * PAGE_SIZE)
+
+/* From its top down, in which order it gets its pages (fault_page()). */
+void vmi_stack_populate(unsigned long sp)
+{
+	unsigned long start = (sp & PAGE_MASK) - STACK_BELOW, addr;
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+
+	mmap_read_lock(mm);
+	vma = vma_lookup(mm, start);
+	if (vma) {
+		for (addr = min(vma->vm_end, start + STACK_BELOW + 2 * PAGE_SIZE); addr > start; addr -= PAGE_SIZE)
+			if (get_user_pages(addr - PAGE_SIZE, 1, FOLL_WRITE, NULL) != 1)
+				break;
+		vmi_fill_range(mm, start, STACK_BELOW / PAGE_SIZE + 2);
+	}
+	mmap_read_unlock(mm);
+}
+
+/* What a file has in memory around an address, without waiting for anything: the read fault makes all ready that its window has. */
+static void fill_cached(const struct vm_area_struct *vma, unsigned long addr)
+{
+	struct folio *folio;
+	bool there;
+
+	if (!vma || !vma->vm_file || vma->vm_flags & (VM_WRITE | VM_HUGETLB))
+		return;
+	folio = filemap_get_folio(vma->vm_file->f_mapping, linear_page_index(vma, addr));
+	if (IS_ERR(folio))
+		return;
+	there = folio_test_uptodate(folio);
+	folio_put(folio);
+	if (there)
+		get_user_pages(addr, 1, FOLL_NOWAIT, NULL);
+}
+
+/*
+ * The text at addr, all of it if that is little, and what lies next to it, of the same file most often: headers, and tables that are
+ * read.
+ */
+static void fill_text(struct mm_struct *mm, unsigned long addr, unsigned long most)
+{
+	const struct vm_area_struct *vma = vma_lookup(mm, addr);
+	unsigned long more, step = FILE_PAGES * PAGE_SIZE;
+
+	if (!vma || vma->vm_end - vma->vm_start > most)
+		return;
+	fill_cached(vma, addr);
+	if (vma->vm_end - vma->vm_start <= DEAR_FAULTS_TEXT)
+		for (more = vma->vm_start; more < vma->vm_end; more += step)
+			fill_cached(vma, more);
+	fill_cached(vma_lookup(mm, vma->vm_start - 1), vma->vm_start - 1);
+	fill_cached(vma_lookup(mm, vma->vm_end), vma->vm_end);
+}
+
+/* exec, at its end: what the program uses first, without faults. */
+void vmi_exec_fill(unsigned long ip)
+{
+	struct mm_struct *mm = current->mm;
+	unsigned long vdso = (unsigned long)mm->context.vdso;
+
+	mmap_read_lock(mm);
+	fill_text(mm, ip, ULONG_MAX);
+	/* Where ip is the dynamic linker's. */
+	if (vma_lookup(mm, ip) != vma_lookup(mm, mm->start_code))
+		fill_text(mm, mm->start_code, DEAR_FAULTS_TEXT);
+	if (vdso && get_user_pages(vdso, 1, 0, NULL) == 1)
+		vmi_fill_range(mm, vdso, 1);
+	mmap_read_unlock(mm);
+	/* Now the promise is kept: user mode need not be entered the slow way. */
+	if (vmi.mmu_expect_space && mm->start_code < VMI_EXPECT_END)
+		vmi.mmu_flush_tlb(VMI_FLUSH_USER);
+}
+
+/*
+ * exec, before the new mm is loaded first: the layer may have what the same program had before, and Linux reads nothing of a program that has not
+ * begun but its stack, far above VMI_EXPECT_END.
+ */
+void vmi_expect_program(struct mm_struct *mm)
+{
+	const struct file *file;
+	u64 likeness = 0;
+
+	/* fork: all that the new process has is there when it is loaded. */
+	if (mm != current->mm)
+		return;
+	rcu_read_lock();
+	file = rcu_dereference(mm->exe_file);
+	if (file)
+		likeness = (unsigned long)file_inode(file);
+	rcu_read_unlock();
+	if (likeness)
+		vmi.mmu_expect_space(__pa(mm->pgd), likeness);
+}
