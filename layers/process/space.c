@@ -2,7 +2,7 @@
 /*
  * The hand-over of a vCPU between the processes of address spaces. Which process is which space: pool.c.
  *
- * A hand-over costs two host calls (wake the other thread, wait on this one) and the context switch between
+ * A hand-over costs two host calls at most (wake the other thread, wait on this one) and the context switch between
  * them. The vCPU's registers are in struct vcpu when it happens; XSAVE state, FS base go along. From the wake on this thread is
  * nothing any more: it touches neither the vCPU nor the guest's stack.
  */
@@ -171,11 +171,13 @@ static noreturn void become(struct vcpu *v)
 
 /*
  * What a thread that is parked is told by its word: to go on as the vCPU; to drop the mappings of a space that was released, which
- * whoever takes the process next would have to do anyway; to give back all that the process can do without.
+ * whoever takes the process next would have to do anyway; to give back all that the process can do without. By itself it says there that it
+ * waits. One that was woken often runs at once, on the same CPU, in the middle of the waker's call; when it wakes that one, nobody waits yet.
  */
 #define WAKE_RUN 1
 #define WAKE_DROP 2
 #define WAKE_REST 3
+#define WAKE_WAITS 4
 
 static void drop_released(void)
 {
@@ -218,7 +220,7 @@ noreturn void space_park(void *thread)
 	u32 *word = &self.proc->s.wake[v->number];
 
 	for (;;) {
-		u32 told = __atomic_exchange_n(word, 0, __ATOMIC_ACQUIRE);
+		u32 told = __atomic_exchange_n(word, 0, __ATOMIC_ACQUIRE), nothing = 0;
 
 		if (told == WAKE_RUN)
 			become(v);
@@ -226,8 +228,8 @@ noreturn void space_park(void *thread)
 			drop_released();
 		else if (told == WAKE_REST)
 			rest();
-		else
-			futex_wait(word, 0, U64_MAX);
+		else if (__atomic_compare_exchange_n(word, &nothing, WAKE_WAITS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			futex_wait(word, WAKE_WAITS, U64_MAX);
 	}
 }
 
@@ -236,9 +238,10 @@ static void wake_thread(struct vcpu *v, u32 index, u32 what)
 	u32 *word = &proc_at(index)->s.wake[v->number];
 
 	step();
-	__atomic_store_n(word, what, __ATOMIC_RELEASE);
-	step();
-	futex_wake(word, 1);
+	if (__atomic_exchange_n(word, what, __ATOMIC_RELEASE) == WAKE_WAITS) {
+		step();
+		futex_wake(word, 1);
+	}
 	step();
 }
 
