@@ -242,30 +242,43 @@ static u64 *next_in_leaf(u64 *va, const struct leaf *leaf)
 	return NULL;
 }
 
+/* In a node that holds *va: the first slot at or behind it with something, and *va is where that begins, or NULL, and *va is behind the node. */
+static u64 *next_in_node(u64 *va, u64 *node, int level)
+{
+	u64 base = *va & ~((1ULL << shifts[level + 1]) - 1);
+	u32 index = INDEX(level, *va);
+
+	if (node[index])
+		return &node[index];
+	do
+		index++;
+	while (index < ENTRIES(level) && !node[index]);
+	*va = base + ((u64)index << shifts[level]);
+	return index < ENTRIES(level) ? &node[index] : NULL;
+}
+
 u64 *record_next(u64 *va, u64 end, u64 *size, struct leaf *leaf)
 {
 	while (*va < end) {
-		u64 *node = root(), *slot;
+		u64 *node = root(), *slot = NULL;
 		int level;
 
 		/* Else it goes on where the one before was. */
 		if (!leaf->records || !(*va & (LARGE_SIZE - 1))) {
 			leaf->records = NULL;
 			for (level = ROOT; level > 0; level--) {
-				*size = 1ULL << shifts[level];
-				slot = &node[INDEX(level, *va)];
+				slot = next_in_node(va, node, level);
+				if (!slot || *va >= end)
+					break;
 				if (*slot & T_LARGE) {
+					*size = 1ULL << shifts[level];
 					*va &= ~(*size - 1);
 					return slot;
 				}
-				if (!*slot)
-					break;
 				node = to_pointer(*slot);
 			}
-			if (level) {
-				*va = (*va & ~(*size - 1)) + *size;
+			if (level)
 				continue;
-			}
 			*leaf = (struct leaf){ node, slot + ENTRIES(1) };
 		}
 		*size = PAGE_SIZE;

@@ -260,7 +260,12 @@ static void keep_expected(struct vcpu *v)
 	struct run r = { 0 };
 
 	for (; (word = record_next(&va, VMI_PH_USER_END, &size, &leaf)); va += size) {
-		if (kernel_address(va) || (kept_at_first(va, size, *word))) {
+		bool keeps = kept_at_first(va, size, *word);
+
+		/* Most often the text's, in a row. */
+		for (; keeps && (va + size) & (LARGE_SIZE - 1) && kept_at_first(va + size, size, word[1]); va += size)
+			word++;
+		if (kernel_address(va) || keeps) {
 			if (!run_end(&r))
 				return;
 			continue;
