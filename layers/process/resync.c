@@ -11,7 +11,7 @@
 
 /* Counted too high by then, most probably; space_release() drops more. */
 #define MAPPINGS_RECOUNT 128
-#define LOOKS 12
+#define COMMON_LOOKS 12
 
 /* A run of pages with the same fate, so that one host call does for all. */
 struct run {
@@ -217,7 +217,7 @@ static bool common(struct vcpu *v)
 	struct walk w;
 	u32 looks;
 
-	for (looks = 0; looks < LOOKS; looks++) {
+	for (looks = 0; looks < COMMON_LOOKS; looks++) {
 		leaf = (struct leaf){ 0 };
 		word = record_next(&va, VMI_PH_USER_END, &size, &leaf);
 		if (!word)

@@ -313,19 +313,22 @@ static bool in_place(const struct site *site, const u8 *page)
 
 static bool was_in_place(const struct site *site, const u8 *page)
 {
+	const u8 *cave = page + offset_in_page(site->cave);
+
 	return !memcmp(page + offset_in_page(site->start), site->code, site->back - site->start) &&
-	       (!site->cave ||
-		!memcmp(page + offset_in_page(site->cave), site->cave_old, JUMP_SIZE));
+	       (!site->cave || !memcmp(cave, site->cave_old, JUMP_SIZE) ||
+		!memcmp(cave, site->cave_new, JUMP_SIZE));
 }
 
+/* The jump in the cave stays for good: a thread may be between the two, and padding does not lead anywhere. */
 static int site_write(struct vm_area_struct *vma, const struct site *site, bool back)
 {
 	struct piece pieces[2] = {
 		{ site->start, back ? site->old : site->new, site->length },
-		{ site->cave, back ? site->cave_old : site->cave_new, JUMP_SIZE },
+		{ site->cave, site->cave_new, JUMP_SIZE },
 	};
 
-	return text_write(vma, pieces, site->cave ? 2 : 1);
+	return text_write(vma, pieces, site->cave && !back ? 2 : 1);
 }
 
 /* Replaces a site whose shape is known. page: its bytes, a copy. */

@@ -79,7 +79,7 @@ static void change_add(struct text *text, u32 offset, const u8 *page, const u8 *
 static void change_show(struct text *text, const struct change *change)
 {
 	text_page_update(text, change->offset >> PAGE_SHIFT, offset_in_page(change->offset), change->new,
-		    change->length);
+			 change->length);
 }
 
 /* The layer's code at the next free place; 0: there is no room. */
