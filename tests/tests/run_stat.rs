@@ -21,15 +21,22 @@ struct Machine {
 const SCRIPT: &str = "while read line; do dd if=/dev/vda of=/dev/null bs=64k count=16 iflag=direct 2>/dev/null; \
                       for i in 1 2 3 4 5; do true | true; done; echo; done";
 
+/// A program again and again; as ordinary as one can be, at the same addresses each time.
+const AGAIN: &str = "while read line; do i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i+1)); done; echo; done";
+
 impl Machine {
     fn new() -> Self {
+        Self::that("2", SCRIPT)
+    }
+
+    fn that(cpus: &str, script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let disk = folder.path().join("disk");
         File::create(&disk).unwrap().set_len(1 << 20).unwrap();
-        let mut command = vm::command(["--cpus", "2", "--name", "one"]);
+        let mut command = vm::command(["--cpus", cpus, "--name", "one"]);
         command.arg("--metrics").arg(folder.path().join("socket"));
         command.arg("--disk").arg(format!("{}:snapshot", disk.display()));
-        command.args(["--", "sh", "-c", SCRIPT]);
+        command.args(["--", "sh", "-c", script]);
         command.env("XDG_STATE_HOME", folder.path());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -114,6 +121,20 @@ fn figures_follow_the_work() {
         run.stdout.starts_with("one: up ") && run.stdout.contains("2 vCPUs"),
         "{run:?}"
     );
+    machine.end();
+}
+
+/// A child has its parent's text, and a program what it had the last time: hundreds of pages that no host call is made for.
+#[test]
+fn what_ran_before_costs_little() {
+    let mut machine = Machine::that("1", AGAIN);
+    let before = machine.stat();
+    machine.work();
+    let after = machine.stat();
+    let each = |field: &str| (sum(&after, field) - sum(&before, field)) / 200;
+    let (calls, pages) = (each("host_calls"), each("fills"));
+    println!("{calls} host calls, {pages} pages");
+    assert!(calls <= 45 && pages <= 150, "{calls} host calls, {pages} pages");
     machine.end();
 }
 
