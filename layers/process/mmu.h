@@ -68,10 +68,9 @@ void tlb_drop_user(void);
  * read stays until tlb_kernel_done().
  */
 void tlb_take_over(struct vcpu *v);
-/*
- * On the way to user mode, or to another process: unmaps pages of the user range that only the kernel may see, and makes good for user code what
- * has been kept on the kernel's promise (mmu.expect_space).
- */
+/* Unmaps pages of the user range that only the kernel may see, on the way to another process. */
+void tlb_drop_supervisor(struct vcpu *v);
+/* The same on the way to user mode; and what has been kept on the kernel's promise (mmu.expect_space) becomes what the tables say. */
 void tlb_kernel_done(struct vcpu *v);
 /* Shows a page of device registers at va, read-only. Under the process's lock. */
 void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w);

@@ -141,7 +141,6 @@ u32 pool_get(struct vcpu *v, u64 cr3)
 			index = claim(cr3, v->expected_cr3 == cr3 ? v->expected_likeness : 0);
 		if (index >= 0) {
 			assign(v, proc_at((u32)index), cr3);
-			v->expected_likeness = 0;
 			*hint_for(cr3) = (u16)(index + 1);
 			break;
 		}
@@ -150,6 +149,8 @@ u32 pool_get(struct vcpu *v, u64 cr3)
 		host0(sched_yield);
 		lock_take(&shared->spaces);
 	}
+	if (v->expected_cr3 == cr3)
+		v->expected_likeness = 0;
 	proc_at(v->s.proc)->loaded &= ~bit;
 	p = proc_at((u32)index);
 	p->loaded |= bit;

@@ -114,6 +114,9 @@ static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run 
 	if (gpa >= shared->ram_size)
 		want &= ~T_WRITE;
 	have &= T_PRESENT | T_WRITE | T_EXEC | T_USER;
+	/* What stays is only a part of it: a flush of any address is one of all. */
+	if (same && w.span > size && w.span > records_widest)
+		records_widest = w.span;
 	/* Less or more may be written. More of what can be executed too is left to faults: that is hardly ever what a program asks for. */
 	if (same && (have ^ want) == T_WRITE && !(have & T_EXEC)) {
 		*word ^= T_WRITE;
@@ -279,6 +282,8 @@ static void keep_expected(struct vcpu *v)
 	if (!run_end(&r))
 		return;
 	self.proc->unsettled = 1;
+	/* Not to be compared before there is something to compare it with (tlb_age). */
+	self.proc->aged = rdtsc_rough();
 	force(v, FORCE_PAGES);
 }
 

@@ -96,7 +96,7 @@ static bool synchronised(const struct vcpu *v)
 {
 	const struct proc *p = self.proc;
 
-	return !READ_ONCE(p->unsettled) && READ_ONCE(p->reset) == READ_ONCE(p->reset_done) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) && v->context &&
+	return (!READ_ONCE(p->unsettled) || FAULT(EXPECTED_IS_SYNCHRONISED)) && READ_ONCE(p->reset) == READ_ONCE(p->reset_done) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) && v->context &&
 	       v->generation && READ_ONCE(p->s.context) == v->context &&
 	       READ_ONCE(p->s.generation) == v->generation &&
 	       READ_ONCE(p->kernel_generation) == READ_ONCE(shared->kernel_generation);
@@ -263,8 +263,11 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 		tlb_age(v, rdtsc_rough());
 		return;
 	}
-	/* Only this thread would do it on its way to user mode. */
-	tlb_kernel_done(v);
+	/*
+	 * Only this thread would do it on its way to user mode. What the space was expected to have stays as it is: the tables to compare it with
+	 * are loaded no more, and whoever loads them does (synchronise).
+	 */
+	tlb_drop_supervisor(v);
 	v->s.switches++;
 	event(v, VMI_PH_EVENT_SWITCH, cr3, index);
 	stint_end(v);

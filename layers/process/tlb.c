@@ -110,6 +110,7 @@ static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u
 	u64 *table = w->slot - index, *records;
 	bool replaces;
 
+	start = start < VMI_PH_USER_START ? VMI_PH_USER_START : start;
 	same |= w->writable ? PTE_D : 0;
 	va &= PAGE_MASK;
 	split_large(va);
@@ -383,16 +384,25 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 	lock_release(&p->lock);
 }
 
+/* Both on the way out of the layer, where this thread holds no lock. */
+void tlb_drop_supervisor(struct vcpu *v)
+{
+	if (!thread_of(v)->supervisor_count)
+		return;
+	lock_take(&self.proc->lock);
+	drop_supervisor(v);
+	lock_release(&self.proc->lock);
+}
+
 void tlb_kernel_done(struct vcpu *v)
 {
 	struct proc *p = self.proc;
 
-	if (!thread_of(v)->supervisor_count && !READ_ONCE(p->unsettled))
+	tlb_drop_supervisor(v);
+	if (!READ_ONCE(p->unsettled) || FAULT(EXPECTED_NEVER_SETTLES))
 		return;
-	/* On the way out of the layer, where this thread holds no lock. */
 	lock_take(&p->lock);
-	drop_supervisor(v);
-	if (p->unsettled && !FAULT(EXPECTED_NEVER_SETTLES))
+	if (p->unsettled)
 		tlb_resync_user(v);
 	lock_release(&p->lock);
 }

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// A machine that works when it is told to, by a line each.
 struct Machine {
@@ -22,7 +23,7 @@ const SCRIPT: &str = "while read line; do dd if=/dev/vda of=/dev/null bs=64k cou
                       for i in 1 2 3 4 5; do true | true; done; echo; done";
 
 /// A program again and again; as ordinary as one can be, at the same addresses each time.
-const AGAIN: &str = "while read line; do i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i+1)); done; echo; done";
+const AGAIN: &str = "while read line; do i=0; while [ $i -lt TIMES ]; do /bin/true; i=$((i+1)); done; echo; done";
 
 impl Machine {
     fn new() -> Self {
@@ -124,18 +125,28 @@ fn figures_follow_the_work() {
     machine.end();
 }
 
-/// A child has its parent's text, and a program what it had the last time: hundreds of pages that no host call is made for.
+/// A child has its parent's text, and a program what it had the last time, even if that is seconds ago: hundreds of pages that no
+/// host call is made for.
 #[test]
 fn what_ran_before_costs_little() {
-    let mut machine = Machine::that("1", AGAIN);
-    let before = machine.stat();
-    machine.work();
-    let after = machine.stat();
-    let each = |field: &str| (sum(&after, field) - sum(&before, field)) / 200;
-    let (calls, pages) = (each("host_calls"), each("fills"));
-    println!("{calls} host calls, {pages} pages");
-    assert!(calls <= 45 && pages <= 150, "{calls} host calls, {pages} pages");
-    machine.end();
+    for (times, pause) in [(200, 0), (1, 1200)] {
+        let mut machine = Machine::that("1", &AGAIN.replace("TIMES", &times.to_string()));
+        let before = machine.stat();
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(pause));
+            machine.work();
+        }
+        let after = machine.stat();
+        let each = |field: &str| (sum(&after, field) - sum(&before, field)) / (3 * times);
+        let (calls, pages) = (each("host_calls"), each("fills"));
+        println!("{calls} host calls, {pages} pages");
+        // Those of an idle machine count, too.
+        assert!(
+            (calls <= 45 || pause > 0) && pages <= 200,
+            "{calls} host calls, {pages} pages"
+        );
+        machine.end();
+    }
 }
 
 #[test]

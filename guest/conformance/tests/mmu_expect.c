@@ -161,6 +161,44 @@ TEST_OF(expect_flush, "mmu.expect_space.flush", expected, BY_FLUSH, 1, 0, MMU_EX
 TEST_OF(expect_load, "mmu.expect_space.load", expected, BY_LOAD, 1, 0, MMU_EXPECT_SPACE);
 TEST_OF(expect_fill, "mmu.expect_space.fill", expected, BY_FILL, 1, 0, MMU_EXPECT_SPACE);
 
+/*
+ * Before user code has run in it another space comes in between, that has the same pages where the expected one has none. rights: of those
+ * pages there.
+ */
+static void other_alike(u64 rights)
+{
+	u64 va = bottom(), value, round;
+	struct space between;
+	u32 i;
+
+	need();
+	pages_get();
+	for (round = 0; round < 12; round++) {
+		one_before(LIKENESS);
+		space_create(&between);
+		for (i = 0; i < PAGES; i++)
+			space_set(&between, va + i * PAGE_SIZE, pages[i] | rights, VMI_LEVEL_PT);
+		space_create(&other);
+		CHECK_RESULT(vmi.mmu_expect_space(other.root, LIKENESS), 0);
+		space_load(&other);
+		space_load(&between);
+		space_load(&other);
+		for (i = 0; i < PAGES; i++) {
+			value = identity(pages[i]);
+			expect_fault(KERNEL_READ, va + i * PAGE_SIZE, 0);
+			expect_fault(USER_READ, va + i * PAGE_SIZE, PF_U);
+			CHECK_EQ(try_access(USER_WRITE, va + i * PAGE_SIZE, &value), PF_W | PF_U);
+		}
+		space_load(NULL);
+		space_destroy(&other);
+		space_destroy(&between);
+	}
+	pages_put();
+}
+TEST_OF(expect_alike, "mmu.expect_space.other_alike", other_alike, USER_RO | PTE_A, 1, 0, MMU_EXPECT_SPACE);
+TEST_OF(expect_alike_writable, "mmu.expect_space.other_alike_writable", other_alike,
+	USER_RW | PTE_A | PTE_D | PTE_NX, 1, 0, MMU_EXPECT_SPACE);
+
 /* Nothing was said of this space: what is not there is not there for the kernel either. */
 TEST(expect_another, "mmu.expect_space.another", 1, 0, MMU_EXPECT_SPACE)
 {

@@ -453,3 +453,51 @@ TEST(fill_replaces, "mmu.fill.replaces", 1, 0, MMU_FILL)
 	leave_space();
 	free_large_page(gpa);
 }
+
+/* Small pages become a large one of the same memory, which then goes: a flush of one of its addresses is one of all. */
+TEST(became_large, "mmu.invalidate_page.became_large", 1, 0, MMU_INVALIDATE_PAGE)
+{
+	u64 gpa = large_page(), va = USER_DATA, i;
+
+	space_create(&space);
+	space_load(&space);
+	for (i = 0; i < 32; i++)
+		space_set(&space, va + i * PAGE_SIZE, (gpa + i * PAGE_SIZE) | USER_RO | PTE_A, VMI_LEVEL_PT);
+	for (i = 0; i < 32; i++)
+		CHECK_EQ(try_access(USER_READ, va + i * PAGE_SIZE, (u64[]){ 0 }), NO_FAULT);
+	space_set(&space, va, gpa | USER_RO | PTE_A | PTE_PS, VMI_LEVEL_PD);
+	vmi.mmu_flush_tlb(VMI_FLUSH_USER);
+	for (i = 0; i < 32; i++)
+		CHECK_EQ(try_access(USER_READ, va + i * PAGE_SIZE, (u64[]){ 0 }), NO_FAULT);
+	space_set(&space, va, 0, VMI_LEVEL_PD);
+	invalidate_page(va);
+	for (i = 0; i < 32; i++)
+		expect_fault(USER_READ, va + i * PAGE_SIZE, PF_U);
+	space_load(NULL);
+	space_destroy(&space);
+	free_large_page(gpa);
+}
+
+/* Around the lowest address that programs may have anywhere: no other space sees anything of it. */
+TEST(lowest, "mmu.set_cr3.lowest", 1, 0, MMU_SET_CR3)
+{
+	u64 gpa = large_page(), va = 0xc000, round, i;
+
+	for (round = 0; round < 12; round++) {
+		space_create(&space);
+		space_load(&space);
+		for (i = 0; i < 16; i++)
+			space_set(&space, va + i * PAGE_SIZE, (gpa + i * PAGE_SIZE) | USER_RO | PTE_A, VMI_LEVEL_PT);
+		CHECK_EQ(try_access(USER_READ, 0x11000, (u64[]){ 0 }), NO_FAULT);
+		space_load(NULL);
+		space_destroy(&space);
+		for (i = 0; i < 8; i++) {
+			space_create(&space);
+			space_load(&space);
+			expect_fault(USER_READ, va + 2 * PAGE_SIZE, PF_U);
+			space_load(NULL);
+			space_destroy(&space);
+		}
+	}
+	free_large_page(gpa);
+}
