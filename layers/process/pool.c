@@ -108,11 +108,15 @@ static s64 claim(u64 cr3, u64 likeness)
 	return best_free >= 0 ? best_free : best;
 }
 
-/* This process is the new space's. */
-static void assign(struct vcpu *v, struct proc *p, u64 cr3)
+/* What the kernel has said of a space that is new, or 0. */
+static u64 likeness_of(const struct vcpu *v, u64 cr3)
 {
-	u64 likeness = v->expected_cr3 == cr3 ? v->expected_likeness : 0;
+	return v->expected_cr3 == cr3 ? v->expected_likeness : 0;
+}
 
+/* This process is the new space's. */
+static void assign(struct proc *p, u64 cr3, u64 likeness)
+{
 	p->expected = likeness && p->likeness == likeness;
 	/* What is like the space before as far as the tables tell is still like what that was. */
 	if (likeness || !has_some_of(p, cr3))
@@ -138,9 +142,9 @@ u32 pool_get(struct vcpu *v, u64 cr3)
 		if (p->s.state == VMI_PH_PROC_FREE && p->loaded == bit)
 			index = v->s.proc;
 		else
-			index = claim(cr3, v->expected_cr3 == cr3 ? v->expected_likeness : 0);
+			index = claim(cr3, likeness_of(v, cr3));
 		if (index >= 0) {
-			assign(v, proc_at((u32)index), cr3);
+			assign(proc_at((u32)index), cr3, likeness_of(v, cr3));
 			*hint_for(cr3) = (u16)(index + 1);
 			break;
 		}

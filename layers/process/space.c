@@ -96,9 +96,9 @@ static bool synchronised(const struct vcpu *v)
 {
 	const struct proc *p = self.proc;
 
-	return (!READ_ONCE(p->unsettled) || FAULT(EXPECTED_IS_SYNCHRONISED)) && READ_ONCE(p->reset) == READ_ONCE(p->reset_done) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) && v->context &&
-	       v->generation && READ_ONCE(p->s.context) == v->context &&
-	       READ_ONCE(p->s.generation) == v->generation &&
+	return (!READ_ONCE(p->unsettled) || FAULT(EXPECTED_IS_SYNCHRONISED)) && v->context && v->generation &&
+	       READ_ONCE(p->reset) == READ_ONCE(p->reset_done) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) &&
+	       READ_ONCE(p->s.context) == v->context && READ_ONCE(p->s.generation) == v->generation &&
 	       READ_ONCE(p->kernel_generation) == READ_ONCE(shared->kernel_generation);
 }
 
