@@ -67,6 +67,21 @@ impl Machine {
         self.folder.path().join("socket")
     }
 
+    /// Works again and again, each time after a pause: the host calls that each time took, and the pages.
+    fn costs(&mut self, pause: Duration, times: u32) -> [Vec<u64>; 2] {
+        let mut costs = [vec![], vec![]];
+        for _ in 0..times {
+            let before = self.stat();
+            std::thread::sleep(pause);
+            self.work();
+            let after = self.stat();
+            for (costs, field) in costs.iter_mut().zip(["host_calls", "fills"]) {
+                costs.push(sum(&after, field) - sum(&before, field));
+            }
+        }
+        costs
+    }
+
     fn end(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
@@ -125,28 +140,31 @@ fn figures_follow_the_work() {
     machine.end();
 }
 
-/// A child has its parent's text, and a program what it had the last time, even if that is seconds ago: hundreds of pages that no
-/// host call is made for.
+/// A child has its parent's text, and a program what it had the last time: hundreds of pages that no host call is made for.
 #[test]
 fn what_ran_before_costs_little() {
-    for (times, pause) in [(200, 0), (1, 1200)] {
-        let mut machine = Machine::that("1", &AGAIN.replace("TIMES", &times.to_string()));
-        let before = machine.stat();
-        for _ in 0..3 {
-            std::thread::sleep(Duration::from_millis(pause));
-            machine.work();
-        }
-        let after = machine.stat();
-        let each = |field: &str| (sum(&after, field) - sum(&before, field)) / (3 * times);
-        let (calls, pages) = (each("host_calls"), each("fills"));
-        println!("{calls} host calls, {pages} pages");
-        // Those of an idle machine count, too.
-        assert!(
-            (calls <= 45 || pause > 0) && pages <= 200,
-            "{calls} host calls, {pages} pages"
-        );
-        machine.end();
-    }
+    const TIMES: u64 = 200;
+    let mut machine = Machine::that("1", &AGAIN.replace("TIMES", &TIMES.to_string()));
+    let [calls, pages] = machine
+        .costs(Duration::ZERO, 3)
+        .map(|all| all.iter().sum::<u64>() / (3 * TIMES));
+    println!("{calls} host calls, {pages} pages");
+    assert!(calls <= 45 && pages <= 200, "{calls} host calls, {pages} pages");
+    machine.end();
+}
+
+/// Even if the last time is seconds ago. Not always: a process that has gathered many tables of the host's gives all of them up, after a dozen
+/// programs, and the first programs of a machine are in new processes.
+#[test]
+fn what_ran_seconds_ago_costs_little() {
+    let mut machine = Machine::that("1", &AGAIN.replace("TIMES", "1"));
+    machine.costs(Duration::ZERO, 20);
+    // The host calls of an idle machine count, too.
+    let [_, mut pages] = machine.costs(Duration::from_millis(1200), 5);
+    println!("{pages:?} pages");
+    pages.sort_unstable();
+    assert!(pages[2] <= 100, "{pages:?}");
+    machine.end();
 }
 
 #[test]
