@@ -667,7 +667,7 @@ const _: () = assert!(offset_of!(Mem, size) == 8);
 const _: () = assert!(offset_of!(Mem, kind) == 16);
 const _: () = assert!(offset_of!(Mem, reserved) == 20);
 
-/// Linear addresses that programs must leave alone, and the kernel but for its image and what it maps below that.
+/// Linear addresses that programs must leave alone, and the kernel but for its image and what it maps below that; what begins at 0 ends where the addresses of programs begin.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Hole {

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define USER_START 0x10000UL
 #define HOLE_START 0x70000000UL
 #define HOLE_END 0x7fe00000UL
 
@@ -64,6 +65,41 @@ static void map_there(void)
 	for (i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
 		CHECK(mmap((void *)elsewhere[i], PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
 		      MAP_FAILED);
+}
+
+static void least_address(const char *value)
+{
+	int file = open("/proc/sys/vm/mmap_min_addr", O_WRONLY);
+
+	CHECK(file >= 0 && write(file, value, strlen(value)) == (ssize_t)strlen(value));
+	close(file);
+}
+
+/* Where there is nothing for anybody, root has nothing either, and whatever it says to be the least address. */
+static void below_all(void)
+{
+	static const uintptr_t below[] = { 0, PAGE, USER_START - PAGE };
+	int rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	char *m = memory(PAGE);
+	size_t i, least;
+
+	for (least = 0; least < 2; least++) {
+		least_address(least ? "65536" : "0");
+		for (i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
+			void *at = (void *)below[i];
+
+			CHECK(mmap(at, PAGE, rights, flags | MAP_FIXED, -1, 0) == MAP_FAILED && errno == EPERM);
+			CHECK(mmap(at, 32 * PAGE, rights, flags | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno == EPERM);
+			CHECK(mremap(m, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED && errno == EPERM);
+			CHECK((uintptr_t)memory_at(at, PAGE, 0) >= USER_START);
+			CHECK(try_read(at) == SIGSEGV && last_code == SEGV_MAPERR);
+		}
+		/* The first page of all does not grow. */
+		CHECK(memory_at((void *)USER_START, PAGE, MAP_FIXED | MAP_GROWSDOWN) == (void *)USER_START);
+		CHECK(try_write((void *)USER_START, 1) == 0);
+		CHECK(try_write((void *)(USER_START - 8), 1) == SIGSEGV);
+		CHECK(munmap((void *)USER_START, PAGE) == 0);
+	}
 }
 
 /* System calls that write through a pointer by put_user, copy_to_user, and what may be open-coded. */
@@ -154,6 +190,7 @@ static void full_address_space(void)
 }
 
 const struct test hole_tests[] = {
+	{ "hole.below", below_all, true },
 	{ "hole.full", full_address_space, true },
 	{ "hole.mappings", map_there, true },
 	{ "hole.pointers", kernel_pointers, true },

@@ -1041,7 +1041,7 @@ _Static_assert(offsetof(struct vmi_mem, size) == VMI_OFF_MEM_SIZE, "vmi_mem.size
 _Static_assert(offsetof(struct vmi_mem, kind) == VMI_OFF_MEM_KIND, "vmi_mem.kind");
 _Static_assert(offsetof(struct vmi_mem, reserved) == VMI_OFF_MEM_RESERVED, "vmi_mem.reserved");
 
-/* Linear addresses that programs must leave alone, and the kernel but for its image and what it maps below that */
+/* Linear addresses that programs must leave alone, and the kernel but for its image and what it maps below that; what begins at 0 ends where the addresses of programs begin */
 struct vmi_hole {
 	__u64 start;
 	__u64 end; /* last address + 1 */

@@ -106,6 +106,7 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
         start: ph::PH_HOLE_START,
         end: ph::PH_HOLE_END,
     };
+    holes[1].end = ph::PH_USER_START;
     let info = abi::BootInfo {
         magic: abi::BOOT_MAGIC,
         size: u32::try_from(size_of::<abi::BootInfo>())?,
@@ -124,7 +125,7 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
         initrd_size: facts.initrd.len() as u64,
         vcpu_count: facts.vcpus,
         mem_count: 2,
-        hole_count: 1,
+        hole_count: 2,
         flags: 0,
         tsc_hz: facts.tsc_hz,
         mem,

@@ -5,6 +5,7 @@
  * Nothing here may use per-CPU data before the GS base is set, nor fault before there is an IDT.
  */
 #include <linux/irqflags.h>
+#include <linux/mman.h>
 #include <linux/string.h>
 #include <asm/bootparam.h>
 #include <asm/cpufeature.h>
@@ -30,6 +31,7 @@
 static u8 boot_data[2 * PAGE_SIZE] __aligned(VMI_PERCPU_ALIGN);
 
 bool vmi_low __ro_after_init;
+unsigned long vmi_user_start __ro_after_init;
 void *vmi_iret_target __ro_after_init;
 void *vmi_sysret_target __ro_after_init;
 
@@ -48,6 +50,8 @@ static void __init __noreturn refuse(const char *why)
 
 static void __init layout(const struct vmi_boot_info *info)
 {
+	unsigned int i;
+
 	phys_base = info->image_gpa - (info->image - __START_KERNEL_map);
 	page_offset_base = info->direct_map;
 	vmalloc_base = info->direct_map + VMALLOC_OFFSET;
@@ -56,9 +60,15 @@ static void __init layout(const struct vmi_boot_info *info)
 	cpu_entry_area_base = CPU_ENTRY_AREA_SLOT << PGDIR_SHIFT;
 	/* Without a hole there is no place near the image that is not the user's: no modules, no trampolines. */
 	modules_vaddr = modules_end = info->image & PMD_MASK;
-	if (info->hole_count) {
-		kernel_hole_start = info->holes[0].start;
-		kernel_hole_size = info->holes[0].end - info->holes[0].start;
+	for (i = 0; i < info->hole_count && i < VMI_BOOT_MAX_HOLES; i++) {
+		const struct vmi_hole *hole = &info->holes[i];
+
+		if (!hole->start)
+			vmi_user_start = hole->end;
+		if (info->image < hole->start || info->image >= hole->end)
+			continue;
+		kernel_hole_start = hole->start;
+		kernel_hole_size = hole->end - hole->start;
 		/* An unmapped page precedes what is the kernel's: see user_address_in_hole(). */
 		if (kernel_hole_start + PMD_SIZE < modules_end &&
 		    (kernel_hole_start & PUD_MASK) == (info->image & PUD_MASK))
