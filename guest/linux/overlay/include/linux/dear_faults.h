@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Where a page fault costs as much as copying ten pages: more is done at once in one fault, and at fork what would fault at once is
- * copied (arch/x86/vmi/fill.c). Elsewhere nothing of this is compiled in.
+ * copied (arch/x86/vmi/fill.c, exec.c, fork.c). Elsewhere nothing of this is compiled in.
  */
 #ifndef _LINUX_DEAR_FAULTS_H
 #define _LINUX_DEAR_FAULTS_H

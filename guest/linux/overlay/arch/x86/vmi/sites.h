@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What sites.c keeps of an address space, and slots.c gives it. */
+/* What sites_private.c keeps of an address space, and slots.c gives it. */
 #ifndef ARCH_X86_VMI_SITES_H
 #define ARCH_X86_VMI_SITES_H
 
@@ -46,6 +46,17 @@ struct vmi_sites {
 	unsigned int first_own[AREAS_MAX];
 	struct site *site;
 };
+
+/* Counts what came of a site. */
+void sites_note(enum outcome outcome);
+
+/*
+ * Replaces the site that has trapped with these registers, in a text of the process's own (vmi_is_private_text). With the mmap lock held for writing.
+ */
+enum outcome site_private(struct vm_area_struct *vma, const struct pt_regs *regs);
+
+/* Puts back what is replaced in a range. With the mmap lock held for writing. */
+void sites_private_put_back(struct mm_struct *mm, unsigned long start, unsigned long end);
 
 /*
  * Finds a slot for a site near its text, and has the layer fill it. -ENOSPC: there is none within reach; -ENOMEM; -EINVAL: the layer does not
