@@ -203,7 +203,12 @@ static void not_by_forged_registers(void)
 
 	for (i = 0; i < OFTEN; i++)
 		does(path, "forge", "");
-	often(path, "crowd");
+	/* How often what happened is only guessed, where there is as much as here. */
+	for (i = 0; i < 8; i++) {
+		often(path, "crowd");
+		if (!once(path, "jumped", ""))
+			return;
+	}
 	does(path, "jumped", "");
 }
 
