@@ -399,7 +399,9 @@ static void pass_tsc(void *argument)
 	for (i = 0; i < relay_rounds; i++) {
 		u64 value;
 
-		WAIT_UNTIL(atomic_load(&relay.turn) % count == me);
+		WAIT_UNTIL(atomic_load(&relay.turn) % count == me || atomic_load(&relay.stop));
+		if (relay.stop)
+			return;
 		/* The instruction may otherwise run ahead of the load that it waits for. */
 		asm volatile("lfence" : : : "memory");
 		value = read_tsc();
@@ -421,6 +423,7 @@ TEST(tsc_relay, "cpu.read_tsc.monotonic_across", 2, 0, CPU_READ_TSC)
 	run_on(1, pass_tsc, (void *)2);
 	pass_tsc((void *)2);
 	wait_for(1);
+	CHECK_OP(relay.turn, >=, 2);
 	CHECK_EQ(relay.failures, 0);
 }
 
