@@ -6,6 +6,7 @@
 
 use paravane_tests::program;
 use paravane_tests::vmi_guest::{Deed, build};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -105,45 +106,47 @@ fn is_busy(pid: u32) -> bool {
     stat(pid).is_some_and(|(_, _, ticks)| ticks > 0)
 }
 
-fn kill(signal: &str, pids: &[u32]) {
-    let pids = pids.iter().map(u32::to_string);
-    assert!(Command::new("kill").arg(signal).args(pids).status().unwrap().success());
+fn kill(signal: Signal, pids: &[u32]) {
+    for pid in pids {
+        let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
+        kill_process(pid.unwrap(), signal).unwrap();
+    }
 }
 
 #[test]
 fn killing_the_monitor_leaves_nothing() {
     let machine = Machine::start();
-    kill("-KILL", &[machine.monitor.id()]);
+    kill(Signal::KILL, &[machine.monitor.id()]);
     assert_eq!(machine.end().0, None);
 }
 
 #[test]
 fn killing_the_monitor_of_a_stopped_machine_leaves_nothing() {
     let machine = Machine::start();
-    kill("-STOP", &machine.spaces);
-    kill("-STOP", &[machine.zygote]);
-    kill("-KILL", &[machine.monitor.id()]);
+    kill(Signal::STOP, &machine.spaces);
+    kill(Signal::STOP, &[machine.zygote]);
+    kill(Signal::KILL, &[machine.monitor.id()]);
     machine.end();
 }
 
 #[test]
 fn a_machine_ends_when_asked_to() {
-    for (signal, code) in [("-TERM", 143), ("-INT", 130), ("-HUP", 129)] {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let machine = Machine::start();
         kill(signal, &[machine.monitor.id()]);
         assert_eq!(machine.end().0, Some(code));
     }
     let machine = Machine::start();
-    kill("-STOP", &machine.spaces);
-    kill("-STOP", &[machine.zygote]);
-    kill("-TERM", &[machine.monitor.id()]);
+    kill(Signal::STOP, &machine.spaces);
+    kill(Signal::STOP, &[machine.zygote]);
+    kill(Signal::TERM, &[machine.monitor.id()]);
     assert_eq!(machine.end().0, Some(143));
 }
 
 #[test]
 fn without_one_of_its_processes_a_machine_ends() {
     let machine = Machine::start();
-    kill("-KILL", &machine.spaces[1..2]);
+    kill(Signal::KILL, &machine.spaces[1..2]);
     let (code, said) = machine.end();
     assert_eq!(code, Some(1));
     assert!(
@@ -152,7 +155,7 @@ fn without_one_of_its_processes_a_machine_ends() {
     );
 
     let machine = Machine::start();
-    kill("-KILL", &[machine.zygote]);
+    kill(Signal::KILL, &[machine.zygote]);
     let (code, said) = machine.end();
     assert_eq!(code, Some(1));
     assert!(said.contains("the parent of its processes ended"), "{said}");
@@ -179,7 +182,7 @@ fn a_space_has_nothing_that_it_does_not_need() {
             assert_eq!(names, ["5", "6"], "descriptors");
         }
     }
-    kill("-TERM", &[machine.monitor.id()]);
+    kill(Signal::TERM, &[machine.monitor.id()]);
     machine.end();
 }
 
@@ -200,7 +203,7 @@ fn processes_made_later_are_filtered_too() {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         assert!(status.contains("Seccomp:\t2"), "{pid}:\n{status}");
     }
-    kill("-TERM", &[machine.monitor.id()]);
+    kill(Signal::TERM, &[machine.monitor.id()]);
     machine.end();
 }
 
