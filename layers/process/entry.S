@@ -12,10 +12,11 @@
 #define REGS_FPSTATE	184
 
 	.text
-/* The host enters here with nothing that we want on the stack. */
+/* The host enters here with nothing that we want on its stack, which does for the first two host calls. */
 ENTRY(_start)
 	xorl	%ebp, %ebp
-	leaq	ph_boot_stack_top(%rip), %rsp
+	call	zygote_stack
+	movq	%rax, %rsp
 	call	zygote_main
 	ud2
 END(_start)
@@ -129,6 +130,13 @@ ENTRY(ph_on_stack)
 	ud2
 END(ph_on_stack)
 
+/* void ph_load_context(const struct host_ucontext *): does not return. The signal return finds its argument at rsp. */
+ENTRY(ph_load_context)
+	movq	%rdi, %rsp
+	movl	$15, %eax
+	jmp	ph_syscall
+END(ph_load_context)
+
 /*
  * void ph_resume_full(void): the vCPU starts in the state of struct vcpu.ap. Only a signal return can load all
  * registers at once, so this asks for a signal; windows.c knows it.
@@ -218,10 +226,5 @@ ph_enter_kernel_end:
 	.error	"complete_pops in windows.c counts these bytes"
 	.endif
 END(ph_enter_kernel)
-
-	.bss
-	.balign	16
-	.skip	16384
-ph_boot_stack_top:
 
 	.section .note.GNU-stack, "", @progbits

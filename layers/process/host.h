@@ -17,7 +17,7 @@ enum {
 	HOST_sigaltstack = 131, HOST_prctl = 157, HOST_arch_prctl = 158, HOST_gettid = 186, HOST_futex = 202,
 	HOST_sched_setaffinity = 203, HOST_clock_gettime = 228, HOST_exit_group = 231,
 	HOST_tgkill = 234, HOST_seccomp = 317, HOST_ppoll = 271, HOST_rt_sigtimedwait = 128,
-	HOST_close_range = 436,
+	HOST_signalfd4 = 289,
 };
 
 #define HOST_E2BIG 7
@@ -26,6 +26,7 @@ enum {
 #define HOST_ENOMEM 12
 #define HOST_ETIMEDOUT 110
 
+#define PROT_NONE 0
 #define PROT_READ 1
 #define PROT_WRITE 2
 #define PROT_EXEC 4
@@ -52,6 +53,8 @@ enum {
 #define SIGCHLD 17
 #define SIGURG 23
 #define SIGSYS 31
+
+#define SIG_SETMASK 2
 
 #define CLOCK_MONOTONIC 1
 #define CLOCK_THREAD_CPUTIME_ID 3

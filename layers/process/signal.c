@@ -2,9 +2,14 @@
 /*
  * Host signals: the exceptions and system calls of guest code, and notifications.
  *
- * All handlers run on the thread's signal stack with no signal blocked; a nested one continues below. They return by rt_sigreturn
+ * All handlers run on the thread's signal stack; a nested one continues below. They return by rt_sigreturn
  * with the registers that they leave in the frame, so the FPU state is the host's business. Cost: a signal and its
  * return, about 1 us, plus what the handler does.
+ *
+ * How deep they nest is bounded, whatever is sent: a notification does not interrupt the handler of one, since SIGURG is
+ * blocked there, and that of an exception is interrupted by at most one notification and by the layer's own faults, of
+ * which each handler has one at a time. So no more than MAX_FRAMES frames lie on the stack. The price is that a notification
+ * always ends in a signal return, which alone can open the mask again.
  */
 #include "../common/faults.h"
 #include "debug.h"
@@ -19,8 +24,14 @@
 extern const u8 ph_iretq[], ph_iretq_kernel[], ph_injected_syscall[], thunk_cpu_stop[];
 void ph_sigreturn(void);
 noreturn void ph_enter_kernel(const struct host_registers *regs, const struct vmi_percpu *percpu);
+noreturn void ph_load_context(const struct host_ucontext *context);
 
 #define HOST_TRAP_TRACE 2	/* si_code */
+
+/* An exception, a notification in its handler, and a fault of the layer's in each; with room for all of AVX-512. */
+#define MAX_FRAMES 4
+#define FRAME_MAX 8192
+_Static_assert(MAX_FRAMES * FRAME_MAX <= SIGNAL_STACK_SIZE, "SIGNAL_STACK_SIZE");
 
 #define SA_SIGINFO 4ULL
 #define SA_ONSTACK 0x08000000ULL
@@ -178,9 +189,10 @@ static void without_alignment_check(u64 flags)
 /*
  * The end of a handler: straight into the kernel where nothing can come in between, else by the host's signal return. A fault of the
  * layer's own goes back by the latter: its stack may be this one. So does who may have a stack that is not the kernel's: wherever
- * nothing has just put a frame there, and no instruction of the kernel's was at fault, it may be the program's (inject.c).
+ * nothing has just put a frame there, and no instruction of the kernel's was at fault, it may be the program's (inject.c). And so does
+ * a notification, whose handler has SIGURG blocked (open is false).
  */
-static void leave(struct vcpu *v, struct host_registers *regs, bool stack)
+static void leave(struct vcpu *v, struct host_registers *regs, bool stack, bool open)
 {
 	if (in_layer(regs->rip))
 		return;
@@ -191,7 +203,7 @@ static void leave(struct vcpu *v, struct host_registers *regs, bool stack)
 		stack = deliver_pending(v, regs);
 	}
 	carry_flags(regs->rflags);
-	if (!(stack || FAULT(ENTERS_ON_ANY_STACK)) || !v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
+	if (!((stack && open) || FAULT(ENTERS_ON_ANY_STACK)) || !v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
 	    (regs->rflags & (FLAG_TF | FLAG_AC)) || regs->cs != HOST_USER_CS)
 		return;
 	ph_enter_kernel(regs, v->percpu);
@@ -219,7 +231,8 @@ static void notified(struct vcpu *v, struct thread *t, struct host_registers *re
 		window_rollback(regs);
 		return;
 	}
-	leave(v, regs, deliver_pending(v, regs));
+	deliver_pending(v, regs);
+	leave(v, regs, false, false);
 }
 
 static void handler(int signal, struct host_siginfo *info, struct host_ucontext *context)
@@ -232,9 +245,6 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 
 	without_alignment_check(regs->rflags);
 	fpstate_trim(regs);
-	/* The zygote's, to end its wait; and what strangers send before there is a vCPU. There is no thread record yet. */
-	if (signal == SIGCHLD || (signal == SIGURG && !READ_ONCE(self.sandboxed)))
-		return;
 	v = t->vcpu;
 	if (v->s.owner != ((u64)self.pid << 32 | t->tid)) {
 		/* A notification for a vCPU that is elsewhere by now; it looks by itself there. */
@@ -254,7 +264,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 		else
 			regs->rip -= 2, inject_software(v, regs, 0x80, 2);
 		/* A system call leaves rsp as the program has it, which can be anything. */
-		leave(v, regs, info->sys.arch != ARCH_X86_64);
+		leave(v, regs, info->sys.arch != ARCH_X86_64, true);
 		return;
 	}
 	if (signal == SIGBUS && regs->trap == VECTOR_PF)
@@ -265,7 +275,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 		stack &= layer_fault(v, signal, regs, info->code);
 	else
 		exception(v, regs, info->code);
-	leave(v, regs, stack);
+	leave(v, regs, stack, true);
 }
 
 struct host_sigaction {
@@ -274,7 +284,7 @@ struct host_sigaction {
 
 s64 signals_install(void)
 {
-	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGURG, SIGCHLD };
+	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGURG };
 	struct host_sigaction action = {
 		(u64)handler, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER, (u64)ph_sigreturn, 0,
 	};
@@ -282,6 +292,9 @@ s64 signals_install(void)
 	s64 r;
 
 	for (i = 0; i < ARRAY_SIZE(signals); i++) {
+		/* Handlers of exceptions end without a signal return and may meet another one; those of SIGURG do neither. */
+		if (signals[i] == SIGURG && !FAULT(NOTIFICATIONS_NEST))
+			action.flags &= ~SA_NODEFER;
 		r = host4(rt_sigaction, signals[i], &action, 0, 8);
 		if (r)
 			return r;
@@ -291,7 +304,22 @@ s64 signals_install(void)
 
 s64 signals_stack(struct thread *t)
 {
-	u64 stack[3] = { (u64)t + VMI_PH_STACK_SIZE / 2, 0, VMI_PH_STACK_SIZE / 2 };
+	u64 stack[3] = { (u64)t + SIGNAL_STACK, 0, SIGNAL_STACK_SIZE };
 
 	return host2(sigaltstack, stack, 0);
+}
+
+noreturn void signals_open(struct thread *t, void (*function)(void *))
+{
+	/* As after a call: the stack pointer is 8 below a multiple of 16. What the host adds to it is the signal stack again. */
+	struct host_ucontext context = {
+		.flags = UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
+		.stack = { (u64)t + SIGNAL_STACK, 0, SIGNAL_STACK_SIZE },
+		.regs = {
+			.rip = (u64)function, .rdi = (u64)t, .rsp = host_stack_top(t) - 8,
+			.rflags = 0x202, .cs = HOST_USER_CS, .ss = HOST_USER_SS,
+		},
+	};
+
+	ph_load_context(&context);
 }

@@ -42,6 +42,9 @@ _Static_assert(offsetof(struct host_registers, rip) == 128, "REGS_RIP");
 _Static_assert(offsetof(struct host_registers, rflags) == 136, "REGS_RFLAGS");
 _Static_assert(offsetof(struct host_registers, fpstate) == 184, "REGS_FPSTATE");
 
+#define UC_SIGCONTEXT_SS 2
+#define UC_STRICT_RESTORE_SS 4
+
 struct host_ucontext {
 	u64 flags;
 	u64 link;
@@ -78,13 +81,18 @@ extern u64 ph_any_pending;
 #define VECTOR_PF 14
 #define VECTOR_AC 17
 
-/* Installs the handlers; inherited by all processes and threads. */
+/* Installs the handlers, for all threads of the process. */
 s64 signals_install(void);
 /* fpu.c: takes vector state out of the frame if all of it is initial; once in the zygote before that. */
 void fpstate_trim(struct host_registers *regs);
 void fpstate_prepare(void);
 /* Gives the calling thread its signal stack. */
 s64 signals_stack(struct thread *t);
+/*
+ * Calls function(t) on the thread's host stack with no signal blocked, by a signal return: the only call that changes the mask once
+ * the filter stands. What is on any of the thread's stacks is gone. One host call.
+ */
+noreturn void signals_open(struct thread *t, void (*function)(void *));
 
 /*
  * windows.c: the instruction pointer is in the layer. If it is in a window, makes regs the guest's

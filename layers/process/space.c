@@ -245,11 +245,6 @@ static void wake_thread(struct vcpu *v, u32 index, u32 what)
 	step();
 }
 
-static noreturn void park_again(struct vcpu *v)
-{
-	ph_on_stack(v->host_stack, space_park, thread_of(v));
-}
-
 void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 {
 	u32 index = pool_get(v, cr3 & PTE_ADDR);
@@ -276,7 +271,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	v->resume = RESUME_CALL;
 	v->s.proc = index;
 	wake_thread(v, index, WAKE_RUN);
-	park_again(v);
+	ph_on_stack(v->host_stack, space_park, thread_of(v));
 }
 
 bool space_release(struct vcpu *v, u64 cr3)
@@ -496,5 +491,6 @@ noreturn void space_stop_vcpu(struct vcpu *v)
 	step();
 	if (again)
 		start(v);
-	park_again(v);
+	/* This may be the handler of a notification, in which others are blocked. */
+	signals_open(thread_of(v), space_park);
 }

@@ -189,10 +189,30 @@ static inline struct proc *proc_at(u32 index)
 	return to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_PROCS + index * VMI_PH_PROC_STRIDE);
 }
 
-/* The record of a vCPU's thread in this process. */
+/*
+ * What a thread has of VMI_PH_STACK_SIZE bytes: a page for its record, host stack, signal stack. A page that is not mapped
+ * lies before and after each stack.
+ */
+#define HOST_STACK (2 * PAGE_SIZE)
+#define HOST_STACK_SIZE (VMI_PH_STACK_SIZE / 2 - HOST_STACK)
+#define SIGNAL_STACK (VMI_PH_STACK_SIZE / 2 + PAGE_SIZE)
+#define SIGNAL_STACK_SIZE (VMI_PH_STACK_SIZE / 2 - 2 * PAGE_SIZE)
+_Static_assert(sizeof(struct thread) <= PAGE_SIZE, "HOST_STACK");
+
+/* The record of a vCPU's thread in this process, by the vCPU's number. */
+static inline struct thread *thread_at(u32 number)
+{
+	return to_pointer(VMI_PH_STACKS + number * VMI_PH_STACK_SIZE);
+}
+
 static inline struct thread *thread_of(const struct vcpu *v)
 {
-	return to_pointer(VMI_PH_STACKS + v->number * VMI_PH_STACK_SIZE);
+	return thread_at(v->number);
+}
+
+static inline u64 host_stack_top(const struct thread *t)
+{
+	return (u64)t + HOST_STACK + HOST_STACK_SIZE;
 }
 
 /* The thread whose host or signal stack this code runs on. */

@@ -2,63 +2,54 @@
 /*
  * The program's first life: it maps what every process of the machine has, and then makes processes when the monitor asks. It
  * never runs guest code, and what decides about a new process it has copied from the shared area before any guest code
- * existed: later the guest can write there. A new process makes its threads, gives up what it does not need, installs the filter, and parks.
+ * existed: later the guest can write there. child.c is what a new process does.
+ *
+ * It has no filter, so nothing may disturb it: every signal is blocked from its first host call on, and there are no
+ * handlers. It hears of its children's ends by a signalfd. Its stack lies between unmapped pages.
  */
+#include "../common/faults.h"
 #include "calls.h"
 #include "cpuid.h"
 #include "host.h"
 #include "irq.h"
 #include "mmu.h"
+#include "plan.h"
 #include "signal.h"
 #include "space.h"
 
 extern u8 ph_thunks_start[], ph_thunks_end[];
 
-#define PR_SET_PDEATHSIG 1
-#define PR_SET_DUMPABLE 4
-#define PR_SET_NO_NEW_PRIVS 38
-#define PR_SET_SYSCALL_USER_DISPATCH 59
-#define PR_SYS_DISPATCH_ON 1
-#define SECCOMP_SET_MODE_FILTER 1
-#define SECCOMP_FILTER_FLAG_TSYNC 1
-#define SECCOMP_FILTER_FLAG_SPEC_ALLOW 4
-#define CLONE_THREAD_FLAGS 0x50f00	/* VM FS FILES SIGHAND THREAD SYSVSEM */
 #define WNOHANG 1
 #define MSG_DONTWAIT 0x40
 #define POLLIN 1
+#define SFD_NONBLOCK 0x800
+
+/* A process that does not get ready sleeps in the zygote's way no longer than this between two looks, ns. */
+#define LOOK_AGAIN 10000000
 
 struct self self;
+union plan_pages plan_pages __attribute__((aligned(PAGE_SIZE)));
 extern struct vcpu *ph_vcpu_table[];
-extern const u8 ph_host_call_end[];
+extern u8 ph_boot_stack[], ph_boot_stack_top[];
 
+u64 zygote_stack(void);
 noreturn void zygote_main(void);
 
-/* The zygote's own copy of what a process is made by. */
-static struct {
-	u64 filter[VMI_PH_FILTER_MAX];
-	u32 filter_length, flags, vcpu_count;
-	u32 cpu[VMI_PH_MAX_VCPUS];
-	bool descriptors;	/* threads can have descriptors */
-} plan;
+/* Ids of the children by index; private, unlike vmi_ph_proc.pid. */
+static u32 children[VMI_PH_MAX_PROCS];
 
-static void tell(u32 op, u32 index, u32 pid, u32 value)
+void tell(u32 op, u32 index, u32 pid, u32 value)
 {
 	struct vmi_ph_message m = { op, index, pid, value };
 
 	host6(sendto, VMI_PH_FD_CONTROL, &m, sizeof(m), 0x4000, 0, 0);
 }
 
-static noreturn void die(u32 step, s64 error)
+noreturn void die(u32 step, s64 error)
 {
 	tell(VMI_PH_OP_FAILED, step, self.pid, (u32)-error);
 	for (;;)
 		host1(exit_group, 100 + step);
-}
-
-static void must(u32 step, s64 result)
-{
-	if (result < 0)
-		die(step, result);
 }
 
 static s64 map(u64 addr, u64 size, u64 prot, u64 flags, s64 fd, u64 offset)
@@ -66,28 +57,29 @@ static s64 map(u64 addr, u64 size, u64 prot, u64 flags, s64 fd, u64 offset)
 	return host6(mmap, addr, size, prot, flags | MAP_FIXED, fd, offset);
 }
 
+/* The zygote needs none of the guest's memory: a new process opens it when its filter stands (child.c). */
 static void map_ram(void)
 {
+	const u64 prot = FAULT(GUEST_MEMORY_EXECUTABLE) ? PROT_READ | PROT_WRITE | PROT_EXEC : PROT_NONE;
 	u32 i, s;
 
-	for (i = 0; i < shared->s.slot_count; i++) {
-		const struct vmi_ph_slot *slot = &shared->s.slots[i];
+	for (i = 0; i < plan->slot_count; i++) {
+		const struct vmi_ph_slot *slot = &plan->slots[i];
 
-		must(VMI_PH_STEP_RAM, map(VMI_PH_DIRECT_MAP + slot->gpa, slot->size, PROT_READ | PROT_WRITE | PROT_EXEC,
-					  MAP_SHARED, VMI_PH_FD_RAM + i, 0));
+		must(VMI_PH_STEP_RAM,
+		     map(VMI_PH_DIRECT_MAP + slot->gpa, slot->size, prot, MAP_SHARED, VMI_PH_FD_RAM + i, 0));
 		shared->ram_size = slot->gpa + slot->size;
 	}
 	shared->direct_map_end = VMI_PH_DIRECT_MAP + shared->ram_size;
-	for (s = 0; s < shared->s.segment_count; s++) {
-		const struct vmi_ph_segment *segment = &shared->s.segments[s];
+	for (s = 0; s < plan->segment_count; s++) {
+		const struct vmi_ph_segment *segment = &plan->segments[s];
 
-		for (i = 0; i < shared->s.slot_count; i++) {
-			const struct vmi_ph_slot *slot = &shared->s.slots[i];
+		for (i = 0; i < plan->slot_count; i++) {
+			const struct vmi_ph_slot *slot = &plan->slots[i];
 
 			if (segment->gpa - slot->gpa < slot->size)
-				must(VMI_PH_STEP_IMAGE,
-				     map(segment->addr, segment->size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED,
-					 VMI_PH_FD_RAM + i, segment->gpa - slot->gpa));
+				must(VMI_PH_STEP_IMAGE, map(segment->addr, segment->size, prot, MAP_SHARED,
+							    VMI_PH_FD_RAM + i, segment->gpa - slot->gpa));
 		}
 	}
 }
@@ -100,7 +92,7 @@ static void map_devices(void)
 					  MAP_SHARED, VMI_PH_FD_RAM + shared->s.slot_count, 0));
 }
 
-/* The thunks move to shared memory, at the addresses they were linked for. */
+/* The thunks move to shared memory, at the addresses they were linked for. A new process makes them executable. */
 static void share_thunks(void)
 {
 	u64 i, size = ((u64)(ph_thunks_end - ph_thunks_start) + PAGE_SIZE - 1) & PAGE_MASK;
@@ -108,8 +100,9 @@ static void share_thunks(void)
 
 	for (i = 0; i < size; i++)
 		copy[i] = ph_thunks_start[i];
-	must(VMI_PH_STEP_SHARED, map((u64)ph_thunks_start, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED,
-				     VMI_PH_FD_SHARED, VMI_PH_SHARED_THUNKS));
+	must(VMI_PH_STEP_SHARED, map((u64)ph_thunks_start, size,
+				     PROT_READ | PROT_WRITE | (FAULT(GUEST_MEMORY_EXECUTABLE) ? PROT_EXEC : 0),
+				     MAP_SHARED, VMI_PH_FD_SHARED, VMI_PH_SHARED_THUNKS));
 }
 
 static void vcpus_prepare(void)
@@ -128,11 +121,11 @@ static void vcpus_prepare(void)
 
 		v->number = i;
 		v->apic_id = i;
-		t = to_pointer(VMI_PH_STACKS + i * VMI_PH_STACK_SIZE);
+		t = thread_at(i);
 		t->number = i;
 		t->vcpu = v;
 		ph_vcpu_table[i] = v;
-		v->host_stack = (u64)t + VMI_PH_STACK_SIZE / 2;
+		v->host_stack = host_stack_top(t);
 		v->s.deadline_ns = U64_MAX;
 		v->cr0 = 0x80050033;
 		v->cr4 = 0x20;
@@ -159,20 +152,6 @@ static void boot_vcpu_prepare(void)
 	proc_at(0)->loaded = 1;
 }
 
-/* How a system call from user code finds its vCPU. The filter does not admit this call later. */
-static bool thread_descriptor(u32 number)
-{
-	/* Below 4 GiB, in the program itself; each thread has its own. */
-	static struct {
-		u32 entry, base, limit, flags;
-	} all[VMI_PH_MAX_VCPUS];
-
-	all[number].entry = THREAD_ENTRY;
-	all[number].limit = number;
-	all[number].flags = 0x41;	/* 32-bit data segment, byte limit, usable */
-	return ph_set_thread_area(&all[number]) == 0;
-}
-
 /*
  * A container's filter may kill whoever makes a 32-bit call: somebody who is not needed tries first. Without descriptors a machine
  * of one vCPU goes on as it is, a larger one without rewritten system-call sites.
@@ -188,216 +167,189 @@ static bool try_descriptors(void)
 	return child > 0 && host4(wait4, child, &status, 0, 0) == child && status == 0;
 }
 
-/*
- * Guest system calls are caught by the filter, except two numbers that recent hosts let pass by every filter (335 and 336,
- * uretprobe and uprobe). System-call user dispatch comes before that. A host without it is no worse than its filter.
- */
-static void dispatch_all(void)
-{
-	host6(prctl, PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, ph_host_call_end, 1, 0, 0);
-}
-
-static void thread_begin(struct thread *t)
-{
-	u64 mask[16];
-	u32 cpu = plan.cpu[t->number], i;
-
-	t->tid = (u32)host0(gettid);
-	self.proc->s.tid[t->number] = t->tid;
-	must(VMI_PH_STEP_SIGNALS, signals_stack(t));
-	if (plan.descriptors)
-		must(VMI_PH_STEP_THREAD, thread_descriptor(t->number) ? 0 : -38);
-	dispatch_all();
-	if (cpu >= 1024)
-		return;
-	for (i = 0; i < ARRAY_SIZE(mask); i++)
-		mask[i] = 0;
-	mask[cpu / 64] = 1ULL << (cpu & 63);
-	/* A CPU that has just gone away is no reason to fail: the monitor places the thread again. */
-	host3(sched_setaffinity, 0, sizeof(mask), mask);
-}
-
-static u32 threads_ready;
-
-static noreturn void thread_main(void *argument)
-{
-	struct thread *t = argument;
-
-	thread_begin(t);
-	__atomic_fetch_add(&threads_ready, 1, __ATOMIC_RELEASE);
-	futex_wake(&threads_ready, 1);
-	/* Nothing that the guest can write is obeyed before the filter stands. */
-	while (!__atomic_load_n(&self.sandboxed, __ATOMIC_ACQUIRE))
-		futex_wait(&self.sandboxed, 0, U64_MAX);
-	space_park(t);
-}
-
-static void make_threads(void)
-{
-	u32 i, count = plan.vcpu_count, seen;
-
-	for (i = 1; i < count; i++) {
-		struct thread *t = to_pointer(VMI_PH_STACKS + i * VMI_PH_STACK_SIZE);
-
-		must(VMI_PH_STEP_THREAD, ph_clone(CLONE_THREAD_FLAGS, (u8 *)t + VMI_PH_STACK_SIZE / 2, thread_main, t));
-	}
-	while ((seen = __atomic_load_n(&threads_ready, __ATOMIC_ACQUIRE)) < count - 1)
-		futex_wait(&threads_ready, seen, U64_MAX);
-}
-
-static void sandbox(u32 parent)
-{
-	struct {
-		u16 length;
-		u16 pad[3];
-		u64 filter;
-	} program = { (u16)plan.filter_length, { 0 }, (u64)plan.filter };
-
-	must(VMI_PH_STEP_SANDBOX, host2(prctl, PR_SET_PDEATHSIG, SIGKILL));
-	/* The parent may have died before that call. */
-	if (host0(getppid) != parent)
-		host1(exit_group, 1);
-	must(VMI_PH_STEP_SANDBOX, host4(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0));
-	if (!(plan.flags & 1))
-		must(VMI_PH_STEP_SANDBOX, host2(prctl, PR_SET_DUMPABLE, 0));
-	/* What fails from here on shows in the exit code alone. */
-	host1(close, VMI_PH_FD_CONTROL);
-	/* A positive result names a thread that could not be filtered. */
-	if (host3(seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW,
-		  &program) != 0)
-		host1(exit_group, 100 + VMI_PH_STEP_FILTER);
-	__atomic_store_n(&self.sandboxed, 1, __ATOMIC_RELEASE);
-	futex_wake(&self.sandboxed, VMI_PH_MAX_VCPUS);
-}
-
-/* A new process; its copy of the zygote's stack is left for vCPU 0's own. */
-static noreturn void child_main(u32 index, u32 parent)
-{
-	struct thread *t = to_pointer(VMI_PH_STACKS);
-	u64 none = 0;
-
-	/* The zygote keeps SIGCHLD blocked. */
-	host4(rt_sigprocmask, 2, &none, 0, 8);
-	self.index = index;
-	self.pid = (u32)host0(getpid);
-	self.proc = proc_at(index);
-	self.proc->s.pid = self.pid;
-	thread_begin(t);
-	make_threads();
-	host1(close, VMI_PH_FD_SHARED);
-	sandbox(parent);
-	__atomic_store_n(&self.proc->s.state, VMI_PH_PROC_FREE, __ATOMIC_RELEASE);
-	futex_wake(&self.proc->s.state, 1);
-	ph_on_stack((u64)t + VMI_PH_STACK_SIZE / 2, space_park, t);
-}
-
-/* Which process had this pid: for the message only. */
 static u32 index_of(u32 pid)
 {
 	u32 i;
 
 	for (i = 0; i < VMI_PH_MAX_PROCS; i++)
-		if (proc_at(i)->s.pid == pid)
+		if (children[i] == pid)
 			return i;
 	return 0xffffffff;
 }
 
 static void reap(void)
 {
-	u32 status = 0;
+	u32 status = 0, index;
 	s64 pid;
 
-	while ((pid = host4(wait4, -1, &status, WNOHANG, 0)) > 0)
-		tell(VMI_PH_OP_DIED, index_of((u32)pid), (u32)pid, status);
+	while ((pid = host4(wait4, -1, &status, WNOHANG, 0)) > 0) {
+		index = index_of((u32)pid);
+		if (index < VMI_PH_MAX_PROCS)
+			children[index] = 0;
+		tell(VMI_PH_OP_DIED, index, (u32)pid, status);
+	}
 }
 
-static void plan_copy(void)
+/* What decides about every process from here on. No guest code exists yet. */
+static void plan_make(u32 pid)
 {
 	const u64 *filter = to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_FILTER);
+	struct process_plan *p = &plan_pages.p;
 	u32 i;
 
-	plan.filter_length = shared->s.filter_length;
-	plan.flags = shared->s.flags;
-	plan.vcpu_count = shared->s.vcpu_count;
-	if (!plan.filter_length || plan.filter_length > VMI_PH_FILTER_MAX || !plan.vcpu_count ||
-	    plan.vcpu_count > VMI_PH_MAX_VCPUS)
+	p->zygote = pid;
+	p->filter_length = shared->s.filter_length;
+	p->flags = shared->s.flags;
+	p->vcpu_count = shared->s.vcpu_count;
+	p->slot_count = shared->s.slot_count;
+	p->segment_count = shared->s.segment_count;
+	if (!p->filter_length || p->filter_length > VMI_PH_FILTER_MAX || !p->vcpu_count ||
+	    p->vcpu_count > VMI_PH_MAX_VCPUS || p->slot_count > VMI_PH_MAX_SLOTS ||
+	    p->segment_count > ARRAY_SIZE(p->segments))
 		die(VMI_PH_STEP_SHARED, -22);
-	for (i = 0; i < plan.filter_length; i++)
-		plan.filter[i] = filter[i];
-	for (i = 0; i < plan.vcpu_count; i++)
-		plan.cpu[i] = shared->s.vcpu_cpu[i];
+	for (i = 0; i < p->filter_length; i++)
+		p->filter[i] = filter[i];
+	for (i = 0; i < p->vcpu_count; i++)
+		p->cpu[i] = shared->s.vcpu_cpu[i];
+	for (i = 0; i < p->slot_count; i++)
+		p->slots[i] = shared->s.slots[i];
+	for (i = 0; i < p->segment_count; i++)
+		p->segments[i] = shared->s.segments[i];
 }
 
-/* One at a time, so that the monitor hears of them in order, and only of those that are in their sandbox. */
-static void make_process(u32 index, u32 pid)
+/* SIGCHLD comes as something to read. The zygote keeps every signal blocked. */
+static void hear_of_children(void)
 {
-	u32 *state = &proc_at(index)->s.state, status = 0;
+	const u64 child_signal = 1ULL << (SIGCHLD - 1);
+	s64 fd = host4(signalfd4, -1, &child_signal, 8, SFD_NONBLOCK);
+
+	must(VMI_PH_STEP_SIGNALS, fd);
+	plan_pages.p.child_events = (s32)fd;
+}
+
+/* Record, host stack and signal stack of each vCPU, with an unmapped page before and after each stack. */
+static void map_stacks(void)
+{
+	u32 i;
+
+	for (i = 0; i < plan->vcpu_count; i++) {
+		u64 t = (u64)thread_at(i);
+
+		if (FAULT(STACKS_ADJOIN))
+			must(VMI_PH_STEP_ARENA, map(t, VMI_PH_STACK_SIZE, PROT_READ | PROT_WRITE,
+						    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+		must(VMI_PH_STEP_ARENA, map(t, PAGE_SIZE, PROT_READ | PROT_WRITE,
+					    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+		must(VMI_PH_STEP_ARENA, map(t + HOST_STACK, HOST_STACK_SIZE, PROT_READ | PROT_WRITE,
+					    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+		must(VMI_PH_STEP_ARENA, map(t + SIGNAL_STACK, SIGNAL_STACK_SIZE, PROT_READ | PROT_WRITE,
+					    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+	}
+}
+
+/* The host's clock, since the guest can write to the page of the layer's. */
+static u64 host_ns(void)
+{
+	struct host_timespec t = { 0, 0 };
+
+	host2(clock_gettime, CLOCK_MONOTONIC, &t);
+	return (u64)t.sec * 1000000000 + (u64)t.nsec;
+}
+
+/*
+ * One at a time, so that the monitor hears of them in order, and only of those that are in their sandbox. Nothing that
+ * the guest can write says so.
+ */
+static void make_process(u32 index)
+{
+	u32 *ready = FAULT(READY_IN_SHARED) ? &proc_at(index)->s.state : ph_ready;
+	u32 status = 0;
 	s64 child;
 
+	__atomic_store_n(ready, 0, __ATOMIC_RELEASE);
 	child = host6(clone, SIGCHLD, 0, 0, 0, 0, 0);
 	if (child == 0)
-		child_main(index, pid);
+		child_main(index);
 	if (child < 0) {
 		tell(VMI_PH_OP_FAILED, VMI_PH_STEP_FORK, index, (u32)-child);
 		return;
 	}
-	while (__atomic_load_n(state, __ATOMIC_ACQUIRE) == VMI_PH_PROC_NONE) {
+	while (!__atomic_load_n(ready, __ATOMIC_ACQUIRE)) {
 		if (host4(wait4, child, &status, WNOHANG, 0) == child) {
 			tell(VMI_PH_OP_DIED, index, (u32)child, status);
 			return;
 		}
-		futex_wait(state, VMI_PH_PROC_NONE, now_ns() + 10000000);
+		futex_wait(ready, 0, host_ns() + LOOK_AGAIN);
 	}
+	children[index] = (u32)child;
 	tell(VMI_PH_OP_READY, index, (u32)child, 0);
+}
+
+/* Its stack's top. On the host's own stack: it is given up later. */
+u64 zygote_stack(void)
+{
+	const u64 all = FAULT(ZYGOTE_OPEN) ? 0 : U64_MAX;
+	s64 size = ph_boot_stack_top - ph_boot_stack;
+
+	if (host4(rt_sigprocmask, SIG_SETMASK, &all, 0, 8) != 0 ||
+	    map((u64)ph_boot_stack, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) < 0)
+		for (;;)
+			host1(exit_group, 100 + VMI_PH_STEP_SIGNALS);
+	return (u64)ph_boot_stack_top;
+}
+
+static void serve(void)
+{
+	struct {
+		s32 fd;
+		u16 events, revents;
+	} poll[] = { { VMI_PH_FD_CONTROL, POLLIN, 0 }, { plan->child_events, POLLIN, 0 } };
+	struct vmi_ph_message m;
+	u8 info[128];
+	s64 r;
+
+	host6(ppoll, poll, ARRAY_SIZE(poll), 0, 0, 0, 0);
+	/* Signals of one kind are one: whoever has ended by now is waited for. */
+	host3(read, plan->child_events, info, sizeof(info));
+	reap();
+	r = host6(recvfrom, VMI_PH_FD_CONTROL, &m, sizeof(m), MSG_DONTWAIT, 0, 0);
+	if (r == 0)
+		host1(exit_group, 0);
+	if (r == sizeof(m) && m.op == VMI_PH_OP_FORK && m.index < VMI_PH_MAX_PROCS)
+		make_process(m.index);
 }
 
 noreturn void zygote_main(void)
 {
-	const u64 child_signal = 1ULL << (SIGCHLD - 1), none = 0;
-	struct vmi_ph_message m;
 	u32 pid = (u32)host0(getpid);
-	s64 r;
 
 	self.pid = pid;
 	must(VMI_PH_STEP_SHARED, map(VMI_PH_SHARED, VMI_PH_SHARED_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED,
 				     VMI_PH_FD_SHARED, 0));
-	plan_copy();
+	plan_make(pid);
 	must(VMI_PH_STEP_ARENA, map(VMI_PH_ARENA, VMI_PH_ARENA_SIZE, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 	if (shared->s.pool_chunks)
 		must(VMI_PH_STEP_ARENA, map(VMI_PH_POOL, (u64)shared->s.pool_chunks * VMI_PH_POOL_CHUNK, PROT_READ | PROT_WRITE,
 					    MAP_SHARED, VMI_PH_FD_SHARED, VMI_PH_SHARED_SIZE));
-	must(VMI_PH_STEP_ARENA, map(VMI_PH_STACKS, shared->s.vcpu_count * VMI_PH_STACK_SIZE, PROT_READ | PROT_WRITE,
-				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+	map_stacks();
+	must(VMI_PH_STEP_SHARED, map((u64)ph_ready, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 	share_thunks();
 	map_ram();
 	map_devices();
 	must(VMI_PH_STEP_CPUID, cpuid_prepare() ? 0 : -HOST_E2BIG);
 	vcpus_prepare();
 	boot_vcpu_prepare();
-	plan.descriptors = try_descriptors();
-	shared->thread_descriptors = plan.descriptors;
+	plan_pages.p.descriptors = try_descriptors();
+	shared->thread_descriptors = plan->descriptors;
 	/* Here, since each process has its own copy of the table that says so. */
 	patch_offer();
-	must(VMI_PH_STEP_SIGNALS, signals_install());
-	must(VMI_PH_STEP_SIGNALS, host4(rt_sigprocmask, 0, &child_signal, 0, 8));
+	hear_of_children();
+	if (!FAULT(PLAN_WRITABLE))
+		must(VMI_PH_STEP_SHARED, host3(mprotect, &plan_pages, sizeof(plan_pages), PROT_READ));
 	/* The host's stack, vdso and vvar: nothing here uses them, and the guest must not find them. */
-	host2(munmap, 0x7f0000000000ULL, 0x7ffffffff000ULL - 0x7f0000000000ULL);
+	must(VMI_PH_STEP_SHARED, host2(munmap, 0x7f0000000000ULL, 0x7ffffffff000ULL - 0x7f0000000000ULL));
 	tell(VMI_PH_OP_READY, 0xffffffff, pid, 0);
-	for (;;) {
-		struct {
-			s32 fd;
-			u16 events, revents;
-		} poll = { VMI_PH_FD_CONTROL, POLLIN, 0 };
-
-		reap();
-		/* A message, or a child that has ended: SIGCHLD comes in nowhere else. */
-		host6(ppoll, &poll, 1, 0, &none, 8, 0);
-		r = host6(recvfrom, VMI_PH_FD_CONTROL, &m, sizeof(m), MSG_DONTWAIT, 0, 0);
-		if (r == 0)
-			host1(exit_group, 0);
-		if (r != sizeof(m) || m.op != VMI_PH_OP_FORK || m.index >= VMI_PH_MAX_PROCS)
-			continue;
-		make_process(m.index, pid);
-	}
+	for (;;)
+		serve();
 }
