@@ -20,6 +20,7 @@ mod initramfs;
 mod inputs;
 mod kernel;
 mod machines;
+mod members;
 mod process;
 mod rom;
 mod root;

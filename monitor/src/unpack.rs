@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Unpacking tar archives of others: of guests, of images.
 //!
-//! Whatever an archive says, nothing outside the folder is made, changed or read: each name is resolved by the host's kernel with
-//! that folder as the root (openat2(2), `RESOLVE_IN_ROOT`), so `..` and symbolic links stay inside, and the last part of a name
-//! is never followed. Device nodes are left out.
+//! Whatever an archive says, nothing outside the folder is made, changed or read: each name is resolved by the host's kernel from
+//! that folder (openat2(2)), and the last part of a name is never followed. In an image the folder is the root of symbolic links
+//! (`RESOLVE_IN_ROOT`). In what comes from a guest no link is followed (`RESOLVE_NO_SYMLINKS`), hard links are refused, and a
+//! folder of this host's neither gives way to a file nor gets other rights. Device nodes are left out.
 
+use crate::members;
 use anyhow::{Context, bail};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::fs::{chmodat, chownat, fchmod, linkat, mkdirat, mknodat, openat, openat2, symlinkat, unlinkat, utimensat};
@@ -12,11 +14,12 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use tar::{Archive, Entry, EntryType};
+use tar::{Entry, EntryType};
 
 /// In front of a name: the layers below have no such file any more (OCI image specification, layer.md).
 const WHITEOUT: &[u8] = b".wh.";
@@ -24,6 +27,10 @@ const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Bytes of a path, as the host has it.
 const PATH: usize = 4096;
+/// Bytes of names that are kept until the archive's end: those of its folders.
+const NAMES: usize = 256 << 20;
+/// Folders in folders that are removed. Each takes descriptors and stack.
+const DEPTH: usize = 4096;
 
 /// What is done with an archive, and how much of it there may be.
 #[derive(Clone, Debug)]
@@ -34,10 +41,11 @@ pub struct Rules {
     pub bytes: u64,
     /// Bits of a file's mode that count.
     pub mode: u32,
-    /// It is a layer of an image: whiteouts mean what they say, and owners are kept where we may.
+    /// It is a layer of an image: whiteouts mean what they say, links lead somewhere within the image, and owners are kept
+    /// where we may. Else it comes from a guest.
     pub layer: bool,
-    /// The first part of each name must be this one, and becomes that one.
-    pub first: Option<(OsString, OsString)>,
+    /// The first part of each name must be this one. It is taken off, or becomes that one.
+    pub first: Option<(OsString, Option<OsString>)>,
 }
 
 /// A folder that archives are unpacked to.
@@ -45,10 +53,13 @@ pub struct Rules {
 pub struct Tree {
     root: OwnedFd,
     rules: Rules,
-    /// What the archive at hand has made.
-    made: HashSet<PathBuf>,
+    /// What the archive at hand has made: hashes with a secret key, since an archive has millions of long names.
+    made: HashSet<u64>,
+    hasher: RandomState,
     /// Modes of folders, set when nothing is put into them any more.
     folders: Vec<(PathBuf, u32)>,
+    /// Bytes of their names.
+    names: usize,
     entries: u64,
     bytes: u64,
     owner: bool,
@@ -59,26 +70,32 @@ impl Tree {
     pub fn new(folder: &Path, rules: Rules) -> anyhow::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(folder, flags, Mode::empty()).with_context(|| folder.display().to_string())?;
-        Ok(Tree {
+        Ok(Self::at(root, rules))
+    }
+
+    /// For a folder that is open.
+    pub fn at(root: OwnedFd, rules: Rules) -> Self {
+        Tree {
             root,
             owner: rules.layer && rustix::process::geteuid().is_root(),
             rules,
             made: HashSet::new(),
+            hasher: RandomState::new(),
             folders: Vec::new(),
+            names: 0,
             entries: 0,
             bytes: 0,
-        })
+        }
     }
 
     /// Unpacks an archive over what is there.
     pub fn apply(&mut self, archive: impl Read) -> anyhow::Result<()> {
         self.made.clear();
-        let mut archive = Archive::new(archive);
-        for entry in archive.entries()? {
-            let entry = entry.context("no tar archive, or a damaged one")?;
+        members::each(archive, |entry| {
             let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-            self.entry(entry).with_context(|| format!("{name:?} in the archive"))?;
-        }
+            self.entry(entry).with_context(|| format!("{name:?} in the archive"))
+        })?;
+        self.names = 0;
         for (path, mode) in std::mem::take(&mut self.folders).into_iter().rev() {
             let (parent, name) = self.place(&path)?;
             // Another file may have taken its place.
@@ -105,7 +122,7 @@ impl Tree {
         Ok(())
     }
 
-    fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> anyhow::Result<()> {
+    fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> anyhow::Result<()> {
         self.entries += 1;
         self.bytes = self.bytes.saturating_add(entry.size());
         if self.entries > self.rules.entries || self.bytes > self.rules.bytes {
@@ -115,7 +132,11 @@ impl Tree {
                 self.rules.bytes >> 20
             );
         }
+        let kind = entry.header().entry_type();
         let Some(path) = self.path(&entry.path_bytes())? else {
+            if self.rules.first.is_some() && kind != EntryType::Directory {
+                bail!("it is a folder here, and something else in the machine");
+            }
             return Ok(());
         };
         let (parent, name) = self.place(&path)?;
@@ -128,53 +149,64 @@ impl Tree {
                 if [&b""[..], b".", b".."].contains(&hidden) {
                     bail!("hides nothing");
                 }
-                return remove(&parent, OsStr::from_bytes(hidden));
+                return remove(&parent, OsStr::from_bytes(hidden), 0);
             }
         }
-        let kind = entry.header().entry_type();
         let least = if self.owner { 0 } else { 0o400 };
         let mode = entry.header().mode()? & self.rules.mode | least;
         match kind {
             EntryType::Directory => {
-                match mkdirat(&parent, name, Mode::RWXU) {
-                    Err(Errno::EXIST) if is_folder(&parent, name)? => {}
+                let old = match mkdirat(&parent, name, Mode::RWXU) {
+                    Err(Errno::EXIST) if is_folder(&parent, name)? => true,
                     Err(Errno::EXIST) => {
-                        remove(&parent, name)?;
+                        self.displace(&parent, name)?;
                         mkdirat(&parent, name, Mode::RWXU)?;
+                        false
                     }
-                    other => other?,
-                }
+                    other => {
+                        other?;
+                        false
+                    }
+                };
                 let least = if self.owner { 0 } else { 0o700 };
-                self.folders.push((path.clone(), mode | least));
+                // A guest does not say who may read a folder that is this host's.
+                if self.rules.layer || !old {
+                    self.names += path.as_os_str().len();
+                    if self.names > NAMES {
+                        bail!("folders with names of more than {} MiB", NAMES >> 20);
+                    }
+                    self.folders.push((path.clone(), mode | least));
+                }
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                remove(&parent, name)?;
+                self.displace(&parent, name)?;
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let mut file = File::from(openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?);
-                io::copy(&mut entry, &mut file)?;
-                self.own(&entry, &parent, name)?;
+                io::copy(entry, &mut file)?;
+                self.own(entry, &parent, name)?;
                 // Behind the owner, whose change takes bits away.
                 fchmod(&file, Mode::from_raw_mode(mode))?;
             }
             EntryType::Symlink => {
                 let target = entry.link_name_bytes().context("a link to nothing")?;
-                remove(&parent, name)?;
+                self.displace(&parent, name)?;
                 symlinkat(OsStr::from_bytes(&target), &parent, name)?;
-                self.own(&entry, &parent, name)?;
+                self.own(entry, &parent, name)?;
             }
+            EntryType::Link if !self.rules.layer => bail!("a hard link, which no machine sends"),
             EntryType::Link => {
                 let target = entry.link_name_bytes().context("a link to nothing")?;
                 let target = self.path(&target)?.context("a link to the root")?;
                 let (from, from_name) = self.place(&target)?;
                 if target != path {
-                    remove(&parent, name)?;
+                    self.displace(&parent, name)?;
                     linkat(&from, from_name, &parent, name, AtFlags::empty())?;
                 }
             }
             EntryType::Fifo => {
-                remove(&parent, name)?;
+                self.displace(&parent, name)?;
                 mknodat(&parent, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-                self.own(&entry, &parent, name)?;
+                self.own(entry, &parent, name)?;
                 chmodat(&parent, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
             }
             // A guest's kernel makes its own.
@@ -182,13 +214,29 @@ impl Tree {
             other => bail!("a kind of file that is not known: {other:?}"),
         }
         if kind != EntryType::Link && kind != EntryType::Directory {
-            times(&entry, &parent, name);
+            times(entry, &parent, name);
         }
         if kind == EntryType::Directory {
-            self.own(&entry, &parent, name)?;
+            self.own(entry, &parent, name)?;
         }
-        self.made.insert(path);
+        if self.rules.layer {
+            self.made.insert(self.hasher.hash_one(&path));
+        }
         Ok(())
+    }
+
+    /// Removes what is in the way of something that is no folder.
+    fn displace(&self, parent: &OwnedFd, name: &OsStr) -> anyhow::Result<()> {
+        if self.rules.layer {
+            return remove(parent, name, 0);
+        }
+        match unlinkat(parent, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::ISDIR | Errno::PERM) if is_folder(parent, name)? => {
+                bail!("it is a folder here, and something else in the machine")
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// A name of the archive's as a path in the folder; none for the folder itself.
@@ -204,11 +252,11 @@ impl Tree {
                 part => parts.push(OsStr::from_bytes(part)),
             }
         }
-        if let (Some((from, to)), Some(first)) = (&self.rules.first, parts.first_mut()) {
-            if *first != from.as_os_str() {
+        if let Some((from, to)) = &self.rules.first {
+            if parts.first() != Some(&from.as_os_str()) {
                 bail!("its name does not begin with {}", from.to_string_lossy());
             }
-            *first = to;
+            parts.splice(..1, to.as_deref());
         }
         Ok((!parts.is_empty()).then(|| parts.iter().collect()))
     }
@@ -222,7 +270,11 @@ impl Tree {
         };
         let open = || {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+            let inside = if self.rules.layer {
+                ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS
+            } else {
+                ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS
+            };
             openat2(&self.root, parent, flags, Mode::empty(), inside)
         };
         let folder = match open() {
@@ -237,18 +289,20 @@ impl Tree {
             }
             other => other,
         };
-        let folder = folder.with_context(|| format!("the folder {}", parent.display()))?;
-        Ok((folder, name))
+        match folder {
+            Ok(folder) => Ok((folder, name)),
+            Err(Errno::LOOP) if !self.rules.layer => {
+                bail!("a link is part of {}: it is not followed", parent.display())
+            }
+            Err(error) => Err(error).with_context(|| format!("the folder {}", parent.display())),
+        }
     }
 
     /// Removes what is in a folder and was there before this archive.
     fn empty(&self, folder: &OwnedFd, path: &Path) -> anyhow::Result<()> {
-        for name in names(folder)? {
-            if !self.made.contains(&path.join(&name)) {
-                remove(folder, &name)?;
-            }
-        }
-        Ok(())
+        clear(folder, 0, &|name| {
+            self.made.contains(&self.hasher.hash_one(path.join(name)))
+        })
     }
 
     fn own(&self, entry: &Entry<'_, impl Read>, parent: &OwnedFd, name: &OsStr) -> anyhow::Result<()> {
@@ -285,219 +339,41 @@ fn is_folder(parent: &OwnedFd, name: &OsStr) -> anyhow::Result<bool> {
     Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-fn names(folder: &OwnedFd) -> anyhow::Result<Vec<OsString>> {
+/// Removes what is in a folder, but for names that are to stay. A name at a time: there may be millions.
+fn clear(folder: &OwnedFd, depth: usize, stays: &dyn Fn(&OsStr) -> bool) -> anyhow::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let open = openat(folder, ".", flags, Mode::empty())?;
-    let mut names = Vec::new();
-    for entry in Dir::new(open)? {
-        let name = entry?.file_name().to_bytes().to_vec();
-        if name != b"." && name != b".." {
-            names.push(OsString::from_vec(name));
+    loop {
+        let mut removed = false;
+        for entry in Dir::new(openat(folder, ".", flags, Mode::empty())?)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." && !stays(name) {
+                remove(folder, name, depth)?;
+                removed = true;
+            }
+        }
+        // What a list leaves out that changes while it is read, the next one has.
+        if !removed {
+            return Ok(());
         }
     }
-    Ok(names)
 }
 
 /// Removes a file, or a folder with all that is in it; it need not be there.
-fn remove(parent: impl AsFd, name: &OsStr) -> anyhow::Result<()> {
+fn remove(parent: impl AsFd, name: &OsStr, depth: usize) -> anyhow::Result<()> {
     match unlinkat(&parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
+    if depth > DEPTH {
+        bail!("more than {DEPTH} folders in folders");
+    }
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(&parent, name, flags, Mode::empty())?;
-    for inner in names(&folder)? {
-        remove(&folder, &inner)?;
-    }
+    clear(&folder, depth + 1, &|_| false)?;
     Ok(unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-    use tar::{Builder, Header};
-
-    const RULES: Rules = Rules {
-        entries: 1000,
-        bytes: 1 << 20,
-        mode: 0o777,
-        layer: false,
-        first: None,
-    };
-
-    /// An archive of names, kinds, and contents or targets.
-    fn archive(files: &[(&str, EntryType, &str)]) -> Vec<u8> {
-        let mut builder = Builder::new(Vec::new());
-        for &(name, kind, content) in files {
-            let mut header = Header::new_gnu();
-            // As somebody writes it who means no good: the crate refuses such names.
-            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
-            header.set_entry_type(kind);
-            header.set_mode(0o4755);
-            header.set_mtime(1000);
-            let data = if kind == EntryType::Regular { content } else { "" };
-            if kind != EntryType::Regular {
-                header.as_old_mut().linkname[..content.len()].copy_from_slice(content.as_bytes());
-            }
-            header.set_size(data.len() as u64);
-            header.set_cksum();
-            builder.append(&header, data.as_bytes()).unwrap();
-        }
-        builder.into_inner().unwrap()
-    }
-
-    fn unpack(folder: &Path, rules: Rules, files: &[(&str, EntryType, &str)]) -> Result<(), String> {
-        let mut tree = Tree::new(folder, rules).unwrap();
-        tree.apply(&archive(files)[..]).map_err(|error| format!("{error:#}"))
-    }
-
-    use EntryType::{Directory, Link, Regular, Symlink};
-
-    #[test]
-    fn files_are_what_they_were() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = [
-            ("./d/", Directory, ""),
-            ("d/f", Regular, "text"),
-            ("d/l", Link, "d/f"),
-            ("s", Symlink, "d/f"),
-            ("x/y/z", Regular, "deep"),
-            ("null", EntryType::Char, ""),
-        ];
-        unpack(folder.path(), RULES, &files).unwrap();
-        let at = |name: &str| folder.path().join(name);
-        assert_eq!(fs::read(at("s")).unwrap(), b"text");
-        let meta = fs::metadata(at("d/f")).unwrap();
-        assert_eq!(
-            (meta.permissions().mode() & 0o7777, meta.mtime(), meta.nlink()),
-            (0o755, 1000, 2)
-        );
-        assert_eq!(fs::read(at("x/y/z")).unwrap(), b"deep");
-        assert!(!at("null").exists());
-        // Over what is there, folders too.
-        unpack(
-            folder.path(),
-            RULES,
-            &[("d", Regular, "now a file"), ("s", Directory, "")],
-        )
-        .unwrap();
-        assert_eq!(fs::read(at("d")).unwrap(), b"now a file");
-        assert!(fs::symlink_metadata(at("s")).unwrap().is_dir());
-    }
-
-    #[test]
-    fn nothing_leads_outside() {
-        let outer = tempfile::tempdir().unwrap();
-        let folder = outer.path().join("in");
-        let secret = outer.path().join("secret");
-        let absolute = outer.path().display().to_string();
-        for files in [
-            vec![("../out", Regular, "x")],
-            vec![("a/../../out", Regular, "x")],
-            vec![("l", Symlink, ".."), ("l/out", Regular, "x")],
-            vec![("l", Symlink, absolute.as_str()), ("l/out", Regular, "x")],
-            vec![("l", Symlink, absolute.as_str()), ("l/secret", Regular, "x")],
-            vec![("l", Symlink, "../secret"), ("l", Regular, "x")],
-            vec![("d", Symlink, "/proc/self/cwd"), ("d/out", Regular, "x")],
-            vec![("h", Link, "../secret"), ("h", Regular, "x")],
-            vec![("s", Symlink, "../secret"), ("h", Link, "s"), ("h", Regular, "x")],
-            vec![("l", Symlink, absolute.as_str()), ("h", Link, "l/secret")],
-            vec![("l", Symlink, absolute.as_str()), ("l/.wh.secret", Regular, "")],
-            vec![("l", Symlink, absolute.as_str()), ("l/.wh..wh..opq", Regular, "")],
-            vec![("/etc/paravane-test", Regular, "x")],
-        ] {
-            for layer in [false, true] {
-                let _ = fs::remove_dir_all(&folder);
-                fs::create_dir(&folder).unwrap();
-                fs::write(&secret, "secret").unwrap();
-                // Refused or not: inside it may do what it likes.
-                let _ = unpack(&folder, Rules { layer, ..RULES }, &files);
-                let mut names: Vec<_> = fs::read_dir(outer.path())
-                    .unwrap()
-                    .map(|e| e.unwrap().file_name())
-                    .collect();
-                names.sort();
-                assert_eq!(names, ["in", "secret"], "{files:?}");
-                assert_eq!(fs::read(&secret).unwrap(), b"secret", "{files:?}");
-                assert_eq!(fs::metadata(&secret).unwrap().nlink(), 1, "{files:?}");
-            }
-        }
-        assert!(!Path::new("/etc/paravane-test").exists());
-    }
-
-    #[test]
-    fn layers_hide_what_is_below() {
-        let folder = tempfile::tempdir().unwrap();
-        let rules = Rules {
-            layer: true,
-            mode: 0o7777,
-            ..RULES
-        };
-        let mut tree = Tree::new(folder.path(), rules).unwrap();
-        let owner = rustix::process::geteuid().is_root();
-        tree.owner = false;
-        tree.apply(
-            &archive(&[
-                ("a/1", Regular, ""),
-                ("a/2", Regular, ""),
-                ("b/c/3", Regular, ""),
-                ("bin", Symlink, "usr/bin"),
-                ("usr/bin", Directory, ""),
-            ])[..],
-        )
-        .unwrap();
-        tree.apply(
-            &archive(&[
-                ("a/.wh.1", Regular, ""),
-                ("b/4", Regular, ""),
-                ("b/.wh..wh..opq", Regular, ""),
-                ("bin/tool", Regular, "t"),
-            ])[..],
-        )
-        .unwrap();
-        let at = |name: &str| folder.path().join(name);
-        assert!(!at("a/1").exists() && at("a/2").exists());
-        assert!(at("b/4").exists() && !at("b/c").exists());
-        // A link to a folder stays one.
-        assert!(at("usr/bin/tool").exists() && fs::symlink_metadata(at("bin")).unwrap().is_symlink());
-        assert_eq!(fs::metadata(at("a/2")).unwrap().permissions().mode() & 0o7777, 0o4755);
-        assert!(owner || fs::metadata(at("a/2")).unwrap().uid() == rustix::process::geteuid().as_raw());
-    }
-
-    #[test]
-    fn limits_and_names_are_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let few = Rules { entries: 1, ..RULES };
-        let two = [("a", Regular, "x"), ("b", Regular, "x")];
-        assert!(
-            unpack(folder.path(), few, &two)
-                .unwrap_err()
-                .contains("more than 1 files")
-        );
-        let small = Rules { bytes: 3, ..RULES };
-        assert!(
-            unpack(folder.path(), small, &[("big", Regular, "1234")])
-                .unwrap_err()
-                .contains("more than")
-        );
-        assert!(!folder.path().join("big").exists());
-        let first = Rules {
-            first: Some(("a".into(), "z".into())),
-            ..RULES
-        };
-        unpack(folder.path(), first.clone(), &[("a", Regular, "x")]).unwrap();
-        assert!(folder.path().join("z").exists());
-        assert!(
-            unpack(folder.path(), first, &[("other", Regular, "x")])
-                .unwrap_err()
-                .contains("does not begin with a")
-        );
-        assert!(Tree::new(folder.path(), RULES).unwrap().apply(&[1; 2000][..]).is_err());
-        symlink("/", folder.path().join("root")).unwrap();
-        unpack(folder.path(), RULES, &[("root/inside", Regular, "x")]).unwrap();
-        assert!(folder.path().join("inside").exists());
-    }
-}
+mod tests;

@@ -2,7 +2,8 @@
 //! `paravane cp`: files into a machine that runs, and out of it.
 //!
 //! It is `exec` of the agent's own program, which packs and unpacks. What comes out of a guest is taken for hostile: nothing outside the one
-//! name that was asked for is touched ([`crate::unpack`]), and no file gets the right to run as its owner.
+//! name that was asked for is touched ([`crate::unpack`]), no link that came from a guest is followed, now or the next time, and no file
+//! gets the right to run as its owner.
 
 use super::Outcome;
 use crate::cli;
@@ -11,13 +12,18 @@ use crate::text;
 use crate::unpack::{Rules, Tree};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::tree::pack;
-use std::ffi::OsStr;
+use rustix::fs::{Mode, OFlags, openat, renameat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{BufWriter, Read};
+use std::io::{self, BufWriter, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
+use tempfile::TempDir;
 
 /// Files and bytes that are taken from a guest at once.
 const ENTRIES: u64 = 4_000_000;
@@ -119,22 +125,17 @@ fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
         bail!("{machine}:{path}: it has no name to be copied by");
     };
     let (folder, name) = target(to, base)?;
-    // Beside the target, so that nothing half-made gets its name, unless that is a folder already.
-    let beside = tempfile::Builder::new()
-        .prefix(".paravane-cp-")
-        .permissions(fs::Permissions::from_mode(0o700))
-        .tempdir_in(&folder);
-    let beside = beside.with_context(|| format!("{}: cannot be written to", folder.display()))?;
     let last = folder.join(&name);
-    let merge = fs::symlink_metadata(&last).is_ok_and(|old| old.is_dir());
+    let complain = || last.display().to_string();
+    let place = Place::open(&folder, &name)?;
     let rules = Rules {
         entries: ENTRIES,
         bytes: BYTES,
         mode: 0o777,
         layer: false,
-        first: Some((base.to_os_string(), name.clone())),
+        first: Some((base.to_os_string(), place.first())),
     };
-    let mut tree = Tree::new(if merge { &folder } else { beside.path() }, rules)?;
+    let mut tree = Tree::at(place.root().try_clone().with_context(complain)?, rules);
     let mut far = Far::start(machine, "--pack", path)?;
     let archive = far.child.stdout.take().context("no stream from the machine")?;
     if let Err(error) = tree.apply(archive) {
@@ -142,18 +143,96 @@ fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
         return Err(error.context(format!("from machine {machine}")));
     }
     far.finish().with_context(|| format!("machine {machine}"))?;
-    if !merge {
-        fs::rename(beside.path().join(&name), &last).with_context(|| last.display().to_string())?;
+    place.finish(&name).with_context(complain)
+}
+
+/// Where what comes out of a machine is unpacked.
+enum Place {
+    /// Into the folder that has the name already.
+    Merged(OwnedFd),
+    /// Beside the name, so that nothing half-made gets it.
+    Beside {
+        /// The folder that the name is in.
+        above: OwnedFd,
+        /// It goes with this value.
+        _folder: TempDir,
+        /// The same, open.
+        root: OwnedFd,
+    },
+}
+
+/// The name in a folder beside.
+const NEW: &str = "new";
+
+impl Place {
+    fn open(folder: &Path, name: &OsStr) -> anyhow::Result<Self> {
+        let complain = || folder.display().to_string();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let above = rustix::fs::open(folder, flags, Mode::empty()).with_context(complain)?;
+        match openat(&above, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(root) => return Ok(Place::Merged(root)),
+            // Nothing, a file or a link: it is replaced.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(error) => return Err(error).with_context(|| folder.join(name).display().to_string()),
+        }
+        let beside = tempfile::Builder::new()
+            .prefix(".paravane-cp-")
+            .permissions(fs::Permissions::from_mode(0o700))
+            .tempdir_in(folder);
+        let beside = beside.with_context(|| format!("{}: cannot be written to", folder.display()))?;
+        let own = beside.path().file_name().context("no name")?;
+        let root = openat(&above, own, flags | OFlags::NOFOLLOW, Mode::empty()).with_context(complain)?;
+        Ok(Place::Beside {
+            above,
+            root,
+            _folder: beside,
+        })
     }
-    Ok(())
+
+    fn root(&self) -> &OwnedFd {
+        match self {
+            Place::Merged(root) | Place::Beside { root, .. } => root,
+        }
+    }
+
+    /// What the first part of each name becomes in the root.
+    fn first(&self) -> Option<OsString> {
+        match self {
+            Place::Merged(_) => None,
+            Place::Beside { .. } => Some(NEW.into()),
+        }
+    }
+
+    /// Gives what is whole its name.
+    fn finish(self, name: &OsStr) -> io::Result<()> {
+        match self {
+            Place::Merged(_) => Ok(()),
+            Place::Beside { above, root, .. } => match renameat(&root, NEW, &above, name) {
+                Err(Errno::NOENT) => Err(io::Error::other("the machine sent nothing")),
+                done => Ok(done?),
+            },
+        }
+    }
 }
 
 /// The folder and the name that something called `base` gets: in `to` if that is a folder, else as `to`.
+///
+/// A link to a folder is followed only where a slash stands after it: it may have come out of a machine by the same command before.
 fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsString)> {
     let complain = || to.display().to_string();
+    let folder = to.as_os_str().as_bytes().ends_with(b"/");
     let to = std::path::absolute(to).with_context(complain)?;
     if to.is_dir() {
+        if !folder && fs::symlink_metadata(&to).with_context(complain)?.is_symlink() {
+            bail!(
+                "{0}: it is a link to a folder: write {0}/ to copy into that",
+                to.display()
+            );
+        }
         return Ok((to, base.to_os_string()));
+    }
+    if folder && fs::symlink_metadata(&to).is_ok() {
+        bail!("{}: it is no folder", to.display());
     }
     match (to.parent(), to.file_name()) {
         (Some(parent), Some(name)) if parent.is_dir() => Ok((parent.to_path_buf(), name.to_os_string())),

@@ -2,17 +2,20 @@
 //! Where an image's parts lie: a folder in OCI's layout, or a tar archive of one, or of `docker save`.
 
 use super::{Descriptor, Documents, digest};
+use crate::members;
 use anyhow::{Context, bail};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
-use tar::{Archive, EntryType};
+use tar::EntryType;
 
 /// Bytes of an index, a manifest or a configuration.
 pub const DOCUMENT: u64 = 4 << 20;
 /// Files in an archive of images.
 const ENTRIES: usize = 100_000;
+/// Bytes of their names.
+const NAMES: usize = 16 << 20;
 
 /// A place.
 #[derive(Debug)]
@@ -48,9 +51,12 @@ impl Source {
             bail!("neither a file nor a folder");
         }
         let mut files = HashMap::new();
-        let mut archive = Archive::new(BufReader::new(file));
-        for entry in archive.entries_with_seek()? {
-            let entry = entry.context("no tar archive, or a damaged one")?;
+        let (mut entries, mut names) = (0, 0);
+        members::each_in_file(BufReader::new(file), |entry| {
+            entries += 1;
+            if entries > ENTRIES {
+                bail!("more than {ENTRIES} files: no archive of an image");
+            }
             let name = normal(&entry.path()?).context("a name in it leads outside")?;
             let place = match entry.header().entry_type() {
                 EntryType::Regular | EntryType::Continuous => Place::Bytes {
@@ -66,16 +72,21 @@ impl Source {
                     };
                     match normal(&folder.join(target)) {
                         Some(target) => Place::Link(target),
-                        None => continue,
+                        None => return Ok(()),
                     }
                 }
-                _ => continue,
+                _ => return Ok(()),
             };
-            files.insert(name, place);
-            if files.len() > ENTRIES {
-                bail!("more than {ENTRIES} files: no archive of an image");
+            names += name.len();
+            if let Place::Link(target) = &place {
+                names += target.len();
             }
-        }
+            if names > NAMES {
+                bail!("names of more than {} MiB: no archive of an image", NAMES >> 20);
+            }
+            files.insert(name, place);
+            Ok(())
+        })?;
         Ok(Source::Tar {
             path: path.to_path_buf(),
             files,
