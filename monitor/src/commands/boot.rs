@@ -6,7 +6,7 @@ use crate::cli::Boot;
 use crate::devices::Device;
 use crate::devices::blk::{Block, Mode};
 use crate::devices::console::Console;
-use crate::devices::fs::Fs;
+use crate::devices::fs::{Access, Fs};
 use crate::devices::rng::Rng;
 use crate::devices::vsock::{Hub, Vsock};
 use crate::process::{Config, End, Output, Vm};
@@ -94,7 +94,7 @@ fn devices(args: &Boot) -> anyhow::Result<Vec<Box<dyn Device>>> {
         let Some((path, tag)) = share.rsplit_once(':') else {
             bail!("--share {share}: it must be DIR:TAG");
         };
-        devices.push(Box::new(Fs::new(Path::new(path), tag, false).context("--share")?));
+        devices.push(Box::new(Fs::new(Path::new(path), tag, Access::Write).context("--share")?));
     }
     if args.echo {
         let (here, there) = UnixStream::pair()?;

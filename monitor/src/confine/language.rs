@@ -222,6 +222,10 @@ fn constant(name: &str) -> Option<u64> {
         // What the C libraries make a thread with: glibc, musl.
         "CLONE_THREAD_GLIBC" => return Some(0x003d_0f00),
         "CLONE_THREAD_MUSL" => return Some(0x007d_0f00),
+        // The bit of O_TMPFILE that is not O_DIRECTORY.
+        "O_TMPFILE" => libc::O_TMPFILE & !libc::O_DIRECTORY,
+        "S_ISUID" => return Some(libc::S_ISUID.into()),
+        "S_ISGID" => return Some(libc::S_ISGID.into()),
         "S_IFMT" => return Some(libc::S_IFMT.into()),
         "S_IFREG" => return Some(libc::S_IFREG.into()),
         "S_IFIFO" => return Some(libc::S_IFIFO.into()),

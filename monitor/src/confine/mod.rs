@@ -2,8 +2,8 @@
 //! What the monitor's own threads may do to the host while a guest runs.
 //!
 //! Each thread enters its policy (`policies/monitor.json`, seccomp) and gives up the files that it does not need
-//! ([`Files`], Landlock) when it has been set up, and before it looks at anything that a guest has written. Both hold for
-//! the thread and for those that it makes, and cannot be undone.
+//! ([`Files`], Landlock) when it has been set up, and before it looks at anything that a guest has written. A thread
+//! that is said to gives up capabilities, too. All of it holds for the thread and for those that it makes, and cannot be undone.
 
 mod files;
 pub mod language;
@@ -14,6 +14,8 @@ pub use files::{Files, landlock_version};
 pub use violation::restore_terminal;
 
 use anyhow::Context;
+use rustix::thread::CapabilitySet;
+use std::io;
 use std::sync::OnceLock;
 
 /// For tests: the thread that is to break its policy.
@@ -30,10 +32,13 @@ pub fn plant_violation(thread: &str) -> anyhow::Result<()> {
 pub fn enter(thread: &str, files: &Files) -> anyhow::Result<()> {
     let complain = || format!("cannot confine the thread {thread}");
     let name = threads::name(thread).with_context(complain)?;
-    let filter = threads::filter(thread).with_context(complain)?;
+    let policy = threads::policy(thread).with_context(complain)?;
     violation::watch(name).with_context(complain)?;
     files.keep_only().with_context(complain)?;
-    seccompiler::apply_filter(filter).with_context(complain)?;
+    if let Some(keep) = policy.capabilities {
+        keep_capabilities(keep).with_context(complain)?;
+    }
+    seccompiler::apply_filter(&policy.filter).with_context(complain)?;
     if PLANTED.get().is_some_and(|planted| planted == thread) {
         // SAFETY: asks for a socket of no family, which no policy admits.
         unsafe {
@@ -41,6 +46,15 @@ pub fn enter(thread: &str, files: &Files) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Gives up all other capabilities of this thread, for good.
+fn keep_capabilities(keep: CapabilitySet) -> io::Result<()> {
+    let mut sets = rustix::thread::capabilities(None)?;
+    sets.effective &= keep;
+    sets.permitted &= keep;
+    sets.inheritable &= keep;
+    Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
 #[cfg(test)]

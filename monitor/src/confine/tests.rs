@@ -3,6 +3,7 @@
 
 use super::files::Files;
 use super::threads::{self, MONITOR, Policies, calls, compile};
+use rustix::thread::CapabilitySet;
 use seccompiler::BpfProgram;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -58,7 +59,11 @@ fn policies() -> Policies {
 }
 
 fn filters() -> BTreeMap<String, BpfProgram> {
-    compile(MONITOR).unwrap()
+    let policies = compile(MONITOR).unwrap();
+    policies
+        .into_iter()
+        .map(|(name, policy)| (name, policy.filter))
+        .collect()
 }
 
 #[test]
@@ -171,6 +176,11 @@ fn arguments_decide() {
     let number = |signal: libc::c_int| u64::try_from(signal).unwrap();
     let device = u64::from(libc::S_IFCHR | 0o600);
     let at = u64::MAX;
+    let (create, temporary) = (
+        number(libc::O_CREAT | libc::O_WRONLY),
+        number(libc::O_TMPFILE | libc::O_WRONLY),
+    );
+    const EPERM: Fate = Fate::Refused(libc::EPERM);
     for (thread, call, args, expected) in [
         ("net-user", libc::SYS_socket, [2, 1, 0, 0, 0, 0], Fate::Made),
         ("net-user", libc::SYS_socket, [10, 0x80802, 0, 0, 0, 0], Fate::Made),
@@ -199,6 +209,30 @@ fn arguments_decide() {
             Fate::Refused(libc::EPERM),
         ),
         ("fs", libc::SYS_mknodat, [at, 0, 0o100_600, 0, 0, 0], Fate::Made),
+        // Neither setuid nor setgid, in any call that makes a file or changes its mode.
+        ("fs", libc::SYS_mknodat, [at, 0, 0o104_600, 0, 0, 0], EPERM),
+        ("fs", libc::SYS_mknodat, [at, 0, 0o012_600, 0, 0, 0], EPERM),
+        ("fs", libc::SYS_mkdirat, [at, 0, 0o2755, 0, 0, 0], EPERM),
+        ("fs", libc::SYS_mkdirat, [at, 0, 0o1755, 0, 0, 0], Fate::Made),
+        ("fs", libc::SYS_openat, [at, 0, create, 0o4755, 0, 0], EPERM),
+        ("fs", libc::SYS_openat, [at, 0, create, 0o2755, 0, 0], EPERM),
+        ("fs", libc::SYS_openat, [at, 0, temporary, 0o4755, 0, 0], EPERM),
+        ("fs", libc::SYS_openat, [at, 0, create, 0o1755, 0, 0], Fate::Made),
+        // Whatever lies in the register then.
+        ("fs", libc::SYS_openat, [at, 0, 2, 0o7777, 0, 0], Fate::Made),
+        ("fs", libc::SYS_openat2, [0; 6], Fate::Refused(libc::ENOSYS)),
+        ("fs", libc::SYS_fchmod, [at, 0o4755, 0, 0, 0, 0], EPERM),
+        ("fs", libc::SYS_fchmod, [at, 0o2755, 0, 0, 0, 0], EPERM),
+        ("fs", libc::SYS_fchmod, [at, 0o1755, 0, 0, 0, 0], Fate::Made),
+        ("fs", libc::SYS_fchmodat, [at, 0, 0o4755, 0, 0, 0], EPERM),
+        // Of folders that are setgid already.
+        ("fs", libc::SYS_fchmodat, [at, 0, 0o2755, 0, 0, 0], Fate::Made),
+        ("fs", libc::SYS_fchmodat2, [at, 0, 0o2755, 0, 0, 0], EPERM),
+        ("fs-suid", libc::SYS_fchmod, [at, 0o6755, 0, 0, 0, 0], Fate::Made),
+        ("fs-suid", libc::SYS_fchmodat, [at, 0, 0o6755, 0, 0, 0], Fate::Made),
+        ("fs-suid", libc::SYS_openat, [at, 0, create, 0o6755, 0, 0], Fate::Made),
+        ("fs-suid", libc::SYS_mknodat, [at, 0, 0o106_600, 0, 0, 0], Fate::Made),
+        ("fs-suid", libc::SYS_mknodat, [at, 0, device, 0, 0, 0], EPERM),
         ("fs", libc::SYS_connect, [0; 6], Fate::Died),
         ("fs", libc::SYS_kill, [0, 9, 0, 0, 0, 0], Fate::Died),
         (
@@ -284,4 +318,28 @@ fn only_the_files_that_are_given() {
         assert!(fs::create_dir(folder.path().join("other")).is_err());
         assert!(File::open(outside.join("a/file")).is_err());
     });
+}
+
+/// What one of its threads may write, all of it may: a capability that is not there cannot be used by any.
+#[test]
+fn a_shared_folder_s_thread_gives_up_what_makes_rights() {
+    let kept = |thread| threads::policy(thread).unwrap().capabilities;
+    let kept_by_fs = kept("fs").unwrap();
+    for name in ["FSETID", "SETFCAP", "MKNOD", "SYS_ADMIN"] {
+        assert!(!kept_by_fs.contains(CapabilitySet::from_name(name).unwrap()), "{name}");
+    }
+    assert!(kept("fs-suid").is_none());
+    let before = rustix::thread::capabilities(None).unwrap();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            super::keep_capabilities(kept_by_fs).unwrap();
+            rustix::thread::capabilities(None).unwrap()
+        });
+        let sets = thread.join().unwrap();
+        assert_eq!(
+            (sets.effective, sets.permitted),
+            (before.effective & kept_by_fs, before.permitted & kept_by_fs)
+        );
+    });
+    assert_eq!(rustix::thread::capabilities(None).unwrap().permitted, before.permitted);
 }

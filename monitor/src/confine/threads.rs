@@ -5,6 +5,7 @@ use super::language::{
     AUDIT_ARCH_X86_64, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, assemble, instruction,
 };
 use anyhow::{Context, bail};
+use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, SeccompAction};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -33,7 +34,17 @@ pub struct Group {
     /// Of a thread: the sets that it has.
     #[serde(default)]
     pub sets: Vec<String>,
+    /// Of a thread: the capabilities that it keeps, if it has them. All, if there is no list.
+    pub capabilities: Option<Vec<String>>,
     pub calls: Vec<Call>,
+}
+
+/// What a thread enters.
+#[derive(Debug)]
+pub struct Policy {
+    pub filter: BpfProgram,
+    /// All that it keeps.
+    pub capabilities: Option<CapabilitySet>,
 }
 
 /// What kills the machine: the thread gets a signal, and its handler says which call it was.
@@ -47,14 +58,14 @@ pub fn name(thread: &str) -> anyhow::Result<&'static str> {
     }
 }
 
-/// The filter of a thread.
-pub fn filter(thread: &str) -> anyhow::Result<&'static BpfProgram> {
+/// The policy of a thread.
+pub fn policy(thread: &str) -> anyhow::Result<&'static Policy> {
     all()?.get(thread).context("no such policy")
 }
 
-/// All filters, made once.
-fn all() -> anyhow::Result<&'static BTreeMap<String, BpfProgram>> {
-    static ALL: OnceLock<BTreeMap<String, BpfProgram>> = OnceLock::new();
+/// All policies, made once.
+fn all() -> anyhow::Result<&'static BTreeMap<String, Policy>> {
+    static ALL: OnceLock<BTreeMap<String, Policy>> = OnceLock::new();
     if let Some(all) = ALL.get() {
         return Ok(all);
     }
@@ -63,16 +74,24 @@ fn all() -> anyhow::Result<&'static BTreeMap<String, BpfProgram>> {
 }
 
 /// Compiles the policies of all threads.
-pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, BpfProgram>> {
+pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
     let policies: Policies = serde_json::from_str(text).context("policies/monitor.json")?;
     let mut all = BTreeMap::new();
     for thread in &policies.threads {
         let complain = || format!("policies/monitor.json, thread {}", thread.name);
         let calls = calls(&policies, thread).with_context(complain)?;
         let filter = assemble(prologue(), &calls, &OTHERWISE, &|_| None).with_context(complain)?;
-        all.insert(thread.name.clone(), filter);
+        let capabilities = thread.capabilities.as_ref().map(|names| capabilities(names));
+        let capabilities = capabilities.transpose().with_context(complain)?;
+        all.insert(thread.name.clone(), Policy { filter, capabilities });
     }
     Ok(all)
+}
+
+/// Capabilities by their names, without the `CAP_` of the kernel's headers.
+fn capabilities(names: &[String]) -> anyhow::Result<CapabilitySet> {
+    let known = |name: &String| CapabilitySet::from_name(name).with_context(|| format!("`{name}` is no capability"));
+    names.iter().map(known).collect()
 }
 
 /// A thread's calls: of its sets in their order, then its own. What stands twice adds up.

@@ -2,7 +2,7 @@
 //! Buffers that begin in one file of the guest's memory and end in the next: they are as good as any.
 
 use super::Device;
-use super::fs::Fs;
+use super::fs::{Access, Fs};
 use super::rng::Rng;
 use super::testing::Guest;
 use crate::process::ram::Ram;
@@ -36,7 +36,7 @@ fn random_bytes() {
 #[test]
 fn a_request_of_a_file_system() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut guest, mut fs) = (guest(2), Fs::new(folder.path(), "x", false).unwrap());
+    let (mut guest, mut fs) = (guest(2), Fs::new(folder.path(), "x", Access::Write).unwrap());
     let mut driver = guest.driver(0);
     let mut request = Vec::new();
     for word in [56u32, 26, 77, 0, 0, 0, 0, 0, 0, 0, 7, 31, 1 << 17, 0] {

@@ -5,6 +5,9 @@
 //! name relative to a descriptor of its parent and follows no symbolic link (those are the guest's kernel's to follow).
 //! Each may have to wait for the host, as long as that likes, so a few threads carry them out, and answers come in any order.
 //! Run by an ordinary user, files belong to that user on the host, and to root in the guest; run by root, owners are what they are.
+//! No request makes a program of the host's that gives its caller rights, unless the user has asked for that ([`masked`]).
+
+mod masked;
 
 use super::pool::Pool;
 use super::{Broken, Chain, Device, Driver, Memory, Waker, kind};
@@ -14,6 +17,7 @@ use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::api::{Vfs, VfsOptions};
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use fuse_backend_rs::transport::{Reader, VirtioFsWriter, Writer};
+use masked::Masked;
 use std::path::Path;
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress};
@@ -29,14 +33,24 @@ const THREADS: usize = 8;
 const AT_ONCE: [u32; 5] = [2, 26, 36, 38, 42];
 
 /// What carries requests out.
-type Served = Server<Arc<Vfs>>;
+type Served = Server<Masked<Vfs>>;
+
+/// What a guest may do with a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing in it is changed.
+    ReadOnly,
+    /// Anything but programs that give their callers rights on the host.
+    Write,
+    /// Those, too.
+    Suid,
+}
 
 /// The device.
 pub struct Fs {
     server: Arc<Served>,
     tag: String,
     root: Root,
-    read_only: bool,
     pool: Option<Pool<Request, Done>>,
 }
 
@@ -81,6 +95,7 @@ impl Request {
 #[derive(Debug)]
 struct Root {
     path: String,
+    access: Access,
 }
 
 impl Root {
@@ -104,14 +119,14 @@ impl Root {
         });
         vfs.mount(Box::new(fs), "/")
             .map_err(|error| anyhow::anyhow!("{error}"))?;
-        Ok(Arc::new(Server::new(Arc::new(vfs))))
+        Ok(Arc::new(Server::new(Masked::new(vfs, self.access == Access::Suid))))
     }
 }
 
 impl Fs {
-    /// Shares a directory under a tag, by which the guest mounts it. `read_only`: nothing in it is changed, whatever the
-    /// guest asks for. The thread's policy sees to that, so there is no request that could be overlooked.
-    pub fn new(path: &Path, tag: &str, read_only: bool) -> anyhow::Result<Self> {
+    /// Shares a directory under a tag, by which the guest mounts it. For reading, the thread's policy sees to it that nothing in
+    /// it is changed, whatever the guest asks for, so there is no request that could be overlooked.
+    pub fn new(path: &Path, tag: &str, access: Access) -> anyhow::Result<Self> {
         if tag.is_empty() || tag.len() > TAG || tag.bytes().any(|b| b == 0) {
             bail!("the tag {tag:?} must have 1 to {TAG} bytes");
         }
@@ -123,12 +138,14 @@ impl Fs {
         let Some(path) = path.to_str() else {
             bail!("{}: its name is no UTF-8", path.display());
         };
-        let root = Root { path: path.to_string() };
+        let root = Root {
+            path: path.to_string(),
+            access,
+        };
         Ok(Fs {
             server: root.serve().with_context(|| path.to_string())?,
             tag: tag.to_string(),
             root,
-            read_only,
             pool: None,
         })
     }
@@ -137,7 +154,11 @@ impl Fs {
 impl Fs {
     /// Whose name is the threads', too.
     fn policy(&self) -> &'static str {
-        if self.read_only { "fs-ro" } else { "fs" }
+        match self.root.access {
+            Access::ReadOnly => "fs-ro",
+            Access::Write => "fs",
+            Access::Suid => "fs-suid",
+        }
     }
 }
 
@@ -163,10 +184,9 @@ impl Device for Fs {
 
     fn files(&self) -> Files {
         let path = Path::new(&self.root.path);
-        if self.read_only {
-            Files::shared_to_read(path)
-        } else {
-            Files::shared(path)
+        match self.root.access {
+            Access::ReadOnly => Files::shared_to_read(path),
+            Access::Write | Access::Suid => Files::shared(path),
         }
     }
 

@@ -80,6 +80,9 @@ pub struct Volume {
     pub guest: String,
     /// Nothing in it is changed.
     pub read_only: bool,
+    /// Programs in it can be made setuid, setgid and capable of more than their callers.
+    #[serde(default)]
+    pub suid: bool,
 }
 
 /// A disk.

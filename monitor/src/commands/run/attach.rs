@@ -5,7 +5,7 @@ use super::network::{self, Connected, Told};
 use super::superblock;
 use crate::devices::Device;
 use crate::devices::blk::{Block, Flush, Mode};
-use crate::devices::fs::Fs;
+use crate::devices::fs::{Access, Fs};
 use crate::machines::{Disk, DiskMode, Spec, Volume};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Mount;
@@ -38,7 +38,9 @@ impl Attached {
     pub fn new(spec: &Spec, told: Told, devices: &mut Vec<Box<dyn Device>>) -> anyhow::Result<Self> {
         let mut attached = Attached::default();
         if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
-            devices.push(Box::new(Fs::new(&root.file, ROOT_TAG, true).context("--rootfs")?));
+            devices.push(Box::new(
+                Fs::new(&root.file, ROOT_TAG, Access::ReadOnly).context("--rootfs")?,
+            ));
         }
         let root = spec.rootfs.as_ref().filter(|r| !r.file.is_dir());
         if let Some(root) = root {
@@ -65,9 +67,12 @@ impl Attached {
         }
         for (index, volume) in spec.volumes.iter().enumerate() {
             let tag = format!("volume{index}");
-            devices.push(Box::new(
-                Fs::new(&volume.host, &tag, volume.read_only).context("--volume")?,
-            ));
+            let access = match (volume.read_only, volume.suid) {
+                (true, _) => Access::ReadOnly,
+                (false, false) => Access::Write,
+                (false, true) => Access::Suid,
+            };
+            devices.push(Box::new(Fs::new(&volume.host, &tag, access).context("--volume")?));
             attached.mounts.push(Mount {
                 source: tag,
                 target: volume.guest.clone().into_bytes(),
@@ -80,14 +85,15 @@ impl Attached {
     }
 }
 
-/// `HOST:GUEST[:ro]`.
+/// `HOST:GUEST[:ro|:suid]`.
 pub fn volume(word: &str) -> anyhow::Result<Volume> {
-    let (rest, read_only) = match word.strip_suffix(":ro") {
-        Some(rest) => (rest, true),
-        None => (word, false),
+    let (rest, read_only, suid) = match word.rsplit_once(':') {
+        Some((rest, "ro")) => (rest, true, false),
+        Some((rest, "suid")) => (rest, false, true),
+        _ => (word, false, false),
     };
     let Some((host, guest)) = rest.rsplit_once(':') else {
-        bail!("HOST:GUEST is expected, and :ro behind it for reading only");
+        bail!("HOST:GUEST is expected, and may be followed by :ro or :suid");
     };
     if !guest.starts_with('/') {
         bail!("{guest:?}: the place in the guest is an absolute path");
@@ -100,6 +106,7 @@ pub fn volume(word: &str) -> anyhow::Result<Volume> {
         host,
         guest: guest.to_string(),
         read_only,
+        suid,
     })
 }
 
@@ -132,8 +139,21 @@ mod tests {
     fn volumes_and_disks() {
         let read = volume("/tmp:/mnt/x:ro").unwrap();
         assert_eq!((read.guest.as_str(), read.read_only), ("/mnt/x", true));
-        assert!(!volume("/tmp:/mnt").unwrap().read_only);
-        for bad in ["/tmp", "/tmp:mnt", "/nonexistent:/mnt", "/etc/passwd:/mnt", ""] {
+        let write = volume("/tmp:/mnt").unwrap();
+        assert!(!read.suid && !write.read_only && !write.suid);
+        let suid = volume("/tmp:/mnt:suid").unwrap();
+        assert_eq!((suid.guest.as_str(), suid.read_only, suid.suid), ("/mnt", false, true));
+        for bad in [
+            "/tmp",
+            "/tmp:mnt",
+            "/nonexistent:/mnt",
+            "/etc/passwd:/mnt",
+            "",
+            "/tmp:ro",
+            "/tmp:suid",
+            "/tmp:/mnt:ro:suid",
+            "/tmp:/mnt:suid:ro",
+        ] {
             assert!(volume(bad).is_err(), "{bad}");
         }
         assert_eq!(disk("/etc/passwd:ro").unwrap().mode, DiskMode::ReadOnly);

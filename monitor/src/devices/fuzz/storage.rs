@@ -5,10 +5,11 @@ use super::{Request, Target, play, sizes, start};
 use crate::confine;
 use crate::devices::Device;
 use crate::devices::blk::{Block, Flush, Mode};
-use crate::devices::fs::Fs;
+use crate::devices::fs::{Access, Fs};
 use paravane_fuzz::{Input, fuzz};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -148,10 +149,12 @@ impl Target for Folder {
     fn host(&mut self, _: &mut Input<'_>) {}
 }
 
-/// Makes the folder what it was.
+/// Makes the folder what it was. Nothing in it gives rights to who runs it.
 fn fill(folder: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        let mode = path.symlink_metadata().unwrap().mode();
+        assert!(mode & 0o6000 == 0, "{}: mode {mode:o}", path.display());
         // Never through a link.
         let gone = if path.symlink_metadata().unwrap().is_dir() {
             fs::remove_dir_all(&path)
@@ -172,7 +175,7 @@ fn fs_() {
     let shared = outer.path().join("shared");
     fs::create_dir(&shared).unwrap();
     fs::write(outer.path().join("secret"), "x").unwrap();
-    let device = Fs::new(&shared, "fuzz", false).unwrap();
+    let device = Fs::new(&shared, "fuzz", Access::Write).unwrap();
     fuzz("fs", || {
         // The folder is put back by a thread that may do so.
         let ((ask, asked), (done, made)) = (channel::<()>(), channel());

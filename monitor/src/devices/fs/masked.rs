@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a guest must not make of a shared folder's files: programs that give their caller rights on the host.
+//!
+//! A program that is setuid, setgid or has capabilities runs on the host with rights that its caller lacks, and what runs in a
+//! guest may write its contents. So unless the user asks for it (`--volume HOST:GUEST:suid`), each request that can set such
+//! rights loses them here, before the file system sees it. The guest is free to send any request, not only Linux's.
+//!
+//! * Modes lose setuid and setgid without an error, and the answer shows the mode that the file has. POSIX lets chmod() do that with
+//!   setgid, and `install`, `cp -p`, `tar -x` and dpkg go on. An error would end them: they set whole modes, and fail with the first that fails.
+//! * Of extended attributes a guest sets `user.*` and access control lists. Others (`security.capability`, `trusted.*`)
+//!   mean something to the host's kernel or to its root. They are answered EOPNOTSUPP, as by a file system that has none:
+//!   who sets them asks for just that, and `setcap` must not claim success.
+//! * A folder of the host's that is setgid stays so when a guest changes its mode and leaves that bit set. On a folder the bit
+//!   gives no rights: it says which group new files have.
+//!
+//! The thread has given up the capability by which root writes to a setuid file that stays one (`monitor.json`: `fs`).
+
+use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
+use fuse_backend_rs::api::filesystem::{
+    Context, DirEntry, Entry, FileSystem, FsOptions, GetxattrReply, ListxattrReply, OpenOptions, SetattrValid,
+    ZeroCopyReader, ZeroCopyWriter,
+};
+use std::ffi::CStr;
+use std::io;
+use std::time::Duration;
+
+/// Bits of a mode that give rights.
+const RIGHTS: u32 = libc::S_ISUID | libc::S_ISGID;
+
+/// A file system without them.
+pub struct Masked<F> {
+    inner: F,
+    /// They are let through.
+    suid: bool,
+}
+
+impl<F: FileSystem> Masked<F> {
+    /// `suid`: nothing is masked.
+    pub fn new(inner: F, suid: bool) -> Self {
+        Masked { inner, suid }
+    }
+
+    fn mode(&self, mode: u32) -> u32 {
+        if self.suid { mode } else { mode & !RIGHTS }
+    }
+
+    /// The group of a folder that is setgid already.
+    fn group_folder(&self, ctx: &Context, inode: F::Inode) -> io::Result<Option<u32>> {
+        let (attr, _) = self.inner.getattr(ctx, inode, None)?;
+        let folder = attr.st_mode & libc::S_IFMT == libc::S_IFDIR && attr.st_mode & libc::S_ISGID != 0;
+        Ok(folder.then_some(attr.st_gid))
+    }
+
+    fn may_set(&self, name: &CStr) -> io::Result<()> {
+        let lists: [&CStr; 2] = [c"system.posix_acl_access", c"system.posix_acl_default"];
+        if self.suid || name.to_bytes().starts_with(b"user.") || lists.contains(&name) {
+            return Ok(());
+        }
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+}
+
+/// The effective group of this thread, changed until this goes.
+struct Group(libc::gid_t);
+
+impl Group {
+    /// Root without all capabilities changes the mode of a setgid folder as a member of its group, or the bit is lost. Others
+    /// are members or not. An error means that the bit is lost.
+    fn enter(group: libc::gid_t) -> Option<Self> {
+        // SAFETY: both calls change or tell attributes of this thread alone; the C library's own would change all threads.
+        unsafe {
+            let before = libc::getegid();
+            let keep = libc::gid_t::MAX;
+            let root = libc::geteuid() == 0 && before != group;
+            (root && libc::syscall(libc::SYS_setresgid, keep, group, keep) == 0).then_some(Group(before))
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let keep = libc::gid_t::MAX;
+        // SAFETY: changes an attribute of this thread, back to what it was.
+        let done = unsafe { libc::syscall(libc::SYS_setresgid, keep, self.0, keep) };
+        if done != 0 {
+            // Requests of others would be carried out by a group that is not theirs.
+            tracing::error!("a thread of a shared folder cannot get its group back");
+            std::process::abort();
+        }
+    }
+}
+
+/// Methods that only pass on.
+macro_rules! pass {
+    ($(fn $name:ident(&self $(, $argument:ident: $kind:ty)*) $(-> $answer:ty)?;)*) => {
+        $(fn $name(&self $(, $argument: $kind)*) $(-> $answer)? {
+            self.inner.$name($($argument),*)
+        })*
+    };
+}
+
+impl<F: FileSystem> FileSystem for Masked<F> {
+    type Inode = F::Inode;
+    type Handle = F::Handle;
+
+    fn create(
+        &self,
+        ctx: &Context,
+        parent: F::Inode,
+        name: &CStr,
+        mut args: CreateIn,
+    ) -> io::Result<(Entry, Option<F::Handle>, OpenOptions, Option<u32>)> {
+        args.mode = self.mode(args.mode);
+        self.inner.create(ctx, parent, name, args)
+    }
+
+    fn mknod(
+        &self,
+        ctx: &Context,
+        parent: F::Inode,
+        name: &CStr,
+        mode: u32,
+        rdev: u32,
+        umask: u32,
+    ) -> io::Result<Entry> {
+        self.inner.mknod(ctx, parent, name, self.mode(mode), rdev, umask)
+    }
+
+    fn mkdir(&self, ctx: &Context, parent: F::Inode, name: &CStr, mode: u32, umask: u32) -> io::Result<Entry> {
+        self.inner.mkdir(ctx, parent, name, self.mode(mode), umask)
+    }
+
+    fn setattr(
+        &self,
+        ctx: &Context,
+        inode: F::Inode,
+        mut attr: stat64,
+        handle: Option<F::Handle>,
+        valid: SetattrValid,
+    ) -> io::Result<(stat64, Duration)> {
+        let asked = attr.st_mode;
+        if valid.contains(SetattrValid::MODE) {
+            attr.st_mode = self.mode(asked);
+        }
+        if self.suid || !valid.contains(SetattrValid::MODE) || asked & libc::S_ISGID == 0 {
+            return self.inner.setattr(ctx, inode, attr, handle, valid);
+        }
+        let number: u64 = inode.into();
+        let Some(group) = self.group_folder(ctx, number.into())? else {
+            return self.inner.setattr(ctx, number.into(), attr, handle, valid);
+        };
+        attr.st_mode |= libc::S_ISGID;
+        let _group = Group::enter(group);
+        // By the node, which is a folder, whatever the handle was opened as.
+        self.inner.setattr(ctx, number.into(), attr, None, valid)
+    }
+
+    fn setxattr(&self, ctx: &Context, inode: F::Inode, name: &CStr, value: &[u8], flags: u32) -> io::Result<()> {
+        self.may_set(name)?;
+        self.inner.setxattr(ctx, inode, name, value, flags)
+    }
+
+    /// A program's capabilities may always go: Linux takes them from each file that it writes to.
+    fn removexattr(&self, ctx: &Context, inode: F::Inode, name: &CStr) -> io::Result<()> {
+        if name != c"security.capability" {
+            self.may_set(name)?;
+        }
+        self.inner.removexattr(ctx, inode, name)
+    }
+
+    // What is not here is answered ENOSYS.
+    pass! {
+        fn init(&self, capable: FsOptions) -> io::Result<FsOptions>;
+        fn destroy(&self);
+        fn lookup(&self, ctx: &Context, parent: F::Inode, name: &CStr) -> io::Result<Entry>;
+        fn forget(&self, ctx: &Context, inode: F::Inode, count: u64);
+        fn batch_forget(&self, ctx: &Context, requests: Vec<(F::Inode, u64)>);
+        fn getattr(&self, ctx: &Context, inode: F::Inode, handle: Option<F::Handle>) -> io::Result<(stat64, Duration)>;
+        fn readlink(&self, ctx: &Context, inode: F::Inode) -> io::Result<Vec<u8>>;
+        fn symlink(&self, ctx: &Context, target: &CStr, parent: F::Inode, name: &CStr) -> io::Result<Entry>;
+        fn unlink(&self, ctx: &Context, parent: F::Inode, name: &CStr) -> io::Result<()>;
+        fn rmdir(&self, ctx: &Context, parent: F::Inode, name: &CStr) -> io::Result<()>;
+        fn rename(
+            &self, ctx: &Context, from: F::Inode, name: &CStr, to: F::Inode, new: &CStr, flags: u32
+        ) -> io::Result<()>;
+        fn link(&self, ctx: &Context, inode: F::Inode, parent: F::Inode, name: &CStr) -> io::Result<Entry>;
+        fn open(
+            &self, ctx: &Context, inode: F::Inode, flags: u32, fuse_flags: u32
+        ) -> io::Result<(Option<F::Handle>, OpenOptions, Option<u32>)>;
+        fn read(
+            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, to: &mut dyn ZeroCopyWriter, size: u32,
+            offset: u64, owner: Option<u64>, flags: u32
+        ) -> io::Result<usize>;
+        fn write(
+            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, from: &mut dyn ZeroCopyReader, size: u32,
+            offset: u64, owner: Option<u64>, delayed: bool, flags: u32, fuse_flags: u32
+        ) -> io::Result<usize>;
+        fn flush(&self, ctx: &Context, inode: F::Inode, handle: F::Handle, owner: u64) -> io::Result<()>;
+        fn fsync(&self, ctx: &Context, inode: F::Inode, data: bool, handle: F::Handle) -> io::Result<()>;
+        fn fallocate(
+            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, mode: u32, offset: u64, length: u64
+        ) -> io::Result<()>;
+        fn release(
+            &self, ctx: &Context, inode: F::Inode, flags: u32, handle: F::Handle, flush: bool, unlock: bool,
+            owner: Option<u64>
+        ) -> io::Result<()>;
+        fn statfs(&self, ctx: &Context, inode: F::Inode) -> io::Result<statvfs64>;
+        fn getxattr(&self, ctx: &Context, inode: F::Inode, name: &CStr, size: u32) -> io::Result<GetxattrReply>;
+        fn listxattr(&self, ctx: &Context, inode: F::Inode, size: u32) -> io::Result<ListxattrReply>;
+        fn opendir(
+            &self, ctx: &Context, inode: F::Inode, flags: u32
+        ) -> io::Result<(Option<F::Handle>, OpenOptions)>;
+        fn readdir(
+            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, size: u32, offset: u64,
+            add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>
+        ) -> io::Result<()>;
+        fn readdirplus(
+            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, size: u32, offset: u64,
+            add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>
+        ) -> io::Result<()>;
+        fn fsyncdir(&self, ctx: &Context, inode: F::Inode, data: bool, handle: F::Handle) -> io::Result<()>;
+        fn releasedir(&self, ctx: &Context, inode: F::Inode, flags: u32, handle: F::Handle) -> io::Result<()>;
+        fn access(&self, ctx: &Context, inode: F::Inode, mask: u32) -> io::Result<()>;
+        fn lseek(
+            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, offset: u64, whence: u32
+        ) -> io::Result<u64>;
+        fn id_remap(&self, ctx: &mut Context) -> io::Result<()>;
+    }
+}
