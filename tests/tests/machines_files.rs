@@ -3,11 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
+use paravane_tests::program;
 use paravane_tests::user::User;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+use tar::{Builder, EntryType, Header};
 
 /// A user with one machine.
 fn user(script: &str) -> User {
@@ -109,6 +111,139 @@ fn links_of_a_guest_lead_nowhere_here() {
     fs::rename(path(&user, "x"), path(&user, "d")).unwrap();
     user.ok(&["cp", "m:/tmp/d", &user.folder().display().to_string()]);
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
+}
+
+/// An archive: names, kinds, and contents or targets.
+fn archive(members: &[(&str, EntryType, &str)]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for &(name, kind, content) in members {
+        let mut header = Header::new_gnu();
+        // The crate would not write such names.
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(kind);
+        header.set_mode(0o6777);
+        let data = if kind == EntryType::Regular { content } else { "" };
+        if kind != EntryType::Regular {
+            header.as_old_mut().linkname[..content.len()].copy_from_slice(content.as_bytes());
+        }
+        header.set_size(data.len() as u64);
+        header.set_cksum();
+        builder.append(&header, data.as_bytes()).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+/// Takes the place of the agent's program: the guest's root may.
+const TAKE_OVER: &str = "mount -t tmpfs none /proc && mkdir /proc/self && \
+    printf '#!/bin/sh\\ncat /shared/evil.tar\\n' > /proc/self/exe && chmod 755 /proc/self/exe && sleep 1000";
+
+/// The one who sends may be the guest's root and not the agent: nothing but the target gets anything, and no link leads on.
+#[test]
+fn a_hostile_archive_stays_in_its_target() {
+    use EntryType::{Directory, Fifo, Link, Regular, Symlink};
+    let up = [
+        ("data/", Directory, ""),
+        ("data/l", Symlink, ".."),
+        ("data/l/.bashrc", Regular, "evil"),
+    ];
+    let here: &[(&str, &[(&str, EntryType, &str)], &str)] = &[
+        ("a folder that is there", &up, "not followed"),
+        ("a file for the folder", &[("data", Regular, "evil")], "a folder here"),
+        (
+            "a link for the folder",
+            &[("data", Symlink, ".."), ("data/.bashrc", Regular, "evil")],
+            "a folder here",
+        ),
+        ("a pipe for the folder", &[("data", Fifo, "")], "a folder here"),
+        (
+            "a hard link",
+            &[("data/h", Link, "../.bashrc"), ("data/h", Regular, "evil")],
+            "hard link",
+        ),
+        (
+            "another name",
+            &[(".bashrc", Regular, "evil")],
+            "does not begin with data",
+        ),
+        (
+            "an absolute name",
+            &[("/.bashrc", Regular, "evil")],
+            "does not begin with data",
+        ),
+        (
+            "a name that leads up",
+            &[("data/../.bashrc", Regular, "evil")],
+            "leads outside",
+        ),
+        (
+            "a link that was there",
+            &[("data/up/.bashrc", Regular, "evil")],
+            "not followed",
+        ),
+    ];
+    let user = User::new();
+    // The archive is read from a folder of the host's, so that it can be another each time.
+    let shared = user.folder().join("shared");
+    fs::create_dir(&shared).unwrap();
+    let volume = format!("{}:/shared:ro", shared.display());
+    user.detach(&["--name", "m", "--volume", &volume], TAKE_OVER);
+    let home = user.folder().join("home");
+    let target = home.join("data");
+    let copy = |members: &[(&str, EntryType, &str)], to: &str| {
+        fs::write(shared.join("evil.tar"), archive(members)).unwrap();
+        user.run(&["cp", "m:/srv/data", &home.join(to).display().to_string()])
+    };
+    for (what, members, part) in here {
+        for to in ["", "data/.."] {
+            drop(fs::remove_dir_all(&home));
+            fs::create_dir_all(&target).unwrap();
+            fs::write(home.join(".bashrc"), "mine").unwrap();
+            fs::write(target.join("kept"), "kept").unwrap();
+            symlink("..", target.join("up")).unwrap();
+            let run = copy(members, to);
+            assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{what}: {run:?}");
+            assert!(run.stderr.contains(part), "{what}: {run:?}");
+            assert_eq!(fs::read(home.join(".bashrc")).unwrap(), b"mine", "{what}");
+            assert_eq!(fs::metadata(home.join(".bashrc")).unwrap().nlink(), 1, "{what}");
+            assert_eq!(fs::read(target.join("kept")).unwrap(), b"kept", "{what}");
+            assert_eq!(fs::read_dir(&home).unwrap().count(), 2, "{what}");
+        }
+    }
+    // Where there is no such folder yet, the same; and a link that came out is not followed the next time.
+    fs::remove_dir_all(&target).unwrap();
+    let run = copy(&up, "");
+    assert!(run.code == 2 && run.stderr.contains("not followed"), "{run:?}");
+    assert!(!target.exists());
+    let link = home.display().to_string();
+    assert_eq!(copy(&[("data", Symlink, &link)], "got").code, 0);
+    assert!(home.join("got").is_symlink());
+    let run = copy(&[("data/", Directory, ""), ("data/.bashrc", Regular, "evil")], "got");
+    assert!(
+        run.code == 2 && run.stderr.contains("a link to a folder: write"),
+        "{run:?}"
+    );
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 2);
+    // With a slash it is the user's word.
+    assert_eq!(
+        copy(&[("data/", Directory, ""), ("data/x", Regular, "x")], "got/").code,
+        0
+    );
+    assert_eq!(fs::read(target.join("x")).unwrap(), b"x");
+    assert_eq!(fs::read(home.join(".bashrc")).unwrap(), b"mine");
+
+    // Names without end are not read.
+    let mut header = Header::new_gnu();
+    header.set_path("x").unwrap();
+    header.set_entry_type(EntryType::GNULongName);
+    header.set_size(4 << 30);
+    header.set_cksum();
+    let evil = fs::File::create(shared.join("evil.tar")).unwrap();
+    std::io::Write::write_all(&mut &evil, header.as_bytes()).unwrap();
+    evil.set_len(4 << 30).unwrap();
+    let mut command = user.command(&["cp", "m:/srv/data", &home.join("long").display().to_string()]);
+    let run = program::finish(&mut command);
+    assert!(run.code == 2 && run.stderr.contains("more than 64 KiB"), "{run:?}");
+    assert!(!home.join("long").exists());
 }
 
 #[test]

@@ -94,7 +94,9 @@ fn devices(args: &Boot) -> anyhow::Result<Vec<Box<dyn Device>>> {
         let Some((path, tag)) = share.rsplit_once(':') else {
             bail!("--share {share}: it must be DIR:TAG");
         };
-        devices.push(Box::new(Fs::new(Path::new(path), tag, Access::Write).context("--share")?));
+        devices.push(Box::new(
+            Fs::new(Path::new(path), tag, Access::Write).context("--share")?,
+        ));
     }
     if args.echo {
         let (here, there) = UnixStream::pair()?;

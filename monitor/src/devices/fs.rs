@@ -251,3 +251,6 @@ impl Device for Fs {
 fn finish(driver: &mut Driver, (queue, head, written): Done) -> Result<(), Broken> {
     driver.push(queue, head, written?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a guest makes of a folder of the host's that it may write to: no program that gives its caller rights here.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{linux, program, source_root, vm};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+/// A folder with the program that tries all ways, and one that the guest may write to.
+struct Folders {
+    folder: tempfile::TempDir,
+}
+
+impl Folders {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        linux::compile(&source_root().join("tests/guest/rights"), &folder.path().join("rights"));
+        fs::create_dir(folder.path().join("shared")).unwrap();
+        Folders { folder }
+    }
+
+    fn shared(&self, name: &str) -> PathBuf {
+        self.folder.path().join("shared").join(name)
+    }
+
+    /// Runs a script in a machine: the folder is /w, with these options, the program /t/rights.
+    fn run(&self, options: &str, script: &str) -> program::Run {
+        let volumes = [
+            format!("{}:/t:ro", self.folder.path().display()),
+            format!("{}:/w{options}", self.shared("").display()),
+        ];
+        let mut command = vm::command(["--volume", &volumes[0], "--volume", &volumes[1]]);
+        program::finish(command.args(["--", "sh", "-c", script]))
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+/// All below a folder that gives rights: modes, and capabilities.
+fn rights(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let kind = fs::symlink_metadata(&path).unwrap().file_type();
+        let capable = ["security.capability", "trusted.paravane"]
+            .map(|name| rustix::fs::lgetxattr(&path, name, &mut [0; 64][..]).is_ok());
+        if !kind.is_symlink() && (mode(&path) & 0o6000 != 0 || capable.contains(&true)) {
+            all.push(path.clone());
+        }
+        if kind.is_dir() {
+            all.extend(rights(&path));
+        }
+    }
+    all
+}
+
+#[test]
+fn a_guest_makes_no_setuid_program_of_this_host() {
+    let folders = Folders::new();
+    let done = folders.run("", "/t/rights /w");
+    let expected = "open: 755\nmknod: 755\nmkdir: 755\nchmod folder: 755\nfchmod: 755\nchmod: 755\nfchmodat: 755\n\
+        rename: 755\nlink: 755\nsecurity.capability: Operation not supported\ntrusted.paravane: Operation not supported\n\
+        user.paravane: set\n";
+    assert_eq!((done.code, done.stdout.as_str()), (0, expected), "{done:?}");
+    assert_eq!(rights(&folders.shared("")), Vec::<PathBuf>::new());
+    // Who asks for it gets it.
+    let done = folders.run(":suid", "rm -r /w/*; /t/rights /w");
+    let expected =
+        "open: 6755\nmknod: 6755\nmkdir: 755\nchmod folder: 6755\nfchmod: 6755\nchmod: 4755\nfchmodat: 2755\n";
+    assert!(done.code == 0 && done.stdout.starts_with(expected), "{done:?}");
+    assert_eq!(mode(&folders.shared("renamed")), 0o6755);
+    if rustix::process::geteuid().is_root() {
+        assert!(done.stdout.contains("security.capability: set\n"), "{done:?}");
+    }
+}
+
+/// What unpacks and installs goes on, with what the file may have.
+#[test]
+fn programs_that_set_modes_are_not_disturbed() {
+    let folders = Folders::new();
+    let script = "set -e; umask 022; cd /tmp; echo x > a; chmod 6755 a; mkdir d; chmod 2775 d
+        cp -p a /w/copied; install -m 4755 a /w/installed; tar -cf t a d; tar -xpf t -C /w; mkdir -m 2775 /w/made
+        cp -a d /w/e; chmod u+s /w/copied; stat -c '%a %n' /w/*";
+    let done = folders.run("", script);
+    let expected = "755 /w/a\n755 /w/copied\n775 /w/d\n775 /w/e\n755 /w/installed\n775 /w/made\n";
+    assert_eq!((done.code, done.stdout.as_str()), (0, expected), "{done:?}");
+    assert_eq!(rights(&folders.shared("")), Vec::<PathBuf>::new());
+}
+
+/// What its owner here made setuid stays that for as long as its contents are the owner's.
+#[test]
+fn programs_of_the_host_keep_their_rights_until_they_are_written_to() {
+    let folders = Folders::new();
+    for name in ["kept", "written", "cut"] {
+        fs::write(folders.shared(name), "x").unwrap();
+        fs::set_permissions(folders.shared(name), fs::Permissions::from_mode(0o6755)).unwrap();
+    }
+    fs::create_dir(folders.shared("team")).unwrap();
+    if rustix::process::geteuid().is_root() {
+        chown(folders.shared("team"), None, Some(12345)).unwrap();
+    }
+    fs::set_permissions(folders.shared("team"), fs::Permissions::from_mode(0o2750)).unwrap();
+    let script =
+        "set -e; cd /w; cat kept; mv kept moved; chmod g+w team; echo evil >> written; : > cut; touch team/new";
+    let done = folders.run("", script);
+    assert_eq!((done.code, done.stdout.as_str()), (0, "x"), "{done:?}");
+    assert_eq!(mode(&folders.shared("moved")), 0o6755);
+    assert_eq!(mode(&folders.shared("written")), 0o755);
+    assert_eq!(mode(&folders.shared("cut")), 0o755);
+    // A folder's setgid says which group new files have.
+    assert_eq!(mode(&folders.shared("team")), 0o2770);
+    let group = |name: &str| fs::metadata(folders.shared(name)).unwrap().gid();
+    assert_eq!(group("team/new"), group("team"));
+}
