@@ -19,6 +19,8 @@ pub const BASIC: &str = "dXNlcjpzZWNyZXQ=";
 /// Bytes that are more than those of a document.
 pub const LARGE: usize = 10_000;
 const TOKEN: &str = "let-me-in";
+/// Bytes that are no end for who does not look.
+const FAR: usize = 256 << 20;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -36,6 +38,8 @@ pub enum Fault {
     Stuck,
     /// Every answer is this status.
     Status(u16),
+    /// Answers to paths with this in them have this status and no end (or one that is far away).
+    Endless(&'static str, u16),
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +50,8 @@ struct State {
     login: bool,
     /// Paths that were asked for.
     asked: Vec<String>,
+    /// Bytes of answers without end.
+    sent: usize,
 }
 
 /// A registry. It ends with the test's process.
@@ -106,6 +112,12 @@ impl Registry {
             .iter()
             .filter(|path| path.contains(part))
             .count()
+    }
+
+    /// Bytes of answers without end that somebody took since the last call.
+    #[must_use]
+    pub fn sent(&self) -> usize {
+        self.state(|state| std::mem::take(&mut state.sent))
     }
 
     /// Adds an image under a name and tag: layers as they are stored, and the digests of the archives that are in them. The image's digest.
@@ -192,6 +204,18 @@ impl Registry {
             stream.write_all(body)?;
             Ok(true)
         };
+        if let Some(Fault::Endless(part, status)) = fault {
+            if path.contains(part) {
+                stream.write_all(format!("HTTP/1.1 {status} x\r\nconnection: close\r\n\r\n").as_bytes())?;
+                // What a parser of JSON reads on over.
+                let blank = vec![b' '; 64 << 10];
+                for _ in 0..FAR / blank.len() {
+                    stream.write_all(&blank)?;
+                    self.state(|state| state.sent += blank.len());
+                }
+                return Ok(false);
+            }
+        }
         if path.starts_with("/token") {
             return if authorization == format!("Basic {BASIC}") {
                 answer(200, "", json!({ "token": TOKEN }).to_string().as_bytes())

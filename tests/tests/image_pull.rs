@@ -195,6 +195,34 @@ fn who_is_known_gets_what_others_do_not() {
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
 }
 
+/// Nothing that a registry sends is kept before it is known to be small enough.
+#[test]
+fn answers_without_end_are_not_read() {
+    let (registry, user) = (small(), User::new());
+    let name = registry.name("a/small:1");
+    for (part, status, words) in [
+        ("/manifests/", 200, "more than 4 MiB"),
+        ("/manifests/", 500, "500"),
+        ("/manifests/", 404, "no such image"),
+        ("/blobs/", 200, "more than"),
+        ("/blobs/", 500, "500"),
+    ] {
+        registry.fault(Some(Fault::Endless(part, status)));
+        user.refused(&name, words);
+        // What the sockets between us hold comes to it.
+        let sent = registry.sent();
+        assert!(sent < 64 << 20, "{part} {status}: {sent} bytes were taken");
+    }
+    registry.fault(None);
+    registry.wants_login();
+    for (status, words) in [(200, "more than 64 KiB"), (401, "docker login"), (500, "docker login")] {
+        registry.fault(Some(Fault::Endless("/token", status)));
+        user.refused(&name, words);
+        let sent = registry.sent();
+        assert!(sent < 64 << 20, "a token, {status}: {sent} bytes were taken");
+    }
+}
+
 /// A pull that has come to the middle of a layer.
 fn in_the_middle(registry: &Registry, user: &User, name: &str) -> std::process::Child {
     registry.fault(Some(Fault::Stuck));

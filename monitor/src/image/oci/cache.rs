@@ -12,7 +12,7 @@
 
 use super::digest;
 use anyhow::Context;
-use oci_client::Reference;
+use oci_spec::distribution::Reference;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, Permissions};

@@ -12,7 +12,8 @@ pub fn of(bytes: &[u8]) -> String {
     text(Sha256::new_with_prefix(bytes))
 }
 
-fn text(sum: Sha256) -> String {
+/// Of a sum that is complete.
+pub fn text(sum: Sha256) -> String {
     let digits: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{KIND}{digits}")
 }

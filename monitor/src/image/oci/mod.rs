@@ -7,6 +7,7 @@
 mod archive;
 mod cache;
 mod digest;
+mod http;
 mod process;
 mod registry;
 #[cfg(test)]
@@ -21,7 +22,7 @@ use cache::{Cache, Work};
 use clap::ValueEnum;
 use digest::Summed;
 use indicatif::{ProgressBar, ProgressStyle};
-use oci_client::Reference;
+use oci_spec::distribution::Reference;
 pub use process::Process;
 use registry::Registry;
 use serde::Deserialize;

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a registry is asked, and its answers: none is kept before it is known to be small enough.
+//!
+//! The crate oci-client reads manifests, tokens and errors whole, however long they are, and shows neither the answer
+//! before that nor what it sends; so requests are made here. Who asks says who he is when the registry wants to know (RFC 6750 and
+//! 7617, and Docker's way to a token), to the registry alone and to whom it names for that.
+
+use super::archive::DOCUMENT;
+use crate::text;
+use anyhow::{Context, anyhow, bail};
+use oci_spec::distribution::Reference;
+use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use serde::Deserialize;
+use std::cell::RefCell;
+use std::error::Error;
+use std::time::Duration;
+
+/// For a connection, and for each next piece of an answer.
+const CONNECT: Duration = Duration::from_secs(20);
+const ANSWER: Duration = Duration::from_secs(60);
+/// Bytes of a token's answer, and of one that says what is wrong.
+const SMALL: u64 = 64 << 10;
+
+/// What manifests and indexes are called.
+const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, \
+    application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.v2+json";
+
+/// Name and password, if we are known to a registry.
+pub type Login = Option<(String, String)>;
+
+/// A registry, asked for one image.
+pub struct Http<'a> {
+    client: Client,
+    login: Login,
+    reference: &'a Reference,
+    /// It is this host's own, and spoken to without encryption.
+    own: bool,
+    /// What requests say of who asks, once the registry wants to know.
+    authorization: RefCell<Option<Authorization>>,
+}
+
+#[derive(Clone)]
+enum Authorization {
+    /// The name and password.
+    Basic,
+    /// A token.
+    Bearer(String),
+}
+
+/// Of a token: either name is in use.
+#[derive(Deserialize)]
+struct Token {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Complaints {
+    errors: Vec<Complaint>,
+}
+
+#[derive(Deserialize)]
+struct Complaint {
+    code: String,
+}
+
+impl<'a> Http<'a> {
+    /// Says nothing to it yet.
+    pub fn new(reference: &'a Reference, own: bool, login: Login) -> anyhow::Result<Self> {
+        // Fails when there is one already, which is this one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = Client::builder()
+            .connect_timeout(CONNECT)
+            .read_timeout(ANSWER)
+            .user_agent(concat!("paravane/", env!("CARGO_PKG_VERSION")));
+        let client = builder
+            .build()
+            .map_err(|error| anyhow!("{}", root(&error)))
+            .context("no HTTPS on this host: has it the certificates (ca-certificates)?")?;
+        Ok(Http {
+            client,
+            login,
+            reference,
+            own,
+            authorization: RefCell::default(),
+        })
+    }
+
+    /// A manifest or index, by a tag or digest.
+    pub async fn manifest(&self, name: &str) -> anyhow::Result<Vec<u8>> {
+        let response = self.get("manifests", name).await?;
+        let bytes = self.body(response, DOCUMENT).await?;
+        bytes.with_context(|| format!("a manifest of more than {} MiB", DOCUMENT >> 20))
+    }
+
+    /// A blob's answer, to be read by [`Http::piece`].
+    pub async fn blob(&self, digest: &str) -> anyhow::Result<Response> {
+        self.get("blobs", digest).await
+    }
+
+    /// The next bytes of an answer; none at its end.
+    pub async fn piece(&self, response: &mut Response) -> anyhow::Result<Option<impl AsRef<[u8]> + use<>>> {
+        let piece = response.chunk().await;
+        piece.map_err(|error| anyhow!("the connection to {} broke: {}", self.name(), root(&error)))
+    }
+
+    fn name(&self) -> &str {
+        self.reference.resolve_registry()
+    }
+
+    async fn get(&self, kind: &str, name: &str) -> anyhow::Result<Response> {
+        let scheme = if self.own { "http" } else { "https" };
+        let url = format!(
+            "{scheme}://{}/v2/{}/{kind}/{name}",
+            self.name(),
+            self.reference.repository()
+        );
+        let mut response = self.ask(&url).await?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.authorization.borrow().is_none() {
+            let authorization = self.authorize(&response).await?;
+            if authorization.is_some() {
+                self.authorization.replace(authorization);
+                response = self.ask(&url).await?;
+            }
+        }
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            _ => Err(self.complaint(response).await),
+        }
+    }
+
+    async fn ask(&self, url: &str) -> anyhow::Result<Response> {
+        let mut request = self.client.get(url).header(ACCEPT, ACCEPTED);
+        // Neither goes on to another host: reqwest drops them there.
+        match &*self.authorization.borrow() {
+            Some(Authorization::Bearer(token)) => request = request.bearer_auth(token),
+            Some(Authorization::Basic) => request = self.basic(request),
+            None => {}
+        }
+        self.send(request).await
+    }
+
+    async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
+        let registry = self.name();
+        request.send().await.map_err(|error| {
+            if error.is_timeout() {
+                anyhow!("{registry} does not answer")
+            } else if error.is_connect() {
+                anyhow!("cannot reach {registry}: {}", root(&error))
+            } else {
+                anyhow!("{registry}: {}", root(&error))
+            }
+        })
+    }
+
+    /// What is in an answer; none if that is more than `most` bytes.
+    async fn body(&self, mut response: Response, most: u64) -> anyhow::Result<Option<Vec<u8>>> {
+        if response.content_length().is_some_and(|length| length > most) {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        while let Some(piece) = self.piece(&mut response).await? {
+            bytes.extend_from_slice(piece.as_ref());
+            if bytes.len() as u64 > most {
+                return Ok(None);
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// What is to be said of who asks, as the registry wants to hear it.
+    async fn authorize(&self, response: &Response) -> anyhow::Result<Option<Authorization>> {
+        let Some(header) = response.headers().get(WWW_AUTHENTICATE).and_then(|h| h.to_str().ok()) else {
+            return Ok(None);
+        };
+        let challenges = http_auth::parse_challenges(header).unwrap_or_default();
+        let of = |scheme: &str| challenges.iter().find(|c| c.scheme.eq_ignore_ascii_case(scheme));
+        if let Some(bearer) = of("Bearer") {
+            let field = |name: &str| {
+                let found = bearer.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+                found.map(|(_, value)| value.to_unescaped())
+            };
+            let realm = field("realm").with_context(|| format!("{}: it wants a token of nobody", self.name()))?;
+            let token = self.token(&realm, field("service")).await?;
+            return Ok(Some(Authorization::Bearer(token)));
+        }
+        Ok(of("Basic").and(self.login.as_ref()).map(|_| Authorization::Basic))
+    }
+
+    fn basic(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.login {
+            Some((user, password)) => request.basic_auth(user, Some(password)),
+            None => request,
+        }
+    }
+
+    /// A token of whom the registry names.
+    async fn token(&self, realm: &str, service: Option<String>) -> anyhow::Result<String> {
+        let mut url = Url::parse(realm).with_context(|| format!("{}: {realm:?}", self.name()))?;
+        if url.scheme() != "https" && !self.own {
+            bail!(
+                "{}: tokens from {realm:?}, which has no encryption: refused",
+                self.name()
+            );
+        }
+        url.query_pairs_mut()
+            .append_pair("scope", &format!("repository:{}:pull", self.reference.repository()))
+            .extend_pairs(service.map(|service| ("service", service)));
+        let response = self.send(self.basic(self.client.get(url))).await?;
+        if response.status() != StatusCode::OK {
+            return Err(self.refused());
+        }
+        let bytes = self.body(response, SMALL).await?;
+        let bytes = bytes.with_context(|| format!("{}: a token of more than {} KiB", self.name(), SMALL >> 10))?;
+        let complain = || format!("{}: its answer is no token", self.name());
+        let token: Token = serde_json::from_slice(&bytes).with_context(complain)?;
+        let token = token.token.or(token.access_token).with_context(complain)?;
+        Ok(token)
+    }
+
+    fn refused(&self) -> anyhow::Error {
+        let registry = self.name();
+        anyhow!(
+            "{registry} does not give it to us: is the name right? If it wants to know who asks: `docker login {registry}`"
+        )
+    }
+
+    /// What went wrong, in words for who asked for the image.
+    async fn complaint(&self, response: Response) -> anyhow::Error {
+        let (registry, status) = (self.name(), response.status());
+        // Words that are too long are none.
+        let words = self.body(response, SMALL).await.ok().flatten().unwrap_or_default();
+        let complaints = serde_json::from_slice(&words).map_or(Vec::new(), |words: Complaints| words.errors);
+        let code = complaints.first().map_or("", |complaint| &complaint.code);
+        match (code, status.as_u16()) {
+            ("UNAUTHORIZED" | "DENIED", _) | (_, 401 | 403) => self.refused(),
+            ("TOOMANYREQUESTS", _) | (_, 429) => anyhow!("{registry} takes no more requests from us for now"),
+            ("MANIFEST_UNKNOWN" | "NAME_UNKNOWN" | "NAME_INVALID" | "BLOB_UNKNOWN" | "MANIFEST_BLOB_UNKNOWN", _)
+            | (_, 404) => anyhow!("{registry} has no such image"),
+            ("", status) => anyhow!("{registry} answers with HTTP status {status}"),
+            (code, status) => anyhow!(
+                "{registry} answers with HTTP status {status}: {}",
+                text::clean(code.as_bytes())
+            ),
+        }
+    }
+}
+
+/// The innermost reason.
+fn root(error: &(dyn Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    text::clean(error.to_string().as_bytes())
+}
