@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files on their way between host and guest (`paravane cp`): a tar archive on a command's standard output or input.
+//!
+//! What is packed may be a folder that a guest can write to. So each file is opened from the folder that it was found in,
+//! and no link is followed: what becomes a link meanwhile leads to no other file of the host's.
 
-use std::fs;
-use std::io::{self, Write};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use tar::Builder;
+use tar::{Builder, EntryType, Header};
 
 /// Writes what is at `path`, under its own name, as an archive. `left_out` hears of what is neither file, folder nor link.
 ///
@@ -14,27 +22,177 @@ pub fn pack(path: &Path, output: impl Write, left_out: &mut dyn FnMut(&Path)) ->
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::other(format!("{}: it has no name to be copied by", path.display())))?;
-    let mut builder = Builder::new(output);
-    builder.follow_symlinks(false);
-    builder.sparse(false);
-    add(&mut builder, path, Path::new(name), left_out)?;
-    builder.into_inner()?.flush()
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = rustix::fs::open(above.unwrap_or(Path::new(".")), flags, Mode::empty());
+    let mut packer = Packer {
+        builder: Builder::new(output),
+        left_out,
+    };
+    packer.add(&within(path, above)?, name, path, Path::new(name))?;
+    packer.builder.into_inner()?.flush()
 }
 
-fn add(builder: &mut Builder<impl Write>, path: &Path, name: &Path, left_out: &mut dyn FnMut(&Path)) -> io::Result<()> {
-    let within = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let kind = fs::symlink_metadata(path).map_err(within)?.file_type();
-    if kind.is_dir() {
-        builder.append_path_with_name(path, name).map_err(within)?;
-        let mut inner: Vec<_> = fs::read_dir(path).map_err(within)?.collect::<io::Result<_>>()?;
-        inner.sort_by_key(fs::DirEntry::file_name);
-        for entry in inner {
-            add(builder, &entry.path(), &name.join(entry.file_name()), left_out)?;
+/// Says which file it was.
+fn within<T>(path: &Path, done: Result<T, impl Into<io::Error>>) -> io::Result<T> {
+    done.map_err(|error| {
+        let error = error.into();
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    })
+}
+
+struct Packer<'a, W: Write> {
+    builder: Builder<W>,
+    left_out: &'a mut dyn FnMut(&Path),
+}
+
+impl<W: Write> Packer<'_, W> {
+    /// Adds `own` in the folder `above`, that is `path`, as `name`.
+    fn add(&mut self, above: &OwnedFd, own: &OsStr, path: &Path, name: &Path) -> io::Result<()> {
+        let stat = within(path, statat(above, own, AtFlags::SYMLINK_NOFOLLOW))?;
+        // A pipe would keep us waiting that has taken the file's place since.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                let flags = flags | OFlags::DIRECTORY;
+                let folder = within(path, openat(above, own, flags, Mode::empty()))?;
+                let mut header = header(EntryType::Directory, &within(path, fstat(&folder))?);
+                within(path, self.builder.append_data(&mut header, name, io::empty()))?;
+                for inner in within(path, names(&folder))? {
+                    self.add(&folder, &inner, &path.join(&inner), &name.join(&inner))?;
+                }
+            }
+            FileType::RegularFile => {
+                let file = File::from(within(path, openat(above, own, flags, Mode::empty()))?);
+                let stat = within(path, fstat(&file))?;
+                if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+                    (self.left_out)(path);
+                    return Ok(());
+                }
+                let size = u64::try_from(stat.st_size).unwrap_or(0);
+                let mut header = header(EntryType::Regular, &stat);
+                header.set_size(size);
+                // As long as the header says, whatever becomes of it.
+                let contents = file.take(size).chain(io::repeat(0)).take(size);
+                within(path, self.builder.append_data(&mut header, name, contents))?;
+            }
+            FileType::Symlink => {
+                let target = within(path, readlinkat(above, own, Vec::new()))?;
+                let target = OsStr::from_bytes(target.as_bytes());
+                let mut header = header(EntryType::Symlink, &stat);
+                within(path, self.builder.append_link(&mut header, name, target))?;
+            }
+            _ => (self.left_out)(path),
         }
-    } else if kind.is_file() || kind.is_symlink() {
-        builder.append_path_with_name(path, name).map_err(within)?;
-    } else {
-        left_out(path);
+        Ok(())
     }
-    Ok(())
+}
+
+fn header(kind: EntryType, stat: &Stat) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(stat.st_mode & 0o7777);
+    header.set_uid(stat.st_uid.into());
+    header.set_gid(stat.st_gid.into());
+    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
+    header.set_size(0);
+    header
+}
+
+/// What is in a folder, in order.
+fn names(folder: impl AsFd) -> Result<Vec<OsString>, Errno> {
+    let mut all = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            all.push(OsString::from_vec(name));
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tar::Archive;
+
+    fn packed(path: &Path) -> io::Result<Vec<u8>> {
+        let mut archive = Vec::new();
+        pack(path, &mut archive, &mut |_| {}).map(|()| archive)
+    }
+
+    #[test]
+    fn a_tree_is_what_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().join("tree");
+        let long = "n".repeat(200);
+        fs::create_dir_all(tree.join("sub").join(&long)).unwrap();
+        fs::write(tree.join("sub").join(&long).join("file"), "text").unwrap();
+        fs::set_permissions(tree.join("sub"), fs::Permissions::from_mode(0o2750)).unwrap();
+        symlink(format!("/{long}"), tree.join("link")).unwrap();
+        let archive = packed(&tree).unwrap();
+        let mut archive = Archive::new(&archive[..]);
+        let mut seen = Vec::new();
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            let link = entry.link_name().unwrap().map(|target| target.display().to_string());
+            let header = entry.header();
+            let name = entry.path().unwrap().display().to_string();
+            seen.push((name, header.entry_type(), header.mode().unwrap(), text, link));
+        }
+        let inner = format!("tree/sub/{long}");
+        assert_eq!(seen.len(), 5, "{seen:?}");
+        assert_eq!((seen[0].0.as_str(), seen[0].1), ("tree", EntryType::Directory));
+        assert_eq!(seen[1].4, Some(format!("/{long}")));
+        assert_eq!((seen[2].0.as_str(), seen[2].2), ("tree/sub", 0o2750));
+        assert_eq!((&seen[3].0, seen[3].1), (&inner, EntryType::Directory));
+        assert_eq!((&seen[4].0, seen[4].3.as_str()), (&format!("{inner}/file"), "text"));
+        assert!(packed(Path::new("/")).unwrap_err().to_string().contains("no name"));
+        let none = packed(&folder.path().join("none")).unwrap_err().to_string();
+        assert!(none.contains("none: No such file"), "{none}");
+    }
+
+    /// The folder may be one that a guest writes to at this very moment.
+    #[test]
+    fn what_becomes_a_link_meanwhile_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, secret) = (folder.path().join("shared"), folder.path().join("secret"));
+        fs::create_dir_all(shared.join("sub")).unwrap();
+        fs::create_dir(&secret).unwrap();
+        fs::write(secret.join("file"), "the secret").unwrap();
+        fs::write(shared.join("sub/file"), "harmless..").unwrap();
+        fs::write(shared.join("file"), "harmless..").unwrap();
+        // Two that change places with links outside, again and again.
+        symlink(&secret, folder.path().join("folder")).unwrap();
+        symlink(secret.join("file"), folder.path().join("link")).unwrap();
+        let end = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !end.load(Ordering::Relaxed) {
+                    for (one, other) in [("folder", "sub"), ("link", "file")] {
+                        let one = folder.path().join(one);
+                        renameat_with(CWD, one, CWD, shared.join(other), RenameFlags::EXCHANGE).unwrap();
+                    }
+                }
+            });
+            for _ in 0..5000 {
+                // It may fail, when the link is there at the wrong moment.
+                let archive = packed(&shared).unwrap_or_default();
+                let told = archive.windows(10).any(|part| part == b"the secret");
+                if told {
+                    end.store(true, Ordering::Relaxed);
+                }
+                assert!(!told, "a link was followed");
+            }
+            end.store(true, Ordering::Relaxed);
+        });
+    }
 }
