@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
-use paravane_tests::program;
 use paravane_tests::user::User;
+use paravane_tests::{linux, source_root};
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Stdio;
@@ -134,8 +135,8 @@ fn archive(members: &[(&str, EntryType, &str)]) -> Vec<u8> {
 }
 
 /// Takes the place of the agent's program: the guest's root may.
-const TAKE_OVER: &str = "mount -t tmpfs none /proc && mkdir /proc/self && \
-    printf '#!/bin/sh\\ncat /shared/evil.tar\\n' > /proc/self/exe && chmod 755 /proc/self/exe && sleep 1000";
+const TAKE_OVER: &str =
+    "mount -t tmpfs none /proc && mkdir /proc/self && cp /shared/sender /proc/self/exe && sleep 1000";
 
 /// The one who sends may be the guest's root and not the agent: nothing but the target gets anything, and no link leads on.
 #[test]
@@ -185,13 +186,23 @@ fn a_hostile_archive_stays_in_its_target() {
     // The archive is read from a folder of the host's, so that it can be another each time.
     let shared = user.folder().join("shared");
     fs::create_dir(&shared).unwrap();
+    linux::compile(&source_root().join("tests/guest/sender"), &shared.join("sender"));
     let volume = format!("{}:/shared:ro", shared.display());
     user.detach(&["--name", "m", "--volume", &volume], TAKE_OVER);
     let home = user.folder().join("home");
     let target = home.join("data");
+    // Each archive is a new file: of an old one the guest would have pages yet. It is sent in place of one of that name.
+    let count = Cell::new(0);
+    let fresh = || {
+        count.set(count.get() + 1);
+        let folder = shared.join(count.get().to_string());
+        fs::create_dir(&folder).unwrap();
+        (folder.join("data"), format!("m:/shared/{}/data", count.get()))
+    };
     let copy = |members: &[(&str, EntryType, &str)], to: &str| {
-        fs::write(shared.join("evil.tar"), archive(members)).unwrap();
-        user.run(&["cp", "m:/srv/data", &home.join(to).display().to_string()])
+        let (file, from) = fresh();
+        fs::write(file, archive(members)).unwrap();
+        user.run(&["cp", &from, &home.join(to).display().to_string()])
     };
     for (what, members, part) in here {
         for to in ["", "data/.."] {
@@ -237,11 +248,11 @@ fn a_hostile_archive_stays_in_its_target() {
     header.set_entry_type(EntryType::GNULongName);
     header.set_size(4 << 30);
     header.set_cksum();
-    let evil = fs::File::create(shared.join("evil.tar")).unwrap();
+    let (file, from) = fresh();
+    let evil = fs::File::create(file).unwrap();
     std::io::Write::write_all(&mut &evil, header.as_bytes()).unwrap();
     evil.set_len(4 << 30).unwrap();
-    let mut command = user.command(&["cp", "m:/srv/data", &home.join("long").display().to_string()]);
-    let run = program::finish(&mut command);
+    let run = user.run(&["cp", &from, &home.join("long").display().to_string()]);
     assert!(run.code == 2 && run.stderr.contains("more than 64 KiB"), "{run:?}");
     assert!(!home.join("long").exists());
 }

@@ -104,6 +104,9 @@ impl Root {
             root_dir: self.path.clone(),
             xattr: true,
             do_import: true,
+            // The guest is offered it, and then reads what surrounds bytes that a program appends: without this, from
+            // files that are open for writing only.
+            writeback: true,
             cache_policy: CachePolicy::Auto,
             ..Config::default()
         };
