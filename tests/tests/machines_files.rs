@@ -114,8 +114,10 @@ fn links_of_a_guest_lead_nowhere_here() {
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
 }
 
-/// An archive: names, kinds, and contents or targets.
-fn archive(members: &[(&str, EntryType, &str)]) -> Vec<u8> {
+/// Of an archive: its name, its kind, and contents or a target.
+type Member<'a> = (&'a str, EntryType, &'a str);
+
+fn archive(members: &[Member<'_>]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for &(name, kind, content) in members {
         let mut header = Header::new_gnu();
@@ -147,7 +149,7 @@ fn a_hostile_archive_stays_in_its_target() {
         ("data/l", Symlink, ".."),
         ("data/l/.bashrc", Regular, "evil"),
     ];
-    let here: &[(&str, &[(&str, EntryType, &str)], &str)] = &[
+    let here: &[(&str, &[Member<'_>], &str)] = &[
         ("a folder that is there", &up, "not followed"),
         ("a file for the folder", &[("data", Regular, "evil")], "a folder here"),
         (
@@ -199,7 +201,7 @@ fn a_hostile_archive_stays_in_its_target() {
         fs::create_dir(&folder).unwrap();
         (folder.join("data"), format!("m:/shared/{}/data", count.get()))
     };
-    let copy = |members: &[(&str, EntryType, &str)], to: &str| {
+    let copy = |members: &[Member<'_>], to: &str| {
         let (file, from) = fresh();
         fs::write(file, archive(members)).unwrap();
         user.run(&["cp", &from, &home.join(to).display().to_string()])
