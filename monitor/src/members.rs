@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The members of tar archives of others, with a bound on the memory that an archive can take.
 //!
-//! The crate `tar` reads GNU long names, long links and PAX records whole before it gives the member that they belong to, and
-//! a header says how long they are. So the reader below the crate gives no more than [`HEADERS`] bytes between two
-//! members: what exceeds them is never read. The bound does not parse anything, and cannot disagree with the crate.
+//! The crate `tar` reads GNU long names, long links and PAX records whole before it gives the
+//! member that they belong to, and a header says how long they are. So the reader below the crate
+//! gives no more than [`HEADERS`] bytes between two members: what exceeds them is never read. The
+//! bound does not parse anything, and cannot disagree with the crate.
 
 use anyhow::{Context, bail};
 use std::cell::Cell;
@@ -11,7 +12,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::rc::Rc;
 use tar::{Archive, Entries, Entry};
 
-/// Bytes of headers, long names and records in front of a member. A path has 4096 bytes at most, and a member two of them.
+/// Bytes of headers, long names and records in front of a member. A path has 4096 bytes at most,
+/// and a member two of them.
 pub const HEADERS: u64 = 64 << 10;
 /// What fills up the block at a member's end.
 const PADDING: u64 = 511;
@@ -59,7 +61,8 @@ impl<R: Seek> Seek for Bounded<R> {
 /// Calls `with` for each member of an archive. What it leaves of a member's contents is skipped.
 ///
 /// # Errors
-/// What `with` says; an archive that is damaged, or none; more than [`HEADERS`] bytes of names and records for one member.
+/// What `with` says; an archive that is damaged, or none; more than [`HEADERS`] bytes of names and
+/// records for one member.
 pub fn each<R: Read>(
     archive: R,
     mut with: impl FnMut(&mut Entry<'_, Bounded<R>>) -> anyhow::Result<()>,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Unpacking tar archives of others: of guests, of images.
 //!
-//! Whatever an archive says, nothing outside the folder is made, changed or read: each name is resolved by the host's kernel from
-//! that folder (openat2(2)), and the last part of a name is never followed. In an image the folder is the root of symbolic links
-//! (`RESOLVE_IN_ROOT`). In what comes from a guest no link is followed (`RESOLVE_NO_SYMLINKS`), hard links are refused, and a
-//! folder of this host's neither gives way to a file nor gets other rights. Device nodes are left out.
+//! Whatever an archive says, nothing outside the folder is made, changed or read: each name is
+//! resolved by the host's kernel from that folder (openat2(2)), and the last part of a name is
+//! never followed. In an image the folder is the root of symbolic links (`RESOLVE_IN_ROOT`). In
+//! what comes from a guest no link is followed (`RESOLVE_NO_SYMLINKS`), hard links are refused, and
+//! a folder of this host's neither gives way to a file nor gets other rights. Device nodes are left
+//! out.
 
 use crate::members;
 use anyhow::{Context, bail};
@@ -41,8 +43,8 @@ pub struct Rules {
     pub bytes: u64,
     /// Bits of a file's mode that count.
     pub mode: u32,
-    /// It is a layer of an image: whiteouts mean what they say, links lead somewhere within the image, and owners are kept
-    /// where we may. Else it comes from a guest.
+    /// It is a layer of an image: whiteouts mean what they say, links lead somewhere within the
+    /// image, and owners are kept where we may. Else it comes from a guest.
     pub layer: bool,
     /// The first part of each name must be this one. It is taken off, or becomes that one.
     pub first: Option<(OsString, Option<OsString>)>,
@@ -53,7 +55,8 @@ pub struct Rules {
 pub struct Tree {
     root: OwnedFd,
     rules: Rules,
-    /// What the archive at hand has made: hashes with a secret key, since an archive has millions of long names.
+    /// What the archive at hand has made: hashes with a secret key, since an archive has millions
+    /// of long names.
     made: HashSet<u64>,
     hasher: RandomState,
     /// Modes of folders, set when nothing is put into them any more.
@@ -339,7 +342,8 @@ fn is_folder(parent: &OwnedFd, name: &OsStr) -> anyhow::Result<bool> {
     Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-/// Removes what is in a folder, but for names that are to stay. A name at a time: there may be millions.
+/// Removes what is in a folder, but for names that are to stay. A name at a time: there may be
+/// millions.
 fn clear(folder: &OwnedFd, depth: usize, stays: &dyn Fn(&OsStr) -> bool) -> anyhow::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     loop {

@@ -140,7 +140,8 @@ fn archive(members: &[Member<'_>]) -> Vec<u8> {
 const TAKE_OVER: &str =
     "mount -t tmpfs none /proc && mkdir /proc/self && cp /shared/sender /proc/self/exe && sleep 1000";
 
-/// The one who sends may be the guest's root and not the agent: nothing but the target gets anything, and no link leads on.
+/// The sender may be a program of the guest's root in place of the agent: nothing but the target is
+/// written to, and no link is followed.
 #[test]
 fn a_hostile_archive_stays_in_its_target() {
     use EntryType::{Directory, Fifo, Link, Regular, Symlink};
@@ -193,7 +194,8 @@ fn a_hostile_archive_stays_in_its_target() {
     user.detach(&["--name", "m", "--volume", &volume], TAKE_OVER);
     let home = user.folder().join("home");
     let target = home.join("data");
-    // Each archive is a new file: of an old one the guest would have pages yet. It is sent in place of one of that name.
+    // Each archive is a new file: of an old one the guest would have pages yet. It is sent in place
+    // of one of that name.
     let count = Cell::new(0);
     let fresh = || {
         count.set(count.get() + 1);
@@ -222,7 +224,8 @@ fn a_hostile_archive_stays_in_its_target() {
             assert_eq!(fs::read_dir(&home).unwrap().count(), 2, "{what}");
         }
     }
-    // Where there is no such folder yet, the same; and a link that came out is not followed the next time.
+    // Where there is no such folder yet, the same; and a link that came out is not followed the
+    // next time.
     fs::remove_dir_all(&target).unwrap();
     let run = copy(&up, "");
     assert!(run.code == 2 && run.stderr.contains("not followed"), "{run:?}");

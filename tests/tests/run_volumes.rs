@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest makes of a folder of the host's that it may write to: no program that gives its caller rights here.
+//! What a guest makes of a folder of the host's that it may write to: no program that gives its
+//! caller rights here.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -78,7 +79,7 @@ fn a_guest_makes_no_setuid_program_of_this_host() {
     }
 }
 
-/// What unpacks and installs goes on, with what the file may have.
+/// Programs that copy, unpack and install succeed. The files have the modes that they may have.
 #[test]
 fn programs_that_set_modes_are_not_disturbed() {
     let folders = Folders::new();
@@ -91,7 +92,7 @@ fn programs_that_set_modes_are_not_disturbed() {
     assert_eq!(rights(&folders.shared("")), Vec::<PathBuf>::new());
 }
 
-/// What its owner here made setuid stays that for as long as its contents are the owner's.
+/// A program that its owner on the host made setuid stays that until the guest writes to it.
 #[test]
 fn programs_of_the_host_keep_their_rights_until_they_are_written_to() {
     let folders = Folders::new();

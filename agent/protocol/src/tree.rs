@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files on their way between host and guest (`paravane cp`): a tar archive on a command's standard output or input.
 //!
-//! What is packed may be a folder that a guest can write to. So each file is opened from the folder that it was found in,
-//! and no link is followed: what becomes a link meanwhile leads to no other file of the host's.
+//! What is packed may be a folder that a guest can write to. So each file is opened from the folder
+//! that it was found in, and no link is followed: what becomes a link meanwhile leads to no other
+//! file of the host's.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;

@@ -57,8 +57,9 @@ pub struct MachineOptions {
     #[arg(long, value_name = "STR")]
     pub append: Vec<String>,
 
-    /// Show a folder of this host in the guest; with :ro nothing in it can be changed, with :suid the guest can also make setuid and
-    /// setgid programs and set their capabilities, which count on this host (may be repeated)
+    /// Show a folder of this host in the guest; with :ro nothing in it can be changed, with :suid
+    /// the guest can also make setuid and setgid programs and set their capabilities, which count
+    /// on this host (may be repeated)
     #[arg(long, value_name = "HOST:GUEST[:ro|:suid]")]
     pub volume: Vec<String>,
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane cp`: files into a machine that runs, and out of it.
 //!
-//! It is `exec` of the agent's own program, which packs and unpacks. What comes out of a guest is taken for hostile: nothing outside the one
-//! name that was asked for is touched ([`crate::unpack`]), no link that came from a guest is followed, now or the next time, and no file
-//! gets the right to run as its owner.
+//! It is `exec` of the agent's own program, which packs and unpacks. What comes out of a guest is
+//! taken for hostile: nothing outside the one name that was asked for is touched
+//! ([`crate::unpack`]), no link that came from a guest is followed, now or the next time, and no
+//! file gets the right to run as its owner.
 
 use super::Outcome;
 use crate::cli;
@@ -217,7 +218,8 @@ impl Place {
 
 /// The folder and the name that something called `base` gets: in `to` if that is a folder, else as `to`.
 ///
-/// A link to a folder is followed only where a slash stands after it: it may have come out of a machine by the same command before.
+/// A link to a folder is followed only where a slash stands after it: it may have come out of a
+/// machine by the same command before.
 fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsString)> {
     let complain = || to.display().to_string();
     let folder = to.as_os_str().as_bytes().ends_with(b"/");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the monitor's own threads may do to the host while a guest runs.
 //!
-//! Each thread enters its policy (`policies/monitor.json`, seccomp) and gives up the files that it does not need
-//! ([`Files`], Landlock) when it has been set up, and before it looks at anything that a guest has written. A thread
-//! that is said to gives up capabilities, too. All of it holds for the thread and for those that it makes, and cannot be undone.
+//! Each thread enters its policy (`policies/monitor.json`, seccomp) and gives up the files that it
+//! does not need ([`Files`], Landlock) when it has been set up, and before it looks at anything
+//! that a guest has written. A thread that is said to gives up capabilities, too. All of it holds
+//! for the thread and for those that it makes, and cannot be undone.
 
 mod files;
 pub mod language;

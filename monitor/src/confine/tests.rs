@@ -320,7 +320,8 @@ fn only_the_files_that_are_given() {
     });
 }
 
-/// What one of its threads may write, all of it may: a capability that is not there cannot be used by any.
+/// Without these capabilities, neither a mistake in the device nor code that has taken over the
+/// thread has their effect.
 #[test]
 fn a_shared_folder_s_thread_gives_up_what_makes_rights() {
     let kept = |thread| threads::policy(thread).unwrap().capabilities;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! File system device (virtio 1.2, section 5.11): a directory of the host in the guest.
 //!
-//! The requests are FUSE's, carried out by the crate fuse-backend-rs, which never leaves the directory: it opens every
-//! name relative to a descriptor of its parent and follows no symbolic link (those are the guest's kernel's to follow).
-//! Each may have to wait for the host, as long as that likes, so a few threads carry them out, and answers come in any order.
-//! Run by an ordinary user, files belong to that user on the host, and to root in the guest; run by root, owners are what they are.
-//! No request makes a program of the host's that gives its caller rights, unless the user has asked for that ([`masked`]).
+//! The requests are FUSE's, carried out by the crate fuse-backend-rs, which never leaves the
+//! directory: it opens every name relative to a descriptor of its parent and follows no symbolic
+//! link (those are the guest's kernel's to follow). Each may have to wait for the host, as long as
+//! that likes, so a few threads carry them out, and answers come in any order. Run by an ordinary
+//! user, files belong to that user on the host, and to root in the guest; run by root, owners are
+//! what they are. No request makes a program of the host's that gives its caller rights, unless the
+//! user has asked for that ([`masked`]).
 
 mod masked;
 
@@ -104,8 +106,8 @@ impl Root {
             root_dir: self.path.clone(),
             xattr: true,
             do_import: true,
-            // The guest is offered it, and then reads what surrounds bytes that a program appends: without this, from
-            // files that are open for writing only.
+            // The guest is offered it, and then reads what surrounds bytes that a program appends:
+            // without this, from files that are open for writing only.
             writeback: true,
             cache_policy: CachePolicy::Auto,
             ..Config::default()
@@ -127,8 +129,9 @@ impl Root {
 }
 
 impl Fs {
-    /// Shares a directory under a tag, by which the guest mounts it. For reading, the thread's policy sees to it that nothing in
-    /// it is changed, whatever the guest asks for, so there is no request that could be overlooked.
+    /// Shares a directory under a tag, by which the guest mounts it. For reading, the thread's
+    /// policy sees to it that nothing in it is changed, whatever the guest asks for, so there is no
+    /// request that could be overlooked.
     pub fn new(path: &Path, tag: &str, access: Access) -> anyhow::Result<Self> {
         if tag.is_empty() || tag.len() > TAG || tag.bytes().any(|b| b == 0) {
             bail!("the tag {tag:?} must have 1 to {TAG} bytes");

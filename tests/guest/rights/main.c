@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * rights FOLDER: makes setuid and setgid files in every way that Linux has, and gives a file capabilities and other
- * attributes. Says what came of each: an error, or the mode that the file then has. Static: it runs in guests and on the host.
+ * rights FOLDER: makes setuid and setgid files in every way that Linux has, and gives a file
+ * capabilities and other attributes. Says what came of each: an error, or the mode that the file
+ * then has. Static: it runs in guests and on the host.
  */
 
 #define _GNU_SOURCE

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * In the place of the agent's program: sends the file that it is asked to pack, which is an archive already. Asked for
- * anything else, it waits for ever: a shell that finds its own programs by /proc/self/exe finds this one.
+ * In the place of the agent's program: sends the file that it is asked to pack, which is an archive
+ * already. Asked for anything else, it waits for ever: a shell that finds its own programs by
+ * /proc/self/exe finds this one.
  */
 
 #include <fcntl.h>

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest must not make of a shared folder's files: programs that give their caller rights on the host.
+//! What a guest must not make of a shared folder's files: programs that give their caller rights on
+//! the host.
 //!
-//! A program that is setuid, setgid or has capabilities runs on the host with rights that its caller lacks, and what runs in a
-//! guest may write its contents. So unless the user asks for it (`--volume HOST:GUEST:suid`), each request that can set such
-//! rights loses them here, before the file system sees it. The guest is free to send any request, not only Linux's.
+//! A program that is setuid, setgid or has capabilities runs on the host with rights that its
+//! caller lacks, and what runs in a guest may write its contents. So unless the user asks for it
+//! (`--volume HOST:GUEST:suid`), each request that can set such rights loses them here, before the
+//! file system sees it. The guest is free to send any request, not only Linux's.
 //!
-//! * Modes lose setuid and setgid without an error, and the answer shows the mode that the file has. POSIX lets chmod() do that with
-//!   setgid, and `install`, `cp -p`, `tar -x` and dpkg go on. An error would end them: they set whole modes, and fail with the first that fails.
-//! * Of extended attributes a guest sets `user.*` and access control lists. Others (`security.capability`, `trusted.*`)
-//!   mean something to the host's kernel or to its root. They are answered EOPNOTSUPP, as by a file system that has none:
-//!   who sets them asks for just that, and `setcap` must not claim success.
-//! * A folder of the host's that is setgid stays so when a guest changes its mode and leaves that bit set. On a folder the bit
-//!   gives no rights: it says which group new files have.
+//! * Modes lose setuid and setgid without an error, and the answer shows the mode that the file
+//!   has. POSIX allows that for setgid in chmod(). `install`, `cp -p`, `tar -x` and dpkg go on; an
+//!   error would end them, since they set whole modes.
+//! * Of extended attributes a guest sets `user.*` and access control lists. Others
+//!   (`security.capability`, `trusted.*`) mean something to the host's kernel or to its root. They
+//!   are answered EOPNOTSUPP, as by a file system that has none: `setcap` must not claim success.
+//! * A folder of the host's that is setgid stays so when a guest changes its mode and leaves that
+//!   bit set. On a folder the bit gives no rights: it says which group new files have.
 //!
-//! The thread has given up the capability by which root writes to a setuid file that stays one (`monitor.json`: `fs`).
+//! The thread has no CAP_FSETID (`monitor.json`: `fs`), so the host's kernel clears both bits of a
+//! file that is written to, also where root runs the monitor.
 
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
 use fuse_backend_rs::api::filesystem::{
@@ -64,10 +68,11 @@ impl<F: FileSystem> Masked<F> {
 struct Group(libc::gid_t);
 
 impl Group {
-    /// Root without all capabilities changes the mode of a setgid folder as a member of its group, or the bit is lost. Others
-    /// are members or not. An error means that the bit is lost.
+    /// Without CAP_FSETID the kernel keeps setgid only for a member of the folder's group, so root
+    /// becomes one. An ordinary user is a member or not. If this fails, the folder loses the bit.
     fn enter(group: libc::gid_t) -> Option<Self> {
-        // SAFETY: both calls change or tell attributes of this thread alone; the C library's own would change all threads.
+        // SAFETY: the calls read and change attributes of this thread alone. The C library's
+        // setresgid changes all threads.
         unsafe {
             let before = libc::getegid();
             let keep = libc::gid_t::MAX;
@@ -160,8 +165,8 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         self.inner.setxattr(ctx, inode, name, value, flags)
     }
 
-    /// A guest's Linux takes `security.capability` from each file that it writes to, and goes on after this error. The host's does
-    /// the same by itself when the file is written to.
+    /// A guest's Linux takes `security.capability` from each file that it writes to, and goes on
+    /// after this error. The host's does the same by itself when the file is written to.
     fn removexattr(&self, ctx: &Context, inode: F::Inode, name: &CStr) -> io::Result<()> {
         self.may_set(name)?;
         self.inner.removexattr(ctx, inode, name)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests as no Linux would send them, under the thread's own policy: what they make of files on the host.
+//! Requests as no Linux would send them, under the thread's own policy: what they make of files on
+//! the host.
 
 use super::super::Device;
 use super::super::testing::{FREE, Guest};

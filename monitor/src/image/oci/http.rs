@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a registry is asked, and its answers: none is kept before it is known to be small enough.
 //!
-//! The crate oci-client reads manifests, tokens and errors whole, however long they are, and shows neither the answer
-//! before that nor what it sends; so requests are made here. Who asks says who he is when the registry wants to know (RFC 6750 and
-//! 7617, and Docker's way to a token), to the registry alone and to whom it names for that.
+//! Answers are read piece by piece, with a bound for each kind: clients of registries commonly read
+//! manifests, tokens and errors whole, however long they are. Credentials are sent when the
+//! registry asks for them (RFC 6750, RFC 7617, Docker's token protocol), to the registry and to the
+//! server that it names for tokens.
 
 use super::archive::DOCUMENT;
 use crate::text;
@@ -38,7 +39,7 @@ pub struct Http<'a> {
     reference: &'a Reference,
     /// It is this host's own, and spoken to without encryption.
     own: bool,
-    /// What requests say of who asks, once the registry wants to know.
+    /// What requests are authorized with, once the registry has asked for it.
     authorization: RefCell<Option<Authorization>>,
 }
 
@@ -171,7 +172,7 @@ impl<'a> Http<'a> {
         Ok(Some(bytes))
     }
 
-    /// What is to be said of who asks, as the registry wants to hear it.
+    /// The authorization that the registry asks for in this answer.
     async fn authorize(&self, response: &Response) -> anyhow::Result<Option<Authorization>> {
         let Some(header) = response.headers().get(WWW_AUTHENTICATE).and_then(|h| h.to_str().ok()) else {
             return Ok(None);
@@ -183,7 +184,8 @@ impl<'a> Http<'a> {
                 let found = bearer.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
                 found.map(|(_, value)| value.to_unescaped())
             };
-            let realm = field("realm").with_context(|| format!("{}: it wants a token of nobody", self.name()))?;
+            let realm = field("realm")
+                .with_context(|| format!("{}: it asks for a token, but names no server for it", self.name()))?;
             let token = self.token(&realm, field("service")).await?;
             return Ok(Some(Authorization::Bearer(token)));
         }
@@ -197,7 +199,7 @@ impl<'a> Http<'a> {
         }
     }
 
-    /// A token of whom the registry names.
+    /// A token from the server that the registry names.
     async fn token(&self, realm: &str, service: Option<String>) -> anyhow::Result<String> {
         let mut url = Url::parse(realm).with_context(|| format!("{}: {realm:?}", self.name()))?;
         if url.scheme() != "https" && !self.own {
@@ -228,7 +230,7 @@ impl<'a> Http<'a> {
         )
     }
 
-    /// What went wrong, in words for who asked for the image.
+    /// What went wrong, in words for the user.
     async fn complaint(&self, response: Response) -> anyhow::Error {
         let (registry, status) = (self.name(), response.status());
         // Words that are too long are none.
