@@ -31,6 +31,12 @@ use std::time::Duration;
 /// Bits of a mode that give rights.
 const RIGHTS: u32 = libc::S_ISUID | libc::S_ISGID;
 
+/// Bytes of an attribute's value, and of the names of all of a file's (Linux: `XATTR_SIZE_MAX`,
+/// `XATTR_LIST_MAX`). The crate allocates what a request says before it looks.
+const ATTRIBUTE: u32 = 64 << 10;
+/// Bytes of a folder's list that are read at once.
+const LISTING: u32 = 1 << 20;
+
 /// A file system without them.
 pub struct Masked<F> {
     inner: F,
@@ -172,6 +178,39 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         self.inner.removexattr(ctx, inode, name)
     }
 
+    fn getxattr(&self, ctx: &Context, inode: F::Inode, name: &CStr, size: u32) -> io::Result<GetxattrReply> {
+        self.inner.getxattr(ctx, inode, name, size.min(ATTRIBUTE))
+    }
+
+    fn listxattr(&self, ctx: &Context, inode: F::Inode, size: u32) -> io::Result<ListxattrReply> {
+        self.inner.listxattr(ctx, inode, size.min(ATTRIBUTE))
+    }
+
+    fn readdir(
+        &self,
+        ctx: &Context,
+        inode: F::Inode,
+        handle: F::Handle,
+        size: u32,
+        offset: u64,
+        add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        self.inner.readdir(ctx, inode, handle, size.min(LISTING), offset, add)
+    }
+
+    fn readdirplus(
+        &self,
+        ctx: &Context,
+        inode: F::Inode,
+        handle: F::Handle,
+        size: u32,
+        offset: u64,
+        add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        self.inner
+            .readdirplus(ctx, inode, handle, size.min(LISTING), offset, add)
+    }
+
     // What is not here is answered ENOSYS.
     pass! {
         fn init(&self, capable: FsOptions) -> io::Result<FsOptions>;
@@ -209,19 +248,9 @@ impl<F: FileSystem> FileSystem for Masked<F> {
             owner: Option<u64>
         ) -> io::Result<()>;
         fn statfs(&self, ctx: &Context, inode: F::Inode) -> io::Result<statvfs64>;
-        fn getxattr(&self, ctx: &Context, inode: F::Inode, name: &CStr, size: u32) -> io::Result<GetxattrReply>;
-        fn listxattr(&self, ctx: &Context, inode: F::Inode, size: u32) -> io::Result<ListxattrReply>;
         fn opendir(
             &self, ctx: &Context, inode: F::Inode, flags: u32
         ) -> io::Result<(Option<F::Handle>, OpenOptions)>;
-        fn readdir(
-            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, size: u32, offset: u64,
-            add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>
-        ) -> io::Result<()>;
-        fn readdirplus(
-            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, size: u32, offset: u64,
-            add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>
-        ) -> io::Result<()>;
         fn fsyncdir(&self, ctx: &Context, inode: F::Inode, data: bool, handle: F::Handle) -> io::Result<()>;
         fn releasedir(&self, ctx: &Context, inode: F::Inode, flags: u32, handle: F::Handle) -> io::Result<()>;
         fn access(&self, ctx: &Context, inode: F::Inode, mask: u32) -> io::Result<()>;
@@ -229,5 +258,57 @@ impl<F: FileSystem> FileSystem for Masked<F> {
             &self, ctx: &Context, inode: F::Inode, handle: F::Handle, offset: u64, whence: u32
         ) -> io::Result<u64>;
         fn id_remap(&self, ctx: &mut Context) -> io::Result<()>;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// Notes how much is asked for.
+    #[derive(Default)]
+    struct Notes(RefCell<Vec<u32>>);
+
+    impl FileSystem for Notes {
+        type Inode = u64;
+        type Handle = u64;
+
+        fn getxattr(&self, _: &Context, _: u64, _: &CStr, size: u32) -> io::Result<GetxattrReply> {
+            self.0.borrow_mut().push(size);
+            Ok(GetxattrReply::Count(0))
+        }
+
+        fn listxattr(&self, _: &Context, _: u64, size: u32) -> io::Result<ListxattrReply> {
+            self.0.borrow_mut().push(size);
+            Ok(ListxattrReply::Count(0))
+        }
+
+        fn readdir(
+            &self,
+            _: &Context,
+            _: u64,
+            _: u64,
+            size: u32,
+            _: u64,
+            _: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
+        ) -> io::Result<()> {
+            self.0.borrow_mut().push(size);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_more_is_allocated_than_an_answer_can_have() -> io::Result<()> {
+        let masked = Masked::new(Notes::default(), false);
+        let ctx = Context::new();
+        for size in [0, 100, u32::MAX] {
+            masked.getxattr(&ctx, 1, c"user.a", size)?;
+            masked.listxattr(&ctx, 1, size)?;
+            masked.readdir(&ctx, 1, 1, size, 0, &mut |_| Ok(0))?;
+        }
+        let asked = masked.inner.0.into_inner();
+        assert_eq!(asked, [0, 0, 0, 100, 100, 100, ATTRIBUTE, ATTRIBUTE, LISTING]);
+        Ok(())
     }
 }
