@@ -12,6 +12,7 @@
 
 mod dhcp;
 mod frame;
+mod peers;
 mod stack;
 mod tcp;
 mod udp;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A guest made of smoltcp against the network, with real sockets of the host behind it.
 
+mod published;
+
 use super::*;
 use crate::Received;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};

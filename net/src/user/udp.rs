@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Datagrams: each address that the guest sends from becomes a socket of the host's.
 
+use super::peers::Peers;
 use super::{Config, MAX_UDP, frame};
 use crate::{Error, Protocol, Publish};
 use rustix::event::{PollFd, PollFlags};
@@ -32,7 +33,15 @@ struct Entry {
     socket: UdpSocket,
     used: Instant,
     /// Made for a published port: never closed.
-    published: Option<Publish>,
+    published: Option<Published>,
+}
+
+/// What a socket for a published port has besides.
+#[derive(Debug)]
+struct Published {
+    port: Publish,
+    /// The host's own programs that have sent to it, which the guest may answer.
+    peers: Peers,
 }
 
 /// All sockets.
@@ -60,7 +69,10 @@ impl Datagrams {
                 query: false,
                 six: publish.host.is_ipv6(),
             };
-            let published = Some(Publish { host, ..*publish });
+            let published = Some(Published {
+                port: Publish { host, ..*publish },
+                peers: Peers::default(),
+            });
             entries.insert(
                 key,
                 Entry {
@@ -78,7 +90,7 @@ impl Datagrams {
 
     /// What is published, as bound.
     pub fn published(&self) -> impl Iterator<Item = Publish> + '_ {
-        self.entries.values().filter_map(|e| e.published)
+        self.entries.values().filter_map(|e| Some(e.published.as_ref()?.port))
     }
 
     /// A datagram of the guest's. What cannot be sent is lost, as datagrams are.
@@ -89,11 +101,9 @@ impl Datagrams {
         let query = *to.ip() == config.dns && to.port() == DNS_PORT;
         let target = if query {
             config.resolver
-        } else if self.is_published(from) && *to.ip() == config.gateway {
-            // An answer to this host itself, which the guest saw as the router.
-            Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), to.port()))
         } else {
-            config.outside(*to.ip()).map(|ip| SocketAddr::new(ip, to.port()))
+            self.peer(config, from, to)
+                .or_else(|| config.outside(*to.ip()).map(|ip| SocketAddr::new(ip, to.port())))
         };
         let Some(target) = target else { return };
         let key = Key {
@@ -110,13 +120,22 @@ impl Datagrams {
         }
     }
 
-    fn is_published(&self, guest: SocketAddrV4) -> bool {
-        let key = Key {
-            guest,
-            query: false,
-            six: false,
-        };
-        self.entries.get(&key).is_some_and(|e| e.published.is_some())
+    /// The program of this host that an answer from a published port goes to. The guest sees all of them
+    /// as the router, and reaches only those that have sent to that port.
+    fn peer(&self, config: &Config, guest: SocketAddrV4, to: SocketAddrV4) -> Option<SocketAddr> {
+        if *to.ip() != config.gateway {
+            return None;
+        }
+        let now = Instant::now();
+        [false, true].into_iter().find_map(|six| {
+            let key = Key {
+                guest,
+                query: false,
+                six,
+            };
+            let published = self.entries.get(&key)?.published.as_ref()?;
+            published.peers.get(to.port(), now)
+        })
     }
 
     fn open(&mut self, key: Key) -> bool {
@@ -177,6 +196,11 @@ impl Datagrams {
                     Err(_) => break,
                 };
                 entry.used = Instant::now();
+                if let Some(published) = &mut entry.published {
+                    if config.inside(peer.ip()) == Some(config.gateway) {
+                        published.peers.note(peer, entry.used);
+                    }
+                }
                 let from = if key.query {
                     // Only from whom it was asked.
                     (Some(peer) == config.resolver).then_some(SocketAddrV4::new(config.dns, DNS_PORT))

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a published port of datagrams lets the guest reach: those that have sent to it.
+
+use super::*;
+use crate::{Protocol, passt};
+
+/// A port that leads into the guest does not lead from the guest to the host's own services.
+#[test]
+fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
+    let mut guest = Guest::new(Config {
+        publish: vec!["0:53/udp".parse().unwrap(), "0:80".parse().unwrap()],
+        ..Config::default()
+    });
+    let services = ["127.0.0.1:0", "[::1]:0"].map(|at| UdpSocket::bind(at).ok());
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let published = guest.network.published.iter().find(|p| p.protocol == Protocol::Udp);
+    let host = published.unwrap().host;
+    let send = |guest: &mut Guest, to: u16, data: &[u8]| {
+        let own = SocketAddrV4::new(Config::default().guest, 53);
+        let mut frame = frame::datagram(frame::ROUTER, own, gateway(to), data, 1500).unwrap();
+        frame[6..12].copy_from_slice(MAC.as_bytes());
+        guest.wire.send(&frame);
+    };
+    let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
+    for round in 0..2 {
+        // Before anything came in, and when somebody may be answered.
+        for service in services.iter().flatten() {
+            send(&mut guest, port(service), b"attack");
+        }
+        client.send_to(b"ping", host).unwrap();
+        guest.wire.wait(PATIENCE).unwrap();
+        send(&mut guest, port(&client), b"pong");
+        let mut buffer = [0; 10];
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The answer comes after what was sent before it.
+        let (length, from) = client.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..length], from), (b"pong".as_slice(), host), "{round}");
+        for service in services.iter().flatten() {
+            service.set_nonblocking(true).unwrap();
+            let got = service
+                .recv_from(&mut buffer)
+                .map(|(length, _)| buffer[..length].to_vec());
+            assert!(got.is_err(), "round {round}: the guest has sent {got:?}");
+        }
+    }
+    // Connections: of a published port too.
+    let service = TcpListener::bind("127.0.0.1:0").unwrap();
+    service.set_nonblocking(true).unwrap();
+    let to = gateway(service.local_addr().unwrap().port());
+    let handle = guest.connect(to, 80);
+    guest.until("a refusal", |g| !g.socket(handle).is_open());
+    assert!(service.accept().is_err());
+}
+
+/// The guest sees every program of this host as the router. Its answer goes to the one that asked.
+#[test]
+fn answers_find_whichever_address_of_the_loopback_asked() {
+    for (publish, from) in [("127.0.0.1:0:53/udp", "127.0.0.2:0"), ("[::1]:0:53/udp", "[::1]:0")] {
+        let Ok(client) = UdpSocket::bind(from) else {
+            println!("no {from} here");
+            continue;
+        };
+        let mut guest = Guest::new(Config {
+            publish: vec![publish.parse().unwrap()],
+            ..Config::default()
+        });
+        assert_eq!(guest.ask(1, gateway(9), b"x"), None);
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let host = guest.network.published[0].host;
+        client.send_to(b"ping", host).unwrap();
+        let frame = guest.wire.wait(PATIENCE).unwrap();
+        let frame::Kind::Datagram { from, to, .. } = frame::kind(&frame) else {
+            panic!("no datagram")
+        };
+        let mut reply = frame::datagram(frame::ROUTER, to, from, b"pong", 1500).unwrap();
+        reply[6..12].copy_from_slice(MAC.as_bytes());
+        guest.wire.send(&reply);
+        let mut buffer = [0; 10];
+        let (length, peer) = client.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..length], peer), (b"pong".as_slice(), host), "{publish}");
+    }
+}
+
+/// The same of passt, where it can be used.
+#[test]
+fn nor_by_passt() {
+    let Some(program) = passt::find() else {
+        println!("no passt here");
+        return;
+    };
+    let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
+    let free = UdpSocket::bind("127.0.0.1:0").map(|socket| port(&socket)).unwrap();
+    let config = Config {
+        publish: vec![format!("{free}:53/udp").parse().unwrap()],
+        ..Config::default()
+    };
+    let (mut link, _process) = match passt::start(&program, &config, MAC.0) {
+        Ok(started) => started,
+        Err(error) => {
+            println!("passt does not run here: {error}");
+            return;
+        }
+    };
+    let service = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for socket in [&service, &client] {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+    client.send_to(b"ping", ("127.0.0.1", free)).unwrap();
+    // How the guest sees the host's loopback.
+    let begun = Instant::now();
+    let (host, guest) = loop {
+        assert!(begun.elapsed() < PATIENCE, "passt passes nothing on");
+        if let Ok(Received::Frame(frame)) = link.receive() {
+            if let frame::Kind::Datagram {
+                from,
+                to,
+                data: b"ping",
+            } = frame::kind(frame)
+            {
+                break (from, to);
+            }
+        } else {
+            let mut wait = [rustix::event::PollFd::new(&link, rustix::event::PollFlags::IN)];
+            let timeout = rustix::event::Timespec::try_from(PATIENCE).unwrap();
+            // Whatever ends the wait, everything is looked at again.
+            let _ = rustix::event::poll(&mut wait, Some(&timeout));
+        }
+    };
+    assert_eq!(host.port(), port(&client));
+    let attack = [*host.ip(), config.gateway, Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED];
+    let attack = attack.map(|ip| (SocketAddrV4::new(ip, port(&service)), &b"attack"[..]));
+    for (to, data) in attack.into_iter().chain([(host, &b"pong"[..])]) {
+        let mut frame = frame::datagram(frame::ROUTER, guest, to, data, 1500).unwrap();
+        frame[6..12].copy_from_slice(MAC.as_bytes());
+        assert!(link.send(&frame).unwrap());
+    }
+    let mut buffer = [0; 10];
+    let (length, _) = client.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"pong");
+    service.set_nonblocking(true).unwrap();
+    let got = service
+        .recv_from(&mut buffer)
+        .map(|(length, _)| buffer[..length].to_vec());
+    assert!(got.is_err(), "the guest has sent {got:?}");
+}
