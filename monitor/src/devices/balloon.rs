@@ -8,7 +8,7 @@
 //!
 //! What a guest says here can only hurt itself: it may write any zeroes it likes into its own memory anyway.
 
-use super::{Broken, Chain, Device, Driver, Memory, kind};
+use super::{Broken, Chain, Device, Driver, kind};
 use rustix::mm::{Advice, madvise};
 use std::io::Read;
 use vm_memory::{GuestAddress, GuestMemory};
@@ -86,7 +86,7 @@ impl Device for Balloon {
                 return driver.signal(queue);
             }
             // Before the guest hears of it: from then on there may be something in them.
-            give_back(driver.memory(), merge(ranges));
+            give_back(driver, merge(ranges));
             for head in heads {
                 driver.push(queue, head, 0)?;
             }
@@ -136,9 +136,13 @@ fn merge(mut ranges: Vec<Range>) -> Vec<Range> {
 }
 
 /// Makes holes of ranges, as far as they are in guest memory.
-fn give_back(memory: &Memory, ranges: Vec<Range>) {
+fn give_back(driver: &Driver, ranges: Vec<Range>) {
+    let memory = driver.memory();
     let end = memory.last_addr().0.saturating_add(1);
     for (from, to) in ranges {
+        if driver.ending().begun() {
+            return;
+        }
         let length = usize::try_from(to.min(end).saturating_sub(from)).unwrap_or(0);
         for slice in memory.get_slices(GuestAddress(from), length).flatten() {
             let at = slice.ptr_guard_mut();

@@ -5,16 +5,22 @@
 //! its own, on which every method is called, so a device needs no locks and never keeps a vCPU waiting. The registers
 //! that a driver sees are in [`mmio`], its queues in [`Driver`]; both take what the guest writes for hostile.
 //!
-//! How to write one: do the work in [`Device::notified`]; have what happens on the host (a file becomes readable, a
-//! worker is done) call [`Waker::wake`], directly or through [`Waker::arm`], and look at it in [`Device::woken`].
+//! How to write one: do the work in [`Device::notified`], for as long as [`Driver::pop`] gives chains.
+//! It gives a bounded number of them in a round of work, and [`Driver::end_round`] returns what was left.
+//! Have what happens on the host (a file becomes readable, a worker is done) call [`Waker::wake`], directly
+//! or through [`Waker::arm`], and look at it in [`Device::woken`].
 
 #[cfg(test)]
 mod across;
 pub mod balloon;
 pub mod blk;
+mod buffers;
 pub mod console;
 pub mod counters;
 mod driver;
+#[cfg(test)]
+mod driver_tests;
+mod ending;
 pub mod fs;
 #[cfg(test)]
 mod fuzz;
@@ -31,6 +37,7 @@ pub mod vsock;
 use crate::confine::Files;
 
 pub use driver::{Broken, Chain, Driver, Interrupt, Memory};
+pub use ending::Ending;
 pub use page::{Area, Page};
 pub use reactor::{EventFlags, Reactor, Wake, Waker};
 

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Threads for requests that may have to wait for the host, so that none keeps others waiting.
+//!
+//! Requests that wait, are being done and are done belong to chains that the driver has not got back.
+//! So there are never more than its queues have entries ([`Driver::pop`](super::Driver::pop)).
 
 use super::Waker;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Carries out a request; what it came to.
-type Work<R, D> = dyn Fn(&R) -> D + Send + Sync;
+/// Carries out a request; what it came to. Its function says whether the result is needed no more: then
+/// the work may be left as it is.
+type Work<R, D> = dyn Fn(&R, &dyn Fn() -> bool) -> D + Send + Sync;
 
 struct State<R, D> {
     waiting: VecDeque<Box<R>>,
@@ -24,6 +29,8 @@ struct Shared<R, D> {
     /// A thread has done its work.
     work_done: Condvar,
     work: Box<Work<R, D>>,
+    /// The work that is being done is needed no more.
+    leave: AtomicBool,
     waker: Waker,
 }
 
@@ -58,6 +65,7 @@ impl<R: Send + 'static, D: Send + 'static> Pool<R, D> {
                 work_came: Condvar::new(),
                 work_done: Condvar::new(),
                 work,
+                leave: AtomicBool::new(false),
                 waker,
             }),
             name,
@@ -97,9 +105,11 @@ impl<R: Send + 'static, D: Send + 'static> Pool<R, D> {
     pub fn clear(&self) {
         let mut state = self.shared.lock();
         state.waiting.clear();
+        self.shared.leave.store(true, Ordering::SeqCst);
         while state.working > 0 {
             state = wait(&self.shared.work_done, state);
         }
+        self.shared.leave.store(false, Ordering::SeqCst);
         state.done.clear();
     }
 }
@@ -110,6 +120,7 @@ impl<R, D> Drop for Pool<R, D> {
             let mut state = self.shared.lock();
             state.waiting.clear();
             state.end = true;
+            self.shared.leave.store(true, Ordering::SeqCst);
         }
         self.shared.work_came.notify_all();
         for thread in self.threads.drain(..) {
@@ -145,7 +156,7 @@ fn run<R, D>(shared: &Shared<R, D>) {
         state.working += 1;
         drop(state);
         let working = Working(shared);
-        let done = (shared.work)(&request);
+        let done = (shared.work)(&request, &|| shared.leave.load(Ordering::SeqCst));
         drop(request);
         shared.lock().done.push(done);
         drop(working);
@@ -159,7 +170,7 @@ mod tests {
     use super::super::reactor::{Reactor, Wake};
     use super::*;
     use std::sync::mpsc::{Receiver, channel};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     struct Tell(std::sync::mpsc::Sender<()>);
 
@@ -172,11 +183,40 @@ mod tests {
     fn halves() -> (Pool<u32, u32>, Receiver<()>) {
         let (tell, told) = channel();
         let waker = Reactor::new().unwrap().waker(0, Arc::new(Tell(tell)));
-        let half = |number: &u32| {
+        let half = |number: &u32, _: &dyn Fn() -> bool| {
             assert!(number % 2 == 0, "odd");
             number / 2
         };
         (Pool::new("test", 2, waker, Box::new(half)), told)
+    }
+
+    /// Work that takes as long as it is needed.
+    #[test]
+    fn work_that_is_not_needed_any_more_is_left() {
+        let (tell, _told) = channel();
+        let (begin, begun) = channel();
+        let waker = Reactor::new().unwrap().waker(0, Arc::new(Tell(tell)));
+        let work = move |_: &u32, stop: &dyn Fn() -> bool| {
+            let _ = begin.send(());
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !stop() {
+                assert!(Instant::now() < deadline, "nobody says that it may end");
+                std::thread::yield_now();
+            }
+        };
+        let mut pool = Pool::new("test", 2, waker, Box::new(work));
+        for _ in 0..2 {
+            pool.submit(Box::new(0)).unwrap();
+            begun.recv().unwrap();
+            let start = Instant::now();
+            pool.clear();
+            assert!(start.elapsed() < Duration::from_secs(10));
+        }
+        pool.submit(Box::new(0)).unwrap();
+        begun.recv().unwrap();
+        let start = Instant::now();
+        drop(pool);
+        assert!(start.elapsed() < Duration::from_secs(10));
     }
 
     #[test]

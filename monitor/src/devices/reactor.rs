@@ -5,6 +5,7 @@
 //! two). Files cannot be waited for along with a word, so one thread of the machine waits for the files of all
 //! devices, and wakes the device whose file is ready.
 
+use super::Ending;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::fmt;
@@ -18,6 +19,11 @@ pub use rustix::event::epoll::EventFlags;
 pub trait Wake: Send + Sync {
     /// Has [`Device::woken`](super::Device::woken) called soon.
     fn wake(&self);
+
+    /// The end of the device's machine.
+    fn ending(&self) -> Ending {
+        Ending::default()
+    }
 }
 
 /// A device's way to be woken. It can be given to other threads.
@@ -32,6 +38,11 @@ impl Waker {
     /// Wakes the device.
     pub fn wake(&self) {
         self.wake.wake();
+    }
+
+    /// The end of the device's machine.
+    pub fn ending(&self) -> Ending {
+        self.wake.ending()
     }
 
     /// Wakes the device once when a file is ready (`IN`, `OUT`; also when it ends or fails). For the next time it

@@ -12,12 +12,16 @@ pub const MEMORY: usize = 4 << 20;
 /// From here on it is free for buffers.
 pub const FREE: u64 = 1 << 20;
 const QUEUE: u64 = 0x10000;
+/// Where the ring of available buffers of queue 0 lies.
+pub const RING: u64 = QUEUE + AVAILABLE;
 const AVAILABLE: u64 = 0x8000;
 const USED: u64 = 0xc000;
-const SIZE: u16 = 256;
+/// Entries of each queue.
+pub const SIZE: u16 = 256;
 
 const WRITE: u16 = 2;
 const NEXT: u16 = 1;
+const INDIRECT: u16 = 4;
 
 /// Counts interrupts.
 #[derive(Debug, Default)]
@@ -94,6 +98,20 @@ impl Guest {
         let index: u16 = self.read(base + AVAILABLE + 2);
         self.write(base + AVAILABLE + 4 + u64::from(index % SIZE) * 2, head);
         self.write(base + AVAILABLE + 2, index.wrapping_add(1));
+        head
+    }
+
+    /// Makes a chain of an indirect table available, with so many parts of a byte; its head.
+    pub fn offer_table(&mut self, queue: usize, table: u64, parts: u16) -> u16 {
+        for index in 0..parts {
+            let at = table + u64::from(index) * 16;
+            self.write(at, FREE);
+            self.write(at + 8, 1u32);
+            self.write(at + 12, if index + 1 < parts { NEXT | WRITE } else { WRITE });
+            self.write(at + 14, index + 1);
+        }
+        let head = self.offer(queue, &[(table, 0, false)]);
+        self.descriptor(queue, head, table, u32::from(parts) * 16, INDIRECT, 0);
         head
     }
 

@@ -3,8 +3,8 @@
 
 use super::shared::{Shared, size};
 use super::{device, sys};
-use crate::devices::Reactor;
 use crate::devices::counters::{Counters, Figures};
+use crate::devices::{Ending, Reactor};
 use paravane_abi::process as ph;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -24,7 +24,7 @@ pub struct Core {
     /// Processes 0 to `count - 1` exist.
     count: AtomicU32,
     /// The monitor wants the machine to be gone.
-    stop: AtomicBool,
+    pub ending: Ending,
     /// Why the machine cannot go on, if so.
     failure: Mutex<Option<String>>,
     /// Wakes the supervisor.
@@ -56,7 +56,7 @@ impl Core {
             vcpus,
             pids: words(size(ph::PH_MAX_PROCS)),
             count: AtomicU32::new(0),
-            stop: AtomicBool::new(false),
+            ending: Ending::default(),
             failure: Mutex::new(None),
             bell,
             placement: words(vcpus),
@@ -152,7 +152,7 @@ impl Core {
 
     /// Asks all threads to end.
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::SeqCst);
+        self.ending.begin();
         self.wake_all();
     }
 
@@ -170,7 +170,7 @@ impl Core {
     }
 
     pub fn stopping(&self) -> bool {
-        self.stop.load(Ordering::SeqCst)
+        self.ending.begun()
     }
 
     /// Wakes the supervisor.

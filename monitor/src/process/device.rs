@@ -11,7 +11,7 @@ use super::{kick, sys};
 use crate::confine::Files;
 use crate::devices::counters::{Counters, count};
 use crate::devices::mmio::{Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config};
-use crate::devices::{Area, Broken, Device, Driver, Interrupt, Memory, Page, Wake};
+use crate::devices::{Area, Broken, Device, Driver, Ending, Interrupt, Memory, Page, Wake};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use std::fmt;
@@ -125,6 +125,7 @@ impl Devices {
                 registers,
                 device,
                 driver: None,
+                left: 0,
             });
         }
         Ok(threads)
@@ -178,6 +179,10 @@ impl Wake for Bell {
     fn wake(&self) {
         wake(&self.core, self.number);
     }
+
+    fn ending(&self) -> Ending {
+        self.core.ending.clone()
+    }
 }
 
 /// A device's interrupt.
@@ -219,6 +224,8 @@ pub struct Thread {
     device: Box<dyn Device>,
     /// There while the driver is ready.
     driver: Option<Driver>,
+    /// Queues that the last round left before they were empty, a bit for each.
+    left: u32,
 }
 
 impl Thread {
@@ -242,6 +249,7 @@ impl Thread {
             if let Err(why) = self.serve_device(bits) {
                 self.give_up(&why);
             }
+            self.left = self.driver.as_mut().map_or(0, Driver::end_round);
         }
     }
 
@@ -253,7 +261,7 @@ impl Thread {
     fn take(&self) -> u32 {
         let notify = self.word(offset_of!(ph::PhDevice, notify));
         let sleeping = self.word(offset_of!(ph::PhDevice, sleeping));
-        let bits = notify.swap(0, Ordering::SeqCst);
+        let bits = notify.swap(0, Ordering::SeqCst) | self.left;
         if bits != 0 {
             return bits;
         }
@@ -316,7 +324,8 @@ impl Thread {
                     self.registers.features(),
                     Arc::clone(&self.line) as Arc<dyn Interrupt>,
                 )
-                .counting(Arc::clone(&self.counters));
+                .counting(Arc::clone(&self.counters))
+                .until(self.core.ending.clone());
                 let mut done = self.device.activate(&mut driver);
                 if done.is_ok() {
                     done = self.device.woken(&mut driver);

@@ -35,10 +35,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Processes that a machine starts with, if it may; more come when the guest uses them.
 const FIRST_PROCESSES: u32 = 4;
+/// The thread that ends the machine's processes.
+const SUPERVISOR: &str = "supervisor";
+/// For that thread, which has a bound of its own that is shorter.
+const PROCESSES_END: Duration = Duration::from_secs(12);
+/// From the end of the machine's processes to our leaving. A thread that waits for the host (a file that
+/// another process holds, a flush) may take longer.
+const LEAVE: Duration = Duration::from_secs(1);
 /// Pieces of output that may wait for a reader; then the guest waits.
 const QUEUED: usize = 64;
 
@@ -65,7 +72,8 @@ pub struct Config<'a> {
     pub disturb_clock: bool,
 }
 
-/// A running machine. It is ended, with nothing left of it, when this is dropped.
+/// A running machine. It is ended when this is dropped. Nothing is left of it, except threads of ours
+/// that wait for the host.
 #[derive(Debug)]
 pub struct Vm {
     core: Arc<Core>,
@@ -177,7 +185,7 @@ impl Vm {
         }
         let (started, start) = channel();
         // It confines itself when it has started the machine's processes.
-        self.spawn_as_it_is("supervisor", move |core| {
+        self.spawn_as_it_is(SUPERVISOR, move |core| {
             supervisor::run(core, &layer, &ram, area.as_deref(), pool, &started);
         })?;
         start.recv().context("the supervisor's thread ended")??;
@@ -280,14 +288,39 @@ impl Drop for Vm {
         self.core.stop();
         // Threads sleep on words that the guest can write: it could undo the change that keeps one from sleeping, until
         // the last of its processes is gone.
-        while self.threads.iter().any(|thread| !thread.is_finished()) {
+        let begun = Instant::now();
+        let mut ended = None;
+        loop {
+            let names = self.running();
+            if names.is_empty() {
+                break;
+            }
+            if !names.contains(&SUPERVISOR) {
+                ended.get_or_insert_with(Instant::now);
+            }
+            let late = ended.is_some_and(|ended: Instant| ended.elapsed() >= LEAVE);
+            if late || begun.elapsed() >= PROCESSES_END {
+                // No guest code runs any more. They end with this process at the latest.
+                tracing::warn!(threads = names.join(" "), "the machine has ended before its threads");
+                break;
+            }
             std::thread::sleep(Duration::from_micros(500));
             self.core.wake_all();
         }
-        for thread in self.threads.drain(..) {
+        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
             // A thread that panicked has said so; the others end all the same.
             let _ = thread.join();
         }
+    }
+}
+
+impl Vm {
+    /// The names of the threads that have not ended.
+    fn running(&self) -> Vec<&str> {
+        let running = self.threads.iter().filter(|thread| !thread.is_finished());
+        running
+            .map(|thread| thread.thread().name().unwrap_or_default())
+            .collect()
     }
 }
 

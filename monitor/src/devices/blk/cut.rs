@@ -5,9 +5,9 @@
 //!
 //! A monitor that is killed in the middle of a flush leaves a part of what was to be flushed, as power does.
 
-use super::buffers::Buffers;
 use super::overlay::Overlay;
-use super::storage::{Flush, Storage};
+use super::storage::{Flush, Stop, Storage};
+use crate::devices::buffers::Buffers;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
@@ -77,9 +77,9 @@ impl Storage for Cut {
         self.disk.flush()
     }
 
-    fn zero(&self, offset: u64, length: u64, free: bool) -> io::Result<()> {
+    fn zero(&self, offset: u64, length: u64, free: bool, stop: Stop<'_>) -> io::Result<()> {
         let _order = self.with_others();
-        self.held.zero(offset, length, free)
+        self.held.zero(offset, length, free, stop)
     }
 
     /// What was there stays, which is as good as anything else.

@@ -6,7 +6,8 @@
 //! write is safe from a power failure of the host when a flush behind it has been answered, and not before: the driver
 //! is told that there is a write-back cache.
 
-mod buffers;
+#[cfg(test)]
+mod bounds_tests;
 mod cut;
 mod overlay;
 mod qcow2;
@@ -18,11 +19,11 @@ mod tests;
 pub use storage::{Flush, Mode, open};
 
 use super::pool::Pool;
-use super::{Broken, Device, Driver, Waker, kind};
+use super::{Broken, Device, Driver, Ending, Waker, kind};
 use request::{Failure, Request, SEGMENT_SECTORS_MAX, SEGMENTS_MAX};
 use std::path::Path;
 use std::sync::Arc;
-use storage::{SECTOR, Storage};
+use storage::{SECTOR, Stop, Storage};
 use virtio_bindings::virtio_blk as blk;
 
 const QUEUE: usize = 0;
@@ -36,6 +37,8 @@ pub struct Block {
     read_only: bool,
     serial: String,
     pool: Option<Pool<Request, (u16, u32)>>,
+    /// The machine's end.
+    ending: Ending,
 }
 
 impl Block {
@@ -46,6 +49,7 @@ impl Block {
             read_only: mode == Mode::ReadOnly,
             serial: serial.to_string(),
             pool: None,
+            ending: Ending::default(),
         })
     }
 
@@ -53,13 +57,15 @@ impl Block {
     fn begin(&mut self, request: Request) -> Option<(u16, u32)> {
         let waits = self.pool.is_some();
         if !(waits && request.slow()) {
-            let result = request.execute(&*self.storage, self.read_only, &self.serial, !waits);
+            let stop = || self.ending.begun();
+            let result = request.execute(&*self.storage, self.read_only, &self.serial, !waits, &stop);
             if result != Err(Failure::Wait) {
                 return Some((request.head, request.finish(result)));
             }
         }
         let request = self.pool.as_mut()?.submit(Box::new(request)).err()?;
-        let result = request.execute(&*self.storage, self.read_only, &self.serial, true);
+        let stop = || self.ending.begun();
+        let result = request.execute(&*self.storage, self.read_only, &self.serial, true, &stop);
         Some((request.head, request.finish(result)))
     }
 
@@ -125,8 +131,9 @@ impl Device for Block {
 
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
         let (storage, read_only, serial) = (Arc::clone(&self.storage), self.read_only, self.serial.clone());
-        let work = move |request: &Request| {
-            let result = request.execute(&*storage, read_only, &serial, true);
+        self.ending = waker.ending();
+        let work = move |request: &Request, stop: Stop<'_>| {
+            let result = request.execute(&*storage, read_only, &serial, true, stop);
             (request.head, request.finish(result))
         };
         self.pool = Some(Pool::new("disk", THREADS, waker.clone(), Box::new(work)));

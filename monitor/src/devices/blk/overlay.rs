@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was written to a disk, kept apart from it.
 
-use super::buffers::{Buffers, Part};
-use super::storage::{Storage, write_zeroes};
+use super::storage::{Stop, Storage, write_zeroes};
+use crate::devices::buffers::{Buffers, Part};
 use anyhow::Context;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -183,7 +183,7 @@ impl Storage for Overlay {
         Ok(())
     }
 
-    fn zero(&self, offset: u64, length: u64, _free: bool) -> io::Result<()> {
+    fn zero(&self, offset: u64, length: u64, _free: bool, stop: Stop<'_>) -> io::Result<()> {
         if length == 0 {
             return Ok(());
         }
@@ -191,12 +191,12 @@ impl Storage for Overlay {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.written, flags, offset, length) {
             Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP) => write_zeroes(&self.written, offset, length),
+            Err(Errno::OPNOTSUPP) => write_zeroes(&self.written, offset, length, stop),
             Err(error) => Err(error.into()),
         }
     }
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.zero(offset, length, true)
+        self.zero(offset, length, true, &|| false)
     }
 }

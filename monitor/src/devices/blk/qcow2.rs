@@ -4,8 +4,8 @@
 //! Only whole images: one that names another file (a backing file, a file for its data) is refused, since what it names would
 //! be opened on the host on the word of whoever made the image, the guest that wrote it included.
 
-use super::buffers::{Buffers, Part};
-use super::storage::{SECTOR, Storage};
+use super::storage::{SECTOR, Stop, Storage, stopped};
+use crate::devices::buffers::{Buffers, Part};
 use anyhow::{Context, bail};
 use imago::qcow2::Qcow2 as Driver;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder, StorageOpenOptions};
@@ -32,6 +32,8 @@ const SECOND: u64 = 0x00ff_ffff_ffff_fe00;
 const DATA_FILE: u64 = 1 << 2;
 /// Bytes that are copied at a time.
 const PIECE: u64 = 1 << 20;
+/// Bytes that become zero between two looks at `stop`.
+const ZEROES: usize = 64 << 20;
 
 type Format = FormatAccess<imago::file::File>;
 
@@ -175,8 +177,16 @@ impl Storage for Qcow2 {
         format.sync()
     }
 
-    fn zero(&self, offset: u64, length: u64, _free: bool) -> io::Result<()> {
-        self.format().write_zeroes(offset, length)
+    fn zero(&self, offset: u64, length: u64, _free: bool, stop: Stop<'_>) -> io::Result<()> {
+        // An image may need clusters for them: version 2 cannot mark a cluster as zero.
+        for at in (0..length).step_by(ZEROES) {
+            if stop() {
+                return Err(stopped());
+            }
+            self.format()
+                .write_zeroes(offset + at, (length - at).min(ZEROES as u64))?;
+        }
+        Ok(())
     }
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {

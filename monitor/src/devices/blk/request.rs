@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Requests to a block device (virtio 1.2, section 5.2.6): taken apart, and carried out.
 
-use super::buffers::{Buffers, Part};
-use super::storage::{SECTOR, Storage};
+use super::storage::{SECTOR, Stop, Storage, is_stopped, stopped};
+use crate::devices::buffers::{Buffers, Part};
 use crate::devices::{Broken, Chain, Memory};
 use std::io;
 use std::sync::Arc;
@@ -18,6 +18,9 @@ pub const SEGMENTS_MAX: u32 = 64;
 pub const SEGMENT_SECTORS_MAX: u32 = 1 << 22;
 /// The only flag of a segment: room may be given back.
 const UNMAP: u32 = 1;
+/// Bytes of a transfer between two looks at `stop`. Linux's requests are smaller by default.
+const PIECE_STEP: usize = 64 << 20;
+const PIECE: u64 = PIECE_STEP as u64;
 /// Bytes of an identifier.
 const ID: usize = 20;
 
@@ -50,17 +53,9 @@ impl Request {
     /// Takes a chain apart. Header, data and status may lie in any number of buffers.
     pub fn parse(memory: &Arc<Memory>, chain: Chain) -> Result<Self, Broken> {
         let head = chain.head_index();
-        let (mut readable, mut writable) = (Buffers::new(Arc::clone(memory)), Buffers::new(Arc::clone(memory)));
-        for descriptor in chain {
-            let to = if descriptor.is_write_only() {
-                &mut writable
-            } else {
-                &mut readable
-            };
-            if !to.add(descriptor.addr(), descriptor.len()) {
-                return Err(Broken::Rule("a block request outside memory"));
-            }
-        }
+        let Some((readable, writable)) = Buffers::of(memory, chain) else {
+            return Err(Broken::Rule("a block request outside memory, or of too many buffers"));
+        };
         let mut header = [0; 16];
         if readable.copy_out(&mut header) < header.len() {
             return Err(Broken::Rule("a block request without a header"));
@@ -87,8 +82,15 @@ impl Request {
         )
     }
 
-    /// Carries it out. `Wait` only if `wait` is false.
-    pub fn execute(&self, storage: &dyn Storage, read_only: bool, serial: &str, wait: bool) -> Result<(), Failure> {
+    /// Carries it out. Fails with `Wait` only if `wait` is false. Long work is left when `stop` says so.
+    pub fn execute(
+        &self,
+        storage: &dyn Storage,
+        read_only: bool,
+        serial: &str,
+        wait: bool,
+        stop: Stop<'_>,
+    ) -> Result<(), Failure> {
         let writes = matches!(
             self.kind,
             blk::VIRTIO_BLK_T_OUT | blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES
@@ -99,14 +101,16 @@ impl Request {
         match self.kind {
             blk::VIRTIO_BLK_T_IN => {
                 let offset = place(storage, self.sector, self.input.len())?;
-                storage.read(offset, &self.input, wait).map_err(|e| failure(&e, "read"))
+                in_pieces(&self.input, stop, |at, part| storage.read(offset + at, part, wait))
+                    .map_err(|e| failure(&e, "read"))
             }
             blk::VIRTIO_BLK_T_OUT => {
                 let offset = place(storage, self.sector, self.output.len())?;
-                storage.write(offset, &self.output).map_err(|e| failure(&e, "write"))
+                in_pieces(&self.output, stop, |at, part| storage.write(offset + at, part))
+                    .map_err(|e| failure(&e, "write"))
             }
             blk::VIRTIO_BLK_T_FLUSH => storage.flush().map_err(|e| failure(&e, "flush")),
-            blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.segments(storage),
+            blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.segments(storage, stop),
             blk::VIRTIO_BLK_T_GET_ID => {
                 let mut id = [0; ID];
                 let length = serial.len().min(ID);
@@ -118,7 +122,7 @@ impl Request {
         }
     }
 
-    fn segments(&self, storage: &dyn Storage) -> Result<(), Failure> {
+    fn segments(&self, storage: &dyn Storage, stop: Stop<'_>) -> Result<(), Failure> {
         let most = SEGMENT as u64 * u64::from(SEGMENTS_MAX);
         let length = self.output.len();
         if length == 0 || length > most || length % SEGMENT as u64 != 0 {
@@ -143,11 +147,14 @@ impl Request {
             if length == 0 {
                 continue;
             }
+            if stop() {
+                return Err(Failure::Io);
+            }
             if discard {
                 storage.discard(offset, length).map_err(|e| failure(&e, "discard"))?;
             } else {
                 storage
-                    .zero(offset, length, flags & UNMAP != 0)
+                    .zero(offset, length, flags & UNMAP != 0, stop)
                     .map_err(|e| failure(&e, "write zeroes"))?;
             }
         }
@@ -166,6 +173,25 @@ impl Request {
     }
 }
 
+/// Gives buffers to `transfer`, with the offset of their first byte: whole if they are of a usual
+/// size, in pieces if they are larger.
+fn in_pieces(
+    buffers: &Buffers,
+    stop: Stop<'_>,
+    mut transfer: impl FnMut(u64, &Buffers) -> io::Result<()>,
+) -> io::Result<()> {
+    if buffers.len() <= PIECE {
+        return transfer(0, buffers);
+    }
+    for at in (0..buffers.len()).step_by(PIECE_STEP) {
+        if stop() {
+            return Err(stopped());
+        }
+        transfer(at, &buffers.part(Part::of(at, PIECE)))?;
+    }
+    Ok(())
+}
+
 /// Where `length` bytes from a sector on lie in the storage, if they do.
 fn place(storage: &dyn Storage, sector: u64, length: u64) -> Result<u64, Failure> {
     let offset = sector.checked_mul(SECTOR).ok_or(Failure::Io)?;
@@ -177,8 +203,11 @@ fn place(storage: &dyn Storage, sector: u64, length: u64) -> Result<u64, Failure
 }
 
 fn failure(error: &io::Error, what: &str) -> Failure {
-    if error.kind() == io::ErrorKind::WouldBlock {
-        return Failure::Wait;
+    match error.kind() {
+        io::ErrorKind::WouldBlock => return Failure::Wait,
+        // No driver waits for the answer any more.
+        _ if is_stopped(error) => return Failure::Io,
+        _ => {}
     }
     tracing::warn!("disk: cannot {what}: {error}");
     Failure::Io

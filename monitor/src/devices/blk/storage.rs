@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a block device keeps its data in.
 
-use super::buffers::Buffers;
 use super::cut::Cut;
 use super::overlay::Overlay;
 use super::qcow2::{self, Qcow2};
+use crate::devices::buffers::Buffers;
 use anyhow::{Context, bail};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
 use rustix::io::Errno;
@@ -15,6 +15,24 @@ use std::path::Path;
 
 /// Bytes of a sector, in which everything is counted.
 pub const SECTOR: u64 = 512;
+
+/// Says whether long work is to be left: its driver has reset the device, or its machine ends.
+pub type Stop<'a> = &'a dyn Fn() -> bool;
+
+/// Says that work was left.
+#[derive(Debug, thiserror::Error)]
+#[error("the machine ends")]
+struct Stopped;
+
+/// The error of work that was left.
+pub fn stopped() -> io::Error {
+    io::Error::other(Stopped)
+}
+
+/// Whether an error is that of work that was left.
+pub fn is_stopped(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Stopped>())
+}
 
 /// How a disk is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +78,9 @@ pub trait Storage: Send + Sync {
     /// All that was written stays, whatever happens to the host.
     fn flush(&self) -> io::Result<()>;
 
-    /// The bytes become zero. `free`: room on the host may be given back.
-    fn zero(&self, offset: u64, length: u64, free: bool) -> io::Result<()>;
+    /// The bytes become zero. `free`: room on the host may be given back. Where zeroes have to be
+    /// written, that is left when `stop` says so, and only a part of the bytes is zero.
+    fn zero(&self, offset: u64, length: u64, free: bool, stop: Stop<'_>) -> io::Result<()>;
 
     /// What the bytes are does not matter any more.
     fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
@@ -158,7 +177,7 @@ impl Storage for Raw {
         self.file.sync_data()
     }
 
-    fn zero(&self, offset: u64, length: u64, free: bool) -> io::Result<()> {
+    fn zero(&self, offset: u64, length: u64, free: bool, stop: Stop<'_>) -> io::Result<()> {
         let flags = if free {
             FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE
         } else {
@@ -166,7 +185,7 @@ impl Storage for Raw {
         };
         match fallocate(&self.file, flags, offset, length) {
             Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::INVAL) => write_zeroes(&self.file, offset, length),
+            Err(Errno::OPNOTSUPP | Errno::INVAL) => write_zeroes(&self.file, offset, length, stop),
             Err(error) => Err(error.into()),
         }
     }
@@ -181,10 +200,14 @@ impl Storage for Raw {
     }
 }
 
-pub(super) fn write_zeroes(file: &File, offset: u64, length: u64) -> io::Result<()> {
+/// Writes zeroes in pieces, and looks at `stop` between them.
+pub(super) fn write_zeroes(file: &File, offset: u64, length: u64, stop: Stop<'_>) -> io::Result<()> {
     let zeroes = [0u8; 64 << 10];
     let mut done = 0;
     while done < length {
+        if stop() {
+            return Err(stopped());
+        }
         let part = usize::try_from(length - done).map_or(zeroes.len(), |left| left.min(zeroes.len()));
         file.write_all_at(&zeroes[..part], offset + done)?;
         done += part as u64;

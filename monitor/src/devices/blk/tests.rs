@@ -54,6 +54,7 @@ impl Machine {
         chain.push((STATUS, 1, true));
         let head = self.guest.offer(0, &chain);
         self.disk.notified(&mut self.driver, 0).unwrap();
+        self.driver.end_round();
         let end = Instant::now() + Duration::from_secs(20);
         loop {
             if let Some((used, written)) = self.guest.used(0).pop() {
@@ -63,6 +64,7 @@ impl Machine {
             assert!(Instant::now() < end);
             std::thread::yield_now();
             self.disk.woken(&mut self.driver).unwrap();
+            self.driver.end_round();
         }
     }
 
@@ -262,6 +264,7 @@ proptest! {
             if m.disk.notified(&mut m.driver, 0).is_err() {
                 break;
             }
+            m.driver.end_round();
         }
         m.disk.reset();
     }

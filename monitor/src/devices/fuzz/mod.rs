@@ -145,6 +145,7 @@ impl Player<'_> {
 
     /// As a transport does: a driver that broke a rule starts again.
     fn judge(&mut self, good: bool) {
+        self.driver.end_round();
         if !good {
             self.target.device().reset();
             self.activate();

@@ -9,13 +9,13 @@ mod wire;
 
 pub use wire::Later;
 
+use super::buffers::Buffers;
 use super::{Broken, Chain, Device, Driver, EventFlags, Waker, kind};
 use paravane_net::link::{HEADER, Link, Received};
 use paravane_net::{MAX_FRAME, tap};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::sync::Arc;
 use tracing::{debug, warn};
-use virtio_queue::Writer;
 use wire::{Wire, wants_answer};
 
 const RX: usize = 0;
@@ -222,17 +222,17 @@ fn give(driver: &mut Driver, frame: &mut [u8]) -> Result<bool, Broken> {
     let several = driver.features() & F_MRG_RXBUF != 0;
     let memory = Arc::clone(driver.memory());
     let mut chains = Vec::new();
-    let mut room = 0;
-    while room < frame.len() {
+    let (mut room, length) = (0, frame.len() as u64);
+    while room < length {
         let Some(chain) = driver.pop(RX)? else {
             chains.iter().for_each(|_| driver.put_back(RX));
             return Ok(false);
         };
         let head = chain.head_index();
         // The one look at its descriptors: the guest may have changed them by the next.
-        let writer = chain.writer(&*memory).ok();
-        room += writer.as_ref().map_or(0, Writer::available_bytes);
-        chains.push((head, writer));
+        let buffers = Buffers::of(&memory, chain).map(|(_, writable)| writable);
+        room += buffers.as_ref().map_or(0, Buffers::len);
+        chains.push((head, buffers));
         if !several {
             break;
         }
@@ -242,17 +242,11 @@ fn give(driver: &mut Driver, frame: &mut [u8]) -> Result<bool, Broken> {
     if let Some(field) = frame.get_mut(NUM_BUFFERS..HEADER) {
         field.copy_from_slice(&count.to_le_bytes());
     }
-    let mut left: &[u8] = if room < frame.len() { &[] } else { frame };
-    for (head, writer) in chains {
-        let mut length = 0;
-        if let Some(mut writer) = writer {
-            let (now, later) = left.split_at(writer.available_bytes().min(left.len()));
-            if writer.write_all(now).is_ok() {
-                length = u32::try_from(now.len()).unwrap_or(0);
-            }
-            left = later;
-        }
-        driver.push(RX, head, length)?;
+    let mut left: &[u8] = if room < length { &[] } else { frame };
+    for (head, buffers) in chains {
+        let done = buffers.map_or(0, |buffers| buffers.copy_in(left));
+        left = left.get(done..).unwrap_or_default();
+        driver.push(RX, head, u32::try_from(done).unwrap_or(0))?;
     }
     Ok(true)
 }

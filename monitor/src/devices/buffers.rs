@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Guest memory as the host's vectored I/O wants it: data goes between file and guest without a copy here.
 
-use crate::devices::Memory;
+use super::{Chain, Memory, driver};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -49,14 +49,34 @@ impl Buffers {
         let Ok(count) = usize::try_from(length) else {
             return false;
         };
-        let mut added = Vec::new();
+        let before = self.pieces.len();
         for slice in self.memory.get_slices(address, count) {
-            let Ok(slice) = slice else { return false };
-            added.push((slice.ptr_guard_mut().as_ptr() as usize, slice.len()));
+            let Ok(slice) = slice else {
+                self.pieces.truncate(before);
+                return false;
+            };
+            self.pieces.push((slice.ptr_guard_mut().as_ptr() as usize, slice.len()));
         }
         self.length += u64::from(length);
-        self.pieces.append(&mut added);
         true
+    }
+
+    /// The parts of a chain that the device reads, and those that it writes. None if a part is not in
+    /// guest memory, or if the chain has too many parts.
+    pub fn of(memory: &Arc<Memory>, chain: Chain) -> Option<(Self, Self)> {
+        let (mut readable, mut writable) = (Buffers::new(Arc::clone(memory)), Buffers::new(Arc::clone(memory)));
+        // Counted again: the guest may have made the chain longer since `Driver::pop` counted.
+        for (index, part) in chain.enumerate() {
+            let to = if part.is_write_only() {
+                &mut writable
+            } else {
+                &mut readable
+            };
+            if index == driver::BUFFERS || !to.add(part.addr(), part.len()) {
+                return None;
+            }
+        }
+        Some((readable, writable))
     }
 
     /// Bytes.
