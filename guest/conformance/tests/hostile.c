@@ -383,6 +383,10 @@ bool run_hostile(const char *mode)
 		grow(option_number("count") ?: 1000);
 		return true;
 	}
+	if (!strcmp(mode, "feed")) {
+		feed(!option_number("leave"));
+		return true;
+	}
 	if (!strcmp(mode, "flood")) {
 		flood(option_number("kind"));
 		return true;

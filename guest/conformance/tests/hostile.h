@@ -12,6 +12,9 @@ void run_idle(u64 seconds);
 /* "name=123" on the command line, or 0. */
 u64 option_number(const char *name);
 
+/* hostile_queue.c: a disk that goes on by itself; comes back, or stays. */
+void feed(bool stay);
+
 /* hostile_calls.c: the host's system calls, through the layer's instruction. */
 u64 host_call(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f);
 void hostile_calls(u64 *seed, bool user);

@@ -4,20 +4,13 @@
  * every buffer that it is given.
  */
 #include "test.h"
+#include "virtio.h"
 
 #define VECTOR_LINE	0x58
 #define VECTOR_OTHER	0x6f
 #define QUIET		(NS_PER_MS / 2)
 
-enum {
-	MAGIC = 0x0, VERSION = 0x4, DEVICE_ID = 0x8, DEVICE_FEATURES = 0x10, DEVICE_FEATURES_SEL = 0x14,
-	DRIVER_FEATURES = 0x20, DRIVER_FEATURES_SEL = 0x24, QUEUE_SEL = 0x30, QUEUE_NUM_MAX = 0x34, QUEUE_NUM = 0x38,
-	QUEUE_READY = 0x44, QUEUE_NOTIFY = 0x50, INTERRUPT_STATUS = 0x60, INTERRUPT_ACK = 0x64, STATUS = 0x70,
-	QUEUE_DESC = 0x80, QUEUE_DRIVER = 0x90, QUEUE_DEVICE = 0xa0,
-};
-
 #define RNG_ID		4
-#define F_VERSION_1	0x1	/* of the upper half */
 #define QUEUE_SIZE	8
 #define BUFFER_SIZE	64
 
@@ -42,95 +35,46 @@ struct queue {
 };
 
 static struct {
-	u32 line;
-	u64 registers;		/* linear */
+	struct virtio device;
 	u64 page;		/* guest-physical */
 	struct queue *queue;
 } rng;
 
 static u32 get(u32 offset)
 {
-	return *(volatile u32 *)(rng.registers + offset);
+	return virtio_get(&rng.device, offset);
 }
 
 static void put(u32 offset, u32 value)
 {
-	*(volatile u32 *)(rng.registers + offset) = value;
-}
-
-static const struct vmi_device *device(u32 number)
-{
-	return (const void *)(machine.info.devices + number * machine.info.device_size);
-}
-
-static void show(const struct vmi_device *d)
-{
-	vmi.mmu_set_pte(kernel_pte(rng.registers, VMI_LEVEL_PT),
-			d ? d->gpa | PTE_P | PTE_W | PTE_A | PTE_D | PTE_NX | PTE_PCD | PTE_PWT : 0, VMI_LEVEL_PT,
-			rng.registers);
-	vmi.mmu_flush_kernel_range(rng.registers, rng.registers + PAGE_SIZE);
+	virtio_put(&rng.device, offset, value);
 }
 
 /* Finds the device and shows its registers. */
 static void need_device(void)
 {
-	u32 i;
-
 	if (!vmi.line_route)
 		test_skip("the layer has no lines");
-	rng.registers = kernel_area + 5 * PAGE_SIZE;
-	for (i = 0; i < machine.info.device_count; i++) {
-		if (device(i)->kind != VMI_DEVICE_VIRTIO_MMIO)
-			continue;
-		show(device(i));
-		CHECK_EQ(get(MAGIC), 0x74726976);
-		CHECK_EQ(get(VERSION), 2);
-		rng.line = device(i)->line;
-		if (get(DEVICE_ID) == RNG_ID)
-			return;
-	}
-	test_skip("there is no device for it");
+	if (!virtio_find(&rng.device, RNG_ID))
+		test_skip("there is no device for it");
 }
 
 /* As a driver starts it. */
 static void start(void)
 {
 	need_device();
-	put(STATUS, 0);
-	WAIT_UNTIL(get(STATUS) == 0);
-	put(STATUS, 1);
-	put(STATUS, 3);
-	put(DEVICE_FEATURES_SEL, 1);
-	CHECK(get(DEVICE_FEATURES) & F_VERSION_1);
-	put(DRIVER_FEATURES_SEL, 1);
-	put(DRIVER_FEATURES, F_VERSION_1);
-	put(DRIVER_FEATURES_SEL, 0);
-	put(DRIVER_FEATURES, 0);
-	put(STATUS, 0xb);
-	CHECK_EQ(get(STATUS), 0xb);
 	rng.page = alloc_page();
 	rng.queue = to_linear(rng.page);
-	put(QUEUE_SEL, 0);
-	CHECK_OP(get(QUEUE_NUM_MAX), >=, QUEUE_SIZE);
-	put(QUEUE_NUM, QUEUE_SIZE);
-	put(QUEUE_DESC, rng.page);
-	put(QUEUE_DESC + 4, rng.page >> 32);
-	put(QUEUE_DRIVER, rng.page + offsetof(struct queue, available));
-	put(QUEUE_DRIVER + 4, rng.page >> 32);
-	put(QUEUE_DEVICE, rng.page + offsetof(struct queue, used));
-	put(QUEUE_DEVICE + 4, rng.page >> 32);
-	put(QUEUE_READY, 1);
-	CHECK_EQ(get(QUEUE_READY), 1);
-	put(STATUS, 0xf);
-	CHECK_EQ(get(STATUS), 0xf);
+	virtio_start(&rng.device, QUEUE_SIZE, rng.page, rng.page + offsetof(struct queue, available),
+		     rng.page + offsetof(struct queue, used));
 }
 
 static void stop(void)
 {
-	CHECK_RESULT(vmi.line_route(rng.line, 0, 0), 0);
+	CHECK_RESULT(vmi.line_route(rng.device.line, 0, 0), 0);
 	put(STATUS, 0);
 	CHECK_EQ(get(STATUS), 0);
-	show(NULL);
+	virtio_hide(&rng.device);
 	free_page(rng.page);
 }
 
@@ -159,17 +103,17 @@ static void wait_used(void)
 TEST(line_errors, "line.route.errors", 1, 0, LINE_ROUTE)
 {
 	need_device();
-	CHECK_RESULT(vmi.line_route(rng.line, 0, 31), -VMI_EINVAL);
-	CHECK_RESULT(vmi.line_route(rng.line, 0, 256), -VMI_EINVAL);
-	CHECK_RESULT(vmi.line_route(rng.line, 0, 0xffffff40), -VMI_EINVAL);
+	CHECK_RESULT(vmi.line_route(rng.device.line, 0, 31), -VMI_EINVAL);
+	CHECK_RESULT(vmi.line_route(rng.device.line, 0, 256), -VMI_EINVAL);
+	CHECK_RESULT(vmi.line_route(rng.device.line, 0, 0xffffff40), -VMI_EINVAL);
 	CHECK_RESULT(vmi.line_route(0xffffffff, 0, 31), -VMI_EINVAL);
 	CHECK_RESULT(vmi.line_route(0xffffffff, 0, VECTOR_LINE), -VMI_ENOENT);
 	CHECK_RESULT(vmi.line_route(0x10000000, 0, 0), -VMI_ENOENT);
-	CHECK_RESULT(vmi.line_route(rng.line, 0xffff, VECTOR_LINE), -VMI_ENOENT);
-	CHECK_RESULT(vmi.line_route(rng.line, 0xffffffff, VECTOR_LINE), -VMI_ENOENT);
+	CHECK_RESULT(vmi.line_route(rng.device.line, 0xffff, VECTOR_LINE), -VMI_ENOENT);
+	CHECK_RESULT(vmi.line_route(rng.device.line, 0xffffffff, VECTOR_LINE), -VMI_ENOENT);
 	/* Masked: the APIC does not matter. */
-	CHECK_RESULT(vmi.line_route(rng.line, 0xffff, 0), 0);
-	show(NULL);
+	CHECK_RESULT(vmi.line_route(rng.device.line, 0xffff, 0), 0);
+	virtio_hide(&rng.device);
 }
 
 TEST(line_interrupts, "line.route.interrupts", 1, 0, LINE_ROUTE)
@@ -178,7 +122,7 @@ TEST(line_interrupts, "line.route.interrupts", 1, 0, LINE_ROUTE)
 	u32 i, round;
 
 	start();
-	CHECK_RESULT(vmi.line_route(rng.line, machine.apic_ids[0], VECTOR_LINE), 0);
+	CHECK_RESULT(vmi.line_route(rng.device.line, machine.apic_ids[0], VECTOR_LINE), 0);
 	for (round = 1; round <= 20; round++) {
 		ask();
 		/* Halted for one, running for the other. */
@@ -209,15 +153,15 @@ TEST(line_masked, "line.route.masked", 1, 0, LINE_ROUTE)
 
 	start();
 	irq_enable();
-	CHECK_RESULT(vmi.line_route(rng.line, machine.apic_ids[0], VECTOR_LINE), 0);
-	CHECK_RESULT(vmi.line_route(rng.line, machine.apic_ids[0], 0), 0);
+	CHECK_RESULT(vmi.line_route(rng.device.line, machine.apic_ids[0], VECTOR_LINE), 0);
+	CHECK_RESULT(vmi.line_route(rng.device.line, machine.apic_ids[0], 0), 0);
 	ask();
 	wait_used();
 	ask();
 	wait_used();
 	delay_ns(QUIET);
 	CHECK_EQ(irq_count(0, VECTOR_LINE), before);
-	CHECK_RESULT(vmi.line_route(rng.line, machine.apic_ids[0], VECTOR_LINE), 0);
+	CHECK_RESULT(vmi.line_route(rng.device.line, machine.apic_ids[0], VECTOR_LINE), 0);
 	WAIT_UNTIL(irq_count(0, VECTOR_LINE) == before + 1);
 	delay_ns(QUIET);
 	CHECK_EQ(irq_count(0, VECTOR_LINE), before + 1);
@@ -233,10 +177,10 @@ TEST(line_other, "line.route.other_vcpu", 2, 0, LINE_ROUTE)
 	start();
 	irq_enable();
 	for (round = 1; round <= 10; round++) {
-		CHECK_RESULT(vmi.line_route(rng.line, machine.apic_ids[1], VECTOR_OTHER), 0);
+		CHECK_RESULT(vmi.line_route(rng.device.line, machine.apic_ids[1], VECTOR_OTHER), 0);
 		ask();
 		WAIT_UNTIL(irq_count(1, VECTOR_OTHER) == second + round);
-		CHECK_RESULT(vmi.line_route(rng.line, machine.apic_ids[0], VECTOR_OTHER), 0);
+		CHECK_RESULT(vmi.line_route(rng.device.line, machine.apic_ids[0], VECTOR_OTHER), 0);
 		ask();
 		WAIT_UNTIL(irq_count(0, VECTOR_OTHER) == first + round);
 	}
@@ -252,7 +196,7 @@ static u32 low, high;		/* halves of the features */
 									\
 		put(DEVICE_FEATURES_SEL, half == low);			\
 		asm volatile(instruction : "+r"(offset)			\
-			     : "r"(rng.registers), "r"((u64)(half == high))	\
+			     : "r"(rng.device.registers), "r"((u64)(half == high))	\
 			     : "memory", "cc", "r8", "r12", "r13", "r15");	\
 		CHECK_EQ(get(DEVICE_FEATURES), half);			\
 	} while (0)
@@ -281,7 +225,7 @@ TEST(line_stores, "line.registers.stores", 1, 0, LINE_ROUTE)
 	STORE(low, "movl %k2, 0x14(%1)");
 	vmi.mmu_flush_tlb(VMI_FLUSH_ALL);
 	STORE(high, "movl %k2, 0x14(%1)");
-	show(NULL);
+	virtio_hide(&rng.device);
 }
 
 static void try_narrow(void *argument)
@@ -290,31 +234,31 @@ static void try_narrow(void *argument)
 	/* Registers are four bytes; others have no effect, and the instruction behind is the next one. */
 	asm volatile("movb %%al, 0x14(%0); movw %%ax, 0x14(%0); movq %%rax, 0x14(%0)\n\t"
 		     "movb $0, 0x14(%0); movw $0, 0x14(%0); movq $0, 0x14(%0); movb %%ah, 0x15(%0)"
-		     : : "r"(rng.registers), "a"(0ul) : "memory");
+		     : : "r"(rng.device.registers), "a"(0ul) : "memory");
 }
 
 static void try_add(void *argument)
 {
 	(void)argument;
-	asm volatile("addl $1, 0x14(%0)" : : "r"(rng.registers) : "memory", "cc");
+	asm volatile("addl $1, 0x14(%0)" : : "r"(rng.device.registers) : "memory", "cc");
 }
 
 static void try_exchange(void *argument)
 {
 	(void)argument;
-	asm volatile("xchgl %%eax, 0x14(%0)" : : "r"(rng.registers), "a"(0) : "memory");
+	asm volatile("xchgl %%eax, 0x14(%0)" : : "r"(rng.device.registers), "a"(0) : "memory");
 }
 
 static void try_string(void *argument)
 {
 	(void)argument;
-	asm volatile("stosl" : : "D"(rng.registers + DEVICE_FEATURES_SEL), "a"(0) : "memory");
+	asm volatile("stosl" : : "D"(rng.device.registers + DEVICE_FEATURES_SEL), "a"(0) : "memory");
 }
 
 static void try_run(void *argument)
 {
 	(void)argument;
-	((void (*)(void))rng.registers)();
+	((void (*)(void))rng.device.registers)();
 }
 
 /* What is no plain store of four bytes does nothing, or is refused; nothing of it harms. */
@@ -338,5 +282,5 @@ TEST(line_odd_stores, "line.registers.odd_stores", 1, 0, LINE_ROUTE)
 	catch_trap(&catch, try_run, NULL);
 	CHECK_EQ(catch.vector, VECTOR_PF);
 	/* Registers of no device. */
-	show(NULL);
+	virtio_hide(&rng.device);
 }

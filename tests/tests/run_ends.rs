@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine ends when it is asked to, whatever its devices do: work through a queue that feeds itself,
+//! wait for a file of the host's.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{linux, program, source_root, tree, vm};
+use rustix::process::Signal;
+use std::fs;
+use std::io::{BufRead, BufReader, Lines};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// For `make test-release`: many more machines.
+const LONG: &str = "PARAVANE_TEST_LONG";
+/// From the wish to the end.
+const END: Duration = Duration::from_secs(5);
+
+/// How a machine comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// `--timeout`, s.
+    Timeout(u64),
+    /// `paravane stop`.
+    Stop,
+    /// A signal to its monitor.
+    Term,
+    /// The guest ends it.
+    Itself,
+}
+
+/// What a machine needs: its kernel, a disk, a state folder, a folder for temporary files.
+struct Scene(TempDir);
+
+impl Scene {
+    fn new() -> Self {
+        let scene = Scene(tempfile::tempdir().unwrap());
+        fs::write(scene.path("guest"), paravane_blobs::CONFORMANCE_GUEST).unwrap();
+        fs::write(scene.path("disk"), feed()).unwrap();
+        for folder in ["tmp", "state"] {
+            fs::create_dir(scene.path(folder)).unwrap();
+        }
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn program(&self) -> Command {
+        let mut command = program::command();
+        command
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("TMPDIR", self.path("tmp"));
+        command
+    }
+
+    /// A machine whose disk feeds itself; comes back when it does.
+    fn start(&self, way: Way) -> Machine {
+        let mut command = self.program();
+        command.args(["run", "--name", "m", "--verbose", "--append", "hostile=feed"]);
+        if way == Way::Itself {
+            command.args(["--append", "leave=1"]);
+        }
+        let seconds = if let Way::Timeout(seconds) = way { seconds } else { 120 };
+        command.arg("--timeout").arg(seconds.to_string());
+        command.arg("--kernel").arg(self.path("guest"));
+        command.arg("--disk").arg(format!("{}:ro", self.path("disk").display()));
+        command.args(["--", "true"]);
+        let mut monitor = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(monitor.stderr.take().unwrap()).lines();
+        let monitor = program::Ends(monitor);
+        let before: Vec<String> = said
+            .by_ref()
+            .map_while(Result::ok)
+            .take_while(|line| !line.contains("the disk feeds itself"))
+            .collect();
+        Machine {
+            pids: tree::everything(monitor.0.id()),
+            monitor,
+            before,
+            rest: said,
+        }
+    }
+
+    /// What is known of machines.
+    fn machines(&self) -> serde_json::Value {
+        let run = program::finish(self.program().args(["ps", "--all", "--json"]));
+        assert_eq!(run.code, 0, "{run:?}");
+        serde_json::from_str(&run.stdout).unwrap()
+    }
+}
+
+/// A machine that runs.
+struct Machine {
+    monitor: program::Ends,
+    /// Its processes.
+    pids: Vec<u32>,
+    /// What it said until its disk fed itself, and what it says then.
+    before: Vec<String>,
+    rest: Lines<BufReader<ChildStderr>>,
+}
+
+/// What the disk holds (`guest/conformance/tests/hostile_queue.c` says what it is).
+fn feed() -> Vec<u8> {
+    let mut disk = Vec::new();
+    for sector in 0..256u64 {
+        let index = u16::try_from((256 * (sector + 1) + 1) & 0xffff).unwrap();
+        let mut bytes = vec![0; 2];
+        bytes.extend(index.to_le_bytes());
+        bytes.extend(((sector + 1) % 256).to_le_bytes());
+        bytes.resize(512, 0);
+        disk.extend(bytes);
+    }
+    disk
+}
+
+fn ends(way: Way) {
+    let scene = Scene::new();
+    // It may have to be built first.
+    let _ = program::path();
+    let begun = Instant::now();
+    let Machine {
+        mut monitor,
+        pids,
+        before,
+        rest,
+    } = scene.start(way);
+    assert!(
+        pids.len() > 2 || way == Way::Itself,
+        "{way:?}: the disk has not fed itself: {before:?}"
+    );
+    let asked = match way {
+        Way::Timeout(seconds) => begun + Duration::from_secs(seconds),
+        _ => Instant::now(),
+    };
+    let expected = match way {
+        Way::Timeout(_) => 124,
+        Way::Stop => {
+            let stop = program::finish(scene.program().args(["stop", "m"]));
+            assert_eq!((stop.code, stop.stdout.as_str()), (0, "m\n"), "{stop:?}");
+            143
+        }
+        Way::Term => {
+            tree::signal(monitor.0.id(), Signal::TERM);
+            143
+        }
+        // Its command has never run.
+        Way::Itself => 1,
+    };
+    let deadline = asked.max(Instant::now()) + 2 * END;
+    let status = loop {
+        if let Some(status) = monitor.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "{way:?}: it has not ended");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let took = asked.elapsed();
+    let rest: Vec<String> = rest.map_while(Result::ok).collect();
+    assert_eq!(status.code(), Some(expected), "{way:?}: {before:?} {rest:?}");
+    assert!(took < END, "{way:?}: {took:?}");
+    tree::wait_gone(&pids).unwrap();
+    // A machine in the foreground is forgotten with its end.
+    assert_eq!(scene.machines(), serde_json::json!([]), "{way:?}");
+    assert_eq!(fs::read_dir(scene.path("tmp")).unwrap().count(), 0, "{way:?}");
+}
+
+/// Data of a disk that is read over its own ring gives the device work without end, also without a guest.
+#[test]
+fn a_queue_that_feeds_itself_keeps_no_machine() {
+    let rounds = if std::env::var_os(LONG).is_some() { 50 } else { 1 };
+    for _ in 0..rounds {
+        for way in [Way::Timeout(4), Way::Stop, Way::Term, Way::Itself] {
+            ends(way);
+        }
+    }
+}
+
+/// Holds a file, such that who opens it waits: up to 45 s, then the host's kernel takes it away.
+struct Lease(Child);
+
+impl Lease {
+    fn new(holder: &Path, file: &Path) -> Self {
+        let mut child = Command::new(holder)
+            .arg(file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut held = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut held)
+            .unwrap();
+        assert_eq!(held, "held\n");
+        Lease(child)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A device that waits for the host cannot leave. The monitor does not wait for it.
+#[test]
+fn a_file_that_does_not_come_keeps_no_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shared, holder) = (folder.path().join("shared"), folder.path().join("lease"));
+    fs::create_dir(&shared).unwrap();
+    fs::write(shared.join("slow"), "slow\n").unwrap();
+    linux::compile(&source_root().join("tests/guest/lease"), &holder);
+    let _lease = Lease::new(&holder, &shared.join("slow"));
+    let volume = format!("{}:/x", shared.display());
+    let script = "echo on; cat /x/slow & wait";
+    let mut monitor = vm::command(["--volume", &volume, "--timeout", "60", "--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(monitor.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "on\n");
+    // For the request to be at the host.
+    std::thread::sleep(Duration::from_millis(500));
+    let pids = tree::everything(monitor.id());
+    let asked = Instant::now();
+    tree::signal(monitor.id(), Signal::TERM);
+    let status = monitor.wait().unwrap();
+    let took = asked.elapsed();
+    assert_eq!(status.code(), Some(143));
+    assert!(took < END, "{took:?}");
+    tree::wait_gone(&pids).unwrap();
+}
