@@ -10,7 +10,8 @@ use crate::{Error, Link, Protocol, Publish, Received};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::{PipeFlags, pipe_with};
-use std::io::Write;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -67,12 +68,32 @@ pub struct Prepared {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    /// Means this process for ever, unlike its id: whoever ends it need not be able to signal any other.
+    descriptor: OwnedFd,
+}
+
+impl Process {
+    fn new(mut child: Child) -> Result<Self, Error> {
+        let opened = match i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            Some(pid) => pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from),
+            None => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        match opened {
+            Ok(descriptor) => Ok(Process { child, descriptor }),
+            Err(error) => {
+                // Both fail only when it has ended already.
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(Error::host("cannot open a descriptor of a process (pidfd_open)")(error))
+            }
+        }
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; it is ours, so its id is still its own.
-        let _ = self.child.kill();
+        // It may have ended by itself.
+        let _ = pidfd_send_signal(&self.descriptor, Signal::KILL);
         let _ = self.child.wait();
     }
 }
@@ -149,11 +170,12 @@ pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
     let child = command
         .spawn()
         .map_err(|error| Error::Passt(format!("cannot run /bin/sh: {error}")))?;
+    let process = Process::new(child)?;
     let mut link = Link::stream(ours, config.mtu).map_err(Error::host(crate::BLOCKING))?;
     // Whatever it makes of packets for addresses that mean the host.
     link.outside_only = true;
     Ok(Prepared {
-        process: Process { child },
+        process,
         said,
         go,
         link,

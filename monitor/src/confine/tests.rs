@@ -122,7 +122,22 @@ fn bad_policies_are_told() {
 #[test]
 fn nobody_gets_further() {
     let new_namespace = u64::try_from(libc::CLONE_NEWUSER).unwrap();
-    let forbidden: [(libc::c_long, [u64; 6]); 26] = [
+    let (parent, kill) = (u64::from(std::os::unix::process::parent_id()), 9);
+    let forbidden: [(libc::c_long, [u64; 6]); 38] = [
+        // Signals to whom it pleases; -1 is everybody.
+        (libc::SYS_kill, [1 << 30, kill, 0, 0, 0, 0]),
+        (libc::SYS_kill, [u64::MAX, kill, 0, 0, 0, 0]),
+        (libc::SYS_tkill, [1 << 30, kill, 0, 0, 0, 0]),
+        (libc::SYS_tkill, [1 << 30, 6, 0, 0, 0, 0]),
+        (libc::SYS_tgkill, [1 << 30, 1 << 30, kill, 0, 0, 0]),
+        (libc::SYS_tgkill, [parent, parent, 6, 0, 0, 0]),
+        (libc::SYS_rt_sigqueueinfo, [1 << 30, kill, 0, 0, 0, 0]),
+        (libc::SYS_rt_tgsigqueueinfo, [1 << 30, 1 << 30, kill, 0, 0, 0]),
+        (libc::SYS_pidfd_send_signal, [u64::MAX, 15, 0, 0, 0, 0]),
+        // To a whole process group.
+        (libc::SYS_pidfd_send_signal, [u64::MAX, kill, 0, 4, 0, 0]),
+        (libc::SYS_pidfd_open, [parent, 0, 0, 0, 0, 0]),
+        (libc::SYS_creat, [0; 6]),
         (libc::SYS_execve, [0; 6]),
         (libc::SYS_execveat, [0; 6]),
         (libc::SYS_fork, [0; 6]),
@@ -237,16 +252,18 @@ fn arguments_decide() {
         ("fs", libc::SYS_kill, [0, 9, 0, 0, 0, 0], Fate::Died),
         (
             "supervisor",
-            libc::SYS_kill,
-            [1 << 30, number(libc::SIGKILL), 0, 0, 0, 0],
+            libc::SYS_pidfd_send_signal,
+            [at, number(libc::SIGKILL), 0, 0, 0, 0],
             Fate::Made,
         ),
         (
             "supervisor",
-            libc::SYS_kill,
-            [1 << 30, number(libc::SIGTERM), 0, 0, 0, 0],
+            libc::SYS_pidfd_send_signal,
+            [at, number(libc::SIGTERM), 0, 0, 0, 0],
             Fate::Died,
         ),
+        ("supervisor", libc::SYS_sendto, [at, 0, 0, 0, 1 << 12, 16], Fate::Died),
+        ("supervisor", libc::SYS_sendto, [at, 0, 0, 0, 0, 0], Fate::Made),
         (
             "alarms",
             libc::SYS_tgkill,
@@ -266,6 +283,59 @@ fn arguments_decide() {
             expected,
             "{thread}: call {call} {args:x?}"
         );
+    }
+}
+
+/// Whoever reads figures of the host opens nothing for writing, and makes and cuts nothing: as Landlock would keep the supervisor
+/// from it, and keeps nobody else.
+#[test]
+fn who_reads_figures_only_reads() {
+    let filters = filters();
+    let bits = |flags: libc::c_int| u64::from(flags.unsigned_abs());
+    let own_bit = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    let writing = [
+        libc::O_WRONLY,
+        libc::O_RDWR,
+        libc::O_ACCMODE,
+        libc::O_CREAT,
+        libc::O_TRUNC,
+        libc::O_APPEND,
+        own_bit,
+        libc::O_TMPFILE | libc::O_RDWR,
+        libc::O_CLOEXEC | libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC,
+    ];
+    for thread in ["watch", "supervisor"] {
+        let filter = &filters[thread];
+        for flags in [libc::O_RDONLY, libc::O_CLOEXEC, libc::O_DIRECTORY | libc::O_NONBLOCK] {
+            let flags = bits(flags);
+            assert_eq!(fate(filter, libc::SYS_openat, [0, 0, flags, 0, 0, 0]), Fate::Made);
+            assert_eq!(fate(filter, libc::SYS_open, [0, flags, 0, 0, 0, 0]), Fate::Made);
+        }
+        for flags in writing.map(bits) {
+            let (at, old) = ([0, 0, flags, 0o600, 0, 0], [0, flags, 0o600, 0, 0, 0]);
+            assert_eq!(fate(filter, libc::SYS_openat, at), Fate::Died, "{thread}: {flags:o}");
+            assert_eq!(fate(filter, libc::SYS_open, old), Fate::Died, "{thread}: {flags:o}");
+        }
+        // Its flags lie in memory, where no filter sees them.
+        assert_eq!(fate(filter, libc::SYS_openat2, [0; 6]), Fate::Died, "{thread}");
+    }
+}
+
+/// A signal that the monitor sends itself goes to itself.
+#[test]
+fn own_signals_are_for_this_process() {
+    let own = u64::from(std::process::id());
+    let signals = [libc::SIGABRT, libc::SIGRTMIN() + 4].map(|signal| u64::from(signal.unsigned_abs()));
+    for (name, filter) in filters() {
+        for signal in signals {
+            // There is no such thread: only the filter's answer counts.
+            let made = fate(&filter, libc::SYS_tgkill, [own, 1 << 30, signal, 0, 0, 0]);
+            assert_eq!(made, Fate::Made, "{name}");
+            for other in [1, own + 1, 1 << 30, u64::MAX] {
+                let died = fate(&filter, libc::SYS_tgkill, [other, 1 << 30, signal, 0, 0, 0]);
+                assert_eq!(died, Fate::Died, "{name}: {other} {signal}");
+            }
+        }
     }
 }
 

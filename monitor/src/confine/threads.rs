@@ -73,14 +73,16 @@ fn all() -> anyhow::Result<&'static BTreeMap<String, Policy>> {
     Ok(ALL.get_or_init(|| made))
 }
 
-/// Compiles the policies of all threads.
+/// Compiles the policies of all threads of this process.
 pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
     let policies: Policies = serde_json::from_str(text).context("policies/monitor.json")?;
+    // The policies can name this process: what a filter compares with is a number.
+    let names = |name: &str| (name == "SELF").then(|| std::process::id().into());
     let mut all = BTreeMap::new();
     for thread in &policies.threads {
         let complain = || format!("policies/monitor.json, thread {}", thread.name);
         let calls = calls(&policies, thread).with_context(complain)?;
-        let filter = assemble(prologue(), &calls, &OTHERWISE, &|_| None).with_context(complain)?;
+        let filter = assemble(prologue(), &calls, &OTHERWISE, &names).with_context(complain)?;
         let capabilities = thread.capabilities.as_ref().map(|names| capabilities(names));
         let capabilities = capabilities.transpose().with_context(complain)?;
         all.insert(thread.name.clone(), Policy { filter, capabilities });

@@ -7,6 +7,7 @@ use paravane_abi::process as ph;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -30,6 +31,8 @@ const STEPS: [&str; 5] = ["", "its parent ended", "no_new_privs", "descriptors",
 pub struct Child {
     pub pid: libc::pid_t,
     pub control: OwnedFd,
+    /// Means this process for ever. Its parent ends it by this, and needs no right to signal any other.
+    process: OwnedFd,
 }
 
 /// What the child needs, made before the fork.
@@ -68,7 +71,25 @@ pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>]) -> 
         child(&plan);
     }
     drop(report);
-    let child = Child { pid, control: ours };
+    let process = match descriptor(pid) {
+        Ok(process) => process,
+        Err(error) => {
+            // SAFETY: the process is our child and nobody has waited for it: the id is still its own.
+            unsafe {
+                libc::kill(pid, libc::SIGKILL);
+                libc::waitpid(pid, std::ptr::null_mut(), 0);
+            }
+            return Err(io::Error::new(
+                error.kind(),
+                format!("a descriptor of a process (pidfd_open): {error}"),
+            ));
+        }
+    };
+    let child = Child {
+        pid,
+        control: ours,
+        process,
+    };
     match failure(File::from(report_read))? {
         None => Ok(child),
         Some((step, error)) => {
@@ -80,16 +101,28 @@ pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>]) -> 
 }
 
 impl Child {
+    /// Another descriptor of it, for others who may have to end it.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.process.try_clone()
+    }
+
     /// Kills it and waits for it.
     pub fn end(&self) {
+        // Fails when it has ended.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
         // SAFETY: the process is our child and nobody else waits for it: the id cannot have been reused.
         unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
             while libc::waitpid(self.pid, std::ptr::null_mut(), 0) < 0
                 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
             {}
         }
     }
+}
+
+/// A descriptor of a child that nobody has waited for.
+fn descriptor(pid: libc::pid_t) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// What the child reported before its exec, if it did.

@@ -17,7 +17,6 @@ use crate::devices::Area;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
@@ -71,11 +70,12 @@ pub fn run(
             return;
         }
     };
-    if let Some(pid) = Pid::from_raw(child.pid) {
-        match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(process) => core.set_zygote(process),
-            // Then only this thread can end it, which takes a little longer.
-            Err(error) => tracing::debug!(%error, "no descriptor of the layer's process"),
+    match child.descriptor() {
+        Ok(process) => core.set_zygote(process),
+        Err(error) => {
+            child.end();
+            let _ = started.send(Err(error).context("cannot duplicate the descriptor of the layer's process"));
+            return;
         }
     }
     let mut supervisor = Supervisor {
@@ -309,13 +309,14 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends all processes. The zygote first: then nobody but this thread can wait for the others, so that none of
-    /// their ids can come to mean something else.
+    /// Ends all processes. The zygote is killed, and the host's kernel kills its children with it: that is the first thing
+    /// that each asks for. Then nobody but this thread can wait for them, so that none of their ids can come to mean
+    /// something else.
     fn end(&mut self) {
         self.child.end();
         let deadline = Instant::now() + END_TIME;
         let mut left: Vec<u32> = self.core.all_pids().collect();
-        // One that was being made is not known yet; it dies with its parent.
+        // One that was being made is not known yet; it dies with its parent, as they all do.
         while !left.is_empty() && Instant::now() < deadline {
             left.retain(|&pid| !gone(pid));
             if !left.is_empty() {
@@ -328,29 +329,14 @@ impl Supervisor<'_> {
     }
 }
 
-/// Kills and waits for a process that was a child of the zygote's; says whether it is gone.
+/// Waits for a process that was a child of the zygote's; says whether it is gone.
 fn gone(pid: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else {
         return true;
     };
-    // SAFETY: system calls with plain numbers. The first says whether the process is a child of ours, which it is
-    // since its parent ended and we are a sub-reaper; only then is it certain whose id this is.
-    unsafe {
-        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        let mut info: libc::siginfo_t = std::mem::zeroed();
-        if libc::waitid(
-            libc::P_PID,
-            libc::id_t::try_from(pid).unwrap_or(0),
-            &raw mut info,
-            options,
-        ) != 0
-        {
-            // Not ours: the zygote had waited for it.
-            return true;
-        }
-        libc::kill(pid, libc::SIGKILL);
-        libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) == pid
-    }
+    // SAFETY: a system call with plain numbers. It is a child of ours since its parent ended and we are a sub-reaper;
+    // an error says that it is none: the zygote had waited for it.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 }
 }
 
 /// A wait status in words.
