@@ -3,6 +3,7 @@
 
 pub mod debian;
 pub mod guest;
+pub mod host_without;
 pub mod life;
 pub mod linux;
 pub mod planted;

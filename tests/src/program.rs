@@ -18,6 +18,19 @@ pub fn path() -> &'static Path {
     PATH.get_or_init(|| build().unwrap_or_else(|message| fail(&message)))
 }
 
+/// Another program of the tests, of `src/bin`. Cargo has built it for the test that calls this.
+///
+/// # Panics
+/// When it is not there.
+#[must_use]
+pub fn tool(name: &str) -> PathBuf {
+    // target/PROFILE/deps/this-test, or target/PROFILE/this-program
+    let this = std::env::current_exe().unwrap_or_else(|e| fail(&format!("where is this test? {e}")));
+    let found = this.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    let mut found = found.filter(|path| path.is_file());
+    found.next().unwrap_or_else(|| fail(&format!("{name} was not built")))
+}
+
 #[allow(clippy::panic)] // The way in which a test fails.
 fn fail(message: &str) -> ! {
     panic!("{message}")

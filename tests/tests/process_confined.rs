@@ -4,10 +4,10 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
+use paravane_tests::host_without::{NOBODY, Programs};
 use paravane_tests::{program, tree};
 use rustix::process::{Signal, geteuid};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +15,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const LONG: &str = "PARAVANE_TEST_LONG";
-const NOBODY: u32 = 65534;
 /// At least so many tests make a suite.
 const FEWEST_TESTS: u32 = 300;
 /// CPU time of an idle machine, all processes together: 5 ms in 60 s.
@@ -23,23 +22,6 @@ const FEWEST_TESTS: u32 = 300;
 const IDLE_SHARE: u64 = 5_000_000 / 60 * if cfg!(debug_assertions) { 2 } else { 1 };
 
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// The program where everybody may run it: the folder of the build may be root's.
-struct Copy(tempfile::TempDir);
-
-impl Copy {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(program::path(), folder.path().join("paravane")).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_confine"), folder.path().join("confine")).unwrap();
-        Copy(folder)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-}
 
 fn suite(command: &mut Command, cpus: u32) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +49,7 @@ fn users() -> Vec<u32> {
 #[test]
 fn with_an_empty_environment() {
     for user in users() {
-        let copy = Copy::new();
+        let copy = Programs::new(&["confine"]);
         suite(Command::new(copy.path("paravane")).uid(user).gid(user), 2);
     }
 }
@@ -75,7 +57,7 @@ fn with_an_empty_environment() {
 #[test]
 fn in_a_container() {
     for user in users() {
-        let copy = Copy::new();
+        let copy = Programs::new(&["confine"]);
         let mut command = Command::new(copy.path("confine"));
         command.arg(user.to_string()).arg(copy.path("paravane"));
         suite(&mut command, 2);
@@ -84,7 +66,7 @@ fn in_a_container() {
 
 #[test]
 fn in_a_container_with_sixteen_vcpus() {
-    let copy = Copy::new();
+    let copy = Programs::new(&["confine"]);
     let mut command = Command::new(copy.path("confine"));
     let user = users().pop().unwrap_or(NOBODY);
     command.arg(user.to_string()).arg(copy.path("paravane"));

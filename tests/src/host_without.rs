@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The hosts that a machine must hold on: what a user may and what the host's kernel has differ. A launcher
+//! (`src/bin/without.rs`) makes them out of the host that the tests run on.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use crate::program;
+use rustix::process::geteuid;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use tempfile::TempDir;
+
+/// The ordinary user that root becomes.
+pub const NOBODY: u32 = 65534;
+
+/// What a host does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacks {
+    /// Nobody can make a namespace of any kind: EPERM.
+    pub namespaces: bool,
+    /// The host's kernel does not know Landlock: ENOSYS.
+    pub landlock: bool,
+}
+
+impl FromStr for Lacks {
+    type Err = String;
+
+    /// Of `namespaces`, `landlock`, `namespaces,landlock` or `nothing`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut lacks = Lacks::default();
+        for word in text.split(',') {
+            match word {
+                "namespaces" => lacks.namespaces = true,
+                "landlock" => lacks.landlock = true,
+                "nothing" => {}
+                _ => {
+                    return Err(format!(
+                        "a host cannot lack `{word}`: say namespaces, landlock or nothing"
+                    ));
+                }
+            }
+        }
+        Ok(lacks)
+    }
+}
+
+/// A kind of host, seen by a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// All there is, as root.
+    Root,
+    /// All there is, as an ordinary user.
+    User,
+    /// An ordinary user without namespaces.
+    NoNamespaces,
+    /// An ordinary user without Landlock.
+    NoLandlock,
+    /// An ordinary user without either.
+    Neither,
+}
+
+impl Host {
+    /// Those that the caller can try: who is not root cannot become root.
+    #[must_use]
+    pub fn all() -> Vec<Host> {
+        let mut all = vec![Host::User, Host::NoNamespaces, Host::NoLandlock, Host::Neither];
+        if geteuid().is_root() {
+            all.insert(0, Host::Root);
+        }
+        all
+    }
+
+    /// The user that programs run as there.
+    #[must_use]
+    pub fn user(self) -> u32 {
+        let me = geteuid();
+        if me.is_root() && self != Host::Root {
+            NOBODY
+        } else {
+            me.as_raw()
+        }
+    }
+
+    /// For the launcher.
+    fn lacks(self) -> &'static str {
+        match self {
+            Host::Root | Host::User => "nothing",
+            Host::NoNamespaces => "namespaces",
+            Host::NoLandlock => "landlock",
+            Host::Neither => "namespaces,landlock",
+        }
+    }
+}
+
+/// Programs where everybody may run them: the folder of the build may be root's alone.
+#[derive(Debug)]
+pub struct Programs(TempDir);
+
+impl Programs {
+    /// A folder with the `paravane` program, the launcher and these other programs of the tests.
+    ///
+    /// # Panics
+    /// When they cannot be copied.
+    #[must_use]
+    pub fn new(more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(program::path(), folder.path().join("paravane")).unwrap();
+        for name in more.iter().chain([&"without"]) {
+            fs::copy(program::tool(name), folder.path().join(name)).unwrap();
+        }
+        Programs(folder)
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// One of them, run on that host.
+    #[must_use]
+    pub fn on(&self, host: Host, name: &str) -> Command {
+        let mut command = Command::new(self.path("without"));
+        command.args([host.lacks(), &host.user().to_string()]);
+        command.arg(self.path(name)).stdin(Stdio::null());
+        command
+    }
+}
