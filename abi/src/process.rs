@@ -118,6 +118,12 @@ pub const PH_PROC_FREE: u64 = 0x1;
 /// Belongs to a space.
 pub const PH_PROC_SPACE: u64 = 0x2;
 
+// Bits of vmi_ph_shared.flags
+/// Processes stay dumpable.
+pub const PH_FLAG_DEBUGGABLE: u64 = 0x1;
+/// Processes may send no signals: who wants a running vCPU to look asks the monitor (kick_wanted).
+pub const PH_FLAG_ASK: u64 = 0x2;
+
 // Bits of vmi_ph_vcpu.pending
 /// There may be something in irr.
 pub const PH_PENDING_IRQ: u64 = 0x1;
@@ -199,6 +205,8 @@ pub const PH_OP_FORK: u64 = 0x1;
 pub const PH_OP_READY: u64 = 0x2;
 /// Zygote to monitor: process index has ended with the wait status in value.
 pub const PH_OP_DIED: u64 = 0x3;
+/// Process index to monitor, before it is in its sandbox: pid is its id as the zygote sees it. The socket tells the monitor what the host calls it.
+pub const PH_OP_MADE: u64 = 0x5;
 /// Zygote to monitor: a step of its set-up failed; index is the step (VMI_PH_STEP_*), value the errno.
 pub const PH_OP_FAILED: u64 = 0x4;
 
@@ -442,7 +450,7 @@ pub struct PhShared {
     pub filter_length: u32,
     /// Processes that may exist; at least vcpu_count + 1.
     pub proc_limit: u32,
-    /// Bit 0: debuggable (processes stay dumpable).
+    /// VMI_PH_FLAG_*.
     pub flags: u32,
     /// Mappings that one process may have, from vm.max_map_count.
     pub max_maps: u32,
@@ -500,8 +508,14 @@ pub struct PhShared {
     pub debug_on: u32,
     /// Zero.
     pub debug_pad: u32,
+    /// (layer) bit n: vCPU n is to be made to look, see VMI_PH_FLAG_ASK. Set with an atomic or, taken by the monitor.
+    pub kick_wanted: u64,
+    /// 1: the monitor's thread for that sleeps, or is about to: who sets a bit makes this 0 and wakes it. Futex.
+    pub kick_sleeping: u32,
     /// Zero.
-    pub reserved: [u8; 904],
+    pub kick_pad: u32,
+    /// Zero.
+    pub reserved: [u8; 888],
 }
 
 const _: () = assert!(size_of::<PhShared>() == 2048);
@@ -540,7 +554,10 @@ const _: () = assert!(offset_of!(PhShared, pool_chunks) == 1128);
 const _: () = assert!(offset_of!(PhShared, maps_all) == 1132);
 const _: () = assert!(offset_of!(PhShared, debug_on) == 1136);
 const _: () = assert!(offset_of!(PhShared, debug_pad) == 1140);
-const _: () = assert!(offset_of!(PhShared, reserved) == 1144);
+const _: () = assert!(offset_of!(PhShared, kick_wanted) == 1144);
+const _: () = assert!(offset_of!(PhShared, kick_sleeping) == 1152);
+const _: () = assert!(offset_of!(PhShared, kick_pad) == 1156);
+const _: () = assert!(offset_of!(PhShared, reserved) == 1160);
 
 /// A vCPU, as far as the monitor looks at it.
 #[repr(C)]

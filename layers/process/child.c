@@ -106,7 +106,7 @@ static void install_filter(void)
 	} program = { (u16)plan->filter_length, { 0 }, (u64)plan->filter };
 
 	must(VMI_PH_STEP_SANDBOX, host4(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0));
-	if (!(plan->flags & 1))
+	if (!(plan->flags & VMI_PH_FLAG_DEBUGGABLE))
 		must(VMI_PH_STEP_SANDBOX, host2(prctl, PR_SET_DUMPABLE, 0));
 	must(VMI_PH_STEP_SANDBOX, host1(close, plan->child_events));
 	must(VMI_PH_STEP_SANDBOX, host1(close, VMI_PH_FD_SHARED));
@@ -162,6 +162,8 @@ noreturn void child_main(u32 index)
 		host4(rt_sigprocmask, SIG_SETMASK, &none, 0, 8);
 	thread_begin(t);
 	make_threads();
+	/* The host tells the monitor who says it: in a namespace of process ids nobody else knows. */
+	tell(VMI_PH_OP_MADE, index, self.pid, 0);
 	if (FAULT(DEATH_SIGNAL_LATE))
 		die_with_zygote();
 	install_filter();

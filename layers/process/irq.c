@@ -5,7 +5,8 @@
  * Whoever requests one sets the bits first, then looks where the vCPU is: a waiting one is woken through its futex, a running one
  * gets SIGURG, whose handler delivers or, in the layer or with the flag clear, leaves F_PENDING behind. The thread that
  * is the vCPU looks again at every enable, return and hand-over, so a signal that hits a thread which has just handed the vCPU over
- * is not missed. Cost of an interrupt to a running vCPU: one tgkill, one signal, one signal return.
+ * is not missed. Cost of an interrupt to a running vCPU: one tgkill, one signal, one signal return. Where the host cannot keep signals
+ * inside the machine (VMI_PH_FLAG_ASK), a thread of the monitor sends it: two changes of threads more.
  */
 #include "event.h"
 #include "host.h"
@@ -30,6 +31,15 @@ static void woken(struct vcpu *v, u64 tsc)
 	__atomic_compare_exchange_n(&v->woken, &old, tsc, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
+/* Against: the monitor sets kick_sleeping, fence, reads kick_wanted. One of the two sees the other. */
+static void ask(u32 vcpu)
+{
+	__atomic_fetch_or(&shared->s.kick_wanted, 1ULL << (vcpu & 63), __ATOMIC_SEQ_CST);
+	step();
+	if (READ_ONCE(shared->s.kick_sleeping) && __atomic_exchange_n(&shared->s.kick_sleeping, 0, __ATOMIC_SEQ_CST))
+		futex_wake(&shared->s.kick_sleeping, 1);
+}
+
 void irq_poke(struct vcpu *v)
 {
 	u64 owner;
@@ -45,7 +55,9 @@ void irq_poke(struct vcpu *v)
 	}
 	owner = READ_ONCE(v->s.owner);
 	step();
-	if (owner)
+	if (owner && (shared->s.flags & VMI_PH_FLAG_ASK))
+		ask(v->number);
+	else if (owner)
 		host3(tgkill, owner >> 32, owner & 0xffffffff, SIGURG);
 }
 

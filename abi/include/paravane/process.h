@@ -72,6 +72,10 @@
 #define VMI_PH_PROC_FREE 0x1 /* parked, belongs to no space */
 #define VMI_PH_PROC_SPACE 0x2 /* belongs to a space */
 
+/* Bits of vmi_ph_shared.flags */
+#define VMI_PH_FLAG_DEBUGGABLE 0x1 /* processes stay dumpable */
+#define VMI_PH_FLAG_ASK 0x2 /* processes may send no signals: who wants a running vCPU to look asks the monitor (kick_wanted) */
+
 /* Bits of vmi_ph_vcpu.pending */
 #define VMI_PH_PENDING_IRQ 0x1 /* there may be something in irr */
 #define VMI_PH_PENDING_ALARM 0x2 /* deadline_ns has passed: the layer looks at its alarms */
@@ -117,6 +121,7 @@
 #define VMI_PH_OP_FORK 0x1 /* monitor to zygote: make process index */
 #define VMI_PH_OP_READY 0x2 /* zygote to monitor: process index is made and parked, pid in pid; the first one, index 0xffffffff, means that the zygote itself is ready */
 #define VMI_PH_OP_DIED 0x3 /* zygote to monitor: process index has ended with the wait status in value */
+#define VMI_PH_OP_MADE 0x5 /* process index to monitor, before it is in its sandbox: pid is its id as the zygote sees it. The socket tells the monitor what the host calls it */
 #define VMI_PH_OP_FAILED 0x4 /* zygote to monitor: a step of its set-up failed; index is the step (VMI_PH_STEP_*), value the errno */
 
 /* Steps that may fail in the zygote or in a new process */
@@ -238,7 +243,10 @@
 #define VMI_OFF_PH_SHARED_MAPS_ALL 1132
 #define VMI_OFF_PH_SHARED_DEBUG_ON 1136
 #define VMI_OFF_PH_SHARED_DEBUG_PAD 1140
-#define VMI_OFF_PH_SHARED_RESERVED 1144
+#define VMI_OFF_PH_SHARED_KICK_WANTED 1144
+#define VMI_OFF_PH_SHARED_KICK_SLEEPING 1152
+#define VMI_OFF_PH_SHARED_KICK_PAD 1156
+#define VMI_OFF_PH_SHARED_RESERVED 1160
 
 /* struct vmi_ph_vcpu */
 #define VMI_SIZE_PH_VCPU 256
@@ -421,7 +429,7 @@ struct vmi_ph_shared {
 	__u32 segment_count; /* parts of the kernel image, at most 8 */
 	__u32 filter_length; /* instructions of the seccomp filter, at least 1; copied by the zygote before guest code exists, like everything that a process is made by */
 	__u32 proc_limit; /* processes that may exist; at least vcpu_count + 1 */
-	__u32 flags; /* bit 0: debuggable (processes stay dumpable) */
+	__u32 flags; /* VMI_PH_FLAG_* */
 	__u32 max_maps; /* mappings that one process may have, from vm.max_map_count */
 	__u32 doorbell; /* (layer) futex that the monitor waits on: one more for each thing to look at */
 	__u32 vm_state; /* (layer) VMI_PH_VM_* */
@@ -450,7 +458,10 @@ struct vmi_ph_shared {
 	__u32 maps_all; /* mappings that all processes together should not exceed; each may have VMI_PH_MAPS_SURE anyway */
 	__u32 debug_on; /* 1: a debugger is attached; breakpoints stop the vCPU */
 	__u32 debug_pad; /* zero */
-	__u8 reserved[904]; /* zero */
+	__u64 kick_wanted; /* (layer) bit n: vCPU n is to be made to look, see VMI_PH_FLAG_ASK. Set with an atomic or, taken by the monitor */
+	__u32 kick_sleeping; /* 1: the monitor's thread for that sleeps, or is about to: who sets a bit makes this 0 and wakes it. Futex */
+	__u32 kick_pad; /* zero */
+	__u8 reserved[888]; /* zero */
 };
 _Static_assert(sizeof(struct vmi_ph_shared) == VMI_SIZE_PH_SHARED, "vmi_ph_shared");
 _Static_assert(offsetof(struct vmi_ph_shared, magic) == VMI_OFF_PH_SHARED_MAGIC, "vmi_ph_shared.magic");
@@ -488,6 +499,9 @@ _Static_assert(offsetof(struct vmi_ph_shared, pool_chunks) == VMI_OFF_PH_SHARED_
 _Static_assert(offsetof(struct vmi_ph_shared, maps_all) == VMI_OFF_PH_SHARED_MAPS_ALL, "vmi_ph_shared.maps_all");
 _Static_assert(offsetof(struct vmi_ph_shared, debug_on) == VMI_OFF_PH_SHARED_DEBUG_ON, "vmi_ph_shared.debug_on");
 _Static_assert(offsetof(struct vmi_ph_shared, debug_pad) == VMI_OFF_PH_SHARED_DEBUG_PAD, "vmi_ph_shared.debug_pad");
+_Static_assert(offsetof(struct vmi_ph_shared, kick_wanted) == VMI_OFF_PH_SHARED_KICK_WANTED, "vmi_ph_shared.kick_wanted");
+_Static_assert(offsetof(struct vmi_ph_shared, kick_sleeping) == VMI_OFF_PH_SHARED_KICK_SLEEPING, "vmi_ph_shared.kick_sleeping");
+_Static_assert(offsetof(struct vmi_ph_shared, kick_pad) == VMI_OFF_PH_SHARED_KICK_PAD, "vmi_ph_shared.kick_pad");
 _Static_assert(offsetof(struct vmi_ph_shared, reserved) == VMI_OFF_PH_SHARED_RESERVED, "vmi_ph_shared.reserved");
 
 /* A vCPU, as far as the monitor looks at it */

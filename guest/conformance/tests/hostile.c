@@ -387,6 +387,10 @@ bool run_hostile(const char *mode)
 		feed(!option_number("leave"));
 		return true;
 	}
+	if (!strcmp(mode, "signals")) {
+		hostile_signals();
+		return true;
+	}
 	if (!strcmp(mode, "flood")) {
 		flood(option_number("kind"));
 		return true;

@@ -19,4 +19,7 @@ void feed(bool stay);
 u64 host_call(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f);
 void hostile_calls(u64 *seed, bool user);
 
+/* hostile_signals.c: signals to other programs of the host. */
+void hostile_signals(void);
+
 #endif

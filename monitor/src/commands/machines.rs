@@ -153,14 +153,14 @@ fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value
         "exit_code": code,
         "network": machine.network()?,
         "folder": machine.folder(),
-        "confinement": pid.map(confinement),
+        "confinement": pid.map(|pid| confinement(machine, pid)).transpose()?,
         "spec": machine.spec()?,
     }))
 }
 
 /// How the monitor of a machine is confined, as the host says: each of its threads has a seccomp filter, or not all yet; and which
-/// version of Landlock keeps them to the machine's files (0: none).
-fn confinement(pid: u32) -> serde_json::Value {
+/// version of Landlock keeps them to the machine's files (0: none); and what keeps the signals of the machine's processes inside.
+fn confinement(machine: &Machine, pid: u32) -> anyhow::Result<serde_json::Value> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
@@ -169,11 +169,12 @@ fn confinement(pid: u32) -> serde_json::Value {
         .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
         .map(|status| status.lines().any(|line| line == "Seccomp:\t2"))
         .collect();
-    json!({
+    Ok(json!({
         "threads": filtered.len(),
         "seccomp": filtered.iter().filter(|&&yes| yes).count(),
         "landlock": crate::confine::landlock_version(),
-    })
+        "signals": machine.signals()?,
+    }))
 }
 
 /// The machine, if it runs.

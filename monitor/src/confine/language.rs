@@ -23,6 +23,8 @@ pub struct Call {
     pub rules: Vec<Vec<Condition>>,
     /// What the caller gets otherwise: an error. Without one the policy's own answer to what it does not admit.
     pub otherwise: Option<String>,
+    /// A name that is 0 where the call is not admitted at all, as if it did not stand in the policy.
+    pub only_if: Option<String>,
 }
 
 /// Of an argument.
@@ -67,9 +69,13 @@ pub fn assemble<'a>(
 ) -> anyhow::Result<BpfProgram> {
     let mut programs = Vec::new();
     for call in calls {
-        let program = call
-            .compile(otherwise, names)
-            .with_context(|| format!("seccomp policy, call {}", call.name))?;
+        let complain = || format!("seccomp policy, call {}", call.name);
+        if let Some(name) = &call.only_if {
+            if value(name, names).with_context(complain)? == 0 {
+                continue;
+            }
+        }
+        let program = call.compile(otherwise, names).with_context(complain)?;
         programs.push((call.number, program));
     }
     let mut result = prologue;

@@ -6,11 +6,13 @@
 //! that a guest has written. A thread that is said to gives up capabilities, too. All of it holds
 //! for the thread and for those that it makes, and cannot be undone.
 
+mod domain;
 mod files;
 pub mod language;
 mod threads;
 mod violation;
 
+pub use domain::{Domain, SIGNALS as SIGNALS_SCOPED, enter as enter_domain};
 pub use files::{Files, landlock_version};
 pub use violation::restore_terminal;
 

@@ -6,6 +6,7 @@ use super::{Finding, Status};
 use crate::confine;
 use crate::process::host::{cpuid_faulting, fsgsbase};
 use crate::process::procfs;
+use crate::process::reach::Reach;
 use crate::process::{large_pages_work, limits, space_cost};
 
 /// The memory of a guest for which limits are told, bytes.
@@ -26,6 +27,7 @@ pub fn findings() -> Vec<Finding> {
         seccomp(),
         spec_allow(),
         landlock(),
+        signals(),
         Finding::of(
             "user_namespaces",
             // SAFETY: a system call with a plain number, in a child with one thread.
@@ -147,6 +149,28 @@ fn landlock() -> Finding {
         ),
     };
     Finding::new("landlock", status, version, text)
+}
+
+/// What keeps a guest's signals from other programs of this user.
+fn signals() -> Finding {
+    let reach = Reach::of_this_host();
+    let (status, text) = match reach {
+        Reach::Landlock => (
+            Status::Ok,
+            "of a machine's processes reach that machine only: Landlock's word, from version 6 on",
+        ),
+        Reach::PidNamespace => (
+            Status::Ok,
+            "of a machine's processes reach that machine only: it has a namespace of process ids, since Landlock here is older \
+             than version 6 or missing",
+        ),
+        Reach::Monitor => (
+            Status::Note,
+            "of a machine's processes are sent by its monitor, which takes several times longer: this host has neither \
+             version 6 of Landlock (Linux 6.12) nor namespaces of process ids for this user",
+        ),
+    };
+    Finding::new("signals", status, reach.word(), text)
 }
 
 /// Installs a filter that admits everything.

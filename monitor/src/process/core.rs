@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the monitor's threads for one virtual machine have in common.
 
+use super::ids::Process;
 use super::shared::{Shared, size};
-use super::{device, sys};
+use super::{device, kicks, sys};
 use crate::devices::counters::{Counters, Figures};
 use crate::devices::{Ending, Reactor};
 use paravane_abi::process as ph;
@@ -19,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub struct Core {
     pub shared: Shared,
     pub vcpus: usize,
-    /// Process ids as the zygote reported them: the only ones that the monitor ever signals. 0: none.
-    pids: Vec<AtomicU32>,
+    /// The machine's processes: the only ones that the monitor ever signals.
+    made: Vec<OnceLock<Process>>,
     /// Processes 0 to `count - 1` exist.
     count: AtomicU32,
     /// The monitor wants the machine to be gone.
@@ -54,7 +55,7 @@ impl Core {
         Ok(Core {
             shared,
             vcpus,
-            pids: words(size(ph::PH_MAX_PROCS)),
+            made: (0..ph::PH_MAX_PROCS).map(|_| OnceLock::new()).collect(),
             count: AtomicU32::new(0),
             ending: Ending::default(),
             failure: Mutex::new(None),
@@ -88,10 +89,10 @@ impl Core {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a process.
-    pub fn add_process(&self, index: usize, pid: u32) {
-        if let Some(entry) = self.pids.get(index) {
-            entry.store(pid, Ordering::Release);
+    /// Takes note of a process. The first one of an index counts.
+    pub fn add_process(&self, index: usize, process: Process) {
+        if let Some(entry) = self.made.get(index) {
+            let _ = entry.set(process);
         }
     }
 
@@ -109,22 +110,24 @@ impl Core {
         size(self.count.load(Ordering::Acquire).into())
     }
 
-    /// The process's id.
+    /// A process.
+    pub fn process(&self, index: usize) -> Option<&Process> {
+        self.made.get(index)?.get()
+    }
+
+    /// The host's id of a process.
     pub fn pid(&self, index: usize) -> Option<u32> {
-        self.pids
-            .get(index)
-            .map(|p| p.load(Ordering::Acquire))
-            .filter(|&p| p != 0)
+        self.process(index).map(|process| process.pid)
     }
 
-    /// All that exist, and their ids.
-    pub fn processes(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
-        (0..self.process_count()).filter_map(|index| Some((index, self.pid(index)?)))
+    /// All that exist, by their indices.
+    pub fn processes(&self) -> impl Iterator<Item = (usize, &Process)> + '_ {
+        (0..self.process_count()).filter_map(|index| Some((index, self.process(index)?)))
     }
 
-    /// The ids of all that were ever made.
-    pub fn all_pids(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.pids.len()).filter_map(|index| self.pid(index))
+    /// All that were ever made.
+    pub fn all_processes(&self) -> impl Iterator<Item = &Process> + '_ {
+        self.made.iter().filter_map(OnceLock::get)
     }
 
     /// All processes of the machine end with this one.
@@ -160,6 +163,7 @@ impl Core {
     pub fn wake_all(&self) {
         self.ring_bell();
         self.ring_doorbell();
+        kicks::wake(self);
         let word = self.shared.word(offset_of!(ph::PhShared, alarm_word));
         word.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(word);

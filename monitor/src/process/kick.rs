@@ -30,6 +30,12 @@ pub fn tell(core: &Core, vcpu: usize, pending: u32) {
     let field = |at| core.shared.vcpu_word(vcpu, at);
     field(offset_of!(ph::PhVcpu, pending)).fetch_or(pending, Ordering::SeqCst);
     fence(Ordering::SeqCst);
+    signal(core, vcpu);
+}
+
+/// Makes a vCPU look at what is pending.
+pub fn signal(core: &Core, vcpu: usize) {
+    let field = |at| core.shared.vcpu_word(vcpu, at);
     if u64::from(field(offset_of!(ph::PhVcpu, state)).load(Ordering::SeqCst)) == ph::PH_VCPU_HALTED {
         let word = field(offset_of!(ph::PhVcpu, wait_word));
         word.fetch_add(1, Ordering::SeqCst);
@@ -46,8 +52,11 @@ pub fn tell(core: &Core, vcpu: usize, pending: u32) {
         u32::from_le_bytes([p0, p1, p2, p3]),
     );
     // The guest could write any number there. tgkill itself checks that the thread belongs to the process.
-    if core.processes().any(|(_, known)| known == pid) {
-        sys::signal_thread(pid, tid);
+    let known = core.processes().find(|(_, process)| process.layer_pid == pid);
+    if let Some((_, process)) = known {
+        if let Some(tid) = process.thread(tid) {
+            sys::signal_thread(process.pid, tid);
+        }
     }
 }
 
@@ -94,6 +103,7 @@ pub fn raise(core: &Core, line: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::ids::Process;
     use crate::process::shared::Shared;
     use proptest::prelude::*;
     use std::sync::atomic::AtomicU32;
@@ -183,7 +193,7 @@ mod tests {
         }
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 0);
         // The same test sees the signal if it comes.
-        core.add_process(0, me);
+        core.add_process(0, Process::of_host(me));
         core.publish_count(1);
         own(&core, me, tid);
         tell(&core, 0, ALARM);
@@ -192,6 +202,18 @@ mod tests {
         own(&core, me, 1);
         tell(&core, 0, ALARM);
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 1);
+        // In a namespace the layer's numbers are translated, and the host's mean nothing.
+        let inside = self::core();
+        inside.add_process(0, Process::known(me, 2, &[(tid, 7)]));
+        inside.publish_count(1);
+        for (pid, thread) in [(me, tid), (me, 7), (2, tid), (2, 2), (0, 7)] {
+            own(&inside, pid, thread);
+            tell(&inside, 0, ALARM);
+        }
+        assert_eq!(SIGNALS.load(Ordering::SeqCst), 1);
+        own(&inside, 2, 7);
+        tell(&inside, 0, ALARM);
+        assert_eq!(SIGNALS.load(Ordering::SeqCst), 2);
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 //! not all begin at CPU 0, and a CPU that is taken away does not take a vCPU with it.
 
 use super::core::Core;
+use super::ids::Process;
 use super::shared::size;
 use super::sys;
 use paravane_abi::process as ph;
@@ -87,20 +88,23 @@ pub fn choose(vcpus: usize, allowed: &[u32], before: &Load, now: &Load, seed: u3
 }
 
 /// Puts a process's threads where its vCPUs are now.
-pub fn apply_to_process(core: &Core, index: usize, pid: u32) {
+pub fn apply_to_process(core: &Core, index: usize, process: &Process) {
     if !core.moved() {
         return;
     }
     for (vcpu, cpu) in core.placement().into_iter().enumerate() {
-        pin(core, index, pid, vcpu, cpu);
+        pin(core, index, process, vcpu, cpu);
     }
 }
 
 /// Pins the thread of a vCPU in one process.
-fn pin(core: &Core, index: usize, pid: u32, vcpu: usize, cpu: u32) {
+fn pin(core: &Core, index: usize, process: &Process, vcpu: usize, cpu: u32) {
     let field = offset_of!(ph::PhProc, tid) + vcpu * size_of::<u32>();
     let tid = core.shared.proc_word(index, field).load(Ordering::Relaxed);
     // The guest could write any number there; only threads of this process are touched.
+    let (pid, Some(tid)) = (process.pid, process.thread(tid)) else {
+        return;
+    };
     if tid == 0 || !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
         return;
     }
@@ -177,8 +181,8 @@ impl Balance {
             tracing::debug!(vcpu, cpu, "moving a vCPU");
             core.set_moved();
             core.place(vcpu, cpu);
-            for (index, pid) in core.processes() {
-                pin(core, index, pid, vcpu, cpu);
+            for (index, process) in core.processes() {
+                pin(core, index, process, vcpu, cpu);
             }
         }
         self.load = now;

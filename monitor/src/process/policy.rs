@@ -8,6 +8,7 @@
 
 use crate::confine::language::AUDIT_ARCH_X86_64;
 use crate::confine::language::{self, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, instruction};
+use crate::process::reach::Reach;
 use anyhow::Context;
 use seccompiler::{BpfProgram, SeccompAction};
 use serde::Deserialize;
@@ -23,6 +24,8 @@ pub struct Parameters {
     /// Descriptors of guest memory.
     pub ram_first: u64,
     pub ram_last: u64,
+    /// What keeps signals inside the machine.
+    pub reach: Reach,
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,6 +49,7 @@ pub fn compile(text: &str, parameters: &Parameters) -> anyhow::Result<BpfProgram
     let names = |name: &str| match name {
         "RAM_FIRST" => Some(parameters.ram_first),
         "RAM_LAST" => Some(parameters.ram_last),
+        "SIGNALS_STAY_INSIDE" => Some((parameters.reach != Reach::Monitor).into()),
         _ => None,
     };
     let prologue = prologue(parameters.host_call);

@@ -11,6 +11,7 @@ const PARAMETERS: Parameters = Parameters {
     host_call: HOST_CALL,
     ram_first: 5,
     ram_last: 8,
+    reach: Reach::Landlock,
 };
 const ALLOW: u32 = 0x7fff_0000;
 const RET_KILL_PROCESS: u32 = 0x8000_0000;
@@ -173,6 +174,24 @@ fn nothing_beyond_it_is() {
         (0x4000_0000 | libc::SYS_futex, [0; 6]),
     ] {
         assert_eq!(decide(number, args), RET_KILL_PROCESS, "{number} {args:x?}");
+    }
+}
+
+/// Which signals leave a process depends on what keeps them in the machine.
+#[test]
+fn without_a_wall_no_signal_is_admitted() {
+    for (reach, expected) in [
+        (Reach::Landlock, ALLOW),
+        (Reach::PidNamespace, ALLOW),
+        (Reach::Monitor, RET_KILL_PROCESS),
+    ] {
+        let program = compile(ADDRESS_SPACE, &Parameters { reach, ..PARAMETERS }).unwrap();
+        let decide = |number, args| run(&program, &Data::layer(number, args));
+        for pid in [0, 1, 1000, u64::MAX] {
+            assert_eq!(decide(libc::SYS_tgkill, [pid, pid, 23, 0, 0, 0]), expected, "{reach:?}");
+            assert_eq!(decide(libc::SYS_tgkill, [pid, pid, 9, 0, 0, 0]), RET_KILL_PROCESS);
+        }
+        assert_eq!(decide(libc::SYS_sched_yield, [0; 6]), ALLOW);
     }
 }
 

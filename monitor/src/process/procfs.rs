@@ -2,7 +2,7 @@
 //! What the host says in /proc and /sys. Everything may be missing there: in containers much is.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// A file that holds one number; none for `max`, or if it cannot be read.
@@ -42,6 +42,30 @@ pub fn mappings(pid: u32) -> Option<u64> {
             length => count += buffer[..length].iter().filter(|&&byte| byte == b'\n').count() as u64,
         }
     }
+}
+
+/// The threads of a process: the host's id of each, and what it is called in the innermost namespace that it is in.
+pub fn threads(pid: u32) -> io::Result<Vec<(u32, u32)>> {
+    let mut all = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?;
+        let host = task.file_name().to_str().and_then(|name| name.parse().ok());
+        let inside = innermost_id(task.path().join("status"));
+        let (Some(host), Some(inside)) = (host, inside) else {
+            return Err(io::Error::other(
+                "the host does not say what they are in their namespace (NSpid)",
+            ));
+        };
+        all.push((host, inside));
+    }
+    Ok(all)
+}
+
+/// What the thread of a status file is called in the innermost namespace that it is in.
+pub fn innermost_id(status: impl AsRef<Path>) -> Option<u32> {
+    let text = fs::read_to_string(status).ok()?;
+    let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    ids.split_whitespace().last()?.parse().ok()
 }
 
 /// Folders of the control groups that this process is in for a controller, from its own up to the top.

@@ -3,13 +3,15 @@
 //!
 //! Between fork and exec only plain system calls are made: the monitor has threads, and one of them may have held a lock.
 
+use super::reach::{self, Reach};
+use crate::confine::{self, Domain};
 use paravane_abi::process as ph;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// `MFD_EXEC`: hosts from 6.3 on may want it said that a file in memory is to be executed.
@@ -24,13 +26,22 @@ const _: () = assert!(ph::PH_FD_SHARED == ph::PH_FD_CONTROL + 1 && ph::PH_FD_RAM
 const _: () = assert!(ph::PH_FD_RAM + ph::PH_MAX_SLOTS < ABOVE as u64);
 
 /// A step between fork and exec, for messages.
-const STEPS: [&str; 5] = ["", "its parent ended", "no_new_privs", "descriptors", "execveat"];
+const STEPS: [&str; 6] = [
+    "",
+    "its parent ended",
+    "no_new_privs",
+    "Landlock",
+    "descriptors",
+    "execveat",
+];
 
 /// The layer's program, running.
 #[derive(Debug)]
 pub struct Child {
     pub pid: libc::pid_t,
     pub control: OwnedFd,
+    /// What keeps its signals inside.
+    pub reach: Reach,
     /// Means this process for ever. Its parent ends it by this, and needs no right to signal any other.
     process: OwnedFd,
 }
@@ -41,13 +52,22 @@ struct Plan {
     program: RawFd,
     report: RawFd,
     parent: libc::pid_t,
+    /// The monitor's end of the control socket, of which the child has a copy.
+    ours: RawFd,
+    reach: Reach,
+    /// Rules of a Landlock domain, where the host has it.
+    domain: Option<RawFd>,
 }
 
 /// Starts it. It is killed by the host's kernel when the *thread* that calls this ends.
-pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>]) -> io::Result<Child> {
+pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>], reach: Reach) -> io::Result<Child> {
     let program = program_file(program)?;
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    if reach == Reach::PidNamespace {
+        // What processes call themselves inside means nothing outside: the host says who sends.
+        rustix::net::sockopt::set_socket_passcred(&ours, true)?;
+    }
     let (report_read, report_write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let mut moved = vec![above(theirs.as_fd())?, above(shared)?];
     for file in ram {
@@ -55,15 +75,26 @@ pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>]) -> 
     }
     let program = above(program.as_fd())?;
     let report = above(report_write.as_fd())?;
+    let domain = match Domain::closed().map_err(io::Error::other)? {
+        Some(domain) => Some(above(domain.rules().as_fd())?),
+        None => None,
+    };
     drop((report_write, theirs));
     let plan = Plan {
         sources: moved.iter().map(AsRawFd::as_raw_fd).collect(),
         program: program.as_raw_fd(),
         report: report.as_raw_fd(),
         parent: pid_t(std::process::id()),
+        ours: ours.as_raw_fd(),
+        reach,
+        domain: domain.as_ref().map(AsRawFd::as_raw_fd),
     };
-    // SAFETY: the child only calls `child`, which makes system calls and touches no memory but `plan` and its stack.
-    let pid = unsafe { libc::fork() };
+    let pid = match reach {
+        // The child only calls `child`, which makes system calls and touches no memory but `plan` and its stack.
+        Reach::PidNamespace => reach::fork_apart()?,
+        // SAFETY: as above.
+        Reach::Landlock | Reach::Monitor => unsafe { libc::fork() },
+    };
     if pid < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -88,6 +119,7 @@ pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>]) -> 
     let child = Child {
         pid,
         control: ours,
+        reach,
         process,
     };
     match failure(File::from(report_read))? {
@@ -204,17 +236,22 @@ fn prepare(plan: &Plan) -> u32 {
         // After everything that changes credentials, which would clear it.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         // The monitor may have ended before the call; then nobody would ever kill this process.
-        if libc::getppid() != plan.parent {
+        if !parent_lives(plan) {
             return 1;
         }
         if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
             return 2;
         }
+        // Before the first fork, so that all processes are in one domain and reach each other. What keeps their signals in must
+        // hold; elsewhere it is one more wall, as far as this host gives it to us.
+        if plan.domain.is_some_and(|rules| !confine::enter_domain(rules)) && plan.reach == Reach::Landlock {
+            return 3;
+        }
         let mut next = FIRST;
         for &source in &plan.sources {
             // The copy stays open across exec, unlike its source.
             if libc::dup2(source, next) < 0 {
-                return 3;
+                return 4;
             }
             next += 1;
         }
@@ -233,11 +270,34 @@ fn prepare(plan: &Plan) -> u32 {
             libc::AT_EMPTY_PATH,
         );
     }
-    4
+    5
 }
 
-/// Namespaces of its own, as far as this host gives them to us. Not of process ids: vCPUs signal each other across
-/// processes, and the monitor them.
+/// Whether the monitor is still there, asked after the kernel was told to end this process with it.
+fn parent_lives(plan: &Plan) -> bool {
+    if plan.reach != Reach::PidNamespace {
+        // SAFETY: asks for a number.
+        return unsafe { libc::getppid() } == plan.parent;
+    }
+    // Whoever is outside of the namespace has no number inside. But the monitor's end of the control socket closes with it. A
+    // copy that another child has for a moment is no harm: the layer's program ends, too, when that end is closed.
+    let Some(&theirs) = plan.sources.first() else {
+        return false;
+    };
+    let mut poll = libc::pollfd {
+        fd: theirs,
+        events: 0,
+        revents: 0,
+    };
+    // SAFETY: closes this process's copy of a descriptor that it does not use, and asks about another one.
+    unsafe {
+        libc::close(plan.ours);
+        libc::poll(&raw mut poll, 1, 0) == 0
+    }
+}
+
+/// Namespaces of its own, as far as this host gives them to us. One of process ids it has from the start, where it needs one
+/// ([`Reach::PidNamespace`]).
 fn isolate() {
     let others = [
         libc::CLONE_NEWNET,
@@ -307,10 +367,18 @@ fn close_at_exec(first: RawFd) {
     }
 }
 
-/// Reads one control message; none when the other side has closed.
-pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<ph::PhMessage>> {
+/// Reads one control message, with the host's id of whoever sent it where the host was asked for that; none when the other side
+/// has closed.
+pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(ph::PhMessage, Option<u32>)>> {
     let mut bytes = [0u8; 32];
-    let (_, length) = rustix::net::recv(control, &mut bytes[..], rustix::net::RecvFlags::DONTWAIT)?;
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    let length = rustix::net::recvmsg(control, &mut into, &mut ancillary, RecvFlags::DONTWAIT)?.bytes;
+    let sender = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmCredentials(sender) => u32::try_from(sender.pid.as_raw_nonzero().get()).ok(),
+        _ => None,
+    });
     if length == 0 {
         return Ok(None);
     }
@@ -321,12 +389,13 @@ pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<ph::PhMessage>> {
         ));
     }
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    Ok(Some(ph::PhMessage {
+    let message = ph::PhMessage {
         op: word(0),
         index: word(4),
         pid: word(8),
         value: word(12),
-    }))
+    };
+    Ok(Some((message, sender)))
 }
 
 /// Sends one control message.

@@ -6,10 +6,12 @@
 //! also what happens when the monitor is killed.
 
 use super::core::Core;
+use super::ids::Process;
 use super::layer::Layer;
 use super::placement;
 use super::procfs;
 use super::ram::Ram;
+use super::reach::Reach;
 use super::shared::size;
 use super::spawn::{self, Child};
 use crate::confine::{self, Files};
@@ -58,11 +60,12 @@ pub fn run(
     ram: &Ram,
     devices: Option<&Area>,
     pool: Pool,
+    reach: Reach,
     started: &Sender<anyhow::Result<()>>,
 ) {
     let mut files: Vec<_> = ram.slots().iter().map(super::ram::Slot::file).collect();
     files.extend(devices.map(Area::file));
-    let child = match spawn::start(layer.program, core.shared.file(), &files) {
+    let child = match spawn::start(layer.program, core.shared.file(), &files, reach) {
         Ok(child) => child,
         Err(error) => {
             // Fails only if nobody waits for the start any more.
@@ -81,6 +84,7 @@ pub fn run(
     let mut supervisor = Supervisor {
         core,
         child,
+        made: Vec::new(),
         asked: 0,
         ready: 0,
         limit: pool.limit,
@@ -107,6 +111,9 @@ pub fn run(
 struct Supervisor<'a> {
     core: &'a Arc<Core>,
     child: Child,
+    /// In a namespace: what the host and the layer call those that are not in their sandboxes yet. At most as many as are asked for
+    /// at once.
+    made: Vec<(u32, u32)>,
     /// Processes that the zygote was asked for.
     asked: u32,
     /// Processes that it made.
@@ -140,7 +147,11 @@ impl Supervisor<'_> {
     fn next_message(&mut self, deadline: Instant) -> anyhow::Result<ph::PhMessage> {
         loop {
             match spawn::receive(self.child.control.as_fd()) {
-                Ok(Some(message)) => return Ok(message),
+                Ok(Some((message, sender))) if is_made(&message) => {
+                    self.take_made(&message, sender)?;
+                    continue;
+                }
+                Ok(Some((message, _))) => return Ok(message),
                 Ok(None) => bail!("the layer ended while it started ({})", self.exit_status()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error).context("cannot hear from the layer"),
@@ -162,7 +173,8 @@ impl Supervisor<'_> {
         loop {
             loop {
                 match spawn::receive(self.child.control.as_fd()) {
-                    Ok(Some(message)) => self.take(&message)?,
+                    Ok(Some((message, sender))) if is_made(&message) => self.take_made(&message, sender)?,
+                    Ok(Some((message, _))) => self.take(&message)?,
                     Ok(None) => bail!("the parent of its processes ended ({})", self.exit_status()),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => return Err(error).context("cannot hear from the layer"),
@@ -193,7 +205,8 @@ impl Supervisor<'_> {
             }
             // The index is the layer's guess from memory that a guest can write; the id is the host's word. One that is
             // not known was still being made.
-            ph::PH_OP_DIED if !self.core.all_pids().any(|pid| pid == message.pid) => {
+            ph::PH_OP_DIED if !self.core.all_processes().any(|known| known.layer_pid == message.pid) => {
+                self.made.retain(|(_, inside)| *inside != message.pid);
                 self.no_more();
                 Ok(())
             }
@@ -226,6 +239,31 @@ impl Supervisor<'_> {
             .store(limit, Ordering::Release);
     }
 
+    /// A process says that it is there. What the host calls it is the host's word, not its own.
+    fn take_made(&mut self, message: &ph::PhMessage, sender: Option<u32>) -> anyhow::Result<()> {
+        // Without a namespace both call it the same, and nothing is to be kept.
+        let Some(sender) = sender else {
+            return Ok(());
+        };
+        if self.made.len() >= size(u64::from(AT_ONCE)) {
+            bail!("the layer made more processes than it was asked for");
+        }
+        self.made.push((sender, message.pid));
+        Ok(())
+    }
+
+    /// What the host calls a process of the machine.
+    fn identify(&mut self, layer_pid: u32) -> anyhow::Result<Process> {
+        if self.child.reach != Reach::PidNamespace {
+            return Ok(Process::of_host(layer_pid));
+        }
+        let Some(at) = self.made.iter().position(|(_, inside)| *inside == layer_pid) else {
+            bail!("process {layer_pid} of the virtual machine has not said that it is there");
+        };
+        let (pid, _) = self.made.swap_remove(at);
+        Process::inside(pid, layer_pid)
+    }
+
     fn take_ready(&mut self, message: &ph::PhMessage) -> anyhow::Result<()> {
         let known = |index: u32| self.core.pid(size(index.into())).is_some();
         if message.index >= self.asked || known(message.index) || message.pid == 0 {
@@ -235,14 +273,15 @@ impl Supervisor<'_> {
                 message.pid
             );
         }
-        self.core.add_process(size(message.index.into()), message.pid);
+        let process = self.identify(message.pid)?;
+        self.core.add_process(size(message.index.into()), process.clone());
         // Each says itself that it is ready, in any order; those without a gap before them count.
         while known(self.ready) {
             self.ready += 1;
         }
         self.core.publish_count(self.ready);
         // Its threads were placed as things stood when it was asked for.
-        placement::apply_to_process(self.core, size(message.index.into()), message.pid);
+        placement::apply_to_process(self.core, size(message.index.into()), &process);
         Ok(())
     }
 
@@ -315,7 +354,7 @@ impl Supervisor<'_> {
     fn end(&mut self) {
         self.child.end();
         let deadline = Instant::now() + END_TIME;
-        let mut left: Vec<u32> = self.core.all_pids().collect();
+        let mut left: Vec<u32> = self.core.all_processes().map(|process| process.pid).collect();
         // One that was being made is not known yet; it dies with its parent, as they all do.
         while !left.is_empty() && Instant::now() < deadline {
             left.retain(|&pid| !gone(pid));
@@ -337,6 +376,10 @@ fn gone(pid: u32) -> bool {
     // SAFETY: a system call with plain numbers. It is a child of ours since its parent ended and we are a sub-reaper;
     // an error says that it is none: the zygote had waited for it.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 }
+}
+
+fn is_made(message: &ph::PhMessage) -> bool {
+    u64::from(message.op) == ph::PH_OP_MADE
 }
 
 /// A wait status in words.

@@ -19,10 +19,11 @@ use super::outputs::Outputs;
 use super::placement::{self, Load};
 use super::policy;
 use super::ram::Ram;
+use super::reach::Reach;
 use super::shared::{Shared, size};
 use super::supervisor::{self, Pool};
 use super::sys;
-use super::{alarm, host, kick, watch};
+use super::{alarm, host, kick, kicks, watch};
 use crate::confine::{self, Files};
 use crate::devices::Device;
 use crate::hypervisor::Counters;
@@ -81,6 +82,7 @@ pub struct Vm {
     outputs: Arc<Outputs<Output>>,
     threads: Vec<JoinHandle<()>>,
     debug: Debug,
+    reach: Reach,
 }
 
 impl Vm {
@@ -104,6 +106,8 @@ impl Vm {
             bail!("{} virtual CPUs: 1 to {} are possible", config.vcpus, ph::PH_MAX_VCPUS);
         }
         let pool = pool(config)?;
+        let reach = Reach::of_this_host();
+        tracing::info!(by = reach.word(), "signals are kept inside");
         let layer = Layer::read(config.layer)?;
         let ram = Ram::new(config.memory)?;
         let devices = Devices::new(devices, ram.size())?;
@@ -123,9 +127,10 @@ impl Vm {
         let budget = Budget::new(ram.size(), config.vcpus.into());
         let shared = Shared::new(budget.pool_chunks() * ph::PH_POOL_CHUNK).context("cannot make the shared area")?;
         fill(&shared, config, pool, &ram, &image, &start)?;
+        fill_flags(&shared, config, reach)?;
         fill_devices(&shared, &devices)?;
         fill_budget(&shared, &budget)?;
-        install_filter(&shared, &layer, &ram, &devices)?;
+        install_filter(&shared, &layer, &ram, &devices, reach)?;
         if config.disturb_clock {
             clock.disturb();
         }
@@ -146,6 +151,7 @@ impl Vm {
         let mut vm = Vm {
             observer: Observer::new(&core, ram.size()),
             core,
+            reach,
             debug,
             outputs: Arc::new(Outputs::new(QUEUED)?),
             threads: Vec::new(),
@@ -184,9 +190,10 @@ impl Vm {
             self.spawn(&name, files, |_| thread.run())?;
         }
         let (started, start) = channel();
+        let reach = self.reach;
         // It confines itself when it has started the machine's processes.
         self.spawn_as_it_is(SUPERVISOR, move |core| {
-            supervisor::run(core, &layer, &ram, area.as_deref(), pool, &started);
+            supervisor::run(core, &layer, &ram, area.as_deref(), pool, reach, &started);
         })?;
         start.recv().context("the supervisor's thread ended")??;
         let accounts = Accounts::new(budget, limits::mappings().into(), supervisor::countable(&self.core));
@@ -196,6 +203,9 @@ impl Vm {
             watch::run(core, clock, accounts, integrity)
         })?;
         self.spawn("alarms", Files::none(), |core| alarm::run(core))?;
+        if self.reach == Reach::Monitor {
+            self.spawn("kicks", Files::none(), |core| kicks::run(core))?;
+        }
         let outputs = Arc::clone(&self.outputs);
         self.spawn("doorbell", Files::none(), move |core| {
             doorbell::run(core, |output| outputs.push(output));
@@ -235,6 +245,11 @@ impl Vm {
         let wake = self.core.shared.proc_word(0, offset_of!(ph::PhProc, wake));
         wake.store(1, Ordering::SeqCst);
         sys::futex_wake(wake);
+    }
+
+    /// What keeps the signals of its processes inside.
+    pub fn reach(&self) -> Reach {
+        self.reach
     }
 
     /// The next output, if there is one.
@@ -381,7 +396,6 @@ fn fill(
     );
     word(offset_of!(ph::PhShared, proc_limit), pool.limit);
     word(offset_of!(ph::PhShared, proc_wanted), pool.first);
-    word(offset_of!(ph::PhShared, flags), u32::from(config.debuggable));
     word(offset_of!(ph::PhShared, max_maps), limits::mappings());
     word(
         offset_of!(ph::PhShared, cpuid_faulting),
@@ -408,6 +422,16 @@ fn fill(
             .store(u64::MAX, Ordering::Relaxed);
         word(offset_of!(ph::PhShared, vcpu_cpu) + vcpu * size_of::<u32>(), u32::MAX);
     }
+    Ok(())
+}
+
+/// What kind of processes it has.
+fn fill_flags(shared: &Shared, config: &Config<'_>, reach: Reach) -> anyhow::Result<()> {
+    let flag = |set: bool, bit: u64| if set { bit } else { 0 };
+    let flags = flag(config.debuggable, ph::PH_FLAG_DEBUGGABLE) | flag(reach == Reach::Monitor, ph::PH_FLAG_ASK);
+    shared
+        .word(offset_of!(ph::PhShared, flags))
+        .store(u32::try_from(flags)?, Ordering::Relaxed);
     Ok(())
 }
 
@@ -438,12 +462,19 @@ fn fill_budget(shared: &Shared, budget: &Budget) -> anyhow::Result<()> {
 
 /// Puts the seccomp filter where the zygote finds it. Nothing of the guest's runs before all processes' parent, the
 /// zygote, has its copy.
-fn install_filter(shared: &Shared, layer: &Layer<'_>, ram: &Ram, devices: &Devices) -> anyhow::Result<()> {
+fn install_filter(
+    shared: &Shared,
+    layer: &Layer<'_>,
+    ram: &Ram,
+    devices: &Devices,
+    reach: Reach,
+) -> anyhow::Result<()> {
     let files = ram.slots().len() + usize::from(devices.area().is_some());
     let parameters = policy::Parameters {
         host_call: layer.host_call,
         ram_first: ph::PH_FD_RAM,
         ram_last: ph::PH_FD_RAM + files as u64 - 1,
+        reach,
     };
     let filter = policy::compile(policy::ADDRESS_SPACE, &parameters)?;
     if filter.len() > size(ph::PH_FILTER_MAX) {

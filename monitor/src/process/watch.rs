@@ -211,6 +211,7 @@ fn wait_for_signal(ns: u64) -> bool {
 mod tests {
     use super::*;
     use crate::process::budget::Budget;
+    use crate::process::ids::Process;
     use crate::process::shared::Shared;
     use std::process::{Command, Stdio};
     use std::sync::Arc;
@@ -221,7 +222,7 @@ mod tests {
         let mut command = Command::new("sh");
         let mut child = command.args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
         let core = Arc::new(Core::new(Shared::new(0).unwrap(), 1).unwrap());
-        core.add_process(0, child.id());
+        core.add_process(0, Process::of_host(child.id()));
         core.publish_count(1);
         let thread = std::thread::spawn({
             let core = Arc::clone(&core);

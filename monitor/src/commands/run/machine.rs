@@ -10,7 +10,7 @@ use crate::devices::rng::Rng;
 use crate::devices::vsock::{self, Hub, Vsock};
 use crate::gdb::{self, Address, Listener};
 use crate::inputs::{self, GuestFile};
-use crate::machines::{Init, Spec};
+use crate::machines::{self, Init, Spec};
 use crate::process::{Config, Vm};
 use crate::stats::{Metrics, Stats};
 use crate::{kernel, root};
@@ -21,7 +21,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Instant;
 
 /// For every Linux guest: where its console is; and that it tells what it does when we send it a non-maskable interrupt.
@@ -97,9 +96,14 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Starts it. The calling thread is confined before anything of the guest's runs; `folder` is the machine's own, if it
-    /// has one.
-    pub fn start(self, told: Told, folder: Option<&Path>, gdb: Option<&Address>) -> anyhow::Result<Started> {
+    /// Starts it. The calling thread is confined before anything of the guest's runs; `named` is what is known of the machine
+    /// elsewhere, if it has a name.
+    pub fn start(
+        self,
+        told: Told,
+        named: Option<&machines::Machine>,
+        gdb: Option<&Address>,
+    ) -> anyhow::Result<Started> {
         let hub = Hub::default();
         let calls = Calls(hub.listen(PORT).context("cannot listen for the guest's agent")?);
         let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
@@ -132,7 +136,13 @@ impl<'a> Machine<'a> {
             }
             None => None,
         };
-        confine::enter("main", &Files::state(folder, self.spec.metrics.as_deref()))?;
+        if let Some(named) = named {
+            named.set_signals(vm.reach().word())?;
+        }
+        confine::enter(
+            "main",
+            &Files::state(named.map(machines::Machine::folder), self.spec.metrics.as_deref()),
+        )?;
         vm.start_kernel();
         Ok(Started {
             vm,

@@ -99,7 +99,7 @@ fn work(
     raise_descriptors();
     let signals = Signals::install().context("cannot take note of signals")?;
     let told = Told::new(verbose, named)?;
-    let started = machine.start(told, named.map(machines::Machine::folder), gdb)?;
+    let started = machine.start(told, named, gdb)?;
     tracing::info!(ms = ms(begun), "the kernel starts");
     let wishes = Wishes {
         exec,

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread that interrupts vCPUs for each other, where the host cannot keep the signals of a machine's processes inside
+//! ([`super::reach::Reach::Monitor`]).
+//!
+//! A vCPU that wants another one to look sets its bit, and wakes this thread if that sleeps. Whom to signal is found by
+//! [`kick::signal`], which knows the processes of the machine: no number that a guest writes reaches anybody else.
+
+use super::core::Core;
+use super::shared::size;
+use super::{kick, sys};
+use paravane_abi::process as ph;
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
+
+// Each vCPU has a bit.
+const _: () = assert!(ph::PH_MAX_VCPUS <= 64);
+
+/// Runs the thread until the machine is stopped.
+pub fn run(core: &Core) {
+    let wanted = core.shared.long(offset_of!(ph::PhShared, kick_wanted));
+    let sleeping = core.shared.word(offset_of!(ph::PhShared, kick_sleeping));
+    while !core.stopping() {
+        if serve(core) {
+            continue;
+        }
+        sleeping.store(1, Ordering::SeqCst);
+        // Against: the layer sets a bit, then reads kick_sleeping.
+        fence(Ordering::SeqCst);
+        if wanted.load(Ordering::SeqCst) == 0 && !core.stopping() {
+            sys::futex_wait(sleeping, 1, None);
+        }
+        sleeping.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Takes what is wanted; says whether there was anything.
+fn serve(core: &Core) -> bool {
+    let bits = core
+        .shared
+        .long(offset_of!(ph::PhShared, kick_wanted))
+        .swap(0, Ordering::SeqCst);
+    // A guest can set any bit.
+    for vcpu in (0..core.vcpus.min(size(ph::PH_MAX_VCPUS))).filter(|vcpu| bits >> vcpu & 1 != 0) {
+        kick::signal(core, vcpu);
+    }
+    bits != 0
+}
+
+/// Has the thread look whether the machine is stopped.
+pub fn wake(core: &Core) {
+    let sleeping = core.shared.word(offset_of!(ph::PhShared, kick_sleeping));
+    sleeping.store(0, Ordering::SeqCst);
+    sys::futex_wake(sleeping);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::shared::Shared;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    /// What the layer does: `vcpu` is to look.
+    fn ask(core: &Core, bits: u64) {
+        let wanted = core.shared.long(offset_of!(ph::PhShared, kick_wanted));
+        wanted.fetch_or(bits, Ordering::SeqCst);
+        let sleeping = core.shared.word(offset_of!(ph::PhShared, kick_sleeping));
+        if sleeping.swap(0, Ordering::SeqCst) != 0 {
+            sys::futex_wake(sleeping);
+        }
+    }
+
+    #[test]
+    fn whoever_asks_is_served_and_the_end_is_seen() {
+        let core = Arc::new(Core::new(Shared::new(0).unwrap(), 2).unwrap());
+        for vcpu in 0..2 {
+            let state = core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, state));
+            state.store(2, Ordering::SeqCst);
+        }
+        let thread = std::thread::spawn({
+            let core = Arc::clone(&core);
+            move || run(&core)
+        });
+        let wait = |vcpu| core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, wait_word));
+        for round in 1..200 {
+            // With bits of vCPUs that are none.
+            ask(&core, 0xffff_0000_0000_0002);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while wait(1).load(Ordering::SeqCst) < round {
+                assert!(Instant::now() < deadline, "round {round}");
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(wait(0).load(Ordering::SeqCst), 0);
+        core.stop();
+        thread.join().unwrap();
+    }
+}
