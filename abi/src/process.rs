@@ -512,8 +512,8 @@ pub struct PhShared {
     pub kick_wanted: u64,
     /// 1: the monitor's thread for that sleeps, or is about to: who sets a bit makes this 0 and wakes it. Futex.
     pub kick_sleeping: u32,
-    /// Zero.
-    pub kick_pad: u32,
+    /// One more when the monitor has sent what it took; futex that who wants a kick waits on.
+    pub kick_rounds: u32,
     /// Zero.
     pub reserved: [u8; 888],
 }
@@ -556,7 +556,7 @@ const _: () = assert!(offset_of!(PhShared, debug_on) == 1136);
 const _: () = assert!(offset_of!(PhShared, debug_pad) == 1140);
 const _: () = assert!(offset_of!(PhShared, kick_wanted) == 1144);
 const _: () = assert!(offset_of!(PhShared, kick_sleeping) == 1152);
-const _: () = assert!(offset_of!(PhShared, kick_pad) == 1156);
+const _: () = assert!(offset_of!(PhShared, kick_rounds) == 1156);
 const _: () = assert!(offset_of!(PhShared, reserved) == 1160);
 
 /// A vCPU, as far as the monitor looks at it.

@@ -31,13 +31,31 @@ static void woken(struct vcpu *v, u64 tsc)
 	__atomic_compare_exchange_n(&v->woken, &old, tsc, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* Against: the monitor sets kick_sleeping, fence, reads kick_wanted. One of the two sees the other. */
+/* For the monitor to get a processor. A kick that takes longer comes late, as any wake-up on such a host. */
+#define ASK_TRIES 20
+#define ASK_NS 1000000
+
+/*
+ * Has the monitor send the signal, and comes back when it is sent, as from a tgkill: whoever waited for the vCPU meanwhile would keep
+ * the processor from the monitor. Against: the monitor sets kick_sleeping, fence, reads kick_wanted. One of the two sees the other.
+ */
 static void ask(u32 vcpu)
 {
-	__atomic_fetch_or(&shared->s.kick_wanted, 1ULL << (vcpu & 63), __ATOMIC_SEQ_CST);
+	u64 bit = 1ULL << (vcpu & 63);
+	u32 rounds = READ_ONCE(shared->s.kick_rounds), tries;
+
+	__atomic_fetch_or(&shared->s.kick_wanted, bit, __ATOMIC_SEQ_CST);
 	step();
 	if (READ_ONCE(shared->s.kick_sleeping) && __atomic_exchange_n(&shared->s.kick_sleeping, 0, __ATOMIC_SEQ_CST))
 		futex_wake(&shared->s.kick_sleeping, 1);
+	for (tries = 0; tries < ASK_TRIES; tries++) {
+		u32 now = READ_ONCE(shared->s.kick_rounds);
+
+		/* The end of a round that had begun before says nothing of this bit. */
+		if (now != rounds && !(READ_ONCE(shared->s.kick_wanted) & bit))
+			return;
+		futex_wait(&shared->s.kick_rounds, now, now_ns() + ASK_NS);
+	}
 }
 
 void irq_poke(struct vcpu *v)

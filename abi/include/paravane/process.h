@@ -245,7 +245,7 @@
 #define VMI_OFF_PH_SHARED_DEBUG_PAD 1140
 #define VMI_OFF_PH_SHARED_KICK_WANTED 1144
 #define VMI_OFF_PH_SHARED_KICK_SLEEPING 1152
-#define VMI_OFF_PH_SHARED_KICK_PAD 1156
+#define VMI_OFF_PH_SHARED_KICK_ROUNDS 1156
 #define VMI_OFF_PH_SHARED_RESERVED 1160
 
 /* struct vmi_ph_vcpu */
@@ -460,7 +460,7 @@ struct vmi_ph_shared {
 	__u32 debug_pad; /* zero */
 	__u64 kick_wanted; /* (layer) bit n: vCPU n is to be made to look, see VMI_PH_FLAG_ASK. Set with an atomic or, taken by the monitor */
 	__u32 kick_sleeping; /* 1: the monitor's thread for that sleeps, or is about to: who sets a bit makes this 0 and wakes it. Futex */
-	__u32 kick_pad; /* zero */
+	__u32 kick_rounds; /* one more when the monitor has sent what it took; futex that who wants a kick waits on */
 	__u8 reserved[888]; /* zero */
 };
 _Static_assert(sizeof(struct vmi_ph_shared) == VMI_SIZE_PH_SHARED, "vmi_ph_shared");
@@ -501,7 +501,7 @@ _Static_assert(offsetof(struct vmi_ph_shared, debug_on) == VMI_OFF_PH_SHARED_DEB
 _Static_assert(offsetof(struct vmi_ph_shared, debug_pad) == VMI_OFF_PH_SHARED_DEBUG_PAD, "vmi_ph_shared.debug_pad");
 _Static_assert(offsetof(struct vmi_ph_shared, kick_wanted) == VMI_OFF_PH_SHARED_KICK_WANTED, "vmi_ph_shared.kick_wanted");
 _Static_assert(offsetof(struct vmi_ph_shared, kick_sleeping) == VMI_OFF_PH_SHARED_KICK_SLEEPING, "vmi_ph_shared.kick_sleeping");
-_Static_assert(offsetof(struct vmi_ph_shared, kick_pad) == VMI_OFF_PH_SHARED_KICK_PAD, "vmi_ph_shared.kick_pad");
+_Static_assert(offsetof(struct vmi_ph_shared, kick_rounds) == VMI_OFF_PH_SHARED_KICK_ROUNDS, "vmi_ph_shared.kick_rounds");
 _Static_assert(offsetof(struct vmi_ph_shared, reserved) == VMI_OFF_PH_SHARED_RESERVED, "vmi_ph_shared.reserved");
 
 /* A vCPU, as far as the monitor looks at it */

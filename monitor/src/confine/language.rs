@@ -224,8 +224,6 @@ fn constant(name: &str) -> Option<u64> {
         "O_CREAT" => libc::O_CREAT,
         "O_TRUNC" => libc::O_TRUNC,
         "O_APPEND" => libc::O_APPEND,
-        // The bit that is its own: the constant also has the one of O_DIRECTORY, which harms nobody.
-        "O_TMPFILE" => libc::O_TMPFILE & !libc::O_DIRECTORY,
         "CLONE_FS" => libc::CLONE_FS,
         // What the C libraries make a thread with: glibc, musl.
         "CLONE_THREAD_GLIBC" => return Some(0x003d_0f00),

@@ -3,10 +3,12 @@
 
 use super::files::Files;
 use super::threads::{self, MONITOR, Policies, calls, compile};
+use super::{Domain, enter_domain};
 use rustix::thread::CapabilitySet;
 use seccompiler::BpfProgram;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::str::FromStr;
 
 /// What became of a call.
@@ -348,6 +350,41 @@ fn confined<T: Send>(files: &Files, body: impl FnOnce() -> T + Send) -> T {
         });
         thread.join().unwrap()
     })
+}
+
+/// What the processes of a guest enter before the first of its code runs.
+#[test]
+fn a_closed_domain_reaches_nothing() {
+    let Some(domain) = Domain::closed().unwrap() else {
+        eprintln!("this host has no Landlock");
+        return;
+    };
+    assert!(domain.can_be_entered());
+    let (rules, version) = (domain.rules(), super::landlock_version());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // SAFETY: asks for a number.
+    let parent = unsafe { libc::getppid() };
+    // SAFETY: signal 0 is none: it is only asked whether one could be sent.
+    let reaches = |pid| unsafe { libc::kill(pid, 0) } == 0 || last_error() != libc::EPERM;
+    assert!(reaches(parent) && File::open(file.path()).is_ok());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: sets an attribute of this thread.
+            assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+            assert!(enter_domain(rules.as_raw_fd()));
+            assert!(File::open(file.path()).is_err() && File::open("/dev/null").is_err());
+            assert!(fs::read_dir("/proc/self").is_err());
+            assert!(version < 4 || std::net::TcpListener::bind("127.0.0.1:0").is_err());
+            assert!(version < super::SIGNALS_SCOPED || !reaches(parent));
+        });
+        thread.join().unwrap();
+    });
+    // Nobody else is in it.
+    assert!(File::open(file.path()).is_ok() && reaches(parent));
+}
+
+fn last_error() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
 #[test]

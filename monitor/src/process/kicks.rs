@@ -2,7 +2,7 @@
 //! The thread that interrupts vCPUs for each other, where the host cannot keep the signals of a machine's processes inside
 //! ([`super::reach::Reach::Monitor`]).
 //!
-//! A vCPU that wants another one to look sets its bit, and wakes this thread if that sleeps. Whom to signal is found by
+//! A vCPU that wants another one to look sets its bit, wakes this thread if that sleeps, and waits for the end of a round. Whom to signal is found by
 //! [`kick::signal`], which knows the processes of the machine: no number that a guest writes reaches anybody else.
 
 use super::core::Core;
@@ -19,8 +19,11 @@ const _: () = assert!(ph::PH_MAX_VCPUS <= 64);
 pub fn run(core: &Core) {
     let wanted = core.shared.long(offset_of!(ph::PhShared, kick_wanted));
     let sleeping = core.shared.word(offset_of!(ph::PhShared, kick_sleeping));
+    let rounds = core.shared.word(offset_of!(ph::PhShared, kick_rounds));
     while !core.stopping() {
         if serve(core) {
+            rounds.fetch_add(1, Ordering::SeqCst);
+            sys::futex_wake(rounds);
             continue;
         }
         sleeping.store(1, Ordering::SeqCst);
@@ -92,6 +95,8 @@ mod tests {
             }
         }
         assert_eq!(wait(0).load(Ordering::SeqCst), 0);
+        let rounds = core.shared.word(offset_of!(ph::PhShared, kick_rounds));
+        assert!(rounds.load(Ordering::SeqCst) > 0, "whoever asked may go on");
         core.stop();
         thread.join().unwrap();
     }

@@ -187,10 +187,17 @@ fn without_a_wall_no_signal_is_admitted() {
     ] {
         let program = compile(ADDRESS_SPACE, &Parameters { reach, ..PARAMETERS }).unwrap();
         let decide = |number, args| run(&program, &Data::layer(number, args));
-        for pid in [0, 1, 1000, u64::MAX] {
+        for pid in [2, 1000, u64::MAX] {
             assert_eq!(decide(libc::SYS_tgkill, [pid, pid, 23, 0, 0, 0]), expected, "{reach:?}");
             assert_eq!(decide(libc::SYS_tgkill, [pid, pid, 9, 0, 0, 0]), RET_KILL_PROCESS);
         }
+        // The parent of all, where its number is known.
+        let of_parent = if reach == Reach::PidNamespace {
+            RET_KILL_PROCESS
+        } else {
+            expected
+        };
+        assert_eq!(decide(libc::SYS_tgkill, [1, 1, 23, 0, 0, 0]), of_parent, "{reach:?}");
         assert_eq!(decide(libc::SYS_sched_yield, [0; 6]), ALLOW);
     }
 }
