@@ -28,6 +28,11 @@ fn a_life() {
     let confinement = &user.inspect("one")["confinement"];
     assert!(confinement["threads"].as_u64() > Some(6), "{confinement}");
     assert_eq!(confinement["seccomp"], confinement["threads"]);
+    // What doctor says of hosts like this one.
+    let doctor: serde_json::Value = serde_json::from_str(&user.ok(&["doctor", "--json"])).unwrap();
+    let findings = doctor["findings"].as_array().unwrap();
+    let signals = findings.iter().find(|finding| finding["name"] == "signals").unwrap();
+    assert_eq!(confinement["signals"], signals["value"]);
 
     // More commands in it, with streams and exit codes of their own.
     assert_eq!(user.ok(&["exec", "one", "--", "cat", "/proc/1/comm"]), "agent\n");

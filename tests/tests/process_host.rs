@@ -6,7 +6,7 @@
 
 use paravane_tests::vmi_guest::{Deed, build};
 use paravane_tests::{program, tree};
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -21,10 +21,17 @@ struct Machine {
 
 impl Machine {
     fn start(words: &[&str]) -> Self {
+        Self::start_without("nothing", words)
+    }
+
+    /// On a host that lacks something (`src/bin/without.rs`).
+    fn start_without(lacks: &str, words: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let guest = folder.path().join("guest");
         fs::write(&guest, build(Deed::Spin)).unwrap();
-        let mut command = program::command();
+        let mut command = Command::new(program::tool("without"));
+        command.args([lacks, &geteuid().as_raw().to_string()]);
+        command.arg(program::path()).stdin(Stdio::null());
         command.args(["conformance", "--hypervisor", "process", "--timeout", "120", "--guest"]);
         command.arg(guest).args(words);
         let monitor = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -71,11 +78,18 @@ fn cpus(thread: Pid) -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
+/// In a namespace of process ids, too, in which the layer's numbers of its threads are not the host's.
 #[test]
 fn a_processor_that_is_taken_away_is_left() {
+    for lacks in ["nothing", "landlock", "namespaces,landlock"] {
+        processor_is_left(lacks);
+    }
+}
+
+fn processor_is_left(lacks: &str) {
     let mine = sched_getaffinity(None).unwrap();
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| mine.is_set(cpu)).collect();
-    let machine = Machine::start(&["--cpus", "2"]);
+    let machine = Machine::start_without(lacks, &["--cpus", "2"]);
     let space = machine.running();
     let on: Vec<_> = threads(space).into_iter().map(cpus).collect();
     assert_eq!(on.len(), 2);
@@ -100,7 +114,7 @@ fn a_processor_that_is_taken_away_is_left() {
         if on.iter().all(|cpus| cpus.len() == 1 && left.is_set(cpus[0])) {
             break;
         }
-        assert!(Instant::now() < deadline, "{on:?}");
+        assert!(Instant::now() < deadline, "{lacks}: {on:?}");
         std::thread::sleep(Duration::from_millis(100));
     }
     let before = tree::cpu_time(&[space]);

@@ -151,7 +151,7 @@ fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value
         "state": word,
         "pid": pid,
         "exit_code": code,
-        "network": machine.network()?,
+        "network": machine.recorded("network.json")?,
         "folder": machine.folder(),
         "confinement": pid.map(|pid| confinement(machine, pid)).transpose()?,
         "spec": machine.spec()?,
@@ -173,7 +173,7 @@ fn confinement(machine: &Machine, pid: u32) -> anyhow::Result<serde_json::Value>
         "threads": filtered.len(),
         "seccomp": filtered.iter().filter(|&&yes| yes).count(),
         "landlock": crate::confine::landlock_version(),
-        "signals": machine.signals()?,
+        "signals": machine.recorded("signals.json")?,
     }))
 }
 

@@ -9,7 +9,7 @@
 //! | `lock` | locked by the machine's monitor, with its process id in it, for as long as it lives: whatever way it ends, the host's kernel unlocks it |
 //! | `control` | the socket on which the monitor listens ([`control`]) |
 //! | `output`, `output.1` | what the command printed, and the monitor's last words ([`log`]) |
-//! | `signals` | what keeps the signals of its processes inside (`process::reach`) |
+//! | `signals.json` | what keeps the signals of its processes inside (`process::reach`) |
 //! | `network.json` | what network it got, once that is known |
 //! | `ended.json` | how it ended ([`Ended`]); not there after a crash |
 //!
@@ -293,7 +293,7 @@ impl Machine {
         }
         lock.set_len(0)?;
         write!(lock, "{}", std::process::id())?;
-        for old in ["ended.json", "network.json", "signals", "control"] {
+        for old in ["ended.json", "network.json", "signals.json", "control"] {
             match fs::remove_file(self.folder.join(old)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
@@ -309,18 +309,8 @@ impl Machine {
 
     /// For its monitor: says what keeps the signals of its processes inside, in one write.
     pub fn set_signals(&self, word: &str) -> anyhow::Result<()> {
-        let path = self.folder.join("signals");
-        fs::write(&path, word).with_context(|| path.display().to_string())
-    }
-
-    /// What keeps the signals of its processes inside, or did when it ran last; none before it has started.
-    pub fn signals(&self) -> anyhow::Result<Option<String>> {
-        let path = self.folder.join("signals");
-        match fs::read_to_string(&path) {
-            Ok(word) => Ok(Some(word).filter(|word| !word.is_empty())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| path.display().to_string()),
-        }
+        let path = self.folder.join("signals.json");
+        fs::write(&path, serde_json::to_vec(word)?).with_context(|| path.display().to_string())
     }
 
     /// For its monitor: where it says what network it got, in one write. Empty until then.
@@ -331,10 +321,10 @@ impl Machine {
         options.open(&path).with_context(|| path.display().to_string())
     }
 
-    /// What network it has or had, once it needed one.
-    pub fn network(&self) -> anyhow::Result<Option<serde_json::Value>> {
-        match fs::metadata(self.folder.join("network.json")) {
-            Ok(file) if file.len() > 0 => self.read("network.json"),
+    /// What its monitor has recorded in a file: which network it has or had, once it needed one; what keeps its signals inside.
+    pub fn recorded(&self, name: &str) -> anyhow::Result<Option<serde_json::Value>> {
+        match fs::metadata(self.folder.join(name)) {
+            Ok(file) if file.len() > 0 => self.read(name),
             _ => Ok(None),
         }
     }
