@@ -162,7 +162,7 @@ noreturn void child_main(u32 index)
 		host4(rt_sigprocmask, SIG_SETMASK, &none, 0, 8);
 	thread_begin(t);
 	make_threads();
-	/* The host tells the monitor who says it: in a namespace of process ids nobody else knows. */
+	/* The host tells the monitor who says it: its own number is one of a namespace. */
 	tell(VMI_PH_OP_MADE, index, self.pid, 0);
 	if (FAULT(DEATH_SIGNAL_LATE))
 		die_with_zygote();

@@ -2,11 +2,13 @@
 /*
  * Pending interrupts.
  *
- * Whoever requests one sets the bits first, then looks where the vCPU is: a waiting one is woken through its futex, a running one
- * gets SIGURG, whose handler delivers or, in the layer or with the flag clear, leaves F_PENDING behind. The thread that
- * is the vCPU looks again at every enable, return and hand-over, so a signal that hits a thread which has just handed the vCPU over
- * is not missed. Cost of an interrupt to a running vCPU: one tgkill, one signal, one signal return. Where the host cannot keep signals
- * inside the machine (VMI_PH_FLAG_ASK), a thread of the monitor sends it: two changes of threads more.
+ * Whoever requests one sets the bits first, then looks where the vCPU is: a waiting one is woken
+ * through its futex, a running one gets SIGURG, whose handler delivers or, in the layer or with the
+ * flag clear, leaves F_PENDING behind. The thread that is the vCPU looks again at every enable,
+ * return and hand-over, so a signal that hits a thread which has just handed the vCPU over is not
+ * missed. Cost of an interrupt to a running vCPU: one tgkill, one signal, one signal return. Where
+ * the host cannot keep signals inside the machine (VMI_PH_FLAG_ASK), a thread of the monitor sends
+ * it: two changes of threads more.
  */
 #include "event.h"
 #include "host.h"
@@ -31,13 +33,14 @@ static void woken(struct vcpu *v, u64 tsc)
 	__atomic_compare_exchange_n(&v->woken, &old, tsc, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* For the monitor to get a processor. A kick that takes longer comes late, as any wake-up on such a host. */
+/* For the monitor to get a processor. A kick that takes longer comes late, as any wake-up. */
 #define ASK_TRIES 20
 #define ASK_NS 1000000
 
 /*
- * Has the monitor send the signal, and comes back when it is sent, as from a tgkill: whoever waited for the vCPU meanwhile would keep
- * the processor from the monitor. Against: the monitor sets kick_sleeping, fence, reads kick_wanted. One of the two sees the other.
+ * Has the monitor send the signal, and comes back when it is sent, as from a tgkill: whoever waited
+ * for the vCPU meanwhile would keep the processor from the monitor. Against: the monitor sets
+ * kick_sleeping, fence, reads kick_wanted. One of the two sees the other.
  */
 static void ask(u32 vcpu)
 {
@@ -46,7 +49,8 @@ static void ask(u32 vcpu)
 
 	__atomic_fetch_or(&shared->s.kick_wanted, bit, __ATOMIC_SEQ_CST);
 	step();
-	if (READ_ONCE(shared->s.kick_sleeping) && __atomic_exchange_n(&shared->s.kick_sleeping, 0, __ATOMIC_SEQ_CST))
+	if (READ_ONCE(shared->s.kick_sleeping) &&
+	    __atomic_exchange_n(&shared->s.kick_sleeping, 0, __ATOMIC_SEQ_CST))
 		futex_wake(&shared->s.kick_sleeping, 1);
 	for (tries = 0; tries < ASK_TRIES; tries++) {
 		u32 now = READ_ONCE(shared->s.kick_rounds);

@@ -68,7 +68,8 @@ pub struct Prepared {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Means this process for ever, unlike its id: whoever ends it need not be able to signal any other.
+    /// Means this process for ever, unlike its id: whoever ends it need not be able to signal any
+    /// other.
     descriptor: OwnedFd,
 }
 

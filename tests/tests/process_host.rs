@@ -78,7 +78,8 @@ fn cpus(thread: Pid) -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// In a namespace of process ids, too, in which the layer's numbers of its threads are not the host's.
+/// In a namespace of process ids, too, in which the layer's numbers of its threads are not the
+/// host's.
 #[test]
 fn a_processor_that_is_taken_away_is_left() {
     for lacks in ["nothing", "landlock", "namespaces,landlock"] {

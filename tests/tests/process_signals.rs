@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Signals of a machine's processes reach that machine only, whatever the host has for that: Landlock, namespaces of process
-//! ids, or neither. The monitor's own signals still arrive, and machines end as they do elsewhere.
+//! Signals of a machine's processes reach that machine only, whatever the host has for that:
+//! Landlock, namespaces of process ids, or neither. The monitor's own signals still arrive, and
+//! machines end as they do elsewhere.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 

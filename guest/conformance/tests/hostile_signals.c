@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* hostile=signals first=PID last=PID: the signal of vCPUs to everybody on the host whose number is near. */
+/* hostile=signals first=PID last=PID: SIGURG to everybody on the host whose number is near. */
 #include "hostile.h"
 #include "test.h"
 
@@ -12,7 +12,8 @@
 
 void hostile_signals(void)
 {
-	u64 first = option_number("first"), last = option_number("last"), rounds = option_number("count") ?: 1;
+	u64 first = option_number("first"), last = option_number("last");
+	u64 rounds = option_number("count") ?: 1;
 	u64 pid, tid, reached = 0, refused = 0, nobody = 0;
 
 	for (; rounds; rounds--)

@@ -158,8 +158,9 @@ fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value
     }))
 }
 
-/// How the monitor of a machine is confined, as the host says: each of its threads has a seccomp filter, or not all yet; and which
-/// version of Landlock keeps them to the machine's files (0: none); and what keeps the signals of the machine's processes inside.
+/// How the monitor of a machine is confined, as the host says: each of its threads has a seccomp
+/// filter, or not all yet; and which version of Landlock keeps them to the machine's files (0:
+/// none); and what keeps the signals of the machine's processes inside.
 fn confinement(machine: &Machine, pid: u32) -> anyhow::Result<serde_json::Value> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()

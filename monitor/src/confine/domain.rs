@@ -10,12 +10,14 @@ const NEWEST: ABI = ABI::V7;
 /// The first version that keeps signals inside the domain.
 pub const SIGNALS: u32 = 6;
 
-/// The rules of a domain in which no file, socket or process outside of it can be reached by a name or a number.
+/// The rules of a domain in which no file, socket or process outside of it can be reached by a name
+/// or a number.
 #[derive(Debug)]
 pub struct Domain(OwnedFd);
 
 impl Domain {
-    /// Makes the rules: all that this host's Landlock handles, and no exception. None: the host has no Landlock.
+    /// Makes the rules: all that this host's Landlock handles, and no exception. None: the host has
+    /// no Landlock.
     ///
     /// # Errors
     /// The host has Landlock and refuses the rules.
@@ -30,8 +32,8 @@ impl Domain {
         Ok(Option::<OwnedFd>::from(rules).map(Domain))
     }
 
-    /// Whether a thread can enter it here: a sandbox around this program may refuse that. Tried on a thread of its own, which
-    /// does not come back from where it goes.
+    /// Whether a thread can enter it here: a sandbox around this program may refuse that. Tried on
+    /// a thread of its own, which does not come back from where it goes.
     pub fn can_be_entered(&self) -> bool {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -48,8 +50,8 @@ impl Domain {
     }
 }
 
-/// Has the calling thread enter the domain with these rules; false, with errno: it cannot. A plain system call, which may stand
-/// between fork and exec. The thread must have no_new_privs.
+/// Has the calling thread enter the domain with these rules; false, with errno: it cannot. A plain
+/// system call, which may stand between fork and exec. The thread must have no_new_privs.
 pub fn enter(rules: RawFd) -> bool {
     // SAFETY: takes plain numbers and restricts the calling thread.
     unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) == 0 }

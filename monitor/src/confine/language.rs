@@ -23,7 +23,8 @@ pub struct Call {
     pub rules: Vec<Vec<Condition>>,
     /// What the caller gets otherwise: an error. Without one the policy's own answer to what it does not admit.
     pub otherwise: Option<String>,
-    /// A name that is 0 where the call is not admitted at all, as if it did not stand in the policy.
+    /// A name that is 0 where the call is not admitted at all, as if it did not stand in the
+    /// policy.
     pub only_if: Option<String>,
 }
 

@@ -288,8 +288,8 @@ fn arguments_decide() {
     }
 }
 
-/// Whoever reads figures of the host opens nothing for writing, and makes and cuts nothing: as Landlock would keep the supervisor
-/// from it, and keeps nobody else.
+/// Whoever reads figures of the host opens nothing for writing, and makes and cuts nothing: as
+/// Landlock would keep the supervisor from it, and keeps nobody else.
 #[test]
 fn who_reads_figures_only_reads() {
     let filters = filters();

@@ -321,7 +321,8 @@ impl Machine {
         options.open(&path).with_context(|| path.display().to_string())
     }
 
-    /// What its monitor has recorded in a file: which network it has or had, once it needed one; what keeps its signals inside.
+    /// What its monitor has recorded in a file: which network it has or had, once it needed one;
+    /// what keeps its signals inside.
     pub fn recorded(&self, name: &str) -> anyhow::Result<Option<serde_json::Value>> {
         match fs::metadata(self.folder.join(name)) {
             Ok(file) if file.len() > 0 => self.read(name),

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The numbers of a machine's processes and threads: those of the host, and those that the layer has for them.
+//! The numbers of a machine's processes and threads: those of the host, and those that the layer
+//! has for them.
 //!
-//! They are the same, except in a namespace of process ids ([`super::reach::Reach::PidNamespace`]). The monitor uses the
-//! host's; what stands in memory that a guest can write is the layer's, and means something only if it is known here.
+//! They are the same, except in a namespace of process ids ([`super::reach::Reach::PidNamespace`]).
+//! The monitor uses the host's; what stands in memory that a guest can write is the layer's, and
+//! means something only if it is known here.
 
 use super::procfs;
 use anyhow::Context;
@@ -41,7 +43,8 @@ impl Process {
         })
     }
 
-    /// The host's id of a thread. Where it is the layer's the host still has to say whether it is one of this process.
+    /// The host's id of a thread. Where it is the layer's the host still has to say whether it is
+    /// one of this process.
     pub fn thread(&self, layer_tid: u32) -> Option<u32> {
         match &self.threads {
             None => Some(layer_tid),

@@ -49,7 +49,8 @@ pub fn compile(text: &str, parameters: &Parameters) -> anyhow::Result<BpfProgram
     let names = |name: &str| match name {
         "RAM_FIRST" => Some(parameters.ram_first),
         "RAM_LAST" => Some(parameters.ram_last),
-        // Their parent is number 1 of its namespace. Elsewhere its number is not known when this is made.
+        // Their parent is number 1 of its namespace. Elsewhere its number is not known when this is
+        // made.
         "FIRST_PROCESS" => Some(if parameters.reach == Reach::PidNamespace { 2 } else { 1 }),
         "SIGNALS_STAY_INSIDE" => Some((parameters.reach != Reach::Monitor).into()),
         _ => None,

@@ -44,7 +44,8 @@ pub fn mappings(pid: u32) -> Option<u64> {
     }
 }
 
-/// The threads of a process: the host's id of each, and what it is called in the innermost namespace that it is in.
+/// The threads of a process: the host's id of each, and what it is called in the innermost
+/// namespace that it is in.
 pub fn threads(pid: u32) -> io::Result<Vec<(u32, u32)>> {
     let mut all = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How far the signals of a machine's processes reach: as far as the machine.
 //!
-//! vCPUs interrupt each other by a signal from process to process, and guest code can send it with any number. The host's
-//! seccomp cannot tell whose number it is. So something else keeps other processes of the same user out of reach; which of
-//! three ways it is depends on the host.
+//! vCPUs interrupt each other by a signal from process to process, and guest code can send it with
+//! any number. The host's seccomp cannot tell whose number it is. So something else keeps other
+//! processes of the same user out of reach; which of three ways it is depends on the host.
 
 use crate::confine::{self, Domain};
 use crate::process::procfs;
@@ -12,17 +12,20 @@ use std::io;
 /// What keeps a machine's signals inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Landlock: the host's kernel refuses signals to whoever is not in the machine's domain. From Linux 6.12 on.
+    /// Landlock: the host's kernel refuses signals to whoever is not in the machine's domain. From
+    /// Linux 6.12 on.
     Landlock,
-    /// The machine's processes have a namespace of process ids of their own: there are no numbers for others.
+    /// The machine's processes have a namespace of process ids of their own: there are no numbers
+    /// for others.
     PidNamespace,
-    /// Its processes may send no signal at all. They ask the monitor, which does it for them: slower.
+    /// Its processes may send no signal at all. They ask the monitor, which does it for them:
+    /// slower.
     Monitor,
 }
 
 impl Reach {
-    /// The best one that this host gives. It is tried, not looked up: a sandbox around this program may refuse what the
-    /// kernel has.
+    /// The best one that this host gives. It is tried, not looked up: a sandbox around this program
+    /// may refuse what the kernel has.
     pub fn of_this_host() -> Self {
         if landlock_works() {
             Reach::Landlock
@@ -70,14 +73,16 @@ fn namespace_works() -> bool {
     }
 }
 
-/// Forks a child that is process 1 of a new namespace of process ids; 0 in the child. An ordinary user gets that only together
-/// with a user namespace. The child may only make system calls: other threads may have held locks.
+/// Forks a child that is process 1 of a new namespace of process ids; 0 in the child. An ordinary
+/// user gets that only together with a user namespace. The child may only make system calls: other
+/// threads may have held locks.
 ///
 /// # Errors
 /// The host gives no such namespace, or no process.
 pub fn fork_apart() -> io::Result<libc::pid_t> {
     for namespaces in [libc::CLONE_NEWUSER | libc::CLONE_NEWPID, libc::CLONE_NEWPID] {
-        // SAFETY: without CLONE_VM it is a fork: the child has a copy of the caller's memory and stack.
+        // SAFETY: without CLONE_VM it is a fork: the child has a copy of the caller's memory and
+        // stack.
         let pid = unsafe { libc::syscall(libc::SYS_clone, i64::from(namespaces | libc::SIGCHLD), 0, 0, 0, 0) };
         if pid >= 0 {
             return libc::pid_t::try_from(pid).map_err(io::Error::other);

@@ -42,7 +42,8 @@ pub struct Child {
     pub control: OwnedFd,
     /// What keeps its signals inside.
     pub reach: Reach,
-    /// Means this process for ever. Its parent ends it by this, and needs no right to signal any other.
+    /// Means this process for ever. Its parent ends it by this, and needs no right to signal any
+    /// other.
     process: OwnedFd,
 }
 
@@ -90,7 +91,8 @@ pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>], rea
         domain: domain.as_ref().map(AsRawFd::as_raw_fd),
     };
     let pid = match reach {
-        // The child only calls `child`, which makes system calls and touches no memory but `plan` and its stack.
+        // The child only calls `child`, which makes system calls and touches no memory but `plan`
+        // and its stack.
         Reach::PidNamespace => reach::fork_apart()?,
         // SAFETY: as above.
         Reach::Landlock | Reach::Monitor => unsafe { libc::fork() },
@@ -105,7 +107,8 @@ pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>], rea
     let process = match descriptor(pid) {
         Ok(process) => process,
         Err(error) => {
-            // SAFETY: the process is our child and nobody has waited for it: the id is still its own.
+            // SAFETY: the process is our child and nobody has waited for it: the id is still its
+            // own.
             unsafe {
                 libc::kill(pid, libc::SIGKILL);
                 libc::waitpid(pid, std::ptr::null_mut(), 0);
@@ -242,8 +245,9 @@ fn prepare(plan: &Plan) -> u32 {
         if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
             return 2;
         }
-        // Before the first fork, so that all processes are in one domain and reach each other. What keeps their signals in must
-        // hold; elsewhere it is one more wall, as far as this host gives it to us.
+        // Before the first fork, so that all processes are in one domain and reach each other. What
+        // keeps their signals in must hold; elsewhere it is one more wall, as far as this host
+        // gives it to us.
         if plan.domain.is_some_and(|rules| !confine::enter_domain(rules)) && plan.reach == Reach::Landlock {
             return 3;
         }
@@ -279,8 +283,9 @@ fn parent_lives(plan: &Plan) -> bool {
         // SAFETY: asks for a number.
         return unsafe { libc::getppid() } == plan.parent;
     }
-    // Whoever is outside of the namespace has no number inside. But the monitor's end of the control socket closes with it. A
-    // copy that another child has for a moment is no harm: the layer's program ends, too, when that end is closed.
+    // Whoever is outside of the namespace has no number inside. But the monitor's end of the
+    // control socket closes with it. A copy that another child has for a moment is no harm: the
+    // layer's program ends, too, when that end is closed.
     let Some(&theirs) = plan.sources.first() else {
         return false;
     };
@@ -289,15 +294,16 @@ fn parent_lives(plan: &Plan) -> bool {
         events: 0,
         revents: 0,
     };
-    // SAFETY: closes this process's copy of a descriptor that it does not use, and asks about another one.
+    // SAFETY: closes this process's copy of a descriptor that it does not use, and asks about
+    // another one.
     unsafe {
         libc::close(plan.ours);
         libc::poll(&raw mut poll, 1, 0) == 0
     }
 }
 
-/// Namespaces of its own, as far as this host gives them to us. One of process ids it has from the start, where it needs one
-/// ([`Reach::PidNamespace`]).
+/// Namespaces of its own, as far as this host gives them to us. One of process ids it has from the
+/// start, where it needs one ([`Reach::PidNamespace`]).
 fn isolate() {
     let others = [
         libc::CLONE_NEWNET,
@@ -367,8 +373,8 @@ fn close_at_exec(first: RawFd) {
     }
 }
 
-/// Reads one control message, with the host's id of whoever sent it where the host was asked for that; none when the other side
-/// has closed.
+/// Reads one control message, with the host's id of whoever sent it where the host was asked for
+/// that; none when the other side has closed.
 pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(ph::PhMessage, Option<u32>)>> {
     let mut bytes = [0u8; 32];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];

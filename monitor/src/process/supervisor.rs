@@ -111,8 +111,8 @@ pub fn run(
 struct Supervisor<'a> {
     core: &'a Arc<Core>,
     child: Child,
-    /// In a namespace: what the host and the layer call those that are not in their sandboxes yet. At most as many as are asked for
-    /// at once.
+    /// In a namespace: what the host and the layer call those that are not in their sandboxes yet.
+    /// At most as many as are asked for at once.
     made: Vec<(u32, u32)>,
     /// Processes that the zygote was asked for.
     asked: u32,
@@ -348,9 +348,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends all processes. The zygote is killed, and the host's kernel kills its children with it: that is the first thing
-    /// that each asks for. Then nobody but this thread can wait for them, so that none of their ids can come to mean
-    /// something else.
+    /// Ends all processes. The zygote is killed, and the host's kernel kills its children with it:
+    /// that is the first thing that each asks for. Then nobody but this thread can wait for them,
+    /// so that none of their ids can come to mean something else.
     fn end(&mut self) {
         self.child.end();
         let deadline = Instant::now() + END_TIME;
@@ -373,8 +373,8 @@ fn gone(pid: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else {
         return true;
     };
-    // SAFETY: a system call with plain numbers. It is a child of ours since its parent ended and we are a sub-reaper;
-    // an error says that it is none: the zygote had waited for it.
+    // SAFETY: a system call with plain numbers. It is a child of ours since its parent ended and we
+    // are a sub-reaper; an error says that it is none: the zygote had waited for it.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 }
 }
 

@@ -96,8 +96,8 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Starts it. The calling thread is confined before anything of the guest's runs; `named` is what is known of the machine
-    /// elsewhere, if it has a name.
+    /// Starts it. The calling thread is confined before anything of the guest's runs; `named` is
+    /// what is known of the machine elsewhere, if it has a name.
     pub fn start(
         self,
         told: Told,
