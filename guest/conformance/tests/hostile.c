@@ -391,6 +391,12 @@ bool run_hostile(const char *mode)
 		hostile_signals();
 		return true;
 	}
+	if (!strcmp(mode, "random")) {
+		hostile_random();
+		return true;
+	}
+	if (hostile_attack(mode))
+		return true;
 	if (!strcmp(mode, "flood")) {
 		flood(option_number("kind"));
 		return true;

@@ -10,7 +10,7 @@
 static u64 instruction;
 
 /* syscall; ret: the only such pair in the layer. */
-static u64 find_instruction(void)
+u64 host_call_address(void)
 {
 	const volatile u8 *p;
 
@@ -29,7 +29,7 @@ u64 host_call(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 	register u64 r9 asm("r9") = f;
 
 	asm volatile("call *%[target]" : "+a"(number), "+r"(current_rsp)
-		     : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9), [target] "b"(find_instruction())
+		     : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9), [target] "b"(host_call_address())
 		     : "rcx", "r11", "memory", "cc");
 	return number;
 }
@@ -81,7 +81,7 @@ void hostile_calls(u64 *seed, bool user)
 		struct user_context context;
 
 		user_init(&context, u_nop);
-		context.in.rip = find_instruction();
+		context.in.rip = host_call_address();
 		context.in.rsp = USER_STACK_TOP - 8;
 		*(u64 *)context.in.rsp = USER_ADDRESS(u_nop);
 		context.in.rax = number;

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * The fuzzer's guest: hostile=random seed=N ms=N. Each vCPU makes host calls with registers at random, jumps into the layer, and writes
+ * to all that it can write to, while processes are made. How wild a machine is depends on its seed: a calm one lives long enough to
+ * have many processes made, a wild one breaks soon, and differently each time.
+ */
+#include <paravane/process.h>
+
+#include "hostile.h"
+#include "harness.h"
+#include "space.h"
+#include "test.h"
+
+#define MSR_LSTAR 0xc0000082
+#define SPACES 12
+/* Steps between two lines about how far it is. */
+#define REPORT 512
+
+struct fuzzer {
+	u64 seed, steps, calls;
+	u64 wild;		/* one step in so many is one that few machines survive */
+	u32 space;
+} __attribute__((aligned(64)));
+
+extern char h_int80[], h_sysenter[], h_syscall[], h_syscall_entry[];
+void h_enter(const u64 *regs, u64 target);
+
+static struct fuzzer fuzzers[MAX_VCPUS];
+static struct space spaces[SPACES];
+static u64 end_time, zygote;
+
+static struct fuzzer *fuzzer(void)
+{
+	return &fuzzers[this_vcpu()];
+}
+
+static u64 any(struct fuzzer *f)
+{
+	return random64(&f->seed);
+}
+
+static u64 below(struct fuzzer *f, u64 limit)
+{
+	return (any(f) >> 7) % limit;
+}
+
+static bool rarely(struct fuzzer *f)
+{
+	return !below(f, f->wild);
+}
+
+static volatile struct vmi_ph_proc *some_proc(struct fuzzer *f)
+{
+	u32 count = MIN(*(volatile u32 *)&((struct vmi_ph_shared *)VMI_PH_SHARED)->proc_count, VMI_PH_MAX_PROCS);
+
+	return (void *)(VMI_PH_SHARED + VMI_PH_SHARED_PROCS + below(f, count + 4) % VMI_PH_MAX_PROCS * VMI_PH_PROC_STRIDE);
+}
+
+static u64 edge(struct fuzzer *f)
+{
+	static const u64 edges[] = {
+		0, 1, 2, 7, 64, 255, 4095, 4096, 0x10000, 1 << 21, 0x7fffffff, 0x80000000, 0xffffffff, 1ull << 32, 1ull << 46,
+		1ull << 47, 1ull << 63, ~0ull, ~0ull - 4095, VMI_PH_LAYER_BASE, VMI_PH_SHARED, VMI_PH_ARENA, VMI_PH_STACKS, VMI_PH_POOL,
+		VMI_PH_DIRECT_MAP, VMI_PH_HOLE_START, VMI_PH_KERNEL_END, 0x7ffff7000000, 0xffffffffff600000,
+	};
+
+	return below(f, 4) ? edges[below(f, ARRAY_SIZE(edges))] : any(f) >> below(f, 64);
+}
+
+/* An address of the user range, which this machine can do without; or any. */
+static u64 some_address(struct fuzzer *f)
+{
+	if (rarely(f))
+		return edge(f) + below(f, 256) * PAGE_SIZE;
+	return 64 * GIB * (1 + below(f, 64)) + below(f, 512) * PAGE_SIZE;
+}
+
+static u64 some_id(struct fuzzer *f)
+{
+	switch (below(f, 8)) {
+	case 0:
+	case 1:
+		return zygote;
+	case 2:
+		return zygote - below(f, 64);
+	case 3:
+		return zygote + below(f, 512);
+	case 4:
+		return below(f, 8) ? below(f, 32768) : edge(f);
+	case 5:
+		return some_proc(f)->tid[below(f, machine.vcpus_online)];
+	default:
+		return some_proc(f)->pid;
+	}
+}
+
+/* One that the filter admits, as far as a number can say. */
+static void admitted(struct fuzzer *f)
+{
+	static const u64 past[2];
+	u64 pid = some_id(f), pages = 1 + below(f, below(f, 8) ? 8 : 4096);
+
+	switch (below(f, 12)) {
+	case 0:		/* wake */
+		host_call(202, below(f, 2) ? (u64)&some_proc(f)->wake[below(f, 4)] : edge(f), 1, below(f, 100), edge(f), edge(f), edge(f));
+		break;
+	case 1:		/* wait: for a moment that is past, or for a value that is not there */
+		host_call(202, below(f, 2) ? VMI_PH_SHARED + below(f, 512) * 8 : edge(f), 9, edge(f), (u64)past, edge(f), 0xffffffff);
+		break;
+	case 2:
+	case 3:		/* map */
+		host_call(9, some_address(f), pages * PAGE_SIZE, any(f) & 7, below(f, 2) ? 0x11 : 0x8011,
+			  VMI_PH_FD_RAM + (rarely(f) ? below(f, 4) : 0), below(f, 16 * KIB) * PAGE_SIZE);
+		break;
+	case 4:		/* protect */
+		host_call(10, some_address(f), pages * PAGE_SIZE, rarely(f) ? edge(f) : any(f) & 7, 0, 0, 0);
+		break;
+	case 5:		/* unmap */
+		host_call(11, some_address(f), pages * PAGE_SIZE, 0, 0, 0, 0);
+		break;
+	case 6:		/* advise */
+		host_call(28, some_address(f), pages * PAGE_SIZE, (u64[]){ 4, 22, 23 }[below(f, 3)], 0, 0, 0);
+		break;
+	case 7:
+	case 8:		/* signal */
+		host_call(234, pid, below(f, 4) ? pid : some_id(f), 23, edge(f), edge(f), edge(f));
+		break;
+	case 9:		/* time */
+		host_call(228, below(f, 2) ? 1 : 3, rarely(f) ? edge(f) : (u64)&f->calls + 8, 0, 0, 0, 0);
+		break;
+	case 10:
+		host_call(below(f, 2) ? 24 : 219, edge(f), edge(f), edge(f), edge(f), edge(f), edge(f));
+		break;
+	case 11:
+		host_call(158, 0x1012, 1, 0, 0, 0, 0);
+		break;
+	}
+	f->calls++;
+}
+
+/* With registers of any value, to a place where they may mean something. */
+static void jump(struct fuzzer *f)
+{
+	u64 regs[16], i, layer = VMI_PH_LAYER_BASE + below(f, 0x10000);
+	const u64 targets[] = { host_call_address(), layer, layer, (u64)h_int80, (u64)h_sysenter, (u64)h_syscall };
+
+	for (i = 0; i < 15; i++)
+		regs[i] = edge(f);
+	/* A number of a call, most often. */
+	if (below(f, 8))
+		regs[0] = below(f, 512);
+	f->calls++;
+	h_enter(regs, targets[below(f, ARRAY_SIZE(targets))]);
+}
+
+/* The guest's own: in its RAM, or in what all of the machine's processes share. */
+static void write_somewhere(struct fuzzer *f)
+{
+	u64 at, value = below(f, 2) ? edge(f) : any(f);
+
+	switch (rarely(f) ? 4 + below(f, 8) : below(f, 4)) {
+	case 0:		/* what a process that is being made could obey */
+	case 1:
+		at = (u64)some_proc(f) + below(f, VMI_SIZE_PH_PROC / 4) * 4;
+		break;
+	case 2:		/* messages, figures, events */
+		at = VMI_PH_SHARED + VMI_PH_SHARED_EVENTS + below(f, 4096) * 4;
+		break;
+	case 3:		/* the filter, for whoever copies it again */
+		at = VMI_PH_SHARED + VMI_PH_SHARED_FILTER + below(f, VMI_PH_FILTER_MAX) * 8;
+		break;
+	case 4:
+		at = VMI_PH_SHARED + below(f, VMI_PH_SHARED_SIZE / 4) * 4;
+		break;
+	case 5:
+		at = VMI_PH_SHARED + below(f, VMI_SIZE_PH_SHARED / 4) * 4;
+		break;
+	case 6:
+		at = VMI_PH_SHARED + VMI_PH_SHARED_VCPUS + below(f, machine.vcpus_online) * VMI_PH_VCPU_STRIDE + below(f, 512) * 4;
+		break;
+	case 7:		/* the layer: what it executes, its own data */
+		at = VMI_PH_LAYER_BASE + below(f, 0x20000 / 4) * 4;
+		break;
+	case 8:		/* its stacks, those for signals in the upper half of each */
+		at = VMI_PH_STACKS + below(f, machine.vcpus_online * VMI_PH_STACK_SIZE / 8) * 8;
+		break;
+	case 9:
+		at = VMI_PH_ARENA + below(f, VMI_PH_ARENA_SIZE / 8) * 8;
+		break;
+	case 10:
+		at = VMI_PH_POOL + below(f, 1 << 20);
+		break;
+	default:
+		at = VMI_PH_DIRECT_MAP + below(f, 64 * MIB / 8) * 8;
+	}
+	if (below(f, 2))
+		*(volatile u32 *)(at & ~3ull) = (u32)value;
+	else
+		*(volatile u64 *)(at & ~7ull) = value;
+}
+
+static void step(void *argument)
+{
+	struct fuzzer *f = argument;
+
+	switch (below(f, 16)) {
+	case 0:
+	case 1:
+	case 2:
+	case 3:
+		write_somewhere(f);
+		break;
+	case 4:
+		hostile_wish((u32)below(f, 6));
+		break;
+	case 5:
+		f->space = (u32)below(f, SPACES + 1);
+		space_load(f->space < SPACES ? &spaces[f->space] : NULL);
+		break;
+	case 6:
+		if (!rarely(f))
+			break;
+		if (below(f, 4))
+			jump(f);
+		else
+			hostile_calls(&f->seed, false), f->calls++;
+		break;
+	default:
+		admitted(f);
+	}
+}
+
+static void report(void)
+{
+	u64 calls = 0;
+	u32 i;
+
+	for (i = 0; i < machine.vcpus_online; i++)
+		calls += READ_ONCE(fuzzers[i].calls);
+	print("# calls %llu\n", calls);
+}
+
+static void work(void *argument)
+{
+	struct fuzzer *f = fuzzer();
+	struct test_jump back;
+	struct catch catch;
+
+	(void)argument;
+	vmi.cpu_write_msr(MSR_LSTAR, (u64)h_syscall_entry);
+	/* What fails comes back here, and the work goes on. */
+	this_cpu()->test_jump = &back;
+	jump_set(&back);
+	while (now() < end_time) {
+		catch_trap(&catch, step, f);
+		if (!(++f->steps % REPORT) && !this_vcpu())
+			report();
+	}
+}
+
+void hostile_random(void)
+{
+	u64 seed = (option_number("seed") + 1) * 0x9e3779b97f4a7c15ull;
+	u64 wild = (u64[]){ 1 << 14, 1 << 12, 1 << 9, 1 << 6 }[(random64(&seed) >> 9) % 4];
+	u32 i;
+
+	for (i = 0; i < SPACES; i++)
+		space_create(&spaces[i]);
+	for (i = 0; i < machine.vcpus_online; i++) {
+		fuzzers[i].seed = random64(&seed);
+		fuzzers[i].wild = wild;
+	}
+	zygote = option_number("zygote") ?: hostile_zygote();
+	end_time = now() + (option_number("ms") ?: 1000) * NS_PER_US * 1000;
+	print("# fuzzing: one step in %llu is wild\n", wild);
+	for (i = 1; i < machine.vcpus_online; i++)
+		run_on(i, work, NULL);
+	work(NULL);
+	report();
+}
