@@ -10,6 +10,7 @@ pub mod planted;
 pub mod program;
 pub mod registry;
 pub mod rom;
+pub mod sandbox;
 pub mod screen;
 pub mod system;
 pub mod tracer;

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The sandbox of a machine's processes, seen from outside: filters, signals, and what is left when a machine has ended.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use crate::tree;
+use rustix::process::{Pid, Signal, set_child_subreaper};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A process is looked at so often.
+const LOOK: Duration = Duration::from_millis(2);
+/// A new process that has no filter after this time does not get one; it takes well under a millisecond on a free processor.
+pub const GRACE: Duration = Duration::from_millis(700);
+/// For a machine to end that was told to.
+pub const END: Duration = Duration::from_secs(5);
+
+/// What /proc says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// It has ended, and nobody has waited for it.
+    pub zombie: bool,
+    /// Filters on its calls: those that it inherited, and its own.
+    pub filters: u32,
+    /// `no_new_privs`.
+    pub no_new_privs: bool,
+    /// Signals that wait, for the process or its first thread: bit N - 1 is signal N.
+    pub pending: u64,
+}
+
+/// `SIGURG` in a mask of signals.
+pub const URGENT: u64 = 1 << 22;
+
+impl Status {
+    /// Of a process; none when there is no such process.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let word = |name: &str| {
+            text.lines()
+                .find_map(|l| l.strip_prefix(name))?
+                .split_whitespace()
+                .next()
+        };
+        let mask = |name: &str| u64::from_str_radix(word(name)?, 16).ok();
+        Some(Status {
+            zombie: word("State:")? == "Z",
+            filters: word("Seccomp_filters:")?.parse().ok()?,
+            no_new_privs: word("NoNewPrivs:")? == "1",
+            pending: mask("SigPnd:")? | mask("ShdPnd:")?,
+        })
+    }
+}
+
+/// Makes this process the parent of what its descendants leave behind, so that it is found.
+///
+/// # Panics
+/// When the host does not know that.
+pub fn adopt_orphans() {
+    set_child_subreaper(Pid::from_raw(1)).unwrap();
+}
+
+/// What was seen of a machine while it ran.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// The parent of all its processes.
+    pub zygote: Option<u32>,
+    /// The id that it has for its children, in a namespace of its own perhaps.
+    pub zygote_inside: Option<u32>,
+    /// Its processes, and from when to when each had no filter of its own.
+    pub spaces: BTreeMap<u32, Option<(Instant, Instant)>>,
+    /// Those that have not got one in time.
+    pub bare: BTreeSet<u32>,
+    /// What must not be.
+    pub wrong: Vec<String>,
+}
+
+impl Seen {
+    /// Looks at the machine of a monitor once.
+    pub fn look(&mut self, monitor: u32) {
+        let Some(&zygote) = tree::children(monitor).first() else {
+            return;
+        };
+        // Until it has become another program, it is a copy of the monitor.
+        let Some(of_zygote) = Status::of(zygote) else { return };
+        if self.zygote.is_none() {
+            self.zygote = Some(zygote);
+            self.zygote_inside = inside(zygote);
+        }
+        for pid in tree::children(zygote) {
+            let Some(status) = Status::of(pid) else { continue };
+            if status.zombie {
+                continue;
+            }
+            let now = Instant::now();
+            let bare = self.spaces.entry(pid).or_insert(None);
+            if status.filters > of_zygote.filters && status.no_new_privs {
+                *bare = None;
+                continue;
+            }
+            let (from, _) = *bare.get_or_insert((now, now));
+            *bare = Some((from, now));
+            if now - from > GRACE && self.wrong.len() < 8 {
+                self.wrong.push(format!(
+                    "process {pid} has no filter after {:?}: {status:?}",
+                    now - from
+                ));
+            }
+        }
+    }
+
+    /// Looks until it is told that it is over.
+    pub fn watch(monitor: u32, over: &AtomicBool) -> Self {
+        let mut seen = Seen::default();
+        while !over.load(Ordering::Relaxed) {
+            seen.look(monitor);
+            std::thread::sleep(LOOK);
+        }
+        seen
+    }
+
+    /// Nothing of the machine may be left, and this process, which gets orphans, may have no other children than these.
+    pub fn nothing_is_left(&mut self, others: &[u32]) {
+        let all: Vec<_> = self.zygote.into_iter().chain(self.spaces.keys().copied()).collect();
+        if let Err(left) = tree::wait_gone(&all) {
+            self.wrong.push(left);
+        }
+        for pid in tree::children(std::process::id()) {
+            if !others.contains(&pid) {
+                self.wrong
+                    .push(format!("process {pid} stayed behind: {:?}", Status::of(pid)));
+                tree::signal(pid, Signal::KILL);
+            }
+        }
+        collect(others);
+    }
+}
+
+/// Waits for orphans that have ended, but for these children.
+fn collect(others: &[u32]) {
+    let deadline = Instant::now() + END;
+    while Instant::now() < deadline {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+        let mut more = false;
+        for pid in pids.into_iter().filter(|pid| !others.contains(pid)) {
+            if parent(pid) == Some(std::process::id()) {
+                let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
+                let ended = rustix::process::waitpid(id, rustix::process::WaitOptions::NOHANG);
+                more |= matches!(ended, Ok(None));
+            }
+        }
+        if !more {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The id of a process in the innermost namespace that it is in.
+fn inside(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
+    line.split_whitespace().last()?.parse().ok()
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Attacks by a guest that has taken over its kernel, on the host, on its user's other machines, and on the end of its own: with
+//! all the host's help that the sandbox can have, and with less. What they do is in `guest/conformance/tests/hostile_attack.c`.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::host_without::{Host, Programs};
+use paravane_tests::program::{self, Ends, Run};
+use paravane_tests::sandbox::{END, Seen, Status, URGENT, adopt_orphans};
+use paravane_tests::tree;
+use rustix::process::Signal;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// For `make test-release`: every attack is tried so often on each host.
+const LONG: &str = "PARAVANE_TEST_LONG";
+const LONG_TRIES: u64 = 200;
+/// A machine that hangs is ended after this, s.
+const TIMEOUT: &str = "4";
+/// Processes that the attack on the words of those to come has made.
+const HELD: u64 = 32;
+/// Reports of one kind of host.
+const MOST: usize = 6;
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    adopt_orphans();
+    guard
+}
+
+fn tries(short: u64) -> u64 {
+    if std::env::var_os(LONG).is_some() {
+        LONG_TRIES
+    } else {
+        short
+    }
+}
+
+fn machine(programs: &Programs, host: Host, words: &[String]) -> Command {
+    let mut command = programs.on(host, "paravane");
+    command.args([
+        "conformance",
+        "--hypervisor",
+        "process",
+        "--cpus",
+        "2",
+        "--spaces",
+        "40",
+    ]);
+    for word in words {
+        command.args(["--append", word]);
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+/// Runs an attacking machine to its end, and looks at it meanwhile. Only these children of ours may be left.
+fn attack(programs: &Programs, host: Host, words: &[String], others: &[u32]) -> (Run, Seen) {
+    let child = machine(programs, host, words)
+        .args(["--timeout", TIMEOUT])
+        .spawn()
+        .unwrap();
+    let (monitor, over) = (child.id(), AtomicBool::new(false));
+    let (run, mut seen) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| Seen::watch(monitor, &over));
+        let output = child.wait_with_output().unwrap();
+        over.store(true, Ordering::Relaxed);
+        (Run::of(&output), watcher.join().unwrap())
+    });
+    seen.nothing_is_left(others);
+    let problems = run.stdout.lines().filter(|l| l.contains("Problem: ")).count();
+    if run.code != 1 || problems != 1 || run.stderr.contains("panicked") || run.stdout.contains("panicked") {
+        seen.wrong.push(format!("it did not end with one problem: {run:?}"));
+    }
+    (run, seen)
+}
+
+/// A number that the guest said behind a word.
+fn said(run: &Run, word: &str) -> Option<u64> {
+    let rest = run.stdout.lines().find_map(|l| l.trim().strip_prefix(word))?;
+    rest.split([' ', ',']).find(|w| !w.is_empty())?.parse().ok()
+}
+
+/// How often an attack succeeded, on all hosts.
+struct Verdict {
+    what: &'static str,
+    reports: Vec<String>,
+}
+
+impl Verdict {
+    fn new(what: &'static str) -> Self {
+        Verdict {
+            what,
+            reports: Vec::new(),
+        }
+    }
+
+    /// Tries it on a host: each try says what was wrong.
+    fn on(&mut self, host: Host, tries: u64, mut attempt: impl FnMut(u64) -> Vec<String>) {
+        let (mut bad, mut reports) = (0, Vec::new());
+        for number in 0..tries {
+            let wrong = attempt(number);
+            bad += u64::from(!wrong.is_empty());
+            reports.extend(wrong.into_iter().map(|w| format!("{host:?}, try {number}: {w}")));
+        }
+        println!("{}, {host:?}: {tries} tries, {bad} succeeded", self.what);
+        reports.truncate(MOST);
+        self.reports.extend(reports);
+    }
+
+    /// All have failed.
+    fn give(self) {
+        assert!(self.reports.is_empty(), "{}: {:#?}", self.what, self.reports);
+    }
+}
+
+/// A storm of signals at the zygote while it makes processes: none of them may stay without a filter, or run what the guest says.
+#[test]
+fn a_burst_at_the_zygote_gives_no_process_without_a_filter() {
+    let _alone = alone();
+    let programs = Programs::new(&[]);
+    let mut verdict = Verdict::new("burst at the zygote");
+    for host in Host::all() {
+        let (mut hits, mut made) = (0, 0);
+        verdict.on(host, tries(4), |seed| {
+            let folder = tempfile::tempdir().unwrap();
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+            let marker = format!("marker={}", folder.path().join("marker").display());
+            let all = words(&["hostile=burst", &marker, &format!("seed={seed}")]);
+            let (run, mut seen) = attack(&programs, host, &all, &[]);
+            if fs::read_dir(folder.path()).unwrap().count() > 0 {
+                seen.wrong.push("the guest has made a file on the host".to_string());
+            }
+            made += seen.spaces.len();
+            let zygote = seen.zygote_inside.map(u64::from);
+            hits += u64::from(zygote.is_some() && said(&run, "zygote") == zygote);
+            seen.wrong
+        });
+        println!("{host:?}: {made} processes, the zygote was found {hits} times");
+        assert!(hits > 0, "{host:?}: the attack never found the zygote");
+    }
+    verdict.give();
+}
+
+/// The word that says that a process is ready stays 0: the others must be made, and the end of one must be heard of.
+#[test]
+fn a_process_that_seems_never_ready_keeps_nobody() {
+    let _alone = alone();
+    let programs = Programs::new(&[]);
+    let mut verdict = Verdict::new("held words");
+    for host in Host::all() {
+        verdict.on(host, tries(2), |_| {
+            let (run, mut seen) = attack(&programs, host, &words(&["hostile=hold"]), &[]);
+            if said(&run, "held:") != Some(HELD) {
+                seen.wrong
+                    .push(format!("of {HELD} processes not all were made: {run:?}"));
+            }
+            if !run
+                .stdout
+                .contains("Problem: the process of an address space ended with exit code 7")
+            {
+                seen.wrong
+                    .push(format!("nobody heard of the end of a process: {run:?}"));
+            }
+            seen.wrong
+        });
+    }
+    verdict.give();
+}
+
+/// Signals without end at all threads of its own end at most the machine.
+#[test]
+fn a_burst_at_itself_ends_its_own_machine_at_most() {
+    let _alone = alone();
+    let programs = Programs::new(&[]);
+    let mut verdict = Verdict::new("burst at itself");
+    for host in Host::all() {
+        verdict.on(host, tries(1), |_| {
+            attack(&programs, host, &words(&["hostile=self-burst"]), &[]).1.wrong
+        });
+    }
+    verdict.give();
+}
+
+/// What a kernel may do by the interface does not end the machine either: interrupts of all vCPUs and alarms, as fast as they go.
+#[test]
+fn interrupts_without_end_exhaust_no_stack() {
+    let _alone = alone();
+    let programs = Programs::new(&[]);
+    for host in Host::all() {
+        let (run, seen) = attack(&programs, host, &words(&["hostile=interrupts"]), &[]);
+        assert!(seen.wrong.is_empty(), "{host:?}: {:#?}", seen.wrong);
+        assert!(run.stdout.contains("stood: vCPU 0 took "), "{host:?}: {run:?}");
+    }
+}
+
+/// Who must not be reached, of the same user.
+struct Victims {
+    machine: Ends,
+    zygote: u32,
+    spaces: Vec<u32>,
+    process: Ends,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Victims {
+    #[allow(clippy::zombie_processes)] // They end with the value.
+    fn start(programs: &Programs, host: Host) -> Self {
+        let idle = words(&["idle=3600"]);
+        let machine = machine(programs, host, &idle)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let machine = Ends(machine);
+        let process = programs
+            .on(host, "victim")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut process = Ends(process);
+        let mut lines = BufReader::new(process.0.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "{host:?}");
+        let deadline = Instant::now() + END;
+        while tree::spaces(machine.0.id()).len() < 3 {
+            assert!(Instant::now() < deadline, "{host:?}: the machine does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Until it is idle.
+        std::thread::sleep(Duration::from_millis(300));
+        let zygote = tree::children(machine.0.id())[0];
+        Victims {
+            spaces: tree::spaces(machine.0.id()),
+            machine,
+            zygote,
+            process,
+            lines,
+        }
+    }
+
+    fn ids(&self) -> Vec<(&'static str, u32)> {
+        vec![
+            ("the other machine's zygote", self.zygote),
+            ("a process of the other machine", self.spaces[0]),
+            ("the other machine's monitor", self.machine.0.id()),
+            ("a process of the user", self.process.0.id()),
+        ]
+    }
+
+    fn children(&self) -> Vec<u32> {
+        vec![self.machine.0.id(), self.process.0.id()]
+    }
+
+    /// What they have noticed.
+    fn end(mut self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for pid in self.spaces.iter().chain([&self.zygote]) {
+            match Status::of(*pid) {
+                None => wrong.push(format!("process {pid} of the other machine has ended")),
+                Some(status) if status.zombie => wrong.push(format!("process {pid} of the other machine has ended")),
+                Some(status) if status.pending & URGENT != 0 => {
+                    wrong.push(format!("process {pid} has a signal: {status:?}"))
+                }
+                Some(_) => {}
+            }
+        }
+        drop(self.process.0.stdin.take());
+        let mut count = String::new();
+        self.lines.read_to_string(&mut count).unwrap();
+        if count != "0\n" {
+            wrong.push(format!("the process of the user got {} signals", count.trim()));
+        }
+        wrong.extend(end(&mut self.machine.0, &[self.zygote]));
+        wrong
+    }
+}
+
+/// Ends a machine as a user does; what was wrong with that.
+fn end(monitor: &mut Child, processes: &[u32]) -> Option<String> {
+    let start = Instant::now();
+    tree::signal(monitor.id(), Signal::TERM);
+    while start.elapsed() < END {
+        if let Some(status) = monitor.try_wait().unwrap() {
+            let left = tree::wait_gone(processes).err();
+            return left.or_else(|| (status.code() != Some(143)).then(|| format!("the machine ended with {status}")));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Some(format!("the machine did not end in {END:?}"))
+}
+
+/// What is none of the machine's own cannot be signalled: processes of another machine, its monitor, others of the same user.
+#[test]
+fn neighbours_are_out_of_reach() {
+    let _alone = alone();
+    let programs = Programs::new(&["victim"]);
+    let mut verdict = Verdict::new("burst at a neighbour");
+    for host in Host::all() {
+        verdict.on(host, 1, |_| {
+            let victims = Victims::start(&programs, host);
+            let ids = victims.ids();
+            let mut wrong = Vec::new();
+            for number in 0..usize::try_from(tries(4)).unwrap() {
+                let (name, pid) = ids[number % ids.len()];
+                let all = words(&["hostile=neighbour", &format!("victim={pid}"), "ms=300"]);
+                let (run, seen) = attack(&programs, host, &all, &victims.children());
+                // One that may not even try is ended at its first signal, and says nothing.
+                let reached = said(&run, "neighbour: reached").unwrap_or(0);
+                if reached > 0 {
+                    wrong.push(format!("{name} was reached {reached} times"));
+                }
+                wrong.extend(seen.wrong);
+            }
+            wrong.extend(victims.end());
+            wrong
+        });
+    }
+    verdict.give();
+}
+
+/// The launcher keeps what it says.
+#[test]
+fn hosts_lack_what_they_are_to_lack() {
+    let programs = Programs::new(&[]);
+    for host in Host::all() {
+        let run = program::finish(programs.on(host, "paravane").arg("doctor"));
+        let has = |check: &str| run.stdout.lines().any(|l| l.starts_with("ok ") && l.contains(check));
+        if matches!(host, Host::NoNamespaces | Host::Neither) {
+            assert!(!has(" user_namespaces "), "{host:?}: {run:?}");
+        }
+        if matches!(host, Host::NoLandlock | Host::Neither) {
+            assert!(!has(" landlock "), "{host:?}: {run:?}");
+        }
+        assert!(has(" seccomp_filter "), "{host:?}: {run:?}");
+    }
+}
