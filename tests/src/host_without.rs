@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hosts that a machine must hold on: what a user may and what the host's kernel has differ. A launcher
-//! (`src/bin/without.rs`) makes them out of the host that the tests run on.
+//! The hosts that a machine must hold on: what a user may and what the host's kernel has differ. A
+//! launcher (`src/bin/without.rs`) makes them out of the host that the tests run on.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -63,7 +63,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// Those that the caller can try: who is not root cannot become root.
+    /// Those that the caller can try: only root can become root.
     #[must_use]
     pub fn all() -> Vec<Host> {
         let mut all = vec![Host::User, Host::NoNamespaces, Host::NoLandlock, Host::Neither];

@@ -2,6 +2,7 @@
 //! What the end-to-end tests share: running the program, reading what it says, and small guests that misbehave.
 
 pub mod debian;
+pub mod fuzz;
 pub mod guest;
 pub mod host_without;
 pub mod life;
@@ -16,8 +17,10 @@ pub mod system;
 pub mod tracer;
 pub mod tree;
 pub mod user;
+pub mod victims;
 pub mod vm;
 pub mod vmi_guest;
+pub mod witness;
 
 use std::path::{Path, PathBuf};
 

@@ -24,11 +24,21 @@ pub fn path() -> &'static Path {
 /// When it is not there.
 #[must_use]
 pub fn tool(name: &str) -> PathBuf {
-    // target/PROFILE/deps/this-test, or target/PROFILE/this-program
     let this = std::env::current_exe().unwrap_or_else(|e| fail(&format!("where is this test? {e}")));
-    let found = this.ancestors().skip(1).take(2).map(|folder| folder.join(name));
-    let mut found = found.filter(|path| path.is_file());
-    found.next().unwrap_or_else(|| fail(&format!("{name} was not built")))
+    let found = profile(&this).map(|folder| folder.join(name));
+    found
+        .filter(|path| path.is_file())
+        .unwrap_or_else(|| fail(&format!("{name} was not built")))
+}
+
+/// The folder of a profile, such as target/debug: `this` is target/PROFILE/deps/TEST, or target/PROFILE/PROGRAM.
+fn profile(this: &Path) -> Option<&Path> {
+    let folder = this.parent()?;
+    if folder.ends_with("deps") {
+        folder.parent()
+    } else {
+        Some(folder)
+    }
 }
 
 #[allow(clippy::panic)] // The way in which a test fails.
@@ -37,9 +47,8 @@ fn fail(message: &str) -> ! {
 }
 
 fn build() -> Result<PathBuf, String> {
-    // target/PROFILE/deps/this-test
     let this = std::env::current_exe().map_err(|e| format!("where is this test? {e}"))?;
-    let profile = this.ancestors().nth(2).ok_or("this test is not in a target folder")?;
+    let profile = profile(&this).ok_or("this test is not in a target folder")?;
     let target = profile.parent().ok_or("this test is not in a target folder")?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--quiet", "--package", "paravane", "--manifest-path"]);

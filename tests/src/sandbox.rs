@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The sandbox of a machine's processes, seen from outside: filters, signals, and what is left when a machine has ended.
+//! The sandbox of a machine's processes, seen from outside: filters, signals, and what is left when
+//! a machine has ended.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 
 /// A process is looked at so often.
 const LOOK: Duration = Duration::from_millis(2);
-/// A new process that has no filter after this time does not get one; it takes well under a millisecond on a free processor.
+/// A new process that has no filter after this time does not get one; it takes well under a
+/// millisecond on a free processor.
 pub const GRACE: Duration = Duration::from_millis(700);
 /// For a machine to end that was told to.
 pub const END: Duration = Duration::from_secs(5);
@@ -121,7 +123,8 @@ impl Seen {
         seen
     }
 
-    /// Nothing of the machine may be left, and this process, which gets orphans, may have no other children than these.
+    /// Nothing of the machine may be left, and this process, which gets orphans, may have no other
+    /// children than these.
     pub fn nothing_is_left(&mut self, others: &[u32]) {
         let all: Vec<_> = self.zygote.into_iter().chain(self.spaces.keys().copied()).collect();
         if let Err(left) = tree::wait_gone(&all) {

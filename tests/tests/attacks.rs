@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Attacks by a guest that has taken over its kernel, on the host, on its user's other machines, and on the end of its own: with
-//! all the host's help that the sandbox can have, and with less. What they do is in `guest/conformance/tests/hostile_attack.c`.
+//! Attacks by a guest that has taken over its kernel, on the host, on its user's other machines,
+//! and on the end of its own: with all the host's help that the sandbox can have, and with less.
+//! What they do is in `guest/conformance/tests/hostile_attack.c`.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
 use paravane_tests::host_without::{Host, Programs};
-use paravane_tests::program::{self, Ends, Run};
-use paravane_tests::sandbox::{END, Seen, Status, URGENT, adopt_orphans};
-use paravane_tests::tree;
-use rustix::process::Signal;
+use paravane_tests::program::{self, Run};
+use paravane_tests::sandbox::{Seen, adopt_orphans};
+use paravane_tests::victims::Victims;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// For `make test-release`: every attack is tried so often on each host.
 const LONG: &str = "PARAVANE_TEST_LONG";
@@ -65,7 +63,8 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// Runs an attacking machine to its end, and looks at it meanwhile. Only these children of ours may be left.
+/// Runs an attacking machine to its end, and looks at it meanwhile. Only these children of ours may
+/// be left.
 fn attack(programs: &Programs, host: Host, words: &[String], others: &[u32]) -> (Run, Seen) {
     let child = machine(programs, host, words)
         .args(["--timeout", TIMEOUT])
@@ -86,7 +85,7 @@ fn attack(programs: &Programs, host: Host, words: &[String], others: &[u32]) -> 
     (run, seen)
 }
 
-/// A number that the guest said behind a word.
+/// The number that the guest printed after a word.
 fn said(run: &Run, word: &str) -> Option<u64> {
     let rest = run.stdout.lines().find_map(|l| l.trim().strip_prefix(word))?;
     rest.split([' ', ',']).find(|w| !w.is_empty())?.parse().ok()
@@ -125,7 +124,8 @@ impl Verdict {
     }
 }
 
-/// A storm of signals at the zygote while it makes processes: none of them may stay without a filter, or run what the guest says.
+/// A storm of signals at the zygote while it makes processes: none of them may stay without a
+/// filter, or run what the guest says.
 #[test]
 fn a_burst_at_the_zygote_gives_no_process_without_a_filter() {
     let _alone = alone();
@@ -153,7 +153,8 @@ fn a_burst_at_the_zygote_gives_no_process_without_a_filter() {
     verdict.give();
 }
 
-/// The word that says that a process is ready stays 0: the others must be made, and the end of one must be heard of.
+/// The word that says that a process is ready stays 0: the others must be made, and the end of one
+/// must be heard of.
 #[test]
 fn a_process_that_seems_never_ready_keeps_nobody() {
     let _alone = alone();
@@ -193,7 +194,8 @@ fn a_burst_at_itself_ends_its_own_machine_at_most() {
     verdict.give();
 }
 
-/// What a kernel may do by the interface does not end the machine either: interrupts of all vCPUs and alarms, as fast as they go.
+/// What a kernel may do by the interface does not end the machine either: interrupts of all vCPUs
+/// and alarms, as fast as they go.
 #[test]
 fn interrupts_without_end_exhaust_no_stack() {
     let _alone = alone();
@@ -205,105 +207,8 @@ fn interrupts_without_end_exhaust_no_stack() {
     }
 }
 
-/// Who must not be reached, of the same user.
-struct Victims {
-    machine: Ends,
-    zygote: u32,
-    spaces: Vec<u32>,
-    process: Ends,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Victims {
-    #[allow(clippy::zombie_processes)] // They end with the value.
-    fn start(programs: &Programs, host: Host) -> Self {
-        let idle = words(&["idle=3600"]);
-        let machine = machine(programs, host, &idle)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let machine = Ends(machine);
-        let process = programs
-            .on(host, "victim")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut process = Ends(process);
-        let mut lines = BufReader::new(process.0.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n", "{host:?}");
-        let deadline = Instant::now() + END;
-        while tree::spaces(machine.0.id()).len() < 3 {
-            assert!(Instant::now() < deadline, "{host:?}: the machine does not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        // Until it is idle.
-        std::thread::sleep(Duration::from_millis(300));
-        let zygote = tree::children(machine.0.id())[0];
-        Victims {
-            spaces: tree::spaces(machine.0.id()),
-            machine,
-            zygote,
-            process,
-            lines,
-        }
-    }
-
-    fn ids(&self) -> Vec<(&'static str, u32)> {
-        vec![
-            ("the other machine's zygote", self.zygote),
-            ("a process of the other machine", self.spaces[0]),
-            ("the other machine's monitor", self.machine.0.id()),
-            ("a process of the user", self.process.0.id()),
-        ]
-    }
-
-    fn children(&self) -> Vec<u32> {
-        vec![self.machine.0.id(), self.process.0.id()]
-    }
-
-    /// What they have noticed.
-    fn end(mut self) -> Vec<String> {
-        let mut wrong = Vec::new();
-        for pid in self.spaces.iter().chain([&self.zygote]) {
-            match Status::of(*pid) {
-                None => wrong.push(format!("process {pid} of the other machine has ended")),
-                Some(status) if status.zombie => wrong.push(format!("process {pid} of the other machine has ended")),
-                Some(status) if status.pending & URGENT != 0 => {
-                    wrong.push(format!("process {pid} has a signal: {status:?}"))
-                }
-                Some(_) => {}
-            }
-        }
-        drop(self.process.0.stdin.take());
-        let mut count = String::new();
-        self.lines.read_to_string(&mut count).unwrap();
-        if count != "0\n" {
-            wrong.push(format!("the process of the user got {} signals", count.trim()));
-        }
-        wrong.extend(end(&mut self.machine.0, &[self.zygote]));
-        wrong
-    }
-}
-
-/// Ends a machine as a user does; what was wrong with that.
-fn end(monitor: &mut Child, processes: &[u32]) -> Option<String> {
-    let start = Instant::now();
-    tree::signal(monitor.id(), Signal::TERM);
-    while start.elapsed() < END {
-        if let Some(status) = monitor.try_wait().unwrap() {
-            let left = tree::wait_gone(processes).err();
-            return left.or_else(|| (status.code() != Some(143)).then(|| format!("the machine ended with {status}")));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Some(format!("the machine did not end in {END:?}"))
-}
-
-/// What is none of the machine's own cannot be signalled: processes of another machine, its monitor, others of the same user.
+/// What is none of the machine's own cannot be signalled: processes of another machine, its
+/// monitor, others of the same user.
 #[test]
 fn neighbours_are_out_of_reach() {
     let _alone = alone();

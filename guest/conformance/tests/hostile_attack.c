@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Attacks on the host by way of the zygote, whose signals and memory the guest can reach: see tests/tests/attacks.rs for what is
- * looked at from outside. The words that a guest can write are those of the area that it shares with the layer.
+ * Attacks on the host by way of the zygote, whose signals and memory the guest can reach: see
+ * tests/tests/attacks.rs for what is looked at from outside. The words that a guest can write are
+ * those of the area that it shares with the layer.
  */
 #include <paravane/process.h>
 
@@ -83,7 +84,10 @@ static struct {
 	u64 rest;	/* ns: for a process to be made */
 } burst;
 
-/* Whoever is being made says its ids before it is in its sandbox. A signal that it gets is to find that it is vCPU 0. */
+/*
+ * A process that is being made says its ids before it is in its sandbox. A signal that it gets is to find
+ * that it is vCPU 0.
+ */
 static void forge_owner(void)
 {
 	u64 i, count = area->proc_count;
@@ -110,7 +114,10 @@ static void burst_work(void *argument)
 			for (gap = random64(&seed) % burst.gap; gap; gap--)
 				pause();
 		}
-		/* Of the few that it can have, one now and then; who has not come by then never does, and is not waited for. */
+		/*
+		 * The machine can have few processes: one is wished for now and then. The zygote
+		 * stops waiting for one that never becomes ready.
+		 */
 		if (!this_vcpu() && from > wish) {
 			if (wish && proc_at(area->proc_count)->pid)
 				proc_at(area->proc_count)->state = VMI_PH_PROC_FREE;
@@ -150,7 +157,10 @@ static void burst_run(void)
 
 	burst.zygote = option_number("zygote") ?: hostile_zygote();
 	print("# zygote %llu\n", burst.zygote);
-	/* As deep as it takes to reach what lies below the stack, and not much deeper: that depends on the host. */
+	/*
+	 * As deep as it takes to reach what lies below the stack, and not much deeper: that depends
+	 * on the host.
+	 */
 	burst.pulse = option_number("pulse") ?: 16 + random64(&seed) % 24;
 	burst.gap = option_number("gap") ?: 1 + random64(&seed) % 8;
 	burst.rest = (option_number("rest") ?: 100 + random64(&seed) % 200) * NS_PER_US;

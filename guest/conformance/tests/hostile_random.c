@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * The fuzzer's guest: hostile=random seed=N ms=N. Each vCPU makes host calls with registers at random, jumps into the layer, and writes
- * to all that it can write to, while processes are made. How wild a machine is depends on its seed: a calm one lives long enough to
- * have many processes made, a wild one breaks soon, and differently each time.
+ * The fuzzer's guest: hostile=random seed=N ms=N. Each vCPU makes host calls with registers at
+ * random, jumps into the layer, and writes to all that it can write to, while processes are made.
+ * How wild a machine is depends on its seed: a calm one lives long enough to have many processes
+ * made, a wild one breaks soon, and differently each time.
  */
 #include <paravane/process.h>
 
@@ -20,6 +21,7 @@ struct fuzzer {
 	u64 seed, steps, calls;
 	u64 wild;		/* one step in so many is one that few machines survive */
 	u32 space;
+	u64 scratch[2];		/* for what the host writes */
 } __attribute__((aligned(64)));
 
 extern char h_int80[], h_sysenter[], h_syscall[], h_syscall_entry[];
@@ -36,12 +38,16 @@ static struct fuzzer *fuzzer(void)
 
 static u64 any(struct fuzzer *f)
 {
-	return random64(&f->seed);
+	/*
+	 * Multiplied: the bits of one number after another hang together, and what is chosen by few
+	 * of them would too.
+	 */
+	return random64(&f->seed) * 0x2545f4914f6cdd1dull;
 }
 
 static u64 below(struct fuzzer *f, u64 limit)
 {
-	return (any(f) >> 7) % limit;
+	return (any(f) >> 16) % limit;
 }
 
 static bool rarely(struct fuzzer *f)
@@ -49,11 +55,20 @@ static bool rarely(struct fuzzer *f)
 	return !below(f, f->wild);
 }
 
+static volatile struct vmi_ph_proc *proc_at(u64 index)
+{
+	return (void *)(VMI_PH_SHARED + VMI_PH_SHARED_PROCS + index % VMI_PH_MAX_PROCS * VMI_PH_PROC_STRIDE);
+}
+
+static u32 proc_count(void)
+{
+	return ((volatile struct vmi_ph_shared *)VMI_PH_SHARED)->proc_count % VMI_PH_MAX_PROCS;
+}
+
+/* One that there is, or one that is being made. */
 static volatile struct vmi_ph_proc *some_proc(struct fuzzer *f)
 {
-	u32 count = MIN(*(volatile u32 *)&((struct vmi_ph_shared *)VMI_PH_SHARED)->proc_count, VMI_PH_MAX_PROCS);
-
-	return (void *)(VMI_PH_SHARED + VMI_PH_SHARED_PROCS + below(f, count + 4) % VMI_PH_MAX_PROCS * VMI_PH_PROC_STRIDE);
+	return proc_at(below(f, proc_count() + 4));
 }
 
 static u64 edge(struct fuzzer *f)
@@ -102,7 +117,7 @@ static void admitted(struct fuzzer *f)
 
 	switch (below(f, 12)) {
 	case 0:		/* wake */
-		host_call(202, below(f, 2) ? (u64)&some_proc(f)->wake[below(f, 4)] : edge(f), 1, below(f, 100), edge(f), edge(f), edge(f));
+		host_call(202, below(f, 2) ? VMI_PH_SHARED + below(f, 512) * 8 : edge(f), 1, below(f, 100), edge(f), edge(f), edge(f));
 		break;
 	case 1:		/* wait: for a moment that is past, or for a value that is not there */
 		host_call(202, below(f, 2) ? VMI_PH_SHARED + below(f, 512) * 8 : edge(f), 9, edge(f), (u64)past, edge(f), 0xffffffff);
@@ -121,12 +136,16 @@ static void admitted(struct fuzzer *f)
 	case 6:		/* advise */
 		host_call(28, some_address(f), pages * PAGE_SIZE, (u64[]){ 4, 22, 23 }[below(f, 3)], 0, 0, 0);
 		break;
-	case 7:
-	case 8:		/* signal */
+	case 7:		/* signal */
 		host_call(234, pid, below(f, 4) ? pid : some_id(f), 23, edge(f), edge(f), edge(f));
 		break;
+	case 8:		/* many of them: to the zygote, most often */
+		pid = below(f, 4) ? zygote : pid;
+		for (pages = below(f, 8) ? 0 : below(f, 128); pages; pages--, f->calls++)
+			host_call(234, pid, pid, 23, 0, 0, 0);
+		break;
 	case 9:		/* time */
-		host_call(228, below(f, 2) ? 1 : 3, rarely(f) ? edge(f) : (u64)&f->calls + 8, 0, 0, 0, 0);
+		host_call(228, below(f, 2) ? 1 : 3, rarely(f) ? edge(f) : (u64)f->scratch, 0, 0, 0, 0);
 		break;
 	case 10:
 		host_call(below(f, 2) ? 24 : 219, edge(f), edge(f), edge(f), edge(f), edge(f), edge(f));
@@ -158,15 +177,15 @@ static void write_somewhere(struct fuzzer *f)
 {
 	u64 at, value = below(f, 2) ? edge(f) : any(f);
 
-	switch (rarely(f) ? 4 + below(f, 8) : below(f, 4)) {
+	switch (rarely(f) ? 4 + below(f, 9) : below(f, 4)) {
 	case 0:		/* what a process that is being made could obey */
 	case 1:
-		at = (u64)some_proc(f) + below(f, VMI_SIZE_PH_PROC / 4) * 4;
+		at = (u64)proc_at(proc_count() + below(f, 4)) + below(f, VMI_SIZE_PH_PROC / 4) * 4;
 		break;
 	case 2:		/* messages, figures, events */
 		at = VMI_PH_SHARED + VMI_PH_SHARED_EVENTS + below(f, 4096) * 4;
 		break;
-	case 3:		/* the filter, for whoever copies it again */
+	case 3:		/* the filter, in case it is copied again */
 		at = VMI_PH_SHARED + VMI_PH_SHARED_FILTER + below(f, VMI_PH_FILTER_MAX) * 8;
 		break;
 	case 4:
@@ -189,6 +208,9 @@ static void write_somewhere(struct fuzzer *f)
 		break;
 	case 10:
 		at = VMI_PH_POOL + below(f, 1 << 20);
+		break;
+	case 11:	/* one that runs */
+		at = (u64)some_proc(f) + below(f, VMI_PH_PROC_STRIDE / 4) * 4;
 		break;
 	default:
 		at = VMI_PH_DIRECT_MAP + below(f, 64 * MIB / 8) * 8;

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* What a guest wants to have executed on the host, and instructions that no kernel needs. In the section that may have them. */
+/*
+ * What a guest wants to have executed on the host, and instructions that no kernel needs. In the
+ * section that may have them.
+ */
 	.section .user.text, "ax"
 
 	/*
-	 * Every gate of the attacking vCPU leads here. In a process with its filter the first call is its end; in one without
-	 * it makes a file on the host, and waits, so that it is seen that it stays. The host ends it after a while.
+	 * Every gate of the attacking vCPU leads here. In a process with its filter the first call is its
+	 * end; in one without it makes a file on the host, and waits, so that it is seen that it stays. The
+	 * host ends it after a while.
 	 */
 	.balign	16
 	.globl	h_payload
@@ -22,7 +26,10 @@ h_payload:
 	call	*h_payload_call(%rip)
 	jmp	1b
 
-	/* void h_enter(const u64 regs[16], u64 target): loads rax rbx rcx rdx rsi rdi rbp r8 to r15, and jumps there */
+	/*
+	 * void h_enter(const u64 regs[16], u64 target): loads rax rbx rcx rdx rsi rdi rbp r8 to
+	 * r15, and jumps there
+	 */
 	.balign	16
 	.globl	h_enter
 h_enter:
@@ -75,7 +82,7 @@ h_syscall:
 	syscall
 	ret
 
-	/* Where system calls of this kernel's own enter it: back behind them. */
+	/* Where this kernel's own system calls enter it: it returns at once. */
 	.globl	h_syscall_entry
 	.balign	16
 h_syscall_entry:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `without WHAT USER PROGRAM WORDS...`: runs a program as USER on a host that lacks WHAT: `namespaces`, `landlock`,
-//! both with a comma, or `nothing`. An inherited seccomp filter answers the calls as such a host does.
+//! `without WHAT USER PROGRAM WORDS...`: runs a program as USER on a host that lacks WHAT:
+//! `namespaces`, `landlock`, both with a comma, or `nothing`. An inherited seccomp filter answers
+//! the calls as such a host does.
 
 use paravane_tests::host_without::Lacks;
 use rustix::io::Errno;
@@ -51,7 +52,8 @@ fn run() -> Result<std::convert::Infallible, Box<dyn Error>> {
         set_no_new_privs(true)?;
     }
     if lacks.namespaces {
-        // clone3 has its flags in memory, where no filter sees them: the C library tries clone then.
+        // clone3 has its flags in memory, where no filter sees them: the C library tries clone
+        // then.
         install([(CLONE3, vec![])], Errno::NOSYS)?;
         let clone = NAMESPACES.iter().map(|flag| has(*flag)).collect::<Result<_, _>>()?;
         let unshare = NAMESPACES.iter().chain([&NEWTIME]).map(|flag| has(*flag));
