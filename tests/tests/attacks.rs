@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
 use paravane_tests::host_without::{Host, Programs};
+use paravane_tests::planted::{self, Planted};
 use paravane_tests::program::{self, Run};
 use paravane_tests::sandbox::{Seen, adopt_orphans};
 use paravane_tests::victims::Victims;
@@ -22,6 +23,8 @@ const LONG_TRIES: u64 = 200;
 const TIMEOUT: &str = "4";
 /// Processes that the attack on the words of those to come has made.
 const HELD: u64 = 32;
+/// A planted fault is found in so many tries at the latest.
+const PLANTED_TRIES: u32 = 10;
 /// Reports of one kind of host.
 const MOST: usize = 6;
 
@@ -66,10 +69,12 @@ fn words(words: &[&str]) -> Vec<String> {
 /// Runs an attacking machine to its end, and looks at it meanwhile. Only these children of ours may
 /// be left.
 fn attack(programs: &Programs, host: Host, words: &[String], others: &[u32]) -> (Run, Seen) {
-    let child = machine(programs, host, words)
-        .args(["--timeout", TIMEOUT])
-        .spawn()
-        .unwrap();
+    watched(machine(programs, host, words), others)
+}
+
+/// The same of any machine.
+fn watched(mut machine: Command, others: &[u32]) -> (Run, Seen) {
+    let child = machine.args(["--timeout", TIMEOUT]).spawn().unwrap();
     let (monitor, over) = (child.id(), AtomicBool::new(false));
     let (run, mut seen) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| Seen::watch(monitor, &over));
@@ -153,6 +158,60 @@ fn a_burst_at_the_zygote_gives_no_process_without_a_filter() {
     verdict.give();
 }
 
+/// The words of processes that are not ready yet stay as they are: what was wrong after that.
+fn hold(machine: Command) -> Vec<String> {
+    let (run, mut seen) = watched(machine, &[]);
+    if said(&run, "held:") != Some(HELD) {
+        seen.wrong
+            .push(format!("of {HELD} processes not all were made: {run:?}"));
+    }
+    if !run
+        .stdout
+        .contains("Problem: the process of an address space ended with exit code 7")
+    {
+        seen.wrong
+            .push(format!("nobody heard of the end of a process: {run:?}"));
+    }
+    seen.wrong
+}
+
+/// Signals at all threads of the machine's own: it goes on after that.
+fn self_burst(machine: Command) -> Vec<String> {
+    let (run, mut seen) = watched(machine, &[]);
+    if !run.stdout.contains("stood: vCPU 0 took ") {
+        seen.wrong.push(format!("the machine was ended: {run:?}"));
+    }
+    seen.wrong
+}
+
+/// Each fault that is planted for an attack lets one of a few tries succeed.
+fn finds_planted_faults(test: &str, mode: &str, attempt: fn(Command) -> Vec<String>) {
+    let _alone = alone();
+    let programs = Programs::new(&[]);
+    let host = Host::all()[0];
+    let faults = planted::found_by(test).unwrap();
+    assert!(!faults.is_empty(), "no fault is planted for {test}");
+    for fault in faults {
+        let layer = Planted::build(&fault).unwrap();
+        let succeeds = (0..PLANTED_TRIES).any(|_| {
+            let mut machine = machine(&programs, host, &words(&[mode]));
+            machine.arg("--rom").arg(layer.rom());
+            !attempt(machine).is_empty()
+        });
+        assert!(succeeds, "{fault}: {PLANTED_TRIES} tries have failed");
+    }
+}
+
+#[test]
+fn held_words_find_planted_faults() {
+    finds_planted_faults("attack_hold", "hostile=hold", hold);
+}
+
+#[test]
+fn a_burst_at_itself_finds_planted_faults() {
+    finds_planted_faults("attack_self_burst", "hostile=self-burst", self_burst);
+}
+
 /// The word that says that a process is ready stays 0: the others must be made, and the end of one
 /// must be heard of.
 #[test]
@@ -162,33 +221,21 @@ fn a_process_that_seems_never_ready_keeps_nobody() {
     let mut verdict = Verdict::new("held words");
     for host in Host::all() {
         verdict.on(host, tries(2), |_| {
-            let (run, mut seen) = attack(&programs, host, &words(&["hostile=hold"]), &[]);
-            if said(&run, "held:") != Some(HELD) {
-                seen.wrong
-                    .push(format!("of {HELD} processes not all were made: {run:?}"));
-            }
-            if !run
-                .stdout
-                .contains("Problem: the process of an address space ended with exit code 7")
-            {
-                seen.wrong
-                    .push(format!("nobody heard of the end of a process: {run:?}"));
-            }
-            seen.wrong
+            hold(machine(&programs, host, &words(&["hostile=hold"])))
         });
     }
     verdict.give();
 }
 
-/// Signals without end at all threads of its own end at most the machine.
+/// Signals without end at all threads of its own exhaust no stack.
 #[test]
-fn a_burst_at_itself_ends_its_own_machine_at_most() {
+fn a_burst_at_itself_is_stood() {
     let _alone = alone();
     let programs = Programs::new(&[]);
     let mut verdict = Verdict::new("burst at itself");
     for host in Host::all() {
         verdict.on(host, tries(1), |_| {
-            attack(&programs, host, &words(&["hostile=self-burst"]), &[]).1.wrong
+            self_burst(machine(&programs, host, &words(&["hostile=self-burst"])))
         });
     }
     verdict.give();
