@@ -20,9 +20,9 @@ u64 host_call_address(void);
 u64 host_call(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f);
 void hostile_calls(u64 *seed, bool user);
 
-
 /* hostile_signals.c: signals to other programs of the host. */
 void hostile_signals(void);
+
 /* hostile_attack.c: attacks by way of the zygote; false when there is no such mode. */
 bool hostile_attack(const char *mode);
 /* Wishes for so many more processes. */
