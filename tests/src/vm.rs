@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Linux guests by `paravane run`.
 
+use crate::linux;
 use crate::program::{self, Run};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Once;
 
 /// A kernel to test in place of the built one.
 const KERNEL: &str = "PARAVANE_TEST_KERNEL";
+/// The one that the program finds is there.
+static BUILT: Once = Once::new();
 
 /// `paravane run` with these options; more of them, and the command behind `--`, can be added.
 #[must_use]
 pub fn command<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(options: I) -> Command {
     let mut command = program::command();
     command.arg("run");
-    if let Some(kernel) = kernel() {
-        command.arg("--kernel").arg(kernel);
+    match kernel() {
+        Some(kernel) => drop(command.arg("--kernel").arg(kernel)),
+        // Built before a test looks at its clock.
+        None => BUILT.call_once(|| drop(linux::kernel())),
     }
     command.args(options);
     command

@@ -121,7 +121,7 @@ pub struct MachineOptions {
     #[arg(long, short)]
     pub interactive: bool,
 
-    /// End the machine after S seconds, with exit code 124
+    /// End the machine S seconds after its start, with exit code 124
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: Option<u64>,
 

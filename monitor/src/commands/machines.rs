@@ -5,6 +5,7 @@ use super::run;
 use super::{OUTPUT, Outcome};
 use crate::agent::{Link, Relay, Terminal};
 use crate::cli;
+use crate::kernel;
 use crate::machines::control::{Request, ask};
 use crate::machines::log::Log;
 use crate::machines::{Machine, State, Store};
@@ -48,6 +49,10 @@ pub fn start(args: &cli::Named) -> anyhow::Result<Outcome> {
 
 /// Starts a machine's monitor in the background; comes back when the command runs, or with what the monitor complained about.
 pub fn launch(machine: &Machine) -> anyhow::Result<()> {
+    if machine.spec()?.kernel.is_none() {
+        // A build takes a quarter of an hour. Here the user sees how far it is, and can interrupt it.
+        kernel::locate_or_build()?;
+    }
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600);
     let path = machine.output();

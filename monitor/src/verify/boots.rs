@@ -98,7 +98,7 @@ pub struct Files<'a> {
     pub bzimage: &'a [u8],
     pub initrd: &'a [u8],
     pub build_id: Option<&'a str>,
-    /// For one boot.
+    /// For one boot, from the machine's start.
     pub timeout: Duration,
 }
 
@@ -120,11 +120,10 @@ pub fn initrd(busybox: &Busybox) -> Vec<u8> {
 pub fn boot(place: Place, files: &Files<'_>, signals: &Signals) -> anyhow::Result<String> {
     let begun = Instant::now();
     let mut report = Report::default();
-    let deadline = begun + files.timeout;
     if place.layer == Layer::Process {
-        on_processes(place, files, deadline, signals, &mut report)?;
+        on_processes(place, files, signals, &mut report)?;
     } else {
-        on_metal(place, files, deadline, signals, &mut report)?;
+        on_metal(place, files, signals, &mut report)?;
     }
     report.check(place, files.build_id)?;
     Ok(format!(
@@ -133,13 +132,7 @@ pub fn boot(place: Place, files: &Files<'_>, signals: &Signals) -> anyhow::Resul
     ))
 }
 
-fn on_metal(
-    place: Place,
-    files: &Files<'_>,
-    deadline: Instant,
-    signals: &Signals,
-    report: &mut Report,
-) -> anyhow::Result<()> {
+fn on_metal(place: Place, files: &Files<'_>, signals: &Signals, report: &mut Report) -> anyhow::Result<()> {
     let mut running = Qemu::find()?.start_linux(&Linux {
         bzimage: files.bzimage,
         initrd: files.initrd,
@@ -149,6 +142,7 @@ fn on_metal(
         memory_mib: MEMORY_MIB,
         count_instructions: false,
     })?;
+    let deadline = Instant::now() + files.timeout;
     loop {
         match running.next(deadline, signals) {
             Event::Line(line) => report.line(line),
@@ -159,13 +153,7 @@ fn on_metal(
     }
 }
 
-fn on_processes(
-    place: Place,
-    files: &Files<'_>,
-    deadline: Instant,
-    signals: &Signals,
-    report: &mut Report,
-) -> anyhow::Result<()> {
+fn on_processes(place: Place, files: &Files<'_>, signals: &Signals, report: &mut Report) -> anyhow::Result<()> {
     let vm = Vm::start(&Config {
         name: "vmlinux",
         kernel: files.vmlinux,
@@ -178,6 +166,7 @@ fn on_processes(
         debuggable: false,
         disturb_clock: false,
     })?;
+    let deadline = Instant::now() + files.timeout;
     let mut partial = Vec::new();
     loop {
         match vm.next() {

@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// From the start to the agent's first call. Takes a tenth of a second.
+/// From the kernel's entry to the agent's first call. Takes a tenth of a second.
 const BOOT: Duration = Duration::from_secs(60);
 /// From our being asked to end to our doing so, whatever the command does.
 const GRACE: Duration = Duration::from_secs(3);
@@ -57,7 +57,7 @@ pub struct Wishes {
     pub exec: Option<Exec>,
     /// Process 1 may be the root's own, which has more to end than the agent.
     pub system: bool,
-    /// Seconds from the start to the end of the machine.
+    /// Seconds from the kernel's entry to the end of the machine.
     pub timeout: Option<u64>,
     /// It may start as late as it likes: somebody looks at each step.
     pub patient: bool,
@@ -115,7 +115,7 @@ enum Finish {
 }
 
 impl<'a> Drive<'a> {
-    /// For a machine that has been started.
+    /// For a machine that has been started. `begun`: when the monitor was, for the times in the log.
     pub fn new(
         started: Started,
         wishes: Wishes,
@@ -123,6 +123,7 @@ impl<'a> Drive<'a> {
         control: Option<Server>,
         begun: Instant,
     ) -> anyhow::Result<Self> {
+        let at = started.at;
         Ok(Drive {
             quit: Quit::install().context("cannot take note of signals")?,
             interrupted: None,
@@ -137,8 +138,8 @@ impl<'a> Drive<'a> {
             waiting: VecDeque::new(),
             asked: None,
             begun,
-            boot_ends: (!wishes.patient).then(|| begun + BOOT),
-            timeout: wishes.timeout.map(|seconds| begun + Duration::from_secs(seconds)),
+            boot_ends: (!wishes.patient).then_some(at + BOOT),
+            timeout: wishes.timeout.map(|seconds| at + Duration::from_secs(seconds)),
         })
     }
 

@@ -43,6 +43,8 @@ pub struct Machine<'a> {
 #[derive(Debug)]
 pub struct Started {
     pub vm: Vm,
+    /// When its kernel was entered: its deadlines count from then, not from what was prepared before.
+    pub at: Instant,
     pub calls: Calls,
     pub attached: Attached,
     /// For its symbols.
@@ -146,6 +148,7 @@ impl<'a> Machine<'a> {
         vm.start_kernel();
         Ok(Started {
             vm,
+            at: Instant::now(),
             calls,
             attached,
             kernel: self.kernel_file,

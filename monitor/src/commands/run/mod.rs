@@ -90,11 +90,13 @@ fn work(
     background: Option<Background>,
 ) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
+    // Takes a quarter of an hour where the kernel is to be built: others who ask this machine for something would
+    // wait for an answer. So it does not run before that.
+    let machine = Machine::prepare(spec, verbose)?;
     let (_hold, control) = match named {
         Some(machine) => (Some(machine.hold()?), Some(Server::start(machine)?)),
         None => (None, None),
     };
-    let machine = Machine::prepare(spec, verbose)?;
     tracing::info!(ms = ms(begun), "all files are read");
     raise_descriptors();
     let signals = Signals::install().context("cannot take note of signals")?;

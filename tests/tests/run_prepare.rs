@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a machine is started with may take long to make ready: its kernel is built where there is none. The machine's deadlines count
+//! from its start, and a machine that is being made ready is in nobody's way.
+//!
+//! A user's cache in which the kernel has not been asked for yet, and in which somebody else builds: `run` waits for that build as long
+//! as the test likes, and then finds its result.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::linux;
+use paravane_tests::program::{self, Run};
+use paravane_tests::user::User;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// More than any machine takes from its start to its end here.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// For a command that has nothing to wait for.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// A kernel that is being built.
+struct Build {
+    cache: TempDir,
+    /// Held as long as that goes on.
+    lock: File,
+}
+
+impl Build {
+    fn new() -> Self {
+        let kernel = linux::kernel();
+        // CACHE/paravane/kernel/KEY/vmlinux
+        let (results, key) = (kernel.ancestors().nth(2).unwrap(), kernel.parent().unwrap());
+        let cache = tempfile::tempdir().unwrap();
+        let ours = cache.path().join("paravane/kernel");
+        fs::create_dir_all(&ours).unwrap();
+        for entry in fs::read_dir(results).unwrap() {
+            let entry = entry.unwrap();
+            let (from, to) = (entry.path(), ours.join(entry.file_name()));
+            if from == key || entry.file_name() == "source" {
+                symlink(from, to).unwrap();
+            } else if entry.file_type().unwrap().is_file() {
+                // Such as the source's hash, which is remembered.
+                fs::copy(from, to).unwrap();
+            }
+        }
+        let others = results.parent().unwrap();
+        for entry in fs::read_dir(others).unwrap() {
+            let entry = entry.unwrap();
+            if entry.path() != results {
+                symlink(entry.path(), cache.path().join("paravane").join(entry.file_name())).unwrap();
+            }
+        }
+        let lock = File::create(ours.join("lock")).unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        Build { cache, lock }
+    }
+
+    fn cache(&self) -> &Path {
+        self.cache.path()
+    }
+
+    /// The build takes that long, and `child` waits for it. What came of it.
+    fn takes(self, time: Duration, mut child: Child) -> Run {
+        std::thread::sleep(time);
+        assert!(child.try_wait().unwrap().is_none(), "it did not wait for the build");
+        flock(&self.lock, FlockOperation::Unlock).unwrap();
+        Run::of(&child.wait_with_output().unwrap())
+    }
+}
+
+fn start(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// A machine whose kernel takes so long.
+fn machine(options: &[&str], time: Duration) {
+    let build = Build::new();
+    let mut command = program::command();
+    command.arg("run").args(options).args(["--", "echo", "here"]);
+    let child = start(command.env("XDG_CACHE_HOME", build.cache()));
+    let run = build.takes(time, child);
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "here\n", ""));
+}
+
+#[test]
+fn a_machines_time_begins_with_the_machine() {
+    let seconds = TIMEOUT.as_secs().to_string();
+    machine(&["--timeout", &seconds], TIMEOUT + Duration::from_secs(1));
+}
+
+#[test]
+#[ignore = "a minute: make test-release"]
+fn the_time_to_boot_begins_with_the_machine() {
+    machine(&[], Duration::from_secs(62));
+}
+
+#[test]
+fn others_do_not_wait_for_what_is_made_ready() {
+    for detached in [false, true] {
+        let (build, user) = (Build::new(), User::new());
+        let mut words = vec!["run", "--name", "one"];
+        if detached {
+            words.push("--detach");
+        }
+        words.extend(["--", "sh", "-c", "echo here; sleep 1"]);
+        let child = start(user.command(&words).env("XDG_CACHE_HOME", build.cache()));
+        let begun = Instant::now();
+        while !user.ok(&["ps", "--all"]).contains("one") {
+            assert!(begun.elapsed() < AT_ONCE, "there is no machine");
+        }
+        let begun = Instant::now();
+        assert_eq!(user.state("one"), "created");
+        user.refused(&["stop", "one"], "not running");
+        user.refused(&["exec", "one", "--", "true"], "not running");
+        assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+        let run = build.takes(Duration::from_secs(1), child);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+        let said = if detached { "one\n" } else { "here\n" };
+        assert_eq!(run.stdout, said);
+        if detached {
+            user.wait_for("one", "exited");
+            assert_eq!(user.ok(&["logs", "one"]), "here\n");
+            user.ok(&["rm", "one"]);
+        }
+    }
+}
