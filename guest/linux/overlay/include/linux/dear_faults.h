@@ -13,6 +13,9 @@ extern unsigned long fault_around_pages;
 
 #ifdef CONFIG_VMI_GUEST
 
+/* Switches: vmi.fork_copies and vmi.populate. */
+extern bool vmi_fork_eager, vmi_populate;
+
 bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, struct folio *folio,
 		     unsigned long addr, pte_t pte, int *max_nr);
 bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area_struct *src);
@@ -39,14 +42,14 @@ void vmi_stack_populate(unsigned long sp);
 static inline bool fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src,
 			       struct folio *folio, unsigned long addr, pte_t pte, int *max_nr)
 {
-	return cpu_feature_enabled(X86_FEATURE_VMI) &&
+	return cpu_feature_enabled(X86_FEATURE_VMI) && vmi_fork_eager &&
 	       vmi_fork_copies(dst, src, folio, addr, pte, max_nr);
 }
 
 /* An inherited entry is as good as used: it can be made ready with others. */
 static inline bool fork_keeps_young(void)
 {
-	return cpu_feature_enabled(X86_FEATURE_VMI);
+	return cpu_feature_enabled(X86_FEATURE_VMI) && vmi_fork_eager;
 }
 
 /* update_mmu_cache() of a writable entry also ends the use of what was there before; the page table's lock is held till then. */
@@ -58,7 +61,7 @@ static inline bool update_replaces(struct vm_area_struct *vma)
 /* fork: whether entries of text, or of what lies next to it in the file, are copied, too, which could be faulted in again. */
 static inline bool fork_copies_file(const struct vm_area_struct *dst, const struct vm_area_struct *src)
 {
-	return cpu_feature_enabled(X86_FEATURE_VMI) && src->vm_file &&
+	return cpu_feature_enabled(X86_FEATURE_VMI) && vmi_fork_eager && src->vm_file &&
 	       !(src->vm_flags & (VM_WRITE | VM_SHARED | VM_HUGETLB)) &&
 	       src->vm_end - src->vm_start < DEAR_FAULTS_TEXT && vmi_fork_copies_file(dst, src);
 }
@@ -133,14 +136,14 @@ static inline void exec_stack_done(unsigned long sp)
 /* Whether a new private mapping is small enough, and will be written to: then it is populated. */
 static inline bool maps_to_populate(vm_flags_t flags, unsigned long len)
 {
-	return cpu_feature_enabled(X86_FEATURE_VMI) && len <= DEAR_FAULTS_DATA &&
+	return cpu_feature_enabled(X86_FEATURE_VMI) && vmi_populate && len <= DEAR_FAULTS_DATA &&
 	       (flags & (VM_WRITE | VM_SHARED)) == VM_WRITE;
 }
 
 /* brk: what of the heap that has grown is to be populated, up to *end. */
 static inline bool heap_to_populate(const struct mm_struct *mm, unsigned long start, unsigned long *end)
 {
-	if (!cpu_feature_enabled(X86_FEATURE_VMI))
+	if (!cpu_feature_enabled(X86_FEATURE_VMI) || !vmi_populate)
 		return false;
 	if (*end - start > DEAR_FAULTS_DATA)
 		*end = min(*end, heap_begun(mm));

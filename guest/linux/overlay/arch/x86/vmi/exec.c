@@ -2,10 +2,22 @@
 /* What exec makes ready in one go: a new program uses most of it, and each fault would cost more than all of it. */
 #include <linux/dear_faults.h>
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <linux/pagemap.h>
 #include <asm/mmu_context.h>
 #include <asm/vmi.h>
 #include "vmi.h"
+
+#undef MODULE_PARAM_PREFIX
+#define MODULE_PARAM_PREFIX "vmi."
+
+static bool fills __read_mostly = true;
+module_param_named(exec_fill, fills, bool, 0644);
+MODULE_PARM_DESC(exec_fill, "exec makes text and stack of a program ready");
+
+static bool expects __read_mostly = true;
+module_param_named(exec_expect, expects, bool, 0644);
+MODULE_PARM_DESC(exec_expect, "exec tells the layer which program it is");
 
 /* What a program has on its stack before it has done anything. */
 #define STACK_BELOW (3 * PAGE_SIZE)
@@ -17,6 +29,8 @@ void vmi_stack_populate(unsigned long sp)
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
 
+	if (!fills)
+		return;
 	mmap_read_lock(mm);
 	vma = vma_lookup(mm, start);
 	if (vma) {
@@ -29,7 +43,7 @@ void vmi_stack_populate(unsigned long sp)
 }
 
 /* What a file has in memory around an address, without waiting for anything: the read fault makes all ready that its window has. */
-static void fill_cached(const struct vm_area_struct *vma, unsigned long addr)
+static void fill_cached(struct vm_area_struct *vma, unsigned long addr)
 {
 	struct folio *folio;
 	bool there;
@@ -51,7 +65,7 @@ static void fill_cached(const struct vm_area_struct *vma, unsigned long addr)
  */
 static void fill_text(struct mm_struct *mm, unsigned long addr, unsigned long most)
 {
-	const struct vm_area_struct *vma = vma_lookup(mm, addr);
+	struct vm_area_struct *vma = vma_lookup(mm, addr);
 	unsigned long more, step = FILE_PAGES * PAGE_SIZE;
 
 	if (!vma || vma->vm_end - vma->vm_start > most)
@@ -64,10 +78,8 @@ static void fill_text(struct mm_struct *mm, unsigned long addr, unsigned long mo
 	fill_cached(vma_lookup(mm, vma->vm_end), vma->vm_end);
 }
 
-/* exec, at its end: what the program uses first, without faults. */
-void vmi_exec_fill(unsigned long ip)
+static void fill_program(struct mm_struct *mm, unsigned long ip)
 {
-	struct mm_struct *mm = current->mm;
 	unsigned long vdso = (unsigned long)mm->context.vdso;
 
 	mmap_read_lock(mm);
@@ -78,6 +90,15 @@ void vmi_exec_fill(unsigned long ip)
 	if (vdso && get_user_pages(vdso, 1, 0, NULL) == 1)
 		vmi_fill_range(mm, vdso, 1);
 	mmap_read_unlock(mm);
+}
+
+/* exec, at its end: what the program uses first, without faults. */
+void vmi_exec_fill(unsigned long ip)
+{
+	struct mm_struct *mm = current->mm;
+
+	if (fills)
+		fill_program(mm, ip);
 	/* Now the promise is kept: user mode need not be entered the slow way. */
 	if (vmi.mmu_expect_space && mm->start_code < VMI_EXPECT_END)
 		vmi.mmu_flush_tlb(VMI_FLUSH_USER);
@@ -93,7 +114,7 @@ void vmi_expect_program(struct mm_struct *mm)
 	u64 likeness = 0;
 
 	/* fork: all that the new process has is there when it is loaded. */
-	if (mm != current->mm)
+	if (mm != current->mm || !expects)
 		return;
 	rcu_read_lock();
 	file = rcu_dereference(mm->exe_file);

@@ -6,10 +6,22 @@
 #include <linux/dear_faults.h>
 #include <linux/huge_mm.h>
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <asm/tlbflush.h>
 #include <asm/vmi.h>
 #include "../../../mm/internal.h"
 #include "vmi.h"
+
+#undef MODULE_PARAM_PREFIX
+#define MODULE_PARAM_PREFIX "vmi."
+
+bool vmi_populate __read_mostly = true;
+module_param_named(populate, vmi_populate, bool, 0644);
+MODULE_PARM_DESC(populate, "small data and the beginning of a heap are populated");
+
+static bool neighbours __read_mostly = true;
+module_param_named(neighbours, neighbours, bool, 0644);
+MODULE_PARM_DESC(neighbours, "pages of faults and of files are neighbours");
 
 static bool loaded(const struct mm_struct *mm)
 {
@@ -151,8 +163,11 @@ static bool reserve_hope(enum dear_faults_page what, bool found)
 /* Takes what is there: it is not worth reclaiming anything for. */
 struct folio *vmi_next_page(enum dear_faults_page what)
 {
-	struct page *page = reserve_take(what);
+	struct page *page;
 
+	if (!neighbours)
+		return NULL;
+	page = reserve_take(what);
 	if (page)
 		return page_folio(page);
 	if (!reserve_hope(what, true))

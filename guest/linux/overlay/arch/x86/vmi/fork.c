@@ -2,12 +2,20 @@
 /* What fork copies, because parent and child would both fault on it, and what a new process has ready. */
 #include <linux/dear_faults.h>
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <linux/ptrace.h>
 #include <linux/sched/task_stack.h>
 #include <linux/userfaultfd_k.h>
 #include <asm/mmu_context.h>
 #include <asm/vmi.h>
 #include "vmi.h"
+
+#undef MODULE_PARAM_PREFIX
+#define MODULE_PARAM_PREFIX "vmi."
+
+bool vmi_fork_eager __read_mostly = true;
+module_param_named(fork_copies, vmi_fork_eager, bool, 0644);
+MODULE_PARM_DESC(fork_copies, "fork copies pages that are written to at once, and entries of text");
 
 /* So many, and the top of the stack. */
 #define HOT_PAGES 20
