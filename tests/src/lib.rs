@@ -21,6 +21,7 @@ pub mod victims;
 pub mod vm;
 pub mod vmi_guest;
 pub mod witness;
+pub mod worker;
 
 use std::path::{Path, PathBuf};
 

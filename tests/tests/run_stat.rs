@@ -3,21 +3,15 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
+use paravane_tests::worker::{Worker, sum};
 use paravane_tests::{program, vm};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
-
-/// A machine that works when it is told to, by a line each.
-struct Machine {
-    folder: tempfile::TempDir,
-    child: Child,
-    output: BufReader<std::process::ChildStdout>,
-}
 
 const SCRIPT: &str = "while read line; do dd if=/dev/vda of=/dev/null bs=64k count=16 iflag=direct 2>/dev/null; \
                       for i in 1 2 3 4 5; do true | true; done; echo; done";
@@ -25,67 +19,39 @@ const SCRIPT: &str = "while read line; do dd if=/dev/vda of=/dev/null bs=64k cou
 /// A program again and again; as ordinary as one can be, at the same addresses each time.
 const AGAIN: &str = "while read line; do i=0; while [ $i -lt TIMES ]; do /bin/true; i=$((i+1)); done; echo; done";
 
+/// A machine with a disk, and a socket for its figures.
+struct Machine(Worker);
+
 impl Machine {
     fn new() -> Self {
         Self::that("2", SCRIPT)
     }
 
     fn that(cpus: &str, script: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = folder.path().join("disk");
-        File::create(&disk).unwrap().set_len(1 << 20).unwrap();
-        let mut command = vm::command(["--cpus", cpus, "--name", "one"]);
-        command.arg("--metrics").arg(folder.path().join("socket"));
-        command.arg("--disk").arg(format!("{}:snapshot", disk.display()));
-        command.args(["--", "sh", "-c", script]);
-        command.env("XDG_STATE_HOME", folder.path());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut machine = Machine { folder, child, output };
-        machine.work();
-        machine
+        Machine(Worker::start(None, script, |folder| {
+            let disk = folder.join("disk");
+            File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+            let disk = format!("{}:snapshot", disk.display());
+            let socket = folder.join("socket").display().to_string();
+            ["--cpus", cpus, "--metrics", &socket, "--disk", &disk]
+                .map(String::from)
+                .to_vec()
+        }))
     }
 
-    fn work(&mut self) {
-        writeln!(self.child.stdin.as_mut().unwrap()).unwrap();
-        self.output.read_line(&mut String::new()).unwrap();
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = program::command();
-        command.args(words).env("XDG_STATE_HOME", self.folder.path());
-        command
-    }
-
-    fn stat(&self) -> Value {
-        let run = program::finish(&mut self.command(&["stat", "one", "--json"]));
-        assert_eq!(run.code, 0, "{run:?}");
-        serde_json::from_str(&run.stdout).unwrap()
-    }
-
-    fn socket(&self) -> std::path::PathBuf {
-        self.folder.path().join("socket")
+    fn socket(&self) -> PathBuf {
+        self.0.folder().join("socket")
     }
 
     /// Works again and again, each time after a pause: the host calls that each time took, and the pages.
     fn costs(&mut self, pause: Duration, times: u32) -> [Vec<u64>; 2] {
-        let mut costs = [vec![], vec![]];
-        for _ in 0..times {
-            let before = self.stat();
-            std::thread::sleep(pause);
-            self.work();
-            let after = self.stat();
-            for (costs, field) in costs.iter_mut().zip(["host_calls", "fills"]) {
-                costs.push(sum(&after, field) - sum(&before, field));
-            }
-        }
-        costs
+        self.0.costs(pause, times, ["host_calls", "fills"])
     }
 
-    fn end(mut self) {
-        drop(self.child.stdin.take());
-        assert!(self.child.wait().unwrap().success());
-        assert!(!self.socket().exists());
+    fn end(self) {
+        let socket = self.socket();
+        self.0.end();
+        assert!(!socket.exists());
     }
 }
 
@@ -97,11 +63,6 @@ fn scrape(socket: &Path, request: &str) -> String {
     text
 }
 
-fn sum(stats: &Value, field: &str) -> u64 {
-    let vcpus = stats["vcpus"].as_array().unwrap();
-    vcpus.iter().map(|vcpu| vcpu[field].as_u64().unwrap()).sum()
-}
-
 fn device<'a>(stats: &'a Value, name: &str) -> &'a Value {
     let devices = stats["devices"].as_array().unwrap();
     devices.iter().find(|device| device["name"] == name).unwrap()
@@ -110,9 +71,9 @@ fn device<'a>(stats: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn figures_follow_the_work() {
     let mut machine = Machine::new();
-    let before = machine.stat();
-    machine.work();
-    let after = machine.stat();
+    let before = machine.0.stat();
+    machine.0.work();
+    let after = machine.0.stat();
     assert_eq!(after["vcpus"].as_array().unwrap().len(), 2);
     assert_eq!(after["memory"], 256 << 20);
     for field in [
@@ -132,7 +93,7 @@ fn figures_follow_the_work() {
     assert!(((1 << 20)..(1 << 20) + 4096).contains(&read), "{read}");
     assert!(device(&after, "disk")["notifications"].as_u64() > device(&before, "disk")["notifications"].as_u64());
 
-    let run = program::finish(&mut machine.command(&["stat", "one"]));
+    let run = program::finish(&mut machine.0.command(&["stat", "one"]));
     assert!(
         run.stdout.starts_with("one: up ") && run.stdout.contains("2 vCPUs"),
         "{run:?}"
@@ -181,7 +142,7 @@ fn prometheus_and_curl() {
     assert!(first.starts_with("HTTP/1.0 200 OK\r\n"), "{first}");
     let (head, body) = first.split_once("\r\n\r\n").unwrap();
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
-    machine.work();
+    machine.0.work();
     assert!(reads(&scrape(&machine.socket(), get)) >= reads(&first) + (1 << 20));
     assert!(scrape(&machine.socket(), "GET /x HTTP/1.0\n\n").starts_with("HTTP/1.0 404"));
     // Who says nothing, or too much, is in nobody's way.
@@ -197,7 +158,7 @@ fn prometheus_and_curl() {
 #[test]
 fn live_until_the_end() {
     let machine = Machine::new();
-    let mut watch = machine.command(&["stat", "one", "--json", "--watch"]);
+    let mut watch = machine.0.command(&["stat", "one", "--json", "--watch"]);
     let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();

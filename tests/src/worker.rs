@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Machines that work when they are told to, by a line each, and what that costs them.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use crate::{program, vm};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A machine with the name `one`, of a user of its own.
+#[derive(Debug)]
+pub struct Worker {
+    folder: TempDir,
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// A machine whose command is this script: for each line that it reads it does something, and
+    /// prints a line. It has done that once when this comes back. `options` get a folder, which is
+    /// gone with the machine; the monitor is started by `by`, if there is one, which gets its
+    /// words.
+    pub fn start<O: Into<OsString>>(by: Option<&str>, script: &str, options: impl FnOnce(&Path) -> Vec<O>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut machine = vm::command(["--name", "one"]);
+        machine.args(options(folder.path()).into_iter().map(Into::into));
+        machine.args(["--", "sh", "-c", script]);
+        let mut command = match by {
+            Some(by) => Command::new(by),
+            None => Command::new(machine.get_program()),
+        };
+        if by.is_some() {
+            command.arg(machine.get_program());
+        }
+        command.args(machine.get_args()).env("XDG_STATE_HOME", folder.path());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut worker = Worker { folder, child, output };
+        worker.work();
+        worker
+    }
+
+    /// Has it work once, and waits for that; what it printed.
+    pub fn work(&mut self) -> String {
+        self.tell("")
+    }
+
+    /// The same, with something in the line.
+    pub fn tell(&mut self, line: &str) -> String {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        answer
+    }
+
+    /// The program, by the machine's user.
+    #[must_use]
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = program::command();
+        command.args(words).env("XDG_STATE_HOME", self.folder.path());
+        command
+    }
+
+    /// What the machine has done.
+    #[must_use]
+    pub fn stat(&self) -> Value {
+        let run = program::finish(&mut self.command(&["stat", "one", "--json"]));
+        assert_eq!(run.code, 0, "{run:?}");
+        serde_json::from_str(&run.stdout).unwrap()
+    }
+
+    /// Works again and again, each time after a pause: what each time cost, in the vCPUs' figures
+    /// of these names.
+    pub fn costs<const N: usize>(&mut self, pause: Duration, times: u32, fields: [&str; N]) -> [Vec<u64>; N] {
+        let mut costs = [const { vec![] }; N];
+        for _ in 0..times {
+            let before = self.stat();
+            std::thread::sleep(pause);
+            self.work();
+            let after = self.stat();
+            for (costs, field) in costs.iter_mut().zip(fields) {
+                costs.push(sum(&after, field) - sum(&before, field));
+            }
+        }
+        costs
+    }
+
+    /// The folder that the options got.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Ends it; it must end well.
+    pub fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// A figure of all vCPUs.
+#[must_use]
+pub fn sum(stats: &Value, field: &str) -> u64 {
+    let vcpus = stats["vcpus"].as_array().unwrap();
+    vcpus.iter().map(|vcpu| vcpu[field].as_u64().unwrap()).sum()
+}
