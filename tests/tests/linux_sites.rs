@@ -7,18 +7,10 @@
 use object::Endianness;
 use object::elf::ProgramHeader64;
 use object::read::elf::{ElfFile64, ProgramHeader};
-use paravane_tests::{program, source_root};
+use paravane_tests::{linux, program, source_root, vm};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// The kernel that `paravane kernel build` makes, or has made.
-fn kernel() -> PathBuf {
-    let run = program::run(["kernel", "build"]);
-    assert_eq!(run.code, 0, "{}", run.stderr);
-    let folder = run.stdout.trim().rsplit(": ").next().unwrap_or_default().to_string();
-    Path::new(&folder).join("vmlinux")
-}
+use std::process::{Command, Stdio};
 
 fn checked(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -50,7 +42,14 @@ fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
     }
     let source = source_root().join("tests/guest/sites");
     let files = [
-        "main.c", "basic.c", "memory.c", "debug.c", "shared.c", "copies.c", "sites.S",
+        "main.c",
+        "basic.c",
+        "memory.c",
+        "debug.c",
+        "learning.c",
+        "shared.c",
+        "copies.c",
+        "sites.S",
     ]
     .map(|name| source.join(name));
     let binary = root.join("sites");
@@ -110,21 +109,19 @@ fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
 }
 
 fn passes(link: &[&str], cpus: &str) {
+    passes_by(program::command(), link, cpus, "");
+}
+
+/// With the program behind the first words of a command, and a word for the guest's.
+fn passes_by(mut command: Command, link: &[&str], cpus: &str, word: &str) {
     let folder = tempfile::tempdir().unwrap();
     let initrd = initramfs(folder.path(), link);
+    let append = format!("console=hvc0 quiet {word}");
     let run = program::finish(
-        program::command()
-            .args([
-                "boot",
-                "--append",
-                "console=hvc0 quiet",
-                "--timeout",
-                "300",
-                "--cpus",
-                cpus,
-            ])
+        command
+            .args(["boot", "--append", &append, "--timeout", "300", "--cpus", cpus])
             .arg("--kernel")
-            .arg(kernel())
+            .arg(vm::kernel().unwrap_or_else(linux::kernel))
             .arg("--initrd")
             .arg(initrd),
     );
@@ -145,4 +142,12 @@ fn a_static_program_on_two_vcpus() {
 #[test]
 fn a_dynamic_program() {
     passes(&[], "1");
+}
+
+/// There the kernel takes programs for ones to learn from, and their instructions do not fault.
+#[test]
+fn a_dynamic_program_where_the_host_says_that_cpuid_faults() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_says_cpuid_faults"));
+    command.arg(program::path()).stdin(Stdio::null());
+    passes_by(command, &[], "2", "learns=1");
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine is started with may take long to make ready: its kernel is built where there is none. The machine's deadlines count
-//! from its start, and a machine that is being made ready is in nobody's way.
+//! What a machine is started with may take long to make ready: its kernel is built where there is
+//! none. The machine's deadlines count from its start, and a machine that is being made ready is in
+//! nobody's way.
 //!
-//! A user's cache in which the kernel has not been asked for yet, and in which somebody else builds: `run` waits for that build as long
-//! as the test likes, and then finds its result.
+//! A user's cache in which the kernel has not been asked for yet, and in which somebody else
+//! builds: `run` waits for that build as long as the test likes, and then finds its result.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 

@@ -51,5 +51,6 @@ struct test {
 int act_as(const char *what, const char *argument);
 
 extern const struct test basic_tests[], memory_tests[], debug_tests[], shared_tests[];
+extern const struct test learning_tests[], last_tests[];
 
 #endif

@@ -224,8 +224,11 @@ static int as_cpuid(const char *unused)
 					return 0;
 				if (leaf == 1)
 					words[1] &= 0xffffff;
-				if (leaf == 0xb || leaf == 0x1f)
+				if (leaf == 0xb || leaf == 0x1f || leaf == 0x80000026)
 					words[3] = 0;
+				/* AMD's: the processor's number, its core's and its node's. */
+				if (leaf == 0x8000001e)
+					words[0] = words[1] = words[2] = 0;
 				for (w = 0; w < 4; w++) {
 					if (words[w] >> 32)
 						return 0;
@@ -292,6 +295,11 @@ static const struct {
 	{ "shared", as_shared },
 	{ "visible", as_visible },
 	{ "cpuid", as_cpuid },
+	{ "sleeper", as_sleeper },
+	{ "spinner", as_spinner },
+	{ "parent", as_parent },
+	{ "asker", as_asker },
+	{ "refuser", as_refuser },
 };
 
 int act_as(const char *what, const char *argument)

@@ -14,9 +14,6 @@
 #include "check.h"
 #include "copies.h"
 
-/* After so many all are counted. */
-#define OFTEN 24
-
 static int copy_file(const char *from, const char *to)
 {
 	char buffer[65536];
@@ -30,8 +27,7 @@ static int copy_file(const char *from, const char *to)
 	return n || close(out);
 }
 
-/* A copy of this program, which nobody has run. */
-static const char *copy(const char *name)
+const char *copy(const char *name)
 {
 	static char path[64];
 
@@ -61,7 +57,7 @@ static int end_of(pid_t child)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static int once(const char *path, const char *what, const char *argument)
+int once(const char *path, const char *what, const char *argument)
 {
 	return end_of(start(path, what, argument));
 }
@@ -362,7 +358,11 @@ const struct test shared_tests[] = {
 	{ "writable_text", writable },
 	{ "cpuid_is_the_same", cpuid_is_the_same },
 	{ "under_fire", under_fire },
-	/* Last: it ends the sharing. */
+	{ NULL, NULL },
+};
+
+/* It ends the sharing. */
+const struct test last_tests[] = {
 	{ "breakpoint_by_file", breakpoint_by_file },
 	{ NULL, NULL },
 };

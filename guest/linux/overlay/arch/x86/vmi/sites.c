@@ -278,6 +278,7 @@ static int outcomes_show(struct seq_file *file, void *unused)
 		cpuids += per_cpu(cpuids_trapped, cpu);
 	}
 	seq_printf(file, "trapped %lu\ncpuid_trapped %lu\n", trapped, cpuids);
+	vmi_cpuid_show(file);
 	for (i = 0; i < OUTCOMES; i++)
 		seq_printf(file, "%s %ld\n", outcome_names[i], atomic_long_read(&outcomes[i]));
 	return 0;

@@ -142,7 +142,8 @@ void __syscall_sites_map(struct vm_area_struct *vma)
 
 	if (!group || !enabled)
 		return;
-	if (current->in_execve && vmi_sites_allowed())
+	/* What nothing can come of is not learnt. */
+	if (current->in_execve && vmi_sites_allowed() && !READ_ONCE(refused))
 		exec_count(vma);
 	text = text_find(file_inode(vma->vm_file));
 	if (!text)

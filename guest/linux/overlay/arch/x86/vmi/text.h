@@ -7,6 +7,7 @@
 #include <linux/types.h>
 
 struct pt_regs;
+struct seq_file;
 
 /* What became of an attempt to replace a site. */
 enum outcome {
@@ -41,8 +42,12 @@ bool vmi_sites_allowed(void);
 bool vmi_is_private_text(const struct vm_area_struct *vma);
 int vmi_text_write(struct vm_area_struct *vma, unsigned long address, const u8 *bytes, unsigned int length);
 void vmi_sites_texts_revert(struct mm_struct *mm, unsigned long start, unsigned long end);
-/* cpuid.c: the current process is to show where it executes cpuid. */
+/*
+ * cpuid.c: the current process is to show where it executes cpuid, for its start, unless that is
+ * over. And how often that has been so.
+ */
 void vmi_cpuid_learn(void);
+void vmi_cpuid_show(struct seq_file *file);
 /* sites.c: it has done so at ip; false if there is no more to learn from that. And how often something has been counted lately. */
 bool vmi_cpuid_trapped(const struct pt_regs *regs, unsigned long ip);
 unsigned int vmi_file_heat_add(u64 key);

@@ -7,6 +7,7 @@
 #include <asm/set_memory.h>
 
 struct mm_struct;
+struct task_struct;
 
 #ifdef CONFIG_VMI_GUEST
 
@@ -33,6 +34,14 @@ void vmi_exec_fill(unsigned long ip);
 
 /* Carries out a program's cpuid instruction, which the layer has let fault. */
 bool vmi_fixup_cpuid(struct pt_regs *regs);
+
+/*
+ * The current program asks whether cpuid faults for it, or says so: it shows no more where it
+ * executes that (cpuid.c).
+ */
+void vmi_cpuid_learnt(void);
+/* A new task, which is not to show it: its parent is past its start. */
+void vmi_cpuid_fork(struct task_struct *task);
 
 /* arch_prctl(ARCH_SYSCALL_SITES): sites.c. */
 long vmi_sites_prctl(unsigned long argument);
@@ -69,6 +78,14 @@ static inline void vmi_exec_fill(unsigned long ip)
 static inline bool vmi_fixup_cpuid(struct pt_regs *regs)
 {
 	return false;
+}
+
+static inline void vmi_cpuid_learnt(void)
+{
+}
+
+static inline void vmi_cpuid_fork(struct task_struct *task)
+{
 }
 
 #endif
