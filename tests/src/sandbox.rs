@@ -130,12 +130,20 @@ impl Seen {
         if let Err(left) = tree::wait_gone(&all) {
             self.wrong.push(left);
         }
-        for pid in tree::children(std::process::id()) {
-            if !others.contains(&pid) {
-                self.wrong
-                    .push(format!("process {pid} stayed behind: {:?}", Status::of(pid)));
-                tree::signal(pid, Signal::KILL);
-            }
+        // One that was just born was not seen, and may need a moment to find that its parent is
+        // gone.
+        let strangers = || {
+            let all = tree::children(std::process::id()).into_iter();
+            all.filter(|pid| !others.contains(pid)).collect::<Vec<_>>()
+        };
+        let deadline = Instant::now() + END;
+        while !strangers().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+        for pid in strangers() {
+            self.wrong
+                .push(format!("process {pid} stayed behind: {:?}", Status::of(pid)));
+            tree::signal(pid, Signal::KILL);
         }
         collect(others);
     }

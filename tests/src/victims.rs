@@ -41,6 +41,7 @@ impl Victims {
             "--append",
             "idle=36000",
         ]);
+        machine.args(["--timeout", "36000"]);
         let machine = Ends(machine.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         let process = programs
             .on(host, "victim")
