@@ -6,16 +6,18 @@
 
 use crate::tree;
 use rustix::process::{Pid, Signal, set_child_subreaper};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A process is looked at so often.
 const LOOK: Duration = Duration::from_millis(2);
-/// A new process that has no filter after this time does not get one; it takes well under a
-/// millisecond on a free processor.
-pub const GRACE: Duration = Duration::from_millis(700);
+/// A process that has no filter and of which no thread wants to run for so long does not get one.
+const GRACE: Duration = Duration::from_millis(700);
+/// Nor does one that has run for so long; the filter takes well under a millisecond of processor.
+/// How long a process waits for a processor says nothing.
+const WORK: Duration = Duration::from_millis(100);
 /// For a machine to end that was told to.
 pub const END: Duration = Duration::from_secs(5);
 
@@ -56,6 +58,34 @@ impl Status {
     }
 }
 
+/// What the threads of a process have run, and whether one of them wants to.
+fn activity(pid: u32) -> (Duration, bool) {
+    let (mut ran, mut runs) = (0, false);
+    for task in fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        ran += read("schedstat")
+            .split(' ')
+            .next()
+            .and_then(|w| w.parse().ok())
+            .unwrap_or(0);
+        let stat = read("stat");
+        let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+        runs |= state.is_some_and(|s| s.starts_with(['R', 'D']));
+    }
+    (Duration::from_nanos(ran), runs)
+}
+
+/// A process that has no filter of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Bare {
+    /// Since when none of its threads has been seen to want a processor.
+    idle: Option<Instant>,
+}
+
 /// Makes this process the parent of what its descendants leave behind, so that it is found.
 ///
 /// # Panics
@@ -71,10 +101,8 @@ pub struct Seen {
     pub zygote: Option<u32>,
     /// The id that it has for its children, in a namespace of its own perhaps.
     pub zygote_inside: Option<u32>,
-    /// Its processes, and from when to when each had no filter of its own.
-    pub spaces: BTreeMap<u32, Option<(Instant, Instant)>>,
-    /// Those that have not got one in time.
-    pub bare: BTreeSet<u32>,
+    /// Its processes, and those that have no filter of their own yet.
+    pub spaces: BTreeMap<u32, Option<Bare>>,
     /// What must not be.
     pub wrong: Vec<String>,
 }
@@ -96,18 +124,18 @@ impl Seen {
             if status.zombie {
                 continue;
             }
-            let now = Instant::now();
             let bare = self.spaces.entry(pid).or_insert(None);
             if status.filters > of_zygote.filters && status.no_new_privs {
                 *bare = None;
                 continue;
             }
-            let (from, _) = *bare.get_or_insert((now, now));
-            *bare = Some((from, now));
-            if now - from > GRACE && self.wrong.len() < 8 {
+            let (now, (ran, runs)) = (Instant::now(), activity(pid));
+            let bare = bare.get_or_insert(Bare { idle: None });
+            bare.idle = if runs { None } else { bare.idle.or(Some(now)) };
+            let idle = bare.idle.map_or(Duration::ZERO, |since| now - since);
+            if (idle > GRACE || ran > WORK) && self.wrong.len() < 8 {
                 self.wrong.push(format!(
-                    "process {pid} has no filter after {:?}: {status:?}",
-                    now - from
+                    "process {pid} has no filter: it ran {ran:?}, and waits for {idle:?}: {status:?}"
                 ));
             }
         }

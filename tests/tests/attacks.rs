@@ -9,12 +9,15 @@ use paravane_tests::host_without::{Host, Programs};
 use paravane_tests::planted::{self, Planted};
 use paravane_tests::program::{self, Run};
 use paravane_tests::sandbox::{Seen, adopt_orphans};
+use paravane_tests::tree;
 use paravane_tests::victims::Victims;
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// For `make test-release`: every attack is tried so often on each host.
 const LONG: &str = "PARAVANE_TEST_LONG";
@@ -118,6 +121,9 @@ impl Verdict {
         for number in 0..tries {
             let wrong = attempt(number);
             bad += u64::from(!wrong.is_empty());
+            for what in &wrong {
+                println!("{host:?}, try {number}: {what}");
+            }
             reports.extend(wrong.into_iter().map(|w| format!("{host:?}, try {number}: {w}")));
         }
         println!("{}, {host:?}: {tries} tries, {bad} succeeded", self.what);
@@ -302,5 +308,28 @@ fn hosts_lack_what_they_are_to_lack() {
             assert!(!has(" landlock "), "{host:?}: {run:?}");
         }
         assert!(has(" seccomp_filter "), "{host:?}: {run:?}");
+    }
+}
+
+/// A process that has no filter is found, whether it waits or runs.
+#[test]
+fn who_has_no_filter_is_found() {
+    for script in ["sleep 60", "while :; do :; done"] {
+        // The first shell stands for the monitor, the second one for its zygote.
+        let inner = format!("sh -c '{script}; true'; true");
+        let shells = format!("sh -c \"{inner}\"; true");
+        let shells = program::Ends(Command::new("sh").args(["-c", &shells]).spawn().unwrap());
+        let mut seen = Seen::default();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while seen.wrong.is_empty() && Instant::now() < deadline {
+            seen.look(shells.0.id());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let all = tree::everything(shells.0.id());
+        for pid in all.into_iter().rev() {
+            tree::signal(pid, Signal::KILL);
+        }
+        assert!(!seen.wrong.is_empty(), "{script}: {seen:?}");
+        println!("{script}: {}", seen.wrong[0]);
     }
 }
