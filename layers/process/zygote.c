@@ -24,13 +24,17 @@ extern u8 ph_thunks_start[], ph_thunks_end[];
 #define POLLIN 1
 #define SFD_NONBLOCK 0x800
 
+/* The end of what a program can map, and where the host puts things as a rule. */
+#define HOST_USER_END 0x7ffffffff000ULL
+#define HOST_STACKS 0x7f0000000000ULL
+
 /* A process that does not get ready sleeps in the zygote's way no longer than this between two looks, ns. */
 #define LOOK_AGAIN 10000000
 
 struct self self;
 union plan_pages plan_pages __attribute__((aligned(PAGE_SIZE)));
 extern struct vcpu *ph_vcpu_table[];
-extern u8 ph_boot_stack[], ph_boot_stack_top[];
+extern u8 ph_load_end[], ph_boot_stack[], ph_boot_stack_top[];
 
 u64 zygote_stack(void);
 noreturn void zygote_main(void);
@@ -298,6 +302,25 @@ u64 zygote_stack(void)
 	return (u64)ph_boot_stack_top;
 }
 
+/*
+ * What the host has mapped: its stack, vdso, vvar. Nothing here uses them, and the guest must not find them. Where they
+ * lie depends on the host and on the user's limits: without a limit of the stack, in the middle of the guest's range. So
+ * everything goes but the program and the stack in use, before anything else is mapped.
+ */
+static void leave_host(void)
+{
+	const u64 end = ((u64)ph_load_end + PAGE_SIZE - 1) & PAGE_MASK;
+	const u64 stack = (u64)ph_boot_stack, top = (u64)ph_boot_stack_top;
+
+	if (FAULT(HOST_PAGES_STAY)) {
+		must(VMI_PH_STEP_SHARED, host2(munmap, HOST_STACKS, HOST_USER_END - HOST_STACKS));
+		return;
+	}
+	must(VMI_PH_STEP_SHARED, host2(munmap, 0, VMI_PH_LAYER_BASE));
+	must(VMI_PH_STEP_SHARED, host2(munmap, end, stack - end));
+	must(VMI_PH_STEP_SHARED, host2(munmap, top, HOST_USER_END - top));
+}
+
 static void serve(void)
 {
 	struct {
@@ -324,6 +347,7 @@ noreturn void zygote_main(void)
 	u32 pid = (u32)host0(getpid);
 
 	self.pid = pid;
+	leave_host();
 	must(VMI_PH_STEP_SHARED, map(VMI_PH_SHARED, VMI_PH_SHARED_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED,
 				     VMI_PH_FD_SHARED, 0));
 	plan_make(pid);
@@ -347,8 +371,6 @@ noreturn void zygote_main(void)
 	hear_of_children();
 	if (!FAULT(PLAN_WRITABLE))
 		must(VMI_PH_STEP_SHARED, host3(mprotect, &plan_pages, sizeof(plan_pages), PROT_READ));
-	/* The host's stack, vdso and vvar: nothing here uses them, and the guest must not find them. */
-	must(VMI_PH_STEP_SHARED, host2(munmap, 0x7f0000000000ULL, 0x7ffffffff000ULL - 0x7f0000000000ULL));
 	tell(VMI_PH_OP_READY, 0xffffffff, pid, 0);
 	for (;;)
 		serve();

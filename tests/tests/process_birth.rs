@@ -10,6 +10,7 @@ use paravane_abi::process as ph;
 use paravane_tests::planted::{self, Planted};
 use paravane_tests::program;
 use paravane_tests::tracer::{ALL_SIGNALS, Call, Traced, libc_numbers as nr};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -19,6 +20,10 @@ const PAGE: u64 = 4096;
 
 /// A machine of two vCPUs that makes a handful of processes, with the built-in layer or another one.
 fn machine(rom: Option<&Path>) -> Traced {
+    // The host then puts its own pages where they are in the way most.
+    let mut stack = getrlimit(Resource::Stack);
+    stack.current = stack.maximum;
+    setrlimit(Resource::Stack, stack).unwrap();
     let mut command = program::command();
     command.args([
         "conformance",
@@ -175,14 +180,27 @@ fn plan(machine: &Traced) -> Result<(), String> {
     Ok(())
 }
 
+/// Nothing of the host's own is left where the guest could find it.
+fn host_pages(machine: &Traced) -> Result<(), String> {
+    for call in looks(machine) {
+        let maps = call.maps.as_deref().unwrap_or_default();
+        let of_host = |line: &&str| line.contains('[') && !line.ends_with("[vsyscall]");
+        if let Some(left) = maps.lines().find(of_host) {
+            return Err(format!("{} has {left}", call.process));
+        }
+    }
+    Ok(())
+}
+
 type Check = fn(&Traced) -> Result<(), String>;
 
-const CHECKS: [(&str, Check); 5] = [
+const CHECKS: [(&str, Check); 6] = [
     ("birth_masks", masks),
     ("birth_death_signal", death_signal),
     ("birth_executable", executable),
     ("birth_stacks", stacks),
     ("birth_plan", plan),
+    ("birth_host_pages", host_pages),
 ];
 
 #[test]
