@@ -18,6 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// It takes a tenth of a second, on a host with nothing else to do.
@@ -68,9 +69,38 @@ pub struct Prepared {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Means this process for ever, unlike its id: whoever ends it need not be able to signal any
-    /// other.
-    descriptor: OwnedFd,
+    end: Box<dyn End>,
+}
+
+/// Ends a process, and can end no other.
+pub trait End: std::fmt::Debug + Send + Sync {
+    /// Kills it. Does nothing when it has ended.
+    fn kill(&self);
+}
+
+/// Keeps the descriptor of a process, which means that one for ever, unlike its id.
+pub type Keep = fn(OwnedFd) -> io::Result<Box<dyn End>>;
+
+static KEEP: OnceLock<Keep> = OnceLock::new();
+
+/// Has all descriptors of passt's processes kept in this way: where whoever drops a [`Process`] is
+/// confined, its descriptor may have to have a certain number. The first one counts.
+pub fn keep_with(keep: Keep) {
+    let _ = KEEP.set(keep);
+}
+
+impl End for OwnedFd {
+    fn kill(&self) {
+        // It may have ended by itself.
+        let _ = pidfd_send_signal(self, Signal::KILL);
+    }
+}
+
+fn keep(descriptor: OwnedFd) -> io::Result<Box<dyn End>> {
+    match KEEP.get() {
+        Some(keep) => keep(descriptor),
+        None => Ok(Box::new(descriptor)),
+    }
 }
 
 impl Process {
@@ -79,8 +109,8 @@ impl Process {
             Some(pid) => pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from),
             None => Err(io::ErrorKind::InvalidInput.into()),
         };
-        match opened {
-            Ok(descriptor) => Ok(Process { child, descriptor }),
+        match opened.and_then(keep) {
+            Ok(end) => Ok(Process { child, end }),
             Err(error) => {
                 // Both fail only when it has ended already.
                 let _ = child.kill();
@@ -93,8 +123,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = pidfd_send_signal(&self.descriptor, Signal::KILL);
+        self.end.kill();
         let _ = self.child.wait();
     }
 }

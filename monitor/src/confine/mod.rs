@@ -8,12 +8,14 @@
 
 mod domain;
 mod files;
+mod kept;
 pub mod language;
 mod threads;
 mod violation;
 
 pub use domain::{Domain, SIGNALS as SIGNALS_SCOPED, enter as enter_domain};
 pub use files::{Files, landlock_version};
+pub use kept::{Kept, keep};
 pub use violation::restore_terminal;
 
 use anyhow::Context;

@@ -2,13 +2,16 @@
 //! The policies at work: children that enter one and make calls.
 
 use super::files::Files;
+use super::kept;
 use super::threads::{self, MONITOR, Policies, calls, compile};
-use super::{Domain, enter_domain};
+use super::{Domain, enter_domain, keep};
 use rustix::thread::CapabilitySet;
 use seccompiler::BpfProgram;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 use std::str::FromStr;
 
 /// What became of a call.
@@ -54,6 +57,12 @@ fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
         (false, error @ (libc::EPERM | libc::EACCES | libc::ENOSYS)) => Fate::Refused(error),
         (false, _) => Fate::Made,
     }
+}
+
+/// The first and the last number of descriptors by which processes may be ended.
+fn reserved() -> (u64, u64) {
+    let (first, last) = kept::numbers().unwrap();
+    (first.try_into().unwrap(), last.try_into().unwrap())
 }
 
 fn policies() -> Policies {
@@ -124,8 +133,9 @@ fn bad_policies_are_told() {
 #[test]
 fn nobody_gets_further() {
     let new_namespace = u64::try_from(libc::CLONE_NEWUSER).unwrap();
+    let (kept, last) = reserved();
     let (parent, kill) = (u64::from(std::os::unix::process::parent_id()), 9);
-    let forbidden: [(libc::c_long, [u64; 6]); 38] = [
+    let forbidden: [(libc::c_long, [u64; 6]); 46] = [
         // Signals to whom it pleases; -1 is everybody.
         (libc::SYS_kill, [1 << 30, kill, 0, 0, 0, 0]),
         (libc::SYS_kill, [u64::MAX, kill, 0, 0, 0, 0]),
@@ -135,9 +145,18 @@ fn nobody_gets_further() {
         (libc::SYS_tgkill, [parent, parent, 6, 0, 0, 0]),
         (libc::SYS_rt_sigqueueinfo, [1 << 30, kill, 0, 0, 0, 0]),
         (libc::SYS_rt_tgsigqueueinfo, [1 << 30, 1 << 30, kill, 0, 0, 0]),
-        (libc::SYS_pidfd_send_signal, [u64::MAX, 15, 0, 0, 0, 0]),
+        (libc::SYS_pidfd_send_signal, [kept, 15, 0, 0, 0, 0]),
         // To a whole process group.
-        (libc::SYS_pidfd_send_signal, [u64::MAX, kill, 0, 4, 0, 0]),
+        (libc::SYS_pidfd_send_signal, [kept, kill, 0, 4, 0, 0]),
+        // An open folder of /proc means a process, too.
+        (libc::SYS_pidfd_send_signal, [kept - 1, kill, 0, 0, 0, 0]),
+        (libc::SYS_pidfd_send_signal, [last + 1, kill, 0, 0, 0, 0]),
+        (libc::SYS_close, [kept, 0, 0, 0, 0, 0]),
+        (libc::SYS_close, [last, 0, 0, 0, 0, 0]),
+        (libc::SYS_close, [1 << 32 | last, 0, 0, 0, 0, 0]),
+        (libc::SYS_dup2, [0, kept, 0, 0, 0, 0]),
+        (libc::SYS_dup3, [0, last, 0, 0, 0, 0]),
+        (libc::SYS_close_range, [0, last, 0, 0, 0, 0]),
         (libc::SYS_pidfd_open, [parent, 0, 0, 0, 0, 0]),
         (libc::SYS_creat, [0; 6]),
         (libc::SYS_execve, [0; 6]),
@@ -193,6 +212,7 @@ fn arguments_decide() {
     let number = |signal: libc::c_int| u64::try_from(signal).unwrap();
     let device = u64::from(libc::S_IFCHR | 0o600);
     let at = u64::MAX;
+    let (kept, _) = reserved();
     let (create, temporary) = (
         number(libc::O_CREAT | libc::O_WRONLY),
         number(libc::O_TMPFILE | libc::O_WRONLY),
@@ -255,13 +275,13 @@ fn arguments_decide() {
         (
             "supervisor",
             libc::SYS_pidfd_send_signal,
-            [at, number(libc::SIGKILL), 0, 0, 0, 0],
+            [kept, number(libc::SIGKILL), 0, 0, 0, 0],
             Fate::Made,
         ),
         (
             "supervisor",
             libc::SYS_pidfd_send_signal,
-            [at, number(libc::SIGTERM), 0, 0, 0, 0],
+            [kept, number(libc::SIGTERM), 0, 0, 0, 0],
             Fate::Died,
         ),
         ("supervisor", libc::SYS_sendto, [at, 0, 0, 0, 1 << 12, 16], Fate::Died),
@@ -286,6 +306,35 @@ fn arguments_decide() {
             "{thread}: call {call} {args:x?}"
         );
     }
+}
+
+/// What the kernel takes for a descriptor of a process, and every thread that reads figures can open.
+#[test]
+fn an_open_folder_of_a_process_ends_nobody() {
+    let mut victim = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let folder = File::open(format!("/proc/{}", victim.id())).unwrap();
+    let number = u64::try_from(folder.as_raw_fd()).unwrap();
+    let kill = [number, 9, 0, 0, 0, 0];
+    for (name, filter) in filters() {
+        let fate = fate(&filter, libc::SYS_pidfd_send_signal, kill);
+        assert_eq!(fate, Fate::Died, "{name}");
+    }
+    assert!(victim.try_wait().unwrap().is_none());
+    // Without a policy it does.
+    rustix::process::pidfd_send_signal(&folder, rustix::process::Signal::KILL).unwrap();
+    assert_eq!(victim.wait().unwrap().signal(), Some(9));
+}
+
+/// Those that may end processes: they stay what they are, and end the process that they were made for.
+#[test]
+fn what_is_kept_ends_its_process() {
+    let mut victim = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&victim);
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    let kept = keep(&process).unwrap();
+    drop(process);
+    kept.kill();
+    assert_eq!(victim.wait().unwrap().signal(), Some(9));
 }
 
 /// Whoever reads figures of the host opens nothing for writing, and makes and cuts nothing: as

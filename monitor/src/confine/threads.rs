@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The policies of the monitor's threads, read from `policies/monitor.json`.
 
+use super::kept;
 use super::language::{
     AUDIT_ARCH_X86_64, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, assemble, instruction,
 };
@@ -77,7 +78,16 @@ fn all() -> anyhow::Result<&'static BTreeMap<String, Policy>> {
 pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
     let policies: Policies = serde_json::from_str(text).context("policies/monitor.json")?;
     // The policies can name this process: what a filter compares with is a number.
-    let names = |name: &str| (name == "SELF").then(|| std::process::id().into());
+    // So they can the descriptors by which it may end processes.
+    let (first, last) = kept::numbers().context("descriptors of processes")?;
+    let names = |name: &str| match name {
+        "SELF" => Some(std::process::id().into()),
+        "KEPT_FIRST" => u64::try_from(first).ok(),
+        "KEPT_LAST" => u64::try_from(last).ok(),
+        "BEFORE_KEPT" => u64::try_from(first - 1).ok(),
+        "AFTER_KEPT" => u64::try_from(last + 1).ok(),
+        _ => None,
+    };
     let mut all = BTreeMap::new();
     for thread in &policies.threads {
         let complain = || format!("policies/monitor.json, thread {}", thread.name);

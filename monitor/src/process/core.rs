@@ -4,11 +4,11 @@
 use super::ids::Process;
 use super::shared::{Shared, size};
 use super::{device, kicks, sys};
+use crate::confine::Kept;
 use crate::devices::counters::{Counters, Figures};
 use crate::devices::{Ending, Reactor};
 use paravane_abi::process as ph;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::process::{Signal, pidfd_send_signal};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,7 +45,7 @@ pub struct Core {
     /// The exit code that a debugger is told, and one more; 0: none yet.
     exit_code: AtomicU32,
     /// The parent of all processes, once there is one: they end with it.
-    zygote: OnceLock<OwnedFd>,
+    zygote: OnceLock<Arc<Kept>>,
 }
 
 impl Core {
@@ -131,7 +131,7 @@ impl Core {
     }
 
     /// All processes of the machine end with this one.
-    pub fn set_zygote(&self, process: OwnedFd) {
+    pub fn set_zygote(&self, process: Arc<Kept>) {
         let _ = self.zygote.set(process);
     }
 
@@ -143,8 +143,7 @@ impl Core {
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(why);
         if let Some(zygote) = self.zygote.get() {
-            // Fails when it has ended.
-            let _ = pidfd_send_signal(zygote, Signal::KILL);
+            zygote.kill();
         }
         self.wake_all();
     }

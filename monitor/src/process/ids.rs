@@ -7,7 +7,7 @@
 //! means something only if it is known here.
 
 use super::procfs;
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 /// A process of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +33,13 @@ impl Process {
     /// One in a namespace, all of whose threads are there.
     ///
     /// # Errors
-    /// The host does not say what its threads are called inside.
+    /// The host does not say what its threads are called inside, or it is another process.
     pub fn inside(pid: u32, layer_pid: u32) -> anyhow::Result<Self> {
         let threads = procfs::threads(pid).with_context(|| format!("the thread ids of process {pid}"))?;
+        // It may have ended since it said so, and another program may have its number.
+        if !threads.contains(&(pid, layer_pid)) {
+            bail!("process {pid} is not the one that calls itself {layer_pid}");
+        }
         Ok(Process {
             pid,
             layer_pid,
@@ -89,5 +93,6 @@ mod tests {
         // Without a namespace in between, both numbers are the same.
         assert_eq!(process.thread(me), Some(me));
         assert!(Process::inside(0, 1).is_err());
+        assert!(Process::inside(me, me + 1).is_err(), "the number of another process");
     }
 }

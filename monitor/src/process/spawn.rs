@@ -4,15 +4,16 @@
 //! Between fork and exec only plain system calls are made: the monitor has threads, and one of them may have held a lock.
 
 use super::reach::{self, Reach};
-use crate::confine::{self, Domain};
+use crate::confine::{self, Domain, Kept};
 use paravane_abi::process as ph;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 /// `MFD_EXEC`: hosts from 6.3 on may want it said that a file in memory is to be executed.
 const MFD_EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
@@ -44,7 +45,7 @@ pub struct Child {
     pub reach: Reach,
     /// Means this process for ever. Its parent ends it by this, and needs no right to signal any
     /// other.
-    process: OwnedFd,
+    process: Arc<Kept>,
 }
 
 /// What the child needs, made before the fork.
@@ -136,15 +137,14 @@ pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>], rea
 }
 
 impl Child {
-    /// Another descriptor of it, for others who may have to end it.
-    pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.process.try_clone()
+    /// For others who may have to end it.
+    pub fn process(&self) -> Arc<Kept> {
+        Arc::clone(&self.process)
     }
 
     /// Kills it and waits for it.
     pub fn end(&self) {
-        // Fails when it has ended.
-        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        self.process.kill();
         // SAFETY: the process is our child and nobody else waits for it: the id cannot have been reused.
         unsafe {
             while libc::waitpid(self.pid, std::ptr::null_mut(), 0) < 0
@@ -155,9 +155,10 @@ impl Child {
 }
 
 /// A descriptor of a child that nobody has waited for.
-fn descriptor(pid: libc::pid_t) -> io::Result<OwnedFd> {
+fn descriptor(pid: libc::pid_t) -> io::Result<Arc<Kept>> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    Ok(Arc::new(confine::keep(&process)?))
 }
 
 /// What the child reported before its exec, if it did.

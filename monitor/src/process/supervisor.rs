@@ -73,14 +73,7 @@ pub fn run(
             return;
         }
     };
-    match child.descriptor() {
-        Ok(process) => core.set_zygote(process),
-        Err(error) => {
-            child.end();
-            let _ = started.send(Err(error).context("cannot duplicate the descriptor of the layer's process"));
-            return;
-        }
-    }
+    core.set_zygote(child.process());
     let mut supervisor = Supervisor {
         core,
         child,

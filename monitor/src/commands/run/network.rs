@@ -84,6 +84,7 @@ pub fn connect(spec: &Spec, told: Told, devices: &mut Vec<Box<dyn Device>>) -> a
         ..user::Config::default()
     };
     let confine = || confine::enter("net-user", &Files::none()).map_err(io::Error::other);
+    passt::keep_with(|process| Ok(Box::new(crate::confine::keep(&process)?)));
     let kept = Kept::default();
     let keep = |running| *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
     let card = match &spec.net {

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Descriptors by which confined threads may end a process, and no other descriptors.
+//!
+//! A policy sees a descriptor's number, not what it is. An open folder `/proc/PID` does for
+//! `pidfd_send_signal` as well as a pidfd, and some threads may open those. So the numbers of the
+//! pidfds are reserved: no policy lets anybody close them or put something else in their place.
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{DupFlags, Errno, dup3, fcntl_dupfd_cloexec};
+use rustix::process::{Signal, pidfd_send_signal};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Of a machine there are two: the parent of its processes, and passt.
+const COUNT: usize = 8;
+/// Where the search for free numbers begins.
+const LOWEST: RawFd = 16;
+
+/// The reserved numbers begin here.
+static FIRST: OnceLock<RawFd> = OnceLock::new();
+static USED: Mutex<[bool; COUNT]> = Mutex::new([false; COUNT]);
+
+/// A descriptor of a process, under a reserved number.
+#[derive(Debug)]
+pub struct Kept(usize);
+
+/// The first and the last of the reserved numbers. They are taken when somebody asks first.
+///
+/// # Errors
+/// The host gives no such descriptors.
+pub fn numbers() -> io::Result<(RawFd, RawFd)> {
+    // Two that ask at once do not both reserve.
+    let _used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = match FIRST.get() {
+        Some(&first) => first,
+        None => {
+            let first = reserve()?;
+            *FIRST.get_or_init(|| first)
+        }
+    };
+    Ok((first, number(first, COUNT - 1)))
+}
+
+fn number(first: RawFd, slot: usize) -> RawFd {
+    first + RawFd::try_from(slot).unwrap_or(0)
+}
+
+/// Puts something that means nobody under free numbers that follow each other. Other threads may
+/// open files meanwhile.
+fn reserve() -> io::Result<RawFd> {
+    let nobody = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let (mut row, mut others) = (Vec::new(), Vec::new());
+    while row.len() < COUNT {
+        // The lowest that is free.
+        let next = fcntl_dupfd_cloexec(&nobody, LOWEST)?;
+        if row
+            .last()
+            .is_some_and(|last: &OwnedFd| last.as_raw_fd() + 1 != next.as_raw_fd())
+        {
+            others.append(&mut row);
+        }
+        row.push(next);
+    }
+    let numbers: Vec<RawFd> = row.into_iter().map(IntoRawFd::into_raw_fd).collect();
+    numbers.first().copied().ok_or_else(|| Errno::MFILE.into())
+}
+
+/// Puts a copy of a descriptor under a reserved number.
+fn put(file: BorrowedFd<'_>, at: RawFd) -> io::Result<()> {
+    // SAFETY: the number is reserved: nobody else owns what is there. It is not dropped.
+    let mut to = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(at) });
+    dup3(file, &mut to, DupFlags::CLOEXEC)?;
+    Ok(())
+}
+
+/// Keeps a descriptor of a process. Threads that are confined cannot.
+///
+/// # Errors
+/// All numbers are in use.
+pub fn keep(process: &OwnedFd) -> io::Result<Kept> {
+    let (first, _) = numbers()?;
+    let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+    let slot = used.iter().position(|used| !used).ok_or(Errno::MFILE)?;
+    put(process.as_fd(), number(first, slot))?;
+    used[slot] = true;
+    Ok(Kept(slot))
+}
+
+impl Kept {
+    /// Kills the process. Does nothing when it has ended.
+    pub fn kill(&self) {
+        let Some(&first) = FIRST.get() else { return };
+        // SAFETY: reserved numbers stay open.
+        let file = unsafe { BorrowedFd::borrow_raw(number(first, self.0)) };
+        let _ = pidfd_send_signal(file, Signal::KILL);
+    }
+}
+
+impl paravane_net::passt::End for Kept {
+    fn kill(&self) {
+        Kept::kill(self);
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // It stays open until another one comes: confined threads must not be able to close it.
+        USED.lock().unwrap_or_else(PoisonError::into_inner)[self.0] = false;
+    }
+}
