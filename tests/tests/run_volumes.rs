@@ -6,6 +6,7 @@
 
 use paravane_tests::{linux, program, source_root, vm};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
@@ -116,4 +117,41 @@ fn programs_of_the_host_keep_their_rights_until_they_are_written_to() {
     assert_eq!(mode(&folders.shared("team")), 0o2770);
     let group = |name: &str| fs::metadata(folders.shared(name)).unwrap().gid();
     assert_eq!(group("team/new"), group("team"));
+}
+
+/// The guest's mode bits count in the folder. What the monitor makes elsewhere stays the user's own.
+#[test]
+fn a_volume_does_not_open_the_monitors_own_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shared, socket) = (folder.path().join("shared"), folder.path().join("metrics"));
+    fs::create_dir(&shared).unwrap();
+    let volume = format!("{}:/x", shared.display());
+    let script = "umask 077; exec \"$0\" \"$@\"";
+    let inner = vm::command(["--volume", &volume, "--metrics", socket.to_str().unwrap()]);
+    let mut monitor = std::process::Command::new("sh")
+        .args(["-c", script])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .args([
+            "--timeout",
+            "60",
+            "--",
+            "sh",
+            "-c",
+            "umask 0; : > /x/file; echo on; read line",
+        ])
+        .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(monitor.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "on\n");
+    let seen = (mode(&socket), mode(&shared.join("file")));
+    drop(monitor.stdin.take());
+    monitor.wait().unwrap();
+    assert_eq!((seen.0 & 0o077, seen.1), (0, 0o666), "{seen:?}");
 }

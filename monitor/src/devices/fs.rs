@@ -20,6 +20,8 @@ use fuse_backend_rs::api::{Vfs, VfsOptions};
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use fuse_backend_rs::transport::{Reader, VirtioFsWriter, Writer};
 use masked::Masked;
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress};
@@ -96,14 +98,24 @@ impl Request {
 /// What is shared, for starting again.
 #[derive(Debug)]
 struct Root {
+    /// As it was called, for messages.
     path: String,
+    /// It is opened once. Later its name may lead elsewhere: guests write to folders above it that are
+    /// shared, too.
+    folder: OwnedFd,
     access: Access,
 }
 
 impl Root {
+    /// A path that leads to the open folder, wherever that is by now.
+    fn place(&self) -> String {
+        // The dot: the crate and Landlock's rules do not follow what a path ends in.
+        format!("/proc/self/fd/{}/.", self.folder.as_raw_fd())
+    }
+
     fn serve(&self) -> anyhow::Result<Arc<Served>> {
         let config = Config {
-            root_dir: self.path.clone(),
+            root_dir: self.place(),
             xattr: true,
             do_import: true,
             // The guest is offered it, and then reads what surrounds bytes that a program appends:
@@ -113,7 +125,10 @@ impl Root {
             ..Config::default()
         };
         let fs = PassthroughFs::<()>::new(config)?;
-        fs.import()?;
+        {
+            let _mask = Mask::keep();
+            fs.import()?;
+        }
         let user = rustix::process::geteuid().as_raw();
         let vfs = Vfs::new(VfsOptions {
             // One number: ours, which the guest sees as root.
@@ -125,6 +140,25 @@ impl Root {
         vfs.mount(Box::new(fs), "/")
             .map_err(|error| anyhow::anyhow!("{error}"))?;
         Ok(Arc::new(Server::new(Masked::new(vfs, self.access == Access::Suid))))
+    }
+}
+
+/// The thread's umask, given back when this goes. The crate sets it to none, which is the whole
+/// program's where it is called before the device's thread has its own: what the monitor makes, its
+/// sockets too, would be everybody's.
+struct Mask(libc::mode_t);
+
+impl Mask {
+    fn keep() -> Self {
+        // SAFETY: changes an attribute; it cannot be read without.
+        Mask(unsafe { libc::umask(0) })
+    }
+}
+
+impl Drop for Mask {
+    fn drop(&mut self) {
+        // SAFETY: changes an attribute, back to what it was.
+        unsafe { libc::umask(self.0) };
     }
 }
 
@@ -144,8 +178,10 @@ impl Fs {
         let Some(path) = path.to_str() else {
             bail!("{}: its name is no UTF-8", path.display());
         };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Root {
             path: path.to_string(),
+            folder: rustix::fs::open(path, flags, Mode::empty()).with_context(name)?,
             access,
         };
         Ok(Fs {
@@ -189,10 +225,10 @@ impl Device for Fs {
     }
 
     fn files(&self) -> Files {
-        let path = Path::new(&self.root.path);
+        let place = self.root.place();
         match self.root.access {
-            Access::ReadOnly => Files::shared_to_read(path),
-            Access::Write | Access::Suid => Files::shared(path),
+            Access::ReadOnly => Files::shared_to_read(place.as_ref()),
+            Access::Write | Access::Suid => Files::shared(place.as_ref()),
         }
     }
 

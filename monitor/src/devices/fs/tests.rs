@@ -9,6 +9,7 @@ use crate::confine;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 // Operations of FUSE.
 const LOOKUP: u32 = 1;
@@ -21,6 +22,7 @@ const WRITE: u32 = 16;
 const SETXATTR: u32 = 21;
 const REMOVEXATTR: u32 = 24;
 const INIT: u32 = 26;
+const DESTROY: u32 = 38;
 const CREATE: u32 = 35;
 const FALLOCATE: u32 = 43;
 const RENAME2: u32 = 45;
@@ -70,8 +72,9 @@ impl Sender {
         self.guest.offer(1, &[(FREE, length, false), (answer, 8192, true)]);
         self.fs.notified(&mut self.driver, 1).unwrap();
         let used = self.guest.used(1);
-        let length = usize::try_from(used[0].1).unwrap();
-        assert!(used.len() == 1 && length >= 16, "{used:?}");
+        // To the end of the file system it answers without a length.
+        let length = usize::try_from(used[0].1).unwrap().max(16);
+        assert!(used.len() == 1 && (used[0].1 >= 16 || operation == DESTROY), "{used:?}");
         let error = self.guest.read::<i32>(answer + 4);
         if error != 0 {
             return Err(-error);
@@ -348,4 +351,83 @@ fn files_of_the_host_keep_their_rights() {
         sender.chmod(sub, 0o770, None).unwrap();
     });
     assert_eq!(mode(&sub), 0o770);
+}
+
+/// What the host does meanwhile: a confined thread cannot.
+type Step = Box<dyn FnOnce() + Send>;
+
+/// Has a thread that is not confined do it.
+fn on_host(host: &SyncSender<Step>, step: impl FnOnce() + Send + 'static) {
+    let (done, wait) = sync_channel(0);
+    let told = move || {
+        step();
+        done.send(()).unwrap();
+    };
+    host.send(Box::new(told)).unwrap();
+    wait.recv().unwrap();
+}
+
+fn host_thread() -> SyncSender<Step> {
+    let (host, steps) = sync_channel::<Step>(0);
+    std::thread::spawn(move || steps.into_iter().for_each(|step| step()));
+    host
+}
+
+/// A folder that was moved elsewhere has another one above it.
+#[test]
+fn no_request_leads_above_the_folder() {
+    let host = tempfile::tempdir().unwrap();
+    let shared = host.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    fill(&shared);
+    let steps = host_thread();
+    for access in [Access::Write, Access::ReadOnly] {
+        let (root, moved) = confined(&shared, access, |sender| {
+            let sub = sender.lookup("sub");
+            let (inside, outside) = (shared.join("sub"), host.path().join("sub"));
+            let (from, to) = (inside.clone(), outside.clone());
+            on_host(&steps, move || fs::rename(from, to).unwrap());
+            let above = |sender: &mut Sender, node| sender.send(LOOKUP, node, b"..\0").map(drop);
+            let seen = (above(sender, ROOT), above(sender, sub));
+            on_host(&steps, move || fs::rename(outside, inside).unwrap());
+            seen
+        });
+        assert_eq!((root, moved), (Err(libc::ENOENT), Err(libc::ENOENT)), "{access:?}");
+    }
+}
+
+/// A folder above it may be another guest's, or the same one's by another volume.
+#[test]
+fn what_is_shared_stays_that_when_links_take_its_place() {
+    let host = tempfile::tempdir().unwrap();
+    let path = |name: &str| host.path().join(name);
+    fs::create_dir_all(path("outer/shared")).unwrap();
+    fs::create_dir_all(path("elsewhere/shared")).unwrap();
+    fs::write(path("outer/shared/mine"), "x").unwrap();
+    fs::write(path("elsewhere/shared/secret"), "x").unwrap();
+    let steps = host_thread();
+    let seen = confined(&path("outer/shared"), Access::Write, |sender| {
+        let (outer, moved, elsewhere) = (path("outer"), path("moved"), path("elsewhere"));
+        on_host(&steps, move || {
+            fs::rename(&outer, moved).unwrap();
+            std::os::unix::fs::symlink(elsewhere, outer).unwrap();
+        });
+        let mut all = Vec::new();
+        for again in ["destroy", "reset"] {
+            if again == "destroy" {
+                sender.ok(DESTROY, 0, &[]);
+            } else {
+                sender.fs.reset();
+            }
+            sender.ok(INIT, 0, &bytes(&[7, 31, 1 << 17, 0]));
+            for name in ["mine", "secret"] {
+                let found = sender.send(LOOKUP, ROOT, &named(&[], name)).is_ok();
+                all.push((again, name, found));
+            }
+        }
+        all
+    });
+    for (again, name, found) in seen {
+        assert_eq!(found, name == "mine", "{again}: {name}");
+    }
 }
