@@ -26,6 +26,8 @@ struct Key {
     query: bool,
     /// The host's side is IPv6.
     six: bool,
+    /// Of a port that is published: leads elsewhere than to those that have sent to it.
+    aside: bool,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,7 @@ impl Datagrams {
                 guest: SocketAddrV4::new(config.guest, publish.guest),
                 query: false,
                 six: publish.host.is_ipv6(),
+                aside: false,
             };
             let published = Some(Published {
                 port: Publish { host, ..*publish },
@@ -99,18 +102,23 @@ impl Datagrams {
             return;
         }
         let query = *to.ip() == config.dns && to.port() == DNS_PORT;
+        let peer = self.peer(config, from, to).filter(|_| !query);
         let target = if query {
             config.resolver
         } else {
-            self.peer(config, from, to)
-                .or_else(|| config.outside(*to.ip()).map(|ip| SocketAddr::new(ip, to.port())))
+            peer.or_else(|| config.outside(*to.ip()).map(|ip| SocketAddr::new(ip, to.port())))
         };
         let Some(target) = target else { return };
-        let key = Key {
+        let mut key = Key {
             guest: from,
             query,
             six: target.is_ipv6(),
+            aside: false,
         };
+        // A socket of the loopback's reaches this host's programs on all of its addresses, and they
+        // would take the guest for one of them.
+        let published = self.entries.get(&key).and_then(|entry| entry.published.as_ref());
+        key.aside = peer.is_none() && published.is_some_and(|published| published.port.host.ip().is_loopback());
         if !self.entries.contains_key(&key) && !self.open(key) {
             return;
         }
@@ -132,6 +140,7 @@ impl Datagrams {
                 guest,
                 query: false,
                 six,
+                aside: false,
             };
             let published = self.entries.get(&key)?.published.as_ref()?;
             published.peers.get(to.port(), now)
