@@ -26,6 +26,7 @@ mod rom;
 mod root;
 mod signals;
 mod stats;
+mod stderr;
 mod tap;
 mod text;
 mod unpack;
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
                 .filter_map(|e| e.downcast_ref::<io::Error>())
                 .any(|e| e.kind() == io::ErrorKind::BrokenPipe);
             if !reader_left {
-                eprintln!("paravane: {}", text::one_line(&format!("{error:#}")));
+                stderr::say(&format!("paravane: {}\n", text::one_line(&format!("{error:#}"))));
             }
             ExitCode::from(EXIT_BAD_INPUT)
         }

@@ -237,3 +237,51 @@ fn a_file_that_does_not_come_keeps_no_machine() {
     assert!(took < END, "{took:?}");
     tree::wait_gone(&pids).unwrap();
 }
+
+/// What is printed on stderr may have no reader: the guest fills the pipe.
+#[test]
+fn a_reader_that_does_not_read_keeps_no_machine() {
+    let kernel = "while :; do echo 0123456789012345678901234567890123456789 > /dev/kmsg; done";
+    let ways: [(&[&str], Way); 3] = [
+        (&["--timeout", "3", "--", "sh", "-c", "yes >&2"], Way::Timeout(3)),
+        (
+            &["--verbose", "--timeout", "3", "--", "sh", "-c", kernel],
+            Way::Timeout(3),
+        ),
+        (&["--verbose", "--timeout", "60", "--", "sh", "-c", kernel], Way::Term),
+    ];
+    let running = ways.map(|(args, way)| {
+        let begun = Instant::now();
+        let mut monitor = vm::command(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Held open, and never read.
+        let pipe = monitor.stderr.take().unwrap();
+        (args, way, begun, program::Ends(monitor), pipe)
+    });
+    for (args, way, begun, mut monitor, pipe) in running {
+        let pids = tree::everything(monitor.0.id());
+        let asked = if let Way::Timeout(seconds) = way {
+            begun + Duration::from_secs(seconds)
+        } else {
+            // For the pipe to be full.
+            std::thread::sleep((begun + Duration::from_secs(3)).saturating_duration_since(Instant::now()));
+            tree::signal(monitor.0.id(), Signal::TERM);
+            Instant::now()
+        };
+        let status = loop {
+            if let Some(status) = monitor.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < asked + 2 * END, "{args:?}: it has not ended");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let expected = if way == Way::Term { 143 } else { 124 };
+        assert_eq!(status.code(), Some(expected), "{args:?}");
+        assert!(asked.elapsed() < END, "{args:?}: {:?}", asked.elapsed());
+        tree::wait_gone(&pids).unwrap();
+        drop(pipe);
+    }
+}

@@ -13,6 +13,7 @@ use crate::machines::log;
 use crate::process::{End, Output};
 use crate::signals::Signals;
 use crate::stats::Stats;
+use crate::stderr::say;
 use crate::text;
 use anyhow::Context;
 use paravane_agent_protocol::{Configuration, Exec, Size, ToAgent};
@@ -47,6 +48,8 @@ const SIGKILL: u8 = 9;
 /// The signal that a program gets whose output nobody reads.
 const SIGPIPE: u8 = 13;
 const SIGTERM: u8 = 15;
+/// Pieces of output that are taken before anything else is looked at.
+const BURST: usize = 64;
 /// So many may wait for a connection to the agent.
 const MAX_WAITING: usize = 16;
 
@@ -159,31 +162,36 @@ impl<'a> Drive<'a> {
                 self.log.show();
                 // Without it, addresses are all that can be told.
                 let kernel = self.started.kernel.read().unwrap_or_default();
+                let mut words = String::new();
                 for line in crash::report(self.started.vm.debug(), &kernel).lines() {
-                    eprintln!("{}", text::clean(line.as_bytes()));
+                    words += &text::clean(line.as_bytes());
+                    words.push('\n');
                 }
-                eprintln!("paravane: {}", text::one_line(&why));
+                say(&format!("{words}paravane: {}\n", text::one_line(&why)));
                 Ok(Outcome::Failed)
             }
             Ok(Finish::Refused(why)) => {
-                eprintln!("paravane: {} (--verbose shows the kernel's log)", text::one_line(&why));
+                say(&format!(
+                    "paravane: {} (--verbose shows the kernel's log)\n",
+                    text::one_line(&why)
+                ));
                 Ok(Outcome::Failed)
             }
             Ok(Finish::AgentFailed) => {
                 match self.log.agent() {
-                    Some(said) => {
-                        eprintln!("paravane: the guest's agent failed: {said} (--verbose shows the kernel's log)")
-                    }
+                    Some(said) => say(&format!(
+                        "paravane: the guest's agent failed: {said} (--verbose shows the kernel's log)\n"
+                    )),
                     None => {
                         self.log.show();
-                        eprintln!("paravane: the guest's agent failed");
+                        say("paravane: the guest's agent failed\n");
                     }
                 }
                 Ok(Outcome::Failed)
             }
             Ok(Finish::Failed(why)) => {
                 self.log.show();
-                eprintln!("paravane: {}", text::one_line(&why));
+                say(&format!("paravane: {}\n", text::one_line(&why)));
                 Ok(Outcome::Failed)
             }
             Err(error) => {
@@ -234,12 +242,13 @@ impl<'a> Drive<'a> {
 
     /// Has the guest write back what it has not written yet to what stays, and end. A guest that does not is ended: its
     /// file systems are then as after a loss of power.
-    fn power_off(&mut self, deadline: Instant) -> Option<End> {
+    fn power_off(&mut self, mut deadline: Instant) -> Option<End> {
         let mut link = None;
         loop {
             if let Some(end) = self.console() {
                 return Some(end);
             }
+            deadline = self.hurried(deadline);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 tracing::warn!("the guest has not written everything back");
@@ -253,23 +262,62 @@ impl<'a> Drive<'a> {
                     link.flush().ok()?.then_some(link)
                 });
             }
-            let mut files = vec![PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN)];
+            let mut files = Vec::new();
+            self.outputs(&mut files);
             if link.is_none() {
                 files.push(PollFd::from_borrowed_fd(self.started.calls.file(), PollFlags::IN));
+            }
+            if self.asked.is_none() {
+                files.push(PollFd::from_borrowed_fd(self.signals.wake(), PollFlags::IN));
+            }
+            if let Some(control) = &self.control {
+                control.files(&mut files);
             }
             // Whatever ends the wait, everything is looked at again.
             let _ = poll(&mut files, Timespec::try_from(left).ok().as_ref());
         }
     }
 
+    /// When a guest that writes back has to have ended: whoever asks for the end does not wait for
+    /// longer than if the command still ran.
+    fn hurried(&mut self, deadline: Instant) -> Instant {
+        let now = Instant::now();
+        if let (Some(signal), None) = (self.signals.pending(), self.asked) {
+            self.asked = Some((signal, now + GRACE));
+        }
+        let requests = self.control.as_mut().map(Server::requests).unwrap_or_default();
+        for (request, client) in requests {
+            let end = match request {
+                Request::Kill => now,
+                Request::Stop { seconds } => now + Duration::from_secs(seconds),
+                _ => {
+                    client.answer(Err("it is ending".to_string()));
+                    continue;
+                }
+            };
+            client.answer(Ok(()));
+            let sooner = self.asked.filter(|(_, before)| *before < end);
+            self.asked = sooner.or(Some((SIGTERM, end)));
+        }
+        let asked = self.asked.map(|(_, end)| end);
+        let ends = [Some(deadline), asked, self.timeout.map(|end| end + GRACE)];
+        ends.into_iter().flatten().min().unwrap_or(deadline)
+    }
+
     /// Takes what the machine has to say; its end, if that has come.
     fn console(&mut self) -> Option<End> {
-        while let Some(output) = self.started.vm.next() {
-            match output {
+        // A guest that prints without end keeps us from nothing else.
+        for _ in 0..BURST {
+            self.log.write();
+            if self.log.is_full() {
+                break;
+            }
+            match self.started.vm.next()? {
                 Output::Console(bytes) => self.log.add(&bytes),
                 Output::End(end) => return Some(end),
             }
         }
+        self.log.write();
         None
     }
 
@@ -280,7 +328,7 @@ impl<'a> Drive<'a> {
         } else {
             LAST_WORDS
         };
-        let deadline = Instant::now() + patience;
+        let mut deadline = Instant::now() + patience;
         loop {
             if let Some(end) = self.console() {
                 return machine_ended(end);
@@ -288,14 +336,19 @@ impl<'a> Drive<'a> {
             if let Some(signal) = self.signals.pending() {
                 return Finish::Outcome(Outcome::Interrupted(signal));
             }
+            deadline = self.hurried(deadline);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Finish::Failed(format!("{error:#}"));
+                return match self.asked {
+                    Some((signal, _)) => Finish::Outcome(Outcome::Interrupted(signal)),
+                    None => Finish::Failed(format!("{error:#}")),
+                };
             }
-            let mut files = [
-                PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.signals.wake(), PollFlags::IN),
-            ];
+            let mut files = vec![PollFd::from_borrowed_fd(self.signals.wake(), PollFlags::IN)];
+            self.outputs(&mut files);
+            if let Some(control) = &self.control {
+                control.files(&mut files);
+            }
             // Whatever ends the wait, everything is looked at again.
             let _ = poll(&mut files, Timespec::try_from(left).ok().as_ref());
         }
@@ -427,7 +480,7 @@ impl<'a> Drive<'a> {
             _ => {}
         }
         if self.timeout.is_some_and(|timeout| now >= timeout) {
-            eprintln!("paravane: the time of --timeout is over; the virtual machine was ended");
+            say("paravane: the time of --timeout is over; the virtual machine was ended\n");
             return Ok(Some(Finish::Outcome(Outcome::Guest(TIMED_OUT))));
         }
         if let Some((why, _)) = self.interrupted.take_if(|(_, end)| now >= *end) {
@@ -451,9 +504,20 @@ impl<'a> Drive<'a> {
         Ok(None)
     }
 
+    /// What the machine has to say, if there is room for it, and stderr, if something waits for that.
+    fn outputs<'b>(&'b self, files: &mut Vec<PollFd<'b>>) {
+        if !self.log.is_full() {
+            files.push(PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN));
+        }
+        if self.log.waits() {
+            files.push(PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT));
+        }
+    }
+
     /// Waits for anything.
     fn wait(&self) -> anyhow::Result<()> {
-        let mut files = vec![PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN)];
+        let mut files = Vec::new();
+        self.outputs(&mut files);
         if self.asked.is_none() {
             files.push(PollFd::from_borrowed_fd(self.signals.wake(), PollFlags::IN));
         }
@@ -514,13 +578,16 @@ pub fn outcome(ended: Ended) -> Outcome {
         Ended::Exited(code) => Outcome::Guest(code),
         Ended::Killed(signal) => Outcome::Interrupted(signal),
         Ended::Failed(failure) => {
-            eprintln!("paravane: {}", text::one_line(&text::clean(failure.why.as_bytes())));
+            say(&format!(
+                "paravane: {}\n",
+                text::one_line(&text::clean(failure.why.as_bytes()))
+            ));
             Outcome::Guest(failure.code)
         }
         Ended::Left => Outcome::Passed,
         Ended::NoReader => Outcome::Interrupted(SIGPIPE),
         Ended::NoRoom(why) => {
-            eprintln!("paravane: cannot write what the command prints: {why}");
+            say(&format!("paravane: cannot write what the command prints: {why}\n"));
             Outcome::Failed
         }
     }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the guest's kernel says: kept for the case that something goes wrong, or printed as it comes.
 
-use crate::text;
+use crate::{stderr, text};
 use std::collections::VecDeque;
-use std::io::{self, Write};
 
 /// Lines that are kept.
 const KEPT: usize = 400;
 /// Lines above this are cut: a guest may print without end.
 const MAX_LINE: usize = 1024;
+
+/// Bytes that may wait for a reader; then the guest waits.
+const WAITING: usize = 64 << 10;
 
 /// In front of what the agent says there before it can call us.
 const AGENT: &str = "paravane-agent: ";
@@ -20,6 +22,8 @@ pub struct KernelLog {
     live: bool,
     partial: Vec<u8>,
     lines: VecDeque<String>,
+    /// What stderr has not taken yet.
+    unsent: Vec<u8>,
     /// What the agent has said there last.
     agent: Option<String>,
 }
@@ -30,6 +34,7 @@ impl KernelLog {
             live,
             partial: Vec::new(),
             lines: VecDeque::new(),
+            unsent: Vec::new(),
             agent: None,
         }
     }
@@ -52,7 +57,7 @@ impl KernelLog {
             self.agent = Some(said.to_string());
         }
         if self.live {
-            print(&line);
+            self.print(&line);
         }
         if self.lines.len() == KEPT {
             self.lines.pop_front();
@@ -76,16 +81,40 @@ impl KernelLog {
             self.line();
         }
         // What came was printed as it came.
-        for line in self.lines.drain(..).filter(|_| !self.live) {
-            print(&line);
+        let printed = self.live;
+        for line in std::mem::take(&mut self.lines).iter().filter(|_| !printed) {
+            self.print(line);
         }
+        stderr::finish(&mut self.unsent);
+    }
+
+    fn print(&mut self, line: &str) {
+        self.unsent.extend(line.as_bytes());
+        // The terminal may be raw: it wants to be told to go to the line's beginning.
+        self.unsent.extend(b"\r\n");
+    }
+
+    /// Writes what can be written without waiting.
+    pub fn write(&mut self) {
+        stderr::write(&mut self.unsent);
+    }
+
+    /// Whether something waits for stderr's reader.
+    pub fn waits(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Whether so much waits that no more is to be taken of the guest.
+    pub fn is_full(&self) -> bool {
+        self.unsent.len() >= WAITING
     }
 }
 
-fn print(line: &str) {
-    // The terminal may be raw: it wants to be told to go to the line's beginning.
-    // Fails when nobody reads it.
-    let _ = write!(io::stderr(), "{line}\r\n");
+/// What was printed as it came is whole, if somebody reads it.
+impl Drop for KernelLog {
+    fn drop(&mut self) {
+        stderr::finish(&mut self.unsent);
+    }
 }
 
 #[cfg(test)]
