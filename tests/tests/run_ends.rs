@@ -173,7 +173,7 @@ fn ends(way: Way) {
 fn a_queue_that_feeds_itself_keeps_no_machine() {
     let rounds = if std::env::var_os(LONG).is_some() { 50 } else { 1 };
     for _ in 0..rounds {
-        for way in [Way::Timeout(4), Way::Stop, Way::Term, Way::Itself] {
+        for way in [Way::Timeout(10), Way::Stop, Way::Term, Way::Itself] {
             ends(way);
         }
     }
