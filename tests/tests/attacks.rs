@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const LONG: &str = "PARAVANE_TEST_LONG";
 const LONG_TRIES: u64 = 200;
 /// A machine that hangs is ended after this, s.
-const TIMEOUT: &str = "4";
+const TIMEOUT: &str = "20";
 /// Processes that the attack on the words of those to come has made.
 const HELD: u64 = 32;
 /// A planted fault is found in so many tries at the latest.

@@ -225,6 +225,11 @@ fn child(plan: &Plan) -> ! {
 fn prepare(plan: &Plan) -> u32 {
     // SAFETY: system calls with plain numbers and pointers to local values, safe between fork and exec.
     unsafe {
+        // First of all: what follows can wait for the host's kernel for seconds.
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if !parent_lives(plan) {
+            return 1;
+        }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
@@ -237,7 +242,7 @@ fn prepare(plan: &Plan) -> u32 {
             rlim_max: 0,
         };
         libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
-        // After everything that changes credentials, which would clear it.
+        // Again after everything that changes credentials, which clears it.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         // The monitor may have ended before the call; then nobody would ever kill this process.
         if !parent_lives(plan) {
