@@ -58,11 +58,16 @@ impl Group {
         fs::read_to_string(self.folder.join(file)).ok()?.trim().parse().ok()
     }
 
-    /// Bytes that are not shared.
+    /// Bytes that are neither shared nor a file's. The host may give up pages of files at any time,
+    /// and whoever reads them next is charged for them.
     fn own(&self) -> u64 {
         let stat = fs::read_to_string(self.folder.join("memory.stat")).unwrap();
-        let shared = stat.lines().find_map(|line| line.strip_prefix("shmem ")).unwrap();
-        self.number(self.usage).unwrap() - shared.parse::<u64>().unwrap()
+        // Version 1 calls it cache, version 2 file; both count shared memory, too.
+        let files = stat
+            .lines()
+            .find_map(|line| line.strip_prefix("cache ").or(line.strip_prefix("file ")))
+            .unwrap();
+        self.number(self.usage).unwrap() - files.parse::<u64>().unwrap()
     }
 }
 

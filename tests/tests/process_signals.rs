@@ -10,6 +10,7 @@ use paravane_tests::program::{Ends, Run, finish};
 use paravane_tests::{tree, vm};
 use rustix::process::{Signal, geteuid};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
@@ -93,7 +94,11 @@ impl Launcher<'_> {
     /// A machine that has nothing to do, and all of its processes.
     fn idle(&self) -> (Ends, Vec<u32>) {
         let mut command = self.conformance(&["--cpus", "2", "--timeout", "300", "--append", "idle=200"]);
-        let monitor = Ends(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let mut monitor = Ends(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+        // Until the guest runs, a process that ends is a start that failed.
+        let said = BufReader::new(monitor.0.stdout.as_mut().unwrap()).lines();
+        let runs = said.map_while(Result::ok).any(|line| line.contains("vcpus: "));
+        assert!(runs, "it does not start");
         let deadline = Instant::now() + PATIENCE;
         while tree::spaces(monitor.0.id()).len() < 4 {
             assert!(Instant::now() < deadline, "it does not start");
