@@ -297,6 +297,7 @@ fn neighbours_are_out_of_reach() {
 /// The launcher keeps what it says.
 #[test]
 fn hosts_lack_what_they_are_to_lack() {
+    let _alone = alone();
     let programs = Programs::new(&[]);
     for host in Host::all() {
         let run = program::finish(programs.on(host, "paravane").arg("doctor"));
@@ -314,6 +315,8 @@ fn hosts_lack_what_they_are_to_lack() {
 /// A process that has no filter is found, whether it waits or runs.
 #[test]
 fn who_has_no_filter_is_found() {
+    // The others would take its children for something that was left behind.
+    let _alone = alone();
     for script in ["sleep 60", "while :; do :; done"] {
         // The first shell stands for the monitor, the second one for its zygote.
         let inner = format!("sh -c '{script}; true'; true");
