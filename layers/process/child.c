@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * A new address-space process, from the zygote's clone to its place in the pool: parent-death signal, handlers, threads,
- * filter, then the threads park.
+ * A new address-space process, from the zygote's clone to its place in the pool: parent-death
+ * signal, handlers, threads, filter, then the threads park.
  *
- * Every signal is blocked until the filter stands, so nothing nests and a fault kills the process. The mask opens by a
- * signal return, which the filter admits. Cost of a process with one slot of RAM: the clone, 24 host calls, 6 for each
- * vCPU, and up to 4 for each thread that is made (its clone and three futex calls).
+ * Every signal is blocked until the filter stands, so nothing nests and a fault kills the process.
+ * A signal return, which the filter admits, opens the mask. Cost of a process with one slot of RAM:
+ * the clone, some 24 host calls, 6 for each vCPU, and up to 4 for each thread that is made (its clone and
+ * three futex calls).
  */
 #include "../common/faults.h"
 #include "calls.h"
@@ -119,23 +120,27 @@ static void install_filter(void)
 		host1(exit_group, 100 + VMI_PH_STEP_FILTER);
 }
 
-static void admit(u64 addr, u64 size)
+static void make_accessible(u64 addr, u64 size)
 {
 	if (host3(mprotect, addr, size, PROT_READ | PROT_WRITE | PROT_EXEC) != 0)
 		for (;;)
 			host1(exit_group, 100 + VMI_PH_STEP_IMAGE);
 }
 
-/* What the guest can write becomes readable and executable. Before the filter no wild jump could have found it. */
-static void admit_guest(void)
+/*
+ * Makes the guest's memory accessible and what the guest can write executable. Before the filter
+ * stands, no wild jump can execute it.
+ */
+static void open_guest_memory(void)
 {
 	u64 i;
 
 	for (i = 0; i < plan->slot_count; i++)
-		admit(VMI_PH_DIRECT_MAP + plan->slots[i].gpa, plan->slots[i].size);
+		make_accessible(VMI_PH_DIRECT_MAP + plan->slots[i].gpa, plan->slots[i].size);
 	for (i = 0; i < plan->segment_count; i++)
-		admit(plan->segments[i].addr, plan->segments[i].size);
-	admit((u64)ph_thunks_start, ((u64)(ph_thunks_end - ph_thunks_start) + PAGE_SIZE - 1) & PAGE_MASK);
+		make_accessible(plan->segments[i].addr, plan->segments[i].size);
+	make_accessible((u64)ph_thunks_start,
+			((u64)(ph_thunks_end - ph_thunks_start) + PAGE_SIZE - 1) & PAGE_MASK);
 }
 
 /* The zygote may have died before the call: then nobody would end this process. */
@@ -163,12 +168,12 @@ noreturn void child_main(u32 index)
 		host4(rt_sigprocmask, SIG_SETMASK, &none, 0, 8);
 	thread_begin(t);
 	make_threads();
-	/* The host tells the monitor who says it: its own number is one of a namespace. */
+	/* The socket tells the monitor the host's id of this process. Here it can be a namespace's. */
 	tell(VMI_PH_OP_MADE, index, self.pid, 0);
 	if (FAULT(DEATH_SIGNAL_LATE))
 		die_with_zygote();
 	install_filter();
-	admit_guest();
+	open_guest_memory();
 	__atomic_store_n(&self.proc->s.state, VMI_PH_PROC_FREE, __ATOMIC_RELEASE);
 	__atomic_store_n(ph_ready, 1, __ATOMIC_RELEASE);
 	futex_wake(ph_ready, 1);

@@ -285,16 +285,20 @@ struct host_sigaction {
 s64 signals_install(void)
 {
 	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGURG };
-	struct host_sigaction action = {
-		(u64)handler, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER, (u64)ph_sigreturn, 0,
-	};
 	u32 i;
 	s64 r;
 
 	for (i = 0; i < ARRAY_SIZE(signals); i++) {
-		/* Handlers of exceptions end without a signal return and may meet another one; those of SIGURG do neither. */
-		if (signals[i] == SIGURG && !FAULT(NOTIFICATIONS_NEST))
-			action.flags &= ~SA_NODEFER;
+		/*
+		 * A handler of an exception may end without a signal return, and may meet another
+		 * exception. The handler of SIGURG does neither, and blocks SIGURG.
+		 */
+		bool nests = signals[i] != SIGURG || FAULT(NOTIFICATIONS_NEST);
+		struct host_sigaction action = {
+			(u64)handler, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | (nests ? SA_NODEFER : 0),
+			(u64)ph_sigreturn, 0,
+		};
+
 		r = host4(rt_sigaction, signals[i], &action, 0, 8);
 		if (r)
 			return r;
@@ -311,7 +315,10 @@ s64 signals_stack(struct thread *t)
 
 noreturn void signals_open(struct thread *t, void (*function)(void *))
 {
-	/* As after a call: the stack pointer is 8 below a multiple of 16. What the host adds to it is the signal stack again. */
+	/*
+	 * The stack pointer is 8 below a multiple of 16, as after a call. The signal return sets the
+	 * signal stack, too: it stays the same.
+	 */
 	struct host_ucontext context = {
 		.flags = UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
 		.stack = { (u64)t + SIGNAL_STACK, 0, SIGNAL_STACK_SIZE },

@@ -89,8 +89,9 @@ void fpstate_prepare(void);
 /* Gives the calling thread its signal stack. */
 s64 signals_stack(struct thread *t);
 /*
- * Calls function(t) on the thread's host stack with no signal blocked, by a signal return: the only call that changes the mask once
- * the filter stands. What is on any of the thread's stacks is gone. One host call.
+ * Calls function(t) on the thread's host stack with no signal blocked. Uses a signal return, the only
+ * call that changes the mask once the filter stands. What the thread's stacks hold is lost. One host
+ * call.
  */
 noreturn void signals_open(struct thread *t, void (*function)(void *));
 

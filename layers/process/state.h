@@ -190,8 +190,8 @@ static inline struct proc *proc_at(u32 index)
 }
 
 /*
- * What a thread has of VMI_PH_STACK_SIZE bytes: a page for its record, host stack, signal stack. A page that is not mapped
- * lies before and after each stack.
+ * The layout of a thread's VMI_PH_STACK_SIZE bytes: a page for its record, the host stack, the signal
+ * stack. An unmapped page lies before and after each stack.
  */
 #define HOST_STACK (2 * PAGE_SIZE)
 #define HOST_STACK_SIZE (VMI_PH_STACK_SIZE / 2 - HOST_STACK)

@@ -4,8 +4,9 @@
  * never runs guest code, and what decides about a new process it has copied from the shared area before any guest code
  * existed: later the guest can write there. child.c is what a new process does.
  *
- * It has no filter, so nothing may disturb it: every signal is blocked from its first host call on, and there are no
- * handlers. It hears of its children's ends by a signalfd. Its stack lies between unmapped pages.
+ * The zygote has no filter, so nothing may disturb it. It blocks every signal from its first host
+ * call on and has no handlers. A signalfd tells it of its children's ends. Unmapped pages surround
+ * its stack.
  */
 #include "../common/faults.h"
 #include "calls.h"
@@ -28,7 +29,7 @@ extern u8 ph_thunks_start[], ph_thunks_end[];
 #define HOST_USER_END 0x7ffffffff000ULL
 #define HOST_STACKS 0x7f0000000000ULL
 
-/* A process that does not get ready sleeps in the zygote's way no longer than this between two looks, ns. */
+/* The zygote waits this long, ns, for a new process before it looks whether that has ended. */
 #define LOOK_AGAIN 10000000
 
 struct self self;
@@ -61,7 +62,10 @@ static s64 map(u64 addr, u64 size, u64 prot, u64 flags, s64 fd, u64 offset)
 	return host6(mmap, addr, size, prot, flags | MAP_FIXED, fd, offset);
 }
 
-/* The zygote needs none of the guest's memory: a new process opens it when its filter stands (child.c). */
+/*
+ * The zygote needs no right to the guest's memory. A new process gives itself the rights when its
+ * filter stands (child.c).
+ */
 static void map_ram(void)
 {
 	const u64 prot = FAULT(GUEST_MEMORY_EXECUTABLE) ? PROT_READ | PROT_WRITE | PROT_EXEC : PROT_NONE;
@@ -289,7 +293,7 @@ static void make_process(u32 index)
 	tell(VMI_PH_OP_READY, index, (u32)child, 0);
 }
 
-/* Its stack's top. On the host's own stack: it is given up later. */
+/* Blocks all signals and maps the zygote's stack; returns its top. Runs on the host's stack. */
 u64 zygote_stack(void)
 {
 	const u64 all = FAULT(ZYGOTE_OPEN) ? 0 : U64_MAX;
@@ -303,9 +307,10 @@ u64 zygote_stack(void)
 }
 
 /*
- * What the host has mapped: its stack, vdso, vvar. Nothing here uses them, and the guest must not find them. Where they
- * lie depends on the host and on the user's limits: without a limit of the stack, in the middle of the guest's range. So
- * everything goes but the program and the stack in use, before anything else is mapped.
+ * Unmaps what the host has mapped: its stack, vdso, vvar. Nothing here uses them, and the guest must
+ * not find them. Their place depends on the host and on the user's limits: without a limit of the
+ * stack they lie in the guest's range. So this unmaps everything but the program and the stack in
+ * use, before anything else is mapped.
  */
 static void leave_host(void)
 {
@@ -332,7 +337,7 @@ static void serve(void)
 	s64 r;
 
 	host6(ppoll, poll, ARRAY_SIZE(poll), 0, 0, 0, 0);
-	/* Signals of one kind are one: whoever has ended by now is waited for. */
+	/* Several ends can be one signal: reap() waits for every child that has ended. */
 	host3(read, plan->child_events, info, sizeof(info));
 	reap();
 	r = host6(recvfrom, VMI_PH_FD_CONTROL, &m, sizeof(m), MSG_DONTWAIT, 0, 0);

@@ -314,7 +314,7 @@ fn hosts_lack_what_they_are_to_lack() {
 
 /// A process that has no filter is found, whether it waits or runs.
 #[test]
-fn who_has_no_filter_is_found() {
+fn a_process_without_a_filter_is_found() {
     // The others would take its children for something that was left behind.
     let _alone = alone();
     for script in ["sleep 60", "while :; do :; done"] {
