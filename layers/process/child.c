@@ -5,8 +5,8 @@
  *
  * Every signal is blocked until the filter stands, so nothing nests and a fault kills the process.
  * A signal return, which the filter admits, opens the mask. Cost of a process with one slot of RAM:
- * the clone, some 24 host calls, 6 for each vCPU, and up to 4 for each thread that is made (its clone and
- * three futex calls).
+ * the clone, some 24 host calls, 6 for each vCPU, and up to 4 for each thread that is made (its
+ * clone and three futex calls).
  */
 #include "../common/faults.h"
 #include "calls.h"
