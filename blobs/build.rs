@@ -11,7 +11,11 @@ use std::process::{Command, exit};
 
 /// A makefile's folder, the name of its output folder, and the files that it must make there.
 const PARTS: [(&str, &str, &[&str]); 3] = [
-    ("layers", "layers", &["native.rom", "native-stats.rom", "process.elf"]),
+    (
+        "layers",
+        "layers",
+        &["native.rom", "native-stats.rom", "process.elf"],
+    ),
     ("guest/conformance", "conformance", &["conformance.elf"]),
     ("bench/micro", "micro", &["micro"]),
 ];
@@ -27,7 +31,9 @@ fn main() {
 fn build() -> Result<(), String> {
     let variable = |name: &str| env::var_os(name).ok_or(format!("cargo did not set {name}"));
     let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
-    let root = manifest.parent().ok_or("the blobs crate has no parent folder")?;
+    let root = manifest
+        .parent()
+        .ok_or("the blobs crate has no parent folder")?;
     let out = PathBuf::from(variable("OUT_DIR")?);
 
     watch(&root.join("abi/include"));
@@ -51,7 +57,10 @@ fn build() -> Result<(), String> {
 fn make(folder: &Path, out: &Path, files: &[&str]) -> Result<(), String> {
     fs::create_dir_all(out).map_err(|e| format!("cannot create {}: {e}", out.display()))?;
     let mut command = Command::new("make");
-    command.arg("-C").arg(folder).arg(format!("OUT={}", out.display()));
+    command
+        .arg("-C")
+        .arg(folder)
+        .arg(format!("OUT={}", out.display()));
     // Cargo's own variables of that name mean something else to a makefile.
     for name in ["TARGET", "HOST", "PROFILE", "OUT_DIR", "DEBUG", "OPT_LEVEL"] {
         command.env_remove(name);
@@ -106,8 +115,9 @@ fn agent(root: &Path, out: &Path) -> Result<(), String> {
     // What the outer cargo says to compilers is for its own build: clippy runs as a wrapper, for one.
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        let ours =
-            name.starts_with("CARGO_FEATURE_") || name.starts_with("CARGO_CFG_") || name.starts_with("CARGO_PKG_");
+        let ours = name.starts_with("CARGO_FEATURE_")
+            || name.starts_with("CARGO_CFG_")
+            || name.starts_with("CARGO_PKG_");
         if ours
             || [
                 "RUSTC",
@@ -124,8 +134,13 @@ fn agent(root: &Path, out: &Path) -> Result<(), String> {
         }
     }
     command.env_remove("CARGO_ENCODED_RUSTFLAGS");
-    command.env("RUSTFLAGS", "-Ctarget-feature=+crt-static -Crelocation-model=static");
-    let output = command.output().map_err(|e| format!("cannot run cargo: {e}"))?;
+    command.env(
+        "RUSTFLAGS",
+        "-Ctarget-feature=+crt-static -Crelocation-model=static",
+    );
+    let output = command
+        .output()
+        .map_err(|e| format!("cannot run cargo: {e}"))?;
     if !output.status.success() {
         return Err(format!(
             "building the agent failed:\n{}",
@@ -177,7 +192,9 @@ fn pack_linux(root: &Path, out: &Path) -> Result<(), String> {
             files_below(&linux.join("config"))?,
         ),
     ] {
-        text.push_str(&format!("/// {doc}\npub static LINUX_{name}: &[(&str, &[u8])] = &[\n"));
+        text.push_str(&format!(
+            "/// {doc}\npub static LINUX_{name}: &[(&str, &[u8])] = &[\n"
+        ));
         for (path, file) in files {
             text.push_str(&format!("    ({path:?}, include_bytes!({file:?})),\n"));
         }

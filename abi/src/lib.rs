@@ -57,7 +57,10 @@ pub struct SectionInfo {
 #[must_use]
 pub fn call_name(number: u16) -> Option<&'static str> {
     let section = SECTIONS.iter().find(|s| s.id == number >> 8)?;
-    section.calls.get(usize::from(number & 0xff)).map(|c| c.name)
+    section
+        .calls
+        .get(usize::from(number & 0xff))
+        .map(|c| c.name)
 }
 
 #[cfg(test)]
@@ -75,7 +78,11 @@ mod tests {
                     call.name
                 );
                 assert_eq!(call_name(call.number), Some(call.name));
-                assert!(call.since >= 1 && call.since <= section.version, "{}", call.name);
+                assert!(
+                    call.since >= 1 && call.since <= section.version,
+                    "{}",
+                    call.name
+                );
             }
         }
         assert_eq!(call_name(0xffff), None);

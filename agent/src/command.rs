@@ -46,7 +46,9 @@ pub fn start(exec: Exec) -> Result<Running, Failure> {
         .iter()
         .chain(exec.env.iter().flat_map(|(key, value)| [key, value]));
     if words.chain(&exec.cwd).any(|word| word.contains(&0)) {
-        return Err(other("a word of the command has a zero byte in it".to_string()));
+        return Err(other(
+            "a word of the command has a zero byte in it".to_string(),
+        ));
     }
     let folder = match exec.cwd.map(path::from_bytes) {
         Some(folder) if folder.is_dir() => folder,
@@ -86,10 +88,14 @@ pub fn start(exec: Exec) -> Result<Running, Failure> {
         Some(size) => terminal(&mut command, &user, size),
         None => pipes(&mut command, &user, exec.input),
     };
-    let mut running = streams.map_err(|error| other(format!("cannot make the streams of a command: {error}")))?;
+    let mut running =
+        streams.map_err(|error| other(format!("cannot make the streams of a command: {error}")))?;
     let started = reap::spawn(|| {
         let mut child = command.spawn()?;
-        running.input = running.input.take().or(child.stdin.take().map(OwnedFd::from));
+        running.input = running
+            .input
+            .take()
+            .or(child.stdin.take().map(OwnedFd::from));
         running.output = child.stdout.take().map(OwnedFd::from);
         running.error = child.stderr.take().map(OwnedFd::from);
         Ok(child)
@@ -97,9 +103,14 @@ pub fn start(exec: Exec) -> Result<Running, Failure> {
     let (pid, ended) = started.map_err(|error| cannot_run(&name, &error))?;
     // The command has its own copies of the other ends; ours keep the streams from ending.
     drop(command);
-    for stream in [&running.input, &running.output, &running.error, &running.terminal]
-        .into_iter()
-        .flatten()
+    for stream in [
+        &running.input,
+        &running.output,
+        &running.error,
+        &running.terminal,
+    ]
+    .into_iter()
+    .flatten()
     {
         nonblocking(stream).map_err(|error| other(error.to_string()))?;
     }
@@ -170,12 +181,17 @@ fn default_signals(command: &mut Command) {
 /// Has the new process become who it is to be, and the owner of its terminal.
 fn become_user(command: &mut Command, user: &User, terminal: Option<OwnedFd>) {
     default_signals(command);
-    let same = user.uid == geteuid().as_raw() && user.gid == getegid().as_raw() && user.groups.is_empty();
+    let same =
+        user.uid == geteuid().as_raw() && user.gid == getegid().as_raw() && user.groups.is_empty();
     if same && terminal.is_none() {
         return;
     }
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-    let groups: Vec<Gid> = user.groups.iter().map(|&group| Gid::from_raw(group)).collect();
+    let groups: Vec<Gid> = user
+        .groups
+        .iter()
+        .map(|&group| Gid::from_raw(group))
+        .collect();
     // SAFETY: runs between fork and exec, where only system calls may be made: it makes no others, and stores nothing.
     unsafe {
         command.pre_exec(move || {
@@ -206,7 +222,10 @@ pub fn window(size: Size) -> Winsize {
 
 fn nonblocking(file: &OwnedFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(file)?;
-    Ok(rustix::fs::fcntl_setfl(file, flags | rustix::fs::OFlags::NONBLOCK)?)
+    Ok(rustix::fs::fcntl_setfl(
+        file,
+        flags | rustix::fs::OFlags::NONBLOCK,
+    )?)
 }
 
 fn other(why: String) -> Failure {

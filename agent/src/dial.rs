@@ -43,7 +43,12 @@ fn vsock() -> io::Result<OwnedFd> {
         address.svm_family = FAMILY;
         address.svm_cid = HOST_CID;
         address.svm_port = PORT;
-        if libc::connect(socket.as_raw_fd(), (&raw const address).cast(), ADDRESS_SIZE) != 0 {
+        if libc::connect(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            ADDRESS_SIZE,
+        ) != 0
+        {
             return Err(io::Error::last_os_error());
         }
         Ok(socket)

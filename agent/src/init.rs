@@ -93,7 +93,8 @@ pub fn configure(wanted: &Configuration) -> Result<(), String> {
     let _ = fs::write(QUIET.0, QUIET.1);
     // A system with its own init has its own name.
     if let (Some(name), false) = (&wanted.hostname, system::is_service()) {
-        sethostname(name.as_bytes()).map_err(|error| format!("cannot name the machine {name}: {error}"))?;
+        sethostname(name.as_bytes())
+            .map_err(|error| format!("cannot name the machine {name}: {error}"))?;
     }
     for entry in &wanted.mounts {
         mount_one(entry)?;
@@ -111,8 +112,13 @@ pub fn configure(wanted: &Configuration) -> Result<(), String> {
 
 fn mount_one(entry: &Mount) -> Result<(), String> {
     let target = path::from_bytes(entry.target.clone());
-    let fail =
-        |error: &dyn std::fmt::Display| format!("cannot mount {} on {}: {error}", entry.source, target.display());
+    let fail = |error: &dyn std::fmt::Display| {
+        format!(
+            "cannot mount {} on {}: {error}",
+            entry.source,
+            target.display()
+        )
+    };
     if !target.is_absolute() {
         return Err(fail(&"not an absolute path"));
     }
@@ -122,7 +128,14 @@ fn mount_one(entry: &Mount) -> Result<(), String> {
     } else {
         MountFlags::empty()
     };
-    mount(entry.source.as_str(), &target, entry.kind.as_str(), flags, None).map_err(|error| fail(&error))
+    mount(
+        entry.source.as_str(),
+        &target,
+        entry.kind.as_str(),
+        flags,
+        None,
+    )
+    .map_err(|error| fail(&error))
 }
 
 /// Ends the machine with this status. Comes back only when that is not possible, and says why; under a system's own init
@@ -161,7 +174,8 @@ fn unmount_all() {
     };
     for line in table.lines().rev() {
         let mut fields = line.split(' ');
-        let (Some(_), Some(place), Some(kind)) = (fields.next(), fields.next(), fields.next()) else {
+        let (Some(_), Some(place), Some(kind)) = (fields.next(), fields.next(), fields.next())
+        else {
             continue;
         };
         // What is only in memory goes with it.

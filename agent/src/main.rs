@@ -97,7 +97,9 @@ fn address(words: Vec<OsString>) -> Result<dial::Address, String> {
     let mut words = words.into_iter();
     match (words.next(), words.next(), words.next()) {
         (None, ..) => Ok(dial::Address::Host),
-        (Some(option), Some(path), None) if option == "--connect-unix" => Ok(dial::Address::Unix(path.into())),
+        (Some(option), Some(path), None) if option == "--connect-unix" => {
+            Ok(dial::Address::Unix(path.into()))
+        }
         _ => Err("usage: paravane-agent [--connect-unix PATH]".to_string()),
     }
 }

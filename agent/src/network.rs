@@ -29,13 +29,20 @@ pub fn loopback_up() -> io::Result<()> {
 pub fn configure(wanted: &Network) -> io::Result<()> {
     let name = card()?;
     let socket = socket()?;
-    let mask = u32::MAX.checked_shl(u32::from(32 - wanted.prefix.min(32))).unwrap_or(0);
+    let mask = u32::MAX
+        .checked_shl(u32::from(32 - wanted.prefix.min(32)))
+        .unwrap_or(0);
     let address = |to| move |r: &mut libc::ifreq| r.ifr_ifru.ifru_addr = plain(to);
     request(&socket, &name, libc::SIOCSIFMTU, |r| {
         r.ifr_ifru.ifru_mtu = i32::from(wanted.mtu)
     })?;
     request(&socket, &name, libc::SIOCSIFADDR, address(wanted.address))?;
-    request(&socket, &name, libc::SIOCSIFNETMASK, address(Ipv4Addr::from(mask)))?;
+    request(
+        &socket,
+        &name,
+        libc::SIOCSIFNETMASK,
+        address(Ipv4Addr::from(mask)),
+    )?;
     up(&socket, &name)?;
     route(&socket, wanted.gateway)?;
     if let Some(dns) = wanted.dns {
@@ -77,7 +84,10 @@ fn name_server(dns: Ipv4Addr) -> io::Result<()> {
 /// Under a system's own init: what its networkd does with a card for which nobody has said anything. It comes up later than this.
 pub fn leave_to_networkd(wanted: &Network) -> io::Result<()> {
     fs::create_dir_all(NETWORKD)?;
-    let dns = wanted.dns.map(|dns| format!("DNS={dns}\n")).unwrap_or_default();
+    let dns = wanted
+        .dns
+        .map(|dns| format!("DNS={dns}\n"))
+        .unwrap_or_default();
     let text = format!(
         "[Match]\nName=en* eth*\n\n[Link]\nMTUBytes={}\n\n[Network]\nAddress={}/{}\nGateway={}\n{dns}",
         wanted.mtu, wanted.address, wanted.prefix, wanted.gateway
@@ -111,7 +121,9 @@ fn socket() -> io::Result<OwnedFd> {
 
 fn up(socket: &OwnedFd, name: &str) -> io::Result<()> {
     let flags = flags(socket, name)? | UP | RUNNING;
-    request(socket, name, libc::SIOCSIFFLAGS, |r| r.ifr_ifru.ifru_flags = flags)?;
+    request(socket, name, libc::SIOCSIFFLAGS, |r| {
+        r.ifr_ifru.ifru_flags = flags
+    })?;
     Ok(())
 }
 
@@ -131,7 +143,12 @@ fn request(
     // SAFETY: plain data for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays zero.
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()).take(libc::IFNAMSIZ - 1) {
+    for (to, from) in request
+        .ifr_name
+        .iter_mut()
+        .zip(name.bytes())
+        .take(libc::IFNAMSIZ - 1)
+    {
         *to = libc::c_char::from_ne_bytes([from]);
     }
     fill(&mut request);

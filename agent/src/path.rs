@@ -20,7 +20,9 @@ pub fn find(name: &[u8], path: &[u8], folder: &Path) -> io::Result<PathBuf> {
         if name.is_empty() {
             break;
         }
-        let file = folder.join(OsStr::from_bytes(part)).join(OsStr::from_bytes(name));
+        let file = folder
+            .join(OsStr::from_bytes(part))
+            .join(OsStr::from_bytes(name));
         if file.is_file() {
             if access(&file, Access::EXEC_OK).is_ok() {
                 return Ok(file);
@@ -51,12 +53,19 @@ mod tests {
             fs::create_dir(root.join(name)).unwrap();
         }
         fs::create_dir(root.join("one/program")).unwrap();
-        for (name, mode) in [("two/program", 0o644), ("three/program", 0o755), ("two/data", 0o644)] {
+        for (name, mode) in [
+            ("two/program", 0o644),
+            ("three/program", 0o755),
+            ("two/data", 0o644),
+        ] {
             fs::write(root.join(name), "").unwrap();
             fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
         }
         let path = b"one:two:three";
-        assert_eq!(find(b"program", path, root).unwrap(), root.join("three/program"));
+        assert_eq!(
+            find(b"program", path, root).unwrap(),
+            root.join("three/program")
+        );
         assert_eq!(find(b"./x/y", path, root).unwrap(), root.join("x/y"));
         let kind = |name: &[u8]| find(name, path, root).unwrap_err().kind();
         assert_eq!(kind(b"data"), io::ErrorKind::PermissionDenied);

@@ -73,7 +73,9 @@ pub fn while_it_runs(pid: u32, then: impl FnOnce()) {
 
 /// Starts the thread.
 pub fn start() -> io::Result<()> {
-    std::thread::Builder::new().name("reap".to_string()).spawn(work)?;
+    std::thread::Builder::new()
+        .name("reap".to_string())
+        .spawn(work)?;
     Ok(())
 }
 
@@ -94,7 +96,10 @@ fn work() {
             // A start has collected it.
             continue;
         }
-        if let Some(pipe) = u32::try_from(pid).ok().and_then(|pid| commands.remove(&pid)) {
+        if let Some(pipe) = u32::try_from(pid)
+            .ok()
+            .and_then(|pid| commands.remove(&pid))
+        {
             let bytes = match Status::of_wait(status) {
                 Status::Exited(code) => [0, code],
                 Status::Killed(signal) => [1, signal],

@@ -21,7 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub fn change() -> io::Result<String> {
     temporary("proc", "/proc")?;
     let line = fs::read_to_string("/proc/cmdline")?;
-    let Some(root) = line.split_whitespace().find_map(|word| word.strip_prefix(OPTION)) else {
+    let Some(root) = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(OPTION))
+    else {
         return Ok(line);
     };
     let named = |error: io::Error| io::Error::other(format!("the root {root}: {error}"));
@@ -67,10 +70,13 @@ fn disk(device: &str) -> io::Result<bool> {
     for flags in quiet.into_iter().chain([MountFlags::RDONLY]) {
         for line in fs::read_to_string("/proc/filesystems")?.lines() {
             // Those without a device have a word in front.
-            let Some(kind) = line.strip_prefix('\t') else { continue };
+            let Some(kind) = line.strip_prefix('\t') else {
+                continue;
+            };
             if mount(device, ROOT, kind, flags, None).is_ok() {
                 // A read-only disk can be mounted for writing by a file system that never writes.
-                let writes = !flags.contains(MountFlags::RDONLY) && !["squashfs", "erofs", "iso9660"].contains(&kind);
+                let writes = !flags.contains(MountFlags::RDONLY)
+                    && !["squashfs", "erofs", "iso9660"].contains(&kind);
                 return Ok(writes);
             }
         }
@@ -89,7 +95,8 @@ fn overlay() -> io::Result<()> {
     for folder in ["upper", "work"] {
         make_folder(&Path::new(layer).join(folder))?;
     }
-    let options = c"lowerdir=/paravane/below,upperdir=/paravane/layer/upper,workdir=/paravane/layer/work";
+    let options =
+        c"lowerdir=/paravane/below,upperdir=/paravane/layer/upper,workdir=/paravane/layer/work";
     mount("overlay", ROOT, "overlay", MountFlags::empty(), options)?;
     Ok(())
 }

@@ -236,7 +236,10 @@ impl Session {
     }
 
     fn input_file(&self) -> Option<&OwnedFd> {
-        self.running.terminal.as_ref().or(self.running.input.as_ref())
+        self.running
+            .terminal
+            .as_ref()
+            .or(self.running.input.as_ref())
     }
 
     /// One piece of each stream at most, so that none keeps the others waiting.
@@ -253,7 +256,11 @@ impl Session {
             match read(open, &mut piece)? {
                 Read::Some(_) if self.last > LAST_OUTPUT => *file = None,
                 Read::Some(n) => {
-                    put_data(&mut self.conversation.out, stream, piece.get(..n).unwrap_or_default());
+                    put_data(
+                        &mut self.conversation.out,
+                        stream,
+                        piece.get(..n).unwrap_or_default(),
+                    );
                     if self.status.is_some() {
                         self.last += n;
                     }
@@ -269,7 +276,9 @@ impl Session {
 
     /// Everything that was printed was taken.
     fn is_drained(&self) -> bool {
-        self.running.output.is_none() && self.running.error.is_none() && self.running.terminal.is_none()
+        self.running.output.is_none()
+            && self.running.error.is_none()
+            && self.running.terminal.is_none()
     }
 
     fn take(&mut self, frame: Frame<ToAgent>) -> io::Result<()> {
@@ -288,7 +297,8 @@ impl Session {
                 }
             }
             Frame::Message(ToAgent::Signal(number)) => {
-                let signal = Signal::from_named_raw(number).ok_or_else(|| io::Error::other("no such signal"))?;
+                let signal = Signal::from_named_raw(number)
+                    .ok_or_else(|| io::Error::other("no such signal"))?;
                 self.signal(signal);
             }
             Frame::Data(..) | Frame::Message(_) => return Err(io::Error::other("not now")),

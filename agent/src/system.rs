@@ -49,7 +49,10 @@ pub enum Wanted {
 
 /// What the kernel's command line asks for.
 pub fn wanted(line: &str) -> Option<Wanted> {
-    match line.split_whitespace().find_map(|word| word.strip_prefix(OPTION))? {
+    match line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(OPTION))?
+    {
         "auto" => Some(Wanted::Auto),
         "systemd" => Some(Wanted::Systemd),
         _ => None,
@@ -58,11 +61,14 @@ pub fn wanted(line: &str) -> Option<Wanted> {
 
 /// Leaves process 1 to the root's init. Comes back if that is not there and need not be. `own` is the agent's program.
 pub fn hand_over(wanted: Wanted, own: &mut File) -> io::Result<()> {
-    let there = fs::canonicalize(INIT).is_ok_and(|path| path.file_name().is_some_and(|name| name == SYSTEMD));
+    let there = fs::canonicalize(INIT)
+        .is_ok_and(|path| path.file_name().is_some_and(|name| name == SYSTEMD));
     if !there {
         return match wanted {
             Wanted::Auto => Ok(()),
-            Wanted::Systemd => Err(io::Error::other(format!("{INIT} of the root is not systemd"))),
+            Wanted::Systemd => Err(io::Error::other(format!(
+                "{INIT} of the root is not systemd"
+            ))),
         };
     }
     crate::init::mount_memory("/run")?;
@@ -90,7 +96,9 @@ pub fn ready() -> io::Result<()> {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(&path)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address).map(drop)
+    UnixDatagram::unbound()?
+        .send_to_addr(b"READY=1", &address)
+        .map(drop)
 }
 
 /// Waits until the system has come up, well or not.

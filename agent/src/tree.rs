@@ -12,13 +12,17 @@ use tar::Archive;
 pub fn pack(path: &Path) -> io::Result<()> {
     let output = BufWriter::with_capacity(64 << 10, io::stdout().lock());
     paravane_agent_protocol::tree::pack(path, output, &mut |path| {
-        eprintln!("{}: neither file, folder nor link: left out", path.display());
+        eprintln!(
+            "{}: neither file, folder nor link: left out",
+            path.display()
+        );
     })
 }
 
 /// Puts what comes on standard input to `to`: into it if that is a folder, else under this name.
 pub fn unpack(to: &Path) -> io::Result<()> {
-    let within = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", to.display()));
+    let within =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", to.display()));
     let (folder, name) = if to.is_dir() {
         (to, None)
     } else {
@@ -26,7 +30,9 @@ pub fn unpack(to: &Path) -> io::Result<()> {
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty())
             .unwrap_or(Path::new("/"));
-        fs::metadata(parent).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", parent.display())))?;
+        fs::metadata(parent).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", parent.display()))
+        })?;
         (parent, to.file_name())
     };
     let mut archive = Archive::new(BufReader::with_capacity(64 << 10, io::stdin().lock()));
@@ -41,9 +47,9 @@ pub fn unpack(to: &Path) -> io::Result<()> {
         if old.is_ok_and(|folder| !folder) {
             fs::remove_file(&target).map_err(within)?;
         }
-        entry
-            .unpack(&target)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", target.display())))?;
+        entry.unpack(&target).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", target.display()))
+        })?;
     }
     Ok(())
 }

@@ -69,7 +69,9 @@ fn find_in(wanted: &str, passwd: &str, group: &str) -> Result<User, String> {
     // name:password:gid:member,member
     match with {
         Some(name) => {
-            let known = entries(group, 3).find(|e| e[0] == name).and_then(|e| e[2].parse().ok());
+            let known = entries(group, 3)
+                .find(|e| e[0] == name)
+                .and_then(|e| e[2].parse().ok());
             user.gid = match known.or(name.parse().ok()) {
                 Some(gid) => gid,
                 None => return Err(format!("there is no group {name}")),
@@ -121,13 +123,21 @@ mod tests {
 
     #[test]
     fn who_is_not_there() {
-        assert!(find_in("bob", PASSWD, GROUP).unwrap_err().contains("no user bob"));
+        assert!(
+            find_in("bob", PASSWD, GROUP)
+                .unwrap_err()
+                .contains("no user bob")
+        );
         assert!(
             find_in("ann:nobodies", PASSWD, GROUP)
                 .unwrap_err()
                 .contains("no group nobodies")
         );
-        assert!(find_in("bad", PASSWD, GROUP).unwrap_err().contains("damaged"));
+        assert!(
+            find_in("bad", PASSWD, GROUP)
+                .unwrap_err()
+                .contains("damaged")
+        );
         assert!(find_in("", PASSWD, GROUP).is_err());
         assert!(find_in("-1", PASSWD, GROUP).is_err());
     }

@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // The way in which a test fails.
 
 use paravane_agent_protocol::frame::{MAX_FROM_AGENT, MAX_TO_AGENT, put_data, put_message};
-use paravane_agent_protocol::{Decoder, Exec, Failure, Frame, FromAgent, INPUT_WINDOW, Size, Stream, ToAgent, VERSION};
+use paravane_agent_protocol::{
+    Decoder, Exec, Failure, Frame, FromAgent, INPUT_WINDOW, Size, Stream, ToAgent, VERSION,
+};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
@@ -166,7 +168,9 @@ fn failure(agent: &Agent, exec: Exec) -> Failure {
 fn streams_are_apart_and_the_exit_code_comes_last() {
     let agent = Agent::start();
     for code in [0, 1, 7, 255] {
-        let (output, error, end) = agent.run(shell(&format!("printf 'a\\000b\\377'; echo no >&2; exit {code}")));
+        let (output, error, end) = agent.run(shell(&format!(
+            "printf 'a\\000b\\377'; echo no >&2; exit {code}"
+        )));
         assert_eq!((&output[..], &error[..]), (&b"a\0b\xff"[..], &b"no\n"[..]));
         assert_eq!(end, FromAgent::Exited(code));
     }
@@ -225,7 +229,11 @@ fn more_input_than_was_allowed_ends_the_connection() {
     let agent = Agent::start();
     let mut call = agent.exec(words(&["sleep", "30"]));
     let mut frames = Vec::new();
-    put_data(&mut frames, Stream::Input, &vec![0; 2 * INPUT_WINDOW as usize]);
+    put_data(
+        &mut frames,
+        Stream::Input,
+        &vec![0; 2 * INPUT_WINDOW as usize],
+    );
     // Fails when the agent has hung up before all is sent.
     let _ = call.stream.write_all(&frames);
     let mut rest = Vec::new();
@@ -261,7 +269,11 @@ fn what_cannot_be_run() {
         ..words(&["true"])
     };
     for (exec, code, part) in [
-        (words(&["no-such-command"]), 127, "no-such-command: no such command"),
+        (
+            words(&["no-such-command"]),
+            127,
+            "no-such-command: no such command",
+        ),
         (words(&["/no/such"]), 127, "/no/such: no such command"),
         (words(&[file]), 126, "may not be executed"),
         (words(&["/"]), 126, "may not be executed"),
@@ -294,7 +306,10 @@ fn environment_and_folder() {
         ..shell("echo $NAME $PATH $PWD; env | grep -c ^CARGO")
     };
     let (output, _, end) = agent.run(exec);
-    assert_eq!(String::from_utf8(output).unwrap(), "a b=c /bin:/usr/bin /usr\n0\n");
+    assert_eq!(
+        String::from_utf8(output).unwrap(),
+        "a b=c /bin:/usr/bin /usr\n0\n"
+    );
     assert_eq!(end, FromAgent::Exited(1));
 }
 
@@ -311,7 +326,11 @@ fn another_user() {
     };
     let (output, error, end) = agent.run(exec);
     let complaint = String::from_utf8_lossy(&error);
-    assert_eq!(String::from_utf8(output).unwrap(), "65534\n7\n7\n", "{complaint}");
+    assert_eq!(
+        String::from_utf8(output).unwrap(),
+        "65534\n7\n7\n",
+        "{complaint}"
+    );
     assert_eq!(end, FromAgent::Exited(0));
 }
 
@@ -340,7 +359,10 @@ fn who_stays_behind_with_the_streams_is_not_waited_for() {
 fn a_terminal_is_of_the_kind_that_was_said() {
     let agent = Agent::start();
     let exec = |env| Exec {
-        terminal: Some(Size { columns: 80, rows: 24 }),
+        terminal: Some(Size {
+            columns: 80,
+            rows: 24,
+        }),
         env,
         ..shell("echo .$TERM.")
     };
@@ -355,7 +377,9 @@ fn a_terminal() {
     let size = |columns, rows| Size { columns, rows };
     let exec = Exec {
         terminal: Some(size(99, 33)),
-        ..shell("trap 'stty size' WINCH; tty; stty size; read line; echo got $line; while :; do sleep 0.05; done")
+        ..shell(
+            "trap 'stty size' WINCH; tty; stty size; read line; echo got $line; while :; do sleep 0.05; done",
+        )
     };
     let mut call = agent.exec(exec);
     let seen = call.until("33 99");
@@ -366,7 +390,10 @@ fn a_terminal() {
     call.until("20 50");
     // The terminal makes a signal of it.
     call.feed(b"\x03");
-    assert!(matches!(call.finish().2, FromAgent::Killed(2) | FromAgent::Exited(130)));
+    assert!(matches!(
+        call.finish().2,
+        FromAgent::Killed(2) | FromAgent::Exited(130)
+    ));
 }
 
 #[test]

@@ -12,13 +12,15 @@
 pub static NATIVE_ROM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/native.rom"));
 
 /// The native layer with a counter and a histogram of cycles for each call: an option ROM.
-pub static NATIVE_STATS_ROM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/native-stats.rom"));
+pub static NATIVE_STATS_ROM: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/layers/native-stats.rom"));
 
 /// The layer of the process hypervisor: a program for the host, whose image begins with the ROM header.
 pub static PROCESS_LAYER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/process.elf"));
 
 /// The guest kernel that tests every call: an ELF file with a PVH note and a VMI note.
-pub static CONFORMANCE_GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/conformance/conformance.elf"));
+pub static CONFORMANCE_GUEST: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/conformance/conformance.elf"));
 
 /// The measuring program of `paravane bench micro`: a static Linux program.
 pub static MICRO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/micro/micro"));

@@ -71,7 +71,12 @@ impl Guest {
         Ok(guest)
     }
 
-    fn add_segment(&mut self, segment: &Segment, index: usize, file: &[u8]) -> Result<(), GuestError> {
+    fn add_segment(
+        &mut self,
+        segment: &Segment,
+        index: usize,
+        file: &[u8],
+    ) -> Result<(), GuestError> {
         let kind = segment.p_type(LE);
         if kind != PT_LOAD && kind != PT_NOTE {
             return Ok(());
@@ -93,7 +98,11 @@ impl Guest {
                 "segment {index} has more bytes in the file than in memory"
             )));
         }
-        let wraps = || GuestError::Damaged(format!("segment {index} reaches beyond the end of all addresses"));
+        let wraps = || {
+            GuestError::Damaged(format!(
+                "segment {index} reaches beyond the end of all addresses"
+            ))
+        };
         segment.p_vaddr(LE).checked_add(memory).ok_or_else(wraps)?;
         let end = segment.p_paddr(LE).checked_add(memory).ok_or_else(wraps)?;
         self.memory_end = self.memory_end.max(end);
@@ -106,8 +115,12 @@ impl Guest {
             return Ok(());
         };
         while let Some(note) = notes.next().map_err(damaged)? {
-            let short =
-                |name: &str| GuestError::Damaged(format!("its {name} note is only {} bytes", note.desc().len()));
+            let short = |name: &str| {
+                GuestError::Damaged(format!(
+                    "its {name} note is only {} bytes",
+                    note.desc().len()
+                ))
+            };
             match (note.name(), u64::from(note.n_type(LE).0)) {
                 (b"Xen", kind) if kind == u64::from(NOTE_PVH) => {
                     // QEMU reads four bytes, whatever the length; other loaders want eight or take both.
@@ -135,19 +148,25 @@ impl Guest {
     /// An entry outside every segment would start the guest in empty memory.
     fn check_entries(&self, segments: &[Segment]) -> Result<(), GuestError> {
         let inside = |entry: u64, start: fn(&Segment) -> u64| {
-            segments
-                .iter()
-                .any(|s| s.p_type(LE) == PT_LOAD && start(s) <= entry && entry - start(s) < s.p_memsz(LE))
+            segments.iter().any(|s| {
+                s.p_type(LE) == PT_LOAD && start(s) <= entry && entry - start(s) < s.p_memsz(LE)
+            })
         };
         let outside = |name| {
             Err(GuestError::Damaged(format!(
                 "its {name} entry is in none of its segments"
             )))
         };
-        if self.pvh_entry.is_some_and(|e| !inside(e.into(), |s| s.p_paddr(LE))) {
+        if self
+            .pvh_entry
+            .is_some_and(|e| !inside(e.into(), |s| s.p_paddr(LE)))
+        {
             return outside("PVH");
         }
-        if self.vmi_entry.is_some_and(|e| !inside(e, |s| s.p_vaddr(LE))) {
+        if self
+            .vmi_entry
+            .is_some_and(|e| !inside(e, |s| s.p_vaddr(LE)))
+        {
             return outside("VMI");
         }
         Ok(())
@@ -166,10 +185,14 @@ fn header(file: &[u8]) -> Result<&Header, GuestError> {
     }
     // Class and byte order come first: they say how to read the rest.
     if file.get(EI_CLASS) != Some(&ELFCLASS64.0) {
-        return Err(GuestError::Machine("built for a 32-bit processor".to_string()));
+        return Err(GuestError::Machine(
+            "built for a 32-bit processor".to_string(),
+        ));
     }
     if file.get(EI_DATA) != Some(&ELFDATA2LSB.0) {
-        return Err(GuestError::Machine("built for a big-endian processor".to_string()));
+        return Err(GuestError::Machine(
+            "built for a big-endian processor".to_string(),
+        ));
     }
     let header = Header::parse(file).map_err(|e| GuestError::Damaged(e.to_string()))?;
     let machine = header.e_machine(LE);
@@ -191,9 +214,9 @@ fn header(file: &[u8]) -> Result<&Header, GuestError> {
 }
 
 fn segments<'a>(header: &Header, file: &'a [u8]) -> Result<&'a [Segment], GuestError> {
-    header
-        .program_headers(LE, file)
-        .map_err(|_| GuestError::Truncated("its program headers are not all inside the file".to_string()))
+    header.program_headers(LE, file).map_err(|_| {
+        GuestError::Truncated("its program headers are not all inside the file".to_string())
+    })
 }
 
 #[cfg(test)]
@@ -272,7 +295,10 @@ mod tests {
                 .contains("program headers")
         );
         let cut = Guest::parse(&valid()[..227]).unwrap_err().to_string();
-        assert_eq!(cut, "truncated: segment 0 ends at byte 228, the file at 227");
+        assert_eq!(
+            cut,
+            "truncated: segment 0 ends at byte 228, the file at 227"
+        );
         assert!(after(4, 1).contains("32-bit"));
         assert!(after(5, 2).contains("big-endian"));
         assert!(after(18, 183).contains("ELF machine 183"));

@@ -57,7 +57,8 @@ impl Initramfs {
         ];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
-            self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
+            self.bytes
+                .extend_from_slice(format!("{field:08x}").as_bytes());
         }
         self.bytes.extend_from_slice(path.as_bytes());
         self.bytes.push(0);
@@ -100,7 +101,10 @@ mod tests {
         let lines: Vec<&str> = listing.lines().collect();
         assert_eq!(lines.len(), 3, "{listing}");
         assert!(lines[0].starts_with("drwxr-xr-x   2 root"), "{listing}");
-        assert!(lines[1].contains(" 5 ") && lines[1].ends_with("dir/odd"), "{listing}");
+        assert!(
+            lines[1].contains(" 5 ") && lines[1].ends_with("dir/odd"),
+            "{listing}"
+        );
         assert!(lines[2].ends_with("link -> dir/odd"), "{listing}");
     }
 }

@@ -46,7 +46,10 @@ impl GuestFile {
     /// Reads `file`, or takes the built-in conformance guest.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
         let (name, bytes) = match file {
-            Some(path) => (path.display().to_string(), Bytes::Mapped(map(path, "guest")?)),
+            Some(path) => (
+                path.display().to_string(),
+                Bytes::Mapped(map(path, "guest")?),
+            ),
             None => (
                 "built-in guest".to_string(),
                 Bytes::BuiltIn(paravane_blobs::CONFORMANCE_GUEST),
@@ -79,7 +82,9 @@ impl LayerFile {
         let bytes = read(path, "ROM")?;
         let rom = Rom::parse(&bytes).with_context(|| format!("ROM {}", path.display()))?;
         let expect = match layer {
-            Some(Layer::None) => bail!("--rom and --layer none exclude each other, but with --unchecked-rom"),
+            Some(Layer::None) => {
+                bail!("--rom and --layer none exclude each other, but with --unchecked-rom")
+            }
             Some(layer) => layer.name().to_string(),
             None => rom.header.name,
         };
@@ -129,10 +134,17 @@ fn open(path: &Path, what: &str) -> anyhow::Result<File> {
     let file = File::open(path).with_context(context)?;
     let metadata = file.metadata().with_context(context)?;
     if !metadata.is_file() {
-        bail!("cannot read {what} {}: not an ordinary file", path.display());
+        bail!(
+            "cannot read {what} {}: not an ordinary file",
+            path.display()
+        );
     }
     if metadata.len() > MAX_FILE {
-        bail!("cannot read {what} {}: over {} MiB", path.display(), MAX_FILE >> 20);
+        bail!(
+            "cannot read {what} {}: over {} MiB",
+            path.display(),
+            MAX_FILE >> 20
+        );
     }
     Ok(file)
 }

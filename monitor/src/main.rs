@@ -47,7 +47,9 @@ fn main() -> ExitCode {
     match cli::start_log(args.log).and_then(|()| commands::run(&args.command)) {
         Ok(outcome) => ExitCode::from(outcome.code()),
         Err(error) if error.is::<Interrupted>() => {
-            let signal = error.downcast_ref().map_or(0, |Interrupted(signal)| *signal);
+            let signal = error
+                .downcast_ref()
+                .map_or(0, |Interrupted(signal)| *signal);
             ExitCode::from(commands::Outcome::Interrupted(signal).code())
         }
         Err(error) => {
@@ -57,7 +59,10 @@ fn main() -> ExitCode {
                 .filter_map(|e| e.downcast_ref::<io::Error>())
                 .any(|e| e.kind() == io::ErrorKind::BrokenPipe);
             if !reader_left {
-                stderr::say(&format!("paravane: {}\n", text::one_line(&format!("{error:#}"))));
+                stderr::say(&format!(
+                    "paravane: {}\n",
+                    text::one_line(&format!("{error:#}"))
+                ));
             }
             ExitCode::from(EXIT_BAD_INPUT)
         }

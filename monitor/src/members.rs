@@ -133,14 +133,22 @@ mod tests {
     impl Endless {
         fn new(header: Header, block: [u8; 512]) -> Self {
             let taken = 0;
-            Endless { header, block, taken }
+            Endless {
+                header,
+                block,
+                taken,
+            }
         }
     }
 
     impl Read for &mut Endless {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             let at = usize::try_from(self.taken).unwrap();
-            let block = if at < 512 { self.header.as_bytes() } else { &self.block };
+            let block = if at < 512 {
+                self.header.as_bytes()
+            } else {
+                &self.block
+            };
             let length = (&block[at % 512..]).read(into)?;
             self.taken += length as u64;
             Ok(length)
@@ -187,11 +195,19 @@ mod tests {
 
     #[test]
     fn names_and_records_are_refused_before_they_are_read() {
-        for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
+        for kind in [
+            EntryType::GNULongName,
+            EntryType::GNULongLink,
+            EntryType::XHeader,
+        ] {
             let mut endless = Endless::new(header(kind, 1 << 40), [b'a'; 512]);
             let error = each(&mut endless, |_| Ok(())).unwrap_err().to_string();
             assert!(error.contains("more than 64 KiB"), "{kind:?}: {error}");
-            assert!(endless.taken <= HEADERS + PADDING, "{kind:?}: {}", endless.taken);
+            assert!(
+                endless.taken <= HEADERS + PADDING,
+                "{kind:?}: {}",
+                endless.taken
+            );
         }
     }
 

@@ -32,7 +32,11 @@ impl Signals {
         let again = Arc::new(AtomicBool::new(false));
         for (signal, value) in [(SIGINT, 2), (SIGTERM, 15), (SIGHUP, 1)] {
             // Whoever asks twice does not want to wait for the tidying.
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                128 + signal,
+                Arc::clone(&again),
+            )?;
             signal_hook::flag::register(signal, Arc::clone(&again))?;
             signal_hook::flag::register_usize(signal, Arc::clone(&seen), value)?;
             // After the note: who is woken finds it.
@@ -51,6 +55,8 @@ impl Signals {
 
     /// The signal that came, if one did.
     pub fn pending(&self) -> Option<u8> {
-        u8::try_from(self.seen.load(Ordering::Relaxed)).ok().filter(|&n| n != 0)
+        u8::try_from(self.seen.load(Ordering::Relaxed))
+            .ok()
+            .filter(|&n| n != 0)
     }
 }

@@ -31,7 +31,9 @@ pub fn finish(bytes: &mut Vec<u8>) {
 fn write_until(bytes: &mut Vec<u8>, end: Instant) {
     let mut done = 0;
     while done < bytes.len() && writable(end) {
-        let piece = bytes.get(done..bytes.len().min(done + PIECE)).unwrap_or_default();
+        let piece = bytes
+            .get(done..bytes.len().min(done + PIECE))
+            .unwrap_or_default();
         match rustix::io::write(stderr(), piece) {
             Ok(count) => done += count,
             Err(Errno::INTR) => {}
@@ -47,8 +49,12 @@ fn write_until(bytes: &mut Vec<u8>, end: Instant) {
 
 fn writable(end: Instant) -> bool {
     loop {
-        let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).unwrap_or_default();
-        match poll(&mut [PollFd::from_borrowed_fd(stderr(), PollFlags::OUT)], Some(&left)) {
+        let left =
+            Timespec::try_from(end.saturating_duration_since(Instant::now())).unwrap_or_default();
+        match poll(
+            &mut [PollFd::from_borrowed_fd(stderr(), PollFlags::OUT)],
+            Some(&left),
+        ) {
             Err(Errno::INTR) => {}
             result => return result.is_ok_and(|count| count > 0),
         }

@@ -60,7 +60,10 @@ mod tests {
 
     #[test]
     fn firmware_escapes_disappear() {
-        assert_eq!(clean(b"\x1bc\x1b[?7l\x1b[2J\x1b[0mTAP version 14\r"), "TAP version 14");
+        assert_eq!(
+            clean(b"\x1bc\x1b[?7l\x1b[2J\x1b[0mTAP version 14\r"),
+            "TAP version 14"
+        );
         assert_eq!(clean(b"a\tb\x07\xff"), "a b\u{fffd}");
         assert_eq!(clean(b"\x1b["), "");
         assert_eq!(clean(b"\x1b"), "");

@@ -11,7 +11,10 @@
 use crate::members;
 use anyhow::{Context, bail};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
-use rustix::fs::{chmodat, chownat, fchmod, linkat, mkdirat, mknodat, openat, openat2, symlinkat, unlinkat, utimensat};
+use rustix::fs::{
+    chmodat, chownat, fchmod, linkat, mkdirat, mknodat, openat, openat2, symlinkat, unlinkat,
+    utimensat,
+};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -72,7 +75,8 @@ impl Tree {
     /// For a folder that is there.
     pub fn new(folder: &Path, rules: Rules) -> anyhow::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(folder, flags, Mode::empty()).with_context(|| folder.display().to_string())?;
+        let root = rustix::fs::open(folder, flags, Mode::empty())
+            .with_context(|| folder.display().to_string())?;
         Ok(Self::at(root, rules))
     }
 
@@ -96,7 +100,8 @@ impl Tree {
         self.made.clear();
         members::each(archive, |entry| {
             let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-            self.entry(entry).with_context(|| format!("{name:?} in the archive"))
+            self.entry(entry)
+                .with_context(|| format!("{name:?} in the archive"))
         })?;
         self.names = 0;
         for (path, mode) in std::mem::take(&mut self.folders).into_iter().rev() {
@@ -183,7 +188,11 @@ impl Tree {
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 self.displace(&parent, name)?;
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let flags = OFlags::CREATE
+                    | OFlags::EXCL
+                    | OFlags::WRONLY
+                    | OFlags::NOFOLLOW
+                    | OFlags::CLOEXEC;
                 let mut file = File::from(openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?);
                 io::copy(entry, &mut file)?;
                 self.own(entry, &parent, name)?;
@@ -267,7 +276,9 @@ impl Tree {
     /// The folder that a path's last part is in, made if it is not there, and that part.
     fn place<'a>(&self, path: &'a Path) -> anyhow::Result<(OwnedFd, &'a OsStr)> {
         let name = path.file_name().context("no name")?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
         let Some(parent) = parent else {
             return Ok((self.root.try_clone()?, name));
         };
@@ -308,7 +319,12 @@ impl Tree {
         })
     }
 
-    fn own(&self, entry: &Entry<'_, impl Read>, parent: &OwnedFd, name: &OsStr) -> anyhow::Result<()> {
+    fn own(
+        &self,
+        entry: &Entry<'_, impl Read>,
+        parent: &OwnedFd,
+        name: &OsStr,
+    ) -> anyhow::Result<()> {
         if self.owner {
             let number = |id: u64| {
                 u32::try_from(id)
@@ -318,7 +334,13 @@ impl Tree {
             };
             let uid = rustix::process::Uid::from_raw(number(entry.header().uid()?)?);
             let gid = rustix::process::Gid::from_raw(number(entry.header().gid()?)?);
-            chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            chownat(
+                parent,
+                name,
+                Some(uid),
+                Some(gid),
+                AtFlags::SYMLINK_NOFOLLOW,
+            )?;
         }
         Ok(())
     }
@@ -326,7 +348,11 @@ impl Tree {
 
 /// The file's time; one that the file system cannot have is left out.
 fn times(entry: &Entry<'_, impl Read>, parent: &OwnedFd, name: &OsStr) {
-    let seconds = entry.header().mtime().ok().and_then(|time| i64::try_from(time).ok());
+    let seconds = entry
+        .header()
+        .mtime()
+        .ok()
+        .and_then(|time| i64::try_from(time).ok());
     if let Some(tv_sec) = seconds {
         let time = Timespec { tv_sec, tv_nsec: 0 };
         let times = Timestamps {

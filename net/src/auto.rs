@@ -91,7 +91,10 @@ pub fn start(
             Err(error) => words(error),
         },
     };
-    Ok(Auto::Now(with_stack(user::start_in(config.clone(), confine)?, because)))
+    Ok(Auto::Now(with_stack(
+        user::start_in(config.clone(), confine)?,
+        because,
+    )))
 }
 
 impl Lazy {
@@ -151,7 +154,8 @@ mod tests {
                     publish,
                     ..Config::default()
                 };
-                let open = match start(program.map(Path::new), &mut config, MAC, || Ok(())).unwrap() {
+                let open = match start(program.map(Path::new), &mut config, MAC, || Ok(())).unwrap()
+                {
                     Auto::Now(open) => open,
                     Auto::Later(lazy) => lazy.open(MAC),
                 };

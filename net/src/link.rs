@@ -62,7 +62,14 @@ impl Link {
         rustix::io::ioctl_fionbio(&fd, true)?;
         // Twice for a stream: a read may end in the middle of a frame.
         let room = HEADER + MAX_FRAME;
-        let space = vec![0; if framing == Framing::Length { 4 * room } else { room }];
+        let space = vec![
+            0;
+            if framing == Framing::Length {
+                4 * room
+            } else {
+                room
+            }
+        ];
         Ok(Link {
             fd,
             framing,
@@ -101,13 +108,19 @@ impl Link {
             return Ok(true);
         }
         let sent = match self.framing {
-            Framing::Message => again(|| rustix::net::send(&self.fd, frame, SendFlags::NOSIGNAL)).map(|_| true),
+            Framing::Message => {
+                again(|| rustix::net::send(&self.fd, frame, SendFlags::NOSIGNAL)).map(|_| true)
+            }
             Framing::Read => again(|| rustix::io::write(&self.fd, frame)).map(|_| true),
             Framing::Length => self.send_stream(frame),
         };
         match sent {
             Err(Errno::AGAIN) => Ok(false),
-            Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS) if self.framing != Framing::Length => Ok(true),
+            Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS)
+                if self.framing != Framing::Length =>
+            {
+                Ok(true)
+            }
             other => other.map_err(io::Error::from),
         }
     }
@@ -128,7 +141,8 @@ impl Link {
         if !self.flush()? {
             return Ok(false);
         }
-        self.left.extend(u32::try_from(frame.len()).unwrap_or(0).to_be_bytes());
+        self.left
+            .extend(u32::try_from(frame.len()).unwrap_or(0).to_be_bytes());
         self.left.extend(frame);
         // What is left is sent before the next frame, which there will be: a network answers.
         self.flush().map(|_| true)
@@ -153,12 +167,16 @@ impl Link {
         }
         let space = self.space.as_mut_slice();
         let got = match self.framing {
-            Framing::Message => again(|| rustix::net::recv(&self.fd, &mut *space, RecvFlags::empty()).map(|r| r.0)),
+            Framing::Message => {
+                again(|| rustix::net::recv(&self.fd, &mut *space, RecvFlags::empty()).map(|r| r.0))
+            }
             _ => again(|| rustix::io::read(&self.fd, &mut *space)),
         };
         match got {
             Ok(0) => Ok(Received::Gone),
-            Ok(length) => Ok(Received::Frame(self.space.get(..length).unwrap_or_default())),
+            Ok(length) => Ok(Received::Frame(
+                self.space.get(..length).unwrap_or_default(),
+            )),
             Err(Errno::AGAIN) => Ok(Received::Empty),
             Err(error) => Err(error.into()),
         }
@@ -175,7 +193,9 @@ impl Link {
                 if rest.len() >= length {
                     let at = self.start + head.len();
                     self.start = at + length;
-                    return Ok(Received::Frame(self.space.get(at..at + length).unwrap_or_default()));
+                    return Ok(Received::Frame(
+                        self.space.get(at..at + length).unwrap_or_default(),
+                    ));
                 }
             }
             self.space.copy_within(self.start..self.end, 0);
@@ -195,11 +215,16 @@ impl Link {
 /// Whether a frame without header is for an address by which every host means itself: nothing that comes over a wire may
 /// be (RFC 1122, section 3.2.1.3; RFC 4291, section 2.5.3; RFC 6890).
 fn means_the_host(frame: &[u8]) -> bool {
-    let Some((kind, packet)) = frame.get(12..).and_then(|rest| rest.split_first_chunk::<2>()) else {
+    let Some((kind, packet)) = frame
+        .get(12..)
+        .and_then(|rest| rest.split_first_chunk::<2>())
+    else {
         return false;
     };
     match *kind {
-        [0x08, 0x00] => packet.get(16).is_none_or(|&first| first == 0 || first == 127),
+        [0x08, 0x00] => packet
+            .get(16)
+            .is_none_or(|&first| first == 0 || first == 127),
         [0x86, 0xdd] => packet.get(24..40).is_none_or(|to| {
             let (zeroes, last) = to.split_at(12);
             // `::`, `::1` and what is IPv4 in IPv6's form.
@@ -311,7 +336,8 @@ mod tests {
             taken += 1;
         }
         assert!(link.stuck());
-        let reader = std::thread::spawn(move || (0..taken).all(|i| next(&mut other) == Some(frame(i))));
+        let reader =
+            std::thread::spawn(move || (0..taken).all(|i| next(&mut other) == Some(frame(i))));
         while link.stuck() {
             link.resume().unwrap();
         }

@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 /// It takes a tenth of a second, on a host with nothing else to do.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Waits for a line on its standard output, a socket, and becomes the program. Ends when nobody can send one any more.
-const LAUNCHER: &str = r#"read -r go <&1 && [ "$go" = go ] && exec "$@" 3<&0 </dev/null >/dev/null"#;
+const LAUNCHER: &str =
+    r#"read -r go <&1 && [ "$go" = go ] && exec "$@" 3<&0 </dev/null >/dev/null"#;
 /// Where the guest finds the host's loopback. Versions that do not know this option (before August 2024; Debian 12's is of
 /// March 2023) must not be used: when a guest has closed its half of a connection, they send it what comes from the other
 /// half again and again; and they take a guest's packet for 127.0.0.1 to the host's loopback.
 const NEW_OPTION: &str = "--map-host-loopback";
 const OLD: &str = "unrecognized option";
-const TOO_OLD: &str =
-    "this one is too old and damages connections: August 2024 or later is needed, such as Debian 13's";
+const TOO_OLD: &str = "this one is too old and damages connections: August 2024 or later is needed, such as Debian 13's";
 /// Bytes of what it says that are looked at.
 const SAID: usize = 16 << 10;
 
@@ -115,7 +115,9 @@ impl Process {
                 // Both fail only when it has ended already.
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(Error::host("cannot open a descriptor of a process (pidfd_open)")(error))
+                Err(Error::host(
+                    "cannot open a descriptor of a process (pidfd_open)",
+                )(error))
             }
         }
     }
@@ -149,8 +151,15 @@ fn arguments(config: &Config) -> Vec<String> {
         false => "none".to_string(),
     };
     words.extend([NEW_OPTION.to_string(), loopback]);
-    for (protocol, option) in [(Protocol::Tcp, "--tcp-ports"), (Protocol::Udp, "--udp-ports")] {
-        let ports: Vec<&Publish> = config.publish.iter().filter(|p| p.protocol == protocol).collect();
+    for (protocol, option) in [
+        (Protocol::Tcp, "--tcp-ports"),
+        (Protocol::Udp, "--udp-ports"),
+    ] {
+        let ports: Vec<&Publish> = config
+            .publish
+            .iter()
+            .filter(|p| p.protocol == protocol)
+            .collect();
         if ports.is_empty() {
             words.extend([option.to_string(), "none".to_string()]);
         }
@@ -174,10 +183,16 @@ pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
     if let Some(why) = unfit(config) {
         return Err(Error::Passt(why.to_string()));
     }
-    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        .map_err(|e| Error::host("cannot make a pair of sockets")(e.into()))?;
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|e| Error::host("cannot make a pair of sockets")(e.into()))?;
     let (go, wait) = UnixStream::pair().map_err(Error::host("cannot make a pair of sockets"))?;
-    let (said, says) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::host("cannot make a pipe")(e.into()))?;
+    let (said, says) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::host("cannot make a pipe")(e.into()))?;
     for end in [&said, &says] {
         rustix::io::ioctl_fionbio(end, true).map_err(|e| Error::host(crate::BLOCKING)(e.into()))?;
     }
@@ -238,7 +253,10 @@ impl Prepared {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Error::Passt(format!("no answer after {} s", PATIENCE.as_secs())));
+                return Err(Error::Passt(format!(
+                    "no answer after {} s",
+                    PATIENCE.as_secs()
+                )));
             }
             let timeout = Timespec::try_from(left).ok();
             // Whatever ends the wait, everything is looked at again.
@@ -252,7 +270,10 @@ impl Process {
     /// Why it has ended, by its own words.
     fn gone(&mut self, said: &OwnedFd) -> Error {
         // All its words are there when it has ended.
-        let status = self.child.wait().map_or(String::new(), |s| format!(" ({s})"));
+        let status = self
+            .child
+            .wait()
+            .map_or(String::new(), |s| format!(" ({s})"));
         let mut bytes = vec![0; SAID];
         let length = rustix::io::read(said, &mut bytes).unwrap_or(0);
         bytes.truncate(length);
@@ -297,7 +318,9 @@ mod tests {
 
     #[test]
     fn ports_are_named_as_passt_wants_them() {
-        let publish = ["8080:80", "0.0.0.0:53:5353/udp"].map(|p| p.parse().unwrap()).to_vec();
+        let publish = ["8080:80", "0.0.0.0:53:5353/udp"]
+            .map(|p| p.parse().unwrap())
+            .to_vec();
         let words = arguments(&Config {
             publish,
             ..Config::default()
@@ -334,12 +357,19 @@ mod tests {
         };
         assert_eq!(with("80:80", "192.0.2.1:53"), None);
         assert!(with("0:80", "192.0.2.1:53").unwrap().contains("ports"));
-        assert!(with("80:80", "127.0.0.53:53").unwrap().contains("name server"));
+        assert!(
+            with("80:80", "127.0.0.53:53")
+                .unwrap()
+                .contains("name server")
+        );
     }
 
     #[test]
     fn a_program_that_ends_is_an_error_in_a_line() {
-        for (program, part) in [("/bin/false", "it ended at once"), ("/no/such/passt", "/no/such/passt")] {
+        for (program, part) in [
+            ("/bin/false", "it ended at once"),
+            ("/no/such/passt", "/no/such/passt"),
+        ] {
             let error = start(Path::new(program), &Config::default(), MAC)
                 .unwrap_err()
                 .to_string();
@@ -350,7 +380,9 @@ mod tests {
     #[test]
     fn one_that_never_starts_ends_with_its_maker() {
         let prepared = prepare(Path::new("/bin/true"), &Config::default()).unwrap();
-        let Prepared { mut process, go, .. } = prepared;
+        let Prepared {
+            mut process, go, ..
+        } = prepared;
         assert!(process.child.try_wait().unwrap().is_none());
         drop(go);
         assert!(!process.child.wait().unwrap().success());

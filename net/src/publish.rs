@@ -62,7 +62,9 @@ impl FromStr for Publish {
                     .strip_prefix('[')
                     .and_then(|a| a.strip_suffix(']'))
                     .unwrap_or(address);
-                let parsed = bare.parse().map_err(|_| format!("{bare} is no IP address"))?;
+                let parsed = bare
+                    .parse()
+                    .map_err(|_| format!("{bare} is no IP address"))?;
                 (parsed, host)
             }
         };
@@ -122,8 +124,14 @@ mod tests {
 
     #[test]
     fn forms() {
-        assert_eq!(parse("8080:80").unwrap().to_string(), "127.0.0.1:8080:80/tcp");
-        assert_eq!(parse("0.0.0.0:53:5353/udp").unwrap().to_string(), "0.0.0.0:53:5353/udp");
+        assert_eq!(
+            parse("8080:80").unwrap().to_string(),
+            "127.0.0.1:8080:80/tcp"
+        );
+        assert_eq!(
+            parse("0.0.0.0:53:5353/udp").unwrap().to_string(),
+            "0.0.0.0:53:5353/udp"
+        );
         assert_eq!(parse("[::1]:1:2/tcp").unwrap().to_string(), "[::1]:1:2/tcp");
         assert_eq!(parse("0:22").unwrap().host.port(), 0);
     }
@@ -153,7 +161,10 @@ mod tests {
             ..free[0]
         };
         let error = settle(&[port]).unwrap_err().to_string();
-        assert!(error.contains("cannot publish") && !error.contains('\n'), "{error}");
+        assert!(
+            error.contains("cannot publish") && !error.contains('\n'),
+            "{error}"
+        );
     }
 
     proptest! {

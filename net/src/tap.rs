@@ -33,7 +33,8 @@ pub struct Offload {
 
 /// Tells the host what the guest takes.
 pub fn set_offload(link: &Link, offload: Offload) -> io::Result<()> {
-    let bits = u64::from(offload.checksum) | u64::from(offload.tcp4) << 1 | u64::from(offload.tcp6) << 2;
+    let bits =
+        u64::from(offload.checksum) | u64::from(offload.tcp4) << 1 | u64::from(offload.tcp6) << 2;
     // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
     let done = unsafe { libc::ioctl(link.as_fd().as_raw_fd(), TUNSETOFFLOAD, bits) };
     if done < 0 {
@@ -57,7 +58,9 @@ pub fn open(name: &str) -> Result<Link, Error> {
     let fail = |error: io::Error| Error::Tap {
         name: name.to_string(),
         hint: match error.kind() {
-            io::ErrorKind::PermissionDenied => " (ip tuntap add NAME mode tap user USER makes one for a user)",
+            io::ErrorKind::PermissionDenied => {
+                " (ip tuntap add NAME mode tap user USER makes one for a user)"
+            }
             io::ErrorKind::NotFound => " (this host has no /dev/net/tun)",
             _ => "",
         },
@@ -69,8 +72,12 @@ pub fn open(name: &str) -> Result<Link, Error> {
             "an interface's name has 1 to 15 bytes",
         )));
     }
-    let fd: OwnedFd =
-        rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|e| fail(e.into()))?;
+    let fd: OwnedFd = rustix::fs::open(
+        "/dev/net/tun",
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|e| fail(e.into()))?;
     let mut request = InterfaceRequest {
         name: [0; IFNAMSIZ],
         flags: IFF_TAP | IFF_NO_PI | IFF_VNET_HDR,

@@ -35,7 +35,14 @@ pub fn image(name: &str, packages: &[&str]) -> PathBuf {
     if !image.exists() || fs::read_to_string(&made_by).ok().as_ref() != Some(&recipe) {
         fs::create_dir_all(&folder).unwrap();
         let mut command = program::command();
-        command.args(["image", "build", "--suite", "bookworm", "--size", &SIZE.to_string()]);
+        command.args([
+            "image",
+            "build",
+            "--suite",
+            "bookworm",
+            "--size",
+            &SIZE.to_string(),
+        ]);
         if !packages.is_empty() {
             command.args(["--include", &packages.join(",")]);
         }

@@ -66,8 +66,17 @@ impl Machine {
             z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             (z ^ (z >> 31)) % limit
         };
-        let endings = [Signal::TERM, Signal::TERM, Signal::INT, Signal::HUP, Signal::KILL].map(Ending::Signal);
-        let ending = usize::try_from(any(6)).ok().and_then(|n| endings.get(n).copied());
+        let endings = [
+            Signal::TERM,
+            Signal::TERM,
+            Signal::INT,
+            Signal::HUP,
+            Signal::KILL,
+        ]
+        .map(Ending::Signal);
+        let ending = usize::try_from(any(6))
+            .ok()
+            .and_then(|n| endings.get(n).copied());
         Machine {
             seed,
             host: hosts[usize::try_from(any(hosts.len() as u64)).unwrap()],
@@ -165,13 +174,26 @@ impl Surroundings {
         let mut command = self.programs.on(machine.host, "paravane");
         command.args(["conformance", "--hypervisor", "process", "--spaces", "60"]);
         command.args(["--cpus", &machine.vcpus.to_string()]);
-        command.args(["--append", "hostile=random", "--append", "ms=60000", "--append"]);
+        command.args([
+            "--append",
+            "hostile=random",
+            "--append",
+            "ms=60000",
+            "--append",
+        ]);
         command.arg(format!("seed={}", machine.seed));
         // There a signal can be a call that is not admitted, at which a machine ends at once.
         if matches!(machine.host, Host::NoLandlock | Host::Neither) {
             command.args(["--append", "quiet"]);
         }
-        command.args(["--timeout", if machine.ending == Ending::Timeout { "1" } else { "60" }]);
+        command.args([
+            "--timeout",
+            if machine.ending == Ending::Timeout {
+                "1"
+            } else {
+                "60"
+            },
+        ]);
         command
             .current_dir(self.folder.path())
             .stdout(Stdio::piped())
@@ -179,8 +201,11 @@ impl Surroundings {
         let mut findings = Findings::default();
         let mut seen = if machine.traced {
             // A thread of its own: it waits for all that are its children.
-            let tracer =
-                std::thread::scope(|scope| scope.spawn(|| traced(machine, &mut command, &mut findings)).join());
+            let tracer = std::thread::scope(|scope| {
+                scope
+                    .spawn(|| traced(machine, &mut command, &mut findings))
+                    .join()
+            });
             tracer.unwrap()
         } else {
             let child = command.spawn().unwrap();
@@ -261,7 +286,10 @@ fn live(
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let number = line.trim().strip_prefix("calls ").and_then(|n| n.parse::<u64>().ok());
+                let number = line
+                    .trim()
+                    .strip_prefix("calls ")
+                    .and_then(|n| n.parse::<u64>().ok());
                 if let Some(number) = number.filter(|&n| n < MOST_CALLS) {
                     calls.fetch_max(number, Ordering::Relaxed);
                     *heard.lock().unwrap() = Instant::now();
@@ -276,14 +304,17 @@ fn live(
         let (mut seen, asked) = watcher.join().unwrap();
         let complaints = complaints.join().unwrap();
         if complaints.contains("panicked") {
-            seen.wrong.push(format!("the monitor panicked: {complaints}"));
+            seen.wrong
+                .push(format!("the monitor panicked: {complaints}"));
         }
         if let Some(took) = asked.map(|at| at.elapsed()).filter(|&took| took > END) {
-            seen.wrong.push(format!("it ended {took:?} after it was asked to"));
+            seen.wrong
+                .push(format!("it ended {took:?} after it was asked to"));
         }
         let killed = status.and_then(|s| s.signal());
         if killed.is_some() && machine.ending != Ending::Signal(Signal::KILL) {
-            seen.wrong.push(format!("the monitor was killed by signal {killed:?}"));
+            seen.wrong
+                .push(format!("the monitor was killed by signal {killed:?}"));
         }
         findings.calls += calls.load(Ordering::Relaxed);
         seen
@@ -291,10 +322,19 @@ fn live(
 }
 
 /// Looks at the machine until it is over; when it was asked to end.
-fn watch(machine: &Machine, monitor: u32, over: &AtomicBool, heard: &Mutex<Instant>) -> (Seen, Option<Instant>) {
+fn watch(
+    machine: &Machine,
+    monitor: u32,
+    over: &AtomicBool,
+    heard: &Mutex<Instant>,
+) -> (Seen, Option<Instant>) {
     let (mut seen, mut asked, start) = (Seen::default(), None, Instant::now());
     // The tracer has its own look, and makes everything slow.
-    let life = if machine.traced { machine.life * 4 } else { machine.life };
+    let life = if machine.traced {
+        machine.life * 4
+    } else {
+        machine.life
+    };
     while !over.load(Ordering::Relaxed) {
         if !machine.traced {
             seen.look(monitor);

@@ -85,8 +85,16 @@ fn elf(code: &[u8]) -> Vec<u8> {
         file.extend(half.to_le_bytes());
     }
     // Everything is loaded, the headers too; the second segment is the note.
-    program_header(&mut file, 1, [0, LOAD.into(), LOAD.into(), size, size + 4096]);
-    program_header(&mut file, 4, [HEADERS.into(), 0, 0, NOTE.into(), NOTE.into()]);
+    program_header(
+        &mut file,
+        1,
+        [0, LOAD.into(), LOAD.into(), size, size + 4096],
+    );
+    program_header(
+        &mut file,
+        4,
+        [HEADERS.into(), 0, 0, NOTE.into(), NOTE.into()],
+    );
     for word in [4, 4, 18] {
         file.extend(u32::to_le_bytes(word));
     }

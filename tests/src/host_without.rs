@@ -66,7 +66,12 @@ impl Host {
     /// Those that the caller can try: only root can become root.
     #[must_use]
     pub fn all() -> Vec<Host> {
-        let mut all = vec![Host::User, Host::NoNamespaces, Host::NoLandlock, Host::Neither];
+        let mut all = vec![
+            Host::User,
+            Host::NoNamespaces,
+            Host::NoLandlock,
+            Host::Neither,
+        ];
         if geteuid().is_root() {
             all.insert(0, Host::Root);
         }

@@ -61,6 +61,8 @@ impl Iterator for Life {
 
 /// A moment up to `most`.
 fn some_time(most: Duration) -> Duration {
-    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    let random = std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish();
     Duration::from_nanos(random % u64::try_from(most.as_nanos()).unwrap())
 }

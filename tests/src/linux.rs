@@ -31,7 +31,9 @@ pub fn compile(folder: &Path, program: &Path) {
         .collect();
     sources.sort();
     let output = Command::new("cc")
-        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o"])
+        .args([
+            "-O1", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o",
+        ])
         .arg(program)
         .args(&sources)
         .output();

@@ -52,7 +52,9 @@ pub fn found_by(test: &str) -> Result<Vec<String>, String> {
     let path = source_root().join("layers/faults.txt");
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let test = format!("outside.{test}");
-    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let lines = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
     Ok(lines
         .filter(|words| words.len() == 4 && words[3] == test)
         .map(|words| words[0].to_string())

@@ -24,7 +24,8 @@ pub fn path() -> &'static Path {
 /// When it is not there.
 #[must_use]
 pub fn tool(name: &str) -> PathBuf {
-    let this = std::env::current_exe().unwrap_or_else(|e| fail(&format!("where is this test? {e}")));
+    let this =
+        std::env::current_exe().unwrap_or_else(|e| fail(&format!("where is this test? {e}")));
     let found = profile(&this).map(|folder| folder.join(name));
     found
         .filter(|path| path.is_file())
@@ -49,9 +50,17 @@ fn fail(message: &str) -> ! {
 fn build() -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|e| format!("where is this test? {e}"))?;
     let profile = profile(&this).ok_or("this test is not in a target folder")?;
-    let target = profile.parent().ok_or("this test is not in a target folder")?;
+    let target = profile
+        .parent()
+        .ok_or("this test is not in a target folder")?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "--package", "paravane", "--manifest-path"]);
+    command.args([
+        "build",
+        "--quiet",
+        "--package",
+        "paravane",
+        "--manifest-path",
+    ]);
     command
         .arg(crate::source_root().join("Cargo.toml"))
         .arg("--target-dir")
@@ -124,7 +133,9 @@ impl Run {
 #[must_use]
 pub fn command() -> Command {
     let mut command = Command::new(path());
-    command.env("RUST_BACKTRACE", "1").stdin(std::process::Stdio::null());
+    command
+        .env("RUST_BACKTRACE", "1")
+        .stdin(std::process::Stdio::null());
     command
 }
 

@@ -121,14 +121,23 @@ impl Registry {
     }
 
     /// Adds an image under a name and tag: layers as they are stored, and the digests of the archives that are in them. The image's digest.
-    pub fn add(&self, name: &str, tag: &str, layers: &[(Vec<u8>, String)], config: &Value) -> String {
+    pub fn add(
+        &self,
+        name: &str,
+        tag: &str,
+        layers: &[(Vec<u8>, String)],
+        config: &Value,
+    ) -> String {
         let diff_ids: Vec<&String> = layers.iter().map(|(_, sum)| sum).collect();
         let configuration = json!({
             "architecture": "amd64", "os": "linux", "config": config,
             "rootfs": { "type": "layers", "diff_ids": diff_ids },
         });
         let configuration = self.blob(name, configuration.to_string().into_bytes());
-        let layers: Vec<Value> = layers.iter().map(|(bytes, _)| self.blob(name, bytes.clone())).collect();
+        let layers: Vec<Value> = layers
+            .iter()
+            .map(|(bytes, _)| self.blob(name, bytes.clone()))
+            .collect();
         let manifest = json!({
             "schemaVersion": 2, "mediaType": MANIFEST, "config": configuration, "layers": layers,
         });
@@ -149,11 +158,21 @@ impl Registry {
     fn blob(&self, name: &str, bytes: Vec<u8>) -> Value {
         let (digest, size) = (sum(&bytes), bytes.len());
         let path = format!("{name}/blobs/{digest}");
-        self.state(|state| state.files.insert(path, (bytes, "application/octet-stream")));
+        self.state(|state| {
+            state
+                .files
+                .insert(path, (bytes, "application/octet-stream"))
+        });
         json!({ "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": digest, "size": size })
     }
 
-    fn manifest(&self, name: &str, tag: Option<&str>, document: &Value, kind: &'static str) -> String {
+    fn manifest(
+        &self,
+        name: &str,
+        tag: Option<&str>,
+        document: &Value,
+        kind: &'static str,
+    ) -> String {
         let bytes = document.to_string().into_bytes();
         let digest = sum(&bytes);
         self.state(|state| {
@@ -190,7 +209,12 @@ impl Registry {
     }
 
     /// False: the connection ends.
-    fn answer(&self, mut stream: &TcpStream, path: &str, authorization: &str) -> std::io::Result<bool> {
+    fn answer(
+        &self,
+        mut stream: &TcpStream,
+        path: &str,
+        authorization: &str,
+    ) -> std::io::Result<bool> {
         let own = path.strip_prefix("/v2/");
         let (file, fault, login) = self.state(|state| {
             state.asked.push(path.to_string());
@@ -206,7 +230,9 @@ impl Registry {
         };
         if let Some(Fault::Endless(part, status)) = fault {
             if path.contains(part) {
-                stream.write_all(format!("HTTP/1.1 {status} x\r\nconnection: close\r\n\r\n").as_bytes())?;
+                stream.write_all(
+                    format!("HTTP/1.1 {status} x\r\nconnection: close\r\n\r\n").as_bytes(),
+                )?;
                 // What a parser of JSON reads on over.
                 let blank = vec![b' '; 64 << 10];
                 for _ in 0..FAR / blank.len() {
@@ -227,21 +253,33 @@ impl Registry {
             return answer(status, "", b"{}");
         }
         if login && authorization != format!("Bearer {TOKEN}") {
-            let realm = format!("Bearer realm=\"http://{}/token\",service=\"test\"", self.address);
+            let realm = format!(
+                "Bearer realm=\"http://{}/token\",service=\"test\"",
+                self.address
+            );
             return answer(401, &format!("www-authenticate: {realm}\r\n"), b"{}");
         }
         let Some((mut bytes, kind)) = file else {
             return match own {
                 Some("") => answer(200, "", b"{}"),
-                _ => answer(404, "", br#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"none"}]}"#),
+                _ => answer(
+                    404,
+                    "",
+                    br#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"none"}]}"#,
+                ),
             };
         };
         let kind = format!("content-type: {kind}\r\n");
         let half = bytes.len() / 2;
         let blob = path.contains("/blobs/");
-        match fault.filter(|fault| blob && (![Fault::Stuck, Fault::Longer].contains(fault) || bytes.len() > LARGE)) {
+        match fault.filter(|fault| {
+            blob && (![Fault::Stuck, Fault::Longer].contains(fault) || bytes.len() > LARGE)
+        }) {
             Some(Fault::Truncated | Fault::Stuck) => {
-                let head = format!("HTTP/1.1 200 x\r\n{kind}content-length: {}\r\n\r\n", bytes.len());
+                let head = format!(
+                    "HTTP/1.1 200 x\r\n{kind}content-length: {}\r\n\r\n",
+                    bytes.len()
+                );
                 stream.write_all(head.as_bytes())?;
                 stream.write_all(bytes.get(..half).unwrap_or_default())?;
                 if self.state(|state| state.fault == Some(Fault::Stuck)) {
@@ -294,6 +332,9 @@ pub fn layer(script: &str) -> (Vec<u8>, String) {
     };
     run(folder.path(), script);
     let archive = run(folder.path(), "tar --sort=name --mtime=@0 -cf - .");
-    let stored = run(folder.path(), "tar --sort=name --mtime=@0 -cf - . | gzip -n -1");
+    let stored = run(
+        folder.path(),
+        "tar --sort=name --mtime=@0 -cf - . | gzip -n -1",
+    );
     (stored, sum(&archive))
 }

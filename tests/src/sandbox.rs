@@ -114,13 +114,17 @@ impl Seen {
             return;
         };
         // Until it has become another program, it is a copy of the monitor.
-        let Some(of_zygote) = Status::of(zygote) else { return };
+        let Some(of_zygote) = Status::of(zygote) else {
+            return;
+        };
         if self.zygote.is_none() {
             self.zygote = Some(zygote);
             self.zygote_inside = inside(zygote);
         }
         for pid in tree::children(zygote) {
-            let Some(status) = Status::of(pid) else { continue };
+            let Some(status) = Status::of(pid) else {
+                continue;
+            };
             if status.zombie {
                 continue;
             }
@@ -154,7 +158,11 @@ impl Seen {
     /// Nothing of the machine may be left, and this process, which gets orphans, may have no other
     /// children than these.
     pub fn nothing_is_left(&mut self, others: &[u32]) {
-        let all: Vec<_> = self.zygote.into_iter().chain(self.spaces.keys().copied()).collect();
+        let all: Vec<_> = self
+            .zygote
+            .into_iter()
+            .chain(self.spaces.keys().copied())
+            .collect();
         if let Err(left) = tree::wait_gone(&all) {
             self.wrong.push(left);
         }
@@ -169,8 +177,10 @@ impl Seen {
             std::thread::sleep(LOOK);
         }
         for pid in strangers() {
-            self.wrong
-                .push(format!("process {pid} stayed behind: {:?}", Status::of(pid)));
+            self.wrong.push(format!(
+                "process {pid} stayed behind: {:?}",
+                Status::of(pid)
+            ));
             tree::signal(pid, Signal::KILL);
         }
         collect(others);
@@ -182,7 +192,9 @@ fn collect(others: &[u32]) {
     let deadline = Instant::now() + END;
     while Instant::now() < deadline {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+        let pids: Vec<u32> = entries
+            .filter_map(|e| e.file_name().to_str()?.parse().ok())
+            .collect();
         let mut more = false;
         for pid in pids.into_iter().filter(|pid| !others.contains(pid)) {
             if parent(pid) == Some(std::process::id()) {
@@ -207,5 +219,10 @@ fn inside(pid: u32) -> Option<u32> {
 
 fn parent(pid: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    text.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }

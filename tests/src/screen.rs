@@ -64,7 +64,10 @@ impl Screen {
     /// # Panics
     /// When the terminal does not take it.
     pub fn enter(&self, text: &str) {
-        assert_eq!(rustix::io::write(&self.ours, text.as_bytes()), Ok(text.len()));
+        assert_eq!(
+            rustix::io::write(&self.ours, text.as_bytes()),
+            Ok(text.len())
+        );
     }
 
     /// Waits until something is seen, and forgets all up to there.
@@ -84,7 +87,10 @@ impl Screen {
                 self.seen
             );
             let mut files = [PollFd::new(&self.ours, PollFlags::IN)];
-            let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+            let second = Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            };
             if poll(&mut files, Some(&second)).unwrap() > 0 {
                 let mut piece = [0; 4096];
                 let n = rustix::io::read(&self.ours, &mut piece).unwrap();

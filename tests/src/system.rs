@@ -72,13 +72,26 @@ impl System {
     /// # Panics
     /// When a unit has failed.
     pub fn is_up(&self) {
-        let state = self.run(&["exec", NAME, "--", "systemctl", "is-system-running", "--wait"]);
+        let state = self.run(&[
+            "exec",
+            NAME,
+            "--",
+            "systemctl",
+            "is-system-running",
+            "--wait",
+        ]);
         let failed = self.inside(&["systemctl", "--failed", "--plain", "--no-legend"]);
         assert_eq!(
             (state.stdout.as_str(), failed.as_str()),
             ("running\n", ""),
             "{}",
-            self.inside(&["journalctl", "--boot", "--priority", "warning", "--no-pager"])
+            self.inside(&[
+                "journalctl",
+                "--boot",
+                "--priority",
+                "warning",
+                "--no-pager"
+            ])
         );
     }
 }

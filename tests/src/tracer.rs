@@ -107,8 +107,12 @@ impl Tracer<'_> {
                 Err(error) => return Err(format!("wait: {error}")),
             };
             match status {
-                WaitStatus::Exited(pid, code) if pid.as_raw() == self.monitor => self.result.code = code,
-                WaitStatus::Signaled(pid, ..) if pid.as_raw() == self.monitor => self.result.code = -1,
+                WaitStatus::Exited(pid, code) if pid.as_raw() == self.monitor => {
+                    self.result.code = code
+                }
+                WaitStatus::Signaled(pid, ..) if pid.as_raw() == self.monitor => {
+                    self.result.code = -1
+                }
                 WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..) => {
                     self.tasks.remove(&pid.as_raw());
                 }
@@ -150,12 +154,17 @@ impl Tracer<'_> {
             self.tasks.remove(&pid.as_raw());
             return;
         }
-        self.tasks.entry(pid.as_raw()).or_insert(Task { process, inside: None });
+        self.tasks.entry(pid.as_raw()).or_insert(Task {
+            process,
+            inside: None,
+        });
         let _ = ptrace::syscall(pid, signal);
     }
 
     fn call(&mut self, pid: Pid) {
-        let Ok(registers) = ptrace::getregs(pid) else { return };
+        let Ok(registers) = ptrace::getregs(pid) else {
+            return;
+        };
         let number = registers.orig_rax;
         if let Some(task) = self.tasks.get_mut(&pid.as_raw()) {
             let process = task.process;
@@ -178,9 +187,11 @@ impl Tracer<'_> {
                         registers.r9,
                     ],
                     stack: registers.rsp,
-                    blocked: status(pid, "SigBlk").map_or(0, |text| u64::from_str_radix(&text, 16).unwrap_or(0)),
-                    maps: (self.with_maps)(number)
-                        .then(|| fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default()),
+                    blocked: status(pid, "SigBlk")
+                        .map_or(0, |text| u64::from_str_radix(&text, 16).unwrap_or(0)),
+                    maps: (self.with_maps)(number).then(|| {
+                        fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default()
+                    }),
                 });
             }
         }
@@ -191,7 +202,9 @@ impl Tracer<'_> {
 /// A line of a task's status.
 fn status(pid: Pid, name: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
     Some(line.trim().to_string())
 }
 

@@ -49,7 +49,11 @@ pub fn spaces(monitor: u32) -> Vec<u32> {
 pub fn everything(monitor: u32) -> Vec<u32> {
     let zygotes = children(monitor);
     let spaces = zygotes.iter().flat_map(|&zygote| children(zygote));
-    [monitor].into_iter().chain(zygotes.clone()).chain(spaces).collect()
+    [monitor]
+        .into_iter()
+        .chain(zygotes.clone())
+        .chain(spaces)
+        .collect()
 }
 
 /// Sends a signal; a process that has ended is no error.
@@ -86,7 +90,10 @@ pub fn wait_gone(pids: &[u32]) -> Result<(), String> {
 pub fn figures(pid: u32) -> Option<Figures> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     Some(Figures {
-        maps: fs::read_to_string(format!("/proc/{pid}/maps")).ok()?.lines().count(),
+        maps: fs::read_to_string(format!("/proc/{pid}/maps"))
+            .ok()?
+            .lines()
+            .count(),
         page_tables: field(&status, "VmPTE")?,
         private: field(&status, "RssAnon")?,
         files: fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count),
@@ -101,7 +108,9 @@ pub fn overhead(pid: u32) -> Option<u64> {
 }
 
 fn field(status: &str, name: &str) -> Option<u64> {
-    let rest = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+    let rest = status
+        .lines()
+        .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 

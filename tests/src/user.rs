@@ -38,14 +38,22 @@ impl User {
     /// Must work; what it printed.
     pub fn ok(&self, words: &[&str]) -> String {
         let run = self.run(words);
-        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{words:?}: {run:?}");
+        assert_eq!(
+            (run.code, run.stderr.as_str()),
+            (0, ""),
+            "{words:?}: {run:?}"
+        );
         run.stdout
     }
 
     /// Must not work, and say why in a line.
     pub fn refused(&self, words: &[&str], part: &str) {
         let run = self.run(words);
-        assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{words:?}: {run:?}");
+        assert_eq!(
+            (run.code, run.stderr.lines().count()),
+            (2, 1),
+            "{words:?}: {run:?}"
+        );
         assert!(
             run.stderr.starts_with("paravane: ") && run.stderr.contains(part),
             "{run:?}"
@@ -73,7 +81,11 @@ impl User {
 
     /// The process of a machine's monitor.
     pub fn monitor(&self, name: &str) -> u32 {
-        self.inspect(name)["pid"].as_u64().unwrap().try_into().unwrap()
+        self.inspect(name)["pid"]
+            .as_u64()
+            .unwrap()
+            .try_into()
+            .unwrap()
     }
 
     /// Waits until a machine is in that state.
@@ -99,7 +111,11 @@ impl Drop for User {
         let list = self.run(&["ps", "--all", "--json"]).stdout;
         let all: Vec<Value> = serde_json::from_str(&list).unwrap_or_default();
         for machine in all {
-            self.run(&["rm", "--force", machine["name"].as_str().unwrap_or_default()]);
+            self.run(&[
+                "rm",
+                "--force",
+                machine["name"].as_str().unwrap_or_default(),
+            ]);
         }
     }
 }

@@ -42,7 +42,13 @@ impl Victims {
             "idle=36000",
         ]);
         machine.args(["--timeout", "36000"]);
-        let machine = Ends(machine.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let machine = Ends(
+            machine
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
         let process = programs
             .on(host, "victim")
             .stdin(Stdio::piped())
@@ -56,7 +62,10 @@ impl Victims {
         assert_eq!(line, "ready\n", "{host:?}");
         let deadline = Instant::now() + END;
         while tree::spaces(machine.0.id()).len() < 3 {
-            assert!(Instant::now() < deadline, "{host:?}: the machine does not start");
+            assert!(
+                Instant::now() < deadline,
+                "{host:?}: the machine does not start"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
         // Until it is idle.
@@ -102,15 +111,23 @@ impl Victims {
         }
         // It takes none: one that it got waits for ever.
         if let Some(status) = Status::of(self.zygote).filter(|s| s.pending & URGENT != 0) {
-            wrong.push(format!("the other machine's zygote got a signal: {status:?}"));
+            wrong.push(format!(
+                "the other machine's zygote got a signal: {status:?}"
+            ));
         }
         drop(self.process.0.stdin.take());
         let mut count = String::new();
         self.lines.read_to_string(&mut count).unwrap();
         if count != "0\n" {
-            wrong.push(format!("the process of the user got {} signals", count.trim()));
+            wrong.push(format!(
+                "the process of the user got {} signals",
+                count.trim()
+            ));
         }
-        wrong.extend(end(&mut self.machine.0, &[&self.spaces[..], &[self.zygote]].concat()));
+        wrong.extend(end(
+            &mut self.machine.0,
+            &[&self.spaces[..], &[self.zygote]].concat(),
+        ));
         wrong
     }
 }
@@ -122,7 +139,9 @@ fn end(monitor: &mut Child, processes: &[u32]) -> Option<String> {
     while start.elapsed() < END {
         if let Some(status) = monitor.try_wait().unwrap() {
             let left = tree::wait_gone(processes).err();
-            return left.or_else(|| (status.code() != Some(143)).then(|| format!("the machine ended with {status}")));
+            return left.or_else(|| {
+                (status.code() != Some(143)).then(|| format!("the machine ended with {status}"))
+            });
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -50,20 +50,41 @@ pub fn build(deed: Deed) -> Vec<u8> {
         64,
         &words(&[load, IMAGE as u64, LINK, PHYSICAL, size, size, 4096]),
     );
-    put(&mut file, 120, &words(&[note, NOTE as u64, 0, 0, 32, 32, 4]));
+    put(
+        &mut file,
+        120,
+        &words(&[note, NOTE as u64, 0, 0, 32, 32, 4]),
+    );
     put(&mut file, NOTE, b"\x04\0\0\0\x10\0\0\0\x01\0\0\0VMI\0");
     put(&mut file, NOTE + 16, &words(&[LINK, 1 << 16]));
     put(&mut file, IMAGE, &code(deed));
     put(&mut file, IMAGE + WORD, &words(&[LINK]));
     // Symbol 1 is the entry; the relocation says that the word holds its address.
     put(&mut file, SYMBOLS, &words(&[0, 0, 0, 1 << 48, LINK, 0]));
-    put(&mut file, RELOCATIONS, &words(&[LINK + WORD as u64, 1 << 32 | 1, 0]));
+    put(
+        &mut file,
+        RELOCATIONS,
+        &words(&[LINK + WORD as u64, 1 << 32 | 1, 0]),
+    );
     let section = |kind: u64, flags, offset: usize, size, link: u64, info: u64| {
-        words(&[kind << 32, flags, 0, offset as u64, size, info << 32 | link, 8, 24])
+        words(&[
+            kind << 32,
+            flags,
+            0,
+            offset as u64,
+            size,
+            info << 32 | link,
+            8,
+            24,
+        ])
     };
     put(&mut file, SECTIONS + 64, &section(1, 2, IMAGE, size, 0, 0));
     put(&mut file, SECTIONS + 128, &section(2, 0, SYMBOLS, 48, 0, 0));
-    put(&mut file, SECTIONS + 192, &section(4, 0, RELOCATIONS, 24, 2, 1));
+    put(
+        &mut file,
+        SECTIONS + 192,
+        &section(4, 0, RELOCATIONS, 24, 2, 1),
+    );
     file
 }
 
@@ -149,7 +170,8 @@ fn back(from: usize, to: usize) -> u8 {
 /// Calls the layer's one instruction for host calls, whose arguments are in the registers.
 #[allow(clippy::expect_used)] // The way in which a test fails.
 fn host_call() -> Vec<u8> {
-    let layer = object::File::parse(paravane_blobs::PROCESS_LAYER).expect("the layer is an ELF file");
+    let layer =
+        object::File::parse(paravane_blobs::PROCESS_LAYER).expect("the layer is an ELF file");
     let end = layer
         .symbols()
         .find(|s| s.name() == Ok("ph_host_call_end"))
@@ -171,5 +193,8 @@ fn put(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 }
 
 fn words(values: &[u64]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }

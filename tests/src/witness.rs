@@ -142,7 +142,13 @@ pub fn trace(monitor: u32) -> (Trace, Option<ExitStatus>) {
         | libc::PTRACE_O_TRACECLONE
         | libc::PTRACE_O_TRACEEXEC
         | libc::PTRACE_O_EXITKILL;
-    ptrace(libc::PTRACE_SETOPTIONS, monitor, 0, usize::try_from(options).unwrap()).unwrap();
+    ptrace(
+        libc::PTRACE_SETOPTIONS,
+        monitor,
+        0,
+        usize::try_from(options).unwrap(),
+    )
+    .unwrap();
     tracer.meet(monitor);
     tracer.resume(monitor, 0);
     tracer.run();
@@ -186,7 +192,11 @@ impl Tracer {
         }
         let text = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
         let number = |name: &str| -> Option<libc::pid_t> {
-            text.lines().find_map(|l| l.strip_prefix(name))?.trim().parse().ok()
+            text.lines()
+                .find_map(|l| l.strip_prefix(name))?
+                .trim()
+                .parse()
+                .ok()
         };
         let (Some(process), Some(parent)) = (number("Tgid:"), number("PPid:")) else {
             return;
@@ -218,7 +228,10 @@ impl Tracer {
     }
 
     fn kind(&self, tid: libc::pid_t) -> Kind {
-        let process = self.threads.get(&tid).and_then(|t| self.processes.get(&t.process));
+        let process = self
+            .threads
+            .get(&tid)
+            .and_then(|t| self.processes.get(&t.process));
         process.map_or(Kind::Monitor, |p| p.kind)
     }
 
@@ -279,9 +292,18 @@ impl Tracer {
         }
         let fault = matches!(
             signal,
-            libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP | libc::SIGSYS
+            libc::SIGSEGV
+                | libc::SIGBUS
+                | libc::SIGILL
+                | libc::SIGFPE
+                | libc::SIGTRAP
+                | libc::SIGSYS
         );
-        let process = self.threads.get(&tid).map(|t| t.process).unwrap_or_default();
+        let process = self
+            .threads
+            .get(&tid)
+            .map(|t| t.process)
+            .unwrap_or_default();
         if let Some(process) = self.processes.get_mut(&process) {
             process.faulted |= fault && process.kind == Kind::Space && !process.filtered;
         }
@@ -298,7 +320,12 @@ impl Tracer {
         };
         if info.op == STEP_EXIT {
             let [result, ..] = info.words;
-            if thread.call.take().is_some_and(|call| call.number == SECCOMP) && result == 0 {
+            if thread
+                .call
+                .take()
+                .is_some_and(|call| call.number == SECCOMP)
+                && result == 0
+            {
                 self.filter_stands(tid);
             }
             return;
@@ -348,14 +375,24 @@ impl Tracer {
             if !self.reported.insert((kind, call.number)) {
                 return;
             }
-            self.wrong(format!("{kind:?} {process} made the call {call} without a filter"));
+            self.wrong(format!(
+                "{kind:?} {process} made the call {call} without a filter"
+            ));
         }
     }
 
     /// The call that installed it has succeeded; /proc must agree, for every thread.
     fn filter_stands(&mut self, tid: libc::pid_t) {
-        let process = self.threads.get(&tid).map(|t| t.process).unwrap_or_default();
-        if self.processes.get(&process).is_none_or(|p| p.kind != Kind::Space) {
+        let process = self
+            .threads
+            .get(&tid)
+            .map(|t| t.process)
+            .unwrap_or_default();
+        if self
+            .processes
+            .get(&process)
+            .is_none_or(|p| p.kind != Kind::Space)
+        {
             return;
         }
         let inherited = self

@@ -25,7 +25,11 @@ impl Worker {
     /// prints a line. It has done that once when this comes back. `options` get a folder, which is
     /// gone with the machine; the monitor is started by `by`, if there is one, which gets its
     /// words.
-    pub fn start<O: Into<OsString>>(by: Option<&str>, script: &str, options: impl FnOnce(&Path) -> Vec<O>) -> Self {
+    pub fn start<O: Into<OsString>>(
+        by: Option<&str>,
+        script: &str,
+        options: impl FnOnce(&Path) -> Vec<O>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut machine = vm::command(["--name", "one"]);
         machine.args(options(folder.path()).into_iter().map(Into::into));
@@ -37,10 +41,20 @@ impl Worker {
         if by.is_some() {
             command.arg(machine.get_program());
         }
-        command.args(machine.get_args()).env("XDG_STATE_HOME", folder.path());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        command
+            .args(machine.get_args())
+            .env("XDG_STATE_HOME", folder.path());
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let mut worker = Worker { folder, child, output };
+        let mut worker = Worker {
+            folder,
+            child,
+            output,
+        };
         worker.work();
         worker
     }
@@ -62,7 +76,9 @@ impl Worker {
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = program::command();
-        command.args(words).env("XDG_STATE_HOME", self.folder.path());
+        command
+            .args(words)
+            .env("XDG_STATE_HOME", self.folder.path());
         command
     }
 
@@ -76,7 +92,12 @@ impl Worker {
 
     /// Works again and again, each time after a pause: what each time cost, in the vCPUs' figures
     /// of these names.
-    pub fn costs<const N: usize>(&mut self, pause: Duration, times: u32, fields: [&str; N]) -> [Vec<u64>; N] {
+    pub fn costs<const N: usize>(
+        &mut self,
+        pause: Duration,
+        times: u32,
+        fields: [&str; N],
+    ) -> [Vec<u64>; N] {
         let mut costs = [const { vec![] }; N];
         for _ in 0..times {
             let before = self.stat();

@@ -88,16 +88,28 @@ fn watched(mut machine: Command, others: &[u32]) -> (Run, Seen) {
         (Run::of(&output), watcher.join().unwrap())
     });
     seen.nothing_is_left(others);
-    let problems = run.stdout.lines().filter(|l| l.contains("Problem: ")).count();
-    if run.code != 1 || problems != 1 || run.stderr.contains("panicked") || run.stdout.contains("panicked") {
-        seen.wrong.push(format!("it did not end with one problem: {run:?}"));
+    let problems = run
+        .stdout
+        .lines()
+        .filter(|l| l.contains("Problem: "))
+        .count();
+    if run.code != 1
+        || problems != 1
+        || run.stderr.contains("panicked")
+        || run.stdout.contains("panicked")
+    {
+        seen.wrong
+            .push(format!("it did not end with one problem: {run:?}"));
     }
     (run, seen)
 }
 
 /// The number that the guest printed after a word.
 fn said(run: &Run, word: &str) -> Option<u64> {
-    let rest = run.stdout.lines().find_map(|l| l.trim().strip_prefix(word))?;
+    let rest = run
+        .stdout
+        .lines()
+        .find_map(|l| l.trim().strip_prefix(word))?;
     rest.split([' ', ',']).find(|w| !w.is_empty())?.parse().ok()
 }
 
@@ -124,7 +136,11 @@ impl Verdict {
             for what in &wrong {
                 println!("{host:?}, try {number}: {what}");
             }
-            reports.extend(wrong.into_iter().map(|w| format!("{host:?}, try {number}: {w}")));
+            reports.extend(
+                wrong
+                    .into_iter()
+                    .map(|w| format!("{host:?}, try {number}: {w}")),
+            );
         }
         println!("{}, {host:?}: {tries} tries, {bad} succeeded", self.what);
         reports.truncate(MOST);
@@ -133,7 +149,12 @@ impl Verdict {
 
     /// All have failed.
     fn give(self) {
-        assert!(self.reports.is_empty(), "{}: {:#?}", self.what, self.reports);
+        assert!(
+            self.reports.is_empty(),
+            "{}: {:#?}",
+            self.what,
+            self.reports
+        );
     }
 }
 
@@ -153,7 +174,8 @@ fn a_burst_at_the_zygote_gives_no_process_without_a_filter() {
             let all = words(&["hostile=burst", &marker, &format!("seed={seed}")]);
             let (run, mut seen) = attack(&programs, host, &all, &[]);
             if fs::read_dir(folder.path()).unwrap().count() > 0 {
-                seen.wrong.push("the guest has made a file on the host".to_string());
+                seen.wrong
+                    .push("the guest has made a file on the host".to_string());
             }
             made += seen.spaces.len();
             let zygote = seen.zygote_inside.map(u64::from);
@@ -260,7 +282,10 @@ fn interrupts_without_end_exhaust_no_stack() {
     for host in Host::all() {
         let (run, seen) = attack(&programs, host, &words(&["hostile=interrupts"]), &[]);
         assert!(seen.wrong.is_empty(), "{host:?}: {:#?}", seen.wrong);
-        assert!(run.stdout.contains("stood: vCPU 0 took "), "{host:?}: {run:?}");
+        assert!(
+            run.stdout.contains("stood: vCPU 0 took "),
+            "{host:?}: {run:?}"
+        );
     }
 }
 
@@ -301,7 +326,11 @@ fn hosts_lack_what_they_are_to_lack() {
     let programs = Programs::new(&[]);
     for host in Host::all() {
         let run = program::finish(programs.on(host, "paravane").arg("doctor"));
-        let has = |check: &str| run.stdout.lines().any(|l| l.starts_with("ok ") && l.contains(check));
+        let has = |check: &str| {
+            run.stdout
+                .lines()
+                .any(|l| l.starts_with("ok ") && l.contains(check))
+        };
         if matches!(host, Host::NoNamespaces | Host::Neither) {
             assert!(!has(" user_namespaces "), "{host:?}: {run:?}");
         }

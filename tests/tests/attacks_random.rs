@@ -22,7 +22,9 @@ fn nothing_that_a_guest_does_at_random_reaches_outside() {
     let seconds = if long { LONG_SECONDS } else { SECONDS };
     // It may have to be built first.
     let _ = program::path();
-    let run = program::finish(Command::new(program::tool("sandbox_fuzz")).args(["--seconds", &seconds.to_string()]));
+    let run = program::finish(
+        Command::new(program::tool("sandbox_fuzz")).args(["--seconds", &seconds.to_string()]),
+    );
     print!("{}", run.stdout);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
 }
@@ -30,7 +32,11 @@ fn nothing_that_a_guest_does_at_random_reaches_outside() {
 #[allow(clippy::zombie_processes)] // The tracer waits for it.
 fn trace(command: &mut Command) -> Trace {
     witness::prepare(command);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     witness::trace(child.id()).0
 }
 
@@ -42,7 +48,12 @@ fn the_tracer_sees_what_is_refused() {
     for seed in 0..GUESTS {
         let mut command = programs.on(Host::User, "paravane");
         command.args(["conformance", "--hypervisor", "process", "--timeout", "5"]);
-        command.args(["--append", "hostile=calls", "--append", &format!("seed={seed}")]);
+        command.args([
+            "--append",
+            "hostile=calls",
+            "--append",
+            &format!("seed={seed}"),
+        ]);
         let trace = trace(&mut command);
         assert!(trace.calls > 100 && trace.forks > 1, "{trace:#?}");
         assert!(trace.wrong.is_empty(), "{trace:#?}");
@@ -58,7 +69,13 @@ fn the_tracer_sees_who_has_no_filter() {
     // The shell is the monitor, the second one its zygote, the third a process that is being made.
     let script = "sh -c '(cat /dev/null; true); true'; true";
     let mut command = programs.on(Host::User, "without");
-    command.args(["nothing", &Host::User.user().to_string(), "sh", "-c", script]);
+    command.args([
+        "nothing",
+        &Host::User.user().to_string(),
+        "sh",
+        "-c",
+        script,
+    ]);
     let trace = trace(&mut command);
     let says = |what: &str| trace.wrong.iter().any(|w| w.contains(what));
     assert!(

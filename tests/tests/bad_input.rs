@@ -19,7 +19,11 @@ fn refusal(run: &program::Run, parts: &[&str]) {
     assert_eq!(run.stderr.lines().count(), 1, "more than one line: {run:?}");
     assert!(run.stderr.starts_with("paravane: "), "{run:?}");
     for part in parts {
-        assert!(run.stderr.contains(part), "`{part}` is not in: {}", run.stderr);
+        assert!(
+            run.stderr.contains(part),
+            "`{part}` is not in: {}",
+            run.stderr
+        );
     }
 }
 
@@ -40,7 +44,10 @@ impl File {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, content).unwrap();
-        File { _folder: folder, path }
+        File {
+            _folder: folder,
+            path,
+        }
     }
 
     fn name(&self) -> &str {
@@ -52,14 +59,20 @@ fn guest_refused(content: &[u8], parts: &[&str]) {
     let file = File::new(content);
     let mut parts = parts.to_vec();
     parts.push(file.name());
-    refused(&conformance(&["--layer", "none", "--guest", file.name()]), &parts);
+    refused(
+        &conformance(&["--layer", "none", "--guest", file.name()]),
+        &parts,
+    );
 }
 
 fn rom_refused(content: &[u8], parts: &[&str]) {
     let file = File::new(content);
     let mut parts = parts.to_vec();
     parts.push(file.name());
-    refused(&conformance(&["--layer", "native", "--rom", file.name()]), &parts);
+    refused(
+        &conformance(&["--layer", "native", "--rom", file.name()]),
+        &parts,
+    );
     refused(&["rom", "inspect", file.name()], &parts);
 }
 
@@ -80,7 +93,10 @@ fn no_command() {
 
 #[test]
 fn unknown_layer() {
-    refused(&conformance(&["--layer", "warp"]), &["warp", "native-stats"]);
+    refused(
+        &conformance(&["--layer", "warp"]),
+        &["warp", "native-stats"],
+    );
 }
 
 #[test]
@@ -106,7 +122,10 @@ fn too_many_cpus() {
 
 #[test]
 fn no_time() {
-    refused(&conformance(&["--layer", "none", "--timeout", "0"]), &["--timeout"]);
+    refused(
+        &conformance(&["--layer", "none", "--timeout", "0"]),
+        &["--timeout"],
+    );
 }
 
 #[test]
@@ -115,7 +134,10 @@ fn filter_with_a_space() {
         &conformance(&["--layer", "none", "--filter", "cpu. layer=native"]),
         &["--filter", "without spaces"],
     );
-    refused(&conformance(&["--layer", "none", "--filter", ""]), &["--filter"]);
+    refused(
+        &conformance(&["--layer", "none", "--filter", ""]),
+        &["--filter"],
+    );
     refused(
         &conformance(&["--layer", "none", "--append", "a b"]),
         &["--append", "without spaces"],
@@ -148,7 +170,10 @@ fn guest_is_not_an_elf() {
 fn guest_is_truncated() {
     guest_refused(&CONFORMANCE_GUEST[..40], &["truncated"]);
     guest_refused(&CONFORMANCE_GUEST[..80], &["truncated"]);
-    guest_refused(&CONFORMANCE_GUEST[..CONFORMANCE_GUEST.len() / 4], &["truncated"]);
+    guest_refused(
+        &CONFORMANCE_GUEST[..CONFORMANCE_GUEST.len() / 4],
+        &["truncated"],
+    );
 }
 
 #[test]
@@ -164,7 +189,10 @@ fn guest_is_for_another_machine() {
 #[test]
 fn guest_has_no_note() {
     // A program of this machine: an ELF file, and no kernel.
-    guest_refused(&fs::read(program::path()).unwrap(), &["no VMI note and no PVH note"]);
+    guest_refused(
+        &fs::read(program::path()).unwrap(),
+        &["no VMI note and no PVH note"],
+    );
 }
 
 #[test]
@@ -173,7 +201,10 @@ fn rom_missing() {
         &conformance(&["--layer", "native", "--rom", "/no/such/rom"]),
         &["/no/such/rom", "No such file"],
     );
-    refused(&["rom", "inspect", "/no/such/rom"], &["/no/such/rom", "No such file"]);
+    refused(
+        &["rom", "inspect", "/no/such/rom"],
+        &["/no/such/rom", "No such file"],
+    );
 }
 
 #[test]
@@ -200,7 +231,10 @@ fn rom_checksum_is_damaged() {
 
 #[test]
 fn rom_is_no_layer() {
-    rom_refused(&rom::with(NATIVE_ROM, rom::VMI_SIGNATURE, b"VMI5"), &["VMI6"]);
+    rom_refused(
+        &rom::with(NATIVE_ROM, rom::VMI_SIGNATURE, b"VMI5"),
+        &["VMI6"],
+    );
 }
 
 #[test]
@@ -221,7 +255,10 @@ fn rom_and_no_layer() {
         &conformance(&["--layer", "none", "--rom", file.name()]),
         &["--layer none"],
     );
-    refused(&conformance(&["--layer", "none", "--unchecked-rom"]), &["--rom"]);
+    refused(
+        &conformance(&["--layer", "none", "--unchecked-rom"]),
+        &["--rom"],
+    );
 }
 
 #[test]
@@ -241,7 +278,10 @@ fn qemu_is_not_installed() {
             .args(conformance(&["--layer", "none"]))
             .env("PATH", empty.path()),
     );
-    refusal(&run, &["qemu-system-x86_64", "apt-get install qemu-system-x86"]);
+    refusal(
+        &run,
+        &["qemu-system-x86_64", "apt-get install qemu-system-x86"],
+    );
 }
 
 #[test]
@@ -275,7 +315,10 @@ fn a_kernel_that_cannot_be_built_is_refused_before_the_work() {
         &["kernel", "build", "--source", "/nonexistent"],
         &["source /nonexistent", "No such file"],
     );
-    refused(&["kernel", "build", "--with", "speed"], &["speed", "debug-info"]);
+    refused(
+        &["kernel", "build", "--with", "speed"],
+        &["speed", "debug-info"],
+    );
     refused(
         &["kernel", "build", "--config", "/nonexistent"],
         &["configuration /nonexistent"],

@@ -28,13 +28,22 @@ fn every_row_is_measured() {
     let rows = result["rows"].as_array().unwrap();
     // Slots for system calls take a descriptor for each thread, which a host may not give.
     let missing = result["missing"].as_array().unwrap();
-    assert!(missing.iter().all(|name| name == "syscall_injected"), "{missing:?}");
-    for name in ROWS.into_iter().filter(|name| !missing.iter().any(|m| m == name)) {
+    assert!(
+        missing.iter().all(|name| name == "syscall_injected"),
+        "{missing:?}"
+    );
+    for name in ROWS
+        .into_iter()
+        .filter(|name| !missing.iter().any(|m| m == name))
+    {
         let row = rows.iter().find(|row| row["name"] == name);
         let row = row.unwrap_or_else(|| panic!("no row {name}: {}", run.stdout));
         for field in ["guest_ns", "host_ns", "ratio"] {
             let value = row[field].as_f64().unwrap();
-            assert!(value.is_finite() && value > 0.0, "{name}: {field} is {value}");
+            assert!(
+                value.is_finite() && value > 0.0,
+                "{name}: {field} is {value}"
+            );
         }
         let interval: Vec<f64> = row["ci95"]
             .as_array()
@@ -49,7 +58,10 @@ fn every_row_is_measured() {
             "{name}: {interval:?}"
         );
         for field in ["host_calls", "signals", "switches"] {
-            assert!(row[field].as_f64().is_some_and(|v| v >= 0.0), "{name}: {field}");
+            assert!(
+                row[field].as_f64().is_some_and(|v| v >= 0.0),
+                "{name}: {field}"
+            );
         }
     }
 }
@@ -58,19 +70,34 @@ fn every_row_is_measured() {
 fn the_table_goes_between_its_markers() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.md");
-    std::fs::write(&page, "a\n<!-- bench:vmi begin -->\nold\n<!-- bench:vmi end -->\nz\n").unwrap();
+    std::fs::write(
+        &page,
+        "a\n<!-- bench:vmi begin -->\nold\n<!-- bench:vmi end -->\nz\n",
+    )
+    .unwrap();
     let words = ["bench", "vmi", "--rounds", "1", "--row", "flush", "--write"];
     let run = program::finish(program::command().args(words).arg(&page));
     assert_eq!(run.code, 0, "{}", run.stderr);
     let text = std::fs::read_to_string(&page).unwrap();
-    assert!(text.starts_with("a\n<!-- bench:vmi begin -->\n") && text.ends_with("<!-- bench:vmi end -->\nz\n"));
-    assert!(text.contains("| flush | ") && !text.contains("old"), "{text}");
+    assert!(
+        text.starts_with("a\n<!-- bench:vmi begin -->\n")
+            && text.ends_with("<!-- bench:vmi end -->\nz\n")
+    );
+    assert!(
+        text.contains("| flush | ") && !text.contains("old"),
+        "{text}"
+    );
 }
 
 #[test]
 fn an_unknown_row_is_refused() {
     let run = program::run(["bench", "vmi", "--row", "flash"]);
-    assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{}", run.stderr);
+    assert_eq!(
+        (run.code, run.stderr.lines().count()),
+        (2, 1),
+        "{}",
+        run.stderr
+    );
     assert!(
         run.stderr.contains("flash") && run.stderr.contains("flush"),
         "{}",

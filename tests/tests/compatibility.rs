@@ -41,7 +41,10 @@ fn folder() -> PathBuf {
 /// The Debian, made anew if what makes it has changed.
 fn prepared() -> PathBuf {
     let (folder, script) = (folder(), compat().join("prepare.sh"));
-    let (made_by, now) = (folder.join("prepared"), fs::read_to_string(&script).unwrap());
+    let (made_by, now) = (
+        folder.join("prepared"),
+        fs::read_to_string(&script).unwrap(),
+    );
     if fs::read_to_string(&made_by).ok().as_ref() != Some(&now) {
         let done = Command::new(&script)
             .arg(program::path())
@@ -130,7 +133,10 @@ fn suite(name: &str, memory: &str, with: &With, least: usize) {
     let options = [
         "--rootfs", &image, "--volume", &volume, "--cpus", "2", "--memory", memory,
     ];
-    let guest = output(vm::command(options).arg("--").args(words(name)), &log("guest"));
+    let guest = output(
+        vm::command(options).arg("--").args(words(name)),
+        &log("guest"),
+    );
     let host = match with {
         With::Host => output(
             Command::new(compat().join("on-host.sh"))
@@ -139,7 +145,10 @@ fn suite(name: &str, memory: &str, with: &With, least: usize) {
                 .args(words(name)),
             &log("host"),
         ),
-        With::Passing => guest.keys().map(|part| (part.clone(), "pass".to_string())).collect(),
+        With::Passing => guest
+            .keys()
+            .map(|part| (part.clone(), "pass".to_string()))
+            .collect(),
     };
     let passed = guest.values().filter(|v| *v == "pass").count();
     let (found, expected) = (differences(&host, &guest), explained(name));
@@ -155,8 +164,14 @@ fn suite(name: &str, memory: &str, with: &With, least: usize) {
         log("guest").display()
     );
     let stale: Vec<_> = expected.iter().filter(|d| !found.contains(d)).collect();
-    assert!(stale.is_empty(), "differences.txt explains what is not so: {stale:?}");
-    assert!(passed >= least, "{name}: only {passed} passed, {least} is the least");
+    assert!(
+        stale.is_empty(),
+        "differences.txt explains what is not so: {stale:?}"
+    );
+    assert!(
+        passed >= least,
+        "{name}: only {passed} passed, {least} is the least"
+    );
 }
 
 #[test]

@@ -34,7 +34,10 @@ struct Disk(tempfile::TempDir);
 impl Disk {
     fn new() -> Self {
         let disk = Disk(tempfile::tempdir().unwrap());
-        File::create(disk.path()).unwrap().set_len(64 << 20).unwrap();
+        File::create(disk.path())
+            .unwrap()
+            .set_len(64 << 20)
+            .unwrap();
         tool("/sbin/mke2fs", &["-q", "-t", "ext4"], &[&disk.path()]);
         disk
     }
@@ -46,23 +49,36 @@ impl Disk {
     /// The same as an image of QEMU's.
     fn qcow2(&self) -> PathBuf {
         let image = self.0.path().join("disk.qcow2");
-        tool("qemu-img", &["convert", "-q", "-O", "qcow2"], &[&self.path(), &image]);
+        tool(
+            "qemu-img",
+            &["convert", "-q", "-O", "qcow2"],
+            &[&self.path(), &image],
+        );
         image
     }
 
     /// What is in such an image takes the disk's place.
     fn take(&self, image: &Path) {
-        let check = Command::new("qemu-img").arg("check").arg(image).output().unwrap();
+        let check = Command::new("qemu-img")
+            .arg("check")
+            .arg(image)
+            .output()
+            .unwrap();
         // Room that nobody uses may be left of what was cut off.
         assert!(matches!(check.status.code(), Some(0 | 3)), "{check:?}");
-        tool("qemu-img", &["convert", "-q", "-O", "raw"], &[image, &self.path()]);
+        tool(
+            "qemu-img",
+            &["convert", "-q", "-O", "raw"],
+            &[image, &self.path()],
+        );
     }
 
     /// The file system is whole when its journal has been played back.
     fn check(&self) {
         let mount = "mkdir /m && mount -t ext4 /dev/vda /m && umount /m";
         let played = program::finish(
-            vm::command(["--disk", &self.path().display().to_string()]).args(["--", "sh", "-c", mount]),
+            vm::command(["--disk", &self.path().display().to_string()])
+                .args(["--", "sh", "-c", mount]),
         );
         assert_eq!(played.code, 0, "{played:?}");
         tool("/sbin/e2fsck", &["-f", "-n"], &[&self.path()]);
@@ -100,7 +116,8 @@ fn live(disk: &Path, mode: &str) -> Seen {
     for line in output.before("end") {
         let mut words = line.split(' ');
         let (number, sum) = (words.next(), words.next());
-        let whole = number == Some(&(life.records + 1).to_string()) && sum.is_some_and(|s| s.len() == 32);
+        let whole =
+            number == Some(&(life.records + 1).to_string()) && sum.is_some_and(|s| s.len() == 32);
         assert!(whole, "record {} is {line:?}", life.records + 1);
         life.records += 1;
     }
@@ -135,7 +152,10 @@ fn what_was_flushed_survives_and_only_that() {
     let before = live(&disk.path(), ":cut-unsafe");
     let after = live(&disk.path(), ":cut-unsafe");
     assert!(before.reported > 0, "{before:?}");
-    assert!(after.records < before.reported, "nothing is lost: {before:?} {after:?}");
+    assert!(
+        after.records < before.reported,
+        "nothing is lost: {before:?} {after:?}"
+    );
 }
 
 /// What the monitor has in memory of where things lie goes with it.

@@ -75,7 +75,8 @@ struct Disk(tempfile::TempDir);
 impl Disk {
     fn new(bytes: u64) -> Self {
         // Not in a /tmp in memory: as large as disks are.
-        let disk = Disk(tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap());
+        let disk =
+            Disk(tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap());
         File::create(disk.path()).unwrap().set_len(bytes).unwrap();
         let made = Command::new("/sbin/mke2fs")
             .args(["-q", "-t", "ext4"])
@@ -138,7 +139,10 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
             Some(&"has") => {
                 // None is missing in between.
                 assert_eq!(number(2), number(3), "{line}");
-                *life.found.get_mut(usize::try_from(number(1)).unwrap()).unwrap() = number(2);
+                *life
+                    .found
+                    .get_mut(usize::try_from(number(1)).unwrap())
+                    .unwrap() = number(2);
             }
             // The answers of the index check.
             Some(&"") => {}
@@ -155,7 +159,10 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
             .split(' ')
             .map(str::parse::<u64>);
         if let (Some(Ok(session)), Some(Ok(n))) = (words.next(), words.next()) {
-            let told = life.told.get_mut(usize::try_from(session).unwrap()).unwrap();
+            let told = life
+                .told
+                .get_mut(usize::try_from(session).unwrap())
+                .unwrap();
             // The last line may be cut off.
             *told = n.max(*told);
         }
@@ -191,15 +198,24 @@ fn a_database_keeps_what_it_has_committed() {
     let mut before = live(&image, &disk.path(), "cut");
     for turn in 1..=LIVES {
         let after = live(&image, &disk.path(), "cut");
-        println!("{turn}: {:?} committed, {:?} found", before.told, after.found);
+        println!(
+            "{turn}: {:?} committed, {:?} found",
+            before.told, after.found
+        );
         assert_eq!(lost(&before, &after), 0, "{turn}: {before:?} {after:?}");
         before = after;
     }
     // The same with a disk that does nothing for a flush: if that were not found out, nothing above would be.
     let before = live(&image, &disk.path(), "cut-unsafe");
     let after = live(&image, &disk.path(), "cut-unsafe");
-    println!("without flushes: {:?} committed, {:?} found", before.told, after.found);
-    assert!(lost(&before, &after) > 0, "nothing is lost: {before:?} {after:?}");
+    println!(
+        "without flushes: {:?} committed, {:?} found",
+        before.told, after.found
+    );
+    assert!(
+        lost(&before, &after) > 0,
+        "nothing is lost: {before:?} {after:?}"
+    );
 }
 
 #[test]
@@ -229,8 +245,16 @@ fn what_is_written_is_read() {
     println!("{run:?}");
     assert_eq!(run.code, 0, "{run:?}");
     for job in ["direct", "buffered"] {
-        let line = run.stdout.lines().find(|line| line.starts_with(job)).unwrap();
-        let numbers: Vec<u64> = line.split(';').skip(1).map(|n| n.parse().unwrap()).collect();
+        let line = run
+            .stdout
+            .lines()
+            .find(|line| line.starts_with(job))
+            .unwrap();
+        let numbers: Vec<u64> = line
+            .split(';')
+            .skip(1)
+            .map(|n| n.parse().unwrap())
+            .collect();
         let [error, read, written] = numbers[..] else {
             unreachable!("{line}")
         };

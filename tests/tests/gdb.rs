@@ -63,10 +63,15 @@ impl Machine {
             "-ex",
             "set confirm off",
         ]);
-        for command in [self.symbols.as_str(), self.connect.as_str()].iter().chain(commands) {
+        for command in [self.symbols.as_str(), self.connect.as_str()]
+            .iter()
+            .chain(commands)
+        {
             gdb.args(["-ex", command]);
         }
-        gdb.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        gdb.stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         gdb
     }
 
@@ -82,7 +87,11 @@ impl Machine {
         let (mut said, mut errors) = (String::new(), String::new());
         self.output.read_to_string(&mut said).unwrap();
         self.errors.read_to_string(&mut errors).unwrap();
-        (self.child.wait().unwrap().code().unwrap_or(-1), said, errors)
+        (
+            self.child.wait().unwrap().code().unwrap_or(-1),
+            said,
+            errors,
+        )
     }
 }
 
@@ -108,7 +117,11 @@ fn kernel_and_program() {
         let folder = tempfile::tempdir().unwrap();
         let program = program(folder.path());
         let volume = format!("{}:/t:ro", folder.path().display());
-        let machine = Machine::start(":0", &["--cpus", cpus, "--volume", &volume], &["/t/program"]);
+        let machine = Machine::start(
+            ":0",
+            &["--cpus", cpus, "--volume", &volume],
+            &["/t/program"],
+        );
         let load = format!("add-symbol-file {}", program.display());
         let said = machine.debug(&[
             "print $pc == vmi_entry",
@@ -154,15 +167,25 @@ fn kernel_and_program() {
             assert!(said.contains(part), "{part} is not in: {said}");
         }
         let (code, said, errors) = machine.finish();
-        assert_eq!((code, said.as_str(), errors.as_str()), (5, "sum 19900\n", ""));
+        assert_eq!(
+            (code, said.as_str(), errors.as_str()),
+            (5, "sum 19900\n", "")
+        );
     }
 }
 
 #[test]
 fn interrupted_and_come_back() {
-    let mut machine = Machine::start(":0", &["--cpus", "2"], &["sh", "-c", "echo ready; sleep 100; exit 9"]);
+    let mut machine = Machine::start(
+        ":0",
+        &["--cpus", "2"],
+        &["sh", "-c", "echo ready; sleep 100; exit 9"],
+    );
     // It is let go, and runs until gdb is told to interrupt it.
-    let gdb = machine.gdb(&["continue", "info threads", "detach"]).spawn().unwrap();
+    let gdb = machine
+        .gdb(&["continue", "info threads", "detach"])
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     machine.output.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
@@ -171,11 +194,19 @@ fn interrupted_and_come_back() {
     let pid = rustix::process::Pid::from_child(&gdb);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let run = Run::of(&gdb.wait_with_output().unwrap());
-    for part in ["received signal SIGINT", "default_idle", "(vCPU 1, kernel)", "detached"] {
+    for part in [
+        "received signal SIGINT",
+        "default_idle",
+        "(vCPU 1, kernel)",
+        "detached",
+    ] {
         assert!(run.stdout.contains(part), "{part} is not in: {run:?}");
     }
     // Another one, which goes away without a word while the machine runs, and one that ends it.
-    let mut gdb = machine.gdb(&["break nobody_calls_this", "continue"]).spawn().unwrap();
+    let mut gdb = machine
+        .gdb(&["break nobody_calls_this", "continue"])
+        .spawn()
+        .unwrap();
     thread::sleep(Duration::from_secs(1));
     gdb.kill().unwrap();
     gdb.wait().unwrap();
@@ -201,7 +232,12 @@ fn the_guests_own_breakpoint_is_its_own() {
     assert!(cc.unwrap().success());
     let volume = format!("{}:/t:ro", folder.path().display());
     let machine = Machine::start(":0", &["--volume", &volume], &["/t/trap"]);
-    let said = machine.debug(&["break __x64_sys_exit_group", "continue", "delete", "continue"]);
+    let said = machine.debug(&[
+        "break __x64_sys_exit_group",
+        "continue",
+        "delete",
+        "continue",
+    ]);
     assert!(said.contains("__x64_sys_exit_group"), "{said}");
     assert_eq!(machine.finish().0, 13);
 }
@@ -210,7 +246,11 @@ fn the_guests_own_breakpoint_is_its_own() {
 fn a_socket_in_the_file_system_and_what_is_no_packet() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gdb");
-    let machine = Machine::start(path.to_str().unwrap(), &[], &["sh", "-c", "sleep 3; exit 4"]);
+    let machine = Machine::start(
+        path.to_str().unwrap(),
+        &[],
+        &["sh", "-c", "sleep 3; exit 4"],
+    );
     for bytes in [
         &b"$#00"[..],
         b"$zzzzzzzz#zz",
@@ -269,9 +309,15 @@ fn nothing_is_lost_by_stops_and_steps() {
     // Processes that come and go on two vCPUs, with interrupts between them.
     let script = "work() { n=0; for i in $(seq 2000); do (exit 3); [ $? = 3 ] && n=$((n + 1)); done; return $((n / 20)); }; \
         work & work; a=$?; wait $!; exit $(($? + a - 150))";
-    let machine = Machine::start(path.to_str().unwrap(), &["--cpus", "2"], &["sh", "-c", script]);
+    let machine = Machine::start(
+        path.to_str().unwrap(),
+        &["--cpus", "2"],
+        &["sh", "-c", script],
+    );
     let stream = UnixStream::connect(&path).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
     let mut gdb = Client { stream };
     for round in 0u64..60 {
         gdb.send("vCont;c");
@@ -281,9 +327,16 @@ fn nothing_is_lost_by_stops_and_steps() {
         assert!(stop.starts_with("T02"), "round {round}: {stop}");
         for step in 0..round % 9 {
             // Alone, and with the other one running.
-            gdb.send(if step % 2 == 0 { "vCont;s:1" } else { "vCont;s:1;c" });
+            gdb.send(if step % 2 == 0 {
+                "vCont;s:1"
+            } else {
+                "vCont;s:1;c"
+            });
             let stop = gdb.receive();
-            assert!(stop.starts_with("T05"), "round {round}, step {step}: {stop}");
+            assert!(
+                stop.starts_with("T05"),
+                "round {round}, step {step}: {stop}"
+            );
         }
     }
     gdb.send("D");

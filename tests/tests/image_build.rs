@@ -65,7 +65,9 @@ fn an_ordinary_user_is_told_what_is_missing() {
     tool(&tools, "apt-get", "#!/bin/sh\nexit 1\n");
     let build = || {
         let mut command = Command::new(folder.path().join("paravane"));
-        command.args(["image", "build"]).arg(folder.path().join("image.ext4"));
+        command
+            .args(["image", "build"])
+            .arg(folder.path().join("image.ext4"));
         // The shell of the tools is found by its path.
         command.env("PATH", &tools).current_dir("/");
         if let Some(user) = user {
@@ -113,9 +115,12 @@ fn an_ordinary_user_makes_whole_images() {
             // Ids of its own for that user, for as long as this takes.
             Some(_) if namespaces => {
                 let mut command = Command::new("unshare");
-                let script = "for file in /etc/subuid /etc/subgid; do mount --bind $1 $file; done; shift
+                let script =
+                    "for file in /etc/subuid /etc/subgid; do mount --bind $1 $file; done; shift
                     exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"";
-                command.args(["--mount", "sh", "-e", "-c", script, "sh"]).arg(&ids);
+                command
+                    .args(["--mount", "sh", "-e", "-c", script, "sh"])
+                    .arg(&ids);
                 command.arg(folder.path().join("paravane"));
                 command
             }
@@ -128,7 +133,11 @@ fn an_ordinary_user_makes_whole_images() {
             None => Command::new(folder.path().join("paravane")),
         };
         command.args(["image", "build", "--size", "2G"]).arg(&image);
-        let run = program::finish(command.env("HOME", folder.path()).env("TMPDIR", folder.path()));
+        let run = program::finish(
+            command
+                .env("HOME", folder.path())
+                .env("TMPDIR", folder.path()),
+        );
         assert_eq!(run.code, 0, "{run:?}");
         let system = System::start(&image, &["--memory", "512M"]);
         system.is_up();
@@ -174,7 +183,11 @@ fn a_signal_ends_the_tools_and_leaves_nothing() {
             .spawn()
             .unwrap();
         wait_for(&tools.join("begun"));
-        assert_eq!(fs::read_dir(&images).unwrap().count(), 1, "no folder to work in");
+        assert_eq!(
+            fs::read_dir(&images).unwrap().count(),
+            1,
+            "no folder to work in"
+        );
         kill_process(Pid::from_child(&build), signal).unwrap();
         let begun = Instant::now();
         let status = loop {

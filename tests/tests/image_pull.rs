@@ -25,7 +25,8 @@ impl User {
         let user = User(tempfile::tempdir().unwrap());
         // The kernel is found where it is.
         let own = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let own = own.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"));
+        let own =
+            own.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"));
         fs::create_dir_all(user.0.path().join("paravane")).unwrap();
         for name in ["kernel", "tools"] {
             let from = own.join("paravane").join(name);
@@ -62,7 +63,9 @@ impl User {
     fn left(&self) -> Vec<String> {
         let entries = fs::read_dir(self.images()).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().into_string().unwrap());
-        names.filter(|name| name != "blobs" && name != "names").collect()
+        names
+            .filter(|name| name != "blobs" && name != "names")
+            .collect()
     }
 
     fn layers(&self) -> usize {
@@ -96,7 +99,8 @@ fn small() -> Registry {
 fn what_is_pulled_runs_and_is_not_pulled_again() {
     let (registry, user) = (Registry::new(), User::new());
     let base = busybox();
-    let command = |word: &str| json!({ "Cmd": ["/bin/cat", "/word"], "Env": [format!("X={word}")] });
+    let command =
+        |word: &str| json!({ "Cmd": ["/bin/cat", "/word"], "Env": [format!("X={word}")] });
     registry.add(
         "some/app",
         "1.0",
@@ -112,16 +116,33 @@ fn what_is_pulled_runs_and_is_not_pulled_again() {
     assert_eq!((registry.asked("/blobs/"), user.layers()), (3, 2));
 
     // The name's image is another now: who does not ask does not hear of it, and nobody is asked.
-    registry.add("some/app", "1.0", &[base, layer("echo second > word")], &command("b"));
+    registry.add(
+        "some/app",
+        "1.0",
+        &[base, layer("echo second > word")],
+        &command("b"),
+    );
     let done = user.run(&["--image", &name, "--pull", "never"]);
-    assert_eq!((done.code, done.stdout.as_str()), (0, "first\n"), "{done:?}");
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "first\n"),
+        "{done:?}"
+    );
     let done = user.run(&["--image", &name]);
-    assert_eq!((done.code, done.stdout.as_str()), (0, "first\n"), "{done:?}");
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "first\n"),
+        "{done:?}"
+    );
     assert_eq!(registry.asked(""), 0);
 
     // Who asks gets it, without the layer that is here.
     let done = user.run(&["--image", &name, "--pull", "always"]);
-    assert_eq!((done.code, done.stdout.as_str()), (0, "second\n"), "{done:?}");
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "second\n"),
+        "{done:?}"
+    );
     assert_eq!((registry.asked("/blobs/"), user.layers()), (2, 3));
     let done = user.run(&["--image", &registry.name("some/other"), "--pull", "never"]);
     assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
@@ -138,7 +159,10 @@ fn by_digest() {
     assert_eq!(user.pull(&registry.name("a/small:1")).stdout, run.stdout);
     let other = format!("a/small@sha256:{}", "1".repeat(64));
     let run = user.pull(&registry.name(&other));
-    assert!(run.code == 2 && run.stderr.contains("has no such image"), "{run:?}");
+    assert!(
+        run.code == 2 && run.stderr.contains("has no such image"),
+        "{run:?}"
+    );
 }
 
 #[test]
@@ -215,11 +239,18 @@ fn answers_without_end_are_not_read() {
     }
     registry.fault(None);
     registry.wants_login();
-    for (status, words) in [(200, "more than 64 KiB"), (401, "docker login"), (500, "docker login")] {
+    for (status, words) in [
+        (200, "more than 64 KiB"),
+        (401, "docker login"),
+        (500, "docker login"),
+    ] {
         registry.fault(Some(Fault::Endless("/token", status)));
         user.refused(&name, words);
         let sent = registry.sent();
-        assert!(sent < 64 << 20, "a token, {status}: {sent} bytes were taken");
+        assert!(
+            sent < 64 << 20,
+            "a token, {status}: {sent} bytes were taken"
+        );
     }
 }
 
@@ -227,7 +258,8 @@ fn answers_without_end_are_not_read() {
 fn in_the_middle(registry: &Registry, user: &User, name: &str) -> std::process::Child {
     registry.fault(Some(Fault::Stuck));
     let mut command = program::command();
-    user.with(command.args(["image", "pull", name])).stderr(Stdio::null());
+    user.with(command.args(["image", "pull", name]))
+        .stderr(Stdio::null());
     let child = command.spawn().unwrap();
     let begun = Instant::now();
     while !user

@@ -38,7 +38,9 @@ fn copy(change: impl FnOnce(&mut Vec<u8>)) -> tempfile::TempDir {
 fn place(file: &[u8], name: &str) -> usize {
     let elf = object::File::parse(file).unwrap();
     let symbol = elf.symbols().find(|s| s.name() == Ok(name)).unwrap();
-    let section = elf.section_by_index(symbol.section_index().unwrap()).unwrap();
+    let section = elf
+        .section_by_index(symbol.section_index().unwrap())
+        .unwrap();
     let (start, _) = section.file_range().unwrap();
     usize::try_from(start + symbol.address() - section.address()).unwrap()
 }
@@ -59,7 +61,11 @@ fn a_planted_instruction_is_found() {
     // Functions that are in every kernel, and have no such instruction: the first bytes of their code are replaced.
     let planted = [
         ("schedule", &[0xfa][..], "schedule: cli"),
-        ("wake_up_process", &[0x0f, 0x01, 0xf8], "wake_up_process: swapgs"),
+        (
+            "wake_up_process",
+            &[0x0f, 0x01, 0xf8],
+            "wake_up_process: swapgs",
+        ),
         ("vfs_read", &[0x0f, 0x22, 0xd8], "vfs_read: mov to cr3"),
         ("do_exit", &[0x9d], "do_exit: popfq"),
     ];
@@ -72,10 +78,18 @@ fn a_planted_instruction_is_found() {
     let run = verify(kernel.path(), &["--no-boot"]);
     assert_eq!(run.code, 1, "{run:?}");
     for (_, _, what) in planted {
-        assert!(run.stdout.contains(what), "{what} is not in: {}", run.stdout);
+        assert!(
+            run.stdout.contains(what),
+            "{what} is not in: {}",
+            run.stdout
+        );
     }
     // It is not what bzImage has, either.
-    assert!(run.stdout.contains("what is loaded differs"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("what is loaded differs"),
+        "{}",
+        run.stdout
+    );
     assert!(run.last_line().ends_with("2 failed"), "{}", run.stdout);
 }
 
@@ -86,9 +100,16 @@ fn an_entry_for_nothing_is_found() {
     list.push_str("\n[[entry]]\ninstructions = [\"cli\"]\nsymbols = [\"nobody_has_this\"]\nwhy = \"a test\"\n");
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), list).unwrap();
-    let run = verify(&folder, &["--no-boot", "--list", file.path().to_str().unwrap()]);
+    let run = verify(
+        &folder,
+        &["--no-boot", "--list", file.path().to_str().unwrap()],
+    );
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stdout.contains("nobody_has_this: cli"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("nobody_has_this: cli"),
+        "{}",
+        run.stdout
+    );
     assert!(run.last_line().ends_with("1 failed"), "{}", run.stdout);
 }
 
@@ -103,7 +124,11 @@ fn a_relocation_of_another_type_is_found() {
     });
     let run = verify(kernel.path(), &["--no-boot"]);
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stdout.contains("unexpected: 1 of type 9"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("unexpected: 1 of type 9"),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]

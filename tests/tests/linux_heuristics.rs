@@ -21,11 +21,20 @@ const MORE: u64 = 130;
 /// wherever this runs.
 fn costs(script: &str) -> Vec<u64> {
     let script = script.replace("TIMES", &TIMES.to_string());
-    let mut machine = Worker::start(Some(env!("CARGO_BIN_EXE_says_cpuid_faults")), &script, |folder| {
-        linux::compile(&source_root().join("tests/guest/switch"), &folder.join("switch"));
-        let volume = format!("{}:/x:ro", folder.display());
-        ["--cpus", "1", "--volume", &volume].map(String::from).to_vec()
-    });
+    let mut machine = Worker::start(
+        Some(env!("CARGO_BIN_EXE_says_cpuid_faults")),
+        &script,
+        |folder| {
+            linux::compile(
+                &source_root().join("tests/guest/switch"),
+                &folder.join("switch"),
+            );
+            let volume = format!("{}:/x:ro", folder.display());
+            ["--cpus", "1", "--volume", &volume]
+                .map(String::from)
+                .to_vec()
+        },
+    );
     let [calls, switches] = machine.costs(Duration::ZERO, RUNS, ["host_calls", "switches"]);
     machine.end();
     let least = u64::from(2 * TIMES);
@@ -41,14 +50,22 @@ fn the_same_each_time(script: &str) {
     let costs = costs(script);
     println!("{costs:?} host calls for 100 switches");
     let least = costs.iter().min().unwrap();
-    let dear: Vec<_> = costs.iter().filter(|&&cost| cost * 100 > least * MORE).collect();
-    assert!(dear.is_empty(), "{dear:?} of {costs:?} host calls for 100 switches");
+    let dear: Vec<_> = costs
+        .iter()
+        .filter(|&&cost| cost * 100 > least * MORE)
+        .collect();
+    assert!(
+        dear.is_empty(),
+        "{dear:?} of {costs:?} host calls for 100 switches"
+    );
 }
 
 /// As a server has many clients.
 #[test]
 fn many_clients_of_a_server() {
-    the_same_each_time("/x/switch serve a & while read line; do /x/switch ask a TIMES; echo; done; kill $!");
+    the_same_each_time(
+        "/x/switch serve a & while read line; do /x/switch ask a TIMES; echo; done; kill $!",
+    );
 }
 
 /// Both are started each time. One has been run often before, so that it is not they both that are
@@ -81,19 +98,36 @@ fn each_guess_can_be_turned_off() {
     machine.work();
     let cost = |machine: &mut Worker| -> [u64; 3] {
         machine
-            .costs(Duration::ZERO, 2, ["host_calls", "faults_injected", "fills"])
+            .costs(
+                Duration::ZERO,
+                2,
+                ["host_calls", "faults_injected", "fills"],
+            )
             .map(|all| all.iter().sum())
     };
-    let ours = ["exec_fill", "exec_expect", "fork_copies", "populate", "neighbours"];
+    let ours = [
+        "exec_fill",
+        "exec_expect",
+        "fork_copies",
+        "populate",
+        "neighbours",
+    ];
     let switches = ours.map(|name| (format!("{OURS}/{name}"), "1", "0"));
-    let around = ("/sys/kernel/debug/fault_around_bytes".to_string(), "1048576", "4096");
+    let around = (
+        "/sys/kernel/debug/fault_around_bytes".to_string(),
+        "1048576",
+        "4096",
+    );
     for (file, on, off) in switches.into_iter().chain([around]) {
         let with = cost(&mut machine);
         machine.tell(&format!("{file}={off}"));
         let without = cost(&mut machine);
         machine.tell(&format!("{file}={on}"));
         println!("{file}: {with:?}, off {without:?}");
-        let more = without.iter().zip(with).any(|(&without, with)| without > with + 200);
+        let more = without
+            .iter()
+            .zip(with)
+            .any(|(&without, with)| without > with + 200);
         assert!(more, "{file}: {with:?}, off {without:?}");
     }
     machine.end();
@@ -104,7 +138,10 @@ fn each_guess_can_be_turned_off() {
 #[test]
 fn large_folios_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
-    linux::compile(&source_root().join("tests/guest/sparse"), &folder.path().join("sparse"));
+    linux::compile(
+        &source_root().join("tests/guest/sparse"),
+        &folder.path().join("sparse"),
+    );
     let volume = format!("{}:/x:ro", folder.path().display());
     for (append, most) in [("", 16), ("transparent_hugepage=never", 1)] {
         let mut command = vm::command(["--volume", &volume, "--append", append]);

@@ -43,7 +43,10 @@ fn programs_see_what_they_see_on_the_host() {
     linux::compile(&source_root().join("tests/linux"), &program);
     let host = Command::new(&program).output().unwrap();
     let host = String::from_utf8_lossy(&host.stdout).into_owned();
-    assert!(host.ends_with(", 0 failed\n"), "the reference is wrong: {host}");
+    assert!(
+        host.ends_with(", 0 failed\n"),
+        "the reference is wrong: {host}"
+    );
     fs::write(&root, linux::initial_root(&fs::read(&program).unwrap())).unwrap();
     let kernel = linux::kernel();
     for vcpus in ["1", "2"] {
@@ -51,9 +54,17 @@ fn programs_see_what_they_see_on_the_host() {
         assert_eq!(run.code, 0, "{vcpus} vCPUs: {run:?}");
         let ran = tests_that_ran(&run.stdout);
         for test in tests_that_ran(&host) {
-            assert!(ran.contains(&test), "{vcpus} vCPUs: {test} did not run: {run:?}");
+            assert!(
+                ran.contains(&test),
+                "{vcpus} vCPUs: {test} did not run: {run:?}"
+            );
         }
-        for test in ["hole.below", "hole.pointers", "feature.file-systems", "feature.vsock"] {
+        for test in [
+            "hole.below",
+            "hole.pointers",
+            "feature.file-systems",
+            "feature.vsock",
+        ] {
             assert!(ran.contains(&test), "{vcpus} vCPUs: {test}: {run:?}");
         }
         // It is where the machine is told apart from the host; a kernel message about any of it would be a bug there.
@@ -82,9 +93,14 @@ fn the_configuration_has_what_is_promised_on_bare_metal() {
         "-m",
         "512",
     ]);
-    qemu.args(["-smp", "2", "-display", "none", "-vga", "none", "-serial", "stdio"]);
+    qemu.args([
+        "-smp", "2", "-display", "none", "-vga", "none", "-serial", "stdio",
+    ]);
     qemu.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
-    qemu.args(["-append", "console=ttyS0 quiet panic=-1 BARE=1 FILTER=feature."]);
+    qemu.args([
+        "-append",
+        "console=ttyS0 quiet panic=-1 BARE=1 FILTER=feature.",
+    ]);
     let run = program::finish(qemu.arg("-kernel").arg(image).arg("-initrd").arg(root));
     let text = run.stdout.replace('\r', "");
     let ran = tests_that_ran(&text);

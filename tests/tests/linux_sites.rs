@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 fn checked(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -28,7 +30,8 @@ fn text_end(binary: &Path) -> u64 {
     let elf = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
     let endian = elf.endian();
     let executable = |header: &&ProgramHeader64<Endianness>| {
-        header.p_type(endian) == object::elf::PT_LOAD && header.p_flags(endian).contains(object::elf::PF_X)
+        header.p_type(endian) == object::elf::PT_LOAD
+            && header.p_flags(endian).contains(object::elf::PF_X)
     };
     let text = elf.elf_program_headers().iter().find(executable).unwrap();
     text.p_offset(endian) + text.p_filesz(endian)
@@ -82,7 +85,10 @@ fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
         // Cancellation loads the unwinder by its name.
         let unwinder = checked(Command::new("cc").arg("-print-file-name=libgcc_s.so.1"));
         let listed = checked(Command::new("ldd").arg(&binary));
-        let mut libraries: Vec<&str> = listed.split_whitespace().filter(|word| word.starts_with('/')).collect();
+        let mut libraries: Vec<&str> = listed
+            .split_whitespace()
+            .filter(|word| word.starts_with('/'))
+            .collect();
         // Where the C library is, the loader looks for others too.
         let home = libraries
             .iter()
@@ -119,7 +125,15 @@ fn passes_by(mut command: Command, link: &[&str], cpus: &str, word: &str) {
     let append = format!("console=hvc0 quiet {word}");
     let run = program::finish(
         command
-            .args(["boot", "--append", &append, "--timeout", "300", "--cpus", cpus])
+            .args([
+                "boot",
+                "--append",
+                &append,
+                "--timeout",
+                "300",
+                "--cpus",
+                cpus,
+            ])
             .arg("--kernel")
             .arg(vm::kernel().unwrap_or_else(linux::kernel))
             .arg("--initrd")

@@ -31,11 +31,17 @@ fn a_life() {
     // What doctor says of hosts like this one.
     let doctor: serde_json::Value = serde_json::from_str(&user.ok(&["doctor", "--json"])).unwrap();
     let findings = doctor["findings"].as_array().unwrap();
-    let signals = findings.iter().find(|finding| finding["name"] == "signals").unwrap();
+    let signals = findings
+        .iter()
+        .find(|finding| finding["name"] == "signals")
+        .unwrap();
     assert_eq!(confinement["signals"], signals["value"]);
 
     // More commands in it, with streams and exit codes of their own.
-    assert_eq!(user.ok(&["exec", "one", "--", "cat", "/proc/1/comm"]), "agent\n");
+    assert_eq!(
+        user.ok(&["exec", "one", "--", "cat", "/proc/1/comm"]),
+        "agent\n"
+    );
     let run = user.run(&[
         "exec",
         "one",
@@ -60,7 +66,10 @@ fn a_life() {
         .unwrap();
     cat.stdin.take().unwrap().write_all(&[7; 300_000]).unwrap();
     assert_eq!(cat.wait_with_output().unwrap().stdout, [7; 300_000]);
-    assert_eq!(user.run(&["exec", "one", "--", "no-such-command"]).code, 127);
+    assert_eq!(
+        user.run(&["exec", "one", "--", "no-such-command"]).code,
+        127
+    );
 
     // The same machine for all: what one leaves, the next finds.
     user.ok(&["exec", "one", "--", "touch", "/tmp/left"]);
@@ -71,7 +80,10 @@ fn a_life() {
     assert_eq!(user.inspect("one")["exit_code"], 4);
     // And maybe the shell's word on which signal its `sleep` got.
     let log = user.ok(&["logs", "one"]);
-    assert!(log.starts_with("started\n") && log.contains("stopping\n"), "{log}");
+    assert!(
+        log.starts_with("started\n") && log.contains("stopping\n"),
+        "{log}"
+    );
     assert!(user.ok(&["ps", "--all"]).contains("one   exited 4"));
     assert!(!user.ok(&["ps"]).contains("one"));
     user.refused(&["exec", "one", "--", "true"], "machine one is not running");
@@ -107,7 +119,10 @@ fn created_and_started_twice() {
 #[test]
 fn ended_the_hard_way() {
     let user = User::new();
-    user.detach(&["--name", "a"], "trap '' TERM; while :; do sleep 0.1; done");
+    user.detach(
+        &["--name", "a"],
+        "trap '' TERM; while :; do sleep 0.1; done",
+    );
     let pids = tree::everything(user.monitor("a"));
     assert_eq!(user.ok(&["stop", "--time", "1", "a"]), "a\n");
     assert_eq!(user.inspect("a")["exit_code"], 128 + 15);
@@ -135,7 +150,10 @@ fn a_signal_for_the_command() {
     user.ok(&["kill", "--signal", "10", "vm1"]);
     user.wait_for("vm1", "exited");
     let log = user.ok(&["logs", "vm1"]);
-    assert!(log.starts_with("ready\n") && log.contains("user\n"), "{log}");
+    assert!(
+        log.starts_with("ready\n") && log.contains("user\n"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -161,11 +179,20 @@ fn what_is_refused() {
     user.refused(&["start", "nobody"], "no machine nobody");
     user.refused(&["logs", "../x"], "cannot be a machine's name");
     user.refused(&["rm", "nobody"], "no machine nobody");
-    user.refused(&["create", "--name", "a b", "--", "true"], "cannot be a machine's name");
+    user.refused(
+        &["create", "--name", "a b", "--", "true"],
+        "cannot be a machine's name",
+    );
     user.refused(&["stop"], "NAME");
     user.ok(&["create", "--name", "one", "--", "true"]);
-    user.refused(&["create", "--name", "one", "--", "true"], "there is a machine one");
-    user.refused(&["run", "--name", "one", "--", "true"], "there is a machine one");
+    user.refused(
+        &["create", "--name", "one", "--", "true"],
+        "there is a machine one",
+    );
+    user.refused(
+        &["run", "--name", "one", "--", "true"],
+        "there is a machine one",
+    );
 
     // One that cannot be started says why, and leaves nothing.
     let words = [
@@ -186,7 +213,12 @@ fn what_is_refused() {
     user.refused(&["inspect", "one"], "spec.json is damaged");
 
     let mut command = program::command();
-    let run = program::finish(command.env_remove("XDG_STATE_HOME").env_remove("HOME").arg("ps"));
+    let run = program::finish(
+        command
+            .env_remove("XDG_STATE_HOME")
+            .env_remove("HOME")
+            .arg("ps"),
+    );
     assert_eq!(run.code, 2);
     assert!(run.stderr.contains("XDG_STATE_HOME"), "{run:?}");
 }

@@ -19,7 +19,11 @@ struct Attached {
 impl Attached {
     fn new(user: &User) -> Self {
         let mut command = user.command(&["attach", "m"]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         Attached {
             input: child.stdin.take(),
             lines: BufReader::new(child.stdout.take().unwrap()).lines(),
@@ -37,7 +41,8 @@ impl Attached {
 #[test]
 fn what_is_sent_is_read_by_the_command() {
     let user = User::new();
-    let script = "while read -r line; do [ $line != end ] || exit 7; echo got-$line; done; echo over";
+    let script =
+        "while read -r line; do [ $line != end ] || exit 7; echo got-$line; done; echo over";
     user.detach(&["--name", "m", "--interactive"], script);
     let mut first = Attached::new(&user);
     assert_eq!(first.say("one"), "got-one");
@@ -65,7 +70,10 @@ fn what_is_sent_is_read_by_the_command() {
 #[test]
 fn who_has_no_input_gets_none() {
     let user = User::new();
-    user.detach(&["--name", "m"], "read -r line || echo nothing; sleep 1; exit 3");
+    user.detach(
+        &["--name", "m"],
+        "read -r line || echo nothing; sleep 1; exit 3",
+    );
     let mut attached = Attached::new(&user);
     let _ = writeln!(attached.input.as_ref().unwrap(), "x");
     assert_eq!(attached.child.wait().unwrap().code(), Some(3));

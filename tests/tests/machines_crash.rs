@@ -37,7 +37,11 @@ impl User {
 impl Drop for User {
     fn drop(&mut self) {
         for machine in self.machines() {
-            self.run(&["rm", "--force", machine["name"].as_str().unwrap_or_default()]);
+            self.run(&[
+                "rm",
+                "--force",
+                machine["name"].as_str().unwrap_or_default(),
+            ]);
         }
     }
 }
@@ -78,7 +82,10 @@ fn killed_at_any_moment() {
             [] => {}
             [machine] => {
                 let state = machine["state"].as_str().unwrap();
-                assert!(["created", "died"].contains(&state), "round {round}: {machine}");
+                assert!(
+                    ["created", "died"].contains(&state),
+                    "round {round}: {machine}"
+                );
                 let inspect = user.run(&["inspect", "m"]);
                 assert_eq!(inspect.code, 0, "round {round}: {inspect:?}");
                 let removed = user.run(&["rm", "m"]);
@@ -147,8 +154,16 @@ fn a_full_disk() {
         "No space left",
         &[],
     );
-    refused(&mut inside(&["run", "--name", "x", "--", "true"]), "No space left", &[]);
-    refused(&mut inside(&["run", "--detach", "--", "true"]), "No space left", &[]);
+    refused(
+        &mut inside(&["run", "--name", "x", "--", "true"]),
+        "No space left",
+        &[],
+    );
+    refused(
+        &mut inside(&["run", "--detach", "--", "true"]),
+        "No space left",
+        &[],
+    );
 }
 
 #[test]

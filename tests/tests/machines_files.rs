@@ -77,12 +77,22 @@ fn files_go_in_and_come_out() {
         (["cp", "/a", "/b"], "neither is in a machine"),
     ] {
         let run = user.run(&words);
-        assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{words:?}: {run:?}");
+        assert_eq!(
+            (run.code, run.stderr.lines().count()),
+            (2, 1),
+            "{words:?}: {run:?}"
+        );
         assert!(run.stderr.contains(part), "{words:?}: {run:?}");
     }
     // Nothing half-made.
-    let names = fs::read_dir(user.folder()).unwrap().map(|e| e.unwrap().file_name());
-    assert!(!names.into_iter().any(|name| name.to_string_lossy().starts_with('.')));
+    let names = fs::read_dir(user.folder())
+        .unwrap()
+        .map(|e| e.unwrap().file_name());
+    assert!(
+        !names
+            .into_iter()
+            .any(|name| name.to_string_lossy().starts_with('.'))
+    );
 }
 
 /// What a guest's folder becomes while it is packed is the guest's affair; a link in it leads nowhere on this host.
@@ -125,7 +135,11 @@ fn archive(members: &[Member<'_>]) -> Vec<u8> {
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_entry_type(kind);
         header.set_mode(0o6777);
-        let data = if kind == EntryType::Regular { content } else { "" };
+        let data = if kind == EntryType::Regular {
+            content
+        } else {
+            ""
+        };
         if kind != EntryType::Regular {
             header.as_old_mut().linkname[..content.len()].copy_from_slice(content.as_bytes());
         }
@@ -137,8 +151,7 @@ fn archive(members: &[Member<'_>]) -> Vec<u8> {
 }
 
 /// Takes the place of the agent's program: the guest's root may.
-const TAKE_OVER: &str =
-    "mount -t tmpfs none /proc && mkdir /proc/self && cp /shared/sender /proc/self/exe && sleep 1000";
+const TAKE_OVER: &str = "mount -t tmpfs none /proc && mkdir /proc/self && cp /shared/sender /proc/self/exe && sleep 1000";
 
 /// The sender may be a program of the guest's root in place of the agent: nothing but the target is
 /// written to, and no link is followed.
@@ -152,13 +165,21 @@ fn a_hostile_archive_stays_in_its_target() {
     ];
     let here: &[(&str, &[Member<'_>], &str)] = &[
         ("a folder that is there", &up, "not followed"),
-        ("a file for the folder", &[("data", Regular, "evil")], "a folder here"),
+        (
+            "a file for the folder",
+            &[("data", Regular, "evil")],
+            "a folder here",
+        ),
         (
             "a link for the folder",
             &[("data", Symlink, ".."), ("data/.bashrc", Regular, "evil")],
             "a folder here",
         ),
-        ("a pipe for the folder", &[("data", Fifo, "")], "a folder here"),
+        (
+            "a pipe for the folder",
+            &[("data", Fifo, "")],
+            "a folder here",
+        ),
         (
             "a hard link",
             &[("data/h", Link, "../.bashrc"), ("data/h", Regular, "evil")],
@@ -189,7 +210,10 @@ fn a_hostile_archive_stays_in_its_target() {
     // The archive is read from a folder of the host's, so that it can be another each time.
     let shared = user.folder().join("shared");
     fs::create_dir(&shared).unwrap();
-    linux::compile(&source_root().join("tests/guest/sender"), &shared.join("sender"));
+    linux::compile(
+        &source_root().join("tests/guest/sender"),
+        &shared.join("sender"),
+    );
     let volume = format!("{}:/shared:ro", shared.display());
     user.detach(&["--name", "m", "--volume", &volume], TAKE_OVER);
     let home = user.folder().join("home");
@@ -201,7 +225,10 @@ fn a_hostile_archive_stays_in_its_target() {
         count.set(count.get() + 1);
         let folder = shared.join(count.get().to_string());
         fs::create_dir(&folder).unwrap();
-        (folder.join("data"), format!("m:/shared/{}/data", count.get()))
+        (
+            folder.join("data"),
+            format!("m:/shared/{}/data", count.get()),
+        )
     };
     let copy = |members: &[Member<'_>], to: &str| {
         let (file, from) = fresh();
@@ -216,10 +243,18 @@ fn a_hostile_archive_stays_in_its_target() {
             fs::write(target.join("kept"), "kept").unwrap();
             symlink("..", target.join("up")).unwrap();
             let run = copy(members, to);
-            assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{what}: {run:?}");
+            assert_eq!(
+                (run.code, run.stderr.lines().count()),
+                (2, 1),
+                "{what}: {run:?}"
+            );
             assert!(run.stderr.contains(part), "{what}: {run:?}");
             assert_eq!(fs::read(home.join(".bashrc")).unwrap(), b"mine", "{what}");
-            assert_eq!(fs::metadata(home.join(".bashrc")).unwrap().nlink(), 1, "{what}");
+            assert_eq!(
+                fs::metadata(home.join(".bashrc")).unwrap().nlink(),
+                1,
+                "{what}"
+            );
             assert_eq!(fs::read(target.join("kept")).unwrap(), b"kept", "{what}");
             assert_eq!(fs::read_dir(&home).unwrap().count(), 2, "{what}");
         }
@@ -228,12 +263,18 @@ fn a_hostile_archive_stays_in_its_target() {
     // next time.
     fs::remove_dir_all(&target).unwrap();
     let run = copy(&up, "");
-    assert!(run.code == 2 && run.stderr.contains("not followed"), "{run:?}");
+    assert!(
+        run.code == 2 && run.stderr.contains("not followed"),
+        "{run:?}"
+    );
     assert!(!target.exists());
     let link = home.display().to_string();
     assert_eq!(copy(&[("data", Symlink, &link)], "got").code, 0);
     assert!(home.join("got").is_symlink());
-    let run = copy(&[("data/", Directory, ""), ("data/.bashrc", Regular, "evil")], "got");
+    let run = copy(
+        &[("data/", Directory, ""), ("data/.bashrc", Regular, "evil")],
+        "got",
+    );
     assert!(
         run.code == 2 && run.stderr.contains("a link to a folder: write"),
         "{run:?}"
@@ -241,7 +282,11 @@ fn a_hostile_archive_stays_in_its_target() {
     assert_eq!(fs::read_dir(&home).unwrap().count(), 2);
     // With a slash it is the user's word.
     assert_eq!(
-        copy(&[("data/", Directory, ""), ("data/x", Regular, "x")], "got/").code,
+        copy(
+            &[("data/", Directory, ""), ("data/x", Regular, "x")],
+            "got/"
+        )
+        .code,
         0
     );
     assert_eq!(fs::read(target.join("x")).unwrap(), b"x");
@@ -258,17 +303,30 @@ fn a_hostile_archive_stays_in_its_target() {
     std::io::Write::write_all(&mut &evil, header.as_bytes()).unwrap();
     evil.set_len(4 << 30).unwrap();
     let run = user.run(&["cp", &from, &home.join("long").display().to_string()]);
-    assert!(run.code == 2 && run.stderr.contains("more than 64 KiB"), "{run:?}");
+    assert!(
+        run.code == 2 && run.stderr.contains("more than 64 KiB"),
+        "{run:?}"
+    );
     assert!(!home.join("long").exists());
 }
 
 #[test]
 fn what_is_printed_is_followed_to_the_end() {
-    let user = user("echo early; trap 'echo caught; exit 6' USR1 INT; while :; do sleep 0.05; echo tick; done");
+    let user = user(
+        "echo early; trap 'echo caught; exit 6' USR1 INT; while :; do sleep 0.05; echo tick; done",
+    );
     std::thread::sleep(Duration::from_millis(300));
-    let mut attach = user.command(&["attach", "m"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut attach = user
+        .command(&["attach", "m"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     std::thread::sleep(Duration::from_millis(500));
-    rustix::process::kill_process(rustix::process::Pid::from_child(&attach), rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&attach),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
     let code = attach.wait().unwrap().code();
     let mut said = String::new();
     std::io::Read::read_to_string(&mut attach.stdout.take().unwrap(), &mut said).unwrap();
@@ -300,5 +358,9 @@ fn a_log_has_a_bound_and_its_end_is_kept() {
     // Twice sixteen, and what comes at once.
     assert!(largest < 36 << 20, "{largest}");
     let log = user.ok(&["logs", "m"]);
-    assert!(log.len() >= 16 << 20 && log.ends_with("the end\n"), "{}", log.len());
+    assert!(
+        log.len() >= 16 << 20 && log.ends_with("the end\n"),
+        "{}",
+        log.len()
+    );
 }

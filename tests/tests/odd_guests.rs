@@ -19,7 +19,10 @@ struct Scene(TempDir);
 
 impl Scene {
     fn new(text: &str, end: End) -> Self {
-        let folder = tempfile::Builder::new().prefix("odd, guest ").tempdir().unwrap();
+        let folder = tempfile::Builder::new()
+            .prefix("odd, guest ")
+            .tempdir()
+            .unwrap();
         fs::write(folder.path().join("guest"), guest::build(text, end)).unwrap();
         fs::create_dir(folder.path().join("tmp")).unwrap();
         Scene(folder)
@@ -32,7 +35,14 @@ impl Scene {
     fn command(&self, more: &[&str]) -> Command {
         let mut command = program::command();
         command
-            .args(["conformance", "--hypervisor", "qemu", "--layer", "none", "--guest"])
+            .args([
+                "conformance",
+                "--hypervisor",
+                "qemu",
+                "--layer",
+                "none",
+                "--guest",
+            ])
             .arg(self.path("guest"));
         command.args(more).env("TMPDIR", self.path("tmp"));
         command
@@ -58,14 +68,22 @@ fn fails(text: &str, end: End, last_line: &str, parts: &[&str]) {
     assert_eq!(run.code, 1, "{run:?}");
     assert_eq!(run.last_line(), last_line, "{run:?}");
     for part in parts {
-        assert!(run.stdout.contains(part), "`{part}` is not in:\n{}", run.stdout);
+        assert!(
+            run.stdout.contains(part),
+            "`{part}` is not in:\n{}",
+            run.stdout
+        );
     }
 }
 
 #[test]
 fn a_good_run_passes() {
     let run = Scene::new(TWO_PASS, End::Exit(0x10)).run(&[]);
-    assert_eq!((run.code, run.last_line()), (0, "2 passed, 0 failed"), "{run:?}");
+    assert_eq!(
+        (run.code, run.last_line()),
+        (0, "2 passed, 0 failed"),
+        "{run:?}"
+    );
     for section in ["cpu", "mmu"] {
         assert!(
             run.stdout.lines().any(|l| l.trim().starts_with(section)),
@@ -77,7 +95,10 @@ fn a_good_run_passes() {
 
 #[test]
 fn carriage_returns_and_escapes_do_not_matter() {
-    let text = format!("\u{1b}c\u{1b}[?7l\u{1b}[2J{}", TWO_PASS.replace('\n', "\r\n"));
+    let text = format!(
+        "\u{1b}c\u{1b}[?7l\u{1b}[2J{}",
+        TWO_PASS.replace('\n', "\r\n")
+    );
     let run = Scene::new(&text, End::Exit(0x10)).run(&["--tap"]);
     assert_eq!(run.stdout, format!("{TWO_PASS}2 passed, 0 failed\n"));
 }
@@ -98,12 +119,16 @@ fn skipped_tests_are_counted() {
 
 #[test]
 fn a_failure_is_shown_with_its_comments() {
-    let text = "# layer: none\nTAP version 14\n1..2\nok 1 - a.b\nnot ok 2 - a.c\n# expected 1, got 2\n";
+    let text =
+        "# layer: none\nTAP version 14\n1..2\nok 1 - a.b\nnot ok 2 - a.c\n# expected 1, got 2\n";
     fails(
         text,
         End::Exit(0x11),
         "1 passed, 1 failed",
-        &["layer: none\n", "FAILED  a.c\n            expected 1, got 2\n"],
+        &[
+            "layer: none\n",
+            "FAILED  a.c\n            expected 1, got 2\n",
+        ],
     );
 }
 
@@ -140,7 +165,12 @@ fn words_and_exit_must_agree() {
         &["says that a test failed"],
     );
     let lie = "TAP version 14\n1..1\nnot ok 1 - a.b\n";
-    fails(lie, End::Exit(0x10), "0 passed, 1 failed", &["says that all passed"]);
+    fails(
+        lie,
+        End::Exit(0x10),
+        "0 passed, 1 failed",
+        &["says that all passed"],
+    );
     fails(
         TWO_PASS,
         End::Exit(0x7),
@@ -188,7 +218,11 @@ fn a_guest_that_hangs_is_ended() {
     let start = Instant::now();
     let run = Scene::new("TAP version 14\n1..2\nok 1 - a.b\n", End::Hang).run(&["--timeout", "5"]);
     assert!(start.elapsed() < Duration::from_secs(30));
-    assert_eq!((run.code, run.last_line()), (1, "1 passed, 1 failed"), "{run:?}");
+    assert_eq!(
+        (run.code, run.last_line()),
+        (1, "1 passed, 1 failed"),
+        "{run:?}"
+    );
     assert!(
         run.stdout.contains("not ended after 5 s") && run.stdout.contains("| ok 1 - a.b"),
         "{}",
@@ -219,9 +253,18 @@ fn a_terminal_is_safe_from_the_guest() {
 
 /// Starts a guest that hangs, waits until it runs, and gives the monitor and its QEMU.
 fn hanging(scene: &Scene) -> (std::process::Child, u32) {
-    let mut child = scene.command(&["--tap"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = scene
+        .command(&["--tap"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut first = [0];
-    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut first)
+        .unwrap();
     let id = child.id();
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
     (child, children.trim().parse().unwrap())
@@ -269,7 +312,9 @@ fn the_machine_ends_with_the_monitor() {
 #[test]
 fn a_reader_that_leaves_is_no_error() {
     let scene = Scene::new(
-        &"# talk\n".repeat(5000).replacen("# talk", "TAP version 14", 1),
+        &"# talk\n"
+            .repeat(5000)
+            .replacen("# talk", "TAP version 14", 1),
         End::Chatter,
     );
     let (mut child, qemu) = hanging(&scene);

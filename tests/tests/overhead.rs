@@ -55,7 +55,11 @@ impl Group {
     }
 
     fn number(&self, file: &str) -> Option<u64> {
-        fs::read_to_string(self.folder.join(file)).ok()?.trim().parse().ok()
+        fs::read_to_string(self.folder.join(file))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     }
 
     /// Bytes that are neither shared nor a file's. The host may give up pages of files at any time,
@@ -85,7 +89,9 @@ impl Drop for Group {
 
 /// Bytes beyond the guest's memory with so many processes in the guest that sleep.
 fn overhead(group: &Group, processes: u64) -> u64 {
-    let script = format!("for i in $(seq {processes}); do sleep 1000 & done; sleep 1; echo ready; wait; read forever");
+    let script = format!(
+        "for i in $(seq {processes}); do sleep 1000 & done; sleep 1; echo ready; wait; read forever"
+    );
     let machine = vm::command(["--memory", "256M", "--", "sh", "-c", &script]);
     // The shell joins, then becomes the monitor.
     let mut child = Command::new("sh")

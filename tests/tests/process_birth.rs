@@ -41,7 +41,10 @@ fn machine(rom: Option<&Path>) -> Traced {
     command
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null());
-    Traced::run(command, &|number| matches!(number, nr::SECCOMP | nr::PPOLL | nr::CLONE)).unwrap()
+    Traced::run(command, &|number| {
+        matches!(number, nr::SECCOMP | nr::PPOLL | nr::CLONE)
+    })
+    .unwrap()
 }
 
 impl Machine for Traced {
@@ -70,8 +73,14 @@ trait Machine {
 
 /// From its clone to its filter every thread of a process blocks every signal, and so does the zygote while it serves.
 fn masks(machine: &Traced) -> Result<(), String> {
-    let calls = machine.born().into_iter().flat_map(|process| machine.of(process));
-    match calls.chain(machine.serving()).find(|c| c.blocked != ALL_SIGNALS) {
+    let calls = machine
+        .born()
+        .into_iter()
+        .flat_map(|process| machine.of(process));
+    match calls
+        .chain(machine.serving())
+        .find(|c| c.blocked != ALL_SIGNALS)
+    {
         None => Ok(()),
         Some(open) => Err(format!("signals reach {open:?}")),
     }
@@ -115,7 +124,10 @@ fn mappings(maps: &str) -> Vec<Mapping<'_>> {
 
 /// All mappings of processes that are about to install their filter, and of the zygote while it serves.
 fn looks(machine: &Traced) -> Vec<&Call> {
-    let calls = machine.born().into_iter().flat_map(|process| machine.of(process));
+    let calls = machine
+        .born()
+        .into_iter()
+        .flat_map(|process| machine.of(process));
     let at_filter = calls.filter(|c| c.number == nr::SECCOMP);
     let all: Vec<_> = at_filter
         .chain(machine.serving())
@@ -151,10 +163,17 @@ fn stacks(machine: &Traced) -> Result<(), String> {
         let stacks: Vec<_> = all.iter().filter(|m| used(m) || of_vcpus(m)).collect();
         // The zygote's, and two of each vCPU.
         if stacks.len() != 5 {
-            return Err(format!("{} stacks of {}: {all:x?}", stacks.len(), call.process));
+            return Err(format!(
+                "{} stacks of {}: {all:x?}",
+                stacks.len(),
+                call.process
+            ));
         }
         for stack in stacks {
-            if all.iter().any(|m| m.end == stack.start || m.start == stack.end) {
+            if all
+                .iter()
+                .any(|m| m.end == stack.start || m.start == stack.end)
+            {
                 return Err(format!("{stack:x?} of {} has a neighbour", call.process));
             }
             if stack.end - stack.start < 4 * PAGE {
@@ -167,14 +186,23 @@ fn stacks(machine: &Traced) -> Result<(), String> {
 
 /// What the filter and all else of a new process is made of cannot be written any more.
 fn plan(machine: &Traced) -> Result<(), String> {
-    for call in looks(machine).into_iter().filter(|c| c.number != nr::SECCOMP) {
+    for call in looks(machine)
+        .into_iter()
+        .filter(|c| c.number != nr::SECCOMP)
+    {
         let all = mappings(call.maps.as_deref().unwrap_or_default());
         // In the layer's data: two pages, read-only, private.
         let layer = all
             .iter()
             .filter(|m| (ph::PH_LAYER_BASE..ph::PH_HOLE_END).contains(&m.start));
-        if !layer.clone().any(|m| m.rights == "r--p" && m.end - m.start >= 2 * PAGE) {
-            return Err(format!("nothing is read-only: {:x?}", layer.collect::<Vec<_>>()));
+        if !layer
+            .clone()
+            .any(|m| m.rights == "r--p" && m.end - m.start >= 2 * PAGE)
+        {
+            return Err(format!(
+                "nothing is read-only: {:x?}",
+                layer.collect::<Vec<_>>()
+            ));
         }
     }
     Ok(())

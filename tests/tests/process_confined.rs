@@ -25,10 +25,23 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 fn suite(command: &mut Command, cpus: u32) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    command.args(["conformance", "--hypervisor", "process", "--tap", "--timeout", "300"]);
-    command.args(["--cpus", &cpus.to_string()]).stdin(Stdio::null());
+    command.args([
+        "conformance",
+        "--hypervisor",
+        "process",
+        "--tap",
+        "--timeout",
+        "300",
+    ]);
+    command
+        .args(["--cpus", &cpus.to_string()])
+        .stdin(Stdio::null());
     let run = program::finish(command.env_clear().current_dir("/"));
-    let passed = run.last_line().split(' ').next().and_then(|n| n.parse::<u32>().ok());
+    let passed = run
+        .last_line()
+        .split(' ')
+        .next()
+        .and_then(|n| n.parse::<u32>().ok());
     assert!(
         run.code == 0 && run.last_line().contains(" 0 failed") && passed > Some(FEWEST_TESTS),
         "{}{}",
@@ -115,11 +128,26 @@ impl Drop for Group {
 #[test]
 fn an_idle_machine_costs_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let seconds: u64 = if std::env::var_os(LONG).is_some() { 60 } else { 10 };
+    let seconds: u64 = if std::env::var_os(LONG).is_some() {
+        60
+    } else {
+        10
+    };
     let mut command = program::command();
-    command.args(["conformance", "--hypervisor", "process", "--cpus", "2", "--tap"]);
+    command.args([
+        "conformance",
+        "--hypervisor",
+        "process",
+        "--cpus",
+        "2",
+        "--tap",
+    ]);
     command.args(["--append", &format!("idle={}", seconds + 5)]);
-    let mut monitor = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut monitor = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
     while tree::spaces(monitor.id()).is_empty() {
         assert!(Instant::now() < deadline, "it does not start");
@@ -131,7 +159,10 @@ fn an_idle_machine_costs_nothing() {
     let before = tree::cpu_time(&pids);
     std::thread::sleep(Duration::from_secs(seconds));
     let used = tree::cpu_time(&pids) - before;
-    let each: Vec<_> = pids.iter().map(|&pid| (pid, tree::cpu_time(&[pid]))).collect();
+    let each: Vec<_> = pids
+        .iter()
+        .map(|&pid| (pid, tree::cpu_time(&[pid])))
+        .collect();
     tree::signal(monitor.id(), Signal::TERM);
     monitor.wait().unwrap();
     tree::wait_gone(&pids).unwrap();

@@ -44,12 +44,19 @@ impl Machine {
         let folder = TempDir::new().unwrap();
         let mut command = command(&folder, deed);
         command.args(["--cpus", &VCPUS.to_string()]);
-        let monitor = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let monitor = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let zygote = children(monitor.id()).first().copied();
             let spaces = zygote.map(children).unwrap_or_default();
-            if let (Some(zygote), true) = (zygote, spaces.len() > VCPUS && spaces.iter().any(|&pid| is_busy(pid))) {
+            if let (Some(zygote), true) = (
+                zygote,
+                spaces.len() > VCPUS && spaces.iter().any(|&pid| is_busy(pid)),
+            ) {
                 return Machine {
                     monitor,
                     zygote,
@@ -65,7 +72,12 @@ impl Machine {
     /// Waits for everything to be gone; returns the exit code, and what was said.
     fn end(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
-        self.monitor.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        self.monitor
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
         let status = self.monitor.wait().unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
         for pid in self.spaces.iter().copied().chain([self.zygote]) {
@@ -172,11 +184,17 @@ fn a_space_has_nothing_that_it_does_not_need() {
             "CapEff:\t0000000000000000",
             "CapBnd:\t0000000000000000",
         ] {
-            assert!(status.lines().any(|l| l == line), "{line} is not in:\n{status}");
+            assert!(
+                status.lines().any(|l| l == line),
+                "{line} is not in:\n{status}"
+            );
         }
         // Only root can look into one that is not dumpable.
         if let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) {
-            let mut names: Vec<_> = files.flatten().map(|f| f.file_name().into_string().unwrap()).collect();
+            let mut names: Vec<_> = files
+                .flatten()
+                .map(|f| f.file_name().into_string().unwrap())
+                .collect();
             names.sort();
             // RAM, and the register pages of its devices.
             assert_eq!(names, ["5", "6"], "descriptors");
@@ -193,7 +211,11 @@ fn processes_made_later_are_filtered_too() {
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut spaces = machine.spaces.clone();
     while spaces.len() < 12 {
-        assert!(Instant::now() < deadline, "it has only {} processes", spaces.len());
+        assert!(
+            Instant::now() < deadline,
+            "it has only {} processes",
+            spaces.len()
+        );
         std::thread::sleep(Duration::from_millis(10));
         spaces = children(machine.zygote);
     }
@@ -237,6 +259,13 @@ fn a_scribbled_shared_area_is_survived() {
     let run = program::finish(command(&folder, Deed::Scribble).args(["--timeout", "60"]));
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.is_empty(), "{run:?}");
-    assert!(run.stdout.contains("Problem: the shared area is damaged"), "{run:?}");
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(
+        run.stdout.contains("Problem: the shared area is damaged"),
+        "{run:?}"
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
 }

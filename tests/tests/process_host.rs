@@ -32,9 +32,20 @@ impl Machine {
         let mut command = Command::new(program::tool("without"));
         command.args([lacks, &geteuid().as_raw().to_string()]);
         command.arg(program::path()).stdin(Stdio::null());
-        command.args(["conformance", "--hypervisor", "process", "--timeout", "120", "--guest"]);
+        command.args([
+            "conformance",
+            "--hypervisor",
+            "process",
+            "--timeout",
+            "120",
+            "--guest",
+        ]);
         command.arg(guest).args(words);
-        let monitor = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let monitor = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let machine = Machine {
             monitor,
             _folder: folder,
@@ -75,7 +86,9 @@ fn threads(pid: u32) -> Vec<Pid> {
 
 fn cpus(thread: Pid) -> Vec<usize> {
     let set = sched_getaffinity(Some(thread)).unwrap();
-    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect()
 }
 
 /// In a namespace of process ids, too, in which the layer's numbers of its threads are not the
@@ -89,7 +102,9 @@ fn a_processor_that_is_taken_away_is_left() {
 
 fn processor_is_left(lacks: &str) {
     let mine = sched_getaffinity(None).unwrap();
-    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| mine.is_set(cpu)).collect();
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| mine.is_set(cpu))
+        .collect();
     let machine = Machine::start_without(lacks, &["--cpus", "2"]);
     let space = machine.running();
     let on: Vec<_> = threads(space).into_iter().map(cpus).collect();
@@ -112,7 +127,10 @@ fn processor_is_left(lacks: &str) {
     loop {
         let all = tree::spaces(machine.monitor.id());
         let on: Vec<_> = all.iter().flat_map(|&pid| threads(pid)).map(cpus).collect();
-        if on.iter().all(|cpus| cpus.len() == 1 && left.is_set(cpus[0])) {
+        if on
+            .iter()
+            .all(|cpus| cpus.len() == 1 && left.is_set(cpus[0]))
+        {
             break;
         }
         assert!(Instant::now() < deadline, "{lacks}: {on:?}");
@@ -133,11 +151,17 @@ fn a_debugger_can_look_into_a_debuggable_machine() {
     let space = machine.running();
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-p", &space.to_string()]);
-    for word in ["printf \"at %#lx\\n\", $rip", "x/i $rip", "info threads", "detach"] {
+    for word in [
+        "printf \"at %#lx\\n\", $rip",
+        "x/i $rip",
+        "info threads",
+        "detach",
+    ] {
         gdb.args(["-ex", word]);
     }
     let output = gdb.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     let at = said.lines().find_map(|l| l.strip_prefix("at 0x"));
     let Some(at) = at.and_then(|hex| u64::from_str_radix(hex, 16).ok()) else {
         // Yama, or a container: who may not attach to its own child may not attach to this one either.
@@ -149,7 +173,10 @@ fn a_debugger_can_look_into_a_debuggable_machine() {
     assert!(said.contains("jmp"), "{said}");
     let before = tree::cpu_time(&[space]);
     std::thread::sleep(Duration::from_millis(500));
-    assert!(tree::cpu_time(&[space]) > before, "it no longer runs:\n{said}");
+    assert!(
+        tree::cpu_time(&[space]) > before,
+        "it no longer runs:\n{said}"
+    );
 }
 
 /// Three files of RAM.

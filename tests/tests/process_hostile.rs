@@ -25,7 +25,11 @@ const END: Duration = Duration::from_millis(250);
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn count(short: u64, long: u64) -> u64 {
-    if std::env::var_os(LONG).is_some() { long } else { short }
+    if std::env::var_os(LONG).is_some() {
+        long
+    } else {
+        short
+    }
 }
 
 fn command(mode: &str, words: &[String]) -> Command {
@@ -46,7 +50,11 @@ fn command(mode: &str, words: &[String]) -> Command {
 /// Ended with a reason on one line, and without a word from the monitor's own troubles.
 fn check(run: &Run, what: &str) {
     assert_eq!(run.code, 1, "{what}: {run:?}");
-    let problems = run.stdout.lines().filter(|l| l.contains("Problem: ")).count();
+    let problems = run
+        .stdout
+        .lines()
+        .filter(|l| l.contains("Problem: "))
+        .count();
     assert_eq!(problems, 1, "{what}: {run:?}");
     assert!(
         !run.stderr.contains("panicked") && !run.stdout.contains("panicked"),
@@ -64,7 +72,11 @@ impl Outside {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file"), "as it was").unwrap();
-        let sleeper = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().unwrap();
+        let sleeper = Command::new("sleep")
+            .arg("3600")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
         Outside { folder, sleeper }
     }
 
@@ -133,7 +145,12 @@ fn wild_tables() {
 fn of_host(kind: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find(|l| l.starts_with(kind)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<u64>()
+        .unwrap()
+        >> 10
 }
 
 /// What the host has left.
@@ -163,12 +180,17 @@ impl Taken {
     /// Runs a machine.
     fn by(command: &mut Command) -> Self {
         let (before, structures_before) = (available(), structures());
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let monitor = child.id();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let sampler = scope.spawn(|| {
-                let (mut samples, mut least, mut gone, mut started) = (Vec::new(), before, Instant::now(), false);
+                let (mut samples, mut least, mut gone, mut started) =
+                    (Vec::new(), before, Instant::now(), false);
                 let mut most_structures = 0;
                 let (mut spaces, mut looked) = (Vec::new(), Instant::now());
                 while !done.load(Ordering::Relaxed) {
@@ -213,7 +235,10 @@ impl Taken {
     /// From the first moment above so many MiB: until it stopped growing, and until all was gone; and how much of that
     /// nobody can be blamed for, since this thread got no processor either.
     fn late(&self, budget: u64) -> Option<[Duration; 3]> {
-        let over = self.samples.iter().position(|(_, kib)| kib >> 10 > budget)?;
+        let over = self
+            .samples
+            .iter()
+            .position(|(_, kib)| kib >> 10 > budget)?;
         let last = self.samples.iter().max_by_key(|(_, kib)| kib)?.0;
         let start = self.samples[over].0;
         // From the sample before: it may have been over since.
@@ -221,13 +246,21 @@ impl Taken {
         let starved = pairs
             .map(|pair| pair[1].0.duration_since(pair[0].0).saturating_sub(SAMPLE))
             .sum();
-        Some([last.duration_since(start), self.gone.duration_since(start), starved])
+        Some([
+            last.duration_since(start),
+            self.gone.duration_since(start),
+            starved,
+        ])
     }
 }
 
 /// The budget that a message names, MiB.
 fn budget(run: &Run) -> u64 {
-    let line = run.stdout.lines().find(|l| l.contains("the budget is ")).unwrap();
+    let line = run
+        .stdout
+        .lines()
+        .find(|l| l.contains("the budget is "))
+        .unwrap();
     let words = line.split("the budget is ").nth(1).unwrap();
     words.split(' ').next().unwrap().parse().unwrap()
 }
@@ -262,12 +295,18 @@ fn floods_of_tables_are_ended() {
             taken.host,
             taken.late(budget)
         );
-        assert!(taken.most() <= budget + OVERSHOOT, "kind {kind}: {} MiB", taken.most());
+        assert!(
+            taken.most() <= budget + OVERSHOOT,
+            "kind {kind}: {} MiB",
+            taken.most()
+        );
         let Some([stopped, gone, starved]) = taken.late(budget) else {
             continue;
         };
         if starved > STARVED {
-            println!("the host is too busy to say how long it took: {starved:?} without a processor");
+            println!(
+                "the host is too busy to say how long it took: {starved:?} without a processor"
+            );
             continue;
         }
         assert!(stopped <= END, "kind {kind}: {stopped:?}");
@@ -288,14 +327,22 @@ fn floods_of_mappings_are_ended() {
     machine.args(["--spaces", "60"]);
     let taken = Taken::by(machine.args(["--timeout", "300"]));
     check(&taken.run, "flood");
-    assert!(taken.run.stdout.contains("MiB for mappings"), "{:?}", taken.run);
+    assert!(
+        taken.run.stdout.contains("MiB for mappings"),
+        "{:?}",
+        taken.run
+    );
     let budget = budget(&taken.run);
     println!(
         "mappings: budget {budget} MiB, the host's structures {}",
         taken.structures
     );
     // The host's figure: there is no other for these structures.
-    assert!(taken.structures < budget + OVERSHOOT, "{} MiB", taken.structures);
+    assert!(
+        taken.structures < budget + OVERSHOOT,
+        "{} MiB",
+        taken.structures
+    );
 }
 
 /// The layer's records and stacks, in all processes: as much as there is of them fits into the budget.
@@ -309,11 +356,19 @@ fn floods_of_private_memory_find_an_end() {
     assert!(line.is_some(), "{:?}", taken.run);
     let line = line.unwrap_or_default();
     let spaces: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    println!("{spaces} spaces, taken {} (host {})", taken.most(), taken.host);
+    println!(
+        "{spaces} spaces, taken {} (host {})",
+        taken.most(),
+        taken.host
+    );
     assert!(spaces >= 64, "{spaces}");
     // An arena of 1 MiB, 128 KiB for a vCPU's thread, little else; and the pool of 48 MiB, once.
     assert!(taken.most() <= spaces * 3 / 2 + 48, "{} MiB", taken.most());
-    assert!(taken.host < spaces * 2 + 48 + 256 + OVERSHOOT, "{} MiB", taken.host);
+    assert!(
+        taken.host < spaces * 2 + 48 + 256 + OVERSHOOT,
+        "{} MiB",
+        taken.host
+    );
 }
 
 /// A guest may map what it likes by its own tables: the layer keeps itself in bounds, and the machine is not ended.
@@ -321,12 +376,17 @@ fn floods_of_private_memory_find_an_end() {
 fn legal_floods_are_served() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for kind in [4, 5, 6] {
-        let taken = Taken::by(command("flood", &[format!("kind={kind}")]).args(["--timeout", "60"]));
+        let taken =
+            Taken::by(command("flood", &[format!("kind={kind}")]).args(["--timeout", "60"]));
         let run = &taken.run;
         assert!(!run.stdout.contains("was ended"), "kind {kind}: {run:?}");
         // The guest came to its end, but has run no test.
         assert!(run.stdout.contains("never said"), "kind {kind}: {run:?}");
-        assert!(taken.most() < 72, "kind {kind}: it took {} MiB", taken.most());
+        assert!(
+            taken.most() < 72,
+            "kind {kind}: it took {} MiB",
+            taken.most()
+        );
     }
 }
 
@@ -335,16 +395,33 @@ fn legal_floods_are_served() {
 fn whatever_was_scribbled_the_machine_ends_on_request() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for seed in 0..count(6, 100) {
-        let mut machine = command("scribble", &["others".to_string(), format!("seed={}", 7000 + seed)]);
-        machine.args(["--append", "count=100000000", "--cpus", "2", "--timeout", "60"]);
-        let mut monitor = machine.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut machine = command(
+            "scribble",
+            &["others".to_string(), format!("seed={}", 7000 + seed)],
+        );
+        machine.args([
+            "--append",
+            "count=100000000",
+            "--cpus",
+            "2",
+            "--timeout",
+            "60",
+        ]);
+        let mut monitor = machine
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         std::thread::sleep(Duration::from_millis(300 + seed % 7 * 100));
         let all = tree::everything(monitor.id());
         let start = Instant::now();
         tree::signal(monitor.id(), Signal::TERM);
         let status = monitor.wait().unwrap();
         // 143: it was asked to. 1: it had found the damage before.
-        assert!(matches!(status.code(), Some(143 | 1)), "seed {seed}: {status}");
+        assert!(
+            matches!(status.code(), Some(143 | 1)),
+            "seed {seed}: {status}"
+        );
         assert!(
             start.elapsed() < Duration::from_secs(5),
             "seed {seed}: {:?}",
@@ -368,7 +445,11 @@ fn processes_are_made_under_fire() {
         let words = [format!("seed={seed}"), "count=300000".to_string()];
         let mut machine = command("grow", &words);
         machine.args(["--cpus", "2", "--spaces", "40", "--timeout", TIMEOUT]);
-        let child = machine.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = machine
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let monitor = child.id();
         let done = AtomicBool::new(false);
         let (run, seen) = std::thread::scope(|scope| {
@@ -377,11 +458,18 @@ fn processes_are_made_under_fire() {
                 while !done.load(Ordering::Relaxed) {
                     let spaces = tree::spaces(monitor);
                     for &pid in &spaces {
-                        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+                        let status =
+                            fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
                         // One that was there at the look before, and has run for a while, is no longer being made.
                         if status.contains("Seccomp:\t0") && !status.contains("State:\tZ") {
-                            assert!(!young.contains(&(pid, LOOKS)), "{pid} is not in a sandbox:\n{status}");
-                            let times = (1..LOOKS).rev().find(|&n| young.contains(&(pid, n))).unwrap_or(0);
+                            assert!(
+                                !young.contains(&(pid, LOOKS)),
+                                "{pid} is not in a sandbox:\n{status}"
+                            );
+                            let times = (1..LOOKS)
+                                .rev()
+                                .find(|&n| young.contains(&(pid, n)))
+                                .unwrap_or(0);
                             young.push((pid, times + 1));
                         }
                     }
@@ -420,6 +508,10 @@ fn storms_cost_the_monitor_little() {
         tree::signal(monitor.id(), Signal::TERM);
         monitor.wait().unwrap();
         println!("{mode}: {} ms of CPU in 2 s", used / 1_000_000);
-        assert!(used < 400_000_000, "{mode}: {} ms of CPU in 2 s", used / 1_000_000);
+        assert!(
+            used < 400_000_000,
+            "{mode}: {} ms of CPU in 2 s",
+            used / 1_000_000
+        );
     }
 }

@@ -31,8 +31,18 @@ fn what_a_guest_gives_back_is_given_back() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let mut said = String::new();
-    monitor.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    monitor.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    monitor
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    monitor
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
     assert!(monitor.wait().unwrap().success(), "{said}");
     assert!(said.contains("ok 1 - mmu.many.released\n"), "{said}");
     let most = sums.iter().max().copied().unwrap_or(0);
@@ -56,5 +66,8 @@ fn neighbours_in_two_files_are_mapped_apart() {
         "memory.large.around_gib",
     ]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.contains("ok 1 - memory.large.around_gib\n"), "{run:?}");
+    assert!(
+        run.stdout.contains("ok 1 - memory.large.around_gib\n"),
+        "{run:?}"
+    );
 }

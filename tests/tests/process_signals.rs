@@ -53,7 +53,10 @@ fn each_way(test: impl Fn(&str, &Launcher)) {
             let told = finish(&mut launcher.command(&["doctor", "--json"]));
             let doctor: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
             let findings = doctor["findings"].as_array().unwrap();
-            let signals = findings.iter().find(|finding| finding["name"] == "signals").unwrap();
+            let signals = findings
+                .iter()
+                .find(|finding| finding["name"] == "signals")
+                .unwrap();
             if signals["value"] != way {
                 eprintln!("user {user}: this host has {signals}, not {way}");
                 // The last way is there on every host.
@@ -93,11 +96,20 @@ impl Launcher<'_> {
 
     /// A machine that has nothing to do, and all of its processes.
     fn idle(&self) -> (Ends, Vec<u32>) {
-        let mut command = self.conformance(&["--cpus", "2", "--timeout", "300", "--append", "idle=200"]);
-        let mut monitor = Ends(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+        let mut command =
+            self.conformance(&["--cpus", "2", "--timeout", "300", "--append", "idle=200"]);
+        let mut monitor = Ends(
+            command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
         // Until the guest runs, a process that ends is a start that failed.
         let said = BufReader::new(monitor.0.stdout.as_mut().unwrap()).lines();
-        let runs = said.map_while(Result::ok).any(|line| line.contains("vcpus: "));
+        let runs = said
+            .map_while(Result::ok)
+            .any(|line| line.contains("vcpus: "));
         assert!(runs, "it does not start");
         let deadline = Instant::now() + PATIENCE;
         while tree::spaces(monitor.0.id()).len() < 4 {
@@ -113,10 +125,13 @@ impl Launcher<'_> {
 fn has_signal(pid: u32) -> bool {
     const URG: u64 = 1 << 22;
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap());
+    let statuses =
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap());
     statuses.into_iter().any(|status| {
         let sets = status.lines().filter_map(|line| {
-            let set = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+            let set = line
+                .strip_prefix("SigPnd:")
+                .or_else(|| line.strip_prefix("ShdPnd:"))?;
             u64::from_str_radix(set.trim(), 16).ok()
         });
         sets.fold(0, |all, set| all | set) & URG != 0
@@ -142,7 +157,10 @@ fn stop(all: &[u32]) {
             return;
         }
         resume(all);
-        assert!(Instant::now() < deadline, "they signal each other all the time");
+        assert!(
+            Instant::now() < deadline,
+            "they signal each other all the time"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -200,7 +218,11 @@ fn attack(launcher: &Launcher<'_>, first: u32, last: u32) -> Run {
 
 /// Reached, refused, to nobody: in all of these ways.
 fn counts(run: &Run) -> Option<[u64; 3]> {
-    let line = run.stdout.lines().find_map(|line| line.split_once("signals: "))?.1;
+    let line = run
+        .stdout
+        .lines()
+        .find_map(|line| line.split_once("signals: "))?
+        .1;
     let mut numbers = line.split(' ').filter_map(|word| word.parse().ok());
     Some([numbers.next()?, numbers.next()?, numbers.next()?])
 }
@@ -214,10 +236,16 @@ fn no_signal_leaves_a_machine() {
         let victims: Vec<u32> = all.iter().copied().chain([other.0.id()]).collect();
         std::thread::sleep(Duration::from_secs(1));
         stop(&victims);
-        let (first, last) = (*victims.iter().min().unwrap(), *victims.iter().max().unwrap());
+        let (first, last) = (
+            *victims.iter().min().unwrap(),
+            *victims.iter().max().unwrap(),
+        );
         let run = attack(launcher, first, last + NEAR);
         for &pid in &victims {
-            assert!(!has_signal(pid), "{what}: process {pid} got a signal: {run:?}");
+            assert!(
+                !has_signal(pid),
+                "{what}: process {pid} got a signal: {run:?}"
+            );
         }
         assert!(!run.stderr.contains("a signal"), "{what}: {run:?}");
         match (way, counts(&run)) {
@@ -227,7 +255,10 @@ fn no_signal_leaves_a_machine() {
                 assert!(refused == 0 && nobody > 1000, "{what}: {run:?}");
             }
             // SIGSYS, at the first one.
-            ("monitor", None) => assert!(run.stdout.contains("was killed by signal 31"), "{what}: {run:?}"),
+            ("monitor", None) => assert!(
+                run.stdout.contains("was killed by signal 31"),
+                "{what}: {run:?}"
+            ),
             (_, counts) => panic!("{what}: {counts:?} {run:?}"),
         }
         // The same look sees a signal that comes.
@@ -246,7 +277,14 @@ fn no_signal_leaves_a_machine() {
 fn vcpus_interrupt_each_other() {
     each_way(|way, launcher| {
         for filter in ["apic.send_ipi*", "lock.*", "smp.*"] {
-            let run = finish(&mut launcher.conformance(&["--cpus", "4", "--timeout", "200", "--filter", filter]));
+            let run = finish(&mut launcher.conformance(&[
+                "--cpus",
+                "4",
+                "--timeout",
+                "200",
+                "--filter",
+                filter,
+            ]));
             let last = run.last_line().to_string();
             assert!(
                 run.code == 0 && last.contains(" 0 failed") && !last.starts_with("0 "),
@@ -265,18 +303,29 @@ fn linux_has_its_processors() {
             return;
         }
         let machine = vm::command(["--cpus", "2", "--timeout", "120"]);
-        let words: Vec<_> = machine.get_args().map(|word| word.to_str().unwrap()).collect();
+        let words: Vec<_> = machine
+            .get_args()
+            .map(|word| word.to_str().unwrap())
+            .collect();
         let mut command = launcher.command(&words);
         let script = "grep -c ^processor /proc/cpuinfo; for n in 1 2 3; do (for i in 1 2 3 4 5; do sleep 0.01; done) & done; wait";
         let run = finish(command.args(["--", "sh", "-c", script]));
-        assert_eq!((run.code, run.stdout.as_str()), (0, "2\n"), "{way}: {run:?}");
+        assert_eq!(
+            (run.code, run.stdout.as_str()),
+            (0, "2\n"),
+            "{way}: {run:?}"
+        );
     });
 }
 
 #[test]
 fn whatever_ends_a_machine_nothing_is_left() {
     each_way(|way, launcher| {
-        for (signal, of_monitor) in [(Signal::TERM, true), (Signal::KILL, true), (Signal::KILL, false)] {
+        for (signal, of_monitor) in [
+            (Signal::TERM, true),
+            (Signal::KILL, true),
+            (Signal::KILL, false),
+        ] {
             let (mut monitor, all) = launcher.idle();
             let whom = if of_monitor { all[0] } else { all[1] };
             tree::signal(whom, signal);

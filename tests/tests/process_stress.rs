@@ -38,7 +38,11 @@ fn layer() -> PathBuf {
             .env_remove("MAKELEVEL")
             .output()
             .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
         folder
     });
     folder.path().join("process.elf")
@@ -58,7 +62,11 @@ impl Random {
 
 /// Stops and continues processes until the monitor has ended. Returns how often, and the largest figures of the
 /// first and of the second half of the time.
-fn disturb(monitor: u32, half: Instant, ended: &mut dyn FnMut() -> bool) -> (u64, [BTreeMap<u32, Figures>; 2]) {
+fn disturb(
+    monitor: u32,
+    half: Instant,
+    ended: &mut dyn FnMut() -> bool,
+) -> (u64, [BTreeMap<u32, Figures>; 2]) {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut largest = [BTreeMap::new(), BTreeMap::new()];
     let mut stops = 0;
@@ -66,7 +74,9 @@ fn disturb(monitor: u32, half: Instant, ended: &mut dyn FnMut() -> bool) -> (u64
         let spaces = tree::spaces(monitor);
         tree::keep_largest(&mut largest[usize::from(Instant::now() > half)], &spaces);
         for _ in 0..200 {
-            let Some(&pid) = spaces.get(usize::try_from(random.below(spaces.len().max(1) as u64)).unwrap()) else {
+            let Some(&pid) =
+                spaces.get(usize::try_from(random.below(spaces.len().max(1) as u64)).unwrap())
+            else {
                 break;
             };
             tree::signal(pid, Signal::STOP);
@@ -87,7 +97,11 @@ fn disturb(monitor: u32, half: Instant, ended: &mut dyn FnMut() -> bool) -> (u64
 fn stress(cpus: u64, spaces: Option<u64>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // Two tests of the guest with this duration, in four tests here.
-    let seconds = if std::env::var_os(LONG).is_some() { 75 } else { 7 };
+    let seconds = if std::env::var_os(LONG).is_some() {
+        75
+    } else {
+        7
+    };
     let mut command = program::command();
     command.args([
         "conformance",
@@ -109,7 +123,11 @@ fn stress(cpus: u64, spaces: Option<u64>) {
     if let Some(spaces) = spaces {
         command.args(["--spaces", &spaces.to_string()]);
     }
-    let mut monitor = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut monitor = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let pid = monitor.id();
     let half = Instant::now() + Duration::from_secs(seconds);
     let (mut all, mut said) = (Vec::new(), String::new());
@@ -120,12 +138,23 @@ fn stress(cpus: u64, spaces: Option<u64>) {
         monitor.try_wait().unwrap().is_some()
     });
     let status = monitor.wait().unwrap();
-    monitor.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    monitor.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    monitor
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    monitor
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
     assert!(status.success(), "{status}, after {stops} stops:\n{said}");
     for test in ["memory.storm", "memory.stress"] {
         assert!(
-            said.lines().any(|l| l.starts_with("ok ") && l.ends_with(test)),
+            said.lines()
+                .any(|l| l.starts_with("ok ") && l.ends_with(test)),
             "{test} did not run:\n{said}"
         );
     }
@@ -140,9 +169,15 @@ fn stress(cpus: u64, spaces: Option<u64>) {
         "{} processes",
         first.len()
     );
-    let most = |half: &BTreeMap<u32, Figures>, of: fn(&Figures) -> u64| half.values().map(of).max().unwrap_or(0);
+    let most = |half: &BTreeMap<u32, Figures>, of: fn(&Figures) -> u64| {
+        half.values().map(of).max().unwrap_or(0)
+    };
     for (of, limit, slack) in [
-        ((|f| f.maps as u64) as fn(&Figures) -> u64, MOST_MAPS as u64, 300),
+        (
+            (|f| f.maps as u64) as fn(&Figures) -> u64,
+            MOST_MAPS as u64,
+            300,
+        ),
         (|f| f.page_tables, MOST_TABLES, 1 << 10),
         (|f| f.private, MOST_TABLES, 1 << 10),
         // One RAM slot and the register pages of devices, nothing else.

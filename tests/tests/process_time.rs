@@ -28,7 +28,11 @@ fn a_clock_that_is_corrected_is_followed() {
     let _alone = alone();
     let run = run(&["--cpus", "2", "--disturb-clock", "--filter", "time."]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert_eq!(run.tap_result("time.set_clock.follows"), Some(true), "{run:?}");
+    assert_eq!(
+        run.tap_result("time.set_clock.follows"),
+        Some(true),
+        "{run:?}"
+    );
 }
 
 /// Uses all processors, twice.
@@ -61,7 +65,9 @@ impl Drop for Others {
 /// What this thread starts has to share one processor: elsewhere there might be one that nobody wants.
 fn share_one_processor() {
     let allowed = sched_getaffinity(None).unwrap();
-    let first = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
+    let first = (0..CpuSet::MAX_CPU)
+        .find(|&cpu| allowed.is_set(cpu))
+        .unwrap();
     let mut one = CpuSet::new();
     one.set(first);
     sched_setaffinity(None, &one).unwrap();
@@ -73,7 +79,16 @@ fn waiting_for_a_processor_is_stolen_time() {
     let _alone = alone();
     share_one_processor();
     let _others = Others::start();
-    let run = run(&["--filter", "time.read.stolen_by_others", "--append", "steal"]);
+    let run = run(&[
+        "--filter",
+        "time.read.stolen_by_others",
+        "--append",
+        "steal",
+    ]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert_eq!(run.tap_result("time.read.stolen_by_others"), Some(true), "{run:?}");
+    assert_eq!(
+        run.tap_result("time.read.stolen_by_others"),
+        Some(true),
+        "{run:?}"
+    );
 }

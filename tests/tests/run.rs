@@ -12,7 +12,11 @@ use std::time::{Duration, Instant};
 
 /// With the command in a pipe of ours, its first line read: it runs.
 fn start(command: &mut Command) -> (Child, BufReader<std::process::ChildStdout>, String) {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
@@ -45,7 +49,12 @@ fn streams_are_apart_and_whole() {
 
 #[test]
 fn exit_codes_come_through() {
-    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137)] {
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("exit 255", 255),
+        ("kill -9 $$", 137),
+    ] {
         let run = vm::shell(script);
         assert_eq!((run.code, run.stderr.as_str()), (code, ""), "{script}");
     }
@@ -85,7 +94,11 @@ fn input_comes_through_to_its_end() {
 #[test]
 fn without_a_command_a_shell_reads_a_script() {
     let mut command = vm::command([""; 0]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     child
         .stdin
         .take()
@@ -93,7 +106,10 @@ fn without_a_command_a_shell_reads_a_script() {
         .write_all(b"echo $((6 * 7))\nexit 3\n")
         .unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), &output.stdout[..]), (Some(3), &b"42\n"[..]));
+    assert_eq!(
+        (output.status.code(), &output.stdout[..]),
+        (Some(3), &b"42\n"[..])
+    );
 }
 
 #[test]
@@ -110,14 +126,20 @@ fn environment_folder_user() {
         "--user",
         "65534",
     ]);
-    command.args(["--", "sh", "-c", "echo \"$A,$HERE,$GONE,$PWD,$(id -u),$(id -g)\""]);
+    command.args([
+        "--",
+        "sh",
+        "-c",
+        "echo \"$A,$HERE,$GONE,$PWD,$(id -u),$(id -g)\"",
+    ]);
     let run = program::finish(command.env("HERE", "x").env_remove("GONE"));
     assert_eq!(
         (run.stdout.as_str(), run.code),
         ("b c,x,,/etc,65534,65534\n", 0),
         "{run:?}"
     );
-    let run = program::finish(vm::command(["--user", "nobody-at-all", "--", "true"]).env("HERE", "x"));
+    let run =
+        program::finish(vm::command(["--user", "nobody-at-all", "--", "true"]).env("HERE", "x"));
     assert_eq!(run.code, 125);
     assert!(run.stderr.contains("no user nobody-at-all"), "{run:?}");
 }
@@ -175,13 +197,23 @@ fn a_panic_is_told_with_its_cause() {
 
 #[test]
 fn what_a_guest_does_is_told_when_asked() {
-    let (mut child, _output, _) = start(&mut vm::command(["--", "sh", "-c", "echo ready; while :; do :; done"]));
+    let (mut child, _output, _) = start(&mut vm::command([
+        "--",
+        "sh",
+        "-c",
+        "echo ready; while :; do :; done",
+    ]));
     // Until its line has gone all the way.
     std::thread::sleep(Duration::from_millis(500));
     signal(&child, Signal::QUIT);
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let mut told = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut told)
+        .unwrap();
     // The kernel's own words: which task, which registers.
     for part in [
         "Kernel panic",
@@ -217,7 +249,10 @@ fn signals_are_passed_on() {
     signal(&child, Signal::TERM);
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
-    assert_eq!((child.wait().unwrap().code(), rest.as_str()), (Some(5), "bye\n"));
+    assert_eq!(
+        (child.wait().unwrap().code(), rest.as_str()),
+        (Some(5), "bye\n")
+    );
 
     // Whoever does not listen ends all the same.
     let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
@@ -228,7 +263,12 @@ fn signals_are_passed_on() {
 
 #[test]
 fn nothing_stays_when_it_is_killed() {
-    let (mut child, _output, _) = start(&mut vm::command(["--", "sh", "-c", "echo ready; sleep 100"]));
+    let (mut child, _output, _) = start(&mut vm::command([
+        "--",
+        "sh",
+        "-c",
+        "echo ready; sleep 100",
+    ]));
     let pids = tree::everything(child.id());
     assert!(pids.len() > 2, "{pids:?}");
     child.kill().unwrap();
@@ -265,11 +305,12 @@ fn an_archive_of_ones_own() {
     cpio(&mut archive, 0, "TRAILER!!!", 0, b"");
     fs::write(&file, archive).unwrap();
     let mut command = vm::command(["--net", "none", "--initrd"]);
-    let run = program::finish(
-        command
-            .arg(&file)
-            .args(["--", "sh", "-c", "busybox cat /mine; busybox ls /etc"]),
-    );
+    let run = program::finish(command.arg(&file).args([
+        "--",
+        "sh",
+        "-c",
+        "busybox cat /mine; busybox ls /etc",
+    ]));
     assert_eq!((run.code, run.stdout.as_str()), (1, "my own\n"), "{run:?}");
 }
 

@@ -42,7 +42,11 @@ fn boots(count: usize, cpus: &str, times: &mut Vec<Duration>) -> Vec<String> {
 
 #[test]
 fn one_boot_after_the_other() {
-    let count = if std::env::var_os(LONG).is_some() { 500 } else { 25 };
+    let count = if std::env::var_os(LONG).is_some() {
+        500
+    } else {
+        25
+    };
     let mut failures = Vec::new();
     for cpus in ["1", "2"] {
         let mut times = Vec::new();
@@ -86,6 +90,9 @@ fn a_debian_root_takes_no_time() {
         times.sort();
         let (median, longest) = (times[RUNS / 2], times[RUNS - 1]);
         println!("a Debian root{mode}: median {median:?}, longest {longest:?}");
-        assert!(median <= BAR, "a Debian root{mode}: median {median:?}, at most {BAR:?}");
+        assert!(
+            median <= BAR,
+            "a Debian root{mode}: median {median:?}, at most {BAR:?}"
+        );
     }
 }

@@ -38,7 +38,8 @@ impl Files {
         ] {
             fs::copy(from, files.path(to)).unwrap();
         }
-        let own = PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/paravane/tools/busybox");
+        let own = PathBuf::from(std::env::var_os("HOME").unwrap_or_default())
+            .join(".cache/paravane/tools/busybox");
         if own.is_file() {
             fs::create_dir_all(files.path("paravane-cache/paravane/tools")).unwrap();
             fs::copy(own, files.path("paravane-cache/paravane/tools/busybox")).unwrap();
@@ -62,7 +63,12 @@ impl Files {
             .current_dir("/");
         let run = program::finish(command.stdin(fs::File::open("/etc/hostname").unwrap()));
         let name = fs::read_to_string("/etc/hostname").unwrap().to_uppercase();
-        assert_eq!((run.code, run.stdout), (3, format!("0\n{name}")), "{}", run.stderr);
+        assert_eq!(
+            (run.code, run.stdout),
+            (3, format!("0\n{name}")),
+            "{}",
+            run.stderr
+        );
     }
 }
 

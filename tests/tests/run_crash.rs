@@ -13,7 +13,11 @@ use std::time::Duration;
 
 fn contains(run: &Run, parts: &[&str]) {
     for part in parts {
-        assert!(run.stderr.contains(part), "{part} is not in: {}", run.stderr);
+        assert!(
+            run.stderr.contains(part),
+            "{part} is not in: {}",
+            run.stderr
+        );
     }
 }
 
@@ -54,7 +58,10 @@ fn a_panic() {
         "ksys_write+",
         "entry_SYSCALL_64_after_hwframe+",
     ] {
-        assert!(frames.iter().any(|frame| frame.starts_with(name)), "{name}: {frames:?}");
+        assert!(
+            frames.iter().any(|frame| frame.starts_with(name)),
+            "{name}: {frames:?}"
+        );
     }
     assert!(frames.last().unwrap().ends_with("(user)"), "{frames:?}");
 }
@@ -77,7 +84,12 @@ fn a_hang() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::QUIT).unwrap();
     let mut stderr = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut stderr)
+        .unwrap();
     let code = child.wait().unwrap().code().unwrap_or(-1);
     let run = Run {
         code,
@@ -85,6 +97,9 @@ fn a_hang() {
         stderr,
     };
     assert_eq!(run.code, 1, "{run:?}");
-    contains(&run, &["vCPU 0: ", "  rip ", "  stack:", "last events of its layer"]);
+    contains(
+        &run,
+        &["vCPU 0: ", "  rip ", "  stack:", "last events of its layer"],
+    );
     assert!(run.stderr.contains("interrupt 0x"), "{}", run.stderr);
 }

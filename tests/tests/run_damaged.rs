@@ -13,8 +13,15 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 fn tool(name: &str, words: &[&OsStr]) {
-    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    let output = Command::new(name).args(words).env("PATH", path).output().unwrap();
+    let path = format!(
+        "{}:/usr/sbin:/sbin",
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let output = Command::new(name)
+        .args(words)
+        .env("PATH", path)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{name}: {output:?}");
 }
 
@@ -115,7 +122,12 @@ fn file_systems() {
             good.as_ref(),
         ],
     );
-    folder.fails(2, "--rootfs", &cut(&folder, &good, "a", 8 << 20), "the rest is missing");
+    folder.fails(
+        2,
+        "--rootfs",
+        &cut(&folder, &good, "a", 8 << 20),
+        "the rest is missing",
+    );
     folder.fails(
         2,
         "--rootfs",
@@ -138,9 +150,19 @@ fn file_systems() {
     let good = folder.path("good.squashfs");
     tool(
         "mksquashfs",
-        &[tree.as_ref(), good.as_ref(), "-quiet".as_ref(), "-no-progress".as_ref()],
+        &[
+            tree.as_ref(),
+            good.as_ref(),
+            "-quiet".as_ref(),
+            "-no-progress".as_ref(),
+        ],
     );
-    folder.fails(2, "--rootfs", &cut(&folder, &good, "e", 4096), "the rest is missing");
+    folder.fails(
+        2,
+        "--rootfs",
+        &cut(&folder, &good, "e", 4096),
+        "the rest is missing",
+    );
     let bad = changed(&folder, &good, "f", 4, &noise(92));
     folder.fails(
         1,
@@ -155,15 +177,24 @@ fn qcow2() {
     let folder = Folder::new();
     let good = folder.path("good.qcow2");
     let words = ["create", "-q", "-f", "qcow2"].map(OsStr::new);
-    tool("qemu-img", &[&words[..], &[good.as_ref(), "16M".as_ref()]].concat());
+    tool(
+        "qemu-img",
+        &[&words[..], &[good.as_ref(), "16M".as_ref()]].concat(),
+    );
     for option in ["--rootfs", "--disk"] {
         for (image, part) in [
             (cut(&folder, &good, "a", 60), "without a header"),
             (cut(&folder, &good, "b", 4096), "was cut off"),
             (changed(&folder, &good, "c", 7, &[9]), "v9 is not supported"),
             // The place of its tables, then what is in them.
-            (changed(&folder, &good, "d", 40, &noise(60)), "cannot be used"),
-            (changed(&folder, &good, "e", 65536, &noise(100_000)), "cannot be used"),
+            (
+                changed(&folder, &good, "d", 40, &noise(60)),
+                "cannot be used",
+            ),
+            (
+                changed(&folder, &good, "e", 65536, &noise(100_000)),
+                "cannot be used",
+            ),
         ] {
             folder.fails(2, option, &image, part);
             folder.fails(2, option, &image, &format!("{option}: {}", image.display()));
@@ -177,7 +208,12 @@ fn archives() {
     let folder = Folder::new();
     let whole = folder.path("noise");
     fs::write(&whole, noise(100_000)).unwrap();
-    folder.fails(2, "--initrd", &whole, "no archive that the kernel can unpack");
+    folder.fails(
+        2,
+        "--initrd",
+        &whole,
+        "no archive that the kernel can unpack",
+    );
     tool("gzip", &["-n".as_ref(), "-k".as_ref(), whole.as_ref()]);
     let good = folder.path("noise.gz");
     // What is in it is no archive; it ends too early.
@@ -208,7 +244,11 @@ fn output_without_room() {
         commands.push((2, command));
     }
     for (code, mut command) in commands {
-        let run = program::finish(command.env("XDG_STATE_HOME", folder.0.path()).stdout(full()));
+        let run = program::finish(
+            command
+                .env("XDG_STATE_HOME", folder.0.path())
+                .stdout(full()),
+        );
         assert_eq!(
             (run.code, run.stderr.lines().count()),
             (code, 1),
@@ -247,7 +287,10 @@ fn folders_without_room() {
         echo archive > ../full/images/x 2>/dev/null && [ -s ../full/images/x ] && exit 0
         rm -f ../full/images/x; echo 'E: mmdebstrap failed to run' >&2; exit 25\n";
     fs::write(tools.join("mmdebstrap"), mmdebstrap).unwrap();
-    tool("chmod", &["755".as_ref(), tools.join("mmdebstrap").as_ref()]);
+    tool(
+        "chmod",
+        &["755".as_ref(), tools.join("mmdebstrap").as_ref()],
+    );
     let disk = folder.path("disk");
     fs::File::create(&disk).unwrap().set_len(4 << 20).unwrap();
     let image = folder.path("image.tar");
@@ -265,8 +308,14 @@ fn folders_without_room() {
     let image = image.display().to_string();
     let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", tools.display());
     for (words, part) in [
-        (&["run", "--image", &image, "--", "true"][..], "No space left"),
-        (&["image", "build", "--format", "tar", "x.tar"], "no space left there"),
+        (
+            &["run", "--image", &image, "--", "true"][..],
+            "No space left",
+        ),
+        (
+            &["image", "build", "--format", "tar", "x.tar"],
+            "no space left there",
+        ),
     ] {
         let mut command = Command::new("unshare");
         command
@@ -280,7 +329,11 @@ fn folders_without_room() {
             .env("PATH", &path)
             .stdin(Stdio::null());
         let run = program::finish(&mut command);
-        let lines = run.stderr.lines().filter(|line| line.starts_with("paravane: ")).count();
+        let lines = run
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("paravane: "))
+            .count();
         assert_eq!((run.code, lines), (2, 1), "{words:?}: {run:?}");
         assert!(run.stderr.contains(part), "{words:?}: {run:?}");
     }

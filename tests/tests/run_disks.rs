@@ -62,7 +62,11 @@ fn what_a_guest_writes_is_there_for_others() {
     let read_only = run(&["--disk", &format!("{disk}:ro")], script);
     assert_ne!(read_only.code, 0);
     let done = run(&["--disk", &disk], script);
-    assert_eq!((done.code, done.stdout.as_str()), (0, "pattern\n131072\n"), "{done:?}");
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "pattern\n131072\n"),
+        "{done:?}"
+    );
     let seen = folder.contents("disk.qcow2");
     assert_eq!(seen.len(), 64 << 20);
     let pattern: Vec<u8> = b"pattern\n".iter().copied().cycle().take(8 << 20).collect();
@@ -142,14 +146,30 @@ fn a_root_in_one() {
     let raw = folder.name("ext4");
     tool(
         "/sbin/mke2fs",
-        &["-q", "-F", "-t", "ext4", "-d", &root.display().to_string(), &raw, "32M"],
+        &[
+            "-q",
+            "-F",
+            "-t",
+            "ext4",
+            "-d",
+            &root.display().to_string(),
+            &raw,
+            "32M",
+        ],
     );
     let image = folder.name("root.qcow2");
     tool("qemu-img", &["convert", "-O", "qcow2", "-c", &raw, &image]);
     let done = run(&["--rootfs", &image], "echo kept > /file; cat /file");
     assert_eq!((done.code, done.stdout.as_str()), (0, "kept\n"), "{done:?}");
-    let done = run(&["--rootfs", &format!("{image}:ro")], "cat /file; echo x > /y; ls /y");
-    assert_eq!((done.code, done.stdout.as_str()), (0, "kept\n/y\n"), "{done:?}");
+    let done = run(
+        &["--rootfs", &format!("{image}:ro")],
+        "cat /file; echo x > /y; ls /y",
+    );
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "kept\n/y\n"),
+        "{done:?}"
+    );
     tool("qemu-img", &["check", &image]);
 }
 
@@ -160,7 +180,9 @@ fn images_that_name_other_files_are_refused() {
     fs::write(folder.path("base"), vec![1; 1 << 20]).unwrap();
     tool(
         "qemu-img",
-        &["create", "-q", "-f", "qcow2", "-b", &base, "-F", "raw", &over],
+        &[
+            "create", "-q", "-f", "qcow2", "-b", &base, "-F", "raw", &over,
+        ],
     );
     let data = folder.name("external");
     let with_data = format!("data_file={}", folder.name("data"));

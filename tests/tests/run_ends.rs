@@ -60,16 +60,33 @@ impl Scene {
     /// A machine whose disk feeds itself; comes back when it does.
     fn start(&self, way: Way) -> Machine {
         let mut command = self.program();
-        command.args(["run", "--name", "m", "--verbose", "--append", "hostile=feed"]);
+        command.args([
+            "run",
+            "--name",
+            "m",
+            "--verbose",
+            "--append",
+            "hostile=feed",
+        ]);
         if way == Way::Itself {
             command.args(["--append", "leave=1"]);
         }
-        let seconds = if let Way::Timeout(seconds) = way { seconds } else { 120 };
+        let seconds = if let Way::Timeout(seconds) = way {
+            seconds
+        } else {
+            120
+        };
         command.arg("--timeout").arg(seconds.to_string());
         command.arg("--kernel").arg(self.path("guest"));
-        command.arg("--disk").arg(format!("{}:ro", self.path("disk").display()));
+        command
+            .arg("--disk")
+            .arg(format!("{}:ro", self.path("disk").display()));
         command.args(["--", "true"]);
-        let mut monitor = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut monitor = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut said = BufReader::new(monitor.stderr.take().unwrap()).lines();
         let monitor = program::Ends(monitor);
         let before: Vec<String> = said
@@ -160,18 +177,30 @@ fn ends(way: Way) {
     };
     let took = asked.elapsed();
     let rest: Vec<String> = rest.map_while(Result::ok).collect();
-    assert_eq!(status.code(), Some(expected), "{way:?}: {before:?} {rest:?}");
+    assert_eq!(
+        status.code(),
+        Some(expected),
+        "{way:?}: {before:?} {rest:?}"
+    );
     assert!(took < END, "{way:?}: {took:?}");
     tree::wait_gone(&pids).unwrap();
     // A machine in the foreground is forgotten with its end.
     assert_eq!(scene.machines(), serde_json::json!([]), "{way:?}");
-    assert_eq!(fs::read_dir(scene.path("tmp")).unwrap().count(), 0, "{way:?}");
+    assert_eq!(
+        fs::read_dir(scene.path("tmp")).unwrap().count(),
+        0,
+        "{way:?}"
+    );
 }
 
 /// Data of a disk that is read over its own ring gives the device work without end, also without a guest.
 #[test]
 fn a_queue_that_feeds_itself_keeps_no_machine() {
-    let rounds = if std::env::var_os(LONG).is_some() { 50 } else { 1 };
+    let rounds = if std::env::var_os(LONG).is_some() {
+        50
+    } else {
+        1
+    };
     for _ in 0..rounds {
         for way in [Way::Timeout(10), Way::Stop, Way::Term, Way::Itself] {
             ends(way);
@@ -217,10 +246,19 @@ fn a_file_that_does_not_come_keeps_no_machine() {
     let _lease = Lease::new(&holder, &shared.join("slow"));
     let volume = format!("{}:/x", shared.display());
     let script = "echo on; cat /x/slow & wait";
-    let mut monitor = vm::command(["--volume", &volume, "--timeout", "60", "--", "sh", "-c", script])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut monitor = vm::command([
+        "--volume",
+        &volume,
+        "--timeout",
+        "60",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ])
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
     let mut line = String::new();
     BufReader::new(monitor.stdout.take().unwrap())
         .read_line(&mut line)
@@ -243,12 +281,18 @@ fn a_file_that_does_not_come_keeps_no_machine() {
 fn a_reader_that_does_not_read_keeps_no_machine() {
     let kernel = "while :; do echo 0123456789012345678901234567890123456789 > /dev/kmsg; done";
     let ways: [(&[&str], Way); 3] = [
-        (&["--timeout", "3", "--", "sh", "-c", "yes >&2"], Way::Timeout(3)),
+        (
+            &["--timeout", "3", "--", "sh", "-c", "yes >&2"],
+            Way::Timeout(3),
+        ),
         (
             &["--verbose", "--timeout", "3", "--", "sh", "-c", kernel],
             Way::Timeout(3),
         ),
-        (&["--verbose", "--timeout", "60", "--", "sh", "-c", kernel], Way::Term),
+        (
+            &["--verbose", "--timeout", "60", "--", "sh", "-c", kernel],
+            Way::Term,
+        ),
     ];
     let running = ways.map(|(args, way)| {
         let begun = Instant::now();
@@ -267,7 +311,9 @@ fn a_reader_that_does_not_read_keeps_no_machine() {
             begun + Duration::from_secs(seconds)
         } else {
             // For the pipe to be full.
-            std::thread::sleep((begun + Duration::from_secs(3)).saturating_duration_since(Instant::now()));
+            std::thread::sleep(
+                (begun + Duration::from_secs(3)).saturating_duration_since(Instant::now()),
+            );
             tree::signal(monitor.0.id(), Signal::TERM);
             Instant::now()
         };
@@ -275,7 +321,10 @@ fn a_reader_that_does_not_read_keeps_no_machine() {
             if let Some(status) = monitor.0.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < asked + 2 * END, "{args:?}: it has not ended");
+            assert!(
+                Instant::now() < asked + 2 * END,
+                "{args:?}: it has not ended"
+            );
             std::thread::sleep(Duration::from_millis(5));
         };
         let expected = if way == Way::Term { 143 } else { 124 };

@@ -32,10 +32,19 @@ fn a_folder_both_ways() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("in"), "hello").unwrap();
     let volume = format!("{}:/mnt/x", folder.path().display());
-    let done = run(&["--volume", &volume], "cat /mnt/x/in && echo world > /mnt/x/out");
+    let done = run(
+        &["--volume", &volume],
+        "cat /mnt/x/in && echo world > /mnt/x/out",
+    );
     assert_eq!((done.code, done.stdout.as_str()), (0, "hello"), "{done:?}");
-    assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap(), "world\n");
-    let done = run(&["--volume", &format!("{volume}:ro")], "echo no > /mnt/x/more");
+    assert_eq!(
+        fs::read_to_string(folder.path().join("out")).unwrap(),
+        "world\n"
+    );
+    let done = run(
+        &["--volume", &format!("{volume}:ro")],
+        "echo no > /mnt/x/more",
+    );
     assert_eq!(done.code, 1, "{done:?}");
     assert!(!folder.path().join("more").exists());
 }
@@ -63,18 +72,32 @@ fn a_slow_file_keeps_no_other_waiting() {
             .unwrap();
         assert_eq!(held, "held\n");
         let volume = format!("{}:/x{mode}", shared.display());
-        let script = "cat /x/slow & sleep 0.2; for i in 1 2 3 4 5 6 7 8 9; do cat /x/fast; done; wait";
-        let mut child = vm::command(["--volume", &volume, "--timeout", "60", "--", "sh", "-c", script])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let script =
+            "cat /x/slow & sleep 0.2; for i in 1 2 3 4 5 6 7 8 9; do cat /x/fast; done; wait";
+        let mut child = vm::command([
+            "--volume",
+            &volume,
+            "--timeout",
+            "60",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
         // The kernel takes the lease away after 45 seconds.
         let begun = Instant::now();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         for _ in 0..9 {
             assert_eq!(lines.next().unwrap().unwrap(), "fast");
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{:?}",
+            begun.elapsed()
+        );
         drop(lease.stdin.take());
         assert_eq!(lines.next().unwrap().unwrap(), "slow");
         assert!(child.wait().unwrap().success() && lease.wait().unwrap().success());
@@ -95,7 +118,11 @@ fn a_folder_for_reading_is_kept_so_by_the_host() {
             grep -qi 'read-only' /tmp/why || cat /tmp/why
         done; cat in";
     let done = run(&["--volume", &volume], script);
-    assert_eq!((done.code, done.stdout.as_str()), (0, "hellohello"), "{done:?}");
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "hellohello"),
+        "{done:?}"
+    );
     let names: Vec<_> = fs::read_dir(folder.path())
         .unwrap()
         .map(|e| e.unwrap().file_name())
@@ -126,8 +153,15 @@ fn a_folder_as_root_stays_as_it_is() {
     let root = tempfile::tempdir().unwrap();
     small_root(root.path());
     let path = root.path().display().to_string();
-    let done = run(&["--rootfs", &path], "cat /etc/own && touch /etc/new && ls /etc/new");
-    assert_eq!((done.code, done.stdout.as_str()), (0, "mine\n/etc/new\n"), "{done:?}");
+    let done = run(
+        &["--rootfs", &path],
+        "cat /etc/own && touch /etc/new && ls /etc/new",
+    );
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "mine\n/etc/new\n"),
+        "{done:?}"
+    );
     assert!(!root.path().join("etc/new").exists());
 }
 
@@ -144,7 +178,10 @@ fn an_image_as_root() {
         .status();
     assert!(made.unwrap().success(), "mke2fs");
     let image = image.display().to_string();
-    let done = run(&["--rootfs", &format!("{image}:snapshot")], "cat /etc/own; touch /new");
+    let done = run(
+        &["--rootfs", &format!("{image}:snapshot")],
+        "cat /etc/own; touch /new",
+    );
     assert_eq!((done.code, done.stdout.as_str()), (0, "mine\n"), "{done:?}");
     let done = run(&["--rootfs", &image], "ls /new; touch /new");
     assert_eq!(done.code, 0, "{done:?}");
@@ -152,7 +189,11 @@ fn an_image_as_root() {
         &["--rootfs", &format!("{image}:ro")],
         "ls /new && touch /newer && ls /newer",
     );
-    assert_eq!((done.code, done.stdout.as_str()), (0, "/new\n/newer\n"), "{done:?}");
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "/new\n/newer\n"),
+        "{done:?}"
+    );
     let done = run(&["--rootfs", &image], "ls /newer");
     assert_eq!(done.code, 1, "{done:?}");
 }

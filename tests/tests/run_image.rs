@@ -33,7 +33,10 @@ struct Image {
 impl Image {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let made = Command::new("sh").args(["-c", SAVE, "sh"]).arg(folder.path()).status();
+        let made = Command::new("sh")
+            .args(["-c", SAVE, "sh"])
+            .arg(folder.path())
+            .status();
         assert!(made.unwrap().success());
         Image { folder }
     }
@@ -52,11 +55,16 @@ impl Image {
     fn cache(&self) -> PathBuf {
         let cache = self.folder.path().join("cache");
         let own = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let own = own.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"));
+        let own =
+            own.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"));
         if !cache.exists() {
             fs::create_dir_all(cache.join("paravane")).unwrap();
             for name in ["kernel", "tools"] {
-                std::os::unix::fs::symlink(own.join("paravane").join(name), cache.join("paravane").join(name)).unwrap();
+                std::os::unix::fs::symlink(
+                    own.join("paravane").join(name),
+                    cache.join("paravane").join(name),
+                )
+                .unwrap();
             }
         }
         cache
@@ -81,7 +89,11 @@ fn an_image_runs_as_it_says() {
         "echo $COLOR; pwd; id -u; touch /x; ls /x",
     ];
     let done = image.run(&image.path(), &words);
-    assert_eq!((done.code, done.stdout.as_str()), (0, "red\n/\n0\n/x\n"), "{done:?}");
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "red\n/\n0\n/x\n"),
+        "{done:?}"
+    );
     // Changes are forgotten.
     let done = image.run(&image.path(), &["--", "ls /x"]);
     assert_eq!(done.code, 1, "{done:?}");
@@ -99,7 +111,11 @@ fn what_is_no_image_is_refused_in_a_line() {
         // A folder that is none has no manifest.
         let _ = fs::remove_file(image.folder.path().join("manifest.json"));
         let done = image.run(path, &["--", "true"]);
-        assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{path:?}: {done:?}");
+        assert_eq!(
+            (done.code, done.stderr.lines().count()),
+            (2, 1),
+            "{path:?}: {done:?}"
+        );
         assert!(
             done.stderr.contains("--image: ") && done.stderr.contains(part),
             "{path:?}: {done:?}"

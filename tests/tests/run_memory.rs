@@ -12,9 +12,14 @@ use std::time::{Duration, Instant};
 
 /// Bytes that the host has given for the memory of a monitor's guest.
 fn memory(monitor: u32) -> u64 {
-    let files = fs::read_dir(format!("/proc/{monitor}/fd")).unwrap().flatten();
+    let files = fs::read_dir(format!("/proc/{monitor}/fd"))
+        .unwrap()
+        .flatten();
     files
-        .filter(|file| fs::read_link(file.path()).is_ok_and(|to| to.to_string_lossy().contains("memfd:paravane-ram")))
+        .filter(|file| {
+            fs::read_link(file.path())
+                .is_ok_and(|to| to.to_string_lossy().contains("memfd:paravane-ram"))
+        })
         .map(|file| fs::metadata(file.path()).unwrap().blocks() * 512)
         .sum()
 }
@@ -75,7 +80,9 @@ fn what_a_guest_has_freed_is_the_host_s_again() {
 fn a_guest_can_have_a_lot() {
     for (size, least) in [("64G", 62_000_000), ("100G", 97_000_000)] {
         let script = "awk '/MemTotal/ { print $2 }' /proc/meminfo";
-        let got = program::finish(&mut vm::command(["--memory", size, "--", "sh", "-c", script]));
+        let got = program::finish(&mut vm::command([
+            "--memory", size, "--", "sh", "-c", script,
+        ]));
         assert_eq!(got.code, 0, "{size}: {}", got.stderr);
         let total: u64 = got.stdout.trim().parse().unwrap();
         assert!(total > least, "{size}: {total} KiB");

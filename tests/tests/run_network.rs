@@ -32,14 +32,24 @@ fn kinds() -> Vec<&'static str> {
 
 /// Free a moment ago.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// Starts a machine that goes on until it is ended.
 fn start(words: &[&str], script: &str) -> Ends {
     let more = ["--", "sh", "-c", script];
     let mut command = vm::command(words.iter().copied().chain(more));
-    Ends(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    Ends(
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    )
 }
 
 /// A server on the loopback that answers what it gets in capitals; its port, and a message for each connection.
@@ -85,7 +95,11 @@ fn the_host_s_loopback_is_reached_only_when_asked_for() {
         let (port, connections) = server();
         let ask = format!("echo hello | nc -w 20 10.0.2.2 {port}");
         let open = run(&["--net", &format!("{kind},loopback")], &ask);
-        assert_eq!((open.code, open.stdout.as_str()), (0, "HELLO\n"), "{kind}: {open:?}");
+        assert_eq!(
+            (open.code, open.stdout.as_str()),
+            (0, "HELLO\n"),
+            "{kind}: {open:?}"
+        );
         connections.recv_timeout(PATIENCE).unwrap();
         let closed = run(&["--net", kind], &ask);
         assert_ne!(closed.code, 0, "{kind}: {closed:?}");
@@ -116,7 +130,9 @@ fn published_ports_lead_into_the_guest() {
 /// KiB of memory of its own that a process has.
 fn memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let field = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let field = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
     field
         .and_then(|text| text.split_whitespace().next()?.parse().ok())
         .unwrap()
@@ -127,7 +143,10 @@ fn memory(pid: u32) -> u64 {
 fn what_many_connections_took_is_given_back() {
     let port = free_port();
     let words = ["--net", "stack", "--publish", &format!("{port}:80")];
-    let machine = start(&words, "mkdir /w; echo hi > /w/index.html; httpd -f -p 80 -h /w");
+    let machine = start(
+        &words,
+        "mkdir /w; echo hi > /w/index.html; httpd -f -p 80 -h /w",
+    );
     // Answered, and open on this side.
     let ask = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
@@ -169,7 +188,10 @@ fn what_many_connections_took_is_given_back() {
 #[test]
 fn published_datagrams_lead_into_the_guest_and_back() {
     let folder = tempfile::tempdir().unwrap();
-    linux::compile(&source_root().join("tests/guest/udp"), &folder.path().join("udp"));
+    linux::compile(
+        &source_root().join("tests/guest/udp"),
+        &folder.path().join("udp"),
+    );
     let volume = format!("{}:/mnt:ro", folder.path().display());
     for kind in kinds() {
         let port = free_port();
@@ -178,7 +200,9 @@ fn published_datagrams_lead_into_the_guest_and_back() {
         let _machine = start(&words, "/mnt/udp 7");
         let asker = || {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            socket
+                .set_read_timeout(Some(Duration::from_millis(200)))
+                .unwrap();
             socket.connect(("127.0.0.1", port)).unwrap();
             socket
         };
@@ -208,7 +232,11 @@ fn published_datagrams_lead_into_the_guest_and_back() {
                 let text = letter.to_string().repeat(length);
                 socket.set_read_timeout(Some(PATIENCE)).unwrap();
                 assert_eq!(socket.send(text.as_bytes()).unwrap(), length);
-                assert_eq!(answer(socket), Some(text.to_uppercase()), "{kind}: {length} bytes");
+                assert_eq!(
+                    answer(socket),
+                    Some(text.to_uppercase()),
+                    "{kind}: {length} bytes"
+                );
             }
         }
     }
@@ -224,7 +252,10 @@ fn which_network_it_is_is_told_and_it_costs_nothing_unused() {
     let passt = done.stderr.contains("network: passt\r\n");
     assert_eq!(passt, kinds().contains(&"passt"), "{done:?}");
     if !passt {
-        assert!(done.stderr.contains("the stack in this process (passt: "), "{done:?}");
+        assert!(
+            done.stderr.contains("the stack in this process (passt: "),
+            "{done:?}"
+        );
     }
     let mut command = vm::command(["--verbose", "--", "nc", "-w", "1", "10.0.2.2", "9"]);
     let done = program::finish(command.env("PATH", "/nonexistent"));
@@ -239,7 +270,10 @@ fn which_network_it_is_is_told_and_it_costs_nothing_unused() {
 fn nothing_stays_of_a_network_whose_monitor_is_killed() {
     let port = free_port();
     let publish = format!("{port}:80");
-    let mut machine = start(&["--publish", &publish], "while :; do nc -l -p 80 -e echo hi; done");
+    let mut machine = start(
+        &["--publish", &publish],
+        "while :; do nc -l -p 80 -e echo hi; done",
+    );
     let begun = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(begun.elapsed() < PATIENCE, "nobody listens");
@@ -249,7 +283,10 @@ fn nothing_stays_of_a_network_whose_monitor_is_killed() {
     machine.0.wait().unwrap();
     let begun = Instant::now();
     while TcpListener::bind(("127.0.0.1", port)).is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(5), "somebody still listens");
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "somebody still listens"
+        );
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -258,7 +295,10 @@ fn nothing_stays_of_a_network_whose_monitor_is_killed() {
 #[test]
 fn a_tap_is_a_wire_to_the_host() {
     let root = rustix::process::geteuid().is_root();
-    let open = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    let open = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
     if let Err(error) = open {
         eprintln!("skipped: /dev/net/tun: {error}");
         return;
@@ -315,7 +355,10 @@ fn what_cannot_be_is_refused_in_a_line() {
     for kind in &kinds {
         let done = run(&["--net", kind, "--publish", &taken], "true");
         assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
-        assert!(done.stderr.contains("cannot publish 127.0.0.1:"), "{done:?}");
+        assert!(
+            done.stderr.contains("cannot publish 127.0.0.1:"),
+            "{done:?}"
+        );
     }
     let mut command = vm::command(["--net", "passt", "--", "true"]);
     let done = program::finish(command.env("PATH", "/nonexistent"));

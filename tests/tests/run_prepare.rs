@@ -53,7 +53,11 @@ impl Build {
         for entry in fs::read_dir(others).unwrap() {
             let entry = entry.unwrap();
             if entry.path() != results {
-                symlink(entry.path(), cache.path().join("paravane").join(entry.file_name())).unwrap();
+                symlink(
+                    entry.path(),
+                    cache.path().join("paravane").join(entry.file_name()),
+                )
+                .unwrap();
             }
         }
         let lock = File::create(ours.join("lock")).unwrap();
@@ -68,24 +72,37 @@ impl Build {
     /// The build takes that long, and `child` waits for it. What came of it.
     fn takes(self, time: Duration, mut child: Child) -> Run {
         std::thread::sleep(time);
-        assert!(child.try_wait().unwrap().is_none(), "it did not wait for the build");
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "it did not wait for the build"
+        );
         flock(&self.lock, FlockOperation::Unlock).unwrap();
         Run::of(&child.wait_with_output().unwrap())
     }
 }
 
 fn start(command: &mut Command) -> Child {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 /// A machine whose kernel takes so long.
 fn machine(options: &[&str], time: Duration) {
     let build = Build::new();
     let mut command = program::command();
-    command.arg("run").args(options).args(["--", "echo", "here"]);
+    command
+        .arg("run")
+        .args(options)
+        .args(["--", "echo", "here"]);
     let child = start(command.env("XDG_CACHE_HOME", build.cache()));
     let run = build.takes(time, child);
-    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "here\n", ""));
+    assert_eq!(
+        (run.code, run.stdout.as_str(), run.stderr.as_str()),
+        (0, "here\n", "")
+    );
 }
 
 #[test]

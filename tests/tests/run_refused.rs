@@ -13,7 +13,11 @@ fn refused(command: &mut Command, parts: &[&str]) {
     assert_eq!(run.stderr.lines().count(), 1, "more than one line: {run:?}");
     assert!(run.stderr.starts_with("paravane: "), "{run:?}");
     for part in parts {
-        assert!(run.stderr.contains(part), "`{part}` is not in: {}", run.stderr);
+        assert!(
+            run.stderr.contains(part),
+            "`{part}` is not in: {}",
+            run.stderr
+        );
     }
 }
 

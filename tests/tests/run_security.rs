@@ -40,8 +40,17 @@ fn every_thread_is_confined() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = machine(&folder);
     // Such that the disk's own threads are there, too.
-    command.args(["--", "sh", "-c", "dd if=/dev/vda of=/mnt/copy 2>/dev/null; echo; cat"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    command.args([
+        "--",
+        "sh",
+        "-c",
+        "dd if=/dev/vda of=/mnt/copy 2>/dev/null; echo; cat",
+    ]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap())
         .read_line(&mut line)
@@ -50,7 +59,9 @@ fn every_thread_is_confined() {
     for task in fs::read_dir(format!("/proc/{}/task", child.id())).unwrap() {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         let field = |name: &str| {
-            let line = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+            let line = status
+                .lines()
+                .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
             line.unwrap_or_default().trim().to_string()
         };
         assert_eq!(
@@ -62,9 +73,15 @@ fn every_thread_is_confined() {
     }
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
-    let missing: Vec<_> = THREADS.iter().filter(|&&name| !names.contains(name)).collect();
+    let missing: Vec<_> = THREADS
+        .iter()
+        .filter(|&&name| !names.contains(name))
+        .collect();
     assert!(missing.is_empty(), "{missing:?} of {names:?}");
-    assert!(names.contains("vsock") && names.contains("paravane"), "{names:?}");
+    assert!(
+        names.contains("vsock") && names.contains("paravane"),
+        "{names:?}"
+    );
 }
 
 #[test]
@@ -72,7 +89,15 @@ fn who_breaks_its_policy_ends_the_machine_and_is_named() {
     for thread in THREADS.iter().chain(&["vsock", "main"]) {
         let folder = tempfile::tempdir().unwrap();
         let mut command = machine(&folder);
-        command.args(["--timeout", "60", "--plant-violation", thread, "--", "sleep", "1000"]);
+        command.args([
+            "--timeout",
+            "60",
+            "--plant-violation",
+            thread,
+            "--",
+            "sleep",
+            "1000",
+        ]);
         let run = program::finish(&mut command);
         let expected = format!(
             "paravane: the monitor's thread {thread} made the host call socket (41), or arguments of it, \

@@ -17,7 +17,8 @@ const SCRIPT: &str = "while read line; do dd if=/dev/vda of=/dev/null bs=64k cou
                       for i in 1 2 3 4 5; do true | true; done; echo; done";
 
 /// A program again and again; as ordinary as one can be, at the same addresses each time.
-const AGAIN: &str = "while read line; do i=0; while [ $i -lt TIMES ]; do /bin/true; i=$((i+1)); done; echo; done";
+const AGAIN: &str =
+    "while read line; do i=0; while [ $i -lt TIMES ]; do /bin/true; i=$((i+1)); done; echo; done";
 
 /// A machine with a disk, and a socket for its figures.
 struct Machine(Worker);
@@ -65,7 +66,10 @@ fn scrape(socket: &Path, request: &str) -> String {
 
 fn device<'a>(stats: &'a Value, name: &str) -> &'a Value {
     let devices = stats["devices"].as_array().unwrap();
-    devices.iter().find(|device| device["name"] == name).unwrap()
+    devices
+        .iter()
+        .find(|device| device["name"] == name)
+        .unwrap()
 }
 
 #[test]
@@ -85,13 +89,19 @@ fn figures_follow_the_work() {
         "interrupts",
         "halts",
     ] {
-        assert!(sum(&after, field) > sum(&before, field), "{field}: {before} {after}");
+        assert!(
+            sum(&after, field) > sum(&before, field),
+            "{field}: {before} {after}"
+        );
     }
     // The disk's megabyte, and a status for each request.
     let bytes = |stats: &Value| device(stats, "disk")["bytes_to_guest"].as_u64().unwrap();
     let read = bytes(&after) - bytes(&before);
     assert!(((1 << 20)..(1 << 20) + 4096).contains(&read), "{read}");
-    assert!(device(&after, "disk")["notifications"].as_u64() > device(&before, "disk")["notifications"].as_u64());
+    assert!(
+        device(&after, "disk")["notifications"].as_u64()
+            > device(&before, "disk")["notifications"].as_u64()
+    );
 
     let run = program::finish(&mut machine.0.command(&["stat", "one"]));
     assert!(
@@ -110,7 +120,10 @@ fn what_ran_before_costs_little() {
         .costs(Duration::ZERO, 3)
         .map(|all| all.iter().sum::<u64>() / (3 * TIMES));
     println!("{calls} host calls, {pages} pages");
-    assert!(calls <= 45 && pages <= 200, "{calls} host calls, {pages} pages");
+    assert!(
+        calls <= 45 && pages <= 200,
+        "{calls} host calls, {pages} pages"
+    );
     machine.end();
 }
 
@@ -136,12 +149,20 @@ fn prometheus_and_curl() {
         let line = text
             .lines()
             .find_map(|l| l.strip_prefix("paravane_device_bytes_to_guest_total{device=\"disk\""));
-        line.unwrap().rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()
+        line.unwrap()
+            .rsplit_once(' ')
+            .unwrap()
+            .1
+            .parse::<u64>()
+            .unwrap()
     };
     let first = scrape(&machine.socket(), get);
     assert!(first.starts_with("HTTP/1.0 200 OK\r\n"), "{first}");
     let (head, body) = first.split_once("\r\n\r\n").unwrap();
-    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    assert!(
+        head.contains(&format!("Content-Length: {}", body.len())),
+        "{head}"
+    );
     machine.0.work();
     assert!(reads(&scrape(&machine.socket(), get)) >= reads(&first) + (1 << 20));
     assert!(scrape(&machine.socket(), "GET /x HTTP/1.0\n\n").starts_with("HTTP/1.0 404"));
@@ -192,7 +213,10 @@ fn what_is_refused() {
     );
     assert_eq!(
         (run.code, run.stderr.as_str()),
-        (2, "paravane: there is no machine none: see `paravane ps --all`\n")
+        (
+            2,
+            "paravane: there is no machine none: see `paravane ps --all`\n"
+        )
     );
 }
 
@@ -215,7 +239,10 @@ fn the_log_has_levels() {
     );
     assert!(log(&["--log", "debug"], "").contains("driver ready"));
     let some = log(&[], "paravane::process::device=debug");
-    assert!(some.contains("driver ready") && !some.contains("INFO"), "{some}");
+    assert!(
+        some.contains("driver ready") && !some.contains("INFO"),
+        "{some}"
+    );
     let run = program::finish(program::command().arg("ps").env("RUST_LOG", "a=b=c"));
     assert!(
         run.code == 2 && run.stderr.starts_with("paravane: RUST_LOG=a=b=c: "),

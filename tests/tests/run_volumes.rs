@@ -18,7 +18,10 @@ struct Folders {
 impl Folders {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        linux::compile(&source_root().join("tests/guest/rights"), &folder.path().join("rights"));
+        linux::compile(
+            &source_root().join("tests/guest/rights"),
+            &folder.path().join("rights"),
+        );
         fs::create_dir(folder.path().join("shared")).unwrap();
         Folders { folder }
     }
@@ -71,12 +74,17 @@ fn a_guest_makes_no_setuid_program_of_this_host() {
     assert_eq!(rights(&folders.shared("")), Vec::<PathBuf>::new());
     // Who asks for it gets it.
     let done = folders.run(":suid", "rm -r /w/*; /t/rights /w");
-    let expected =
-        "open: 6755\nmknod: 6755\nmkdir: 755\nchmod folder: 6755\nfchmod: 6755\nchmod: 4755\nfchmodat: 2755\n";
-    assert!(done.code == 0 && done.stdout.starts_with(expected), "{done:?}");
+    let expected = "open: 6755\nmknod: 6755\nmkdir: 755\nchmod folder: 6755\nfchmod: 6755\nchmod: 4755\nfchmodat: 2755\n";
+    assert!(
+        done.code == 0 && done.stdout.starts_with(expected),
+        "{done:?}"
+    );
     assert_eq!(mode(&folders.shared("renamed")), 0o6755);
     if rustix::process::geteuid().is_root() {
-        assert!(done.stdout.contains("security.capability: set\n"), "{done:?}");
+        assert!(
+            done.stdout.contains("security.capability: set\n"),
+            "{done:?}"
+        );
     }
 }
 
@@ -106,8 +114,7 @@ fn programs_of_the_host_keep_their_rights_until_they_are_written_to() {
         chown(folders.shared("team"), None, Some(12345)).unwrap();
     }
     fs::set_permissions(folders.shared("team"), fs::Permissions::from_mode(0o2750)).unwrap();
-    let script =
-        "set -e; cd /w; cat kept; mv kept moved; chmod g+w team; echo evil >> written; : > cut; touch team/new";
+    let script = "set -e; cd /w; cat kept; mv kept moved; chmod g+w team; echo evil >> written; : > cut; touch team/new";
     let done = folders.run("", script);
     assert_eq!((done.code, done.stdout.as_str()), (0, "x"), "{done:?}");
     assert_eq!(mode(&folders.shared("moved")), 0o6755);
@@ -140,7 +147,11 @@ fn a_volume_does_not_open_the_monitors_own_files() {
             "-c",
             "umask 0; : > /x/file; echo on; read line",
         ])
-        .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .envs(
+            inner
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()

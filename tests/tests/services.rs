@@ -26,13 +26,26 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Free a moment ago.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// A Debian with everything in it, one of whose ports leads here.
 fn services(host: u16, guest: u16) -> System {
     let publish = format!("{host}:{guest}");
-    let options = ["--memory", "1G", "--cpus", "2", "--net", "user", "--publish", &publish];
+    let options = [
+        "--memory",
+        "1G",
+        "--cpus",
+        "2",
+        "--net",
+        "user",
+        "--publish",
+        &publish,
+    ];
     let system = System::start(&debian::with_services(), &options);
     system.is_up();
     system
@@ -112,7 +125,11 @@ fn a_package_is_installed_by_who_may_little() {
         (vm::kernel().unwrap_or_else(linux::kernel), "vmlinux"),
         (image, "image"),
     ] {
-        output(Command::new("cp").arg("--sparse=always").args([from, path(to)]));
+        output(
+            Command::new("cp")
+                .arg("--sparse=always")
+                .args([from, path(to)]),
+        );
     }
     fs::create_dir(path("packages")).unwrap();
     repository(&path("packages"));
@@ -134,9 +151,19 @@ fn a_package_is_installed_by_who_may_little() {
         }
     }
     for command in &mut ways {
-        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .current_dir("/");
         command.arg("run").arg("--kernel").arg(path("vmlinux"));
-        command.args(["--memory", "512M", "--rootfs", &root, "--net", "user,loopback"]);
+        command.args([
+            "--memory",
+            "512M",
+            "--rootfs",
+            &root,
+            "--net",
+            "user,loopback",
+        ]);
         command.args(["--", "sh", "-c", &script]);
         let installed = output(command);
         assert!(installed.ends_with("Hello, world!\nhello\n"), "{installed}");
@@ -175,7 +202,10 @@ fn ssh_by_a_published_port() {
             .stdin(Stdio::null());
         command
     };
-    assert_eq!(output(&mut ssh(&["echo $USER; hostname; exit 0"])), "root\nparavane\n");
+    assert_eq!(
+        output(&mut ssh(&["echo $USER; hostname; exit 0"])),
+        "root\nparavane\n"
+    );
     assert_eq!(program::finish(&mut ssh(&["exit 7"])).code, 7);
     // A terminal of its own, and data both ways at once.
     let terminal = output(&mut ssh(&["-tt", "tty"]));
@@ -219,7 +249,10 @@ fn nginx_answers_wrk() {
         .parse()
         .unwrap();
     assert!(requests > 1000, "{told}");
-    assert!(!told.contains("Socket errors") && !told.contains("Non-2xx"), "{told}");
+    assert!(
+        !told.contains("Socket errors") && !told.contains("Non-2xx"),
+        "{told}"
+    );
     let sum = |text: &str| text.split(' ').next().unwrap().to_string();
     let fetch = format!("curl -s {url}data | sha256sum");
     assert_eq!(
@@ -235,7 +268,8 @@ fn podman_runs_containers() {
     let port = free_port();
     let system = services(port, 8081);
     // Nobody has to be asked for an image that is made here.
-    let import = "mkdir -p /i/bin /i/tmp; cp /bin/busybox /i/bin/; chroot /i /bin/busybox --install /bin
+    let import =
+        "mkdir -p /i/bin /i/tmp; cp /bin/busybox /i/bin/; chroot /i /bin/busybox --install /bin
         tar -C /i -c . | podman import - box >/dev/null 2>&1";
     let _ = system.shell(import);
     let told = system.shell(
@@ -280,7 +314,10 @@ fn podman_runs_containers() {
         ])),
         "from a container\n"
     );
-    assert_eq!(system.shell("podman exec web cat /w/index.html"), "from a container\n");
+    assert_eq!(
+        system.shell("podman exec web cat /w/index.html"),
+        "from a container\n"
+    );
     let _ = system.shell("podman rm -f -t 0 web");
     assert_eq!(system.shell("podman ps -aq"), "");
     // By a user who is not root in the guest either.
@@ -318,7 +355,8 @@ fn iperf_both_ways() {
         let told: Value = serde_json::from_str(&output(command.args(way))).unwrap();
         assert!(told["error"].is_null(), "{way:?}: {}", told["error"]);
         // With --bidir the other way round stands apart.
-        let sums = ["sum_received", "sum_received_bidir_reverse"].map(|sum| &told["end"][sum]["bits_per_second"]);
+        let sums = ["sum_received", "sum_received_bidir_reverse"]
+            .map(|sum| &told["end"][sum]["bits_per_second"]);
         let rates: Vec<f64> = sums.into_iter().filter_map(Value::as_f64).collect();
         println!("{way:?}: {rates:?} bit/s");
         assert_eq!(rates.len(), if way == ["--bidir"] { 2 } else { 1 });

@@ -13,7 +13,10 @@ fn debian_comes_up_whole_and_goes_down_in_order() {
     // Built before the time is taken.
     let _ = program::path();
     let begun = Instant::now();
-    let system = System::start(&image, &["--memory", "512M", "--cpus", "2", "--net", "user"]);
+    let system = System::start(
+        &image,
+        &["--memory", "512M", "--cpus", "2", "--net", "user"],
+    );
     system.is_up();
     println!("up after {:?}", begun.elapsed());
     assert_eq!(system.inside(&["cat", "/proc/1/comm"]), "systemd\n");
@@ -23,18 +26,33 @@ fn debian_comes_up_whole_and_goes_down_in_order() {
     );
     // By DHCP, since the image says so.
     assert!(
-        system.inside(&["networkctl", "status", "eth0"]).contains("DHCP"),
+        system
+            .inside(&["networkctl", "status", "eth0"])
+            .contains("DHCP"),
         "no DHCP"
     );
-    let journal = system.inside(&["journalctl", "--boot", "--priority", "err", "--no-pager", "--quiet"]);
+    let journal = system.inside(&[
+        "journalctl",
+        "--boot",
+        "--priority",
+        "err",
+        "--no-pager",
+        "--quiet",
+    ]);
     assert_eq!(journal, "", "errors in the journal");
     let list = system.ok(&["ps"]);
     assert!(list.contains("debian  running     -\n"), "{list}");
 
-    assert!(system.ok(&["logs", "debian"]).contains("Debian"), "no console");
+    assert!(
+        system.ok(&["logs", "debian"]).contains("Debian"),
+        "no console"
+    );
     let _ = system.ok(&["stop", "--time", "60", "debian"]);
     let list = system.ok(&["ps", "--all"]);
     assert!(list.contains("exited 0"), "{list}");
     let log = system.ok(&["logs", "debian"]);
-    assert!(log.contains("Power down") || log.contains("Powering off"), "{log}");
+    assert!(
+        log.contains("Power down") || log.contains("Powering off"),
+        "{log}"
+    );
 }

@@ -16,7 +16,11 @@ fn a_machine_from_a_file() {
     let text = "cpus = 2\nenv = [\"A=b c\"]\nworkdir = \"/etc\"\ncommand = [\"sh\", \"-c\", \"echo $A $PWD $(nproc); exit 7\"]\n";
     fs::write(&file, text).unwrap();
     let run = program::finish(vm::command(["--config"]).arg(&file));
-    assert_eq!((run.code, run.stdout.as_str()), (7, "b c /etc 2\n"), "{run:?}");
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (7, "b c /etc 2\n"),
+        "{run:?}"
+    );
     let run = program::finish(
         vm::command(["--cpus", "1", "--config"])
             .arg(&file)
@@ -26,11 +30,21 @@ fn a_machine_from_a_file() {
 
     // Kept as a machine is, whatever becomes of the file.
     let user = |words: &[&str]| {
-        let run = program::finish(program::command().args(words).env("XDG_STATE_HOME", folder.path()));
+        let run = program::finish(
+            program::command()
+                .args(words)
+                .env("XDG_STATE_HOME", folder.path()),
+        );
         assert_eq!(run.code, 0, "{run:?}");
         run.stdout
     };
-    user(&["create", "--name", "one", "--config", file.to_str().unwrap()]);
+    user(&[
+        "create",
+        "--name",
+        "one",
+        "--config",
+        file.to_str().unwrap(),
+    ]);
     fs::remove_file(&file).unwrap();
     let known: Value = serde_json::from_str(&user(&["inspect", "one"])).unwrap();
     assert_eq!(
@@ -48,7 +62,10 @@ fn a_bad_file_is_one_line() {
             "cpus = 2\nmemory = \"0\"\n",
             ", line 2: memory: invalid value '0': 16M to 4096G are possible",
         ),
-        ("cpu = 2\n", ", line 1: cpu: `paravane run` has no such option"),
+        (
+            "cpu = 2\n",
+            ", line 1: cpu: `paravane run` has no such option",
+        ),
         ("cpus = \n", ", line 1: "),
     ] {
         fs::write(&file, text).unwrap();
@@ -61,7 +78,10 @@ fn a_bad_file_is_one_line() {
     }
     let run = program::finish(vm::command(["--config", "/no/such"]).args(["--", "true"]));
     assert!(
-        run.code == 2 && run.stderr.starts_with("paravane: --config /no/such: No such file"),
+        run.code == 2
+            && run
+                .stderr
+                .starts_with("paravane: --config /no/such: No such file"),
         "{run:?}"
     );
 }
@@ -84,7 +104,10 @@ fn shells_can_read_their_completions() {
                 .unwrap();
             std::io::Write::write_all(&mut bash.stdin.take().unwrap(), script.as_bytes()).unwrap();
             let output = bash.wait_with_output().unwrap();
-            assert!(output.status.success() && !output.stdout.is_empty(), "{output:?}");
+            assert!(
+                output.status.success() && !output.stdout.is_empty(),
+                "{output:?}"
+            );
         }
     }
     assert_eq!(program::run(["completions", "cmd"]).code, 2);
@@ -103,12 +126,18 @@ fn every_command_has_a_manual_page() {
     // Lines of a description that goes on stand further in.
     let names = commands
         .take_while(|line| !line.is_empty())
-        .filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
+        .filter_map(|line| {
+            line.strip_prefix("  ")
+                .filter(|rest| !rest.starts_with(' '))
+        });
     for name in names
         .filter_map(|rest| rest.split_whitespace().next())
         .filter(|name| *name != "help")
     {
-        assert!(page(&format!("paravane-{name}.1")).contains(".TH"), "{name}");
+        assert!(
+            page(&format!("paravane-{name}.1")).contains(".TH"),
+            "{name}"
+        );
         count += 1;
     }
     assert!(count > 15, "{count}");

@@ -200,12 +200,17 @@ mod tests {
     }
 
     fn frame() -> impl Strategy<Value = Frame<ToAgent>> {
-        let stream = prop_oneof![Just(Stream::Input), Just(Stream::Output), Just(Stream::Error)];
+        let stream = prop_oneof![
+            Just(Stream::Input),
+            Just(Stream::Output),
+            Just(Stream::Error)
+        ];
         prop_oneof![
             exec().prop_map(Frame::Message),
             any::<i32>().prop_map(|n| Frame::Message(ToAgent::Signal(n))),
             Just(Frame::Message(ToAgent::EndOfInput)),
-            (stream, prop::collection::vec(any::<u8>(), 1..2000)).prop_map(|(s, b)| Frame::Data(s, b)),
+            (stream, prop::collection::vec(any::<u8>(), 1..2000))
+                .prop_map(|(s, b)| Frame::Data(s, b)),
         ]
     }
 

@@ -20,9 +20,12 @@ use tar::{Builder, EntryType, Header};
 /// # Errors
 /// What cannot be read or written, and which it was.
 pub fn pack(path: &Path, output: impl Write, left_out: &mut dyn FnMut(&Path)) -> io::Result<()> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::other(format!("{}: it has no name to be copied by", path.display())))?;
+    let name = path.file_name().ok_or_else(|| {
+        io::Error::other(format!(
+            "{}: it has no name to be copied by",
+            path.display()
+        ))
+    })?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = rustix::fs::open(above.unwrap_or(Path::new(".")), flags, Mode::empty());
@@ -58,7 +61,10 @@ impl<W: Write> Packer<'_, W> {
                 let flags = flags | OFlags::DIRECTORY;
                 let folder = within(path, openat(above, own, flags, Mode::empty()))?;
                 let mut header = header(EntryType::Directory, &within(path, fstat(&folder))?);
-                within(path, self.builder.append_data(&mut header, name, io::empty()))?;
+                within(
+                    path,
+                    self.builder.append_data(&mut header, name, io::empty()),
+                )?;
                 for inner in within(path, names(&folder))? {
                     self.add(&folder, &inner, &path.join(&inner), &name.join(&inner))?;
                 }
@@ -144,19 +150,39 @@ mod tests {
             let mut entry = entry.unwrap();
             let mut text = String::new();
             entry.read_to_string(&mut text).unwrap();
-            let link = entry.link_name().unwrap().map(|target| target.display().to_string());
+            let link = entry
+                .link_name()
+                .unwrap()
+                .map(|target| target.display().to_string());
             let header = entry.header();
             let name = entry.path().unwrap().display().to_string();
-            seen.push((name, header.entry_type(), header.mode().unwrap(), text, link));
+            seen.push((
+                name,
+                header.entry_type(),
+                header.mode().unwrap(),
+                text,
+                link,
+            ));
         }
         let inner = format!("tree/sub/{long}");
         assert_eq!(seen.len(), 5, "{seen:?}");
-        assert_eq!((seen[0].0.as_str(), seen[0].1), ("tree", EntryType::Directory));
+        assert_eq!(
+            (seen[0].0.as_str(), seen[0].1),
+            ("tree", EntryType::Directory)
+        );
         assert_eq!(seen[1].4, Some(format!("/{long}")));
         assert_eq!((seen[2].0.as_str(), seen[2].2), ("tree/sub", 0o2750));
         assert_eq!((&seen[3].0, seen[3].1), (&inner, EntryType::Directory));
-        assert_eq!((&seen[4].0, seen[4].3.as_str()), (&format!("{inner}/file"), "text"));
-        assert!(packed(Path::new("/")).unwrap_err().to_string().contains("no name"));
+        assert_eq!(
+            (&seen[4].0, seen[4].3.as_str()),
+            (&format!("{inner}/file"), "text")
+        );
+        assert!(
+            packed(Path::new("/"))
+                .unwrap_err()
+                .to_string()
+                .contains("no name")
+        );
         let none = packed(&folder.path().join("none")).unwrap_err().to_string();
         assert!(none.contains("none: No such file"), "{none}");
     }
@@ -180,7 +206,8 @@ mod tests {
                 while !end.load(Ordering::Relaxed) {
                     for (one, other) in [("folder", "sub"), ("link", "file")] {
                         let one = folder.path().join(one);
-                        renameat_with(CWD, one, CWD, shared.join(other), RenameFlags::EXCHANGE).unwrap();
+                        renameat_with(CWD, one, CWD, shared.join(other), RenameFlags::EXCHANGE)
+                            .unwrap();
                     }
                 }
             });

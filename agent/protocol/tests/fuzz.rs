@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // A target fails by panicking.
 
-use paravane_agent_protocol::frame::{MAX_DATA, MAX_FROM_AGENT, MAX_TO_AGENT, put_data, put_message};
+use paravane_agent_protocol::frame::{
+    MAX_DATA, MAX_FROM_AGENT, MAX_TO_AGENT, put_data, put_message,
+};
 use paravane_agent_protocol::{Decoder, Frame, FromAgent, ToAgent};
 use paravane_fuzz::{Input, fuzz};
 use serde::Serialize;
@@ -36,9 +38,17 @@ fn frames<M: DeserializeOwned>(bytes: &[u8], pieces: &[u8], most: usize) -> (Vec
     }
 }
 
-fn check<M: Serialize + DeserializeOwned + Debug + PartialEq + Clone>(bytes: &[u8], pieces: &[u8], most: usize) {
+fn check<M: Serialize + DeserializeOwned + Debug + PartialEq + Clone>(
+    bytes: &[u8],
+    pieces: &[u8],
+    most: usize,
+) {
     let at_once = frames::<M>(bytes, &[], most);
-    assert_eq!(at_once, frames::<M>(bytes, pieces, most), "pieces make a difference");
+    assert_eq!(
+        at_once,
+        frames::<M>(bytes, pieces, most),
+        "pieces make a difference"
+    );
     let mut again = Vec::new();
     for frame in &at_once.0 {
         match frame {

@@ -43,7 +43,8 @@ impl Link {
 
     /// Puts a message behind what waits to be sent.
     pub fn put(&mut self, message: &ToAgent) -> anyhow::Result<()> {
-        put_message(&mut self.out, message, MAX_TO_AGENT).context("arguments and environment are too long")
+        put_message(&mut self.out, message, MAX_TO_AGENT)
+            .context("arguments and environment are too long")
     }
 
     /// Puts input for the command behind what waits to be sent.
@@ -59,7 +60,12 @@ impl Link {
                 Ok(n) => drop(self.out.drain(..n)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                    ) =>
+                {
                     self.out.clear();
                     return Ok(false);
                 }
@@ -78,7 +84,14 @@ impl Link {
                 self.decoder.add(piece.get(..n).unwrap_or_default());
                 Ok(true)
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(true),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(true)
+            }
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
             Err(error) => Err(error),
         }
@@ -94,11 +107,15 @@ impl Link {
             match frame {
                 Some(Frame::Message(FromAgent::Hello { version })) if !self.greeted => {
                     if version != VERSION {
-                        bail!("the guest's agent speaks version {version}, this program speaks {VERSION}");
+                        bail!(
+                            "the guest's agent speaks version {version}, this program speaks {VERSION}"
+                        );
                     }
                     self.greeted = true;
                 }
-                Some(_) if !self.greeted => bail!("the guest's agent does not keep to the protocol: no greeting"),
+                Some(_) if !self.greeted => {
+                    bail!("the guest's agent does not keep to the protocol: no greeting")
+                }
                 other => return Ok(other),
             }
         }
@@ -114,7 +131,12 @@ mod tests {
     fn what_the_agent_said_before_it_left_is_read() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut said = Vec::new();
-        put_message(&mut said, &FromAgent::Hello { version: VERSION }, MAX_FROM_AGENT).unwrap();
+        put_message(
+            &mut said,
+            &FromAgent::Hello { version: VERSION },
+            MAX_FROM_AGENT,
+        )
+        .unwrap();
         put_message(&mut said, &FromAgent::Exited(3), MAX_FROM_AGENT).unwrap();
         (&theirs).write_all(&said).unwrap();
         drop(theirs);
@@ -124,7 +146,10 @@ mod tests {
         assert!(!link.flush().unwrap());
         assert!(!link.has_unsent());
         assert!(link.receive().unwrap());
-        assert!(matches!(link.next(), Ok(Some(Frame::Message(FromAgent::Exited(3))))));
+        assert!(matches!(
+            link.next(),
+            Ok(Some(Frame::Message(FromAgent::Exited(3))))
+        ));
         assert!(!link.receive().unwrap());
     }
 }

@@ -84,7 +84,10 @@ impl Relay {
             files.push(PollFd::from_borrowed_fd(self.link.file(), flags));
         }
         if self.takes_input() {
-            files.push(PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN));
+            files.push(PollFd::from_borrowed_fd(
+                rustix::stdio::stdin(),
+                PollFlags::IN,
+            ));
         }
         for (bytes, file) in self.outputs() {
             if !bytes.is_empty() {
@@ -130,7 +133,9 @@ impl Relay {
             self.take_input()?;
         }
         if self.ended.is_none() {
-            self.link.flush().context("the connection to the guest's agent broke")?;
+            self.link
+                .flush()
+                .context("the connection to the guest's agent broke")?;
         }
         self.listen()?;
         match self.write() {
@@ -139,7 +144,10 @@ impl Relay {
             Err(error) => return Ok(Some(Ended::NoRoom(std::io::Error::from(error).to_string()))),
         }
         let written = self.output.is_empty() && self.error.is_empty();
-        Ok(self.ended.clone().filter(|ended| written || *ended == Ended::Left))
+        Ok(self
+            .ended
+            .clone()
+            .filter(|ended| written || *ended == Ended::Left))
     }
 
     /// One piece of our input.
@@ -190,7 +198,10 @@ impl Relay {
             Frame::Data(Stream::Error, bytes) => self.error.extend(bytes),
             Frame::Message(FromAgent::Taken(n)) => {
                 // More than was sent cannot be taken; what the guest says of it is only its own loss.
-                self.window = self.window.saturating_add(n as usize).min(INPUT_WINDOW as usize);
+                self.window = self
+                    .window
+                    .saturating_add(n as usize)
+                    .min(INPUT_WINDOW as usize);
             }
             Frame::Message(FromAgent::Exited(code)) => self.end(Ended::Exited(code)),
             Frame::Message(FromAgent::Killed(signal)) => self.end(Ended::Killed(signal)),
@@ -216,7 +227,9 @@ impl Relay {
         ] {
             let mut done = 0;
             while done < bytes.len() && ready(file, PollFlags::OUT) {
-                let piece = bytes.get(done..bytes.len().min(done + PIECE)).unwrap_or_default();
+                let piece = bytes
+                    .get(done..bytes.len().min(done + PIECE))
+                    .unwrap_or_default();
                 match rustix::io::write(file, piece) {
                     Ok(n) => done += n,
                     Err(Errno::AGAIN) => break,
@@ -234,6 +247,9 @@ impl Relay {
 /// Whether something can be done with a file now; also if that is to hear of an error.
 fn ready(file: BorrowedFd<'_>, flags: PollFlags) -> bool {
     let mut files = [PollFd::from_borrowed_fd(file, flags)];
-    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let none = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     poll(&mut files, Some(&none)).is_ok_and(|n| n > 0)
 }

@@ -25,7 +25,8 @@ pub struct Terminal {
 impl Terminal {
     /// Whether a person sits there: at standard input and at standard output.
     pub fn is_there() -> bool {
-        rustix::termios::isatty(rustix::stdio::stdin()) && rustix::termios::isatty(rustix::stdio::stdout())
+        rustix::termios::isatty(rustix::stdio::stdin())
+            && rustix::termios::isatty(rustix::stdio::stdout())
     }
 
     /// Makes it raw.
@@ -64,7 +65,10 @@ impl Terminal {
                 rows: size.ws_row,
             },
             // It does not know.
-            _ => Size { columns: 80, rows: 24 },
+            _ => Size {
+                columns: 80,
+                rows: 24,
+            },
         }
     }
 

@@ -25,11 +25,18 @@ const COMMAND: &str = "command";
 /// Reads a command line, and the file that it names.
 pub fn parse(mut words: Vec<OsString>) -> Result<Cli, Error> {
     let matches = Cli::command().try_get_matches_from(&words)?;
-    if let Some((name, options)) = matches.subcommand().filter(|(name, _)| COMMANDS.contains(name)) {
+    if let Some((name, options)) = matches
+        .subcommand()
+        .filter(|(name, _)| COMMANDS.contains(name))
+    {
         if let Some(path) = options.get_one::<PathBuf>(CONFIG) {
             let more = File::read(path).and_then(|file| file.words(name, options));
-            let more = more
-                .map_err(|why| Error::raw(ErrorKind::ValueValidation, format!("--config {}{why}", path.display())))?;
+            let more = more.map_err(|why| {
+                Error::raw(
+                    ErrorKind::ValueValidation,
+                    format!("--config {}{why}", path.display()),
+                )
+            })?;
             // The command is the first word of its name: global options before it have no such value.
             let at = words
                 .iter()
@@ -64,7 +71,12 @@ impl File {
 
     /// The line of a place in it.
     fn line(&self, at: usize) -> usize {
-        self.0.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
+        self.0
+            .bytes()
+            .take(at)
+            .filter(|&byte| byte == b'\n')
+            .count()
+            + 1
     }
 
     /// What it says for a command, but for what the command line says itself.
@@ -79,8 +91,12 @@ impl File {
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
             let name = key.get_ref().as_ref();
-            let complain = |why: String| format!(", line {}: {name}: {why}", self.line(value.span().start));
-            let Some(option) = options(command).into_iter().find(|option| key_of(option) == name) else {
+            let complain =
+                |why: String| format!(", line {}: {name}: {why}", self.line(value.span().start));
+            let Some(option) = options(command)
+                .into_iter()
+                .find(|option| key_of(option) == name)
+            else {
                 return Err(format!(
                     ", line {}: {name}: `paravane {command}` has no such option",
                     self.line(key.span().start)
@@ -108,7 +124,11 @@ fn options(command: &str) -> Vec<Arg> {
     cli.build();
     let command = cli.find_subcommand(command).map(Command::get_arguments);
     let inherited = Cli::command();
-    let global = |arg: &Arg| inherited.get_arguments().any(|known| known.get_id() == arg.get_id());
+    let global = |arg: &Arg| {
+        inherited
+            .get_arguments()
+            .any(|known| known.get_id() == arg.get_id())
+    };
     let mut all: Vec<Arg> = command
         .into_iter()
         .flatten()
@@ -126,7 +146,10 @@ fn options(command: &str) -> Vec<Arg> {
 }
 
 fn key_of(option: &Arg) -> String {
-    option.get_long().unwrap_or(option.get_id().as_str()).to_string()
+    option
+        .get_long()
+        .unwrap_or(option.get_id().as_str())
+        .to_string()
 }
 
 /// Whether it can be given several times, or is a list.
@@ -232,7 +255,10 @@ fn describe(option: &Arg) -> Value {
         one.insert("type".into(), json!("string"));
     }
     let mut all = if many(option) {
-        Map::from_iter([("type".to_string(), json!("array")), ("items".to_string(), one.into())])
+        Map::from_iter([
+            ("type".to_string(), json!("array")),
+            ("items".to_string(), one.into()),
+        ])
     } else {
         one
     };

@@ -23,7 +23,9 @@ fn read(file: &str, words: &[&str]) -> Result<Cli, String> {
 }
 
 fn run(file: &str, words: &[&str]) -> Run {
-    let words: Vec<&str> = std::iter::once("run").chain(words.iter().copied()).collect();
+    let words: Vec<&str> = std::iter::once("run")
+        .chain(words.iter().copied())
+        .collect();
     match read(file, &words).unwrap().command {
         Chosen::Run(run) => run,
         other => panic!("{other:?}"),
@@ -70,14 +72,23 @@ fn errors_name_line_and_key() {
             "cpus = 2\nmemroy = 1\n",
             "line 2: memroy: `paravane run` has no such option",
         ),
-        ("cpus = 0\n", "line 1: cpus: invalid value '0': 0 is not in 1..=64"),
+        (
+            "cpus = 0\n",
+            "line 1: cpus: invalid value '0': 0 is not in 1..=64",
+        ),
         (
             "\n\nmemory = \"1T\"",
             "line 3: memory: invalid value '1T': a number is expected, and M or G behind it",
         ),
-        ("env = \"A=b\"", "line 1: env: a list is expected, such as [\"...\"]"),
+        (
+            "env = \"A=b\"",
+            "line 1: env: a list is expected, such as [\"...\"]",
+        ),
         ("verbose = 1", "line 1: verbose: true or false is expected"),
-        ("timeout = 1.5", "line 1: timeout: a text or a whole number is expected"),
+        (
+            "timeout = 1.5",
+            "line 1: timeout: a text or a whole number is expected",
+        ),
         (
             "publish = [\n\"80:80\",\n\"x\"]",
             "line 1: publish: invalid value 'x': HOST:GUEST or ADDRESS:HOST:GUEST is meant, such as 8080:80",
@@ -86,8 +97,14 @@ fn errors_name_line_and_key() {
             "config = \"other\"",
             "line 1: config: `paravane run` has no such option",
         ),
-        ("log = \"info\"", "line 1: log: `paravane run` has no such option"),
-        ("[cpus]\nx = 1", "line 1: cpus: a text or a whole number is expected"),
+        (
+            "log = \"info\"",
+            "line 1: log: `paravane run` has no such option",
+        ),
+        (
+            "[cpus]\nx = 1",
+            "line 1: cpus: a text or a whole number is expected",
+        ),
     ] {
         assert_eq!(
             read(file, &["run"]).unwrap_err(),
@@ -111,7 +128,9 @@ fn errors_name_line_and_key() {
         error,
         "--config FILE, line 1: verbose: `paravane create` has no such option"
     );
-    let words = ["paravane", "run", "--config", "/no/such"].map(OsString::from).to_vec();
+    let words = ["paravane", "run", "--config", "/no/such"]
+        .map(OsString::from)
+        .to_vec();
     assert!(
         parse(words)
             .unwrap_err()
@@ -131,7 +150,11 @@ fn conflicts_are_conflicts() {
 fn the_kept_schema_is_this_one() {
     let kept = include_str!("../../../docs/config.schema.json");
     let kept: Value = serde_json::from_str(kept).unwrap();
-    assert_eq!(kept, schema(), "run `paravane schema > docs/config.schema.json`");
+    assert_eq!(
+        kept,
+        schema(),
+        "run `paravane schema > docs/config.schema.json`"
+    );
 }
 
 #[test]
@@ -142,7 +165,9 @@ fn every_option_is_a_key() {
         "cpus", "memory", "net", "volume", "disk", "env", "command", "detach", "metrics",
     ] {
         assert!(
-            keys[key]["description"].as_str().is_some_and(|text| text.len() > 5),
+            keys[key]["description"]
+                .as_str()
+                .is_some_and(|text| text.len() > 5),
             "{key}"
         );
     }
@@ -163,7 +188,9 @@ fn every_option_is_a_key() {
             (_, Value::Array(values)) => values[0].to_string(),
             _ => "7".to_string(),
         };
-        let error = read(&format!("{key} = {value}"), &["run"]).err().unwrap_or_default();
+        let error = read(&format!("{key} = {value}"), &["run"])
+            .err()
+            .unwrap_or_default();
         assert!(
             !error.contains("expected") && !error.contains("no such option"),
             "{key}: {error}"

@@ -129,14 +129,20 @@ impl Conformance {
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         let error = |kind, message: &str| Err(Cli::command().error(kind, message));
         match self.hypervisor {
-            HypervisorKind::Qemu if self.layer.is_none() && self.rom.is_none() && !self.list => error(
-                ErrorKind::MissingRequiredArgument,
-                "--hypervisor qemu: one of --layer, --rom is required",
-            ),
-            HypervisorKind::Qemu if self.spaces.is_some() || self.debuggable || self.disturb_clock => error(
-                ErrorKind::ArgumentConflict,
-                "--spaces and --debuggable are for --hypervisor process",
-            ),
+            HypervisorKind::Qemu if self.layer.is_none() && self.rom.is_none() && !self.list => {
+                error(
+                    ErrorKind::MissingRequiredArgument,
+                    "--hypervisor qemu: one of --layer, --rom is required",
+                )
+            }
+            HypervisorKind::Qemu
+                if self.spaces.is_some() || self.debuggable || self.disturb_clock =>
+            {
+                error(
+                    ErrorKind::ArgumentConflict,
+                    "--spaces and --debuggable are for --hypervisor process",
+                )
+            }
             _ => Ok(()),
         }
     }

@@ -64,7 +64,11 @@ pub struct MachineOptions {
     pub volume: Vec<String>,
 
     /// Root file system: an image (written to, unless :ro or :snapshot; :cut as with --disk), or a folder (changes are forgotten at the end)
-    #[arg(long, value_name = "DIR|IMAGE[:ro|:snapshot|:cut]", conflicts_with = "initrd")]
+    #[arg(
+        long,
+        value_name = "DIR|IMAGE[:ro|:snapshot|:cut]",
+        conflicts_with = "initrd"
+    )]
     pub rootfs: Option<String>,
 
     /// What process 1 is

@@ -10,9 +10,12 @@ mod tools;
 pub use bench::{Bench, BenchKernel, BenchMicro, BenchNative, BenchVmi, BenchVmiHost};
 pub use conformance::{Conformance, HypervisorKind, Isolation, Layer};
 pub use machine::{
-    Attach, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat, Stop,
+    Attach, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat,
+    Stop,
 };
-pub use tools::{Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelVerify, Rom};
+pub use tools::{
+    Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelVerify, Rom,
+};
 
 pub use config::schema;
 
@@ -130,7 +133,9 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
 fn mebibytes(text: &str) -> Result<u32, String> {
     let (digits, shift) = match text.strip_suffix(['M', 'm']) {
         Some(digits) => (digits, 0),
-        None => text.strip_suffix(['G', 'g']).map_or((text, 0), |digits| (digits, 10)),
+        None => text
+            .strip_suffix(['G', 'g'])
+            .map_or((text, 0), |digits| (digits, 10)),
     };
     let number: u32 = digits
         .parse()
@@ -169,7 +174,9 @@ fn error_line(error: &clap::Error) -> String {
     let wanted: Vec<&str> = rendered
         .lines()
         .map(str::trim)
-        .filter(|l| !l.is_empty() && !l.starts_with("Usage:") && !l.starts_with("For more information"))
+        .filter(|l| {
+            !l.is_empty() && !l.starts_with("Usage:") && !l.starts_with("For more information")
+        })
         .map(|l| l.trim_start_matches("error: "))
         .collect();
     text::one_line(&format!("{} (see paravane --help)", wanted.join(" ")))
@@ -228,9 +235,20 @@ mod tests {
                 &["conformance", "--hypervisor", "vmx", "--layer", "none"],
                 &["'vmx'", "--hypervisor", "qemu"],
             ),
-            (&["conformance", "--hypervisor", "qemu"], &["required", "--layer"]),
             (
-                &["conformance", "--hypervisor", "qemu", "--layer", "none", "--cpus", "0"],
+                &["conformance", "--hypervisor", "qemu"],
+                &["required", "--layer"],
+            ),
+            (
+                &[
+                    "conformance",
+                    "--hypervisor",
+                    "qemu",
+                    "--layer",
+                    "none",
+                    "--cpus",
+                    "0",
+                ],
                 &["--cpus", "1..=64"],
             ),
             (&["conformance", "--frobnicate"], &["--frobnicate"]),

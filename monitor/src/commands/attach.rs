@@ -104,10 +104,17 @@ impl Input {
             if read == 0 {
                 // The command's input goes on: somebody else may attach.
                 self.open = false;
-                return Ok(if self.terminal.is_some() { Step::Left } else { Step::On });
+                return Ok(if self.terminal.is_some() {
+                    Step::Left
+                } else {
+                    Step::On
+                });
             }
             // What was typed before it counts.
-            if let (true, Some(at)) = (self.terminal.is_some(), piece.iter().position(|&byte| byte == LEAVE)) {
+            if let (true, Some(at)) = (
+                self.terminal.is_some(),
+                piece.iter().position(|&byte| byte == LEAVE),
+            ) {
                 piece.truncate(at);
                 self.leaving = true;
             }

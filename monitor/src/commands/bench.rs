@@ -35,12 +35,17 @@ const MARKER: &str = "native";
 pub fn native(args: &BenchNative) -> anyhow::Result<Outcome> {
     let guest = GuestFile::load(args.guest.as_deref())?;
     // Before minutes of work: is there something to write into?
-    let page = args.write.as_deref().map(|path| Page::read(path, MARKER)).transpose()?;
+    let page = args
+        .write
+        .as_deref()
+        .map(|path| Page::read(path, MARKER))
+        .transpose()?;
     let hypervisor = Qemu::find()?;
     let signals = Signals::install().context("cannot take note of signals")?;
     let mut table = Table::default();
     for layer in LAYERS {
-        let bar = ProgressBar::new_spinner().with_message(format!("counting with layer {}", layer.name()));
+        let bar = ProgressBar::new_spinner()
+            .with_message(format!("counting with layer {}", layer.name()));
         bar.enable_steady_tick(Duration::from_millis(100));
         let timeout = Duration::from_secs(args.timeout);
         let rows = measure(&hypervisor, &guest, layer, timeout, &signals);
@@ -88,19 +93,24 @@ fn measure(
         match running.next(deadline, signals) {
             Event::Line(line) => {
                 if let Some(row) = line.trim().strip_prefix("bench ") {
-                    let row = Row::parse(row).with_context(|| format!("layer {name}: the guest printed `{line}`"))?;
+                    let row = Row::parse(row)
+                        .with_context(|| format!("layer {name}: the guest printed `{line}`"))?;
                     rows.push(row);
                 }
                 if !line.trim().is_empty() {
                     last = line;
                 }
             }
-            Event::Ended(Verdict::Passed) if rows.is_empty() => bail!("layer {name}: the guest printed no figures"),
+            Event::Ended(Verdict::Passed) if rows.is_empty() => {
+                bail!("layer {name}: the guest printed no figures")
+            }
             Event::Ended(Verdict::Passed) => return Ok(Measured::Rows(rows)),
             Event::Ended(Verdict::Failed) => {
                 bail!("layer {name}: the guest says that it failed; it ended with `{last}`")
             }
-            Event::Ended(Verdict::Crashed(why)) => bail!("layer {name}: {why}; the guest ended with `{last}`"),
+            Event::Ended(Verdict::Crashed(why)) => {
+                bail!("layer {name}: {why}; the guest ended with `{last}`")
+            }
             Event::TimedOut => bail!(
                 "layer {name}: no end after {} s; the guest's last line is `{last}`",
                 timeout.as_secs()

@@ -21,13 +21,19 @@ use std::time::{Duration, Instant};
 
 /// Runs the command.
 pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
-    let read = |path: &std::path::Path| std::fs::read(path).with_context(|| path.display().to_string());
+    let read =
+        |path: &std::path::Path| std::fs::read(path).with_context(|| path.display().to_string());
     let path = match &args.kernel {
         Some(path) => path.clone(),
         None => crate::kernel::locate_or_build()?.vmlinux,
     };
     let kernel = read(&path)?;
-    let initrd = args.initrd.as_deref().map(read).transpose()?.unwrap_or_default();
+    let initrd = args
+        .initrd
+        .as_deref()
+        .map(read)
+        .transpose()?
+        .unwrap_or_default();
     let signals = Signals::install().context("cannot take note of signals")?;
     let vm = Vm::start_with(
         &Config {

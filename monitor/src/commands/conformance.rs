@@ -43,7 +43,12 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
     if args.list {
         return list(&mut session, args.filter.as_deref());
     }
-    let mut report = Report::new(args, &hypervisor.describe(), &layer.expect, io::stdout().lock());
+    let mut report = Report::new(
+        args,
+        &hypervisor.describe(),
+        &layer.expect,
+        io::stdout().lock(),
+    );
     report.start()?;
     let mut reader = tap::Reader::new();
     let end = session.run(|line| report.event(&reader.line(line), line))?;
@@ -69,7 +74,9 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
 }
 
 fn no_such_test(filter: &str) -> String {
-    format!("no test matches the filter `{filter}`: --list without a filter prints the names of all")
+    format!(
+        "no test matches the filter `{filter}`: --list without a filter prints the names of all"
+    )
 }
 
 /// Prints the names that the guest gives, each a line `# test NAME`.
@@ -138,9 +145,17 @@ fn layer(args: &Conformance) -> anyhow::Result<LayerFile> {
         // Its layer is a part of it; another build of the same one can take its place.
         return match (&args.rom, args.layer) {
             (None, None | Some(Layer::Process)) => Ok(LayerFile::built_in(Layer::Process)),
-            (None, Some(layer)) => bail!("--layer {} does not run on --hypervisor process", layer.name()),
-            (Some(path), None | Some(Layer::Process)) => LayerFile::load_unchecked(path, Some(Layer::Process)),
-            (Some(_), Some(layer)) => bail!("--layer {} does not run on --hypervisor process", layer.name()),
+            (None, Some(layer)) => bail!(
+                "--layer {} does not run on --hypervisor process",
+                layer.name()
+            ),
+            (Some(path), None | Some(Layer::Process)) => {
+                LayerFile::load_unchecked(path, Some(Layer::Process))
+            }
+            (Some(_), Some(layer)) => bail!(
+                "--layer {} does not run on --hypervisor process",
+                layer.name()
+            ),
         };
     }
     match (&args.rom, args.layer) {
@@ -184,7 +199,10 @@ fn command_line(args: &Conformance, layer: &str) -> anyhow::Result<String> {
 fn judge(mut summary: Summary, verdict: &Verdict) -> Summary {
     match verdict {
         Verdict::Crashed(why) => {
-            let missing = summary.problems.iter().find(|problem| problem.ends_with("did not run"));
+            let missing = summary
+                .problems
+                .iter()
+                .find(|problem| problem.ends_with("did not run"));
             let line = missing.map_or(why.clone(), |missing| format!("{why}; {missing}"));
             summary.problems = vec![line];
         }
@@ -194,9 +212,9 @@ fn judge(mut summary: Summary, verdict: &Verdict) -> Summary {
                 .push("the guest says that all passed, its tests do not".to_string());
         }
         Verdict::Failed if summary.failed == 0 && summary.problems.is_empty() => {
-            summary
-                .problems
-                .push("the guest says that a test failed, none of those that it printed did".to_string());
+            summary.problems.push(
+                "the guest says that a test failed, none of those that it printed did".to_string(),
+            );
         }
         _ => {}
     }
@@ -227,7 +245,10 @@ mod tests {
         assert!(judge(summary(3, 0), &Verdict::Passed).problems.is_empty());
         assert!(judge(summary(3, 1), &Verdict::Failed).problems.is_empty());
         let mut unfinished = summary(3, 0);
-        unfinished.problems = vec!["5 of 8 tests did not run".into(), "not a line of TAP".into()];
+        unfinished.problems = vec![
+            "5 of 8 tests did not run".into(),
+            "not a line of TAP".into(),
+        ];
         let judged = judge(unfinished, &Verdict::Crashed("it was killed".into()));
         let line = "it was killed; 5 of 8 tests did not run".to_string();
         assert_eq!((judged.problems, judged.failed), (vec![line], 1));
@@ -238,7 +259,11 @@ mod tests {
             (0, 0, Verdict::Passed),
         ] {
             let judged = judge(summary(passed, failed), &verdict);
-            assert_eq!((judged.problems.len(), judged.failed), (1, 1), "{verdict:?}");
+            assert_eq!(
+                (judged.problems.len(), judged.failed),
+                (1, 1),
+                "{verdict:?}"
+            );
         }
     }
 }

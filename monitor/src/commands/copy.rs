@@ -62,7 +62,8 @@ impl Far {
         if !path.starts_with('/') {
             bail!("{name}:{path}: the path in the machine is an absolute one");
         }
-        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+        let mut command =
+            Command::new(std::env::current_exe().context("cannot find this program")?);
         command.args(["exec", name, "--", "/proc/self/exe", option, path]);
         let (input, output) = match option {
             "--pack" => (Stdio::null(), Stdio::piped()),
@@ -138,7 +139,11 @@ fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
     };
     let mut tree = Tree::at(place.root().try_clone().with_context(complain)?, rules);
     let mut far = Far::start(machine, "--pack", path)?;
-    let archive = far.child.stdout.take().context("no stream from the machine")?;
+    let archive = far
+        .child
+        .stdout
+        .take()
+        .context("no stream from the machine")?;
     if let Err(error) = tree.apply(archive) {
         far.give_up();
         return Err(error.context(format!("from machine {machine}")));
@@ -174,15 +179,19 @@ impl Place {
             Ok(root) => return Ok(Place::Merged(root)),
             // Nothing, a file or a link: it is replaced.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            Err(error) => return Err(error).with_context(|| folder.join(name).display().to_string()),
+            Err(error) => {
+                return Err(error).with_context(|| folder.join(name).display().to_string());
+            }
         }
         let beside = tempfile::Builder::new()
             .prefix(".paravane-cp-")
             .permissions(fs::Permissions::from_mode(0o700))
             .tempdir_in(folder);
-        let beside = beside.with_context(|| format!("{}: cannot be written to", folder.display()))?;
+        let beside =
+            beside.with_context(|| format!("{}: cannot be written to", folder.display()))?;
         let own = beside.path().file_name().context("no name")?;
-        let root = openat(&above, own, flags | OFlags::NOFOLLOW, Mode::empty()).with_context(complain)?;
+        let root =
+            openat(&above, own, flags | OFlags::NOFOLLOW, Mode::empty()).with_context(complain)?;
         Ok(Place::Beside {
             above,
             root,
@@ -225,7 +234,11 @@ fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsStrin
     let folder = to.as_os_str().as_bytes().ends_with(b"/");
     let to = std::path::absolute(to).with_context(complain)?;
     if to.is_dir() {
-        if !folder && fs::symlink_metadata(&to).with_context(complain)?.is_symlink() {
+        if !folder
+            && fs::symlink_metadata(&to)
+                .with_context(complain)?
+                .is_symlink()
+        {
             bail!(
                 "{0}: it is a link to a folder: write {0}/ to copy into that",
                 to.display()
@@ -237,7 +250,9 @@ fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsStrin
         bail!("{}: it is no folder", to.display());
     }
     match (to.parent(), to.file_name()) {
-        (Some(parent), Some(name)) if parent.is_dir() => Ok((parent.to_path_buf(), name.to_os_string())),
+        (Some(parent), Some(name)) if parent.is_dir() => {
+            Ok((parent.to_path_buf(), name.to_os_string()))
+        }
         (Some(parent), _) => bail!("{}: there is no such folder", parent.display()),
         _ => bail!("{}: no file can be there", to.display()),
     }
@@ -249,9 +264,16 @@ fn into(from: &Path, machine: &str, path: &str) -> anyhow::Result<()> {
     fs::symlink_metadata(&from).with_context(|| from.display().to_string())?;
     let mut far = Far::start(machine, "--unpack", path)?;
     let input = far.child.stdin.take().context("no stream to the machine")?;
-    let sent = pack(&from, BufWriter::with_capacity(64 << 10, input), &mut |path| {
-        eprintln!("paravane: {}: neither file, folder nor link: left out", path.display());
-    });
+    let sent = pack(
+        &from,
+        BufWriter::with_capacity(64 << 10, input),
+        &mut |path| {
+            eprintln!(
+                "paravane: {}: neither file, folder nor link: left out",
+                path.display()
+            );
+        },
+    );
     match sent {
         Ok(()) => {}
         // The other side knows why.
@@ -281,8 +303,14 @@ mod tests {
     fn targets() {
         let folder = tempfile::tempdir().unwrap();
         let (base, path) = (OsStr::new("x"), folder.path());
-        assert_eq!(target(path, base).unwrap(), (path.to_path_buf(), "x".into()));
-        assert_eq!(target(&path.join("y"), base).unwrap(), (path.to_path_buf(), "y".into()));
+        assert_eq!(
+            target(path, base).unwrap(),
+            (path.to_path_buf(), "x".into())
+        );
+        assert_eq!(
+            target(&path.join("y"), base).unwrap(),
+            (path.to_path_buf(), "y".into())
+        );
         assert!(
             target(&path.join("no/y"), base)
                 .unwrap_err()

@@ -20,10 +20,12 @@ pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
         recipe = recipe.without_port();
     }
     let request = Request {
-        source: args
-            .source
-            .clone()
-            .map_or(Wanted::Debian { newest: args.update }, Wanted::At),
+        source: args.source.clone().map_or(
+            Wanted::Debian {
+                newest: args.update,
+            },
+            Wanted::At,
+        ),
         recipe,
         jobs: args.jobs.map_or_else(kernel::jobs, |n| n as usize),
     };
@@ -39,7 +41,11 @@ pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
         .map(std::path::Path::to_path_buf)
         .unwrap_or_default();
     if let Some(output) = &args.output {
-        for file in [&built.files.vmlinux, &built.files.bzimage, &built.files.config] {
+        for file in [
+            &built.files.vmlinux,
+            &built.files.bzimage,
+            &built.files.config,
+        ] {
             let to = output.join(file.file_name().unwrap_or_default());
             fs::copy(file, &to).with_context(|| format!("cannot write {}", to.display()))?;
         }
@@ -49,7 +55,12 @@ pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
         Some(time) => format!("built in {} s", time.as_secs()),
         None => "from the cache".to_string(),
     };
-    writeln!(io::stdout(), "Linux {} ({how}): {}", built.version, folder.display())?;
+    writeln!(
+        io::stdout(),
+        "Linux {} ({how}): {}",
+        built.version,
+        folder.display()
+    )?;
     Ok(Outcome::Passed)
 }
 
@@ -62,8 +73,9 @@ pub fn lines(args: &KernelLines) -> anyhow::Result<Outcome> {
         .transpose()?;
     let components = kernel::lines(&Recipe::new(&[], &[])?);
     let table = || {
-        let mut text =
-            String::from("| component | new | changed | moved | removed |\n| --- | ---: | ---: | ---: | ---: |\n");
+        let mut text = String::from(
+            "| component | new | changed | moved | removed |\n| --- | ---: | ---: | ---: | ---: |\n",
+        );
         for c in &components {
             let _ = writeln!(
                 text,
@@ -75,7 +87,11 @@ pub fn lines(args: &KernelLines) -> anyhow::Result<Outcome> {
     };
     match page {
         Some(page) => page.replace(&table())?,
-        None if args.json => writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&components)?)?,
+        None if args.json => writeln!(
+            io::stdout(),
+            "{}",
+            serde_json::to_string_pretty(&components)?
+        )?,
         None => write!(io::stdout(), "{}", table())?,
     }
     Ok(Outcome::Passed)
@@ -116,7 +132,11 @@ pub fn verify(args: &KernelVerify) -> anyhow::Result<Outcome> {
     } else {
         writeln!(out, "{passed} passed, {failed} failed")?;
     }
-    Ok(if failed == 0 { Outcome::Passed } else { Outcome::Failed })
+    Ok(if failed == 0 {
+        Outcome::Passed
+    } else {
+        Outcome::Failed
+    })
 }
 
 fn print(check: &Check) -> io::Result<()> {

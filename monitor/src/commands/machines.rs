@@ -56,7 +56,9 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600);
     let path = machine.output();
-    let output = options.open(&path).with_context(|| path.display().to_string())?;
+    let output = options
+        .open(&path)
+        .with_context(|| path.display().to_string())?;
     output.set_len(0)?;
     let _ = std::fs::remove_file(path.with_extension("1"));
     let (mut ours, theirs) = UnixStream::pair()?;
@@ -71,7 +73,9 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
         // Of no terminal: what happens to ours is not its business.
         command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?));
     }
-    let mut child = command.spawn().context("cannot start the machine's monitor")?;
+    let mut child = command
+        .spawn()
+        .context("cannot start the machine's monitor")?;
     drop(command);
     let mut said = Vec::new();
     ours.read_to_end(&mut said)?;
@@ -81,7 +85,10 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
     child.wait()?;
     let complaints = std::fs::read(&path)?;
     let complaints = String::from_utf8_lossy(&complaints);
-    let last = complaints.lines().next_back().unwrap_or("its monitor said nothing");
+    let last = complaints
+        .lines()
+        .next_back()
+        .unwrap_or("its monitor said nothing");
     bail!("{}", last.trim_start_matches("paravane: "))
 }
 
@@ -96,7 +103,10 @@ pub fn ps(args: &cli::Ps) -> anyhow::Result<Outcome> {
     }
     let mut out = io::stdout().lock();
     if args.json {
-        let all: anyhow::Result<Vec<_>> = rows.iter().map(|(machine, state)| describe(machine, *state)).collect();
+        let all: anyhow::Result<Vec<_>> = rows
+            .iter()
+            .map(|(machine, state)| describe(machine, *state))
+            .collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&all?)?).context(OUTPUT)?;
         return Ok(Outcome::Passed);
     }

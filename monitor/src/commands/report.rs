@@ -58,7 +58,9 @@ impl<W: Write> Report<W> {
         let mode = if args.tap {
             Mode::Tap
         } else {
-            Mode::Summary { verbose: args.verbose }
+            Mode::Summary {
+                verbose: args.verbose,
+            }
         };
         let cpus = text::count(args.cpus as usize, "vCPU");
         Report {
@@ -132,7 +134,9 @@ impl<W: Write> Report<W> {
             Event::Version => self.started = true,
             Event::Test(test) => return self.test(test, verbose),
             Event::Comment(comment) if !self.started => return self.print(&format!("  {comment}")),
-            Event::Comment(comment) if self.in_failure => return self.print(&format!("            {comment}")),
+            Event::Comment(comment) if self.in_failure => {
+                return self.print(&format!("            {comment}"));
+            }
             Event::Preamble | Event::Comment(_) if verbose && !line.is_empty() => {
                 return self.print(&format!("    | {line}"));
             }
@@ -192,7 +196,12 @@ impl<W: Write> Report<W> {
     }
 
     /// After the last line.
-    pub fn finish(&mut self, summary: &Summary, verdict: &Verdict, last_lines: &[String]) -> io::Result<()> {
+    pub fn finish(
+        &mut self,
+        summary: &Summary,
+        verdict: &Verdict,
+        last_lines: &[String],
+    ) -> io::Result<()> {
         self.bar.finish_and_clear();
         match self.mode {
             Mode::Tap => {
@@ -208,7 +217,11 @@ impl<W: Write> Report<W> {
                 self.problems(summary, verdict, last_lines)?;
             }
         }
-        write!(self.out, "{} passed, {} failed", summary.passed, summary.failed)?;
+        write!(
+            self.out,
+            "{} passed, {} failed",
+            summary.passed, summary.failed
+        )?;
         if summary.skipped > 0 {
             write!(self.out, ", {} skipped", summary.skipped)?;
         }
@@ -216,7 +229,12 @@ impl<W: Write> Report<W> {
         self.out.flush()
     }
 
-    fn problems(&mut self, summary: &Summary, verdict: &Verdict, last_lines: &[String]) -> io::Result<()> {
+    fn problems(
+        &mut self,
+        summary: &Summary,
+        verdict: &Verdict,
+        last_lines: &[String],
+    ) -> io::Result<()> {
         if self.failed.len() > 1 {
             writeln!(self.out, "Failed: {}", self.failed.join(", "))?;
         }

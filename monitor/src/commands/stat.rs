@@ -43,7 +43,11 @@ pub fn run(args: &cli::Stat) -> anyhow::Result<Outcome> {
             } else {
                 ""
             };
-            writeln!(out, "{again}{}", table(&machine.name, &now, before.as_ref()).trim_end())?;
+            writeln!(
+                out,
+                "{again}{}",
+                table(&machine.name, &now, before.as_ref()).trim_end()
+            )?;
         }
         out.flush()?;
         if !args.watch {
@@ -60,6 +64,10 @@ fn figures(machine: &Machine) -> anyhow::Result<Stats> {
     };
     let mut text = Vec::new();
     File::from(file).take(MAX).read_to_end(&mut text)?;
-    serde_json::from_slice(&text)
-        .with_context(|| format!("machine {}: its monitor's figures are damaged", machine.name))
+    serde_json::from_slice(&text).with_context(|| {
+        format!(
+            "machine {}: its monitor's figures are damaged",
+            machine.name
+        )
+    })
 }

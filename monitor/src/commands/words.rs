@@ -28,6 +28,10 @@ pub fn man(folder: &Path) -> anyhow::Result<Outcome> {
 
 /// `schema`
 pub fn schema() -> anyhow::Result<Outcome> {
-    writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&cli::schema())?)?;
+    writeln!(
+        io::stdout(),
+        "{}",
+        serde_json::to_string_pretty(&cli::schema())?
+    )?;
     Ok(Outcome::Passed)
 }

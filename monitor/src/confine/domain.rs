@@ -2,7 +2,9 @@
 //! A Landlock domain that has nothing: for the processes in which guest code runs.
 
 use anyhow::Context;
-use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope,
+};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// The newest version whose rights are asked for; older hosts are asked for what they know.
@@ -38,7 +40,10 @@ impl Domain {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 // SAFETY: changes attributes of this thread, which ends.
-                unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && enter(self.0.as_raw_fd()) }
+                unsafe {
+                    libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                        && enter(self.0.as_raw_fd())
+                }
             });
             thread.join().unwrap_or(false)
         })

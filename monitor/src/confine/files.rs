@@ -3,8 +3,8 @@
 
 use anyhow::Context;
 use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr,
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr,
 };
 use std::path::{Path, PathBuf};
 
@@ -98,7 +98,11 @@ impl Files {
             .handle_access(AccessFs::from_all(NEWEST))?
             .create()?;
         for path in &below.read {
-            rules = rule(rules, path, AccessFs::from_read(NEWEST) & !AccessFs::Execute)?;
+            rules = rule(
+                rules,
+                path,
+                AccessFs::from_read(NEWEST) & !AccessFs::Execute,
+            )?;
         }
         for path in &below.all {
             let all = AccessFs::from_all(NEWEST) & !(AccessFs::Execute | AccessFs::IoctlDev);
@@ -116,11 +120,18 @@ impl Files {
 }
 
 fn parent(path: Option<&Path>) -> Vec<PathBuf> {
-    path.and_then(Path::parent).map(Path::to_path_buf).into_iter().collect()
+    path.and_then(Path::parent)
+        .map(Path::to_path_buf)
+        .into_iter()
+        .collect()
 }
 
 /// One more path; of a file only what is possible with files.
-fn rule(rules: RulesetCreated, path: &Path, access: landlock::BitFlags<AccessFs>) -> anyhow::Result<RulesetCreated> {
+fn rule(
+    rules: RulesetCreated,
+    path: &Path,
+    access: landlock::BitFlags<AccessFs>,
+) -> anyhow::Result<RulesetCreated> {
     let folder = match PathFd::new(path) {
         Ok(folder) => folder,
         // A host without it: then there is nothing to open there either.
@@ -139,6 +150,13 @@ fn rule(rules: RulesetCreated, path: &Path, access: landlock::BitFlags<AccessFs>
 pub fn landlock_version() -> u32 {
     const ASK_VERSION: libc::c_uint = 1;
     // SAFETY: with this flag the call takes no attributes and only gives a number.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, ASK_VERSION) };
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            0usize,
+            0usize,
+            ASK_VERSION,
+        )
+    };
     u32::try_from(version).unwrap_or(0)
 }

@@ -6,8 +6,8 @@
 
 use anyhow::{Context, bail};
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch, sock_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, sock_filter,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -85,7 +85,12 @@ pub fn assemble<'a>(
     for (index, (number, program)) in programs.iter().enumerate() {
         let rest_of_chain = (programs.len() - index - 1) * 2 + 1;
         result.push(instruction(JUMP_EQUAL, 0, 1, *number));
-        result.push(instruction(JUMP, 0, 0, u32::try_from(rest_of_chain + behind_chain)?));
+        result.push(instruction(
+            JUMP,
+            0,
+            0,
+            u32::try_from(rest_of_chain + behind_chain)?,
+        ));
         behind_chain += program.len();
     }
     result.push(instruction(RETURN, 0, 0, otherwise.clone().into()));
@@ -100,7 +105,9 @@ impl Call {
             bail!("no reason is given");
         }
         let no = match &self.otherwise {
-            Some(name) => SeccompAction::Errno(error(name).with_context(|| format!("`{name}` is not known"))?),
+            Some(name) => {
+                SeccompAction::Errno(error(name).with_context(|| format!("`{name}` is not known"))?)
+            }
             None => otherwise.clone(),
         };
         if self.rules.is_empty() {
@@ -118,7 +125,8 @@ impl Call {
                 }
                 break;
             }
-            let conditions: anyhow::Result<Vec<_>> = conditions.iter().map(|c| c.compile(names)).collect();
+            let conditions: anyhow::Result<Vec<_>> =
+                conditions.iter().map(|c| c.compile(names)).collect();
             rules.push(SeccompRule::new(conditions?)?);
         }
         let calls = BTreeMap::from([(i64::from(self.number), rules)]);
@@ -147,7 +155,12 @@ impl Condition {
             }
             _ => bail!("a condition has one of is, at_least, at_most, none_of"),
         };
-        Ok(SeccompCondition::new(self.arg, length, operator, value(text, names)?)?)
+        Ok(SeccompCondition::new(
+            self.arg,
+            length,
+            operator,
+            value(text, names)?,
+        )?)
     }
 }
 

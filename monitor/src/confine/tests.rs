@@ -44,7 +44,11 @@ fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
             }
             let [a, b, c, d, e, f] = args;
             let done = libc::syscall(number, a, b, c, d, e, f);
-            libc::_exit(if done < 0 { *libc::__errno_location() } else { 0 })
+            libc::_exit(if done < 0 {
+                *libc::__errno_location()
+            } else {
+                0
+            })
         }
     }
     let mut status = 0;
@@ -92,7 +96,11 @@ fn numbers_belong_to_their_names_and_all_sets_are_used() {
             assert!(call.reason.len() > 5, "{}: {}", group.name, call.name);
         }
     }
-    let used: BTreeSet<&String> = policies.threads.iter().flat_map(|thread| &thread.sets).collect();
+    let used: BTreeSet<&String> = policies
+        .threads
+        .iter()
+        .flat_map(|thread| &thread.sets)
+        .collect();
     let made: BTreeSet<&String> = policies.sets.iter().map(|set| &set.name).collect();
     assert_eq!(used, made);
 }
@@ -100,7 +108,11 @@ fn numbers_belong_to_their_names_and_all_sets_are_used() {
 #[test]
 fn what_stands_twice_adds_up() {
     let policies = policies();
-    let console = policies.threads.iter().find(|t| t.name == "console").unwrap();
+    let console = policies
+        .threads
+        .iter()
+        .find(|t| t.name == "console")
+        .unwrap();
     let all = calls(&policies, console).unwrap();
     let signals = all.iter().find(|call| call.name == "tgkill").unwrap();
     // To interrupt; to wake the watch and to abort.
@@ -118,10 +130,18 @@ fn there_is_no_such_thread() {
 #[test]
 fn bad_policies_are_told() {
     for (from, to, why) in [
-        ("\"FUTEX_WAIT\"", "\"FUTEX_WAITT\"", "`FUTEX_WAITT` is not known"),
+        (
+            "\"FUTEX_WAIT\"",
+            "\"FUTEX_WAITT\"",
+            "`FUTEX_WAITT` is not known",
+        ),
         ("\"EACCES\"", "\"EODD\"", "`EODD` is not known"),
         ("\"kick\", \"epoll\"", "\"kik\", \"epoll\"", "no set `kik`"),
-        ("\"reason\": \"The log", "\"reason\": \"\", \"x\": \"", "unknown field"),
+        (
+            "\"reason\": \"The log",
+            "\"reason\": \"\", \"x\": \"",
+            "unknown field",
+        ),
     ] {
         assert!(MONITOR.contains(from), "{from}");
         let error = format!("{:#}", compile(&MONITOR.replace(from, to)).unwrap_err());
@@ -144,7 +164,10 @@ fn nobody_gets_further() {
         (libc::SYS_tgkill, [1 << 30, 1 << 30, kill, 0, 0, 0]),
         (libc::SYS_tgkill, [parent, parent, 6, 0, 0, 0]),
         (libc::SYS_rt_sigqueueinfo, [1 << 30, kill, 0, 0, 0, 0]),
-        (libc::SYS_rt_tgsigqueueinfo, [1 << 30, 1 << 30, kill, 0, 0, 0]),
+        (
+            libc::SYS_rt_tgsigqueueinfo,
+            [1 << 30, 1 << 30, kill, 0, 0, 0],
+        ),
         (libc::SYS_pidfd_send_signal, [kept, 15, 0, 0, 0, 0]),
         // To a whole process group.
         (libc::SYS_pidfd_send_signal, [kept, kill, 0, 4, 0, 0]),
@@ -197,7 +220,11 @@ fn nobody_gets_further() {
             );
         }
         // What they all need.
-        assert_eq!(fate(&filter, libc::SYS_write, [u64::MAX; 6]), Fate::Made, "{name}");
+        assert_eq!(
+            fate(&filter, libc::SYS_write, [u64::MAX; 6]),
+            Fate::Made,
+            "{name}"
+        );
         assert_eq!(
             fate(&filter, libc::SYS_mmap, [0, 4096, 3, 0x22, u64::MAX, 0]),
             Fate::Made,
@@ -220,11 +247,31 @@ fn arguments_decide() {
     const EPERM: Fate = Fate::Refused(libc::EPERM);
     for (thread, call, args, expected) in [
         ("net-user", libc::SYS_socket, [2, 1, 0, 0, 0, 0], Fate::Made),
-        ("net-user", libc::SYS_socket, [10, 0x80802, 0, 0, 0, 0], Fate::Made),
+        (
+            "net-user",
+            libc::SYS_socket,
+            [10, 0x80802, 0, 0, 0, 0],
+            Fate::Made,
+        ),
         ("net-user", libc::SYS_socket, [1, 1, 0, 0, 0, 0], Fate::Died),
-        ("net-user", libc::SYS_socket, [17, 3, 0, 0, 0, 0], Fate::Died),
-        ("vsock", libc::SYS_socketpair, [1, 1, 0, 0, 0, 0], Fate::Made),
-        ("vsock", libc::SYS_socketpair, [2, 1, 0, 0, 0, 0], Fate::Died),
+        (
+            "net-user",
+            libc::SYS_socket,
+            [17, 3, 0, 0, 0, 0],
+            Fate::Died,
+        ),
+        (
+            "vsock",
+            libc::SYS_socketpair,
+            [1, 1, 0, 0, 0, 0],
+            Fate::Made,
+        ),
+        (
+            "vsock",
+            libc::SYS_socketpair,
+            [2, 1, 0, 0, 0, 0],
+            Fate::Died,
+        ),
         ("vsock", libc::SYS_connect, [0; 6], Fate::Died),
         (
             "rng",
@@ -234,7 +281,12 @@ fn arguments_decide() {
         ),
         ("rng", libc::SYS_clone3, [0; 6], Fate::Died),
         ("rng", libc::SYS_read, [0; 6], Fate::Died),
-        ("disk", libc::SYS_clone3, [0; 6], Fate::Refused(libc::ENOSYS)),
+        (
+            "disk",
+            libc::SYS_clone3,
+            [0; 6],
+            Fate::Refused(libc::ENOSYS),
+        ),
         // Neither a change of the size nor one that moves what lies behind.
         ("disk", libc::SYS_fallocate, [at, 0, 0, 0, 0, 0], Fate::Died),
         ("disk", libc::SYS_fallocate, [at, 8, 0, 0, 0, 0], Fate::Died),
@@ -245,16 +297,36 @@ fn arguments_decide() {
             [at, 0, device, 0, 0, 0],
             Fate::Refused(libc::EPERM),
         ),
-        ("fs", libc::SYS_mknodat, [at, 0, 0o100_600, 0, 0, 0], Fate::Made),
+        (
+            "fs",
+            libc::SYS_mknodat,
+            [at, 0, 0o100_600, 0, 0, 0],
+            Fate::Made,
+        ),
         // Neither setuid nor setgid, in any call that makes a file or changes its mode.
         ("fs", libc::SYS_mknodat, [at, 0, 0o104_600, 0, 0, 0], EPERM),
         ("fs", libc::SYS_mknodat, [at, 0, 0o012_600, 0, 0, 0], EPERM),
         ("fs", libc::SYS_mkdirat, [at, 0, 0o2755, 0, 0, 0], EPERM),
-        ("fs", libc::SYS_mkdirat, [at, 0, 0o1755, 0, 0, 0], Fate::Made),
+        (
+            "fs",
+            libc::SYS_mkdirat,
+            [at, 0, 0o1755, 0, 0, 0],
+            Fate::Made,
+        ),
         ("fs", libc::SYS_openat, [at, 0, create, 0o4755, 0, 0], EPERM),
         ("fs", libc::SYS_openat, [at, 0, create, 0o2755, 0, 0], EPERM),
-        ("fs", libc::SYS_openat, [at, 0, temporary, 0o4755, 0, 0], EPERM),
-        ("fs", libc::SYS_openat, [at, 0, create, 0o1755, 0, 0], Fate::Made),
+        (
+            "fs",
+            libc::SYS_openat,
+            [at, 0, temporary, 0o4755, 0, 0],
+            EPERM,
+        ),
+        (
+            "fs",
+            libc::SYS_openat,
+            [at, 0, create, 0o1755, 0, 0],
+            Fate::Made,
+        ),
         // Whatever lies in the register then.
         ("fs", libc::SYS_openat, [at, 0, 2, 0o7777, 0, 0], Fate::Made),
         ("fs", libc::SYS_openat2, [0; 6], Fate::Refused(libc::ENOSYS)),
@@ -263,13 +335,43 @@ fn arguments_decide() {
         ("fs", libc::SYS_fchmod, [at, 0o1755, 0, 0, 0, 0], Fate::Made),
         ("fs", libc::SYS_fchmodat, [at, 0, 0o4755, 0, 0, 0], EPERM),
         // Of folders that are setgid already.
-        ("fs", libc::SYS_fchmodat, [at, 0, 0o2755, 0, 0, 0], Fate::Made),
+        (
+            "fs",
+            libc::SYS_fchmodat,
+            [at, 0, 0o2755, 0, 0, 0],
+            Fate::Made,
+        ),
         ("fs", libc::SYS_fchmodat2, [at, 0, 0o2755, 0, 0, 0], EPERM),
-        ("fs-suid", libc::SYS_fchmod, [at, 0o6755, 0, 0, 0, 0], Fate::Made),
-        ("fs-suid", libc::SYS_fchmodat, [at, 0, 0o6755, 0, 0, 0], Fate::Made),
-        ("fs-suid", libc::SYS_openat, [at, 0, create, 0o6755, 0, 0], Fate::Made),
-        ("fs-suid", libc::SYS_mknodat, [at, 0, 0o106_600, 0, 0, 0], Fate::Made),
-        ("fs-suid", libc::SYS_mknodat, [at, 0, device, 0, 0, 0], EPERM),
+        (
+            "fs-suid",
+            libc::SYS_fchmod,
+            [at, 0o6755, 0, 0, 0, 0],
+            Fate::Made,
+        ),
+        (
+            "fs-suid",
+            libc::SYS_fchmodat,
+            [at, 0, 0o6755, 0, 0, 0],
+            Fate::Made,
+        ),
+        (
+            "fs-suid",
+            libc::SYS_openat,
+            [at, 0, create, 0o6755, 0, 0],
+            Fate::Made,
+        ),
+        (
+            "fs-suid",
+            libc::SYS_mknodat,
+            [at, 0, 0o106_600, 0, 0, 0],
+            Fate::Made,
+        ),
+        (
+            "fs-suid",
+            libc::SYS_mknodat,
+            [at, 0, device, 0, 0, 0],
+            EPERM,
+        ),
         ("fs", libc::SYS_connect, [0; 6], Fate::Died),
         ("fs", libc::SYS_kill, [0, 9, 0, 0, 0, 0], Fate::Died),
         (
@@ -284,8 +386,18 @@ fn arguments_decide() {
             [kept, number(libc::SIGTERM), 0, 0, 0, 0],
             Fate::Died,
         ),
-        ("supervisor", libc::SYS_sendto, [at, 0, 0, 0, 1 << 12, 16], Fate::Died),
-        ("supervisor", libc::SYS_sendto, [at, 0, 0, 0, 0, 0], Fate::Made),
+        (
+            "supervisor",
+            libc::SYS_sendto,
+            [at, 0, 0, 0, 1 << 12, 16],
+            Fate::Died,
+        ),
+        (
+            "supervisor",
+            libc::SYS_sendto,
+            [at, 0, 0, 0, 0, 0],
+            Fate::Made,
+        ),
         (
             "alarms",
             libc::SYS_tgkill,
@@ -311,7 +423,11 @@ fn arguments_decide() {
 /// What the kernel takes for a descriptor of a process, and every thread that reads figures can open.
 #[test]
 fn an_open_folder_of_a_process_ends_nobody() {
-    let mut victim = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let mut victim = Command::new("sleep")
+        .arg("600")
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
     let folder = File::open(format!("/proc/{}", victim.id())).unwrap();
     let number = u64::try_from(folder.as_raw_fd()).unwrap();
     let kill = [number, 9, 0, 0, 0, 0];
@@ -328,7 +444,11 @@ fn an_open_folder_of_a_process_ends_nobody() {
 /// Those that may end processes: they stay what they are, and end the process that they were made for.
 #[test]
 fn what_is_kept_ends_its_process() {
-    let mut victim = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let mut victim = Command::new("sleep")
+        .arg("600")
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
     let pid = rustix::process::Pid::from_child(&victim);
     let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     let kept = keep(&process).unwrap();
@@ -357,18 +477,40 @@ fn who_reads_figures_only_reads() {
     ];
     for thread in ["watch", "supervisor"] {
         let filter = &filters[thread];
-        for flags in [libc::O_RDONLY, libc::O_CLOEXEC, libc::O_DIRECTORY | libc::O_NONBLOCK] {
+        for flags in [
+            libc::O_RDONLY,
+            libc::O_CLOEXEC,
+            libc::O_DIRECTORY | libc::O_NONBLOCK,
+        ] {
             let flags = bits(flags);
-            assert_eq!(fate(filter, libc::SYS_openat, [0, 0, flags, 0, 0, 0]), Fate::Made);
-            assert_eq!(fate(filter, libc::SYS_open, [0, flags, 0, 0, 0, 0]), Fate::Made);
+            assert_eq!(
+                fate(filter, libc::SYS_openat, [0, 0, flags, 0, 0, 0]),
+                Fate::Made
+            );
+            assert_eq!(
+                fate(filter, libc::SYS_open, [0, flags, 0, 0, 0, 0]),
+                Fate::Made
+            );
         }
         for flags in writing.map(bits) {
             let (at, old) = ([0, 0, flags, 0o600, 0, 0], [0, flags, 0o600, 0, 0, 0]);
-            assert_eq!(fate(filter, libc::SYS_openat, at), Fate::Died, "{thread}: {flags:o}");
-            assert_eq!(fate(filter, libc::SYS_open, old), Fate::Died, "{thread}: {flags:o}");
+            assert_eq!(
+                fate(filter, libc::SYS_openat, at),
+                Fate::Died,
+                "{thread}: {flags:o}"
+            );
+            assert_eq!(
+                fate(filter, libc::SYS_open, old),
+                Fate::Died,
+                "{thread}: {flags:o}"
+            );
         }
         // Its flags lie in memory, where no filter sees them.
-        assert_eq!(fate(filter, libc::SYS_openat2, [0; 6]), Fate::Died, "{thread}");
+        assert_eq!(
+            fate(filter, libc::SYS_openat2, [0; 6]),
+            Fate::Died,
+            "{thread}"
+        );
     }
 }
 
@@ -376,7 +518,8 @@ fn who_reads_figures_only_reads() {
 #[test]
 fn own_signals_are_for_this_process() {
     let own = u64::from(std::process::id());
-    let signals = [libc::SIGABRT, libc::SIGRTMIN() + 4].map(|signal| u64::from(signal.unsigned_abs()));
+    let signals =
+        [libc::SIGABRT, libc::SIGRTMIN() + 4].map(|signal| u64::from(signal.unsigned_abs()));
     for (name, filter) in filters() {
         for signal in signals {
             // There is no such thread: only the filter's answer counts.
@@ -419,7 +562,10 @@ fn a_closed_domain_reaches_nothing() {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             // SAFETY: sets an attribute of this thread.
-            assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+            assert_eq!(
+                unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
+                0
+            );
             assert!(enter_domain(rules.as_raw_fd()));
             assert!(File::open(file.path()).is_err() && File::open("/dev/null").is_err());
             assert!(fs::read_dir("/proc/self").is_err());
@@ -483,7 +629,10 @@ fn a_shared_folder_s_thread_gives_up_what_makes_rights() {
     let kept = |thread| threads::policy(thread).unwrap().capabilities;
     let kept_by_fs = kept("fs").unwrap();
     for name in ["FSETID", "SETFCAP", "MKNOD", "SYS_ADMIN"] {
-        assert!(!kept_by_fs.contains(CapabilitySet::from_name(name).unwrap()), "{name}");
+        assert!(
+            !kept_by_fs.contains(CapabilitySet::from_name(name).unwrap()),
+            "{name}"
+        );
     }
     assert!(kept("fs-suid").is_none());
     let before = rustix::thread::capabilities(None).unwrap();
@@ -498,5 +647,8 @@ fn a_shared_folder_s_thread_gives_up_what_makes_rights() {
             (before.effective & kept_by_fs, before.permitted & kept_by_fs)
         );
     });
-    assert_eq!(rustix::thread::capabilities(None).unwrap().permitted, before.permitted);
+    assert_eq!(
+        rustix::thread::capabilities(None).unwrap().permitted,
+        before.permitted
+    );
 }

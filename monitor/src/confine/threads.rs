@@ -3,7 +3,8 @@
 
 use super::kept;
 use super::language::{
-    AUDIT_ARCH_X86_64, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, assemble, instruction,
+    AUDIT_ARCH_X86_64, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, assemble,
+    instruction,
 };
 use anyhow::{Context, bail};
 use rustix::thread::CapabilitySet;
@@ -93,16 +94,27 @@ pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
         let complain = || format!("policies/monitor.json, thread {}", thread.name);
         let calls = calls(&policies, thread).with_context(complain)?;
         let filter = assemble(prologue(), &calls, &OTHERWISE, &names).with_context(complain)?;
-        let capabilities = thread.capabilities.as_ref().map(|names| capabilities(names));
+        let capabilities = thread
+            .capabilities
+            .as_ref()
+            .map(|names| capabilities(names));
         let capabilities = capabilities.transpose().with_context(complain)?;
-        all.insert(thread.name.clone(), Policy { filter, capabilities });
+        all.insert(
+            thread.name.clone(),
+            Policy {
+                filter,
+                capabilities,
+            },
+        );
     }
     Ok(all)
 }
 
 /// Capabilities by their names, without the `CAP_` of the kernel's headers.
 fn capabilities(names: &[String]) -> anyhow::Result<CapabilitySet> {
-    let known = |name: &String| CapabilitySet::from_name(name).with_context(|| format!("`{name}` is no capability"));
+    let known = |name: &String| {
+        CapabilitySet::from_name(name).with_context(|| format!("`{name}` is no capability"))
+    };
     names.iter().map(known).collect()
 }
 

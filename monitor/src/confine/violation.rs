@@ -27,7 +27,9 @@ static TERMINAL: AtomicPtr<Termios> = AtomicPtr::new(ptr::null_mut());
 /// Says how the terminal on standard input is to be put back; none: it is as it was.
 pub fn restore_terminal(before: Option<&Termios>) {
     // Once for each time that a guest's program gets the terminal.
-    let leaked = before.map_or(ptr::null_mut(), |before| Box::into_raw(Box::new(before.clone())));
+    let leaked = before.map_or(ptr::null_mut(), |before| {
+        Box::into_raw(Box::new(before.clone()))
+    });
     TERMINAL.store(leaked, Ordering::Release);
 }
 
@@ -77,7 +79,11 @@ extern "C" fn handler(_: libc::c_int, info: *const libc::siginfo_t, _: *const li
         line.add(b"paravane: the monitor's thread ");
         line.add(NAME.get().as_bytes());
         line.add(b" made the host call ");
-        line.add(syscalls::Sysno::new(number).map_or("?", |call| call.name()).as_bytes());
+        line.add(
+            syscalls::Sysno::new(number)
+                .map_or("?", |call| call.name())
+                .as_bytes(),
+        );
         line.add(b" (");
         line.number(number);
         line.add(b"), or arguments of it, that its policy does not admit; the virtual machine was ended\n");
@@ -88,7 +94,11 @@ extern "C" fn handler(_: libc::c_int, info: *const libc::siginfo_t, _: *const li
     if !terminal.is_null() {
         // SAFETY: it is never freed.
         let before = unsafe { &*terminal };
-        let _ = rustix::termios::tcsetattr(rustix::stdio::stdin(), rustix::termios::OptionalActions::Now, before);
+        let _ = rustix::termios::tcsetattr(
+            rustix::stdio::stdin(),
+            rustix::termios::OptionalActions::Now,
+            before,
+        );
     }
     // SAFETY: writes from a buffer of that length, and does not come back from the second call, which every policy admits.
     unsafe {

@@ -36,7 +36,10 @@ fn random_bytes() {
 #[test]
 fn a_request_of_a_file_system() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut guest, mut fs) = (guest(2), Fs::new(folder.path(), "x", Access::Write).unwrap());
+    let (mut guest, mut fs) = (
+        guest(2),
+        Fs::new(folder.path(), "x", Access::Write).unwrap(),
+    );
     let mut driver = guest.driver(0);
     let mut request = Vec::new();
     for word in [56u32, 26, 77, 0, 0, 0, 0, 0, 0, 0, 7, 31, 1 << 17, 0] {

@@ -73,7 +73,9 @@ impl Device for Balloon {
         loop {
             let (mut heads, mut ranges) = (Vec::new(), Vec::new());
             while ranges.len() < BATCH && heads.len() < usize::from(QUEUE_SIZE) {
-                let Some(chain) = driver.pop(queue)? else { break };
+                let Some(chain) = driver.pop(queue)? else {
+                    break;
+                };
                 heads.push(chain.head_index());
                 match queue {
                     INFLATE => numbers(driver, chain, &mut ranges),
@@ -100,7 +102,11 @@ fn numbers(driver: &Driver, chain: Chain, ranges: &mut Vec<Range>) {
         return;
     };
     let mut bytes = Vec::new();
-    if reader.take(4 * NUMBERS as u64).read_to_end(&mut bytes).is_err() {
+    if reader
+        .take(4 * NUMBERS as u64)
+        .read_to_end(&mut bytes)
+        .is_err()
+    {
         return;
     }
     for number in bytes.chunks_exact(4) {
@@ -150,7 +156,10 @@ fn give_back(driver: &Driver, ranges: Vec<Range>) {
             let done = unsafe { madvise(at.as_ptr().cast(), slice.len(), Advice::LinuxRemove) };
             // A host that cannot keeps its memory, no more.
             if let Err(error) = done {
-                tracing::debug!("balloon: {} bytes of {from:#x} to {to:#x} stay: {error}", slice.len());
+                tracing::debug!(
+                    "balloon: {} bytes of {from:#x} to {to:#x} stay: {error}",
+                    slice.len()
+                );
             }
         }
     }

@@ -55,7 +55,8 @@ impl Buffers {
                 self.pieces.truncate(before);
                 return false;
             };
-            self.pieces.push((slice.ptr_guard_mut().as_ptr() as usize, slice.len()));
+            self.pieces
+                .push((slice.ptr_guard_mut().as_ptr() as usize, slice.len()));
         }
         self.length += u64::from(length);
         true
@@ -64,7 +65,10 @@ impl Buffers {
     /// The parts of a chain that the device reads, and those that it writes. None if a part is not in
     /// guest memory, or if the chain has too many parts.
     pub fn of(memory: &Arc<Memory>, chain: Chain) -> Option<(Self, Self)> {
-        let (mut readable, mut writable) = (Buffers::new(Arc::clone(memory)), Buffers::new(Arc::clone(memory)));
+        let (mut readable, mut writable) = (
+            Buffers::new(Arc::clone(memory)),
+            Buffers::new(Arc::clone(memory)),
+        );
         // Counted again: the guest may have made the chain longer since `Driver::pop` counted.
         for (index, part) in chain.enumerate() {
             let to = if part.is_write_only() {
@@ -115,7 +119,13 @@ impl Buffers {
             let count = length.min(bytes.len() - done);
             // SAFETY: the piece is inside guest memory, which is mapped; the guest may change it meanwhile, and any bytes
             // will do. The target is ours and long enough.
-            unsafe { std::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr().add(done), count) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    address as *const u8,
+                    bytes.as_mut_ptr().add(done),
+                    count,
+                )
+            };
             done += count;
         }
         done
@@ -127,7 +137,9 @@ impl Buffers {
         for &(address, length) in &self.pieces {
             let count = length.min(bytes.len() - done);
             // SAFETY: as in `copy_out`, the other way round.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().add(done), address as *mut u8, count) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr().add(done), address as *mut u8, count)
+            };
             done += count;
         }
         done
@@ -141,7 +153,10 @@ impl Buffers {
             // SAFETY: the pieces are inside guest memory, which stays mapped during the call; nobody here relies on what is
             // in it. The file is open.
             let result = unsafe { libc::preadv2(file.as_raw_fd(), pieces, count, offset, flags) };
-            if result < 0 && flags != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) {
+            if result < 0
+                && flags != 0
+                && io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP)
+            {
                 // A file system that has nothing to wait for, or cannot say so.
                 // SAFETY: as above.
                 return unsafe { libc::preadv(file.as_raw_fd(), pieces, count, offset) };
@@ -176,7 +191,11 @@ impl Buffers {
             }
             let count = (vectors.len() - first).min(IOV_MAX);
             let at = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-            let done = call(vectors[first..].as_ptr(), libc::c_int::try_from(count).unwrap_or(1), at);
+            let done = call(
+                vectors[first..].as_ptr(),
+                libc::c_int::try_from(count).unwrap_or(1),
+                at,
+            );
             let mut done = match usize::try_from(done) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(done) => done,

@@ -46,7 +46,10 @@ impl Terminal {
     }
 
     fn size(&self) -> Size {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).size
+        self.shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .size
     }
 }
 

@@ -75,7 +75,12 @@ struct Ring {
 
 impl Driver {
     /// Puts together what the driver has set up. The queues were checked by the transport.
-    pub fn new(memory: Arc<Memory>, mut queues: Vec<Queue>, features: u64, interrupt: Arc<dyn Interrupt>) -> Self {
+    pub fn new(
+        memory: Arc<Memory>,
+        mut queues: Vec<Queue>,
+        features: u64,
+        interrupt: Arc<dyn Interrupt>,
+    ) -> Self {
         for queue in &mut queues {
             queue.set_event_idx(features >> VIRTIO_RING_F_EVENT_IDX & 1 == 1);
         }
@@ -121,7 +126,9 @@ impl Driver {
 
     /// Whether the driver has set up a queue.
     pub fn queue_ready(&self, queue: usize) -> bool {
-        self.queues.get(queue).is_some_and(|ring| ring.queue.ready())
+        self.queues
+            .get(queue)
+            .is_some_and(|ring| ring.queue.ready())
     }
 
     /// The end of the driver's machine.
@@ -156,10 +163,17 @@ impl Driver {
         while ring.looks < ROUND {
             ring.looks += 1;
             // The iterator answers none, too, where a ring lies outside memory; the transport has checked that.
-            if let Some(chain) = ring.queue.iter(Arc::clone(&self.memory)).map_err(broken)?.next() {
+            if let Some(chain) = ring
+                .queue
+                .iter(Arc::clone(&self.memory))
+                .map_err(broken)?
+                .next()
+            {
                 // A driver has a descriptor of the queue for each.
                 if ring.in_flight >= ring.queue.size() {
-                    return Err(Broken::Rule("more requests at a time than its queue has room for"));
+                    return Err(Broken::Rule(
+                        "more requests at a time than its queue has room for",
+                    ));
                 }
                 // A figure: what the device makes of the chain, it reads by itself.
                 let bytes = readable(&chain)?;
@@ -167,11 +181,18 @@ impl Driver {
                 ring.in_flight += 1;
                 return Ok(Some(chain));
             }
-            if !ring.queue.enable_notification(&*self.memory).map_err(broken)? {
+            if !ring
+                .queue
+                .enable_notification(&*self.memory)
+                .map_err(broken)?
+            {
                 return Ok(None);
             }
         }
-        self.left |= u32::try_from(queue).ok().and_then(|n| 1u32.checked_shl(n)).unwrap_or(0);
+        self.left |= u32::try_from(queue)
+            .ok()
+            .and_then(|n| 1u32.checked_shl(n))
+            .unwrap_or(0);
         Ok(None)
     }
 

@@ -28,7 +28,11 @@ fn a_queue_without_end_is_worked_through_in_rounds() {
             done += 1;
             assert!(done < MANY, "a round without end");
         }
-        assert!(done - before >= u32::from(SIZE), "round {round}: {}", done - before);
+        assert!(
+            done - before >= u32::from(SIZE),
+            "round {round}: {}",
+            done - before
+        );
         // What is left is told, and is there in the next round.
         assert_eq!(driver.end_round(), 1);
     }
@@ -79,13 +83,25 @@ fn no_more_requests_at_a_time_than_the_queue_has_room_for() {
 #[test]
 fn no_more_buffers_than_a_queue_has_room_for() {
     let most = u16::try_from(BUFFERS).unwrap();
-    for (parts, good) in [(1, true), (most, true), (most + 1, false), (u16::MAX, false)] {
+    for (parts, good) in [
+        (1, true),
+        (most, true),
+        (most + 1, false),
+        (u16::MAX, false),
+    ] {
         let mut guest = Guest::new(1);
         let mut driver = guest.driver(0);
         guest.offer_table(0, FREE + 0x1000, parts);
         match driver.pop(0) {
-            Ok(chain) => assert_eq!(chain.map(Iterator::count), good.then_some(parts.into()), "{parts}"),
-            Err(error) => assert!(!good && error.to_string().contains("more buffers"), "{parts}: {error}"),
+            Ok(chain) => assert_eq!(
+                chain.map(Iterator::count),
+                good.then_some(parts.into()),
+                "{parts}"
+            ),
+            Err(error) => assert!(
+                !good && error.to_string().contains("more buffers"),
+                "{parts}: {error}"
+            ),
         }
     }
 }

@@ -73,8 +73,11 @@ impl Request {
     fn at_once(&self, memory: &Memory) -> bool {
         // The guest may change it meanwhile: it decides about its own time only.
         let header = self.chain.clone().readable().next();
-        let operation =
-            header.and_then(|part| memory.read_obj::<u32>(GuestAddress(part.addr().0.checked_add(4)?)).ok());
+        let operation = header.and_then(|part| {
+            memory
+                .read_obj::<u32>(GuestAddress(part.addr().0.checked_add(4)?))
+                .ok()
+        });
         operation.is_none_or(|operation| AT_ONCE.contains(&u32::from_le(operation)))
     }
 
@@ -90,7 +93,9 @@ impl Request {
         let writer = VirtioFsWriter::new(memory, self.chain.clone())
             .map_err(|_| Broken::Rule("a buffer for a file system's answer outside memory"))?;
         // What is no request gets no answer; the guest's program that waits for one is the guest's affair.
-        let written = self.server.handle_message(reader, Writer::VirtioFs(writer), None, None);
+        let written = self
+            .server
+            .handle_message(reader, Writer::VirtioFs(writer), None, None);
         Ok(u32::try_from(written.unwrap_or(0)).unwrap_or(0))
     }
 }
@@ -139,7 +144,10 @@ impl Root {
         });
         vfs.mount(Box::new(fs), "/")
             .map_err(|error| anyhow::anyhow!("{error}"))?;
-        Ok(Arc::new(Server::new(Masked::new(vfs, self.access == Access::Suid))))
+        Ok(Arc::new(Server::new(Masked::new(
+            vfs,
+            self.access == Access::Suid,
+        ))))
     }
 }
 
@@ -258,7 +266,11 @@ impl Device for Fs {
     fn notified(&mut self, driver: &mut Driver, queue: usize) -> Result<(), Broken> {
         while let Some(chain) = driver.pop(queue)? {
             let server = Arc::clone(&self.server);
-            let request = Box::new(Request { server, queue, chain });
+            let request = Box::new(Request {
+                server,
+                queue,
+                chain,
+            });
             let here = match &mut self.pool {
                 Some(pool) if !request.at_once(driver.memory()) => pool.submit(request).err(),
                 _ => Some(request),

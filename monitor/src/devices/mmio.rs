@@ -35,7 +35,8 @@ const NEEDS_RESET: u32 = 64;
 const STATUS: u32 = 0xff;
 
 /// Features of transport and queues.
-const COMMON: u64 = 1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_EVENT_IDX | 1 << VIRTIO_RING_F_INDIRECT_DESC;
+const COMMON: u64 =
+    1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_EVENT_IDX | 1 << VIRTIO_RING_F_INDIRECT_DESC;
 /// Bits that are not a device's own: 24 to 49.
 const RESERVED: u64 = (1 << 50) - (1 << 24);
 
@@ -182,7 +183,9 @@ impl Registers {
         match all.get(..width) {
             Some(bytes)
                 if width.is_power_of_two()
-                    && offset.checked_add(width).is_some_and(|end| end <= self.config_length) =>
+                    && offset
+                        .checked_add(width)
+                        .is_some_and(|end| end <= self.config_length) =>
             {
                 Action::Config {
                     offset,
@@ -210,8 +213,8 @@ impl Registers {
         let before = self.status;
         // A driver never takes a bit back, and does not set the device's own.
         let mut set = value & STATUS & !NEEDS_RESET & !before;
-        let acceptable =
-            self.driver_features & !self.offered == 0 && self.driver_features >> VIRTIO_F_VERSION_1 & 1 == 1;
+        let acceptable = self.driver_features & !self.offered == 0
+            && self.driver_features >> VIRTIO_F_VERSION_1 & 1 == 1;
         if set & FEATURES_OK != 0 && !acceptable {
             // It reads the bit back to see whether the device agrees.
             set &= !FEATURES_OK;
@@ -262,7 +265,8 @@ impl Registers {
     }
 
     fn show_features(&self) {
-        let [low, high] = [self.offered & 0xffff_ffff, self.offered >> 32].map(|half| u32::try_from(half).unwrap_or(0));
+        let [low, high] = [self.offered & 0xffff_ffff, self.offered >> 32]
+            .map(|half| u32::try_from(half).unwrap_or(0));
         let value = match self.device_select {
             0 => low,
             1 => high,
@@ -272,11 +276,14 @@ impl Registers {
     }
 
     fn show_queue(&self) {
-        let queue = usize::try_from(self.queue_select).ok().and_then(|i| self.queues.get(i));
+        let queue = usize::try_from(self.queue_select)
+            .ok()
+            .and_then(|i| self.queues.get(i));
         let most = queue.map_or(0, |q| u32::from(q.max_size()));
         self.page.show(at(reg::VIRTIO_MMIO_QUEUE_NUM_MAX), most);
         let ready = queue.is_some_and(QueueT::ready);
-        self.page.show(at(reg::VIRTIO_MMIO_QUEUE_READY), u32::from(ready));
+        self.page
+            .show(at(reg::VIRTIO_MMIO_QUEUE_READY), u32::from(ready));
     }
 
     fn show_status(&self) {
@@ -331,7 +338,8 @@ mod tests {
 
     impl Machine {
         fn write(&mut self, register: u32, value: u32) -> Action {
-            self.registers.write(&self.memory, register, 4, value.into())
+            self.registers
+                .write(&self.memory, register, 4, value.into())
         }
 
         fn read(&self, register: u32) -> u32 {
@@ -380,7 +388,10 @@ mod tests {
         assert!(m.registers.active());
         assert_eq!(m.registers.features(), 1 << 32 | 1 << 29);
         let queue = &m.registers.queues()[0];
-        assert_eq!((queue.size(), queue.desc_table(), queue.ready()), (32, 0x1000, true));
+        assert_eq!(
+            (queue.size(), queue.desc_table(), queue.ready()),
+            (32, 0x1000, true)
+        );
         // The rings stay where they are.
         m.write(reg::VIRTIO_MMIO_QUEUE_DESC_LOW, 0x8000);
         assert_eq!(m.registers.queues()[0].desc_table(), 0x1000);
@@ -413,7 +424,11 @@ mod tests {
             let mut m = machine();
             m.agree(0, 1);
             m.set_queue(size, descriptors);
-            assert_eq!(m.read(reg::VIRTIO_MMIO_QUEUE_READY), 0, "{size} {descriptors:#x}");
+            assert_eq!(
+                m.read(reg::VIRTIO_MMIO_QUEUE_READY),
+                0,
+                "{size} {descriptors:#x}"
+            );
         }
         let mut m = machine();
         m.agree(0, 1);
@@ -450,7 +465,15 @@ mod tests {
             bytes: vec![8, 7],
         };
         assert_eq!(write(4, 2), expected);
-        for (offset, width) in [(4, 4), (6, 1), (0, 8), (0, 3), (0, 0), (0, 16), (u32::MAX - 0x100, 2)] {
+        for (offset, width) in [
+            (4, 4),
+            (6, 1),
+            (0, 8),
+            (0, 3),
+            (0, 0),
+            (0, 16),
+            (u32::MAX - 0x100, 2),
+        ] {
             assert_eq!(write(offset, width), Action::None, "{offset} {width}");
         }
     }

@@ -29,15 +29,28 @@ unsafe impl Sync for Area {}
 impl Area {
     /// Makes one of `count` pages, at least one; all zero.
     pub fn new(count: usize) -> io::Result<Arc<Self>> {
-        let file = rustix::fs::memfd_create("paravane-devices", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = rustix::fs::memfd_create(
+            "paravane-devices",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
         let length = count * PAGE;
         rustix::fs::ftruncate(&file, length as u64)?;
         // A file that somebody makes shorter would be a SIGBUS here.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, &file, 0)? };
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                access,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
+        };
+        let base =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
         Ok(Arc::new(Area { base, count, file }))
     }
 
@@ -75,7 +88,13 @@ impl Page {
     pub fn register(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0 && offset < PAGE, "offset {offset:#x}");
         // SAFETY: inside the mapping and aligned, as just checked, and never accessed but through atomics.
-        unsafe { self.area.base.add(self.number * PAGE + offset).cast().as_ref() }
+        unsafe {
+            self.area
+                .base
+                .add(self.number * PAGE + offset)
+                .cast()
+                .as_ref()
+        }
     }
 
     /// Shows a value in a register.

@@ -141,7 +141,9 @@ impl<R, D> Drop for Working<'_, R, D> {
 }
 
 fn wait<'a, T>(condition: &Condvar, state: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    condition.wait(state).unwrap_or_else(PoisonError::into_inner)
+    condition
+        .wait(state)
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 fn run<R, D>(shared: &Shared<R, D>) {

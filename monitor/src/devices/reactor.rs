@@ -83,7 +83,12 @@ impl Reactor {
     pub fn new() -> io::Result<Arc<Self>> {
         let files = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&files, &stop, epoll::EventData::new_u64(STOP), EventFlags::IN)?;
+        epoll::add(
+            &files,
+            &stop,
+            epoll::EventData::new_u64(STOP),
+            EventFlags::IN,
+        )?;
         Ok(Arc::new(Reactor { files, stop }))
     }
 

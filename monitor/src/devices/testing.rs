@@ -107,7 +107,14 @@ impl Guest {
             let at = table + u64::from(index) * 16;
             self.write(at, FREE);
             self.write(at + 8, 1u32);
-            self.write(at + 12, if index + 1 < parts { NEXT | WRITE } else { WRITE });
+            self.write(
+                at + 12,
+                if index + 1 < parts {
+                    NEXT | WRITE
+                } else {
+                    WRITE
+                },
+            );
             self.write(at + 14, index + 1);
         }
         let head = self.offer(queue, &[(table, 0, false)]);
@@ -116,7 +123,15 @@ impl Guest {
     }
 
     /// Writes a descriptor.
-    pub fn descriptor(&self, queue: usize, index: u16, address: u64, length: u32, flags: u16, next: u16) {
+    pub fn descriptor(
+        &self,
+        queue: usize,
+        index: u16,
+        address: u64,
+        length: u32,
+        flags: u16,
+        next: u16,
+    ) {
         let at = QUEUE * (queue as u64 + 1) + u64::from(index) * 16;
         self.write(at, address);
         self.write(at + 8, length);
@@ -150,7 +165,10 @@ impl Guest {
         let mut all = Vec::new();
         while self.seen[queue] != index {
             let at = base + 4 + u64::from(self.seen[queue] % SIZE) * 8;
-            all.push((u16::try_from(self.read::<u32>(at)).unwrap(), self.read(at + 4)));
+            all.push((
+                u16::try_from(self.read::<u32>(at)).unwrap(),
+                self.read(at + 4),
+            ));
             self.seen[queue] = self.seen[queue].wrapping_add(1);
         }
         all
@@ -168,13 +186,17 @@ impl Guest {
 
     /// Writes bytes to guest memory.
     pub fn put(&self, address: u64, bytes: &[u8]) {
-        self.memory.write_slice(bytes, GuestAddress(address)).unwrap();
+        self.memory
+            .write_slice(bytes, GuestAddress(address))
+            .unwrap();
     }
 
     /// Reads bytes from guest memory.
     pub fn get(&self, address: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.memory.read_slice(&mut bytes, GuestAddress(address)).unwrap();
+        self.memory
+            .read_slice(&mut bytes, GuestAddress(address))
+            .unwrap();
         bytes
     }
 }

@@ -17,9 +17,12 @@ pub fn in_child(timeout: Duration, body: impl FnOnce() -> Option<u64>) -> Option
     }
     if pid == 0 {
         // What is tried can wait for the host's kernel for seconds.
-        let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+        let _ =
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         let result = body();
-        let code = i32::from(result.is_none_or(|value| File::from(write).write_all(&value.to_ne_bytes()).is_err()));
+        let code = i32::from(
+            result.is_none_or(|value| File::from(write).write_all(&value.to_ne_bytes()).is_err()),
+        );
         // SAFETY: ends the child without running what the parent has prepared for its own end.
         unsafe { libc::_exit(code) }
     }

@@ -77,21 +77,32 @@ pub fn findings() -> Vec<Finding> {
 }
 
 fn kernel() -> Finding {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
         .map(|n| n.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let (status, more) = match version {
         v if v < (5, 9) => (Status::Bad, ": 5.9 or later is needed"),
-        v if v < (5, 14) => (Status::Note, ": before 5.14 pages cannot be filled many at once"),
+        v if v < (5, 14) => (
+            Status::Note,
+            ": before 5.14 pages cannot be filled many at once",
+        ),
         v if v < (6, 1) => (
             Status::Note,
             ": before 6.1 guest memory gets large pages only where the host always gives them",
         ),
         _ => (Status::Ok, ""),
     };
-    Finding::new("kernel", status, release.clone(), format!("Linux {release}{more}"))
+    Finding::new(
+        "kernel",
+        status,
+        release.clone(),
+        format!("Linux {release}{more}"),
+    )
 }
 
 fn processors() -> Finding {
@@ -121,7 +132,9 @@ fn seccomp() -> Finding {
 fn spec_allow() -> Finding {
     Finding::of(
         "seccomp_spec_allow",
-        works(|| install_filter(libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW)),
+        works(|| {
+            install_filter(libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW)
+        }),
         Status::Bad,
         "known: no speculation barrier at each hand-over; a guest's programs are kept from each other's speculation \
          as the host keeps ordinary programs",
@@ -205,7 +218,9 @@ fn mappings() -> Finding {
     if count >= USUAL {
         return Finding::new("max_map_count", Status::Ok, count, text);
     }
-    let text = format!("{text}, fewer than usual: large guest programs will lose mappings (raise vm.max_map_count)");
+    let text = format!(
+        "{text}, fewer than usual: large guest programs will lose mappings (raise vm.max_map_count)"
+    );
     Finding::new("max_map_count", Status::Note, count, text)
 }
 
@@ -226,8 +241,13 @@ fn processes() -> Finding {
 }
 
 fn large_pages() -> Finding {
-    let policy = procfs::text("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
-    let chosen = policy.split(['[', ']']).nth(1).unwrap_or("unknown").to_string();
+    let policy =
+        procfs::text("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
+    let chosen = policy
+        .split(['[', ']'])
+        .nth(1)
+        .unwrap_or("unknown")
+        .to_string();
     let collapse = works(large_pages_work);
     let (status, more) = if collapse {
         (Status::Ok, "can be made on request (MADV_COLLAPSE)")
@@ -239,7 +259,9 @@ fn large_pages() -> Finding {
             "not to be had: mapping the kernel's memory into a new address space is several times slower",
         )
     };
-    let text = format!("large pages for guest memory {more}; the host's policy for shared memory is `{chosen}`");
+    let text = format!(
+        "large pages for guest memory {more}; the host's policy for shared memory is `{chosen}`"
+    );
     Finding::new("large_pages", status, collapse, text)
 }
 
@@ -273,7 +295,8 @@ fn set_thread_area() -> bool {
             return false;
         }
         // Any free entry, base 0, limit 0, a 32-bit data segment.
-        page.cast::<[u32; 4]>().write_volatile([u32::MAX, 0, 0, 0x41]);
+        page.cast::<[u32; 4]>()
+            .write_volatile([u32::MAX, 0, 0, 0x41]);
         let mut result = NUMBER;
         std::arch::asm!(
             "xchg {page}, rbx",
@@ -320,7 +343,9 @@ fn ptrace() -> Finding {
     let scope = procfs::number("/proc/sys/kernel/yama/ptrace_scope");
     let text = match scope {
         None | Some(0) => "debuggers can attach to --debuggable guests",
-        Some(1) => "debuggers can attach to --debuggable guests as root, or where they are their parent (Yama)",
+        Some(1) => {
+            "debuggers can attach to --debuggable guests as root, or where they are their parent (Yama)"
+        }
         Some(_) => "debuggers can attach to --debuggable guests as root at most (Yama)",
     };
     Finding::new("ptrace", Status::Ok, scope.unwrap_or(0), text)
@@ -330,7 +355,10 @@ fn lock_limit() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     let text = match limit {
         None => "memory may be locked without limit".to_string(),
-        Some(bytes) => format!("{} KiB of memory may be locked: nothing needs it", bytes >> 10),
+        Some(bytes) => format!(
+            "{} KiB of memory may be locked: nothing needs it",
+            bytes >> 10
+        ),
     };
     Finding::new("memlock", Status::Ok, limit, text)
 }

@@ -45,7 +45,9 @@ pub fn finding() -> Finding {
                      runs guests at the processor's speed"
                 )
             } else {
-                format!("/dev/kvm runs {millions} million instructions per second: hardware virtualization")
+                format!(
+                    "/dev/kvm runs {millions} million instructions per second: hardware virtualization"
+                )
             };
             Finding::new("kvm", Status::Ok, rate, text)
         }

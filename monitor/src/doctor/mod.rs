@@ -37,7 +37,12 @@ struct Finding {
 }
 
 impl Finding {
-    fn new(name: &'static str, status: Status, value: impl Into<serde_json::Value>, text: impl Into<String>) -> Self {
+    fn new(
+        name: &'static str,
+        status: Status,
+        value: impl Into<serde_json::Value>,
+        text: impl Into<String>,
+    ) -> Self {
         Finding {
             name,
             status,
@@ -48,7 +53,11 @@ impl Finding {
 
     /// Something that is there or not, and what follows in either case.
     fn of(name: &'static str, there: bool, without: Status, yes: &str, no: &str) -> Self {
-        let (status, text) = if there { (Status::Ok, yes) } else { (without, no) };
+        let (status, text) = if there {
+            (Status::Ok, yes)
+        } else {
+            (without, no)
+        };
         Finding::new(name, status, there, text)
     }
 }
@@ -72,11 +81,20 @@ pub fn run(args: &Doctor) -> anyhow::Result<Outcome> {
     } else {
         write!(io::stdout(), "{}", text(&report))?;
     }
-    Ok(if can_run { Outcome::Passed } else { Outcome::Failed })
+    Ok(if can_run {
+        Outcome::Passed
+    } else {
+        Outcome::Failed
+    })
 }
 
 fn text(report: &Report) -> String {
-    let width = report.findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
+    let width = report
+        .findings
+        .iter()
+        .map(|f| f.name.len())
+        .max()
+        .unwrap_or(0);
     let mut out = String::new();
     for finding in &report.findings {
         let status = match finding.status {

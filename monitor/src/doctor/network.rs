@@ -14,7 +14,8 @@ pub fn finding() -> Finding {
         // It ends with its link, which is dropped here.
         Some(program) => match passt::start(&program, &user::Config::default(), MAC) {
             Ok(_) => {
-                let text = "runs: --net user takes it, so guests have IPv6 and ping where this host has";
+                let text =
+                    "runs: --net user takes it, so guests have IPv6 and ping where this host has";
                 return Finding::new("passt", Status::Ok, true, text);
             }
             Err(error) => error.to_string(),

@@ -28,11 +28,12 @@ impl Address {
             Some(port) => format!("127.0.0.1:{port}"),
             None => word.to_string(),
         };
-        let mut found = full
-            .to_socket_addrs()
-            .ok()
-            .with_context(|| format!("--gdb {word}: HOST:PORT or the path of a socket is expected"))?;
-        let address = found.next().with_context(|| format!("--gdb {word}: no such host"))?;
+        let mut found = full.to_socket_addrs().ok().with_context(|| {
+            format!("--gdb {word}: HOST:PORT or the path of a socket is expected")
+        })?;
+        let address = found
+            .next()
+            .with_context(|| format!("--gdb {word}: no such host"))?;
         if !address.ip().is_loopback() && !any {
             bail!(
                 "--gdb {word}: not the loopback; whoever can connect there controls the machine. --gdb-remote allows it"
@@ -45,7 +46,9 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Port(address) if address.ip() == IpAddr::from([127, 0, 0, 1]) => write!(f, ":{}", address.port()),
+            Address::Port(address) if address.ip() == IpAddr::from([127, 0, 0, 1]) => {
+                write!(f, ":{}", address.port())
+            }
             Address::Port(address) => write!(f, "{address}"),
             Address::File(path) => write!(f, "{}", path.display()),
         }
@@ -171,7 +174,16 @@ mod tests {
         assert_eq!(port("127.0.0.1:0").as_deref(), Some(":0"));
         assert_eq!(port("[::1]:7").as_deref(), Some("[::1]:7"));
         assert_eq!(port("/tmp/x").as_deref(), Some("/tmp/x"));
-        for bad in ["", "x", ":", ":x", "0.0.0.0:1", "192.0.2.1:1", "[::]:1", ":99999"] {
+        for bad in [
+            "",
+            "x",
+            ":",
+            ":x",
+            "0.0.0.0:1",
+            "192.0.2.1:1",
+            "[::]:1",
+            ":99999",
+        ] {
             assert!(port(bad).is_none(), "{bad}");
         }
         assert!(Address::parse("192.0.2.1:1", true).is_ok());

@@ -88,14 +88,18 @@ fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<&'stat
             silence(bell);
         }
         gdb = match (gdb, byte) {
-            (Machine::Idle(gdb), Some(byte)) => gdb.incoming_data(target, byte).map_err(|e| text(&e))?,
+            (Machine::Idle(gdb), Some(byte)) => {
+                gdb.incoming_data(target, byte).map_err(|e| text(&e))?
+            }
             (Machine::Idle(gdb), None) => {
                 if target.ending() {
                     return Ok("the machine has ended");
                 }
                 gdb.into()
             }
-            (Machine::Running(gdb), Some(byte)) => gdb.incoming_data(target, byte).map_err(|e| text(&e))?,
+            (Machine::Running(gdb), Some(byte)) => {
+                gdb.incoming_data(target, byte).map_err(|e| text(&e))?
+            }
             (Machine::Running(gdb), None) => match target.stopped() {
                 Some(stop) => gdb.report_stop(target, stop).map_err(|e| text(&e))?,
                 None => gdb.into(),
@@ -106,7 +110,8 @@ fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<&'stat
                     tid: target.any_thread(),
                     signal: Signal::SIGINT,
                 };
-                gdb.interrupt_handled(target, Some(stop)).map_err(|e| text(&e))?
+                gdb.interrupt_handled(target, Some(stop))
+                    .map_err(|e| text(&e))?
             }
             (Machine::Disconnected(gdb), _) => {
                 return Ok(match gdb.get_reason() {

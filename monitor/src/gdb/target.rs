@@ -9,7 +9,9 @@ use gdbstub::target::ext::base::multithread::{
     MultiThreadBase, MultiThreadResume, MultiThreadResumeOps, MultiThreadSchedulerLocking,
     MultiThreadSchedulerLockingOps, MultiThreadSingleStep, MultiThreadSingleStepOps,
 };
-use gdbstub::target::ext::breakpoints::{Breakpoints, BreakpointsOps, SwBreakpoint, SwBreakpointOps};
+use gdbstub::target::ext::breakpoints::{
+    Breakpoints, BreakpointsOps, SwBreakpoint, SwBreakpointOps,
+};
 use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOps};
 use gdbstub::target::{TargetError, TargetResult};
 use gdbstub_arch::x86::X86_64_SSE;
@@ -69,7 +71,8 @@ impl Target {
             self.stop_all();
         }
         for planted in std::mem::take(&mut self.breakpoints).into_values() {
-            self.debug.write_physical(planted.physical, &[planted.before]);
+            self.debug
+                .write_physical(planted.physical, &[planted.before]);
         }
         self.debug.attach(false);
         self.actions.clear();
@@ -84,7 +87,9 @@ impl Target {
 
     /// The debugger wants the machine to be gone.
     pub fn kill(&self) {
-        self.debug.core().fail("the debugger has ended it".to_string());
+        self.debug
+            .core()
+            .fail("the debugger has ended it".to_string());
     }
 
     /// Stops every vCPU, and undoes what a breakpoint has changed in those that stopped at one just now.
@@ -261,7 +266,10 @@ impl MultiThreadBase for Target {
         }
         // What a breakpoint has covered.
         for (address, planted) in self.breakpoints.range(start..) {
-            match usize::try_from(address - start).ok().and_then(|at| data.get_mut(at)) {
+            match usize::try_from(address - start)
+                .ok()
+                .and_then(|at| data.get_mut(at))
+            {
                 Some(byte) => *byte = planted.before,
                 None => break,
             }
@@ -315,7 +323,11 @@ impl MultiThreadResume for Target {
     }
 
     /// The signal is what a debugger thinks that a program should get: a machine has none.
-    fn set_resume_action_continue(&mut self, tid: Tid, _signal: Option<Signal>) -> Result<(), Self::Error> {
+    fn set_resume_action_continue(
+        &mut self,
+        tid: Tid,
+        _signal: Option<Signal>,
+    ) -> Result<(), Self::Error> {
         self.actions.insert(vcpu(tid), Resume::Continue);
         Ok(())
     }
@@ -330,7 +342,11 @@ impl MultiThreadResume for Target {
 }
 
 impl MultiThreadSingleStep for Target {
-    fn set_resume_action_step(&mut self, tid: Tid, _signal: Option<Signal>) -> Result<(), Self::Error> {
+    fn set_resume_action_step(
+        &mut self,
+        tid: Tid,
+        _signal: Option<Signal>,
+    ) -> Result<(), Self::Error> {
         self.actions.insert(vcpu(tid), Resume::Step);
         Ok(())
     }
@@ -367,7 +383,8 @@ impl SwBreakpoint for Target {
         if !self.debug.write_physical(physical, &[INT3]) {
             return Ok(false);
         }
-        self.breakpoints.insert(address, Planted { physical, before });
+        self.breakpoints
+            .insert(address, Planted { physical, before });
         Ok(true)
     }
 
@@ -375,7 +392,9 @@ impl SwBreakpoint for Target {
         let Some(planted) = self.breakpoints.remove(&address) else {
             return Ok(false);
         };
-        Ok(self.debug.write_physical(planted.physical, &[planted.before]))
+        Ok(self
+            .debug
+            .write_physical(planted.physical, &[planted.before]))
     }
 }
 

@@ -128,7 +128,12 @@ fn die_with_us(command: &mut Command) {
     let parent = std::process::id();
     let in_child = move || {
         // SAFETY: prctl and getppid are plain system calls, safe between fork and exec: no memory is touched.
-        let (result, now) = unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid()) };
+        let (result, now) = unsafe {
+            (
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL),
+                libc::getppid(),
+            )
+        };
         if result != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -40,7 +40,9 @@ impl Qemu {
             .find(|p| is_executable(p));
         match program {
             Some(program) => Ok(Qemu { program }),
-            None => bail!("{PROGRAM} was not found: install it with `apt-get install qemu-system-x86`"),
+            None => {
+                bail!("{PROGRAM} was not found: install it with `apt-get install qemu-system-x86`")
+            }
         }
     }
 }
@@ -57,7 +59,10 @@ impl Hypervisor for Qemu {
     fn start(&self, machine: &Machine<'_>) -> anyhow::Result<Box<dyn Running>> {
         let guest = machine.guest;
         if guest.elf.pvh_entry.is_none() {
-            bail!("guest {}: it has no PVH note, which QEMU needs to start it", guest.name);
+            bail!(
+                "guest {}: it has no PVH note, which QEMU needs to start it",
+                guest.name
+            );
         }
         let (end, memory) = (guest.elf.memory_end, u64::from(machine.memory_mib) << 20);
         if end > memory {
@@ -74,7 +79,10 @@ impl Hypervisor for Qemu {
             memory_mib: machine.memory_mib,
             count_instructions: machine.count_instructions,
         };
-        let files = [(GUEST_FILE, Some(&*guest.bytes)), (LAYER_FILE, machine.layer)];
+        let files = [
+            (GUEST_FILE, Some(&*guest.bytes)),
+            (LAYER_FILE, machine.layer),
+        ];
         self.launch(&files, &options)
     }
 }
@@ -114,7 +122,11 @@ impl Qemu {
         self.launch(&files, &options)
     }
 
-    fn launch(&self, files: &[(&str, Option<&[u8]>)], options: &Options<'_>) -> anyhow::Result<Box<dyn Running>> {
+    fn launch(
+        &self,
+        files: &[(&str, Option<&[u8]>)],
+        options: &Options<'_>,
+    ) -> anyhow::Result<Box<dyn Running>> {
         let folder = tempfile::Builder::new()
             .prefix("paravane-")
             .tempdir()
@@ -122,16 +134,20 @@ impl Qemu {
         for (name, content) in files {
             let path = folder.path().join(name);
             if let Some(content) = content {
-                fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+                fs::write(&path, content)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
             }
         }
         let mut command = Command::new(&self.program);
         // Plain names in the folder itself: QEMU splits some options at commas, a path may have one.
         command.current_dir(folder.path()).args(arguments(options));
         tracing::info!(?command, "starting QEMU");
-        let child =
-            Supervised::start(&mut command).with_context(|| format!("cannot start {}", self.program.display()))?;
-        Ok(Box::new(Instance { child, _folder: folder }))
+        let child = Supervised::start(&mut command)
+            .with_context(|| format!("cannot start {}", self.program.display()))?;
+        Ok(Box::new(Instance {
+            child,
+            _folder: folder,
+        }))
     }
 }
 
@@ -209,7 +225,10 @@ fn verdict(status: ExitStatus, errors: &str) -> Verdict {
             Verdict::Crashed(format!("it ended with the value {:#x}{said}", code >> 1))
         }
         (Some(code), _) => Verdict::Crashed(format!("QEMU ended with exit code {code}{said}")),
-        (None, signal) => Verdict::Crashed(format!("QEMU was killed by signal {}{said}", signal.unwrap_or(0))),
+        (None, signal) => Verdict::Crashed(format!(
+            "QEMU was killed by signal {}{said}",
+            signal.unwrap_or(0)
+        )),
     }
 }
 

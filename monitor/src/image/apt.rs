@@ -21,7 +21,10 @@ const OPTIONS: [&str; 7] = [
 /// `deb` lines for a suite: those of this host's apt for it, its updates and its security fixes, or Debian's own mirror.
 pub fn sources(suite: &str) -> Vec<String> {
     let format = "$(SITE) $(RELEASE) $(COMPONENT)";
-    let known = output("apt-get", &["indextargets", "--format", format, "Created-By: Packages"]);
+    let known = output(
+        "apt-get",
+        &["indextargets", "--format", format, "Created-By: Packages"],
+    );
     let lines = sources_of(&known.unwrap_or_default(), suite);
     if lines.is_empty() {
         vec![format!("deb {DEFAULT_MIRROR} {suite} main")]
@@ -35,7 +38,9 @@ fn sources_of(targets: &str, suite: &str) -> Vec<String> {
     let mut lines: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for line in targets.lines() {
         let mut words = line.split_whitespace();
-        let (Some(site), Some(release), Some(component)) = (words.next(), words.next(), words.next()) else {
+        let (Some(site), Some(release), Some(component)) =
+            (words.next(), words.next(), words.next())
+        else {
             continue;
         };
         let rest = release.strip_prefix(suite);

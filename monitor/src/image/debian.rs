@@ -28,7 +28,10 @@ const PACKAGES: [&str; 6] = [
 ];
 
 /// What a tool gets for tidying up when it has to end.
-const TIDYING: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+const TIDYING: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
 
 /// A file system with fewer free bytes is full.
 const FULL: u64 = 1 << 20;
@@ -81,8 +84,8 @@ pub fn build(request: &Request<'_>, signals: &Signals) -> anyhow::Result<()> {
         .tempdir_in(folder)
         .with_context(|| format!("{}: cannot be written to", folder.display()))?;
     let bar = ProgressBar::new_spinner();
-    let style =
-        ProgressStyle::with_template("{spinner} {elapsed} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner());
     bar.set_style(style);
     bar.enable_steady_tick(Duration::from_millis(120));
     let archive = work.path().join("root.tar");
@@ -100,12 +103,14 @@ pub fn build(request: &Request<'_>, signals: &Signals) -> anyhow::Result<()> {
     File::open(&result)
         .and_then(|f| f.sync_all())
         .context("the image cannot be written to disk")?;
-    fs::rename(&result, request.file).with_context(|| format!("{}: cannot be written", request.file.display()))
+    fs::rename(&result, request.file)
+        .with_context(|| format!("{}: cannot be written", request.file.display()))
 }
 
 /// Whether there is next to no room in a folder.
 fn is_full(folder: &Path) -> bool {
-    rustix::fs::statvfs(folder).is_ok_and(|there| there.f_bavail.saturating_mul(there.f_frsize) < FULL)
+    rustix::fs::statvfs(folder)
+        .is_ok_and(|there| there.f_bavail.saturating_mul(there.f_frsize) < FULL)
 }
 
 fn check(request: &Request<'_>) -> anyhow::Result<()> {
@@ -114,13 +119,19 @@ fn check(request: &Request<'_>) -> anyhow::Result<()> {
         !text.is_empty() && !text.starts_with('-') && text.chars().all(plain)
     };
     if !name(request.suite) {
-        bail!("{:?} is no name of a Debian release (such as bookworm)", request.suite);
+        bail!(
+            "{:?} is no name of a Debian release (such as bookworm)",
+            request.suite
+        );
     }
     if let Some(bad) = request.include.iter().find(|p| !name(p)) {
         bail!("{bad:?} is no name of a package");
     }
     if request.file.is_dir() {
-        bail!("{} is a directory: name the file to make", request.file.display());
+        bail!(
+            "{} is a directory: name the file to make",
+            request.file.display()
+        );
     }
     let mut needed = vec![("mmdebstrap", "mmdebstrap"), ("tar", "tar")];
     match request.format {
@@ -186,7 +197,12 @@ fn program(name: &str) -> Command {
 }
 
 /// The archive of the whole root.
-fn bootstrap(request: &Request<'_>, archive: &Path, bar: &ProgressBar, signals: &Signals) -> anyhow::Result<()> {
+fn bootstrap(
+    request: &Request<'_>,
+    archive: &Path,
+    bar: &ProgressBar,
+    signals: &Signals,
+) -> anyhow::Result<()> {
     let packages: Vec<&str> = PACKAGES
         .into_iter()
         .chain(request.include.iter().map(String::as_str))
@@ -226,7 +242,12 @@ fn bootstrap(request: &Request<'_>, archive: &Path, bar: &ProgressBar, signals: 
     run(command, "mmdebstrap", "making a Debian", bar, signals)
 }
 
-fn squash(archive: &Path, work: &Path, bar: &ProgressBar, signals: &Signals) -> anyhow::Result<PathBuf> {
+fn squash(
+    archive: &Path,
+    work: &Path,
+    bar: &ProgressBar,
+    signals: &Signals,
+) -> anyhow::Result<PathBuf> {
     let image = work.join("root.squashfs");
     let mut command = program("sqfstar");
     command
@@ -251,12 +272,20 @@ fn ext4(
         tar -x --numeric-owner $5 -p -C "$2" -f "$1"
         rm -f "$1"
         exec "$6" -q -F -t ext4 -L root -m 1 -E lazy_itable_init=1,lazy_journal_init=1 -d "$2" "$3" "$4""#;
-    let mut command = if is_root() { program("sh") } else { program("fakeroot") };
+    let mut command = if is_root() {
+        program("sh")
+    } else {
+        program("fakeroot")
+    };
     if !is_root() {
         command.arg("sh");
     }
     // File capabilities, which only root can set.
-    let attributes = if is_root() { "--xattrs --xattrs-include=*" } else { "" };
+    let attributes = if is_root() {
+        "--xattrs --xattrs-include=*"
+    } else {
+        ""
+    };
     command
         .args(["-c", script, "sh"])
         .arg(archive)
@@ -271,7 +300,13 @@ fn ext4(
 }
 
 /// Runs a tool; what it says about its progress is shown. The first that it calls an error is why it fails, or else what it said last.
-fn run(mut command: Command, name: &str, stage: &str, bar: &ProgressBar, signals: &Signals) -> anyhow::Result<()> {
+fn run(
+    mut command: Command,
+    name: &str,
+    stage: &str,
+    bar: &ProgressBar,
+    signals: &Signals,
+) -> anyhow::Result<()> {
     bar.set_message(stage.to_string());
     let mut child = command
         .stdout(Stdio::null())
@@ -285,12 +320,20 @@ fn run(mut command: Command, name: &str, stage: &str, bar: &ProgressBar, signals
         // Closed when all who can say something have ended: until then the group's number is not another's.
         let (ended, over) = UnixStream::pair()?;
         scope.spawn(move || end_when_asked(group, signals, &over));
-        let said = child.stderr.take().map(|pipe| listen(pipe, stage, bar)).transpose();
+        let said = child
+            .stderr
+            .take()
+            .map(|pipe| listen(pipe, stage, bar))
+            .transpose();
         drop(ended);
         said
     });
-    let status = child.wait().with_context(|| format!("{name} cannot be waited for"))?;
-    let last = said.context("cannot read what it says")?.unwrap_or_default();
+    let status = child
+        .wait()
+        .with_context(|| format!("{name} cannot be waited for"))?;
+    let last = said
+        .context("cannot read what it says")?
+        .unwrap_or_default();
     if !status.success() {
         bail!("{name} failed ({status}): {last}");
     }
@@ -308,7 +351,10 @@ fn end_when_asked(group: Pid, signals: &Signals, over: &UnixStream) {
     };
     let over = || PollFd::new(over, PollFlags::IN);
     ready(
-        &mut [PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN), over()],
+        &mut [
+            PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN),
+            over(),
+        ],
         None,
     );
     if signals.pending().is_none() {
@@ -348,14 +394,19 @@ mod tests {
             format: Format::Tar,
             file,
         };
-        build(&request, &Signals::install().unwrap()).unwrap_err().to_string()
+        build(&request, &Signals::install().unwrap())
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn what_is_no_name_never_reaches_a_program() {
         let file = Path::new("/nonexistent/x");
         for bad in ["", "--help", "a b", "a;b", "../x"] {
-            assert!(refuse(bad, &[], file).contains("no name of a Debian release"), "{bad}");
+            assert!(
+                refuse(bad, &[], file).contains("no name of a Debian release"),
+                "{bad}"
+            );
             assert!(
                 refuse("bookworm", &["hello", bad], file).contains("no name of a package"),
                 "{bad}"

@@ -17,7 +17,11 @@ pub struct Cache {
 impl Cache {
     /// In `$XDG_CACHE_HOME`, or `~/.cache`.
     pub fn open() -> anyhow::Result<Self> {
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let absolute = |name| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|p| p.is_absolute())
+        };
         let base = absolute("XDG_CACHE_HOME")
             .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
             .context("there is no place for kernels: set HOME or XDG_CACHE_HOME")?;
@@ -42,7 +46,8 @@ impl Cache {
 
     /// Where a kernel is built. Linux without the port has a tree of its own: going from one to the other would compile everything anew.
     pub fn work(&self, unpatched: bool) -> PathBuf {
-        self.root.join(if unpatched { "work-unpatched" } else { "work" })
+        self.root
+            .join(if unpatched { "work-unpatched" } else { "work" })
     }
 
     /// A result.
@@ -53,7 +58,11 @@ impl Cache {
     }
 
     /// Keeps a result: `fill` puts it into a folder.
-    pub fn store(&self, key: &str, fill: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
+    pub fn store(
+        &self,
+        key: &str,
+        fill: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<PathBuf> {
         let part = self.root.join(format!("{key}.part"));
         let folder = self.root.join(key);
         if part.exists() {

@@ -4,7 +4,9 @@
 use super::recipe::hex;
 use anyhow::{Context, bail};
 use object::LittleEndian as LE;
-use object::elf::{FileHeader64, PT_LOAD, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_RELA, STT_FUNC};
+use object::elf::{
+    FileHeader64, PT_LOAD, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_RELA, STT_FUNC,
+};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use std::collections::BTreeMap;
 
@@ -45,7 +47,9 @@ pub struct Image<'a> {
 impl<'a> Image<'a> {
     pub fn read(file: &'a [u8]) -> anyhow::Result<Self> {
         let header = Header::parse(file).context("not an ELF file")?;
-        let table = header.sections(LE, file).context("its sections are damaged")?;
+        let table = header
+            .sections(LE, file)
+            .context("its sections are damaged")?;
         let loaded = |flags| SHF_ALLOC.0 & flags != 0;
         let mut sections = Vec::new();
         let mut code = Vec::new();
@@ -55,10 +59,14 @@ impl<'a> Image<'a> {
             if section.sh_type(LE) == SHT_RELA {
                 let target = table.section(object::SectionIndex(section.sh_info(LE) as usize));
                 if target.is_ok_and(|t| loaded(t.sh_flags(LE).0)) {
-                    let list = section.rela(LE, file).context("a relocation section is damaged")?;
+                    let list = section
+                        .rela(LE, file)
+                        .context("a relocation section is damaged")?;
                     let list = list.map(|(list, _)| list).unwrap_or_default();
                     for relocation in list {
-                        *relocations.entry(relocation.r_type(LE, false).0).or_default() += 1;
+                        *relocations
+                            .entry(relocation.r_type(LE, false).0)
+                            .or_default() += 1;
                     }
                 }
                 continue;
@@ -95,7 +103,9 @@ impl<'a> Image<'a> {
                 continue;
             }
             let function = symbol.st_type() == STT_FUNC;
-            let entry = best.entry(symbol.st_value(LE)).or_insert((function, name.clone()));
+            let entry = best
+                .entry(symbol.st_value(LE))
+                .or_insert((function, name.clone()));
             if (function, std::cmp::Reverse(&name)) > (entry.0, std::cmp::Reverse(&entry.1)) {
                 *entry = (function, name);
             }
@@ -109,7 +119,10 @@ impl<'a> Image<'a> {
             .and_then(|s| build_id(s.bytes));
         Ok(Image {
             sections,
-            symbols: best.into_iter().map(|(address, (_, name))| (address, name)).collect(),
+            symbols: best
+                .into_iter()
+                .map(|(address, (_, name))| (address, name))
+                .collect(),
             build_id,
             relocations,
         })
@@ -141,7 +154,10 @@ pub fn segments(file: &[u8]) -> anyhow::Result<Vec<Segment<'_>>> {
         if entry.p_type(LE) == PT_LOAD {
             all.push(Segment {
                 address: entry.p_vaddr(LE),
-                bytes: entry.data(LE, file).ok().context("a segment is not inside the file")?,
+                bytes: entry
+                    .data(LE, file)
+                    .ok()
+                    .context("a segment is not inside the file")?,
                 size: entry.p_memsz(LE),
             });
         }
@@ -152,7 +168,12 @@ pub fn segments(file: &[u8]) -> anyhow::Result<Vec<Segment<'_>>> {
 /// The build's identity in the bytes of notes.
 pub fn build_id(mut notes: &[u8]) -> Option<String> {
     loop {
-        let word = |at: usize| notes.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
+        let word = |at: usize| {
+            notes
+                .get(at..)?
+                .first_chunk()
+                .map(|b| u32::from_le_bytes(*b))
+        };
         let (names, size, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
         let start = 12 + names.checked_next_multiple_of(4)?;
         let text = notes.get(12..12 + names)?;

@@ -235,7 +235,10 @@ mod tests {
         let get = |name: &str| counted.iter().find(|c| c.name == name).unwrap().clone();
         assert_eq!(get("timer code").new, 2);
         let code = get("code of arch/x86");
-        assert_eq!((code.new, code.changed, code.moved, code.removed), (1, 1, 1, 1));
+        assert_eq!(
+            (code.new, code.changed, code.moved, code.removed),
+            (1, 1, 1, 1)
+        );
         assert_eq!(get("total").new, 3);
     }
 }

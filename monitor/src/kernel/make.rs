@@ -61,7 +61,10 @@ impl Tree {
         let mut text = Vec::new();
         let mut wanted: Vec<(&str, String)> = Vec::new();
         for (name, bytes) in &recipe.config {
-            for line in std::str::from_utf8(bytes).with_context(|| name.clone())?.lines() {
+            for line in std::str::from_utf8(bytes)
+                .with_context(|| name.clone())?
+                .lines()
+            {
                 if let Some((option, value)) = option(line) {
                     wanted.retain(|(_, w)| self::option(w).is_none_or(|w| w.0 != option));
                     wanted.push((name, setting(option, value)));
@@ -73,13 +76,18 @@ impl Tree {
         }
         fs::write(&fragments, text).with_context(|| fragments.display().to_string())?;
         let mut command = self.command();
-        command.env("KCONFIG_ALLCONFIG", &fragments).arg("alldefconfig");
+        command
+            .env("KCONFIG_ALLCONFIG", &fragments)
+            .arg("alldefconfig");
         // Begins the log; what comes later adds to it.
         fs::write(self.log(), "").with_context(|| self.log().display().to_string())?;
         self.run(command, &mut |_| {})?;
-        let config = fs::read_to_string(self.object().join(".config")).context("the configuration")?;
+        let config =
+            fs::read_to_string(self.object().join(".config")).context("the configuration")?;
         for (name, line) in wanted {
-            let Some((option, value)) = option(&line) else { continue };
+            let Some((option, value)) = option(&line) else {
+                continue;
+            };
             let got = config
                 .lines()
                 .filter_map(self::option)
@@ -106,12 +114,16 @@ impl Tree {
         bar.set_message(format!("building Linux {}", self.version()));
         if first {
             bar.set_length(last.unwrap_or(LINES));
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg:30!} {wide_bar} {percent}% [{elapsed}]") {
+            if let Ok(style) = ProgressStyle::with_template(
+                "{spinner} {msg:30!} {wide_bar} {percent}% [{elapsed}]",
+            ) {
                 bar.set_style(style.progress_chars("=> "));
             }
         }
         let mut command = self.command();
-        command.arg(format!("-j{jobs}")).args(["vmlinux", "bzImage"]);
+        command
+            .arg(format!("-j{jobs}"))
+            .args(["vmlinux", "bzImage"]);
         bar.enable_steady_tick(Duration::from_millis(200));
         self.run(command, &mut |line| {
             lines += 1;
@@ -123,7 +135,8 @@ impl Tree {
             }
         })?;
         if first {
-            fs::write(&counted, lines.to_string()).with_context(|| counted.display().to_string())?;
+            fs::write(&counted, lines.to_string())
+                .with_context(|| counted.display().to_string())?;
         }
         Ok(())
     }
@@ -145,7 +158,10 @@ impl Tree {
     fn run(&self, mut command: Command, each: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
         let path = self.log();
         let complain = || path.display().to_string();
-        let mut log = OpenOptions::new().append(true).open(&path).with_context(complain)?;
+        let mut log = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .with_context(complain)?;
         let errors = log.try_clone().with_context(complain)?;
         let before = log.metadata().with_context(complain)?.len();
         let mut child = command
@@ -167,7 +183,9 @@ impl Tree {
             return Ok(());
         }
         let text = fs::read(&path).unwrap_or_default();
-        let text = String::from_utf8_lossy(text.get(usize::try_from(before)?..).unwrap_or_default()).into_owned();
+        let text =
+            String::from_utf8_lossy(text.get(usize::try_from(before)?..).unwrap_or_default())
+                .into_owned();
         bail!(
             "Linux {} could not be built: {}; all of make's words: {}",
             self.version(),
@@ -179,8 +197,9 @@ impl Tree {
 
 /// What went wrong first, in what make said.
 fn first_error(log: &str) -> &str {
-    let is_error =
-        |line: &&str| line.contains("error:") || line.contains("undefined reference") || line.contains("Error ");
+    let is_error = |line: &&str| {
+        line.contains("error:") || line.contains("undefined reference") || line.contains("Error ")
+    };
     log.lines()
         .find(is_error)
         .or_else(|| log.lines().rev().find(|line| !line.trim().is_empty()))
@@ -227,8 +246,7 @@ mod tests {
 
     #[test]
     fn the_first_error_is_the_one_to_show() {
-        let log =
-            "  CC      a.o\na.c:1:2: error: no such thing\nmake[3]: *** [a.o] Error 1\nmake: *** [sub-make] Error 2\n";
+        let log = "  CC      a.o\na.c:1:2: error: no such thing\nmake[3]: *** [a.o] Error 1\nmake: *** [sub-make] Error 2\n";
         assert_eq!(first_error(log), "a.c:1:2: error: no such thing");
         assert_eq!(first_error("one\ntwo\n\n"), "two");
     }

@@ -161,7 +161,10 @@ fn build_with(request: &Request, bar: &ProgressBar) -> anyhow::Result<Built> {
             fs::copy(&from, folder.join(to)).with_context(|| from.display().to_string())?;
         }
         fs::write(folder.join("version"), format!("{}\n", tree.version()))?;
-        fs::write(folder.join("inputs"), request.recipe.inputs(&source.hash, &compiler))?;
+        fs::write(
+            folder.join("inputs"),
+            request.recipe.inputs(&source.hash, &compiler),
+        )?;
         Ok(())
     })?;
     done(folder, Some(start.elapsed()))

@@ -76,7 +76,9 @@ impl Orc {
         while frames.len() < DEPTH {
             let place = frame.ip.wrapping_sub(moved).wrapping_sub(u64::from(!exact));
             let Some(rule) = self.rule(place) else { break };
-            let Some(next) = step(&frame, rule, read) else { break };
+            let Some(next) = step(&frame, rule, read) else {
+                break;
+            };
             // Stacks grow downwards, but an interrupt may have changed from one to another.
             if next.ip == 0 || (next.sp <= frame.sp && rule.kind == CALL) {
                 break;
@@ -122,7 +124,10 @@ fn step(frame: &Frame, rule: &Rule, read: &dyn Fn(u64) -> Option<u64>) -> Option
     };
     let (ip, sp) = match rule.kind {
         CALL => (read(cfa.wrapping_sub(8))?, cfa),
-        REGS => (read(cfa.wrapping_add(REGS_IP))?, read(cfa.wrapping_add(REGS_SP))?),
+        REGS => (
+            read(cfa.wrapping_add(REGS_IP))?,
+            read(cfa.wrapping_add(REGS_SP))?,
+        ),
         REGS_PARTIAL => (read(cfa)?, read(cfa.wrapping_add(REGS_SP - REGS_IP))?),
         _ => return None,
     };

@@ -28,16 +28,19 @@ pub struct Recipe {
 impl Recipe {
     /// The usual one, with optional fragments by their names, and with fragments of somebody's own.
     pub fn new(optional: &[String], own: &[PathBuf]) -> anyhow::Result<Self> {
-        let find = |list: &[(&'static str, &'static [u8])], name: &str| list.iter().find(|f| f.0 == name).copied();
-        let (_, series) =
-            find(paravane_blobs::LINUX_PATCHES, "series").context("this program has no series of patches")?;
+        let find = |list: &[(&'static str, &'static [u8])], name: &str| {
+            list.iter().find(|f| f.0 == name).copied()
+        };
+        let (_, series) = find(paravane_blobs::LINUX_PATCHES, "series")
+            .context("this program has no series of patches")?;
         let mut patches = Vec::new();
         for name in std::str::from_utf8(series)?
             .lines()
             .filter(|l| !l.is_empty() && !l.starts_with('#'))
         {
             patches.push(
-                find(paravane_blobs::LINUX_PATCHES, name).with_context(|| format!("this program has no {name}"))?,
+                find(paravane_blobs::LINUX_PATCHES, name)
+                    .with_context(|| format!("this program has no {name}"))?,
             );
         }
         let mut config: Vec<(String, Vec<u8>)> = paravane_blobs::LINUX_CONFIG
@@ -46,14 +49,18 @@ impl Recipe {
             .map(|(name, bytes)| (name.to_string(), bytes.to_vec()))
             .collect();
         for name in optional {
-            let Some((path, bytes)) = find(paravane_blobs::LINUX_CONFIG, &format!("optional/{name}.config")) else {
+            let Some((path, bytes)) = find(
+                paravane_blobs::LINUX_CONFIG,
+                &format!("optional/{name}.config"),
+            ) else {
                 let names: Vec<_> = optional_names().collect();
                 bail!("there is no option {name}: there are {}", names.join(", "));
             };
             config.push((path.to_string(), bytes.to_vec()));
         }
         for path in own {
-            let bytes = fs::read(path).with_context(|| format!("configuration {}", path.display()))?;
+            let bytes =
+                fs::read(path).with_context(|| format!("configuration {}", path.display()))?;
             config.push((path.display().to_string(), bytes));
         }
         Ok(Recipe {
@@ -178,20 +185,34 @@ mod tests {
 
     #[test]
     fn without_the_port() {
-        assert!(is_of_port(b"CONFIG_VMI_GUEST=y\n") && is_of_port(b"# CONFIG_HVC_VMI is not set\n"));
+        assert!(
+            is_of_port(b"CONFIG_VMI_GUEST=y\n") && is_of_port(b"# CONFIG_HVC_VMI is not set\n")
+        );
         assert!(!is_of_port(b"CONFIG_LOCALVERSION=\"-vmi\"\n") && !is_of_port(b"CONFIG_SMP=y\n"));
         let with = Recipe::new(&[], &[]).unwrap();
         let key = with.key("a", "b");
         let without = with.without_port();
         assert_ne!(without.key("a", "b"), key);
-        let text: Vec<u8> = without.config.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+        let text: Vec<u8> = without
+            .config
+            .iter()
+            .flat_map(|(_, bytes)| bytes.clone())
+            .collect();
         let text = String::from_utf8(text).unwrap();
-        assert!(text.contains("CONFIG_SMP=y") && !text.contains("VMI_GUEST"), "{text}");
+        assert!(
+            text.contains("CONFIG_SMP=y") && !text.contains("VMI_GUEST"),
+            "{text}"
+        );
     }
 
     #[test]
     fn an_unknown_option_names_the_others() {
-        let error = Recipe::new(&["speed".to_string()], &[]).unwrap_err().to_string();
-        assert!(error.contains("speed") && error.contains("debug-info"), "{error}");
+        let error = Recipe::new(&["speed".to_string()], &[])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("speed") && error.contains("debug-info"),
+            "{error}"
+        );
     }
 }

@@ -44,7 +44,9 @@ pub struct Source {
 /// Finds what is wanted, and fetches it if need be.
 pub fn find(wanted: &Wanted, cache: &Cache, bar: &ProgressBar) -> anyhow::Result<Source> {
     let path = match wanted {
-        Wanted::At(path) => fs::canonicalize(path).with_context(|| format!("source {}", path.display()))?,
+        Wanted::At(path) => {
+            fs::canonicalize(path).with_context(|| format!("source {}", path.display()))?
+        }
         Wanted::Debian { newest } => {
             let installed = Path::new("/usr/src").join(TARBALL);
             let fetched = cache.sources().join(TARBALL);
@@ -184,7 +186,12 @@ fn hash_folder(root: &Path) -> anyhow::Result<String> {
             if entry.file_name() == ".git" {
                 continue;
             }
-            hasher.update(path.strip_prefix(root).unwrap_or(&path).as_os_str().as_encoded_bytes());
+            hasher.update(
+                path.strip_prefix(root)
+                    .unwrap_or(&path)
+                    .as_os_str()
+                    .as_encoded_bytes(),
+            );
             buffer.clear();
             if kind.is_dir() {
                 folders.push(path);
@@ -199,7 +206,9 @@ fn hash_folder(root: &Path) -> anyhow::Result<String> {
                 File::open(&path)
                     .and_then(|mut file| file.read_to_end(&mut buffer))
                     .with_context(|| format!("source {}", path.display()))?;
-                hasher.update([u8::from(entry.metadata().with_context(complain)?.mode() & 0o111 != 0)]);
+                hasher.update([u8::from(
+                    entry.metadata().with_context(complain)?.mode() & 0o111 != 0,
+                )]);
             }
             hasher.update((buffer.len() as u64).to_le_bytes());
             hasher.update(&buffer);

@@ -27,9 +27,18 @@ const HEADERS: [(&str, &str); 2] = [("gelf.h", "libelf-dev"), ("stdio.h", "libc6
 pub fn check() -> anyhow::Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let have = |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    let mut missing: Vec<&str> = PROGRAMS.iter().filter(|(name, _)| !have(name)).map(|p| p.1).collect();
+    let mut missing: Vec<&str> = PROGRAMS
+        .iter()
+        .filter(|(name, _)| !have(name))
+        .map(|p| p.1)
+        .collect();
     if have("gcc") {
-        missing.extend(HEADERS.iter().filter(|(name, _)| !has_header(name)).map(|h| h.1));
+        missing.extend(
+            HEADERS
+                .iter()
+                .filter(|(name, _)| !has_header(name))
+                .map(|h| h.1),
+        );
     }
     if !missing.is_empty() {
         let missing = missing.join(" ");
@@ -60,9 +69,14 @@ fn has_header(name: &str) -> bool {
 pub fn compiler() -> anyhow::Result<String> {
     let mut words = Vec::new();
     for (program, package) in [("gcc", "gcc"), ("ld", "binutils")] {
-        let output = Command::new(program).arg("--version").output().with_context(|| {
-            format!("a kernel cannot be built here: {program} is missing: apt-get install {package}")
-        })?;
+        let output = Command::new(program)
+            .arg("--version")
+            .output()
+            .with_context(|| {
+                format!(
+                    "a kernel cannot be built here: {program} is missing: apt-get install {package}"
+                )
+            })?;
         let text = String::from_utf8_lossy(&output.stdout);
         words.push(text.lines().next().unwrap_or_default().trim().to_string());
     }

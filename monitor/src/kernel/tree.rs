@@ -27,7 +27,12 @@ impl Tree {
     /// The tree in this folder, made of this source.
     pub fn open(root: &Path, source: &Source, bar: &ProgressBar) -> anyhow::Result<Self> {
         let complain = || format!("cannot use {}", root.display());
-        let refuse = || format!("{}: there is no source of a kernel in it", source.path.display());
+        let refuse = || {
+            format!(
+                "{}: there is no source of a kernel in it",
+                source.path.display()
+            )
+        };
         if fs::read_to_string(root.join("stamp")).ok().as_ref() == Some(&source.hash) {
             let version = version(&root.join("source")).with_context(refuse)?;
             return Ok(Tree {
@@ -46,7 +51,9 @@ impl Tree {
         bar.set_message(format!("unpacking {}", source.path.display()));
         unpack(&source.path, &tree)?;
         let version = version(&tree).with_context(refuse)?;
-        if !version.starts_with(SERIES) || !matches!(version.as_bytes().get(SERIES.len()), None | Some(b'.')) {
+        if !version.starts_with(SERIES)
+            || !matches!(version.as_bytes().get(SERIES.len()), None | Some(b'.'))
+        {
             bail!(
                 "{}: Linux {version}, and the port is for {SERIES}",
                 source.path.display()
@@ -173,7 +180,10 @@ impl Tree {
         let _ = writer.join();
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stdout);
-            let file = rejected(&text).map_or_else(|| last_words("patch", &output.stderr), |file| format!("at {file}"));
+            let file = rejected(&text).map_or_else(
+                || last_words("patch", &output.stderr),
+                |file| format!("at {file}"),
+            );
             bail!(
                 "{name} does not apply to Linux {} ({file}): this source is newer than the port, give an older one with --source, or newer sources of the port are needed",
                 self.version
@@ -191,7 +201,9 @@ impl Tree {
     }
 
     fn set_changed(&self, paths: &BTreeSet<String>) -> anyhow::Result<()> {
-        let text = paths.iter().fold(String::new(), |text, path| text + path + "\n");
+        let text = paths
+            .iter()
+            .fold(String::new(), |text, path| text + path + "\n");
         let part = self.root.join("changed.part");
         fs::write(&part, text)
             .and_then(|()| fs::rename(&part, self.root.join("changed")))
@@ -221,7 +233,10 @@ fn rejected(output: &str) -> Option<&str> {
 fn patched(patch: &[u8]) -> anyhow::Result<BTreeSet<String>> {
     let mut paths = BTreeSet::new();
     for line in std::str::from_utf8(patch)?.lines() {
-        if let Some(path) = line.strip_prefix("--- a/").or_else(|| line.strip_prefix("+++ b/")) {
+        if let Some(path) = line
+            .strip_prefix("--- a/")
+            .or_else(|| line.strip_prefix("+++ b/"))
+        {
             if path.split('/').any(|part| part == "..") {
                 bail!("a patch leaves the source: {path}");
             }
@@ -253,7 +268,9 @@ fn unpack(source: &Path, to: &Path) -> anyhow::Result<()> {
             .arg("--strip-components=1");
     }
     let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().with_context(|| format!("cannot run {program}"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {program}"))?;
     if !output.status.success() {
         bail!(
             "cannot unpack {}: {}",
@@ -274,7 +291,9 @@ fn version(tree: &Path) -> anyhow::Result<String> {
             .next()
             .filter(|value| value.chars().all(|c| c.is_ascii_digit()))
     };
-    let (Some(version), Some(level), Some(sub)) = (field("VERSION"), field("PATCHLEVEL"), field("SUBLEVEL")) else {
+    let (Some(version), Some(level), Some(sub)) =
+        (field("VERSION"), field("PATCHLEVEL"), field("SUBLEVEL"))
+    else {
         bail!("its Makefile has no version");
     };
     Ok(format!("{version}.{level}.{sub}"))

@@ -2,7 +2,8 @@
 use super::*;
 use std::time::SystemTime;
 
-const PATCH: &[u8] = b"Why.\n\n--- a/kernel/a.c\n+++ b/kernel/a.c\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n";
+const PATCH: &[u8] =
+    b"Why.\n\n--- a/kernel/a.c\n+++ b/kernel/a.c\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n";
 
 fn recipe(overlay: &[(&'static str, &'static [u8])], patches: &[&'static [u8]]) -> Recipe {
     Recipe {
@@ -39,7 +40,10 @@ fn text(tree: &Tree, path: &str) -> Option<String> {
 }
 
 fn time(tree: &Tree, path: &str) -> SystemTime {
-    fs::metadata(tree.source().join(path)).unwrap().modified().unwrap()
+    fs::metadata(tree.source().join(path))
+        .unwrap()
+        .modified()
+        .unwrap()
 }
 
 #[test]
@@ -48,14 +52,18 @@ fn only_what_changes_is_written_and_what_went_away_is_undone() {
     let bar = ProgressBar::hidden();
     let tree = open(&folder, &source);
     assert_eq!(tree.version(), "6.12.99");
-    tree.apply(&recipe(&[("arch/new.c", b"1"), ("arch/old.c", b"1")], &[PATCH]), &bar)
-        .unwrap();
+    tree.apply(
+        &recipe(&[("arch/new.c", b"1"), ("arch/old.c", b"1")], &[PATCH]),
+        &bar,
+    )
+    .unwrap();
     assert_eq!(text(&tree, "kernel/a.c").unwrap(), "one\nTWO\nthree\n");
     let times = ["kernel/a.c", "kernel/b.c", "arch/new.c"].map(|path| time(&tree, path));
 
     // The same patch, one file of the overlay changed, one gone.
     let tree = open(&folder, &source);
-    tree.apply(&recipe(&[("arch/new.c", b"2")], &[PATCH]), &bar).unwrap();
+    tree.apply(&recipe(&[("arch/new.c", b"2")], &[PATCH]), &bar)
+        .unwrap();
     assert_eq!(time(&tree, "kernel/a.c"), times[0]);
     assert_eq!(time(&tree, "kernel/b.c"), times[1]);
     assert_eq!(text(&tree, "arch/new.c").unwrap(), "2");
@@ -98,7 +106,8 @@ fn another_series_and_a_file_in_the_way_are_refused() {
         hash: "2".to_string(),
         ..source
     };
-    let error = Tree::open(&folder.path().join("work"), &source, &ProgressBar::hidden()).unwrap_err();
+    let error =
+        Tree::open(&folder.path().join("work"), &source, &ProgressBar::hidden()).unwrap_err();
     assert!(error.to_string().contains("6.120.1"), "{error}");
     // What was there before is still there.
     assert_eq!(text(&tree, "kernel/b.c").unwrap(), "b\n");
@@ -109,6 +118,8 @@ fn a_file_that_a_patch_does_not_find_is_named() {
     let (folder, source) = source();
     fs::remove_file(source.path.join("kernel/a.c")).unwrap();
     let tree = open(&folder, &source);
-    let error = tree.apply(&recipe(&[], &[PATCH]), &ProgressBar::hidden()).unwrap_err();
+    let error = tree
+        .apply(&recipe(&[], &[PATCH]), &ProgressBar::hidden())
+        .unwrap_err();
     assert!(error.to_string().contains("kernel/a.c"), "{error}");
 }

@@ -9,8 +9,8 @@ use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -82,7 +82,8 @@ impl Server {
     /// Begins to listen. The machine is held.
     pub fn start(machine: &Machine) -> anyhow::Result<Self> {
         let (_folder, path) = short_path(machine)?;
-        let listener = UnixListener::bind(path).context("cannot make the machine's control socket")?;
+        let listener =
+            UnixListener::bind(path).context("cannot make the machine's control socket")?;
         listener.set_nonblocking(true)?;
         Ok(Server {
             machine: machine.clone(),
@@ -169,7 +170,12 @@ fn send(stream: &UnixStream, error: Option<String>, file: Option<&OwnedFd>) -> a
     if !files.is_empty() {
         attached.push(SendAncillaryMessage::ScmRights(&files));
     }
-    sendmsg(stream, &[IoSlice::new(&line)], &mut attached, SendFlags::NOSIGNAL)?;
+    sendmsg(
+        stream,
+        &[IoSlice::new(&line)],
+        &mut attached,
+        SendFlags::NOSIGNAL,
+    )?;
     Ok(())
 }
 
@@ -209,8 +215,12 @@ pub fn ask(machine: &Machine, request: &Request) -> anyhow::Result<Option<OwnedF
 
 /// The socket by a name that is short enough, whatever the folder's; valid while the first one lives.
 fn short_path(machine: &Machine) -> anyhow::Result<(OwnedFd, PathBuf)> {
-    let folder = rustix::fs::open(machine.folder(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .with_context(|| machine.folder().display().to_string())?;
+    let folder = rustix::fs::open(
+        machine.folder(),
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .with_context(|| machine.folder().display().to_string())?;
     let path = PathBuf::from(format!("/proc/self/fd/{}/control", folder.as_raw_fd()));
     Ok((folder, path))
 }

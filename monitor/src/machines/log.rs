@@ -46,12 +46,19 @@ impl Log {
     /// Prints what has come since the last time.
     pub fn print(&mut self) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
-        for file in [self.old.take().as_mut(), self.now.as_mut()].into_iter().flatten() {
+        for file in [self.old.take().as_mut(), self.now.as_mut()]
+            .into_iter()
+            .flatten()
+        {
             io::copy(file, &mut out)?;
         }
         // Another file may have the name now; what came to the old one until then is read once more.
         let next = open(&self.path)?;
-        let number = |file: &Option<File>| file.as_ref().and_then(|f| f.metadata().ok()).map(|meta| meta.ino());
+        let number = |file: &Option<File>| {
+            file.as_ref()
+                .and_then(|f| f.metadata().ok())
+                .map(|meta| meta.ino())
+        };
         if number(&next) != number(&self.now) {
             if let Some(file) = &mut self.now {
                 io::copy(file, &mut out)?;
@@ -81,7 +88,9 @@ pub fn turn(machine: &Machine) -> anyhow::Result<()> {
     }
     let path = machine.output();
     // Of a machine in the foreground it may be anybody's file.
-    if !fs::metadata(&path).is_ok_and(|meta| meta.ino() == output.st_ino && meta.dev() == output.st_dev) {
+    if !fs::metadata(&path)
+        .is_ok_and(|meta| meta.ino() == output.st_ino && meta.dev() == output.st_dev)
+    {
         return Ok(());
     }
     fs::rename(&path, path.with_extension("1"))?;

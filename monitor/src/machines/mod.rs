@@ -78,7 +78,8 @@ impl Store {
                 .map(PathBuf::from)
                 .filter(|path| path.is_absolute())
         };
-        let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+        let base =
+            absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
         let Some(base) = base else {
             bail!("no place for what is known of machines: set HOME or XDG_STATE_HOME");
         };
@@ -89,8 +90,8 @@ impl Store {
 
     /// Adds a machine. Without a name it gets one.
     pub fn create(&self, name: Option<&str>, spec: &Spec) -> anyhow::Result<Machine> {
-        let text =
-            serde_json::to_vec_pretty(spec).context("a machine that is to be kept can only have words of text")?;
+        let text = serde_json::to_vec_pretty(spec)
+            .context("a machine that is to be kept can only have words of text")?;
         let mut folders = DirBuilder::new();
         folders.recursive(true).mode(0o700);
         folders
@@ -114,7 +115,9 @@ impl Store {
             .with_context(complain)?;
         let named = draft.write("spec.json", &text).and_then(|()| match name {
             Some(name) if self.name(&mut draft, name)? => Ok(()),
-            Some(name) => bail!("there is a machine {name}: choose another name, or `paravane rm {name}`"),
+            Some(name) => {
+                bail!("there is a machine {name}: choose another name, or `paravane rm {name}`")
+            }
             None => self.name_any(&mut draft),
         });
         if let Err(error) = named {
@@ -193,7 +196,11 @@ impl Store {
         for entry in entries {
             let entry = entry.with_context(complain)?;
             // What has another kind of name is none of ours.
-            if let Some(name) = entry.file_name().to_str().filter(|name| check(name).is_ok()) {
+            if let Some(name) = entry
+                .file_name()
+                .to_str()
+                .filter(|name| check(name).is_ok())
+            {
                 all.push(Machine {
                     name: name.to_string(),
                     folder: entry.path(),
@@ -207,10 +214,17 @@ impl Store {
 
 /// Whether a machine may have this name.
 fn check(name: &str) -> anyhow::Result<()> {
-    let first = name.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
-    let all = name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+    let first = name
+        .chars()
+        .next()
+        .is_some_and(|c| c.is_ascii_alphanumeric());
+    let all = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
     if !first || !all || name.len() > MAX_NAME {
-        bail!("`{name}` cannot be a machine's name: letters, digits, `_`, `.` and `-`, at most {MAX_NAME}");
+        bail!(
+            "`{name}` cannot be a machine's name: letters, digits, `_`, `.` and `-`, at most {MAX_NAME}"
+        );
     }
     Ok(())
 }
@@ -233,7 +247,11 @@ impl Machine {
     pub fn spec(&self) -> anyhow::Result<Spec> {
         match self.read("spec.json")? {
             Some(spec) => Ok(spec),
-            None => bail!("machine {} was never completed: `paravane rm {}`", self.name, self.name),
+            None => bail!(
+                "machine {} was never completed: `paravane rm {}`",
+                self.name,
+                self.name
+            ),
         }
     }
 
@@ -318,7 +336,9 @@ impl Machine {
         let path = self.folder.join("network.json");
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
-        options.open(&path).with_context(|| path.display().to_string())
+        options
+            .open(&path)
+            .with_context(|| path.display().to_string())
     }
 
     /// What its monitor has recorded in a file: which network it has or had, once it needed one;
@@ -342,7 +362,8 @@ impl Machine {
 
     /// Forgets it. It must not run.
     pub fn remove(&self) -> anyhow::Result<()> {
-        fs::remove_dir_all(&self.folder).with_context(|| format!("cannot remove {}", self.folder.display()))
+        fs::remove_dir_all(&self.folder)
+            .with_context(|| format!("cannot remove {}", self.folder.display()))
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
@@ -352,7 +373,8 @@ impl Machine {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
-        let value = serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
+        let value = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is damaged", path.display()))?;
         Ok(Some(value))
     }
 
@@ -433,7 +455,13 @@ mod tests {
                 pid: std::process::id()
             }
         );
-        assert!(machine.hold().unwrap_err().to_string().contains("is running"));
+        assert!(
+            machine
+                .hold()
+                .unwrap_err()
+                .to_string()
+                .contains("is running")
+        );
         machine.set_ended(&Ended { code: 3 }).unwrap();
         drop(hold);
         assert_eq!(machine.state().unwrap(), State::Exited(3));
@@ -443,14 +471,24 @@ mod tests {
         assert_eq!(store.create(None, &spec()).unwrap().name, "vm1");
         assert_eq!(store.all().unwrap().len(), 2);
         machine.remove().unwrap();
-        assert!(store.find("one").unwrap_err().to_string().contains("no machine one"));
+        assert!(
+            store
+                .find("one")
+                .unwrap_err()
+                .to_string()
+                .contains("no machine one")
+        );
     }
 
     #[test]
     fn what_was_killed_is_no_machine() {
         let (_folder, store) = store();
         store.create(Some("x"), &spec()).unwrap();
-        for left in [".new-1", ".of-somebody", &format!("{DRAFT}{}", std::process::id())] {
+        for left in [
+            ".new-1",
+            ".of-somebody",
+            &format!("{DRAFT}{}", std::process::id()),
+        ] {
             fs::create_dir(store.folder.join(left)).unwrap();
         }
         for old in [".new-1", ".of-somebody"] {
@@ -459,7 +497,12 @@ mod tests {
                 .unwrap();
         }
         store.create(Some("y"), &spec()).unwrap();
-        let names: Vec<_> = store.all().unwrap().into_iter().map(|machine| machine.name).collect();
+        let names: Vec<_> = store
+            .all()
+            .unwrap()
+            .into_iter()
+            .map(|machine| machine.name)
+            .collect();
         assert_eq!(names, ["x", "y"]);
         let folders = fs::read_dir(&store.folder).unwrap().count();
         assert_eq!(folders, 3, "what is not ours stays");
@@ -481,7 +524,13 @@ mod tests {
         fs::write(machine.folder().join("spec.json"), "{}").unwrap();
         assert!(format!("{:#}", machine.spec().unwrap_err()).contains("spec.json is damaged"));
         fs::remove_file(machine.folder().join("spec.json")).unwrap();
-        assert!(machine.spec().unwrap_err().to_string().contains("never completed"));
+        assert!(
+            machine
+                .spec()
+                .unwrap_err()
+                .to_string()
+                .contains("never completed")
+        );
     }
 
     #[test]
@@ -489,7 +538,8 @@ mod tests {
         use std::os::unix::ffi::OsStrExt;
         let (_folder, store) = store();
         let mut spec = spec();
-        spec.command.push(Word(OsStr::from_bytes(&[0xff]).to_os_string()));
+        spec.command
+            .push(Word(OsStr::from_bytes(&[0xff]).to_os_string()));
         assert!(format!("{:#}", store.create(Some("x"), &spec).unwrap_err()).contains("not UTF-8"));
         assert!(store.all().unwrap().is_empty());
     }

@@ -151,7 +151,9 @@ impl From<&OsStr> for Word {
 impl Serialize for Word {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = self.0.to_str();
-        let text = text.ok_or_else(|| S::Error::custom(format!("{} is not UTF-8", self.0.to_string_lossy())))?;
+        let text = text.ok_or_else(|| {
+            S::Error::custom(format!("{} is not UTF-8", self.0.to_string_lossy()))
+        })?;
         serializer.serialize_str(text)
     }
 }

@@ -58,7 +58,11 @@ impl Accounts {
     /// Of no process yet. `most_maps`: mappings that the host allows each; `countable`: it lets them be counted.
     pub fn new(budget: Budget, most_maps: u64, countable: bool) -> Self {
         Accounts {
-            budget: if countable { budget } else { budget.uncounted(most_maps) },
+            budget: if countable {
+                budget
+            } else {
+                budget.uncounted(most_maps)
+            },
             most_maps,
             countable,
             processes: Vec::new(),
@@ -102,7 +106,10 @@ impl Accounts {
 
     /// KiB that are known.
     fn known(&self) -> u64 {
-        self.processes.iter().map(|p| p.kib + (p.maps * MAPPING >> 10)).sum()
+        self.processes
+            .iter()
+            .map(|p| p.kib + (p.maps * MAPPING >> 10))
+            .sum()
     }
 
     /// CPU time that may be unseen, ns: for more than the rest of the budget, and some more.
@@ -161,12 +168,23 @@ impl Accounts {
         // Measured from the least that was seen: what others give back must not hide what this machine takes.
         self.slab = self.slab.min(slab.unwrap_or(0));
         loop {
-            let uncertain: u64 = self.processes.iter().map(|p| p.uncertain(self.most_maps)).sum();
+            let uncertain: u64 = self
+                .processes
+                .iter()
+                .map(|p| p.uncertain(self.most_maps))
+                .sum();
             let grown = slab.map_or(u64::MAX, |now| now.saturating_sub(self.slab));
             let can_be = (uncertain * MAPPING >> 10).min(grown);
-            let (all, limit) = (self.known() + can_be, self.budget.machine(self.processes.len()));
+            let (all, limit) = (
+                self.known() + can_be,
+                self.budget.machine(self.processes.len()),
+            );
             // One at a time before it matters; and the rest the next time, since tables could grow unseen meanwhile.
-            let time = if all > limit { COUNTING } else { Duration::ZERO };
+            let time = if all > limit {
+                COUNTING
+            } else {
+                Duration::ZERO
+            };
             if all <= limit / 2 || (counted && start.elapsed() > time) {
                 return Ok(());
             }
@@ -202,7 +220,9 @@ mod tests {
     impl Busy {
         fn new() -> Self {
             let mut command = Command::new("sh");
-            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            command
+                .args(["-c", "while :; do :; done"])
+                .stdin(Stdio::null());
             Busy(command.spawn().unwrap())
         }
     }

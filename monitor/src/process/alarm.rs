@@ -85,7 +85,10 @@ impl Alarms {
     fn next(&self, core: &Core) -> u64 {
         let each = self.told.iter().enumerate().filter_map(|(vcpu, told)| {
             let deadline = deadline(core, vcpu)?;
-            Some(told.filter(|t| t.deadline == deadline).map_or(deadline, |t| t.again_at))
+            Some(
+                told.filter(|t| t.deadline == deadline)
+                    .map_or(deadline, |t| t.again_at),
+            )
         });
         each.min().unwrap_or(NEVER)
     }
@@ -143,14 +146,19 @@ mod tests {
     #[test]
     fn each_is_told_when_it_is_due_and_not_before() {
         let core = core(2);
-        let mut alarms = Alarms { told: vec![None; 2] };
+        let mut alarms = Alarms {
+            told: vec![None; 2],
+        };
         assert_eq!(alarms.serve(&core, 50), NEVER);
         set_deadline(&core, 0, 100);
         set_deadline(&core, 1, 200);
         assert_eq!(alarms.serve(&core, 99), 100);
         assert_eq!((pending(&core, 0), pending(&core, 1)), (0, 0));
         assert_eq!(alarms.serve(&core, 100), 200);
-        assert_eq!((pending(&core, 0), pending(&core, 1), wakes(&core, 0)), (2, 0, 1));
+        assert_eq!(
+            (pending(&core, 0), pending(&core, 1), wakes(&core, 0)),
+            (2, 0, 1)
+        );
     }
 
     #[test]

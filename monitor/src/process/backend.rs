@@ -37,7 +37,9 @@ impl Hypervisor for Process {
             // A file's lives as long as the program, as the built-in one does.
             layer: machine
                 .layer
-                .map_or(paravane_blobs::PROCESS_LAYER, |bytes| Box::leak(bytes.into())),
+                .map_or(paravane_blobs::PROCESS_LAYER, |bytes| {
+                    Box::leak(bytes.into())
+                }),
             command_line: &machine.command_line,
             initrd: &[],
             vcpus: machine.cpus,

@@ -20,7 +20,9 @@ const STACK_SIZE: u64 = 0x4000;
 
 const _: () = assert!(size_of::<abi::BootInfo>() as u64 <= COMMAND_LINE);
 const _: () = assert!(COMMAND_LINE + COMMAND_LINE_MAX as u64 <= DEVICES);
-const _: () = assert!(DEVICES + ph::PH_MAX_DEVICES * size_of::<abi::Device>() as u64 <= STACK_TOP - STACK_SIZE);
+const _: () = assert!(
+    DEVICES + ph::PH_MAX_DEVICES * size_of::<abi::Device>() as u64 <= STACK_TOP - STACK_SIZE
+);
 const _: () = assert!(STACK_TOP <= RESERVED);
 
 /// Linear addresses for the layer, which starts the kernel.
@@ -78,7 +80,10 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
 
     let initrd_gpa = initrd(ram, base, image, facts.initrd)?;
 
-    for (at, device) in (base + DEVICES..).step_by(size_of::<abi::Device>()).zip(facts.devices) {
+    for (at, device) in (base + DEVICES..)
+        .step_by(size_of::<abi::Device>())
+        .zip(facts.devices)
+    {
         ram.write(at, Entry(*device).as_slice())?;
     }
 
@@ -130,7 +135,11 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
         tsc_hz: facts.tsc_hz,
         mem,
         holes,
-        devices: if facts.devices.is_empty() { 0 } else { linear(DEVICES) },
+        devices: if facts.devices.is_empty() {
+            0
+        } else {
+            linear(DEVICES)
+        },
         device_count: u32::try_from(facts.devices.len())?,
         device_size: u32::try_from(size_of::<abi::Device>())?,
         reserved: [0; 40],

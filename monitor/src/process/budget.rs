@@ -101,7 +101,10 @@ mod tests {
         let budget = Budget::new(256 << 20, 1);
         assert_eq!(budget.process >> 10, 72);
         assert_eq!(budget.machine(0) >> 10, 144);
-        assert_eq!(budget.machine(8) - budget.machine(0), 8 * (512 + 1024 + 128 + 2048));
+        assert_eq!(
+            budget.machine(8) - budget.machine(0),
+            8 * (512 + 1024 + 128 + 2048)
+        );
         assert_eq!(budget.mappings(), 24 * 4096);
         assert_eq!(budget.pool_chunks(), 192);
         assert!(Budget::new(64 << 30, 1).process > (64 << 30 >> 10) / 512);

@@ -74,7 +74,8 @@ impl Line {
     /// As the layer computes it.
     fn at(&self, tsc: u64) -> u64 {
         let product = (u128::from(tsc.saturating_sub(self.tsc)) * u128::from(self.mult)) >> SHIFT;
-        self.ns.saturating_add(u64::try_from(product).unwrap_or(u64::MAX))
+        self.ns
+            .saturating_add(u64::try_from(product).unwrap_or(u64::MAX))
     }
 }
 
@@ -178,7 +179,11 @@ impl Clock {
         let counts = now.tsc.saturating_sub(self.base.tsc);
         let ns = now.ns.saturating_sub(self.base.ns);
         // The host's present rate, over the last period or a bit more: the average of all time would follow too slowly.
-        let host = if counts > 0 { rate(ns, counts) } else { self.line.mult };
+        let host = if counts > 0 {
+            rate(ns, counts)
+        } else {
+            self.line.mult
+        };
         if ns >= PERIOD / 2 {
             self.base = now;
         }
@@ -186,8 +191,11 @@ impl Clock {
         let ahead = shown.saturating_sub(now.ns).min(period / MAX_BEND);
         let behind = now.ns.saturating_sub(shown);
         let behind = if behind > JUMP { 0 } else { behind };
-        let bend = |by: u64| u64::try_from(u128::from(host) * u128::from(by) / u128::from(period)).unwrap_or(0);
-        host.saturating_add(bend(behind)).saturating_sub(bend(ahead))
+        let bend = |by: u64| {
+            u64::try_from(u128::from(host) * u128::from(by) / u128::from(period)).unwrap_or(0)
+        };
+        host.saturating_add(bend(behind))
+            .saturating_sub(bend(ahead))
     }
 
     /// Goes on with another rate, from where the page is at the moment of the change; or from where the host's clock
@@ -283,7 +291,11 @@ mod tests {
     #[test]
     fn the_counter_is_measured() {
         let clock = Clock::new(Sample::take());
-        assert!((100_000_000..20_000_000_000).contains(&clock.hz()), "{}", clock.hz());
+        assert!(
+            (100_000_000..20_000_000_000).contains(&clock.hz()),
+            "{}",
+            clock.hz()
+        );
     }
 
     #[test]

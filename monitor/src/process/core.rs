@@ -73,7 +73,8 @@ impl Core {
 
     /// Takes note of a device.
     pub fn add_device(&self, name: &str, counters: &Arc<Counters>) {
-        self.devices().push((name.to_string(), Arc::clone(counters)));
+        self.devices()
+            .push((name.to_string(), Arc::clone(counters)));
     }
 
     /// The devices' names and what they have done, in the guest's order.
@@ -149,7 +150,10 @@ impl Core {
     }
 
     pub fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Asks all threads to end.
@@ -206,7 +210,10 @@ impl Core {
 
     /// The host CPU of each vCPU.
     pub fn placement(&self) -> Vec<u32> {
-        self.placement.iter().map(|cpu| cpu.load(Ordering::SeqCst)).collect()
+        self.placement
+            .iter()
+            .map(|cpu| cpu.load(Ordering::SeqCst))
+            .collect()
     }
 
     /// The calling thread is the watch, and sleeps until it gets [`sys::watch_signal`]; 0: it is no more.

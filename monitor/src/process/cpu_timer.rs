@@ -21,7 +21,10 @@ impl CpuClock {
 
     /// Nanoseconds; none once the process is gone.
     pub fn read(self) -> Option<u64> {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         // SAFETY: writes to the local value only.
         if unsafe { libc::clock_gettime(self.0, &raw mut time) } != 0 {
             return None;
@@ -53,7 +56,10 @@ impl CpuTimer {
     /// Sets it to so much CPU time from now on. Fails once the process is gone.
     pub fn set(&self, ns: u64) {
         let spec = libc::itimerspec {
-            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_interval: libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
             it_value: libc::timespec {
                 tv_sec: 0,
                 tv_nsec: i64::try_from(ns).unwrap_or(i64::MAX),

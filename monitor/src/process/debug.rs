@@ -134,8 +134,14 @@ impl Debug {
             }),
             ph::PH_DEBUG_CALL => State::Ending,
             _ => {
-                let state = self.core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, state));
-                let owner = self.core.shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, owner));
+                let state = self
+                    .core
+                    .shared
+                    .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state));
+                let owner = self
+                    .core
+                    .shared
+                    .vcpu_long(vcpu, offset_of!(ph::PhVcpu, owner));
                 // The boot vCPU is off until it is handed to a process.
                 let off = u64::from(state.load(Ordering::SeqCst)) == ph::PH_VCPU_OFF;
                 if off && (vcpu > 0 || owner.load(Ordering::SeqCst) != 0) {
@@ -208,8 +214,18 @@ impl Debug {
         if !matches!(self.state(vcpu), State::Stopped(_) | State::Ending) {
             return None;
         }
-        let long = |at| self.core.shared.debug_long(vcpu, at).load(Ordering::Relaxed);
-        let word = |at| self.core.shared.debug_word(vcpu, at).load(Ordering::Relaxed);
+        let long = |at| {
+            self.core
+                .shared
+                .debug_long(vcpu, at)
+                .load(Ordering::Relaxed)
+        };
+        let word = |at| {
+            self.core
+                .shared
+                .debug_word(vcpu, at)
+                .load(Ordering::Relaxed)
+        };
         let mut gpr = [0; 16];
         for (at, register) in (offset_of!(ph::PhDebug, gpr)..).step_by(8).zip(&mut gpr) {
             *register = long(at);
@@ -238,8 +254,16 @@ impl Debug {
         if !matches!(self.state(vcpu), State::Stopped(_)) {
             return;
         }
-        let set = |at, value| self.core.shared.debug_long(vcpu, at).store(value, Ordering::Relaxed);
-        for (at, value) in (offset_of!(ph::PhDebug, gpr)..).step_by(8).zip(registers.gpr) {
+        let set = |at, value| {
+            self.core
+                .shared
+                .debug_long(vcpu, at)
+                .store(value, Ordering::Relaxed)
+        };
+        for (at, value) in (offset_of!(ph::PhDebug, gpr)..)
+            .step_by(8)
+            .zip(registers.gpr)
+        {
             set(at, value);
         }
         set(offset_of!(ph::PhDebug, rip), registers.rip);
@@ -261,7 +285,8 @@ impl Debug {
                 return Some(gpa);
             }
         }
-        let kernel = address >= ph::PH_USER_END || (ph::PH_HOLE_START..ph::PH_HOLE_END).contains(&address);
+        let kernel =
+            address >= ph::PH_USER_END || (ph::PH_HOLE_START..ph::PH_HOLE_END).contains(&address);
         let root = if kernel && registers.kernel_root != 0 {
             registers.kernel_root
         } else {
@@ -407,7 +432,10 @@ mod tests {
         assert_eq!(machine.translate(&registers, 0x40_2234), None);
         assert_eq!(machine.translate(&registers, 0x61_2345), Some(0x21_2345));
         assert_eq!(machine.translate(&registers, 0x7a20_0010), Some(0x10_0010));
-        assert_eq!(machine.translate(&registers, ph::PH_DIRECT_MAP + 5), Some(5));
+        assert_eq!(
+            machine.translate(&registers, ph::PH_DIRECT_MAP + 5),
+            Some(5)
+        );
         assert!(machine.write(&registers, 0x40_1ffe, b"ab"));
         // Behind the page there is nothing.
         let mut bytes = [0; 4];
@@ -423,7 +451,11 @@ mod tests {
         for n in 0..40u64 {
             let at = size(ph::PH_SHARED_EVENTS + ph::PH_EVENTS * 32 + n % ph::PH_EVENTS * 32);
             for (field, value) in [(0, n), (8, ph::PH_EVENT_HALT), (16, n), (24, 0)] {
-                machine.core.shared.long(at + field).store(value, Ordering::Relaxed);
+                machine
+                    .core
+                    .shared
+                    .long(at + field)
+                    .store(value, Ordering::Relaxed);
             }
         }
         machine

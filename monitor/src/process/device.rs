@@ -10,7 +10,9 @@ use super::shared::size;
 use super::{kick, sys};
 use crate::confine::Files;
 use crate::devices::counters::{Counters, count};
-use crate::devices::mmio::{Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config};
+use crate::devices::mmio::{
+    Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config,
+};
 use crate::devices::{Area, Broken, Device, Driver, Ending, Interrupt, Memory, Page, Wake};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
@@ -46,7 +48,11 @@ impl Devices {
     /// Takes them; `ram` is the size of guest memory.
     pub fn new(all: Vec<Box<dyn Device>>, ram: u64) -> anyhow::Result<Self> {
         if all.len() > size(ph::PH_MAX_DEVICES) {
-            bail!("{} devices: at most {} are possible", all.len(), ph::PH_MAX_DEVICES);
+            bail!(
+                "{} devices: at most {} are possible",
+                all.len(),
+                ph::PH_MAX_DEVICES
+            );
         }
         for device in &all {
             let queues = device.queue_sizes().len();
@@ -91,7 +97,11 @@ impl Devices {
     }
 
     /// Prepares each device's thread.
-    pub fn into_threads(self, core: &Arc<Core>, memory: &Arc<Memory>) -> anyhow::Result<Vec<Thread>> {
+    pub fn into_threads(
+        self,
+        core: &Arc<Core>,
+        memory: &Arc<Memory>,
+    ) -> anyhow::Result<Vec<Thread>> {
         let Some(area) = self.area else {
             return Ok(Vec::new());
         };
@@ -107,7 +117,8 @@ impl Devices {
                 .start(&waker)
                 .with_context(|| format!("cannot start the device {name}"))?;
             let page = area.page(number);
-            let registers = Registers::new(page.clone(), &*device).with_context(|| format!("device {name}"))?;
+            let registers =
+                Registers::new(page.clone(), &*device).with_context(|| format!("device {name}"))?;
             let counters = Arc::new(Counters::default());
             core.add_device(&name, &counters);
             threads.push(Thread {
@@ -135,7 +146,9 @@ impl Devices {
 impl fmt::Debug for Devices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.all.iter().map(|device| device.name()).collect();
-        f.debug_struct("Devices").field("all", &names).finish_non_exhaustive()
+        f.debug_struct("Devices")
+            .field("all", &names)
+            .finish_non_exhaustive()
     }
 }
 
@@ -164,7 +177,9 @@ fn wake(core: &Core, number: usize) {
 /// Wakes every device's thread, whatever a guest wrote about which of them sleep.
 pub fn wake_all(core: &Core) {
     for number in 0..size(ph::PH_MAX_DEVICES) {
-        let notify = core.shared.device_word(number, offset_of!(ph::PhDevice, notify));
+        let notify = core
+            .shared
+            .device_word(number, offset_of!(ph::PhDevice, notify));
         notify.fetch_or(HOST, Ordering::SeqCst);
         sys::futex_wake(notify);
     }
@@ -196,7 +211,9 @@ struct Line {
 impl Line {
     fn interrupt(&self, why: u32) {
         count(&self.counters.interrupts, 1);
-        self.page.register(INTERRUPT_STATUS).fetch_or(why, Ordering::SeqCst);
+        self.page
+            .register(INTERRUPT_STATUS)
+            .fetch_or(why, Ordering::SeqCst);
         kick::raise(&self.core, self.number);
     }
 }
@@ -297,7 +314,9 @@ impl Thread {
             let word = |field| core.shared.request_word(vcpu, field);
             let state = word(offset_of!(ph::PhRequest, state));
             let number = word(offset_of!(ph::PhRequest, device));
-            if state.load(Ordering::Acquire) != ASKED || size(number.load(Ordering::Relaxed).into()) != self.number {
+            if state.load(Ordering::Acquire) != ASKED
+                || size(number.load(Ordering::Relaxed).into()) != self.number
+            {
                 continue;
             }
             let offset = word(offset_of!(ph::PhRequest, offset)).load(Ordering::Relaxed);
@@ -317,7 +336,11 @@ impl Thread {
         match action {
             Action::None => {}
             Action::Activate => {
-                tracing::debug!(device = self.name, features = self.registers.features(), "driver ready");
+                tracing::debug!(
+                    device = self.name,
+                    features = self.registers.features(),
+                    "driver ready"
+                );
                 let mut driver = Driver::new(
                     Arc::clone(&self.memory),
                     self.registers.queues(),

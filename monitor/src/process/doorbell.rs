@@ -94,7 +94,8 @@ fn ending(core: &Core) -> Option<End> {
         ph::PH_VM_REBOOT => Some(End::Reboot(field(offset_of!(ph::PhShared, vm_status)))),
         ph::PH_VM_FATAL => {
             let mut bytes = [0u8; MESSAGE];
-            core.shared.read(offset_of!(ph::PhShared, message), &mut bytes);
+            core.shared
+                .read(offset_of!(ph::PhShared, message), &mut bytes);
             let said = bytes.split(|&b| b == 0).next().unwrap_or_default();
             Some(End::Failed(text::one_line(&text::clean(said))))
         }
@@ -155,8 +156,10 @@ mod tests {
         let head = core.shared.word(offset_of!(ph::PhShared, console_head));
         let mut at = head.load(Ordering::Relaxed);
         for byte in bytes {
-            core.shared
-                .write(size(ph::PH_SHARED_CONSOLE) + size(at.into()) % RING, &[*byte]);
+            core.shared.write(
+                size(ph::PH_SHARED_CONSOLE) + size(at.into()) % RING,
+                &[*byte],
+            );
             at = at.wrapping_add(1);
         }
         head.store(at, Ordering::Relaxed);
@@ -183,18 +186,25 @@ mod tests {
         let core = core();
         print(&core, b"ok 1\n");
         set(&core, offset_of!(ph::PhShared, vm_status), 0x103);
-        set(&core, offset_of!(ph::PhShared, vm_state), ph::PH_VM_SHUTDOWN);
+        set(
+            &core,
+            offset_of!(ph::PhShared, vm_state),
+            ph::PH_VM_SHUTDOWN,
+        );
         assert_eq!(collect(&core), (b"ok 1\n".to_vec(), End::Shutdown(3)));
     }
 
     #[test]
     fn a_message_is_only_text() {
         let core = core();
-        core.shared
-            .write(offset_of!(ph::PhShared, message), b"no \x1b[2Jroom\nleft\0more");
+        core.shared.write(
+            offset_of!(ph::PhShared, message),
+            b"no \x1b[2Jroom\nleft\0more",
+        );
         set(&core, offset_of!(ph::PhShared, vm_state), ph::PH_VM_FATAL);
         assert_eq!(collect(&core).1, End::Failed("no roomleft".to_string()));
-        core.shared.write(offset_of!(ph::PhShared, message), &[b'x'; MESSAGE]);
+        core.shared
+            .write(offset_of!(ph::PhShared, message), &[b'x'; MESSAGE]);
         assert_eq!(collect(&core).1, End::Failed("x".repeat(MESSAGE)));
     }
 

@@ -35,7 +35,8 @@ impl Process {
     /// # Errors
     /// The host does not say what its threads are called inside, or it is another process.
     pub fn inside(pid: u32, layer_pid: u32) -> anyhow::Result<Self> {
-        let threads = procfs::threads(pid).with_context(|| format!("the thread ids of process {pid}"))?;
+        let threads =
+            procfs::threads(pid).with_context(|| format!("the thread ids of process {pid}"))?;
         // It may have ended since it said so, and another program may have its number.
         if !threads.contains(&(pid, layer_pid)) {
             bail!("process {pid} is not the one that calls itself {layer_pid}");
@@ -93,6 +94,9 @@ mod tests {
         // Without a namespace in between, both numbers are the same.
         assert_eq!(process.thread(me), Some(me));
         assert!(Process::inside(0, 1).is_err());
-        assert!(Process::inside(me, me + 1).is_err(), "the number of another process");
+        assert!(
+            Process::inside(me, me + 1).is_err(),
+            "the number of another process"
+        );
     }
 }

@@ -103,14 +103,17 @@ impl Image {
     /// Reads and relocates a kernel. No segment may reach beyond `limit`, which is the guest memory that a kernel may have.
     pub fn read(file: &[u8], limit: u64) -> Result<Image, LoadError> {
         let header = Header::parse(file).map_err(|e| LoadError::Damaged(e.to_string()))?;
-        let entries = header
-            .program_headers(LE, file)
-            .map_err(|_| LoadError::Damaged("its program headers are not all inside the file".to_string()))?;
+        let entries = header.program_headers(LE, file).map_err(|_| {
+            LoadError::Damaged("its program headers are not all inside the file".to_string())
+        })?;
         let mut segments = load_segments(entries, file, limit)?;
         let entry = entry(entries, file)?.ok_or(LoadError::NoNote)?;
 
         let image: Vec<&Segment> = segments.iter().filter(|s| s.kind == Kind::Image).collect();
-        let first = image.iter().min_by_key(|s| s.vaddr).ok_or(LoadError::NoImage)?;
+        let first = image
+            .iter()
+            .min_by_key(|s| s.vaddr)
+            .ok_or(LoadError::NoImage)?;
         let (link, gpa) = (first.vaddr, first.gpa);
         let end = image.iter().map(|s| s.range().end).max().unwrap_or(link);
         if !image.iter().any(|s| s.range().contains(&entry)) {
@@ -153,7 +156,11 @@ impl Image {
     }
 }
 
-fn load_segments(entries: &[ProgramEntry], file: &[u8], limit: u64) -> Result<Vec<Segment>, LoadError> {
+fn load_segments(
+    entries: &[ProgramEntry],
+    file: &[u8],
+    limit: u64,
+) -> Result<Vec<Segment>, LoadError> {
     let mut segments = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         if entry.p_type(LE) == PT_LOAD && entry.p_memsz(LE) > 0 {
@@ -164,7 +171,10 @@ fn load_segments(entries: &[ProgramEntry], file: &[u8], limit: u64) -> Result<Ve
         }
     }
     // With two segments at one place, what is there would depend on their order.
-    for key in [|s: &Segment| (s.vaddr, s.size), |s: &Segment| (s.gpa, s.size)] {
+    for key in [
+        |s: &Segment| (s.vaddr, s.size),
+        |s: &Segment| (s.gpa, s.size),
+    ] {
         let mut ranges: Vec<(u64, u64)> = segments.iter().map(key).collect();
         ranges.sort_unstable();
         if let Some(pair) = ranges.windows(2).find(|w| w[0].0 + w[0].1 > w[1].0) {
@@ -177,7 +187,12 @@ fn load_segments(entries: &[ProgramEntry], file: &[u8], limit: u64) -> Result<Ve
     Ok(segments)
 }
 
-fn load_segment(entry: &ProgramEntry, index: usize, file: &[u8], limit: u64) -> Result<Segment, LoadError> {
+fn load_segment(
+    entry: &ProgramEntry,
+    index: usize,
+    file: &[u8],
+    limit: u64,
+) -> Result<Segment, LoadError> {
     let (vaddr, gpa, memory) = (entry.p_vaddr(LE), entry.p_paddr(LE), entry.p_memsz(LE));
     let damaged = |what: &str| LoadError::Damaged(format!("segment {index} {what}"));
     let bytes = entry

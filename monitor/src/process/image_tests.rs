@@ -45,7 +45,15 @@ fn kernel(relocations: &[Relocation]) -> Vec<u8> {
     file.extend(words(&[LINK, PROGRAM_HEADERS as u64, sections as u64]));
     file.extend([0, 0, 0, 0, 64, 0, 56, 0, 4, 0, 64, 0, 4, 0, 0, 0]);
     let mut segment = |index: usize, kind: u64, offset: usize, vaddr, paddr, filesz, memsz| {
-        let header = words(&[7 << 32 | kind, offset as u64, vaddr, paddr, filesz, memsz, 4]);
+        let header = words(&[
+            7 << 32 | kind,
+            offset as u64,
+            vaddr,
+            paddr,
+            filesz,
+            memsz,
+            4,
+        ]);
         put(&mut file, PROGRAM_HEADERS + 56 * index, &header);
     };
     segment(0, 1, IMAGE, 0x10_0000, 0x10_0000, 16, 16);
@@ -62,7 +70,11 @@ fn kernel(relocations: &[Relocation]) -> Vec<u8> {
     put(&mut file, PERCPU_DATA, &[0; 0x40]);
     for (index, value) in VALUES.iter().enumerate() {
         let section: u64 = if index == 5 || index == 0 { 0 } else { 0xfff1 };
-        put(&mut file, SYMBOLS + 24 * index, &words(&[section << 48, *value, 0]));
+        put(
+            &mut file,
+            SYMBOLS + 24 * index,
+            &words(&[section << 48, *value, 0]),
+        );
     }
     for (index, &(place, kind, symbol, addend, content)) in relocations.iter().enumerate() {
         let info = u64::from(symbol) << 32 | u64::from(kind);
@@ -82,19 +94,20 @@ fn kernel(relocations: &[Relocation]) -> Vec<u8> {
         }
     }
     // none, the image, symbols, relocations of the image
-    let mut section = |index: usize, kind: u64, flags, offset: usize, size: usize, link: u64, info: u64| {
-        let header = words(&[
-            kind << 32,
-            flags,
-            0,
-            offset as u64,
-            size as u64,
-            info << 32 | link,
-            8,
-            24,
-        ]);
-        put(&mut file, sections + 64 * index, &header);
-    };
+    let mut section =
+        |index: usize, kind: u64, flags, offset: usize, size: usize, link: u64, info: u64| {
+            let header = words(&[
+                kind << 32,
+                flags,
+                0,
+                offset as u64,
+                size as u64,
+                info << 32 | link,
+                8,
+                24,
+            ]);
+            put(&mut file, sections + 64 * index, &header);
+        };
     section(0, 0, 0, 0, 0, 0, 0);
     section(1, 1, 2, IMAGE, IMAGE_SIZE, 0, 0);
     section(2, 2, 0, SYMBOLS, 24 * VALUES.len(), 0, 0);
@@ -125,7 +138,11 @@ fn refused(relocations: &[Relocation]) -> String {
 
 /// The field at a link address after relocation.
 fn field(image: &Image, place: u64) -> u64 {
-    let segment = image.segments.iter().find(|s| s.range().contains(&place)).unwrap();
+    let segment = image
+        .segments
+        .iter()
+        .find(|s| s.range().contains(&place))
+        .unwrap();
     let at = usize::try_from(place - segment.vaddr).unwrap();
     u64::from_le_bytes(segment.bytes[at..at + 8].try_into().unwrap())
 }
@@ -133,9 +150,16 @@ fn field(image: &Image, place: u64) -> u64 {
 #[test]
 fn the_image_goes_into_the_hole() {
     let image = read(&[ABSOLUTE]).unwrap();
-    assert_eq!((image.address, image.gpa, image.size), (LOAD_BASE, PHYSICAL, 0x3000));
+    assert_eq!(
+        (image.address, image.gpa, image.size),
+        (LOAD_BASE, PHYSICAL, 0x3000)
+    );
     assert_eq!((image.entry, image.delta), (LOAD_BASE + 8, DELTA));
-    let windows: Vec<_> = image.windows.iter().map(|w| (w.addr, w.gpa, w.size)).collect();
+    let windows: Vec<_> = image
+        .windows
+        .iter()
+        .map(|w| (w.addr, w.gpa, w.size))
+        .collect();
     assert_eq!(windows, [(LOAD_BASE, PHYSICAL, 0x3000)]);
     let ram = Ram::new(LIMIT).unwrap();
     image.store(&ram).unwrap();
@@ -173,8 +197,14 @@ fn references_move_with_what_they_refer_to() {
     assert_eq!(field(&image, LINK + 0x30), 0x20_0040);
     assert_eq!(low(LINK + 0x38), 0x1234_5678);
     assert_eq!(low(LINK + 0x40), 0);
-    assert_eq!(low(LINK + 0x48), far(LINK + 0x3c, LINK + 0x48) & 0xffff_ffff);
-    assert_eq!(low(LINK + 0x50), far(PERCPU + 0xc, LOAD_BASE + 0x50) & 0xffff_ffff);
+    assert_eq!(
+        low(LINK + 0x48),
+        far(LINK + 0x3c, LINK + 0x48) & 0xffff_ffff
+    );
+    assert_eq!(
+        low(LINK + 0x50),
+        far(PERCPU + 0xc, LOAD_BASE + 0x50) & 0xffff_ffff
+    );
     assert_eq!(field(&image, PERCPU + 0x8), LOAD_BASE + 0x40);
 }
 
@@ -202,9 +232,15 @@ fn segments_must_fit() {
         );
         Image::read(&file, LIMIT).unwrap_err().to_string()
     };
-    assert!(with(1, 3, LIMIT).contains("the machine has"), "beyond memory");
+    assert!(
+        with(1, 3, LIMIT).contains("the machine has"),
+        "beyond memory"
+    );
     assert!(with(1, 3, PHYSICAL - 8).contains("another place in a page"));
-    assert!(with(1, 5, LIMIT).contains("the machine has"), "too large for memory");
+    assert!(
+        with(1, 5, LIMIT).contains("the machine has"),
+        "too large for memory"
+    );
     assert!(with(1, 5, 16).contains("more bytes in the file"));
     assert!(with(1, 5, u64::MAX).contains("beyond the end of all addresses"));
     assert!(with(1, 1, u64::MAX - 3).contains("not all inside the file"));
@@ -220,7 +256,11 @@ fn segments_must_fit() {
             .contains("version 2 of the VMI")
     );
     let mut file = kernel(&[ABSOLUTE]);
-    put(&mut file, PROGRAM_HEADERS + 56 + 40, &(0x500_0000u64).to_le_bytes());
+    put(
+        &mut file,
+        PROGRAM_HEADERS + 56 + 40,
+        &(0x500_0000u64).to_le_bytes(),
+    );
     // without the per-CPU data, which would be in the way
     put(&mut file, PROGRAM_HEADERS + 56 * 2, &[0]);
     assert!(

@@ -36,7 +36,8 @@ pub fn tell(core: &Core, vcpu: usize, pending: u32) {
 /// Makes a vCPU look at what is pending.
 pub fn signal(core: &Core, vcpu: usize) {
     let field = |at| core.shared.vcpu_word(vcpu, at);
-    if u64::from(field(offset_of!(ph::PhVcpu, state)).load(Ordering::SeqCst)) == ph::PH_VCPU_HALTED {
+    if u64::from(field(offset_of!(ph::PhVcpu, state)).load(Ordering::SeqCst)) == ph::PH_VCPU_HALTED
+    {
         let word = field(offset_of!(ph::PhVcpu, wait_word));
         word.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(word);
@@ -52,7 +53,9 @@ pub fn signal(core: &Core, vcpu: usize) {
         u32::from_le_bytes([p0, p1, p2, p3]),
     );
     // The guest could write any number there. tgkill itself checks that the thread belongs to the process.
-    let known = core.processes().find(|(_, process)| process.layer_pid == pid);
+    let known = core
+        .processes()
+        .find(|(_, process)| process.layer_pid == pid);
     if let Some((_, process)) = known {
         if let Some(tid) = process.thread(tid) {
             sys::signal_thread(process.pid, tid);
@@ -78,8 +81,12 @@ fn interrupt(core: &Core, vcpu: usize, vector: u8) {
 
 /// Signals a device's interrupt line: delivers it where the guest routed it, or keeps it while it is masked.
 pub fn raise(core: &Core, line: usize) {
-    let route = core.shared.device_word(line, offset_of!(ph::PhDevice, route));
-    let raised = core.shared.device_word(line, offset_of!(ph::PhDevice, raised));
+    let route = core
+        .shared
+        .device_word(line, offset_of!(ph::PhDevice, route));
+    let raised = core
+        .shared
+        .device_word(line, offset_of!(ph::PhDevice, raised));
     loop {
         let [vector, vcpu @ ..] = route.load(Ordering::SeqCst).to_le_bytes();
         if vector != 0 {
@@ -120,7 +127,10 @@ mod tests {
 
     fn requested(core: &Core, vcpu: usize) -> Vec<u64> {
         (0..4)
-            .map(|i| core.shared.vcpu_long(vcpu, offset_of!(ph::PhVcpu, irr) + i * 8))
+            .map(|i| {
+                core.shared
+                    .vcpu_long(vcpu, offset_of!(ph::PhVcpu, irr) + i * 8)
+            })
             .map(|word| word.load(Ordering::SeqCst))
             .collect()
     }
@@ -131,7 +141,10 @@ mod tests {
         let word = |at| core.shared.device_word(3, at);
         raise(&core, 3);
         raise(&core, 3);
-        assert_eq!(word(offset_of!(ph::PhDevice, raised)).load(Ordering::SeqCst), 1);
+        assert_eq!(
+            word(offset_of!(ph::PhDevice, raised)).load(Ordering::SeqCst),
+            1
+        );
         word(offset_of!(ph::PhDevice, route)).store(1 << 8 | 0x41, Ordering::SeqCst);
         raise(&core, 3);
         assert_eq!(requested(&core, 0), [0; 4]);
@@ -150,7 +163,10 @@ mod tests {
             .device_word(0, offset_of!(ph::PhDevice, route))
             .store(0x100, Ordering::SeqCst);
         raise(&core, 0);
-        assert_eq!((requested(&core, 0), requested(&core, 1)), (vec![0; 4], vec![0; 4]));
+        assert_eq!(
+            (requested(&core, 0), requested(&core, 1)),
+            (vec![0; 4], vec![0; 4])
+        );
     }
 
     static SIGNALS: AtomicU32 = AtomicU32::new(0);
@@ -173,7 +189,10 @@ mod tests {
     fn no_owner_reaches_outside() {
         // SAFETY: the handler only counts; nothing else in these tests uses the signal.
         unsafe {
-            libc::signal(libc::SIGURG, count_signal as *const () as libc::sighandler_t);
+            libc::signal(
+                libc::SIGURG,
+                count_signal as *const () as libc::sighandler_t,
+            );
         }
         let core = core();
         // SAFETY: takes and gives plain numbers.

@@ -85,7 +85,10 @@ mod tests {
             let core = Arc::clone(&core);
             move || run(&core)
         });
-        let wait = |vcpu| core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, wait_word));
+        let wait = |vcpu| {
+            core.shared
+                .vcpu_word(vcpu, offset_of!(ph::PhVcpu, wait_word))
+        };
         for round in 1..200 {
             // With bits of vCPUs that are none.
             ask(&core, 0xffff_0000_0000_0002);

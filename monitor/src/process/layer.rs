@@ -26,7 +26,8 @@ pub struct Layer<'a> {
 impl<'a> Layer<'a> {
     /// Looks into the program.
     pub fn read(program: &'a [u8]) -> anyhow::Result<Self> {
-        let header = Header::parse(program).context("the process layer's program is not an ELF file")?;
+        let header =
+            Header::parse(program).context("the process layer's program is not an ELF file")?;
         let mut end = 0;
         for segment in header
             .program_headers(LE, program)?
@@ -34,7 +35,10 @@ impl<'a> Layer<'a> {
             .filter(|s| s.p_type(LE) == PT_LOAD)
         {
             if segment.p_vaddr(LE) < ph::PH_LAYER_BASE {
-                bail!("the process layer is not linked at {:#x}", ph::PH_LAYER_BASE);
+                bail!(
+                    "the process layer is not linked at {:#x}",
+                    ph::PH_LAYER_BASE
+                );
             }
             end = end.max(segment.p_vaddr(LE).saturating_add(segment.p_memsz(LE)));
         }
@@ -44,10 +48,15 @@ impl<'a> Layer<'a> {
                 ph::PH_HOLE_END
             );
         }
-        let symbols = header.sections(LE, program)?.symbols(LE, program, SHT_SYMTAB)?;
+        let symbols = header
+            .sections(LE, program)?
+            .symbols(LE, program, SHT_SYMTAB)?;
         let host_call = symbols
             .iter()
-            .find(|s| s.name(LE, symbols.strings()).is_ok_and(|n| n == HOST_CALL.as_bytes()))
+            .find(|s| {
+                s.name(LE, symbols.strings())
+                    .is_ok_and(|n| n == HOST_CALL.as_bytes())
+            })
             .with_context(|| format!("the process layer has no symbol {HOST_CALL}"))?
             .st_value(LE);
         if !(ph::PH_LAYER_BASE..end).contains(&host_call) {

@@ -65,14 +65,17 @@ pub fn tasks() -> Vec<Limit> {
 /// KiB of memory that the host has left.
 pub fn memory() -> Vec<Limit> {
     let mut limits = Vec::new();
-    if let Some(kib) = procfs::text("/proc/meminfo").and_then(|t| procfs::field(&t, "MemAvailable")) {
+    if let Some(kib) = procfs::text("/proc/meminfo").and_then(|t| procfs::field(&t, "MemAvailable"))
+    {
         limits.push(Limit {
             left: kib,
             source: "MemAvailable".to_string(),
         });
     }
     for folder in procfs::groups("memory") {
-        let of = |v2: &str, v1: &str| procfs::number(folder.join(v2)).or_else(|| procfs::number(folder.join(v1)));
+        let of = |v2: &str, v1: &str| {
+            procfs::number(folder.join(v2)).or_else(|| procfs::number(folder.join(v1)))
+        };
         if let Some(max) = of("memory.max", "memory.limit_in_bytes") {
             let current = of("memory.current", "memory.usage_in_bytes").unwrap_or(0);
             limits.push(Limit {
@@ -102,9 +105,13 @@ pub fn processes(vcpus: u64, each: u64, tasks: &[Limit], memory: &[Limit]) -> Li
         left: ph::PH_MAX_PROCS,
         source: "the monitor's table".to_string(),
     };
-    by_tasks
-        .chain(by_memory)
-        .fold(own, |least, limit| if limit.left < least.left { limit } else { least })
+    by_tasks.chain(by_memory).fold(own, |least, limit| {
+        if limit.left < least.left {
+            limit
+        } else {
+            least
+        }
+    })
 }
 
 /// Mappings that a process may have.
@@ -126,10 +133,15 @@ fn user_limit() -> Option<u64> {
 /// Tasks of the user that we are.
 fn tasks_of_user() -> u64 {
     let uid = u64::from(rustix::process::getuid().as_raw());
-    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
-    let names = entries
-        .flatten()
-        .filter(|e| e.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return 0;
+    };
+    let names = entries.flatten().filter(|e| {
+        e.file_name()
+            .as_encoded_bytes()
+            .iter()
+            .all(u8::is_ascii_digit)
+    });
     let status = names.filter_map(|entry| fs::read_to_string(entry.path().join("status")).ok());
     status
         .filter(|s| procfs::field(s, "Uid") == Some(uid))
@@ -156,7 +168,10 @@ mod tests {
         assert_eq!(with(4, 10, 1 << 40), 0);
         assert_eq!(with(1, 1 << 20, 4 * 1000 * 10), 10);
         assert_eq!(processes(2, 1, &[], &[]).left, ph::PH_MAX_PROCS);
-        assert_eq!(processes(1, 1, &[limit(50), limit(60)], &[]).source, "test 50");
+        assert_eq!(
+            processes(1, 1, &[limit(50), limit(60)], &[]).source,
+            "test 50"
+        );
     }
 
     #[test]

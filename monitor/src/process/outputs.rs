@@ -50,7 +50,10 @@ impl<T> Outputs<T> {
     pub fn push(&self, item: T) {
         let mut state = self.state();
         while state.queue.len() >= self.most && !state.closed {
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .room
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         if !state.closed {
             state.queue.push_back(item);
@@ -91,7 +94,15 @@ mod tests {
 
     fn rings(outputs: &Outputs<u32>) -> bool {
         let mut files = [PollFd::from_borrowed_fd(outputs.bell(), PollFlags::IN)];
-        poll(&mut files, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+        poll(
+            &mut files,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .unwrap()
+            == 1
     }
 
     #[test]

@@ -177,7 +177,13 @@ impl Balance {
         self.random ^= self.random >> 17;
         self.random ^= self.random << 5;
         let usage = |cpu| now.busy(&self.load, cpu);
-        for (vcpu, cpu) in moves(&core.placement(), &allowed(), &vcpus, usage, self.random % 2 == 0) {
+        for (vcpu, cpu) in moves(
+            &core.placement(),
+            &allowed(),
+            &vcpus,
+            usage,
+            self.random % 2 == 0,
+        ) {
             tracing::debug!(vcpu, cpu, "moving a vCPU");
             core.set_moved();
             core.place(vcpu, cpu);
@@ -229,7 +235,10 @@ fn moves(
     // One at a time: its effect shows in the next sample.
     let idle = allowed.iter().copied().find(|&cpu| {
         usage(cpu).is_some_and(|percent| percent < IDLE)
-            && !placement.iter().zip(vcpus).any(|(&c, v)| v.busy && c == cpu)
+            && !placement
+                .iter()
+                .zip(vcpus)
+                .any(|(&c, v)| v.busy && c == cpu)
     });
     let shares = |vcpu: usize| {
         let cpu = placement[vcpu];
@@ -239,7 +248,9 @@ fn moves(
             .filter(|&(&c, v)| v.busy && c == cpu)
             .count()
             > 1;
-        vcpus[vcpu].busy && (with_us || vcpus[vcpu].waits) && usage(cpu).is_some_and(|percent| percent > BUSY)
+        vcpus[vcpu].busy
+            && (with_us || vcpus[vcpu].waits)
+            && usage(cpu).is_some_and(|percent| percent > BUSY)
     };
     // The last of those on a CPU: vCPU 0 stays where it is.
     if let (Some(cpu), Some(vcpu)) = (idle, (0..placement.len()).rev().find(|&v| shares(v))) {
@@ -252,7 +263,8 @@ fn moves(
 mod tests {
     use super::*;
 
-    const STAT: &str = "cpu  10 0 0 10 0 0 0 0 0 0\ncpu0 5 0 0 5 0 0 0 0 0 0\ncpu1 5 0 0 5 0 0 0 0 0 0\nintr 1\n";
+    const STAT: &str =
+        "cpu  10 0 0 10 0 0 0 0 0 0\ncpu0 5 0 0 5 0 0 0 0 0 0\ncpu1 5 0 0 5 0 0 0 0 0 0\nintr 1\n";
 
     #[test]
     fn the_hosts_table_is_read() {
@@ -260,7 +272,11 @@ mod tests {
         let now = Load::parse("cpu0 15 0 0 5 0 0 0 0\ncpu1 5 0 0 10 5 0 0 0\n");
         assert_eq!(before.0.len(), 2);
         assert_eq!(
-            (now.busy(&before, 0), now.busy(&before, 1), now.busy(&before, 2)),
+            (
+                now.busy(&before, 0),
+                now.busy(&before, 1),
+                now.busy(&before, 2)
+            ),
             (Some(100), Some(0), None)
         );
         assert_eq!(before.busy(&before, 0), None);
@@ -306,10 +322,19 @@ mod tests {
     #[test]
     fn busy_ones_do_not_share_while_another_idles() {
         let usage = |cpu| Some(if cpu == 0 { 100 } else { 0 });
-        assert_eq!(moves(&[0, 0], &[0, 1], &[BUSY_ONE; 2], usage, true), [(1, 1)]);
+        assert_eq!(
+            moves(&[0, 0], &[0, 1], &[BUSY_ONE; 2], usage, true),
+            [(1, 1)]
+        );
         assert_eq!(moves(&[0, 0], &[0, 1], &[BUSY_ONE; 2], usage, false), []);
-        assert_eq!(moves(&[0, 0], &[0, 1], &[BUSY_ONE, Vcpu::default()], usage, true), []);
-        assert_eq!(moves(&[0, 0], &[0, 1], &[BUSY_ONE; 2], |_| Some(50), true), []);
+        assert_eq!(
+            moves(&[0, 0], &[0, 1], &[BUSY_ONE, Vcpu::default()], usage, true),
+            []
+        );
+        assert_eq!(
+            moves(&[0, 0], &[0, 1], &[BUSY_ONE; 2], |_| Some(50), true),
+            []
+        );
         assert_eq!(moves(&[0, 0, 1], &[0, 1], &[BUSY_ONE; 3], usage, true), []);
     }
 

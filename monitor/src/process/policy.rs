@@ -7,7 +7,9 @@
 //! with every call, and the hand-over of a vCPU is what it must not slow down.
 
 use crate::confine::language::AUDIT_ARCH_X86_64;
-use crate::confine::language::{self, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, instruction};
+use crate::confine::language::{
+    self, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, instruction,
+};
 use crate::process::reach::Reach;
 use anyhow::Context;
 use seccompiler::{BpfProgram, SeccompAction};
@@ -51,7 +53,11 @@ pub fn compile(text: &str, parameters: &Parameters) -> anyhow::Result<BpfProgram
         "RAM_LAST" => Some(parameters.ram_last),
         // Their parent is number 1 of its namespace. Elsewhere its number is not known when this is
         // made.
-        "FIRST_PROCESS" => Some(if parameters.reach == Reach::PidNamespace { 2 } else { 1 }),
+        "FIRST_PROCESS" => Some(if parameters.reach == Reach::PidNamespace {
+            2
+        } else {
+            1
+        }),
         "SIGNALS_STAY_INSIDE" => Some((parameters.reach != Reach::Monitor).into()),
         _ => None,
     };

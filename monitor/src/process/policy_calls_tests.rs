@@ -67,7 +67,11 @@ impl Stage {
             sentinel,
             ram,
             filter: compile(ADDRESS_SPACE, &parameters).unwrap(),
-            sleeper: Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().unwrap(),
+            sleeper: Command::new("sleep")
+                .arg("3600")
+                .stdin(Stdio::null())
+                .spawn()
+                .unwrap(),
         }
     }
 
@@ -135,7 +139,13 @@ impl Stage {
             }
         }
         let mut random = Random(seed);
-        let pids = [u64::from(parent), u64::from(self.sleeper.id()), 0, 1, u64::MAX];
+        let pids = [
+            u64::from(parent),
+            u64::from(self.sleeper.id()),
+            0,
+            1,
+            u64::MAX,
+        ];
         let places = [
             self.code.addr() as u64,
             self.count.addr() as u64 + 2048,
@@ -183,8 +193,8 @@ struct Random(u64);
 const ADMITTED: [u64; 11] = [202, 9, 10, 11, 234, 228, 15, 28, 24, 219, 231];
 /// What would be worst: files, processes, memory of others, privileges, namespaces, programs.
 const DANGEROUS: [u64; 40] = [
-    0, 1, 2, 3, 13, 16, 25, 29, 32, 33, 39, 41, 42, 46, 56, 57, 59, 61, 62, 72, 82, 87, 90, 101, 105, 109, 129, 155,
-    157, 165, 186, 200, 257, 272, 297, 310, 311, 317, 424, 435,
+    0, 1, 2, 3, 13, 16, 25, 29, 32, 33, 39, 41, 42, 46, 56, 57, 59, 61, 62, 72, 82, 87, 90, 101,
+    105, 109, 129, 155, 157, 165, 186, 200, 257, 272, 297, 310, 311, 317, 424, 435,
 ];
 
 impl Random {
@@ -197,7 +207,9 @@ impl Random {
 
     fn of(&mut self, list: &[u64]) -> u64 {
         let index = (self.next() >> 8) % list.len() as u64;
-        list.get(usize::try_from(index).unwrap_or(0)).copied().unwrap_or(0)
+        list.get(usize::try_from(index).unwrap_or(0))
+            .copied()
+            .unwrap_or(0)
     }
 
     fn any(&mut self, places: &[u64]) -> u64 {
@@ -237,7 +249,11 @@ impl Random {
         }
         // Most have the checked arguments right, so that more than the check is tried; upper halves are not looked at.
         if self.next() >> 60 != 0 {
-            let upper = if self.next() >> 62 == 0 { self.next() << 32 } else { 0 };
+            let upper = if self.next() >> 62 == 0 {
+                self.next() << 32
+            } else {
+                0
+            };
             match number {
                 202 => {
                     a[1] = self.of(&[0, 1, 9]) | upper;
@@ -305,7 +321,11 @@ fn calls_of_all_kinds_change_nothing_outside() {
         // The count is in memory that the child can write to: one that cannot be is not believed.
         made += stage.count().load(Ordering::Relaxed).min(100_000);
         *ends.entry(status).or_insert(0u64) += 1;
-        assert_ne!(status & 0x7f, libc::SIGABRT, "the filter cannot be installed");
+        assert_ne!(
+            status & 0x7f,
+            libc::SIGABRT,
+            "the filter cannot be installed"
+        );
     }
     println!("{made} calls; wait statuses and how often: {ends:?}");
     assert!(ends.contains_key(&libc::SIGSYS), "the filter never killed");

@@ -185,11 +185,25 @@ fn without_a_wall_no_signal_is_admitted() {
         (Reach::PidNamespace, ALLOW),
         (Reach::Monitor, RET_KILL_PROCESS),
     ] {
-        let program = compile(ADDRESS_SPACE, &Parameters { reach, ..PARAMETERS }).unwrap();
+        let program = compile(
+            ADDRESS_SPACE,
+            &Parameters {
+                reach,
+                ..PARAMETERS
+            },
+        )
+        .unwrap();
         let decide = |number, args| run(&program, &Data::layer(number, args));
         for pid in [2, 1000, u64::MAX] {
-            assert_eq!(decide(libc::SYS_tgkill, [pid, pid, 23, 0, 0, 0]), expected, "{reach:?}");
-            assert_eq!(decide(libc::SYS_tgkill, [pid, pid, 9, 0, 0, 0]), RET_KILL_PROCESS);
+            assert_eq!(
+                decide(libc::SYS_tgkill, [pid, pid, 23, 0, 0, 0]),
+                expected,
+                "{reach:?}"
+            );
+            assert_eq!(
+                decide(libc::SYS_tgkill, [pid, pid, 9, 0, 0, 0]),
+                RET_KILL_PROCESS
+            );
         }
         // The parent of all, where its number is known.
         let of_parent = if reach == Reach::PidNamespace {
@@ -197,7 +211,11 @@ fn without_a_wall_no_signal_is_admitted() {
         } else {
             expected
         };
-        assert_eq!(decide(libc::SYS_tgkill, [1, 1, 23, 0, 0, 0]), of_parent, "{reach:?}");
+        assert_eq!(
+            decide(libc::SYS_tgkill, [1, 1, 23, 0, 0, 0]),
+            of_parent,
+            "{reach:?}"
+        );
         assert_eq!(decide(libc::SYS_sched_yield, [0; 6]), ALLOW);
     }
 }
@@ -235,8 +253,20 @@ fn a_policy_that_is_not_clear_is_refused() {
     };
     assert!(format!("{:#}", with("[]")).contains("no rule"));
     assert!(format!("{:#}", with("[[], []]")).contains("void"));
-    assert!(format!("{:#}", with(r#"[[{"arg": 1, "bits": 32, "is": "O_NOTHING"}]]"#)).contains("O_NOTHING"));
-    assert!(format!("{:#}", with(r#"[[{"arg": 1, "bits": 16, "is": "SIGURG"}]]"#)).contains("16 bits"));
+    assert!(
+        format!(
+            "{:#}",
+            with(r#"[[{"arg": 1, "bits": 32, "is": "O_NOTHING"}]]"#)
+        )
+        .contains("O_NOTHING")
+    );
+    assert!(
+        format!(
+            "{:#}",
+            with(r#"[[{"arg": 1, "bits": 16, "is": "SIGURG"}]]"#)
+        )
+        .contains("16 bits")
+    );
     assert!(format!("{:#}", with(r#"[[{"arg": 1, "bits": 32}]]"#)).contains("one of"));
 }
 

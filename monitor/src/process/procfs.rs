@@ -17,13 +17,18 @@ pub fn text(path: impl AsRef<Path>) -> Option<String> {
 
 /// A line `Name:   123 kB` of a status file: the number.
 pub fn field(text: &str, name: &str) -> Option<u64> {
-    let rest = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+    let rest = text
+        .lines()
+        .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
 /// KiB of page tables of a process.
 pub fn page_tables(pid: u32) -> Option<u64> {
-    field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmPTE")
+    field(
+        &fs::read_to_string(format!("/proc/{pid}/status")).ok()?,
+        "VmPTE",
+    )
 }
 
 /// KiB of the host's memory that a process takes besides files: page tables, and private pages.
@@ -39,7 +44,12 @@ pub fn mappings(pid: u32) -> Option<u64> {
     loop {
         match file.read(&mut buffer).ok()? {
             0 => return Some(count),
-            length => count += buffer[..length].iter().filter(|&&byte| byte == b'\n').count() as u64,
+            length => {
+                count += buffer[..length]
+                    .iter()
+                    .filter(|&&byte| byte == b'\n')
+                    .count() as u64
+            }
         }
     }
 }
@@ -86,7 +96,8 @@ fn groups_of(lines: &str, controller: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in lines.lines() {
         let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
             continue;
         };
         let root = if controllers.is_empty() {
@@ -98,7 +109,10 @@ fn groups_of(lines: &str, controller: &str) -> Vec<PathBuf> {
         };
         // `..` comes from a process outside of its group namespace.
         let mut own = root.clone();
-        own.extend(path.split('/').filter(|part| !part.is_empty() && *part != ".."));
+        own.extend(
+            path.split('/')
+                .filter(|part| !part.is_empty() && *part != ".."),
+        );
         folders.extend(
             own.ancestors()
                 .take_while(|f| f.starts_with(&root))

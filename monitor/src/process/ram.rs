@@ -65,7 +65,11 @@ impl Ram {
             gpa += slot_size;
         }
         let memory = GuestMemoryMmap::from_arc_regions(vec![region])?;
-        Ok(Ram { slots, memory, size })
+        Ok(Ram {
+            slots,
+            memory,
+            size,
+        })
     }
 
     /// Bytes.
@@ -87,18 +91,32 @@ impl Ram {
     pub fn write(&self, gpa: u64, bytes: &[u8]) -> anyhow::Result<()> {
         self.memory
             .write_slice(bytes, GuestAddress(gpa))
-            .with_context(|| format!("{:#x} bytes at {gpa:#x} are not inside guest memory", bytes.len()))
+            .with_context(|| {
+                format!(
+                    "{:#x} bytes at {gpa:#x} are not inside guest memory",
+                    bytes.len()
+                )
+            })
     }
 
     /// The same for many bytes where nothing is yet: through the file, without a fault for each page.
     pub fn store(&self, mut gpa: u64, mut bytes: &[u8]) -> anyhow::Result<()> {
         while !bytes.is_empty() {
-            let slot = self.slots.iter().find(|s| (s.gpa..s.gpa + s.size).contains(&gpa));
-            let slot =
-                slot.with_context(|| format!("{:#x} bytes at {gpa:#x} are not inside guest memory", bytes.len()))?;
+            let slot = self
+                .slots
+                .iter()
+                .find(|s| (s.gpa..s.gpa + s.size).contains(&gpa));
+            let slot = slot.with_context(|| {
+                format!(
+                    "{:#x} bytes at {gpa:#x} are not inside guest memory",
+                    bytes.len()
+                )
+            })?;
             let offset = gpa - slot.gpa;
             let (now, later) = bytes.split_at(bytes.len().min(size(slot.size - offset)));
-            slot.file.write_all_at(now, offset).context("guest memory")?;
+            slot.file
+                .write_all_at(now, offset)
+                .context("guest memory")?;
             gpa += now.len() as u64;
             bytes = later;
         }
@@ -141,7 +159,10 @@ fn reserve(length: u64) -> anyhow::Result<GuestRegionMmap> {
 
 impl Slot {
     fn new(gpa: u64, length: u64, memory: &Arc<GuestRegionMmap>) -> anyhow::Result<Self> {
-        let file = rustix::fs::memfd_create("paravane-ram", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = rustix::fs::memfd_create(
+            "paravane-ram",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
         rustix::fs::ftruncate(&file, length)?;
         // A file that somebody makes shorter would be a SIGBUS here.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -165,7 +186,10 @@ impl Slot {
 
     /// Where this monitor has a byte of it, which must be inside.
     fn address(&self, offset: u64) -> *mut c_void {
-        self.memory.as_ptr().wrapping_add(size(self.gpa + offset)).cast()
+        self.memory
+            .as_ptr()
+            .wrapping_add(size(self.gpa + offset))
+            .cast()
     }
 
     /// Its file, for the layer.
@@ -181,10 +205,12 @@ impl Slot {
         };
         // One call for each, since the first failure ends a call. It fails where the host has no large page left, where there is
         // nothing at all yet, and on kernels before 6.1, which do not know it.
-        (0..length / LARGE_PAGE).map(|index| index * LARGE_PAGE).all(|at| {
-            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset + at, 1).is_ok()
-                && window.advise(at, LARGE_PAGE, libc::MADV_COLLAPSE)
-        })
+        (0..length / LARGE_PAGE)
+            .map(|index| index * LARGE_PAGE)
+            .all(|at| {
+                rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset + at, 1).is_ok()
+                    && window.advise(at, LARGE_PAGE, libc::MADV_COLLAPSE)
+            })
     }
 
     fn advise(&self, offset: u64, length: u64, advice: i32) -> bool {
@@ -210,9 +236,14 @@ impl Window {
         let reserved = size(length + LARGE_PAGE);
         let none = std::ptr::null_mut();
         // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
-        let base = unsafe { mmap_anonymous(none, reserved, ProtFlags::empty(), MapFlags::PRIVATE)? };
+        let base =
+            unsafe { mmap_anonymous(none, reserved, ProtFlags::empty(), MapFlags::PRIVATE)? };
         let start = base.map_addr(|address| address.next_multiple_of(size(LARGE_PAGE)));
-        let window = Window { base, reserved, start };
+        let window = Window {
+            base,
+            reserved,
+            start,
+        };
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: takes the place of a part of what was just reserved, to which nobody has a reference.
         unsafe {
@@ -258,7 +289,10 @@ mod tests {
         ram.write((1 << 30) - 2, b"abcd").unwrap();
         let read = |slot: usize, offset: u64| {
             let mut bytes = [0; 2];
-            ram.slots()[slot].file.read_exact_at(&mut bytes, offset).unwrap();
+            ram.slots()[slot]
+                .file
+                .read_exact_at(&mut bytes, offset)
+                .unwrap();
             bytes
         };
         assert_eq!((&read(0, (1 << 30) - 2), &read(1, 0)), (b"ab", b"cd"));

@@ -65,7 +65,8 @@ fn namespace_works() -> bool {
             unsafe {
                 while libc::waitpid(child, &raw mut status, 0) < 0
                     && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-                {}
+                {
+                }
             }
             status == 0
         }
@@ -83,7 +84,16 @@ pub fn fork_apart() -> io::Result<libc::pid_t> {
     for namespaces in [libc::CLONE_NEWUSER | libc::CLONE_NEWPID, libc::CLONE_NEWPID] {
         // SAFETY: without CLONE_VM it is a fork: the child has a copy of the caller's memory and
         // stack.
-        let pid = unsafe { libc::syscall(libc::SYS_clone, i64::from(namespaces | libc::SIGCHLD), 0, 0, 0, 0) };
+        let pid = unsafe {
+            libc::syscall(
+                libc::SYS_clone,
+                i64::from(namespaces | libc::SIGCHLD),
+                0,
+                0,
+                0,
+                0,
+            )
+        };
         if pid >= 0 {
             return libc::pid_t::try_from(pid).map_err(io::Error::other);
         }

@@ -7,8 +7,9 @@
 
 use super::image::{Header, Kind, LE, LoadError, Segment};
 use object::elf::{
-    R_X86_64_32, R_X86_64_32S, R_X86_64_64, R_X86_64_NONE, R_X86_64_PC8, R_X86_64_PC16, R_X86_64_PC32, R_X86_64_PC64,
-    R_X86_64_PLT32, Rela64, RelocationType, SHF_ALLOC, SHF_EXECINSTR, SHN_UNDEF, SHT_SYMTAB, SectionHeader64, Sym64,
+    R_X86_64_32, R_X86_64_32S, R_X86_64_64, R_X86_64_NONE, R_X86_64_PC8, R_X86_64_PC16,
+    R_X86_64_PC32, R_X86_64_PC64, R_X86_64_PLT32, Rela64, RelocationType, SHF_ALLOC, SHF_EXECINSTR,
+    SHN_UNDEF, SHT_SYMTAB, SectionHeader64, Sym64,
 };
 use object::read::elf::{FileHeader, SectionHeader};
 use std::ops::Range;
@@ -72,7 +73,9 @@ pub fn apply(
     };
     let mut any = false;
     // A kernel whose build has stripped most of them again (Linux's `vmlinux`) has some left, but none of its code.
-    let is_code = |s: &SectionOf| s.sh_flags(LE).contains(SHF_ALLOC) && s.sh_flags(LE).contains(SHF_EXECINSTR);
+    let is_code = |s: &SectionOf| {
+        s.sh_flags(LE).contains(SHF_ALLOC) && s.sh_flags(LE).contains(SHF_EXECINSTR)
+    };
     let mut code_moved = !sections.iter().any(is_code);
     for section in sections {
         let Some((relocations, _)) = section
@@ -130,11 +133,16 @@ impl Mover<'_> {
         }
         let place_moves = segment.kind == Kind::Image;
         let index = relocation.r_sym(LE, false);
-        let symbol = symbols
-            .get(index as usize)
-            .ok_or_else(|| error(place, &format!("names symbol {index}, there are {}", symbols.len())))?;
+        let symbol = symbols.get(index as usize).ok_or_else(|| {
+            error(
+                place,
+                &format!("names symbol {index}, there are {}", symbols.len()),
+            )
+        })?;
         let value = symbol.st_value.get(LE);
-        let target = value.wrapping_add(u64::from_le_bytes(relocation.r_addend.get(LE).to_le_bytes()));
+        let target = value.wrapping_add(u64::from_le_bytes(
+            relocation.r_addend.get(LE).to_le_bytes(),
+        ));
         let target_moves = self.moves(value, target);
         let (field, relative) = field(kind).ok_or_else(|| {
             error(
@@ -163,9 +171,12 @@ impl Mover<'_> {
             (false, true) => self.add(place, field, target.wrapping_sub(place), self.delta),
             // A weak symbol that nobody defined: code that looks whether it is there, and finds what the linker put.
             (true, false) if symbol.st_shndx.get(LE) == SHN_UNDEF => Ok(()),
-            (true, false) if self.fixed.iter().any(|r| r.contains(&value)) => {
-                self.add(place, field, target.wrapping_sub(place), self.delta.wrapping_neg())
-            }
+            (true, false) if self.fixed.iter().any(|r| r.contains(&value)) => self.add(
+                place,
+                field,
+                target.wrapping_sub(place),
+                self.delta.wrapping_neg(),
+            ),
             (true, false) => Err(error(
                 place,
                 &format!("refers to {target:#x} relative to itself, which is not in the image"),
@@ -182,7 +193,10 @@ impl Mover<'_> {
 
     fn segment(&mut self, place: u64) -> Option<&Segment> {
         if !self.segments.get(self.last)?.range().contains(&place) {
-            self.last = self.segments.iter().position(|s| s.range().contains(&place))?;
+            self.last = self
+                .segments
+                .iter()
+                .position(|s| s.range().contains(&place))?;
         }
         self.segments.get(self.last)
     }
@@ -193,20 +207,35 @@ impl Mover<'_> {
             .segments
             .get_mut(self.last)
             .ok_or_else(|| error(place, "is in none of the segments"))?;
-        let at = usize::try_from(place - segment.vaddr).map_err(|_| error(place, "is too far away"))?;
+        let at =
+            usize::try_from(place - segment.vaddr).map_err(|_| error(place, "is too far away"))?;
         let bytes = at
             .checked_add(field.width())
             .and_then(|end| segment.bytes.get_mut(at..end))
-            .ok_or_else(|| error(place, "is not inside the bytes that the file has for its segment"))?;
+            .ok_or_else(|| {
+                error(
+                    place,
+                    "is not inside the bytes that the file has for its segment",
+                )
+            })?;
         let Some(old) = field.encode(value) else {
-            return Err(error(place, "does not match: its value does not fit into its field"));
+            return Err(error(
+                place,
+                "does not match: its value does not fit into its field",
+            ));
         };
         if !old.starts_with(bytes) {
-            return Err(error(place, &format!("does not match: {value:#x} should be there")));
+            return Err(error(
+                place,
+                &format!("does not match: {value:#x} should be there"),
+            ));
         }
-        let new = field
-            .encode(value.wrapping_add(change))
-            .ok_or_else(|| error(place, &format!("does not fit where the image goes: {value:#x}")))?;
+        let new = field.encode(value.wrapping_add(change)).ok_or_else(|| {
+            error(
+                place,
+                &format!("does not fit where the image goes: {value:#x}"),
+            )
+        })?;
         for (to, from) in bytes.iter_mut().zip(new) {
             *to = from;
         }

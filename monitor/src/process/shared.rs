@@ -22,16 +22,22 @@ pub const fn size(value: u64) -> usize {
 const SIZE: usize = size(ph::PH_SHARED_SIZE);
 
 // The offsets that the accessors make from a checked index stay inside.
-const _: () = assert!(ph::PH_SHARED_VCPUS + ph::PH_MAX_VCPUS * ph::PH_VCPU_STRIDE <= ph::PH_SHARED_SIZE);
-const _: () = assert!(ph::PH_SHARED_PROCS + ph::PH_MAX_PROCS * ph::PH_PROC_STRIDE <= ph::PH_SHARED_SIZE);
+const _: () =
+    assert!(ph::PH_SHARED_VCPUS + ph::PH_MAX_VCPUS * ph::PH_VCPU_STRIDE <= ph::PH_SHARED_SIZE);
+const _: () =
+    assert!(ph::PH_SHARED_PROCS + ph::PH_MAX_PROCS * ph::PH_PROC_STRIDE <= ph::PH_SHARED_SIZE);
 const _: () = assert!(
-    ph::PH_SHARED_DEVICES + ph::PH_MAX_DEVICES * size_of::<ph::PhDevice>() as u64 <= ph::PH_SHARED_REQUESTS
-        && ph::PH_SHARED_REQUESTS + ph::PH_MAX_VCPUS * size_of::<ph::PhRequest>() as u64 <= ph::PH_SHARED_SIZE
+    ph::PH_SHARED_DEVICES + ph::PH_MAX_DEVICES * size_of::<ph::PhDevice>() as u64
+        <= ph::PH_SHARED_REQUESTS
+        && ph::PH_SHARED_REQUESTS + ph::PH_MAX_VCPUS * size_of::<ph::PhRequest>() as u64
+            <= ph::PH_SHARED_SIZE
 );
 
 const _: () = assert!(
-    ph::PH_SHARED_EVENTS + ph::PH_MAX_VCPUS * ph::PH_EVENTS * size_of::<ph::PhEvent>() as u64 <= ph::PH_SHARED_DEBUG
-        && ph::PH_SHARED_DEBUG + ph::PH_MAX_VCPUS * size_of::<ph::PhDebug>() as u64 <= ph::PH_SHARED_SIZE
+    ph::PH_SHARED_EVENTS + ph::PH_MAX_VCPUS * ph::PH_EVENTS * size_of::<ph::PhEvent>() as u64
+        <= ph::PH_SHARED_DEBUG
+        && ph::PH_SHARED_DEBUG + ph::PH_MAX_VCPUS * size_of::<ph::PhDebug>() as u64
+            <= ph::PH_SHARED_SIZE
 );
 
 /// The shared area, mapped here.
@@ -49,17 +55,30 @@ unsafe impl Sync for Shared {}
 impl Shared {
     /// Makes one, all zero, whose file goes on for `pool` more bytes: those the layer alone maps.
     pub fn new(pool: u64) -> io::Result<Self> {
-        let file = rustix::fs::memfd_create("paravane-shared", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = rustix::fs::memfd_create(
+            "paravane-shared",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
         rustix::fs::ftruncate(&file, ph::PH_SHARED_SIZE + pool)?;
         // A file that somebody makes shorter would be a SIGBUS here.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), SIZE, access, MapFlags::SHARED, &file, 0)? };
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                SIZE,
+                access,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
+        };
         // Not in core dumps; a host that does not know the advice dumps it, no more.
         // SAFETY: the range is the mapping just made.
         let _ = unsafe { rustix::mm::madvise(base, SIZE, rustix::mm::Advice::LinuxDontDump) };
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
+        let base =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
         Ok(Shared { base, file })
     }
 
@@ -143,7 +162,8 @@ impl Shared {
             vcpu < size(ph::PH_MAX_VCPUS) && place < size(ph::PH_EVENTS),
             "event {place} of vCPU {vcpu}"
         );
-        let at = size(ph::PH_SHARED_EVENTS) + (vcpu * size(ph::PH_EVENTS) + place) * size_of::<ph::PhEvent>();
+        let at = size(ph::PH_SHARED_EVENTS)
+            + (vcpu * size(ph::PH_EVENTS) + place) * size_of::<ph::PhEvent>();
         let field = |offset| self.long(at + offset).load(Ordering::Relaxed);
         ph::PhEvent {
             tsc: field(offset_of!(ph::PhEvent, tsc)),

@@ -8,7 +8,9 @@ use crate::confine::{self, Domain, Kept};
 use paravane_abi::process as ph;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
@@ -22,7 +24,8 @@ const ABOVE: RawFd = 64;
 const FIRST: RawFd = 3;
 
 const _: () = assert!(ph::PH_FD_CONTROL == FIRST as u64);
-const _: () = assert!(ph::PH_FD_SHARED == ph::PH_FD_CONTROL + 1 && ph::PH_FD_RAM == ph::PH_FD_CONTROL + 2);
+const _: () =
+    assert!(ph::PH_FD_SHARED == ph::PH_FD_CONTROL + 1 && ph::PH_FD_RAM == ph::PH_FD_CONTROL + 2);
 // RAM, and the devices' registers.
 const _: () = assert!(ph::PH_FD_RAM + ph::PH_MAX_SLOTS < ABOVE as u64);
 
@@ -62,10 +65,19 @@ struct Plan {
 }
 
 /// Starts it. It is killed by the host's kernel when the *thread* that calls this ends.
-pub fn start(program: &[u8], shared: BorrowedFd<'_>, ram: &[BorrowedFd<'_>], reach: Reach) -> io::Result<Child> {
+pub fn start(
+    program: &[u8],
+    shared: BorrowedFd<'_>,
+    ram: &[BorrowedFd<'_>],
+    reach: Reach,
+) -> io::Result<Child> {
     let program = program_file(program)?;
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     if reach == Reach::PidNamespace {
         // What processes call themselves inside means nothing outside: the host says who sends.
         rustix::net::sockopt::set_socket_passcred(&ours, true)?;
@@ -254,7 +266,11 @@ fn prepare(plan: &Plan) -> u32 {
         // Before the first fork, so that all processes are in one domain and reach each other. What
         // keeps their signals in must hold; elsewhere it is one more wall, as far as this host
         // gives it to us.
-        if plan.domain.is_some_and(|rules| !confine::enter_domain(rules)) && plan.reach == Reach::Landlock {
+        if plan
+            .domain
+            .is_some_and(|rules| !confine::enter_domain(rules))
+            && plan.reach == Reach::Landlock
+        {
             return 3;
         }
         let mut next = FIRST;
@@ -270,7 +286,8 @@ fn prepare(plan: &Plan) -> u32 {
         }
         close_at_exec(next);
         let name = c"paravane-space".as_ptr();
-        let (arguments, environment) = ([name, std::ptr::null()], [std::ptr::null::<libc::c_char>()]);
+        let (arguments, environment) =
+            ([name, std::ptr::null()], [std::ptr::null::<libc::c_char>()]);
         libc::syscall(
             libc::SYS_execveat,
             plan.program,
@@ -386,9 +403,12 @@ pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(ph::PhMessage, Opt
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut into = [IoSliceMut::new(&mut bytes)];
-    let length = rustix::net::recvmsg(control, &mut into, &mut ancillary, RecvFlags::DONTWAIT)?.bytes;
+    let length =
+        rustix::net::recvmsg(control, &mut into, &mut ancillary, RecvFlags::DONTWAIT)?.bytes;
     let sender = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmCredentials(sender) => u32::try_from(sender.pid.as_raw_nonzero().get()).ok(),
+        RecvAncillaryMessage::ScmCredentials(sender) => {
+            u32::try_from(sender.pid.as_raw_nonzero().get()).ok()
+        }
         _ => None,
     });
     if length == 0 {
@@ -400,7 +420,8 @@ pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(ph::PhMessage, Opt
             format!("a message of {length} bytes"),
         ));
     }
-    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let word =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let message = ph::PhMessage {
         op: word(0),
         index: word(4),

@@ -50,7 +50,8 @@ pub struct Pool {
 /// Whether the host lets us count the mappings of a machine's processes: they are not dumpable, so it takes their user
 /// namespace, or privileges.
 pub fn countable(core: &Core) -> bool {
-    core.pid(0).is_some_and(|pid| procfs::mappings(pid).is_some())
+    core.pid(0)
+        .is_some_and(|pid| procfs::mappings(pid).is_some())
 }
 
 /// Runs the thread: starts, says how that went, works until the machine is stopped or cannot go on.
@@ -166,7 +167,9 @@ impl Supervisor<'_> {
         loop {
             loop {
                 match spawn::receive(self.child.control.as_fd()) {
-                    Ok(Some((message, sender))) if is_made(&message) => self.take_made(&message, sender)?,
+                    Ok(Some((message, sender))) if is_made(&message) => {
+                        self.take_made(&message, sender)?
+                    }
                     Ok(Some((message, _))) => self.take(&message)?,
                     Ok(None) => bail!("the parent of its processes ended ({})", self.exit_status()),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -198,14 +201,22 @@ impl Supervisor<'_> {
             }
             // The index is the layer's guess from memory that a guest can write; the id is the host's word. One that is
             // not known was still being made.
-            ph::PH_OP_DIED if !self.core.all_processes().any(|known| known.layer_pid == message.pid) => {
+            ph::PH_OP_DIED
+                if !self
+                    .core
+                    .all_processes()
+                    .any(|known| known.layer_pid == message.pid) =>
+            {
                 self.made.retain(|(_, inside)| *inside != message.pid);
                 self.no_more();
                 Ok(())
             }
             // In a machine that is ending anyway they end, too.
             ph::PH_OP_DIED if self.has_ended() => Ok(()),
-            ph::PH_OP_DIED => bail!("the process of an address space {}", how_it_ended(message.value)),
+            ph::PH_OP_DIED => bail!(
+                "the process of an address space {}",
+                how_it_ended(message.value)
+            ),
             _ => bail!("the layer sent message {}", message.op),
         }
     }
@@ -250,7 +261,11 @@ impl Supervisor<'_> {
         if self.child.reach != Reach::PidNamespace {
             return Ok(Process::of_host(layer_pid));
         }
-        let Some(at) = self.made.iter().position(|(_, inside)| *inside == layer_pid) else {
+        let Some(at) = self
+            .made
+            .iter()
+            .position(|(_, inside)| *inside == layer_pid)
+        else {
             bail!("process {layer_pid} of the virtual machine has not said that it is there");
         };
         let (pid, _) = self.made.swap_remove(at);
@@ -267,7 +282,8 @@ impl Supervisor<'_> {
             );
         }
         let process = self.identify(message.pid)?;
-        self.core.add_process(size(message.index.into()), process.clone());
+        self.core
+            .add_process(size(message.index.into()), process.clone());
         // Each says itself that it is ready, in any order; those without a gap before them count.
         while known(self.ready) {
             self.ready += 1;
@@ -288,7 +304,8 @@ impl Supervisor<'_> {
                 pid: 0,
                 value: 0,
             };
-            spawn::send(self.child.control.as_fd(), &message).context("cannot ask the layer for a process")?;
+            spawn::send(self.child.control.as_fd(), &message)
+                .context("cannot ask the layer for a process")?;
             self.asked += 1;
         }
         Ok(())
@@ -347,7 +364,11 @@ impl Supervisor<'_> {
     fn end(&mut self) {
         self.child.end();
         let deadline = Instant::now() + END_TIME;
-        let mut left: Vec<u32> = self.core.all_processes().map(|process| process.pid).collect();
+        let mut left: Vec<u32> = self
+            .core
+            .all_processes()
+            .map(|process| process.pid)
+            .collect();
         // One that was being made is not known yet; it dies with its parent, as they all do.
         while !left.is_empty() && Instant::now() < deadline {
             left.retain(|&pid| !gone(pid));

@@ -103,7 +103,11 @@ impl Vm {
         let (clock_start, load_start) = (Sample::take(), Load::sample());
         host::check()?;
         if config.vcpus == 0 || u64::from(config.vcpus) > ph::PH_MAX_VCPUS {
-            bail!("{} virtual CPUs: 1 to {} are possible", config.vcpus, ph::PH_MAX_VCPUS);
+            bail!(
+                "{} virtual CPUs: 1 to {} are possible",
+                config.vcpus,
+                ph::PH_MAX_VCPUS
+            );
         }
         let pool = pool(config)?;
         let reach = Reach::of_this_host();
@@ -125,7 +129,8 @@ impl Vm {
         };
         let start = boot::store(&ram, &image, &facts)?;
         let budget = Budget::new(ram.size(), config.vcpus.into());
-        let shared = Shared::new(budget.pool_chunks() * ph::PH_POOL_CHUNK).context("cannot make the shared area")?;
+        let shared = Shared::new(budget.pool_chunks() * ph::PH_POOL_CHUNK)
+            .context("cannot make the shared area")?;
         fill(&shared, config, pool, &ram, &image, &start)?;
         fill_flags(&shared, config, reach)?;
         fill_devices(&shared, &devices)?;
@@ -147,7 +152,13 @@ impl Vm {
         for (vcpu, cpu) in cpus.into_iter().enumerate() {
             core.place(vcpu, cpu);
         }
-        let debug = Debug::new(Arc::clone(&core), ram.memory(), &image.windows, image.delta, clock.hz());
+        let debug = Debug::new(
+            Arc::clone(&core),
+            ram.memory(),
+            &image.windows,
+            image.delta,
+            clock.hz(),
+        );
         let mut vm = Vm {
             observer: Observer::new(&core, ram.size()),
             core,
@@ -183,7 +194,9 @@ impl Vm {
         let area = devices.area().cloned();
         let device_threads = devices.into_threads(&self.core, &ram.memory())?;
         if !device_threads.is_empty() {
-            self.spawn("device-files", Files::none(), |core| device::run_reactor(core))?;
+            self.spawn("device-files", Files::none(), |core| {
+                device::run_reactor(core)
+            })?;
         }
         for thread in device_threads {
             let (name, files) = (thread.name().to_string(), thread.files());
@@ -196,7 +209,11 @@ impl Vm {
             supervisor::run(core, &layer, &ram, area.as_deref(), pool, reach, &started);
         })?;
         start.recv().context("the supervisor's thread ended")??;
-        let accounts = Accounts::new(budget, limits::mappings().into(), supervisor::countable(&self.core));
+        let accounts = Accounts::new(
+            budget,
+            limits::mappings().into(),
+            supervisor::countable(&self.core),
+        );
         let integrity = Integrity::of(&self.core.shared, self.core.vcpus);
         // Landlock would keep it from the processes' lists of mappings.
         self.spawn("watch", Files::any(), move |core| {
@@ -233,9 +250,15 @@ impl Vm {
         told.recv().context("a thread ended")?
     }
 
-    fn spawn_as_it_is(&mut self, name: &str, body: impl FnOnce(&Arc<Core>) + Send + 'static) -> anyhow::Result<()> {
+    fn spawn_as_it_is(
+        &mut self,
+        name: &str,
+        body: impl FnOnce(&Arc<Core>) + Send + 'static,
+    ) -> anyhow::Result<()> {
         let core = Arc::clone(&self.core);
-        let thread = Builder::new().name(name.to_string()).spawn(move || body(&core));
+        let thread = Builder::new()
+            .name(name.to_string())
+            .spawn(move || body(&core));
         self.threads.push(thread.context("cannot start a thread")?);
         Ok(())
     }
@@ -268,7 +291,11 @@ impl Vm {
     }
 
     /// Runs a debugger's thread, which `bell` wakes. The machine then waits for it at its first instruction.
-    pub fn debug_with(&mut self, bell: OwnedFd, body: impl FnOnce(Debug) + Send + 'static) -> anyhow::Result<()> {
+    pub fn debug_with(
+        &mut self,
+        bell: OwnedFd,
+        body: impl FnOnce(Debug) + Send + 'static,
+    ) -> anyhow::Result<()> {
         self.core.set_debugger(bell);
         self.debug.ask(0);
         let debug = self.debug.clone();
@@ -316,7 +343,10 @@ impl Drop for Vm {
             let late = ended.is_some_and(|ended: Instant| ended.elapsed() >= LEAVE);
             if late || begun.elapsed() >= PROCESSES_END {
                 // No guest code runs any more. They end with this process at the latest.
-                tracing::warn!(threads = names.join(" "), "the machine has ended before its threads");
+                tracing::warn!(
+                    threads = names.join(" "),
+                    "the machine has ended before its threads"
+                );
                 break;
             }
             std::thread::sleep(Duration::from_micros(500));
@@ -358,7 +388,9 @@ fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
     }
     let most_allowed = u32::try_from(most.left)?;
     let limit = match config.spaces {
-        Some(spaces) if spaces < least => bail!("--spaces {spaces}: at least {least} are needed, one more than vCPUs"),
+        Some(spaces) if spaces < least => {
+            bail!("--spaces {spaces}: at least {least} are needed, one more than vCPUs")
+        }
         Some(spaces) if spaces > most_allowed => {
             bail!(
                 "--spaces {spaces}: this host allows {most_allowed} (by {})",
@@ -387,9 +419,15 @@ fn fill(
 ) -> anyhow::Result<()> {
     let word = |at: usize, value: u32| shared.word(at).store(value, Ordering::Relaxed);
     let long = |at: usize, value: u64| shared.long(at).store(value, Ordering::Relaxed);
-    word(offset_of!(ph::PhShared, magic), u32::try_from(ph::PH_MAGIC)?);
+    word(
+        offset_of!(ph::PhShared, magic),
+        u32::try_from(ph::PH_MAGIC)?,
+    );
     word(offset_of!(ph::PhShared, vcpu_count), config.vcpus);
-    word(offset_of!(ph::PhShared, slot_count), u32::try_from(ram.slots().len())?);
+    word(
+        offset_of!(ph::PhShared, slot_count),
+        u32::try_from(ram.slots().len())?,
+    );
     word(
         offset_of!(ph::PhShared, segment_count),
         u32::try_from(image.windows.len())?,
@@ -420,7 +458,10 @@ fn fill(
         shared
             .vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns))
             .store(u64::MAX, Ordering::Relaxed);
-        word(offset_of!(ph::PhShared, vcpu_cpu) + vcpu * size_of::<u32>(), u32::MAX);
+        word(
+            offset_of!(ph::PhShared, vcpu_cpu) + vcpu * size_of::<u32>(),
+            u32::MAX,
+        );
     }
     Ok(())
 }
@@ -428,7 +469,8 @@ fn fill(
 /// What kind of processes it has.
 fn fill_flags(shared: &Shared, config: &Config<'_>, reach: Reach) -> anyhow::Result<()> {
     let flag = |set: bool, bit: u64| if set { bit } else { 0 };
-    let flags = flag(config.debuggable, ph::PH_FLAG_DEBUGGABLE) | flag(reach == Reach::Monitor, ph::PH_FLAG_ASK);
+    let flags = flag(config.debuggable, ph::PH_FLAG_DEBUGGABLE)
+        | flag(reach == Reach::Monitor, ph::PH_FLAG_ASK);
     shared
         .word(offset_of!(ph::PhShared, flags))
         .store(u32::try_from(flags)?, Ordering::Relaxed);

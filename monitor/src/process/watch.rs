@@ -97,7 +97,11 @@ impl Watch<'_> {
                 if busy {
                     self.balance.look(self.core);
                 }
-                let period = if busy { clock::PERIOD } else { clock::IDLE_PERIOD };
+                let period = if busy {
+                    clock::PERIOD
+                } else {
+                    clock::IDLE_PERIOD
+                };
                 self.clock.update(&self.core.shared, period);
                 self.update_at = first.next().unwrap_or(now + period).max(now);
             }
@@ -126,7 +130,9 @@ impl Watch<'_> {
     /// To the next look, ns.
     fn pause(&self) -> u64 {
         match self.mode {
-            Mode::Busy { .. } => (self.accounts.allowance() / 3 / self.parallel).clamp(SHORTEST, LONGEST),
+            Mode::Busy { .. } => {
+                (self.accounts.allowance() / 3 / self.parallel).clamp(SHORTEST, LONGEST)
+            }
             // Without timers nobody says that it is busy.
             Mode::Idle { .. } if self.timers.iter().any(Option::is_none) => LONGEST,
             Mode::Idle { look, .. } => look.max(IDLE_LOOK_EACH * self.timers.len() as u64),
@@ -148,7 +154,10 @@ impl Watch<'_> {
         self.mode = match self.mode {
             Mode::Idle { used, .. } if woken || used + used_now > WAKING => {
                 self.update_at = self.update_at.min(now + clock::PERIOD);
-                Mode::Busy { since: now, used: 0 }
+                Mode::Busy {
+                    since: now,
+                    used: 0,
+                }
             }
             Mode::Idle { used, look } => Mode::Idle {
                 used: used + used_now,
@@ -162,7 +171,10 @@ impl Watch<'_> {
                 since,
                 used: used + used_now,
             },
-            Mode::Busy { since, used } if used + used_now > (now - since) / 100 => Mode::Busy { since: now, used: 0 },
+            Mode::Busy { since, used } if used + used_now > (now - since) / 100 => Mode::Busy {
+                since: now,
+                used: 0,
+            },
             Mode::Busy { .. } => {
                 for timer in self.timers.iter().flatten() {
                     timer.set(WAKING);
@@ -220,7 +232,11 @@ mod tests {
     /// Watches a shell that makes its own memory larger and larger, or only idles.
     fn watched(script: &str, until: Duration) -> Option<String> {
         let mut command = Command::new("sh");
-        let mut child = command.args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
+        let mut child = command
+            .args(["-c", script])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
         let core = Arc::new(Core::new(Shared::new(0).unwrap(), 1).unwrap());
         core.add_process(0, Process::of_host(child.id()));
         core.publish_count(1);
@@ -228,7 +244,14 @@ mod tests {
             let core = Arc::clone(&core);
             let accounts = Accounts::new(Budget::new(16 << 20, 1), 65530, true);
             let integrity = Integrity::of(&core.shared, 1);
-            move || run(&core, Clock::new(clock::Sample::take()), accounts, integrity)
+            move || {
+                run(
+                    &core,
+                    Clock::new(clock::Sample::take()),
+                    accounts,
+                    integrity,
+                )
+            }
         });
         let deadline = Instant::now() + until;
         while core.failure().is_none() && Instant::now() < deadline {
@@ -243,12 +266,19 @@ mod tests {
 
     #[test]
     fn who_takes_too_much_is_found() {
-        let why = watched("x=xxxxxxxx; while :; do x=$x$x; done", Duration::from_secs(20)).unwrap();
+        let why = watched(
+            "x=xxxxxxxx; while :; do x=$x$x; done",
+            Duration::from_secs(20),
+        )
+        .unwrap();
         assert!(why.contains("the budget is 64 MiB"), "{why}");
     }
 
     #[test]
     fn who_is_busy_may_be() {
-        assert_eq!(watched("while :; do :; done", Duration::from_millis(500)), None);
+        assert_eq!(
+            watched("while :; do :; done", Duration::from_millis(500)),
+            None
+        );
     }
 }

@@ -21,12 +21,25 @@ pub fn inspect(rom: &Rom, out: &mut impl Write) -> io::Result<()> {
     if h.reserve_end == 0 {
         writeln!(out, "reserves     no linear addresses")?;
     } else {
-        writeln!(out, "reserves     {:#x} to {:#x}", h.reserve_start, h.reserve_end - 1)?;
+        writeln!(
+            out,
+            "reserves     {:#x} to {:#x}",
+            h.reserve_start,
+            h.reserve_end - 1
+        )?;
     }
     writeln!(out, "flags        {}", flags(h.flags))?;
-    writeln!(out, "exceptions   {} instructions may fault", rom.extable.len())?;
+    writeln!(
+        out,
+        "exceptions   {} instructions may fault",
+        rom.extable.len()
+    )?;
     for entry in &rom.extable {
-        writeln!(out, "  at {:#07x} go on at {:#07x}", entry.insn, entry.fixup)?;
+        writeln!(
+            out,
+            "  at {:#07x} go on at {:#07x}",
+            entry.insn, entry.fixup
+        )?;
     }
     for section in &rom.sections {
         writeln!(out)?;
@@ -38,7 +51,10 @@ pub fn inspect(rom: &Rom, out: &mut impl Write) -> io::Result<()> {
 fn flags(flags: u32) -> String {
     let mut names = Vec::new();
     let mut rest = u64::from(flags);
-    for (bit, name) in [(abi::HEADER_IN_PLACE, "in-place"), (abi::HEADER_PARAVIRT, "paravirt")] {
+    for (bit, name) in [
+        (abi::HEADER_IN_PLACE, "in-place"),
+        (abi::HEADER_PARAVIRT, "paravirt"),
+    ] {
         if rest & bit != 0 {
             names.push(name.to_string());
             rest &= !bit;

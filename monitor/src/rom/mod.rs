@@ -88,10 +88,17 @@ pub enum RomError {
     Checksum(u8),
     #[error("an option ROM, but not a VMI layer: it has no VMI6 signature at byte 8")]
     NoVmiHeader,
-    #[error("written for VMI {major}.{minor}, this program knows VMI {}.x", abi::API_MAJOR)]
+    #[error(
+        "written for VMI {major}.{minor}, this program knows VMI {}.x",
+        abi::API_MAJOR
+    )]
     Major { major: u8, minor: u8 },
     #[error("damaged: {what} is {value}, {rule}")]
-    Value { what: String, value: u64, rule: String },
+    Value {
+        what: String,
+        value: u64,
+        rule: String,
+    },
     #[error("damaged: {what} reaches from byte {start} to {end}, the image ends at {limit}")]
     OutOfBounds {
         what: String,
@@ -157,10 +164,12 @@ fn image(file: &[u8]) -> Result<Reader<'_>, RomError> {
     if bytes < HEADER_SIZE {
         return Err(value("rom_length", units, "the least is 1"));
     }
-    let rom = whole.bytes(0, bytes.into(), "").map_err(|_| RomError::Truncated {
-        have: file.len(),
-        need: bytes,
-    })?;
+    let rom = whole
+        .bytes(0, bytes.into(), "")
+        .map_err(|_| RomError::Truncated {
+            have: file.len(),
+            need: bytes,
+        })?;
     let sum = rom.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
     if sum != 0 {
         return Err(RomError::Checksum(sum));
@@ -185,8 +194,12 @@ fn header(image: Reader<'_>) -> Result<Header, RomError> {
         return Err(RomError::Major { major, minor });
     }
     let rom_bytes = u32::from(get!(rom_length as u8)) * ROM_UNIT;
-    let raw_name: [u8; 16] = image.array(std::mem::offset_of!(abi::RomHeader, name) as u64, "name")?;
-    let name_end = raw_name.iter().position(|&b| b == 0).unwrap_or(raw_name.len());
+    let raw_name: [u8; 16] =
+        image.array(std::mem::offset_of!(abi::RomHeader, name) as u64, "name")?;
+    let name_end = raw_name
+        .iter()
+        .position(|&b| b == 0)
+        .unwrap_or(raw_name.len());
     let header = Header {
         rom_bytes,
         api_major: major,
@@ -228,7 +241,11 @@ fn check_header(h: &Header) -> Result<(), RomError> {
         ));
     }
     if h.load_size < image {
-        return Err(value("load_size", h.load_size, format!("image_size is {image}")));
+        return Err(value(
+            "load_size",
+            h.load_size,
+            format!("image_size is {image}"),
+        ));
     }
     if u64::from(h.percpu_size) % abi::PERCPU_ALIGN != 0 {
         return Err(value(
@@ -258,7 +275,11 @@ fn sections(image: Reader<'_>) -> Result<Vec<Section>, RomError> {
     }
     let least = size::<abi::CallEntry>();
     if call_step < least {
-        return Err(value("call_size", call_step, format!("the least is {least}")));
+        return Err(value(
+            "call_size",
+            call_step,
+            format!("the least is {least}"),
+        ));
     }
     let mut sections: Vec<Section> = Vec::new();
     for at in image.table(at, count.into(), step.into(), "the table of sections")? {
@@ -313,7 +334,13 @@ fn call(image: Reader<'_>, at: u64, name: &str) -> Result<CallEntry, RomError> {
         abi::RELOC_JUMP => Reloc::Jump,
         abi::RELOC_NOP => Reloc::Nop,
         abi::RELOC_INLINE => Reloc::Inline(inline_code(image, inline.into(), name)?),
-        _ => return Err(value(format!("reloc of {name}"), kind, "no such kind is known")),
+        _ => {
+            return Err(value(
+                format!("reloc of {name}"),
+                kind,
+                "no such kind is known",
+            ));
+        }
     };
     if offset == 0 && matches!(reloc, Reloc::Call | Reloc::Jump | Reloc::Inline(_)) {
         return Err(value(
@@ -341,7 +368,11 @@ fn inline_code(image: Reader<'_>, at: u64, name: &str) -> Result<Vec<u8>, RomErr
         ));
     }
     Ok(entry
-        .bytes(std::mem::offset_of!(abi::Inline, code) as u64, length.into(), &what)?
+        .bytes(
+            std::mem::offset_of!(abi::Inline, code) as u64,
+            length.into(),
+            &what,
+        )?
         .to_vec())
 }
 
@@ -349,13 +380,26 @@ fn extable(image: Reader<'_>) -> Result<Vec<ExtableEntry>, RomError> {
     let at = field!(image, 0, abi::RomHeader, extable as u32)?;
     let count = field!(image, 0, abi::RomHeader, extable_count as u32)?;
     image
-        .table(at, count, size::<abi::ExtableEntry>(), "the exception table")?
+        .table(
+            at,
+            count,
+            size::<abi::ExtableEntry>(),
+            "the exception table",
+        )?
         .enumerate()
         .map(|(n, at)| {
             let insn = field!(image, at, abi::ExtableEntry, insn as u32)?;
             let fixup = field!(image, at, abi::ExtableEntry, fixup as u32)?;
-            image.bytes(insn.into(), 1, &format!("the instruction of exception entry {n}"))?;
-            image.bytes(fixup.into(), 1, &format!("the fixup of exception entry {n}"))?;
+            image.bytes(
+                insn.into(),
+                1,
+                &format!("the instruction of exception entry {n}"),
+            )?;
+            image.bytes(
+                fixup.into(),
+                1,
+                &format!("the fixup of exception entry {n}"),
+            )?;
             Ok(ExtableEntry { insn, fixup })
         })
         .collect()

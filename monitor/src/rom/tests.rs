@@ -26,7 +26,11 @@ fn seal(image: &mut [u8]) {
 
 macro_rules! set {
     ($image:expr, $at:expr, $structure:ty, $field:ident, $value:expr) => {
-        put($image, $at + offset_of!($structure, $field), &$value.to_le_bytes())
+        put(
+            $image,
+            $at + offset_of!($structure, $field),
+            &$value.to_le_bytes(),
+        )
     };
 }
 
@@ -79,7 +83,10 @@ fn a_valid_image_is_read() {
     assert_eq!(rom.sections.len(), 2);
     assert_eq!(rom.sections[0].calls[0].reloc, Reloc::Inline(vec![0xfa]));
     assert_eq!(rom.sections[1].calls[0].reloc, Reloc::Call);
-    assert_eq!((rom.extable[0].insn, rom.extable[0].fixup), (CODE, CODE + 4));
+    assert_eq!(
+        (rom.extable[0].insn, rom.extable[0].fixup),
+        (CODE, CODE + 4)
+    );
     let mut text = Vec::new();
     inspect(&rom, &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
@@ -125,7 +132,10 @@ fn what_is_wrong_is_said() {
     );
     assert_eq!(
         Rom::parse(&valid()[..511]),
-        Err(RomError::Truncated { have: 511, need: 512 })
+        Err(RomError::Truncated {
+            have: 511,
+            need: 512
+        })
     );
     assert_eq!(Rom::parse(b"MZ and so on"), Err(RomError::Signature));
     let mut image = valid();
@@ -135,27 +145,76 @@ fn what_is_wrong_is_said() {
     assert!(after(|i| i[2] = 0).contains("rom_length is 0"));
     assert!(after(|i| i[8] = b'X').contains("no VMI6 signature"));
     assert!(after(|i| set!(i, 0, abi::RomHeader, api_major, 9u8)).contains("written for VMI 9.0"));
-    assert!(after(|i| set!(i, 0, abi::RomHeader, header_size, 127u16)).contains("header_size is 127"));
-    assert!(after(|i| set!(i, 0, abi::RomHeader, header_size, 301u16)).contains("header_size is 301"));
-    assert!(after(|i| set!(i, 0, abi::RomHeader, image_size, 513u32)).contains("image_size is 513"));
+    assert!(
+        after(|i| set!(i, 0, abi::RomHeader, header_size, 127u16)).contains("header_size is 127")
+    );
+    assert!(
+        after(|i| set!(i, 0, abi::RomHeader, header_size, 301u16)).contains("header_size is 301")
+    );
+    assert!(
+        after(|i| set!(i, 0, abi::RomHeader, image_size, 513u32)).contains("image_size is 513")
+    );
     assert!(after(|i| set!(i, 0, abi::RomHeader, load_size, 299u32)).contains("load_size is 299"));
-    assert!(after(|i| set!(i, 0, abi::RomHeader, percpu_size, 65u32)).contains("percpu_size is 65"));
-    assert!(after(|i| set!(i, 0, abi::RomHeader, reserve_start, 1u64)).contains("reserve_start is 1"));
-    assert!(after(|i| set!(i, 0, abi::RomHeader, section_size, 15u16)).contains("section_size is 15"));
+    assert!(
+        after(|i| set!(i, 0, abi::RomHeader, percpu_size, 65u32)).contains("percpu_size is 65")
+    );
+    assert!(
+        after(|i| set!(i, 0, abi::RomHeader, reserve_start, 1u64)).contains("reserve_start is 1")
+    );
+    assert!(
+        after(|i| set!(i, 0, abi::RomHeader, section_size, 15u16)).contains("section_size is 15")
+    );
     assert!(after(|i| set!(i, 0, abi::RomHeader, call_size, 11u32)).contains("call_size is 11"));
-    assert!(after(|i| set!(i, 0, abi::RomHeader, sections, u32::MAX)).contains("the table of sections reaches"));
-    assert!(after(|i| set!(i, 0, abi::RomHeader, section_count, u16::MAX)).contains("the table of sections"));
-    assert!(after(|i| set!(i, 0, abi::RomHeader, extable_count, u32::MAX)).contains("the exception table"));
-    assert!(after(|i| set!(i, EXTABLE, abi::ExtableEntry, insn, IMAGE_SIZE)).contains("exception entry 0"));
-    assert!(after(|i| set!(i, EXTABLE, abi::ExtableEntry, fixup, u32::MAX)).contains("exception entry 0"));
-    assert!(after(|i| set!(i, SECTIONS, abi::Section, id, UNKNOWN)).contains("section 1001 is there twice"));
-    assert!(after(|i| set!(i, SECTIONS, abi::Section, compat, 3u16)).contains("compat of section 1 is 3"));
-    assert!(after(|i| set!(i, SECTIONS, abi::Section, calls, 290u32)).contains("calls of section 1 reaches"));
-    assert!(after(|i| set!(i, CALLS, abi::CallEntry, offset, IMAGE_SIZE)).contains("the entry of section 1 call 0"));
-    assert!(after(|i| set!(i, CALLS, abi::CallEntry, offset, 0u32)).contains("offset of section 1 call 0 is 0"));
-    assert!(after(|i| set!(i, CALLS, abi::CallEntry, reloc, 5u8)).contains("reloc of section 1 call 0 is 5"));
-    assert!(after(|i| set!(i, CALLS, abi::CallEntry, inline_offset, 299u32)).contains("inline code"));
-    assert!(after(|i| i[INLINE] = 16).contains("length of the inline code of section 1 call 0 is 16"));
+    assert!(
+        after(|i| set!(i, 0, abi::RomHeader, sections, u32::MAX))
+            .contains("the table of sections reaches")
+    );
+    assert!(
+        after(|i| set!(i, 0, abi::RomHeader, section_count, u16::MAX))
+            .contains("the table of sections")
+    );
+    assert!(
+        after(|i| set!(i, 0, abi::RomHeader, extable_count, u32::MAX))
+            .contains("the exception table")
+    );
+    assert!(
+        after(|i| set!(i, EXTABLE, abi::ExtableEntry, insn, IMAGE_SIZE))
+            .contains("exception entry 0")
+    );
+    assert!(
+        after(|i| set!(i, EXTABLE, abi::ExtableEntry, fixup, u32::MAX))
+            .contains("exception entry 0")
+    );
+    assert!(
+        after(|i| set!(i, SECTIONS, abi::Section, id, UNKNOWN))
+            .contains("section 1001 is there twice")
+    );
+    assert!(
+        after(|i| set!(i, SECTIONS, abi::Section, compat, 3u16))
+            .contains("compat of section 1 is 3")
+    );
+    assert!(
+        after(|i| set!(i, SECTIONS, abi::Section, calls, 290u32))
+            .contains("calls of section 1 reaches")
+    );
+    assert!(
+        after(|i| set!(i, CALLS, abi::CallEntry, offset, IMAGE_SIZE))
+            .contains("the entry of section 1 call 0")
+    );
+    assert!(
+        after(|i| set!(i, CALLS, abi::CallEntry, offset, 0u32))
+            .contains("offset of section 1 call 0 is 0")
+    );
+    assert!(
+        after(|i| set!(i, CALLS, abi::CallEntry, reloc, 5u8))
+            .contains("reloc of section 1 call 0 is 5")
+    );
+    assert!(
+        after(|i| set!(i, CALLS, abi::CallEntry, inline_offset, 299u32)).contains("inline code")
+    );
+    assert!(
+        after(|i| i[INLINE] = 16).contains("length of the inline code of section 1 call 0 is 16")
+    );
     assert!(after(|i| i[INLINE] = 0).contains("is 0"));
 }
 

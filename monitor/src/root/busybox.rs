@@ -46,7 +46,9 @@ pub fn find() -> anyhow::Result<Busybox> {
 
 fn places() -> Vec<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(home);
     let own = cache.map(|cache| cache.join("paravane/tools/busybox"));
     let system = ["/bin/busybox", "/usr/bin/busybox"].map(PathBuf::from);
     own.into_iter().chain(system).collect()
@@ -61,7 +63,9 @@ fn is_static(file: &[u8]) -> anyhow::Result<bool> {
         bail!("not a program of this machine");
     }
     let segments = header.program_headers(endian, file)?;
-    Ok(segments.iter().all(|s| s.p_type(endian) != object::elf::PT_INTERP))
+    Ok(segments
+        .iter()
+        .all(|s| s.p_type(endian) != object::elf::PT_INTERP))
 }
 
 fn applets(path: &Path) -> anyhow::Result<Vec<String>> {
@@ -73,7 +77,10 @@ fn applets(path: &Path) -> anyhow::Result<Vec<String>> {
     let output = run.with_context(|| format!("cannot run {}", path.display()))?;
     let applets = parse(&output.stdout);
     if !output.status.success() || !applets.iter().any(|path| path == "bin/sh") {
-        bail!("{} --list-full does not name bin/sh: {INSTALL}", path.display());
+        bail!(
+            "{} --list-full does not name bin/sh: {INSTALL}",
+            path.display()
+        );
     }
     Ok(applets)
 }
@@ -85,8 +92,9 @@ fn parse(list: &[u8]) -> Vec<String> {
         .map(|line| line.trim_start_matches('/'))
         .filter(|path| {
             let folders = ["bin", "sbin", "usr/bin", "usr/sbin"];
-            path.rsplit_once('/')
-                .is_some_and(|(folder, name)| folders.contains(&folder) && !name.is_empty() && name != "busybox")
+            path.rsplit_once('/').is_some_and(|(folder, name)| {
+                folders.contains(&folder) && !name.is_empty() && name != "busybox"
+            })
         })
         .map(str::to_string)
         .collect();
@@ -101,7 +109,8 @@ mod tests {
 
     #[test]
     fn names_are_taken_with_care() {
-        let list = b"bin/sh\nusr/bin/[\nbin/busybox\nlinuxrc\netc/passwd\n/sbin/ip\nbin/sh\nusr/sbin/\n";
+        let list =
+            b"bin/sh\nusr/bin/[\nbin/busybox\nlinuxrc\netc/passwd\n/sbin/ip\nbin/sh\nusr/sbin/\n";
         assert_eq!(parse(list), ["bin/sh", "sbin/ip", "usr/bin/["]);
     }
 

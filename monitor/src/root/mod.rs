@@ -38,10 +38,19 @@ const FILES: &[(&str, &str)] = &[
         "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
     ),
     ("etc/group", "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n"),
-    ("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n127.0.1.1 paravane\n"),
+    (
+        "etc/hosts",
+        "127.0.0.1 localhost\n::1 localhost\n127.0.1.1 paravane\n",
+    ),
     ("etc/shells", "/bin/sh\n/bin/ash\n"),
-    ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
-    ("etc/profile", "export PS1='\\u@\\h:\\w\\$ '\nalias ll='ls -l'\n"),
+    (
+        "etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nhosts: files dns\n",
+    ),
+    (
+        "etc/profile",
+        "export PS1='\\u@\\h:\\w\\$ '\nalias ll='ls -l'\n",
+    ),
 ];
 
 /// The archive of the built-in root.

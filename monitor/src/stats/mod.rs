@@ -46,7 +46,9 @@ impl Stats {
             memory: machine.memory(),
             processes: machine.processes(),
             vcpus: machine.vcpus(),
-            devices: devices.map(|(name, figures)| Device { name, figures }).collect(),
+            devices: devices
+                .map(|(name, figures)| Device { name, figures })
+                .collect(),
         }
     }
 
@@ -70,24 +72,40 @@ const ROWS: [Row; 11] = [
         "a page was mapped, the guest heard nothing",
         |v| v.faults_hidden,
     ),
-    ("fault_injected", true, "a fault that is the guest's own", |v| {
-        v.faults_injected
+    (
+        "fault_injected",
+        true,
+        "a fault that is the guest's own",
+        |v| v.faults_injected,
+    ),
+    (
+        "trap",
+        true,
+        "a system call or an instruction that trapped",
+        |v| v.syscalls_trapped,
+    ),
+    ("interrupt", true, "an interrupt was delivered", |v| {
+        v.interrupts
     }),
-    ("trap", true, "a system call or an instruction that trapped", |v| {
-        v.syscalls_trapped
-    }),
-    ("interrupt", true, "an interrupt was delivered", |v| v.interrupts),
     ("halt", true, "a wait for an interrupt", |v| v.halts),
     ("fills", false, "pages mapped", |v| v.fills),
     ("flushes", false, "flushes of mappings", |v| v.flushes),
-    ("switches", false, "hand-overs to another address-space process", |v| {
-        v.switches
+    (
+        "switches",
+        false,
+        "hand-overs to another address-space process",
+        |v| v.switches,
+    ),
+    ("resyncs", false, "loads of a space that had changed", |v| {
+        v.resyncs
     }),
-    ("resyncs", false, "loads of a space that had changed", |v| v.resyncs),
     ("kicks", false, "signals to other vCPUs", |v| v.kicks_sent),
-    ("host_calls", false, "system calls of the layer's to the host", |v| {
-        v.host_calls
-    }),
+    (
+        "host_calls",
+        false,
+        "system calls of the layer's to the host",
+        |v| v.host_calls,
+    ),
 ];
 
 /// What devices count: the name, what it is, its value.
@@ -95,16 +113,24 @@ type DeviceRow = (&'static str, &'static str, fn(&Figures) -> u64);
 
 const DEVICE_ROWS: [DeviceRow; 7] = [
     ("requests", "chains of buffers given back", |f| f.requests),
-    ("bytes_from_guest", "bytes in what the guest gave to read", |f| {
-        f.bytes_from_guest
+    (
+        "bytes_from_guest",
+        "bytes in what the guest gave to read",
+        |f| f.bytes_from_guest,
+    ),
+    ("bytes_to_guest", "bytes written for the guest", |f| {
+        f.bytes_to_guest
     }),
-    ("bytes_to_guest", "bytes written for the guest", |f| f.bytes_to_guest),
     (
         "notifications",
         "times that the driver's notifications had the device look",
         |f| f.notifications,
     ),
-    ("wakeups", "times that something on the host had it look", |f| f.wakeups),
+    (
+        "wakeups",
+        "times that something on the host had it look",
+        |f| f.wakeups,
+    ),
     ("interrupts", "interrupts", |f| f.interrupts),
     ("resets", "times that a driver broke a rule", |f| f.resets),
 ];

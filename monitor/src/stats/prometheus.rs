@@ -11,7 +11,12 @@ pub fn text(stats: &Stats) -> String {
     gauge(&mut out, "uptime_seconds", "since the machine's start", {
         format!("{}.{:03}", stats.uptime_ms / 1000, stats.uptime_ms % 1000)
     });
-    gauge(&mut out, "memory_bytes", "the guest's memory", stats.memory.to_string());
+    gauge(
+        &mut out,
+        "memory_bytes",
+        "the guest's memory",
+        stats.memory.to_string(),
+    );
     gauge(
         &mut out,
         "processes",
@@ -49,9 +54,19 @@ pub fn text(stats: &Stats) -> String {
         }
     }
     let name = "vcpu_stolen_seconds_total";
-    head(&mut out, name, "counter", "time that a vCPU wanted to run and did not");
+    head(
+        &mut out,
+        name,
+        "counter",
+        "time that a vCPU wanted to run and did not",
+    );
     for (vcpu, figures) in stats.vcpus.iter().enumerate() {
-        line(&mut out, name, &format!("vcpu=\"{vcpu}\""), &seconds(figures.stolen_ns));
+        line(
+            &mut out,
+            name,
+            &format!("vcpu=\"{vcpu}\""),
+            &seconds(figures.stolen_ns),
+        );
     }
 
     for (name, what, value) in DEVICE_ROWS {
@@ -60,7 +75,12 @@ pub fn text(stats: &Stats) -> String {
         for (number, device) in stats.devices.iter().enumerate() {
             // Names of devices are words of this program's.
             let labels = format!("device=\"{}\",number=\"{number}\"", device.name);
-            line(&mut out, &name, &labels, &value(&device.figures).to_string());
+            line(
+                &mut out,
+                &name,
+                &labels,
+                &value(&device.figures).to_string(),
+            );
         }
     }
     out
@@ -73,7 +93,10 @@ fn gauge(out: &mut String, name: &str, what: &str, value: String) {
 }
 
 fn head(out: &mut String, name: &str, kind: &str, what: &str) {
-    let _ = writeln!(out, "# HELP paravane_{name} {what}\n# TYPE paravane_{name} {kind}");
+    let _ = writeln!(
+        out,
+        "# HELP paravane_{name} {what}\n# TYPE paravane_{name} {kind}"
+    );
 }
 
 fn line(out: &mut String, name: &str, labels: &str, value: &str) {

@@ -35,7 +35,10 @@ pub struct Metrics {
 
 impl Metrics {
     /// Begins to listen. `figures` is called for each scrape.
-    pub fn start(path: &Path, figures: impl Fn() -> Stats + Send + 'static) -> anyhow::Result<Self> {
+    pub fn start(
+        path: &Path,
+        figures: impl Fn() -> Stats + Send + 'static,
+    ) -> anyhow::Result<Self> {
         let listener = listen(path).with_context(|| format!("--metrics {}", path.display()))?;
         let meta = fs::symlink_metadata(path)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -46,15 +49,17 @@ impl Metrics {
             thread: None,
         };
         let (tell, told) = channel();
-        let thread = std::thread::Builder::new().name("metrics".to_string()).spawn(move || {
-            let entered = confine::enter("metrics", &Files::none());
-            let go = entered.is_ok();
-            // Fails only if nobody waits for the start any more.
-            let _ = tell.send(entered);
-            if go {
-                run(&listener, &stop, &figures);
-            }
-        });
+        let thread = std::thread::Builder::new()
+            .name("metrics".to_string())
+            .spawn(move || {
+                let entered = confine::enter("metrics", &Files::none());
+                let go = entered.is_ok();
+                // Fails only if nobody waits for the start any more.
+                let _ = tell.send(entered);
+                if go {
+                    run(&listener, &stop, &figures);
+                }
+            });
         metrics.thread = Some(thread.context("cannot start a thread")?);
         told.recv().context("the thread of --metrics ended")??;
         Ok(metrics)
@@ -83,7 +88,9 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
         }
         match UnixStream::connect(path) {
             Ok(_) => bail!("somebody listens there already"),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path)?
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -102,7 +109,10 @@ struct Client {
 fn run(listener: &UnixListener, stop: &OwnedFd, figures: &dyn Fn() -> Stats) {
     let mut clients: Vec<Client> = Vec::new();
     loop {
-        let mut files = vec![PollFd::new(stop, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        let mut files = vec![
+            PollFd::new(stop, PollFlags::IN),
+            PollFd::new(listener, PollFlags::IN),
+        ];
         for client in &clients {
             let events = if client.answer.is_some() {
                 PollFlags::OUT
@@ -142,7 +152,9 @@ impl Client {
                 Err(_) => return false,
             }
         }
-        let Some(answer) = &mut self.answer else { return true };
+        let Some(answer) = &mut self.answer else {
+            return true;
+        };
         while !answer.is_empty() {
             match self.stream.write(answer) {
                 Ok(0) => return false,
@@ -187,8 +199,12 @@ fn answer(request: &[u8], figures: &dyn Fn() -> Stats) -> Vec<u8> {
         [b"GET", b"/metrics" | b"/", version] if version.starts_with(b"HTTP/") => {
             ("200 OK", prometheus::text(&figures()))
         }
-        [b"GET", _, version] if version.starts_with(b"HTTP/") => ("404 Not Found", "/metrics is here\n".to_string()),
-        [_, _, version] if version.starts_with(b"HTTP/") => ("405 Method Not Allowed", "GET it\n".to_string()),
+        [b"GET", _, version] if version.starts_with(b"HTTP/") => {
+            ("404 Not Found", "/metrics is here\n".to_string())
+        }
+        [_, _, version] if version.starts_with(b"HTTP/") => {
+            ("405 Method Not Allowed", "GET it\n".to_string())
+        }
         _ => ("400 Bad Request", "HTTP is spoken here\n".to_string()),
     };
     let head = format!(
@@ -222,7 +238,12 @@ mod tests {
         let path = folder.path().join("socket");
         drop(UnixListener::bind(&path).unwrap());
         let listener = listen(&path).unwrap();
-        assert!(listen(&path).unwrap_err().to_string().contains("somebody listens"));
+        assert!(
+            listen(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("somebody listens")
+        );
         drop(listener);
         let file = folder.path().join("file");
         fs::write(&file, "mine").unwrap();

@@ -20,9 +20,14 @@ pub fn table(name: &str, now: &Stats, before: Option<&Stats>) -> String {
         now.processes
     );
     let second = if before.is_some() { "a second" } else { "" };
-    let _ = writeln!(out, "{:14}  {:>12}  {second:>10}", "all vCPUs", "since start");
-    let sum =
-        |stats: &Stats, value: fn(&VcpuFigures) -> u64| stats.vcpus.iter().map(value).fold(0u64, u64::wrapping_add);
+    let _ = writeln!(
+        out,
+        "{:14}  {:>12}  {second:>10}",
+        "all vCPUs", "since start"
+    );
+    let sum = |stats: &Stats, value: fn(&VcpuFigures) -> u64| {
+        stats.vcpus.iter().map(value).fold(0u64, u64::wrapping_add)
+    };
     for (name, exit, what, value) in ROWS {
         let total = sum(now, value);
         let rate = rate(total, before.map(|before| sum(before, value)), ms);
@@ -63,7 +68,9 @@ pub fn table(name: &str, now: &Stats, before: Option<&Stats>) -> String {
 /// How much more in a second; nothing where there is nothing earlier.
 fn rate(now: u64, before: Option<u64>, ms: Option<u64>) -> String {
     match (before, ms) {
-        (Some(before), Some(ms)) => (u128::from(now.wrapping_sub(before)) * 1000 / u128::from(ms)).to_string(),
+        (Some(before), Some(ms)) => {
+            (u128::from(now.wrapping_sub(before)) * 1000 / u128::from(ms)).to_string()
+        }
         _ => String::new(),
     }
 }

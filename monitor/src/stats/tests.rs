@@ -42,14 +42,22 @@ fn prometheus_can_read_it() {
     // Each family is described once, before its samples, which stand together; each sample is there once.
     let mut seen = Vec::new();
     for line in text.lines() {
-        let name = line.trim_start_matches("# TYPE ").trim_start_matches("# HELP ");
+        let name = line
+            .trim_start_matches("# TYPE ")
+            .trim_start_matches("# HELP ");
         let family = name.split([' ', '{']).next().unwrap().to_string();
         if seen.last() != Some(&family) {
-            assert!(!seen.contains(&family) && line.starts_with("# HELP "), "{line}");
+            assert!(
+                !seen.contains(&family) && line.starts_with("# HELP "),
+                "{line}"
+            );
             seen.push(family);
         }
     }
-    let mut samples: Vec<_> = text.lines().map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    let mut samples: Vec<_> = text
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap().0)
+        .collect();
     let all = samples.len();
     samples.sort_unstable();
     samples.dedup();

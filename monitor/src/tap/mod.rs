@@ -93,7 +93,10 @@ impl Reader {
         match self.summary.planned {
             Some(planned) if seen < planned => {
                 self.summary.failed += planned - seen;
-                let (missing, tests) = (planned - seen, if planned - seen == 1 { "test" } else { "tests" });
+                let (missing, tests) = (
+                    planned - seen,
+                    if planned - seen == 1 { "test" } else { "tests" },
+                );
                 self.summary
                     .problems
                     .push(format!("{missing} of {planned} {tests} did not run"));
@@ -104,7 +107,10 @@ impl Reader {
                 .summary
                 .problems
                 .push("the guest never said `TAP version 14`".into()),
-            None => self.summary.problems.push("there was no plan (`1..N`)".into()),
+            None => self
+                .summary
+                .problems
+                .push("there was no plan (`1..N`)".into()),
         }
         self.summary
     }
@@ -113,7 +119,9 @@ impl Reader {
         let reason = reason.trim().to_string();
         // Every vCPU may say so; the first one is why.
         if !std::mem::replace(&mut self.bailed_out, true) {
-            self.summary.problems.push(format!("the guest gave up: {reason}"));
+            self.summary
+                .problems
+                .push(format!("the guest gave up: {reason}"));
         }
         Event::BailOut(reason)
     }
@@ -189,7 +197,8 @@ impl Reader {
     }
 
     fn test(&mut self, rest: &str, ok: bool, line: &str) -> Result<Event, String> {
-        let (number, name, directive) = split_test(rest).ok_or_else(|| format!("not a test line: `{line}`"))?;
+        let (number, name, directive) =
+            split_test(rest).ok_or_else(|| format!("not a test line: `{line}`"))?;
         let planned = self
             .summary
             .planned
@@ -215,7 +224,9 @@ impl Reader {
         let problem = if number != expected {
             Some(format!("test {expected} was expected, `{line}` came"))
         } else if expected > planned {
-            Some(format!("more tests than the {planned} that were planned: `{line}`"))
+            Some(format!(
+                "more tests than the {planned} that were planned: `{line}`"
+            ))
         } else if !self.names.insert(name.to_string()) {
             Some(format!("a test ran twice: `{line}`"))
         } else {

@@ -17,7 +17,9 @@ fn counts(s: &Summary) -> (usize, usize, usize, usize) {
 
 #[test]
 fn a_run_in_good_order_has_no_problems() {
-    let s = read("SeaBIOS\nTAP version 14\n1..3\nok 1 - a.b\n# why\nnot ok 2 - a.c\nok 3 - d.e # SKIP one vCPU");
+    let s = read(
+        "SeaBIOS\nTAP version 14\n1..3\nok 1 - a.b\n# why\nnot ok 2 - a.c\nok 3 - d.e # SKIP one vCPU",
+    );
     assert_eq!(counts(&s), (1, 1, 1, 0));
     assert_eq!(s.planned, Some(3));
 }
@@ -43,7 +45,10 @@ fn comments_are_told_from_noise() {
         reader.line("# expected 1, got 2"),
         Event::Comment("expected 1, got 2".into())
     );
-    assert_eq!(reader.line("  at: x.c:12"), Event::Comment("at: x.c:12".into()));
+    assert_eq!(
+        reader.line("  at: x.c:12"),
+        Event::Comment("at: x.c:12".into())
+    );
     assert_eq!(counts(&reader.finish()), (0, 1, 0, 0));
 }
 
@@ -64,7 +69,10 @@ fn everything_out_of_order_is_a_problem() {
         ("a late plan", "TAP version 14\nok 1 - a\n1..1"),
         ("two plans", "TAP version 14\n1..1\n1..1\nok 1 - a"),
         ("a bad plan", "TAP version 14\n1..+1\nok 1 - a"),
-        ("an endless plan", "TAP version 14\n1..99999999999\nok 1 - a"),
+        (
+            "an endless plan",
+            "TAP version 14\n1..99999999999\nok 1 - a",
+        ),
         ("a wrong number", "TAP version 14\n1..2\nok 1 - a\nok 3 - b"),
         ("a number again", "TAP version 14\n1..2\nok 1 - a\nok 1 - b"),
         ("a name again", "TAP version 14\n1..2\nok 1 - a\nok 2 - a"),
@@ -72,11 +80,23 @@ fn everything_out_of_order_is_a_problem() {
         ("no number", "TAP version 14\n1..1\nok - a"),
         ("no name", "TAP version 14\n1..1\nok 1"),
         ("TODO", "TAP version 14\n1..1\nnot ok 1 - a # TODO later"),
-        ("a skipped failure", "TAP version 14\n1..1\nnot ok 1 - a # SKIP x"),
+        (
+            "a skipped failure",
+            "TAP version 14\n1..1\nnot ok 1 - a # SKIP x",
+        ),
         ("noise", "TAP version 14\n1..1\nhello\nok 1 - a"),
-        ("a glued line", "TAP version 14\n1..1\nok 1 - aok 2 - b\nokay"),
-        ("giving up", "TAP version 14\n1..1\nok 1 - a\nBail out! no memory"),
-        ("talk after giving up", "TAP version 14\n1..1\nBail out! x\nok 1 - a"),
+        (
+            "a glued line",
+            "TAP version 14\n1..1\nok 1 - aok 2 - b\nokay",
+        ),
+        (
+            "giving up",
+            "TAP version 14\n1..1\nok 1 - a\nBail out! no memory",
+        ),
+        (
+            "talk after giving up",
+            "TAP version 14\n1..1\nBail out! x\nok 1 - a",
+        ),
     ] {
         let s = read(lines);
         assert!(!s.problems.is_empty(), "{what}: {s:?}");
@@ -86,7 +106,9 @@ fn everything_out_of_order_is_a_problem() {
 #[test]
 fn the_first_to_give_up_says_why() {
     for begin in ["", "TAP version 14\n1..0\n"] {
-        let s = read(&format!("{begin}Bail out! the reason\nBail out! what came of it\n"));
+        let s = read(&format!(
+            "{begin}Bail out! the reason\nBail out! what came of it\n"
+        ));
         assert_eq!(s.problems, ["the guest gave up: the reason"]);
     }
 }
@@ -102,8 +124,9 @@ fn any_line() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("TAP version 14".to_string()),
         (0usize..6).prop_map(|n| format!("1..{n}")),
-        (0usize..6, "[a-c]", any::<bool>())
-            .prop_map(|(n, name, ok)| { format!("{}ok {n} - {name}", if ok { "" } else { "not " }) }),
+        (0usize..6, "[a-c]", any::<bool>()).prop_map(|(n, name, ok)| {
+            format!("{}ok {n} - {name}", if ok { "" } else { "not " })
+        }),
         "(not )?ok [0-9 #-]*[a-zSKIP #.]*",
         "\\PC*",
     ]

@@ -15,7 +15,10 @@ const RULES: Rules = Rules {
 };
 
 fn image() -> Rules {
-    Rules { layer: true, ..RULES }
+    Rules {
+        layer: true,
+        ..RULES
+    }
 }
 
 /// What comes out of a machine as `data` and goes into a folder that is there.
@@ -38,7 +41,11 @@ fn archive(files: &[(&str, EntryType, &str)]) -> Vec<u8> {
         header.set_uid(0);
         header.set_gid(0);
         header.set_mtime(1000);
-        let data = if kind == EntryType::Regular { content } else { "" };
+        let data = if kind == EntryType::Regular {
+            content
+        } else {
+            ""
+        };
         if kind != EntryType::Regular {
             header.as_old_mut().linkname[..content.len()].copy_from_slice(content.as_bytes());
         }
@@ -51,7 +58,8 @@ fn archive(files: &[(&str, EntryType, &str)]) -> Vec<u8> {
 
 fn unpack(folder: &Path, rules: Rules, files: &[(&str, EntryType, &str)]) -> Result<(), String> {
     let mut tree = Tree::new(folder, rules).unwrap();
-    tree.apply(&archive(files)[..]).map_err(|error| format!("{error:#}"))
+    tree.apply(&archive(files)[..])
+        .map_err(|error| format!("{error:#}"))
 }
 
 use EntryType::{Directory, Link, Regular, Symlink};
@@ -72,7 +80,11 @@ fn files_are_what_they_were() {
     assert_eq!(fs::read(at("s")).unwrap(), b"text");
     let meta = fs::metadata(at("d/f")).unwrap();
     assert_eq!(
-        (meta.permissions().mode() & 0o7777, meta.mtime(), meta.nlink()),
+        (
+            meta.permissions().mode() & 0o7777,
+            meta.mtime(),
+            meta.nlink()
+        ),
         (0o755, 1000, 2)
     );
     assert_eq!(fs::read(at("x/y/z")).unwrap(), b"deep");
@@ -99,14 +111,27 @@ fn nothing_leads_outside() {
         vec![("a/../../out", Regular, "x")],
         vec![("l", Symlink, ".."), ("l/out", Regular, "x")],
         vec![("l", Symlink, absolute.as_str()), ("l/out", Regular, "x")],
-        vec![("l", Symlink, absolute.as_str()), ("l/secret", Regular, "x")],
+        vec![
+            ("l", Symlink, absolute.as_str()),
+            ("l/secret", Regular, "x"),
+        ],
         vec![("l", Symlink, "../secret"), ("l", Regular, "x")],
         vec![("d", Symlink, "/proc/self/cwd"), ("d/out", Regular, "x")],
         vec![("h", Link, "../secret"), ("h", Regular, "x")],
-        vec![("s", Symlink, "../secret"), ("h", Link, "s"), ("h", Regular, "x")],
+        vec![
+            ("s", Symlink, "../secret"),
+            ("h", Link, "s"),
+            ("h", Regular, "x"),
+        ],
         vec![("l", Symlink, absolute.as_str()), ("h", Link, "l/secret")],
-        vec![("l", Symlink, absolute.as_str()), ("l/.wh.secret", Regular, "")],
-        vec![("l", Symlink, absolute.as_str()), ("l/.wh..wh..opq", Regular, "")],
+        vec![
+            ("l", Symlink, absolute.as_str()),
+            ("l/.wh.secret", Regular, ""),
+        ],
+        vec![
+            ("l", Symlink, absolute.as_str()),
+            ("l/.wh..wh..opq", Regular, ""),
+        ],
         vec![("/etc/paravane-test", Regular, "x")],
     ] {
         for layer in [false, true] {
@@ -163,14 +188,20 @@ fn layers_hide_what_is_below() {
     assert!(at("b/4").exists() && !at("b/c").exists());
     // A link to a folder stays one.
     assert!(at("usr/bin/tool").exists() && fs::symlink_metadata(at("bin")).unwrap().is_symlink());
-    assert_eq!(fs::metadata(at("a/2")).unwrap().permissions().mode() & 0o7777, 0o4755);
+    assert_eq!(
+        fs::metadata(at("a/2")).unwrap().permissions().mode() & 0o7777,
+        0o4755
+    );
     assert!(owner || fs::metadata(at("a/2")).unwrap().uid() == rustix::process::geteuid().as_raw());
 }
 
 #[test]
 fn limits_and_names_are_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let few = Rules { entries: 1, ..RULES };
+    let few = Rules {
+        entries: 1,
+        ..RULES
+    };
     let two = [("a", Regular, "x"), ("b", Regular, "x")];
     assert!(
         unpack(folder.path(), few, &two)
@@ -195,7 +226,12 @@ fn limits_and_names_are_kept() {
             .unwrap_err()
             .contains("does not begin with a")
     );
-    assert!(Tree::new(folder.path(), RULES).unwrap().apply(&[1; 2000][..]).is_err());
+    assert!(
+        Tree::new(folder.path(), RULES)
+            .unwrap()
+            .apply(&[1; 2000][..])
+            .is_err()
+    );
     symlink("/", folder.path().join("root")).unwrap();
     unpack(folder.path(), image(), &[("root/inside", Regular, "x")]).unwrap();
     assert!(folder.path().join("inside").exists());
@@ -226,7 +262,10 @@ fn what_a_machine_sends_stays_in_the_target() {
             "not followed",
         ),
         (
-            &[("data/l", Symlink, "/"), ("data/l/etc/paravane-test", Regular, "x")],
+            &[
+                ("data/l", Symlink, "/"),
+                ("data/l/etc/paravane-test", Regular, "x"),
+            ],
             "not followed",
         ),
         // Links that are there may have come out of a machine, too.
@@ -235,7 +274,10 @@ fn what_a_machine_sends_stays_in_the_target() {
         (&[("data/up/.bashrc", Directory, "")], "not followed"),
         (&[("data/up/new/x", Regular, "x")], "not followed"),
         (
-            &[("data/h", Link, "data/up/.bashrc"), ("data/h", Regular, "x")],
+            &[
+                ("data/h", Link, "data/up/.bashrc"),
+                ("data/h", Regular, "x"),
+            ],
             "a hard link",
         ),
         (&[("data/h", Link, "data/sub/file")], "a hard link"),
@@ -252,7 +294,10 @@ fn what_a_machine_sends_stays_in_the_target() {
         (&[("./.bashrc", Regular, "x")], "does not begin with data"),
         (&[("", Symlink, "..")], "does not begin with data"),
         (&[("data/../.bashrc", Regular, "x")], "leads outside"),
-        (&[("other/data/x", Regular, "x")], "does not begin with data"),
+        (
+            &[("other/data/x", Regular, "x")],
+            "does not begin with data",
+        ),
     ] {
         let (outer, target) = target();
         let error = unpack(&target, merged(), files).unwrap_err();
@@ -263,13 +308,21 @@ fn what_a_machine_sends_stays_in_the_target() {
             .collect();
         names.sort();
         assert_eq!(names, [".bashrc", "data"], "{files:?}");
-        assert_eq!(fs::read(outer.path().join(".bashrc")).unwrap(), b"mine", "{files:?}");
+        assert_eq!(
+            fs::read(outer.path().join(".bashrc")).unwrap(),
+            b"mine",
+            "{files:?}"
+        );
         assert_eq!(
             fs::metadata(outer.path().join(".bashrc")).unwrap().nlink(),
             1,
             "{files:?}"
         );
-        assert_eq!(fs::read(target.join("sub/file")).unwrap(), b"kept", "{files:?}");
+        assert_eq!(
+            fs::read(target.join("sub/file")).unwrap(),
+            b"kept",
+            "{files:?}"
+        );
     }
     assert!(!Path::new("/etc/paravane-test").exists());
 }
@@ -294,7 +347,13 @@ fn what_a_machine_sends_goes_into_a_folder_that_is_there() {
     );
     assert_eq!(fs::read(outer.path().join(".bashrc")).unwrap(), b"mine");
     // Rights of what is there are its owner's to give.
-    let mode = |name: &str| fs::metadata(target.join(name)).unwrap().permissions().mode() & 0o7777;
+    let mode = |name: &str| {
+        fs::metadata(target.join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o7777
+    };
     assert_eq!((mode("sub"), mode("fresh")), (0o700, 0o755));
 }
 
@@ -303,13 +362,19 @@ fn a_layer_s_folders_are_removed_however_deep() {
     let folder = tempfile::tempdir().unwrap();
     let deep = vec!["d"; 40].join("/");
     let many: Vec<String> = (0..3000).map(|n| format!("{deep}/{n}")).collect();
-    let files: Vec<_> = many.iter().map(|name| (name.as_str(), Regular, "")).collect();
+    let files: Vec<_> = many
+        .iter()
+        .map(|name| (name.as_str(), Regular, ""))
+        .collect();
     let rules = Rules {
         entries: 10_000,
         ..image()
     };
     unpack(folder.path(), rules.clone(), &files).unwrap();
-    assert_eq!(fs::read_dir(folder.path().join(&deep)).unwrap().count(), 3000);
+    assert_eq!(
+        fs::read_dir(folder.path().join(&deep)).unwrap().count(),
+        3000
+    );
     // All of the layer below, and nothing of this one.
     let last = format!("{deep}/kept");
     let opaque = format!("{deep}/.wh..wh..opq");
@@ -335,7 +400,13 @@ fn names_without_end_are_refused() {
     let bytes = &header.as_bytes()[..];
     for rules in [RULES, image()] {
         let endless = bytes.chain(std::io::repeat(b'a')).take(1 << 30);
-        let error = Tree::new(folder.path(), rules).unwrap().apply(endless).unwrap_err();
-        assert!(format!("{error:#}").contains("more than 64 KiB"), "{error:#}");
+        let error = Tree::new(folder.path(), rules)
+            .unwrap()
+            .apply(endless)
+            .unwrap_err();
+        assert!(
+            format!("{error:#}").contains("more than 64 KiB"),
+            "{error:#}"
+        );
     }
 }

@@ -28,7 +28,9 @@ struct Record {
 impl Record {
     /// Whether it applies, if that is known.
     fn applies(&self, features: &Features) -> Option<bool> {
-        features.get(&self.feature).map(|&there| there != self.negated)
+        features
+            .get(&self.feature)
+            .map(|&there| there != self.negated)
     }
 }
 
@@ -51,7 +53,11 @@ impl Dead {
             bail!("the records of .altinstructions have another size than in Linux 6.12");
         }
         let mut sites: BTreeMap<u64, (u64, Vec<Record>)> = BTreeMap::new();
-        for (bytes, at) in table.bytes.chunks(RECORD).zip((table.address..).step_by(RECORD)) {
+        for (bytes, at) in table
+            .bytes
+            .chunks(RECORD)
+            .zip((table.address..).step_by(RECORD))
+        {
             let (site, record) = record(bytes, at).context("a record of .altinstructions")?;
             let entry = sites.entry(site.start).or_insert((site.end, Vec::new()));
             entry.0 = entry.0.max(site.end);
@@ -65,18 +71,24 @@ impl Dead {
         let mut unused = Vec::new();
         for (start, (end, records)) in sites {
             // From the last one that certainly applies on.
-            let sure = records.iter().rposition(|r| r.applies(features) == Some(true));
+            let sure = records
+                .iter()
+                .rposition(|r| r.applies(features) == Some(true));
             if sure.is_some() {
                 dead.add(start..end);
             }
             for (index, record) in records.into_iter().enumerate() {
-                let off = record.applies(features) == Some(false) || sure.is_some_and(|sure| index < sure);
+                let off = record.applies(features) == Some(false)
+                    || sure.is_some_and(|sure| index < sure);
                 if off { &mut unused } else { &mut live }.push(record.replacement);
             }
         }
         // Sites may share a replacement.
         for range in unused {
-            if !live.iter().any(|l| l.start < range.end && range.start < l.end) {
+            if !live
+                .iter()
+                .any(|l| l.start < range.end && range.start < l.end)
+            {
                 dead.add(range);
             }
         }
@@ -99,10 +111,27 @@ impl Dead {
 }
 
 fn record(bytes: &[u8], at: u64) -> anyhow::Result<(Range<u64>, Record)> {
-    let &[a0, a1, a2, a3, b0, b1, b2, b3, f0, f1, g0, g1, length, new_length] = bytes else {
+    let &[
+        a0,
+        a1,
+        a2,
+        a3,
+        b0,
+        b1,
+        b2,
+        b3,
+        f0,
+        f1,
+        g0,
+        g1,
+        length,
+        new_length,
+    ] = bytes
+    else {
         bail!("too short");
     };
-    let from = |place: u64, offset: [u8; 4]| place.wrapping_add_signed(i32::from_le_bytes(offset).into());
+    let from =
+        |place: u64, offset: [u8; 4]| place.wrapping_add_signed(i32::from_le_bytes(offset).into());
     let site = from(at, [a0, a1, a2, a3]);
     let replacement = from(at + 4, [b0, b1, b2, b3]);
     let end = |start: u64, length: u8| start.checked_add(length.into()).context("reaches too far");
@@ -152,7 +181,12 @@ mod tests {
     #[test]
     fn a_feature_that_is_there_replaces() {
         let dead = dead(&[(0x100, 0x200, 7, 0)], &[(7, true)]);
-        assert!(dead.contains(0x100) && dead.contains(0x104) && !dead.contains(0x105) && !dead.contains(0xff));
+        assert!(
+            dead.contains(0x100)
+                && dead.contains(0x104)
+                && !dead.contains(0x105)
+                && !dead.contains(0xff)
+        );
         assert!(!dead.contains(0x200));
     }
 
@@ -177,7 +211,11 @@ mod tests {
     #[test]
     fn the_last_that_applies_stands_there() {
         let dead = dead(
-            &[(0x100, 0x200, 1, 0), (0x100, 0x300, 2, 0), (0x100, 0x400, 3, 0)],
+            &[
+                (0x100, 0x200, 1, 0),
+                (0x100, 0x300, 2, 0),
+                (0x100, 0x400, 3, 0),
+            ],
             &[(1, true), (2, true)],
         );
         assert!(dead.contains(0x100) && dead.contains(0x200));

@@ -112,7 +112,11 @@ pub fn initrd(busybox: &Busybox) -> Vec<u8> {
     for applet in &busybox.applets {
         archive.symlink(applet, "/bin/busybox");
     }
-    archive.file("init", 0o755, INIT.replace("NUMBERS", &NUMBERS.to_string()).as_bytes());
+    archive.file(
+        "init",
+        0o755,
+        INIT.replace("NUMBERS", &NUMBERS.to_string()).as_bytes(),
+    );
     archive.finish()
 }
 
@@ -132,7 +136,12 @@ pub fn boot(place: Place, files: &Files<'_>, signals: &Signals) -> anyhow::Resul
     ))
 }
 
-fn on_metal(place: Place, files: &Files<'_>, signals: &Signals, report: &mut Report) -> anyhow::Result<()> {
+fn on_metal(
+    place: Place,
+    files: &Files<'_>,
+    signals: &Signals,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let mut running = Qemu::find()?.start_linux(&Linux {
         bzimage: files.bzimage,
         initrd: files.initrd,
@@ -147,13 +156,22 @@ fn on_metal(place: Place, files: &Files<'_>, signals: &Signals, report: &mut Rep
         match running.next(deadline, signals) {
             Event::Line(line) => report.line(line),
             Event::Ended(_) => return Ok(()),
-            Event::TimedOut => bail!("no end after {} s; {}", files.timeout.as_secs(), report.last()),
+            Event::TimedOut => bail!(
+                "no end after {} s; {}",
+                files.timeout.as_secs(),
+                report.last()
+            ),
             Event::Interrupted(_) => bail!("interrupted"),
         }
     }
 }
 
-fn on_processes(place: Place, files: &Files<'_>, signals: &Signals, report: &mut Report) -> anyhow::Result<()> {
+fn on_processes(
+    place: Place,
+    files: &Files<'_>,
+    signals: &Signals,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let vm = Vm::start(&Config {
         name: "vmlinux",
         kernel: files.vmlinux,
@@ -186,7 +204,11 @@ fn on_processes(place: Place, files: &Files<'_>, signals: &Signals, report: &mut
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            bail!("no end after {} s; {}", files.timeout.as_secs(), report.last());
+            bail!(
+                "no end after {} s; {}",
+                files.timeout.as_secs(),
+                report.last()
+            );
         }
         if signals.pending().is_some() {
             bail!("interrupted");
@@ -271,7 +293,11 @@ impl Report {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |c: &u8| char::from(*c).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    let digit = |c: &u8| {
+        char::from(*c)
+            .to_digit(16)
+            .and_then(|d| u8::try_from(d).ok())
+    };
     text.as_bytes()
         .chunks(2)
         .map(|pair| match pair {
@@ -299,7 +325,9 @@ mod tests {
             ("done", ""),
         ] {
             match change {
-                Some((name, other)) if name == what => report.line(format!("verify {what} {other}")),
+                Some((name, other)) if name == what => {
+                    report.line(format!("verify {what} {other}"))
+                }
                 _ => report.line(format!("verify {what} {value}\r")),
             }
         }
@@ -316,7 +344,12 @@ mod tests {
         assert!(report(None).check(place, Some("ab02")).is_err());
         assert!(report(None).check(place, None).is_err());
         for what in ["notes", "layer", "cpus", "hash", "signals", "status"] {
-            assert!(report(Some((what, "1"))).check(place, Some("ab01")).is_err(), "{what}");
+            assert!(
+                report(Some((what, "1")))
+                    .check(place, Some("ab01"))
+                    .is_err(),
+                "{what}"
+            );
         }
         let mut unfinished = report(None);
         unfinished.said.pop();

@@ -30,14 +30,22 @@ pub fn scan(image: &Image<'_>, dead: &Dead) -> Found {
         let end = section.address + section.bytes.len() as u64;
         let mut start = section.address;
         let from = image.symbols.partition_point(|(at, _)| *at <= start);
-        let starts = image.symbols.get(from..).unwrap_or_default().iter().map(|(at, _)| *at);
+        let starts = image
+            .symbols
+            .get(from..)
+            .unwrap_or_default()
+            .iter()
+            .map(|(at, _)| *at);
         for next in starts.take_while(|at| *at < end).chain([end]) {
-            let at = |address: u64| usize::try_from(address - section.address).unwrap_or(usize::MAX);
+            let at =
+                |address: u64| usize::try_from(address - section.address).unwrap_or(usize::MAX);
             let bytes = section.bytes.get(at(start)..at(next)).unwrap_or_default();
             let name = image.symbol(start);
             for instruction in Decoder::with_ip(64, bytes, start, DecoderOptions::NONE) {
                 found.instructions += 1;
-                let Some(what) = sensitive(&instruction) else { continue };
+                let Some(what) = sensitive(&instruction) else {
+                    continue;
+                };
                 if dead.contains(instruction.ip()) {
                     found.patched_out += 1;
                     continue;
@@ -64,17 +72,22 @@ fn sensitive(instruction: &Instruction) -> Option<String> {
     use Mnemonic as M;
     let mnemonic = instruction.mnemonic();
     let name = || format!("{mnemonic:?}").to_lowercase();
-    let register = |n: u32| match instruction.op_count() > n && instruction.op_kind(n) == OpKind::Register {
-        true => instruction.op_register(n),
-        false => Register::None,
-    };
+    let register =
+        |n: u32| match instruction.op_count() > n && instruction.op_kind(n) == OpKind::Register {
+            true => instruction.op_register(n),
+            false => Register::None,
+        };
     match mnemonic {
         M::Mov => {
             let special = |r: Register| r.is_cr() || r.is_dr() || r.is_tr();
             let text = |r: Register| format!("{r:?}").to_lowercase();
             match (register(0), register(1)) {
-                (to, _) if special(to) || to == Register::SS => Some(format!("mov to {}", text(to))),
-                (_, from) if special(from) || from == Register::CS => Some(format!("mov from {}", text(from))),
+                (to, _) if special(to) || to == Register::SS => {
+                    Some(format!("mov to {}", text(to)))
+                }
+                (_, from) if special(from) || from == Register::CS => {
+                    Some(format!("mov from {}", text(from)))
+                }
                 _ => None,
             }
         }
@@ -83,13 +96,27 @@ fn sensitive(instruction: &Instruction) -> Option<String> {
         M::Iret | M::Iretd | M::Iretq | M::Retf | M::Cpuid | M::Rdtscp | M::Rdpid => Some(name()),
         M::Sgdt | M::Sidt | M::Sldt | M::Str | M::Smsw | M::Lsl | M::Lar => Some(name()),
         // With one.
-        M::Stac | M::Clac | M::Rdpmc | M::Monitor | M::Mwait | M::Mwaitx | M::Monitorx => Some(name()),
-        M::Xsaves | M::Xsaves64 | M::Xrstors | M::Xrstors64 | M::Swapgs | M::Sysret | M::Sysretq => Some(name()),
-        M::Syscall | M::Sysenter | M::Sysexit | M::Sysexitq | M::Vmcall | M::Vmmcall => Some(name()),
+        M::Stac | M::Clac | M::Rdpmc | M::Monitor | M::Mwait | M::Mwaitx | M::Monitorx => {
+            Some(name())
+        }
+        M::Xsaves
+        | M::Xsaves64
+        | M::Xrstors
+        | M::Xrstors64
+        | M::Swapgs
+        | M::Sysret
+        | M::Sysretq => Some(name()),
+        M::Syscall | M::Sysenter | M::Sysexit | M::Sysexitq | M::Vmcall | M::Vmmcall => {
+            Some(name())
+        }
         // A breakpoint of the kernel's own works; any other gate would be the host's.
         M::Int if instruction.code() == Code::Int_imm8 => Some(name()),
-        M::Call | M::Jmp if instruction.is_call_far() || instruction.is_call_far_indirect() => Some("call far".into()),
-        M::Jmp if instruction.is_jmp_far() || instruction.is_jmp_far_indirect() => Some("jmp far".into()),
+        M::Call | M::Jmp if instruction.is_call_far() || instruction.is_call_far_indirect() => {
+            Some("call far".into())
+        }
+        M::Jmp if instruction.is_jmp_far() || instruction.is_jmp_far_indirect() => {
+            Some("jmp far".into())
+        }
         _ if instruction.is_privileged() => Some(name()),
         _ => None,
     }

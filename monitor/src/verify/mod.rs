@@ -49,7 +49,11 @@ pub struct Check {
 }
 
 /// Looks at everything; `each` gets the checks as they come.
-pub fn run(request: &Request, signals: &Signals, each: &mut dyn FnMut(&Check)) -> anyhow::Result<Vec<Check>> {
+pub fn run(
+    request: &Request,
+    signals: &Signals,
+    each: &mut dyn FnMut(&Check),
+) -> anyhow::Result<Vec<Check>> {
     let read = |name: &str| inputs::read(&request.folder.join(name), "kernel");
     let (vmlinux, bzimage) = (read("vmlinux")?, read("bzImage")?);
     let list = match &request.list {
@@ -57,7 +61,8 @@ pub fn run(request: &Request, signals: &Signals, each: &mut dyn FnMut(&Check)) -
             .with_context(|| path.display().to_string())?,
         None => List::parse(review::LIST)?,
     };
-    let image = Image::read(&vmlinux).with_context(|| request.folder.join("vmlinux").display().to_string())?;
+    let image = Image::read(&vmlinux)
+        .with_context(|| request.folder.join("vmlinux").display().to_string())?;
     let mut session = Session {
         checks: Vec::new(),
         each,
@@ -69,9 +74,10 @@ pub fn run(request: &Request, signals: &Signals, each: &mut dyn FnMut(&Check)) -
         let bytes = payload::compare(&payload::unpack(&bzimage)?, &vmlinux)?;
         Ok(vec![format!("{bytes} bytes of its segments are the same")])
     });
-    session.add("its relocations are those that the loader takes", &mut || {
-        relocations(&image, &vmlinux)
-    });
+    session.add(
+        "its relocations are those that the loader takes",
+        &mut || relocations(&image, &vmlinux),
+    );
     session.instructions(&list, &image);
     if request.boot {
         let initrd = boots::initrd(&busybox::find()?);
@@ -104,7 +110,9 @@ pub fn run(request: &Request, signals: &Signals, each: &mut dyn FnMut(&Check)) -
 }
 
 fn hashes(folder: &Path, vmlinux: &[u8], bzimage: &[u8], image: &Image<'_>) -> Vec<String> {
-    let line = |name: &str, bytes: &[u8]| format!("{}  {}", hex(&digest(bytes)), folder.join(name).display());
+    let line = |name: &str, bytes: &[u8]| {
+        format!("{}  {}", hex(&digest(bytes)), folder.join(name).display())
+    };
     let build_id = image.build_id.as_deref().unwrap_or("none");
     vec![
         line("vmlinux", vmlinux),
@@ -130,7 +138,10 @@ fn relocations(image: &Image<'_>, vmlinux: &[u8]) -> anyhow::Result<Vec<String>>
         .relocations
         .iter()
         .map(|(kind, count)| format!("{count} of type {kind}"));
-    Ok(vec![format!("{total}: {}", kinds.collect::<Vec<_>>().join(", "))])
+    Ok(vec![format!(
+        "{total}: {}",
+        kinds.collect::<Vec<_>>().join(", ")
+    )])
 }
 
 struct Session<'a> {
@@ -172,7 +183,9 @@ impl Session<'_> {
         let mut lines: Vec<String> = verdict
             .unexpected
             .iter()
-            .map(|((symbol, what), address)| format!("{symbol}: {what} at {address:#x} is not on the list"))
+            .map(|((symbol, what), address)| {
+                format!("{symbol}: {what} at {address:#x} is not on the list")
+            })
             .collect();
         if lines.is_empty() {
             lines.push(format!(
@@ -185,7 +198,10 @@ impl Session<'_> {
             verdict.unexpected.is_empty(),
             lines,
         );
-        let stale = verdict.stale.iter().map(|line| format!("{line}: the kernel has none"));
+        let stale = verdict
+            .stale
+            .iter()
+            .map(|line| format!("{line}: the kernel has none"));
         let lines: Vec<String> = stale.collect();
         self.put("nothing on the list for nothing", lines.is_empty(), lines);
     }

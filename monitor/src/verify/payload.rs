@@ -51,7 +51,11 @@ pub fn compare(payload: &[u8], vmlinux: &[u8]) -> anyhow::Result<usize> {
         segments(vmlinux).context("vmlinux")?,
     );
     if packed.is_empty() || packed.len() != whole.len() {
-        bail!("the payload has {} segments, vmlinux {}", packed.len(), whole.len());
+        bail!(
+            "the payload has {} segments, vmlinux {}",
+            packed.len(),
+            whole.len()
+        );
     }
     for (a, b) in packed.iter().zip(&whole) {
         differ(a, b)?;
@@ -70,7 +74,10 @@ fn differ(a: &Segment<'_>, b: &Segment<'_>) -> anyhow::Result<()> {
         );
     }
     match a.bytes.iter().zip(b.bytes).position(|(x, y)| x != y) {
-        Some(at) => bail!("what is loaded differs, first at {:#x}", a.address + at as u64),
+        Some(at) => bail!(
+            "what is loaded differs, first at {:#x}",
+            a.address + at as u64
+        ),
         None => Ok(()),
     }
 }

@@ -59,11 +59,16 @@ pub struct Verdict {
 impl List {
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let list: List = toml::from_str(text).context("the list of reviewed instructions")?;
-        for (what, why) in list.feature.iter().map(|f| (f.name.as_str(), &f.why)).chain(
-            list.entry
-                .iter()
-                .map(|e| (e.instructions.first().map_or("", |i| i), &e.why)),
-        ) {
+        for (what, why) in list
+            .feature
+            .iter()
+            .map(|f| (f.name.as_str(), &f.why))
+            .chain(
+                list.entry
+                    .iter()
+                    .map(|e| (e.instructions.first().map_or("", |i| i), &e.why)),
+            )
+        {
             if why.trim().is_empty() || what.is_empty() {
                 bail!("the list of reviewed instructions: {what:?} has no reason");
             }
@@ -72,7 +77,10 @@ impl List {
     }
 
     pub fn features(&self) -> Features {
-        self.feature.iter().map(|f| (f.word * 32 + f.bit, f.on)).collect()
+        self.feature
+            .iter()
+            .map(|f| (f.word * 32 + f.bit, f.on))
+            .collect()
     }
 
     /// Holds what was found against the list.
@@ -89,7 +97,10 @@ impl List {
                 let who = if entry.symbols.is_empty() {
                     Some(0)
                 } else {
-                    entry.symbols.iter().position(|pattern| fits(pattern, symbol))
+                    entry
+                        .symbols
+                        .iter()
+                        .position(|pattern| fits(pattern, symbol))
                 };
                 if let Some(who) = who {
                     *used.entry((index, who, what)).or_default() += places.len();
@@ -100,7 +111,9 @@ impl List {
                 verdict.explained += places.len();
             } else {
                 let site = (symbol.clone(), instruction.clone());
-                verdict.unexpected.push((site, places.first().copied().unwrap_or(0)));
+                verdict
+                    .unexpected
+                    .push((site, places.first().copied().unwrap_or(0)));
             }
         }
         for (index, entry) in self.entry.iter().enumerate().filter(|(_, e)| !e.optional) {
@@ -161,7 +174,12 @@ mod tests {
     fn everything_fits() {
         let list = List::parse(TEXT).unwrap();
         assert!(list.features()[&279]);
-        let verdict = list.judge(&found(&[("native_a", "cli"), ("go", "sti"), ("x", "in"), ("y", "in")]));
+        let verdict = list.judge(&found(&[
+            ("native_a", "cli"),
+            ("go", "sti"),
+            ("x", "in"),
+            ("y", "in"),
+        ]));
         assert!(
             verdict.unexpected.is_empty() && verdict.stale.is_empty() && verdict.explained == 4,
             "{verdict:?}"

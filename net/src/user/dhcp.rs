@@ -21,7 +21,13 @@ pub fn answer(config: &Config, hardware: EthernetAddress, message: &[u8]) -> Opt
     let kind = match request.message_type {
         DhcpMessageType::Discover => DhcpMessageType::Offer,
         // It chose another server.
-        DhcpMessageType::Request if request.server_identifier.is_some_and(|s| s != config.gateway) => return None,
+        DhcpMessageType::Request
+            if request
+                .server_identifier
+                .is_some_and(|s| s != config.gateway) =>
+        {
+            return None;
+        }
         DhcpMessageType::Request if wanted == config.guest => DhcpMessageType::Ack,
         DhcpMessageType::Request => DhcpMessageType::Nak,
         DhcpMessageType::Inform => DhcpMessageType::Ack,
@@ -40,7 +46,11 @@ pub fn answer(config: &Config, hardware: EthernetAddress, message: &[u8]) -> Opt
         secs: 0,
         client_hardware_address: request.client_hardware_address,
         client_ip: Ipv4Addr::UNSPECIFIED,
-        your_ip: if refused { Ipv4Addr::UNSPECIFIED } else { config.guest },
+        your_ip: if refused {
+            Ipv4Addr::UNSPECIFIED
+        } else {
+            config.guest
+        },
         server_ip: config.gateway,
         router: (!refused).then_some(config.gateway),
         subnet_mask: (!refused).then_some(mask),
@@ -50,7 +60,8 @@ pub fn answer(config: &Config, hardware: EthernetAddress, message: &[u8]) -> Opt
         client_identifier: None,
         server_identifier: Some(config.gateway),
         parameter_request_list: None,
-        dns_servers: (!refused && config.resolver.is_some()).then(|| [config.dns].into_iter().collect()),
+        dns_servers: (!refused && config.resolver.is_some())
+            .then(|| [config.dns].into_iter().collect()),
         max_size: None,
         lease_duration: (!refused).then_some(LEASE),
         renew_duration: None,
@@ -58,14 +69,22 @@ pub fn answer(config: &Config, hardware: EthernetAddress, message: &[u8]) -> Opt
         additional_options: if refused { &[] } else { &more },
     };
     let mut bytes = vec![0; reply.buffer_len()];
-    reply.emit(&mut DhcpPacket::new_unchecked(bytes.as_mut_slice())).ok()?;
+    reply
+        .emit(&mut DhcpPacket::new_unchecked(bytes.as_mut_slice()))
+        .ok()?;
     let (to, to_hardware) = if refused || request.broadcast || request.client_ip.is_unspecified() {
         (Ipv4Addr::BROADCAST, EthernetAddress::BROADCAST)
     } else {
         (request.client_ip, hardware)
     };
     let from = SocketAddrV4::new(config.gateway, SERVER_PORT);
-    frame::datagram(to_hardware, from, SocketAddrV4::new(to, CLIENT_PORT), &bytes, 1500)
+    frame::datagram(
+        to_hardware,
+        from,
+        SocketAddrV4::new(to, CLIENT_PORT),
+        &bytes,
+        1500,
+    )
 }
 
 #[cfg(test)]
@@ -100,11 +119,15 @@ mod tests {
             additional_options: &[],
         };
         let mut bytes = vec![0; repr.buffer_len()];
-        repr.emit(&mut DhcpPacket::new_unchecked(bytes.as_mut_slice())).unwrap();
+        repr.emit(&mut DhcpPacket::new_unchecked(bytes.as_mut_slice()))
+            .unwrap();
         bytes
     }
 
-    fn ask(kind: DhcpMessageType, requested: Option<Ipv4Addr>) -> Option<(DhcpMessageType, Ipv4Addr, bool)> {
+    fn ask(
+        kind: DhcpMessageType,
+        requested: Option<Ipv4Addr>,
+    ) -> Option<(DhcpMessageType, Ipv4Addr, bool)> {
         let config = Config {
             resolver: Some("1.2.3.4:53".parse().unwrap()),
             ..Config::default()

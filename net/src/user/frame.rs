@@ -3,8 +3,8 @@
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
-    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr,
-    TcpPacket, UdpPacket, UdpRepr,
+    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol,
+    Ipv4Packet, Ipv4Repr, TcpPacket, UdpPacket, UdpRepr,
 };
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -15,7 +15,10 @@ pub const ROUTER: EthernetAddress = EthernetAddress([0x02, 0x50, 0x56, 0x4d, 0x0
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
     /// The beginning of a TCP connection.
-    Syn { from: SocketAddrV4, to: SocketAddrV4 },
+    Syn {
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    },
     /// A datagram.
     Datagram {
         from: SocketAddrV4,

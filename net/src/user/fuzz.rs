@@ -9,7 +9,8 @@ use super::{Config, MAX_TCP};
 use paravane_fuzz::{Input, fuzz};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,14 +19,19 @@ use std::sync::mpsc::channel;
 
 /// No connection, and no datagram to an address, leaves this thread.
 fn stay_inside() {
-    let to_somebody = SeccompCondition::new(4, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0).unwrap();
+    let to_somebody =
+        SeccompCondition::new(4, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0).unwrap();
     let rules = BTreeMap::from([
         (libc::SYS_connect, vec![]),
         (libc::SYS_sendmsg, vec![]),
-        (libc::SYS_sendto, vec![SeccompRule::new(vec![to_somebody]).unwrap()]),
+        (
+            libc::SYS_sendto,
+            vec![SeccompRule::new(vec![to_somebody]).unwrap()],
+        ),
     ]);
     let refused = SeccompAction::Errno(libc::ECONNREFUSED.unsigned_abs());
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, TargetArch::x86_64).unwrap();
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Allow, refused, TargetArch::x86_64).unwrap();
     let program: BpfProgram = filter.try_into().unwrap();
     seccompiler::apply_filter(&program).unwrap();
 }
@@ -45,7 +51,11 @@ fn packet(config: &Config, input: &mut Input<'_>, protocol: u8, content: &[u8]) 
     } else {
         u16::try_from(length).unwrap()
     };
-    let fragment = if input.u8() == 0xff { input.u16() } else { 0x4000 };
+    let fragment = if input.u8() == 0xff {
+        input.u16()
+    } else {
+        0x4000
+    };
     let source = if input.u8() == 0xff {
         input.u32().to_be_bytes()
     } else {
@@ -106,7 +116,11 @@ fn answer(config: &Config, input: &mut Input<'_>, frame: &[u8]) -> Option<Vec<u8
         .wrapping_add(u32::from(flags & 3 != 0))
         .wrapping_add(length);
     let (odd, by) = (input.u8() & 3, u32::from(input.u16()));
-    let next = if odd == 1 { next.wrapping_add(by) } else { next };
+    let next = if odd == 1 {
+        next.wrapping_add(by)
+    } else {
+        next
+    };
     let own = if odd == 2 { by } else { long(at + 8)? };
     // SYN and ACK; ACK; ACK and PSH; FIN and ACK; RST; anything.
     let flags = input.pick(&[0x12, 0x10, 0x18, 0x11, 0x04, 0xff]);
@@ -165,7 +179,10 @@ fn next(config: &Config, input: &mut Input<'_>, last: &[u8]) -> Vec<u8> {
             packet(config, input, 1, content)
         }
         4 => {
-            let (ports, numbers) = ((input.u8().into(), input.u8().into()), (input.u32(), input.u32()));
+            let (ports, numbers) = (
+                (input.u8().into(), input.u8().into()),
+                (input.u32(), input.u32()),
+            );
             let flags = input.pick(&[2, 2, 2, 0x10, 0x11, 4, 0x3f]);
             let content = segment(input, ports, numbers, flags);
             packet(config, input, 6, &content)
@@ -199,8 +216,13 @@ fn frames() {
                 mtu: input.pick(&[1500, 576, 65_520]),
                 ..Config::default()
             };
-            let (ours, guest) =
-                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
+            let (ours, guest) = socketpair(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::NONBLOCK,
+                None,
+            )
+            .unwrap();
             let mut stack = Stack::new(config.clone(), ours).unwrap();
             let address = stack.published()[0].host;
             let (mut last, mut held, mut buffer) = (Vec::new(), Vec::new(), vec![0; 1 << 16]);
@@ -217,8 +239,13 @@ fn frames() {
                 }
                 stack.serve();
                 stack.give();
-                while let Ok((length, _)) = rustix::net::recv(&guest, &mut *buffer, RecvFlags::empty()) {
-                    assert!(length <= usize::from(config.mtu) + 14, "a frame of {length} bytes");
+                while let Ok((length, _)) =
+                    rustix::net::recv(&guest, &mut *buffer, RecvFlags::empty())
+                {
+                    assert!(
+                        length <= usize::from(config.mtu) + 14,
+                        "a frame of {length} bytes"
+                    );
                     last = buffer[..length].to_vec();
                 }
             }

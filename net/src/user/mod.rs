@@ -69,12 +69,19 @@ impl Config {
     /// Where a destination that the guest names lies for the host; `None`: nowhere that a guest may reach.
     fn outside(&self, to: Ipv4Addr) -> Option<IpAddr> {
         if to == self.gateway {
-            return self.host_loopback.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            return self
+                .host_loopback
+                .then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         }
-        let bits = u32::MAX.checked_shl(u32::from(32 - self.prefix.min(32))).unwrap_or(0);
+        let bits = u32::MAX
+            .checked_shl(u32::from(32 - self.prefix.min(32)))
+            .unwrap_or(0);
         let inside = (u32::from(to) ^ u32::from(self.gateway)) & bits == 0;
-        let odd =
-            to.is_loopback() || to.is_multicast() || to.is_broadcast() || to.octets()[0] == 0 || to.octets()[0] >= 240;
+        let odd = to.is_loopback()
+            || to.is_multicast()
+            || to.is_broadcast()
+            || to.octets()[0] == 0
+            || to.octets()[0] >= 240;
         (!inside && !odd).then_some(IpAddr::V4(to))
     }
 
@@ -130,11 +137,16 @@ pub fn start_in(
     config: Config,
     prepare: impl FnOnce() -> std::io::Result<()> + Send + 'static,
 ) -> Result<(Link, Network), Error> {
-    let (ours, guest) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|e| Error::Host {
-            what: "cannot make a pair of sockets",
-            error: e.into(),
-        })?;
+    let (ours, guest) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|e| Error::Host {
+        what: "cannot make a pair of sockets",
+        error: e.into(),
+    })?;
     for end in [&ours, &guest] {
         // Some frames of the largest size; a host that allows less gives less.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(end, 1 << 20);
@@ -156,7 +168,9 @@ pub fn start_in(
             }
         })
         .map_err(Error::host("cannot start a thread"))?;
-    let prepared = told.recv().unwrap_or_else(|gone| Err(std::io::Error::other(gone)));
+    let prepared = told
+        .recv()
+        .unwrap_or_else(|gone| Err(std::io::Error::other(gone)));
     prepared.map_err(Error::host("cannot prepare the network's thread"))?;
     Ok((
         Link::messages(guest, mtu).map_err(Error::host(crate::BLOCKING))?,

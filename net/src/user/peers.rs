@@ -25,9 +25,13 @@ impl Peers {
     /// loopback: the last one to send is answered.
     pub fn note(&mut self, peer: SocketAddr, now: Instant) {
         if self.known.len() >= MOST && !self.known.contains_key(&peer.port()) {
-            self.known.retain(|_, (_, last)| now.duration_since(*last) < SILENT);
+            self.known
+                .retain(|_, (_, last)| now.duration_since(*last) < SILENT);
             let oldest = self.known.iter().min_by_key(|(_, (_, last))| *last);
-            if let Some(port) = oldest.map(|(port, _)| *port).filter(|_| self.known.len() >= MOST) {
+            if let Some(port) = oldest
+                .map(|(port, _)| *port)
+                .filter(|_| self.known.len() >= MOST)
+            {
                 self.known.remove(&port);
             }
         }
@@ -63,7 +67,10 @@ mod tests {
         let (mut peers, now) = (Peers::default(), Instant::now());
         peers.note(peer(7), now);
         let later = now + SILENT;
-        assert_eq!(peers.get(7, later - Duration::from_millis(1)), Some(peer(7)));
+        assert_eq!(
+            peers.get(7, later - Duration::from_millis(1)),
+            Some(peer(7))
+        );
         assert_eq!(peers.get(7, later), None);
         peers.note(peer(7), later);
         assert_eq!(peers.get(7, later), Some(peer(7)));

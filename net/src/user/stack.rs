@@ -135,7 +135,9 @@ impl Stack {
         });
         // Whatever the guest connects to, it is us.
         interface.set_any_ip(true);
-        let _ = interface.routes_mut().add_default_ipv4_route(config.gateway);
+        let _ = interface
+            .routes_mut()
+            .add_default_ipv4_route(config.gateway);
         Ok(Stack {
             connections: Connections::new(&config)?,
             datagrams: Datagrams::new(&config)?,
@@ -153,7 +155,10 @@ impl Stack {
 
     /// What is listened on.
     pub fn published(&self) -> Vec<Publish> {
-        self.connections.published().chain(self.datagrams.published()).collect()
+        self.connections
+            .published()
+            .chain(self.datagrams.published())
+            .collect()
     }
 
     /// Runs until the link has gone.
@@ -162,7 +167,10 @@ impl Stack {
             let busy = self.take() | self.serve();
             self.give();
             let now = instant(self.started);
-            let delay = self.interface.poll_delay(now, &self.sockets).map(Duration::from);
+            let delay = self
+                .interface
+                .poll_delay(now, &self.sockets)
+                .map(Duration::from);
             if !busy {
                 self.wait(delay.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP));
             }
@@ -210,13 +218,18 @@ impl Stack {
         match frame::kind(frame) {
             Kind::Bad => {}
             Kind::Other => self.queues.push_stack(frame),
-            Kind::Syn { from, to } => self.connections.begin(&self.config, from, to, frame, &mut self.queues),
+            Kind::Syn { from, to } => {
+                self.connections
+                    .begin(&self.config, from, to, frame, &mut self.queues)
+            }
             Kind::Datagram { to, data, .. } if to.port() == dhcp::SERVER_PORT => {
                 if let Some(reply) = dhcp::answer(&self.config, source, data) {
                     self.queues.push_guest(reply);
                 }
             }
-            Kind::Datagram { from, to, data } => self.datagrams.outgoing(&self.config, from, to, data),
+            Kind::Datagram { from, to, data } => {
+                self.datagrams.outgoing(&self.config, from, to, data)
+            }
         }
     }
 
@@ -235,9 +248,15 @@ impl Stack {
         } = self;
         let started = *started;
         interface.poll(instant(started), queues, sockets);
-        let busy = connections.serve(config, interface, sockets, queues, |interface, sockets, queues| {
-            interface.poll(instant(started), queues, sockets);
-        });
+        let busy = connections.serve(
+            config,
+            interface,
+            sockets,
+            queues,
+            |interface, sockets, queues| {
+                interface.poll(instant(started), queues, sockets);
+            },
+        );
         datagrams.incoming(config, |from, to, data| {
             if let Some(frame) = frame::datagram(*guest, from, to, data, config.mtu) {
                 queues.push_guest(frame);
@@ -290,7 +309,9 @@ fn instant(started: std::time::Instant) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, EthernetRepr};
+    use smoltcp::wire::{
+        ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, EthernetRepr,
+    };
 
     /// A question to the router, which answers each.
     fn question(config: &Config) -> Vec<u8> {
@@ -318,8 +339,13 @@ mod tests {
     #[test]
     fn a_guest_that_takes_nothing_fills_no_memory() {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-        let (ours, guest) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
+        let (ours, guest) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::NONBLOCK,
+            None,
+        )
+        .unwrap();
         let config = Config::default();
         let frame = question(&config);
         let mut stack = Stack::new(config, ours).unwrap();

@@ -11,7 +11,9 @@ use crate::{Error, Protocol, Publish};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt,
+};
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
 use smoltcp::time::Duration;
@@ -65,7 +67,11 @@ impl Connections {
     /// Listens on what is published.
     pub fn new(config: &Config) -> Result<Self, Error> {
         let mut listeners = Vec::new();
-        for publish in config.publish.iter().filter(|p| p.protocol == Protocol::Tcp) {
+        for publish in config
+            .publish
+            .iter()
+            .filter(|p| p.protocol == Protocol::Tcp)
+        {
             let fail = |error| Error::Publish {
                 address: publish.host,
                 protocol: Protocol::Tcp,
@@ -97,11 +103,22 @@ impl Connections {
     }
 
     /// A SYN of the guest's. It is kept until the host has connected; what is not allowed is refused by the stack.
-    pub fn begin(&mut self, config: &Config, from: SocketAddrV4, to: SocketAddrV4, syn: &[u8], queues: &mut Queues) {
+    pub fn begin(
+        &mut self,
+        config: &Config,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        syn: &[u8],
+        queues: &mut Queues,
+    ) {
         if self.known.contains(&(from, to)) {
             let waits = |f: &Flow| matches!(f.state, State::Connecting { .. });
             // Sent again because we are slow; one for a connection that stands is the stack's to judge.
-            if !self.flows.iter().any(|f| (f.guest, f.remote) == (from, to) && waits(f)) {
+            if !self
+                .flows
+                .iter()
+                .any(|f| (f.guest, f.remote) == (from, to) && waits(f))
+            {
                 queues.push_stack(syn);
             }
             return;
@@ -145,7 +162,9 @@ impl Connections {
         let mut busy = false;
         for flow in &mut self.flows {
             if let State::Connecting { syn } = &flow.state {
-                let Some(result) = connected(&flow.host) else { continue };
+                let Some(result) = connected(&flow.host) else {
+                    continue;
+                };
                 // The SYN meets a listener of its own, and no other SYN comes between: so it is this flow's.
                 let handle = result.then(|| listen(sockets, flow.remote)).flatten();
                 queues.push_stack(syn);
@@ -172,11 +191,15 @@ impl Connections {
                     break;
                 };
                 let guest = SocketAddrV4::new(config.guest, publish.guest);
-                let Ok((stream, _)) = listener.accept() else { break };
+                let Ok((stream, _)) = listener.accept() else {
+                    break;
+                };
                 let Some(remote) = self.free_port(config, guest) else {
                     break;
                 };
-                let Some(host) = prepare(stream) else { continue };
+                let Some(host) = prepare(stream) else {
+                    continue;
+                };
                 let mut socket = socket();
                 if socket.connect(interface.context(), guest, remote).is_err() {
                     continue;
@@ -222,7 +245,8 @@ impl Connections {
                 State::Open(handle) => {
                     let socket = sockets.get_mut::<tcp::Socket<'_>>(handle);
                     // A reset leaves in the poll after it was asked for; until then the remote end is known.
-                    let ended = socket.state() == tcp::State::Closed && socket.remote_endpoint().is_none();
+                    let ended =
+                        socket.state() == tcp::State::Closed && socket.remote_endpoint().is_none();
                     if ended {
                         sockets.remove(handle);
                     }
@@ -243,7 +267,11 @@ impl Connections {
     /// What to wait for.
     pub fn interests<'a>(&'a self, sockets: &SocketSet<'_>, polls: &mut Vec<PollFd<'a>>) {
         if self.flows.len() < MAX_TCP {
-            polls.extend(self.listeners.iter().map(|(l, _)| PollFd::new(l, PollFlags::IN)));
+            polls.extend(
+                self.listeners
+                    .iter()
+                    .map(|(l, _)| PollFd::new(l, PollFlags::IN)),
+            );
         }
         for flow in &self.flows {
             let mut flags = PollFlags::empty();
@@ -306,7 +334,13 @@ fn connect(to: SocketAddr) -> Option<OwnedFd> {
 /// Whether a connection stands: `None` while it is on its way.
 fn connected(fd: &OwnedFd) -> Option<bool> {
     let mut polls = [PollFd::new(fd, PollFlags::OUT)];
-    match rustix::event::poll(&mut polls, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })) {
+    match rustix::event::poll(
+        &mut polls,
+        Some(&rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    ) {
         Ok(0) | Err(_) => None,
         Ok(_) => Some(matches!(sockopt::socket_error(fd), Ok(Ok(())))),
     }
@@ -323,10 +357,13 @@ fn pump(flow: &mut Flow, socket: &mut tcp::Socket<'_>) -> bool {
     let mut moved = false;
     flow.host_full = false;
     while socket.can_recv() {
-        let sent = socket.recv(|data| match rustix::net::send(&flow.host, data, SendFlags::NOSIGNAL) {
-            Ok(length) => (length, Ok(())),
-            Err(error) => (0, Err(error)),
-        });
+        let sent =
+            socket.recv(
+                |data| match rustix::net::send(&flow.host, data, SendFlags::NOSIGNAL) {
+                    Ok(length) => (length, Ok(())),
+                    Err(error) => (0, Err(error)),
+                },
+            );
         match sent {
             Ok(Ok(())) => moved = true,
             Ok(Err(Errno::INTR)) => {}
@@ -351,10 +388,13 @@ fn pump(flow: &mut Flow, socket: &mut tcp::Socket<'_>) -> bool {
         let _ = rustix::net::shutdown(&flow.host, Shutdown::Write);
     }
     while !flow.host_done && socket.can_send() {
-        let got = socket.send(|space| match rustix::net::recv(&flow.host, space, RecvFlags::empty()) {
-            Ok((length, _)) => (length, Ok(length)),
-            Err(error) => (0, Err(error)),
-        });
+        let got =
+            socket.send(
+                |space| match rustix::net::recv(&flow.host, space, RecvFlags::empty()) {
+                    Ok((length, _)) => (length, Ok(length)),
+                    Err(error) => (0, Err(error)),
+                },
+            );
         match got {
             Ok(Ok(0)) => {
                 flow.host_done = true;

@@ -34,7 +34,9 @@ impl Wire {
         let begun = Instant::now();
         loop {
             match self.next() {
-                None if begun.elapsed() < patience => std::thread::sleep(Duration::from_micros(200)),
+                None if begun.elapsed() < patience => {
+                    std::thread::sleep(Duration::from_micros(200))
+                }
                 other => return other,
             }
         }
@@ -101,7 +103,10 @@ impl Guest {
         let own = smoltcp::iface::Config::new(HardwareAddress::Ethernet(MAC));
         let mut interface = Interface::new(own, &mut wire, Moment::ZERO);
         interface.update_ip_addrs(|a| a.push(IpCidr::Ipv4(Ipv4Cidr::new(address, 24))).unwrap());
-        interface.routes_mut().add_default_ipv4_route(gateway).unwrap();
+        interface
+            .routes_mut()
+            .add_default_ipv4_route(gateway)
+            .unwrap();
         let sockets = SocketSet::new(Vec::new());
         Guest {
             wire,
@@ -122,7 +127,10 @@ impl Guest {
         let begun = Instant::now();
         while !done(self) {
             self.poll();
-            assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{what}: not within {PATIENCE:?}"
+            );
         }
     }
 
@@ -243,7 +251,9 @@ fn a_refusal_is_a_refusal() {
     };
     let mut guest = Guest::new(loopback());
     let handle = guest.connect(gateway(port), 40_001);
-    guest.until("refusal", |g| g.socket(handle).state() == tcp::State::Closed);
+    guest.until("refusal", |g| {
+        g.socket(handle).state() == tcp::State::Closed
+    });
 }
 
 #[test]
@@ -252,9 +262,14 @@ fn the_host_s_loopback_is_closed_unless_asked_for() {
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut guest = Guest::new(Config::default());
-    for to in [gateway(port), SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 200), port)] {
+    for to in [
+        gateway(port),
+        SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 200), port),
+    ] {
         let handle = guest.connect(to, 40_002);
-        guest.until("refusal", |g| g.socket(handle).state() == tcp::State::Closed);
+        guest.until("refusal", |g| {
+            g.socket(handle).state() == tcp::State::Closed
+        });
         guest.sockets.remove(handle);
     }
     assert!(listener.accept().is_err());
@@ -361,7 +376,10 @@ fn name_queries_go_to_the_host_s_resolver() {
         ..Config::default()
     });
     let dns = SocketAddrV4::new(Config::default().dns, 53);
-    assert_eq!(guest.ask(5002, dns, b"query"), Some((dns, b"answer".to_vec())));
+    assert_eq!(
+        guest.ask(5002, dns, b"query"),
+        Some((dns, b"answer".to_vec()))
+    );
 }
 
 #[test]
@@ -375,7 +393,9 @@ fn a_published_datagram_port_leads_into_the_guest() {
     assert_eq!(guest.ask(1, gateway(9), b"x"), None);
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
-    client.send_to(b"ping", guest.network.published[0].host).unwrap();
+    client
+        .send_to(b"ping", guest.network.published[0].host)
+        .unwrap();
     let frame = guest.wire.wait(PATIENCE).unwrap();
     let frame::Kind::Datagram { from, to, data } = frame::kind(&frame) else {
         panic!("no datagram")
@@ -411,7 +431,9 @@ fn garbage_is_survived() {
     }
     let (port, server) = echo();
     let handle = guest.connect(gateway(port), 40_003);
-    guest.until("a connection after garbage", |g| g.socket(handle).may_send());
+    guest.until("a connection after garbage", |g| {
+        g.socket(handle).may_send()
+    });
     guest.socket(handle).close();
     guest.until("end", |_| server.is_finished());
 }

@@ -57,7 +57,11 @@ impl Datagrams {
     /// Binds what is published.
     pub fn new(config: &Config) -> Result<Self, Error> {
         let mut entries = HashMap::new();
-        for publish in config.publish.iter().filter(|p| p.protocol == Protocol::Udp) {
+        for publish in config
+            .publish
+            .iter()
+            .filter(|p| p.protocol == Protocol::Udp)
+        {
             let fail = |error| Error::Publish {
                 address: publish.host,
                 protocol: Protocol::Udp,
@@ -93,7 +97,9 @@ impl Datagrams {
 
     /// What is published, as bound.
     pub fn published(&self) -> impl Iterator<Item = Publish> + '_ {
-        self.entries.values().filter_map(|e| Some(e.published.as_ref()?.port))
+        self.entries
+            .values()
+            .filter_map(|e| Some(e.published.as_ref()?.port))
     }
 
     /// A datagram of the guest's. What cannot be sent is lost, as datagrams are.
@@ -106,7 +112,11 @@ impl Datagrams {
         let target = if query {
             config.resolver
         } else {
-            peer.or_else(|| config.outside(*to.ip()).map(|ip| SocketAddr::new(ip, to.port())))
+            peer.or_else(|| {
+                config
+                    .outside(*to.ip())
+                    .map(|ip| SocketAddr::new(ip, to.port()))
+            })
         };
         let Some(target) = target else { return };
         let mut key = Key {
@@ -117,8 +127,12 @@ impl Datagrams {
         };
         // A socket of the loopback's reaches this host's programs on all of its addresses, and they
         // would take the guest for one of them.
-        let published = self.entries.get(&key).and_then(|entry| entry.published.as_ref());
-        key.aside = peer.is_none() && published.is_some_and(|published| published.port.host.ip().is_loopback());
+        let published = self
+            .entries
+            .get(&key)
+            .and_then(|entry| entry.published.as_ref());
+        key.aside = peer.is_none()
+            && published.is_some_and(|published| published.port.host.ip().is_loopback());
         if !self.entries.contains_key(&key) && !self.open(key) {
             return;
         }
@@ -194,7 +208,11 @@ impl Datagrams {
     }
 
     /// Hands what has come from outside to `to_guest`: from, to, data.
-    pub fn incoming(&mut self, config: &Config, mut to_guest: impl FnMut(SocketAddrV4, SocketAddrV4, &[u8])) {
+    pub fn incoming(
+        &mut self,
+        config: &Config,
+        mut to_guest: impl FnMut(SocketAddrV4, SocketAddrV4, &[u8]),
+    ) {
         self.close_idle(IDLE);
         for (key, entry) in &mut self.entries {
             for _ in 0..BURST {
@@ -212,12 +230,19 @@ impl Datagrams {
                 }
                 let from = if key.query {
                     // Only from whom it was asked.
-                    (Some(peer) == config.resolver).then_some(SocketAddrV4::new(config.dns, DNS_PORT))
+                    (Some(peer) == config.resolver)
+                        .then_some(SocketAddrV4::new(config.dns, DNS_PORT))
                 } else {
-                    config.inside(peer.ip()).map(|ip| SocketAddrV4::new(ip, peer.port()))
+                    config
+                        .inside(peer.ip())
+                        .map(|ip| SocketAddrV4::new(ip, peer.port()))
                 };
                 if let Some(from) = from {
-                    to_guest(from, key.guest, self.buffer.get(..length).unwrap_or_default());
+                    to_guest(
+                        from,
+                        key.guest,
+                        self.buffer.get(..length).unwrap_or_default(),
+                    );
                 }
             }
         }
@@ -225,6 +250,10 @@ impl Datagrams {
 
     /// What to wait for.
     pub fn interests<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) {
-        polls.extend(self.entries.values().map(|e| PollFd::new(&e.socket, PollFlags::IN)));
+        polls.extend(
+            self.entries
+                .values()
+                .map(|e| PollFd::new(&e.socket, PollFlags::IN)),
+        );
     }
 }

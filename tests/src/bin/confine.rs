@@ -7,7 +7,8 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change,
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{UnshareFlags, set_no_new_privs, unshare_unsafe};
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -34,7 +35,10 @@ fn main() -> ExitCode {
 
 fn confine() -> Result<std::convert::Infallible, Box<dyn Error>> {
     let mut words = std::env::args_os().skip(1);
-    let user: u32 = words.next().and_then(|w| w.to_str()?.parse().ok()).ok_or("no user")?;
+    let user: u32 = words
+        .next()
+        .and_then(|w| w.to_str()?.parse().ok())
+        .ok_or("no user")?;
     let program = words.next().ok_or("no program")?;
     if let Err(error) = read_only() {
         eprintln!("confine: /proc and /sys stay writable: {error}");
@@ -50,14 +54,22 @@ fn confine() -> Result<std::convert::Infallible, Box<dyn Error>> {
     install(BTreeMap::from([(CLONE3, vec![])]), allow.clone(), enosys)?;
     let eperm = SeccompAction::Errno(Errno::PERM.raw_os_error().unsigned_abs());
     install(profile()?, eperm, allow)?;
-    Err(Command::new(program).args(words).uid(user).gid(user).exec().into())
+    Err(Command::new(program)
+        .args(words)
+        .uid(user)
+        .gid(user)
+        .exec()
+        .into())
 }
 
 /// In a mount namespace of its own, which only root gets.
 fn read_only() -> rustix::io::Result<()> {
     // SAFETY: this program has one thread, and no use for the namespace that it leaves.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    mount_change(
+        "/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )?;
     for folder in ["/proc/sys", "/sys"] {
         mount_bind(folder, folder)?;
         mount_remount(folder, MountFlags::BIND | MountFlags::RDONLY, "")?;
@@ -73,14 +85,23 @@ fn profile() -> Result<Rules, Box<dyn Error>> {
     for call in profile["allow"].as_array().ok_or("no list")? {
         rules.insert(call[1].as_i64().ok_or("no number")?, vec![]);
     }
-    let no_namespace = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(NAMESPACES), 0)?;
+    let no_namespace = SeccompCondition::new(
+        0,
+        SeccompCmpArgLen::Qword,
+        SeccompCmpOp::MaskedEq(NAMESPACES),
+        0,
+    )?;
     // The other filter has decided about it.
     rules.insert(CLONE3, vec![]);
     rules.insert(CLONE, vec![SeccompRule::new(vec![no_namespace])?]);
     Ok(rules)
 }
 
-fn install(rules: Rules, otherwise: SeccompAction, listed: SeccompAction) -> Result<(), Box<dyn Error>> {
+fn install(
+    rules: Rules,
+    otherwise: SeccompAction,
+    listed: SeccompAction,
+) -> Result<(), Box<dyn Error>> {
     let filter = SeccompFilter::new(rules, otherwise, listed, TargetArch::x86_64)?;
     let program: BpfProgram = filter.try_into()?;
     seccompiler::apply_filter(&program)?;

@@ -18,7 +18,9 @@ struct Options {
 }
 
 fn options() -> Result<Options, String> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let mut options = Options {
         time: Duration::from_secs(20),
         seed: u64::from(now.subsec_nanos()) << 8,
@@ -36,7 +38,11 @@ fn options() -> Result<Options, String> {
             "--seconds" => options.time = Duration::from_secs(number()?),
             "--seed" => options.seed = number()?,
             "--once" => options.once = true,
-            _ => return Err(format!("{word}: there are --seconds N, --seed N and --once")),
+            _ => {
+                return Err(format!(
+                    "{word}: there are --seconds N, --seed N and --once"
+                ));
+            }
         }
     }
     Ok(options)
@@ -54,7 +60,9 @@ fn main() -> ExitCode {
     let surroundings = Surroundings::new();
     let (start, mut all, mut machines) = (Instant::now(), Findings::default(), 0);
     let mut said = Instant::now();
-    while machines == 0 || (!options.once && start.elapsed() < options.time && all.wrong.len() < ENOUGH) {
+    while machines == 0
+        || (!options.once && start.elapsed() < options.time && all.wrong.len() < ENOUGH)
+    {
         let machine = Machine::of(options.seed.wrapping_add(machines));
         machines += 1;
         all.add(surroundings.run(&machine));

@@ -7,7 +7,8 @@ use paravane_tests::host_without::Lacks;
 use rustix::io::Errno;
 use rustix::thread::set_no_new_privs;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -46,7 +47,10 @@ fn run() -> Result<std::convert::Infallible, Box<dyn Error>> {
     let mut words = std::env::args_os().skip(1);
     let what = words.next().ok_or("nothing said of what the host lacks")?;
     let lacks: Lacks = what.to_str().ok_or("a name that is no text")?.parse()?;
-    let user: u32 = words.next().and_then(|w| w.to_str()?.parse().ok()).ok_or("no user")?;
+    let user: u32 = words
+        .next()
+        .and_then(|w| w.to_str()?.parse().ok())
+        .ok_or("no user")?;
     let program = words.next().ok_or("no program")?;
     if lacks.namespaces || lacks.landlock {
         set_no_new_privs(true)?;
@@ -55,27 +59,51 @@ fn run() -> Result<std::convert::Infallible, Box<dyn Error>> {
         // clone3 has its flags in memory, where no filter sees them: the C library tries clone
         // then.
         install([(CLONE3, vec![])], Errno::NOSYS)?;
-        let clone = NAMESPACES.iter().map(|flag| has(*flag)).collect::<Result<_, _>>()?;
+        let clone = NAMESPACES
+            .iter()
+            .map(|flag| has(*flag))
+            .collect::<Result<_, _>>()?;
         let unshare = NAMESPACES.iter().chain([&NEWTIME]).map(|flag| has(*flag));
         let unshare = unshare.collect::<Result<_, _>>()?;
-        install([(CLONE, clone), (UNSHARE, unshare), (SETNS, vec![])], Errno::PERM)?;
+        install(
+            [(CLONE, clone), (UNSHARE, unshare), (SETNS, vec![])],
+            Errno::PERM,
+        )?;
     }
     if lacks.landlock {
         install(LANDLOCK.map(|call| (call, vec![])), Errno::NOSYS)?;
     }
-    Err(Command::new(program).args(words).uid(user).gid(user).exec().into())
+    Err(Command::new(program)
+        .args(words)
+        .uid(user)
+        .gid(user)
+        .exec()
+        .into())
 }
 
 /// The first argument has this flag.
 fn has(flag: u64) -> Result<SeccompRule, seccompiler::BackendError> {
-    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)?;
+    let condition = SeccompCondition::new(
+        0,
+        SeccompCmpArgLen::Qword,
+        SeccompCmpOp::MaskedEq(flag),
+        flag,
+    )?;
     SeccompRule::new(vec![condition])
 }
 
 /// Answers these calls with an error.
-fn install<const N: usize>(rules: [(i64, Vec<SeccompRule>); N], error: Errno) -> Result<(), Box<dyn Error>> {
+fn install<const N: usize>(
+    rules: [(i64, Vec<SeccompRule>); N],
+    error: Errno,
+) -> Result<(), Box<dyn Error>> {
     let refuse = SeccompAction::Errno(error.raw_os_error().unsigned_abs());
-    let filter = SeccompFilter::new(BTreeMap::from(rules), SeccompAction::Allow, refuse, TargetArch::x86_64)?;
+    let filter = SeccompFilter::new(
+        BTreeMap::from(rules),
+        SeccompAction::Allow,
+        refuse,
+        TargetArch::x86_64,
+    )?;
     let program: BpfProgram = filter.try_into()?;
     seccompiler::apply_filter(&program)?;
     Ok(())

@@ -41,7 +41,8 @@ impl fmt::Display for Call {
 /// The address after the layer's only instruction that makes host calls.
 #[allow(clippy::expect_used)] // The way in which a test fails.
 pub fn instruction() -> u64 {
-    let layer = object::File::parse(paravane_blobs::PROCESS_LAYER).expect("the layer is an ELF file");
+    let layer =
+        object::File::parse(paravane_blobs::PROCESS_LAYER).expect("the layer is an ELF file");
     let symbol = layer.symbols().find(|s| s.name() == Ok("ph_host_call_end"));
     symbol.expect("the layer calls the host").address()
 }
@@ -88,8 +89,8 @@ impl Call {
             // sched_setaffinity, clock_gettime, exit_group, seccomp, close_range
             (
                 X86_64,
-                1 | 3 | 9 | 10 | 11 | 13 | 14 | 24 | 28 | 39 | 44 | 60 | 110 | 131 | 157 | 186 | 202 | 203 | 228 | 231
-                | SECCOMP | 436,
+                1 | 3 | 9 | 10 | 11 | 13 | 14 | 24 | 28 | 39 | 44 | 60 | 110 | 131 | 157 | 186
+                | 202 | 203 | 228 | 231 | SECCOMP | 436,
             ) => true,
             _ => false,
         }

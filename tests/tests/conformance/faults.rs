@@ -37,9 +37,14 @@ pub fn trials() -> Vec<Trial> {
         }
     })];
     // Those that only a look from outside can find: tests/tests/process_birth.rs and attacks.rs.
-    let of_the_suite = faults.into_iter().filter(|fault| !fault.test.starts_with("outside."));
+    let of_the_suite = faults
+        .into_iter()
+        .filter(|fault| !fault.test.starts_with("outside."));
     trials.extend(of_the_suite.map(|fault| {
-        let name = format!("fault::{}::{}::{}_vcpus", fault.name, fault.layer, fault.cpus);
+        let name = format!(
+            "fault::{}::{}::{}_vcpus",
+            fault.name, fault.layer, fault.cpus
+        );
         Trial::test(name, move || caught(&fault))
     }));
     trials
@@ -53,15 +58,22 @@ fn faults() -> Result<Vec<Fault>, String> {
         .map(str::trim)
         .filter(|l| !l.is_empty() && !l.starts_with('#'));
     lines
-        .map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
-            [name, layer @ ("native" | "native-stats" | "process"), cpus, test] => Ok(Fault {
-                name: name.to_string(),
-                layer: layer.to_string(),
-                cpus: cpus.to_string(),
-                test: test.to_string(),
-            }),
-            _ => Err(format!("{}: not a fault: {line}", path.display())),
-        })
+        .map(
+            |line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+                [
+                    name,
+                    layer @ ("native" | "native-stats" | "process"),
+                    cpus,
+                    test,
+                ] => Ok(Fault {
+                    name: name.to_string(),
+                    layer: layer.to_string(),
+                    cpus: cpus.to_string(),
+                    test: test.to_string(),
+                }),
+                _ => Err(format!("{}: not a fault: {line}", path.display())),
+            },
+        )
         .collect()
 }
 
@@ -71,7 +83,11 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
     let layers = source_root().join("layers");
     let make = Command::new("make")
         .arg("-C")
-        .arg(if process { layers.join("process") } else { layers })
+        .arg(if process {
+            layers.join("process")
+        } else {
+            layers
+        })
         .arg(format!("OUT={}", out.path().display()))
         .arg(format!("FAULT={}", fault.name))
         // The job server of a make above this test is not ours to use.
@@ -92,7 +108,11 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
     } else {
         ("qemu", vec!["--layer", fault.layer.as_str()])
     };
-    let words = [&layer[..], &["--cpus", &fault.cpus, "--filter", &fault.test]].concat();
+    let words = [
+        &layer[..],
+        &["--cpus", &fault.cpus, "--filter", &fault.test],
+    ]
+    .concat();
 
     let sound = suite::run_on(hypervisor, &words);
     // Nothing can be wrong with what there is not.
@@ -104,7 +124,11 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
         return Ok(());
     }
     if sound.tap_result(&fault.test) != Some(true) {
-        return Err(format!("{} does not pass without the fault:\n{}", fault.test, sound.stdout).into());
+        return Err(format!(
+            "{} does not pass without the fault:\n{}",
+            fault.test, sound.stdout
+        )
+        .into());
     }
     let rom = rom.to_string_lossy();
     let words = [&words[..], &["--rom", &rom, "--timeout", "60"]].concat();
@@ -120,5 +144,9 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
         last = Some(faulty);
     }
     let said = last.map_or(String::new(), |run| run.stdout + &run.stderr);
-    Err(format!("{} does not fail with the fault, in {tries} tries:\n{said}", fault.test).into())
+    Err(format!(
+        "{} does not fail with the fault, in {tries} tries:\n{said}",
+        fault.test
+    )
+    .into())
 }

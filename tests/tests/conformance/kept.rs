@@ -67,10 +67,14 @@ fn same(listed: &BTreeSet<String>, present: &BTreeSet<String>) -> Result<(), Fai
 
 fn old_guest(guest: &Path, layer: &str) -> Result<(), Failed> {
     let guest = guest.to_string_lossy();
-    suite::passed(&suite::run(&["--layer", layer, "--cpus", "2", "--guest", &guest]))
+    suite::passed(&suite::run(&[
+        "--layer", layer, "--cpus", "2", "--guest", &guest,
+    ]))
 }
 
 fn old_rom(rom: &Path, layer: &str) -> Result<(), Failed> {
     let rom = rom.to_string_lossy();
-    suite::passed(&suite::run(&["--layer", layer, "--cpus", "2", "--rom", &rom]))
+    suite::passed(&suite::run(&[
+        "--layer", layer, "--cpus", "2", "--rom", &rom,
+    ]))
 }

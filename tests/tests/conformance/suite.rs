@@ -14,7 +14,11 @@ const REPETITIONS: usize = 5;
 
 pub fn trials(long: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
-    let cpus: &[u32] = if long { &[1, 2, 3, 4, 8, 16] } else { &[1, 2, 4] };
+    let cpus: &[u32] = if long {
+        &[1, 2, 3, 4, 8, 16]
+    } else {
+        &[1, 2, 4]
+    };
     for layer in LAYERS {
         for &cpus in cpus {
             let name = format!("suite::{layer}::{cpus}_vcpus");
@@ -32,14 +36,20 @@ pub fn trials(long: bool) -> Vec<Trial> {
         "suite::another_layer_than_expected_is_a_failure",
         wrong_layer,
     ));
-    trials.push(Trial::test("suite::refused_rom_leaves_the_guest_native", refused_rom));
+    trials.push(Trial::test(
+        "suite::refused_rom_leaves_the_guest_native",
+        refused_rom,
+    ));
     for layer in ["native", "native-stats"] {
         for mode in ["soft", "hard"] {
-            trials.push(Trial::test(format!("end::reboot_{mode}::{layer}"), move || {
-                reboot(layer, mode)
-            }));
+            trials.push(Trial::test(
+                format!("end::reboot_{mode}::{layer}"),
+                move || reboot(layer, mode),
+            ));
         }
-        trials.push(Trial::test(format!("end::shutdown::{layer}"), move || shutdown(layer)));
+        trials.push(Trial::test(format!("end::shutdown::{layer}"), move || {
+            shutdown(layer)
+        }));
     }
     trials.push(Trial::test("end::panic_is_reported", panic));
     trials.push(Trial::test("bench::native_counts_are_exact", bench));
@@ -64,7 +74,10 @@ pub fn run_on(hypervisor: &str, more: &[&str]) -> Run {
 
 /// Passes when the run has passed, and says what it printed when not.
 pub fn passed(run: &Run) -> Result<(), Failed> {
-    if run.code == 0 && run.last_line().contains(" passed, 0 failed") && !run.last_line().starts_with("0 ") {
+    if run.code == 0
+        && run.last_line().contains(" passed, 0 failed")
+        && !run.last_line().starts_with("0 ")
+    {
         return Ok(());
     }
     Err(format!("exit code {}\n{}{}", run.code, run.stdout, run.stderr).into())
@@ -97,14 +110,21 @@ fn names() -> Result<Vec<String>, Failed> {
 fn list() -> Result<(), Failed> {
     let names = names()?;
     let run = run(&["--layer", "native", "--cpus", "2"]);
-    let missing: Vec<_> = names.iter().filter(|n| run.tap_result(n).is_none()).collect();
+    let missing: Vec<_> = names
+        .iter()
+        .filter(|n| run.tap_result(n).is_none())
+        .collect();
     let count = run
         .stdout
         .lines()
         .filter(|l| l.starts_with("ok ") || l.starts_with("not ok "))
         .count();
     if !missing.is_empty() || count != names.len() || names.len() < FEWEST_TESTS {
-        return Err(format!("{} names listed, {count} tests ran; not run: {missing:?}", names.len()).into());
+        return Err(format!(
+            "{} names listed, {count} tests ran; not run: {missing:?}",
+            names.len()
+        )
+        .into());
     }
     Ok(())
 }
@@ -151,7 +171,10 @@ fn refused_rom() -> Result<(), Failed> {
         let file = file.to_string_lossy();
         let run = run(&["--layer", "none", "--rom", &file, "--unchecked-rom"]);
         passed(&run)?;
-        let says_so = run.stdout.lines().any(|l| l.starts_with('#') && l.contains(word));
+        let says_so = run
+            .stdout
+            .lines()
+            .any(|l| l.starts_with('#') && l.contains(word));
         if !says_so {
             return Err(format!("the guest does not say why it is native:\n{}", run.stdout).into());
         }
@@ -162,7 +185,10 @@ fn refused_rom() -> Result<(), Failed> {
 /// core.reboot does not come back, and the machine is reset, which ends it here.
 fn reboot(layer: &str, mode: &str) -> Result<(), Failed> {
     let run = run(&["--layer", layer, "--append", &format!("end=reboot-{mode}")]);
-    if run.code != 1 || !run.stdout.contains("the machine was reset") || run.stdout.contains("came back") {
+    if run.code != 1
+        || !run.stdout.contains("the machine was reset")
+        || run.stdout.contains("came back")
+    {
         return Err(format!("{run:?}").into());
     }
     Ok(())
@@ -170,8 +196,18 @@ fn reboot(layer: &str, mode: &str) -> Result<(), Failed> {
 
 /// core.shutdown stops the processor: nothing more is heard, and nothing more is executed.
 fn shutdown(layer: &str) -> Result<(), Failed> {
-    let run = run(&["--layer", layer, "--append", "end=shutdown", "--timeout", "10"]);
-    if run.code != 1 || !run.stdout.contains("not ended after 10 s") || run.stdout.contains("came back") {
+    let run = run(&[
+        "--layer",
+        layer,
+        "--append",
+        "end=shutdown",
+        "--timeout",
+        "10",
+    ]);
+    if run.code != 1
+        || !run.stdout.contains("not ended after 10 s")
+        || run.stdout.contains("came back")
+    {
         return Err(format!("{run:?}").into());
     }
     Ok(())
@@ -205,7 +241,11 @@ fn bench() -> Result<(), Failed> {
         .map(|o| &o["name"])
         .collect();
     if !dearer.is_empty() {
-        return Err(format!("not the cost of the plain instruction: {dearer:?}\n{}", one.stdout).into());
+        return Err(format!(
+            "not the cost of the plain instruction: {dearer:?}\n{}",
+            one.stdout
+        )
+        .into());
     }
     Ok(())
 }

@@ -77,7 +77,10 @@ pub fn render(abi: &Abi) -> Result<String> {
     let mut out = format!("{SPDX}{VMI_HEAD}");
     writeln!(out, "#define VMI_API_MAJOR {}", abi.api.major)?;
     writeln!(out, "#define VMI_API_MINOR {}", abi.api.minor)?;
-    writeln!(out, "#define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)")?;
+    writeln!(
+        out,
+        "#define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)"
+    )?;
     groups(&mut out, abi)?;
     for s in &abi.structs {
         offsets(&mut out, s)?;
@@ -125,7 +128,11 @@ fn structure(out: &mut String, s: &Struct) -> Result<()> {
     writeln!(out, "/* {} */\nstruct {} {{", s.doc, s.name)?;
     for f in &s.fields {
         let (element, count) = array(&f.ty)?;
-        let prefix = if element.starts_with("vmi_") { "struct " } else { "__" };
+        let prefix = if element.starts_with("vmi_") {
+            "struct "
+        } else {
+            "__"
+        };
         let suffix = count.map(|n| format!("[{n}]")).unwrap_or_default();
         let doc = if f.doc.is_empty() {
             String::new()
@@ -163,17 +170,31 @@ fn section(out: &mut String, s: &Section) -> Result<()> {
     writeln!(out, "#define VMI_SECTION_{name}_COMPAT {}", s.compat)?;
     writeln!(out, "#define VMI_SECTION_{name}_CALLS {}", s.calls.len())?;
     for f in &s.features {
-        writeln!(out, "#define {} {:#x} /* {} */", f.name, 1u32 << f.bit, f.doc)?;
+        writeln!(
+            out,
+            "#define {} {:#x} /* {} */",
+            f.name,
+            1u32 << f.bit,
+            f.doc
+        )?;
     }
     for (index, c) in s.calls.iter().enumerate() {
         let number = usize::from(s.id) << 8 | index;
-        writeln!(out, "#define VMI_CALL_{name}_{} {number:#05x}", c.name.to_uppercase())?;
+        writeln!(
+            out,
+            "#define VMI_CALL_{name}_{} {number:#05x}",
+            c.name.to_uppercase()
+        )?;
     }
     for c in &s.calls {
         if let Some(native) = &c.native {
             let symbol = format!("{name}_{}", c.name.to_uppercase());
             writeln!(out, "#define VMI_NATIVE_{symbol} {native}")?;
-            writeln!(out, "#define VMI_NATIVE_STR_{symbol} \"{}\"", native.replace('%', "%%"))?;
+            writeln!(
+                out,
+                "#define VMI_NATIVE_STR_{symbol} \"{}\"",
+                native.replace('%', "%%")
+            )?;
         }
     }
     Ok(())
@@ -204,7 +225,9 @@ fn each_call(out: &mut String, abi: &Abi) -> Result<()> {
         write!(out, " \\\n\tVMI_FOR_EACH_{}_CALL(X)", s.name.to_uppercase())?;
     }
     out.push('\n');
-    out.push_str("\n/* Y(SECTION, section, id, version, compat, calls) */\n#define VMI_FOR_EACH_SECTION(Y)");
+    out.push_str(
+        "\n/* Y(SECTION, section, id, version, compat, calls) */\n#define VMI_FOR_EACH_SECTION(Y)",
+    );
     for s in &abi.sections {
         let upper = s.name.to_uppercase();
         write!(
@@ -231,7 +254,11 @@ fn prototype(out: &mut String, s: &Section, c: &Call) -> Result<()> {
     let args = if c.args.is_empty() {
         "void".to_string()
     } else {
-        c.args.iter().map(|a| argument(a)).collect::<Vec<_>>().join(", ")
+        c.args
+            .iter()
+            .map(|a| argument(a))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     writeln!(out, "typedef {ret} vmi_{}_{}_fn({args});", s.name, c.name)?;
     Ok(())

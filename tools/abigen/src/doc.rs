@@ -10,8 +10,12 @@ const END: &str = "<!-- abigen end -->\n";
 
 /// Replaces what stands between the markers of `page`.
 pub fn replace(page: &str, abi: &Abi) -> Result<String> {
-    let (before, rest) = page.split_once(BEGIN).context("docs/vmi.md has no begin marker")?;
-    let (_, after) = rest.split_once(END).context("docs/vmi.md has no end marker")?;
+    let (before, rest) = page
+        .split_once(BEGIN)
+        .context("docs/vmi.md has no begin marker")?;
+    let (_, after) = rest
+        .split_once(END)
+        .context("docs/vmi.md has no end marker")?;
     Ok(format!("{before}{BEGIN}{}{END}{after}", reference(abi)?))
 }
 
@@ -93,7 +97,11 @@ fn structure(out: &mut String, s: &Struct) -> Result<()> {
     )?;
     out.push_str("| offset | type | field | |\n|---|---|---|---|\n");
     for f in &s.fields {
-        writeln!(out, "| {} | {} | `{}` | {} |", f.offset, f.ty, f.name, f.doc)?;
+        writeln!(
+            out,
+            "| {} | {} | `{}` | {} |",
+            f.offset, f.ty, f.name, f.doc
+        )?;
     }
     Ok(())
 }

@@ -39,13 +39,19 @@ fn run(args: &Args) -> Result<()> {
     let process = load(&args.root.join("abi/process.toml"))?;
     let manual = args.root.join("docs/vmi.md");
     let views = [
-        (args.root.join("abi/include/paravane/vmi.h"), c::render(&abi)?),
+        (
+            args.root.join("abi/include/paravane/vmi.h"),
+            c::render(&abi)?,
+        ),
         (args.root.join("abi/src/generated.rs"), rust::render(&abi)?),
         (
             args.root.join("abi/include/paravane/process.h"),
             c::render_process(&process)?,
         ),
-        (args.root.join("abi/src/process.rs"), rust::render_process(&process)?),
+        (
+            args.root.join("abi/src/process.rs"),
+            rust::render_process(&process)?,
+        ),
         (manual.clone(), doc::replace(&read(&manual)?, &abi)?),
     ];
     let mut stale = Vec::new();

@@ -196,9 +196,18 @@ fn lay_out(structs: &mut [Struct]) -> Result<()> {
 
 fn check_names(abi: &Abi) -> Result<()> {
     let mut seen = BTreeSet::new();
-    let constants = abi.groups.iter().flat_map(|g| g.values.iter().map(|v| &v.name));
-    let features = abi.sections.iter().flat_map(|s| s.features.iter().map(|f| &f.name));
-    for name in constants.chain(features).chain(abi.structs.iter().map(|s| &s.name)) {
+    let constants = abi
+        .groups
+        .iter()
+        .flat_map(|g| g.values.iter().map(|v| &v.name));
+    let features = abi
+        .sections
+        .iter()
+        .flat_map(|s| s.features.iter().map(|f| &f.name));
+    for name in constants
+        .chain(features)
+        .chain(abi.structs.iter().map(|s| &s.name))
+    {
         ensure!(seen.insert(name), "{name}: defined twice");
         ensure!(
             name.to_lowercase().starts_with("vmi_"),
@@ -226,7 +235,11 @@ fn check_sections(abi: &Abi) -> Result<()> {
             "section {}: compat is not 1 to version",
             s.name
         );
-        ensure!(s.calls.len() <= 256, "section {}: more than 256 calls", s.name);
+        ensure!(
+            s.calls.len() <= 256,
+            "section {}: more than 256 calls",
+            s.name
+        );
         let mut names = BTreeSet::new();
         let mut since = 1;
         for c in &s.calls {
@@ -298,7 +311,10 @@ mod tests {
 
     #[test]
     fn sizes_must_match() {
-        assert!(error(&structure(8, "{name='a',type='u32',doc=''}")).contains("take 4 bytes, size says 8"));
+        assert!(
+            error(&structure(8, "{name='a',type='u32',doc=''}"))
+                .contains("take 4 bytes, size says 8")
+        );
         assert_eq!(error(&structure(4, "{name='a',type='u8[4]',doc=''}")), "");
     }
 

@@ -80,13 +80,19 @@ fn capital(text: &str) -> String {
 
 /// `vmi_rom_header` becomes `RomHeader`.
 fn camel(name: &str) -> String {
-    name.trim_start_matches("vmi_").split('_').map(capital).collect()
+    name.trim_start_matches("vmi_")
+        .split('_')
+        .map(capital)
+        .collect()
 }
 
 fn structure(out: &mut String, s: &Struct) -> Result<()> {
     let name = camel(&s.name);
     writeln!(out, "\n/// {}.", capital(&s.doc))?;
-    writeln!(out, "#[repr(C)]\n#[derive(Clone, Copy, Debug)]\npub struct {name} {{")?;
+    writeln!(
+        out,
+        "#[repr(C)]\n#[derive(Clone, Copy, Debug)]\npub struct {name} {{"
+    )?;
     for f in &s.fields {
         let (element, count) = array(&f.ty)?;
         let element = match element {
@@ -103,7 +109,11 @@ fn structure(out: &mut String, s: &Struct) -> Result<()> {
         writeln!(out, "    /// {doc}.\n    pub {}: {ty},", f.name)?;
     }
     out.push_str("}\n\n");
-    writeln!(out, "const _: () = assert!(size_of::<{name}>() == {});", s.size)?;
+    writeln!(
+        out,
+        "const _: () = assert!(size_of::<{name}>() == {});",
+        s.size
+    )?;
     for f in &s.fields {
         writeln!(
             out,

@@ -19,7 +19,12 @@ mod counters {
     pub fn all() -> &'static mut [u64] {
         let (start, stop) = (&raw mut START, &raw mut STOP);
         // SAFETY: the linker lays the counters out between the two; all are plain words, written by compiled code alone.
-        unsafe { std::slice::from_raw_parts_mut(start, usize::try_from(stop.offset_from(start)).unwrap_or(0)) }
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                start,
+                usize::try_from(stop.offset_from(start)).unwrap_or(0),
+            )
+        }
     }
 }
 

@@ -46,11 +46,17 @@ struct Failure {
 /// When the target does.
 pub fn fuzz<F: FnMut(&[u8])>(target: &str, setup: impl FnOnce() -> F + Send) {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let (corpus, failures) = (root.join("tests/corpus").join(target), root.join("target/fuzz"));
+    let (corpus, failures) = (
+        root.join("tests/corpus").join(target),
+        root.join("target/fuzz"),
+    );
     let mut inputs: Vec<Vec<u8>> = fs::read_dir(&corpus)
         .into_iter()
         .flatten()
-        .map(|entry| fs::read(entry.expect("a corpus that can be listed").path()).expect("an input that can be read"))
+        .map(|entry| {
+            fs::read(entry.expect("a corpus that can be listed").path())
+                .expect("an input that can be read")
+        })
         .collect();
     assert!(
         !inputs.is_empty() || std::env::var_os("PARAVANE_FUZZ_KEEP").is_some(),
@@ -112,7 +118,8 @@ fn keep(corpus: &PathBuf, inputs: &[Vec<u8>]) {
         let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        fs::write(corpus.join(format!("{hash:016x}")), input).expect("an input that can be written");
+        fs::write(corpus.join(format!("{hash:016x}")), input)
+            .expect("an input that can be written");
     }
 }
 
@@ -189,7 +196,8 @@ mod tests {
     use super::*;
 
     fn run(body: impl FnMut(&[u8]), seconds: u64) -> Result<u64, String> {
-        let folder = std::env::temp_dir().join(format!("paravane-fuzz-{}-{seconds}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("paravane-fuzz-{}-{seconds}", std::process::id()));
         let run = Run {
             body,
             file: File::create(&folder).unwrap(),

@@ -6,7 +6,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// The CPUs that the calling thread may use.
 pub fn allowed() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect()
 }
 
 /// The first of them.
@@ -16,7 +18,12 @@ pub fn first(allowed: &[usize]) -> Vec<usize> {
 
 /// The second; the first where there is only one.
 pub fn second(allowed: &[usize]) -> Vec<usize> {
-    allowed.get(1).or(allowed.first()).into_iter().copied().collect()
+    allowed
+        .get(1)
+        .or(allowed.first())
+        .into_iter()
+        .copied()
+        .collect()
 }
 
 /// The calling thread, and what it starts from now on, runs there.

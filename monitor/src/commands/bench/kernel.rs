@@ -68,7 +68,11 @@ struct Report {
 
 /// Counts, and prints or writes the table. A row beyond its bar is a failure.
 pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
-    let page = args.write.as_deref().map(|path| Page::read(path, MARKER)).transpose()?;
+    let page = args
+        .write
+        .as_deref()
+        .map(|path| Page::read(path, MARKER))
+        .transpose()?;
     let qemu = Qemu::find()?;
     let shell = read_static(&args.shell)?;
     let initrd = initramfs(Some(&shell));
@@ -145,7 +149,12 @@ fn command_line() -> String {
 }
 
 /// The figures of all rows, in their order.
-fn measure(qemu: &Qemu, linux: &Linux<'_>, timeout: Duration, signals: &Signals) -> anyhow::Result<Vec<f64>> {
+fn measure(
+    qemu: &Qemu,
+    linux: &Linux<'_>,
+    timeout: Duration,
+    signals: &Signals,
+) -> anyhow::Result<Vec<f64>> {
     let mut running = qemu.start_linux(linux)?;
     let deadline = Instant::now() + timeout;
     let mut said = String::new();
@@ -211,10 +220,18 @@ impl Report {
             .rows
             .iter()
             .filter(|line| line.ratio.is_nan() || line.ratio > self.row_bar)
-            .map(|line| format!("{}: {:.3}, at most {} is wanted", line.name, line.ratio, self.row_bar))
+            .map(|line| {
+                format!(
+                    "{}: {:.3}, at most {} is wanted",
+                    line.name, line.ratio, self.row_bar
+                )
+            })
             .collect();
         if self.mean.is_nan() || self.mean > self.mean_bar {
-            beyond.push(format!("mean: {:.3}, at most {} is wanted", self.mean, self.mean_bar));
+            beyond.push(format!(
+                "mean: {:.3}, at most {} is wanted",
+                self.mean, self.mean_bar
+            ));
         }
         beyond
     }
@@ -228,10 +245,20 @@ impl Report {
             let _ = writeln!(
                 out,
                 "| {} | {:.0} | {:.0} | {:.3} | {:.0} | {:.3} | {} |",
-                line.name, line.unpatched, line.vmi, line.ratio, line.native, line.native_ratio, line.what
+                line.name,
+                line.unpatched,
+                line.vmi,
+                line.ratio,
+                line.native,
+                line.native_ratio,
+                line.what
             );
         }
-        let _ = writeln!(out, "| mean | | | {:.3} | | {:.3} | |", self.mean, self.native_mean);
+        let _ = writeln!(
+            out,
+            "| mean | | | {:.3} | | {:.3} | |",
+            self.mean, self.native_mean
+        );
         out
     }
 }
@@ -239,7 +266,9 @@ impl Report {
 /// The geometric mean.
 #[allow(clippy::cast_precision_loss)] // a few rows
 fn mean(ratios: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = ratios.fold((0.0, 0u32), |(sum, count), ratio| (sum + ratio.ln(), count + 1));
+    let (sum, count) = ratios.fold((0.0, 0u32), |(sum, count), ratio| {
+        (sum + ratio.ln(), count + 1)
+    });
     (sum / f64::from(count)).exp()
 }
 
@@ -251,7 +280,8 @@ mod tests {
     fn a_row_beyond_its_bar_is_named() {
         let count = names().count();
         let mut vmi = vec![100.0; count];
-        let report = |vmi: &[f64]| Report::new(&[vec![100.0; count], vmi.to_vec(), vec![100.0; count]]);
+        let report =
+            |vmi: &[f64]| Report::new(&[vec![100.0; count], vmi.to_vec(), vec![100.0; count]]);
         assert!(report(&vmi).beyond().is_empty());
         vmi[1] = 103.1;
         let beyond = report(&vmi).beyond();

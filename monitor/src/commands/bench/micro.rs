@@ -47,11 +47,16 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     let name = file.display().to_string();
     let kernel = fs::read(&file).with_context(|| name.clone())?;
     let shell = read_static(&args.shell);
-    let page = args.write.as_deref().map(|path| Page::read(path, MARKER)).transpose()?;
+    let page = args
+        .write
+        .as_deref()
+        .map(|path| Page::read(path, MARKER))
+        .transpose()?;
     let signals = Signals::install().context("cannot take note of signals")?;
     let host = host_folder(shell.as_deref().ok())?;
     let compiler = if rows.iter().any(|row| row.needs == Needs::Compiler) {
-        Toolchain::find(&host.path().join("main.c")).and_then(|tools| Ok((compiler_initramfs(&tools)?, tools.compiler)))
+        Toolchain::find(&host.path().join("main.c"))
+            .and_then(|tools| Ok((compiler_initramfs(&tools)?, tools.compiler)))
     } else {
         Err(anyhow::anyhow!("not looked for"))
     };
@@ -78,7 +83,9 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
             None => turns.push(Turns::new(row)),
         }
     }
-    if let Some(signal) = turns::alternate(&mut turns, args.rounds, &signals, |turn, round| bench.turn(turn, round))? {
+    if let Some(signal) = turns::alternate(&mut turns, args.rounds, &signals, |turn, round| {
+        bench.turn(turn, round)
+    })? {
         return Ok(Outcome::Interrupted(signal));
     }
     turns::show(&Report::new(&turns, skipped), page, args.json)?;
@@ -92,8 +99,14 @@ pub fn read_static(path: &Path) -> anyhow::Result<Vec<u8>> {
         .with_context(|| format!("{}: not a program", path.display()))?;
     let endian = elf.endian();
     let headers = elf.elf_header().program_headers(endian, &*bytes)?;
-    if headers.iter().any(|h| h.p_type(endian) == object::elf::PT_INTERP) {
-        bail!("{} is not static (Debian: package busybox-static)", path.display());
+    if headers
+        .iter()
+        .any(|h| h.p_type(endian) == object::elf::PT_INTERP)
+    {
+        bail!(
+            "{} is not static (Debian: package busybox-static)",
+            path.display()
+        );
     }
     Ok(bytes)
 }
@@ -107,7 +120,8 @@ fn host_folder(shell: Option<&[u8]>) -> anyhow::Result<tempfile::TempDir> {
     for (name, content) in files {
         let path = folder.path().join(name);
         fs::write(&path, content).with_context(|| path.display().to_string())?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).with_context(|| path.display().to_string())?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+            .with_context(|| path.display().to_string())?;
     }
     Ok(folder)
 }
@@ -161,7 +175,8 @@ impl Bench<'_> {
         let result = if round % 2 == 0 {
             self.host(row).and_then(|host| Ok((self.guest(row)?, host)))
         } else {
-            self.guest(row).and_then(|guest| Ok((guest, self.host(row)?)))
+            self.guest(row)
+                .and_then(|guest| Ok((guest, self.host(row)?)))
         };
         cpus::pin(&self.cpus);
         let (guest, host) = result?;
@@ -189,9 +204,11 @@ impl Bench<'_> {
 
     fn guest(&self, row: &Row) -> anyhow::Result<f64> {
         let (initrd, memory, compiler) = match (row.needs, self.compiler) {
-            (Needs::Compiler, Some((initrd, compiler))) => {
-                (initrd, MEMORY_COMPILER, format!("compiler={}", compiler.display()))
-            }
+            (Needs::Compiler, Some((initrd, compiler))) => (
+                initrd,
+                MEMORY_COMPILER,
+                format!("compiler={}", compiler.display()),
+            ),
             _ => (&self.initrd, MEMORY, String::new()),
         };
         let row = row.name;
@@ -236,7 +253,11 @@ impl Bench<'_> {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                bail!("no end after {} s; {}", self.timeout.as_secs(), last_words(console));
+                bail!(
+                    "no end after {} s; {}",
+                    self.timeout.as_secs(),
+                    last_words(console)
+                );
             }
             let mut files = [
                 PollFd::from_borrowed_fd(vm.bell(), PollFlags::IN),

@@ -19,7 +19,8 @@ impl<'a> Page<'a> {
             format!("<!-- bench:{name} begin -->"),
             format!("<!-- bench:{name} end -->"),
         );
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let parts = text
             .split_once(&begin)
             .and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
@@ -29,7 +30,10 @@ impl<'a> Page<'a> {
                 before: format!("{before}{begin}"),
                 after: format!("{end}{after}"),
             }),
-            None => bail!("{}: the lines `{begin}` and `{end}` are not there", path.display()),
+            None => bail!(
+                "{}: the lines `{begin}` and `{end}` are not there",
+                path.display()
+            ),
         }
     }
 

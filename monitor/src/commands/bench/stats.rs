@@ -5,7 +5,10 @@
 pub fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
-    match (sorted.get(middle), middle.checked_sub(1).and_then(|i| sorted.get(i))) {
+    match (
+        sorted.get(middle),
+        middle.checked_sub(1).and_then(|i| sorted.get(i)),
+    ) {
         (Some(&high), Some(&low)) if sorted.len() % 2 == 0 => f64::midpoint(low, high),
         (Some(&high), _) => high,
         (None, _) => f64::NAN,
@@ -19,7 +22,10 @@ pub fn interval(values: &[f64]) -> [f64; 2] {
     let skip = skipped(sorted.len());
     match (
         sorted.get(skip),
-        sorted.len().checked_sub(skip + 1).and_then(|i| sorted.get(i)),
+        sorted
+            .len()
+            .checked_sub(skip + 1)
+            .and_then(|i| sorted.get(i)),
     ) {
         (Some(&low), Some(&high)) => [low, high],
         _ => [f64::NAN; 2],

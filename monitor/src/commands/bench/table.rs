@@ -129,7 +129,11 @@ impl Table {
     pub fn markdown(&self) -> String {
         let mut out = String::from("| operation | plain instruction |");
         for layer in &self.layers {
-            let _ = write!(out, " site, {} |", if layer == "none" { "no layer" } else { layer });
+            let _ = write!(
+                out,
+                " site, {} |",
+                if layer == "none" { "no layer" } else { layer }
+            );
         }
         out.push_str("\n| --- | ---: |");
         out.push_str(&" ---: |".repeat(self.layers.len()));
@@ -178,16 +182,28 @@ mod tests {
     #[test]
     fn layers_stand_side_by_side() {
         let mut table = Table::default();
-        table.add("none", vec![Row::parse("a 1.00 1.00").unwrap()]).unwrap();
-        table.add("native", vec![Row::parse("a 2.50 1.00").unwrap()]).unwrap();
+        table
+            .add("none", vec![Row::parse("a 1.00 1.00").unwrap()])
+            .unwrap();
+        table
+            .add("native", vec![Row::parse("a 2.50 1.00").unwrap()])
+            .unwrap();
         assert_eq!(
             table.markdown(),
             "| operation | plain instruction | site, no layer | site, native |\n| --- | ---: | ---: | ---: |\n\
              | a | 1.00 | 1.00 | 2.50 |\n"
         );
         assert!(table.json().unwrap().contains("2.5"));
-        assert!(table.add("x", vec![Row::parse("b 1.00 1.00").unwrap()]).is_err());
-        assert!(table.add("x", vec![Row::parse("a 1.00 1.50").unwrap()]).is_err());
+        assert!(
+            table
+                .add("x", vec![Row::parse("b 1.00 1.00").unwrap()])
+                .is_err()
+        );
+        assert!(
+            table
+                .add("x", vec![Row::parse("a 1.00 1.50").unwrap()])
+                .is_err()
+        );
         assert!(table.add("x", Vec::new()).is_err());
     }
 }

@@ -106,7 +106,10 @@ pub struct Figures {
 
 impl Figures {
     /// Titles of [`Figures::cells`], and how they are aligned.
-    pub const TITLES: [&'static str; 2] = ["guest, ns | host, ns | ratio | 95 %", "---: | ---: | ---: | ---:"];
+    pub const TITLES: [&'static str; 2] = [
+        "guest, ns | host, ns | ratio | 95 %",
+        "---: | ---: | ---: | ---:",
+    ];
 
     pub fn cells(&self) -> String {
         let [low, high] = self.ci95;
@@ -143,7 +146,9 @@ mod tests {
         static ROWS: [Row; 2] = [Row("flush"), Row("kick")];
         assert_eq!(select(&ROWS, &[]).unwrap().len(), 2);
         assert_eq!(select(&ROWS, &["kick".to_string()]).unwrap()[0].0, "kick");
-        let error = select(&ROWS, &["flash".to_string()]).unwrap_err().to_string();
+        let error = select(&ROWS, &["flash".to_string()])
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "--row flash: there are flush, kick");
     }
 

@@ -41,7 +41,11 @@ pub fn host(args: &BenchVmiHost) -> anyhow::Result<Outcome> {
 pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
     let rows = turns::select(&ROWS, &args.row)?;
     let guest = GuestFile::load(args.guest.as_deref())?;
-    let page = args.write.as_deref().map(|path| Page::read(path, MARKER)).transpose()?;
+    let page = args
+        .write
+        .as_deref()
+        .map(|path| Page::read(path, MARKER))
+        .transpose()?;
     let signals = Signals::install().context("cannot take note of signals")?;
     let bench = Bench {
         guest: &guest,
@@ -50,7 +54,9 @@ pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
         cpus: cpus::allowed(),
     };
     let mut turns: Vec<Turns> = rows.into_iter().map(Turns::new).collect();
-    if let Some(signal) = turns::alternate(&mut turns, args.rounds, &signals, |turn, round| bench.turn(turn, round))? {
+    if let Some(signal) = turns::alternate(&mut turns, args.rounds, &signals, |turn, round| {
+        bench.turn(turn, round)
+    })? {
         return Ok(Outcome::Interrupted(signal));
     }
     turns::show(&Report::new(&turns), page, args.json)?;
@@ -83,7 +89,11 @@ impl Bench<'_> {
         if row.cost == Cost::Cpu || turns.needs.is_none() {
             empty = Some(self.guest(row, " prepare")?);
         }
-        let mut host = if round % 2 == 0 { Some(self.host(row)?) } else { None };
+        let mut host = if round % 2 == 0 {
+            Some(self.host(row)?)
+        } else {
+            None
+        };
         let full = self.guest(row, "")?;
         let host = match host.take() {
             Some(host) => host,
@@ -142,13 +152,22 @@ impl Bench<'_> {
             match running.next(deadline, self.signals) {
                 Event::Line(line) => {
                     if let Some(text) = line.strip_prefix("vmi ") {
-                        figures = Some(read_line(text).with_context(|| format!("the guest printed `{line}`"))?);
+                        figures = Some(
+                            read_line(text)
+                                .with_context(|| format!("the guest printed `{line}`"))?,
+                        );
                     }
                     last = line;
                 }
-                Event::Ended(Verdict::Passed) => return Ok((figures, running.counters().unwrap_or_default())),
-                Event::Ended(Verdict::Failed) => bail!("the guest says that it failed; it ended with `{last}`"),
-                Event::Ended(Verdict::Crashed(why)) => bail!("{why}; the guest ended with `{last}`"),
+                Event::Ended(Verdict::Passed) => {
+                    return Ok((figures, running.counters().unwrap_or_default()));
+                }
+                Event::Ended(Verdict::Failed) => {
+                    bail!("the guest says that it failed; it ended with `{last}`")
+                }
+                Event::Ended(Verdict::Crashed(why)) => {
+                    bail!("{why}; the guest ended with `{last}`")
+                }
                 Event::TimedOut => bail!(
                     "no end after {} s; the guest's last line is `{last}`",
                     self.timeout.as_secs()
@@ -163,7 +182,9 @@ impl Bench<'_> {
         let mut command = Command::new(program);
         command.args(["bench", "vmi-host", row.host.what]);
         command.args([row.host.ops.to_string(), row.host.batches.to_string()]);
-        let output = self.pinned(row, || command.output().context("cannot start the host's side"))?;
+        let output = self.pinned(row, || {
+            command.output().context("cannot start the host's side")
+        })?;
         let text = String::from_utf8_lossy(&output.stdout);
         match text.trim().parse() {
             Ok(ns) if output.status.success() => Ok(ns),
@@ -186,7 +207,10 @@ impl Bench<'_> {
 
 /// This program and everything that it has started and that has ended.
 fn all_usage() -> Usage {
-    let (own, children) = (cpus::usage(libc::RUSAGE_SELF), cpus::usage(libc::RUSAGE_CHILDREN));
+    let (own, children) = (
+        cpus::usage(libc::RUSAGE_SELF),
+        cpus::usage(libc::RUSAGE_CHILDREN),
+    );
     Usage {
         cpu_ns: own.cpu_ns + children.cpu_ns,
         // Our own threads sleep and wake for reasons of their own.
@@ -199,7 +223,8 @@ fn all_usage() -> Usage {
 fn needs(row: &Row, full: &GuestRun, empty: &GuestRun) -> Needs {
     let per_op = |difference: f64| difference.max(0.0) / full.ops.max(1.0);
     let counted = full.counters.host_calls > 0;
-    let difference = |get: fn(&Counters) -> u64| get(&full.counters).saturating_sub(get(&empty.counters)) as f64;
+    let difference =
+        |get: fn(&Counters) -> u64| get(&full.counters).saturating_sub(get(&empty.counters)) as f64;
     Needs {
         host_calls: if counted {
             per_op(difference(|c| c.host_calls))

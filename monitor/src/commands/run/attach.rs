@@ -35,7 +35,11 @@ pub struct Attached {
 
 impl Attached {
     /// Opens everything that a machine is to have, and makes its devices.
-    pub fn new(spec: &Spec, told: Told, devices: &mut Vec<Box<dyn Device>>) -> anyhow::Result<Self> {
+    pub fn new(
+        spec: &Spec,
+        told: Told,
+        devices: &mut Vec<Box<dyn Device>>,
+    ) -> anyhow::Result<Self> {
         let mut attached = Attached::default();
         if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
             devices.push(Box::new(
@@ -54,7 +58,10 @@ impl Attached {
                 DiskMode::Cut => Mode::Cut(Flush::Honoured),
                 DiskMode::CutUnsafe => Mode::Cut(Flush::Ignored),
             };
-            attached.keeps |= matches!(disk.mode, DiskMode::Write | DiskMode::Cut | DiskMode::CutUnsafe);
+            attached.keeps |= matches!(
+                disk.mode,
+                DiskMode::Write | DiskMode::Cut | DiskMode::CutUnsafe
+            );
             // The root comes first.
             let option = if root.is_some() && index == 0 {
                 "--rootfs"
@@ -72,7 +79,9 @@ impl Attached {
                 (false, false) => Access::Write,
                 (false, true) => Access::Suid,
             };
-            devices.push(Box::new(Fs::new(&volume.host, &tag, access).context("--volume")?));
+            devices.push(Box::new(
+                Fs::new(&volume.host, &tag, access).context("--volume")?,
+            ));
             attached.mounts.push(Mount {
                 source: tag,
                 target: volume.guest.clone().into_bytes(),
@@ -142,7 +151,10 @@ mod tests {
         let write = volume("/tmp:/mnt").unwrap();
         assert!(!read.suid && !write.read_only && !write.suid);
         let suid = volume("/tmp:/mnt:suid").unwrap();
-        assert_eq!((suid.guest.as_str(), suid.read_only, suid.suid), ("/mnt", false, true));
+        assert_eq!(
+            (suid.guest.as_str(), suid.read_only, suid.suid),
+            ("/mnt", false, true)
+        );
         for bad in [
             "/tmp",
             "/tmp:mnt",
@@ -157,9 +169,15 @@ mod tests {
             assert!(volume(bad).is_err(), "{bad}");
         }
         assert_eq!(disk("/etc/passwd:ro").unwrap().mode, DiskMode::ReadOnly);
-        assert_eq!(disk("/etc/passwd:snapshot").unwrap().mode, DiskMode::Snapshot);
+        assert_eq!(
+            disk("/etc/passwd:snapshot").unwrap().mode,
+            DiskMode::Snapshot
+        );
         assert_eq!(disk("/etc/passwd:cut").unwrap().mode, DiskMode::Cut);
-        assert_eq!(disk("/etc/passwd:cut-unsafe").unwrap().mode, DiskMode::CutUnsafe);
+        assert_eq!(
+            disk("/etc/passwd:cut-unsafe").unwrap().mode,
+            DiskMode::CutUnsafe
+        );
         assert!(disk("/nonexistent").is_err());
     }
 }

@@ -22,7 +22,9 @@ impl Background {
     /// Takes the socket to whoever started us from standard input, which is then a pipe for those who attach, or empty.
     pub fn take(interactive: bool) -> anyhow::Result<Self> {
         let complain = "cannot take the place of a terminal";
-        let starter = rustix::stdio::stdin().try_clone_to_owned().context(complain)?;
+        let starter = rustix::stdio::stdin()
+            .try_clone_to_owned()
+            .context(complain)?;
         let input = if interactive {
             let (read, write) = pipe_with(PipeFlags::CLOEXEC).context(complain)?;
             rustix::stdio::dup2_stdin(&read).context(complain)?;

@@ -17,7 +17,8 @@ const EVENTS: usize = 16;
 /// vCPUs that are told of; more would hide what matters.
 const VCPUS: usize = 8;
 const NAMES: [&str; 16] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
 ];
 
 /// The report, line by line.
@@ -46,7 +47,13 @@ pub fn report(debug: &Debug, kernel: &[u8]) -> String {
         for event in events {
             let cycles = newest.unwrap_or(0).saturating_sub(event.tsc);
             let before = u128::from(cycles) * 10_000_000 / u128::from(debug.tsc_hz.max(1));
-            let _ = writeln!(text, "  {:>10}.{}  {}", before / 10, before % 10, book.event(&event));
+            let _ = writeln!(
+                text,
+                "  {:>10}.{}  {}",
+                before / 10,
+                before % 10,
+                book.event(&event)
+            );
         }
     }
     if debug.vcpus() > VCPUS {
@@ -92,7 +99,9 @@ impl Book<'_> {
             .as_ref()
             .and_then(|i| i.find(address.wrapping_sub(1).wrapping_sub(self.delta)));
         match (self.place(address), before) {
-            (place, Some((name, offset))) if place.ends_with("+0x0") => format!("{name}+{:#x}", offset + 1),
+            (place, Some((name, offset))) if place.ends_with("+0x0") => {
+                format!("{name}+{:#x}", offset + 1)
+            }
             (place, _) => place,
         }
     }
@@ -106,7 +115,9 @@ impl Book<'_> {
             State::Stopped(_) => "stopped",
         };
         let _ = writeln!(text, "vCPU {vcpu}: {what}");
-        let Some(registers) = debug.registers(vcpu) else { return };
+        let Some(registers) = debug.registers(vcpu) else {
+            return;
+        };
         self.registers(text, &registers, state == State::Ending);
         let read = |at: u64| {
             let mut bytes = [0; 8];

@@ -134,7 +134,11 @@ impl<'a> Drive<'a> {
             interrupted: None,
             started,
             idle: wishes.exec.is_none(),
-            ending: if wishes.system { SYSTEM_ENDS } else { WRITE_BACK },
+            ending: if wishes.system {
+                SYSTEM_ENDS
+            } else {
+                WRITE_BACK
+            },
             state: State::Booting(wishes.exec),
             background: wishes.background,
             log: KernelLog::new(wishes.verbose),
@@ -144,7 +148,9 @@ impl<'a> Drive<'a> {
             asked: None,
             begun,
             boot_ends: (!wishes.patient).then_some(at + BOOT),
-            timeout: wishes.timeout.map(|seconds| at + Duration::from_secs(seconds)),
+            timeout: wishes
+                .timeout
+                .map(|seconds| at + Duration::from_secs(seconds)),
         })
     }
 
@@ -208,10 +214,14 @@ impl<'a> Drive<'a> {
             if let Some(end) = self.console() {
                 return Ok(match self.interrupted.take() {
                     Some((why, _)) => Finish::Crashed(why),
-                    None if matches!(self.state, State::Booting(_)) => match self.log.behind(NOT_UNPACKED) {
-                        Some(why) => Finish::Refused(format!("the kernel cannot unpack the initial root: {why}")),
-                        None => ended_early(end),
-                    },
+                    None if matches!(self.state, State::Booting(_)) => {
+                        match self.log.behind(NOT_UNPACKED) {
+                            Some(why) => Finish::Refused(format!(
+                                "the kernel cannot unpack the initial root: {why}"
+                            )),
+                            None => ended_early(end),
+                        }
+                    }
                     None => machine_ended(end),
                 });
             }
@@ -262,7 +272,12 @@ impl<'a> Drive<'a> {
     /// The agent's first call gets the command, the others who ask for them.
     fn agent_calls(&mut self) -> anyhow::Result<()> {
         while self.wants_call() {
-            let Some(stream) = self.started.calls.next().context("cannot take the agent's call")? else {
+            let Some(stream) = self
+                .started
+                .calls
+                .next()
+                .context("cannot take the agent's call")?
+            else {
                 break;
             };
             let State::Booting(exec) = &self.state else {
@@ -306,7 +321,11 @@ impl<'a> Drive<'a> {
 
     /// What others ask for.
     fn others(&mut self) -> anyhow::Result<Option<Finish>> {
-        let requests = self.control.as_mut().map(Server::requests).unwrap_or_default();
+        let requests = self
+            .control
+            .as_mut()
+            .map(Server::requests)
+            .unwrap_or_default();
         let mut finish = None;
         for (request, client) in requests {
             match request {
@@ -321,7 +340,7 @@ impl<'a> Drive<'a> {
                 Request::Input => match self.background.as_ref().and_then(Background::input) {
                     Some(input) => client.give(input),
                     None => client.answer(Err(
-                        "its command has no input: it was not started with --interactive".into()
+                        "its command has no input: it was not started with --interactive".into(),
                     )),
                 },
                 Request::Resize { columns, rows } => {
@@ -339,13 +358,17 @@ impl<'a> Drive<'a> {
                     finish = self.ask_to_end(SIGTERM, end)?.or(finish);
                     client.answer(Ok(()));
                 }
-                Request::Signal { .. } if self.idle => client.answer(Err("it has no command".to_string())),
+                Request::Signal { .. } if self.idle => {
+                    client.answer(Err("it has no command".to_string()))
+                }
                 Request::Signal { number } => match &mut self.state {
                     State::Running(relay) => {
                         relay.signal(number)?;
                         client.answer(Ok(()));
                     }
-                    State::Booting(_) => client.answer(Err("its command does not run yet".to_string())),
+                    State::Booting(_) => {
+                        client.answer(Err("its command does not run yet".to_string()))
+                    }
                 },
             }
         }
@@ -357,10 +380,16 @@ impl<'a> Drive<'a> {
     /// What the machine has to say, if there is room for it, and stderr, if something waits for that.
     fn outputs<'b>(&'b self, files: &mut Vec<PollFd<'b>>) {
         if !self.log.is_full() {
-            files.push(PollFd::from_borrowed_fd(self.started.vm.bell(), PollFlags::IN));
+            files.push(PollFd::from_borrowed_fd(
+                self.started.vm.bell(),
+                PollFlags::IN,
+            ));
         }
         if self.log.waits() {
-            files.push(PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT));
+            files.push(PollFd::from_borrowed_fd(
+                rustix::stdio::stderr(),
+                PollFlags::OUT,
+            ));
         }
     }
 
@@ -372,7 +401,10 @@ impl<'a> Drive<'a> {
             files.push(PollFd::from_borrowed_fd(self.signals.wake(), PollFlags::IN));
         }
         if self.wants_call() {
-            files.push(PollFd::from_borrowed_fd(self.started.calls.file(), PollFlags::IN));
+            files.push(PollFd::from_borrowed_fd(
+                self.started.calls.file(),
+                PollFlags::IN,
+            ));
         }
         if let Some(control) = &self.control {
             control.files(&mut files);
@@ -437,7 +469,9 @@ pub fn outcome(ended: Ended) -> Outcome {
         Ended::Left => Outcome::Passed,
         Ended::NoReader => Outcome::Interrupted(SIGPIPE),
         Ended::NoRoom(why) => {
-            say(&format!("paravane: cannot write what the command prints: {why}\n"));
+            say(&format!(
+                "paravane: cannot write what the command prints: {why}\n"
+            ));
             Outcome::Failed
         }
     }
@@ -446,7 +480,9 @@ pub fn outcome(ended: Ended) -> Outcome {
 /// The end of a machine in which the command never ran: no success, whatever the machine says.
 fn ended_early(end: End) -> Finish {
     match end {
-        End::Shutdown(0) => Finish::Failed("the guest ended before the command could run".to_string()),
+        End::Shutdown(0) => {
+            Finish::Failed("the guest ended before the command could run".to_string())
+        }
         other => match machine_ended(other) {
             Finish::Outcome(Outcome::Guest(code)) => Finish::Failed(format!(
                 "the guest ended with status {code} before the command could run"

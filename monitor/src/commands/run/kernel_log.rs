@@ -72,7 +72,9 @@ impl KernelLog {
 
     /// What the kernel has said behind these words, if it has said them.
     pub fn behind(&self, words: &str) -> Option<&str> {
-        self.lines.iter().find_map(|line| Some(line.split_once(words)?.1))
+        self.lines
+            .iter()
+            .find_map(|line| Some(line.split_once(words)?.1))
     }
 
     /// Something went wrong: prints what was kept.

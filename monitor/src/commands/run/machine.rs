@@ -107,10 +107,16 @@ impl<'a> Machine<'a> {
         gdb: Option<&Address>,
     ) -> anyhow::Result<Started> {
         let hub = Hub::default();
-        let calls = Calls(hub.listen(PORT).context("cannot listen for the guest's agent")?);
+        let calls = Calls(
+            hub.listen(PORT)
+                .context("cannot listen for the guest's agent")?,
+        );
         let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
-        let mut devices: Vec<Box<dyn Device>> =
-            vec![Box::new(vsock), Box::new(Rng::default()), Box::new(Balloon::default())];
+        let mut devices: Vec<Box<dyn Device>> = vec![
+            Box::new(vsock),
+            Box::new(Rng::default()),
+            Box::new(Balloon::default()),
+        ];
         let attached = Attached::new(self.spec, told, &mut devices)?;
         let config = Config {
             name: &self.kernel.name,
@@ -143,7 +149,10 @@ impl<'a> Machine<'a> {
         }
         confine::enter(
             "main",
-            &Files::state(named.map(machines::Machine::folder), self.spec.metrics.as_deref()),
+            &Files::state(
+                named.map(machines::Machine::folder),
+                self.spec.metrics.as_deref(),
+            ),
         )?;
         vm.start_kernel();
         Ok(Started {

@@ -60,7 +60,14 @@ pub fn run(args: &cli::Run) -> anyhow::Result<Outcome> {
     };
     let outcome = options::at_terminal(args).and_then(|terminal| {
         let exec = options::command(&spec, terminal);
-        work(&spec, Some(exec), args.verbose, named.as_ref(), gdb.as_ref(), None)
+        work(
+            &spec,
+            Some(exec),
+            args.verbose,
+            named.as_ref(),
+            gdb.as_ref(),
+            None,
+        )
     });
     if let Some(machine) = named {
         // Nobody asked for it to stay: its end was seen here.
@@ -75,7 +82,8 @@ pub fn monitor(args: &cli::Named) -> anyhow::Result<Outcome> {
     let spec = machine.spec()?;
     let background = Background::take(spec.interactive)?;
     // With nothing to run and nobody to type, what the machine says itself is what there is to see.
-    let exec = (!spec.command.is_empty() || spec.interactive).then(|| options::command(&spec, spec.tty));
+    let exec =
+        (!spec.command.is_empty() || spec.interactive).then(|| options::command(&spec, spec.tty));
     let verbose = exec.is_none();
     work(&spec, exec, verbose, Some(&machine), None, Some(background))
 }
@@ -114,7 +122,9 @@ fn work(
     let outcome = Drive::new(started, wishes, &signals, control, begun)?.run();
     tracing::info!(ms = ms(begun), "the machine is gone");
     if let (Some(machine), Ok(outcome)) = (named, &outcome) {
-        machine.set_ended(&Ended { code: outcome.code() })?;
+        machine.set_ended(&Ended {
+            code: outcome.code(),
+        })?;
     }
     outcome
 }

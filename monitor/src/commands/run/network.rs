@@ -47,7 +47,11 @@ impl Told {
             eprint!("paravane: network: {network}{ports}\r\n");
         }
         let record = json!({ "is": network, "published": ports }).to_string();
-        if let Some(Err(error)) = self.record.as_mut().map(|file| file.write_all(record.as_bytes())) {
+        if let Some(Err(error)) = self
+            .record
+            .as_mut()
+            .map(|file| file.write_all(record.as_bytes()))
+        {
             tracing::warn!("what network it is cannot be noted: {error}");
         }
     }
@@ -65,7 +69,11 @@ pub struct Connected {
 type Kept = Arc<Mutex<Option<Running>>>;
 
 /// Makes the network and the card.
-pub fn connect(spec: &Spec, told: Told, devices: &mut Vec<Box<dyn Device>>) -> anyhow::Result<Connected> {
+pub fn connect(
+    spec: &Spec,
+    told: Told,
+    devices: &mut Vec<Box<dyn Device>>,
+) -> anyhow::Result<Connected> {
     let mac = Card::mac_of(&std::process::id().to_string());
     let loopback = match &spec.net {
         Net::None => return Ok(Connected::default()),
@@ -97,12 +105,15 @@ pub fn connect(spec: &Spec, told: Told, devices: &mut Vec<Box<dyn Device>>) -> a
         }
         Net::Passt { .. } => {
             config.publish = publish::settle(&config.publish).context("--net passt")?;
-            let (link, process) = passt::start(Path::new("passt"), &config, mac).context("--net passt")?;
+            let (link, process) =
+                passt::start(Path::new("passt"), &config, mac).context("--net passt")?;
             told.tell("passt", Some(&config));
             keep(Running::Passt(process));
             Card::new(link, mac)
         }
-        _ => match auto::start(passt::find().as_deref(), &mut config, mac, confine).context("--net user")? {
+        _ => match auto::start(passt::find().as_deref(), &mut config, mac, confine)
+            .context("--net user")?
+        {
             Auto::Now(open) => {
                 told.tell(&open.choice.to_string(), Some(&config));
                 keep(open.running);
@@ -131,7 +142,10 @@ fn later(lazy: Lazy, mac: [u8; 6], told: Told, kept: Kept) -> Later {
 }
 
 fn ports(spec: &Spec) -> anyhow::Result<Vec<Publish>> {
-    let read = |word: &String| word.parse().map_err(|why| anyhow::anyhow!("--publish {word}: {why}"));
+    let read = |word: &String| {
+        word.parse()
+            .map_err(|why| anyhow::anyhow!("--publish {word}: {why}"))
+    };
     spec.publish.iter().map(read).collect()
 }
 
@@ -174,7 +188,10 @@ mod tests {
     #[test]
     fn networks() {
         let port = ["80:80".parse().unwrap()];
-        assert_eq!(net("user,loopback", &port).unwrap(), Net::User { loopback: true });
+        assert_eq!(
+            net("user,loopback", &port).unwrap(),
+            Net::User { loopback: true }
+        );
         assert_eq!(net("stack", &port).unwrap(), Net::Stack { loopback: false });
         assert_eq!(net("tap:vm0", &[]).unwrap(), Net::Tap("vm0".to_string()));
         for (bad, ports) in [

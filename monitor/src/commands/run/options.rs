@@ -38,7 +38,9 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         memory_mib: args.memory,
         spaces: args.spaces,
         volumes: each(&args.volume, "--volume", attach::volume)?,
-        rootfs: each(args.rootfs.as_slice(), "--rootfs", attach::disk)?.pop().or(root),
+        rootfs: each(args.rootfs.as_slice(), "--rootfs", attach::disk)?
+            .pop()
+            .or(root),
         init: args.init,
         disks: each(&args.disk, "--disk", attach::disk)?,
         net: network::net(&args.net, &args.publish)?,
@@ -55,7 +57,11 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
     })
 }
 
-fn each<T>(words: &[String], option: &str, read: fn(&str) -> anyhow::Result<T>) -> anyhow::Result<Vec<T>> {
+fn each<T>(
+    words: &[String],
+    option: &str,
+    read: fn(&str) -> anyhow::Result<T>,
+) -> anyhow::Result<Vec<T>> {
     words
         .iter()
         .map(|word| read(word).with_context(|| format!("{option} {word}")))
@@ -84,7 +90,13 @@ pub fn command(spec: &Spec, terminal: bool) -> Exec {
         .iter()
         .map(|(key, value)| (key.bytes(), value.bytes()))
         .collect();
-    build(words, env, spec.workdir.as_deref(), spec.user.as_deref(), terminal)
+    build(
+        words,
+        env,
+        spec.workdir.as_deref(),
+        spec.user.as_deref(),
+        terminal,
+    )
 }
 
 /// What the agent is to run for `exec`.
@@ -92,7 +104,10 @@ pub fn exec(args: &CommandOptions, tty: bool) -> anyhow::Result<Exec> {
     let terminal = terminal(tty, args.command.is_empty())?;
     let command = words(args)?.iter().map(Word::bytes).collect();
     let env = variables(&args.env)?;
-    let env = env.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
+    let env = env
+        .iter()
+        .map(|(key, value)| (key.bytes(), value.bytes()))
+        .collect();
     Ok(build(
         command,
         env,
@@ -145,7 +160,10 @@ fn variables(words: &[OsString]) -> anyhow::Result<Vec<(Word, Word)>> {
 }
 
 /// One `--env`.
-fn variable(word: &OsStr, own: impl Fn(&OsStr) -> Option<OsString>) -> anyhow::Result<Option<(Word, Word)>> {
+fn variable(
+    word: &OsStr,
+    own: impl Fn(&OsStr) -> Option<OsString>,
+) -> anyhow::Result<Option<(Word, Word)>> {
     let bytes = word.as_bytes();
     let at = bytes.iter().position(|&byte| byte == b'=');
     if bytes.is_empty() || at == Some(0) {
@@ -155,7 +173,10 @@ fn variable(word: &OsStr, own: impl Fn(&OsStr) -> Option<OsString>) -> anyhow::R
         Some(at) => {
             let (key, value) = bytes.split_at(at);
             let value = value.get(1..).unwrap_or_default();
-            Some((OsStr::from_bytes(key).into(), OsStr::from_bytes(value).into()))
+            Some((
+                OsStr::from_bytes(key).into(),
+                OsStr::from_bytes(value).into(),
+            ))
         }
         None => own(word).map(|value| (word.into(), Word(value))),
     })

@@ -30,7 +30,9 @@ pub fn check(image: &Path) -> anyhow::Result<()> {
     };
     if let Some((name, ..)) = KNOWN.iter().find(|(_, at, bytes)| has(*at, bytes)) {
         tracing::debug!("{}: {name}", image.display());
-        let metadata = file.metadata().with_context(|| image.display().to_string())?;
+        let metadata = file
+            .metadata()
+            .with_context(|| image.display().to_string())?;
         let there = metadata.len();
         match length(name, &file) {
             Some(all) if metadata.is_file() && all > there => bail!(
@@ -42,7 +44,9 @@ pub fn check(image: &Path) -> anyhow::Result<()> {
     }
     let name = image.display();
     if has(PARTITIONS.0, PARTITIONS.1) {
-        bail!("{name}: a disk with partitions, and a root is one file system: give that, or the disk with --disk");
+        bail!(
+            "{name}: a disk with partitions, and a root is one file system: give that, or the disk with --disk"
+        );
     }
     if has(0, b"\x1f\x8b") || has(0, b"\xfd7zXZ") || has(0, b"\x28\xb5\x2f\xfd") {
         bail!("{name}: compressed: unpack it first");
@@ -98,8 +102,14 @@ mod tests {
                     (0x418, &[2, 0, 0, 0]),
                 ][..],
             ),
-            ("xfs", &[(0, b"XFSB\0\0\x10\0"), (8, &[0, 0, 0, 0, 0, 0, 3, 0])]),
-            ("squashfs", &[(0, b"hsqs"), (40, &[0, 0, 0x30, 0, 0, 0, 0, 0])]),
+            (
+                "xfs",
+                &[(0, b"XFSB\0\0\x10\0"), (8, &[0, 0, 0, 0, 0, 0, 3, 0])],
+            ),
+            (
+                "squashfs",
+                &[(0, b"hsqs"), (40, &[0, 0, 0x30, 0, 0, 0, 0, 0])],
+            ),
         ] {
             file.set_len(0).unwrap();
             file.set_len(3 << 20).unwrap();
@@ -132,7 +142,10 @@ mod tests {
         for (name, at, bytes) in KNOWN {
             image.as_file().write_all_at(bytes, at).unwrap();
             assert_eq!(why(), Ok(()), "{name}");
-            image.as_file().write_all_at(&vec![0; bytes.len()], at).unwrap();
+            image
+                .as_file()
+                .write_all_at(&vec![0; bytes.len()], at)
+                .unwrap();
         }
         image.as_file().write_all_at(b"ustar", 257).unwrap();
         image.as_file().write_all_at(&[0; 2], 510).unwrap();

@@ -29,7 +29,8 @@ impl Wake for Machine {
 
 fn start(disk: &mut Block, ending: &Ending) {
     let machine = Arc::new(Machine(ending.clone()));
-    disk.start(&Reactor::new().unwrap().waker(0, machine)).unwrap();
+    disk.start(&Reactor::new().unwrap().waker(0, machine))
+        .unwrap();
 }
 
 /// The device reads sector n over the ring's index and the request's sector. That makes 255 other
@@ -61,7 +62,11 @@ fn a_queue_that_feeds_itself_is_left_now_and_then() {
         (STATUS, 1, true),
     ];
     let head = guest.offer(0, &read);
-    let other = [(HEADER + 16, 16, false), (REST, 20, true), (STATUS, 1, true)];
+    let other = [
+        (HEADER + 16, 16, false),
+        (REST, 20, true),
+        (STATUS, 1, true),
+    ];
     let other = guest.offer(0, &other);
     for index in 0..SIZE {
         guest.entry(0, index, if index == 0 { head } else { other });
@@ -77,7 +82,10 @@ fn a_queue_that_feeds_itself_is_left_now_and_then() {
         if driver.end_round() == 0 {
             // The disk was not in memory: a thread reads it.
             std::thread::yield_now();
-            assert!(Instant::now() < deadline, "it does not feed itself: {done} requests");
+            assert!(
+                Instant::now() < deadline,
+                "it does not feed itself: {done} requests"
+            );
         }
         disk.woken(&mut driver).unwrap();
     }
@@ -177,7 +185,10 @@ fn zeroes_of_many_segments_are_left_between_two() {
     let mut driver = guest.driver(0);
     guest.write(HEADER, blk::VIRTIO_BLK_T_WRITE_ZEROES);
     for segment in 0..u64::from(SEGMENTS_MAX) {
-        guest.write(DATA + 16 * segment, u64::from(SEGMENT_SECTORS_MAX) * segment);
+        guest.write(
+            DATA + 16 * segment,
+            u64::from(SEGMENT_SECTORS_MAX) * segment,
+        );
         guest.write(DATA + 16 * segment + 8, SEGMENT_SECTORS_MAX);
     }
     let data = (DATA, 16 * SEGMENTS_MAX, false);
@@ -189,7 +200,10 @@ fn zeroes_of_many_segments_are_left_between_two() {
         looks.set(looks.get() + 1);
         looks.get() > 3
     };
-    assert_eq!(request.execute(&gate, false, "", true, &stop), Err(Failure::Io));
+    assert_eq!(
+        request.execute(&gate, false, "", true, &stop),
+        Err(Failure::Io)
+    );
     assert_eq!(*gate.zeroed.lock().unwrap(), 3 << 31);
 }
 
@@ -213,7 +227,9 @@ fn a_large_transfer_is_left_between_two_pieces() {
     let mut guest = Guest::new(1);
     let mut driver = guest.driver(0);
     guest.write(HEADER, blk::VIRTIO_BLK_T_IN);
-    let megabytes: Vec<_> = (0..200).map(|_| (FREE + (1 << 20), 1 << 20, true)).collect();
+    let megabytes: Vec<_> = (0..200)
+        .map(|_| (FREE + (1 << 20), 1 << 20, true))
+        .collect();
     let mut chain = vec![(HEADER, 16, false)];
     chain.extend(megabytes);
     chain.push((STATUS, 1, true));
@@ -225,5 +241,8 @@ fn a_large_transfer_is_left_between_two_pieces() {
         request.execute(&Gate::default(), false, "", true, &stop),
         Err(Failure::Io)
     );
-    assert_eq!(request.execute(&Gate::default(), false, "", true, &|| false), Ok(()));
+    assert_eq!(
+        request.execute(&Gate::default(), false, "", true, &|| false),
+        Ok(())
+    );
 }

@@ -58,7 +58,8 @@ impl Block {
         let waits = self.pool.is_some();
         if !(waits && request.slow()) {
             let stop = || self.ending.begun();
-            let result = request.execute(&*self.storage, self.read_only, &self.serial, !waits, &stop);
+            let result =
+                request.execute(&*self.storage, self.read_only, &self.serial, !waits, &stop);
             if result != Err(Failure::Wait) {
                 return Some((request.head, request.finish(result)));
             }
@@ -130,7 +131,11 @@ impl Device for Block {
     }
 
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
-        let (storage, read_only, serial) = (Arc::clone(&self.storage), self.read_only, self.serial.clone());
+        let (storage, read_only, serial) = (
+            Arc::clone(&self.storage),
+            self.read_only,
+            self.serial.clone(),
+        );
         self.ending = waker.ending();
         let work = move |request: &Request, stop: Stop<'_>| {
             let result = request.execute(&*storage, read_only, &serial, true, stop);

@@ -30,7 +30,8 @@ pub struct Overlay {
 impl Overlay {
     /// Nothing written yet.
     pub fn new(base: Arc<dyn Storage>) -> anyhow::Result<Self> {
-        let written = tempfile::tempfile().context("cannot make a file for what the guest writes")?;
+        let written =
+            tempfile::tempfile().context("cannot make a file for what the guest writes")?;
         written
             .set_len(base.len().next_multiple_of(BLOCK))
             .context("cannot make a file for what the guest writes")?;
@@ -47,7 +48,8 @@ impl Overlay {
         if !is_set(map, block) {
             let mut bytes = [0; BLOCK_SIZE];
             let offset = block * BLOCK;
-            let length = usize::try_from((self.base.len() - offset).min(BLOCK)).unwrap_or(BLOCK_SIZE);
+            let length =
+                usize::try_from((self.base.len() - offset).min(BLOCK)).unwrap_or(BLOCK_SIZE);
             self.base.read_bytes(offset, &mut bytes[..length])?;
             self.written.write_all_at(&bytes, offset)?;
             set(map, block);
@@ -107,7 +109,9 @@ impl Overlay {
 
 /// The word with a block's bit.
 fn word(map: &[u64], block: u64) -> u64 {
-    let word = usize::try_from(block / 64).ok().and_then(|index| map.get(index));
+    let word = usize::try_from(block / 64)
+        .ok()
+        .and_then(|index| map.get(index));
     word.copied().unwrap_or(0)
 }
 
@@ -116,7 +120,10 @@ fn is_set(map: &[u64], block: u64) -> bool {
 }
 
 fn set(map: &mut [u64], block: u64) {
-    if let Some(word) = usize::try_from(block / 64).ok().and_then(|index| map.get_mut(index)) {
+    if let Some(word) = usize::try_from(block / 64)
+        .ok()
+        .and_then(|index| map.get_mut(index))
+    {
         *word |= 1 << (block % 64);
     }
 }
@@ -152,7 +159,10 @@ impl Storage for Overlay {
     }
 
     fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        for (at, part) in (offset..).step_by(BLOCK_SIZE).zip(bytes.chunks_mut(BLOCK_SIZE)) {
+        for (at, part) in (offset..)
+            .step_by(BLOCK_SIZE)
+            .zip(bytes.chunks_mut(BLOCK_SIZE))
+        {
             let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
             self.copy_up(&mut map, at / BLOCK)?;
             self.copy_up(&mut map, (at + part.len() as u64 - 1) / BLOCK)?;

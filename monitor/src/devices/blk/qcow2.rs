@@ -67,7 +67,9 @@ impl Qcow2 {
             bail!("it has a backing file: `qemu-img convert -O qcow2` makes an image without");
         }
         if word(VERSION) >= 3 && long(INCOMPATIBLE) & DATA_FILE != 0 {
-            bail!("its data is in another file: `qemu-img convert -O qcow2` makes an image of one file");
+            bail!(
+                "its data is in another file: `qemu-img convert -O qcow2` makes an image of one file"
+            );
         }
         let options = StorageOpenOptions::new().write(write);
         let storage = imago::file::File::from_open_file(file.try_clone()?, options)?;
@@ -109,13 +111,18 @@ fn whole(file: &File, tables: [(u64, u64); 2]) -> anyhow::Result<()> {
     if !metadata.is_file() {
         return Ok(());
     }
-    let inside = |(at, length): (u64, u64)| at.checked_add(length).is_some_and(|end| end <= metadata.len());
+    let inside = |(at, length): (u64, u64)| {
+        at.checked_add(length)
+            .is_some_and(|end| end <= metadata.len())
+    };
     let mut all = tables.into_iter().all(inside);
     if all {
         let [(at, length), _] = tables;
         let mut places = vec![0; usize::try_from(length)?];
         file.read_exact_at(&mut places, at)?;
-        let seconds = places.chunks_exact(8).filter_map(|entry| entry.try_into().ok());
+        let seconds = places
+            .chunks_exact(8)
+            .filter_map(|entry| entry.try_into().ok());
         all = seconds
             .map(|entry| u64::from_be_bytes(entry) & SECOND)
             .all(|at| inside((at, 1)));
@@ -153,7 +160,9 @@ impl Storage for Qcow2 {
     fn write(&self, offset: u64, buffers: &Buffers) -> io::Result<()> {
         for (at, length) in pieces(buffers.len()) {
             let mut bytes = vec![0; length];
-            buffers.part(Part::of(at, length as u64)).copy_out(&mut bytes);
+            buffers
+                .part(Part::of(at, length as u64))
+                .copy_out(&mut bytes);
             self.format().write(&bytes, offset + at)?;
         }
         Ok(())

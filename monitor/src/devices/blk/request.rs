@@ -54,7 +54,9 @@ impl Request {
     pub fn parse(memory: &Arc<Memory>, chain: Chain) -> Result<Self, Broken> {
         let head = chain.head_index();
         let Some((readable, writable)) = Buffers::of(memory, chain) else {
-            return Err(Broken::Rule("a block request outside memory, or of too many buffers"));
+            return Err(Broken::Rule(
+                "a block request outside memory, or of too many buffers",
+            ));
         };
         let mut header = [0; 16];
         if readable.copy_out(&mut header) < header.len() {
@@ -101,16 +103,22 @@ impl Request {
         match self.kind {
             blk::VIRTIO_BLK_T_IN => {
                 let offset = place(storage, self.sector, self.input.len())?;
-                in_pieces(&self.input, stop, |at, part| storage.read(offset + at, part, wait))
-                    .map_err(|e| failure(&e, "read"))
+                in_pieces(&self.input, stop, |at, part| {
+                    storage.read(offset + at, part, wait)
+                })
+                .map_err(|e| failure(&e, "read"))
             }
             blk::VIRTIO_BLK_T_OUT => {
                 let offset = place(storage, self.sector, self.output.len())?;
-                in_pieces(&self.output, stop, |at, part| storage.write(offset + at, part))
-                    .map_err(|e| failure(&e, "write"))
+                in_pieces(&self.output, stop, |at, part| {
+                    storage.write(offset + at, part)
+                })
+                .map_err(|e| failure(&e, "write"))
             }
             blk::VIRTIO_BLK_T_FLUSH => storage.flush().map_err(|e| failure(&e, "flush")),
-            blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.segments(storage, stop),
+            blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => {
+                self.segments(storage, stop)
+            }
             blk::VIRTIO_BLK_T_GET_ID => {
                 let mut id = [0; ID];
                 let length = serial.len().min(ID);
@@ -132,7 +140,14 @@ impl Request {
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         self.output.copy_out(&mut bytes);
         for segment in bytes.chunks_exact(SEGMENT) {
-            let word = |at: usize| u32::from_le_bytes([segment[at], segment[at + 1], segment[at + 2], segment[at + 3]]);
+            let word = |at: usize| {
+                u32::from_le_bytes([
+                    segment[at],
+                    segment[at + 1],
+                    segment[at + 2],
+                    segment[at + 3],
+                ])
+            };
             let sector = u64::from(word(0)) | u64::from(word(4)) << 32;
             let (sectors, flags) = (word(8), word(12));
             let discard = self.kind == blk::VIRTIO_BLK_T_DISCARD;
@@ -151,7 +166,9 @@ impl Request {
                 return Err(Failure::Io);
             }
             if discard {
-                storage.discard(offset, length).map_err(|e| failure(&e, "discard"))?;
+                storage
+                    .discard(offset, length)
+                    .map_err(|e| failure(&e, "discard"))?;
             } else {
                 storage
                     .zero(offset, length, flags & UNMAP != 0, stop)

@@ -131,7 +131,9 @@ impl Raw {
             // A file system without locks.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP) => {}
             Err(Errno::WOULDBLOCK) => {
-                bail!("another virtual machine uses it; use it read-only in both, or give one of them a copy")
+                bail!(
+                    "another virtual machine uses it; use it read-only in both, or give one of them a copy"
+                )
             }
             Err(error) => return Err(error).context("cannot lock it"),
         }
@@ -201,14 +203,20 @@ impl Storage for Raw {
 }
 
 /// Writes zeroes in pieces, and looks at `stop` between them.
-pub(super) fn write_zeroes(file: &File, offset: u64, length: u64, stop: Stop<'_>) -> io::Result<()> {
+pub(super) fn write_zeroes(
+    file: &File,
+    offset: u64,
+    length: u64,
+    stop: Stop<'_>,
+) -> io::Result<()> {
     let zeroes = [0u8; 64 << 10];
     let mut done = 0;
     while done < length {
         if stop() {
             return Err(stopped());
         }
-        let part = usize::try_from(length - done).map_or(zeroes.len(), |left| left.min(zeroes.len()));
+        let part =
+            usize::try_from(length - done).map_or(zeroes.len(), |left| left.min(zeroes.len()));
         file.write_all_at(&zeroes[..part], offset + done)?;
         done += part as u64;
     }

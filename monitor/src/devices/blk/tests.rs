@@ -28,7 +28,9 @@ struct Machine {
 
 fn machine(mode: Mode) -> Machine {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    let content: Vec<u8> = (0..SECTORS).flat_map(|s| [u8::try_from(s).unwrap(); 512]).collect();
+    let content: Vec<u8> = (0..SECTORS)
+        .flat_map(|s| [u8::try_from(s).unwrap(); 512])
+        .collect();
     file.write_all(&content).unwrap();
     let mut disk = Block::new(file.path(), mode, "a serial number that is too long").unwrap();
     let waker = Reactor::new().unwrap().waker(0, Arc::new(Nobody));
@@ -85,10 +87,16 @@ fn sectors_are_read_and_written_in_pieces() {
     assert_eq!(m.guest.get(DATA + 0x1000 + 412, 512), [8; 512]);
     m.guest.put(DATA, &[0xaa; 1024]);
     let pieces = [(DATA, 1, false), (DATA, 1022, false), (DATA, 1, false)];
-    assert_eq!(m.request(blk::VIRTIO_BLK_T_OUT, SECTORS - 2, &pieces), (0, 1));
+    assert_eq!(
+        m.request(blk::VIRTIO_BLK_T_OUT, SECTORS - 2, &pieces),
+        (0, 1)
+    );
     assert_eq!(m.on_host(SECTORS - 1), [0xaa; 512]);
     assert_eq!(m.request(blk::VIRTIO_BLK_T_FLUSH, 0, &[]), (0, 1));
-    assert_eq!(m.request(blk::VIRTIO_BLK_T_GET_ID, 0, &[(DATA, 20, true)]), (0, 21));
+    assert_eq!(
+        m.request(blk::VIRTIO_BLK_T_GET_ID, 0, &[(DATA, 20, true)]),
+        (0, 21)
+    );
     assert_eq!(m.guest.get(DATA, 20), b"a serial number that");
 }
 
@@ -131,7 +139,10 @@ fn zeroes_and_discards() {
         assert_eq!(m.on_host(sector), [expected; 512], "{sector}");
     }
     m.guest.put(DATA, &segment(32, 8, 0));
-    assert_eq!(m.request(blk::VIRTIO_BLK_T_DISCARD, 0, &[(DATA, 16, false)]), (0, 1));
+    assert_eq!(
+        m.request(blk::VIRTIO_BLK_T_DISCARD, 0, &[(DATA, 16, false)]),
+        (0, 1)
+    );
     for (bytes, length, expected) in [
         (segment(SECTORS, 1, 0), 16, 1),
         (segment(u64::MAX, 1, 0), 16, 1),
@@ -149,10 +160,20 @@ fn zeroes_and_discards() {
 fn who_only_reads_only_reads() {
     let mut m = machine(Mode::ReadOnly);
     assert_ne!(m.disk.features() & 1 << blk::VIRTIO_BLK_F_RO, 0);
-    assert_eq!(m.request(blk::VIRTIO_BLK_T_IN, 3, &[(DATA, 512, true)]).0, 0);
-    assert_eq!(m.request(blk::VIRTIO_BLK_T_OUT, 3, &[(DATA, 512, false)]).0, 1);
+    assert_eq!(
+        m.request(blk::VIRTIO_BLK_T_IN, 3, &[(DATA, 512, true)]).0,
+        0
+    );
+    assert_eq!(
+        m.request(blk::VIRTIO_BLK_T_OUT, 3, &[(DATA, 512, false)]).0,
+        1
+    );
     m.guest.put(DATA, &segment(3, 1, 0));
-    assert_eq!(m.request(blk::VIRTIO_BLK_T_WRITE_ZEROES, 0, &[(DATA, 16, false)]).0, 1);
+    assert_eq!(
+        m.request(blk::VIRTIO_BLK_T_WRITE_ZEROES, 0, &[(DATA, 16, false)])
+            .0,
+        1
+    );
     assert_eq!(m.on_host(3), [3; 512]);
 }
 
@@ -165,16 +186,27 @@ fn a_snapshot_shows_what_was_written_and_keeps_nothing() {
     // In the middle of blocks, over several, and up to the end.
     for (sector, sectors) in [(3u64, 1u64), (7, 2), (17, 16), (SECTORS - 1, 1)] {
         let length = u32::try_from(sectors * 512).unwrap();
-        assert_eq!(m.request(blk::VIRTIO_BLK_T_OUT, sector, &[(DATA, length, false)]).0, 0);
+        assert_eq!(
+            m.request(blk::VIRTIO_BLK_T_OUT, sector, &[(DATA, length, false)])
+                .0,
+            0
+        );
         let at = usize::try_from(sector * 512).unwrap();
         expected[at..at + usize::try_from(length).unwrap()].fill(0xbb);
     }
     m.guest.put(DATA, &segment(20, 9, 1));
-    assert_eq!(m.request(blk::VIRTIO_BLK_T_WRITE_ZEROES, 0, &[(DATA, 16, false)]).0, 0);
+    assert_eq!(
+        m.request(blk::VIRTIO_BLK_T_WRITE_ZEROES, 0, &[(DATA, 16, false)])
+            .0,
+        0
+    );
     expected[20 * 512..29 * 512].fill(0);
     assert_eq!(m.request(blk::VIRTIO_BLK_T_FLUSH, 0, &[]).0, 0);
     let all = u32::try_from(SECTORS * 512).unwrap();
-    assert_eq!(m.request(blk::VIRTIO_BLK_T_IN, 0, &[(DATA, all, true)]).0, 0);
+    assert_eq!(
+        m.request(blk::VIRTIO_BLK_T_IN, 0, &[(DATA, all, true)]).0,
+        0
+    );
     assert!(m.guest.get(DATA, expected.len()) == expected);
     assert!(std::fs::read(m.file.path()).unwrap() == before);
 }
@@ -196,22 +228,42 @@ fn a_disk_that_is_cut_has_what_was_flushed_and_nothing_else() {
                 (SECTORS - 1, 1),
             ] {
                 let length = u32::try_from(sectors * 512).unwrap();
-                assert_eq!(m.request(blk::VIRTIO_BLK_T_OUT, sector, &[(DATA, length, false)]).0, 0);
+                assert_eq!(
+                    m.request(blk::VIRTIO_BLK_T_OUT, sector, &[(DATA, length, false)])
+                        .0,
+                    0
+                );
                 let at = usize::try_from(sector * 512).unwrap();
                 seen[at..at + usize::try_from(length).unwrap()].fill(0xb0 + round);
             }
             m.guest.put(DATA, &segment(20, 9, 1));
-            assert_eq!(m.request(blk::VIRTIO_BLK_T_WRITE_ZEROES, 0, &[(DATA, 16, false)]).0, 0);
+            assert_eq!(
+                m.request(blk::VIRTIO_BLK_T_WRITE_ZEROES, 0, &[(DATA, 16, false)])
+                    .0,
+                0
+            );
             seen[20 * 512..29 * 512].fill(0);
-            assert_eq!(m.request(blk::VIRTIO_BLK_T_IN, 0, &[(DATA, all, true)]).0, 0);
+            assert_eq!(
+                m.request(blk::VIRTIO_BLK_T_IN, 0, &[(DATA, all, true)]).0,
+                0
+            );
             assert!(m.guest.get(DATA, seen.len()) == seen, "{flush:?}: {round}");
-            assert!(std::fs::read(m.file.path()).unwrap() == on_disk, "{flush:?}: {round}");
+            assert!(
+                std::fs::read(m.file.path()).unwrap() == on_disk,
+                "{flush:?}: {round}"
+            );
             assert_eq!(m.request(blk::VIRTIO_BLK_T_FLUSH, 0, &[]).0, 0);
             if flush == Flush::Honoured {
                 on_disk.clone_from(&seen);
             }
-            assert!(std::fs::read(m.file.path()).unwrap() == on_disk, "{flush:?}: {round}");
-            assert_eq!(m.request(blk::VIRTIO_BLK_T_IN, 0, &[(DATA, all, true)]).0, 0);
+            assert!(
+                std::fs::read(m.file.path()).unwrap() == on_disk,
+                "{flush:?}: {round}"
+            );
+            assert_eq!(
+                m.request(blk::VIRTIO_BLK_T_IN, 0, &[(DATA, all, true)]).0,
+                0
+            );
             assert!(m.guest.get(DATA, seen.len()) == seen, "{flush:?}: {round}");
         }
     }

@@ -21,8 +21,8 @@
 
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
 use fuse_backend_rs::api::filesystem::{
-    Context, DirEntry, Entry, FileSystem, FsOptions, GetxattrReply, ListxattrReply, OpenOptions, SetattrValid,
-    ZeroCopyReader, ZeroCopyWriter,
+    Context, DirEntry, Entry, FileSystem, FsOptions, GetxattrReply, ListxattrReply, OpenOptions,
+    SetattrValid, ZeroCopyReader, ZeroCopyWriter,
 };
 use std::ffi::CStr;
 use std::io;
@@ -57,7 +57,8 @@ impl<F: FileSystem> Masked<F> {
     /// The group of a folder that is setgid already.
     fn group_folder(&self, ctx: &Context, inode: F::Inode) -> io::Result<Option<u32>> {
         let (attr, _) = self.inner.getattr(ctx, inode, None)?;
-        let folder = attr.st_mode & libc::S_IFMT == libc::S_IFDIR && attr.st_mode & libc::S_ISGID != 0;
+        let folder =
+            attr.st_mode & libc::S_IFMT == libc::S_IFDIR && attr.st_mode & libc::S_ISGID != 0;
         Ok(folder.then_some(attr.st_gid))
     }
 
@@ -83,7 +84,8 @@ impl Group {
             let before = libc::getegid();
             let keep = libc::gid_t::MAX;
             let root = libc::geteuid() == 0 && before != group;
-            (root && libc::syscall(libc::SYS_setresgid, keep, group, keep) == 0).then_some(Group(before))
+            (root && libc::syscall(libc::SYS_setresgid, keep, group, keep) == 0)
+                .then_some(Group(before))
         }
     }
 }
@@ -145,10 +147,18 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         rdev: u32,
         umask: u32,
     ) -> io::Result<Entry> {
-        self.inner.mknod(ctx, parent, name, self.mode(mode), rdev, umask)
+        self.inner
+            .mknod(ctx, parent, name, self.mode(mode), rdev, umask)
     }
 
-    fn mkdir(&self, ctx: &Context, parent: F::Inode, name: &CStr, mode: u32, umask: u32) -> io::Result<Entry> {
+    fn mkdir(
+        &self,
+        ctx: &Context,
+        parent: F::Inode,
+        name: &CStr,
+        mode: u32,
+        umask: u32,
+    ) -> io::Result<Entry> {
         self.inner.mkdir(ctx, parent, name, self.mode(mode), umask)
     }
 
@@ -177,7 +187,14 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         self.inner.setattr(ctx, number.into(), attr, None, valid)
     }
 
-    fn setxattr(&self, ctx: &Context, inode: F::Inode, name: &CStr, value: &[u8], flags: u32) -> io::Result<()> {
+    fn setxattr(
+        &self,
+        ctx: &Context,
+        inode: F::Inode,
+        name: &CStr,
+        value: &[u8],
+        flags: u32,
+    ) -> io::Result<()> {
         self.may_set(name)?;
         self.inner.setxattr(ctx, inode, name, value, flags)
     }
@@ -189,7 +206,13 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         self.inner.removexattr(ctx, inode, name)
     }
 
-    fn getxattr(&self, ctx: &Context, inode: F::Inode, name: &CStr, size: u32) -> io::Result<GetxattrReply> {
+    fn getxattr(
+        &self,
+        ctx: &Context,
+        inode: F::Inode,
+        name: &CStr,
+        size: u32,
+    ) -> io::Result<GetxattrReply> {
         self.inner.getxattr(ctx, inode, name, size.min(ATTRIBUTE))
     }
 
@@ -206,7 +229,8 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         offset: u64,
         add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
     ) -> io::Result<()> {
-        self.inner.readdir(ctx, inode, handle, size.min(LISTING), offset, add)
+        self.inner
+            .readdir(ctx, inode, handle, size.min(LISTING), offset, add)
     }
 
     fn readdirplus(
@@ -318,7 +342,10 @@ mod tests {
             masked.readdir(&ctx, 1, 1, size, 0, &mut |_| Ok(0))?;
         }
         let asked = masked.inner.0.into_inner();
-        assert_eq!(asked, [0, 0, 0, 100, 100, 100, ATTRIBUTE, ATTRIBUTE, LISTING]);
+        assert_eq!(
+            asked,
+            [0, 0, 0, 100, 100, 100, ATTRIBUTE, ATTRIBUTE, LISTING]
+        );
         Ok(())
     }
 }

@@ -69,12 +69,16 @@ impl Sender {
         request.extend(body);
         let answer = FREE + (1 << 20);
         self.guest.put(FREE, &request);
-        self.guest.offer(1, &[(FREE, length, false), (answer, 8192, true)]);
+        self.guest
+            .offer(1, &[(FREE, length, false), (answer, 8192, true)]);
         self.fs.notified(&mut self.driver, 1).unwrap();
         let used = self.guest.used(1);
         // To the end of the file system it answers without a length.
         let length = usize::try_from(used[0].1).unwrap().max(16);
-        assert!(used.len() == 1 && (used[0].1 >= 16 || operation == DESTROY), "{used:?}");
+        assert!(
+            used.len() == 1 && (used[0].1 >= 16 || operation == DESTROY),
+            "{used:?}"
+        );
         let error = self.guest.read::<i32>(answer + 4);
         if error != 0 {
             return Err(-error);
@@ -88,17 +92,29 @@ impl Sender {
     }
 
     fn lookup(&mut self, name: &str) -> u64 {
-        long(&self.ok(LOOKUP, ROOT, &[name.as_bytes(), b"\0"].concat()), 0)
+        long(
+            &self.ok(LOOKUP, ROOT, &[name.as_bytes(), b"\0"].concat()),
+            0,
+        )
     }
 
     /// The mode that the answer shows.
     fn chmod(&mut self, node: u64, mode: u32, handle: Option<u64>) -> Result<u32, i32> {
         let answer = self.setattr(node, MODE, mode, 0, handle)?;
         // Behind the time for which it holds: `struct fuse_attr`.
-        Ok(u32::from_le_bytes(answer[16 + 60..16 + 64].try_into().unwrap()))
+        Ok(u32::from_le_bytes(
+            answer[16 + 60..16 + 64].try_into().unwrap(),
+        ))
     }
 
-    fn setattr(&mut self, node: u64, valid: u32, mode: u32, size: u64, handle: Option<u64>) -> Result<Vec<u8>, i32> {
+    fn setattr(
+        &mut self,
+        node: u64,
+        valid: u32,
+        mode: u32,
+        size: u64,
+        handle: Option<u64>,
+    ) -> Result<Vec<u8>, i32> {
         let mut body = bytes(&[valid | handle.map_or(0, |_| HANDLE), 0]);
         body.extend(handle.unwrap_or(0).to_le_bytes());
         body.extend(size.to_le_bytes());
@@ -117,12 +133,19 @@ impl Sender {
 
     /// Opens a file for writing; the handle.
     fn open(&mut self, node: u64, flags: i32) -> u64 {
-        long(&self.ok(OPEN, node, &bytes(&[flags.try_into().unwrap(), 0])), 0)
+        long(
+            &self.ok(OPEN, node, &bytes(&[flags.try_into().unwrap(), 0])),
+            0,
+        )
     }
 }
 
 /// Runs `body` as the device's thread of a folder.
-fn confined<T: Send>(folder: &Path, access: Access, body: impl FnOnce(&mut Sender) -> T + Send) -> T {
+fn confined<T: Send>(
+    folder: &Path,
+    access: Access,
+    body: impl FnOnce(&mut Sender) -> T + Send,
+) -> T {
     let fs = Fs::new(folder, "test", access).unwrap();
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -152,11 +175,18 @@ fn capability() -> Vec<u8> {
 /// All ways to a file that gives rights to who runs it.
 fn try_all(sender: &mut Sender) -> Vec<(&'static str, Result<(), i32>)> {
     let mut all = Vec::new();
-    for (name, flags) in [("created", O_WRONLY), ("created_excl", O_WRONLY | libc::O_EXCL as u32)] {
+    for (name, flags) in [
+        ("created", O_WRONLY),
+        ("created_excl", O_WRONLY | libc::O_EXCL as u32),
+    ] {
         let done = sender.send(CREATE, ROOT, &named(&[flags | O_CREAT, 0o6755, 0, 0], name));
         all.push((name, done.map(drop)));
     }
-    for (name, kind) in [("node", libc::S_IFREG), ("plain", 0), ("pipe", libc::S_IFIFO)] {
+    for (name, kind) in [
+        ("node", libc::S_IFREG),
+        ("plain", 0),
+        ("pipe", libc::S_IFIFO),
+    ] {
         let done = sender.send(MKNOD, ROOT, &named(&[kind | 0o6755, 0, 0, 0], name));
         all.push((name, done.map(drop)));
     }
@@ -166,7 +196,10 @@ fn try_all(sender: &mut Sender) -> Vec<(&'static str, Result<(), i32>)> {
     all.push(("chmod", sender.chmod(file, 0o6755, None).map(drop)));
     let other = sender.lookup("other");
     let handle = sender.open(other, libc::O_RDWR);
-    all.push(("fchmod", sender.chmod(other, 0o106_755, Some(handle)).map(drop)));
+    all.push((
+        "fchmod",
+        sender.chmod(other, 0o106_755, Some(handle)).map(drop),
+    ));
     let sub = sender.lookup("sub");
     all.push(("chmod sub", sender.chmod(sub, 0o6755, None).map(drop)));
     // A file without a name, by the folder's node, gets no rights by a folder's either.
@@ -175,7 +208,10 @@ fn try_all(sender: &mut Sender) -> Vec<(&'static str, Result<(), i32>)> {
         sub,
         &bytes(&[(libc::O_TMPFILE | libc::O_RDWR).try_into().unwrap(), 0]),
     ) {
-        all.push(("nameless", sender.chmod(sub, 0o6755, Some(long(&answer, 0))).map(drop)));
+        all.push((
+            "nameless",
+            sender.chmod(sub, 0o6755, Some(long(&answer, 0))).map(drop),
+        ));
     }
     all
 }
@@ -198,7 +234,13 @@ fn no_request_makes_a_setuid_file() {
     let mut seen = 0;
     for entry in fs::read_dir(folder.path()).unwrap() {
         let path = entry.unwrap().path();
-        assert_eq!(mode(&path) & 0o6000, 0, "{}: {:o}", path.display(), mode(&path));
+        assert_eq!(
+            mode(&path) & 0o6000,
+            0,
+            "{}: {:o}",
+            path.display(),
+            mode(&path)
+        );
         seen += 1;
     }
     assert_eq!(seen, 9);
@@ -258,12 +300,21 @@ fn only_attributes_that_mean_nothing_to_the_host_are_set() {
         let file = sender.lookup("file");
         let set = names.map(|name| sender.set(file, name, &capability()));
         let mut gone = |name: &str| sender.send(REMOVEXATTR, file, &named(&[], name)).map(drop);
-        let gone = [gone("security.capability"), gone("security.selinux"), gone("trusted.x")];
+        let gone = [
+            gone("security.capability"),
+            gone("security.selinux"),
+            gone("trusted.x"),
+        ];
         let user = sender.set(file, "user.paravane", b"x");
         // An access control list of version 2 that says what the mode says: owner, group, others.
         let entry = |tag: u32, rights: u32| bytes(&[rights << 16 | tag, u32::MAX]);
         let list = [bytes(&[2]), entry(1, 6), entry(4, 4), entry(0x20, 4)].concat();
-        (set, gone, user, sender.set(file, "system.posix_acl_access", &list))
+        (
+            set,
+            gone,
+            user,
+            sender.set(file, "system.posix_acl_access", &list),
+        )
     });
     for (name, done) in names.iter().zip(set) {
         // What is no name of an attribute may be refused for that.
@@ -392,7 +443,11 @@ fn no_request_leads_above_the_folder() {
             on_host(&steps, move || fs::rename(outside, inside).unwrap());
             seen
         });
-        assert_eq!((root, moved), (Err(libc::ENOENT), Err(libc::ENOENT)), "{access:?}");
+        assert_eq!(
+            (root, moved),
+            (Err(libc::ENOENT), Err(libc::ENOENT)),
+            "{access:?}"
+        );
     }
 }
 

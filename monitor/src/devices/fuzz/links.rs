@@ -32,7 +32,10 @@ impl Target for Card {
         let length = usize::try_from(input.size() % 70_000).unwrap_or(0);
         out.extend(input.bytes(64));
         out.resize(out.len() + length, 0x42);
-        Request { out, room: Vec::new() }
+        Request {
+            out,
+            room: Vec::new(),
+        }
     }
 
     fn host(&mut self, input: &mut Input<'_>) {
@@ -46,7 +49,8 @@ fn net() {
         |bytes| {
             use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let (ours, peer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            let (ours, peer) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
             let link = paravane_net::Link::messages(ours, 1500).unwrap();
             let mut device = Net::new(link, [2, 0, 0, 0, 0, 1]);
             start(&mut device);
@@ -96,7 +100,11 @@ impl Target for Sockets {
         let mut out = source.to_le_bytes().to_vec();
         out.extend(host.to_le_bytes());
         out.extend(u32::from(input.u8() % 4).to_le_bytes());
-        out.extend(input.pick(&[1u32, 1, 1, 2, 1 << 30, u32::MAX]).to_le_bytes());
+        out.extend(
+            input
+                .pick(&[1u32, 1, 1, 2, 1 << 30, u32::MAX])
+                .to_le_bytes(),
+        );
         let said = if input.u8() % 8 == 0 {
             input.u32()
         } else {
@@ -106,22 +114,37 @@ impl Target for Sockets {
         out.extend(input.pick(&[1u16, 1, 1, 1, 2]).to_le_bytes());
         out.extend(u16::from(input.u8() % 9).to_le_bytes());
         out.extend(u32::from(input.u8() % 5).to_le_bytes());
-        out.extend(u32::try_from(input.size() & 0xffff_ffff).unwrap_or(0).to_le_bytes());
-        out.extend(u32::try_from(input.size() & 0xffff_ffff).unwrap_or(0).to_le_bytes());
+        out.extend(
+            u32::try_from(input.size() & 0xffff_ffff)
+                .unwrap_or(0)
+                .to_le_bytes(),
+        );
+        out.extend(
+            u32::try_from(input.size() & 0xffff_ffff)
+                .unwrap_or(0)
+                .to_le_bytes(),
+        );
         out.extend(data);
-        Request { out, room: Vec::new() }
+        Request {
+            out,
+            room: Vec::new(),
+        }
     }
 
     fn host(&mut self, input: &mut Input<'_>) {
         match input.u8() % 5 {
-            0 => self.streams.extend(self.listener.accept(Some(Instant::now()))),
+            0 => self
+                .streams
+                .extend(self.listener.accept(Some(Instant::now()))),
             1 => {
                 // Nobody waits for the answer.
                 let _ = self.hub.connect(input.u8().into(), Duration::ZERO);
             }
             2 => drop(self.streams.pop()),
             kind => {
-                let Some(stream) = self.streams.last_mut() else { return };
+                let Some(stream) = self.streams.last_mut() else {
+                    return;
+                };
                 let _ = stream.set_nonblocking(true);
                 if kind == 3 {
                     let _ = stream.write(input.bytes(100));

@@ -109,7 +109,10 @@ impl Player<'_> {
             0 => {
                 let (index, address) = (u16::from(input.u8()), self.address(input));
                 let length = u32::try_from(input.size() & 0xffff_ffff).unwrap_or(0);
-                let (flags, next) = (input.u16() & 7 | input.u16() & 0xff00, u16::from(input.u8()));
+                let (flags, next) = (
+                    input.u16() & 7 | input.u16() & 0xff00,
+                    u16::from(input.u8()),
+                );
                 self.descriptor(queue, index, address, length, flags, next);
             }
             1 => self.guest.bump(queue, u16::from(input.u8() % 8)),
@@ -161,13 +164,22 @@ impl Player<'_> {
         }
     }
 
-    fn descriptor(&mut self, queue: usize, index: u16, address: u64, length: u32, flags: u16, next: u16) {
+    fn descriptor(
+        &mut self,
+        queue: usize,
+        index: u16,
+        address: u64,
+        length: u32,
+        flags: u16,
+        next: u16,
+    ) {
         let end = address.saturating_add(length.into());
         // An indirect table can lie anywhere, and a ring that is written to can become anything.
         let rings = flags & WRITE != 0 && address < FREE;
         let writes = flags & WRITE != 0 && end > CANARY_AT;
         self.canary &= !rings && !writes && flags & INDIRECT == 0;
-        self.guest.descriptor(queue, index, address, length, flags, next);
+        self.guest
+            .descriptor(queue, index, address, length, flags, next);
     }
 
     /// Room for buffers, which comes round again.
@@ -211,15 +223,23 @@ impl Player<'_> {
             let address = self.address(input);
             let at = table + index * 16;
             self.guest.write(at, address);
-            self.guest
-                .write(at + 8, u32::try_from(input.size() & 0xffff_ffff).unwrap_or(0));
+            self.guest.write(
+                at + 8,
+                u32::try_from(input.size() & 0xffff_ffff).unwrap_or(0),
+            );
             self.guest.write(at + 12, input.u16() & 7);
             self.guest.write(at + 14, u16::from(input.u8() % 20));
         }
         let length = u32::try_from(count * 16).unwrap_or(0) + u32::from(input.u8() % 3);
         let head = self.guest.offer(queue, &[(table, length, false)]);
-        self.guest
-            .descriptor(queue, head, table, length, INDIRECT | input.u16() & 3, input.u16());
+        self.guest.descriptor(
+            queue,
+            head,
+            table,
+            length,
+            INDIRECT | input.u16() & 3,
+            input.u16(),
+        );
         let done = self.target.device().notified(&mut self.driver, queue);
         self.judge(done.is_ok());
     }

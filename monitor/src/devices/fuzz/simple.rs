@@ -98,7 +98,9 @@ impl Target for Pages {
 
 #[test]
 fn balloon() {
-    fuzz("balloon", || |bytes| play(&mut Pages(Balloon::default()), bytes));
+    fuzz("balloon", || {
+        |bytes| play(&mut Pages(Balloon::default()), bytes)
+    });
 }
 
 /// Accesses to the registers of a device.
@@ -111,7 +113,8 @@ fn registers() {
             let (ours, _peer) = UnixStream::pair().unwrap();
             let device = Console::new(ours).unwrap();
             let mut registers = Registers::new(page.clone(), &device).unwrap();
-            let memory: Memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 20)]).unwrap();
+            let memory: Memory =
+                GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 20)]).unwrap();
             while !input.is_empty() {
                 let offset = match input.u8() % 4 {
                     0 => input.u32(),
@@ -121,8 +124,12 @@ fn registers() {
                 let (width, value) = (input.pick(&[4u32, 4, 4, 4, 1, 2, 8, 3]), input.size());
                 match registers.write(&memory, offset, width, value) {
                     Action::Reset => registers.reset(&device.config()),
-                    Action::Activate => assert!(registers.active() && registers.features() & VERSION_1 != 0),
-                    Action::Config { offset, bytes } => assert!(offset + bytes.len() <= device.config().len()),
+                    Action::Activate => {
+                        assert!(registers.active() && registers.features() & VERSION_1 != 0)
+                    }
+                    Action::Config { offset, bytes } => {
+                        assert!(offset + bytes.len() <= device.config().len())
+                    }
                     Action::None => {}
                 }
                 if input.u8() == 0xee {

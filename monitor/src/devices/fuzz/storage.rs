@@ -35,7 +35,11 @@ impl Target for Disk {
         if matches!(kind, 11 | 13) {
             for _ in 0..input.u8() % 4 {
                 out.extend(input.size().to_le_bytes());
-                out.extend(u32::try_from(input.size() & 0xffff_ffff).unwrap_or(0).to_le_bytes());
+                out.extend(
+                    u32::try_from(input.size() & 0xffff_ffff)
+                        .unwrap_or(0)
+                        .to_le_bytes(),
+                );
                 out.extend(u32::from(input.u8() % 4).to_le_bytes());
             }
         } else if kind == 1 {
@@ -80,7 +84,10 @@ fn blk() {
             // Neither longer nor shorter; and only who may write has written.
             let content = fs::read(file.path()).unwrap();
             assert!(content.len() == 64 * 512, "the disk's size has changed");
-            assert!(written || content == [5; 64 * 512], "written to what is not");
+            assert!(
+                written || content == [5; 64 * 512],
+                "written to what is not"
+            );
             if content != [5; 64 * 512] {
                 fs::write(file.path(), [5; 64 * 512]).unwrap();
             }
@@ -132,7 +139,11 @@ impl Target for Folder {
             u64::from(input.u8() % 6)
         };
         let length = 40 + u32::try_from(body.len()).unwrap_or(0);
-        let length = if input.u8() % 16 == 0 { input.u32() } else { length };
+        let length = if input.u8() % 16 == 0 {
+            input.u32()
+        } else {
+            length
+        };
         let mut out = length.to_le_bytes().to_vec();
         out.extend(opcode.to_le_bytes());
         out.extend(input.u8().to_le_bytes());
@@ -194,7 +205,10 @@ fn fs_() {
             play(&mut target, bytes);
         }
     });
-    assert_eq!(fs::read_to_string(outer.path().join("secret")).unwrap(), "x");
+    assert_eq!(
+        fs::read_to_string(outer.path().join("secret")).unwrap(),
+        "x"
+    );
     let names: Vec<_> = fs::read_dir(outer.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())

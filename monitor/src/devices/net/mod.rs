@@ -115,7 +115,9 @@ impl Net {
     fn receive(&mut self, driver: &mut Driver) -> Result<(), Broken> {
         let mut done = 0;
         while done < BURST {
-            let Wire::Up(link) = &mut self.wire else { break };
+            let Wire::Up(link) = &mut self.wire else {
+                break;
+            };
             if self.waiting.is_empty() {
                 let offered = driver.features() & F_GUEST_CSUM != 0;
                 match link.receive() {
@@ -175,7 +177,9 @@ impl Net {
             let sent = match &mut self.wire {
                 Wire::Up(link) => link.send(frame),
                 Wire::Down => Ok(true),
-                Wire::Later(_) | Wire::Asleep(..) | Wire::Opening(_) if !wants_answer(frame) => Ok(true),
+                Wire::Later(_) | Wire::Asleep(..) | Wire::Opening(_) if !wants_answer(frame) => {
+                    Ok(true)
+                }
                 Wire::Later(_) | Wire::Asleep(..) | Wire::Opening(_) => {
                     self.wire.open();
                     Ok(false)
@@ -263,7 +267,11 @@ impl Device for Net {
     fn features(&self) -> u64 {
         let common = F_MAC | F_MTU | F_STATUS | F_MRG_RXBUF | F_CSUM | F_GUEST_CSUM;
         let segments = F_GUEST_TSO4 | F_GUEST_TSO6 | F_HOST_TSO4 | F_HOST_TSO6;
-        if self.headers { common | segments } else { common }
+        if self.headers {
+            common | segments
+        } else {
+            common
+        }
     }
 
     fn queue_sizes(&self) -> Vec<u16> {
@@ -271,7 +279,11 @@ impl Device for Net {
     }
 
     fn config(&self) -> Vec<u8> {
-        let status = if matches!(self.wire, Wire::Down) { 0 } else { LINK_UP };
+        let status = if matches!(self.wire, Wire::Down) {
+            0
+        } else {
+            LINK_UP
+        };
         let pairs = 1u16;
         let mut bytes = self.mac.to_vec();
         for word in [status, pairs, self.mtu] {

@@ -18,7 +18,9 @@ pub struct Later {
 
 impl fmt::Debug for Later {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Later").field("mtu", &self.mtu).finish_non_exhaustive()
+        f.debug_struct("Later")
+            .field("mtu", &self.mtu)
+            .finish_non_exhaustive()
     }
 }
 
@@ -66,7 +68,9 @@ impl Wire {
             }
         };
         let thread = std::thread::Builder::new().name("net-open".to_string());
-        thread.spawn(work).context("cannot make the network's thread")?;
+        thread
+            .spawn(work)
+            .context("cannot make the network's thread")?;
         tell.recv().context("the network's thread has ended")??;
         *self = Wire::Asleep(go, result);
         Ok(())
@@ -86,7 +90,9 @@ impl Wire {
 
     /// Looks whether it runs now. An error: it never will.
     pub fn look(&mut self) -> Result<(), &'static str> {
-        let Wire::Opening(result) = self else { return Ok(()) };
+        let Wire::Opening(result) = self else {
+            return Ok(());
+        };
         match result.try_recv() {
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => {
@@ -132,7 +138,10 @@ mod tests {
         };
         assert!(wants_answer(&ether(0x0806)));
         assert!(!wants_answer(&ether(0x88cc)));
-        assert!(!wants_answer(&v6(58, 0, 0xff)), "duplicate address detection");
+        assert!(
+            !wants_answer(&v6(58, 0, 0xff)),
+            "duplicate address detection"
+        );
         assert!(!wants_answer(&v6(0, 0xfe, 0xff)), "group membership");
         assert!(wants_answer(&v6(58, 0xfe, 0xff)), "where is a router?");
         assert!(wants_answer(&v6(6, 0xfe, 0xfe)));

@@ -185,7 +185,9 @@ impl Connection {
 
     /// Reads what the host sends, no more than the guest has room for.
     pub fn read(&mut self, buffer: &mut [u8]) -> Input {
-        let most = buffer.len().min(usize::try_from(self.credit()).unwrap_or(0));
+        let most = buffer
+            .len()
+            .min(usize::try_from(self.credit()).unwrap_or(0));
         loop {
             return match self.stream.read(&mut buffer[..most]) {
                 Ok(0) => {
@@ -210,6 +212,7 @@ impl Connection {
     pub fn hung_up(&self) -> bool {
         let mut file = [PollFd::new(&self.stream, PollFlags::empty())];
         let none = Timespec::default();
-        poll(&mut file, Some(&none)).is_ok_and(|count| count > 0) && file[0].revents().contains(PollFlags::HUP)
+        poll(&mut file, Some(&none)).is_ok_and(|count| count > 0)
+            && file[0].revents().contains(PollFlags::HUP)
     }
 }

@@ -133,7 +133,11 @@ impl Listener {
         loop {
             let mut count = [0u8; 8];
             if rustix::io::read(&self.queue.bell, &mut count).is_ok() {
-                let mut waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut waiting = self
+                    .queue
+                    .waiting
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 if let Some(stream) = waiting.pop_front() {
                     return Ok(stream);
                 }
@@ -144,7 +148,10 @@ impl Listener {
             }
             let timeout = left.and_then(|left| Timespec::try_from(left).ok());
             // Whatever ends the wait, everything is looked at again.
-            let _ = poll(&mut [PollFd::new(&self.queue.bell, PollFlags::IN)], timeout.as_ref());
+            let _ = poll(
+                &mut [PollFd::new(&self.queue.bell, PollFlags::IN)],
+                timeout.as_ref(),
+            );
         }
     }
 }
@@ -179,7 +186,11 @@ mod tests {
         let mut device = hub.offer(7).unwrap();
         device.write_all(b"x").unwrap();
         let mut byte = [0];
-        listener.accept(None).unwrap().read_exact(&mut byte).unwrap();
+        listener
+            .accept(None)
+            .unwrap()
+            .read_exact(&mut byte)
+            .unwrap();
         assert_eq!(byte, *b"x");
         for _ in 0..BACKLOG {
             assert!(hub.offer(7).is_some());

@@ -223,7 +223,8 @@ impl Mux {
             let Some(connection) = self.connections.get_mut(&key) else {
                 continue;
             };
-            let mut good = connection.open() || !flags.intersects(EventFlags::HUP | EventFlags::ERR);
+            let mut good =
+                connection.open() || !flags.intersects(EventFlags::HUP | EventFlags::ERR);
             if flags.intersects(EventFlags::OUT | EventFlags::ERR) {
                 good &= connection.flush();
             }
@@ -314,7 +315,11 @@ impl Mux {
         if connection.waits() {
             events |= EventFlags::OUT;
         }
-        if connection.open() && !connection.readable && !connection.ended && connection.peer_receives {
+        if connection.open()
+            && !connection.readable
+            && !connection.ended
+            && connection.peer_receives
+        {
             events |= EventFlags::IN | EventFlags::RDHUP;
         }
         // While it is not open, the stream's end is all that matters, and that is always told.

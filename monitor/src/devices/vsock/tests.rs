@@ -52,7 +52,10 @@ fn the_guest_connects_talks_and_closes() {
     stream.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"to the host");
     stream.write_all(&[7; 400]).unwrap();
-    assert_eq!(sent(&mut mux), [(op::RW, vec![7; 300]), (op::RW, vec![7; 100])]);
+    assert_eq!(
+        sent(&mut mux),
+        [(op::RW, vec![7; 300]), (op::RW, vec![7; 100])]
+    );
     // The guest's buffer of 1000 has room for 600 more.
     stream.write_all(&[8; 700]).unwrap();
     let lengths: Vec<_> = sent(&mut mux).iter().map(|(_, data)| data.len()).collect();
@@ -146,7 +149,8 @@ fn a_guest_waits_for_a_slow_host_and_must() {
         }
     }
     let mut bytes = vec![0; total];
-    let reader = std::thread::spawn(move || stream.read_exact(&mut bytes).map(|()| (bytes, stream)));
+    let reader =
+        std::thread::spawn(move || stream.read_exact(&mut bytes).map(|()| (bytes, stream)));
     while !reader.is_finished() {
         mux.poll();
         let _ = mux.send(&mut [0; 16]);

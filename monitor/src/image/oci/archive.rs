@@ -82,7 +82,10 @@ impl Source {
                 names += target.len();
             }
             if names > NAMES {
-                bail!("names of more than {} MiB: no archive of an image", NAMES >> 20);
+                bail!(
+                    "names of more than {} MiB: no archive of an image",
+                    NAMES >> 20
+                );
             }
             files.insert(name, place);
             Ok(())
@@ -107,7 +110,9 @@ impl Source {
         match self {
             Source::Folder(folder) => {
                 let name = normal(Path::new(name)).with_context(complain)?;
-                Ok(Box::new(File::open(folder.join(name)).with_context(complain)?))
+                Ok(Box::new(
+                    File::open(folder.join(name)).with_context(complain)?,
+                ))
             }
             Source::Tar { path, files } => {
                 let mut place = files.get(&normal(Path::new(name)).with_context(complain)?);
@@ -128,7 +133,9 @@ impl Source {
     /// A whole small file.
     pub fn document(&self, name: &str) -> anyhow::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.file(name)?.take(DOCUMENT + 1).read_to_end(&mut bytes)?;
+        self.file(name)?
+            .take(DOCUMENT + 1)
+            .read_to_end(&mut bytes)?;
         if bytes.len() as u64 > DOCUMENT {
             bail!("{name} is larger than {} MiB", DOCUMENT >> 20);
         }

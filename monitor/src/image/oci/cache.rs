@@ -40,7 +40,11 @@ struct Name {
 impl Cache {
     /// This user's.
     pub fn standard() -> anyhow::Result<Self> {
-        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let absolute = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|p| p.is_absolute())
+        };
         let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
         let base = base.context("no place for images: set HOME or XDG_CACHE_HOME")?;
         Ok(Cache::at(base.join("paravane/images")))
@@ -73,8 +77,8 @@ impl Cache {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.with_context(|| path.display().to_string())?,
         };
-        let name: Name =
-            serde_json::from_slice(&bytes).with_context(|| format!("{}: damaged: remove it", path.display()))?;
+        let name: Name = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{}: damaged: remove it", path.display()))?;
         Ok(Some(name.image))
     }
 
@@ -106,8 +110,9 @@ impl Cache {
         flock(&all, FlockOperation::LockExclusive).with_context(complain)?;
         for entry in fs::read_dir(&self.folder).with_context(complain)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(PART) {
-                let held = File::open(entry.path())
-                    .is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_err());
+                let held = File::open(entry.path()).is_ok_and(|folder| {
+                    flock(&folder, FlockOperation::NonBlockingLockExclusive).is_err()
+                });
                 if !held {
                     // What cannot be removed is in nobody's way.
                     let _ = fs::remove_dir_all(entry.path());
@@ -122,7 +127,10 @@ impl Cache {
             .with_context(complain)?;
         let lock = File::open(folder.path()).with_context(complain)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(complain)?;
-        Ok(Work { folder, _lock: lock })
+        Ok(Work {
+            folder,
+            _lock: lock,
+        })
     }
 }
 
@@ -153,7 +161,9 @@ impl Work {
             Ok(()) => drop(self.folder.keep()),
             // Somebody else was faster, with the same.
             Err(_) if same(place) => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot write to {}", place.display())),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot write to {}", place.display()));
+            }
         }
         Ok(())
     }

@@ -14,14 +14,22 @@ pub fn of(bytes: &[u8]) -> String {
 
 /// Of a sum that is complete.
 pub fn text(sum: Sha256) -> String {
-    let digits: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits: String = sum
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("{KIND}{digits}")
 }
 
 /// The digits of one; nothing else may be in a name.
 pub fn digits(digest: &str) -> anyhow::Result<&str> {
     let digits = digest.strip_prefix(KIND).unwrap_or_default();
-    if digits.len() != 64 || !digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+    if digits.len() != 64
+        || !digits
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    {
         bail!("{digest:?} is no digest by SHA-256");
     }
     Ok(digits)

@@ -103,7 +103,10 @@ impl<'a> Http<'a> {
     }
 
     /// The next bytes of an answer; none at its end.
-    pub async fn piece(&self, response: &mut Response) -> anyhow::Result<Option<impl AsRef<[u8]> + use<>>> {
+    pub async fn piece(
+        &self,
+        response: &mut Response,
+    ) -> anyhow::Result<Option<impl AsRef<[u8]> + use<>>> {
         let piece = response.chunk().await;
         piece.map_err(|error| anyhow!("the connection to {} broke: {}", self.name(), root(&error)))
     }
@@ -159,7 +162,10 @@ impl<'a> Http<'a> {
 
     /// What is in an answer; none if that is more than `most` bytes.
     async fn body(&self, mut response: Response, most: u64) -> anyhow::Result<Option<Vec<u8>>> {
-        if response.content_length().is_some_and(|length| length > most) {
+        if response
+            .content_length()
+            .is_some_and(|length| length > most)
+        {
             return Ok(None);
         }
         let mut bytes = Vec::new();
@@ -174,22 +180,39 @@ impl<'a> Http<'a> {
 
     /// The authorization that the registry asks for in this answer.
     async fn authorize(&self, response: &Response) -> anyhow::Result<Option<Authorization>> {
-        let Some(header) = response.headers().get(WWW_AUTHENTICATE).and_then(|h| h.to_str().ok()) else {
+        let Some(header) = response
+            .headers()
+            .get(WWW_AUTHENTICATE)
+            .and_then(|h| h.to_str().ok())
+        else {
             return Ok(None);
         };
         let challenges = http_auth::parse_challenges(header).unwrap_or_default();
-        let of = |scheme: &str| challenges.iter().find(|c| c.scheme.eq_ignore_ascii_case(scheme));
+        let of = |scheme: &str| {
+            challenges
+                .iter()
+                .find(|c| c.scheme.eq_ignore_ascii_case(scheme))
+        };
         if let Some(bearer) = of("Bearer") {
             let field = |name: &str| {
-                let found = bearer.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+                let found = bearer
+                    .params
+                    .iter()
+                    .find(|(key, _)| key.eq_ignore_ascii_case(name));
                 found.map(|(_, value)| value.to_unescaped())
             };
-            let realm = field("realm")
-                .with_context(|| format!("{}: it asks for a token, but names no server for it", self.name()))?;
+            let realm = field("realm").with_context(|| {
+                format!(
+                    "{}: it asks for a token, but names no server for it",
+                    self.name()
+                )
+            })?;
             let token = self.token(&realm, field("service")).await?;
             return Ok(Some(Authorization::Bearer(token)));
         }
-        Ok(of("Basic").and(self.login.as_ref()).map(|_| Authorization::Basic))
+        Ok(of("Basic")
+            .and(self.login.as_ref())
+            .map(|_| Authorization::Basic))
     }
 
     fn basic(&self, request: RequestBuilder) -> RequestBuilder {
@@ -209,14 +232,19 @@ impl<'a> Http<'a> {
             );
         }
         url.query_pairs_mut()
-            .append_pair("scope", &format!("repository:{}:pull", self.reference.repository()))
+            .append_pair(
+                "scope",
+                &format!("repository:{}:pull", self.reference.repository()),
+            )
             .extend_pairs(service.map(|service| ("service", service)));
         let response = self.send(self.basic(self.client.get(url))).await?;
         if response.status() != StatusCode::OK {
             return Err(self.refused());
         }
         let bytes = self.body(response, SMALL).await?;
-        let bytes = bytes.with_context(|| format!("{}: a token of more than {} KiB", self.name(), SMALL >> 10))?;
+        let bytes = bytes.with_context(|| {
+            format!("{}: a token of more than {} KiB", self.name(), SMALL >> 10)
+        })?;
         let complain = || format!("{}: its answer is no token", self.name());
         let token: Token = serde_json::from_slice(&bytes).with_context(complain)?;
         let token = token.token.or(token.access_token).with_context(complain)?;
@@ -234,13 +262,28 @@ impl<'a> Http<'a> {
     async fn complaint(&self, response: Response) -> anyhow::Error {
         let (registry, status) = (self.name(), response.status());
         // Words that are too long are none.
-        let words = self.body(response, SMALL).await.ok().flatten().unwrap_or_default();
-        let complaints = serde_json::from_slice(&words).map_or(Vec::new(), |words: Complaints| words.errors);
+        let words = self
+            .body(response, SMALL)
+            .await
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        let complaints =
+            serde_json::from_slice(&words).map_or(Vec::new(), |words: Complaints| words.errors);
         let code = complaints.first().map_or("", |complaint| &complaint.code);
         match (code, status.as_u16()) {
             ("UNAUTHORIZED" | "DENIED", _) | (_, 401 | 403) => self.refused(),
-            ("TOOMANYREQUESTS", _) | (_, 429) => anyhow!("{registry} takes no more requests from us for now"),
-            ("MANIFEST_UNKNOWN" | "NAME_UNKNOWN" | "NAME_INVALID" | "BLOB_UNKNOWN" | "MANIFEST_BLOB_UNKNOWN", _)
+            ("TOOMANYREQUESTS", _) | (_, 429) => {
+                anyhow!("{registry} takes no more requests from us for now")
+            }
+            (
+                "MANIFEST_UNKNOWN"
+                | "NAME_UNKNOWN"
+                | "NAME_INVALID"
+                | "BLOB_UNKNOWN"
+                | "MANIFEST_BLOB_UNKNOWN",
+                _,
+            )
             | (_, 404) => anyhow!("{registry} has no such image"),
             ("", status) => anyhow!("{registry} answers with HTTP status {status}"),
             (code, status) => anyhow!(

@@ -154,7 +154,10 @@ pub fn fetch(name: &str) -> anyhow::Result<Image> {
     })
 }
 
-fn found(name: &str, find: impl FnOnce(&Cache, &Signals) -> anyhow::Result<Image>) -> anyhow::Result<Image> {
+fn found(
+    name: &str,
+    find: impl FnOnce(&Cache, &Signals) -> anyhow::Result<Image>,
+) -> anyhow::Result<Image> {
     let signals = Signals::install().context("cannot take note of signals")?;
     let image = find(&Cache::standard()?, &signals);
     match signals.pending() {
@@ -184,7 +187,12 @@ fn local(path: &Path, cache: &Cache, signals: &Signals) -> anyhow::Result<Image>
     install(&parts, cache, signals, |_| Ok(&source))
 }
 
-fn pulled(reference: &Reference, pull: Pull, cache: &Cache, signals: &Signals) -> anyhow::Result<Image> {
+fn pulled(
+    reference: &Reference,
+    pull: Pull,
+    cache: &Cache,
+    signals: &Signals,
+) -> anyhow::Result<Image> {
     if pull != Pull::Always {
         if let Some(digest) = cache.known(reference)? {
             if let Some(image) = unpacked(&digest, cache)? {
@@ -207,13 +215,28 @@ fn pulled(reference: &Reference, pull: Pull, cache: &Cache, signals: &Signals) -
 }
 
 /// Fetches the layers that are not here yet.
-fn transfer(layers: &[Layer], registry: &Registry<'_>, cache: &Cache, work: &Work) -> anyhow::Result<()> {
-    let blobs: Vec<&Descriptor> = layers.iter().filter_map(|layer| layer.descriptor.as_ref()).collect();
-    let wanted = blobs
+fn transfer(
+    layers: &[Layer],
+    registry: &Registry<'_>,
+    cache: &Cache,
+    work: &Work,
+) -> anyhow::Result<()> {
+    let blobs: Vec<&Descriptor> = layers
         .iter()
-        .map(|blob| (blob, cache.folder().join(blob_name(&blob.digest).unwrap_or_default())));
+        .filter_map(|layer| layer.descriptor.as_ref())
+        .collect();
+    let wanted = blobs.iter().map(|blob| {
+        (
+            blob,
+            cache
+                .folder()
+                .join(blob_name(&blob.digest).unwrap_or_default()),
+        )
+    });
     let wanted: Vec<_> = wanted.filter(|(_, place)| !place.is_file()).collect();
-    let total = wanted.iter().fold(0u64, |sum, (blob, _)| sum.saturating_add(blob.size));
+    let total = wanted
+        .iter()
+        .fold(0u64, |sum, (blob, _)| sum.saturating_add(blob.size));
     if total > BYTES {
         bail!("layers of more than {} GiB", BYTES >> 30);
     }
@@ -267,7 +290,11 @@ fn install<'a>(
     layers: impl FnOnce(&Work) -> anyhow::Result<&'a Source>,
 ) -> anyhow::Result<Image> {
     let configuration = configuration(&parts.configuration)?;
-    if (configuration.architecture.as_str(), configuration.os.as_str()) != ("amd64", "linux") {
+    if (
+        configuration.architecture.as_str(),
+        configuration.os.as_str(),
+    ) != ("amd64", "linux")
+    {
         let (os, architecture) = (&configuration.os, &configuration.architecture);
         bail!(
             "an image for {}: linux/amd64 is needed",
@@ -276,7 +303,11 @@ fn install<'a>(
     }
     let sums = &configuration.rootfs.diff_ids;
     if sums.len() != parts.layers.len() || sums.len() > LAYERS {
-        bail!("{} layers, and digests for {}", parts.layers.len(), sums.len());
+        bail!(
+            "{} layers, and digests for {}",
+            parts.layers.len(),
+            sums.len()
+        );
     }
     let digest = digest::of(&parts.configuration);
     if let Some(image) = unpacked(&digest, cache)? {
@@ -284,7 +315,14 @@ fn install<'a>(
     }
     let work = cache.work()?;
     let source = layers(&work)?;
-    unpack(source, parts, &configuration, work, &cache.image(&digest)?, signals)?;
+    unpack(
+        source,
+        parts,
+        &configuration,
+        work,
+        &cache.image(&digest)?,
+        signals,
+    )?;
     unpacked(&digest, cache)?.context("what was just unpacked is gone")
 }
 
@@ -293,10 +331,12 @@ fn parts(source: &Source) -> anyhow::Result<Parts> {
         return resolve(source.document("index.json")?, source);
     }
     if !source.has("manifest.json") {
-        bail!("neither an image in OCI's layout (index.json) nor one of docker save (manifest.json)");
+        bail!(
+            "neither an image in OCI's layout (index.json) nor one of docker save (manifest.json)"
+        );
     }
-    let saved: Vec<Saved> =
-        serde_json::from_slice(&source.document("manifest.json")?).context("manifest.json is damaged")?;
+    let saved: Vec<Saved> = serde_json::from_slice(&source.document("manifest.json")?)
+        .context("manifest.json is damaged")?;
     let [saved] = saved.as_slice() else {
         bail!("{} images in one archive: one is needed", saved.len());
     };
@@ -319,7 +359,8 @@ fn resolve(mut bytes: Vec<u8>, documents: &impl Documents) -> anyhow::Result<Par
         bail!("{} is damaged: it has another digest", descriptor.digest)
     };
     for _ in 0..DEPTH {
-        let document: Document = serde_json::from_slice(&bytes).context("the image's index or manifest is damaged")?;
+        let document: Document =
+            serde_json::from_slice(&bytes).context("the image's index or manifest is damaged")?;
         if let Some(config) = document.config {
             digest::digits(&config.digest)?;
             let layer = |descriptor: Descriptor| {
@@ -329,7 +370,11 @@ fn resolve(mut bytes: Vec<u8>, documents: &impl Documents) -> anyhow::Result<Par
             };
             return Ok(Parts {
                 configuration: checked(&config, documents.configuration(&config)?)?,
-                layers: document.layers.into_iter().map(layer).collect::<anyhow::Result<_>>()?,
+                layers: document
+                    .layers
+                    .into_iter()
+                    .map(layer)
+                    .collect::<anyhow::Result<_>>()?,
             });
         }
         let fits = |descriptor: &&Descriptor| {
@@ -341,7 +386,10 @@ fn resolve(mut bytes: Vec<u8>, documents: &impl Documents) -> anyhow::Result<Par
             [] => bail!("no image for linux/amd64 in it"),
             // Of several for this platform, the first counts (OCI image specification, image-index.md).
             [first, rest @ ..] if rest.is_empty() || first.platform.is_some() => first,
-            several => bail!("{} images for linux/amd64 in it: one is needed", several.len()),
+            several => bail!(
+                "{} images for linux/amd64 in it: one is needed",
+                several.len()
+            ),
         };
         digest::digits(&next.digest)?;
         bytes = checked(next, documents.manifest(next)?)?;

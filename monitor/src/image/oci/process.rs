@@ -27,15 +27,28 @@ fn word(text: &str) -> Word {
 impl Process {
     /// What runs when these words are given: the entry point with them, or with the image's own.
     pub fn command(&self, given: Vec<Word>) -> Vec<Word> {
-        let words = |list: &Option<Vec<String>>| list.iter().flatten().map(|text| word(text)).collect::<Vec<_>>();
+        let words = |list: &Option<Vec<String>>| {
+            list.iter()
+                .flatten()
+                .map(|text| word(text))
+                .collect::<Vec<_>>()
+        };
         let mut command = words(&self.entrypoint);
-        command.extend(if given.is_empty() { words(&self.cmd) } else { given });
+        command.extend(if given.is_empty() {
+            words(&self.cmd)
+        } else {
+            given
+        });
         command
     }
 
     /// Its variables.
     pub fn variables(&self) -> Vec<(Word, Word)> {
-        let pairs = self.env.iter().flatten().filter_map(|text| text.split_once('='));
+        let pairs = self
+            .env
+            .iter()
+            .flatten()
+            .filter_map(|text| text.split_once('='));
         pairs
             .filter(|(key, _)| !key.is_empty())
             .map(|(key, value)| (word(key), word(value)))
@@ -44,7 +57,10 @@ impl Process {
 
     /// The folder that it starts in.
     pub fn folder(&self) -> Option<PathBuf> {
-        let named = self.working_dir.as_deref().filter(|folder| !folder.is_empty());
+        let named = self
+            .working_dir
+            .as_deref()
+            .filter(|folder| !folder.is_empty());
         named.or(self.of_image.then_some("/")).map(PathBuf::from)
     }
 

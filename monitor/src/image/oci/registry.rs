@@ -115,9 +115,13 @@ fn damaged() -> anyhow::Error {
 fn login(registry: &str) -> anyhow::Result<Login> {
     for found in [get_podman_credential(registry), get_credential(registry)] {
         match found {
-            Ok(DockerCredential::UsernamePassword(user, password)) => return Ok(Some((user, password))),
+            Ok(DockerCredential::UsernamePassword(user, password)) => {
+                return Ok(Some((user, password)));
+            }
             Ok(DockerCredential::IdentityToken(_)) => {
-                bail!("the credentials for {registry} are an identity token: log in with a password or access token")
+                bail!(
+                    "the credentials for {registry} are an identity token: log in with a password or access token"
+                )
             }
             Err(error) => tracing::debug!("credentials for {registry}: {error}"),
         }
@@ -132,7 +136,10 @@ fn is_loopback(registry: &str) -> bool {
         _ => registry,
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    host == "localhost"
+        || host
+            .parse()
+            .is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -141,7 +148,13 @@ mod tests {
 
     #[test]
     fn only_this_host_is_spoken_to_without_encryption() {
-        for own in ["localhost", "localhost:5000", "127.0.0.1:80", "127.9.9.9", "[::1]:5000"] {
+        for own in [
+            "localhost",
+            "localhost:5000",
+            "127.0.0.1:80",
+            "127.9.9.9",
+            "[::1]:5000",
+        ] {
             assert!(is_loopback(own), "{own}");
         }
         for other in [

@@ -19,7 +19,9 @@ fn tar(files: &[(&str, &str)]) -> Vec<u8> {
         header.set_mode(0o755);
         header.set_uid(0);
         header.set_gid(0);
-        builder.append_data(&mut header, name, content.as_bytes()).unwrap();
+        builder
+            .append_data(&mut header, name, content.as_bytes())
+            .unwrap();
     }
     builder.into_inner().unwrap()
 }
@@ -90,7 +92,8 @@ impl Maker {
     fn finish(self) -> Self {
         let config = self.blob(&self.configuration());
         let layers = &self.layers;
-        let manifest = json!({ "schemaVersion": 2, "config": { "digest": config }, "layers": layers });
+        let manifest =
+            json!({ "schemaVersion": 2, "config": { "digest": config }, "layers": layers });
         let manifest = self.blob(&serde_json::to_vec(&manifest).unwrap());
         let platform = |architecture: &str| json!({ "architecture": architecture, "os": "linux" });
         let other = format!("sha256:{}", "0".repeat(64));
@@ -125,10 +128,16 @@ fn good() -> Maker {
 
 fn check(image: &Image) {
     let read = |name: &str| fs::read_to_string(image.root.join(name)).unwrap();
-    assert_eq!((read("etc/two").as_str(), read("etc/three").as_str()), ("2", "3"));
+    assert_eq!(
+        (read("etc/two").as_str(), read("etc/three").as_str()),
+        ("2", "3")
+    );
     assert!(!image.root.join("etc/one").exists());
     assert!(image.root.join("srv/work").is_dir());
-    let mode = fs::metadata(image.root.join("run")).unwrap().permissions().mode();
+    let mode = fs::metadata(image.root.join("run"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o7777, 0o755);
     let words = |list: &[&str]| list.iter().map(|w| Word((*w).into())).collect::<Vec<_>>();
     let process = &image.process;
@@ -145,9 +154,19 @@ fn a_layout_is_unpacked_once() {
     let image = maker.get(&maker.image()).unwrap();
     check(&image);
     fs::write(image.root.join("mark"), "").unwrap();
-    assert!(maker.get(&maker.image()).unwrap().root.join("mark").exists());
+    assert!(
+        maker
+            .get(&maker.image())
+            .unwrap()
+            .root
+            .join("mark")
+            .exists()
+    );
     assert_eq!(fs::read_dir(maker.cache()).unwrap().count(), 1);
-    let private = fs::metadata(image.root.parent().unwrap()).unwrap().permissions().mode();
+    let private = fs::metadata(image.root.parent().unwrap())
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(private & 0o077, 0);
 }
 
@@ -216,7 +235,12 @@ fn what_is_damaged_is_told_and_leaves_nothing() {
             .contains("layer 3 of 3 is damaged")
     );
     fs::write(&path, &other[..700]).unwrap();
-    assert!(maker.get(&maker.image()).unwrap_err().contains("layer 3 of 3"));
+    assert!(
+        maker
+            .get(&maker.image())
+            .unwrap_err()
+            .contains("layer 3 of 3")
+    );
     fs::remove_file(&path).unwrap();
     assert!(
         maker
@@ -226,7 +250,12 @@ fn what_is_damaged_is_told_and_leaves_nothing() {
     );
     let config = blob_name(&digest::of(&maker.configuration())).unwrap();
     fs::write(maker.image().join(config), "{}").unwrap();
-    assert!(maker.get(&maker.image()).unwrap_err().contains("another digest"));
+    assert!(
+        maker
+            .get(&maker.image())
+            .unwrap_err()
+            .contains("another digest")
+    );
     assert_eq!(fs::read_dir(maker.cache()).unwrap().count(), 0);
 
     let mut maker = Maker::new();

@@ -13,7 +13,11 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
     });
     let services = ["127.0.0.1:0", "[::1]:0"].map(|at| UdpSocket::bind(at).ok());
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let published = guest.network.published.iter().find(|p| p.protocol == Protocol::Udp);
+    let published = guest
+        .network
+        .published
+        .iter()
+        .find(|p| p.protocol == Protocol::Udp);
     let host = published.unwrap().host;
     let send = |guest: &mut Guest, to: u16, data: &[u8]| {
         let own = SocketAddrV4::new(Config::default().guest, 53);
@@ -34,7 +38,11 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         // The answer comes after what was sent before it.
         let (length, from) = client.recv_from(&mut buffer).unwrap();
-        assert_eq!((&buffer[..length], from), (b"pong".as_slice(), host), "{round}");
+        assert_eq!(
+            (&buffer[..length], from),
+            (b"pong".as_slice(), host),
+            "{round}"
+        );
         for service in services.iter().flatten() {
             service.set_nonblocking(true).unwrap();
             let got = service
@@ -58,7 +66,9 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
 fn a_published_datagram_port_does_not_pass_for_a_program_of_the_host() {
     let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
     // Sends nothing: the host says which address it would send from.
-    let own = probe.connect("192.0.2.1:9").and_then(|()| probe.local_addr());
+    let own = probe
+        .connect("192.0.2.1:9")
+        .and_then(|()| probe.local_addr());
     let Ok(IpAddr::V4(own)) = own.map(|own| own.ip()) else {
         println!("no address but the loopback's here");
         return;
@@ -100,7 +110,10 @@ fn a_published_datagram_port_does_not_pass_for_a_program_of_the_host() {
 /// The guest sees every program of this host as the router. Its answer goes to the one that asked.
 #[test]
 fn answers_find_whichever_address_of_the_loopback_asked() {
-    for (publish, from) in [("127.0.0.1:0:53/udp", "127.0.0.2:0"), ("[::1]:0:53/udp", "[::1]:0")] {
+    for (publish, from) in [
+        ("127.0.0.1:0:53/udp", "127.0.0.2:0"),
+        ("[::1]:0:53/udp", "[::1]:0"),
+    ] {
         let Ok(client) = UdpSocket::bind(from) else {
             println!("no {from} here");
             continue;
@@ -122,7 +135,11 @@ fn answers_find_whichever_address_of_the_loopback_asked() {
         guest.wire.send(&reply);
         let mut buffer = [0; 10];
         let (length, peer) = client.recv_from(&mut buffer).unwrap();
-        assert_eq!((&buffer[..length], peer), (b"pong".as_slice(), host), "{publish}");
+        assert_eq!(
+            (&buffer[..length], peer),
+            (b"pong".as_slice(), host),
+            "{publish}"
+        );
     }
 }
 
@@ -134,7 +151,9 @@ fn nor_by_passt() {
         return;
     };
     let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
-    let free = UdpSocket::bind("127.0.0.1:0").map(|socket| port(&socket)).unwrap();
+    let free = UdpSocket::bind("127.0.0.1:0")
+        .map(|socket| port(&socket))
+        .unwrap();
     let config = Config {
         publish: vec![format!("{free}:53/udp").parse().unwrap()],
         ..Config::default()
@@ -166,14 +185,22 @@ fn nor_by_passt() {
                 break (from, to);
             }
         } else {
-            let mut wait = [rustix::event::PollFd::new(&link, rustix::event::PollFlags::IN)];
+            let mut wait = [rustix::event::PollFd::new(
+                &link,
+                rustix::event::PollFlags::IN,
+            )];
             let timeout = rustix::event::Timespec::try_from(PATIENCE).unwrap();
             // Whatever ends the wait, everything is looked at again.
             let _ = rustix::event::poll(&mut wait, Some(&timeout));
         }
     };
     assert_eq!(host.port(), port(&client));
-    let attack = [*host.ip(), config.gateway, Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED];
+    let attack = [
+        *host.ip(),
+        config.gateway,
+        Ipv4Addr::LOCALHOST,
+        Ipv4Addr::UNSPECIFIED,
+    ];
     let attack = attack.map(|ip| (SocketAddrV4::new(ip, port(&service)), &b"attack"[..]));
     for (to, data) in attack.into_iter().chain([(host, &b"pong"[..])]) {
         let mut frame = frame::datagram(frame::ROUTER, guest, to, data, 1500).unwrap();

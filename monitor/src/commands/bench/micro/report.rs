@@ -47,7 +47,10 @@ pub struct Skipped {
 
 impl Skipped {
     pub fn new(row: &Row, why: String) -> Self {
-        Skipped { name: row.name, why }
+        Skipped {
+            name: row.name,
+            why,
+        }
     }
 }
 
@@ -78,7 +81,8 @@ impl Report {
 impl Table for Report {
     fn markdown(&self) -> String {
         let [titles, lines] = Figures::TITLES;
-        let mut out = format!("| row | {titles} | bar | an operation |\n| --- | {lines} | ---: | --- |\n");
+        let mut out =
+            format!("| row | {titles} | bar | an operation |\n| --- | {lines} | ---: | --- |\n");
         for line in &self.rows {
             let _ = writeln!(
                 out,
@@ -105,7 +109,10 @@ mod tests {
     fn the_table_says_what_was_measured() {
         let mut turns = [Turns::new(&ROWS[0])];
         turns[0].pairs.add(30.0, 100.0);
-        let report = Report::new(&turns, vec![Skipped::new(&ROWS[1], "nothing to write to".to_string())]);
+        let report = Report::new(
+            &turns,
+            vec![Skipped::new(&ROWS[1], "nothing to write to".to_string())],
+        );
         let table = report.markdown();
         let line = "| getppid | 30.0 | 100 | 0.30 | 0.30 to 0.30 | 1 | getppid |\n";
         assert!(table.contains(line), "{table}");

@@ -45,17 +45,37 @@ pub static ROWS: [Row; 16] = [
     row("read", 1.0, "read of a byte from /dev/zero"),
     row("stat", 1.5, "stat of /dev/null"),
     row("signal_handler", 4.0, "kill of itself, handler, return"),
-    row("protection_fault", 3.3, "write to a read-only page, handler, return"),
-    row("anonymous_fault", 3.5, "first write to a page, 256 in a row"),
+    row(
+        "protection_fault",
+        3.3,
+        "write to a read-only page, handler, return",
+    ),
+    row(
+        "anonymous_fault",
+        3.5,
+        "first write to a page, 256 in a row",
+    ),
     row(
         "cow_fault",
         3.0,
         "first write to a page shared with the parent, 256 in a row",
     ),
-    row("mmap_munmap", 3.8, "mmap of 64 KiB, a write to each page, munmap"),
-    row("pipe_switch", 2.0, "a byte to another process and one back, half of it"),
+    row(
+        "mmap_munmap",
+        3.8,
+        "mmap of 64 KiB, a write to each page, munmap",
+    ),
+    row(
+        "pipe_switch",
+        2.0,
+        "a byte to another process and one back, half of it",
+    ),
     row("fork_exit", 4.0, "fork, exit, wait"),
-    row("fork_exec", 1.3, "fork, exec of a static program, exit, wait"),
+    row(
+        "fork_exec",
+        1.3,
+        "fork, exec of a static program, exit, wait",
+    ),
     Row {
         needs: Needs::Shell,
         ..row("shell", 1.25, "sh -c with two commands")
@@ -64,6 +84,14 @@ pub static ROWS: [Row; 16] = [
         needs: Needs::Compiler,
         ..row("compile", 1.1, "gcc -O2 -c of a file of 200 lines")
     },
-    row("hackbench", 3.0, "a message of 100 bytes, 10 senders to 10 receivers"),
-    row("tcp_round_trip", 2.0, "a byte over TCP on loopback, and one back"),
+    row(
+        "hackbench",
+        3.0,
+        "a message of 100 bytes, 10 senders to 10 receivers",
+    ),
+    row(
+        "tcp_round_trip",
+        2.0,
+        "a byte over TCP on loopback, and one back",
+    ),
 ];

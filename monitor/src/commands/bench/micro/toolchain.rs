@@ -34,7 +34,8 @@ impl Toolchain {
             let path = if path.is_absolute() {
                 path
             } else {
-                program(name).with_context(|| format!("there is no {name} (Debian: package binutils)"))?
+                program(name)
+                    .with_context(|| format!("there is no {name} (Debian: package binutils)"))?
             };
             add_program(&mut files, &path)?;
         }
@@ -54,7 +55,13 @@ impl Toolchain {
         let mut made = BTreeSet::new();
         for file in &self.files {
             let path = plain(file)?;
-            for folder in path.ancestors().skip(1).collect::<Vec<_>>().into_iter().rev() {
+            for folder in path
+                .ancestors()
+                .skip(1)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+            {
                 if folder != Path::new("") && made.insert(folder.to_path_buf()) {
                     archive.directory(name(folder)?, 0o755);
                 }
@@ -68,10 +75,12 @@ impl Toolchain {
 
 /// A program by its name, as a shell finds it. A wrapper that keeps results would be measured in place of the compiler.
 fn program(name: &str) -> Option<PathBuf> {
-    env::split_paths(PATH).map(|folder| folder.join(name)).find(|path| {
-        path.canonicalize()
-            .is_ok_and(|real| real.is_file() && real.file_name() != Some(OsStr::new("ccache")))
-    })
+    env::split_paths(PATH)
+        .map(|folder| folder.join(name))
+        .find(|path| {
+            path.canonicalize()
+                .is_ok_and(|real| real.is_file() && real.file_name() != Some(OsStr::new("ccache")))
+        })
 }
 
 /// A program, its interpreter, and its libraries.
@@ -84,7 +93,8 @@ fn add_program(files: &mut BTreeSet<PathBuf>, path: &Path) -> anyhow::Result<()>
         let Ok(Some(interpreter)) = header.interpreter(elf.endian(), &*bytes) else {
             continue;
         };
-        let interpreter = PathBuf::from(std::str::from_utf8(interpreter).context("an interpreter's name")?);
+        let interpreter =
+            PathBuf::from(std::str::from_utf8(interpreter).context("an interpreter's name")?);
         // `name => path (address)`, and `path (address)` for the interpreter itself.
         let list = run(Command::new(&interpreter).arg("--list").arg(path))?;
         for word in list.split_whitespace().filter(|word| word.starts_with('/')) {
@@ -97,7 +107,9 @@ fn add_program(files: &mut BTreeSet<PathBuf>, path: &Path) -> anyhow::Result<()>
 
 fn run(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().with_context(|| format!("cannot start {name}"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {name}"))?;
     if !output.status.success() {
         bail!(
             "{name} failed: {}",
@@ -121,7 +133,8 @@ fn plain(path: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn name(path: &Path) -> anyhow::Result<&str> {
-    path.to_str().with_context(|| format!("{}: not UTF-8", path.display()))
+    path.to_str()
+        .with_context(|| format!("{}: not UTF-8", path.display()))
 }
 
 #[cfg(test)]
@@ -130,7 +143,10 @@ mod tests {
 
     #[test]
     fn paths_lose_their_slash() {
-        assert_eq!(plain(Path::new("/usr/bin/gcc")).unwrap(), Path::new("usr/bin/gcc"));
+        assert_eq!(
+            plain(Path::new("/usr/bin/gcc")).unwrap(),
+            Path::new("usr/bin/gcc")
+        );
         assert!(plain(Path::new("/usr/lib/../bin/gcc")).is_err());
     }
 
@@ -139,7 +155,9 @@ mod tests {
         let mut files = BTreeSet::new();
         add_program(&mut files, &env::current_exe().unwrap()).unwrap();
         assert!(
-            files.iter().any(|file| file.to_string_lossy().contains("libc.so")),
+            files
+                .iter()
+                .any(|file| file.to_string_lossy().contains("libc.so")),
             "{files:?}"
         );
         assert!(add_program(&mut files, Path::new("/etc/passwd")).is_err());

@@ -80,7 +80,9 @@ fn install_handler() -> anyhow::Result<()> {
 
 fn thread_id() -> anyhow::Result<usize> {
     // SAFETY: gettid has no effect.
-    Ok(usize::try_from(unsafe { raw::call(libc::SYS_gettid, [0; 4]) })?)
+    Ok(usize::try_from(unsafe {
+        raw::call(libc::SYS_gettid, [0; 4])
+    })?)
 }
 
 fn send_signal(thread: usize) {
@@ -88,7 +90,12 @@ fn send_signal(thread: usize) {
     unsafe {
         raw::call(
             libc::SYS_tgkill,
-            [process_id(), thread, libc::SIGURG.unsigned_abs() as usize, 0],
+            [
+                process_id(),
+                thread,
+                libc::SIGURG.unsigned_abs() as usize,
+                0,
+            ],
         );
     }
 }
@@ -160,7 +167,10 @@ fn futex_wait_for(word: &AtomicU32, value: u32) {
         }
         // SAFETY: as above; without a timeout.
         unsafe {
-            raw::call(libc::SYS_futex, [word.as_ptr() as usize, FUTEX_WAIT, now as usize, 0]);
+            raw::call(
+                libc::SYS_futex,
+                [word.as_ptr() as usize, FUTEX_WAIT, now as usize, 0],
+            );
         }
     }
 }
@@ -169,7 +179,9 @@ fn futex(ops: u32, batches: u32) -> anyhow::Result<f64> {
     let allowed = cpus::allowed();
     // There and back; the last value ends it.
     let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-    let rounds = ops.checked_mul(batches + 1).context("too many operations")?;
+    let rounds = ops
+        .checked_mul(batches + 1)
+        .context("too many operations")?;
     let (words_there, there) = (Arc::clone(&words), cpus::second(&allowed));
     let partner = thread::spawn(move || {
         cpus::pin(&there);
@@ -197,7 +209,12 @@ fn futex(ops: u32, batches: u32) -> anyhow::Result<f64> {
 /// The child may make raw system calls and touch memory, nothing else, and must end with [`leave`].
 unsafe fn fork_raw() -> libc::c_long {
     // SAFETY: as a fork without library work before and after it.
-    unsafe { raw::call(libc::SYS_clone, [libc::SIGCHLD.unsigned_abs() as usize, 0, 0, 0]) }
+    unsafe {
+        raw::call(
+            libc::SYS_clone,
+            [libc::SIGCHLD.unsigned_abs() as usize, 0, 0, 0],
+        )
+    }
 }
 
 /// Ends a forked child.
@@ -239,7 +256,10 @@ fn pipe(ops: u32, batches: u32) -> anyhow::Result<f64> {
     if child == 0 {
         // SAFETY: closes the child's copy of the parent's end, so that the parent's close is the last.
         unsafe {
-            raw::call(libc::SYS_close, [there_write.unsigned_abs() as usize, 0, 0, 0]);
+            raw::call(
+                libc::SYS_close,
+                [there_write.unsigned_abs() as usize, 0, 0, 0],
+            );
         }
         while move_byte(libc::SYS_read, there_read) == 1 {
             move_byte(libc::SYS_write, back_write);
@@ -345,7 +365,10 @@ fn munmap(count: u32, batches: u32) -> anyhow::Result<f64> {
 
 /// CPU time of this process and of its ended children, ns.
 fn cpu_time() -> f64 {
-    let mut own = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut own = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: writes to the local structure.
     unsafe {
         libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut own);

@@ -116,10 +116,16 @@ impl Table for Report {
             );
         }
         if self.rows.iter().any(|line| !line.host_calls_counted) {
-            out.push_str("\n\\* Counted once with perf, not in this run: the layer does not count them.\n");
+            out.push_str(
+                "\n\\* Counted once with perf, not in this run: the layer does not count them.\n",
+            );
         }
         if !self.missing.is_empty() {
-            let _ = writeln!(out, "\nNot possible on this host: {}.", self.missing.join(", "));
+            let _ = writeln!(
+                out,
+                "\nNot possible on this host: {}.",
+                self.missing.join(", ")
+            );
         }
         out
     }
@@ -155,7 +161,10 @@ mod tests {
         let table = report.markdown();
         let line = "| syscall_injected | 30.0 | 100 | 0.30 | 0.20 to 0.40 | 1.0 | 0 * | 1 | 0.50 | getppid |\n";
         assert!(table.contains(line), "{table}");
-        assert!(table.contains("Not possible on this host: syscall_trapped."), "{table}");
+        assert!(
+            table.contains("Not possible on this host: syscall_trapped."),
+            "{table}"
+        );
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert!(
             json["rows"][0]["ratio"]

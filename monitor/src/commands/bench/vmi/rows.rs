@@ -50,7 +50,12 @@ const PIPE: Counterpart = host(
 );
 const FIRST_TOUCH: Counterpart = host("first_touch", 64, 201, "first write to an anonymous page");
 const MUNMAP: Counterpart = host("munmap", 64, 201, "munmap of one page");
-const FORK: Counterpart = host("fork", 10, 1000, "fork, 32 first writes in the child, exit, wait");
+const FORK: Counterpart = host(
+    "fork",
+    10,
+    1000,
+    "fork, 32 first writes in the child, exit, wait",
+);
 const FORK_SHORT: Counterpart = host("fork", 10, 200, "the same");
 const SIGNAL_OTHER: Counterpart = host(
     "signal_other",
@@ -58,7 +63,12 @@ const SIGNAL_OTHER: Counterpart = host(
     201,
     "tgkill to a spinning thread, its handler's word in memory",
 );
-const FUTEX: Counterpart = host("futex", 10, 201, "futex wake of a thread on another CPU, and back");
+const FUTEX: Counterpart = host(
+    "futex",
+    10,
+    201,
+    "futex wake of a thread on another CPU, and back",
+);
 
 const fn host(what: &'static str, ops: u32, batches: u32, text: &'static str) -> Counterpart {
     Counterpart {
@@ -88,7 +98,13 @@ const fn two(name: &'static str, host: Counterpart, host_calls: f64) -> Row {
     }
 }
 
-const fn spaces(name: &'static str, batches: u32, host: Counterpart, host_calls: f64, bar: Option<f64>) -> Row {
+const fn spaces(
+    name: &'static str,
+    batches: u32,
+    host: Counterpart,
+    host_calls: f64,
+    bar: Option<f64>,
+) -> Row {
     Row {
         cost: Cost::Cpu,
         batches,
@@ -114,7 +130,13 @@ pub static ROWS: [Row; 14] = [
     row("flush", MUNMAP, 1.0, None),
     spaces("address_space_create_drop", 1000, FORK, 9.0, Some(1.0)),
     // The same with no two pages next to each other, where nothing can be mapped at once.
-    spaces("address_space_create_drop_scattered", 200, FORK_SHORT, 39.0, None),
+    spaces(
+        "address_space_create_drop_scattered",
+        200,
+        FORK_SHORT,
+        39.0,
+        None,
+    ),
     row("interrupt", SIGNAL, 0.0, None),
     two("ipi", SIGNAL_OTHER, 1.0),
     two("halt_wake", FUTEX, 4.0),

@@ -30,7 +30,10 @@ impl Drive<'_> {
             let mut files = Vec::new();
             self.outputs(&mut files);
             if link.is_none() {
-                files.push(PollFd::from_borrowed_fd(self.started.calls.file(), PollFlags::IN));
+                files.push(PollFd::from_borrowed_fd(
+                    self.started.calls.file(),
+                    PollFlags::IN,
+                ));
             }
             if self.asked.is_none() {
                 files.push(PollFd::from_borrowed_fd(self.signals.wake(), PollFlags::IN));
@@ -50,7 +53,11 @@ impl Drive<'_> {
         if let (Some(signal), None) = (self.signals.pending(), self.asked) {
             self.asked = Some((signal, now + GRACE));
         }
-        let requests = self.control.as_mut().map(Server::requests).unwrap_or_default();
+        let requests = self
+            .control
+            .as_mut()
+            .map(Server::requests)
+            .unwrap_or_default();
         for (request, client) in requests {
             let end = match request {
                 Request::Kill => now,
@@ -103,7 +110,11 @@ impl Drive<'_> {
     }
 
     /// Passes a signal on, so that the command can tidy; an end at once if there is none yet.
-    pub(super) fn ask_to_end(&mut self, signal: u8, end: Instant) -> anyhow::Result<Option<Finish>> {
+    pub(super) fn ask_to_end(
+        &mut self,
+        signal: u8,
+        end: Instant,
+    ) -> anyhow::Result<Option<Finish>> {
         match &mut self.state {
             State::Running(_) if self.idle => Ok(Some(match self.power_off(end) {
                 Some(end) => machine_ended(end),
@@ -144,7 +155,10 @@ impl Drive<'_> {
             let why = if self.quit.came() {
                 Some("the guest was interrupted, see above for what it did".to_string())
             } else if booting && self.boot_ends.is_some_and(|end| now >= end) {
-                Some(format!("the guest had not started after {} s", BOOT.as_secs()))
+                Some(format!(
+                    "the guest had not started after {} s",
+                    BOOT.as_secs()
+                ))
             } else {
                 None
             };
