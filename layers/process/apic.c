@@ -109,9 +109,9 @@ static void send_init(struct vcpu *from, struct vcpu *to)
 
 	lock_take(&shared->spaces);
 	to->startup_pending = 0;
-	off = to->s.state == VMI_PH_VCPU_OFF;
+	off = to->s.state == PHV_VCPU_OFF;
 	if (!off)
-		__atomic_fetch_or(&to->s.pending, VMI_PH_PENDING_STOP, __ATOMIC_SEQ_CST);
+		__atomic_fetch_or(&to->s.pending, PHV_PENDING_STOP, __ATOMIC_SEQ_CST);
 	lock_release(&shared->spaces);
 	step();
 	if (off)
@@ -121,8 +121,8 @@ static void send_init(struct vcpu *from, struct vcpu *to)
 		return;
 	}
 	irq_poke(to);
-	for (i = 0; i < 1000000 && (READ_ONCE(to->s.pending) & VMI_PH_PENDING_STOP) &&
-	     !(READ_ONCE(from->s.pending) & VMI_PH_PENDING_STOP); i++)
+	for (i = 0; i < 1000000 && (READ_ONCE(to->s.pending) & PHV_PENDING_STOP) &&
+	     !(READ_ONCE(from->s.pending) & PHV_PENDING_STOP); i++)
 		host0(sched_yield);
 }
 
@@ -130,13 +130,13 @@ static void send(struct vcpu *from, struct vcpu *to, u64 icr)
 {
 	switch (ICR_MODE(icr)) {
 	case MODE_FIXED:
-		if (READ_ONCE(to->s.state) == VMI_PH_VCPU_OFF)
+		if (READ_ONCE(to->s.state) == PHV_VCPU_OFF)
 			return;
 		if (!irq_request(to, icr & 0xff) && to != from)
 			return;
 		break;
 	case MODE_NMI:
-		__atomic_fetch_or(&to->s.pending, VMI_PH_PENDING_NMI, __ATOMIC_SEQ_CST);
+		__atomic_fetch_or(&to->s.pending, PHV_PENDING_NMI, __ATOMIC_SEQ_CST);
 		break;
 	case MODE_INIT:
 		/* A de-assert does nothing. */
@@ -167,7 +167,7 @@ int process_apic_send_ipi(u64 icr)
 		return -VMI_EINVAL;
 	if (!shorthand && destination >= count && destination != 0xff && destination != 0xffffffff)
 		return -VMI_ENOENT;
-	for (i = 0; i < count && i < VMI_PH_MAX_VCPUS; i++) {
+	for (i = 0; i < count && i < PHV_MAX_VCPUS; i++) {
 		bool self_target = i == v->number;
 
 		if (shorthand == 1 ? !self_target : shorthand == 3 ? self_target : false)

@@ -34,7 +34,7 @@ bool thread_descriptor(u32 number)
 	/* Below 4 GiB, in the program itself; each thread has its own. */
 	static struct {
 		u32 entry, base, limit, flags;
-	} all[VMI_PH_MAX_VCPUS];
+	} all[PHV_MAX_VCPUS];
 
 	all[number].entry = THREAD_ENTRY;
 	all[number].limit = number;
@@ -58,9 +58,9 @@ static void thread_begin(struct thread *t)
 
 	t->tid = (u32)host0(gettid);
 	self.proc->s.tid[t->number] = t->tid;
-	must(VMI_PH_STEP_SIGNALS, signals_stack(t));
+	must(PHV_STEP_SIGNALS, signals_stack(t));
 	if (plan->descriptors)
-		must(VMI_PH_STEP_THREAD, thread_descriptor(t->number) ? 0 : -38);
+		must(PHV_STEP_THREAD, thread_descriptor(t->number) ? 0 : -38);
 	dispatch_all();
 	if (cpu >= 1024)
 		return;
@@ -93,7 +93,7 @@ static void make_threads(void)
 	for (i = 1; i < count; i++) {
 		struct thread *t = thread_at(i);
 
-		must(VMI_PH_STEP_THREAD, ph_clone(CLONE_THREAD_FLAGS, (u8 *)host_stack_top(t), thread_main, t));
+		must(PHV_STEP_THREAD, ph_clone(CLONE_THREAD_FLAGS, (u8 *)host_stack_top(t), thread_main, t));
 	}
 	while ((seen = __atomic_load_n(&threads_ready, __ATOMIC_ACQUIRE)) < count - 1)
 		futex_wait(&threads_ready, seen, U64_MAX);
@@ -107,24 +107,24 @@ static void install_filter(void)
 		u64 filter;
 	} program = { (u16)plan->filter_length, { 0 }, (u64)plan->filter };
 
-	must(VMI_PH_STEP_SANDBOX, host4(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0));
-	if (!(plan->flags & VMI_PH_FLAG_DEBUGGABLE))
-		must(VMI_PH_STEP_SANDBOX, host2(prctl, PR_SET_DUMPABLE, 0));
-	must(VMI_PH_STEP_SANDBOX, host1(close, plan->child_events));
-	must(VMI_PH_STEP_SANDBOX, host1(close, VMI_PH_FD_SHARED));
+	must(PHV_STEP_SANDBOX, host4(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0));
+	if (!(plan->flags & PHV_FLAG_DEBUGGABLE))
+		must(PHV_STEP_SANDBOX, host2(prctl, PR_SET_DUMPABLE, 0));
+	must(PHV_STEP_SANDBOX, host1(close, plan->child_events));
+	must(PHV_STEP_SANDBOX, host1(close, PHV_FD_SHARED));
 	/* What fails from here on shows in the exit code alone. */
-	host1(close, VMI_PH_FD_CONTROL);
+	host1(close, PHV_FD_CONTROL);
 	/* A positive result names a thread that could not be filtered. */
 	if (host3(seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW,
 		  &program) != 0)
-		host1(exit_group, 100 + VMI_PH_STEP_FILTER);
+		host1(exit_group, 100 + PHV_STEP_FILTER);
 }
 
 static void make_accessible(u64 addr, u64 size)
 {
 	if (host3(mprotect, addr, size, PROT_READ | PROT_WRITE | PROT_EXEC) != 0)
 		for (;;)
-			host1(exit_group, 100 + VMI_PH_STEP_IMAGE);
+			host1(exit_group, 100 + PHV_STEP_IMAGE);
 }
 
 /*
@@ -136,7 +136,7 @@ static void open_guest_memory(void)
 	u64 i;
 
 	for (i = 0; i < plan->slot_count; i++)
-		make_accessible(VMI_PH_DIRECT_MAP + plan->slots[i].gpa, plan->slots[i].size);
+		make_accessible(PHV_DIRECT_MAP + plan->slots[i].gpa, plan->slots[i].size);
 	for (i = 0; i < plan->segment_count; i++)
 		make_accessible(plan->segments[i].addr, plan->segments[i].size);
 	make_accessible((u64)ph_thunks_start,
@@ -148,7 +148,7 @@ static void die_with_zygote(void)
 {
 	if (host2(prctl, PR_SET_PDEATHSIG, SIGKILL) != 0 || host0(getppid) != plan->zygote)
 		for (;;)
-			host1(exit_group, 100 + VMI_PH_STEP_SANDBOX);
+			host1(exit_group, 100 + PHV_STEP_SANDBOX);
 }
 
 noreturn void child_main(u32 index)
@@ -163,25 +163,25 @@ noreturn void child_main(u32 index)
 	self.pid = (u32)host0(getpid);
 	self.proc = proc_at(index);
 	self.proc->s.pid = self.pid;
-	must(VMI_PH_STEP_SIGNALS, signals_install());
+	must(PHV_STEP_SIGNALS, signals_install());
 	if (FAULT(CHILD_OPEN))
 		host4(rt_sigprocmask, SIG_SETMASK, &none, 0, 8);
 	thread_begin(t);
 	make_threads();
 	/* The socket tells the monitor the host's id of this process. Here it can be a namespace's. */
-	tell(VMI_PH_OP_MADE, index, self.pid, 0);
+	tell(PHV_OP_MADE, index, self.pid, 0);
 	if (FAULT(DEATH_SIGNAL_LATE))
 		die_with_zygote();
 	install_filter();
 	open_guest_memory();
-	__atomic_store_n(&self.proc->s.state, VMI_PH_PROC_FREE, __ATOMIC_RELEASE);
+	__atomic_store_n(&self.proc->s.state, PHV_PROC_FREE, __ATOMIC_RELEASE);
 	__atomic_store_n(ph_ready, 1, __ATOMIC_RELEASE);
 	futex_wake(ph_ready, 1);
 	if (host2(munmap, ph_ready, PAGE_SIZE) != 0)
 		for (;;)
-			host1(exit_group, 100 + VMI_PH_STEP_SHARED);
+			host1(exit_group, 100 + PHV_STEP_SHARED);
 	__atomic_store_n(&self.sandboxed, 1, __ATOMIC_RELEASE);
-	futex_wake(&self.sandboxed, VMI_PH_MAX_VCPUS);
+	futex_wake(&self.sandboxed, PHV_MAX_VCPUS);
 	/* The copy of the zygote's stack is left for vCPU 0's own. */
 	signals_open(t, space_park);
 }

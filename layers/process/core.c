@@ -11,7 +11,7 @@ extern volatile u64 ph_kernel_cs, ph_user_selectors;
 
 int process_core_probe(void)
 {
-	return shared->s.magic == VMI_PH_MAGIC ? 0 : -VMI_ENODEV;
+	return shared->s.magic == PHV_MAGIC ? 0 : -VMI_ENODEV;
 }
 
 /* Gives every GS(field) of the thunks its displacement. */
@@ -60,7 +60,7 @@ int process_core_init(struct vmi_init *init)
 		return -VMI_EINVAL;
 	if (init->api_version >> 16 != VMI_API_MAJOR)
 		return -VMI_ERANGE;
-	if (init->layer_base != VMI_PH_LAYER_BASE || init->direct_map != VMI_PH_DIRECT_MAP ||
+	if (init->layer_base != PHV_LAYER_BASE || init->direct_map != PHV_DIRECT_MAP ||
 	    (init->percpu_gs_offset & 7) || init->percpu_gs_offset + 0x80000000 > 0xffffffff)
 		return -VMI_EINVAL;
 	/* A kernel may be built for more vCPUs than there are; those never start. */
@@ -105,7 +105,7 @@ s64 process_core_version(u32 section)
 
 static void monitor_tell(u32 state, u32 status)
 {
-	u32 old = VMI_PH_VM_RUNNING;
+	u32 old = PHV_VM_RUNNING;
 
 	shared->s.vm_status = status;
 	__atomic_compare_exchange_n(&shared->s.vm_state, &old, state, false, __ATOMIC_SEQ_CST,
@@ -127,20 +127,20 @@ int process_core_reboot(u32 mode)
 	if (mode != VMI_REBOOT_SOFT && mode != VMI_REBOOT_HARD)
 		return -VMI_EINVAL;
 	debug_note_call(this_vcpu());
-	monitor_tell(VMI_PH_VM_REBOOT, mode);
+	monitor_tell(PHV_VM_REBOOT, mode);
 	wait_for_end();
 }
 
 noreturn void process_core_shutdown(u32 status)
 {
 	debug_note_call(this_vcpu());
-	monitor_tell(VMI_PH_VM_SHUTDOWN, status & 0xff);
+	monitor_tell(PHV_VM_SHUTDOWN, status & 0xff);
 	wait_for_end();
 }
 
 s64 process_core_console_write(const void *buffer, u64 length)
 {
-	u8 *ring = to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_CONSOLE);
+	u8 *ring = to_pointer(PHV_SHARED + PHV_SHARED_CONSOLE);
 	const u8 *bytes = buffer;
 	u32 head, tail;
 	u64 done;
@@ -151,14 +151,14 @@ s64 process_core_console_write(const void *buffer, u64 length)
 	head = shared->s.console_head;
 	for (done = 0; done < length;) {
 		tail = __atomic_load_n(&shared->s.console_tail, __ATOMIC_ACQUIRE);
-		if (head - tail >= VMI_PH_CONSOLE_SIZE) {
+		if (head - tail >= PHV_CONSOLE_SIZE) {
 			__atomic_store_n(&shared->s.console_head, head, __ATOMIC_RELEASE);
 			__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
 			futex_wake(&shared->s.doorbell, 1);
 			futex_wait(&shared->s.console_tail, tail, U64_MAX);
 			continue;
 		}
-		ring[head++ & (VMI_PH_CONSOLE_SIZE - 1)] = bytes[done++];
+		ring[head++ & (PHV_CONSOLE_SIZE - 1)] = bytes[done++];
 	}
 	__atomic_store_n(&shared->s.console_head, head, __ATOMIC_RELEASE);
 	lock_release(&shared->console);

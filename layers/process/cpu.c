@@ -58,7 +58,7 @@ void process_cpu_set_cr4(u64 value)
 	v->cr4 = value | CR4_PAE;
 	if (changed & CR4_PGE) {
 		__atomic_fetch_add(&shared->kernel_generation, 1, __ATOMIC_SEQ_CST);
-		tlb_resync(v, VMI_PH_USER_START, VMI_PH_KERNEL_END);
+		tlb_resync(v, PHV_USER_START, PHV_KERNEL_END);
 	}
 }
 
@@ -292,7 +292,7 @@ int process_cpu_set_gs_base(u64 base)
 		wrgsbase(base);
 		return 0;
 	}
-	for (i = 0; i < shared->s.vcpu_count && i < VMI_PH_MAX_VCPUS; i++) {
+	for (i = 0; i < shared->s.vcpu_count && i < PHV_MAX_VCPUS; i++) {
 		struct vcpu *v = vcpu_at(i);
 
 		if (!v->percpu || READ_ONCE(table[i]) != base + shared->percpu_gs_offset)

@@ -15,12 +15,12 @@
 
 extern const u8 ph_layer_code[], ph_text_end[];
 
-static struct vmi_ph_debug *debug_of(const struct vcpu *v)
+static struct phv_debug *debug_of(const struct vcpu *v)
 {
-	return (struct vmi_ph_debug *)to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_DEBUG) + v->number;
+	return (struct phv_debug *)to_pointer(PHV_SHARED + PHV_SHARED_DEBUG) + v->number;
 }
 
-/* Where each register of vmi_ph_debug.gpr is in the host's frame. */
+/* Where each register of phv_debug.gpr is in the host's frame. */
 static const u8 places[16] = {
 	offsetof(struct host_registers, rax), offsetof(struct host_registers, rcx),
 	offsetof(struct host_registers, rdx), offsetof(struct host_registers, rbx),
@@ -32,7 +32,7 @@ static const u8 places[16] = {
 	offsetof(struct host_registers, r14), offsetof(struct host_registers, r15),
 };
 
-static void describe(const struct vcpu *v, struct vmi_ph_debug *d, bool user)
+static void describe(const struct vcpu *v, struct phv_debug *d, bool user)
 {
 	d->cs = user ? v->user_cs : shared->kernel_cs;
 	d->ss = user ? v->user_ss : shared->kernel_ss;
@@ -49,7 +49,7 @@ static u64 interrupt_flag(const struct vcpu *v, bool user)
 	return user || (v->percpu && FAST(v, F_IRQ)) ? FLAG_IF : 0;
 }
 
-static void save(const struct vcpu *v, struct vmi_ph_debug *d, const struct host_registers *regs)
+static void save(const struct vcpu *v, struct phv_debug *d, const struct host_registers *regs)
 {
 	bool user = from_user(v, regs->rip);
 	u32 i;
@@ -63,7 +63,7 @@ static void save(const struct vcpu *v, struct vmi_ph_debug *d, const struct host
 	describe(v, d, user);
 }
 
-static void load(const struct vmi_ph_debug *d, struct host_registers *regs)
+static void load(const struct phv_debug *d, struct host_registers *regs)
 {
 	u32 i;
 
@@ -75,59 +75,59 @@ static void load(const struct vmi_ph_debug *d, struct host_registers *regs)
 }
 
 /* The command that it is told; everything else that may be asked of a vCPU which waits is done meanwhile. */
-static u32 command_wait(struct vcpu *v, struct vmi_ph_debug *d)
+static u32 command_wait(struct vcpu *v, struct phv_debug *d)
 {
 	u32 word, command;
 
-	v->s.state = VMI_PH_VCPU_HALTED;
+	v->s.state = PHV_VCPU_HALTED;
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
 		fence();
-		if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_FLUSH) {
-			__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+		if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
+			__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
 			space_flush_serve(v);
 		}
-		command = __atomic_exchange_n(&d->command, VMI_PH_COMMAND_NONE, __ATOMIC_ACQUIRE);
-		if (command != VMI_PH_COMMAND_NONE)
+		command = __atomic_exchange_n(&d->command, PHV_COMMAND_NONE, __ATOMIC_ACQUIRE);
+		if (command != PHV_COMMAND_NONE)
 			break;
 		futex_wait(&v->s.wait_word, word, U64_MAX);
 	}
-	v->s.state = VMI_PH_VCPU_RUNNING;
+	v->s.state = PHV_VCPU_RUNNING;
 	fence();
 	return command;
 }
 
 bool debug_stop(struct vcpu *v, struct host_registers *regs, u32 reason)
 {
-	struct vmi_ph_debug *d = debug_of(v);
+	struct phv_debug *d = debug_of(v);
 	u32 command;
 
-	if (v->debug_step && reason != VMI_PH_STOP_BREAKPOINT)
-		reason = VMI_PH_STOP_STEP;
+	if (v->debug_step && reason != PHV_STOP_BREAKPOINT)
+		reason = PHV_STOP_STEP;
 	v->debug_step = 0;
 	v->debug_resumed = 1;
-	event(v, VMI_PH_EVENT_STOP, reason, regs->rip);
+	event(v, PHV_EVENT_STOP, reason, regs->rip);
 	stint_end(v);
 	save(v, d, regs);
 	d->reason = reason;
 	/* What was asked for has happened. A request that comes later is another one. */
-	__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_DEBUG, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&d->state, VMI_PH_DEBUG_STOPPED, __ATOMIC_SEQ_CST);
+	__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_DEBUG, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&d->state, PHV_DEBUG_STOPPED, __ATOMIC_SEQ_CST);
 	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&shared->s.doorbell, 1);
 	command = command_wait(v, d);
-	__atomic_store_n(&d->state, VMI_PH_DEBUG_RUNS, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&d->state, PHV_DEBUG_RUNS, __ATOMIC_SEQ_CST);
 	load(d, regs);
 	stint_begin(v);
 	/* Deadlines that passed meanwhile. */
-	__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_ALARM, __ATOMIC_SEQ_CST);
-	if (command == VMI_PH_COMMAND_STEP) {
+	__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
+	if (command == PHV_COMMAND_STEP) {
 		v->debug_step = 1;
 		v->debug_flags = (u32)regs->rflags & FLAG_TF;
 		v->debug_rip = regs->rip;
 		regs->rflags |= FLAG_TF;
 	}
-	return command != VMI_PH_COMMAND_PASS;
+	return command != PHV_COMMAND_PASS;
 }
 
 void debug_step_begin(struct vcpu *v, struct host_registers *regs)
@@ -139,7 +139,7 @@ void debug_step_begin(struct vcpu *v, struct host_registers *regs)
 /* The short calls at the beginning of the layer, which count as the guest's code: they have no way out that is looked at. */
 static bool in_short_call(u64 rip)
 {
-	return rip >= VMI_PH_LAYER_BASE && rip < (u64)ph_layer_code;
+	return rip >= PHV_LAYER_BASE && rip < (u64)ph_layer_code;
 }
 
 /* pushf has shown the step's flag to the guest, who would load it some time later. The instruction and its stack have just been used. */
@@ -167,11 +167,11 @@ void debug_step_trap(struct vcpu *v, struct host_registers *regs)
 	}
 	if (!in_layer(regs->rip) || window_complete(v, regs)) {
 		hide_flag(v, regs);
-		debug_stop(v, regs, VMI_PH_STOP_STEP);
+		debug_stop(v, regs, PHV_STOP_STEP);
 		return;
 	}
 	/* On the way out, like everything that waits. */
-	__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_DEBUG, __ATOMIC_SEQ_CST);
+	__atomic_fetch_or(&v->s.pending, PHV_PENDING_DEBUG, __ATOMIC_SEQ_CST);
 	if (v->percpu)
 		irq_mark(v);
 	__atomic_fetch_or(&ph_any_pending, 1ULL << t->number, __ATOMIC_SEQ_CST);
@@ -184,12 +184,12 @@ void debug_step_end(struct vcpu *v, struct host_registers *regs)
 	if (regs->rip == v->debug_rip || in_short_call(regs->rip))
 		regs->rflags |= FLAG_TF;
 	else
-		debug_stop(v, regs, VMI_PH_STOP_STEP);
+		debug_stop(v, regs, PHV_STOP_STEP);
 }
 
 void debug_note_call(struct vcpu *v)
 {
-	struct vmi_ph_debug *d = debug_of(v);
+	struct phv_debug *d = debug_of(v);
 	const u64 *stack = to_pointer(v->rsp);
 
 	if (!v->percpu || !kernel_address(v->rsp))
@@ -204,5 +204,5 @@ void debug_note_call(struct vcpu *v)
 	d->rip = *stack;
 	d->rflags = interrupt_flag(v, false);
 	describe(v, d, false);
-	__atomic_store_n(&d->state, VMI_PH_DEBUG_CALL, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&d->state, PHV_DEBUG_CALL, __ATOMIC_SEQ_CST);
 }

@@ -22,15 +22,15 @@
 
 #define CODE_MAX 15
 
-static struct vmi_ph_device *device_at(u32 number)
+static struct phv_device *device_at(u32 number)
 {
-	struct vmi_ph_device *all = to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_DEVICES);
+	struct phv_device *all = to_pointer(PHV_SHARED + PHV_SHARED_DEVICES);
 
 	return &all[number];
 }
 
 /* Gives the device's thread something to do. */
-static void notify(struct vmi_ph_device *device, u32 bits)
+static void notify(struct phv_device *device, u32 bits)
 {
 	__atomic_fetch_or(&device->notify, bits, __ATOMIC_SEQ_CST);
 	/* Against: the thread writes sleeping, fence, reads notify. One wake is enough for all who come before it runs. */
@@ -40,17 +40,17 @@ static void notify(struct vmi_ph_device *device, u32 bits)
 
 static void request(struct vcpu *v, u32 number, u32 offset, u32 width, u64 value)
 {
-	struct vmi_ph_request *all = to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_REQUESTS), *r = &all[v->number];
+	struct phv_request *all = to_pointer(PHV_SHARED + PHV_SHARED_REQUESTS), *r = &all[v->number];
 
 	r->device = number;
 	r->offset = offset;
 	r->width = width;
 	r->value = value;
-	__atomic_store_n(&r->state, VMI_PH_REQUEST_ASKED, __ATOMIC_RELEASE);
-	notify(device_at(number), VMI_PH_NOTIFY_REGISTER);
-	while (__atomic_load_n(&r->state, __ATOMIC_ACQUIRE) == VMI_PH_REQUEST_ASKED)
-		futex_wait(&r->state, VMI_PH_REQUEST_ASKED, U64_MAX);
-	WRITE_ONCE(r->state, VMI_PH_REQUEST_NONE);
+	__atomic_store_n(&r->state, PHV_REQUEST_ASKED, __ATOMIC_RELEASE);
+	notify(device_at(number), PHV_NOTIFY_REGISTER);
+	while (__atomic_load_n(&r->state, __ATOMIC_ACQUIRE) == PHV_REQUEST_ASKED)
+		futex_wait(&r->state, PHV_REQUEST_ASKED, U64_MAX);
+	WRITE_ONCE(r->state, PHV_REQUEST_NONE);
 }
 
 static void write_register(struct vcpu *v, u64 gpa, u32 width, u64 value)
@@ -59,10 +59,10 @@ static void write_register(struct vcpu *v, u64 gpa, u32 width, u64 value)
 	u32 number = (u32)(at / PAGE_SIZE), offset = at % PAGE_SIZE;
 
 	if (offset == QUEUE_NOTIFY && width == 4) {
-		if (value < VMI_PH_MAX_QUEUES)
+		if (value < PHV_MAX_QUEUES)
 			notify(device_at(number), 1U << value);
 	} else if (offset == INTERRUPT_ACK && width == 4) {
-		u32 *status = to_pointer(VMI_PH_DEVICES + number * PAGE_SIZE + INTERRUPT_STATUS);
+		u32 *status = to_pointer(PHV_DEVICES + number * PAGE_SIZE + INTERRUPT_STATUS);
 
 		__atomic_fetch_and(status, ~(u32)value, __ATOMIC_SEQ_CST);
 	} else {
@@ -253,11 +253,11 @@ bool device_access(struct vcpu *v, struct host_registers *regs, u64 va, u32 acce
 int process_line_route(u32 line, u32 apic_id, u32 vector)
 {
 	struct vcpu *v = this_vcpu(), *to;
-	struct vmi_ph_device *device;
+	struct phv_device *device;
 
 	if (vector && (vector < VMI_VECTOR_MIN || vector > VMI_VECTOR_MAX))
 		return -VMI_EINVAL;
-	if (line >= shared->s.device_count || line >= VMI_PH_MAX_DEVICES ||
+	if (line >= shared->s.device_count || line >= PHV_MAX_DEVICES ||
 	    (vector && apic_id >= shared->s.vcpu_count))
 		return -VMI_ENOENT;
 	device = device_at(line);

@@ -29,10 +29,10 @@ ENTRY(ph_host_call)
 	/* Counted where this is a vCPU's own stack; not on the guest's, nor in the zygote. */
 	movq	%rsp, %rax
 	shrq	$32, %rax
-	cmpl	$(VMI_PH_STACKS >> 32), %eax
+	cmpl	$(PHV_STACKS >> 32), %eax
 	jne	1f
 	movq	%rsp, %rax
-	andq	$-VMI_PH_STACK_SIZE, %rax
+	andq	$-PHV_STACK_SIZE, %rax
 	movq	T_VCPU(%rax), %rax
 	incq	V_HOST_CALLS(%rax)
 1:	movq	%rdi, %rax
@@ -59,7 +59,7 @@ END(ph_host_call)
 #define CONTEXT_RIP	(CONTEXT_REGS + REGS_RIP)
 
 #if FAULT(SHORT_CALLS_MARK)
-#define GUEST_END	VMI_PH_LAYER_BASE
+#define GUEST_END	PHV_LAYER_BASE
 #else
 #define GUEST_END	ph_layer_code
 #endif
@@ -73,7 +73,7 @@ ENTRY(ph_sigreturn)
 	cmpq	$ph_text_end, %rax
 	jb	2f
 1:	movq	%rsp, %rdi
-	andq	$-VMI_PH_STACK_SIZE, %rdi
+	andq	$-PHV_STACK_SIZE, %rdi
 	movq	T_VCPU(%rdi), %rdi
 	movq	V_PERCPU(%rdi), %rcx
 	testq	%rcx, %rcx

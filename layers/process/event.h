@@ -12,8 +12,8 @@
 static inline void event(struct vcpu *v, u64 kind, u64 a, u64 b)
 {
 	u32 number = v->s.events++;
-	struct vmi_ph_event *e = (struct vmi_ph_event *)to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_EVENTS) +
-				 v->number * VMI_PH_EVENTS + (number & (VMI_PH_EVENTS - 1));
+	struct phv_event *e = (struct phv_event *)to_pointer(PHV_SHARED + PHV_SHARED_EVENTS) +
+				 v->number * PHV_EVENTS + (number & (PHV_EVENTS - 1));
 
 	e->tsc = rdtsc_rough();
 	e->kind = kind;

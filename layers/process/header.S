@@ -35,7 +35,7 @@ vmi_rom_header:
 	.short	(layer_section_table_end - layer_section_table) / VMI_SIZE_SECTION
 	.short	VMI_SIZE_SECTION
 	.long	0, 0				/* no exception table */
-	.quad	VMI_PH_KERNEL_END, 0x800000000000
+	.quad	PHV_KERNEL_END, 0x800000000000
 0:	.ascii	LAYER_NAME
 	.org	0b + 16
 	.long	VMI_HEADER_IN_PLACE | VMI_HEADER_PARAVIRT

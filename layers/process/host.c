@@ -93,9 +93,9 @@ static u32 message_add(u32 n, const char *text, u64 value)
 static noreturn void give_up(void)
 {
 	static u32 never;
-	u32 old = VMI_PH_VM_RUNNING;
+	u32 old = PHV_VM_RUNNING;
 
-	__atomic_compare_exchange_n(&shared->s.vm_state, &old, VMI_PH_VM_FATAL, false,
+	__atomic_compare_exchange_n(&shared->s.vm_state, &old, PHV_VM_FATAL, false,
 				    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&shared->s.doorbell, 1);

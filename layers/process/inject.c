@@ -57,9 +57,9 @@ static bool kernel_writes(const struct vcpu *v, u64 va)
 {
 	struct walk w;
 
-	if (va >= VMI_PH_DIRECT_MAP && va < shared->direct_map_end)
+	if (va >= PHV_DIRECT_MAP && va < shared->direct_map_end)
 		return true;
-	return kernel_address(va) && va < VMI_PH_KERNEL_END && walk_guest(v, va, &w, false) && w.writable &&
+	return kernel_address(va) && va < PHV_KERNEL_END && walk_guest(v, va, &w, false) && w.writable &&
 	       w.gpa < shared->ram_size;
 }
 
@@ -121,7 +121,7 @@ void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_er
 
 	if (!gate_read(v, vector, &gate))
 		fatal_at("guest: triple fault: no gate for vector", vector, regs->rip);
-	event(v, vector < 32 ? VMI_PH_EVENT_EXCEPTION : VMI_PH_EVENT_INTERRUPT, vector, regs->rip);
+	event(v, vector < 32 ? PHV_EVENT_EXCEPTION : PHV_EVENT_INTERRUPT, vector, regs->rip);
 	if (user) {
 		enter_gs(v);
 		flags |= FLAG_IF;
@@ -166,7 +166,7 @@ void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u3
 /* The syscall instruction, as a processor does it: no stack switch, the kernel's entry does that. */
 void inject_syscall(struct vcpu *v, struct host_registers *regs)
 {
-	event(v, VMI_PH_EVENT_SYSCALL, regs->rax, regs->rip);
+	event(v, PHV_EVENT_SYSCALL, regs->rax, regs->rip);
 	if (from_user(v, regs->rip))
 		enter_gs(v);
 	v->user_cs = shared->user_cs;
@@ -185,8 +185,8 @@ void inject_syscall(struct vcpu *v, struct host_registers *regs)
 /* While a vCPU is stepped, nothing comes in between; what is noted is looked at again when it goes on. */
 static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 {
-	if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_FLUSH) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
 		space_flush_serve(v);
 	}
 	if (from_user(v, regs->rip))
@@ -194,7 +194,7 @@ static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 	FAST(v, F_PENDING) = 0;
 	FAST(v, F_FORCE) = v->nmi_on ? FORCE_IRET : 0;
 	/* A signal that came just before has noted it there. */
-	if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_DEBUG)
+	if (READ_ONCE(v->s.pending) & PHV_PENDING_DEBUG)
 		force(v, FORCE_EVENT);
 }
 
@@ -208,21 +208,21 @@ bool deliver_pending(struct vcpu *v, struct host_registers *regs)
 	if (__atomic_load_n(&ph_any_pending, __ATOMIC_RELAXED) & bit)
 		__atomic_fetch_and(&ph_any_pending, ~bit, __ATOMIC_SEQ_CST);
 	irq_refresh(v);
-	if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_DEBUG)
-		debug_stop(v, regs, VMI_PH_STOP_ASKED);
+	if (READ_ONCE(v->s.pending) & PHV_PENDING_DEBUG)
+		debug_stop(v, regs, PHV_STOP_ASKED);
 	if (v->debug_step) {
 		deliver_nothing(v, regs);
 		return false;
 	}
 	pending = READ_ONCE(v->s.pending);
-	if (pending & VMI_PH_PENDING_STOP)
+	if (pending & PHV_PENDING_STOP)
 		space_stop_vcpu(v);
-	if (pending & VMI_PH_PENDING_FLUSH) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+	if (pending & PHV_PENDING_FLUSH) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
 		space_flush_serve(v);
 	}
-	if ((pending & VMI_PH_PENDING_NMI) && !v->nmi_on) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_NMI, __ATOMIC_SEQ_CST);
+	if ((pending & PHV_PENDING_NMI) && !v->nmi_on) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_NMI, __ATOMIC_SEQ_CST);
 		inject(v, regs, VECTOR_NMI, false, 0);
 		v->nmi_on = !FAULT(NMI_NESTS);
 		entered = true;

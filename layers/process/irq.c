@@ -7,7 +7,7 @@
  * flag clear, leaves F_PENDING behind. The thread that is the vCPU looks again at every enable,
  * return and hand-over, so a signal that hits a thread which has just handed the vCPU over is not
  * missed. Cost of an interrupt to a running vCPU: one tgkill, one signal, one signal return. Where
- * the host cannot keep signals inside the machine (VMI_PH_FLAG_ASK), a thread of the monitor sends
+ * the host cannot keep signals inside the machine (PHV_FLAG_ASK), a thread of the monitor sends
  * it: two changes of threads more.
  */
 #include "event.h"
@@ -17,12 +17,12 @@
 #include "space.h"
 
 /* Bits that stay until they are acted upon. */
-#define PENDING_KEPT ((u32)(VMI_PH_PENDING_NMI | VMI_PH_PENDING_STOP | VMI_PH_PENDING_FLUSH | VMI_PH_PENDING_DEBUG))
+#define PENDING_KEPT ((u32)(PHV_PENDING_NMI | PHV_PENDING_STOP | PHV_PENDING_FLUSH | PHV_PENDING_DEBUG))
 
 /* What is acted upon whatever the flag says. A second NMI waits until the handler of the first returns. */
 static u32 forcing(const struct vcpu *v, u32 pending)
 {
-	return pending & PENDING_KEPT & ~(v->nmi_on ? (u32)VMI_PH_PENDING_NMI : 0);
+	return pending & PENDING_KEPT & ~(v->nmi_on ? (u32)PHV_PENDING_NMI : 0);
 }
 
 /* Who tells it first counts: from there on it wants to run. */
@@ -68,8 +68,8 @@ void irq_poke(struct vcpu *v)
 
 	fence();
 	step();
-	event(thread_here()->vcpu, VMI_PH_EVENT_KICK, v->number, READ_ONCE(v->s.pending));
-	if (READ_ONCE(v->s.state) == VMI_PH_VCPU_HALTED) {
+	event(thread_here()->vcpu, PHV_EVENT_KICK, v->number, READ_ONCE(v->s.pending));
+	if (READ_ONCE(v->s.state) == PHV_VCPU_HALTED) {
 		woken(v, rdtsc_rough());
 		__atomic_fetch_add(&v->s.wait_word, 1, __ATOMIC_SEQ_CST);
 		futex_wake(&v->s.wait_word, 1);
@@ -77,7 +77,7 @@ void irq_poke(struct vcpu *v)
 	}
 	owner = READ_ONCE(v->s.owner);
 	step();
-	if (owner && (shared->s.flags & VMI_PH_FLAG_ASK))
+	if (owner && (shared->s.flags & PHV_FLAG_ASK))
 		ask(v->number);
 	else if (owner)
 		host3(tgkill, owner >> 32, owner & 0xffffffff, SIGURG);
@@ -92,7 +92,7 @@ void irq_notify(struct vcpu *v, u32 pending)
 bool irq_request(struct vcpu *v, u32 vector)
 {
 	__atomic_fetch_or(&v->s.irr[vector >> 6 & 3], 1ULL << (vector & 63), __ATOMIC_SEQ_CST);
-	return !(__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_IRQ, __ATOMIC_SEQ_CST) & VMI_PH_PENDING_IRQ);
+	return !(__atomic_fetch_or(&v->s.pending, PHV_PENDING_IRQ, __ATOMIC_SEQ_CST) & PHV_PENDING_IRQ);
 }
 
 void irq_mark(struct vcpu *v)
@@ -135,23 +135,23 @@ void irq_refresh(struct vcpu *v)
 	 */
 	do {
 		pending = READ_ONCE(v->s.pending);
-		if (pending & VMI_PH_PENDING_IRQ)
-			__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_IRQ, __ATOMIC_SEQ_CST);
-		if (pending & VMI_PH_PENDING_ALARM) {
-			__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_ALARM, __ATOMIC_SEQ_CST);
+		if (pending & PHV_PENDING_IRQ)
+			__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_IRQ, __ATOMIC_SEQ_CST);
+		if (pending & PHV_PENDING_ALARM) {
+			__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
 			alarm_check(v);
 		}
 		FAST(v, F_PENDING) = irq_next(v) >= 0;
 		FAST(v, F_FORCE) = (forcing(v, pending) ? FORCE_EVENT : 0) | (v->nmi_on ? FORCE_IRET : 0) |
 				   (thread_of(v)->supervisor_count || self.proc->unsettled ? FORCE_PAGES : 0);
 		left = READ_ONCE(v->s.pending);
-	} while ((left & (VMI_PH_PENDING_IRQ | VMI_PH_PENDING_ALARM)) || (left & PENDING_KEPT & ~pending));
+	} while ((left & (PHV_PENDING_IRQ | PHV_PENDING_ALARM)) || (left & PENDING_KEPT & ~pending));
 }
 
 static bool something(struct vcpu *v, bool kick, bool enabled)
 {
-	if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_FLUSH) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
 		space_flush_serve(v);
 	}
 	if (READ_ONCE(v->s.pending))
@@ -172,7 +172,7 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 	u32 word;
 
 	v->s.halts++;
-	event(v, VMI_PH_EVENT_HALT, v->s.deadline_ns, enabled);
+	event(v, PHV_EVENT_HALT, v->s.deadline_ns, enabled);
 	stint_end(v);
 	begin = v->woken;
 	v->woken = 0;
@@ -181,7 +181,7 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		rest = space_rest(v);
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
-		v->s.state = VMI_PH_VCPU_HALTED;
+		v->s.state = PHV_VCPU_HALTED;
 		fence();
 		step();
 		if (something(v, kick, enabled))
@@ -194,16 +194,16 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 			continue;
 		}
 		if (futex_wait(&v->s.wait_word, word, deadline) == -HOST_ETIMEDOUT)
-			__atomic_fetch_or(&v->s.pending, VMI_PH_PENDING_ALARM, __ATOMIC_SEQ_CST);
+			__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
 		if (deadline == U64_MAX || now_ns() < deadline)
 			continue;
 		/* Whoever woke it: it wants to run from the deadline on, or from the halt if that was later. */
 		late = tsc_at(deadline);
 		woken(v, late > begin ? late : begin);
 	}
-	v->s.state = VMI_PH_VCPU_RUNNING;
+	v->s.state = PHV_VCPU_RUNNING;
 	fence();
-	event(v, VMI_PH_EVENT_WAKE, READ_ONCE(v->s.pending), 0);
+	event(v, PHV_EVENT_WAKE, READ_ONCE(v->s.pending), 0);
 	stint_begin(v);
 	clock_follow();
 	irq_refresh(v);

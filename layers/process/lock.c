@@ -29,7 +29,7 @@ int process_lock_kick(u32 vcpu)
 		return -VMI_ENOENT;
 	v = vcpu_at(vcpu);
 	__atomic_store_n(&v->s.kick, 1, __ATOMIC_SEQ_CST);
-	if (READ_ONCE(v->s.state) == VMI_PH_VCPU_HALTED)
+	if (READ_ONCE(v->s.state) == PHV_VCPU_HALTED)
 		irq_poke(v);
 	return 0;
 }
@@ -54,7 +54,7 @@ int process_lock_preempted(u32 vcpu)
 		return -VMI_ENOENT;
 	cpu = READ_ONCE(shared->s.vcpu_cpu[vcpu]);
 	return vcpu != me->number && cpu != 0xffffffff && cpu == READ_ONCE(shared->s.vcpu_cpu[me->number]) &&
-	       READ_ONCE(vcpu_at(vcpu)->s.state) == VMI_PH_VCPU_RUNNING;
+	       READ_ONCE(vcpu_at(vcpu)->s.state) == PHV_VCPU_RUNNING;
 }
 
 int process_lock_yield(u32 vcpu)

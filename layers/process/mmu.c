@@ -91,7 +91,7 @@ void process_mmu_invalidate_page(u64 va)
 	bool kernel = kernel_address(va);
 
 	va &= PAGE_MASK;
-	event(v, VMI_PH_EVENT_FLUSH, va, va + PAGE_SIZE);
+	event(v, PHV_EVENT_FLUSH, va, va + PAGE_SIZE);
 	if (kernel)
 		tlb_flush_kernel(v, va, va + PAGE_SIZE);
 	else
@@ -102,8 +102,8 @@ int process_mmu_invalidate_range(u64 start, u64 end)
 {
 	if (end < start)
 		return -VMI_EINVAL;
-	event(this_vcpu(), VMI_PH_EVENT_FLUSH, start, end);
-	if (end > VMI_PH_USER_END || (start < VMI_PH_IMAGE_START && end > VMI_PH_HOLE_START))
+	event(this_vcpu(), PHV_EVENT_FLUSH, start, end);
+	if (end > PHV_USER_END || (start < PHV_IMAGE_START && end > PHV_HOLE_START))
 		tlb_flush_kernel(this_vcpu(), start, end);
 	else
 		tlb_resync(this_vcpu(), start, end);
@@ -116,12 +116,12 @@ int process_mmu_flush_tlb(u32 flags)
 
 	if (flags != VMI_FLUSH_USER && flags != VMI_FLUSH_ALL)
 		return -VMI_EINVAL;
-	event(v, VMI_PH_EVENT_FLUSH, VMI_PH_USER_START, flags == VMI_FLUSH_ALL ? VMI_PH_KERNEL_END : VMI_PH_USER_END);
+	event(v, PHV_EVENT_FLUSH, PHV_USER_START, flags == VMI_FLUSH_ALL ? PHV_KERNEL_END : PHV_USER_END);
 	/* Kernel translations are flushed too unless all of them are global, as they are in most kernels. */
 	if (flags == VMI_FLUSH_ALL || READ_ONCE(shared->kernel_local)) {
-		tlb_flush_kernel(v, VMI_PH_USER_START, VMI_PH_KERNEL_END);
+		tlb_flush_kernel(v, PHV_USER_START, PHV_KERNEL_END);
 	} else {
-		tlb_resync(v, VMI_PH_USER_START, VMI_PH_USER_END);
+		tlb_resync(v, PHV_USER_START, PHV_USER_END);
 	}
 	/* It may have been the last reason for a slow way to user mode. */
 	if (FAST(v, F_FORCE) & FORCE_PAGES)
@@ -133,7 +133,7 @@ int process_mmu_flush_kernel_range(u64 start, u64 end)
 {
 	if (end < start)
 		return -VMI_EINVAL;
-	event(this_vcpu(), VMI_PH_EVENT_FLUSH, start, end);
+	event(this_vcpu(), PHV_EVENT_FLUSH, start, end);
 	tlb_flush_kernel(this_vcpu(), start, end);
 	return 0;
 }
@@ -142,7 +142,7 @@ int process_mmu_flush_space(u64 cr3, u64 context, u64 generation, u64 start, u64
 {
 	if (end < start)
 		return -VMI_EINVAL;
-	event(this_vcpu(), VMI_PH_EVENT_FLUSH, start, end);
+	event(this_vcpu(), PHV_EVENT_FLUSH, start, end);
 	space_flush(this_vcpu(), cr3 & PTE_ADDR, context, generation, start, end);
 	return 0;
 }

@@ -10,10 +10,10 @@
 /* struct thread */
 #define T_VCPU		0
 
-/* struct vmi_ph_vcpu */
+/* struct phv_vcpu */
 #define V_HOST_CALLS	160
 
-/* struct vcpu, behind struct vmi_ph_vcpu */
+/* struct vcpu, behind struct phv_vcpu */
 #define V_RSP		256	/* guest stack pointer while the layer runs for it */
 #define V_RBX		264
 #define V_RBP		272

@@ -34,7 +34,7 @@ extern const u8 ph_cpuid_slot[], ph_cpuid_slot_body[], ph_cpuid_slot_back[], ph_
 extern const u8 ph_cpuid_body[], ph_cpuid_body_end[];
 extern u8 ph_which_vcpu_0[], ph_which_vcpu_1[];
 extern struct vcpu *ph_vcpu_table[];
-struct vcpu *ph_vcpu_table[VMI_PH_MAX_VCPUS];
+struct vcpu *ph_vcpu_table[PHV_MAX_VCPUS];
 
 /* Slots for cpuid can be made: where the host makes it fault, which is how a kernel finds out what is worth one. */
 static bool cpuid_slots;

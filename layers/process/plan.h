@@ -13,14 +13,14 @@
 
 /* How processes are made: copied from the shared area before guest code exists, read-only from then on. */
 struct process_plan {
-	u64 filter[VMI_PH_FILTER_MAX];
+	u64 filter[PHV_FILTER_MAX];
 	u32 filter_length, flags, vcpu_count, slot_count, segment_count;
 	s32 child_events;	/* the zygote's signalfd of SIGCHLD */
 	u32 zygote;		/* its process id */
 	bool descriptors;	/* threads can have descriptors */
-	u32 cpu[VMI_PH_MAX_VCPUS];
-	struct vmi_ph_slot slots[VMI_PH_MAX_SLOTS];
-	struct vmi_ph_segment segments[8];
+	u32 cpu[PHV_MAX_VCPUS];
+	struct phv_slot slots[PHV_MAX_SLOTS];
+	struct phv_segment segments[8];
 };
 
 /* Pages of its own, so that they can be made read-only. */

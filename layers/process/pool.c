@@ -14,7 +14,7 @@ static bool is_space(u32 index, u64 cr3)
 {
 	struct proc *p = proc_at(index);
 
-	return p->s.state == VMI_PH_PROC_SPACE && p->s.cr3 == cr3;
+	return p->s.state == PHV_PROC_SPACE && p->s.cr3 == cr3;
 }
 
 static u16 *hint_for(u64 cr3)
@@ -26,8 +26,8 @@ s64 pool_find(u64 cr3)
 {
 	u32 i, hint = *hint_for(cr3), count = READ_ONCE(shared->s.proc_count);
 
-	if (count > VMI_PH_MAX_PROCS)
-		count = VMI_PH_MAX_PROCS;
+	if (count > PHV_MAX_PROCS)
+		count = PHV_MAX_PROCS;
 	if (hint && hint <= count && is_space(hint - 1, cr3))
 		return hint - 1;
 	for (i = 0; i < count; i++)
@@ -79,14 +79,14 @@ static s64 claim(u64 cr3, u64 likeness)
 	s64 best = -1, best_free = -1;
 	enum use most = USE_NONE;
 
-	if (count > VMI_PH_MAX_PROCS)
-		count = VMI_PH_MAX_PROCS;
+	if (count > PHV_MAX_PROCS)
+		count = PHV_MAX_PROCS;
 	for (i = 0; i < count; i++) {
 		struct proc *p = proc_at(i);
 
 		if (p->loaded)
 			continue;
-		if (p->s.state == VMI_PH_PROC_FREE) {
+		if (p->s.state == PHV_PROC_FREE) {
 			enum use use = use_of(p, cr3, likeness, &looks);
 
 			available++;
@@ -95,7 +95,7 @@ static s64 claim(u64 cr3, u64 likeness)
 				most = use;
 				oldest_free = p->stamp;
 			}
-		} else if (p->s.state == VMI_PH_PROC_SPACE && p->stamp < oldest) {
+		} else if (p->s.state == PHV_PROC_SPACE && p->stamp < oldest) {
 			oldest = p->stamp;
 			best = i;
 		}
@@ -121,7 +121,7 @@ static void assign(struct proc *p, u64 cr3, u64 likeness)
 	/* What is like the space before as far as the tables tell is still like what that was. */
 	if (likeness || !has_some_of(p, cr3))
 		p->likeness = likeness;
-	p->s.state = VMI_PH_PROC_SPACE;
+	p->s.state = PHV_PROC_SPACE;
 	p->s.cr3 = cr3;
 	p->reset++;
 }
@@ -139,7 +139,7 @@ u32 pool_get(struct vcpu *v, u64 cr3)
 			break;
 		p = proc_at(v->s.proc);
 		/* The process that the machine booted in has no space until the first load. */
-		if (p->s.state == VMI_PH_PROC_FREE && p->loaded == bit)
+		if (p->s.state == PHV_PROC_FREE && p->loaded == bit)
 			index = v->s.proc;
 		else
 			index = claim(cr3, likeness_of(v, cr3));

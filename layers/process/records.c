@@ -12,13 +12,13 @@
 #include "host.h"
 #include "records.h"
 
-#define ARENA_PAGES (VMI_PH_ARENA_SIZE / PAGE_SIZE)
-#define CHUNK_PAGES (VMI_PH_POOL_CHUNK / PAGE_SIZE)
+#define ARENA_PAGES (PHV_ARENA_SIZE / PAGE_SIZE)
+#define CHUNK_PAGES (PHV_POOL_CHUNK / PAGE_SIZE)
 #define MOST_CHUNKS 124
 #define MOST_TABLES (ARENA_PAGES + MOST_CHUNKS * CHUNK_PAGES)
 /* Of the arena, beside the root's page. */
 #define KERNEL_ROOM (64 * PAGE_SIZE)
-#define USER_ROOM (VMI_PH_ARENA_SIZE - PAGE_SIZE - KERNEL_ROOM)
+#define USER_ROOM (PHV_ARENA_SIZE - PAGE_SIZE - KERNEL_ROOM)
 /* What a process has besides the guest's mappings, and what one fill may add. */
 #define MAPS_RESERVE 200
 /* Whatever the host says, so many are tried. */
@@ -57,7 +57,7 @@ static u32 tables_counted, maps_counted;
 
 static struct half *half_of(u64 va)
 {
-	return &halves[va >= VMI_PH_USER_END];
+	return &halves[va >= PHV_USER_END];
 }
 
 void records_count_mappings(u64 va, u32 more)
@@ -92,7 +92,7 @@ static bool machine_has_too_many(u32 now)
 		__atomic_fetch_add(&shared->mappings, (s32)(now - maps_counted), __ATOMIC_RELAXED);
 		maps_counted = now;
 	}
-	return now > VMI_PH_MAPS_SURE && READ_ONCE(shared->mappings) > shared->s.maps_all;
+	return now > PHV_MAPS_SURE && READ_ONCE(shared->mappings) > shared->s.maps_all;
 }
 
 static bool chunk_take(struct half *h)
@@ -125,7 +125,7 @@ static void chunks_give(struct half *h)
 
 static u64 *root(void)
 {
-	return to_pointer(VMI_PH_ARENA);
+	return to_pointer(PHV_ARENA);
 }
 
 /* Where a half's byte lies, and how many follow in one piece; taken from the pool if need be. */
@@ -135,14 +135,14 @@ static u8 *room_at(struct half *h, u32 at, u32 *follow)
 
 	if (at < own) {
 		*follow = own - at;
-		return to_pointer(VMI_PH_ARENA + PAGE_SIZE + (h == &halves[0] ? 0 : USER_ROOM) + at);
+		return to_pointer(PHV_ARENA + PAGE_SIZE + (h == &halves[0] ? 0 : USER_ROOM) + at);
 	}
 	at -= own;
-	*follow = VMI_PH_POOL_CHUNK - at % VMI_PH_POOL_CHUNK;
-	if (at / VMI_PH_POOL_CHUNK >= h->chunk_count && !chunk_take(h))
+	*follow = PHV_POOL_CHUNK - at % PHV_POOL_CHUNK;
+	if (at / PHV_POOL_CHUNK >= h->chunk_count && !chunk_take(h))
 		return NULL;
-	return to_pointer(VMI_PH_POOL + (u64)h->chunks[at / VMI_PH_POOL_CHUNK] * VMI_PH_POOL_CHUNK +
-			  at % VMI_PH_POOL_CHUNK);
+	return to_pointer(PHV_POOL + (u64)h->chunks[at / PHV_POOL_CHUNK] * PHV_POOL_CHUNK +
+			  at % PHV_POOL_CHUNK);
 }
 
 /* An empty node. One with a host's table is counted with it. */
@@ -191,10 +191,10 @@ void tlb_drop_user(void)
 {
 	if (!halves[0].anything)
 		return;
-	unmap_range(VMI_PH_USER_START, VMI_PH_IMAGE_START);
-	unmap_range(VMI_PH_HOLE_END, VMI_PH_USER_END);
+	unmap_range(PHV_USER_START, PHV_IMAGE_START);
+	unmap_range(PHV_HOLE_END, PHV_USER_END);
 	self.proc->text_va = 0;
-	half_clear(&halves[0], 0, VMI_PH_USER_END >> 39);
+	half_clear(&halves[0], 0, PHV_USER_END >> 39);
 }
 
 void records_drop_all(void)
@@ -203,15 +203,15 @@ void records_drop_all(void)
 	records_widest = PAGE_SIZE;
 	if (!halves[1].anything)
 		return;
-	unmap_range(shared->direct_map_end, VMI_PH_KERNEL_END);
-	half_clear(&halves[1], VMI_PH_USER_END >> 39, 256);
+	unmap_range(shared->direct_map_end, PHV_KERNEL_END);
+	half_clear(&halves[1], PHV_USER_END >> 39, 256);
 }
 
 void records_rest(void)
 {
 	records_drop_all();
 	/* The root is all zeros now, and no node is reached. Fails at worst. */
-	host3(madvise, VMI_PH_ARENA, VMI_PH_ARENA_SIZE, MADV_DONTNEED);
+	host3(madvise, PHV_ARENA, PHV_ARENA_SIZE, MADV_DONTNEED);
 }
 
 /* In the table that holds *va: the first record at or behind it, or NULL, and *va is behind the table. */
@@ -309,7 +309,7 @@ static u32 count_maps(u64 va, u64 end)
 
 void records_recount_user(void)
 {
-	halves[0].mappings = count_maps(VMI_PH_USER_START, VMI_PH_USER_END);
+	halves[0].mappings = count_maps(PHV_USER_START, PHV_USER_END);
 	records_count_mappings(0, 0);
 }
 
@@ -326,8 +326,8 @@ bool records_maps_room(void)
 	if (halves[0].mappings + halves[1].mappings <= max &&
 	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))
 		return true;
-	halves[0].mappings = count_maps(VMI_PH_USER_START, VMI_PH_USER_END);
-	halves[1].mappings = count_maps(VMI_PH_USER_END, VMI_PH_KERNEL_END);
+	halves[0].mappings = count_maps(PHV_USER_START, PHV_USER_END);
+	halves[1].mappings = count_maps(PHV_USER_END, PHV_KERNEL_END);
 	records_count_mappings(0, 0);
 	if (halves[0].mappings + halves[1].mappings <= max - max / 4 &&
 	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))

@@ -49,7 +49,7 @@ static bool run_end(struct run *r)
 /* Between two records there is something that is mapped for good. */
 static bool apart(u64 a, u64 b)
 {
-	return (a < VMI_PH_HOLE_END && b >= VMI_PH_HOLE_END) || (a < shared->direct_map_end && b >= shared->direct_map_end);
+	return (a < PHV_HOLE_END && b >= PHV_HOLE_END) || (a < shared->direct_map_end && b >= shared->direct_map_end);
 }
 
 /* Nothing is mapped between two records that follow each other, so what is to be unmapped may have gaps. */
@@ -151,7 +151,7 @@ void tlb_resync_held(struct vcpu *v, u64 start, u64 end)
 	struct leaf leaf = { 0 };
 
 	end = (end + records_widest - 1) & ~(records_widest - 1);
-	if (start <= VMI_PH_USER_START && end >= VMI_PH_USER_END)
+	if (start <= PHV_USER_START && end >= PHV_USER_END)
 		self.proc->unsettled = 0;
 	for (; (word = record_next(&va, end, &size, &leaf)); va += size) {
 		if (!resync_word(v, va, size, word, &r, &leaves))
@@ -167,7 +167,7 @@ void tlb_resync(struct vcpu *v, u64 start, u64 end)
 	step();
 	lock_take(&self.proc->lock);
 	step();
-	tlb_resync_held(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
+	tlb_resync_held(v, start, end > PHV_KERNEL_END ? PHV_KERNEL_END : end);
 	lock_release(&self.proc->lock);
 	v->s.flushes++;
 }
@@ -181,7 +181,7 @@ void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end)
 	if (!generation || generation > p->s.generation) {
 		/* What lies between this process's generation and this one, flushes would have said that have not come here. */
 		if (p->s.generation && generation == p->s.generation + 1)
-			tlb_resync_held(v, start, end > VMI_PH_USER_END ? VMI_PH_USER_END : end);
+			tlb_resync_held(v, start, end > PHV_USER_END ? PHV_USER_END : end);
 		else
 			tlb_resync_user(v);
 		p->s.generation = generation;
@@ -197,9 +197,9 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 
 	lock_take(&p->lock);
 	step();
-	tlb_resync_held(v, start, end > VMI_PH_KERNEL_END ? VMI_PH_KERNEL_END : end);
+	tlb_resync_held(v, start, end > PHV_KERNEL_END ? PHV_KERNEL_END : end);
 	/* Others that came in between have flushed something else. */
-	if (p->kernel_generation + 1 == now || (start <= VMI_PH_HOLE_START && end >= VMI_PH_KERNEL_END))
+	if (p->kernel_generation + 1 == now || (start <= PHV_HOLE_START && end >= PHV_KERNEL_END))
 		p->kernel_generation = now;
 	lock_release(&p->lock);
 	v->s.flushes++;
@@ -207,7 +207,7 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 
 void tlb_resync_user(struct vcpu *v)
 {
-	tlb_resync_held(v, VMI_PH_USER_START, VMI_PH_USER_END);
+	tlb_resync_held(v, PHV_USER_START, PHV_USER_END);
 	self.proc->aged = rdtsc_rough();
 	v->s.resyncs++;
 }
@@ -215,19 +215,19 @@ void tlb_resync_user(struct vcpu *v)
 /* Is anything that is mapped also in the tables, as far as a few looks tell: one for each 2 MiB, since what belongs together lies together? */
 static bool common(struct vcpu *v)
 {
-	u64 va = VMI_PH_USER_START, size, *word;
+	u64 va = PHV_USER_START, size, *word;
 	struct leaf leaf;
 	struct walk w;
 	u32 looks;
 
 	for (looks = 0; looks < COMMON_LOOKS; looks++) {
 		leaf = (struct leaf){ 0 };
-		word = record_next(&va, VMI_PH_USER_END, &size, &leaf);
+		word = record_next(&va, PHV_USER_END, &size, &leaf);
 		if (!word)
 			break;
 		/* What the kernel has in its range is the same in all spaces. */
 		if (kernel_address(va)) {
-			va = VMI_PH_HOLE_END;
+			va = PHV_HOLE_END;
 			continue;
 		}
 		if (walk_guest(v, va, &w, false) && (w.pte & PTE_A) && w.gpa == (*word & PTE_ADDR))
@@ -246,7 +246,7 @@ static bool kept_at_first(u64 va, u64 size, u64 word)
 /* Is there any of that? A program that lies elsewhere each time has none. */
 static bool any_kept_at_first(void)
 {
-	u64 va = VMI_PH_USER_START, size, *word;
+	u64 va = PHV_USER_START, size, *word;
 	struct leaf leaf = { 0 };
 
 	for (; (word = record_next(&va, VMI_EXPECT_END, &size, &leaf)); va += size)
@@ -258,11 +258,11 @@ static bool any_kept_at_first(void)
 /* For mmu.expect_space: everything goes but that. */
 static void keep_expected(struct vcpu *v)
 {
-	u64 va = VMI_PH_USER_START, size, *word;
+	u64 va = PHV_USER_START, size, *word;
 	struct leaf leaf = { 0 };
 	struct run r = { 0 };
 
-	for (; (word = record_next(&va, VMI_PH_USER_END, &size, &leaf)); va += size) {
+	for (; (word = record_next(&va, PHV_USER_END, &size, &leaf)); va += size) {
 		bool keeps = kept_at_first(va, size, *word);
 
 		/* Most often the text's, in a row. */
@@ -314,8 +314,8 @@ void tlb_take_over(struct vcpu *v)
 
 void tlb_resync_kernel(struct vcpu *v)
 {
-	tlb_resync_held(v, VMI_PH_HOLE_START, VMI_PH_IMAGE_START);
-	tlb_resync_held(v, VMI_PH_USER_END, VMI_PH_KERNEL_END);
+	tlb_resync_held(v, PHV_HOLE_START, PHV_IMAGE_START);
+	tlb_resync_held(v, PHV_USER_END, PHV_KERNEL_END);
 }
 
 void tlb_age(struct vcpu *v, u64 now)

@@ -45,7 +45,7 @@ _Static_assert(MAX_FRAMES * FRAME_MAX <= SIGNAL_STACK_SIZE, "SIGNAL_STACK_SIZE")
 static bool strayed(const struct vcpu *v, const struct host_registers *regs)
 {
 	return in_layer(regs->rip) && from_user(v, regs->rip) &&
-	       regs->rsp - (u64)thread_of(v) >= VMI_PH_STACK_SIZE && !window_out(regs->rip);
+	       regs->rsp - (u64)thread_of(v) >= PHV_STACK_SIZE && !window_out(regs->rip);
 }
 
 static u32 access_of(const struct vcpu *v, const struct host_registers *regs)
@@ -62,7 +62,7 @@ static void page_fault(struct vcpu *v, struct host_registers *regs)
 
 	if (tlb_fault(v, va, access_of(v, regs), &error)) {
 		v->s.faults_hidden++;
-		event(v, VMI_PH_EVENT_FILL, va, regs->rip);
+		event(v, PHV_EVENT_FILL, va, regs->rip);
 		return;
 	}
 	/* What the layer itself reads or writes for a guest is no device's business. */
@@ -71,7 +71,7 @@ static void page_fault(struct vcpu *v, struct host_registers *regs)
 	if (in_layer(regs->rip) && !strayed(v, regs))
 		fatal_at("guest: triple fault, or a bad pointer in a call; address", va, regs->rip);
 	v->cr2 = va;
-	event(v, VMI_PH_EVENT_FAULT, va, error);
+	event(v, PHV_EVENT_FAULT, va, error);
 	inject(v, regs, VECTOR_PF, true, error);
 }
 
@@ -90,7 +90,7 @@ static void exception(struct vcpu *v, struct host_registers *regs, s32 code)
 		inject(v, regs, vector, false, 0);
 		return;
 	case VECTOR_BP:
-		if (!debug_on() || !debug_stop(v, regs, VMI_PH_STOP_BREAKPOINT))
+		if (!debug_on() || !debug_stop(v, regs, PHV_STOP_BREAKPOINT))
 			inject(v, regs, vector, false, 0);
 		return;
 	case VECTOR_GP:
@@ -154,8 +154,8 @@ static bool layer_fault(struct vcpu *v, int signal, struct host_registers *regs,
 		/* The boot vCPU starts before there is a core.init. */
 		if (v->percpu)
 			return deliver_pending(v, regs);
-		if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_DEBUG)
-			debug_stop(v, regs, VMI_PH_STOP_ASKED);
+		if (READ_ONCE(v->s.pending) & PHV_PENDING_DEBUG)
+			debug_stop(v, regs, PHV_STOP_ASKED);
 		return false;
 	}
 	if (!strayed(v, regs))
@@ -226,7 +226,7 @@ static void notified(struct vcpu *v, struct thread *t, struct host_registers *re
 	if (in_layer(regs->rip) && !window_complete(v, regs)) {
 		irq_mark(v);
 		/* On the guest's stack there may be a call that any GS base is good for. */
-		if (regs->rsp - (u64)t >= VMI_PH_STACK_SIZE)
+		if (regs->rsp - (u64)t >= PHV_STACK_SIZE)
 			__atomic_fetch_or(&ph_any_pending, 1ULL << t->number, __ATOMIC_SEQ_CST);
 		window_rollback(regs);
 		return;

@@ -108,7 +108,7 @@ static void flush_done(struct proc *p, u32 wanted)
 	if (p->flush_done == wanted)
 		return;
 	__atomic_store_n(&p->flush_done, wanted, __ATOMIC_SEQ_CST);
-	futex_wake(&p->flush_done, VMI_PH_MAX_VCPUS);
+	futex_wake(&p->flush_done, PHV_MAX_VCPUS);
 }
 
 /* Makes this process's mappings good for the vCPU's space at its generation. */
@@ -152,7 +152,7 @@ static noreturn void become(struct vcpu *v)
 	fence();
 	synchronise(v);
 	step();
-	v->s.state = VMI_PH_VCPU_RUNNING;
+	v->s.state = PHV_VCPU_RUNNING;
 	stint_begin(v);
 	clock_follow();
 	if (!FAULT(CPUID_FAULTS_STAY_BEHIND))
@@ -201,13 +201,13 @@ static void rest(void)
 
 	lock_take(&p->lock);
 	records_rest();
-	for (i = 0; i < shared->s.slot_count && i < VMI_PH_MAX_SLOTS; i++) {
-		const struct vmi_ph_slot *slot = &shared->s.slots[i];
-		u64 start = VMI_PH_DIRECT_MAP + slot->gpa;
+	for (i = 0; i < shared->s.slot_count && i < PHV_MAX_SLOTS; i++) {
+		const struct phv_slot *slot = &shared->s.slots[i];
+		u64 start = PHV_DIRECT_MAP + slot->gpa;
 
 		/* In one host call, so that another thread here finds the old ones or the new one. */
 		if (host6(mmap, start, slot->size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED | MAP_FIXED,
-			  VMI_PH_FD_RAM + i, 0) != (s64)start)
+			  PHV_FD_RAM + i, 0) != (s64)start)
 			fatal("process: mmap failed at", start);
 	}
 	lock_release(&p->lock);
@@ -264,7 +264,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	 */
 	tlb_drop_supervisor(v);
 	v->s.switches++;
-	event(v, VMI_PH_EVENT_SWITCH, cr3, index);
+	event(v, PHV_EVENT_SWITCH, cr3, index);
 	stint_end(v);
 	self.proc->left = v->woken;
 	state_save(v, !(cr3 & VMI_CR3_NO_VECTORS));
@@ -288,7 +288,7 @@ bool space_release(struct vcpu *v, u64 cr3)
 
 		p->reset++;
 		if (!p->loaded) {
-			p->s.state = VMI_PH_PROC_FREE;
+			p->s.state = PHV_PROC_FREE;
 			p->s.cr3 = 0;
 			drop = p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES;
 		}
@@ -312,7 +312,7 @@ u64 space_rest(struct vcpu *v)
 	u32 i, count = READ_ONCE(shared->s.proc_count), more = REST_AT_ONCE;
 	bool go;
 
-	for (i = 0; i < count && i < VMI_PH_MAX_PROCS; i++) {
+	for (i = 0; i < count && i < PHV_MAX_PROCS; i++) {
 		struct proc *p = proc_at(i);
 		u64 ago = now - READ_ONCE(p->left);
 
@@ -371,9 +371,9 @@ static void flush_elsewhere(struct vcpu *v, struct proc *p)
 		loaded = __atomic_load_n(&p->loaded, __ATOMIC_SEQ_CST);
 		if ((s32)(done - wanted) >= 0 || !loaded)
 			return;
-		for (i = 0; i < VMI_PH_MAX_VCPUS; i++)
+		for (i = 0; i < PHV_MAX_VCPUS; i++)
 			if (loaded & ~asked & 1ULL << i)
-				irq_notify(vcpu_at(i), VMI_PH_PENDING_FLUSH);
+				irq_notify(vcpu_at(i), PHV_PENDING_FLUSH);
 		asked |= loaded;
 		/* Who is asked may itself be waiting here, for this process. */
 		space_flush_serve(v);
@@ -439,7 +439,7 @@ static void prepare_start(struct vcpu *v)
 	__builtin_memset(v->s.irr, 0, sizeof(v->s.irr));
 	__atomic_store_n(&v->s.pending, 0, __ATOMIC_SEQ_CST);
 	v->resume = RESUME_FULL;
-	v->s.state = VMI_PH_VCPU_RUNNING;
+	v->s.state = PHV_VCPU_RUNNING;
 }
 
 /* Under no lock, by who has prepared it. */
@@ -457,10 +457,10 @@ void space_startup(struct vcpu *v)
 	bool off;
 
 	lock_take(&shared->spaces);
-	off = v->s.state == VMI_PH_VCPU_OFF && v->have_ap_state;
+	off = v->s.state == PHV_VCPU_OFF && v->have_ap_state;
 	if (off)
 		prepare_start(v);
-	else if (READ_ONCE(v->s.pending) & VMI_PH_PENDING_STOP)
+	else if (READ_ONCE(v->s.pending) & PHV_PENDING_STOP)
 		v->startup_pending = v->have_ap_state;
 	lock_release(&shared->spaces);
 	step();
@@ -481,8 +481,8 @@ noreturn void space_stop_vcpu(struct vcpu *v)
 	 */
 	lock_take(&shared->spaces);
 	proc_at(v->s.proc)->loaded &= ~(1ULL << v->number);
-	v->s.state = VMI_PH_VCPU_OFF;
-	__atomic_fetch_and(&v->s.pending, ~(u32)VMI_PH_PENDING_STOP, __ATOMIC_SEQ_CST);
+	v->s.state = PHV_VCPU_OFF;
+	__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_STOP, __ATOMIC_SEQ_CST);
 	again = v->startup_pending;
 	v->startup_pending = 0;
 	if (again)

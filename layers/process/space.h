@@ -13,7 +13,7 @@ bool space_release(struct vcpu *v, u64 cr3);
 u64 space_rest(struct vcpu *v);
 /* Flushes a part of a space for all vCPUs; generation: its new one. */
 void space_flush(struct vcpu *v, u64 cr3, u64 context, u64 generation, u64 start, u64 end);
-/* Carries out what others have asked of this process (VMI_PH_PENDING_FLUSH); not where this thread holds its lock. */
+/* Carries out what others have asked of this process (PHV_PENDING_FLUSH); not where this thread holds its lock. */
 void space_flush_serve(struct vcpu *v);
 /* STARTUP: a vCPU that is off starts in v->ap; one that is just going off starts then. Under no lock. */
 void space_startup(struct vcpu *v);

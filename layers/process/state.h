@@ -38,7 +38,7 @@ enum resume_kind {
 };
 
 struct vcpu {
-	struct vmi_ph_vcpu s;
+	struct phv_vcpu s;
 
 	u64 rsp, rbx, rbp, r12, r13, r14, r15;	/* V_RSP ... */
 	u64 host_stack;
@@ -99,10 +99,10 @@ _Static_assert(offsetof(struct vcpu, user_cs) == V_USER_CS, "V_USER_CS");
 _Static_assert(offsetof(struct vcpu, percpu) == V_PERCPU, "V_PERCPU");
 _Static_assert(offsetof(struct vcpu, s.host_calls) == V_HOST_CALLS, "V_HOST_CALLS");
 _Static_assert(offsetof(struct vcpu, scratch) + 128 == V_SCRATCH, "V_SCRATCH");
-_Static_assert(sizeof(struct vcpu) <= VMI_PH_VCPU_STRIDE, "VMI_PH_VCPU_STRIDE");
+_Static_assert(sizeof(struct vcpu) <= PHV_VCPU_STRIDE, "PHV_VCPU_STRIDE");
 
 struct proc {
-	struct vmi_ph_proc s;
+	struct phv_proc s;
 	u64 loaded;		/* vCPUs that have it loaded; under the spaces lock */
 	u64 stamp;		/* last load, for eviction */
 	u64 left;		/* TSC when a vCPU last left it */
@@ -121,11 +121,11 @@ struct proc {
 	u32 flush_done;		/* of these; futex */
 	struct lock lock;	/* over its mappings; taken by its own threads only */
 };
-_Static_assert(sizeof(struct proc) <= VMI_PH_PROC_STRIDE, "VMI_PH_PROC_STRIDE");
+_Static_assert(sizeof(struct proc) <= PHV_PROC_STRIDE, "PHV_PROC_STRIDE");
 
 /* Behind the first 2 KiB of the shared area: the layer's own, for the whole machine. */
 struct shared {
-	struct vmi_ph_shared s;
+	struct phv_shared s;
 
 	struct lock spaces;	/* over the assignment of processes to spaces, and AP start */
 	struct lock console;
@@ -149,10 +149,10 @@ struct shared {
 	u64 guest_clock_wall;
 	u64 guest_clock;	/* guest-physical address of it, 0 for none */
 	u64 mappings;		/* of all processes, as far as they come from fills */
-	u64 pool[VMI_PH_POOL_CHUNKS / 64];	/* pieces of the pool that some process has */
+	u64 pool[PHV_POOL_CHUNKS / 64];	/* pieces of the pool that some process has */
 	u16 hints[4096];	/* cr3 >> 12 -> process + 1 */
 };
-_Static_assert(sizeof(struct shared) <= VMI_PH_SHARED_CONSOLE, "VMI_PH_SHARED_CONSOLE");
+_Static_assert(sizeof(struct shared) <= PHV_SHARED_CONSOLE, "PHV_SHARED_CONSOLE");
 
 struct thread {
 	struct vcpu *vcpu;
@@ -177,32 +177,32 @@ struct self {
 
 extern struct self self;
 
-#define shared ((struct shared *)VMI_PH_SHARED)
+#define shared ((struct shared *)PHV_SHARED)
 
 static inline struct vcpu *vcpu_at(u32 number)
 {
-	return to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_VCPUS + number * VMI_PH_VCPU_STRIDE);
+	return to_pointer(PHV_SHARED + PHV_SHARED_VCPUS + number * PHV_VCPU_STRIDE);
 }
 
 static inline struct proc *proc_at(u32 index)
 {
-	return to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_PROCS + index * VMI_PH_PROC_STRIDE);
+	return to_pointer(PHV_SHARED + PHV_SHARED_PROCS + index * PHV_PROC_STRIDE);
 }
 
 /*
- * The layout of a thread's VMI_PH_STACK_SIZE bytes: a page for its record, the host stack, the signal
+ * The layout of a thread's PHV_STACK_SIZE bytes: a page for its record, the host stack, the signal
  * stack. An unmapped page lies before and after each stack.
  */
 #define HOST_STACK (2 * PAGE_SIZE)
-#define HOST_STACK_SIZE (VMI_PH_STACK_SIZE / 2 - HOST_STACK)
-#define SIGNAL_STACK (VMI_PH_STACK_SIZE / 2 + PAGE_SIZE)
-#define SIGNAL_STACK_SIZE (VMI_PH_STACK_SIZE / 2 - 2 * PAGE_SIZE)
+#define HOST_STACK_SIZE (PHV_STACK_SIZE / 2 - HOST_STACK)
+#define SIGNAL_STACK (PHV_STACK_SIZE / 2 + PAGE_SIZE)
+#define SIGNAL_STACK_SIZE (PHV_STACK_SIZE / 2 - 2 * PAGE_SIZE)
 _Static_assert(sizeof(struct thread) <= PAGE_SIZE, "HOST_STACK");
 
 /* The record of a vCPU's thread in this process, by the vCPU's number. */
 static inline struct thread *thread_at(u32 number)
 {
-	return to_pointer(VMI_PH_STACKS + number * VMI_PH_STACK_SIZE);
+	return to_pointer(PHV_STACKS + number * PHV_STACK_SIZE);
 }
 
 static inline struct thread *thread_of(const struct vcpu *v)
@@ -220,7 +220,7 @@ static inline struct thread *thread_here(void)
 {
 	u64 sp = (u64)__builtin_frame_address(0);
 
-	return to_pointer(sp & ~(VMI_PH_STACK_SIZE - 1));
+	return to_pointer(sp & ~(PHV_STACK_SIZE - 1));
 }
 
 extern const u64 gs_displacement;
@@ -322,7 +322,7 @@ static inline void cpu_relax(void)
 /* An address that only the kernel maps: the hole, and everything from the direct map up. */
 static inline bool kernel_address(u64 va)
 {
-	return va >= VMI_PH_USER_END || (va >= VMI_PH_HOLE_START && va < VMI_PH_HOLE_END);
+	return va >= PHV_USER_END || (va >= PHV_HOLE_START && va < PHV_HOLE_END);
 }
 
 /*
@@ -333,8 +333,8 @@ static inline bool percpu_good(u64 pointer)
 {
 	u64 end = pointer + VMI_SIZE_PERCPU;
 
-	return !(pointer & 63) && ((pointer >= VMI_PH_IMAGE_START && end <= VMI_PH_LAYER_BASE) ||
-				   (pointer >= VMI_PH_DIRECT_MAP && end <= shared->direct_map_end));
+	return !(pointer & 63) && ((pointer >= PHV_IMAGE_START && end <= PHV_LAYER_BASE) ||
+				   (pointer >= PHV_DIRECT_MAP && end <= shared->direct_map_end));
 }
 
 /* State components that the host has switched on, less those of features that the kernel is not told of (msr.c). */
@@ -346,7 +346,7 @@ void percpu_update(struct vcpu *v);
 /* Guest-physical memory, or NULL if this is not RAM; bytes must not cross a page. */
 static inline void *guest_ram(u64 gpa)
 {
-	return gpa < shared->ram_size ? to_pointer(VMI_PH_DIRECT_MAP + gpa) : NULL;
+	return gpa < shared->ram_size ? to_pointer(PHV_DIRECT_MAP + gpa) : NULL;
 }
 
 #endif

@@ -22,15 +22,15 @@
 
 u64 cycles_ns(u64 cycles)
 {
-	const struct vmi_ph_clock *c = &shared->s.clock;
+	const struct phv_clock *c = &shared->s.clock;
 
 	return (u64)((u128)cycles * READ_ONCE(c->mult) >> (READ_ONCE(c->shift) & 63));
 }
 
 /* A consistent copy of the monitor's page; its sequence. */
-static u32 clock_read(struct vmi_ph_clock *copy)
+static u32 clock_read(struct phv_clock *copy)
 {
-	const struct vmi_ph_clock *c = &shared->s.clock;
+	const struct phv_clock *c = &shared->s.clock;
 	u32 sequence;
 
 	do {
@@ -45,7 +45,7 @@ static u32 clock_read(struct vmi_ph_clock *copy)
 }
 
 /* The counter of another CPU may be a little behind that of the one which wrote the page: time waits there. */
-static u64 clock_at(const struct vmi_ph_clock *c, u64 tsc)
+static u64 clock_at(const struct phv_clock *c, u64 tsc)
 {
 	u64 passed = (s64)(tsc - c->tsc) > 0 ? tsc - c->tsc : 0;
 
@@ -54,8 +54,8 @@ static u64 clock_at(const struct vmi_ph_clock *c, u64 tsc)
 
 u64 now_ns(void)
 {
-	const struct vmi_ph_clock *page = &shared->s.clock;
-	struct vmi_ph_clock c;
+	const struct phv_clock *page = &shared->s.clock;
+	struct phv_clock c;
 	u32 sequence;
 	u64 ns;
 
@@ -226,7 +226,7 @@ int process_time_wallclock_updated(void)
  */
 static void clock_write(struct vmi_clock *page)
 {
-	struct vmi_ph_clock c;
+	struct phv_clock c;
 
 	shared->guest_clock_sequence = clock_read(&c);
 	shared->guest_clock_wall = READ_ONCE(shared->s.wall_offset_ns);

@@ -43,7 +43,7 @@ static u32 slot_of(u64 gpa)
 {
 	u32 i, count = shared->s.slot_count;
 
-	for (i = 0; i < count && i < VMI_PH_MAX_SLOTS; i++)
+	for (i = 0; i < count && i < PHV_MAX_SLOTS; i++)
 		if (gpa - shared->s.slots[i].gpa < shared->s.slots[i].size)
 			return i;
 	fatal("process: no RAM slot for", gpa);
@@ -60,7 +60,7 @@ static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 of
 
 	for (tries = 0;; tries++) {
 		r = host6(mmap, va, size, prot, MAP_SHARED | MAP_FIXED | (populate ? MAP_POPULATE : 0),
-			  VMI_PH_FD_RAM + file, offset);
+			  PHV_FD_RAM + file, offset);
 		if (r == (s64)va)
 			break;
 		if (r != -HOST_ENOMEM || tries)
@@ -110,7 +110,7 @@ static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u
 	u64 *table = w->slot - index, *records;
 	bool replaces;
 
-	start = start < VMI_PH_USER_START ? VMI_PH_USER_START : start;
+	start = start < PHV_USER_START ? PHV_USER_START : start;
 	same |= w->writable ? PTE_D : 0;
 	va &= PAGE_MASK;
 	split_large(va);
@@ -121,7 +121,7 @@ static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u
 	}
 	replaces = *records != 0;
 	if (w->span == PAGE_SIZE && (w->user || kernel_address(va))) {
-		const struct vmi_ph_slot *slot = &shared->s.slots[slot_of(w->gpa)];
+		const struct phv_slot *slot = &shared->s.slots[slot_of(w->gpa)];
 		u64 pte = w->pte & (PTE_ADDR | same), before = (w->gpa - slot->gpa) / PAGE_SIZE;
 		u64 behind = (slot->size + slot->gpa - w->gpa) / PAGE_SIZE;
 		u64 first = start > table_va ? (start - table_va) / PAGE_SIZE : 0;
@@ -164,7 +164,7 @@ static bool fill_near(struct vcpu *v, u64 va)
 	struct walk w;
 	u64 *word;
 
-	if (va < VMI_PH_USER_START || !walk_guest(v, va, &w, false) || w.span != PAGE_SIZE || !w.user ||
+	if (va < PHV_USER_START || !walk_guest(v, va, &w, false) || w.span != PAGE_SIZE || !w.user ||
 	    !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
 		return false;
 	word = record(va, PAGE_SIZE, false);
@@ -267,8 +267,8 @@ void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
 /* Addresses that are mapped for good, or are not the guest's: nothing is ever filled there. */
 static bool fixed_address(u64 va)
 {
-	return va < VMI_PH_USER_START || (va >= VMI_PH_IMAGE_START && va < VMI_PH_HOLE_END) ||
-	       (va >= VMI_PH_DIRECT_MAP && va < shared->direct_map_end) || va >= VMI_PH_KERNEL_END;
+	return va < PHV_USER_START || (va >= PHV_IMAGE_START && va < PHV_HOLE_END) ||
+	       (va >= PHV_DIRECT_MAP && va < shared->direct_map_end) || va >= PHV_KERNEL_END;
 }
 
 bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)

@@ -21,7 +21,7 @@ static bool inside(u64 rip, const u8 *start, const u8 *end)
 
 bool in_layer(u64 rip)
 {
-	return rip >= (FAULT(SHORT_CALLS_MARK) ? VMI_PH_LAYER_BASE : (u64)ph_layer_code) && rip < (u64)ph_text_end;
+	return rip >= (FAULT(SHORT_CALLS_MARK) ? PHV_LAYER_BASE : (u64)ph_layer_code) && rip < (u64)ph_text_end;
 }
 
 /* The frame at the stack pointer that the guest gave to cpu.iret. */

@@ -40,19 +40,19 @@ extern u8 ph_load_end[], ph_boot_stack[], ph_boot_stack_top[];
 u64 zygote_stack(void);
 noreturn void zygote_main(void);
 
-/* Ids of the children by index; private, unlike vmi_ph_proc.pid. */
-static u32 children[VMI_PH_MAX_PROCS];
+/* Ids of the children by index; private, unlike phv_proc.pid. */
+static u32 children[PHV_MAX_PROCS];
 
 void tell(u32 op, u32 index, u32 pid, u32 value)
 {
-	struct vmi_ph_message m = { op, index, pid, value };
+	struct phv_message m = { op, index, pid, value };
 
-	host6(sendto, VMI_PH_FD_CONTROL, &m, sizeof(m), 0x4000, 0, 0);
+	host6(sendto, PHV_FD_CONTROL, &m, sizeof(m), 0x4000, 0, 0);
 }
 
 noreturn void die(u32 step, s64 error)
 {
-	tell(VMI_PH_OP_FAILED, step, self.pid, (u32)-error);
+	tell(PHV_OP_FAILED, step, self.pid, (u32)-error);
 	for (;;)
 		host1(exit_group, 100 + step);
 }
@@ -72,22 +72,22 @@ static void map_ram(void)
 	u32 i, s;
 
 	for (i = 0; i < plan->slot_count; i++) {
-		const struct vmi_ph_slot *slot = &plan->slots[i];
+		const struct phv_slot *slot = &plan->slots[i];
 
-		must(VMI_PH_STEP_RAM,
-		     map(VMI_PH_DIRECT_MAP + slot->gpa, slot->size, prot, MAP_SHARED, VMI_PH_FD_RAM + i, 0));
+		must(PHV_STEP_RAM,
+		     map(PHV_DIRECT_MAP + slot->gpa, slot->size, prot, MAP_SHARED, PHV_FD_RAM + i, 0));
 		shared->ram_size = slot->gpa + slot->size;
 	}
-	shared->direct_map_end = VMI_PH_DIRECT_MAP + shared->ram_size;
+	shared->direct_map_end = PHV_DIRECT_MAP + shared->ram_size;
 	for (s = 0; s < plan->segment_count; s++) {
-		const struct vmi_ph_segment *segment = &plan->segments[s];
+		const struct phv_segment *segment = &plan->segments[s];
 
 		for (i = 0; i < plan->slot_count; i++) {
-			const struct vmi_ph_slot *slot = &plan->slots[i];
+			const struct phv_slot *slot = &plan->slots[i];
 
 			if (segment->gpa - slot->gpa < slot->size)
-				must(VMI_PH_STEP_IMAGE, map(segment->addr, segment->size, prot, MAP_SHARED,
-							    VMI_PH_FD_RAM + i, segment->gpa - slot->gpa));
+				must(PHV_STEP_IMAGE, map(segment->addr, segment->size, prot, MAP_SHARED,
+							    PHV_FD_RAM + i, segment->gpa - slot->gpa));
 		}
 	}
 }
@@ -96,21 +96,21 @@ static void map_ram(void)
 static void map_devices(void)
 {
 	if (shared->s.device_count)
-		must(VMI_PH_STEP_RAM, map(VMI_PH_DEVICES, shared->s.device_count * PAGE_SIZE, PROT_READ | PROT_WRITE,
-					  MAP_SHARED, VMI_PH_FD_RAM + shared->s.slot_count, 0));
+		must(PHV_STEP_RAM, map(PHV_DEVICES, shared->s.device_count * PAGE_SIZE, PROT_READ | PROT_WRITE,
+					  MAP_SHARED, PHV_FD_RAM + shared->s.slot_count, 0));
 }
 
 /* The thunks move to shared memory, at the addresses they were linked for. A new process makes them executable. */
 static void share_thunks(void)
 {
 	u64 i, size = ((u64)(ph_thunks_end - ph_thunks_start) + PAGE_SIZE - 1) & PAGE_MASK;
-	u8 *copy = to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_THUNKS);
+	u8 *copy = to_pointer(PHV_SHARED + PHV_SHARED_THUNKS);
 
 	for (i = 0; i < size; i++)
 		copy[i] = ph_thunks_start[i];
-	must(VMI_PH_STEP_SHARED, map((u64)ph_thunks_start, size,
+	must(PHV_STEP_SHARED, map((u64)ph_thunks_start, size,
 				     PROT_READ | PROT_WRITE | (FAULT(GUEST_MEMORY_EXECUTABLE) ? PROT_EXEC : 0),
-				     MAP_SHARED, VMI_PH_FD_SHARED, VMI_PH_SHARED_THUNKS));
+				     MAP_SHARED, PHV_FD_SHARED, PHV_SHARED_THUNKS));
 }
 
 static void vcpus_prepare(void)
@@ -179,7 +179,7 @@ static u32 index_of(u32 pid)
 {
 	u32 i;
 
-	for (i = 0; i < VMI_PH_MAX_PROCS; i++)
+	for (i = 0; i < PHV_MAX_PROCS; i++)
 		if (children[i] == pid)
 			return i;
 	return 0xffffffff;
@@ -192,16 +192,16 @@ static void reap(void)
 
 	while ((pid = host4(wait4, -1, &status, WNOHANG, 0)) > 0) {
 		index = index_of((u32)pid);
-		if (index < VMI_PH_MAX_PROCS)
+		if (index < PHV_MAX_PROCS)
 			children[index] = 0;
-		tell(VMI_PH_OP_DIED, index, (u32)pid, status);
+		tell(PHV_OP_DIED, index, (u32)pid, status);
 	}
 }
 
 /* What decides about every process from here on. No guest code exists yet. */
 static void plan_make(u32 pid)
 {
-	const u64 *filter = to_pointer(VMI_PH_SHARED + VMI_PH_SHARED_FILTER);
+	const u64 *filter = to_pointer(PHV_SHARED + PHV_SHARED_FILTER);
 	struct process_plan *p = &plan_pages.p;
 	u32 i;
 
@@ -211,10 +211,10 @@ static void plan_make(u32 pid)
 	p->vcpu_count = shared->s.vcpu_count;
 	p->slot_count = shared->s.slot_count;
 	p->segment_count = shared->s.segment_count;
-	if (!p->filter_length || p->filter_length > VMI_PH_FILTER_MAX || !p->vcpu_count ||
-	    p->vcpu_count > VMI_PH_MAX_VCPUS || p->slot_count > VMI_PH_MAX_SLOTS ||
+	if (!p->filter_length || p->filter_length > PHV_FILTER_MAX || !p->vcpu_count ||
+	    p->vcpu_count > PHV_MAX_VCPUS || p->slot_count > PHV_MAX_SLOTS ||
 	    p->segment_count > ARRAY_SIZE(p->segments))
-		die(VMI_PH_STEP_SHARED, -22);
+		die(PHV_STEP_SHARED, -22);
 	for (i = 0; i < p->filter_length; i++)
 		p->filter[i] = filter[i];
 	for (i = 0; i < p->vcpu_count; i++)
@@ -231,7 +231,7 @@ static void hear_of_children(void)
 	const u64 child_signal = 1ULL << (SIGCHLD - 1);
 	s64 fd = host4(signalfd4, -1, &child_signal, 8, SFD_NONBLOCK);
 
-	must(VMI_PH_STEP_SIGNALS, fd);
+	must(PHV_STEP_SIGNALS, fd);
 	plan_pages.p.child_events = (s32)fd;
 }
 
@@ -244,13 +244,13 @@ static void map_stacks(void)
 		u64 t = (u64)thread_at(i);
 
 		if (FAULT(STACKS_ADJOIN))
-			must(VMI_PH_STEP_ARENA, map(t, VMI_PH_STACK_SIZE, PROT_READ | PROT_WRITE,
+			must(PHV_STEP_ARENA, map(t, PHV_STACK_SIZE, PROT_READ | PROT_WRITE,
 						    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-		must(VMI_PH_STEP_ARENA, map(t, PAGE_SIZE, PROT_READ | PROT_WRITE,
+		must(PHV_STEP_ARENA, map(t, PAGE_SIZE, PROT_READ | PROT_WRITE,
 					    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-		must(VMI_PH_STEP_ARENA, map(t + HOST_STACK, HOST_STACK_SIZE, PROT_READ | PROT_WRITE,
+		must(PHV_STEP_ARENA, map(t + HOST_STACK, HOST_STACK_SIZE, PROT_READ | PROT_WRITE,
 					    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-		must(VMI_PH_STEP_ARENA, map(t + SIGNAL_STACK, SIGNAL_STACK_SIZE, PROT_READ | PROT_WRITE,
+		must(PHV_STEP_ARENA, map(t + SIGNAL_STACK, SIGNAL_STACK_SIZE, PROT_READ | PROT_WRITE,
 					    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 	}
 }
@@ -279,18 +279,18 @@ static void make_process(u32 index)
 	if (child == 0)
 		child_main(index);
 	if (child < 0) {
-		tell(VMI_PH_OP_FAILED, VMI_PH_STEP_FORK, index, (u32)-child);
+		tell(PHV_OP_FAILED, PHV_STEP_FORK, index, (u32)-child);
 		return;
 	}
 	while (!__atomic_load_n(ready, __ATOMIC_ACQUIRE)) {
 		if (host4(wait4, child, &status, WNOHANG, 0) == child) {
-			tell(VMI_PH_OP_DIED, index, (u32)child, status);
+			tell(PHV_OP_DIED, index, (u32)child, status);
 			return;
 		}
 		futex_wait(ready, 0, host_ns() + LOOK_AGAIN);
 	}
 	children[index] = (u32)child;
-	tell(VMI_PH_OP_READY, index, (u32)child, 0);
+	tell(PHV_OP_READY, index, (u32)child, 0);
 }
 
 /* Blocks all signals and maps the zygote's stack; returns its top. Runs on the host's stack. */
@@ -302,7 +302,7 @@ u64 zygote_stack(void)
 	if (host4(rt_sigprocmask, SIG_SETMASK, &all, 0, 8) != 0 ||
 	    map((u64)ph_boot_stack, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) < 0)
 		for (;;)
-			host1(exit_group, 100 + VMI_PH_STEP_SIGNALS);
+			host1(exit_group, 100 + PHV_STEP_SIGNALS);
 	return (u64)ph_boot_stack_top;
 }
 
@@ -318,12 +318,12 @@ static void leave_host(void)
 	const u64 stack = (u64)ph_boot_stack, top = (u64)ph_boot_stack_top;
 
 	if (FAULT(HOST_PAGES_STAY)) {
-		must(VMI_PH_STEP_SHARED, host2(munmap, HOST_STACKS, HOST_USER_END - HOST_STACKS));
+		must(PHV_STEP_SHARED, host2(munmap, HOST_STACKS, HOST_USER_END - HOST_STACKS));
 		return;
 	}
-	must(VMI_PH_STEP_SHARED, host2(munmap, 0, VMI_PH_LAYER_BASE));
-	must(VMI_PH_STEP_SHARED, host2(munmap, end, stack - end));
-	must(VMI_PH_STEP_SHARED, host2(munmap, top, HOST_USER_END - top));
+	must(PHV_STEP_SHARED, host2(munmap, 0, PHV_LAYER_BASE));
+	must(PHV_STEP_SHARED, host2(munmap, end, stack - end));
+	must(PHV_STEP_SHARED, host2(munmap, top, HOST_USER_END - top));
 }
 
 static void serve(void)
@@ -331,8 +331,8 @@ static void serve(void)
 	struct {
 		s32 fd;
 		u16 events, revents;
-	} poll[] = { { VMI_PH_FD_CONTROL, POLLIN, 0 }, { plan->child_events, POLLIN, 0 } };
-	struct vmi_ph_message m;
+	} poll[] = { { PHV_FD_CONTROL, POLLIN, 0 }, { plan->child_events, POLLIN, 0 } };
+	struct phv_message m;
 	u8 info[128];
 	s64 r;
 
@@ -340,10 +340,10 @@ static void serve(void)
 	/* Several ends can be one signal: reap() waits for every child that has ended. */
 	host3(read, plan->child_events, info, sizeof(info));
 	reap();
-	r = host6(recvfrom, VMI_PH_FD_CONTROL, &m, sizeof(m), MSG_DONTWAIT, 0, 0);
+	r = host6(recvfrom, PHV_FD_CONTROL, &m, sizeof(m), MSG_DONTWAIT, 0, 0);
 	if (r == 0)
 		host1(exit_group, 0);
-	if (r == sizeof(m) && m.op == VMI_PH_OP_FORK && m.index < VMI_PH_MAX_PROCS)
+	if (r == sizeof(m) && m.op == PHV_OP_FORK && m.index < PHV_MAX_PROCS)
 		make_process(m.index);
 }
 
@@ -353,20 +353,20 @@ noreturn void zygote_main(void)
 
 	self.pid = pid;
 	leave_host();
-	must(VMI_PH_STEP_SHARED, map(VMI_PH_SHARED, VMI_PH_SHARED_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED,
-				     VMI_PH_FD_SHARED, 0));
+	must(PHV_STEP_SHARED, map(PHV_SHARED, PHV_SHARED_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED,
+				     PHV_FD_SHARED, 0));
 	plan_make(pid);
-	must(VMI_PH_STEP_ARENA, map(VMI_PH_ARENA, VMI_PH_ARENA_SIZE, PROT_READ | PROT_WRITE,
+	must(PHV_STEP_ARENA, map(PHV_ARENA, PHV_ARENA_SIZE, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 	if (shared->s.pool_chunks)
-		must(VMI_PH_STEP_ARENA, map(VMI_PH_POOL, (u64)shared->s.pool_chunks * VMI_PH_POOL_CHUNK, PROT_READ | PROT_WRITE,
-					    MAP_SHARED, VMI_PH_FD_SHARED, VMI_PH_SHARED_SIZE));
+		must(PHV_STEP_ARENA, map(PHV_POOL, (u64)shared->s.pool_chunks * PHV_POOL_CHUNK, PROT_READ | PROT_WRITE,
+					    MAP_SHARED, PHV_FD_SHARED, PHV_SHARED_SIZE));
 	map_stacks();
-	must(VMI_PH_STEP_SHARED, map((u64)ph_ready, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	must(PHV_STEP_SHARED, map((u64)ph_ready, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 	share_thunks();
 	map_ram();
 	map_devices();
-	must(VMI_PH_STEP_CPUID, cpuid_prepare() ? 0 : -HOST_E2BIG);
+	must(PHV_STEP_CPUID, cpuid_prepare() ? 0 : -HOST_E2BIG);
 	vcpus_prepare();
 	boot_vcpu_prepare();
 	plan_pages.p.descriptors = try_descriptors();
@@ -375,8 +375,8 @@ noreturn void zygote_main(void)
 	patch_offer();
 	hear_of_children();
 	if (!FAULT(PLAN_WRITABLE))
-		must(VMI_PH_STEP_SHARED, host3(mprotect, &plan_pages, sizeof(plan_pages), PROT_READ));
-	tell(VMI_PH_OP_READY, 0xffffffff, pid, 0);
+		must(PHV_STEP_SHARED, host3(mprotect, &plan_pages, sizeof(plan_pages), PROT_READ));
+	tell(PHV_OP_READY, 0xffffffff, pid, 0);
 	for (;;)
 		serve();
 }

@@ -3,7 +3,7 @@
 //! instructions of 64-bit code, made here byte by byte.
 
 use object::{Object, ObjectSymbol};
-use paravane_abi::process::PhShared;
+use paravane_abi::process::PhvShared;
 use std::mem::offset_of;
 
 /// What such a kernel does.
@@ -99,7 +99,7 @@ fn code(deed: Deed) -> Vec<u8> {
         }
         Deed::Scribble => {
             code.extend([0x48, 0xbf]); // movabs $SHARED, %rdi
-            code.extend(paravane_abi::process::PH_SHARED.to_le_bytes());
+            code.extend(paravane_abi::process::PHV_SHARED.to_le_bytes());
             code.extend([0xb9, 0x00, 0x00, 0x40, 0x00]); // mov $0x400000, %ecx
             code.extend([0xb0, 0xa5, 0xf3, 0xaa]); // mov $0xa5, %al; rep stosb
         }
@@ -111,17 +111,17 @@ fn code(deed: Deed) -> Vec<u8> {
 }
 
 fn grow() -> Vec<u8> {
-    use paravane_abi::process::{PH_SHARED, PH_SHARED_FILTER};
-    let field = |offset: usize| (PH_SHARED + offset as u64).to_le_bytes();
+    use paravane_abi::process::{PHV_SHARED, PHV_SHARED_FILTER};
+    let field = |offset: usize| (PHV_SHARED + offset as u64).to_le_bytes();
     #[allow(clippy::cast_possible_truncation)] // 64-bit hosts only
-    let filter = PH_SHARED_FILTER as usize;
+    let filter = PHV_SHARED_FILTER as usize;
     let mut code = Vec::new();
     for (offset, value) in [
         // ret ALLOW
         (filter, 6u32),
         (filter + 4, 0x7fff_0000),
-        (offset_of!(PhShared, proc_wanted), 12),
-        (offset_of!(PhShared, doorbell), 1000),
+        (offset_of!(PhvShared, proc_wanted), 12),
+        (offset_of!(PhvShared, doorbell), 1000),
     ] {
         code.extend([0x48, 0xbf]); // movabs $field, %rdi
         code.extend(field(offset));

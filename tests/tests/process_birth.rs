@@ -157,8 +157,8 @@ fn stacks(machine: &Traced) -> Result<(), String> {
         let all = mappings(call.maps.as_deref().unwrap_or_default());
         let used = |m: &Mapping<'_>| (m.start..m.end).contains(&(call.stack - 1));
         let of_vcpus = |m: &Mapping<'_>| {
-            let area = ph::PH_STACKS..ph::PH_STACKS + ph::PH_MAX_VCPUS * ph::PH_STACK_SIZE;
-            area.contains(&m.start) && (m.start - ph::PH_STACKS) % ph::PH_STACK_SIZE != 0
+            let area = ph::PHV_STACKS..ph::PHV_STACKS + ph::PHV_MAX_VCPUS * ph::PHV_STACK_SIZE;
+            area.contains(&m.start) && (m.start - ph::PHV_STACKS) % ph::PHV_STACK_SIZE != 0
         };
         let stacks: Vec<_> = all.iter().filter(|m| used(m) || of_vcpus(m)).collect();
         // The zygote's, and two of each vCPU.
@@ -194,7 +194,7 @@ fn plan(machine: &Traced) -> Result<(), String> {
         // In the layer's data: two pages, read-only, private.
         let layer = all
             .iter()
-            .filter(|m| (ph::PH_LAYER_BASE..ph::PH_HOLE_END).contains(&m.start));
+            .filter(|m| (ph::PHV_LAYER_BASE..ph::PHV_HOLE_END).contains(&m.start));
         if !layer
             .clone()
             .any(|m| m.rights == "r--p" && m.end - m.start >= 2 * PAGE)

@@ -168,7 +168,7 @@ fn a_debugger_can_look_into_a_debuggable_machine() {
         assert!(said.contains("ptrace: Operation not permitted"), "{said}");
         return;
     };
-    let hole = paravane_abi::process::PH_HOLE_START..paravane_abi::process::PH_LAYER_BASE;
+    let hole = paravane_abi::process::PHV_HOLE_START..paravane_abi::process::PHV_LAYER_BASE;
     assert!(hole.contains(&at), "the kernel is not at {at:#x}:\n{said}");
     assert!(said.contains("jmp"), "{said}");
     let before = tree::cpu_time(&[space]);

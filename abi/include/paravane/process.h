@@ -10,355 +10,355 @@
 
 
 /* Linear addresses in an address-space process */
-#define VMI_PH_HOLE_START 0x70000000 /* first address of the hole in the guest's user range: what the kernel maps near its image */
-#define VMI_PH_IMAGE_START 0x7a000000 /* then the image and the layer: not the guest's to map */
-#define VMI_PH_LAYER_BASE 0x7f000000 /* the layer's program, linked for this address */
-#define VMI_PH_HOLE_END 0x7fe00000 /* last address of the hole + 1 */
-#define VMI_PH_USER_START 0x10000 /* first address of the guest's user range */
-#define VMI_PH_USER_END 0x400000000000 /* last + 1: 64 TiB */
-#define VMI_PH_DIRECT_MAP 0x400000000000 /* guest-physical 0 */
-#define VMI_PH_KERNEL_END 0x7e0000000000 /* last address + 1 that the guest's kernel may map */
-#define VMI_PH_SHARED 0x7e8000000000 /* the shared area; what follows lies near, since each place of its own takes page tables of the host's in each process */
-#define VMI_PH_DEVICES 0x7e8000500000 /* the layer's own view of the register pages of all devices, writable */
-#define VMI_PH_ARENA 0x7e8000400000 /* a process's own records of its mappings: what each has for certain */
-#define VMI_PH_ARENA_SIZE 0x100000 /* bytes of it */
-#define VMI_PH_POOL 0x7e9100000000 /* room for more records, which all processes of the machine share: a part of the shared area's file, so that hostile code cannot make it larger */
-#define VMI_PH_STACKS 0x7e8000580000 /* a process's own stacks, VMI_PH_STACK_SIZE for each vCPU */
-#define VMI_PH_STACK_SIZE 0x20000 /* bytes for a vCPU's thread, aligned to itself: thread record, host stack, signal stack */
+#define PHV_HOLE_START 0x70000000 /* first address of the hole in the guest's user range: what the kernel maps near its image */
+#define PHV_IMAGE_START 0x7a000000 /* then the image and the layer: not the guest's to map */
+#define PHV_LAYER_BASE 0x7f000000 /* the layer's program, linked for this address */
+#define PHV_HOLE_END 0x7fe00000 /* last address of the hole + 1 */
+#define PHV_USER_START 0x10000 /* first address of the guest's user range */
+#define PHV_USER_END 0x400000000000 /* last + 1: 64 TiB */
+#define PHV_DIRECT_MAP 0x400000000000 /* guest-physical 0 */
+#define PHV_KERNEL_END 0x7e0000000000 /* last address + 1 that the guest's kernel may map */
+#define PHV_SHARED 0x7e8000000000 /* the shared area; what follows lies near, since each place of its own takes page tables of the host's in each process */
+#define PHV_DEVICES 0x7e8000500000 /* the layer's own view of the register pages of all devices, writable */
+#define PHV_ARENA 0x7e8000400000 /* a process's own records of its mappings: what each has for certain */
+#define PHV_ARENA_SIZE 0x100000 /* bytes of it */
+#define PHV_POOL 0x7e9100000000 /* room for more records, which all processes of the machine share: a part of the shared area's file, so that hostile code cannot make it larger */
+#define PHV_STACKS 0x7e8000580000 /* a process's own stacks, PHV_STACK_SIZE for each vCPU */
+#define PHV_STACK_SIZE 0x20000 /* bytes for a vCPU's thread, aligned to itself: thread record, host stack, signal stack */
 
 /* Descriptors of the layer's program when it starts */
-#define VMI_PH_FD_CONTROL 0x3 /* socket (SOCK_SEQPACKET) to the monitor; only the zygote keeps it */
-#define VMI_PH_FD_SHARED 0x4 /* memfd of the shared area; closed before guest code runs */
-#define VMI_PH_FD_RAM 0x5 /* memfd of RAM slot 0; slot n has VMI_PH_FD_RAM + n. Behind them, if there are devices: the memfd of their register pages */
+#define PHV_FD_CONTROL 0x3 /* socket (SOCK_SEQPACKET) to the monitor; only the zygote keeps it */
+#define PHV_FD_SHARED 0x4 /* memfd of the shared area; closed before guest code runs */
+#define PHV_FD_RAM 0x5 /* memfd of RAM slot 0; slot n has PHV_FD_RAM + n. Behind them, if there are devices: the memfd of their register pages */
 
 /* Limits */
-#define VMI_PH_MAX_VCPUS 0x40 /* vCPUs of a virtual machine */
-#define VMI_PH_MAX_PROCS 0x400 /* address-space processes of a virtual machine */
-#define VMI_PH_MAPS_SURE 0x1000 /* mappings that each process may have, whatever the others have */
-#define VMI_PH_MAX_SLOTS 0x10 /* RAM slots */
-#define VMI_PH_MAX_DEVICES 0x20 /* devices of a virtual machine; each has the interrupt line of its own number */
-#define VMI_PH_MAX_QUEUES 0x1e /* queues of a device */
-#define VMI_PH_POOL_CHUNK 0x40000 /* bytes of the pool that a process takes at once */
-#define VMI_PH_POOL_CHUNKS 0x4000 /* such pieces at most */
-#define VMI_PH_CONSOLE_SIZE 0x10000 /* bytes of the console ring, a power of two */
-#define VMI_PH_FILTER_MAX 0x200 /* instructions of the seccomp filter */
-#define VMI_PH_EVENTS 0x20 /* events that are kept of each vCPU, a power of two */
+#define PHV_MAX_VCPUS 0x40 /* vCPUs of a virtual machine */
+#define PHV_MAX_PROCS 0x400 /* address-space processes of a virtual machine */
+#define PHV_MAPS_SURE 0x1000 /* mappings that each process may have, whatever the others have */
+#define PHV_MAX_SLOTS 0x10 /* RAM slots */
+#define PHV_MAX_DEVICES 0x20 /* devices of a virtual machine; each has the interrupt line of its own number */
+#define PHV_MAX_QUEUES 0x1e /* queues of a device */
+#define PHV_POOL_CHUNK 0x40000 /* bytes of the pool that a process takes at once */
+#define PHV_POOL_CHUNKS 0x4000 /* such pieces at most */
+#define PHV_CONSOLE_SIZE 0x10000 /* bytes of the console ring, a power of two */
+#define PHV_FILTER_MAX 0x200 /* instructions of the seccomp filter */
+#define PHV_EVENTS 0x20 /* events that are kept of each vCPU, a power of two */
 
 /* Shared area: offsets of its parts */
-#define VMI_PH_MAGIC 0x31485056 /* ph_shared.magic */
-#define VMI_PH_SHARED_CONSOLE 0x10000 /* console ring */
-#define VMI_PH_SHARED_FILTER 0x20000 /* seccomp filter: array of struct sock_filter; read by the zygote before guest code exists */
-#define VMI_PH_SHARED_VCPUS 0x30000 /* vCPUs, VMI_PH_VCPU_STRIDE each */
-#define VMI_PH_VCPU_STRIDE 0x8000 /* bytes of a vCPU: struct vmi_ph_vcpu, the layer's own state behind it */
-#define VMI_PH_SHARED_PROCS 0x230000 /* processes, VMI_PH_PROC_STRIDE each */
-#define VMI_PH_PROC_STRIDE 0x400 /* bytes of a process: struct vmi_ph_proc, the layer's own state behind it */
-#define VMI_PH_SHARED_THUNKS 0x330000 /* the layer's entry points: mapped over its own section .thunks in every process, since core.init edits them */
-#define VMI_PH_THUNKS_MAX 0x10000 /* bytes of it at most */
-#define VMI_PH_SHARED_DEVICES 0x340000 /* devices: VMI_PH_MAX_DEVICES of struct vmi_ph_device */
-#define VMI_PH_SHARED_REQUESTS 0x341000 /* register writes: VMI_PH_MAX_VCPUS of struct vmi_ph_request */
-#define VMI_PH_SHARED_EVENTS 0x342000 /* last events: VMI_PH_EVENTS of struct vmi_ph_event for each vCPU */
-#define VMI_PH_SHARED_DEBUG 0x352000 /* registers of stopped vCPUs: VMI_PH_MAX_VCPUS of struct vmi_ph_debug */
-#define VMI_PH_SHARED_SIZE 0x400000 /* bytes of the shared area; in its file the pool follows */
+#define PHV_MAGIC 0x31485056 /* phv_shared.magic */
+#define PHV_SHARED_CONSOLE 0x10000 /* console ring */
+#define PHV_SHARED_FILTER 0x20000 /* seccomp filter: array of struct sock_filter; read by the zygote before guest code exists */
+#define PHV_SHARED_VCPUS 0x30000 /* vCPUs, PHV_VCPU_STRIDE each */
+#define PHV_VCPU_STRIDE 0x8000 /* bytes of a vCPU: struct phv_vcpu, the layer's own state behind it */
+#define PHV_SHARED_PROCS 0x230000 /* processes, PHV_PROC_STRIDE each */
+#define PHV_PROC_STRIDE 0x400 /* bytes of a process: struct phv_proc, the layer's own state behind it */
+#define PHV_SHARED_THUNKS 0x330000 /* the layer's entry points: mapped over its own section .thunks in every process, since core.init edits them */
+#define PHV_THUNKS_MAX 0x10000 /* bytes of it at most */
+#define PHV_SHARED_DEVICES 0x340000 /* devices: PHV_MAX_DEVICES of struct phv_device */
+#define PHV_SHARED_REQUESTS 0x341000 /* register writes: PHV_MAX_VCPUS of struct phv_request */
+#define PHV_SHARED_EVENTS 0x342000 /* last events: PHV_EVENTS of struct phv_event for each vCPU */
+#define PHV_SHARED_DEBUG 0x352000 /* registers of stopped vCPUs: PHV_MAX_VCPUS of struct phv_debug */
+#define PHV_SHARED_SIZE 0x400000 /* bytes of the shared area; in its file the pool follows */
 
 /* States of a virtual machine, a vCPU, a process */
-#define VMI_PH_VM_RUNNING 0x0 /* vmi_ph_shared.vm_state */
-#define VMI_PH_VM_SHUTDOWN 0x1 /* the guest asked for its end; vm_status has the exit code */
-#define VMI_PH_VM_REBOOT 0x2 /* the guest asked for a restart; vm_status has VMI_REBOOT_* */
-#define VMI_PH_VM_FATAL 0x3 /* the layer could not go on; message says why */
-#define VMI_PH_VCPU_OFF 0x0 /* vmi_ph_vcpu.state: waits for STARTUP */
-#define VMI_PH_VCPU_RUNNING 0x1 /* runs, or wants to */
-#define VMI_PH_VCPU_HALTED 0x2 /* waits on wait_word */
-#define VMI_PH_PROC_NONE 0x0 /* vmi_ph_proc.state: not there */
-#define VMI_PH_PROC_FREE 0x1 /* parked, belongs to no space */
-#define VMI_PH_PROC_SPACE 0x2 /* belongs to a space */
+#define PHV_VM_RUNNING 0x0 /* phv_shared.vm_state */
+#define PHV_VM_SHUTDOWN 0x1 /* the guest asked for its end; vm_status has the exit code */
+#define PHV_VM_REBOOT 0x2 /* the guest asked for a restart; vm_status has VMI_REBOOT_* */
+#define PHV_VM_FATAL 0x3 /* the layer could not go on; message says why */
+#define PHV_VCPU_OFF 0x0 /* phv_vcpu.state: waits for STARTUP */
+#define PHV_VCPU_RUNNING 0x1 /* runs, or wants to */
+#define PHV_VCPU_HALTED 0x2 /* waits on wait_word */
+#define PHV_PROC_NONE 0x0 /* phv_proc.state: not there */
+#define PHV_PROC_FREE 0x1 /* parked, belongs to no space */
+#define PHV_PROC_SPACE 0x2 /* belongs to a space */
 
-/* Bits of vmi_ph_shared.flags */
-#define VMI_PH_FLAG_DEBUGGABLE 0x1 /* processes stay dumpable */
-#define VMI_PH_FLAG_ASK 0x2 /* processes may send no signals: who wants a running vCPU to look asks the monitor (kick_wanted) */
+/* Bits of phv_shared.flags */
+#define PHV_FLAG_DEBUGGABLE 0x1 /* processes stay dumpable */
+#define PHV_FLAG_ASK 0x2 /* processes may send no signals: who wants a running vCPU to look asks the monitor (kick_wanted) */
 
-/* Bits of vmi_ph_vcpu.pending */
-#define VMI_PH_PENDING_IRQ 0x1 /* there may be something in irr */
-#define VMI_PH_PENDING_ALARM 0x2 /* deadline_ns has passed: the layer looks at its alarms */
-#define VMI_PH_PENDING_NMI 0x4 /* a non-maskable interrupt */
-#define VMI_PH_PENDING_STOP 0x8 /* INIT: the vCPU goes off */
-#define VMI_PH_PENDING_FLUSH 0x10 /* another vCPU waits for a flush of the space that this one has loaded */
-#define VMI_PH_PENDING_DEBUG 0x20 /* the vCPU stops for a debugger, see struct vmi_ph_debug */
+/* Bits of phv_vcpu.pending */
+#define PHV_PENDING_IRQ 0x1 /* there may be something in irr */
+#define PHV_PENDING_ALARM 0x2 /* deadline_ns has passed: the layer looks at its alarms */
+#define PHV_PENDING_NMI 0x4 /* a non-maskable interrupt */
+#define PHV_PENDING_STOP 0x8 /* INIT: the vCPU goes off */
+#define PHV_PENDING_FLUSH 0x10 /* another vCPU waits for a flush of the space that this one has loaded */
+#define PHV_PENDING_DEBUG 0x20 /* the vCPU stops for a debugger, see struct phv_debug */
 
-/* Kinds of events (vmi_ph_event.kind), and what their words are */
-#define VMI_PH_EVENT_NONE 0x0 /* there was none yet */
-#define VMI_PH_EVENT_SWITCH 0x1 /* hand-over to another process: CR3, process */
-#define VMI_PH_EVENT_FILL 0x2 /* page mapped at a fault that the guest does not see: address, instruction pointer */
-#define VMI_PH_EVENT_FLUSH 0x3 /* first address, first one behind */
-#define VMI_PH_EVENT_FAULT 0x4 /* page fault that the guest gets: address, error code */
-#define VMI_PH_EVENT_EXCEPTION 0x5 /* exception that the guest gets: vector, instruction pointer */
-#define VMI_PH_EVENT_INTERRUPT 0x6 /* delivered: vector, instruction pointer */
-#define VMI_PH_EVENT_HALT 0x7 /* wait for an interrupt: deadline (CLOCK_MONOTONIC, ns), interrupt flag */
-#define VMI_PH_EVENT_WAKE 0x8 /* end of the wait: VMI_PH_PENDING_*, nothing */
-#define VMI_PH_EVENT_KICK 0x9 /* made another vCPU look: its number, VMI_PH_PENDING_* */
-#define VMI_PH_EVENT_SYSCALL 0xa /* system call that came as a signal: number, instruction pointer */
-#define VMI_PH_EVENT_STOP 0xb /* stop for a debugger: VMI_PH_STOP_*, instruction pointer */
+/* Kinds of events (phv_event.kind), and what their words are */
+#define PHV_EVENT_NONE 0x0 /* there was none yet */
+#define PHV_EVENT_SWITCH 0x1 /* hand-over to another process: CR3, process */
+#define PHV_EVENT_FILL 0x2 /* page mapped at a fault that the guest does not see: address, instruction pointer */
+#define PHV_EVENT_FLUSH 0x3 /* first address, first one behind */
+#define PHV_EVENT_FAULT 0x4 /* page fault that the guest gets: address, error code */
+#define PHV_EVENT_EXCEPTION 0x5 /* exception that the guest gets: vector, instruction pointer */
+#define PHV_EVENT_INTERRUPT 0x6 /* delivered: vector, instruction pointer */
+#define PHV_EVENT_HALT 0x7 /* wait for an interrupt: deadline (CLOCK_MONOTONIC, ns), interrupt flag */
+#define PHV_EVENT_WAKE 0x8 /* end of the wait: PHV_PENDING_*, nothing */
+#define PHV_EVENT_KICK 0x9 /* made another vCPU look: its number, PHV_PENDING_* */
+#define PHV_EVENT_SYSCALL 0xa /* system call that came as a signal: number, instruction pointer */
+#define PHV_EVENT_STOP 0xb /* stop for a debugger: PHV_STOP_*, instruction pointer */
 
-/* Debugger: states, reasons and commands of struct vmi_ph_debug */
-#define VMI_PH_DEBUG_RUNS 0x0 /* vmi_ph_debug.state: the registers are old */
-#define VMI_PH_DEBUG_STOPPED 0x1 /* waits for a command */
-#define VMI_PH_DEBUG_CALL 0x2 /* has made a call that ends the machine; registers of its caller, as far as a function keeps them */
-#define VMI_PH_STOP_ASKED 0x0 /* vmi_ph_debug.reason: VMI_PH_PENDING_DEBUG */
-#define VMI_PH_STOP_BREAKPOINT 0x1 /* int3; rip is behind it */
-#define VMI_PH_STOP_STEP 0x2 /* one instruction is done */
-#define VMI_PH_COMMAND_NONE 0x0 /* vmi_ph_debug.command */
-#define VMI_PH_COMMAND_CONTINUE 0x1 /* go on with the registers as they stand here */
-#define VMI_PH_COMMAND_STEP 0x2 /* the same for one instruction; no interrupt is delivered */
-#define VMI_PH_COMMAND_PASS 0x3 /* the breakpoint is the guest's: it gets its exception */
+/* Debugger: states, reasons and commands of struct phv_debug */
+#define PHV_DEBUG_RUNS 0x0 /* phv_debug.state: the registers are old */
+#define PHV_DEBUG_STOPPED 0x1 /* waits for a command */
+#define PHV_DEBUG_CALL 0x2 /* has made a call that ends the machine; registers of its caller, as far as a function keeps them */
+#define PHV_STOP_ASKED 0x0 /* phv_debug.reason: PHV_PENDING_DEBUG */
+#define PHV_STOP_BREAKPOINT 0x1 /* int3; rip is behind it */
+#define PHV_STOP_STEP 0x2 /* one instruction is done */
+#define PHV_COMMAND_NONE 0x0 /* phv_debug.command */
+#define PHV_COMMAND_CONTINUE 0x1 /* go on with the registers as they stand here */
+#define PHV_COMMAND_STEP 0x2 /* the same for one instruction; no interrupt is delivered */
+#define PHV_COMMAND_PASS 0x3 /* the breakpoint is the guest's: it gets its exception */
 
-/* Bits of vmi_ph_device.notify behind those of the queues, and states of a struct vmi_ph_request */
-#define VMI_PH_NOTIFY_REGISTER 0x40000000 /* a vCPU waits for a register write */
-#define VMI_PH_NOTIFY_HOST 0x80000000 /* something happened on the monitor's side; set by the monitor */
-#define VMI_PH_REQUEST_NONE 0x0 /* vmi_ph_request.state */
-#define VMI_PH_REQUEST_ASKED 0x1 /* the layer waits */
-#define VMI_PH_REQUEST_DONE 0x2 /* the monitor has done it */
+/* Bits of phv_device.notify behind those of the queues, and states of a struct phv_request */
+#define PHV_NOTIFY_REGISTER 0x40000000 /* a vCPU waits for a register write */
+#define PHV_NOTIFY_HOST 0x80000000 /* something happened on the monitor's side; set by the monitor */
+#define PHV_REQUEST_NONE 0x0 /* phv_request.state */
+#define PHV_REQUEST_ASKED 0x1 /* the layer waits */
+#define PHV_REQUEST_DONE 0x2 /* the monitor has done it */
 
-/* Control messages (vmi_ph_message.op) */
-#define VMI_PH_OP_FORK 0x1 /* monitor to zygote: make process index */
-#define VMI_PH_OP_READY 0x2 /* zygote to monitor: process index is made and parked, pid in pid; the first one, index 0xffffffff, means that the zygote itself is ready */
-#define VMI_PH_OP_DIED 0x3 /* zygote to monitor: process index has ended with the wait status in value */
-#define VMI_PH_OP_MADE 0x5 /* process index to monitor, before it is in its sandbox: pid is its id as the zygote sees it. The socket tells the monitor what the host calls it */
-#define VMI_PH_OP_FAILED 0x4 /* zygote to monitor: a step of its set-up failed; index is the step (VMI_PH_STEP_*), value the errno */
+/* Control messages (phv_message.op) */
+#define PHV_OP_FORK 0x1 /* monitor to zygote: make process index */
+#define PHV_OP_READY 0x2 /* zygote to monitor: process index is made and parked, pid in pid; the first one, index 0xffffffff, means that the zygote itself is ready */
+#define PHV_OP_DIED 0x3 /* zygote to monitor: process index has ended with the wait status in value */
+#define PHV_OP_MADE 0x5 /* process index to monitor, before it is in its sandbox: pid is its id as the zygote sees it. The socket tells the monitor what the host calls it */
+#define PHV_OP_FAILED 0x4 /* zygote to monitor: a step of its set-up failed; index is the step (PHV_STEP_*), value the errno */
 
 /* Steps that may fail in the zygote or in a new process */
-#define VMI_PH_STEP_SHARED 0x1 /* map the shared area */
-#define VMI_PH_STEP_RAM 0x2 /* map the direct map */
-#define VMI_PH_STEP_IMAGE 0x3 /* map the kernel image */
-#define VMI_PH_STEP_ARENA 0x4 /* map the arena and the stacks */
-#define VMI_PH_STEP_FORK 0x5 /* fork */
-#define VMI_PH_STEP_THREAD 0x6 /* make a vCPU's thread */
-#define VMI_PH_STEP_SIGNALS 0x7 /* signal stacks and handlers */
-#define VMI_PH_STEP_SANDBOX 0x8 /* no_new_privs, dumpable, parent-death signal, descriptors */
-#define VMI_PH_STEP_FILTER 0x9 /* seccomp filter */
-#define VMI_PH_STEP_CPUID 0xa /* room for what cpuid gives */
+#define PHV_STEP_SHARED 0x1 /* map the shared area */
+#define PHV_STEP_RAM 0x2 /* map the direct map */
+#define PHV_STEP_IMAGE 0x3 /* map the kernel image */
+#define PHV_STEP_ARENA 0x4 /* map the arena and the stacks */
+#define PHV_STEP_FORK 0x5 /* fork */
+#define PHV_STEP_THREAD 0x6 /* make a vCPU's thread */
+#define PHV_STEP_SIGNALS 0x7 /* signal stacks and handlers */
+#define PHV_STEP_SANDBOX 0x8 /* no_new_privs, dumpable, parent-death signal, descriptors */
+#define PHV_STEP_FILTER 0x9 /* seccomp filter */
+#define PHV_STEP_CPUID 0xa /* room for what cpuid gives */
 
-/* struct vmi_ph_slot */
-#define VMI_SIZE_PH_SLOT 16
-#define VMI_OFF_PH_SLOT_GPA 0
-#define VMI_OFF_PH_SLOT_SIZE 8
+/* struct phv_slot */
+#define PHV_SIZE_SLOT 16
+#define PHV_OFF_SLOT_GPA 0
+#define PHV_OFF_SLOT_SIZE 8
 
-/* struct vmi_ph_segment */
-#define VMI_SIZE_PH_SEGMENT 24
-#define VMI_OFF_PH_SEGMENT_ADDR 0
-#define VMI_OFF_PH_SEGMENT_GPA 8
-#define VMI_OFF_PH_SEGMENT_SIZE 16
+/* struct phv_segment */
+#define PHV_SIZE_SEGMENT 24
+#define PHV_OFF_SEGMENT_ADDR 0
+#define PHV_OFF_SEGMENT_GPA 8
+#define PHV_OFF_SEGMENT_SIZE 16
 
-/* struct vmi_ph_device */
-#define VMI_SIZE_PH_DEVICE 64
-#define VMI_OFF_PH_DEVICE_NOTIFY 0
-#define VMI_OFF_PH_DEVICE_SLEEPING 4
-#define VMI_OFF_PH_DEVICE_ROUTE 8
-#define VMI_OFF_PH_DEVICE_RAISED 12
-#define VMI_OFF_PH_DEVICE_RESERVED 16
+/* struct phv_device */
+#define PHV_SIZE_DEVICE 64
+#define PHV_OFF_DEVICE_NOTIFY 0
+#define PHV_OFF_DEVICE_SLEEPING 4
+#define PHV_OFF_DEVICE_ROUTE 8
+#define PHV_OFF_DEVICE_RAISED 12
+#define PHV_OFF_DEVICE_RESERVED 16
 
-/* struct vmi_ph_request */
-#define VMI_SIZE_PH_REQUEST 64
-#define VMI_OFF_PH_REQUEST_STATE 0
-#define VMI_OFF_PH_REQUEST_DEVICE 4
-#define VMI_OFF_PH_REQUEST_OFFSET 8
-#define VMI_OFF_PH_REQUEST_WIDTH 12
-#define VMI_OFF_PH_REQUEST_VALUE 16
-#define VMI_OFF_PH_REQUEST_RESERVED 24
+/* struct phv_request */
+#define PHV_SIZE_REQUEST 64
+#define PHV_OFF_REQUEST_STATE 0
+#define PHV_OFF_REQUEST_DEVICE 4
+#define PHV_OFF_REQUEST_OFFSET 8
+#define PHV_OFF_REQUEST_WIDTH 12
+#define PHV_OFF_REQUEST_VALUE 16
+#define PHV_OFF_REQUEST_RESERVED 24
 
-/* struct vmi_ph_event */
-#define VMI_SIZE_PH_EVENT 32
-#define VMI_OFF_PH_EVENT_TSC 0
-#define VMI_OFF_PH_EVENT_KIND 8
-#define VMI_OFF_PH_EVENT_A 16
-#define VMI_OFF_PH_EVENT_B 24
+/* struct phv_event */
+#define PHV_SIZE_EVENT 32
+#define PHV_OFF_EVENT_TSC 0
+#define PHV_OFF_EVENT_KIND 8
+#define PHV_OFF_EVENT_A 16
+#define PHV_OFF_EVENT_B 24
 
-/* struct vmi_ph_debug */
-#define VMI_SIZE_PH_DEBUG 1024
-#define VMI_OFF_PH_DEBUG_STATE 0
-#define VMI_OFF_PH_DEBUG_REASON 4
-#define VMI_OFF_PH_DEBUG_COMMAND 8
-#define VMI_OFF_PH_DEBUG_PAD 12
-#define VMI_OFF_PH_DEBUG_GPR 16
-#define VMI_OFF_PH_DEBUG_RIP 144
-#define VMI_OFF_PH_DEBUG_RFLAGS 152
-#define VMI_OFF_PH_DEBUG_CS 160
-#define VMI_OFF_PH_DEBUG_SS 164
-#define VMI_OFF_PH_DEBUG_FS_BASE 168
-#define VMI_OFF_PH_DEBUG_GS_BASE 176
-#define VMI_OFF_PH_DEBUG_CR2 184
-#define VMI_OFF_PH_DEBUG_CR3 192
-#define VMI_OFF_PH_DEBUG_KERNEL_ROOT 200
-#define VMI_OFF_PH_DEBUG_RESERVED 208
-#define VMI_OFF_PH_DEBUG_FXSAVE 512
+/* struct phv_debug */
+#define PHV_SIZE_DEBUG 1024
+#define PHV_OFF_DEBUG_STATE 0
+#define PHV_OFF_DEBUG_REASON 4
+#define PHV_OFF_DEBUG_COMMAND 8
+#define PHV_OFF_DEBUG_PAD 12
+#define PHV_OFF_DEBUG_GPR 16
+#define PHV_OFF_DEBUG_RIP 144
+#define PHV_OFF_DEBUG_RFLAGS 152
+#define PHV_OFF_DEBUG_CS 160
+#define PHV_OFF_DEBUG_SS 164
+#define PHV_OFF_DEBUG_FS_BASE 168
+#define PHV_OFF_DEBUG_GS_BASE 176
+#define PHV_OFF_DEBUG_CR2 184
+#define PHV_OFF_DEBUG_CR3 192
+#define PHV_OFF_DEBUG_KERNEL_ROOT 200
+#define PHV_OFF_DEBUG_RESERVED 208
+#define PHV_OFF_DEBUG_FXSAVE 512
 
-/* struct vmi_ph_message */
-#define VMI_SIZE_PH_MESSAGE 16
-#define VMI_OFF_PH_MESSAGE_OP 0
-#define VMI_OFF_PH_MESSAGE_INDEX 4
-#define VMI_OFF_PH_MESSAGE_PID 8
-#define VMI_OFF_PH_MESSAGE_VALUE 12
+/* struct phv_message */
+#define PHV_SIZE_MESSAGE 16
+#define PHV_OFF_MESSAGE_OP 0
+#define PHV_OFF_MESSAGE_INDEX 4
+#define PHV_OFF_MESSAGE_PID 8
+#define PHV_OFF_MESSAGE_VALUE 12
 
-/* struct vmi_ph_clock */
-#define VMI_SIZE_PH_CLOCK 40
-#define VMI_OFF_PH_CLOCK_SEQUENCE 0
-#define VMI_OFF_PH_CLOCK_SHIFT 4
-#define VMI_OFF_PH_CLOCK_TSC 8
-#define VMI_OFF_PH_CLOCK_NS 16
-#define VMI_OFF_PH_CLOCK_MULT 24
-#define VMI_OFF_PH_CLOCK_TSC_HZ 32
+/* struct phv_clock */
+#define PHV_SIZE_CLOCK 40
+#define PHV_OFF_CLOCK_SEQUENCE 0
+#define PHV_OFF_CLOCK_SHIFT 4
+#define PHV_OFF_CLOCK_TSC 8
+#define PHV_OFF_CLOCK_NS 16
+#define PHV_OFF_CLOCK_MULT 24
+#define PHV_OFF_CLOCK_TSC_HZ 32
 
-/* struct vmi_ph_shared */
-#define VMI_SIZE_PH_SHARED 2048
-#define VMI_OFF_PH_SHARED_MAGIC 0
-#define VMI_OFF_PH_SHARED_VCPU_COUNT 4
-#define VMI_OFF_PH_SHARED_SLOT_COUNT 8
-#define VMI_OFF_PH_SHARED_SEGMENT_COUNT 12
-#define VMI_OFF_PH_SHARED_FILTER_LENGTH 16
-#define VMI_OFF_PH_SHARED_PROC_LIMIT 20
-#define VMI_OFF_PH_SHARED_FLAGS 24
-#define VMI_OFF_PH_SHARED_MAX_MAPS 28
-#define VMI_OFF_PH_SHARED_DOORBELL 32
-#define VMI_OFF_PH_SHARED_VM_STATE 36
-#define VMI_OFF_PH_SHARED_VM_STATUS 40
-#define VMI_OFF_PH_SHARED_PROC_COUNT 44
-#define VMI_OFF_PH_SHARED_PROC_WANTED 48
-#define VMI_OFF_PH_SHARED_CONSOLE_HEAD 52
-#define VMI_OFF_PH_SHARED_CONSOLE_TAIL 56
-#define VMI_OFF_PH_SHARED_ALARM_WORD 60
-#define VMI_OFF_PH_SHARED_ALARM_NEXT_NS 64
-#define VMI_OFF_PH_SHARED_WALL_OFFSET_NS 72
-#define VMI_OFF_PH_SHARED_WALL_UPDATES 80
-#define VMI_OFF_PH_SHARED_CPUID_FAULTING 84
-#define VMI_OFF_PH_SHARED_BOOT_INFO 88
-#define VMI_OFF_PH_SHARED_KERNEL_ENTRY 96
-#define VMI_OFF_PH_SHARED_BOOT_STACK 104
-#define VMI_OFF_PH_SHARED_CLOCK 112
-#define VMI_OFF_PH_SHARED_SLOTS 152
-#define VMI_OFF_PH_SHARED_SEGMENTS 408
-#define VMI_OFF_PH_SHARED_VCPU_CPU 600
-#define VMI_OFF_PH_SHARED_MESSAGE 856
-#define VMI_OFF_PH_SHARED_DEVICE_GPA 1112
-#define VMI_OFF_PH_SHARED_DEVICE_COUNT 1120
-#define VMI_OFF_PH_SHARED_DEVICE_PAD 1124
-#define VMI_OFF_PH_SHARED_POOL_CHUNKS 1128
-#define VMI_OFF_PH_SHARED_MAPS_ALL 1132
-#define VMI_OFF_PH_SHARED_DEBUG_ON 1136
-#define VMI_OFF_PH_SHARED_DEBUG_PAD 1140
-#define VMI_OFF_PH_SHARED_KICK_WANTED 1144
-#define VMI_OFF_PH_SHARED_KICK_SLEEPING 1152
-#define VMI_OFF_PH_SHARED_KICK_ROUNDS 1156
-#define VMI_OFF_PH_SHARED_RESERVED 1160
+/* struct phv_shared */
+#define PHV_SIZE_SHARED 2048
+#define PHV_OFF_SHARED_MAGIC 0
+#define PHV_OFF_SHARED_VCPU_COUNT 4
+#define PHV_OFF_SHARED_SLOT_COUNT 8
+#define PHV_OFF_SHARED_SEGMENT_COUNT 12
+#define PHV_OFF_SHARED_FILTER_LENGTH 16
+#define PHV_OFF_SHARED_PROC_LIMIT 20
+#define PHV_OFF_SHARED_FLAGS 24
+#define PHV_OFF_SHARED_MAX_MAPS 28
+#define PHV_OFF_SHARED_DOORBELL 32
+#define PHV_OFF_SHARED_VM_STATE 36
+#define PHV_OFF_SHARED_VM_STATUS 40
+#define PHV_OFF_SHARED_PROC_COUNT 44
+#define PHV_OFF_SHARED_PROC_WANTED 48
+#define PHV_OFF_SHARED_CONSOLE_HEAD 52
+#define PHV_OFF_SHARED_CONSOLE_TAIL 56
+#define PHV_OFF_SHARED_ALARM_WORD 60
+#define PHV_OFF_SHARED_ALARM_NEXT_NS 64
+#define PHV_OFF_SHARED_WALL_OFFSET_NS 72
+#define PHV_OFF_SHARED_WALL_UPDATES 80
+#define PHV_OFF_SHARED_CPUID_FAULTING 84
+#define PHV_OFF_SHARED_BOOT_INFO 88
+#define PHV_OFF_SHARED_KERNEL_ENTRY 96
+#define PHV_OFF_SHARED_BOOT_STACK 104
+#define PHV_OFF_SHARED_CLOCK 112
+#define PHV_OFF_SHARED_SLOTS 152
+#define PHV_OFF_SHARED_SEGMENTS 408
+#define PHV_OFF_SHARED_VCPU_CPU 600
+#define PHV_OFF_SHARED_MESSAGE 856
+#define PHV_OFF_SHARED_DEVICE_GPA 1112
+#define PHV_OFF_SHARED_DEVICE_COUNT 1120
+#define PHV_OFF_SHARED_DEVICE_PAD 1124
+#define PHV_OFF_SHARED_POOL_CHUNKS 1128
+#define PHV_OFF_SHARED_MAPS_ALL 1132
+#define PHV_OFF_SHARED_DEBUG_ON 1136
+#define PHV_OFF_SHARED_DEBUG_PAD 1140
+#define PHV_OFF_SHARED_KICK_WANTED 1144
+#define PHV_OFF_SHARED_KICK_SLEEPING 1152
+#define PHV_OFF_SHARED_KICK_ROUNDS 1156
+#define PHV_OFF_SHARED_RESERVED 1160
 
-/* struct vmi_ph_vcpu */
-#define VMI_SIZE_PH_VCPU 256
-#define VMI_OFF_PH_VCPU_PENDING 0
-#define VMI_OFF_PH_VCPU_IRQ_FLAG 4
-#define VMI_OFF_PH_VCPU_STATE 8
-#define VMI_OFF_PH_VCPU_WAIT_WORD 12
-#define VMI_OFF_PH_VCPU_OWNER 16
-#define VMI_OFF_PH_VCPU_DEADLINE_NS 24
-#define VMI_OFF_PH_VCPU_IRR 32
-#define VMI_OFF_PH_VCPU_KICK 64
-#define VMI_OFF_PH_VCPU_PROC 68
-#define VMI_OFF_PH_VCPU_STOLEN_NS 72
-#define VMI_OFF_PH_VCPU_FAULTS_HIDDEN 80
-#define VMI_OFF_PH_VCPU_FAULTS_INJECTED 88
-#define VMI_OFF_PH_VCPU_FILLS 96
-#define VMI_OFF_PH_VCPU_FLUSHES 104
-#define VMI_OFF_PH_VCPU_SWITCHES 112
-#define VMI_OFF_PH_VCPU_RESYNCS 120
-#define VMI_OFF_PH_VCPU_SYSCALLS_TRAPPED 128
-#define VMI_OFF_PH_VCPU_INTERRUPTS 136
-#define VMI_OFF_PH_VCPU_KICKS_SENT 144
-#define VMI_OFF_PH_VCPU_HALTS 152
-#define VMI_OFF_PH_VCPU_HOST_CALLS 160
-#define VMI_OFF_PH_VCPU_EVENTS 168
-#define VMI_OFF_PH_VCPU_EVENTS_PAD 172
-#define VMI_OFF_PH_VCPU_RESERVED 176
+/* struct phv_vcpu */
+#define PHV_SIZE_VCPU 256
+#define PHV_OFF_VCPU_PENDING 0
+#define PHV_OFF_VCPU_IRQ_FLAG 4
+#define PHV_OFF_VCPU_STATE 8
+#define PHV_OFF_VCPU_WAIT_WORD 12
+#define PHV_OFF_VCPU_OWNER 16
+#define PHV_OFF_VCPU_DEADLINE_NS 24
+#define PHV_OFF_VCPU_IRR 32
+#define PHV_OFF_VCPU_KICK 64
+#define PHV_OFF_VCPU_PROC 68
+#define PHV_OFF_VCPU_STOLEN_NS 72
+#define PHV_OFF_VCPU_FAULTS_HIDDEN 80
+#define PHV_OFF_VCPU_FAULTS_INJECTED 88
+#define PHV_OFF_VCPU_FILLS 96
+#define PHV_OFF_VCPU_FLUSHES 104
+#define PHV_OFF_VCPU_SWITCHES 112
+#define PHV_OFF_VCPU_RESYNCS 120
+#define PHV_OFF_VCPU_SYSCALLS_TRAPPED 128
+#define PHV_OFF_VCPU_INTERRUPTS 136
+#define PHV_OFF_VCPU_KICKS_SENT 144
+#define PHV_OFF_VCPU_HALTS 152
+#define PHV_OFF_VCPU_HOST_CALLS 160
+#define PHV_OFF_VCPU_EVENTS 168
+#define PHV_OFF_VCPU_EVENTS_PAD 172
+#define PHV_OFF_VCPU_RESERVED 176
 
-/* struct vmi_ph_proc */
-#define VMI_SIZE_PH_PROC 576
-#define VMI_OFF_PH_PROC_STATE 0
-#define VMI_OFF_PH_PROC_PID 4
-#define VMI_OFF_PH_PROC_CR3 8
-#define VMI_OFF_PH_PROC_CONTEXT 16
-#define VMI_OFF_PH_PROC_GENERATION 24
-#define VMI_OFF_PH_PROC_MAPPINGS 32
-#define VMI_OFF_PH_PROC_RESERVED 36
-#define VMI_OFF_PH_PROC_WAKE 64
-#define VMI_OFF_PH_PROC_TID 320
+/* struct phv_proc */
+#define PHV_SIZE_PROC 576
+#define PHV_OFF_PROC_STATE 0
+#define PHV_OFF_PROC_PID 4
+#define PHV_OFF_PROC_CR3 8
+#define PHV_OFF_PROC_CONTEXT 16
+#define PHV_OFF_PROC_GENERATION 24
+#define PHV_OFF_PROC_MAPPINGS 32
+#define PHV_OFF_PROC_RESERVED 36
+#define PHV_OFF_PROC_WAKE 64
+#define PHV_OFF_PROC_TID 320
 
 #ifndef __ASSEMBLER__
 
 /* RAM slot: guest-physical range and where it comes from; ascending, without gaps between slots */
-struct vmi_ph_slot {
+struct phv_slot {
 	__u64 gpa; /* first address, a multiple of 2 MiB */
 	__u64 size; /* bytes, a multiple of 2 MiB; offset 0 of the slot's memfd */
 };
-_Static_assert(sizeof(struct vmi_ph_slot) == VMI_SIZE_PH_SLOT, "vmi_ph_slot");
-_Static_assert(offsetof(struct vmi_ph_slot, gpa) == VMI_OFF_PH_SLOT_GPA, "vmi_ph_slot.gpa");
-_Static_assert(offsetof(struct vmi_ph_slot, size) == VMI_OFF_PH_SLOT_SIZE, "vmi_ph_slot.size");
+_Static_assert(sizeof(struct phv_slot) == PHV_SIZE_SLOT, "phv_slot");
+_Static_assert(offsetof(struct phv_slot, gpa) == PHV_OFF_SLOT_GPA, "phv_slot.gpa");
+_Static_assert(offsetof(struct phv_slot, size) == PHV_OFF_SLOT_SIZE, "phv_slot.size");
 
 /* Part of the kernel image: a linear range in the hole that shows guest-physical memory */
-struct vmi_ph_segment {
+struct phv_segment {
 	__u64 addr; /* linear address, page-aligned */
 	__u64 gpa; /* guest-physical address, page-aligned */
 	__u64 size; /* bytes, page-aligned */
 };
-_Static_assert(sizeof(struct vmi_ph_segment) == VMI_SIZE_PH_SEGMENT, "vmi_ph_segment");
-_Static_assert(offsetof(struct vmi_ph_segment, addr) == VMI_OFF_PH_SEGMENT_ADDR, "vmi_ph_segment.addr");
-_Static_assert(offsetof(struct vmi_ph_segment, gpa) == VMI_OFF_PH_SEGMENT_GPA, "vmi_ph_segment.gpa");
-_Static_assert(offsetof(struct vmi_ph_segment, size) == VMI_OFF_PH_SEGMENT_SIZE, "vmi_ph_segment.size");
+_Static_assert(sizeof(struct phv_segment) == PHV_SIZE_SEGMENT, "phv_segment");
+_Static_assert(offsetof(struct phv_segment, addr) == PHV_OFF_SEGMENT_ADDR, "phv_segment.addr");
+_Static_assert(offsetof(struct phv_segment, gpa) == PHV_OFF_SEGMENT_GPA, "phv_segment.gpa");
+_Static_assert(offsetof(struct phv_segment, size) == PHV_OFF_SEGMENT_SIZE, "phv_segment.size");
 
 /* A device: what passes between the layer, the device's thread in the monitor, and whoever interrupts */
-struct vmi_ph_device {
-	__u32 notify; /* bit n: queue n was notified; VMI_PH_NOTIFY_*. Set with an atomic or, taken by the device's thread; futex that it sleeps on while it is 0 */
+struct phv_device {
+	__u32 notify; /* bit n: queue n was notified; PHV_NOTIFY_*. Set with an atomic or, taken by the device's thread; futex that it sleeps on while it is 0 */
 	__u32 sleeping; /* 1: the device's thread sleeps, or is about to: who sets a bit wakes it. Written by it before it looks at notify the last time */
 	__u32 route; /* (layer) of its line: APIC id << 8 | vector; vector 0: masked */
 	__u32 raised; /* 1: the line was signalled while masked */
 	__u32 reserved[12]; /* zero */
 };
-_Static_assert(sizeof(struct vmi_ph_device) == VMI_SIZE_PH_DEVICE, "vmi_ph_device");
-_Static_assert(offsetof(struct vmi_ph_device, notify) == VMI_OFF_PH_DEVICE_NOTIFY, "vmi_ph_device.notify");
-_Static_assert(offsetof(struct vmi_ph_device, sleeping) == VMI_OFF_PH_DEVICE_SLEEPING, "vmi_ph_device.sleeping");
-_Static_assert(offsetof(struct vmi_ph_device, route) == VMI_OFF_PH_DEVICE_ROUTE, "vmi_ph_device.route");
-_Static_assert(offsetof(struct vmi_ph_device, raised) == VMI_OFF_PH_DEVICE_RAISED, "vmi_ph_device.raised");
-_Static_assert(offsetof(struct vmi_ph_device, reserved) == VMI_OFF_PH_DEVICE_RESERVED, "vmi_ph_device.reserved");
+_Static_assert(sizeof(struct phv_device) == PHV_SIZE_DEVICE, "phv_device");
+_Static_assert(offsetof(struct phv_device, notify) == PHV_OFF_DEVICE_NOTIFY, "phv_device.notify");
+_Static_assert(offsetof(struct phv_device, sleeping) == PHV_OFF_DEVICE_SLEEPING, "phv_device.sleeping");
+_Static_assert(offsetof(struct phv_device, route) == PHV_OFF_DEVICE_ROUTE, "phv_device.route");
+_Static_assert(offsetof(struct phv_device, raised) == PHV_OFF_DEVICE_RAISED, "phv_device.raised");
+_Static_assert(offsetof(struct phv_device, reserved) == PHV_OFF_DEVICE_RESERVED, "phv_device.reserved");
 
 /* A write to a device register that changes others: a vCPU waits until the device's thread has done it */
-struct vmi_ph_request {
-	__u32 state; /* VMI_PH_REQUEST_*; futex that the vCPU waits on */
+struct phv_request {
+	__u32 state; /* PHV_REQUEST_*; futex that the vCPU waits on */
 	__u32 device; /* number */
 	__u32 offset; /* in its register page */
 	__u32 width; /* bytes: 1, 2, 4 or 8 */
 	__u64 value; /* what is written */
 	__u32 reserved[10]; /* zero */
 };
-_Static_assert(sizeof(struct vmi_ph_request) == VMI_SIZE_PH_REQUEST, "vmi_ph_request");
-_Static_assert(offsetof(struct vmi_ph_request, state) == VMI_OFF_PH_REQUEST_STATE, "vmi_ph_request.state");
-_Static_assert(offsetof(struct vmi_ph_request, device) == VMI_OFF_PH_REQUEST_DEVICE, "vmi_ph_request.device");
-_Static_assert(offsetof(struct vmi_ph_request, offset) == VMI_OFF_PH_REQUEST_OFFSET, "vmi_ph_request.offset");
-_Static_assert(offsetof(struct vmi_ph_request, width) == VMI_OFF_PH_REQUEST_WIDTH, "vmi_ph_request.width");
-_Static_assert(offsetof(struct vmi_ph_request, value) == VMI_OFF_PH_REQUEST_VALUE, "vmi_ph_request.value");
-_Static_assert(offsetof(struct vmi_ph_request, reserved) == VMI_OFF_PH_REQUEST_RESERVED, "vmi_ph_request.reserved");
+_Static_assert(sizeof(struct phv_request) == PHV_SIZE_REQUEST, "phv_request");
+_Static_assert(offsetof(struct phv_request, state) == PHV_OFF_REQUEST_STATE, "phv_request.state");
+_Static_assert(offsetof(struct phv_request, device) == PHV_OFF_REQUEST_DEVICE, "phv_request.device");
+_Static_assert(offsetof(struct phv_request, offset) == PHV_OFF_REQUEST_OFFSET, "phv_request.offset");
+_Static_assert(offsetof(struct phv_request, width) == PHV_OFF_REQUEST_WIDTH, "phv_request.width");
+_Static_assert(offsetof(struct phv_request, value) == PHV_OFF_REQUEST_VALUE, "phv_request.value");
+_Static_assert(offsetof(struct phv_request, reserved) == PHV_OFF_REQUEST_RESERVED, "phv_request.reserved");
 
 /* Something that the layer did; written by the thread that is the vCPU */
-struct vmi_ph_event {
+struct phv_event {
 	__u64 tsc; /* time-stamp counter */
-	__u64 kind; /* VMI_PH_EVENT_* */
+	__u64 kind; /* PHV_EVENT_* */
 	__u64 a; /* first word */
 	__u64 b; /* second word */
 };
-_Static_assert(sizeof(struct vmi_ph_event) == VMI_SIZE_PH_EVENT, "vmi_ph_event");
-_Static_assert(offsetof(struct vmi_ph_event, tsc) == VMI_OFF_PH_EVENT_TSC, "vmi_ph_event.tsc");
-_Static_assert(offsetof(struct vmi_ph_event, kind) == VMI_OFF_PH_EVENT_KIND, "vmi_ph_event.kind");
-_Static_assert(offsetof(struct vmi_ph_event, a) == VMI_OFF_PH_EVENT_A, "vmi_ph_event.a");
-_Static_assert(offsetof(struct vmi_ph_event, b) == VMI_OFF_PH_EVENT_B, "vmi_ph_event.b");
+_Static_assert(sizeof(struct phv_event) == PHV_SIZE_EVENT, "phv_event");
+_Static_assert(offsetof(struct phv_event, tsc) == PHV_OFF_EVENT_TSC, "phv_event.tsc");
+_Static_assert(offsetof(struct phv_event, kind) == PHV_OFF_EVENT_KIND, "phv_event.kind");
+_Static_assert(offsetof(struct phv_event, a) == PHV_OFF_EVENT_A, "phv_event.a");
+_Static_assert(offsetof(struct phv_event, b) == PHV_OFF_EVENT_B, "phv_event.b");
 
 /* A vCPU that is stopped, as the debugger in the monitor sees and changes it */
-struct vmi_ph_debug {
-	__u32 state; /* (layer) VMI_PH_DEBUG_* */
-	__u32 reason; /* (layer) VMI_PH_STOP_* */
-	__u32 command; /* VMI_PH_COMMAND_*, taken by the layer; then wait_word of the vCPU is counted up */
+struct phv_debug {
+	__u32 state; /* (layer) PHV_DEBUG_* */
+	__u32 reason; /* (layer) PHV_STOP_* */
+	__u32 command; /* PHV_COMMAND_*, taken by the layer; then wait_word of the vCPU is counted up */
 	__u32 pad; /* zero */
 	__u64 gpr[16]; /* rax rcx rdx rbx rsp rbp rsi rdi r8 to r15 */
 	__u64 rip; /* instruction pointer */
@@ -373,39 +373,39 @@ struct vmi_ph_debug {
 	__u64 reserved[38]; /* zero */
 	__u8 fxsave[512]; /* (layer) x87 and SSE registers, as fxsave has them */
 };
-_Static_assert(sizeof(struct vmi_ph_debug) == VMI_SIZE_PH_DEBUG, "vmi_ph_debug");
-_Static_assert(offsetof(struct vmi_ph_debug, state) == VMI_OFF_PH_DEBUG_STATE, "vmi_ph_debug.state");
-_Static_assert(offsetof(struct vmi_ph_debug, reason) == VMI_OFF_PH_DEBUG_REASON, "vmi_ph_debug.reason");
-_Static_assert(offsetof(struct vmi_ph_debug, command) == VMI_OFF_PH_DEBUG_COMMAND, "vmi_ph_debug.command");
-_Static_assert(offsetof(struct vmi_ph_debug, pad) == VMI_OFF_PH_DEBUG_PAD, "vmi_ph_debug.pad");
-_Static_assert(offsetof(struct vmi_ph_debug, gpr) == VMI_OFF_PH_DEBUG_GPR, "vmi_ph_debug.gpr");
-_Static_assert(offsetof(struct vmi_ph_debug, rip) == VMI_OFF_PH_DEBUG_RIP, "vmi_ph_debug.rip");
-_Static_assert(offsetof(struct vmi_ph_debug, rflags) == VMI_OFF_PH_DEBUG_RFLAGS, "vmi_ph_debug.rflags");
-_Static_assert(offsetof(struct vmi_ph_debug, cs) == VMI_OFF_PH_DEBUG_CS, "vmi_ph_debug.cs");
-_Static_assert(offsetof(struct vmi_ph_debug, ss) == VMI_OFF_PH_DEBUG_SS, "vmi_ph_debug.ss");
-_Static_assert(offsetof(struct vmi_ph_debug, fs_base) == VMI_OFF_PH_DEBUG_FS_BASE, "vmi_ph_debug.fs_base");
-_Static_assert(offsetof(struct vmi_ph_debug, gs_base) == VMI_OFF_PH_DEBUG_GS_BASE, "vmi_ph_debug.gs_base");
-_Static_assert(offsetof(struct vmi_ph_debug, cr2) == VMI_OFF_PH_DEBUG_CR2, "vmi_ph_debug.cr2");
-_Static_assert(offsetof(struct vmi_ph_debug, cr3) == VMI_OFF_PH_DEBUG_CR3, "vmi_ph_debug.cr3");
-_Static_assert(offsetof(struct vmi_ph_debug, kernel_root) == VMI_OFF_PH_DEBUG_KERNEL_ROOT, "vmi_ph_debug.kernel_root");
-_Static_assert(offsetof(struct vmi_ph_debug, reserved) == VMI_OFF_PH_DEBUG_RESERVED, "vmi_ph_debug.reserved");
-_Static_assert(offsetof(struct vmi_ph_debug, fxsave) == VMI_OFF_PH_DEBUG_FXSAVE, "vmi_ph_debug.fxsave");
+_Static_assert(sizeof(struct phv_debug) == PHV_SIZE_DEBUG, "phv_debug");
+_Static_assert(offsetof(struct phv_debug, state) == PHV_OFF_DEBUG_STATE, "phv_debug.state");
+_Static_assert(offsetof(struct phv_debug, reason) == PHV_OFF_DEBUG_REASON, "phv_debug.reason");
+_Static_assert(offsetof(struct phv_debug, command) == PHV_OFF_DEBUG_COMMAND, "phv_debug.command");
+_Static_assert(offsetof(struct phv_debug, pad) == PHV_OFF_DEBUG_PAD, "phv_debug.pad");
+_Static_assert(offsetof(struct phv_debug, gpr) == PHV_OFF_DEBUG_GPR, "phv_debug.gpr");
+_Static_assert(offsetof(struct phv_debug, rip) == PHV_OFF_DEBUG_RIP, "phv_debug.rip");
+_Static_assert(offsetof(struct phv_debug, rflags) == PHV_OFF_DEBUG_RFLAGS, "phv_debug.rflags");
+_Static_assert(offsetof(struct phv_debug, cs) == PHV_OFF_DEBUG_CS, "phv_debug.cs");
+_Static_assert(offsetof(struct phv_debug, ss) == PHV_OFF_DEBUG_SS, "phv_debug.ss");
+_Static_assert(offsetof(struct phv_debug, fs_base) == PHV_OFF_DEBUG_FS_BASE, "phv_debug.fs_base");
+_Static_assert(offsetof(struct phv_debug, gs_base) == PHV_OFF_DEBUG_GS_BASE, "phv_debug.gs_base");
+_Static_assert(offsetof(struct phv_debug, cr2) == PHV_OFF_DEBUG_CR2, "phv_debug.cr2");
+_Static_assert(offsetof(struct phv_debug, cr3) == PHV_OFF_DEBUG_CR3, "phv_debug.cr3");
+_Static_assert(offsetof(struct phv_debug, kernel_root) == PHV_OFF_DEBUG_KERNEL_ROOT, "phv_debug.kernel_root");
+_Static_assert(offsetof(struct phv_debug, reserved) == PHV_OFF_DEBUG_RESERVED, "phv_debug.reserved");
+_Static_assert(offsetof(struct phv_debug, fxsave) == PHV_OFF_DEBUG_FXSAVE, "phv_debug.fxsave");
 
 /* Control message */
-struct vmi_ph_message {
-	__u32 op; /* VMI_PH_OP_* */
+struct phv_message {
+	__u32 op; /* PHV_OP_* */
 	__u32 index; /* process or step */
 	__u32 pid; /* process id */
 	__u32 value; /* wait status or errno */
 };
-_Static_assert(sizeof(struct vmi_ph_message) == VMI_SIZE_PH_MESSAGE, "vmi_ph_message");
-_Static_assert(offsetof(struct vmi_ph_message, op) == VMI_OFF_PH_MESSAGE_OP, "vmi_ph_message.op");
-_Static_assert(offsetof(struct vmi_ph_message, index) == VMI_OFF_PH_MESSAGE_INDEX, "vmi_ph_message.index");
-_Static_assert(offsetof(struct vmi_ph_message, pid) == VMI_OFF_PH_MESSAGE_PID, "vmi_ph_message.pid");
-_Static_assert(offsetof(struct vmi_ph_message, value) == VMI_OFF_PH_MESSAGE_VALUE, "vmi_ph_message.value");
+_Static_assert(sizeof(struct phv_message) == PHV_SIZE_MESSAGE, "phv_message");
+_Static_assert(offsetof(struct phv_message, op) == PHV_OFF_MESSAGE_OP, "phv_message.op");
+_Static_assert(offsetof(struct phv_message, index) == PHV_OFF_MESSAGE_INDEX, "phv_message.index");
+_Static_assert(offsetof(struct phv_message, pid) == PHV_OFF_MESSAGE_PID, "phv_message.pid");
+_Static_assert(offsetof(struct phv_message, value) == PHV_OFF_MESSAGE_VALUE, "phv_message.value");
 
 /* Turns the time-stamp counter into the host's CLOCK_MONOTONIC; written by the monitor */
-struct vmi_ph_clock {
+struct phv_clock {
 	__u32 sequence; /* odd while being written */
 	__u32 shift; /* 0 to 63 */
 	__u64 tsc; /* counter value */
@@ -413,26 +413,26 @@ struct vmi_ph_clock {
 	__u64 mult; /* ns + ((counter - tsc) * mult >> shift), 128-bit product */
 	__u64 tsc_hz; /* frequency */
 };
-_Static_assert(sizeof(struct vmi_ph_clock) == VMI_SIZE_PH_CLOCK, "vmi_ph_clock");
-_Static_assert(offsetof(struct vmi_ph_clock, sequence) == VMI_OFF_PH_CLOCK_SEQUENCE, "vmi_ph_clock.sequence");
-_Static_assert(offsetof(struct vmi_ph_clock, shift) == VMI_OFF_PH_CLOCK_SHIFT, "vmi_ph_clock.shift");
-_Static_assert(offsetof(struct vmi_ph_clock, tsc) == VMI_OFF_PH_CLOCK_TSC, "vmi_ph_clock.tsc");
-_Static_assert(offsetof(struct vmi_ph_clock, ns) == VMI_OFF_PH_CLOCK_NS, "vmi_ph_clock.ns");
-_Static_assert(offsetof(struct vmi_ph_clock, mult) == VMI_OFF_PH_CLOCK_MULT, "vmi_ph_clock.mult");
-_Static_assert(offsetof(struct vmi_ph_clock, tsc_hz) == VMI_OFF_PH_CLOCK_TSC_HZ, "vmi_ph_clock.tsc_hz");
+_Static_assert(sizeof(struct phv_clock) == PHV_SIZE_CLOCK, "phv_clock");
+_Static_assert(offsetof(struct phv_clock, sequence) == PHV_OFF_CLOCK_SEQUENCE, "phv_clock.sequence");
+_Static_assert(offsetof(struct phv_clock, shift) == PHV_OFF_CLOCK_SHIFT, "phv_clock.shift");
+_Static_assert(offsetof(struct phv_clock, tsc) == PHV_OFF_CLOCK_TSC, "phv_clock.tsc");
+_Static_assert(offsetof(struct phv_clock, ns) == PHV_OFF_CLOCK_NS, "phv_clock.ns");
+_Static_assert(offsetof(struct phv_clock, mult) == PHV_OFF_CLOCK_MULT, "phv_clock.mult");
+_Static_assert(offsetof(struct phv_clock, tsc_hz) == PHV_OFF_CLOCK_TSC_HZ, "phv_clock.tsc_hz");
 
 /* First page of the shared area. The monitor fills it before the layer starts; later it writes the clock and reads what is marked (layer) */
-struct vmi_ph_shared {
-	__u32 magic; /* VMI_PH_MAGIC */
+struct phv_shared {
+	__u32 magic; /* PHV_MAGIC */
 	__u32 vcpu_count; /* vCPUs */
 	__u32 slot_count; /* RAM slots */
 	__u32 segment_count; /* parts of the kernel image, at most 8 */
 	__u32 filter_length; /* instructions of the seccomp filter, at least 1; copied by the zygote before guest code exists, like everything that a process is made by */
 	__u32 proc_limit; /* processes that may exist; at least vcpu_count + 1 */
-	__u32 flags; /* VMI_PH_FLAG_* */
+	__u32 flags; /* PHV_FLAG_* */
 	__u32 max_maps; /* mappings that one process may have, from vm.max_map_count */
 	__u32 doorbell; /* (layer) futex that the monitor waits on: one more for each thing to look at */
-	__u32 vm_state; /* (layer) VMI_PH_VM_* */
+	__u32 vm_state; /* (layer) PHV_VM_* */
 	__u32 vm_status; /* (layer) see vm_state */
 	__u32 proc_count; /* processes 0 to proc_count - 1 have been made; only the monitor writes it */
 	__u32 proc_wanted; /* (layer) processes that the layer would like to have; the monitor decides */
@@ -446,69 +446,69 @@ struct vmi_ph_shared {
 	__u64 boot_info; /* linear address of struct vmi_boot_info */
 	__u64 kernel_entry; /* linear address of the kernel's VMI entry, relocated */
 	__u64 boot_stack; /* linear address of the top of the boot stack */
-	struct vmi_ph_clock clock; /* time */
-	struct vmi_ph_slot slots[16]; /* RAM */
-	struct vmi_ph_segment segments[8]; /* kernel image */
+	struct phv_clock clock; /* time */
+	struct phv_slot slots[16]; /* RAM */
+	struct phv_segment segments[8]; /* kernel image */
 	__u32 vcpu_cpu[64]; /* host CPU on which the threads of a vCPU are to run; all ones: any */
-	__u8 message[256]; /* (layer) text for vm_state VMI_PH_VM_FATAL, ends with a zero byte */
+	__u8 message[256]; /* (layer) text for vm_state PHV_VM_FATAL, ends with a zero byte */
 	__u64 device_gpa; /* guest-physical address of device 0's register page; the others follow. Behind all RAM */
 	__u32 device_count; /* devices */
 	__u32 device_pad; /* zero */
 	__u32 pool_chunks; /* pieces that the pool has */
-	__u32 maps_all; /* mappings that all processes together should not exceed; each may have VMI_PH_MAPS_SURE anyway */
+	__u32 maps_all; /* mappings that all processes together should not exceed; each may have PHV_MAPS_SURE anyway */
 	__u32 debug_on; /* 1: a debugger is attached; breakpoints stop the vCPU */
 	__u32 debug_pad; /* zero */
-	__u64 kick_wanted; /* (layer) bit n: vCPU n is to be made to look, see VMI_PH_FLAG_ASK. Set with an atomic or, taken by the monitor */
+	__u64 kick_wanted; /* (layer) bit n: vCPU n is to be made to look, see PHV_FLAG_ASK. Set with an atomic or, taken by the monitor */
 	__u32 kick_sleeping; /* 1: the monitor's thread for that sleeps, or is about to: who sets a bit makes this 0 and wakes it. Futex */
 	__u32 kick_rounds; /* one more when the monitor has sent what it took; futex that who wants a kick waits on */
 	__u8 reserved[888]; /* zero */
 };
-_Static_assert(sizeof(struct vmi_ph_shared) == VMI_SIZE_PH_SHARED, "vmi_ph_shared");
-_Static_assert(offsetof(struct vmi_ph_shared, magic) == VMI_OFF_PH_SHARED_MAGIC, "vmi_ph_shared.magic");
-_Static_assert(offsetof(struct vmi_ph_shared, vcpu_count) == VMI_OFF_PH_SHARED_VCPU_COUNT, "vmi_ph_shared.vcpu_count");
-_Static_assert(offsetof(struct vmi_ph_shared, slot_count) == VMI_OFF_PH_SHARED_SLOT_COUNT, "vmi_ph_shared.slot_count");
-_Static_assert(offsetof(struct vmi_ph_shared, segment_count) == VMI_OFF_PH_SHARED_SEGMENT_COUNT, "vmi_ph_shared.segment_count");
-_Static_assert(offsetof(struct vmi_ph_shared, filter_length) == VMI_OFF_PH_SHARED_FILTER_LENGTH, "vmi_ph_shared.filter_length");
-_Static_assert(offsetof(struct vmi_ph_shared, proc_limit) == VMI_OFF_PH_SHARED_PROC_LIMIT, "vmi_ph_shared.proc_limit");
-_Static_assert(offsetof(struct vmi_ph_shared, flags) == VMI_OFF_PH_SHARED_FLAGS, "vmi_ph_shared.flags");
-_Static_assert(offsetof(struct vmi_ph_shared, max_maps) == VMI_OFF_PH_SHARED_MAX_MAPS, "vmi_ph_shared.max_maps");
-_Static_assert(offsetof(struct vmi_ph_shared, doorbell) == VMI_OFF_PH_SHARED_DOORBELL, "vmi_ph_shared.doorbell");
-_Static_assert(offsetof(struct vmi_ph_shared, vm_state) == VMI_OFF_PH_SHARED_VM_STATE, "vmi_ph_shared.vm_state");
-_Static_assert(offsetof(struct vmi_ph_shared, vm_status) == VMI_OFF_PH_SHARED_VM_STATUS, "vmi_ph_shared.vm_status");
-_Static_assert(offsetof(struct vmi_ph_shared, proc_count) == VMI_OFF_PH_SHARED_PROC_COUNT, "vmi_ph_shared.proc_count");
-_Static_assert(offsetof(struct vmi_ph_shared, proc_wanted) == VMI_OFF_PH_SHARED_PROC_WANTED, "vmi_ph_shared.proc_wanted");
-_Static_assert(offsetof(struct vmi_ph_shared, console_head) == VMI_OFF_PH_SHARED_CONSOLE_HEAD, "vmi_ph_shared.console_head");
-_Static_assert(offsetof(struct vmi_ph_shared, console_tail) == VMI_OFF_PH_SHARED_CONSOLE_TAIL, "vmi_ph_shared.console_tail");
-_Static_assert(offsetof(struct vmi_ph_shared, alarm_word) == VMI_OFF_PH_SHARED_ALARM_WORD, "vmi_ph_shared.alarm_word");
-_Static_assert(offsetof(struct vmi_ph_shared, alarm_next_ns) == VMI_OFF_PH_SHARED_ALARM_NEXT_NS, "vmi_ph_shared.alarm_next_ns");
-_Static_assert(offsetof(struct vmi_ph_shared, wall_offset_ns) == VMI_OFF_PH_SHARED_WALL_OFFSET_NS, "vmi_ph_shared.wall_offset_ns");
-_Static_assert(offsetof(struct vmi_ph_shared, wall_updates) == VMI_OFF_PH_SHARED_WALL_UPDATES, "vmi_ph_shared.wall_updates");
-_Static_assert(offsetof(struct vmi_ph_shared, cpuid_faulting) == VMI_OFF_PH_SHARED_CPUID_FAULTING, "vmi_ph_shared.cpuid_faulting");
-_Static_assert(offsetof(struct vmi_ph_shared, boot_info) == VMI_OFF_PH_SHARED_BOOT_INFO, "vmi_ph_shared.boot_info");
-_Static_assert(offsetof(struct vmi_ph_shared, kernel_entry) == VMI_OFF_PH_SHARED_KERNEL_ENTRY, "vmi_ph_shared.kernel_entry");
-_Static_assert(offsetof(struct vmi_ph_shared, boot_stack) == VMI_OFF_PH_SHARED_BOOT_STACK, "vmi_ph_shared.boot_stack");
-_Static_assert(offsetof(struct vmi_ph_shared, clock) == VMI_OFF_PH_SHARED_CLOCK, "vmi_ph_shared.clock");
-_Static_assert(offsetof(struct vmi_ph_shared, slots) == VMI_OFF_PH_SHARED_SLOTS, "vmi_ph_shared.slots");
-_Static_assert(offsetof(struct vmi_ph_shared, segments) == VMI_OFF_PH_SHARED_SEGMENTS, "vmi_ph_shared.segments");
-_Static_assert(offsetof(struct vmi_ph_shared, vcpu_cpu) == VMI_OFF_PH_SHARED_VCPU_CPU, "vmi_ph_shared.vcpu_cpu");
-_Static_assert(offsetof(struct vmi_ph_shared, message) == VMI_OFF_PH_SHARED_MESSAGE, "vmi_ph_shared.message");
-_Static_assert(offsetof(struct vmi_ph_shared, device_gpa) == VMI_OFF_PH_SHARED_DEVICE_GPA, "vmi_ph_shared.device_gpa");
-_Static_assert(offsetof(struct vmi_ph_shared, device_count) == VMI_OFF_PH_SHARED_DEVICE_COUNT, "vmi_ph_shared.device_count");
-_Static_assert(offsetof(struct vmi_ph_shared, device_pad) == VMI_OFF_PH_SHARED_DEVICE_PAD, "vmi_ph_shared.device_pad");
-_Static_assert(offsetof(struct vmi_ph_shared, pool_chunks) == VMI_OFF_PH_SHARED_POOL_CHUNKS, "vmi_ph_shared.pool_chunks");
-_Static_assert(offsetof(struct vmi_ph_shared, maps_all) == VMI_OFF_PH_SHARED_MAPS_ALL, "vmi_ph_shared.maps_all");
-_Static_assert(offsetof(struct vmi_ph_shared, debug_on) == VMI_OFF_PH_SHARED_DEBUG_ON, "vmi_ph_shared.debug_on");
-_Static_assert(offsetof(struct vmi_ph_shared, debug_pad) == VMI_OFF_PH_SHARED_DEBUG_PAD, "vmi_ph_shared.debug_pad");
-_Static_assert(offsetof(struct vmi_ph_shared, kick_wanted) == VMI_OFF_PH_SHARED_KICK_WANTED, "vmi_ph_shared.kick_wanted");
-_Static_assert(offsetof(struct vmi_ph_shared, kick_sleeping) == VMI_OFF_PH_SHARED_KICK_SLEEPING, "vmi_ph_shared.kick_sleeping");
-_Static_assert(offsetof(struct vmi_ph_shared, kick_rounds) == VMI_OFF_PH_SHARED_KICK_ROUNDS, "vmi_ph_shared.kick_rounds");
-_Static_assert(offsetof(struct vmi_ph_shared, reserved) == VMI_OFF_PH_SHARED_RESERVED, "vmi_ph_shared.reserved");
+_Static_assert(sizeof(struct phv_shared) == PHV_SIZE_SHARED, "phv_shared");
+_Static_assert(offsetof(struct phv_shared, magic) == PHV_OFF_SHARED_MAGIC, "phv_shared.magic");
+_Static_assert(offsetof(struct phv_shared, vcpu_count) == PHV_OFF_SHARED_VCPU_COUNT, "phv_shared.vcpu_count");
+_Static_assert(offsetof(struct phv_shared, slot_count) == PHV_OFF_SHARED_SLOT_COUNT, "phv_shared.slot_count");
+_Static_assert(offsetof(struct phv_shared, segment_count) == PHV_OFF_SHARED_SEGMENT_COUNT, "phv_shared.segment_count");
+_Static_assert(offsetof(struct phv_shared, filter_length) == PHV_OFF_SHARED_FILTER_LENGTH, "phv_shared.filter_length");
+_Static_assert(offsetof(struct phv_shared, proc_limit) == PHV_OFF_SHARED_PROC_LIMIT, "phv_shared.proc_limit");
+_Static_assert(offsetof(struct phv_shared, flags) == PHV_OFF_SHARED_FLAGS, "phv_shared.flags");
+_Static_assert(offsetof(struct phv_shared, max_maps) == PHV_OFF_SHARED_MAX_MAPS, "phv_shared.max_maps");
+_Static_assert(offsetof(struct phv_shared, doorbell) == PHV_OFF_SHARED_DOORBELL, "phv_shared.doorbell");
+_Static_assert(offsetof(struct phv_shared, vm_state) == PHV_OFF_SHARED_VM_STATE, "phv_shared.vm_state");
+_Static_assert(offsetof(struct phv_shared, vm_status) == PHV_OFF_SHARED_VM_STATUS, "phv_shared.vm_status");
+_Static_assert(offsetof(struct phv_shared, proc_count) == PHV_OFF_SHARED_PROC_COUNT, "phv_shared.proc_count");
+_Static_assert(offsetof(struct phv_shared, proc_wanted) == PHV_OFF_SHARED_PROC_WANTED, "phv_shared.proc_wanted");
+_Static_assert(offsetof(struct phv_shared, console_head) == PHV_OFF_SHARED_CONSOLE_HEAD, "phv_shared.console_head");
+_Static_assert(offsetof(struct phv_shared, console_tail) == PHV_OFF_SHARED_CONSOLE_TAIL, "phv_shared.console_tail");
+_Static_assert(offsetof(struct phv_shared, alarm_word) == PHV_OFF_SHARED_ALARM_WORD, "phv_shared.alarm_word");
+_Static_assert(offsetof(struct phv_shared, alarm_next_ns) == PHV_OFF_SHARED_ALARM_NEXT_NS, "phv_shared.alarm_next_ns");
+_Static_assert(offsetof(struct phv_shared, wall_offset_ns) == PHV_OFF_SHARED_WALL_OFFSET_NS, "phv_shared.wall_offset_ns");
+_Static_assert(offsetof(struct phv_shared, wall_updates) == PHV_OFF_SHARED_WALL_UPDATES, "phv_shared.wall_updates");
+_Static_assert(offsetof(struct phv_shared, cpuid_faulting) == PHV_OFF_SHARED_CPUID_FAULTING, "phv_shared.cpuid_faulting");
+_Static_assert(offsetof(struct phv_shared, boot_info) == PHV_OFF_SHARED_BOOT_INFO, "phv_shared.boot_info");
+_Static_assert(offsetof(struct phv_shared, kernel_entry) == PHV_OFF_SHARED_KERNEL_ENTRY, "phv_shared.kernel_entry");
+_Static_assert(offsetof(struct phv_shared, boot_stack) == PHV_OFF_SHARED_BOOT_STACK, "phv_shared.boot_stack");
+_Static_assert(offsetof(struct phv_shared, clock) == PHV_OFF_SHARED_CLOCK, "phv_shared.clock");
+_Static_assert(offsetof(struct phv_shared, slots) == PHV_OFF_SHARED_SLOTS, "phv_shared.slots");
+_Static_assert(offsetof(struct phv_shared, segments) == PHV_OFF_SHARED_SEGMENTS, "phv_shared.segments");
+_Static_assert(offsetof(struct phv_shared, vcpu_cpu) == PHV_OFF_SHARED_VCPU_CPU, "phv_shared.vcpu_cpu");
+_Static_assert(offsetof(struct phv_shared, message) == PHV_OFF_SHARED_MESSAGE, "phv_shared.message");
+_Static_assert(offsetof(struct phv_shared, device_gpa) == PHV_OFF_SHARED_DEVICE_GPA, "phv_shared.device_gpa");
+_Static_assert(offsetof(struct phv_shared, device_count) == PHV_OFF_SHARED_DEVICE_COUNT, "phv_shared.device_count");
+_Static_assert(offsetof(struct phv_shared, device_pad) == PHV_OFF_SHARED_DEVICE_PAD, "phv_shared.device_pad");
+_Static_assert(offsetof(struct phv_shared, pool_chunks) == PHV_OFF_SHARED_POOL_CHUNKS, "phv_shared.pool_chunks");
+_Static_assert(offsetof(struct phv_shared, maps_all) == PHV_OFF_SHARED_MAPS_ALL, "phv_shared.maps_all");
+_Static_assert(offsetof(struct phv_shared, debug_on) == PHV_OFF_SHARED_DEBUG_ON, "phv_shared.debug_on");
+_Static_assert(offsetof(struct phv_shared, debug_pad) == PHV_OFF_SHARED_DEBUG_PAD, "phv_shared.debug_pad");
+_Static_assert(offsetof(struct phv_shared, kick_wanted) == PHV_OFF_SHARED_KICK_WANTED, "phv_shared.kick_wanted");
+_Static_assert(offsetof(struct phv_shared, kick_sleeping) == PHV_OFF_SHARED_KICK_SLEEPING, "phv_shared.kick_sleeping");
+_Static_assert(offsetof(struct phv_shared, kick_rounds) == PHV_OFF_SHARED_KICK_ROUNDS, "phv_shared.kick_rounds");
+_Static_assert(offsetof(struct phv_shared, reserved) == PHV_OFF_SHARED_RESERVED, "phv_shared.reserved");
 
 /* A vCPU, as far as the monitor looks at it */
-struct vmi_ph_vcpu {
-	__u32 pending; /* VMI_PH_PENDING_*; set with an atomic or */
+struct phv_vcpu {
+	__u32 pending; /* PHV_PENDING_*; set with an atomic or */
 	__u32 irq_flag; /* virtual interrupt flag, 0 or 1 */
-	__u32 state; /* VMI_PH_VCPU_* */
+	__u32 state; /* PHV_VCPU_* */
 	__u32 wait_word; /* futex that a halted vCPU waits on: one more wakes it */
 	__u64 owner; /* pid << 32 | tid of the thread that is the vCPU */
 	__u64 deadline_ns; /* CLOCK_MONOTONIC of the next alarm, all ones: none */
@@ -527,39 +527,39 @@ struct vmi_ph_vcpu {
 	__u64 kicks_sent; /* signals to other vCPUs */
 	__u64 halts; /* waits */
 	__u64 host_calls; /* host system calls */
-	__u32 events; /* events so far, modulo 2^32: the next one goes to this modulo VMI_PH_EVENTS */
+	__u32 events; /* events so far, modulo 2^32: the next one goes to this modulo PHV_EVENTS */
 	__u32 events_pad; /* zero */
 	__u8 reserved[80]; /* zero */
 };
-_Static_assert(sizeof(struct vmi_ph_vcpu) == VMI_SIZE_PH_VCPU, "vmi_ph_vcpu");
-_Static_assert(offsetof(struct vmi_ph_vcpu, pending) == VMI_OFF_PH_VCPU_PENDING, "vmi_ph_vcpu.pending");
-_Static_assert(offsetof(struct vmi_ph_vcpu, irq_flag) == VMI_OFF_PH_VCPU_IRQ_FLAG, "vmi_ph_vcpu.irq_flag");
-_Static_assert(offsetof(struct vmi_ph_vcpu, state) == VMI_OFF_PH_VCPU_STATE, "vmi_ph_vcpu.state");
-_Static_assert(offsetof(struct vmi_ph_vcpu, wait_word) == VMI_OFF_PH_VCPU_WAIT_WORD, "vmi_ph_vcpu.wait_word");
-_Static_assert(offsetof(struct vmi_ph_vcpu, owner) == VMI_OFF_PH_VCPU_OWNER, "vmi_ph_vcpu.owner");
-_Static_assert(offsetof(struct vmi_ph_vcpu, deadline_ns) == VMI_OFF_PH_VCPU_DEADLINE_NS, "vmi_ph_vcpu.deadline_ns");
-_Static_assert(offsetof(struct vmi_ph_vcpu, irr) == VMI_OFF_PH_VCPU_IRR, "vmi_ph_vcpu.irr");
-_Static_assert(offsetof(struct vmi_ph_vcpu, kick) == VMI_OFF_PH_VCPU_KICK, "vmi_ph_vcpu.kick");
-_Static_assert(offsetof(struct vmi_ph_vcpu, proc) == VMI_OFF_PH_VCPU_PROC, "vmi_ph_vcpu.proc");
-_Static_assert(offsetof(struct vmi_ph_vcpu, stolen_ns) == VMI_OFF_PH_VCPU_STOLEN_NS, "vmi_ph_vcpu.stolen_ns");
-_Static_assert(offsetof(struct vmi_ph_vcpu, faults_hidden) == VMI_OFF_PH_VCPU_FAULTS_HIDDEN, "vmi_ph_vcpu.faults_hidden");
-_Static_assert(offsetof(struct vmi_ph_vcpu, faults_injected) == VMI_OFF_PH_VCPU_FAULTS_INJECTED, "vmi_ph_vcpu.faults_injected");
-_Static_assert(offsetof(struct vmi_ph_vcpu, fills) == VMI_OFF_PH_VCPU_FILLS, "vmi_ph_vcpu.fills");
-_Static_assert(offsetof(struct vmi_ph_vcpu, flushes) == VMI_OFF_PH_VCPU_FLUSHES, "vmi_ph_vcpu.flushes");
-_Static_assert(offsetof(struct vmi_ph_vcpu, switches) == VMI_OFF_PH_VCPU_SWITCHES, "vmi_ph_vcpu.switches");
-_Static_assert(offsetof(struct vmi_ph_vcpu, resyncs) == VMI_OFF_PH_VCPU_RESYNCS, "vmi_ph_vcpu.resyncs");
-_Static_assert(offsetof(struct vmi_ph_vcpu, syscalls_trapped) == VMI_OFF_PH_VCPU_SYSCALLS_TRAPPED, "vmi_ph_vcpu.syscalls_trapped");
-_Static_assert(offsetof(struct vmi_ph_vcpu, interrupts) == VMI_OFF_PH_VCPU_INTERRUPTS, "vmi_ph_vcpu.interrupts");
-_Static_assert(offsetof(struct vmi_ph_vcpu, kicks_sent) == VMI_OFF_PH_VCPU_KICKS_SENT, "vmi_ph_vcpu.kicks_sent");
-_Static_assert(offsetof(struct vmi_ph_vcpu, halts) == VMI_OFF_PH_VCPU_HALTS, "vmi_ph_vcpu.halts");
-_Static_assert(offsetof(struct vmi_ph_vcpu, host_calls) == VMI_OFF_PH_VCPU_HOST_CALLS, "vmi_ph_vcpu.host_calls");
-_Static_assert(offsetof(struct vmi_ph_vcpu, events) == VMI_OFF_PH_VCPU_EVENTS, "vmi_ph_vcpu.events");
-_Static_assert(offsetof(struct vmi_ph_vcpu, events_pad) == VMI_OFF_PH_VCPU_EVENTS_PAD, "vmi_ph_vcpu.events_pad");
-_Static_assert(offsetof(struct vmi_ph_vcpu, reserved) == VMI_OFF_PH_VCPU_RESERVED, "vmi_ph_vcpu.reserved");
+_Static_assert(sizeof(struct phv_vcpu) == PHV_SIZE_VCPU, "phv_vcpu");
+_Static_assert(offsetof(struct phv_vcpu, pending) == PHV_OFF_VCPU_PENDING, "phv_vcpu.pending");
+_Static_assert(offsetof(struct phv_vcpu, irq_flag) == PHV_OFF_VCPU_IRQ_FLAG, "phv_vcpu.irq_flag");
+_Static_assert(offsetof(struct phv_vcpu, state) == PHV_OFF_VCPU_STATE, "phv_vcpu.state");
+_Static_assert(offsetof(struct phv_vcpu, wait_word) == PHV_OFF_VCPU_WAIT_WORD, "phv_vcpu.wait_word");
+_Static_assert(offsetof(struct phv_vcpu, owner) == PHV_OFF_VCPU_OWNER, "phv_vcpu.owner");
+_Static_assert(offsetof(struct phv_vcpu, deadline_ns) == PHV_OFF_VCPU_DEADLINE_NS, "phv_vcpu.deadline_ns");
+_Static_assert(offsetof(struct phv_vcpu, irr) == PHV_OFF_VCPU_IRR, "phv_vcpu.irr");
+_Static_assert(offsetof(struct phv_vcpu, kick) == PHV_OFF_VCPU_KICK, "phv_vcpu.kick");
+_Static_assert(offsetof(struct phv_vcpu, proc) == PHV_OFF_VCPU_PROC, "phv_vcpu.proc");
+_Static_assert(offsetof(struct phv_vcpu, stolen_ns) == PHV_OFF_VCPU_STOLEN_NS, "phv_vcpu.stolen_ns");
+_Static_assert(offsetof(struct phv_vcpu, faults_hidden) == PHV_OFF_VCPU_FAULTS_HIDDEN, "phv_vcpu.faults_hidden");
+_Static_assert(offsetof(struct phv_vcpu, faults_injected) == PHV_OFF_VCPU_FAULTS_INJECTED, "phv_vcpu.faults_injected");
+_Static_assert(offsetof(struct phv_vcpu, fills) == PHV_OFF_VCPU_FILLS, "phv_vcpu.fills");
+_Static_assert(offsetof(struct phv_vcpu, flushes) == PHV_OFF_VCPU_FLUSHES, "phv_vcpu.flushes");
+_Static_assert(offsetof(struct phv_vcpu, switches) == PHV_OFF_VCPU_SWITCHES, "phv_vcpu.switches");
+_Static_assert(offsetof(struct phv_vcpu, resyncs) == PHV_OFF_VCPU_RESYNCS, "phv_vcpu.resyncs");
+_Static_assert(offsetof(struct phv_vcpu, syscalls_trapped) == PHV_OFF_VCPU_SYSCALLS_TRAPPED, "phv_vcpu.syscalls_trapped");
+_Static_assert(offsetof(struct phv_vcpu, interrupts) == PHV_OFF_VCPU_INTERRUPTS, "phv_vcpu.interrupts");
+_Static_assert(offsetof(struct phv_vcpu, kicks_sent) == PHV_OFF_VCPU_KICKS_SENT, "phv_vcpu.kicks_sent");
+_Static_assert(offsetof(struct phv_vcpu, halts) == PHV_OFF_VCPU_HALTS, "phv_vcpu.halts");
+_Static_assert(offsetof(struct phv_vcpu, host_calls) == PHV_OFF_VCPU_HOST_CALLS, "phv_vcpu.host_calls");
+_Static_assert(offsetof(struct phv_vcpu, events) == PHV_OFF_VCPU_EVENTS, "phv_vcpu.events");
+_Static_assert(offsetof(struct phv_vcpu, events_pad) == PHV_OFF_VCPU_EVENTS_PAD, "phv_vcpu.events_pad");
+_Static_assert(offsetof(struct phv_vcpu, reserved) == PHV_OFF_VCPU_RESERVED, "phv_vcpu.reserved");
 
 /* An address-space process */
-struct vmi_ph_proc {
-	__u32 state; /* VMI_PH_PROC_* */
+struct phv_proc {
+	__u32 state; /* PHV_PROC_* */
 	__u32 pid; /* process id */
 	__u64 cr3; /* space that it belongs to */
 	__u64 context; /* its context */
@@ -569,16 +569,16 @@ struct vmi_ph_proc {
 	__u32 wake[64]; /* futex of each vCPU's thread: 1 hands the vCPU over to it */
 	__u32 tid[64]; /* thread ids */
 };
-_Static_assert(sizeof(struct vmi_ph_proc) == VMI_SIZE_PH_PROC, "vmi_ph_proc");
-_Static_assert(offsetof(struct vmi_ph_proc, state) == VMI_OFF_PH_PROC_STATE, "vmi_ph_proc.state");
-_Static_assert(offsetof(struct vmi_ph_proc, pid) == VMI_OFF_PH_PROC_PID, "vmi_ph_proc.pid");
-_Static_assert(offsetof(struct vmi_ph_proc, cr3) == VMI_OFF_PH_PROC_CR3, "vmi_ph_proc.cr3");
-_Static_assert(offsetof(struct vmi_ph_proc, context) == VMI_OFF_PH_PROC_CONTEXT, "vmi_ph_proc.context");
-_Static_assert(offsetof(struct vmi_ph_proc, generation) == VMI_OFF_PH_PROC_GENERATION, "vmi_ph_proc.generation");
-_Static_assert(offsetof(struct vmi_ph_proc, mappings) == VMI_OFF_PH_PROC_MAPPINGS, "vmi_ph_proc.mappings");
-_Static_assert(offsetof(struct vmi_ph_proc, reserved) == VMI_OFF_PH_PROC_RESERVED, "vmi_ph_proc.reserved");
-_Static_assert(offsetof(struct vmi_ph_proc, wake) == VMI_OFF_PH_PROC_WAKE, "vmi_ph_proc.wake");
-_Static_assert(offsetof(struct vmi_ph_proc, tid) == VMI_OFF_PH_PROC_TID, "vmi_ph_proc.tid");
+_Static_assert(sizeof(struct phv_proc) == PHV_SIZE_PROC, "phv_proc");
+_Static_assert(offsetof(struct phv_proc, state) == PHV_OFF_PROC_STATE, "phv_proc.state");
+_Static_assert(offsetof(struct phv_proc, pid) == PHV_OFF_PROC_PID, "phv_proc.pid");
+_Static_assert(offsetof(struct phv_proc, cr3) == PHV_OFF_PROC_CR3, "phv_proc.cr3");
+_Static_assert(offsetof(struct phv_proc, context) == PHV_OFF_PROC_CONTEXT, "phv_proc.context");
+_Static_assert(offsetof(struct phv_proc, generation) == PHV_OFF_PROC_GENERATION, "phv_proc.generation");
+_Static_assert(offsetof(struct phv_proc, mappings) == PHV_OFF_PROC_MAPPINGS, "phv_proc.mappings");
+_Static_assert(offsetof(struct phv_proc, reserved) == PHV_OFF_PROC_RESERVED, "phv_proc.reserved");
+_Static_assert(offsetof(struct phv_proc, wake) == PHV_OFF_PROC_WAKE, "phv_proc.wake");
+_Static_assert(offsetof(struct phv_proc, tid) == PHV_OFF_PROC_TID, "phv_proc.tid");
 
 #endif /* __ASSEMBLER__ */
 #endif /* PARAVANE_PROCESS_H */

@@ -127,20 +127,20 @@ static void others(void *argument)
 
 static void scribble(void)
 {
-	static const u64 parts[] = { 0, 0, 0x800, VMI_PH_SHARED_CONSOLE, VMI_PH_SHARED_VCPUS, VMI_PH_SHARED_VCPUS,
-				     VMI_PH_SHARED_PROCS, VMI_PH_SHARED_PROCS };
-	static const u64 values[] = { 0, 1, 2, 3, ~0ull, 1ull << 32, 1ull << 63, VMI_PH_SHARED, VMI_PH_LAYER_BASE };
-	u64 at = below(16) ? parts[below(ARRAY_SIZE(parts))] + below(256) * 4 : below(VMI_PH_SHARED_SIZE) & ~3ull;
+	static const u64 parts[] = { 0, 0, 0x800, PHV_SHARED_CONSOLE, PHV_SHARED_VCPUS, PHV_SHARED_VCPUS,
+				     PHV_SHARED_PROCS, PHV_SHARED_PROCS };
+	static const u64 values[] = { 0, 1, 2, 3, ~0ull, 1ull << 32, 1ull << 63, PHV_SHARED, PHV_LAYER_BASE };
+	u64 at = below(16) ? parts[below(ARRAY_SIZE(parts))] + below(256) * 4 : below(PHV_SHARED_SIZE) & ~3ull;
 	u64 value = below(2) ? values[below(ARRAY_SIZE(values))] : random64(&seed);
 
-	if (at >= VMI_PH_SHARED_VCPUS && at < VMI_PH_SHARED_VCPUS + 0x1000)
-		at += below(machine.vcpus_online) * VMI_PH_VCPU_STRIDE;
-	if (at >= VMI_PH_SHARED_PROCS && at < VMI_PH_SHARED_PROCS + 0x1000)
-		at += below(8) * VMI_PH_PROC_STRIDE;
+	if (at >= PHV_SHARED_VCPUS && at < PHV_SHARED_VCPUS + 0x1000)
+		at += below(machine.vcpus_online) * PHV_VCPU_STRIDE;
+	if (at >= PHV_SHARED_PROCS && at < PHV_SHARED_PROCS + 0x1000)
+		at += below(8) * PHV_PROC_STRIDE;
 	if (below(2))
-		WRITE_ONCE(*(u64 *)(VMI_PH_SHARED + (at & ~7ull)), value);
+		WRITE_ONCE(*(u64 *)(PHV_SHARED + (at & ~7ull)), value);
 	else
-		WRITE_ONCE(*(u32 *)(VMI_PH_SHARED + at), (u32)value);
+		WRITE_ONCE(*(u32 *)(PHV_SHARED + at), (u32)value);
 	if (!below(4))
 		noise();
 }
@@ -191,7 +191,7 @@ static void wild_tables(void)
 			t[below(below(2) ? 8 : 256)] = wild_entry();
 		}
 		vmi.mmu_flush_tlb(VMI_FLUSH_USER);
-		try_access(below(2) ? KERNEL_READ : KERNEL_WRITE, random64(&seed) & (VMI_PH_USER_END - 1), &value);
+		try_access(below(2) ? KERNEL_READ : KERNEL_WRITE, random64(&seed) & (PHV_USER_END - 1), &value);
 		catch_trap(&catch, (void (*)(void *))(random64(&seed) & 0xfffff000), NULL);
 		break;
 	}
@@ -202,7 +202,7 @@ static void wild_tables(void)
 /* Pages of a thread's part that are not mapped: after its record, between its stacks, after the second. */
 static bool between_stacks(u64 offset)
 {
-	return offset == PAGE_SIZE || offset == VMI_PH_STACK_SIZE / 2 || offset == VMI_PH_STACK_SIZE - PAGE_SIZE;
+	return offset == PAGE_SIZE || offset == PHV_STACK_SIZE / 2 || offset == PHV_STACK_SIZE - PAGE_SIZE;
 }
 
 /* What one process can do, before the next one does it. */
@@ -212,22 +212,22 @@ static void flood_here(u64 kind)
 
 	switch (kind) {
 	case 3:
-		for (va = VMI_PH_ARENA + 16 * PAGE_SIZE; va < VMI_PH_ARENA + VMI_PH_ARENA_SIZE; va += PAGE_SIZE)
+		for (va = PHV_ARENA + 16 * PAGE_SIZE; va < PHV_ARENA + PHV_ARENA_SIZE; va += PAGE_SIZE)
 			*(volatile u8 *)va = 1;
 		for (i = 1; i < machine.vcpus_online; i++)
-			for (va = 0; va < VMI_PH_STACK_SIZE; va += PAGE_SIZE)
+			for (va = 0; va < PHV_STACK_SIZE; va += PAGE_SIZE)
 				/* As it is: the thread there must not fall over it. */
 				if (!between_stacks(va))
-					__atomic_fetch_or((u8 *)(VMI_PH_STACKS + i * VMI_PH_STACK_SIZE + va), 0,
+					__atomic_fetch_or((u8 *)(PHV_STACKS + i * PHV_STACK_SIZE + va), 0,
 							  __ATOMIC_RELAXED);
 		break;
 	case 7:
 		for (i = 0, va = GIB * 4; i < 60000; i++, va += 2 * PAGE_SIZE)
-			host_call(9, va, PAGE_SIZE, 7, 0x11, VMI_PH_FD_RAM, 0);
+			host_call(9, va, PAGE_SIZE, 7, 0x11, PHV_FD_RAM, 0);
 		break;
 	case 8:
 		for (i = 0, va = GIB * 4; i < 2000; i++, va += GIB)
-			host_call(9, va, PAGE_SIZE, 7, 0x8011, VMI_PH_FD_RAM, 0);
+			host_call(9, va, PAGE_SIZE, 7, 0x8011, PHV_FD_RAM, 0);
 		break;
 	}
 }
@@ -235,13 +235,13 @@ static void flood_here(u64 kind)
 static void in_all_spaces(u64 kind)
 {
 	static struct space spaces[1024];
-	volatile struct vmi_ph_shared *s = (void *)VMI_PH_SHARED;
+	volatile struct phv_shared *s = (void *)PHV_SHARED;
 	u64 va;
 	u32 i;
 
 	/* The pool is one for all of them. */
-	for (va = 0; kind == 3 && va < s->pool_chunks * VMI_PH_POOL_CHUNK; va += PAGE_SIZE)
-		*(volatile u8 *)(VMI_PH_POOL + va) = 1;
+	for (va = 0; kind == 3 && va < s->pool_chunks * PHV_POOL_CHUNK; va += PAGE_SIZE)
+		*(volatile u8 *)(PHV_POOL + va) = 1;
 	s->proc_wanted = 1024;
 	s->doorbell++;
 	host_call(202, (u64)&s->doorbell, 1, 1, 0, 0, 0);
@@ -265,16 +265,16 @@ static void flood(u64 kind)
 
 	switch (kind) {
 	case 0:		/* two tables for each page */
-		for (va = GIB * 4; va < VMI_PH_USER_END; va += GIB)
-			host_call(9, va, PAGE_SIZE, 7, 0x8011, VMI_PH_FD_RAM, 0);
+		for (va = GIB * 4; va < PHV_USER_END; va += GIB)
+			host_call(9, va, PAGE_SIZE, 7, 0x8011, PHV_FD_RAM, 0);
 		break;
 	case 1:		/* a whole table for each 2 MiB, in few mappings */
-		for (va = GIB * 4; va < VMI_PH_USER_END; va += ram)
-			host_call(9, va, ram, 7, 0x8011, VMI_PH_FD_RAM, 0);
+		for (va = GIB * 4; va < PHV_USER_END; va += ram)
+			host_call(9, va, ram, 7, 0x8011, PHV_FD_RAM, 0);
 		break;
 	case 2:		/* many mappings in few tables: what they cost is not in the tables */
 		for (va = GIB * 4; va < GIB * 5; va += 2 * PAGE_SIZE)
-			host_call(9, va, PAGE_SIZE, 7, 0x11, VMI_PH_FD_RAM, 0);
+			host_call(9, va, PAGE_SIZE, 7, 0x11, PHV_FD_RAM, 0);
 		break;
 	case 3:		/* the layer's own memory, in as many processes as can be had */
 	case 7:		/* many mappings in each of them */
@@ -308,7 +308,7 @@ static void flood(u64 kind)
 /* What a process that is just being made could obey: its wake words, the vCPUs' numbers and stacks. */
 static void grow(u64 count)
 {
-	volatile struct vmi_ph_shared *s = (void *)VMI_PH_SHARED;
+	volatile struct phv_shared *s = (void *)PHV_SHARED;
 	bool peace = true;
 	u64 at, value, end, n;
 
@@ -324,23 +324,23 @@ static void grow(u64 count)
 				;
 			peace = !below(64);
 		}
-		at = VMI_PH_SHARED_PROCS + (s->proc_count + below(4)) * VMI_PH_PROC_STRIDE + below(256) * 4;
+		at = PHV_SHARED_PROCS + (s->proc_count + below(4)) * PHV_PROC_STRIDE + below(256) * 4;
 		value = below(4) ? 1 : random64(&seed);
 		/* Of the vCPUs, one that is not running: nothing shall come of it before it is started. */
 		if (below(2)) {
-			at = VMI_PH_SHARED_VCPUS + (machine.vcpus_online - 1) * VMI_PH_VCPU_STRIDE + 0x100 + below(128) * 4;
-			value = below(2) ? VMI_PH_STACKS + below(VMI_PH_STACK_SIZE) : random64(&seed);
+			at = PHV_SHARED_VCPUS + (machine.vcpus_online - 1) * PHV_VCPU_STRIDE + 0x100 + below(128) * 4;
+			value = below(2) ? PHV_STACKS + below(PHV_STACK_SIZE) : random64(&seed);
 		}
-		WRITE_ONCE(*(u32 *)(VMI_PH_SHARED + at), (u32)value);
+		WRITE_ONCE(*(u32 *)(PHV_SHARED + at), (u32)value);
 		if (!below(64))
-			host_call(202, VMI_PH_SHARED + at, 1, 64, 0, 0, 0);
+			host_call(202, PHV_SHARED + at, 1, 64, 0, 0, 0);
 	}
 }
 
 static void storms(const char *mode)
 {
-	volatile struct vmi_ph_vcpu *v = (void *)(VMI_PH_SHARED + VMI_PH_SHARED_VCPUS);
-	volatile struct vmi_ph_shared *s = (void *)VMI_PH_SHARED;
+	volatile struct phv_vcpu *v = (void *)(PHV_SHARED + PHV_SHARED_VCPUS);
+	volatile struct phv_shared *s = (void *)PHV_SHARED;
 	u64 end = now() + 5 * NS_PER_S, n = 0;
 
 	while (now() < end) {

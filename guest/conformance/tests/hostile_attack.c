@@ -25,16 +25,16 @@
 extern char h_payload[], h_payload_path[];
 extern u64 h_payload_call;
 
-static volatile struct vmi_ph_shared *const area = (void *)VMI_PH_SHARED;
+static volatile struct phv_shared *const area = (void *)PHV_SHARED;
 
-static volatile struct vmi_ph_proc *proc_at(u64 index)
+static volatile struct phv_proc *proc_at(u64 index)
 {
-	return (void *)(VMI_PH_SHARED + VMI_PH_SHARED_PROCS + index % VMI_PH_MAX_PROCS * VMI_PH_PROC_STRIDE);
+	return (void *)(PHV_SHARED + PHV_SHARED_PROCS + index % PHV_MAX_PROCS * PHV_PROC_STRIDE);
 }
 
-static volatile struct vmi_ph_vcpu *vcpu_at(u32 number)
+static volatile struct phv_vcpu *vcpu_at(u32 number)
 {
-	return (void *)(VMI_PH_SHARED + VMI_PH_SHARED_VCPUS + number * VMI_PH_VCPU_STRIDE);
+	return (void *)(PHV_SHARED + PHV_SHARED_VCPUS + number * PHV_VCPU_STRIDE);
 }
 
 static s64 urge(u64 pid, u64 tid)
@@ -120,7 +120,7 @@ static void burst_work(void *argument)
 		 */
 		if (!this_vcpu() && from > wish) {
 			if (wish && proc_at(area->proc_count)->pid)
-				proc_at(area->proc_count)->state = VMI_PH_PROC_FREE;
+				proc_at(area->proc_count)->state = PHV_PROC_FREE;
 			hostile_wish(1);
 			wish = from + ATTACK_NS / 40;
 		}
@@ -186,7 +186,7 @@ static void hold_those_to_come(void)
 	u64 i, count = area->proc_count;
 
 	for (i = count; i < count + 4; i++)
-		proc_at(i)->state = VMI_PH_PROC_NONE;
+		proc_at(i)->state = PHV_PROC_NONE;
 }
 
 static void holder(void *argument)

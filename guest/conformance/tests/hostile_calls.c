@@ -16,7 +16,7 @@ u64 host_call_address(void)
 
 	if (instruction)
 		return instruction;
-	for (p = (const u8 *)VMI_PH_LAYER_BASE; p < (const u8 *)VMI_PH_LAYER_BASE + 0x40000; p++)
+	for (p = (const u8 *)PHV_LAYER_BASE; p < (const u8 *)PHV_LAYER_BASE + 0x40000; p++)
 		if (p[0] == 0x0f && p[1] == 0x05 && p[2] == 0xc3)
 			return instruction = (u64)p;
 	panic("the layer has no host call");
@@ -45,9 +45,9 @@ static const u16 numbers[] = {
 static u64 argument(u64 *seed)
 {
 	static const u64 places[] = {
-		0, 1, 2, 3, 5, 9, 17, 22, 23, 0x11, 0x8011, 0x32, 0x1012, 4096, 1 << 21, VMI_PH_LAYER_BASE, VMI_PH_SHARED,
-		VMI_PH_ARENA, VMI_PH_STACKS, VMI_PH_DIRECT_MAP, VMI_PH_USER_START, VMI_PH_USER_END,
-		VMI_PH_HOLE_START, VMI_PH_KERNEL_END, 0x7fffffffe000, 0x7ffff7000000, 0xffffffffff600000, ~0ull,
+		0, 1, 2, 3, 5, 9, 17, 22, 23, 0x11, 0x8011, 0x32, 0x1012, 4096, 1 << 21, PHV_LAYER_BASE, PHV_SHARED,
+		PHV_ARENA, PHV_STACKS, PHV_DIRECT_MAP, PHV_USER_START, PHV_USER_END,
+		PHV_HOLE_START, PHV_KERNEL_END, 0x7fffffffe000, 0x7ffff7000000, 0xffffffffff600000, ~0ull,
 		1ull << 47, 1ull << 63, 0x100000000, 0x7fffffff, 0xffffffff,
 	};
 	u64 value = places[random64(seed) % ARRAY_SIZE(places)];

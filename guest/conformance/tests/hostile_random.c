@@ -56,18 +56,18 @@ static bool rarely(struct fuzzer *f)
 	return !below(f, f->wild);
 }
 
-static volatile struct vmi_ph_proc *proc_at(u64 index)
+static volatile struct phv_proc *proc_at(u64 index)
 {
-	return (void *)(VMI_PH_SHARED + VMI_PH_SHARED_PROCS + index % VMI_PH_MAX_PROCS * VMI_PH_PROC_STRIDE);
+	return (void *)(PHV_SHARED + PHV_SHARED_PROCS + index % PHV_MAX_PROCS * PHV_PROC_STRIDE);
 }
 
 static u32 proc_count(void)
 {
-	return ((volatile struct vmi_ph_shared *)VMI_PH_SHARED)->proc_count % VMI_PH_MAX_PROCS;
+	return ((volatile struct phv_shared *)PHV_SHARED)->proc_count % PHV_MAX_PROCS;
 }
 
 /* One that there is, or one that is being made. */
-static volatile struct vmi_ph_proc *some_proc(struct fuzzer *f)
+static volatile struct phv_proc *some_proc(struct fuzzer *f)
 {
 	return proc_at(below(f, proc_count() + 4));
 }
@@ -76,8 +76,8 @@ static u64 edge(struct fuzzer *f)
 {
 	static const u64 edges[] = {
 		0, 1, 2, 7, 64, 255, 4095, 4096, 0x10000, 1 << 21, 0x7fffffff, 0x80000000, 0xffffffff, 1ull << 32, 1ull << 46,
-		1ull << 47, 1ull << 63, ~0ull, ~0ull - 4095, VMI_PH_LAYER_BASE, VMI_PH_SHARED, VMI_PH_ARENA, VMI_PH_STACKS, VMI_PH_POOL,
-		VMI_PH_DIRECT_MAP, VMI_PH_HOLE_START, VMI_PH_KERNEL_END, 0x7ffff7000000, 0xffffffffff600000,
+		1ull << 47, 1ull << 63, ~0ull, ~0ull - 4095, PHV_LAYER_BASE, PHV_SHARED, PHV_ARENA, PHV_STACKS, PHV_POOL,
+		PHV_DIRECT_MAP, PHV_HOLE_START, PHV_KERNEL_END, 0x7ffff7000000, 0xffffffffff600000,
 	};
 
 	return below(f, 4) ? edges[below(f, ARRAY_SIZE(edges))] : any(f) >> below(f, 64);
@@ -118,15 +118,15 @@ static void admitted(struct fuzzer *f)
 
 	switch (below(f, 12)) {
 	case 0:		/* wake */
-		host_call(202, below(f, 2) ? VMI_PH_SHARED + below(f, 512) * 8 : edge(f), 1, below(f, 100), edge(f), edge(f), edge(f));
+		host_call(202, below(f, 2) ? PHV_SHARED + below(f, 512) * 8 : edge(f), 1, below(f, 100), edge(f), edge(f), edge(f));
 		break;
 	case 1:		/* wait: for a moment that is past, or for a value that is not there */
-		host_call(202, below(f, 2) ? VMI_PH_SHARED + below(f, 512) * 8 : edge(f), 9, edge(f), (u64)past, edge(f), 0xffffffff);
+		host_call(202, below(f, 2) ? PHV_SHARED + below(f, 512) * 8 : edge(f), 9, edge(f), (u64)past, edge(f), 0xffffffff);
 		break;
 	case 2:
 	case 3:		/* map */
 		host_call(9, some_address(f), pages * PAGE_SIZE, any(f) & 7, below(f, 2) ? 0x11 : 0x8011,
-			  VMI_PH_FD_RAM + (rarely(f) ? below(f, 4) : 0), below(f, 16 * KIB) * PAGE_SIZE);
+			  PHV_FD_RAM + (rarely(f) ? below(f, 4) : 0), below(f, 16 * KIB) * PAGE_SIZE);
 		break;
 	case 4:		/* protect */
 		host_call(10, some_address(f), pages * PAGE_SIZE, rarely(f) ? edge(f) : any(f) & 7, 0, 0, 0);
@@ -165,7 +165,7 @@ static void admitted(struct fuzzer *f)
 /* With registers of any value, to a place where they may mean something. */
 static void jump(struct fuzzer *f)
 {
-	u64 regs[16], i, layer = VMI_PH_LAYER_BASE + below(f, 0x10000);
+	u64 regs[16], i, layer = PHV_LAYER_BASE + below(f, 0x10000);
 	const u64 targets[] = { host_call_address(), layer, layer, (u64)h_int80, (u64)h_sysenter, (u64)h_syscall };
 
 	for (i = 0; i < 15; i++)
@@ -185,40 +185,40 @@ static void write_somewhere(struct fuzzer *f)
 	switch (rarely(f) ? 4 + below(f, 9) : below(f, 4)) {
 	case 0:		/* what a process that is being made could obey */
 	case 1:
-		at = (u64)proc_at(proc_count() + below(f, 4)) + below(f, VMI_SIZE_PH_PROC / 4) * 4;
+		at = (u64)proc_at(proc_count() + below(f, 4)) + below(f, PHV_SIZE_PROC / 4) * 4;
 		break;
 	case 2:		/* messages, figures, events */
-		at = VMI_PH_SHARED + VMI_PH_SHARED_EVENTS + below(f, 4096) * 4;
+		at = PHV_SHARED + PHV_SHARED_EVENTS + below(f, 4096) * 4;
 		break;
 	case 3:		/* the filter, in case it is copied again */
-		at = VMI_PH_SHARED + VMI_PH_SHARED_FILTER + below(f, VMI_PH_FILTER_MAX) * 8;
+		at = PHV_SHARED + PHV_SHARED_FILTER + below(f, PHV_FILTER_MAX) * 8;
 		break;
 	case 4:
-		at = VMI_PH_SHARED + below(f, VMI_PH_SHARED_SIZE / 4) * 4;
+		at = PHV_SHARED + below(f, PHV_SHARED_SIZE / 4) * 4;
 		break;
 	case 5:
-		at = VMI_PH_SHARED + below(f, VMI_SIZE_PH_SHARED / 4) * 4;
+		at = PHV_SHARED + below(f, PHV_SIZE_SHARED / 4) * 4;
 		break;
 	case 6:
-		at = VMI_PH_SHARED + VMI_PH_SHARED_VCPUS + below(f, machine.vcpus_online) * VMI_PH_VCPU_STRIDE + below(f, 512) * 4;
+		at = PHV_SHARED + PHV_SHARED_VCPUS + below(f, machine.vcpus_online) * PHV_VCPU_STRIDE + below(f, 512) * 4;
 		break;
 	case 7:		/* the layer: what it executes, its own data */
-		at = VMI_PH_LAYER_BASE + below(f, 0x20000 / 4) * 4;
+		at = PHV_LAYER_BASE + below(f, 0x20000 / 4) * 4;
 		break;
 	case 8:		/* its stacks, those for signals in the upper half of each */
-		at = VMI_PH_STACKS + below(f, machine.vcpus_online * VMI_PH_STACK_SIZE / 8) * 8;
+		at = PHV_STACKS + below(f, machine.vcpus_online * PHV_STACK_SIZE / 8) * 8;
 		break;
 	case 9:
-		at = VMI_PH_ARENA + below(f, VMI_PH_ARENA_SIZE / 8) * 8;
+		at = PHV_ARENA + below(f, PHV_ARENA_SIZE / 8) * 8;
 		break;
 	case 10:
-		at = VMI_PH_POOL + below(f, 1 << 20);
+		at = PHV_POOL + below(f, 1 << 20);
 		break;
 	case 11:	/* one that runs */
-		at = (u64)some_proc(f) + below(f, VMI_PH_PROC_STRIDE / 4) * 4;
+		at = (u64)some_proc(f) + below(f, PHV_PROC_STRIDE / 4) * 4;
 		break;
 	default:
-		at = VMI_PH_DIRECT_MAP + below(f, 64 * MIB / 8) * 8;
+		at = PHV_DIRECT_MAP + below(f, 64 * MIB / 8) * 8;
 	}
 	if (below(f, 2))
 		*(volatile u32 *)(at & ~3ull) = (u32)value;

@@ -26,8 +26,8 @@ struct Told {
 
 /// Runs the thread until the machine is stopped.
 pub fn run(core: &Core) {
-    let word = core.shared.word(offset_of!(ph::PhShared, alarm_word));
-    let next_field = core.shared.long(offset_of!(ph::PhShared, alarm_next_ns));
+    let word = core.shared.word(offset_of!(ph::PhvShared, alarm_word));
+    let next_field = core.shared.long(offset_of!(ph::PhvShared, alarm_next_ns));
     let mut alarms = Alarms {
         told: vec![None; core.vcpus],
     };
@@ -98,13 +98,13 @@ impl Alarms {
 fn deadline(core: &Core, vcpu: usize) -> Option<u64> {
     let deadline = core
         .shared
-        .vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns))
+        .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, deadline_ns))
         .load(Ordering::SeqCst);
     let state = core
         .shared
-        .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state))
+        .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state))
         .load(Ordering::SeqCst);
-    (deadline != NEVER && u64::from(state) != ph::PH_VCPU_OFF).then_some(deadline)
+    (deadline != NEVER && u64::from(state) != ph::PHV_VCPU_OFF).then_some(deadline)
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
         for vcpu in 0..vcpus {
             set_deadline(&core, vcpu, NEVER);
             core.shared
-                .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state))
+                .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state))
                 .store(2, Ordering::SeqCst);
         }
         core
@@ -127,19 +127,19 @@ mod tests {
 
     fn set_deadline(core: &Core, vcpu: usize, ns: u64) {
         core.shared
-            .vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns))
+            .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, deadline_ns))
             .store(ns, Ordering::SeqCst);
     }
 
     fn pending(core: &Core, vcpu: usize) -> u32 {
         core.shared
-            .vcpu_word(vcpu, offset_of!(ph::PhVcpu, pending))
+            .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, pending))
             .load(Ordering::SeqCst)
     }
 
     fn wakes(core: &Core, vcpu: usize) -> u32 {
         core.shared
-            .vcpu_word(vcpu, offset_of!(ph::PhVcpu, wait_word))
+            .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, wait_word))
             .load(Ordering::SeqCst)
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let core = core(1);
         set_deadline(&core, 0, 100);
         core.shared
-            .vcpu_word(0, offset_of!(ph::PhVcpu, state))
+            .vcpu_word(0, offset_of!(ph::PhvVcpu, state))
             .store(0, Ordering::SeqCst);
         assert_eq!(Alarms { told: vec![None] }.serve(&core, 200), NEVER);
     }
@@ -198,12 +198,12 @@ mod tests {
             let core = Arc::clone(&core);
             move || run(&core)
         });
-        let next = core.shared.long(offset_of!(ph::PhShared, alarm_next_ns));
+        let next = core.shared.long(offset_of!(ph::PhvShared, alarm_next_ns));
         while next.load(Ordering::SeqCst) != NEVER {
             std::thread::yield_now();
         }
         set_deadline(&core, 0, sys::monotonic() + 5_000_000);
-        let word = core.shared.word(offset_of!(ph::PhShared, alarm_word));
+        let word = core.shared.word(offset_of!(ph::PhvShared, alarm_word));
         word.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(word);
         while wakes(&core, 0) == 0 {

@@ -21,7 +21,7 @@ const STACK_SIZE: u64 = 0x4000;
 const _: () = assert!(size_of::<abi::BootInfo>() as u64 <= COMMAND_LINE);
 const _: () = assert!(COMMAND_LINE + COMMAND_LINE_MAX as u64 <= DEVICES);
 const _: () = assert!(
-    DEVICES + ph::PH_MAX_DEVICES * size_of::<abi::Device>() as u64 <= STACK_TOP - STACK_SIZE
+    DEVICES + ph::PHV_MAX_DEVICES * size_of::<abi::Device>() as u64 <= STACK_TOP - STACK_SIZE
 );
 const _: () = assert!(STACK_TOP <= RESERVED);
 
@@ -64,7 +64,7 @@ unsafe impl ByteValued for Entry {}
 /// Writes everything.
 pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Start> {
     let base = ram.size() - RESERVED;
-    let linear = |offset: u64| ph::PH_DIRECT_MAP + base + offset;
+    let linear = |offset: u64| ph::PHV_DIRECT_MAP + base + offset;
     if facts.command_line.len() >= COMMAND_LINE_MAX {
         bail!(
             "the command line has {} bytes, at most {} fit",
@@ -108,23 +108,23 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
     };
     let mut holes = [abi::Hole { start: 0, end: 0 }; 4];
     holes[0] = abi::Hole {
-        start: ph::PH_HOLE_START,
-        end: ph::PH_HOLE_END,
+        start: ph::PHV_HOLE_START,
+        end: ph::PHV_HOLE_END,
     };
-    holes[1].end = ph::PH_USER_START;
+    holes[1].end = ph::PHV_USER_START;
     let info = abi::BootInfo {
         magic: abi::BOOT_MAGIC,
         size: u32::try_from(size_of::<abi::BootInfo>())?,
         api_version: u32::from(abi::API_MAJOR) << 16 | u32::from(abi::API_MINOR),
-        rom: ph::PH_LAYER_BASE,
+        rom: ph::PHV_LAYER_BASE,
         rom_size: facts.layer_size,
         image: image.address,
         image_gpa: image.gpa,
         image_size: image.size,
         image_delta: image.delta,
-        direct_map: ph::PH_DIRECT_MAP,
+        direct_map: ph::PHV_DIRECT_MAP,
         direct_map_size: ram.size(),
-        user_end: ph::PH_USER_END,
+        user_end: ph::PHV_USER_END,
         command_line: linear(COMMAND_LINE),
         initrd_gpa,
         initrd_size: facts.initrd.len() as u64,

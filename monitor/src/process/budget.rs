@@ -46,8 +46,8 @@ impl Budget {
             base: (64 << 10) + kib / 8 + 2 * mappings,
             each: PROCESS
                 + kib / 256
-                + vcpus * (ph::PH_STACK_SIZE >> 10)
-                + (ph::PH_ARENA_SIZE + ph::PH_MAPS_SURE * MAPPING >> 10),
+                + vcpus * (ph::PHV_STACK_SIZE >> 10)
+                + (ph::PHV_ARENA_SIZE + ph::PHV_MAPS_SURE * MAPPING >> 10),
             mappings,
             records: (32 << 10) + kib / 16,
             ram: kib,
@@ -88,7 +88,7 @@ impl Budget {
     /// Pieces of the pool for records.
     pub fn pool_chunks(&self) -> u64 {
         // The layer looks for a free one by 64.
-        ((self.records << 10) / ph::PH_POOL_CHUNK).clamp(64, ph::PH_POOL_CHUNKS) / 64 * 64
+        ((self.records << 10) / ph::PHV_POOL_CHUNK).clamp(64, ph::PHV_POOL_CHUNKS) / 64 * 64
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(budget.mappings(), 24 * 4096);
         assert_eq!(budget.pool_chunks(), 192);
         assert!(Budget::new(64 << 30, 1).process > (64 << 30 >> 10) / 512);
-        assert_eq!(Budget::new(1 << 45, 1).pool_chunks(), ph::PH_POOL_CHUNKS);
+        assert_eq!(Budget::new(1 << 45, 1).pool_chunks(), ph::PHV_POOL_CHUNKS);
         assert!(budget.machine(budget.processes().try_into().unwrap()) <= (256 << 10) + BEYOND_RAM);
         assert_eq!(budget.uncounted(65530).each - budget.each, 65530 / 4);
     }

@@ -143,7 +143,7 @@ impl Clock {
         self.write(shared, self.line);
         self.wall_offset = wall_offset();
         shared
-            .long(offset_of!(ph::PhShared, wall_offset_ns))
+            .long(offset_of!(ph::PhvShared, wall_offset_ns))
             .store(self.wall_offset, Ordering::SeqCst);
     }
 
@@ -165,11 +165,11 @@ impl Clock {
         let jumped = wall.abs_diff(self.wall_offset) > WALL_JUMP;
         self.wall_offset = wall;
         shared
-            .long(offset_of!(ph::PhShared, wall_offset_ns))
+            .long(offset_of!(ph::PhvShared, wall_offset_ns))
             .store(wall, Ordering::SeqCst);
         if jumped {
             shared
-                .word(offset_of!(ph::PhShared, wall_updates))
+                .word(offset_of!(ph::PhvShared, wall_updates))
                 .fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -225,22 +225,22 @@ impl Clock {
 
     fn fields(&mut self, shared: &Shared, line: Line) {
         self.line = line;
-        let clock = offset_of!(ph::PhShared, clock);
+        let clock = offset_of!(ph::PhvShared, clock);
         let long = |at: usize, value| shared.long(clock + at).store(value, Ordering::Relaxed);
         shared
-            .word(clock + offset_of!(ph::PhClock, shift))
+            .word(clock + offset_of!(ph::PhvClock, shift))
             .store(SHIFT, Ordering::Relaxed);
-        long(offset_of!(ph::PhClock, tsc), line.tsc);
-        long(offset_of!(ph::PhClock, ns), line.ns);
-        long(offset_of!(ph::PhClock, mult), line.mult);
-        long(offset_of!(ph::PhClock, tsc_hz), self.hz);
+        long(offset_of!(ph::PhvClock, tsc), line.tsc);
+        long(offset_of!(ph::PhvClock, ns), line.ns);
+        long(offset_of!(ph::PhvClock, mult), line.mult);
+        long(offset_of!(ph::PhvClock, tsc_hz), self.hz);
         self.sequence = self.sequence.wrapping_add(1);
         sequence(shared).store(self.sequence, Ordering::Release);
     }
 }
 
 fn sequence(shared: &Shared) -> &std::sync::atomic::AtomicU32 {
-    shared.word(offset_of!(ph::PhShared, clock) + offset_of!(ph::PhClock, sequence))
+    shared.word(offset_of!(ph::PhvShared, clock) + offset_of!(ph::PhvClock, sequence))
 }
 
 fn wall_offset() -> u64 {

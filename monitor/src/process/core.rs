@@ -55,7 +55,7 @@ impl Core {
         Ok(Core {
             shared,
             vcpus,
-            made: (0..ph::PH_MAX_PROCS).map(|_| OnceLock::new()).collect(),
+            made: (0..ph::PHV_MAX_PROCS).map(|_| OnceLock::new()).collect(),
             count: AtomicU32::new(0),
             ending: Ending::default(),
             failure: Mutex::new(None),
@@ -101,7 +101,7 @@ impl Core {
     pub fn publish_count(&self, count: u32) {
         self.count.store(count, Ordering::Release);
         self.shared
-            .word(offset_of!(ph::PhShared, proc_count))
+            .word(offset_of!(ph::PhvShared, proc_count))
             .store(count, Ordering::Release);
         self.nudge_watch();
     }
@@ -167,7 +167,7 @@ impl Core {
         self.ring_bell();
         self.ring_doorbell();
         kicks::wake(self);
-        let word = self.shared.word(offset_of!(ph::PhShared, alarm_word));
+        let word = self.shared.word(offset_of!(ph::PhvShared, alarm_word));
         word.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(word);
         self.nudge_watch();
@@ -194,7 +194,7 @@ impl Core {
     pub fn place(&self, vcpu: usize, cpu: u32) {
         if let Some(entry) = self.placement.get(vcpu) {
             entry.store(cpu, Ordering::SeqCst);
-            let offset = offset_of!(ph::PhShared, vcpu_cpu) + vcpu * size_of::<u32>();
+            let offset = offset_of!(ph::PhvShared, vcpu_cpu) + vcpu * size_of::<u32>();
             self.shared.word(offset).store(cpu, Ordering::SeqCst);
         }
     }
@@ -255,7 +255,7 @@ impl Core {
     }
 
     fn ring_doorbell(&self) {
-        let word = self.shared.word(offset_of!(ph::PhShared, doorbell));
+        let word = self.shared.word(offset_of!(ph::PhvShared, doorbell));
         word.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(word);
     }

@@ -42,18 +42,18 @@ pub fn each(shared: &Shared, vcpus: usize) -> Vec<Vcpu> {
     let one = |vcpu: usize| {
         let field = |field: usize| shared.vcpu_long(vcpu, field).load(Ordering::Relaxed);
         Vcpu {
-            faults_hidden: field(offset_of!(ph::PhVcpu, faults_hidden)),
-            faults_injected: field(offset_of!(ph::PhVcpu, faults_injected)),
-            syscalls_trapped: field(offset_of!(ph::PhVcpu, syscalls_trapped)),
-            interrupts: field(offset_of!(ph::PhVcpu, interrupts)),
-            halts: field(offset_of!(ph::PhVcpu, halts)),
-            fills: field(offset_of!(ph::PhVcpu, fills)),
-            flushes: field(offset_of!(ph::PhVcpu, flushes)),
-            switches: field(offset_of!(ph::PhVcpu, switches)),
-            resyncs: field(offset_of!(ph::PhVcpu, resyncs)),
-            kicks_sent: field(offset_of!(ph::PhVcpu, kicks_sent)),
-            host_calls: field(offset_of!(ph::PhVcpu, host_calls)),
-            stolen_ns: field(offset_of!(ph::PhVcpu, stolen_ns)),
+            faults_hidden: field(offset_of!(ph::PhvVcpu, faults_hidden)),
+            faults_injected: field(offset_of!(ph::PhvVcpu, faults_injected)),
+            syscalls_trapped: field(offset_of!(ph::PhvVcpu, syscalls_trapped)),
+            interrupts: field(offset_of!(ph::PhvVcpu, interrupts)),
+            halts: field(offset_of!(ph::PhvVcpu, halts)),
+            fills: field(offset_of!(ph::PhvVcpu, fills)),
+            flushes: field(offset_of!(ph::PhvVcpu, flushes)),
+            switches: field(offset_of!(ph::PhvVcpu, switches)),
+            resyncs: field(offset_of!(ph::PhvVcpu, resyncs)),
+            kicks_sent: field(offset_of!(ph::PhvVcpu, kicks_sent)),
+            host_calls: field(offset_of!(ph::PhvVcpu, host_calls)),
+            stolen_ns: field(offset_of!(ph::PhvVcpu, stolen_ns)),
         }
     };
     (0..vcpus).map(one).collect()
@@ -87,9 +87,9 @@ mod tests {
             let shared = Shared::new(0).unwrap();
             for vcpu in 0..3 {
                 let store = |field, value| shared.vcpu_long(vcpu, field).store(value, Ordering::Relaxed);
-                store(offset_of!(ph::PhVcpu, host_calls), calls[vcpu]);
-                store(offset_of!(ph::PhVcpu, faults_hidden), faults[vcpu]);
-                store(offset_of!(ph::PhVcpu, interrupts), interrupts[vcpu]);
+                store(offset_of!(ph::PhvVcpu, host_calls), calls[vcpu]);
+                store(offset_of!(ph::PhvVcpu, faults_hidden), faults[vcpu]);
+                store(offset_of!(ph::PhvVcpu, interrupts), interrupts[vcpu]);
             }
             let sum = |of: &[u64; 3]| of.iter().fold(0, |all: u64, one| all.wrapping_add(*one));
             let read = read(&shared, 3);

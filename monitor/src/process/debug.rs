@@ -86,7 +86,7 @@ pub struct Debug {
     core: Arc<Core>,
     memory: Arc<GuestMemoryMmap>,
     /// The kernel's image.
-    windows: Arc<[ph::PhSegment]>,
+    windows: Arc<[ph::PhvSegment]>,
     /// Load address less link address of the kernel, modulo 2^64.
     pub delta: u64,
     /// Frequency of the time-stamp counter.
@@ -97,7 +97,7 @@ impl Debug {
     pub fn new(
         core: Arc<Core>,
         memory: Arc<GuestMemoryMmap>,
-        windows: &[ph::PhSegment],
+        windows: &[ph::PhvSegment],
         delta: u64,
         tsc_hz: u64,
     ) -> Self {
@@ -120,30 +120,32 @@ impl Debug {
 
     /// Whether breakpoints stop a vCPU, instead of being the guest's.
     pub fn attach(&self, on: bool) {
-        let word = self.core.shared.word(offset_of!(ph::PhShared, debug_on));
+        let word = self.core.shared.word(offset_of!(ph::PhvShared, debug_on));
         word.store(on.into(), Ordering::SeqCst);
     }
 
     pub fn state(&self, vcpu: usize) -> State {
         let field = |at| u64::from(self.core.shared.debug_word(vcpu, at).load(Ordering::SeqCst));
-        match field(offset_of!(ph::PhDebug, state)) {
-            ph::PH_DEBUG_STOPPED => State::Stopped(match field(offset_of!(ph::PhDebug, reason)) {
-                ph::PH_STOP_BREAKPOINT => Reason::Breakpoint,
-                ph::PH_STOP_STEP => Reason::Step,
-                _ => Reason::Asked,
-            }),
-            ph::PH_DEBUG_CALL => State::Ending,
+        match field(offset_of!(ph::PhvDebug, state)) {
+            ph::PHV_DEBUG_STOPPED => {
+                State::Stopped(match field(offset_of!(ph::PhvDebug, reason)) {
+                    ph::PHV_STOP_BREAKPOINT => Reason::Breakpoint,
+                    ph::PHV_STOP_STEP => Reason::Step,
+                    _ => Reason::Asked,
+                })
+            }
+            ph::PHV_DEBUG_CALL => State::Ending,
             _ => {
                 let state = self
                     .core
                     .shared
-                    .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state));
+                    .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state));
                 let owner = self
                     .core
                     .shared
-                    .vcpu_long(vcpu, offset_of!(ph::PhVcpu, owner));
+                    .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, owner));
                 // The boot vCPU is off until it is handed to a process.
-                let off = u64::from(state.load(Ordering::SeqCst)) == ph::PH_VCPU_OFF;
+                let off = u64::from(state.load(Ordering::SeqCst)) == ph::PHV_VCPU_OFF;
                 if off && (vcpu > 0 || owner.load(Ordering::SeqCst) != 0) {
                     State::Off
                 } else {
@@ -189,22 +191,22 @@ impl Debug {
         }
         let shared = &self.core.shared;
         let command = match how {
-            Resume::Continue => ph::PH_COMMAND_CONTINUE,
-            Resume::Step => ph::PH_COMMAND_STEP,
-            Resume::Pass => ph::PH_COMMAND_PASS,
+            Resume::Continue => ph::PHV_COMMAND_CONTINUE,
+            Resume::Step => ph::PHV_COMMAND_STEP,
+            Resume::Pass => ph::PHV_COMMAND_PASS,
         };
         // A request that came when it had just stopped by itself has been met.
         shared
-            .vcpu_word(vcpu, offset_of!(ph::PhVcpu, pending))
+            .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, pending))
             .fetch_and(!kick::DEBUG, Ordering::SeqCst);
         shared
-            .debug_word(vcpu, offset_of!(ph::PhDebug, state))
-            .store(kick::bit(ph::PH_DEBUG_RUNS), Ordering::SeqCst);
+            .debug_word(vcpu, offset_of!(ph::PhvDebug, state))
+            .store(kick::bit(ph::PHV_DEBUG_RUNS), Ordering::SeqCst);
         shared
-            .debug_word(vcpu, offset_of!(ph::PhDebug, command))
+            .debug_word(vcpu, offset_of!(ph::PhvDebug, command))
             .store(kick::bit(command), Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let word = shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, wait_word));
+        let word = shared.vcpu_word(vcpu, offset_of!(ph::PhvVcpu, wait_word));
         word.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(word);
     }
@@ -227,24 +229,24 @@ impl Debug {
                 .load(Ordering::Relaxed)
         };
         let mut gpr = [0; 16];
-        for (at, register) in (offset_of!(ph::PhDebug, gpr)..).step_by(8).zip(&mut gpr) {
+        for (at, register) in (offset_of!(ph::PhvDebug, gpr)..).step_by(8).zip(&mut gpr) {
             *register = long(at);
         }
         let mut fxsave = Box::new([0; 512]);
         self.core
             .shared
-            .read_debug(vcpu, offset_of!(ph::PhDebug, fxsave), &mut *fxsave);
+            .read_debug(vcpu, offset_of!(ph::PhvDebug, fxsave), &mut *fxsave);
         Some(Registers {
             gpr,
-            rip: long(offset_of!(ph::PhDebug, rip)),
-            rflags: long(offset_of!(ph::PhDebug, rflags)),
-            cs: word(offset_of!(ph::PhDebug, cs)),
-            ss: word(offset_of!(ph::PhDebug, ss)),
-            fs_base: long(offset_of!(ph::PhDebug, fs_base)),
-            gs_base: long(offset_of!(ph::PhDebug, gs_base)),
-            cr2: long(offset_of!(ph::PhDebug, cr2)),
-            cr3: long(offset_of!(ph::PhDebug, cr3)),
-            kernel_root: long(offset_of!(ph::PhDebug, kernel_root)),
+            rip: long(offset_of!(ph::PhvDebug, rip)),
+            rflags: long(offset_of!(ph::PhvDebug, rflags)),
+            cs: word(offset_of!(ph::PhvDebug, cs)),
+            ss: word(offset_of!(ph::PhvDebug, ss)),
+            fs_base: long(offset_of!(ph::PhvDebug, fs_base)),
+            gs_base: long(offset_of!(ph::PhvDebug, gs_base)),
+            cr2: long(offset_of!(ph::PhvDebug, cr2)),
+            cr3: long(offset_of!(ph::PhvDebug, cr3)),
+            kernel_root: long(offset_of!(ph::PhvDebug, kernel_root)),
             fxsave,
         })
     }
@@ -260,14 +262,14 @@ impl Debug {
                 .debug_long(vcpu, at)
                 .store(value, Ordering::Relaxed)
         };
-        for (at, value) in (offset_of!(ph::PhDebug, gpr)..)
+        for (at, value) in (offset_of!(ph::PhvDebug, gpr)..)
             .step_by(8)
             .zip(registers.gpr)
         {
             set(at, value);
         }
-        set(offset_of!(ph::PhDebug, rip), registers.rip);
-        set(offset_of!(ph::PhDebug, rflags), registers.rflags);
+        set(offset_of!(ph::PhvDebug, rip), registers.rip);
+        set(offset_of!(ph::PhvDebug, rflags), registers.rflags);
     }
 
     /// The guest-physical address behind an address of a vCPU with these registers.
@@ -279,14 +281,14 @@ impl Debug {
         {
             return Some(window.gpa + (address - window.addr));
         }
-        if (ph::PH_DIRECT_MAP..ph::PH_KERNEL_END).contains(&address) {
-            let gpa = address - ph::PH_DIRECT_MAP;
+        if (ph::PHV_DIRECT_MAP..ph::PHV_KERNEL_END).contains(&address) {
+            let gpa = address - ph::PHV_DIRECT_MAP;
             if self.readable(gpa) {
                 return Some(gpa);
             }
         }
-        let kernel =
-            address >= ph::PH_USER_END || (ph::PH_HOLE_START..ph::PH_HOLE_END).contains(&address);
+        let kernel = address >= ph::PHV_USER_END
+            || (ph::PHV_HOLE_START..ph::PHV_HOLE_END).contains(&address);
         let root = if kernel && registers.kernel_root != 0 {
             registers.kernel_root
         } else {
@@ -353,18 +355,18 @@ impl Debug {
     }
 
     /// The last events of a vCPU, oldest first: time-stamp counter, kind, two words.
-    pub fn events(&self, vcpu: usize, most: usize) -> Vec<ph::PhEvent> {
+    pub fn events(&self, vcpu: usize, most: usize) -> Vec<ph::PhvEvent> {
         let shared = &self.core.shared;
-        let kept = size(ph::PH_EVENTS);
+        let kept = size(ph::PHV_EVENTS);
         let next = size(
             shared
-                .vcpu_word(vcpu, offset_of!(ph::PhVcpu, events))
+                .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, events))
                 .load(Ordering::SeqCst)
                 .into(),
         );
-        let mut events: Vec<ph::PhEvent> = (0..kept)
+        let mut events: Vec<ph::PhvEvent> = (0..kept)
             .map(|n| shared.event(vcpu, (next + n) % kept))
-            .filter(|event| event.kind != ph::PH_EVENT_NONE)
+            .filter(|event| event.kind != ph::PHV_EVENT_NONE)
             .collect();
         events.drain(..events.len().saturating_sub(most));
         events
@@ -392,7 +394,7 @@ mod tests {
     fn machine() -> Debug {
         let core = Arc::new(Core::new(Shared::new(0).unwrap(), 2).unwrap());
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 16 << 20)]).unwrap();
-        let windows = [ph::PhSegment {
+        let windows = [ph::PhvSegment {
             addr: 0x7a20_0000,
             gpa: 0x10_0000,
             size: 0x2000,
@@ -433,7 +435,7 @@ mod tests {
         assert_eq!(machine.translate(&registers, 0x61_2345), Some(0x21_2345));
         assert_eq!(machine.translate(&registers, 0x7a20_0010), Some(0x10_0010));
         assert_eq!(
-            machine.translate(&registers, ph::PH_DIRECT_MAP + 5),
+            machine.translate(&registers, ph::PHV_DIRECT_MAP + 5),
             Some(5)
         );
         assert!(machine.write(&registers, 0x40_1ffe, b"ab"));
@@ -449,8 +451,8 @@ mod tests {
         let machine = machine();
         assert!(machine.events(1, 16).is_empty());
         for n in 0..40u64 {
-            let at = size(ph::PH_SHARED_EVENTS + ph::PH_EVENTS * 32 + n % ph::PH_EVENTS * 32);
-            for (field, value) in [(0, n), (8, ph::PH_EVENT_HALT), (16, n), (24, 0)] {
+            let at = size(ph::PHV_SHARED_EVENTS + ph::PHV_EVENTS * 32 + n % ph::PHV_EVENTS * 32);
+            for (field, value) in [(0, n), (8, ph::PHV_EVENT_HALT), (16, n), (24, 0)] {
                 machine
                     .core
                     .shared
@@ -461,7 +463,7 @@ mod tests {
         machine
             .core
             .shared
-            .vcpu_word(1, offset_of!(ph::PhVcpu, events))
+            .vcpu_word(1, offset_of!(ph::PhvVcpu, events))
             .store(40, Ordering::Relaxed);
         let last: Vec<u64> = machine.events(1, 3).iter().map(|e| e.a).collect();
         assert_eq!(last, [37, 38, 39]);

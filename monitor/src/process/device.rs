@@ -29,10 +29,10 @@ const fn bits(value: u64) -> u32 {
         value as u32
     }
 }
-const REGISTER: u32 = bits(ph::PH_NOTIFY_REGISTER);
-const HOST: u32 = bits(ph::PH_NOTIFY_HOST);
-const ASKED: u32 = bits(ph::PH_REQUEST_ASKED);
-const DONE: u32 = bits(ph::PH_REQUEST_DONE);
+const REGISTER: u32 = bits(ph::PHV_NOTIFY_REGISTER);
+const HOST: u32 = bits(ph::PHV_NOTIFY_HOST);
+const ASKED: u32 = bits(ph::PHV_REQUEST_ASKED);
+const DONE: u32 = bits(ph::PHV_REQUEST_DONE);
 
 /// Register pages are below 512 GiB, which every 64-bit processor can address, unless RAM reaches there.
 const GPA: u64 = 0x7f_f000_0000;
@@ -47,17 +47,17 @@ pub struct Devices {
 impl Devices {
     /// Takes them; `ram` is the size of guest memory.
     pub fn new(all: Vec<Box<dyn Device>>, ram: u64) -> anyhow::Result<Self> {
-        if all.len() > size(ph::PH_MAX_DEVICES) {
+        if all.len() > size(ph::PHV_MAX_DEVICES) {
             bail!(
                 "{} devices: at most {} are possible",
                 all.len(),
-                ph::PH_MAX_DEVICES
+                ph::PHV_MAX_DEVICES
             );
         }
         for device in &all {
             let queues = device.queue_sizes().len();
             assert!(
-                queues <= size(ph::PH_MAX_QUEUES),
+                queues <= size(ph::PHV_MAX_QUEUES),
                 "{} has {queues} queues",
                 device.name()
             );
@@ -167,19 +167,19 @@ pub fn run_reactor(core: &Core) {
 /// Has a device's thread look at what happened on the host.
 fn wake(core: &Core, number: usize) {
     let field = |at| core.shared.device_word(number, at);
-    let notify = field(offset_of!(ph::PhDevice, notify));
+    let notify = field(offset_of!(ph::PhvDevice, notify));
     notify.fetch_or(HOST, Ordering::SeqCst);
-    if field(offset_of!(ph::PhDevice, sleeping)).swap(0, Ordering::SeqCst) != 0 {
+    if field(offset_of!(ph::PhvDevice, sleeping)).swap(0, Ordering::SeqCst) != 0 {
         sys::futex_wake(notify);
     }
 }
 
 /// Wakes every device's thread, whatever a guest wrote about which of them sleep.
 pub fn wake_all(core: &Core) {
-    for number in 0..size(ph::PH_MAX_DEVICES) {
+    for number in 0..size(ph::PHV_MAX_DEVICES) {
         let notify = core
             .shared
-            .device_word(number, offset_of!(ph::PhDevice, notify));
+            .device_word(number, offset_of!(ph::PhvDevice, notify));
         notify.fetch_or(HOST, Ordering::SeqCst);
         sys::futex_wake(notify);
     }
@@ -276,8 +276,8 @@ impl Thread {
 
     /// What there is to do. Sleeps if there is nothing, and may answer nothing then.
     fn take(&self) -> u32 {
-        let notify = self.word(offset_of!(ph::PhDevice, notify));
-        let sleeping = self.word(offset_of!(ph::PhDevice, sleeping));
+        let notify = self.word(offset_of!(ph::PhvDevice, notify));
+        let sleeping = self.word(offset_of!(ph::PhvDevice, sleeping));
         let bits = notify.swap(0, Ordering::SeqCst) | self.left;
         if bits != 0 {
             return bits;
@@ -298,7 +298,7 @@ impl Thread {
             count(&self.counters.wakeups, 1);
             self.device.woken(driver)?;
         }
-        for queue in 0..size(ph::PH_MAX_QUEUES) {
+        for queue in 0..size(ph::PHV_MAX_QUEUES) {
             if bits >> queue & 1 != 0 && driver.queue_ready(queue) {
                 count(&self.counters.notifications, 1);
                 self.device.notified(driver, queue)?;
@@ -312,18 +312,18 @@ impl Thread {
         let core = Arc::clone(&self.core);
         for vcpu in 0..core.vcpus {
             let word = |field| core.shared.request_word(vcpu, field);
-            let state = word(offset_of!(ph::PhRequest, state));
-            let number = word(offset_of!(ph::PhRequest, device));
+            let state = word(offset_of!(ph::PhvRequest, state));
+            let number = word(offset_of!(ph::PhvRequest, device));
             if state.load(Ordering::Acquire) != ASKED
                 || size(number.load(Ordering::Relaxed).into()) != self.number
             {
                 continue;
             }
-            let offset = word(offset_of!(ph::PhRequest, offset)).load(Ordering::Relaxed);
-            let width = word(offset_of!(ph::PhRequest, width)).load(Ordering::Relaxed);
+            let offset = word(offset_of!(ph::PhvRequest, offset)).load(Ordering::Relaxed);
+            let width = word(offset_of!(ph::PhvRequest, width)).load(Ordering::Relaxed);
             let value = core
                 .shared
-                .request_long(vcpu, offset_of!(ph::PhRequest, value))
+                .request_long(vcpu, offset_of!(ph::PhvRequest, value))
                 .load(Ordering::Relaxed);
             let action = self.registers.write(&self.memory, offset, width, value);
             self.act(action);

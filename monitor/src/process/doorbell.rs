@@ -10,7 +10,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const RING: usize = size(ph::PH_CONSOLE_SIZE);
+const RING: usize = size(ph::PHV_CONSOLE_SIZE);
 const MESSAGE: usize = 256;
 /// After a ring without a reason: a hostile guest could ring without end.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -39,8 +39,8 @@ pub enum Output {
 
 /// Runs the thread, until the machine has ended or is stopped. `sink` may wait; then the guest waits.
 pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
-    let doorbell = core.shared.word(offset_of!(ph::PhShared, doorbell));
-    let wanted = core.shared.word(offset_of!(ph::PhShared, proc_wanted));
+    let doorbell = core.shared.word(offset_of!(ph::PhvShared, doorbell));
+    let wanted = core.shared.word(offset_of!(ph::PhvShared, proc_wanted));
     let mut console = Console { tail: 0 };
     let (mut most_wanted, mut pause, mut last) = (0, PAUSE, 0);
     while !core.stopping() {
@@ -85,17 +85,17 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
 /// Whether and how the machine has ended.
 fn ending(core: &Core) -> Option<End> {
     let field = |at| core.shared.word(at).load(Ordering::Acquire);
-    match u64::from(field(offset_of!(ph::PhShared, vm_state))) {
-        ph::PH_VM_RUNNING => core.failure().map(End::Failed),
-        ph::PH_VM_SHUTDOWN => {
-            let [status, ..] = field(offset_of!(ph::PhShared, vm_status)).to_le_bytes();
+    match u64::from(field(offset_of!(ph::PhvShared, vm_state))) {
+        ph::PHV_VM_RUNNING => core.failure().map(End::Failed),
+        ph::PHV_VM_SHUTDOWN => {
+            let [status, ..] = field(offset_of!(ph::PhvShared, vm_status)).to_le_bytes();
             Some(End::Shutdown(status))
         }
-        ph::PH_VM_REBOOT => Some(End::Reboot(field(offset_of!(ph::PhShared, vm_status)))),
-        ph::PH_VM_FATAL => {
+        ph::PHV_VM_REBOOT => Some(End::Reboot(field(offset_of!(ph::PhvShared, vm_status)))),
+        ph::PHV_VM_FATAL => {
             let mut bytes = [0u8; MESSAGE];
             core.shared
-                .read(offset_of!(ph::PhShared, message), &mut bytes);
+                .read(offset_of!(ph::PhvShared, message), &mut bytes);
             let said = bytes.split(|&b| b == 0).next().unwrap_or_default();
             Some(End::Failed(text::one_line(&text::clean(said))))
         }
@@ -116,7 +116,7 @@ impl Console {
     fn drain(&mut self, core: &Core, sink: &mut impl FnMut(Output)) -> Result<bool, String> {
         let head = core
             .shared
-            .word(offset_of!(ph::PhShared, console_head))
+            .word(offset_of!(ph::PhvShared, console_head))
             .load(Ordering::Acquire);
         let length = size(head.wrapping_sub(self.tail).into());
         if length > RING {
@@ -130,12 +130,13 @@ impl Console {
         let mut bytes = vec![0u8; length];
         let start = size(self.tail.into()) % RING;
         let (first, second) = bytes.split_at_mut(length.min(RING - start));
-        core.shared.read(size(ph::PH_SHARED_CONSOLE) + start, first);
-        core.shared.read(size(ph::PH_SHARED_CONSOLE), second);
+        core.shared
+            .read(size(ph::PHV_SHARED_CONSOLE) + start, first);
+        core.shared.read(size(ph::PHV_SHARED_CONSOLE), second);
         sink(Output::Console(bytes));
         self.tail = head;
         // Only when the reader has them: a guest that prints faster than somebody reads waits.
-        let tail = core.shared.word(offset_of!(ph::PhShared, console_tail));
+        let tail = core.shared.word(offset_of!(ph::PhvShared, console_tail));
         tail.store(head, Ordering::Release);
         sys::futex_wake(tail);
         Ok(true)
@@ -153,11 +154,11 @@ mod tests {
     }
 
     fn print(core: &Core, bytes: &[u8]) {
-        let head = core.shared.word(offset_of!(ph::PhShared, console_head));
+        let head = core.shared.word(offset_of!(ph::PhvShared, console_head));
         let mut at = head.load(Ordering::Relaxed);
         for byte in bytes {
             core.shared.write(
-                size(ph::PH_SHARED_CONSOLE) + size(at.into()) % RING,
+                size(ph::PHV_SHARED_CONSOLE) + size(at.into()) % RING,
                 &[*byte],
             );
             at = at.wrapping_add(1);
@@ -185,11 +186,11 @@ mod tests {
     fn the_last_words_come_before_the_end() {
         let core = core();
         print(&core, b"ok 1\n");
-        set(&core, offset_of!(ph::PhShared, vm_status), 0x103);
+        set(&core, offset_of!(ph::PhvShared, vm_status), 0x103);
         set(
             &core,
-            offset_of!(ph::PhShared, vm_state),
-            ph::PH_VM_SHUTDOWN,
+            offset_of!(ph::PhvShared, vm_state),
+            ph::PHV_VM_SHUTDOWN,
         );
         assert_eq!(collect(&core), (b"ok 1\n".to_vec(), End::Shutdown(3)));
     }
@@ -198,13 +199,13 @@ mod tests {
     fn a_message_is_only_text() {
         let core = core();
         core.shared.write(
-            offset_of!(ph::PhShared, message),
+            offset_of!(ph::PhvShared, message),
             b"no \x1b[2Jroom\nleft\0more",
         );
-        set(&core, offset_of!(ph::PhShared, vm_state), ph::PH_VM_FATAL);
+        set(&core, offset_of!(ph::PhvShared, vm_state), ph::PHV_VM_FATAL);
         assert_eq!(collect(&core).1, End::Failed("no roomleft".to_string()));
         core.shared
-            .write(offset_of!(ph::PhShared, message), &[b'x'; MESSAGE]);
+            .write(offset_of!(ph::PhvShared, message), &[b'x'; MESSAGE]);
         assert_eq!(collect(&core).1, End::Failed("x".repeat(MESSAGE)));
     }
 
@@ -243,10 +244,10 @@ mod tests {
             head: u32, state in 1u32.., status: u32, message in prop::collection::vec(any::<u8>(), MESSAGE),
         ) {
             let core = core();
-            set(&core, offset_of!(ph::PhShared, console_head), head.into());
-            set(&core, offset_of!(ph::PhShared, vm_state), state.into());
-            set(&core, offset_of!(ph::PhShared, vm_status), status.into());
-            core.shared.write(offset_of!(ph::PhShared, message), &message);
+            set(&core, offset_of!(ph::PhvShared, console_head), head.into());
+            set(&core, offset_of!(ph::PhvShared, vm_state), state.into());
+            set(&core, offset_of!(ph::PhvShared, vm_status), status.into());
+            core.shared.write(offset_of!(ph::PhvShared, message), &message);
             let (bytes, end) = collect(&core);
             prop_assert!(bytes.len() <= RING);
             if let End::Failed(why) = end {

@@ -30,7 +30,7 @@ const PAGE: u64 = 4096;
 /// Link addresses from here on are a kernel's image.
 const UPPER_HALF: u64 = 1 << 63;
 /// Where an image goes, but for its offset in a large page. The 2 MiB before it stay free.
-const LOAD_BASE: u64 = ph::PH_IMAGE_START + LARGE_PAGE;
+const LOAD_BASE: u64 = ph::PHV_IMAGE_START + LARGE_PAGE;
 /// More segments than any kernel has.
 const MAX_SEGMENTS: usize = 64;
 
@@ -85,8 +85,8 @@ impl Segment {
 #[derive(Debug)]
 pub struct Image {
     pub segments: Vec<Segment>,
-    /// Where to show what of guest memory, page-aligned, for [`ph::PhShared`].
-    pub windows: Vec<ph::PhSegment>,
+    /// Where to show what of guest memory, page-aligned, for [`ph::PhvShared`].
+    pub windows: Vec<ph::PhvSegment>,
     /// The VMI entry, moved.
     pub entry: u64,
     /// The lowest address of the image, moved.
@@ -123,11 +123,11 @@ impl Image {
         }
         let address = LOAD_BASE + link % LARGE_PAGE;
         let size = end - link;
-        if size > ph::PH_LAYER_BASE - address {
+        if size > ph::PHV_LAYER_BASE - address {
             return Err(LoadError::Room(format!(
                 "its image has {} MiB, there is room for {}",
                 size >> 20,
-                (ph::PH_LAYER_BASE - LOAD_BASE) >> 20
+                (ph::PHV_LAYER_BASE - LOAD_BASE) >> 20
             )));
         }
         let delta = address.wrapping_sub(link);
@@ -275,10 +275,10 @@ fn entry(entries: &[ProgramEntry], file: &[u8]) -> Result<Option<u64>, LoadError
 
 /// Page-aligned ranges of the moved image and the guest memory that they show. What lies between two segments belongs
 /// to the window if it is between them in guest memory, too: Linux keeps its per-CPU data there.
-fn windows(image: &[&Segment], delta: u64) -> Result<Vec<ph::PhSegment>, LoadError> {
+fn windows(image: &[&Segment], delta: u64) -> Result<Vec<ph::PhvSegment>, LoadError> {
     let mut sorted: Vec<&&Segment> = image.iter().collect();
     sorted.sort_unstable_by_key(|s| s.vaddr);
-    let mut windows: Vec<ph::PhSegment> = Vec::new();
+    let mut windows: Vec<ph::PhvSegment> = Vec::new();
     for segment in sorted {
         if segment.vaddr % PAGE != segment.gpa % PAGE {
             return Err(LoadError::Damaged(format!(
@@ -299,14 +299,14 @@ fn windows(image: &[&Segment], delta: u64) -> Result<Vec<ph::PhSegment>, LoadErr
                     "two of its segments share the page {addr:#x}"
                 )));
             }
-            _ => windows.push(ph::PhSegment {
+            _ => windows.push(ph::PhvSegment {
                 addr,
                 gpa,
                 size: length,
             }),
         }
     }
-    let most = std::mem::size_of::<[ph::PhSegment; 8]>() / std::mem::size_of::<ph::PhSegment>();
+    let most = std::mem::size_of::<[ph::PhvSegment; 8]>() / std::mem::size_of::<ph::PhvSegment>();
     if windows.len() > most {
         return Err(LoadError::Room(format!(
             "its image is in {} parts, at most {most} can be mapped",

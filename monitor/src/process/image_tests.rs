@@ -274,7 +274,9 @@ fn segments_must_fit() {
 #[test]
 fn the_conformance_guest_is_one() {
     let image = Image::read(paravane_blobs::CONFORMANCE_GUEST, 256 << 20).unwrap();
-    assert!(image.address > ph::PH_IMAGE_START && image.address + image.size <= ph::PH_LAYER_BASE);
+    assert!(
+        image.address > ph::PHV_IMAGE_START && image.address + image.size <= ph::PHV_LAYER_BASE
+    );
     assert_eq!(image.delta % LARGE_PAGE, 0);
     image.store(&Ram::new(64 << 20).unwrap()).unwrap();
 }
@@ -288,9 +290,9 @@ fn check(file: &[u8]) {
                 .iter()
                 .all(|s| s.gpa + s.size <= LIMIT && s.bytes.len() as u64 <= s.size)
         );
-        assert!(image.address >= LOAD_BASE && image.address + image.size <= ph::PH_LAYER_BASE);
+        assert!(image.address >= LOAD_BASE && image.address + image.size <= ph::PHV_LAYER_BASE);
         for window in &image.windows {
-            assert!(window.addr >= LOAD_BASE && window.addr + window.size <= ph::PH_LAYER_BASE);
+            assert!(window.addr >= LOAD_BASE && window.addr + window.size <= ph::PHV_LAYER_BASE);
             assert!(window.gpa + window.size <= LIMIT);
         }
     }

@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 
 /// Words that nobody changes once the machine runs.
 const CONSTANT: [Range<usize>; 5] = [
-    offset_of!(ph::PhShared, magic)..offset_of!(ph::PhShared, proc_limit),
-    offset_of!(ph::PhShared, flags)..offset_of!(ph::PhShared, doorbell),
-    offset_of!(ph::PhShared, cpuid_faulting)..offset_of!(ph::PhShared, clock),
-    offset_of!(ph::PhShared, slots)..offset_of!(ph::PhShared, vcpu_cpu),
-    offset_of!(ph::PhShared, device_gpa)..offset_of!(ph::PhShared, debug_on),
+    offset_of!(ph::PhvShared, magic)..offset_of!(ph::PhvShared, proc_limit),
+    offset_of!(ph::PhvShared, flags)..offset_of!(ph::PhvShared, doorbell),
+    offset_of!(ph::PhvShared, cpuid_faulting)..offset_of!(ph::PhvShared, clock),
+    offset_of!(ph::PhvShared, slots)..offset_of!(ph::PhvShared, vcpu_cpu),
+    offset_of!(ph::PhvShared, device_gpa)..offset_of!(ph::PhvShared, debug_on),
 ];
 
 /// A copy of it.
@@ -49,9 +49,9 @@ impl Integrity {
         }
         for vcpu in 0..self.vcpus {
             let field = |at| u64::from(shared.vcpu_word(vcpu, at).load(Ordering::Relaxed));
-            let state = field(offset_of!(ph::PhVcpu, state));
-            let process = field(offset_of!(ph::PhVcpu, proc));
-            if state > ph::PH_VCPU_HALTED || process >= ph::PH_MAX_PROCS {
+            let state = field(offset_of!(ph::PhvVcpu, state));
+            let process = field(offset_of!(ph::PhvVcpu, proc));
+            if state > ph::PHV_VCPU_HALTED || process >= ph::PHV_MAX_PROCS {
                 return Err(format!(
                     "the shared area is damaged: vCPU {vcpu} is in state {state}, in process {process}"
                 ));
@@ -72,21 +72,21 @@ mod tests {
         let shared = Shared::new(0).unwrap();
         let integrity = Integrity::of(&shared, 2);
         for at in [
-            offset_of!(ph::PhShared, doorbell),
-            offset_of!(ph::PhShared, vm_state),
-            offset_of!(ph::PhShared, proc_wanted),
-            offset_of!(ph::PhShared, proc_limit),
-            offset_of!(ph::PhShared, console_head),
-            offset_of!(ph::PhShared, alarm_word),
-            offset_of!(ph::PhShared, alarm_next_ns),
-            offset_of!(ph::PhShared, wall_offset_ns),
-            offset_of!(ph::PhShared, clock) + 8,
-            offset_of!(ph::PhShared, message),
+            offset_of!(ph::PhvShared, doorbell),
+            offset_of!(ph::PhvShared, vm_state),
+            offset_of!(ph::PhvShared, proc_wanted),
+            offset_of!(ph::PhvShared, proc_limit),
+            offset_of!(ph::PhvShared, console_head),
+            offset_of!(ph::PhvShared, alarm_word),
+            offset_of!(ph::PhvShared, alarm_next_ns),
+            offset_of!(ph::PhvShared, wall_offset_ns),
+            offset_of!(ph::PhvShared, clock) + 8,
+            offset_of!(ph::PhvShared, message),
         ] {
             shared.word(at).store(7, Ordering::Relaxed);
         }
         shared
-            .vcpu_word(1, offset_of!(ph::PhVcpu, state))
+            .vcpu_word(1, offset_of!(ph::PhvVcpu, state))
             .store(2, Ordering::Relaxed);
         assert_eq!(integrity.check(&shared), Ok(()));
     }
@@ -107,13 +107,13 @@ mod tests {
             let shared = Shared::new(0).unwrap();
             let integrity = Integrity::of(&shared, 4);
             let field = |at| shared.vcpu_word(vcpu, at);
-            field(offset_of!(ph::PhVcpu, state)).store(state, Ordering::Relaxed);
+            field(offset_of!(ph::PhvVcpu, state)).store(state, Ordering::Relaxed);
             prop_assert!(integrity.check(&shared).is_err());
-            field(offset_of!(ph::PhVcpu, state)).store(1, Ordering::Relaxed);
+            field(offset_of!(ph::PhvVcpu, state)).store(1, Ordering::Relaxed);
             prop_assert!(integrity.check(&shared).is_ok());
-            field(offset_of!(ph::PhVcpu, proc)).store(process, Ordering::Relaxed);
+            field(offset_of!(ph::PhvVcpu, proc)).store(process, Ordering::Relaxed);
             prop_assert!(integrity.check(&shared).is_err());
-            prop_assert!(size(ph::PH_MAX_PROCS) == 1024);
+            prop_assert!(size(ph::PHV_MAX_PROCS) == 1024);
         }
     }
 }

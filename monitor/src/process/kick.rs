@@ -18,17 +18,17 @@ pub const fn bit(value: u64) -> u32 {
 }
 
 /// The vCPU looks at its alarms.
-pub const ALARM: u32 = bit(ph::PH_PENDING_ALARM);
-const IRQ: u32 = bit(ph::PH_PENDING_IRQ);
-const NMI: u32 = bit(ph::PH_PENDING_NMI);
+pub const ALARM: u32 = bit(ph::PHV_PENDING_ALARM);
+const IRQ: u32 = bit(ph::PHV_PENDING_IRQ);
+const NMI: u32 = bit(ph::PHV_PENDING_NMI);
 /// The vCPU stops for a debugger.
-pub const DEBUG: u32 = bit(ph::PH_PENDING_DEBUG);
+pub const DEBUG: u32 = bit(ph::PHV_PENDING_DEBUG);
 
 /// Sets pending bits of a vCPU and makes it look. Order: set pending, fence, read state and owner; against, in the layer: write
 /// state or owner, fence, read pending.
 pub fn tell(core: &Core, vcpu: usize, pending: u32) {
     let field = |at| core.shared.vcpu_word(vcpu, at);
-    field(offset_of!(ph::PhVcpu, pending)).fetch_or(pending, Ordering::SeqCst);
+    field(offset_of!(ph::PhvVcpu, pending)).fetch_or(pending, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     signal(core, vcpu);
 }
@@ -36,16 +36,17 @@ pub fn tell(core: &Core, vcpu: usize, pending: u32) {
 /// Makes a vCPU look at what is pending.
 pub fn signal(core: &Core, vcpu: usize) {
     let field = |at| core.shared.vcpu_word(vcpu, at);
-    if u64::from(field(offset_of!(ph::PhVcpu, state)).load(Ordering::SeqCst)) == ph::PH_VCPU_HALTED
+    if u64::from(field(offset_of!(ph::PhvVcpu, state)).load(Ordering::SeqCst))
+        == ph::PHV_VCPU_HALTED
     {
-        let word = field(offset_of!(ph::PhVcpu, wait_word));
+        let word = field(offset_of!(ph::PhvVcpu, wait_word));
         word.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(word);
         return;
     }
     let owner = core
         .shared
-        .vcpu_long(vcpu, offset_of!(ph::PhVcpu, owner))
+        .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, owner))
         .load(Ordering::SeqCst);
     let [t0, t1, t2, t3, p0, p1, p2, p3] = owner.to_le_bytes();
     let (tid, pid) = (
@@ -72,7 +73,7 @@ pub fn nmi(core: &Core) {
 
 /// Requests an interrupt vector of a vCPU, and makes it look.
 fn interrupt(core: &Core, vcpu: usize, vector: u8) {
-    let word = offset_of!(ph::PhVcpu, irr) + usize::from(vector >> 6) * size_of::<u64>();
+    let word = offset_of!(ph::PhvVcpu, irr) + usize::from(vector >> 6) * size_of::<u64>();
     core.shared
         .vcpu_long(vcpu, word)
         .fetch_or(1 << (vector & 63), Ordering::SeqCst);
@@ -83,10 +84,10 @@ fn interrupt(core: &Core, vcpu: usize, vector: u8) {
 pub fn raise(core: &Core, line: usize) {
     let route = core
         .shared
-        .device_word(line, offset_of!(ph::PhDevice, route));
+        .device_word(line, offset_of!(ph::PhvDevice, route));
     let raised = core
         .shared
-        .device_word(line, offset_of!(ph::PhDevice, raised));
+        .device_word(line, offset_of!(ph::PhvDevice, raised));
     loop {
         let [vector, vcpu @ ..] = route.load(Ordering::SeqCst).to_le_bytes();
         if vector != 0 {
@@ -119,7 +120,7 @@ mod tests {
         let core = Core::new(Shared::new(0).unwrap(), 2).unwrap();
         for vcpu in 0..2 {
             core.shared
-                .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state))
+                .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state))
                 .store(2, Ordering::SeqCst);
         }
         core
@@ -129,7 +130,7 @@ mod tests {
         (0..4)
             .map(|i| {
                 core.shared
-                    .vcpu_long(vcpu, offset_of!(ph::PhVcpu, irr) + i * 8)
+                    .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, irr) + i * 8)
             })
             .map(|word| word.load(Ordering::SeqCst))
             .collect()
@@ -142,16 +143,16 @@ mod tests {
         raise(&core, 3);
         raise(&core, 3);
         assert_eq!(
-            word(offset_of!(ph::PhDevice, raised)).load(Ordering::SeqCst),
+            word(offset_of!(ph::PhvDevice, raised)).load(Ordering::SeqCst),
             1
         );
-        word(offset_of!(ph::PhDevice, route)).store(1 << 8 | 0x41, Ordering::SeqCst);
+        word(offset_of!(ph::PhvDevice, route)).store(1 << 8 | 0x41, Ordering::SeqCst);
         raise(&core, 3);
         assert_eq!(requested(&core, 0), [0; 4]);
         assert_eq!(requested(&core, 1), [0, 2, 0, 0]);
-        let pending = core.shared.vcpu_word(1, offset_of!(ph::PhVcpu, pending));
+        let pending = core.shared.vcpu_word(1, offset_of!(ph::PhvVcpu, pending));
         assert_eq!(pending.load(Ordering::SeqCst), IRQ);
-        let wait = core.shared.vcpu_word(1, offset_of!(ph::PhVcpu, wait_word));
+        let wait = core.shared.vcpu_word(1, offset_of!(ph::PhvVcpu, wait_word));
         assert_eq!(wait.load(Ordering::SeqCst), 1);
     }
 
@@ -160,7 +161,7 @@ mod tests {
     fn a_route_without_a_vector_is_none() {
         let core = core();
         core.shared
-            .device_word(0, offset_of!(ph::PhDevice, route))
+            .device_word(0, offset_of!(ph::PhvDevice, route))
             .store(0x100, Ordering::SeqCst);
         raise(&core, 0);
         assert_eq!(
@@ -177,10 +178,10 @@ mod tests {
 
     fn own(core: &Core, pid: u32, tid: u32) {
         core.shared
-            .vcpu_word(0, offset_of!(ph::PhVcpu, state))
+            .vcpu_word(0, offset_of!(ph::PhvVcpu, state))
             .store(1, Ordering::SeqCst);
         core.shared
-            .vcpu_long(0, offset_of!(ph::PhVcpu, owner))
+            .vcpu_long(0, offset_of!(ph::PhvVcpu, owner))
             .store(u64::from(pid) << 32 | u64::from(tid), Ordering::SeqCst);
     }
 
@@ -239,7 +240,7 @@ mod tests {
         #[test]
         fn no_route_reaches_outside(route: u32) {
             let core = core();
-            core.shared.device_word(0, offset_of!(ph::PhDevice, route)).store(route, Ordering::SeqCst);
+            core.shared.device_word(0, offset_of!(ph::PhvDevice, route)).store(route, Ordering::SeqCst);
             raise(&core, 0);
             let (vector, vcpu) = (route & 0xff, route >> 8);
             let delivered = (0..2).map(|v| requested(&core, v).iter().map(|w| w.count_ones()).sum::<u32>()).sum::<u32>();

@@ -14,13 +14,13 @@ use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
 
 // Each vCPU has a bit.
-const _: () = assert!(ph::PH_MAX_VCPUS <= 64);
+const _: () = assert!(ph::PHV_MAX_VCPUS <= 64);
 
 /// Runs the thread until the machine is stopped.
 pub fn run(core: &Core) {
-    let wanted = core.shared.long(offset_of!(ph::PhShared, kick_wanted));
-    let sleeping = core.shared.word(offset_of!(ph::PhShared, kick_sleeping));
-    let rounds = core.shared.word(offset_of!(ph::PhShared, kick_rounds));
+    let wanted = core.shared.long(offset_of!(ph::PhvShared, kick_wanted));
+    let sleeping = core.shared.word(offset_of!(ph::PhvShared, kick_sleeping));
+    let rounds = core.shared.word(offset_of!(ph::PhvShared, kick_rounds));
     while !core.stopping() {
         if serve(core) {
             rounds.fetch_add(1, Ordering::SeqCst);
@@ -41,10 +41,10 @@ pub fn run(core: &Core) {
 fn serve(core: &Core) -> bool {
     let bits = core
         .shared
-        .long(offset_of!(ph::PhShared, kick_wanted))
+        .long(offset_of!(ph::PhvShared, kick_wanted))
         .swap(0, Ordering::SeqCst);
     // A guest can set any bit.
-    for vcpu in (0..core.vcpus.min(size(ph::PH_MAX_VCPUS))).filter(|vcpu| bits >> vcpu & 1 != 0) {
+    for vcpu in (0..core.vcpus.min(size(ph::PHV_MAX_VCPUS))).filter(|vcpu| bits >> vcpu & 1 != 0) {
         kick::signal(core, vcpu);
     }
     bits != 0
@@ -52,7 +52,7 @@ fn serve(core: &Core) -> bool {
 
 /// Has the thread look whether the machine is stopped.
 pub fn wake(core: &Core) {
-    let sleeping = core.shared.word(offset_of!(ph::PhShared, kick_sleeping));
+    let sleeping = core.shared.word(offset_of!(ph::PhvShared, kick_sleeping));
     sleeping.store(0, Ordering::SeqCst);
     sys::futex_wake(sleeping);
 }
@@ -66,9 +66,9 @@ mod tests {
 
     /// What the layer does: `vcpu` is to look.
     fn ask(core: &Core, bits: u64) {
-        let wanted = core.shared.long(offset_of!(ph::PhShared, kick_wanted));
+        let wanted = core.shared.long(offset_of!(ph::PhvShared, kick_wanted));
         wanted.fetch_or(bits, Ordering::SeqCst);
-        let sleeping = core.shared.word(offset_of!(ph::PhShared, kick_sleeping));
+        let sleeping = core.shared.word(offset_of!(ph::PhvShared, kick_sleeping));
         if sleeping.swap(0, Ordering::SeqCst) != 0 {
             sys::futex_wake(sleeping);
         }
@@ -78,7 +78,7 @@ mod tests {
     fn whoever_asks_is_served_and_the_end_is_seen() {
         let core = Arc::new(Core::new(Shared::new(0).unwrap(), 2).unwrap());
         for vcpu in 0..2 {
-            let state = core.shared.vcpu_word(vcpu, offset_of!(ph::PhVcpu, state));
+            let state = core.shared.vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state));
             state.store(2, Ordering::SeqCst);
         }
         let thread = std::thread::spawn({
@@ -87,7 +87,7 @@ mod tests {
         });
         let wait = |vcpu| {
             core.shared
-                .vcpu_word(vcpu, offset_of!(ph::PhVcpu, wait_word))
+                .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, wait_word))
         };
         for round in 1..200 {
             // With bits of vCPUs that are none.
@@ -99,7 +99,7 @@ mod tests {
             }
         }
         assert_eq!(wait(0).load(Ordering::SeqCst), 0);
-        let rounds = core.shared.word(offset_of!(ph::PhShared, kick_rounds));
+        let rounds = core.shared.word(offset_of!(ph::PhvShared, kick_rounds));
         assert!(rounds.load(Ordering::SeqCst) > 0, "whoever asked may go on");
         core.stop();
         thread.join().unwrap();

@@ -17,7 +17,7 @@ const HOST_CALL: &str = "ph_host_call_end";
 pub struct Layer<'a> {
     /// An ELF file that the host can execute.
     pub program: &'a [u8],
-    /// Bytes of memory that it takes, from [`ph::PH_LAYER_BASE`] on.
+    /// Bytes of memory that it takes, from [`ph::PHV_LAYER_BASE`] on.
     pub size: u64,
     /// What the host sees as the instruction pointer in a call of the layer's.
     pub host_call: u64,
@@ -34,18 +34,18 @@ impl<'a> Layer<'a> {
             .iter()
             .filter(|s| s.p_type(LE) == PT_LOAD)
         {
-            if segment.p_vaddr(LE) < ph::PH_LAYER_BASE {
+            if segment.p_vaddr(LE) < ph::PHV_LAYER_BASE {
                 bail!(
                     "the process layer is not linked at {:#x}",
-                    ph::PH_LAYER_BASE
+                    ph::PHV_LAYER_BASE
                 );
             }
             end = end.max(segment.p_vaddr(LE).saturating_add(segment.p_memsz(LE)));
         }
-        if end <= ph::PH_LAYER_BASE || end > ph::PH_HOLE_END {
+        if end <= ph::PHV_LAYER_BASE || end > ph::PHV_HOLE_END {
             bail!(
                 "the process layer ends at {end:#x}, it has room up to {:#x}",
-                ph::PH_HOLE_END
+                ph::PHV_HOLE_END
             );
         }
         let symbols = header
@@ -59,12 +59,12 @@ impl<'a> Layer<'a> {
             })
             .with_context(|| format!("the process layer has no symbol {HOST_CALL}"))?
             .st_value(LE);
-        if !(ph::PH_LAYER_BASE..end).contains(&host_call) {
+        if !(ph::PHV_LAYER_BASE..end).contains(&host_call) {
             bail!("the process layer's {HOST_CALL} is at {host_call:#x}, outside of it");
         }
         Ok(Layer {
             program,
-            size: end - ph::PH_LAYER_BASE,
+            size: end - ph::PHV_LAYER_BASE,
             host_call,
         })
     }

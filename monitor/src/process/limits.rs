@@ -102,7 +102,7 @@ pub fn processes(vcpus: u64, each: u64, tasks: &[Limit], memory: &[Limit]) -> Li
         source: limit.source.clone(),
     });
     let own = Limit {
-        left: ph::PH_MAX_PROCS,
+        left: ph::PHV_MAX_PROCS,
         source: "the monitor's table".to_string(),
     };
     by_tasks.chain(by_memory).fold(own, |least, limit| {
@@ -163,11 +163,11 @@ mod tests {
     #[test]
     fn the_least_decides() {
         let with = |vcpus, tasks, kib| processes(vcpus, 1000, &[limit(tasks)], &[limit(kib)]).left;
-        assert_eq!(with(1, 1 << 20, 1 << 40), ph::PH_MAX_PROCS);
+        assert_eq!(with(1, 1 << 20, 1 << 40), ph::PHV_MAX_PROCS);
         assert_eq!(with(4, 512, 1 << 40), (512 - 40) / 4);
         assert_eq!(with(4, 10, 1 << 40), 0);
         assert_eq!(with(1, 1 << 20, 4 * 1000 * 10), 10);
-        assert_eq!(processes(2, 1, &[], &[]).left, ph::PH_MAX_PROCS);
+        assert_eq!(processes(2, 1, &[], &[]).left, ph::PHV_MAX_PROCS);
         assert_eq!(
             processes(1, 1, &[limit(50), limit(60)], &[]).source,
             "test 50"

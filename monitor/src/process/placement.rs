@@ -99,7 +99,7 @@ pub fn apply_to_process(core: &Core, index: usize, process: &Process) {
 
 /// Pins the thread of a vCPU in one process.
 fn pin(core: &Core, index: usize, process: &Process, vcpu: usize, cpu: u32) {
-    let field = offset_of!(ph::PhProc, tid) + vcpu * size_of::<u32>();
+    let field = offset_of!(ph::PhvProc, tid) + vcpu * size_of::<u32>();
     let tid = core.shared.proc_word(index, field).load(Ordering::Relaxed);
     // The guest could write any number there; only threads of this process are touched.
     let (pid, Some(tid)) = (process.pid, process.thread(tid)) else {
@@ -150,9 +150,9 @@ impl Balance {
             .map(|vcpu| {
                 let state = core
                     .shared
-                    .vcpu_word(vcpu, offset_of!(ph::PhVcpu, state))
+                    .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state))
                     .load(Ordering::Relaxed);
-                u64::from(state) == ph::PH_VCPU_RUNNING
+                u64::from(state) == ph::PHV_VCPU_RUNNING
             })
             .collect();
         let now = Load::sample();
@@ -161,7 +161,7 @@ impl Balance {
         let stolen: Vec<u64> = (0..core.vcpus)
             .map(|vcpu| {
                 core.shared
-                    .vcpu_long(vcpu, offset_of!(ph::PhVcpu, stolen_ns))
+                    .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, stolen_ns))
                     .load(Ordering::Relaxed)
             })
             .collect();

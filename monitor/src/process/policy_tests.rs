@@ -112,7 +112,7 @@ fn numbers_belong_to_their_names() {
 fn it_fits_and_the_hot_calls_are_short() {
     let program = filter();
     assert!(
-        program.len() <= usize::try_from(paravane_abi::process::PH_FILTER_MAX).unwrap(),
+        program.len() <= usize::try_from(paravane_abi::process::PHV_FILTER_MAX).unwrap(),
         "{}",
         program.len()
     );

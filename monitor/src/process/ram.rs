@@ -25,7 +25,7 @@ const SLOT_SIZE: u64 = 1 << 30;
 /// Below this, boot information and an image have no room.
 pub const MIN_SIZE: u64 = 16 << 20;
 /// The direct map ends where the layer's own addresses begin.
-pub const MAX_SIZE: u64 = ph::PH_KERNEL_END - ph::PH_DIRECT_MAP;
+pub const MAX_SIZE: u64 = ph::PHV_KERNEL_END - ph::PHV_DIRECT_MAP;
 
 /// One file and where it is.
 #[derive(Clone, Debug)]
@@ -147,7 +147,10 @@ impl Ram {
 
 /// One file for each GiB, or larger ones if that were too many.
 fn slot_size(size: u64) -> u64 {
-    SLOT_SIZE.max(size.div_ceil(ph::PH_MAX_SLOTS).next_multiple_of(LARGE_PAGE))
+    SLOT_SIZE.max(
+        size.div_ceil(ph::PHV_MAX_SLOTS)
+            .next_multiple_of(LARGE_PAGE),
+    )
 }
 
 /// Addresses for a guest's whole memory, which its files then take. They are given back as a whole.
@@ -281,7 +284,7 @@ mod tests {
     fn slots_cover_everything_once() {
         assert_eq!(slot_size(256 << 20), 1 << 30);
         assert_eq!(slot_size(16 << 30), 1 << 30);
-        assert!((17u64 << 30).div_ceil(slot_size(17 << 30)) <= ph::PH_MAX_SLOTS);
+        assert!((17u64 << 30).div_ceil(slot_size(17 << 30)) <= ph::PHV_MAX_SLOTS);
         let ram = Ram::new((1 << 30) + (4 << 20)).unwrap();
         let slots: Vec<_> = ram.slots().iter().map(|s| (s.gpa, s.size)).collect();
         assert_eq!(slots, [(0, 1 << 30), (1 << 30, 4 << 20)]);

@@ -19,25 +19,25 @@ pub const fn size(value: u64) -> usize {
     value as usize
 }
 
-const SIZE: usize = size(ph::PH_SHARED_SIZE);
+const SIZE: usize = size(ph::PHV_SHARED_SIZE);
 
 // The offsets that the accessors make from a checked index stay inside.
 const _: () =
-    assert!(ph::PH_SHARED_VCPUS + ph::PH_MAX_VCPUS * ph::PH_VCPU_STRIDE <= ph::PH_SHARED_SIZE);
+    assert!(ph::PHV_SHARED_VCPUS + ph::PHV_MAX_VCPUS * ph::PHV_VCPU_STRIDE <= ph::PHV_SHARED_SIZE);
 const _: () =
-    assert!(ph::PH_SHARED_PROCS + ph::PH_MAX_PROCS * ph::PH_PROC_STRIDE <= ph::PH_SHARED_SIZE);
+    assert!(ph::PHV_SHARED_PROCS + ph::PHV_MAX_PROCS * ph::PHV_PROC_STRIDE <= ph::PHV_SHARED_SIZE);
 const _: () = assert!(
-    ph::PH_SHARED_DEVICES + ph::PH_MAX_DEVICES * size_of::<ph::PhDevice>() as u64
-        <= ph::PH_SHARED_REQUESTS
-        && ph::PH_SHARED_REQUESTS + ph::PH_MAX_VCPUS * size_of::<ph::PhRequest>() as u64
-            <= ph::PH_SHARED_SIZE
+    ph::PHV_SHARED_DEVICES + ph::PHV_MAX_DEVICES * size_of::<ph::PhvDevice>() as u64
+        <= ph::PHV_SHARED_REQUESTS
+        && ph::PHV_SHARED_REQUESTS + ph::PHV_MAX_VCPUS * size_of::<ph::PhvRequest>() as u64
+            <= ph::PHV_SHARED_SIZE
 );
 
 const _: () = assert!(
-    ph::PH_SHARED_EVENTS + ph::PH_MAX_VCPUS * ph::PH_EVENTS * size_of::<ph::PhEvent>() as u64
-        <= ph::PH_SHARED_DEBUG
-        && ph::PH_SHARED_DEBUG + ph::PH_MAX_VCPUS * size_of::<ph::PhDebug>() as u64
-            <= ph::PH_SHARED_SIZE
+    ph::PHV_SHARED_EVENTS + ph::PHV_MAX_VCPUS * ph::PHV_EVENTS * size_of::<ph::PhvEvent>() as u64
+        <= ph::PHV_SHARED_DEBUG
+        && ph::PHV_SHARED_DEBUG + ph::PHV_MAX_VCPUS * size_of::<ph::PhvDebug>() as u64
+            <= ph::PHV_SHARED_SIZE
 );
 
 /// The shared area, mapped here.
@@ -59,7 +59,7 @@ impl Shared {
             "paravane-shared",
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
         )?;
-        rustix::fs::ftruncate(&file, ph::PH_SHARED_SIZE + pool)?;
+        rustix::fs::ftruncate(&file, ph::PHV_SHARED_SIZE + pool)?;
         // A file that somebody makes shorter would be a SIGBUS here.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -126,14 +126,14 @@ impl Shared {
 
     /// A 32-bit field of a process.
     pub fn proc_word(&self, process: usize, field: usize) -> &AtomicU32 {
-        assert!(process < size(ph::PH_MAX_PROCS), "process {process}");
-        self.word(size(ph::PH_SHARED_PROCS) + process * size(ph::PH_PROC_STRIDE) + field)
+        assert!(process < size(ph::PHV_MAX_PROCS), "process {process}");
+        self.word(size(ph::PHV_SHARED_PROCS) + process * size(ph::PHV_PROC_STRIDE) + field)
     }
 
     /// A 32-bit field of a device.
     pub fn device_word(&self, device: usize, field: usize) -> &AtomicU32 {
-        assert!(device < size(ph::PH_MAX_DEVICES), "device {device}");
-        self.word(size(ph::PH_SHARED_DEVICES) + device * size_of::<ph::PhDevice>() + field)
+        assert!(device < size(ph::PHV_MAX_DEVICES), "device {device}");
+        self.word(size(ph::PHV_SHARED_DEVICES) + device * size_of::<ph::PhvDevice>() + field)
     }
 
     /// A 32-bit field of a vCPU's request.
@@ -157,19 +157,19 @@ impl Shared {
     }
 
     /// A vCPU's event, by its place in the ring.
-    pub fn event(&self, vcpu: usize, place: usize) -> ph::PhEvent {
+    pub fn event(&self, vcpu: usize, place: usize) -> ph::PhvEvent {
         assert!(
-            vcpu < size(ph::PH_MAX_VCPUS) && place < size(ph::PH_EVENTS),
+            vcpu < size(ph::PHV_MAX_VCPUS) && place < size(ph::PHV_EVENTS),
             "event {place} of vCPU {vcpu}"
         );
-        let at = size(ph::PH_SHARED_EVENTS)
-            + (vcpu * size(ph::PH_EVENTS) + place) * size_of::<ph::PhEvent>();
+        let at = size(ph::PHV_SHARED_EVENTS)
+            + (vcpu * size(ph::PHV_EVENTS) + place) * size_of::<ph::PhvEvent>();
         let field = |offset| self.long(at + offset).load(Ordering::Relaxed);
-        ph::PhEvent {
-            tsc: field(offset_of!(ph::PhEvent, tsc)),
-            kind: field(offset_of!(ph::PhEvent, kind)),
-            a: field(offset_of!(ph::PhEvent, a)),
-            b: field(offset_of!(ph::PhEvent, b)),
+        ph::PhvEvent {
+            tsc: field(offset_of!(ph::PhvEvent, tsc)),
+            kind: field(offset_of!(ph::PhvEvent, kind)),
+            a: field(offset_of!(ph::PhvEvent, a)),
+            b: field(offset_of!(ph::PhvEvent, b)),
         }
     }
 
@@ -194,18 +194,18 @@ impl Shared {
 }
 
 fn vcpu_offset(vcpu: usize) -> usize {
-    assert!(vcpu < size(ph::PH_MAX_VCPUS), "vCPU {vcpu}");
-    size(ph::PH_SHARED_VCPUS) + vcpu * size(ph::PH_VCPU_STRIDE)
+    assert!(vcpu < size(ph::PHV_MAX_VCPUS), "vCPU {vcpu}");
+    size(ph::PHV_SHARED_VCPUS) + vcpu * size(ph::PHV_VCPU_STRIDE)
 }
 
 fn request_offset(vcpu: usize) -> usize {
-    assert!(vcpu < size(ph::PH_MAX_VCPUS), "vCPU {vcpu}");
-    size(ph::PH_SHARED_REQUESTS) + vcpu * size_of::<ph::PhRequest>()
+    assert!(vcpu < size(ph::PHV_MAX_VCPUS), "vCPU {vcpu}");
+    size(ph::PHV_SHARED_REQUESTS) + vcpu * size_of::<ph::PhvRequest>()
 }
 
 fn debug_offset(vcpu: usize) -> usize {
-    assert!(vcpu < size(ph::PH_MAX_VCPUS), "vCPU {vcpu}");
-    size(ph::PH_SHARED_DEBUG) + vcpu * size_of::<ph::PhDebug>()
+    assert!(vcpu < size(ph::PHV_MAX_VCPUS), "vCPU {vcpu}");
+    size(ph::PHV_SHARED_DEBUG) + vcpu * size_of::<ph::PhvDebug>()
 }
 
 impl Drop for Shared {
@@ -223,19 +223,19 @@ mod tests {
     fn fields_are_where_they_belong() {
         let shared = Shared::new(0).unwrap();
         shared
-            .word(offset_of!(ph::PhShared, magic))
+            .word(offset_of!(ph::PhvShared, magic))
             .store(0x0403_0201, Ordering::Relaxed);
         let mut bytes = [0; 4];
         shared.read(0, &mut bytes);
         assert_eq!(bytes, [1, 2, 3, 4]);
         shared.write(SIZE - 4, &[9; 4]);
         assert_eq!(shared.word(SIZE - 4).load(Ordering::Relaxed), 0x0909_0909);
-        let last = size(ph::PH_MAX_VCPUS) - 1;
+        let last = size(ph::PHV_MAX_VCPUS) - 1;
         shared
-            .vcpu_long(last, offset_of!(ph::PhVcpu, deadline_ns))
+            .vcpu_long(last, offset_of!(ph::PhvVcpu, deadline_ns))
             .store(7, Ordering::Relaxed);
         shared
-            .proc_word(1023, offset_of!(ph::PhProc, tid) + 63 * 4)
+            .proc_word(1023, offset_of!(ph::PhvProc, tid) + 63 * 4)
             .store(7, Ordering::Relaxed);
     }
 

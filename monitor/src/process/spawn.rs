@@ -23,11 +23,12 @@ const MFD_EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
 const ABOVE: RawFd = 64;
 const FIRST: RawFd = 3;
 
-const _: () = assert!(ph::PH_FD_CONTROL == FIRST as u64);
-const _: () =
-    assert!(ph::PH_FD_SHARED == ph::PH_FD_CONTROL + 1 && ph::PH_FD_RAM == ph::PH_FD_CONTROL + 2);
+const _: () = assert!(ph::PHV_FD_CONTROL == FIRST as u64);
+const _: () = assert!(
+    ph::PHV_FD_SHARED == ph::PHV_FD_CONTROL + 1 && ph::PHV_FD_RAM == ph::PHV_FD_CONTROL + 2
+);
 // RAM, and the devices' registers.
-const _: () = assert!(ph::PH_FD_RAM + ph::PH_MAX_SLOTS < ABOVE as u64);
+const _: () = assert!(ph::PHV_FD_RAM + ph::PHV_MAX_SLOTS < ABOVE as u64);
 
 /// A step between fork and exec, for messages.
 const STEPS: [&str; 6] = [
@@ -398,7 +399,7 @@ fn close_at_exec(first: RawFd) {
 
 /// Reads one control message, with the host's id of whoever sent it where the host was asked for
 /// that; none when the other side has closed.
-pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(ph::PhMessage, Option<u32>)>> {
+pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(ph::PhvMessage, Option<u32>)>> {
     let mut bytes = [0u8; 32];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -414,7 +415,7 @@ pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(ph::PhMessage, Opt
     if length == 0 {
         return Ok(None);
     }
-    if length != size_of::<ph::PhMessage>() {
+    if length != size_of::<ph::PhvMessage>() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("a message of {length} bytes"),
@@ -422,7 +423,7 @@ pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(ph::PhMessage, Opt
     }
     let word =
         |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let message = ph::PhMessage {
+    let message = ph::PhvMessage {
         op: word(0),
         index: word(4),
         pid: word(8),
@@ -432,7 +433,7 @@ pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(ph::PhMessage, Opt
 }
 
 /// Sends one control message.
-pub fn send(control: BorrowedFd<'_>, message: &ph::PhMessage) -> io::Result<()> {
+pub fn send(control: BorrowedFd<'_>, message: &ph::PhvMessage) -> io::Result<()> {
     let words = [message.op, message.index, message.pid, message.value];
     let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
     rustix::net::send(control, &bytes, rustix::net::SendFlags::NOSIGNAL)?;

@@ -119,13 +119,13 @@ impl Supervisor<'_> {
     fn start(&mut self, first: u32) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_TIME;
         let message = self.next_message(deadline)?;
-        if u64::from(message.op) != ph::PH_OP_READY || message.index != ZYGOTE {
+        if u64::from(message.op) != ph::PHV_OP_READY || message.index != ZYGOTE {
             bail!("the layer did not start: {}", describe(&message));
         }
         while self.ready < first {
             self.ask(first)?;
             let message = self.next_message(deadline)?;
-            if u64::from(message.op) != ph::PH_OP_READY {
+            if u64::from(message.op) != ph::PHV_OP_READY {
                 bail!(
                     "cannot make process {} of {first} of the virtual machine: {}",
                     self.ready,
@@ -138,7 +138,7 @@ impl Supervisor<'_> {
     }
 
     /// The next message while starting.
-    fn next_message(&mut self, deadline: Instant) -> anyhow::Result<ph::PhMessage> {
+    fn next_message(&mut self, deadline: Instant) -> anyhow::Result<ph::PhvMessage> {
         loop {
             match spawn::receive(self.child.control.as_fd()) {
                 Ok(Some((message, sender))) if is_made(&message) => {
@@ -182,7 +182,7 @@ impl Supervisor<'_> {
             self.ask(
                 self.core
                     .shared
-                    .word(offset_of!(ph::PhShared, proc_wanted))
+                    .word(offset_of!(ph::PhvShared, proc_wanted))
                     .load(Ordering::Relaxed),
             )?;
             self.wait(None);
@@ -190,10 +190,10 @@ impl Supervisor<'_> {
         }
     }
 
-    fn take(&mut self, message: &ph::PhMessage) -> anyhow::Result<()> {
+    fn take(&mut self, message: &ph::PhvMessage) -> anyhow::Result<()> {
         match u64::from(message.op) {
-            ph::PH_OP_READY => self.take_ready(message),
-            ph::PH_OP_FAILED => {
+            ph::PHV_OP_READY => self.take_ready(message),
+            ph::PHV_OP_FAILED => {
                 // The host gives no more. What there is suffices: the machine has been running with it.
                 tracing::info!("no more address-space processes: {}", describe(message));
                 self.no_more();
@@ -201,7 +201,7 @@ impl Supervisor<'_> {
             }
             // The index is the layer's guess from memory that a guest can write; the id is the host's word. One that is
             // not known was still being made.
-            ph::PH_OP_DIED
+            ph::PHV_OP_DIED
                 if !self
                     .core
                     .all_processes()
@@ -212,8 +212,8 @@ impl Supervisor<'_> {
                 Ok(())
             }
             // In a machine that is ending anyway they end, too.
-            ph::PH_OP_DIED if self.has_ended() => Ok(()),
-            ph::PH_OP_DIED => bail!(
+            ph::PHV_OP_DIED if self.has_ended() => Ok(()),
+            ph::PHV_OP_DIED => bail!(
                 "the process of an address space {}",
                 how_it_ended(message.value)
             ),
@@ -225,9 +225,9 @@ impl Supervisor<'_> {
         let state = self
             .core
             .shared
-            .word(offset_of!(ph::PhShared, vm_state))
+            .word(offset_of!(ph::PhvShared, vm_state))
             .load(Ordering::Acquire);
-        u64::from(state) != ph::PH_VM_RUNNING || self.core.stopping()
+        u64::from(state) != ph::PHV_VM_RUNNING || self.core.stopping()
     }
 
     fn no_more(&mut self) {
@@ -239,12 +239,12 @@ impl Supervisor<'_> {
         self.limit = limit;
         self.core
             .shared
-            .word(offset_of!(ph::PhShared, proc_limit))
+            .word(offset_of!(ph::PhvShared, proc_limit))
             .store(limit, Ordering::Release);
     }
 
     /// A process says that it is there. What the host calls it is the host's word, not its own.
-    fn take_made(&mut self, message: &ph::PhMessage, sender: Option<u32>) -> anyhow::Result<()> {
+    fn take_made(&mut self, message: &ph::PhvMessage, sender: Option<u32>) -> anyhow::Result<()> {
         // Without a namespace both call it the same, and nothing is to be kept.
         let Some(sender) = sender else {
             return Ok(());
@@ -272,7 +272,7 @@ impl Supervisor<'_> {
         Process::inside(pid, layer_pid)
     }
 
-    fn take_ready(&mut self, message: &ph::PhMessage) -> anyhow::Result<()> {
+    fn take_ready(&mut self, message: &ph::PhvMessage) -> anyhow::Result<()> {
         let known = |index: u32| self.core.pid(size(index.into())).is_some();
         if message.index >= self.asked || known(message.index) || message.pid == 0 {
             bail!(
@@ -297,8 +297,8 @@ impl Supervisor<'_> {
     /// Asks for processes until there are `wanted`, a few at a time.
     fn ask(&mut self, wanted: u32) -> anyhow::Result<()> {
         while self.asked < wanted.min(self.limit) && self.asked - self.ready < AT_ONCE {
-            let op = u32::try_from(ph::PH_OP_FORK)?;
-            let message = ph::PhMessage {
+            let op = u32::try_from(ph::PHV_OP_FORK)?;
+            let message = ph::PhvMessage {
                 op,
                 index: self.asked,
                 pid: 0,
@@ -392,8 +392,8 @@ fn gone(pid: u32) -> bool {
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 }
 }
 
-fn is_made(message: &ph::PhMessage) -> bool {
-    u64::from(message.op) == ph::PH_OP_MADE
+fn is_made(message: &ph::PhvMessage) -> bool {
+    u64::from(message.op) == ph::PHV_OP_MADE
 }
 
 /// A wait status in words.
@@ -405,26 +405,26 @@ pub fn how_it_ended(status: u32) -> String {
 }
 
 /// A message that is not the one expected.
-fn describe(message: &ph::PhMessage) -> String {
+fn describe(message: &ph::PhvMessage) -> String {
     match u64::from(message.op) {
-        ph::PH_OP_FAILED => {
+        ph::PHV_OP_FAILED => {
             let step = match u64::from(message.index) {
-                ph::PH_STEP_SHARED => "map the shared area",
-                ph::PH_STEP_RAM => "map guest memory",
-                ph::PH_STEP_IMAGE => "map the kernel image",
-                ph::PH_STEP_ARENA => "map its own memory",
-                ph::PH_STEP_FORK => "fork",
-                ph::PH_STEP_THREAD => "make a thread",
-                ph::PH_STEP_SIGNALS => "set up signals",
-                ph::PH_STEP_SANDBOX => "enter the sandbox",
-                ph::PH_STEP_FILTER => "install the seccomp filter",
-                ph::PH_STEP_CPUID => "keep all that this processor's cpuid gives",
+                ph::PHV_STEP_SHARED => "map the shared area",
+                ph::PHV_STEP_RAM => "map guest memory",
+                ph::PHV_STEP_IMAGE => "map the kernel image",
+                ph::PHV_STEP_ARENA => "map its own memory",
+                ph::PHV_STEP_FORK => "fork",
+                ph::PHV_STEP_THREAD => "make a thread",
+                ph::PHV_STEP_SIGNALS => "set up signals",
+                ph::PHV_STEP_SANDBOX => "enter the sandbox",
+                ph::PHV_STEP_FILTER => "install the seccomp filter",
+                ph::PHV_STEP_CPUID => "keep all that this processor's cpuid gives",
                 _ => "do an unknown step",
             };
             let error = io::Error::from_raw_os_error(i32::try_from(message.value).unwrap_or(0));
             format!("it could not {step}: {error}")
         }
-        ph::PH_OP_DIED => format!("it {}", how_it_ended(message.value)),
+        ph::PHV_OP_DIED => format!("it {}", how_it_ended(message.value)),
         other => format!("message {other}"),
     }
 }

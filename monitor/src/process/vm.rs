@@ -102,11 +102,11 @@ impl Vm {
     pub fn prepare(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
         let (clock_start, load_start) = (Sample::take(), Load::sample());
         host::check()?;
-        if config.vcpus == 0 || u64::from(config.vcpus) > ph::PH_MAX_VCPUS {
+        if config.vcpus == 0 || u64::from(config.vcpus) > ph::PHV_MAX_VCPUS {
             bail!(
                 "{} virtual CPUs: 1 to {} are possible",
                 config.vcpus,
-                ph::PH_MAX_VCPUS
+                ph::PHV_MAX_VCPUS
             );
         }
         let pool = pool(config)?;
@@ -129,7 +129,7 @@ impl Vm {
         };
         let start = boot::store(&ram, &image, &facts)?;
         let budget = Budget::new(ram.size(), config.vcpus.into());
-        let shared = Shared::new(budget.pool_chunks() * ph::PH_POOL_CHUNK)
+        let shared = Shared::new(budget.pool_chunks() * ph::PHV_POOL_CHUNK)
             .context("cannot make the shared area")?;
         fill(&shared, config, pool, &ram, &image, &start)?;
         fill_flags(&shared, config, reach)?;
@@ -265,7 +265,7 @@ impl Vm {
 
     /// Hands vCPU 0 to the first process, whose layer enters the kernel.
     pub fn start_kernel(&self) {
-        let wake = self.core.shared.proc_word(0, offset_of!(ph::PhProc, wake));
+        let wake = self.core.shared.proc_word(0, offset_of!(ph::PhvProc, wake));
         wake.store(1, Ordering::SeqCst);
         sys::futex_wake(wake);
     }
@@ -420,46 +420,46 @@ fn fill(
     let word = |at: usize, value: u32| shared.word(at).store(value, Ordering::Relaxed);
     let long = |at: usize, value: u64| shared.long(at).store(value, Ordering::Relaxed);
     word(
-        offset_of!(ph::PhShared, magic),
-        u32::try_from(ph::PH_MAGIC)?,
+        offset_of!(ph::PhvShared, magic),
+        u32::try_from(ph::PHV_MAGIC)?,
     );
-    word(offset_of!(ph::PhShared, vcpu_count), config.vcpus);
+    word(offset_of!(ph::PhvShared, vcpu_count), config.vcpus);
     word(
-        offset_of!(ph::PhShared, slot_count),
+        offset_of!(ph::PhvShared, slot_count),
         u32::try_from(ram.slots().len())?,
     );
     word(
-        offset_of!(ph::PhShared, segment_count),
+        offset_of!(ph::PhvShared, segment_count),
         u32::try_from(image.windows.len())?,
     );
-    word(offset_of!(ph::PhShared, proc_limit), pool.limit);
-    word(offset_of!(ph::PhShared, proc_wanted), pool.first);
-    word(offset_of!(ph::PhShared, max_maps), limits::mappings());
+    word(offset_of!(ph::PhvShared, proc_limit), pool.limit);
+    word(offset_of!(ph::PhvShared, proc_wanted), pool.first);
+    word(offset_of!(ph::PhvShared, max_maps), limits::mappings());
     word(
-        offset_of!(ph::PhShared, cpuid_faulting),
+        offset_of!(ph::PhvShared, cpuid_faulting),
         u32::from(host::cpuid_faulting()),
     );
-    long(offset_of!(ph::PhShared, alarm_next_ns), u64::MAX);
-    long(offset_of!(ph::PhShared, boot_info), start.boot_info);
-    long(offset_of!(ph::PhShared, boot_stack), start.stack);
-    long(offset_of!(ph::PhShared, kernel_entry), image.entry);
+    long(offset_of!(ph::PhvShared, alarm_next_ns), u64::MAX);
+    long(offset_of!(ph::PhvShared, boot_info), start.boot_info);
+    long(offset_of!(ph::PhvShared, boot_stack), start.stack);
+    long(offset_of!(ph::PhvShared, kernel_entry), image.entry);
     for (index, slot) in ram.slots().iter().enumerate() {
-        let at = offset_of!(ph::PhShared, slots) + index * size_of::<ph::PhSlot>();
-        long(at + offset_of!(ph::PhSlot, gpa), slot.gpa);
-        long(at + offset_of!(ph::PhSlot, size), slot.size);
+        let at = offset_of!(ph::PhvShared, slots) + index * size_of::<ph::PhvSlot>();
+        long(at + offset_of!(ph::PhvSlot, gpa), slot.gpa);
+        long(at + offset_of!(ph::PhvSlot, size), slot.size);
     }
     for (index, window) in image.windows.iter().enumerate() {
-        let at = offset_of!(ph::PhShared, segments) + index * size_of::<ph::PhSegment>();
-        long(at + offset_of!(ph::PhSegment, addr), window.addr);
-        long(at + offset_of!(ph::PhSegment, gpa), window.gpa);
-        long(at + offset_of!(ph::PhSegment, size), window.size);
+        let at = offset_of!(ph::PhvShared, segments) + index * size_of::<ph::PhvSegment>();
+        long(at + offset_of!(ph::PhvSegment, addr), window.addr);
+        long(at + offset_of!(ph::PhvSegment, gpa), window.gpa);
+        long(at + offset_of!(ph::PhvSegment, size), window.size);
     }
-    for vcpu in 0..size(ph::PH_MAX_VCPUS) {
+    for vcpu in 0..size(ph::PHV_MAX_VCPUS) {
         shared
-            .vcpu_long(vcpu, offset_of!(ph::PhVcpu, deadline_ns))
+            .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, deadline_ns))
             .store(u64::MAX, Ordering::Relaxed);
         word(
-            offset_of!(ph::PhShared, vcpu_cpu) + vcpu * size_of::<u32>(),
+            offset_of!(ph::PhvShared, vcpu_cpu) + vcpu * size_of::<u32>(),
             u32::MAX,
         );
     }
@@ -469,10 +469,10 @@ fn fill(
 /// What kind of processes it has.
 fn fill_flags(shared: &Shared, config: &Config<'_>, reach: Reach) -> anyhow::Result<()> {
     let flag = |set: bool, bit: u64| if set { bit } else { 0 };
-    let flags = flag(config.debuggable, ph::PH_FLAG_DEBUGGABLE)
-        | flag(reach == Reach::Monitor, ph::PH_FLAG_ASK);
+    let flags = flag(config.debuggable, ph::PHV_FLAG_DEBUGGABLE)
+        | flag(reach == Reach::Monitor, ph::PHV_FLAG_ASK);
     shared
-        .word(offset_of!(ph::PhShared, flags))
+        .word(offset_of!(ph::PhvShared, flags))
         .store(u32::try_from(flags)?, Ordering::Relaxed);
     Ok(())
 }
@@ -480,10 +480,10 @@ fn fill_flags(shared: &Shared, config: &Config<'_>, reach: Reach) -> anyhow::Res
 /// Says where the devices are.
 fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
     shared
-        .long(offset_of!(ph::PhShared, device_gpa))
+        .long(offset_of!(ph::PhvShared, device_gpa))
         .store(devices.gpa(), Ordering::Relaxed);
     shared
-        .word(offset_of!(ph::PhShared, device_count))
+        .word(offset_of!(ph::PhvShared, device_count))
         .store(u32::try_from(devices.count())?, Ordering::Relaxed);
     Ok(())
 }
@@ -492,11 +492,11 @@ fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
 fn fill_budget(shared: &Shared, budget: &Budget) -> anyhow::Result<()> {
     let word = |at: usize, value: u32| shared.word(at).store(value, Ordering::Relaxed);
     word(
-        offset_of!(ph::PhShared, pool_chunks),
+        offset_of!(ph::PhvShared, pool_chunks),
         u32::try_from(budget.pool_chunks())?,
     );
     word(
-        offset_of!(ph::PhShared, maps_all),
+        offset_of!(ph::PhvShared, maps_all),
         u32::try_from(budget.mappings()).unwrap_or(u32::MAX),
     );
     Ok(())
@@ -514,16 +514,16 @@ fn install_filter(
     let files = ram.slots().len() + usize::from(devices.area().is_some());
     let parameters = policy::Parameters {
         host_call: layer.host_call,
-        ram_first: ph::PH_FD_RAM,
-        ram_last: ph::PH_FD_RAM + files as u64 - 1,
+        ram_first: ph::PHV_FD_RAM,
+        ram_last: ph::PHV_FD_RAM + files as u64 - 1,
         reach,
     };
     let filter = policy::compile(policy::ADDRESS_SPACE, &parameters)?;
-    if filter.len() > size(ph::PH_FILTER_MAX) {
+    if filter.len() > size(ph::PHV_FILTER_MAX) {
         bail!(
             "the seccomp filter has {} instructions, {} fit",
             filter.len(),
-            ph::PH_FILTER_MAX
+            ph::PHV_FILTER_MAX
         );
     }
     let bytes: Vec<u8> = filter
@@ -534,9 +534,9 @@ fn install_filter(
             [c0, c1, i.jt, i.jf, k0, k1, k2, k3]
         })
         .collect();
-    shared.write(size(ph::PH_SHARED_FILTER), &bytes);
+    shared.write(size(ph::PHV_SHARED_FILTER), &bytes);
     shared
-        .word(offset_of!(ph::PhShared, filter_length))
+        .word(offset_of!(ph::PhvShared, filter_length))
         .store(u32::try_from(filter.len())?, Ordering::Relaxed);
     Ok(())
 }

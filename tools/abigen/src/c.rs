@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The C and assembler view: `abi/include/paravane/vmi.h`.
 
-use crate::model::{Abi, Call, Section, Struct, array};
+use crate::model::{Abi, Call, Section, Struct, array, is_struct};
 use anyhow::Result;
 use std::fmt::Write;
 
@@ -105,21 +105,26 @@ pub fn render(abi: &Abi) -> Result<String> {
     Ok(out)
 }
 
-fn short(s: &Struct) -> String {
-    s.name.trim_start_matches("vmi_").to_uppercase()
+/// `size_macro` of `vmi_rom_header` is `VMI_SIZE_ROM_HEADER`.
+fn size_macro(s: &Struct) -> String {
+    kind_macro(s, "SIZE")
+}
+
+/// `VMI_OFF_ROM_HEADER_NAME`.
+fn offset_macro(s: &Struct, field: &str) -> String {
+    format!("{}_{}", kind_macro(s, "OFF"), field.to_uppercase())
+}
+
+fn kind_macro(s: &Struct, kind: &str) -> String {
+    let (prefix, name) = s.name.split_once('_').unwrap_or(("", &s.name));
+    format!("{prefix}_{kind}_{name}").to_uppercase()
 }
 
 fn offsets(out: &mut String, s: &Struct) -> Result<()> {
     writeln!(out, "\n/* struct {} */", s.name)?;
-    writeln!(out, "#define VMI_SIZE_{} {}", short(s), s.size)?;
+    writeln!(out, "#define {} {}", size_macro(s), s.size)?;
     for f in &s.fields {
-        writeln!(
-            out,
-            "#define VMI_OFF_{}_{} {}",
-            short(s),
-            f.name.to_uppercase(),
-            f.offset
-        )?;
+        writeln!(out, "#define {} {}", offset_macro(s, &f.name), f.offset)?;
     }
     Ok(())
 }
@@ -128,11 +133,7 @@ fn structure(out: &mut String, s: &Struct) -> Result<()> {
     writeln!(out, "/* {} */\nstruct {} {{", s.doc, s.name)?;
     for f in &s.fields {
         let (element, count) = array(&f.ty)?;
-        let prefix = if element.starts_with("vmi_") {
-            "struct "
-        } else {
-            "__"
-        };
+        let prefix = if is_struct(element) { "struct " } else { "__" };
         let suffix = count.map(|n| format!("[{n}]")).unwrap_or_default();
         let doc = if f.doc.is_empty() {
             String::new()
@@ -144,14 +145,14 @@ fn structure(out: &mut String, s: &Struct) -> Result<()> {
     out.push_str("};\n");
     writeln!(
         out,
-        "_Static_assert(sizeof(struct {}) == VMI_SIZE_{}, \"{}\");",
+        "_Static_assert(sizeof(struct {}) == {}, \"{}\");",
         s.name,
-        short(s),
+        size_macro(s),
         s.name
     )?;
     for f in &s.fields {
         let name = format!("{}.{}", s.name, f.name);
-        let constant = format!("VMI_OFF_{}_{}", short(s), f.name.to_uppercase());
+        let constant = offset_macro(s, &f.name);
         writeln!(
             out,
             "_Static_assert(offsetof(struct {}, {}) == {constant}, \"{name}\");",

@@ -22,6 +22,8 @@ pub struct Abi {
 pub struct Api {
     pub major: u8,
     pub minor: u8,
+    /// What every name of the table starts with, in lower case: `vmi` or `phv`.
+    pub prefix: String,
 }
 
 #[derive(Deserialize)]
@@ -133,6 +135,14 @@ impl Class {
     }
 }
 
+/// Scalar types of fields, with their sizes, which are their alignments too.
+const SCALARS: [(&str, usize); 5] = [("u8", 1), ("u16", 2), ("u32", 4), ("s32", 4), ("u64", 8)];
+
+/// Whether a field's element type names a structure of the table.
+pub fn is_struct(element: &str) -> bool {
+    SCALARS.iter().all(|&(name, _)| name != element)
+}
+
 /// Splits `u8[4]` into the element's type and how many there are.
 pub fn array(ty: &str) -> Result<(&str, Option<usize>)> {
     let Some((element, rest)) = ty.split_once('[') else {
@@ -156,7 +166,7 @@ pub fn read(text: &str) -> Result<Abi> {
 /// so that no padding is left to a compiler.
 fn lay_out(structs: &mut [Struct]) -> Result<()> {
     let mut known: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for (name, size) in [("u8", 1), ("u16", 2), ("u32", 4), ("s32", 4), ("u64", 8)] {
+    for (name, size) in SCALARS {
         known.insert(name.into(), (size, size));
     }
     for s in structs {
@@ -195,6 +205,7 @@ fn lay_out(structs: &mut [Struct]) -> Result<()> {
 }
 
 fn check_names(abi: &Abi) -> Result<()> {
+    let prefix = format!("{}_", abi.api.prefix);
     let mut seen = BTreeSet::new();
     let constants = abi
         .groups
@@ -210,8 +221,8 @@ fn check_names(abi: &Abi) -> Result<()> {
     {
         ensure!(seen.insert(name), "{name}: defined twice");
         ensure!(
-            name.to_lowercase().starts_with("vmi_"),
-            "{name}: does not start with vmi_"
+            name.to_lowercase().starts_with(&prefix),
+            "{name}: does not start with {prefix}"
         );
     }
     Ok(())
@@ -286,7 +297,8 @@ fn check_sections(abi: &Abi) -> Result<()> {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "[api]\nmajor=1\nminor=0\n[[constant]]\ngroup='ERROR'\ndoc=''\nvalues=[]\n";
+    const HEAD: &str =
+        "[api]\nmajor=1\nminor=0\nprefix='vmi'\n[[constant]]\ngroup='ERROR'\ndoc=''\nvalues=[]\n";
 
     fn error(tail: &str) -> String {
         read(&format!("{HEAD}{tail}"))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Rust view: `abi/src/generated.rs`.
 
-use crate::model::{Abi, Class, Section, Struct, array};
+use crate::model::{Abi, Class, Section, Struct, array, is_struct};
 use anyhow::Result;
 use std::fmt::Write;
 
@@ -78,7 +78,7 @@ fn capital(text: &str) -> String {
     }
 }
 
-/// `vmi_rom_header` becomes `RomHeader`.
+/// `vmi_rom_header` becomes `RomHeader`, `phv_vcpu` becomes `PhvVcpu`.
 fn camel(name: &str) -> String {
     name.trim_start_matches("vmi_")
         .split('_')
@@ -97,7 +97,7 @@ fn structure(out: &mut String, s: &Struct) -> Result<()> {
         let (element, count) = array(&f.ty)?;
         let element = match element {
             "s32" => "i32".to_string(),
-            e if e.starts_with("vmi_") => camel(e),
+            e if is_struct(e) => camel(e),
             e => e.to_string(),
         };
         let ty = count.map_or(element.clone(), |n| format!("[{element}; {n}]"));

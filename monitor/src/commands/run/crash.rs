@@ -73,11 +73,11 @@ struct Book<'a> {
 impl Book<'_> {
     /// A place in the code: `name+0x12`, or where it is.
     fn place(&self, address: u64) -> String {
-        let kernel = (ph::PH_HOLE_START..ph::PH_LAYER_BASE).contains(&address);
+        let kernel = (ph::PHV_HOLE_START..ph::PHV_LAYER_BASE).contains(&address);
         if !kernel {
             let whose = match address {
-                ph::PH_LAYER_BASE..ph::PH_HOLE_END => "layer",
-                ph::PH_USER_START..ph::PH_USER_END => "user",
+                ph::PHV_LAYER_BASE..ph::PHV_HOLE_END => "layer",
+                ph::PHV_USER_START..ph::PHV_USER_END => "user",
                 _ => "?",
             };
             return format!("{address:#x} ({whose})");
@@ -171,20 +171,20 @@ impl Book<'_> {
         }
     }
 
-    fn event(&self, event: &ph::PhEvent) -> String {
+    fn event(&self, event: &ph::PhvEvent) -> String {
         let (a, b) = (event.a, event.b);
         match event.kind {
-            ph::PH_EVENT_SWITCH => format!("switch to the space {a:#x}, process {b}"),
-            ph::PH_EVENT_FILL => format!("fill of {a:#x} at {}", self.place(b)),
-            ph::PH_EVENT_FLUSH => format!("flush of {a:#x} to {b:#x}"),
-            ph::PH_EVENT_FAULT => format!("page fault at {a:#x}, error code {b:#x}"),
-            ph::PH_EVENT_EXCEPTION => format!("exception {a} at {}", self.place(b)),
-            ph::PH_EVENT_INTERRUPT => format!("interrupt {a:#x} at {}", self.place(b)),
-            ph::PH_EVENT_HALT => format!("halt, interrupts {}", if b == 0 { "off" } else { "on" }),
-            ph::PH_EVENT_WAKE => format!("wake-up, pending {a:#x}"),
-            ph::PH_EVENT_KICK => format!("kick of vCPU {a}, pending {b:#x}"),
-            ph::PH_EVENT_SYSCALL => format!("system call {a} at {}", self.place(b)),
-            ph::PH_EVENT_STOP => format!("stop for a debugger at {}", self.place(b)),
+            ph::PHV_EVENT_SWITCH => format!("switch to the space {a:#x}, process {b}"),
+            ph::PHV_EVENT_FILL => format!("fill of {a:#x} at {}", self.place(b)),
+            ph::PHV_EVENT_FLUSH => format!("flush of {a:#x} to {b:#x}"),
+            ph::PHV_EVENT_FAULT => format!("page fault at {a:#x}, error code {b:#x}"),
+            ph::PHV_EVENT_EXCEPTION => format!("exception {a} at {}", self.place(b)),
+            ph::PHV_EVENT_INTERRUPT => format!("interrupt {a:#x} at {}", self.place(b)),
+            ph::PHV_EVENT_HALT => format!("halt, interrupts {}", if b == 0 { "off" } else { "on" }),
+            ph::PHV_EVENT_WAKE => format!("wake-up, pending {a:#x}"),
+            ph::PHV_EVENT_KICK => format!("kick of vCPU {a}, pending {b:#x}"),
+            ph::PHV_EVENT_SYSCALL => format!("system call {a} at {}", self.place(b)),
+            ph::PHV_EVENT_STOP => format!("stop for a debugger at {}", self.place(b)),
             other => format!("unknown event {other}: {a:#x} {b:#x}"),
         }
     }
