@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What VMI-Linux guesses (the table in docs/process-hypervisor.md): it costs a program something
+//! What VMI-Linux guesses (the list in docs/tuning.md): it costs a program something
 //! at its start alone, so that one that runs long runs as fast in a machine's fourth run of it as
 //! in its first; and each guess can be turned off.
 
