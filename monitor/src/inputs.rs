@@ -6,14 +6,10 @@ use crate::guest::Guest;
 use crate::rom::Rom;
 use anyhow::{Context, bail};
 use memmap2::Mmap;
+use paravane_user_io::files;
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::Read;
 use std::ops::Deref;
 use std::path::Path;
-
-/// No guest kernel and no layer is near this size.
-const MAX_FILE: u64 = 512 << 20;
 
 /// A guest kernel that can be started.
 #[derive(Debug)]
@@ -79,7 +75,7 @@ impl LayerFile {
 
     /// An image from a file; the guest expects `layer`, or else what the image calls itself.
     pub fn load(path: &Path, layer: Option<Layer>) -> anyhow::Result<Self> {
-        let bytes = read(path, "ROM")?;
+        let bytes = files::read(path, "ROM")?;
         let rom = Rom::parse(&bytes).with_context(|| format!("ROM {}", path.display()))?;
         let expect = match layer {
             Some(Layer::None) => {
@@ -105,46 +101,16 @@ impl LayerFile {
         let expect = layer.unwrap_or(Layer::None).name().to_string();
         Ok(LayerFile {
             expect,
-            rom: Some(Cow::Owned(read(path, "ROM")?)),
+            rom: Some(Cow::Owned(files::read(path, "ROM")?)),
         })
     }
 }
 
-/// Reads an ordinary file whole.
-pub fn read(path: &Path, what: &str) -> anyhow::Result<Vec<u8>> {
-    let file = open(path, what)?;
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE)
-        .read_to_end(&mut bytes)
-        .with_context(|| format!("cannot read {what} {}", path.display()))?;
-    Ok(bytes)
-}
-
 /// Maps an ordinary file: to read a kernel of 64 MB took a tenth of the time that it takes to boot it.
 fn map(path: &Path, what: &str) -> anyhow::Result<Mmap> {
-    let file = open(path, what)?;
+    let file = files::open(path, what)?;
     // SAFETY: the bytes are a user's own file, which is read while the machine is put together: what is made of them is checked in copies
     // (segments) or used once (relocations, notes), so that somebody who writes to the file meanwhile gets a kernel that is damaged or refused.
     // Who truncates it ends this process, before any guest runs.
     unsafe { Mmap::map(&file) }.with_context(|| format!("cannot read {what} {}", path.display()))
-}
-
-fn open(path: &Path, what: &str) -> anyhow::Result<File> {
-    let context = || format!("cannot read {what} {}", path.display());
-    let file = File::open(path).with_context(context)?;
-    let metadata = file.metadata().with_context(context)?;
-    if !metadata.is_file() {
-        bail!(
-            "cannot read {what} {}: not an ordinary file",
-            path.display()
-        );
-    }
-    if metadata.len() > MAX_FILE {
-        bail!(
-            "cannot read {what} {}: over {} MiB",
-            path.display(),
-            MAX_FILE >> 20
-        );
-    }
-    Ok(file)
 }

@@ -7,7 +7,6 @@
 mod agent;
 mod cli;
 mod commands;
-mod confine;
 // Until a command attaches all of them.
 #[allow(dead_code, unused_imports)]
 mod devices;
@@ -24,15 +23,13 @@ mod members;
 mod process;
 mod rom;
 mod root;
-mod signals;
 mod stats;
-mod stderr;
 mod tap;
-mod text;
 mod unpack;
 mod verify;
 
-use signals::Interrupted;
+use paravane_user_io::signals::Interrupted;
+use paravane_user_io::{stderr, text};
 use std::io;
 use std::process::ExitCode;
 

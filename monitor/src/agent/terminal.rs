@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Our terminal while a guest's program has it: raw, and as it was before on every way out.
 
-use crate::confine;
 use paravane_agent_protocol::Size;
+use paravane_confine as confine;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};

@@ -19,10 +19,10 @@ pub use tools::{
 
 pub use config::schema;
 
-use crate::text;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
+use paravane_user_io::text;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;

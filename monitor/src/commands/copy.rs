@@ -9,10 +9,10 @@
 use super::Outcome;
 use crate::cli;
 use crate::machines::Store;
-use crate::text;
 use crate::unpack::{Rules, Tree};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::tree::pack;
+use paravane_user_io::text;
 use rustix::fs::{Mode, OFlags, openat, renameat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};

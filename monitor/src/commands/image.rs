@@ -4,8 +4,8 @@
 use super::Outcome;
 use crate::cli::ImageBuild;
 use crate::image::{self, Request, oci};
-use crate::signals::Signals;
 use anyhow::Context;
+use paravane_user_io::signals::Signals;
 
 /// Makes a Debian.
 pub fn build(args: &ImageBuild) -> anyhow::Result<Outcome> {

@@ -9,9 +9,9 @@ use crate::kernel;
 use crate::machines::control::{Request, ask};
 use crate::machines::log::Log;
 use crate::machines::{Machine, State, Store};
-use crate::signals::Signals;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::ToAgent;
+use paravane_user_io::signals::Signals;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
@@ -126,7 +126,7 @@ pub fn ps(args: &cli::Ps) -> anyhow::Result<Outcome> {
                     .iter()
                     .map(|word| word.0.to_string_lossy().into_owned())
                     .collect();
-                crate::text::one_line(&words.join(" "))
+                paravane_user_io::text::one_line(&words.join(" "))
             }
             Err(error) => format!("({error})"),
         };
@@ -188,7 +188,7 @@ fn confinement(machine: &Machine, pid: u32) -> anyhow::Result<serde_json::Value>
     Ok(json!({
         "threads": filtered.len(),
         "seccomp": filtered.iter().filter(|&&yes| yes).count(),
-        "landlock": crate::confine::landlock_version(),
+        "landlock": paravane_confine::landlock_version(),
         "signals": machine.recorded("signals.json")?,
     }))
 }

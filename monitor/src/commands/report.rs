@@ -4,8 +4,8 @@
 use crate::cli::Conformance;
 use crate::hypervisor::Verdict;
 use crate::tap::{Event, Summary, Test, TestResult};
-use crate::text;
 use indicatif::{ProgressBar, ProgressStyle};
+use paravane_user_io::text;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 

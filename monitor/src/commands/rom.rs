@@ -2,15 +2,15 @@
 //! `paravane rom`.
 
 use super::Outcome;
-use crate::inputs;
 use crate::rom::{self, Rom};
 use anyhow::Context;
+use paravane_user_io::files;
 use std::io;
 use std::path::Path;
 
 /// Prints what an image says of itself.
 pub fn inspect(file: &Path) -> anyhow::Result<Outcome> {
-    let bytes = inputs::read(file, "ROM")?;
+    let bytes = files::read(file, "ROM")?;
     let parsed = Rom::parse(&bytes).with_context(|| format!("ROM {}", file.display()))?;
     rom::inspect(&parsed, &mut io::stdout().lock())?;
     Ok(Outcome::Passed)

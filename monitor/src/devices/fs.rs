@@ -13,13 +13,13 @@ mod masked;
 
 use super::pool::Pool;
 use super::{Broken, Chain, Device, Driver, Memory, Waker, kind};
-use crate::confine::Files;
 use anyhow::{Context, bail};
 use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::api::{Vfs, VfsOptions};
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use fuse_backend_rs::transport::{Reader, VirtioFsWriter, Writer};
 use masked::Masked;
+use paravane_confine::Files;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;

@@ -34,7 +34,7 @@ pub mod rng;
 mod testing;
 pub mod vsock;
 
-use crate::confine::Files;
+use paravane_confine::Files;
 
 pub use driver::{Broken, Chain, Driver, Interrupt, Memory};
 pub use ending::Ending;

@@ -3,11 +3,11 @@
 
 use super::attempt::works;
 use super::{Finding, Status};
-use crate::confine;
 use crate::process::host::{cpuid_faulting, fsgsbase};
 use crate::process::procfs;
 use crate::process::reach::Reach;
 use crate::process::{large_pages_work, limits, space_cost};
+use paravane_confine as confine;
 
 /// The memory of a guest for which limits are told, bytes.
 const MEMORY: u64 = 256 << 20;

@@ -3,7 +3,7 @@
 
 use super::{Finding, Status};
 use crate::process::{Config, End, Output, Vm};
-use crate::text;
+use paravane_user_io::text;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 

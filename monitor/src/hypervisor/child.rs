@@ -2,8 +2,8 @@
 //! A child process that does not outlive the monitor, and the lines that it writes.
 
 use super::Event;
-use crate::signals::Signals;
-use crate::text;
+use paravane_user_io::signals::Signals;
+use paravane_user_io::text;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};

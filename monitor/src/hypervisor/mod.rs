@@ -8,7 +8,7 @@ mod child;
 pub mod qemu;
 
 use crate::inputs::GuestFile;
-use crate::signals::Signals;
+use paravane_user_io::signals::Signals;
 use std::time::Instant;
 
 /// The machine that a guest is to run on.

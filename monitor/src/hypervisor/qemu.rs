@@ -4,8 +4,8 @@
 
 use super::child::{Output, Supervised};
 use super::{Event, Hypervisor, Machine, Running, Verdict};
-use crate::signals::Signals;
 use anyhow::{Context, bail};
+use paravane_user_io::signals::Signals;
 use std::env;
 use std::ffi::OsString;
 use std::fs;

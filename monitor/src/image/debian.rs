@@ -2,10 +2,10 @@
 //! Making an image of a Debian.
 
 use super::apt;
-use crate::signals::Signals;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use paravane_user_io::signals::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -371,7 +371,7 @@ fn end_when_asked(group: Pid, signals: &Signals, over: &UnixStream) {
 fn listen(pipe: ChildStderr, stage: &str, bar: &ProgressBar) -> io::Result<String> {
     let mut last = String::new();
     for line in BufReader::new(pipe).lines() {
-        let line = crate::text::clean(line?.as_bytes());
+        let line = paravane_user_io::text::clean(line?.as_bytes());
         if let Some(progress) = line.strip_prefix("I: ") {
             bar.set_message(format!("{stage}: {progress}"));
         } else if !last.starts_with("E: ") {

@@ -8,7 +8,6 @@
 use super::core::Core;
 use super::shared::size;
 use super::{kick, sys};
-use crate::confine::Files;
 use crate::devices::counters::{Counters, count};
 use crate::devices::mmio::{
     Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config,
@@ -16,6 +15,7 @@ use crate::devices::mmio::{
 use crate::devices::{Area, Broken, Device, Driver, Ending, Interrupt, Memory, Page, Wake};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
+use paravane_confine::Files;
 use std::fmt;
 use std::mem::offset_of;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 use super::core::Core;
 use super::shared::size;
 use super::sys;
-use crate::text;
 use paravane_abi::process as ph;
+use paravane_user_io::text;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -6,12 +6,12 @@
 //! Each admitted call is then a program of its own, behind a chain of comparisons in the policy's order: a filter runs
 //! with every call, and the hand-over of a vCPU is what it must not slow down.
 
-use crate::confine::language::AUDIT_ARCH_X86_64;
-use crate::confine::language::{
-    self, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, instruction,
-};
 use crate::process::reach::Reach;
 use anyhow::Context;
+use paravane_confine::language::AUDIT_ARCH_X86_64;
+use paravane_confine::language::{
+    self, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, instruction,
+};
 use seccompiler::{BpfProgram, SeccompAction};
 use serde::Deserialize;
 

@@ -2,7 +2,7 @@
 //! What the filter decides, by running it.
 
 use super::*;
-use crate::confine::language::JUMP;
+use paravane_confine::language::JUMP;
 use proptest::prelude::*;
 use seccompiler::sock_filter;
 

@@ -5,8 +5,8 @@
 //! any number. The host's seccomp cannot tell whose number it is. So something else keeps other
 //! processes of the same user out of reach; which of three ways it is depends on the host.
 
-use crate::confine::{self, Domain};
 use crate::process::procfs;
+use paravane_confine::{self as confine, Domain};
 use std::io;
 
 /// What keeps a machine's signals inside.

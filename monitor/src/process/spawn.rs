@@ -4,8 +4,8 @@
 //! Between fork and exec only plain system calls are made: the monitor has threads, and one of them may have held a lock.
 
 use super::reach::{self, Reach};
-use crate::confine::{self, Domain, Kept};
 use paravane_abi::process as ph;
+use paravane_confine::{self as confine, Domain, Kept};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::{

@@ -11,8 +11,8 @@ mod tests;
 
 pub use inspect::inspect;
 
-use crate::text;
 use paravane_abi as abi;
+use paravane_user_io::text;
 use read::{Reader, field};
 use thiserror::Error;
 

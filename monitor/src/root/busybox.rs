@@ -4,9 +4,9 @@
 //! It is not part of this program, whose licence is another: the host's is taken, or the one that `scripts/setup.sh` has
 //! unpacked for a host that has none.
 
-use crate::inputs;
 use anyhow::{Context, bail};
 use object::read::elf::{FileHeader, ProgramHeader};
+use paravane_user_io::files;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -28,7 +28,7 @@ pub fn find() -> anyhow::Result<Busybox> {
         if !path.is_file() {
             continue;
         }
-        let program = inputs::read(&path, "busybox")?;
+        let program = files::read(&path, "busybox")?;
         if is_static(&program).with_context(|| path.display().to_string())? {
             let applets = applets(&path)?;
             return Ok(Busybox { program, applets });

@@ -5,8 +5,8 @@
 //! who asks can keep it from answering others.
 
 use super::{Stats, prometheus};
-use crate::confine::{self, Files};
 use anyhow::{Context, bail};
+use paravane_confine::{self as confine, Files};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::fs;
 use std::io::{self, Read, Write};

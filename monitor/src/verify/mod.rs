@@ -10,15 +10,15 @@ mod instructions;
 mod payload;
 mod review;
 
-use crate::inputs;
 use crate::kernel::elf::Image;
 use crate::kernel::{digest, hex};
 use crate::process;
 use crate::root::busybox;
-use crate::signals::Signals;
-use crate::text;
 use anyhow::{Context, bail};
 use boots::PLACES;
+use paravane_user_io::files;
+use paravane_user_io::signals::Signals;
+use paravane_user_io::text;
 
 use review::List;
 use serde::Serialize;
@@ -54,10 +54,10 @@ pub fn run(
     signals: &Signals,
     each: &mut dyn FnMut(&Check),
 ) -> anyhow::Result<Vec<Check>> {
-    let read = |name: &str| inputs::read(&request.folder.join(name), "kernel");
+    let read = |name: &str| files::read(&request.folder.join(name), "kernel");
     let (vmlinux, bzimage) = (read("vmlinux")?, read("bzImage")?);
     let list = match &request.list {
-        Some(path) => List::parse(&String::from_utf8_lossy(&inputs::read(path, "list")?))
+        Some(path) => List::parse(&String::from_utf8_lossy(&files::read(path, "list")?))
             .with_context(|| path.display().to_string())?,
         None => List::parse(review::LIST)?,
     };

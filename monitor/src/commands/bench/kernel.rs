@@ -12,10 +12,11 @@ use crate::cli::{BenchKernel, Layer};
 use crate::commands::Outcome;
 use crate::hypervisor::qemu::{Linux, Qemu};
 use crate::hypervisor::{Event, Verdict};
-use crate::signals::Signals;
-use crate::{inputs, kernel, text};
+use crate::kernel;
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
+use paravane_user_io::signals::Signals;
+use paravane_user_io::{files, text};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -76,14 +77,14 @@ pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
     let qemu = Qemu::find()?;
     let shell = read_static(&args.shell)?;
     let initrd = initramfs(Some(&shell));
-    let packed = |folder: &std::path::Path| inputs::read(&folder.join("bzImage"), "kernel");
+    let packed = |folder: &std::path::Path| files::read(&folder.join("bzImage"), "kernel");
     let vmi = match &args.kernel {
         Some(folder) => packed(folder)?,
-        None => inputs::read(&kernel::locate_or_build()?.bzimage, "kernel")?,
+        None => files::read(&kernel::locate_or_build()?.bzimage, "kernel")?,
     };
     let unpatched = match &args.unpatched {
         Some(folder) => packed(folder)?,
-        None => inputs::read(&kernel::unpatched()?, "kernel")?,
+        None => files::read(&kernel::unpatched()?, "kernel")?,
     };
     let signals = Signals::install().context("cannot take note of signals")?;
     let mut columns = Vec::new();

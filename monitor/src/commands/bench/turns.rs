@@ -3,9 +3,9 @@
 
 use super::page::Page;
 use super::stats;
-use crate::signals::Signals;
 use anyhow::bail;
 use indicatif::ProgressBar;
+use paravane_user_io::signals::Signals;
 use serde::Serialize;
 use std::io::{self, Write};
 

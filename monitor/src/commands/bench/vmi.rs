@@ -18,9 +18,9 @@ use crate::cli::{BenchVmi, BenchVmiHost, Layer};
 use crate::hypervisor::{Counters, Event, Hypervisor, Machine, Verdict};
 use crate::inputs::{GuestFile, LayerFile};
 use crate::process::Process;
-use crate::signals::Signals;
 use anyhow::{Context, bail};
 use cpus::Usage;
+use paravane_user_io::signals::Signals;
 use report::{Needs, Report, Turns};
 use rows::{Cost, ROWS, Row};
 use std::io::{self, Write};
@@ -190,7 +190,7 @@ impl Bench<'_> {
             Ok(ns) if output.status.success() => Ok(ns),
             _ => bail!(
                 "the host's side failed: {}",
-                crate::text::one_line(&String::from_utf8_lossy(&output.stderr))
+                paravane_user_io::text::one_line(&String::from_utf8_lossy(&output.stderr))
             ),
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the guest's kernel says: kept for the case that something goes wrong, or printed as it comes.
 
-use crate::{stderr, text};
+use paravane_user_io::{stderr, text};
 use std::collections::VecDeque;
 
 /// Lines that are kept.

@@ -3,19 +3,20 @@
 
 use super::attach::{self, Attached};
 use super::network::Told;
-use crate::confine::{self, Files};
 use crate::devices::Device;
 use crate::devices::balloon::Balloon;
 use crate::devices::rng::Rng;
 use crate::devices::vsock::{self, Hub, Vsock};
 use crate::gdb::{self, Address, Listener};
-use crate::inputs::{self, GuestFile};
+use crate::inputs::GuestFile;
 use crate::machines::{self, Init, Spec};
 use crate::process::{Config, Vm};
 use crate::stats::{Metrics, Stats};
 use crate::{kernel, root};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::PORT;
+use paravane_confine::{self as confine, Files};
+use paravane_user_io::files;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;
 use std::io::{self, Read};
@@ -78,7 +79,7 @@ impl<'a> Machine<'a> {
         let kernel_file = File::open(&path).with_context(|| path.display().to_string())?;
         let initrd = match &spec.initrd {
             Some(path) => {
-                let archive = inputs::read(path, "initrd")?;
+                let archive = files::read(path, "initrd")?;
                 if !root::is_archive(&archive) {
                     bail!(
                         "initrd {}: no archive that the kernel can unpack: cpio (newc), also compressed, is",

@@ -16,17 +16,17 @@ mod superblock;
 
 use super::Outcome;
 use crate::cli;
-use crate::confine;
 use crate::gdb::Address;
 use crate::machines::control::Server;
 use crate::machines::{self, Ended, Spec, Store};
-use crate::signals::Signals;
 use anyhow::Context;
 use background::Background;
 use drive::{Drive, Wishes};
 use machine::Machine;
 use network::Told;
 use paravane_agent_protocol::Exec;
+use paravane_confine as confine;
+use paravane_user_io::signals::Signals;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::Instant;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The network that a machine is given.
 
-use crate::confine::{self, Files};
 use crate::devices::Device;
 use crate::devices::net::{Later, Net as Card};
 use crate::machines::{Machine, Net, Spec};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;
+use paravane_confine::{self as confine, Files};
 use paravane_net::auto::{self, Auto, Lazy, Running};
 use paravane_net::{Publish, passt, publish, tap, user};
 use serde_json::json;
@@ -68,6 +68,16 @@ pub struct Connected {
 /// What lives as long as the network, once there is one.
 type Kept = Arc<Mutex<Option<Running>>>;
 
+/// passt's process, by the descriptor with which a confined thread can end it.
+#[derive(Debug)]
+struct PasstProcess(confine::Kept);
+
+impl passt::End for PasstProcess {
+    fn kill(&self) {
+        self.0.kill();
+    }
+}
+
 /// Makes the network and the card.
 pub fn connect(
     spec: &Spec,
@@ -92,7 +102,7 @@ pub fn connect(
         ..user::Config::default()
     };
     let confine = || confine::enter("net-user", &Files::none()).map_err(io::Error::other);
-    passt::keep_with(|process| Ok(Box::new(crate::confine::keep(&process)?)));
+    passt::keep_with(|process| Ok(Box::new(PasstProcess(confine::keep(&process)?))));
     let kept = Kept::default();
     let keep = |running| *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
     let card = match &spec.net {

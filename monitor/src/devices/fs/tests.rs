@@ -5,7 +5,7 @@
 use super::super::Device;
 use super::super::testing::{FREE, Guest};
 use super::{Access, Driver, Fs};
-use crate::confine;
+use paravane_confine as confine;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a card is connected to, which may come into being when the guest first has something to say.
 
-use crate::confine::{self, Files};
 use crate::devices::Waker;
 use anyhow::Context;
+use paravane_confine::{self as confine, Files};
 use paravane_net::Link;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};

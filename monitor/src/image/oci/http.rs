@@ -7,9 +7,9 @@
 //! server that it names for tokens.
 
 use super::archive::DOCUMENT;
-use crate::text;
 use anyhow::{Context, anyhow, bail};
 use oci_spec::distribution::Reference;
+use paravane_user_io::text;
 use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;

@@ -13,8 +13,6 @@ mod registry;
 #[cfg(test)]
 mod tests;
 
-use crate::signals::{Interrupted, Signals};
-use crate::text;
 use crate::unpack::{Rules, Tree};
 use anyhow::{Context, anyhow, bail};
 use archive::{Source, blob_name};
@@ -23,6 +21,8 @@ use clap::ValueEnum;
 use digest::Summed;
 use indicatif::{ProgressBar, ProgressStyle};
 use oci_spec::distribution::Reference;
+use paravane_user_io::signals::{Interrupted, Signals};
+use paravane_user_io::text;
 pub use process::Process;
 use registry::Registry;
 use serde::Deserialize;

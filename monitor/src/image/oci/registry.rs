@@ -7,10 +7,10 @@
 use super::archive::DOCUMENT;
 use super::http::{Http, Login};
 use super::{Descriptor, Documents, digest};
-use crate::signals::{Interrupted, Signals};
 use anyhow::{Context, anyhow, bail};
 use docker_credential::{DockerCredential, get_credential, get_podman_credential};
 use oci_spec::distribution::Reference;
+use paravane_user_io::signals::{Interrupted, Signals};
 use sha2::{Digest, Sha256};
 use std::future::Future;
 use std::io::Write;

@@ -2,9 +2,9 @@
 //! The host's C compiler, with everything that it opens to compile one file, so that a guest can do the same with the same files.
 
 use crate::initramfs::Initramfs;
-use crate::text;
 use anyhow::{Context, bail};
 use object::read::elf::{ElfFile64, ProgramHeader};
+use paravane_user_io::text;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the monitor's own threads may do to the host while a guest runs.
+//! Confinement of the monitor's threads while a guest runs, and the seccomp policy language.
 //!
-//! Each thread enters its policy (`policies/monitor.json`, seccomp) and gives up the files that it
-//! does not need ([`Files`], Landlock) when it has been set up, and before it looks at anything
-//! that a guest has written. A thread that is said to gives up capabilities, too. All of it holds
-//! for the thread and for those that it makes, and cannot be undone.
+//! After its setup, and before it reads anything that a guest has written, each thread enters its
+//! seccomp policy (`monitor/policies/monitor.json`) and gives up the files that it does not need
+//! ([`Files`], Landlock). Where its policy says so, it gives up capabilities too. All of this holds
+//! for the thread and for the threads that it creates, and cannot be undone.
 
 mod domain;
 mod files;

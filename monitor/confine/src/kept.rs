@@ -98,12 +98,6 @@ impl Kept {
     }
 }
 
-impl paravane_net::passt::End for Kept {
-    fn kill(&self) {
-        Kept::kill(self);
-    }
-}
-
 impl Drop for Kept {
     fn drop(&mut self) {
         // It stays open until another one comes: confined threads must not be able to close it.

@@ -16,8 +16,11 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Call {
+    /// The call's name, for error messages.
     pub name: String,
+    /// The call's number on x86-64.
     pub number: u32,
+    /// Why the policy admits the call.
     pub reason: String,
     /// Admitted if one of them holds. A rule without conditions always holds.
     pub rules: Vec<Vec<Condition>>,
@@ -46,14 +49,19 @@ pub struct Condition {
 /// Numbers for names that only the policy's user knows.
 pub type Names<'a> = &'a dyn Fn(&str) -> Option<u64>;
 
-/// Offset of the call's number in `struct seccomp_data`, and of the architecture's.
+/// Offset of the call's number in `struct seccomp_data`.
 pub const DATA_NUMBER: u32 = 0;
+/// Offset of the architecture in `struct seccomp_data`.
 pub const DATA_ARCH: u32 = 4;
+/// The architecture of a 64-bit call on x86-64.
 pub const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
-/// Instructions: load a word, jump if equal, jump, return.
+/// BPF: load the 32-bit word at offset `k` into the accumulator.
 pub const LOAD: u16 = 0x20;
+/// BPF: jump by `jt` if the accumulator equals `k`, by `jf` otherwise.
 pub const JUMP_EQUAL: u16 = 0x15;
+/// BPF: jump by `k`.
 pub const JUMP: u16 = 0x05;
+/// BPF: return `k`, the filter's decision.
 pub const RETURN: u16 = 0x06;
 
 /// An instruction of a filter.
@@ -61,7 +69,11 @@ pub fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// Puts a filter together. `prologue` leaves the call's number in the accumulator; `otherwise` is done with what no call admits.
+/// Assembles a filter. `prologue` leaves the call's number in the accumulator; `otherwise` is the
+/// decision about a call that no entry admits.
+///
+/// # Errors
+/// An entry has an unknown name, an invalid condition, or no reason.
 pub fn assemble<'a>(
     prologue: BpfProgram,
     calls: impl IntoIterator<Item = &'a Call>,
