@@ -12,15 +12,15 @@ shift
 # Target, package, test.
 targets=(
 	"agent paravane-agent-protocol agent"
-	"balloon paravane devices::fuzz::simple::balloon"
-	"blk paravane devices::fuzz::storage::blk"
-	"console paravane devices::fuzz::simple::console"
+	"balloon paravane-devices fuzz::simple::balloon"
+	"blk paravane-devices fuzz::storage::blk"
+	"console paravane-devices fuzz::simple::console"
 	"frames paravane-net user::fuzz::frames"
-	"fs paravane devices::fuzz::storage::fs_"
-	"net paravane devices::fuzz::links::net"
-	"registers paravane devices::fuzz::simple::registers"
-	"rng paravane devices::fuzz::simple::rng"
-	"vsock paravane devices::fuzz::links::vsock"
+	"fs paravane-devices fuzz::storage::fs_"
+	"net paravane-devices fuzz::links::net"
+	"registers paravane-devices fuzz::simple::registers"
+	"rng paravane-devices fuzz::simple::rng"
+	"vsock paravane-devices fuzz::links::vsock"
 )
 
 # Build scripts and macros have their own flags with --target.

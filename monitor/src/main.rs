@@ -7,9 +7,6 @@
 mod agent;
 mod cli;
 mod commands;
-// Until a command attaches all of them.
-#[allow(dead_code, unused_imports)]
-mod devices;
 mod doctor;
 mod gdb;
 mod guest;

@@ -3,14 +3,14 @@
 
 use super::Outcome;
 use crate::cli::Boot;
-use crate::devices::Device;
-use crate::devices::blk::{Block, Mode};
-use crate::devices::console::Console;
-use crate::devices::fs::{Access, Fs};
-use crate::devices::rng::Rng;
-use crate::devices::vsock::{Hub, Vsock};
 use crate::process::{Config, End, Output, Vm};
 use anyhow::{Context, bail};
+use paravane_devices::Device;
+use paravane_devices::blk::{Block, Mode};
+use paravane_devices::console::Console;
+use paravane_devices::fs::{Access, Fs};
+use paravane_devices::rng::Rng;
+use paravane_devices::vsock::{Hub, Vsock};
 use paravane_user_io::signals::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, Read, Write};

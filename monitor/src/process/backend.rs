@@ -3,8 +3,8 @@
 
 use super::doorbell::{End, Output};
 use super::vm::{Config, Vm};
-use crate::devices::rng::Rng;
 use crate::hypervisor::{Counters, Event, Hypervisor, Machine, Running, Verdict};
+use paravane_devices::rng::Rng;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -4,10 +4,10 @@
 use super::ids::Process;
 use super::shared::{Shared, size};
 use super::{device, kicks, sys};
-use crate::devices::counters::{Counters, Figures};
-use crate::devices::{Ending, Reactor};
 use paravane_abi::process as ph;
 use paravane_confine::Kept;
+use paravane_devices::counters::{Counters, Figures};
+use paravane_devices::{Ending, Reactor};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::mem::offset_of;

@@ -8,14 +8,14 @@
 use super::core::Core;
 use super::shared::size;
 use super::{kick, sys};
-use crate::devices::counters::{Counters, count};
-use crate::devices::mmio::{
-    Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config,
-};
-use crate::devices::{Area, Broken, Device, Driver, Ending, Interrupt, Memory, Page, Wake};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use paravane_confine::Files;
+use paravane_devices::counters::{Counters, count};
+use paravane_devices::mmio::{
+    Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config,
+};
+use paravane_devices::{Area, Broken, Device, Driver, Ending, Interrupt, Memory, Page, Wake};
 use std::fmt;
 use std::mem::offset_of;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use super::core::Core;
 use super::counters::{self, Vcpu};
-use crate::devices::counters::Figures;
+use paravane_devices::counters::Figures;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -8,9 +8,9 @@ mod table;
 pub use serve::Metrics;
 pub use table::table;
 
-use crate::devices::counters::Figures;
 use crate::process::{Observer, VcpuFigures};
 use anyhow::Context;
+use paravane_devices::counters::Figures;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::fd::OwnedFd;

@@ -3,12 +3,12 @@
 
 use super::network::{self, Connected, Told};
 use super::superblock;
-use crate::devices::Device;
-use crate::devices::blk::{Block, Flush, Mode};
-use crate::devices::fs::{Access, Fs};
 use crate::machines::{Disk, DiskMode, Spec, Volume};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Mount;
+use paravane_devices::Device;
+use paravane_devices::blk::{Block, Flush, Mode};
+use paravane_devices::fs::{Access, Fs};
 use std::path::PathBuf;
 
 /// The folder that is the root, for virtio-fs.

@@ -3,10 +3,6 @@
 
 use super::attach::{self, Attached};
 use super::network::Told;
-use crate::devices::Device;
-use crate::devices::balloon::Balloon;
-use crate::devices::rng::Rng;
-use crate::devices::vsock::{self, Hub, Vsock};
 use crate::gdb::{self, Address, Listener};
 use crate::inputs::GuestFile;
 use crate::machines::{self, Init, Spec};
@@ -16,6 +12,10 @@ use crate::{kernel, root};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::PORT;
 use paravane_confine::{self as confine, Files};
+use paravane_devices::Device;
+use paravane_devices::balloon::Balloon;
+use paravane_devices::rng::Rng;
+use paravane_devices::vsock::{self, Hub, Vsock};
 use paravane_user_io::files;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The network that a machine is given.
 
-use crate::devices::Device;
-use crate::devices::net::{Later, Net as Card};
 use crate::machines::{Machine, Net, Spec};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;
 use paravane_confine::{self as confine, Files};
+use paravane_devices::Device;
+use paravane_devices::net::{Later, Net as Card};
 use paravane_net::auto::{self, Auto, Lazy, Running};
 use paravane_net::{Publish, passt, publish, tap, user};
 use serde_json::json;

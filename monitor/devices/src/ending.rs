@@ -17,6 +17,7 @@ impl Ending {
     }
 
     /// Whether it ends. Costs a load.
+    #[inline]
     pub fn begun(&self) -> bool {
         self.begun.load(Ordering::SeqCst)
     }

@@ -7,12 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts of one device, by its thread and the transport.
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// See [`Figures::notifications`].
     pub notifications: AtomicU64,
+    /// See [`Figures::wakeups`].
     pub wakeups: AtomicU64,
+    /// See [`Figures::requests`].
     pub requests: AtomicU64,
+    /// See [`Figures::bytes_from_guest`].
     pub bytes_from_guest: AtomicU64,
+    /// See [`Figures::bytes_to_guest`].
     pub bytes_to_guest: AtomicU64,
+    /// See [`Figures::interrupts`].
     pub interrupts: AtomicU64,
+    /// See [`Figures::resets`].
     pub resets: AtomicU64,
 }
 
@@ -35,7 +42,8 @@ pub struct Figures {
     pub resets: u64,
 }
 
-/// One or more of something.
+/// Adds to a counter.
+#[inline]
 pub fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }

@@ -168,7 +168,7 @@ fn give_back(driver: &Driver, ranges: Vec<Range>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::devices::testing::{FREE, Guest, MEMORY};
+    use crate::test_guest::{FREE, Guest, MEMORY};
     use proptest::prelude::*;
     use std::os::unix::fs::MetadataExt;
     use std::sync::Arc;

@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Buffers that begin in one file of the guest's memory and end in the next: they are as good as any.
+//! Buffers that begin in one region of guest memory and end in the next: devices take them like any
+//! other.
 
 use super::Device;
 use super::fs::{Access, Fs};
 use super::rng::Rng;
-use super::testing::Guest;
-use crate::process::ram::Ram;
+use super::test_guest::Guest;
+use std::sync::Arc;
+use vm_memory::{GuestAddress, GuestMemoryMmap};
 
-/// Where the second file begins.
+/// Where the second region begins.
 const NEXT: u64 = 1 << 30;
 
-/// A guest with more memory than one file holds.
+/// A guest whose memory has two regions without a gap between them.
 fn guest(queues: usize) -> Guest {
     let mut guest = Guest::new(queues);
-    guest.memory = Ram::new(NEXT + (4 << 20)).unwrap().memory();
+    let regions = [
+        (GuestAddress(0), usize::try_from(NEXT).unwrap()),
+        (GuestAddress(NEXT), 4 << 20),
+    ];
+    guest.memory = Arc::new(GuestMemoryMmap::from_ranges(&regions).unwrap());
     guest
 }
 

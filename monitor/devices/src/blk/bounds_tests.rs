@@ -3,9 +3,9 @@
 
 use super::storage::{is_stopped, write_zeroes};
 use super::*;
-use crate::devices::buffers::Buffers;
-use crate::devices::testing::{FREE, Guest, RING, SIZE};
-use crate::devices::{Reactor, Wake};
+use crate::buffers::Buffers;
+use crate::test_guest::{FREE, Guest, RING, SIZE};
+use crate::{Reactor, Wake};
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex};

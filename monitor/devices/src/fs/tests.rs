@@ -3,7 +3,7 @@
 //! the host.
 
 use super::super::Device;
-use super::super::testing::{FREE, Guest};
+use super::super::test_guest::{FREE, Guest};
 use super::{Access, Driver, Fs};
 use paravane_confine as confine;
 use std::fs::{self, Permissions};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a card is connected to, which may come into being when the guest first has something to say.
 
-use crate::devices::Waker;
+use crate::Waker;
 use anyhow::Context;
 use paravane_confine::{self as confine, Files};
 use paravane_net::Link;

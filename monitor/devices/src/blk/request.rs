@@ -2,8 +2,8 @@
 //! Requests to a block device (virtio 1.2, section 5.2.6): taken apart, and carried out.
 
 use super::storage::{SECTOR, Stop, Storage, is_stopped, stopped};
-use crate::devices::buffers::{Buffers, Part};
-use crate::devices::{Broken, Chain, Memory};
+use crate::buffers::{Buffers, Part};
+use crate::{Broken, Chain, Memory};
 use std::io;
 use std::sync::Arc;
 use virtio_bindings::virtio_blk as blk;

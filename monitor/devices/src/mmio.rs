@@ -316,8 +316,8 @@ const fn at(register: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::devices::page::Area;
-    use crate::devices::rng::Rng;
+    use crate::page::Area;
+    use crate::rng::Rng;
     use proptest::prelude::*;
     use vm_memory::{GuestAddress, GuestMemoryMmap};
 

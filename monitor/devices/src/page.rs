@@ -85,6 +85,7 @@ pub struct Page {
 
 impl Page {
     /// The 32-bit register at an offset, a multiple of 4.
+    #[inline]
     pub fn register(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0 && offset < PAGE, "offset {offset:#x}");
         // SAFETY: inside the mapping and aligned, as just checked, and never accessed but through atomics.
@@ -98,6 +99,7 @@ impl Page {
     }
 
     /// Shows a value in a register.
+    #[inline]
     pub fn show(&self, offset: usize, value: u32) {
         self.register(offset).store(value, Ordering::Release);
     }

@@ -2,7 +2,7 @@
 //! What was written to a disk, kept apart from it.
 
 use super::storage::{Stop, Storage, write_zeroes};
-use crate::devices::buffers::{Buffers, Part};
+use crate::buffers::{Buffers, Part};
 use anyhow::Context;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The host's side of a guest's sockets: what the rest of the monitor uses.
 
-use crate::devices::Waker;
+use crate::Waker;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -2,9 +2,9 @@
 //! Disks and shared folders.
 
 use super::{Request, Target, play, sizes, start};
-use crate::devices::Device;
-use crate::devices::blk::{Block, Flush, Mode};
-use crate::devices::fs::{Access, Fs};
+use crate::Device;
+use crate::blk::{Block, Flush, Mode};
+use crate::fs::{Access, Fs};
 use paravane_confine as confine;
 use paravane_fuzz::{Input, fuzz};
 use std::fs;

@@ -2,8 +2,8 @@
 //! Requests as a driver makes them, and as none should.
 
 use super::*;
-use crate::devices::testing::{FREE, Guest, MEMORY};
-use crate::devices::{Reactor, Wake};
+use crate::test_guest::{FREE, Guest, MEMORY};
+use crate::{Reactor, Wake};
 use proptest::prelude::*;
 use std::io::Write;
 use std::time::{Duration, Instant};

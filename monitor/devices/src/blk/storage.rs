@@ -4,7 +4,7 @@
 use super::cut::Cut;
 use super::overlay::Overlay;
 use super::qcow2::{self, Qcow2};
-use crate::devices::buffers::Buffers;
+use crate::buffers::Buffers;
 use anyhow::{Context, bail};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
 use rustix::io::Errno;

@@ -10,8 +10,6 @@
 //! Have what happens on the host (a file becomes readable, a worker is done) call [`Waker::wake`], directly
 //! or through [`Waker::arm`], and look at it in [`Device::woken`].
 
-#[cfg(test)]
-mod across;
 pub mod balloon;
 pub mod blk;
 mod buffers;
@@ -29,9 +27,11 @@ pub mod net;
 mod page;
 mod pool;
 mod reactor;
+#[cfg(test)]
+mod region_tests;
 pub mod rng;
 #[cfg(test)]
-mod testing;
+mod test_guest;
 pub mod vsock;
 
 use paravane_confine::Files;

@@ -2,13 +2,13 @@
 //! Devices whose requests have no structure, and the registers.
 
 use super::{Request, Simple, Target, VERSION_1, play, sizes, start};
-use crate::devices::balloon::Balloon;
-use crate::devices::console::Console;
-use crate::devices::mmio::{Action, Registers};
-use crate::devices::page::Area;
-use crate::devices::rng::Rng;
-use crate::devices::testing::{Guest, MEMORY};
-use crate::devices::{Device, Memory};
+use crate::balloon::Balloon;
+use crate::console::Console;
+use crate::mmio::{Action, Registers};
+use crate::page::Area;
+use crate::rng::Rng;
+use crate::test_guest::{Guest, MEMORY};
+use crate::{Device, Memory};
 use paravane_fuzz::{Input, fuzz};
 use std::fs::File;
 use std::os::unix::net::UnixStream;

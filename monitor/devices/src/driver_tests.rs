@@ -3,7 +3,7 @@
 
 use super::buffers::Buffers;
 use super::driver::BUFFERS;
-use super::testing::{FREE, Guest, SIZE};
+use super::test_guest::{FREE, Guest, SIZE};
 use super::{Broken, Ending};
 use std::sync::Arc;
 

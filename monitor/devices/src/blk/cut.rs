@@ -7,7 +7,7 @@
 
 use super::overlay::Overlay;
 use super::storage::{Flush, Stop, Storage};
-use crate::devices::buffers::Buffers;
+use crate::buffers::Buffers;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 

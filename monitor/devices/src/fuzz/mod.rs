@@ -9,7 +9,7 @@ mod links;
 mod simple;
 mod storage;
 
-use super::testing::{FREE, Guest, MEMORY};
+use super::test_guest::{FREE, Guest, MEMORY};
 use super::{Device, Driver, Reactor, Wake};
 use paravane_fuzz::Input;
 use std::io::{Read, Write};

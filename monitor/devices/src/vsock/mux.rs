@@ -4,7 +4,7 @@
 use super::connection::{Connection, Input};
 use super::hub::Hub;
 use super::packet::{HOST_CID, Header, SHUTDOWN_BOTH, SHUTDOWN_SEND, STREAM, op};
-use crate::devices::EventFlags;
+use crate::EventFlags;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use std::collections::{BTreeMap, VecDeque};

@@ -2,9 +2,9 @@
 //! Devices that carry what others send: the network card, sockets.
 
 use super::{Request, Simple, Target, play, sizes, start};
-use crate::devices::Device;
-use crate::devices::net::Net;
-use crate::devices::vsock::{Hub, Listener, Vsock};
+use crate::Device;
+use crate::net::Net;
+use crate::vsock::{Hub, Listener, Vsock};
 use paravane_fuzz::{Input, fuzz};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -5,7 +5,7 @@
 //! be opened on the host on the word of whoever made the image, the guest that wrote it included.
 
 use super::storage::{SECTOR, Stop, Storage, stopped};
-use crate::devices::buffers::{Buffers, Part};
+use crate::buffers::{Buffers, Part};
 use anyhow::{Context, bail};
 use imago::qcow2::Qcow2 as Driver;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder, StorageOpenOptions};
