@@ -3,7 +3,6 @@
 
 use super::Outcome;
 use crate::cli::Boot;
-use crate::process::{Config, End, Output, Vm};
 use anyhow::{Context, bail};
 use paravane_devices::Device;
 use paravane_devices::blk::{Block, Mode};
@@ -11,6 +10,7 @@ use paravane_devices::console::Console;
 use paravane_devices::fs::{Access, Fs};
 use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{Hub, Vsock};
+use paravane_hypervisor::process::{Config, End, Output, Vm};
 use paravane_user_io::signals::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, Read, Write};

@@ -4,10 +4,11 @@
 use super::report::Report;
 use super::{Outcome, hypervisor};
 use crate::cli::{Conformance, HypervisorKind, Layer};
-use crate::hypervisor::{Event, Machine, Running, Verdict};
-use crate::inputs::{GuestFile, LayerFile};
+use crate::layer_file::LayerFile;
 use crate::tap::{self, Summary};
 use anyhow::{Context, bail};
+use paravane_hypervisor::GuestFile;
+use paravane_hypervisor::{Event, Machine, Running, Verdict};
 use paravane_user_io::signals::Signals;
 use std::collections::VecDeque;
 use std::io::{self, Write};

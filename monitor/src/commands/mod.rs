@@ -16,10 +16,10 @@ mod stat;
 mod words;
 
 use crate::cli::{Command, Conformance, HypervisorKind};
-use crate::hypervisor::Hypervisor;
-use crate::hypervisor::qemu::Qemu;
-use crate::process::Process;
 use anyhow::Context;
+use paravane_hypervisor::Hypervisor;
+use paravane_hypervisor::process::Process;
+use paravane_hypervisor::qemu::Qemu;
 use std::io::{self, Write};
 
 /// What there is no room for, say.

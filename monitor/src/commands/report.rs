@@ -2,9 +2,9 @@
 //! What a person, or a program, sees of a run. The last line is always `N passed, N failed`.
 
 use crate::cli::Conformance;
-use crate::hypervisor::Verdict;
 use crate::tap::{Event, Summary, Test, TestResult};
 use indicatif::{ProgressBar, ProgressStyle};
+use paravane_hypervisor::Verdict;
 use paravane_user_io::text;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};

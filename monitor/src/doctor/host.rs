@@ -3,11 +3,11 @@
 
 use super::attempt::works;
 use super::{Finding, Status};
-use crate::process::host::{cpuid_faulting, fsgsbase};
-use crate::process::procfs;
-use crate::process::reach::Reach;
-use crate::process::{large_pages_work, limits, space_cost};
 use paravane_confine as confine;
+use paravane_hypervisor::process::host::{cpuid_faulting, fsgsbase};
+use paravane_hypervisor::process::procfs;
+use paravane_hypervisor::process::reach::Reach;
+use paravane_hypervisor::process::{large_pages_work, limits, space_cost};
 
 /// The memory of a guest for which limits are told, bytes.
 const MEMORY: u64 = 256 << 20;
@@ -106,7 +106,7 @@ fn kernel() -> Finding {
 }
 
 fn processors() -> Finding {
-    let count = crate::process::allowed_cpus();
+    let count = paravane_hypervisor::process::allowed_cpus();
     let text = match count {
         1 => "1 processor may be used: more than one vCPU works, but takes turns".to_string(),
         n => format!("{n} processors may be used"),

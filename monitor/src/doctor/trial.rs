@@ -2,7 +2,7 @@
 //! The question itself: does a guest run?
 
 use super::{Finding, Status};
-use crate::process::{Config, End, Output, Vm};
+use paravane_hypervisor::process::{Config, End, Output, Vm};
 use paravane_user_io::text;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};

@@ -8,9 +8,9 @@ mod table;
 pub use serve::Metrics;
 pub use table::table;
 
-use crate::process::{Observer, VcpuFigures};
 use anyhow::Context;
 use paravane_devices::counters::Figures;
+use paravane_hypervisor::process::{Observer, VcpuFigures};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::fd::OwnedFd;

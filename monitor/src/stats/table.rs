@@ -2,7 +2,7 @@
 //! The table that `paravane stat` prints.
 
 use super::{DEVICE_ROWS, Device, ROWS, Stats};
-use crate::process::VcpuFigures;
+use paravane_hypervisor::process::VcpuFigures;
 use std::fmt::Write;
 
 /// A machine's figures; with earlier ones, how much it is in a second.

@@ -3,14 +3,14 @@
 //! get to a program that runs a few things and says how they came out, and what kernel it runs on.
 
 use crate::cli::Layer;
-use crate::hypervisor::Event;
-use crate::hypervisor::qemu::{Linux, Qemu};
 use crate::initramfs::Initramfs;
 use crate::kernel::elf;
 use crate::kernel::{digest, hex};
-use crate::process::{Config, End, Output, Vm};
 use crate::root::busybox::Busybox;
 use anyhow::{Context, bail};
+use paravane_hypervisor::Event;
+use paravane_hypervisor::process::{Config, End, Output, Vm};
+use paravane_hypervisor::qemu::{Linux, Qemu};
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

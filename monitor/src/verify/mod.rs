@@ -12,10 +12,10 @@ mod review;
 
 use crate::kernel::elf::Image;
 use crate::kernel::{digest, hex};
-use crate::process;
 use crate::root::busybox;
 use anyhow::{Context, bail};
 use boots::PLACES;
+use paravane_hypervisor::process;
 use paravane_user_io::files;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;

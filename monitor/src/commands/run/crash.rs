@@ -5,8 +5,8 @@
 
 use crate::kernel::elf::Image;
 use crate::kernel::orc::{Frame, Orc};
-use crate::process::debug::{Debug, RBP, RSP, Registers, State};
 use paravane_abi::process as ph;
+use paravane_hypervisor::process::debug::{Debug, RBP, RSP, Registers, State};
 use std::fmt::Write as _;
 use std::time::Duration;
 

@@ -3,10 +3,7 @@
 
 use super::attach::{self, Attached};
 use super::network::Told;
-use crate::gdb::{self, Address, Listener};
-use crate::inputs::GuestFile;
 use crate::machines::{self, Init, Spec};
-use crate::process::{Config, Vm};
 use crate::stats::{Metrics, Stats};
 use crate::{kernel, root};
 use anyhow::{Context, bail};
@@ -16,6 +13,9 @@ use paravane_devices::Device;
 use paravane_devices::balloon::Balloon;
 use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{self, Hub, Vsock};
+use paravane_gdb::{self, Address, Listener};
+use paravane_hypervisor::GuestFile;
+use paravane_hypervisor::process::{Config, Vm};
 use paravane_user_io::files;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;

@@ -16,7 +16,6 @@ mod superblock;
 
 use super::Outcome;
 use crate::cli;
-use crate::gdb::Address;
 use crate::machines::control::Server;
 use crate::machines::{self, Ended, Spec, Store};
 use anyhow::Context;
@@ -26,6 +25,7 @@ use machine::Machine;
 use network::Told;
 use paravane_agent_protocol::Exec;
 use paravane_confine as confine;
+use paravane_gdb::Address;
 use paravane_user_io::signals::Signals;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::Instant;

@@ -2,7 +2,7 @@
 //! What the layer counts for each vCPU. A guest can write it: these are figures to look at, nothing depends on them.
 
 use super::shared::Shared;
-use crate::hypervisor::Counters;
+use crate::Counters;
 use paravane_abi::process as ph;
 use serde::{Deserialize, Serialize};
 use std::mem::offset_of;

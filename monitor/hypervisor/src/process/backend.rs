@@ -3,7 +3,7 @@
 
 use super::doorbell::{End, Output};
 use super::vm::{Config, Vm};
-use crate::hypervisor::{Counters, Event, Hypervisor, Machine, Running, Verdict};
+use crate::{Counters, Event, Hypervisor, Machine, Running, Verdict};
 use paravane_devices::rng::Rng;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;

@@ -4,10 +4,14 @@
 //! A command says what machine it wants, then reads events until the guest has ended. Everything that comes from a
 //! guest is hostile: lines are cut to a length and cleaned, and nobody waits longer than the deadline.
 
-mod child;
+mod executable;
+mod kernel_file;
+pub mod process;
 pub mod qemu;
 
-use crate::inputs::GuestFile;
+pub use executable::{Guest, GuestError};
+pub use kernel_file::{Bytes, GuestFile};
+
 use paravane_user_io::signals::Signals;
 use std::time::Instant;
 

@@ -24,7 +24,7 @@ use super::shared::{Shared, size};
 use super::supervisor::{self, Pool};
 use super::sys;
 use super::{alarm, host, kick, kicks, watch};
-use crate::hypervisor::Counters;
+use crate::Counters;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use paravane_confine::{self as confine, Files};

@@ -16,7 +16,7 @@ use seccompiler::{BpfProgram, SeccompAction};
 use serde::Deserialize;
 
 /// The policy.
-pub const ADDRESS_SPACE: &str = include_str!("../../policies/address-space.json");
+pub const ADDRESS_SPACE: &str = include_str!("../../../policies/address-space.json");
 
 /// What the policy's text cannot know.
 #[derive(Clone, Copy, Debug)]

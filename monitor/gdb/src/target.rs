@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A machine, as gdb's protocol wants it.
 
-use crate::process::debug::{Debug, Reason, Registers, Resume, State};
 use gdbstub::common::{Signal, Tid};
 use gdbstub::stub::MultiThreadStopReason as Stop;
 use gdbstub::target::ext::base::BaseOps;
@@ -16,6 +15,7 @@ use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOp
 use gdbstub::target::{TargetError, TargetResult};
 use gdbstub_arch::x86::X86_64_SSE;
 use gdbstub_arch::x86::reg::X86_64CoreRegs;
+use paravane_hypervisor::process::debug::{Debug, Reason, Registers, Resume, State};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;

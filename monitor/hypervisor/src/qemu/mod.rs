@@ -2,9 +2,11 @@
 //! QEMU's software emulation: a complete PC, present wherever Debian is. For a guest this is bare metal, and the layer
 //! is an option ROM in it.
 
-use super::child::{Output, Supervised};
-use super::{Event, Hypervisor, Machine, Running, Verdict};
+mod child;
+
+use crate::{Event, Hypervisor, Machine, Running, Verdict};
 use anyhow::{Context, bail};
+use child::{Output, Supervised};
 use paravane_user_io::signals::Signals;
 use std::env;
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A child process that does not outlive the monitor, and the lines that it writes.
 
-use super::Event;
+use crate::Event;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;
 use std::io::{self, BufRead, BufReader, Read};

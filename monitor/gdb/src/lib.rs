@@ -9,12 +9,12 @@ mod target;
 
 pub use listen::{Address, Listener};
 
-use crate::process::debug::Debug;
 use gdbstub::common::Signal;
 use gdbstub::conn::Connection;
 use gdbstub::stub::state_machine::GdbStubStateMachine as Machine;
 use gdbstub::stub::{DisconnectReason, GdbStub, MultiThreadStopReason as Stop};
 use listen::Stream;
+use paravane_hypervisor::process::debug::Debug;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
