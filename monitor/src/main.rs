@@ -8,17 +8,13 @@ mod agent;
 mod cli;
 mod commands;
 mod doctor;
-mod image;
 mod initramfs;
-mod kernel;
 mod layer_file;
 mod machines;
-mod members;
 mod rom;
 mod root;
 mod stats;
 mod tap;
-mod unpack;
 mod verify;
 
 use paravane_user_io::signals::Interrupted;

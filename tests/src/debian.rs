@@ -30,7 +30,7 @@ pub fn image(name: &str, packages: &[&str]) -> PathBuf {
         folder.join(format!("{name}.ext4")),
         folder.join(format!("{name}.recipe")),
     );
-    let recipe = fs::read_to_string(source_root().join("monitor/src/image/debian.rs")).unwrap();
+    let recipe = fs::read_to_string(source_root().join("monitor/images/src/debian.rs")).unwrap();
     let recipe = format!("{packages:?} {SIZE}\n{recipe}");
     if !image.exists() || fs::read_to_string(&made_by).ok().as_ref() != Some(&recipe) {
         fs::create_dir_all(&folder).unwrap();

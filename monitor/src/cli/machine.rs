@@ -2,9 +2,9 @@
 //! Linux machines: `run` and its relatives.
 
 use super::{Isolation, mebibytes};
-use crate::image::oci::Pull;
 use crate::machines::Init;
 use clap::Args;
+use paravane_images::oci::Pull;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

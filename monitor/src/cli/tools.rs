@@ -31,8 +31,8 @@ pub struct ImageBuild {
     pub size: u32,
 
     /// What to make
-    #[arg(long, value_enum, default_value_t = crate::image::Format::Ext4)]
-    pub format: crate::image::Format,
+    #[arg(long, value_enum, default_value_t = paravane_images::Format::Ext4)]
+    pub format: paravane_images::Format,
 
     /// Where to put it
     #[arg(value_name = "FILE")]

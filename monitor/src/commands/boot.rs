@@ -25,7 +25,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
         |path: &std::path::Path| std::fs::read(path).with_context(|| path.display().to_string());
     let path = match &args.kernel {
         Some(path) => path.clone(),
-        None => crate::kernel::locate_or_build()?.vmlinux,
+        None => paravane_kernel::locate_or_build()?.vmlinux,
     };
     let kernel = read(&path)?;
     let initrd = args

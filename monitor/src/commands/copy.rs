@@ -3,15 +3,15 @@
 //!
 //! It is `exec` of the agent's own program, which packs and unpacks. What comes out of a guest is
 //! taken for hostile: nothing outside the one name that was asked for is touched
-//! ([`crate::unpack`]), no link that came from a guest is followed, now or the next time, and no
+//! ([`paravane_images::unpack`]), no link that came from a guest is followed, now or the next time, and no
 //! file gets the right to run as its owner.
 
 use super::Outcome;
 use crate::cli;
 use crate::machines::Store;
-use crate::unpack::{Rules, Tree};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::tree::pack;
+use paravane_images::unpack::{Rules, Tree};
 use paravane_user_io::text;
 use rustix::fs::{Mode, OFlags, openat, renameat};
 use rustix::io::Errno;

@@ -3,8 +3,8 @@
 
 use super::Outcome;
 use crate::cli::ImageBuild;
-use crate::image::{self, Request, oci};
 use anyhow::Context;
+use paravane_images::{self as image, Request, oci};
 use paravane_user_io::signals::Signals;
 
 /// Makes a Debian.

@@ -4,9 +4,9 @@
 use super::Outcome;
 use super::bench::page::Page;
 use crate::cli::{KernelBuild, KernelLines, KernelVerify};
-use crate::kernel::{self, Recipe, Request, Wanted};
 use crate::verify::{self, Check};
 use anyhow::Context;
+use paravane_kernel::{self as kernel, Recipe, Request, Wanted};
 use paravane_user_io::signals::Signals;
 use std::fmt::Write as _;
 use std::fs;

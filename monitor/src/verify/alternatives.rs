@@ -4,8 +4,8 @@
 //! A site has original instructions, and replacements in another section, each for a feature that is there, or that is not.
 //! The kernel goes through the records once, in order; so the last that applies is what stands at the site.
 
-use crate::kernel::elf::Image;
 use anyhow::{Context, bail};
+use paravane_vmlinux::elf::Image;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -148,7 +148,7 @@ fn record(bytes: &[u8], at: u64) -> anyhow::Result<(Range<u64>, Record)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::elf::Section;
+    use paravane_vmlinux::elf::Section;
 
     const TABLE: u64 = 0x1000;
 

@@ -4,15 +4,16 @@
 
 use crate::cli::Layer;
 use crate::initramfs::Initramfs;
-use crate::kernel::elf;
-use crate::kernel::{digest, hex};
 use crate::root::busybox::Busybox;
 use anyhow::{Context, bail};
 use paravane_hypervisor::Event;
 use paravane_hypervisor::process::{Config, End, Output, Vm};
 use paravane_hypervisor::qemu::{Linux, Qemu};
+use paravane_kernel::digest;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;
+use paravane_user_io::text::hex;
+use paravane_vmlinux::elf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};

@@ -5,8 +5,8 @@
 //! reads a selector or a table register). Code is read from symbol to symbol, so that data in between does no harm.
 
 use super::alternatives::Dead;
-use crate::kernel::elf::Image;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use paravane_vmlinux::elf::Image;
 use std::collections::BTreeMap;
 
 /// Where an instruction is, and its name.

@@ -10,15 +10,16 @@ mod instructions;
 mod payload;
 mod review;
 
-use crate::kernel::elf::Image;
-use crate::kernel::{digest, hex};
 use crate::root::busybox;
 use anyhow::{Context, bail};
 use boots::PLACES;
 use paravane_hypervisor::process;
+use paravane_kernel::digest;
 use paravane_user_io::files;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;
+use paravane_user_io::text::hex;
+use paravane_vmlinux::elf::Image;
 
 use review::List;
 use serde::Serialize;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is packed up in a bzImage (Documentation/arch/x86/boot.rst), and whether it is a given vmlinux.
 
-use crate::kernel::elf::{Segment, segments};
 use anyhow::{Context, bail};
 use flate2::read::GzDecoder;
+use paravane_vmlinux::elf::{Segment, segments};
 use std::io::Read;
 
 /// Offsets in the setup header.

@@ -53,6 +53,17 @@ pub fn count(n: usize, what: &str) -> String {
     }
 }
 
+/// Bytes as lowercase hexadecimal digits, without a separator.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        for nibble in [byte >> 4, byte & 0xf] {
+            digits.extend(char::from_digit(nibble.into(), 16));
+        }
+    }
+    digits
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +78,12 @@ mod tests {
         assert_eq!(clean(b"a\tb\x07\xff"), "a b\u{fffd}");
         assert_eq!(clean(b"\x1b["), "");
         assert_eq!(clean(b"\x1b"), "");
+    }
+
+    #[test]
+    fn each_byte_is_two_digits() {
+        assert_eq!(hex(&[0, 0x0f, 0xa5, 0xff]), "000fa5ff");
+        assert_eq!(hex(&[]), "");
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //!
 //! It stands behind the kernel's own log. All of it comes out of memory that the guest can write: numbers are printed as numbers.
 
-use crate::kernel::elf::Image;
-use crate::kernel::orc::{Frame, Orc};
 use paravane_abi::process as ph;
 use paravane_hypervisor::process::debug::{Debug, RBP, RSP, Registers, State};
+use paravane_vmlinux::elf::Image;
+use paravane_vmlinux::orc::{Frame, Orc};
 use std::fmt::Write as _;
 use std::time::Duration;
 

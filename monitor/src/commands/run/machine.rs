@@ -4,8 +4,8 @@
 use super::attach::{self, Attached};
 use super::network::Told;
 use crate::machines::{self, Init, Spec};
+use crate::root;
 use crate::stats::{Metrics, Stats};
-use crate::{kernel, root};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::PORT;
 use paravane_confine::{self as confine, Files};
@@ -16,6 +16,7 @@ use paravane_devices::vsock::{self, Hub, Vsock};
 use paravane_gdb::{self, Address, Listener};
 use paravane_hypervisor::GuestFile;
 use paravane_hypervisor::process::{Config, Vm};
+use paravane_kernel as kernel;
 use paravane_user_io::files;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;

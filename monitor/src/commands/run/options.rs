@@ -4,10 +4,10 @@
 use super::{attach, network};
 use crate::agent::Terminal;
 use crate::cli::{CommandOptions, MachineOptions, Run};
-use crate::image::oci;
 use crate::machines::{Disk, DiskMode, Spec, Word};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Exec;
+use paravane_images::oci;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -48,8 +48,16 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         metrics: absolute(&args.metrics).context("--metrics")?,
         debuggable: args.debuggable,
         timeout: args.timeout,
-        command: process.command(words(&args.command)?),
-        env: [process.variables(), variables(&args.command.env)?].concat(),
+        command: process
+            .command(words(&args.command)?)
+            .into_iter()
+            .map(Word)
+            .collect(),
+        env: [process.variables(), variables(&args.command.env)?]
+            .concat()
+            .into_iter()
+            .map(|(key, value)| (Word(key), Word(value)))
+            .collect(),
         workdir: args.command.workdir.clone().or_else(|| process.folder()),
         user: args.command.user.clone().or_else(|| process.user()),
         interactive: args.interactive,
@@ -102,11 +110,10 @@ pub fn command(spec: &Spec, terminal: bool) -> Exec {
 /// What the agent is to run for `exec`.
 pub fn exec(args: &CommandOptions, tty: bool) -> anyhow::Result<Exec> {
     let terminal = terminal(tty, args.command.is_empty())?;
-    let command = words(args)?.iter().map(Word::bytes).collect();
-    let env = variables(&args.env)?;
-    let env = env
-        .iter()
-        .map(|(key, value)| (key.bytes(), value.bytes()))
+    let command = words(args)?.into_iter().map(OsString::into_vec).collect();
+    let env = variables(&args.env)?
+        .into_iter()
+        .map(|(key, value)| (key.into_vec(), value.into_vec()))
         .collect();
     Ok(build(
         command,
@@ -144,14 +151,14 @@ fn build(
     }
 }
 
-fn words(args: &CommandOptions) -> anyhow::Result<Vec<Word>> {
+fn words(args: &CommandOptions) -> anyhow::Result<Vec<OsString>> {
     if args.command.first().is_some_and(|name| name.is_empty()) {
         bail!("the command's name is empty");
     }
-    Ok(args.command.iter().map(|word| Word(word.clone())).collect())
+    Ok(args.command.clone())
 }
 
-fn variables(words: &[OsString]) -> anyhow::Result<Vec<(Word, Word)>> {
+fn variables(words: &[OsString]) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let mut all = Vec::new();
     for word in words {
         all.extend(variable(word, |name| std::env::var_os(name))?);
@@ -163,7 +170,7 @@ fn variables(words: &[OsString]) -> anyhow::Result<Vec<(Word, Word)>> {
 fn variable(
     word: &OsStr,
     own: impl Fn(&OsStr) -> Option<OsString>,
-) -> anyhow::Result<Option<(Word, Word)>> {
+) -> anyhow::Result<Option<(OsString, OsString)>> {
     let bytes = word.as_bytes();
     let at = bytes.iter().position(|&byte| byte == b'=');
     if bytes.is_empty() || at == Some(0) {
@@ -178,7 +185,7 @@ fn variable(
                 OsStr::from_bytes(value).into(),
             ))
         }
-        None => own(word).map(|value| (word.into(), Word(value))),
+        None => own(word).map(|value| (word.into(), value)),
     })
 }
 
@@ -189,7 +196,7 @@ mod tests {
     #[test]
     fn variables_and_their_values() {
         let own = |name: &OsStr| (name == "HERE").then(|| OsString::from("x"));
-        let pair = |key: &str, value: &str| Some((Word(key.into()), Word(value.into())));
+        let pair = |key: &str, value: &str| Some((OsString::from(key), OsString::from(value)));
         let of = |word: &str| variable(OsStr::new(word), own).unwrap();
         assert_eq!(of("A=1=2"), pair("A", "1=2"));
         assert_eq!(of("A="), pair("A", ""));

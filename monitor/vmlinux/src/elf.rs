@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What of a kernel's ELF file is looked at: code, symbols, tables.
 
-use super::recipe::hex;
 use anyhow::{Context, bail};
 use object::LittleEndian as LE;
 use object::elf::{
     FileHeader64, PT_LOAD, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_RELA, STT_FUNC,
 };
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
+use paravane_user_io::text::hex;
 use std::collections::BTreeMap;
 
 type Header = FileHeader64<LE>;

@@ -8,7 +8,8 @@
 //! a folder of this host's neither gives way to a file nor gets other rights. Device nodes are left
 //! out.
 
-use crate::members;
+pub mod members;
+
 use anyhow::{Context, bail};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::fs::{

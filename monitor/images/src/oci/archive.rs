@@ -2,7 +2,7 @@
 //! Where an image's parts lie: a folder in OCI's layout, or a tar archive of one, or of `docker save`.
 
 use super::{Descriptor, Documents, digest};
-use crate::members;
+use crate::unpack::members;
 use anyhow::{Context, bail};
 use std::collections::HashMap;
 use std::fs::File;

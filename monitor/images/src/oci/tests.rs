@@ -2,11 +2,11 @@
 //! Images made by hand, good and bad.
 
 use super::*;
-use crate::machines::Word;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use tar::{Builder, Header};
@@ -139,7 +139,7 @@ fn check(image: &Image) {
         .permissions()
         .mode();
     assert_eq!(mode & 0o7777, 0o755);
-    let words = |list: &[&str]| list.iter().map(|w| Word((*w).into())).collect::<Vec<_>>();
+    let words = |list: &[&str]| list.iter().map(|w| OsString::from(*w)).collect::<Vec<_>>();
     let process = &image.process;
     assert_eq!(process.command(Vec::new()), words(&["/run", "a", "b"]));
     assert_eq!(process.command(words(&["c"])), words(&["/run", "c"]));

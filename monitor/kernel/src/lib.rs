@@ -5,17 +5,15 @@
 //! changed is inside this program: no checkout is needed.
 
 mod cache;
-pub mod elf;
-mod lines;
 mod make;
-pub mod orc;
+mod port_size;
 mod recipe;
 mod source;
 mod tools;
 mod tree;
 
-pub use lines::lines;
-pub use recipe::{Recipe, digest, hex};
+pub use port_size::lines;
+pub use recipe::{Recipe, digest};
 pub use source::Wanted;
 
 use anyhow::Context;

@@ -2,6 +2,7 @@
 //! What is done to Linux' source: overlay, patches, configuration. And the key of what comes out.
 
 use anyhow::{Context, bail};
+use paravane_user_io::text::hex;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::fs;
@@ -147,14 +148,6 @@ fn short(text: &str) -> String {
 /// The SHA-256 of bytes.
 pub fn digest(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
-}
-
-/// Bytes in hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! Digests as images have them: `sha256:` and 64 hexadecimal digits.
 
 use anyhow::bail;
+use paravane_user_io::text::hex;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
 
@@ -14,12 +15,7 @@ pub fn of(bytes: &[u8]) -> String {
 
 /// Of a sum that is complete.
 pub fn text(sum: Sha256) -> String {
-    let digits: String = sum
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("{KIND}{digits}")
+    format!("{KIND}{}", hex(&sum.finalize()))
 }
 
 /// The digits of one; nothing else may be in a name.

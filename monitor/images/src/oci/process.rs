@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an image says of what runs in it (OCI image specification, config.md), as the options of `run` say it.
 
-use crate::machines::Word;
 use serde::Deserialize;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The part of an image's configuration that is for running it.
@@ -20,17 +19,13 @@ pub struct Process {
     pub(super) of_image: bool,
 }
 
-fn word(text: &str) -> Word {
-    Word::from(OsStr::new(text))
-}
-
 impl Process {
     /// What runs when these words are given: the entry point with them, or with the image's own.
-    pub fn command(&self, given: Vec<Word>) -> Vec<Word> {
+    pub fn command(&self, given: Vec<OsString>) -> Vec<OsString> {
         let words = |list: &Option<Vec<String>>| {
             list.iter()
                 .flatten()
-                .map(|text| word(text))
+                .map(OsString::from)
                 .collect::<Vec<_>>()
         };
         let mut command = words(&self.entrypoint);
@@ -43,7 +38,7 @@ impl Process {
     }
 
     /// Its variables.
-    pub fn variables(&self) -> Vec<(Word, Word)> {
+    pub fn variables(&self) -> Vec<(OsString, OsString)> {
         let pairs = self
             .env
             .iter()
@@ -51,7 +46,7 @@ impl Process {
             .filter_map(|text| text.split_once('='));
         pairs
             .filter(|(key, _)| !key.is_empty())
-            .map(|(key, value)| (word(key), word(value)))
+            .map(|(key, value)| (OsString::from(key), OsString::from(value)))
             .collect()
     }
 

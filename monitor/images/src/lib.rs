@@ -7,5 +7,6 @@
 mod apt;
 mod debian;
 pub mod oci;
+pub mod unpack;
 
 pub use debian::{Format, Request, build};

@@ -2,10 +2,10 @@
 //! Linux' source: one that is given, the package that is installed, or one fetched from the distribution.
 
 use super::cache::Cache;
-use super::recipe::hex;
 use super::tools::last_words;
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
+use paravane_user_io::text::hex;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
