@@ -6,11 +6,13 @@
 
 mod executable;
 mod kernel_file;
+mod layer;
 pub mod process;
 pub mod qemu;
 
 pub use executable::{Guest, GuestError};
 pub use kernel_file::{Bytes, GuestFile};
+pub use layer::Layer;
 
 use paravane_user_io::signals::Signals;
 use std::time::Instant;

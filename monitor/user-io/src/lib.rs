@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the monitor exchanges with its user: files that the user names, printable text, standard
-//! error, and the signals that ask it to end. Nothing here knows what a virtual machine is.
+//! error, exit codes, and the signals that ask it to end. Nothing here knows what a virtual machine is.
 
 #![forbid(unsafe_code)]
 
 pub mod files;
+pub mod outcome;
 pub mod signals;
 pub mod stderr;
 pub mod text;

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `conformance`, and what it shares with others: hypervisors, isolation, layers.
+
+use super::{Cli, mebibytes};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, ValueEnum};
+use paravane_hypervisor::Layer;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub struct Conformance {
+    /// What runs the guest
+    #[arg(long, value_enum)]
+    pub hypervisor: HypervisorKind,
+
+    /// The layer that the guest must find; with --rom, the name in that image unless said
+    #[arg(long, value_enum)]
+    pub layer: Option<Layer>,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cpus: u32,
+
+    /// What is kept from what inside the guest
+    #[arg(long, value_enum, default_value_t = Isolation::Vm, hide_default_value = true)]
+    pub isolation: Isolation,
+
+    /// Memory of the guest's machine, MiB or with a unit: 256M, 4G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = mebibytes)]
+    pub memory: u32,
+
+    /// Address-space processes that --hypervisor process may have [default: what this host allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    pub spaces: Option<u32>,
+
+    /// Let debuggers attach to the processes of --hypervisor process
+    #[arg(long)]
+    pub debuggable: bool,
+
+    /// Start with a wrong clock, and correct it in large steps: for tests of --hypervisor process
+    #[arg(long, hide = true)]
+    pub disturb_clock: bool,
+
+    /// Run only the tests whose names match PATTERN (`*` stands for anything; without one, a part of the name)
+    #[arg(long, value_name = "PATTERN")]
+    pub filter: Option<String>,
+
+    /// A layer image in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub rom: Option<PathBuf>,
+
+    /// Hand over --rom as it is, to see what the guest makes of a bad one
+    #[arg(long, requires = "rom")]
+    pub unchecked_rom: bool,
+
+    /// A guest in place of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub guest: Option<PathBuf>,
+
+    /// Print the guest's TAP instead of a summary
+    #[arg(long)]
+    pub tap: bool,
+
+    /// Print every test and everything else that the guest says
+    #[arg(long, short, conflicts_with = "tap")]
+    pub verbose: bool,
+
+    /// Give up after S seconds
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+
+    /// One more word for the guest's command line, such as `times` (may be repeated)
+    #[arg(long, value_name = "WORD")]
+    pub append: Vec<String>,
+
+    /// Print the names of the tests and run none
+    #[arg(long, conflicts_with_all = ["tap", "verbose"])]
+    pub list: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HypervisorKind {
+    /// QEMU's software emulation: bare metal, as far as the guest can tell
+    Qemu,
+    /// Ordinary processes of this machine: no hardware virtualization, no privilege
+    Process,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Isolation {
+    /// Nothing: the virtual machine is one trust domain, as a unikernel is
+    Vm,
+}
+
+impl Conformance {
+    /// What a rule for one argument cannot say.
+    pub(super) fn check(&self) -> Result<(), clap::Error> {
+        let error = |kind, message: &str| Err(Cli::command().error(kind, message));
+        match self.hypervisor {
+            HypervisorKind::Qemu if self.layer.is_none() && self.rom.is_none() && !self.list => {
+                error(
+                    ErrorKind::MissingRequiredArgument,
+                    "--hypervisor qemu: one of --layer, --rom is required",
+                )
+            }
+            HypervisorKind::Qemu
+                if self.spaces.is_some() || self.debuggable || self.disturb_clock =>
+            {
+                error(
+                    ErrorKind::ArgumentConflict,
+                    "--spaces and --debuggable are for --hypervisor process",
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the command line may say.
+
+mod bench;
+mod config;
+mod conformance;
+mod machine;
+mod tools;
+
+pub use bench::{Bench, BenchKernel, BenchMicro, BenchNative, BenchVmi, BenchVmiHost};
+pub use conformance::{Conformance, HypervisorKind, Isolation};
+pub use machine::{
+    Attach, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat,
+    Stop,
+};
+pub use tools::{
+    Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelVerify, Rom,
+};
+
+pub use config::schema;
+
+use anyhow::Context;
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand, ValueEnum};
+use paravane_user_io::text;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Runs virtual machines on machines that have no hardware virtualization to give
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = false, infer_long_args = false)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Say on stderr what the monitor does, up to this level [default: as RUST_LOG says, or off]
+    #[arg(long, global = true, value_enum, value_name = "LEVEL")]
+    pub log: Option<Log>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command, or a shell, in a Linux virtual machine of its own
+    Run(Run),
+    /// Make a machine with a name, for `start`
+    Create(Create),
+    /// Start a machine in the background
+    Start(Named),
+    /// List machines
+    Ps(Ps),
+    /// Run a command in a machine that runs
+    Exec(Exec),
+    /// Print what a machine's command has printed
+    Logs(Logs),
+    /// Print what a machine's command prints from now on, give it what is typed, pass signals on to it, and end as it ends; Ctrl-] leaves it
+    Attach(Attach),
+    /// Copy files into a machine that runs, or out of it
+    Cp(Cp),
+    /// Ask machines to end
+    Stop(Stop),
+    /// End machines at once
+    Kill(Kill),
+    /// Forget machines that have ended
+    Rm(Rm),
+    /// Print what is known of a machine, as JSON
+    Inspect(Named),
+    /// Print what a machine that runs has done: exits, mappings, switches, host calls, stolen time, its devices' work
+    Stat(Stat),
+    /// The monitor of a machine in the background
+    #[command(hide = true)]
+    Monitor(Named),
+    /// Boot the conformance guest and say which calls of a layer do what the specification says
+    Conformance(Conformance),
+    /// Look into layer images
+    #[command(subcommand)]
+    Rom(Rom),
+    /// Make root file systems
+    #[command(subcommand)]
+    Image(Image),
+    /// Measure, and make the tables of docs/benchmarks.md
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Linux for the guest: build it, check it
+    #[command(subcommand)]
+    Kernel(Kernel),
+    /// Boot a kernel on the process hypervisor, its console on stdout: for development
+    #[command(hide = true)]
+    Boot(Boot),
+    /// Say what this machine offers for running guests, and what follows from it
+    Doctor(Doctor),
+    /// Print what a shell needs to complete this program's words
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages, one for each command
+    Man {
+        /// Where to: a folder, which is made if it is not there
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+    /// Print the JSON schema of files for `run --config`
+    Schema,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Log {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// What clap wants to say instead of starting: help, the version, or an error.
+#[derive(Debug)]
+pub struct Early(clap::Error);
+
+/// Reads the command line.
+pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
+    let cli = config::parse(args.collect()).map_err(Early)?;
+    if let Command::Conformance(args) = &cli.command {
+        args.check().map_err(Early)?;
+    }
+    Ok(cli)
+}
+
+/// Reads a size of memory.
+fn mebibytes(text: &str) -> Result<u32, String> {
+    let (digits, shift) = match text.strip_suffix(['M', 'm']) {
+        Some(digits) => (digits, 0),
+        None => text
+            .strip_suffix(['G', 'g'])
+            .map_or((text, 0), |digits| (digits, 10)),
+    };
+    let number: u32 = digits
+        .parse()
+        .map_err(|_| "a number is expected, and M or G behind it".to_string())?;
+    let size = number
+        .checked_mul(1 << shift)
+        .filter(|&size| (16..=1 << 22).contains(&size));
+    let size = size.ok_or_else(|| "16M to 4096G are possible".to_string())?;
+    if size % 2 == 0 {
+        Ok(size)
+    } else {
+        Err("it must be a multiple of 2M".to_string())
+    }
+}
+
+impl Early {
+    /// Prints it: help as it is, an error as one line.
+    pub fn report(self) -> ExitCode {
+        match self.0.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                // Only fails when nobody reads it.
+                let _ = self.0.print();
+                ExitCode::SUCCESS
+            }
+            _ => {
+                eprintln!("paravane: {}", error_line(&self.0));
+                ExitCode::from(crate::EXIT_BAD_INPUT)
+            }
+        }
+    }
+}
+
+/// clap explains over several lines; what is wrong and what would be right fit on one.
+fn error_line(error: &clap::Error) -> String {
+    let rendered = error.render().to_string();
+    let wanted: Vec<&str> = rendered
+        .lines()
+        .map(str::trim)
+        .filter(|l| {
+            !l.is_empty() && !l.starts_with("Usage:") && !l.starts_with("For more information")
+        })
+        .map(|l| l.trim_start_matches("error: "))
+        .collect();
+    text::one_line(&format!("{} (see paravane --help)", wanted.join(" ")))
+}
+
+/// Turns on the monitor's own log. Without a level RUST_LOG decides, which may name modules:
+/// `paravane::process=debug,paravane::devices=trace`.
+pub fn start_log(level: Option<Log>) -> anyhow::Result<()> {
+    let filter = match level {
+        Some(Log::Off) => return Ok(()),
+        Some(Log::Error) => "error".to_string(),
+        Some(Log::Warn) => "warn".to_string(),
+        Some(Log::Info) => "info".to_string(),
+        Some(Log::Debug) => "debug".to_string(),
+        Some(Log::Trace) => "trace".to_string(),
+        None => match std::env::var("RUST_LOG") {
+            Ok(filter) if !filter.is_empty() => filter,
+            _ => return Ok(()),
+        },
+    };
+    let filter = EnvFilter::try_new(&filter).with_context(|| format!("RUST_LOG={filter}"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .init();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn complaint(words: &[&str]) -> String {
+        let args = std::iter::once("paravane")
+            .chain(words.iter().copied())
+            .map(OsString::from);
+        error_line(&parse(args).unwrap_err().0)
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn errors_are_one_line_that_says_what_would_be_right() {
+        for (words, parts) in [
+            (
+                &["conformance", "--hypervisor", "qemu", "--layer", "fast"][..],
+                &["'fast'", "--layer", "native-stats"][..],
+            ),
+            (
+                &["conformance", "--hypervisor", "vmx", "--layer", "none"],
+                &["'vmx'", "--hypervisor", "qemu"],
+            ),
+            (
+                &["conformance", "--hypervisor", "qemu"],
+                &["required", "--layer"],
+            ),
+            (
+                &[
+                    "conformance",
+                    "--hypervisor",
+                    "qemu",
+                    "--layer",
+                    "none",
+                    "--cpus",
+                    "0",
+                ],
+                &["--cpus", "1..=64"],
+            ),
+            (&["conformance", "--frobnicate"], &["--frobnicate"]),
+            (&["launch"], &["'launch'"]),
+            (&[], &["subcommand"]),
+        ] {
+            let line = complaint(words);
+            assert!(!line.contains('\n'), "{line}");
+            for part in parts {
+                assert!(line.contains(part), "{part} is not in: {line}");
+            }
+        }
+    }
+}

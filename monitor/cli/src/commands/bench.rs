@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane bench native`: what the annotated sites cost on bare metal, in instructions.
+//!
+//! The guest runs under QEMU with one nanosecond of guest time for each instruction, so that its clock counts
+//! instructions: exact, and the same on every host.
+
+mod cpus;
+pub mod kernel;
+pub mod micro;
+pub mod page;
+mod stats;
+mod table;
+mod turns;
+pub mod vmi;
+
+use super::Outcome;
+use super::conformance::MEMORY_MIB;
+use crate::arguments::BenchNative;
+use crate::layer_file::LayerFile;
+use anyhow::{Context, bail};
+use indicatif::ProgressBar;
+use page::Page;
+use paravane_hypervisor::GuestFile;
+use paravane_hypervisor::Layer;
+use paravane_hypervisor::qemu::Qemu;
+use paravane_hypervisor::{Event, Hypervisor, Machine, Verdict};
+use paravane_user_io::signals::Signals;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+use table::{Row, Table};
+
+const LAYERS: [Layer; 3] = [Layer::None, Layer::Native, Layer::NativeStats];
+/// The table's markers in the page.
+const MARKER: &str = "native";
+
+/// Runs the guest once for each layer, and prints or writes the table.
+pub fn native(args: &BenchNative) -> anyhow::Result<Outcome> {
+    let guest = GuestFile::load(args.guest.as_deref())?;
+    // Before minutes of work: is there something to write into?
+    let page = args
+        .write
+        .as_deref()
+        .map(|path| Page::read(path, MARKER))
+        .transpose()?;
+    let hypervisor = Qemu::find()?;
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let mut table = Table::default();
+    for layer in LAYERS {
+        let bar = ProgressBar::new_spinner()
+            .with_message(format!("counting with layer {}", layer.name()));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        let timeout = Duration::from_secs(args.timeout);
+        let rows = measure(&hypervisor, &guest, layer, timeout, &signals);
+        bar.finish_and_clear();
+        match rows? {
+            Measured::Rows(rows) => table.add(layer.name(), rows)?,
+            Measured::Interrupted(signal) => return Ok(Outcome::Interrupted(signal)),
+        }
+    }
+    match page {
+        Some(page) => page.replace(&table.markdown())?,
+        None if args.json => writeln!(io::stdout(), "{}", table.json()?)?,
+        None => write!(io::stdout(), "{}", table.markdown())?,
+    }
+    Ok(Outcome::Passed)
+}
+
+enum Measured {
+    Rows(Vec<Row>),
+    Interrupted(u8),
+}
+
+fn measure(
+    hypervisor: &dyn Hypervisor,
+    guest: &GuestFile,
+    layer: Layer,
+    timeout: Duration,
+    signals: &Signals,
+) -> anyhow::Result<Measured> {
+    let file = LayerFile::built_in(layer);
+    let machine = Machine {
+        guest,
+        layer: file.rom.as_deref(),
+        command_line: format!("layer={} bench", file.expect),
+        cpus: 1,
+        memory_mib: MEMORY_MIB,
+        count_instructions: true,
+    };
+    let name = layer.name();
+    let mut running = hypervisor.start(&machine)?;
+    let deadline = Instant::now() + timeout;
+    let mut rows = Vec::new();
+    let mut last = String::new();
+    loop {
+        match running.next(deadline, signals) {
+            Event::Line(line) => {
+                if let Some(row) = line.trim().strip_prefix("bench ") {
+                    let row = Row::parse(row)
+                        .with_context(|| format!("layer {name}: the guest printed `{line}`"))?;
+                    rows.push(row);
+                }
+                if !line.trim().is_empty() {
+                    last = line;
+                }
+            }
+            Event::Ended(Verdict::Passed) if rows.is_empty() => {
+                bail!("layer {name}: the guest printed no figures")
+            }
+            Event::Ended(Verdict::Passed) => return Ok(Measured::Rows(rows)),
+            Event::Ended(Verdict::Failed) => {
+                bail!("layer {name}: the guest says that it failed; it ended with `{last}`")
+            }
+            Event::Ended(Verdict::Crashed(why)) => {
+                bail!("layer {name}: {why}; the guest ended with `{last}`")
+            }
+            Event::TimedOut => bail!(
+                "layer {name}: no end after {} s; the guest's last line is `{last}`",
+                timeout.as_secs()
+            ),
+            Event::Interrupted(signal) => return Ok(Measured::Interrupted(signal)),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane bench vmi`: what the process hypervisor's mechanisms cost, each next to what the host does for a process.
+//!
+//! A measurement of the guest is a virtual machine of its own, one of the host a process of its own; they take turns on
+//! the same CPU, many times, and what counts is the ratio within each turn: a machine that is slower for a minute is
+//! slower for both.
+
+mod host;
+mod raw;
+mod report;
+mod rows;
+
+use super::super::Outcome;
+use super::super::conformance::MEMORY_MIB;
+use super::page::Page;
+use super::{cpus, stats, turns};
+use crate::arguments::{BenchVmi, BenchVmiHost};
+use crate::layer_file::LayerFile;
+use anyhow::{Context, bail};
+use cpus::Usage;
+use paravane_hypervisor::GuestFile;
+use paravane_hypervisor::Layer;
+use paravane_hypervisor::process::Process;
+use paravane_hypervisor::{Counters, Event, Hypervisor, Machine, Verdict};
+use paravane_user_io::signals::Signals;
+use report::{Needs, Report, Turns};
+use rows::{Cost, ROWS, Row};
+use std::io::{self, Write};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The table's markers in the page.
+const MARKER: &str = "vmi";
+
+/// The host's side of one row: prints a figure.
+pub fn host(args: &BenchVmiHost) -> anyhow::Result<Outcome> {
+    let nanoseconds = host::measure(&args.what, args.ops, args.batches)?;
+    writeln!(io::stdout(), "{nanoseconds:.3}")?;
+    Ok(Outcome::Passed)
+}
+
+/// Measures, and prints or writes the table.
+pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
+    let rows = turns::select(&ROWS, &args.row)?;
+    let guest = GuestFile::load(args.guest.as_deref())?;
+    let page = args
+        .write
+        .as_deref()
+        .map(|path| Page::read(path, MARKER))
+        .transpose()?;
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let bench = Bench {
+        guest: &guest,
+        signals: &signals,
+        timeout: Duration::from_secs(args.timeout),
+        cpus: cpus::allowed(),
+    };
+    let mut turns: Vec<Turns> = rows.into_iter().map(Turns::new).collect();
+    if let Some(signal) = turns::alternate(&mut turns, args.rounds, &signals, |turn, round| {
+        bench.turn(turn, round)
+    })? {
+        return Ok(Outcome::Interrupted(signal));
+    }
+    turns::show(&Report::new(&turns), page, args.json)?;
+    Ok(Outcome::Passed)
+}
+
+/// One run of the guest.
+struct GuestRun {
+    /// For an operation, by the guest's clock; none if it cannot measure the row here.
+    ns: Option<f64>,
+    ops: f64,
+    counters: Counters,
+    /// Of everything that took part.
+    used: Usage,
+}
+
+struct Bench<'a> {
+    guest: &'a GuestFile,
+    signals: &'a Signals,
+    timeout: Duration,
+    cpus: Vec<usize>,
+}
+
+impl Bench<'_> {
+    /// Guest and host once each, in an order that changes.
+    fn turn(&self, turns: &mut Turns, round: u32) -> anyhow::Result<()> {
+        let row = turns.row;
+        // What is measured takes the difference to a run that does everything else.
+        let mut empty = None;
+        if row.cost == Cost::Cpu || turns.needs.is_none() {
+            empty = Some(self.guest(row, " prepare")?);
+        }
+        let mut host = if round % 2 == 0 {
+            Some(self.host(row)?)
+        } else {
+            None
+        };
+        let full = self.guest(row, "")?;
+        let host = match host.take() {
+            Some(host) => host,
+            None => self.host(row)?,
+        };
+        let Some(mut ns) = full.ns else {
+            return Ok(());
+        };
+        if let Some(empty) = empty {
+            if row.cost == Cost::Cpu {
+                ns = (full.used.cpu_ns - empty.used.cpu_ns) / full.ops;
+            }
+            turns.needs.get_or_insert_with(|| needs(row, &full, &empty));
+        }
+        turns.pairs.add(ns, host);
+        Ok(())
+    }
+
+    fn guest(&self, row: &Row, word: &str) -> anyhow::Result<GuestRun> {
+        let file = LayerFile::built_in(Layer::Process);
+        let machine = Machine {
+            guest: self.guest,
+            layer: None,
+            command_line: format!(
+                "layer={} bench=vmi row={} batches={}{word}",
+                file.expect, row.name, row.batches
+            ),
+            cpus: row.vcpus,
+            memory_mib: MEMORY_MIB,
+            count_instructions: false,
+        };
+        self.pinned(row, || {
+            let before = all_usage();
+            let (line, counters) = self.run_guest(&machine)?;
+            let after = all_usage();
+            let (ns, ops) = line.map_or((None, 0.0), |(ns, ops)| (Some(ns), ops));
+            Ok(GuestRun {
+                ns,
+                ops,
+                counters,
+                used: Usage {
+                    cpu_ns: after.cpu_ns - before.cpu_ns,
+                    switches: after.switches - before.switches,
+                },
+            })
+        })
+    }
+
+    /// The figures that the guest printed, if it could measure, and what the layer counted.
+    fn run_guest(&self, machine: &Machine<'_>) -> anyhow::Result<(Option<(f64, f64)>, Counters)> {
+        let mut running = Process::default().start(machine)?;
+        let deadline = Instant::now() + self.timeout;
+        let mut figures = None;
+        let mut last = String::new();
+        loop {
+            match running.next(deadline, self.signals) {
+                Event::Line(line) => {
+                    if let Some(text) = line.strip_prefix("vmi ") {
+                        figures = Some(
+                            read_line(text)
+                                .with_context(|| format!("the guest printed `{line}`"))?,
+                        );
+                    }
+                    last = line;
+                }
+                Event::Ended(Verdict::Passed) => {
+                    return Ok((figures, running.counters().unwrap_or_default()));
+                }
+                Event::Ended(Verdict::Failed) => {
+                    bail!("the guest says that it failed; it ended with `{last}`")
+                }
+                Event::Ended(Verdict::Crashed(why)) => {
+                    bail!("{why}; the guest ended with `{last}`")
+                }
+                Event::TimedOut => bail!(
+                    "no end after {} s; the guest's last line is `{last}`",
+                    self.timeout.as_secs()
+                ),
+                Event::Interrupted(signal) => bail!("ended by signal {signal}"),
+            }
+        }
+    }
+
+    fn host(&self, row: &Row) -> anyhow::Result<f64> {
+        let program = std::env::current_exe().context("cannot find this program's file")?;
+        let mut command = Command::new(program);
+        command.args(["bench", "vmi-host", row.host.what]);
+        command.args([row.host.ops.to_string(), row.host.batches.to_string()]);
+        let output = self.pinned(row, || {
+            command.output().context("cannot start the host's side")
+        })?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        match text.trim().parse() {
+            Ok(ns) if output.status.success() => Ok(ns),
+            _ => bail!(
+                "the host's side failed: {}",
+                paravane_user_io::text::one_line(&String::from_utf8_lossy(&output.stderr))
+            ),
+        }
+    }
+
+    /// With as many CPUs as the row takes, always the same ones.
+    fn pinned<T>(&self, row: &Row, act: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let count = if row.vcpus > 1 { 2 } else { 1 };
+        cpus::pin(self.cpus.get(..count).unwrap_or(&self.cpus));
+        let result = act();
+        cpus::pin(&self.cpus);
+        result
+    }
+}
+
+/// This program and everything that it has started and that has ended.
+fn all_usage() -> Usage {
+    let (own, children) = (
+        cpus::usage(libc::RUSAGE_SELF),
+        cpus::usage(libc::RUSAGE_CHILDREN),
+    );
+    Usage {
+        cpu_ns: own.cpu_ns + children.cpu_ns,
+        // Our own threads sleep and wake for reasons of their own.
+        switches: children.switches,
+    }
+}
+
+/// What an operation needs of the host.
+#[allow(clippy::cast_precision_loss)] // counts
+fn needs(row: &Row, full: &GuestRun, empty: &GuestRun) -> Needs {
+    let per_op = |difference: f64| difference.max(0.0) / full.ops.max(1.0);
+    let counted = full.counters.host_calls > 0;
+    let difference =
+        |get: fn(&Counters) -> u64| get(&full.counters).saturating_sub(get(&empty.counters)) as f64;
+    Needs {
+        host_calls: if counted {
+            per_op(difference(|c| c.host_calls))
+        } else {
+            row.host_calls
+        },
+        counted,
+        signals: per_op(difference(|c| c.signals)),
+        switches: per_op(full.used.switches - empty.used.switches),
+    }
+}
+
+/// Reads `NAME NS OPS`.
+fn read_line(text: &str) -> anyhow::Result<(f64, f64)> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if let [_, ns, ops] = words[..] {
+        if let (Ok(ns), Ok(ops)) = (ns.parse::<f64>(), ops.parse::<f64>()) {
+            if ns.is_finite() && ops.is_finite() && ns >= 0.0 && ops >= 0.0 {
+                return Ok((ns, ops));
+            }
+        }
+    }
+    bail!("a name and two numbers were expected")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_strictly() {
+        assert!(read_line("flush 12.50 400").is_ok_and(|(ns, ops)| ns > 12.0 && ops > 399.0));
+        for bad in [
+            "",
+            "flush",
+            "flush 1",
+            "flush 1 2 3",
+            "flush x 2",
+            "flush -1 2",
+            "flush inf 2",
+            "flush NaN 2",
+        ] {
+            assert!(read_line(bad).is_err(), "{bad}");
+        }
+    }
+}

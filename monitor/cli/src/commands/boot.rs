@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane boot`: a kernel on the process hypervisor with its console on stdout, for whoever works on either.
+
+use super::Outcome;
+use crate::arguments::Boot;
+use anyhow::{Context, bail};
+use paravane_devices::Device;
+use paravane_devices::blk::{Block, Mode};
+use paravane_devices::console::Console;
+use paravane_devices::fs::{Access, Fs};
+use paravane_devices::rng::Rng;
+use paravane_devices::vsock::{Hub, Vsock};
+use paravane_hypervisor::process::{Config, End, Output, Vm};
+use paravane_user_io::signals::Signals;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Runs the command.
+pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
+    let read =
+        |path: &std::path::Path| std::fs::read(path).with_context(|| path.display().to_string());
+    let path = match &args.kernel {
+        Some(path) => path.clone(),
+        None => paravane_kernel::locate_or_build()?.vmlinux,
+    };
+    let kernel = read(&path)?;
+    let initrd = args
+        .initrd
+        .as_deref()
+        .map(read)
+        .transpose()?
+        .unwrap_or_default();
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let vm = Vm::start_with(
+        &Config {
+            name: &path.display().to_string(),
+            kernel: &kernel,
+            layer: paravane_blobs::PROCESS_LAYER,
+            command_line: &args.append,
+            initrd: &initrd,
+            vcpus: args.cpus,
+            memory: u64::from(args.memory) << 20,
+            spaces: args.spaces,
+            debuggable: args.debuggable,
+            disturb_clock: false,
+        },
+        devices(args)?,
+    )?;
+    let deadline = Instant::now() + Duration::from_secs(args.timeout);
+    let mut out = io::stdout().lock();
+    loop {
+        match vm.next() {
+            Some(Output::Console(bytes)) => {
+                out.write_all(&bytes)?;
+                out.flush()?;
+                continue;
+            }
+            Some(Output::End(End::Shutdown(code))) => return Ok(Outcome::Guest(code)),
+            Some(Output::End(End::Reboot(_))) => bail!("the machine was reset"),
+            Some(Output::End(End::Failed(why))) => bail!("{why}; the virtual machine was ended"),
+            None => {}
+        }
+        if let Some(signal) = signals.pending() {
+            return Ok(Outcome::Interrupted(signal));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("the machine had not ended after {} s", args.timeout);
+        }
+        let mut files = [
+            PollFd::from_borrowed_fd(vm.bell(), PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN),
+        ];
+        // Everything is looked at again, whatever came.
+        let _ = rustix::event::poll(&mut files, Timespec::try_from(left).ok().as_ref());
+    }
+}
+
+/// The guest's address on its socket device.
+const CID: u32 = 3;
+/// For the guest to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+fn devices(args: &Boot) -> anyhow::Result<Vec<Box<dyn Device>>> {
+    let mut devices: Vec<Box<dyn Device>> = vec![Box::new(Rng::default())];
+    for (index, disk) in args.disk.iter().enumerate() {
+        let (path, mode) = match disk.rsplit_once(':') {
+            Some((path, "ro")) => (path, Mode::ReadOnly),
+            Some((path, "snapshot")) => (path, Mode::Snapshot),
+            _ => (disk.as_str(), Mode::Write),
+        };
+        let disk = Block::new(Path::new(path), mode, &format!("disk{index}")).context("--disk")?;
+        devices.push(Box::new(disk));
+    }
+    for share in &args.share {
+        let Some((path, tag)) = share.rsplit_once(':') else {
+            bail!("--share {share}: it must be DIR:TAG");
+        };
+        devices.push(Box::new(
+            Fs::new(Path::new(path), tag, Access::Write).context("--share")?,
+        ));
+    }
+    if args.echo {
+        let (here, there) = UnixStream::pair()?;
+        devices.push(Box::new(Console::new(there)?));
+        thread::spawn(move || echo(here));
+        let hub = Hub::default();
+        devices.push(Box::new(Vsock::new(CID, &hub)?));
+        let (called, calling) = (hub.listen(7)?, hub.listen(8)?);
+        thread::spawn(move || {
+            while let Ok(stream) = called.accept(None) {
+                thread::spawn(move || echo(stream));
+            }
+        });
+        thread::spawn(move || {
+            while let Ok(_stream) = calling.accept(None) {
+                match hub.connect(1008, ANSWER_TIME) {
+                    Ok(stream) => drop(thread::spawn(move || echo(stream))),
+                    Err(error) => tracing::warn!("cannot connect to the guest: {error}"),
+                }
+            }
+        });
+    }
+    Ok(devices)
+}
+
+/// Sends back what comes, until nothing does.
+fn echo(mut stream: UnixStream) {
+    let mut bytes = [0; 16384];
+    while let Ok(count) = stream.read(&mut bytes) {
+        if count == 0 || stream.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane cp`: files into a machine that runs, and out of it.
+//!
+//! It is `exec` of the agent's own program, which packs and unpacks. What comes out of a guest is
+//! taken for hostile: nothing outside the one name that was asked for is touched
+//! ([`paravane_images::unpack`]), no link that came from a guest is followed, now or the next time, and no
+//! file gets the right to run as its owner.
+
+use super::Outcome;
+use crate::arguments;
+use anyhow::{Context, bail};
+use paravane_agent_protocol::tree::pack;
+use paravane_images::unpack::{Rules, Tree};
+use paravane_machine::store::Store;
+use paravane_user_io::text;
+use rustix::fs::{Mode, OFlags, openat, renameat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, BufWriter, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use tempfile::TempDir;
+
+/// Files and bytes that are taken from a guest at once.
+const ENTRIES: u64 = 4_000_000;
+const BYTES: u64 = 1 << 40;
+/// Bytes of what the guest's side complains about.
+const COMPLAINTS: u64 = 16 << 10;
+
+/// Runs the command.
+pub fn run(args: &arguments::Cp) -> anyhow::Result<Outcome> {
+    match (in_machine(&args.from), in_machine(&args.to)) {
+        (Some((name, path)), None) => out(name, path, Path::new(&args.to)),
+        (None, Some((name, path))) => into(Path::new(&args.from), name, path),
+        (Some(_), Some(_)) => bail!("both are in a machine: copy to this host first"),
+        (None, None) => bail!("neither is in a machine: NAME:PATH is one that is"),
+    }?;
+    Ok(Outcome::Passed)
+}
+
+/// `NAME:PATH`, of which a path of this host's that has a colon in it is told apart by a slash before that.
+fn in_machine(word: &str) -> Option<(&str, &str)> {
+    word.split_once(':')
+        .filter(|(name, _)| !name.is_empty() && !name.contains('/'))
+}
+
+/// The agent's program in a guest, at work.
+struct Far {
+    child: Child,
+    complaints: Option<JoinHandle<String>>,
+}
+
+impl Far {
+    fn start(name: &str, option: &str, path: &str) -> anyhow::Result<Self> {
+        // To say here what is wrong, if it is that.
+        super::machines::running(&Store::open()?, name)?;
+        if !path.starts_with('/') {
+            bail!("{name}:{path}: the path in the machine is an absolute one");
+        }
+        let mut command =
+            Command::new(std::env::current_exe().context("cannot find this program")?);
+        command.args(["exec", name, "--", "/proc/self/exe", option, path]);
+        let (input, output) = match option {
+            "--pack" => (Stdio::null(), Stdio::piped()),
+            _ => (Stdio::piped(), Stdio::null()),
+        };
+        command.stdin(input).stdout(output).stderr(Stdio::piped());
+        let mut child = command.spawn().context("cannot start this program again")?;
+        let complaints = child.stderr.take().map(|pipe| {
+            std::thread::spawn(move || {
+                let mut said = Vec::new();
+                // What follows is lost, and does not keep it waiting.
+                let mut pipe = pipe;
+                let _ = pipe.by_ref().take(COMPLAINTS).read_to_end(&mut said);
+                let _ = std::io::copy(&mut pipe, &mut std::io::sink());
+                text::clean(
+                    &said
+                        .into_iter()
+                        .map(|b| if b == b'\n' { b' ' } else { b })
+                        .collect::<Vec<_>>(),
+                )
+            })
+        });
+        Ok(Far { child, complaints })
+    }
+
+    /// How it went there. Words that are no error are passed on.
+    fn finish(mut self) -> anyhow::Result<()> {
+        drop(self.child.stdin.take());
+        let status = self.child.wait()?;
+        let said = self
+            .complaints
+            .take()
+            .and_then(|thread| thread.join().ok())
+            .unwrap_or_default();
+        let said = text::one_line(said.trim_start_matches("paravane: "));
+        if !status.success() {
+            bail!(
+                "{}",
+                if said.is_empty() {
+                    "the machine ended".to_string()
+                } else {
+                    said
+                }
+            );
+        }
+        if !said.is_empty() {
+            eprintln!("paravane: {said}");
+        }
+        Ok(())
+    }
+
+    fn give_up(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Out of a machine.
+fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
+    let Some(base) = Path::new(path).file_name() else {
+        bail!("{machine}:{path}: it has no name to be copied by");
+    };
+    let (folder, name) = target(to, base)?;
+    let last = folder.join(&name);
+    let complain = || last.display().to_string();
+    let place = Place::open(&folder, &name)?;
+    let rules = Rules {
+        entries: ENTRIES,
+        bytes: BYTES,
+        mode: 0o777,
+        layer: false,
+        first: Some((base.to_os_string(), place.first())),
+    };
+    let mut tree = Tree::at(place.root().try_clone().with_context(complain)?, rules);
+    let mut far = Far::start(machine, "--pack", path)?;
+    let archive = far
+        .child
+        .stdout
+        .take()
+        .context("no stream from the machine")?;
+    if let Err(error) = tree.apply(archive) {
+        far.give_up();
+        return Err(error.context(format!("from machine {machine}")));
+    }
+    far.finish().with_context(|| format!("machine {machine}"))?;
+    place.finish(&name).with_context(complain)
+}
+
+/// Where what comes out of a machine is unpacked.
+enum Place {
+    /// Into the folder that has the name already.
+    Merged(OwnedFd),
+    /// Beside the name, so that nothing half-made gets it.
+    Beside {
+        /// The folder that the name is in.
+        above: OwnedFd,
+        /// It goes with this value.
+        _folder: TempDir,
+        /// The same, open.
+        root: OwnedFd,
+    },
+}
+
+/// The name in a folder beside.
+const NEW: &str = "new";
+
+impl Place {
+    fn open(folder: &Path, name: &OsStr) -> anyhow::Result<Self> {
+        let complain = || folder.display().to_string();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let above = rustix::fs::open(folder, flags, Mode::empty()).with_context(complain)?;
+        match openat(&above, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(root) => return Ok(Place::Merged(root)),
+            // Nothing, a file or a link: it is replaced.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(error) => {
+                return Err(error).with_context(|| folder.join(name).display().to_string());
+            }
+        }
+        let beside = tempfile::Builder::new()
+            .prefix(".paravane-cp-")
+            .permissions(fs::Permissions::from_mode(0o700))
+            .tempdir_in(folder);
+        let beside =
+            beside.with_context(|| format!("{}: cannot be written to", folder.display()))?;
+        let own = beside.path().file_name().context("no name")?;
+        let root =
+            openat(&above, own, flags | OFlags::NOFOLLOW, Mode::empty()).with_context(complain)?;
+        Ok(Place::Beside {
+            above,
+            root,
+            _folder: beside,
+        })
+    }
+
+    fn root(&self) -> &OwnedFd {
+        match self {
+            Place::Merged(root) | Place::Beside { root, .. } => root,
+        }
+    }
+
+    /// What the first part of each name becomes in the root.
+    fn first(&self) -> Option<OsString> {
+        match self {
+            Place::Merged(_) => None,
+            Place::Beside { .. } => Some(NEW.into()),
+        }
+    }
+
+    /// Gives what is whole its name.
+    fn finish(self, name: &OsStr) -> io::Result<()> {
+        match self {
+            Place::Merged(_) => Ok(()),
+            Place::Beside { above, root, .. } => match renameat(&root, NEW, &above, name) {
+                Err(Errno::NOENT) => Err(io::Error::other("the machine sent nothing")),
+                done => Ok(done?),
+            },
+        }
+    }
+}
+
+/// The folder and the name that something called `base` gets: in `to` if that is a folder, else as `to`.
+///
+/// A link to a folder is followed only where a slash stands after it: it may have come out of a
+/// machine by the same command before.
+fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsString)> {
+    let complain = || to.display().to_string();
+    let folder = to.as_os_str().as_bytes().ends_with(b"/");
+    let to = std::path::absolute(to).with_context(complain)?;
+    if to.is_dir() {
+        if !folder
+            && fs::symlink_metadata(&to)
+                .with_context(complain)?
+                .is_symlink()
+        {
+            bail!(
+                "{0}: it is a link to a folder: write {0}/ to copy into that",
+                to.display()
+            );
+        }
+        return Ok((to, base.to_os_string()));
+    }
+    if folder && fs::symlink_metadata(&to).is_ok() {
+        bail!("{}: it is no folder", to.display());
+    }
+    match (to.parent(), to.file_name()) {
+        (Some(parent), Some(name)) if parent.is_dir() => {
+            Ok((parent.to_path_buf(), name.to_os_string()))
+        }
+        (Some(parent), _) => bail!("{}: there is no such folder", parent.display()),
+        _ => bail!("{}: no file can be there", to.display()),
+    }
+}
+
+/// Into a machine.
+fn into(from: &Path, machine: &str, path: &str) -> anyhow::Result<()> {
+    let from = std::path::absolute(from).with_context(|| from.display().to_string())?;
+    fs::symlink_metadata(&from).with_context(|| from.display().to_string())?;
+    let mut far = Far::start(machine, "--unpack", path)?;
+    let input = far.child.stdin.take().context("no stream to the machine")?;
+    let sent = pack(
+        &from,
+        BufWriter::with_capacity(64 << 10, input),
+        &mut |path| {
+            eprintln!(
+                "paravane: {}: neither file, folder nor link: left out",
+                path.display()
+            );
+        },
+    );
+    match sent {
+        Ok(()) => {}
+        // The other side knows why.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        Err(error) => {
+            far.give_up();
+            return Err(error.into());
+        }
+    }
+    far.finish().with_context(|| format!("machine {machine}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_a_machine() {
+        assert_eq!(in_machine("web:/etc"), Some(("web", "/etc")));
+        assert_eq!(in_machine("web:a:b"), Some(("web", "a:b")));
+        for here in ["/a:b", "./a:b", "a", ":a"] {
+            assert_eq!(in_machine(here), None, "{here}");
+        }
+    }
+
+    #[test]
+    fn targets() {
+        let folder = tempfile::tempdir().unwrap();
+        let (base, path) = (OsStr::new("x"), folder.path());
+        assert_eq!(
+            target(path, base).unwrap(),
+            (path.to_path_buf(), "x".into())
+        );
+        assert_eq!(
+            target(&path.join("y"), base).unwrap(),
+            (path.to_path_buf(), "y".into())
+        );
+        assert!(
+            target(&path.join("no/y"), base)
+                .unwrap_err()
+                .to_string()
+                .contains("no such folder")
+        );
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane image`: root file systems.
+
+use super::Outcome;
+use crate::arguments::ImageBuild;
+use anyhow::Context;
+use paravane_images::{self as image, Request, oci};
+use paravane_user_io::signals::Signals;
+
+/// Makes a Debian.
+pub fn build(args: &ImageBuild) -> anyhow::Result<Outcome> {
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let request = Request {
+        suite: &args.suite,
+        include: &args.include,
+        size: args.size,
+        format: args.format,
+        file: &args.file,
+    };
+    match (image::build(&request, &signals), signals.pending()) {
+        // What goes wrong then is what was asked for.
+        (Err(_), Some(signal)) => Ok(Outcome::Interrupted(signal)),
+        (done, _) => done.map(|()| Outcome::Passed),
+    }
+}
+
+/// Pulls an image of a container, and says its digest.
+pub fn pull(name: &str) -> anyhow::Result<Outcome> {
+    super::say(oci::fetch(name)?.digest)?;
+    Ok(Outcome::Passed)
+}

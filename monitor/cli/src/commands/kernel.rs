@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane kernel`.
+
+use super::Outcome;
+use super::bench::page::Page;
+use crate::arguments::{KernelBuild, KernelLines, KernelVerify};
+use anyhow::Context;
+use paravane_kernel::{self as kernel, Recipe, Request, Wanted};
+use paravane_user_io::signals::Signals;
+use paravane_verify::{self as verify, Check};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Builds, and says where the result is.
+pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
+    let mut recipe = Recipe::new(&args.with, &args.config)?;
+    if args.unpatched {
+        recipe = recipe.without_port();
+    }
+    let request = Request {
+        source: args.source.clone().map_or(
+            Wanted::Debian {
+                newest: args.update,
+            },
+            Wanted::At,
+        ),
+        recipe,
+        jobs: args.jobs.map_or_else(kernel::jobs, |n| n as usize),
+    };
+    // Before minutes of work: is there a place for it?
+    if let Some(folder) = &args.output {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let built = kernel::build(&request)?;
+    let mut folder = built
+        .files
+        .vmlinux
+        .parent()
+        .map(std::path::Path::to_path_buf)
+        .unwrap_or_default();
+    if let Some(output) = &args.output {
+        for file in [
+            &built.files.vmlinux,
+            &built.files.bzimage,
+            &built.files.config,
+        ] {
+            let to = output.join(file.file_name().unwrap_or_default());
+            fs::copy(file, &to).with_context(|| format!("cannot write {}", to.display()))?;
+        }
+        folder.clone_from(output);
+    }
+    let how = match built.time {
+        Some(time) => format!("built in {} s", time.as_secs()),
+        None => "from the cache".to_string(),
+    };
+    writeln!(
+        io::stdout(),
+        "Linux {} ({how}): {}",
+        built.version,
+        folder.display()
+    )?;
+    Ok(Outcome::Passed)
+}
+
+/// Counts, and prints or writes the table.
+pub fn lines(args: &KernelLines) -> anyhow::Result<Outcome> {
+    let page = args
+        .write
+        .as_deref()
+        .map(|path| Page::read(path, "lines"))
+        .transpose()?;
+    let components = kernel::lines(&Recipe::new(&[], &[])?);
+    let table = || {
+        let mut text = String::from(
+            "| component | new | changed | moved | removed |\n| --- | ---: | ---: | ---: | ---: |\n",
+        );
+        for c in &components {
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} |",
+                c.name, c.new, c.changed, c.moved, c.removed
+            );
+        }
+        text
+    };
+    match page {
+        Some(page) => page.replace(&table())?,
+        None if args.json => writeln!(
+            io::stdout(),
+            "{}",
+            serde_json::to_string_pretty(&components)?
+        )?,
+        None => write!(io::stdout(), "{}", table())?,
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Looks at everything, says how each check came out, and closes with the counts.
+pub fn verify(args: &KernelVerify) -> anyhow::Result<Outcome> {
+    let folder = match &args.kernel {
+        Some(folder) => folder.clone(),
+        None => kernel::locate_or_build()?
+            .vmlinux
+            .parent()
+            .map(std::path::Path::to_path_buf)
+            .unwrap_or_default(),
+    };
+    let request = verify::Request {
+        folder,
+        list: args.list.clone(),
+        boot: !args.no_boot,
+        timeout: Duration::from_secs(args.timeout),
+    };
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let checks = verify::run(&request, &signals, &mut |check| {
+        if !args.json {
+            // Fails when nobody reads it.
+            let _ = print(check);
+        }
+    })?;
+    if let Some(signal) = signals.pending() {
+        return Ok(Outcome::Interrupted(signal));
+    }
+    let failed = checks.iter().filter(|check| !check.passed).count();
+    let passed = checks.len() - failed;
+    let mut out = io::stdout();
+    if args.json {
+        let report = serde_json::json!({ "passed": passed, "failed": failed, "checks": checks });
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        writeln!(out, "{passed} passed, {failed} failed")?;
+    }
+    Ok(if failed == 0 {
+        Outcome::Passed
+    } else {
+        Outcome::Failed
+    })
+}
+
+fn print(check: &Check) -> io::Result<()> {
+    let mut out = io::stdout();
+    let verdict = if check.passed { "ok    " } else { "FAILED" };
+    writeln!(out, "{verdict} {}", check.what)?;
+    for line in &check.lines {
+        writeln!(out, "       {line}")?;
+    }
+    Ok(())
+}

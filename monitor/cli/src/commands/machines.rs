@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Machines that have a name: made, started in the background, looked at, ended, forgotten.
+
+use super::run;
+use super::{OUTPUT, Outcome};
+use crate::arguments;
+use anyhow::{Context, bail};
+use paravane_agent_protocol::ToAgent;
+use paravane_kernel as kernel;
+use paravane_machine::agent::{Link, Relay, Terminal};
+use paravane_machine::control::{Request, ask};
+use paravane_machine::output_log::Log;
+use paravane_machine::store::{Machine, State, Store};
+use paravane_user_io::signals::Signals;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::json;
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+/// For a monitor that was told to end its machine.
+const END: Duration = Duration::from_secs(10);
+/// Between two looks at what a machine has printed.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// `create`
+pub fn create(args: &arguments::Create) -> anyhow::Result<Outcome> {
+    let machine = Store::open()?.create(args.name.as_deref(), &run::spec(&args.machine)?)?;
+    super::say(&machine.name)?;
+    Ok(Outcome::Passed)
+}
+
+/// `start`
+pub fn start(args: &arguments::Named) -> anyhow::Result<Outcome> {
+    let machine = Store::open()?.find(&args.name)?;
+    if let State::Running { .. } = machine.state()? {
+        bail!("machine {} is running", machine.name);
+    }
+    launch(&machine)?;
+    super::say(&machine.name)?;
+    Ok(Outcome::Passed)
+}
+
+/// Starts a machine's monitor in the background; comes back when the command runs, or with what the monitor complained about.
+pub fn launch(machine: &Machine) -> anyhow::Result<()> {
+    if machine.spec()?.kernel.is_none() {
+        // A build takes a quarter of an hour. Here the user sees how far it is, and can interrupt it.
+        kernel::locate_or_build()?;
+    }
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600);
+    let path = machine.output();
+    let output = options
+        .open(&path)
+        .with_context(|| path.display().to_string())?;
+    output.set_len(0)?;
+    let _ = std::fs::remove_file(path.with_extension("1"));
+    let (mut ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    command.args(["monitor", &machine.name]);
+    command
+        .stdin(OwnedFd::from(theirs))
+        .stdout(output.try_clone()?)
+        .stderr(output);
+    // SAFETY: runs between fork and exec; makes one system call and nothing else.
+    unsafe {
+        // Of no terminal: what happens to ours is not its business.
+        command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?));
+    }
+    let mut child = command
+        .spawn()
+        .context("cannot start the machine's monitor")?;
+    drop(command);
+    let mut said = Vec::new();
+    ours.read_to_end(&mut said)?;
+    if said == paravane_machine::RUNNING {
+        return Ok(());
+    }
+    child.wait()?;
+    let complaints = std::fs::read(&path)?;
+    let complaints = String::from_utf8_lossy(&complaints);
+    let last = complaints
+        .lines()
+        .next_back()
+        .unwrap_or("its monitor said nothing");
+    bail!("{}", last.trim_start_matches("paravane: "))
+}
+
+/// `ps`
+pub fn ps(args: &arguments::Ps) -> anyhow::Result<Outcome> {
+    let mut rows = Vec::new();
+    for machine in Store::open()?.all()? {
+        let state = machine.state()?;
+        if args.all || matches!(state, State::Running { .. }) {
+            rows.push((machine, state));
+        }
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        let all: anyhow::Result<Vec<_>> = rows
+            .iter()
+            .map(|(machine, state)| describe(machine, *state))
+            .collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&all?)?).context(OUTPUT)?;
+        return Ok(Outcome::Passed);
+    }
+    let width = rows
+        .iter()
+        .map(|(machine, _)| machine.name.len())
+        .max()
+        .unwrap_or(0)
+        .max(4);
+    writeln!(out, "{:width$}  {:10}  COMMAND", "NAME", "STATE").context(OUTPUT)?;
+    for (machine, state) in rows {
+        let command = match machine.spec() {
+            Ok(spec) if spec.command.is_empty() => "-".to_string(),
+            Ok(spec) => {
+                let words: Vec<_> = spec
+                    .command
+                    .iter()
+                    .map(|word| word.0.to_string_lossy().into_owned())
+                    .collect();
+                paravane_user_io::text::one_line(&words.join(" "))
+            }
+            Err(error) => format!("({error})"),
+        };
+        let state = match state {
+            State::Created => "created".to_string(),
+            State::Running { .. } => "running".to_string(),
+            State::Exited(code) => format!("exited {code}"),
+            State::Died => "died".to_string(),
+        };
+        writeln!(out, "{:width$}  {state:10}  {command}", machine.name).context(OUTPUT)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// `inspect`
+pub fn inspect(args: &arguments::Named) -> anyhow::Result<Outcome> {
+    let machine = Store::open()?.find(&args.name)?;
+    let state = machine.state()?;
+    writeln!(
+        io::stdout(),
+        "{}",
+        serde_json::to_string_pretty(&describe(&machine, state)?)?
+    )
+    .context(OUTPUT)?;
+    Ok(Outcome::Passed)
+}
+
+fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value> {
+    let (word, pid, code) = match state {
+        State::Created => ("created", None, None),
+        State::Running { pid } => ("running", Some(pid), None),
+        State::Exited(code) => ("exited", None, Some(code)),
+        State::Died => ("died", None, None),
+    };
+    Ok(json!({
+        "name": machine.name,
+        "state": word,
+        "pid": pid,
+        "exit_code": code,
+        "network": machine.recorded("network.json")?,
+        "folder": machine.folder(),
+        "confinement": pid.map(|pid| confinement(machine, pid)).transpose()?,
+        "spec": machine.spec()?,
+    }))
+}
+
+/// How the monitor of a machine is confined, as the host says: each of its threads has a seccomp
+/// filter, or not all yet; and which version of Landlock keeps them to the machine's files (0:
+/// none); and what keeps the signals of the machine's processes inside.
+fn confinement(machine: &Machine, pid: u32) -> anyhow::Result<serde_json::Value> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let filtered: Vec<bool> = tasks
+        .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
+        .map(|status| status.lines().any(|line| line == "Seccomp:\t2"))
+        .collect();
+    Ok(json!({
+        "threads": filtered.len(),
+        "seccomp": filtered.iter().filter(|&&yes| yes).count(),
+        "landlock": paravane_confine::landlock_version(),
+        "signals": machine.recorded("signals.json")?,
+    }))
+}
+
+/// The machine, if it runs.
+pub fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
+    let machine = store.find(name)?;
+    match machine.state()? {
+        State::Running { .. } => Ok(machine),
+        _ => bail!("machine {name} is not running"),
+    }
+}
+
+/// `exec`
+pub fn exec(args: &arguments::Exec) -> anyhow::Result<Outcome> {
+    let command = run::exec(&args.command, args.tty)?;
+    let machine = running(&Store::open()?, &args.name)?;
+    let signals = Signals::install().context("cannot take note of signals")?;
+    let Some(file) = ask(&machine, &Request::Agent)? else {
+        bail!("machine {}: its monitor gave no connection", machine.name);
+    };
+    let mut link = Link::new(UnixStream::from(file))?;
+    link.put(&ToAgent::Exec(command.clone()))?;
+    let terminal = match command.terminal {
+        Some(_) => Some(Terminal::take().context("cannot use this terminal")?),
+        None => None,
+    };
+    let mut relay = Relay::new(link, terminal, command.input);
+    let mut passed_on = false;
+    loop {
+        match relay.work() {
+            Ok(None) => {}
+            Ok(Some(ended)) => {
+                drop(relay);
+                return Ok(paravane_machine::outcome(ended));
+            }
+            Err(error) => {
+                drop(relay);
+                eprintln!("paravane: machine {}: {error:#}", machine.name);
+                return Ok(Outcome::Failed);
+            }
+        }
+        if let (Some(signal), false) = (signals.pending(), passed_on) {
+            // A second one ends us at once.
+            relay.signal(signal)?;
+            passed_on = true;
+        }
+        let mut files = Vec::new();
+        if !passed_on {
+            files.push(PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN));
+        }
+        relay.files(&mut files);
+        match poll(&mut files, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait"),
+        }
+    }
+}
+
+/// `logs`
+pub fn logs(args: &arguments::Logs) -> anyhow::Result<Outcome> {
+    let machine = Store::open()?.find(&args.name)?;
+    let mut log = Log::open(&machine)?;
+    loop {
+        // Asked before: what was printed until then is read below.
+        let state = machine.state()?;
+        log.print()?;
+        if !args.follow || !matches!(state, State::Running { .. }) {
+            return Ok(Outcome::Passed);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// `stop`
+pub fn stop(args: &arguments::Stop) -> anyhow::Result<Outcome> {
+    let store = Store::open()?;
+    for name in &args.names {
+        let machine = running(&store, name)?;
+        let request = Request::Stop { seconds: args.time };
+        match ask(&machine, &request) {
+            Ok(_) => {}
+            // It has ended in the meantime.
+            Err(_) if !matches!(machine.state()?, State::Running { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if !machine.wait_gone(Duration::from_secs(args.time) + END)? {
+            bail!("machine {name} does not end: `paravane kill {name}`");
+        }
+        super::say(name)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// `kill`
+pub fn kill(args: &arguments::Kill) -> anyhow::Result<Outcome> {
+    let store = Store::open()?;
+    for name in &args.names {
+        let machine = running(&store, name)?;
+        match args.signal {
+            Some(number) => drop(ask(&machine, &Request::Signal { number })?),
+            None => end_now(&machine)?,
+        }
+        super::say(name)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Ends a machine at once: by its monitor, and if that does not answer, by the host's kernel.
+fn end_now(machine: &Machine) -> anyhow::Result<()> {
+    let asked = ask(machine, &Request::Kill);
+    if asked.is_ok() && machine.wait_gone(END)? {
+        return Ok(());
+    }
+    let State::Running { pid } = machine.state()? else {
+        return Ok(());
+    };
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.with_context(|| format!("machine {}: its monitor is not known", machine.name))?;
+    let monitor = pidfd_open(pid, PidfdFlags::empty())?;
+    // Still locked: so it is that process, and not one that got its number later.
+    if let State::Running { .. } = machine.state()? {
+        pidfd_send_signal(&monitor, Signal::KILL)?;
+    }
+    if machine.wait_gone(END)? {
+        Ok(())
+    } else {
+        bail!("machine {}: its monitor does not end", machine.name)
+    }
+}
+
+/// `rm`
+pub fn rm(args: &arguments::Rm) -> anyhow::Result<Outcome> {
+    let store = Store::open()?;
+    for name in &args.names {
+        let machine = store.find(name)?;
+        if let State::Running { .. } = machine.state()? {
+            if !args.force {
+                bail!("machine {name} is running: `paravane stop {name}`, or --force");
+            }
+            end_now(&machine)?;
+        }
+        machine.remove()?;
+        super::say(name)?;
+    }
+    Ok(Outcome::Passed)
+}

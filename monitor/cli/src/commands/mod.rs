@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The commands: one module each.
+
+mod attach;
+mod bench;
+mod boot;
+mod conformance;
+mod copy;
+mod generate;
+mod image;
+mod kernel;
+mod machines;
+mod report;
+mod rom;
+mod run;
+mod stat;
+
+use crate::arguments::{Command, Conformance, HypervisorKind};
+use anyhow::Context;
+use paravane_hypervisor::Hypervisor;
+use paravane_hypervisor::process::Process;
+use paravane_hypervisor::qemu::Qemu;
+use paravane_user_io::outcome::Outcome;
+use std::io::{self, Write};
+
+/// What there is no room for, say.
+const OUTPUT: &str = "cannot write to standard output";
+
+/// Runs a command. An error means that it could not be run.
+pub fn run(command: &Command) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Conformance(args) => conformance::run(args),
+        Command::Rom(crate::arguments::Rom::Inspect { file }) => rom::inspect(file),
+        Command::Bench(crate::arguments::Bench::Native(args)) => bench::native(args),
+        Command::Bench(crate::arguments::Bench::Vmi(args)) => bench::vmi::run(args),
+        Command::Bench(crate::arguments::Bench::VmiHost(args)) => bench::vmi::host(args),
+        Command::Bench(crate::arguments::Bench::Micro(args)) => bench::micro::run(args),
+        Command::Bench(crate::arguments::Bench::Kernel(args)) => bench::kernel::run(args),
+        Command::Image(crate::arguments::Image::Build(args)) => image::build(args),
+        Command::Image(crate::arguments::Image::Pull { name }) => image::pull(name),
+        Command::Run(args) => run::run(args),
+        Command::Create(args) => machines::create(args),
+        Command::Start(args) => machines::start(args),
+        Command::Ps(args) => machines::ps(args),
+        Command::Exec(args) => machines::exec(args),
+        Command::Logs(args) => machines::logs(args),
+        Command::Stop(args) => machines::stop(args),
+        Command::Kill(args) => machines::kill(args),
+        Command::Rm(args) => machines::rm(args),
+        Command::Cp(args) => copy::run(args),
+        Command::Attach(args) => attach::run(args),
+        Command::Inspect(args) => machines::inspect(args),
+        Command::Stat(args) => stat::run(args),
+        Command::Monitor(args) => run::monitor(args),
+        Command::Boot(args) => boot::run(args),
+        Command::Kernel(crate::arguments::Kernel::Build(args)) => kernel::build(args),
+        Command::Kernel(crate::arguments::Kernel::Verify(args)) => kernel::verify(args),
+        Command::Kernel(crate::arguments::Kernel::Lines(args)) => kernel::lines(args),
+        Command::Doctor(args) => crate::doctor::run(args),
+        Command::Completions { shell } => generate::completions(*shell),
+        Command::Man { folder } => generate::man(folder),
+        Command::Schema => generate::schema(),
+    }
+}
+
+/// Prints a line, which may be what a script waits for.
+fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
+    writeln!(io::stdout(), "{line}").context(OUTPUT)
+}
+
+fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
+    match args.hypervisor {
+        HypervisorKind::Qemu => Ok(Box::new(Qemu::find()?)),
+        HypervisorKind::Process => Ok(Box::new(Process {
+            spaces: args.spaces,
+            debuggable: args.debuggable,
+            disturb_clock: args.disturb_clock,
+        })),
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane run`: a command, or a shell, in a Linux virtual machine of its own.
+//!
+//! Exit codes: the command's own; 128 + n if signal n ended it; 127 there is no such command, 126 it cannot be executed,
+//! 125 it cannot be started for another reason; 124 `--timeout` has passed; 1 the machine failed; 2 it could not be started.
+
+mod options;
+
+use super::Outcome;
+use crate::arguments;
+use paravane_confine as confine;
+use paravane_gdb::Address;
+use paravane_machine as machine;
+use paravane_machine::Background;
+use paravane_machine::store::Store;
+
+pub use options::{exec, spec};
+
+/// Runs the command.
+pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
+    if let Some(thread) = &args.plant_violation {
+        confine::plant_violation(thread)?;
+    }
+    let spec = spec(&args.machine)?;
+    let gdb = args
+        .gdb
+        .as_deref()
+        .map(|word| Address::parse(word, args.gdb_remote))
+        .transpose()?;
+    if args.detach {
+        let machine = Store::open()?.create(args.name.as_deref(), &spec)?;
+        if let Err(error) = super::machines::launch(&machine) {
+            machine.remove()?;
+            return Err(error);
+        }
+        super::say(&machine.name)?;
+        return Ok(Outcome::Passed);
+    }
+    let named = match &args.name {
+        Some(name) => Some(Store::open()?.create(Some(name), &spec)?),
+        None => None,
+    };
+    let outcome = options::at_terminal(args).and_then(|terminal| {
+        let exec = options::command(&spec, terminal);
+        machine::run(
+            &spec,
+            Some(exec),
+            args.verbose,
+            named.as_ref(),
+            gdb.as_ref(),
+            None,
+        )
+    });
+    if let Some(machine) = named {
+        // Nobody asked for it to stay: its end was seen here.
+        machine.remove()?;
+    }
+    outcome
+}
+
+/// The monitor of a machine in the background. Says on stdout when it runs, and goes on.
+pub fn monitor(args: &arguments::Named) -> anyhow::Result<Outcome> {
+    let machine = Store::open()?.find(&args.name)?;
+    let spec = machine.spec()?;
+    let background = Background::take(spec.interactive)?;
+    // With nothing to run and nobody to type, what the machine says itself is what there is to see.
+    let exec =
+        (!spec.command.is_empty() || spec.interactive).then(|| options::command(&spec, spec.tty));
+    let verbose = exec.is_none();
+    machine::run(&spec, exec, verbose, Some(&machine), None, Some(background))
+}

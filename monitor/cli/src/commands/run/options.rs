@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From options to what they mean.
+
+use crate::arguments::{CommandOptions, MachineOptions, Run};
+use anyhow::{Context, bail};
+use paravane_agent_protocol::Exec;
+use paravane_images::oci;
+use paravane_machine as machine;
+use paravane_machine::agent::Terminal;
+use paravane_machine::spec::{Disk, DiskMode, Spec, Word};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// What runs if nothing else is said.
+const SHELL: &str = "/bin/sh";
+
+/// The machine that the options describe, whatever folder it is started from.
+pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
+    let absolute = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
+    for word in &args.append {
+        if word.contains(|c: char| c.is_control()) {
+            bail!("--append: a control character in the kernel's command line");
+        }
+    }
+    let image = args.image.as_deref().map(|word| oci::get(word, args.pull));
+    let image = image.transpose().context("--image")?;
+    let root = image.as_ref().map(|image| Disk {
+        file: image.root.clone(),
+        mode: DiskMode::ReadOnly,
+    });
+    let process = image.map(|image| image.process).unwrap_or_default();
+    Ok(Spec {
+        kernel: absolute(&args.kernel).context("--kernel")?,
+        initrd: absolute(&args.initrd).context("--initrd")?,
+        append: args.append.clone(),
+        cpus: args.cpus,
+        memory_mib: args.memory,
+        spaces: args.spaces,
+        volumes: each(&args.volume, "--volume", machine::volume)?,
+        rootfs: each(args.rootfs.as_slice(), "--rootfs", machine::disk)?
+            .pop()
+            .or(root),
+        init: args.init,
+        disks: each(&args.disk, "--disk", machine::disk)?,
+        net: machine::net(&args.net, &args.publish)?,
+        publish: args.publish.iter().map(ToString::to_string).collect(),
+        metrics: absolute(&args.metrics).context("--metrics")?,
+        debuggable: args.debuggable,
+        timeout: args.timeout,
+        command: process
+            .command(words(&args.command)?)
+            .into_iter()
+            .map(Word)
+            .collect(),
+        env: [process.variables(), variables(&args.command.env)?]
+            .concat()
+            .into_iter()
+            .map(|(key, value)| (Word(key), Word(value)))
+            .collect(),
+        workdir: args.command.workdir.clone().or_else(|| process.folder()),
+        user: args.command.user.clone().or_else(|| process.user()),
+        interactive: args.interactive,
+        tty: args.tty,
+    })
+}
+
+fn each<T>(
+    words: &[String],
+    option: &str,
+    read: fn(&str) -> anyhow::Result<T>,
+) -> anyhow::Result<Vec<T>> {
+    words
+        .iter()
+        .map(|word| read(word).with_context(|| format!("{option} {word}")))
+        .collect()
+}
+
+/// Whether the command of `run` gets our terminal.
+pub fn at_terminal(args: &Run) -> anyhow::Result<bool> {
+    terminal(args.machine.tty, args.machine.command.command.is_empty())
+}
+
+/// Whether a command does that asks for it or not, and is a shell or not.
+fn terminal(asked: bool, shell: bool) -> anyhow::Result<bool> {
+    let there = Terminal::is_there();
+    if asked && !there {
+        bail!("--tty: standard input and output are not a terminal");
+    }
+    Ok(asked || (shell && there))
+}
+
+/// What the agent is to run for a machine.
+pub fn command(spec: &Spec, terminal: bool) -> Exec {
+    let words: Vec<Vec<u8>> = spec.command.iter().map(Word::bytes).collect();
+    let env = spec
+        .env
+        .iter()
+        .map(|(key, value)| (key.bytes(), value.bytes()))
+        .collect();
+    build(
+        words,
+        env,
+        spec.workdir.as_deref(),
+        spec.user.as_deref(),
+        terminal,
+    )
+}
+
+/// What the agent is to run for `exec`.
+pub fn exec(args: &CommandOptions, tty: bool) -> anyhow::Result<Exec> {
+    let terminal = terminal(tty, args.command.is_empty())?;
+    let command = words(args)?.into_iter().map(OsString::into_vec).collect();
+    let env = variables(&args.env)?
+        .into_iter()
+        .map(|(key, value)| (key.into_vec(), value.into_vec()))
+        .collect();
+    Ok(build(
+        command,
+        env,
+        args.workdir.as_deref(),
+        args.user.as_deref(),
+        terminal,
+    ))
+}
+
+fn build(
+    mut argv: Vec<Vec<u8>>,
+    mut env: Vec<(Vec<u8>, Vec<u8>)>,
+    cwd: Option<&Path>,
+    user: Option<&str>,
+    terminal: bool,
+) -> Exec {
+    if argv.is_empty() {
+        argv.push(SHELL.into());
+        if terminal {
+            // A login shell, which reads the profile.
+            argv.push(b"-l".to_vec());
+        }
+    }
+    if let (true, Some(term)) = (terminal, std::env::var_os("TERM")) {
+        env.insert(0, (b"TERM".to_vec(), term.into_vec()));
+    }
+    Exec {
+        argv,
+        env,
+        cwd: cwd.map(|path| path.as_os_str().as_bytes().to_vec()),
+        user: user.map(str::to_string),
+        terminal: terminal.then(Terminal::size),
+        input: true,
+    }
+}
+
+fn words(args: &CommandOptions) -> anyhow::Result<Vec<OsString>> {
+    if args.command.first().is_some_and(|name| name.is_empty()) {
+        bail!("the command's name is empty");
+    }
+    Ok(args.command.clone())
+}
+
+fn variables(words: &[OsString]) -> anyhow::Result<Vec<(OsString, OsString)>> {
+    let mut all = Vec::new();
+    for word in words {
+        all.extend(variable(word, |name| std::env::var_os(name))?);
+    }
+    Ok(all)
+}
+
+/// One `--env`.
+fn variable(
+    word: &OsStr,
+    own: impl Fn(&OsStr) -> Option<OsString>,
+) -> anyhow::Result<Option<(OsString, OsString)>> {
+    let bytes = word.as_bytes();
+    let at = bytes.iter().position(|&byte| byte == b'=');
+    if bytes.is_empty() || at == Some(0) {
+        bail!("--env {}: KEY=VALUE is expected", word.to_string_lossy());
+    }
+    Ok(match at {
+        Some(at) => {
+            let (key, value) = bytes.split_at(at);
+            let value = value.get(1..).unwrap_or_default();
+            Some((
+                OsStr::from_bytes(key).into(),
+                OsStr::from_bytes(value).into(),
+            ))
+        }
+        None => own(word).map(|value| (word.into(), value)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_and_their_values() {
+        let own = |name: &OsStr| (name == "HERE").then(|| OsString::from("x"));
+        let pair = |key: &str, value: &str| Some((OsString::from(key), OsString::from(value)));
+        let of = |word: &str| variable(OsStr::new(word), own).unwrap();
+        assert_eq!(of("A=1=2"), pair("A", "1=2"));
+        assert_eq!(of("A="), pair("A", ""));
+        assert_eq!(of("HERE"), pair("HERE", "x"));
+        assert_eq!(of("GONE"), None);
+        assert!(variable(OsStr::new("=1"), own).is_err());
+        assert!(variable(OsStr::new(""), own).is_err());
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The layers that this program carries.
+
+use clap::ValueEnum;
+
+/// A layer that a guest can find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layer {
+    /// No layer: every site keeps its native instruction
+    None,
+    /// Every call is the native instruction
+    Native,
+    /// As native, and counts
+    NativeStats,
+    /// The one of --hypervisor process
+    Process,
+}
+
+impl Layer {
+    /// The name as it stands on the guest's command line and in the ROM's header.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layer::None => "none",
+            Layer::Native => "native",
+            Layer::NativeStats => "native-stats",
+            Layer::Process => "process",
+        }
+    }
+
+    /// The image that this program carries.
+    pub fn rom(self) -> Option<&'static [u8]> {
+        match self {
+            Layer::None | Layer::Process => None,
+            Layer::Native => Some(paravane_blobs::NATIVE_ROM),
+            Layer::NativeStats => Some(paravane_blobs::NATIVE_STATS_ROM),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Linux machines: what a machine is ([`spec`]), where named machines are kept ([`store`]), how a
+//! running one is reached ([`control`]), its run from its files to its end ([`run()`]), its agent
+//! ([`agent`]), its built-in root ([`root`]) and its statistics ([`stats`]).
+
+pub mod agent;
+pub mod control;
+pub mod initramfs;
+pub mod output_log;
+pub mod root;
+mod run;
+pub mod spec;
+pub mod stats;
+pub mod store;
+
+pub use run::{Background, RUNNING, disk, net, outcome, run, volume};

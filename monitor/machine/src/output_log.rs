@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a machine in the background has printed: at most so much, the rest is the oldest.
+//!
+//! The file `output` is the monitor's standard output and error. When it is full it becomes `output.1`, in the place of
+//! the one before, and a new one is begun: so the last [`LIMIT`] bytes are always there, and never more than twice that.
+
+use crate::store::Machine;
+use anyhow::Context;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+/// Bytes.
+pub const LIMIT: u64 = 16 << 20;
+
+/// For `logs`.
+#[derive(Debug)]
+pub struct Log {
+    path: PathBuf,
+    /// The one that was full, which is printed first.
+    old: Option<File>,
+    now: Option<File>,
+}
+
+impl Log {
+    /// Finds both.
+    pub fn open(machine: &Machine) -> anyhow::Result<Self> {
+        let path = machine.output();
+        Ok(Log {
+            old: open(&path.with_extension("1"))?,
+            now: open(&path)?,
+            path,
+        })
+    }
+
+    /// What was printed so far is left out.
+    pub fn skip(&mut self) -> anyhow::Result<()> {
+        self.old = None;
+        if let Some(file) = &mut self.now {
+            file.seek(SeekFrom::End(0))?;
+        }
+        Ok(())
+    }
+
+    /// Prints what has come since the last time.
+    pub fn print(&mut self) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        for file in [self.old.take().as_mut(), self.now.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            io::copy(file, &mut out)?;
+        }
+        // Another file may have the name now; what came to the old one until then is read once more.
+        let next = open(&self.path)?;
+        let number = |file: &Option<File>| {
+            file.as_ref()
+                .and_then(|f| f.metadata().ok())
+                .map(|meta| meta.ino())
+        };
+        if number(&next) != number(&self.now) {
+            if let Some(file) = &mut self.now {
+                io::copy(file, &mut out)?;
+            }
+            self.now = next;
+            if let Some(file) = &mut self.now {
+                io::copy(file, &mut out)?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+}
+
+fn open(path: &std::path::Path) -> anyhow::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+/// For a monitor in the background: begins a new file if standard output is one of its machine's and full.
+pub fn turn(machine: &Machine) -> anyhow::Result<()> {
+    let output = rustix::fs::fstat(rustix::stdio::stdout())?;
+    if u64::try_from(output.st_size).unwrap_or(0) < LIMIT {
+        return Ok(());
+    }
+    let path = machine.output();
+    // Of a machine in the foreground it may be anybody's file.
+    if !fs::metadata(&path)
+        .is_ok_and(|meta| meta.ino() == output.st_ino && meta.dev() == output.st_dev)
+    {
+        return Ok(());
+    }
+    fs::rename(&path, path.with_extension("1"))?;
+    let mut options = OpenOptions::new();
+    let new = options.append(true).create(true).mode(0o600).open(&path)?;
+    rustix::stdio::dup2_stdout(&new)?;
+    Ok(rustix::stdio::dup2_stderr(&new)?)
+}

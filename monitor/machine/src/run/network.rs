@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The network that a machine is given.
+
+use crate::spec::{Net, Spec};
+use crate::store::Machine;
+use anyhow::{Context, bail};
+use paravane_agent_protocol::Network;
+use paravane_confine::{self as confine, Files};
+use paravane_devices::Device;
+use paravane_devices::net::{Later, Net as Card};
+use paravane_net::auto::{self, Auto, Lazy, Running};
+use paravane_net::{Publish, passt, publish, tap, user};
+use serde_json::json;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Who is told what network a machine got.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Say it on stderr.
+    pub verbose: bool,
+    /// What `inspect` reads.
+    pub record: Option<File>,
+}
+
+impl Told {
+    /// For a machine that may have a name.
+    pub fn new(verbose: bool, machine: Option<&Machine>) -> anyhow::Result<Self> {
+        let record = machine.map(Machine::record_network).transpose()?;
+        Ok(Told { verbose, record })
+    }
+
+    fn tell(mut self, network: &str, config: Option<&user::Config>) {
+        let ports: Vec<String> = config
+            .iter()
+            .flat_map(|c| &c.publish)
+            .map(ToString::to_string)
+            .collect();
+        tracing::info!(network, ?ports, "network");
+        if self.verbose {
+            let ports = ports
+                .iter()
+                .map(|port| format!(", published {port}"))
+                .collect::<String>();
+            // The terminal may be raw.
+            eprint!("paravane: network: {network}{ports}\r\n");
+        }
+        let record = json!({ "is": network, "published": ports }).to_string();
+        if let Some(Err(error)) = self
+            .record
+            .as_mut()
+            .map(|file| file.write_all(record.as_bytes()))
+        {
+            tracing::warn!("what network it is cannot be noted: {error}");
+        }
+    }
+}
+
+/// A machine's network, which ends with this.
+#[derive(Debug, Default)]
+pub struct Connected {
+    /// What the agent is told, if anything.
+    pub network: Option<Network>,
+    _running: Kept,
+}
+
+/// What lives as long as the network, once there is one.
+type Kept = Arc<Mutex<Option<Running>>>;
+
+/// passt's process, by the descriptor with which a confined thread can end it.
+#[derive(Debug)]
+struct PasstProcess(confine::Kept);
+
+impl passt::End for PasstProcess {
+    fn kill(&self) {
+        self.0.kill();
+    }
+}
+
+/// Makes the network and the card.
+pub fn connect(
+    spec: &Spec,
+    told: Told,
+    devices: &mut Vec<Box<dyn Device>>,
+) -> anyhow::Result<Connected> {
+    let mac = Card::mac_of(&std::process::id().to_string());
+    let loopback = match &spec.net {
+        Net::None => return Ok(Connected::default()),
+        Net::Tap(name) => {
+            let link = tap::open(name).context("--net")?;
+            told.tell(&format!("tap {name}"), None);
+            devices.push(Box::new(Card::new(link, mac)));
+            return Ok(Connected::default());
+        }
+        Net::User { loopback } | Net::Stack { loopback } | Net::Passt { loopback } => *loopback,
+    };
+    let mut config = user::Config {
+        host_loopback: loopback,
+        resolver: user::host_resolver(),
+        publish: ports(spec)?,
+        ..user::Config::default()
+    };
+    let confine = || confine::enter("net-user", &Files::none()).map_err(io::Error::other);
+    passt::keep_with(|process| Ok(Box::new(PasstProcess(confine::keep(&process)?))));
+    let kept = Kept::default();
+    let keep = |running| *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
+    let card = match &spec.net {
+        Net::Stack { .. } => {
+            config.publish = publish::settle(&config.publish).context("--net stack")?;
+            let (link, network) = user::start_in(config.clone(), confine).context("--net stack")?;
+            told.tell("the stack in this process", Some(&config));
+            keep(Running::Stack(network));
+            Card::new(link, mac)
+        }
+        Net::Passt { .. } => {
+            config.publish = publish::settle(&config.publish).context("--net passt")?;
+            let (link, process) =
+                passt::start(Path::new("passt"), &config, mac).context("--net passt")?;
+            told.tell("passt", Some(&config));
+            keep(Running::Passt(process));
+            Card::new(link, mac)
+        }
+        _ => match auto::start(passt::find().as_deref(), &mut config, mac, confine)
+            .context("--net user")?
+        {
+            Auto::Now(open) => {
+                told.tell(&open.choice.to_string(), Some(&config));
+                keep(open.running);
+                Card::new(open.link, mac)
+            }
+            Auto::Later(lazy) => Card::later(later(lazy, mac, told, Arc::clone(&kept)), mac),
+        },
+    };
+    devices.push(Box::new(card));
+    Ok(Connected {
+        network: Some(addresses(&config)),
+        _running: kept,
+    })
+}
+
+fn later(lazy: Lazy, mac: [u8; 6], told: Told, kept: Kept) -> Later {
+    Later {
+        mtu: lazy.mtu(),
+        open: Box::new(move || {
+            let open = lazy.open(mac);
+            told.tell(&open.choice.to_string(), None);
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(open.running);
+            open.link
+        }),
+    }
+}
+
+fn ports(spec: &Spec) -> anyhow::Result<Vec<Publish>> {
+    let read = |word: &String| {
+        word.parse()
+            .map_err(|why| anyhow::anyhow!("--publish {word}: {why}"))
+    };
+    spec.publish.iter().map(read).collect()
+}
+
+fn addresses(config: &user::Config) -> Network {
+    Network {
+        address: config.guest,
+        prefix: config.prefix,
+        gateway: config.gateway,
+        dns: config.resolver.map(|_| config.dns),
+        mtu: config.mtu,
+    }
+}
+
+/// `none`, `user`, `stack`, `passt`, `tap:NAME`.
+pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
+    let (kind, loopback) = match word.strip_suffix(",loopback") {
+        Some(kind) => (kind, true),
+        None => (word, false),
+    };
+    let net = match (kind, word.split_once(':')) {
+        ("user", _) => Net::User { loopback },
+        ("stack", _) => Net::Stack { loopback },
+        ("passt", _) => Net::Passt { loopback },
+        ("none", _) if !loopback => Net::None,
+        (_, Some(("tap", name))) => Net::Tap(name.to_string()),
+        _ => bail!(
+            "--net {word}: none, user, stack, passt (the last three also with ,loopback) and tap:NAME are possible"
+        ),
+    };
+    if !publish.is_empty() && matches!(net, Net::None | Net::Tap(_)) {
+        bail!("--publish needs --net user, stack or passt");
+    }
+    Ok(net)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks() {
+        let port = ["80:80".parse().unwrap()];
+        assert_eq!(
+            net("user,loopback", &port).unwrap(),
+            Net::User { loopback: true }
+        );
+        assert_eq!(net("stack", &port).unwrap(), Net::Stack { loopback: false });
+        assert_eq!(net("tap:vm0", &[]).unwrap(), Net::Tap("vm0".to_string()));
+        for (bad, ports) in [
+            ("", &[][..]),
+            ("bridge", &[]),
+            ("none,loopback", &[]),
+            ("none", &port),
+            ("tap:vm0", &port),
+        ] {
+            assert!(net(bad, ports).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What of the host a machine is given: folders, disks, a network.
+
+use super::network::{self, Connected, Told};
+use super::superblock;
+use crate::spec::{Disk, DiskMode, Spec, Volume};
+use anyhow::{Context, bail};
+use paravane_agent_protocol::Mount;
+use paravane_devices::Device;
+use paravane_devices::blk::{Block, Flush, Mode};
+use paravane_devices::fs::{Access, Fs};
+use std::path::PathBuf;
+
+/// The folder that is the root, for virtio-fs.
+const ROOT_TAG: &str = "rootfs";
+
+/// The word of the kernel's command line that tells the agent where its root is.
+pub fn root_option(spec: &Spec) -> Option<String> {
+    let root = spec.rootfs.as_ref()?;
+    Some(if root.file.is_dir() {
+        format!("paravane.root=virtiofs:{ROOT_TAG}")
+    } else {
+        "paravane.root=/dev/vda".to_string()
+    })
+}
+
+/// What the guest is told of it, and what must live as long as the machine.
+#[derive(Debug, Default)]
+pub struct Attached {
+    pub mounts: Vec<Mount>,
+    /// There is a disk that outlives the machine.
+    pub keeps: bool,
+    pub connected: Connected,
+}
+
+impl Attached {
+    /// Opens everything that a machine is to have, and makes its devices.
+    pub fn new(
+        spec: &Spec,
+        told: Told,
+        devices: &mut Vec<Box<dyn Device>>,
+    ) -> anyhow::Result<Self> {
+        let mut attached = Attached::default();
+        if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
+            devices.push(Box::new(
+                Fs::new(&root.file, ROOT_TAG, Access::ReadOnly).context("--rootfs")?,
+            ));
+        }
+        let root = spec.rootfs.as_ref().filter(|r| !r.file.is_dir());
+        if let Some(root) = root {
+            superblock::check(&root.file).context("--rootfs")?;
+        }
+        for (index, disk) in root.into_iter().chain(&spec.disks).enumerate() {
+            let mode = match disk.mode {
+                DiskMode::Write => Mode::Write,
+                DiskMode::ReadOnly => Mode::ReadOnly,
+                DiskMode::Snapshot => Mode::Snapshot,
+                DiskMode::Cut => Mode::Cut(Flush::Honoured),
+                DiskMode::CutUnsafe => Mode::Cut(Flush::Ignored),
+            };
+            attached.keeps |= matches!(
+                disk.mode,
+                DiskMode::Write | DiskMode::Cut | DiskMode::CutUnsafe
+            );
+            // The root comes first.
+            let option = if root.is_some() && index == 0 {
+                "--rootfs"
+            } else {
+                "--disk"
+            };
+            devices.push(Box::new(
+                Block::new(&disk.file, mode, &format!("disk{index}")).context(option)?,
+            ));
+        }
+        for (index, volume) in spec.volumes.iter().enumerate() {
+            let tag = format!("volume{index}");
+            let access = match (volume.read_only, volume.suid) {
+                (true, _) => Access::ReadOnly,
+                (false, false) => Access::Write,
+                (false, true) => Access::Suid,
+            };
+            devices.push(Box::new(
+                Fs::new(&volume.host, &tag, access).context("--volume")?,
+            ));
+            attached.mounts.push(Mount {
+                source: tag,
+                target: volume.guest.clone().into_bytes(),
+                kind: "virtiofs".to_string(),
+                read_only: volume.read_only,
+            });
+        }
+        attached.connected = network::connect(spec, told, devices)?;
+        Ok(attached)
+    }
+}
+
+/// `HOST:GUEST[:ro|:suid]`.
+pub fn volume(word: &str) -> anyhow::Result<Volume> {
+    let (rest, read_only, suid) = match word.rsplit_once(':') {
+        Some((rest, "ro")) => (rest, true, false),
+        Some((rest, "suid")) => (rest, false, true),
+        _ => (word, false, false),
+    };
+    let Some((host, guest)) = rest.rsplit_once(':') else {
+        bail!("HOST:GUEST is expected, and may be followed by :ro or :suid");
+    };
+    if !guest.starts_with('/') {
+        bail!("{guest:?}: the place in the guest is an absolute path");
+    }
+    let host = existing(host)?;
+    if !host.is_dir() {
+        bail!("{} is not a directory", host.display());
+    }
+    Ok(Volume {
+        host,
+        guest: guest.to_string(),
+        read_only,
+        suid,
+    })
+}
+
+/// `FILE[:ro|:snapshot|:cut|:cut-unsafe]`.
+pub fn disk(word: &str) -> anyhow::Result<Disk> {
+    let (file, mode) = match word.rsplit_once(':') {
+        Some((file, "ro")) => (file, DiskMode::ReadOnly),
+        Some((file, "snapshot")) => (file, DiskMode::Snapshot),
+        Some((file, "cut")) => (file, DiskMode::Cut),
+        Some((file, "cut-unsafe")) => (file, DiskMode::CutUnsafe),
+        _ => (word, DiskMode::Write),
+    };
+    Ok(Disk {
+        file: existing(file)?,
+        mode,
+    })
+}
+
+fn existing(path: &str) -> anyhow::Result<PathBuf> {
+    let path = std::path::absolute(path).with_context(|| format!("{path:?}"))?;
+    std::fs::metadata(&path).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_and_disks() {
+        let read = volume("/tmp:/mnt/x:ro").unwrap();
+        assert_eq!((read.guest.as_str(), read.read_only), ("/mnt/x", true));
+        let write = volume("/tmp:/mnt").unwrap();
+        assert!(!read.suid && !write.read_only && !write.suid);
+        let suid = volume("/tmp:/mnt:suid").unwrap();
+        assert_eq!(
+            (suid.guest.as_str(), suid.read_only, suid.suid),
+            ("/mnt", false, true)
+        );
+        for bad in [
+            "/tmp",
+            "/tmp:mnt",
+            "/nonexistent:/mnt",
+            "/etc/passwd:/mnt",
+            "",
+            "/tmp:ro",
+            "/tmp:suid",
+            "/tmp:/mnt:ro:suid",
+            "/tmp:/mnt:suid:ro",
+        ] {
+            assert!(volume(bad).is_err(), "{bad}");
+        }
+        assert_eq!(disk("/etc/passwd:ro").unwrap().mode, DiskMode::ReadOnly);
+        assert_eq!(
+            disk("/etc/passwd:snapshot").unwrap().mode,
+            DiskMode::Snapshot
+        );
+        assert_eq!(disk("/etc/passwd:cut").unwrap().mode, DiskMode::Cut);
+        assert_eq!(
+            disk("/etc/passwd:cut-unsafe").unwrap().mode,
+            DiskMode::CutUnsafe
+        );
+        assert!(disk("/nonexistent").is_err());
+    }
+}

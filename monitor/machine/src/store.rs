@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Machines that have a name: where what is known of them is kept, and how other programs reach them.
+//!
+//! Each has a folder below `$XDG_STATE_HOME/paravane/machines`:
+//!
+//! | file | |
+//! | --- | --- |
+//! | `spec.json` | what machine it is ([`Spec`]); there before anything else |
+//! | `lock` | locked by the machine's monitor, with its process id in it, for as long as it lives: whatever way it ends, the host's kernel unlocks it |
+//! | `control` | the socket on which the monitor listens ([`crate::control`]) |
+//! | `output`, `output.1` | what the command printed, and the monitor's last words ([`crate::output_log`]) |
+//! | `signals.json` | what keeps the signals of its processes inside (`process::reach`) |
+//! | `network.json` | what network it got, once that is known |
+//! | `ended.json` | how it ended ([`Ended`]); not there after a crash |
+//!
+//! Files other than the lock get their names when they are whole, and so does the folder: one that is being made has a name with a dot.
+
+use crate::spec::Spec;
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const MAX_NAME: usize = 64;
+/// Nobody has a lock for so long only to look.
+const LOOKED_AT: Duration = Duration::from_millis(200);
+/// What a machine's folder is called until it is whole: no machine's name, and the process id of who makes it.
+const DRAFT: &str = ".new-";
+/// Nobody makes a folder for so long: who did was killed.
+const LEFT_BEHIND: Duration = Duration::from_secs(60);
+/// Between two looks at a lock.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How a machine ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// The exit code that `run` would have had.
+    pub code: u8,
+}
+
+/// What a machine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Never started.
+    Created,
+    Running {
+        /// Its monitor.
+        pid: u32,
+    },
+    /// With this exit code.
+    Exited(u8),
+    /// Its monitor was killed.
+    Died,
+}
+
+/// All machines of this user.
+#[derive(Debug)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+impl Store {
+    /// Finds their place.
+    pub fn open() -> anyhow::Result<Self> {
+        let absolute = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let base =
+            absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+        let Some(base) = base else {
+            bail!("no place for what is known of machines: set HOME or XDG_STATE_HOME");
+        };
+        Ok(Store {
+            folder: base.join("paravane/machines"),
+        })
+    }
+
+    /// Adds a machine. Without a name it gets one.
+    pub fn create(&self, name: Option<&str>, spec: &Spec) -> anyhow::Result<Machine> {
+        let text = serde_json::to_vec_pretty(spec)
+            .context("a machine that is to be kept can only have words of text")?;
+        let mut folders = DirBuilder::new();
+        folders.recursive(true).mode(0o700);
+        folders
+            .create(&self.folder)
+            .with_context(|| format!("cannot make {}", self.folder.display()))?;
+        if let Some(name) = name {
+            check(name)?;
+        }
+        self.sweep();
+        let folder = self.folder.join(format!("{DRAFT}{}", std::process::id()));
+        let mut draft = Machine {
+            name: String::new(),
+            folder,
+        };
+        let complain = || format!("cannot make a machine in {}", self.folder.display());
+        // Who had this process id before is dead.
+        let _ = fs::remove_dir_all(&draft.folder);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&draft.folder)
+            .with_context(complain)?;
+        let named = draft.write("spec.json", &text).and_then(|()| match name {
+            Some(name) if self.name(&mut draft, name)? => Ok(()),
+            Some(name) => {
+                bail!("there is a machine {name}: choose another name, or `paravane rm {name}`")
+            }
+            None => self.name_any(&mut draft),
+        });
+        if let Err(error) = named {
+            let _ = fs::remove_dir_all(&draft.folder);
+            return Err(error);
+        }
+        Ok(draft)
+    }
+
+    /// Gives a whole machine its name. False: another one has it, and so its folder is not empty.
+    fn name(&self, draft: &mut Machine, name: &str) -> anyhow::Result<bool> {
+        let folder = self.folder.join(name);
+        match fs::rename(&draft.folder, &folder) {
+            Ok(()) => {
+                draft.name = name.to_string();
+                draft.folder = folder;
+                Ok(true)
+            }
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOTEMPTY | libc::EEXIST | libc::ENOTDIR)
+                ) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot make {}", folder.display())),
+        }
+    }
+
+    fn name_any(&self, draft: &mut Machine) -> anyhow::Result<()> {
+        for n in 1..100_000 {
+            if self.name(draft, &format!("vm{n}"))? {
+                return Ok(());
+            }
+        }
+        bail!("too many machines in {}", self.folder.display())
+    }
+
+    /// Removes what somebody left behind who was killed while making a machine.
+    fn sweep(&self) {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let draft = entry.file_name().to_string_lossy().starts_with(DRAFT);
+            let age = entry
+                .metadata()
+                .and_then(|m| m.modified())
+                .map(|at| at.elapsed().unwrap_or_default());
+            if draft && age.is_ok_and(|age| age > LEFT_BEHIND) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
+    /// The machine of this name.
+    pub fn find(&self, name: &str) -> anyhow::Result<Machine> {
+        check(name)?;
+        let folder = self.folder.join(name);
+        if !folder.is_dir() {
+            bail!("there is no machine {name}: see `paravane ps --all`");
+        }
+        Ok(Machine {
+            name: name.to_string(),
+            folder,
+        })
+    }
+
+    /// All machines, by name.
+    pub fn all(&self) -> anyhow::Result<Vec<Machine>> {
+        let complain = || format!("cannot read {}", self.folder.display());
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).with_context(complain),
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let entry = entry.with_context(complain)?;
+            // What has another kind of name is none of ours.
+            if let Some(name) = entry
+                .file_name()
+                .to_str()
+                .filter(|name| check(name).is_ok())
+            {
+                all.push(Machine {
+                    name: name.to_string(),
+                    folder: entry.path(),
+                });
+            }
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+}
+
+/// Whether a machine may have this name.
+fn check(name: &str) -> anyhow::Result<()> {
+    let first = name
+        .chars()
+        .next()
+        .is_some_and(|c| c.is_ascii_alphanumeric());
+    let all = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+    if !first || !all || name.len() > MAX_NAME {
+        bail!(
+            "`{name}` cannot be a machine's name: letters, digits, `_`, `.` and `-`, at most {MAX_NAME}"
+        );
+    }
+    Ok(())
+}
+
+/// One machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub name: String,
+    folder: PathBuf,
+}
+
+/// A monitor's hold on its machine.
+#[derive(Debug)]
+pub struct Hold {
+    _lock: File,
+}
+
+impl Machine {
+    /// What machine it is.
+    pub fn spec(&self) -> anyhow::Result<Spec> {
+        match self.read("spec.json")? {
+            Some(spec) => Ok(spec),
+            None => bail!(
+                "machine {} was never completed: `paravane rm {}`",
+                self.name,
+                self.name
+            ),
+        }
+    }
+
+    /// What it does.
+    pub fn state(&self) -> anyhow::Result<State> {
+        let path = self.folder.join("lock");
+        let lock = match File::open(&path) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::Created),
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        };
+        match flock(&lock, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(match self.read::<Ended>("ended.json")? {
+                Some(ended) => State::Exited(ended.code),
+                None => State::Died,
+            }),
+            Err(Errno::WOULDBLOCK) => {
+                // Written right after the lock was taken.
+                let pid = fs::read_to_string(&path)?.trim().parse().unwrap_or(0);
+                Ok(State::Running { pid })
+            }
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+
+    /// Waits until its monitor has ended. False: the time is over.
+    pub fn wait_gone(&self, time: Duration) -> anyhow::Result<bool> {
+        let deadline = Instant::now() + time;
+        while let State::Running { .. } = self.state()? {
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(true)
+    }
+
+    /// For its monitor: takes hold of it, if nobody has, and forgets how it ended before.
+    pub fn hold(&self) -> anyhow::Result<Hold> {
+        let path = self.folder.join("lock");
+        let mut lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .with_context(|| path.display().to_string())?;
+        let deadline = Instant::now() + LOOKED_AT;
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                // Who only looks at its state has the lock for a moment, too.
+                Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(LOOK),
+                Err(Errno::WOULDBLOCK) => bail!("machine {} is running", self.name),
+                Err(error) => return Err(error).with_context(|| path.display().to_string()),
+            }
+        }
+        lock.set_len(0)?;
+        write!(lock, "{}", std::process::id())?;
+        for old in ["ended.json", "network.json", "signals.json", "control"] {
+            match fs::remove_file(self.folder.join(old)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(Hold { _lock: lock })
+    }
+
+    /// For its monitor: says how it ended.
+    pub fn set_ended(&self, ended: &Ended) -> anyhow::Result<()> {
+        self.write("ended.json", &serde_json::to_vec(ended)?)
+    }
+
+    /// For its monitor: says what keeps the signals of its processes inside, in one write.
+    pub fn set_signals(&self, word: &str) -> anyhow::Result<()> {
+        let path = self.folder.join("signals.json");
+        fs::write(&path, serde_json::to_vec(word)?).with_context(|| path.display().to_string())
+    }
+
+    /// For its monitor: where it says what network it got, in one write. Empty until then.
+    pub fn record_network(&self) -> anyhow::Result<File> {
+        let path = self.folder.join("network.json");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        options
+            .open(&path)
+            .with_context(|| path.display().to_string())
+    }
+
+    /// What its monitor has recorded in a file: which network it has or had, once it needed one;
+    /// what keeps its signals inside.
+    pub fn recorded(&self, name: &str) -> anyhow::Result<Option<serde_json::Value>> {
+        match fs::metadata(self.folder.join(name)) {
+            Ok(file) if file.len() > 0 => self.read(name),
+            _ => Ok(None),
+        }
+    }
+
+    /// Where its output goes.
+    pub fn output(&self) -> PathBuf {
+        self.folder.join("output")
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Forgets it. It must not run.
+    pub fn remove(&self) -> anyhow::Result<()> {
+        fs::remove_dir_all(&self.folder)
+            .with_context(|| format!("cannot remove {}", self.folder.display()))
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
+        let path = self.folder.join(name);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        };
+        let value = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is damaged", path.display()))?;
+        Ok(Some(value))
+    }
+
+    /// Writes a file that is there whole or not at all.
+    fn write(&self, name: &str, content: &[u8]) -> anyhow::Result<()> {
+        let part = self.folder.join(format!("{name}.part"));
+        let write = || {
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&part)?;
+            file.write_all(content)?;
+            file.sync_data()?;
+            fs::rename(&part, self.folder.join(name))
+        };
+        write().with_context(|| format!("cannot write {}", self.folder.join(name).display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store {
+            folder: folder.path().join("machines"),
+        };
+        (folder, store)
+    }
+
+    fn spec() -> Spec {
+        Spec {
+            kernel: Some("/k".into()),
+            initrd: None,
+            append: vec!["x".to_string()],
+            cpus: 2,
+            memory_mib: 256,
+            spaces: None,
+            volumes: Vec::new(),
+            rootfs: None,
+            init: Init::Auto,
+            disks: Vec::new(),
+            net: Net::None,
+            publish: Vec::new(),
+            metrics: None,
+            debuggable: false,
+            timeout: Some(1),
+            command: vec![Word("true".into())],
+            env: vec![(Word("A".into()), Word("b".into()))],
+            workdir: None,
+            user: None,
+            interactive: false,
+            tty: false,
+        }
+    }
+
+    #[test]
+    fn a_life() {
+        let (_folder, store) = store();
+        assert!(store.all().unwrap().is_empty());
+        let machine = store.create(Some("one"), &spec()).unwrap();
+        assert_eq!(machine.spec().unwrap(), spec());
+        assert_eq!(machine.state().unwrap(), State::Created);
+        assert!(
+            store
+                .create(Some("one"), &spec())
+                .unwrap_err()
+                .to_string()
+                .contains("there is a machine one")
+        );
+        let hold = machine.hold().unwrap();
+        assert_eq!(
+            machine.state().unwrap(),
+            State::Running {
+                pid: std::process::id()
+            }
+        );
+        assert!(
+            machine
+                .hold()
+                .unwrap_err()
+                .to_string()
+                .contains("is running")
+        );
+        machine.set_ended(&Ended { code: 3 }).unwrap();
+        drop(hold);
+        assert_eq!(machine.state().unwrap(), State::Exited(3));
+        // A monitor that is killed says nothing.
+        drop(machine.hold().unwrap());
+        assert_eq!(machine.state().unwrap(), State::Died);
+        assert_eq!(store.create(None, &spec()).unwrap().name, "vm1");
+        assert_eq!(store.all().unwrap().len(), 2);
+        machine.remove().unwrap();
+        assert!(
+            store
+                .find("one")
+                .unwrap_err()
+                .to_string()
+                .contains("no machine one")
+        );
+    }
+
+    #[test]
+    fn what_was_killed_is_no_machine() {
+        let (_folder, store) = store();
+        store.create(Some("x"), &spec()).unwrap();
+        for left in [
+            ".new-1",
+            ".of-somebody",
+            &format!("{DRAFT}{}", std::process::id()),
+        ] {
+            fs::create_dir(store.folder.join(left)).unwrap();
+        }
+        for old in [".new-1", ".of-somebody"] {
+            let old = fs::File::open(store.folder.join(old)).unwrap();
+            old.set_modified(std::time::SystemTime::now() - 2 * LEFT_BEHIND)
+                .unwrap();
+        }
+        store.create(Some("y"), &spec()).unwrap();
+        let names: Vec<_> = store
+            .all()
+            .unwrap()
+            .into_iter()
+            .map(|machine| machine.name)
+            .collect();
+        assert_eq!(names, ["x", "y"]);
+        let folders = fs::read_dir(&store.folder).unwrap().count();
+        assert_eq!(folders, 3, "what is not ours stays");
+    }
+
+    #[test]
+    fn names_are_names() {
+        let (_folder, store) = store();
+        for name in ["", ".", "..", "-x", "a/b", "a b", "\u{e4}", &"x".repeat(65)] {
+            assert!(store.create(Some(name), &spec()).is_err(), "{name}");
+            assert!(store.find(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn damage_is_told() {
+        let (_folder, store) = store();
+        let machine = store.create(Some("x"), &spec()).unwrap();
+        fs::write(machine.folder().join("spec.json"), "{}").unwrap();
+        assert!(format!("{:#}", machine.spec().unwrap_err()).contains("spec.json is damaged"));
+        fs::remove_file(machine.folder().join("spec.json")).unwrap();
+        assert!(
+            machine
+                .spec()
+                .unwrap_err()
+                .to_string()
+                .contains("never completed")
+        );
+    }
+
+    #[test]
+    fn only_text_is_kept() {
+        use std::os::unix::ffi::OsStrExt;
+        let (_folder, store) = store();
+        let mut spec = spec();
+        spec.command
+            .push(Word(OsStr::from_bytes(&[0xff]).to_os_string()));
+        assert!(format!("{:#}", store.create(Some("x"), &spec).unwrap_err()).contains("not UTF-8"));
+        assert!(store.all().unwrap().is_empty());
+    }
+
+    use std::ffi::OsStr;
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Boots of a kernel: on bare metal with each layer that goes there and with none, and on the process hypervisor. Each has to
+//! get to a program that runs a few things and says how they came out, and what kernel it runs on.
+
+use anyhow::{Context, bail};
+use paravane_hypervisor::process::{Config, End, Output, Vm};
+use paravane_hypervisor::qemu::{Linux, Qemu};
+use paravane_hypervisor::{Event, Layer};
+use paravane_kernel::digest;
+use paravane_machine::initramfs::Initramfs;
+use paravane_machine::root::busybox::Busybox;
+use paravane_user_io::signals::Signals;
+use paravane_user_io::text;
+use paravane_user_io::text::hex;
+use paravane_vmlinux::elf;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+const MEMORY_MIB: u32 = 256;
+/// Numbers that the program writes, packs, unpacks and hashes.
+const NUMBERS: u32 = 5000;
+/// What is kept of a console, for messages.
+const KEPT_LINES: usize = 8;
+
+/// The first program. Every line that counts begins with `verify`.
+const INIT: &str = r#"#!/bin/sh
+mkdir -p /proc /sys /tmp
+mount -t devtmpfs devtmpfs /dev
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t tmpfs tmpfs /tmp
+echo "verify notes $(od -An -v -tx1 /sys/kernel/notes | tr -d ' \n')"
+echo "verify layer $(dmesg | sed -n 's/.*VMI: layer \([^ ]*\) [0-9.]*$/\1/p')"
+echo "verify cpus $(grep -c ^processor /proc/cpuinfo)"
+seq 1 NUMBERS > /tmp/a
+gzip -c /tmp/a | gunzip -c | cat > /tmp/b
+echo "verify hash $(sha256sum < /tmp/b | cut -d' ' -f1)"
+caught=0
+trap 'caught=$((caught + 1))' USR1
+for i in 1 2 3; do kill -USR1 $$; done
+echo "verify signals $caught"
+(usleep 20000; exit 5) &
+wait $!; later=$?
+(exit 7)
+echo "verify status $? $later"
+echo "verify done"
+poweroff -f
+"#;
+
+/// A machine that the kernel is to run on.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub layer: Layer,
+    pub cpus: u32,
+}
+
+/// Everywhere.
+pub const PLACES: [Place; 5] = [
+    Place {
+        layer: Layer::None,
+        cpus: 2,
+    },
+    Place {
+        layer: Layer::Native,
+        cpus: 2,
+    },
+    Place {
+        layer: Layer::NativeStats,
+        cpus: 2,
+    },
+    Place {
+        layer: Layer::Process,
+        cpus: 1,
+    },
+    Place {
+        layer: Layer::Process,
+        cpus: 2,
+    },
+];
+
+impl Place {
+    /// For people.
+    pub fn describe(&self) -> String {
+        let on = match self.layer {
+            Layer::None => "bare metal (QEMU) without a ROM".to_string(),
+            Layer::Process => "the process hypervisor".to_string(),
+            layer => format!("bare metal (QEMU) with the ROM {}", layer.name()),
+        };
+        format!("boots on {on}, {}", text::count(self.cpus as usize, "vCPU"))
+    }
+}
+
+/// The files, once read: all boots get these bytes.
+#[derive(Debug)]
+pub struct Files<'a> {
+    pub vmlinux: &'a [u8],
+    pub bzimage: &'a [u8],
+    pub initrd: &'a [u8],
+    pub build_id: Option<&'a str>,
+    /// For one boot, from the machine's start.
+    pub timeout: Duration,
+}
+
+/// The root of all boots.
+pub fn initrd(busybox: &Busybox) -> Vec<u8> {
+    let mut archive = Initramfs::default();
+    for folder in ["bin", "sbin", "usr", "usr/bin", "usr/sbin", "dev"] {
+        archive.directory(folder, 0o755);
+    }
+    archive.file("bin/busybox", 0o755, &busybox.program);
+    for applet in &busybox.applets {
+        archive.symlink(applet, "/bin/busybox");
+    }
+    archive.file(
+        "init",
+        0o755,
+        INIT.replace("NUMBERS", &NUMBERS.to_string()).as_bytes(),
+    );
+    archive.finish()
+}
+
+/// Boots there; what it came to, in a few words.
+pub fn boot(place: Place, files: &Files<'_>, signals: &Signals) -> anyhow::Result<String> {
+    let begun = Instant::now();
+    let mut report = Report::default();
+    if place.layer == Layer::Process {
+        on_processes(place, files, signals, &mut report)?;
+    } else {
+        on_metal(place, files, signals, &mut report)?;
+    }
+    report.check(place, files.build_id)?;
+    Ok(format!(
+        "to user mode and back in {:.1} s",
+        begun.elapsed().as_secs_f64()
+    ))
+}
+
+fn on_metal(
+    place: Place,
+    files: &Files<'_>,
+    signals: &Signals,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let mut running = Qemu::find()?.start_linux(&Linux {
+        bzimage: files.bzimage,
+        initrd: files.initrd,
+        layer: place.layer.rom(),
+        command_line: "console=ttyS0 quiet panic=-1",
+        cpus: place.cpus,
+        memory_mib: MEMORY_MIB,
+        count_instructions: false,
+    })?;
+    let deadline = Instant::now() + files.timeout;
+    loop {
+        match running.next(deadline, signals) {
+            Event::Line(line) => report.line(line),
+            Event::Ended(_) => return Ok(()),
+            Event::TimedOut => bail!(
+                "no end after {} s; {}",
+                files.timeout.as_secs(),
+                report.last()
+            ),
+            Event::Interrupted(_) => bail!("interrupted"),
+        }
+    }
+}
+
+fn on_processes(
+    place: Place,
+    files: &Files<'_>,
+    signals: &Signals,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let vm = Vm::start(&Config {
+        name: "vmlinux",
+        kernel: files.vmlinux,
+        layer: paravane_blobs::PROCESS_LAYER,
+        command_line: "console=hvc0 quiet",
+        initrd: files.initrd,
+        vcpus: place.cpus,
+        memory: u64::from(MEMORY_MIB) << 20,
+        spaces: None,
+        debuggable: false,
+        disturb_clock: false,
+    })?;
+    let deadline = Instant::now() + files.timeout;
+    let mut partial = Vec::new();
+    loop {
+        match vm.next() {
+            Some(Output::Console(bytes)) => {
+                for byte in bytes {
+                    if byte == b'\n' || partial.len() > 4096 {
+                        report.line(text::clean(&std::mem::take(&mut partial)));
+                    } else {
+                        partial.push(byte);
+                    }
+                }
+                continue;
+            }
+            Some(Output::End(End::Shutdown(0))) => return Ok(()),
+            Some(Output::End(end)) => bail!("it ended with {end:?}; {}", report.last()),
+            None => {}
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!(
+                "no end after {} s; {}",
+                files.timeout.as_secs(),
+                report.last()
+            );
+        }
+        if signals.pending().is_some() {
+            bail!("interrupted");
+        }
+        let mut wait = [
+            PollFd::from_borrowed_fd(vm.bell(), PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN),
+        ];
+        // Whatever ends the wait, everything is looked at again.
+        let _ = poll(&mut wait, Timespec::try_from(left).ok().as_ref());
+    }
+}
+
+/// What the program has said.
+#[derive(Debug, Default)]
+struct Report {
+    said: Vec<(String, String)>,
+    lines: Vec<String>,
+}
+
+impl Report {
+    fn line(&mut self, line: String) {
+        if let Some(said) = line.trim().strip_prefix("verify ") {
+            let (what, value) = said.split_once(' ').unwrap_or((said, ""));
+            self.said.push((what.to_string(), value.trim().to_string()));
+        } else if !line.trim().is_empty() {
+            if self.lines.len() == KEPT_LINES {
+                self.lines.remove(0);
+            }
+            self.lines.push(line);
+        }
+    }
+
+    fn last(&self) -> String {
+        let mut text = String::from("its last lines: ");
+        if self.lines.is_empty() {
+            text.push_str("none");
+        }
+        let _ = write!(text, "{}", self.lines.join(" | "));
+        text
+    }
+
+    fn check(&self, place: Place, build_id: Option<&str>) -> anyhow::Result<()> {
+        let value = |what: &str| {
+            let found = self.said.iter().find(|(w, _)| w == what);
+            found
+                .map(|(_, value)| value.as_str())
+                .with_context(|| format!("the program says nothing of {what}; {}", self.last()))
+        };
+        value("done")?;
+        let running = unhex(value("notes")?).and_then(|notes| elf::build_id(&notes));
+        if running.is_none() || running.as_deref() != build_id {
+            bail!(
+                "the kernel that runs has the build id {}, the file {}",
+                running.unwrap_or_default(),
+                build_id.unwrap_or_default()
+            );
+        }
+        let layer = if place.layer == Layer::None {
+            ""
+        } else {
+            place.layer.name()
+        };
+        let numbers: String = (1..=NUMBERS).fold(String::new(), |mut text, n| {
+            let _ = writeln!(text, "{n}");
+            text
+        });
+        for (what, wanted) in [
+            ("layer", layer),
+            ("cpus", &place.cpus.to_string()),
+            ("hash", &hex(&digest(numbers.as_bytes()))),
+            ("signals", "3"),
+            ("status", "7 5"),
+        ] {
+            let got = value(what)?;
+            if got != wanted {
+                bail!("the program says {what} {got:?}, {wanted:?} would be right");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: &u8| {
+        char::from(*c)
+            .to_digit(16)
+            .and_then(|d| u8::try_from(d).ok())
+    };
+    text.as_bytes()
+        .chunks(2)
+        .map(|pair| match pair {
+            [high, low] => Some(digit(high)? << 4 | digit(low)?),
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(change: Option<(&str, &str)>) -> Report {
+        let mut report = Report::default();
+        let numbers: String = (1..=NUMBERS).map(|n| format!("{n}\n")).collect();
+        let hash = hex(&digest(numbers.as_bytes()));
+        for (what, value) in [
+            ("notes", "040000000200000003000000474e5500ab010000"),
+            ("layer", "native"),
+            ("cpus", "2"),
+            ("hash", &hash),
+            ("signals", "3"),
+            ("status", "7 5"),
+            ("done", ""),
+        ] {
+            match change {
+                Some((name, other)) if name == what => {
+                    report.line(format!("verify {what} {other}"))
+                }
+                _ => report.line(format!("verify {what} {value}\r")),
+            }
+        }
+        report
+    }
+
+    #[test]
+    fn everything_it_says_counts() {
+        let place = Place {
+            layer: Layer::Native,
+            cpus: 2,
+        };
+        report(None).check(place, Some("ab01")).unwrap();
+        assert!(report(None).check(place, Some("ab02")).is_err());
+        assert!(report(None).check(place, None).is_err());
+        for what in ["notes", "layer", "cpus", "hash", "signals", "status"] {
+            assert!(
+                report(Some((what, "1")))
+                    .check(place, Some("ab01"))
+                    .is_err(),
+                "{what}"
+            );
+        }
+        let mut unfinished = report(None);
+        unfinished.said.pop();
+        assert!(unfinished.check(place, Some("ab01")).is_err());
+    }
+}
