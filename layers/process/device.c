@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Devices: virtio over MMIO, of which the monitor has the other half (monitor/src/process/device.rs).
+ * Devices: virtio over MMIO, of which the monitor has the other half (monitor/hypervisor/src/process/device.rs).
  *
  * The registers of a device are a page of shared memory that guests see read-only: a read is a load. A write faults, and is
  * done here: a notification sets a bit and wakes the device's thread if it sleeps, without waiting for anything; an

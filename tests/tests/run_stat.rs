@@ -234,11 +234,11 @@ fn the_log_has_levels() {
     assert_eq!(log(&["--log", "off"], "debug"), "");
     let info = log(&["--log", "info"], "");
     assert!(
-        info.contains("INFO paravane::process") && !info.contains("DEBUG"),
+        info.contains("INFO paravane_hypervisor::process") && !info.contains("DEBUG"),
         "{info}"
     );
     assert!(log(&["--log", "debug"], "").contains("driver ready"));
-    let some = log(&[], "paravane::process::device=debug");
+    let some = log(&[], "paravane_hypervisor::process::device=debug");
     assert!(
         some.contains("driver ready") && !some.contains("INFO"),
         "{some}"

@@ -11,6 +11,7 @@ mod layer_file;
 mod rom;
 mod tap;
 
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Interrupted;
 use paravane_user_io::{stderr, text};
 use std::io;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
             let signal = error
                 .downcast_ref()
                 .map_or(0, |Interrupted(signal)| *signal);
-            ExitCode::from(commands::Outcome::Interrupted(signal).code())
+            ExitCode::from(Outcome::Interrupted(signal).code())
         }
         Err(error) => {
             // Whoever read our output has gone (`paravane ... | head`): nobody to complain to.

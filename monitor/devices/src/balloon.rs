@@ -14,7 +14,6 @@ use std::io::Read;
 use vm_memory::{GuestAddress, GuestMemory};
 
 const INFLATE: usize = 0;
-const DEFLATE: usize = 1;
 /// Behind the other two, since neither statistics nor hints are offered.
 const REPORTING: usize = 2;
 /// More than the 32 that Linux puts into one report.
@@ -173,6 +172,8 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::sync::Arc;
     use vm_memory::{Bytes, FileOffset, GuestMemoryMmap, GuestMemoryRegion};
+
+    const DEFLATE: usize = 1;
 
     /// A guest whose memory is a file, all of it written to.
     fn guest() -> Guest {

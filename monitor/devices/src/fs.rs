@@ -21,6 +21,7 @@ use fuse_backend_rs::transport::{Reader, VirtioFsWriter, Writer};
 use masked::Masked;
 use paravane_confine::Files;
 use rustix::fs::{Mode, OFlags};
+use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -167,6 +168,14 @@ impl Drop for Mask {
     fn drop(&mut self) {
         // SAFETY: changes an attribute, back to what it was.
         unsafe { libc::umask(self.0) };
+    }
+}
+
+impl fmt::Debug for Fs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fs")
+            .field("tag", &self.tag)
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,8 @@
 //! The machine waits at its first instruction until a debugger lets it go on. When one leaves, the machine runs on, and another
 //! one can come. A debugger can read and change everything in the machine, and nothing outside of it.
 
+#![forbid(unsafe_code)]
+
 mod listen;
 mod target;
 

@@ -14,7 +14,9 @@ use std::sync::Arc;
 /// `HOST:PORT`, `:PORT`, or a path with a slash in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
+    /// A TCP address.
     Port(SocketAddr),
+    /// The path of a Unix socket.
     File(PathBuf),
 }
 
@@ -58,7 +60,9 @@ impl fmt::Display for Address {
 /// An open one.
 #[derive(Debug)]
 pub enum Listener {
+    /// On a TCP address.
     Port(TcpListener),
+    /// On a Unix socket.
     File(UnixListener),
 }
 
@@ -78,7 +82,8 @@ impl Listener {
         }
     }
 
-    pub fn accept(&self) -> io::Result<Stream> {
+    /// Takes the next connection; waits for it.
+    pub(super) fn accept(&self) -> io::Result<Stream> {
         let kind = match self {
             Listener::Port(listener) => {
                 let (stream, _) = listener.accept()?;

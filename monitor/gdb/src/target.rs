@@ -82,14 +82,12 @@ impl Target {
 
     /// The machine ends, or is to.
     pub fn ending(&self) -> bool {
-        self.debug.core().stopping()
+        self.debug.ending()
     }
 
     /// The debugger wants the machine to be gone.
     pub fn kill(&self) {
-        self.debug
-            .core()
-            .fail("the debugger has ended it".to_string());
+        self.debug.fail("the debugger has ended it".to_string());
     }
 
     /// Stops every vCPU, and undoes what a breakpoint has changed in those that stopped at one just now.
@@ -127,7 +125,7 @@ impl Target {
     /// Whether, and why, there is something to tell.
     pub fn stopped(&mut self) -> Option<Stop<u64>> {
         if self.ending() {
-            return Some(Stop::Exited(self.debug.core().exit_code().unwrap_or(0)));
+            return Some(Stop::Exited(self.debug.exit_code().unwrap_or(0)));
         }
         for vcpu in 0..self.debug.vcpus() {
             let State::Stopped(reason) = self.debug.state(vcpu) else {

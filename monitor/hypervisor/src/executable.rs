@@ -25,16 +25,22 @@ pub struct Guest {
 /// What is wrong with a guest file.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum GuestError {
+    /// No ELF magic number.
     #[error("not an ELF file")]
     NotElf,
+    /// A header or a segment ends after the end of the file.
     #[error("truncated: {0}")]
     Truncated(String),
+    /// Not for 64-bit x86.
     #[error("wrong machine: {0}, an x86-64 kernel was expected")]
     Machine(String),
+    /// Neither an executable nor position-independent; the ELF type.
     #[error("not an executable: ELF type {0}")]
     Type(u16),
+    /// The headers contradict each other.
     #[error("damaged: {0}")]
     Damaged(String),
+    /// It has neither entry note.
     #[error("no VMI note and no PVH note: not a kernel that Paravane can start")]
     NoNote,
 }

@@ -14,14 +14,18 @@ use std::path::Path;
 pub struct GuestFile {
     /// For messages.
     pub name: String,
+    /// Its content.
     pub bytes: Bytes,
+    /// What its headers and notes say.
     pub elf: Guest,
 }
 
 /// What is in a guest's file. Most of it is looked at once, and a part never.
 #[derive(Debug)]
 pub enum Bytes {
+    /// Part of this program.
     BuiltIn(&'static [u8]),
+    /// A mapped file.
     Mapped(Mmap),
 }
 

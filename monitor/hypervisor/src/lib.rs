@@ -26,7 +26,9 @@ pub struct Machine<'a> {
     pub layer: Option<&'a [u8]>,
     /// The guest's command line.
     pub command_line: String,
+    /// Virtual CPUs.
     pub cpus: u32,
+    /// Guest memory in MiB.
     pub memory_mib: u32,
     /// Time goes by instructions: for counting them, one vCPU only.
     pub count_instructions: bool,

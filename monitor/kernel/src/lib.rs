@@ -4,6 +4,8 @@
 //! Everything that a result depends on goes into its key, so that a kernel is built once and found ever after. What is
 //! changed is inside this program: no checkout is needed.
 
+#![forbid(unsafe_code)]
+
 mod cache;
 mod make;
 mod port_size;

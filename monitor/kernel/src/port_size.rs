@@ -8,6 +8,7 @@ use std::collections::HashMap;
 /// A part of the port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Component {
+    /// The part's name.
     pub name: &'static str,
     /// Lines that Linux does not have.
     pub new: usize,

@@ -3,6 +3,8 @@
 //! running one is reached ([`control`]), its run from its files to its end ([`run()`]), its agent
 //! ([`agent`]), its built-in root ([`root`]) and its statistics ([`stats`]).
 
+#![deny(unsafe_code)]
+
 pub mod agent;
 pub mod control;
 pub mod initramfs;

@@ -19,7 +19,9 @@ pub struct Spec {
     pub initrd: Option<PathBuf>,
     /// More of the kernel's command line.
     pub append: Vec<String>,
+    /// Virtual CPUs.
     pub cpus: u32,
+    /// Guest memory in MiB.
     pub memory_mib: u32,
     /// Address-space processes; as many as the host allows unless said.
     pub spaces: Option<u32>,
@@ -49,8 +51,11 @@ pub struct Spec {
     pub timeout: Option<u64>,
     /// What runs in it; if empty a shell, or in the background nothing.
     pub command: Vec<Word>,
+    /// Environment variables of the command: names and values.
     pub env: Vec<(Word, Word)>,
+    /// The command's working directory.
     pub workdir: Option<PathBuf>,
+    /// The user that the command runs as.
     pub user: Option<String>,
     /// In the background, the command's input stays open for who attaches.
     #[serde(default)]
@@ -75,6 +80,7 @@ pub enum Init {
 /// A folder of the host's that the guest sees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
+    /// The folder on the host.
     pub host: PathBuf,
     /// Absolute path in the guest.
     pub guest: String,
@@ -88,7 +94,9 @@ pub struct Volume {
 /// A disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
+    /// The image, or for a root the folder.
     pub file: PathBuf,
+    /// What the guest may do with it.
     pub mode: DiskMode,
 }
 
@@ -96,7 +104,9 @@ pub struct Disk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskMode {
+    /// Read and write.
     Write,
+    /// Only read.
     ReadOnly,
     /// Write, and all of it is forgotten at the end.
     Snapshot,

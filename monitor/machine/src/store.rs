@@ -49,6 +49,7 @@ pub struct Ended {
 pub enum State {
     /// Never started.
     Created,
+    /// A monitor holds it.
     Running {
         /// Its monitor.
         pid: u32,
@@ -227,6 +228,7 @@ fn check(name: &str) -> anyhow::Result<()> {
 /// One machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
+    /// Its name.
     pub name: String,
     folder: PathBuf,
 }
@@ -394,6 +396,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::{Init, Net, Word};
 
     fn store() -> (tempfile::TempDir, Store) {
         let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,8 @@
 //! The files are read once. Their hashes name them, and the very bytes are what is looked at and what every boot gets; each boot
 //! says by the build id which kernel it is.
 
+#![forbid(unsafe_code)]
+
 mod alternatives;
 mod boots;
 mod instructions;
@@ -44,6 +46,7 @@ pub struct Request {
 pub struct Check {
     /// What should be so.
     pub what: String,
+    /// It is so.
     pub passed: bool,
     /// What was seen; for a failure, why.
     pub lines: Vec<String>,

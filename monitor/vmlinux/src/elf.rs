@@ -18,23 +18,31 @@ const NOTE_BUILD_ID: u32 = 3;
 /// A section that is loaded.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
+    /// Its name in the section header.
     pub name: String,
+    /// Link address.
     pub address: u64,
+    /// Its bytes in the file.
     pub bytes: &'a [u8],
+    /// It holds instructions.
     pub code: bool,
 }
 
 /// A segment that is loaded: link address, bytes in the file, bytes in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
+    /// Link address.
     pub address: u64,
+    /// Its bytes in the file.
     pub bytes: &'a [u8],
+    /// Bytes that it occupies in memory.
     pub size: u64,
 }
 
 /// A kernel.
 #[derive(Debug)]
 pub struct Image<'a> {
+    /// Loaded sections, in the file's order.
     pub sections: Vec<Section<'a>>,
     /// Names of what is in sections of code, ascending by address; one for each address.
     pub symbols: Vec<(u64, String)>,
@@ -45,6 +53,10 @@ pub struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
+    /// Reads a kernel's ELF file.
+    ///
+    /// # Errors
+    /// The file is not an ELF file, or its tables are damaged.
     pub fn read(file: &'a [u8]) -> anyhow::Result<Self> {
         let header = Header::parse(file).context("not an ELF file")?;
         let table = header

@@ -41,8 +41,11 @@ struct Rule {
 /// Where a walk begins, or has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
+    /// Instruction pointer.
     pub ip: u64,
+    /// Stack pointer.
     pub sp: u64,
+    /// Frame pointer.
     pub bp: u64,
 }
 

@@ -183,7 +183,7 @@ fn error_line(error: &clap::Error) -> String {
 }
 
 /// Turns on the monitor's own log. Without a level RUST_LOG decides, which may name modules:
-/// `paravane::process=debug,paravane::devices=trace`.
+/// `paravane_hypervisor::process=debug,paravane_devices=trace`.
 pub fn start_log(level: Option<Log>) -> anyhow::Result<()> {
     let filter = match level {
         Some(Log::Off) => return Ok(()),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane attach`: what a machine in the background prints from now on, and what its command reads.
 
-use super::Outcome;
 use super::machines::running;
 use crate::arguments;
 use anyhow::Context;
@@ -9,6 +8,7 @@ use paravane_machine::agent::{LEAVE, Terminal};
 use paravane_machine::control::{Request, ask};
 use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

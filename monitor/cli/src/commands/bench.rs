@@ -13,7 +13,6 @@ mod table;
 mod turns;
 pub mod vmi;
 
-use super::Outcome;
 use super::conformance::MEMORY_MIB;
 use crate::arguments::BenchNative;
 use crate::layer_file::LayerFile;
@@ -24,6 +23,7 @@ use paravane_hypervisor::GuestFile;
 use paravane_hypervisor::Layer;
 use paravane_hypervisor::qemu::Qemu;
 use paravane_hypervisor::{Event, Hypervisor, Machine, Verdict};
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane boot`: a kernel on the process hypervisor with its console on stdout, for whoever works on either.
 
-use super::Outcome;
 use crate::arguments::Boot;
 use anyhow::{Context, bail};
 use paravane_devices::Device;
@@ -11,6 +10,7 @@ use paravane_devices::fs::{Access, Fs};
 use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{Hub, Vsock};
 use paravane_hypervisor::process::{Config, End, Output, Vm};
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, Read, Write};

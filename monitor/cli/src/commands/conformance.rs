@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane conformance`: boots the guest, reads its TAP, and says whether the layer does what the VMI says.
 
+use super::hypervisor;
 use super::report::Report;
-use super::{Outcome, hypervisor};
 use crate::arguments::{Conformance, HypervisorKind};
 use crate::layer_file::LayerFile;
 use crate::tap::{self, Summary};
@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use paravane_hypervisor::GuestFile;
 use paravane_hypervisor::Layer;
 use paravane_hypervisor::{Event, Machine, Running, Verdict};
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use std::collections::VecDeque;
 use std::io::{self, Write};

@@ -6,12 +6,12 @@
 //! ([`paravane_images::unpack`]), no link that came from a guest is followed, now or the next time, and no
 //! file gets the right to run as its owner.
 
-use super::Outcome;
 use crate::arguments;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::tree::pack;
 use paravane_images::unpack::{Rules, Tree};
 use paravane_machine::store::Store;
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::text;
 use rustix::fs::{Mode, OFlags, openat, renameat};
 use rustix::io::Errno;

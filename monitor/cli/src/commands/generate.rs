@@ -2,11 +2,11 @@
 //! What others are told of the command line: shells, manual pages, editors of configuration files. All of it is made from the
 //! definitions in `cli/`.
 
-use super::Outcome;
 use crate::arguments::{self, Cli};
 use anyhow::Context;
 use clap::CommandFactory;
 use clap_complete::Shell;
+use paravane_user_io::outcome::Outcome;
 use std::io::{self, Write};
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane image`: root file systems.
 
-use super::Outcome;
 use crate::arguments::ImageBuild;
 use anyhow::Context;
 use paravane_images::{self as image, Request, oci};
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 
 /// Makes a Debian.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane kernel`.
 
-use super::Outcome;
 use super::bench::page::Page;
 use crate::arguments::{KernelBuild, KernelLines, KernelVerify};
 use anyhow::Context;
 use paravane_kernel::{self as kernel, Recipe, Request, Wanted};
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use paravane_verify::{self as verify, Check};
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Machines that have a name: made, started in the background, looked at, ended, forgotten.
 
+use super::OUTPUT;
 use super::run;
-use super::{OUTPUT, Outcome};
 use crate::arguments;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::ToAgent;
@@ -11,6 +11,7 @@ use paravane_machine::agent::{Link, Relay, Terminal};
 use paravane_machine::control::{Request, ask};
 use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

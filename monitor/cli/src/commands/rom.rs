@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane rom`.
 
-use super::Outcome;
 use crate::rom::{self, Rom};
 use anyhow::Context;
 use paravane_user_io::files;
+use paravane_user_io::outcome::Outcome;
 use std::io;
 use std::path::Path;
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane stat`: what a machine has done, once or again and again.
 
-use super::Outcome;
 use super::machines::running;
 use crate::arguments;
 use anyhow::{Context, bail};
 use paravane_machine::control::{Request, ask};
 use paravane_machine::stats::{Stats, table};
 use paravane_machine::store::{Machine, State, Store};
+use paravane_user_io::outcome::Outcome;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::time::Duration;

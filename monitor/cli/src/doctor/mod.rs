@@ -10,7 +10,7 @@ mod network;
 mod trial;
 
 use crate::arguments::Doctor;
-use crate::commands::Outcome;
+use paravane_user_io::outcome::Outcome;
 use serde::Serialize;
 use std::io::{self, Write};
 

@@ -21,6 +21,7 @@ pub use storage::{Flush, Mode, open};
 use super::pool::Pool;
 use super::{Broken, Device, Driver, Ending, Waker, kind};
 use request::{Failure, Request, SEGMENT_SECTORS_MAX, SEGMENTS_MAX};
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use storage::{SECTOR, Stop, Storage};
@@ -39,6 +40,15 @@ pub struct Block {
     pool: Option<Pool<Request, (u16, u32)>>,
     /// The machine's end.
     ending: Ending,
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("serial", &self.serial)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Block {

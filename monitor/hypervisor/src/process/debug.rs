@@ -41,7 +41,9 @@ pub enum Reason {
 pub enum State {
     /// It is not started.
     Off,
+    /// It executes guest code or waits.
     Runs,
+    /// It has stopped, for this reason.
     Stopped(Reason),
     /// It has made the call that ends the machine.
     Ending,
@@ -50,6 +52,7 @@ pub enum State {
 /// How a stopped vCPU goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
+    /// Until it stops again.
     Continue,
     /// For one instruction.
     Step,
@@ -62,13 +65,21 @@ pub enum Resume {
 pub struct Registers {
     /// rax rcx rdx rbx rsp rbp rsi rdi r8 to r15
     pub gpr: [u64; 16],
+    /// Instruction pointer.
     pub rip: u64,
+    /// Flags.
     pub rflags: u64,
+    /// Code segment selector.
     pub cs: u32,
+    /// Stack segment selector.
     pub ss: u32,
+    /// FS base.
     pub fs_base: u64,
+    /// GS base.
     pub gs_base: u64,
+    /// Address of the last page fault.
     pub cr2: u64,
+    /// Root of the page tables.
     pub cr3: u64,
     /// Of the tables for kernel addresses; 0: those of cr3.
     pub kernel_root: u64,
@@ -76,8 +87,9 @@ pub struct Registers {
     pub fxsave: Box<[u8; 512]>,
 }
 
-/// Places in `gpr`.
+/// Index of rsp in [`Registers::gpr`].
 pub const RSP: usize = 4;
+/// Index of rbp in [`Registers::gpr`].
 pub const RBP: usize = 5;
 
 /// A machine's.
@@ -94,7 +106,7 @@ pub struct Debug {
 }
 
 impl Debug {
-    pub fn new(
+    pub(super) fn new(
         core: Arc<Core>,
         memory: Arc<GuestMemoryMmap>,
         windows: &[ph::PhvSegment],
@@ -110,12 +122,24 @@ impl Debug {
         }
     }
 
+    /// The number of vCPUs.
     pub fn vcpus(&self) -> usize {
         self.core.vcpus
     }
 
-    pub fn core(&self) -> &Core {
-        &self.core
+    /// Whether the machine is being ended.
+    pub fn ending(&self) -> bool {
+        self.core.stopping()
+    }
+
+    /// The exit code that a debugger is told, once the machine has one.
+    pub fn exit_code(&self) -> Option<u8> {
+        self.core.exit_code()
+    }
+
+    /// Ends the machine, which `why` is reported for.
+    pub fn fail(&self, why: String) {
+        self.core.fail(why);
     }
 
     /// Whether breakpoints stop a vCPU, instead of being the guest's.
@@ -124,6 +148,7 @@ impl Debug {
         word.store(on.into(), Ordering::SeqCst);
     }
 
+    /// What a vCPU does now.
     pub fn state(&self, vcpu: usize) -> State {
         let field = |at| u64::from(self.core.shared.debug_word(vcpu, at).load(Ordering::SeqCst));
         match field(offset_of!(ph::PhvDebug, state)) {

@@ -23,6 +23,7 @@ const MEMORY_SHARE: u64 = 4;
 pub struct Limit {
     /// More processes or threads that can be made, or KiB.
     pub left: u64,
+    /// The limit's origin, for messages.
     pub source: String,
 }
 

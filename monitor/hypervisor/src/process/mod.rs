@@ -30,7 +30,7 @@ mod outputs;
 mod placement;
 mod policy;
 pub mod procfs;
-pub mod ram;
+mod ram;
 pub mod reach;
 mod relocate;
 mod shared;

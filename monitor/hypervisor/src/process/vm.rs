@@ -59,9 +59,11 @@ pub struct Config<'a> {
     pub kernel: &'a [u8],
     /// The layer's program.
     pub layer: &'static [u8],
+    /// The kernel's command line.
     pub command_line: &'a str,
     /// The initial RAM disk, empty for none.
     pub initrd: &'a [u8],
+    /// Virtual CPUs.
     pub vcpus: u32,
     /// Bytes.
     pub memory: u64,

@@ -98,8 +98,11 @@ pub struct Linux<'a> {
     pub initrd: &'a [u8],
     /// An option ROM with a layer.
     pub layer: Option<&'a [u8]>,
+    /// The kernel's command line.
     pub command_line: &'a str,
+    /// Virtual CPUs.
     pub cpus: u32,
+    /// Guest memory in MiB.
     pub memory_mib: u32,
     /// As in [`Machine`].
     pub count_instructions: bool,

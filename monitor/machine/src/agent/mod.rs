@@ -3,6 +3,8 @@
 
 mod link;
 mod relay;
+// A signal handler gives the terminal back.
+#[expect(unsafe_code)]
 mod terminal;
 
 pub use link::Link;

@@ -14,7 +14,7 @@ use paravane_devices::Device;
 use paravane_devices::balloon::Balloon;
 use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{self, Hub, Vsock};
-use paravane_gdb::{self, Address, Listener};
+use paravane_gdb::{self as gdb, Address, Listener};
 use paravane_hypervisor::GuestFile;
 use paravane_hypervisor::process::{Config, Vm};
 use paravane_kernel as kernel;

@@ -20,19 +20,24 @@ use std::os::unix::net::UnixStream;
 /// write, so a hostile one can show anything there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
+    /// Milliseconds since the machine was created.
     pub uptime_ms: u64,
     /// Bytes of the guest's memory.
     pub memory: u64,
     /// Address-space processes.
     pub processes: usize,
+    /// The vCPUs, by their numbers.
     pub vcpus: Vec<VcpuFigures>,
+    /// The devices, in the guest's order.
     pub devices: Vec<Device>,
 }
 
 /// A device, in the guest's order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
+    /// Its name in messages.
     pub name: String,
+    /// What it has counted.
     #[serde(flatten)]
     pub figures: Figures,
 }

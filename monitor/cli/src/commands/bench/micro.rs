@@ -8,7 +8,6 @@ mod report;
 pub mod rows;
 mod toolchain;
 
-use super::super::Outcome;
 use super::page::Page;
 use super::{cpus, turns};
 use crate::arguments::BenchMicro;
@@ -17,6 +16,7 @@ use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use paravane_hypervisor::process::{Config, End, Output, Vm};
 use paravane_kernel as kernel;
 use paravane_machine::initramfs::Initramfs;
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;
 use report::{Report, Skipped, Turns};

@@ -10,7 +10,6 @@ mod raw;
 mod report;
 mod rows;
 
-use super::super::Outcome;
 use super::super::conformance::MEMORY_MIB;
 use super::page::Page;
 use super::{cpus, stats, turns};
@@ -22,6 +21,7 @@ use paravane_hypervisor::GuestFile;
 use paravane_hypervisor::Layer;
 use paravane_hypervisor::process::Process;
 use paravane_hypervisor::{Counters, Event, Hypervisor, Machine, Verdict};
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use report::{Needs, Report, Turns};
 use rows::{Cost, ROWS, Row};

@@ -6,13 +6,13 @@
 
 mod options;
 
-use super::Outcome;
 use crate::arguments;
 use paravane_confine as confine;
 use paravane_gdb::Address;
 use paravane_machine as machine;
 use paravane_machine::Background;
 use paravane_machine::store::Store;
+use paravane_user_io::outcome::Outcome;
 
 pub use options::{exec, spec};
 
