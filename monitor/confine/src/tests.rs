@@ -562,10 +562,8 @@ fn a_closed_domain_reaches_nothing() {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             // SAFETY: sets an attribute of this thread.
-            assert_eq!(
-                unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
-                0
-            );
+            let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+            assert_eq!(done, 0);
             assert!(enter_domain(rules.as_raw_fd()));
             assert!(File::open(file.path()).is_err() && File::open("/dev/null").is_err());
             assert!(fs::read_dir("/proc/self").is_err());
