@@ -12,6 +12,7 @@
 mod command;
 mod dial;
 mod init;
+mod mounts;
 mod network;
 mod path;
 mod reap;
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
     if first {
         // Nothing can be done here any more, and process 1 must not end.
         // The status goes by way of it.
-        let _ = init::mount_memory("/sys");
+        let _ = mounts::mount_memory("/sys");
         init::power_off(init::FAILED);
     }
     ExitCode::FAILURE

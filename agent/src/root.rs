@@ -4,7 +4,7 @@
 //! `paravane.root=` on the kernel's command line names it: `/dev/NAME` (a disk, written to if that is possible), or
 //! `virtiofs:TAG`. What cannot or must not be written to lies below a layer in memory that takes the writes.
 
-use crate::init::make_folder;
+use crate::mounts::make_folder;
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, mount, mount_move};
 use std::fs;

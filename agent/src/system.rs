@@ -5,7 +5,7 @@
 //! agent then leaves behind, in memory, a copy of itself and a unit that starts it, and becomes that init. The unit is ready when the monitor has
 //! said what the machine is to be, before anything that local file systems are needed for.
 
-use crate::init::make_folder;
+use crate::mounts::make_folder;
 use crate::reap::{self, Status};
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -71,7 +71,7 @@ pub fn hand_over(wanted: Wanted, own: &mut File) -> io::Result<()> {
             ))),
         };
     }
-    crate::init::mount_memory("/run")?;
+    crate::mounts::mount_memory("/run")?;
     make_folder(Path::new("/run/paravane"))?;
     io::copy(own, &mut File::create(AGENT)?)?;
     fs::set_permissions(AGENT, Permissions::from_mode(0o755))?;
