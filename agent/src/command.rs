@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Starting a command.
 
-use crate::user::{self, User};
+use crate::user::{Accounts, User};
 use crate::{path, reap};
 use paravane_agent_protocol::{Exec, Failure, Size};
 use rustix::process::{Gid, Uid, getegid, geteuid, ioctl_tiocsctty, setsid};
@@ -35,11 +35,10 @@ pub struct Running {
 
 /// Starts it.
 pub fn start(exec: Exec) -> Result<Running, Failure> {
-    let user = match exec.user {
-        Some(name) => user::find(&name),
-        None => user::find(&geteuid().as_raw().to_string()),
-    };
-    let user = user.map_err(other)?;
+    let name = exec.user.unwrap_or_else(|| geteuid().as_raw().to_string());
+    let user = Accounts::read()
+        .and_then(|accounts| accounts.find(&name))
+        .map_err(other)?;
     let name = exec.argv.first().cloned().unwrap_or_default();
     let words = exec
         .argv

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an init does: mounting, the machine's name, its end.
 
-use crate::{mounts, network, system};
+use crate::{hosts, mounts, network, runtime, system};
 use paravane_agent_protocol::Configuration;
 use rustix::system::{RebootCommand, reboot, sethostname};
 use std::fs;
@@ -14,10 +14,12 @@ const EXIT_STATUS: &str = "/sys/module/vmi/parameters/exit_status";
 
 /// Makes an empty root a system.
 pub fn start() -> io::Result<()> {
+    let hidden = runtime::hidden();
     mounts::mount_all()?;
     if let Err(error) = network::loopback_up() {
         eprintln!("paravane-agent: no loopback network: {error}");
     }
+    runtime::prepare(hidden);
     Ok(())
 }
 
@@ -33,6 +35,10 @@ pub fn configure(wanted: &Configuration) -> Result<(), String> {
     if let (Some(name), false) = (&wanted.hostname, system::is_service()) {
         sethostname(name.as_bytes())
             .map_err(|error| format!("cannot name the machine {name}: {error}"))?;
+        // A root that cannot be written to goes without.
+        if let Err(error) = hosts::add(name) {
+            eprintln!("paravane-agent: {}: {error}", hosts::HOSTS);
+        }
     }
     for entry in &wanted.mounts {
         mounts::mount_one(entry)?;

@@ -11,15 +11,18 @@
 
 mod command;
 mod dial;
+mod hosts;
 mod init;
 mod mounts;
 mod network;
 mod path;
 mod reap;
 mod root;
+mod runtime;
 mod serve;
 mod session;
 mod system;
+mod tmpfiles;
 mod tree;
 mod user;
 

@@ -6,16 +6,18 @@ use paravane_agent_protocol::Mount;
 use rustix::fs::{CWD, Mode, mkdirat, symlinkat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use std::ffi::CString;
+use std::fs;
 use std::io;
 use std::path::Path;
 
 /// Kind, place, options.
-const MOUNTS: [(&str, &str, &str); 8] = [
+const MOUNTS: [(&str, &str, &str); 9] = [
     ("proc", "/proc", ""),
     ("sysfs", "/sys", ""),
     ("devtmpfs", "/dev", "mode=755"),
     ("devpts", "/dev/pts", "mode=620,gid=5,ptmxmode=666"),
     ("tmpfs", "/dev/shm", "mode=1777"),
+    ("mqueue", "/dev/mqueue", ""),
     ("tmpfs", "/run", "mode=755"),
     ("tmpfs", "/tmp", "mode=1777"),
     ("cgroup2", "/sys/fs/cgroup", ""),
@@ -31,13 +33,21 @@ const LINKS: [(&str, &str); 4] = [
 /// Mounts them all.
 pub fn mount_all() -> io::Result<()> {
     for (_, place, _) in MOUNTS {
-        mount_memory(place)?;
+        // An image that has files in /tmp means them to be found.
+        if place != "/tmp" || is_empty(place) {
+            mount_memory(place)?;
+        }
     }
     for (target, link) in LINKS {
         // It is there already, or nobody needs it.
         let _ = symlinkat(target, CWD, link);
     }
     Ok(())
+}
+
+/// Whether there is no such directory, or nothing in it.
+fn is_empty(path: &str) -> bool {
+    fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
 }
 
 /// Mounts one of those that are only in memory, and the folder for it.

@@ -17,14 +17,60 @@ pub struct User {
     pub home: String,
 }
 
-/// Finds NAME or UID, and `:` with GROUP or GID behind it.
-pub fn find(wanted: &str) -> Result<User, String> {
-    let read = |path: &str| match fs::read(path) {
-        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(format!("cannot read {path}: {error}")),
-    };
-    find_in(wanted, &read("/etc/passwd")?, &read("/etc/group")?)
+/// The accounts of a root.
+#[derive(Clone, Debug, Default)]
+pub struct Accounts {
+    passwd: String,
+    group: String,
+}
+
+impl Accounts {
+    /// Reads /etc/passwd and /etc/group, which need not exist.
+    pub fn read() -> Result<Self, String> {
+        let read = |path: &str| match fs::read(path) {
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(format!("cannot read {path}: {error}")),
+        };
+        Ok(Accounts {
+            passwd: read("/etc/passwd")?,
+            group: read("/etc/group")?,
+        })
+    }
+
+    /// Those of these texts.
+    #[cfg(test)]
+    pub fn of(passwd: &str, group: &str) -> Self {
+        Accounts {
+            passwd: passwd.to_string(),
+            group: group.to_string(),
+        }
+    }
+
+    /// The number of a user, given by name or number.
+    pub fn uid(&self, name: &str) -> Option<u32> {
+        id(&self.passwd, name)
+    }
+
+    /// The number of a group, given by name or number.
+    pub fn gid(&self, name: &str) -> Option<u32> {
+        id(&self.group, name)
+    }
+
+    /// Finds NAME or UID, optionally followed by `:` and GROUP or GID.
+    pub fn find(&self, wanted: &str) -> Result<User, String> {
+        find_in(wanted, &self.passwd, &self.group)
+    }
+}
+
+/// The third field of the line for a name. Root exists without files.
+fn id(text: &str, name: &str) -> Option<u32> {
+    let known = entries(text, 3).find(|entry| entry[0] == name);
+    match known {
+        Some(entry) => entry[2].parse().ok(),
+        None if name == "root" => Some(0),
+        None => name.parse().ok(),
+    }
 }
 
 fn find_in(wanted: &str, passwd: &str, group: &str) -> Result<User, String> {
@@ -69,10 +115,7 @@ fn find_in(wanted: &str, passwd: &str, group: &str) -> Result<User, String> {
     // name:password:gid:member,member
     match with {
         Some(name) => {
-            let known = entries(group, 3)
-                .find(|e| e[0] == name)
-                .and_then(|e| e[2].parse().ok());
-            user.gid = match known.or(name.parse().ok()) {
+            user.gid = match id(group, name) {
                 Some(gid) => gid,
                 None => return Err(format!("there is no group {name}")),
             };

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Makes the machine's own name resolve, by a line in /etc/hosts.
+
+use std::fs;
+use std::io;
+
+/// The file.
+pub const HOSTS: &str = "/etc/hosts";
+/// The address that Debian gives to a machine's own name.
+const ADDRESS: &str = "127.0.1.1";
+/// Ends our line, which the next start with another name replaces.
+const MARK: &str = "# paravane";
+/// For a root without the file.
+const LOCALHOST: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
+
+/// Adds the line unless another one has the name.
+pub fn add(name: &str) -> io::Result<()> {
+    let old = match fs::read_to_string(HOSTS) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error),
+    };
+    match changed(&old, name) {
+        Some(new) => fs::write(HOSTS, new),
+        None => Ok(()),
+    }
+}
+
+/// The text with this name, if it differs.
+fn changed(old: &str, name: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if name.is_empty() || !name.chars().all(plain) {
+        return None;
+    }
+    let mut new: String = old
+        .split_inclusive('\n')
+        .filter(|line| !line.trim_end().ends_with(MARK))
+        .collect();
+    let has = |line: &str| {
+        let words = line.split('#').next().unwrap_or_default();
+        words.split_whitespace().skip(1).any(|word| word == name)
+    };
+    if !new.lines().any(has) {
+        if new.trim().is_empty() {
+            new.push_str(LOCALHOST);
+        } else if !new.ends_with('\n') {
+            new.push('\n');
+        }
+        new.push_str(&format!("{ADDRESS} {name} {MARK}\n"));
+    }
+    (new != old).then_some(new)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_line() {
+        let first = changed("", "web").unwrap();
+        assert_eq!(first, format!("{LOCALHOST}127.0.1.1 web # paravane\n"));
+        assert_eq!(changed(&first, "web"), None);
+        let second = changed(&first, "db").unwrap();
+        assert_eq!(second, format!("{LOCALHOST}127.0.1.1 db # paravane\n"));
+        assert_eq!(changed(&second, "localhost").unwrap(), LOCALHOST);
+    }
+
+    #[test]
+    fn what_others_wrote_stays() {
+        let own = "10.0.0.1 web.example web # ours";
+        assert_eq!(changed(own, "web"), None);
+        let with = changed(own, "ours").unwrap();
+        assert_eq!(with, format!("{own}\n127.0.1.1 ours # paravane\n"));
+    }
+
+    #[test]
+    fn what_is_no_name_is_not_written() {
+        for name in ["", "a b", "a\nb", "#"] {
+            assert_eq!(changed("", name), None, "{name:?}");
+        }
+    }
+}

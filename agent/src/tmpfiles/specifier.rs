@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `%` specifiers in tmpfiles.d: what stands for a property of the system.
+
+use super::tree::Tree;
+use std::path::Path;
+
+/// Files with one word, and os-release.
+const MAX_FILE: usize = 64 << 10;
+
+/// The system has no value for a specifier, such as a machine ID before the first boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing;
+
+/// The values of one root.
+#[derive(Clone, Debug, Default)]
+pub struct Specifiers {
+    machine_id: String,
+    boot_id: String,
+    hostname: String,
+    release: String,
+    os_release: String,
+}
+
+impl Specifiers {
+    /// Reads them. What cannot be read is missing.
+    pub fn of(tree: &Tree) -> Self {
+        let text = |path: &str| {
+            let bytes = tree.read(Path::new(path), MAX_FILE).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).trim().to_string()
+        };
+        let os_release = match text("/etc/os-release") {
+            missing if missing.is_empty() => text("/usr/lib/os-release"),
+            found => found,
+        };
+        Specifiers {
+            machine_id: text("/etc/machine-id"),
+            boot_id: text("/proc/sys/kernel/random/boot_id").replace('-', ""),
+            // The monitor names the machine later.
+            hostname: text("/etc/hostname"),
+            release: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            os_release,
+        }
+    }
+
+    /// Replaces the specifiers of a field. Unknown ones stay, as systemd has it.
+    pub fn expand(&self, text: &[u8]) -> Result<Vec<u8>, Missing> {
+        let mut all = Vec::with_capacity(text.len());
+        let mut bytes = text.iter().copied();
+        while let Some(byte) = bytes.next() {
+            match (byte, byte == b'%') {
+                (_, false) => all.push(byte),
+                (_, true) => match bytes.next() {
+                    None => all.push(byte),
+                    Some(letter) => match self.value(letter)? {
+                        Some(value) => all.extend(value.bytes()),
+                        None => all.extend([byte, letter]),
+                    },
+                },
+            }
+        }
+        Ok(all)
+    }
+
+    fn value(&self, letter: u8) -> Result<Option<&str>, Missing> {
+        let known = match letter {
+            b'%' => "%",
+            b'a' => "x86-64",
+            b'b' => present(&self.boot_id)?,
+            b'm' => present(&self.machine_id)?,
+            b'H' => present(&self.hostname)?,
+            b'l' => present(self.hostname.split('.').next().unwrap_or_default())?,
+            b'v' => present(&self.release)?,
+            b'o' => self.os("ID"),
+            b'w' => self.os("VERSION_ID"),
+            b'W' => self.os("VARIANT_ID"),
+            b'B' => self.os("BUILD_ID"),
+            b'M' => self.os("IMAGE_ID"),
+            b'A' => self.os("IMAGE_VERSION"),
+            b'C' => "/var/cache",
+            b'L' => "/var/log",
+            b'S' => "/var/lib",
+            b't' => "/run",
+            b'T' => "/tmp",
+            b'V' => "/var/tmp",
+            b'h' => "/root",
+            b'u' | b'g' => "root",
+            b'U' | b'G' => "0",
+            _ => return Ok(None),
+        };
+        Ok(Some(known))
+    }
+
+    /// A field of os-release; empty if it is not there.
+    fn os(&self, name: &str) -> &str {
+        self.os_release
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='))
+            .unwrap_or_default()
+            .trim_matches(['"', '\''])
+    }
+}
+
+fn present(value: &str) -> Result<&str, Missing> {
+    if value.is_empty() {
+        return Err(Missing);
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_from_the_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let etc = folder.path().join("etc");
+        std::fs::create_dir(&etc).unwrap();
+        std::fs::write(etc.join("hostname"), "box.example\n").unwrap();
+        std::fs::write(etc.join("machine-id"), "").unwrap();
+        let os = "NAME=Some\nID=debian\nVERSION_ID=\"12\"\n";
+        std::fs::write(etc.join("os-release"), os).unwrap();
+        let specifiers = Specifiers::of(&Tree::open(folder.path()).unwrap());
+        let expand = |text: &str| specifiers.expand(text.as_bytes());
+        let text = expand("%t/%o-%w/%l/%H/100%%/%y%").unwrap();
+        assert_eq!(text, b"/run/debian-12/box/box.example/100%/%y%");
+        assert_eq!(expand("/var/log/%m"), Err(Missing));
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a root without an init of its own looks like to programs: as after a boot.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::{program, vm};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+/// Path and content.
+const FILES: [(&str, &str); 8] = [
+    (
+        "etc/passwd",
+        "root:x:0:0::/:/bin/sh\nweb:x:33:44::/srv:/bin/sh\n",
+    ),
+    ("etc/group", "root:x:0:\nweb:x:44:\n"),
+    // Hides the one of its name in /usr/lib.
+    ("etc/tmpfiles.d/web.conf", "d /run/web 2750 web web -\n"),
+    ("usr/lib/tmpfiles.d/web.conf", "d /run/not-this\n"),
+    (
+        "usr/lib/tmpfiles.d/other.conf",
+        "d /run/systemd/system\nf /run/lock/file 0600 - web - text\nd /run/who - nobody -\n\
+         d /var/lib/new/state 0711 - - -\n",
+    ),
+    ("run/kept/file", "from the root\n"),
+    ("run/systemd/stale", ""),
+    ("var/lib/file", ""),
+];
+const DIRECTORIES: [&str; 5] = ["bin", "dev", "proc", "sys", "tmp"];
+
+/// A root of busybox and [`FILES`].
+fn root(folder: &Path) {
+    for (path, text) in FILES {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    for path in DIRECTORIES {
+        fs::create_dir(folder.join(path)).unwrap();
+    }
+    fs::set_permissions(folder.join("run/kept"), fs::Permissions::from_mode(0o750)).unwrap();
+    fs::copy("/bin/busybox", folder.join("bin/busybox")).unwrap();
+    for name in ["sh", "cat", "grep", "ls", "readlink", "stat", "sleep"] {
+        symlink("busybox", folder.join("bin").join(name)).unwrap();
+    }
+}
+
+#[test]
+fn a_root_looks_booted() {
+    let folder = tempfile::tempdir().unwrap();
+    root(folder.path());
+    let script = "stat -c '%n %a %u %g' /run/lock /run/user /run/web /run/lock/file /run/kept \
+            /var/lib/new/state /dev/shm /dev/mqueue /tmp
+        cat /run/lock/file /run/kept/file
+        echo; ls /run; ls -d /run/systemd 2>&1
+        readlink /var/run; readlink /var/lock; readlink /dev/fd
+        grep paravane /etc/hosts; ulimit -Sn; ulimit -Hn";
+    let mut command = vm::command(["--verbose", "--rootfs"]);
+    command.arg(folder.path()).args(["--", "sh", "-c", script]);
+    let run = program::finish(&mut command);
+    assert_eq!(
+        run.stdout,
+        "/run/lock 1777 0 0\n/run/user 755 0 0\n/run/web 2750 33 44\n/run/lock/file 600 0 44\n\
+         /run/kept 750 0 0\n/var/lib/new/state 711 0 0\n/dev/shm 1777 0 0\n/dev/mqueue 1777 0 0\n\
+         /tmp 1777 0 0\ntextfrom the root\n\n\
+         kept\nlock\nuser\nweb\nls: /run/systemd: No such file or directory\n\
+         /run\n/run/lock\n/proc/self/fd\n127.0.1.1 paravane # paravane\n1024\n524288\n",
+        "{run:?}"
+    );
+    let complaint = "other.conf:3: /run/who: there is no user nobody";
+    assert!(run.stderr.contains(complaint), "{run:?}");
+    // Nothing of it is in the folder.
+    assert!(!folder.path().join("var/lib/new").exists());
+    assert!(!folder.path().join("etc/hosts").exists());
+}
+
+/// What an image has in /tmp is found there.
+#[test]
+fn files_in_tmp_are_not_hidden() {
+    let folder = tempfile::tempdir().unwrap();
+    root(folder.path());
+    fs::write(
+        folder.path().join("tmp/script"),
+        "echo from /tmp; : > /tmp/new\n",
+    )
+    .unwrap();
+    let mut command = vm::command(["--rootfs"]);
+    command.arg(folder.path()).args(["--", "sh", "/tmp/script"]);
+    let run = program::finish(&mut command);
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (0, "from /tmp\n"),
+        "{run:?}"
+    );
+    assert!(!folder.path().join("tmp/new").exists());
+}
