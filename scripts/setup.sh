@@ -85,6 +85,8 @@ if [ "$purpose" = test ] || [ "$purpose" = release ]; then
 	have git || packages+=(git)
 	# tests/tests/gdb.rs
 	have gdb || packages+=(gdb)
+	# tests/tests/tutorial.rs
+	have curl || packages+=(curl)
 	# File systems, images and networks of small guests.
 	[ -x /sbin/mke2fs ] || packages+=(e2fsprogs)
 	have ip || packages+=(iproute2)
@@ -101,7 +103,6 @@ if [ "$purpose" = release ]; then
 	have newuidmap || packages+=(uidmap)
 	# What speaks with the servers of tests/tests/services.rs.
 	have ssh || packages+=(openssh-client)
-	have curl || packages+=(curl)
 	have wrk || packages+=(wrk)
 	have iperf3 || packages+=(iperf3)
 fi
