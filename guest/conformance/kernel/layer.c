@@ -7,7 +7,7 @@
 #include "layer.h"
 #include "builtin.h"
 #include "console.h"
-#include "kernel.h"
+#include "machine.h"
 #include "mm.h"
 #include "percpu.h"
 #include "percpu_size.h"

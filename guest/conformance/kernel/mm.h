@@ -3,7 +3,7 @@
 #ifndef KERNEL_MM_H
 #define KERNEL_MM_H
 
-#include "kernel.h"
+#include "machine.h"
 #include "types.h"
 
 #define PTE_P		(1ull << 0)

@@ -3,7 +3,7 @@
 #ifndef KERNEL_PERCPU_H
 #define KERNEL_PERCPU_H
 
-#include "kernel.h"
+#include "machine.h"
 #include "layout.h"
 #include "types.h"
 

@@ -8,7 +8,7 @@
 
 #include "../kernel/clock.h"
 #include "../kernel/console.h"
-#include "../kernel/kernel.h"
+#include "../kernel/machine.h"
 #include "../kernel/layer.h"
 #include "../kernel/mm.h"
 #include "../kernel/percpu.h"

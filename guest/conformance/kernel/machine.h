@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /* The machine as it was found, and its end. */
-#ifndef KERNEL_KERNEL_H
-#define KERNEL_KERNEL_H
+#ifndef KERNEL_MACHINE_H
+#define KERNEL_MACHINE_H
 
 #include "types.h"
 #include "../boot/boot.h"

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* From the boot information to the suite, and the end of the machine. */
-#include "console.h"
-#include "kernel.h"
-#include "layer.h"
-#include "mm.h"
-#include "percpu.h"
-#include "site.h"
-#include "smp.h"
-#include "trap.h"
-#include "../tests/hostile.h"
-#include "../tests/test.h"
-#include "../tests/vmi_bench.h"
+#include "../kernel/console.h"
+#include "../kernel/machine.h"
+#include "../kernel/layer.h"
+#include "../kernel/mm.h"
+#include "../kernel/percpu.h"
+#include "../kernel/site.h"
+#include "../kernel/smp.h"
+#include "../kernel/trap.h"
+#include "hostile.h"
+#include "test.h"
+#include "vmi_bench.h"
 
 #define DEBUG_EXIT_PORT	0xf4	/* QEMU's isa-debug-exit */
 #define EXIT_PASSED	0x10
