@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* The two ways into the image, both in 64-bit mode, and the ELF notes that name them. */
+/* The two entries of the image, both in 64-bit mode, and the ELF note of the VMI entry. */
 #include <paravane/vmi.h>
 #include "../kernel/layout.h"
 
@@ -12,7 +12,7 @@ pvh_start:
 	xorl	%ebp, %ebp
 	call	pvh_boot_info
 	movq	%rax, %rdi
-	movl	$1, %esi
+	leaq	pvh_apic_ids(%rip), %rsi
 	call	kernel_main
 	ud2
 
@@ -31,12 +31,6 @@ vmi_entry:
 boot_stack:
 	.skip	BOOT_STACK_SIZE
 boot_stack_end:
-
-	.section .note.Xen, "a", @note
-	.balign	4
-	.long	4, 8, 18			/* XEN_ELFNOTE_PHYS32_ENTRY */
-	.asciz	"Xen"
-	.quad	pvh_entry
 
 	.section .note.VMI, "a", @note
 	.balign	4

@@ -87,4 +87,11 @@ boot_pd_image:
 	.endr
 	.fill	496, 8, 0
 
+	/* QEMU looks for this note to find the entry. */
+	.section .note.Xen, "a", @note
+	.balign	4
+	.long	4, 8, 18			/* XEN_ELFNOTE_PHYS32_ENTRY */
+	.asciz	"Xen"
+	.quad	pvh_entry
+
 	.section .note.GNU-stack, "", @progbits

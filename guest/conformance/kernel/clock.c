@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 #include "clock.h"
-#include "layer.h"
+#include "calls.h"
+#include "check.h"
 #include "site.h"
-#include "../tests/test.h"
 
 static u64 deadline;
 

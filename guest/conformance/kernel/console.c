@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 #include "console.h"
-#include "layer.h"
+#include "calls.h"
 #include "lock.h"
 
 #define LINE_SIZE 512

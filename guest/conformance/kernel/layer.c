@@ -1,103 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/*
- * Finding the layer, loading it, and the table of entry points. With no layer
- * the calls lead to the native layer's own code, linked in: this kernel's way
- * to do what has no native instruction.
- */
 #include "layer.h"
-#include "builtin.h"
 #include "console.h"
+#include "layout.h"
 #include "machine.h"
 #include "mm.h"
+#include "panic.h"
 #include "percpu.h"
 #include "percpu_size.h"
 
-struct vmi_calls vmi;
-struct layer layer = { .name = "none" };
-
 /* The copy lies inside the image: near to every site, and executable. */
 static u8 layer_space[LAYER_SPACE] __attribute__((aligned(4096)));
-
-static const char *const call_names[] = {
-#define X(SECTION, section, CALL, name, number, CLASS, since) #section "." #name,
-	VMI_FOR_EACH_CALL(X)
-#undef X
-};
-
-static const u16 call_numbers[] = {
-#define X(SECTION, section, CALL, name, number, CLASS, since) number,
-	VMI_FOR_EACH_CALL(X)
-#undef X
-};
-
-const char *call_name(u32 call)
-{
-	size_t i;
-
-	for (i = 0; i < ARRAY_SIZE(call_numbers); i++)
-		if (call_numbers[i] == call)
-			return call_names[i];
-	return "?";
-}
-
-void *layer_entry(u32 call)
-{
-	struct vmi_call_entry entry;
-
-	if (!layer.present)
-		return native_builtin_entry(call);
-	if (!vmi_rom_call(&layer.rom, layer.base, call, &entry))
-		return NULL;
-	return (void *)(layer.base + entry.offset);
-}
-
-static void fill_table(void)
-{
-#define X(SECTION, section, CALL, name, number, CLASS, since) \
-	vmi.section##_##name = (vmi_##section##_##name##_fn *)layer_entry(number);
-	VMI_FOR_EACH_CALL(X)
-#undef X
-}
-
-bool layer_offers_section(u32 id)
-{
-	struct vmi_section section;
-
-	if (!layer.present)
-		return layer_entry(id << 8) != NULL;
-	return vmi_rom_section(&layer.rom, id, 1, &section);
-}
-
-u32 layer_features(u32 id)
-{
-	struct vmi_section section;
-
-	if (!layer.present)
-		return id == VMI_SECTION_CPU ? VMI_CPU_TASK_SWITCHED |
-		       VMI_CPU_SEGMENTS | VMI_CPU_XCR :
-		       id == VMI_SECTION_MMU ? VMI_MMU_USER_ISOLATION : 0;
-	if (!vmi_rom_section(&layer.rom, id, 1, &section))
-		return 0;
-	return section.features;
-}
-
-static u64 builtin_fixup(u64 rip)
-{
-	const struct native_builtin_extable *entry = __start_vmi_extable;
-	const struct native_builtin_extable *end = __stop_vmi_extable;
-
-	for (; entry < end; entry++)
-		if ((u64)&entry->insn + entry->insn == rip)
-			return (u64)&entry->fixup + entry->fixup;
-	return 0;
-}
-
-u64 layer_fault_fixup(u64 rip)
-{
-	if (layer.present)
-		return vmi_rom_fixup(&layer.rom, layer.base, rip);
-	return builtin_fixup(rip);
-}
 
 /* Copies the image, or leaves it where a hypervisor has put it. */
 static bool load(const struct vmi_rom *rom)
@@ -119,7 +31,7 @@ static bool load(const struct vmi_rom *rom)
 	memcpy(layer.name, h->name, sizeof(h->name));
 	layer.name[sizeof(h->name)] = 0;
 	layer.present = true;
-	fill_table();
+	calls_fill();
 	return true;
 }
 
@@ -165,7 +77,7 @@ static void from_scan(void)
 void layer_find(void)
 {
 	/* Something to print with until there is more. */
-	fill_table();
+	calls_fill();
 	if (machine.info.rom)
 		from_boot_info();
 	else
@@ -178,7 +90,7 @@ static void go_native(void)
 		panic("this layer cannot be done without");
 	layer.present = false;
 	memcpy(layer.name, "none", sizeof("none"));
-	fill_table();
+	calls_fill();
 }
 
 /*
@@ -250,7 +162,7 @@ void layer_init(void)
 			result = init();
 		if (!result) {
 			/* The records are final now. */
-			fill_table();
+			calls_fill();
 			error = vmi_rom_patch(&layer.rom, layer.base,
 					      vmi_sites_start, end, write_text,
 					      &layer.patched);

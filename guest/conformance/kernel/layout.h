@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Numbers that the linker script, assembler and C share. */
+/* Numbers shared by the linker script, assembler and C. */
 #ifndef KERNEL_LAYOUT_H
 #define KERNEL_LAYOUT_H
 
-/* Where the image is linked; a loader may have moved it. */
+/* The link address of the image. A loader may move the image. */
 #define IMAGE_LINK	0xffffffff81000000
 #define IMAGE_PHYSICAL	0x200000
 
-/* Bare metal: where the boot code maps guest-physical 0. */
+/* Bare metal: the address at which the boot code maps guest-physical 0. */
 #define DIRECT_MAP	0xffff888000000000
 #define PML4_INDEX(va)	(((va) >> 39) & 511)
 
-/* Selectors, in the order that syscall and sysret want. */
+/* Guest-physical address of every vCPU's local APIC. */
+#define APIC_GPA	0xfee00000
+
+/* Selectors, in the order that syscall and sysret need. */
 #define KERNEL_CS	0x10
 #define KERNEL_SS	0x18
 #define USER_CS32	0x23
@@ -31,7 +34,7 @@
 #define PERCPU_KERNEL_RSP 16
 #define PERCPU_VMI	64
 
-/* Offsets in struct regs, asserted in trap.h; the order of pushes in entry.S. */
+/* Offsets in struct regs, asserted in trap.h; the order of pushes in push_regs.h. */
 #define REGS_R15	0
 #define REGS_R14	8
 #define REGS_R13	16
@@ -56,7 +59,7 @@
 #define REGS_SS		168
 #define REGS_SIZE	176
 
-/* What entry.S puts in the vector's place for the syscall instruction. */
+/* The vector that vectors.S pushes for the syscall instruction. */
 #define VECTOR_SYSCALL	256
 
 #define BOOT_STACK_SIZE	0x8000

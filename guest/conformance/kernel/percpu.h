@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* What each vCPU has of its own, found by the GS base. */
+/* The data of each vCPU, found through the GS base. */
 #ifndef KERNEL_PERCPU_H
 #define KERNEL_PERCPU_H
 
@@ -35,8 +35,8 @@ struct percpu {
 	struct user_context *user; /* user_run() in progress */
 	u64 user_return;	/* its stack pointer */
 	struct vmi_percpu vmi __attribute__((aligned(VMI_PERCPU_ALIGN)));
-	struct space *space;	/* loaded, NULL: the kernel's own */
-	struct test_jump *test_jump; /* where a failed check goes */
+	struct space *space;	/* loaded; NULL: the kernel's own */
+	struct test_jump *test_jump; /* where a failed check continues */
 	u64 gdt[GDT_ENTRIES] __attribute__((aligned(16)));
 	struct tss tss __attribute__((aligned(16)));
 	u64 (*idt)[2];
@@ -72,21 +72,7 @@ static inline u32 this_vcpu(void)
 	return this_cpu()->vcpu;
 }
 
-/* Allocates them all; the boot vCPU's GS base is set by the caller. */
+/* Allocates them all. The caller sets the GS base of the boot vCPU. */
 void percpu_init(void);
-/* After core.init: this vCPU's GDT, IDT, TSS and system-call registers. */
-void cpu_init_tables(struct percpu *cpu);
-void cpu_load_tables(struct percpu *cpu);
-/* GDT and IDT, after a test has loaded others. */
-void cpu_load_tables_again(void);
-void cpu_init_registers(void);
-/* CR0 and CR4 as every test finds them. */
-u64 cpu_cr0(void);
-u64 cpu_cr4(void);
-u64 cpu_efer(void);
-/* cpu.cpuid, and one bit of it. */
-struct vmi_cpuid cpuid(u32 leaf, u32 subleaf);
-
-void set_kernel_stack(u64 rsp);
 
 #endif

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 #include "smp.h"
+#include "calls.h"
+#include "check.h"
 #include "clock.h"
 #include "console.h"
-#include "layer.h"
+#include "cpu.h"
+#include "layout.h"
+#include "machine.h"
 #include "mm.h"
+#include "paging.h"
 #include "site.h"
 #include "trap.h"
-#include "../tests/test.h"
 
 #define START_DEADLINE	(5 * NS_PER_S)
 #define INIT_DELAY	(200 * NS_PER_US)
 
 enum work_state { WORK_NONE, WORK_POSTED, WORK_RUNNING };
 
-void ap_entry(void);
-
 void apic_init(void)
 {
-	/* On, with the spurious vector; nothing from the old interrupt controller. */
+	/* Enabled, with the spurious vector; LINT0 and LINT1 masked. */
 	vmi.apic_write(0xf0, 0x100 | VECTOR_SPURIOUS);
 	vmi.apic_write(0x350, 0x10000);
 	vmi.apic_write(0x360, 0x10000);
@@ -34,7 +36,7 @@ int send_ipi(u32 vcpu, u32 vector)
 	return send_icr(vcpu, ICR_FIXED | vector);
 }
 
-/* The work loop; failed checks come back into it. */
+/* The work loop. A failed check returns to it. */
 static noreturn void serve(struct percpu *cpu)
 {
 	struct test_jump jump;
@@ -54,7 +56,8 @@ static noreturn void serve(struct percpu *cpu)
 	}
 }
 
-noreturn void ap_main(void)
+/* Entered by smp.set_ap_state and STARTUP, on the stack of this vCPU. */
+static noreturn void ap_main(void)
 {
 	struct percpu *cpu = this_cpu();
 
@@ -73,9 +76,10 @@ struct vmi_ap_state smp_work_state(u32 vcpu)
 		.cr3 = to_gpa(kernel_root),
 		.cr4 = cpu_cr4(),
 		.efer = cpu_efer(),
-		.rip = (u64)ap_entry,
+		.rip = (u64)ap_main,
 		.rflags = FLAGS_FIXED,
-		.gpr[4] = (u64)cpu->stack + KERNEL_STACK_SIZE,
+		/* As after a call instruction: 16-byte aligned, then 8 less. */
+		.gpr[4] = (u64)cpu->stack + KERNEL_STACK_SIZE - 8,
 		.gs_base = (u64)cpu,
 		.gdt_base = (u64)cpu->gdt,
 		.gdt_limit = sizeof(cpu->gdt) - 1,
@@ -94,9 +98,9 @@ int smp_start_with(u32 vcpu, const struct vmi_ap_state *state)
 	int result;
 	s64 vector;
 
-	/* The descriptor says busy since it was loaded the last time. */
+	/* Loading TR has marked the descriptor busy; it must be available again. */
 	percpus[vcpu]->gdt[TSS_SELECTOR / 8] &= ~(2ull << 40);
-	/* A vCPU that runs has to be stopped before it can get a new state. */
+	/* A running vCPU must stop before it can get a new state. */
 	result = send_icr(vcpu, ICR_INIT);
 	if (result)
 		return result;
@@ -132,7 +136,6 @@ bool smp_start(u32 vcpu)
 	cpu->nesting = 0;
 	cpu->catch = NULL;
 	cpu->user = NULL;
-	/* The running bit of the TSS is in smp_start_with(). */
 	return !smp_start_with(vcpu, &state) &&
 	       spin_until(is_online, cpu, START_DEADLINE);
 }

@@ -14,26 +14,27 @@
 #define ICR_ALL		0x80000ull
 #define ICR_OTHERS	0xc0000ull
 
-/* Starts all of them; says so where one does not come. */
+/* Starts all vCPUs. Prints a line and stops at the first that does not start. */
 void smp_init(void);
-/* INIT and STARTUP with this state; 0 or the error of the call that failed. */
+/* Sends INIT and STARTUP with this state; 0 or the error of the call that failed. */
 int smp_start_with(u32 vcpu, const struct vmi_ap_state *state);
 /* The state in which a vCPU enters the work loop. */
 struct vmi_ap_state smp_work_state(u32 vcpu);
-/* Start (again) into the work loop; false: it did not come in time. */
+/* Starts or restarts a vCPU into the work loop; false if it does not start in time. */
 bool smp_start(u32 vcpu);
 
-/* This vCPU's APIC, for interrupts at all. */
+/* Enables the APIC of this vCPU. */
 void apic_init(void);
 int send_ipi(u32 vcpu, u32 vector);
 int send_icr(u32 vcpu, u64 icr);
 
-/* Runs work(argument) on another vCPU. Waiting fails the test when it is late. */
+/* Starts work(argument) on another vCPU. */
 void run_on(u32 vcpu, void (*work)(void *), void *argument);
+/* Waits for the end of the work. Fails the test after its deadline. */
 void wait_for(u32 vcpu);
-/* On all other vCPUs at once, below count; then waits for all. */
+/* Starts work on the vCPUs 1 to count - 1, then waits for all of them. */
 void run_on_others(u32 count, void (*work)(void *), void *argument);
-/* Whether the work has ended; does not wait. */
+/* Whether the work has ended. */
 bool work_done(u32 vcpu);
 
 #endif

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* What happens at an exception or interrupt, in this order: see trap(). */
 #include "trap.h"
+#include "calls.h"
 #include "console.h"
-#include "layer.h"
+#include "panic.h"
 #include "site.h"
 #include "user.h"
 
+/* jump.S */
 void catch_call(u64 *rsp, void (*function)(void *), void *argument);
 extern char catch_land[];
 
@@ -73,7 +74,7 @@ static void dump(const struct regs *r)
 	      r->r15, r->ss);
 }
 
-/* #GP #PF #UD #NP #SS #TS in the layer have a place to go on with. */
+/* A layer has fixups for #GP, #PF, #UD, #NP, #SS and #TS in its own code. */
 static bool layer_fixup(struct regs *regs)
 {
 	u64 fixup;
@@ -100,7 +101,7 @@ static void land(struct regs *regs, struct catch *catch)
 	catch->regs = *regs;
 	regs->rip = (u64)catch_land;
 	regs->rsp = catch->rsp;
-	/* What the test set on purpose must not follow us out. */
+	/* The test may have set these on purpose; the kernel does not want them. */
 	regs->rflags &= ~(FLAGS_TF | FLAGS_AC | FLAGS_DF);
 }
 

@@ -12,7 +12,7 @@ enum {
 	VECTOR_OF = 4, VECTOR_UD = 6, VECTOR_NM = 7, VECTOR_DF = 8,
 	VECTOR_TS = 10, VECTOR_NP = 11, VECTOR_SS = 12, VECTOR_GP = 13,
 	VECTOR_PF = 14, VECTOR_MF = 16, VECTOR_AC = 17, VECTOR_XM = 19,
-	/* Ours. Tests use what they like from 0x40 to 0xdf. */
+	/* The kernel's own. Tests use any vector from 0x40 to 0xdf. */
 	VECTOR_TRAP_GATE = 0x30,	/* user mode may not raise it; a trap gate */
 	VECTOR_USER_GATE = 0x31,	/* user mode may raise it: int $0x31 */
 	VECTOR_WORK = 0xf0,
@@ -31,22 +31,12 @@ enum {
 #define FLAGS_ID	0x200000ull
 #define FLAGS_ARITHMETIC 0x08d5ull
 
-#define CR0_MP		(1ull << 1)
-#define CR0_TS		(1ull << 3)
-#define CR0_WP		(1ull << 16)
-#define CR0_AM		(1ull << 18)
-#define CR4_PGE		(1ull << 7)
-#define CR4_OSFXSR	(1ull << 9)
-#define CR4_OSXMMEXCPT	(1ull << 10)
-#define CR4_FSGSBASE	(1ull << 16)
-#define CR4_OSXSAVE	(1ull << 18)
-
 #define PF_P		1ull
 #define PF_W		2ull
 #define PF_U		4ull
 #define PF_I		16ull
 
-/* As entry.S pushes it. */
+/* As vectors.S pushes it. */
 struct regs {
 	u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8;
 	u64 rax, rcx, rdx, rsi, rdi;
@@ -61,30 +51,36 @@ _Static_assert(sizeof(struct regs) == REGS_SIZE, "regs");
 
 /* An exception that was caught. vector is -1 where there was none. */
 struct catch {
-	u64 rsp;		/* entry.S: where the landing pad finds its frame */
+	u64 rsp;		/* the frame of catch_call(), see jump.S */
 	struct catch *outer;
 	s64 vector;
 	u64 cr2;
 	struct regs regs;
 };
 
-/* Calls function(argument); an exception in it ends it and is recorded. */
+/*
+ * Calls function(argument). An exception ends the function and is recorded in
+ * catch; the result is then true.
+ */
 bool catch_trap(struct catch *catch, void (*function)(void *), void *argument);
 
 typedef void irq_handler_fn(struct regs *regs);
 
-/* Called with the interrupt flag as the gate left it; apic.eoi is done for it. */
+/* The handler runs with the interrupt flag as the gate left it; trap() does apic.eoi. */
 void set_irq_handler(u32 vector, irq_handler_fn *handler);
-/* The handler ends the interrupt itself (or has nothing to end). */
+/* The handler does apic.eoi itself, or the interrupt needs none. */
 void set_raw_handler(u32 vector, irq_handler_fn *handler);
 void reset_irq_handlers(void);
 
 /* Interrupts of this vector that a vCPU has taken since it started. */
 u64 irq_count(u32 vcpu, u32 vector);
 
-/* From assembler. */
+/* Called by vectors.S. */
 void trap(struct regs *regs);
+
+/* vectors.S: a stub for each vector, and the target of the syscall instruction. */
 extern char vector_stubs[], vector_stubs_end[];
 #define VECTOR_STUB_SIZE 16
+void syscall_entry(void);
 
 #endif

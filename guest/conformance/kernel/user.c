@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 #include "user.h"
-#include "layer.h"
+#include "calls.h"
 #include "site.h"
 
+/* user.S */
 void user_enter(const struct regs *regs, u64 *save, void *tss, u64 *kernel_rsp,
 		vmi_cpu_set_kernel_stack_fn *set_kernel_stack);
 noreturn void user_leave(u64 saved);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* User mode: going there, and what came back. */
+/* Runs user mode and reports the entry that ended it. */
 #ifndef KERNEL_USER_H
 #define KERNEL_USER_H
 
@@ -15,12 +15,12 @@ struct user_context {
 
 /*
  * Runs user mode from context->in until an exception, a system call or
- * int $VECTOR_USER_GATE; interrupts are served meanwhile. Interrupts are off
- * afterwards.
+ * int $VECTOR_USER_GATE. Serves interrupts meanwhile. Returns with interrupts
+ * off.
  */
 void user_run(struct user_context *context);
 
-/* From trap(). */
+/* Called by trap(). */
 noreturn void user_trap(struct regs *regs);
 
 #endif

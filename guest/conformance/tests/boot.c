@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* What the start has led to. */
 #include "test.h"
+#include "../kernel/layer.h"
 
 TEST(boot_layer, "boot.layer", 1, 0, CORE_PROBE, CORE_INIT)
 {

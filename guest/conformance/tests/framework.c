@@ -3,7 +3,6 @@
 #include "test.h"
 #include "user_mode.h"
 #include "space.h"
-#include "../kernel/lock.h"
 
 #define MAX_TESTS	768
 #define TEST_DEADLINE	(20 * NS_PER_S)
@@ -11,63 +10,7 @@
 extern const struct test *const tests_start[], *const tests_end[];
 
 static const struct test *selected[MAX_TESTS];
-static struct spinlock failure_lock;
-static struct {
-	bool failed, skipped;
-	char message[320];
-} state;
-
 bool suite_is_filtered;
-
-bool test_failed(void)
-{
-	return READ_ONCE(state.failed) || READ_ONCE(state.skipped);
-}
-
-noreturn void test_abandon(void)
-{
-	struct percpu *cpu = this_cpu();
-
-	/* From inside an interrupt: it is over for the APIC too. */
-	for (; cpu->nesting; cpu->nesting--)
-		vmi.apic_eoi();
-	cpu->catch = NULL;
-	cpu->user = NULL;
-	if (!cpu->test_jump)
-		panic("a check failed outside of a test: %s", state.message);
-	jump_to(cpu->test_jump);
-}
-
-noreturn void test_fail(const char *file, int line, const char *fmt, ...)
-{
-	va_list args;
-	size_t n;
-
-	irq_disable();
-	spin_lock(&failure_lock);
-	if (!state.failed && !state.skipped) {
-		n = format(state.message, sizeof(state.message),
-			   "vCPU %u, %s:%d, ", this_vcpu(), file, line);
-		va_start(args, fmt);
-		format_args(state.message + n, sizeof(state.message) - n, fmt,
-			    args);
-		va_end(args);
-		WRITE_ONCE(state.failed, true);
-	}
-	spin_unlock(&failure_lock);
-	test_abandon();
-}
-
-noreturn void test_skip(const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	format_args(state.message, sizeof(state.message), fmt, args);
-	va_end(args);
-	WRITE_ONCE(state.skipped, true);
-	test_abandon();
-}
 
 void test_reset_vcpu(void)
 {
@@ -89,7 +32,7 @@ void test_reset_vcpu(void)
 	vmi.time_cancel_alarm(VMI_TIME_AVAILABLE);
 	if (vmi.lock_pending(cpu->vcpu) == 1)
 		vmi.lock_wait(&zero, 0);
-	/* What is still on its way arrives now, and not in the next test. */
+	/* Take pending interrupts now, not in the next test. */
 	irq_enable();
 	pause();
 	irq_disable();
@@ -102,7 +45,7 @@ static void reset_work(void *argument)
 	test_reset_vcpu();
 }
 
-/* After a test: no vCPU is left inside it. */
+/* After a test: gets every vCPU out of it, by a restart if nothing else helps. */
 static void reset_all(bool failed)
 {
 	u32 i;
@@ -117,13 +60,13 @@ static void reset_all(bool failed)
 		if (!work_done(i) && !smp_start(i))
 			panic("vCPU %u is lost", i);
 	}
-	state.failed = state.skipped = false;
+	test_verdict_clear();
 	reset_irq_handlers();
 	if (failed)
 		run_on_others(machine.vcpus_online, reset_work, NULL);
 }
 
-/* One * or more stand for anything; a pattern without one is a substring. */
+/* A * in the pattern matches any text. */
 static bool glob(const char *pattern, const char *s)
 {
 	for (; *pattern; pattern++, s++) {
@@ -178,7 +121,7 @@ static u32 select_tests(void)
 	return count;
 }
 
-/* The boot vCPU comes back here when a check fails. */
+/* The boot vCPU returns here when a check fails. */
 static void call(const struct test *test)
 {
 	struct test_jump jump;
@@ -191,9 +134,10 @@ static void call(const struct test *test)
 
 static bool run(u32 number, const struct test *test)
 {
-	bool failed, verbose = option("times", (char[8]){ 0 }, 8);
-	char message[320];
+	const struct test_verdict *verdict = test_verdict();
+	bool verbose = option("times", (char[8]){ 0 }, 8);
 	u64 start = now();
+	bool failed;
 
 	if (test->vcpus > machine.vcpus_online) {
 		print("ok %u - %s # SKIP needs %u vCPUs\n", number, test->name,
@@ -207,12 +151,13 @@ static bool run(u32 number, const struct test *test)
 	}
 	set_deadline(TEST_DEADLINE);
 	call(test);
-	failed = state.failed;
-	memcpy(message, state.message, sizeof(message));
-	if (state.skipped)
-		print("ok %u - %s # SKIP %s\n", number, test->name, message);
+	failed = verdict->failed;
+	if (verdict->skipped)
+		print("ok %u - %s # SKIP %s\n", number, test->name,
+		      verdict->message);
 	else if (failed)
-		print("not ok %u - %s\n# %s\n", number, test->name, message);
+		print("not ok %u - %s\n# %s\n", number, test->name,
+		      verdict->message);
 	else
 		print("ok %u - %s\n", number, test->name);
 	if (verbose)
@@ -233,7 +178,7 @@ bool run_tests(void)
 	}
 	print("TAP version 14\n1..%u\n", count);
 	if (!count) {
-		print("# no test has such a name\n");
+		print("# no test matches the filter\n");
 		return false;
 	}
 	for (i = 0; i < count; i++)

@@ -15,22 +15,6 @@
 static u64 seed;
 static struct space space;
 
-static u64 number(const char *s)
-{
-	u64 value = 0;
-
-	for (; *s >= '0' && *s <= '9'; s++)
-		value = value * 10 + (u64)(*s - '0');
-	return value;
-}
-
-u64 option_number(const char *name)
-{
-	char text[24];
-
-	return option(name, text, sizeof(text)) ? number(text) : 0;
-}
-
 static u64 below(u64 limit)
 {
 	return (random64(&seed) >> 7) % limit;

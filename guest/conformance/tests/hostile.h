@@ -9,8 +9,6 @@
 bool run_hostile(const char *mode);
 /* All vCPUs halt. */
 void run_idle(u64 seconds);
-/* "name=123" on the command line, or 0. */
-u64 option_number(const char *name);
 
 /* hostile_queue.c: a disk that goes on by itself; comes back, or stays. */
 void feed(bool stay);

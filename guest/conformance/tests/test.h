@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Tests are declared data. A test is a function that returns when all is well;
- * a check that fails leaves it at once, wherever it is and on whichever vCPU.
+ * A test is declared data with a function that returns when the test passes.
+ * The first check that fails ends the test, on any vCPU and at any depth.
  */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 
+#include "../kernel/calls.h"
+#include "../kernel/check.h"
 #include "../kernel/clock.h"
 #include "../kernel/console.h"
+#include "../kernel/cpu.h"
 #include "../kernel/machine.h"
-#include "../kernel/layer.h"
 #include "../kernel/mm.h"
+#include "../kernel/paging.h"
+#include "../kernel/panic.h"
 #include "../kernel/percpu.h"
 #include "../kernel/site.h"
 #include "../kernel/smp.h"
@@ -26,14 +30,14 @@ enum call_number {
 };
 
 /* Flags of a test. */
-#define TEST_LAST	1	/* runs behind all others: looks at what they did */
+#define TEST_LAST	1	/* runs after all others and looks at what they did */
 #define TEST_ALL	2	/* only when no filter leaves tests out */
 
 struct test {
 	const char *name;	/* section.call.what */
 	void (*run)(u64 argument);
 	u64 argument;
-	u32 vcpus;		/* needs at least so many */
+	u32 vcpus;		/* the least that it needs */
 	u32 flags;
 	const u16 *covers;	/* calls that it tests */
 	u32 cover_count;
@@ -58,54 +62,15 @@ struct test {
 	TEST_RECORD(id, name, function, argument, vcpus, flags,		\
 		    covers_##id, ARRAY_SIZE(covers_##id))
 
-/* entry.S: where a failed check goes. */
-struct test_jump {
-	u64 rip, rsp, rbx, rbp, r12, r13, r14, r15;
-};
-
-int jump_set(struct test_jump *jump) __attribute__((returns_twice));
-noreturn void jump_to(struct test_jump *jump);
-
-noreturn void test_fail(const char *file, int line, const char *fmt, ...)
-	printf_like(3, 4);
-noreturn void test_skip(const char *fmt, ...) printf_like(1, 2);
-/* Leaves the test: another vCPU has failed. */
-noreturn void test_abandon(void);
-bool test_failed(void);
-
-#define FAIL(...)	test_fail(__FILE_NAME__, __LINE__, __VA_ARGS__)
-#define CHECK(condition)						\
-	do {								\
-		if (!(condition))					\
-			FAIL("%s", #condition);				\
-	} while (0)
-
-/* Compare as u64 and show both. */
-#define CHECK_OP(a, op, b)						\
-	do {								\
-		u64 a_ = (u64)(a), b_ = (u64)(b);			\
-		if (!(a_ op b_))					\
-			FAIL("%s is 0x%llx, want " #op " 0x%llx", #a, a_, b_); \
-	} while (0)
-#define CHECK_EQ(a, b)	CHECK_OP(a, ==, b)
-#define CHECK_NE(a, b)	CHECK_OP(a, !=, b)
-/* For results of calls: 0, positive, or a negated error. */
-#define CHECK_RESULT(a, b)						\
-	do {								\
-		s64 a_ = (a), b_ = (b);					\
-		if (a_ != b_)						\
-			FAIL("%s is %lld, want %lld", #a, a_, b_);	\
-	} while (0)
-
-/* The suite: runs what the command line selects; true when all passed. */
+/* Runs the tests that the command line selects; true when all pass. */
 bool run_tests(void);
-/* The state that every test finds, on this vCPU. */
+/* Puts this vCPU into the state in which every test starts. */
 void test_reset_vcpu(void);
-/* Calls that some test covers, and (statistics) that were really made. */
+/* Whether a filter leaves tests out. */
 extern bool suite_is_filtered;
 const struct test *const *all_tests(u32 *count);
 
-/* Before statistics are reset by a test: remember what was counted. */
+/* Saves the counts of calls, for a test that is about to reset the statistics. */
 void note_call_counts(void);
 
 void run_bench(void);
