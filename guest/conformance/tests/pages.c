@@ -15,6 +15,15 @@ u64 identity_page(void)
 	return gpa;
 }
 
+u64 identity_large_page(void)
+{
+	u64 gpa = alloc_large_page(), offset;
+
+	for (offset = 0; offset < LARGE_SIZE; offset += PAGE_SIZE)
+		*(u64 *)to_linear(gpa + offset) = identity(gpa + offset);
+	return gpa;
+}
+
 struct request {
 	u64 va, value;
 };
@@ -100,6 +109,16 @@ void expect_page(u64 va, u64 gpa)
 void expect_page_user(u64 va, u64 gpa)
 {
 	expect(USER_READ, va, gpa);
+}
+
+void expect_large_page(u64 va, u64 gpa)
+{
+	u64 offset;
+
+	for (offset = 0; offset < LARGE_SIZE; offset += 37 * PAGE_SIZE) {
+		expect_page(va + offset, gpa + offset);
+		expect_page_user(va + offset, gpa + offset);
+	}
 }
 
 void expect_fault(enum access access, u64 va, u64 error)
