@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Runs the tests, one process each, and prints TAP. As the first process of a machine it makes ready what they need, and ends it. */
+/*
+ * Runs the tests, each in a process of its own, and prints TAP. As the first process of a machine it
+ * also mounts what the tests need, and ends the machine.
+ */
 #include "test.h"
 #include <fcntl.h>
 #include <sched.h>
@@ -14,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Much longer than any takes, on a host that is busy with something else. */
+/* Seconds for one test. Far more than any test needs, for hosts that are busy. */
 #define TIME_LIMIT 60
 
 char own_path[256];
@@ -163,25 +166,47 @@ long proc_number(const char *file, const char *name)
 	return value;
 }
 
-static void write_file(const char *path, const char *text)
+void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT, 0644);
+
+	CHECK(fd >= 0);
+	CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+}
+
+void read_file(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY);
+	ssize_t n;
+
+	CHECK(fd >= 0);
+	n = read(fd, text, size - 1);
+	CHECK(n >= 0);
+	text[n] = 0;
+	close(fd);
+}
+
+/* For files that not every kernel has. */
+static void set_if_there(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY);
 
 	if (fd < 0)
 		return;
 	if (write(fd, text, strlen(text)) < 0)
-		printf("# %s does not take %s\n", path, text);
+		printf("# cannot write %s to %s\n", text, path);
 	close(fd);
 }
 
-/* A compressed block device as swap space, where the kernel has one. */
+/* Uses a compressed block device as swap space, if the kernel has one. */
 static void swap_on(void)
 {
 	static char page[PAGE] = { 0 };
 	uint32_t *info = (uint32_t *)(page + 1024);
 	int fd;
 
-	write_file("/sys/block/zram0/disksize", "64M");
+	set_if_there("/sys/block/zram0/disksize", "64M");
 	fd = open("/dev/zram0", O_WRONLY);
 	if (fd < 0)
 		return;
@@ -202,14 +227,14 @@ static void machine_begin(void)
 	mount("sysfs", "/sys", "sysfs", 0, NULL);
 	mount("dev", "/dev", "devtmpfs", 0, NULL);
 	mount("tmp", "/tmp", "tmpfs", 0, NULL);
-	/* Faults are what this is about: they need no mention. */
-	write_file("/proc/sys/debug/exception-trace", "0");
+	/* Do not log faults: the tests make many of them. */
+	set_if_there("/proc/sys/debug/exception-trace", "0");
 	swap_on();
 }
 
 static void machine_end(bool good)
 {
-	write_file("/sys/module/vmi/parameters/exit_status", good ? "0" : "1");
+	set_if_there("/sys/module/vmi/parameters/exit_status", good ? "0" : "1");
 	sync();
 	reboot(RB_POWER_OFF);
 }
@@ -230,7 +255,7 @@ static int run(const struct test *test, int number)
 		_exit(0);
 	}
 	status = child_status(child);
-	/* What it left behind. */
+	/* The processes that the test left. */
 	kill(-child, SIGKILL);
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
@@ -243,7 +268,8 @@ static int run(const struct test *test, int number)
 }
 
 static const struct test *const groups[] = {
-	memory_tests, sharing_tests, hole_tests, process_tests, trace_tests, signal_tests, feature_tests, network_tests,
+	memory_tests, sharing_tests, hole_tests, process_tests, trace_tests, signal_tests, feature_tests, bpf_tests,
+	network_tests,
 };
 
 int main(int count, char **words)
@@ -253,7 +279,7 @@ int main(int count, char **words)
 	const char *filter;
 	size_t g;
 
-	/* The image of an exec test: says that it came through. */
+	/* Executed by a test of exec: executes itself again, and reports success at the end. */
 	if (count == 3 && !strcmp(words[1], "--exec")) {
 		int left = atoi(words[2]);
 		char text[16];
