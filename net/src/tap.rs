@@ -8,17 +8,8 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 
-const IFNAMSIZ: usize = 16;
-const IFF_TAP: u16 = 0x0002;
-const IFF_NO_PI: u16 = 0x1000;
-const IFF_VNET_HDR: u16 = 0x4000;
-/// `_IOW('T', 202, int)`, linux/if_tun.h.
-const TUNSETIFF: u64 = 0x4004_54ca;
-
-/// `_IOW('T', 208, unsigned int)`.
-const TUNSETOFFLOAD: u64 = 0x4004_54d0;
-/// `_IOW('T', 216, int)`.
-const TUNSETVNETHDRSZ: u64 = 0x4004_54d8;
+#[allow(clippy::cast_possible_truncation)] // The flags are 15 bits.
+const FLAGS: libc::c_short = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
 
 /// What of the host's frames the guest is content to get unfinished (`TUNSETOFFLOAD`).
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,24 +24,22 @@ pub struct Offload {
 
 /// Tells the host what the guest takes.
 pub fn set_offload(link: &Link, offload: Offload) -> io::Result<()> {
-    let bits =
-        u64::from(offload.checksum) | u64::from(offload.tcp4) << 1 | u64::from(offload.tcp6) << 2;
-    // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
-    let done = unsafe { libc::ioctl(link.as_fd().as_raw_fd(), TUNSETOFFLOAD, bits) };
+    let bits = [
+        (offload.checksum, libc::TUN_F_CSUM),
+        (offload.tcp4, libc::TUN_F_TSO4),
+        (offload.tcp6, libc::TUN_F_TSO6),
+    ];
+    let bits = bits
+        .into_iter()
+        .filter(|(on, _)| *on)
+        .fold(0, |bits, (_, bit)| bits | libc::c_ulong::from(bit));
+    // SAFETY: TUNSETOFFLOAD takes its argument by value and accesses no memory of this process.
+    let done = unsafe { libc::ioctl(link.as_fd().as_raw_fd(), libc::TUNSETOFFLOAD, bits) };
     if done < 0 {
         Err(io::Error::last_os_error())
     } else {
         Ok(())
     }
-}
-
-/// `struct ifreq` as TUNSETIFF reads it.
-#[repr(C)]
-#[derive(Debug)]
-struct InterfaceRequest {
-    name: [u8; IFNAMSIZ],
-    flags: u16,
-    rest: [u8; 22],
 }
 
 /// Connects to the tap `name`: 1 to 15 bytes, no slash, as the host's interface names.
@@ -66,7 +55,7 @@ pub fn open(name: &str) -> Result<Link, Error> {
         },
         error,
     };
-    if name.is_empty() || name.len() >= IFNAMSIZ || name.contains(['/', '\0', '%']) {
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '\0', '%']) {
         return Err(fail(io::Error::new(
             io::ErrorKind::InvalidInput,
             "an interface's name has 1 to 15 bytes",
@@ -78,22 +67,20 @@ pub fn open(name: &str) -> Result<Link, Error> {
         Mode::empty(),
     )
     .map_err(|e| fail(e.into()))?;
-    let mut request = InterfaceRequest {
-        name: [0; IFNAMSIZ],
-        flags: IFF_TAP | IFF_NO_PI | IFF_VNET_HDR,
-        rest: [0; 22],
-    };
-    for (to, from) in request.name.iter_mut().zip(name.bytes()) {
-        *to = from;
+    // SAFETY: all zeroes are a valid `struct ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_ifru.ifru_flags = FLAGS;
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
     }
-    // SAFETY: TUNSETIFF reads and writes one struct ifreq, 40 bytes, which `request` is.
-    let done = unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETIFF, &raw mut request) };
+    // SAFETY: TUNSETIFF reads and writes the `struct ifreq` that it is given.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
     if done < 0 {
         return Err(fail(io::Error::last_os_error()));
     }
     let size = libc::c_int::try_from(HEADER).unwrap_or(0);
     // SAFETY: TUNSETVNETHDRSZ reads one int.
-    let done = unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETVNETHDRSZ, &raw const size) };
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const size) };
     if done < 0 {
         return Err(fail(io::Error::last_os_error()));
     }
@@ -111,11 +98,6 @@ fn mtu_of(name: &str) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_request_has_the_host_s_size() {
-        assert_eq!(size_of::<InterfaceRequest>(), size_of::<libc::ifreq>());
-    }
 
     #[test]
     fn bad_names_are_refused_in_a_line() {
