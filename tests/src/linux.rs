@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Linux in a virtual machine: the kernel, and an initial root with one program.
 
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
 use crate::program;
+use cpio::NewcBuilder;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,67 +48,30 @@ pub fn compile(folder: &Path, program: &Path) {
     assert!(output.is_ok_and(|o| o.status.success()), "cc: {error}");
 }
 
-/// A file of an archive.
-struct Entry<'a> {
-    name: &'a str,
-    mode: u32,
-    /// Major and minor number.
-    device: (u32, u32),
-    contents: &'a [u8],
-}
-
-impl<'a> Entry<'a> {
-    fn new(name: &'a str, mode: u32, device: (u32, u32), contents: &'a [u8]) -> Self {
-        Entry {
-            name,
-            mode,
-            device,
-            contents,
-        }
-    }
-}
-
-/// An archive (newc) that the kernel unpacks as its root: `/init`, and what it needs to say something.
+/// An initial RAM disk with `/init` and the console that it prints to.
 #[must_use]
 pub fn initial_root(init: &[u8]) -> Vec<u8> {
-    let mut archive = Vec::new();
-    let files = [
-        Entry::new("dev", 0o040_755, (0, 0), b""),
-        Entry::new("dev/console", 0o020_600, (5, 1), b""),
-        Entry::new("init", 0o100_755, (0, 0), init),
-        Entry::new("TRAILER!!!", 0, (0, 0), b""),
-    ];
-    for (inode, file) in files.iter().enumerate() {
-        let Entry {
-            name,
-            mode,
-            device,
-            contents,
-        } = file;
-        let fields = [
-            inode,
-            *mode as usize,
-            0,
-            0,
-            1,
-            0,
-            contents.len(),
-            0,
-            0,
-            device.0 as usize,
-            device.1 as usize,
-            name.len() + 1,
-            0,
-        ];
-        archive.extend_from_slice(b"070701");
-        for field in fields {
-            archive.extend_from_slice(format!("{field:08x}").as_bytes());
-        }
-        archive.extend_from_slice(name.as_bytes());
-        archive.push(0);
-        archive.resize(archive.len().next_multiple_of(4), 0);
-        archive.extend_from_slice(contents);
-        archive.resize(archive.len().next_multiple_of(4), 0);
-    }
-    archive
+    newc([
+        (NewcBuilder::new("dev").mode(0o040_755), &b""[..]),
+        (
+            NewcBuilder::new("dev/console")
+                .mode(0o020_600)
+                .rdev_major(5)
+                .rdev_minor(1),
+            b"",
+        ),
+        (NewcBuilder::new("init").mode(0o100_755), init),
+    ])
+}
+
+/// An archive in cpio's newc format, the one that the kernel unpacks.
+///
+/// # Panics
+/// When a file is larger than 4 GiB.
+#[must_use]
+pub fn newc<'a>(files: impl IntoIterator<Item = (NewcBuilder, &'a [u8])>) -> Vec<u8> {
+    let files = files
+        .into_iter()
+        .map(|(entry, contents)| (entry, Cursor::new(contents)));
+    cpio::write_cpio(files, Vec::new()).unwrap()
 }

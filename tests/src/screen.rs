@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A person's terminal, and the program on it.
+//! A program on a terminal: types into it and reads what the terminal shows.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -7,6 +7,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, ioctl_tiocsctty, kill_process, setsid};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use std::collections::VecDeque;
+use std::fmt;
+use std::num::NonZeroU16;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -14,21 +17,33 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A terminal, and the program on it.
-#[derive(Debug)]
+/// A pseudo-terminal with a VT100 at one end and a program at the other.
 pub struct Screen {
     ours: OwnedFd,
     theirs: OwnedFd,
     child: Child,
-    seen: String,
+    /// What the program prints, as the terminal shows it.
+    shown: vt100::Parser,
+    /// Output that [`Screen::until`] has not looked at yet.
+    unread: VecDeque<u8>,
     before: String,
 }
 
+impl fmt::Debug for Screen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.shown.screen().contents();
+        f.debug_struct("Screen")
+            .field("child", &self.child)
+            .field("shown", &shown)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Screen {
-    /// Starts a program on a new terminal of 91 by 37 characters.
+    /// Starts a program on a new terminal of 91 columns and 37 rows.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// When the program cannot be started.
     #[must_use]
     pub fn start(mut command: Command) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
@@ -54,15 +69,16 @@ impl Screen {
             ours,
             theirs,
             child,
-            seen: String::new(),
+            shown: vt100::Parser::new(cells(37), cells(91), 0),
+            unread: VecDeque::new(),
             before,
         }
     }
 
-    /// Types.
+    /// Types this text.
     ///
     /// # Panics
-    /// When the terminal does not take it.
+    /// When the terminal does not accept it.
     pub fn enter(&self, text: &str) {
         assert_eq!(
             rustix::io::write(&self.ours, text.as_bytes()),
@@ -70,21 +86,24 @@ impl Screen {
         );
     }
 
-    /// Waits until something is seen, and forgets all up to there.
+    /// Waits until the terminal shows this text before the cursor. Text that was shown earlier does
+    /// not count again.
     ///
     /// # Panics
-    /// When it does not come.
+    /// When the terminal does not show it in time.
     pub fn until(&mut self, wanted: &str) {
         let deadline = Instant::now() + LONG;
         loop {
-            if let Some(at) = self.seen.find(wanted) {
-                self.seen.drain(..at + wanted.len());
-                return;
+            while let Some(byte) = self.unread.pop_front() {
+                self.shown.process(&[byte]);
+                if self.before_cursor().ends_with(wanted) {
+                    return;
+                }
             }
             assert!(
                 Instant::now() < deadline,
-                "`{wanted}` does not come, only:\n{}",
-                self.seen
+                "the terminal does not show `{wanted}`, only:\n{}",
+                self.shown.screen().contents()
             );
             let mut files = [PollFd::new(&self.ours, PollFlags::IN)];
             let second = Timespec {
@@ -94,36 +113,43 @@ impl Screen {
             if poll(&mut files, Some(&second)).unwrap() > 0 {
                 let mut piece = [0; 4096];
                 let n = rustix::io::read(&self.ours, &mut piece).unwrap();
-                self.seen.push_str(&String::from_utf8_lossy(&piece[..n]));
+                self.unread.extend(&piece[..n]);
             }
         }
     }
 
-    /// Waits for the end; the terminal must be as it was. The exit code.
+    /// The line with the cursor up to the cursor, and the line above it in case that one is wrapped.
+    fn before_cursor(&self) -> String {
+        let screen = self.shown.screen();
+        let (row, column) = screen.cursor_position();
+        screen.contents_between(row.saturating_sub(1), 0, row, column)
+    }
+
+    /// Waits until the program ends and returns its exit code.
     ///
     /// # Panics
-    /// When it is not, or the end does not come.
+    /// When it does not end, or leaves the terminal with other settings than it found.
     pub fn end(&mut self) -> i32 {
         let deadline = Instant::now() + LONG;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < deadline, "it does not end");
+            assert!(Instant::now() < deadline, "the program does not end");
             std::thread::sleep(Duration::from_millis(10));
         };
         assert_eq!(settings(&self.theirs), self.before);
         status.code().unwrap_or(-1)
     }
 
-    /// A shell in a guest is behind it: the terminal is raw, there is one in the guest too, of the same size, also when that changes,
-    /// and an interrupt goes to the program in the guest.
+    /// Checks a shell in a guest: this terminal is raw, the guest has a terminal of the same size,
+    /// the guest's terminal follows a resize, and Ctrl-C interrupts the program in the guest.
     ///
     /// # Panics
-    /// When something of this is not so.
+    /// When one of the checks fails.
     pub fn has_a_shell(&mut self) {
         self.until("root@paravane");
-        assert!(!self.is_as_before(), "it is not raw");
+        assert!(!self.is_as_before(), "the terminal is not raw");
         self.enter("tty; stty size\r");
         self.until("/dev/pts/");
         self.until("37 91");
@@ -140,23 +166,26 @@ impl Screen {
     /// Sends the program a signal.
     ///
     /// # Panics
-    /// When it is gone.
+    /// When the program has ended.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
-}
 
-impl Screen {
-    /// Whether the terminal's settings are what they were before the program.
+    /// Whether the terminal has the settings that it had before the program started.
     #[must_use]
     pub fn is_as_before(&self) -> bool {
         settings(&self.theirs) == self.before
     }
 
-    /// Changes the terminal's size.
-    pub fn resize(&self, columns: u16, rows: u16) {
+    /// Changes the size of the terminal.
+    pub fn resize(&mut self, columns: u16, rows: u16) {
         size(&self.ours, columns, rows);
+        self.shown.set_size(cells(rows), cells(columns));
     }
+}
+
+fn cells(n: u16) -> NonZeroU16 {
+    NonZeroU16::new(n).unwrap()
 }
 
 fn settings(terminal: impl AsFd) -> String {

@@ -9,7 +9,7 @@
 use paravane_abi::process as ph;
 use paravane_tests::planted::{self, Planted};
 use paravane_tests::program;
-use paravane_tests::tracer::{ALL_SIGNALS, Call, Traced, libc_numbers as nr};
+use paravane_tests::tracer::{ALL_SIGNALS, Call, Traced, numbers as nr};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::BTreeSet;
 use std::path::Path;

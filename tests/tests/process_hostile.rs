@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guests that attack the process hypervisor with all that its kernel can reach: the host's system calls through the
-//! layer's one instruction, the shared area, wild tables, floods. The monitor stays up, says what happened, and nothing
-//! stays behind or changes outside.
+//! Guests whose kernel attacks the process hypervisor: host calls through the layer's instruction,
+//! writes to the shared area, page tables with random contents, storms of events. The monitor survives
+//! and reports what happened. Nothing is left after the machine, and nothing outside it changes.
+//! Floods of memory are in `process_floods.rs`.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
+use paravane_tests::hostile::{check, command, count};
 use paravane_tests::program::{self, Run};
 use paravane_tests::tree;
 use rustix::process::Signal;
@@ -14,55 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For `make test-release`: many more machines.
-const LONG: &str = "PARAVANE_TEST_LONG";
-/// A guest that has lost its way is ended after this, s.
+/// The longest time for a guest that hangs, in s.
 const TIMEOUT: &str = "3";
-/// MiB that a machine may take beyond its memory and its budget, and how long.
-const OVERSHOOT: u64 = 256;
-const END: Duration = Duration::from_millis(250);
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn count(short: u64, long: u64) -> u64 {
-    if std::env::var_os(LONG).is_some() {
-        long
-    } else {
-        short
-    }
-}
-
-fn command(mode: &str, words: &[String]) -> Command {
-    let mut command = program::command();
-    command.args([
-        "conformance",
-        "--hypervisor",
-        "process",
-        "--append",
-        &format!("hostile={mode}"),
-    ]);
-    for word in words {
-        command.args(["--append", word]);
-    }
-    command
-}
-
-/// Ended with a reason on one line, and without a word from the monitor's own troubles.
-fn check(run: &Run, what: &str) {
-    assert_eq!(run.code, 1, "{what}: {run:?}");
-    let problems = run
-        .stdout
-        .lines()
-        .filter(|l| l.contains("Problem: "))
-        .count();
-    assert_eq!(problems, 1, "{what}: {run:?}");
-    assert!(
-        !run.stderr.contains("panicked") && !run.stdout.contains("panicked"),
-        "{what}: {run:?}"
-    );
-}
-
-/// What no guest may change.
+/// A file and a process that no guest may change.
 struct Outside {
     folder: tempfile::TempDir,
     sleeper: Child,
@@ -104,7 +63,7 @@ impl Drop for Outside {
 fn machines(mode: &str, number: u64, words: &[&str]) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut outside = Outside::new();
-    // It may have to be built first.
+    // Build the program now, so that the time limit does not include it.
     let _ = program::path();
     for seed in 0..number {
         let mut all: Vec<String> = words.iter().map(ToString::to_string).collect();
@@ -141,256 +100,7 @@ fn wild_tables() {
     machines("cr3", count(10, 200), &["others", "count=20000"]);
 }
 
-/// MiB of a kind of the host's memory.
-fn of_host(kind: &str) -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap();
-    let line = text.lines().find(|l| l.starts_with(kind)).unwrap();
-    line.split_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse::<u64>()
-        .unwrap()
-        >> 10
-}
-
-/// What the host has left.
-fn available() -> u64 {
-    of_host("MemAvailable")
-}
-
-/// The host's kernel's structures, of mappings among others.
-fn structures() -> u64 {
-    of_host("SUnreclaim")
-}
-
-/// What a machine took while it ran.
-struct Taken {
-    run: Run,
-    /// Moment, KiB of page tables and private memory of all processes.
-    samples: Vec<(Instant, u64)>,
-    /// When its processes were gone.
-    gone: Instant,
-    /// MiB that the host had less, at most. Others take and give, too.
-    host: u64,
-    /// MiB that its kernel's structures grew, at most.
-    structures: u64,
-}
-
-impl Taken {
-    /// Runs a machine.
-    fn by(command: &mut Command) -> Self {
-        let (before, structures_before) = (available(), structures());
-        let child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let monitor = child.id();
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let sampler = scope.spawn(|| {
-                let (mut samples, mut least, mut gone, mut started) =
-                    (Vec::new(), before, Instant::now(), false);
-                let mut most_structures = 0;
-                let (mut spaces, mut looked) = (Vec::new(), Instant::now());
-                while !done.load(Ordering::Relaxed) {
-                    least = least.min(available());
-                    most_structures = structures().max(most_structures);
-                    // Looking for them takes longer than looking at them, and while it floods there are no new ones.
-                    if looked.elapsed() > Duration::from_millis(20) {
-                        spaces = tree::spaces(monitor);
-                        looked = Instant::now();
-                    }
-                    spaces.retain(|&pid| tree::overhead(pid).is_some());
-                    if !spaces.is_empty() {
-                        started = true;
-                        gone = Instant::now();
-                    }
-                    // Without mappings, which take long to count.
-                    let kib = spaces.iter().filter_map(|&pid| tree::overhead(pid)).sum();
-                    samples.push((Instant::now(), kib));
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                assert!(started, "it had no processes");
-                (samples, least, most_structures, gone)
-            });
-            let output = child.wait_with_output().unwrap();
-            done.store(true, Ordering::Relaxed);
-            let (samples, least, most_structures, gone) = sampler.join().unwrap();
-            Taken {
-                run: Run::of(&output),
-                samples,
-                gone,
-                host: before.saturating_sub(least),
-                structures: most_structures.saturating_sub(structures_before),
-            }
-        })
-    }
-
-    /// MiB of page tables and private memory, at most.
-    fn most(&self) -> u64 {
-        self.samples.iter().map(|&(_, kib)| kib).max().unwrap_or(0) >> 10
-    }
-
-    /// From the first moment above so many MiB: until it stopped growing, and until all was gone; and how much of that
-    /// nobody can be blamed for, since this thread got no processor either.
-    fn late(&self, budget: u64) -> Option<[Duration; 3]> {
-        let over = self
-            .samples
-            .iter()
-            .position(|(_, kib)| kib >> 10 > budget)?;
-        let last = self.samples.iter().max_by_key(|(_, kib)| kib)?.0;
-        let start = self.samples[over].0;
-        // From the sample before: it may have been over since.
-        let pairs = self.samples[over.saturating_sub(1)..].windows(2);
-        let starved = pairs
-            .map(|pair| pair[1].0.duration_since(pair[0].0).saturating_sub(SAMPLE))
-            .sum();
-        Some([
-            last.duration_since(start),
-            self.gone.duration_since(start),
-            starved,
-        ])
-    }
-}
-
-/// The budget that a message names, MiB.
-fn budget(run: &Run) -> u64 {
-    let line = run
-        .stdout
-        .lines()
-        .find(|l| l.contains("the budget is "))
-        .unwrap();
-    let words = line.split("the budget is ").nth(1).unwrap();
-    words.split(' ').next().unwrap().parse().unwrap()
-}
-
-/// Between two samples, where a processor is free for them.
-const SAMPLE: Duration = Duration::from_millis(20);
-/// More time without one than this, and others decide when a machine ends.
-const STARVED: Duration = Duration::from_millis(50);
-/// For a processor to become free for the monitor, and for the host to free what the processes had.
-const TOLERANCE: Duration = Duration::from_millis(250);
-
-/// Tables of the host, made by the host's own calls: two for each page; whole ones; the first of all processes.
-#[test]
-fn floods_of_tables_are_ended() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for kind in [0, 1, 8] {
-        let mut machine = command("flood", &[format!("kind={kind}")]);
-        let taken = Taken::by(machine.args(["--cpus", "2", "--timeout", "60"]));
-        check(&taken.run, "flood");
-        assert!(
-            taken
-                .run
-                .stdout
-                .contains("of the host's page tables and private memory"),
-            "kind {kind}: {:?}",
-            taken.run
-        );
-        let budget = budget(&taken.run);
-        println!(
-            "kind {kind}: budget {budget} MiB, taken {} (host {}), {:?} until it stopped and was gone",
-            taken.most(),
-            taken.host,
-            taken.late(budget)
-        );
-        assert!(
-            taken.most() <= budget + OVERSHOOT,
-            "kind {kind}: {} MiB",
-            taken.most()
-        );
-        let Some([stopped, gone, starved]) = taken.late(budget) else {
-            continue;
-        };
-        if starved > STARVED {
-            println!(
-                "the host is too busy to say how long it took: {starved:?} without a processor"
-            );
-            continue;
-        }
-        assert!(stopped <= END, "kind {kind}: {stopped:?}");
-        assert!(gone <= END + TOLERANCE, "kind {kind}: {gone:?}");
-    }
-}
-
-/// The host's structures for mappings: what all processes can have is above the budget.
-#[test]
-fn floods_of_mappings_are_ended() {
-    // A million of them takes its time.
-    if std::env::var_os(LONG).is_none() {
-        return;
-    }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut machine = command("flood", &["kind=7".to_string()]);
-    // Sixty can have 900 MiB.
-    machine.args(["--spaces", "60"]);
-    let taken = Taken::by(machine.args(["--timeout", "300"]));
-    check(&taken.run, "flood");
-    assert!(
-        taken.run.stdout.contains("MiB for mappings"),
-        "{:?}",
-        taken.run
-    );
-    let budget = budget(&taken.run);
-    println!(
-        "mappings: budget {budget} MiB, the host's structures {}",
-        taken.structures
-    );
-    // The host's figure: there is no other for these structures.
-    assert!(
-        taken.structures < budget + OVERSHOOT,
-        "{} MiB",
-        taken.structures
-    );
-}
-
-/// The layer's records and stacks, in all processes: as much as there is of them fits into the budget.
-#[test]
-fn floods_of_private_memory_find_an_end() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut machine = command("flood", &["kind=3".to_string()]);
-    let taken = Taken::by(machine.args(["--cpus", "2", "--timeout", "60"]));
-    check(&taken.run, "flood");
-    let line = taken.run.stdout.lines().find(|l| l.contains("flooded"));
-    assert!(line.is_some(), "{:?}", taken.run);
-    let line = line.unwrap_or_default();
-    let spaces: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    println!(
-        "{spaces} spaces, taken {} (host {})",
-        taken.most(),
-        taken.host
-    );
-    assert!(spaces >= 64, "{spaces}");
-    // An arena of 1 MiB, 128 KiB for a vCPU's thread, little else; and the pool of 48 MiB, once.
-    assert!(taken.most() <= spaces * 3 / 2 + 48, "{} MiB", taken.most());
-    assert!(
-        taken.host < spaces * 2 + 48 + 256 + OVERSHOOT,
-        "{} MiB",
-        taken.host
-    );
-}
-
-/// A guest may map what it likes by its own tables: the layer keeps itself in bounds, and the machine is not ended.
-#[test]
-fn legal_floods_are_served() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for kind in [4, 5, 6] {
-        let taken =
-            Taken::by(command("flood", &[format!("kind={kind}")]).args(["--timeout", "60"]));
-        let run = &taken.run;
-        assert!(!run.stdout.contains("was ended"), "kind {kind}: {run:?}");
-        // The guest came to its end, but has run no test.
-        assert!(run.stdout.contains("never said"), "kind {kind}: {run:?}");
-        assert!(
-            taken.most() < 72,
-            "kind {kind}: it took {} MiB",
-            taken.most()
-        );
-    }
-}
-
-/// A guest that has destroyed itself may hang; its monitor does not, and ends it when asked to.
+/// A guest that has damaged itself may hang. Its monitor still ends the machine on request.
 #[test]
 fn whatever_was_scribbled_the_machine_ends_on_request() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -417,7 +127,7 @@ fn whatever_was_scribbled_the_machine_ends_on_request() {
         let start = Instant::now();
         tree::signal(monitor.id(), Signal::TERM);
         let status = monitor.wait().unwrap();
-        // 143: it was asked to. 1: it had found the damage before.
+        // 143: ended on request. 1: the monitor found the damage first.
         assert!(
             matches!(status.code(), Some(143 | 1)),
             "seed {seed}: {status}"
@@ -431,14 +141,15 @@ fn whatever_was_scribbled_the_machine_ends_on_request() {
     }
 }
 
-/// A machine is looked at so often: some end within a tenth of a second.
-const LOOK: Duration = Duration::from_millis(5);
-/// A process that is still not in its sandbox after so many looks never gets there.
-const LOOKS: u32 = 400;
+/// Interval between two samples. Some machines end within a tenth of a second.
+const SAMPLE: Duration = Duration::from_millis(5);
+/// A process that has no filter after so many samples never gets one.
+const SAMPLES: u32 = 400;
 
-/// Processes are made while the guest writes to all that one of them could obey before it is in its sandbox.
+/// The hypervisor creates processes while the guest overwrites all data that such a process could
+/// act on before it has its filter.
 #[test]
-fn processes_are_made_under_fire() {
+fn processes_are_created_under_attack() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut made = 0;
     for seed in 0..count(5, 100) {
@@ -460,13 +171,13 @@ fn processes_are_made_under_fire() {
                     for &pid in &spaces {
                         let status =
                             fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-                        // One that was there at the look before, and has run for a while, is no longer being made.
+                        // A process without a filter in many samples is no longer starting.
                         if status.contains("Seccomp:\t0") && !status.contains("State:\tZ") {
                             assert!(
-                                !young.contains(&(pid, LOOKS)),
-                                "{pid} is not in a sandbox:\n{status}"
+                                !young.contains(&(pid, SAMPLES)),
+                                "process {pid} has no filter:\n{status}"
                             );
-                            let times = (1..LOOKS)
+                            let times = (1..SAMPLES)
                                 .rev()
                                 .find(|&n| young.contains(&(pid, n)))
                                 .unwrap_or(0);
@@ -474,7 +185,7 @@ fn processes_are_made_under_fire() {
                         }
                     }
                     seen.extend(spaces);
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(SAMPLE);
                 }
                 seen.sort_unstable();
                 seen.dedup();
@@ -491,7 +202,7 @@ fn processes_are_made_under_fire() {
     assert!(made > 5, "never more than {made} processes");
 }
 
-/// What a guest can do for nothing must not cost the monitor a processor.
+/// Events that are cheap for a guest must not cost the monitor much CPU time.
 #[test]
 fn storms_cost_the_monitor_little() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

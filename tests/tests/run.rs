@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
-use paravane_tests::{program, tree, vm};
+use cpio::NewcBuilder;
+use paravane_tests::{linux, program, tree, vm};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -290,19 +291,12 @@ fn an_archive_of_ones_own() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("root.cpio");
     let busybox = fs::read("/bin/busybox").unwrap();
-    let mut archive = Vec::new();
-    for (n, (path, mode, content)) in [
-        ("bin", 0o040_755, &b""[..]),
-        ("bin/busybox", 0o100_755, &busybox),
-        ("bin/sh", 0o120_777, b"busybox"),
-        ("mine", 0o100_644, b"my own\n"),
-    ]
-    .iter()
-    .enumerate()
-    {
-        cpio(&mut archive, n + 1, path, *mode, content);
-    }
-    cpio(&mut archive, 0, "TRAILER!!!", 0, b"");
+    let archive = linux::newc([
+        (NewcBuilder::new("bin").mode(0o040_755), &b""[..]),
+        (NewcBuilder::new("bin/busybox").mode(0o100_755), &busybox),
+        (NewcBuilder::new("bin/sh").mode(0o120_777), b"busybox"),
+        (NewcBuilder::new("mine").mode(0o100_644), b"my own\n"),
+    ]);
     fs::write(&file, archive).unwrap();
     let mut command = vm::command(["--net", "none", "--initrd"]);
     let run = program::finish(command.arg(&file).args([
@@ -312,31 +306,4 @@ fn an_archive_of_ones_own() {
         "busybox cat /mine; busybox ls /etc",
     ]));
     assert_eq!((run.code, run.stdout.as_str()), (1, "my own\n"), "{run:?}");
-}
-
-/// Adds a file to an archive of the kind `newc`.
-fn cpio(archive: &mut Vec<u8>, number: usize, path: &str, mode: u32, content: &[u8]) {
-    let fields = [
-        number,
-        mode as usize,
-        0,
-        0,
-        1,
-        0,
-        content.len(),
-        0,
-        0,
-        0,
-        0,
-        path.len() + 1,
-        0,
-    ];
-    archive.extend(b"070701");
-    for field in fields {
-        archive.extend(format!("{field:08x}").bytes());
-    }
-    archive.extend(path.bytes().chain([0]));
-    archive.resize(archive.len().next_multiple_of(4), 0);
-    archive.extend(content);
-    archive.resize(archive.len().next_multiple_of(4), 0);
 }
