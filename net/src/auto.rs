@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A user-mode network, whichever can be had: passt where it runs, else the stack in this process. Addresses are the same in both.
+//! Chooses a user-mode network: passt if it runs on this host, else the stack in this process. Both
+//! use the same addresses.
 
 use crate::user::{Config, Network};
 use crate::{Error, Link, passt, publish, user};
@@ -10,38 +11,38 @@ use std::path::Path;
 /// A network.
 #[derive(Debug)]
 pub enum Auto {
-    /// It runs: somebody outside may come at any time, or there is nothing to choose.
+    /// Started at once: programs outside may connect at any time, or there is no choice to make.
     Now(Open),
-    /// It is to be started when the guest first has something to say.
+    /// Prepared. It starts when the guest sends its first frame.
     Later(Lazy),
 }
 
-/// A network that runs.
+/// A running network.
 #[derive(Debug)]
 pub struct Open {
     /// The guest's end.
     pub link: Link,
-    /// To be kept as long as the link.
+    /// Keeps the network running. The owner keeps it as long as the link.
     pub running: Running,
-    /// Which one it is.
+    /// Which network it is.
     pub choice: Choice,
 }
 
-/// A network that was made ready. Nothing has to be made, opened or executed any more to have it run.
+/// A network that is ready to start. To start it, no file is created, opened or executed.
 #[derive(Debug)]
 pub struct Lazy {
     passt: passt::Prepared,
     stack: (Link, Network),
 }
 
-/// Which one it is.
+/// Which network it will be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// passt.
     Passt,
-    /// The stack, because passt cannot be had.
+    /// The stack, because passt is not available.
     Stack {
-        /// Why, in words.
+        /// Why passt is not available.
         because: String,
     },
 }
@@ -59,14 +60,15 @@ impl fmt::Display for Choice {
 #[derive(Debug)]
 #[allow(dead_code)] // it is only dropped
 pub enum Running {
-    /// A process.
+    /// The process of passt.
     Passt(passt::Process),
-    /// A thread.
+    /// The thread of the stack.
     Stack(Network),
 }
 
-/// Makes a network for a guest whose card is `mac`; `program` is passt, if there is one. `confine` is called by the stack's thread, if there is one,
-/// before it reads anything of the guest's. `config` gets a number for each published port; fails where one is taken.
+/// Makes a network for a guest whose network card has the address `mac`. `program` is passt, if it
+/// is installed. The thread of the stack calls `confine` before it reads any data of the guest.
+/// `config` receives the number of each published port. Fails if a port is taken.
 pub fn start(
     program: Option<&Path>,
     config: &mut Config,
@@ -85,7 +87,7 @@ pub fn start(
             let stack = user::start_in(config.clone(), confine)?;
             return Ok(Auto::Later(Lazy { passt, stack }));
         }
-        // Both cannot have the ports.
+        // The stack must not bind the ports while passt has them.
         Ok(passt) => match passt.go(mac) {
             Ok(passt) => return Ok(Auto::Now(with_passt(passt))),
             Err(error) => words(error),
@@ -98,12 +100,12 @@ pub fn start(
 }
 
 impl Lazy {
-    /// The largest IP packet that it takes.
+    /// The largest IP packet that the network takes, in bytes.
     pub fn mtu(&self) -> u16 {
         self.stack.0.mtu
     }
 
-    /// Starts it. Takes a while.
+    /// Starts the network. passt takes about a tenth of a second.
     pub fn open(self, mac: [u8; 6]) -> Open {
         match self.passt.go(mac) {
             Ok(passt) => with_passt(passt),
@@ -130,7 +132,7 @@ fn with_stack((link, network): (Link, Network), because: String) -> Open {
 
 fn words(error: Error) -> String {
     match error {
-        // It names itself.
+        // The error names passt already.
         Error::Passt(why) => why,
         other => other.to_string(),
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ethernet for a virtual machine, without privileges.
 //!
-//! A [`Link`] carries whole Ethernet frames to and from one network. There are three networks: [`user`], a stack inside this process that turns the guest's connections into the host's
-//! own (it works everywhere); [`passt`], which does the same in a process of its own, with IPv6; [`tap`], an interface
-//! of the host's. [`auto`] takes passt where that runs, else the stack. Nothing here knows what a virtual machine is.
+//! A [`Link`] carries whole Ethernet frames to and from one network. There are three networks:
+//! [`user`] is a stack inside this process that turns the guest's connections into connections of
+//! the host, and works everywhere; [`passt`] does the same in a process of its own, with IPv6;
+//! [`tap`] is an interface of the host. [`auto`] chooses passt where that runs, else the stack.
+//! Nothing in this crate depends on virtual machines.
 
 pub mod auto;
 pub mod link;
@@ -29,32 +31,32 @@ pub enum Error {
     /// A host port that cannot be listened on.
     #[error("cannot publish {address}/{protocol}: {error}")]
     Publish {
-        /// What was to be bound.
+        /// The address to listen on.
         address: SocketAddr,
         /// TCP or UDP.
         protocol: Protocol,
-        /// What the host said.
+        /// The error of the host.
         error: io::Error,
     },
-    /// No tap of that name for this user.
+    /// This user has no tap of this name.
     #[error("cannot use the tap {name}: {error}{hint}")]
     Tap {
-        /// As given.
+        /// The name as given.
         name: String,
-        /// What the host said.
+        /// The error of the host.
         error: io::Error,
-        /// What to do.
+        /// What to do about it.
         hint: &'static str,
     },
     /// passt could not be started, or ended at once.
     #[error("passt: {0}")]
     Passt(String),
-    /// Anything else that the host refused.
+    /// Any other error of the host.
     #[error("{what}: {error}")]
     Host {
         /// What was tried.
         what: &'static str,
-        /// What the host said.
+        /// The error of the host.
         error: io::Error,
     },
 }

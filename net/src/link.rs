@@ -7,47 +7,51 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::io;
 
-/// How frames are told apart.
+/// How a link separates frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
-    /// One message of a socket is one frame.
+    /// Each message of a socket is a frame.
     Message,
-    /// One read of the descriptor is one frame (tap).
+    /// Each read of the descriptor is a frame (tap).
     Read,
-    /// A stream: each frame behind its length, four bytes, most significant first (passt, QEMU).
+    /// A stream. Before each frame stands its length in four bytes, most significant first (passt,
+    /// QEMU).
     Length,
 }
 
-/// Bytes before each frame on a link with [`Link::headers`]: `struct virtio_net_hdr_v1`, with its count of buffers.
+/// Length of the header before each frame on a link with [`Link::headers`]: `struct
+/// virtio_net_hdr_v1`, with its count of buffers.
 pub const HEADER: usize = 12;
 
-/// What came of a read.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received<'a> {
-    /// One frame, at most [`MAX_FRAME`] bytes, behind its header if the link has them.
+    /// One frame of at most [`MAX_FRAME`] bytes, after its header if the link has headers.
     Frame(&'a [u8]),
-    /// Nothing at the moment: the descriptor becomes readable.
+    /// No frame now. The descriptor becomes readable when there is one.
     Empty,
-    /// The network has gone.
+    /// The network has ended.
     Gone,
 }
 
-/// A connection to a network. Nothing here blocks: its descriptor (`AsFd`) tells when there is more to do.
+/// A connection to a network. No operation blocks: poll its descriptor (`AsFd`) to wait.
 #[derive(Debug)]
 pub struct Link {
     fd: OwnedFd,
     framing: Framing,
-    /// The largest IP packet that the network takes, bytes.
+    /// The largest IP packet that the network takes, in bytes.
     pub mtu: u16,
-    /// Whether each frame lies behind a header of [`HEADER`] bytes, which the host's kernel obeys (tap).
+    /// Whether each frame follows a header of [`HEADER`] bytes, which the host's kernel obeys
+    /// (tap).
     pub headers: bool,
-    /// Drops packets to addresses that mean the host itself, whoever says them: for networks that do not look.
+    /// Drops packets to addresses that mean the host itself. For networks that do not check for
+    /// them.
     pub(crate) outside_only: bool,
-    /// Room for a message; what of the stream has been read, up to `end`, and from `start` on not been handed out.
+    /// Buffer for a message. For a stream, `start..end` has been read and is not handed out yet.
     space: Vec<u8>,
     start: usize,
     end: usize,
-    /// What of a frame the stream has not taken yet.
+    /// The part of a frame that the stream has not accepted yet.
     left: Vec<u8>,
 }
 
@@ -60,7 +64,7 @@ impl AsFd for Link {
 impl Link {
     fn new(fd: OwnedFd, framing: Framing, mtu: u16, headers: bool) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        // Twice for a stream: a read may end in the middle of a frame.
+        // Try twice for a stream: a read may end in the middle of a frame.
         let room = HEADER + MAX_FRAME;
         let space = vec![
             0;
@@ -83,7 +87,7 @@ impl Link {
         })
     }
 
-    /// One message of `fd` is one frame of at most `mtu` bytes and its Ethernet header.
+    /// A link on which each message of `fd` is a frame with an IP packet of at most `mtu` bytes.
     pub fn messages(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
         Link::new(fd, Framing::Message, mtu, false)
     }
@@ -96,9 +100,10 @@ impl Link {
         Link::new(fd, Framing::Length, mtu, false)
     }
 
-    /// Sends one frame (behind its header, if the link has them). False: it is full, and the frame was not sent; the
-    /// descriptor becomes writable. A frame that the network refuses for what it is (too long, say) is dropped, as a
-    /// wire would; an error means that the network has gone.
+    /// Sends one frame, after its header if the link has headers. False: the link is full and the
+    /// frame was not sent; the descriptor becomes writable. A frame that the network refuses
+    /// because of its contents (too long, for example) is dropped, as on a wire. An error means
+    /// that the network has ended.
     pub fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         let header = if self.headers { HEADER } else { 0 };
         if frame.len() <= header || frame.len() > header + MAX_FRAME {
@@ -125,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Sends what a stream has not taken of the last frame. True: all of it has gone.
+    /// Sends the rest of the last frame to a stream. True: all of it is sent.
     fn flush(&mut self) -> Result<bool, Errno> {
         while !self.left.is_empty() {
             match again(|| rustix::net::send(&self.fd, &self.left, SendFlags::NOSIGNAL)) {
@@ -144,23 +149,23 @@ impl Link {
         self.left
             .extend(u32::try_from(frame.len()).unwrap_or(0).to_be_bytes());
         self.left.extend(frame);
-        // What is left is sent before the next frame, which there will be: a network answers.
+        // The rest is sent before the next frame. There will be one: networks answer.
         self.flush().map(|_| true)
     }
 
-    /// Whether a frame is on its way that the stream has not taken whole: then the descriptor is to be waited for,
-    /// and [`Link::resume`] called.
+    /// Whether the stream has accepted only a part of a frame. Then wait until the descriptor is
+    /// writable and call [`Link::resume`].
     pub fn stuck(&self) -> bool {
         !self.left.is_empty()
     }
 
-    /// Goes on with a frame that is stuck.
+    /// Sends the rest of a frame that the stream has accepted in part.
     pub fn resume(&mut self) -> io::Result<()> {
         self.flush()?;
         Ok(())
     }
 
-    /// Takes one frame.
+    /// Receives one frame.
     pub fn receive(&mut self) -> io::Result<Received<'_>> {
         if self.framing == Framing::Length {
             return self.receive_stream();
@@ -212,8 +217,8 @@ impl Link {
     }
 }
 
-/// Whether a frame without header is for an address by which every host means itself: nothing that comes over a wire may
-/// be (RFC 1122, section 3.2.1.3; RFC 4291, section 2.5.3; RFC 6890).
+/// Whether a frame without header goes to an address by which a host means itself. Such packets
+/// must not appear on a wire (RFC 1122, section 3.2.1.3; RFC 4291, section 2.5.3; RFC 6890).
 fn means_the_host(frame: &[u8]) -> bool {
     let Some((kind, packet)) = frame
         .get(12..)
@@ -227,7 +232,7 @@ fn means_the_host(frame: &[u8]) -> bool {
             .is_none_or(|&first| first == 0 || first == 127),
         [0x86, 0xdd] => packet.get(24..40).is_none_or(|to| {
             let (zeroes, last) = to.split_at(12);
-            // `::`, `::1` and what is IPv4 in IPv6's form.
+            // `::`, `::1` and IPv4-mapped addresses.
             let low = last.iter().take(3).all(|&b| b == 0) && last.last().is_some_and(|&b| b < 2);
             let mapped = zeroes.ends_with(&[0xff, 0xff]) && zeroes.iter().take(10).all(|&b| b == 0);
             mapped || (low && zeroes.iter().all(|&b| b == 0))
@@ -269,16 +274,21 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are cut, the frames are the same.
+        /// The frames are the same wherever the stream is cut.
         #[test]
-        fn a_stream_gives_back_its_frames(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 1..12),
-                                          cut in 1usize..40) {
+        fn a_stream_gives_back_its_frames(
+            frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 1..12),
+            cut in 1usize..40,
+        ) {
             let (mut link, mut theirs) = pair();
+            let length = |f: &Vec<u8>| u32::try_from(f.len()).unwrap().to_be_bytes();
             let bytes: Vec<u8> = frames
                 .iter()
-                .flat_map(|f| u32::try_from(f.len()).unwrap().to_be_bytes().into_iter().chain(f.iter().copied()))
+                .flat_map(|f| length(f).into_iter().chain(f.iter().copied()))
                 .collect();
-            let writer = std::thread::spawn(move || bytes.chunks(cut).for_each(|c| theirs.write_all(c).unwrap()));
+            let writer = std::thread::spawn(move || {
+                bytes.chunks(cut).for_each(|c| theirs.write_all(c).unwrap());
+            });
             for frame in frames {
                 prop_assert_eq!(next(&mut link), Some(frame));
             }
@@ -314,7 +324,7 @@ mod tests {
         ] {
             assert_eq!(means_the_host(&v6(to)), own, "{to}");
         }
-        // Too short to say where to.
+        // Too short to have a destination.
         assert!(means_the_host(&v4([10, 0, 0, 1])[..30]));
         assert!(!means_the_host(&[0; 13]));
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! passt (<https://passt.top>): a user-mode network in a process of its own, IPv6 included. It confines itself with user namespaces,
-//! so it does not run where a container engine forbids those.
+//! passt (<https://passt.top>): a user-mode network in a process of its own, with IPv6. It confines
+//! itself with user namespaces, so it does not run where a container engine forbids those.
 //!
-//! It takes a tenth of a second to start, which many guests never need: so [`prepare`] makes a process that only waits,
-//! and [`Prepared::go`] turns it into passt. Whoever confines itself in between need not be able to start programs.
+//! It takes a tenth of a second to start, and many guests never need it. [`prepare`] therefore
+//! creates a process that only waits, and [`Prepared::go`] turns that process into passt. In
+//! between, the caller can confine itself so that it can no longer start programs.
 
 use crate::user::Config;
 use crate::{Error, Link, Protocol, Publish, Received};
@@ -21,18 +22,21 @@ use std::process::{Child, Command};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// It takes a tenth of a second, on a host with nothing else to do.
+/// passt starts in a tenth of a second on an idle host.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Waits for a line on its standard output, a socket, and becomes the program. Ends when nobody can send one any more.
+/// Waits for a line on standard input, a socket, and then becomes the program. Ends when the other
+/// end is closed.
 const LAUNCHER: &str =
     r#"read -r go <&1 && [ "$go" = go ] && exec "$@" 3<&0 </dev/null >/dev/null"#;
-/// Where the guest finds the host's loopback. Versions that do not know this option (before August 2024; Debian 12's is of
-/// March 2023) must not be used: when a guest has closed its half of a connection, they send it what comes from the other
-/// half again and again; and they take a guest's packet for 127.0.0.1 to the host's loopback.
+/// The guest's address for the host's loopback. Versions without this option (before August 2024;
+/// Debian 12 has March 2023) must not be used. When a guest has closed its half of a connection,
+/// they send it the data of the other half again and again, and they deliver a guest's packet for
+/// 127.0.0.1 to the host's loopback.
 const NEW_OPTION: &str = "--map-host-loopback";
 const OLD: &str = "unrecognized option";
-const TOO_OLD: &str = "this one is too old and damages connections: August 2024 or later is needed, such as Debian 13's";
-/// Bytes of what it says that are looked at.
+const TOO_OLD: &str = "this version corrupts connections: one of August 2024 or later is needed, \
+                       such as Debian 13's";
+/// Bytes of the program's messages that are kept.
 const SAID: usize = 16 << 10;
 
 /// The program, if it is installed.
@@ -43,7 +47,7 @@ pub fn find() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Why passt cannot be what the configuration asks for, if it cannot.
+/// Why passt cannot do what the configuration asks for, or `None`.
 pub fn unfit(config: &Config) -> Option<&'static str> {
     if config.publish.iter().any(|port| port.host.port() == 0) {
         return Some("it does not choose ports by itself");
@@ -58,40 +62,41 @@ pub fn unfit(config: &Config) -> Option<&'static str> {
 #[derive(Debug)]
 pub struct Prepared {
     process: Process,
-    /// What it says. It never waits for a reader: what nobody reads is lost.
+    /// The program's messages. Writing never blocks: messages that do not fit are lost.
     said: OwnedFd,
     go: UnixStream,
     link: Link,
     config: Config,
 }
 
-/// A running passt, which ends with its link, and at the latest when this is dropped.
+/// A running passt. It ends with its link, and at the latest when this is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     end: Box<dyn End>,
 }
 
-/// Ends a process, and can end no other.
+/// Ends one process and can end no other.
 pub trait End: std::fmt::Debug + Send + Sync {
-    /// Kills it. Does nothing when it has ended.
+    /// Kills the process. Does nothing if it has ended.
     fn kill(&self);
 }
 
-/// Keeps the descriptor of a process, which means that one for ever, unlike its id.
+/// Stores the descriptor of a process, which means the same process for ever, unlike its id.
 pub type Keep = fn(OwnedFd) -> io::Result<Box<dyn End>>;
 
 static KEEP: OnceLock<Keep> = OnceLock::new();
 
-/// Has all descriptors of passt's processes kept in this way: where whoever drops a [`Process`] is
-/// confined, its descriptor may have to have a certain number. The first one counts.
+/// Stores the descriptors of all passt processes that are created from now on with this function.
+/// For owners of a [`Process`] whose confinement allows only a descriptor of a known number. The
+/// first call counts.
 pub fn keep_with(keep: Keep) {
     let _ = KEEP.set(keep);
 }
 
 impl End for OwnedFd {
     fn kill(&self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = pidfd_send_signal(self, Signal::KILL);
     }
 }
@@ -112,7 +117,7 @@ impl Process {
         match opened.and_then(keep) {
             Ok(end) => Ok(Process { child, end }),
             Err(error) => {
-                // Both fail only when it has ended already.
+                // Both fail only if the process has ended.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(Error::host(
@@ -178,7 +183,7 @@ fn arguments(config: &Config) -> Vec<String> {
     words
 }
 
-/// Makes ready to start `program`. Nothing of it runs yet.
+/// Prepares to start `program`. The program does not run yet.
 pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
     if let Some(why) = unfit(config) {
         return Err(Error::Passt(why.to_string()));
@@ -204,10 +209,11 @@ pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
         .stdin(theirs)
         .stdout(OwnedFd::from(wait))
         .stderr(says);
-    // SAFETY: between fork and exec only prctl runs, which is async-signal-safe and allocates nothing.
+    // SAFETY: between fork and exec only prctl runs, which is async-signal-safe and allocates
+    // nothing.
     unsafe {
         command.pre_exec(|| {
-            // Nothing is left behind, whatever happens to us: passt itself ends with its link.
+            // End it with this process, however that ends. passt itself ends with its link.
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
             Ok(())
         });
@@ -217,7 +223,7 @@ pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
         .map_err(|error| Error::Passt(format!("cannot run /bin/sh: {error}")))?;
     let process = Process::new(child)?;
     let mut link = Link::stream(ours, config.mtu).map_err(Error::host(crate::BLOCKING))?;
-    // Whatever it makes of packets for addresses that mean the host.
+    // Do not depend on how passt treats packets for addresses that mean the host.
     link.outside_only = true;
     Ok(Prepared {
         process,
@@ -229,7 +235,8 @@ pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
 }
 
 impl Prepared {
-    /// Starts it, and comes back when it answers. `mac` is the guest's card. An error says why it does not run here.
+    /// Starts passt and returns when it answers. `mac` is the address of the guest's card. The
+    /// error says why passt does not run here.
     pub fn go(self, mac: [u8; 6]) -> Result<(Link, Process), Error> {
         let Prepared {
             mut process,
@@ -246,7 +253,7 @@ impl Prepared {
         let mut asked = link.send(&question(mac, &config)).map(drop);
         loop {
             match asked.and_then(|()| link.receive()) {
-                // An answer: it runs, and knows where the guest is.
+                // passt has answered: it runs and knows the address of the guest.
                 Ok(Received::Frame(_)) => return Ok((link, process)),
                 Ok(Received::Empty) => {}
                 Ok(Received::Gone) | Err(_) => return Err(process.gone(&said)),
@@ -259,7 +266,7 @@ impl Prepared {
                 )));
             }
             let timeout = Timespec::try_from(left).ok();
-            // Whatever ends the wait, everything is looked at again.
+            // The loop checks all conditions again, whatever ended the wait.
             let _ = poll(&mut [PollFd::new(&link, PollFlags::IN)], timeout.as_ref());
             asked = Ok(());
         }
@@ -267,9 +274,9 @@ impl Prepared {
 }
 
 impl Process {
-    /// Why it has ended, by its own words.
+    /// Why passt ended, by its own messages.
     fn gone(&mut self, said: &OwnedFd) -> Error {
-        // All its words are there when it has ended.
+        // passt has ended, so all of its messages have arrived.
         let status = self
             .child
             .wait()
@@ -281,7 +288,7 @@ impl Process {
         if text.contains(OLD) {
             return Error::Passt(TOO_OLD.to_string());
         }
-        // What it says where there is no syslog, of every line it says.
+        // The prefix that passt puts before each line when there is no syslog.
         let last = text
             .lines()
             .map(str::trim)
@@ -291,16 +298,16 @@ impl Process {
     }
 }
 
-/// Starts it at once.
+/// Prepares passt and starts it at once.
 pub fn start(program: &Path, config: &Config, mac: [u8; 6]) -> Result<(Link, Process), Error> {
     prepare(program, config)?.go(mac)
 }
 
-/// Who has the gateway's address? From the guest.
+/// The guest's ARP request for the address of the gateway.
 fn question(mac: [u8; 6], config: &Config) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend(mac);
-    // ARP for IPv4 over Ethernet: a request.
+    // ARP for IPv4 over Ethernet, a request.
     frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
     frame.extend(mac);
     frame.extend(config.guest.octets());

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::str::FromStr;
 
-/// What a port belongs to.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// Connections.
@@ -24,14 +24,15 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// `[ADDRESS:]HOST:GUEST[/udp]`: who connects to ADDRESS:HOST reaches the guest's port GUEST.
+/// `[ADDRESS:]HOST:GUEST[/udp]`: connections to ADDRESS:HOST reach the guest's port GUEST.
 ///
-/// Without an address only this machine can: an exposed port is something to ask for (`0.0.0.0:8080:80`).
+/// Without an address, only programs of this host can connect. To expose a port to others, name an
+/// address (`0.0.0.0:8080:80`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publish {
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The host's side; port 0 lets the host choose.
+    /// The host's address. With port 0 the host chooses the port.
     pub host: SocketAddr,
     /// The guest's port, 1 to 65535.
     pub guest: u16,
@@ -51,9 +52,9 @@ impl FromStr for Publish {
             None => (text, Protocol::Tcp),
             Some((ports, "tcp")) => (ports, Protocol::Tcp),
             Some((ports, "udp")) => (ports, Protocol::Udp),
-            Some((_, other)) => return Err(format!("protocol {other}: tcp or udp is meant")),
+            Some((_, other)) => return Err(format!("protocol {other}: expected tcp or udp")),
         };
-        let form = "HOST:GUEST or ADDRESS:HOST:GUEST is meant, such as 8080:80";
+        let form = "expected HOST:GUEST or ADDRESS:HOST:GUEST, such as 8080:80";
         let (rest, guest) = ports.rsplit_once(':').ok_or(form)?;
         let (address, host) = match rest.rsplit_once(':') {
             None => (IpAddr::V4(Ipv4Addr::LOCALHOST), rest),
@@ -64,13 +65,13 @@ impl FromStr for Publish {
                     .unwrap_or(address);
                 let parsed = bare
                     .parse()
-                    .map_err(|_| format!("{bare} is no IP address"))?;
+                    .map_err(|_| format!("{bare} is not an IP address"))?;
                 (parsed, host)
             }
         };
         let port = |text: &str| {
             text.parse::<u16>()
-                .map_err(|_| format!("{text} is no port (0 to 65535); {form}"))
+                .map_err(|_| format!("{text} is not a port (0 to 65535); {form}"))
         };
         let guest = port(guest)?;
         if guest == 0 {
@@ -84,9 +85,10 @@ impl FromStr for Publish {
     }
 }
 
-/// Whether these ports can be listened on: tries it for a moment. The same ports, with one for each 0.
+/// Checks that it is possible to listen on these ports by a short try. Returns the ports, with the
+/// host's choice for each 0.
 pub fn settle(ports: &[Publish]) -> Result<Vec<Publish>, Error> {
-    // All at once, so that none is chosen twice.
+    // Hold all of them at once, so that the host does not choose one twice.
     let mut listeners = Vec::new();
     let mut sockets = Vec::new();
     let mut settled = Vec::new();
@@ -174,7 +176,11 @@ mod tests {
         }
 
         #[test]
-        fn what_is_printed_is_read(host in any::<SocketAddr>(), guest in 1u16.., udp in any::<bool>()) {
+        fn what_is_printed_is_read(
+            host in any::<SocketAddr>(),
+            guest in 1u16..,
+            udp in any::<bool>(),
+        ) {
             // The text form has neither scope nor flow.
             let host = SocketAddr::new(host.ip(), host.port());
             let protocol = if udp { Protocol::Udp } else { Protocol::Tcp };

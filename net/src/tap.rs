@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A tap interface that an administrator has given to this user
-//! (`ip tuntap add NAME mode tap user USER`), or any, for who may.
+//! A tap interface. An administrator makes it for this user (`ip tuntap add NAME mode tap user
+//! USER`); a privileged user may use any.
 
 use crate::link::HEADER;
 use crate::{Error, Link};
@@ -9,20 +9,21 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 
 #[allow(clippy::cast_possible_truncation)] // The flags are 15 bits.
-const FLAGS: libc::c_short = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+const FLAGS: libc::c_short =
+    (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
 
-/// What of the host's frames the guest is content to get unfinished (`TUNSETOFFLOAD`).
+/// Which unfinished frames of the host the guest accepts (`TUNSETOFFLOAD`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offload {
-    /// Without a checksum.
+    /// Frames without a checksum.
     pub checksum: bool,
-    /// TCP over IPv4, longer than the MTU.
+    /// TCP over IPv4 in frames longer than the MTU.
     pub tcp4: bool,
-    /// TCP over IPv6, longer than the MTU.
+    /// TCP over IPv6 in frames longer than the MTU.
     pub tcp6: bool,
 }
 
-/// Tells the host what the guest takes.
+/// Tells the host which frames the guest accepts.
 pub fn set_offload(link: &Link, offload: Offload) -> io::Result<()> {
     let bits = [
         (offload.checksum, libc::TUN_F_CSUM),
@@ -42,13 +43,13 @@ pub fn set_offload(link: &Link, offload: Offload) -> io::Result<()> {
     }
 }
 
-/// Connects to the tap `name`: 1 to 15 bytes, no slash, as the host's interface names.
+/// Connects to the tap `name`, which has 1 to 15 bytes and no slash, like all names of interfaces.
 pub fn open(name: &str) -> Result<Link, Error> {
     let fail = |error: io::Error| Error::Tap {
         name: name.to_string(),
         hint: match error.kind() {
             io::ErrorKind::PermissionDenied => {
-                " (ip tuntap add NAME mode tap user USER makes one for a user)"
+                " (to make one for a user: ip tuntap add NAME mode tap user USER)"
             }
             io::ErrorKind::NotFound => " (this host has no /dev/net/tun)",
             _ => "",
@@ -87,7 +88,7 @@ pub fn open(name: &str) -> Result<Link, Error> {
     Link::reads(fd, mtu_of(name)).map_err(fail)
 }
 
-/// The interface's own; 1500 if the host does not say.
+/// The MTU of the interface, 1500 if the host does not tell.
 fn mtu_of(name: &str) -> u16 {
     std::fs::read_to_string(format!("/sys/class/net/{name}/mtu"))
         .ok()

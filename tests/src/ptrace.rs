@@ -110,8 +110,7 @@ pub fn follow(first: u32, observer: &mut impl Observer) -> io::Result<Option<Exi
         let mut status = 0;
         // Other tests of this process have children, too: wait for the tracees of this thread only.
         // SAFETY: writes to the local value.
-        let task =
-            unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
+        let task = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
         if task < 0 {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
@@ -199,7 +198,14 @@ impl<O: Observer> Tracer<'_, O> {
         // SAFETY: the structure may be all zeros.
         let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
         let size = size_of_val(&info);
-        if ptrace(libc::PTRACE_GET_SYSCALL_INFO, task, size, &raw mut info as usize).is_err() {
+        if ptrace(
+            libc::PTRACE_GET_SYSCALL_INFO,
+            task,
+            size,
+            &raw mut info as usize,
+        )
+        .is_err()
+        {
             return;
         }
         match info.op {

@@ -183,9 +183,7 @@ fn floods_of_tables_are_ended() {
             continue;
         };
         if starved > STARVED {
-            println!(
-                "the host is too busy to measure times: {starved:?} without a processor"
-            );
+            println!("the host is too busy to measure times: {starved:?} without a processor");
             continue;
         }
         assert!(stopped <= END, "kind {kind}: {stopped:?}");

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The DHCP server (RFC 2131): one address, always the same.
+//! The DHCP server (RFC 2131). It leases one address, always the same.
 
 use super::{Config, frame};
 use smoltcp::wire::{DhcpMessageType, DhcpOption, DhcpPacket, DhcpRepr, EthernetAddress, Ipv4Cidr};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// The server's port; the client's is one more.
+/// The server's port. The client's port is the next one.
 pub const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
 /// Option 26, interface MTU (RFC 2132).
 const OPTION_MTU: u8 = 26;
-/// Seconds that an address is given for.
+/// Lease time in seconds.
 const LEASE: u32 = 86_400;
 
-/// The answer to a client's message, as a frame; `None` if there is none to give.
+/// The answer to a client's message as a frame, `None` if there is none.
 pub fn answer(config: &Config, hardware: EthernetAddress, message: &[u8]) -> Option<Vec<u8>> {
     let packet = DhcpPacket::new_checked(message).ok()?;
     let request = DhcpRepr::parse(&packet).ok()?;
     let wanted = request.requested_ip.unwrap_or(request.client_ip);
     let kind = match request.message_type {
         DhcpMessageType::Discover => DhcpMessageType::Offer,
-        // It chose another server.
+        // The client has chosen another server.
         DhcpMessageType::Request
             if request
                 .server_identifier

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Taking frames apart as far as the network needs it, and making those with datagrams.
+//! Parses frames as far as the network needs it, and makes frames with datagrams.
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -8,13 +8,13 @@ use smoltcp::wire::{
 };
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// The router's hardware address: locally administered.
+/// Hardware address of the router, locally administered.
 pub const ROUTER: EthernetAddress = EthernetAddress([0x02, 0x50, 0x56, 0x4d, 0x00, 0x01]);
 
-/// What a frame of the guest's is.
+/// What a frame of the guest contains.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
-    /// The beginning of a TCP connection.
+    /// The start of a TCP connection.
     Syn {
         from: SocketAddrV4,
         to: SocketAddrV4,
@@ -25,13 +25,14 @@ pub enum Kind<'a> {
         to: SocketAddrV4,
         data: &'a [u8],
     },
-    /// For the stack: the rest of TCP, ARP, ICMP.
+    /// For the stack: other TCP segments, ARP, ICMP.
     Other,
-    /// Not for anybody.
+    /// For nothing here.
     Bad,
 }
 
-/// Reads a frame. Checksums are not looked at: it comes through memory, and a guest may leave them to the device.
+/// Parses a frame. Checksums are not verified: the frame comes through memory, and a guest may
+/// leave them to the device.
 pub fn kind(frame: &[u8]) -> Kind<'_> {
     read(frame).unwrap_or(Kind::Bad)
 }
@@ -50,7 +51,7 @@ fn read(frame: &[u8]) -> Option<Kind<'_>> {
     let (source, target) = (packet.src_addr(), packet.dst_addr());
     let part = packet.more_frags() || packet.frag_offset() != 0;
     match packet.next_header() {
-        // Only whole ones: with this network's MTU a guest has no reason to cut.
+        // No fragments: with the MTU of this network a guest has no reason to make them.
         _ if part => None,
         IpProtocol::Tcp => {
             let tcp = TcpPacket::new_checked(packet.payload()).ok()?;
@@ -74,12 +75,12 @@ fn read(frame: &[u8]) -> Option<Kind<'_>> {
     }
 }
 
-/// The sender's hardware address.
+/// The hardware address of the sender.
 pub fn source(frame: &[u8]) -> Option<EthernetAddress> {
     Some(EthernetFrame::new_checked(frame).ok()?.src_addr())
 }
 
-/// A frame with one datagram in it; `None` if it does not fit into an IPv4 packet of `mtu` bytes.
+/// A frame with one datagram. `None` if it does not fit into an IPv4 packet of `mtu` bytes.
 pub fn datagram(
     to_hardware: EthernetAddress,
     from: SocketAddrV4,
@@ -124,7 +125,7 @@ pub fn datagram(
     Some(bytes)
 }
 
-/// Whether an address may be a host's.
+/// Whether the address may belong to a host.
 pub fn unicast(address: Ipv4Addr) -> bool {
     !(address.is_multicast() || address.is_broadcast() || address.is_unspecified())
 }
@@ -140,7 +141,7 @@ mod tests {
             kind(&frame);
         }
 
-        /// Frames that are nearly right reach more of the readers than random ones.
+        /// Nearly correct frames reach more of the parser than random ones.
         #[test]
         fn no_damaged_frame_panics(at in 0usize..60, value: u8, length in 0usize..70) {
             let from = SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 15), 1000);
@@ -153,7 +154,10 @@ mod tests {
         }
 
         #[test]
-        fn a_datagram_is_read_as_it_was_made(port: u16, data in prop::collection::vec(any::<u8>(), 0..1400)) {
+        fn a_datagram_is_read_as_it_was_made(
+            port: u16,
+            data in prop::collection::vec(any::<u8>(), 0..1400),
+        ) {
             let from = SocketAddrV4::new(Ipv4Addr::new(1, 2, 3, 4), 99);
             let to = SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 15), port);
             let frame = datagram(ROUTER, from, to, &data, 1500).unwrap();

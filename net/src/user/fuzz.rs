@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fuzz target: what the stack makes of a guest's frames.
+//! Fuzz target: frames of a guest for the stack.
 //!
-//! The thread's own filter answers every attempt to reach the host's network with an error. Connections come in by a published port, so
-//! that the guest's segments meet ones that are open.
+//! The thread has a filter of its own that fails every attempt to use the host's network.
+//! Connections come in through a published port, so that the guest's segments meet open
+//! connections.
 
 use super::stack::Stack;
 use super::{Config, MAX_TCP};
@@ -17,7 +18,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::channel;
 
-/// No connection, and no datagram to an address, leaves this thread.
+/// This thread makes no connection and sends no datagram to an address.
 fn stay_inside() {
     let to_somebody =
         SeccompCondition::new(4, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0).unwrap();
@@ -36,7 +37,7 @@ fn stay_inside() {
     seccompiler::apply_filter(&program).unwrap();
 }
 
-/// An Ethernet frame of the guest's with an IPv4 packet. Sums are not looked at by the stack.
+/// An Ethernet frame of the guest with an IPv4 packet. The stack does not verify checksums.
 fn packet(config: &Config, input: &mut Input<'_>, protocol: u8, content: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x52, 0x55, 10, 0, 2, 2, 2, 0, 0, 0, 0, 7, 8, 0];
     let options = usize::from(input.pick(&[0u8, 0, 0, 0, 4, 40]));
@@ -102,7 +103,7 @@ fn segment(input: &mut Input<'_>, ports: (u16, u16), numbers: (u32, u32), flags:
     segment
 }
 
-/// An answer to a segment of the stack's, more or less.
+/// A plausible or nearly plausible answer to a segment of the stack.
 fn answer(config: &Config, input: &mut Input<'_>, frame: &[u8]) -> Option<Vec<u8>> {
     let at = 14 + usize::from(frame.get(14)? & 15) * 4;
     let word = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
@@ -127,7 +128,7 @@ fn answer(config: &Config, input: &mut Input<'_>, frame: &[u8]) -> Option<Vec<u8
     let flags = if flags == 0xff { input.u8() } else { flags };
     let content = segment(input, (word(at + 2)?, word(at)?), (own, next), flags);
     let mut reply = packet(config, input, 6, &content);
-    // To whom it came from.
+    // To the sender of the segment.
     let from: [u8; 4] = frame.get(26..30)?.try_into().ok()?;
     reply.get_mut(30..34)?.copy_from_slice(&from);
     Some(reply)
@@ -140,7 +141,7 @@ fn next(config: &Config, input: &mut Input<'_>, last: &[u8]) -> Vec<u8> {
             input.bytes(length).to_vec()
         }
         1 => {
-            // ARP: any operation, any addresses.
+            // ARP with any operation and any addresses.
             let mut frame = vec![
                 255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 7, 8, 6, 0, 1, 8, 0, 6, 4, 0,
             ];
@@ -165,7 +166,7 @@ fn next(config: &Config, input: &mut Input<'_>, last: &[u8]) -> Vec<u8> {
             content.extend(said.to_be_bytes());
             content.extend([0, 0]);
             if ports.1 == 67 {
-                // The beginning of a question for an address.
+                // The start of a DNS query for an address.
                 content.extend([1, 1, 6, 0]);
                 content.extend([0; 232]);
                 content.extend([0x63, 0x82, 0x53, 0x63, 53, 1]);
@@ -194,7 +195,7 @@ fn next(config: &Config, input: &mut Input<'_>, last: &[u8]) -> Vec<u8> {
 #[test]
 fn frames() {
     fuzz("frames", || {
-        // Those who connect from outside do so on a thread without the filter.
+        // Connections from outside are made by a thread without the filter.
         let (ask, asked) = channel::<SocketAddr>();
         let (done, connected) = channel();
         std::thread::spawn(move || {

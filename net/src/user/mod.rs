@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A network inside this process: no privilege, no other program, no namespace.
+//! A network inside this process. It needs no privilege, no other program and no namespace.
 //!
-//! The guest sees an IPv4 network with a router that answers DHCP and DNS. What it sends there becomes the host's own
-//! connections and datagrams, made by this process as any program makes them: so the guest reaches what this user reaches, and the
-//! outside sees this host. Towards the guest, TCP is smoltcp's; towards the host, the host's. Only what belongs to a connection or was asked for comes in.
+//! The guest sees an IPv4 network with a router that answers DHCP and DNS. The process turns the
+//! guest's connections and datagrams into its own. So the guest reaches what this user reaches, and
+//! other hosts see this host. smoltcp handles TCP towards the guest, the host's kernel handles TCP
+//! towards the world. Data comes in only if it belongs to a connection or answers a request.
 //!
-//! What does not work here and does with passt: IPv6, ping beyond the router, and addresses that the host sees.
+//! This does not work here and works with passt: IPv6, ping beyond the router, and addresses that
+//! other hosts see.
 //!
-//! All that the guest sends is hostile input: frames are parsed by smoltcp's checked readers, and what a guest can make this process hold is bounded
-//! ([`MAX_TCP`] connections of two buffers of [`TCP_BUFFER`] bytes, [`MAX_UDP`] sockets).
+//! All that the guest sends is hostile input. smoltcp's checked readers parse the frames. The
+//! memory that a guest can make this process use is bounded: [`MAX_TCP`] connections with two
+//! buffers of [`TCP_BUFFER`] bytes, and [`MAX_UDP`] sockets.
 
 mod dhcp;
 mod frame;
@@ -22,31 +25,32 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread::JoinHandle;
 
-/// TCP connections at once, those on their way included.
+/// The most TCP connections at a time, including those that are being made.
 pub const MAX_TCP: usize = 512;
-/// UDP sockets at once.
+/// The most UDP sockets at a time.
 pub const MAX_UDP: usize = 256;
-/// Bytes of each direction's buffer of a TCP connection.
+/// Size of the buffer for each direction of a TCP connection, in bytes.
 pub const TCP_BUFFER: usize = 256 << 10;
 
-/// The guest's view of the network.
+/// The network as the guest sees it.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What DHCP gives the guest.
+    /// The address that DHCP gives to the guest.
     pub guest: Ipv4Addr,
     /// The router's address.
     pub gateway: Ipv4Addr,
     /// The address at which the host's name server answers.
     pub dns: Ipv4Addr,
-    /// Bits of the network that all three are in.
+    /// Prefix length of the network with these three addresses.
     pub prefix: u8,
-    /// Where name queries go; `None`: nowhere.
+    /// The server for name queries, `None` if there is none.
     pub resolver: Option<SocketAddr>,
-    /// Whether the gateway's address leads to the host's own loopback: what listens there often trusts whoever connects.
+    /// Whether the gateway's address leads to the host's loopback. Services there often trust every
+    /// client.
     pub host_loopback: bool,
     /// Ports of the host that lead into the guest.
     pub publish: Vec<Publish>,
-    /// The largest IP packet, 576 to 65535 bytes.
+    /// The largest IP packet in bytes, 576 to 65535.
     pub mtu: u16,
 }
 
@@ -66,7 +70,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where a destination that the guest names lies for the host; `None`: nowhere that a guest may reach.
+    /// The host's address for a destination of the guest. `None` if a guest may not reach it.
     fn outside(&self, to: Ipv4Addr) -> Option<IpAddr> {
         if to == self.gateway {
             return self
@@ -85,7 +89,7 @@ impl Config {
         (!inside && !odd).then_some(IpAddr::V4(to))
     }
 
-    /// The address under which the guest sees a host's.
+    /// The address under which the guest sees an address of the host.
     fn inside(&self, from: IpAddr) -> Option<Ipv4Addr> {
         match from {
             IpAddr::V4(from) if from.is_loopback() => Some(self.gateway),
@@ -110,29 +114,29 @@ fn resolver_of(text: &str) -> Option<SocketAddr> {
     })
 }
 
-/// A running network. It ends when the link's last half is dropped.
+/// A running network. It ends when the guest's end of the link is dropped.
 #[derive(Debug)]
 pub struct Network {
-    /// The ports that are listened on, with what the host chose for port 0.
+    /// The ports that are listened on, with the host's choice for port 0.
     pub published: Vec<Publish>,
     thread: JoinHandle<()>,
 }
 
 impl Network {
-    /// Waits for the thread, after the link has gone.
+    /// Waits until the thread ends, which it does when the link is closed.
     pub fn join(self) {
-        // A panic there has been printed by then.
+        // A panic of the thread has been printed already.
         let _ = self.thread.join();
     }
 }
 
-/// Makes the network and the guest's end of it. Fails where a published port is taken.
+/// Makes the network and the guest's end of it. Fails if a published port is taken.
 pub fn start(config: Config) -> Result<(Link, Network), Error> {
     start_in(config, || Ok(()))
 }
 
-/// The same with a network whose thread calls `prepare` before it reads anything of the guest's: the place to confine it. If that fails,
-/// there is no network.
+/// As [`start`], but the thread of the network calls `prepare` before it reads any data of the
+/// guest, to confine itself. If `prepare` fails, there is no network.
 pub fn start_in(
     config: Config,
     prepare: impl FnOnce() -> std::io::Result<()> + Send + 'static,
@@ -148,7 +152,7 @@ pub fn start_in(
         error: e.into(),
     })?;
     for end in [&ours, &guest] {
-        // Some frames of the largest size; a host that allows less gives less.
+        // Room for a few frames of the largest size. A host that allows less gives less.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(end, 1 << 20);
     }
     rustix::io::ioctl_fionbio(&ours, true).map_err(|e| Error::host(crate::BLOCKING)(e.into()))?;
@@ -161,7 +165,7 @@ pub fn start_in(
         .spawn(move || {
             let prepared = prepare();
             let go = prepared.is_ok();
-            // Fails only if nobody waits for the start any more.
+            // This fails only if the caller no longer waits.
             let _ = tell.send(prepared);
             if go {
                 stack.run();

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The programs of this host that have sent to a published port.
 //!
-//! The guest sees each of them as the router with the program's port. An answer goes to the address that
-//! the program has sent from. A port that nothing came from leads nowhere. A port that was silent for
-//! [`SILENT`] leads nowhere either: it may be another program's by then.
+//! The guest sees each of them as the router with the program's port. An answer goes to the address
+//! from which the program sent. A port from which nothing came leads nowhere. So does a port that
+//! was silent for [`SILENT`]: another program may use it by then.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Programs that are remembered for a port. One more replaces the one that was silent longest.
+/// The most programs that are remembered for a port. A new one replaces the one that was silent
+/// longest.
 pub const MOST: usize = 1024;
-/// A program that has sent nothing for so long is not answered. Datagrams of the guest do not count.
+/// A program that was silent for longer gets no answer. Datagrams of the guest do not count.
 pub const SILENT: Duration = Duration::from_secs(120);
 
-/// They, by the port that the guest sees.
+/// The programs, by the port that the guest sees.
 #[derive(Debug, Default)]
 pub struct Peers {
     known: HashMap<u16, (SocketAddr, Instant)>,
 }
 
 impl Peers {
-    /// Something came from this address. Two programs can have one port, on two addresses of the
-    /// loopback: the last one to send is answered.
+    /// Notes a datagram from this address. Two programs can have the same port on two addresses of
+    /// the loopback: the answer goes to the one that sent last.
     pub fn note(&mut self, peer: SocketAddr, now: Instant) {
         if self.known.len() >= MOST && !self.known.contains_key(&peer.port()) {
             self.known
@@ -38,7 +39,7 @@ impl Peers {
         self.known.insert(peer.port(), (peer, now));
     }
 
-    /// The address that an answer to this port goes to.
+    /// The address that receives an answer to this port.
     pub fn get(&self, port: u16, now: Instant) -> Option<SocketAddr> {
         let (peer, last) = self.known.get(&port)?;
         (now.duration_since(*last) < SILENT).then_some(*peer)
@@ -84,7 +85,7 @@ mod tests {
             assert!(peers.known.len() <= MOST, "{}", peers.known.len());
         }
         let end = now + Duration::from_millis(u16::MAX.into());
-        // The last ones, and none that came before.
+        // The latest are there, and none that came before them.
         assert_eq!(peers.get(u16::MAX, end), Some(peer(u16::MAX)));
         assert_eq!(peers.get(1, now), None);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread: frames in, frames out, and everything between.
+//! The thread that moves frames in and out and runs the connections.
 
 use super::frame::{self, Kind, ROUTER};
 use super::tcp::Connections;
@@ -17,14 +17,15 @@ use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr, Ipv4Cidr};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Frames of the guest's before the other side gets its turn.
+/// Frames of the guest that are taken before the other side gets its turn.
 const BURST: usize = 64;
-/// Frames that wait for the guest to take them. Then the stack makes no more, and datagrams are lost.
+/// The most frames that wait for the guest. Above that the stack makes no more frames, and
+/// datagrams are lost.
 const WAITING: usize = 256;
-/// At least this often sockets that nobody uses are looked for.
+/// The longest time between two searches for idle sockets.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// Frames on their way between the link and smoltcp.
+/// Frames between the link and smoltcp.
 #[derive(Debug)]
 pub struct Queues {
     to_stack: VecDeque<Vec<u8>>,
@@ -44,7 +45,8 @@ impl Queues {
         }
     }
 
-    /// The guest takes too little: until it does, nothing is done for it that makes more.
+    /// The guest does not receive its frames. Until it does, nothing is done that would make more
+    /// of them.
     fn full(&self) -> bool {
         self.to_guest.len() >= WAITING
     }
@@ -75,7 +77,7 @@ impl Device for Queues {
     type TxToken<'a> = Given<'a>;
 
     fn receive(&mut self, _: Instant) -> Option<(Taken, Given<'_>)> {
-        // Every frame may have an answer.
+        // Each frame may need an answer.
         if self.full() {
             return None;
         }
@@ -90,7 +92,8 @@ impl Device for Queues {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
         capabilities.max_transmission_unit = usize::from(self.mtu) + 14;
-        // The guest may leave its sums to the device, and this wire damages nothing. Ours are right for whoever looks.
+        // The guest may leave its checksums to the device, and this wire corrupts nothing. Sent
+        // checksums are correct, for guests that verify them.
         capabilities.checksum.ipv4 = Checksum::Tx;
         capabilities.checksum.tcp = Checksum::Tx;
         capabilities.checksum.icmpv4 = Checksum::Tx;
@@ -98,7 +101,7 @@ impl Device for Queues {
     }
 }
 
-/// Everything that the thread owns.
+/// All that the thread owns.
 pub struct Stack {
     config: Config,
     link: OwnedFd,
@@ -108,15 +111,15 @@ pub struct Stack {
     queues: Queues,
     connections: Connections,
     datagrams: Datagrams,
-    /// Where the guest's frames come from.
+    /// The guest's end of the link.
     guest: EthernetAddress,
     gone: bool,
-    /// Room for a frame of the guest's.
+    /// Buffer for a frame of the guest.
     buffer: Vec<u8>,
 }
 
 impl Stack {
-    /// `link`: non-blocking, one message a frame.
+    /// `link` is non-blocking, with one frame in each message.
     pub fn new(config: Config, link: OwnedFd) -> Result<Self, Error> {
         let mut queues = Queues {
             to_stack: VecDeque::new(),
@@ -124,16 +127,16 @@ impl Stack {
             mtu: config.mtu,
         };
         let mut own = smoltcp::iface::Config::new(HardwareAddress::Ethernet(ROUTER));
-        // Sequence numbers towards a guest that could not attack anybody but itself with them.
+        // Predictable sequence numbers are safe here: the guest could only attack itself with them.
         own.random_seed = u64::from(std::process::id());
         let mut interface = Interface::new(own, &mut queues, Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
             for address in [config.gateway, config.dns] {
-                // There is room for two: smoltcp's default.
+                // smoltcp has room for two by default.
                 let _ = addresses.push(IpCidr::Ipv4(Ipv4Cidr::new(address, config.prefix.min(32))));
             }
         });
-        // Whatever the guest connects to, it is us.
+        // Every address that the guest connects to is this router.
         interface.set_any_ip(true);
         let _ = interface
             .routes_mut()
@@ -153,7 +156,7 @@ impl Stack {
         })
     }
 
-    /// What is listened on.
+    /// The ports that are listened on.
     pub fn published(&self) -> Vec<Publish> {
         self.connections
             .published()
@@ -161,7 +164,7 @@ impl Stack {
             .collect()
     }
 
-    /// Runs until the link has gone.
+    /// Runs until the link is closed.
     pub fn run(&mut self) {
         while !self.gone {
             let busy = self.take() | self.serve();
@@ -177,9 +180,9 @@ impl Stack {
         }
     }
 
-    /// Frames of the guest's. True: there may be more.
+    /// Receives frames of the guest. True: there may be more.
     fn take(&mut self) -> bool {
-        // What smoltcp has not looked at yet waits for the same.
+        // smoltcp takes what is here first.
         if self.queues.full() || self.queues.to_stack.len() >= WAITING {
             return false;
         }
@@ -233,7 +236,7 @@ impl Stack {
         }
     }
 
-    /// Lets smoltcp and the host's sockets do what they can. True: there is more at once.
+    /// Lets smoltcp and the host's sockets make progress. True: there is more to do at once.
     pub(super) fn serve(&mut self) -> bool {
         let Stack {
             config,
@@ -266,7 +269,7 @@ impl Stack {
         busy && !queues.full()
     }
 
-    /// Frames to the guest, as many as it takes.
+    /// Sends frames to the guest, as many as it accepts.
     pub(super) fn give(&mut self) {
         while let Some(frame) = self.queues.to_guest.front() {
             match rustix::net::send(&self.link, frame, SendFlags::NOSIGNAL) {
@@ -282,7 +285,7 @@ impl Stack {
         }
     }
 
-    /// TCP connections at once, those on their way included.
+    /// The TCP connections now, including those that are being made.
     #[cfg(test)]
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
@@ -313,7 +316,7 @@ mod tests {
         ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, EthernetRepr,
     };
 
-    /// A question to the router, which answers each.
+    /// A query to the router, which answers each.
     fn question(config: &Config) -> Vec<u8> {
         let source = EthernetAddress([2, 0, 0, 0, 0, 7]);
         let arp = ArpRepr::EthernetIpv4 {
@@ -335,7 +338,7 @@ mod tests {
         bytes
     }
 
-    /// A guest that only asks makes the monitor hold no more than it says.
+    /// A guest that only sends queries cannot make the monitor use more memory than the bound.
     #[test]
     fn a_guest_that_takes_nothing_fills_no_memory() {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections: smoltcp's end towards the guest, the host's towards the world, and the bytes between them.
+//! TCP connections: smoltcp's socket towards the guest, the host's socket towards the world, and
+//! the bytes between them.
 //!
-//! A connection that the guest begins is begun on the host first; only when that stands is the guest's SYN answered. So
-//! the guest sees a refusal as a refusal.
+//! When the guest opens a connection, the host's socket connects first. The guest's SYN is answered
+//! only when that has succeeded. So the guest sees a refusal as a refusal.
 
 use super::frame;
 use super::stack::Queues;
@@ -20,16 +21,16 @@ use smoltcp::time::Duration;
 use std::collections::HashSet;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 
-/// The guest's end must answer within this when there is something to answer to.
+/// The guest must answer within this time when it has something to answer.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// So many connections have taken memory worth the trouble.
+/// After so many connections it is worth giving memory back to the host.
 const MANY: usize = 16;
-/// Ports of the router's from which published connections come.
+/// Ports of the router that published connections come from.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 #[derive(Debug)]
 enum State {
-    /// The host's connection is on its way; the guest's SYN waits.
+    /// The host's socket is connecting. The guest's SYN waits.
     Connecting {
         syn: Vec<u8>,
     },
@@ -38,16 +39,16 @@ enum State {
 
 #[derive(Debug)]
 struct Flow {
-    /// The guest's end and where it leads, which tell flows apart.
+    /// The guest's end and the remote end. Together they identify the flow.
     guest: SocketAddrV4,
     remote: SocketAddrV4,
     host: OwnedFd,
     state: State,
-    /// The host's end has sent its last.
+    /// The host's end has sent all.
     host_done: bool,
-    /// The guest's end has, and the host has been told.
+    /// The guest's end has sent all, and the host's socket is shut down for writing.
     guest_done: bool,
-    /// The host's end takes nothing at the moment.
+    /// The host's end accepts no data now.
     host_full: bool,
 }
 
@@ -59,12 +60,12 @@ pub struct Connections {
     known: HashSet<(SocketAddrV4, SocketAddrV4)>,
     listeners: Vec<(TcpListener, Publish)>,
     next_port: u16,
-    /// The most flows at a time since memory was given back.
+    /// The most flows at a time since memory was last given back.
     most: usize,
 }
 
 impl Connections {
-    /// Listens on what is published.
+    /// Listens on the published ports.
     pub fn new(config: &Config) -> Result<Self, Error> {
         let mut listeners = Vec::new();
         for publish in config
@@ -91,18 +92,19 @@ impl Connections {
         })
     }
 
-    /// Flows at once.
+    /// The number of flows now.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// What is published, as bound.
+    /// The published ports, as bound.
     pub fn published(&self) -> impl Iterator<Item = Publish> + '_ {
         self.listeners.iter().map(|(_, p)| *p)
     }
 
-    /// A SYN of the guest's. It is kept until the host has connected; what is not allowed is refused by the stack.
+    /// Handles a SYN of the guest. It is kept until the host has connected. The stack refuses what
+    /// is not allowed.
     pub fn begin(
         &mut self,
         config: &Config,
@@ -113,7 +115,8 @@ impl Connections {
     ) {
         if self.known.contains(&(from, to)) {
             let waits = |f: &Flow| matches!(f.state, State::Connecting { .. });
-            // Sent again because we are slow; one for a connection that stands is the stack's to judge.
+            // The guest repeats its SYN because the host is slow, or the connection exists and the
+            // stack decides.
             if !self
                 .flows
                 .iter()
@@ -149,7 +152,8 @@ impl Connections {
         self.flows.push(flow);
     }
 
-    /// Does what can be done without waiting. `poll` lets the stack do its part. True: there is more to do at once.
+    /// Does all that can be done without waiting. `poll` runs the stack. True: there is more to do
+    /// at once.
     pub fn serve(
         &mut self,
         config: &Config,
@@ -165,7 +169,8 @@ impl Connections {
                 let Some(result) = connected(&flow.host) else {
                     continue;
                 };
-                // The SYN meets a listener of its own, and no other SYN comes between: so it is this flow's.
+                // This SYN meets its own listener, and no other SYN comes in between, so the socket
+                // is of this flow.
                 let handle = result.then(|| listen(sockets, flow.remote)).flatten();
                 queues.push_stack(syn);
                 poll(interface, sockets, queues);
@@ -218,7 +223,7 @@ impl Connections {
         }
     }
 
-    /// An address of the router's that no flow to `guest` uses.
+    /// An address of the router that no flow to `guest` uses.
     fn free_port(&mut self, config: &Config, guest: SocketAddrV4) -> Option<SocketAddrV4> {
         for _ in 0..=MAX_TCP {
             let port = self.next_port;
@@ -235,7 +240,7 @@ impl Connections {
         None
     }
 
-    /// Forgets flows that have ended on both sides.
+    /// Removes flows that have ended at both ends.
     fn remove(&mut self, sockets: &mut SocketSet<'_>) {
         self.most = self.most.max(self.flows.len());
         let known = &mut self.known;
@@ -244,7 +249,8 @@ impl Connections {
                 State::Connecting { .. } => flow.host_done && flow.guest_done,
                 State::Open(handle) => {
                     let socket = sockets.get_mut::<tcp::Socket<'_>>(handle);
-                    // A reset leaves in the poll after it was asked for; until then the remote end is known.
+                    // A reset leaves in the poll after its request. Until then the remote end is
+                    // known.
                     let ended =
                         socket.state() == tcp::State::Closed && socket.remote_endpoint().is_none();
                     if ended {
@@ -264,7 +270,7 @@ impl Connections {
         }
     }
 
-    /// What to wait for.
+    /// Descriptors to wait for.
     pub fn interests<'a>(&'a self, sockets: &SocketSet<'_>, polls: &mut Vec<PollFd<'a>>) {
         if self.flows.len() < MAX_TCP {
             polls.extend(
@@ -290,10 +296,11 @@ impl Connections {
     }
 }
 
-/// Gives the host what the allocator holds of buffers that are gone: it keeps those of many connections for ever otherwise.
+/// Returns the allocator's memory of closed buffers to the host. The allocator would keep that of
+/// many connections for ever.
 fn give_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: takes nothing from anybody, on whatever thread.
+    // SAFETY: the function frees no memory that is in use, and any thread may call it.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -302,7 +309,7 @@ fn give_back() {
 fn socket() -> tcp::Socket<'static> {
     let buffer = || tcp::SocketBuffer::new(vec![0; TCP_BUFFER]);
     let mut socket = tcp::Socket::new(buffer(), buffer());
-    // Nothing is lost or late on this wire, so nothing is gained by waiting.
+    // This wire loses and delays nothing, so waiting gains nothing.
     socket.set_nagle_enabled(false);
     socket.set_ack_delay(None);
     socket.set_timeout(Some(TIMEOUT));
@@ -315,7 +322,7 @@ fn listen(sockets: &mut SocketSet<'_>, at: SocketAddrV4) -> Option<SocketHandle>
     Some(sockets.add(socket))
 }
 
-/// Begins a connection of the host's.
+/// Starts a connection of the host.
 fn connect(to: SocketAddr) -> Option<OwnedFd> {
     let family = if to.is_ipv4() {
         AddressFamily::INET
@@ -331,7 +338,7 @@ fn connect(to: SocketAddr) -> Option<OwnedFd> {
     }
 }
 
-/// Whether a connection stands: `None` while it is on its way.
+/// Whether a connection is established. `None` while it is being made.
 fn connected(fd: &OwnedFd) -> Option<bool> {
     let mut polls = [PollFd::new(fd, PollFlags::OUT)];
     match rustix::event::poll(
@@ -352,7 +359,7 @@ fn prepare(stream: TcpStream) -> Option<OwnedFd> {
     Some(stream.into())
 }
 
-/// Moves bytes both ways. True: something moved, so there may be more.
+/// Moves bytes both ways. True: bytes were moved, so there may be more.
 fn pump(flow: &mut Flow, socket: &mut tcp::Socket<'_>) -> bool {
     let mut moved = false;
     flow.host_full = false;
@@ -371,14 +378,15 @@ fn pump(flow: &mut Flow, socket: &mut tcp::Socket<'_>) -> bool {
                 flow.host_full = true;
                 break;
             }
-            // The other end has gone: so has this one.
+            // The other end is gone, so close this one.
             Ok(Err(_)) | Err(_) => {
                 socket.abort();
                 return true;
             }
         }
     }
-    // Established and not may_recv: the guest has sent its FIN, and all before it has been passed on.
+    // Established and not may_recv: the guest has sent its FIN, and all data before it has been
+    // passed on.
     let handshake = matches!(
         socket.state(),
         tcp::State::Listen | tcp::State::SynSent | tcp::State::SynReceived

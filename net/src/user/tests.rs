@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest made of smoltcp against the network, with real sockets of the host behind it.
+//! A guest made of smoltcp uses the network, with real sockets of the host at the other end.
 
 mod published;
 
@@ -153,7 +153,7 @@ impl Guest {
         handle
     }
 
-    /// Sends a datagram and waits for one back.
+    /// Sends a datagram and waits for the answer.
     fn ask(&mut self, from: u16, to: SocketAddrV4, data: &[u8]) -> Option<(SocketAddrV4, Vec<u8>)> {
         let own = SocketAddrV4::new(Config::default().guest, from);
         let mut query = frame::datagram(frame::ROUTER, own, to, data, 1500).unwrap();
@@ -184,14 +184,14 @@ fn gateway(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Config::default().gateway, port)
 }
 
-/// Bytes that say where they are.
+/// Bytes that depend on their position.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length)
         .map(|i| u8::try_from((i * 31 + i / 251) % 256).unwrap())
         .collect()
 }
 
-/// A listener on loopback whose first connection is echoed until it ends.
+/// A listener on the loopback that echoes its first connection until that ends.
 fn echo() -> (u16, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -389,7 +389,7 @@ fn a_published_datagram_port_leads_into_the_guest() {
         publish,
         ..Config::default()
     });
-    // The guest's address is learnt from what it sends.
+    // The network learns the guest's address from what the guest sends.
     assert_eq!(guest.ask(1, gateway(9), b"x"), None);
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();

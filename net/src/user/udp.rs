@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Datagrams: each address that the guest sends from becomes a socket of the host's.
+//! Datagrams. Each address that the guest sends from gets a socket of the host.
 
 use super::peers::Peers;
 use super::{Config, MAX_UDP, frame};
@@ -10,23 +10,23 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// A socket that nothing has gone through for so long is closed.
+/// A socket that was idle for so long is closed.
 const IDLE: Duration = Duration::from_secs(120);
-/// The same for one that only asked a name server.
+/// The same for a socket that only queried a name server.
 const IDLE_QUERY: Duration = Duration::from_secs(10);
 /// Datagrams from one socket before others get their turn.
 const BURST: usize = 32;
 const DNS_PORT: u16 = 53;
 
-/// Who a socket belongs to.
+/// The user of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     guest: SocketAddrV4,
-    /// Asks the name server: its answers are the router's.
+    /// For queries to the name server. The answers come from the router.
     query: bool,
-    /// The host's side is IPv6.
+    /// The host's address is IPv6.
     six: bool,
-    /// Of a port that is published: leads elsewhere than to those that have sent to it.
+    /// Of a published port. It sends to addresses other than those that have sent to it.
     aside: bool,
 }
 
@@ -34,15 +34,15 @@ struct Key {
 struct Entry {
     socket: UdpSocket,
     used: Instant,
-    /// Made for a published port: never closed.
+    /// Made for a published port. Never closed.
     published: Option<Published>,
 }
 
-/// What a socket for a published port has besides.
+/// More about the socket of a published port.
 #[derive(Debug)]
 struct Published {
     port: Publish,
-    /// The host's own programs that have sent to it, which the guest may answer.
+    /// The host's own programs that have sent to it. The guest may answer them.
     peers: Peers,
 }
 
@@ -54,7 +54,7 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Binds what is published.
+    /// Binds the published ports.
     pub fn new(config: &Config) -> Result<Self, Error> {
         let mut entries = HashMap::new();
         for publish in config
@@ -95,14 +95,14 @@ impl Datagrams {
         })
     }
 
-    /// What is published, as bound.
+    /// The published ports, as bound.
     pub fn published(&self) -> impl Iterator<Item = Publish> + '_ {
         self.entries
             .values()
             .filter_map(|e| Some(e.published.as_ref()?.port))
     }
 
-    /// A datagram of the guest's. What cannot be sent is lost, as datagrams are.
+    /// Handles a datagram of the guest. If it cannot be sent it is lost, as datagrams are.
     pub fn outgoing(&mut self, config: &Config, from: SocketAddrV4, to: SocketAddrV4, data: &[u8]) {
         if !frame::unicast(*from.ip()) {
             return;
@@ -125,8 +125,8 @@ impl Datagrams {
             six: target.is_ipv6(),
             aside: false,
         };
-        // A socket of the loopback's reaches this host's programs on all of its addresses, and they
-        // would take the guest for one of them.
+        // A socket bound to the loopback reaches this host's programs on all of its addresses, and
+        // they would take the guest for a program of this host.
         let published = self
             .entries
             .get(&key)
@@ -142,8 +142,8 @@ impl Datagrams {
         }
     }
 
-    /// The program of this host that an answer from a published port goes to. The guest sees all of them
-    /// as the router, and reaches only those that have sent to that port.
+    /// The program of this host that receives an answer from a published port. The guest sees all
+    /// programs as the router, and reaches only those that have sent to that port.
     fn peer(&self, config: &Config, guest: SocketAddrV4, to: SocketAddrV4) -> Option<SocketAddr> {
         if *to.ip() != config.gateway {
             return None;
@@ -187,7 +187,8 @@ impl Datagrams {
         true
     }
 
-    /// Closes sockets that have been idle; of too many, the one that has been so longest, whatever `least` says.
+    /// Closes idle sockets. If there are too many, closes the one that was idle longest, whatever
+    /// `least` says.
     fn close_idle(&mut self, least: Duration) {
         let now = Instant::now();
         if least.is_zero() {
@@ -207,7 +208,7 @@ impl Datagrams {
         });
     }
 
-    /// Hands what has come from outside to `to_guest`: from, to, data.
+    /// Passes received datagrams to `to_guest(from, to, data)`.
     pub fn incoming(
         &mut self,
         config: &Config,
@@ -218,7 +219,8 @@ impl Datagrams {
             for _ in 0..BURST {
                 let (length, peer) = match entry.socket.recv_from(&mut self.buffer) {
                     Ok(got) => got,
-                    // The answer to an earlier one ("nobody there"); the next may be data.
+                    // The error belongs to an earlier datagram (port unreachable). The next receive
+                    // may return data.
                     Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => continue,
                     Err(_) => break,
                 };
@@ -229,7 +231,7 @@ impl Datagrams {
                     }
                 }
                 let from = if key.query {
-                    // Only from whom it was asked.
+                    // Accept answers only from the address that was asked.
                     (Some(peer) == config.resolver)
                         .then_some(SocketAddrV4::new(config.dns, DNS_PORT))
                 } else {
@@ -248,7 +250,7 @@ impl Datagrams {
         }
     }
 
-    /// What to wait for.
+    /// Descriptors to wait for.
     pub fn interests<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) {
         polls.extend(
             self.entries

@@ -91,7 +91,7 @@ fn errors_name_line_and_key() {
         ),
         (
             "publish = [\n\"80:80\",\n\"x\"]",
-            "line 1: publish: invalid value 'x': HOST:GUEST or ADDRESS:HOST:GUEST is meant, such as 8080:80",
+            "line 1: publish: invalid value 'x': expected HOST:GUEST or ADDRESS:HOST:GUEST, such as 8080:80",
         ),
         (
             "config = \"other\"",

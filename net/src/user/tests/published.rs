@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a published port of datagrams lets the guest reach: those that have sent to it.
+//! A published UDP port lets the guest reach only programs that have sent to it.
 
 use super::*;
 use crate::{Protocol, passt};
@@ -27,7 +27,7 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
     };
     let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
     for round in 0..2 {
-        // Before anything came in, and when somebody may be answered.
+        // Before anything came in, and when there is a program to answer.
         for service in services.iter().flatten() {
             send(&mut guest, port(service), b"attack");
         }
@@ -36,7 +36,7 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
         send(&mut guest, port(&client), b"pong");
         let mut buffer = [0; 10];
         client.set_read_timeout(Some(PATIENCE)).unwrap();
-        // The answer comes after what was sent before it.
+        // An answer comes after the data sent before it.
         let (length, from) = client.recv_from(&mut buffer).unwrap();
         assert_eq!(
             (&buffer[..length], from),
@@ -51,7 +51,7 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
             assert!(got.is_err(), "round {round}: the guest has sent {got:?}");
         }
     }
-    // Connections: of a published port too.
+    // The same for the port of a published connection.
     let service = TcpListener::bind("127.0.0.1:0").unwrap();
     service.set_nonblocking(true).unwrap();
     let to = gateway(service.local_addr().unwrap().port());
@@ -60,12 +60,12 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
     assert!(service.accept().is_err());
 }
 
-/// Programs that listen on all addresses often trust the loopback's. What the guest sends to another
-/// address of this host does not come from there.
+/// Programs that listen on all addresses often trust the loopback. What the guest sends to another
+/// address of this host must not come from there.
 #[test]
 fn a_published_datagram_port_does_not_pass_for_a_program_of_the_host() {
     let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
-    // Sends nothing: the host says which address it would send from.
+    // This sends nothing: the host tells which address it would send from.
     let own = probe
         .connect("192.0.2.1:9")
         .and_then(|()| probe.local_addr());
@@ -93,7 +93,7 @@ fn a_published_datagram_port_does_not_pass_for_a_program_of_the_host() {
         IpAddr::V4(own),
         "the guest passes for a program of this host"
     );
-    // Its answer finds the guest's port.
+    // The answer of the program reaches the guest's port.
     service.send_to(b"answer", seen).unwrap();
     let answer = guest.wire.wait(PATIENCE).unwrap();
     let frame::Kind::Datagram {
@@ -107,7 +107,8 @@ fn a_published_datagram_port_does_not_pass_for_a_program_of_the_host() {
     assert_eq!((who, port, data), (to, from, &b"answer"[..]));
 }
 
-/// The guest sees every program of this host as the router. Its answer goes to the one that asked.
+/// The guest sees every program of this host as the router. Its answer goes to the program that
+/// sent the query.
 #[test]
 fn answers_find_whichever_address_of_the_loopback_asked() {
     for (publish, from) in [
@@ -143,7 +144,7 @@ fn answers_find_whichever_address_of_the_loopback_asked() {
     }
 }
 
-/// The same of passt, where it can be used.
+/// The same with passt, if that runs here.
 #[test]
 fn nor_by_passt() {
     let Some(program) = passt::find() else {
@@ -171,7 +172,7 @@ fn nor_by_passt() {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
     }
     client.send_to(b"ping", ("127.0.0.1", free)).unwrap();
-    // How the guest sees the host's loopback.
+    // The address at which the guest sees the host's loopback.
     let begun = Instant::now();
     let (host, guest) = loop {
         assert!(begun.elapsed() < PATIENCE, "passt passes nothing on");
@@ -190,7 +191,7 @@ fn nor_by_passt() {
                 rustix::event::PollFlags::IN,
             )];
             let timeout = rustix::event::Timespec::try_from(PATIENCE).unwrap();
-            // Whatever ends the wait, everything is looked at again.
+            // The loop checks all conditions again, whatever ended the wait.
             let _ = rustix::event::poll(&mut wait, Some(&timeout));
         }
     };
