@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Alarms. An alarm's interrupt only says that time.ack_alarm has something to say. */
+/* Alarms. The interrupt of an alarm only tells that time.ack_alarm has something to report. */
 #include "harness.h"
 #include "test.h"
 
@@ -61,7 +61,7 @@ static void wait_fired(u32 counter, u64 times)
 	irq_disable();
 }
 
-/* Once, and never before its time. */
+/* The alarm comes once, and never early. */
 static void one_shot(u64 counter)
 {
 	static const u64 delays[] = { 0, 1, 1000, 50000, 300000, 2000000, 5000000 };
@@ -139,12 +139,12 @@ TEST(alarm_replace, "time.set_alarm.replaces", 1, 0, TIME_SET_ALARM)
 	CHECK_RESULT(vmi.time_cancel_alarm(REAL), 0);
 }
 
-/* The vector given last is the one for both counters. */
+/* The vector of the last call counts for both counters. */
 TEST(alarm_vector, "time.set_alarm.vector", 1, 0, TIME_SET_ALARM)
 {
 	u64 expiry, tries = 0;
 
-	/* Again where this vCPU was off its processor between the two calls. */
+	/* Repeat when this vCPU lost its processor between the two calls. */
 	do {
 		test_reset_vcpu();
 		prepare();
@@ -156,7 +156,10 @@ TEST(alarm_vector, "time.set_alarm.vector", 1, 0, TIME_SET_ALARM)
 						VECTOR_B), 0);
 	} while (now() >= expiry);
 	wait_fired(REAL, 1);
-	/* An interrupt on its way may still have the first one; it tells nothing. */
+	/*
+	 * An interrupt that was already pending may still have the first vector; ack reports
+	 * nothing for it.
+	 */
 	CHECK_EQ(log[0].vector[REAL], VECTOR_B);
 	CHECK_RESULT(vmi.time_cancel_alarm(AVAILABLE), 1);
 }
@@ -180,7 +183,7 @@ TEST(alarm_cancel, "time.cancel_alarm.result", 1, 0, TIME_CANCEL_ALARM)
 	CHECK_RESULT(vmi.time_cancel_alarm(0xffffffff), -VMI_EINVAL);
 }
 
-/* Expired but not delivered, then cancelled: ack has nothing to say. */
+/* Expired but not delivered, then cancelled: ack has nothing to report. */
 TEST(alarm_cancel_late, "time.cancel_alarm.late", 1, 0, TIME_CANCEL_ALARM,
      TIME_ACK_ALARM)
 {
@@ -209,7 +212,7 @@ TEST(alarm_ack_nothing, "time.ack_alarm.nothing", 1, 0, TIME_ACK_ALARM)
 		expiry = now() + 5 * NS_PER_MS;
 		arm(REAL, expiry);
 		bits = vmi.time_ack_alarm();
-		/* Unless it was later by then. */
+		/* Unless that time has come meanwhile. */
 	} while (bits && now() >= expiry);
 	CHECK_EQ(bits, 0);
 	wait_fired(REAL, 1);
@@ -232,9 +235,9 @@ static void errors(u64 counter)
 		     -VMI_EINVAL);
 	CHECK_RESULT(vmi.time_set_alarm(counter | 0x200, at, 0, VECTOR_A), -VMI_EINVAL);
 	CHECK_RESULT(vmi.time_set_alarm(3, at, 0, VECTOR_A), -VMI_EINVAL);
-	/* Nothing has been armed by all that. */
+	/* None of these calls has armed an alarm. */
 	CHECK_RESULT(vmi.time_cancel_alarm(counter), 0);
-	/* The shortest period is allowed. */
+	/* The shortest period is valid. */
 	CHECK_RESULT(vmi.time_set_alarm(counter | VMI_ALARM_PERIODIC, at,
 					VMI_ALARM_MIN_PERIOD_NS, VECTOR_A), 0);
 	CHECK_RESULT(vmi.time_cancel_alarm(counter), 1);
@@ -254,7 +257,7 @@ TEST(alarm_stolen, "time.set_alarm.stolen", 1, 0, TIME_SET_ALARM)
 	CHECK_OP(vmi.time_cancel_alarm(VMI_TIME_STOLEN), <=, 1);
 }
 
-/* A series: as many as have room, none before its time, until it is cancelled. */
+/* A periodic alarm: as many as there is time for, none early, until it is cancelled. */
 static void periodic(u64 counter)
 {
 	u64 period = 500000, start = counter_now(counter) + period, fired;
@@ -263,7 +266,7 @@ static void periodic(u64 counter)
 	CHECK_RESULT(vmi.time_set_alarm(counter | VMI_ALARM_PERIODIC, start, period,
 					VECTOR_A), 0);
 	wait_fired(counter, 10);
-	/* The tenth of the series, if none was missed, is due at start + 9 periods. */
+	/* The tenth one, if none was missed, is due at start + 9 periods. */
 	CHECK_OP(log[0].last[counter], >=, start + 9 * period);
 	CHECK_OP(log[0].first[counter], >=, start);
 	CHECK_RESULT(vmi.time_cancel_alarm(counter), 1);
@@ -278,7 +281,7 @@ TEST_OF(periodic_real, "time.set_alarm.periodic_real", periodic, REAL, 1, 0,
 TEST_OF(periodic_available, "time.set_alarm.periodic_available", periodic, AVAILABLE,
 	1, 0, TIME_SET_ALARM, TIME_ACK_ALARM);
 
-/* Several periods while masked: one interrupt, and the series keeps its moments. */
+/* Several periods while masked: one interrupt, and the alarm keeps its phase. */
 TEST(periodic_missed, "time.set_alarm.periodic_missed", 1, 0, TIME_SET_ALARM,
      TIME_ACK_ALARM)
 {
@@ -289,7 +292,7 @@ TEST(periodic_missed, "time.set_alarm.periodic_missed", 1, 0, TIME_SET_ALARM,
 	before = irq_count(0, VECTOR_A);
 	CHECK_RESULT(vmi.time_set_alarm(REAL | VMI_ALARM_PERIODIC, start, period,
 					VECTOR_A), 0);
-	/* Into the middle of the third period. */
+	/* To the middle of the third period. */
 	while (now() < start + 2 * period + period / 4)
 		pause();
 	CHECK_EQ(irq_count(0, VECTOR_A), before);
@@ -298,7 +301,7 @@ TEST(periodic_missed, "time.set_alarm.periodic_missed", 1, 0, TIME_SET_ALARM,
 	irq_disable();
 	CHECK_EQ(irq_count(0, VECTOR_A), before + 1);
 	CHECK_EQ(log[0].fired[REAL], 1);
-	/* The next one of the series, if we are still before it. */
+	/* The next one, if this vCPU is still before it. */
 	due = start + 3 * period;
 	if (now() < due) {
 		wait_fired(REAL, 2);
@@ -328,7 +331,7 @@ TEST(alarm_both, "time.set_alarm.both", 1, 0, TIME_SET_ALARM, TIME_ACK_ALARM)
 	}
 }
 
-/* Both expired before the interrupt: one ack tells of both. */
+/* Both expire before the interrupt: one ack reports both. */
 TEST(alarm_ack_both, "time.ack_alarm.both", 1, 0, TIME_ACK_ALARM)
 {
 	prepare();
@@ -353,7 +356,7 @@ static void arm_here(void *argument)
 	atomic_add(&remote_ready, 1);
 }
 
-/* An alarm belongs to the vCPU that armed it, and wakes it. */
+/* An alarm belongs to the vCPU that armed it, and wakes that vCPU. */
 TEST(alarm_own, "time.set_alarm.per_vcpu", 2, 0, TIME_SET_ALARM)
 {
 	u64 expiry = now() + 3 * NS_PER_MS;
@@ -362,7 +365,7 @@ TEST(alarm_own, "time.set_alarm.per_vcpu", 2, 0, TIME_SET_ALARM)
 	prepare();
 	remote_ready = 0;
 	run_on_others(machine.vcpus_online, arm_here, (void *)expiry);
-	/* Our own is another one: setting or cancelling it touches no other. */
+	/* This vCPU's alarm is a different one: to set or cancel it changes no other. */
 	arm(REAL, now() + FAR);
 	CHECK_RESULT(vmi.time_cancel_alarm(REAL), 1);
 	irq_enable();
@@ -376,7 +379,7 @@ TEST(alarm_own, "time.set_alarm.per_vcpu", 2, 0, TIME_SET_ALARM)
 	CHECK_EQ(log[0].bits, 0);
 }
 
-/* Many short ones at random: each one comes, none early. */
+/* Many short alarms at random times: each one comes, none early. */
 TEST(alarm_many, "time.set_alarm.many", 1, 0, TIME_SET_ALARM)
 {
 	u64 seed = 3, i;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * A system call leaves the program's stack pointer loaded until the kernel's entry has switched stacks, and on the way back it
- * is loaded before cpu.sysret. It can be anything. What comes in between must not use it: an NMI has another stack, and a layer that looks at
- * something and goes on has its own.
+ * A system call keeps the program's stack pointer until the kernel's entry has switched stacks, and
+ * on the way back the kernel loads it before cpu.sysret. It can hold any value, and nothing that
+ * happens in between may use it: an NMI has a stack of its own, and a layer that does some work
+ * there has its own, too.
  */
 #include "any_stack.h"
 #include "harness.h"
@@ -24,7 +25,7 @@ static u64 canary[64] __attribute__((aligned(16)));
 static u32 ready;
 static u64 errors;
 
-/* The last one is good memory, of the kernel's. */
+/* The last one is valid kernel memory. */
 #define STACKS 9
 
 static u64 stack_of(u32 i)
@@ -59,7 +60,10 @@ static bool run(u64 in, u64 out)
 	return context.out.vector == VECTOR_USER_GATE && !context.out.rax && context.out.rsp == out;
 }
 
-/* Whoever has no stack of a processor's for NMIs cannot know good memory of the kernel's for a program's, unless it came with it. */
+/*
+ * Without a processor's stack for NMIs, a layer cannot tell valid kernel memory from a program's
+ * stack, unless the program entered with it.
+ */
 static bool run_any(u64 *seed)
 {
 	u64 random = random64(seed);
@@ -110,7 +114,7 @@ static void caller(void *nmis)
 	space_destroy(&space);
 }
 
-/* The program's stack pointer is the kernel's own, as it is while the kernel works. */
+/* The program's stack pointer is the one that the kernel itself works on. */
 static void caller_on_own(void *argument)
 {
 	struct percpu *cpu = this_cpu();
@@ -125,7 +129,7 @@ static void caller_on_own(void *argument)
 	atomic_store(&ready, 1);
 	while (!nmis_over()) {
 		errors += !run(stack, stack);
-		/* The same again the next time. */
+		/* The same for the next NMI. */
 		stack = cpu->kernel_rsp - 5 * 8;
 		watch("NMIs");
 	}
@@ -161,7 +165,10 @@ static void ignore(struct regs *regs)
 	(void)regs;
 }
 
-/* The same with interrupts, which are off while the stack pointer is the program's: they come, and wait. */
+/*
+ * The same with interrupts. They are off while the stack pointer is the program's, so they stay
+ * pending.
+ */
 TEST(irq_any_stack, "cpu.set_kernel_stack.irq_any_stack", 2, 0, CPU_SET_KERNEL_STACK, APIC_SEND_IPI, CPU_SYSRET)
 {
 	u32 i;

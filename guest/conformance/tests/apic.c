@@ -10,7 +10,7 @@ TEST(apic_id, "apic.read.id", 1, 0, APIC_READ)
 {
 	s64 id = vmi.apic_read(0x20);
 
-	/* In bits 31:24 of the page, all 32 in x2APIC mode. */
+	/* In bits 31:24 of the page, in all 32 bits in x2APIC mode. */
 	CHECK_OP(id, >=, 0);
 	CHECK(id == machine.apic_ids[0] || id >> 24 == machine.apic_ids[0]);
 	CHECK_OP(vmi.apic_read(0x30) & 0xff, >, 0);
@@ -31,7 +31,7 @@ TEST(apic_write_errors, "apic.write.errors", 1, 0, APIC_WRITE)
 	CHECK_RESULT(vmi.apic_write(0x400, 0), -VMI_EINVAL);
 	CHECK_RESULT(vmi.apic_write(0x81, 0), -VMI_EINVAL);
 	CHECK_RESULT(vmi.apic_write(0x310, 0), -VMI_EINVAL);
-	/* Nothing has happened: a self interrupt would have been sent here. */
+	/* Nothing was sent: a self interrupt would have arrived here. */
 	CHECK_RESULT(vmi.apic_write(0x300, ICR_SELF | VECTOR_A), -VMI_EINVAL);
 	irq_enable();
 	delay_ns(QUIET);
@@ -62,7 +62,7 @@ TEST(apic_eoi, "apic.eoi.ends_one", 1, 0, APIC_EOI)
 	irq_enable();
 	asm volatile("nop");
 	CHECK_EQ(irq_count(0, VECTOR_A), before + 1);
-	/* It is in service: the next one waits although interrupts are on. */
+	/* It is in service: the next one stays pending although interrupts are on. */
 	CHECK_RESULT(send_ipi(0, VECTOR_A), 0);
 	delay_ns(QUIET);
 	CHECK_EQ(irq_count(0, VECTOR_A), before + 1);
@@ -88,7 +88,7 @@ TEST(ipi_errors, "apic.send_ipi.errors", 1, 0, APIC_SEND_IPI)
 	CHECK_RESULT(vmi.apic_send_ipi(to | 1u << 11 | VECTOR_A), -VMI_EINVAL);
 	for (i = 0; i < 16; i++)
 		CHECK_RESULT(vmi.apic_send_ipi(to | i), -VMI_EINVAL);
-	/* It may know that nobody is there, or find out that nobody answers. */
+	/* The call may know that there is no such vCPU, or send to it without an answer. */
 	result = vmi.apic_send_ipi(0xeeull << 32 | VECTOR_A);
 	CHECK(result == 0 || result == -VMI_ENOENT);
 	result = vmi.apic_send_ipi(0x12345ull << 32 | VECTOR_A);
@@ -161,7 +161,7 @@ static void nmi(struct regs *regs)
 	(void)regs;
 }
 
-/* Comes whatever the flag and the priority say. */
+/* An NMI arrives whatever the interrupt flag and the priority are. */
 TEST(ipi_nmi, "apic.send_ipi.nmi", 1, 0, APIC_SEND_IPI)
 {
 	u64 before = irq_count(0, VECTOR_NMI);
@@ -198,7 +198,7 @@ TEST(ipi_nmi_remote, "apic.send_ipi.nmi_remote", 2, 0, APIC_SEND_IPI)
 	CHECK_RESULT(send_ipi(1, VECTOR_A), 0);
 	CHECK_RESULT(send_icr(1, ICR_NMI), 0);
 	WAIT_UNTIL(irq_count(1, VECTOR_NMI) == before + 1);
-	/* The ordinary one, sent first, still waits for the flag. */
+	/* The ordinary interrupt was sent first and still waits for the flag. */
 	CHECK_EQ(irq_count(1, VECTOR_A), fixed);
 	atomic_store(&spin_end, 1);
 	wait_for(1);
@@ -217,7 +217,7 @@ static void read_message(struct regs *regs)
 	WRITE_ONCE(last_seen, seen);
 }
 
-/* What was stored before the IPI is there when it arrives. */
+/* What was stored before the IPI is visible when it arrives. */
 TEST(ipi_order, "apic.send_ipi.order", 2, 0, APIC_SEND_IPI)
 {
 	u64 i;
@@ -245,7 +245,7 @@ static void storm(void *argument)
 	u64 rounds = (u64)argument, i;
 
 	irq_enable();
-	/* Each round waits for the first vCPU to be scheduled. */
+	/* Each round waits until the first vCPU is scheduled. */
 	for (i = 0; i < rounds && (i < 10 || now() < storm_end); i++) {
 		u64 before = irq_count(0, 0x80 + this_vcpu());
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * bench: what a call costs at a site, and what the plain instruction costs.
- * Under "-icount shift=0" the time-stamp counter counts instructions, so the
- * figures are exact. A line is: bench NAME SITE PLAIN, in instructions.
+ * bench: the cost of a call at a site, and of the plain instruction. Under "-icount shift=0" the
+ * time-stamp counter counts instructions, so the figures are exact. A line is: bench NAME SITE
+ * PLAIN, in instructions.
  */
 #include "harness.h"
 #include "space.h"
@@ -10,7 +10,7 @@
 
 #define ROUNDS 2000
 
-/* bench_loops.S: loops of one operation. */
+/* bench_loops.S: a loop for each operation. */
 typedef void loop_fn(u64 rounds, u64 argument);
 
 struct row {
@@ -28,7 +28,7 @@ LOOPS(set_cr3) LOOPS(get_cr3) LOOPS(invalidate_page) LOOPS(swapgs_twice)
 LOOPS(iret)
 loop_fn call_loop;
 
-/* Exact in instructions; the smallest of three where time decides. */
+/* Exact in instructions; the smallest of three, for calls that wait for time. */
 static u64 time_loop(loop_fn *loop, u64 argument)
 {
 	u64 best = ~0ull, start;
@@ -45,7 +45,7 @@ static u64 time_loop(loop_fn *loop, u64 argument)
 
 static void print_cost(u64 cost, u64 empty)
 {
-	/* Rounded: a loop of calls differs from the empty one by an instruction in all. */
+	/* Rounded: the loops differ from the empty one by one instruction in total. */
 	u64 hundredths = cost > empty ? ((cost - empty) * 100 + ROUNDS / 2) / ROUNDS :
 			 0;
 
@@ -90,7 +90,7 @@ struct call {
 	u64 arguments[5];
 };
 
-/* Calls without a native form, through their entry; no plain instruction beside them. */
+/* Calls without a native form, through their entry. They have no plain instruction. */
 static void bench_calls(void)
 {
 	static u64 table[16] __attribute__((aligned(64)));

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Loops for bench.c: name(rounds in rdi, argument in rsi). The operation has its
- * argument in rdi. The plain ones are in .bare.text: they stay what they are,
- * and only run on bare metal.
+ * Loops for bench.c: name(rounds in rdi, argument in rsi). The operation has its argument in rdi.
+ * The plain loops are in .bare.text, where no site is patched, and only run on bare metal.
  */
 #include "../kernel/layout.h"
 #include "../kernel/site.h"
 
-	/* rbx counts, so that the operation has every register it may change. */
+	/* rbx counts, so that the operation may change every register that it is allowed to. */
 	.macro	BEGIN name
 	.balign	64
 	.globl	\name
@@ -75,7 +74,7 @@ PAIR(invalidate_page, MMU_INVALIDATE_PAGE)
 	swapgs
 	END
 
-	/* Class sysv: rdi is the call's to change. The stack is aligned here. */
+	/* Class sysv: the call may change rdi. The stack is aligned here. */
 	.text
 	BEGIN	site_set_cr3
 	movq	%rsi, %rdi
@@ -87,7 +86,7 @@ PAIR(invalidate_page, MMU_INVALIDATE_PAGE)
 	movq	%rdi, %cr3
 	END
 
-	/* The frame is part of both: five pushes and the like. */
+	/* Both include the frame: five pushes and so on. */
 	.macro	FRAME to
 	pushq	$KERNEL_SS
 	pushq	%rsp
@@ -107,7 +106,7 @@ PAIR(invalidate_page, MMU_INVALIDATE_PAGE)
 	iretq
 1:	END
 
-	/* A call by its entry: rsi leads to entry and arguments; all in rsi's block. */
+	/* A call through its entry: rsi points to a block with the entry and its arguments. */
 	.text
 	.globl	call_loop
 call_loop:

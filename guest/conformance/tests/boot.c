@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* What the start has led to. */
+/* The state after the start. */
 #include "test.h"
 #include "../kernel/layer.h"
 
@@ -42,7 +42,7 @@ TEST(boot_sites, "boot.sites", 1, 0)
 	CHECK_EQ(changed, layer.patched);
 }
 
-/* Each kind of memory can be read and written where the boot information says. */
+/* Each kind of memory is readable and writable where the boot information says. */
 TEST(boot_memory, "boot.memory", 1, 0)
 {
 	const struct vmi_boot_info *info = &machine.info;

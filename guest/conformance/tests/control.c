@@ -37,7 +37,7 @@ static void fpu_instruction(void *argument)
 static void vector_instruction(void *argument)
 {
 	(void)argument;
-	/* xmm7 belongs to nobody here. */
+	/* Nothing uses xmm7 here. */
 	asm volatile("pxor %xmm7, %xmm7");
 }
 
@@ -148,7 +148,7 @@ static void write_watched(void *argument)
 	WRITE_ONCE(watched, 5);
 }
 
-/* Either a write to the watched word raises #DB, or arming is refused. */
+/* Either a write to the watched word raises #DB, or the call refuses to arm it. */
 TEST(dr_watch, "cpu.set_dr.watchpoint", 1, 0, CPU_SET_DR, CPU_GET_DR)
 {
 	struct catch catch;
@@ -174,7 +174,7 @@ TEST(dr_watch, "cpu.set_dr.watchpoint", 1, 0, CPU_SET_DR, CPU_GET_DR)
 	}
 	CHECK(catch_trap(&catch, write_watched, NULL));
 	CHECK_EQ(catch.vector, VECTOR_DB);
-	/* A trap: the store is done. */
+	/* #DB is a trap: the store is done. */
 	CHECK_EQ(READ_ONCE(watched), 5);
 	CHECK_RESULT(vmi.cpu_get_dr(6, &value), 0);
 	CHECK(value & 1);
@@ -213,7 +213,7 @@ TEST(msr_efer, "cpu.read_msr.efer", 1, 0, CPU_READ_MSR, CPU_WRITE_MSR)
 	u64 value = 0;
 
 	CHECK_RESULT(vmi.cpu_read_msr(MSR_EFER, &value), 0);
-	/* SCE, LME, LMA, NXE, as the kernel has set them. */
+	/* SCE, LME, LMA and NXE, as the kernel has set them. */
 	CHECK_EQ(value & 0xd01, 0xd01);
 	CHECK_RESULT(vmi.cpu_write_msr(MSR_EFER, value), 0);
 }
@@ -237,7 +237,7 @@ TEST(msr_bases, "cpu.write_msr.bases", 1, 0, CPU_WRITE_MSR, CPU_GET_FS_BASE,
 	CHECK_RESULT(vmi.cpu_set_user_gs_base(0), 0);
 }
 
-/* Emulators answer 0 for a register that is not there; a processor faults. */
+/* For an MSR that does not exist emulators return 0, and a processor faults. */
 TEST(msr_absent, "cpu.read_msr.absent", 1, 0, CPU_READ_MSR)
 {
 	static const u32 absent[] = { 0x12345678, 0xc0009999, 0xffffffff };
@@ -260,7 +260,7 @@ TEST(msr_refused, "cpu.write_msr.refused", 1, 0, CPU_WRITE_MSR)
 	u64 before = 0, after = 0;
 	int readable = vmi.cpu_read_msr(MSR_HSAVE, &before);
 
-	/* Either it is not there or it does not take an odd address. */
+	/* Either the MSR does not exist, or it rejects a non-canonical address. */
 	CHECK_RESULT(vmi.cpu_write_msr(MSR_HSAVE, 1), -VMI_EFAULT);
 	CHECK_RESULT(vmi.cpu_read_msr(MSR_HSAVE, &after), readable);
 	CHECK_EQ(after, before);
@@ -289,7 +289,7 @@ TEST(cpuid_basic, "cpu.cpuid.basic", 1, 0, CPU_CPUID)
 
 	CHECK_OP(zero.eax, >=, 1);
 	CHECK(zero.ebx && zero.ecx && zero.edx);
-	/* TSC, MSR, PAE, FXSR, SSE, SSE2: what every 64-bit processor has. */
+	/* TSC, MSR, PAE, FXSR, SSE, SSE2: every 64-bit processor has them. */
 	CHECK_EQ(one.edx & 0x7000070, 0x7000070);
 	CHECK(cpuid(0x80000000, 0).eax >= 0x80000001);
 	/* Long mode, NX, syscall. */
@@ -313,7 +313,7 @@ TEST(cpuid_subleaf, "cpu.cpuid.subleaf", 1, 0, CPU_CPUID)
 	if (cpuid(0, 0).eax < 0xd || !(cpuid(1, 0).ecx & 1u << 26) ||
 	    !(cpuid(0xd, 0).eax & 4))
 		test_skip("no leaf whose subleaves differ for certain");
-	/* Subleaf 0: the mask of components; 2: size and place of AVX state. */
+	/* Subleaf 0: the mask of components. Subleaf 2: size and offset of AVX state. */
 	zero = cpuid(0xd, 0);
 	two = cpuid(0xd, 2);
 	CHECK_EQ(two.eax, 256);
@@ -402,7 +402,7 @@ static void pass_tsc(void *argument)
 		WAIT_UNTIL(atomic_load(&relay.turn) % count == me || atomic_load(&relay.stop));
 		if (relay.stop)
 			return;
-		/* The instruction may otherwise run ahead of the load that it waits for. */
+		/* Without the fence the instruction may run ahead of the load that it waits for. */
 		asm volatile("lfence" : : : "memory");
 		value = read_tsc();
 		if (value < relay.value)
@@ -414,7 +414,7 @@ static void pass_tsc(void *argument)
 	}
 }
 
-/* Two vCPUs hand the last value to each other: it never goes back. */
+/* Two vCPUs pass the last value to each other: it never decreases. */
 TEST(tsc_relay, "cpu.read_tsc.monotonic_across", 2, 0, CPU_READ_TSC)
 {
 	memset(&relay, 0, sizeof(relay));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Section core: finding, starting and ending. */
+/* Section core: finding a layer, initialization, shutdown. */
 #include "test.h"
 
 TEST(core_probe, "core.probe.answers", 1, 0, CORE_PROBE)
@@ -29,7 +29,7 @@ TEST(core_init_twice, "core.init.twice", 1, 0, CORE_INIT)
 	u64 before = now();
 
 	CHECK_RESULT(vmi.core_init(&init), -VMI_EBUSY);
-	/* Nothing has changed: time goes on from where it was. */
+	/* Nothing has changed: time continues. */
 	CHECK_OP(now(), >=, before);
 }
 
@@ -65,7 +65,7 @@ TEST(core_version_header, "core.version.header", 1, 0, CORE_VERSION)
 
 TEST(core_version_unknown, "core.version.unknown", 1, 0, CORE_VERSION)
 {
-	/* Not the one behind the last: a later version may have it. */
+	/* Not the number after the last call: a later version may have it. */
 	CHECK_RESULT(vmi.core_version(0x7fff), -VMI_ENOENT);
 	CHECK_RESULT(vmi.core_version(0xffff), -VMI_ENOENT);
 	CHECK_RESULT(vmi.core_version(0xffffffff), -VMI_ENOENT);
@@ -77,7 +77,7 @@ TEST(core_reboot_mode, "core.reboot.errors", 1, 0, CORE_REBOOT)
 	CHECK_RESULT(vmi.core_reboot(0xffffffff), -VMI_EINVAL);
 }
 
-/* Ending the machine is for end=shutdown, with a test on the host's side. */
+/* The end of the machine is tested with end=shutdown, from the host's side. */
 TEST(core_shutdown, "core.shutdown.offered", 1, 0, CORE_SHUTDOWN)
 {
 	CHECK(vmi.core_shutdown != NULL);
@@ -98,7 +98,7 @@ TEST(core_console_limit, "core.console_write.errors", 1, 0, CORE_CONSOLE_WRITE)
 	CHECK_RESULT(vmi.core_console_write("#\n", ~0ull), -VMI_EINVAL);
 }
 
-/* Calls with "any GS base" work before the kernel has set its own. */
+/* Calls that allow any GS base work before the kernel has set its own. */
 TEST(core_any_gs, "core.version.any_gs", 1, 0, CORE_VERSION, CPU_SET_GS_BASE)
 {
 	u64 tsc, base = (u64)this_cpu();
@@ -107,7 +107,7 @@ TEST(core_any_gs, "core.version.any_gs", 1, 0, CORE_VERSION, CPU_SET_GS_BASE)
 	int probe;
 
 	irq_disable();
-	/* Nothing here may need this vCPU's own data until the base is back. */
+	/* Nothing here may use this vCPU's own data until the base is restored. */
 	vmi.cpu_set_gs_base(0);
 	probe = vmi.core_probe();
 	version = vmi.core_version(VMI_SECTION_CPU);

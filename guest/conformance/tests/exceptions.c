@@ -61,7 +61,7 @@ static void kernel_exception(u64 number)
 		else
 			irq_disable();
 		CHECK(catch_trap(&catch, c->function, NULL));
-		/* Emulators are known to raise #GP for #SS. */
+		/* Some emulators raise #GP for #SS. */
 		if (c->vector != VECTOR_SS || catch.vector != VECTOR_GP)
 			CHECK_EQ(catch.vector, c->vector);
 		CHECK_EQ(catch.regs.error, c->error);
@@ -84,7 +84,7 @@ static void go_on(struct regs *regs)
 	(void)regs;
 }
 
-/* A handler that returns: the interrupted code notices nothing. */
+/* A handler that returns: the interrupted code sees no change. */
 TEST(exception_registers, "exception.kernel.registers", 1, 0, CPU_IRET, CPU_SET_IDT)
 {
 	static u64 words[32];
@@ -131,7 +131,7 @@ static void except_in_storm(void *argument)
 	count_nmis_end();
 }
 
-/* An NMI comes between any two instructions of the way into the kernel and back. */
+/* An NMI arrives between any two instructions of the way into the kernel and back. */
 TEST(exception_nmi, "exception.kernel.nmi", 2, 0, CPU_IRET, CPU_SET_IDT, APIC_SEND_IPI)
 {
 	set_irq_handler(VECTOR_BP, go_on);
@@ -155,7 +155,7 @@ static void bad_iret(u64 number)
 	static const struct bad_frame frames[] = {
 		{ 0, USER_SS, 0x1000 },			/* null code segment */
 		{ USER_SS, USER_SS, 0x1000 },		/* data as code */
-		{ USER_CS, KERNEL_SS, 0x1000 },		/* stack of another level */
+		{ USER_CS, KERNEL_SS, 0x1000 },		/* stack of another privilege level */
 		{ GDT_ENTRIES * 8 | 3, USER_SS, 0x1000 }, /* outside the table */
 		{ USER_CS, USER_SS, 0x800000000000 },	/* not canonical */
 	};
@@ -173,7 +173,7 @@ TEST_OF(iret_data, "cpu.iret.data_as_cs", bad_iret, 1, 1, 0, CPU_IRET);
 TEST_OF(iret_ss, "cpu.iret.bad_ss", bad_iret, 2, 1, 0, CPU_IRET);
 TEST_OF(iret_limit, "cpu.iret.cs_outside", bad_iret, 3, 1, 0, CPU_IRET);
 
-/* Where the fault of a bad rip is raised differs between processors: here or there. */
+/* Processors differ in where they raise the fault for a bad rip: at the iret or at the target. */
 TEST(iret_rip, "cpu.iret.noncanonical_rip", 1, 0, CPU_IRET)
 {
 	struct user_context context;
@@ -307,7 +307,7 @@ TEST(user_ac, "cpu.iret.alignment_check", 1, 0, CPU_IRET)
 	user_init(&context, u_unaligned);
 	context.in.rflags |= FLAGS_AC;
 	user_run(&context);
-	/* The flag arrives in any case; software emulation does not act on it. */
+	/* The flag arrives in any case, but software emulation ignores it. */
 	if (context.out.vector == VECTOR_SYSCALL) {
 		CHECK(context.out.r11 & FLAGS_AC);
 	} else {
@@ -340,8 +340,8 @@ TEST(user_flags, "cpu.iret.flags", 1, 0, CPU_IRET)
 }
 
 /*
- * The same for the flags that kernels look after: with nothing to do on the way, and with a page that only the kernel may see
- * just touched, or an interrupt waiting.
+ * The same for the flags that kernels handle specially: with no work on the way, with a page just
+ * touched that only the kernel may access, and with an interrupt pending.
  */
 TEST(user_flags_rare, "cpu.iret.rare_flags", 1, 0, CPU_IRET)
 {
@@ -368,7 +368,7 @@ TEST(user_flags_rare, "cpu.iret.rare_flags", 1, 0, CPU_IRET)
 	free_page(gpa);
 }
 
-/* User code that jumps into the kernel stays user code, whatever it finds there. */
+/* User code that jumps into the kernel remains user code, whatever it finds there. */
 TEST(user_astray, "exception.user.in_kernel_text", 1, 0, CPU_IRET, CPU_SET_KERNEL_STACK)
 {
 	struct user_context context;
@@ -380,7 +380,7 @@ TEST(user_astray, "exception.user.in_kernel_text", 1, 0, CPU_IRET, CPU_SET_KERNE
 		context.in.rdi = to[i];
 		context.in.rax = 0x800000000000;
 		user_run(&context);
-		/* Where user code may not execute the kernel's, that is the fault. */
+		/* If user code may not execute the kernel's pages, that is the fault. */
 		if (context.out.vector == VECTOR_PF)
 			CHECK_EQ(context.out.error & (PF_P | PF_U), PF_P | PF_U);
 		else
@@ -394,7 +394,7 @@ TEST(user_astray, "exception.user.in_kernel_text", 1, 0, CPU_IRET, CPU_SET_KERNE
 	leave_space();
 }
 
-/* A program may go to its 32-bit code segment by itself; the kernel learns it from the frame. */
+/* A program may switch to its 32-bit code segment. The kernel sees it in the frame. */
 TEST(user_compatibility, "exception.user.compatibility", 1, 0, CPU_IRET)
 {
 	/* ud2; mov $7,%eax; int $0x31 */
@@ -427,7 +427,7 @@ TEST(user_compatibility, "exception.user.compatibility", 1, 0, CPU_IRET)
 	CHECK_EQ(context.out.rip, low + sizeof(code));
 	CHECK_EQ(context.out.cs, USER_CS32);
 	CHECK_EQ((u32)context.out.rax, 7);
-	/* And 64-bit code after that is 64-bit code again. */
+	/* After that, 64-bit code is 64-bit code again. */
 	CHECK_EQ(user_try(&context, u_ud2, 0, 0), VECTOR_UD + 1);
 	CHECK_EQ(context.out.cs, USER_CS);
 	leave_space();

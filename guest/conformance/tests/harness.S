@@ -43,8 +43,8 @@ fpu_store:
 9:	ret
 
 	/*
-	 * harness_run(h). While the target runs no register is ours: h is found
-	 * through the stack, where 8(%rsp) holds it, and (%rsp) the target.
+	 * harness_run(h). While the target runs, the harness owns no register: it finds h through
+	 * the stack, where 8(%rsp) holds h and (%rsp) the target.
 	 */
 	.globl	harness_run
 harness_run:
@@ -66,7 +66,7 @@ harness_run:
 	pushq	%rbx
 1:	pushq	%rbx
 	pushq	HARNESS_TARGET(%rbx)
-	/* Arithmetic flags from h; the others, interrupts above all, stay. */
+	/* Arithmetic flags from h. The others, the interrupt flag above all, stay. */
 	pushfq
 	andq	$~0x8d5, (%rsp)
 	movq	HARNESS_FLAGS_IN(%rbx), %rax
@@ -90,7 +90,7 @@ harness_run:
 	movq	HARNESS_IN + 8 * 15(%rbx), %r15
 	movq	HARNESS_IN + 8 * 3(%rbx), %rbx
 	call	*(%rsp)
-	xchgq	%rax, 8(%rsp)			/* h; the result is there instead */
+	xchgq	%rax, 8(%rsp)			/* h; its place on the stack keeps the result */
 	movq	%rcx, HARNESS_OUT + 8 * 1(%rax)
 	movq	%rdx, HARNESS_OUT + 8 * 2(%rax)
 	movq	%rbx, HARNESS_OUT + 8 * 3(%rax)
@@ -127,7 +127,7 @@ harness_run:
 	popq	%rbp
 	ret
 
-	/* A site of each primitive, and its record for harness.h. */
+	/* A site for each primitive, and its record for harness.h. */
 	.macro	STUB_RECORD call
 	.pushsection .rodata.stubs, "a"
 	.quad	\call, 1b
@@ -155,7 +155,7 @@ site_stubs:
 site_stubs_end:
 	.text
 
-	/* Once is half of it, and nothing may need GS between: interrupts are off. */
+	/* One swapgs is half of a pair. Nothing may need GS in between: interrupts are off. */
 	.globl	swapgs_by_site, swapgs_by_entry
 swapgs_by_site:
 	SITE_CALL(CPU_SWAPGS)
@@ -169,8 +169,8 @@ swapgs_by_entry:
 	ret
 
 	/*
-	 * iret to the next instruction, with this very stack; no register is
-	 * touched. The frame's interrupt flag is the virtual one: off here.
+	 * iret to the next instruction on this stack. No register changes. The interrupt flag in
+	 * the frame is the virtual one: off here.
 	 */
 	.macro	IRET_FRAME to
 	pushq	$KERNEL_SS

@@ -17,7 +17,7 @@ enum fpu_level fpu_level(void)
 
 	if (!(get_cr4() & CR4_OSXSAVE))
 		return FPU_SSE;
-	/* As cpu_init_registers() has set it. */
+	/* As cpu_init_registers() sets it. */
 	xcr0 = cpuid(0xd, 0).eax;
 	if ((xcr0 & 0xe7) == 0xe7 && cpuid(7, 0).ebx & 1u << 16)
 		return FPU_AVX512;
@@ -45,7 +45,7 @@ void fpu_fill(struct fpu_state *state, u64 seed)
 		memcpy(state->ymm[i], state->zmm[i], 32);
 		memcpy(state->fx + FX_XMM + 16 * i, state->zmm[i], 16);
 	}
-	/* x87: single precision or extended, all registers in use, numbers. */
+	/* x87: single or extended precision, all registers in use, normal numbers. */
 	state->fx[0] = 0x7f;
 	state->fx[1] = seed & 8 ? 0x03 : 0x0c;
 	state->fx[4] = 0xff;
@@ -56,7 +56,7 @@ void fpu_fill(struct fpu_state *state, u64 seed)
 		state->fx[FX_ST + 16 * i + 8] = 0xff;
 		state->fx[FX_ST + 16 * i + 9] = 0x3f;
 	}
-	/* All exceptions masked, a rounding mode of its own. */
+	/* All exceptions masked, a rounding mode that differs from the default. */
 	state->fx[FX_MXCSR] = 0x80;
 	state->fx[FX_MXCSR + 1] = 0x1f | (seed & 0x60);
 }
@@ -92,7 +92,7 @@ void fpu_compare(const struct fpu_state *want, const struct fpu_state *got,
 		compare(want->ymm[i], got->ymm[i], 32, where, "ymm", i);
 	for (i = 0; level >= FPU_AVX512 && i < 32; i++)
 		compare(want->zmm[i], got->zmm[i], 64, where, "zmm", i);
-	/* 16 bits are what every AVX-512 has, and what the harness moves. */
+	/* Every AVX-512 has 16 bits, and the harness moves those. */
 	for (i = 0; level >= FPU_AVX512 && i < 8; i++)
 		compare(&want->k[i], &got->k[i], 2, where, "k", i);
 }

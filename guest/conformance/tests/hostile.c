@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * A guest that tries to harm the process hypervisor: hostile=MODE seed=N count=N. Whatever becomes of this machine, the monitor
- * must stay up, say what happened, and leave nothing behind. Not a part of the suite.
+ * A guest that tries to harm the process hypervisor: hostile=MODE seed=N count=N. Whatever happens
+ * to this machine, the monitor must survive, report what happened, and leave nothing on the host.
+ * Not a part of the suite.
  */
 #include <paravane/process.h>
 
@@ -59,7 +60,7 @@ void run_idle(u64 seconds)
 		wait_for(i);
 }
 
-/* --- what a machine does meanwhile, so that damage shows --- */
+/* --- ordinary work in the background, so that damage shows --- */
 
 static void ignore(struct regs *regs)
 {
@@ -171,7 +172,7 @@ static void wild_tables(void)
 		for (i = 0; i < 8; i++) {
 			u64 *t = to_linear(space.tables[below(space.table_count)].gpa);
 
-			/* The user half of roots: the kernel half is what we run in. */
+			/* Only the user half of roots: this code runs in the kernel half. */
 			t[below(below(2) ? 8 : 256)] = wild_entry();
 		}
 		vmi.mmu_flush_tlb(VMI_FLUSH_USER);
@@ -183,13 +184,16 @@ static void wild_tables(void)
 
 /* --- floods --- */
 
-/* Pages of a thread's part that are not mapped: after its record, between its stacks, after the second. */
+/*
+ * Pages of a thread's part that are not mapped: after its record, between its stacks, after the
+ * second stack.
+ */
 static bool between_stacks(u64 offset)
 {
 	return offset == PAGE_SIZE || offset == PHV_STACK_SIZE / 2 || offset == PHV_STACK_SIZE - PAGE_SIZE;
 }
 
-/* What one process can do, before the next one does it. */
+/* Floods one process, before the next one starts. */
 static void flood_here(u64 kind)
 {
 	u64 i, va;
@@ -200,7 +204,7 @@ static void flood_here(u64 kind)
 			*(volatile u8 *)va = 1;
 		for (i = 1; i < machine.vcpus_online; i++)
 			for (va = 0; va < PHV_STACK_SIZE; va += PAGE_SIZE)
-				/* As it is: the thread there must not fall over it. */
+				/* Keep the value: a thread uses this memory. */
 				if (!between_stacks(va))
 					__atomic_fetch_or((u8 *)(PHV_STACKS + i * PHV_STACK_SIZE + va), 0,
 							  __ATOMIC_RELAXED);
@@ -223,7 +227,7 @@ static void in_all_spaces(u64 kind)
 	u64 va;
 	u32 i;
 
-	/* The pool is one for all of them. */
+	/* All processes share one pool. */
 	for (va = 0; kind == 3 && va < s->pool_chunks * PHV_POOL_CHUNK; va += PAGE_SIZE)
 		*(volatile u8 *)(PHV_POOL + va) = 1;
 	s->proc_wanted = 1024;
@@ -252,20 +256,20 @@ static void flood(u64 kind)
 		for (va = GIB * 4; va < PHV_USER_END; va += GIB)
 			host_call(9, va, PAGE_SIZE, 7, 0x8011, PHV_FD_RAM, 0);
 		break;
-	case 1:		/* a whole table for each 2 MiB, in few mappings */
+	case 1:		/* a full table for each 2 MiB, in few mappings */
 		for (va = GIB * 4; va < PHV_USER_END; va += ram)
 			host_call(9, va, ram, 7, 0x8011, PHV_FD_RAM, 0);
 		break;
-	case 2:		/* many mappings in few tables: what they cost is not in the tables */
+	case 2:		/* many mappings in few tables: their cost is not in the tables */
 		for (va = GIB * 4; va < GIB * 5; va += 2 * PAGE_SIZE)
 			host_call(9, va, PAGE_SIZE, 7, 0x11, PHV_FD_RAM, 0);
 		break;
-	case 3:		/* the layer's own memory, in as many processes as can be had */
+	case 3:		/* the layer's own memory, in as many processes as the machine can have */
 	case 7:		/* many mappings in each of them */
 	case 8:		/* tables */
 		in_all_spaces(kind);
 		break;
-	default:	/* legal: the guest's tables map a few pages everywhere; 4: small, 5: large, 6: large and close */
+	default:	/* 4, 5, 6: the guest's own tables map pages everywhere: small, large, large and adjacent */
 		space_create(&space);
 		space_load(&space);
 		root = to_linear(space.root);
@@ -289,7 +293,9 @@ static void flood(u64 kind)
 	}
 }
 
-/* What a process that is just being made could obey: its wake words, the vCPUs' numbers and stacks. */
+/*
+ * Data that a starting process could act on: its wake words, the numbers and stacks of the vCPUs.
+ */
 static void grow(u64 count)
 {
 	volatile struct phv_shared *s = (void *)PHV_SHARED;
@@ -303,14 +309,19 @@ static void grow(u64 count)
 			s->proc_wanted = wanted;
 			s->doorbell++;
 			host_call(202, (u64)&s->doorbell, 1, 1, 0, 0, 0);
-			/* The first that is hit ends the growth: now and then they are let live, the first ones always. */
+			/*
+			 * The first process that is hit ends the growth. So spare some, and always
+			 * the first ones.
+			 */
 			for (end = now() + NS_PER_S; peace && s->proc_count < wanted && now() < end;)
 				;
 			peace = !below(64);
 		}
 		at = PHV_SHARED_PROCS + (s->proc_count + below(4)) * PHV_PROC_STRIDE + below(256) * 4;
 		value = below(4) ? 1 : random64(&seed);
-		/* Of the vCPUs, one that is not running: nothing shall come of it before it is started. */
+		/*
+		 * Among the vCPUs, one that does not run: it must not start before it is told to.
+		 */
 		if (below(2)) {
 			at = PHV_SHARED_VCPUS + (machine.vcpus_online - 1) * PHV_VCPU_STRIDE + 0x100 + below(128) * 4;
 			value = below(2) ? PHV_STACKS + below(PHV_STACK_SIZE) : random64(&seed);
@@ -403,7 +414,7 @@ bool run_hostile(const char *mode)
 	if (option("others", word, sizeof(word)))
 		for (i = 1; i < machine.vcpus_online; i++)
 			run_on(i, others, NULL);
-	/* A check that fails comes back here; the work goes on. */
+	/* A check that fails returns here, and the work continues. */
 	jump_set(&jump);
 	loop(mode, option_number("count") ?: 1000);
 	return true;

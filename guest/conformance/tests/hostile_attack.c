@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Attacks on the host by way of the zygote, whose signals and memory the guest can reach: see
- * tests/tests/attacks.rs for what is looked at from outside. The words that a guest can write are
- * those of the area that it shares with the layer.
+ * Attacks on the host through the zygote, whose signals and memory the guest can reach.
+ * tests/tests/attacks.rs observes them from outside. The guest can write the words of the area that
+ * it shares with the layer.
  */
 #include <paravane/process.h>
 
@@ -14,12 +14,12 @@
 #define TGKILL 234
 #define FUTEX 202
 #define EXIT_GROUP 231
-/* The parent of all processes has an id not far below the first one's. */
+/* The zygote's process id is slightly below that of the first process. */
 #define NEAR 512
-/* For the whole attack. */
+/* Time for the whole attack. */
 #define ATTACK_NS NS_PER_S
 #define VECTOR_STORM 0x67
-/* Of struct vmi_percpu, for the layer alone: the virtual interrupt flag. */
+/* A field of struct vmi_percpu for the layer alone: the virtual interrupt flag. */
 #define PERCPU_IRQ 24
 
 extern char h_payload[], h_payload_path[];
@@ -75,18 +75,18 @@ static void wait_for_others(void)
 		wait_for(i);
 }
 
-/* --- burst: the zygote's stack, and what lies below it --- */
+/* --- burst: the zygote's stack and the memory below it --- */
 
 static struct {
 	u64 zygote, end;
-	u64 pulse;	/* signals, one after the other */
-	u64 gap;	/* pauses between two, at most: frames of other sizes */
-	u64 rest;	/* ns: for a process to be made */
+	u64 pulse;	/* signals in a row */
+	u64 gap;	/* the most pauses between two, to vary the size of frames */
+	u64 rest;	/* ns for a process to start */
 } burst;
 
 /*
- * A process that is being made says its ids before it is in its sandbox. A signal that it gets is to find
- * that it is vCPU 0.
+ * A starting process tells its ids before it has its filter. A signal at that moment must find that
+ * it is vCPU 0.
  */
 static void forge_owner(void)
 {
@@ -115,8 +115,8 @@ static void burst_work(void *argument)
 				pause();
 		}
 		/*
-		 * The machine can have few processes: one is wished for now and then. The zygote
-		 * stops waiting for one that never becomes ready.
+		 * The machine can have few processes, so ask for one now and then. The zygote stops
+		 * waiting for a process that never becomes ready.
 		 */
 		if (!this_vcpu() && from > wish) {
 			if (wish && proc_at(area->proc_count)->pid)
@@ -129,7 +129,7 @@ static void burst_work(void *argument)
 	}
 }
 
-/* Every exception that the layer tells vCPU 0 of is to run the payload, on a stack of its own. */
+/* The payload handles every exception that the layer injects into vCPU 0, on a stack of its own. */
 static void payload_prepare(void)
 {
 	static u64 idt[256][2] __attribute__((aligned(16)));
@@ -147,7 +147,7 @@ static void payload_prepare(void)
 	}
 	vmi.cpu_set_idt(&table);
 	set_kernel_stack((u64)stack + sizeof(stack));
-	/* Without a look at what is pending. */
+	/* Set without a check of what is pending. */
 	((volatile u8 *)&this_cpu()->vmi)[PERCPU_IRQ] = 1;
 }
 
@@ -158,8 +158,8 @@ static void burst_run(void)
 	burst.zygote = option_number("zygote") ?: hostile_zygote();
 	print("# zygote %llu\n", burst.zygote);
 	/*
-	 * As deep as it takes to reach what lies below the stack, and not much deeper: that depends
-	 * on the host.
+	 * Deep enough to reach the memory below the stack, and not much deeper. How deep depends on
+	 * the host.
 	 */
 	burst.pulse = option_number("pulse") ?: 16 + random64(&seed) % 24;
 	burst.gap = option_number("gap") ?: 1 + random64(&seed) % 8;
@@ -168,15 +168,18 @@ static void burst_run(void)
 	on_others(burst_work, NULL);
 	payload_prepare();
 	burst_work(NULL);
-	/* There is no way back: the gates are the payload's. */
+	/* There is no way back: the payload has the gates. */
 	host_call(EXIT_GROUP, 0, 0, 0, 0, 0, 0);
 }
 
-/* --- hold: the word that says that a process is ready stays as if it were not --- */
+/* --- hold: the word that tells that a process is ready keeps the value for "not ready" --- */
 
-/* How many are to be made under the attack. */
+/* Processes to create under the attack. */
 #define HELD 32
-/* So long without one: it stands. The zygote may wait for a processor meanwhile. */
+/*
+ * If none appears for so long, the attack has stopped the zygote. The zygote may wait for a
+ * processor meanwhile.
+ */
 #define STANDS_NS (4 * NS_PER_S)
 
 static bool hold_over;
@@ -211,7 +214,7 @@ static void hold_run(void)
 		seen = area->proc_count;
 	}
 	print("# held: %u of %u were made\n", MIN(seen - first, HELD), HELD);
-	/* One of the machine's processes ends: somebody has to hear of it. */
+	/* End one of the machine's processes: the monitor must notice. */
 	host_call(EXIT_GROUP, 7, 0, 0, 0, 0, 0);
 }
 
@@ -219,7 +222,7 @@ static void hold_run(void)
 
 static u64 storm_end;
 
-/* All threads of all processes, those that wait as those that run. */
+/* All threads of all processes, both waiting and running. */
 static void self_burst(void *argument)
 {
 	u32 i, t;
@@ -263,7 +266,7 @@ static void storm_run(void (*work)(void *))
 	print("# stood: vCPU 0 took %llu interrupts\n", irq_count(0, VECTOR_STORM));
 }
 
-/* --- neighbour: a process that is none of this machine's --- */
+/* --- neighbour: a process of another machine --- */
 
 static struct {
 	u64 victim, end;

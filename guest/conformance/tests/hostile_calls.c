@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Jumps to the process layer's host-call instruction with registers of our choice. */
+/* Jumps to the process layer's host-call instruction with arbitrary registers. */
 #include <paravane/process.h>
 
 #include "hostile.h"
@@ -34,7 +34,7 @@ u64 host_call(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 	return number;
 }
 
-/* What the filter admits, twice as often as all else together; then what would be worst. */
+/* What the filter admits, twice as often as all others together. Then the most dangerous calls. */
 static const u16 numbers[] = {
 	202, 9, 10, 11, 234, 228, 15, 28, 24, 158, 219, 202, 9, 10, 11, 234, 228, 28, 24, 158,
 	0, 1, 2, 3, 13, 14, 16, 21, 25, 32, 33, 39, 41, 42, 56, 57, 58, 59, 61, 62, 63, 72, 80, 82, 86, 90,
@@ -74,7 +74,7 @@ void hostile_calls(u64 *seed, bool user)
 
 	for (i = 0; i < 6; i++)
 		a[i] = argument(seed);
-	/* Calls that never come back would be the end of the game: half of the waits find another value. */
+	/* A call that never returns would end the attack: half of the waits find another value. */
 	if (number == 202 && (a[1] & 0x7f) == 0 && random64(seed) % 16)
 		a[2] = ~0ull;
 	if (user) {

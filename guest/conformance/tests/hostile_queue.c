@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * hostile=feed: a disk's queue that feeds itself. The device reads the disk's data over the index of
- * the available ring and over the sector of the request that reads it. So the device finds a new
- * request whenever it has done one, and needs no guest for it. The test makes the disk
+ * hostile=feed: a disk queue that feeds itself. The device reads the disk's data over the index of
+ * the available ring and over the sector of the request that reads it. So it finds a new request
+ * each time it completes one, without the guest. The host's test makes the disk
  * (tests/tests/run_ends.rs): sector n holds 16 bits of flags, 256 * (n + 1) + 1 as 16 bits for the
  * index, and the number of the next sector, modulo 256, as 64 bits.
  */
@@ -65,7 +65,7 @@ void feed(bool stay)
 		d[i].next = (u16)(i + 1);
 	for (i = OTHER; i < OTHER + 2; i++)
 		d[i].next = (u16)(i + 1);
-	/* One that reads in each round; the others are there to fill it. */
+	/* One request reads in each round; the others fill the ring. */
 	for (i = 1; i < SIZE; i++)
 		ring[2 + i] = OTHER;
 	ring[2] = 0;

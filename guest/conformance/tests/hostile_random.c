@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * The fuzzer's guest: hostile=random seed=N ms=N quiet. Each vCPU makes host calls with registers at
- * random, jumps into the layer, and writes to all that it can write to, while processes are made.
- * How wild a machine is depends on its seed: a calm one lives long enough to have many processes
- * made, a wild one breaks soon, and differently each time.
+ * The fuzzer's guest: hostile=random seed=N ms=N quiet. Each vCPU makes host calls with random
+ * registers, jumps into the layer, and writes to all memory that it can write, while the hypervisor
+ * creates processes. The seed decides how wild a machine is: a calm one lives long enough for many
+ * processes to be created, a wild one breaks soon, and each time differently.
  */
 #include <paravane/process.h>
 
@@ -14,14 +14,14 @@
 
 #define MSR_LSTAR 0xc0000082
 #define SPACES 12
-/* Steps between two lines about how far it is. */
+/* Steps between two lines of progress. */
 #define REPORT 512
 
 struct fuzzer {
 	u64 seed, steps, calls;
 	u64 wild;		/* one step in so many is one that few machines survive */
 	u32 space;
-	u64 scratch[2];		/* for what the host writes */
+	u64 scratch[2];		/* where the host writes results */
 } __attribute__((aligned(64)));
 
 extern char h_int80[], h_sysenter[], h_syscall[], h_syscall_entry[];
@@ -30,7 +30,7 @@ void h_enter(const u64 *regs, u64 target);
 static struct fuzzer fuzzers[MAX_VCPUS];
 static struct space spaces[SPACES];
 static u64 end_time, zygote;
-static bool quiet;	/* signals are what few machines survive, too */
+static bool quiet;	/* without signals, which few machines survive */
 
 static struct fuzzer *fuzzer(void)
 {
@@ -40,8 +40,8 @@ static struct fuzzer *fuzzer(void)
 static u64 any(struct fuzzer *f)
 {
 	/*
-	 * Multiplied: the bits of one number after another hang together, and what is chosen by few
-	 * of them would too.
+	 * Multiply: consecutive random numbers are correlated bit by bit, and so would be choices
+	 * made from few of their bits.
 	 */
 	return random64(&f->seed) * 0x2545f4914f6cdd1dull;
 }
@@ -66,7 +66,7 @@ static u32 proc_count(void)
 	return ((volatile struct phv_shared *)PHV_SHARED)->proc_count % PHV_MAX_PROCS;
 }
 
-/* One that there is, or one that is being made. */
+/* A process that exists, or one that is starting. */
 static volatile struct phv_proc *some_proc(struct fuzzer *f)
 {
 	return proc_at(below(f, proc_count() + 4));
@@ -83,7 +83,7 @@ static u64 edge(struct fuzzer *f)
 	return below(f, 4) ? edges[below(f, ARRAY_SIZE(edges))] : any(f) >> below(f, 64);
 }
 
-/* An address of the user range, which this machine can do without; or any. */
+/* An address in the user range that this machine can do without, or any address. */
 static u64 some_address(struct fuzzer *f)
 {
 	if (rarely(f))
@@ -110,7 +110,7 @@ static u64 some_id(struct fuzzer *f)
 	}
 }
 
-/* One that the filter admits, as far as a number can say. */
+/* A call whose number the filter admits. */
 static void admitted(struct fuzzer *f)
 {
 	static const u64 past[2];
@@ -120,7 +120,7 @@ static void admitted(struct fuzzer *f)
 	case 0:		/* wake */
 		host_call(202, below(f, 2) ? PHV_SHARED + below(f, 512) * 8 : edge(f), 1, below(f, 100), edge(f), edge(f), edge(f));
 		break;
-	case 1:		/* wait: for a moment that is past, or for a value that is not there */
+	case 1:		/* wait: with a timeout in the past, or for a value that is not there */
 		host_call(202, below(f, 2) ? PHV_SHARED + below(f, 512) * 8 : edge(f), 9, edge(f), (u64)past, edge(f), 0xffffffff);
 		break;
 	case 2:
@@ -142,7 +142,7 @@ static void admitted(struct fuzzer *f)
 			break;
 		host_call(234, pid, below(f, 4) ? pid : some_id(f), 23, edge(f), edge(f), edge(f));
 		break;
-	case 8:		/* many of them: to the zygote, most often */
+	case 8:		/* many signals, mostly to the zygote */
 		if (quiet && !rarely(f))
 			break;
 		pid = below(f, 4) ? zygote : pid;
@@ -162,7 +162,7 @@ static void admitted(struct fuzzer *f)
 	f->calls++;
 }
 
-/* With registers of any value, to a place where they may mean something. */
+/* With arbitrary registers, jump to an address where they may matter. */
 static void jump(struct fuzzer *f)
 {
 	u64 regs[16], i, layer = PHV_LAYER_BASE + below(f, 0x10000);
@@ -170,24 +170,24 @@ static void jump(struct fuzzer *f)
 
 	for (i = 0; i < 15; i++)
 		regs[i] = edge(f);
-	/* A number of a call, most often. */
+	/* Mostly the number of a host call. */
 	if (below(f, 8))
 		regs[0] = below(f, 512);
 	f->calls++;
 	h_enter(regs, targets[below(f, ARRAY_SIZE(targets))]);
 }
 
-/* The guest's own: in its RAM, or in what all of the machine's processes share. */
+/* Memory that the guest can write: its RAM, and what all of the machine's processes share. */
 static void write_somewhere(struct fuzzer *f)
 {
 	u64 at, value = below(f, 2) ? edge(f) : any(f);
 
 	switch (rarely(f) ? 4 + below(f, 9) : below(f, 4)) {
-	case 0:		/* what a process that is being made could obey */
+	case 0:		/* data that a starting process could act on */
 	case 1:
 		at = (u64)proc_at(proc_count() + below(f, 4)) + below(f, PHV_SIZE_PROC / 4) * 4;
 		break;
-	case 2:		/* messages, figures, events */
+	case 2:		/* messages, counters, events */
 		at = PHV_SHARED + PHV_SHARED_EVENTS + below(f, 4096) * 4;
 		break;
 	case 3:		/* the filter, in case it is copied again */
@@ -202,10 +202,10 @@ static void write_somewhere(struct fuzzer *f)
 	case 6:
 		at = PHV_SHARED + PHV_SHARED_VCPUS + below(f, machine.vcpus_online) * PHV_VCPU_STRIDE + below(f, 512) * 4;
 		break;
-	case 7:		/* the layer: what it executes, its own data */
+	case 7:		/* the layer: its code and its data */
 		at = PHV_LAYER_BASE + below(f, 0x20000 / 4) * 4;
 		break;
-	case 8:		/* its stacks, those for signals in the upper half of each */
+	case 8:		/* its stacks; those for signals are in the upper half of each */
 		at = PHV_STACKS + below(f, machine.vcpus_online * PHV_STACK_SIZE / 8) * 8;
 		break;
 	case 9:
@@ -214,7 +214,7 @@ static void write_somewhere(struct fuzzer *f)
 	case 10:
 		at = PHV_POOL + below(f, 1 << 20);
 		break;
-	case 11:	/* one that runs */
+	case 11:	/* a process that runs */
 		at = (u64)some_proc(f) + below(f, PHV_PROC_STRIDE / 4) * 4;
 		break;
 	default:
@@ -275,7 +275,7 @@ static void work(void *argument)
 
 	(void)argument;
 	vmi.cpu_write_msr(MSR_LSTAR, (u64)h_syscall_entry);
-	/* What fails comes back here, and the work goes on. */
+	/* A check that fails returns here, and the work continues. */
 	this_cpu()->test_jump = &back;
 	jump_set(&back);
 	while (now() < end_time) {
@@ -299,7 +299,10 @@ void hostile_random(void)
 		fuzzers[i].wild = wild;
 	}
 	quiet = option("quiet", word, sizeof(word));
-	/* Its id is most often one less than the first process's, and no signal is needed to guess it. */
+	/*
+	 * The zygote's id is most often one less than the first process's. No signal is needed to
+	 * guess it.
+	 */
 	zygote = quiet ? proc_at(0)->pid - 1 : hostile_zygote();
 	end_time = now() + (option_number("ms") ?: 1000) * NS_PER_US * 1000;
 	print("# fuzzing: one step in %llu is wild\n", wild);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* hostile=signals first=PID last=PID: SIGURG to everybody on the host whose number is near. */
+/*
+ * hostile=signals first=PID last=PID: SIGURG to every process of the host with a number in this
+ * range.
+ */
 #include "hostile.h"
 #include "test.h"
 
@@ -7,7 +10,7 @@
 #define SIGURG 23
 #define HOST_EPERM 1
 
-/* Threads of a process that has a few have the next numbers. */
+/* The threads of a process have the next numbers. */
 #define THREADS 4
 
 void hostile_signals(void)

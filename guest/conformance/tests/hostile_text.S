@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What a guest wants to have executed on the host, and instructions that no kernel needs. In the
- * section that may have them.
+ * Code that a guest wants to execute on the host, and instructions that no kernel needs, in the
+ * section that may hold them.
  */
 	.section .user.text, "ax"
 
 	/*
-	 * Every gate of the attacking vCPU leads here. In a process with its filter the first call is its
-	 * end; in one without it makes a file on the host, and waits, so that it is seen that it stays. The
-	 * host ends it after a while.
+	 * Every gate of the attacking vCPU points here. In a process with a filter the first call
+	 * ends the process. Without a filter it creates a file on the host and waits, so that the
+	 * test sees that it stays. The host ends it after a while.
 	 */
 	.balign	16
 	.globl	h_payload
@@ -27,8 +27,8 @@ h_payload:
 	jmp	1b
 
 	/*
-	 * void h_enter(const u64 regs[16], u64 target): loads rax rbx rcx rdx rsi rdi rbp r8 to
-	 * r15, and jumps there
+	 * void h_enter(const u64 regs[16], u64 target): loads rax rbx rcx rdx rsi rdi rbp r8 to r15
+	 * and jumps to the target
 	 */
 	.balign	16
 	.globl	h_enter
@@ -82,7 +82,7 @@ h_syscall:
 	syscall
 	ret
 
-	/* Where this kernel's own system calls enter it: it returns at once. */
+	/* This kernel's own system calls enter here. Returns at once. */
 	.globl	h_syscall_entry
 	.balign	16
 h_syscall_entry:

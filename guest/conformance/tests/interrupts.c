@@ -17,7 +17,7 @@ static void enable(u64 path)
 		irq_enable();
 	else
 		vmi.cpu_irq_enable();
-	/* The interrupt may come behind the next instruction, and no later. */
+	/* The interrupt may arrive after the next instruction, and no later. */
 	asm volatile("nop");
 }
 
@@ -61,7 +61,7 @@ static void need_entries(u64 path)
 		test_skip("the layer has no entries for these primitives");
 }
 
-/* Pending while masked: nothing comes; after enabling: once, and at once. */
+/* Pending while masked: not delivered. After enabling: delivered once, and at once. */
 static void masked(u64 path)
 {
 	u64 before = irq_count(0, VECTOR_A);
@@ -136,7 +136,7 @@ TEST_OF(nests_site, "cpu.irq_save.nests_site", nests, SITE, 1, 0,
 TEST_OF(nests_entry, "cpu.irq_save.nests_entry", nests, ENTRY, 1, 0,
 	CPU_IRQ_SAVE, CPU_IRQ_RESTORE);
 
-/* irq_save with an interrupt pending lets it in neither before nor after. */
+/* irq_save with an interrupt pending delivers it neither before nor after. */
 TEST(save_holds, "cpu.irq_save.masks", 1, 0, CPU_IRQ_SAVE)
 {
 	u64 flags, before = irq_count(0, VECTOR_A);
@@ -172,7 +172,7 @@ TEST(coalesces, "apic.send_ipi.coalesces", 1, 0, APIC_SEND_IPI)
 	irq_enable();
 	asm volatile("nop");
 	delay_ns(QUIET);
-	/* One was waiting when the others came, which merge with it. */
+	/* One was pending when the others arrived, which merge with it. */
 	CHECK_EQ(irq_count(0, VECTOR_A), before + 1);
 }
 
@@ -212,7 +212,7 @@ static void outer_handler(struct regs *regs)
 	nested_lower = irq_count(0, VECTOR_A) - lower;
 }
 
-/* In a handler with interrupts on: what is higher comes, the rest waits for EOI. */
+/* In a handler with interrupts on: a higher vector is delivered, others wait for EOI. */
 TEST(nested, "apic.eoi.nested", 1, 0, APIC_EOI)
 {
 	u64 lower = irq_count(0, VECTOR_A);
@@ -244,7 +244,7 @@ TEST(gates, "cpu.set_idt.gate_types", 1, 0, CPU_SET_IDT)
 	interrupt_self(VECTOR_TRAP_GATE);
 	irq_enable();
 	delay_ns(QUIET);
-	/* iret has brought back the flag of the interrupted code. */
+	/* iret has restored the flag of the interrupted code. */
 	CHECK(irqs_enabled());
 	irq_disable();
 	CHECK_EQ(gate_irqs[0], false);
@@ -310,8 +310,8 @@ static void alarm_handler(struct regs *regs)
 }
 
 /*
- * The alarm comes shortly before, at or after the halt; the other counter's
- * is there for when it is lost.
+ * The alarm comes shortly before, at or after the halt. The other counter's alarm comes later, in
+ * case the first is lost.
  */
 static void halt_race(u64 path)
 {
@@ -349,7 +349,10 @@ static void halt_many(void *argument)
 
 	while (READ_ONCE(woken) < rounds) {
 		irq_disable();
-		/* The flag is looked at with interrupts off: halt must see the rest. */
+		/*
+		 * The flag is read with interrupts off: halt must see an interrupt that comes
+		 * later.
+		 */
 		if (irq_count(1, VECTOR_B) == READ_ONCE(woken)) {
 			halt();
 			continue;
@@ -359,12 +362,12 @@ static void halt_many(void *argument)
 	irq_disable();
 }
 
-/* The other vCPU goes to sleep again and again while interrupts come in. */
+/* The other vCPU goes to sleep again and again while interrupts arrive. */
 TEST(halt_remote, "cpu.halt.remote", 2, 0, CPU_HALT, APIC_SEND_IPI)
 {
 	u64 rounds = 500, seed = 5, i;
 
-	/* The count starts where it is: no interrupt of this vector has been sent to 1. */
+	/* The count starts now: no interrupt of this vector has been sent to vCPU 1. */
 	woken = irq_count(1, VECTOR_B);
 	wakes_sent = woken;
 	rounds += woken;
@@ -443,7 +446,7 @@ static void cr8_masks(u64 path)
 		vmi.cpu_set_cr8(4);
 	delay_ns(QUIET);
 	CHECK_EQ(irq_count(0, 0x5f), low + 1);
-	/* Nothing passes the highest; the flag still counts when it is lowered. */
+	/* Nothing passes the highest priority. After it is lowered, the flag still masks. */
 	set_cr8(15);
 	interrupt_self(0xef);
 	delay_ns(QUIET);

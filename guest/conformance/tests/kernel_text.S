@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Kernel code that takes exceptions on purpose: entered by catch_trap(), with
- * labels at the instructions that fault.
+ * Kernel code that takes exceptions on purpose. catch_trap() enters it; labels mark the
+ * instructions that fault.
  */
 #include "../kernel/layout.h"
 #include "../kernel/site.h"
 
 	.section .text, "ax"
 
-	/* An entry for NMIs that needs neither a GS base nor a stack of the kernel's. One that comes before the iret of another is nested. */
+	/*
+	 * An entry for NMIs that needs neither a GS base nor a kernel stack. An NMI before the iret
+	 * of another one is nested.
+	 */
 	.globl	k_nmi_entry, k_nmis, k_nmis_nested, k_nmi_depth, k_nmi_spins
 k_nmi_entry:
 	lock incq k_nmis(%rip)
@@ -36,8 +39,8 @@ k_nmi_spins:
 	.popsection
 
 	/*
-	 * LSTAR: a system call that takes its time, on the program's stack pointer all the time: the one that it came with, then
-	 * the one in r8. rax is lost.
+	 * LSTAR: a slow system call that stays on the program's stack pointer: first the one that
+	 * it entered with, then the one in r8. Changes rax.
 	 */
 	.globl	k_slow_call_entry
 k_slow_call_entry:
@@ -50,14 +53,14 @@ k_slow_call_entry:
 	jnz	2b
 	SITE_CALL(CPU_SYSRET)
 
-	/* LSTAR: a system call that does nothing, on the user's stack all the time. */
+	/* LSTAR: a system call that does nothing, on the user's stack. */
 	.globl	k_call_entry
 k_call_entry:
 	SITE_CALL(CPU_SYSRET)
 
 	/*
-	 * LSTAR: a system call that takes its time on the kernel's stack, with five words on it that nobody may change; it returns with the
-	 * stack pointer r8, or r8 + 8 if one was changed. rax is lost.
+	 * LSTAR: a slow system call on the kernel's stack, with five words there that nothing may
+	 * change. Returns with the stack pointer r8, or r8 + 8 if a word was changed. Changes rax.
 	 */
 	.globl	k_stack_call_entry
 k_stack_call_entry:
@@ -100,7 +103,7 @@ k_int3:
 k_int3_after:
 	ret
 
-	/* A read of an address that is none: #GP(0). */
+	/* A read of a non-canonical address: #GP(0). */
 	.globl	k_noncanonical, k_noncanonical_at
 k_noncanonical:
 	movabsq	$0x800000000000, %rax
@@ -130,7 +133,7 @@ k_write_at:
 k_jump:
 	jmp	*%rdi
 
-	/* TF by popf; #DB comes after the instruction that follows. */
+	/* popf sets TF. #DB follows the next instruction. */
 	.globl	k_step, k_step_after
 k_step:
 	pushfq
@@ -140,7 +143,7 @@ k_step:
 k_step_after:
 	ret
 
-	/* iret with the five words at rdi. No swapgs: it is not to get anywhere. */
+	/* iret with the five words at rdi. No swapgs: it must not succeed. */
 	.globl	k_iret
 k_iret:
 	pushq	32(%rdi)
@@ -150,7 +153,7 @@ k_iret:
 	pushq	0(%rdi)
 	SITE_CALL(CPU_IRET)
 
-	/* Every register holds what it should after the exception: see exceptions.c. */
+	/* Every register must keep its value over the exception: see exceptions.c. */
 	.globl	k_registers, k_registers_after
 k_registers:
 	pushq	%rbp
@@ -177,7 +180,7 @@ k_registers:
 	movq	56(%rdi), %rdi
 	int3
 k_registers_after:
-	/* The handler went on here: store what there is now, 128 bytes on. */
+	/* The handler continued here: store the registers, 128 bytes further. */
 	xchgq	%rdi, (%rsp)
 	movq	%rax, 128(%rdi)
 	movq	%rcx, 136(%rdi)

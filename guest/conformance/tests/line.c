@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Interrupt lines, by the device that hypervisors attach for it: a source of entropy (virtio 1.2, sections 4.2 and 5.4), which uses
- * every buffer that it is given.
+ * Interrupt lines, by the device that hypervisors provide for this test: an entropy source (virtio
+ * 1.2, sections 4.2 and 5.4), which uses every buffer that it gets.
  */
 #include "test.h"
 #include "virtio.h"
@@ -14,7 +14,7 @@
 #define QUEUE_SIZE	8
 #define BUFFER_SIZE	64
 
-/* A page with a queue and a buffer in it. */
+/* A page with a queue and a buffer. */
 struct queue {
 	struct {
 		u64 gpa;
@@ -50,7 +50,7 @@ static void put(u32 offset, u32 value)
 	virtio_put(&rng.device, offset, value);
 }
 
-/* Finds the device and shows its registers. */
+/* Finds the device and maps its registers. */
 static void need_device(void)
 {
 	if (!vmi.line_route)
@@ -59,7 +59,7 @@ static void need_device(void)
 		test_skip("there is no device for it");
 }
 
-/* As a driver starts it. */
+/* Starts the device as a driver does. */
 static void start(void)
 {
 	need_device();
@@ -78,7 +78,7 @@ static void stop(void)
 	free_page(rng.page);
 }
 
-/* Asks for bytes; the device uses the buffer and interrupts. */
+/* Asks for bytes: the device uses the buffer and interrupts. */
 static void ask(void)
 {
 	struct queue *q = rng.queue;
@@ -111,7 +111,7 @@ TEST(line_errors, "line.route.errors", 1, 0, LINE_ROUTE)
 	CHECK_RESULT(vmi.line_route(0x10000000, 0, 0), -VMI_ENOENT);
 	CHECK_RESULT(vmi.line_route(rng.device.line, 0xffff, VECTOR_LINE), -VMI_ENOENT);
 	CHECK_RESULT(vmi.line_route(rng.device.line, 0xffffffff, VECTOR_LINE), -VMI_ENOENT);
-	/* Masked: the APIC does not matter. */
+	/* Masked: whichever APIC it is routed to. */
 	CHECK_RESULT(vmi.line_route(rng.device.line, 0xffff, 0), 0);
 	virtio_hide(&rng.device);
 }
@@ -125,7 +125,7 @@ TEST(line_interrupts, "line.route.interrupts", 1, 0, LINE_ROUTE)
 	CHECK_RESULT(vmi.line_route(rng.device.line, machine.apic_ids[0], VECTOR_LINE), 0);
 	for (round = 1; round <= 20; round++) {
 		ask();
-		/* Halted for one, running for the other. */
+		/* Halted for one round, running for the next. */
 		while (irq_count(0, VECTOR_LINE) < before + round) {
 			if (round & 1)
 				vmi.cpu_halt();
@@ -146,7 +146,7 @@ TEST(line_interrupts, "line.route.interrupts", 1, 0, LINE_ROUTE)
 	stop();
 }
 
-/* Signals of a masked line become one, which comes when it is routed. */
+/* Signals of a masked line merge into one, which is delivered when the line is routed. */
 TEST(line_masked, "line.route.masked", 1, 0, LINE_ROUTE)
 {
 	u64 before = irq_count(0, VECTOR_LINE);
@@ -201,7 +201,10 @@ static u32 low, high;		/* halves of the features */
 		CHECK_EQ(get(DEVICE_FEATURES), half);			\
 	} while (0)
 
-/* Every plain store does. DEVICE_FEATURES shows which half was chosen, where the right four bytes were written. */
+/*
+ * Every plain store works. DEVICE_FEATURES shows which half was chosen if the right four bytes were
+ * written.
+ */
 TEST(line_stores, "line.registers.stores", 1, 0, LINE_ROUTE)
 {
 	need_device();
@@ -220,7 +223,7 @@ TEST(line_stores, "line.registers.stores", 1, 0, LINE_ROUTE)
 	STORE(high, "movl $1, (%1, %0)");
 	STORE(low, "movnti %k2, 0x14(%1)");
 	STORE(high, "ds movl %k2, 0x14(%1)");
-	/* Also when translations have been looked at again, which must not make them writable. */
+	/* Also after a flush, which must not make the registers writable. */
 	vmi.mmu_flush_kernel_range(kernel_area, kernel_area + KERNEL_AREA_SIZE);
 	STORE(low, "movl %k2, 0x14(%1)");
 	vmi.mmu_flush_tlb(VMI_FLUSH_ALL);
@@ -231,7 +234,9 @@ TEST(line_stores, "line.registers.stores", 1, 0, LINE_ROUTE)
 static void try_narrow(void *argument)
 {
 	(void)argument;
-	/* Registers are four bytes; others have no effect, and the instruction behind is the next one. */
+	/*
+	 * Registers have four bytes. Other stores have no effect, and the next instruction follows.
+	 */
 	asm volatile("movb %%al, 0x14(%0); movw %%ax, 0x14(%0); movq %%rax, 0x14(%0)\n\t"
 		     "movb $0, 0x14(%0); movw $0, 0x14(%0); movq $0, 0x14(%0); movb %%ah, 0x15(%0)"
 		     : : "r"(rng.device.registers), "a"(0ul) : "memory");
@@ -261,7 +266,7 @@ static void try_run(void *argument)
 	((void (*)(void))rng.device.registers)();
 }
 
-/* What is no plain store of four bytes does nothing, or is refused; nothing of it harms. */
+/* Anything but a plain store of four bytes has no effect or is refused, and does no harm. */
 TEST(line_odd_stores, "line.registers.odd_stores", 1, 0, LINE_ROUTE)
 {
 	static void (*const refused[])(void *) = { try_add, try_exchange, try_string };
@@ -281,6 +286,6 @@ TEST(line_odd_stores, "line.registers.odd_stores", 1, 0, LINE_ROUTE)
 	}
 	catch_trap(&catch, try_run, NULL);
 	CHECK_EQ(catch.vector, VECTOR_PF);
-	/* Registers of no device. */
+	/* Registers of a device that does not exist. */
 	virtio_hide(&rng.device);
 }

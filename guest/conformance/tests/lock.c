@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Waiting and kicking. lock.wait may end without reason: every wait is in a loop. */
+/* Waiting and kicking. lock.wait may return spuriously, so every wait is in a loop. */
 #include "harness.h"
 #include "test.h"
 
@@ -15,7 +15,7 @@ TEST(wait_differs, "lock.wait.differs", 1, 0, LOCK_WAIT)
 	u8 byte = 1;
 	u32 i;
 
-	/* Returns at once: there would be nobody to end it. */
+	/* Returns at once. Otherwise nothing would end it. */
 	for (i = 0; i < 1000; i++)
 		vmi.lock_wait(&byte, 0);
 	CHECK_EQ(byte, 1);
@@ -31,7 +31,7 @@ TEST(kick_sticky, "lock.kick.sticky", 1, 0, LOCK_KICK, LOCK_WAIT, LOCK_PENDING)
 		CHECK_RESULT(vmi.lock_pending(me()), 0);
 		CHECK_RESULT(vmi.lock_kick(me()), 0);
 		CHECK_RESULT(vmi.lock_pending(me()), 1);
-		/* Still there after other calls and interrupts. */
+		/* Still pending after other calls and interrupts. */
 		pause();
 		CHECK_RESULT(send_ipi(0, VECTOR_A), 0);
 		irq_enable();
@@ -41,12 +41,12 @@ TEST(kick_sticky, "lock.kick.sticky", 1, 0, LOCK_KICK, LOCK_WAIT, LOCK_PENDING)
 		start = now();
 		vmi.lock_wait(&byte, 0);
 		CHECK_RESULT(vmi.lock_pending(me()), 0);
-		/* No wait at all; only a vCPU taken off its processor takes longer. */
+		/* No wait at all. It takes longer only if the vCPU loses its processor. */
 		CHECK_OP(now() - start, <, NS_PER_S);
 	}
 }
 
-/* One bit: two kicks end one wait. */
+/* The state is one bit: two kicks end one wait. */
 TEST(kick_once, "lock.kick.one_bit", 1, 0, LOCK_KICK, LOCK_PENDING)
 {
 	u8 byte = 0;
@@ -96,7 +96,7 @@ TEST(wait_interrupted, "lock.wait.interrupt", 1, 0, LOCK_WAIT, TIME_SET_ALARM)
 		while (!READ_ONCE(released)) {
 			u8 zero = 0;
 
-			/* The byte never changes: only the interrupt can end it. */
+			/* The byte never changes: only the interrupt can end the wait. */
 			vmi.lock_wait(&zero, 0);
 			watch("lock.wait");
 		}
@@ -120,7 +120,7 @@ TEST(lock_hints, "lock.preempted.self", 1, 0, LOCK_PREEMPTED, LOCK_YIELD)
 {
 	u32 i;
 
-	/* Who asks runs. */
+	/* The vCPU that asks is running. */
 	CHECK_RESULT(vmi.lock_preempted(me()), 0);
 	for (i = 0; i < machine.vcpus_online; i++) {
 		int result = vmi.lock_preempted(i);
@@ -131,7 +131,7 @@ TEST(lock_hints, "lock.preempted.self", 1, 0, LOCK_PREEMPTED, LOCK_YIELD)
 	CHECK(!irqs_enabled());
 }
 
-/* The pending bit is this vCPU's own. */
+/* Each vCPU has a pending bit of its own. */
 TEST(kick_other, "lock.kick.other", 2, 0, LOCK_KICK, LOCK_PENDING)
 {
 	u32 i;
@@ -154,7 +154,7 @@ static struct {
 	u64 rounds, slow, end;
 } ping;
 
-/* Waits until the turn byte is not the other's, by lock.wait. */
+/* Waits with lock.wait until the turn byte is not the other's. */
 static void play(u8 mine)
 {
 	u64 i;
@@ -194,14 +194,13 @@ TEST(ping_pong, "lock.kick.ping_pong", 2, 0, LOCK_KICK, LOCK_WAIT)
 	run_on(1, play_other, NULL);
 	play(0);
 	wait_for(1);
-	/* A kick that is lost shows as a wait until something else ends it. */
+	/* A lost kick shows as a wait until something else ends it. */
 	CHECK_EQ(ping.slow, 0);
 }
 
 /*
- * The bit itself, with nothing to look at: each wait must be ended by a kick,
- * for the byte never changes; spurious ends are seen by the bit being clear
- * and the count unchanged.
+ * The bit itself, without a byte that changes: a kick must end each wait. A spurious end shows as a
+ * clear bit with the count unchanged.
  */
 static struct {
 	u64 sent, seen, done;
@@ -235,7 +234,7 @@ TEST(kick_race, "lock.wait.race", 2, 0, LOCK_WAIT, LOCK_KICK)
 	wait_for(1);
 }
 
-/* A ticket lock with waiting, as kernels have it, all vCPUs at it. */
+/* A ticket lock with waiting, as kernels have it, contended by all vCPUs. */
 static struct {
 	u32 next;
 	u8 serving;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* mmu.expect_space: a space may begin with another one's translations, and user code sees none of them. */
+/*
+ * mmu.expect_space: a space may start with another space's translations, and user code sees none of
+ * them.
+ */
 #include "harness.h"
 #include "pages.h"
 #include "test.h"
@@ -7,7 +10,7 @@
 #define PAGES		24
 #define LIKENESS	0x1234500067
 
-/* What becomes of some of the pages; the others stay as they were. */
+/* Changes to some of the pages. The others are the same in both spaces. */
 #define ABSENT		3
 #define DIFFERENT	5
 #define WRITABLE	7
@@ -25,7 +28,7 @@ static void need(void)
 		test_skip("the layer is older");
 }
 
-/* Where the kernel promises not to read. */
+/* A page that the kernel promises not to read. */
 static u64 bottom(void)
 {
 	u64 va;
@@ -59,7 +62,7 @@ static void set(struct space *s, u32 i, u64 value)
 	space_set(s, bottom() + i * PAGE_SIZE, value, VMI_LEVEL_PT);
 }
 
-/* A space that had all of it, and is gone. */
+/* A space that had all pages and is destroyed. */
 static void one_before(u64 likeness)
 {
 	u32 i;
@@ -120,7 +123,7 @@ enum settle {
 	BY_USER_MODE, BY_FLUSH, BY_LOAD, BY_FILL,
 };
 
-/* The kernel makes its tables when the space is loaded already, and may write to it. */
+/* The kernel builds the tables after it has loaded the space, and may write to its pages. */
 static void expected(u64 how)
 {
 	u64 va = bottom(), value, round;
@@ -162,8 +165,8 @@ TEST_OF(expect_load, "mmu.expect_space.load", expected, BY_LOAD, 1, 0, MMU_EXPEC
 TEST_OF(expect_fill, "mmu.expect_space.fill", expected, BY_FILL, 1, 0, MMU_EXPECT_SPACE);
 
 /*
- * Before user code has run in it another space comes in between, that has the same pages where the expected one has none. rights: of those
- * pages there.
+ * Before user code runs in the space, another space is loaded that has pages where the expected
+ * space has none. rights: of those pages.
  */
 static void other_alike(u64 rights)
 {
@@ -199,7 +202,7 @@ TEST_OF(expect_alike, "mmu.expect_space.other_alike", other_alike, USER_RO | PTE
 TEST_OF(expect_alike_writable, "mmu.expect_space.other_alike_writable", other_alike,
 	USER_RW | PTE_A | PTE_D | PTE_NX, 1, 0, MMU_EXPECT_SPACE);
 
-/* Nothing was said of this space: what is not there is not there for the kernel either. */
+/* Without a hint for this space, absent pages are absent for the kernel, too. */
 TEST(expect_another, "mmu.expect_space.another", 1, 0, MMU_EXPECT_SPACE)
 {
 	u64 round, i;

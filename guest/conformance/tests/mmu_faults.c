@@ -72,7 +72,7 @@ PERMISSION(USER_READ, "user_read");
 PERMISSION(USER_WRITE, "user_write");
 PERMISSION(USER_EXECUTE, "user_execute");
 
-/* Each level of the tables can say no. */
+/* Each level of the tables can refuse the access. */
 TEST(fault_levels, "memory.fault.upper_levels", 1, 0, MMU_SET_PTE)
 {
 	u64 gpa = identity_page(), va = USER_DATA, level;
@@ -91,7 +91,7 @@ TEST(fault_levels, "memory.fault.upper_levels", 1, 0, MMU_SET_PTE)
 		space_set(&space, va, entry & ~PTE_U, level);
 		CHECK_RESULT(vmi.mmu_flush_tlb(VMI_FLUSH_USER), 0);
 		expect_page(va, gpa);
-		/* The user text lies in the same last table of level 4 only. */
+		/* The user text is in the same table of level 4 only. */
 		if (level < VMI_LEVEL_PDPT)
 			expect_fault(USER_READ, va, PF_P | PF_U);
 		space_set(&space, va, entry & ~PTE_P, level);
@@ -105,7 +105,7 @@ TEST(fault_levels, "memory.fault.upper_levels", 1, 0, MMU_SET_PTE)
 	free_page(gpa);
 }
 
-/* A fault has its address to the byte, wherever in the page. */
+/* CR2 holds the address to the byte, at any offset in the page. */
 TEST(fault_address, "memory.fault.address", 1, 0, CPU_GET_CR2)
 {
 	static const u64 offsets[] = { 0, 1, 8, 0x7ff, 0xff8 };
@@ -121,7 +121,7 @@ TEST(fault_address, "memory.fault.address", 1, 0, CPU_GET_CR2)
 	leave_space();
 }
 
-/* What is not present is never cached: no flush when it appears. */
+/* Absent translations are never cached: no flush is needed when one appears. */
 TEST(not_present, "memory.fault.not_present_uncached", 1, 0, MMU_SET_PTE)
 {
 	u64 a = identity_page(), b = identity_page(), i;
@@ -144,7 +144,7 @@ TEST(not_present, "memory.fault.not_present_uncached", 1, 0, MMU_SET_PTE)
 	free_page(b);
 }
 
-/* A string store that faults in its middle is resumed there. */
+/* A string store that faults in the middle resumes there. */
 TEST(fault_restart, "memory.fault.restart", 1, 0, CPU_IRET)
 {
 	u64 gpa[4], va = USER_DATA, i, faults = 0;
@@ -221,8 +221,9 @@ TEST_OF(accessed_kernel, "memory.accessed.kernel", accessed, 0, 1, 0,
 TEST_OF(accessed_user, "memory.accessed.user", accessed, 1, 1, 0, MMU_INVALIDATE_PAGE);
 
 /*
- * The bit is cleared without a flush, as kernels do to see which pages are in use. The page is used on, the space is loaded
- * now and then at the same generation: the bit must come back, or a page in use would look idle for ever.
+ * The bit is cleared without a flush, as kernels do to find out which pages are in use. The page
+ * stays in use, and the space is sometimes loaded again with the same generation. The bit must be
+ * set again, or a page in use would look idle for ever.
  */
 TEST(accessed_ages, "memory.accessed.ages", 1, 0, MMU_SET_CR3)
 {
@@ -243,7 +244,7 @@ TEST(accessed_ages, "memory.accessed.ages", 1, 0, MMU_SET_CR3)
 	free_page(gpa);
 }
 
-/* A refused access sets nothing. */
+/* A refused access sets no bit. */
 TEST(accessed_refused, "memory.accessed.refused", 1, 0, MMU_SET_PTE)
 {
 	u64 gpa = identity_page(), va = USER_DATA;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * No stale translation: every kind of change, followed by every kind of flush,
- * for kernel and user accesses, with the entry written by the call and by a
- * plain store. The translation is used before, so that there is one to be stale.
+ * No stale translation: every kind of change, followed by every kind of flush, for kernel and user
+ * accesses, with the entry written by the call and by a plain store. The translation is used
+ * before, so that there is one that could be stale.
  */
 #include "pages.h"
 #include "test.h"
@@ -47,7 +47,7 @@ static void flush(u64 kind, u64 va)
 		space_load(&space);
 		break;
 	case LOAD_AWAY:
-		/* It is not loaded while the generation changes. */
+		/* The space is not loaded while its generation changes. */
 		space_load(&other);
 		space.generation++;
 		space_load(&space);
@@ -56,10 +56,10 @@ static void flush(u64 kind, u64 va)
 }
 
 struct change {
-	u64 before, after;		/* bits of the entry */
-	bool other_page;		/* the entry leads to another page then */
-	enum access access;		/* what is affected; user code only, or both */
-	u64 error;			/* its page fault afterwards, kernel mode */
+	u64 before, after;		/* values of the entry */
+	bool other_page;		/* the entry then maps another page */
+	enum access access;		/* the affected access: user code only, or both */
+	u64 error;			/* of its page fault afterwards, in kernel mode */
 	u64 user_error;
 };
 
@@ -96,7 +96,7 @@ static void one(const struct change *c, u64 kind, bool user, bool by_call)
 	u64 a = identity_page(), b = identity_page(), va = USER_DATA + 7 * PAGE_SIZE;
 	u64 value = 0, error;
 
-	/* The kernel does not run code in user memory. */
+	/* The kernel does not execute user memory. */
 	if (access >= USER_READ)
 		user = true;
 	else if (user)
@@ -105,7 +105,7 @@ static void one(const struct change *c, u64 kind, bool user, bool by_call)
 	make_code(a);
 	write_entry(va, a | c->before, by_call);
 	flush(kind, va);
-	/* Use it in the way that will change, as far as it can be used. */
+	/* Use the translation in the way that will change, if it allows that. */
 	value = *(u64 *)to_linear(a);
 	error = try_access(access, va, &value);
 	if (c->before == USER_RW)
@@ -170,7 +170,7 @@ CHANGES(LOAD_ZERO, "set_cr3.generation_0", MMU_SET_CR3);
 CHANGES(LOAD_NEXT, "set_cr3.generation_next", MMU_SET_CR3);
 CHANGES(LOAD_AWAY, "set_cr3.changed_while_away", MMU_SET_CR3);
 
-/* Both ends of a range belong to it as specified: start in, end out. */
+/* The bounds of a range are as specified: start inclusive, end exclusive. */
 TEST(range_ends, "mmu.invalidate_range.ends", 1, 0, MMU_INVALIDATE_RANGE)
 {
 	u64 old[5], new[5], va = USER_DATA;
@@ -187,7 +187,7 @@ TEST(range_ends, "mmu.invalidate_range.ends", 1, 0, MMU_INVALIDATE_RANGE)
 		}
 		for (i = 0; i < n; i++)
 			space_set(&space, va + i * PAGE_SIZE, new[i] | USER_RW, 1);
-		/* Neither end need be aligned: the last byte counts. */
+		/* The bounds need not be aligned: the last byte counts. */
 		CHECK_RESULT(vmi.mmu_invalidate_range(va + (n > 1 ? 5 : 0),
 						      va + (n - 1) * PAGE_SIZE +
 						      1), 0);
@@ -205,7 +205,7 @@ TEST(range_ends, "mmu.invalidate_range.ends", 1, 0, MMU_INVALIDATE_RANGE)
 	space_destroy(&space);
 }
 
-/* Global translations: gone after the flushes that say so. */
+/* Global translations: gone after the flushes that cover them. */
 static void global(u64 kind)
 {
 	u64 a = identity_page(), b = identity_page(), va = USER_DATA;
@@ -252,7 +252,7 @@ TEST(flush_errors, "mmu.flush_tlb.errors", 1, 0, MMU_FLUSH_TLB,
 		     -VMI_EINVAL);
 }
 
-/* Deferred writes: the entry is there at once, the effect after each of these. */
+/* Deferred writes: the entry changes at once, its effect comes after each of these. */
 static void deferred(u64 kind)
 {
 	u64 gpa[16], va = USER_DATA, i, round;
@@ -294,7 +294,7 @@ TEST_OF(lazy_queue, "mmu.flush_queue.lazy", deferred, 2, 1, 0, MMU_FLUSH_QUEUE,
 	MMU_SET_LAZY_MODE);
 TEST_OF(lazy_leave, "mmu.set_lazy_mode.mmu", deferred, 3, 1, 0, MMU_SET_LAZY_MODE);
 
-/* From not present to present needs no flush, deferred or not, once carried out. */
+/* A change from absent to present needs no flush, deferred or not, once it is carried out. */
 static void deferred_new(u64 kind)
 {
 	u64 gpa = identity_page(), va = USER_DATA, round;

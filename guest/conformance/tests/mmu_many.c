@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Translations by the ten thousand, changed in the way that is worst for a layer which has to put them into ranges:
- * every second page. One page table is entered many times, so that it takes little memory.
+ * Ten thousands of translations, changed in the way that is worst for a layer that keeps them as
+ * ranges: every second page. One page table is entered many times, so that they take little memory.
  */
 #include "pages.h"
 #include "test.h"
@@ -22,7 +22,7 @@ static u64 page_gpa(u64 page)
 	return memory + page * PAGE_SIZE;
 }
 
-/* Maps 2 MiB at as many places, and uses all of it. */
+/* Maps 2 MiB at many places, and uses all of it. */
 static void begin(u64 aliases, u64 bits)
 {
 	u64 i, *word;
@@ -57,7 +57,7 @@ static void end(u64 aliases)
 	free_large_page(memory);
 }
 
-/* Odd pages are as they were, wherever one looks. */
+/* The odd pages are unchanged at every address. */
 static void expect_odd(u64 aliases)
 {
 	u64 i, page;
@@ -118,7 +118,10 @@ TEST(many_unmapped, "mmu.many.unmapped", 1, 0, MMU_SET_PTE, MMU_FLUSH_TLB)
 	end(aliases);
 }
 
-/* Spaces with many translations, used and given back: from outside one sees what is left of them (hold on the command line). */
+/*
+ * Creates, uses and destroys spaces with many translations. The host's test checks what is left of
+ * them (hold on the command line).
+ */
 TEST(many_released, "mmu.many.released", 1, 0, MMU_RELEASE_PAGE_TABLE)
 {
 	u64 aliases = 20, page, round;
@@ -139,8 +142,8 @@ TEST(many_released, "mmu.many.released", 1, 0, MMU_RELEASE_PAGE_TABLE)
 }
 
 /*
- * Pages of the user range that only the kernel may see: what it has used of them, and what lies next to that, user code
- * cannot read afterwards.
+ * Pages of the user range that only the kernel may access: afterwards user code can read neither
+ * those that the kernel has used nor their neighbours.
  */
 TEST(neighbours, "memory.fault.supervisor_neighbours", 1, 0, MMU_SET_PTE)
 {
@@ -160,14 +163,16 @@ TEST(neighbours, "memory.fault.supervisor_neighbours", 1, 0, MMU_SET_PTE)
 	end(2);
 }
 
-/* Pages that are neighbours, but which a layer may keep in different places: around the first GiB. */
+/* Adjacent pages that a layer may keep in different places: around the first GiB. */
 TEST(around_gib, "memory.large.around_gib", 1, 0, MMU_SET_PTE)
 {
 	u64 low = alloc_page(), high = alloc_large_page(), first = GIB - 8 * PAGE_SIZE, i, gpa, *word;
 
 	free_page(low);
 	free_large_page(high);
-	/* Between what is handed out from the start and from the end nobody has anything. */
+	/*
+	 * Nothing else uses the memory between what is allocated from the start and from the end.
+	 */
 	if (low > GIB - MIB || high < GIB + MIB)
 		test_skip("there is less memory");
 	space_create(&space);
@@ -188,7 +193,10 @@ TEST(around_gib, "memory.large.around_gib", 1, 0, MMU_SET_PTE)
 	space_destroy(&space);
 }
 
-/* At the start of the user range, where a layer may keep a part for itself; and a flush of one address is one of the whole page. */
+/*
+ * The start of the user range, a part of which a layer may use for itself. A flush of one address
+ * flushes the whole large page.
+ */
 TEST(large_at_start, "memory.large.first", 1, 0, MMU_SET_PTE)
 {
 	u64 gpa = alloc_large_page(), va = 128 * KIB;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Flushes that concern several spaces or several vCPUs. */
+/* Flushes that affect several spaces or several vCPUs. */
 #include "harness.h"
 #include "pages.h"
 #include "test.h"
@@ -67,7 +67,7 @@ TEST_OF(kernel_range_plain, "mmu.flush_kernel_range.spaces", kernel_range, 0, 1,
 TEST_OF(kernel_range_global, "mmu.flush_kernel_range.global", kernel_range, 1, 1, 0,
 	MMU_FLUSH_KERNEL_RANGE);
 
-/* From not present to present the kernel need not flush; and permissions hold there. */
+/* A change of kernel entries from absent to present needs no flush, and permissions hold. */
 TEST(kernel_new, "mmu.flush_kernel_range.permissions", 1, 0, MMU_FLUSH_KERNEL_RANGE)
 {
 	u64 gpa = identity_page(), va = kernel_area + 600 * PAGE_SIZE;
@@ -89,7 +89,7 @@ TEST(kernel_new, "mmu.flush_kernel_range.permissions", 1, 0, MMU_FLUSH_KERNEL_RA
 	free_page(gpa);
 }
 
-/* User code reaches nothing of it. */
+/* User code can access none of them. */
 TEST(kernel_from_user, "memory.fault.user_to_kernel", 1, 0, MMU_REGISTER_PAGE_TABLE)
 {
 	u64 addresses[3] = { machine.info.direct_map + 2 * MIB, (u64)image_start,
@@ -185,11 +185,10 @@ static void shoot_here(struct regs *regs)
 }
 
 /*
- * Reads all the time, with interrupts on but not between the look at which
- * page it must be and the read: then the read finds that page or, while a
- * change is under way, the one before. User code always has them on: where two
- * changes began since the last one that had ended before, it may have found the
- * page between them.
+ * Reads in a loop. Interrupts are on, except between the check of which page it must be and the
+ * read: so the read finds that page or, while a change is in progress, the one before. In user code
+ * interrupts are always on. If two changes have begun since the last one that had ended before,
+ * user code may have found the page between them.
  */
 static void read_shared(void *argument)
 {
@@ -223,7 +222,7 @@ static void read_shared(void *argument)
 #define SHOOT_ROUNDS	150
 #define SHOOT_MINIMUM	6
 
-/* Where vCPUs outnumber processors, each round waits for all to be scheduled. */
+/* If there are more vCPUs than processors, each round waits until all are scheduled. */
 static bool enough_rounds(u64 done, u64 start)
 {
 	return done >= SHOOT_ROUNDS ||
@@ -253,7 +252,7 @@ static void shoot_down(u64 argument)
 		if (shoot_kind == BY_LOAD)
 			atomic_add(&space.generation, 1);
 		interrupt_others(&shot);
-		/* From here on the old page must not be seen by anybody. */
+		/* After this no vCPU may see the old page. */
 		atomic_store(&page_before, gpa[i & 1]);
 		atomic_store(&changed, atomic_load(&changes));
 		delay_ns(20 * NS_PER_US);
@@ -297,7 +296,9 @@ TEST(flush_space_errors, "mmu.flush_space.errors", 1, 0, MMU_FLUSH_SPACE)
 
 enum { AWAY, LOADED, BY_FILL };
 
-/* Loaded elsewhere: flushed there before it returns, with no interrupt of ours. */
+/*
+ * Loaded elsewhere: flushed there before the call returns, without an interrupt from this kernel.
+ */
 static void flush_space(u64 how)
 {
 	u64 gpa[2] = { identity_page(), identity_page() }, i, start;
@@ -324,7 +325,10 @@ static void flush_space(u64 how)
 			expect_page(USER_DATA, gpa[~i & 1]);
 			space_load(NULL);
 		}
-		/* A reader that its host has stopped for two of them may have read what was right in between. */
+		/*
+		 * A reader that the host stopped during two changes may have read what was correct
+		 * in between.
+		 */
 		atomic_add(&changes, 1);
 		atomic_store(&page_now, gpa[i & 1]);
 		WRITE_ONCE(*space_pte(&space, USER_DATA, 1), gpa[i & 1] | USER_RW);
@@ -359,7 +363,7 @@ TEST_OF(flush_space_loaded, "mmu.flush_space.loaded", flush_space, LOADED, 2, 0,
 TEST_OF(flush_space_away, "mmu.flush_space.away", flush_space, AWAY, 1, 0, MMU_FLUSH_SPACE);
 TEST_OF(fill_replaces_loaded, "mmu.fill.replaces_elsewhere", flush_space, BY_FILL, 2, 0, MMU_FILL);
 
-/* --- spaces that wander between vCPUs --- */
+/* --- spaces that move between vCPUs --- */
 
 static u64 wander_pages[4];
 
@@ -372,7 +376,7 @@ static void wander(void *argument)
 	for (n = 0; n < 4; n++)
 		expect_page(USER_DATA + n * PAGE_SIZE, wander_pages[(n + first) % 4]);
 	expect_page_user(USER_DATA, wander_pages[first % 4]);
-	/* What this vCPU changes the next one must see. */
+	/* The next vCPU must see what this one changes. */
 	for (n = 0; n < 4; n++)
 		space_set(&space, USER_DATA + n * PAGE_SIZE,
 			  wander_pages[(n + first + 1) % 4] | USER_RW, VMI_LEVEL_PT);

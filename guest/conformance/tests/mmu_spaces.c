@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Address spaces: loading, generations, many of them, reuse of their tables. */
+/* Address spaces: loading, generations, large numbers, reuse of their tables. */
 #include "harness.h"
 #include "pages.h"
 #include "test.h"
@@ -38,7 +38,10 @@ SELECTOR(ds)
 SELECTOR(es)
 SELECTOR(fs)
 
-/* Selectors are the vCPU's: a kernel reads the old program's when the new one's space is loaded already. */
+/*
+ * Selectors belong to the vCPU: a kernel reads those of the old program after it has loaded the new
+ * space.
+ */
 TEST(set_cr3_selectors, "mmu.set_cr3.selectors", 1, 0, MMU_SET_CR3)
 {
 	u64 base = vmi.cpu_get_fs_base();
@@ -59,7 +62,7 @@ TEST(set_cr3_selectors, "mmu.set_cr3.selectors", 1, 0, MMU_SET_CR3)
 		CHECK_EQ(get_fs(), selector);
 		CHECK_EQ(vmi.cpu_get_fs_base(), 0x1234000 + i);
 	}
-	/* What was there at boot may be in no table of ours. */
+	/* The segments at boot may be in no table of this kernel. */
 	set_ds(0);
 	set_es(0);
 	set_fs(0);
@@ -69,7 +72,7 @@ TEST(set_cr3_selectors, "mmu.set_cr3.selectors", 1, 0, MMU_SET_CR3)
 	space_destroy(&other);
 }
 
-/* The call by its entry, and context 0, which keeps nothing. */
+/* The call through its entry, and context 0, which keeps no translations. */
 TEST(set_cr3_entry, "mmu.set_cr3.context_0", 1, 0, MMU_SET_CR3)
 {
 	u64 a = identity_page(), b = identity_page(), i;
@@ -101,13 +104,16 @@ static void alike_create(struct space *s, const u64 *pages)
 	u64 i;
 
 	space_create(s);
-	/* With their bits of use set, as what fork copies. */
+	/* With A and D set, like entries that fork copies. */
 	for (i = 0; i < ALIKE; i++)
 		space_set(s, USER_DATA + i * PAGE_SIZE, pages[i] | USER_RO | PTE_A, VMI_LEVEL_PT);
 	space_set(s, USER_DATA + ALIKE * PAGE_SIZE, pages[ALIKE] | USER_RW | PTE_A | PTE_D, VMI_LEVEL_PT);
 }
 
-/* A new space that has most of what one before had, in the same places: a layer may keep that, but nothing else. */
+/*
+ * A new space that shares most pages with an older one, at the same addresses. A layer may keep
+ * translations of those, but of nothing else.
+ */
 TEST(set_cr3_alike, "mmu.set_cr3.alike", 1, 0, MMU_SET_CR3)
 {
 	u64 pages[ALIKE + 1], fresh = identity_page(), va, i, round, *used;
@@ -116,7 +122,7 @@ TEST(set_cr3_alike, "mmu.set_cr3.alike", 1, 0, MMU_SET_CR3)
 		pages[i] = identity_page();
 	for (round = 0; round < 12; round++) {
 		alike_create(&space, pages);
-		/* Known since then. */
+		/* Known since the last round. */
 		va = USER_DATA;
 		space_load(&space);
 		for (i = 0; i <= ALIKE; i++)
@@ -154,7 +160,7 @@ TEST(set_cr3_alike, "mmu.set_cr3.alike", 1, 0, MMU_SET_CR3)
 	free_page(fresh);
 }
 
-/* Unchanged tables at the same generation: what was there is there. */
+/* Unchanged tables with the same generation: the translations are still valid. */
 TEST(same_generation, "mmu.set_cr3.same_generation", 1, 0, MMU_SET_CR3)
 {
 	u64 a = identity_page(), b = identity_page(), i;
@@ -179,7 +185,7 @@ TEST(same_generation, "mmu.set_cr3.same_generation", 1, 0, MMU_SET_CR3)
 	free_page(b);
 }
 
-/* What became present meanwhile is there although the generation is the same. */
+/* An entry that has become present is used, although the generation is the same. */
 TEST(same_generation_new, "mmu.set_cr3.same_generation_new_page", 1, 0, MMU_SET_CR3)
 {
 	u64 gpa = identity_page(), i;
@@ -204,7 +210,7 @@ TEST(same_generation_new, "mmu.set_cr3.same_generation_new_page", 1, 0, MMU_SET_
 	free_page(gpa);
 }
 
-/* A load that is queued: get_cr3 knows it at once, user addresses at the end. */
+/* A queued load: get_cr3 returns the new value at once, user addresses change at the end. */
 TEST(lazy_cpu, "mmu.set_lazy_mode.cpu", 1, 0, MMU_SET_LAZY_MODE, MMU_SET_CR3,
      MMU_FLUSH_QUEUE)
 {
@@ -220,7 +226,7 @@ TEST(lazy_cpu, "mmu.set_lazy_mode.cpu", 1, 0, MMU_SET_LAZY_MODE, MMU_SET_CR3,
 		CHECK_RESULT(vmi.mmu_set_lazy_mode(VMI_LAZY_CPU), 0);
 		space_load(next);
 		CHECK_EQ(get_cr3(), next->root);
-		/* Kernel addresses are the same either way. */
+		/* Kernel addresses are the same in both. */
 		CHECK_EQ(*(u64 *)to_linear(a), identity(a));
 		if (i & 2) {
 			vmi.mmu_flush_queue();
@@ -238,7 +244,7 @@ TEST(lazy_cpu, "mmu.set_lazy_mode.cpu", 1, 0, MMU_SET_LAZY_MODE, MMU_SET_CR3,
 	free_page(b);
 }
 
-/* Vector registers across loads, at once and queued. */
+/* Vector registers survive loads, immediate and queued. */
 static void loads_keep_fpu(u64 lazy)
 {
 	static struct fpu_state before, after;
@@ -263,7 +269,7 @@ static void loads_keep_fpu(u64 lazy)
 	space_destroy(&space);
 	space_destroy(&other);
 }
-/* Said to be of no use at one load, they go along with the next one again. */
+/* Declared dead at one load, they are preserved again at the next. */
 static void loads_drop_fpu(u64 lazy)
 {
 	static struct fpu_state before, after;
@@ -287,7 +293,7 @@ static void loads_drop_fpu(u64 lazy)
 		set_cr3(other.root, other.context, other.generation);
 		fpu_store(&after, level);
 		fpu_compare(&before, &after, "after loading CR3");
-		/* The same space once more: nothing has to happen. */
+		/* The same space again: nothing needs to happen. */
 		set_cr3(other.root | VMI_CR3_NO_VECTORS, other.context, other.generation);
 		CHECK_EQ(get_cr3(), other.root);
 	}
@@ -329,8 +335,8 @@ static void destroy_many(void)
 }
 
 /*
- * More spaces than any cache holds, in random order; while they are away pages
- * change places and generations go up.
+ * More spaces than any cache holds, in random order. While they are not loaded, pages move and
+ * generations increase.
  */
 TEST(many_spaces, "memory.spaces.many", 1, 0, MMU_SET_CR3, MMU_SET_PTE,
      MMU_REGISTER_PAGE_TABLE, MMU_RELEASE_PAGE_TABLE)
@@ -363,7 +369,7 @@ TEST(many_spaces, "memory.spaces.many", 1, 0, MMU_SET_CR3, MMU_SET_PTE,
 	destroy_many();
 }
 
-/* Tables of a space that is gone are data of the next one, and the reverse. */
+/* Tables of a destroyed space become data of the next one, and the reverse. */
 TEST(reuse, "memory.spaces.reuse", 1, 0, MMU_REGISTER_PAGE_TABLE,
      MMU_RELEASE_PAGE_TABLE)
 {
@@ -395,7 +401,7 @@ TEST(reuse, "memory.spaces.reuse", 1, 0, MMU_REGISTER_PAGE_TABLE,
 	CHECK_EQ(pages_in_use(), in_use);
 }
 
-/* A table taken out of a loaded space and given back. */
+/* A table is taken out of a loaded space and freed. */
 TEST(table_away, "mmu.release_page_table.in_use", 1, 0, MMU_RELEASE_PAGE_TABLE)
 {
 	u64 a = identity_page(), b = identity_page(), table, round;

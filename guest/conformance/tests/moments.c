@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Interrupts and NMIs that come at awkward moments: while a call or a fault that the kernel does not see is on, at the edges
- * of user mode. They must be taken then, not at the next call.
+ * Interrupts and NMIs at awkward moments: during a call or a fault that the kernel does not see,
+ * and at the edges of user mode. They must be taken then, not at the next call.
  */
 #include "harness.h"
 #include "space.h"
@@ -21,7 +21,7 @@ static u64 memory;
 
 /* What vCPU 1 does while the event is on its way. */
 struct moment {
-	bool (*step)(u64 n);		/* false: there is no more of it */
+	bool (*step)(u64 n);		/* false: no more steps */
 	void (*begin)(void), (*end)(void), (*reset)(void);
 	bool nmi;			/* by NMI, with interrupts disabled */
 };
@@ -58,7 +58,7 @@ static void victim(void *argument)
 		atomic_store(&round_begun, i);
 		for (n = 0; !READ_ONCE(round_over) && moment->step(n); n++)
 			;
-		/* From here on no call, and nothing that faults: only the event itself can come. */
+		/* From here on no call and no fault: only the event itself can arrive. */
 		while (!READ_ONCE(round_over))
 			asm volatile("pause");
 		for (n = 0; n < SPINS && events() == before; n++)
@@ -99,7 +99,7 @@ static void event_at(u64 which)
 	CHECK_EQ(late, 0);
 }
 
-/* Faults that the kernel does not see, where a layer fills translations on demand. */
+/* Faults that the kernel does not see, with a layer that fills translations on demand. */
 static void map_pages(void)
 {
 	if (!memory)
@@ -114,7 +114,7 @@ static void unmap_pages(void)
 	space_destroy(&space);
 }
 
-/* Not accessed, so that none is filled with another. */
+/* Not accessed, so that none is filled together with another. */
 static void reset_pages(void)
 {
 	u64 i;
@@ -224,13 +224,16 @@ void send_nmis(u32 vcpu, u64 count)
 	for (i = 0; i < count; i++) {
 		CHECK_RESULT(send_icr(vcpu, ICR_NMI), 0);
 		WAIT_UNTIL(READ_ONCE(k_nmis) > i);
-		/* Not always while its handler is on: the next one would come by the handler's iret, where this one came. */
+		/*
+		 * Not always during its handler: the next one would arrive at the handler's iret,
+		 * where this one did.
+		 */
 		delay_ns(random64(&seed) % (10 * NS_PER_US));
 	}
 	CHECK_EQ(k_nmis_nested, 0);
 }
 
-/* User code that keeps something below its stack pointer over a system call. */
+/* User code that keeps data below its stack pointer over a system call. */
 static void caller(void *argument)
 {
 	struct user_context context;
@@ -249,7 +252,7 @@ static void caller(void *argument)
 		context.in = context.out;
 		watch("NMIs");
 	}
-	/* The last one is behind us, since each is only sent when the one before has been taken. */
+	/* The last one has been taken: each is sent only after the one before was taken. */
 	count_nmis_end();
 	space_load(NULL);
 	space_destroy(&space);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* From the delivery of an NMI to the next iret no other comes; one of those that were sent meanwhile comes then. */
+/*
+ * Between the delivery of an NMI and the next iret no other is delivered. One of those that were
+ * sent meanwhile is delivered then.
+ */
 #include "harness.h"
 #include "test.h"
 #include "user_mode.h"
@@ -12,7 +15,7 @@ void k_ud2(void *argument);
 
 static u32 taken, depth, deepest;
 
-/* What the first NMI's handler does; the others' do nothing. */
+/* What the handler of the first NMI does. The others' does nothing. */
 static void (*first)(void);
 
 static void handler(struct regs *regs)
@@ -45,12 +48,12 @@ static void check(u32 total, u32 deep)
 	delay_ns(QUIET);
 	CHECK_EQ(taken, total);
 	CHECK_EQ(deepest, deep);
-	/* And it is not for the next one only: nothing is left behind. */
+	/* This is not for the next one only: no state is left. */
 	send_self();
 	WAIT_UNTIL(READ_ONCE(taken) == total + 1);
 }
 
-/* Calls of all kinds are where what is pending comes in, if it may. */
+/* Calls of all kinds are where a pending event is delivered, if it may be. */
 static void send_three(void)
 {
 	u32 i;
@@ -77,7 +80,7 @@ static void go_on(struct regs *regs)
 	before_iret = taken;
 }
 
-/* Any iret will do, as on a processor: that of an exception in the handler. */
+/* Any iret ends it, as on a processor: that of an exception in the handler, too. */
 static void send_and_except(void)
 {
 	send_self();
@@ -97,7 +100,10 @@ TEST(nmi_exception, "apic.send_ipi.nmi_comes_by_any_iret", 1, 0, APIC_SEND_IPI, 
 	CHECK_EQ(behind_iret, 2);
 }
 
-/* One that waits does not end a halt for good. An interrupt does, and its iret lets the NMI in. */
+/*
+ * A pending NMI does not prevent the end of a halt: an interrupt ends it, and its iret delivers the
+ * NMI.
+ */
 static void send_and_halt(void)
 {
 	before_iret = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Everything at once on every vCPU: switches, faults, flushes, shoot-downs,
- * user code, alarms, kicks. Each page carries its identity, each alarm must
- * come, each shoot-down must be answered, vector registers stay.
+ * Everything at once on every vCPU: switches, faults, flushes, shootdowns, user code, alarms,
+ * kicks. Each page carries its identity, each alarm must arrive, each shootdown must be answered,
+ * vector registers must survive.
  */
 #include "harness.h"
 #include "pages.h"
@@ -23,7 +23,7 @@ struct shared {
 struct worker {
 	struct space own;
 	u64 gpa[OWN_PAGES];
-	u32 mapped[OWN_PAGES];		/* which page is at which address */
+	u32 mapped[OWN_PAGES];		/* the page at each address */
 	u64 seed, loops;
 	u64 alarm_due, alarms;
 	u32 alarm_armed;
@@ -57,7 +57,7 @@ static void on_shoot(struct regs *regs)
 	atomic_add(&answers, 1);
 }
 
-/* Own space: move a page, or take it away and put it back. */
+/* Own space: moves a page, or unmaps it and maps it again. */
 static void change_own(struct worker *w)
 {
 	u32 a = random64(&w->seed) % OWN_PAGES, b = random64(&w->seed) % OWN_PAGES;
@@ -96,13 +96,13 @@ static void read_own(struct worker *w)
 		expect_page_user(page_va(n), w->gpa[w->mapped[n]]);
 }
 
-/* With interrupts off no shoot-down is answered: only two pages are possible. */
+/* With interrupts off no shootdown is answered: only two pages are possible. */
 static void read_shared(struct worker *w)
 {
 	struct shared *s = &shared[random64(&w->seed) % SHARED];
 	u64 before, value;
 
-	/* The generation, too, must not be an old one when it is given to the layer. */
+	/* The generation must not be an old one when the layer gets it. */
 	irq_disable();
 	space_load(&s->space);
 	before = atomic_load(&s->before);
@@ -114,7 +114,7 @@ static void read_shared(struct worker *w)
 	irq_enable();
 }
 
-/* One at a time: the page of a shared space changes under everybody. */
+/* One vCPU at a time changes the page of the space that all share. */
 static void shoot_shared(struct worker *w)
 {
 	struct shared *s = &shared[random64(&w->seed) % SHARED];
@@ -122,7 +122,7 @@ static void shoot_shared(struct worker *w)
 
 	if (atomic_swap(&shooting, 1))
 		return;
-	/* Who has ended its work still answers, from the work loop. */
+	/* A vCPU that has ended its work still answers, from the work loop. */
 	to = s->now == s->gpa[0] ? s->gpa[1] : s->gpa[0];
 	atomic_store(&s->now, to);
 	WRITE_ONCE(*space_pte(&s->space, SHARED_VA, VMI_LEVEL_PT), to | USER_RW);
@@ -143,7 +143,7 @@ static void shoot_shared(struct worker *w)
 static void use_alarm(struct worker *w)
 {
 	if (READ_ONCE(w->alarm_armed)) {
-		/* Not lost: long overdue would mean that. */
+		/* Long overdue would mean that it is lost. */
 		if (now() > w->alarm_due + 10 * NS_PER_S)
 			FAIL("an alarm has not come");
 		return;
@@ -216,7 +216,7 @@ static void work(void *argument)
 	}
 	WAIT_UNTIL(!READ_ONCE(w->alarm_armed));
 	atomic_add(&active, -1);
-	/* Others may still wait for an answer, which needs interrupts on. */
+	/* Others may still wait for an answer, for which interrupts must be on. */
 	WAIT_UNTIL(!atomic_load(&active));
 	irq_disable();
 	space_load(NULL);

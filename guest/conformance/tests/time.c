@@ -32,11 +32,11 @@ TEST(time_progress, "time.read.progress", 1, 0, TIME_READ, TIME_FREQUENCY)
 	u64 hz = vmi.time_frequency(), tsc, real, elapsed, expected;
 	u32 tries;
 
-	/* Between a kHz counter and 100 GHz. */
+	/* Between a counter of some kHz and 100 GHz. */
 	CHECK_OP(hz, >, 1000000);
 	CHECK_OP(hz, <, 100000000000);
 	CHECK_EQ(vmi.time_frequency(), hz);
-	/* The vCPU may be off the processor between two reads: the best of some. */
+	/* The vCPU may lose its processor between two reads: take the best of several. */
 	for (tries = 0;; tries++) {
 		tsc = read_tsc();
 		real = now();
@@ -54,8 +54,8 @@ TEST(time_progress, "time.read.progress", 1, 0, TIME_READ, TIME_FREQUENCY)
 }
 
 /*
- * On a host whose processors others use too (steal on the command line), a part of the time is stolen, whatever the vCPU does: most
- * of all at the moments at which it might have to wait.
+ * On a host whose processors have other users (steal on the command line), a part of the time is
+ * stolen, whatever the vCPU does. This is most likely where the vCPU might have to wait.
  */
 TEST(time_stolen, "time.read.stolen_by_others", 1, 0, TIME_READ)
 {
@@ -125,7 +125,7 @@ static void relay_time(u32 vcpus, u64 rounds)
 	CHECK_EQ(relay.failures, 0);
 }
 
-/* 10,000 samples handed from one vCPU to the other. */
+/* 10,000 samples passed from one vCPU to the other. */
 TEST(time_relay, "time.read.monotonic_across", 2, 0, TIME_READ)
 {
 	relay_time(2, 5000);
@@ -140,7 +140,7 @@ TEST(wallclock, "time.wallclock.progress", 1, 0, TIME_WALLCLOCK)
 {
 	u64 wall, real, wall_elapsed, real_elapsed, tries, last = 0;
 
-	/* Any date from 2020 on will do. */
+	/* Any date after 2020 is plausible. */
 	CHECK_OP(vmi.time_wallclock(), >, 1577836800 * NS_PER_S);
 	for (tries = 0; tries < 1000; tries++) {
 		wall = vmi.time_wallclock();
@@ -167,7 +167,7 @@ TEST(wallclock_updated, "time.wallclock_updated.once", 1, 0, TIME_WALLCLOCK_UPDA
 	int result = vmi.time_wallclock_updated();
 
 	CHECK(result == 0 || result == 1);
-	/* Said once; a second jump in the same instant is no test. */
+	/* Reported once. A second jump in the same instant is not tested. */
 	CHECK_RESULT(vmi.time_wallclock_updated(), 0);
 }
 
@@ -196,7 +196,7 @@ TEST(clock_page, "time.set_clock.agrees", 1, 0, TIME_SET_CLOCK)
 	CHECK(clock->flags & 1);
 	CHECK_OP(clock->shift, <, 64);
 	CHECK_EQ(clock->sequence & 1, 0);
-	/* Between two reads of the time; within 1 us where they are close. */
+	/* Between two reads of the time; within 1 us if those are close. */
 	for (i = 0; i < 2000; i++) {
 		u64 before = now(), mine = clock_page_time(clock, &tsc);
 		u64 after = now();
@@ -216,7 +216,10 @@ TEST(clock_page, "time.set_clock.agrees", 1, 0, TIME_SET_CLOCK)
 	free_page(gpa);
 }
 
-/* The host corrects its clock about once a second: the page follows, and time neither jumps back nor between the two. */
+/*
+ * The host adjusts its clock about once a second. The page follows: time decreases neither at the
+ * adjustment nor between page and call.
+ */
 TEST(clock_follows, "time.set_clock.follows", 1, 0, TIME_SET_CLOCK)
 {
 	u64 gpa = alloc_page(), start = now(), last = 0, off = 0, far = 0, tsc;

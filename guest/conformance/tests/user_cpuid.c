@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* cpuid in user mode, which the kernel can make fault: each vCPU by itself, whatever space it runs in. */
+/*
+ * cpuid in user mode, which the kernel can make fault: for each vCPU separately, whatever space it
+ * runs in.
+ */
 #include "test.h"
 #include "user_mode.h"
 
@@ -35,7 +38,10 @@ static void need_faulting(void)
 		test_skip("the host cannot make cpuid fault");
 }
 
-/* Runs cpuid in that space; whether it faulted, as it must then: a general-protection exception at the instruction, nothing changed. */
+/*
+ * Runs cpuid in that space. Returns whether it faulted; the fault must be a general-protection
+ * exception at the instruction that changes nothing.
+ */
 static bool faults(u32 space, u32 leaf, u32 subleaf)
 {
 	struct user_context context;
@@ -61,7 +67,10 @@ static bool faults(u32 space, u32 leaf, u32 subleaf)
 	return true;
 }
 
-/* Where it does not fault it gives what the processor gives, and the kernel is told the same where there is nothing to hide. */
+/*
+ * Without the fault it returns what the processor returns, and so does the kernel's call if there
+ * is nothing to hide.
+ */
 TEST(user_cpuid, "cpu.cpuid.user", 1, 0, CPU_CPUID)
 {
 	static const u32 leaves[] = { 0, 0x80000000, 0x80000002, 0x80000003, 0x80000004, 0x80000008, 0x3fffffff, 0x7fffffff,
@@ -77,7 +86,10 @@ TEST(user_cpuid, "cpu.cpuid.user", 1, 0, CPU_CPUID)
 			CHECK_EQ(got->eax, want.eax);
 			CHECK_EQ(got->ebx, want.ebx);
 			CHECK_EQ(got->ecx, want.ecx);
-			/* The last basic leaf, which Intel's processors repeat for what they do not know, may have the processor's number. */
+			/*
+			 * Intel processors repeat the last basic leaf for unknown leaves. It may
+			 * contain the number of the processor.
+			 */
 			if (!(leaves[i] & 0xfffffff0) || leaves[i] >> 4 == 0x8000000)
 				CHECK_EQ(got->edx, want.edx);
 		}
@@ -91,7 +103,7 @@ TEST(user_cpuid_faults, "cpu.write_msr.cpuid_faulting", 1, 0, CPU_WRITE_MSR, CPU
 
 	need_faulting();
 	prepare();
-	/* In spaces that have run before and after, back and forth. */
+	/* In spaces that have run before and after, in turns. */
 	CHECK(!faults(0, 0, 0));
 	CHECK(!faults(1, 4, 1));
 	for (i = 0; i < 3; i++) {
@@ -102,7 +114,7 @@ TEST(user_cpuid_faults, "cpu.write_msr.cpuid_faulting", 1, 0, CPU_WRITE_MSR, CPU
 		CHECK(faults(0, 0, 7));
 		CHECK(faults(0, 0x40000000, 0));
 		CHECK(faults(1, 0x80000000, 0xffffffff));
-		/* The kernel's own way to ask is what it was. */
+		/* The kernel's own call is unaffected. */
 		CHECK_NE(cpuid(0, 0).eax, 0);
 		cpuid_faulting(false);
 		CHECK_RESULT(vmi.cpu_read_msr(MSR_MISC_FEATURES_ENABLES, &value), 0);

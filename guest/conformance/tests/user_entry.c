@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Entering user mode and coming back: registers, stacks, system calls. */
+/* Entering user mode and returning: registers, stacks, system calls. */
 #include "harness.h"
 #include "test.h"
 #include "user_mode.h"
@@ -108,7 +108,7 @@ static void syscalls(u64 way)
 		SAME(r15);
 		CHECK_EQ(context.out.rcx, USER_ADDRESS(u_nop) + 2);
 		CHECK_EQ(context.out.r11, context.in.rflags);
-		/* SFMASK has it. */
+		/* SFMASK clears it. */
 		CHECK(!context.irqs_on);
 	}
 	leave_space();
@@ -118,7 +118,7 @@ TEST_OF(syscalls_iret, "cpu.iret.then_syscall", syscalls, BY_IRET, 1, 0, CPU_IRE
 TEST_OF(syscalls_sysret, "cpu.sysret.then_syscall", syscalls, BY_SYSRET, 1, 0,
 	CPU_SYSRET, CPU_WRITE_MSR);
 
-/* The kernel must find DF clear (its own memcpy relies on it), user code its own. */
+/* The kernel must find DF clear (its own memcpy relies on it), user code its own value. */
 TEST(syscall_df, "cpu.sysret.masked_flags", 1, 0, CPU_SYSRET, CPU_WRITE_MSR)
 {
 	struct user_context context;
@@ -129,7 +129,7 @@ TEST(syscall_df, "cpu.sysret.masked_flags", 1, 0, CPU_SYSRET, CPU_WRITE_MSR)
 	leave_space();
 }
 
-/* A system call leaves rsp alone, whatever it is: no address, or one of the kernel's. */
+/* A system call keeps rsp, whatever it is: not an address, or one of the kernel's. */
 TEST(syscall_stack, "cpu.write_msr.syscall_stack", 1, 0, CPU_WRITE_MSR)
 {
 	static u64 kernels[64];
@@ -149,7 +149,7 @@ TEST(syscall_stack, "cpu.write_msr.syscall_stack", 1, 0, CPU_WRITE_MSR)
 	leave_space();
 }
 
-/* The check of alignment is the program's own: nobody else is disturbed by it. */
+/* The alignment check is a program's own: it disturbs nothing else. */
 TEST(alignment_check_fill, "cpu.iret.alignment_check_fill", 1, 0, CPU_IRET)
 {
 	u64 gpa = alloc_page();
@@ -168,8 +168,8 @@ TEST(alignment_check_fill, "cpu.iret.alignment_check_fill", 1, 0, CPU_IRET)
 }
 
 /*
- * The feature is the kernel's to enable, which it has not: the instruction is undefined. A layer that cannot have it so must at least
- * not let a program take memory from the kernel with it.
+ * The kernel has not enabled this feature, so the instruction is undefined. A layer that cannot
+ * make it so must at least not let a program take memory from the kernel with it.
  */
 TEST(protection_keys, "cpu.iret.protection_keys", 1, 0, CPU_IRET)
 {
@@ -191,7 +191,7 @@ TEST(protection_keys, "cpu.iret.protection_keys", 1, 0, CPU_IRET)
 	free_page(gpa);
 }
 
-/* sysret by the layer's entry: the rest of the way is the same. */
+/* sysret through the layer's entry: otherwise the same. */
 TEST(syscall_many, "cpu.sysret.many", 1, 0, CPU_SYSRET, CPU_SWAPGS)
 {
 	struct user_context context;
@@ -210,7 +210,7 @@ TEST(syscall_many, "cpu.sysret.many", 1, 0, CPU_SYSRET, CPU_SWAPGS)
 	leave_space();
 }
 
-/* An entry from user mode uses the stack that was given last. */
+/* An entry from user mode uses the stack that was set last. */
 static void kernel_stack(u64 lazy)
 {
 	struct percpu *cpu = this_cpu();
@@ -221,7 +221,7 @@ static void kernel_stack(u64 lazy)
 	vmi.cpu_set_kernel_stack(&cpu->tss, (u64)cpu->stack + 2048);
 	if (lazy)
 		CHECK_RESULT(vmi.mmu_set_lazy_mode(VMI_LAZY_NONE), 0);
-	/* user_run() gives its own: coming back at all is the proof. */
+	/* user_run() sets its own: its return is the proof. */
 	CHECK_EQ(user_call(u_add, 2, 3), 5);
 	CHECK_EQ(user_call(u_add, 5, 3), 8);
 	leave_space();
@@ -237,11 +237,11 @@ static void note_stack(struct regs *regs)
 {
 	handler_stack = (u64)regs;
 	from_user = regs->cs;
-	/* Lets the program go on. */
+	/* Let the program continue. */
 	*(volatile u8 *)USER_DATA = 1;
 }
 
-/* An interrupt while user code runs: on the kernel stack, and back. */
+/* An interrupt in user code: on the kernel stack, and back. */
 TEST(user_interrupted, "cpu.set_kernel_stack.interrupt", 1, 0,
      CPU_SET_KERNEL_STACK, TIME_SET_ALARM)
 {
@@ -257,13 +257,13 @@ TEST(user_interrupted, "cpu.set_kernel_stack.interrupt", 1, 0,
 	CHECK_EQ(user_try(&context, u_spin, USER_DATA, 0), 0);
 	stack = this_cpu()->kernel_rsp;
 	CHECK_EQ(from_user, USER_CS);
-	/* Directly below the stack that was given. */
+	/* Directly below the stack that was set. */
 	CHECK_EQ(handler_stack, stack - REGS_SIZE);
 	leave_space();
 	free_page(gpa);
 }
 
-/* Pending when user mode is entered: taken there at once, though masked before. */
+/* Pending when user mode is entered: delivered there at once, though it was masked before. */
 TEST(user_pending, "cpu.iret.pending_interrupt", 1, 0, CPU_IRET, CPU_IRQ_DISABLE)
 {
 	u64 gpa = alloc_page(), before = irq_count(0, VECTOR_A);
@@ -303,7 +303,7 @@ static void vectors(u64 label)
 TEST_OF(vectors_syscall, "cpu.iret.fpu_syscall", vectors, (u64)u_nop, 1, 0, CPU_IRET);
 TEST_OF(vectors_gate, "cpu.iret.fpu_gate", vectors, (u64)u_int_gate, 1, 0, CPU_IRET);
 
-/* ... and what user code puts into them is what the kernel finds. */
+/* The kernel finds what user code puts into them. */
 TEST(vectors_out, "cpu.iret.fpu_out", 1, 0, CPU_IRET, CPU_SYSRET)
 {
 	static struct fpu_state state, after;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* User programs of a few instructions (user_text.S), and running them. */
+/* User programs of a few instructions (user_text.S), and how to run them. */
 #ifndef TESTS_USER_MODE_H
 #define TESTS_USER_MODE_H
 
 #include "space.h"
 #include "../kernel/user.h"
 
-/* Linear addresses of user programs: the same in every space. */
+/* Linear addresses of user programs, the same in every space. */
 extern u64 user_base;
 #define USER_SIZE	(4 * GIB)
 #define USER_TEXT	user_base
@@ -16,23 +16,30 @@ extern u64 user_base;
 
 extern char user_text_start[], user_text_end[];
 
-/* Where a program of user_text.S runs. */
+/* The address at which a program of user_text.S runs. */
 #define USER_ADDRESS(label) (USER_TEXT + ((label) - user_text_start))
 
-/* Whether the kernel and its programs must leave [from, to) alone. */
+/* Whether the kernel and its programs must not use [from, to). */
 bool in_hole(u64 from, u64 to);
 
-/* A context that enters at the label by iret, interrupts on, all else zero. */
+/* A context that enters at the label by iret, with interrupts on and all other registers zero. */
 void user_init(struct user_context *context, const char *label);
-/* Runs a program that ends with a system call; fails the test otherwise. Returns rax. */
+/*
+ * Runs a program that ends with a system call and returns its rax. Fails the test if it ends
+ * otherwise.
+ */
 u64 user_call(const char *label, u64 rdi, u64 rsi);
 
 /*
- * User code's cpuid faults on this vCPU, or does not (MSR_MISC_FEATURES_ENABLES); false if it cannot be made to. Each test begins without.
+ * Makes user code's cpuid fault on this vCPU, or not (MSR_MISC_FEATURES_ENABLES). False if the vCPU
+ * cannot do it. Each test starts without.
  */
 bool cpuid_faulting(bool on);
 
-/* As user code: 0, or the vector + 1 of the exception; error and cr2 in *context. */
+/*
+ * Runs the label as user code. Returns 0, or the vector + 1 of the exception, with error and cr2 in
+ * *context.
+ */
 u32 user_try(struct user_context *context, const char *label, u64 rdi, u64 rsi);
 
 /* user_text.S */

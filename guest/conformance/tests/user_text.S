@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * User programs: position independent, entered with arguments in rdi and rsi,
- * ended by a system call with the result in rax. Some do on purpose what user
- * mode may not.
+ * User programs: position independent, with arguments in rdi and rsi. They end with a system call
+ * with the result in rax. Some do on purpose what user mode may not.
  */
 	.macro	PROGRAM name
 	.balign	16
@@ -23,7 +22,7 @@
 	movq	%rsi, (%rdi)
 	syscall
 
-	/* Stores, and reads back what is there then. */
+	/* Stores, and reads the word again. */
 	PROGRAM	u_store_load
 	movq	%rsi, (%rdi)
 	movq	(%rdi), %rax
@@ -56,7 +55,7 @@
 	divl	%ecx
 	syscall
 
-	/* Waits until the byte at rdi is not rsi. */
+	/* Waits until the byte at rdi differs from rsi. */
 	PROGRAM	u_spin
 1:	pause
 	cmpb	%sil, (%rdi)
@@ -67,7 +66,7 @@
 	leaq	(%rdi, %rsi), %rax
 	syscall
 
-	/* rdi times around. */
+	/* Loops rdi times. */
 	PROGRAM	u_loop
 	xorl	%eax, %eax
 1:	incq	%rax
@@ -119,7 +118,7 @@
 	inb	%dx, %al
 	syscall
 
-	/* Port rdi, a byte. */
+	/* Writes a byte to port rdi. */
 	PROGRAM	u_in
 	movl	%edi, %edx
 	inb	%dx, %al
@@ -140,14 +139,14 @@
 	movzwl	-8(%rsp), %eax
 	syscall
 
-	/* Adds one to xmm0..xmm15's low words and swaps xmm0 with xmm1. */
+	/* Adds one to the low words of xmm0 to xmm15 and swaps xmm0 with xmm1. */
 	PROGRAM	u_xmm_swap
 	movdqa	%xmm0, %xmm2
 	movdqa	%xmm1, %xmm0
 	movdqa	%xmm2, %xmm1
 	syscall
 
-	/* All registers out as they came in, but rax. */
+	/* Returns all registers as they came in, except rax. */
 	PROGRAM	u_sysret_regs
 	movq	%rcx, %rax
 	syscall
@@ -168,7 +167,7 @@
 	movl	%edi, %gs
 	movq	%gs:0, %rax
 	syscall
-	/* What GS holds. */
+	/* Returns the selector in GS. */
 	PROGRAM	u_gs_selector
 	movl	%gs, %eax
 	syscall
@@ -194,7 +193,7 @@
 	movq	(%rax), %rax
 	syscall
 
-	/* xmm0 to xmm15 and mxcsr changed to what rdi points at: 16 * 16 + 4. */
+	/* Changes xmm0 to xmm15 and mxcsr to the 16 * 16 + 4 bytes at rdi. */
 	PROGRAM	u_load_xmm
 	.irp	n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
 	movdqu	16 * \n(%rdi), %xmm\n
@@ -206,7 +205,7 @@
 	movl	%cs, %eax
 	syscall
 
-	/* rsi words of 8 bytes at rdi are set to their own address. */
+	/* Sets rsi words of 8 bytes at rdi to their own addresses. */
 	PROGRAM	u_fill
 	movq	%rdi, (%rdi)
 	addq	$8, %rdi
@@ -214,7 +213,7 @@
 	jnz	u_fill
 	syscall
 
-	/* Reads one word of each of rsi pages at rdi; rax: their xor. */
+	/* Reads one word of each of rsi pages at rdi. rax: their xor. */
 	PROGRAM	u_touch
 	xorl	%eax, %eax
 1:	xorq	(%rdi), %rax
@@ -223,7 +222,10 @@
 	jnz	1b
 	syscall
 
-	/* Calls again and again with rdi in five words below the stack pointer; rax: whether one has changed. */
+	/*
+	 * Makes calls in a loop with rdi in five words below the stack pointer. rax: whether one
+	 * has changed.
+	 */
 	PROGRAM	u_keep_below
 	.irp	n, 8, 16, 24, 32, 40
 	movq	%rdi, -\n(%rsp)
@@ -239,8 +241,9 @@
 	jmp	u_keep_below
 
 	/*
-	 * rdi times around a system call that does nothing; then int $0x31 with, in rax, how often something else had changed
-	 * than rcx and r11, the flags included. A site may not cross a page: hence the alignment.
+	 * Makes rdi system calls that do nothing. Then int $0x31 with, in rax, how often something
+	 * other than rcx and r11 had changed, including the flags. A site may not cross a page:
+	 * hence the alignment.
 	 */
 	PROGRAM	u_call_loop
 	.globl	u_call_loop_site
@@ -274,7 +277,7 @@ u_call_loop_site:
 	movq	%rdx, %rax
 	int	$0x31
 
-	/* What cpuid says of leaf rdi, subleaf rsi: at rdx, as struct vmi_cpuid. */
+	/* Stores the result of cpuid, leaf rdi, subleaf rsi, at rdx as struct vmi_cpuid. */
 	PROGRAM	u_cpuid
 	.globl	u_cpuid_instruction
 	movq	%rdx, %r8
@@ -289,8 +292,9 @@ u_cpuid_instruction:
 	syscall
 
 	/*
-	 * rdi times cpuid of leaf 0xd, subleaf rsi; then int $0x31 with, in rax, how often it was not r8, r9, r10, r11 or something else had
-	 * changed, the flags included. A site may not cross a page: hence the alignment.
+	 * Executes cpuid of leaf 0xd, subleaf rsi, rdi times. Then int $0x31 with, in rax, how
+	 * often the result was not r8, r9, r10, r11 or something else had changed, including the
+	 * flags. A site may not cross a page: hence the alignment.
 	 */
 	PROGRAM	u_cpuid_loop
 	.globl	u_cpuid_loop_site
@@ -324,11 +328,11 @@ u_cpuid_loop_site:
 	movq	%r14, %rax
 	int	$0x31
 
-	/* Into code of 32 bits: rdi leads to its address and selector. */
+	/* Jumps to 32-bit code: rdi points to its address and selector. */
 	PROGRAM	u_compatibility
 	ljmp	*(%rdi)
 
-	/* A string store over rsi bytes: faults in its middle must restart it. */
+	/* A string store over rsi bytes: a fault in the middle must resume there. */
 	PROGRAM	u_stos
 	movq	%rsi, %rcx
 	movb	$0x5a, %al
@@ -336,7 +340,7 @@ u_cpuid_loop_site:
 	movq	%rdi, %rax
 	syscall
 
-	/* The first touch of a page, while accesses that are not aligned are faults. */
+	/* The first touch of a page, while unaligned accesses fault. */
 	PROGRAM	u_aligned_load
 	pushfq
 	orl	$0x40000, (%rsp)
@@ -345,8 +349,9 @@ u_cpuid_loop_site:
 	syscall
 
 	/*
-	 * rsi system calls with the stack pointer rdi, that return with r8; then int $0x31 with, in rax, how often it was
-	 * another one. A site may not cross a page: hence the alignment.
+	 * Makes rsi system calls with the stack pointer rdi, which return with r8. Then int $0x31
+	 * with, in rax, how often it was another one. A site may not cross a page: hence the
+	 * alignment.
 	 */
 	PROGRAM	u_any_stack
 	.globl	u_any_stack_site
@@ -364,12 +369,12 @@ u_any_stack_site:
 	movq	%rdx, %rax
 	int	$0x31
 
-	/* A stack pointer that is the caller's choice. */
+	/* A stack pointer that the caller chooses. */
 	PROGRAM	u_stack
 	movq	%rdi, %rsp
 	syscall
 
-	/* Takes all memory from itself, as far as protection keys go; loads from rdi. */
+	/* Denies itself all memory with protection keys, then loads from rdi. */
 	PROGRAM	u_wrpkru_load
 	xorl	%ecx, %ecx
 	xorl	%edx, %edx

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* A device by virtio over MMIO (virtio 1.2, section 4.2), driven by hand. */
+/* A virtio device over MMIO (virtio 1.2, section 4.2), without a driver framework. */
 #ifndef TESTS_VIRTIO_H
 #define TESTS_VIRTIO_H
 
@@ -22,7 +22,7 @@ enum {
 
 struct virtio {
 	u32 line;
-	u64 registers;	/* linear; one device at a time is shown there */
+	u64 registers;	/* linear; the registers of one device at a time are mapped there */
 };
 
 struct virtio_desc {
@@ -41,10 +41,10 @@ static inline void virtio_put(const struct virtio *device, u32 offset, u32 value
 	*(volatile u32 *)(device->registers + offset) = value;
 }
 
-/* Shows the registers of the first device with this number; false if there is none. */
+/* Maps the registers of the first device with this number; false if there is none. */
 bool virtio_find(struct virtio *device, u32 id);
 void virtio_hide(struct virtio *device);
-/* Resets it and starts it with its first queue, whose parts lie at these guest-physical addresses. */
+/* Resets and starts it with its first queue, whose parts are at these guest-physical addresses. */
 void virtio_start(struct virtio *device, u32 size, u64 descriptors, u64 available, u64 used);
 
 #endif

@@ -2,9 +2,9 @@
 /*
  * bench=vmi: nanoseconds of each row's operation, one line each, `vmi NAME NS OPS`.
  *
- * The figure is the median over the batches: another process that gets the host's CPU in between spoils a few of
- * them, not the result. With the word `prepare` a row does everything but what is timed, so that the difference
- * between two runs is what that takes.
+ * The figure is the median over the batches: another process that gets the host's CPU in between
+ * affects a few batches, not the result. With the word `prepare` a row does everything except what
+ * is timed, so the difference between two runs is the cost of that.
  */
 #include "vmi_bench.h"
 #include "test.h"
@@ -80,7 +80,7 @@ static void measure(const struct vmi_row *row)
 		return;
 	}
 	set_deadline(ROW_DEADLINE);
-	/* What only the first one finds cold is not the subject. */
+	/* The first batch finds caches cold, so do not count it. */
 	batch(row, &cycles[0], false);
 	for (i = 0; i < batches; i++)
 		batch(row, &cycles[i], only_prepare);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* The bench of the calls that matter (bench=vmi): what a row is, and where the rows are. */
+/*
+ * The benchmark of the calls that matter most (bench=vmi): what a row is, and where the rows are.
+ */
 #ifndef TESTS_VMI_BENCH_H
 #define TESTS_VMI_BENCH_H
 
-/* A system call that ends a program in the ordinary way (vmi_bench_text.S). */
+/* A system call that ends a program normally (vmi_bench_text.S). */
 #define BENCH_END	0x7fff
 #define BENCH_GETPPID	110
 
@@ -15,8 +17,8 @@ struct vmi_row {
 	const char *name;
 	u32 vcpus;
 	u32 ops;			/* in a batch: about 100 us, so that few are interrupted */
-	u32 batches;			/* unless told otherwise */
-	bool (*begin)(void);		/* NULL: nothing; false: cannot be measured here */
+	u32 batches;			/* the default */
+	bool (*begin)(void);		/* NULL: nothing to do; false: cannot be measured here */
 	void (*prepare)(u64 ops);	/* before each batch, not timed; or NULL */
 	void (*run)(u64 ops);		/* timed */
 	void (*end)(void);		/* or NULL */

@@ -9,11 +9,11 @@
 #define BATCH		64		/* pages; a few windows of 16 */
 #define SPACE_PAGES	32
 #define STRIDE		37		/* no two neighbours are physically neighbours; odd, so that all are used */
-/* As a kernel leaves the entry of a page that is being written for the first time. */
+/* Like an entry that a kernel writes for the first write to a page. */
 #define WRITTEN		(USER_RW | PTE_NX | PTE_A | PTE_D)
 
 static struct space space;
-static u64 memory;			/* guest-physical, PAGES of them */
+static u64 memory;			/* guest-physical, PAGES pages */
 static u64 *slots;			/* the entries of USER_DATA */
 
 static u64 scattered(u64 i)
@@ -33,7 +33,7 @@ static bool begin_pages(void)
 	space_create(&space);
 	space_load(&space);
 	slots = space_pte(&space, USER_DATA, VMI_LEVEL_PT);
-	/* The text, too, is there before the first batch. */
+	/* Use the text before the first batch, too. */
 	user_call(u_nop, 0, 0);
 	return true;
 }
@@ -70,8 +70,11 @@ static void write_pages(u64 ops)
 	user_call(u_bench_write, USER_DATA, ops);
 }
 
-/* The kernel's part of a first touch: a zeroed page, the entry, and word to the layer that it is about to be used. */
-/* Which physical page a new page gets: the next one, as from an allocator that has not been used much, or any. */
+/*
+ * The kernel's part of a first touch: a zeroed page, the entry, and the hint to the layer that it
+ * is about to be used.
+ */
+/* The physical page of a new page: the next one, as from a fresh allocator, or a random one. */
 static u64 (*next_page)(u64);
 
 static void first_touch(struct regs *regs)
@@ -141,7 +144,7 @@ static bool begin_spaces(void)
 	return true;
 }
 
-/* As a new process has it: built, entered, used, left, given back. */
+/* Like the space of a new process: built, entered, used, left, destroyed. */
 static void create_drop(u64 ops, u64 (*page)(u64))
 {
 	u64 i;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* User programs of the bench, and the system-call entry that it measures. */
+/* User programs of the benchmark, and the system-call entry that it measures. */
 #include "../kernel/layout.h"
 #include "../kernel/site.h"
 #include "vmi_bench.h"
 
 	.section .user.text, "ax"
 
-	/* rdi times around a system call. A site may not cross a page: hence the alignment. */
+	/* Makes rdi system calls. A site may not cross a page: hence the alignment. */
 	.macro	CALLS name
 	.balign	64
 	.globl	\name
@@ -36,8 +36,8 @@ u_bench_write:
 	.section .text, "ax"
 
 	/*
-	 * LSTAR of the bench: as syscall_entry, with a complete struct regs, but it ends with sysret. The program's
-	 * last call goes the ordinary way.
+	 * LSTAR of the benchmark: like syscall_entry, with a complete struct regs, but it ends with
+	 * sysret. The program's last call takes the normal way.
 	 */
 	.globl	bench_syscall_entry
 bench_syscall_entry:
@@ -56,7 +56,7 @@ bench_syscall_entry:
 	.irp	r, rdi,rsi,rdx,rcx,rax,r8,r9,r10,r11,rbx,rbp,r12,r13,r14,r15
 	pushq	%\r
 	.endr
-	/* The stack for entries is 16-byte aligned, and so is REGS_SIZE. */
+	/* The stack for entries is 16-byte aligned, and REGS_SIZE is a multiple of 16. */
 	movq	%rsp, %rdi
 	call	bench_syscall
 	SITE_CALL(CPU_IRQ_DISABLE)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Rows about system calls, interrupts to oneself, and switching spaces. */
+/* Rows about system calls, interrupts to itself, and switches of spaces. */
 #include "vmi_bench.h"
 #include "test.h"
 #include "user_mode.h"
 
 #define MSR_LSTAR	0xc0000082
 #define VECTOR_BENCH	0x60
-/* Where a layer's slots may be: bits 16 to 23 are 06. */
+/* Where a layer's call stubs may be: bits 16 to 23 are 06. */
 #define SLOTS		0x10060000ull
 
 void syscall_entry(void);
@@ -26,7 +26,7 @@ static u64 call_getppid(void)
 
 static call_fn *const calls[128] = { [BENCH_GETPPID] = call_getppid };
 
-/* From bench_syscall_entry. */
+/* Called by bench_syscall_entry. */
 void bench_syscall(struct regs *regs);
 
 void bench_syscall(struct regs *regs)

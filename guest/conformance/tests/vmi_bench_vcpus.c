@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Rows about two vCPUs: interrupts to one that runs, to one that halts, and kicks. */
+/* Rows about two vCPUs: interrupts to a running one, to a halted one, and kicks. */
 #include "vmi_bench.h"
 #include "test.h"
 
@@ -7,7 +7,7 @@
 #define PARTNER		1
 
 static u64 taken[2];			/* by vCPU */
-static u64 partner_seen;		/* as it was before anything was sent */
+static u64 partner_seen;		/* its value before anything was sent */
 static bool stop;
 static u8 turn;
 
@@ -59,7 +59,7 @@ static void end_ipi(void)
 	wait_for(PARTNER);
 }
 
-/* Halts until this vCPU has taken another interrupt than the `seen` that it had. */
+/* Halts until this vCPU has taken an interrupt after the `seen` ones. */
 static u64 halt_for_next(u64 seen)
 {
 	u64 *mine = &taken[this_vcpu()], now;

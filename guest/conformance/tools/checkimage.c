@@ -2,16 +2,15 @@
 /*
  * checkimage IMAGE < DISASSEMBLY
  *
- * Two rules that the compiler cannot keep for us, checked after linking:
+ * Checks two rules after linking that the compiler cannot enforce:
  *
- * - No instruction that needs privilege stands in common code but at an
- *   annotated site. The disassembly (objdump -d -w --no-show-raw-insn) is
- *   compared with the records of .vmi.sites. Sections named in `exempt` are
- *   those that only run on bare metal, or in user mode on purpose.
- * - The image can be moved to where addresses fit into 31 bits, as long as its
- *   relocations are of the kinds in `movable` (--emit-relocs keeps them).
+ * - Common code has no privileged instruction except at an annotated site. The program compares the
+ * disassembly (objdump -d -w --no-show-raw-insn) with the records of .vmi.sites. Sections in
+ * `exempt` only run on bare metal, or in user mode on purpose.
+ * - A loader can move the image to where addresses fit into 31 bits, because all of its relocations
+ * are of the kinds in `movable` (--emit-relocs keeps them).
  *
- * This is for images that the build has just made: it trusts their structure.
+ * The program trusts the structure of its input: the build has just made it.
  */
 #include <elf.h>
 #include <stdint.h>
@@ -28,7 +27,7 @@ static const char *const exempt[] = {
 	".text.user",		/* user programs that try what they may not */
 };
 
-/* First words of a line of disassembly; a trailing * stands for any rest. */
+/* The first words of a line of disassembly. A trailing * matches any rest. */
 static const char *const privileged[] = {
 	"cli", "sti", "hlt", "lgdt", "lidt", "lldt", "ltr", "sgdt", "sidt",
 	"sldt", "str", "smsw", "lmsw", "clts", "invlpg", "invd", "wbinvd",
@@ -112,7 +111,7 @@ static void check_relocations(const Elf64_Shdr *section)
 	const char *name = names + section->sh_name;
 	size_t count = section->sh_size / sizeof(*rela), i, k;
 
-	/* Relocations of what is not loaded, or stays where it is. */
+	/* Relocations of a section that is not loaded, or that a loader does not move. */
 	if (!(sections[section->sh_info].sh_flags & SHF_ALLOC) ||
 	    !strcmp(name, ".rela.boot"))
 		return;
@@ -151,7 +150,7 @@ static int needs_privilege(char *text)
 {
 	char *word = strtok(text, " \t\n");
 
-	/* Prefixes come first. */
+	/* Skip prefixes. */
 	while (word && (!strcmp(word, "cs") || !strcmp(word, "ds") ||
 			!strncmp(word, "rep", 3) || !strcmp(word, "lock") ||
 			!strcmp(word, "data16") || !strncmp(word, "rex", 3)))
