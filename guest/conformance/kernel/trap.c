@@ -67,8 +67,10 @@ static void dump(const struct regs *r)
 	print("# vector %llu error %llx at image+0x%llx (rip %llx) cs %llx flags %llx cr2 %llx\n",
 	      r->vector, r->error, r->rip - (u64)base, r->rip, r->cs, r->rflags,
 	      get_cr2());
-	print("# rax %016llx rbx %016llx rcx %016llx rdx %016llx\n", r->rax, r->rbx, r->rcx, r->rdx);
-	print("# rsi %016llx rdi %016llx rbp %016llx rsp %016llx\n", r->rsi, r->rdi, r->rbp, r->rsp);
+	print("# rax %016llx rbx %016llx rcx %016llx rdx %016llx\n", r->rax, r->rbx, r->rcx,
+	      r->rdx);
+	print("# rsi %016llx rdi %016llx rbp %016llx rsp %016llx\n", r->rsi, r->rdi, r->rbp,
+	      r->rsp);
 	print("# r8 %016llx r9 %016llx r10 %016llx r11 %016llx\n", r->r8, r->r9, r->r10, r->r11);
 	print("# r12 %016llx r13 %016llx r14 %016llx r15 %016llx ss %llx\n", r->r12, r->r13, r->r14,
 	      r->r15, r->ss);

@@ -31,7 +31,8 @@ static u64 errors;
 static u64 stack_of(u32 i)
 {
 	const u64 stacks[STACKS] = {
-		0, 8, USER_DATA + 64 * PAGE_SIZE, (u64)to_linear(1ull << 40), 0x8000000000001000, 0x0000800000000000,
+		0, 8, USER_DATA + 64 * PAGE_SIZE, (u64)to_linear(1ull << 40), 0x8000000000001000,
+		0x0000800000000000,
 		~0ull, ~15ull, (u64)(canary + 48),
 	};
 
@@ -150,12 +151,14 @@ static void storm(void (*function)(void *))
 	CHECK_EQ(errors, 0);
 }
 
-TEST(nmi_any_stack, "cpu.set_kernel_stack.nmi_any_stack", 2, 0, CPU_SET_KERNEL_STACK, APIC_SEND_IPI, CPU_SYSRET)
+TEST(nmi_any_stack, "cpu.set_kernel_stack.nmi_any_stack", 2, 0, CPU_SET_KERNEL_STACK, APIC_SEND_IPI,
+     CPU_SYSRET)
 {
 	storm(caller);
 }
 
-TEST(nmi_own_stack, "cpu.set_kernel_stack.nmi_own_stack", 2, 0, CPU_SET_KERNEL_STACK, APIC_SEND_IPI, CPU_SYSRET)
+TEST(nmi_own_stack, "cpu.set_kernel_stack.nmi_own_stack", 2, 0, CPU_SET_KERNEL_STACK, APIC_SEND_IPI,
+     CPU_SYSRET)
 {
 	storm(caller_on_own);
 }
@@ -169,7 +172,8 @@ static void ignore(struct regs *regs)
  * The same with interrupts. They are off while the stack pointer is the program's, so they stay
  * pending.
  */
-TEST(irq_any_stack, "cpu.set_kernel_stack.irq_any_stack", 2, 0, CPU_SET_KERNEL_STACK, APIC_SEND_IPI, CPU_SYSRET)
+TEST(irq_any_stack, "cpu.set_kernel_stack.irq_any_stack", 2, 0, CPU_SET_KERNEL_STACK, APIC_SEND_IPI,
+     CPU_SYSRET)
 {
 	u32 i;
 

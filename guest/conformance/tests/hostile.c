@@ -112,10 +112,13 @@ static void others(void *argument)
 
 static void scribble(void)
 {
-	static const u64 parts[] = { 0, 0, 0x800, PHV_SHARED_CONSOLE, PHV_SHARED_VCPUS, PHV_SHARED_VCPUS,
+	static const u64 parts[] = { 0, 0, 0x800, PHV_SHARED_CONSOLE, PHV_SHARED_VCPUS,
+				     PHV_SHARED_VCPUS,
 				     PHV_SHARED_PROCS, PHV_SHARED_PROCS };
-	static const u64 values[] = { 0, 1, 2, 3, ~0ull, 1ull << 32, 1ull << 63, PHV_SHARED, PHV_LAYER_BASE };
-	u64 at = below(16) ? parts[below(ARRAY_SIZE(parts))] + below(256) * 4 : below(PHV_SHARED_SIZE) & ~3ull;
+	static const u64 values[] = { 0, 1, 2, 3, ~0ull, 1ull << 32, 1ull << 63, PHV_SHARED,
+				      PHV_LAYER_BASE };
+	u64 at = below(16) ? parts[below(ARRAY_SIZE(parts))] + below(256) * 4 :
+		below(PHV_SHARED_SIZE) & ~3ull;
 	u64 value = below(2) ? values[below(ARRAY_SIZE(values))] : random64(&seed);
 
 	if (at >= PHV_SHARED_VCPUS && at < PHV_SHARED_VCPUS + 0x1000)
@@ -134,14 +137,17 @@ static void scribble(void)
 
 static u64 wild_entry(void)
 {
-	u64 gpa = below(2) ? to_gpa((void *)((u64)to_linear(space.root))) : below(1ull << (8 + below(45))) & PTE_ADDRESS;
+	u64 gpa = below(2) ? to_gpa((void *)((u64)to_linear(space.root))) :
+		below(1ull << (8 + below(45))) & PTE_ADDRESS;
 
-	return gpa | (random64(&seed) & (below(2) ? 0xfff : ~PTE_ADDRESS)) | (below(4) ? PTE_P | PTE_W | PTE_U : 0);
+	return gpa | (random64(&seed) & (below(2) ? 0xfff : ~PTE_ADDRESS)) |
+	       (below(4) ? PTE_P | PTE_W | PTE_U : 0);
 }
 
 static void wild_tables(void)
 {
-	struct vmi_table_register table = { .base = random64(&seed), .limit = (u16)random64(&seed) };
+	struct vmi_table_register table = { .base = random64(&seed),
+					    .limit = (u16)random64(&seed) };
 	struct catch catch;
 	u64 value = 0, i;
 
@@ -176,7 +182,8 @@ static void wild_tables(void)
 			t[below(below(2) ? 8 : 256)] = wild_entry();
 		}
 		vmi.mmu_flush_tlb(VMI_FLUSH_USER);
-		try_access(below(2) ? KERNEL_READ : KERNEL_WRITE, random64(&seed) & (PHV_USER_END - 1), &value);
+		try_access(below(2) ? KERNEL_READ : KERNEL_WRITE,
+			   random64(&seed) & (PHV_USER_END - 1), &value);
 		catch_trap(&catch, (void (*)(void *))(random64(&seed) & 0xfffff000), NULL);
 		break;
 	}
@@ -190,7 +197,8 @@ static void wild_tables(void)
  */
 static bool between_stacks(u64 offset)
 {
-	return offset == PAGE_SIZE || offset == PHV_STACK_SIZE / 2 || offset == PHV_STACK_SIZE - PAGE_SIZE;
+	return offset == PAGE_SIZE || offset == PHV_STACK_SIZE / 2 ||
+	       offset == PHV_STACK_SIZE - PAGE_SIZE;
 }
 
 /* Floods one process, before the next one starts. */
@@ -200,13 +208,15 @@ static void flood_here(u64 kind)
 
 	switch (kind) {
 	case 3:
-		for (va = PHV_ARENA + 16 * PAGE_SIZE; va < PHV_ARENA + PHV_ARENA_SIZE; va += PAGE_SIZE)
+		for (va = PHV_ARENA + 16 * PAGE_SIZE; va < PHV_ARENA + PHV_ARENA_SIZE;
+		     va += PAGE_SIZE)
 			*(volatile u8 *)va = 1;
 		for (i = 1; i < machine.vcpus_online; i++)
 			for (va = 0; va < PHV_STACK_SIZE; va += PAGE_SIZE)
 				/* Keep the value: a thread uses this memory. */
 				if (!between_stacks(va))
-					__atomic_fetch_or((u8 *)(PHV_STACKS + i * PHV_STACK_SIZE + va), 0,
+					__atomic_fetch_or((u8 *)(PHV_STACKS + i * PHV_STACK_SIZE +
+								 va), 0,
 							  __ATOMIC_RELAXED);
 		break;
 	case 7:
@@ -269,7 +279,8 @@ static void flood(u64 kind)
 	case 8:		/* tables */
 		in_all_spaces(kind);
 		break;
-	default:	/* 4, 5, 6: the guest's own tables map pages everywhere: small, large, large and adjacent */
+	/* 4, 5, 6: the guest's own tables map pages everywhere: small, large, adjacent large. */
+	default:
 		space_create(&space);
 		space_load(&space);
 		root = to_linear(space.root);
@@ -313,17 +324,20 @@ static void grow(u64 count)
 			 * The first process that is hit ends the growth. So spare some, and always
 			 * the first ones.
 			 */
-			for (end = now() + NS_PER_S; peace && s->proc_count < wanted && now() < end;)
+			for (end = now() + NS_PER_S;
+			     peace && s->proc_count < wanted && now() < end;)
 				;
 			peace = !below(64);
 		}
-		at = PHV_SHARED_PROCS + (s->proc_count + below(4)) * PHV_PROC_STRIDE + below(256) * 4;
+		at = PHV_SHARED_PROCS + (s->proc_count + below(4)) * PHV_PROC_STRIDE +
+		     below(256) * 4;
 		value = below(4) ? 1 : random64(&seed);
 		/*
 		 * Among the vCPUs, one that does not run: it must not start before it is told to.
 		 */
 		if (below(2)) {
-			at = PHV_SHARED_VCPUS + (machine.vcpus_online - 1) * PHV_VCPU_STRIDE + 0x100 + below(128) * 4;
+			at = PHV_SHARED_VCPUS + (machine.vcpus_online - 1) * PHV_VCPU_STRIDE +
+			     0x100 + below(128) * 4;
 			value = below(2) ? PHV_STACKS + below(PHV_STACK_SIZE) : random64(&seed);
 		}
 		WRITE_ONCE(*(u32 *)(PHV_SHARED + at), (u32)value);
@@ -350,7 +364,8 @@ static void storms(const char *mode)
 			s->proc_wanted = (u32)n << 31;
 			host_call(202, (u64)&s->doorbell, 1, 1, 0, 0, 0);
 		} else if (!strcmp(mode, "console")) {
-			print("# noise %llu ...................................................................\n", n);
+			print("# noise %llu ........................................................\n",
+			      n);
 		} else if (!strcmp(mode, "ipis")) {
 			send_icr(0, ICR_OTHERS | VECTOR_NOISE);
 		}
@@ -410,7 +425,8 @@ bool run_hostile(const char *mode)
 	space_create(&space);
 	space_load(&space);
 	for (i = 0; i < 8; i++)
-		space_set(&space, USER_DATA + i * PAGE_SIZE, identity_page() | USER_RW, VMI_LEVEL_PT);
+		space_set(&space, USER_DATA + i * PAGE_SIZE, identity_page() | USER_RW,
+			  VMI_LEVEL_PT);
 	if (option("others", word, sizeof(word)))
 		for (i = 1; i < machine.vcpus_online; i++)
 			run_on(i, others, NULL);

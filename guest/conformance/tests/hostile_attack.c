@@ -142,7 +142,8 @@ static void payload_prepare(void)
 	if (!option("marker", h_payload_path, 128))
 		panic("hostile=burst needs marker=PATH");
 	for (i = 0; i < 256; i++) {
-		idt[i][0] = (to & 0xffff) | (u64)KERNEL_CS << 16 | 0x8eull << 40 | (to >> 16 & 0xffff) << 48;
+		idt[i][0] = (to & 0xffff) | (u64)KERNEL_CS << 16 | 0x8eull << 40 |
+			    (to >> 16 & 0xffff) << 48;
 		idt[i][1] = to >> 32;
 	}
 	vmi.cpu_set_idt(&table);
@@ -250,7 +251,8 @@ static void interrupts(void *argument)
 		if (n++ % 16)
 			vmi.apic_send_ipi(ICR_OTHERS | ICR_FIXED | VECTOR_STORM);
 		else
-			vmi.time_set_alarm(VMI_TIME_REAL, now() + n % 64 * NS_PER_US, 0, VECTOR_STORM);
+			vmi.time_set_alarm(VMI_TIME_REAL, now() + n % 64 * NS_PER_US, 0,
+					   VECTOR_STORM);
 	}
 	irq_disable();
 	vmi.time_cancel_alarm(VMI_TIME_REAL);
@@ -290,7 +292,8 @@ static void neighbour_run(void)
 	on_others(neighbour_work, NULL);
 	neighbour_work(NULL);
 	wait_for_others();
-	print("# neighbour: reached %llu times, refused %llu\n", neighbour.reached, neighbour.refused);
+	print("# neighbour: reached %llu times, refused %llu\n", neighbour.reached,
+	      neighbour.refused);
 }
 
 bool hostile_attack(const char *mode)

@@ -29,7 +29,8 @@ u64 host_call(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 	register u64 r9 asm("r9") = f;
 
 	asm volatile("call *%[target]" : "+a"(number), "+r"(current_rsp)
-		     : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9), [target] "b"(host_call_address())
+		     : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9),
+		     [target] "b"(host_call_address())
 		     : "rcx", "r11", "memory", "cc");
 	return number;
 }
@@ -37,17 +38,21 @@ u64 host_call(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 /* What the filter admits, twice as often as all others together. Then the most dangerous calls. */
 static const u16 numbers[] = {
 	202, 9, 10, 11, 234, 228, 15, 28, 24, 158, 219, 202, 9, 10, 11, 234, 228, 28, 24, 158,
-	0, 1, 2, 3, 13, 14, 16, 21, 25, 32, 33, 39, 41, 42, 56, 57, 58, 59, 61, 62, 63, 72, 80, 82, 86, 90,
-	101, 102, 105, 109, 112, 155, 157, 165, 175, 186, 200, 231, 250, 257, 272, 298, 308, 310, 311,
+	0, 1, 2, 3, 13, 14, 16, 21, 25, 32, 33, 39, 41, 42, 56, 57, 58, 59, 61, 62, 63, 72, 80, 82,
+	86, 90,
+	101, 102, 105, 109, 112, 155, 157, 165, 175, 186, 200, 231, 250, 257, 272, 298, 308, 310,
+	311,
 	317, 319, 321, 322, 323, 329, 425, 434, 435, 438, 440, 467,
 };
 
 static u64 argument(u64 *seed)
 {
 	static const u64 places[] = {
-		0, 1, 2, 3, 5, 9, 17, 22, 23, 0x11, 0x8011, 0x32, 0x1012, 4096, 1 << 21, PHV_LAYER_BASE, PHV_SHARED,
+		0, 1, 2, 3, 5, 9, 17, 22, 23, 0x11, 0x8011, 0x32, 0x1012, 4096, 1 << 21,
+		PHV_LAYER_BASE, PHV_SHARED,
 		PHV_ARENA, PHV_STACKS, PHV_DIRECT_MAP, PHV_USER_START, PHV_USER_END,
-		PHV_HOLE_START, PHV_KERNEL_END, 0x7fffffffe000, 0x7ffff7000000, 0xffffffffff600000, ~0ull,
+		PHV_HOLE_START, PHV_KERNEL_END, 0x7fffffffe000, 0x7ffff7000000, 0xffffffffff600000,
+		~0ull,
 		1ull << 47, 1ull << 63, 0x100000000, 0x7fffffff, 0xffffffff,
 	};
 	u64 value = places[random64(seed) % ARRAY_SIZE(places)];
@@ -68,7 +73,9 @@ static u64 argument(u64 *seed)
 
 void hostile_calls(u64 *seed, bool user)
 {
-	u64 a[6], number = random64(seed) % 16 ? numbers[(random64(seed) >> 9) % ARRAY_SIZE(numbers)] :
+	u64 a[6],
+		number = random64(seed) % 16 ?
+			 numbers[(random64(seed) >> 9) % ARRAY_SIZE(numbers)] :
 						 random64(seed) & 0x3ff;
 	u32 i;
 

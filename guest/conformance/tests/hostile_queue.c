@@ -13,7 +13,8 @@
 #define BLOCK_ID	2
 #define SIZE		256
 #define OTHER		8		/* the first descriptor of the second request */
-#define FED		300000		/* requests without a notification: more than a queue can be given */
+/* Requests without a notification: more than a queue can hold. */
+#define FED		300000
 
 /* Requests (virtio 1.2, section 5.2.6). */
 #define READ		0
@@ -39,7 +40,8 @@ static void describe(struct virtio_desc *d, u64 gpa, u32 length, u16 flags)
 
 void feed(bool stay)
 {
-	u64 table = alloc_page(), available = alloc_page(), used = alloc_page(), page = alloc_page();
+	u64 table = alloc_page(), available = alloc_page(), used = alloc_page(),
+		page = alloc_page();
 	struct virtio_desc *d = to_linear(table);
 	struct requests *r = to_linear(page);
 	u16 *ring = to_linear(available), last = 0;
@@ -55,7 +57,8 @@ void feed(bool stay)
 	describe(&d[0], page + offsetof(struct requests, read), sizeof(r->read), DESC_NEXT);
 	describe(&d[1], available, 4, DESC_NEXT | DESC_WRITE);
 	describe(&d[2], page + offsetof(struct requests, read.sector), 8, DESC_NEXT | DESC_WRITE);
-	describe(&d[3], page + offsetof(struct requests, rest), 512 - 4 - 8, DESC_NEXT | DESC_WRITE);
+	describe(&d[3], page + offsetof(struct requests, rest), 512 - 4 - 8,
+		 DESC_NEXT | DESC_WRITE);
 	describe(&d[4], page + offsetof(struct requests, status[0]), 1, DESC_WRITE);
 	r->get_id = (struct header){ .kind = GET_ID };
 	describe(&d[OTHER], page + offsetof(struct requests, get_id), sizeof(r->get_id), DESC_NEXT);

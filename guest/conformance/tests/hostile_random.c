@@ -75,8 +75,10 @@ static volatile struct phv_proc *some_proc(struct fuzzer *f)
 static u64 edge(struct fuzzer *f)
 {
 	static const u64 edges[] = {
-		0, 1, 2, 7, 64, 255, 4095, 4096, 0x10000, 1 << 21, 0x7fffffff, 0x80000000, 0xffffffff, 1ull << 32, 1ull << 46,
-		1ull << 47, 1ull << 63, ~0ull, ~0ull - 4095, PHV_LAYER_BASE, PHV_SHARED, PHV_ARENA, PHV_STACKS, PHV_POOL,
+		0, 1, 2, 7, 64, 255, 4095, 4096, 0x10000, 1 << 21, 0x7fffffff, 0x80000000,
+		0xffffffff, 1ull << 32, 1ull << 46,
+		1ull << 47, 1ull << 63, ~0ull, ~0ull - 4095, PHV_LAYER_BASE, PHV_SHARED, PHV_ARENA,
+		PHV_STACKS, PHV_POOL,
 		PHV_DIRECT_MAP, PHV_HOLE_START, PHV_KERNEL_END, 0x7ffff7000000, 0xffffffffff600000,
 	};
 
@@ -118,24 +120,30 @@ static void admitted(struct fuzzer *f)
 
 	switch (below(f, 12)) {
 	case 0:		/* wake */
-		host_call(202, below(f, 2) ? PHV_SHARED + below(f, 512) * 8 : edge(f), 1, below(f, 100), edge(f), edge(f), edge(f));
+		host_call(202, below(f, 2) ? PHV_SHARED + below(f, 512) * 8 : edge(f), 1,
+			  below(f, 100), edge(f), edge(f), edge(f));
 		break;
 	case 1:		/* wait: with a timeout in the past, or for a value that is not there */
-		host_call(202, below(f, 2) ? PHV_SHARED + below(f, 512) * 8 : edge(f), 9, edge(f), (u64)past, edge(f), 0xffffffff);
+		host_call(202, below(f, 2) ? PHV_SHARED + below(f, 512) * 8 : edge(f), 9, edge(f),
+			  (u64)past, edge(f), 0xffffffff);
 		break;
 	case 2:
 	case 3:		/* map */
-		host_call(9, some_address(f), pages * PAGE_SIZE, any(f) & 7, below(f, 2) ? 0x11 : 0x8011,
-			  PHV_FD_RAM + (rarely(f) ? below(f, 4) : 0), below(f, 16 * KIB) * PAGE_SIZE);
+		host_call(9, some_address(f), pages * PAGE_SIZE, any(f) & 7,
+			  below(f, 2) ? 0x11 : 0x8011,
+			  PHV_FD_RAM + (rarely(f) ? below(f, 4) : 0),
+			  below(f, 16 * KIB) * PAGE_SIZE);
 		break;
 	case 4:		/* protect */
-		host_call(10, some_address(f), pages * PAGE_SIZE, rarely(f) ? edge(f) : any(f) & 7, 0, 0, 0);
+		host_call(10, some_address(f), pages * PAGE_SIZE, rarely(f) ? edge(f) : any(f) & 7,
+			  0, 0, 0);
 		break;
 	case 5:		/* unmap */
 		host_call(11, some_address(f), pages * PAGE_SIZE, 0, 0, 0, 0);
 		break;
 	case 6:		/* advise */
-		host_call(28, some_address(f), pages * PAGE_SIZE, (u64[]){ 4, 22, 23 }[below(f, 3)], 0, 0, 0);
+		host_call(28, some_address(f), pages * PAGE_SIZE, (u64[]){ 4, 22, 23 }[below(f, 3)],
+			  0, 0, 0);
 		break;
 	case 7:		/* signal */
 		if (quiet && !rarely(f))
@@ -150,10 +158,12 @@ static void admitted(struct fuzzer *f)
 			host_call(234, pid, pid, 23, 0, 0, 0);
 		break;
 	case 9:		/* time */
-		host_call(228, below(f, 2) ? 1 : 3, rarely(f) ? edge(f) : (u64)f->scratch, 0, 0, 0, 0);
+		host_call(228, below(f, 2) ? 1 : 3, rarely(f) ? edge(f) : (u64)f->scratch, 0, 0, 0,
+			  0);
 		break;
 	case 10:
-		host_call(below(f, 2) ? 24 : 219, edge(f), edge(f), edge(f), edge(f), edge(f), edge(f));
+		host_call(below(f, 2) ? 24 : 219, edge(f), edge(f), edge(f), edge(f), edge(f),
+			  edge(f));
 		break;
 	case 11:
 		host_call(158, 0x1012, 1, 0, 0, 0, 0);
@@ -166,7 +176,8 @@ static void admitted(struct fuzzer *f)
 static void jump(struct fuzzer *f)
 {
 	u64 regs[16], i, layer = PHV_LAYER_BASE + below(f, 0x10000);
-	const u64 targets[] = { host_call_address(), layer, layer, (u64)h_int80, (u64)h_sysenter, (u64)h_syscall };
+	const u64 targets[] = { host_call_address(), layer, layer, (u64)h_int80, (u64)h_sysenter,
+				(u64)h_syscall };
 
 	for (i = 0; i < 15; i++)
 		regs[i] = edge(f);
@@ -200,7 +211,8 @@ static void write_somewhere(struct fuzzer *f)
 		at = PHV_SHARED + below(f, PHV_SIZE_SHARED / 4) * 4;
 		break;
 	case 6:
-		at = PHV_SHARED + PHV_SHARED_VCPUS + below(f, machine.vcpus_online) * PHV_VCPU_STRIDE + below(f, 512) * 4;
+		at = PHV_SHARED + PHV_SHARED_VCPUS +
+		     below(f, machine.vcpus_online) * PHV_VCPU_STRIDE + below(f, 512) * 4;
 		break;
 	case 7:		/* the layer: its code and its data */
 		at = PHV_LAYER_BASE + below(f, 0x20000 / 4) * 4;

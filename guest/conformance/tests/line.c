@@ -65,7 +65,8 @@ static void start(void)
 	need_device();
 	rng.page = alloc_page();
 	rng.queue = to_linear(rng.page);
-	virtio_start(&rng.device, QUEUE_SIZE, rng.page, rng.page + offsetof(struct queue, available),
+	virtio_start(&rng.device, QUEUE_SIZE, rng.page,
+		     rng.page + offsetof(struct queue, available),
 		     rng.page + offsetof(struct queue, used));
 }
 
@@ -257,7 +258,8 @@ static void try_exchange(void *argument)
 static void try_string(void *argument)
 {
 	(void)argument;
-	asm volatile("stosl" : : "D"(rng.device.registers + DEVICE_FEATURES_SEL), "a"(0) : "memory");
+	asm volatile("stosl" : : "D"(rng.device.registers + DEVICE_FEATURES_SEL),
+		     "a"(0) : "memory");
 }
 
 static void try_run(void *argument)

@@ -110,7 +110,10 @@ TEST(fill_replaces, "mmu.fill.replaces", 1, 0, MMU_FILL)
 		test_skip("the layer does not offer it");
 	enter_space();
 	entry = space_pte(&space, va, VMI_LEVEL_PT);
-	/* Another page, as after a copy on write. Then with A and D clear, so that it is not filled. */
+	/*
+	 * Another page, as after a copy on write. Then with A and D clear, so that it is
+	 * not filled.
+	 */
 	space_set(&space, va, gpa | USER_RO, VMI_LEVEL_PT);
 	expect_page_user(va, gpa);
 	space_set(&space, va, (gpa + PAGE_SIZE) | USER_RW | PTE_A | PTE_D, VMI_LEVEL_PT);

@@ -100,7 +100,8 @@ static u64 wanted(u32 i)
 
 static void check_as_wanted(void)
 {
-	u64 va = bottom(), value = 0, *used = space_pte(&other, va + UNUSED * PAGE_SIZE, VMI_LEVEL_PT);
+	u64 va = bottom(), value = 0,
+		*used = space_pte(&other, va + UNUSED * PAGE_SIZE, VMI_LEVEL_PT);
 	u32 i;
 
 	expect_fault(USER_READ, va + ABSENT * PAGE_SIZE, PF_U);
@@ -198,7 +199,8 @@ static void other_alike(u64 rights)
 	}
 	pages_put();
 }
-TEST_OF(expect_alike, "mmu.expect_space.other_alike", other_alike, USER_RO | PTE_A, 1, 0, MMU_EXPECT_SPACE);
+TEST_OF(expect_alike, "mmu.expect_space.other_alike", other_alike, USER_RO | PTE_A, 1, 0,
+	MMU_EXPECT_SPACE);
 TEST_OF(expect_alike_writable, "mmu.expect_space.other_alike_writable", other_alike,
 	USER_RW | PTE_A | PTE_D | PTE_NX, 1, 0, MMU_EXPECT_SPACE);
 
@@ -214,7 +216,8 @@ TEST(expect_another, "mmu.expect_space.another", 1, 0, MMU_EXPECT_SPACE)
 	for (round = 0; round < 12; round++) {
 		one_before(LIKENESS);
 		space_create(&other);
-		CHECK_RESULT(vmi.mmu_expect_space(round & 1 ? other.root : 0x1000, round & 1 ? 0 : LIKENESS), 0);
+		CHECK_RESULT(vmi.mmu_expect_space(round & 1 ? other.root : 0x1000,
+						  round & 1 ? 0 : LIKENESS), 0);
 		space_load(&other);
 		for (i = 0; i < PAGES; i++)
 			expect_fault(KERNEL_READ, bottom() + i * PAGE_SIZE, 0);

@@ -151,7 +151,8 @@ TEST(neighbours, "memory.fault.supervisor_neighbours", 1, 0, MMU_SET_PTE)
 
 	begin(2, BITS | PTE_D);
 	for (i = 0; i < 32; i++)
-		vmi.mmu_set_pte(&entries[i], entries[i] & ~PTE_U, VMI_LEVEL_PT | VMI_PTE_CURRENT, address(0, i));
+		vmi.mmu_set_pte(&entries[i], entries[i] & ~PTE_U, VMI_LEVEL_PT | VMI_PTE_CURRENT,
+				address(0, i));
 	CHECK_RESULT(vmi.mmu_flush_tlb(VMI_FLUSH_USER), 0);
 	expect_page(address(0, 5), page_gpa(5));
 	for (i = 0; i < 32; i++) {
@@ -166,7 +167,8 @@ TEST(neighbours, "memory.fault.supervisor_neighbours", 1, 0, MMU_SET_PTE)
 /* Adjacent pages that a layer may keep in different places: around the first GiB. */
 TEST(around_gib, "memory.large.around_gib", 1, 0, MMU_SET_PTE)
 {
-	u64 low = alloc_page(), high = alloc_large_page(), first = GIB - 8 * PAGE_SIZE, i, gpa, *word;
+	u64 low = alloc_page(), high = alloc_large_page(), first = GIB - 8 * PAGE_SIZE, i, gpa,
+		*word;
 
 	free_page(low);
 	free_large_page(high);

@@ -304,7 +304,8 @@ static void flush_space(u64 how)
 	u64 gpa[2] = { identity_page(), identity_page() }, i, start;
 	bool loaded = how != AWAY;
 
-	if (!(layer_features(VMI_SECTION_MMU) & (how == BY_FILL ? VMI_MMU_FILL_REPLACES : VMI_MMU_FLUSH_SPACE)))
+	if (!(layer_features(VMI_SECTION_MMU) & (how == BY_FILL ? VMI_MMU_FILL_REPLACES :
+						 VMI_MMU_FLUSH_SPACE)))
 		test_skip("the layer does not offer it");
 	stop_reading = readers = wrong_reads = 0;
 	changed = changes;

@@ -107,7 +107,8 @@ static void alike_create(struct space *s, const u64 *pages)
 	/* With A and D set, like entries that fork copies. */
 	for (i = 0; i < ALIKE; i++)
 		space_set(s, USER_DATA + i * PAGE_SIZE, pages[i] | USER_RO | PTE_A, VMI_LEVEL_PT);
-	space_set(s, USER_DATA + ALIKE * PAGE_SIZE, pages[ALIKE] | USER_RW | PTE_A | PTE_D, VMI_LEVEL_PT);
+	space_set(s, USER_DATA + ALIKE * PAGE_SIZE, pages[ALIKE] | USER_RW | PTE_A | PTE_D,
+		  VMI_LEVEL_PT);
 }
 
 /*
@@ -133,11 +134,14 @@ TEST(set_cr3_alike, "mmu.set_cr3.alike", 1, 0, MMU_SET_CR3)
 		alike_create(&other, pages);
 		space_set(&other, va + 3 * PAGE_SIZE, 0, VMI_LEVEL_PT);
 		space_set(&other, va + 5 * PAGE_SIZE, fresh | USER_RO | PTE_A, VMI_LEVEL_PT);
-		space_set(&other, va + 7 * PAGE_SIZE, pages[7] | USER_RW | PTE_A | PTE_D, VMI_LEVEL_PT);
+		space_set(&other, va + 7 * PAGE_SIZE, pages[7] | USER_RW | PTE_A | PTE_D,
+			  VMI_LEVEL_PT);
 		space_set(&other, va + 9 * PAGE_SIZE, pages[9] | USER_RO, VMI_LEVEL_PT);
 		space_set(&other, va + 11 * PAGE_SIZE, pages[11] | PTE_P | PTE_A, VMI_LEVEL_PT);
-		space_set(&other, va + 13 * PAGE_SIZE, pages[13] | USER_RO | PTE_A | PTE_NX, VMI_LEVEL_PT);
-		space_set(&other, va + ALIKE * PAGE_SIZE, pages[ALIKE] | USER_RO | PTE_A, VMI_LEVEL_PT);
+		space_set(&other, va + 13 * PAGE_SIZE, pages[13] | USER_RO | PTE_A | PTE_NX,
+			  VMI_LEVEL_PT);
+		space_set(&other, va + ALIKE * PAGE_SIZE, pages[ALIKE] | USER_RO | PTE_A,
+			  VMI_LEVEL_PT);
 		space_load(&other);
 		used = space_pte(&other, va + 9 * PAGE_SIZE, VMI_LEVEL_PT);
 		expect_fault(USER_READ, va + 3 * PAGE_SIZE, PF_U);
@@ -151,7 +155,8 @@ TEST(set_cr3_alike, "mmu.set_cr3.alike", 1, 0, MMU_SET_CR3)
 				expect_page_user(va + i * PAGE_SIZE, i == 5 ? fresh : pages[i]);
 		CHECK(READ_ONCE(*used) & PTE_A);
 		expect_fault(USER_WRITE, va + 5 * PAGE_SIZE, PF_P | PF_W | PF_U);
-		CHECK_EQ(try_access(USER_WRITE, va + 7 * PAGE_SIZE, (u64[]){ identity(pages[7]) }), NO_FAULT);
+		CHECK_EQ(try_access(USER_WRITE, va + 7 * PAGE_SIZE, (u64[]){ identity(pages[7]) }),
+			 NO_FAULT);
 		space_load(NULL);
 		space_destroy(&other);
 	}

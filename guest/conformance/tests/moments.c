@@ -92,7 +92,8 @@ static void event_at(u64 which)
 		delay_ns(20 * NS_PER_US);
 		atomic_store(&round_over, 1);
 		WAIT_UNTIL(atomic_load(&round_done) == i);
-		atomic_store(&rounds_over, i == ROUNDS || (i >= ROUNDS_LEAST && now() > start + NS_PER_S));
+		atomic_store(&rounds_over, i == ROUNDS ||
+			     (i >= ROUNDS_LEAST && now() > start + NS_PER_S));
 		atomic_store(&round_done, 0);
 	}
 	wait_for(1);
@@ -120,7 +121,8 @@ static void reset_pages(void)
 	u64 i;
 
 	for (i = 0; i < PAGES; i++)
-		space_set(&space, USER_DATA + i * PAGE_SIZE, (memory + i * PAGE_SIZE) | PTE_P | PTE_U, VMI_LEVEL_PT);
+		space_set(&space, USER_DATA + i * PAGE_SIZE,
+			  (memory + i * PAGE_SIZE) | PTE_P | PTE_U, VMI_LEVEL_PT);
 	vmi.mmu_invalidate_range(USER_DATA, USER_DATA + PAGES * PAGE_SIZE);
 }
 
@@ -175,19 +177,25 @@ static const struct moment sysv_nmi = { sysv_calls, NULL, NULL, NULL, true };
 
 static void event_in_entries(u64 which)
 {
-	if (!(vmi.cpu_irq_flag && vmi.cpu_pause && vmi.cpu_read_tsc && vmi.cpu_io_delay && vmi.cpu_irq_disable &&
+	if (!(vmi.cpu_irq_flag && vmi.cpu_pause && vmi.cpu_read_tsc && vmi.cpu_io_delay &&
+	      vmi.cpu_irq_disable &&
 	      vmi.cpu_irq_save))
 		test_skip("the layer has no entries for these primitives");
 	event_at(which);
 }
 
 TEST_OF(in_faults, "apic.send_ipi.during_faults", event_at, (u64)&faults, 2, 0, APIC_SEND_IPI);
-TEST_OF(in_faults_nmi, "apic.send_ipi.nmi_during_faults", event_at, (u64)&faults_nmi, 2, 0, APIC_SEND_IPI);
-TEST_OF(in_short, "apic.send_ipi.during_primitives", event_in_entries, (u64)&short_irq, 2, 0, APIC_SEND_IPI);
-TEST_OF(in_masked, "apic.send_ipi.nmi_during_primitives", event_in_entries, (u64)&masked_nmi, 2, 0, APIC_SEND_IPI);
-TEST_OF(in_any_gs, "apic.send_ipi.during_any_gs", event_at, (u64)&any_gs, 2, 0, APIC_SEND_IPI, CORE_VERSION);
+TEST_OF(in_faults_nmi, "apic.send_ipi.nmi_during_faults", event_at, (u64)&faults_nmi, 2, 0,
+	APIC_SEND_IPI);
+TEST_OF(in_short, "apic.send_ipi.during_primitives", event_in_entries, (u64)&short_irq, 2, 0,
+	APIC_SEND_IPI);
+TEST_OF(in_masked, "apic.send_ipi.nmi_during_primitives", event_in_entries, (u64)&masked_nmi, 2, 0,
+	APIC_SEND_IPI);
+TEST_OF(in_any_gs, "apic.send_ipi.during_any_gs", event_at, (u64)&any_gs, 2, 0, APIC_SEND_IPI,
+	CORE_VERSION);
 TEST_OF(in_sysv, "apic.send_ipi.during_calls", event_at, (u64)&sysv_irq, 2, 0, APIC_SEND_IPI);
-TEST_OF(in_sysv_nmi, "apic.send_ipi.nmi_during_calls", event_at, (u64)&sysv_nmi, 2, 0, APIC_SEND_IPI);
+TEST_OF(in_sysv_nmi, "apic.send_ipi.nmi_during_calls", event_at, (u64)&sysv_nmi, 2, 0,
+	APIC_SEND_IPI);
 
 /* --- at the edges of user mode --- */
 
@@ -208,7 +216,8 @@ void count_nmis_begin(void)
 	nmi_gate[0] = cpu->idt[VECTOR_NMI][0];
 	nmi_gate[1] = cpu->idt[VECTOR_NMI][1];
 	cpu->tss.ist[0] = (u64)(nmi_stack + ARRAY_SIZE(nmi_stack));
-	vmi.cpu_write_idt(cpu->idt[0], VECTOR_NMI, (at & 0xffff) | (u64)KERNEL_CS << 16 | 1ull << 32 | 0x8eull << 40 |
+	vmi.cpu_write_idt(cpu->idt[0], VECTOR_NMI,
+			  (at & 0xffff) | (u64)KERNEL_CS << 16 | 1ull << 32 | 0x8eull << 40 |
 			  (at >> 16 & 0xffff) << 48, at >> 32);
 }
 
@@ -247,7 +256,8 @@ static void caller(void *argument)
 	atomic_store(&caller_ready, 1);
 	while (READ_ONCE(k_nmis) < NMIS) {
 		user_run(&context);
-		if (context.out.vector != VECTOR_SYSCALL || context.out.rax || context.out.rsp != USER_STACK_TOP)
+		if (context.out.vector != VECTOR_SYSCALL || context.out.rax ||
+		    context.out.rsp != USER_STACK_TOP)
 			spoilt++;
 		context.in = context.out;
 		watch("NMIs");

@@ -147,7 +147,8 @@ static void victim(void *argument)
 	atomic_store(&ready, 1);
 	while (!atomic_load(&over)) {
 		user_run(&context);
-		if (context.out.vector != VECTOR_SYSCALL || context.out.rax || context.out.rsp != USER_STACK_TOP)
+		if (context.out.vector != VECTOR_SYSCALL || context.out.rax ||
+		    context.out.rsp != USER_STACK_TOP)
 			errors++;
 		context.in = context.out;
 		if (!catch_trap(&catch, k_ud2, NULL) || catch.vector != VECTOR_UD)

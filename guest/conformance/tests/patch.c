@@ -210,7 +210,8 @@ static void call_in_storm(void *argument)
 		user_init(&context, u_call_loop);
 		context.in.rdi = 1000;
 		user_run(&context);
-		if (context.out.vector != VECTOR_USER_GATE || context.out.rax || context.out.rsp != USER_STACK_TOP)
+		if (context.out.vector != VECTOR_USER_GATE || context.out.rax ||
+		    context.out.rsp != USER_STACK_TOP)
 			storm_errors++;
 		watch("NMIs");
 	}

@@ -64,7 +64,8 @@ static struct vmi_syscall_site site_at(u32 number, u8 instruction)
 {
 	const u8 rest[] = { 0x0f, instruction, 0xcd, VECTOR_USER_GATE };
 	struct vmi_syscall_site site = {
-		.addr = COPY(0) + AT_SITE, .length = PREFIX + 2, .syscall_offset = PREFIX, .slot = COPY(0) + AT_SLOT,
+		.addr = COPY(0) + AT_SITE, .length = PREFIX + 2, .syscall_offset = PREFIX,
+		.slot = COPY(0) + AT_SLOT,
 		.flags = instruction == 0x05 ? 0 : VMI_SITE_CPUID,
 	};
 	u8 *to = text(0) + AT_SITE;
@@ -217,7 +218,8 @@ TEST(code_errors, "patch.code.errors", 1, 0, PATCH_CODE)
 		TRY(-VMI_EINVAL, COPY(0) + AT_BODY, sizeof(code), site.flags |= VMI_SITE_ENTRY);
 		TRY(-VMI_ENOSPC, COPY(0) + AT_BODY, 10, );
 		TRY(-VMI_ENOSPC, 0, 10, site.flags = VMI_SITE_BODY);
-		TRY(-VMI_EINVAL, 0, sizeof(code), site.flags = VMI_SITE_BODY; site.slot = machine.info.user_end);
+		TRY(-VMI_EINVAL, 0, sizeof(code), site.flags = VMI_SITE_BODY;
+		    site.slot = machine.info.user_end);
 	}
 	clean_up();
 }
@@ -270,7 +272,8 @@ static struct vmi_cpuid run_cpuid(u32 copy, u32 at, u32 leaf, u32 subleaf, u64 f
 	CHECK_EQ(context.out.vector, VECTOR_USER_GATE);
 	CHECK_EQ(context.out.rip, COPY(copy) + AT_SITE + PREFIX + 4);
 	CHECK_EQ((context.out.rax | context.out.rbx | context.out.rcx | context.out.rdx) >> 32, 0);
-	return (struct vmi_cpuid){ context.out.rax, context.out.rbx, context.out.rcx, context.out.rdx };
+	return (struct vmi_cpuid){ context.out.rax, context.out.rbx, context.out.rcx,
+				   context.out.rdx };
 }
 
 static void prepare_cpuid(void)
@@ -340,8 +343,10 @@ TEST(code_cpuid, "patch.code.cpuid", 1, 0, PATCH_CODE)
 	static const struct {
 		u32 leaf, subleaf;
 	} asked[] = {
-		{ 0, 0 }, { 0, 0x12345678 }, { 2, 0x80000001 }, { 2, 0 }, { 4, 0 }, { 4, 1 }, { 4, 2 }, { 4, 3 }, { 7, 0 },
-		{ 0xd, 0 }, { 0xd, 1 }, { 0xd, 2 }, { 0x80000000, 0 }, { 0x80000000, 0xffffffff }, { 0x80000001, 7 },
+		{ 0, 0 }, { 0, 0x12345678 }, { 2, 0x80000001 }, { 2, 0 }, { 4, 0 }, { 4, 1 },
+		{ 4, 2 }, { 4, 3 }, { 7, 0 },
+		{ 0xd, 0 }, { 0xd, 1 }, { 0xd, 2 }, { 0x80000000, 0 }, { 0x80000000, 0xffffffff },
+		{ 0x80000001, 7 },
 		{ 0x80000008, 1 },
 	};
 	bool faulted, cores_differ;
@@ -354,11 +359,14 @@ TEST(code_cpuid, "patch.code.cpuid", 1, 0, PATCH_CODE)
 		u32 leaf = asked[i].leaf, subleaf = asked[i].subleaf;
 		struct vmi_cpuid want = instruction(leaf, subleaf);
 
-		if (leaf > instruction(leaf & 0x80000000, 0).eax || (cores_differ && (leaf == 2 || leaf == 4)) ||
+		if (leaf > instruction(leaf & 0x80000000, 0).eax ||
+		    (cores_differ && (leaf == 2 || leaf == 4)) ||
 		    (indexed(leaf) && subleaf && !(want.eax | want.ebx | want.ecx | want.edx)))
 			continue;
 		for (copy = 0; copy < 2; copy++) {
-			struct vmi_cpuid got = run_cpuid(copy, AT_SLOT, leaf, subleaf, FLAGS_FIXED | FLAGS_IF, &faulted);
+			struct vmi_cpuid got =
+				run_cpuid(copy, AT_SLOT, leaf, subleaf, FLAGS_FIXED | FLAGS_IF,
+					  &faulted);
 
 			check_same(got, want);
 			CHECK(!faulted);
@@ -391,7 +399,8 @@ TEST(code_flags, "patch.code.cpuid_flags", 1, 0, PATCH_CODE)
 /* What the slot does not know it leaves to the instruction: to the kernel if that wants it to fault, and to the processor otherwise. */
 TEST(code_miss, "patch.code.cpuid_miss", 1, 0, PATCH_CODE)
 {
-	static const u32 leaves[] = { 0x40000000, 0x40000001, 0x4fffffff, 0xffffffff, 0x7fffffff, 0x80001000, 6, 0xb, 1 };
+	static const u32 leaves[] = { 0x40000000, 0x40000001, 0x4fffffff, 0xffffffff, 0x7fffffff,
+				      0x80001000, 6, 0xb, 1 };
 	u32 i;
 
 	need(VMI_PATCH_CPUID);
@@ -403,14 +412,16 @@ TEST(code_miss, "patch.code.cpuid_miss", 1, 0, PATCH_CODE)
 		got = run_cpuid(1, AT_SLOT, leaves[i], 1, FLAGS_FIXED | FLAGS_IF, &faulted);
 		/* These are the vCPU's own. */
 		if (leaves[i] == 1 || (leaves[i] == 0xb && !hybrid()))
-			CHECK_EQ(faulted, machine.vcpu_count > 1 || leaves[i] > instruction(0, 0).eax);
+			CHECK_EQ(faulted, machine.vcpu_count > 1 ||
+				 leaves[i] > instruction(0, 0).eax);
 		else
 			CHECK(faulted);
 		if (faulted)
 			check_same(got, emulated(leaves[i], 1));
 		else
 			check_same(anywhere(leaves[i], got), anywhere(leaves[i], want));
-		check_same(run_cpuid(0, AT_SITE, leaves[i], 1, FLAGS_FIXED | FLAGS_IF, &faulted), emulated(leaves[i], 1));
+		check_same(run_cpuid(0, AT_SITE, leaves[i], 1, FLAGS_FIXED | FLAGS_IF, &faulted),
+			   emulated(leaves[i], 1));
 		CHECK(faulted);
 
 		cpuid_faulting(false);
@@ -446,7 +457,8 @@ static void ask_in_storm(void *argument)
 		context.in.r10 = want.ecx;
 		context.in.r11 = want.edx;
 		user_run(&context);
-		if (context.out.vector != VECTOR_USER_GATE || context.out.rax || context.out.rsp != USER_STACK_TOP)
+		if (context.out.vector != VECTOR_USER_GATE || context.out.rax ||
+		    context.out.rsp != USER_STACK_TOP)
 			storm_errors++;
 		watch("NMIs");
 	}

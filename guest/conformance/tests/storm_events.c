@@ -178,7 +178,8 @@ static void use_alarm(void)
 		alarms[me][i].periodic = periodic;
 		alarms[me][i].period = period;
 		alarms[me][i].armed = 1;
-		CHECK_RESULT(vmi.time_set_alarm(i | (periodic ? VMI_ALARM_PERIODIC : 0), alarms[me][i].due,
+		CHECK_RESULT(vmi.time_set_alarm(i | (periodic ? VMI_ALARM_PERIODIC : 0),
+						alarms[me][i].due,
 						period, VECTOR_CLOCK), 0);
 	}
 	/* Alone, a halt ends only by an alarm. */

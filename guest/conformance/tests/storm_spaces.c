@@ -170,14 +170,16 @@ static u64 exchange(struct shared *s, u32 n, u64 target)
 		entry = target ? target | PTE_P | PTE_U : 0;
 		if ((old & PTE_ADDRESS) == (target & PTE_ADDRESS) && target)
 			entry |= old & (PTE_A | PTE_D);
-	} while (!__atomic_compare_exchange_n(slot, &old, entry, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	} while (!__atomic_compare_exchange_n(slot, &old, entry, false, __ATOMIC_SEQ_CST,
+					      __ATOMIC_SEQ_CST));
 	return old;
 }
 
 /* Changes some slots; tables: takes the page tables out too, which are then pages like others. */
 static void change(struct shared *s, u32 first, u32 count, bool tables, bool clear)
 {
-	u64 old[SLOTS], value, gone[REGIONS], start = slot_va(first), end = slot_va(first + count - 1) + PAGE_SIZE;
+	u64 old[SLOTS], value, gone[REGIONS], start = slot_va(first),
+		end = slot_va(first + count - 1) + PAGE_SIZE;
 	u32 i, n, gone_count = 0;
 	bool need = tables;
 
@@ -196,7 +198,8 @@ static void change(struct shared *s, u32 first, u32 count, bool tables, bool cle
 	}
 	if (tables) {
 		for (n = first; n < first + count; n += PER_REGION) {
-			u64 *entry = space_pte(&s->space, slot_va(n), VMI_LEVEL_PD), gpa = *entry & PTE_ADDRESS;
+			u64 *entry = space_pte(&s->space, slot_va(n), VMI_LEVEL_PD),
+				gpa = *entry & PTE_ADDRESS;
 
 			if (!gpa)
 				continue;
@@ -311,7 +314,8 @@ static void enter(struct shared *s)
 	loaded[me] = s;
 	this_cpu()->space = &s->space;
 	/* A generation of 0 is none: everything is compared. */
-	set_cr3(s->space.root, s->space.context, storm_random(8) ? atomic_load(&s->space.generation) : 0);
+	set_cr3(s->space.root, s->space.context,
+		storm_random(8) ? atomic_load(&s->space.generation) : 0);
 	if (lazy)
 		CHECK_RESULT(vmi.mmu_set_lazy_mode(VMI_LAZY_NONE), 0);
 	if (old && old != s)
@@ -325,7 +329,8 @@ static bool right(const u64 *allowed, u64 error, u64 value, bool write, bool use
 	for (i = 0; i < 4; i++) {
 		u64 page = allowed[i] & PTE_ADDRESS;
 		bool can = page && (!write || (allowed[i] & PTE_W));
-		u64 want = can ? NO_FAULT : (page ? PF_P : 0) | (write ? PF_W : 0) | (user ? PF_U : 0);
+		u64 want = can ? NO_FAULT :
+			(page ? PF_P : 0) | (write ? PF_W : 0) | (user ? PF_U : 0);
 
 		if (error == want && (!can || write || value == identity(page)))
 			return true;
@@ -339,19 +344,23 @@ static void access_one(struct shared *s)
 	u32 n = storm_random(SLOTS), kind = storm_random(8);
 	bool user = kind & 1, write = kind & 2;
 	struct slot *slot = &s->slots[n];
-	u64 allowed[4], sequence = atomic_load(&slot->sequence), error, value = this_vcpu() + 1, va = slot_va(n);
+	u64 allowed[4], sequence = atomic_load(&slot->sequence), error, value = this_vcpu() + 1,
+		va = slot_va(n);
 
 	allowed[0] = atomic_load(&slot->before);
 	allowed[1] = atomic_load(&slot->now);
-	error = try_access(write ? (user ? USER_WRITE : KERNEL_WRITE) : (user ? USER_READ : KERNEL_READ),
+	error = try_access(write ? (user ? USER_WRITE : KERNEL_WRITE) :
+				   (user ? USER_READ : KERNEL_READ),
 			   write ? va + (MARKS + this_vcpu()) * 8 : va, &value);
 	allowed[2] = atomic_load(&slot->before);
 	allowed[3] = atomic_load(&slot->now);
 	if (atomic_load(&slot->sequence) - sequence > 1)
 		return;
 	if (!right(allowed, error, value, write, user))
-		FAIL("%s %s of slot %u: error %llx, word %llx; may be %llx %llx %llx %llx", user ? "user" : "kernel",
-		     write ? "write" : "read", n, error, value, allowed[0], allowed[1], allowed[2], allowed[3]);
+		FAIL("%s %s of slot %u: error %llx, word %llx; may be %llx %llx %llx %llx",
+		     user ? "user" : "kernel",
+		     write ? "write" : "read", n, error, value, allowed[0], allowed[1], allowed[2],
+		     allowed[3]);
 }
 
 void storm_spaces_step(void)

@@ -76,7 +76,8 @@ TEST(time_stolen, "time.read.stolen_by_others", 1, 0, TIME_READ)
 	space_load(NULL);
 	space_destroy(&spaces[0]);
 	space_destroy(&spaces[1]);
-	print("# %llu switches, of %llu ms were stolen %llu\n", rounds * 64, (last.real - first.real) / NS_PER_MS,
+	print("# %llu switches, of %llu ms were stolen %llu\n", rounds * 64,
+	      (last.real - first.real) / NS_PER_MS,
 	      (last.stolen - first.stolen) / NS_PER_MS);
 	CHECK_OP(last.stolen - first.stolen, >, (last.real - first.real) / 5);
 }

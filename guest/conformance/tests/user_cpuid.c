@@ -73,14 +73,16 @@ static bool faults(u32 space, u32 leaf, u32 subleaf)
  */
 TEST(user_cpuid, "cpu.cpuid.user", 1, 0, CPU_CPUID)
 {
-	static const u32 leaves[] = { 0, 0x80000000, 0x80000002, 0x80000003, 0x80000004, 0x80000008, 0x3fffffff, 0x7fffffff,
+	static const u32 leaves[] = { 0, 0x80000000, 0x80000002, 0x80000003, 0x80000004, 0x80000008,
+				      0x3fffffff, 0x7fffffff,
 				      0x8fffffff };
 	u32 i, subleaf;
 
 	prepare();
 	for (i = 0; i < ARRAY_SIZE(leaves); i++)
 		for (subleaf = 0; subleaf < 3; subleaf++) {
-			struct vmi_cpuid want = cpuid(leaves[i], subleaf), *got = to_linear(result_gpa);
+			struct vmi_cpuid want = cpuid(leaves[i], subleaf),
+				*got = to_linear(result_gpa);
 
 			CHECK(!faults(0, leaves[i], subleaf));
 			CHECK_EQ(got->eax, want.eax);

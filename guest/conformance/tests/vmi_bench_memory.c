@@ -8,7 +8,8 @@
 #define PAGES		256		/* in one page table */
 #define BATCH		64		/* pages; a few windows of 16 */
 #define SPACE_PAGES	32
-#define STRIDE		37		/* no two neighbours are physically neighbours; odd, so that all are used */
+/* No two adjacent pages are physically adjacent. Odd, so that all pages are used. */
+#define STRIDE		37
 /* Like an entry that a kernel writes for the first write to a page. */
 #define WRITTEN		(USER_RW | PTE_NX | PTE_A | PTE_D)
 
@@ -173,13 +174,17 @@ static void run_create_drop_scattered(u64 ops)
 }
 
 const struct vmi_row vmi_rows_memory[] = {
-	{ "fault_first_touch", 1, BATCH, 201, begin_first_touch, prepare_first_touch, write_pages, end_pages },
-	{ "fault_first_touch_scattered", 1, BATCH, 201, begin_first_touch_scattered, prepare_first_touch, write_pages,
+	{ "fault_first_touch", 1, BATCH, 201, begin_first_touch, prepare_first_touch, write_pages,
+	  end_pages },
+	{ "fault_first_touch_scattered", 1, BATCH, 201, begin_first_touch_scattered,
+	  prepare_first_touch, write_pages,
 	  end_pages },
 	{ "fault_hidden", 1, BATCH, 201, begin_pages, prepare_hidden, write_pages, end_pages },
-	{ "fault_contiguous_16", 1, BATCH, 201, begin_pages, prepare_contiguous, write_pages, end_pages },
+	{ "fault_contiguous_16", 1, BATCH, 201, begin_pages, prepare_contiguous, write_pages,
+	  end_pages },
 	{ "flush", 1, BATCH, 201, begin_pages, prepare_flush, run_flush, end_pages },
 	{ "address_space_create_drop", 1, 10, 1000, begin_spaces, NULL, run_create_drop, NULL },
-	{ "address_space_create_drop_scattered", 1, 10, 1000, begin_spaces, NULL, run_create_drop_scattered, NULL },
+	{ "address_space_create_drop_scattered", 1, 10, 1000, begin_spaces, NULL,
+	  run_create_drop_scattered, NULL },
 };
 const u32 vmi_rows_memory_count = ARRAY_SIZE(vmi_rows_memory);
