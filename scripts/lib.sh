@@ -23,6 +23,39 @@ die() {
 	exit 1
 }
 
+# slowly WHAT COMMAND...: runs a command that takes long and says little. Prints what it does when it
+# starts, and every 10 s.
+slowly() {
+	local what=$1 start=$SECONDS ticker status=0
+	shift
+	say "$what"
+	(
+		trap 'kill $! 2>/dev/null; exit 0' TERM
+		while :; do
+			sleep 10 &
+			wait $!
+			# An interrupted script does not stop this one.
+			kill -0 $$ 2>/dev/null || exit 0
+			say "$what: $((SECONDS - start)) s so far"
+		done
+	) </dev/null >/dev/null &
+	ticker=$!
+	"$@" || status=$?
+	kill "$ticker" 2>/dev/null || true
+	wait "$ticker" 2>/dev/null || true
+	return $status
+}
+
+# cargo_build ARGUMENT...: cargo build. It draws a bar on a terminal; elsewhere a crate that takes a
+# minute is one line.
+cargo_build() {
+	if [ -t 2 ]; then
+		cargo build --locked "$@"
+	else
+		slowly "building the program (cargo build $*)" cargo build --locked "$@"
+	fi
+}
+
 # have COMMAND: is it there?
 have() {
 	command -v "$1" >/dev/null 2>&1

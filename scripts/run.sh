@@ -1,32 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# run.sh: the conformance suite at host speed on the process hypervisor, then the same guest on software-emulated bare
-# metal, with no layer and with each native one; then Linux: a shell, or without a terminal a short tour.
+# run.sh: Linux in a virtual machine: a shell at a terminal, a short tour elsewhere.
 
 . "$(dirname "$0")/lib.sh"
 cd "$root"
 
-cargo build --locked
-paravane="${CARGO_TARGET_DIR:-target}/debug/paravane"
-output=$(mktemp)
-trap 'rm -f "$output"' EXIT
+cargo_build --release
+paravane="${CARGO_TARGET_DIR:-target}/release/paravane"
 
-status=0 passed=0 failed=0 skipped=0
-for machine in "process process" "qemu none" "qemu native" "qemu native-stats"; do
-	printf '\n'
-	"$paravane" conformance --hypervisor "${machine% *}" --layer "${machine#* }" --cpus "${CPUS:-2}" | tee "$output" || status=1
-	# The last line is always: N passed, N failed[, N skipped]
-	read -r p _ f _ s _ < <(tail -n 1 "$output") || true
-	passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0})) skipped=$((skipped + ${s:-0}))
-done
-printf '\nAll four together:\n'
-closing_line "$passed" "$failed" "$skipped"
-[ $status -eq 0 ] || exit $status
-
-printf '\n'
 if [ -t 0 ] && [ -t 1 ]; then
 	cat <<'END'
+
 This is Linux in a virtual machine made of ordinary host processes: no hardware virtualization, no root.
 Look around; `exit` or Ctrl-] leaves it and ends the machine.
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# setup.sh build|run|test|release: installs what is missing for that, on Debian 12 or 13. Changes nothing and takes no time
-# when all is there. On other systems it says what is missing.
+# setup.sh build|run|conformance|test|release: installs what is missing for that purpose, on Debian 12
+# or 13. It changes nothing and takes no time when nothing is missing. On other systems it says what is
+# missing. Each purpose includes the one before it.
 
 . "$(dirname "$0")/lib.sh"
 
@@ -13,8 +14,8 @@ deny_version=0.18.3
 
 purpose=${1:-run}
 case $purpose in
-build | run | test | release) ;;
-*) die "usage: setup.sh build|run|test|release" ;;
+build | run | conformance | test | release) ;;
+*) die "usage: setup.sh build|run|conformance|test|release" ;;
 esac
 
 # rust_is_new: is cargo there, and new enough?
@@ -37,26 +38,31 @@ candidate_is_new() {
 
 # as_root COMMAND...: runs it, by sudo if need be.
 as_root() {
-	if [ "$(id -u)" -eq 0 ]; then
-		"$@"
-	elif have sudo; then
-		sudo "$@"
-	else
-		die "root is needed and sudo is not there: as root, run: $*"
-	fi
+	if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
 
 updated=
+# update PACKAGE...: fetches apt's lists of packages, once. Says what root has to do where this user
+# cannot become root.
+update() {
+	[ -z "$updated" ] || return 0
+	if [ "$(id -u)" -ne 0 ]; then
+		have sudo || die "missing: $*, and there is no sudo: as root, run: apt-get update && apt-get install $*"
+		# It may ask for a password, before the lines that tell the time.
+		sudo true || die "missing: $*, and sudo refuses: as root, run: apt-get update && apt-get install $*"
+	fi
+	slowly "updating the lists of packages (apt-get update)" as_root apt-get -qq update ||
+		die "apt-get update failed: is the network there?"
+	updated=1
+}
+
 # install PACKAGE...: from the distribution, without what is only recommended.
 install() {
 	have apt-get || die "missing: $* (names of Debian's packages): install them with your system's package manager"
-	say "installing $*"
-	if [ -z "$updated" ]; then
-		as_root apt-get -qq update || die "apt-get update failed: is the network there?"
-		updated=1
-	fi
-	# --no-remove: a package that somebody else needs must not go away because of us.
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends --no-remove install "$@" >&2 ||
+	update "$@"
+	# --no-remove: a package that is installed must not go away for ours.
+	slowly "installing $*" as_root env DEBIAN_FRONTEND=noninteractive \
+		apt-get -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends --no-remove install "$@" >&2 ||
 		die "apt-get could not install: $*"
 }
 
@@ -67,8 +73,9 @@ have ld || packages+=(binutils)
 have make || packages+=(make)
 # The question is for a file, not a program: a gcc without libc's headers is possible.
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
+# Cargo fetches crates by HTTPS, and paravane fetches images.
+[ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 if [ "$purpose" != build ]; then
-	have qemu-system-x86_64 || packages+=(qemu-system-x86)
 	# Linux, by `paravane kernel build`, which fetches the source by itself.
 	for pair in flex:flex bison:bison bc:bc cpio:cpio patch:patch perl:perl tar:tar xz:xz-utils; do
 		have "${pair%:*}" || packages+=("${pair#*:}")
@@ -76,10 +83,12 @@ if [ "$purpose" != build ]; then
 	[ -e /usr/include/gelf.h ] || packages+=(libelf-dev)
 	# The programs of its smallest root.
 	have busybox || packages+=(busybox-static)
-	# Registries of images are spoken to with its help.
-	[ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 	# The network of its machines.
 	have passt || packages+=(passt)
+fi
+if [ "$purpose" != build ] && [ "$purpose" != run ]; then
+	# Bare metal for the native layers.
+	have qemu-system-x86_64 || packages+=(qemu-system-x86)
 fi
 if [ "$purpose" = test ] || [ "$purpose" = release ]; then
 	have git || packages+=(git)
@@ -114,8 +123,7 @@ if ! rust_is_new; then
 	fi
 	have apt-get || die "Rust 1.$rust_minor or later is missing: install it with rustup or your package manager"
 	say "looking for Rust 1.$rust_minor or later"
-	as_root apt-get -qq update || die "apt-get update failed: is the network there?"
-	updated=1
+	update "cargo and rustc 1.$rust_minor or later (rustc-web on Debian 12)"
 	# Debian 13 has it as rustc; Debian 12 has an old one of that name, and a newer one beside it.
 	if candidate_is_new rustc; then
 		install cargo rustc rustfmt rust-clippy
@@ -135,10 +143,10 @@ is_static() {
 }
 if [ "$purpose" != build ] && ! is_static /bin/busybox && ! is_static "$tools/busybox"; then
 	have apt-get || die "a statically linked busybox is missing: put one to $tools/busybox"
-	say "fetching busybox-static"
 	part=$(mktemp -d)
 	trap 'rm -rf "$part"' EXIT
-	(cd "$part" && apt-get -qq download busybox-static && dpkg-deb -x busybox-static_*.deb .) >&2 ||
+	(cd "$part" && slowly "fetching busybox-static" apt-get -qq download busybox-static &&
+		dpkg-deb -x busybox-static_*.deb .) >&2 ||
 		die "busybox-static could not be fetched: is the network there?"
 	mkdir -p "$tools"
 	cp "$(find "$part" -name busybox -type f | head -n 1)" "$tools/busybox.part"
@@ -151,8 +159,7 @@ fi
 # What make lint needs on top. A compiler from rustup brings them as components.
 if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
 	if have rustup; then
-		say "adding rustfmt and clippy"
-		rustup component add rustfmt clippy >&2 || die "rustup component add rustfmt clippy failed: is the network there?"
+		slowly "adding rustfmt and clippy" rustup component add rustfmt clippy >&2 || die "rustup component add rustfmt clippy failed: is the network there?"
 	fi
 fi
 if ! cargo fmt --version >/dev/null 2>&1; then
@@ -165,11 +172,11 @@ fi
 
 deny="$tools/cargo-deny-$deny_version"
 if [ ! -x "$deny/bin/cargo-deny" ]; then
-	say "building cargo-deny $deny_version, once (some minutes)"
 	# Renamed when it is whole: an interrupted build must not look like a finished one.
 	rm -rf "$deny.part"
 	mkdir -p "$tools"
-	cargo install --quiet --locked --root "$deny.part" "cargo-deny@$deny_version" ||
+	slowly "building cargo-deny $deny_version, once (some minutes)" \
+		cargo install --quiet --locked --root "$deny.part" "cargo-deny@$deny_version" ||
 		die "cargo-deny $deny_version could not be built: is the network there?"
 	rm -rf "$deny"
 	mv "$deny.part" "$deny"
