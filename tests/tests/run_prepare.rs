@@ -99,10 +99,27 @@ fn machine(options: &[&str], time: Duration) {
         .args(["--", "echo", "here"]);
     let child = start(command.env("XDG_CACHE_HOME", build.cache()));
     let run = build.takes(time, child);
-    assert_eq!(
-        (run.code, run.stdout.as_str(), run.stderr.as_str()),
-        (0, "here\n", "")
+    assert_eq!((run.code, run.stdout.as_str()), (0, "here\n"), "{run:?}");
+    // A line soon, and one every ten seconds; the machine itself adds none.
+    let lines = lines_of_progress(&run);
+    let seconds = time.as_secs();
+    assert!(
+        (1 + seconds / 20..=3 + seconds / 10).contains(&lines),
+        "{lines} lines in {seconds} s: {run:?}"
     );
+}
+
+/// The number of lines on stderr. Each must be one of the progress of what is made ready.
+fn lines_of_progress(run: &Run) -> u64 {
+    for line in run.stderr.lines() {
+        let step = line.strip_prefix("paravane: ").unwrap_or_default();
+        let known = ["waiting for another build of Linux, ", "reading "];
+        assert!(
+            known.iter().any(|k| step.starts_with(k)) && step.ends_with(" so far"),
+            "{run:?}"
+        );
+    }
+    run.stderr.lines().count() as u64
 }
 
 #[test]
@@ -137,7 +154,8 @@ fn others_do_not_wait_for_what_is_made_ready() {
         user.refused(&["exec", "one", "--", "true"], "not running");
         assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
         let run = build.takes(Duration::from_secs(1), child);
-        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+        assert_eq!(run.code, 0, "{run:?}");
+        lines_of_progress(&run);
         let said = if detached { "one\n" } else { "here\n" };
         assert_eq!(run.stdout, said);
         if detached {

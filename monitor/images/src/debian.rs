@@ -4,7 +4,7 @@
 use super::apt;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
+use paravane_user_io::progress::Progress;
 use paravane_user_io::signals::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -15,7 +15,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command, Stdio};
-use std::time::Duration;
 
 /// What systemd needs to come up without complaint, and a network that configures itself.
 const PACKAGES: [&str; 6] = [
@@ -83,23 +82,20 @@ pub fn build(request: &Request<'_>, signals: &Signals) -> anyhow::Result<()> {
         .prefix(".paravane-image-")
         .tempdir_in(folder)
         .with_context(|| format!("{}: cannot be written to", folder.display()))?;
-    let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_spinner());
-    bar.set_style(style);
-    bar.enable_steady_tick(Duration::from_millis(120));
+    let progress = Progress::new("making a Debian");
     let archive = work.path().join("root.tar");
-    let made = bootstrap(request, &archive, &bar, signals).and_then(|()| match request.format {
-        Format::Tar => Ok(archive),
-        Format::Squashfs => squash(&archive, work.path(), &bar, signals),
-        Format::Ext4 => ext4(request, &archive, work.path(), &bar, signals),
-    });
+    let made =
+        bootstrap(request, &archive, &progress, signals).and_then(|()| match request.format {
+            Format::Tar => Ok(archive),
+            Format::Squashfs => squash(&archive, work.path(), &progress, signals),
+            Format::Ext4 => ext4(request, &archive, work.path(), &progress, signals),
+        });
     let result = match made {
         // What the tools say then is as good as nothing.
         Err(_) if is_full(work.path()) => bail!("{}: no space left there", folder.display()),
         other => other?,
     };
-    bar.finish_and_clear();
+    drop(progress);
     File::open(&result)
         .and_then(|f| f.sync_all())
         .context("the image cannot be written to disk")?;
@@ -200,7 +196,7 @@ fn program(name: &str) -> Command {
 fn bootstrap(
     request: &Request<'_>,
     archive: &Path,
-    bar: &ProgressBar,
+    progress: &Progress,
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let packages: Vec<&str> = PACKAGES
@@ -239,13 +235,13 @@ fn bootstrap(
         .arg(request.suite)
         .arg(archive)
         .args(apt::sources(request.suite));
-    run(command, "mmdebstrap", "making a Debian", bar, signals)
+    run(command, "mmdebstrap", "making a Debian", progress, signals)
 }
 
 fn squash(
     archive: &Path,
     work: &Path,
-    bar: &ProgressBar,
+    progress: &Progress,
     signals: &Signals,
 ) -> anyhow::Result<PathBuf> {
     let image = work.join("root.squashfs");
@@ -254,7 +250,13 @@ fn squash(
         .args(["-quiet", "-no-progress", "-comp", "zstd"])
         .arg(&image)
         .stdin(File::open(archive)?);
-    run(command, "sqfstar", "making the file system", bar, signals)?;
+    run(
+        command,
+        "sqfstar",
+        "making the file system",
+        progress,
+        signals,
+    )?;
     Ok(image)
 }
 
@@ -262,7 +264,7 @@ fn ext4(
     request: &Request<'_>,
     archive: &Path,
     work: &Path,
-    bar: &ProgressBar,
+    progress: &Progress,
     signals: &Signals,
 ) -> anyhow::Result<PathBuf> {
     let image = work.join("root.ext4");
@@ -295,7 +297,13 @@ fn ext4(
         .arg(format!("{}M", request.size))
         .arg(attributes)
         .arg(find("mke2fs").unwrap_or_default());
-    run(command, "mke2fs", "making the file system", bar, signals)?;
+    run(
+        command,
+        "mke2fs",
+        "making the file system",
+        progress,
+        signals,
+    )?;
     Ok(image)
 }
 
@@ -304,10 +312,10 @@ fn run(
     mut command: Command,
     name: &str,
     stage: &str,
-    bar: &ProgressBar,
+    progress: &Progress,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    bar.set_message(stage.to_string());
+    progress.step(stage);
     let mut child = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -323,7 +331,7 @@ fn run(
         let said = child
             .stderr
             .take()
-            .map(|pipe| listen(pipe, stage, bar))
+            .map(|pipe| listen(pipe, stage, progress))
             .transpose();
         drop(ended);
         said
@@ -368,12 +376,12 @@ fn end_when_asked(group: Pid, signals: &Signals, over: &UnixStream) {
 }
 
 /// Shows what a tool says about its progress; its first error, or what it said last.
-fn listen(pipe: ChildStderr, stage: &str, bar: &ProgressBar) -> io::Result<String> {
+fn listen(pipe: ChildStderr, stage: &str, progress: &Progress) -> io::Result<String> {
     let mut last = String::new();
     for line in BufReader::new(pipe).lines() {
         let line = paravane_user_io::text::clean(line?.as_bytes());
-        if let Some(progress) = line.strip_prefix("I: ") {
-            bar.set_message(format!("{stage}: {progress}"));
+        if let Some(step) = line.strip_prefix("I: ") {
+            progress.step(&format!("{stage}: {step}"));
         } else if !last.starts_with("E: ") {
             last = line;
         }

@@ -20,7 +20,7 @@ pub use source::Wanted;
 
 use anyhow::Context;
 use cache::Cache;
-use indicatif::{ProgressBar, ProgressStyle};
+use paravane_user_io::progress::Progress;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -108,20 +108,13 @@ pub fn unpatched() -> anyhow::Result<PathBuf> {
     Ok(build(&request)?.files.bzimage)
 }
 
-/// The kernel that is asked for: from the cache, or built. Says on a terminal how far it is.
+/// Finds the kernel of this request in the cache, or builds it. Shows its progress on stderr.
 pub fn build(request: &Request) -> anyhow::Result<Built> {
-    let bar = spinner();
-    let built = build_with(request, &bar);
-    bar.finish_and_clear();
-    built
-}
-
-fn build_with(request: &Request, bar: &ProgressBar) -> anyhow::Result<Built> {
     let start = Instant::now();
+    let progress = Progress::new("waiting for another build of Linux");
     let cache = Cache::open()?;
-    bar.set_message("waiting for another build");
     let _lock = cache.lock()?;
-    let source = source::find(&request.source, &cache, bar)?;
+    let source = source::find(&request.source, &cache, &progress)?;
     let compiler = tools::compiler()?;
     let key = request.recipe.key(&source.hash, &compiler);
     let plain = request.recipe.plain;
@@ -141,10 +134,11 @@ fn build_with(request: &Request, bar: &ProgressBar) -> anyhow::Result<Built> {
         return done(folder, None);
     }
     tools::check()?;
-    let tree = Tree::open(&cache.work(request.recipe.unpatched), &source, bar)?;
-    tree.apply(&request.recipe, bar)?;
-    tree.configure(&request.recipe, bar)?;
-    tree.make(request.jobs, bar)?;
+    let tree = Tree::open(&cache.work(request.recipe.unpatched), &source, &progress)?;
+    tree.apply(&request.recipe, &progress)?;
+    tree.configure(&request.recipe, &progress)?;
+    tree.make(request.jobs, &progress)?;
+    progress.step("storing the kernel");
     // The port keeps the relocations.
     let vmlinux = if request.recipe.unpatched {
         "vmlinux"
@@ -168,13 +162,4 @@ fn build_with(request: &Request, bar: &ProgressBar) -> anyhow::Result<Built> {
         Ok(())
     })?;
     done(folder, Some(start.elapsed()))
-}
-
-fn spinner() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} [{elapsed}]") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
 }

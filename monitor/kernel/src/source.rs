@@ -4,7 +4,7 @@
 use super::cache::Cache;
 use super::tools::last_words;
 use anyhow::{Context, bail};
-use indicatif::ProgressBar;
+use paravane_user_io::progress::{Progress, Total, Unit};
 use paravane_user_io::text::hex;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -42,7 +42,7 @@ pub struct Source {
 }
 
 /// Finds what is wanted, and fetches it if need be.
-pub fn find(wanted: &Wanted, cache: &Cache, bar: &ProgressBar) -> anyhow::Result<Source> {
+pub fn find(wanted: &Wanted, cache: &Cache, progress: &Progress) -> anyhow::Result<Source> {
     let path = match wanted {
         Wanted::At(path) => {
             fs::canonicalize(path).with_context(|| format!("source {}", path.display()))?
@@ -53,11 +53,11 @@ pub fn find(wanted: &Wanted, cache: &Cache, bar: &ProgressBar) -> anyhow::Result
             match (newest, installed.is_file(), fetched.is_file()) {
                 (false, true, _) => installed,
                 (false, false, true) => fetched,
-                _ => fetch(cache, bar)?,
+                _ => fetch(cache, progress)?,
             }
         }
     };
-    bar.set_message(format!("reading {}", path.display()));
+    progress.step(&format!("reading {}", path.display()));
     let hash = if path.is_dir() {
         if !path.join("Makefile").is_file() {
             bail!("{}: there is no source of a kernel in it", path.display());
@@ -70,7 +70,7 @@ pub fn find(wanted: &Wanted, cache: &Cache, bar: &ProgressBar) -> anyhow::Result
 }
 
 /// Debian's package, by apt: an ordinary user can download, and unpack it himself.
-fn fetch(cache: &Cache, bar: &ProgressBar) -> anyhow::Result<PathBuf> {
+fn fetch(cache: &Cache, progress: &Progress) -> anyhow::Result<PathBuf> {
     let folder = cache.sources();
     let part = folder.join("part");
     let complain = || format!("cannot write to {}", folder.display());
@@ -78,7 +78,8 @@ fn fetch(cache: &Cache, bar: &ProgressBar) -> anyhow::Result<PathBuf> {
         fs::remove_dir_all(&part).with_context(complain)?;
     }
     fs::create_dir_all(&part).with_context(complain)?;
-    bar.set_message(format!("fetching {PACKAGE}"));
+    progress.step(&format!("fetching {PACKAGE}"));
+    progress.count(Unit::Bytes, Total::Unknown);
     let mut child = Command::new("apt-get")
         .args(["-q", "download", PACKAGE])
         .current_dir(&part)
@@ -98,7 +99,7 @@ fn fetch(cache: &Cache, bar: &ProgressBar) -> anyhow::Result<PathBuf> {
             .flatten()
             .filter_map(|entry| Some(entry.metadata().ok()?.len()))
             .sum();
-        bar.set_message(format!("fetching {PACKAGE}: {} MB", bytes / 1_000_000));
+        progress.done(bytes);
     }
     let output = child.wait_with_output()?;
     let package = fs::read_dir(&part)
@@ -112,7 +113,7 @@ fn fetch(cache: &Cache, bar: &ProgressBar) -> anyhow::Result<PathBuf> {
             last_words("apt-get", &output.stderr)
         );
     };
-    bar.set_message(format!("unpacking {PACKAGE}"));
+    progress.step(&format!("unpacking {PACKAGE}"));
     let output = Command::new("dpkg-deb")
         .arg("--extract")
         .arg(&package)

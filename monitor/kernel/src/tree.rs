@@ -6,7 +6,7 @@ use super::recipe::Recipe;
 use super::source::Source;
 use super::tools::last_words;
 use anyhow::{Context, bail};
-use indicatif::ProgressBar;
+use paravane_user_io::progress::Progress;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
@@ -25,7 +25,7 @@ pub struct Tree {
 
 impl Tree {
     /// The tree in this folder, made of this source.
-    pub fn open(root: &Path, source: &Source, bar: &ProgressBar) -> anyhow::Result<Self> {
+    pub fn open(root: &Path, source: &Source, progress: &Progress) -> anyhow::Result<Self> {
         let complain = || format!("cannot use {}", root.display());
         let refuse = || {
             format!(
@@ -48,7 +48,7 @@ impl Tree {
         let tree = part.join("source");
         fs::create_dir_all(&tree).with_context(complain)?;
         fs::create_dir_all(part.join("object")).with_context(complain)?;
-        bar.set_message(format!("unpacking {}", source.path.display()));
+        progress.step(&format!("unpacking {}", source.path.display()));
         unpack(&source.path, &tree)?;
         let version = version(&tree).with_context(refuse)?;
         if !version.starts_with(SERIES)
@@ -61,7 +61,7 @@ impl Tree {
         }
         fs::write(part.join("stamp"), &source.hash).with_context(complain)?;
         if root.exists() {
-            bar.set_message("removing the previous source");
+            progress.step("removing the previous source");
             fs::remove_dir_all(root).with_context(complain)?;
         }
         fs::rename(&part, root).with_context(complain)?;
@@ -92,8 +92,8 @@ impl Tree {
     }
 
     /// Brings the port in: the files of the recipe that are there already stay untouched, what an earlier one did is undone.
-    pub fn apply(&self, recipe: &Recipe, bar: &ProgressBar) -> anyhow::Result<()> {
-        bar.set_message(format!("patching Linux {}", self.version));
+    pub fn apply(&self, recipe: &Recipe, progress: &Progress) -> anyhow::Result<()> {
+        progress.step(&format!("patching Linux {}", self.version));
         let before = self.changed()?;
         let scratch = self.root.join("scratch");
         if scratch.exists() {

@@ -32,7 +32,12 @@ fn source() -> (tempfile::TempDir, Source) {
 }
 
 fn open(folder: &tempfile::TempDir, source: &Source) -> Tree {
-    Tree::open(&folder.path().join("work"), source, &ProgressBar::hidden()).unwrap()
+    Tree::open(
+        &folder.path().join("work"),
+        source,
+        &Progress::new("testing"),
+    )
+    .unwrap()
 }
 
 fn text(tree: &Tree, path: &str) -> Option<String> {
@@ -49,12 +54,12 @@ fn time(tree: &Tree, path: &str) -> SystemTime {
 #[test]
 fn only_what_changes_is_written_and_what_went_away_is_undone() {
     let (folder, source) = source();
-    let bar = ProgressBar::hidden();
+    let progress = Progress::new("testing");
     let tree = open(&folder, &source);
     assert_eq!(tree.version(), "6.12.99");
     tree.apply(
         &recipe(&[("arch/new.c", b"1"), ("arch/old.c", b"1")], &[PATCH]),
-        &bar,
+        &progress,
     )
     .unwrap();
     assert_eq!(text(&tree, "kernel/a.c").unwrap(), "one\nTWO\nthree\n");
@@ -62,7 +67,7 @@ fn only_what_changes_is_written_and_what_went_away_is_undone() {
 
     // The same patch, one file of the overlay changed, one gone.
     let tree = open(&folder, &source);
-    tree.apply(&recipe(&[("arch/new.c", b"2")], &[PATCH]), &bar)
+    tree.apply(&recipe(&[("arch/new.c", b"2")], &[PATCH]), &progress)
         .unwrap();
     assert_eq!(time(&tree, "kernel/a.c"), times[0]);
     assert_eq!(time(&tree, "kernel/b.c"), times[1]);
@@ -70,10 +75,10 @@ fn only_what_changes_is_written_and_what_went_away_is_undone() {
     assert!(text(&tree, "arch/old.c").is_none());
 
     // No patch: the file is the source's own again, and can be patched again.
-    tree.apply(&recipe(&[], &[]), &bar).unwrap();
+    tree.apply(&recipe(&[], &[]), &progress).unwrap();
     assert_eq!(text(&tree, "kernel/a.c").unwrap(), "one\ntwo\nthree\n");
     assert!(text(&tree, "arch/new.c").is_none());
-    tree.apply(&recipe(&[], &[PATCH]), &bar).unwrap();
+    tree.apply(&recipe(&[], &[PATCH]), &progress).unwrap();
     assert_eq!(text(&tree, "kernel/a.c").unwrap(), "one\nTWO\nthree\n");
 }
 
@@ -83,7 +88,7 @@ fn a_patch_that_does_not_apply_is_named_with_the_file() {
     fs::write(source.path.join("kernel/a.c"), "something else\n").unwrap();
     let tree = open(&folder, &source);
     let error = tree
-        .apply(&recipe(&[], &[PATCH]), &ProgressBar::hidden())
+        .apply(&recipe(&[], &[PATCH]), &Progress::new("testing"))
         .unwrap_err()
         .to_string();
     for part in ["0001.patch", "6.12.99", "kernel/a.c"] {
@@ -97,7 +102,10 @@ fn a_patch_that_does_not_apply_is_named_with_the_file() {
 fn another_series_and_a_file_in_the_way_are_refused() {
     let (folder, source) = source();
     let tree = open(&folder, &source);
-    let error = tree.apply(&recipe(&[("kernel/b.c", b"")], &[]), &ProgressBar::hidden());
+    let error = tree.apply(
+        &recipe(&[("kernel/b.c", b"")], &[]),
+        &Progress::new("testing"),
+    );
     assert!(error.unwrap_err().to_string().contains("kernel/b.c"));
 
     let makefile = "VERSION = 6\nPATCHLEVEL = 120\nSUBLEVEL = 1\n";
@@ -106,8 +114,12 @@ fn another_series_and_a_file_in_the_way_are_refused() {
         hash: "2".to_string(),
         ..source
     };
-    let error =
-        Tree::open(&folder.path().join("work"), &source, &ProgressBar::hidden()).unwrap_err();
+    let error = Tree::open(
+        &folder.path().join("work"),
+        &source,
+        &Progress::new("testing"),
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("6.120.1"), "{error}");
     // What was there before is still there.
     assert_eq!(text(&tree, "kernel/b.c").unwrap(), "b\n");
@@ -119,7 +131,7 @@ fn a_file_that_a_patch_does_not_find_is_named() {
     fs::remove_file(source.path.join("kernel/a.c")).unwrap();
     let tree = open(&folder, &source);
     let error = tree
-        .apply(&recipe(&[], &[PATCH]), &ProgressBar::hidden())
+        .apply(&recipe(&[], &[PATCH]), &Progress::new("testing"))
         .unwrap_err();
     assert!(error.to_string().contains("kernel/a.c"), "{error}");
 }

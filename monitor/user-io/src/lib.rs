@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the monitor exchanges with its user: files that the user names, printable text, standard
-//! error, exit codes, and the signals that ask it to end. Nothing here knows what a virtual machine is.
+//! error, progress, exit codes, and the signals that ask it to end. Nothing here knows what a virtual machine is.
 
 #![forbid(unsafe_code)]
 
 pub mod files;
 pub mod outcome;
+pub mod progress;
 pub mod signals;
 pub mod stderr;
 pub mod text;

@@ -17,13 +17,13 @@ use super::conformance::MEMORY_MIB;
 use crate::arguments::BenchNative;
 use crate::layer_file::LayerFile;
 use anyhow::{Context, bail};
-use indicatif::ProgressBar;
 use page::Page;
 use paravane_hypervisor::GuestFile;
 use paravane_hypervisor::Layer;
 use paravane_hypervisor::qemu::Qemu;
 use paravane_hypervisor::{Event, Hypervisor, Machine, Verdict};
 use paravane_user_io::outcome::Outcome;
+use paravane_user_io::progress::Progress;
 use paravane_user_io::signals::Signals;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -46,12 +46,10 @@ pub fn native(args: &BenchNative) -> anyhow::Result<Outcome> {
     let signals = Signals::install().context("cannot take note of signals")?;
     let mut table = Table::default();
     for layer in LAYERS {
-        let bar = ProgressBar::new_spinner()
-            .with_message(format!("counting with layer {}", layer.name()));
-        bar.enable_steady_tick(Duration::from_millis(100));
+        let progress = Progress::new(&format!("counting with layer {}", layer.name()));
         let timeout = Duration::from_secs(args.timeout);
         let rows = measure(&hypervisor, &guest, layer, timeout, &signals);
-        bar.finish_and_clear();
+        drop(progress);
         match rows? {
             Measured::Rows(rows) => table.add(layer.name(), rows)?,
             Measured::Interrupted(signal) => return Ok(Outcome::Interrupted(signal)),

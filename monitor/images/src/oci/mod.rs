@@ -19,8 +19,8 @@ use archive::{Source, blob_name};
 use cache::{Cache, Work};
 use clap::ValueEnum;
 use digest::Summed;
-use indicatif::{ProgressBar, ProgressStyle};
 use oci_spec::distribution::Reference;
+use paravane_user_io::progress::{Progress, Total, Unit};
 use paravane_user_io::signals::{Interrupted, Signals};
 use paravane_user_io::text;
 pub use process::Process;
@@ -30,7 +30,6 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Layers of an image.
 const LAYERS: usize = 500;
@@ -240,19 +239,20 @@ fn transfer(
     if total > BYTES {
         bail!("layers of more than {} GiB", BYTES >> 30);
     }
-    let bar = progress("{spinner} {elapsed} {bytes}/{total_bytes} {msg}");
-    bar.set_length(total);
-    for (index, (blob, place)) in wanted.iter().enumerate() {
-        bar.set_message(format!("pulling layer {} of {}", index + 1, wanted.len()));
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let progress = Progress::new("pulling layers");
+    progress.count(Unit::Bytes, Total::Exact(total));
+    for (blob, place) in &wanted {
         let complain = || format!("cannot write to {}", cache.folder().display());
         let part = work.path().join("layer");
         let file = File::create(&part).with_context(complain)?;
-        registry.blob(&blob.digest, blob.size, &mut bar.wrap_write(&file))?;
+        registry.blob(&blob.digest, blob.size, &mut progress.writing(&file))?;
         // Its name says that it is whole, also when the host's power fails.
         file.sync_all().with_context(complain)?;
         cache.keep(&part, place)?;
     }
-    bar.finish_and_clear();
     Ok(())
 }
 
@@ -417,14 +417,15 @@ fn unpack(
         first: None,
     };
     let mut tree = Tree::new(&root, rules)?;
-    let bar = progress("{spinner} {elapsed} {bytes} {msg}");
+    let progress = Progress::new("unpacking");
     let sums = &configuration.rootfs.diff_ids;
     for (index, (layer, wanted)) in parts.layers.iter().zip(sums).enumerate() {
         let name = format!("layer {} of {}", index + 1, sums.len());
-        bar.set_message(format!("unpacking {name}"));
+        progress.step(&format!("unpacking {name}"));
+        progress.count(Unit::Bytes, Total::Unknown);
         digest::digits(wanted)?;
         let file = Patient {
-            inner: bar.wrap_read(source.file(&layer.name)?),
+            inner: progress.reading(source.file(&layer.name)?),
             signals: signals.clone(),
         };
         let mut contents = Summed::new(plain(file)?);
@@ -433,7 +434,7 @@ fn unpack(
             bail!("{name} is damaged: it has another digest");
         }
     }
-    bar.finish_and_clear();
+    drop(progress);
     if let Some(folder) = configuration.process().folder() {
         // The image may count on its being made.
         tree.folder(folder.as_os_str().as_bytes())
@@ -456,14 +457,6 @@ impl<R: Read> Read for Patient<R> {
             None => self.inner.read(into),
         }
     }
-}
-
-fn progress(template: &str) -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template(template);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    bar.enable_steady_tick(Duration::from_millis(120));
-    bar
 }
 
 /// What is in a layer, whatever it is compressed with.

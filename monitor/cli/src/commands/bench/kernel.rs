@@ -10,12 +10,12 @@ use super::micro::{figure, initramfs, read_static};
 use super::page::Page;
 use crate::arguments::BenchKernel;
 use anyhow::{Context, bail};
-use indicatif::ProgressBar;
 use paravane_hypervisor::Layer;
 use paravane_hypervisor::qemu::{Linux, Qemu};
 use paravane_hypervisor::{Event, Verdict};
 use paravane_kernel as kernel;
 use paravane_user_io::outcome::Outcome;
+use paravane_user_io::progress::Progress;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::{files, text};
 use serde::Serialize;
@@ -94,8 +94,7 @@ pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
         ("VMI-Linux", &vmi, Layer::None),
         ("VMI-Linux with the ROM native", &vmi, Layer::Native),
     ] {
-        let bar = ProgressBar::new_spinner().with_message(format!("counting {name}"));
-        bar.enable_steady_tick(Duration::from_millis(100));
+        let progress = Progress::new(&format!("counting {name}"));
         let linux = Linux {
             bzimage,
             initrd: &initrd,
@@ -106,7 +105,7 @@ pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
             count_instructions: true,
         };
         let figures = measure(&qemu, &linux, Duration::from_secs(args.timeout), &signals);
-        bar.finish_and_clear();
+        drop(progress);
         if let Some(signal) = signals.pending() {
             return Ok(Outcome::Interrupted(signal));
         }

@@ -6,8 +6,13 @@ use super::stats;
 use anyhow::bail;
 use indicatif::ProgressBar;
 use paravane_user_io::signals::Signals;
+use paravane_user_io::{progress, stderr};
 use serde::Serialize;
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+/// Between two lines that say how far the measurements are.
+const EVERY: Duration = Duration::from_secs(10);
 
 /// What has a name, by which it is chosen and told.
 pub trait Named {
@@ -33,9 +38,20 @@ pub fn alternate<T: Named>(
     signals: &Signals,
     mut measure: impl FnMut(&mut T, u32) -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<u8>> {
-    let bar = ProgressBar::new(u64::from(rounds) * rows.len() as u64);
+    let total = u64::from(rounds) * rows.len() as u64;
+    let bar = ProgressBar::new(total);
+    let begun = Instant::now();
+    let mut last_line = begun;
     for round in 0..rounds {
         for row in &mut *rows {
+            // Without a terminal. The thread of `Progress` would share the processors with what is measured.
+            if bar.is_hidden() && (bar.position() == 0 || last_line.elapsed() >= EVERY) {
+                last_line = Instant::now();
+                let (position, time) = (bar.position(), progress::time(begun.elapsed()));
+                stderr::say(&format!(
+                    "paravane: measuring: {position} of {total} measurements, {time} so far\n"
+                ));
+            }
             match measure(row, round) {
                 Ok(()) => bar.inc(1),
                 // What it was doing when it was told to stop is of no interest.
