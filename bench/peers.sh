@@ -49,7 +49,8 @@ done
 [[ $turns =~ ^[1-9][0-9]*$ ]] || die "--turns $turns: a number from 1 on is possible"
 [ ${#rows[@]} -gt 0 ] || rows=(start getppid anonymous_fault fork_exec compile tcp_round_trip)
 for page in "${pages[@]}"; do
-	grep -q '^<!-- bench:peers begin -->$' "$page" || die "$page: no line <!-- bench:peers begin -->"
+	grep -q '^<!-- bench:peers begin -->$' "$page" ||
+		die "$page: no line <!-- bench:peers begin -->"
 done
 for tool in gcc make cpio busybox qemu-system-x86_64 timeout; do
 	have "$tool" || die "$tool is not installed (apt-get install build-essential cpio" \
@@ -61,7 +62,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 tree=$folder/tree
 say "the kernel and the root"
-"$paravane" kernel build --output "$folder/kernel" >"$folder/log" 2>&1 || die "$(tail -n 1 "$folder/log")"
+"$paravane" kernel build --output "$folder/kernel" >"$folder/log" 2>&1 ||
+	die "$(tail -n 1 "$folder/log")"
 make -s -C "$root/bench/micro" OUT="$folder/micro"
 
 # copy FILE: into the root, under its own name, with the libraries that it is linked with.
@@ -108,7 +110,8 @@ on_paravane() {
 
 on_qemu() {
 	timeout 900 qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max -m "$memory" \
-		-smp 1 -display none -vga none -serial stdio -nodefaults -no-user-config -no-reboot \
+		-smp 1 -display none -vga none -serial stdio \
+		-nodefaults -no-user-config -no-reboot \
 		-kernel "$folder/kernel/bzImage" -initrd "$folder/initrd" \
 		-append "console=ttyS0 quiet micro=$1 compiler=$compiler"
 }
@@ -154,13 +157,20 @@ table() {
 				if (ns < 1e9) return sprintf("%.1f ms", ns / 1e6)
 				return sprintf("%.2f s", ns / 1e9)
 			}
-			{ n++; host[n] = $2; vm[n] = $3; tcg[n] = $4; a[n] = $3 / $2; b[n] = $4 / $2 }
+			{
+				n++
+				host[n] = $2; vm[n] = $3; tcg[n] = $4
+				a[n] = $3 / $2; b[n] = $4 / $2
+			}
 			END {
+				h = time(median(host, n))
+				v = time(median(vm, n))
+				t = time(median(tcg, n))
 				if (row == "start")
-					printf "| %s | - | %s | %s |\n", what, time(median(vm, n)), time(median(tcg, n))
+					printf "| %s | - | %s | %s |\n", what, v, t
 				else
-					printf "| %s | %s | %s (%.2f) | %s (%.1f) |\n", what, time(median(host, n)),
-						time(median(vm, n)), median(a, n), time(median(tcg, n)), median(b, n)
+					printf "| %s | %s | %s (%.2f) | %s (%.1f) |\n",
+						what, h, v, median(a, n), t, median(b, n)
 			}'
 	done
 }
