@@ -206,7 +206,8 @@ impl<'a> Actor<'a> {
         Ok((user.transpose()?, group.transpose()?))
     }
 
-    /// Sets mode and owner. `new` is present if the line has just created it, with its default mode.
+    /// Sets mode and owner. `new` is present if the line has just created the file, and contains the
+    /// default mode.
     fn adjust(&self, line: &Line, place: &Place, new: Option<Option<u32>>) -> io::Result<()> {
         let Some(stat) = place.stat()? else {
             return Ok(());

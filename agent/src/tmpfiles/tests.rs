@@ -350,7 +350,9 @@ proptest! {
     }
 
     #[test]
-    fn almost_lines_are_survived(text in "[fFwdDvqQepLcbCzZxrta][+!=~^?$-]{0,3} [/a%tm\\\\\"'x0-9. *-]{0,40}") {
+    fn almost_lines_are_survived(
+        text in "[fFwdDvqQepLcbCzZxrta][+!=~^?$-]{0,3} [/a%tm\\\\\"'x0-9. *-]{0,40}",
+    ) {
         let _ = one(&text);
     }
 
