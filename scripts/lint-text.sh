@@ -79,7 +79,7 @@ links() {
 # Each test that a document names exists: words in backquotes between "Test:" or "Tests:" and the
 # end of the list item, if they look like a test's name.
 named_tests() {
-	local name pages="docs/security.md docs/tuning.md SPECIFICATION.md" bad=0
+	local name page pages="docs/security.md docs/tuning.md SPECIFICATION.md" bad=0
 	# Names of functions, of files of tests and of rows of benchmarks.
 	{
 		git ls-files '*.rs' | xargs -d '\n' grep -hos 'fn [a-z0-9_]*' | awk '{ print $2 }'
@@ -89,7 +89,8 @@ named_tests() {
 	while IFS= read -r name; do
 		grep -qx "$name" "$names" || {
 			# shellcheck disable=SC2086 # A list.
-			printf '%s: no such test: %s\n' "$(grep -l "$name" $pages | head -n 1)" "$name"
+			page=$(grep -l "$name" $pages | head -n 1)
+			printf '%s: no such test: %s\n' "$page" "$name"
 			bad=1
 		}
 	done < <(
@@ -107,8 +108,9 @@ named_tests() {
 # files for Linux's tree, by guest/linux/README.md.
 folders() {
 	local folder file bad=0
+	local places="README.md mod.rs lib.rs main.rs ../README.md ../../README.md ../Cargo.toml"
 	while IFS= read -r folder; do
-		for file in README.md mod.rs lib.rs main.rs ../README.md ../../README.md ../Cargo.toml; do
+		for file in $places; do
 			[ ! -f "$folder/$file" ] || continue 2
 		done
 		# The folder of a module has the module's file beside it.
