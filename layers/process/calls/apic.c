@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Sections apic and smp: a local APIC of memory, interrupts between vCPUs, and their start. */
+#include "calls/calls.h"
+#include "host/host.h"
+#include "vcpu/irq.h"
+#include "entry/signal.h"
+#include "vcpu/space.h"
+
+#define APIC_ID 0x20
+#define APIC_VERSION 0x30
+#define APIC_TPR 0x80
+#define APIC_PPR 0xa0
+#define APIC_EOI 0xb0
+#define APIC_SVR 0xf0
+#define APIC_ISR 0x100
+#define APIC_TMR 0x180
+#define APIC_IRR 0x200
+#define APIC_ICR 0x300
+#define APIC_ICR_HIGH 0x310
+
+#define ICR_MODE(icr) ((icr) >> 8 & 7)
+#define ICR_LOGICAL 0x800
+#define ICR_ASSERT 0x4000
+#define ICR_LEVEL 0x8000
+#define ICR_SHORTHAND(icr) ((icr) >> 18 & 3)
+#define MODE_FIXED 0
+#define MODE_NMI 4
+#define MODE_INIT 5
+#define MODE_STARTUP 6
+
+static bool offset_bad(u32 offset)
+{
+	return offset > 0x3f0 || (offset & 15);
+}
+
+static u32 bits_word(const u64 *bits, u32 offset)
+{
+	return (u32)(bits[offset >> 5 & 3] >> (offset & 0x10 ? 32 : 0));
+}
+
+s64 process_apic_read(u32 offset)
+{
+	struct vcpu *v = this_vcpu();
+	int service = highest(v->isr);
+
+	if (offset_bad(offset))
+		return -VMI_EINVAL;
+	switch (offset) {
+	case APIC_ID:
+		return (s64)v->apic_id << 24;
+	case APIC_VERSION:
+		return 0x50014;
+	case APIC_TPR:
+		return (s64)v->cr8 << 4;
+	case APIC_PPR:
+		return service >> 4 > (int)v->cr8 ? service & 0xf0 : (s64)v->cr8 << 4;
+	case APIC_ISR ... APIC_ISR + 0x70:
+		return bits_word(v->isr, offset - APIC_ISR);
+	case APIC_IRR ... APIC_IRR + 0x70:
+		return bits_word(v->s.irr, offset - APIC_IRR);
+	default:
+		return v->apic[offset >> 4];
+	}
+}
+
+void process_apic_eoi(void)
+{
+	struct vcpu *v = this_vcpu();
+	int service = highest(v->isr);
+
+	if (service >= 0)
+		v->isr[service >> 6] &= ~(1ULL << (service & 63));
+	irq_refresh(v);
+}
+
+int process_apic_write(u32 offset, u32 value)
+{
+	struct vcpu *v = this_vcpu();
+
+	if (offset_bad(offset) || offset == APIC_ICR || offset == APIC_ICR_HIGH)
+		return -VMI_EINVAL;
+	switch (offset) {
+	case APIC_EOI:
+		process_apic_eoi();
+		break;
+	case APIC_TPR:
+		v->cr8 = value >> 4 & 15;
+		irq_refresh(v);
+		break;
+	case APIC_ID: case APIC_VERSION: case APIC_PPR:
+	case APIC_ISR ... APIC_ISR + 0x70:
+	case APIC_TMR ... APIC_TMR + 0x70:
+	case APIC_IRR ... APIC_IRR + 0x70:
+		break;
+	default:
+		v->apic[offset >> 4] = value;
+	}
+	return 0;
+}
+
+/*
+ * INIT: the vCPU goes off by itself; the sender waits until it has, unless it is the one or is to go off too. A STARTUP
+ * that was waiting for that is void.
+ */
+static void send_init(struct vcpu *from, struct vcpu *to)
+{
+	bool off;
+	u32 i;
+
+	lock_take(&shared->spaces);
+	to->startup_pending = 0;
+	off = to->s.state == PHV_VCPU_OFF;
+	if (!off)
+		__atomic_fetch_or(&to->s.pending, PHV_PENDING_STOP, __ATOMIC_SEQ_CST);
+	lock_release(&shared->spaces);
+	step();
+	if (off)
+		return;
+	if (to == from) {
+		irq_refresh(from);
+		return;
+	}
+	irq_poke(to);
+	for (i = 0; i < 1000000 && (READ_ONCE(to->s.pending) & PHV_PENDING_STOP) &&
+	     !(READ_ONCE(from->s.pending) & PHV_PENDING_STOP); i++)
+		host0(sched_yield);
+}
+
+static void send(struct vcpu *from, struct vcpu *to, u64 icr)
+{
+	switch (ICR_MODE(icr)) {
+	case MODE_FIXED:
+		if (READ_ONCE(to->s.state) == PHV_VCPU_OFF)
+			return;
+		if (!irq_request(to, icr & 0xff) && to != from)
+			return;
+		break;
+	case MODE_NMI:
+		__atomic_fetch_or(&to->s.pending, PHV_PENDING_NMI, __ATOMIC_SEQ_CST);
+		break;
+	case MODE_INIT:
+		/* A de-assert does nothing. */
+		if (!(icr & ICR_LEVEL) || (icr & ICR_ASSERT))
+			send_init(from, to);
+		return;
+	case MODE_STARTUP:
+		space_startup(to);
+		return;
+	}
+	if (to == from) {
+		irq_refresh(from);
+	} else {
+		from->s.kicks_sent++;
+		irq_poke(to);
+	}
+}
+
+int process_apic_send_ipi(u64 icr)
+{
+	struct vcpu *v = this_vcpu();
+	u32 mode = ICR_MODE(icr), shorthand = ICR_SHORTHAND(icr), i, count = shared->s.vcpu_count;
+	u64 destination = icr >> 32;
+
+	if (mode != MODE_FIXED && mode != MODE_NMI && mode != MODE_INIT && mode != MODE_STARTUP)
+		return -VMI_EINVAL;
+	if ((icr & ICR_LOGICAL) || (mode == MODE_FIXED && (icr & 0xff) < 16))
+		return -VMI_EINVAL;
+	if (!shorthand && destination >= count && destination != 0xff && destination != 0xffffffff)
+		return -VMI_ENOENT;
+	for (i = 0; i < count && i < PHV_MAX_VCPUS; i++) {
+		bool self_target = i == v->number;
+
+		if (shorthand == 1 ? !self_target : shorthand == 3 ? self_target : false)
+			continue;
+		if (!shorthand && destination != i && destination != 0xff && destination != 0xffffffff)
+			continue;
+		send(v, vcpu_at(i), icr);
+	}
+	return 0;
+}
+
+static bool canonical(u64 address)
+{
+	return address + 0x800000000000ULL < 0x1000000000000ULL;
+}
+
+int process_smp_set_ap_state(u32 number, const struct vmi_ap_state *state)
+{
+	struct vcpu *v;
+
+	if (number == 0 || number >= shared->s.vcpu_count)
+		return -VMI_ENOENT;
+	v = vcpu_at(number);
+	if (!v->percpu)
+		return -VMI_ENOENT;
+	if (!(state->cr0 & 1) || !(state->cr0 >> 31 & 1) || !(state->cr4 & 0x20) || !(state->efer & 0x100))
+		return -VMI_EINVAL;
+	if (!canonical(state->rip) || !canonical(state->fs_base) || !canonical(state->gs_base) ||
+	    !canonical(state->gdt_base) || !canonical(state->idt_base))
+		return -VMI_EINVAL;
+	/* Read at the STARTUP, which comes later: until then the vCPU may even run. */
+	lock_take(&shared->spaces);
+	v->ap = *state;
+	v->have_ap_state = 1;
+	lock_release(&shared->spaces);
+	return 0;
+}
+
+s64 process_smp_startup_vector(void)
+{
+	return 0;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* Prototypes of the functions behind the calls, and what assembler offers to C. */
+#ifndef PROCESS_CALLS_H
+#define PROCESS_CALLS_H
+
+#include "state/state.h"
+
+#define CALL_PROTOTYPE(S, s, N, n, num, class, since) CALL_PROTOTYPE_##class(s, n)
+#define CALL_PROTOTYPE_SYSV(s, n) vmi_##s##_##n##_fn process_##s##_##n;
+#define CALL_PROTOTYPE_PRIMITIVE(s, n) vmi_##s##_##n##_fn process_##s##_##n;
+#define CALL_PROTOTYPE_JUMP(s, n)
+
+VMI_FOR_EACH_CORE_CALL(CALL_PROTOTYPE)
+VMI_FOR_EACH_CPU_CALL(CALL_PROTOTYPE)
+VMI_FOR_EACH_MMU_CALL(CALL_PROTOTYPE)
+VMI_FOR_EACH_APIC_CALL(CALL_PROTOTYPE)
+VMI_FOR_EACH_SMP_CALL(CALL_PROTOTYPE)
+VMI_FOR_EACH_TIME_CALL(CALL_PROTOTYPE)
+VMI_FOR_EACH_LOCK_CALL(CALL_PROTOTYPE)
+VMI_FOR_EACH_PATCH_CALL(CALL_PROTOTYPE)
+VMI_FOR_EACH_LINE_CALL(CALL_PROTOTYPE)
+
+/*
+ * patch.c: sets the section's feature bit where the host gives what slots take. In the zygote: the header that the kernel
+ * reads is each process's own.
+ */
+void patch_offer(void);
+
+/* patch.c: after a change of where system calls enter the kernel. */
+void patch_entry_update(struct vcpu *v);
+
+/* entry.S: makes a thread; its id. */
+s64 ph_clone(u64 flags, void *stack, void (*start)(void *), void *argument);
+/* Gives the calling thread a descriptor; 0, or an error of the host. */
+s64 ph_set_thread_area(void *description);
+/* Leaves everything on this stack behind and runs a function on another. */
+noreturn void ph_on_stack(u64 top, void (*function)(void *), void *argument);
+
+#endif

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Section core. */
+#include "calls/calls.h"
+#include "entry/debug.h"
+#include "host/host.h"
+#include "vcpu/irq.h"
+
+extern u8 ph_thunks_start[], ph_thunks_end[];
+extern const u8 layer_section_table[], layer_section_table_end[];
+extern volatile u64 ph_kernel_cs, ph_user_selectors;
+
+int process_core_probe(void)
+{
+	return shared->s.magic == PHV_MAGIC ? 0 : -VMI_ENODEV;
+}
+
+/* Gives every GS(field) of the thunks its displacement. */
+static void edit_thunks(u64 displacement)
+{
+	u8 *p;
+	u32 word;
+
+	for (p = ph_thunks_start + 24; p + 4 <= ph_thunks_end; p++) {
+		__builtin_memcpy(&word, p, 4);
+		if ((word & ~0xffU) != GS_PATTERN)
+			continue;
+		word += (u32)displacement - GS_PATTERN;
+		__builtin_memcpy(p, &word, 4);
+		p += 3;
+	}
+	*(volatile u64 *)&gs_displacement = displacement;
+	ph_kernel_cs = shared->kernel_cs;
+	ph_user_selectors = (u64)shared->user_ss << 32 | shared->user_cs;
+}
+
+void percpu_update(struct vcpu *v)
+{
+	struct vmi_percpu *old = v->percpu;
+	u64 pointer = READ_ONCE(((const u64 *)to_pointer(shared->percpu_table))[v->number]);
+
+	if (!old || pointer == (u64)old || !percpu_good(pointer))
+		return;
+	__builtin_memcpy(((struct vmi_percpu *)to_pointer(pointer))->fast, old->fast, sizeof(old->fast));
+	barrier();
+	v->percpu = to_pointer(pointer);
+	barrier();
+	/* What a signal has noted in the old place since it was copied. */
+	irq_mark(v);
+}
+
+int process_core_init(struct vmi_init *init)
+{
+	const u64 *table = to_pointer(init->percpu_table);
+	struct vcpu *boot = vcpu_at(0);
+	u32 i, count = init->vcpu_count;
+
+	if (shared->init_done)
+		return -VMI_EBUSY;
+	if (init->size < VMI_SIZE_INIT || !count)
+		return -VMI_EINVAL;
+	if (init->api_version >> 16 != VMI_API_MAJOR)
+		return -VMI_ERANGE;
+	if (init->layer_base != PHV_LAYER_BASE || init->direct_map != PHV_DIRECT_MAP ||
+	    (init->percpu_gs_offset & 7) || init->percpu_gs_offset + 0x80000000 > 0xffffffff)
+		return -VMI_EINVAL;
+	/* A kernel may be built for more vCPUs than there are; those never start. */
+	if (count > shared->s.vcpu_count)
+		count = shared->s.vcpu_count;
+	for (i = 0; i < count; i++)
+		if (!percpu_good(table[i]))
+			return -VMI_EINVAL;
+	for (i = 0; i < count; i++) {
+		struct vcpu *v = vcpu_at(i);
+
+		v->percpu = to_pointer(table[i]);
+		*(u64 *)((u8 *)v->percpu + F_VCPU) = (u64)v;
+		FAST(v, F_IRQ) = 0;
+		FAST(v, F_PENDING) = 0;
+		FAST(v, F_FORCE) = 0;
+	}
+	shared->kernel_cs = init->kernel_cs;
+	shared->kernel_ss = init->kernel_ss;
+	shared->user_cs = init->user_cs;
+	shared->user_ss = init->user_ss;
+	shared->percpu_gs_offset = init->percpu_gs_offset;
+	shared->percpu_table = init->percpu_table;
+	shared->start_ns = now_ns();
+	boot->kernel_gs = rdgsbase();
+	edit_thunks(init->percpu_gs_offset);
+	/* What was asked of it before it could be noted anywhere. */
+	irq_mark(boot);
+	shared->init_done = 1;
+	return 0;
+}
+
+s64 process_core_version(u32 section)
+{
+	const struct vmi_section *s = (const struct vmi_section *)layer_section_table;
+
+	for (; s < (const struct vmi_section *)layer_section_table_end; s++)
+		if (s->id == section)
+			return (s64)((u64)s->features << 32 | s->version);
+	return -VMI_ENOENT;
+}
+
+static void monitor_tell(u32 state, u32 status)
+{
+	u32 old = PHV_VM_RUNNING;
+
+	shared->s.vm_status = status;
+	__atomic_compare_exchange_n(&shared->s.vm_state, &old, state, false, __ATOMIC_SEQ_CST,
+				    __ATOMIC_RELAXED);
+	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&shared->s.doorbell, 1);
+}
+
+static noreturn void wait_for_end(void)
+{
+	static u32 never;
+
+	for (;;)
+		futex_wait(&never, 0, U64_MAX);
+}
+
+int process_core_reboot(u32 mode)
+{
+	if (mode != VMI_REBOOT_SOFT && mode != VMI_REBOOT_HARD)
+		return -VMI_EINVAL;
+	debug_note_call(this_vcpu());
+	monitor_tell(PHV_VM_REBOOT, mode);
+	wait_for_end();
+}
+
+noreturn void process_core_shutdown(u32 status)
+{
+	debug_note_call(this_vcpu());
+	monitor_tell(PHV_VM_SHUTDOWN, status & 0xff);
+	wait_for_end();
+}
+
+s64 process_core_console_write(const void *buffer, u64 length)
+{
+	u8 *ring = to_pointer(PHV_SHARED + PHV_SHARED_CONSOLE);
+	const u8 *bytes = buffer;
+	u32 head, tail;
+	u64 done;
+
+	if (length > 65536)
+		return -VMI_EINVAL;
+	lock_take(&shared->console);
+	head = shared->s.console_head;
+	for (done = 0; done < length;) {
+		tail = __atomic_load_n(&shared->s.console_tail, __ATOMIC_ACQUIRE);
+		if (head - tail >= PHV_CONSOLE_SIZE) {
+			__atomic_store_n(&shared->s.console_head, head, __ATOMIC_RELEASE);
+			__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
+			futex_wake(&shared->s.doorbell, 1);
+			futex_wait(&shared->s.console_tail, tail, U64_MAX);
+			continue;
+		}
+		ring[head++ & (PHV_CONSOLE_SIZE - 1)] = bytes[done++];
+	}
+	__atomic_store_n(&shared->s.console_head, head, __ATOMIC_RELEASE);
+	lock_release(&shared->console);
+	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&shared->s.doorbell, 1);
+	return (s64)length;
+}

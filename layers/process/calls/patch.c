@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Section patch: system-call and cpuid sites in user text become jumps through a slot.
+ *
+ * The site `mov $nr,%eax; syscall` (7 bytes) becomes `jmp *slot` (7 bytes: ff 24 25 and a 32-bit address). The slot
+ * knows the number and the return address, and leads to ph_injected_syscall: no host call, no signal. A jump to the old syscall
+ * instruction lands on the last two bytes of the address; the areas are where bits 16 to 23 are 06, an invalid opcode, and
+ * patch.fixup recognises it.
+ *
+ * Or the kernel makes its own way to the slot (VMI_SITE_ENTRY): then the slot is only code, wherever it lies. Or the slot itself is the
+ * kernel's (patch.code), and what it does stands in slots.S and here.
+ */
+#include "common/faults.h"
+#include "calls/calls.h"
+#include "host/cpuid.h"
+
+#define SLOT_SIZE 64
+#define SITE_LENGTH 7
+
+/* Second bytes of the instructions that sites have. */
+#define SYSCALL 0x05
+#define CPUID 0xa2
+
+struct slot {
+	u64 target;		/* user address of code */
+	u64 site;		/* user address of the site; 0: free */
+	u8 code[48];
+};
+_Static_assert(sizeof(struct slot) == SLOT_SIZE, "SLOT_SIZE");
+
+extern u8 layer_section_table[];
+extern const u8 ph_injected_syscall[];
+extern const u8 ph_cpuid_slot[], ph_cpuid_slot_body[], ph_cpuid_slot_back[], ph_cpuid_slot_end[];
+extern const u8 ph_cpuid_body[], ph_cpuid_body_end[];
+extern u8 ph_which_vcpu_0[], ph_which_vcpu_1[];
+extern struct vcpu *ph_vcpu_table[];
+struct vcpu *ph_vcpu_table[PHV_MAX_VCPUS];
+
+/* Slots for cpuid can be made: where the host makes it fault, which is how a kernel finds out what is worth one. */
+static bool cpuid_slots;
+
+void patch_offer(void)
+{
+	struct vmi_section *section = (struct vmi_section *)layer_section_table + VMI_SECTION_PATCH;
+
+	/* movl $THREAD_SELECTOR,%r11d; lsll %r11d,%r11d becomes movl $0,%r11d and a nop. */
+	static const u8 vcpu_0[] = { 0x41, 0xbb, 0, 0, 0, 0, 0x0f, 0x1f, 0x40, 0 };
+
+	if (!shared->thread_descriptors && shared->s.vcpu_count == 1) {
+		__builtin_memcpy(ph_which_vcpu_0, vcpu_0, sizeof(vcpu_0));
+		__builtin_memcpy(ph_which_vcpu_1, vcpu_0, sizeof(vcpu_0));
+		shared->thread_descriptors = 1;
+	}
+	if (shared->thread_descriptors)
+		section->features |= VMI_PATCH_SLOTS | VMI_PATCH_ENTRIES | VMI_PATCH_CODE;
+	cpuid_slots = shared->thread_descriptors && shared->s.cpuid_faulting && cpuid_slots_prepare();
+	if (cpuid_slots)
+		section->features |= VMI_PATCH_CPUID;
+}
+
+static bool area_bad(const struct vmi_patch_area *area)
+{
+	return !area->size || (area->size & (PAGE_SIZE - 1)) || (area->user & (PAGE_SIZE - 1)) ||
+	       (area->kernel & (PAGE_SIZE - 1)) || area->size > 0x10000 ||
+	       (area->user & 0xffff) + area->size > 0x10000 || kernel_address(area->user) || !kernel_address(area->kernel);
+}
+
+/* Where user code can get by jmp *abs32, and a jump into its address meets an invalid opcode. */
+static bool area_low(const struct vmi_patch_area *area)
+{
+	return (area->user >> 16 & 0xff) == VMI_PATCH_BYTE && !(area->user >> 31);
+}
+
+static struct slot *slots_of(const struct vmi_patch_area *area)
+{
+	return to_pointer(area->kernel);
+}
+
+static void put32(u8 *at, u64 value)
+{
+	u32 low = (u32)value;
+
+	__builtin_memcpy(at, &low, 4);
+}
+
+static bool site_bad(const struct vmi_syscall_site *site, u8 instruction)
+{
+	u32 offset = site->syscall_offset;
+
+	return offset > sizeof(site->code) - 2 || site->length < offset + 2 || site->length > sizeof(site->code) ||
+	       site->code[offset] != 0x0f || site->code[offset + 1] != instruction || kernel_address(site->addr) ||
+	       !site->addr;
+}
+
+/* mov $nr,%eax; syscall, in one page. */
+static bool shape_bad(const struct vmi_syscall_site *site)
+{
+	return site->syscall_offset != 5 || site->code[0] != 0xb8 ||
+	       (site->addr & ~PAGE_MASK) > PAGE_SIZE - SITE_LENGTH;
+}
+
+/* A slot that is being written. */
+struct writer {
+	u8 code[VMI_PATCH_BODY_MAX];
+	u32 length;
+	u64 user;		/* where the code will stand */
+	bool far;		/* something is out of reach */
+};
+
+static void write_bytes(struct writer *w, const u8 *bytes, u64 length)
+{
+	__builtin_memcpy(w->code + w->length, bytes, length);
+	w->length += (u32)length;
+}
+
+/* The displacement at offset at, for an instruction that ends behind it. */
+static void set_distance(struct writer *w, u64 at, u64 to)
+{
+	s64 distance = (s64)(to - (w->user + at + 4));
+
+	w->far |= distance != (s32)distance;
+	put32(w->code + at, (u64)distance);
+}
+
+static u64 behind(const struct vmi_syscall_site *site)
+{
+	return site->addr + site->syscall_offset + 2;
+}
+
+/*
+ * What the site did before its syscall instruction, the return address, and on. That address is a distance where all of it may move, and
+ * good for any distance otherwise. A system call loses r11 anyway.
+ */
+static void write_syscall(struct writer *w, const struct vmi_syscall_site *site, bool moves)
+{
+	static const u8 lea_rcx[] = { 0x48, 0x8d, 0x0d, 0, 0, 0, 0 };
+	static const u8 movabs_rcx[] = { 0x48, 0xb9, 0, 0, 0, 0, 0, 0, 0, 0 };
+	/* mov $ph_injected_syscall,%r11d; jmp *%r11 */
+	static const u8 on[] = { 0x41, 0xbb, 0, 0, 0, 0, 0x41, 0xff, 0xe3 };
+	u64 back = behind(site);
+
+	write_bytes(w, site->code, site->syscall_offset);
+	if (moves) {
+		write_bytes(w, lea_rcx, sizeof(lea_rcx));
+		set_distance(w, w->length - 4, back);
+	} else {
+		write_bytes(w, movabs_rcx, sizeof(movabs_rcx));
+		__builtin_memcpy(w->code + w->length - 8, &back, 8);
+	}
+	write_bytes(w, on, sizeof(on));
+	put32(w->code + w->length - 7, (u64)ph_injected_syscall);
+}
+
+static void write_cpuid(struct writer *w, const struct vmi_syscall_site *site, u64 body)
+{
+	u64 start = site->syscall_offset;
+
+	write_bytes(w, site->code, start);
+	write_bytes(w, ph_cpuid_slot, (u64)(ph_cpuid_slot_end - ph_cpuid_slot));
+	set_distance(w, start + (u64)(ph_cpuid_slot_body - ph_cpuid_slot), body);
+	set_distance(w, start + (u64)(ph_cpuid_slot_back - ph_cpuid_slot), behind(site));
+}
+
+_Static_assert(14 + 10 + 9 <= sizeof(((struct slot *)0)->code), "the longest code of a claimed slot");
+
+int process_patch_claim(struct vmi_patch_area *area, struct vmi_syscall_site *site)
+{
+	bool entry = (site->flags & VMI_SITE_ENTRY) != 0;
+	struct slot *slots = slots_of(area);
+	struct writer w = { .length = 0 };
+	u64 i, user;
+
+	if (!shared->thread_descriptors)
+		return -VMI_ENOSYS;
+	if (area_bad(area) || site_bad(site, SYSCALL) || (!entry && (!area_low(area) || shape_bad(site))))
+		return -VMI_EINVAL;
+	for (i = 0; i < area->size / SLOT_SIZE && slots[i].site; i++)
+		;
+	if (i == area->size / SLOT_SIZE)
+		return -VMI_ENOSPC;
+	user = area->user + i * SLOT_SIZE;
+	w.user = user + offsetof(struct slot, code);
+	write_syscall(&w, site, false);
+	slots[i].target = w.user;
+	slots[i].site = site->addr;
+	__builtin_memcpy(slots[i].code, w.code, w.length);
+	area->used++;
+	site->patch_length = 0;
+	site->slot = slots[i].target;
+	if (entry)
+		return 0;
+	site->slot = user;
+	site->patch[0] = 0xff;
+	site->patch[1] = 0x24;
+	site->patch[2] = 0x25;
+	put32(site->patch + 3, user);
+	site->patch_length = SITE_LENGTH;
+	return 0;
+}
+
+int process_patch_release(struct vmi_patch_area *area, u64 slot)
+{
+	struct slot *slots = slots_of(area);
+	u64 offset = slot - area->user, index = offset / SLOT_SIZE;
+
+	if (!shared->thread_descriptors)
+		return -VMI_ENOSYS;
+	/* Its own address, or that of its code, whichever the kernel was given. */
+	offset %= SLOT_SIZE;
+	if (area_bad(area) || slot < area->user || (offset && offset != offsetof(struct slot, code)) ||
+	    index >= area->size / SLOT_SIZE || !slots[index].site)
+		return -VMI_ENOENT;
+	slots[index].site = 0;
+	area->used--;
+	return 0;
+}
+
+int process_patch_fixup(const struct vmi_patch_area *area, u64 *rip, u64 *rax)
+{
+	const struct slot *slots = slots_of(area);
+	u64 i;
+
+	(void)rax;
+	if (!shared->thread_descriptors)
+		return -VMI_ENOSYS;
+	if (area_bad(area) || !area_low(area))
+		return -VMI_ENOENT;
+	for (i = 0; i < area->size / SLOT_SIZE; i++) {
+		if (!slots[i].site || slots[i].site + 5 != *rip)
+			continue;
+		*rip += 2;
+		return 0;
+	}
+	return -VMI_ENOENT;
+}
+
+int process_patch_set_entry(u64 entry)
+{
+	struct vcpu *v = this_vcpu();
+
+	if (!shared->thread_descriptors)
+		return -VMI_ENOSYS;
+	if (entry && !kernel_address(entry))
+		return -VMI_EINVAL;
+	v->slot_entry = entry;
+	patch_entry_update(v);
+	return 0;
+}
+
+int process_patch_code(const struct vmi_syscall_site *site, u64 body, u8 *code, u32 size)
+{
+	struct writer w = { .user = site->slot };
+
+	if (!shared->thread_descriptors || ((site->flags & (VMI_SITE_CPUID | VMI_SITE_BODY)) && !cpuid_slots))
+		return -VMI_ENOSYS;
+	if (!site->slot || kernel_address(site->slot) || kernel_address(site->slot + sizeof(w.code)))
+		return -VMI_EINVAL;
+	switch (site->flags) {
+	case 0:
+		if (site_bad(site, SYSCALL))
+			return -VMI_EINVAL;
+		write_syscall(&w, site, !FAULT(SLOT_CODE_STAYS));
+		break;
+	case VMI_SITE_CPUID:
+		if (site_bad(site, CPUID) || !body || kernel_address(body))
+			return -VMI_EINVAL;
+		write_cpuid(&w, site, body);
+		break;
+	case VMI_SITE_BODY:
+		write_bytes(&w, ph_cpuid_body, (u64)(ph_cpuid_body_end - ph_cpuid_body));
+		break;
+	default:
+		return -VMI_EINVAL;
+	}
+	if (w.far)
+		return -VMI_EINVAL;
+	if (w.length > size)
+		return -VMI_ENOSPC;
+	__builtin_memcpy(code, w.code, w.length);
+	return (int)w.length;
+}
+
+void patch_entry_update(struct vcpu *v)
+{
+	*(volatile u64 *)((u8 *)v->percpu + F_LSTAR) = v->slot_entry ? v->slot_entry : v->lstar;
+}

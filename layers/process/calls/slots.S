@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * What cpuid slots and their body are made of: templates that patch.c copies.
+ *
+ * The copies run as user code, at user addresses. cpuid changes rax, rbx, rcx and rdx, whole; so these are free, and there is nothing else:
+ * not the stack, not the flags, which live in ax until they are put back by instructions behind which no other changes them.
+ * Everything is in registers at any time, so an interrupt needs no window.
+ */
+#include "common/faults.h"
+#include "state/offsets.h"
+
+	.section .rodata, "a", @progbits
+
+/*
+ * Behind the instructions that stood in front of cpuid: eax has the leaf, ecx the subleaf. The displacements of the two jumps that leave
+ * it are patch.c's. Back from the body, rcx leads to the entry of the table with ecx and edx still to load, or there is none.
+ */
+	.globl	ph_cpuid_slot, ph_cpuid_slot_body, ph_cpuid_slot_back, ph_cpuid_slot_end
+ph_cpuid_slot:
+	leaq	1f(%rip), %rdx
+	.byte	0xe9
+ph_cpuid_slot_body:
+	.long	0
+1:	movl	CPUID_EDX(%rcx), %edx
+	movl	CPUID_ECX(%rcx), %ecx
+	jmp	3f
+2:	cpuid
+3:	.byte	0xe9
+ph_cpuid_slot_back:
+	.long	0
+ph_cpuid_slot_end:
+	.set	slot_miss, 2b - 1b
+
+/*
+ * eax: leaf, ecx: subleaf, rdx: where to go on. The table is at the same address in all processes of the machine, below 4 GiB, and
+ * does not change. Its end is an entry with a leaf that is not looked for.
+ */
+	.globl	ph_cpuid_body, ph_cpuid_body_end
+ph_cpuid_body:
+	movl	%eax, %ebx
+	lahf
+#if FAULT(CPUID_SLOT_LOSES_OVERFLOW)
+	movb	$0, %al
+#else
+	seto	%al
+#endif
+	shlq	$32, %rcx
+	orq	%rcx, %rbx
+	movl	$cpuid_slot_table, %ecx
+1:	cmpl	$CPUID_NONE, (%rcx)
+	je	4f
+	cmpl	%ebx, (%rcx)
+	je	2f
+	addq	$CPUID_ENTRY, %rcx
+	jmp	1b
+	/* The leaf. The subleaf must be the same, or be of no account. */
+2:	rorq	$32, %rbx
+	cmpl	%ebx, CPUID_SUBLEAF(%rcx)
+	je	3f
+#if FAULT(CPUID_SLOT_ANY_SUBLEAF)
+	jmp	3f
+#endif
+	cmpl	$CPUID_ANY, CPUID_SUBLEAF(%rcx)
+	je	3f
+	rorq	$32, %rbx
+	addq	$CPUID_ENTRY, %rcx
+	jmp	1b
+	/* 0x7f + 1 overflows, 0x7f + 0 does not; sahf leaves that flag alone. */
+3:	addb	$0x7f, %al
+	sahf
+#if FAULT(CPUID_SLOT_WIDE)
+	movq	CPUID_EAX(%rcx), %rax
+#else
+	movl	CPUID_EAX(%rcx), %eax
+#endif
+	movl	CPUID_EBX(%rcx), %ebx
+	jmp	*%rdx
+4:	movq	%rbx, %rcx
+#if !FAULT(CPUID_MISS_LOSES_SUBLEAF)
+	shrq	$32, %rcx
+#endif
+	addb	$0x7f, %al
+	sahf
+	movl	%ebx, %eax
+	leaq	slot_miss(%rdx), %rdx
+	jmp	*%rdx
+ph_cpuid_body_end:
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * What this process has mapped of the guest's memory, and how much it may.
+ *
+ * The record is a radix tree in this process's own arena: one word for 4 KiB, or for 2 MiB. It exists so that a flush can compare
+ * and keep (resync.c), instead of dropping everything. What runs out first, room for the tree, host tables or host
+ * mappings, ends in drop_all(): a TLB may always forget.
+ *
+ * A process uses a few places that are far apart. So only the last level is a page, as the host's table is, and the levels
+ * above it have few entries each: what lies alone takes 5 KiB of the host's memory and not 12.
+ */
+#include "host/host.h"
+#include "mm/records.h"
+
+#define ARENA_PAGES (PHV_ARENA_SIZE / PAGE_SIZE)
+#define CHUNK_PAGES (PHV_POOL_CHUNK / PAGE_SIZE)
+#define MOST_CHUNKS 124
+#define MOST_TABLES (ARENA_PAGES + MOST_CHUNKS * CHUNK_PAGES)
+/* Of the arena, beside the root's page. */
+#define KERNEL_ROOM (64 * PAGE_SIZE)
+#define USER_ROOM (PHV_ARENA_SIZE - PAGE_SIZE - KERNEL_ROOM)
+/* What a process has besides the guest's mappings, and what one fill may add. */
+#define MAPS_RESERVE 200
+/* Whatever the host says, so many are tried. */
+#define MAPS_LEAST 64
+
+/*
+ * The lowest address bit that a level's index has, and those of the level above it. The host's tables begin at levels PTE, PMD and PUD: each
+ * node there stands for one.
+ */
+static const u8 shifts[] = { 12, 21, 26, 30, 35, 39, 47 };
+#define ROOT 5
+#define ENTRIES(level) (1U << (shifts[(level) + 1] - shifts[level]))
+/* Behind its entries a node of level 1 has a word for each: which groups of eight of the table below may have a record (GROUP). */
+#define WORDS(level) (ENTRIES(level) * ((level) == 1 ? 2 : 1))
+/* No bit of a node's address is one of a record's. */
+#define NODE_SIZE(level) (WORDS(level) * sizeof(u64) < 2 * T_LARGE ? 2 * T_LARGE : WORDS(level) * sizeof(u64))
+#define INDEX(level, va) ((va) >> shifts[level] & (ENTRIES(level) - 1))
+#define GROUP(va) ((va) >> 15 & 63)
+
+/*
+ * The user range and the rest, since the former goes with each space and the latter outlives them. Page 0 of the arena
+ * is the root's, the user range's nodes follow it, the kernel's begin further behind; then both take from the pool.
+ */
+static struct half {
+	u32 room;	/* bytes that its nodes have taken */
+	u32 tables;	/* of the host, for them */
+	u32 mappings;	/* share of proc.mappings */
+	s32 large;	/* large pages: the host makes a table of small ones for each, which has no node beside it */
+	bool anything;	/* is mapped */
+	u32 chunk_count;
+	u16 chunks[MOST_CHUNKS];	/* of the pool, where the arena's part is used up */
+} halves[2];
+u64 records_widest = PAGE_SIZE;
+/* Of pages and large pages, what this process has added to shared->tables; of its mappings, to shared->mappings. */
+static u32 tables_counted, maps_counted;
+
+static struct half *half_of(u64 va)
+{
+	return &halves[va >= PHV_USER_END];
+}
+
+void records_count_mappings(u64 va, u32 more)
+{
+	half_of(va)->mappings += more;
+	self.proc->user_mappings = halves[0].mappings;
+	self.proc->s.mappings = halves[0].mappings + halves[1].mappings;
+}
+
+/*
+ * The host's tables are memory that the monitor holds against a budget (watch.rs), which ends the machine. Before that comes
+ * about for a guest that keeps to the rules, the process that wants more gives up what it has.
+ */
+bool records_tables_full(void)
+{
+	u32 now = 1 + halves[0].tables + halves[1].tables + (u32)(halves[0].large + halves[1].large);
+	u64 all;
+
+	if (now >= tables_counted + 16 || now < tables_counted) {
+		__atomic_fetch_add(&shared->tables, (s32)(now - tables_counted), __ATOMIC_RELAXED);
+		tables_counted = now;
+	}
+	self.proc->user_tables = halves[0].tables + (u32)halves[0].large;
+	all = READ_ONCE(shared->tables);
+	return now >= MOST_TABLES || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
+}
+
+/* The same for mappings: for the host each is a structure of its own. */
+static bool machine_has_too_many(u32 now)
+{
+	if (now >= maps_counted + 64 || now < maps_counted) {
+		__atomic_fetch_add(&shared->mappings, (s32)(now - maps_counted), __ATOMIC_RELAXED);
+		maps_counted = now;
+	}
+	return now > PHV_MAPS_SURE && READ_ONCE(shared->mappings) > shared->s.maps_all;
+}
+
+static bool chunk_take(struct half *h)
+{
+	u32 i, bit, count = shared->s.pool_chunks;
+
+	for (i = 0; i < count / 64 && i < ARRAY_SIZE(shared->pool) && h->chunk_count < MOST_CHUNKS; i++) {
+		u64 word = READ_ONCE(shared->pool[i]);
+
+		while (~word) {
+			bit = (u32)__builtin_ctzll(~word);
+			word = __atomic_fetch_or(&shared->pool[i], 1ULL << bit, __ATOMIC_RELAXED);
+			if (word >> bit & 1)
+				continue;
+			h->chunks[h->chunk_count++] = (u16)(i * 64 + bit);
+			return true;
+		}
+	}
+	return false;
+}
+
+static void chunks_give(struct half *h)
+{
+	while (h->chunk_count) {
+		u32 chunk = h->chunks[--h->chunk_count];
+
+		__atomic_fetch_and(&shared->pool[chunk / 64], ~(1ULL << (chunk & 63)), __ATOMIC_RELAXED);
+	}
+}
+
+static u64 *root(void)
+{
+	return to_pointer(PHV_ARENA);
+}
+
+/* Where a half's byte lies, and how many follow in one piece; taken from the pool if need be. */
+static u8 *room_at(struct half *h, u32 at, u32 *follow)
+{
+	u32 own = h == &halves[0] ? USER_ROOM : KERNEL_ROOM;
+
+	if (at < own) {
+		*follow = own - at;
+		return to_pointer(PHV_ARENA + PAGE_SIZE + (h == &halves[0] ? 0 : USER_ROOM) + at);
+	}
+	at -= own;
+	*follow = PHV_POOL_CHUNK - at % PHV_POOL_CHUNK;
+	if (at / PHV_POOL_CHUNK >= h->chunk_count && !chunk_take(h))
+		return NULL;
+	return to_pointer(PHV_POOL + (u64)h->chunks[at / PHV_POOL_CHUNK] * PHV_POOL_CHUNK +
+			  at % PHV_POOL_CHUNK);
+}
+
+/* An empty node. One with a host's table is counted with it. */
+static u64 *node_new(struct half *h, int level)
+{
+	u32 size = (u32)NODE_SIZE(level), follow, i;
+	u64 *node;
+
+	if (records_tables_full())
+		return NULL;
+	node = (u64 *)room_at(h, h->room, &follow);
+	if (node && follow < size) {
+		h->room += follow;
+		node = (u64 *)room_at(h, h->room, &follow);
+	}
+	if (!node)
+		return NULL;
+	h->room += size;
+	h->tables += shifts[level + 1] == 21 || shifts[level + 1] == 30 || shifts[level + 1] == 39;
+	for (i = 0; i < WORDS(level); i++)
+		node[i] = 0;
+	return node;
+}
+
+/* A whole range of the guest's: no host mapping reaches over its ends, so that this splits none and cannot fail for want of one. */
+static void unmap_range(u64 start, u64 end)
+{
+	if (start < end && host2(munmap, start, end - start))
+		fatal("process: munmap failed at", start);
+}
+
+static void half_clear(struct half *h, u64 first_slot, u64 last_slot)
+{
+	u64 i;
+
+	for (i = first_slot; i < last_slot; i++)
+		root()[i] = 0;
+	chunks_give(h);
+	*h = (struct half){ 0 };
+	records_tables_full();
+	records_count_mappings(0, 0);
+	machine_has_too_many(self.proc->s.mappings);
+}
+
+void tlb_drop_user(void)
+{
+	if (!halves[0].anything)
+		return;
+	unmap_range(PHV_USER_START, PHV_IMAGE_START);
+	unmap_range(PHV_HOLE_END, PHV_USER_END);
+	self.proc->text_va = 0;
+	half_clear(&halves[0], 0, PHV_USER_END >> 39);
+}
+
+void records_drop_all(void)
+{
+	tlb_drop_user();
+	records_widest = PAGE_SIZE;
+	if (!halves[1].anything)
+		return;
+	unmap_range(shared->direct_map_end, PHV_KERNEL_END);
+	half_clear(&halves[1], PHV_USER_END >> 39, 256);
+}
+
+void records_rest(void)
+{
+	records_drop_all();
+	/* The root is all zeros now, and no node is reached. Fails at worst. */
+	host3(madvise, PHV_ARENA, PHV_ARENA_SIZE, MADV_DONTNEED);
+}
+
+/* In the table that holds *va: the first record at or behind it, or NULL, and *va is behind the table. */
+static u64 *next_in_leaf(u64 *va, const struct leaf *leaf)
+{
+	u64 base = *va & LARGE_MASK, groups, *slot;
+	u32 index = INDEX(0, *va), group;
+
+	while (index < ENTRIES(0)) {
+		groups = *leaf->groups >> (index / 8);
+		if (!groups)
+			break;
+		group = index / 8 + (u32)__builtin_ctzll(groups);
+		if (group > index / 8)
+			index = group * 8;
+		slot = &leaf->records[index];
+		do {
+			if (*slot++) {
+				*va = base + index * PAGE_SIZE;
+				return slot - 1;
+			}
+		} while (++index & 7);
+		/* All of it was looked at, unless *va was in its middle. */
+		if (*va <= base + group * 8 * PAGE_SIZE)
+			*leaf->groups &= ~(1ULL << group);
+	}
+	*va = base + LARGE_SIZE;
+	return NULL;
+}
+
+/* In a node that holds *va: the first slot at or behind it with something, and *va is where that begins, or NULL, and *va is behind the node. */
+static u64 *next_in_node(u64 *va, u64 *node, int level)
+{
+	u64 base = *va & ~((1ULL << shifts[level + 1]) - 1);
+	u32 index = INDEX(level, *va);
+
+	if (node[index])
+		return &node[index];
+	do
+		index++;
+	while (index < ENTRIES(level) && !node[index]);
+	*va = base + ((u64)index << shifts[level]);
+	return index < ENTRIES(level) ? &node[index] : NULL;
+}
+
+u64 *record_next(u64 *va, u64 end, u64 *size, struct leaf *leaf)
+{
+	while (*va < end) {
+		u64 *node = root(), *slot = NULL;
+		int level;
+
+		/* Else it goes on where the one before was. */
+		if (!leaf->records || !(*va & (LARGE_SIZE - 1))) {
+			leaf->records = NULL;
+			for (level = ROOT; level > 0; level--) {
+				slot = next_in_node(va, node, level);
+				if (!slot || *va >= end)
+					break;
+				if (*slot & T_LARGE) {
+					*size = 1ULL << shifts[level];
+					*va &= ~(*size - 1);
+					return slot;
+				}
+				node = to_pointer(*slot);
+			}
+			if (level)
+				continue;
+			*leaf = (struct leaf){ node, slot + ENTRIES(1) };
+		}
+		*size = PAGE_SIZE;
+		slot = next_in_leaf(va, leaf);
+		if (slot)
+			return *va < end ? slot : NULL;
+	}
+	return NULL;
+}
+
+/* Host mappings that a half's records stand for, at most: the host makes one of neighbours that are alike and go on in the file. */
+static u32 count_maps(u64 va, u64 end)
+{
+	u64 size, behind = 0, gpa = 0, rights = 0, *word;
+	struct leaf leaf = { 0 };
+	u32 count = 0;
+
+	while ((word = record_next(&va, end, &size, &leaf))) {
+		if (va != behind || (*word & PTE_ADDR) != gpa || (*word & (T_WRITE | T_EXEC)) != rights)
+			count++;
+		behind = va + size;
+		gpa = (*word & PTE_ADDR) + size;
+		rights = *word & (T_WRITE | T_EXEC);
+		va = behind;
+	}
+	return count;
+}
+
+void records_recount_user(void)
+{
+	halves[0].mappings = count_maps(PHV_USER_START, PHV_USER_END);
+	records_count_mappings(0, 0);
+}
+
+/*
+ * The host limits the mappings of a process, and an operation that would exceed the limit fails in the middle. proc.mappings is never
+ * too low: an operation in the middle of a mapping adds two. When it comes near the limit it is counted anew, and if there are
+ * really as many, all of them go. False: that has happened.
+ */
+bool records_maps_room(void)
+{
+	u32 max = READ_ONCE(shared->s.max_maps);
+
+	max = max > MAPS_RESERVE + MAPS_LEAST ? max - MAPS_RESERVE : MAPS_LEAST;
+	if (halves[0].mappings + halves[1].mappings <= max &&
+	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))
+		return true;
+	halves[0].mappings = count_maps(PHV_USER_START, PHV_USER_END);
+	halves[1].mappings = count_maps(PHV_USER_END, PHV_KERNEL_END);
+	records_count_mappings(0, 0);
+	if (halves[0].mappings + halves[1].mappings <= max - max / 4 &&
+	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))
+		return true;
+	records_drop_all();
+	return false;
+}
+
+bool records_unmap(u64 start, u64 end)
+{
+	s64 r;
+
+	if (!records_maps_room())
+		return false;
+	r = host2(munmap, start, end - start);
+	if (r == -HOST_ENOMEM) {
+		records_drop_all();
+		return false;
+	}
+	if (r)
+		fatal("process: munmap failed at", start);
+	records_count_mappings(start, 1);
+	return true;
+}
+
+u64 *record(u64 va, u64 size, bool make)
+{
+	u64 *node = root(), *slot;
+	int level, last = size == LARGE_SIZE;
+
+	for (level = ROOT; level > last; level--) {
+		slot = &node[INDEX(level, va)];
+		if (*slot & T_LARGE)
+			return NULL;
+		if (!*slot) {
+			u64 *more = make ? node_new(half_of(va), level - 1) : NULL;
+
+			if (!more)
+				return NULL;
+			*slot = (u64)more;
+			if (level == 1)
+				slot[ENTRIES(1)] = 0;
+		}
+		node = to_pointer(*slot);
+	}
+	return &node[INDEX(level, va)];
+}
+
+void record_run(u64 va, u32 pages, u64 word)
+{
+	/* Mapping it may have meant to forget everything. */
+	u64 *records = record(va, PAGE_SIZE, true), *above = record(va, LARGE_SIZE, false);
+	u32 i;
+
+	if (!records || !above)
+		fatal("process: no record of", va);
+	for (i = 0; i < pages; i++)
+		records[i] = word + i * PAGE_SIZE;
+	above[ENTRIES(1)] |= (~0ULL >> (63 - GROUP(va + (pages - 1) * PAGE_SIZE))) & (~0ULL << GROUP(va));
+}
+
+void record_mapped(u64 va, bool replaces)
+{
+	half_of(va)->anything = true;
+	records_count_mappings(va, replaces ? 2 : 1);
+}
+
+void record_large(u64 va, s32 more)
+{
+	half_of(va)->large += more;
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Flushes: what is mapped is compared with the guest's tables, and what still agrees with them stays.
+ *
+ * Cost in host calls: one munmap or mprotect for each run that changed, none if nothing did.
+ */
+#include "common/faults.h"
+#include "host/host.h"
+#include "vcpu/pool.h"
+#include "mm/records.h"
+
+/* Counted too high by then, most probably; space_release() drops more. */
+#define MAPPINGS_RECOUNT 128
+#define COMMON_LOOKS 12
+
+/* A run of pages with the same fate, so that one host call does for all. */
+struct run {
+	u64 start, end;
+	u64 protect;	/* what they are to allow; 0: records_unmap them */
+	u64 reach;	/* behind end, up to here it may be about more without harm */
+};
+
+/* False: everything went, which is in agreement with any tables. */
+static bool run_end(struct run *r)
+{
+	u64 start = r->start, end = r->end;
+	s64 result;
+
+	if (start == end)
+		return true;
+	r->start = r->end = 0;
+	step();
+	if (!r->protect)
+		return records_unmap(start, end);
+	if (!records_maps_room())
+		return false;
+	/* Pages of a run have equal rights: resync_word protects none that can be executed. */
+	result = host3(mprotect, start, end - start, r->protect);
+	if (result == -HOST_ENOMEM) {
+		records_drop_all();
+		return false;
+	}
+	if (result)
+		fatal("process: mprotect failed at", start);
+	records_count_mappings(start, 2);
+	return true;
+}
+
+/* Between two records there is something that is mapped for good. */
+static bool apart(u64 a, u64 b)
+{
+	return (a < PHV_HOLE_END && b >= PHV_HOLE_END) || (a < shared->direct_map_end && b >= shared->direct_map_end);
+}
+
+/* Nothing is mapped between two records that follow each other, so what is to be unmapped may have gaps. */
+static bool run_add(struct run *r, u64 va, u64 size, u64 protect)
+{
+	if (r->start != r->end && (r->protect != protect || (protect ? r->reach != va : apart(r->start, va))) && !run_end(r))
+		return false;
+	if (r->start == r->end)
+		r->start = va;
+	r->end = r->reach = va + size;
+	r->protect = protect;
+	return true;
+}
+
+/* A record that stays as it is: the run is at its end, but for pages that it would leave as they are. */
+static bool run_keep(struct run *r, u64 va, u64 size, u64 have)
+{
+	if (r->start != r->end && r->protect == PROT_READ && r->reach == va && have == (T_PRESENT | T_USER)) {
+		r->reach = va + size;
+		return true;
+	}
+	return run_end(r);
+}
+
+/* All pages of 2 MiB have the same tables above them, and most often a leaf table: what one walk found for the next. */
+struct leaves {
+	u64 base;
+	u64 *table;	/* NULL: not known */
+	struct walk above;
+};
+
+static bool walk_leaf(struct vcpu *v, u64 va, struct walk *w, struct leaves *l)
+{
+	if (!l->table || l->base != (va & LARGE_MASK)) {
+		bool found = walk_guest(v, va, w, false);
+
+		l->base = va & LARGE_MASK;
+		l->table = found && w->span == PAGE_SIZE ? w->slot - (va >> 12 & 511) : NULL;
+		l->above = *w;
+		return found;
+	}
+	w->slot = l->table + (va >> 12 & 511);
+	w->pte = READ_ONCE(*w->slot);
+	w->span = PAGE_SIZE;
+	w->gpa = w->pte & PTE_ADDR;
+	w->writable = l->above.above_writable && (w->pte & PTE_W);
+	w->user = l->above.above_user && (w->pte & PTE_U);
+	w->executable = l->above.above_executable && !(w->pte & PTE_NX);
+	return (w->pte & PTE_P) != 0;
+}
+
+/* Compares one record with the guest's tables. False: see run_end. */
+static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r, struct leaves *l)
+{
+	struct walk w;
+	u64 have = *word, want, gpa = have & PTE_ADDR;
+	bool same;
+
+	same = walk_leaf(v, va, &w, l) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
+	want = same ? record_flags(&w) : 0;
+	/* Writes to a device's registers must go on faulting (tlb_fill_device). */
+	if (gpa >= shared->ram_size)
+		want &= ~T_WRITE;
+	have &= T_PRESENT | T_WRITE | T_EXEC | T_USER;
+	/* What stays is only a part of it: a flush of any address is one of all. */
+	if (same && w.span > size && w.span > records_widest)
+		records_widest = w.span;
+	/* Less or more may be written. More of what can be executed too is left to faults: that is hardly ever what a program asks for. */
+	if (same && (have ^ want) == T_WRITE && !(have & T_EXEC)) {
+		*word ^= T_WRITE;
+		return run_add(r, va, size, want & T_WRITE ? PROT_READ | PROT_WRITE : PROT_READ);
+	}
+	if (same && (have & ~want) == 0 && !((have ^ want) & T_USER))
+		return run_keep(r, va, size, have);
+	if (size == LARGE_SIZE)
+		record_large(va, -1);
+	*word = 0;
+	return run_add(r, va, size, 0);
+}
+
+/* Most records are as they were, and lie in a row: from *va on. The last one of them, or *va is as before. */
+static void skip_unchanged(u64 *va, u64 end, const u64 *word, const struct leaves *l)
+{
+	const u64 *pte = l->table + (*va >> 12 & 511);
+	u64 more = (LARGE_SIZE - (*va & (LARGE_SIZE - 1))) / PAGE_SIZE, i;
+
+	more = more < (end - *va) / PAGE_SIZE ? more : (end - *va) / PAGE_SIZE;
+	for (i = 1; i < more; i++)
+		if (!record_agrees(word[i], READ_ONCE(pte[i]), &l->above))
+			break;
+	*va += (i - 1) * PAGE_SIZE;
+}
+
+void tlb_resync_held(struct vcpu *v, u64 start, u64 end)
+{
+	struct leaves leaves = { 0 };
+	struct run r = { 0 };
+	u64 va = start & ~(records_widest - 1), size, *word;
+	struct leaf leaf = { 0 };
+
+	end = (end + records_widest - 1) & ~(records_widest - 1);
+	if (start <= PHV_USER_START && end >= PHV_USER_END)
+		self.proc->unsettled = 0;
+	for (; (word = record_next(&va, end, &size, &leaf)); va += size) {
+		if (!resync_word(v, va, size, word, &r, &leaves))
+			return;
+		if (r.start == r.end && size == PAGE_SIZE && leaves.table && leaves.base == (va & LARGE_MASK))
+			skip_unchanged(&va, end, word, &leaves);
+	}
+	run_end(&r);
+}
+
+void tlb_resync(struct vcpu *v, u64 start, u64 end)
+{
+	step();
+	lock_take(&self.proc->lock);
+	step();
+	tlb_resync_held(v, start, end > PHV_KERNEL_END ? PHV_KERNEL_END : end);
+	lock_release(&self.proc->lock);
+	v->s.flushes++;
+}
+
+void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end)
+{
+	struct proc *p = self.proc;
+
+	lock_take(&p->lock);
+	step();
+	if (!generation || generation > p->s.generation) {
+		/* What lies between this process's generation and this one, flushes would have said that have not come here. */
+		if (p->s.generation && generation == p->s.generation + 1)
+			tlb_resync_held(v, start, end > PHV_USER_END ? PHV_USER_END : end);
+		else
+			tlb_resync_user(v);
+		p->s.generation = generation;
+	}
+	lock_release(&p->lock);
+	v->s.flushes++;
+}
+
+void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
+{
+	struct proc *p = self.proc;
+	u64 now = __atomic_add_fetch(&shared->kernel_generation, 1, __ATOMIC_SEQ_CST);
+
+	lock_take(&p->lock);
+	step();
+	tlb_resync_held(v, start, end > PHV_KERNEL_END ? PHV_KERNEL_END : end);
+	/* Others that came in between have flushed something else. */
+	if (p->kernel_generation + 1 == now || (start <= PHV_HOLE_START && end >= PHV_KERNEL_END))
+		p->kernel_generation = now;
+	lock_release(&p->lock);
+	v->s.flushes++;
+}
+
+void tlb_resync_user(struct vcpu *v)
+{
+	tlb_resync_held(v, PHV_USER_START, PHV_USER_END);
+	self.proc->aged = rdtsc_rough();
+	v->s.resyncs++;
+}
+
+/* Is anything that is mapped also in the tables, as far as a few looks tell: one for each 2 MiB, since what belongs together lies together? */
+static bool common(struct vcpu *v)
+{
+	u64 va = PHV_USER_START, size, *word;
+	struct leaf leaf;
+	struct walk w;
+	u32 looks;
+
+	for (looks = 0; looks < COMMON_LOOKS; looks++) {
+		leaf = (struct leaf){ 0 };
+		word = record_next(&va, PHV_USER_END, &size, &leaf);
+		if (!word)
+			break;
+		/* What the kernel has in its range is the same in all spaces. */
+		if (kernel_address(va)) {
+			va = PHV_HOLE_END;
+			continue;
+		}
+		if (walk_guest(v, va, &w, false) && (w.pte & PTE_A) && w.gpa == (*word & PTE_ADDR))
+			return true;
+		va = (va & LARGE_MASK) + LARGE_SIZE;
+	}
+	return false;
+}
+
+/* What a new space may keep for a while: the kernel neither reads it nor finds it writable. */
+static bool kept_at_first(u64 va, u64 size, u64 word)
+{
+	return va + size <= VMI_EXPECT_END && size == PAGE_SIZE && (word & T_USER) && !(word & T_WRITE);
+}
+
+/* Is there any of that? A program that lies elsewhere each time has none. */
+static bool any_kept_at_first(void)
+{
+	u64 va = PHV_USER_START, size, *word;
+	struct leaf leaf = { 0 };
+
+	for (; (word = record_next(&va, VMI_EXPECT_END, &size, &leaf)); va += size)
+		if (kept_at_first(va, size, *word))
+			return true;
+	return false;
+}
+
+/* For mmu.expect_space: everything goes but that. */
+static void keep_expected(struct vcpu *v)
+{
+	u64 va = PHV_USER_START, size, *word;
+	struct leaf leaf = { 0 };
+	struct run r = { 0 };
+
+	for (; (word = record_next(&va, PHV_USER_END, &size, &leaf)); va += size) {
+		bool keeps = kept_at_first(va, size, *word);
+
+		/* Most often the text's, in a row. */
+		for (; keeps && (va + size) & (LARGE_SIZE - 1) && kept_at_first(va + size, size, word[1]); va += size)
+			word++;
+		if (kernel_address(va) || keeps) {
+			if (!run_end(&r))
+				return;
+			continue;
+		}
+		if (size == LARGE_SIZE)
+			record_large(va, -1);
+		*word = 0;
+		if (!run_add(&r, va, size, 0))
+			return;
+	}
+	if (!run_end(&r))
+		return;
+	self.proc->unsettled = 1;
+	/* Not to be compared before there is something to compare it with (tlb_age). */
+	self.proc->aged = rdtsc_rough();
+	force(v, FORCE_PAGES);
+}
+
+void tlb_take_over(struct vcpu *v)
+{
+	struct proc *p = self.proc;
+	bool expected = p->expected;
+	const u64 *text;
+
+	p->expected = 0;
+	p->unsettled = 0;
+	/* Tables of the host that have become empty are counted until all goes. */
+	if (p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES ||
+	    !(expected ? any_kept_at_first() : common(v))) {
+		tlb_drop_user();
+		return;
+	}
+	if (expected)
+		keep_expected(v);
+	else if (!FAULT(TAKES_ALL_OVER))
+		tlb_resync_user(v);
+	text = record(p->text_va, PAGE_SIZE, false);
+	if (!text || (*text & PTE_ADDR) != p->text_gpa)
+		p->text_va = 0;
+	if (p->user_mappings > MAPPINGS_RECOUNT)
+		records_recount_user();
+}
+
+void tlb_resync_kernel(struct vcpu *v)
+{
+	tlb_resync_held(v, PHV_HOLE_START, PHV_IMAGE_START);
+	tlb_resync_held(v, PHV_USER_END, PHV_KERNEL_END);
+}
+
+void tlb_age(struct vcpu *v, u64 now)
+{
+	struct proc *p = self.proc;
+
+	if (now - READ_ONCE(p->aged) < shared->s.clock.tsc_hz)
+		return;
+	lock_take(&p->lock);
+	if (now - p->aged >= shared->s.clock.tsc_hz)
+		tlb_resync_user(v);
+	lock_release(&p->lock);
+}

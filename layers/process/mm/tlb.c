@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Host mappings as the TLB of a space: fills. Flushes are in resync.c, what is mapped in records.c.
+ *
+ * All of it is under the process's lock, held over a whole fill (read the guest's entry, map) and a
+ * whole flush (compare, unmap): so a fill can never map an entry that a finished flush was about. Only threads of
+ * this process take that lock, and none takes it in a signal that interrupted the layer.
+ *
+ * Cost in host calls: a fill is one mmap, or two for a large page.
+ */
+#include "device/device.h"
+#include "host/host.h"
+#include "mm/records.h"
+
+#define WINDOW 16
+/* For what is not written to, program text most often. */
+#define WINDOW_FILE 128
+/* Further mappings that one fault may make. */
+#define AROUND 2
+/* Of what mmu.fill names in one call: pieces of fewer pages than this are short, and only so many short ones are mapped. */
+#define SHORT 4
+#define SHORT_MOST 8
+/*
+ * The host makes its tables for a longer piece that is only read when it is used: it faults in 16 pages at a time, for what it takes to
+ * make 8 ready here. What is written to it would fault in one by one.
+ */
+#define POPULATE_MOST 8
+
+/* A 2 MiB record that is in the way of one for 4 KiB goes. */
+static void split_large(u64 va)
+{
+	u64 *large = record(va, LARGE_SIZE, false);
+
+	if (large && (*large & T_LARGE)) {
+		record_large(va, -1);
+		*large = 0;
+		records_unmap(va & LARGE_MASK, (va & LARGE_MASK) + LARGE_SIZE);
+	}
+}
+
+/* The RAM slot that an address lies in; ours to trust, the monitor's to make. */
+static u32 slot_of(u64 gpa)
+{
+	u32 i, count = shared->s.slot_count;
+
+	for (i = 0; i < count && i < PHV_MAX_SLOTS; i++)
+		if (gpa - shared->s.slots[i].gpa < shared->s.slots[i].size)
+			return i;
+	fatal("process: no RAM slot for", gpa);
+}
+
+/*
+ * Replaces what is there; all of it in one slot. replaces: something may be there, so that the host may have to split a mapping in two
+ * places. Where the host has no more mappings to give, everything else goes first: records must be looked up again.
+ */
+static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 offset, bool replaces)
+{
+	u32 tries;
+	s64 r;
+
+	for (tries = 0;; tries++) {
+		r = host6(mmap, va, size, prot, MAP_SHARED | MAP_FIXED | (populate ? MAP_POPULATE : 0),
+			  PHV_FD_RAM + file, offset);
+		if (r == (s64)va)
+			break;
+		if (r != -HOST_ENOMEM || tries)
+			fatal("process: mmap failed at", va);
+		records_drop_all();
+	}
+	record_mapped(va, replaces);
+}
+
+static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replaces)
+{
+	u64 prot = PROT_READ | (flags & T_WRITE ? PROT_WRITE : 0) | (flags & T_EXEC ? PROT_EXEC : 0);
+	u32 slot = slot_of(gpa);
+
+	map_file(va, size, prot, populate, slot, gpa - shared->s.slots[slot].gpa, replaces);
+}
+
+static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
+{
+	u64 start = va & LARGE_MASK, gpa = w->gpa & LARGE_MASK, flags = record_flags(w);
+	u64 near = va & ~(WINDOW * PAGE_SIZE - 1);
+	u64 *large = record(va, LARGE_SIZE, true);
+
+	if (!large || records_tables_full())
+		records_drop_all();
+	map(start, LARGE_SIZE, gpa, flags, false, true);
+	/* Where RAM is not huge the host faults the rest in by itself, without a signal. */
+	host3(madvise, near, WINDOW * PAGE_SIZE,
+	      flags & T_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	large = record(va, LARGE_SIZE, true);
+	if (!(*large & T_LARGE))
+		record_large(va, 1);
+	*large = gpa | flags | T_LARGE;
+	v->s.fills += WINDOW;
+}
+
+/*
+ * A run of pages around va that one mapping can cover: entries of the same table between start and end, physically contiguous in
+ * one slot, alike in everything, and accessed before, since a page that nobody touched must not get its bit. A page of the user range
+ * that only the kernel may see comes alone: it is remembered alone (remember_supervisor). Of fewer pages than least nothing is mapped. Returns
+ * the run's end.
+ */
+static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u64 end, u64 least)
+{
+	u64 index = va >> 12 & 511, table_va = va & LARGE_MASK;
+	u64 low = index, high = index + 1, flags = record_flags(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
+	u64 *table = w->slot - index, *records;
+	bool replaces;
+
+	start = start < PHV_USER_START ? PHV_USER_START : start;
+	same |= w->writable ? PTE_D : 0;
+	va &= PAGE_MASK;
+	split_large(va);
+	records = record(va, PAGE_SIZE, true);
+	if (!records) {
+		records_drop_all();
+		records = record(va, PAGE_SIZE, true);
+	}
+	replaces = *records != 0;
+	if (w->span == PAGE_SIZE && (w->user || kernel_address(va))) {
+		const struct phv_slot *slot = &shared->s.slots[slot_of(w->gpa)];
+		u64 pte = w->pte & (PTE_ADDR | same), before = (w->gpa - slot->gpa) / PAGE_SIZE;
+		u64 behind = (slot->size + slot->gpa - w->gpa) / PAGE_SIZE;
+		u64 first = start > table_va ? (start - table_va) / PAGE_SIZE : 0;
+		u64 last = end - table_va < LARGE_SIZE ? (end - table_va) / PAGE_SIZE : 512;
+
+		first = index - first > before ? index - before : first;
+		last = last - index > behind ? index + behind : last;
+		/* Up to what is mapped so already: that must not be mapped again with each page of a growing run. */
+		records -= index;
+		while (low > first && records[low - 1] != (w->gpa | flags) - (index - low + 1) * PAGE_SIZE &&
+		       (READ_ONCE(table[low - 1]) & (PTE_ADDR | same)) == pte - (index - low + 1) * PAGE_SIZE)
+			replaces |= records[--low] != 0;
+		while (high < last && records[high] != (w->gpa | flags) + (high - index) * PAGE_SIZE &&
+		       (READ_ONCE(table[high]) & (PTE_ADDR | same)) == pte + (high - index) * PAGE_SIZE)
+			replaces |= records[high++] != 0;
+	}
+	if (high - low < least)
+		return table_va + high * PAGE_SIZE;
+	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE, w->gpa - (index - low) * PAGE_SIZE,
+	    flags, (flags & T_WRITE) || high - low <= POPULATE_MOST, replaces);
+	if (high - low > POPULATE_MOST && !(flags & T_WRITE) && !kernel_address(va)) {
+		self.proc->text_va = va;
+		self.proc->text_gpa = w->gpa;
+	}
+	record_run(va - (index - low) * PAGE_SIZE, (u32)(high - low), (w->gpa - (index - low) * PAGE_SIZE) | flags);
+	v->s.fills += high - low;
+	return table_va + high * PAGE_SIZE;
+}
+
+static u64 fill_window(struct vcpu *v, u64 va, const struct walk *w)
+{
+	u64 size = (w->pte & PTE_D ? WINDOW : WINDOW_FILE) * PAGE_SIZE, start = va & ~(size - 1);
+
+	return fill_small(v, va, w, start, start + size, 1);
+}
+
+/* One page more, if it was in use before. */
+static bool fill_near(struct vcpu *v, u64 va)
+{
+	struct walk w;
+	u64 *word;
+
+	if (va < PHV_USER_START || !walk_guest(v, va, &w, false) || w.span != PAGE_SIZE || !w.user ||
+	    !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
+		return false;
+	word = record(va, PAGE_SIZE, false);
+	if (!word || *word)
+		return false;
+	fill_window(v, va, &w);
+	return true;
+}
+
+/*
+ * What lies next to a page and was in use before is likely to be used again, and a mapping costs half of what a
+ * fault costs. The nearest only, since the rest may never be touched.
+ */
+static void fill_around(struct vcpu *v, u64 va)
+{
+	u64 start = va & ~(WINDOW * PAGE_SIZE - 1), distance;
+	u32 more = 0;
+
+	va &= PAGE_MASK;
+	for (distance = PAGE_SIZE; distance < WINDOW * PAGE_SIZE && more < AROUND; distance += PAGE_SIZE) {
+		if (va + distance < start + WINDOW * PAGE_SIZE)
+			more += fill_near(v, va + distance);
+		if (va - distance - start < WINDOW * PAGE_SIZE && more < AROUND)
+			more += fill_near(v, va - distance);
+	}
+}
+
+static void drop_supervisor(struct vcpu *v)
+{
+	struct thread *t = thread_of(v);
+	u64 *word, va;
+
+	while (t->supervisor_count) {
+		va = t->supervisor[--t->supervisor_count];
+		word = record(va, PAGE_SIZE, false);
+		if (word && *word && !(*word & T_USER)) {
+			*word = 0;
+			records_unmap(va, va + PAGE_SIZE);
+		}
+	}
+}
+
+static void remember_supervisor(struct vcpu *v, u64 va)
+{
+	struct thread *t = thread_of(v);
+
+	if (t->supervisor_count == ARRAY_SIZE(t->supervisor))
+		drop_supervisor(v);
+	t->supervisor[t->supervisor_count++] = va & PAGE_MASK;
+	force(v, FORCE_PAGES);
+}
+
+static bool large_record(u64 va)
+{
+	const u64 *word = record(va, LARGE_SIZE, false);
+
+	return word && (*word & T_LARGE);
+}
+
+static void fill(struct vcpu *v, u64 va, const struct walk *w, bool around)
+{
+	u64 large = w->gpa & LARGE_MASK;
+
+	records_maps_room();
+	/* The first 2 MiB are not all the guest's; its pages there come one by one. */
+	if (w->span >= LARGE_SIZE && large + LARGE_SIZE <= shared->ram_size && va >= LARGE_SIZE &&
+	    (w->user || kernel_address(va)))
+		fill_large(v, va, w);
+	else
+		fill_window(v, va, w);
+	/* Behind the fill, which may have to forget everything. */
+	if (w->span > LARGE_SIZE || (w->span == LARGE_SIZE && !large_record(va)))
+		records_widest = w->span > records_widest ? w->span : records_widest;
+	if (around && w->user && w->span == PAGE_SIZE)
+		fill_around(v, va);
+	if (!w->user && !kernel_address(va))
+		remember_supervisor(v, va);
+	if (kernel_address(va) && !(w->pte & PTE_G))
+		WRITE_ONCE(shared->kernel_local, 1);
+}
+
+void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
+{
+	u64 *word;
+
+	va &= PAGE_MASK;
+	records_maps_room();
+	split_large(va);
+	word = record(va, PAGE_SIZE, true);
+	if (!word) {
+		records_drop_all();
+		word = record(va, PAGE_SIZE, true);
+	}
+	/* Writes must fault, whatever the guest's entry says: they are carried out (device.c). */
+	map_file(va, PAGE_SIZE, PROT_READ, true, shared->s.slot_count, w->gpa - shared->s.device_gpa, *word != 0);
+	record_run(va, 1, w->gpa | T_PRESENT | (w->user ? T_USER : 0));
+	v->s.fills++;
+}
+
+/* Addresses that are mapped for good, or are not the guest's: nothing is ever filled there. */
+static bool fixed_address(u64 va)
+{
+	return va < PHV_USER_START || (va >= PHV_IMAGE_START && va < PHV_HOLE_END) ||
+	       (va >= PHV_DIRECT_MAP && va < shared->direct_map_end) || va >= PHV_KERNEL_END;
+}
+
+bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
+{
+	struct proc *p = self.proc;
+	struct walk w;
+	u64 updated;
+	bool done = false;
+
+	/*
+	 * What is not there is not cached, so that nothing is mapped for it and no flush needs to wait: this takes no lock, and writes
+	 * nothing, since a table that has just been freed could be read here.
+	 */
+	*error = access;
+	if (va >= 0x800000000000ULL || !walk_guest(v, va, &w, false))
+		return false;
+	lock_take(&p->lock);
+	for (;;) {
+		*error = access;
+		if (va >= 0x800000000000ULL || !walk_guest(v, va, &w, true))
+			break;
+		*error |= PF_PRESENT;
+		if (((access & PF_USER) && !w.user) || ((access & PF_WRITE) && !w.writable) ||
+		    ((access & PF_FETCH) && !w.executable))
+			break;
+		if (fixed_address(va) || w.gpa >= shared->ram_size) {
+			*error |= PF_RESERVED;
+			break;
+		}
+		step();
+		updated = w.pte | PTE_A | (access & PF_WRITE ? PTE_D : 0);
+		if (updated != w.pte &&
+		    !__atomic_compare_exchange_n(w.slot, &w.pte, updated, false, __ATOMIC_SEQ_CST,
+						 __ATOMIC_RELAXED))
+			continue;
+		w.pte = updated;
+		step();
+		fill(v, va, &w, !kernel_address(va));
+		step();
+		done = true;
+		break;
+	}
+	lock_release(&p->lock);
+	return done;
+}
+
+/*
+ * What may be mapped ahead of its use, and is not mapped as it should be. Otherwise *next is where to go on, most often behind more that is
+ * mapped so.
+ */
+static bool fill_wanted(struct vcpu *v, u64 va, struct walk *w, u64 *next)
+{
+	u64 *word, *pte;
+
+	*next = va + PAGE_SIZE;
+	if (kernel_address(va) || fixed_address(va) || !walk_guest(v, va, w, true))
+		return false;
+	if (!w->user || !(w->pte & PTE_A) || w->gpa >= shared->ram_size)
+		return false;
+	word = record(va, PAGE_SIZE, false);
+	if (!word || *word != (w->gpa | record_flags(w)))
+		return true;
+	if (w->span == PAGE_SIZE)
+		for (pte = w->slot; *next & (LARGE_SIZE - 1); *next += PAGE_SIZE)
+			if (!record_agrees(*++word, READ_ONCE(*++pte), w))
+				break;
+	return false;
+}
+
+/* Many entries, of which any may be used: in pieces as long as they come, and not too many. */
+static void fill_pieces(struct vcpu *v, u64 va, u64 end)
+{
+	u64 start = va, behind;
+	u32 short_ones = 0;
+	struct walk w;
+
+	while (va < end) {
+		if (!fill_wanted(v, va, &w, &behind)) {
+			va = behind;
+			continue;
+		}
+		if (w.span != PAGE_SIZE) {
+			fill(v, va, &w, false);
+			va += PAGE_SIZE;
+			continue;
+		}
+		records_maps_room();
+		behind = fill_small(v, va, &w, start, end, short_ones < SHORT_MOST || (w.pte & PTE_D) ? 1 : SHORT);
+		short_ones += behind - va < SHORT * PAGE_SIZE;
+		va = behind;
+	}
+}
+
+void tlb_fill(struct vcpu *v, u64 va, u32 count)
+{
+	struct proc *p = self.proc;
+	struct walk w;
+	u64 *word, next;
+
+	va &= PAGE_MASK;
+	lock_take(&p->lock);
+	if (count > 1) {
+		fill_pieces(v, va, va + (u64)count * PAGE_SIZE);
+	} else if (fill_wanted(v, va, &w, &next)) {
+		/* One page that is only read is program text most often, of which more is wanted, as at a fault. */
+		fill(v, va, &w, !(w.pte & PTE_D));
+	} else {
+		/* VMI_MMU_FILL_REPLACES, also where there is nothing to be used ahead. */
+		word = record(va, PAGE_SIZE, false);
+		if (word && *word && !FAULT(FILL_KEEPS))
+			tlb_resync_held(v, va, va + PAGE_SIZE);
+	}
+	lock_release(&p->lock);
+}
+
+/* Both on the way out of the layer, where this thread holds no lock. */
+void tlb_drop_supervisor(struct vcpu *v)
+{
+	if (!thread_of(v)->supervisor_count)
+		return;
+	lock_take(&self.proc->lock);
+	drop_supervisor(v);
+	lock_release(&self.proc->lock);
+}
+
+void tlb_kernel_done(struct vcpu *v)
+{
+	struct proc *p = self.proc;
+
+	tlb_drop_supervisor(v);
+	if (!READ_ONCE(p->unsettled) || FAULT(EXPECTED_NEVER_SETTLES))
+		return;
+	lock_take(&p->lock);
+	if (p->unsettled)
+		tlb_resync_user(v);
+	lock_release(&p->lock);
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Pending interrupts.
+ *
+ * Whoever requests one sets the bits first, then looks where the vCPU is: a waiting one is woken
+ * through its futex, a running one gets SIGURG, whose handler delivers or, in the layer or with the
+ * flag clear, leaves F_PENDING behind. The thread that is the vCPU looks again at every enable,
+ * return and hand-over, so a signal that hits a thread which has just handed the vCPU over is not
+ * missed. Cost of an interrupt to a running vCPU: one tgkill, one signal, one signal return. Where
+ * the host cannot keep signals inside the machine (PHV_FLAG_ASK), a thread of the monitor sends
+ * it: two changes of threads more.
+ */
+#include "state/event.h"
+#include "host/host.h"
+#include "vcpu/irq.h"
+#include "entry/signal.h"
+#include "vcpu/space.h"
+
+/* Bits that stay until they are acted upon. */
+#define PENDING_KEPT ((u32)(PHV_PENDING_NMI | PHV_PENDING_STOP | PHV_PENDING_FLUSH | PHV_PENDING_DEBUG))
+
+/* What is acted upon whatever the flag says. A second NMI waits until the handler of the first returns. */
+static u32 forcing(const struct vcpu *v, u32 pending)
+{
+	return pending & PENDING_KEPT & ~(v->nmi_on ? (u32)PHV_PENDING_NMI : 0);
+}
+
+/* Who tells it first counts: from there on it wants to run. */
+static void woken(struct vcpu *v, u64 tsc)
+{
+	u64 old = 0;
+
+	__atomic_compare_exchange_n(&v->woken, &old, tsc, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+/* For the monitor to get a processor. A kick that takes longer comes late, as any wake-up. */
+#define ASK_TRIES 20
+#define ASK_NS 1000000
+
+/*
+ * Has the monitor send the signal, and comes back when it is sent, as from a tgkill: whoever waited
+ * for the vCPU meanwhile would keep the processor from the monitor. Against: the monitor sets
+ * kick_sleeping, fence, reads kick_wanted. One of the two sees the other.
+ */
+static void ask(u32 vcpu)
+{
+	u64 bit = 1ULL << (vcpu & 63);
+	u32 rounds = READ_ONCE(shared->s.kick_rounds), tries;
+
+	__atomic_fetch_or(&shared->s.kick_wanted, bit, __ATOMIC_SEQ_CST);
+	step();
+	if (READ_ONCE(shared->s.kick_sleeping) &&
+	    __atomic_exchange_n(&shared->s.kick_sleeping, 0, __ATOMIC_SEQ_CST))
+		futex_wake(&shared->s.kick_sleeping, 1);
+	for (tries = 0; tries < ASK_TRIES; tries++) {
+		u32 now = READ_ONCE(shared->s.kick_rounds);
+
+		/* The end of a round that had begun before says nothing of this bit. */
+		if (now != rounds && !(READ_ONCE(shared->s.kick_wanted) & bit))
+			return;
+		futex_wait(&shared->s.kick_rounds, now, now_ns() + ASK_NS);
+	}
+}
+
+void irq_poke(struct vcpu *v)
+{
+	u64 owner;
+
+	fence();
+	step();
+	event(thread_here()->vcpu, PHV_EVENT_KICK, v->number, READ_ONCE(v->s.pending));
+	if (READ_ONCE(v->s.state) == PHV_VCPU_HALTED) {
+		woken(v, rdtsc_rough());
+		__atomic_fetch_add(&v->s.wait_word, 1, __ATOMIC_SEQ_CST);
+		futex_wake(&v->s.wait_word, 1);
+		return;
+	}
+	owner = READ_ONCE(v->s.owner);
+	step();
+	if (owner && (shared->s.flags & PHV_FLAG_ASK))
+		ask(v->number);
+	else if (owner)
+		host3(tgkill, owner >> 32, owner & 0xffffffff, SIGURG);
+}
+
+void irq_notify(struct vcpu *v, u32 pending)
+{
+	__atomic_fetch_or(&v->s.pending, pending, __ATOMIC_SEQ_CST);
+	irq_poke(v);
+}
+
+bool irq_request(struct vcpu *v, u32 vector)
+{
+	__atomic_fetch_or(&v->s.irr[vector >> 6 & 3], 1ULL << (vector & 63), __ATOMIC_SEQ_CST);
+	return !(__atomic_fetch_or(&v->s.pending, PHV_PENDING_IRQ, __ATOMIC_SEQ_CST) & PHV_PENDING_IRQ);
+}
+
+void irq_mark(struct vcpu *v)
+{
+	u32 pending = READ_ONCE(v->s.pending);
+
+	if (pending)
+		FAST(v, F_PENDING) = 1;
+	if (forcing(v, pending))
+		force(v, FORCE_EVENT);
+}
+
+int irq_next(struct vcpu *v)
+{
+	int vector = highest(v->s.irr), service = highest(v->isr);
+
+	if (vector < 0 || vector >> 4 <= (int)v->cr8)
+		return -1;
+	if (service >= 0 && vector >> 4 <= service >> 4)
+		return -1;
+	return vector;
+}
+
+void irq_accept(struct vcpu *v, u32 vector)
+{
+	u64 bit = 1ULL << (vector & 63);
+
+	__atomic_fetch_and(&v->s.irr[vector >> 6], ~bit, __ATOMIC_SEQ_CST);
+	v->isr[vector >> 6] |= bit;
+	v->s.interrupts++;
+}
+
+void irq_refresh(struct vcpu *v)
+{
+	u32 pending, left;
+
+	/*
+	 * A signal that comes while this looks sets F_PENDING or F_FORCE, and the stores below may undo that; but what it was sent for
+	 * is in pending by then.
+	 */
+	do {
+		pending = READ_ONCE(v->s.pending);
+		if (pending & PHV_PENDING_IRQ)
+			__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_IRQ, __ATOMIC_SEQ_CST);
+		if (pending & PHV_PENDING_ALARM) {
+			__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
+			alarm_check(v);
+		}
+		FAST(v, F_PENDING) = irq_next(v) >= 0;
+		FAST(v, F_FORCE) = (forcing(v, pending) ? FORCE_EVENT : 0) | (v->nmi_on ? FORCE_IRET : 0) |
+				   (thread_of(v)->supervisor_count || self.proc->unsettled ? FORCE_PAGES : 0);
+		left = READ_ONCE(v->s.pending);
+	} while ((left & (PHV_PENDING_IRQ | PHV_PENDING_ALARM)) || (left & PENDING_KEPT & ~pending));
+}
+
+static bool something(struct vcpu *v, bool kick, bool enabled)
+{
+	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+		space_flush_serve(v);
+	}
+	if (READ_ONCE(v->s.pending))
+		irq_refresh(v);
+	if (kick && __atomic_exchange_n(&v->s.kick, 0, __ATOMIC_SEQ_CST))
+		return true;
+	if (FAST(v, F_FORCE) & FORCE_EVENT)
+		return true;
+	return enabled && irq_next(v) >= 0;
+}
+
+/* A sleep that is worth the work that can be done before it, ns. */
+#define SLEEP_LONG 500000000
+
+void irq_wait(struct vcpu *v, bool kick, bool enabled)
+{
+	u64 deadline, begin, late, rest = U64_MAX;
+	u32 word;
+
+	v->s.halts++;
+	event(v, PHV_EVENT_HALT, v->s.deadline_ns, enabled);
+	stint_end(v);
+	begin = v->woken;
+	v->woken = 0;
+	deadline = v->s.deadline_ns;
+	if (enabled && !READ_ONCE(v->s.pending) && (deadline == U64_MAX || deadline > now_ns() + SLEEP_LONG))
+		rest = space_rest(v);
+	for (;;) {
+		word = READ_ONCE(v->s.wait_word);
+		v->s.state = PHV_VCPU_HALTED;
+		fence();
+		step();
+		if (something(v, kick, enabled))
+			break;
+		step();
+		deadline = v->s.deadline_ns;
+		if (rest < deadline) {
+			if (futex_wait(&v->s.wait_word, word, rest) == -HOST_ETIMEDOUT)
+				rest = space_rest(v);
+			continue;
+		}
+		if (futex_wait(&v->s.wait_word, word, deadline) == -HOST_ETIMEDOUT)
+			__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
+		if (deadline == U64_MAX || now_ns() < deadline)
+			continue;
+		/* Whoever woke it: it wants to run from the deadline on, or from the halt if that was later. */
+		late = tsc_at(deadline);
+		woken(v, late > begin ? late : begin);
+	}
+	v->s.state = PHV_VCPU_RUNNING;
+	fence();
+	event(v, PHV_EVENT_WAKE, READ_ONCE(v->s.pending), 0);
+	stint_begin(v);
+	clock_follow();
+	irq_refresh(v);
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Address-space processes as a cache of spaces, keyed by CR3. */
+#include "calls/calls.h"
+#include "host/host.h"
+#include "mm/mmu.h"
+#include "vcpu/pool.h"
+
+/* Free processes that are looked at more closely for a new space. */
+#define LOOKS 16
+/* Free processes that there are to be: those who fork and execute in turn each find what they had. */
+#define FREE_LEAST 4
+
+static bool is_space(u32 index, u64 cr3)
+{
+	struct proc *p = proc_at(index);
+
+	return p->s.state == PHV_PROC_SPACE && p->s.cr3 == cr3;
+}
+
+static u16 *hint_for(u64 cr3)
+{
+	return &shared->hints[cr3 >> 12 & (ARRAY_SIZE(shared->hints) - 1)];
+}
+
+s64 pool_find(u64 cr3)
+{
+	u32 i, hint = *hint_for(cr3), count = READ_ONCE(shared->s.proc_count);
+
+	if (count > PHV_MAX_PROCS)
+		count = PHV_MAX_PROCS;
+	if (hint && hint <= count && is_space(hint - 1, cr3))
+		return hint - 1;
+	for (i = 0; i < count; i++)
+		if (is_space(i, cr3))
+			return i;
+	return -1;
+}
+
+/* Has this process, which is free, mapped a long piece of what is in these tables? */
+static bool has_some_of(const struct proc *p, u64 cr3)
+{
+	u64 va = READ_ONCE(p->text_va);
+	struct walk w;
+
+	return va && walk_tables(cr3, va, &w, false) && w.gpa == READ_ONCE(p->text_gpa);
+}
+
+/* How much of use a free process has for a new space. */
+enum use {
+	USE_NONE,
+	USE_EMPTY,	/* nothing of use to anybody */
+	USE_SOME,	/* text that is in the tables, of a process that may be expected by likeness, too */
+	USE_TEXT,
+	USE_LIKENESS,
+};
+
+static enum use use_of(const struct proc *p, u64 cr3, u64 likeness, u32 *looks)
+{
+	if (likeness && p->likeness == likeness)
+		return USE_LIKENESS;
+	if (!p->text_va)
+		return USE_EMPTY;
+	if (likeness || !*looks)
+		return USE_NONE;
+	--*looks;
+	if (!has_some_of(p, cr3))
+		return USE_NONE;
+	return p->likeness ? USE_SOME : USE_TEXT;
+}
+
+/*
+ * A process for a new space: the free one that has most of it already (tlb_take_over), and of those the one that has not been loaded for the
+ * longest time; or such a one that is not free.
+ */
+static s64 claim(u64 cr3, u64 likeness)
+{
+	u32 i, count = READ_ONCE(shared->s.proc_count), available = 0, looks = LOOKS;
+	u64 oldest = U64_MAX, oldest_free = U64_MAX;
+	s64 best = -1, best_free = -1;
+	enum use most = USE_NONE;
+
+	if (count > PHV_MAX_PROCS)
+		count = PHV_MAX_PROCS;
+	for (i = 0; i < count; i++) {
+		struct proc *p = proc_at(i);
+
+		if (p->loaded)
+			continue;
+		if (p->s.state == PHV_PROC_FREE) {
+			enum use use = use_of(p, cr3, likeness, &looks);
+
+			available++;
+			if (best_free < 0 || use > most || (use == most && p->stamp < oldest_free)) {
+				best_free = i;
+				most = use;
+				oldest_free = p->stamp;
+			}
+		} else if (p->s.state == PHV_PROC_SPACE && p->stamp < oldest) {
+			oldest = p->stamp;
+			best = i;
+		}
+	}
+	if (available < FREE_LEAST && shared->s.proc_wanted < count + 4 && count < shared->s.proc_limit) {
+		shared->s.proc_wanted = count + 4;
+		__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
+		futex_wake(&shared->s.doorbell, 1);
+	}
+	return best_free >= 0 ? best_free : best;
+}
+
+/* What the kernel has said of a space that is new, or 0. */
+static u64 likeness_of(const struct vcpu *v, u64 cr3)
+{
+	return v->expected_cr3 == cr3 ? v->expected_likeness : 0;
+}
+
+/* This process is the new space's. */
+static void assign(struct proc *p, u64 cr3, u64 likeness)
+{
+	p->expected = likeness && p->likeness == likeness;
+	/* What is like the space before as far as the tables tell is still like what that was. */
+	if (likeness || !has_some_of(p, cr3))
+		p->likeness = likeness;
+	p->s.state = PHV_PROC_SPACE;
+	p->s.cr3 = cr3;
+	p->reset++;
+}
+
+u32 pool_get(struct vcpu *v, u64 cr3)
+{
+	u64 bit = 1ULL << v->number;
+	s64 index;
+	struct proc *p;
+
+	lock_take(&shared->spaces);
+	for (;;) {
+		index = pool_find(cr3);
+		if (index >= 0)
+			break;
+		p = proc_at(v->s.proc);
+		/* The process that the machine booted in has no space until the first load. */
+		if (p->s.state == PHV_PROC_FREE && p->loaded == bit)
+			index = v->s.proc;
+		else
+			index = claim(cr3, likeness_of(v, cr3));
+		if (index >= 0) {
+			assign(proc_at((u32)index), cr3, likeness_of(v, cr3));
+			*hint_for(cr3) = (u16)(index + 1);
+			break;
+		}
+		/* Every process is loaded on some vCPU that is just leaving it. */
+		lock_release(&shared->spaces);
+		host0(sched_yield);
+		lock_take(&shared->spaces);
+	}
+	if (v->expected_cr3 == cr3)
+		v->expected_likeness = 0;
+	proc_at(v->s.proc)->loaded &= ~bit;
+	p = proc_at((u32)index);
+	p->loaded |= bit;
+	p->resting = 0;
+	p->stamp = ++shared->stamp;
+	lock_release(&shared->spaces);
+	return (u32)index;
+}
