@@ -8,14 +8,18 @@
  * the clone, some 24 host calls, 6 for each vCPU, and up to 4 for each thread that is made (its
  * clone and three futex calls).
  */
-#include "common/faults.h"
-#include "calls/calls.h"
-#include "host/host.h"
+#include "birth/child.h"
 #include "birth/plan.h"
+#include "birth/zygote.h"
+#include "common/faults.h"
+#include "crossing/crossing.h"
 #include "entry/signal.h"
-#include "vcpu/space.h"
+#include "host/call.h"
+#include "host/futex.h"
+#include "host/signals.h"
+#include "state/state.h"
+#include "vcpu/handover.h"
 
-extern u8 ph_thunks_start[], ph_thunks_end[];
 extern const u8 ph_host_call_end[];
 
 #define PR_SET_PDEATHSIG 1

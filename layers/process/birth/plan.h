@@ -38,19 +38,4 @@ extern union plan_pages plan_pages;
  */
 extern u32 ph_ready[];
 
-void tell(u32 op, u32 index, u32 pid, u32 value);
-/* Tells the monitor which step failed, and ends. */
-noreturn void die(u32 step, s64 error);
-
-static inline void must(u32 step, s64 result)
-{
-	if (result < 0)
-		die(step, result);
-}
-
-/* child.c: the descriptor that tells system calls of user code which vCPU this is. Works where 32-bit calls do. */
-bool thread_descriptor(u32 number);
-/* child.c: what a new process does, with every signal blocked until its filter stands. */
-noreturn void child_main(u32 index);
-
 #endif

@@ -8,17 +8,18 @@
  * call on and has no handlers. A signalfd tells it of its children's ends. Unmapped pages surround
  * its stack.
  */
-#include "common/faults.h"
-#include "calls/calls.h"
-#include "host/cpuid.h"
-#include "host/host.h"
-#include "vcpu/irq.h"
-#include "mm/mmu.h"
+#include "birth/zygote.h"
+#include "birth/child.h"
 #include "birth/plan.h"
-#include "entry/signal.h"
-#include "vcpu/space.h"
-
-extern u8 ph_thunks_start[], ph_thunks_end[];
+#include "calls/patch.h"
+#include "common/faults.h"
+#include "crossing/crossing.h"
+#include "entry/fpstate.h"
+#include "host/call.h"
+#include "host/cpuid.h"
+#include "host/futex.h"
+#include "host/step.h"
+#include "state/state.h"
 
 #define WNOHANG 1
 #define MSG_DONTWAIT 0x40
@@ -32,9 +33,7 @@ extern u8 ph_thunks_start[], ph_thunks_end[];
 /* The zygote waits this long, ns, for a new process before it looks whether that has ended. */
 #define LOOK_AGAIN 10000000
 
-struct self self;
 union plan_pages plan_pages __attribute__((aligned(PAGE_SIZE)));
-extern struct vcpu *ph_vcpu_table[];
 extern u8 ph_load_end[], ph_boot_stack[], ph_boot_stack_top[];
 
 u64 zygote_stack(void);

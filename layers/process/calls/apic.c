@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Sections apic and smp: a local APIC of memory, interrupts between vCPUs, and their start. */
 #include "calls/calls.h"
-#include "host/host.h"
+#include "crossing/crossing.h"
+#include "host/call.h"
+#include "host/lock.h"
+#include "host/step.h"
+#include "state/state.h"
 #include "vcpu/irq.h"
-#include "entry/signal.h"
-#include "vcpu/space.h"
+#include "vcpu/start.h"
 
 #define APIC_ID 0x20
 #define APIC_VERSION 0x30

@@ -20,20 +20,4 @@ VMI_FOR_EACH_LOCK_CALL(CALL_PROTOTYPE)
 VMI_FOR_EACH_PATCH_CALL(CALL_PROTOTYPE)
 VMI_FOR_EACH_LINE_CALL(CALL_PROTOTYPE)
 
-/*
- * patch.c: sets the section's feature bit where the host gives what slots take. In the zygote: the header that the kernel
- * reads is each process's own.
- */
-void patch_offer(void);
-
-/* patch.c: after a change of where system calls enter the kernel. */
-void patch_entry_update(struct vcpu *v);
-
-/* entry.S: makes a thread; its id. */
-s64 ph_clone(u64 flags, void *stack, void (*start)(void *), void *argument);
-/* Gives the calling thread a descriptor; 0, or an error of the host. */
-s64 ph_set_thread_area(void *description);
-/* Leaves everything on this stack behind and runs a function on another. */
-noreturn void ph_on_stack(u64 top, void (*function)(void *), void *argument);
-
 #endif

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section core. */
 #include "calls/calls.h"
+#include "crossing/crossing.h"
 #include "entry/debug.h"
-#include "host/host.h"
+#include "host/clock.h"
+#include "host/futex.h"
+#include "host/lock.h"
+#include "state/cpu.h"
+#include "state/state.h"
 #include "vcpu/irq.h"
 
-extern u8 ph_thunks_start[], ph_thunks_end[];
 extern const u8 layer_section_table[], layer_section_table_end[];
 extern volatile u64 ph_kernel_cs, ph_user_selectors;
 
@@ -31,21 +35,6 @@ static void edit_thunks(u64 displacement)
 	*(volatile u64 *)&gs_displacement = displacement;
 	ph_kernel_cs = shared->kernel_cs;
 	ph_user_selectors = (u64)shared->user_ss << 32 | shared->user_cs;
-}
-
-void percpu_update(struct vcpu *v)
-{
-	struct vmi_percpu *old = v->percpu;
-	u64 pointer = READ_ONCE(((const u64 *)to_pointer(shared->percpu_table))[v->number]);
-
-	if (!old || pointer == (u64)old || !percpu_good(pointer))
-		return;
-	__builtin_memcpy(((struct vmi_percpu *)to_pointer(pointer))->fast, old->fast, sizeof(old->fast));
-	barrier();
-	v->percpu = to_pointer(pointer);
-	barrier();
-	/* What a signal has noted in the old place since it was copied. */
-	irq_mark(v);
 }
 
 int process_core_init(struct vmi_init *init)

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section cpu: registers that are only kept, and what they do where they do something. */
 #include "calls/calls.h"
-#include "host/host.h"
+#include "crossing/crossing.h"
+#include "host/cpuid.h"
+#include "mm/flush.h"
+#include "state/cpu.h"
+#include "state/state.h"
 #include "vcpu/irq.h"
-#include "mm/mmu.h"
-#include "vcpu/space.h"
+#include "vcpu/percpu.h"
+#include "vcpu/wait.h"
 
 #define CR0_PE 1ULL
 #define CR0_TS 8ULL

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section lock: waiting is a futex wait, a kick a sticky bit and at most one futex wake. */
 #include "calls/calls.h"
-#include "host/host.h"
+#include "crossing/crossing.h"
+#include "host/call.h"
+#include "state/state.h"
 #include "vcpu/irq.h"
+#include "vcpu/wait.h"
 
 void process_lock_wait(const u8 *location, u8 value)
 {

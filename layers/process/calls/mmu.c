@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section mmu. */
 #include "calls/calls.h"
+#include "crossing/crossing.h"
+#include "mm/fill.h"
+#include "mm/flush.h"
+#include "mm/walk.h"
 #include "state/event.h"
-#include "host/host.h"
+#include "state/state.h"
+#include "vcpu/handover.h"
 #include "vcpu/irq.h"
-#include "mm/mmu.h"
-#include "vcpu/space.h"
+#include "vcpu/remote_flush.h"
 
 static bool table_bad(u64 gpa, u32 level)
 {

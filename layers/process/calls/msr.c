@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Model-specific registers and CPUID. */
 #include "calls/calls.h"
+#include "calls/patch.h"
+#include "crossing/crossing.h"
 #include "host/cpuid.h"
-#include "host/host.h"
-#include "mm/mmu.h"
+#include "state/cpu.h"
+#include "state/state.h"
 
 #define MSR_TSC 0x10
 #define MSR_APIC_BASE 0x1b
@@ -142,14 +144,6 @@ int process_cpu_write_msr(u32 msr, u64 value)
 	default:
 		return -VMI_EFAULT;
 	}
-}
-
-u64 xcr0_shown(void)
-{
-	u32 low, high;
-
-	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-	return ((u64)high << 32 | low) & ~(1ULL << 9 | 3ULL << 17);	/* PKRU, TILECFG, TILEDATA */
 }
 
 /*

@@ -10,9 +10,12 @@
  * Or the kernel makes its own way to the slot (VMI_SITE_ENTRY): then the slot is only code, wherever it lies. Or the slot itself is the
  * kernel's (patch.code), and what it does stands in slots.S and here.
  */
-#include "common/faults.h"
+#include "calls/patch.h"
 #include "calls/calls.h"
+#include "common/faults.h"
+#include "crossing/crossing.h"
 #include "host/cpuid.h"
+#include "state/state.h"
 
 #define SLOT_SIZE 64
 #define SITE_LENGTH 7
@@ -33,8 +36,6 @@ extern const u8 ph_injected_syscall[];
 extern const u8 ph_cpuid_slot[], ph_cpuid_slot_body[], ph_cpuid_slot_back[], ph_cpuid_slot_end[];
 extern const u8 ph_cpuid_body[], ph_cpuid_body_end[];
 extern u8 ph_which_vcpu_0[], ph_which_vcpu_1[];
-extern struct vcpu *ph_vcpu_table[];
-struct vcpu *ph_vcpu_table[PHV_MAX_VCPUS];
 
 /* Slots for cpuid can be made: where the host makes it fault, which is how a kernel finds out what is worth one. */
 static bool cpuid_slots;

@@ -3,13 +3,19 @@
 #ifndef PROCESS_DEVICE_H
 #define PROCESS_DEVICE_H
 
-#include "entry/signal.h"
+#include "host/signals.h"
+#include "state/state.h"
 
-/*
- * A fault at va, where the guest's tables lead to no RAM. If a device's registers are there: a read gets them mapped, a write is
- * carried out, and regs are those behind it. False: there is no device, or the instruction is none that can be done.
- */
-bool device_access(struct vcpu *v, struct host_registers *regs, u64 va, u32 access);
+/* What an access to a device's registers comes to. */
+enum device_result {
+	DEVICE_NONE,	/* there is no device at the address, or the access is not allowed */
+	DEVICE_DONE,	/* a read's page is mapped; a write is carried out, and regs are those after it */
+	DEVICE_STEPPED,	/* the same, and the guest steps through its code: it gets a debug exception */
+	DEVICE_REFUSED,	/* a write by an instruction that store_decode() does not know */
+};
+
+/* A fault at va, where the guest's tables lead to no RAM. access: PF_WRITE, PF_FETCH, PF_USER bits. */
+enum device_result device_access(struct vcpu *v, struct host_registers *regs, u64 va, u32 access);
 
 /* Whether a page of guest-physical memory is a device's. */
 static inline bool device_page(u64 gpa)

@@ -8,10 +8,16 @@
  * system call, it stops at the kernel's first instruction.
  */
 #include "entry/debug.h"
+#include "entry/where.h"
+#include "entry/windows.h"
+#include "host/futex.h"
+#include "host/signals.h"
+#include "mm/sync.h"
+#include "state/cpu.h"
 #include "state/event.h"
-#include "host/host.h"
+#include "state/state.h"
 #include "vcpu/irq.h"
-#include "vcpu/space.h"
+#include "vcpu/slice.h"
 
 extern const u8 ph_layer_code[], ph_text_end[];
 

@@ -3,7 +3,8 @@
 #ifndef PROCESS_DEBUG_H
 #define PROCESS_DEBUG_H
 
-#include "entry/signal.h"
+#include "host/signals.h"
+#include "state/state.h"
 
 /*
  * Stops the vCPU, whose registers are complete in regs, until the monitor says how to go on, and takes on what it has changed. False: the

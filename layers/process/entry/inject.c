@@ -6,16 +6,15 @@
  * The frame is written through the guest's own linear addresses. If a page of the stack has no host mapping yet, that
  * faults inside here and is filled by a nested signal; if the guest has none, the machine is at its end (triple fault).
  */
+#include "entry/inject.h"
 #include "common/faults.h"
-#include "entry/debug.h"
+#include "entry/where.h"
+#include "host/fatal.h"
+#include "host/signals.h"
+#include "mm/walk.h"
+#include "state/cpu.h"
 #include "state/event.h"
-#include "host/host.h"
-#include "vcpu/irq.h"
-#include "mm/mmu.h"
-#include "entry/signal.h"
-#include "vcpu/space.h"
-
-u64 ph_any_pending;
+#include "state/state.h"
 
 struct gate {
 	u64 low, high;
@@ -40,13 +39,6 @@ static bool gate_read(const struct vcpu *v, u32 vector, struct gate *gate)
 static u64 gate_target(const struct gate *gate)
 {
 	return (gate->low & 0xffff) | (gate->low >> 32 & 0xffff0000) | gate->high << 32;
-}
-
-bool from_user(const struct vcpu *v, u64 rip)
-{
-	if (!kernel_address(rip))
-		return true;
-	return !FAULT(USER_BY_ADDRESS) && v->percpu && FAST(v, F_IRQ) && rdgsbase() != v->kernel_gs;
 }
 
 /* At least so much is free below a stack pointer of the kernel's, and is not on top of its stack for entries. */
@@ -182,61 +174,3 @@ void inject_syscall(struct vcpu *v, struct host_registers *regs)
 	v->s.syscalls_trapped++;
 }
 
-/* While a vCPU is stepped, nothing comes in between; what is noted is looked at again when it goes on. */
-static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
-{
-	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-		space_flush_serve(v);
-	}
-	if (from_user(v, regs->rip))
-		tlb_kernel_done(v);
-	FAST(v, F_PENDING) = 0;
-	FAST(v, F_FORCE) = v->nmi_on ? FORCE_IRET : 0;
-	/* A signal that came just before has noted it there. */
-	if (READ_ONCE(v->s.pending) & PHV_PENDING_DEBUG)
-		force(v, FORCE_EVENT);
-}
-
-bool deliver_pending(struct vcpu *v, struct host_registers *regs)
-{
-	u32 pending;
-	u64 bit = 1ULL << thread_of(v)->number;
-	bool entered = false;
-	int vector;
-
-	if (__atomic_load_n(&ph_any_pending, __ATOMIC_RELAXED) & bit)
-		__atomic_fetch_and(&ph_any_pending, ~bit, __ATOMIC_SEQ_CST);
-	irq_refresh(v);
-	if (READ_ONCE(v->s.pending) & PHV_PENDING_DEBUG)
-		debug_stop(v, regs, PHV_STOP_ASKED);
-	if (v->debug_step) {
-		deliver_nothing(v, regs);
-		return false;
-	}
-	pending = READ_ONCE(v->s.pending);
-	if (pending & PHV_PENDING_STOP)
-		space_stop_vcpu(v);
-	if (pending & PHV_PENDING_FLUSH) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-		space_flush_serve(v);
-	}
-	if ((pending & PHV_PENDING_NMI) && !v->nmi_on) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_NMI, __ATOMIC_SEQ_CST);
-		inject(v, regs, VECTOR_NMI, false, 0);
-		v->nmi_on = !FAULT(NMI_NESTS);
-		entered = true;
-	}
-	if (FAST(v, F_IRQ)) {
-		vector = irq_next(v);
-		if (vector >= 0) {
-			irq_accept(v, (u32)vector);
-			inject(v, regs, (u32)vector, false, 0);
-			entered = true;
-		}
-	}
-	if (from_user(v, regs->rip))
-		tlb_kernel_done(v);
-	irq_refresh(v);
-	return entered;
-}

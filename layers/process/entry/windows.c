@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* The windows of thunks.S: what the guest's registers are at each of their instructions. */
+#include "entry/windows.h"
 #include "common/faults.h"
-#include "entry/signal.h"
+#include "crossing/crossing.h"
+#include "entry/inject.h"
+#include "host/signals.h"
+#include "state/cpu.h"
+#include "state/state.h"
 
 extern const u8 ph_layer_code[], ph_text_end[];
 extern const u8 ph_tail[], ph_tail_end[], ph_any_tail[], ph_any_tail_end[];
 extern const u8 thunk_cpu_iret[], ph_iret_window[], ph_iretq[], ph_iret_kernel_changed[], ph_iretq_kernel[], ph_iret_deliver[], ph_iret_end[];
 extern const u8 ph_sysret_window[], ph_sysret_end[];
-extern const u8 ph_resume_full[];
 extern const u8 ph_injected_syscall[];
 extern const u8 ph_which_vcpu_0[], ph_injected_rsp_0[], ph_injected_flags_0[], ph_injected_rcx_0[], ph_injected_gs_0[], ph_injected_end_0[];
 extern const u8 ph_which_vcpu_1[], ph_injected_rsp_1[], ph_injected_flags_1[], ph_injected_rcx_1[], ph_injected_gs_1[], ph_injected_end_1[];
@@ -17,11 +21,6 @@ extern const u8 ph_enter_kernel[], ph_enter_pops[], ph_enter_kernel_end[];
 static bool inside(u64 rip, const u8 *start, const u8 *end)
 {
 	return rip >= (u64)start && rip < (u64)end;
-}
-
-bool in_layer(u64 rip)
-{
-	return rip >= (FAULT(SHORT_CALLS_MARK) ? PHV_LAYER_BASE : (u64)ph_layer_code) && rip < (u64)ph_text_end;
 }
 
 /* The frame at the stack pointer that the guest gave to cpu.iret. */
@@ -44,11 +43,6 @@ static void complete_iret(struct vcpu *v, struct host_registers *regs, const u64
 		FAST(v, F_IRQ) = (flags & FLAG_IF) != 0;
 		regs->rflags &= ~FLAG_AC;
 	}
-}
-
-bool window_out(u64 rip)
-{
-	return inside(rip, thunk_cpu_iret, ph_sysret_end);
 }
 
 static bool selectors_good(u64 cs, u64 ss)

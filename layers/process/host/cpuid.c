@@ -4,7 +4,9 @@
  * and faults where the guest's kernel wants it to.
  */
 #include "host/cpuid.h"
-#include "host/host.h"
+#include "host/call.h"
+#include "host/fatal.h"
+#include "state/state.h"
 
 #define ARCH_SET_CPUID 0x1012
 
@@ -275,4 +277,12 @@ void cpuid_faulting_set(const struct vcpu *v)
 	if (error)
 		fatal("the host does not make cpuid fault any more", (u64)-error);
 	t->cpuid_faults = v->user_cpuid_faults;
+}
+
+u64 xcr0_shown(void)
+{
+	u32 low, high;
+
+	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+	return ((u64)high << 32 | low) & ~(1ULL << 9 | 3ULL << 17);	/* PKRU, TILECFG, TILEDATA */
 }

@@ -25,6 +25,9 @@ bool cpuid_prepare(void);
 /* What the host's processor says. */
 void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs);
 
+/* State components that the host has switched on, less those of features that the kernel is not told of. */
+u64 xcr0_shown(void);
+
 /* Whether it is Intel's. */
 bool cpuid_intel(void);
 

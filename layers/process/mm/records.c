@@ -9,8 +9,11 @@
  * A process uses a few places that are far apart. So only the last level is a page, as the host's table is, and the levels
  * above it have few entries each: what lies alone takes 5 KiB of the host's memory and not 12.
  */
-#include "host/host.h"
 #include "mm/records.h"
+#include "host/call.h"
+#include "host/fatal.h"
+#include "mm/walk.h"
+#include "state/state.h"
 
 #define ARENA_PAGES (PHV_ARENA_SIZE / PAGE_SIZE)
 #define CHUNK_PAGES (PHV_POOL_CHUNK / PAGE_SIZE)

@@ -6,7 +6,7 @@
 #ifndef PROCESS_RECORDS_H
 #define PROCESS_RECORDS_H
 
-#include "mm/mmu.h"
+#include "mm/walk.h"
 
 /* A record: a guest physical address, and these. 0: nothing is mapped. */
 #define T_PRESENT 1ULL
@@ -65,6 +65,8 @@ bool records_maps_room(void);
 bool records_unmap(u64 start, u64 end);
 /* Forgets everything, user and kernel: the price of running out of arena or of host mappings. */
 void records_drop_all(void);
+/* Drops the user range; what the kernel maps stays. */
+void tlb_drop_user(void);
 /* That, and the memory of the records goes back to the host. */
 void records_rest(void);
 

@@ -3,7 +3,8 @@
  * Reading the guest's page tables. They are the guest's to write at any time: every entry is read once, and an
  * address is checked before it is followed.
  */
-#include "mm/mmu.h"
+#include "mm/walk.h"
+#include "state/state.h"
 
 static u64 *table_at(u64 entry)
 {

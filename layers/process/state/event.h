@@ -7,6 +7,7 @@
 #ifndef PROCESS_EVENT_H
 #define PROCESS_EVENT_H
 
+#include "state/cpu.h"
 #include "state/state.h"
 
 static inline void event(struct vcpu *v, u64 kind, u64 a, u64 b)

@@ -177,6 +177,12 @@ struct self {
 
 extern struct self self;
 
+/* By number, for the way of a system call from a stub, which knows no more than that. */
+extern struct vcpu *ph_vcpu_table[];
+
+/* vCPUs with an event that came while a call with any GS base was on (thunks.S). This process's own. */
+extern u64 ph_any_pending;
+
 #define shared ((struct shared *)PHV_SHARED)
 
 static inline struct vcpu *vcpu_at(u32 number)
@@ -223,17 +229,6 @@ static inline struct thread *thread_here(void)
 	return to_pointer(sp & ~(PHV_STACK_SIZE - 1));
 }
 
-extern const u64 gs_displacement;
-
-/* The vCPU, for code that a call of the kernel led to: its GS base is the kernel's. */
-static inline struct vcpu *this_vcpu(void)
-{
-	struct vcpu *v;
-
-	__asm__ volatile("movq %%gs:%c1(%2), %0" : "=r"(v) : "i"(F_VCPU), "r"(gs_displacement));
-	return v;
-}
-
 /* The virtual interrupt flag and its companions, in the kernel's per-CPU data. */
 #define FAST(v, field) (*(volatile u8 *)((u8 *)(v)->percpu + (field)))
 
@@ -241,82 +236,6 @@ static inline struct vcpu *this_vcpu(void)
 static inline void force(const struct vcpu *v, u8 why)
 {
 	__asm__ volatile("orb %1, %0" : "+m"(FAST(v, F_FORCE)) : "iq"(why));
-}
-
-static inline u64 rdfsbase(void)
-{
-	u64 base;
-
-	__asm__ volatile("rdfsbase %0" : "=r"(base));
-	return base;
-}
-
-static inline void wrfsbase(u64 base)
-{
-	__asm__ volatile("wrfsbase %0" : : "r"(base));
-}
-
-static inline u64 rdgsbase(void)
-{
-	u64 base;
-
-	__asm__ volatile("rdgsbase %0" : "=r"(base));
-	return base;
-}
-
-static inline void wrgsbase(u64 base)
-{
-	__asm__ volatile("wrgsbase %0" : : "r"(base));
-}
-
-/* Selectors that user code sees; the bases of FS and GS follow by themselves. Only the host's own can be loaded. */
-#define HOST_USER_SS 0x2b
-#define HOST_USER_CS32 0x23
-#define HOST_USER_CS 0x33
-
-#define SEGMENT_REGISTER(name)						\
-static inline void load_##name##_selector(u32 selector)			\
-{									\
-	__asm__ volatile("movl %0, %%" #name : : "r"(selector));	\
-}									\
-static inline u32 read_##name##_selector(void)				\
-{									\
-	u32 selector;							\
-									\
-	__asm__ volatile("movl %%" #name ", %0" : "=r"(selector));	\
-	return selector;						\
-}
-SEGMENT_REGISTER(ds)
-SEGMENT_REGISTER(es)
-SEGMENT_REGISTER(fs)
-SEGMENT_REGISTER(gs)
-
-static inline u64 rdtsc(void)
-{
-	u32 low, high;
-
-	/* Not ahead of an earlier load: a sample that came from another vCPU must not be later than ours. */
-	__asm__ volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high) : : "memory");
-	return (u64)high << 32 | low;
-}
-
-/* The counter where a few cycles of disorder do not matter. */
-static inline u64 rdtsc_rough(void)
-{
-	u32 low, high;
-
-	__asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
-	return (u64)high << 32 | low;
-}
-
-static inline void fence(void)
-{
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
-static inline void cpu_relax(void)
-{
-	__asm__ volatile("pause");
 }
 
 /* An address that only the kernel maps: the hole, and everything from the direct map up. */
@@ -336,12 +255,6 @@ static inline bool percpu_good(u64 pointer)
 	return !(pointer & 63) && ((pointer >= PHV_IMAGE_START && end <= PHV_LAYER_BASE) ||
 				   (pointer >= PHV_DIRECT_MAP && end <= shared->direct_map_end));
 }
-
-/* State components that the host has switched on, less those of features that the kernel is not told of (msr.c). */
-u64 xcr0_shown(void);
-
-/* Looks up where the kernel keeps a vCPU's per-CPU data now. What was noted there goes along. */
-void percpu_update(struct vcpu *v);
 
 /* Guest-physical memory, or NULL if this is not RAM; bytes must not cross a page. */
 static inline void *guest_ram(u64 gpa)

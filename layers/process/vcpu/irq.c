@@ -10,11 +10,15 @@
  * the host cannot keep signals inside the machine (PHV_FLAG_ASK), a thread of the monitor sends
  * it: two changes of threads more.
  */
-#include "state/event.h"
-#include "host/host.h"
 #include "vcpu/irq.h"
-#include "entry/signal.h"
-#include "vcpu/space.h"
+#include "host/call.h"
+#include "host/clock.h"
+#include "host/futex.h"
+#include "host/step.h"
+#include "state/cpu.h"
+#include "state/event.h"
+#include "state/state.h"
+#include "vcpu/alarm.h"
 
 /* Bits that stay until they are acted upon. */
 #define PENDING_KEPT ((u32)(PHV_PENDING_NMI | PHV_PENDING_STOP | PHV_PENDING_FLUSH | PHV_PENDING_DEBUG))
@@ -26,7 +30,7 @@ static u32 forcing(const struct vcpu *v, u32 pending)
 }
 
 /* Who tells it first counts: from there on it wants to run. */
-static void woken(struct vcpu *v, u64 tsc)
+void irq_woken(struct vcpu *v, u64 tsc)
 {
 	u64 old = 0;
 
@@ -70,7 +74,7 @@ void irq_poke(struct vcpu *v)
 	step();
 	event(thread_here()->vcpu, PHV_EVENT_KICK, v->number, READ_ONCE(v->s.pending));
 	if (READ_ONCE(v->s.state) == PHV_VCPU_HALTED) {
-		woken(v, rdtsc_rough());
+		irq_woken(v, rdtsc_rough());
 		__atomic_fetch_add(&v->s.wait_word, 1, __ATOMIC_SEQ_CST);
 		futex_wake(&v->s.wait_word, 1);
 		return;
@@ -146,65 +150,4 @@ void irq_refresh(struct vcpu *v)
 				   (thread_of(v)->supervisor_count || self.proc->unsettled ? FORCE_PAGES : 0);
 		left = READ_ONCE(v->s.pending);
 	} while ((left & (PHV_PENDING_IRQ | PHV_PENDING_ALARM)) || (left & PENDING_KEPT & ~pending));
-}
-
-static bool something(struct vcpu *v, bool kick, bool enabled)
-{
-	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-		space_flush_serve(v);
-	}
-	if (READ_ONCE(v->s.pending))
-		irq_refresh(v);
-	if (kick && __atomic_exchange_n(&v->s.kick, 0, __ATOMIC_SEQ_CST))
-		return true;
-	if (FAST(v, F_FORCE) & FORCE_EVENT)
-		return true;
-	return enabled && irq_next(v) >= 0;
-}
-
-/* A sleep that is worth the work that can be done before it, ns. */
-#define SLEEP_LONG 500000000
-
-void irq_wait(struct vcpu *v, bool kick, bool enabled)
-{
-	u64 deadline, begin, late, rest = U64_MAX;
-	u32 word;
-
-	v->s.halts++;
-	event(v, PHV_EVENT_HALT, v->s.deadline_ns, enabled);
-	stint_end(v);
-	begin = v->woken;
-	v->woken = 0;
-	deadline = v->s.deadline_ns;
-	if (enabled && !READ_ONCE(v->s.pending) && (deadline == U64_MAX || deadline > now_ns() + SLEEP_LONG))
-		rest = space_rest(v);
-	for (;;) {
-		word = READ_ONCE(v->s.wait_word);
-		v->s.state = PHV_VCPU_HALTED;
-		fence();
-		step();
-		if (something(v, kick, enabled))
-			break;
-		step();
-		deadline = v->s.deadline_ns;
-		if (rest < deadline) {
-			if (futex_wait(&v->s.wait_word, word, rest) == -HOST_ETIMEDOUT)
-				rest = space_rest(v);
-			continue;
-		}
-		if (futex_wait(&v->s.wait_word, word, deadline) == -HOST_ETIMEDOUT)
-			__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
-		if (deadline == U64_MAX || now_ns() < deadline)
-			continue;
-		/* Whoever woke it: it wants to run from the deadline on, or from the halt if that was later. */
-		late = tsc_at(deadline);
-		woken(v, late > begin ? late : begin);
-	}
-	v->s.state = PHV_VCPU_RUNNING;
-	fence();
-	event(v, PHV_EVENT_WAKE, READ_ONCE(v->s.pending), 0);
-	stint_begin(v);
-	clock_follow();
-	irq_refresh(v);
 }

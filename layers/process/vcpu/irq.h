@@ -11,6 +11,8 @@ bool irq_request(struct vcpu *v, u32 vector);
 void irq_notify(struct vcpu *v, u32 pending);
 /* Wakes a vCPU that waits, or signals the thread that it is. */
 void irq_poke(struct vcpu *v);
+/* The vCPU wants to run from this moment (TSC) on. Who tells it first counts. */
+void irq_woken(struct vcpu *v, u64 tsc);
 /* In a signal that must not deliver now: the next return to the guest will. */
 void irq_mark(struct vcpu *v);
 /* Takes what was requested into account: alarms, F_PENDING, F_FORCE. Only by the vCPU's own thread. */
@@ -19,17 +21,6 @@ void irq_refresh(struct vcpu *v);
 int irq_next(struct vcpu *v);
 /* Moves a vector from requested to in service. */
 void irq_accept(struct vcpu *v, u32 vector);
-/* Waits until something may be deliverable; kick: also for the vCPU's kick, which it consumes. */
-void irq_wait(struct vcpu *v, bool kick, bool enabled);
-
-/* time.c: the guest's clock page, if the monitor's has changed; alarms. */
-void clock_follow(void);
-void alarm_check(struct vcpu *v);
-u64 now_ns(void);
-/* The counter at a moment that is not long ago; ns of now_ns. */
-u64 tsc_at(u64 ns);
-/* TSC cycles, at most some hours of them, in ns. */
-u64 cycles_ns(u64 cycles);
 
 static inline int highest(const u64 *bits)
 {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Address-space processes as a cache of spaces, keyed by CR3. */
-#include "calls/calls.h"
-#include "host/host.h"
-#include "mm/mmu.h"
 #include "vcpu/pool.h"
+#include "host/call.h"
+#include "host/futex.h"
+#include "host/lock.h"
+#include "mm/walk.h"
+#include "state/state.h"
 
 /* Free processes that are looked at more closely for a new space. */
 #define LOOKS 16

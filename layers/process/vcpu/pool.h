@@ -5,13 +5,6 @@
 
 #include "state/state.h"
 
-/*
- * A released space's process keeps its mappings until it is used again, if that is few: waking it costs more than they do. Many are
- * a lot of the host's memory, 200 bytes for each and its tables, which no budget of the monitor sees but for the tables.
- */
-#define KEEP_MAPPINGS 256
-#define KEEP_TABLES 64
-
 /* The process that has a space, or -1. Under the spaces lock. */
 s64 pool_find(u64 cr3);
 /* The process for a space, a new one if need be, marked as loaded by v, which leaves the one that it had. Under no lock. */

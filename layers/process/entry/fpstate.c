@@ -6,8 +6,9 @@
  * has them in use from then on, and pays for it at each hand-over (space.c) and each later return. So state that is the
  * initial one is taken out of the frame: a frame without any means just that, and is loaded for less.
  */
+#include "entry/fpstate.h"
 #include "host/cpuid.h"
-#include "entry/signal.h"
+#include "host/signals.h"
 
 #define MAGIC 0x46505853	/* FP_XSTATE_MAGIC1 */
 #define FP_SSE 3ULL

@@ -4,8 +4,8 @@
  * In an address-space process the filter admits a call only from ph_host_call, and only the few
  * that monitor/policies/address-space.json lists.
  */
-#ifndef PROCESS_HOST_H
-#define PROCESS_HOST_H
+#ifndef PROCESS_CALL_H
+#define PROCESS_CALL_H
 
 #include "state/state.h"
 
@@ -74,33 +74,11 @@ s64 ph_host_call(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f);
 #define host6(nr, a, b, c, d, e, f) \
 	ph_host_call(HOST_##nr, (u64)(a), (u64)(b), (u64)(c), (u64)(d), (u64)(e), (u64)(f))
 
-static inline void futex_wake(u32 *word, u32 count)
-{
-	host3(futex, word, FUTEX_WAKE, count);
-}
-
-/* Waits while *word is value; deadline is CLOCK_MONOTONIC in ns, all ones for none. */
-s64 futex_wait(u32 *word, u32 value, u64 deadline);
-
-void lock_take(struct lock *lock);
-void lock_release(struct lock *lock);
-/* Takes it if nobody has it. */
-bool lock_try(struct lock *lock);
-
-/*
- * A step of the hand-over, the fill, the flush or the wake-up. In a layer built with STEPS=1, for the stress test, each may take a
- * while, so that other threads get in between; otherwise it is nothing.
- */
-#ifdef PROCESS_STEPS
-void step(void);
-#else
-static inline void step(void)
-{
-}
-#endif
-
-/* Ends the virtual machine with a message; the monitor prints it. */
-noreturn void fatal(const char *message, u64 value);
-noreturn void fatal_at(const char *message, u64 value, u64 rip);
+/* Makes a thread; its id. */
+s64 ph_clone(u64 flags, void *stack, void (*start)(void *), void *argument);
+/* Gives the calling thread a descriptor; 0, or an error of the host. */
+s64 ph_set_thread_area(void *description);
+/* Leaves everything on this stack behind and runs a function on another. */
+noreturn void ph_on_stack(u64 top, void (*function)(void *), void *argument);
 
 #endif

@@ -8,9 +8,16 @@
  *
  * Cost in host calls: a fill is one mmap, or two for a large page.
  */
-#include "device/device.h"
-#include "host/host.h"
+#include "mm/fill.h"
+#include "common/faults.h"
+#include "host/call.h"
+#include "host/fatal.h"
+#include "host/lock.h"
+#include "host/step.h"
+#include "mm/flush.h"
 #include "mm/records.h"
+#include "mm/walk.h"
+#include "state/state.h"
 
 #define WINDOW 16
 /* For what is not written to, program text most often. */

@@ -4,10 +4,16 @@
  *
  * Cost in host calls: one munmap or mprotect for each run that changed, none if nothing did.
  */
+#include "mm/flush.h"
 #include "common/faults.h"
-#include "host/host.h"
-#include "vcpu/pool.h"
+#include "host/call.h"
+#include "host/fatal.h"
+#include "host/lock.h"
+#include "host/step.h"
 #include "mm/records.h"
+#include "mm/walk.h"
+#include "state/cpu.h"
+#include "state/state.h"
 
 /* Counted too high by then, most probably; space_release() drops more. */
 #define MAPPINGS_RECOUNT 128

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Section line. */
+#include "calls/calls.h"
+#include "crossing/crossing.h"
+#include "device/notify.h"
+#include "state/state.h"
+#include "vcpu/irq.h"
+
+int process_line_route(u32 line, u32 apic_id, u32 vector)
+{
+	struct vcpu *v = this_vcpu(), *to;
+	struct phv_device *device;
+
+	if (vector && (vector < VMI_VECTOR_MIN || vector > VMI_VECTOR_MAX))
+		return -VMI_EINVAL;
+	if (line >= shared->s.device_count || line >= PHV_MAX_DEVICES ||
+	    (vector && apic_id >= shared->s.vcpu_count))
+		return -VMI_ENOENT;
+	device = device_at(line);
+	__atomic_store_n(&device->route, vector ? apic_id << 8 | vector : 0, __ATOMIC_SEQ_CST);
+	/* Against: the monitor writes raised, fence, reads route. */
+	if (!vector || !__atomic_exchange_n(&device->raised, 0, __ATOMIC_SEQ_CST))
+		return 0;
+	to = vcpu_at(apic_id);
+	irq_request(to, vector);
+	if (to == v)
+		irq_refresh(v);
+	else
+		irq_poke(to);
+	return 0;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* What core.init writes beside the displacements, at the start of the section that it edits. */
+#include "common/asm.h"
+
+	.section .thunks.data, "awx", @progbits
+
+	/* Displacement of struct vmi_percpu from the GS base, for C code; not edited by pattern. */
+	.globl	gs_displacement
+gs_displacement:
+	.quad	0
+	/* vmi_init.kernel_cs */
+	.globl	ph_kernel_cs
+ph_kernel_cs:
+	.quad	0
+	/* vmi_init.user_cs, user_ss */
+	.globl	ph_user_selectors
+ph_user_selectors:
+	.quad	0
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* What a device's thread in the monitor is told. */
+#include "device/notify.h"
+#include "host/futex.h"
+#include "state/state.h"
+
+/* Gives the device's thread something to do. */
+void device_notify(struct phv_device *device, u32 bits)
+{
+	__atomic_fetch_or(&device->notify, bits, __ATOMIC_SEQ_CST);
+	/* Against: the thread writes sleeping, fence, reads notify. One wake is enough for all who come before it runs. */
+	if (READ_ONCE(device->sleeping) && __atomic_exchange_n(&device->sleeping, 0, __ATOMIC_SEQ_CST))
+		futex_wake(&device->notify, 1);
+}
+
+void device_request(struct vcpu *v, u32 number, u32 offset, u32 width, u64 value)
+{
+	struct phv_request *all = to_pointer(PHV_SHARED + PHV_SHARED_REQUESTS), *r = &all[v->number];
+
+	r->device = number;
+	r->offset = offset;
+	r->width = width;
+	r->value = value;
+	__atomic_store_n(&r->state, PHV_REQUEST_ASKED, __ATOMIC_RELEASE);
+	device_notify(device_at(number), PHV_NOTIFY_REGISTER);
+	while (__atomic_load_n(&r->state, __ATOMIC_ACQUIRE) == PHV_REQUEST_ASKED)
+		futex_wait(&r->state, PHV_REQUEST_ASKED, U64_MAX);
+	WRITE_ONCE(r->state, PHV_REQUEST_NONE);
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* What is pending reaches the guest. */
+#include "entry/deliver.h"
+#include "common/faults.h"
+#include "entry/debug.h"
+#include "entry/inject.h"
+#include "entry/where.h"
+#include "host/signals.h"
+#include "mm/fill.h"
+#include "mm/sync.h"
+#include "state/state.h"
+#include "vcpu/irq.h"
+#include "vcpu/start.h"
+
+/* While a vCPU is stepped, nothing comes in between; what is noted is looked at again when it goes on. */
+static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
+{
+	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+		space_flush_serve(v);
+	}
+	if (from_user(v, regs->rip))
+		tlb_kernel_done(v);
+	FAST(v, F_PENDING) = 0;
+	FAST(v, F_FORCE) = v->nmi_on ? FORCE_IRET : 0;
+	/* A signal that came just before has noted it there. */
+	if (READ_ONCE(v->s.pending) & PHV_PENDING_DEBUG)
+		force(v, FORCE_EVENT);
+}
+
+bool deliver_pending(struct vcpu *v, struct host_registers *regs)
+{
+	u32 pending;
+	u64 bit = 1ULL << thread_of(v)->number;
+	bool entered = false;
+	int vector;
+
+	if (__atomic_load_n(&ph_any_pending, __ATOMIC_RELAXED) & bit)
+		__atomic_fetch_and(&ph_any_pending, ~bit, __ATOMIC_SEQ_CST);
+	irq_refresh(v);
+	if (READ_ONCE(v->s.pending) & PHV_PENDING_DEBUG)
+		debug_stop(v, regs, PHV_STOP_ASKED);
+	if (v->debug_step) {
+		deliver_nothing(v, regs);
+		return false;
+	}
+	pending = READ_ONCE(v->s.pending);
+	if (pending & PHV_PENDING_STOP)
+		space_stop_vcpu(v);
+	if (pending & PHV_PENDING_FLUSH) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+		space_flush_serve(v);
+	}
+	if ((pending & PHV_PENDING_NMI) && !v->nmi_on) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_NMI, __ATOMIC_SEQ_CST);
+		inject(v, regs, VECTOR_NMI, false, 0);
+		v->nmi_on = !FAULT(NMI_NESTS);
+		entered = true;
+	}
+	if (FAST(v, F_IRQ)) {
+		vector = irq_next(v);
+		if (vector >= 0) {
+			irq_accept(v, (u32)vector);
+			inject(v, regs, (u32)vector, false, 0);
+			entered = true;
+		}
+	}
+	if (from_user(v, regs->rip))
+		tlb_kernel_done(v);
+	irq_refresh(v);
+	return entered;
+}

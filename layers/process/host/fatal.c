@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Giving up. */
+#include "host/fatal.h"
+#include "host/futex.h"
+#include "state/state.h"
+
+/* Appends text, and value in hexadecimal, to the message for the monitor. */
+static u32 message_add(u32 n, const char *text, u64 value)
+{
+	static const char digits[] = "0123456789abcdef";
+	u8 *out = shared->s.message;
+	int shift;
+
+	while (n < 200 && *text)
+		out[n++] = (u8)*text++;
+	out[n++] = ' ';
+	out[n++] = '0';
+	out[n++] = 'x';
+	for (shift = 60; shift >= 0; shift -= 4)
+		if (value >> shift || !shift)
+			out[n++] = (u8)digits[value >> shift & 15];
+	out[n] = 0;
+	return n;
+}
+
+static noreturn void give_up(void)
+{
+	static u32 never;
+	u32 old = PHV_VM_RUNNING;
+
+	__atomic_compare_exchange_n(&shared->s.vm_state, &old, PHV_VM_FATAL, false,
+				    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&shared->s.doorbell, 1);
+	/* The monitor kills all processes; until then nothing of the guest runs here. */
+	for (;;)
+		futex_wait(&never, 0, U64_MAX);
+}
+
+noreturn void fatal(const char *message, u64 value)
+{
+	message_add(0, message, value);
+	give_up();
+}
+
+noreturn void fatal_at(const char *message, u64 value, u64 rip)
+{
+	message_add(message_add(0, message, value), ", at", rip);
+	give_up();
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Waiting for a word of memory. */
+#include "host/futex.h"
+#include "host/call.h"
+
+s64 futex_wait(u32 *word, u32 value, u64 deadline)
+{
+	struct host_timespec until;
+
+	if (deadline == U64_MAX)
+		return host4(futex, word, FUTEX_WAIT, value, 0);
+	until.sec = (s64)(deadline / 1000000000);
+	until.nsec = (s64)(deadline % 1000000000);
+	return host6(futex, word, FUTEX_WAIT_BITSET, value, &until, 0, 0xffffffff);
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* Mutexes in memory that processes share. */
+#include "host/lock.h"
+#include "host/futex.h"
+#include "state/cpu.h"
+#include "state/state.h"
+
+bool lock_try(struct lock *lock)
+{
+	u32 old = 0;
+
+	return __atomic_compare_exchange_n(&lock->word, &old, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+/*
+ * Uncontended: one locked instruction each way. A holder may be preempted or stopped by the
+ * host at any point, so waiting sleeps after a short spin.
+ */
+void lock_take(struct lock *lock)
+{
+	u32 spins;
+
+	for (spins = 0; spins < 200; spins++) {
+		if (lock_try(lock))
+			return;
+		cpu_relax();
+	}
+	while (__atomic_exchange_n(&lock->word, 2, __ATOMIC_ACQUIRE))
+		futex_wait(&lock->word, 2, U64_MAX);
+}
+
+void lock_release(struct lock *lock)
+{
+	if (__atomic_exchange_n(&lock->word, 0, __ATOMIC_RELEASE) == 2)
+		futex_wake(&lock->word, 1);
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* What a process has mapped becomes what its space needs. */
+#include "mm/sync.h"
+#include "common/faults.h"
+#include "host/futex.h"
+#include "host/lock.h"
+#include "mm/flush.h"
+#include "mm/records.h"
+#include "state/state.h"
+
+/* Nothing to do, told by reads alone: this thread has the space loaded, so nobody gives the process to another one meanwhile. */
+static bool synchronised(const struct vcpu *v)
+{
+	const struct proc *p = self.proc;
+
+	return (!READ_ONCE(p->unsettled) || FAULT(EXPECTED_IS_SYNCHRONISED)) && v->context && v->generation &&
+	       READ_ONCE(p->reset) == READ_ONCE(p->reset_done) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) &&
+	       READ_ONCE(p->s.context) == v->context && READ_ONCE(p->s.generation) == v->generation &&
+	       READ_ONCE(p->kernel_generation) == READ_ONCE(shared->kernel_generation);
+}
+
+/* Who waits for these flushes may be told: everything has been compared, or dropped, after they were asked for. */
+static void flush_done(struct proc *p, u32 wanted)
+{
+	if (p->flush_done == wanted)
+		return;
+	__atomic_store_n(&p->flush_done, wanted, __ATOMIC_SEQ_CST);
+	futex_wake(&p->flush_done, PHV_MAX_VCPUS);
+}
+
+/* Makes this process's mappings good for the vCPU's space at its generation. */
+void space_synchronise(struct vcpu *v)
+{
+	struct proc *p = self.proc;
+	u32 wanted, reset;
+	u64 kernel;
+
+	if (synchronised(v))
+		return;
+	lock_take(&p->lock);
+	/* Read before the tables are: what changes them later counts one more. */
+	kernel = READ_ONCE(shared->kernel_generation);
+	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
+	reset = READ_ONCE(p->reset);
+	if (reset != p->reset_done || !v->context || p->s.context != v->context) {
+		tlb_take_over(v);
+	} else if (p->unsettled || !v->generation || p->s.generation != v->generation || p->flush_done != wanted) {
+		tlb_resync_user(v);
+	}
+	if (p->kernel_generation != kernel)
+		tlb_resync_kernel(v);
+	flush_done(p, wanted);
+	p->reset_done = reset;
+	p->s.context = v->context;
+	p->s.generation = v->generation;
+	p->kernel_generation = kernel;
+	lock_release(&p->lock);
+}
+
+void space_flush_serve(struct vcpu *v)
+{
+	struct proc *p = self.proc;
+	u32 wanted;
+
+	if (READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted))
+		return;
+	lock_take(&p->lock);
+	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
+	if (p->flush_done != wanted)
+		tlb_resync_user(v);
+	flush_done(p, wanted);
+	lock_release(&p->lock);
+}
+
+void space_drop_released(void)
+{
+	struct proc *p = self.proc;
+
+	lock_take(&p->lock);
+	/* Unless somebody else was faster. */
+	if (READ_ONCE(p->reset) != p->reset_done)
+		tlb_drop_user();
+	lock_release(&p->lock);
+}

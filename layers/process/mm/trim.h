@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* A process that is not used gives the host's memory back. */
+#ifndef PROCESS_TRIM_H
+#define PROCESS_TRIM_H
+
+#include "state/state.h"
+
+void space_rest_here(void);
+
+#endif

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* What this process has for itself. */
+#include "state/state.h"
+
+struct self self;
+struct vcpu *ph_vcpu_table[PHV_MAX_VCPUS];
+u64 ph_any_pending;

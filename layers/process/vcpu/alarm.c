@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* A vCPU's counters of time, and its alarms. */
+#include "vcpu/alarm.h"
+#include "host/clock.h"
+#include "host/futex.h"
+#include "mm/flush.h"
+#include "state/cpu.h"
+#include "state/state.h"
+#include "vcpu/guest_clock.h"
+#include "vcpu/irq.h"
+#include "vcpu/slice.h"
+
+void times(struct vcpu *v, struct vmi_times *t)
+{
+	u64 real = now_ns() - shared->start_ns, stolen;
+
+	clock_follow();
+	if (v->running)
+		stint_sample(v, rdtsc_rough());
+	stolen = v->s.stolen_ns;
+
+	/* Available time never goes back either: stolen grows by at most what real time did. */
+	if (real < v->last_real)
+		real = v->last_real;
+	if (stolen < v->last_stolen)
+		stolen = v->last_stolen;
+	if (stolen - v->last_stolen > real - v->last_real)
+		stolen = v->last_stolen + (real - v->last_real);
+	v->last_real = real;
+	v->last_stolen = stolen;
+	t->real = real;
+	t->stolen = stolen;
+	t->available = real - stolen;
+}
+
+/* Tells the alarm thread, and irq_wait, when to look again. */
+void deadline_set(struct vcpu *v, const struct vmi_times *t)
+{
+	u64 earliest = U64_MAX, at;
+	u32 i;
+
+	for (i = 0; i < 2; i++) {
+		const struct alarm *a = &v->alarms[i];
+
+		if (!a->armed || (v->alarm_fired & 1U << i))
+			continue;
+		at = a->expiry;
+		if (i == VMI_TIME_AVAILABLE && at > t->available)
+			at = at - t->available > U64_MAX / 2 ? U64_MAX / 2 : t->real + (at - t->available);
+		at = at > U64_MAX / 2 ? U64_MAX : at + shared->start_ns;
+		earliest = at < earliest ? at : earliest;
+	}
+	__atomic_store_n(&v->s.deadline_ns, earliest, __ATOMIC_SEQ_CST);
+	if (earliest < __atomic_load_n(&shared->s.alarm_next_ns, __ATOMIC_SEQ_CST)) {
+		__atomic_fetch_add(&shared->s.alarm_word, 1, __ATOMIC_SEQ_CST);
+		futex_wake(&shared->s.alarm_word, 1);
+	}
+}
+
+void alarm_check(struct vcpu *v)
+{
+	struct vmi_times t;
+	bool fired = false;
+	u32 i;
+
+	times(v, &t);
+	for (i = 0; i < 2; i++) {
+		const struct alarm *a = &v->alarms[i];
+
+		if (!a->armed || (v->alarm_fired & 1U << i))
+			continue;
+		if (a->expiry <= (i == VMI_TIME_REAL ? t.real : t.available)) {
+			v->alarm_fired |= 1U << i;
+			fired = true;
+		}
+	}
+	if (fired)
+		irq_request(v, v->alarm_vector);
+	tlb_age(v, rdtsc_rough());
+	deadline_set(v, &t);
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * The hand-over of a vCPU between the processes of address spaces. Which process is which space: pool.c.
+ *
+ * A hand-over costs two host calls at most (wake the other thread, wait on this one) and the context switch between
+ * them. The vCPU's registers are in struct vcpu when it happens; XSAVE state, FS base go along. From the wake on this thread is
+ * nothing any more: it touches neither the vCPU nor the guest's stack.
+ */
+#include "vcpu/handover.h"
+#include "common/faults.h"
+#include "crossing/crossing.h"
+#include "host/call.h"
+#include "host/cpuid.h"
+#include "host/futex.h"
+#include "host/lock.h"
+#include "host/step.h"
+#include "mm/fill.h"
+#include "mm/flush.h"
+#include "mm/sync.h"
+#include "mm/trim.h"
+#include "mm/walk.h"
+#include "state/cpu.h"
+#include "state/event.h"
+#include "state/state.h"
+#include "vcpu/guest_clock.h"
+#include "vcpu/irq.h"
+#include "vcpu/pool.h"
+#include "vcpu/registers.h"
+#include "vcpu/slice.h"
+
+/* This thread is the vCPU from here on. */
+static noreturn void become(struct vcpu *v)
+{
+	struct thread *t = thread_of(v);
+
+	step();
+	v->s.owner = (u64)self.pid << 32 | t->tid;
+	step();
+	/* A sender sets pending, then reads the owner; we write the owner, then read pending (in irq_refresh). */
+	fence();
+	space_synchronise(v);
+	step();
+	v->s.state = PHV_VCPU_RUNNING;
+	stint_begin(v);
+	clock_follow();
+	if (!FAULT(CPUID_FAULTS_STAY_BEHIND))
+		cpuid_faulting_follow(v, t);
+	tlb_age(v, v->stint_start);
+	segments_load(v);
+	if (v->resume == RESUME_FULL) {
+		if (v->percpu)
+			irq_refresh(v);
+		ph_resume_full();
+	}
+	state_load(v);
+	irq_refresh(v);
+	ph_resume_call(v);
+}
+
+noreturn void space_park(void *thread)
+{
+	struct thread *t = thread;
+	struct vcpu *v = t->vcpu;
+	u32 *word = &self.proc->s.wake[v->number];
+
+	for (;;) {
+		u32 told = __atomic_exchange_n(word, 0, __ATOMIC_ACQUIRE), nothing = 0;
+
+		if (told == WAKE_RUN)
+			become(v);
+		if (told == WAKE_DROP)
+			space_drop_released();
+		else if (told == WAKE_REST)
+			space_rest_here();
+		else if (__atomic_compare_exchange_n(word, &nothing, WAKE_WAITS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			futex_wait(word, WAKE_WAITS, U64_MAX);
+	}
+}
+
+void wake_thread(struct vcpu *v, u32 index, u32 what)
+{
+	u32 *word = &proc_at(index)->s.wake[v->number];
+
+	step();
+	if (__atomic_exchange_n(word, what, __ATOMIC_RELEASE) == WAKE_WAITS) {
+		step();
+		futex_wake(word, 1);
+	}
+	step();
+}
+
+void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
+{
+	u32 index = pool_get(v, cr3 & PTE_ADDR);
+
+	step();
+	v->cr3 = cr3 & ~(u64)VMI_CR3_NO_VECTORS;
+	v->context = context;
+	v->generation = generation;
+	if (index == self.index) {
+		space_synchronise(v);
+		tlb_age(v, rdtsc_rough());
+		return;
+	}
+	/*
+	 * Only this thread would do it on its way to user mode. What the space was expected to have stays as it is: the tables to compare it with
+	 * are loaded no more, and whoever loads them does (synchronise).
+	 */
+	tlb_drop_supervisor(v);
+	v->s.switches++;
+	event(v, PHV_EVENT_SWITCH, cr3, index);
+	stint_end(v);
+	self.proc->left = v->woken;
+	state_save(v, !(cr3 & VMI_CR3_NO_VECTORS));
+	v->resume = RESUME_CALL;
+	v->s.proc = index;
+	wake_thread(v, index, WAKE_RUN);
+	ph_on_stack(v->host_stack, space_park, thread_of(v));
+}
+
+bool space_release(struct vcpu *v, u64 cr3)
+{
+	bool drop = false;
+	s64 index;
+
+	if ((v->cr3 & PTE_ADDR) == cr3)
+		return false;
+	lock_take(&shared->spaces);
+	index = pool_find(cr3);
+	if (index >= 0) {
+		struct proc *p = proc_at((u32)index);
+
+		p->reset++;
+		if (!p->loaded) {
+			p->s.state = PHV_PROC_FREE;
+			p->s.cr3 = 0;
+			drop = p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES;
+		}
+	}
+	lock_release(&shared->spaces);
+	/* This vCPU's thread there is parked, and only this vCPU can wake it. */
+	if (drop)
+		wake_thread(v, (u32)index, WAKE_DROP);
+	return true;
+}
+

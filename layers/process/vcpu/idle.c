@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* What a vCPU does before a long sleep. */
+#include "vcpu/idle.h"
+#include "host/clock.h"
+#include "host/lock.h"
+#include "state/cpu.h"
+#include "state/state.h"
+#include "vcpu/handover.h"
+
+/*
+ * Processes that no vCPU has been in for so long rest while this one sleeps. A few at a time: an interrupt waits for the loop, and for the CPU.
+ */
+#define REST_AFTER_SECONDS 4
+#define REST_AT_ONCE 16
+
+u64 space_rest(struct vcpu *v)
+{
+	u64 now = rdtsc_rough(), long_ago = REST_AFTER_SECONDS * shared->s.clock.tsc_hz, next = U64_MAX;
+	u32 i, count = READ_ONCE(shared->s.proc_count), more = REST_AT_ONCE;
+	bool go;
+
+	for (i = 0; i < count && i < PHV_MAX_PROCS; i++) {
+		struct proc *p = proc_at(i);
+		u64 ago = now - READ_ONCE(p->left);
+
+		/* Never left: it has nothing. */
+		if (READ_ONCE(p->resting) || READ_ONCE(p->loaded) || !READ_ONCE(p->left))
+			continue;
+		if ((s64)ago < (s64)long_ago || !more) {
+			u64 wait = (s64)ago < (s64)long_ago ? long_ago - ago : 0;
+
+			next = wait < next ? wait : next;
+			continue;
+		}
+		lock_take(&shared->spaces);
+		go = !p->resting && !p->loaded;
+		if (go)
+			p->resting = 1;
+		lock_release(&shared->spaces);
+		/* This vCPU's thread there is parked, and only this vCPU can wake it. */
+		if (go) {
+			wake_thread(v, i, WAKE_REST);
+			more--;
+		}
+	}
+	/* Another one may have been left a moment ago, by a counter that is ahead of this one. */
+	return next == U64_MAX ? U64_MAX : now_ns() + cycles_ns(next < long_ago ? next : long_ago);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* Registers that go along with a hand-over. */
+#ifndef PROCESS_REGISTERS_H
+#define PROCESS_REGISTERS_H
+
+#include "state/state.h"
+
+/* Of the thread that is the vCPU to its memory; vectors: also the vector registers. */
+void state_save(struct vcpu *v, bool vectors);
+/* And back. */
+void state_load(struct vcpu *v);
+void segments_load(struct vcpu *v);
+
+#endif

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* A flush of a space that other vCPUs have loaded. */
+#include "vcpu/remote_flush.h"
+#include "host/clock.h"
+#include "host/futex.h"
+#include "host/lock.h"
+#include "host/step.h"
+#include "mm/flush.h"
+#include "mm/sync.h"
+#include "mm/walk.h"
+#include "state/state.h"
+#include "vcpu/irq.h"
+#include "vcpu/pool.h"
+
+/*
+ * A process that has the space loaded on other vCPUs alone. Any of its threads can do it: each that is a vCPU is asked, and the first that looks
+ * does it for all. One that leaves the process meanwhile need not, and one that comes in does it by itself: it marks the process as
+ * loaded, then reads flush_wanted; this writes flush_wanted, then reads loaded.
+ */
+static void flush_elsewhere(struct vcpu *v, struct proc *p)
+{
+	u32 wanted = __atomic_add_fetch(&p->flush_wanted, 1, __ATOMIC_SEQ_CST), done, i;
+	u64 asked = 0, loaded;
+
+	for (;;) {
+		step();
+		done = __atomic_load_n(&p->flush_done, __ATOMIC_SEQ_CST);
+		loaded = __atomic_load_n(&p->loaded, __ATOMIC_SEQ_CST);
+		if ((s32)(done - wanted) >= 0 || !loaded)
+			return;
+		for (i = 0; i < PHV_MAX_VCPUS; i++)
+			if (loaded & ~asked & 1ULL << i)
+				irq_notify(vcpu_at(i), PHV_PENDING_FLUSH);
+		asked |= loaded;
+		/* Who is asked may itself be waiting here, for this process. */
+		space_flush_serve(v);
+		futex_wait(&p->flush_done, done, now_ns() + 1000000);
+	}
+}
+
+void space_flush(struct vcpu *v, u64 cr3, u64 context, u64 generation, u64 start, u64 end)
+{
+	s64 index;
+
+	if ((v->cr3 & PTE_ADDR) == cr3 && v->context == context && context) {
+		tlb_flush_space(v, generation, start, end);
+		return;
+	}
+	lock_take(&shared->spaces);
+	index = pool_find(cr3);
+	lock_release(&shared->spaces);
+	if (index < 0)
+		return;
+	if ((u32)index == self.index)
+		tlb_resync(v, start, end);
+	else
+		flush_elsewhere(v, proc_at((u32)index));
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* The time in which a thread is the vCPU, and what of it was stolen. */
+#include "vcpu/slice.h"
+#include "host/call.h"
+#include "host/clock.h"
+#include "state/cpu.h"
+#include "state/state.h"
+
+/* Shorter than any time slice that the host would give to somebody else, ns. */
+#define STINT_SHORT 500000
+/* Longer than a thread needs to begin once it was woken, on another CPU that slept too, ns. */
+#define WAKE_LONG 100000
+
+static u64 cpu_ns(void)
+{
+	struct host_timespec t;
+
+	host2(clock_gettime, CLOCK_THREAD_CPUTIME_ID, &t);
+	return (u64)t.sec * 1000000000 + (u64)t.nsec;
+}
+
+void stint_begin(struct vcpu *v)
+{
+	u64 now = rdtsc_rough(), woken = v->woken;
+	u64 waited = woken && (s64)(now - woken) > 0 ? cycles_ns(now - woken) : 0;
+
+	if (waited > WAKE_LONG)
+		v->s.stolen_ns += waited;
+	v->stint_start = now;
+	v->running = 1;
+}
+
+/* Takes a sample: what this thread was the vCPU for, less what it ran, was stolen. */
+void stint_sample(struct vcpu *v, u64 now)
+{
+	struct thread *t = thread_of(v);
+	u64 cpu = cpu_ns(), ran = cpu - t->sampled_cpu, real = cycles_ns(t->unsampled + (now - v->stint_start));
+
+	t->sampled_cpu = cpu;
+	t->unsampled = 0;
+	v->stint_start = now;
+	if (real > ran)
+		v->s.stolen_ns += real - ran;
+}
+
+void stint_end(struct vcpu *v)
+{
+	u64 now = rdtsc_rough(), length = now - v->stint_start;
+
+	v->woken = now;
+	if (!v->running)
+		return;
+	v->running = 0;
+	if (cycles_ns(length) >= STINT_SHORT)
+		stint_sample(v, now);
+	else
+		thread_of(v)->unsampled += length;
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* A vCPU that waits. */
+#include "vcpu/wait.h"
+#include "host/call.h"
+#include "host/clock.h"
+#include "host/futex.h"
+#include "host/step.h"
+#include "mm/sync.h"
+#include "state/cpu.h"
+#include "state/event.h"
+#include "state/state.h"
+#include "vcpu/guest_clock.h"
+#include "vcpu/idle.h"
+#include "vcpu/irq.h"
+#include "vcpu/slice.h"
+
+static bool something(struct vcpu *v, bool kick, bool enabled)
+{
+	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
+		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+		space_flush_serve(v);
+	}
+	if (READ_ONCE(v->s.pending))
+		irq_refresh(v);
+	if (kick && __atomic_exchange_n(&v->s.kick, 0, __ATOMIC_SEQ_CST))
+		return true;
+	if (FAST(v, F_FORCE) & FORCE_EVENT)
+		return true;
+	return enabled && irq_next(v) >= 0;
+}
+
+/* A sleep that is worth the work that can be done before it, ns. */
+#define SLEEP_LONG 500000000
+
+void irq_wait(struct vcpu *v, bool kick, bool enabled)
+{
+	u64 deadline, begin, late, rest = U64_MAX;
+	u32 word;
+
+	v->s.halts++;
+	event(v, PHV_EVENT_HALT, v->s.deadline_ns, enabled);
+	stint_end(v);
+	begin = v->woken;
+	v->woken = 0;
+	deadline = v->s.deadline_ns;
+	if (enabled && !READ_ONCE(v->s.pending) && (deadline == U64_MAX || deadline > now_ns() + SLEEP_LONG))
+		rest = space_rest(v);
+	for (;;) {
+		word = READ_ONCE(v->s.wait_word);
+		v->s.state = PHV_VCPU_HALTED;
+		fence();
+		step();
+		if (something(v, kick, enabled))
+			break;
+		step();
+		deadline = v->s.deadline_ns;
+		if (rest < deadline) {
+			if (futex_wait(&v->s.wait_word, word, rest) == -HOST_ETIMEDOUT)
+				rest = space_rest(v);
+			continue;
+		}
+		if (futex_wait(&v->s.wait_word, word, deadline) == -HOST_ETIMEDOUT)
+			__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
+		if (deadline == U64_MAX || now_ns() < deadline)
+			continue;
+		/* Whoever woke it: it wants to run from the deadline on, or from the halt if that was later. */
+		late = tsc_at(deadline);
+		irq_woken(v, late > begin ? late : begin);
+	}
+	v->s.state = PHV_VCPU_RUNNING;
+	fence();
+	event(v, PHV_EVENT_WAKE, READ_ONCE(v->s.pending), 0);
+	stint_begin(v);
+	clock_follow();
+	irq_refresh(v);
+}
