@@ -12,6 +12,9 @@ mod generated;
 #[rustfmt::skip]
 pub mod process;
 
+/// What views of shared memory are made of.
+pub mod view;
+
 pub use generated::*;
 
 /// How a call passes its arguments and what it preserves.

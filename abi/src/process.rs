@@ -2,6 +2,9 @@
 // Made by tools/abigen from abi/process.toml: change that, not this.
 use core::mem::{offset_of, size_of};
 
+/// Views of the memory that guests can write.
+pub mod area;
+
 // Linear addresses in an address-space process
 /// First address of the hole in the guest's user range: what the kernel maps near its image.
 pub const PHV_HOLE_START: u64 = 0x70000000;
@@ -96,8 +99,8 @@ pub const PHV_SHARED_DEBUG: u64 = 0x352000;
 /// Bytes of the shared area; in its file the pool follows.
 pub const PHV_SHARED_SIZE: u64 = 0x400000;
 
-// States of a virtual machine, a vCPU, a process
-/// Phv_shared.vm_state.
+// States of a virtual machine: phv_shared.vm_state
+/// It runs, or has not started.
 pub const PHV_VM_RUNNING: u64 = 0x0;
 /// The guest asked for its end; vm_status has the exit code.
 pub const PHV_VM_SHUTDOWN: u64 = 0x1;
@@ -105,13 +108,17 @@ pub const PHV_VM_SHUTDOWN: u64 = 0x1;
 pub const PHV_VM_REBOOT: u64 = 0x2;
 /// The layer could not go on; message says why.
 pub const PHV_VM_FATAL: u64 = 0x3;
-/// Phv_vcpu.state: waits for STARTUP.
+
+// States of a vCPU: phv_vcpu.state
+/// Waits for STARTUP.
 pub const PHV_VCPU_OFF: u64 = 0x0;
 /// Runs, or wants to.
 pub const PHV_VCPU_RUNNING: u64 = 0x1;
 /// Waits on wait_word.
 pub const PHV_VCPU_HALTED: u64 = 0x2;
-/// Phv_proc.state: not there.
+
+// States of an address-space process: phv_proc.state
+/// Not there.
 pub const PHV_PROC_NONE: u64 = 0x0;
 /// Parked, belongs to no space.
 pub const PHV_PROC_FREE: u64 = 0x1;
@@ -164,20 +171,24 @@ pub const PHV_EVENT_SYSCALL: u64 = 0xa;
 /// Stop for a debugger: PHV_STOP_*, instruction pointer.
 pub const PHV_EVENT_STOP: u64 = 0xb;
 
-// Debugger: states, reasons and commands of struct phv_debug
-/// Phv_debug.state: the registers are old.
+// States of a vCPU to the debugger: phv_debug.state
+/// It runs: the registers are old.
 pub const PHV_DEBUG_RUNS: u64 = 0x0;
 /// Waits for a command.
 pub const PHV_DEBUG_STOPPED: u64 = 0x1;
 /// Has made a call that ends the machine; registers of its caller, as far as a function keeps them.
 pub const PHV_DEBUG_CALL: u64 = 0x2;
-/// Phv_debug.reason: PHV_PENDING_DEBUG.
+
+// Why a vCPU has stopped: phv_debug.reason
+/// PHV_PENDING_DEBUG.
 pub const PHV_STOP_ASKED: u64 = 0x0;
 /// Int3; rip is behind it.
 pub const PHV_STOP_BREAKPOINT: u64 = 0x1;
 /// One instruction is done.
 pub const PHV_STOP_STEP: u64 = 0x2;
-/// Phv_debug.command.
+
+// Commands to a stopped vCPU: phv_debug.command
+/// No command: the vCPU waits.
 pub const PHV_COMMAND_NONE: u64 = 0x0;
 /// Go on with the registers as they stand here.
 pub const PHV_COMMAND_CONTINUE: u64 = 0x1;
@@ -186,12 +197,14 @@ pub const PHV_COMMAND_STEP: u64 = 0x2;
 /// The breakpoint is the guest's: it gets its exception.
 pub const PHV_COMMAND_PASS: u64 = 0x3;
 
-// Bits of phv_device.notify behind those of the queues, and states of a struct phv_request
+// Bits of phv_device.notify behind those of the queues
 /// A vCPU waits for a register write.
 pub const PHV_NOTIFY_REGISTER: u64 = 0x40000000;
 /// Something happened on the monitor's side; set by the monitor.
 pub const PHV_NOTIFY_HOST: u64 = 0x80000000;
-/// Phv_request.state.
+
+// States of a register write: phv_request.state
+/// There is none.
 pub const PHV_REQUEST_NONE: u64 = 0x0;
 /// The layer waits.
 pub const PHV_REQUEST_ASKED: u64 = 0x1;

@@ -60,15 +60,19 @@
 #define PHV_SHARED_DEBUG 0x352000 /* registers of stopped vCPUs: PHV_MAX_VCPUS of struct phv_debug */
 #define PHV_SHARED_SIZE 0x400000 /* bytes of the shared area; in its file the pool follows */
 
-/* States of a virtual machine, a vCPU, a process */
-#define PHV_VM_RUNNING 0x0 /* phv_shared.vm_state */
+/* States of a virtual machine: phv_shared.vm_state */
+#define PHV_VM_RUNNING 0x0 /* it runs, or has not started */
 #define PHV_VM_SHUTDOWN 0x1 /* the guest asked for its end; vm_status has the exit code */
 #define PHV_VM_REBOOT 0x2 /* the guest asked for a restart; vm_status has VMI_REBOOT_* */
 #define PHV_VM_FATAL 0x3 /* the layer could not go on; message says why */
-#define PHV_VCPU_OFF 0x0 /* phv_vcpu.state: waits for STARTUP */
+
+/* States of a vCPU: phv_vcpu.state */
+#define PHV_VCPU_OFF 0x0 /* waits for STARTUP */
 #define PHV_VCPU_RUNNING 0x1 /* runs, or wants to */
 #define PHV_VCPU_HALTED 0x2 /* waits on wait_word */
-#define PHV_PROC_NONE 0x0 /* phv_proc.state: not there */
+
+/* States of an address-space process: phv_proc.state */
+#define PHV_PROC_NONE 0x0 /* not there */
 #define PHV_PROC_FREE 0x1 /* parked, belongs to no space */
 #define PHV_PROC_SPACE 0x2 /* belongs to a space */
 
@@ -98,22 +102,28 @@
 #define PHV_EVENT_SYSCALL 0xa /* system call that came as a signal: number, instruction pointer */
 #define PHV_EVENT_STOP 0xb /* stop for a debugger: PHV_STOP_*, instruction pointer */
 
-/* Debugger: states, reasons and commands of struct phv_debug */
-#define PHV_DEBUG_RUNS 0x0 /* phv_debug.state: the registers are old */
+/* States of a vCPU to the debugger: phv_debug.state */
+#define PHV_DEBUG_RUNS 0x0 /* it runs: the registers are old */
 #define PHV_DEBUG_STOPPED 0x1 /* waits for a command */
 #define PHV_DEBUG_CALL 0x2 /* has made a call that ends the machine; registers of its caller, as far as a function keeps them */
-#define PHV_STOP_ASKED 0x0 /* phv_debug.reason: PHV_PENDING_DEBUG */
+
+/* Why a vCPU has stopped: phv_debug.reason */
+#define PHV_STOP_ASKED 0x0 /* PHV_PENDING_DEBUG */
 #define PHV_STOP_BREAKPOINT 0x1 /* int3; rip is behind it */
 #define PHV_STOP_STEP 0x2 /* one instruction is done */
-#define PHV_COMMAND_NONE 0x0 /* phv_debug.command */
+
+/* Commands to a stopped vCPU: phv_debug.command */
+#define PHV_COMMAND_NONE 0x0 /* no command: the vCPU waits */
 #define PHV_COMMAND_CONTINUE 0x1 /* go on with the registers as they stand here */
 #define PHV_COMMAND_STEP 0x2 /* the same for one instruction; no interrupt is delivered */
 #define PHV_COMMAND_PASS 0x3 /* the breakpoint is the guest's: it gets its exception */
 
-/* Bits of phv_device.notify behind those of the queues, and states of a struct phv_request */
+/* Bits of phv_device.notify behind those of the queues */
 #define PHV_NOTIFY_REGISTER 0x40000000 /* a vCPU waits for a register write */
 #define PHV_NOTIFY_HOST 0x80000000 /* something happened on the monitor's side; set by the monitor */
-#define PHV_REQUEST_NONE 0x0 /* phv_request.state */
+
+/* States of a register write: phv_request.state */
+#define PHV_REQUEST_NONE 0x0 /* there is none */
 #define PHV_REQUEST_ASKED 0x1 /* the layer waits */
 #define PHV_REQUEST_DONE 0x2 /* the monitor has done it */
 

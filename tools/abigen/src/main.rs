@@ -2,6 +2,7 @@
 //! Turns `abi/vmi.toml` into the C header, the Rust module and the reference in `docs/vmi.md`, and `abi/process.toml`
 //! into a header and a module; with `--check` only says whether they are up to date.
 
+mod area;
 mod c;
 mod doc;
 mod model;
@@ -51,6 +52,10 @@ fn run(args: &Args) -> Result<()> {
         (
             args.root.join("abi/src/process.rs"),
             rust::render_process(&process)?,
+        ),
+        (
+            args.root.join("abi/src/process/area.rs"),
+            area::render(&process)?,
         ),
         (manual.clone(), doc::replace(&read(&manual)?, &abi)?),
     ];

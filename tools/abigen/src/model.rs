@@ -31,6 +31,10 @@ pub struct Api {
 pub struct Group {
     pub group: String,
     pub doc: String,
+    /// Name of the Rust enum that the values make, if they are the only ones that a field may have.
+    /// Its variants are the constants without `PREFIX_GROUP_`.
+    #[serde(default, rename = "enum")]
+    pub enumeration: Option<String>,
     pub values: Vec<Constant>,
 }
 
@@ -48,6 +52,9 @@ pub struct Struct {
     pub name: String,
     pub doc: String,
     pub size: usize,
+    /// Whether it is part of memory that a guest can write: Rust gets a view of atomic fields.
+    #[serde(default)]
+    pub shared: bool,
     pub fields: Vec<Field>,
     /// Largest alignment of a field; filled by `check`.
     #[serde(skip)]
@@ -60,6 +67,9 @@ pub struct Field {
     pub name: String,
     #[serde(rename = "type")]
     pub ty: String,
+    /// The enum that its values belong to.
+    #[serde(default, rename = "enum")]
+    pub enumeration: Option<String>,
     pub doc: String,
     /// Filled by `check`.
     #[serde(skip)]
@@ -158,6 +168,8 @@ pub fn read(text: &str) -> Result<Abi> {
     let mut abi: Abi = toml::from_str(text)?;
     lay_out(&mut abi.structs)?;
     check_names(&abi)?;
+    check_enums(&abi)?;
+    check_shared(&abi)?;
     check_sections(&abi)?;
     Ok(abi)
 }
@@ -224,6 +236,60 @@ fn check_names(abi: &Abi) -> Result<()> {
             name.to_lowercase().starts_with(&prefix),
             "{name}: does not start with {prefix}"
         );
+    }
+    Ok(())
+}
+
+/// An enum has constants of its group alone, and its fields are 32 bits wide.
+fn check_enums(abi: &Abi) -> Result<()> {
+    let mut known = BTreeSet::new();
+    for g in &abi.groups {
+        let Some(name) = &g.enumeration else {
+            continue;
+        };
+        ensure!(known.insert(name.as_str()), "enum {name}: defined twice");
+        let prefix = format!("{}_", g.group);
+        for v in &g.values {
+            ensure!(
+                v.name.starts_with(&prefix) && u32::try_from(v.value).is_ok(),
+                "{}: not {prefix}... of 32 bits, as enum {name} needs it",
+                v.name
+            );
+        }
+    }
+    for s in &abi.structs {
+        for f in &s.fields {
+            if let Some(name) = &f.enumeration {
+                ensure!(
+                    s.shared && f.ty == "u32" && known.contains(name.as_str()),
+                    "{}.{}: not a u32 of a shared structure, or no enum {name}",
+                    s.name,
+                    f.name
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A shared structure is made of scalars and shared structures.
+fn check_shared(abi: &Abi) -> Result<()> {
+    let shared: BTreeSet<_> = abi
+        .structs
+        .iter()
+        .filter(|s| s.shared)
+        .map(|s| s.name.as_str())
+        .collect();
+    for s in abi.structs.iter().filter(|s| s.shared) {
+        for f in &s.fields {
+            let (element, _) = array(&f.ty)?;
+            ensure!(
+                !is_struct(element) || shared.contains(element),
+                "{}.{}: {element} is not shared",
+                s.name,
+                f.name
+            );
+        }
     }
     Ok(())
 }

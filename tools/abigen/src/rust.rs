@@ -17,6 +17,9 @@ const PROCESS_HEAD: &str = "\
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 // Made by tools/abigen from abi/process.toml: change that, not this.
 use core::mem::{offset_of, size_of};
+
+/// Views of the memory that guests can write.
+pub mod area;
 ";
 
 /// Renders the private interface: constants and structures.
@@ -69,7 +72,7 @@ pub fn render(abi: &Abi) -> Result<String> {
     Ok(out)
 }
 
-fn capital(text: &str) -> String {
+pub fn capital(text: &str) -> String {
     let text = text.trim_end_matches('.');
     let mut chars = text.chars();
     match chars.next() {
