@@ -42,7 +42,7 @@ pub const PHV_STACK_SIZE: u64 = 0x20000;
 pub const PHV_FD_CONTROL: u64 = 0x3;
 /// Memfd of the shared area; closed before guest code runs.
 pub const PHV_FD_SHARED: u64 = 0x4;
-/// Memfd of RAM slot 0; slot n has PHV_FD_RAM + n. Behind them, if there are devices: the memfd of their register pages.
+/// Memfd of RAM region 0; region n has PHV_FD_RAM + n. After them, if there are devices: the memfd of their register pages.
 pub const PHV_FD_RAM: u64 = 0x5;
 
 // Limits
@@ -52,8 +52,8 @@ pub const PHV_MAX_VCPUS: u64 = 0x40;
 pub const PHV_MAX_PROCS: u64 = 0x400;
 /// Mappings that each process may have, whatever the others have.
 pub const PHV_MAPS_SURE: u64 = 0x1000;
-/// RAM slots.
-pub const PHV_MAX_SLOTS: u64 = 0x10;
+/// RAM regions.
+pub const PHV_MAX_REGIONS: u64 = 0x10;
 /// Devices of a virtual machine; each has the interrupt line of its own number.
 pub const PHV_MAX_DEVICES: u64 = 0x20;
 /// Queues of a device.
@@ -245,19 +245,19 @@ pub const PHV_STEP_FILTER: u64 = 0x9;
 /// Room for what cpuid gives.
 pub const PHV_STEP_CPUID: u64 = 0xa;
 
-/// RAM slot: guest-physical range and where it comes from; ascending, without gaps between slots.
+/// RAM region: guest-physical range and the memfd that it comes from; ascending, without gaps.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct PhvSlot {
+pub struct PhvRegion {
     /// First address, a multiple of 2 MiB.
     pub gpa: u64,
-    /// Bytes, a multiple of 2 MiB; offset 0 of the slot's memfd.
+    /// Bytes, a multiple of 2 MiB; from offset 0 of the region's memfd.
     pub size: u64,
 }
 
-const _: () = assert!(size_of::<PhvSlot>() == 16);
-const _: () = assert!(offset_of!(PhvSlot, gpa) == 0);
-const _: () = assert!(offset_of!(PhvSlot, size) == 8);
+const _: () = assert!(size_of::<PhvRegion>() == 16);
+const _: () = assert!(offset_of!(PhvRegion, gpa) == 0);
+const _: () = assert!(offset_of!(PhvRegion, size) == 8);
 
 /// Part of the kernel image: a linear range in the hole that shows guest-physical memory.
 #[repr(C)]
@@ -455,8 +455,8 @@ pub struct PhvShared {
     pub magic: u32,
     /// VCPUs.
     pub vcpu_count: u32,
-    /// RAM slots.
-    pub slot_count: u32,
+    /// RAM regions.
+    pub region_count: u32,
     /// Parts of the kernel image, at most 8.
     pub segment_count: u32,
     /// Instructions of the seccomp filter, at least 1; copied by the zygote before guest code exists, like everything that a process is made by.
@@ -500,7 +500,7 @@ pub struct PhvShared {
     /// Time.
     pub clock: PhvClock,
     /// RAM.
-    pub slots: [PhvSlot; 16],
+    pub regions: [PhvRegion; 16],
     /// Kernel image.
     pub segments: [PhvSegment; 8],
     /// Host CPU on which the threads of a vCPU are to run; all ones: any.
@@ -534,7 +534,7 @@ pub struct PhvShared {
 const _: () = assert!(size_of::<PhvShared>() == 2048);
 const _: () = assert!(offset_of!(PhvShared, magic) == 0);
 const _: () = assert!(offset_of!(PhvShared, vcpu_count) == 4);
-const _: () = assert!(offset_of!(PhvShared, slot_count) == 8);
+const _: () = assert!(offset_of!(PhvShared, region_count) == 8);
 const _: () = assert!(offset_of!(PhvShared, segment_count) == 12);
 const _: () = assert!(offset_of!(PhvShared, filter_length) == 16);
 const _: () = assert!(offset_of!(PhvShared, proc_limit) == 20);
@@ -556,7 +556,7 @@ const _: () = assert!(offset_of!(PhvShared, boot_info) == 88);
 const _: () = assert!(offset_of!(PhvShared, kernel_entry) == 96);
 const _: () = assert!(offset_of!(PhvShared, boot_stack) == 104);
 const _: () = assert!(offset_of!(PhvShared, clock) == 112);
-const _: () = assert!(offset_of!(PhvShared, slots) == 152);
+const _: () = assert!(offset_of!(PhvShared, regions) == 152);
 const _: () = assert!(offset_of!(PhvShared, segments) == 408);
 const _: () = assert!(offset_of!(PhvShared, vcpu_cpu) == 600);
 const _: () = assert!(offset_of!(PhvShared, message) == 856);

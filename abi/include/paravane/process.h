@@ -29,13 +29,13 @@
 /* Descriptors of the layer's program when it starts */
 #define PHV_FD_CONTROL 0x3 /* socket (SOCK_SEQPACKET) to the monitor; only the zygote keeps it */
 #define PHV_FD_SHARED 0x4 /* memfd of the shared area; closed before guest code runs */
-#define PHV_FD_RAM 0x5 /* memfd of RAM slot 0; slot n has PHV_FD_RAM + n. Behind them, if there are devices: the memfd of their register pages */
+#define PHV_FD_RAM 0x5 /* memfd of RAM region 0; region n has PHV_FD_RAM + n. After them, if there are devices: the memfd of their register pages */
 
 /* Limits */
 #define PHV_MAX_VCPUS 0x40 /* vCPUs of a virtual machine */
 #define PHV_MAX_PROCS 0x400 /* address-space processes of a virtual machine */
 #define PHV_MAPS_SURE 0x1000 /* mappings that each process may have, whatever the others have */
-#define PHV_MAX_SLOTS 0x10 /* RAM slots */
+#define PHV_MAX_REGIONS 0x10 /* RAM regions */
 #define PHV_MAX_DEVICES 0x20 /* devices of a virtual machine; each has the interrupt line of its own number */
 #define PHV_MAX_QUEUES 0x1e /* queues of a device */
 #define PHV_POOL_CHUNK 0x40000 /* bytes of the pool that a process takes at once */
@@ -146,10 +146,10 @@
 #define PHV_STEP_FILTER 0x9 /* seccomp filter */
 #define PHV_STEP_CPUID 0xa /* room for what cpuid gives */
 
-/* struct phv_slot */
-#define PHV_SIZE_SLOT 16
-#define PHV_OFF_SLOT_GPA 0
-#define PHV_OFF_SLOT_SIZE 8
+/* struct phv_region */
+#define PHV_SIZE_REGION 16
+#define PHV_OFF_REGION_GPA 0
+#define PHV_OFF_REGION_SIZE 8
 
 /* struct phv_segment */
 #define PHV_SIZE_SEGMENT 24
@@ -220,7 +220,7 @@
 #define PHV_SIZE_SHARED 2048
 #define PHV_OFF_SHARED_MAGIC 0
 #define PHV_OFF_SHARED_VCPU_COUNT 4
-#define PHV_OFF_SHARED_SLOT_COUNT 8
+#define PHV_OFF_SHARED_REGION_COUNT 8
 #define PHV_OFF_SHARED_SEGMENT_COUNT 12
 #define PHV_OFF_SHARED_FILTER_LENGTH 16
 #define PHV_OFF_SHARED_PROC_LIMIT 20
@@ -242,7 +242,7 @@
 #define PHV_OFF_SHARED_KERNEL_ENTRY 96
 #define PHV_OFF_SHARED_BOOT_STACK 104
 #define PHV_OFF_SHARED_CLOCK 112
-#define PHV_OFF_SHARED_SLOTS 152
+#define PHV_OFF_SHARED_REGIONS 152
 #define PHV_OFF_SHARED_SEGMENTS 408
 #define PHV_OFF_SHARED_VCPU_CPU 600
 #define PHV_OFF_SHARED_MESSAGE 856
@@ -299,14 +299,14 @@
 
 #ifndef __ASSEMBLER__
 
-/* RAM slot: guest-physical range and where it comes from; ascending, without gaps between slots */
-struct phv_slot {
+/* RAM region: guest-physical range and the memfd that it comes from; ascending, without gaps */
+struct phv_region {
 	__u64 gpa; /* first address, a multiple of 2 MiB */
-	__u64 size; /* bytes, a multiple of 2 MiB; offset 0 of the slot's memfd */
+	__u64 size; /* bytes, a multiple of 2 MiB; from offset 0 of the region's memfd */
 };
-_Static_assert(sizeof(struct phv_slot) == PHV_SIZE_SLOT, "phv_slot");
-_Static_assert(offsetof(struct phv_slot, gpa) == PHV_OFF_SLOT_GPA, "phv_slot.gpa");
-_Static_assert(offsetof(struct phv_slot, size) == PHV_OFF_SLOT_SIZE, "phv_slot.size");
+_Static_assert(sizeof(struct phv_region) == PHV_SIZE_REGION, "phv_region");
+_Static_assert(offsetof(struct phv_region, gpa) == PHV_OFF_REGION_GPA, "phv_region.gpa");
+_Static_assert(offsetof(struct phv_region, size) == PHV_OFF_REGION_SIZE, "phv_region.size");
 
 /* Part of the kernel image: a linear range in the hole that shows guest-physical memory */
 struct phv_segment {
@@ -435,7 +435,7 @@ _Static_assert(offsetof(struct phv_clock, tsc_hz) == PHV_OFF_CLOCK_TSC_HZ, "phv_
 struct phv_shared {
 	__u32 magic; /* PHV_MAGIC */
 	__u32 vcpu_count; /* vCPUs */
-	__u32 slot_count; /* RAM slots */
+	__u32 region_count; /* RAM regions */
 	__u32 segment_count; /* parts of the kernel image, at most 8 */
 	__u32 filter_length; /* instructions of the seccomp filter, at least 1; copied by the zygote before guest code exists, like everything that a process is made by */
 	__u32 proc_limit; /* processes that may exist; at least vcpu_count + 1 */
@@ -457,7 +457,7 @@ struct phv_shared {
 	__u64 kernel_entry; /* linear address of the kernel's VMI entry, relocated */
 	__u64 boot_stack; /* linear address of the top of the boot stack */
 	struct phv_clock clock; /* time */
-	struct phv_slot slots[16]; /* RAM */
+	struct phv_region regions[16]; /* RAM */
 	struct phv_segment segments[8]; /* kernel image */
 	__u32 vcpu_cpu[64]; /* host CPU on which the threads of a vCPU are to run; all ones: any */
 	__u8 message[256]; /* (layer) text for vm_state PHV_VM_FATAL, ends with a zero byte */
@@ -476,7 +476,7 @@ struct phv_shared {
 _Static_assert(sizeof(struct phv_shared) == PHV_SIZE_SHARED, "phv_shared");
 _Static_assert(offsetof(struct phv_shared, magic) == PHV_OFF_SHARED_MAGIC, "phv_shared.magic");
 _Static_assert(offsetof(struct phv_shared, vcpu_count) == PHV_OFF_SHARED_VCPU_COUNT, "phv_shared.vcpu_count");
-_Static_assert(offsetof(struct phv_shared, slot_count) == PHV_OFF_SHARED_SLOT_COUNT, "phv_shared.slot_count");
+_Static_assert(offsetof(struct phv_shared, region_count) == PHV_OFF_SHARED_REGION_COUNT, "phv_shared.region_count");
 _Static_assert(offsetof(struct phv_shared, segment_count) == PHV_OFF_SHARED_SEGMENT_COUNT, "phv_shared.segment_count");
 _Static_assert(offsetof(struct phv_shared, filter_length) == PHV_OFF_SHARED_FILTER_LENGTH, "phv_shared.filter_length");
 _Static_assert(offsetof(struct phv_shared, proc_limit) == PHV_OFF_SHARED_PROC_LIMIT, "phv_shared.proc_limit");
@@ -498,7 +498,7 @@ _Static_assert(offsetof(struct phv_shared, boot_info) == PHV_OFF_SHARED_BOOT_INF
 _Static_assert(offsetof(struct phv_shared, kernel_entry) == PHV_OFF_SHARED_KERNEL_ENTRY, "phv_shared.kernel_entry");
 _Static_assert(offsetof(struct phv_shared, boot_stack) == PHV_OFF_SHARED_BOOT_STACK, "phv_shared.boot_stack");
 _Static_assert(offsetof(struct phv_shared, clock) == PHV_OFF_SHARED_CLOCK, "phv_shared.clock");
-_Static_assert(offsetof(struct phv_shared, slots) == PHV_OFF_SHARED_SLOTS, "phv_shared.slots");
+_Static_assert(offsetof(struct phv_shared, regions) == PHV_OFF_SHARED_REGIONS, "phv_shared.regions");
 _Static_assert(offsetof(struct phv_shared, segments) == PHV_OFF_SHARED_SEGMENTS, "phv_shared.segments");
 _Static_assert(offsetof(struct phv_shared, vcpu_cpu) == PHV_OFF_SHARED_VCPU_CPU, "phv_shared.vcpu_cpu");
 _Static_assert(offsetof(struct phv_shared, message) == PHV_OFF_SHARED_MESSAGE, "phv_shared.message");

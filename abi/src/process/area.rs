@@ -199,21 +199,21 @@ impl Enumerated for RequestState {
     }
 }
 
-/// RAM slot: guest-physical range and where it comes from; ascending, without gaps between slots.
+/// RAM region: guest-physical range and the memfd that it comes from; ascending, without gaps.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Slot {
+pub struct Region {
     /// First address, a multiple of 2 MiB.
     pub gpa: AtomicU64,
-    /// Bytes, a multiple of 2 MiB; offset 0 of the slot's memfd.
+    /// Bytes, a multiple of 2 MiB; from offset 0 of the region's memfd.
     pub size: AtomicU64,
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
-unsafe impl View for Slot {}
-const _: () = assert!(size_of::<Slot>() == 16);
-const _: () = assert!(offset_of!(Slot, gpa) == 0);
-const _: () = assert!(offset_of!(Slot, size) == 8);
+unsafe impl View for Region {}
+const _: () = assert!(size_of::<Region>() == 16);
+const _: () = assert!(offset_of!(Region, gpa) == 0);
+const _: () = assert!(offset_of!(Region, size) == 8);
 
 /// Part of the kernel image: a linear range in the hole that shows guest-physical memory.
 #[repr(C)]
@@ -403,8 +403,8 @@ pub struct Shared {
     pub magic: AtomicU32,
     /// VCPUs.
     pub vcpu_count: AtomicU32,
-    /// RAM slots.
-    pub slot_count: AtomicU32,
+    /// RAM regions.
+    pub region_count: AtomicU32,
     /// Parts of the kernel image, at most 8.
     pub segment_count: AtomicU32,
     /// Instructions of the seccomp filter, at least 1; copied by the zygote before guest code exists, like everything that a process is made by.
@@ -448,7 +448,7 @@ pub struct Shared {
     /// Time.
     pub clock: Clock,
     /// RAM.
-    pub slots: [Slot; 16],
+    pub regions: [Region; 16],
     /// Kernel image.
     pub segments: [Segment; 8],
     /// Host CPU on which the threads of a vCPU are to run; all ones: any.
@@ -484,7 +484,7 @@ unsafe impl View for Shared {}
 const _: () = assert!(size_of::<Shared>() == 2048);
 const _: () = assert!(offset_of!(Shared, magic) == 0);
 const _: () = assert!(offset_of!(Shared, vcpu_count) == 4);
-const _: () = assert!(offset_of!(Shared, slot_count) == 8);
+const _: () = assert!(offset_of!(Shared, region_count) == 8);
 const _: () = assert!(offset_of!(Shared, segment_count) == 12);
 const _: () = assert!(offset_of!(Shared, filter_length) == 16);
 const _: () = assert!(offset_of!(Shared, proc_limit) == 20);
@@ -506,7 +506,7 @@ const _: () = assert!(offset_of!(Shared, boot_info) == 88);
 const _: () = assert!(offset_of!(Shared, kernel_entry) == 96);
 const _: () = assert!(offset_of!(Shared, boot_stack) == 104);
 const _: () = assert!(offset_of!(Shared, clock) == 112);
-const _: () = assert!(offset_of!(Shared, slots) == 152);
+const _: () = assert!(offset_of!(Shared, regions) == 152);
 const _: () = assert!(offset_of!(Shared, segments) == 408);
 const _: () = assert!(offset_of!(Shared, vcpu_cpu) == 600);
 const _: () = assert!(offset_of!(Shared, message) == 856);

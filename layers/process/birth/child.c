@@ -87,7 +87,7 @@ static noreturn void thread_main(void *argument)
 	/* Nothing that the guest can write is obeyed before the filter stands. */
 	while (!__atomic_load_n(&self.sandboxed, __ATOMIC_ACQUIRE))
 		futex_wait(&self.sandboxed, 0, U64_MAX);
-	signals_open(t, space_park);
+	signals_open(t, vcpu_park);
 }
 
 static void make_threads(void)
@@ -139,8 +139,8 @@ static void open_guest_memory(void)
 {
 	u64 i;
 
-	for (i = 0; i < plan->slot_count; i++)
-		make_accessible(PHV_DIRECT_MAP + plan->slots[i].gpa, plan->slots[i].size);
+	for (i = 0; i < plan->region_count; i++)
+		make_accessible(PHV_DIRECT_MAP + plan->regions[i].gpa, plan->regions[i].size);
 	for (i = 0; i < plan->segment_count; i++)
 		make_accessible(plan->segments[i].addr, plan->segments[i].size);
 	make_accessible((u64)ph_thunks_start,
@@ -187,5 +187,5 @@ noreturn void child_main(u32 index)
 	__atomic_store_n(&self.sandboxed, 1, __ATOMIC_RELEASE);
 	futex_wake(&self.sandboxed, PHV_MAX_VCPUS);
 	/* The copy of the zygote's stack is left for vCPU 0's own. */
-	signals_open(t, space_park);
+	signals_open(t, vcpu_park);
 }

@@ -14,12 +14,12 @@
 /* How processes are made: copied from the shared area before guest code exists, read-only from then on. */
 struct process_plan {
 	u64 filter[PHV_FILTER_MAX];
-	u32 filter_length, flags, vcpu_count, slot_count, segment_count;
+	u32 filter_length, flags, vcpu_count, region_count, segment_count;
 	s32 child_events;	/* the zygote's signalfd of SIGCHLD */
 	u32 zygote;		/* its process id */
 	bool descriptors;	/* threads can have descriptors */
 	u32 cpu[PHV_MAX_VCPUS];
-	struct phv_slot slots[PHV_MAX_SLOTS];
+	struct phv_region regions[PHV_MAX_REGIONS];
 	struct phv_segment segments[8];
 };
 

@@ -70,33 +70,33 @@ static void map_ram(void)
 	const u64 prot = FAULT(GUEST_MEMORY_EXECUTABLE) ? PROT_READ | PROT_WRITE | PROT_EXEC : PROT_NONE;
 	u32 i, s;
 
-	for (i = 0; i < plan->slot_count; i++) {
-		const struct phv_slot *slot = &plan->slots[i];
+	for (i = 0; i < plan->region_count; i++) {
+		const struct phv_region *r = &plan->regions[i];
 
 		must(PHV_STEP_RAM,
-		     map(PHV_DIRECT_MAP + slot->gpa, slot->size, prot, MAP_SHARED, PHV_FD_RAM + i, 0));
-		shared->ram_size = slot->gpa + slot->size;
+		     map(PHV_DIRECT_MAP + r->gpa, r->size, prot, MAP_SHARED, PHV_FD_RAM + i, 0));
+		shared->ram_size = r->gpa + r->size;
 	}
 	shared->direct_map_end = PHV_DIRECT_MAP + shared->ram_size;
 	for (s = 0; s < plan->segment_count; s++) {
 		const struct phv_segment *segment = &plan->segments[s];
 
-		for (i = 0; i < plan->slot_count; i++) {
-			const struct phv_slot *slot = &plan->slots[i];
+		for (i = 0; i < plan->region_count; i++) {
+			const struct phv_region *r = &plan->regions[i];
 
-			if (segment->gpa - slot->gpa < slot->size)
+			if (segment->gpa - r->gpa < r->size)
 				must(PHV_STEP_IMAGE, map(segment->addr, segment->size, prot, MAP_SHARED,
-							    PHV_FD_RAM + i, segment->gpa - slot->gpa));
+							    PHV_FD_RAM + i, segment->gpa - r->gpa));
 		}
 	}
 }
 
-/* Register pages of devices: guests get them read-only, one by one (tlb.c). */
+/* Register pages of devices: guests get them read-only, one by one (fill.c). */
 static void map_devices(void)
 {
 	if (shared->s.device_count)
 		must(PHV_STEP_RAM, map(PHV_DEVICES, shared->s.device_count * PAGE_SIZE, PROT_READ | PROT_WRITE,
-					  MAP_SHARED, PHV_FD_RAM + shared->s.slot_count, 0));
+					  MAP_SHARED, PHV_FD_RAM + shared->s.region_count, 0));
 }
 
 /* The thunks move to shared memory, at the addresses they were linked for. A new process makes them executable. */
@@ -208,18 +208,18 @@ static void plan_make(u32 pid)
 	p->filter_length = shared->s.filter_length;
 	p->flags = shared->s.flags;
 	p->vcpu_count = shared->s.vcpu_count;
-	p->slot_count = shared->s.slot_count;
+	p->region_count = shared->s.region_count;
 	p->segment_count = shared->s.segment_count;
 	if (!p->filter_length || p->filter_length > PHV_FILTER_MAX || !p->vcpu_count ||
-	    p->vcpu_count > PHV_MAX_VCPUS || p->slot_count > PHV_MAX_SLOTS ||
+	    p->vcpu_count > PHV_MAX_VCPUS || p->region_count > PHV_MAX_REGIONS ||
 	    p->segment_count > ARRAY_SIZE(p->segments))
 		die(PHV_STEP_SHARED, -22);
 	for (i = 0; i < p->filter_length; i++)
 		p->filter[i] = filter[i];
 	for (i = 0; i < p->vcpu_count; i++)
 		p->cpu[i] = shared->s.vcpu_cpu[i];
-	for (i = 0; i < p->slot_count; i++)
-		p->slots[i] = shared->s.slots[i];
+	for (i = 0; i < p->region_count; i++)
+		p->regions[i] = shared->s.regions[i];
 	for (i = 0; i < p->segment_count; i++)
 		p->segments[i] = shared->s.segments[i];
 }

@@ -123,7 +123,7 @@ static void send_init(struct vcpu *from, struct vcpu *to)
 		irq_refresh(from);
 		return;
 	}
-	irq_poke(to);
+	vcpu_kick(to);
 	for (i = 0; i < 1000000 && (READ_ONCE(to->s.pending) & PHV_PENDING_STOP) &&
 	     !(READ_ONCE(from->s.pending) & PHV_PENDING_STOP); i++)
 		host0(sched_yield);
@@ -147,14 +147,14 @@ static void send(struct vcpu *from, struct vcpu *to, u64 icr)
 			send_init(from, to);
 		return;
 	case MODE_STARTUP:
-		space_startup(to);
+		vcpu_startup(to);
 		return;
 	}
 	if (to == from) {
 		irq_refresh(from);
 	} else {
 		from->s.kicks_sent++;
-		irq_poke(to);
+		vcpu_kick(to);
 	}
 }
 

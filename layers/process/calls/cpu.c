@@ -62,7 +62,7 @@ void process_cpu_set_cr4(u64 value)
 	v->cr4 = value | CR4_PAE;
 	if (changed & CR4_PGE) {
 		__atomic_fetch_add(&shared->kernel_generation, 1, __ATOMIC_SEQ_CST);
-		tlb_resync(v, PHV_USER_START, PHV_KERNEL_END);
+		tlb_flush(v, PHV_USER_START, PHV_KERNEL_END);
 	}
 }
 

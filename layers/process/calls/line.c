@@ -26,6 +26,6 @@ int process_line_route(u32 line, u32 apic_id, u32 vector)
 	if (to == v)
 		irq_refresh(v);
 	else
-		irq_poke(to);
+		vcpu_kick(to);
 	return 0;
 }

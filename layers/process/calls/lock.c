@@ -33,7 +33,7 @@ int process_lock_kick(u32 vcpu)
 	v = vcpu_at(vcpu);
 	__atomic_store_n(&v->s.kick, 1, __ATOMIC_SEQ_CST);
 	if (READ_ONCE(v->s.state) == PHV_VCPU_HALTED)
-		irq_poke(v);
+		vcpu_kick(v);
 	return 0;
 }
 

@@ -39,23 +39,23 @@ int process_mmu_release_page_table(u64 gpa, u32 level)
 	return 0;
 }
 
-void process_mmu_set_pte(u64 *slot, u64 value, u32 flags, u64 va)
+void process_mmu_set_pte(u64 *entry, u64 value, u32 flags, u64 va)
 {
 	(void)flags;
 	(void)va;
-	WRITE_ONCE(*slot, value);
+	WRITE_ONCE(*entry, value);
 }
 
-int process_mmu_set_ptes(u64 *slot, u64 value, u32 count, u32 flags, u64 va)
+int process_mmu_set_ptes(u64 *entry, u64 value, u32 count, u32 flags, u64 va)
 {
 	u32 level = flags & VMI_PTE_LEVEL_MASK, i;
-	u64 index = (u64)slot / 8 & 511;
+	u64 index = (u64)entry / 8 & 511;
 
 	(void)va;
 	if (!count || level < VMI_LEVEL_PT || level > VMI_LEVEL_PDPT || index + count > 512)
 		return -VMI_EINVAL;
 	for (i = 0; i < count; i++)
-		WRITE_ONCE(slot[i], value + ((u64)i << (12 + 9 * (level - 1))));
+		WRITE_ONCE(entry[i], value + ((u64)i << (12 + 9 * (level - 1))));
 	return 0;
 }
 
@@ -99,7 +99,7 @@ void process_mmu_invalidate_page(u64 va)
 	if (kernel)
 		tlb_flush_kernel(v, va, va + PAGE_SIZE);
 	else
-		tlb_resync(v, va, va + PAGE_SIZE);
+		tlb_flush(v, va, va + PAGE_SIZE);
 }
 
 int process_mmu_invalidate_range(u64 start, u64 end)
@@ -110,7 +110,7 @@ int process_mmu_invalidate_range(u64 start, u64 end)
 	if (end > PHV_USER_END || (start < PHV_IMAGE_START && end > PHV_HOLE_START))
 		tlb_flush_kernel(this_vcpu(), start, end);
 	else
-		tlb_resync(this_vcpu(), start, end);
+		tlb_flush(this_vcpu(), start, end);
 	return 0;
 }
 
@@ -125,7 +125,7 @@ int process_mmu_flush_tlb(u32 flags)
 	if (flags == VMI_FLUSH_ALL || READ_ONCE(shared->kernel_local)) {
 		tlb_flush_kernel(v, PHV_USER_START, PHV_KERNEL_END);
 	} else {
-		tlb_resync(v, PHV_USER_START, PHV_USER_END);
+		tlb_flush(v, PHV_USER_START, PHV_USER_END);
 	}
 	/* It may have been the last reason for a slow way to user mode. */
 	if (FAST(v, F_FORCE) & FORCE_PAGES)
@@ -170,20 +170,20 @@ void process_mmu_flush_queue(void)
 	queue_run(this_vcpu());
 }
 
-int process_mmu_expect_space(u64 cr3, u64 likeness)
+int process_mmu_expect_space(u64 cr3, u64 exec_hint)
 {
 	struct vcpu *v = this_vcpu();
 
 	if (cr3 & ~PAGE_MASK)
 		return -VMI_EINVAL;
 	v->expected_cr3 = cr3;
-	v->expected_likeness = likeness;
+	v->expected_hint = exec_hint;
 	return 0;
 }
 
-void process_mmu_fill(u64 va, const u64 *slot, u32 count)
+void process_mmu_fill(u64 va, const u64 *entry, u32 count)
 {
-	(void)slot;
+	(void)entry;
 	if (count && count <= 512 && !kernel_address(va))
 		tlb_fill(this_vcpu(), va, count);
 }

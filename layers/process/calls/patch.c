@@ -8,7 +8,7 @@
  * patch.fixup recognises it.
  *
  * Or the kernel makes its own way to the slot (VMI_SITE_ENTRY): then the slot is only code, wherever it lies. Or the slot itself is the
- * kernel's (patch.code), and what it does stands in slots.S and here.
+ * kernel's (patch.code), and what it does stands in stubs.S and here.
  */
 #include "calls/patch.h"
 #include "calls/calls.h"
@@ -17,28 +17,28 @@
 #include "host/cpuid.h"
 #include "state/state.h"
 
-#define SLOT_SIZE 64
+#define STUB_SIZE 64
 #define SITE_LENGTH 7
 
 /* Second bytes of the instructions that sites have. */
 #define SYSCALL 0x05
 #define CPUID 0xa2
 
-struct slot {
+struct stub {
 	u64 target;		/* user address of code */
 	u64 site;		/* user address of the site; 0: free */
 	u8 code[48];
 };
-_Static_assert(sizeof(struct slot) == SLOT_SIZE, "SLOT_SIZE");
+_Static_assert(sizeof(struct stub) == STUB_SIZE, "STUB_SIZE");
 
 extern u8 layer_section_table[];
 extern const u8 ph_injected_syscall[];
-extern const u8 ph_cpuid_slot[], ph_cpuid_slot_body[], ph_cpuid_slot_back[], ph_cpuid_slot_end[];
+extern const u8 ph_cpuid_stub[], ph_cpuid_stub_body[], ph_cpuid_stub_back[], ph_cpuid_stub_end[];
 extern const u8 ph_cpuid_body[], ph_cpuid_body_end[];
 extern u8 ph_which_vcpu_0[], ph_which_vcpu_1[];
 
 /* Slots for cpuid can be made: where the host makes it fault, which is how a kernel finds out what is worth one. */
-static bool cpuid_slots;
+static bool cpuid_stubs;
 
 void patch_offer(void)
 {
@@ -54,8 +54,8 @@ void patch_offer(void)
 	}
 	if (shared->thread_descriptors)
 		section->features |= VMI_PATCH_SLOTS | VMI_PATCH_ENTRIES | VMI_PATCH_CODE;
-	cpuid_slots = shared->thread_descriptors && shared->s.cpuid_faulting && cpuid_slots_prepare();
-	if (cpuid_slots)
+	cpuid_stubs = shared->thread_descriptors && shared->s.cpuid_faulting && cpuid_stubs_prepare();
+	if (cpuid_stubs)
 		section->features |= VMI_PATCH_CPUID;
 }
 
@@ -72,7 +72,7 @@ static bool area_low(const struct vmi_patch_area *area)
 	return (area->user >> 16 & 0xff) == VMI_PATCH_BYTE && !(area->user >> 31);
 }
 
-static struct slot *slots_of(const struct vmi_patch_area *area)
+static struct stub *stubs_of(const struct vmi_patch_area *area)
 {
 	return to_pointer(area->kernel);
 }
@@ -157,17 +157,17 @@ static void write_cpuid(struct writer *w, const struct vmi_syscall_site *site, u
 	u64 start = site->syscall_offset;
 
 	write_bytes(w, site->code, start);
-	write_bytes(w, ph_cpuid_slot, (u64)(ph_cpuid_slot_end - ph_cpuid_slot));
-	set_distance(w, start + (u64)(ph_cpuid_slot_body - ph_cpuid_slot), body);
-	set_distance(w, start + (u64)(ph_cpuid_slot_back - ph_cpuid_slot), behind(site));
+	write_bytes(w, ph_cpuid_stub, (u64)(ph_cpuid_stub_end - ph_cpuid_stub));
+	set_distance(w, start + (u64)(ph_cpuid_stub_body - ph_cpuid_stub), body);
+	set_distance(w, start + (u64)(ph_cpuid_stub_back - ph_cpuid_stub), behind(site));
 }
 
-_Static_assert(14 + 10 + 9 <= sizeof(((struct slot *)0)->code), "the longest code of a claimed slot");
+_Static_assert(14 + 10 + 9 <= sizeof(((struct stub *)0)->code), "the longest code of a claimed slot");
 
 int process_patch_claim(struct vmi_patch_area *area, struct vmi_syscall_site *site)
 {
 	bool entry = (site->flags & VMI_SITE_ENTRY) != 0;
-	struct slot *slots = slots_of(area);
+	struct stub *stubs = stubs_of(area);
 	struct writer w = { .length = 0 };
 	u64 i, user;
 
@@ -175,19 +175,19 @@ int process_patch_claim(struct vmi_patch_area *area, struct vmi_syscall_site *si
 		return -VMI_ENOSYS;
 	if (area_bad(area) || site_bad(site, SYSCALL) || (!entry && (!area_low(area) || shape_bad(site))))
 		return -VMI_EINVAL;
-	for (i = 0; i < area->size / SLOT_SIZE && slots[i].site; i++)
+	for (i = 0; i < area->size / STUB_SIZE && stubs[i].site; i++)
 		;
-	if (i == area->size / SLOT_SIZE)
+	if (i == area->size / STUB_SIZE)
 		return -VMI_ENOSPC;
-	user = area->user + i * SLOT_SIZE;
-	w.user = user + offsetof(struct slot, code);
+	user = area->user + i * STUB_SIZE;
+	w.user = user + offsetof(struct stub, code);
 	write_syscall(&w, site, false);
-	slots[i].target = w.user;
-	slots[i].site = site->addr;
-	__builtin_memcpy(slots[i].code, w.code, w.length);
+	stubs[i].target = w.user;
+	stubs[i].site = site->addr;
+	__builtin_memcpy(stubs[i].code, w.code, w.length);
 	area->used++;
 	site->patch_length = 0;
-	site->slot = slots[i].target;
+	site->slot = stubs[i].target;
 	if (entry)
 		return 0;
 	site->slot = user;
@@ -199,26 +199,26 @@ int process_patch_claim(struct vmi_patch_area *area, struct vmi_syscall_site *si
 	return 0;
 }
 
-int process_patch_release(struct vmi_patch_area *area, u64 slot)
+int process_patch_release(struct vmi_patch_area *area, u64 stub)
 {
-	struct slot *slots = slots_of(area);
-	u64 offset = slot - area->user, index = offset / SLOT_SIZE;
+	struct stub *stubs = stubs_of(area);
+	u64 offset = stub - area->user, index = offset / STUB_SIZE;
 
 	if (!shared->thread_descriptors)
 		return -VMI_ENOSYS;
 	/* Its own address, or that of its code, whichever the kernel was given. */
-	offset %= SLOT_SIZE;
-	if (area_bad(area) || slot < area->user || (offset && offset != offsetof(struct slot, code)) ||
-	    index >= area->size / SLOT_SIZE || !slots[index].site)
+	offset %= STUB_SIZE;
+	if (area_bad(area) || stub < area->user || (offset && offset != offsetof(struct stub, code)) ||
+	    index >= area->size / STUB_SIZE || !stubs[index].site)
 		return -VMI_ENOENT;
-	slots[index].site = 0;
+	stubs[index].site = 0;
 	area->used--;
 	return 0;
 }
 
 int process_patch_fixup(const struct vmi_patch_area *area, u64 *rip, u64 *rax)
 {
-	const struct slot *slots = slots_of(area);
+	const struct stub *stubs = stubs_of(area);
 	u64 i;
 
 	(void)rax;
@@ -226,8 +226,8 @@ int process_patch_fixup(const struct vmi_patch_area *area, u64 *rip, u64 *rax)
 		return -VMI_ENOSYS;
 	if (area_bad(area) || !area_low(area))
 		return -VMI_ENOENT;
-	for (i = 0; i < area->size / SLOT_SIZE; i++) {
-		if (!slots[i].site || slots[i].site + 5 != *rip)
+	for (i = 0; i < area->size / STUB_SIZE; i++) {
+		if (!stubs[i].site || stubs[i].site + 5 != *rip)
 			continue;
 		*rip += 2;
 		return 0;
@@ -243,7 +243,7 @@ int process_patch_set_entry(u64 entry)
 		return -VMI_ENOSYS;
 	if (entry && !kernel_address(entry))
 		return -VMI_EINVAL;
-	v->slot_entry = entry;
+	v->stub_entry = entry;
 	patch_entry_update(v);
 	return 0;
 }
@@ -252,7 +252,7 @@ int process_patch_code(const struct vmi_syscall_site *site, u64 body, u8 *code, 
 {
 	struct writer w = { .user = site->slot };
 
-	if (!shared->thread_descriptors || ((site->flags & (VMI_SITE_CPUID | VMI_SITE_BODY)) && !cpuid_slots))
+	if (!shared->thread_descriptors || ((site->flags & (VMI_SITE_CPUID | VMI_SITE_BODY)) && !cpuid_stubs))
 		return -VMI_ENOSYS;
 	if (!site->slot || kernel_address(site->slot) || kernel_address(site->slot + sizeof(w.code)))
 		return -VMI_EINVAL;
@@ -260,7 +260,7 @@ int process_patch_code(const struct vmi_syscall_site *site, u64 body, u8 *code, 
 	case 0:
 		if (site_bad(site, SYSCALL))
 			return -VMI_EINVAL;
-		write_syscall(&w, site, !FAULT(SLOT_CODE_STAYS));
+		write_syscall(&w, site, !FAULT(STUB_CODE_STAYS));
 		break;
 	case VMI_SITE_CPUID:
 		if (site_bad(site, CPUID) || !body || kernel_address(body))
@@ -283,5 +283,5 @@ int process_patch_code(const struct vmi_syscall_site *site, u64 body, u8 *code, 
 
 void patch_entry_update(struct vcpu *v)
 {
-	*(volatile u64 *)((u8 *)v->percpu + F_LSTAR) = v->slot_entry ? v->slot_entry : v->lstar;
+	*(volatile u64 *)((u8 *)v->percpu + F_LSTAR) = v->stub_entry ? v->stub_entry : v->lstar;
 }

@@ -15,21 +15,21 @@
  * Behind the instructions that stood in front of cpuid: eax has the leaf, ecx the subleaf. The displacements of the two jumps that leave
  * it are patch.c's. Back from the body, rcx leads to the entry of the table with ecx and edx still to load, or there is none.
  */
-	.globl	ph_cpuid_slot, ph_cpuid_slot_body, ph_cpuid_slot_back, ph_cpuid_slot_end
-ph_cpuid_slot:
+	.globl	ph_cpuid_stub, ph_cpuid_stub_body, ph_cpuid_stub_back, ph_cpuid_stub_end
+ph_cpuid_stub:
 	leaq	1f(%rip), %rdx
 	.byte	0xe9
-ph_cpuid_slot_body:
+ph_cpuid_stub_body:
 	.long	0
 1:	movl	CPUID_EDX(%rcx), %edx
 	movl	CPUID_ECX(%rcx), %ecx
 	jmp	3f
 2:	cpuid
 3:	.byte	0xe9
-ph_cpuid_slot_back:
+ph_cpuid_stub_back:
 	.long	0
-ph_cpuid_slot_end:
-	.set	slot_miss, 2b - 1b
+ph_cpuid_stub_end:
+	.set	stub_miss, 2b - 1b
 
 /*
  * eax: leaf, ecx: subleaf, rdx: where to go on. The table is at the same address in all processes of the machine, below 4 GiB, and
@@ -39,14 +39,14 @@ ph_cpuid_slot_end:
 ph_cpuid_body:
 	movl	%eax, %ebx
 	lahf
-#if FAULT(CPUID_SLOT_LOSES_OVERFLOW)
+#if FAULT(CPUID_STUB_LOSES_OVERFLOW)
 	movb	$0, %al
 #else
 	seto	%al
 #endif
 	shlq	$32, %rcx
 	orq	%rcx, %rbx
-	movl	$cpuid_slot_table, %ecx
+	movl	$cpuid_stub_table, %ecx
 1:	cmpl	$CPUID_NONE, (%rcx)
 	je	4f
 	cmpl	%ebx, (%rcx)
@@ -57,7 +57,7 @@ ph_cpuid_body:
 2:	rorq	$32, %rbx
 	cmpl	%ebx, CPUID_SUBLEAF(%rcx)
 	je	3f
-#if FAULT(CPUID_SLOT_ANY_SUBLEAF)
+#if FAULT(CPUID_STUB_ANY_SUBLEAF)
 	jmp	3f
 #endif
 	cmpl	$CPUID_ANY, CPUID_SUBLEAF(%rcx)
@@ -68,7 +68,7 @@ ph_cpuid_body:
 	/* 0x7f + 1 overflows, 0x7f + 0 does not; sahf leaves that flag alone. */
 3:	addb	$0x7f, %al
 	sahf
-#if FAULT(CPUID_SLOT_WIDE)
+#if FAULT(CPUID_STUB_WIDE)
 	movq	CPUID_EAX(%rcx), %rax
 #else
 	movl	CPUID_EAX(%rcx), %eax
@@ -82,7 +82,7 @@ ph_cpuid_body:
 	addb	$0x7f, %al
 	sahf
 	movl	%ebx, %eax
-	leaq	slot_miss(%rdx), %rdx
+	leaq	stub_miss(%rdx), %rdx
 	jmp	*%rdx
 ph_cpuid_body_end:
 

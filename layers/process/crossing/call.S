@@ -89,7 +89,7 @@ END(ph_resume_call)
 	.text
 /*
  * void ph_resume_full(void): the vCPU starts in the state of struct vcpu.ap. Only a signal return can load all
- * registers at once, so this asks for a signal; windows.c knows it.
+ * registers at once, so this asks for a signal; fixup.c knows it.
  */
 ENTRY(ph_resume_full)
 	hlt

@@ -15,7 +15,7 @@
 #else
 #define IRET_LOOKS_AT	(FORCE_EVENT | FORCE_IRET)
 #endif
-	.globl	ph_iret_window, ph_iretq, ph_iret_kernel_changed, ph_iretq_kernel, ph_iret_deliver, ph_iret_end
+	.globl	ph_iret_critical, ph_iretq, ph_iret_kernel_changed, ph_iretq_kernel, ph_iret_deliver, ph_iret_end
 ENTRY(thunk_cpu_iret)
 	pushq	%rax
 	testb	$3, 16(%rsp)
@@ -25,7 +25,7 @@ ENTRY(thunk_cpu_iret)
 	jne	2f
 	cmpw	$0x2b, 40(%rsp)
 	jne	2f
-ph_iret_window:
+ph_iret_critical:
 	cmpw	$0, GS(F_PENDING)
 	jne	2f
 	movq	GS(F_VCPU), %rax
@@ -71,7 +71,7 @@ END(thunk_cpu_iret)
  * struct vcpu first; so a signal in the window finds them there wherever it hits. The flags are
  * popped from a word there too, since nothing may be written below the user's stack pointer.
  */
-	.globl	ph_sysret_window, ph_sysret_end
+	.globl	ph_sysret_critical, ph_sysret_end
 ENTRY(thunk_cpu_sysret)
 	movq	%rax, GS(F_SCRATCH)
 	movq	GS(F_VCPU), %rax
@@ -83,7 +83,7 @@ ENTRY(thunk_cpu_sysret)
 	movq	ph_user_selectors, %rcx
 	movq	%rcx, V_USER_CS(%rax)
 	movb	$1, GS(F_IRQ)
-ph_sysret_window:
+ph_sysret_critical:
 	cmpw	$0, GS(F_PENDING)
 	jne	1f
 	testl	$0x40100, %r11d		/* TF would trap inside here; AC too */

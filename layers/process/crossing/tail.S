@@ -9,7 +9,7 @@
  * Interrupts and this code. A signal that finds the instruction pointer in the layer never
  * enters the kernel; it notes F_PENDING. So every path back into guest code ends in a *window*: a test
  * of F_PENDING and the few instructions behind it. A signal that hits a window completes the return by
- * itself (windows.c knows each window's state of registers and stack), and so does the one of the hlt that a
+ * itself (fixup.c knows each window's state of registers and stack), and so does the one of the hlt that a
  * window ends in when the test says so. Nothing is lost in between. (Why hlt: under some hypervisors of the
  * host an invalid opcode costs three times as much.)
  */

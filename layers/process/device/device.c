@@ -70,7 +70,7 @@ static bool look_up(const struct vcpu *v, u64 va, u32 access, struct walk *w, bo
 	if (((access & PF_USER) && !w->user) || ((access & PF_WRITE) && !w->writable))
 		return false;
 	updated = w->pte | PTE_A | (access & PF_WRITE ? PTE_D : 0);
-	*again = updated != w->pte && !__atomic_compare_exchange_n(w->slot, &w->pte, updated, false, __ATOMIC_SEQ_CST,
+	*again = updated != w->pte && !__atomic_compare_exchange_n(w->entry, &w->pte, updated, false, __ATOMIC_SEQ_CST,
 								   __ATOMIC_RELAXED);
 	return true;
 }

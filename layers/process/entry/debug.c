@@ -9,7 +9,7 @@
  */
 #include "entry/debug.h"
 #include "entry/where.h"
-#include "entry/windows.h"
+#include "entry/fixup.h"
 #include "host/futex.h"
 #include "host/signals.h"
 #include "mm/sync.h"
@@ -91,7 +91,7 @@ static u32 command_wait(struct vcpu *v, struct phv_debug *d)
 		fence();
 		if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
 			__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-			space_flush_serve(v);
+			mm_serve_flushes(v);
 		}
 		command = __atomic_exchange_n(&d->command, PHV_COMMAND_NONE, __ATOMIC_ACQUIRE);
 		if (command != PHV_COMMAND_NONE)
@@ -113,7 +113,7 @@ bool debug_stop(struct vcpu *v, struct host_registers *regs, u32 reason)
 	v->debug_step = 0;
 	v->debug_resumed = 1;
 	event(v, PHV_EVENT_STOP, reason, regs->rip);
-	stint_end(v);
+	slice_end(v);
 	save(v, d, regs);
 	d->reason = reason;
 	/* What was asked for has happened. A request that comes later is another one. */
@@ -124,7 +124,7 @@ bool debug_stop(struct vcpu *v, struct host_registers *regs, u32 reason)
 	command = command_wait(v, d);
 	__atomic_store_n(&d->state, PHV_DEBUG_RUNS, __ATOMIC_SEQ_CST);
 	load(d, regs);
-	stint_begin(v);
+	slice_begin(v);
 	/* Deadlines that passed meanwhile. */
 	__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
 	if (command == PHV_COMMAND_STEP) {
@@ -171,7 +171,7 @@ void debug_step_trap(struct vcpu *v, struct host_registers *regs)
 		regs->rflags |= FLAG_TF;
 		return;
 	}
-	if (!in_layer(regs->rip) || window_complete(v, regs)) {
+	if (!in_layer(regs->rip) || fixup_complete(v, regs)) {
 		hide_flag(v, regs);
 		debug_stop(v, regs, PHV_STOP_STEP);
 		return;

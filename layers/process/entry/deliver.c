@@ -17,7 +17,7 @@ static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 {
 	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
 		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-		space_flush_serve(v);
+		mm_serve_flushes(v);
 	}
 	if (from_user(v, regs->rip))
 		tlb_kernel_done(v);
@@ -46,10 +46,10 @@ bool deliver_pending(struct vcpu *v, struct host_registers *regs)
 	}
 	pending = READ_ONCE(v->s.pending);
 	if (pending & PHV_PENDING_STOP)
-		space_stop_vcpu(v);
+		vcpu_stop(v);
 	if (pending & PHV_PENDING_FLUSH) {
 		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-		space_flush_serve(v);
+		mm_serve_flushes(v);
 	}
 	if ((pending & PHV_PENDING_NMI) && !v->nmi_on) {
 		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_NMI, __ATOMIC_SEQ_CST);

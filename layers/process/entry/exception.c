@@ -7,7 +7,7 @@
 #include "entry/deliver.h"
 #include "entry/inject.h"
 #include "entry/where.h"
-#include "entry/windows.h"
+#include "entry/fixup.h"
 #include "host/call.h"
 #include "host/fatal.h"
 #include "host/signals.h"
@@ -125,12 +125,12 @@ bool layer_fault(struct vcpu *v, int signal, struct host_registers *regs, s32 co
 	 * syscall instruction as a whole.
 	 */
 	if (signal == SIGTRAP && regs->rip == (u64)ph_injected_syscall && !FAULT(INJECTED_STEP_FATAL)) {
-		window_complete(v, regs);
+		fixup_complete(v, regs);
 		return false;
 	}
 	if (asked && regs->rip == (u64)thunk_cpu_stop)
-		space_stop_vcpu(v);
-	if (asked && window_bad_frame(regs, &error)) {
+		vcpu_stop(v);
+	if (asked && fixup_bad_frame(regs, &error)) {
 		FAST(v, F_IRQ) = 0;
 		/* As a processor has it: an iret that is refused lets NMIs in all the same. */
 		v->nmi_on = 0;
@@ -138,7 +138,7 @@ bool layer_fault(struct vcpu *v, int signal, struct host_registers *regs, s32 co
 		inject(v, regs, VECTOR_GP, true, error);
 		return true;
 	}
-	if (asked && window_complete(v, regs)) {
+	if (asked && fixup_complete(v, regs)) {
 		/* The boot vCPU starts before there is a core.init. */
 		if (v->percpu)
 			return deliver_pending(v, regs);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* The windows of thunks.S: what the guest's registers are at each of their instructions. */
-#include "entry/windows.h"
+#include "entry/fixup.h"
 #include "common/faults.h"
 #include "crossing/crossing.h"
 #include "entry/inject.h"
@@ -10,8 +10,8 @@
 
 extern const u8 ph_layer_code[], ph_text_end[];
 extern const u8 ph_tail[], ph_tail_end[], ph_any_tail[], ph_any_tail_end[];
-extern const u8 thunk_cpu_iret[], ph_iret_window[], ph_iretq[], ph_iret_kernel_changed[], ph_iretq_kernel[], ph_iret_deliver[], ph_iret_end[];
-extern const u8 ph_sysret_window[], ph_sysret_end[];
+extern const u8 thunk_cpu_iret[], ph_iret_critical[], ph_iretq[], ph_iret_kernel_changed[], ph_iretq_kernel[], ph_iret_deliver[], ph_iret_end[];
+extern const u8 ph_sysret_critical[], ph_sysret_end[];
 extern const u8 ph_injected_syscall[];
 extern const u8 ph_which_vcpu_0[], ph_injected_rsp_0[], ph_injected_flags_0[], ph_injected_rcx_0[], ph_injected_gs_0[], ph_injected_end_0[];
 extern const u8 ph_which_vcpu_1[], ph_injected_rsp_1[], ph_injected_flags_1[], ph_injected_rcx_1[], ph_injected_gs_1[], ph_injected_end_1[];
@@ -52,7 +52,7 @@ static bool selectors_good(u64 cs, u64 ss)
 	return (cs == shared->user_cs || cs == HOST_USER_CS32) && (ss == shared->user_ss || ss == 0x2b);
 }
 
-bool window_bad_frame(const struct host_registers *regs, u64 *error)
+bool fixup_bad_frame(const struct host_registers *regs, u64 *error)
 {
 	const u64 *frame = to_pointer(regs->rsp);
 	u64 cs = frame[1] & 0xffff, ss = frame[4] & 0xffff;
@@ -104,7 +104,7 @@ static bool complete_injected(struct vcpu *v, struct host_registers *regs)
 		way = &injected_ways[rip >= (u64)ph_which_vcpu_1];
 		if (rip >= (u64)way->gs)
 			wrgsbase(v->user_gs);
-		if (rip >= (u64)way->rcx && !FAULT(SLOT_WINDOW_RCX))
+		if (rip >= (u64)way->rcx && !FAULT(STUB_FIXUP_RCX))
 			regs->rcx = top[-2];
 		if (rip >= (u64)way->flags)
 			regs->rflags = top[-1];
@@ -117,7 +117,7 @@ static bool complete_injected(struct vcpu *v, struct host_registers *regs)
 	return true;
 }
 
-void window_rollback(struct host_registers *regs)
+void fixup_rollback(struct host_registers *regs)
 {
 	if (FAULT(HANDLER_END_BLIND))
 		return;
@@ -130,7 +130,7 @@ void window_rollback(struct host_registers *regs)
 	}
 }
 
-bool window_complete(struct vcpu *v, struct host_registers *regs)
+bool fixup_complete(struct vcpu *v, struct host_registers *regs)
 {
 	u64 rip = regs->rip;
 	u64 *stack = to_pointer(regs->rsp);
@@ -144,12 +144,12 @@ bool window_complete(struct vcpu *v, struct host_registers *regs)
 		complete_iret(v, regs, stack, rip != (u64)ph_iretq_kernel && (stack[1] & 3));
 		return true;
 	}
-	if (inside(rip, ph_iret_window, ph_iret_deliver)) {
+	if (inside(rip, ph_iret_critical, ph_iret_deliver)) {
 		regs->rax = stack[0];
 		complete_iret(v, regs, stack + 1, !inside(rip, ph_iret_kernel_changed, ph_iretq_kernel) && (stack[2] & 3));
 		return true;
 	}
-	if (inside(rip, ph_sysret_window, ph_sysret_end)) {
+	if (inside(rip, ph_sysret_critical, ph_sysret_end)) {
 		regs->rip = v->user_rip;
 		regs->rcx = v->user_rip;
 		regs->rax = v->user_rax;

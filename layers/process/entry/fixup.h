@@ -10,13 +10,13 @@
  * The instruction pointer is in the layer. If it is in a window, makes regs the guest's
  * own registers, as they would be after the return, and says so.
  */
-bool window_complete(struct vcpu *v, struct host_registers *regs);
+bool fixup_complete(struct vcpu *v, struct host_registers *regs);
 /*
  * A signal that is on its way out of another handler: makes regs begin again at ph_sigreturn, which looks at what is marked.
  */
-void window_rollback(struct host_registers *regs);
+void fixup_rollback(struct host_registers *regs);
 
 /* Stopped at the hlt of cpu.iret: the frame's selectors are none that a processor would take; error is theirs. */
-bool window_bad_frame(const struct host_registers *regs, u64 *error);
+bool fixup_bad_frame(const struct host_registers *regs, u64 *error);
 
 #endif

@@ -15,7 +15,7 @@
 /*
  * Where the host's signal frames return to; rsp is the frame's ucontext, all other registers are free. A signal that came while
  * the handler was on has only marked: if the handler goes back to the guest, what is marked is delivered first. One that
- * comes here begins again at the top (window_rollback).
+ * comes here begins again at the top (fixup_rollback).
  */
 #define CONTEXT_REGS	40
 #define CONTEXT_RIP	(CONTEXT_REGS + REGS_RIP)
@@ -66,7 +66,7 @@ END(ph_sigreturn)
  * Invariant: interrupts are off in the guest, so that only an NMI or an INIT must still be looked at. The signal
  * frame may be overwritten by one as soon as rsp has left the signal stack: everything is copied to the kernel's
  * stack first, below where rsp will be (a kernel has no red zone). rflags has no TF and no AC. rdi stays as it is until
- * then, for window_rollback; the pops are a window.
+ * then, for fixup_rollback; the pops are a window.
  */
 #define FPSTATE_MAGIC	464
 #define FPSTATE_FEATURES 472
@@ -123,7 +123,7 @@ ph_enter_pops:
 	ret
 ph_enter_kernel_end:
 	.if	ph_enter_kernel_end - ph_enter_pops != 25
-	.error	"complete_pops in windows.c counts these bytes"
+	.error	"complete_pops in fixup.c counts these bytes"
 	.endif
 END(ph_enter_kernel)
 

@@ -19,7 +19,7 @@
 #include "entry/fpstate.h"
 #include "entry/inject.h"
 #include "entry/where.h"
-#include "entry/windows.h"
+#include "entry/fixup.h"
 #include "host/call.h"
 #include "host/fatal.h"
 #include "host/signals.h"
@@ -99,12 +99,12 @@ static void notified(struct vcpu *v, struct thread *t, struct host_registers *re
 {
 	if (!v->percpu)
 		return;
-	if (in_layer(regs->rip) && !window_complete(v, regs)) {
+	if (in_layer(regs->rip) && !fixup_complete(v, regs)) {
 		irq_mark(v);
 		/* On the guest's stack there may be a call that any GS base is good for. */
 		if (regs->rsp - (u64)t >= PHV_STACK_SIZE)
 			__atomic_fetch_or(&ph_any_pending, 1ULL << t->number, __ATOMIC_SEQ_CST);
-		window_rollback(regs);
+		fixup_rollback(regs);
 		return;
 	}
 	deliver_pending(v, regs);

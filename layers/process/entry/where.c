@@ -25,7 +25,7 @@ bool from_user(const struct vcpu *v, u64 rip)
 	return !FAULT(USER_BY_ADDRESS) && v->percpu && FAST(v, F_IRQ) && rdgsbase() != v->kernel_gs;
 }
 
-static bool window_out(u64 rip)
+static bool on_way_out(u64 rip)
 {
 	return inside(rip, thunk_cpu_iret, ph_sysret_end);
 }
@@ -37,5 +37,5 @@ static bool window_out(u64 rip)
 bool strayed(const struct vcpu *v, const struct host_registers *regs)
 {
 	return in_layer(regs->rip) && from_user(v, regs->rip) &&
-	       regs->rsp - (u64)thread_of(v) >= PHV_STACK_SIZE && !window_out(regs->rip);
+	       regs->rsp - (u64)thread_of(v) >= PHV_STACK_SIZE && !on_way_out(regs->rip);
 }

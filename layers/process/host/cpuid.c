@@ -18,8 +18,8 @@
 static struct cpuid_entry host[512];
 static u32 host_count, host_extended;
 static u32 basic_max, extended_max;
-extern struct cpuid_entry cpuid_slot_table[];
-struct cpuid_entry cpuid_slot_table[ARRAY_SIZE(host) + 1];
+extern struct cpuid_entry cpuid_stub_table[];
+struct cpuid_entry cpuid_stub_table[ARRAY_SIZE(host) + 1];
 
 static void execute(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
 {
@@ -244,10 +244,10 @@ static struct cpuid_entry *copy(struct cpuid_entry *to, u32 leaf)
  * First what a C library asks most often when a program starts: sizes of caches. Of a leaf that is left out the cpuid instruction is
  * executed.
  */
-bool cpuid_slots_prepare(void)
+bool cpuid_stubs_prepare(void)
 {
 	static const u32 first[] = { 4, 2, 0xd, 7, 0, 1, EXTENDED, EXTENDED + 1, EXTENDED + 8 };
-	struct cpuid_entry *to = cpuid_slot_table;
+	struct cpuid_entry *to = cpuid_stub_table;
 	struct vmi_cpuid regs;
 	u32 i, k;
 

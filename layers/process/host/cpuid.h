@@ -32,7 +32,7 @@ u64 xcr0_shown(void);
 bool cpuid_intel(void);
 
 /* In the zygote, after cpuid_prepare: fills the table that slots read. False if the processor lacks what slots are made of. */
-bool cpuid_slots_prepare(void);
+bool cpuid_stubs_prepare(void);
 
 /* The thread that is this vCPU: its cpuid instructions fault, or do not, as the guest's kernel wants it for programs. */
 void cpuid_faulting_set(const struct vcpu *v);

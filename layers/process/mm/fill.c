@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Host mappings as the TLB of a space: fills. Flushes are in resync.c, what is mapped in records.c.
+ * Host mappings as the TLB of a space: fills. Flushes are in flush.c, what is mapped in shadow.c.
  *
  * All of it is under the process's lock, held over a whole fill (read the guest's entry, map) and a
  * whole flush (compare, unmap): so a fill can never map an entry that a finished flush was about. Only threads of
@@ -15,7 +15,7 @@
 #include "host/lock.h"
 #include "host/step.h"
 #include "mm/flush.h"
-#include "mm/records.h"
+#include "mm/shadow.h"
 #include "mm/walk.h"
 #include "state/state.h"
 
@@ -36,28 +36,28 @@
 /* A 2 MiB record that is in the way of one for 4 KiB goes. */
 static void split_large(u64 va)
 {
-	u64 *large = record(va, LARGE_SIZE, false);
+	u64 *large = shadow_word(va, LARGE_SIZE, false);
 
-	if (large && (*large & T_LARGE)) {
-		record_large(va, -1);
+	if (large && (*large & SHADOW_LARGE)) {
+		shadow_count_large(va, -1);
 		*large = 0;
-		records_unmap(va & LARGE_MASK, (va & LARGE_MASK) + LARGE_SIZE);
+		shadow_unmap(va & LARGE_MASK, (va & LARGE_MASK) + LARGE_SIZE);
 	}
 }
 
-/* The RAM slot that an address lies in; ours to trust, the monitor's to make. */
-static u32 slot_of(u64 gpa)
+/* The RAM region that an address lies in; ours to trust, the monitor's to make. */
+static u32 region_of(u64 gpa)
 {
-	u32 i, count = shared->s.slot_count;
+	u32 i, count = shared->s.region_count;
 
-	for (i = 0; i < count && i < PHV_MAX_SLOTS; i++)
-		if (gpa - shared->s.slots[i].gpa < shared->s.slots[i].size)
+	for (i = 0; i < count && i < PHV_MAX_REGIONS; i++)
+		if (gpa - shared->s.regions[i].gpa < shared->s.regions[i].size)
 			return i;
-	fatal("process: no RAM slot for", gpa);
+	fatal("process: no RAM region for", gpa);
 }
 
 /*
- * Replaces what is there; all of it in one slot. replaces: something may be there, so that the host may have to split a mapping in two
+ * Replaces what is there; all of it in one region. replaces: something may be there, so that the host may have to split a mapping in two
  * places. Where the host has no more mappings to give, everything else goes first: records must be looked up again.
  */
 static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 offset, bool replaces)
@@ -72,88 +72,88 @@ static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 of
 			break;
 		if (r != -HOST_ENOMEM || tries)
 			fatal("process: mmap failed at", va);
-		records_drop_all();
+		shadow_drop_all();
 	}
-	record_mapped(va, replaces);
+	shadow_mapped(va, replaces);
 }
 
 static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replaces)
 {
-	u64 prot = PROT_READ | (flags & T_WRITE ? PROT_WRITE : 0) | (flags & T_EXEC ? PROT_EXEC : 0);
-	u32 slot = slot_of(gpa);
+	u64 prot = PROT_READ | (flags & SHADOW_WRITE ? PROT_WRITE : 0) | (flags & SHADOW_EXEC ? PROT_EXEC : 0);
+	u32 region = region_of(gpa);
 
-	map_file(va, size, prot, populate, slot, gpa - shared->s.slots[slot].gpa, replaces);
+	map_file(va, size, prot, populate, region, gpa - shared->s.regions[region].gpa, replaces);
 }
 
 static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 {
-	u64 start = va & LARGE_MASK, gpa = w->gpa & LARGE_MASK, flags = record_flags(w);
+	u64 start = va & LARGE_MASK, gpa = w->gpa & LARGE_MASK, flags = shadow_flags(w);
 	u64 near = va & ~(WINDOW * PAGE_SIZE - 1);
-	u64 *large = record(va, LARGE_SIZE, true);
+	u64 *large = shadow_word(va, LARGE_SIZE, true);
 
-	if (!large || records_tables_full())
-		records_drop_all();
+	if (!large || shadow_tables_full())
+		shadow_drop_all();
 	map(start, LARGE_SIZE, gpa, flags, false, true);
 	/* Where RAM is not huge the host faults the rest in by itself, without a signal. */
 	host3(madvise, near, WINDOW * PAGE_SIZE,
-	      flags & T_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-	large = record(va, LARGE_SIZE, true);
-	if (!(*large & T_LARGE))
-		record_large(va, 1);
-	*large = gpa | flags | T_LARGE;
+	      flags & SHADOW_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	large = shadow_word(va, LARGE_SIZE, true);
+	if (!(*large & SHADOW_LARGE))
+		shadow_count_large(va, 1);
+	*large = gpa | flags | SHADOW_LARGE;
 	v->s.fills += WINDOW;
 }
 
 /*
  * A run of pages around va that one mapping can cover: entries of the same table between start and end, physically contiguous in
- * one slot, alike in everything, and accessed before, since a page that nobody touched must not get its bit. A page of the user range
+ * one region, alike in everything, and accessed before, since a page that nobody touched must not get its bit. A page of the user range
  * that only the kernel may see comes alone: it is remembered alone (remember_supervisor). Of fewer pages than least nothing is mapped. Returns
  * the run's end.
  */
 static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u64 end, u64 least)
 {
 	u64 index = va >> 12 & 511, table_va = va & LARGE_MASK;
-	u64 low = index, high = index + 1, flags = record_flags(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
-	u64 *table = w->slot - index, *records;
+	u64 low = index, high = index + 1, flags = shadow_flags(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
+	u64 *table = w->entry - index, *words;
 	bool replaces;
 
 	start = start < PHV_USER_START ? PHV_USER_START : start;
 	same |= w->writable ? PTE_D : 0;
 	va &= PAGE_MASK;
 	split_large(va);
-	records = record(va, PAGE_SIZE, true);
-	if (!records) {
-		records_drop_all();
-		records = record(va, PAGE_SIZE, true);
+	words = shadow_word(va, PAGE_SIZE, true);
+	if (!words) {
+		shadow_drop_all();
+		words = shadow_word(va, PAGE_SIZE, true);
 	}
-	replaces = *records != 0;
+	replaces = *words != 0;
 	if (w->span == PAGE_SIZE && (w->user || kernel_address(va))) {
-		const struct phv_slot *slot = &shared->s.slots[slot_of(w->gpa)];
-		u64 pte = w->pte & (PTE_ADDR | same), before = (w->gpa - slot->gpa) / PAGE_SIZE;
-		u64 behind = (slot->size + slot->gpa - w->gpa) / PAGE_SIZE;
+		const struct phv_region *region = &shared->s.regions[region_of(w->gpa)];
+		u64 pte = w->pte & (PTE_ADDR | same), before = (w->gpa - region->gpa) / PAGE_SIZE;
+		u64 behind = (region->size + region->gpa - w->gpa) / PAGE_SIZE;
 		u64 first = start > table_va ? (start - table_va) / PAGE_SIZE : 0;
 		u64 last = end - table_va < LARGE_SIZE ? (end - table_va) / PAGE_SIZE : 512;
 
 		first = index - first > before ? index - before : first;
 		last = last - index > behind ? index + behind : last;
 		/* Up to what is mapped so already: that must not be mapped again with each page of a growing run. */
-		records -= index;
-		while (low > first && records[low - 1] != (w->gpa | flags) - (index - low + 1) * PAGE_SIZE &&
+		words -= index;
+		while (low > first && words[low - 1] != (w->gpa | flags) - (index - low + 1) * PAGE_SIZE &&
 		       (READ_ONCE(table[low - 1]) & (PTE_ADDR | same)) == pte - (index - low + 1) * PAGE_SIZE)
-			replaces |= records[--low] != 0;
-		while (high < last && records[high] != (w->gpa | flags) + (high - index) * PAGE_SIZE &&
+			replaces |= words[--low] != 0;
+		while (high < last && words[high] != (w->gpa | flags) + (high - index) * PAGE_SIZE &&
 		       (READ_ONCE(table[high]) & (PTE_ADDR | same)) == pte + (high - index) * PAGE_SIZE)
-			replaces |= records[high++] != 0;
+			replaces |= words[high++] != 0;
 	}
 	if (high - low < least)
 		return table_va + high * PAGE_SIZE;
 	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE, w->gpa - (index - low) * PAGE_SIZE,
-	    flags, (flags & T_WRITE) || high - low <= POPULATE_MOST, replaces);
-	if (high - low > POPULATE_MOST && !(flags & T_WRITE) && !kernel_address(va)) {
+	    flags, (flags & SHADOW_WRITE) || high - low <= POPULATE_MOST, replaces);
+	if (high - low > POPULATE_MOST && !(flags & SHADOW_WRITE) && !kernel_address(va)) {
 		self.proc->text_va = va;
 		self.proc->text_gpa = w->gpa;
 	}
-	record_run(va - (index - low) * PAGE_SIZE, (u32)(high - low), (w->gpa - (index - low) * PAGE_SIZE) | flags);
+	shadow_set_run(va - (index - low) * PAGE_SIZE, (u32)(high - low), (w->gpa - (index - low) * PAGE_SIZE) | flags);
 	v->s.fills += high - low;
 	return table_va + high * PAGE_SIZE;
 }
@@ -174,7 +174,7 @@ static bool fill_near(struct vcpu *v, u64 va)
 	if (va < PHV_USER_START || !walk_guest(v, va, &w, false) || w.span != PAGE_SIZE || !w.user ||
 	    !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
 		return false;
-	word = record(va, PAGE_SIZE, false);
+	word = shadow_word(va, PAGE_SIZE, false);
 	if (!word || *word)
 		return false;
 	fill_window(v, va, &w);
@@ -206,10 +206,10 @@ static void drop_supervisor(struct vcpu *v)
 
 	while (t->supervisor_count) {
 		va = t->supervisor[--t->supervisor_count];
-		word = record(va, PAGE_SIZE, false);
-		if (word && *word && !(*word & T_USER)) {
+		word = shadow_word(va, PAGE_SIZE, false);
+		if (word && *word && !(*word & SHADOW_USER)) {
 			*word = 0;
-			records_unmap(va, va + PAGE_SIZE);
+			shadow_unmap(va, va + PAGE_SIZE);
 		}
 	}
 }
@@ -224,18 +224,18 @@ static void remember_supervisor(struct vcpu *v, u64 va)
 	force(v, FORCE_PAGES);
 }
 
-static bool large_record(u64 va)
+static bool is_large(u64 va)
 {
-	const u64 *word = record(va, LARGE_SIZE, false);
+	const u64 *word = shadow_word(va, LARGE_SIZE, false);
 
-	return word && (*word & T_LARGE);
+	return word && (*word & SHADOW_LARGE);
 }
 
 static void fill(struct vcpu *v, u64 va, const struct walk *w, bool around)
 {
 	u64 large = w->gpa & LARGE_MASK;
 
-	records_maps_room();
+	shadow_maps_room();
 	/* The first 2 MiB are not all the guest's; its pages there come one by one. */
 	if (w->span >= LARGE_SIZE && large + LARGE_SIZE <= shared->ram_size && va >= LARGE_SIZE &&
 	    (w->user || kernel_address(va)))
@@ -243,8 +243,8 @@ static void fill(struct vcpu *v, u64 va, const struct walk *w, bool around)
 	else
 		fill_window(v, va, w);
 	/* Behind the fill, which may have to forget everything. */
-	if (w->span > LARGE_SIZE || (w->span == LARGE_SIZE && !large_record(va)))
-		records_widest = w->span > records_widest ? w->span : records_widest;
+	if (w->span > LARGE_SIZE || (w->span == LARGE_SIZE && !is_large(va)))
+		shadow_widest = w->span > shadow_widest ? w->span : shadow_widest;
 	if (around && w->user && w->span == PAGE_SIZE)
 		fill_around(v, va);
 	if (!w->user && !kernel_address(va))
@@ -258,16 +258,16 @@ void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
 	u64 *word;
 
 	va &= PAGE_MASK;
-	records_maps_room();
+	shadow_maps_room();
 	split_large(va);
-	word = record(va, PAGE_SIZE, true);
+	word = shadow_word(va, PAGE_SIZE, true);
 	if (!word) {
-		records_drop_all();
-		word = record(va, PAGE_SIZE, true);
+		shadow_drop_all();
+		word = shadow_word(va, PAGE_SIZE, true);
 	}
 	/* Writes must fault, whatever the guest's entry says: they are carried out (device.c). */
-	map_file(va, PAGE_SIZE, PROT_READ, true, shared->s.slot_count, w->gpa - shared->s.device_gpa, *word != 0);
-	record_run(va, 1, w->gpa | T_PRESENT | (w->user ? T_USER : 0));
+	map_file(va, PAGE_SIZE, PROT_READ, true, shared->s.region_count, w->gpa - shared->s.device_gpa, *word != 0);
+	shadow_set_run(va, 1, w->gpa | SHADOW_PRESENT | (w->user ? SHADOW_USER : 0));
 	v->s.fills++;
 }
 
@@ -308,7 +308,7 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
 		step();
 		updated = w.pte | PTE_A | (access & PF_WRITE ? PTE_D : 0);
 		if (updated != w.pte &&
-		    !__atomic_compare_exchange_n(w.slot, &w.pte, updated, false, __ATOMIC_SEQ_CST,
+		    !__atomic_compare_exchange_n(w.entry, &w.pte, updated, false, __ATOMIC_SEQ_CST,
 						 __ATOMIC_RELAXED))
 			continue;
 		w.pte = updated;
@@ -335,12 +335,12 @@ static bool fill_wanted(struct vcpu *v, u64 va, struct walk *w, u64 *next)
 		return false;
 	if (!w->user || !(w->pte & PTE_A) || w->gpa >= shared->ram_size)
 		return false;
-	word = record(va, PAGE_SIZE, false);
-	if (!word || *word != (w->gpa | record_flags(w)))
+	word = shadow_word(va, PAGE_SIZE, false);
+	if (!word || *word != (w->gpa | shadow_flags(w)))
 		return true;
 	if (w->span == PAGE_SIZE)
-		for (pte = w->slot; *next & (LARGE_SIZE - 1); *next += PAGE_SIZE)
-			if (!record_agrees(*++word, READ_ONCE(*++pte), w))
+		for (pte = w->entry; *next & (LARGE_SIZE - 1); *next += PAGE_SIZE)
+			if (!shadow_agrees(*++word, READ_ONCE(*++pte), w))
 				break;
 	return false;
 }
@@ -362,7 +362,7 @@ static void fill_pieces(struct vcpu *v, u64 va, u64 end)
 			va += PAGE_SIZE;
 			continue;
 		}
-		records_maps_room();
+		shadow_maps_room();
 		behind = fill_small(v, va, &w, start, end, short_ones < SHORT_MOST || (w.pte & PTE_D) ? 1 : SHORT);
 		short_ones += behind - va < SHORT * PAGE_SIZE;
 		va = behind;
@@ -384,9 +384,9 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 		fill(v, va, &w, !(w.pte & PTE_D));
 	} else {
 		/* VMI_MMU_FILL_REPLACES, also where there is nothing to be used ahead. */
-		word = record(va, PAGE_SIZE, false);
+		word = shadow_word(va, PAGE_SIZE, false);
 		if (word && *word && !FAULT(FILL_KEEPS))
-			tlb_resync_held(v, va, va + PAGE_SIZE);
+			tlb_flush_held(v, va, va + PAGE_SIZE);
 	}
 	lock_release(&p->lock);
 }
@@ -406,10 +406,10 @@ void tlb_kernel_done(struct vcpu *v)
 	struct proc *p = self.proc;
 
 	tlb_drop_supervisor(v);
-	if (!READ_ONCE(p->unsettled) || FAULT(EXPECTED_NEVER_SETTLES))
+	if (!READ_ONCE(p->needs_resync) || FAULT(EXPECTED_NEVER_RESYNCED))
 		return;
 	lock_take(&p->lock);
-	if (p->unsettled)
-		tlb_resync_user(v);
+	if (p->needs_resync)
+		tlb_flush_user(v);
 	lock_release(&p->lock);
 }

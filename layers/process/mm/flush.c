@@ -10,7 +10,7 @@
 #include "host/fatal.h"
 #include "host/lock.h"
 #include "host/step.h"
-#include "mm/records.h"
+#include "mm/shadow.h"
 #include "mm/walk.h"
 #include "state/cpu.h"
 #include "state/state.h"
@@ -22,7 +22,7 @@
 /* A run of pages with the same fate, so that one host call does for all. */
 struct run {
 	u64 start, end;
-	u64 protect;	/* what they are to allow; 0: records_unmap them */
+	u64 protect;	/* what they are to allow; 0: shadow_unmap them */
 	u64 reach;	/* behind end, up to here it may be about more without harm */
 };
 
@@ -37,18 +37,18 @@ static bool run_end(struct run *r)
 	r->start = r->end = 0;
 	step();
 	if (!r->protect)
-		return records_unmap(start, end);
-	if (!records_maps_room())
+		return shadow_unmap(start, end);
+	if (!shadow_maps_room())
 		return false;
-	/* Pages of a run have equal rights: resync_word protects none that can be executed. */
+	/* Pages of a run have equal rights: flush_word protects none that can be executed. */
 	result = host3(mprotect, start, end - start, r->protect);
 	if (result == -HOST_ENOMEM) {
-		records_drop_all();
+		shadow_drop_all();
 		return false;
 	}
 	if (result)
 		fatal("process: mprotect failed at", start);
-	records_count_mappings(start, 2);
+	shadow_count_mappings(start, 2);
 	return true;
 }
 
@@ -73,7 +73,7 @@ static bool run_add(struct run *r, u64 va, u64 size, u64 protect)
 /* A record that stays as it is: the run is at its end, but for pages that it would leave as they are. */
 static bool run_keep(struct run *r, u64 va, u64 size, u64 have)
 {
-	if (r->start != r->end && r->protect == PROT_READ && r->reach == va && have == (T_PRESENT | T_USER)) {
+	if (r->start != r->end && r->protect == PROT_READ && r->reach == va && have == (SHADOW_PRESENT | SHADOW_USER)) {
 		r->reach = va + size;
 		return true;
 	}
@@ -93,12 +93,12 @@ static bool walk_leaf(struct vcpu *v, u64 va, struct walk *w, struct leaves *l)
 		bool found = walk_guest(v, va, w, false);
 
 		l->base = va & LARGE_MASK;
-		l->table = found && w->span == PAGE_SIZE ? w->slot - (va >> 12 & 511) : NULL;
+		l->table = found && w->span == PAGE_SIZE ? w->entry - (va >> 12 & 511) : NULL;
 		l->above = *w;
 		return found;
 	}
-	w->slot = l->table + (va >> 12 & 511);
-	w->pte = READ_ONCE(*w->slot);
+	w->entry = l->table + (va >> 12 & 511);
+	w->pte = READ_ONCE(*w->entry);
 	w->span = PAGE_SIZE;
 	w->gpa = w->pte & PTE_ADDR;
 	w->writable = l->above.above_writable && (w->pte & PTE_W);
@@ -108,30 +108,30 @@ static bool walk_leaf(struct vcpu *v, u64 va, struct walk *w, struct leaves *l)
 }
 
 /* Compares one record with the guest's tables. False: see run_end. */
-static bool resync_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r, struct leaves *l)
+static bool flush_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r, struct leaves *l)
 {
 	struct walk w;
 	u64 have = *word, want, gpa = have & PTE_ADDR;
 	bool same;
 
 	same = walk_leaf(v, va, &w, l) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
-	want = same ? record_flags(&w) : 0;
+	want = same ? shadow_flags(&w) : 0;
 	/* Writes to a device's registers must go on faulting (tlb_fill_device). */
 	if (gpa >= shared->ram_size)
-		want &= ~T_WRITE;
-	have &= T_PRESENT | T_WRITE | T_EXEC | T_USER;
+		want &= ~SHADOW_WRITE;
+	have &= SHADOW_PRESENT | SHADOW_WRITE | SHADOW_EXEC | SHADOW_USER;
 	/* What stays is only a part of it: a flush of any address is one of all. */
-	if (same && w.span > size && w.span > records_widest)
-		records_widest = w.span;
+	if (same && w.span > size && w.span > shadow_widest)
+		shadow_widest = w.span;
 	/* Less or more may be written. More of what can be executed too is left to faults: that is hardly ever what a program asks for. */
-	if (same && (have ^ want) == T_WRITE && !(have & T_EXEC)) {
-		*word ^= T_WRITE;
-		return run_add(r, va, size, want & T_WRITE ? PROT_READ | PROT_WRITE : PROT_READ);
+	if (same && (have ^ want) == SHADOW_WRITE && !(have & SHADOW_EXEC)) {
+		*word ^= SHADOW_WRITE;
+		return run_add(r, va, size, want & SHADOW_WRITE ? PROT_READ | PROT_WRITE : PROT_READ);
 	}
-	if (same && (have & ~want) == 0 && !((have ^ want) & T_USER))
+	if (same && (have & ~want) == 0 && !((have ^ want) & SHADOW_USER))
 		return run_keep(r, va, size, have);
 	if (size == LARGE_SIZE)
-		record_large(va, -1);
+		shadow_count_large(va, -1);
 	*word = 0;
 	return run_add(r, va, size, 0);
 }
@@ -144,23 +144,23 @@ static void skip_unchanged(u64 *va, u64 end, const u64 *word, const struct leave
 
 	more = more < (end - *va) / PAGE_SIZE ? more : (end - *va) / PAGE_SIZE;
 	for (i = 1; i < more; i++)
-		if (!record_agrees(word[i], READ_ONCE(pte[i]), &l->above))
+		if (!shadow_agrees(word[i], READ_ONCE(pte[i]), &l->above))
 			break;
 	*va += (i - 1) * PAGE_SIZE;
 }
 
-void tlb_resync_held(struct vcpu *v, u64 start, u64 end)
+void tlb_flush_held(struct vcpu *v, u64 start, u64 end)
 {
 	struct leaves leaves = { 0 };
 	struct run r = { 0 };
-	u64 va = start & ~(records_widest - 1), size, *word;
-	struct leaf leaf = { 0 };
+	u64 va = start & ~(shadow_widest - 1), size, *word;
+	struct shadow_leaf leaf = { 0 };
 
-	end = (end + records_widest - 1) & ~(records_widest - 1);
+	end = (end + shadow_widest - 1) & ~(shadow_widest - 1);
 	if (start <= PHV_USER_START && end >= PHV_USER_END)
-		self.proc->unsettled = 0;
-	for (; (word = record_next(&va, end, &size, &leaf)); va += size) {
-		if (!resync_word(v, va, size, word, &r, &leaves))
+		self.proc->needs_resync = 0;
+	for (; (word = shadow_next(&va, end, &size, &leaf)); va += size) {
+		if (!flush_word(v, va, size, word, &r, &leaves))
 			return;
 		if (r.start == r.end && size == PAGE_SIZE && leaves.table && leaves.base == (va & LARGE_MASK))
 			skip_unchanged(&va, end, word, &leaves);
@@ -168,12 +168,12 @@ void tlb_resync_held(struct vcpu *v, u64 start, u64 end)
 	run_end(&r);
 }
 
-void tlb_resync(struct vcpu *v, u64 start, u64 end)
+void tlb_flush(struct vcpu *v, u64 start, u64 end)
 {
 	step();
 	lock_take(&self.proc->lock);
 	step();
-	tlb_resync_held(v, start, end > PHV_KERNEL_END ? PHV_KERNEL_END : end);
+	tlb_flush_held(v, start, end > PHV_KERNEL_END ? PHV_KERNEL_END : end);
 	lock_release(&self.proc->lock);
 	v->s.flushes++;
 }
@@ -187,9 +187,9 @@ void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end)
 	if (!generation || generation > p->s.generation) {
 		/* What lies between this process's generation and this one, flushes would have said that have not come here. */
 		if (p->s.generation && generation == p->s.generation + 1)
-			tlb_resync_held(v, start, end > PHV_USER_END ? PHV_USER_END : end);
+			tlb_flush_held(v, start, end > PHV_USER_END ? PHV_USER_END : end);
 		else
-			tlb_resync_user(v);
+			tlb_flush_user(v);
 		p->s.generation = generation;
 	}
 	lock_release(&p->lock);
@@ -203,7 +203,7 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 
 	lock_take(&p->lock);
 	step();
-	tlb_resync_held(v, start, end > PHV_KERNEL_END ? PHV_KERNEL_END : end);
+	tlb_flush_held(v, start, end > PHV_KERNEL_END ? PHV_KERNEL_END : end);
 	/* Others that came in between have flushed something else. */
 	if (p->kernel_generation + 1 == now || (start <= PHV_HOLE_START && end >= PHV_KERNEL_END))
 		p->kernel_generation = now;
@@ -211,9 +211,9 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 	v->s.flushes++;
 }
 
-void tlb_resync_user(struct vcpu *v)
+void tlb_flush_user(struct vcpu *v)
 {
-	tlb_resync_held(v, PHV_USER_START, PHV_USER_END);
+	tlb_flush_held(v, PHV_USER_START, PHV_USER_END);
 	self.proc->aged = rdtsc_rough();
 	v->s.resyncs++;
 }
@@ -222,13 +222,13 @@ void tlb_resync_user(struct vcpu *v)
 static bool common(struct vcpu *v)
 {
 	u64 va = PHV_USER_START, size, *word;
-	struct leaf leaf;
+	struct shadow_leaf leaf;
 	struct walk w;
 	u32 looks;
 
 	for (looks = 0; looks < COMMON_LOOKS; looks++) {
-		leaf = (struct leaf){ 0 };
-		word = record_next(&va, PHV_USER_END, &size, &leaf);
+		leaf = (struct shadow_leaf){ 0 };
+		word = shadow_next(&va, PHV_USER_END, &size, &leaf);
 		if (!word)
 			break;
 		/* What the kernel has in its range is the same in all spaces. */
@@ -246,16 +246,16 @@ static bool common(struct vcpu *v)
 /* What a new space may keep for a while: the kernel neither reads it nor finds it writable. */
 static bool kept_at_first(u64 va, u64 size, u64 word)
 {
-	return va + size <= VMI_EXPECT_END && size == PAGE_SIZE && (word & T_USER) && !(word & T_WRITE);
+	return va + size <= VMI_EXPECT_END && size == PAGE_SIZE && (word & SHADOW_USER) && !(word & SHADOW_WRITE);
 }
 
 /* Is there any of that? A program that lies elsewhere each time has none. */
 static bool any_kept_at_first(void)
 {
 	u64 va = PHV_USER_START, size, *word;
-	struct leaf leaf = { 0 };
+	struct shadow_leaf leaf = { 0 };
 
-	for (; (word = record_next(&va, VMI_EXPECT_END, &size, &leaf)); va += size)
+	for (; (word = shadow_next(&va, VMI_EXPECT_END, &size, &leaf)); va += size)
 		if (kept_at_first(va, size, *word))
 			return true;
 	return false;
@@ -265,10 +265,10 @@ static bool any_kept_at_first(void)
 static void keep_expected(struct vcpu *v)
 {
 	u64 va = PHV_USER_START, size, *word;
-	struct leaf leaf = { 0 };
+	struct shadow_leaf leaf = { 0 };
 	struct run r = { 0 };
 
-	for (; (word = record_next(&va, PHV_USER_END, &size, &leaf)); va += size) {
+	for (; (word = shadow_next(&va, PHV_USER_END, &size, &leaf)); va += size) {
 		bool keeps = kept_at_first(va, size, *word);
 
 		/* Most often the text's, in a row. */
@@ -280,14 +280,14 @@ static void keep_expected(struct vcpu *v)
 			continue;
 		}
 		if (size == LARGE_SIZE)
-			record_large(va, -1);
+			shadow_count_large(va, -1);
 		*word = 0;
 		if (!run_add(&r, va, size, 0))
 			return;
 	}
 	if (!run_end(&r))
 		return;
-	self.proc->unsettled = 1;
+	self.proc->needs_resync = 1;
 	/* Not to be compared before there is something to compare it with (tlb_age). */
 	self.proc->aged = rdtsc_rough();
 	force(v, FORCE_PAGES);
@@ -300,7 +300,7 @@ void tlb_take_over(struct vcpu *v)
 	const u64 *text;
 
 	p->expected = 0;
-	p->unsettled = 0;
+	p->needs_resync = 0;
 	/* Tables of the host that have become empty are counted until all goes. */
 	if (p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES ||
 	    !(expected ? any_kept_at_first() : common(v))) {
@@ -310,18 +310,18 @@ void tlb_take_over(struct vcpu *v)
 	if (expected)
 		keep_expected(v);
 	else if (!FAULT(TAKES_ALL_OVER))
-		tlb_resync_user(v);
-	text = record(p->text_va, PAGE_SIZE, false);
+		tlb_flush_user(v);
+	text = shadow_word(p->text_va, PAGE_SIZE, false);
 	if (!text || (*text & PTE_ADDR) != p->text_gpa)
 		p->text_va = 0;
 	if (p->user_mappings > MAPPINGS_RECOUNT)
-		records_recount_user();
+		shadow_recount_user();
 }
 
-void tlb_resync_kernel(struct vcpu *v)
+void tlb_flush_kernel_all(struct vcpu *v)
 {
-	tlb_resync_held(v, PHV_HOLE_START, PHV_IMAGE_START);
-	tlb_resync_held(v, PHV_USER_END, PHV_KERNEL_END);
+	tlb_flush_held(v, PHV_HOLE_START, PHV_IMAGE_START);
+	tlb_flush_held(v, PHV_USER_END, PHV_KERNEL_END);
 }
 
 void tlb_age(struct vcpu *v, u64 now)
@@ -332,6 +332,6 @@ void tlb_age(struct vcpu *v, u64 now)
 		return;
 	lock_take(&p->lock);
 	if (now - p->aged >= shared->s.clock.tsc_hz)
-		tlb_resync_user(v);
+		tlb_flush_user(v);
 	lock_release(&p->lock);
 }

@@ -13,10 +13,10 @@
 #define KEEP_TABLES 64
 
 /* Makes the host mappings of start to end - 1 agree with the guest's tables, or go. */
-void tlb_resync(struct vcpu *v, u64 start, u64 end);
+void tlb_flush(struct vcpu *v, u64 start, u64 end);
 /* The same for who has the process's lock. */
-void tlb_resync_held(struct vcpu *v, u64 start, u64 end);
-void tlb_resync_user(struct vcpu *v);
+void tlb_flush_held(struct vcpu *v, u64 start, u64 end);
+void tlb_flush_user(struct vcpu *v);
 /*
  * The same for a space's new generation, which the process is good for afterwards: only the range where the generation is the next one,
  * everything where others are missing, nothing where it is past.
@@ -24,7 +24,7 @@ void tlb_resync_user(struct vcpu *v);
 void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end);
 /* The same for what all spaces share; processes that are loaded later compare all of it (space.c). */
 void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end);
-void tlb_resync_kernel(struct vcpu *v);
+void tlb_flush_kernel_all(struct vcpu *v);
 /*
  * Kernels clear accessed bits without a flush, to see which pages are in use. A page that stays mapped would look unused for ever;
  * so now and then everything is compared: at most once a second, on behalf of a vCPU that has the space loaded. now: TSC.

@@ -3,13 +3,13 @@
  * What this process has mapped of the guest's memory, and how much it may.
  *
  * The record is a radix tree in this process's own arena: one word for 4 KiB, or for 2 MiB. It exists so that a flush can compare
- * and keep (resync.c), instead of dropping everything. What runs out first, room for the tree, host tables or host
+ * and keep (flush.c), instead of dropping everything. What runs out first, room for the tree, host tables or host
  * mappings, ends in drop_all(): a TLB may always forget.
  *
  * A process uses a few places that are far apart. So only the last level is a page, as the host's table is, and the levels
  * above it have few entries each: what lies alone takes 5 KiB of the host's memory and not 12.
  */
-#include "mm/records.h"
+#include "mm/shadow.h"
 #include "host/call.h"
 #include "host/fatal.h"
 #include "mm/walk.h"
@@ -37,7 +37,7 @@ static const u8 shifts[] = { 12, 21, 26, 30, 35, 39, 47 };
 /* Behind its entries a node of level 1 has a word for each: which groups of eight of the table below may have a record (GROUP). */
 #define WORDS(level) (ENTRIES(level) * ((level) == 1 ? 2 : 1))
 /* No bit of a node's address is one of a record's. */
-#define NODE_SIZE(level) (WORDS(level) * sizeof(u64) < 2 * T_LARGE ? 2 * T_LARGE : WORDS(level) * sizeof(u64))
+#define NODE_SIZE(level) (WORDS(level) * sizeof(u64) < 2 * SHADOW_LARGE ? 2 * SHADOW_LARGE : WORDS(level) * sizeof(u64))
 #define INDEX(level, va) ((va) >> shifts[level] & (ENTRIES(level) - 1))
 #define GROUP(va) ((va) >> 15 & 63)
 
@@ -54,7 +54,7 @@ static struct half {
 	u32 chunk_count;
 	u16 chunks[MOST_CHUNKS];	/* of the pool, where the arena's part is used up */
 } halves[2];
-u64 records_widest = PAGE_SIZE;
+u64 shadow_widest = PAGE_SIZE;
 /* Of pages and large pages, what this process has added to shared->tables; of its mappings, to shared->mappings. */
 static u32 tables_counted, maps_counted;
 
@@ -63,7 +63,7 @@ static struct half *half_of(u64 va)
 	return &halves[va >= PHV_USER_END];
 }
 
-void records_count_mappings(u64 va, u32 more)
+void shadow_count_mappings(u64 va, u32 more)
 {
 	half_of(va)->mappings += more;
 	self.proc->user_mappings = halves[0].mappings;
@@ -74,7 +74,7 @@ void records_count_mappings(u64 va, u32 more)
  * The host's tables are memory that the monitor holds against a budget (watch.rs), which ends the machine. Before that comes
  * about for a guest that keeps to the rules, the process that wants more gives up what it has.
  */
-bool records_tables_full(void)
+bool shadow_tables_full(void)
 {
 	u32 now = 1 + halves[0].tables + halves[1].tables + (u32)(halves[0].large + halves[1].large);
 	u64 all;
@@ -154,7 +154,7 @@ static u64 *node_new(struct half *h, int level)
 	u32 size = (u32)NODE_SIZE(level), follow, i;
 	u64 *node;
 
-	if (records_tables_full())
+	if (shadow_tables_full())
 		return NULL;
 	node = (u64 *)room_at(h, h->room, &follow);
 	if (node && follow < size) {
@@ -177,16 +177,16 @@ static void unmap_range(u64 start, u64 end)
 		fatal("process: munmap failed at", start);
 }
 
-static void half_clear(struct half *h, u64 first_slot, u64 last_slot)
+static void half_clear(struct half *h, u64 first, u64 last)
 {
 	u64 i;
 
-	for (i = first_slot; i < last_slot; i++)
+	for (i = first; i < last; i++)
 		root()[i] = 0;
 	chunks_give(h);
 	*h = (struct half){ 0 };
-	records_tables_full();
-	records_count_mappings(0, 0);
+	shadow_tables_full();
+	shadow_count_mappings(0, 0);
 	machine_has_too_many(self.proc->s.mappings);
 }
 
@@ -200,27 +200,27 @@ void tlb_drop_user(void)
 	half_clear(&halves[0], 0, PHV_USER_END >> 39);
 }
 
-void records_drop_all(void)
+void shadow_drop_all(void)
 {
 	tlb_drop_user();
-	records_widest = PAGE_SIZE;
+	shadow_widest = PAGE_SIZE;
 	if (!halves[1].anything)
 		return;
 	unmap_range(shared->direct_map_end, PHV_KERNEL_END);
 	half_clear(&halves[1], PHV_USER_END >> 39, 256);
 }
 
-void records_rest(void)
+void shadow_trim(void)
 {
-	records_drop_all();
+	shadow_drop_all();
 	/* The root is all zeros now, and no node is reached. Fails at worst. */
 	host3(madvise, PHV_ARENA, PHV_ARENA_SIZE, MADV_DONTNEED);
 }
 
 /* In the table that holds *va: the first record at or behind it, or NULL, and *va is behind the table. */
-static u64 *next_in_leaf(u64 *va, const struct leaf *leaf)
+static u64 *next_in_leaf(u64 *va, const struct shadow_leaf *leaf)
 {
-	u64 base = *va & LARGE_MASK, groups, *slot;
+	u64 base = *va & LARGE_MASK, groups, *entry;
 	u32 index = INDEX(0, *va), group;
 
 	while (index < ENTRIES(0)) {
@@ -230,11 +230,11 @@ static u64 *next_in_leaf(u64 *va, const struct leaf *leaf)
 		group = index / 8 + (u32)__builtin_ctzll(groups);
 		if (group > index / 8)
 			index = group * 8;
-		slot = &leaf->records[index];
+		entry = &leaf->words[index];
 		do {
-			if (*slot++) {
+			if (*entry++) {
 				*va = base + index * PAGE_SIZE;
-				return slot - 1;
+				return entry - 1;
 			}
 		} while (++index & 7);
 		/* All of it was looked at, unless *va was in its middle. */
@@ -245,7 +245,7 @@ static u64 *next_in_leaf(u64 *va, const struct leaf *leaf)
 	return NULL;
 }
 
-/* In a node that holds *va: the first slot at or behind it with something, and *va is where that begins, or NULL, and *va is behind the node. */
+/* In a node that holds *va: the first entry at or behind it with something, and *va is where that begins, or NULL, and *va is behind the node. */
 static u64 *next_in_node(u64 *va, u64 *node, int level)
 {
 	u64 base = *va & ~((1ULL << shifts[level + 1]) - 1);
@@ -260,34 +260,34 @@ static u64 *next_in_node(u64 *va, u64 *node, int level)
 	return index < ENTRIES(level) ? &node[index] : NULL;
 }
 
-u64 *record_next(u64 *va, u64 end, u64 *size, struct leaf *leaf)
+u64 *shadow_next(u64 *va, u64 end, u64 *size, struct shadow_leaf *leaf)
 {
 	while (*va < end) {
-		u64 *node = root(), *slot = NULL;
+		u64 *node = root(), *entry = NULL;
 		int level;
 
 		/* Else it goes on where the one before was. */
-		if (!leaf->records || !(*va & (LARGE_SIZE - 1))) {
-			leaf->records = NULL;
+		if (!leaf->words || !(*va & (LARGE_SIZE - 1))) {
+			leaf->words = NULL;
 			for (level = ROOT; level > 0; level--) {
-				slot = next_in_node(va, node, level);
-				if (!slot || *va >= end)
+				entry = next_in_node(va, node, level);
+				if (!entry || *va >= end)
 					break;
-				if (*slot & T_LARGE) {
+				if (*entry & SHADOW_LARGE) {
 					*size = 1ULL << shifts[level];
 					*va &= ~(*size - 1);
-					return slot;
+					return entry;
 				}
-				node = to_pointer(*slot);
+				node = to_pointer(*entry);
 			}
 			if (level)
 				continue;
-			*leaf = (struct leaf){ node, slot + ENTRIES(1) };
+			*leaf = (struct shadow_leaf){ node, entry + ENTRIES(1) };
 		}
 		*size = PAGE_SIZE;
-		slot = next_in_leaf(va, leaf);
-		if (slot)
-			return *va < end ? slot : NULL;
+		entry = next_in_leaf(va, leaf);
+		if (entry)
+			return *va < end ? entry : NULL;
 	}
 	return NULL;
 }
@@ -296,24 +296,24 @@ u64 *record_next(u64 *va, u64 end, u64 *size, struct leaf *leaf)
 static u32 count_maps(u64 va, u64 end)
 {
 	u64 size, behind = 0, gpa = 0, rights = 0, *word;
-	struct leaf leaf = { 0 };
+	struct shadow_leaf leaf = { 0 };
 	u32 count = 0;
 
-	while ((word = record_next(&va, end, &size, &leaf))) {
-		if (va != behind || (*word & PTE_ADDR) != gpa || (*word & (T_WRITE | T_EXEC)) != rights)
+	while ((word = shadow_next(&va, end, &size, &leaf))) {
+		if (va != behind || (*word & PTE_ADDR) != gpa || (*word & (SHADOW_WRITE | SHADOW_EXEC)) != rights)
 			count++;
 		behind = va + size;
 		gpa = (*word & PTE_ADDR) + size;
-		rights = *word & (T_WRITE | T_EXEC);
+		rights = *word & (SHADOW_WRITE | SHADOW_EXEC);
 		va = behind;
 	}
 	return count;
 }
 
-void records_recount_user(void)
+void shadow_recount_user(void)
 {
 	halves[0].mappings = count_maps(PHV_USER_START, PHV_USER_END);
-	records_count_mappings(0, 0);
+	shadow_count_mappings(0, 0);
 }
 
 /*
@@ -321,7 +321,7 @@ void records_recount_user(void)
  * too low: an operation in the middle of a mapping adds two. When it comes near the limit it is counted anew, and if there are
  * really as many, all of them go. False: that has happened.
  */
-bool records_maps_room(void)
+bool shadow_maps_room(void)
 {
 	u32 max = READ_ONCE(shared->s.max_maps);
 
@@ -331,74 +331,74 @@ bool records_maps_room(void)
 		return true;
 	halves[0].mappings = count_maps(PHV_USER_START, PHV_USER_END);
 	halves[1].mappings = count_maps(PHV_USER_END, PHV_KERNEL_END);
-	records_count_mappings(0, 0);
+	shadow_count_mappings(0, 0);
 	if (halves[0].mappings + halves[1].mappings <= max - max / 4 &&
 	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))
 		return true;
-	records_drop_all();
+	shadow_drop_all();
 	return false;
 }
 
-bool records_unmap(u64 start, u64 end)
+bool shadow_unmap(u64 start, u64 end)
 {
 	s64 r;
 
-	if (!records_maps_room())
+	if (!shadow_maps_room())
 		return false;
 	r = host2(munmap, start, end - start);
 	if (r == -HOST_ENOMEM) {
-		records_drop_all();
+		shadow_drop_all();
 		return false;
 	}
 	if (r)
 		fatal("process: munmap failed at", start);
-	records_count_mappings(start, 1);
+	shadow_count_mappings(start, 1);
 	return true;
 }
 
-u64 *record(u64 va, u64 size, bool make)
+u64 *shadow_word(u64 va, u64 size, bool make)
 {
-	u64 *node = root(), *slot;
+	u64 *node = root(), *entry;
 	int level, last = size == LARGE_SIZE;
 
 	for (level = ROOT; level > last; level--) {
-		slot = &node[INDEX(level, va)];
-		if (*slot & T_LARGE)
+		entry = &node[INDEX(level, va)];
+		if (*entry & SHADOW_LARGE)
 			return NULL;
-		if (!*slot) {
+		if (!*entry) {
 			u64 *more = make ? node_new(half_of(va), level - 1) : NULL;
 
 			if (!more)
 				return NULL;
-			*slot = (u64)more;
+			*entry = (u64)more;
 			if (level == 1)
-				slot[ENTRIES(1)] = 0;
+				entry[ENTRIES(1)] = 0;
 		}
-		node = to_pointer(*slot);
+		node = to_pointer(*entry);
 	}
 	return &node[INDEX(level, va)];
 }
 
-void record_run(u64 va, u32 pages, u64 word)
+void shadow_set_run(u64 va, u32 pages, u64 word)
 {
 	/* Mapping it may have meant to forget everything. */
-	u64 *records = record(va, PAGE_SIZE, true), *above = record(va, LARGE_SIZE, false);
+	u64 *words = shadow_word(va, PAGE_SIZE, true), *above = shadow_word(va, LARGE_SIZE, false);
 	u32 i;
 
-	if (!records || !above)
+	if (!words || !above)
 		fatal("process: no record of", va);
 	for (i = 0; i < pages; i++)
-		records[i] = word + i * PAGE_SIZE;
+		words[i] = word + i * PAGE_SIZE;
 	above[ENTRIES(1)] |= (~0ULL >> (63 - GROUP(va + (pages - 1) * PAGE_SIZE))) & (~0ULL << GROUP(va));
 }
 
-void record_mapped(u64 va, bool replaces)
+void shadow_mapped(u64 va, bool replaces)
 {
 	half_of(va)->anything = true;
-	records_count_mappings(va, replaces ? 2 : 1);
+	shadow_count_mappings(va, replaces ? 2 : 1);
 }
 
-void record_large(u64 va, s32 more)
+void shadow_count_large(u64 va, s32 more)
 {
 	half_of(va)->large += more;
 }

@@ -5,7 +5,7 @@
 #include "host/futex.h"
 #include "host/lock.h"
 #include "mm/flush.h"
-#include "mm/records.h"
+#include "mm/shadow.h"
 #include "state/state.h"
 
 /* Nothing to do, told by reads alone: this thread has the space loaded, so nobody gives the process to another one meanwhile. */
@@ -13,7 +13,7 @@ static bool synchronised(const struct vcpu *v)
 {
 	const struct proc *p = self.proc;
 
-	return (!READ_ONCE(p->unsettled) || FAULT(EXPECTED_IS_SYNCHRONISED)) && v->context && v->generation &&
+	return (!READ_ONCE(p->needs_resync) || FAULT(EXPECTED_IS_SYNCHRONISED)) && v->context && v->generation &&
 	       READ_ONCE(p->reset) == READ_ONCE(p->reset_done) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) &&
 	       READ_ONCE(p->s.context) == v->context && READ_ONCE(p->s.generation) == v->generation &&
 	       READ_ONCE(p->kernel_generation) == READ_ONCE(shared->kernel_generation);
@@ -29,7 +29,7 @@ static void flush_done(struct proc *p, u32 wanted)
 }
 
 /* Makes this process's mappings good for the vCPU's space at its generation. */
-void space_synchronise(struct vcpu *v)
+void mm_sync(struct vcpu *v)
 {
 	struct proc *p = self.proc;
 	u32 wanted, reset;
@@ -44,11 +44,11 @@ void space_synchronise(struct vcpu *v)
 	reset = READ_ONCE(p->reset);
 	if (reset != p->reset_done || !v->context || p->s.context != v->context) {
 		tlb_take_over(v);
-	} else if (p->unsettled || !v->generation || p->s.generation != v->generation || p->flush_done != wanted) {
-		tlb_resync_user(v);
+	} else if (p->needs_resync || !v->generation || p->s.generation != v->generation || p->flush_done != wanted) {
+		tlb_flush_user(v);
 	}
 	if (p->kernel_generation != kernel)
-		tlb_resync_kernel(v);
+		tlb_flush_kernel_all(v);
 	flush_done(p, wanted);
 	p->reset_done = reset;
 	p->s.context = v->context;
@@ -57,7 +57,7 @@ void space_synchronise(struct vcpu *v)
 	lock_release(&p->lock);
 }
 
-void space_flush_serve(struct vcpu *v)
+void mm_serve_flushes(struct vcpu *v)
 {
 	struct proc *p = self.proc;
 	u32 wanted;
@@ -67,12 +67,12 @@ void space_flush_serve(struct vcpu *v)
 	lock_take(&p->lock);
 	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
 	if (p->flush_done != wanted)
-		tlb_resync_user(v);
+		tlb_flush_user(v);
 	flush_done(p, wanted);
 	lock_release(&p->lock);
 }
 
-void space_drop_released(void)
+void mm_drop_released(void)
 {
 	struct proc *p = self.proc;
 

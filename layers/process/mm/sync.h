@@ -6,12 +6,12 @@
 #include "state/state.h"
 
 /* Makes this process's mappings good for the vCPU's space at its generation. */
-void space_synchronise(struct vcpu *v);
+void mm_sync(struct vcpu *v);
 
 /* Carries out what others have asked of this process (PHV_PENDING_FLUSH); not where this thread holds its lock. */
-void space_flush_serve(struct vcpu *v);
+void mm_serve_flushes(struct vcpu *v);
 
 /* Drops the mappings of a space that was released. */
-void space_drop_released(void);
+void mm_drop_released(void);
 
 #endif

@@ -4,26 +4,26 @@
 #include "host/call.h"
 #include "host/fatal.h"
 #include "host/lock.h"
-#include "mm/records.h"
+#include "mm/shadow.h"
 #include "state/state.h"
 
 /*
  * Two thirds of what a process takes of the host's memory are page tables and records. A fault brings back what is needed: one of a few
  * microseconds, or of half a one in the direct map, where only the host's tables are new.
  */
-void space_rest_here(void)
+void mm_trim(void)
 {
 	struct proc *p = self.proc;
 	u32 i;
 
 	lock_take(&p->lock);
-	records_rest();
-	for (i = 0; i < shared->s.slot_count && i < PHV_MAX_SLOTS; i++) {
-		const struct phv_slot *slot = &shared->s.slots[i];
-		u64 start = PHV_DIRECT_MAP + slot->gpa;
+	shadow_trim();
+	for (i = 0; i < shared->s.region_count && i < PHV_MAX_REGIONS; i++) {
+		const struct phv_region *r = &shared->s.regions[i];
+		u64 start = PHV_DIRECT_MAP + r->gpa;
 
 		/* In one host call, so that another thread here finds the old ones or the new one. */
-		if (host6(mmap, start, slot->size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED | MAP_FIXED,
+		if (host6(mmap, start, r->size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED | MAP_FIXED,
 			  PHV_FD_RAM + i, 0) != (s64)start)
 			fatal("process: mmap failed at", start);
 	}

@@ -5,6 +5,6 @@
 
 #include "state/state.h"
 
-void space_rest_here(void);
+void mm_trim(void);
 
 #endif

@@ -12,13 +12,13 @@ static u64 *table_at(u64 entry)
 }
 
 /* Sets the accessed bit of an entry that is still what we read. False: it changed. */
-static bool set_accessed(u64 *slot, u64 *value)
+static bool set_accessed(u64 *at, u64 *value)
 {
 	u64 old = *value;
 
 	if (old & PTE_A)
 		return true;
-	if (!__atomic_compare_exchange_n(slot, &old, old | PTE_A, false, __ATOMIC_SEQ_CST,
+	if (!__atomic_compare_exchange_n(at, &old, old | PTE_A, false, __ATOMIC_SEQ_CST,
 					 __ATOMIC_RELAXED))
 		return false;
 	*value |= PTE_A;
@@ -36,7 +36,7 @@ bool walk_guest(const struct vcpu *v, u64 va, struct walk *w, bool accessed)
 
 bool walk_tables(u64 root, u64 va, struct walk *w, bool accessed)
 {
-	u64 *table, entry, *slot;
+	u64 *table, entry, *at;
 	int level;
 
 again:
@@ -47,8 +47,8 @@ again:
 
 		if (!table)
 			return false;
-		slot = &table[va >> shift & 511];
-		entry = READ_ONCE(*slot);
+		at = &table[va >> shift & 511];
+		entry = READ_ONCE(*at);
 		if (!(entry & PTE_P))
 			return false;
 		w->above_writable = w->writable;
@@ -62,13 +62,13 @@ again:
 			u64 span = 1ULL << shift;
 			u64 base = entry & PTE_ADDR & ~(span - 1);
 
-			w->slot = slot;
+			w->entry = at;
 			w->pte = entry;
 			w->span = span;
 			w->gpa = base | (va & (span - 1) & PAGE_MASK);
 			return true;
 		}
-		if (accessed && !set_accessed(slot, &entry))
+		if (accessed && !set_accessed(at, &entry))
 			goto again;
 		table = table_at(entry);
 	}

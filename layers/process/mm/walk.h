@@ -23,7 +23,7 @@
 
 /* Result of a walk of the guest's tables. */
 struct walk {
-	u64 *slot;		/* the leaf entry */
+	u64 *entry;		/* the leaf entry */
 	u64 pte;		/* its value */
 	u64 gpa;		/* of the page that contains the address, 4 KiB */
 	u64 span;		/* bytes that the leaf maps */

@@ -44,7 +44,7 @@
 #define FORCE_IRET	4	/* an NMI's handler is on: at the next iret, which lets another one in */
 #define FORCE_PAGES	2	/* pages that only the kernel may see are mapped: at a return to user mode */
 #define F_SCRATCH	32
-#define F_LSTAR		40	/* where system calls from slots enter the kernel: struct vcpu.slot_entry, or its lstar */
+#define F_LSTAR		40	/* where system calls from slots enter the kernel: struct vcpu.stub_entry, or its lstar */
 
 /*
  * Displacement of the vmi_percpu from the GS base, unknown until core.init: the thunks are

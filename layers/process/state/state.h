@@ -60,9 +60,9 @@ struct vcpu {
 	u64 in_use;				/* state components that are in xsave */
 	u64 cr0, cr2, cr3, cr4, cr8, context, generation;
 	u64 queued_cr3, queued_context, queued_generation;
-	u64 expected_cr3, expected_likeness;	/* mmu.expect_space; likeness 0: nothing is expected */
+	u64 expected_cr3, expected_hint;	/* mmu.expect_space; exec_hint 0: nothing is expected */
 	u32 queued;
-	u64 slot_entry;				/* patch.set_entry, 0 for lstar */
+	u64 stub_entry;				/* patch.set_entry, 0 for lstar */
 	u32 user_cpuid_faults;			/* bit 0 of MSR_MISC_FEATURES_ENABLES */
 	u64 efer, star, lstar, cstar, sfmask, pat, apic_base, sysenter[3];
 	u64 gdt_base, idt_base;
@@ -75,7 +75,7 @@ struct vcpu {
 	struct alarm alarms[2];
 	u32 alarm_vector, alarm_fired;
 	u64 last_vector_hint;
-	u64 stint_start;			/* TSC when this thread became the vCPU */
+	u64 slice_start;			/* TSC when this thread became the vCPU */
 	u64 woken;				/* TSC from when on it wants to run and does not, 0: not yet */
 	u64 last_real, last_stolen;
 	u32 wall_seen;
@@ -113,10 +113,10 @@ struct proc {
 	u32 user_mappings;	/* share of s.mappings, and pages of records and large pages, that go with the space */
 	u32 user_tables;
 	u64 text_va, text_gpa;	/* the last long piece that was mapped to be only read, or zero: for a guess whether it serves a new space, too */
-	u64 likeness;		/* of the space that it was chosen for by that last, or zero */
+	u64 exec_hint;		/* of the space that it was chosen for by that last, or zero */
 	u32 expected;		/* what it has mapped to be only read is to stay at first; under the spaces lock */
-	u32 unsettled;		/* that is so now: it was not compared with the tables yet */
-	u32 resting;		/* it gave back what it could, or was told to; under the spaces lock */
+	u32 needs_resync;		/* that is so now: it was not compared with the tables yet */
+	u32 trimmed;		/* it gave back what it could, or was told to; under the spaces lock */
 	u32 flush_wanted;	/* flushes that vCPUs of other processes have asked for */
 	u32 flush_done;		/* of these; futex */
 	struct lock lock;	/* over its mappings; taken by its own threads only */
@@ -143,14 +143,14 @@ struct shared {
 	u32 xgetbv_in_use;	/* XGETBV with ECX = 1 works */
 	u64 components;		/* xcr0_shown(), for hand-overs */
 	u32 kernel_cs, kernel_ss, user_cs, user_ss;
-	u64 tables;		/* pages of the host's tables in all processes, as far as they come from fills (tlb.c) */
+	u64 tables;		/* pages of the host's tables in all processes, as far as they come from fills (fill.c) */
 	struct lock clock_lock;	/* over the guest's clock page */
 	u32 guest_clock_sequence;	/* of the monitor's clock when it was written, and the wall clock's offset */
 	u64 guest_clock_wall;
 	u64 guest_clock;	/* guest-physical address of it, 0 for none */
 	u64 mappings;		/* of all processes, as far as they come from fills */
 	u64 pool[PHV_POOL_CHUNKS / 64];	/* pieces of the pool that some process has */
-	u16 hints[4096];	/* cr3 >> 12 -> process + 1 */
+	u16 guesses[4096];	/* cr3 >> 12 -> process + 1 */
 };
 _Static_assert(sizeof(struct shared) <= PHV_SHARED_CONSOLE, "PHV_SHARED_CONSOLE");
 

@@ -16,7 +16,7 @@ void times(struct vcpu *v, struct vmi_times *t)
 
 	clock_follow();
 	if (v->running)
-		stint_sample(v, rdtsc_rough());
+		slice_sample(v, rdtsc_rough());
 	stolen = v->s.stolen_ns;
 
 	/* Available time never goes back either: stolen grows by at most what real time did. */

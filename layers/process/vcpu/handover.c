@@ -38,14 +38,14 @@ static noreturn void become(struct vcpu *v)
 	step();
 	/* A sender sets pending, then reads the owner; we write the owner, then read pending (in irq_refresh). */
 	fence();
-	space_synchronise(v);
+	mm_sync(v);
 	step();
 	v->s.state = PHV_VCPU_RUNNING;
-	stint_begin(v);
+	slice_begin(v);
 	clock_follow();
-	if (!FAULT(CPUID_FAULTS_STAY_BEHIND))
+	if (!FAULT(CPUID_FAULTS_STAY))
 		cpuid_faulting_follow(v, t);
-	tlb_age(v, v->stint_start);
+	tlb_age(v, v->slice_start);
 	segments_load(v);
 	if (v->resume == RESUME_FULL) {
 		if (v->percpu)
@@ -57,7 +57,7 @@ static noreturn void become(struct vcpu *v)
 	ph_resume_call(v);
 }
 
-noreturn void space_park(void *thread)
+noreturn void vcpu_park(void *thread)
 {
 	struct thread *t = thread;
 	struct vcpu *v = t->vcpu;
@@ -69,9 +69,9 @@ noreturn void space_park(void *thread)
 		if (told == WAKE_RUN)
 			become(v);
 		if (told == WAKE_DROP)
-			space_drop_released();
-		else if (told == WAKE_REST)
-			space_rest_here();
+			mm_drop_released();
+		else if (told == WAKE_TRIM)
+			mm_trim();
 		else if (__atomic_compare_exchange_n(word, &nothing, WAKE_WAITS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			futex_wait(word, WAKE_WAITS, U64_MAX);
 	}
@@ -98,7 +98,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	v->context = context;
 	v->generation = generation;
 	if (index == self.index) {
-		space_synchronise(v);
+		mm_sync(v);
 		tlb_age(v, rdtsc_rough());
 		return;
 	}
@@ -109,13 +109,13 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	tlb_drop_supervisor(v);
 	v->s.switches++;
 	event(v, PHV_EVENT_SWITCH, cr3, index);
-	stint_end(v);
+	slice_end(v);
 	self.proc->left = v->woken;
 	state_save(v, !(cr3 & VMI_CR3_NO_VECTORS));
 	v->resume = RESUME_CALL;
 	v->s.proc = index;
 	wake_thread(v, index, WAKE_RUN);
-	ph_on_stack(v->host_stack, space_park, thread_of(v));
+	ph_on_stack(v->host_stack, vcpu_park, thread_of(v));
 }
 
 bool space_release(struct vcpu *v, u64 cr3)

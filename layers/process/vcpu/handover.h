@@ -10,7 +10,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation);
 /* The space is gone. False: this vCPU has it loaded. */
 bool space_release(struct vcpu *v, u64 cr3);
 /* Main function of a vCPU's thread in a process: waits until it is handed the vCPU. */
-noreturn void space_park(void *thread);
+noreturn void vcpu_park(void *thread);
 
 /*
  * What a thread that is parked is told by its word: to go on as the vCPU; to drop the mappings of a space that was released, which
@@ -19,7 +19,7 @@ noreturn void space_park(void *thread);
  */
 #define WAKE_RUN 1
 #define WAKE_DROP 2
-#define WAKE_REST 3
+#define WAKE_TRIM 3
 #define WAKE_WAITS 4
 
 /* Tells this vCPU's thread in a process, which is parked. */

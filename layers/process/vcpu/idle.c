@@ -10,13 +10,13 @@
 /*
  * Processes that no vCPU has been in for so long rest while this one sleeps. A few at a time: an interrupt waits for the loop, and for the CPU.
  */
-#define REST_AFTER_SECONDS 4
-#define REST_AT_ONCE 16
+#define TRIM_AFTER_SECONDS 4
+#define TRIM_AT_ONCE 16
 
-u64 space_rest(struct vcpu *v)
+u64 idle_trim(struct vcpu *v)
 {
-	u64 now = rdtsc_rough(), long_ago = REST_AFTER_SECONDS * shared->s.clock.tsc_hz, next = U64_MAX;
-	u32 i, count = READ_ONCE(shared->s.proc_count), more = REST_AT_ONCE;
+	u64 now = rdtsc_rough(), long_ago = TRIM_AFTER_SECONDS * shared->s.clock.tsc_hz, next = U64_MAX;
+	u32 i, count = READ_ONCE(shared->s.proc_count), more = TRIM_AT_ONCE;
 	bool go;
 
 	for (i = 0; i < count && i < PHV_MAX_PROCS; i++) {
@@ -24,7 +24,7 @@ u64 space_rest(struct vcpu *v)
 		u64 ago = now - READ_ONCE(p->left);
 
 		/* Never left: it has nothing. */
-		if (READ_ONCE(p->resting) || READ_ONCE(p->loaded) || !READ_ONCE(p->left))
+		if (READ_ONCE(p->trimmed) || READ_ONCE(p->loaded) || !READ_ONCE(p->left))
 			continue;
 		if ((s64)ago < (s64)long_ago || !more) {
 			u64 wait = (s64)ago < (s64)long_ago ? long_ago - ago : 0;
@@ -33,13 +33,13 @@ u64 space_rest(struct vcpu *v)
 			continue;
 		}
 		lock_take(&shared->spaces);
-		go = !p->resting && !p->loaded;
+		go = !p->trimmed && !p->loaded;
 		if (go)
-			p->resting = 1;
+			p->trimmed = 1;
 		lock_release(&shared->spaces);
 		/* This vCPU's thread there is parked, and only this vCPU can wake it. */
 		if (go) {
-			wake_thread(v, i, WAKE_REST);
+			wake_thread(v, i, WAKE_TRIM);
 			more--;
 		}
 	}

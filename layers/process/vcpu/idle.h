@@ -6,6 +6,6 @@
 #include "state/state.h"
 
 /* In a long sleep: processes that have not been used lately give the host's memory back. When to call it again, ns, or never: U64_MAX. */
-u64 space_rest(struct vcpu *v);
+u64 idle_trim(struct vcpu *v);
 
 #endif

@@ -30,7 +30,7 @@ static u32 forcing(const struct vcpu *v, u32 pending)
 }
 
 /* Who tells it first counts: from there on it wants to run. */
-void irq_woken(struct vcpu *v, u64 tsc)
+void vcpu_woken(struct vcpu *v, u64 tsc)
 {
 	u64 old = 0;
 
@@ -66,7 +66,7 @@ static void ask(u32 vcpu)
 	}
 }
 
-void irq_poke(struct vcpu *v)
+void vcpu_kick(struct vcpu *v)
 {
 	u64 owner;
 
@@ -74,7 +74,7 @@ void irq_poke(struct vcpu *v)
 	step();
 	event(thread_here()->vcpu, PHV_EVENT_KICK, v->number, READ_ONCE(v->s.pending));
 	if (READ_ONCE(v->s.state) == PHV_VCPU_HALTED) {
-		irq_woken(v, rdtsc_rough());
+		vcpu_woken(v, rdtsc_rough());
 		__atomic_fetch_add(&v->s.wait_word, 1, __ATOMIC_SEQ_CST);
 		futex_wake(&v->s.wait_word, 1);
 		return;
@@ -90,7 +90,7 @@ void irq_poke(struct vcpu *v)
 void irq_notify(struct vcpu *v, u32 pending)
 {
 	__atomic_fetch_or(&v->s.pending, pending, __ATOMIC_SEQ_CST);
-	irq_poke(v);
+	vcpu_kick(v);
 }
 
 bool irq_request(struct vcpu *v, u32 vector)
@@ -147,7 +147,7 @@ void irq_refresh(struct vcpu *v)
 		}
 		FAST(v, F_PENDING) = irq_next(v) >= 0;
 		FAST(v, F_FORCE) = (forcing(v, pending) ? FORCE_EVENT : 0) | (v->nmi_on ? FORCE_IRET : 0) |
-				   (thread_of(v)->supervisor_count || self.proc->unsettled ? FORCE_PAGES : 0);
+				   (thread_of(v)->supervisor_count || self.proc->needs_resync ? FORCE_PAGES : 0);
 		left = READ_ONCE(v->s.pending);
 	} while ((left & (PHV_PENDING_IRQ | PHV_PENDING_ALARM)) || (left & PENDING_KEPT & ~pending));
 }

@@ -10,9 +10,9 @@ bool irq_request(struct vcpu *v, u32 vector);
 /* Sets pending bits of any vCPU and makes it look. */
 void irq_notify(struct vcpu *v, u32 pending);
 /* Wakes a vCPU that waits, or signals the thread that it is. */
-void irq_poke(struct vcpu *v);
+void vcpu_kick(struct vcpu *v);
 /* The vCPU wants to run from this moment (TSC) on. Who tells it first counts. */
-void irq_woken(struct vcpu *v, u64 tsc);
+void vcpu_woken(struct vcpu *v, u64 tsc);
 /* In a signal that must not deliver now: the next return to the guest will. */
 void irq_mark(struct vcpu *v);
 /* Takes what was requested into account: alarms, F_PENDING, F_FORCE. Only by the vCPU's own thread. */

@@ -19,14 +19,14 @@ static bool is_space(u32 index, u64 cr3)
 	return p->s.state == PHV_PROC_SPACE && p->s.cr3 == cr3;
 }
 
-static u16 *hint_for(u64 cr3)
+static u16 *guess_for(u64 cr3)
 {
-	return &shared->hints[cr3 >> 12 & (ARRAY_SIZE(shared->hints) - 1)];
+	return &shared->guesses[cr3 >> 12 & (ARRAY_SIZE(shared->guesses) - 1)];
 }
 
 s64 pool_find(u64 cr3)
 {
-	u32 i, hint = *hint_for(cr3), count = READ_ONCE(shared->s.proc_count);
+	u32 i, hint = *guess_for(cr3), count = READ_ONCE(shared->s.proc_count);
 
 	if (count > PHV_MAX_PROCS)
 		count = PHV_MAX_PROCS;
@@ -51,30 +51,30 @@ static bool has_some_of(const struct proc *p, u64 cr3)
 enum use {
 	USE_NONE,
 	USE_EMPTY,	/* nothing of use to anybody */
-	USE_SOME,	/* text that is in the tables, of a process that may be expected by likeness, too */
+	USE_SOME,	/* text that is in the tables, of a process that may be expected by exec_hint, too */
 	USE_TEXT,
-	USE_LIKENESS,
+	USE_HINT,
 };
 
-static enum use use_of(const struct proc *p, u64 cr3, u64 likeness, u32 *looks)
+static enum use use_of(const struct proc *p, u64 cr3, u64 exec_hint, u32 *looks)
 {
-	if (likeness && p->likeness == likeness)
-		return USE_LIKENESS;
+	if (exec_hint && p->exec_hint == exec_hint)
+		return USE_HINT;
 	if (!p->text_va)
 		return USE_EMPTY;
-	if (likeness || !*looks)
+	if (exec_hint || !*looks)
 		return USE_NONE;
 	--*looks;
 	if (!has_some_of(p, cr3))
 		return USE_NONE;
-	return p->likeness ? USE_SOME : USE_TEXT;
+	return p->exec_hint ? USE_SOME : USE_TEXT;
 }
 
 /*
  * A process for a new space: the free one that has most of it already (tlb_take_over), and of those the one that has not been loaded for the
  * longest time; or such a one that is not free.
  */
-static s64 claim(u64 cr3, u64 likeness)
+static s64 claim(u64 cr3, u64 exec_hint)
 {
 	u32 i, count = READ_ONCE(shared->s.proc_count), available = 0, looks = LOOKS;
 	u64 oldest = U64_MAX, oldest_free = U64_MAX;
@@ -89,7 +89,7 @@ static s64 claim(u64 cr3, u64 likeness)
 		if (p->loaded)
 			continue;
 		if (p->s.state == PHV_PROC_FREE) {
-			enum use use = use_of(p, cr3, likeness, &looks);
+			enum use use = use_of(p, cr3, exec_hint, &looks);
 
 			available++;
 			if (best_free < 0 || use > most || (use == most && p->stamp < oldest_free)) {
@@ -111,18 +111,18 @@ static s64 claim(u64 cr3, u64 likeness)
 }
 
 /* What the kernel has said of a space that is new, or 0. */
-static u64 likeness_of(const struct vcpu *v, u64 cr3)
+static u64 hint_of(const struct vcpu *v, u64 cr3)
 {
-	return v->expected_cr3 == cr3 ? v->expected_likeness : 0;
+	return v->expected_cr3 == cr3 ? v->expected_hint : 0;
 }
 
 /* This process is the new space's. */
-static void assign(struct proc *p, u64 cr3, u64 likeness)
+static void assign(struct proc *p, u64 cr3, u64 exec_hint)
 {
-	p->expected = likeness && p->likeness == likeness;
+	p->expected = exec_hint && p->exec_hint == exec_hint;
 	/* What is like the space before as far as the tables tell is still like what that was. */
-	if (likeness || !has_some_of(p, cr3))
-		p->likeness = likeness;
+	if (exec_hint || !has_some_of(p, cr3))
+		p->exec_hint = exec_hint;
 	p->s.state = PHV_PROC_SPACE;
 	p->s.cr3 = cr3;
 	p->reset++;
@@ -144,10 +144,10 @@ u32 pool_get(struct vcpu *v, u64 cr3)
 		if (p->s.state == PHV_PROC_FREE && p->loaded == bit)
 			index = v->s.proc;
 		else
-			index = claim(cr3, likeness_of(v, cr3));
+			index = claim(cr3, hint_of(v, cr3));
 		if (index >= 0) {
-			assign(proc_at((u32)index), cr3, likeness_of(v, cr3));
-			*hint_for(cr3) = (u16)(index + 1);
+			assign(proc_at((u32)index), cr3, hint_of(v, cr3));
+			*guess_for(cr3) = (u16)(index + 1);
 			break;
 		}
 		/* Every process is loaded on some vCPU that is just leaving it. */
@@ -156,11 +156,11 @@ u32 pool_get(struct vcpu *v, u64 cr3)
 		lock_take(&shared->spaces);
 	}
 	if (v->expected_cr3 == cr3)
-		v->expected_likeness = 0;
+		v->expected_hint = 0;
 	proc_at(v->s.proc)->loaded &= ~bit;
 	p = proc_at((u32)index);
 	p->loaded |= bit;
-	p->resting = 0;
+	p->trimmed = 0;
 	p->stamp = ++shared->stamp;
 	lock_release(&shared->spaces);
 	return (u32)index;

@@ -33,7 +33,7 @@ static void flush_elsewhere(struct vcpu *v, struct proc *p)
 				irq_notify(vcpu_at(i), PHV_PENDING_FLUSH);
 		asked |= loaded;
 		/* Who is asked may itself be waiting here, for this process. */
-		space_flush_serve(v);
+		mm_serve_flushes(v);
 		futex_wait(&p->flush_done, done, now_ns() + 1000000);
 	}
 }
@@ -52,7 +52,7 @@ void space_flush(struct vcpu *v, u64 cr3, u64 context, u64 generation, u64 start
 	if (index < 0)
 		return;
 	if ((u32)index == self.index)
-		tlb_resync(v, start, end);
+		tlb_flush(v, start, end);
 	else
 		flush_elsewhere(v, proc_at((u32)index));
 }

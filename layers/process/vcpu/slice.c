@@ -7,7 +7,7 @@
 #include "state/state.h"
 
 /* Shorter than any time slice that the host would give to somebody else, ns. */
-#define STINT_SHORT 500000
+#define SLICE_SHORT 500000
 /* Longer than a thread needs to begin once it was woken, on another CPU that slept too, ns. */
 #define WAKE_LONG 100000
 
@@ -19,40 +19,40 @@ static u64 cpu_ns(void)
 	return (u64)t.sec * 1000000000 + (u64)t.nsec;
 }
 
-void stint_begin(struct vcpu *v)
+void slice_begin(struct vcpu *v)
 {
 	u64 now = rdtsc_rough(), woken = v->woken;
 	u64 waited = woken && (s64)(now - woken) > 0 ? cycles_ns(now - woken) : 0;
 
 	if (waited > WAKE_LONG)
 		v->s.stolen_ns += waited;
-	v->stint_start = now;
+	v->slice_start = now;
 	v->running = 1;
 }
 
 /* Takes a sample: what this thread was the vCPU for, less what it ran, was stolen. */
-void stint_sample(struct vcpu *v, u64 now)
+void slice_sample(struct vcpu *v, u64 now)
 {
 	struct thread *t = thread_of(v);
-	u64 cpu = cpu_ns(), ran = cpu - t->sampled_cpu, real = cycles_ns(t->unsampled + (now - v->stint_start));
+	u64 cpu = cpu_ns(), ran = cpu - t->sampled_cpu, real = cycles_ns(t->unsampled + (now - v->slice_start));
 
 	t->sampled_cpu = cpu;
 	t->unsampled = 0;
-	v->stint_start = now;
+	v->slice_start = now;
 	if (real > ran)
 		v->s.stolen_ns += real - ran;
 }
 
-void stint_end(struct vcpu *v)
+void slice_end(struct vcpu *v)
 {
-	u64 now = rdtsc_rough(), length = now - v->stint_start;
+	u64 now = rdtsc_rough(), length = now - v->slice_start;
 
 	v->woken = now;
 	if (!v->running)
 		return;
 	v->running = 0;
-	if (cycles_ns(length) >= STINT_SHORT)
-		stint_sample(v, now);
+	if (cycles_ns(length) >= SLICE_SHORT)
+		slice_sample(v, now);
 	else
 		thread_of(v)->unsampled += length;
 }

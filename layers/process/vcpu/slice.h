@@ -9,10 +9,10 @@
  * Begins and ends the time in which a thread is a vCPU that runs (time.c). What lies between is stolen, if it is long: from the end of
  * the last stint on, or from vcpu.woken on if that is changed meanwhile; 0: nothing.
  */
-void stint_begin(struct vcpu *v);
-void stint_end(struct vcpu *v);
+void slice_begin(struct vcpu *v);
+void slice_end(struct vcpu *v);
 
 /* Takes a sample: what this thread was the vCPU for, less what it ran, was stolen. */
-void stint_sample(struct vcpu *v, u64 now);
+void slice_sample(struct vcpu *v, u64 now);
 
 #endif

@@ -44,7 +44,7 @@ static void prepare_start(struct vcpu *v)
 	v->user_cpuid_faults = 0;
 	v->lazy_mode = 0;
 	v->queued = 0;
-	v->expected_likeness = 0;
+	v->expected_hint = 0;
 	v->alarm_fired = 0;
 	v->nmi_on = 0;
 	__builtin_memset(v->isr, 0, sizeof(v->isr));
@@ -64,7 +64,7 @@ static void start(struct vcpu *v)
 	wake_thread(v, index, WAKE_RUN);
 }
 
-void space_startup(struct vcpu *v)
+void vcpu_startup(struct vcpu *v)
 {
 	bool off;
 
@@ -80,11 +80,11 @@ void space_startup(struct vcpu *v)
 		start(v);
 }
 
-noreturn void space_stop_vcpu(struct vcpu *v)
+noreturn void vcpu_stop(struct vcpu *v)
 {
 	bool again;
 
-	stint_end(v);
+	slice_end(v);
 	v->s.deadline_ns = U64_MAX;
 	v->alarms[0].armed = v->alarms[1].armed = 0;
 	/*
@@ -104,5 +104,5 @@ noreturn void space_stop_vcpu(struct vcpu *v)
 	if (again)
 		start(v);
 	/* This may be the handler of a notification, in which others are blocked. */
-	signals_open(thread_of(v), space_park);
+	signals_open(thread_of(v), vcpu_park);
 }

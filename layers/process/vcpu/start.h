@@ -6,8 +6,8 @@
 #include "state/state.h"
 
 /* STARTUP: a vCPU that is off starts in v->ap; one that is just going off starts then. Under no lock. */
-void space_startup(struct vcpu *v);
+void vcpu_startup(struct vcpu *v);
 /* The calling vCPU goes off; on its host or signal stack. */
-noreturn void space_stop_vcpu(struct vcpu *v);
+noreturn void vcpu_stop(struct vcpu *v);
 
 #endif

@@ -18,7 +18,7 @@ static bool something(struct vcpu *v, bool kick, bool enabled)
 {
 	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
 		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-		space_flush_serve(v);
+		mm_serve_flushes(v);
 	}
 	if (READ_ONCE(v->s.pending))
 		irq_refresh(v);
@@ -34,17 +34,17 @@ static bool something(struct vcpu *v, bool kick, bool enabled)
 
 void irq_wait(struct vcpu *v, bool kick, bool enabled)
 {
-	u64 deadline, begin, late, rest = U64_MAX;
+	u64 deadline, begin, late, trim_at = U64_MAX;
 	u32 word;
 
 	v->s.halts++;
 	event(v, PHV_EVENT_HALT, v->s.deadline_ns, enabled);
-	stint_end(v);
+	slice_end(v);
 	begin = v->woken;
 	v->woken = 0;
 	deadline = v->s.deadline_ns;
 	if (enabled && !READ_ONCE(v->s.pending) && (deadline == U64_MAX || deadline > now_ns() + SLEEP_LONG))
-		rest = space_rest(v);
+		trim_at = idle_trim(v);
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
 		v->s.state = PHV_VCPU_HALTED;
@@ -54,9 +54,9 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 			break;
 		step();
 		deadline = v->s.deadline_ns;
-		if (rest < deadline) {
-			if (futex_wait(&v->s.wait_word, word, rest) == -HOST_ETIMEDOUT)
-				rest = space_rest(v);
+		if (trim_at < deadline) {
+			if (futex_wait(&v->s.wait_word, word, trim_at) == -HOST_ETIMEDOUT)
+				trim_at = idle_trim(v);
 			continue;
 		}
 		if (futex_wait(&v->s.wait_word, word, deadline) == -HOST_ETIMEDOUT)
@@ -65,12 +65,12 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 			continue;
 		/* Whoever woke it: it wants to run from the deadline on, or from the halt if that was later. */
 		late = tsc_at(deadline);
-		irq_woken(v, late > begin ? late : begin);
+		vcpu_woken(v, late > begin ? late : begin);
 	}
 	v->s.state = PHV_VCPU_RUNNING;
 	fence();
 	event(v, PHV_EVENT_WAKE, READ_ONCE(v->s.pending), 0);
-	stint_begin(v);
+	slice_begin(v);
 	clock_follow();
 	irq_refresh(v);
 }

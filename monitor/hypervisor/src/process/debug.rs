@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A machine's vCPUs and memory, as a debugger or a report sees them.
 //!
-//! A vCPU is asked to stop by a pending bit, like an interrupt (`layers/process/debug.c`). It then waits with its registers in the
+//! A vCPU is asked to stop by a pending bit, like an interrupt (`layers/process/entry/debug.c`). It then waits with its registers in the
 //! shared area. All of that is the guest's to write: what stands there is copied, and used as numbers of the guest's
 //! world only. Memory is read and written as the guest's page tables say, in the monitor's own mapping of its RAM.
 

@@ -15,7 +15,7 @@ const CONSTANT: [Range<usize>; 5] = [
     offset_of!(ph::PhvShared, magic)..offset_of!(ph::PhvShared, proc_limit),
     offset_of!(ph::PhvShared, flags)..offset_of!(ph::PhvShared, doorbell),
     offset_of!(ph::PhvShared, cpuid_faulting)..offset_of!(ph::PhvShared, clock),
-    offset_of!(ph::PhvShared, slots)..offset_of!(ph::PhvShared, vcpu_cpu),
+    offset_of!(ph::PhvShared, regions)..offset_of!(ph::PhvShared, vcpu_cpu),
     offset_of!(ph::PhvShared, device_gpa)..offset_of!(ph::PhvShared, debug_on),
 ];
 

@@ -148,7 +148,7 @@ impl Ram {
 /// One file for each GiB, or larger ones if that were too many.
 fn slot_size(size: u64) -> u64 {
     SLOT_SIZE.max(
-        size.div_ceil(ph::PHV_MAX_SLOTS)
+        size.div_ceil(ph::PHV_MAX_REGIONS)
             .next_multiple_of(LARGE_PAGE),
     )
 }
@@ -284,7 +284,7 @@ mod tests {
     fn slots_cover_everything_once() {
         assert_eq!(slot_size(256 << 20), 1 << 30);
         assert_eq!(slot_size(16 << 30), 1 << 30);
-        assert!((17u64 << 30).div_ceil(slot_size(17 << 30)) <= ph::PHV_MAX_SLOTS);
+        assert!((17u64 << 30).div_ceil(slot_size(17 << 30)) <= ph::PHV_MAX_REGIONS);
         let ram = Ram::new((1 << 30) + (4 << 20)).unwrap();
         let slots: Vec<_> = ram.slots().iter().map(|s| (s.gpa, s.size)).collect();
         assert_eq!(slots, [(0, 1 << 30), (1 << 30, 4 << 20)]);

@@ -28,7 +28,7 @@ const _: () = assert!(
     ph::PHV_FD_SHARED == ph::PHV_FD_CONTROL + 1 && ph::PHV_FD_RAM == ph::PHV_FD_CONTROL + 2
 );
 // RAM, and the devices' registers.
-const _: () = assert!(ph::PHV_FD_RAM + ph::PHV_MAX_SLOTS < ABOVE as u64);
+const _: () = assert!(ph::PHV_FD_RAM + ph::PHV_MAX_REGIONS < ABOVE as u64);
 
 /// A step between fork and exec, for messages.
 const STEPS: [&str; 6] = [

@@ -427,7 +427,7 @@ fn fill(
     );
     word(offset_of!(ph::PhvShared, vcpu_count), config.vcpus);
     word(
-        offset_of!(ph::PhvShared, slot_count),
+        offset_of!(ph::PhvShared, region_count),
         u32::try_from(ram.slots().len())?,
     );
     word(
@@ -446,9 +446,9 @@ fn fill(
     long(offset_of!(ph::PhvShared, boot_stack), start.stack);
     long(offset_of!(ph::PhvShared, kernel_entry), image.entry);
     for (index, slot) in ram.slots().iter().enumerate() {
-        let at = offset_of!(ph::PhvShared, slots) + index * size_of::<ph::PhvSlot>();
-        long(at + offset_of!(ph::PhvSlot, gpa), slot.gpa);
-        long(at + offset_of!(ph::PhvSlot, size), slot.size);
+        let at = offset_of!(ph::PhvShared, regions) + index * size_of::<ph::PhvRegion>();
+        long(at + offset_of!(ph::PhvRegion, gpa), slot.gpa);
+        long(at + offset_of!(ph::PhvRegion, size), slot.size);
     }
     for (index, window) in image.windows.iter().enumerate() {
         let at = offset_of!(ph::PhvShared, segments) + index * size_of::<ph::PhvSegment>();
