@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// passt starts in a tenth of a second on an idle host.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a killed process is waited for.
+const END: Duration = Duration::from_millis(500);
 /// Waits for a line on standard input, a socket, and then becomes the program. Ends when the other
 /// end is closed.
 const LAUNCHER: &str =
@@ -131,7 +133,11 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.end.kill();
-        let _ = self.child.wait();
+        // The host ends it even if the wait times out.
+        let deadline = Instant::now() + END;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

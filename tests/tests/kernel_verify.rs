@@ -9,6 +9,7 @@ use paravane_tests::program::{self, Run};
 use paravane_tests::{linux, source_root};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The folder of the kernel that `paravane kernel build` makes, or has made.
 fn folder() -> PathBuf {
@@ -54,6 +55,43 @@ fn one_image_boots_everywhere() {
     let boots = report["checks"].as_array().unwrap().iter();
     let boots = boots.filter(|check| check["what"].as_str().unwrap().starts_with("boots on"));
     assert_eq!(boots.count(), 5, "{report}");
+}
+
+/// A kernel that never comes to user mode, and a host that never comes to the kernel: each boot has its
+/// time.
+#[test]
+fn a_boot_that_does_not_end_is_given_up() {
+    const EXECVEAT: &str = "322";
+    let stops = copy(|file| {
+        let at = place(file, "start_kernel");
+        // jmp .
+        file[at..at + 2].copy_from_slice(&[0xeb, 0xfe]);
+    });
+    let slow = copy(|_| {});
+    let mut on_slow_host = Command::new(program::tool("slow"));
+    on_slow_host.arg(EXECVEAT).arg(program::path());
+    for (command, kernel, why) in [
+        (&mut program::command(), &stops, "no end after 3 s"),
+        (&mut on_slow_host, &slow, "not done after 3 s"),
+    ] {
+        command.args(["kernel", "verify", "--timeout", "3", "--json", "--kernel"]);
+        let run = program::finish(command.arg(kernel.path()));
+        assert_eq!(run.code, 1, "{run:?}");
+        let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        let checks = report["checks"].as_array().unwrap().iter();
+        let boots: Vec<_> = checks
+            .filter(|check| {
+                check["what"]
+                    .as_str()
+                    .unwrap()
+                    .contains("the process hypervisor")
+            })
+            .collect();
+        assert_eq!(boots.len(), 2, "{report}");
+        for boot in boots {
+            assert!(boot.to_string().contains(why), "{boot}");
+        }
+    }
 }
 
 #[test]

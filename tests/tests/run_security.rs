@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// All that a machine can have.
-const THREADS: [&str; 12] = [
+const THREADS: [&str; 13] = [
     "alarms",
     "balloon",
     "device-files",
@@ -21,6 +21,7 @@ const THREADS: [&str; 12] = [
     "net-open",
     "net-user",
     "rng",
+    "starter",
     "supervisor",
     "watch",
 ];

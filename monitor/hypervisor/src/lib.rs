@@ -15,13 +15,15 @@ pub use kernel_file::{Bytes, GuestFile};
 pub use layer::Layer;
 
 use paravane_user_io::signals::Signals;
+use paravane_user_io::worker::Limit;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The machine that a guest is to run on.
 #[derive(Clone, Debug)]
 pub struct Machine<'a> {
     /// The guest kernel.
-    pub guest: &'a GuestFile,
+    pub guest: &'a Arc<GuestFile>,
     /// The layer's image, an option ROM; none for bare metal without a layer.
     pub layer: Option<&'a [u8]>,
     /// The guest's command line.
@@ -63,8 +65,9 @@ pub trait Hypervisor {
     /// For people: what it is.
     fn describe(&self) -> String;
 
-    /// Starts the guest. An error is about this machine (something is not installed) or the input.
-    fn start(&self, machine: &Machine<'_>) -> anyhow::Result<Box<dyn Running>>;
+    /// Starts the guest, if the host can do that within the limit. Other errors are about this
+    /// machine (something is not installed) or the input.
+    fn start(&self, machine: &Machine<'_>, limit: &Limit<'_>) -> anyhow::Result<Box<dyn Running>>;
 }
 
 /// A guest that runs. It is ended and cleaned up after when this is dropped.

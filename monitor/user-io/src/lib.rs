@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the monitor exchanges with its user: files that the user names, printable text, standard
-//! error, progress, exit codes, and the signals that ask it to end. Nothing here knows what a virtual machine is.
+//! error, progress, exit codes, the signals that ask it to end, and work that such a signal
+//! interrupts. Nothing here knows what a virtual machine is.
 
 #![forbid(unsafe_code)]
 
@@ -10,3 +11,4 @@ pub mod progress;
 pub mod signals;
 pub mod stderr;
 pub mod text;
+pub mod worker;

@@ -12,6 +12,7 @@ use paravane_machine::root::busybox::Busybox;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;
 use paravane_user_io::text::hex;
+use paravane_user_io::worker::{self, Limit};
 use paravane_vmlinux::elf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt::Write as _;
@@ -172,19 +173,26 @@ fn on_processes(
     signals: &Signals,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let vm = Vm::start(&Config {
-        name: "vmlinux",
-        kernel: files.vmlinux,
-        layer: paravane_blobs::PROCESS_LAYER,
-        command_line: "console=hvc0 quiet",
-        initrd: files.initrd,
-        vcpus: place.cpus,
-        memory: u64::from(MEMORY_MIB) << 20,
-        spaces: None,
-        debuggable: false,
-        disturb_clock: false,
-    })?;
     let deadline = Instant::now() + files.timeout;
+    let limit = Limit {
+        signals: Some(signals),
+        deadline,
+    };
+    let (kernel, initrd) = (files.vmlinux.to_vec(), files.initrd.to_vec());
+    let vm = worker::within(&limit, "starter", move || {
+        Vm::start(&Config {
+            name: "vmlinux",
+            kernel: &kernel,
+            layer: paravane_blobs::PROCESS_LAYER,
+            command_line: "console=hvc0 quiet",
+            initrd: &initrd,
+            vcpus: place.cpus,
+            memory: u64::from(MEMORY_MIB) << 20,
+            spaces: None,
+            debuggable: false,
+            disturb_clock: false,
+        })
+    })?;
     let mut partial = Vec::new();
     loop {
         match vm.next() {

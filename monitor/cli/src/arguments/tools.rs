@@ -123,7 +123,7 @@ pub enum Rom {
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Boot {
     /// ELF file with its relocations [default: the one of `kernel build`]
     #[arg(long, value_name = "FILE")]

@@ -25,7 +25,9 @@ use paravane_hypervisor::{Event, Hypervisor, Machine, Verdict};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::progress::Progress;
 use paravane_user_io::signals::Signals;
+use paravane_user_io::worker::Limit;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use table::{Row, Table};
 
@@ -35,7 +37,7 @@ const MARKER: &str = "native";
 
 /// Runs the guest once for each layer, and prints or writes the table.
 pub fn native(args: &BenchNative) -> anyhow::Result<Outcome> {
-    let guest = GuestFile::load(args.guest.as_deref())?;
+    let guest = Arc::new(GuestFile::load(args.guest.as_deref())?);
     // Before minutes of work: is there something to write into?
     let page = args
         .write
@@ -70,7 +72,7 @@ enum Measured {
 
 fn measure(
     hypervisor: &dyn Hypervisor,
-    guest: &GuestFile,
+    guest: &Arc<GuestFile>,
     layer: Layer,
     timeout: Duration,
     signals: &Signals,
@@ -85,8 +87,12 @@ fn measure(
         count_instructions: true,
     };
     let name = layer.name();
-    let mut running = hypervisor.start(&machine)?;
     let deadline = Instant::now() + timeout;
+    let limit = Limit {
+        signals: Some(signals),
+        deadline,
+    };
+    let mut running = hypervisor.start(&machine, &limit)?;
     let mut rows = Vec::new();
     let mut last = String::new();
     loop {

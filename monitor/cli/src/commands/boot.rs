@@ -12,6 +12,7 @@ use paravane_devices::vsock::{Hub, Vsock};
 use paravane_hypervisor::process::{Config, End, Output, Vm};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
+use paravane_user_io::worker::{self, Limit};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -35,8 +36,15 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
         .transpose()?
         .unwrap_or_default();
     let signals = Signals::install().context("cannot take note of signals")?;
-    let vm = Vm::start_with(
-        &Config {
+    let deadline = Instant::now() + Duration::from_secs(args.timeout);
+    let limit = Limit {
+        signals: Some(&signals),
+        deadline,
+    };
+    let args = args.clone();
+    let timeout = args.timeout;
+    let vm = worker::within(&limit, "starter", move || {
+        let config = Config {
             name: &path.display().to_string(),
             kernel: &kernel,
             layer: paravane_blobs::PROCESS_LAYER,
@@ -47,10 +55,9 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             spaces: args.spaces,
             debuggable: args.debuggable,
             disturb_clock: false,
-        },
-        devices(args)?,
-    )?;
-    let deadline = Instant::now() + Duration::from_secs(args.timeout);
+        };
+        Vm::start_with(&config, devices(&args)?)
+    })?;
     let mut out = io::stdout().lock();
     loop {
         match vm.next() {
@@ -69,7 +76,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            bail!("the machine had not ended after {} s", args.timeout);
+            bail!("the machine had not ended after {timeout} s");
         }
         let mut files = [
             PollFd::from_borrowed_fd(vm.bell(), PollFlags::IN),

@@ -12,8 +12,10 @@ use paravane_hypervisor::Layer;
 use paravane_hypervisor::{Event, Machine, Running, Verdict};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
+use paravane_user_io::worker::Limit;
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Memory of the guest's machine, MiB.
@@ -23,7 +25,7 @@ const LAST_LINES: usize = 12;
 
 /// Runs the command.
 pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
-    let guest = GuestFile::load(args.guest.as_deref())?;
+    let guest = Arc::new(GuestFile::load(args.guest.as_deref())?);
     let layer = layer(args)?;
     let command_line = command_line(args, &layer.expect)?;
     let hypervisor = hypervisor(args)?;
@@ -36,10 +38,15 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
         count_instructions: false,
     };
     let signals = Signals::install().context("cannot take note of signals")?;
+    let deadline = Instant::now() + Duration::from_secs(args.timeout);
+    let limit = Limit {
+        signals: Some(&signals),
+        deadline,
+    };
     let mut session = Session {
-        running: hypervisor.start(&machine)?,
+        running: hypervisor.start(&machine, &limit)?,
         signals,
-        deadline: Instant::now() + Duration::from_secs(args.timeout),
+        deadline,
         timeout: args.timeout,
         last_lines: VecDeque::new(),
     };

@@ -4,15 +4,18 @@
 use super::{Finding, Status};
 use paravane_hypervisor::process::{Config, End, Output, Vm};
 use paravane_user_io::text;
+use paravane_user_io::worker::{self, Limit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 
-/// From the guest's start to its end.
+/// For the machine to be made, and again from the guest's start to its end.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// The guest lists its tests, and ends.
+const LIST: &str = "layer=process list";
 
 pub fn finding() -> Finding {
     let start = Instant::now();
-    match run() {
+    match run(LIST, TIMEOUT) {
         Ok(()) => {
             let time = start.elapsed().as_millis();
             Finding::new(
@@ -31,22 +34,27 @@ pub fn finding() -> Finding {
     }
 }
 
-/// Boots the conformance guest, which lists its tests and ends.
-fn run() -> anyhow::Result<()> {
-    let vm = Vm::start(&Config {
-        name: "built-in guest",
-        kernel: paravane_blobs::CONFORMANCE_GUEST,
-        layer: paravane_blobs::PROCESS_LAYER,
-        command_line: "layer=process list",
-        initrd: &[],
-        vcpus: 1,
-        memory: 64 << 20,
-        spaces: None,
-        debuggable: false,
-        disturb_clock: false,
+/// Boots the conformance guest with these words, and waits for its end.
+fn run(words: &'static str, timeout: Duration) -> anyhow::Result<()> {
+    let limit = Limit {
+        signals: None,
+        deadline: Instant::now() + timeout,
+    };
+    let vm = worker::within(&limit, "starter", || {
+        Vm::start(&Config {
+            name: "built-in guest",
+            kernel: paravane_blobs::CONFORMANCE_GUEST,
+            layer: paravane_blobs::PROCESS_LAYER,
+            command_line: words,
+            initrd: &[],
+            vcpus: 1,
+            memory: 64 << 20,
+            spaces: None,
+            debuggable: false,
+            disturb_clock: false,
+        })
     })?;
-    // The guest's time: what makes the machine has a limit of its own.
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + timeout;
     loop {
         match vm.next() {
             Some(Output::Console(_)) => {}
@@ -56,7 +64,7 @@ fn run() -> anyhow::Result<()> {
             None => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    anyhow::bail!("it has not ended after {} s", TIMEOUT.as_secs());
+                    anyhow::bail!("it has not ended after {} s", timeout.as_secs());
                 }
                 let timeout = Timespec::try_from(left).ok();
                 // Whatever came, the loop looks again.
@@ -66,5 +74,24 @@ fn run() -> anyhow::Result<()> {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_does_not_end_is_given_up() {
+        // It measures for minutes.
+        let words = "layer=process bench=vmi batches=20000";
+        let begun = Instant::now();
+        let error = run(words, Duration::from_secs(2)).unwrap_err().to_string();
+        assert_eq!(error, "it has not ended after 2 s");
+        assert!(
+            begun.elapsed() < Duration::from_secs(2 + 5),
+            "{:?}",
+            begun.elapsed()
+        );
     }
 }

@@ -7,8 +7,10 @@ use crate::{Counters, Event, Hypervisor, Machine, Running, Verdict};
 use paravane_devices::rng::Rng;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;
+use paravane_user_io::worker::{self, Limit};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Lines above this are cut: a guest may print without end.
@@ -30,25 +32,34 @@ impl Hypervisor for Process {
         "process (host processes), isolation vm".to_string()
     }
 
-    fn start(&self, machine: &Machine<'_>) -> anyhow::Result<Box<dyn Running>> {
-        let config = Config {
-            name: &machine.guest.name,
-            kernel: &machine.guest.bytes,
-            // A file's lives as long as the program, as the built-in one does.
-            layer: machine
-                .layer
-                .map_or(paravane_blobs::PROCESS_LAYER, |bytes| {
-                    Box::leak(bytes.into())
-                }),
-            command_line: &machine.command_line,
-            initrd: &[],
-            vcpus: machine.cpus,
-            memory: u64::from(machine.memory_mib) << 20,
-            spaces: self.spaces,
-            debuggable: self.debuggable,
-            disturb_clock: self.disturb_clock,
+    fn start(&self, machine: &Machine<'_>, limit: &Limit<'_>) -> anyhow::Result<Box<dyn Running>> {
+        let Process {
+            spaces,
+            debuggable,
+            disturb_clock,
+        } = *self;
+        let (guest, command_line) = (Arc::clone(machine.guest), machine.command_line.clone());
+        let (vcpus, memory) = (machine.cpus, u64::from(machine.memory_mib) << 20);
+        // A file's lives as long as the program, as the built-in one does.
+        let layer: &'static [u8] = match machine.layer {
+            Some(bytes) => Box::leak(bytes.into()),
+            None => paravane_blobs::PROCESS_LAYER,
         };
-        let vm = Vm::start_with(&config, vec![Box::new(Rng::default())])?;
+        let vm = worker::within(limit, "starter", move || {
+            let config = Config {
+                name: &guest.name,
+                kernel: &guest.bytes,
+                layer,
+                command_line: &command_line,
+                initrd: &[],
+                vcpus,
+                memory,
+                spaces,
+                debuggable,
+                disturb_clock,
+            };
+            Vm::start_with(&config, vec![Box::new(Rng::default())])
+        })?;
         Ok(Box::new(Instance {
             vm,
             lines: Lines::default(),

@@ -50,6 +50,8 @@ pub struct Child {
     /// Means this process for ever. Its parent ends it by this, and needs no right to signal any
     /// other.
     process: Arc<Kept>,
+    /// What it says before its exec, which closes the other end.
+    report: File,
 }
 
 /// What the child needs, made before the fork.
@@ -65,7 +67,8 @@ struct Plan {
     domain: Option<RawFd>,
 }
 
-/// Starts it. It is killed by the host's kernel when the *thread* that calls this ends.
+/// Starts it, and does not wait for it: [`Child::executed`] says how far it is. The host's kernel
+/// kills it when the *thread* that calls this ends.
 pub fn start(
     program: &[u8],
     shared: BorrowedFd<'_>,
@@ -84,6 +87,7 @@ pub fn start(
         rustix::net::sockopt::set_socket_passcred(&ours, true)?;
     }
     let (report_read, report_write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&report_read, true)?;
     let mut moved = vec![above(theirs.as_fd())?, above(shared)?];
     for file in ram {
         moved.push(above(*file)?);
@@ -133,20 +137,13 @@ pub fn start(
             ));
         }
     };
-    let child = Child {
+    Ok(Child {
         pid,
         control: ours,
         reach,
         process,
-    };
-    match failure(File::from(report_read))? {
-        None => Ok(child),
-        Some((step, error)) => {
-            child.end();
-            let step = STEPS.get(step).copied().unwrap_or("?");
-            Err(io::Error::new(error.kind(), format!("{step}: {error}")))
-        }
-    }
+        report: File::from(report_read),
+    })
 }
 
 impl Child {
@@ -155,15 +152,30 @@ impl Child {
         Arc::clone(&self.process)
     }
 
-    /// Kills it and waits for it.
-    pub fn end(&self) {
-        self.process.kill();
-        // SAFETY: the process is our child and nobody else waits for it: the id cannot have been reused.
-        unsafe {
-            while libc::waitpid(self.pid, std::ptr::null_mut(), 0) < 0
-                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-            {}
+    /// For poll: readable when [`Child::executed`] has an answer.
+    pub fn report(&self) -> BorrowedFd<'_> {
+        self.report.as_fd()
+    }
+
+    /// Whether it runs the layer's program. Does not wait: what it does before can take the host's
+    /// kernel seconds, such as its namespaces.
+    ///
+    /// # Errors
+    /// What it could not do, and why.
+    pub fn executed(&self) -> io::Result<bool> {
+        let mut words = [0u8; 8];
+        match (&self.report).read_exact(&mut words) {
+            Ok(()) => Err(failure(words)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            // Closed by the exec.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(true),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Kills it.
+    pub fn kill(&self) {
+        self.process.kill();
     }
 }
 
@@ -174,22 +186,12 @@ fn descriptor(pid: libc::pid_t) -> io::Result<Arc<Kept>> {
     Ok(Arc::new(confine::keep(&process)?))
 }
 
-/// What the child reported before its exec, if it did.
-fn failure(mut report: impl Read) -> io::Result<Option<(usize, io::Error)>> {
-    let mut words = [0u8; 8];
-    match report.read_exact(&mut words) {
-        Ok(()) => {
-            let [a, b, c, d, e, f, g, h] = words;
-            let step = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(0);
-            Ok(Some((
-                step,
-                io::Error::from_raw_os_error(i32::from_le_bytes([e, f, g, h])),
-            )))
-        }
-        // Closed by the exec.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(error),
-    }
+/// What the child reported before its exec, as an error. It wrote all of it at once.
+fn failure([a, b, c, d, e, f, g, h]: [u8; 8]) -> io::Error {
+    let step = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(0);
+    let error = io::Error::from_raw_os_error(i32::from_le_bytes([e, f, g, h]));
+    let step = STEPS.get(step).copied().unwrap_or("?");
+    io::Error::new(error.kind(), format!("{step}: {error}"))
 }
 
 /// The program as a file that can be executed and no longer changed.

@@ -21,7 +21,7 @@ use paravane_devices::Area;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -118,6 +118,13 @@ struct Supervisor<'a> {
 impl Supervisor<'_> {
     fn start(&mut self, first: u32) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_TIME;
+        while !self
+            .child
+            .executed()
+            .context("cannot start the process hypervisor's layer")?
+        {
+            self.wait_to_start(self.child.report(), deadline)?;
+        }
         let message = self.next_message(deadline)?;
         if u64::from(message.op) != ph::PHV_OP_READY || message.index != ZYGOTE {
             bail!("the layer did not start: {}", describe(&message));
@@ -150,16 +157,22 @@ impl Supervisor<'_> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error).context("cannot hear from the layer"),
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                bail!("the layer did not start in {} s", START_TIME.as_secs());
-            }
-            if self.core.stopping() {
-                bail!("stopped");
-            }
-            self.wait(Some(left));
-            self.clear_bell();
+            self.wait_to_start(self.child.control.as_fd(), deadline)?;
         }
+    }
+
+    /// Waits for the zygote while starting, until then or until the machine is stopped.
+    fn wait_to_start(&self, file: BorrowedFd<'_>, deadline: Instant) -> anyhow::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("the layer did not start in {} s", START_TIME.as_secs());
+        }
+        if self.core.stopping() {
+            bail!("stopped");
+        }
+        self.wait(file, Some(left));
+        self.clear_bell();
+        Ok(())
     }
 
     /// Serves messages and wishes until the machine is stopped. An error ends the machine.
@@ -185,7 +198,7 @@ impl Supervisor<'_> {
                     .word(offset_of!(ph::PhvShared, proc_wanted))
                     .load(Ordering::Relaxed),
             )?;
-            self.wait(None);
+            self.wait(self.child.control.as_fd(), None);
             self.clear_bell();
         }
     }
@@ -311,11 +324,11 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    fn wait(&self, timeout: Option<Duration>) {
-        let bell = self.core.bell();
+    /// Waits for the file, or the bell.
+    fn wait(&self, file: BorrowedFd<'_>, timeout: Option<Duration>) {
         let mut files = [
-            PollFd::new(&self.child.control, PollFlags::IN),
-            PollFd::from_borrowed_fd(bell, PollFlags::IN),
+            PollFd::from_borrowed_fd(file, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.core.bell(), PollFlags::IN),
         ];
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
         // The caller looks at everything again, whatever came.
@@ -362,19 +375,17 @@ impl Supervisor<'_> {
     /// that is the first thing that each asks for. Then nobody but this thread can wait for them,
     /// so that none of their ids can come to mean something else.
     fn end(&mut self) {
-        self.child.end();
+        self.child.kill();
         let deadline = Instant::now() + END_TIME;
-        let mut left: Vec<u32> = self
-            .core
-            .all_processes()
-            .map(|process| process.pid)
-            .collect();
-        // One that was being made is not known yet; it dies with its parent, as they all do.
-        while !left.is_empty() && Instant::now() < deadline {
-            left.retain(|&pid| !gone(pid));
-            if !left.is_empty() {
-                std::thread::sleep(Duration::from_micros(500));
-            }
+        // The others become children of ours when it has ended.
+        let mut left = wait_gone(vec![self.child.pid], deadline);
+        if left.is_empty() {
+            // One that was being made is not known yet; it dies with its parent, as they all do.
+            let known = self.core.all_processes();
+            left = wait_gone(
+                known.filter_map(|p| p.pid.try_into().ok()).collect(),
+                deadline,
+            );
         }
         if !left.is_empty() {
             tracing::warn!(?left, "processes of the virtual machine have not ended");
@@ -382,13 +393,22 @@ impl Supervisor<'_> {
     }
 }
 
-/// Waits for a process that was a child of the zygote's; says whether it is gone.
-fn gone(pid: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else {
-        return true;
-    };
-    // SAFETY: a system call with plain numbers. It is a child of ours since its parent ended and we
-    // are a sub-reaper; an error says that it is none: the zygote had waited for it.
+/// Waits until then for the ends of these; says which have not ended.
+fn wait_gone(mut left: Vec<libc::pid_t>, deadline: Instant) -> Vec<libc::pid_t> {
+    loop {
+        left.retain(|&pid| !gone(pid));
+        if left.is_empty() || Instant::now() >= deadline {
+            return left;
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// Looks for the end of the zygote, or of one of its children; says whether it is gone.
+fn gone(pid: libc::pid_t) -> bool {
+    // SAFETY: a system call with plain numbers. The zygote is a child of ours, and its children are
+    // since it ended and we are a sub-reaper. An error says that it is none: the zygote had waited
+    // for it.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 }
 }
 

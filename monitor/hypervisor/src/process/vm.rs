@@ -42,11 +42,11 @@ use std::time::{Duration, Instant};
 const FIRST_PROCESSES: u32 = 4;
 /// The thread that ends the machine's processes.
 const SUPERVISOR: &str = "supervisor";
-/// For that thread, which has a bound of its own that is shorter.
-const PROCESSES_END: Duration = Duration::from_secs(12);
+/// For that thread to see the machine's processes gone. They were killed, and end without us.
+const PROCESSES_END: Duration = Duration::from_millis(1500);
 /// From the end of the machine's processes to our leaving. A thread that waits for the host (a file that
 /// another process holds, a flush) may take longer.
-const LEAVE: Duration = Duration::from_secs(1);
+const LEAVE: Duration = Duration::from_millis(500);
 /// Pieces of output that may wait for a reader; then the guest waits.
 const QUEUED: usize = 64;
 

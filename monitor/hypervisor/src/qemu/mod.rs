@@ -8,6 +8,7 @@ use crate::{Event, Hypervisor, Machine, Running, Verdict};
 use anyhow::{Context, bail};
 use child::{Output, Supervised};
 use paravane_user_io::signals::Signals;
+use paravane_user_io::worker::Limit;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -58,7 +59,7 @@ impl Hypervisor for Qemu {
         "qemu (software emulation)".to_string()
     }
 
-    fn start(&self, machine: &Machine<'_>) -> anyhow::Result<Box<dyn Running>> {
+    fn start(&self, machine: &Machine<'_>, _: &Limit<'_>) -> anyhow::Result<Box<dyn Running>> {
         let guest = machine.guest;
         if guest.elf.pvh_entry.is_none() {
             bail!(

@@ -8,6 +8,7 @@ use super::crash;
 use super::kernel_log::KernelLog;
 use super::launch::Started;
 use super::ms;
+use super::starting::TIMED_OUT;
 use crate::agent::{Ended, Link, Relay, Terminal};
 use crate::control::{Client, Request, Server};
 use crate::output_log;
@@ -39,8 +40,6 @@ const WRITE_BACK: Duration = Duration::from_secs(10);
 const SYSTEM_ENDS: Duration = Duration::from_secs(100);
 /// From the agent's end to the machine's, if it was process 1.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Exit code for `--timeout`, as timeout(1) has it.
-const TIMED_OUT: u8 = 124;
 /// The machine's exit status after a kernel panic, and if its agent could not work.
 const PANICKED: u8 = 255;
 const AGENT_FAILED: u8 = 254;
@@ -62,8 +61,10 @@ pub struct Wishes {
     pub exec: Option<Exec>,
     /// Process 1 may be the root's own, which has more to end than the agent.
     pub system: bool,
-    /// Seconds from the kernel's entry to the end of the machine.
-    pub timeout: Option<u64>,
+    /// When the machine ends at the latest.
+    pub timeout: Option<Instant>,
+    /// What was asked for while the machine was made.
+    pub requests: VecDeque<(Request, Client)>,
     /// It may start as late as it likes: somebody looks at each step.
     pub patient: bool,
     /// Print the kernel's log.
@@ -102,6 +103,8 @@ pub struct Drive<'a> {
     interrupted: Option<(String, Instant)>,
     begun: Instant,
     timeout: Option<Instant>,
+    /// Those of before.
+    requests: VecDeque<(Request, Client)>,
     /// Until then the agent has to call.
     boot_ends: Option<Instant>,
 }
@@ -148,9 +151,8 @@ impl<'a> Drive<'a> {
             asked: None,
             begun,
             boot_ends: (!wishes.patient).then_some(at + BOOT),
-            timeout: wishes
-                .timeout
-                .map(|seconds| at + Duration::from_secs(seconds)),
+            timeout: wishes.timeout,
+            requests: wishes.requests,
         })
     }
 
@@ -321,11 +323,10 @@ impl<'a> Drive<'a> {
 
     /// What others ask for.
     fn others(&mut self) -> anyhow::Result<Option<Finish>> {
-        let requests = self
-            .control
-            .as_mut()
-            .map(Server::requests)
-            .unwrap_or_default();
+        let mut requests: Vec<_> = self.requests.drain(..).collect();
+        if let Some(control) = &mut self.control {
+            requests.append(&mut control.requests());
+        }
         let mut finish = None;
         for (request, client) in requests {
             match request {

@@ -19,11 +19,13 @@ use paravane_hypervisor::GuestFile;
 use paravane_hypervisor::process::{Config, Vm};
 use paravane_kernel as kernel;
 use paravane_user_io::files;
+use paravane_user_io::worker::{Report, Worker};
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
 /// For every Linux guest: where its console is; and that it tells what it does when we send it a non-maskable interrupt.
@@ -34,12 +36,34 @@ const CID: u32 = 3;
 
 /// All that was read, before anything runs.
 #[derive(Debug)]
-pub struct Machine<'a> {
-    spec: &'a Spec,
+pub struct Machine {
+    spec: Spec,
     kernel: GuestFile,
     kernel_file: KernelFile,
     initrd: Vec<u8>,
     command_line: String,
+}
+
+/// The thread that has put a machine together. It stays until the machine's end, because the host's
+/// kernel ends passt with it.
+const STARTER: &str = "starter";
+
+/// A machine that is being put together.
+pub type Starting = Worker<anyhow::Result<Made>>;
+
+/// A machine that is put together. All of its threads are confined, but for the caller's, and
+/// nothing of the guest's has run.
+#[derive(Debug)]
+pub struct Made {
+    vm: Vm,
+    calls: Calls,
+    attached: Attached,
+    kernel: KernelFile,
+    metrics: Option<Metrics>,
+    /// What the main thread may open when the guest runs.
+    files: Files,
+    /// The thread that has made it stays as long as this.
+    starter: Sender<()>,
 }
 
 /// A machine that runs.
@@ -53,6 +77,8 @@ pub struct Started {
     /// For its symbols.
     pub kernel: KernelFile,
     _metrics: Option<Metrics>,
+    /// Last: passt is gone by then.
+    _starter: Sender<()>,
 }
 
 /// The kernel's file, open: what is in it is guest memory's once the machine runs, and larger than all else that the monitor
@@ -70,9 +96,9 @@ impl KernelFile {
     }
 }
 
-impl<'a> Machine<'a> {
+impl Machine {
     /// Reads and checks what the options name.
-    pub fn prepare(spec: &'a Spec, verbose: bool) -> anyhow::Result<Self> {
+    pub fn prepare(spec: &Spec, verbose: bool) -> anyhow::Result<Self> {
         let path = match &spec.kernel {
             Some(path) => path.clone(),
             None => kernel::locate_or_build()?.vmlinux,
@@ -93,7 +119,7 @@ impl<'a> Machine<'a> {
             None => root::built_in(&root::busybox::find()?),
         };
         Ok(Machine {
-            spec,
+            spec: spec.clone(),
             kernel,
             kernel_file: KernelFile(kernel_file),
             initrd,
@@ -101,14 +127,36 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Starts it. The calling thread is confined before anything of the guest's runs; `named` is
-    /// what is known of the machine elsewhere, if it has a name.
-    pub fn start(
+    /// Begins to put it together, on a thread of its own: the host can take long for files,
+    /// processes and namespaces, and nothing interrupts most of that. `named` is what is known of
+    /// the machine elsewhere, if it has a name.
+    pub fn begin(
         self,
         told: Told,
         named: Option<&store::Machine>,
         gdb: Option<&Address>,
-    ) -> anyhow::Result<Started> {
+    ) -> anyhow::Result<Starting> {
+        let (named, gdb) = (named.cloned(), gdb.cloned());
+        let work = move |report: Report<anyhow::Result<Made>>| {
+            let (starter, end) = channel();
+            let made = self.make(told, named.as_ref(), gdb.as_ref(), starter);
+            report.give(made.and_then(|made| {
+                confine::enter(STARTER, &Files::none())?;
+                Ok(made)
+            }));
+            // Comes back when the machine is gone.
+            let _ = end.recv();
+        };
+        Worker::start(STARTER, work).context("cannot start a thread")
+    }
+
+    fn make(
+        self,
+        told: Told,
+        named: Option<&store::Machine>,
+        gdb: Option<&Address>,
+        starter: Sender<()>,
+    ) -> anyhow::Result<Made> {
         let hub = Hub::default();
         let calls = Calls(
             hub.listen(PORT)
@@ -120,7 +168,7 @@ impl<'a> Machine<'a> {
             Box::new(Rng::default()),
             Box::new(Balloon::default()),
         ];
-        let attached = Attached::new(self.spec, told, &mut devices)?;
+        let attached = Attached::new(&self.spec, told, &mut devices)?;
         let config = Config {
             name: &self.kernel.name,
             kernel: &self.kernel.bytes,
@@ -150,21 +198,15 @@ impl<'a> Machine<'a> {
         if let Some(named) = named {
             named.set_signals(vm.reach().word())?;
         }
-        confine::enter(
-            "main",
-            &Files::state(
-                named.map(store::Machine::folder),
-                self.spec.metrics.as_deref(),
-            ),
-        )?;
-        vm.start_kernel();
-        Ok(Started {
+        let folder = named.map(store::Machine::folder);
+        Ok(Made {
             vm,
-            at: Instant::now(),
             calls,
             attached,
             kernel: self.kernel_file,
-            _metrics: metrics,
+            metrics,
+            files: Files::state(folder, self.spec.metrics.as_deref()),
+            starter,
         })
     }
 
@@ -179,6 +221,23 @@ impl<'a> Machine<'a> {
             self.kernel.name
         );
         Ok(())
+    }
+}
+
+impl Made {
+    /// Confines the calling thread, and has the guest's kernel run.
+    pub fn start(self) -> anyhow::Result<Started> {
+        confine::enter("main", &self.files)?;
+        self.vm.start_kernel();
+        Ok(Started {
+            vm: self.vm,
+            at: Instant::now(),
+            calls: self.calls,
+            attached: self.attached,
+            kernel: self.kernel,
+            _metrics: self.metrics,
+            _starter: self.starter,
+        })
     }
 }
 

@@ -8,6 +8,7 @@ mod kernel_log;
 mod launch;
 mod network;
 mod resources;
+mod starting;
 mod superblock;
 
 pub use background::{Background, RUNNING};
@@ -27,7 +28,8 @@ use paravane_gdb::Address;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use std::time::Instant;
+use starting::Begun;
+use std::time::{Duration, Instant};
 
 /// From the files to the end.
 pub fn run(
@@ -42,7 +44,7 @@ pub fn run(
     // Takes a quarter of an hour where the kernel is to be built: others who ask this machine for something would
     // wait for an answer. So it does not run before that.
     let machine = Machine::prepare(spec, verbose)?;
-    let (_hold, control) = match named {
+    let (_hold, mut control) = match named {
         Some(machine) => (Some(machine.hold()?), Some(Server::start(machine)?)),
         None => (None, None),
     };
@@ -50,17 +52,27 @@ pub fn run(
     raise_descriptors();
     let signals = Signals::install().context("cannot take note of signals")?;
     let told = Told::new(verbose, named)?;
-    let started = machine.start(told, named, gdb)?;
-    tracing::info!(ms = ms(begun), "the kernel starts");
-    let wishes = Wishes {
-        exec,
-        system: launch::init_option(spec).is_some(),
-        timeout: spec.timeout,
-        patient: gdb.is_some(),
-        verbose,
-        background,
+    let timeout = spec
+        .timeout
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let starting = machine.begin(told, named, gdb)?;
+    let outcome = match starting::wait(starting, &signals, control.as_mut(), timeout)? {
+        Begun::Ended(outcome) => Ok(outcome),
+        Begun::Made(made, requests) => {
+            let started = made.start()?;
+            tracing::info!(ms = ms(begun), "the kernel starts");
+            let wishes = Wishes {
+                exec,
+                system: launch::init_option(spec).is_some(),
+                timeout,
+                patient: gdb.is_some(),
+                verbose,
+                background,
+                requests,
+            };
+            Drive::new(started, wishes, &signals, control, begun)?.run()
+        }
     };
-    let outcome = Drive::new(started, wishes, &signals, control, begun)?.run();
     tracing::info!(ms = ms(begun), "the machine is gone");
     if let (Some(machine), Ok(outcome)) = (named, &outcome) {
         machine.set_ended(&Ended {

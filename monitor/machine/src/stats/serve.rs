@@ -17,9 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// A request is never longer.
 const MAX_REQUEST: usize = 8 << 10;
+/// How long the thread is waited for when the machine ends.
+const END: Duration = Duration::from_millis(500);
 /// Connections at once; the oldest goes when one more comes.
 const MAX_CLIENTS: usize = 32;
 
@@ -70,8 +73,11 @@ impl Drop for Metrics {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // One that panicked has said so.
-            let _ = thread.join();
+            // It may wait for what the host says of a process that is about to end.
+            let deadline = Instant::now() + END;
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         // Not another's, who has put a socket in its place.
         if fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.own) {

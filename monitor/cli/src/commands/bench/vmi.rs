@@ -23,10 +23,12 @@ use paravane_hypervisor::process::Process;
 use paravane_hypervisor::{Counters, Event, Hypervisor, Machine, Verdict};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
+use paravane_user_io::worker::Limit;
 use report::{Needs, Report, Turns};
 use rows::{Cost, ROWS, Row};
 use std::io::{self, Write};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The table's markers in the page.
@@ -42,7 +44,7 @@ pub fn host(args: &BenchVmiHost) -> anyhow::Result<Outcome> {
 /// Measures, and prints or writes the table.
 pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
     let rows = turns::select(&ROWS, &args.row)?;
-    let guest = GuestFile::load(args.guest.as_deref())?;
+    let guest = Arc::new(GuestFile::load(args.guest.as_deref())?);
     let page = args
         .write
         .as_deref()
@@ -76,7 +78,7 @@ struct GuestRun {
 }
 
 struct Bench<'a> {
-    guest: &'a GuestFile,
+    guest: &'a Arc<GuestFile>,
     signals: &'a Signals,
     timeout: Duration,
     cpus: Vec<usize>,
@@ -146,8 +148,12 @@ impl Bench<'_> {
 
     /// The figures that the guest printed, if it could measure, and what the layer counted.
     fn run_guest(&self, machine: &Machine<'_>) -> anyhow::Result<(Option<(f64, f64)>, Counters)> {
-        let mut running = Process::default().start(machine)?;
         let deadline = Instant::now() + self.timeout;
+        let limit = Limit {
+            signals: Some(self.signals),
+            deadline,
+        };
+        let mut running = Process::default().start(machine, &limit)?;
         let mut figures = None;
         let mut last = String::new();
         loop {

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine with a disk that stays writes everything back before it ends. A guest that cannot, or does
+//! not want to, keeps neither the machine nor what asks for its end.
+//!
+//! The host here does not come back from the call by which data gets to a disk. So the guest has data
+//! that it cannot write back, and waits for it when it is told to power off.
+
+#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+
+use paravane_tests::user::User;
+use paravane_tests::{program, tree, vm};
+use rustix::process::Signal;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
+
+/// `pwritev`
+const WRITE: &str = "296";
+/// From the wish to the end.
+const END: Duration = Duration::from_secs(5);
+/// A guest that nothing hurries has so long.
+const WRITE_BACK: Duration = Duration::from_secs(10);
+
+/// How a machine that powers off is hurried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Not at all.
+    Patience,
+    /// `--timeout`, s.
+    Timeout(u64),
+    /// `paravane stop --time`, s.
+    Stop(u64),
+    /// `paravane kill`.
+    Kill,
+    /// A signal to its monitor.
+    Term,
+}
+
+/// Data that does not get to the disk, then the word.
+const STUCK: &str = "dd if=/dev/zero of=/dev/vda bs=4k count=1 2>/dev/null & sleep 1; echo stuck";
+/// The command ends when it is told to.
+const UNTIL_TOLD: &str = "read line; exit 7";
+
+struct Machine {
+    monitor: program::Ends,
+    begun: Instant,
+    _disk: NamedTempFile,
+}
+
+impl Machine {
+    /// Runs the script; comes back when it has said the word.
+    fn start(user: &User, timeout: u64, script: &str) -> Self {
+        let disk = NamedTempFile::new().unwrap();
+        disk.as_file().set_len(1 << 20).unwrap();
+        let run = vm::command(["--name", "m"]);
+        let mut command = Command::new(program::tool("slow"));
+        command
+            .arg(WRITE)
+            .arg(run.get_program())
+            .args(run.get_args());
+        command.arg("--disk").arg(disk.path());
+        command.args(["--timeout", &timeout.to_string()]);
+        command.args(["--", "sh", "-c", script]);
+        command.env("XDG_STATE_HOME", user.folder());
+        let begun = Instant::now();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert_eq!(line, "stuck\n");
+        Machine {
+            monitor: program::Ends(child),
+            begun,
+            _disk: disk,
+        }
+    }
+
+    /// Waits for the end; the exit code, and what was said.
+    fn end(&mut self, within: Duration) -> (Option<i32>, String) {
+        let deadline = Instant::now() + within;
+        let status = loop {
+            if let Some(status) = self.monitor.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it has not ended");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut said = String::new();
+        let mut stderr = self.monitor.0.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        (status.code(), said)
+    }
+}
+
+fn ends(way: Way) {
+    let user = User::new();
+    let timeout = match way {
+        Way::Timeout(seconds) => seconds,
+        _ => 100,
+    };
+    let mut machine = Machine::start(&user, timeout, &format!("{STUCK}; {UNTIL_TOLD}"));
+    if let Way::Timeout(seconds) = way {
+        // So late that the guest's own time to write back would be longer.
+        let late = machine.begun + Duration::from_secs(seconds - 2);
+        std::thread::sleep(late.saturating_duration_since(Instant::now()));
+    }
+    let mut input = machine.monitor.0.stdin.take().unwrap();
+    input.write_all(b"\n").unwrap();
+    let pids = tree::everything(machine.monitor.0.id());
+    // For the command's end to be known.
+    std::thread::sleep(Duration::from_millis(500));
+    let mut asked = Instant::now();
+    let bound = match way {
+        Way::Patience => WRITE_BACK + END,
+        Way::Timeout(seconds) => {
+            asked = asked.max(machine.begun + Duration::from_secs(seconds));
+            END
+        }
+        Way::Stop(seconds) => {
+            user.refused(&["exec", "m", "--", "true"], "ending");
+            asked = Instant::now();
+            let stop = user.ok(&["stop", "--time", &seconds.to_string(), "m"]);
+            assert_eq!(stop, "m\n");
+            Duration::from_secs(seconds) + Duration::from_secs(2)
+        }
+        Way::Kill => {
+            assert_eq!(user.ok(&["kill", "m"]), "m\n");
+            Duration::from_secs(2)
+        }
+        Way::Term => {
+            tree::signal(machine.monitor.0.id(), Signal::TERM);
+            END
+        }
+    };
+    let left = (asked + 2 * bound).saturating_duration_since(Instant::now());
+    let (code, said) = machine.end(left);
+    let took = asked.elapsed();
+    // The command had ended before.
+    assert_eq!(code, Some(7), "{way:?}: {said}");
+    assert!(took < bound, "{way:?}: {took:?}");
+    if way == Way::Patience {
+        assert!(
+            took > WRITE_BACK - Duration::from_secs(2),
+            "it did not wait: {took:?}"
+        );
+    }
+    tree::wait_gone(&pids).unwrap();
+}
+
+#[test]
+fn a_guest_that_cannot_write_back_has_its_time() {
+    ends(Way::Patience);
+}
+
+#[test]
+fn a_guest_that_powers_off_is_hurried() {
+    for way in [Way::Timeout(20), Way::Stop(1), Way::Kill, Way::Term] {
+        ends(way);
+    }
+}
+
+/// A machine without a command powers off when it is asked to end.
+#[test]
+fn a_machine_without_a_command_is_hurried_too() {
+    let user = User::new();
+    let disk = NamedTempFile::new().unwrap();
+    disk.as_file().set_len(1 << 20).unwrap();
+    let run = vm::command(["--detach", "--name", "m", "--timeout", "100", "--disk"]);
+    let mut command = Command::new(program::tool("slow"));
+    command
+        .arg(WRITE)
+        .arg(run.get_program())
+        .args(run.get_args());
+    command
+        .arg(disk.path())
+        .env("XDG_STATE_HOME", user.folder());
+    let run = program::finish(&mut command);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "m\n"), "{run:?}");
+    assert_eq!(user.ok(&["exec", "m", "--", "sh", "-c", STUCK]), "stuck\n");
+    let monitor = user.monitor("m");
+    let pids = tree::everything(monitor);
+    let asked = Instant::now();
+    assert_eq!(user.ok(&["stop", "--time", "2", "m"]), "m\n");
+    assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
+    assert_eq!(user.state("m"), "exited");
+    tree::wait_gone(&pids).unwrap();
+}
