@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A Landlock domain that has nothing: for the processes in which guest code runs.
+//! A Landlock domain without any rights, for the processes in which guest code runs.
 
 use anyhow::Context;
 use landlock::{
@@ -7,19 +7,20 @@ use landlock::{
 };
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// The newest version whose rights are asked for; older hosts are asked for what they know.
+/// The newest Landlock ABI whose rights the domain handles. An older host handles those that it
+/// knows.
 const NEWEST: ABI = ABI::V7;
-/// The first version that keeps signals inside the domain.
+/// The first ABI version that scopes signals to the domain.
 pub const SIGNALS: u32 = 6;
 
-/// The rules of a domain in which no file, socket or process outside of it can be reached by a name
-/// or a number.
+/// The rules of a domain that reaches no file, socket or process outside of itself by name or
+/// number.
 #[derive(Debug)]
 pub struct Domain(OwnedFd);
 
 impl Domain {
-    /// Makes the rules: all that this host's Landlock handles, and no exception. None: the host has
-    /// no Landlock.
+    /// Creates the rules: everything that this host's Landlock handles, without exceptions. Returns
+    /// `None` on a host without Landlock.
     ///
     /// # Errors
     /// The host has Landlock and refuses the rules.
@@ -34,8 +35,8 @@ impl Domain {
         Ok(Option::<OwnedFd>::from(rules).map(Domain))
     }
 
-    /// Whether a thread can enter it here: a sandbox around this program may refuse that. Tried on
-    /// a thread of its own, which does not come back from where it goes.
+    /// Reports whether a thread can enter the domain here: a sandbox around this program may refuse
+    /// that. A thread of its own tries it, because a thread cannot leave a domain.
     pub fn can_be_entered(&self) -> bool {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -49,14 +50,15 @@ impl Domain {
         })
     }
 
-    /// The descriptor of its rules.
+    /// The descriptor of the rules.
     pub fn rules(self) -> OwnedFd {
         self.0
     }
 }
 
-/// Has the calling thread enter the domain with these rules; false, with errno: it cannot. A plain
-/// system call, which may stand between fork and exec. The thread must have no_new_privs.
+/// Makes the calling thread enter the domain with these rules. Returns false and sets errno on
+/// failure. This is one plain system call, so that a child may make it between fork and exec. The
+/// thread must have no_new_privs.
 pub fn enter(rules: RawFd) -> bool {
     // SAFETY: takes plain numbers and restricts the calling thread.
     unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) == 0 }

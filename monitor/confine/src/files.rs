@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The files that a thread keeps, by Landlock. Where the host has none, the seccomp policies alone say what may be opened by whom.
+//! The files that a thread may open, enforced by Landlock. On a host without Landlock the seccomp
+//! policies alone limit what a thread opens.
 
 use anyhow::Context;
 use landlock::{
@@ -8,12 +9,14 @@ use landlock::{
 };
 use std::path::{Path, PathBuf};
 
-/// The newest version whose rights on files are asked for; older hosts are asked for what they know.
+/// The newest Landlock ABI whose file rights are handled. An older host handles those that it
+/// knows.
 const NEWEST: ABI = ABI::V5;
-/// The first that can be told of renames and links between folders; before, there are none.
+/// The first ABI version that can allow renames and links between folders. Older versions refuse
+/// them all.
 const RENAMES: u32 = 2;
 
-/// Files that a thread may go on opening. What is open already stays usable.
+/// Files that a thread may still open. Open descriptors stay usable.
 #[derive(Clone, Debug)]
 pub struct Files(Option<Below>);
 
@@ -22,24 +25,24 @@ pub struct Files(Option<Below>);
 struct Below {
     read: Vec<PathBuf>,
     all: Vec<PathBuf>,
-    /// Only empty folders below can be removed.
+    /// Empty folders below these folders may be removed, and no files.
     remove: Vec<PathBuf>,
-    /// Only files below can be removed.
+    /// Files below these folders may be removed, and no folders.
     remove_files: Vec<PathBuf>,
 }
 
 impl Files {
-    /// Nothing.
+    /// No files.
     pub fn none() -> Self {
         Files(Some(Below::default()))
     }
 
-    /// Whatever this user may open.
+    /// All files that this user may open.
     pub fn any() -> Self {
         Files(None)
     }
 
-    /// What the host says of itself.
+    /// The files in which the host reports figures about itself (`/proc`, `/sys`).
     pub fn figures() -> Self {
         Files(Some(Below {
             read: vec![
@@ -51,17 +54,18 @@ impl Files {
         }))
     }
 
-    /// A folder that a guest has.
+    /// A folder that the guest reads and writes.
     pub fn shared(path: &Path) -> Self {
         Files(Some(Below {
-            // By which files that are known are opened for real; they must lie below the folder all the same.
+            // A known file is opened through /proc/self/fd. Landlock checks the file that it leads
+            // to, which must also lie below the folder.
             read: vec!["/proc/self/fd".into(), "/proc/self/mountinfo".into()],
             all: vec![path.to_path_buf()],
             ..Below::default()
         }))
     }
 
-    /// A folder that a guest may read.
+    /// A folder that the guest may only read.
     pub fn shared_to_read(path: &Path) -> Self {
         Files(Some(Below {
             read: vec![
@@ -73,7 +77,7 @@ impl Files {
         }))
     }
 
-    /// A machine's own folder, if it has one; and a socket to be removed.
+    /// A machine's own folder, if it has one, and a socket that the thread removes.
     pub fn state(folder: Option<&Path>, socket: Option<&Path>) -> Self {
         Files(Some(Below {
             all: folder.map(Path::to_path_buf).into_iter().collect(),
@@ -83,13 +87,14 @@ impl Files {
         }))
     }
 
-    /// The calling thread can open nothing else from now on.
+    /// Limits the calling thread to these files, for good.
     pub(super) fn keep_only(&self) -> anyhow::Result<()> {
         let Some(below) = &self.0 else {
             return Ok(());
         };
         let version = landlock_version();
-        // Renames between the folders that are given would fail: better the policy alone than a file system that is none.
+        // This ABI version would refuse renames between the shared folders. A file system without
+        // renames is of no use, so the policy alone confines the thread.
         if version == 0 || (version < RENAMES && !below.all.is_empty()) {
             return Ok(());
         }
@@ -126,7 +131,7 @@ fn parent(path: Option<&Path>) -> Vec<PathBuf> {
         .collect()
 }
 
-/// One more path; of a file only what is possible with files.
+/// Adds one path. A path to a file gets only the rights that apply to files.
 fn rule(
     rules: RulesetCreated,
     path: &Path,
@@ -134,7 +139,7 @@ fn rule(
 ) -> anyhow::Result<RulesetCreated> {
     let folder = match PathFd::new(path) {
         Ok(folder) => folder,
-        // A host without it: then there is nothing to open there either.
+        // A host without this path has nothing to open there.
         Err(_) if !path.exists() => return Ok(rules),
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
     };
@@ -146,10 +151,10 @@ fn rule(
     Ok(rules.add_rule(PathBeneath::new(folder, access))?)
 }
 
-/// The version of Landlock's interface that this host has; 0: none, or switched off.
+/// The version of this host's Landlock ABI; 0 where Landlock is missing or switched off.
 pub fn landlock_version() -> u32 {
     const ASK_VERSION: libc::c_uint = 1;
-    // SAFETY: with this flag the call takes no attributes and only gives a number.
+    // SAFETY: with this flag the call reads no attributes and returns only a number.
     let version = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,

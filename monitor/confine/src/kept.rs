@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Descriptors by which confined threads may end a process, and no other descriptors.
+//! Descriptors by which confined threads may end a process.
 //!
-//! A policy sees a descriptor's number, not what it is. An open folder `/proc/PID` does for
-//! `pidfd_send_signal` as well as a pidfd, and some threads may open those. So the numbers of the
-//! pidfds are reserved: no policy lets anybody close them or put something else in their place.
+//! A policy sees a descriptor's number, not what the descriptor refers to. `pidfd_send_signal`
+//! accepts an open folder `/proc/PID` as well as a pidfd, and some threads may open such folders.
+//! Therefore the numbers of the pidfds are reserved: no policy lets a thread close them or replace
+//! what they refer to.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{DupFlags, Errno, dup3, fcntl_dupfd_cloexec};
@@ -13,25 +14,25 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Of a machine there are two: the parent of its processes, and passt.
+/// A machine needs two: one for the zygote, one for passt.
 const COUNT: usize = 8;
-/// Where the search for free numbers begins.
+/// The search for free numbers starts here.
 const LOWEST: RawFd = 16;
 
-/// The reserved numbers begin here.
+/// The first reserved number.
 static FIRST: OnceLock<RawFd> = OnceLock::new();
 static USED: Mutex<[bool; COUNT]> = Mutex::new([false; COUNT]);
 
-/// A descriptor of a process, under a reserved number.
+/// A process descriptor under a reserved number.
 #[derive(Debug)]
 pub struct Kept(usize);
 
-/// The first and the last of the reserved numbers. They are taken when somebody asks first.
+/// The first and the last reserved number. The first caller reserves them.
 ///
 /// # Errors
-/// The host gives no such descriptors.
+/// The host has no free descriptors.
 pub fn numbers() -> io::Result<(RawFd, RawFd)> {
-    // Two that ask at once do not both reserve.
+    // Two concurrent callers must not both reserve.
     let _used = USED.lock().unwrap_or_else(PoisonError::into_inner);
     let first = match FIRST.get() {
         Some(&first) => first,
@@ -47,13 +48,13 @@ fn number(first: RawFd, slot: usize) -> RawFd {
     first + RawFd::try_from(slot).unwrap_or(0)
 }
 
-/// Puts something that means nobody under free numbers that follow each other. Other threads may
+/// Occupies consecutive free numbers with a descriptor that refers to no process. Other threads may
 /// open files meanwhile.
 fn reserve() -> io::Result<RawFd> {
     let nobody = eventfd(0, EventfdFlags::CLOEXEC)?;
     let (mut row, mut others) = (Vec::new(), Vec::new());
     while row.len() < COUNT {
-        // The lowest that is free.
+        // The lowest free number.
         let next = fcntl_dupfd_cloexec(&nobody, LOWEST)?;
         if row
             .last()
@@ -69,16 +70,16 @@ fn reserve() -> io::Result<RawFd> {
 
 /// Puts a copy of a descriptor under a reserved number.
 fn put(file: BorrowedFd<'_>, at: RawFd) -> io::Result<()> {
-    // SAFETY: the number is reserved: nobody else owns what is there. It is not dropped.
+    // SAFETY: the number is reserved, so no other owner exists. It is never dropped.
     let mut to = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(at) });
     dup3(file, &mut to, DupFlags::CLOEXEC)?;
     Ok(())
 }
 
-/// Keeps a descriptor of a process. Threads that are confined cannot.
+/// Keeps a process descriptor under a reserved number. A confined thread cannot do this.
 ///
 /// # Errors
-/// All numbers are in use.
+/// All reserved numbers are in use.
 pub fn keep(process: &OwnedFd) -> io::Result<Kept> {
     let (first, _) = numbers()?;
     let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +90,7 @@ pub fn keep(process: &OwnedFd) -> io::Result<Kept> {
 }
 
 impl Kept {
-    /// Kills the process. Does nothing when it has ended.
+    /// Kills the process. Does nothing after the process has ended.
     pub fn kill(&self) {
         let Some(&first) = FIRST.get() else { return };
         // SAFETY: reserved numbers stay open.
@@ -100,7 +101,7 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // It stays open until another one comes: confined threads must not be able to close it.
+        // The number stays open until it is reused: confined threads must not be able to close it.
         USED.lock().unwrap_or_else(PoisonError::into_inner)[self.0] = false;
     }
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The language of the files in `policies/`: which host calls are admitted, with which arguments, and why.
+//! The language of the files in `policies/`: which host calls are admitted, with which arguments,
+//! and why.
 //!
-//! Each call becomes a program of its own, behind a chain of comparisons in the file's order: a filter runs with every
-//! call, so the frequent ones stand first.
+//! A filter starts with a chain of comparisons in the order of the file. Each call has a program of
+//! its own after the chain. The filter runs on every host call, so the file lists frequent calls
+//! first.
 
 use anyhow::{Context, bail};
 use seccompiler::{
@@ -22,16 +24,15 @@ pub struct Call {
     pub number: u32,
     /// Why the policy admits the call.
     pub reason: String,
-    /// Admitted if one of them holds. A rule without conditions always holds.
+    /// The call is admitted if one of these rules holds. A rule without conditions always holds.
     pub rules: Vec<Vec<Condition>>,
-    /// What the caller gets otherwise: an error. Without one the policy's own answer to what it does not admit.
+    /// The error that the caller gets if no rule holds. Without one, the policy's default applies.
     pub otherwise: Option<String>,
-    /// A name that is 0 where the call is not admitted at all, as if it did not stand in the
-    /// policy.
+    /// A name. If its value is 0, the policy treats the call as if it were not listed.
     pub only_if: Option<String>,
 }
 
-/// Of an argument.
+/// A condition on one argument.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
@@ -42,11 +43,11 @@ pub struct Condition {
     at_most: Option<String>,
     /// None of these bits is set.
     none_of: Option<String>,
-    /// With `is`: only these bits are looked at.
+    /// With `is`: only these bits are compared.
     of: Option<String>,
 }
 
-/// Numbers for names that only the policy's user knows.
+/// Values of names that only the caller of [`assemble`] knows.
 pub type Names<'a> = &'a dyn Fn(&str) -> Option<u64>;
 
 /// Offset of the call's number in `struct seccomp_data`.
@@ -69,8 +70,8 @@ pub fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// Assembles a filter. `prologue` leaves the call's number in the accumulator; `otherwise` is the
-/// decision about a call that no entry admits.
+/// Assembles a filter. `prologue` leaves the call's number in the accumulator. `otherwise` is the
+/// decision for a call that no entry admits.
 ///
 /// # Errors
 /// An entry has an unknown name, an invalid condition, or no reason.
@@ -92,7 +93,8 @@ pub fn assemble<'a>(
         programs.push((call.number, program));
     }
     let mut result = prologue;
-    // The chain: two instructions for each call, and the one at its end; then the programs in the same order.
+    // The chain has two instructions for each call and one at its end. The programs follow in the
+    // same order.
     let mut behind_chain = 0;
     for (index, (number, program)) in programs.iter().enumerate() {
         let rest_of_chain = (programs.len() - index - 1) * 2 + 1;
@@ -111,7 +113,7 @@ pub fn assemble<'a>(
 }
 
 impl Call {
-    /// A program that decides about this call alone.
+    /// Compiles the program that decides about this call.
     fn compile(&self, otherwise: &SeccompAction, names: Names<'_>) -> anyhow::Result<BpfProgram> {
         if self.reason.is_empty() {
             bail!("no reason is given");
@@ -130,7 +132,8 @@ impl Call {
         }
         let mut rules = Vec::new();
         for conditions in &self.rules {
-            // No condition: whatever the arguments are. seccompiler wants that said by no rule at all.
+            // A rule without conditions admits all arguments. seccompiler expresses that by an
+            // empty list of rules.
             if conditions.is_empty() {
                 if self.rules.len() != 1 {
                     bail!("a rule without conditions makes the others void");
@@ -176,7 +179,7 @@ impl Condition {
     }
 }
 
-/// The value of names with `|` between them.
+/// The value of one or more names, joined by `|`.
 fn value(text: &str, names: Names<'_>) -> anyhow::Result<u64> {
     let mut sum = 0;
     for name in text.split('|') {
@@ -198,7 +201,7 @@ fn error(name: &str) -> Option<u32> {
     u32::try_from(value).ok()
 }
 
-/// What the host's headers call it.
+/// The value of a constant from the host's headers.
 fn constant(name: &str) -> Option<u64> {
     let signed = |value: libc::c_int| u64::try_from(value).ok();
     let value = match name {
@@ -208,7 +211,7 @@ fn constant(name: &str) -> Option<u64> {
         "FUTEX_WAIT" => libc::FUTEX_WAIT,
         "FUTEX_WAKE" => libc::FUTEX_WAKE,
         "FUTEX_WAIT_BITSET" => libc::FUTEX_WAIT_BITSET,
-        // Of a futex call; the rest are flags.
+        // The command bits of a futex call. The other bits are flags.
         "FUTEX_COMMANDS" => 0x7f,
         "PROT_EXEC" => libc::PROT_EXEC,
         "MAP_SHARED" => libc::MAP_SHARED,
@@ -223,7 +226,7 @@ fn constant(name: &str) -> Option<u64> {
         "SIGABRT" => libc::SIGABRT,
         "SIGKILL" => libc::SIGKILL,
         "SIGURG" => libc::SIGURG,
-        // The signal that wakes the watch: the C library keeps the first ones for itself.
+        // The signal that wakes the watch. The C library uses the first real-time signals itself.
         "SIGRTMIN+4" => libc::SIGRTMIN() + 4,
         "CLOCK_THREAD_CPUTIME_ID" => libc::CLOCK_THREAD_CPUTIME_ID,
         "CLOCK_MONOTONIC" => libc::CLOCK_MONOTONIC,
@@ -232,7 +235,7 @@ fn constant(name: &str) -> Option<u64> {
         "AF_INET6" => libc::AF_INET6,
         "SOCK_STREAM" => libc::SOCK_STREAM,
         "SOCK_DGRAM" => libc::SOCK_DGRAM,
-        // Of a socket's type; the rest are flags.
+        // The type bits of a socket's type argument. The other bits are flags.
         "SOCK_TYPES" => 0xf,
         // asm/prctl.h.
         "ARCH_SET_CPUID" => 0x1012,
@@ -251,7 +254,7 @@ fn constant(name: &str) -> Option<u64> {
         "O_TRUNC" => libc::O_TRUNC,
         "O_APPEND" => libc::O_APPEND,
         "CLONE_FS" => libc::CLONE_FS,
-        // What the C libraries make a thread with: glibc, musl.
+        // The flags with which glibc and musl create a thread.
         "CLONE_THREAD_GLIBC" => return Some(0x003d_0f00),
         "CLONE_THREAD_MUSL" => return Some(0x007d_0f00),
         // The bit of O_TMPFILE that is not O_DIRECTORY.

@@ -23,17 +23,20 @@ use rustix::thread::CapabilitySet;
 use std::io;
 use std::sync::OnceLock;
 
-/// For tests: the thread that is to break its policy.
+/// For tests: the thread that breaks its policy.
 static PLANTED: OnceLock<String> = OnceLock::new();
 
-/// For tests: has the thread of this name break its policy when it has entered it.
+/// For tests: makes the thread of this name break its policy after it has entered it.
 pub fn plant_violation(thread: &str) -> anyhow::Result<()> {
     threads::name(thread)?;
     let _ = PLANTED.set(thread.to_string());
     Ok(())
 }
 
-/// Confines the calling thread. `thread` names its policy. An error: the host does not allow it, and the thread must not go on.
+/// Confines the calling thread. `thread` names its policy.
+///
+/// # Errors
+/// The host does not allow it. The thread must not continue.
 pub fn enter(thread: &str, files: &Files) -> anyhow::Result<()> {
     let complain = || format!("cannot confine the thread {thread}");
     let name = threads::name(thread).with_context(complain)?;
@@ -45,7 +48,7 @@ pub fn enter(thread: &str, files: &Files) -> anyhow::Result<()> {
     }
     seccompiler::apply_filter(&policy.filter).with_context(complain)?;
     if PLANTED.get().is_some_and(|planted| planted == thread) {
-        // SAFETY: asks for a socket of no family, which no policy admits.
+        // SAFETY: requests a socket of an invalid family, which no policy admits.
         unsafe {
             libc::socket(-1, 0, 0);
         }
@@ -53,7 +56,7 @@ pub fn enter(thread: &str, files: &Files) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives up all other capabilities of this thread, for good.
+/// Drops all other capabilities of this thread, for good.
 fn keep_capabilities(keep: CapabilitySet) -> io::Result<()> {
     let mut sets = rustix::thread::capabilities(None)?;
     sets.effective &= keep;

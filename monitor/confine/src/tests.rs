@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The policies at work: children that enter one and make calls.
+//! Tests of the policies: children enter a policy and make calls.
 
 use super::files::Files;
 use super::kept;
@@ -14,12 +14,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// The kernel carried it out, whatever it answered.
+    /// The kernel executed it, with any result.
     Made,
-    /// It was answered with this error by the filter (or, which comes to the same here, by the kernel).
+    /// The filter or the kernel answered with this error.
     Refused(i32),
     /// The caller got a SIGSYS.
     Died,
@@ -31,7 +31,8 @@ fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
-        // SAFETY: system calls with plain numbers; addresses are null, and what the kernel makes of them does not matter.
+        // SAFETY: system calls with plain numbers. Addresses are null, and the result does not
+        // matter.
         unsafe {
             let no_core = libc::rlimit {
                 rlim_cur: 0,
@@ -63,7 +64,7 @@ fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
     }
 }
 
-/// The first and the last number of descriptors by which processes may be ended.
+/// The first and the last reserved number of process descriptors.
 fn reserved() -> (u64, u64) {
     let (first, last) = kept::numbers().unwrap();
     (first.try_into().unwrap(), last.try_into().unwrap())
@@ -115,7 +116,7 @@ fn what_stands_twice_adds_up() {
         .unwrap();
     let all = calls(&policies, console).unwrap();
     let signals = all.iter().find(|call| call.name == "tgkill").unwrap();
-    // To interrupt; to wake the watch and to abort.
+    // One rule to interrupt, one to wake the watch, one to abort.
     assert_eq!(signals.rules.len(), 3);
     let numbers: BTreeSet<u32> = all.iter().map(|call| call.number).collect();
     assert_eq!(numbers.len(), all.len());
@@ -149,14 +150,14 @@ fn bad_policies_are_told() {
     }
 }
 
-/// Calls that give a program new rights, new code or new ways into the kernel.
+/// No thread may make calls that give a program new rights, new code or new ways into the kernel.
 #[test]
 fn nobody_gets_further() {
     let new_namespace = u64::try_from(libc::CLONE_NEWUSER).unwrap();
     let (kept, last) = reserved();
     let (parent, kill) = (u64::from(std::os::unix::process::parent_id()), 9);
     let forbidden: [(libc::c_long, [u64; 6]); 46] = [
-        // Signals to whom it pleases; -1 is everybody.
+        // Signals to any process. -1 means all processes.
         (libc::SYS_kill, [1 << 30, kill, 0, 0, 0, 0]),
         (libc::SYS_kill, [u64::MAX, kill, 0, 0, 0, 0]),
         (libc::SYS_tkill, [1 << 30, kill, 0, 0, 0, 0]),
@@ -169,9 +170,9 @@ fn nobody_gets_further() {
             [1 << 30, 1 << 30, kill, 0, 0, 0],
         ),
         (libc::SYS_pidfd_send_signal, [kept, 15, 0, 0, 0, 0]),
-        // To a whole process group.
+        // A signal to a whole process group.
         (libc::SYS_pidfd_send_signal, [kept, kill, 0, 4, 0, 0]),
-        // An open folder of /proc means a process, too.
+        // An open folder of /proc refers to a process, too.
         (libc::SYS_pidfd_send_signal, [kept - 1, kill, 0, 0, 0, 0]),
         (libc::SYS_pidfd_send_signal, [last + 1, kill, 0, 0, 0, 0]),
         (libc::SYS_close, [kept, 0, 0, 0, 0, 0]),
@@ -208,7 +209,7 @@ fn nobody_gets_further() {
         (libc::SYS_socket, [2, 3, 0, 0, 0, 0]),
         // TIOCSTI.
         (libc::SYS_ioctl, [0, 0x5412, 0, 0, 0, 0]),
-        // As the 32-bit numbers of the same processor are told apart.
+        // The bit that marks x32 calls.
         (0x4000_0000 | libc::SYS_write, [0; 6]),
     ];
     for (name, filter) in filters() {
@@ -219,7 +220,7 @@ fn nobody_gets_further() {
                 "{name}: call {number} {args:x?}"
             );
         }
-        // What they all need.
+        // The calls that all threads need.
         assert_eq!(
             fate(&filter, libc::SYS_write, [u64::MAX; 6]),
             Fate::Made,
@@ -287,7 +288,7 @@ fn arguments_decide() {
             [0; 6],
             Fate::Refused(libc::ENOSYS),
         ),
-        // Neither a change of the size nor one that moves what lies behind.
+        // No mode that changes the size or moves what follows the range.
         ("disk", libc::SYS_fallocate, [at, 0, 0, 0, 0, 0], Fate::Died),
         ("disk", libc::SYS_fallocate, [at, 8, 0, 0, 0, 0], Fate::Died),
         ("disk", libc::SYS_fallocate, [at, 3, 0, 0, 0, 0], Fate::Made),
@@ -303,7 +304,7 @@ fn arguments_decide() {
             [at, 0, 0o100_600, 0, 0, 0],
             Fate::Made,
         ),
-        // Neither setuid nor setgid, in any call that makes a file or changes its mode.
+        // No setuid or setgid bit, in any call that creates a file or changes its mode.
         ("fs", libc::SYS_mknodat, [at, 0, 0o104_600, 0, 0, 0], EPERM),
         ("fs", libc::SYS_mknodat, [at, 0, 0o012_600, 0, 0, 0], EPERM),
         ("fs", libc::SYS_mkdirat, [at, 0, 0o2755, 0, 0, 0], EPERM),
@@ -327,14 +328,14 @@ fn arguments_decide() {
             [at, 0, create, 0o1755, 0, 0],
             Fate::Made,
         ),
-        // Whatever lies in the register then.
+        // Without O_CREAT the mode register may contain anything.
         ("fs", libc::SYS_openat, [at, 0, 2, 0o7777, 0, 0], Fate::Made),
         ("fs", libc::SYS_openat2, [0; 6], Fate::Refused(libc::ENOSYS)),
         ("fs", libc::SYS_fchmod, [at, 0o4755, 0, 0, 0, 0], EPERM),
         ("fs", libc::SYS_fchmod, [at, 0o2755, 0, 0, 0, 0], EPERM),
         ("fs", libc::SYS_fchmod, [at, 0o1755, 0, 0, 0, 0], Fate::Made),
         ("fs", libc::SYS_fchmodat, [at, 0, 0o4755, 0, 0, 0], EPERM),
-        // Of folders that are setgid already.
+        // Folders that are setgid already.
         (
             "fs",
             libc::SYS_fchmodat,
@@ -420,7 +421,8 @@ fn arguments_decide() {
     }
 }
 
-/// What the kernel takes for a descriptor of a process, and every thread that reads figures can open.
+/// The kernel accepts an open /proc/PID folder as a process descriptor, and every thread that reads
+/// figures can open one. The filter refuses it.
 #[test]
 fn an_open_folder_of_a_process_ends_nobody() {
     let mut victim = Command::new("sleep")
@@ -436,12 +438,12 @@ fn an_open_folder_of_a_process_ends_nobody() {
         assert_eq!(fate, Fate::Died, "{name}");
     }
     assert!(victim.try_wait().unwrap().is_none());
-    // Without a policy it does.
+    // Without a policy the call succeeds.
     rustix::process::pidfd_send_signal(&folder, rustix::process::Signal::KILL).unwrap();
     assert_eq!(victim.wait().unwrap().signal(), Some(9));
 }
 
-/// Those that may end processes: they stay what they are, and end the process that they were made for.
+/// The reserved descriptors cannot be replaced, and they end the process for which they were made.
 #[test]
 fn what_is_kept_ends_its_process() {
     let mut victim = Command::new("sleep")
@@ -457,8 +459,8 @@ fn what_is_kept_ends_its_process() {
     assert_eq!(victim.wait().unwrap().signal(), Some(9));
 }
 
-/// Whoever reads figures of the host opens nothing for writing, and makes and cuts nothing: as
-/// Landlock would keep the supervisor from it, and keeps nobody else.
+/// A thread that reads figures of the host opens nothing for writing and creates or truncates
+/// nothing. Landlock would enforce that for the supervisor only.
 #[test]
 fn who_reads_figures_only_reads() {
     let filters = filters();
@@ -505,7 +507,7 @@ fn who_reads_figures_only_reads() {
                 "{thread}: {flags:o}"
             );
         }
-        // Its flags lie in memory, where no filter sees them.
+        // The flags lie in memory, which a filter cannot read.
         assert_eq!(
             fate(filter, libc::SYS_openat2, [0; 6]),
             Fate::Died,
@@ -514,7 +516,7 @@ fn who_reads_figures_only_reads() {
     }
 }
 
-/// A signal that the monitor sends itself goes to itself.
+/// The monitor may send these signals only to itself.
 #[test]
 fn own_signals_are_for_this_process() {
     let own = u64::from(std::process::id());
@@ -522,7 +524,7 @@ fn own_signals_are_for_this_process() {
         [libc::SIGABRT, libc::SIGRTMIN() + 4].map(|signal| u64::from(signal.unsigned_abs()));
     for (name, filter) in filters() {
         for signal in signals {
-            // There is no such thread: only the filter's answer counts.
+            // This thread does not exist: only the filter's answer counts.
             let made = fate(&filter, libc::SYS_tgkill, [own, 1 << 30, signal, 0, 0, 0]);
             assert_eq!(made, Fate::Made, "{name}");
             for other in [1, own + 1, 1 << 30, u64::MAX] {
@@ -533,7 +535,7 @@ fn own_signals_are_for_this_process() {
     }
 }
 
-/// On a thread of its own: it does not come back from where it goes.
+/// Runs `body` on a confined thread of its own, because confinement cannot be undone.
 fn confined<T: Send>(files: &Files, body: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -544,7 +546,7 @@ fn confined<T: Send>(files: &Files, body: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// What the processes of a guest enter before the first of its code runs.
+/// A guest's processes enter this domain before they run guest code.
 #[test]
 fn a_closed_domain_reaches_nothing() {
     let Some(domain) = Domain::closed().unwrap() else {
@@ -556,7 +558,7 @@ fn a_closed_domain_reaches_nothing() {
     let file = tempfile::NamedTempFile::new().unwrap();
     // SAFETY: asks for a number.
     let parent = unsafe { libc::getppid() };
-    // SAFETY: signal 0 is none: it is only asked whether one could be sent.
+    // SAFETY: signal 0 sends nothing; the call only checks permission.
     let reaches = |pid| unsafe { libc::kill(pid, 0) } == 0 || last_error() != libc::EPERM;
     assert!(reaches(parent) && File::open(file.path()).is_ok());
     std::thread::scope(|scope| {
@@ -572,7 +574,7 @@ fn a_closed_domain_reaches_nothing() {
         });
         thread.join().unwrap();
     });
-    // Nobody else is in it.
+    // No other thread has entered the domain.
     assert!(File::open(file.path()).is_ok() && reaches(parent));
 }
 
@@ -597,7 +599,7 @@ fn only_the_files_that_are_given() {
     confined(&Files::none(), || {
         assert!(File::open(inside.join("a/file")).is_err());
         assert!(fs::read_to_string("/proc/self/status").is_err());
-        // What is open stays so.
+        // Open descriptors stay usable.
         assert_eq!(open.metadata().unwrap().len(), 1);
     });
     confined(&Files::shared(&inside), || {
@@ -620,8 +622,8 @@ fn only_the_files_that_are_given() {
     });
 }
 
-/// Without these capabilities, neither a mistake in the device nor code that has taken over the
-/// thread has their effect.
+/// Dropped capabilities protect against a mistake in the device and against code that has taken
+/// over its thread.
 #[test]
 fn a_shared_folder_s_thread_gives_up_what_makes_rights() {
     let kept = |thread| threads::policy(thread).unwrap().capabilities;

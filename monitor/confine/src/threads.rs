@@ -26,33 +26,34 @@ pub struct Policies {
     pub threads: Vec<Group>,
 }
 
-/// Calls that several threads need, or those of a thread.
+/// Calls of one thread, or a set of calls that several threads need.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     pub name: String,
     #[serde(rename = "about")]
     pub _about: String,
-    /// Of a thread: the sets that it has.
+    /// For a thread: the sets that it includes.
     #[serde(default)]
     pub sets: Vec<String>,
-    /// Of a thread: the capabilities that it keeps, if it has them. All, if there is no list.
+    /// For a thread: the capabilities that it keeps, if it has them. Without a list it keeps all.
     pub capabilities: Option<Vec<String>>,
     pub calls: Vec<Call>,
 }
 
-/// What a thread enters.
+/// A compiled policy.
 #[derive(Debug)]
 pub struct Policy {
     pub filter: BpfProgram,
-    /// All that it keeps.
+    /// The capabilities that the thread keeps; `None` for all.
     pub capabilities: Option<CapabilitySet>,
 }
 
-/// What kills the machine: the thread gets a signal, and its handler says which call it was.
+/// A call that is not admitted ends the machine: the thread gets a signal, whose handler reports
+/// the call.
 const OTHERWISE: SeccompAction = SeccompAction::Trap;
 
-/// The policy's name, if there is such a policy.
+/// The name of an existing policy.
 pub fn name(thread: &str) -> anyhow::Result<&'static str> {
     match all()?.get_key_value(thread) {
         Some((name, _)) => Ok(name),
@@ -65,7 +66,7 @@ pub fn policy(thread: &str) -> anyhow::Result<&'static Policy> {
     all()?.get(thread).context("no such policy")
 }
 
-/// All policies, made once.
+/// All policies, compiled once.
 fn all() -> anyhow::Result<&'static BTreeMap<String, Policy>> {
     static ALL: OnceLock<BTreeMap<String, Policy>> = OnceLock::new();
     if let Some(all) = ALL.get() {
@@ -78,8 +79,8 @@ fn all() -> anyhow::Result<&'static BTreeMap<String, Policy>> {
 /// Compiles the policies of all threads of this process.
 pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
     let policies: Policies = serde_json::from_str(text).context("policies/monitor.json")?;
-    // The policies can name this process: what a filter compares with is a number.
-    // So they can the descriptors by which it may end processes.
+    // A filter compares with numbers that only this process knows: its own id, and the reserved
+    // descriptors by which it may end processes.
     let (first, last) = kept::numbers().context("descriptors of processes")?;
     let names = |name: &str| match name {
         "SELF" => Some(std::process::id().into()),
@@ -118,7 +119,8 @@ fn capabilities(names: &[String]) -> anyhow::Result<CapabilitySet> {
     names.iter().map(known).collect()
 }
 
-/// A thread's calls: of its sets in their order, then its own. What stands twice adds up.
+/// The calls of a thread: those of its sets in their order, then its own. The rules of a call that
+/// is listed twice are merged.
 pub fn calls(policies: &Policies, thread: &Group) -> anyhow::Result<Vec<Call>> {
     let mut all: Vec<Call> = Vec::new();
     let mut add = |call: &Call| match all.iter_mut().find(|known| known.number == call.number) {
@@ -140,7 +142,7 @@ pub fn calls(policies: &Policies, thread: &Group) -> anyhow::Result<Vec<Call>> {
     Ok(all)
 }
 
-/// Refuses calls of another architecture, and leaves the call's number in the accumulator.
+/// Refuses calls of other architectures, and leaves the call's number in the accumulator.
 fn prologue() -> BpfProgram {
     vec![
         instruction(LOAD, 0, 0, DATA_ARCH),

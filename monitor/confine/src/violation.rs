@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The end of a monitor one of whose threads has made a host call that its policy does not admit.
+//! Ends the monitor when one of its threads makes a host call that its policy does not admit.
 //!
-//! The kernel does not carry the call out and sends the thread a SIGSYS, which can neither be blocked nor ignored then. Its handler
-//! says what it was, gives the terminal back, and ends the process; the machine's processes end with it, by the kernel's hand.
+//! The kernel does not execute the call and sends the thread a SIGSYS, which cannot be blocked or
+//! ignored in that case. The handler reports the call, restores the terminal and ends the process.
+//! The kernel then ends the machine's processes.
 
 use rustix::termios::Termios;
 use std::cell::Cell;
@@ -13,27 +14,28 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Exit code: the machine failed.
 const FAILED: libc::c_int = 1;
-/// `si_code`: by a filter.
+/// `si_code` of a signal that a filter raised.
 const SYS_SECCOMP: libc::c_int = 1;
 
 thread_local! {
-    /// The policy of this thread.
+    /// The name of this thread's policy.
     static NAME: Cell<&'static str> = const { Cell::new("?") };
 }
 
-/// How the terminal was before a guest's program got it. Never freed: a handler may look at it at any time.
+/// The terminal's settings before a guest program got it. Never freed: a handler may read it at any
+/// time.
 static TERMINAL: AtomicPtr<Termios> = AtomicPtr::new(ptr::null_mut());
 
-/// Says how the terminal on standard input is to be put back; none: it is as it was.
+/// Sets how to restore the terminal on standard input; `None` if it is unchanged.
 pub fn restore_terminal(before: Option<&Termios>) {
-    // Once for each time that a guest's program gets the terminal.
+    // This leaks once for each time that a guest program gets the terminal.
     let leaked = before.map_or(ptr::null_mut(), |before| {
         Box::into_raw(Box::new(before.clone()))
     });
     TERMINAL.store(leaked, Ordering::Release);
 }
 
-/// From now on, violations by this thread are told under this name.
+/// Installs the handler. It reports violations by this thread under this name.
 pub fn watch(name: &'static str) -> io::Result<()> {
     static INSTALLED: OnceLock<Option<i32>> = OnceLock::new();
     NAME.set(name);
@@ -44,8 +46,8 @@ pub fn watch(name: &'static str) -> io::Result<()> {
 }
 
 fn install() -> io::Result<()> {
-    // SAFETY: `sigaction` is plain data, for which zero is a value; the handler makes system calls and touches nothing but
-    // what is never freed.
+    // SAFETY: `sigaction` is plain data, for which zero is valid. The handler only makes system
+    // calls and reads memory that is never freed.
     let done = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as libc::sighandler_t;
@@ -71,7 +73,7 @@ struct SysInfo {
 }
 
 extern "C" fn handler(_: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
-    // SAFETY: the kernel gives a siginfo, which is larger than what is read of it.
+    // SAFETY: the kernel passes a siginfo, which is larger than `SysInfo`.
     let info = unsafe { &*info.cast::<SysInfo>() };
     let mut line = Line::default();
     if info.code == SYS_SECCOMP {
@@ -100,14 +102,15 @@ extern "C" fn handler(_: libc::c_int, info: *const libc::siginfo_t, _: *const li
             before,
         );
     }
-    // SAFETY: writes from a buffer of that length, and does not come back from the second call, which every policy admits.
+    // SAFETY: writes from a buffer of that length. The second call, which every policy admits, does
+    // not return.
     unsafe {
         libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.length);
         libc::_exit(FAILED)
     }
 }
 
-/// A line without a heap.
+/// A line of text that needs no heap.
 struct Line {
     bytes: [u8; 256],
     length: usize,
