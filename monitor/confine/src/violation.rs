@@ -88,7 +88,8 @@ extern "C" fn handler(_: libc::c_int, info: *const libc::siginfo_t, _: *const li
         );
         line.add(b" (");
         line.number(number);
-        line.add(b"), or arguments of it, that its policy does not admit; the virtual machine was ended\n");
+        line.add(b"), or arguments of it, that its policy does not admit; ");
+        line.add(b"the virtual machine was ended\n");
     } else {
         line.add(b"paravane: SIGSYS from outside; the virtual machine was ended\n");
     }

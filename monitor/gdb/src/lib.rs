@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `--gdb`: a machine under gdb's remote protocol. Threads are vCPUs; all stop when one does.
+//! Serves gdb's remote protocol (`--gdb`). Threads are vCPUs; all of them stop when one stops.
 //!
-//! The machine waits at its first instruction until a debugger lets it go on. When one leaves, the machine runs on, and another
-//! one can come. A debugger can read and change everything in the machine, and nothing outside of it.
+//! The machine waits at its first instruction until a debugger continues it. When a debugger
+//! disconnects, the machine continues, and another debugger may connect. A debugger can read and
+//! change everything in the machine, and nothing outside of it.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +23,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use target::Target;
 
-/// Serves debuggers until the machine ends. `bell` rings when a vCPU may have stopped, or all is to end.
+/// Serves debuggers until the machine ends. `bell` rings when a vCPU may have stopped or the
+/// machine must end.
 pub fn serve(debug: Debug, listener: &Listener, bell: &OwnedFd) {
     let mut target = Target::new(debug);
     while !target.ending() {
@@ -49,23 +51,23 @@ pub fn serve(debug: Debug, listener: &Listener, bell: &OwnedFd) {
     }
 }
 
-/// Waits until one of these is readable; which are.
+/// Waits until one of these files is readable. Returns which ones are.
 fn wait(files: &[std::os::fd::BorrowedFd<'_>]) -> Vec<bool> {
     let mut set: Vec<PollFd<'_>> = files
         .iter()
         .map(|f| PollFd::from_borrowed_fd(*f, PollFlags::IN))
         .collect();
-    // Whatever ends the wait, everything is looked at again.
+    // The caller checks everything again after any end of the wait, errors included.
     let _ = poll(&mut set, None);
     set.iter().map(|f| !f.revents().is_empty()).collect()
 }
 
 fn silence(bell: &OwnedFd) {
-    // It does not block, and has nothing if somebody else was faster.
+    // The descriptor does not block. It is empty if another reader was faster.
     let _ = rustix::io::read(bell, &mut [0u8; 8]);
 }
 
-/// One debugger, from its coming to its leaving; how it left.
+/// Serves one debugger from its connection to its end. Returns how it ended.
 fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<&'static str, String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
     let mut input = stream.reader();
@@ -73,7 +75,7 @@ fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<&'stat
     let mut gdb = gdb.run_state_machine(target).map_err(|e| text(&e))?;
     loop {
         let ready = match &gdb {
-            // What a vCPU does while nobody lets it run does not matter.
+            // A vCPU that no request lets run has nothing to report.
             Machine::Idle(_) | Machine::Running(_) => wait(&[input.as_fd(), bell.as_fd()]),
             _ => Vec::new(),
         };
@@ -85,7 +87,7 @@ fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<&'stat
             },
             _ => None,
         };
-        // Not while there is a byte to look at: what rang is looked at when there is none.
+        // Input comes first: the bell is served when no byte is left.
         if byte.is_none() && ready.get(1) == Some(&true) {
             silence(bell);
         }
@@ -129,7 +131,7 @@ fn session(target: &mut Target, stream: Stream, bell: &OwnedFd) -> Result<&'stat
     }
 }
 
-/// The next byte; none when the debugger is gone.
+/// The next byte; `None` after the debugger has disconnected.
 fn next(input: &mut Stream) -> io::Result<Option<u8>> {
     let mut byte = [0];
     loop {

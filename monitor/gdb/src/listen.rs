@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where a debugger connects: a port of this host's loopback, or a socket in the file system.
+//! Where a debugger connects: a TCP port of the host's loopback, or a Unix socket.
 
 use anyhow::{Context, bail};
 use std::fmt;
@@ -11,7 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// `HOST:PORT`, `:PORT`, or a path with a slash in it.
+/// `HOST:PORT`, `:PORT`, or a path that contains a slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A TCP address.
@@ -21,7 +21,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// Reads one. Whoever reaches it has the whole machine: anything but the loopback must be allowed by `any`.
+    /// Parses an address. A program that can connect controls the whole machine, so an address
+    /// other than the loopback needs `any`.
     pub fn parse(word: &str, any: bool) -> anyhow::Result<Self> {
         if word.contains('/') {
             return Ok(Address::File(std::path::absolute(word)?));
@@ -38,7 +39,8 @@ impl Address {
             .with_context(|| format!("--gdb {word}: no such host"))?;
         if !address.ip().is_loopback() && !any {
             bail!(
-                "--gdb {word}: not the loopback; whoever can connect there controls the machine. --gdb-remote allows it"
+                "--gdb {word}: not the loopback; a program that can connect there controls the \
+                 machine. --gdb-remote allows it"
             );
         }
         Ok(Address::Port(address))
@@ -57,7 +59,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// An open one.
+/// An open listening socket.
 #[derive(Debug)]
 pub enum Listener {
     /// On a TCP address.
@@ -67,7 +69,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Begins to listen, and says where: port 0 becomes one.
+    /// Starts to listen. Returns the address in use: port 0 is replaced by a free port.
     pub fn open(address: &Address) -> anyhow::Result<(Self, Address)> {
         match address {
             Address::Port(at) => {
@@ -82,7 +84,7 @@ impl Listener {
         }
     }
 
-    /// Takes the next connection; waits for it.
+    /// Waits for the next connection and accepts it.
     pub(super) fn accept(&self) -> io::Result<Stream> {
         let kind = match self {
             Listener::Port(listener) => {
@@ -108,7 +110,7 @@ impl AsFd for Listener {
     }
 }
 
-/// For this user alone. A socket on which nobody listens any more is replaced.
+/// Binds a socket that only this user may connect to. Replaces a socket that no process listens on.
 fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let old = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     if old && UnixStream::connect(path).is_err() {
@@ -119,7 +121,7 @@ fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// A connection; what is written waits for a flush.
+/// A connection. Output is buffered until a flush.
 #[derive(Debug)]
 pub struct Stream {
     kind: Arc<Kind>,
@@ -133,7 +135,7 @@ enum Kind {
 }
 
 impl Stream {
-    /// The same connection, for the one that reads.
+    /// The same connection, for the reading side.
     pub fn reader(&self) -> Stream {
         Stream {
             kind: Arc::clone(&self.kind),

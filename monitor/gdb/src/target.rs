@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine, as gdb's protocol wants it.
+//! A machine as a target of gdb's remote protocol.
 
 use gdbstub::common::{Signal, Tid};
 use gdbstub::stub::MultiThreadStopReason as Stop;
@@ -21,9 +21,9 @@ use std::io::Write;
 use std::time::Duration;
 
 const INT3: u8 = 0xcc;
-/// gdb's order of the general registers, by their places in [`Registers::gpr`]: rbx is its second.
+/// Maps gdb's order of the general registers to indexes of [`Registers::gpr`]: rbx is gdb's second.
 const ORDER: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
-/// For all vCPUs to stop. One that takes longer is in the layer, and waits there for something.
+/// The time in which all vCPUs must stop. A vCPU that takes longer waits inside the layer.
 const STOP_TIME: Duration = Duration::from_secs(5);
 
 /// A breakpoint in memory.
@@ -33,16 +33,16 @@ struct Planted {
     before: u8,
 }
 
-/// The machine.
+/// The machine that is debugged.
 #[derive(Debug)]
 pub struct Target {
     debug: Debug,
     breakpoints: BTreeMap<u64, Planted>,
-    /// What each vCPU is to do next; those that are not named go on.
+    /// The next action of each vCPU. vCPUs without an entry continue.
     actions: BTreeMap<usize, Resume>,
-    /// Those that are not named stay where they are.
+    /// vCPUs without an action stay stopped.
     locked: bool,
-    /// Of vCPUs that have stopped at an int3 and were looked at: whether it is the guest's own.
+    /// For each vCPU that has stopped at an int3: whether the int3 is the guest's own, once known.
     own_trap: Vec<Option<bool>>,
 }
 
@@ -58,16 +58,16 @@ impl Target {
         }
     }
 
-    /// A debugger has come.
+    /// A debugger has connected.
     pub fn attach(&mut self) {
         self.debug.attach(true);
         self.stop_all();
     }
 
-    /// It has gone: the machine runs on as if nothing had been.
+    /// The debugger has disconnected: removes its breakpoints and continues the machine.
     pub fn detach(&mut self) {
         if !self.ending() {
-            // Nothing runs while breakpoints go.
+            // No vCPU runs while breakpoints are removed.
             self.stop_all();
         }
         for planted in std::mem::take(&mut self.breakpoints).into_values() {
@@ -80,17 +80,17 @@ impl Target {
         self.go_on();
     }
 
-    /// The machine ends, or is to.
+    /// Reports whether the machine has ended or must end.
     pub fn ending(&self) -> bool {
         self.debug.ending()
     }
 
-    /// The debugger wants the machine to be gone.
+    /// Ends the machine on the debugger's request.
     pub fn kill(&self) {
         self.debug.fail("the debugger has ended it".to_string());
     }
 
-    /// Stops every vCPU, and undoes what a breakpoint has changed in those that stopped at one just now.
+    /// Stops every vCPU. Moves each that has just stopped at a debugger's breakpoint back to it.
     pub fn stop_all(&mut self) {
         if !self.debug.stop_all(STOP_TIME) {
             tracing::warn!("gdb: not all vCPUs have stopped");
@@ -102,7 +102,8 @@ impl Target {
         }
     }
 
-    /// A vCPU has stopped at an int3: back to it if it is the debugger's, whose it is otherwise. Says which.
+    /// A vCPU has stopped at an int3. If the debugger planted it, sets the instruction pointer back
+    /// to it. Returns whether the int3 is the guest's own.
     fn settle(&mut self, vcpu: usize) -> bool {
         if let Some(Some(own)) = self.own_trap.get(vcpu) {
             return !own;
@@ -122,7 +123,7 @@ impl Target {
         ours
     }
 
-    /// Whether, and why, there is something to tell.
+    /// The reason of a stop that the debugger has not seen yet.
     pub fn stopped(&mut self) -> Option<Stop<u64>> {
         if self.ending() {
             return Some(Stop::Exited(self.debug.exit_code().unwrap_or(0)));
@@ -131,7 +132,7 @@ impl Target {
             let State::Stopped(reason) = self.debug.state(vcpu) else {
                 continue;
             };
-            // One that the debugger has left where it is.
+            // The debugger left this vCPU stopped.
             if self.locked && !self.actions.contains_key(&vcpu) {
                 continue;
             }
@@ -143,7 +144,7 @@ impl Target {
                 Reason::Breakpoint if self.actions.get(&vcpu) != Some(&Resume::Step) => {
                     self.resume_one(vcpu, Resume::Continue);
                 }
-                // A step that has met an int3 of the guest's own is done, too.
+                // A step that hits an int3 of the guest is complete, too.
                 Reason::Step | Reason::Breakpoint => {
                     self.stop_all();
                     return Some(Stop::SignalWithThread {
@@ -151,7 +152,7 @@ impl Target {
                         signal: Signal::SIGTRAP,
                     });
                 }
-                // Of a request that it has been let go from meanwhile.
+                // A stop for an earlier request, after which the vCPU was continued.
                 Reason::Asked => {
                     let how = self.actions.get(&vcpu).copied().unwrap_or(Resume::Continue);
                     self.resume_one(vcpu, how);
@@ -177,7 +178,7 @@ impl Target {
         }
     }
 
-    /// The first vCPU that is on.
+    /// The first vCPU that is online.
     pub fn any_thread(&self) -> Tid {
         tid((0..self.debug.vcpus())
             .find(|&vcpu| self.debug.state(vcpu) != State::Off)
@@ -262,7 +263,7 @@ impl MultiThreadBase for Target {
         if count == 0 && !data.is_empty() {
             return Err(TargetError::NonFatal);
         }
-        // What a breakpoint has covered.
+        // Show the bytes that breakpoints replaced.
         for (address, planted) in self.breakpoints.range(start..) {
             match usize::try_from(address - start)
                 .ok()
@@ -293,7 +294,7 @@ impl MultiThreadBase for Target {
             }
         }
         if !any {
-            // gdb wants one.
+            // gdb expects at least one thread.
             each(tid(0));
         }
         Ok(())
@@ -320,7 +321,7 @@ impl MultiThreadResume for Target {
         Ok(())
     }
 
-    /// The signal is what a debugger thinks that a program should get: a machine has none.
+    /// Continues a vCPU. A machine cannot receive the signal that the debugger names.
     fn set_resume_action_continue(
         &mut self,
         tid: Tid,
@@ -364,7 +365,8 @@ impl Breakpoints for Target {
 }
 
 impl SwBreakpoint for Target {
-    /// In the memory that the address means now, on the vCPU that is looked at; every program that shares the page has it.
+    /// Writes an int3 to the memory that the address means now on the selected vCPU. Every program
+    /// that shares the page sees it.
     fn add_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
         if self.breakpoints.contains_key(&address) {
             return Ok(true);
@@ -405,7 +407,7 @@ impl ThreadExtraInfo for Target {
             None => "running",
         };
         let room = buffer.len();
-        // What does not fit is left out.
+        // Text that does not fit is cut off.
         let _ = write!(buffer, "vCPU {vcpu}, {mode}");
         Ok(room - buffer.len())
     }

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Linux' patch sites (`.altinstructions`): which instructions of a kernel's file run, given what is known of its features.
+//! Linux' patch sites (`.altinstructions`): which instructions of a kernel file run, given what is
+//! known of the processor's features.
 //!
-//! A site has original instructions, and replacements in another section, each for a feature that is there, or that is not.
-//! The kernel goes through the records once, in order; so the last that applies is what stands at the site.
+//! A site has original instructions, and replacements in another section. Each replacement applies
+//! if a feature is present, or if it is absent. The kernel applies the records once, in order, so
+//! the last record that applies decides what the site contains.
 
 use anyhow::{Context, bail};
 use paravane_vmlinux::elf::Image;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Bytes of struct alt_instr (arch/x86/include/asm/alternative.h of 6.12).
+/// Size of struct alt_instr, in bytes (arch/x86/include/asm/alternative.h of Linux 6.12).
 const RECORD: usize = 14;
-/// ALT_FLAG_NOT: for a feature that is not there.
+/// ALT_FLAG_NOT: the record applies if the feature is absent.
 const NOT: u16 = 1;
 
-/// Whether a feature is there; one that is not named can be either.
+/// Known features: present or absent. A feature without an entry may be either.
 pub type Features = HashMap<u16, bool>;
 
 /// One record.
@@ -26,7 +28,7 @@ struct Record {
 }
 
 impl Record {
-    /// Whether it applies, if that is known.
+    /// Whether the record applies; `None` if that is not known.
     fn applies(&self, features: &Features) -> Option<bool> {
         features
             .get(&self.feature)
@@ -37,14 +39,14 @@ impl Record {
 /// Ranges of code that never run.
 #[derive(Debug, Default)]
 pub struct Dead {
-    /// By their ends; start with it.
+    /// Starts of the ranges, by their ends.
     ranges: BTreeMap<u64, u64>,
-    /// Patch sites.
+    /// Number of patch sites.
     pub sites: usize,
 }
 
 impl Dead {
-    /// What the records of a kernel leave out.
+    /// Finds the code that the records of a kernel replace or never use.
     pub fn of(image: &Image<'_>, features: &Features) -> anyhow::Result<Self> {
         let Some(table) = image.section(".altinstructions") else {
             bail!("there is no section .altinstructions");
@@ -70,7 +72,7 @@ impl Dead {
         let mut live = Vec::new();
         let mut unused = Vec::new();
         for (start, (end, records)) in sites {
-            // From the last one that certainly applies on.
+            // Records before the last one that certainly applies have no effect.
             let sure = records
                 .iter()
                 .rposition(|r| r.applies(features) == Some(true));
@@ -83,7 +85,7 @@ impl Dead {
                 if off { &mut unused } else { &mut live }.push(record.replacement);
             }
         }
-        // Sites may share a replacement.
+        // Several sites may share a replacement.
         for range in unused {
             if !live
                 .iter()
@@ -101,7 +103,7 @@ impl Dead {
         }
     }
 
-    /// Whether what is at an address never runs.
+    /// Whether the code at an address never runs.
     pub fn contains(&self, address: u64) -> bool {
         self.ranges
             .range(address + 1..)

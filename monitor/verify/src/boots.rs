@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Boots of a kernel: on bare metal with each layer that goes there and with none, and on the process hypervisor. Each has to
-//! get to a program that runs a few things and says how they came out, and what kernel it runs on.
+//! Boots a kernel on bare metal, with each layer for it and without one, and on the process
+//! hypervisor. Each boot must reach a program that runs a few workloads and reports their results
+//! and the kernel that it runs on.
 
 use anyhow::{Context, bail};
 use paravane_hypervisor::process::{Config, End, Output, Vm};
@@ -19,12 +20,12 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 const MEMORY_MIB: u32 = 256;
-/// Numbers that the program writes, packs, unpacks and hashes.
+/// How many numbers the program writes, packs, unpacks and hashes.
 const NUMBERS: u32 = 5000;
-/// What is kept of a console, for messages.
+/// Console lines that are kept for messages.
 const KEPT_LINES: usize = 8;
 
-/// The first program. Every line that counts begins with `verify`.
+/// The first program. Lines that report a result begin with `verify`.
 const INIT: &str = r#"#!/bin/sh
 mkdir -p /proc /sys /tmp
 mount -t devtmpfs devtmpfs /dev
@@ -49,14 +50,14 @@ echo "verify done"
 poweroff -f
 "#;
 
-/// A machine that the kernel is to run on.
+/// A hypervisor and a layer on which the kernel must boot.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub layer: Layer,
     pub cpus: u32,
 }
 
-/// Everywhere.
+/// All places.
 pub const PLACES: [Place; 5] = [
     Place {
         layer: Layer::None,
@@ -81,7 +82,7 @@ pub const PLACES: [Place; 5] = [
 ];
 
 impl Place {
-    /// For people.
+    /// A description for the user.
     pub fn describe(&self) -> String {
         let on = match self.layer {
             Layer::None => "bare metal (QEMU) without a ROM".to_string(),
@@ -92,18 +93,18 @@ impl Place {
     }
 }
 
-/// The files, once read: all boots get these bytes.
+/// The files, read once. All boots use these bytes.
 #[derive(Debug)]
 pub struct Files<'a> {
     pub vmlinux: &'a [u8],
     pub bzimage: &'a [u8],
     pub initrd: &'a [u8],
     pub build_id: Option<&'a str>,
-    /// For one boot, from the machine's start.
+    /// The deadline of one boot, from the machine's start.
     pub timeout: Duration,
 }
 
-/// The root of all boots.
+/// The initramfs of all boots.
 pub fn initrd(busybox: &Busybox) -> Vec<u8> {
     let mut archive = Initramfs::default();
     for folder in ["bin", "sbin", "usr", "usr/bin", "usr/sbin", "dev"] {
@@ -121,7 +122,7 @@ pub fn initrd(busybox: &Busybox) -> Vec<u8> {
     archive.finish()
 }
 
-/// Boots there; what it came to, in a few words.
+/// Boots at a place. Returns a short summary of the result.
 pub fn boot(place: Place, files: &Files<'_>, signals: &Signals) -> anyhow::Result<String> {
     let begun = Instant::now();
     let mut report = Report::default();
@@ -225,12 +226,12 @@ fn on_processes(
             PollFd::from_borrowed_fd(vm.bell(), PollFlags::IN),
             PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN),
         ];
-        // Whatever ends the wait, everything is looked at again.
+        // The caller checks everything again after any end of the wait, errors included.
         let _ = poll(&mut wait, Timespec::try_from(left).ok().as_ref());
     }
 }
 
-/// What the program has said.
+/// What the program has reported.
 #[derive(Debug, Default)]
 struct Report {
     said: Vec<(String, String)>,
@@ -264,7 +265,7 @@ impl Report {
             let found = self.said.iter().find(|(w, _)| w == what);
             found
                 .map(|(_, value)| value.as_str())
-                .with_context(|| format!("the program says nothing of {what}; {}", self.last()))
+                .with_context(|| format!("the program did not report {what}; {}", self.last()))
         };
         value("done")?;
         let running = unhex(value("notes")?).and_then(|notes| elf::build_id(&notes));
@@ -293,7 +294,7 @@ impl Report {
         ] {
             let got = value(what)?;
             if got != wanted {
-                bail!("the program says {what} {got:?}, {wanted:?} would be right");
+                bail!("the program reports {what} {got:?}, expected {wanted:?}");
             }
         }
         Ok(())

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Instructions that do not do outside of privilege level 0 what a kernel wants of them, found in its code.
+//! Finds instructions in a kernel's code that do not work as the kernel expects outside of
+//! privilege level 0.
 //!
-//! Two kinds: those that fault there, and those that do something else without a fault (pushf, popf, iret, cpuid, what
-//! reads a selector or a table register). Code is read from symbol to symbol, so that data in between does no harm.
+//! There are two kinds: instructions that fault there, and those that behave differently without a
+//! fault (pushf, popf, iret, cpuid, and instructions that read a selector or a table register). The
+//! scan decodes from symbol to symbol, so that data between functions does not confuse it.
 
 use super::alternatives::Dead;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use paravane_vmlinux::elf::Image;
 use std::collections::BTreeMap;
 
-/// Where an instruction is, and its name.
+/// The symbol that contains an instruction, and the instruction's name.
 pub type Site = (String, String);
 
-/// What a scan has found.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Instructions that may run, by symbol and name, with the addresses of each.
+    /// Sensitive instructions that may run, by symbol and name, with the addresses of each.
     pub sites: BTreeMap<Site, Vec<u64>>,
-    /// Instructions that were looked at.
+    /// Number of decoded instructions.
     pub instructions: u64,
-    /// Sensitive ones that never run under a layer, since something else is patched in.
+    /// Number of sensitive instructions that never run under a layer, because patching replaces
+    /// them.
     pub patched_out: u64,
 }
 
-/// Looks at all code of a kernel.
+/// Scans all code of a kernel.
 pub fn scan(image: &Image<'_>, dead: &Dead) -> Found {
     let mut found = Found::default();
     for section in image.sections.iter().filter(|s| s.code) {
@@ -59,7 +62,7 @@ pub fn scan(image: &Image<'_>, dead: &Dead) -> Found {
     found
 }
 
-/// A function's name without what a compiler adds for its parts and copies.
+/// A function's name without the suffixes that a compiler adds to its parts and clones.
 fn plain(name: &str) -> &str {
     match name.split_once('.') {
         Some((first, _)) if !first.is_empty() => first,
@@ -67,7 +70,7 @@ fn plain(name: &str) -> &str {
     }
 }
 
-/// The name of an instruction that is none for an unprivileged program.
+/// The name of an instruction that an unprivileged program must not use.
 fn sensitive(instruction: &Instruction) -> Option<String> {
     use Mnemonic as M;
     let mnemonic = instruction.mnemonic();
@@ -91,11 +94,11 @@ fn sensitive(instruction: &Instruction) -> Option<String> {
                 _ => None,
             }
         }
-        // Without a fault, but not what was meant.
+        // These do not fault, but have another effect.
         M::Pushf | M::Pushfd | M::Pushfq | M::Popf | M::Popfd | M::Popfq => Some(name()),
         M::Iret | M::Iretd | M::Iretq | M::Retf | M::Cpuid | M::Rdtscp | M::Rdpid => Some(name()),
         M::Sgdt | M::Sidt | M::Sldt | M::Str | M::Smsw | M::Lsl | M::Lar => Some(name()),
-        // With one.
+        // These fault.
         M::Stac | M::Clac | M::Rdpmc | M::Monitor | M::Mwait | M::Mwaitx | M::Monitorx => {
             Some(name())
         }
@@ -109,7 +112,7 @@ fn sensitive(instruction: &Instruction) -> Option<String> {
         M::Syscall | M::Sysenter | M::Sysexit | M::Sysexitq | M::Vmcall | M::Vmmcall => {
             Some(name())
         }
-        // A breakpoint of the kernel's own works; any other gate would be the host's.
+        // The layer delivers the kernel's own breakpoints. Any other gate would be the host's.
         M::Int if instruction.code() == Code::Int_imm8 => Some(name()),
         M::Call | M::Jmp if instruction.is_call_far() || instruction.is_call_far_indirect() => {
             Some("call far".into())

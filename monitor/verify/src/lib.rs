@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane kernel verify`: that one kernel image is good for bare metal and for the process hypervisor.
+//! `paravane kernel verify`: checks that one kernel file works on bare metal and on the process
+//! hypervisor.
 //!
-//! The files are read once. Their hashes name them, and the very bytes are what is looked at and what every boot gets; each boot
-//! says by the build id which kernel it is.
+//! The files are read once. Their hashes identify them. All checks and boots use the same bytes,
+//! and each boot reports the build ID of its kernel.
 
 #![forbid(unsafe_code)]
 
@@ -28,31 +29,31 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is to be verified, and how.
+/// What to verify, and how.
 #[derive(Debug)]
 pub struct Request {
     /// Folder with vmlinux and bzImage.
     pub folder: PathBuf,
-    /// The list of reviewed instructions, in place of the one that this program carries.
+    /// The list of reviewed instructions; `None` for the built-in list.
     pub list: Option<PathBuf>,
-    /// Boot it, too.
+    /// Boot the kernel, too.
     pub boot: bool,
-    /// For one boot.
+    /// The deadline of one boot.
     pub timeout: Duration,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// What should be so.
+    /// What the check expects.
     pub what: String,
-    /// It is so.
+    /// The expectation holds.
     pub passed: bool,
-    /// What was seen; for a failure, why.
+    /// Details; for a failed check, the reasons.
     pub lines: Vec<String>,
 }
 
-/// Looks at everything; `each` gets the checks as they come.
+/// Runs all checks. `each` gets every check when it is done.
 pub fn run(
     request: &Request,
     signals: &Signals,
@@ -74,7 +75,7 @@ pub fn run(
     session.add("the files", &mut || {
         Ok(hashes(&request.folder, &vmlinux, &bzimage, &image))
     });
-    session.add("what bzImage unpacks is this vmlinux", &mut || {
+    session.add("bzImage contains this vmlinux", &mut || {
         let bytes = payload::compare(&payload::unpack(&bzimage)?, &vmlinux)?;
         Ok(vec![format!("{bytes} bytes of its segments are the same")])
     });
@@ -100,11 +101,11 @@ pub fn run(
                 Ok(vec![boots::boot(place, &files, signals)?])
             });
         }
-        // What was read is what lies there still.
-        session.add("the files have not changed meanwhile", &mut || {
+        // The files on disk must still be those that were read.
+        session.add("the files have not changed", &mut || {
             for (name, bytes) in [("vmlinux", &vmlinux), ("bzImage", &bzimage)] {
                 if read(name)? != *bytes {
-                    bail!("{name} is another file now");
+                    bail!("{name} has changed since it was read");
                 }
             }
             Ok(Vec::new())
@@ -135,7 +136,7 @@ fn relocations(image: &Image<'_>, vmlinux: &[u8]) -> anyhow::Result<Vec<String>>
     if !unexpected.is_empty() {
         bail!("unexpected: {}", unexpected.join(", "));
     }
-    // Each of them, against what is in its place.
+    // Checks every relocation against the value at its place.
     process::relocate(vmlinux)?;
     let total: u64 = image.relocations.values().sum();
     let kinds = image
@@ -172,7 +173,7 @@ impl Session<'_> {
         self.checks.push(check);
     }
 
-    /// Two checks of one scan.
+    /// Two checks that share one scan.
     fn instructions(&mut self, list: &List, image: &Image<'_>) {
         let dead = match alternatives::Dead::of(image, &list.features()) {
             Ok(dead) => dead,
@@ -193,7 +194,8 @@ impl Session<'_> {
             .collect();
         if lines.is_empty() {
             lines.push(format!(
-                "{} instructions; of the sensitive ones {} are patched out ({} sites), {} are on the list",
+                "{} instructions; of the sensitive ones {} are patched out ({} sites), \
+                 {} are on the list",
                 found.instructions, found.patched_out, dead.sites, verdict.explained
             ));
         }

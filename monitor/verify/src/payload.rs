@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is packed up in a bzImage (Documentation/arch/x86/boot.rst), and whether it is a given vmlinux.
+//! Unpacks the payload of a bzImage (Documentation/arch/x86/boot.rst), and compares it with a
+//! vmlinux.
 
 use anyhow::{Context, bail};
 use flate2::read::GzDecoder;
@@ -12,10 +13,10 @@ const MAGIC: usize = 0x202;
 const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LENGTH: usize = 0x24c;
 const SECTOR: usize = 512;
-/// No kernel is near this size.
+/// An upper limit for the size of an unpacked kernel, in bytes.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// The ELF file in a bzImage, and behind it the table of what moves.
+/// The ELF file in a bzImage, followed by its table of relocations.
 pub fn unpack(image: &[u8]) -> anyhow::Result<Vec<u8>> {
     if image.get(MAGIC..MAGIC + 4) != Some(b"HdrS") {
         bail!("it has no Linux setup header");
@@ -34,7 +35,9 @@ pub fn unpack(image: &[u8]) -> anyhow::Result<Vec<u8>> {
     };
     let payload = payload().context("its payload is not inside the file")?;
     if !payload.starts_with(&[0x1f, 0x8b]) {
-        bail!("its payload is not packed by gzip (CONFIG_KERNEL_GZIP), which alone is read here");
+        bail!(
+            "its payload is not compressed with gzip (CONFIG_KERNEL_GZIP), as is required"
+        );
     }
     let mut unpacked = Vec::new();
     GzDecoder::new(payload)
@@ -44,7 +47,7 @@ pub fn unpack(image: &[u8]) -> anyhow::Result<Vec<u8>> {
     Ok(unpacked)
 }
 
-/// Bytes of what is loaded, if both files load the same.
+/// The number of loaded bytes, if both files load the same.
 pub fn compare(payload: &[u8], vmlinux: &[u8]) -> anyhow::Result<usize> {
     let (packed, whole) = (
         segments(payload).context("the payload")?,
@@ -118,7 +121,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(changes in prop::collection::vec((0usize..1040, any::<u8>()), 1..6)) {
+        fn any_bytes_are_read_or_refused(
+            changes in prop::collection::vec((0usize..1040, any::<u8>()), 1..6)
+        ) {
             let mut file = image(b"content");
             for (at, byte) in changes {
                 if let Some(place) = file.get_mut(at) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The reviewed list (`guest/linux/privileged.toml`): sensitive instructions of VMI-Linux, and why each does no harm.
+//! The reviewed list (`guest/linux/privileged.toml`): sensitive instructions of VMI-Linux, and why
+//! each is harmless.
 
 use super::alternatives::Features;
 use super::instructions::{Found, Site};
@@ -7,10 +8,10 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The list that this program carries.
+/// The built-in list.
 pub const LIST: &str = include_str!("../../../guest/linux/privileged.toml");
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct List {
@@ -23,10 +24,10 @@ pub struct List {
 #[serde(deny_unknown_fields)]
 struct Feature {
     name: String,
-    /// Number: word and bit, as in cpufeatures.h.
+    /// The feature's number: word and bit, as in cpufeatures.h.
     word: u16,
     bit: u16,
-    /// Whether it is there under a layer.
+    /// Whether the feature is present under a layer.
     on: bool,
     why: String,
 }
@@ -36,23 +37,23 @@ struct Feature {
 #[serde(deny_unknown_fields)]
 struct Entry {
     instructions: Vec<String>,
-    /// Names; a `*` at the end stands for anything. Without names: wherever it is.
+    /// Names; a `*` at the end matches any rest. Without names the entry applies everywhere.
     #[serde(default)]
     symbols: Vec<String>,
-    /// Symbols and instructions that this configuration need not have.
+    /// Symbols and instructions that a configuration may lack.
     #[serde(default)]
     optional: bool,
     why: String,
 }
 
-/// What a comparison has shown.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// Instructions that are on no list, with the first address of each.
+    /// Instructions that no entry lists, with the first address of each.
     pub unexpected: Vec<(Site, u64)>,
-    /// What the list has and the kernel has not: `symbol: instruction`.
+    /// Entries that match nothing in the kernel: `symbol: instruction`.
     pub stale: Vec<String>,
-    /// Instructions that the list explains.
+    /// Number of instructions that the list explains.
     pub explained: usize,
 }
 
@@ -83,7 +84,7 @@ impl List {
             .collect()
     }
 
-    /// Holds what was found against the list.
+    /// Compares the result of a scan with the list.
     pub fn judge(&self, found: &Found) -> Verdict {
         let mut verdict = Verdict::default();
         // (entry, symbol, instruction) -> matches

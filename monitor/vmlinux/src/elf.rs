@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of a kernel's ELF file is looked at: code, symbols, tables.
+//! Reads code, symbols and tables of a kernel's ELF file.
 
 use anyhow::{Context, bail};
 use object::LittleEndian as LE;
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 
 type Header = FileHeader64<LE>;
 
-/// Type of the note, name GNU, that identifies a build.
+/// Type of the note, with the name GNU, that identifies a build.
 const NOTE_BUILD_ID: u32 = 3;
 
-/// A section that is loaded.
+/// A loaded section.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
     /// Its name in the section header.
@@ -24,11 +24,11 @@ pub struct Section<'a> {
     pub address: u64,
     /// Its bytes in the file.
     pub bytes: &'a [u8],
-    /// It holds instructions.
+    /// The section contains instructions.
     pub code: bool,
 }
 
-/// A segment that is loaded: link address, bytes in the file, bytes in memory.
+/// A loaded segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
     /// Link address.
@@ -39,16 +39,16 @@ pub struct Segment<'a> {
     pub size: u64,
 }
 
-/// A kernel.
+/// A kernel's ELF file.
 #[derive(Debug)]
 pub struct Image<'a> {
-    /// Loaded sections, in the file's order.
+    /// Loaded sections, in the order of the file.
     pub sections: Vec<Section<'a>>,
-    /// Names of what is in sections of code, ascending by address; one for each address.
+    /// Symbols in code sections, in ascending order of address; one for each address.
     pub symbols: Vec<(u64, String)>,
-    /// The build's identity, in hexadecimal digits.
+    /// The build ID, in hexadecimal digits.
     pub build_id: Option<String>,
-    /// How many relocations of what is loaded there are, by their types.
+    /// The number of relocations of loaded sections, by type.
     pub relocations: BTreeMap<u32, u64>,
 }
 
@@ -105,12 +105,12 @@ impl<'a> Image<'a> {
             .context("its symbols are damaged")?;
         let mut best: BTreeMap<u64, (bool, String)> = BTreeMap::new();
         for symbol in symbols.iter() {
-            // Undefined and special ones are no section of code.
+            // Undefined and special symbols are in no code section.
             if !code.contains(&usize::from(symbol.st_shndx(LE).0)) {
                 continue;
             }
             let name = String::from_utf8_lossy(symbol.name(LE, symbols.strings())?).into_owned();
-            // Space in front of a function, for those who patch there.
+            // `__pfx_` symbols name the padding before a function.
             if name.is_empty() || name.starts_with("__pfx_") {
                 continue;
             }
@@ -123,7 +123,7 @@ impl<'a> Image<'a> {
             }
         }
         if best.is_empty() {
-            bail!("it has no symbols: this is not the file that `paravane kernel build` makes");
+            bail!("it has no symbols: use the file that `paravane kernel build` writes");
         }
         let build_id = sections
             .iter()
@@ -145,12 +145,12 @@ impl<'a> Image<'a> {
         self.sections.iter().find(|s| s.name == name)
     }
 
-    /// What an address is in.
+    /// The name of the symbol that contains an address.
     pub fn symbol(&self, address: u64) -> &str {
         self.find(address).map_or("?", |(name, _)| name)
     }
 
-    /// The same, and how far in it.
+    /// The name of the symbol that contains an address, and the offset in it, in bytes.
     pub fn find(&self, address: u64) -> Option<(&str, u64)> {
         let behind = self.symbols.partition_point(|(at, _)| *at <= address);
         let (at, name) = self.symbols.get(behind.checked_sub(1)?)?;
@@ -158,7 +158,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// What is loaded of an ELF file.
+/// The loaded segments of an ELF file.
 pub fn segments(file: &[u8]) -> anyhow::Result<Vec<Segment<'_>>> {
     let header = Header::parse(file).context("not an ELF file")?;
     let mut all = Vec::new();
@@ -177,7 +177,7 @@ pub fn segments(file: &[u8]) -> anyhow::Result<Vec<Segment<'_>>> {
     Ok(all)
 }
 
-/// The build's identity in the bytes of notes.
+/// The build ID in the bytes of a note section.
 pub fn build_id(mut notes: &[u8]) -> Option<String> {
     loop {
         let word = |at: usize| {

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who called whom, by the tables that a kernel carries for that (Documentation/arch/x86/orc-unwinder.rst, of 6.12).
+//! Stack traces from a kernel's ORC tables (Documentation/arch/x86/orc-unwinder.rst of Linux 6.12).
 //!
-//! Tables and symbols are of the kernel's file, stacks are the guest's: whatever they hold, a walk ends.
+//! Tables and symbols come from the kernel file, stacks from the guest. A walk ends whatever they
+//! contain.
 
 use super::elf::Image;
 
-/// Bytes of struct orc_entry.
+/// Size of struct orc_entry, in bytes.
 const ENTRY: usize = 6;
-/// Frames of a walk at most.
+/// The largest number of frames of a walk.
 const DEPTH: usize = 48;
 
-/// Registers that a frame is found from (arch/x86/include/asm/orc_types.h).
+/// Base registers of a frame (arch/x86/include/asm/orc_types.h).
 const PREVIOUS_SP: u8 = 1;
 const BP: u8 = 4;
 const SP: u8 = 5;
 const BP_INDIRECT: u8 = 8;
 const SP_INDIRECT: u8 = 9;
-/// Kinds of entries.
+/// Types of entries.
 const CALL: u8 = 2;
 const REGS: u8 = 3;
 const REGS_PARTIAL: u8 = 4;
@@ -25,7 +26,7 @@ const REGS_BP: u64 = 32;
 const REGS_IP: u64 = 128;
 const REGS_SP: u64 = 152;
 
-/// How to get from a place in the code to its caller.
+/// How to find the caller of a place in the code.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     address: u64,
@@ -34,11 +35,11 @@ struct Rule {
     sp: u8,
     bp: u8,
     kind: u8,
-    /// The frame was interrupted: its address is of the instruction, not of a return.
+    /// The frame was interrupted: its address is that of the instruction, not a return address.
     signal: bool,
 }
 
-/// Where a walk begins, or has come to.
+/// One position of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Instruction pointer.
@@ -49,14 +50,14 @@ pub struct Frame {
     pub bp: u64,
 }
 
-/// A kernel's tables.
+/// A kernel's ORC tables.
 #[derive(Debug)]
 pub struct Orc {
     rules: Vec<Rule>,
 }
 
 impl Orc {
-    /// Those of an image, if it has any.
+    /// Reads the tables of a kernel file, if it has any.
     pub fn read(image: &Image<'_>) -> Option<Self> {
         let places = image.section(".orc_unwind_ip")?;
         let entries = image.section(".orc_unwind")?;
@@ -71,7 +72,8 @@ impl Orc {
         (!rules.is_empty()).then_some(Orc { rules })
     }
 
-    /// The frames from `start` on, itself the first; addresses are link addresses. `read` reads eight bytes of the stack.
+    /// Walks the stack from `start`, which is the first frame of the result. Addresses are link
+    /// addresses. `read` reads eight bytes of the stack.
     pub fn walk(&self, start: Frame, moved: u64, read: &dyn Fn(u64) -> Option<u64>) -> Vec<u64> {
         let mut frames = vec![start.ip];
         let mut frame = start;
@@ -82,7 +84,7 @@ impl Orc {
             let Some(next) = step(&frame, rule, read) else {
                 break;
             };
-            // Stacks grow downwards, but an interrupt may have changed from one to another.
+            // A stack grows downwards, but an interrupt may have switched stacks.
             if next.ip == 0 || (next.sp <= frame.sp && rule.kind == CALL) {
                 break;
             }
@@ -122,7 +124,7 @@ fn step(frame: &Frame, rule: &Rule, read: &dyn Fn(u64) -> Option<u64>) -> Option
         BP => add(frame.bp, rule.sp_offset),
         SP_INDIRECT => add(read(frame.sp)?, rule.sp_offset),
         BP_INDIRECT => read(add(frame.bp, rule.sp_offset))?,
-        // Of a register that is not known any more.
+        // The register's value is no longer known.
         _ => return None,
     };
     let (ip, sp) = match rule.kind {
@@ -175,10 +177,10 @@ mod tests {
             (0x400, 0, 0, 0, 0, 0),
         ]);
         let mut stack = HashMap::new();
-        // In the first function: bp was pushed, then the return address into the interrupt's entry.
+        // In the first function bp was pushed after the return address into the interrupt's entry.
         stack.insert(0x1000, 0xb0);
         stack.insert(0x1008, 0x210);
-        // pt_regs of what was interrupted.
+        // pt_regs of the interrupted code.
         stack.insert(0x1010 + REGS_IP, 0x300);
         stack.insert(0x1010 + REGS_SP, 0x2000);
         stack.insert(0x1010 + REGS_BP, 0x2010);
@@ -195,7 +197,10 @@ mod tests {
     proptest! {
         #[test]
         fn every_walk_ends(
-            rules in prop::collection::vec((0u64..0x1000, 0u8..10, any::<i16>(), 0u8..10, any::<i16>(), 0u8..6), 1..20),
+            rules in prop::collection::vec(
+                (0u64..0x1000, 0u8..10, any::<i16>(), 0u8..10, any::<i16>(), 0u8..6),
+                1..20
+            ),
             ip in 0u64..0x1000, sp: u64, bp: u64, word: u64,
         ) {
             let mut rules = rules;
