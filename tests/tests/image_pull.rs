@@ -172,7 +172,7 @@ fn why_there_is_none_is_told() {
     user.refused(&registry.name("a/small:2"), "has no such image");
     user.refused(&registry.name("b/small:1"), "has no such image");
     for (fault, part) in [
-        (Fault::Damaged, "another digest"),
+        (Fault::Damaged, "digest does not match"),
         (Fault::Truncated, "broke"),
         (Fault::Status(500), "500"),
         (Fault::Status(403), "docker login"),
@@ -185,7 +185,10 @@ fn why_there_is_none_is_told() {
     let large = format!("head -c {} /dev/urandom > one", 10 * LARGE);
     registry.add("a/large", "1", &[layer(&large)], &json!({}));
     registry.fault(Some(Fault::Longer));
-    user.refused(&registry.name("a/large:1"), "more than the manifest says");
+    user.refused(
+        &registry.name("a/large:1"),
+        "more bytes than the manifest states",
+    );
     registry.fault(None);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = format!("{}/a:1", listener.local_addr().unwrap());

@@ -224,7 +224,7 @@ fn archives() {
         &cut(&folder, &good, "a", 50_000),
         "cannot unpack the initial root",
     );
-    folder.fails(2, "--image", &whole, "no tar archive");
+    folder.fails(2, "--image", &whole, "not a tar archive");
 }
 
 /// Standard output without room: no panic, one line.
@@ -314,7 +314,7 @@ fn folders_without_room() {
         ),
         (
             &["image", "build", "--format", "tar", "x.tar"],
-            "no space left there",
+            "no space left on its file system",
         ),
     ] {
         let mut command = Command::new("unshare");

@@ -209,7 +209,7 @@ fn bad_options_are_refused_in_a_line() {
         (&["--rootfs", "/etc/passwd:ro"], "no file system"),
         (&["--disk", "/etc/passwd:ro"], "512"),
         (&["--disk", "/etc:ro"], "neither a file nor a block device"),
-        (&["--image", "/etc/passwd"], "no tar archive"),
+        (&["--image", "/etc/passwd"], "not a tar archive"),
         (&["--image", "/x", "--rootfs", "/"], "cannot be used with"),
         (&["--net", "bridge"], "tap:NAME"),
         (&["--net", "none", "--publish", "80:80"], "--net user"),

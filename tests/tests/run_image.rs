@@ -104,7 +104,7 @@ fn what_is_no_image_is_refused_in_a_line() {
     let image = Image::new();
     for (path, part) in [
         (Path::new("/nonexistent"), "No such file"),
-        (Path::new("/bin/busybox"), "no tar archive"),
+        (Path::new("/bin/busybox"), "not a tar archive"),
         (image.folder.path(), "neither an image"),
         (&image.folder.path().join("one.tar"), "neither an image"),
     ] {

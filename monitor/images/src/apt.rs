@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where this host's apt takes its packages from.
+//! The package sources of the host's apt.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-/// Debian's own, for a host whose apt knows nothing of the suite.
+/// Debian's mirror, for a host whose apt has no source for the suite.
 const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
 
-/// Options of the host's that decide whether it reaches its mirror at all; an image needs them for the same reason.
+/// Options without which the host may not reach its mirror. An image needs them for the same
+/// reason.
 const OPTIONS: [&str; 7] = [
     "Acquire::http::Proxy",
     "Acquire::https::Proxy",
@@ -18,7 +19,8 @@ const OPTIONS: [&str; 7] = [
     "Acquire::Retries",
 ];
 
-/// `deb` lines for a suite: those of this host's apt for it, its updates and its security fixes, or Debian's own mirror.
+/// `deb` lines for a suite, its updates and its security fixes: those of the host's apt, or
+/// Debian's mirror.
 pub fn sources(suite: &str) -> Vec<String> {
     let format = "$(SITE) $(RELEASE) $(COMPONENT)";
     let known = output(
@@ -34,7 +36,7 @@ pub fn sources(suite: &str) -> Vec<String> {
 }
 
 fn sources_of(targets: &str, suite: &str) -> Vec<String> {
-    // Components of one site and release belong on one line, in the host's order.
+    // Put the components of one site and release on one line, in the host's order.
     let mut lines: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for line in targets.lines() {
         let mut words = line.split_whitespace();
@@ -47,7 +49,7 @@ fn sources_of(targets: &str, suite: &str) -> Vec<String> {
         if !rest.is_some_and(|r| ["", "-updates", "-security", "/updates"].contains(&r)) {
             continue;
         }
-        // A user name or password in an address is the host's own business.
+        // A user name or password in an address must not get into an image.
         let site = match (site.split_once("://"), site.rsplit_once('@')) {
             (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
             _ => site.to_string(),
@@ -132,7 +134,8 @@ mod tests {
 
     #[test]
     fn only_what_concerns_the_way_to_the_mirror_is_taken() {
-        let dump = "Acquire::http::Proxy \"http://proxy.example:3128\";\nAPT::Install-Recommends \"0\";\n\
+        let dump = "Acquire::http::Proxy \"http://proxy.example:3128\";\n\
+                    APT::Install-Recommends \"0\";\n\
             Acquire::https::Proxy \"\";\nAcquire::Check-Date \"false\";\nAcquire \"\";\n";
         let expected = [
             "Acquire::http::Proxy \"http://proxy.example:3128\"",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Making an image of a Debian.
+//! Builds an image of a Debian release.
 
 use super::apt;
 use anyhow::{Context, bail};
@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command, Stdio};
 
-/// What systemd needs to come up without complaint, and a network that configures itself.
+/// Packages that systemd needs for a clean start, and a network that configures itself.
 const PACKAGES: [&str; 6] = [
     "systemd-sysv",
     "systemd-resolved",
@@ -26,58 +26,61 @@ const PACKAGES: [&str; 6] = [
     "ca-certificates",
 ];
 
-/// What a tool gets for tidying up when it has to end.
+/// The time that a tool has for cleaning up when it must end.
 const TIDYING: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
 };
 
-/// A file system with fewer free bytes is full.
+/// A file system with fewer free bytes counts as full.
 const FULL: u64 = 1 << 20;
 
-/// Every Ethernet card by DHCP.
+/// Configures every Ethernet interface by DHCP.
 const NETWORK: &str = "[Match]\\nName=en* eth*\\n[Network]\\nDHCP=yes\\n";
 
-/// Host keys of the machine's own, when sshd first starts: the image has none.
-const HOST_KEYS: &str = "[Unit]\\nDescription=SSH host keys\\nConditionPathExists=/usr/bin/ssh-keygen\\n\
-                         Before=ssh.service ssh.socket\\n[Service]\\nType=oneshot\\nRemainAfterExit=yes\\n\
-                         ExecStart=/usr/bin/ssh-keygen -A\\n[Install]\\nWantedBy=ssh.service ssh.socket\\n";
+/// Creates the machine's own host keys when sshd first starts. The image contains none.
+const HOST_KEYS: &str = "[Unit]\\nDescription=SSH host keys\\n\
+                         ConditionPathExists=/usr/bin/ssh-keygen\\n\
+                         Before=ssh.service ssh.socket\\n[Service]\\nType=oneshot\\n\
+                         RemainAfterExit=yes\\n\
+                         ExecStart=/usr/bin/ssh-keygen -A\\n[Install]\\n\
+                         WantedBy=ssh.service ssh.socket\\n";
 
-/// What the image is.
+/// The format of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A writable file system; unused blocks take no room
+    /// A writable file system; unused blocks take no space
     Ext4,
     /// Compressed and read-only
     Squashfs,
-    /// An archive
+    /// A tar archive
     Tar,
 }
 
-/// What is wanted.
+/// What to build.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// Debian's name of the release: `bookworm`.
+    /// Debian's name of the release, such as `bookworm`.
     pub suite: &'a str,
-    /// Packages beside those that every image has.
+    /// Packages besides those that every image contains.
     pub include: &'a [String],
-    /// MiB that an ext4 file system has in all.
+    /// Total size of an ext4 file system, in MiB.
     pub size: u32,
-    /// What to make.
+    /// The format of the image.
     pub format: Format,
-    /// Where to put it.
+    /// The file to create.
     pub file: &'a Path,
 }
 
-/// Makes the image, or leaves nothing.
-/// When `signals` says so, the tools are ended, too.
+/// Builds the image, or leaves no files. A signal in `signals` ends the tools, too.
 pub fn build(request: &Request<'_>, signals: &Signals) -> anyhow::Result<()> {
     check(request)?;
     let folder = match request.file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // Beside the result: there has to be room for it anyway, and it can be renamed when it is whole.
+    // Work beside the result: that file system needs the space anyway, and a complete file can be
+    // renamed there.
     let work = tempfile::Builder::new()
         .prefix(".paravane-image-")
         .tempdir_in(folder)
@@ -91,8 +94,10 @@ pub fn build(request: &Request<'_>, signals: &Signals) -> anyhow::Result<()> {
             Format::Ext4 => ext4(request, &archive, work.path(), &progress, signals),
         });
     let result = match made {
-        // What the tools say then is as good as nothing.
-        Err(_) if is_full(work.path()) => bail!("{}: no space left there", folder.display()),
+        // The messages of the tools do not name this cause.
+        Err(_) if is_full(work.path()) => {
+            bail!("{}: no space left on its file system", folder.display())
+        }
         other => other?,
     };
     drop(progress);
@@ -103,7 +108,7 @@ pub fn build(request: &Request<'_>, signals: &Signals) -> anyhow::Result<()> {
         .with_context(|| format!("{}: cannot be written", request.file.display()))
 }
 
-/// Whether there is next to no room in a folder.
+/// Reports whether a folder's file system is almost full.
 fn is_full(folder: &Path) -> bool {
     rustix::fs::statvfs(folder)
         .is_ok_and(|there| there.f_bavail.saturating_mul(there.f_frsize) < FULL)
@@ -121,7 +126,7 @@ fn check(request: &Request<'_>) -> anyhow::Result<()> {
         );
     }
     if let Some(bad) = request.include.iter().find(|p| !name(p)) {
-        bail!("{bad:?} is no name of a package");
+        bail!("{bad:?} is not a package name");
     }
     if request.file.is_dir() {
         bail!(
@@ -149,12 +154,12 @@ fn check(request: &Request<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How mmdebstrap is to work in the new root; it chooses by itself when we are root.
+/// The mode in which mmdebstrap works in the new root. As root it chooses the mode itself.
 fn mode() -> anyhow::Result<Option<&'static str>> {
     if is_root() {
         return Ok(None);
     }
-    // Asks for what it needs of user namespaces, and does nothing in them.
+    // Creates the user namespaces that it needs, and does nothing in them.
     let mut trial = program("mmdebstrap");
     trial
         .args(["--unshare-helper", "true"])
@@ -167,7 +172,8 @@ fn mode() -> anyhow::Result<Option<&'static str>> {
         return Ok(Some("--mode=fakechroot"));
     }
     bail!(
-        "an ordinary user needs fakechroot for this (apt-get install fakechroot), or user namespaces with \
+        "an ordinary user needs fakechroot for this (apt-get install fakechroot), or user \
+         namespaces with \
          ids of one's own (the package uidmap, a line in /etc/subuid and one in /etc/subgid)"
     )
 }
@@ -176,7 +182,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A program in PATH, or where system programs are when an ordinary user's PATH leaves those out.
+/// Finds a program in PATH, or in the folders for system programs, which an ordinary user's PATH
+/// may lack.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -192,7 +199,7 @@ fn program(name: &str) -> Command {
     command
 }
 
-/// The archive of the whole root.
+/// Creates the archive of the whole root.
 fn bootstrap(
     request: &Request<'_>,
     archive: &Path,
@@ -215,7 +222,7 @@ fn bootstrap(
     }
     let hooks = [
         r#"echo paravane > "$1/etc/hostname""#.to_string(),
-        // The kernel has mounted the root by then.
+        // The kernel has already mounted the root.
         r#": > "$1/etc/fstab""#.to_string(),
         format!(r#"printf '{NETWORK}' > "$1/etc/systemd/network/80-dhcp.network""#),
         r#"chroot "$1" systemctl enable systemd-networkd >/dev/null 2>&1"#.to_string(),
@@ -225,7 +232,7 @@ fn bootstrap(
                 chroot "$1" systemctl enable ssh-host-keys.service >/dev/null 2>&1
             }}"#
         ),
-        // Everybody's image would otherwise have the same.
+        // All machines of the image would otherwise share them.
         r#"rm -f "$1/etc/machine-id" "$1"/etc/ssh/ssh_host_*; : > "$1/etc/machine-id""#.to_string(),
     ];
     for hook in hooks {
@@ -268,12 +275,14 @@ fn ext4(
     signals: &Signals,
 ) -> anyhow::Result<PathBuf> {
     let image = work.join("root.ext4");
-    // One shell, so that one fakeroot sees both: owners that the one sets the other reads.
+    // One shell runs both commands, so that one fakeroot serves both: the second reads the owners
+    // that the first sets.
     let script = r#"set -e
         mkdir "$2"
         tar -x --numeric-owner $5 -p -C "$2" -f "$1"
         rm -f "$1"
-        exec "$6" -q -F -t ext4 -L root -m 1 -E lazy_itable_init=1,lazy_journal_init=1 -d "$2" "$3" "$4""#;
+        exec "$6" -q -F -t ext4 -L root -m 1 -E lazy_itable_init=1,lazy_journal_init=1 \
+            -d "$2" "$3" "$4""#;
     let mut command = if is_root() {
         program("sh")
     } else {
@@ -282,7 +291,7 @@ fn ext4(
     if !is_root() {
         command.arg("sh");
     }
-    // File capabilities, which only root can set.
+    // Only root can set file capabilities.
     let attributes = if is_root() {
         "--xattrs --xattrs-include=*"
     } else {
@@ -307,7 +316,8 @@ fn ext4(
     Ok(image)
 }
 
-/// Runs a tool; what it says about its progress is shown. The first that it calls an error is why it fails, or else what it said last.
+/// Runs a tool and shows its progress. On failure the error has the first message that the tool
+/// marks as an error, or else its last message.
 fn run(
     mut command: Command,
     name: &str,
@@ -319,13 +329,14 @@ fn run(
     let mut child = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        // It may signal its whole group, of which we are no part then.
+        // The tool may signal its whole group, which must not contain this process.
         .process_group(0)
         .spawn()
         .with_context(|| format!("cannot run {name}"))?;
     let group = Pid::from_child(&child);
     let said = std::thread::scope(|scope| {
-        // Closed when all who can say something have ended: until then the group's number is not another's.
+        // Closed when all processes with the tool's stderr have ended. Until then the group's
+        // number is not reused.
         let (ended, over) = UnixStream::pair()?;
         scope.spawn(move || end_when_asked(group, signals, &over));
         let said = child
@@ -340,7 +351,7 @@ fn run(
         .wait()
         .with_context(|| format!("{name} cannot be waited for"))?;
     let last = said
-        .context("cannot read what it says")?
+        .context("cannot read its messages")?
         .unwrap_or_default();
     if !status.success() {
         bail!("{name} failed ({status}): {last}");
@@ -348,8 +359,9 @@ fn run(
     Ok(())
 }
 
-/// Interrupts all processes of a tool when we are asked to end, as a terminal does, and they tidy up: mmdebstrap's first one waits for the
-/// others, and only they end; fakeroot ends its server then, and not when it is terminated. Who has not ended after some time is killed.
+/// Interrupts all processes of a tool on a signal, as a terminal does, so that they clean up.
+/// mmdebstrap's first process ends after the others. fakeroot ends its server on SIGINT, but not on
+/// SIGTERM. After a timeout the processes are killed.
 fn end_when_asked(group: Pid, signals: &Signals, over: &UnixStream) {
     let ready = |files: &mut [PollFd<'_>], time: Option<&Timespec>| loop {
         match rustix::event::poll(files, time) {
@@ -368,14 +380,14 @@ fn end_when_asked(group: Pid, signals: &Signals, over: &UnixStream) {
     if signals.pending().is_none() {
         return;
     }
-    // Both fail when they have just ended.
+    // Both calls fail if the processes have just ended.
     let _ = kill_process_group(group, Signal::INT);
     if !ready(&mut [over()], Some(&TIDYING)) {
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// Shows what a tool says about its progress; its first error, or what it said last.
+/// Shows a tool's progress messages. Returns its first error, or else its last message.
 fn listen(pipe: ChildStderr, stage: &str, progress: &Progress) -> io::Result<String> {
     let mut last = String::new();
     for line in BufReader::new(pipe).lines() {
@@ -416,7 +428,7 @@ mod tests {
                 "{bad}"
             );
             assert!(
-                refuse("bookworm", &["hello", bad], file).contains("no name of a package"),
+                refuse("bookworm", &["hello", bad], file).contains("not a package name"),
                 "{bad}"
             );
         }

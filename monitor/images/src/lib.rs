@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Root file systems: a Debian of one's own.
+//! Root file systems: Debian images, container images, and unpacking of archives.
 //!
-//! Nothing here needs root. mmdebstrap fetches and unpacks the packages into a tar archive (with the user's namespaces where those are
-//! allowed); where the caller is not root, `fakeroot` remembers owners and device nodes while the file system is made of it.
+//! Nothing here needs root. mmdebstrap fetches and unpacks the packages into a tar archive, with
+//! user namespaces where they are allowed. For an ordinary user, `fakeroot` keeps owners and device
+//! nodes until the file system is made.
 
 #![forbid(unsafe_code)]
 

@@ -35,9 +35,7 @@ pub fn unpack(image: &[u8]) -> anyhow::Result<Vec<u8>> {
     };
     let payload = payload().context("its payload is not inside the file")?;
     if !payload.starts_with(&[0x1f, 0x8b]) {
-        bail!(
-            "its payload is not compressed with gzip (CONFIG_KERNEL_GZIP), as is required"
-        );
+        bail!("its payload is not compressed with gzip (CONFIG_KERNEL_GZIP), as is required");
     }
     let mut unpacked = Vec::new();
     GzDecoder::new(payload)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where an image's parts lie: a folder in OCI's layout, or a tar archive of one, or of `docker save`.
+//! Access to the parts of a local image: a folder in OCI's layout, a tar archive of one, or an
+//! archive of `docker save`.
 
 use super::{Descriptor, Documents, digest};
 use crate::unpack::members;
@@ -10,38 +11,38 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 use tar::EntryType;
 
-/// Bytes of an index, a manifest or a configuration.
+/// Largest size of an index, a manifest or a configuration, in bytes.
 pub const DOCUMENT: u64 = 4 << 20;
-/// Files in an archive of images.
+/// Largest number of files in an archive of images.
 const ENTRIES: usize = 100_000;
-/// Bytes of their names.
+/// Largest sum of the lengths of their names, in bytes.
 const NAMES: usize = 16 << 20;
 
-/// A place.
+/// A local image.
 #[derive(Debug)]
 pub enum Source {
     /// A folder.
     Folder(PathBuf),
-    /// An archive, and where in it each file's contents are.
+    /// An archive, and the position of each file's contents in it.
     Tar {
         path: PathBuf,
         files: HashMap<String, Place>,
     },
 }
 
-/// Of a file in an archive.
+/// The contents of a file in an archive.
 #[derive(Clone, Debug)]
 pub enum Place {
     Bytes {
         offset: u64,
         length: u64,
     },
-    /// It is this one.
+    /// The same contents as this file's.
     Link(String),
 }
 
 impl Source {
-    /// Looks what there is.
+    /// Opens a folder, or lists the files of an archive.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         if path.is_dir() {
             return Ok(Source::Folder(path.to_path_buf()));
@@ -55,7 +56,7 @@ impl Source {
         members::each_in_file(BufReader::new(file), |entry| {
             entries += 1;
             if entries > ENTRIES {
-                bail!("more than {ENTRIES} files: no archive of an image");
+                bail!("more than {ENTRIES} files: this is not an image archive");
             }
             let name = normal(&entry.path()?).context("a name in it leads outside")?;
             let place = match entry.header().entry_type() {
@@ -63,9 +64,9 @@ impl Source {
                     offset: entry.raw_file_position(),
                     length: entry.size(),
                 },
-                // What older versions of docker save make of layers that are the same.
+                // Older versions of docker save write links for identical layers.
                 EntryType::Symlink | EntryType::Link => {
-                    let target = entry.link_name()?.context("a link to nothing")?;
+                    let target = entry.link_name()?.context("a link without a target")?;
                     let folder = match entry.header().entry_type() {
                         EntryType::Symlink => Path::new(&name).parent().unwrap_or(Path::new("")),
                         _ => Path::new(""),
@@ -83,7 +84,7 @@ impl Source {
             }
             if names > NAMES {
                 bail!(
-                    "names of more than {} MiB: no archive of an image",
+                    "names of more than {} MiB: this is not an image archive",
                     NAMES >> 20
                 );
             }
@@ -96,7 +97,7 @@ impl Source {
         })
     }
 
-    /// Whether there is such a file.
+    /// Reports whether a file of this name exists.
     pub fn has(&self, name: &str) -> bool {
         match self {
             Source::Folder(folder) => folder.join(name).is_file(),
@@ -104,7 +105,7 @@ impl Source {
         }
     }
 
-    /// A file's contents. `name` is one of the layout's own, or one that the archive gives.
+    /// A file's contents. `name` comes from the layout or from a document of the image.
     pub fn file(&self, name: &str) -> anyhow::Result<Box<dyn Read>> {
         let complain = || format!("the image has no {name}");
         match self {
@@ -116,7 +117,7 @@ impl Source {
             }
             Source::Tar { path, files } => {
                 let mut place = files.get(&normal(Path::new(name)).with_context(complain)?);
-                // One link leads to a file; more are nobody's.
+                // Follow one link. docker save writes no links to links.
                 if let Some(Place::Link(target)) = place {
                     place = files.get(target);
                 }
@@ -130,7 +131,7 @@ impl Source {
         }
     }
 
-    /// A whole small file.
+    /// The contents of a document, at most [`DOCUMENT`] bytes.
     pub fn document(&self, name: &str) -> anyhow::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.file(name)?
@@ -153,12 +154,12 @@ impl Documents for Source {
     }
 }
 
-/// Where OCI's layout has the blob of a digest.
+/// The name of a digest's blob in OCI's layout.
 pub fn blob_name(wanted: &str) -> anyhow::Result<String> {
     Ok(format!("blobs/sha256/{}", digest::digits(wanted)?))
 }
 
-/// A path without `.` and `..`; none if it leads outside.
+/// A path without `.` and `..`; `None` if it leads outside.
 fn normal(path: &Path) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for component in path.components() {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The folder in which images are kept.
+//! The folder in which unpacked images are kept. It contains:
 //!
-//! | in it | |
-//! | --- | --- |
-//! | 64 digits | an image, unpacked: the digest of its configuration |
-//! | `blobs/sha256` | layers as registries have them |
-//! | `names` | which image a name meant when it was pulled |
-//! | `.part-*` | what is being made. Who makes it holds a lock on it; what nobody holds was left by somebody who was killed, and goes |
+//! * 64 digits: an unpacked image, named by the digest of its configuration.
+//! * `blobs/sha256`: layers as registries store them.
+//! * `names`: which image a name referred to when it was pulled.
+//! * `.part-*`: unfinished work. Its process holds a lock on it. A part without a lock was left by
+//!   a process that was killed, and is removed.
 //!
-//! Whatever has its name is whole.
+//! An entry under its final name is complete.
 
 use super::digest;
 use anyhow::Context;
@@ -24,13 +23,13 @@ use tempfile::TempDir;
 const PART: &str = ".part-";
 const NAMES: &str = "names";
 
-/// The folder.
+/// The cache folder.
 #[derive(Debug)]
 pub struct Cache {
     folder: PathBuf,
 }
 
-/// What a name meant.
+/// The image that a name refers to.
 #[derive(Debug, Serialize, Deserialize)]
 struct Name {
     reference: String,
@@ -38,7 +37,7 @@ struct Name {
 }
 
 impl Cache {
-    /// This user's.
+    /// This user's cache.
     pub fn standard() -> anyhow::Result<Self> {
         let absolute = |name: &str| {
             std::env::var_os(name)
@@ -46,21 +45,21 @@ impl Cache {
                 .filter(|p| p.is_absolute())
         };
         let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-        let base = base.context("no place for images: set HOME or XDG_CACHE_HOME")?;
+        let base = base.context("no folder for images: set HOME or XDG_CACHE_HOME")?;
         Ok(Cache::at(base.join("paravane/images")))
     }
 
-    /// That folder.
+    /// A cache in this folder.
     pub fn at(folder: PathBuf) -> Self {
         Cache { folder }
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where the image of a configuration's digest is, or is to be.
+    /// The folder of the image with this configuration digest. It need not exist.
     pub fn image(&self, own: &str) -> anyhow::Result<PathBuf> {
         Ok(self.folder.join(digest::digits(own)?))
     }
@@ -70,7 +69,7 @@ impl Cache {
         Ok(self.folder.join(NAMES).join(digest::digits(&own)?))
     }
 
-    /// The image that a name meant when it was pulled last.
+    /// The image that a name referred to when it was last pulled.
     pub fn known(&self, reference: &Reference) -> anyhow::Result<Option<String>> {
         let path = self.name(reference)?;
         let bytes = match fs::read(&path) {
@@ -82,7 +81,7 @@ impl Cache {
         Ok(Some(name.image))
     }
 
-    /// Notes what a name means.
+    /// Records which image a name refers to.
     pub fn remember(&self, reference: &Reference, image: &str) -> anyhow::Result<()> {
         let name = Name {
             reference: reference.whole(),
@@ -94,18 +93,19 @@ impl Cache {
         self.keep(&part, &self.name(reference)?)
     }
 
-    /// Gives a file that is whole its place in a folder of the cache.
+    /// Moves a complete file to its place in the cache.
     pub fn keep(&self, part: &Path, place: &Path) -> anyhow::Result<()> {
         let folder = place.parent().unwrap_or(&self.folder);
         make(folder)?;
         fs::rename(part, place).with_context(|| format!("cannot write to {}", folder.display()))
     }
 
-    /// A new folder to work in.
+    /// Creates a folder for unfinished work.
     pub fn work(&self) -> anyhow::Result<Work> {
         make(&self.folder)?;
         let complain = || format!("cannot write to {}", self.folder.display());
-        // Nobody else tidies between a folder's making and its lock.
+        // The lock keeps other processes from cleaning up between the creation of the folder and
+        // its own lock.
         let all = File::open(&self.folder).with_context(complain)?;
         flock(&all, FlockOperation::LockExclusive).with_context(complain)?;
         for entry in fs::read_dir(&self.folder).with_context(complain)?.flatten() {
@@ -114,12 +114,12 @@ impl Cache {
                     flock(&folder, FlockOperation::NonBlockingLockExclusive).is_err()
                 });
                 if !held {
-                    // What cannot be removed is in nobody's way.
+                    // A folder that cannot be removed does no harm.
                     let _ = fs::remove_dir_all(entry.path());
                 }
             }
         }
-        // 0700: what is in it may have rights that are the guest's business alone.
+        // Mode 0700: files in it may have rights that are meant for the guest only, such as setuid.
         let folder = tempfile::Builder::new()
             .prefix(PART)
             .permissions(Permissions::from_mode(0o700))
@@ -142,7 +142,7 @@ fn make(folder: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write to {}", folder.display()))
 }
 
-/// A folder in the cache for what is not whole; it goes with this value.
+/// A folder in the cache for unfinished work. Dropping the value removes it.
 #[derive(Debug)]
 pub struct Work {
     folder: TempDir,
@@ -150,16 +150,16 @@ pub struct Work {
 }
 
 impl Work {
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// It is whole, and gets its place, unless that is taken by the same.
+    /// Moves the complete folder to its place. Succeeds if the place already has the same contents.
     pub fn finish(self, place: &Path, same: impl Fn(&Path) -> bool) -> anyhow::Result<()> {
         match fs::rename(self.folder.path(), place) {
             Ok(()) => drop(self.folder.keep()),
-            // Somebody else was faster, with the same.
+            // Another process has finished the same image first.
             Err(_) if same(place) => {}
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot write to {}", place.display()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Digests as images have them: `sha256:` and 64 hexadecimal digits.
+//! Digests as images contain them: `sha256:` and 64 hexadecimal digits.
 
 use anyhow::bail;
 use paravane_user_io::text::hex;
@@ -8,17 +8,17 @@ use std::io::{self, Read};
 
 const KIND: &str = "sha256:";
 
-/// Of bytes.
+/// The digest of bytes.
 pub fn of(bytes: &[u8]) -> String {
     text(Sha256::new_with_prefix(bytes))
 }
 
-/// Of a sum that is complete.
+/// The digest of a finished hash.
 pub fn text(sum: Sha256) -> String {
     format!("{KIND}{}", hex(&sum.finalize()))
 }
 
-/// The digits of one; nothing else may be in a name.
+/// The digits of a digest. They are checked, so that they are safe as a file name.
 pub fn digits(digest: &str) -> anyhow::Result<&str> {
     let digits = digest.strip_prefix(KIND).unwrap_or_default();
     if digits.len() != 64
@@ -26,12 +26,12 @@ pub fn digits(digest: &str) -> anyhow::Result<&str> {
             .bytes()
             .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     {
-        bail!("{digest:?} is no digest by SHA-256");
+        bail!("{digest:?} is not a SHA-256 digest");
     }
     Ok(digits)
 }
 
-/// Reads on, and sums up what was read.
+/// A reader that hashes what passes through it.
 pub struct Summed<R> {
     inner: R,
     sum: Sha256,
@@ -45,7 +45,7 @@ impl<R: Read> Summed<R> {
         }
     }
 
-    /// The digest of all, once the rest is read, too.
+    /// Reads the rest. Returns the digest of everything.
     pub fn finish(mut self) -> io::Result<String> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(text(self.sum))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a registry is asked, and its answers: none is kept before it is known to be small enough.
+//! Requests to a registry, with a bound on the size of each answer.
 //!
-//! Answers are read piece by piece, with a bound for each kind: clients of registries commonly read
-//! manifests, tokens and errors whole, however long they are. Credentials are sent when the
+//! Answers are read piece by piece, and each kind has a limit: the client libraries for registries
+//! commonly read manifests, tokens and errors of any length. Credentials are sent only when the
 //! registry asks for them (RFC 6750, RFC 7617, Docker's token protocol), to the registry and to the
-//! server that it names for tokens.
+//! token server that it names.
 
 use super::archive::DOCUMENT;
 use anyhow::{Context, anyhow, bail};
@@ -17,29 +17,29 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::time::Duration;
 
-/// For a connection, and for each next piece of an answer.
+/// Timeout for a connection, and for each further piece of an answer.
 const CONNECT: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(60);
-/// Bytes of a token's answer, and of one that says what is wrong.
+/// Largest size of a token's answer and of an error message, in bytes.
 const SMALL: u64 = 64 << 10;
 
-/// What manifests and indexes are called.
+/// Media types of manifests and indexes.
 const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, \
     application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json";
 
-/// Name and password, if we are known to a registry.
+/// Name and password, if the user has logged in to the registry.
 pub type Login = Option<(String, String)>;
 
-/// A registry, asked for one image.
+/// A registry, for one image.
 pub struct Http<'a> {
     client: Client,
     login: Login,
     reference: &'a Reference,
-    /// It is this host's own, and spoken to without encryption.
+    /// The registry is on this host's loopback and is spoken to without encryption.
     own: bool,
-    /// What requests are authorized with, once the registry has asked for it.
+    /// The authorization of requests, once the registry has asked for it.
     authorization: RefCell<Option<Authorization>>,
 }
 
@@ -51,7 +51,7 @@ enum Authorization {
     Bearer(String),
 }
 
-/// Of a token: either name is in use.
+/// A token server's answer: servers use either name for the token.
 #[derive(Deserialize)]
 struct Token {
     token: Option<String>,
@@ -69,9 +69,9 @@ struct Complaint {
 }
 
 impl<'a> Http<'a> {
-    /// Says nothing to it yet.
+    /// Creates a client. Sends nothing yet.
     pub fn new(reference: &'a Reference, own: bool, login: Login) -> anyhow::Result<Self> {
-        // Fails when there is one already, which is this one.
+        // Fails if a provider is installed already, which is then this one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = Client::builder()
             .connect_timeout(CONNECT)
@@ -80,7 +80,7 @@ impl<'a> Http<'a> {
         let client = builder
             .build()
             .map_err(|error| anyhow!("{}", root(&error)))
-            .context("no HTTPS on this host: has it the certificates (ca-certificates)?")?;
+            .context("HTTPS does not work on this host: install ca-certificates")?;
         Ok(Http {
             client,
             login,
@@ -90,19 +90,19 @@ impl<'a> Http<'a> {
         })
     }
 
-    /// A manifest or index, by a tag or digest.
+    /// Fetches a manifest or index by a tag or digest.
     pub async fn manifest(&self, name: &str) -> anyhow::Result<Vec<u8>> {
         let response = self.get("manifests", name).await?;
         let bytes = self.body(response, DOCUMENT).await?;
         bytes.with_context(|| format!("a manifest of more than {} MiB", DOCUMENT >> 20))
     }
 
-    /// A blob's answer, to be read by [`Http::piece`].
+    /// Requests a blob. [`Http::piece`] reads the answer.
     pub async fn blob(&self, digest: &str) -> anyhow::Result<Response> {
         self.get("blobs", digest).await
     }
 
-    /// The next bytes of an answer; none at its end.
+    /// The next bytes of an answer; `None` at its end.
     pub async fn piece(
         &self,
         response: &mut Response,
@@ -138,7 +138,7 @@ impl<'a> Http<'a> {
 
     async fn ask(&self, url: &str) -> anyhow::Result<Response> {
         let mut request = self.client.get(url).header(ACCEPT, ACCEPTED);
-        // Neither goes on to another host: reqwest drops them there.
+        // reqwest drops both on a redirect to another host.
         match &*self.authorization.borrow() {
             Some(Authorization::Bearer(token)) => request = request.bearer_auth(token),
             Some(Authorization::Basic) => request = self.basic(request),
@@ -160,7 +160,7 @@ impl<'a> Http<'a> {
         })
     }
 
-    /// What is in an answer; none if that is more than `most` bytes.
+    /// The body of an answer; `None` if it exceeds `most` bytes.
     async fn body(&self, mut response: Response, most: u64) -> anyhow::Result<Option<Vec<u8>>> {
         if response
             .content_length()
@@ -222,7 +222,7 @@ impl<'a> Http<'a> {
         }
     }
 
-    /// A token from the server that the registry names.
+    /// Fetches a token from the server that the registry names.
     async fn token(&self, realm: &str, service: Option<String>) -> anyhow::Result<String> {
         let mut url = Url::parse(realm).with_context(|| format!("{}: {realm:?}", self.name()))?;
         if url.scheme() != "https" && !self.own {
@@ -245,7 +245,7 @@ impl<'a> Http<'a> {
         let bytes = bytes.with_context(|| {
             format!("{}: a token of more than {} KiB", self.name(), SMALL >> 10)
         })?;
-        let complain = || format!("{}: its answer is no token", self.name());
+        let complain = || format!("{}: its answer contains no token", self.name());
         let token: Token = serde_json::from_slice(&bytes).with_context(complain)?;
         let token = token.token.or(token.access_token).with_context(complain)?;
         Ok(token)
@@ -254,14 +254,15 @@ impl<'a> Http<'a> {
     fn refused(&self) -> anyhow::Error {
         let registry = self.name();
         anyhow!(
-            "{registry} does not give it to us: is the name right? If it wants to know who asks: `docker login {registry}`"
+            "{registry} refuses access: check the name; if the registry needs a login, run \
+             `docker login {registry}`"
         )
     }
 
-    /// What went wrong, in words for the user.
+    /// An error for the user.
     async fn complaint(&self, response: Response) -> anyhow::Error {
         let (registry, status) = (self.name(), response.status());
-        // Words that are too long are none.
+        // A message that is too long is left out.
         let words = self
             .body(response, SMALL)
             .await
@@ -294,7 +295,7 @@ impl<'a> Http<'a> {
     }
 }
 
-/// The innermost reason.
+/// The innermost cause of an error.
 fn root(error: &(dyn Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

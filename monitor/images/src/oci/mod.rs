@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Images of containers: OCI's layout (a folder, or a tar archive of one), the archives of `docker save`, and what registries have.
+//! Container images: OCI's layout (a folder, or a tar archive of one), archives of `docker save`,
+//! and registries.
 //!
-//! An image is unpacked once, to the cache, under the digest of its configuration, which names every layer by the digest of its contents: so what lies there
-//! under a name is always the same. Every digest is checked while it is read. Run by an ordinary user, all files belong to that user, which is root in the guest.
+//! An image is unpacked once into the cache, under the digest of its configuration. The
+//! configuration names every layer by the digest of its contents, so a name in the cache always
+//! means the same contents. Every digest is checked while data is read. If an ordinary user unpacks
+//! an image, all files belong to that user, which the guest sees as root.
 
 mod archive;
 mod cache;
@@ -31,37 +34,37 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Layers of an image.
+/// Largest number of layers of an image.
 const LAYERS: usize = 500;
-/// Files of an image, and bytes in them.
+/// Largest number of files of an image, and of bytes in them.
 const ENTRIES: u64 = 4_000_000;
 const BYTES: u64 = 64 << 30;
-/// Indexes in indexes.
+/// Largest depth of nested indexes.
 const DEPTH: usize = 3;
 
 const CONFIGURATION: &str = "config.json";
 const ROOT: &str = "rootfs";
 
-/// When a registry is asked for an image.
+/// When to ask a registry for an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Pull {
-    /// When nothing of that name was pulled before
+    /// If no image of that name was pulled before
     #[default]
     Missing,
-    /// Always; what of it is here already is not fetched again
+    /// Always; parts that are in the cache are not fetched again
     Always,
     /// Never
     Never,
 }
 
-/// An image that is unpacked.
+/// An unpacked image.
 #[derive(Debug)]
 pub struct Image {
-    /// What it is: the digest of its configuration.
+    /// Its identity: the digest of its configuration.
     pub digest: String,
-    /// Its root.
+    /// The folder of its root file system.
     pub root: PathBuf,
-    /// What is to run in it.
+    /// The process that runs in it.
     pub process: Process,
 }
 
@@ -111,21 +114,21 @@ struct Saved {
     layers: Vec<String>,
 }
 
-/// An image's parts, found.
+/// The parts of an image.
 struct Parts {
     configuration: Vec<u8>,
-    /// The lowest first.
+    /// In order, the lowest layer first.
     layers: Vec<Layer>,
 }
 
 struct Layer {
-    /// Of the file that it is.
+    /// The name of the layer's file.
     name: String,
-    /// Its digest as it is stored, and its bytes, where a manifest says.
+    /// Digest and size of the stored layer, if a manifest has them.
     descriptor: Option<Descriptor>,
 }
 
-/// Where the documents of an image in OCI's layout are. Whoever asks checks the digest.
+/// A source of the documents of an image in OCI's layout. The caller checks the digests.
 trait Documents {
     /// A manifest or an index.
     fn manifest(&self, descriptor: &Descriptor) -> anyhow::Result<Vec<u8>>;
@@ -133,7 +136,8 @@ trait Documents {
     fn configuration(&self, descriptor: &Descriptor) -> anyhow::Result<Vec<u8>>;
 }
 
-/// Finds an image, which is a file or folder if there is one of that name and else a registry's, and unpacks it unless that was done.
+/// Returns an image, unpacked if it is not in the cache yet. `word` is a file or folder if one of
+/// that name exists, and else a name in a registry.
 pub fn get(word: &Path, pull: Pull) -> anyhow::Result<Image> {
     match reference(word)? {
         Some(reference) => found(&reference.whole(), |cache, signals| {
@@ -145,7 +149,7 @@ pub fn get(word: &Path, pull: Pull) -> anyhow::Result<Image> {
     }
 }
 
-/// A registry's image of that name, asked for.
+/// Fetches the image of that name from its registry.
 pub fn fetch(name: &str) -> anyhow::Result<Image> {
     let reference: Reference = name.parse().map_err(|error| anyhow!("{name:?}: {error}"))?;
     found(&reference.whole(), |cache, signals| {
@@ -157,16 +161,16 @@ fn found(
     name: &str,
     find: impl FnOnce(&Cache, &Signals) -> anyhow::Result<Image>,
 ) -> anyhow::Result<Image> {
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let image = find(&Cache::standard()?, &signals);
     match signals.pending() {
-        // What went wrong then is what was asked for.
+        // The error is a consequence of the signal.
         Some(signal) => Err(Interrupted(signal).into()),
         None => image.with_context(|| name.to_string()),
     }
 }
 
-/// What a word means that names no file.
+/// The name in a registry that a word stands for if no file has that name.
 fn reference(word: &Path) -> anyhow::Result<Option<Reference>> {
     let first = word.as_os_str().as_bytes().first();
     let missing = fs::metadata(word).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -176,7 +180,9 @@ fn reference(word: &Path) -> anyhow::Result<Option<Reference>> {
     let name = word.to_string_lossy();
     match name.parse() {
         Ok(reference) => Ok(Some(reference)),
-        Err(error) => bail!("{name}: no such file, and no name of a registry's image ({error})"),
+        Err(error) => {
+            bail!("{name}: no such file, and not the name of an image in a registry ({error})")
+        }
     }
 }
 
@@ -200,7 +206,7 @@ fn pulled(
         }
     }
     if pull == Pull::Never {
-        bail!("it was not pulled yet, and is not to be (--pull never)");
+        bail!("it has not been pulled, and --pull never is given");
     }
     let registry = Registry::new(reference, signals)?;
     let parts = resolve(registry.named()?, &registry)?;
@@ -213,7 +219,7 @@ fn pulled(
     Ok(image)
 }
 
-/// Fetches the layers that are not here yet.
+/// Fetches the layers that are not in the cache.
 fn transfer(
     layers: &[Layer],
     registry: &Registry<'_>,
@@ -249,14 +255,14 @@ fn transfer(
         let part = work.path().join("layer");
         let file = File::create(&part).with_context(complain)?;
         registry.blob(&blob.digest, blob.size, &mut progress.writing(&file))?;
-        // Its name says that it is whole, also when the host's power fails.
+        // A file under its final name is complete, even after a power failure of the host.
         file.sync_all().with_context(complain)?;
         cache.keep(&part, place)?;
     }
     Ok(())
 }
 
-/// The image of this digest, if it is here.
+/// The image of this digest, if the cache has it.
 fn unpacked(digest: &str, cache: &Cache) -> anyhow::Result<Option<Image>> {
     let place = cache.image(digest)?;
     let bytes = match fs::read(place.join(CONFIGURATION)) {
@@ -282,7 +288,7 @@ impl Configuration {
     }
 }
 
-/// Unpacks an image unless it is here; `layers` says where its layers are.
+/// Unpacks an image unless the cache has it. `layers` opens its layers.
 fn install<'a>(
     parts: &Parts,
     cache: &Cache,
@@ -323,7 +329,7 @@ fn install<'a>(
         &cache.image(&digest)?,
         signals,
     )?;
-    unpacked(&digest, cache)?.context("what was just unpacked is gone")
+    unpacked(&digest, cache)?.context("the image was removed while it was being unpacked")
 }
 
 fn parts(source: &Source) -> anyhow::Result<Parts> {
@@ -338,7 +344,7 @@ fn parts(source: &Source) -> anyhow::Result<Parts> {
     let saved: Vec<Saved> = serde_json::from_slice(&source.document("manifest.json")?)
         .context("manifest.json is damaged")?;
     let [saved] = saved.as_slice() else {
-        bail!("{} images in one archive: one is needed", saved.len());
+        bail!("the archive contains {} images, expected one", saved.len());
     };
     let layer = |name: &String| Layer {
         name: name.clone(),
@@ -350,13 +356,16 @@ fn parts(source: &Source) -> anyhow::Result<Parts> {
     })
 }
 
-/// From an index or manifest to the one image for machines like this.
+/// Follows an index or manifest to the one image for this platform.
 fn resolve(mut bytes: Vec<u8>, documents: &impl Documents) -> anyhow::Result<Parts> {
     let checked = |descriptor: &Descriptor, bytes: Vec<u8>| {
         if digest::of(&bytes) == descriptor.digest {
             return Ok(bytes);
         }
-        bail!("{} is damaged: it has another digest", descriptor.digest)
+        bail!(
+            "{} is damaged: its digest does not match",
+            descriptor.digest
+        )
     };
     for _ in 0..DEPTH {
         let document: Document =
@@ -383,8 +392,9 @@ fn resolve(mut bytes: Vec<u8>, documents: &impl Documents) -> anyhow::Result<Par
         };
         let fitting: Vec<&Descriptor> = document.manifests.iter().filter(fits).collect();
         let next = match fitting.as_slice() {
-            [] => bail!("no image for linux/amd64 in it"),
-            // Of several for this platform, the first counts (OCI image specification, image-index.md).
+            [] => bail!("it contains no image for linux/amd64"),
+            // The first of several entries for this platform is used (OCI image specification,
+            // image-index.md).
             [first, rest @ ..] if rest.is_empty() || first.platform.is_some() => first,
             several => bail!(
                 "{} images for linux/amd64 in it: one is needed",
@@ -394,10 +404,10 @@ fn resolve(mut bytes: Vec<u8>, documents: &impl Documents) -> anyhow::Result<Par
         digest::digits(&next.digest)?;
         bytes = checked(next, documents.manifest(next)?)?;
     }
-    bail!("no manifest in it, only indexes")
+    bail!("it contains no manifest, only indexes")
 }
 
-/// Unpacks all layers beside the place, and gives them that name when they are whole.
+/// Unpacks all layers beside the final place, and renames the folder when it is complete.
 fn unpack(
     source: &Source,
     parts: &Parts,
@@ -431,12 +441,12 @@ fn unpack(
         let mut contents = Summed::new(plain(file)?);
         tree.apply(&mut contents).with_context(|| name.clone())?;
         if contents.finish().with_context(|| name.clone())? != *wanted {
-            bail!("{name} is damaged: it has another digest");
+            bail!("{name} is damaged: its digest does not match");
         }
     }
     drop(progress);
     if let Some(folder) = configuration.process().folder() {
-        // The image may count on its being made.
+        // Programs of the image may expect that this folder exists.
         tree.folder(folder.as_os_str().as_bytes())
             .context("the image's working directory")?;
     }
@@ -444,7 +454,7 @@ fn unpack(
     work.finish(place, |place| place.join(CONFIGURATION).is_file())
 }
 
-/// Reads on until we are asked to end.
+/// A reader that fails once a signal asks the program to end.
 struct Patient<R> {
     inner: R,
     signals: Signals,
@@ -459,7 +469,7 @@ impl<R: Read> Read for Patient<R> {
     }
 }
 
-/// What is in a layer, whatever it is compressed with.
+/// Decompresses a layer, whatever its format.
 fn plain(layer: impl Read + 'static) -> anyhow::Result<Box<dyn Read>> {
     let mut layer = BufReader::with_capacity(64 << 10, layer);
     let start = layer.fill_buf()?;

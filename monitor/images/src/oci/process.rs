@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an image says of what runs in it (OCI image specification, config.md), as the options of `run` say it.
+//! The process that an image describes (OCI image specification, config.md), in terms of `run`'s
+//! options.
 
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The part of an image's configuration that is for running it.
+/// The part of an image's configuration that describes its process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Process {
@@ -14,13 +15,14 @@ pub struct Process {
     cmd: Option<Vec<String>>,
     user: Option<String>,
     working_dir: Option<String>,
-    /// There is an image.
+    /// False if there is no image.
     #[serde(skip)]
     pub(super) of_image: bool,
 }
 
 impl Process {
-    /// What runs when these words are given: the entry point with them, or with the image's own.
+    /// The command line for these arguments: the entry point with them, or with the image's own if
+    /// there are none.
     pub fn command(&self, given: Vec<OsString>) -> Vec<OsString> {
         let words = |list: &Option<Vec<String>>| {
             list.iter()
@@ -37,7 +39,7 @@ impl Process {
         command
     }
 
-    /// Its variables.
+    /// The environment variables.
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
         let pairs = self
             .env
@@ -50,7 +52,7 @@ impl Process {
             .collect()
     }
 
-    /// The folder that it starts in.
+    /// The working folder.
     pub fn folder(&self) -> Option<PathBuf> {
         let named = self
             .working_dir
@@ -59,7 +61,7 @@ impl Process {
         named.or(self.of_image.then_some("/")).map(PathBuf::from)
     }
 
-    /// Who it is.
+    /// The user to run as.
     pub fn user(&self) -> Option<String> {
         self.user.clone().filter(|user| !user.is_empty())
     }

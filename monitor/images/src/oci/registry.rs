@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Images of registries (OCI distribution specification).
 //!
-//! Who we are to a registry is what `docker login` or `podman login` has written down; without that, nobody. A registry on this host's
-//! loopback is spoken to by plain HTTP, as docker does; every other by HTTPS, with the host's certificates.
+//! Credentials come from `docker login` or `podman login`; without them requests are anonymous. A
+//! registry on this host's loopback is spoken to by plain HTTP, as docker does. Every other
+//! registry is spoken to by HTTPS, with the host's certificates.
 
 use super::archive::DOCUMENT;
 use super::http::{Http, Login};
@@ -18,7 +19,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 use tokio::runtime::{self, Runtime};
 
-/// Between two looks whether we are asked to end.
+/// Interval between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A registry, for one image.
@@ -30,19 +31,19 @@ pub struct Registry<'a> {
 }
 
 impl<'a> Registry<'a> {
-    /// Says nothing to it yet. When `signals` says so, whatever is under way ends.
+    /// Creates a client. Sends nothing yet. A signal in `signals` ends each operation.
     pub fn new(reference: &'a Reference, signals: &'a Signals) -> anyhow::Result<Self> {
         let registry = reference.resolve_registry();
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         Ok(Registry {
-            runtime: runtime.context("cannot make a loop of events")?,
+            runtime: runtime.context("cannot create an event loop")?,
             http: Http::new(reference, is_loopback(registry), login(registry)?)?,
             reference,
             signals,
         })
     }
 
-    /// The manifest or index that the reference means.
+    /// The manifest or index that the reference names.
     pub fn named(&self) -> anyhow::Result<Vec<u8>> {
         let Some(wanted) = self.reference.digest() else {
             let tag = self.reference.tag().unwrap_or("latest");
@@ -56,7 +57,7 @@ impl<'a> Registry<'a> {
         Ok(bytes)
     }
 
-    /// A blob's bytes, which have its digest when this succeeds, and are no more than `size`.
+    /// Writes a blob of at most `size` bytes. On success the bytes have this digest.
     pub fn blob(&self, digest: &str, size: u64, into: &mut impl Write) -> anyhow::Result<()> {
         self.wait(async {
             let mut response = self.http.blob(digest).await?;
@@ -65,7 +66,7 @@ impl<'a> Registry<'a> {
             while let Some(piece) = self.http.piece(&mut response).await? {
                 let piece = piece.as_ref();
                 let rest = left.checked_sub(piece.len() as u64);
-                left = rest.context("the registry sends more than the manifest says")?;
+                left = rest.context("the registry sends more bytes than the manifest states")?;
                 sum.update(piece);
                 into.write_all(piece)?;
             }
@@ -76,7 +77,7 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// Waits for that, or until we are asked to end.
+    /// Waits for a result, or for a signal.
     fn wait<T>(&self, what: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
         let asked = async {
             loop {
@@ -108,10 +109,10 @@ impl Documents for Registry<'_> {
 }
 
 fn damaged() -> anyhow::Error {
-    anyhow!("what the registry sends is damaged: it has another digest")
+    anyhow!("what the registry sends is damaged: its digest does not match")
 }
 
-/// Who we are to a registry.
+/// The user's credentials for a registry.
 fn login(registry: &str) -> anyhow::Result<Login> {
     for found in [get_podman_credential(registry), get_credential(registry)] {
         match found {
@@ -120,7 +121,8 @@ fn login(registry: &str) -> anyhow::Result<Login> {
             }
             Ok(DockerCredential::IdentityToken(_)) => {
                 bail!(
-                    "the credentials for {registry} are an identity token: log in with a password or access token"
+                    "the credentials for {registry} are an identity token: log in with a password \
+                     or access token"
                 )
             }
             Err(error) => tracing::debug!("credentials for {registry}: {error}"),
@@ -129,7 +131,7 @@ fn login(registry: &str) -> anyhow::Result<Login> {
     Ok(None)
 }
 
-/// Whether a registry (a host, may be with a port) is this host's own.
+/// Reports whether a registry (a host, optionally with a port) is on this host's loopback.
 fn is_loopback(registry: &str) -> bool {
     let host = match registry.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Images made by hand, good and bad.
+//! Tests with images that are made by hand, good and bad.
 
 use super::*;
 use flate2::Compression;
@@ -32,7 +32,7 @@ fn gz(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// An image in the making.
+/// Builds an image.
 struct Maker {
     folder: tempfile::TempDir,
     layers: Vec<Value>,
@@ -88,7 +88,7 @@ impl Maker {
         serde_json::to_vec(&all).unwrap()
     }
 
-    /// Index and manifest.
+    /// Writes index and manifest.
     fn finish(self) -> Self {
         let config = self.blob(&self.configuration());
         let layers = &self.layers;
@@ -98,7 +98,8 @@ impl Maker {
         let platform = |architecture: &str| json!({ "architecture": architecture, "os": "linux" });
         let other = format!("sha256:{}", "0".repeat(64));
         let inner = json!({ "manifests": [
-            { "digest": other, "platform": platform("arm64") }, { "digest": manifest, "platform": platform("amd64") },
+            { "digest": other, "platform": platform("arm64") },
+            { "digest": manifest, "platform": platform("amd64") },
         ] });
         let inner = self.blob(&serde_json::to_vec(&inner).unwrap());
         let index = json!({ "schemaVersion": 2, "manifests": [{ "digest": inner }] });
@@ -109,7 +110,7 @@ impl Maker {
     fn get(&self, path: &Path) -> Result<Image, String> {
         let result = local(path, &Cache::at(self.cache()), &Signals::install().unwrap());
         let result = result.map_err(|error| format!("{error:#}"));
-        // Whatever happened, nothing half-made is left.
+        // No outcome leaves unfinished work.
         let left = fs::read_dir(self.cache()).into_iter().flatten().flatten();
         let parts = left.filter(|e| e.file_name().to_string_lossy().starts_with('.'));
         assert_eq!(parts.count(), 0);
@@ -180,7 +181,7 @@ fn an_archive_of_one() {
     check(&maker.get(&archive).unwrap());
 }
 
-/// As docker save wrote them for long: a folder for each layer, and links between those that are the same.
+/// The older format of docker save: a folder for each layer, and links between identical layers.
 #[test]
 fn an_archive_of_docker_save() {
     let maker = Maker::new()
@@ -207,7 +208,9 @@ fn an_archive_of_docker_save() {
     add("a/layer.tar", &layer(0));
     add("c.json", &maker.configuration());
     add("b/layer.tar", &layer(1));
-    let manifest = json!([{ "Config": "c.json", "RepoTags": ["x:y"], "Layers": ["link/layer.tar", "b/layer.tar"] }]);
+    let manifest = json!([{
+        "Config": "c.json", "RepoTags": ["x:y"], "Layers": ["link/layer.tar", "b/layer.tar"]
+    }]);
     add("manifest.json", manifest.to_string().as_bytes());
     let mut header = Header::new_ustar();
     header.set_entry_type(tar::EntryType::Symlink);
@@ -222,7 +225,7 @@ fn an_archive_of_docker_save() {
 
 #[test]
 fn what_is_damaged_is_told_and_leaves_nothing() {
-    // A layer that is not what its digest says, a document that is not.
+    // A layer, and then a document, that does not match its digest.
     let maker = good();
     let layer = maker.layers[2]["digest"].as_str().unwrap();
     let path = maker.image().join(blob_name(layer).unwrap());
@@ -254,7 +257,7 @@ fn what_is_damaged_is_told_and_leaves_nothing() {
         maker
             .get(&maker.image())
             .unwrap_err()
-            .contains("another digest")
+            .contains("digest does not match")
     );
     assert_eq!(fs::read_dir(maker.cache()).unwrap().count(), 0);
 
@@ -269,7 +272,7 @@ fn what_is_damaged_is_told_and_leaves_nothing() {
     );
     for (index, part) in [
         ("", "damaged"),
-        ("{}", "no image for linux/amd64"),
+        ("{}", "contains no image for linux/amd64"),
         (
             r#"{"manifests":[{"digest":"sha256:../../../etc/passwd"}]}"#,
             "no digest",
@@ -282,7 +285,7 @@ fn what_is_damaged_is_told_and_leaves_nothing() {
     }
     let file = maker.folder.path().join("file");
     fs::write(&file, [7; 5000]).unwrap();
-    assert!(maker.get(&file).unwrap_err().contains("no tar archive"));
+    assert!(maker.get(&file).unwrap_err().contains("not a tar archive"));
     fs::write(&file, tar(&[("x", "")])).unwrap();
     assert!(maker.get(&file).unwrap_err().contains("neither an image"));
     assert!(

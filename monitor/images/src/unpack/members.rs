@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The members of tar archives of others, with a bound on the memory that an archive can take.
+//! The members of untrusted tar archives, with a bound on the memory that an archive can take.
 //!
-//! The crate `tar` reads GNU long names, long links and PAX records whole before it gives the
-//! member that they belong to, and a header says how long they are. So the reader below the crate
-//! gives no more than [`HEADERS`] bytes between two members: what exceeds them is never read. The
-//! bound does not parse anything, and cannot disagree with the crate.
+//! The crate `tar` reads GNU long names, long links and PAX records whole before it returns the
+//! member that they belong to, and a header gives their length. Therefore the reader below the
+//! crate returns at most [`HEADERS`] bytes between two members. It parses nothing, so it cannot
+//! disagree with the crate.
 
 use anyhow::{Context, bail};
 use std::cell::Cell;
@@ -12,24 +12,24 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::rc::Rc;
 use tar::{Archive, Entries, Entry};
 
-/// Bytes of headers, long names and records in front of a member. A path has 4096 bytes at most,
-/// and a member two of them.
+/// Largest sum of headers, long names and records before a member, in bytes. A path has at most
+/// 4096 bytes, and a member has at most two paths.
 pub const HEADERS: u64 = 64 << 10;
-/// What fills up the block at a member's end.
+/// Largest padding after a member's contents, in bytes.
 const PADDING: u64 = 511;
 
-/// What may still be read before the next member.
+/// How many bytes may still be read before the next member.
 #[derive(Clone, Debug, Default)]
 struct Left(Rc<Cell<Option<u64>>>);
 
 impl Left {
-    /// Contents are read: whoever reads them counts.
+    /// Contents are being read: their reader counts the bytes.
     const ANY: Option<u64> = Some(u64::MAX);
     /// The bound was reached.
     const EXCEEDED: Option<u64> = None;
 }
 
-/// A reader with that bound.
+/// A reader with this bound.
 #[derive(Debug)]
 pub struct Bounded<R> {
     inner: R,
@@ -58,11 +58,11 @@ impl<R: Seek> Seek for Bounded<R> {
     }
 }
 
-/// Calls `with` for each member of an archive. What it leaves of a member's contents is skipped.
+/// Calls `with` for each member of an archive. Contents that `with` does not read are skipped.
 ///
 /// # Errors
-/// What `with` says; an archive that is damaged, or none; more than [`HEADERS`] bytes of names and
-/// records for one member.
+/// An error of `with`; a damaged archive; more than [`HEADERS`] bytes of names and records for one
+/// member.
 pub fn each<R: Read>(
     archive: R,
     mut with: impl FnMut(&mut Entry<'_, Bounded<R>>) -> anyhow::Result<()>,
@@ -71,16 +71,17 @@ pub fn each<R: Read>(
     let mut archive = bounded(archive, &left);
     walk(archive.entries()?, &left, |entry| {
         with(entry)?;
-        // The next member's headers are all that remains to be read before it.
+        // Only the next member's headers remain to be read.
         io::copy(entry, &mut io::sink())?;
         Ok(())
     })
 }
 
-/// The same for a file, in which contents that `with` leaves are not read.
+/// Calls `with` for each member of an archive in a file. Contents that `with` does not read are
+/// seeked over.
 ///
 /// # Errors
-/// As of [`each`].
+/// The same as for [`each`].
 pub fn each_in_file<R: Read + Seek>(
     archive: R,
     with: impl FnMut(&mut Entry<'_, Bounded<R>>) -> anyhow::Result<()>,
@@ -113,7 +114,7 @@ fn walk<R: Read>(
             return Ok(());
         };
         left.0.set(Left::ANY);
-        with(&mut entry.context("no tar archive, or a damaged one")?)?;
+        with(&mut entry.context("not a tar archive, or a damaged one")?)?;
     }
 }
 
@@ -123,7 +124,7 @@ mod tests {
     use std::io::Cursor;
     use tar::{Builder, EntryType, Header};
 
-    /// A stream that counts what is taken of it: a header, and then the same block for ever.
+    /// A stream of a header and then the same block forever. It counts the bytes that are read.
     struct Endless {
         header: Header,
         block: [u8; 512],
@@ -165,7 +166,7 @@ mod tests {
         header
     }
 
-    /// A member with a GNU long name of that many bytes, and one behind it.
+    /// A member with a GNU long name of that many bytes, followed by another member.
     fn named(length: usize) -> Vec<u8> {
         let mut builder = Builder::new(Vec::new());
         let name = vec![b'n'; length];
@@ -216,7 +217,7 @@ mod tests {
         let mut header = header(EntryType::GNUSparse, 0);
         header.as_gnu_mut().unwrap().set_is_extended(true);
         header.set_cksum();
-        // Each further block says that another one follows.
+        // Each further block announces another one.
         let mut block = [0; 512];
         block[504] = 1;
         let mut endless = Endless::new(header, block);

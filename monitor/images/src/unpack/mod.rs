@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Unpacking tar archives of others: of guests, of images.
+//! Unpacks untrusted tar archives: from guests and from images.
 //!
-//! Whatever an archive says, nothing outside the folder is made, changed or read: each name is
-//! resolved by the host's kernel from that folder (openat2(2)), and the last part of a name is
-//! never followed. In an image the folder is the root of symbolic links (`RESOLVE_IN_ROOT`). In
-//! what comes from a guest no link is followed (`RESOLVE_NO_SYMLINKS`), hard links are refused, and
-//! a folder of this host's neither gives way to a file nor gets other rights. Device nodes are left
-//! out.
+//! No archive can create, change or read anything outside of the target folder: the host's kernel
+//! resolves each name from that folder (openat2(2)), and the last part of a name is never followed.
+//! In an image the folder is the root of symbolic links (`RESOLVE_IN_ROOT`). In an archive from a
+//! guest no link is followed (`RESOLVE_NO_SYMLINKS`), hard links are refused, and existing folders
+//! of the host are neither replaced by files nor given other rights. Device nodes are left out.
 
 pub mod members;
 
@@ -27,45 +26,48 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tar::{Entry, EntryType};
 
-/// In front of a name: the layers below have no such file any more (OCI image specification, layer.md).
+/// Prefix of a whiteout: removes the file of that name that lower layers have (OCI image
+/// specification, layer.md).
 const WHITEOUT: &[u8] = b".wh.";
-/// In a folder: the layers below have nothing in it any more.
+/// Opaque whiteout: removes everything that lower layers have in this folder.
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// Bytes of a path, as the host has it.
+/// Largest length of a path on the host, in bytes.
 const PATH: usize = 4096;
-/// Bytes of names that are kept until the archive's end: those of its folders.
+/// Largest sum of the lengths of folder names, in bytes. They are kept until the end of the
+/// archive.
 const NAMES: usize = 256 << 20;
-/// Folders in folders that are removed. Each takes descriptors and stack.
+/// Largest depth of nested folders that are removed. Each level takes descriptors and stack.
 const DEPTH: usize = 4096;
 
-/// What is done with an archive, and how much of it there may be.
+/// How an archive is unpacked, and how much it may contain.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Files.
+    /// Largest number of files.
     pub entries: u64,
-    /// Bytes in them.
+    /// Largest number of bytes in them.
     pub bytes: u64,
-    /// Bits of a file's mode that count.
+    /// The bits of a file's mode that are kept.
     pub mode: u32,
-    /// It is a layer of an image: whiteouts mean what they say, links lead somewhere within the
-    /// image, and owners are kept where we may. Else it comes from a guest.
+    /// The archive is a layer of an image: whiteouts are applied, links are resolved within the
+    /// image, and owners are kept where this user may set them. Otherwise the archive comes from a
+    /// guest.
     pub layer: bool,
-    /// The first part of each name must be this one. It is taken off, or becomes that one.
+    /// The first part that each name must have. It is removed, or replaced by the second value.
     pub first: Option<(OsString, Option<OsString>)>,
 }
 
-/// A folder that archives are unpacked to.
+/// A folder into which archives are unpacked.
 #[derive(Debug)]
 pub struct Tree {
     root: OwnedFd,
     rules: Rules,
-    /// What the archive at hand has made: hashes with a secret key, since an archive has millions
-    /// of long names.
+    /// What the current archive has created. Entries are hashes with a secret key, because an
+    /// archive may have millions of long names.
     made: HashSet<u64>,
     hasher: RandomState,
-    /// Modes of folders, set when nothing is put into them any more.
+    /// Modes of folders. They are set after the last file is put into them.
     folders: Vec<(PathBuf, u32)>,
-    /// Bytes of their names.
+    /// Sum of the lengths of their names, in bytes.
     names: usize,
     entries: u64,
     bytes: u64,
@@ -73,7 +75,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// For a folder that is there.
+    /// For an existing folder.
     pub fn new(folder: &Path, rules: Rules) -> anyhow::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(folder, flags, Mode::empty())
@@ -81,7 +83,7 @@ impl Tree {
         Ok(Self::at(root, rules))
     }
 
-    /// For a folder that is open.
+    /// For an open folder.
     pub fn at(root: OwnedFd, rules: Rules) -> Self {
         Tree {
             root,
@@ -96,7 +98,7 @@ impl Tree {
         }
     }
 
-    /// Unpacks an archive over what is there.
+    /// Unpacks an archive over the existing contents.
     pub fn apply(&mut self, archive: impl Read) -> anyhow::Result<()> {
         self.made.clear();
         members::each(archive, |entry| {
@@ -107,7 +109,7 @@ impl Tree {
         self.names = 0;
         for (path, mode) in std::mem::take(&mut self.folders).into_iter().rev() {
             let (parent, name) = self.place(&path)?;
-            // Another file may have taken its place.
+            // A later file may have replaced the folder.
             match openat(
                 &parent,
                 name,
@@ -122,10 +124,10 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes a folder, and those above it, unless they are there.
+    /// Creates a folder and its parents unless they exist.
     pub fn folder(&self, name: &[u8]) -> anyhow::Result<()> {
         if let Some(path) = self.path(name)? {
-            // The place of something in it is it.
+            // `place` creates the parents of a file, here the folder itself.
             self.place(&path.join("x"))?;
         }
         Ok(())
@@ -144,7 +146,7 @@ impl Tree {
         let kind = entry.header().entry_type();
         let Some(path) = self.path(&entry.path_bytes())? else {
             if self.rules.first.is_some() && kind != EntryType::Directory {
-                bail!("it is a folder here, and something else in the machine");
+                bail!("it is a folder on the host and not a folder in the machine");
             }
             return Ok(());
         };
@@ -156,7 +158,7 @@ impl Tree {
             }
             if let Some(hidden) = name.as_bytes().strip_prefix(WHITEOUT) {
                 if [&b""[..], b".", b".."].contains(&hidden) {
-                    bail!("hides nothing");
+                    bail!("a whiteout without a name");
                 }
                 return remove(&parent, OsStr::from_bytes(hidden), 0);
             }
@@ -178,11 +180,11 @@ impl Tree {
                     }
                 };
                 let least = if self.owner { 0 } else { 0o700 };
-                // A guest does not say who may read a folder that is this host's.
+                // A guest must not change who may read an existing folder of the host.
                 if self.rules.layer || !old {
                     self.names += path.as_os_str().len();
                     if self.names > NAMES {
-                        bail!("folders with names of more than {} MiB", NAMES >> 20);
+                        bail!("the names of its folders exceed {} MiB", NAMES >> 20);
                     }
                     self.folders.push((path.clone(), mode | least));
                 }
@@ -197,18 +199,20 @@ impl Tree {
                 let mut file = File::from(openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?);
                 io::copy(entry, &mut file)?;
                 self.own(entry, &parent, name)?;
-                // Behind the owner, whose change takes bits away.
+                // After the owner, because a change of owner clears mode bits.
                 fchmod(&file, Mode::from_raw_mode(mode))?;
             }
             EntryType::Symlink => {
-                let target = entry.link_name_bytes().context("a link to nothing")?;
+                let target = entry.link_name_bytes().context("a link without a target")?;
                 self.displace(&parent, name)?;
                 symlinkat(OsStr::from_bytes(&target), &parent, name)?;
                 self.own(entry, &parent, name)?;
             }
-            EntryType::Link if !self.rules.layer => bail!("a hard link, which no machine sends"),
+            EntryType::Link if !self.rules.layer => {
+                bail!("a hard link, which is not allowed from a machine")
+            }
             EntryType::Link => {
-                let target = entry.link_name_bytes().context("a link to nothing")?;
+                let target = entry.link_name_bytes().context("a link without a target")?;
                 let target = self.path(&target)?.context("a link to the root")?;
                 let (from, from_name) = self.place(&target)?;
                 if target != path {
@@ -222,9 +226,9 @@ impl Tree {
                 self.own(entry, &parent, name)?;
                 chmodat(&parent, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
             }
-            // A guest's kernel makes its own.
+            // The guest's kernel creates its own device nodes.
             EntryType::Char | EntryType::Block | EntryType::XGlobalHeader => return Ok(()),
-            other => bail!("a kind of file that is not known: {other:?}"),
+            other => bail!("unknown type of file: {other:?}"),
         }
         if kind != EntryType::Link && kind != EntryType::Directory {
             times(entry, &parent, name);
@@ -238,7 +242,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes what is in the way of something that is no folder.
+    /// Removes an existing entry that is in the way of a file.
     fn displace(&self, parent: &OwnedFd, name: &OsStr) -> anyhow::Result<()> {
         if self.rules.layer {
             return remove(parent, name, 0);
@@ -246,16 +250,16 @@ impl Tree {
         match unlinkat(parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR | Errno::PERM) if is_folder(parent, name)? => {
-                bail!("it is a folder here, and something else in the machine")
+                bail!("it is a folder on the host and not a folder in the machine")
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// A name of the archive's as a path in the folder; none for the folder itself.
+    /// A name in the archive as a path in the folder; `None` for the folder itself.
     fn path(&self, name: &[u8]) -> anyhow::Result<Option<PathBuf>> {
         if name.len() >= PATH || name.contains(&0) {
-            bail!("a name that no file can have");
+            bail!("an invalid name");
         }
         let mut parts = Vec::new();
         for part in name.split(|&b| b == b'/') {
@@ -274,7 +278,8 @@ impl Tree {
         Ok((!parts.is_empty()).then(|| parts.iter().collect()))
     }
 
-    /// The folder that a path's last part is in, made if it is not there, and that part.
+    /// Opens the parent folder of a path, creating it if needed. Returns it with the last part of
+    /// the path.
     fn place<'a>(&self, path: &'a Path) -> anyhow::Result<(OwnedFd, &'a OsStr)> {
         let name = path.file_name().context("no name")?;
         let parent = path
@@ -296,7 +301,7 @@ impl Tree {
             Err(Errno::NOENT) => {
                 let (above, last) = self.place(parent)?;
                 match mkdirat(&above, last, Mode::from_raw_mode(0o755)) {
-                    // A link to nothing that is here.
+                    // A link whose target does not exist.
                     Err(Errno::EXIST) | Ok(()) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -307,13 +312,16 @@ impl Tree {
         match folder {
             Ok(folder) => Ok((folder, name)),
             Err(Errno::LOOP) if !self.rules.layer => {
-                bail!("a link is part of {}: it is not followed", parent.display())
+                bail!(
+                    "{} contains a link, which is not followed",
+                    parent.display()
+                )
             }
             Err(error) => Err(error).with_context(|| format!("the folder {}", parent.display())),
         }
     }
 
-    /// Removes what is in a folder and was there before this archive.
+    /// Removes what a folder contained before this archive.
     fn empty(&self, folder: &OwnedFd, path: &Path) -> anyhow::Result<()> {
         clear(folder, 0, &|name| {
             self.made.contains(&self.hasher.hash_one(path.join(name)))
@@ -347,7 +355,7 @@ impl Tree {
     }
 }
 
-/// The file's time; one that the file system cannot have is left out.
+/// Sets the file's time. A time that the file system cannot store is ignored.
 fn times(entry: &Entry<'_, impl Read>, parent: &OwnedFd, name: &OsStr) {
     let seconds = entry
         .header()
@@ -369,8 +377,8 @@ fn is_folder(parent: &OwnedFd, name: &OsStr) -> anyhow::Result<bool> {
     Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-/// Removes what is in a folder, but for names that are to stay. A name at a time: there may be
-/// millions.
+/// Removes the contents of a folder, except for names that `stays` accepts. It handles one name at
+/// a time, because there may be millions.
 fn clear(folder: &OwnedFd, depth: usize, stays: &dyn Fn(&OsStr) -> bool) -> anyhow::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     loop {
@@ -383,14 +391,14 @@ fn clear(folder: &OwnedFd, depth: usize, stays: &dyn Fn(&OsStr) -> bool) -> anyh
                 removed = true;
             }
         }
-        // What a list leaves out that changes while it is read, the next one has.
+        // A listing may miss names while the folder changes; the next pass finds them.
         if !removed {
             return Ok(());
         }
     }
 }
 
-/// Removes a file, or a folder with all that is in it; it need not be there.
+/// Removes a file, or a folder with its contents. It need not exist.
 fn remove(parent: impl AsFd, name: &OsStr, depth: usize) -> anyhow::Result<()> {
     match unlinkat(&parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
@@ -398,7 +406,7 @@ fn remove(parent: impl AsFd, name: &OsStr, depth: usize) -> anyhow::Result<()> {
         Err(error) => return Err(error.into()),
     }
     if depth > DEPTH {
-        bail!("more than {DEPTH} folders in folders");
+        bail!("more than {DEPTH} nested folders");
     }
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(&parent, name, flags, Mode::empty())?;

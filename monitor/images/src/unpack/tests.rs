@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Archives of others, made by hand.
+//! Tests with untrusted archives that are made by hand.
 
 use super::*;
 use std::fs;
@@ -21,7 +21,7 @@ fn image() -> Rules {
     }
 }
 
-/// What comes out of a machine as `data` and goes into a folder that is there.
+/// The rules for `data` that comes out of a machine and goes into an existing folder.
 fn merged() -> Rules {
     Rules {
         first: Some(("data".into(), None)),
@@ -34,7 +34,7 @@ fn archive(files: &[(&str, EntryType, &str)]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for &(name, kind, content) in files {
         let mut header = Header::new_gnu();
-        // As somebody writes it who means no good: the crate refuses such names.
+        // Writes the name as an attacker would: the crate refuses such names.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_entry_type(kind);
         header.set_mode(0o4755);
@@ -89,7 +89,7 @@ fn files_are_what_they_were() {
     );
     assert_eq!(fs::read(at("x/y/z")).unwrap(), b"deep");
     assert!(!at("null").exists());
-    // Over what is there, folders too.
+    // Over existing contents, folders included.
     unpack(
         folder.path(),
         image(),
@@ -138,7 +138,7 @@ fn nothing_leads_outside() {
             let _ = fs::remove_dir_all(&folder);
             fs::create_dir(&folder).unwrap();
             fs::write(&secret, "secret").unwrap();
-            // Refused or not: inside it may do what it likes.
+            // Any outcome is allowed inside of the folder.
             let _ = unpack(&folder, Rules { layer, ..RULES }, &files);
             let mut names: Vec<_> = fs::read_dir(outer.path())
                 .unwrap()
@@ -186,7 +186,7 @@ fn layers_hide_what_is_below() {
     let at = |name: &str| folder.path().join(name);
     assert!(!at("a/1").exists() && at("a/2").exists());
     assert!(at("b/4").exists() && !at("b/c").exists());
-    // A link to a folder stays one.
+    // A link to a folder stays a link.
     assert!(at("usr/bin/tool").exists() && fs::symlink_metadata(at("bin")).unwrap().is_symlink());
     assert_eq!(
         fs::metadata(at("a/2")).unwrap().permissions().mode() & 0o7777,
@@ -237,7 +237,7 @@ fn limits_and_names_are_kept() {
     assert!(folder.path().join("inside").exists());
 }
 
-/// A folder with the target in it, that has what its owner put there, and a file beside the target.
+/// A folder that contains the target, with its owner's files, and a file beside the target.
 fn target() -> (tempfile::TempDir, PathBuf) {
     let outer = tempfile::tempdir().unwrap();
     fs::write(outer.path().join(".bashrc"), "mine").unwrap();
@@ -268,7 +268,7 @@ fn what_a_machine_sends_stays_in_the_target() {
             ],
             "not followed",
         ),
-        // Links that are there may have come out of a machine, too.
+        // Existing links may come out of a machine, too.
         (&[("data/up/.bashrc", Regular, "x")], "not followed"),
         (&[("data/down/file", Regular, "x")], "not followed"),
         (&[("data/up/.bashrc", Directory, "")], "not followed"),
@@ -346,7 +346,7 @@ fn what_a_machine_sends_goes_into_a_folder_that_is_there() {
         ("new".into(), "other".into(), "inside".into())
     );
     assert_eq!(fs::read(outer.path().join(".bashrc")).unwrap(), b"mine");
-    // Rights of what is there are its owner's to give.
+    // Only their owner may change the rights of existing files.
     let mode = |name: &str| {
         fs::metadata(target.join(name))
             .unwrap()
@@ -375,7 +375,7 @@ fn a_layer_s_folders_are_removed_however_deep() {
         fs::read_dir(folder.path().join(&deep)).unwrap().count(),
         3000
     );
-    // All of the layer below, and nothing of this one.
+    // Everything of the lower layer, and nothing of this one.
     let last = format!("{deep}/kept");
     let opaque = format!("{deep}/.wh..wh..opq");
     unpack(
