@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where kernels lie: outside of every checkout, in the user's cache.
+//! The user's cache of built kernels, outside of every checkout.
 
 use super::recipe::Recipe;
 use anyhow::Context;
@@ -8,14 +8,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// The folder of kernels.
+/// The cache folder.
 #[derive(Debug)]
 pub struct Cache {
     root: PathBuf,
 }
 
 impl Cache {
-    /// In `$XDG_CACHE_HOME`, or `~/.cache`.
+    /// Opens the cache in `$XDG_CACHE_HOME` or `~/.cache`.
     pub fn open() -> anyhow::Result<Self> {
         let absolute = |name| {
             std::env::var_os(name)
@@ -24,13 +24,13 @@ impl Cache {
         };
         let base = absolute("XDG_CACHE_HOME")
             .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-            .context("there is no place for kernels: set HOME or XDG_CACHE_HOME")?;
+            .context("no folder for kernels: set HOME or XDG_CACHE_HOME")?;
         Ok(Cache {
             root: base.join("paravane/kernel"),
         })
     }
 
-    /// Makes it, and keeps others who build out of it while the file is held.
+    /// Creates the folder and locks it against other builds until the file is dropped.
     pub fn lock(&self) -> anyhow::Result<File> {
         let complain = || format!("cannot use {}", self.root.display());
         fs::create_dir_all(&self.root).with_context(complain)?;
@@ -39,25 +39,26 @@ impl Cache {
         Ok(file)
     }
 
-    /// Where sources are kept.
+    /// The folder of fetched sources.
     pub fn sources(&self) -> PathBuf {
         self.root.join("source")
     }
 
-    /// Where a kernel is built. Linux without the port has a tree of its own: going from one to the other would compile everything anew.
+    /// The folder in which a kernel is built. Linux without the port has a tree of its own, because
+    /// a switch between the two would compile everything again.
     pub fn work(&self, unpatched: bool) -> PathBuf {
         self.root
             .join(if unpatched { "work-unpatched" } else { "work" })
     }
 
-    /// A result.
+    /// The folder of a result.
     pub fn find(&self, key: &str) -> Option<PathBuf> {
         let folder = self.root.join(key);
-        // A folder gets its name when all is in it.
+        // A folder gets its final name when it is complete.
         folder.is_dir().then_some(folder)
     }
 
-    /// Keeps a result: `fill` puts it into a folder.
+    /// Stores a result: `fill` writes it into a folder.
     pub fn store(
         &self,
         key: &str,
@@ -74,13 +75,13 @@ impl Cache {
         Ok(folder)
     }
 
-    /// The result of a recipe that was last asked for, whatever source and compiler it came from.
+    /// The last result for this recipe, from any source and compiler.
     pub fn current(&self, recipe: &Recipe) -> Option<PathBuf> {
         let key = fs::read_link(self.pointer(recipe)).ok()?;
         self.find(key.to_str()?)
     }
 
-    /// Makes a result that one.
+    /// Makes a result the last one for its recipe.
     pub fn set_current(&self, recipe: &Recipe, folder: &Path) -> anyhow::Result<()> {
         let pointer = self.pointer(recipe);
         let part = pointer.with_extension("part");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Linux for the guest: its source, what it is changed and configured with, how it is built, and where the result lies.
+//! Builds Linux for the guest: finds its source, applies the port and the configuration, and keeps
+//! the result.
 //!
-//! Everything that a result depends on goes into its key, so that a kernel is built once and found ever after. What is
-//! changed is inside this program: no checkout is needed.
+//! The key of a result covers all of its inputs, so a kernel is built once and then found. The port
+//! is part of this program: no checkout is needed.
 
 #![forbid(unsafe_code)]
 
@@ -26,14 +27,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tree::Tree;
 
-/// A kernel, ready to be booted.
+/// A kernel that can be booted.
 #[derive(Clone, Debug)]
 pub struct KernelFiles {
-    /// ELF file with its relocations, for a hypervisor that moves it.
+    /// ELF file with its relocations, for a hypervisor that relocates it.
     pub vmlinux: PathBuf,
-    /// The same, packed up for bare metal.
+    /// The same kernel, compressed, for bare metal.
     pub bzimage: PathBuf,
-    /// What it was configured with.
+    /// Its configuration.
     pub config: PathBuf,
 }
 
@@ -50,16 +51,16 @@ impl KernelFiles {
 /// What to build.
 #[derive(Debug)]
 pub struct Request {
-    /// Linux' source.
+    /// The source of Linux.
     pub source: Wanted,
-    /// What is done to it.
+    /// The changes to the source, and the configuration.
     pub recipe: Recipe,
-    /// Compilers at once.
+    /// Number of compilers that run at the same time.
     pub jobs: usize,
 }
 
 impl Request {
-    /// What is built when nobody asks for anything else.
+    /// The default request.
     pub fn usual() -> anyhow::Result<Self> {
         Ok(Request {
             source: Wanted::Debian { newest: false },
@@ -69,23 +70,24 @@ impl Request {
     }
 }
 
-/// As many compilers as there are processors.
+/// One compiler for each processor.
 pub fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A kernel and how it came about.
+/// The result of a request.
 #[derive(Debug)]
 pub struct Built {
     /// The kernel.
     pub files: KernelFiles,
     /// Linux' version: 6.12.y.
     pub version: String,
-    /// How long it took; `None` if it was there already.
+    /// Duration of the build; `None` if the cache had the kernel.
     pub time: Option<Duration>,
 }
 
-/// The kernel that `paravane kernel build` last made of what this program carries, if it did: a look, no work.
+/// The kernel that `paravane kernel build` last built from the port in this program, if any. Builds
+/// nothing.
 pub fn locate() -> anyhow::Result<Option<KernelFiles>> {
     let recipe = Recipe::new(&[], &[])?;
     Ok(Cache::open()?
@@ -93,7 +95,7 @@ pub fn locate() -> anyhow::Result<Option<KernelFiles>> {
         .map(|folder| KernelFiles::in_folder(&folder)))
 }
 
-/// That kernel, built now if there is none.
+/// The kernel of [`locate`], built now if there is none.
 pub fn locate_or_build() -> anyhow::Result<KernelFiles> {
     match locate()? {
         Some(files) => Ok(files),
@@ -101,14 +103,15 @@ pub fn locate_or_build() -> anyhow::Result<KernelFiles> {
     }
 }
 
-/// The packed-up kernel of the same source and configuration without the port, built now if there is none.
+/// The compressed kernel of the same source and configuration without the port, built now if there
+/// is none.
 pub fn unpatched() -> anyhow::Result<PathBuf> {
     let mut request = Request::usual()?;
     request.recipe = request.recipe.without_port();
     Ok(build(&request)?.files.bzimage)
 }
 
-/// Finds the kernel of this request in the cache, or builds it. Shows its progress on stderr.
+/// Finds the kernel of this request in the cache, or builds it. Shows progress on stderr.
 pub fn build(request: &Request) -> anyhow::Result<Built> {
     let start = Instant::now();
     let progress = Progress::new("waiting for another build of Linux");

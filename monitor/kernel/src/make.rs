@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Configuring and building, by the kernel's own makefiles.
+//! Configures and builds a kernel with its own makefiles.
 
 use super::recipe::Recipe;
 use super::tree::Tree;
@@ -9,10 +9,11 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-/// About how many objects a build from scratch makes: those of Debian's 6.12 with the usual
-/// configuration. The exact number is known to make only, and only at its end.
+/// The approximate number of objects of a build from scratch: that of Debian's 6.12 with the
+/// default configuration. Only make knows the exact number, and only at the end.
 const OBJECTS: u64 = 2480;
-/// Variables that would change a kernel, or its build, behind our back: of the user's, or of a make that we run under.
+/// Environment variables that would change the kernel or its build: the user's, or those of a make
+/// that runs this program.
 const FOREIGN: [&str; 26] = [
     "ARCH",
     "CROSS_COMPILE",
@@ -41,20 +42,20 @@ const FOREIGN: [&str; 26] = [
     "V",
     "O",
 ];
-/// Whatever would be of the day or of the place.
+/// Fixed values for what would otherwise depend on the time or the host.
 const FIXED: [(&str, &str); 6] = [
     ("KBUILD_BUILD_TIMESTAMP", "1970-01-01 00:00:00 UTC"),
     ("KBUILD_BUILD_USER", "build"),
     ("KBUILD_BUILD_HOST", "paravane"),
     ("KBUILD_BUILD_VERSION", "1"),
     ("LC_ALL", "C"),
-    // Where gcc is ccache: with a base it makes the source's path a relative one, which the kernel's makefiles do not strip from
-    // the files' names in messages.
+    // If gcc is ccache: with a base directory it makes source paths relative, and the kernel's
+    // makefiles then do not strip them from file names in messages.
     ("CCACHE_BASEDIR", ""),
 ];
 
 impl Tree {
-    /// Makes the configuration: the kernel's own defaults, and the recipe's fragments over them.
+    /// Writes the configuration: the kernel's defaults, overridden by the recipe's fragments.
     pub fn configure(&self, recipe: &Recipe, progress: &Progress) -> anyhow::Result<()> {
         progress.step("configuring Linux");
         let fragments = self.object().join("fragments");
@@ -79,7 +80,7 @@ impl Tree {
         command
             .env("KCONFIG_ALLCONFIG", &fragments)
             .arg("alldefconfig");
-        // Begins the log; what comes later adds to it.
+        // Starts the log; later steps append to it.
         fs::write(self.log(), "").with_context(|| self.log().display().to_string())?;
         self.run(command, &mut |_| {})?;
         let config =
@@ -95,7 +96,8 @@ impl Tree {
                 .and_then(|o| o.1);
             if got != value {
                 bail!(
-                    "{name}: {line} does not come about (it is {}): something that it depends on is missing",
+                    "{name}: {line} is not in effect (it is {}): an option that it depends on is \
+                     missing",
                     got.unwrap_or("off")
                 );
             }
@@ -103,7 +105,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Builds the kernel. Objects of an earlier build that are up to date stay.
+    /// Builds the kernel. Objects of an earlier build that are up to date are kept.
     pub fn make(&self, jobs: usize, progress: &Progress) -> anyhow::Result<()> {
         let from_scratch = !self.object().join("vmlinux.unstripped").exists();
         let mut command = self.command();
@@ -140,7 +142,7 @@ impl Tree {
         command
     }
 
-    /// Runs it, and shows every line of what it says to `each`.
+    /// Runs a command and passes every line of its output to `each`.
     fn run(&self, mut command: Command, each: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
         let path = self.log();
         let complain = || path.display().to_string();
@@ -181,7 +183,7 @@ impl Tree {
     }
 }
 
-/// The object file that a line of make says is being made.
+/// The object file that make announces in a line.
 fn object(line: &str) -> Option<&str> {
     let mut words = line.strip_prefix("  ")?.split_whitespace();
     let (Some(_command), Some(file), None) = (words.next(), words.next(), words.next()) else {
@@ -190,7 +192,7 @@ fn object(line: &str) -> Option<&str> {
     file.ends_with(".o").then_some(file)
 }
 
-/// What went wrong first, in what make said.
+/// The first error in make's output.
 fn first_error(log: &str) -> &str {
     let is_error = |line: &&str| {
         line.contains("error:") || line.contains("undefined reference") || line.contains("Error ")
@@ -258,7 +260,8 @@ mod tests {
 
     #[test]
     fn the_first_error_is_the_one_to_show() {
-        let log = "  CC      a.o\na.c:1:2: error: no such thing\nmake[3]: *** [a.o] Error 1\nmake: *** [sub-make] Error 2\n";
+        let log = "  CC      a.o\na.c:1:2: error: no such thing\nmake[3]: *** [a.o] Error 1\n\
+                   make: *** [sub-make] Error 2\n";
         assert_eq!(first_error(log), "a.c:1:2: error: no such thing");
         assert_eq!(first_error("one\ntwo\n\n"), "two");
     }

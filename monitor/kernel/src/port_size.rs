@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much of Linux the port is: lines that it adds, changes and moves, without blank ones and comments (seed 002, table 1).
+//! Measures the port: lines that it adds, changes, moves and removes in Linux, without blank lines
+//! and comments (seed 002, table 1).
 
 use super::recipe::Recipe;
 use serde::Serialize;
@@ -12,15 +13,15 @@ pub struct Component {
     pub name: &'static str,
     /// Lines that Linux does not have.
     pub new: usize,
-    /// Lines that stand in the place of others.
+    /// Lines that replace others.
     pub changed: usize,
-    /// Lines that have come from another place.
+    /// Lines that were elsewhere before.
     pub moved: usize,
-    /// Lines that have gone.
+    /// Lines that were removed.
     pub removed: usize,
 }
 
-/// Parts, by the beginnings of paths; the first that fits counts.
+/// Parts, by prefixes of paths. The first match counts.
 const PARTS: [(&str, &[&str]); 7] = [
     (
         "trap handlers and entry",
@@ -45,14 +46,14 @@ const PARTS: [(&str, &[&str]); 7] = [
     ("code of arch/x86", &["arch/x86/"]),
     ("code of all architectures", &[""]),
 ];
-/// What comes with the VMI and not from the port.
+/// Files that belong to the VMI, not to the port.
 const SHARED: [&str; 3] = [
     "arch/x86/vmi/include/paravane/",
     "arch/x86/vmi/vmi_rom.c",
     "arch/x86/vmi/vmi_rom.h",
 ];
 
-/// Counts what a recipe does; the last entry is the total.
+/// Counts the lines of a recipe. The last entry is the total.
 pub fn lines(recipe: &Recipe) -> Vec<Component> {
     let mut all: Vec<Component> = PARTS
         .iter()
@@ -75,7 +76,8 @@ pub fn lines(recipe: &Recipe) -> Vec<Component> {
         .iter()
         .flat_map(|(_, bytes)| runs(&String::from_utf8_lossy(bytes)))
         .collect();
-    // What goes in one place and comes in another has moved; in one and the same run it would be no change at all.
+    // A line that is removed in one place and added in another has moved. Within one run of changed
+    // lines it would not be a change.
     let mut gone: HashMap<&str, usize> = HashMap::new();
     for line in runs.iter().flat_map(|run| &run.removed) {
         *gone.entry(line).or_default() += 1;
@@ -134,12 +136,12 @@ fn part(path: &str) -> Option<usize> {
         .position(|(_, starts)| starts.iter().any(|start| path.starts_with(start)))
 }
 
-/// A brace alone has not moved.
+/// Reports whether a line is distinct enough to count as moved. A brace alone is not.
 fn distinct(line: &str) -> bool {
     line.chars().filter(|c| c.is_alphanumeric()).count() >= 4
 }
 
-/// Lines of a patch that stand together, without context between them.
+/// Consecutive changed lines of a patch, without context between them.
 #[derive(Debug, Default)]
 struct Run {
     path: String,
@@ -151,7 +153,7 @@ fn runs(patch: &str) -> Vec<Run> {
     let mut all: Vec<Run> = Vec::new();
     let (mut path, mut removed, mut added) = (String::new(), Vec::new(), Vec::new());
     let mut in_hunk = false;
-    // One more line that ends the last run.
+    // An additional line ends the last run.
     for line in patch.lines().chain(["diff"]) {
         let (kind, rest) = (line.chars().next(), line.get(1..).unwrap_or_default());
         if in_hunk && kind == Some('-') && !line.starts_with("-- ") {
@@ -177,7 +179,7 @@ fn runs(patch: &str) -> Vec<Run> {
     all
 }
 
-/// Lines that are neither blank nor all comment, without the space around them.
+/// Lines that contain code, trimmed.
 fn code<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut comment = false;
     let mut kept = Vec::new();
@@ -199,7 +201,7 @@ fn code<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
             }
         }
         let found = found.split("//").next().unwrap_or_default().trim();
-        // The rest of a comment whose beginning is context; a comment of a Makefile.
+        // The rest of a comment that starts in the context, or a comment of a Makefile.
         let tail = found.starts_with("* ") || found == "*" || found.starts_with("# ");
         if !found.is_empty() && !tail {
             kept.push(found.to_string());
@@ -220,8 +222,10 @@ mod tests {
 
     #[test]
     fn new_changed_moved_removed() {
-        let patch = "Why.\n\n--- a/arch/x86/mm/a.c\n+++ b/arch/x86/mm/a.c\n@@ -1,9 +1,9 @@\n one\n-two\n+TWO\n+three\n four\n\
-            -moved_away();\n five\n-gone();\n-\n@@ -20,2 +20,3 @@\n six\n+moved_away();\n seven\n-- \n2.39.5\n";
+        let patch = "Why.\n\n--- a/arch/x86/mm/a.c\n+++ b/arch/x86/mm/a.c\n@@ -1,9 +1,9 @@\n one\n\
+             -two\n+TWO\n+three\n four\n\
+            -moved_away();\n five\n-gone();\n-\n@@ -20,2 +20,3 @@\n six\n+moved_away();\n \
+             seven\n-- \n2.39.5\n";
         let recipe = Recipe {
             overlay: vec![
                 ("arch/x86/vmi/time.c", b"/* x */\nint a;\n\nint b;\n"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is done to Linux' source: overlay, patches, configuration. And the key of what comes out.
+//! The changes to Linux' source (overlay, patches, configuration), and the key of the result.
 
 use anyhow::{Context, bail};
 use paravane_user_io::text::hex;
@@ -8,26 +8,26 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
-/// To be counted up when the way from inputs to outputs changes: the tools of [`super::make`] and how they are called.
+/// Version of the build method. Increase it when the steps of `make` or their commands change.
 const METHOD: u32 = 1;
 
-/// What is done to Linux' source.
+/// The changes to Linux' source.
 #[derive(Debug)]
 pub struct Recipe {
-    /// Files that are added: path in the source, contents.
+    /// Added files: path in the source, contents.
     pub overlay: Vec<(&'static str, &'static [u8])>,
     /// Patches in order: name, contents.
     pub patches: Vec<(&'static str, &'static [u8])>,
-    /// Fragments of the configuration in order; a later one wins.
+    /// Fragments of the configuration in order. A later one overrides an earlier one.
     pub config: Vec<(String, Vec<u8>)>,
-    /// Without anything that was asked for: what `locate()` finds.
+    /// The default recipe without options: the one whose result `locate()` finds.
     pub plain: bool,
-    /// Linux as it is, without the port.
+    /// Linux without the port.
     pub unpatched: bool,
 }
 
 impl Recipe {
-    /// The usual one, with optional fragments by their names, and with fragments of somebody's own.
+    /// The default recipe, with optional fragments by name and with the user's own fragments.
     pub fn new(optional: &[String], own: &[PathBuf]) -> anyhow::Result<Self> {
         let find = |list: &[(&'static str, &'static [u8])], name: &str| {
             list.iter().find(|f| f.0 == name).copied()
@@ -55,7 +55,7 @@ impl Recipe {
                 &format!("optional/{name}.config"),
             ) else {
                 let names: Vec<_> = optional_names().collect();
-                bail!("there is no option {name}: there are {}", names.join(", "));
+                bail!("unknown option {name}; known options: {}", names.join(", "));
             };
             config.push((path.to_string(), bytes.to_vec()));
         }
@@ -73,7 +73,8 @@ impl Recipe {
         })
     }
 
-    /// The same configuration for Linux without the port, to compare with: less what only the port has.
+    /// The same configuration for Linux without the port, for comparison. Options of the port are
+    /// left out.
     pub fn without_port(mut self) -> Self {
         self.overlay.clear();
         self.patches.clear();
@@ -89,7 +90,7 @@ impl Recipe {
         self
     }
 
-    /// All inputs, one in a line, by their hashes: what the key is the hash of.
+    /// The hashes of all inputs, one in a line. The key is the hash of this text.
     pub fn inputs(&self, source: &str, compiler: &str) -> String {
         format!("source {source}\ncompiler {compiler}\n{}", self.lines())
     }
@@ -106,7 +107,7 @@ impl Recipe {
             add("patch", name, bytes);
         }
         for (n, (_, bytes)) in self.config.iter().enumerate() {
-            // Where a file lies changes nothing.
+            // The path of a fragment does not matter.
             add("config", &n.to_string(), bytes);
         }
         text
@@ -117,13 +118,13 @@ impl Recipe {
         short(&self.inputs(source, compiler))
     }
 
-    /// The same without source and compiler.
+    /// The name of this recipe, without source and compiler.
     pub fn name(&self) -> String {
         short(&self.lines())
     }
 }
 
-/// A line that sets an option of the port.
+/// Reports whether a line sets an option of the port.
 fn is_of_port(line: &[u8]) -> bool {
     let line = String::from_utf8_lossy(line);
     let option = line

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Linux' source: one that is given, the package that is installed, or one fetched from the distribution.
+//! Finds Linux' source: a given one, the installed package, or one fetched from the distribution.
 
 use super::cache::Cache;
 use super::tools::last_words;
@@ -14,34 +14,34 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Debian's package; its tarball has the same name.
+/// Debian's package. Its tarball has the same name.
 const PACKAGE: &str = "linux-source-6.12";
 const TARBALL: &str = "linux-source-6.12.tar.xz";
-/// Bytes that are read at a time.
+/// Bytes for each read.
 const PIECE: usize = 1 << 20;
 
-/// What is asked for.
+/// The requested source.
 #[derive(Clone, Debug)]
 pub enum Wanted {
-    /// A tarball, or a folder with an unpacked one.
+    /// A tarball, or a folder that contains an unpacked one.
     At(PathBuf),
     /// Debian's package.
     Debian {
-        /// Ask apt for its newest version even if there is one.
+        /// Ask apt for the newest version even if one is present.
         newest: bool,
     },
 }
 
-/// A source that is there.
+/// A source on this host.
 #[derive(Debug)]
 pub struct Source {
-    /// Tarball or folder, absolute.
+    /// Absolute path of the tarball or folder.
     pub path: PathBuf,
-    /// Of its contents.
+    /// Hash of the contents.
     pub hash: String,
 }
 
-/// Finds what is wanted, and fetches it if need be.
+/// Finds the requested source. Fetches it if needed.
 pub fn find(wanted: &Wanted, cache: &Cache, progress: &Progress) -> anyhow::Result<Source> {
     let path = match wanted {
         Wanted::At(path) => {
@@ -60,7 +60,7 @@ pub fn find(wanted: &Wanted, cache: &Cache, progress: &Progress) -> anyhow::Resu
     progress.step(&format!("reading {}", path.display()));
     let hash = if path.is_dir() {
         if !path.join("Makefile").is_file() {
-            bail!("{}: there is no source of a kernel in it", path.display());
+            bail!("{}: it contains no kernel source", path.display());
         }
         hash_folder(&path)?
     } else {
@@ -69,7 +69,7 @@ pub fn find(wanted: &Wanted, cache: &Cache, progress: &Progress) -> anyhow::Resu
     Ok(Source { path, hash })
 }
 
-/// Debian's package, by apt: an ordinary user can download, and unpack it himself.
+/// Downloads Debian's package with apt and unpacks it. This needs no root.
 fn fetch(cache: &Cache, progress: &Progress) -> anyhow::Result<PathBuf> {
     let folder = cache.sources();
     let part = folder.join("part");
@@ -89,7 +89,8 @@ fn fetch(cache: &Cache, progress: &Progress) -> anyhow::Result<PathBuf> {
         .stderr(Stdio::piped())
         .spawn()
         .context(
-            "there is no source of Linux 6.12, and apt-get is missing, which would fetch it: give one with --source",
+            "no source of Linux 6.12 was found, and there is no apt-get to fetch it: give a \
+             tarball with --source",
         )?;
     while child.try_wait()?.is_none() {
         std::thread::sleep(Duration::from_millis(200));
@@ -109,7 +110,8 @@ fn fetch(cache: &Cache, progress: &Progress) -> anyhow::Result<PathBuf> {
         .find(|path| path.extension().is_some_and(|e| e == "deb"));
     let (true, Some(package)) = (output.status.success(), package) else {
         bail!(
-            "cannot fetch {PACKAGE} ({}): is the network there, has apt-get update been run? Or give a tarball with --source",
+            "cannot fetch {PACKAGE} ({}): check the network and run apt-get update, or give a \
+             tarball with --source",
             last_words("apt-get", &output.stderr)
         );
     };
@@ -134,7 +136,7 @@ fn fetch(cache: &Cache, progress: &Progress) -> anyhow::Result<PathBuf> {
     Ok(tarball)
 }
 
-/// Of a file that is the one it was the last time, the hash is remembered.
+/// The hash of a tarball. The hash of an unchanged file is remembered.
 fn hash_tarball(path: &Path, cache: &Cache) -> anyhow::Result<String> {
     let complain = || format!("source {}", path.display());
     let meta = fs::metadata(path).with_context(complain)?;
@@ -170,7 +172,7 @@ fn hash_tarball(path: &Path, cache: &Cache) -> anyhow::Result<String> {
     Ok(hash)
 }
 
-/// Names, contents and the right to execute of all files.
+/// The hash of all files' names, contents and execute permissions.
 fn hash_folder(root: &Path) -> anyhow::Result<String> {
     let mut hasher = Sha256::new();
     let mut folders = vec![root.to_path_buf()];

@@ -5,7 +5,7 @@ use anyhow::{Context, bail};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Programs, and Debian's packages that have them.
+/// Programs, and the Debian packages that contain them.
 const PROGRAMS: [(&str, &str); 12] = [
     ("make", "make"),
     ("gcc", "gcc"),
@@ -20,10 +20,10 @@ const PROGRAMS: [(&str, &str); 12] = [
     ("xz", "xz-utils"),
     ("gzip", "gzip"),
 ];
-/// Headers for the kernel's own tools: the preprocessor knows where they lie.
+/// Headers for the kernel's own tools. The preprocessor knows where they are.
 const HEADERS: [(&str, &str); 2] = [("gelf.h", "libelf-dev"), ("stdio.h", "libc6-dev")];
 
-/// Says in one line what is missing.
+/// Reports in one line what is missing.
 pub fn check() -> anyhow::Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let have = |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
@@ -43,7 +43,8 @@ pub fn check() -> anyhow::Result<()> {
     if !missing.is_empty() {
         let missing = missing.join(" ");
         bail!(
-            "a kernel cannot be built here: apt-get install {missing} (on other systems the packages of these programs)"
+            "programs to build a kernel are missing: apt-get install {missing} (on other systems, \
+             the packages of these programs)"
         );
     }
     Ok(())
@@ -65,7 +66,7 @@ fn has_header(name: &str) -> bool {
     attempt().is_ok_and(|status: std::process::ExitStatus| status.success())
 }
 
-/// The compiler's and the linker's versions: other ones make other kernels.
+/// The versions of compiler and linker: other versions build other kernels.
 pub fn compiler() -> anyhow::Result<String> {
     let mut words = Vec::new();
     for (program, package) in [("gcc", "gcc"), ("ld", "binutils")] {
@@ -73,9 +74,7 @@ pub fn compiler() -> anyhow::Result<String> {
             .arg("--version")
             .output()
             .with_context(|| {
-                format!(
-                    "a kernel cannot be built here: {program} is missing: apt-get install {package}"
-                )
+                format!("{program}, which builds the kernel, is missing: apt-get install {package}")
             })?;
         let text = String::from_utf8_lossy(&output.stdout);
         words.push(text.lines().next().unwrap_or_default().trim().to_string());
@@ -83,7 +82,7 @@ pub fn compiler() -> anyhow::Result<String> {
     Ok(words.join(" / "))
 }
 
-/// The last line that a program said, for an error message.
+/// The last line of a program's messages, for an error message.
 pub fn last_words(program: &str, stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let line = text

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A kernel's source tree with the port in it, kept from build to build: of what did not change, not even a time does, so that
-//! make builds only the rest.
+//! A kernel's source tree with the port applied. It is kept from build to build. Unchanged files
+//! keep their times, so that make builds only what changed.
 
 use super::recipe::Recipe;
 use super::source::Source;
@@ -13,10 +13,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The series that the port is for.
+/// The series of Linux that the port supports.
 const SERIES: &str = "6.12";
 
-/// The tree, and what belongs to it.
+/// The source tree with its object tree and log.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
@@ -24,15 +24,10 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree in this folder, made of this source.
+    /// Opens the tree in this folder. Unpacks it if it was made from another source.
     pub fn open(root: &Path, source: &Source, progress: &Progress) -> anyhow::Result<Self> {
         let complain = || format!("cannot use {}", root.display());
-        let refuse = || {
-            format!(
-                "{}: there is no source of a kernel in it",
-                source.path.display()
-            )
-        };
+        let refuse = || format!("{}: it contains no kernel source", source.path.display());
         if fs::read_to_string(root.join("stamp")).ok().as_ref() == Some(&source.hash) {
             let version = version(&root.join("source")).with_context(refuse)?;
             return Ok(Tree {
@@ -40,7 +35,7 @@ impl Tree {
                 version,
             });
         }
-        // Beside the previous one, which goes when this is known to be good.
+        // Unpack beside the previous tree, which is removed when the new one is complete.
         let part = root.with_extension("part");
         if part.exists() {
             fs::remove_dir_all(&part).with_context(complain)?;
@@ -71,27 +66,28 @@ impl Tree {
         })
     }
 
-    /// 6.12.y
+    /// Linux' version: 6.12.y.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Linux' source, the port in it.
+    /// The source of Linux with the port.
     pub fn source(&self) -> PathBuf {
         self.root.join("source")
     }
 
-    /// What make makes.
+    /// The folder of make's output files.
     pub fn object(&self) -> PathBuf {
         self.root.join("object")
     }
 
-    /// All that make says.
+    /// The log of make's messages.
     pub fn log(&self) -> PathBuf {
         self.root.join("log")
     }
 
-    /// Brings the port in: the files of the recipe that are there already stay untouched, what an earlier one did is undone.
+    /// Applies a recipe. Files that already have the right contents stay untouched, and changes of
+    /// an earlier recipe are undone.
     pub fn apply(&self, recipe: &Recipe, progress: &Progress) -> anyhow::Result<()> {
         progress.step(&format!("patching Linux {}", self.version));
         let before = self.changed()?;
@@ -122,7 +118,7 @@ impl Tree {
             write(&scratch.join(path), bytes)?;
             now.insert((*path).to_string());
         }
-        // Interrupted, this list is too long, never too short.
+        // After an interruption this list may be too long, but never too short.
         self.set_changed(&before.union(&now).cloned().collect())?;
         for path in &now {
             let wanted = fs::read(scratch.join(path)).with_context(|| path.clone())?;
@@ -142,14 +138,14 @@ impl Tree {
         Ok(())
     }
 
-    /// A file as the source has it: kept aside before its first change.
+    /// A file's original contents. They are saved before its first change.
     fn original(&self, path: &str, changed: &BTreeSet<String>) -> anyhow::Result<Option<Vec<u8>>> {
         let kept = self.root.join("originals").join(path);
         if let Ok(bytes) = fs::read(&kept) {
             return Ok(Some(bytes));
         }
         if changed.contains(path) {
-            // It is ours.
+            // The overlay added this file.
             return Ok(None);
         }
         match fs::read(self.source().join(path)) {
@@ -176,7 +172,7 @@ impl Tree {
         let bytes = patch.to_vec();
         let writer = std::thread::spawn(move || input.write_all(&bytes));
         let output = child.wait_with_output()?;
-        // A patch program that ends early has said why.
+        // If patch ends early, its own error message says why.
         let _ = writer.join();
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stdout);
@@ -185,7 +181,8 @@ impl Tree {
                 |file| format!("at {file}"),
             );
             bail!(
-                "{name} does not apply to Linux {} ({file}): this source is newer than the port, give an older one with --source, or newer sources of the port are needed",
+                "{name} does not apply to Linux {} ({file}): this source is newer than the port; \
+                 give an older one with --source, or update paravane",
                 self.version
             );
         }
@@ -211,7 +208,8 @@ impl Tree {
     }
 }
 
-/// The first file that a patch program complains about: the one it was at, or the one that it did not find.
+/// The first file in patch's error messages: the file that it was patching, or one that it did not
+/// find.
 fn rejected(output: &str) -> Option<&str> {
     let mut file = None;
     let mut missing = false;
@@ -229,7 +227,7 @@ fn rejected(output: &str) -> Option<&str> {
     None
 }
 
-/// The files that a patch changes, by the lines that name them.
+/// The files that a patch changes, from its header lines.
 fn patched(patch: &[u8]) -> anyhow::Result<BTreeSet<String>> {
     let mut paths = BTreeSet::new();
     for line in std::str::from_utf8(patch)?.lines() {
@@ -238,7 +236,7 @@ fn patched(patch: &[u8]) -> anyhow::Result<BTreeSet<String>> {
             .or_else(|| line.strip_prefix("+++ b/"))
         {
             if path.split('/').any(|part| part == "..") {
-                bail!("a patch leaves the source: {path}");
+                bail!("a patch changes a file outside of the source: {path}");
             }
             paths.insert(path.to_string());
         }
@@ -281,7 +279,7 @@ fn unpack(source: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The version that the Makefile begins with.
+/// The version at the start of the Makefile.
 fn version(tree: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(tree.join("Makefile"))?;
     let field = |name: &str| {

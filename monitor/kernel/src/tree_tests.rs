@@ -15,7 +15,7 @@ fn recipe(overlay: &[(&'static str, &'static [u8])], patches: &[&'static [u8]]) 
     }
 }
 
-/// A source of four files, in a folder that goes away.
+/// A source of four files in a temporary folder.
 fn source() -> (tempfile::TempDir, Source) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("linux");
@@ -65,7 +65,7 @@ fn only_what_changes_is_written_and_what_went_away_is_undone() {
     assert_eq!(text(&tree, "kernel/a.c").unwrap(), "one\nTWO\nthree\n");
     let times = ["kernel/a.c", "kernel/b.c", "arch/new.c"].map(|path| time(&tree, path));
 
-    // The same patch, one file of the overlay changed, one gone.
+    // The same patch; one file of the overlay changed, one removed.
     let tree = open(&folder, &source);
     tree.apply(&recipe(&[("arch/new.c", b"2")], &[PATCH]), &progress)
         .unwrap();
@@ -74,7 +74,7 @@ fn only_what_changes_is_written_and_what_went_away_is_undone() {
     assert_eq!(text(&tree, "arch/new.c").unwrap(), "2");
     assert!(text(&tree, "arch/old.c").is_none());
 
-    // No patch: the file is the source's own again, and can be patched again.
+    // Without a patch the file has its original contents again, and can be patched again.
     tree.apply(&recipe(&[], &[]), &progress).unwrap();
     assert_eq!(text(&tree, "kernel/a.c").unwrap(), "one\ntwo\nthree\n");
     assert!(text(&tree, "arch/new.c").is_none());
@@ -94,7 +94,7 @@ fn a_patch_that_does_not_apply_is_named_with_the_file() {
     for part in ["0001.patch", "6.12.99", "kernel/a.c"] {
         assert!(error.contains(part), "{part} is not in: {error}");
     }
-    // And the tree is as it was.
+    // The tree is unchanged.
     assert_eq!(text(&tree, "kernel/a.c").unwrap(), "something else\n");
 }
 
@@ -121,7 +121,7 @@ fn another_series_and_a_file_in_the_way_are_refused() {
     )
     .unwrap_err();
     assert!(error.to_string().contains("6.120.1"), "{error}");
-    // What was there before is still there.
+    // The previous tree is still there.
     assert_eq!(text(&tree, "kernel/b.c").unwrap(), "b\n");
 }
 
