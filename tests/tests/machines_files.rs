@@ -168,17 +168,17 @@ fn a_hostile_archive_stays_in_its_target() {
         (
             "a file for the folder",
             &[("data", Regular, "evil")],
-            "a folder here",
+            "a folder on the host",
         ),
         (
             "a link for the folder",
             &[("data", Symlink, ".."), ("data/.bashrc", Regular, "evil")],
-            "a folder here",
+            "a folder on the host",
         ),
         (
             "a pipe for the folder",
             &[("data", Fifo, "")],
-            "a folder here",
+            "a folder on the host",
         ),
         (
             "a hard link",

@@ -275,9 +275,12 @@ fn what_is_damaged_is_told_and_leaves_nothing() {
         ("{}", "contains no image for linux/amd64"),
         (
             r#"{"manifests":[{"digest":"sha256:../../../etc/passwd"}]}"#,
-            "no digest",
+            "not a SHA-256 digest",
         ),
-        (r#"{"manifests":[{"digest":"md5:0"}]}"#, "no digest"),
+        (
+            r#"{"manifests":[{"digest":"md5:0"}]}"#,
+            "not a SHA-256 digest",
+        ),
     ] {
         fs::write(maker.image().join("index.json"), index).unwrap();
         let why = maker.get(&maker.image()).unwrap_err();
