@@ -10,6 +10,7 @@
 //!     paravane-agent --unpack PATH         and into it: one on standard input
 
 mod command;
+mod connection;
 mod dial;
 mod hosts;
 mod init;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connections, and what the monitor asks for on them.
 
+use crate::connection::Connection;
 use crate::dial::{Address, dial};
-use crate::session::{self, Conversation};
-use crate::{command, init, system};
+use crate::{command, init, session, system};
 use paravane_agent_protocol::{Failure, FromAgent, ToAgent, VERSION};
 use std::io;
 use std::thread::Builder;
@@ -18,9 +18,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub fn run(address: &Address) -> String {
     let mut since = Instant::now();
     loop {
-        let conversation = dial(address).and_then(Conversation::new);
-        let ended = match conversation {
-            Ok(conversation) => first_request(conversation, &mut since),
+        let connection = dial(address).and_then(Connection::new);
+        let ended = match connection {
+            Ok(connection) => first_request(connection, &mut since),
             Err(error) => Err(error),
         };
         if let Err(error) = ended {
@@ -33,20 +33,20 @@ pub fn run(address: &Address) -> String {
 }
 
 /// Waits for a connection's first request, and leaves it to a thread of its own: the caller then makes the next connection.
-fn first_request(mut conversation: Conversation, since: &mut Instant) -> io::Result<()> {
-    conversation.say(&FromAgent::Hello { version: VERSION })?;
-    let Some(request) = conversation.request()? else {
+fn first_request(mut connection: Connection, since: &mut Instant) -> io::Result<()> {
+    connection.say(&FromAgent::Hello { version: VERSION })?;
+    let Some(request) = connection.request()? else {
         return Err(io::ErrorKind::ConnectionReset.into());
     };
     *since = Instant::now();
     Builder::new().name("session".to_string()).spawn(move || {
         // What goes wrong with a connection ends that connection. The monitor sees it.
-        let _ = serve(conversation, request);
+        let _ = serve(connection, request);
     })?;
     Ok(())
 }
 
-fn serve(mut conversation: Conversation, first: ToAgent) -> io::Result<()> {
+fn serve(mut connection: Connection, first: ToAgent) -> io::Result<()> {
     let mut next = Some(first);
     let mut configured = false;
     while let Some(request) = next {
@@ -59,7 +59,7 @@ fn serve(mut conversation: Conversation, first: ToAgent) -> io::Result<()> {
                     }
                     Err(why) => FromAgent::Failed(Failure { code: 125, why }),
                 };
-                conversation.say(&answer)?;
+                connection.say(&answer)?;
             }
             ToAgent::Exec(exec) => {
                 if configured {
@@ -67,18 +67,18 @@ fn serve(mut conversation: Conversation, first: ToAgent) -> io::Result<()> {
                     system::wait_until_up();
                 }
                 match command::start(exec) {
-                    Ok(running) => return session::run(conversation, running),
-                    Err(failure) => conversation.say(&FromAgent::Failed(failure))?,
+                    Ok(running) => return session::run(connection, running),
+                    Err(failure) => connection.say(&FromAgent::Failed(failure))?,
                 }
             }
             ToAgent::PowerOff(status) => {
                 let why = init::power_off(status);
-                conversation.say(&FromAgent::Failed(Failure { code: 125, why }))?;
+                connection.say(&FromAgent::Failed(Failure { code: 125, why }))?;
             }
             // Late words to a command that could not be started.
             ToAgent::EndOfInput | ToAgent::Resize(_) | ToAgent::Signal(_) => {}
         }
-        next = conversation.request()?;
+        next = connection.request()?;
     }
     Ok(())
 }

@@ -2,9 +2,10 @@
 //! A connection, and a command that it belongs to.
 
 use crate::command::{self, Running};
+use crate::connection::{Connection, PIECE, Read, read};
 use crate::reap::{self, Status};
-use paravane_agent_protocol::frame::{MAX_FROM_AGENT, MAX_TO_AGENT, put_data, put_message};
-use paravane_agent_protocol::{Decoder, Frame, FromAgent, INPUT_WINDOW, Stream, ToAgent};
+use paravane_agent_protocol::frame::put_data;
+use paravane_agent_protocol::{Frame, FromAgent, INPUT_WINDOW, Stream, ToAgent};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetwinsize};
@@ -13,128 +14,13 @@ use std::os::fd::OwnedFd;
 
 /// Output that may wait for the connection; then the command waits.
 const OUTPUT_WAITING: usize = 256 << 10;
-const PIECE: usize = 32 << 10;
 /// What a command printed before it ended, and nobody has read, is at most this: the size of the largest pipe. What
 /// comes after that is from others who have the stream, too.
 const LAST_OUTPUT: usize = 1 << 20;
 
-/// A connection to the monitor.
-#[derive(Debug)]
-pub struct Conversation {
-    file: OwnedFd,
-    decoder: Decoder<ToAgent>,
-    out: Vec<u8>,
-}
-
-impl Conversation {
-    pub fn new(file: OwnedFd) -> io::Result<Self> {
-        let flags = rustix::fs::fcntl_getfl(&file)?;
-        rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::NONBLOCK)?;
-        Ok(Conversation {
-            file,
-            decoder: Decoder::new(MAX_TO_AGENT),
-            out: Vec::new(),
-        })
-    }
-
-    /// Sends a message, and waits until it is sent.
-    pub fn say(&mut self, message: &FromAgent) -> io::Result<()> {
-        self.put(message);
-        while !self.out.is_empty() {
-            self.wait(PollFlags::OUT)?;
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    /// Waits for a message. None: the monitor has left.
-    pub fn request(&mut self) -> io::Result<Option<ToAgent>> {
-        loop {
-            match self.next()? {
-                Some(Frame::Message(message)) => return Ok(Some(message)),
-                // For a command that could not be started.
-                Some(Frame::Data(..)) => continue,
-                None => {}
-            }
-            self.wait(PollFlags::IN)?;
-            if !self.receive()? {
-                return Ok(None);
-            }
-        }
-    }
-
-    fn wait(&self, flags: PollFlags) -> io::Result<()> {
-        match poll(&mut [PollFd::new(&self.file, flags)], None) {
-            Err(rustix::io::Errno::INTR) => Ok(()),
-            other => Ok(other.map(drop)?),
-        }
-    }
-
-    fn put(&mut self, message: &FromAgent) {
-        if put_message(&mut self.out, message, MAX_FROM_AGENT).is_err() {
-            // Only a failure has text in it: without it, then.
-            if let FromAgent::Failed(failure) = message {
-                let mut short = failure.clone();
-                short.why.clear();
-                let _ = put_message(&mut self.out, &FromAgent::Failed(short), MAX_FROM_AGENT);
-            }
-        }
-    }
-
-    fn next(&mut self) -> io::Result<Option<Frame<ToAgent>>> {
-        self.decoder.next().map_err(io::Error::other)
-    }
-
-    /// Takes what has arrived. False: the monitor has left.
-    fn receive(&mut self) -> io::Result<bool> {
-        let mut piece = [0; PIECE];
-        match read(&self.file, &mut piece)? {
-            Read::Some(n) => {
-                self.decoder.add(piece.get(..n).unwrap_or_default());
-                Ok(true)
-            }
-            Read::Nothing => Ok(true),
-            Read::End => Ok(false),
-        }
-    }
-
-    /// Sends what can be sent.
-    fn flush(&mut self) -> io::Result<()> {
-        while !self.out.is_empty() {
-            match rustix::io::write(&self.file, &self.out) {
-                Ok(n) => drop(self.out.drain(..n)),
-                Err(rustix::io::Errno::AGAIN) => break,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-}
-
-enum Read {
-    Some(usize),
-    Nothing,
-    End,
-}
-
-fn read(file: &OwnedFd, into: &mut [u8]) -> io::Result<Read> {
-    loop {
-        match rustix::io::read(file, &mut *into) {
-            Ok(0) => return Ok(Read::End),
-            Ok(n) => return Ok(Read::Some(n)),
-            Err(rustix::io::Errno::AGAIN) => return Ok(Read::Nothing),
-            Err(rustix::io::Errno::INTR) => {}
-            // What a terminal says when nobody has its other side any more.
-            Err(rustix::io::Errno::IO) => return Ok(Read::End),
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
 /// A command that runs, and its connection.
 struct Session {
-    conversation: Conversation,
+    connection: Connection,
     running: Running,
     /// For the command to read.
     input: Vec<u8>,
@@ -146,10 +32,10 @@ struct Session {
 }
 
 /// Serves a command until it has ended and the monitor knows all that it printed.
-pub fn run(mut conversation: Conversation, running: Running) -> io::Result<()> {
-    conversation.put(&FromAgent::Started { pid: running.pid });
+pub fn run(mut connection: Connection, running: Running) -> io::Result<()> {
+    connection.put(&FromAgent::Started { pid: running.pid });
     let mut session = Session {
-        conversation,
+        connection,
         running,
         input: Vec::new(),
         input_ends: false,
@@ -168,20 +54,20 @@ impl Session {
     fn work(&mut self) -> io::Result<()> {
         loop {
             // What came along with the request is here already.
-            while let Some(frame) = self.conversation.next()? {
+            while let Some(frame) = self.connection.next()? {
                 self.take(frame)?;
             }
             self.feed()?;
-            if self.status.is_some() && self.conversation.out.len() < OUTPUT_WAITING {
+            if self.status.is_some() && self.connection.out.len() < OUTPUT_WAITING {
                 self.take_output()?;
                 if let (Some(status), true) = (self.status, self.is_drained()) {
-                    return self.conversation.say(&match status {
+                    return self.connection.say(&match status {
                         Status::Exited(code) => FromAgent::Exited(code),
                         Status::Killed(signal) => FromAgent::Killed(signal),
                     });
                 }
             }
-            self.conversation.flush()?;
+            self.connection.flush()?;
             self.wait()?;
         }
     }
@@ -190,15 +76,15 @@ impl Session {
     fn wait(&mut self) -> io::Result<()> {
         let mut files = Vec::with_capacity(5);
         let mut flags = PollFlags::IN;
-        if !self.conversation.out.is_empty() {
+        if !self.connection.out.is_empty() {
             flags |= PollFlags::OUT;
         }
-        files.push(PollFd::new(&self.conversation.file, flags));
+        files.push(PollFd::new(&self.connection.file, flags));
         if self.status.is_none() {
             files.push(PollFd::new(&self.running.ended, PollFlags::IN));
         }
         let outputs = files.len();
-        let room = self.conversation.out.len() < OUTPUT_WAITING;
+        let room = self.connection.out.len() < OUTPUT_WAITING;
         let running = &self.running;
         for file in [&running.output, &running.error, &running.terminal]
             .into_iter()
@@ -223,7 +109,7 @@ impl Session {
         });
         let ended = self.status.is_none() && came(1);
         let printed = (outputs..inputs).any(came);
-        if heard && !self.conversation.receive()? {
+        if heard && !self.connection.receive()? {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         if ended {
@@ -257,7 +143,7 @@ impl Session {
                 Read::Some(_) if self.last > LAST_OUTPUT => *file = None,
                 Read::Some(n) => {
                     put_data(
-                        &mut self.conversation.out,
+                        &mut self.connection.out,
                         stream,
                         piece.get(..n).unwrap_or_default(),
                     );
@@ -331,7 +217,7 @@ impl Session {
             }
         }
         if taken > 0 {
-            self.conversation
+            self.connection
                 .put(&FromAgent::Taken(u32::try_from(taken).unwrap_or(u32::MAX)));
         }
         if self.input_ends && self.input.is_empty() {
