@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Starting a command.
+//! Starts commands.
 
 use crate::user::{Accounts, User};
 use crate::{path, reap};
@@ -16,24 +16,24 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A command that runs.
+/// A running command, with the agent's ends of its streams.
 #[derive(Debug)]
 pub struct Running {
-    /// Its process, and its process group.
+    /// Its process ID, which is also its process group.
     pub pid: u32,
-    /// Readable when it has ended.
+    /// Becomes readable when it has exited, for [`reap::Status::read`].
     pub ended: OwnedFd,
-    /// What it reads, if anything.
+    /// Standard input, if it has a pipe for that.
     pub input: Option<OwnedFd>,
-    /// What it prints.
+    /// Standard output, if that is a pipe.
     pub output: Option<OwnedFd>,
-    /// Where it complains.
+    /// Standard error, if that is a pipe.
     pub error: Option<OwnedFd>,
-    /// Its terminal, which is input and output then.
+    /// The terminal, in place of the three pipes.
     pub terminal: Option<OwnedFd>,
 }
 
-/// Starts it.
+/// Starts a command.
 pub fn start(exec: Exec) -> Result<Running, Failure> {
     let name = exec.user.unwrap_or_else(|| geteuid().as_raw().to_string());
     let user = Accounts::read()
@@ -46,14 +46,14 @@ pub fn start(exec: Exec) -> Result<Running, Failure> {
         .chain(exec.env.iter().flat_map(|(key, value)| [key, value]));
     if words.chain(&exec.cwd).any(|word| word.contains(&0)) {
         return Err(other(
-            "a word of the command has a zero byte in it".to_string(),
+            "a word of the command contains a zero byte".to_string(),
         ));
     }
     let folder = match exec.cwd.map(path::from_bytes) {
         Some(folder) if folder.is_dir() => folder,
-        Some(folder) => return Err(other(format!("there is no folder {}", folder.display()))),
+        Some(folder) => return Err(other(format!("there is no directory {}", folder.display()))),
         None if Path::new(&user.home).is_dir() => user.home.clone().into(),
-        // A home that is not there is no reason not to start.
+        // A missing home directory does not keep a command from starting.
         None => "/".into(),
     };
     let variable = |wanted: &[u8]| {
@@ -100,7 +100,7 @@ pub fn start(exec: Exec) -> Result<Running, Failure> {
         Ok(child)
     });
     let (pid, ended) = started.map_err(|error| cannot_run(&name, &error))?;
-    // The command has its own copies of the other ends; ours keep the streams from ending.
+    // Close the command's ends of the streams here: while they are open, the streams do not end.
     drop(command);
     for stream in [
         &running.input,
@@ -123,7 +123,7 @@ pub fn start(exec: Exec) -> Result<Running, Failure> {
     })
 }
 
-/// Our ends of a command's streams.
+/// The agent's ends of a command's streams, as far as they exist before the command.
 #[derive(Default)]
 struct Streams {
     input: Option<OwnedFd>,
@@ -135,8 +135,7 @@ struct Streams {
 fn pipes(command: &mut Command, user: &User, input: bool) -> io::Result<Streams> {
     command.stdin(if input { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A group of its own, for signals. Without a change of user nothing more is to do, and the start is a cheap one
-    // that copies no page tables.
+    // A process group of its own, for signals.
     command.process_group(0);
     become_user(command, user, None);
     Ok(Streams::default())
@@ -150,7 +149,7 @@ fn terminal(command: &mut Command, user: &User, size: Size) -> io::Result<Stream
     let theirs = ioctl_tiocgptpeer(&ours, flags)?;
     tcsetwinsize(&ours, window(size))?;
     if geteuid().is_root() {
-        // Whoever it becomes may open it again.
+        // The user may open it again as /dev/tty or by its name.
         rustix::fs::fchown(&theirs, Some(Uid::from_raw(user.uid)), None)?;
     }
     command
@@ -164,9 +163,10 @@ fn terminal(command: &mut Command, user: &User, size: Size) -> io::Result<Stream
     })
 }
 
-/// Has the new process begin with every signal's default, whatever the agent and who started it ignore.
+/// Resets all signals to their default in the new process, whatever the agent's parent ignored.
 fn default_signals(command: &mut Command) {
-    // SAFETY: runs between fork and exec, where only system calls may be made: it makes no others. Those that cannot be changed fail.
+    // SAFETY: the closure runs between fork and exec, where only async-signal-safe functions may be
+    // called. signal() is one; it fails for signals that cannot be changed.
     unsafe {
         command.pre_exec(|| {
             for signal in 1..=libc::SIGRTMAX() {
@@ -177,7 +177,7 @@ fn default_signals(command: &mut Command) {
     }
 }
 
-/// Has the new process become who it is to be, and the owner of its terminal.
+/// Changes user and groups of the new process, and makes the terminal its controlling terminal.
 fn become_user(command: &mut Command, user: &User, terminal: Option<OwnedFd>) {
     default_signals(command);
     let same =
@@ -191,7 +191,8 @@ fn become_user(command: &mut Command, user: &User, terminal: Option<OwnedFd>) {
         .iter()
         .map(|&group| Gid::from_raw(group))
         .collect();
-    // SAFETY: runs between fork and exec, where only system calls may be made: it makes no others, and stores nothing.
+    // SAFETY: the closure runs between fork and exec. It only makes system calls and allocates
+    // nothing.
     unsafe {
         command.pre_exec(move || {
             if let Some(terminal) = &terminal {
@@ -199,7 +200,7 @@ fn become_user(command: &mut Command, user: &User, terminal: Option<OwnedFd>) {
                 ioctl_tiocsctty(terminal.as_fd())?;
             }
             if !same {
-                // Of the only thread that there is here.
+                // After fork there is only this thread.
                 set_thread_groups(&groups)?;
                 set_thread_gid(gid)?;
                 set_thread_uid(uid)?;
@@ -209,7 +210,7 @@ fn become_user(command: &mut Command, user: &User, terminal: Option<OwnedFd>) {
     }
 }
 
-/// Linux's form of a terminal's size.
+/// Converts a terminal size to Linux's structure.
 pub fn window(size: Size) -> Winsize {
     Winsize {
         ws_row: size.rows,

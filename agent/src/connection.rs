@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A connection to the monitor: messages and data, sent and received without waiting or with.
+//! A connection to the monitor: sends and receives frames, nonblocking or not.
 
 use paravane_agent_protocol::frame::{MAX_FROM_AGENT, MAX_TO_AGENT, put_message};
 use paravane_agent_protocol::{Decoder, Frame, FromAgent, ToAgent};
@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::os::fd::OwnedFd;
 
+/// The size of one read.
 pub const PIECE: usize = 32 << 10;
 
 /// A connection to the monitor.
@@ -28,7 +29,7 @@ impl Connection {
         })
     }
 
-    /// Sends a message, and waits until it is sent.
+    /// Sends a message and waits until it is sent.
     pub fn say(&mut self, message: &FromAgent) -> io::Result<()> {
         self.put(message);
         while !self.out.is_empty() {
@@ -38,12 +39,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for a message. None: the monitor has left.
+    /// Waits for a message. None if the monitor has closed the connection.
     pub fn request(&mut self) -> io::Result<Option<ToAgent>> {
         loop {
             match self.next()? {
                 Some(Frame::Message(message)) => return Ok(Some(message)),
-                // For a command that could not be started.
+                // Input for a command that could not be started.
                 Some(Frame::Data(..)) => continue,
                 None => {}
             }
@@ -63,7 +64,7 @@ impl Connection {
 
     pub fn put(&mut self, message: &FromAgent) {
         if put_message(&mut self.out, message, MAX_FROM_AGENT).is_err() {
-            // Only a failure has text in it: without it, then.
+            // Only a failure can be too long. Send it without its text.
             if let FromAgent::Failed(failure) = message {
                 let mut short = failure.clone();
                 short.why.clear();
@@ -76,7 +77,7 @@ impl Connection {
         self.decoder.next().map_err(io::Error::other)
     }
 
-    /// Takes what has arrived. False: the monitor has left.
+    /// Reads what has arrived. False if the monitor has closed the connection.
     pub fn receive(&mut self) -> io::Result<bool> {
         let mut piece = [0; PIECE];
         match read(&self.file, &mut piece)? {
@@ -89,7 +90,7 @@ impl Connection {
         }
     }
 
-    /// Sends what can be sent.
+    /// Sends as much as possible without waiting.
     pub fn flush(&mut self) -> io::Result<()> {
         while !self.out.is_empty() {
             match rustix::io::write(&self.file, &self.out) {
@@ -116,7 +117,7 @@ pub fn read(file: &OwnedFd, into: &mut [u8]) -> io::Result<Read> {
             Ok(n) => return Ok(Read::Some(n)),
             Err(rustix::io::Errno::AGAIN) => return Ok(Read::Nothing),
             Err(rustix::io::Errno::INTR) => {}
-            // What a terminal says when nobody has its other side any more.
+            // A terminal reports this when no process has it open any more.
             Err(rustix::io::Errno::IO) => return Ok(Read::End),
             Err(error) => return Err(error.into()),
         }

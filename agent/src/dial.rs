@@ -16,13 +16,13 @@ const ADDRESS_SIZE: libc::socklen_t = size_of::<libc::sockaddr_vm>() as libc::so
 /// Where the monitor is.
 #[derive(Debug)]
 pub enum Address {
-    /// Behind this machine's vsock.
+    /// On the host, by vsock.
     Host,
-    /// Behind a socket of this machine.
+    /// On a Unix socket of this machine.
     Unix(PathBuf),
 }
 
-/// Makes a connection.
+/// Connects to it.
 pub fn dial(address: &Address) -> io::Result<OwnedFd> {
     match address {
         Address::Host => vsock(),
@@ -31,8 +31,8 @@ pub fn dial(address: &Address) -> io::Result<OwnedFd> {
 }
 
 fn vsock() -> io::Result<OwnedFd> {
-    // SAFETY: the address is plain data for which zero is a value, and lives over the call, which is told its size; the
-    // new descriptor is nobody else's.
+    // SAFETY: sockaddr_vm is plain data for which all zeroes is a valid value. It outlives the
+    // call, which receives its size. Nothing else owns the new descriptor.
     unsafe {
         let socket = libc::socket(libc::AF_VSOCK, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
         if socket < 0 {

@@ -8,12 +8,12 @@ use std::io;
 pub const HOSTS: &str = "/etc/hosts";
 /// The address that Debian gives to a machine's own name.
 const ADDRESS: &str = "127.0.1.1";
-/// Ends our line, which the next start with another name replaces.
+/// The comment at the end of the agent's line. A start with another name replaces the line.
 const MARK: &str = "# paravane";
 /// For a root without the file.
 const LOCALHOST: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
 
-/// Adds the line unless another one has the name.
+/// Adds a line for the name, unless another line contains it.
 pub fn add(name: &str) -> io::Result<()> {
     let old = match fs::read_to_string(HOSTS) {
         Ok(text) => text,
@@ -26,7 +26,7 @@ pub fn add(name: &str) -> io::Result<()> {
     }
 }
 
-/// The text with this name, if it differs.
+/// The new text of the file. None if it does not change.
 fn changed(old: &str, name: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     if name.is_empty() || !name.chars().all(plain) {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_stays() {
+    fn other_lines_stay() {
         let own = "10.0.0.1 web.example web # ours";
         assert_eq!(changed(own, "web"), None);
         let with = changed(own, "ours").unwrap();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_not_written() {
+    fn invalid_names_are_not_written() {
         for name in ["", "a b", "a\nb", "#"] {
             assert_eq!(changed("", name), None, "{name:?}");
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an init does: mounting, the machine's name, its end.
+//! The work of an init: startup, configuration of the machine, power-off.
 
 use crate::{hosts, mounts, network, runtime, system};
 use paravane_agent_protocol::Configuration;
@@ -7,12 +7,12 @@ use rustix::system::{RebootCommand, reboot, sethostname};
 use std::fs;
 use std::io;
 
-/// The machine's exit status if process 1 could not do its work.
+/// The machine's exit status when process 1 has failed.
 pub const FAILED: u8 = 254;
-/// What a power-off gives as the machine's exit status.
+/// VMI-Linux reports the value of this parameter as the machine's exit status at power-off.
 const EXIT_STATUS: &str = "/sys/module/vmi/parameters/exit_status";
 
-/// Makes an empty root a system.
+/// Prepares a root whose own init does not run.
 pub fn start() -> io::Result<()> {
     let hidden = runtime::hidden();
     mounts::mount_all()?;
@@ -23,19 +23,20 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// The kernel looks twice a second whether to make large pages of small ones, from which a virtual machine has little: an idle one
-/// would wake for nothing else. Whoever wants it says so again.
-const QUIET: (&str, &str) = ("/proc/sys/vm/compaction_proactiveness", "0");
+/// Turns off proactive compaction, for which the kernel wakes twice a second. A virtual machine
+/// gains little from large pages, and an idle one would wake for nothing else. A guest can turn it
+/// on again.
+const NO_COMPACTION: (&str, &str) = ("/proc/sys/vm/compaction_proactiveness", "0");
 
-/// Does what the monitor wants of the machine.
+/// Applies the monitor's configuration.
 pub fn configure(wanted: &Configuration) -> Result<(), String> {
-    // A kernel without it has nothing to be told.
-    let _ = fs::write(QUIET.0, QUIET.1);
-    // A system with its own init has its own name.
+    // Fails on kernels without compaction, which need nothing done.
+    let _ = fs::write(NO_COMPACTION.0, NO_COMPACTION.1);
+    // A system with its own init keeps its own name.
     if let (Some(name), false) = (&wanted.hostname, system::is_service()) {
         sethostname(name.as_bytes())
             .map_err(|error| format!("cannot name the machine {name}: {error}"))?;
-        // A root that cannot be written to goes without.
+        // The machine is usable without this.
         if let Err(error) = hosts::add(name) {
             eprintln!("paravane-agent: {}: {error}", hosts::HOSTS);
         }
@@ -51,34 +52,35 @@ pub fn configure(wanted: &Configuration) -> Result<(), String> {
         };
         done.map_err(|error| format!("cannot configure the network: {error}"))?;
     }
-    system::ready().map_err(|error| format!("cannot tell this system's init: {error}"))
+    system::ready().map_err(|error| format!("cannot notify this system's init: {error}"))
 }
 
-/// Ends the machine with this status. Comes back only when that is not possible, and says why; under a system's own init
-/// comes back when that was asked to.
+/// Powers the machine off with this exit status. Returns only if that fails, with the reason. With
+/// a system's own init, returns when that init has been asked.
 pub fn power_off(status: u8) -> String {
     let first = std::process::id() == 1;
-    // Not on every kernel.
+    // Exists in VMI-Linux only.
     let _ = std::fs::write(EXIT_STATUS, status.to_string());
     if !first {
-        // systemd: start poweroff.target.
-        // SAFETY: a system call with plain numbers.
+        // To systemd this signal means: start poweroff.target.
+        // SAFETY: kill() takes plain numbers and accesses no memory of this process.
         return if unsafe { libc::kill(1, libc::SIGRTMIN() + 4) } == 0 {
-            "this system's init ends the machine".to_string()
+            "this system's init powers the machine off".to_string()
         } else {
             let error = io::Error::last_os_error();
-            format!("cannot ask this system's init to end the machine: {error}")
+            format!("cannot ask this system's init to power the machine off: {error}")
         };
     }
-    // Nobody writes any more.
-    // SAFETY: a system call with plain numbers; -1 is everybody but process 1.
+    // Without processes, nothing is written after the sync and file systems are not busy.
+    // SAFETY: kill() takes plain numbers and accesses no memory of this process; -1 stands for all
+    // processes except process 1.
     unsafe {
         libc::kill(-1, libc::SIGKILL);
     }
     rustix::fs::sync();
     mounts::unmount_all();
     match reboot(RebootCommand::PowerOff) {
-        Ok(()) => "the machine did not end".to_string(),
-        Err(error) => format!("cannot end the machine: {error}"),
+        Ok(()) => "the kernel did not power the machine off".to_string(),
+        Err(error) => format!("cannot power the machine off: {error}"),
     }
 }

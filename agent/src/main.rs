@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane-agent`: runs in a guest, and starts there what the monitor asks for.
+//! `paravane-agent` runs in a guest and starts the commands that the monitor requests.
 //!
-//! As process 1 it is the whole of a small system's init: it mounts what programs expect, adopts orphans, and ends the machine.
-//! Otherwise it is a program like any other, which a system's own init has started.
+//! As process 1 it is also the init of the machine: it mounts file systems, prepares /run, reaps
+//! orphans and powers the machine off. Otherwise the root's own init has started it as a service.
 //!
-//!     paravane-agent                       dials the host's vsock
-//!     paravane-agent --connect-unix PATH   dials a socket: for tests, no guest needed
-//!     paravane-agent --pack PATH           `paravane cp` out of the guest: an archive on standard output
-//!     paravane-agent --unpack PATH         and into it: one on standard input
+//!     paravane-agent                       connects to the host's vsock
+//!     paravane-agent --connect-unix PATH   connects to a Unix socket, for tests without a guest
+//!     paravane-agent --pack PATH           for `paravane cp`: writes an archive to standard output
+//!     paravane-agent --unpack PATH         for `paravane cp`: reads one from standard input
+//!
+//! Modules depend on each other in one direction: `serve` answers requests with `init`, `command`
+//! and `session`; `init` uses `system`, `runtime`, `network` and `hosts`; those use `mounts`.
 
 mod command;
 mod connection;
@@ -58,17 +61,17 @@ fn main() -> ExitCode {
     };
     eprintln!("paravane-agent: {why}");
     if first {
-        // Nothing can be done here any more, and process 1 must not end.
-        // The status goes by way of it.
+        // Process 1 must not exit: that would be a kernel panic. The exit status is written to a
+        // file in /sys.
         let _ = mounts::mount_memory("/sys");
         init::power_off(init::FAILED);
     }
     ExitCode::FAILURE
 }
 
-/// As process 1: the machine's root, and then its init or what we do in place of one.
+/// Startup as process 1: changes to the machine's root, then executes its init or acts as init.
 fn begin() -> io::Result<()> {
-    // It is out of reach later.
+    // The path of the program does not exist in the new root.
     let own = std::env::args_os().next().unwrap_or_default();
     let mut own = File::open(own)?;
     let line = root::change()?;
@@ -78,7 +81,7 @@ fn begin() -> io::Result<()> {
     init::start()
 }
 
-/// What `paravane cp` asks for, if it does.
+/// Runs `--pack` or `--unpack`, if the command line has one of them.
 fn copy() -> Option<io::Result<()>> {
     if std::process::id() == 1 {
         return None;
@@ -95,7 +98,7 @@ fn copy() -> Option<io::Result<()>> {
 }
 
 fn address(words: Vec<OsString>) -> Result<dial::Address, String> {
-    // The kernel gives process 1 the words of its command line that it does not know.
+    // The arguments of process 1 are parameters that the kernel did not recognize.
     if std::process::id() == 1 {
         return Ok(dial::Address::Host);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The mounts of a machine of which the agent is process 1.
+//! File systems that the agent mounts as process 1, and directories for them.
 
 use crate::path;
 use paravane_agent_protocol::Mount;
@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Kind, place, options.
+/// File systems in memory: type, mount point, options.
 const MOUNTS: [(&str, &str, &str); 9] = [
     ("proc", "/proc", ""),
     ("sysfs", "/sys", ""),
@@ -23,6 +23,7 @@ const MOUNTS: [(&str, &str, &str); 9] = [
     ("cgroup2", "/sys/fs/cgroup", ""),
 ];
 
+/// Links in /dev: target and path.
 const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd", "/dev/fd"),
     ("/proc/self/fd/0", "/dev/stdin"),
@@ -30,32 +31,32 @@ const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd/2", "/dev/stderr"),
 ];
 
-/// Mounts them all.
+/// Mounts all of [`MOUNTS`] and creates the links in /dev.
 pub fn mount_all() -> io::Result<()> {
     for (_, place, _) in MOUNTS {
-        // An image that has files in /tmp means them to be found.
+        // Programs of an image with files in /tmp expect to find them.
         if place != "/tmp" || is_empty(place) {
             mount_memory(place)?;
         }
     }
     for (target, link) in LINKS {
-        // It is there already, or nobody needs it.
+        // Fails if the link exists. The few programs that need one report its absence.
         let _ = symlinkat(target, CWD, link);
     }
     Ok(())
 }
 
-/// Whether there is no such directory, or nothing in it.
+/// Whether a directory is empty or does not exist.
 fn is_empty(path: &str) -> bool {
     fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
 }
 
-/// Mounts one of those that are only in memory, and the folder for it.
+/// Mounts one of [`MOUNTS`], given by its mount point, which is created if necessary.
 pub fn mount_memory(place: &str) -> io::Result<()> {
     let Some((kind, _, options)) = MOUNTS.into_iter().find(|(_, known, _)| *known == place) else {
         return Ok(());
     };
-    make_folder(Path::new(place))?;
+    make_directory(Path::new(place))?;
     let quiet = MountFlags::NOSUID
         | if place == "/dev" {
             MountFlags::empty()
@@ -65,13 +66,14 @@ pub fn mount_memory(place: &str) -> io::Result<()> {
     let options = CString::new(options)?;
     match mount(kind, place, kind, quiet, &*options) {
         Ok(()) => Ok(()),
-        // The kernel was built without it, or has mounted it itself.
+        // The kernel lacks this file system, or has mounted it itself.
         Err(rustix::io::Errno::NODEV | rustix::io::Errno::BUSY) => Ok(()),
         Err(error) => Err(io::Error::other(format!("cannot mount {place}: {error}"))),
     }
 }
 
-pub fn make_folder(path: &Path) -> io::Result<()> {
+/// Creates a directory and its missing parents, with mode 0755.
+pub fn make_directory(path: &Path) -> io::Result<()> {
     let mut so_far = std::path::PathBuf::new();
     for part in path.components() {
         so_far.push(part);
@@ -83,6 +85,7 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Mounts a file system that the monitor has configured, such as a volume.
 pub fn mount_one(entry: &Mount) -> Result<(), String> {
     let target = path::from_bytes(entry.target.clone());
     let fail = |error: &dyn std::fmt::Display| {
@@ -95,7 +98,7 @@ pub fn mount_one(entry: &Mount) -> Result<(), String> {
     if !target.is_absolute() {
         return Err(fail(&"not an absolute path"));
     }
-    make_folder(&target).map_err(|error| fail(&error))?;
+    make_directory(&target).map_err(|error| fail(&error))?;
     let flags = if entry.read_only {
         MountFlags::RDONLY
     } else {
@@ -111,7 +114,7 @@ pub fn mount_one(entry: &Mount) -> Result<(), String> {
     .map_err(|error| fail(&error))
 }
 
-/// Detaches what is mounted, the last first, so that file systems end in good order.
+/// Unmounts all file systems on disks, the last mounted first, so that they are clean.
 pub fn unmount_all() {
     let Ok(table) = std::fs::read_to_string("/proc/self/mounts") else {
         return;
@@ -122,12 +125,12 @@ pub fn unmount_all() {
         else {
             continue;
         };
-        // What is only in memory goes with it.
+        // File systems in memory have nothing to write back.
         if place != "/" && !MOUNTS.iter().any(|(memory, ..)| *memory == kind) {
-            // Busy ones were synchronised.
+            // Fails for busy ones, which are synchronized at least.
             let _ = unmount(place, UnmountFlags::empty());
         }
     }
-    // The root cannot go; it can be left in good order.
+    // The root cannot be unmounted. Read-only, it is clean as well.
     let _ = mount_remount("/", MountFlags::RDONLY, c"");
 }

@@ -17,15 +17,15 @@ const NETWORKD: &str = "/run/systemd/network";
 const UP: libc::c_short = libc::IFF_UP as libc::c_short;
 #[allow(clippy::cast_possible_truncation)] // 0x40
 const RUNNING: libc::c_short = libc::IFF_RUNNING as libc::c_short;
-/// A card whose link has not come up by then has none.
+/// Time for a card's link to come up.
 const LINK: Duration = Duration::from_millis(500);
 
-/// Starts the interface `lo`, which then gets its addresses by itself.
+/// Brings up the interface `lo`. The kernel assigns its addresses.
 pub fn loopback_up() -> io::Result<()> {
     up(&socket()?, "lo")
 }
 
-/// Gives the machine's card its addresses. A machine with several has them on the first.
+/// Configures the machine's first card.
 pub fn configure(wanted: &Network) -> io::Result<()> {
     let name = card()?;
     let socket = socket()?;
@@ -46,7 +46,7 @@ pub fn configure(wanted: &Network) -> io::Result<()> {
     up(&socket, &name)?;
     route(&socket, wanted.gateway)?;
     if let Some(dns) = wanted.dns {
-        // A root that cannot be written to goes without.
+        // The machine is usable without this.
         if let Err(error) = name_server(dns) {
             eprintln!("paravane-agent: {RESOLVER}: {error}");
         }
@@ -54,8 +54,8 @@ pub fn configure(wanted: &Network) -> io::Result<()> {
     wait_for_link(&socket, &name)
 }
 
-/// The kernel hears of a link a moment after the card is up. What is sent before that is dropped, and the first question for a neighbour is
-/// repeated only a second later.
+/// Waits until the kernel knows that the link is up, a moment after the card is. It drops packets
+/// before that, and repeats the first ARP request only after a second.
 fn wait_for_link(socket: &OwnedFd, name: &str) -> io::Result<()> {
     let begun = Instant::now();
     while flags(socket, name)? & RUNNING == 0 {
@@ -64,16 +64,18 @@ fn wait_for_link(socket: &OwnedFd, name: &str) -> io::Result<()> {
         }
         thread::sleep(Duration::from_micros(200));
     }
-    // That flag comes first, then the queue to the card; both under the lock that this takes.
+    // The kernel sets that flag before it starts the card's queue, both under the RTNL lock. This
+    // request takes the lock too, so the queue runs when it returns.
     up(socket, name)
 }
 
+/// Writes the resolver's configuration.
 fn name_server(dns: Ipv4Addr) -> io::Result<()> {
-    // A system that has set this up for itself keeps it.
+    // A root that has name servers keeps them.
     if fs::read(RESOLVER).is_ok_and(|text| !text.is_empty()) {
         return Ok(());
     }
-    // A link to what a service would write, which does not run here.
+    // On Debian this is a link to a file that systemd-resolved would write.
     let target = fs::read_link(RESOLVER).map_or(RESOLVER.into(), |to| Path::new("/etc").join(to));
     if let Some(folder) = target.parent() {
         fs::create_dir_all(folder)?;
@@ -81,7 +83,8 @@ fn name_server(dns: Ipv4Addr) -> io::Result<()> {
     fs::write(RESOLVER, format!("nameserver {dns}\n"))
 }
 
-/// Under a system's own init: what its networkd does with a card for which nobody has said anything. It comes up later than this.
+/// With systemd: settings for cards that no other file of systemd-networkd configures. The daemon
+/// starts later.
 pub fn leave_to_networkd(wanted: &Network) -> io::Result<()> {
     fs::create_dir_all(NETWORKD)?;
     let dns = wanted
@@ -89,14 +92,15 @@ pub fn leave_to_networkd(wanted: &Network) -> io::Result<()> {
         .map(|dns| format!("DNS={dns}\n"))
         .unwrap_or_default();
     let text = format!(
-        "[Match]\nName=en* eth*\n\n[Link]\nMTUBytes={}\n\n[Network]\nAddress={}/{}\nGateway={}\n{dns}",
+        "[Match]\nName=en* eth*\n\n[Link]\nMTUBytes={}\n\n\
+         [Network]\nAddress={}/{}\nGateway={}\n{dns}",
         wanted.mtu, wanted.address, wanted.prefix, wanted.gateway
     );
-    // Behind all others, of which the first that matches counts.
+    // The first file that matches counts, so this one sorts after all others.
     fs::write(Path::new(NETWORKD).join("99-paravane.network"), text)
 }
 
-/// The first interface behind which there is a device.
+/// The first interface that belongs to a device.
 fn card() -> io::Result<String> {
     let mut names: Vec<String> = fs::read_dir("/sys/class/net")?
         .flatten()
@@ -107,7 +111,7 @@ fn card() -> io::Result<String> {
     names
         .into_iter()
         .next()
-        .ok_or_else(|| io::Error::other("there is no card"))
+        .ok_or_else(|| io::Error::other("there is no network card"))
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -129,20 +133,20 @@ fn up(socket: &OwnedFd, name: &str) -> io::Result<()> {
 
 fn flags(socket: &OwnedFd, name: &str) -> io::Result<libc::c_short> {
     let answer = request(socket, name, libc::SIOCGIFFLAGS, |_| ())?;
-    // SAFETY: the request that was answered is for the flags.
+    // SAFETY: SIOCGIFFLAGS has filled this field of the union.
     Ok(unsafe { answer.ifr_ifru.ifru_flags })
 }
 
-/// One request of an interface, with what `fill` puts into it.
+/// Makes a netdevice(7) request for an interface. `fill` sets its argument; returns the answer.
 fn request(
     socket: &OwnedFd,
     name: &str,
     number: libc::Ioctl,
     fill: impl FnOnce(&mut libc::ifreq),
 ) -> io::Result<libc::ifreq> {
-    // SAFETY: plain data for which zero is a value.
+    // SAFETY: ifreq is plain data for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays zero.
+    // The last byte stays zero and ends the name.
     for (to, from) in request
         .ifr_name
         .iter_mut()
@@ -152,15 +156,17 @@ fn request(
         *to = libc::c_char::from_ne_bytes([from]);
     }
     fill(&mut request);
-    // SAFETY: all requests of this module take a struct ifreq, which lives over the call.
+    // SAFETY: all requests of this module take a pointer to an ifreq, which outlives the call.
     if unsafe { libc::ioctl(socket.as_raw_fd(), number, &raw mut request) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(request)
 }
 
+/// Adds the default route.
 fn route(socket: &OwnedFd, gateway: Ipv4Addr) -> io::Result<()> {
-    // SAFETY: plain data for which zero is a value; it lives over the call, which takes a struct rtentry.
+    // SAFETY: rtentry is plain data for which all zeroes is a valid value. The request takes a
+    // pointer to one, which outlives the call.
     let done = unsafe {
         let mut route: libc::rtentry = std::mem::zeroed();
         route.rt_dst = plain(Ipv4Addr::UNSPECIFIED);
@@ -175,7 +181,7 @@ fn route(socket: &OwnedFd, gateway: Ipv4Addr) -> io::Result<()> {
     Ok(())
 }
 
-/// A `struct sockaddr_in` in the form that requests have it: family, port, address.
+/// A `struct sockaddr_in` as a `struct sockaddr`: family, port, address.
 fn plain(address: Ipv4Addr) -> libc::sockaddr {
     let mut data = [0; 14];
     for (to, from) in data.iter_mut().skip(2).zip(address.octets()) {

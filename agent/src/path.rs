@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finding the program of a command.
+//! Looks up the program of a command.
 
 use rustix::fs::{Access, access};
 use std::ffi::{OsStr, OsString};
@@ -7,10 +7,11 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Where programs are, unless the command's own PATH says otherwise.
+/// The default PATH of commands.
 pub const DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The file to execute for `name`: itself if it has a slash, seen from `folder`, else the first one along `path`.
+/// The file to execute for `name`: relative to `folder` if it contains a slash, otherwise the first
+/// executable file of that name in `path`.
 pub fn find(name: &[u8], path: &[u8], folder: &Path) -> io::Result<PathBuf> {
     if name.contains(&b'/') {
         return Ok(folder.join(OsStr::from_bytes(name)));
@@ -33,7 +34,7 @@ pub fn find(name: &[u8], path: &[u8], folder: &Path) -> io::Result<PathBuf> {
     Err(error.into())
 }
 
-/// Bytes from the wire as a path.
+/// Converts bytes of a message to a path.
 pub fn from_bytes(bytes: Vec<u8>) -> PathBuf {
     OsString::from_vec(bytes).into()
 }

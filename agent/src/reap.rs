@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waiting for processes that have ended: our own commands, and as process 1 everybody's orphans.
+//! Reaps processes that have exited: the agent's commands, and as process 1 all orphans.
 //!
-//! One thread waits for all of them, since a wait for any process takes away the status that another thread waits for.
-//! It only looks first, and collects under the lock that a start of a command holds: so it never collects a process that
-//! is not known yet, nor one that the start itself has to collect because the program could not be executed.
+//! One thread waits for all of them, because a wait for any child would consume a status that
+//! another thread waits for. The thread first waits without consuming (WNOWAIT). It reaps under the
+//! lock that the start of a command holds. So it never reaps a command before the table contains
+//! it, nor a child that std reaps itself because the program could not be executed.
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// How a command has ended.
+/// How a command has exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// With this exit code.
@@ -22,7 +23,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The bytes that the pipe of a command carries.
+    /// The size of a status in the pipe of a command, in bytes.
     const SIZE: usize = 2;
 
     fn of_wait(status: i32) -> Status {
@@ -34,27 +35,28 @@ impl Status {
         }
     }
 
-    /// What was read of a command's pipe.
+    /// Reads the status from a command's pipe.
     pub fn read(pipe: &OwnedFd) -> io::Result<Status> {
         let mut bytes = [0; Self::SIZE];
         match (rustix::io::read(pipe, &mut bytes)?, bytes) {
             (Self::SIZE, [0, code]) => Ok(Status::Exited(code)),
             (Self::SIZE, [1, signal]) => Ok(Status::Killed(signal)),
-            _ => Err(io::Error::other("how the command ended is not known")),
+            _ => Err(io::Error::other("the exit status of the command is lost")),
         }
     }
 }
 
-/// The commands that run: the ends to write of their pipes.
+/// Running commands by process ID: the write ends of their pipes.
 static COMMANDS: LazyLock<Mutex<HashMap<u32, OwnedFd>>> = LazyLock::new(Mutex::default);
-/// There is something to wait for again.
+/// Signalled when a command starts.
 static STARTED: Condvar = Condvar::new();
 
 fn commands() -> MutexGuard<'static, HashMap<u32, OwnedFd>> {
     COMMANDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a command with `spawn`. The second one becomes readable when it has ended, for [`Status::read`].
+/// Starts a command with `spawn`. Returns its process ID and a pipe that becomes readable when the
+/// command has exited, for [`Status::read`].
 pub fn spawn(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<(u32, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut commands = commands();
@@ -64,14 +66,15 @@ pub fn spawn(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<(u32, Owne
     Ok((pid, read))
 }
 
-/// Whether this command has not been collected: its number is its own.
+/// Calls `then` if the command has not been reaped. Until `then` returns, its process ID is not
+/// reused.
 pub fn while_it_runs(pid: u32, then: impl FnOnce()) {
     if commands().contains_key(&pid) {
         then();
     }
 }
 
-/// Starts the thread.
+/// Starts the thread that reaps.
 pub fn start() -> io::Result<()> {
     std::thread::Builder::new()
         .name("reap".to_string())
@@ -82,7 +85,7 @@ pub fn start() -> io::Result<()> {
 fn work() {
     loop {
         let Some(pid) = next_ended() else {
-            // No child at all, hence nobody whose orphans could become ours.
+            // Without children there are no descendants that could become orphans.
             let commands = commands();
             if commands.is_empty() {
                 drop(STARTED.wait(commands));
@@ -91,9 +94,9 @@ fn work() {
         };
         let mut commands = commands();
         let mut status = 0;
-        // SAFETY: writes to the local value.
+        // SAFETY: waitpid() writes to the local value only.
         if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } != pid {
-            // A start has collected it.
+            // The start of a command has reaped it.
             continue;
         }
         if let Some(pipe) = u32::try_from(pid)
@@ -104,15 +107,16 @@ fn work() {
                 Status::Exited(code) => [0, code],
                 Status::Killed(signal) => [1, signal],
             };
-            // Fails when nobody wants to know.
+            // Fails if the session has gone.
             let _ = rustix::io::write(&pipe, &bytes);
         }
     }
 }
 
-/// Waits until a child has ended, and leaves it as it is. None if there is no child.
+/// Waits until a child has exited, without reaping it. None if there is no child.
 fn next_ended() -> Option<libc::pid_t> {
-    // SAFETY: the call writes to the local value, for which zero is a value; after success it is about a child.
+    // SAFETY: siginfo_t is plain data for which all zeroes is a valid value, and waitid() writes to
+    // the local value only. On success it has filled the fields of SIGCHLD, such as the pid.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         loop {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Going from the initial root to the one that the machine was given.
+//! Changes from the initial root to the machine's root.
 //!
-//! `paravane.root=` on the kernel's command line names it: `/dev/NAME` (a disk, written to if that is possible), or
-//! `virtiofs:TAG`. What cannot or must not be written to lies below a layer in memory that takes the writes.
+//! `paravane.root=` on the kernel's command line names it: `/dev/NAME` for a disk, which is mounted
+//! read-write if possible, or `virtiofs:TAG`. A root that cannot be written gets an overlay in
+//! memory.
 
-use crate::mounts::make_folder;
+use crate::mounts::make_directory;
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, mount, mount_move};
 use std::fs;
@@ -14,10 +15,10 @@ use std::time::{Duration, Instant};
 
 const OPTION: &str = "paravane.root=";
 const ROOT: &str = "/paravane/root";
-/// A disk is there when its driver has found it.
+/// Time for the driver to find the disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Makes the machine's root the root, if it has one. What comes back is the kernel's command line.
+/// Changes to the machine's root, if it has one. Returns the kernel's command line.
 pub fn change() -> io::Result<String> {
     temporary("proc", "/proc")?;
     let line = fs::read_to_string("/proc/cmdline")?;
@@ -30,7 +31,7 @@ pub fn change() -> io::Result<String> {
     let named = |error: io::Error| io::Error::other(format!("the root {root}: {error}"));
     let writable = match root.strip_prefix("virtiofs:") {
         Some(tag) => {
-            make_folder(Path::new(ROOT))?;
+            make_directory(Path::new(ROOT))?;
             mount(tag, ROOT, "virtiofs", MountFlags::RDONLY, None).map_err(|e| named(e.into()))?;
             false
         }
@@ -46,15 +47,16 @@ pub fn change() -> io::Result<String> {
     Ok(line)
 }
 
+/// Mounts a file system in memory on the initial root.
 fn temporary(kind: &str, place: &str) -> io::Result<()> {
-    make_folder(Path::new(place))?;
+    make_directory(Path::new(place))?;
     match mount(kind, place, kind, MountFlags::empty(), None) {
         Ok(()) | Err(rustix::io::Errno::BUSY) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Mounts a disk with whatever file system is on it. True: it can be written to.
+/// Mounts a disk, whatever its file system is. Returns whether the root can be written.
 fn disk(device: &str) -> io::Result<bool> {
     temporary("devtmpfs", "/dev")?;
     let begun = Instant::now();
@@ -64,17 +66,18 @@ fn disk(device: &str) -> io::Result<bool> {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    make_folder(Path::new(ROOT))?;
-    // That a file system is not on it is no error, so they are to be silent; but when none is, the kernel's log shall say why.
+    make_directory(Path::new(ROOT))?;
+    // Trying one file system after the other is no error, so most attempts are silent. The last
+    // ones let the kernel log why they fail.
     let quiet = [MountFlags::SILENT, MountFlags::SILENT | MountFlags::RDONLY];
     for flags in quiet.into_iter().chain([MountFlags::RDONLY]) {
         for line in fs::read_to_string("/proc/filesystems")?.lines() {
-            // Those without a device have a word in front.
+            // Lines of file systems without a device start with a word.
             let Some(kind) = line.strip_prefix('\t') else {
                 continue;
             };
             if mount(device, ROOT, kind, flags, None).is_ok() {
-                // A read-only disk can be mounted for writing by a file system that never writes.
+                // A file system without writes mounts without complaint on a read-only disk.
                 let writes = !flags.contains(MountFlags::RDONLY)
                     && !["squashfs", "erofs", "iso9660"].contains(&kind);
                 return Ok(writes);
@@ -86,14 +89,14 @@ fn disk(device: &str) -> io::Result<bool> {
     ))
 }
 
-/// Puts a layer in memory over the root.
+/// Mounts an overlay in memory over the root.
 fn overlay() -> io::Result<()> {
     let (below, layer) = ("/paravane/below", "/paravane/layer");
-    make_folder(Path::new(below))?;
+    make_directory(Path::new(below))?;
     mount_move(ROOT, below)?;
     temporary("tmpfs", layer)?;
     for folder in ["upper", "work"] {
-        make_folder(&Path::new(layer).join(folder))?;
+        make_directory(&Path::new(layer).join(folder))?;
     }
     let options =
         c"lowerdir=/paravane/below,upperdir=/paravane/layer/upper,workdir=/paravane/layer/work";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What programs expect of a machine that was booted, where no init of the root has run: the
-//! directories of /run, lock files, limits.
+//! Prepares a root whose own init does not run, so that it looks to programs as after a boot: the
+//! content of /run, lock directories, limits.
 
 use crate::tmpfiles::{self, Budget, Tree, copy};
 use crate::user::Accounts;
@@ -13,21 +13,21 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 const RUN: &str = "/run";
-/// What of the root's own /run is copied to the one in memory.
+/// Limits for the copy of the root's own /run.
 const CARRIED: Budget = Budget {
     entries: 4096,
     bytes: 16 << 20,
 };
-/// systemd's state in /run. It is stale in an image, and `/run/systemd/system` would say that
-/// systemd is process 1.
+/// systemd's state in /run, which is not copied. In an image it is stale, and the existence of
+/// `/run/systemd/system` means that systemd is process 1.
 const STALE: &str = "systemd";
 
-/// Path and mode.
+/// Directories that every root gets: path and mode.
 const DIRECTORIES: [(&str, u32); 2] = [("/run/lock", 0o1777), ("/run/user", 0o755)];
-/// Path and target. A root that has these as directories keeps them.
+/// Links that every root gets: path and target. A root with these directories keeps them.
 const LINKS: [(&str, &str); 2] = [("/var/run", "/run"), ("/var/lock", "/run/lock")];
-/// Open files of a process, as systemd has it: enough for any server, and no surprise for programs
-/// that use select(2).
+/// The limit of open files, as systemd sets it: servers can raise it, and programs that use
+/// select(2) do not get larger file descriptors than they can handle.
 const OPEN_FILES: Rlimit = Rlimit {
     current: Some(1024),
     maximum: Some(512 << 10),
@@ -37,7 +37,7 @@ const OPEN_FILES: Rlimit = Rlimit {
 #[derive(Debug)]
 pub struct Hidden(Option<OwnedFd>);
 
-/// Opens it, if there is one.
+/// Opens the root's /run, if it exists.
 pub fn hidden() -> Hidden {
     Hidden(open_run())
 }
@@ -48,14 +48,14 @@ fn open_run() -> Option<OwnedFd> {
         .ok()
 }
 
-/// Sets it all up. What cannot be done is reported; most programs do without.
+/// Prepares the root. Failures are reported on the console and are not fatal.
 pub fn prepare(hidden: Hidden) {
     let report = |what: &str, result: io::Result<()>| {
         if let Err(error) = result {
             eprintln!("paravane-agent: {what}: {error}");
         }
     };
-    // As systemd does; containers are told to mount their volumes from here.
+    // The same as systemd does. Container engines pass mounts of volumes on to their containers.
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     report(
         "cannot share mounts",
@@ -92,7 +92,7 @@ fn carry(hidden: Hidden) -> io::Result<()> {
     };
     let place = |file: &OwnedFd| rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino));
     if place(&from)? == place(&to)? {
-        // Nothing was mounted over it.
+        // No file system was mounted on /run.
         return Ok(());
     }
     copy::content(&from, &to, &mut CARRIED.clone(), &|name| name == STALE)
@@ -101,7 +101,7 @@ fn carry(hidden: Hidden) -> io::Result<()> {
 fn directory(path: &str, mode: u32) -> io::Result<()> {
     let mode = Mode::from_raw_mode(mode);
     match mkdirat(CWD, path, mode) {
-        // The umask has taken bits away.
+        // mkdir() has applied the umask.
         Ok(()) => Ok(chmodat(CWD, path, mode, AtFlags::empty())?),
         Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),

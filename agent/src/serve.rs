@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections, and what the monitor asks for on them.
+//! Connections to the monitor, and its requests.
 
 use crate::connection::Connection;
 use crate::dial::{Address, dial};
@@ -9,12 +9,12 @@ use std::io;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// For as long as this the monitor may be away, or not there yet.
+/// Time that the monitor may be unreachable.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two attempts.
+/// Time between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Dials and serves until the monitor has gone for good; says why it cannot go on.
+/// Connects and serves until the monitor is unreachable. Returns the reason.
 pub fn run(address: &Address) -> String {
     let mut since = Instant::now();
     loop {
@@ -32,7 +32,8 @@ pub fn run(address: &Address) -> String {
     }
 }
 
-/// Waits for a connection's first request, and leaves it to a thread of its own: the caller then makes the next connection.
+/// Waits for the first request of a connection and passes both to a new thread. The caller then
+/// opens the next connection, so that one always waits for a request.
 fn first_request(mut connection: Connection, since: &mut Instant) -> io::Result<()> {
     connection.say(&FromAgent::Hello { version: VERSION })?;
     let Some(request) = connection.request()? else {
@@ -40,7 +41,7 @@ fn first_request(mut connection: Connection, since: &mut Instant) -> io::Result<
     };
     *since = Instant::now();
     Builder::new().name("session".to_string()).spawn(move || {
-        // What goes wrong with a connection ends that connection. The monitor sees it.
+        // An error ends only this connection, which the monitor notices.
         let _ = serve(connection, request);
     })?;
     Ok(())
@@ -63,7 +64,8 @@ fn serve(mut connection: Connection, first: ToAgent) -> io::Result<()> {
             }
             ToAgent::Exec(exec) => {
                 if configured {
-                    // What the machine is for, not somebody's look into it.
+                    // The machine's own command comes after `Configure` on the same connection.
+                    // Those of `paravane exec` do not wait.
                     system::wait_until_up();
                 }
                 match command::start(exec) {
@@ -75,7 +77,7 @@ fn serve(mut connection: Connection, first: ToAgent) -> io::Result<()> {
                 let why = init::power_off(status);
                 connection.say(&FromAgent::Failed(Failure { code: 125, why }))?;
             }
-            // Late words to a command that could not be started.
+            // The monitor sent these before it learned that the command could not be started.
             ToAgent::EndOfInput | ToAgent::Resize(_) | ToAgent::Signal(_) => {}
         }
         next = connection.request()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A connection, and a command that it belongs to.
+//! A session: a connection that belongs to a command.
 
 use crate::command::{self, Running};
 use crate::connection::{Connection, PIECE, Read, read};
@@ -12,26 +12,27 @@ use rustix::termios::{tcgetpgrp, tcsetwinsize};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Output that may wait for the connection; then the command waits.
+/// Output in bytes that may wait for the connection. Beyond it, no output is read, and the command
+/// blocks.
 const OUTPUT_WAITING: usize = 256 << 10;
-/// What a command printed before it ended, and nobody has read, is at most this: the size of the largest pipe. What
-/// comes after that is from others who have the stream, too.
+/// Output in bytes that is read after the command has exited: the size of the largest pipe. More
+/// can only come from other processes that have the stream open.
 const LAST_OUTPUT: usize = 1 << 20;
 
-/// A command that runs, and its connection.
+/// A running command and its connection.
 struct Session {
     connection: Connection,
     running: Running,
-    /// For the command to read.
+    /// Input that the command has not read yet.
     input: Vec<u8>,
-    /// The monitor sends no more.
+    /// The monitor has sent all input.
     input_ends: bool,
     status: Option<Status>,
-    /// Bytes taken since it ended.
+    /// Output in bytes that was read since the command exited.
     last: usize,
 }
 
-/// Serves a command until it has ended and the monitor knows all that it printed.
+/// Serves a command until it has exited and all its output has been sent.
 pub fn run(mut connection: Connection, running: Running) -> io::Result<()> {
     connection.put(&FromAgent::Started { pid: running.pid });
     let mut session = Session {
@@ -44,7 +45,8 @@ pub fn run(mut connection: Connection, running: Running) -> io::Result<()> {
     };
     let result = session.work();
     if session.status.is_none() {
-        // The monitor has gone, and with it who would read or write. Those who do not mind may go on.
+        // The monitor has closed the connection. This hangs up like a closed terminal; processes
+        // that ignore SIGHUP continue.
         session.signal(Signal::HUP);
     }
     result
@@ -53,7 +55,7 @@ pub fn run(mut connection: Connection, running: Running) -> io::Result<()> {
 impl Session {
     fn work(&mut self) -> io::Result<()> {
         loop {
-            // What came along with the request is here already.
+            // Frames may have arrived together with the request.
             while let Some(frame) = self.connection.next()? {
                 self.take(frame)?;
             }
@@ -72,7 +74,7 @@ impl Session {
         }
     }
 
-    /// Waits for anything, and takes what can be taken.
+    /// Waits for an event and reads what is ready.
     fn wait(&mut self) -> io::Result<()> {
         let mut files = Vec::with_capacity(5);
         let mut flags = PollFlags::IN;
@@ -128,7 +130,7 @@ impl Session {
             .or(self.running.input.as_ref())
     }
 
-    /// One piece of each stream at most, so that none keeps the others waiting.
+    /// Reads at most one piece of each stream, so that none delays the others.
     fn take_output(&mut self) -> io::Result<()> {
         let mut piece = [0; PIECE];
         let running = &mut self.running;
@@ -151,7 +153,8 @@ impl Session {
                         self.last += n;
                     }
                 }
-                // After the end of the command: others may have the stream, too, but nobody waits for them.
+                // The command has exited. Other processes may have the stream open, but the session
+                // does not wait for them.
                 Read::Nothing if self.status.is_some() => *file = None,
                 Read::Nothing => {}
                 Read::End => *file = None,
@@ -160,39 +163,44 @@ impl Session {
         Ok(())
     }
 
-    /// Everything that was printed was taken.
+    /// Whether all output was read.
     fn is_drained(&self) -> bool {
         self.running.output.is_none()
             && self.running.error.is_none()
             && self.running.terminal.is_none()
     }
 
+    /// Handles a frame of the monitor's.
     fn take(&mut self, frame: Frame<ToAgent>) -> io::Result<()> {
         match frame {
             Frame::Data(Stream::Input, bytes) => {
                 if self.input.len() + bytes.len() > INPUT_WINDOW as usize {
-                    return Err(io::Error::other("more input than was allowed"));
+                    return Err(io::Error::other("more input than the window allows"));
                 }
                 self.input.extend(bytes);
             }
             Frame::Message(ToAgent::EndOfInput) => self.input_ends = true,
             Frame::Message(ToAgent::Resize(size)) => {
                 if let Some(terminal) = &self.running.terminal {
-                    // Tells the programs on it, too.
+                    // The kernel sends SIGWINCH to the programs in the foreground.
                     tcsetwinsize(terminal, command::window(size))?;
                 }
             }
             Frame::Message(ToAgent::Signal(number)) => {
                 let signal = Signal::from_named_raw(number)
-                    .ok_or_else(|| io::Error::other("no such signal"))?;
+                    .ok_or_else(|| io::Error::other("unknown signal"))?;
                 self.signal(signal);
             }
-            Frame::Data(..) | Frame::Message(_) => return Err(io::Error::other("not now")),
+            Frame::Data(..) | Frame::Message(_) => {
+                return Err(io::Error::other(
+                    "this message is not allowed during a command",
+                ));
+            }
         }
         Ok(())
     }
 
-    /// Gives the command of its input what it takes.
+    /// Writes input to the command as far as it reads.
     fn feed(&mut self) -> io::Result<()> {
         let mut taken = 0;
         while !self.input.is_empty() {
@@ -207,7 +215,7 @@ impl Session {
                 }
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(rustix::io::Errno::INTR) => {}
-                // It does not read any more; whoever sends may send on, into nothing.
+                // The command does not read any more. Further input is discarded.
                 Err(rustix::io::Errno::PIPE | rustix::io::Errno::IO) => {
                     taken += self.input.len();
                     self.input.clear();
@@ -226,7 +234,7 @@ impl Session {
         Ok(())
     }
 
-    /// To the command and those whom it has started; on a terminal, to who is in its foreground.
+    /// Signals the command's process group; with a terminal, its foreground process group.
     fn signal(&self, signal: Signal) {
         let own = i32::try_from(self.running.pid).ok().and_then(Pid::from_raw);
         let foreground = self
@@ -236,7 +244,7 @@ impl Session {
             .and_then(|terminal| tcgetpgrp(terminal).ok());
         reap::while_it_runs(self.running.pid, || {
             if let Some(group) = foreground.or(own) {
-                // Fails when the whole group has just ended.
+                // Fails if all processes of the group have just exited.
                 let _ = kill_process_group(group, signal);
             }
         });

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A root's own init, systemd, as process 1.
+//! The root's own init, systemd, as process 1.
 //!
-//! `paravane.init=` on the kernel's command line asks for it: `auto` takes it if the root has it, `systemd` does not do without. The
-//! agent then leaves behind, in memory, a copy of itself and a unit that starts it, and becomes that init. The unit is ready when the monitor has
-//! said what the machine is to be, before anything that local file systems are needed for.
+//! `paravane.init=` on the kernel's command line requests it: with `auto` if the root has it; with
+//! `systemd` its absence is an error. The agent copies itself and a unit to /run, which is in
+//! memory, and executes systemd. The unit starts the agent again, before `local-fs.target`. It is
+//! ready when the monitor's configuration has been applied.
 
-use crate::mounts::make_folder;
+use crate::mounts::make_directory;
 use crate::reap::{self, Status};
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -19,7 +20,7 @@ use std::process::{Command, Stdio};
 
 const OPTION: &str = "paravane.init=";
 const INIT: &str = "/sbin/init";
-/// What /sbin/init leads to.
+/// The file name of the program that /sbin/init links to.
 const SYSTEMD: &str = "systemd";
 const AGENT: &str = "/run/paravane/agent";
 const UNITS: &str = "/run/systemd/system";
@@ -38,16 +39,16 @@ ExecStart=/run/paravane/agent
 TasksMax=infinity
 ";
 
-/// Process 1 is to be the root's own init.
+/// The request for the root's own init as process 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// If there is one that we know.
+    /// If the root has systemd.
     Auto,
-    /// In any case.
+    /// Otherwise the machine fails.
     Systemd,
 }
 
-/// What the kernel's command line asks for.
+/// Parses the kernel's command line.
 pub fn wanted(line: &str) -> Option<Wanted> {
     match line
         .split_whitespace()
@@ -59,7 +60,8 @@ pub fn wanted(line: &str) -> Option<Wanted> {
     }
 }
 
-/// Leaves process 1 to the root's init. Comes back if that is not there and need not be. `own` is the agent's program.
+/// Executes the root's init in place of the agent. Returns Ok only if the root does not have it and
+/// need not. `own` is the agent's program.
 pub fn hand_over(wanted: Wanted, own: &mut File) -> io::Result<()> {
     let there = fs::canonicalize(INIT)
         .is_ok_and(|path| path.file_name().is_some_and(|name| name == SYSTEMD));
@@ -72,11 +74,11 @@ pub fn hand_over(wanted: Wanted, own: &mut File) -> io::Result<()> {
         };
     }
     crate::mounts::mount_memory("/run")?;
-    make_folder(Path::new("/run/paravane"))?;
+    make_directory(Path::new("/run/paravane"))?;
     io::copy(own, &mut File::create(AGENT)?)?;
     fs::set_permissions(AGENT, Permissions::from_mode(0o755))?;
     let wants = Path::new(UNITS).join("local-fs.target.wants");
-    make_folder(&wants)?;
+    make_directory(&wants)?;
     fs::write(Path::new(UNITS).join(UNIT), TEXT)?;
     symlink(Path::new("..").join(UNIT), wants.join(UNIT))?;
     Err(Command::new(INIT).env_clear().env("TERM", "linux").exec())
@@ -87,7 +89,7 @@ pub fn is_service() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Tells that init that others may start (sd_notify(3)).
+/// Notifies that init that the unit is ready (sd_notify(3)).
 pub fn ready() -> io::Result<()> {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return Ok(());
@@ -101,7 +103,7 @@ pub fn ready() -> io::Result<()> {
         .map(drop)
 }
 
-/// Waits until the system has come up, well or not.
+/// Waits until the system's startup has ended, successfully or not.
 pub fn wait_until_up() {
     if !is_service() {
         return;
@@ -115,7 +117,7 @@ pub fn wait_until_up() {
             .spawn()
     });
     if let Ok((_, ended)) = started {
-        // It says how the system is, too, which is not for us to judge.
+        // The status says whether units have failed, which does not matter here.
         let _ = Status::read(&ended);
     }
 }
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_known_is_asked_for() {
+    fn unknown_values_request_nothing() {
         assert_eq!(wanted("quiet paravane.init=auto x"), Some(Wanted::Auto));
         assert_eq!(wanted("paravane.init=systemd\n"), Some(Wanted::Systemd));
         assert_eq!(wanted("paravane.init=/bin/sh"), None);

@@ -8,18 +8,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use tar::Archive;
 
-/// Says on standard output what is at `path`.
+/// Writes the file or directory tree at `path` to standard output.
 pub fn pack(path: &Path) -> io::Result<()> {
     let output = BufWriter::with_capacity(64 << 10, io::stdout().lock());
     paravane_agent_protocol::tree::pack(path, output, &mut |path| {
         eprintln!(
-            "{}: neither file, folder nor link: left out",
+            "{}: neither a file, a directory nor a link: left out",
             path.display()
         );
     })
 }
 
-/// Puts what comes on standard input to `to`: into it if that is a folder, else under this name.
+/// Unpacks standard input: into `to` if that is a directory, otherwise under the name `to`.
 pub fn unpack(to: &Path) -> io::Result<()> {
     let within =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", to.display()));
@@ -42,7 +42,7 @@ pub fn unpack(to: &Path) -> io::Result<()> {
         let mut entry = entry?;
         let path = renamed(&entry.path()?, name)?;
         let target = folder.join(path);
-        // What is there goes, unless both are folders.
+        // Replaces what exists, except that a directory is merged into a directory.
         let old = fs::symlink_metadata(&target).map(|old| old.is_dir());
         if old.is_ok_and(|folder| !folder) {
             fs::remove_file(&target).map_err(within)?;
@@ -54,21 +54,21 @@ pub fn unpack(to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A name of the archive's below the folder, its first part exchanged.
+/// A path of the archive with its first component replaced. It cannot lead out of the directory.
 fn renamed(path: &Path, first: Option<&OsStr>) -> io::Result<PathBuf> {
     let mut parts = Vec::new();
     for component in path.components() {
         match component {
             Component::Normal(part) => parts.push(part),
             Component::CurDir => {}
-            _ => return Err(io::Error::other("a name that leads outside")),
+            _ => return Err(io::Error::other("a path in the archive leads outside")),
         }
     }
     if let (Some(name), Some(part)) = (first, parts.first_mut()) {
         *part = name;
     }
     if parts.is_empty() || parts.iter().any(|part| part.as_bytes().contains(&0)) {
-        return Err(io::Error::other("a name that no file can have"));
+        return Err(io::Error::other("invalid path in the archive"));
     }
     Ok(parts.iter().collect())
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Users and groups, from the files that every system has.
+//! Users and groups, from /etc/passwd and /etc/group.
 //!
-//! Not by libc's functions: those load other libraries, which a static program in a strange system should not.
+//! The functions of libc would load NSS libraries of the root, which a static program must not.
 
 use std::fs;
 use std::io;
 
-/// Who a command is to be.
+/// The user that a command runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub uid: u32,
@@ -38,7 +38,7 @@ impl Accounts {
         })
     }
 
-    /// Those of these texts.
+    /// The accounts in these texts.
     #[cfg(test)]
     pub fn of(passwd: &str, group: &str) -> Self {
         Accounts {
@@ -63,7 +63,7 @@ impl Accounts {
     }
 }
 
-/// The third field of the line for a name. Root exists without files.
+/// The third field of the line for a name. Root needs no line.
 fn id(text: &str, name: &str) -> Option<u32> {
     let known = entries(text, 3).find(|entry| entry[0] == name);
     match known {
@@ -102,7 +102,7 @@ fn find_in(wanted: &str, passwd: &str, group: &str) -> Result<User, String> {
             name: who.to_string(),
             home: "/".to_string(),
         },
-        // Root is there without files.
+        // Root needs no files.
         (None, None) if who == "root" => User {
             uid: 0,
             gid: 0,
@@ -134,7 +134,7 @@ fn find_in(wanted: &str, passwd: &str, group: &str) -> Result<User, String> {
     Ok(user)
 }
 
-/// Lines with at least so many fields.
+/// The fields of all lines that have at least this many.
 fn entries(text: &str, fields: usize) -> impl Iterator<Item = Vec<&str>> {
     text.lines()
         .map(|line| line.split(':').collect::<Vec<_>>())
@@ -146,7 +146,8 @@ fn entries(text: &str, fields: usize) -> impl Iterator<Item = Vec<&str>> {
 mod tests {
     use super::*;
 
-    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:100::/home/ann:/bin/sh\nbad:x:y:0::/:/\nshort:x\n";
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\n\
+        ann:x:1000:100::/home/ann:/bin/sh\nbad:x:y:0::/:/\nshort:x\n";
     const GROUP: &str = "root:x:0:\nusers:x:100:\nwheel:x:10:root,ann\nkvm:x:36:annette\nempty\n";
 
     #[test]
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there() {
+    fn unknown_users_are_errors() {
         assert!(
             find_in("bob", PASSWD, GROUP)
                 .unwrap_err()

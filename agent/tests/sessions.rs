@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The agent on this machine, with the test as its monitor.
+//! The agent as a process of this host, with the test as its monitor.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // The way in which a test fails.
 
@@ -13,7 +13,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// For everything that should take milliseconds.
+/// A timeout for operations that normally take milliseconds.
 const LONG: Duration = Duration::from_secs(30);
 
 struct Agent {
@@ -27,7 +27,8 @@ impl Agent {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
-        // By a shell that ignores the keyboard's signals, as those do that start something in the background: commands must not.
+        // A shell that starts a program in the background ignores SIGINT and SIGQUIT. The agent's
+        // commands must not inherit that.
         let mut command = Command::new("sh");
         command.args(["-c", r#"trap '' INT QUIT; exec "$0" --connect-unix "$1""#]);
         let process = command
@@ -42,7 +43,7 @@ impl Agent {
         }
     }
 
-    /// The next connection, after its greeting.
+    /// The agent's next connection, after Hello.
     fn call(&self) -> Call {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
@@ -90,7 +91,7 @@ impl Call {
         self.stream.write_all(&frames).unwrap();
     }
 
-    /// The next frame, unless the agent has gone.
+    /// The next frame. None if the agent has closed the connection.
     fn frame(&mut self) -> Option<Frame<FromAgent>> {
         let mut piece = [0; 1 << 16];
         loop {
@@ -111,7 +112,7 @@ impl Call {
         }
     }
 
-    /// Reads output until it has `wanted` in it.
+    /// Reads output until it contains `wanted`.
     fn until(&mut self, wanted: &str) -> String {
         let mut seen = Vec::new();
         loop {
@@ -127,7 +128,7 @@ impl Call {
         }
     }
 
-    /// All that it prints, where it complains, and how it ends.
+    /// Standard output, standard error and the last message.
     fn finish(&mut self) -> (Vec<u8>, Vec<u8>, FromAgent) {
         let (mut output, mut error) = (Vec::new(), Vec::new());
         loop {
@@ -165,7 +166,7 @@ fn failure(agent: &Agent, exec: Exec) -> Failure {
 }
 
 #[test]
-fn streams_are_apart_and_the_exit_code_comes_last() {
+fn streams_are_separate_and_the_exit_code_is_last() {
     let agent = Agent::start();
     for code in [0, 1, 7, 255] {
         let (output, error, end) = agent.run(shell(&format!(
@@ -178,14 +179,14 @@ fn streams_are_apart_and_the_exit_code_comes_last() {
 }
 
 #[test]
-fn nothing_of_the_output_is_lost_at_the_end() {
+fn no_output_is_lost_at_exit() {
     let agent = Agent::start();
     let (output, _, end) = agent.run(shell("head -c 3000000 /dev/zero"));
     assert_eq!((output.len(), end), (3_000_000, FromAgent::Exited(0)));
 }
 
 #[test]
-fn input_goes_through_as_fast_as_it_is_read() {
+fn input_flows_as_fast_as_it_is_read() {
     let agent = Agent::start();
     let mut call = agent.exec(words(&["cat"]));
     let sent: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
@@ -211,12 +212,12 @@ fn input_goes_through_as_fast_as_it_is_read() {
 }
 
 #[test]
-fn a_command_that_reads_nothing_is_not_a_hindrance() {
+fn a_command_that_reads_nothing_blocks_nothing() {
     let agent = Agent::start();
     let mut call = agent.exec(shell("exec <&-; sleep 0.2; exit 4"));
     call.feed(&[0; 200_000]);
     assert_eq!(call.finish().2, FromAgent::Exited(4));
-    // And one that could, but does not, still hears signals.
+    // A command that does not read its input still receives signals.
     let mut call = agent.exec(shell("trap 'exit 5' TERM; echo ready; sleep 30 & wait"));
     call.until("ready");
     call.feed(&vec![0; INPUT_WINDOW as usize]);
@@ -225,7 +226,7 @@ fn a_command_that_reads_nothing_is_not_a_hindrance() {
 }
 
 #[test]
-fn more_input_than_was_allowed_ends_the_connection() {
+fn more_input_than_the_window_ends_the_connection() {
     let agent = Agent::start();
     let mut call = agent.exec(words(&["sleep", "30"]));
     let mut frames = Vec::new();
@@ -234,10 +235,10 @@ fn more_input_than_was_allowed_ends_the_connection() {
         Stream::Input,
         &vec![0; 2 * INPUT_WINDOW as usize],
     );
-    // Fails when the agent has hung up before all is sent.
+    // Fails if the agent closes the connection before all is sent.
     let _ = call.stream.write_all(&frames);
     let mut rest = Vec::new();
-    // An end, or a reset since something was not read.
+    // Ends, or is reset because the agent has not read everything.
     if call.stream.read_to_end(&mut rest).is_ok() {
         assert!(rest.len() < 100, "{} bytes", rest.len());
     }
@@ -255,7 +256,7 @@ fn no_input() {
 }
 
 #[test]
-fn what_cannot_be_run() {
+fn commands_that_cannot_run() {
     let agent = Agent::start();
     let file = agent.folder.path().join("data");
     std::fs::write(&file, "no program").unwrap();
@@ -279,14 +280,14 @@ fn what_cannot_be_run() {
         (words(&["/"]), 126, "may not be executed"),
         (words(&[]), 127, "no such command"),
         (words(&["true", "a\0b"]), 125, "zero byte"),
-        (in_folder, 125, "no folder /no/such"),
+        (in_folder, 125, "no directory /no/such"),
         (as_user, 125, "no user nobody-at-all"),
     ] {
         let failure = failure(&agent, exec);
         assert_eq!(failure.code, code, "{failure:?}");
         assert!(failure.why.contains(part), "{failure:?}");
     }
-    // The same connection takes the next request.
+    // The same connection accepts the next request.
     let mut call = agent.exec(words(&["no-such-command"]));
     assert!(matches!(call.message(), FromAgent::Failed(_)));
     call.say(&ToAgent::EndOfInput);
@@ -316,7 +317,7 @@ fn environment_and_folder() {
 #[test]
 fn another_user() {
     if !rustix::process::geteuid().is_root() {
-        // Only root can become somebody else.
+        // Only root can change its user.
         return;
     }
     let agent = Agent::start();
@@ -344,19 +345,19 @@ fn signals_reach_the_whole_group() {
 }
 
 #[test]
-fn who_stays_behind_with_the_streams_is_not_waited_for() {
+fn descendants_with_open_streams_are_not_waited_for() {
     let agent = Agent::start();
     let start = Instant::now();
     let (output, _, end) = agent.run(shell("echo first; sleep 25 & exit 3"));
     assert_eq!((&output[..], end), (&b"first\n"[..], FromAgent::Exited(3)));
-    // Nor is one that prints without end.
+    // Nor for a process that prints without end.
     let end = agent.run(shell("timeout 20 yes & sleep 0.1; exit 6")).2;
     assert_eq!(end, FromAgent::Exited(6));
     assert!(start.elapsed() < Duration::from_secs(15));
 }
 
 #[test]
-fn a_terminal_is_of_the_kind_that_was_said() {
+fn term_is_as_requested() {
     let agent = Agent::start();
     let exec = |env| Exec {
         terminal: Some(Size {
@@ -378,7 +379,8 @@ fn a_terminal() {
     let exec = Exec {
         terminal: Some(size(99, 33)),
         ..shell(
-            "trap 'stty size' WINCH; tty; stty size; read line; echo got $line; while :; do sleep 0.05; done",
+            "trap 'stty size' WINCH; tty; stty size; read line; echo got $line
+            while :; do sleep 0.05; done",
         )
     };
     let mut call = agent.exec(exec);
@@ -388,7 +390,7 @@ fn a_terminal() {
     call.until("got word");
     call.say(&ToAgent::Resize(size(50, 20)));
     call.until("20 50");
-    // The terminal makes a signal of it.
+    // The terminal sends SIGINT for this character.
     call.feed(b"\x03");
     assert!(matches!(
         call.finish().2,
@@ -412,7 +414,7 @@ fn several_at_once() {
 }
 
 #[test]
-fn a_monitor_that_leaves_hangs_up() {
+fn a_closed_connection_hangs_up() {
     let agent = Agent::start();
     let mark = agent.folder.path().join("mark");
     let script = format!(
@@ -430,7 +432,7 @@ fn a_monitor_that_leaves_hangs_up() {
 }
 
 #[test]
-fn nonsense_ends_only_its_connection() {
+fn invalid_frames_end_only_their_connection() {
     let agent = Agent::start();
     for bytes in [
         &b"GET / HTTP/1.0\r\n\r\n"[..],
@@ -448,7 +450,7 @@ fn nonsense_ends_only_its_connection() {
 }
 
 #[test]
-fn bad_words() {
+fn an_unknown_option_is_refused() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_paravane-agent"));
     let output = command.arg("--what").output().unwrap();
     assert_eq!(output.status.code(), Some(2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Daemons on a root whose systemd does not run: each is started as a person would start it, by
-//! `paravane run -- sh -c 'DAEMON start'`, and has to answer.
+//! Daemons on a root whose systemd does not run. Each test starts one the way people do, with
+//! `paravane run -- sh -c 'DAEMON start'`, and checks that it answers.
 //!
 //! Takes a mirror for the image: `make test-release` runs it.
 
@@ -8,7 +8,7 @@ use paravane_tests::{debian, program, vm};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// Each has the host's processors for itself.
+/// One test at a time uses the host's processors.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn image() -> PathBuf {
@@ -36,8 +36,7 @@ fn image() -> PathBuf {
     )
 }
 
-/// Runs a script with the agent as process 1; what it printed. Everything that starts complains on
-/// standard error, which belongs to the message of a failure.
+/// Runs a script with the agent as process 1. Returns its output.
 fn shell(script: &str) -> String {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let root = format!("{}:snapshot", image().display());
@@ -121,7 +120,7 @@ fn memcached() {
 #[test]
 #[ignore = "minutes, with an image to be made: make test-release"]
 fn sshd() {
-    // The image has no host keys: each machine makes its own.
+    // The image has no host keys.
     let script = "ssh-keygen -A >/dev/null; service ssh start
         mkdir -p -m 700 ~/.ssh; ssh-keygen -qt ed25519 -N '' -f ~/.ssh/id_ed25519
         cp ~/.ssh/id_ed25519.pub ~/.ssh/authorized_keys

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a root without an init of its own looks like to programs: as after a boot.
+//! To programs, a root whose own init does not run looks as after a boot.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -15,7 +15,7 @@ const FILES: [(&str, &str); 8] = [
         "root:x:0:0::/:/bin/sh\nweb:x:33:44::/srv:/bin/sh\n",
     ),
     ("etc/group", "root:x:0:\nweb:x:44:\n"),
-    // Hides the one of its name in /usr/lib.
+    // Hides the file of the same name in /usr/lib.
     ("etc/tmpfiles.d/web.conf", "d /run/web 2750 web web -\n"),
     ("usr/lib/tmpfiles.d/web.conf", "d /run/not-this\n"),
     (
@@ -70,12 +70,12 @@ fn a_root_looks_booted() {
     );
     let complaint = "other.conf:3: /run/who: there is no user nobody";
     assert!(run.stderr.contains(complaint), "{run:?}");
-    // Nothing of it is in the folder.
+    // The folder of the host has not changed.
     assert!(!folder.path().join("var/lib/new").exists());
     assert!(!folder.path().join("etc/hosts").exists());
 }
 
-/// What an image has in /tmp is found there.
+/// Files of an image in /tmp are found there.
 #[test]
 fn files_in_tmp_are_not_hidden() {
     let folder = tempfile::tempdir().unwrap();

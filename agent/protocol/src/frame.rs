@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Frames: a kind, a length, and so many bytes.
+//! Frames: a kind, a length, and content of that length.
 //!
 //! | bytes | |
 //! | --- | --- |
-//! | 1 | kind: 0 a message, else the stream that the data belongs to |
-//! | 4 | length of what follows, little-endian |
+//! | 1 | kind: 0 for a message, 1 to 3 for data of a [`Stream`] |
+//! | 4 | length of the content in bytes, little-endian |
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 
-/// Bytes before the content.
+/// Size of kind and length in bytes.
 const HEADER: usize = 5;
-/// A frame of data has at most so many bytes.
+/// The maximum content of a data frame in bytes.
 pub const MAX_DATA: usize = 64 << 10;
-/// A message to the agent has at most so many bytes: Linux takes about 2 MiB of arguments and environment.
+/// The maximum size of a message to the agent in bytes. Linux accepts about 2 MiB of arguments and
+/// environment.
 pub const MAX_TO_AGENT: usize = 2 << 20;
-/// A message from the agent has at most so many bytes.
+/// The maximum size of a message from the agent in bytes.
 pub const MAX_FROM_AGENT: usize = 16 << 10;
 
 const MESSAGE: u8 = 0;
 
-/// Whose data it is.
+/// A standard stream of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// To the command.
+    /// Standard input.
     Input,
-    /// From it; with a terminal, all that it prints.
+    /// Standard output; all output if the command has a terminal.
     Output,
-    /// From it.
+    /// Standard error.
     Error,
 }
 
@@ -48,7 +49,7 @@ impl Stream {
     }
 }
 
-/// What comes out of a [`Decoder`].
+/// A decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<M> {
     /// A message.
@@ -57,24 +58,24 @@ pub enum Frame<M> {
     Data(Stream, Vec<u8>),
 }
 
-/// The other side does not keep to the protocol. The connection is of no more use.
+/// The other side violates the protocol. The connection cannot be used any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Neither a message nor a stream.
+    /// The kind is neither a message nor a stream.
     #[error("frame of unknown kind {0}")]
     Kind(u8),
-    /// Longer than such a frame may be, or a frame of no data.
+    /// A frame longer than the maximum, or a data frame without data.
     #[error("frame of {0} bytes")]
     Length(usize),
-    /// Not a message, or something behind it.
+    /// The content does not decode, or is longer than the message.
     #[error("malformed message")]
     Message,
 }
 
-/// Appends the frame of a message.
+/// Appends a message as a frame.
 ///
 /// # Errors
-/// [`Error::Length`] if it is longer than `most`, which is what the other side's decoder takes.
+/// [`Error::Length`] if it is longer than `most`, the limit of the other side's decoder.
 pub fn put_message<M: Serialize>(out: &mut Vec<u8>, message: &M, most: usize) -> Result<(), Error> {
     let bytes = postcard::to_allocvec(message).map_err(|_| Error::Message)?;
     if bytes.len() > most {
@@ -83,10 +84,10 @@ pub fn put_message<M: Serialize>(out: &mut Vec<u8>, message: &M, most: usize) ->
     put(out, MESSAGE, &bytes)
 }
 
-/// Appends data, in as many frames as it takes.
+/// Appends data as one or more frames.
 pub fn put_data(out: &mut Vec<u8>, stream: Stream, data: &[u8]) {
     for part in data.chunks(MAX_DATA) {
-        // The length of a part is in range.
+        // Cannot fail: the length is at most MAX_DATA.
         let _ = put(out, stream.kind(), part);
     }
 }
@@ -100,18 +101,19 @@ fn put(out: &mut Vec<u8>, kind: u8, content: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes frames of what arrives in pieces of any size. Stores at most one frame and one piece.
+/// Decodes frames from pieces of any size. Stores at most one frame and one piece.
 #[derive(Debug)]
 pub struct Decoder<M> {
     bytes: Vec<u8>,
-    /// Of which so many were given out.
+    /// Bytes of it that were decoded.
     used: usize,
     most: usize,
     message: PhantomData<fn() -> M>,
 }
 
 impl<M: DeserializeOwned> Decoder<M> {
-    /// One for messages of at most `most` bytes: [`MAX_TO_AGENT`] or [`MAX_FROM_AGENT`].
+    /// Creates a decoder for messages of at most `most` bytes: [`MAX_TO_AGENT`] or
+    /// [`MAX_FROM_AGENT`].
     #[must_use]
     pub fn new(most: usize) -> Self {
         Decoder {
@@ -122,18 +124,18 @@ impl<M: DeserializeOwned> Decoder<M> {
         }
     }
 
-    /// Adds what arrived.
+    /// Adds received bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.used);
         self.used = 0;
         self.bytes.extend(bytes);
     }
 
-    /// The next whole frame.
+    /// The next complete frame, if there is one.
     ///
     /// # Errors
-    /// When these bytes are none; nothing sensible can follow.
-    #[allow(clippy::should_implement_trait)] // Not an iterator: after None there may be more.
+    /// If the bytes are not a frame. The decoder cannot be used after that.
+    #[allow(clippy::should_implement_trait)] // Not an iterator: after None, more frames may follow.
     pub fn next(&mut self) -> Result<Option<Frame<M>>, Error> {
         let waiting = self.bytes.get(self.used..).unwrap_or_default();
         let Some((&[kind, a, b, c, d], rest)) = waiting.split_first_chunk::<HEADER>() else {
@@ -163,7 +165,7 @@ impl<M: DeserializeOwned> Decoder<M> {
         Ok(Some(frame))
     }
 
-    /// Whether it waits for the rest of a frame: the other side left in the middle of it.
+    /// Whether a frame is incomplete. At the end of a connection, the other side was interrupted.
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.bytes.len() > self.used
@@ -227,8 +229,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_went_in_comes_out_however_it_is_cut(
-            frames in prop::collection::vec(frame(), 0..8), cuts in prop::collection::vec(1usize..700, 1..20),
+        fn frames_survive_any_fragmentation(
+            frames in prop::collection::vec(frame(), 0..8),
+            cuts in prop::collection::vec(1usize..700, 1..20),
         ) {
             let bytes = encode(&frames);
             let mut decoder = Decoder::new(MAX_TO_AGENT);
@@ -246,7 +249,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+        fn any_bytes_are_handled(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
             let mut to: Decoder<ToAgent> = Decoder::new(MAX_TO_AGENT);
             to.add(&bytes);
             while let Ok(Some(_)) = to.next() {}
@@ -256,7 +259,11 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_one_is_survived(frames in prop::collection::vec(frame(), 1..4), at: prop::sample::Index, bit in 0u8..8) {
+        fn damaged_frames_are_handled(
+            frames in prop::collection::vec(frame(), 1..4),
+            at: prop::sample::Index,
+            bit in 0u8..8,
+        ) {
             let mut bytes = encode(&frames);
             *at.get_mut(&mut bytes) ^= 1 << bit;
             let mut decoder: Decoder<ToAgent> = Decoder::new(MAX_TO_AGENT);
@@ -296,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn something_behind_a_message_is_an_error() {
+    fn trailing_bytes_after_a_message_are_an_error() {
         let mut decoder: Decoder<ToAgent> = Decoder::new(MAX_TO_AGENT);
         let mut bytes = Vec::new();
         put_message(&mut bytes, &ToAgent::EndOfInput, MAX_TO_AGENT).unwrap();

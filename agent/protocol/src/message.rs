@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The messages.
 //!
-//! Postcard numbers variants and fields by their order: new variants go to the end, and a change of anything else
-//! is a new [`VERSION`](crate::VERSION).
+//! Postcard numbers variants and fields by their order. New variants go to the end; any other
+//! change requires a new [`VERSION`](crate::VERSION).
 
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -10,18 +10,19 @@ use std::net::Ipv4Addr;
 /// From the monitor to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
-    /// Makes the machine what it is to be. Answered by [`FromAgent::Done`] or [`FromAgent::Failed`].
+    /// Configures the machine. Answered by [`FromAgent::Done`] or [`FromAgent::Failed`].
     Configure(Configuration),
-    /// Starts a command, to which the connection belongs from now on. Answered by [`FromAgent::Started`] or
-    /// [`FromAgent::Failed`], and in the end by [`FromAgent::Exited`] or [`FromAgent::Killed`].
+    /// Starts a command and dedicates the connection to it. Answered by [`FromAgent::Started`] or
+    /// [`FromAgent::Failed`], finally by [`FromAgent::Exited`] or [`FromAgent::Killed`].
     Exec(Exec),
-    /// To a running command: its standard input is at its end.
+    /// For a running command: the end of its standard input.
     EndOfInput,
-    /// To a running command: its terminal has this size now.
+    /// For a running command: the new size of its terminal.
     Resize(Size),
-    /// To a running command and what it has started: this signal (Linux's number).
+    /// For a running command and its process group: a signal, by Linux's number.
     Signal(i32),
-    /// Writes everything back and ends the machine with this status. Answered only if that fails.
+    /// Writes all data back and powers the machine off with this exit status. Answered only if that
+    /// fails.
     PowerOff(u8),
 }
 
@@ -33,92 +34,93 @@ pub enum FromAgent {
         /// The agent's [`VERSION`](crate::VERSION).
         version: u16,
     },
-    /// What was asked for is done.
+    /// The request succeeded.
     Done,
-    /// It could not be done.
+    /// The request failed.
     Failed(Failure),
-    /// The command runs.
+    /// The command has started.
     Started {
-        /// Its number in the guest.
+        /// Its process ID in the guest.
         pid: u32,
     },
-    /// The command has read so many bytes of its standard input, or will never read them.
+    /// The command has read this many more bytes of its standard input, or will never read them.
     Taken(u32),
-    /// The command has ended, with this exit code; all that it printed came before.
+    /// The command has exited with this code. All its output has been sent before.
     Exited(u8),
-    /// The command was ended by this signal; all that it printed came before.
+    /// This signal has killed the command. All its output has been sent before.
     Killed(u8),
 }
 
-/// Why something could not be done.
+/// The reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// An exit code as shells have them: 127 no such command, 126 it cannot be executed, 125 all else.
+    /// An exit code as shells use them: 127 no such command, 126 not executable, 125 anything else.
     pub code: u8,
-    /// In words, one line.
+    /// One line of text.
     pub why: String,
 }
 
-/// What machine it is to be, asked for once, before anything else.
+/// The configuration of a machine: the first request, sent once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Its name; the one it has, if none.
+    /// The host name. None keeps the current one.
     pub hostname: Option<String>,
-    /// File systems to mount, in this order.
+    /// File systems, in the order in which they are mounted.
     pub mounts: Vec<Mount>,
-    /// For its network card; a machine without one has none.
+    /// Addresses of the network card, if the agent configures one.
     pub network: Option<Network>,
 }
 
 /// Addresses of a network card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
-    /// Its own.
+    /// The card's address.
     pub address: Ipv4Addr,
-    /// Bits of it that all in the network have in common, 0 to 32.
+    /// The length of the network prefix, 0 to 32 bits.
     pub prefix: u8,
-    /// Where all else is reached through.
+    /// The default gateway.
     pub gateway: Ipv4Addr,
-    /// Who answers name queries.
+    /// The name server.
     pub dns: Option<Ipv4Addr>,
-    /// The largest IP packet, bytes.
+    /// The MTU in bytes.
     pub mtu: u16,
 }
 
-/// One file system.
+/// A file system to mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// virtio-fs's tag, or a device.
+    /// The tag of a virtio-fs device, or the path of a block device.
     pub source: String,
-    /// Where it goes, an absolute path; the folder is made if it is not there.
+    /// The mount point, an absolute path. It is created if it does not exist.
     pub target: Vec<u8>,
-    /// `virtiofs`, `ext4` and so on.
+    /// The file system type, such as `virtiofs` or `ext4`.
     pub kind: String,
-    /// Nothing may be written there.
+    /// Mounts it read-only.
     pub read_only: bool,
 }
 
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exec {
-    /// The program, looked for along the guest's PATH if it has no slash, and its arguments.
+    /// The program and its arguments. A program without a slash is looked up in PATH.
     pub argv: Vec<Vec<u8>>,
-    /// Variables on top of the agent's few: PATH, HOME, USER, and with a terminal TERM.
+    /// Environment variables in addition to the agent's PATH, HOME and USER, and TERM with a
+    /// terminal.
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The folder that it starts in; the user's own unless said.
+    /// The working directory. None stands for the user's home directory.
     pub cwd: Option<Vec<u8>>,
-    /// NAME or UID, and `:` with GROUP or GID behind it; root unless said.
+    /// NAME or UID, optionally followed by `:` and GROUP or GID. None stands for root.
     pub user: Option<String>,
-    /// It gets a terminal of this size, and is the leader of a session.
+    /// Runs it as a session leader with a terminal of this size.
     pub terminal: Option<Size>,
-    /// It gets a standard input; else it finds that at its end.
+    /// Connects its standard input. Otherwise that is /dev/null.
     pub input: bool,
 }
 
 /// The size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
-    /// Characters in a line.
+    /// Characters per line.
     pub columns: u16,
     /// Lines.
     pub rows: u16,

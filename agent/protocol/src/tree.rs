@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files on their way between host and guest (`paravane cp`): a tar archive on a command's standard output or input.
+//! Packs files that `paravane cp` copies between host and guest into a tar archive.
 //!
-//! What is packed may be a folder that a guest can write to. So each file is opened from the folder
-//! that it was found in, and no link is followed: what becomes a link meanwhile leads to no other
-//! file of the host's.
+//! A guest may be able to write to the directory meanwhile. So each file is opened relative to the
+//! directory in which it was found, and without following links: a file that a guest replaces by a
+//! link does not lead to other files of the host.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
@@ -15,14 +15,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
-/// Writes what is at `path`, under its own name, as an archive. `left_out` hears of what is neither file, folder nor link.
+/// Writes the file or directory tree at `path` as an archive, under its own name. Calls `left_out`
+/// for everything that is neither a file, a directory nor a symbolic link.
 ///
 /// # Errors
-/// What cannot be read or written, and which it was.
+/// If a file cannot be read or the archive cannot be written. The message names the file.
 pub fn pack(path: &Path, output: impl Write, left_out: &mut dyn FnMut(&Path)) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| {
         io::Error::other(format!(
-            "{}: it has no name to be copied by",
+            "{}: the path has no last component to name the copy",
             path.display()
         ))
     })?;
@@ -37,7 +38,7 @@ pub fn pack(path: &Path, output: impl Write, left_out: &mut dyn FnMut(&Path)) ->
     packer.builder.into_inner()?.flush()
 }
 
-/// Says which file it was.
+/// Adds the path to an error.
 fn within<T>(path: &Path, done: Result<T, impl Into<io::Error>>) -> io::Result<T> {
     done.map_err(|error| {
         let error = error.into();
@@ -51,10 +52,11 @@ struct Packer<'a, W: Write> {
 }
 
 impl<W: Write> Packer<'_, W> {
-    /// Adds `own` in the folder `above`, that is `path`, as `name`.
+    /// Adds the file `own` of the directory `above` to the archive as `name`. `path` is for errors.
     fn add(&mut self, above: &OwnedFd, own: &OsStr, path: &Path, name: &Path) -> io::Result<()> {
         let stat = within(path, statat(above, own, AtFlags::SYMLINK_NOFOLLOW))?;
-        // A pipe would keep us waiting that has taken the file's place since.
+        // NONBLOCK: the file may have been replaced by a FIFO meanwhile, for which open() would
+        // wait.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
@@ -79,7 +81,7 @@ impl<W: Write> Packer<'_, W> {
                 let size = u64::try_from(stat.st_size).unwrap_or(0);
                 let mut header = header(EntryType::Regular, &stat);
                 header.set_size(size);
-                // As long as the header says, whatever becomes of it.
+                // Exactly the length in the header, even if the file changes meanwhile.
                 let contents = file.take(size).chain(io::repeat(0)).take(size);
                 within(path, self.builder.append_data(&mut header, name, contents))?;
             }
@@ -106,7 +108,7 @@ fn header(kind: EntryType, stat: &Stat) -> Header {
     header
 }
 
-/// What is in a folder, in order.
+/// The names in a directory, sorted.
 fn names(folder: impl AsFd) -> Result<Vec<OsString>, Errno> {
     let mut all = Vec::new();
     for entry in Dir::read_from(folder)? {
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_what_it_was() {
+    fn a_tree_is_packed_whole() {
         let folder = tempfile::tempdir().unwrap();
         let tree = folder.path().join("tree");
         let long = "n".repeat(200);
@@ -181,15 +183,15 @@ mod tests {
             packed(Path::new("/"))
                 .unwrap_err()
                 .to_string()
-                .contains("no name")
+                .contains("no last component")
         );
         let none = packed(&folder.path().join("none")).unwrap_err().to_string();
         assert!(none.contains("none: No such file"), "{none}");
     }
 
-    /// The folder may be one that a guest writes to at this very moment.
+    /// A guest may write to the directory while it is packed.
     #[test]
-    fn what_becomes_a_link_meanwhile_is_not_followed() {
+    fn a_file_replaced_by_a_link_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (shared, secret) = (folder.path().join("shared"), folder.path().join("secret"));
         fs::create_dir_all(shared.join("sub")).unwrap();
@@ -197,7 +199,7 @@ mod tests {
         fs::write(secret.join("file"), "the secret").unwrap();
         fs::write(shared.join("sub/file"), "harmless..").unwrap();
         fs::write(shared.join("file"), "harmless..").unwrap();
-        // Two that change places with links outside, again and again.
+        // Swap a directory and a file with links to the outside, repeatedly.
         symlink(&secret, folder.path().join("folder")).unwrap();
         symlink(secret.join("file"), folder.path().join("link")).unwrap();
         let end = AtomicBool::new(false);
@@ -212,7 +214,7 @@ mod tests {
                 }
             });
             for _ in 0..5000 {
-                // It may fail, when the link is there at the wrong moment.
+                // Fails if the link is there at the wrong moment.
                 let archive = packed(&shared).unwrap_or_default();
                 let told = archive.windows(10).any(|part| part == b"the secret");
                 if told {

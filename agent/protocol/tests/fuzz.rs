@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fuzz target: what either side makes of any bytes.
+//! Fuzz target: the decoders of both sides on arbitrary bytes.
 
 #![allow(clippy::unwrap_used)] // A target fails by panicking.
 
@@ -12,7 +12,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
-/// All frames of these bytes, which arrive in pieces of these lengths (0: at once); and whether they ended in an error.
+/// Decodes bytes that arrive in pieces of these lengths (0: all at once). Returns all frames, and
+/// whether decoding ended with an error.
 fn frames<M: DeserializeOwned>(bytes: &[u8], pieces: &[u8], most: usize) -> (Vec<Frame<M>>, bool) {
     let mut decoder = Decoder::new(most);
     let (mut all, mut rest) = (Vec::new(), bytes);
@@ -47,7 +48,7 @@ fn check<M: Serialize + DeserializeOwned + Debug + PartialEq + Clone>(
     assert_eq!(
         at_once,
         frames::<M>(bytes, pieces, most),
-        "pieces make a difference"
+        "the result depends on the pieces"
     );
     let mut again = Vec::new();
     for frame in &at_once.0 {
@@ -62,7 +63,7 @@ fn check<M: Serialize + DeserializeOwned + Debug + PartialEq + Clone>(
     assert_eq!(
         frames::<M>(&again, &[], most),
         (at_once.0, false),
-        "what was understood can be said"
+        "decoded frames encode again"
     );
 }
 
@@ -73,7 +74,7 @@ fn agent() {
             let mut input = Input::new(bytes);
             let count = usize::from(input.u8() % 4);
             let pieces = input.bytes(count);
-            // As it comes, or with lengths that fit.
+            // Raw bytes, or frames with correct lengths.
             let mut stream = Vec::new();
             if input.u8() % 2 == 0 {
                 stream = input.bytes(bytes.len()).to_vec();

@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Modes of what is created, unless the line says otherwise.
+/// Default modes of new files.
 const DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 
@@ -77,9 +77,9 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Where nothing is.
+    /// Creates a file where none exists.
     fn create_new(&mut self, line: &Line, place: &Place) -> io::Result<()> {
-        // The mode follows, whatever the umask is.
+        // adjust() sets the final mode, independent of the umask.
         let private = Mode::from_raw_mode(0o600);
         let default = match line.kind {
             Kind::Directory => {
@@ -108,13 +108,13 @@ impl<'a> Actor<'a> {
                 mknodat(&place.above, &place.name, kind, private, device)?;
                 Some(FILE_MODE)
             }
-            // These take patterns.
+            // These kinds take patterns and create nothing.
             Kind::Write | Kind::Adjust | Kind::Mode | Kind::ModeTree => None,
         };
         self.adjust(line, place, Some(default))
     }
 
-    /// Where something is already, that is not to be replaced.
+    /// Handles a file that exists and is not replaced.
     fn create_over(&mut self, line: &Line, place: &Place, there: FileType) -> io::Result<()> {
         match (line.kind, there) {
             (Kind::Directory, FileType::Directory) => {}
@@ -133,12 +133,12 @@ impl<'a> Actor<'a> {
                     copy::one(&source, place, &mut self.budget)?;
                 }
             }
-            // What is there stays, whatever it is.
+            // Whatever exists stays.
             (Kind::Copy | Kind::Link, _) => return Ok(()),
             (Kind::Pipe, FileType::Fifo) => {}
             (Kind::Character(..), FileType::CharacterDevice) => {}
             (Kind::Block(..), FileType::BlockDevice) => {}
-            // A directory can be elsewhere.
+            // A link to a directory is as good as one.
             (Kind::Directory, FileType::Symlink) if self.tree.directory(&line.path).is_ok() => {
                 return Ok(());
             }
@@ -147,7 +147,8 @@ impl<'a> Actor<'a> {
         self.adjust(line, place, None)
     }
 
-    /// What a `C` line copies. Many such lines are for what only some systems have.
+    /// The source of a `C` line. It need not exist: many lines are for files that only some systems
+    /// have.
     fn source(&self, line: &Line) -> io::Result<Option<Place>> {
         let found = self.tree.place(&line.argument_path(), false);
         match found.and_then(|place| Ok(place.kind()?.map(|_| place))) {
@@ -162,7 +163,7 @@ impl<'a> Actor<'a> {
         self.tree.exists(&target)
     }
 
-    /// A `w` line. Unlike what is created, the file may be reached by a link.
+    /// Writes to an existing file. Unlike for other lines, the path may be a link.
     fn write(&self, line: &Line, path: &Path) -> io::Result<()> {
         let append = if line.plus {
             OFlags::APPEND
@@ -206,14 +207,15 @@ impl<'a> Actor<'a> {
         Ok((user.transpose()?, group.transpose()?))
     }
 
-    /// Sets mode and owner. `new` is present if the line has just created the file, and contains the
-    /// default mode.
+    /// Sets mode and owner. `new` is present if the line has just created the file, and contains
+    /// the default mode.
     fn adjust(&self, line: &Line, place: &Place, new: Option<Option<u32>>) -> io::Result<()> {
         let Some(stat) = place.stat()? else {
             return Ok(());
         };
         let (uid, gid) = self.owners(line, new.is_some())?;
-        // What is right already is not written: that would copy files up to an overlay.
+        // Only changes are written. In an overlay, each write would copy the file to the upper
+        // layer.
         let changes =
             uid.is_some_and(|uid| uid != stat.st_uid) || gid.is_some_and(|gid| gid != stat.st_gid);
         if changes {
@@ -231,7 +233,7 @@ impl<'a> Actor<'a> {
         };
         let link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
         if let (Some(bits), false) = (mode, link) {
-            // A change of the owner clears bits.
+            // chown() may have cleared setuid and setgid.
             if changes || stat.st_mode & 0o7777 != bits {
                 let mode = Mode::from_raw_mode(bits);
                 chmodat(&place.above, &place.name, mode, AtFlags::empty())?;
@@ -281,7 +283,7 @@ fn fits(pattern: &CString, name: &OsStr) -> io::Result<bool> {
     Ok(code == 0)
 }
 
-/// Whether what is there must make way for what the line creates.
+/// Whether the line removes an existing file before it creates its own.
 fn replaces(line: &Line, there: FileType, place: &Place) -> bool {
     let right = match line.kind {
         Kind::Directory => there == FileType::Directory,
@@ -290,7 +292,7 @@ fn replaces(line: &Line, there: FileType, place: &Place) -> bool {
             there == FileType::Symlink
                 && (!line.plus || place.target().is_ok_and(|to| Some(to) == line.argument))
         }
-        // Whatever it is may be what was to be copied.
+        // The source may be of any type.
         Kind::Copy => true,
         Kind::Pipe => there == FileType::Fifo,
         Kind::Character(..) | Kind::Block(..) => {
@@ -300,7 +302,7 @@ fn replaces(line: &Line, there: FileType, place: &Place) -> bool {
         }
         Kind::Write | Kind::Adjust | Kind::Mode | Kind::ModeTree => true,
     };
-    // A plus means something else for files.
+    // For files, plus truncates.
     !right && (line.replace || line.plus && line.kind != Kind::File)
 }
 
@@ -321,7 +323,7 @@ fn mismatch(kind: Kind) -> &'static str {
     }
 }
 
-/// A mode without access of a kind that nobody has to what exists.
+/// Removes kinds of access that the existing file grants to no one.
 fn masked(bits: u32, stat: &Stat) -> u32 {
     let mut bits = bits;
     for kind in [0o444, 0o222, 0o111] {

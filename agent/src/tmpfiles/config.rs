@@ -9,20 +9,20 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The directories. A file in one of them hides those of the same name in later ones.
+/// The directories. A file in one of them hides files of the same name in later ones.
 const DIRECTORIES: [&str; 5] = [
     "/etc/tmpfiles.d",
     "/run/tmpfiles.d",
     "/usr/local/lib/tmpfiles.d",
     "/usr/lib/tmpfiles.d",
-    // Where /lib is no link to usr/lib.
+    // For roots in which /lib is not a link to usr/lib.
     "/lib/tmpfiles.d",
 ];
 const MAX_FILES: usize = 1024;
 const MAX_FILE: usize = 256 << 10;
 const MAX_LINES: usize = 16 << 10;
 
-/// Where a line is.
+/// The position of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     file: Rc<PathBuf>,
@@ -39,7 +39,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The lines of all files in the order of the files' names, wherever they are.
+/// The lines of all files, sorted by file name across directories.
 pub fn lines(tree: &Tree, complaints: &mut Complaints) -> Vec<(Origin, Vec<u8>)> {
     let mut all = Vec::new();
     for path in files(tree, complaints).into_values() {
@@ -75,7 +75,7 @@ pub fn lines(tree: &Tree, complaints: &mut Complaints) -> Vec<(Origin, Vec<u8>)>
     all
 }
 
-/// By name, so in the order in which they count.
+/// The paths of all files by name.
 fn files(tree: &Tree, complaints: &mut Complaints) -> BTreeMap<OsString, PathBuf> {
     let mut all = BTreeMap::new();
     for directory in DIRECTORIES.map(Path::new) {
@@ -105,7 +105,7 @@ fn files(tree: &Tree, complaints: &mut Complaints) -> BTreeMap<OsString, PathBuf
     all
 }
 
-/// A link to /dev/null only hides other files.
+/// Whether a file is a link to /dev/null, which only hides other files.
 fn is_masked(tree: &Tree, path: &Path) -> bool {
     tree.place(path, false)
         .and_then(|place: Place| place.target())

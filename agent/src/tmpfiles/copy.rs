@@ -12,15 +12,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Directories inside each other.
+/// The maximum depth of directories.
 pub const MAX_DEPTH: usize = 64;
 
-/// How much a copy, or several, may take.
+/// Limits for one or more copies.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Files, directories and links.
     pub entries: usize,
-    /// Their content.
+    /// Content of files.
     pub bytes: u64,
 }
 
@@ -35,8 +35,8 @@ impl Budget {
     }
 }
 
-/// Copies what is in `from` to `to`, except for names for which `skip` is true. What exists in
-/// `to` stays; sockets, FIFOs and devices are left out.
+/// Copies the content of `from` to `to`, except for names for which `skip` is true. Existing files
+/// stay. Sockets, FIFOs and devices are left out.
 pub fn content(
     from: &OwnedFd,
     to: &OwnedFd,
@@ -46,7 +46,7 @@ pub fn content(
     level(from, to, budget, skip, 0)
 }
 
-/// Copies one file, directory or link to a place where nothing is, or both are directories.
+/// Copies one file, link or directory tree. A directory is merged into an existing one.
 pub fn one(from: &Place, to: &Place, budget: &mut Budget) -> io::Result<()> {
     entry(from, to, budget, 0)
 }

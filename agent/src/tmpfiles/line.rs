@@ -23,11 +23,11 @@ const MAX_COMPONENTS: usize = 64;
 pub enum Kind {
     /// `f`, `F`: creates a regular file.
     File,
-    /// `w`: writes to files that exist.
+    /// `w`: writes to existing files.
     Write,
     /// `d`, `D`, `v`, `q`, `Q`: creates a directory.
     Directory,
-    /// `e`: adjusts directories that exist.
+    /// `e`: adjusts existing directories.
     Adjust,
     /// `p`: creates a FIFO.
     Pipe,
@@ -39,9 +39,9 @@ pub enum Kind {
     Block(u32, u32),
     /// `C`: copies a file or a directory tree.
     Copy,
-    /// `z`, `m`: sets mode and owner of what exists.
+    /// `z`, `m`: sets mode and owner of existing files.
     Mode,
-    /// `Z`: the same for everything below, too.
+    /// `Z`: the same, recursively.
     ModeTree,
 }
 
@@ -60,9 +60,9 @@ impl Kind {
 pub struct Mode {
     /// Permission bits, at most 0o7777.
     pub bits: u32,
-    /// `~`: what exists gets no access of a kind that nobody had before.
+    /// `~`: an existing file does not get kinds of access that it granted to no one before.
     pub masked: bool,
-    /// `:`: only for what the line creates.
+    /// `:`: applies to new files only.
     pub only_new: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct Mode {
 pub struct Owner {
     /// Name or number.
     pub name: String,
-    /// `:`: only for what the line creates.
+    /// `:`: applies to new files only.
     pub only_new: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Line {
     pub kind: Kind,
     /// `+`: truncates, appends, replaces or merges, depending on the kind.
     pub plus: bool,
-    /// `=`: removes what is of another type.
+    /// `=`: removes an existing file of another type.
     pub replace: bool,
     /// `-`: a failure is not reported.
     pub may_fail: bool,
@@ -96,11 +96,11 @@ pub struct Line {
     pub argument: Option<Vec<u8>>,
 }
 
-/// Parses a line without its line end. `None` means that there is nothing to do: an empty line, a
-/// comment, or a line that only matters to removal, cleanup or attributes.
+/// Parses a line without its line end. None if there is nothing to do: for an empty line, a
+/// comment, or a line about removal, cleanup or attributes.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the line is invalid.
 pub fn parse(text: &[u8], specifiers: &Specifiers) -> Result<Option<Line>, String> {
     let mut rest = text.trim_ascii();
     if rest.is_empty() || rest.starts_with(b"#") {
@@ -157,7 +157,7 @@ struct Action {
 }
 
 impl Action {
-    /// `None`: a type that needs nothing done here.
+    /// None for types that the agent ignores.
     fn parse(field: &[u8]) -> Result<Option<Self>, String> {
         let unknown = || format!("unknown type {}", String::from_utf8_lossy(field));
         let (&letter, modifiers) = field.split_first().ok_or_else(unknown)?;
@@ -197,7 +197,7 @@ impl Action {
     }
 }
 
-/// The kind for a letter. Completes and checks the argument, on which some kinds depend.
+/// The kind for a type letter. Checks the argument, or sets its default.
 fn kind(letter: u8, line: &mut Line) -> Result<Kind, String> {
     let factory = || {
         let mut path = FACTORY.as_bytes().to_vec();
@@ -258,7 +258,7 @@ fn normal(path: &[u8]) -> Result<PathBuf, String> {
         return wrong("a path cannot contain ..");
     }
     let path: PathBuf = path.components().collect();
-    // Roots in which these are not the same are from before /run existed.
+    // systemd does this, too: the two are the same directory.
     Ok(match path.strip_prefix("/var/run") {
         Ok(below) if !below.as_os_str().is_empty() => Path::new("/run").join(below),
         _ => path,
@@ -353,7 +353,7 @@ fn unescape(mut text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(all)
 }
 
-/// Resolves the escape of which `text` is what follows the backslash; returns what follows it.
+/// Resolves an escape. `text` follows the backslash; returns the text after the escape.
 fn escape<'a>(text: &'a [u8], into: &mut Vec<u8>) -> Result<&'a [u8], String> {
     let wrong = || "invalid escape".to_string();
     let (&letter, after) = text.split_first().ok_or_else(wrong)?;

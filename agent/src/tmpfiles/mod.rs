@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a root's tmpfiles.d asks a boot to create: directories in /run above all, which its own
-//! systemd would create if it ran (tmpfiles.d(5)).
+//! Applies a root's tmpfiles.d(5), which lists the files that a boot creates, above all directories
+//! in /run. On a system with systemd, `systemd-tmpfiles` does this.
 //!
-//! The agent does this itself and does not run the root's `systemd-tmpfiles`: the roots that need
-//! it most, container images, do not have that program, and a machine that is up in a fraction of a
-//! second cannot wait for a program of the root that might hang. Lines that create or adjust are
-//! applied; removal, cleanup, extended attributes and access control lists are not.
+//! The agent does not run the `systemd-tmpfiles` of the root. Container images do not have that
+//! program; where it exists, it may hang, and every start would wait for it. The agent applies
+//! lines that create or adjust files. It ignores removal, cleanup, extended attributes and access
+//! control lists.
 //!
-//! The root may be hostile. It can only harm its own machine, but it must not keep the agent from
-//! serving: files, lines, visited entries and copied bytes are bounded.
+//! A hostile root can only harm its own machine, but it must not keep the agent from serving. So
+//! the number of files, lines, visited entries and copied bytes is bounded.
 
 mod act;
 mod config;
@@ -28,20 +28,20 @@ use specifier::Specifiers;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// Lines that are reported one by one.
+/// Failures that are reported one by one.
 const MAX_COMPLAINTS: usize = 16;
 /// Characters of a report.
 const MAX_COMPLAINT: usize = 400;
-/// What all lines together may visit and copy.
+/// Limits for all lines together.
 const BUDGET: Budget = Budget {
     entries: 64 << 10,
     bytes: 64 << 20,
 };
-/// What only a running systemd may create: the one says that it is process 1 (sd_booted(3)), the
-/// other forbids logins until it removes it.
+/// Paths that only systemd may create. The first one means that it is process 1 (sd_booted(3)); the
+/// second one forbids logins until systemd removes it.
 const SYSTEMD_ONLY: [&str; 2] = ["/run/systemd/system", "/run/nologin"];
 
-/// Applies the root's lines. Returns what could not be done, one line of text each.
+/// Applies all lines of the root. Returns one line of text for each failure.
 pub fn apply(tree: &Tree, accounts: &Accounts) -> Vec<String> {
     let specifiers = Specifiers::of(tree);
     let mut complaints = Complaints::default();
@@ -69,8 +69,9 @@ pub fn apply(tree: &Tree, accounts: &Accounts) -> Vec<String> {
     complaints.finish()
 }
 
-/// The order in which lines are applied: first those that create, a directory before what is in it;
-/// then those that adjust what exists. Of several that create the same path, only the first counts.
+/// Sorts lines into the order in which they apply: first lines that create files, parents before
+/// children, then lines that adjust files. Of lines that create the same path, the first one
+/// counts.
 fn in_order(lines: Vec<(Origin, Line)>, complaints: &mut Complaints) -> Vec<(Origin, Line)> {
     let (adjust, mut create): (Vec<_>, Vec<_>) = lines
         .into_iter()
@@ -95,7 +96,7 @@ fn in_order(lines: Vec<(Origin, Line)>, complaints: &mut Complaints) -> Vec<(Ori
     create
 }
 
-/// What could not be done, of which only the first are kept.
+/// Reports of failures. Keeps the first ones and counts the others.
 #[derive(Debug, Default)]
 struct Complaints {
     texts: Vec<String>,
@@ -105,7 +106,7 @@ struct Complaints {
 impl Complaints {
     fn add(&mut self, origin: &Origin, why: &str) {
         if self.texts.len() < MAX_COMPLAINTS {
-            // It goes to a console, and most of it is the root's.
+            // The text goes to a console and contains paths of the root.
             let text = format!("{origin}: {why}");
             let plain = |c: char| if c.is_control() { '?' } else { c };
             self.texts

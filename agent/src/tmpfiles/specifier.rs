@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `%` specifiers in tmpfiles.d: what stands for a property of the system.
+//! `%` specifiers in tmpfiles.d, which stand for properties of the system.
 
 use super::tree::Tree;
 use std::path::Path;
 
-/// Files with one word, and os-release.
+/// The maximum size of a file with values.
 const MAX_FILE: usize = 64 << 10;
 
-/// The system has no value for a specifier, such as a machine ID before the first boot.
+/// The root has no value for a specifier, such as a machine ID before the first boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing;
 
@@ -22,7 +22,7 @@ pub struct Specifiers {
 }
 
 impl Specifiers {
-    /// Reads them. What cannot be read is missing.
+    /// Reads the values. Files that cannot be read count as empty.
     pub fn of(tree: &Tree) -> Self {
         let text = |path: &str| {
             let bytes = tree.read(Path::new(path), MAX_FILE).unwrap_or_default();
@@ -35,7 +35,7 @@ impl Specifiers {
         Specifiers {
             machine_id: text("/etc/machine-id"),
             boot_id: text("/proc/sys/kernel/random/boot_id").replace('-', ""),
-            // The monitor names the machine later.
+            // The monitor sets the host name later.
             hostname: text("/etc/hostname"),
             release: rustix::system::uname()
                 .release()
@@ -45,7 +45,7 @@ impl Specifiers {
         }
     }
 
-    /// Replaces the specifiers of a field. Unknown ones stay, as systemd has it.
+    /// Replaces the specifiers in a field. Unknown ones stay, as in systemd.
     pub fn expand(&self, text: &[u8]) -> Result<Vec<u8>, Missing> {
         let mut all = Vec::with_capacity(text.len());
         let mut bytes = text.iter().copied();
@@ -93,7 +93,7 @@ impl Specifiers {
         Ok(Some(known))
     }
 
-    /// A field of os-release; empty if it is not there.
+    /// A field of os-release. Empty if it is missing.
     fn os(&self, name: &str) -> &str {
         self.os_release
             .lines()

@@ -114,7 +114,7 @@ fn each_type_creates_what_it_says() {
 }
 
 #[test]
-fn what_exists_stays_unless_a_line_says_otherwise() {
+fn existing_files_stay_unless_a_line_replaces_them() {
     let files = [
         ("/run/kept", "kept"),
         ("/run/linked", "a file"),
@@ -229,7 +229,7 @@ fn no_link_leads_out() {
 
 #[test]
 fn a_hostile_root_is_bounded() {
-    // Files that must not be waited for, lines without end, copies into themselves.
+    // FIFOs, too many lines, a copy of a directory into itself.
     let long = format!("d /{}\n", "a/".repeat(100));
     let many: String = (0..20_000).map(|n| format!("y{n} /x\n")).collect();
     let text =
@@ -262,7 +262,7 @@ fn a_hostile_root_is_bounded() {
 }
 
 #[test]
-fn systemd_is_not_said_to_run() {
+fn systemd_does_not_seem_to_run() {
     let root = Root::lines("F! /run/nologin\nd /run/systemd/system\nd /run/systemd/seats");
     assert_eq!(root.apply(), Vec::<String>::new());
     assert!(root.path("run/systemd/seats").is_dir());
@@ -271,7 +271,7 @@ fn systemd_is_not_said_to_run() {
 }
 
 #[test]
-fn what_is_wrong_with_a_line_is_said() {
+fn invalid_lines_are_reported() {
     for (text, part) in [
         ("d", "needs a type and a path"),
         ("y /x", "unknown type y"),
@@ -329,7 +329,7 @@ fn what_is_wrong_with_a_line_is_said() {
     assert_eq!(line.argument_path(), Path::new("/usr/share/factory/etc/x"));
 }
 
-/// A field as a file has it: quoted, with escapes where they are needed.
+/// Quotes a field and escapes it as necessary.
 fn quoted(field: &str) -> String {
     let mut all = "\"".to_string();
     for character in field.chars() {
@@ -345,19 +345,19 @@ fn quoted(field: &str) -> String {
 
 proptest! {
     #[test]
-    fn any_line_is_survived(text in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_line_is_handled(text in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse(&text, &Specifiers::default());
     }
 
     #[test]
-    fn almost_lines_are_survived(
+    fn lines_with_small_errors_are_handled(
         text in "[fFwdDvqQepLcbCzZxrta][+!=~^?$-]{0,3} [/a%tm\\\\\"'x0-9. *-]{0,40}",
     ) {
         let _ = one(&text);
     }
 
     #[test]
-    fn what_was_written_is_read(
+    fn written_fields_are_read(
         parts in prop::collection::vec("[^/\0]{1,12}", 1..5), bits in 0u32..=0o7777, masked: bool,
         name in "[a-z][a-z0-9_-]{0,8}",
     ) {

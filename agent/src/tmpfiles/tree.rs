@@ -16,7 +16,7 @@ use std::path::Path;
 /// Names that are read of one directory.
 const MAX_NAMES: usize = 64 << 10;
 
-/// The tree.
+/// The tree, by its top directory.
 #[derive(Debug)]
 pub struct Tree(OwnedFd);
 
@@ -39,7 +39,7 @@ impl Tree {
         openat2(&self.0, path, flags, Mode::empty(), resolve)
     }
 
-    /// Opens what is at an absolute path. Does not wait for the other end of a FIFO, and does not
+    /// Opens the file at an absolute path. Does not wait for the other end of a FIFO, and does not
     /// acquire a controlling terminal.
     pub fn file(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         self.lookup(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY)
@@ -55,7 +55,7 @@ impl Tree {
         self.lookup(path, OFlags::PATH | OFlags::DIRECTORY)
     }
 
-    /// The same; creates what is missing of it, with mode 0755.
+    /// Opens a directory for lookups. Creates missing directories of the path with mode 0755.
     pub fn make_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
         match self.directory(path) {
             Err(Errno::NOENT) => {}
@@ -88,7 +88,7 @@ impl Tree {
         })
     }
 
-    /// Reads a regular file of at most so many bytes.
+    /// Reads a regular file of at most `most` bytes.
     pub fn read(&self, path: &Path, most: usize) -> io::Result<Vec<u8>> {
         let file = File::from(self.file(path, OFlags::RDONLY)?);
         if !file.metadata()?.is_file() {
@@ -106,7 +106,7 @@ impl Tree {
 /// The names in a directory, sorted.
 pub fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
     let mut all = Vec::new();
-    // What is open may be open for lookups only.
+    // `directory` may be open for lookups only.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let readable = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
     for entry in Dir::new(readable)? {
@@ -131,7 +131,7 @@ impl Place {
         })
     }
 
-    /// What is there, itself if that is a link.
+    /// Status of the file, without following a link.
     pub fn stat(&self) -> Result<Option<Stat>, Errno> {
         match statat(&self.above, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -147,24 +147,24 @@ impl Place {
             .map(|stat| FileType::from_raw_mode(stat.st_mode)))
     }
 
-    /// Opens what is there unless it is a link.
+    /// Opens the file. Fails if it is a link.
     pub fn open(&self, flags: OFlags, mode: u32) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mode = Mode::from_raw_mode(mode);
         rustix::fs::openat(&self.above, &self.name, flags, mode)
     }
 
-    /// The directory that is there.
+    /// Opens the directory.
     pub fn directory(&self) -> Result<OwnedFd, Errno> {
         self.open(OFlags::PATH | OFlags::DIRECTORY, 0)
     }
 
-    /// Where a link leads.
+    /// The target of a link.
     pub fn target(&self) -> Result<Vec<u8>, Errno> {
         Ok(readlinkat(&self.above, &self.name, Vec::new())?.into_bytes())
     }
 
-    /// Removes what is there; a directory only if it is empty.
+    /// Removes the file. A directory must be empty.
     pub fn remove(&self) -> Result<(), Errno> {
         let flags = match self.kind()? {
             None => return Ok(()),
