@@ -42,20 +42,25 @@ impl<'a> Actor<'a> {
         if !line.kind.takes_pattern() {
             return self.create(line);
         }
+        // One file that cannot be adjusted does not keep the others from it.
+        let mut result = Ok(());
         for path in self.matches(&line.path)? {
-            match line.kind {
-                Kind::Write => self.write(line, &path)?,
-                Kind::ModeTree => self.adjust_tree(line, &self.tree.place(&path, false)?, 0)?,
-                _ => {
-                    let place = self.tree.place(&path, false)?;
-                    let directory = place.kind()? == Some(FileType::Directory);
-                    if directory || line.kind != Kind::Adjust {
-                        self.adjust(line, &place, None)?;
-                    }
-                }
-            }
+            result = result.and(self.apply_to(line, &path));
         }
-        Ok(())
+        result
+    }
+
+    /// Applies a line with a pattern to one of the files that match.
+    fn apply_to(&mut self, line: &Line, path: &Path) -> io::Result<()> {
+        if line.kind == Kind::Write {
+            return self.write(line, path);
+        }
+        let place = self.tree.place(path, false)?;
+        match line.kind {
+            Kind::ModeTree => self.adjust_tree(line, &place, 0),
+            Kind::Adjust if place.kind()? != Some(FileType::Directory) => Ok(()),
+            _ => self.adjust(line, &place, None),
+        }
     }
 
     fn create(&mut self, line: &Line) -> io::Result<()> {

@@ -2,13 +2,12 @@
 //! Applies a root's tmpfiles.d(5), which lists the files that a boot creates, above all directories
 //! in /run. On a system with systemd, `systemd-tmpfiles` does this.
 //!
-//! The agent does not run the `systemd-tmpfiles` of the root. Container images do not have that
-//! program; where it exists, it may hang, and every start would wait for it. The agent applies
-//! lines that create or adjust files. It ignores removal, cleanup, extended attributes and access
-//! control lists.
+//! The agent does not run the `systemd-tmpfiles` of the root: container images do not have it, and
+//! every start would wait for it. It applies lines that create or adjust files, and ignores removal,
+//! cleanup, extended attributes and access control lists.
 //!
-//! A hostile root can only harm its own machine, but it must not keep the agent from serving. So
-//! the number of files, lines, visited entries and copied bytes is bounded.
+//! A hostile root can only harm its own machine, but must not keep the agent from serving. So the
+//! number of files, lines, visited entries and copied bytes is bounded.
 
 mod act;
 mod config;
