@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finding a busybox for the built-in root.
+//! Finds a busybox for the built-in root.
 //!
-//! It is not part of this program, whose licence is another: the host's is taken, or the one that `scripts/setup.sh` has
-//! unpacked for a host that has none.
+//! The program does not contain a busybox, which has another licence. It uses the host's, or the
+//! one that `scripts/setup.sh` has unpacked for a host without.
 
 use anyhow::{Context, bail};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -10,18 +10,18 @@ use paravane_user_io::files;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The program, and what it can be called.
+/// A busybox and the names of its applets.
 #[derive(Debug)]
 pub struct Busybox {
     /// The ELF file.
     pub program: Vec<u8>,
-    /// Paths without the leading slash.
+    /// Paths of the applets without the leading slash.
     pub applets: Vec<String>,
 }
 
 const INSTALL: &str = "apt-get install busybox-static";
 
-/// Finds one that is linked statically, and asks it for its names.
+/// Finds a statically linked busybox and asks it for its applets.
 pub fn find() -> anyhow::Result<Busybox> {
     let mut dynamic = None;
     for path in places() {
@@ -37,7 +37,8 @@ pub fn find() -> anyhow::Result<Busybox> {
     }
     match dynamic {
         Some(path) => bail!(
-            "{} is linked dynamically, the built-in root needs a static one: {INSTALL}, or give --initrd",
+            "{} is linked dynamically, the built-in root needs a static one: {INSTALL}, \
+             or give --initrd",
             path.display()
         ),
         None => bail!("no busybox for the built-in root: {INSTALL}, or give --initrd"),
@@ -54,7 +55,7 @@ fn places() -> Vec<PathBuf> {
     own.into_iter().chain(system).collect()
 }
 
-/// Whether an ELF file needs nothing but the kernel.
+/// Whether an ELF file is linked statically.
 fn is_static(file: &[u8]) -> anyhow::Result<bool> {
     type Header = object::elf::FileHeader64<object::Endianness>;
     let header = Header::parse(file).context("not a program of this machine")?;
@@ -85,7 +86,8 @@ fn applets(path: &Path) -> anyhow::Result<Vec<String>> {
     Ok(applets)
 }
 
-/// Its list, less what does not belong: a name for a folder that the root does not have, or busybox itself.
+/// Parses the list of applets. Skips busybox itself, and paths outside the root's directories for
+/// programs.
 fn parse(list: &[u8]) -> Vec<String> {
     let mut names: Vec<String> = String::from_utf8_lossy(list)
         .lines()
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_with_care() {
+    fn paths_outside_are_skipped() {
         let list =
             b"bin/sh\nusr/bin/[\nbin/busybox\nlinuxrc\netc/passwd\n/sbin/ip\nbin/sh\nusr/sbin/\n";
         assert_eq!(parse(list), ["bin/sh", "sbin/ip", "usr/bin/["]);

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The small root file system that a guest gets when no other is given: the agent, busybox, and what of /etc programs ask for.
+//! The initial root file system: the agent, busybox, and the files of /etc that programs need.
 //!
-//! It is put together in memory at each start, and unpacked by the guest's kernel: nothing on the host's disks. A user's
-//! own archive is taken in place of busybox, with the agent behind it.
+//! Each start assembles it in memory as an archive, and the guest's kernel unpacks it. A user's
+//! archive replaces busybox; the agent is appended to it.
 
 pub mod busybox;
 
 use crate::initramfs::Initramfs;
 
-/// Where the agent is, for the kernel's `rdinit=`.
+/// The path of the agent, for the kernel's `rdinit=`.
 pub const AGENT: &str = "/paravane/agent";
 
-/// The machine's name unless it is given one.
+/// The host name of machines.
 pub const HOSTNAME: &str = "paravane";
 
+/// Directories: path and mode.
 const FOLDERS: &[(&str, u32)] = &[
     ("bin", 0o755),
     ("dev", 0o755),
@@ -32,6 +33,7 @@ const FOLDERS: &[(&str, u32)] = &[
     ("var/tmp", 0o1777),
 ];
 
+/// Files: path and content.
 const FILES: &[(&str, &str)] = &[
     (
         "etc/passwd",
@@ -53,7 +55,7 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The archive of the built-in root.
+/// Makes the archive of the built-in root.
 pub fn built_in(busybox: &busybox::Busybox) -> Vec<u8> {
     let mut archive = Initramfs::default();
     for (path, mode) in FOLDERS {
@@ -70,7 +72,8 @@ pub fn built_in(busybox: &busybox::Busybox) -> Vec<u8> {
     archive.finish()
 }
 
-/// Whether the kernel's `initramfs.c` takes it for an archive, by its first bytes. Zeroes may be in front; nothing else at all is an archive, too.
+/// Whether the kernel's `initramfs.c` accepts the bytes as an archive, by their start. Zeroes may
+/// precede the archive, and zeroes alone are an empty archive.
 pub fn is_archive(bytes: &[u8]) -> bool {
     const STARTS: [&[u8]; 9] = [
         b"070701",
@@ -88,7 +91,7 @@ pub fn is_archive(bytes: &[u8]) -> bool {
     bytes.is_empty() || STARTS.iter().any(|start| bytes.starts_with(start))
 }
 
-/// A user's archive, which may be compressed, with the agent behind it.
+/// Appends the agent to a user's archive, which may be compressed.
 pub fn with_agent(mut archive: Vec<u8>) -> Vec<u8> {
     let mut agent = Initramfs::default();
     add_agent(&mut agent);
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_in_it_once() {
+    fn the_archive_contains_each_file_once() {
         let busybox = busybox::Busybox {
             program: b"\x7fELF".to_vec(),
             applets: vec!["bin/sh".to_string(), "usr/bin/env".to_string()],
@@ -135,7 +138,7 @@ mod tests {
         assert_eq!(files["bin/sh"], (0o120_777, b"/bin/busybox".to_vec()));
         assert_eq!(files["paravane/agent"].1, paravane_blobs::AGENT);
         assert_eq!(files["tmp"].0, 0o041_777);
-        // Each is in a folder that comes with it.
+        // The archive contains the directory of each entry.
         for path in files.keys() {
             let parent = path.rsplit_once('/').map(|(parent, _)| parent);
             assert!(
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_users_own() {
+    fn the_agent_is_appended_to_an_archive() {
         let archive = with_agent(b"12345".to_vec());
         assert_eq!(archive[..8], *b"12345\0\0\0");
         assert!(unpack(&archive[8..]).contains_key("paravane/agent"));
