@@ -134,7 +134,7 @@ impl Debug {
 
     /// The exit code that a debugger is told, once the machine has one.
     pub fn exit_code(&self) -> Option<u8> {
-        self.core.exit_code()
+        self.core.end.exit_code()
     }
 
     /// Ends the machine, which `why` is reported for.

@@ -120,7 +120,7 @@ impl Devices {
             let registers =
                 Registers::new(page.clone(), &*device).with_context(|| format!("device {name}"))?;
             let counters = Arc::new(Counters::default());
-            core.add_device(&name, &counters);
+            core.devices.add(&name, &counters);
             threads.push(Thread {
                 line: Arc::new(Line {
                     core: Arc::clone(core),
@@ -196,7 +196,7 @@ impl Wake for Bell {
     }
 
     fn ending(&self) -> Ending {
-        self.core.ending.clone()
+        self.core.end.ending.clone()
     }
 }
 
@@ -348,7 +348,7 @@ impl Thread {
                     Arc::clone(&self.line) as Arc<dyn Interrupt>,
                 )
                 .counting(Arc::clone(&self.counters))
-                .until(self.core.ending.clone());
+                .until(self.core.end.ending.clone());
                 let mut done = self.device.activate(&mut driver);
                 if done.is_ok() {
                     done = self.device.woken(&mut driver);

@@ -59,14 +59,14 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
             return;
         }
         // A vCPU that has stopped rings, too.
-        if core.ring_debugger() && rung != last {
+        if core.wakeups.wake_debugger() && rung != last {
             pause = PAUSE;
         }
         last = rung;
         let now_wanted = wanted.load(Ordering::Relaxed);
         // The layer's wishes only grow.
         if now_wanted > most_wanted {
-            core.ring_bell();
+            core.wakeups.wake_supervisor();
             most_wanted = now_wanted;
             any = true;
         }
@@ -86,7 +86,7 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
 fn ending(core: &Core) -> Option<End> {
     let field = |at| core.shared.word(at).load(Ordering::Acquire);
     match u64::from(field(offset_of!(ph::PhvShared, vm_state))) {
-        ph::PHV_VM_RUNNING => core.failure().map(End::Failed),
+        ph::PHV_VM_RUNNING => core.end.failure().map(End::Failed),
         ph::PHV_VM_SHUTDOWN => {
             let [status, ..] = field(offset_of!(ph::PhvShared, vm_status)).to_le_bytes();
             Some(End::Shutdown(status))

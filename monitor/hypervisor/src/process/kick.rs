@@ -55,7 +55,8 @@ pub fn signal(core: &Core, vcpu: usize) {
     );
     // The guest could write any number there. tgkill itself checks that the thread belongs to the process.
     let known = core
-        .processes()
+        .processes
+        .iter()
         .find(|(_, process)| process.layer_pid == pid);
     if let Some((_, process)) = known {
         if let Some(tid) = process.thread(tid) {
@@ -213,7 +214,7 @@ mod tests {
         }
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 0);
         // The same test sees the signal if it comes.
-        core.add_process(0, Process::of_host(me));
+        core.processes.add(0, Process::of_host(me));
         core.publish_count(1);
         own(&core, me, tid);
         tell(&core, 0, ALARM);
@@ -224,7 +225,7 @@ mod tests {
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 1);
         // In a namespace the layer's numbers are translated, and the host's mean nothing.
         let inside = self::core();
-        inside.add_process(0, Process::known(me, 2, &[(tid, 7)]));
+        inside.processes.add(0, Process::known(me, 2, &[(tid, 7)]));
         inside.publish_count(1);
         for (pid, thread) in [(me, tid), (me, 7), (2, tid), (2, 2), (0, 7)] {
             own(&inside, pid, thread);

@@ -36,7 +36,7 @@ impl Observer {
 
     /// Address-space processes.
     pub fn processes(&self) -> usize {
-        self.core.process_count()
+        self.core.processes.count()
     }
 
     /// What each vCPU has done, by the layer's account.
@@ -46,6 +46,6 @@ impl Observer {
 
     /// The devices' names and what they have done, in the guest's order.
     pub fn devices(&self) -> Vec<(String, Figures)> {
-        self.core.device_figures()
+        self.core.devices.figures()
     }
 }

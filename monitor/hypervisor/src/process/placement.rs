@@ -89,10 +89,10 @@ pub fn choose(vcpus: usize, allowed: &[u32], before: &Load, now: &Load, seed: u3
 
 /// Puts a process's threads where its vCPUs are now.
 pub fn apply_to_process(core: &Core, index: usize, process: &Process) {
-    if !core.moved() {
+    if !core.cpus.moved() {
         return;
     }
-    for (vcpu, cpu) in core.placement().into_iter().enumerate() {
+    for (vcpu, cpu) in core.cpus.all().into_iter().enumerate() {
         pin(core, index, process, vcpu, cpu);
     }
 }
@@ -178,16 +178,16 @@ impl Balance {
         self.random ^= self.random << 5;
         let usage = |cpu| now.busy(&self.load, cpu);
         for (vcpu, cpu) in moves(
-            &core.placement(),
+            &core.cpus.all(),
             &allowed(),
             &vcpus,
             usage,
             self.random % 2 == 0,
         ) {
             tracing::debug!(vcpu, cpu, "moving a vCPU");
-            core.set_moved();
-            core.place(vcpu, cpu);
-            for (index, process) in core.processes() {
+            core.cpus.set_moved();
+            core.cpus.set(&core.shared, vcpu, cpu);
+            for (index, process) in core.processes.iter() {
                 pin(core, index, process, vcpu, cpu);
             }
         }

@@ -50,7 +50,8 @@ pub struct Pool {
 /// Whether the host lets us count the mappings of a machine's processes: they are not dumpable, so it takes their user
 /// namespace, or privileges.
 pub fn countable(core: &Core) -> bool {
-    core.pid(0)
+    core.processes
+        .pid(0)
         .is_some_and(|pid| procfs::mappings(pid).is_some())
 }
 
@@ -74,7 +75,7 @@ pub fn run(
             return;
         }
     };
-    core.set_zygote(child.process());
+    core.processes.set_zygote(child.process());
     let mut supervisor = Supervisor {
         core,
         child,
@@ -189,7 +190,7 @@ impl Supervisor<'_> {
                     Err(error) => return Err(error).context("cannot hear from the layer"),
                 }
             }
-            if self.core.stopping() || self.core.failure().is_some() {
+            if self.core.stopping() || self.core.end.failure().is_some() {
                 return Ok(());
             }
             self.ask(
@@ -217,7 +218,8 @@ impl Supervisor<'_> {
             ph::PHV_OP_DIED
                 if !self
                     .core
-                    .all_processes()
+                    .processes
+                    .created()
                     .any(|known| known.layer_pid == message.pid) =>
             {
                 self.made.retain(|(_, inside)| *inside != message.pid);
@@ -286,7 +288,7 @@ impl Supervisor<'_> {
     }
 
     fn take_ready(&mut self, message: &ph::PhvMessage) -> anyhow::Result<()> {
-        let known = |index: u32| self.core.pid(size(index.into())).is_some();
+        let known = |index: u32| self.core.processes.pid(size(index.into())).is_some();
         if message.index >= self.asked || known(message.index) || message.pid == 0 {
             bail!(
                 "the layer made process {} (id {}), which was not asked for",
@@ -296,7 +298,8 @@ impl Supervisor<'_> {
         }
         let process = self.identify(message.pid)?;
         self.core
-            .add_process(size(message.index.into()), process.clone());
+            .processes
+            .add(size(message.index.into()), process.clone());
         // Each says itself that it is ready, in any order; those without a gap before them count.
         while known(self.ready) {
             self.ready += 1;
@@ -328,7 +331,7 @@ impl Supervisor<'_> {
     fn wait(&self, file: BorrowedFd<'_>, timeout: Option<Duration>) {
         let mut files = [
             PollFd::from_borrowed_fd(file, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.core.bell(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.core.wakeups.supervisor(), PollFlags::IN),
         ];
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
         // The caller looks at everything again, whatever came.
@@ -336,7 +339,7 @@ impl Supervisor<'_> {
     }
 
     fn clear_bell(&self) {
-        let _ = rustix::io::read(self.core.bell(), &mut [0u8; 8]);
+        let _ = rustix::io::read(self.core.wakeups.supervisor(), &mut [0u8; 8]);
     }
 
     /// How the zygote ended, which has closed its side.
@@ -381,7 +384,7 @@ impl Supervisor<'_> {
         let mut left = wait_gone(vec![self.child.pid], deadline);
         if left.is_empty() {
             // One that was being made is not known yet; it dies with its parent, as they all do.
-            let known = self.core.all_processes();
+            let known = self.core.processes.created();
             left = wait_gone(
                 known.filter_map(|p| p.pid.try_into().ok()).collect(),
                 deadline,

@@ -152,7 +152,7 @@ impl Vm {
             std::process::id(),
         );
         for (vcpu, cpu) in cpus.into_iter().enumerate() {
-            core.place(vcpu, cpu);
+            core.cpus.set(&core.shared, vcpu, cpu);
         }
         let debug = Debug::new(
             Arc::clone(&core),
@@ -298,7 +298,7 @@ impl Vm {
         bell: OwnedFd,
         body: impl FnOnce(Debug) + Send + 'static,
     ) -> anyhow::Result<()> {
-        self.core.set_debugger(bell);
+        self.core.wakeups.set_debugger(bell);
         self.debug.ask(0);
         let debug = self.debug.clone();
         self.spawn("gdb", Files::none(), move |_| body(debug))
@@ -306,7 +306,7 @@ impl Vm {
 
     /// What a debugger is told that the machine has ended with.
     pub fn set_exit_code(&self, code: u8) {
-        self.core.set_exit_code(code);
+        self.core.end.set_exit_code(code);
     }
 
     /// Sends all vCPUs a non-maskable interrupt, at which a kernel says what it does.

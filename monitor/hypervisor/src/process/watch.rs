@@ -48,9 +48,9 @@ pub fn run(core: &Core, clock: Clock, accounts: Accounts, integrity: Integrity) 
         update_at: 0,
     };
     block_signal();
-    core.set_watch(thread_id());
+    core.wakeups.set_watch(thread_id());
     watch.work();
-    core.set_watch(0);
+    core.wakeups.set_watch(0);
     // A late nudge stays pending in this thread and goes with it.
 }
 
@@ -112,11 +112,11 @@ impl Watch<'_> {
     }
 
     fn add_processes(&mut self) {
-        while self.accounts.len() < self.core.process_count() {
+        while self.accounts.len() < self.core.processes.count() {
             let index = self.accounts.len();
             let timer = self
                 .accounts
-                .add(self.core.pid(index).unwrap_or(0))
+                .add(self.core.processes.pid(index).unwrap_or(0))
                 .and_then(|clock| CpuTimer::new(clock).ok());
             if let Some(timer) = &timer {
                 timer.set(WAKING);
@@ -238,7 +238,7 @@ mod tests {
             .spawn()
             .unwrap();
         let core = Arc::new(Core::new(Shared::new(0).unwrap(), 1).unwrap());
-        core.add_process(0, Process::of_host(child.id()));
+        core.processes.add(0, Process::of_host(child.id()));
         core.publish_count(1);
         let thread = std::thread::spawn({
             let core = Arc::clone(&core);
@@ -254,14 +254,14 @@ mod tests {
             }
         });
         let deadline = Instant::now() + until;
-        while core.failure().is_none() && Instant::now() < deadline {
+        while core.end.failure().is_none() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
         core.stop();
         thread.join().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        core.failure()
+        core.end.failure()
     }
 
     #[test]

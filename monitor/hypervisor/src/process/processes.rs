@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The table of a machine's address-space processes: the only processes that the monitor signals.
+
+use super::ids::Process;
+use super::shared::{Shared, size};
+use paravane_abi::process as ph;
+use paravane_confine::Kept;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The table. Processes are only added.
+#[derive(Debug)]
+pub struct Processes {
+    /// Processes that have been created, also those that the layer does not know of yet.
+    created: Vec<OnceLock<Process>>,
+    /// Processes 0 to `count - 1` exist for the layer.
+    count: AtomicU32,
+    /// Their parent, once it runs: they end with it.
+    zygote: OnceLock<Arc<Kept>>,
+}
+
+impl Processes {
+    /// An empty table.
+    pub fn new() -> Self {
+        Processes {
+            created: (0..ph::PHV_MAX_PROCS).map(|_| OnceLock::new()).collect(),
+            count: AtomicU32::new(0),
+            zygote: OnceLock::new(),
+        }
+    }
+
+    /// Adds a process. The first one of an index stays.
+    pub fn add(&self, index: usize, process: Process) {
+        if let Some(entry) = self.created.get(index) {
+            let _ = entry.set(process);
+        }
+    }
+
+    /// Sets the number of processes, here and for the layer.
+    pub fn publish(&self, shared: &Shared, count: u32) {
+        self.count.store(count, Ordering::Release);
+        shared
+            .word(offset_of!(ph::PhvShared, proc_count))
+            .store(count, Ordering::Release);
+    }
+
+    /// The number of processes that exist for the layer: 0 to this - 1.
+    pub fn count(&self) -> usize {
+        size(self.count.load(Ordering::Acquire).into())
+    }
+
+    /// The host's id of a process.
+    pub fn pid(&self, index: usize) -> Option<u32> {
+        self.get(index).map(|process| process.pid)
+    }
+
+    /// The processes that exist for the layer, with their indices.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Process)> + '_ {
+        (0..self.count()).filter_map(|index| Some((index, self.get(index)?)))
+    }
+
+    /// All processes that were ever created.
+    pub fn created(&self) -> impl Iterator<Item = &Process> + '_ {
+        self.created.iter().filter_map(OnceLock::get)
+    }
+
+    fn get(&self, index: usize) -> Option<&Process> {
+        self.created.get(index)?.get()
+    }
+
+    /// Sets the parent of all processes.
+    pub fn set_zygote(&self, process: Arc<Kept>) {
+        let _ = self.zygote.set(process);
+    }
+
+    /// Kills the parent, and with it all processes.
+    pub fn kill(&self) {
+        if let Some(zygote) = self.zygote.get() {
+            zygote.kill();
+        }
+    }
+}

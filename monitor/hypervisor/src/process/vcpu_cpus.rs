@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The host CPU of each vCPU.
+
+use super::shared::Shared;
+use paravane_abi::process as ph;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// The monitor's own record. The layer has a copy in the shared area, which a guest could change.
+#[derive(Debug)]
+pub struct VcpuCpus {
+    cpus: Vec<AtomicU32>,
+    /// A vCPU was moved after the start.
+    moved: AtomicBool,
+}
+
+impl VcpuCpus {
+    /// All on CPU 0.
+    pub fn new(vcpus: usize) -> Self {
+        VcpuCpus {
+            cpus: (0..vcpus).map(|_| AtomicU32::new(0)).collect(),
+            moved: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the host CPU of a vCPU's threads, here and for the layer.
+    pub fn set(&self, shared: &Shared, vcpu: usize, cpu: u32) {
+        if let Some(entry) = self.cpus.get(vcpu) {
+            entry.store(cpu, Ordering::SeqCst);
+            let offset = offset_of!(ph::PhvShared, vcpu_cpu) + vcpu * size_of::<u32>();
+            shared.word(offset).store(cpu, Ordering::SeqCst);
+        }
+    }
+
+    /// The host CPU of each vCPU.
+    pub fn all(&self) -> Vec<u32> {
+        let load = |cpu: &AtomicU32| cpu.load(Ordering::SeqCst);
+        self.cpus.iter().map(load).collect()
+    }
+
+    /// Records that a vCPU was moved after the start.
+    pub fn set_moved(&self) {
+        self.moved.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a vCPU was moved after the start.
+    pub fn moved(&self) -> bool {
+        self.moved.load(Ordering::SeqCst)
+    }
+}
