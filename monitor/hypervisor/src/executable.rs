@@ -13,7 +13,7 @@ use thiserror::Error;
 
 /// How a guest can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guest {
+pub struct Executable {
     /// Physical address of the 32-bit PVH entry: QEMU, Xen, Cloud Hypervisor.
     pub pvh_entry: Option<u32>,
     /// Linear address of the 64-bit VMI entry.
@@ -24,7 +24,7 @@ pub struct Guest {
 
 /// What is wrong with a guest file.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum GuestError {
+pub enum ExecutableError {
     /// No ELF magic number.
     #[error("not an ELF file")]
     NotElf,
@@ -57,12 +57,12 @@ const HEADER_SIZE: usize = size_of::<Header>();
 const EI_CLASS: usize = 4;
 const EI_DATA: usize = 5;
 
-impl Guest {
+impl Executable {
     /// Checks a file. Whatever is accepted has all its segments inside the file, and an entry inside a segment.
-    pub fn parse(file: &[u8]) -> Result<Guest, GuestError> {
+    pub fn parse(file: &[u8]) -> Result<Executable, ExecutableError> {
         let header = header(file)?;
         let segments = segments(header, file)?;
-        let mut guest = Guest {
+        let mut guest = Executable {
             pvh_entry: None,
             vmi_entry: None,
             memory_end: 0,
@@ -71,7 +71,7 @@ impl Guest {
             guest.add_segment(segment, index, file)?;
         }
         if guest.pvh_entry.is_none() && guest.vmi_entry.is_none() {
-            return Err(GuestError::NoNote);
+            return Err(ExecutableError::NoNote);
         }
         guest.check_entries(segments)?;
         Ok(guest)
@@ -82,7 +82,7 @@ impl Guest {
         segment: &Segment,
         index: usize,
         file: &[u8],
-    ) -> Result<(), GuestError> {
+    ) -> Result<(), ExecutableError> {
         let kind = segment.p_type(LE);
         if kind != PT_LOAD && kind != PT_NOTE {
             return Ok(());
@@ -90,7 +90,7 @@ impl Guest {
         let (at, size) = segment.file_range(LE);
         segment.data(LE, file).map_err(|()| {
             let end = at.saturating_add(size);
-            GuestError::Truncated(format!(
+            ExecutableError::Truncated(format!(
                 "segment {index} ends at byte {end}, the file at {}",
                 file.len()
             ))
@@ -100,12 +100,12 @@ impl Guest {
         }
         let memory = segment.p_memsz(LE);
         if memory < size {
-            return Err(GuestError::Damaged(format!(
+            return Err(ExecutableError::Damaged(format!(
                 "segment {index} has more bytes in the file than in memory"
             )));
         }
         let wraps = || {
-            GuestError::Damaged(format!(
+            ExecutableError::Damaged(format!(
                 "segment {index} reaches beyond the end of all addresses"
             ))
         };
@@ -115,14 +115,15 @@ impl Guest {
         Ok(())
     }
 
-    fn add_notes(&mut self, segment: &Segment, file: &[u8]) -> Result<(), GuestError> {
-        let damaged = |_| GuestError::Damaged("a note does not fit into its segment".to_string());
+    fn add_notes(&mut self, segment: &Segment, file: &[u8]) -> Result<(), ExecutableError> {
+        let damaged =
+            |_| ExecutableError::Damaged("a note does not fit into its segment".to_string());
         let Some(mut notes) = segment.notes(LE, file).map_err(damaged)? else {
             return Ok(());
         };
         while let Some(note) = notes.next().map_err(damaged)? {
             let short = |name: &str| {
-                GuestError::Damaged(format!(
+                ExecutableError::Damaged(format!(
                     "its {name} note is only {} bytes",
                     note.desc().len()
                 ))
@@ -152,14 +153,14 @@ impl Guest {
     }
 
     /// An entry outside every segment would start the guest in empty memory.
-    fn check_entries(&self, segments: &[Segment]) -> Result<(), GuestError> {
+    fn check_entries(&self, segments: &[Segment]) -> Result<(), ExecutableError> {
         let inside = |entry: u64, start: fn(&Segment) -> u64| {
             segments.iter().any(|s| {
                 s.p_type(LE) == PT_LOAD && start(s) <= entry && entry - start(s) < s.p_memsz(LE)
             })
         };
         let outside = |name| {
-            Err(GuestError::Damaged(format!(
+            Err(ExecutableError::Damaged(format!(
                 "its {name} entry is in none of its segments"
             )))
         };
@@ -179,49 +180,52 @@ impl Guest {
     }
 }
 
-fn header(file: &[u8]) -> Result<&Header, GuestError> {
+fn header(file: &[u8]) -> Result<&Header, ExecutableError> {
     if !file.starts_with(&ELFMAG) {
-        return Err(GuestError::NotElf);
+        return Err(ExecutableError::NotElf);
     }
     if file.len() < HEADER_SIZE {
-        return Err(GuestError::Truncated(format!(
+        return Err(ExecutableError::Truncated(format!(
             "{} bytes, an ELF header has {HEADER_SIZE}",
             file.len()
         )));
     }
     // Class and byte order come first: they say how to read the rest.
     if file.get(EI_CLASS) != Some(&ELFCLASS64.0) {
-        return Err(GuestError::Machine(
+        return Err(ExecutableError::Machine(
             "built for a 32-bit processor".to_string(),
         ));
     }
     if file.get(EI_DATA) != Some(&ELFDATA2LSB.0) {
-        return Err(GuestError::Machine(
+        return Err(ExecutableError::Machine(
             "built for a big-endian processor".to_string(),
         ));
     }
-    let header = Header::parse(file).map_err(|e| GuestError::Damaged(e.to_string()))?;
+    let header = Header::parse(file).map_err(|e| ExecutableError::Damaged(e.to_string()))?;
     let machine = header.e_machine(LE);
     if machine != EM_X86_64 {
-        return Err(GuestError::Machine(format!("ELF machine {}", machine.0)));
+        return Err(ExecutableError::Machine(format!(
+            "ELF machine {}",
+            machine.0
+        )));
     }
     let kind = header.e_type(LE);
     if kind != ET_EXEC && kind != ET_DYN {
-        return Err(GuestError::Type(kind.0));
+        return Err(ExecutableError::Type(kind.0));
     }
     // Nothing here reads sections, but they are the last thing in most files: that they are there says that the file
     // is whole.
     if header.section_headers(LE, file).is_err() {
-        return Err(GuestError::Truncated(
+        return Err(ExecutableError::Truncated(
             "its section headers are not all inside the file".to_string(),
         ));
     }
     Ok(header)
 }
 
-fn segments<'a>(header: &Header, file: &'a [u8]) -> Result<&'a [Segment], GuestError> {
+fn segments<'a>(header: &Header, file: &'a [u8]) -> Result<&'a [Segment], ExecutableError> {
     header.program_headers(LE, file).map_err(|_| {
-        GuestError::Truncated("its program headers are not all inside the file".to_string())
+        ExecutableError::Truncated("its program headers are not all inside the file".to_string())
     })
 }
 
@@ -274,7 +278,7 @@ mod tests {
 
     #[test]
     fn both_entries_are_found() {
-        let guest = Guest::parse(&valid()).unwrap();
+        let guest = Executable::parse(&valid()).unwrap();
         assert_eq!(guest.pvh_entry, Some(0x10_0000));
         assert_eq!(guest.vmi_entry, Some(0x10_0000));
         assert_eq!(guest.memory_end, 0x10_1000);
@@ -285,22 +289,25 @@ mod tests {
         let after = |at: usize, byte: u8| {
             let mut file = valid();
             file[at] = byte;
-            Guest::parse(&file).unwrap_err().to_string()
+            Executable::parse(&file).unwrap_err().to_string()
         };
-        assert_eq!(Guest::parse(b"#!/bin/sh"), Err(GuestError::NotElf));
+        assert_eq!(
+            Executable::parse(b"#!/bin/sh"),
+            Err(ExecutableError::NotElf)
+        );
         assert!(
-            Guest::parse(&valid()[..40])
+            Executable::parse(&valid()[..40])
                 .unwrap_err()
                 .to_string()
                 .starts_with("truncated: 40 bytes")
         );
         assert!(
-            Guest::parse(&valid()[..100])
+            Executable::parse(&valid()[..100])
                 .unwrap_err()
                 .to_string()
                 .contains("program headers")
         );
-        let cut = Guest::parse(&valid()[..227]).unwrap_err().to_string();
+        let cut = Executable::parse(&valid()[..227]).unwrap_err().to_string();
         assert_eq!(
             cut,
             "truncated: segment 0 ends at byte 228, the file at 227"
@@ -317,7 +324,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = Guest::parse(&bytes);
+            let _ = Executable::parse(&bytes);
         }
 
         #[test]
@@ -330,7 +337,7 @@ mod tests {
                 file[at] = byte;
             }
             file.truncate(length);
-            if let Ok(guest) = Guest::parse(&file) {
+            if let Ok(guest) = Executable::parse(&file) {
                 prop_assert!(guest.pvh_entry.is_some() || guest.vmi_entry.is_some());
                 prop_assert!(guest.pvh_entry.is_none_or(|e| u64::from(e) < guest.memory_end));
             }

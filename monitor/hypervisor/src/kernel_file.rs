@@ -2,7 +2,7 @@
 //! The kernel file that a machine boots: a file that the user names, or the built-in conformance
 //! guest. It is mapped and checked.
 
-use crate::executable::Guest;
+use crate::executable::Executable;
 use anyhow::Context;
 use memmap2::Mmap;
 use paravane_user_io::files;
@@ -11,13 +11,13 @@ use std::path::Path;
 
 /// A guest kernel that can be started.
 #[derive(Debug)]
-pub struct GuestFile {
+pub struct KernelFile {
     /// For messages.
     pub name: String,
     /// Its content.
     pub bytes: Bytes,
     /// What its headers and notes say.
-    pub elf: Guest,
+    pub elf: Executable,
 }
 
 /// What is in a guest's file. Most of it is looked at once, and a part never.
@@ -40,7 +40,7 @@ impl Deref for Bytes {
     }
 }
 
-impl GuestFile {
+impl KernelFile {
     /// Reads `file`, or takes the built-in conformance guest.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
         let (name, bytes) = match file {
@@ -53,8 +53,8 @@ impl GuestFile {
                 Bytes::BuiltIn(paravane_blobs::CONFORMANCE_GUEST),
             ),
         };
-        let elf = Guest::parse(&bytes).with_context(|| format!("guest {name}"))?;
-        Ok(GuestFile { name, bytes, elf })
+        let elf = Executable::parse(&bytes).with_context(|| format!("guest {name}"))?;
+        Ok(KernelFile { name, bytes, elf })
     }
 }
 

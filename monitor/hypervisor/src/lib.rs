@@ -10,8 +10,8 @@ mod layer;
 pub mod process;
 pub mod qemu;
 
-pub use executable::{Guest, GuestError};
-pub use kernel_file::{Bytes, GuestFile};
+pub use executable::{Executable, ExecutableError};
+pub use kernel_file::{Bytes, KernelFile};
 pub use layer::Layer;
 
 use paravane_user_io::signals::Signals;
@@ -23,7 +23,7 @@ use std::time::Instant;
 #[derive(Clone, Debug)]
 pub struct Machine<'a> {
     /// The guest kernel.
-    pub guest: &'a Arc<GuestFile>,
+    pub guest: &'a Arc<KernelFile>,
     /// The layer's image, an option ROM; none for bare metal without a layer.
     pub layer: Option<&'a [u8]>,
     /// The guest's command line.

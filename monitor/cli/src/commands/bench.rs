@@ -18,7 +18,7 @@ use crate::arguments::BenchNative;
 use crate::layer_file::LayerFile;
 use anyhow::{Context, bail};
 use page::Page;
-use paravane_hypervisor::GuestFile;
+use paravane_hypervisor::KernelFile;
 use paravane_hypervisor::Layer;
 use paravane_hypervisor::qemu::Qemu;
 use paravane_hypervisor::{Event, Hypervisor, Machine, Verdict};
@@ -37,7 +37,7 @@ const MARKER: &str = "native";
 
 /// Runs the guest once for each layer, and prints or writes the table.
 pub fn native(args: &BenchNative) -> anyhow::Result<Outcome> {
-    let guest = Arc::new(GuestFile::load(args.guest.as_deref())?);
+    let guest = Arc::new(KernelFile::load(args.guest.as_deref())?);
     // Before minutes of work: is there something to write into?
     let page = args
         .write
@@ -72,7 +72,7 @@ enum Measured {
 
 fn measure(
     hypervisor: &dyn Hypervisor,
-    guest: &Arc<GuestFile>,
+    guest: &Arc<KernelFile>,
     layer: Layer,
     timeout: Duration,
     signals: &Signals,

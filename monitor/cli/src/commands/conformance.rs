@@ -7,7 +7,7 @@ use crate::arguments::{Conformance, HypervisorKind};
 use crate::layer_file::LayerFile;
 use crate::tap::{self, Summary};
 use anyhow::{Context, bail};
-use paravane_hypervisor::GuestFile;
+use paravane_hypervisor::KernelFile;
 use paravane_hypervisor::Layer;
 use paravane_hypervisor::{Event, Machine, Running, Verdict};
 use paravane_user_io::outcome::Outcome;
@@ -25,7 +25,7 @@ const LAST_LINES: usize = 12;
 
 /// Runs the command.
 pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
-    let guest = Arc::new(GuestFile::load(args.guest.as_deref())?);
+    let guest = Arc::new(KernelFile::load(args.guest.as_deref())?);
     let layer = layer(args)?;
     let command_line = command_line(args, &layer.expect)?;
     let hypervisor = hypervisor(args)?;

@@ -98,7 +98,7 @@ impl Link {
     }
 
     /// The next thing that the agent says, after its greeting.
-    pub fn next(&mut self) -> anyhow::Result<Option<Frame<FromAgent>>> {
+    pub fn next_frame(&mut self) -> anyhow::Result<Option<Frame<FromAgent>>> {
         loop {
             let frame = self
                 .decoder
@@ -147,7 +147,7 @@ mod tests {
         assert!(!link.has_unsent());
         assert!(link.receive().unwrap());
         assert!(matches!(
-            link.next(),
+            link.next_frame(),
             Ok(Some(Frame::Message(FromAgent::Exited(3))))
         ));
         assert!(!link.receive().unwrap());

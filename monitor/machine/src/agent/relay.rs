@@ -182,7 +182,7 @@ impl Relay {
                 .link
                 .receive()
                 .context("the connection to the guest's agent broke")?;
-            while let Some(frame) = self.link.next()? {
+            while let Some(frame) = self.link.next_frame()? {
                 self.take(frame)?;
             }
             if !open && self.ended.is_none() {

@@ -56,7 +56,7 @@ const MAX_WAITING: usize = 16;
 
 /// What is to be done in the machine.
 #[derive(Debug)]
-pub struct Wishes {
+pub struct RunOptions {
     /// The command; if none, the machine runs until somebody ends it.
     pub exec: Option<Exec>,
     /// Process 1 may be the root's own, which has more to end than the agent.
@@ -126,7 +126,7 @@ impl<'a> Drive<'a> {
     /// For a machine that has been started. `begun`: when the monitor was, for the times in the log.
     pub fn new(
         started: Started,
-        wishes: Wishes,
+        options: RunOptions,
         signals: &'a Signals,
         control: Option<Server>,
         begun: Instant,
@@ -136,23 +136,23 @@ impl<'a> Drive<'a> {
             quit: Quit::install().context("cannot take note of signals")?,
             interrupted: None,
             started,
-            idle: wishes.exec.is_none(),
-            ending: if wishes.system {
+            idle: options.exec.is_none(),
+            ending: if options.system {
                 SYSTEM_ENDS
             } else {
                 WRITE_BACK
             },
-            state: State::Booting(wishes.exec),
-            background: wishes.background,
-            log: KernelLog::new(wishes.verbose),
+            state: State::Booting(options.exec),
+            background: options.background,
+            log: KernelLog::new(options.verbose),
             signals,
             control,
             waiting: VecDeque::new(),
             asked: None,
             begun,
-            boot_ends: (!wishes.patient).then_some(at + BOOT),
-            timeout: wishes.timeout,
-            requests: wishes.requests,
+            boot_ends: (!options.patient).then_some(at + BOOT),
+            timeout: options.timeout,
+            requests: options.requests,
         })
     }
 
@@ -236,7 +236,7 @@ impl<'a> Drive<'a> {
                     Ok(None) => {}
                     Ok(Some(ended)) => {
                         tracing::info!(ms = ms(self.begun), "the command has ended");
-                        if self.started.attached.keeps {
+                        if self.started.resources.keeps {
                             self.power_off(Instant::now() + self.ending);
                         }
                         return Ok(command_ended(ended));
@@ -292,8 +292,8 @@ impl<'a> Drive<'a> {
             let mut link = Link::new(stream).context("cannot take the agent's call")?;
             link.put(&ToAgent::Configure(Configuration {
                 hostname: Some(crate::root::HOSTNAME.to_string()),
-                mounts: self.started.attached.mounts.clone(),
-                network: self.started.attached.connected.network.clone(),
+                mounts: self.started.resources.mounts.clone(),
+                network: self.started.resources.connected.network.clone(),
             }))?;
             let (mut terminal, mut input) = (None, false);
             if let Some(exec) = exec {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The machine that `run` starts: kernel, root file system, command line, devices.
 
-use super::network::Told;
-use super::resources::{self, Attached};
+use super::network::NetworkReport;
+use super::resources::{self, Resources};
 use crate::root;
 use crate::spec::{Init, Spec};
 use crate::stats::{Metrics, Stats};
@@ -15,7 +15,7 @@ use paravane_devices::balloon::Balloon;
 use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{self, Hub, Vsock};
 use paravane_gdb::{self as gdb, Address, Listener};
-use paravane_hypervisor::GuestFile;
+use paravane_hypervisor::KernelFile;
 use paravane_hypervisor::process::{Config, Vm};
 use paravane_kernel as kernel;
 use paravane_user_io::files;
@@ -38,8 +38,8 @@ const CID: u32 = 3;
 #[derive(Debug)]
 pub struct Machine {
     spec: Spec,
-    kernel: GuestFile,
-    kernel_file: KernelFile,
+    kernel: KernelFile,
+    symbols: SymbolFile,
     initrd: Vec<u8>,
     command_line: String,
 }
@@ -57,7 +57,7 @@ pub type Starting = Worker<anyhow::Result<Made>>;
 pub struct Made {
     vm: Vm,
     calls: Calls,
-    attached: Attached,
+    resources: Resources,
     kernel: KernelFile,
     metrics: Option<Metrics>,
     /// What the main thread may open when the guest runs.
@@ -73,9 +73,9 @@ pub struct Started {
     /// When its kernel was entered: its deadlines count from then, not from what was prepared before.
     pub at: Instant,
     pub calls: Calls,
-    pub attached: Attached,
+    pub resources: Resources,
     /// For its symbols.
-    pub kernel: KernelFile,
+    pub kernel: SymbolFile,
     _metrics: Option<Metrics>,
     /// Last: passt is gone by then.
     _starter: Sender<()>,
@@ -84,9 +84,9 @@ pub struct Started {
 /// The kernel's file, open: what is in it is guest memory's once the machine runs, and larger than all else that the monitor
 /// needs. It is read again when somebody wants to know what is where.
 #[derive(Debug)]
-pub struct KernelFile(File);
+pub struct SymbolFile(File);
 
-impl KernelFile {
+impl SymbolFile {
     /// What is in it; once.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -103,8 +103,8 @@ impl Machine {
             Some(path) => path.clone(),
             None => kernel::locate_or_build()?.vmlinux,
         };
-        let kernel = GuestFile::load(Some(&path))?;
-        let kernel_file = File::open(&path).with_context(|| path.display().to_string())?;
+        let kernel = KernelFile::load(Some(&path))?;
+        let symbols = File::open(&path).with_context(|| path.display().to_string())?;
         let initrd = match &spec.initrd {
             Some(path) => {
                 let archive = files::read(path, "initrd")?;
@@ -121,7 +121,7 @@ impl Machine {
         Ok(Machine {
             spec: spec.clone(),
             kernel,
-            kernel_file: KernelFile(kernel_file),
+            symbols: SymbolFile(symbols),
             initrd,
             command_line: command_line(spec, verbose),
         })
@@ -132,14 +132,14 @@ impl Machine {
     /// the machine elsewhere, if it has a name.
     pub fn begin(
         self,
-        told: Told,
+        network: NetworkReport,
         named: Option<&store::Machine>,
         gdb: Option<&Address>,
     ) -> anyhow::Result<Starting> {
         let (named, gdb) = (named.cloned(), gdb.cloned());
         let work = move |report: Report<anyhow::Result<Made>>| {
             let (starter, end) = channel();
-            let made = self.make(told, named.as_ref(), gdb.as_ref(), starter);
+            let made = self.make(network, named.as_ref(), gdb.as_ref(), starter);
             report.give(made.and_then(|made| {
                 confine::enter(STARTER, &Files::none())?;
                 Ok(made)
@@ -152,7 +152,7 @@ impl Machine {
 
     fn make(
         self,
-        told: Told,
+        report: NetworkReport,
         named: Option<&store::Machine>,
         gdb: Option<&Address>,
         starter: Sender<()>,
@@ -168,7 +168,7 @@ impl Machine {
             Box::new(Rng::default()),
             Box::new(Balloon::default()),
         ];
-        let attached = Attached::new(&self.spec, told, &mut devices)?;
+        let resources = Resources::new(&self.spec, report, &mut devices)?;
         let config = Config {
             name: &self.kernel.name,
             kernel: &self.kernel.bytes,
@@ -202,8 +202,8 @@ impl Machine {
         Ok(Made {
             vm,
             calls,
-            attached,
-            kernel: self.kernel_file,
+            resources,
+            kernel: self.symbols,
             metrics,
             files: Files::state(folder, self.spec.metrics.as_deref()),
             starter,
@@ -233,7 +233,7 @@ impl Made {
             vm: self.vm,
             at: Instant::now(),
             calls: self.calls,
-            attached: self.attached,
+            resources: self.resources,
             kernel: self.kernel,
             _metrics: self.metrics,
             _starter: self.starter,

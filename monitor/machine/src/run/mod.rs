@@ -20,9 +20,9 @@ use crate::control::Server;
 use crate::spec::Spec;
 use crate::store::{self, Ended};
 use anyhow::Context;
-use drive::{Drive, Wishes};
+use drive::{Drive, RunOptions};
 use launch::Machine;
-use network::Told;
+use network::NetworkReport;
 use paravane_agent_protocol::Exec;
 use paravane_gdb::Address;
 use paravane_user_io::outcome::Outcome;
@@ -51,17 +51,17 @@ pub fn run(
     tracing::info!(ms = ms(begun), "all files are read");
     raise_descriptors();
     let signals = Signals::install().context("cannot take note of signals")?;
-    let told = Told::new(verbose, named)?;
+    let report = NetworkReport::new(verbose, named)?;
     let timeout = spec
         .timeout
         .map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let starting = machine.begin(told, named, gdb)?;
+    let starting = machine.begin(report, named, gdb)?;
     let outcome = match starting::wait(starting, &signals, control.as_mut(), timeout)? {
         Begun::Ended(outcome) => Ok(outcome),
         Begun::Made(made, requests) => {
             let started = made.start()?;
             tracing::info!(ms = ms(begun), "the kernel starts");
-            let wishes = Wishes {
+            let options = RunOptions {
                 exec,
                 system: launch::init_option(spec).is_some(),
                 timeout,
@@ -70,7 +70,7 @@ pub fn run(
                 background,
                 requests,
             };
-            Drive::new(started, wishes, &signals, control, begun)?.run()
+            Drive::new(started, options, &signals, control, begun)?.run()
         }
     };
     tracing::info!(ms = ms(begun), "the machine is gone");

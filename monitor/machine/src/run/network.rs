@@ -16,20 +16,20 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Who is told what network a machine got.
+/// Reports which network a machine got: on standard error, and for `paravane inspect`.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct NetworkReport {
     /// Say it on stderr.
     pub verbose: bool,
     /// What `inspect` reads.
     pub record: Option<File>,
 }
 
-impl Told {
+impl NetworkReport {
     /// For a machine that may have a name.
     pub fn new(verbose: bool, machine: Option<&Machine>) -> anyhow::Result<Self> {
         let record = machine.map(Machine::record_network).transpose()?;
-        Ok(Told { verbose, record })
+        Ok(NetworkReport { verbose, record })
     }
 
     fn tell(mut self, network: &str, config: Option<&user::Config>) {
@@ -61,7 +61,7 @@ impl Told {
 /// A machine's network, which ends with this.
 #[derive(Debug, Default)]
 pub struct Connected {
-    /// What the agent is told, if anything.
+    /// The network configuration for the agent, if it needs one.
     pub network: Option<Network>,
     _running: Kept,
 }
@@ -82,7 +82,7 @@ impl passt::End for PasstProcess {
 /// Makes the network and the card.
 pub fn connect(
     spec: &Spec,
-    told: Told,
+    report: NetworkReport,
     devices: &mut Vec<Box<dyn Device>>,
 ) -> anyhow::Result<Connected> {
     let mac = Card::mac_of(&std::process::id().to_string());
@@ -90,7 +90,7 @@ pub fn connect(
         Net::None => return Ok(Connected::default()),
         Net::Tap(name) => {
             let link = tap::open(name).context("--net")?;
-            told.tell(&format!("tap {name}"), None);
+            report.tell(&format!("tap {name}"), None);
             devices.push(Box::new(Card::new(link, mac)));
             return Ok(Connected::default());
         }
@@ -110,7 +110,7 @@ pub fn connect(
         Net::Stack { .. } => {
             config.publish = publish::settle(&config.publish).context("--net stack")?;
             let (link, network) = user::start_in(config.clone(), confine).context("--net stack")?;
-            told.tell("the stack in this process", Some(&config));
+            report.tell("the stack in this process", Some(&config));
             keep(Running::Stack(network));
             Card::new(link, mac)
         }
@@ -118,7 +118,7 @@ pub fn connect(
             config.publish = publish::settle(&config.publish).context("--net passt")?;
             let (link, process) =
                 passt::start(Path::new("passt"), &config, mac).context("--net passt")?;
-            told.tell("passt", Some(&config));
+            report.tell("passt", Some(&config));
             keep(Running::Passt(process));
             Card::new(link, mac)
         }
@@ -126,11 +126,11 @@ pub fn connect(
             .context("--net user")?
         {
             Auto::Now(open) => {
-                told.tell(&open.choice.to_string(), Some(&config));
+                report.tell(&open.choice.to_string(), Some(&config));
                 keep(open.running);
                 Card::new(open.link, mac)
             }
-            Auto::Later(lazy) => Card::later(later(lazy, mac, told, Arc::clone(&kept)), mac),
+            Auto::Later(lazy) => Card::later(later(lazy, mac, report, Arc::clone(&kept)), mac),
         },
     };
     devices.push(Box::new(card));
@@ -140,12 +140,12 @@ pub fn connect(
     })
 }
 
-fn later(lazy: Lazy, mac: [u8; 6], told: Told, kept: Kept) -> Later {
+fn later(lazy: Lazy, mac: [u8; 6], report: NetworkReport, kept: Kept) -> Later {
     Later {
         mtu: lazy.mtu(),
         open: Box::new(move || {
             let open = lazy.open(mac);
-            told.tell(&open.choice.to_string(), None);
+            report.tell(&open.choice.to_string(), None);
             *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(open.running);
             open.link
         }),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What of the host a machine is given: folders, disks, a network.
 
-use super::network::{self, Connected, Told};
+use super::network::{self, Connected, NetworkReport};
 use super::superblock;
 use crate::spec::{Disk, DiskMode, Spec, Volume};
 use anyhow::{Context, bail};
@@ -24,23 +24,23 @@ pub fn root_option(spec: &Spec) -> Option<String> {
     })
 }
 
-/// What the guest is told of it, and what must live as long as the machine.
+/// What the guest learns of it, and what lives as long as the machine.
 #[derive(Debug, Default)]
-pub struct Attached {
+pub struct Resources {
     pub mounts: Vec<Mount>,
     /// There is a disk that outlives the machine.
     pub keeps: bool,
     pub connected: Connected,
 }
 
-impl Attached {
+impl Resources {
     /// Opens everything that a machine is to have, and makes its devices.
     pub fn new(
         spec: &Spec,
-        told: Told,
+        report: NetworkReport,
         devices: &mut Vec<Box<dyn Device>>,
     ) -> anyhow::Result<Self> {
-        let mut attached = Attached::default();
+        let mut resources = Resources::default();
         if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
             devices.push(Box::new(
                 Fs::new(&root.file, ROOT_TAG, Access::ReadOnly).context("--rootfs")?,
@@ -58,7 +58,7 @@ impl Attached {
                 DiskMode::Cut => Mode::Cut(Flush::Honoured),
                 DiskMode::CutUnsafe => Mode::Cut(Flush::Ignored),
             };
-            attached.keeps |= matches!(
+            resources.keeps |= matches!(
                 disk.mode,
                 DiskMode::Write | DiskMode::Cut | DiskMode::CutUnsafe
             );
@@ -82,15 +82,15 @@ impl Attached {
             devices.push(Box::new(
                 Fs::new(&volume.host, &tag, access).context("--volume")?,
             ));
-            attached.mounts.push(Mount {
+            resources.mounts.push(Mount {
                 source: tag,
                 target: volume.guest.clone().into_bytes(),
                 kind: "virtiofs".to_string(),
                 read_only: volume.read_only,
             });
         }
-        attached.connected = network::connect(spec, told, devices)?;
-        Ok(attached)
+        resources.connected = network::connect(spec, report, devices)?;
+        Ok(resources)
     }
 }
 

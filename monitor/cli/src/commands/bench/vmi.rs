@@ -17,7 +17,7 @@ use crate::arguments::{BenchVmi, BenchVmiHost};
 use crate::layer_file::LayerFile;
 use anyhow::{Context, bail};
 use cpus::Usage;
-use paravane_hypervisor::GuestFile;
+use paravane_hypervisor::KernelFile;
 use paravane_hypervisor::Layer;
 use paravane_hypervisor::process::Process;
 use paravane_hypervisor::{Counters, Event, Hypervisor, Machine, Verdict};
@@ -44,7 +44,7 @@ pub fn host(args: &BenchVmiHost) -> anyhow::Result<Outcome> {
 /// Measures, and prints or writes the table.
 pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
     let rows = turns::select(&ROWS, &args.row)?;
-    let guest = Arc::new(GuestFile::load(args.guest.as_deref())?);
+    let guest = Arc::new(KernelFile::load(args.guest.as_deref())?);
     let page = args
         .write
         .as_deref()
@@ -78,7 +78,7 @@ struct GuestRun {
 }
 
 struct Bench<'a> {
-    guest: &'a Arc<GuestFile>,
+    guest: &'a Arc<KernelFile>,
     signals: &'a Signals,
     timeout: Duration,
     cpus: Vec<usize>,
