@@ -6,16 +6,16 @@
 //! ([`Files`], Landlock). Where its policy says so, it gives up capabilities too. All of this holds
 //! for the thread and for the threads that it creates, and cannot be undone.
 
-mod domain;
-mod files;
-mod kept;
-pub mod language;
-mod threads;
+mod closed_domain;
+mod file_rules;
+pub mod policy_language;
+mod process_handles;
+mod thread_policies;
 mod violation;
 
-pub use domain::{Domain, SIGNALS as SIGNALS_SCOPED, enter as enter_domain};
-pub use files::{Files, landlock_version};
-pub use kept::{Kept, keep};
+pub use closed_domain::{Domain, SIGNALS as SIGNALS_SCOPED, enter as enter_domain};
+pub use file_rules::{Files, landlock_version};
+pub use process_handles::{Kept, keep};
 pub use violation::restore_terminal;
 
 use anyhow::Context;
@@ -28,7 +28,7 @@ static PLANTED: OnceLock<String> = OnceLock::new();
 
 /// For tests: makes the thread of this name break its policy after it has entered it.
 pub fn plant_violation(thread: &str) -> anyhow::Result<()> {
-    threads::name(thread)?;
+    thread_policies::name(thread)?;
     let _ = PLANTED.set(thread.to_string());
     Ok(())
 }
@@ -39,8 +39,8 @@ pub fn plant_violation(thread: &str) -> anyhow::Result<()> {
 /// The host does not allow it. The thread must not continue.
 pub fn enter(thread: &str, files: &Files) -> anyhow::Result<()> {
     let complain = || format!("cannot confine the thread {thread}");
-    let name = threads::name(thread).with_context(complain)?;
-    let policy = threads::policy(thread).with_context(complain)?;
+    let name = thread_policies::name(thread).with_context(complain)?;
+    let policy = thread_policies::policy(thread).with_context(complain)?;
     violation::watch(name).with_context(complain)?;
     files.keep_only().with_context(complain)?;
     if let Some(keep) = policy.capabilities {
@@ -65,5 +65,7 @@ fn keep_capabilities(keep: CapabilitySet) -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
+#[cfg(test)]
+mod landlock_tests;
 #[cfg(test)]
 mod tests;

@@ -1,25 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tests of the policies: children enter a policy and make calls.
+//! The policies at work: children that enter one and make calls.
 
-use super::files::Files;
-use super::kept;
-use super::threads::{self, MONITOR, Policies, calls, compile};
-use super::{Domain, enter_domain, keep};
-use rustix::thread::CapabilitySet;
+use super::keep;
+use super::process_handles;
+use super::thread_policies::{MONITOR, compile};
 use seccompiler::BpfProgram;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::str::FromStr;
 
-/// The outcome of a call.
+/// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// The kernel executed it, with any result.
+    /// The kernel carried it out, whatever it answered.
     Made,
-    /// The filter or the kernel answered with this error.
+    /// It was answered with this error by the filter (or, which comes to the same here, by the kernel).
     Refused(i32),
     /// The caller got a SIGSYS.
     Died,
@@ -31,8 +28,7 @@ fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
-        // SAFETY: system calls with plain numbers. Addresses are null, and the result does not
-        // matter.
+        // SAFETY: system calls with plain numbers; addresses are null, and what the kernel makes of them does not matter.
         unsafe {
             let no_core = libc::rlimit {
                 rlim_cur: 0,
@@ -64,14 +60,10 @@ fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
     }
 }
 
-/// The first and the last reserved number of process descriptors.
+/// The first and the last number of descriptors by which processes may be ended.
 fn reserved() -> (u64, u64) {
-    let (first, last) = kept::numbers().unwrap();
+    let (first, last) = process_handles::numbers().unwrap();
     (first.try_into().unwrap(), last.try_into().unwrap())
-}
-
-fn policies() -> Policies {
-    serde_json::from_str(MONITOR).unwrap()
 }
 
 fn filters() -> BTreeMap<String, BpfProgram> {
@@ -82,82 +74,14 @@ fn filters() -> BTreeMap<String, BpfProgram> {
         .collect()
 }
 
-#[test]
-fn numbers_belong_to_their_names_and_all_sets_are_used() {
-    let policies = policies();
-    for group in policies.sets.iter().chain(&policies.threads) {
-        for call in &group.calls {
-            let known = syscalls::Sysno::from_str(&call.name).unwrap();
-            assert_eq!(
-                usize::try_from(call.number).unwrap(),
-                known.id() as usize,
-                "{}",
-                call.name
-            );
-            assert!(call.reason.len() > 5, "{}: {}", group.name, call.name);
-        }
-    }
-    let used: BTreeSet<&String> = policies
-        .threads
-        .iter()
-        .flat_map(|thread| &thread.sets)
-        .collect();
-    let made: BTreeSet<&String> = policies.sets.iter().map(|set| &set.name).collect();
-    assert_eq!(used, made);
-}
-
-#[test]
-fn what_stands_twice_adds_up() {
-    let policies = policies();
-    let console = policies
-        .threads
-        .iter()
-        .find(|t| t.name == "console")
-        .unwrap();
-    let all = calls(&policies, console).unwrap();
-    let signals = all.iter().find(|call| call.name == "tgkill").unwrap();
-    // One rule to interrupt, one to wake the watch, one to abort.
-    assert_eq!(signals.rules.len(), 3);
-    let numbers: BTreeSet<u32> = all.iter().map(|call| call.number).collect();
-    assert_eq!(numbers.len(), all.len());
-}
-
-#[test]
-fn there_is_no_such_thread() {
-    let error = threads::name("nobody").unwrap_err().to_string();
-    assert!(error.contains("no thread `nobody`"), "{error}");
-}
-
-#[test]
-fn bad_policies_are_told() {
-    for (from, to, why) in [
-        (
-            "\"FUTEX_WAIT\"",
-            "\"FUTEX_WAITT\"",
-            "`FUTEX_WAITT` is not known",
-        ),
-        ("\"EACCES\"", "\"EODD\"", "`EODD` is not known"),
-        ("\"kick\", \"epoll\"", "\"kik\", \"epoll\"", "no set `kik`"),
-        (
-            "\"reason\": \"The log",
-            "\"reason\": \"\", \"x\": \"",
-            "unknown field",
-        ),
-    ] {
-        assert!(MONITOR.contains(from), "{from}");
-        let error = format!("{:#}", compile(&MONITOR.replace(from, to)).unwrap_err());
-        assert!(error.contains(why), "{error}");
-    }
-}
-
-/// No thread may make calls that give a program new rights, new code or new ways into the kernel.
+/// Calls that give a program new rights, new code or new ways into the kernel.
 #[test]
 fn nobody_gets_further() {
     let new_namespace = u64::try_from(libc::CLONE_NEWUSER).unwrap();
     let (kept, last) = reserved();
     let (parent, kill) = (u64::from(std::os::unix::process::parent_id()), 9);
     let forbidden: [(libc::c_long, [u64; 6]); 46] = [
-        // Signals to any process. -1 means all processes.
+        // Signals to whom it pleases; -1 is everybody.
         (libc::SYS_kill, [1 << 30, kill, 0, 0, 0, 0]),
         (libc::SYS_kill, [u64::MAX, kill, 0, 0, 0, 0]),
         (libc::SYS_tkill, [1 << 30, kill, 0, 0, 0, 0]),
@@ -170,9 +94,9 @@ fn nobody_gets_further() {
             [1 << 30, 1 << 30, kill, 0, 0, 0],
         ),
         (libc::SYS_pidfd_send_signal, [kept, 15, 0, 0, 0, 0]),
-        // A signal to a whole process group.
+        // To a whole process group.
         (libc::SYS_pidfd_send_signal, [kept, kill, 0, 4, 0, 0]),
-        // An open folder of /proc refers to a process, too.
+        // An open folder of /proc means a process, too.
         (libc::SYS_pidfd_send_signal, [kept - 1, kill, 0, 0, 0, 0]),
         (libc::SYS_pidfd_send_signal, [last + 1, kill, 0, 0, 0, 0]),
         (libc::SYS_close, [kept, 0, 0, 0, 0, 0]),
@@ -209,7 +133,7 @@ fn nobody_gets_further() {
         (libc::SYS_socket, [2, 3, 0, 0, 0, 0]),
         // TIOCSTI.
         (libc::SYS_ioctl, [0, 0x5412, 0, 0, 0, 0]),
-        // The bit that marks x32 calls.
+        // As the 32-bit numbers of the same processor are told apart.
         (0x4000_0000 | libc::SYS_write, [0; 6]),
     ];
     for (name, filter) in filters() {
@@ -220,7 +144,7 @@ fn nobody_gets_further() {
                 "{name}: call {number} {args:x?}"
             );
         }
-        // The calls that all threads need.
+        // What they all need.
         assert_eq!(
             fate(&filter, libc::SYS_write, [u64::MAX; 6]),
             Fate::Made,
@@ -288,7 +212,7 @@ fn arguments_decide() {
             [0; 6],
             Fate::Refused(libc::ENOSYS),
         ),
-        // No mode that changes the size or moves what follows the range.
+        // Neither a change of the size nor one that moves what lies behind.
         ("disk", libc::SYS_fallocate, [at, 0, 0, 0, 0, 0], Fate::Died),
         ("disk", libc::SYS_fallocate, [at, 8, 0, 0, 0, 0], Fate::Died),
         ("disk", libc::SYS_fallocate, [at, 3, 0, 0, 0, 0], Fate::Made),
@@ -304,7 +228,7 @@ fn arguments_decide() {
             [at, 0, 0o100_600, 0, 0, 0],
             Fate::Made,
         ),
-        // No setuid or setgid bit, in any call that creates a file or changes its mode.
+        // Neither setuid nor setgid, in any call that makes a file or changes its mode.
         ("fs", libc::SYS_mknodat, [at, 0, 0o104_600, 0, 0, 0], EPERM),
         ("fs", libc::SYS_mknodat, [at, 0, 0o012_600, 0, 0, 0], EPERM),
         ("fs", libc::SYS_mkdirat, [at, 0, 0o2755, 0, 0, 0], EPERM),
@@ -328,14 +252,14 @@ fn arguments_decide() {
             [at, 0, create, 0o1755, 0, 0],
             Fate::Made,
         ),
-        // Without O_CREAT the mode register may contain anything.
+        // Whatever lies in the register then.
         ("fs", libc::SYS_openat, [at, 0, 2, 0o7777, 0, 0], Fate::Made),
         ("fs", libc::SYS_openat2, [0; 6], Fate::Refused(libc::ENOSYS)),
         ("fs", libc::SYS_fchmod, [at, 0o4755, 0, 0, 0, 0], EPERM),
         ("fs", libc::SYS_fchmod, [at, 0o2755, 0, 0, 0, 0], EPERM),
         ("fs", libc::SYS_fchmod, [at, 0o1755, 0, 0, 0, 0], Fate::Made),
         ("fs", libc::SYS_fchmodat, [at, 0, 0o4755, 0, 0, 0], EPERM),
-        // Folders that are setgid already.
+        // Of folders that are setgid already.
         (
             "fs",
             libc::SYS_fchmodat,
@@ -421,8 +345,7 @@ fn arguments_decide() {
     }
 }
 
-/// The kernel accepts an open /proc/PID folder as a process descriptor, and every thread that reads
-/// figures can open one. The filter refuses it.
+/// What the kernel takes for a descriptor of a process, and every thread that reads figures can open.
 #[test]
 fn an_open_folder_of_a_process_ends_nobody() {
     let mut victim = Command::new("sleep")
@@ -438,12 +361,12 @@ fn an_open_folder_of_a_process_ends_nobody() {
         assert_eq!(fate, Fate::Died, "{name}");
     }
     assert!(victim.try_wait().unwrap().is_none());
-    // Without a policy the call succeeds.
+    // Without a policy it does.
     rustix::process::pidfd_send_signal(&folder, rustix::process::Signal::KILL).unwrap();
     assert_eq!(victim.wait().unwrap().signal(), Some(9));
 }
 
-/// The reserved descriptors cannot be replaced, and they end the process for which they were made.
+/// Those that may end processes: they stay what they are, and end the process that they were made for.
 #[test]
 fn what_is_kept_ends_its_process() {
     let mut victim = Command::new("sleep")
@@ -459,8 +382,8 @@ fn what_is_kept_ends_its_process() {
     assert_eq!(victim.wait().unwrap().signal(), Some(9));
 }
 
-/// A thread that reads figures of the host opens nothing for writing and creates or truncates
-/// nothing. Landlock would enforce that for the supervisor only.
+/// Whoever reads figures of the host opens nothing for writing, and makes and cuts nothing: as
+/// Landlock would keep the supervisor from it, and keeps nobody else.
 #[test]
 fn who_reads_figures_only_reads() {
     let filters = filters();
@@ -507,7 +430,7 @@ fn who_reads_figures_only_reads() {
                 "{thread}: {flags:o}"
             );
         }
-        // The flags lie in memory, which a filter cannot read.
+        // Its flags lie in memory, where no filter sees them.
         assert_eq!(
             fate(filter, libc::SYS_openat2, [0; 6]),
             Fate::Died,
@@ -516,7 +439,7 @@ fn who_reads_figures_only_reads() {
     }
 }
 
-/// The monitor may send these signals only to itself.
+/// A signal that the monitor sends itself goes to itself.
 #[test]
 fn own_signals_are_for_this_process() {
     let own = u64::from(std::process::id());
@@ -524,7 +447,7 @@ fn own_signals_are_for_this_process() {
         [libc::SIGABRT, libc::SIGRTMIN() + 4].map(|signal| u64::from(signal.unsigned_abs()));
     for (name, filter) in filters() {
         for signal in signals {
-            // This thread does not exist: only the filter's answer counts.
+            // There is no such thread: only the filter's answer counts.
             let made = fate(&filter, libc::SYS_tgkill, [own, 1 << 30, signal, 0, 0, 0]);
             assert_eq!(made, Fate::Made, "{name}");
             for other in [1, own + 1, 1 << 30, u64::MAX] {
@@ -533,122 +456,4 @@ fn own_signals_are_for_this_process() {
             }
         }
     }
-}
-
-/// Runs `body` on a confined thread of its own, because confinement cannot be undone.
-fn confined<T: Send>(files: &Files, body: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            files.keep_only().unwrap();
-            body()
-        });
-        thread.join().unwrap()
-    })
-}
-
-/// A guest's processes enter this domain before they run guest code.
-#[test]
-fn a_closed_domain_reaches_nothing() {
-    let Some(domain) = Domain::closed().unwrap() else {
-        eprintln!("this host has no Landlock");
-        return;
-    };
-    assert!(domain.can_be_entered());
-    let (rules, version) = (domain.rules(), super::landlock_version());
-    let file = tempfile::NamedTempFile::new().unwrap();
-    // SAFETY: asks for a number.
-    let parent = unsafe { libc::getppid() };
-    // SAFETY: signal 0 sends nothing; the call only checks permission.
-    let reaches = |pid| unsafe { libc::kill(pid, 0) } == 0 || last_error() != libc::EPERM;
-    assert!(reaches(parent) && File::open(file.path()).is_ok());
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            // SAFETY: sets an attribute of this thread.
-            let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-            assert_eq!(done, 0);
-            assert!(enter_domain(rules.as_raw_fd()));
-            assert!(File::open(file.path()).is_err() && File::open("/dev/null").is_err());
-            assert!(fs::read_dir("/proc/self").is_err());
-            assert!(version < 4 || std::net::TcpListener::bind("127.0.0.1:0").is_err());
-            assert!(version < super::SIGNALS_SCOPED || !reaches(parent));
-        });
-        thread.join().unwrap();
-    });
-    // No other thread has entered the domain.
-    assert!(File::open(file.path()).is_ok() && reaches(parent));
-}
-
-fn last_error() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap()
-}
-
-#[test]
-fn only_the_files_that_are_given() {
-    if super::landlock_version() < 2 {
-        eprintln!("this host's Landlock is too old, or there is none");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let (inside, outside) = (folder.path().join("in"), folder.path().join("out"));
-    for name in [&inside, &outside] {
-        fs::create_dir_all(name.join("a")).unwrap();
-        fs::create_dir(name.join("b")).unwrap();
-        fs::write(name.join("a/file"), "x").unwrap();
-    }
-    let open = File::open(outside.join("a/file")).unwrap();
-    confined(&Files::none(), || {
-        assert!(File::open(inside.join("a/file")).is_err());
-        assert!(fs::read_to_string("/proc/self/status").is_err());
-        // Open descriptors stay usable.
-        assert_eq!(open.metadata().unwrap().len(), 1);
-    });
-    confined(&Files::shared(&inside), || {
-        fs::write(inside.join("a/new"), "y").unwrap();
-        fs::rename(inside.join("a/new"), inside.join("b/new")).unwrap();
-        assert!(fs::read(outside.join("a/file")).is_err());
-        assert!(fs::rename(inside.join("b/new"), outside.join("b/new")).is_err());
-        assert!(fs::remove_file(outside.join("a/file")).is_err());
-    });
-    confined(&Files::figures(), || {
-        assert!(fs::read_to_string("/proc/self/status").is_ok());
-        assert!(fs::write("/proc/self/comm", "x").is_err());
-        assert!(File::open(inside.join("a/file")).is_err());
-    });
-    confined(&Files::state(Some(&inside), None), || {
-        assert!(File::open("/dev/null").is_err());
-        fs::remove_dir_all(&inside).unwrap();
-        assert!(fs::create_dir(folder.path().join("other")).is_err());
-        assert!(File::open(outside.join("a/file")).is_err());
-    });
-}
-
-/// Dropped capabilities protect against a mistake in the device and against code that has taken
-/// over its thread.
-#[test]
-fn a_shared_folder_s_thread_gives_up_what_makes_rights() {
-    let kept = |thread| threads::policy(thread).unwrap().capabilities;
-    let kept_by_fs = kept("fs").unwrap();
-    for name in ["FSETID", "SETFCAP", "MKNOD", "SYS_ADMIN"] {
-        assert!(
-            !kept_by_fs.contains(CapabilitySet::from_name(name).unwrap()),
-            "{name}"
-        );
-    }
-    assert!(kept("fs-suid").is_none());
-    let before = rustix::thread::capabilities(None).unwrap();
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            super::keep_capabilities(kept_by_fs).unwrap();
-            rustix::thread::capabilities(None).unwrap()
-        });
-        let sets = thread.join().unwrap();
-        assert_eq!(
-            (sets.effective, sets.permitted),
-            (before.effective & kept_by_fs, before.permitted & kept_by_fs)
-        );
-    });
-    assert_eq!(
-        rustix::thread::capabilities(None).unwrap().permitted,
-        before.permitted
-    );
 }

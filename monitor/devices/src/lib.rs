@@ -18,17 +18,17 @@ pub mod counters;
 mod driver;
 #[cfg(test)]
 mod driver_tests;
-mod ending;
+mod end_flag;
 pub mod fs;
 #[cfg(test)]
 mod fuzz;
 pub mod mmio;
 pub mod net;
-mod page;
 mod pool;
 mod reactor;
 #[cfg(test)]
 mod region_tests;
+mod register_page;
 pub mod rng;
 #[cfg(test)]
 mod test_guest;
@@ -37,9 +37,9 @@ pub mod vsock;
 use paravane_confine::Files;
 
 pub use driver::{Broken, Chain, Driver, Interrupt, Memory};
-pub use ending::Ending;
-pub use page::{Area, Page};
+pub use end_flag::Ending;
 pub use reactor::{EventFlags, Reactor, Wake, Waker};
+pub use register_page::{Area, Page};
 
 /// Device types (virtio 1.2, section 5).
 pub mod kind {

@@ -4,7 +4,7 @@
 //! [`Registers`] is what a device's thread knows: it takes writes, and shows what follows from them in the page that the
 //! driver reads. Writes may come in any order with any value.
 
-use super::page::Page;
+use super::register_page::Page;
 use super::{Device, Memory};
 use std::sync::atomic::{Ordering, fence};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
@@ -316,7 +316,7 @@ const fn at(register: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::Area;
+    use crate::register_page::Area;
     use crate::rng::Rng;
     use proptest::prelude::*;
     use vm_memory::{GuestAddress, GuestMemoryMmap};

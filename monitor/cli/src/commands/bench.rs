@@ -6,8 +6,8 @@
 
 mod cpus;
 pub mod kernel;
+pub mod markdown;
 pub mod micro;
-pub mod page;
 mod stats;
 mod table;
 mod turns;
@@ -17,7 +17,7 @@ use super::conformance::MEMORY_MIB;
 use crate::arguments::BenchNative;
 use crate::layer_file::LayerFile;
 use anyhow::{Context, bail};
-use page::Page;
+use markdown::Page;
 use paravane_hypervisor::KernelFile;
 use paravane_hypervisor::Layer;
 use paravane_hypervisor::qemu::Qemu;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane conformance`: boots the guest, reads its TAP, and says whether the layer does what the VMI says.
 
+use super::conformance_report::Report;
 use super::hypervisor;
-use super::report::Report;
 use crate::arguments::{Conformance, HypervisorKind};
 use crate::layer_file::LayerFile;
 use crate::tap::{self, Summary};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane kernel`.
 
-use super::bench::page::Page;
+use super::bench::markdown::Page;
 use crate::arguments::{KernelBuild, KernelLines, KernelVerify};
 use anyhow::Context;
 use paravane_kernel::{self as kernel, Recipe, Request, Wanted};

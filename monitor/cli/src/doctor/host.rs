@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The host's kernel and processor.
 
-use super::attempt::works;
+use super::child::works;
 use super::{Finding, Status};
 use paravane_confine as confine;
-use paravane_hypervisor::process::host::{cpuid_faulting, fsgsbase};
+use paravane_hypervisor::process::host_cpu::{cpuid_faulting, fsgsbase};
 use paravane_hypervisor::process::procfs;
-use paravane_hypervisor::process::reach::Reach;
+use paravane_hypervisor::process::signal_scope::SignalScope;
 use paravane_hypervisor::process::{large_pages_work, limits, space_cost};
 
 /// The memory of a guest for which limits are told, bytes.
@@ -166,24 +166,24 @@ fn landlock() -> Finding {
 
 /// What keeps a guest's signals from other programs of this user.
 fn signals() -> Finding {
-    let reach = Reach::of_this_host();
-    let (status, text) = match reach {
-        Reach::Landlock => (
+    let scope = SignalScope::of_this_host();
+    let (status, text) = match scope {
+        SignalScope::Landlock => (
             Status::Ok,
-            "of a machine's processes reach that machine only: Landlock's word, from version 6 on",
+            "of a machine's processes scope that machine only: Landlock's word, from version 6 on",
         ),
-        Reach::PidNamespace => (
+        SignalScope::PidNamespace => (
             Status::Ok,
-            "of a machine's processes reach that machine only: it has a namespace of process ids, since Landlock here is older \
+            "of a machine's processes scope that machine only: it has a namespace of process ids, since Landlock here is older \
              than version 6 or missing",
         ),
-        Reach::Monitor => (
+        SignalScope::Monitor => (
             Status::Note,
             "of a machine's processes are sent by its monitor, which takes several times longer: this host has neither \
              version 6 of Landlock (Linux 6.12) nor namespaces of process ids for this user",
         ),
     };
-    Finding::new("signals", status, reach.word(), text)
+    Finding::new("signals", status, scope.word(), text)
 }
 
 /// Installs a filter that admits everything.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! /dev/kvm, and whether it is worth anything: some hosts have one that only emulates.
 
-use super::attempt::in_child;
+use super::child::in_child;
 use super::{Finding, Status};
 use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::{Kvm, VcpuExit};

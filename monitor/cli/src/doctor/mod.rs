@@ -3,11 +3,11 @@
 //!
 //! Wherever it can, it tries instead of reading: a sandbox around this program may refuse what the kernel has.
 
-mod attempt;
+mod child;
 mod host;
 mod kvm;
 mod network;
-mod trial;
+mod trial_machine;
 
 use crate::arguments::Doctor;
 use paravane_user_io::outcome::Outcome;
@@ -73,7 +73,7 @@ pub fn run(args: &Doctor) -> anyhow::Result<Outcome> {
     let mut findings = host::findings();
     findings.push(network::finding());
     findings.push(kvm::finding());
-    findings.push(trial::finding());
+    findings.push(trial_machine::finding());
     let can_run = findings.iter().all(|f| f.status != Status::Bad);
     let report = Report { can_run, findings };
     if args.json {

@@ -5,7 +5,7 @@ use super::{Request, Simple, Target, VERSION_1, play, sizes, start};
 use crate::balloon::Balloon;
 use crate::console::Console;
 use crate::mmio::{Action, Registers};
-use crate::page::Area;
+use crate::register_page::Area;
 use crate::rng::Rng;
 use crate::test_guest::{Guest, MEMORY};
 use crate::{Device, Memory};

@@ -3,7 +3,7 @@
 //!
 //! All of it lies in the last MiB of RAM, which the memory map calls reserved, in this order.
 
-use super::image::Image;
+use super::kernel::Kernel;
 use super::ram::Ram;
 use anyhow::bail;
 use paravane_abi as abi;
@@ -62,7 +62,7 @@ struct Entry(abi::Device);
 unsafe impl ByteValued for Entry {}
 
 /// Writes everything.
-pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Start> {
+pub fn store(ram: &Ram, image: &Kernel, facts: &Facts<'_>) -> anyhow::Result<Start> {
     let base = ram.size() - RESERVED;
     let linear = |offset: u64| ph::PHV_DIRECT_MAP + base + offset;
     if facts.command_line.len() >= COMMAND_LINE_MAX {
@@ -152,7 +152,7 @@ pub fn store(ram: &Ram, image: &Image, facts: &Facts<'_>) -> anyhow::Result<Star
 }
 
 /// Puts the initial RAM disk at the end of usable RAM; says where, 0 if there is none.
-fn initrd(ram: &Ram, end: u64, image: &Image, bytes: &[u8]) -> anyhow::Result<u64> {
+fn initrd(ram: &Ram, end: u64, image: &Kernel, bytes: &[u8]) -> anyhow::Result<u64> {
     if bytes.is_empty() {
         return Ok(0);
     }

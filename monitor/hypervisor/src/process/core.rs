@@ -7,7 +7,7 @@ use super::processes::Processes;
 use super::shared::Shared;
 use super::vcpu_cpus::VcpuCpus;
 use super::wakeups::Wakeups;
-use super::{device, kicks, sys};
+use super::{device, kick_service, sys};
 use paravane_abi::process as ph;
 use paravane_devices::Reactor;
 use std::io;
@@ -91,7 +91,7 @@ impl Core {
             word.fetch_add(1, Ordering::SeqCst);
             sys::futex_wake(word);
         }
-        kicks::wake(self);
+        kick_service::wake(self);
         self.wakeups.wake_watch();
         self.reactor.stop();
         device::wake_all(self);

@@ -112,7 +112,7 @@ pub fn raise(core: &Core, line: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::ids::Process;
+    use crate::process::process_ids::Process;
     use crate::process::shared::Shared;
     use proptest::prelude::*;
     use std::sync::atomic::AtomicU32;

@@ -3,7 +3,7 @@
 //!
 //! It is built together with the monitor and carried inside it: these checks are for mistakes in the build.
 
-use super::image::{Header, LE};
+use super::kernel::{Header, LE};
 use anyhow::{Context, bail};
 use object::elf::{PT_LOAD, SHT_SYMTAB};
 use object::read::elf::{FileHeader, ProgramHeader, Sym};

@@ -5,50 +5,51 @@
 //! runs. This side never runs any: it makes the memory, starts the processes, keeps time, and believes nothing that
 //! stands in memory which a guest can write. [`vm::Vm`] is where to start reading.
 
-mod accounts;
 mod alarm;
 mod backend;
 mod boot;
 mod budget;
 mod clock;
 mod core;
-mod counters;
 mod cpu_timer;
 pub mod debug;
 mod device;
 mod device_list;
 mod doorbell;
 mod end_state;
-pub mod host;
-mod ids;
-mod image;
+pub mod host_cpu;
 mod integrity;
+mod kernel;
 mod kick;
-mod kicks;
+mod kick_service;
 mod layer;
 pub mod limits;
+mod memory_accounts;
 mod observer;
-mod outputs;
+mod output_queue;
 mod placement;
 mod policy;
+mod process_ids;
 mod processes;
 pub mod procfs;
 mod ram;
-pub mod reach;
 mod relocate;
 mod shared;
+mod shared_setup;
+pub mod signal_scope;
 mod spawn;
 mod supervisor;
 mod sys;
+mod vcpu_counters;
 mod vcpu_cpus;
 mod vm;
 mod wakeups;
 mod watch;
 
 pub use backend::Process;
-pub use counters::Vcpu as VcpuFigures;
 pub use doorbell::{End, Output};
 pub use observer::Observer;
+pub use vcpu_counters::Vcpu as VcpuFigures;
 pub use vm::{Config, Vm};
 
 /// Whether relocations of this type (R_X86_64_*) can be applied to a kernel.
@@ -58,7 +59,7 @@ pub fn relocates(kind: u32) -> bool {
 
 /// Relocates a kernel as for a machine, to see whether that works.
 pub fn relocate(kernel: &[u8]) -> anyhow::Result<()> {
-    image::Image::read(kernel, u64::MAX)?;
+    kernel::Kernel::read(kernel, u64::MAX)?;
     Ok(())
 }
 

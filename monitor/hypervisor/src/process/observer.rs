@@ -2,7 +2,7 @@
 //! A look at a machine, for whoever keeps its figures: it changes nothing, and goes to other threads.
 
 use super::core::Core;
-use super::counters::{self, Vcpu};
+use super::vcpu_counters::{self, Vcpu};
 use paravane_devices::counters::Figures;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ impl Observer {
 
     /// What each vCPU has done, by the layer's account.
     pub fn vcpus(&self) -> Vec<Vcpu> {
-        counters::each(&self.core.shared, self.core.vcpus)
+        vcpu_counters::each(&self.core.shared, self.core.vcpus)
     }
 
     /// The devices' names and what they have done, in the guest's order.

@@ -6,7 +6,7 @@
 //! not all begin at CPU 0, and a CPU that is taken away does not take a vCPU with it.
 
 use super::core::Core;
-use super::ids::Process;
+use super::process_ids::Process;
 use super::shared::size;
 use super::sys;
 use paravane_abi::process as ph;

@@ -6,10 +6,10 @@
 //! Each admitted call is then a program of its own, behind a chain of comparisons in the policy's order: a filter runs
 //! with every call, and the hand-over of a vCPU is what it must not slow down.
 
-use crate::process::reach::Reach;
+use crate::process::signal_scope::SignalScope;
 use anyhow::Context;
-use paravane_confine::language::AUDIT_ARCH_X86_64;
-use paravane_confine::language::{
+use paravane_confine::policy_language::AUDIT_ARCH_X86_64;
+use paravane_confine::policy_language::{
     self, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, instruction,
 };
 use seccompiler::{BpfProgram, SeccompAction};
@@ -27,7 +27,7 @@ pub struct Parameters {
     pub ram_first: u64,
     pub ram_last: u64,
     /// What keeps signals inside the machine.
-    pub reach: Reach,
+    pub signal_scope: SignalScope,
 }
 
 #[derive(Debug, Deserialize)]
@@ -53,16 +53,16 @@ pub fn compile(text: &str, parameters: &Parameters) -> anyhow::Result<BpfProgram
         "RAM_LAST" => Some(parameters.ram_last),
         // Their parent is number 1 of its namespace. Elsewhere its number is not known when this is
         // made.
-        "FIRST_PROCESS" => Some(if parameters.reach == Reach::PidNamespace {
+        "FIRST_PROCESS" => Some(if parameters.signal_scope == SignalScope::PidNamespace {
             2
         } else {
             1
         }),
-        "SIGNALS_STAY_INSIDE" => Some((parameters.reach != Reach::Monitor).into()),
+        "SIGNALS_STAY_INSIDE" => Some((parameters.signal_scope != SignalScope::Monitor).into()),
         _ => None,
     };
     let prologue = prologue(parameters.host_call);
-    language::assemble(prologue, &policy.calls, &SeccompAction::KillProcess, &names)
+    policy_language::assemble(prologue, &policy.calls, &SeccompAction::KillProcess, &names)
 }
 
 /// Traps what is not the layer's call, and leaves the call's number in the accumulator.

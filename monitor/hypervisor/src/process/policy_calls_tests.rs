@@ -59,7 +59,7 @@ impl Stage {
             host_call: code.addr() as u64 + 2,
             ram_first: u64::try_from(RAM_FIRST).unwrap(),
             ram_last: u64::try_from(RAM_LAST).unwrap(),
-            reach: Reach::Landlock,
+            signal_scope: SignalScope::Landlock,
         };
         Stage {
             code,

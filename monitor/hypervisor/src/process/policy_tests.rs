@@ -2,7 +2,7 @@
 //! What the filter decides, by running it.
 
 use super::*;
-use paravane_confine::language::JUMP;
+use paravane_confine::policy_language::JUMP;
 use proptest::prelude::*;
 use seccompiler::sock_filter;
 
@@ -11,7 +11,7 @@ const PARAMETERS: Parameters = Parameters {
     host_call: HOST_CALL,
     ram_first: 5,
     ram_last: 8,
-    reach: Reach::Landlock,
+    signal_scope: SignalScope::Landlock,
 };
 const ALLOW: u32 = 0x7fff_0000;
 const RET_KILL_PROCESS: u32 = 0x8000_0000;
@@ -180,15 +180,15 @@ fn nothing_beyond_it_is() {
 /// Which signals leave a process depends on what keeps them in the machine.
 #[test]
 fn without_a_wall_no_signal_is_admitted() {
-    for (reach, expected) in [
-        (Reach::Landlock, ALLOW),
-        (Reach::PidNamespace, ALLOW),
-        (Reach::Monitor, RET_KILL_PROCESS),
+    for (signal_scope, expected) in [
+        (SignalScope::Landlock, ALLOW),
+        (SignalScope::PidNamespace, ALLOW),
+        (SignalScope::Monitor, RET_KILL_PROCESS),
     ] {
         let program = compile(
             ADDRESS_SPACE,
             &Parameters {
-                reach,
+                signal_scope,
                 ..PARAMETERS
             },
         )
@@ -198,7 +198,7 @@ fn without_a_wall_no_signal_is_admitted() {
             assert_eq!(
                 decide(libc::SYS_tgkill, [pid, pid, 23, 0, 0, 0]),
                 expected,
-                "{reach:?}"
+                "{signal_scope:?}"
             );
             assert_eq!(
                 decide(libc::SYS_tgkill, [pid, pid, 9, 0, 0, 0]),
@@ -206,7 +206,7 @@ fn without_a_wall_no_signal_is_admitted() {
             );
         }
         // The parent of all, where its number is known.
-        let of_parent = if reach == Reach::PidNamespace {
+        let of_parent = if signal_scope == SignalScope::PidNamespace {
             RET_KILL_PROCESS
         } else {
             expected
@@ -214,7 +214,7 @@ fn without_a_wall_no_signal_is_admitted() {
         assert_eq!(
             decide(libc::SYS_tgkill, [1, 1, 23, 0, 0, 0]),
             of_parent,
-            "{reach:?}"
+            "{signal_scope:?}"
         );
         assert_eq!(decide(libc::SYS_sched_yield, [0; 6]), ALLOW);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of a machine's address-space processes: the only processes that the monitor signals.
 
-use super::ids::Process;
+use super::process_ids::Process;
 use super::shared::{Shared, size};
 use paravane_abi::process as ph;
 use paravane_confine::Kept;

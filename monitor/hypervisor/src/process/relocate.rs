@@ -5,7 +5,7 @@
 //! stands; the field has the value for the link address already, so each is checked against what it should hold before it
 //! is changed: a file whose relocations do not belong to it is found at once, and not by a kernel that runs wild.
 
-use super::image::{Header, Kind, LE, LoadError, Segment};
+use super::kernel::{Header, Kind, LE, LoadError, Segment};
 use object::elf::{
     R_X86_64_32, R_X86_64_32S, R_X86_64_64, R_X86_64_NONE, R_X86_64_PC8, R_X86_64_PC16,
     R_X86_64_PC32, R_X86_64_PC64, R_X86_64_PLT32, Rela64, RelocationType, SHF_ALLOC, SHF_EXECINSTR,

@@ -3,7 +3,7 @@
 //!
 //! Between fork and exec only plain system calls are made: the monitor has threads, and one of them may have held a lock.
 
-use super::reach::{self, Reach};
+use super::signal_scope::{self, SignalScope};
 use paravane_abi::process as ph;
 use paravane_confine::{self as confine, Domain, Kept};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -46,7 +46,7 @@ pub struct Child {
     pub pid: libc::pid_t,
     pub control: OwnedFd,
     /// What keeps its signals inside.
-    pub reach: Reach,
+    pub signal_scope: SignalScope,
     /// Means this process for ever. Its parent ends it by this, and needs no right to signal any
     /// other.
     process: Arc<Kept>,
@@ -62,7 +62,7 @@ struct Plan {
     parent: libc::pid_t,
     /// The monitor's end of the control socket, of which the child has a copy.
     ours: RawFd,
-    reach: Reach,
+    signal_scope: SignalScope,
     /// Rules of a Landlock domain, where the host has it.
     domain: Option<RawFd>,
 }
@@ -73,7 +73,7 @@ pub fn start(
     program: &[u8],
     shared: BorrowedFd<'_>,
     ram: &[BorrowedFd<'_>],
-    reach: Reach,
+    signal_scope: SignalScope,
 ) -> io::Result<Child> {
     let program = program_file(program)?;
     let (ours, theirs) = rustix::net::socketpair(
@@ -82,7 +82,7 @@ pub fn start(
         SocketFlags::CLOEXEC,
         None,
     )?;
-    if reach == Reach::PidNamespace {
+    if signal_scope == SignalScope::PidNamespace {
         // What processes call themselves inside means nothing outside: the host says who sends.
         rustix::net::sockopt::set_socket_passcred(&ours, true)?;
     }
@@ -105,15 +105,15 @@ pub fn start(
         report: report.as_raw_fd(),
         parent: pid_t(std::process::id()),
         ours: ours.as_raw_fd(),
-        reach,
+        signal_scope,
         domain: domain.as_ref().map(AsRawFd::as_raw_fd),
     };
-    let pid = match reach {
+    let pid = match signal_scope {
         // The child only calls `child`, which makes system calls and touches no memory but `plan`
         // and its stack.
-        Reach::PidNamespace => reach::fork_apart()?,
+        SignalScope::PidNamespace => signal_scope::fork_apart()?,
         // SAFETY: as above.
-        Reach::Landlock | Reach::Monitor => unsafe { libc::fork() },
+        SignalScope::Landlock | SignalScope::Monitor => unsafe { libc::fork() },
     };
     if pid < 0 {
         return Err(io::Error::last_os_error());
@@ -140,7 +140,7 @@ pub fn start(
     Ok(Child {
         pid,
         control: ours,
-        reach,
+        signal_scope,
         process,
         report: File::from(report_read),
     })
@@ -272,7 +272,7 @@ fn prepare(plan: &Plan) -> u32 {
         if plan
             .domain
             .is_some_and(|rules| !confine::enter_domain(rules))
-            && plan.reach == Reach::Landlock
+            && plan.signal_scope == SignalScope::Landlock
         {
             return 3;
         }
@@ -305,7 +305,7 @@ fn prepare(plan: &Plan) -> u32 {
 
 /// Whether the monitor is still there, asked after the kernel was told to end this process with it.
 fn parent_lives(plan: &Plan) -> bool {
-    if plan.reach != Reach::PidNamespace {
+    if plan.signal_scope != SignalScope::PidNamespace {
         // SAFETY: asks for a number.
         return unsafe { libc::getppid() } == plan.parent;
     }
@@ -329,7 +329,7 @@ fn parent_lives(plan: &Plan) -> bool {
 }
 
 /// Namespaces of its own, as far as this host gives them to us. One of process ids it has from the
-/// start, where it needs one ([`Reach::PidNamespace`]).
+/// start, where it needs one ([`SignalScope::PidNamespace`]).
 fn isolate() {
     let others = [
         libc::CLONE_NEWNET,

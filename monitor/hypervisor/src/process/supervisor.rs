@@ -6,13 +6,13 @@
 //! also what happens when the monitor is killed.
 
 use super::core::Core;
-use super::ids::Process;
 use super::layer::Layer;
 use super::placement;
+use super::process_ids::Process;
 use super::procfs;
 use super::ram::Ram;
-use super::reach::Reach;
 use super::shared::size;
+use super::signal_scope::SignalScope;
 use super::spawn::{self, Child};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
@@ -62,12 +62,12 @@ pub fn run(
     ram: &Ram,
     devices: Option<&Area>,
     pool: Pool,
-    reach: Reach,
+    signal_scope: SignalScope,
     started: &Sender<anyhow::Result<()>>,
 ) {
     let mut files: Vec<_> = ram.slots().iter().map(super::ram::Slot::file).collect();
     files.extend(devices.map(Area::file));
-    let child = match spawn::start(layer.program, core.shared.file(), &files, reach) {
+    let child = match spawn::start(layer.program, core.shared.file(), &files, signal_scope) {
         Ok(child) => child,
         Err(error) => {
             // Fails only if nobody waits for the start any more.
@@ -273,7 +273,7 @@ impl Supervisor<'_> {
 
     /// What the host calls a process of the machine.
     fn identify(&mut self, layer_pid: u32) -> anyhow::Result<Process> {
-        if self.child.reach != Reach::PidNamespace {
+        if self.child.signal_scope != SignalScope::PidNamespace {
             return Ok(Process::of_host(layer_pid));
         }
         let Some(at) = self

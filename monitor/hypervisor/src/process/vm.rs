@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One virtual machine on this hypervisor: put together, run, ended.
 
-use super::accounts::Accounts;
 use super::boot;
 use super::budget::Budget;
 use super::clock::{Clock, Sample};
 use super::core::Core;
-use super::counters;
 use super::debug::Debug;
 use super::device::{self, Devices};
 use super::doorbell::{self, Output};
-use super::image::Image;
 use super::integrity::Integrity;
+use super::kernel::Kernel;
 use super::layer::Layer;
 use super::limits;
+use super::memory_accounts::Accounts;
 use super::observer::Observer;
-use super::outputs::Outputs;
+use super::output_queue::Outputs;
 use super::placement::{self, Load};
-use super::policy;
 use super::ram::Ram;
-use super::reach::Reach;
 use super::shared::{Shared, size};
+use super::shared_setup;
+use super::signal_scope::SignalScope;
 use super::supervisor::{self, Pool};
 use super::sys;
-use super::{alarm, host, kick, kicks, watch};
+use super::vcpu_counters;
+use super::{alarm, host_cpu, kick, kick_service, watch};
 use crate::Counters;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
@@ -84,7 +84,7 @@ pub struct Vm {
     outputs: Arc<Outputs<Output>>,
     threads: Vec<JoinHandle<()>>,
     debug: Debug,
-    reach: Reach,
+    signal_scope: SignalScope,
 }
 
 impl Vm {
@@ -103,7 +103,7 @@ impl Vm {
     /// Puts a machine together, with all of its threads confined and nothing of the guest's having run.
     pub fn prepare(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
         let (clock_start, load_start) = (Sample::take(), Load::sample());
-        host::check()?;
+        host_cpu::check()?;
         if config.vcpus == 0 || u64::from(config.vcpus) > ph::PHV_MAX_VCPUS {
             bail!(
                 "{} virtual CPUs: 1 to {} are possible",
@@ -112,14 +112,14 @@ impl Vm {
             );
         }
         let pool = pool(config)?;
-        let reach = Reach::of_this_host();
-        tracing::info!(by = reach.word(), "signals are kept inside");
+        let signal_scope = SignalScope::of_this_host();
+        tracing::info!(by = signal_scope.word(), "signals are kept inside");
         let layer = Layer::read(config.layer)?;
         let ram = Ram::new(config.memory)?;
         let devices = Devices::new(devices, ram.size())?;
-        let image = Image::read(config.kernel, ram.size() - boot::RESERVED)
+        let kernel = Kernel::read(config.kernel, ram.size() - boot::RESERVED)
             .with_context(|| format!("guest {}", config.name))?;
-        image.store(&ram)?;
+        kernel.store(&ram)?;
         let mut clock = Clock::new(clock_start);
         let facts = boot::Facts {
             command_line: config.command_line,
@@ -129,15 +129,15 @@ impl Vm {
             tsc_hz: clock.hz(),
             devices: &devices.table(),
         };
-        let start = boot::store(&ram, &image, &facts)?;
+        let start = boot::store(&ram, &kernel, &facts)?;
         let budget = Budget::new(ram.size(), config.vcpus.into());
         let shared = Shared::new(budget.pool_chunks() * ph::PHV_POOL_CHUNK)
             .context("cannot make the shared area")?;
-        fill(&shared, config, pool, &ram, &image, &start)?;
-        fill_flags(&shared, config, reach)?;
-        fill_devices(&shared, &devices)?;
-        fill_budget(&shared, &budget)?;
-        install_filter(&shared, &layer, &ram, &devices, reach)?;
+        shared_setup::fill(&shared, config, pool, &ram, &kernel, &start)?;
+        shared_setup::fill_flags(&shared, config, signal_scope)?;
+        shared_setup::fill_devices(&shared, &devices)?;
+        shared_setup::fill_budget(&shared, &budget)?;
+        shared_setup::install_filter(&shared, &layer, &ram, &devices, signal_scope)?;
         if config.disturb_clock {
             clock.disturb();
         }
@@ -157,21 +157,21 @@ impl Vm {
         let debug = Debug::new(
             Arc::clone(&core),
             ram.memory(),
-            &image.windows,
-            image.delta,
+            &kernel.windows,
+            kernel.delta,
             clock.hz(),
         );
         let mut vm = Vm {
             observer: Observer::new(&core, ram.size()),
             core,
-            reach,
+            signal_scope,
             debug,
             outputs: Arc::new(Outputs::new(QUEUED)?),
             threads: Vec::new(),
         };
         vm.start_threads(layer, ram, pool, clock, budget, devices)?;
         tracing::info!(
-            entry = format_args!("{:#x}", image.entry),
+            entry = format_args!("{:#x}", kernel.entry),
             limit = pool.limit,
             "the kernel can start"
         );
@@ -205,10 +205,18 @@ impl Vm {
             self.spawn(&name, files, |_| thread.run())?;
         }
         let (started, start) = channel();
-        let reach = self.reach;
+        let signal_scope = self.signal_scope;
         // It confines itself when it has started the machine's processes.
         self.spawn_as_it_is(SUPERVISOR, move |core| {
-            supervisor::run(core, &layer, &ram, area.as_deref(), pool, reach, &started);
+            supervisor::run(
+                core,
+                &layer,
+                &ram,
+                area.as_deref(),
+                pool,
+                signal_scope,
+                &started,
+            );
         })?;
         start.recv().context("the supervisor's thread ended")??;
         let accounts = Accounts::new(
@@ -222,8 +230,8 @@ impl Vm {
             watch::run(core, clock, accounts, integrity)
         })?;
         self.spawn("alarms", Files::none(), |core| alarm::run(core))?;
-        if self.reach == Reach::Monitor {
-            self.spawn("kicks", Files::none(), |core| kicks::run(core))?;
+        if self.signal_scope == SignalScope::Monitor {
+            self.spawn("kicks", Files::none(), |core| kick_service::run(core))?;
         }
         let outputs = Arc::clone(&self.outputs);
         self.spawn("doorbell", Files::none(), move |core| {
@@ -273,8 +281,8 @@ impl Vm {
     }
 
     /// What keeps the signals of its processes inside.
-    pub fn reach(&self) -> Reach {
-        self.reach
+    pub fn signal_scope(&self) -> SignalScope {
+        self.signal_scope
     }
 
     /// The next output, if there is one.
@@ -321,7 +329,7 @@ impl Vm {
 
     /// What the layer has counted.
     pub fn counters(&self) -> Counters {
-        counters::read(&self.core.shared, self.core.vcpus)
+        vcpu_counters::read(&self.core.shared, self.core.vcpus)
     }
 }
 
@@ -408,137 +416,4 @@ fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
         limit,
         limit_uncounted: u32::try_from(most_uncounted.left)?.clamp(first, limit),
     })
-}
-
-/// Fills the first page, and what the layer expects of the vCPUs.
-fn fill(
-    shared: &Shared,
-    config: &Config<'_>,
-    pool: Pool,
-    ram: &Ram,
-    image: &Image,
-    start: &boot::Start,
-) -> anyhow::Result<()> {
-    let word = |at: usize, value: u32| shared.word(at).store(value, Ordering::Relaxed);
-    let long = |at: usize, value: u64| shared.long(at).store(value, Ordering::Relaxed);
-    word(
-        offset_of!(ph::PhvShared, magic),
-        u32::try_from(ph::PHV_MAGIC)?,
-    );
-    word(offset_of!(ph::PhvShared, vcpu_count), config.vcpus);
-    word(
-        offset_of!(ph::PhvShared, region_count),
-        u32::try_from(ram.slots().len())?,
-    );
-    word(
-        offset_of!(ph::PhvShared, segment_count),
-        u32::try_from(image.windows.len())?,
-    );
-    word(offset_of!(ph::PhvShared, proc_limit), pool.limit);
-    word(offset_of!(ph::PhvShared, proc_wanted), pool.first);
-    word(offset_of!(ph::PhvShared, max_maps), limits::mappings());
-    word(
-        offset_of!(ph::PhvShared, cpuid_faulting),
-        u32::from(host::cpuid_faulting()),
-    );
-    long(offset_of!(ph::PhvShared, alarm_next_ns), u64::MAX);
-    long(offset_of!(ph::PhvShared, boot_info), start.boot_info);
-    long(offset_of!(ph::PhvShared, boot_stack), start.stack);
-    long(offset_of!(ph::PhvShared, kernel_entry), image.entry);
-    for (index, slot) in ram.slots().iter().enumerate() {
-        let at = offset_of!(ph::PhvShared, regions) + index * size_of::<ph::PhvRegion>();
-        long(at + offset_of!(ph::PhvRegion, gpa), slot.gpa);
-        long(at + offset_of!(ph::PhvRegion, size), slot.size);
-    }
-    for (index, window) in image.windows.iter().enumerate() {
-        let at = offset_of!(ph::PhvShared, segments) + index * size_of::<ph::PhvSegment>();
-        long(at + offset_of!(ph::PhvSegment, addr), window.addr);
-        long(at + offset_of!(ph::PhvSegment, gpa), window.gpa);
-        long(at + offset_of!(ph::PhvSegment, size), window.size);
-    }
-    for vcpu in 0..size(ph::PHV_MAX_VCPUS) {
-        shared
-            .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, deadline_ns))
-            .store(u64::MAX, Ordering::Relaxed);
-        word(
-            offset_of!(ph::PhvShared, vcpu_cpu) + vcpu * size_of::<u32>(),
-            u32::MAX,
-        );
-    }
-    Ok(())
-}
-
-/// What kind of processes it has.
-fn fill_flags(shared: &Shared, config: &Config<'_>, reach: Reach) -> anyhow::Result<()> {
-    let flag = |set: bool, bit: u64| if set { bit } else { 0 };
-    let flags = flag(config.debuggable, ph::PHV_FLAG_DEBUGGABLE)
-        | flag(reach == Reach::Monitor, ph::PHV_FLAG_ASK);
-    shared
-        .word(offset_of!(ph::PhvShared, flags))
-        .store(u32::try_from(flags)?, Ordering::Relaxed);
-    Ok(())
-}
-
-/// Says where the devices are.
-fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
-    shared
-        .long(offset_of!(ph::PhvShared, device_gpa))
-        .store(devices.gpa(), Ordering::Relaxed);
-    shared
-        .word(offset_of!(ph::PhvShared, device_count))
-        .store(u32::try_from(devices.count())?, Ordering::Relaxed);
-    Ok(())
-}
-
-/// What the layer is to keep to.
-fn fill_budget(shared: &Shared, budget: &Budget) -> anyhow::Result<()> {
-    let word = |at: usize, value: u32| shared.word(at).store(value, Ordering::Relaxed);
-    word(
-        offset_of!(ph::PhvShared, pool_chunks),
-        u32::try_from(budget.pool_chunks())?,
-    );
-    word(
-        offset_of!(ph::PhvShared, maps_all),
-        u32::try_from(budget.mappings()).unwrap_or(u32::MAX),
-    );
-    Ok(())
-}
-
-/// Puts the seccomp filter where the zygote finds it. Nothing of the guest's runs before all processes' parent, the
-/// zygote, has its copy.
-fn install_filter(
-    shared: &Shared,
-    layer: &Layer<'_>,
-    ram: &Ram,
-    devices: &Devices,
-    reach: Reach,
-) -> anyhow::Result<()> {
-    let files = ram.slots().len() + usize::from(devices.area().is_some());
-    let parameters = policy::Parameters {
-        host_call: layer.host_call,
-        ram_first: ph::PHV_FD_RAM,
-        ram_last: ph::PHV_FD_RAM + files as u64 - 1,
-        reach,
-    };
-    let filter = policy::compile(policy::ADDRESS_SPACE, &parameters)?;
-    if filter.len() > size(ph::PHV_FILTER_MAX) {
-        bail!(
-            "the seccomp filter has {} instructions, {} fit",
-            filter.len(),
-            ph::PHV_FILTER_MAX
-        );
-    }
-    let bytes: Vec<u8> = filter
-        .iter()
-        .flat_map(|i| {
-            let [c0, c1] = i.code.to_le_bytes();
-            let [k0, k1, k2, k3] = i.k.to_le_bytes();
-            [c0, c1, i.jt, i.jf, k0, k1, k2, k3]
-        })
-        .collect();
-    shared.write(size(ph::PHV_SHARED_FILTER), &bytes);
-    shared
-        .word(offset_of!(ph::PhvShared, filter_length))
-        .store(u32::try_from(filter.len())?, Ordering::Relaxed);
-    Ok(())
 }

@@ -6,11 +6,11 @@
 //! host's own figures are held against a [`super::budget::Budget`], every few milliseconds while the machine works: the less is left
 //! of the budget, the more often. While it is idle this thread sleeps: a timer on the CPU clock of each process wakes it.
 
-use super::accounts::Accounts;
 use super::clock::{self, Clock};
 use super::core::Core;
 use super::cpu_timer::CpuTimer;
 use super::integrity::Integrity;
+use super::memory_accounts::Accounts;
 use super::placement::{self, Balance};
 use super::sys::{self, SECOND};
 
@@ -223,7 +223,7 @@ fn wait_for_signal(ns: u64) -> bool {
 mod tests {
     use super::*;
     use crate::process::budget::Budget;
-    use crate::process::ids::Process;
+    use crate::process::process_ids::Process;
     use crate::process::shared::Shared;
     use std::process::{Command, Stdio};
     use std::sync::Arc;

@@ -196,7 +196,7 @@ impl Machine {
             None => None,
         };
         if let Some(named) = named {
-            named.set_signals(vm.reach().word())?;
+            named.set_signals(vm.signal_scope().word())?;
         }
         let folder = named.map(store::Machine::folder);
         Ok(Made {

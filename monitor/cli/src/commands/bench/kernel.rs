@@ -5,9 +5,9 @@
 //! native one, under QEMU with one nanosecond of guest time for each instruction: the time-stamp counter counts them. One vCPU, so
 //! nothing but the kernel differs.
 
+use super::markdown::Page;
 use super::micro::rows::{Needs, ROWS};
 use super::micro::{figure, initramfs, read_static};
-use super::page::Page;
 use crate::arguments::BenchKernel;
 use anyhow::{Context, bail};
 use paravane_hypervisor::Layer;

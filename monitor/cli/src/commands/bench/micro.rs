@@ -8,7 +8,7 @@ mod report;
 pub mod rows;
 mod toolchain;
 
-use super::page::Page;
+use super::markdown::Page;
 use super::{cpus, turns};
 use crate::arguments::BenchMicro;
 use anyhow::{Context, bail};

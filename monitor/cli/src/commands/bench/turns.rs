@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Guest and host by turns, row by row: what the tables of [`super::vmi`] and [`super::micro`] are made in.
 
-use super::page::Page;
+use super::markdown::Page;
 use super::stats;
 use anyhow::bail;
 use indicatif::ProgressBar;

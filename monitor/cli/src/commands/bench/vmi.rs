@@ -11,7 +11,7 @@ mod report;
 mod rows;
 
 use super::super::conformance::MEMORY_MIB;
-use super::page::Page;
+use super::markdown::Page;
 use super::{cpus, stats, turns};
 use crate::arguments::{BenchVmi, BenchVmiHost};
 use crate::layer_file::LayerFile;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that interrupts vCPUs for each other, where the host cannot keep the signals of a
-//! machine's processes inside ([`super::reach::Reach::Monitor`]).
+//! machine's processes inside ([`super::signal_scope::SignalScope::Monitor`]).
 //!
 //! A vCPU that wants another one to look sets its bit, wakes this thread if that sleeps, and waits
 //! for the end of a round. Whom to signal is found by [`kick::signal`], which knows the processes

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The policies of the monitor's threads, read from `policies/monitor.json`.
 
-use super::kept;
-use super::language::{
+use super::policy_language::{
     AUDIT_ARCH_X86_64, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, assemble,
     instruction,
 };
+use super::process_handles;
 use anyhow::{Context, bail};
 use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, SeccompAction};
@@ -26,34 +26,33 @@ pub struct Policies {
     pub threads: Vec<Group>,
 }
 
-/// Calls of one thread, or a set of calls that several threads need.
+/// Calls that several threads need, or those of a thread.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     pub name: String,
     #[serde(rename = "about")]
     pub _about: String,
-    /// For a thread: the sets that it includes.
+    /// Of a thread: the sets that it has.
     #[serde(default)]
     pub sets: Vec<String>,
-    /// For a thread: the capabilities that it keeps, if it has them. Without a list it keeps all.
+    /// Of a thread: the capabilities that it keeps, if it has them. All, if there is no list.
     pub capabilities: Option<Vec<String>>,
     pub calls: Vec<Call>,
 }
 
-/// A compiled policy.
+/// What a thread enters.
 #[derive(Debug)]
 pub struct Policy {
     pub filter: BpfProgram,
-    /// The capabilities that the thread keeps; `None` for all.
+    /// All that it keeps.
     pub capabilities: Option<CapabilitySet>,
 }
 
-/// A call that is not admitted ends the machine: the thread gets a signal, whose handler reports
-/// the call.
+/// What kills the machine: the thread gets a signal, and its handler says which call it was.
 const OTHERWISE: SeccompAction = SeccompAction::Trap;
 
-/// The name of an existing policy.
+/// The policy's name, if there is such a policy.
 pub fn name(thread: &str) -> anyhow::Result<&'static str> {
     match all()?.get_key_value(thread) {
         Some((name, _)) => Ok(name),
@@ -66,7 +65,7 @@ pub fn policy(thread: &str) -> anyhow::Result<&'static Policy> {
     all()?.get(thread).context("no such policy")
 }
 
-/// All policies, compiled once.
+/// All policies, made once.
 fn all() -> anyhow::Result<&'static BTreeMap<String, Policy>> {
     static ALL: OnceLock<BTreeMap<String, Policy>> = OnceLock::new();
     if let Some(all) = ALL.get() {
@@ -79,9 +78,9 @@ fn all() -> anyhow::Result<&'static BTreeMap<String, Policy>> {
 /// Compiles the policies of all threads of this process.
 pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
     let policies: Policies = serde_json::from_str(text).context("policies/monitor.json")?;
-    // A filter compares with numbers that only this process knows: its own id, and the reserved
-    // descriptors by which it may end processes.
-    let (first, last) = kept::numbers().context("descriptors of processes")?;
+    // The policies can name this process: what a filter compares with is a number.
+    // So they can the descriptors by which it may end processes.
+    let (first, last) = process_handles::numbers().context("descriptors of processes")?;
     let names = |name: &str| match name {
         "SELF" => Some(std::process::id().into()),
         "KEPT_FIRST" => u64::try_from(first).ok(),
@@ -119,8 +118,7 @@ fn capabilities(names: &[String]) -> anyhow::Result<CapabilitySet> {
     names.iter().map(known).collect()
 }
 
-/// The calls of a thread: those of its sets in their order, then its own. The rules of a call that
-/// is listed twice are merged.
+/// A thread's calls: of its sets in their order, then its own. What stands twice adds up.
 pub fn calls(policies: &Policies, thread: &Group) -> anyhow::Result<Vec<Call>> {
     let mut all: Vec<Call> = Vec::new();
     let mut add = |call: &Call| match all.iter_mut().find(|known| known.number == call.number) {
@@ -142,7 +140,7 @@ pub fn calls(policies: &Policies, thread: &Group) -> anyhow::Result<Vec<Call>> {
     Ok(all)
 }
 
-/// Refuses calls of other architectures, and leaves the call's number in the accumulator.
+/// Refuses calls of another architecture, and leaves the call's number in the accumulator.
 fn prologue() -> BpfProgram {
     vec![
         instruction(LOAD, 0, 0, DATA_ARCH),
@@ -150,4 +148,83 @@ fn prologue() -> BpfProgram {
         instruction(RETURN, 0, 0, OTHERWISE.into()),
         instruction(LOAD, 0, 0, DATA_NUMBER),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::str::FromStr;
+
+    fn policies() -> Policies {
+        serde_json::from_str(MONITOR).unwrap()
+    }
+
+    #[test]
+    fn numbers_belong_to_their_names_and_all_sets_are_used() {
+        let policies = policies();
+        for group in policies.sets.iter().chain(&policies.threads) {
+            for call in &group.calls {
+                let known = syscalls::Sysno::from_str(&call.name).unwrap();
+                assert_eq!(
+                    usize::try_from(call.number).unwrap(),
+                    known.id() as usize,
+                    "{}",
+                    call.name
+                );
+                assert!(call.reason.len() > 5, "{}: {}", group.name, call.name);
+            }
+        }
+        let used: BTreeSet<&String> = policies
+            .threads
+            .iter()
+            .flat_map(|thread| &thread.sets)
+            .collect();
+        let made: BTreeSet<&String> = policies.sets.iter().map(|set| &set.name).collect();
+        assert_eq!(used, made);
+    }
+
+    #[test]
+    fn what_stands_twice_adds_up() {
+        let policies = policies();
+        let console = policies
+            .threads
+            .iter()
+            .find(|t| t.name == "console")
+            .unwrap();
+        let all = calls(&policies, console).unwrap();
+        let signals = all.iter().find(|call| call.name == "tgkill").unwrap();
+        // To interrupt; to wake the watch and to abort.
+        assert_eq!(signals.rules.len(), 3);
+        let numbers: BTreeSet<u32> = all.iter().map(|call| call.number).collect();
+        assert_eq!(numbers.len(), all.len());
+    }
+
+    #[test]
+    fn there_is_no_such_thread() {
+        let error = name("nobody").unwrap_err().to_string();
+        assert!(error.contains("no thread `nobody`"), "{error}");
+    }
+
+    #[test]
+    fn bad_policies_are_told() {
+        for (from, to, why) in [
+            (
+                "\"FUTEX_WAIT\"",
+                "\"FUTEX_WAITT\"",
+                "`FUTEX_WAITT` is not known",
+            ),
+            ("\"EACCES\"", "\"EODD\"", "`EODD` is not known"),
+            ("\"kick\", \"epoll\"", "\"kik\", \"epoll\"", "no set `kik`"),
+            (
+                "\"reason\": \"The log",
+                "\"reason\": \"\", \"x\": \"",
+                "unknown field",
+            ),
+        ] {
+            assert!(MONITOR.contains(from), "{from}");
+            let error = format!("{:#}", compile(&MONITOR.replace(from, to)).unwrap_err());
+            assert!(error.contains(why), "{error}");
+        }
+    }
 }

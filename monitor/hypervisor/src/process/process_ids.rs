@@ -2,7 +2,7 @@
 //! The numbers of a machine's processes and threads: those of the host, and those that the layer
 //! has for them.
 //!
-//! They are the same, except in a namespace of process ids ([`super::reach::Reach::PidNamespace`]).
+//! They are the same, except in a namespace of process ids ([`super::signal_scope::SignalScope::PidNamespace`]).
 //! The monitor uses the host's; what stands in memory that a guest can write is the layer's, and
 //! means something only if it is known here.
 

@@ -83,7 +83,7 @@ impl Segment {
 
 /// A relocated kernel.
 #[derive(Debug)]
-pub struct Image {
+pub struct Kernel {
     pub segments: Vec<Segment>,
     /// Where to show what of guest memory, page-aligned, for [`ph::PhvShared`].
     pub windows: Vec<ph::PhvSegment>,
@@ -99,9 +99,9 @@ pub struct Image {
     pub delta: u64,
 }
 
-impl Image {
+impl Kernel {
     /// Reads and relocates a kernel. No segment may reach beyond `limit`, which is the guest memory that a kernel may have.
-    pub fn read(file: &[u8], limit: u64) -> Result<Image, LoadError> {
+    pub fn read(file: &[u8], limit: u64) -> Result<Kernel, LoadError> {
         let header = Header::parse(file).map_err(|e| LoadError::Damaged(e.to_string()))?;
         let entries = header.program_headers(LE, file).map_err(|_| {
             LoadError::Damaged("its program headers are not all inside the file".to_string())
@@ -133,7 +133,7 @@ impl Image {
         let delta = address.wrapping_sub(link);
         let windows = windows(&image, delta)?;
         relocate::apply(header, file, &mut segments, link..end, delta)?;
-        Ok(Image {
+        Ok(Kernel {
             segments,
             windows,
             entry: entry.wrapping_add(delta),
@@ -317,5 +317,5 @@ fn windows(image: &[&Segment], delta: u64) -> Result<Vec<ph::PhvSegment>, LoadEr
 }
 
 #[cfg(test)]
-#[path = "image_tests.rs"]
+#[path = "kernel_tests.rs"]
 mod tests;

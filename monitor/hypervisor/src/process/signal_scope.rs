@@ -11,7 +11,7 @@ use std::io;
 
 /// What keeps a machine's signals inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum SignalScope {
     /// Landlock: the host's kernel refuses signals to whoever is not in the machine's domain. From
     /// Linux 6.12 on.
     Landlock,
@@ -23,25 +23,25 @@ pub enum Reach {
     Monitor,
 }
 
-impl Reach {
+impl SignalScope {
     /// The best one that this host gives. It is tried, not looked up: a sandbox around this program
     /// may refuse what the kernel has.
     pub fn of_this_host() -> Self {
         if landlock_works() {
-            Reach::Landlock
+            SignalScope::Landlock
         } else if namespace_works() {
-            Reach::PidNamespace
+            SignalScope::PidNamespace
         } else {
-            Reach::Monitor
+            SignalScope::Monitor
         }
     }
 
     /// A word for programs.
     pub fn word(self) -> &'static str {
         match self {
-            Reach::Landlock => "landlock",
-            Reach::PidNamespace => "pid-namespace",
-            Reach::Monitor => "monitor",
+            SignalScope::Landlock => "landlock",
+            SignalScope::PidNamespace => "pid-namespace",
+            SignalScope::Monitor => "monitor",
         }
     }
 }

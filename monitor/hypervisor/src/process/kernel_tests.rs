@@ -128,8 +128,8 @@ impl CastUnsigned for i64 {
 
 const ABSOLUTE: Relocation = (LINK + 0x10, 1, 1, 4, LINK + 0x44);
 
-fn read(relocations: &[Relocation]) -> Result<Image, LoadError> {
-    Image::read(&kernel(relocations), LIMIT)
+fn read(relocations: &[Relocation]) -> Result<Kernel, LoadError> {
+    Kernel::read(&kernel(relocations), LIMIT)
 }
 
 fn refused(relocations: &[Relocation]) -> String {
@@ -137,7 +137,7 @@ fn refused(relocations: &[Relocation]) -> String {
 }
 
 /// The field at a link address after relocation.
-fn field(image: &Image, place: u64) -> u64 {
+fn field(image: &Kernel, place: u64) -> u64 {
     let segment = image
         .segments
         .iter()
@@ -230,7 +230,7 @@ fn segments_must_fit() {
             PROGRAM_HEADERS + 56 * segment + 8 * word,
             &value.to_le_bytes(),
         );
-        Image::read(&file, LIMIT).unwrap_err().to_string()
+        Kernel::read(&file, LIMIT).unwrap_err().to_string()
     };
     assert!(
         with(1, 3, LIMIT).contains("the machine has"),
@@ -250,7 +250,7 @@ fn segments_must_fit() {
     let mut file = kernel(&[ABSOLUTE]);
     put(&mut file, NOTE + 24, &(2u64 << 16).to_le_bytes());
     assert!(
-        Image::read(&file, LIMIT)
+        Kernel::read(&file, LIMIT)
             .unwrap_err()
             .to_string()
             .contains("version 2 of the VMI")
@@ -264,7 +264,7 @@ fn segments_must_fit() {
     // without the per-CPU data, which would be in the way
     put(&mut file, PROGRAM_HEADERS + 56 * 2, &[0]);
     assert!(
-        Image::read(&file, 1 << 30)
+        Kernel::read(&file, 1 << 30)
             .unwrap_err()
             .to_string()
             .contains("room for")
@@ -273,7 +273,7 @@ fn segments_must_fit() {
 
 #[test]
 fn the_conformance_guest_is_one() {
-    let image = Image::read(paravane_blobs::CONFORMANCE_GUEST, 256 << 20).unwrap();
+    let image = Kernel::read(paravane_blobs::CONFORMANCE_GUEST, 256 << 20).unwrap();
     assert!(
         image.address > ph::PHV_IMAGE_START && image.address + image.size <= ph::PHV_LAYER_BASE
     );
@@ -283,7 +283,7 @@ fn the_conformance_guest_is_one() {
 
 /// Whatever is accepted lies inside the memory given, and can be stored.
 fn check(file: &[u8]) {
-    if let Ok(image) = Image::read(file, LIMIT) {
+    if let Ok(image) = Kernel::read(file, LIMIT) {
         assert!(
             image
                 .segments

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Landlock rules at work: threads that enter them and open files.
+
+use super::file_rules::Files;
+use super::{Domain, enter_domain, thread_policies};
+use rustix::thread::CapabilitySet;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+
+/// On a thread of its own: it does not come back from where it goes.
+fn confined<T: Send>(files: &Files, body: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            files.keep_only().unwrap();
+            body()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// What the processes of a guest enter before the first of its code runs.
+#[test]
+fn a_closed_domain_reaches_nothing() {
+    let Some(domain) = Domain::closed().unwrap() else {
+        eprintln!("this host has no Landlock");
+        return;
+    };
+    assert!(domain.can_be_entered());
+    let (rules, version) = (domain.rules(), super::landlock_version());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // SAFETY: asks for a number.
+    let parent = unsafe { libc::getppid() };
+    // SAFETY: signal 0 is none: it is only asked whether one could be sent.
+    let reaches = |pid| unsafe { libc::kill(pid, 0) } == 0 || last_error() != libc::EPERM;
+    assert!(reaches(parent) && File::open(file.path()).is_ok());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: sets an attribute of this thread.
+            let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+            assert_eq!(done, 0);
+            assert!(enter_domain(rules.as_raw_fd()));
+            assert!(File::open(file.path()).is_err() && File::open("/dev/null").is_err());
+            assert!(fs::read_dir("/proc/self").is_err());
+            assert!(version < 4 || std::net::TcpListener::bind("127.0.0.1:0").is_err());
+            assert!(version < super::SIGNALS_SCOPED || !reaches(parent));
+        });
+        thread.join().unwrap();
+    });
+    // Nobody else is in it.
+    assert!(File::open(file.path()).is_ok() && reaches(parent));
+}
+
+fn last_error() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap()
+}
+
+#[test]
+fn only_the_files_that_are_given() {
+    if super::landlock_version() < 2 {
+        eprintln!("this host's Landlock is too old, or there is none");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (inside, outside) = (folder.path().join("in"), folder.path().join("out"));
+    for name in [&inside, &outside] {
+        fs::create_dir_all(name.join("a")).unwrap();
+        fs::create_dir(name.join("b")).unwrap();
+        fs::write(name.join("a/file"), "x").unwrap();
+    }
+    let open = File::open(outside.join("a/file")).unwrap();
+    confined(&Files::none(), || {
+        assert!(File::open(inside.join("a/file")).is_err());
+        assert!(fs::read_to_string("/proc/self/status").is_err());
+        // What is open stays so.
+        assert_eq!(open.metadata().unwrap().len(), 1);
+    });
+    confined(&Files::shared(&inside), || {
+        fs::write(inside.join("a/new"), "y").unwrap();
+        fs::rename(inside.join("a/new"), inside.join("b/new")).unwrap();
+        assert!(fs::read(outside.join("a/file")).is_err());
+        assert!(fs::rename(inside.join("b/new"), outside.join("b/new")).is_err());
+        assert!(fs::remove_file(outside.join("a/file")).is_err());
+    });
+    confined(&Files::figures(), || {
+        assert!(fs::read_to_string("/proc/self/status").is_ok());
+        assert!(fs::write("/proc/self/comm", "x").is_err());
+        assert!(File::open(inside.join("a/file")).is_err());
+    });
+    confined(&Files::state(Some(&inside), None), || {
+        assert!(File::open("/dev/null").is_err());
+        fs::remove_dir_all(&inside).unwrap();
+        assert!(fs::create_dir(folder.path().join("other")).is_err());
+        assert!(File::open(outside.join("a/file")).is_err());
+    });
+}
+
+/// Without these capabilities, neither a mistake in the device nor code that has taken over the
+/// thread has their effect.
+#[test]
+fn a_shared_folder_s_thread_gives_up_what_makes_rights() {
+    let kept = |thread| thread_policies::policy(thread).unwrap().capabilities;
+    let kept_by_fs = kept("fs").unwrap();
+    for name in ["FSETID", "SETFCAP", "MKNOD", "SYS_ADMIN"] {
+        assert!(
+            !kept_by_fs.contains(CapabilitySet::from_name(name).unwrap()),
+            "{name}"
+        );
+    }
+    assert!(kept("fs-suid").is_none());
+    let before = rustix::thread::capabilities(None).unwrap();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            super::keep_capabilities(kept_by_fs).unwrap();
+            rustix::thread::capabilities(None).unwrap()
+        });
+        let sets = thread.join().unwrap();
+        assert_eq!(
+            (sets.effective, sets.permitted),
+            (before.effective & kept_by_fs, before.permitted & kept_by_fs)
+        );
+    });
+    assert_eq!(
+        rustix::thread::capabilities(None).unwrap().permitted,
+        before.permitted
+    );
+}

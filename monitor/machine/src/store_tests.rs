@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Machines in a folder of their own.
+
+use super::*;
+use crate::spec::{Init, Net, Word};
+
+fn store() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store {
+        folder: folder.path().join("machines"),
+    };
+    (folder, store)
+}
+
+fn spec() -> Spec {
+    Spec {
+        kernel: Some("/k".into()),
+        initrd: None,
+        append: vec!["x".to_string()],
+        cpus: 2,
+        memory_mib: 256,
+        spaces: None,
+        volumes: Vec::new(),
+        rootfs: None,
+        init: Init::Auto,
+        disks: Vec::new(),
+        net: Net::None,
+        publish: Vec::new(),
+        metrics: None,
+        debuggable: false,
+        timeout: Some(1),
+        command: vec![Word("true".into())],
+        env: vec![(Word("A".into()), Word("b".into()))],
+        workdir: None,
+        user: None,
+        interactive: false,
+        tty: false,
+    }
+}
+
+#[test]
+fn a_life() {
+    let (_folder, store) = store();
+    assert!(store.all().unwrap().is_empty());
+    let machine = store.create(Some("one"), &spec()).unwrap();
+    assert_eq!(machine.spec().unwrap(), spec());
+    assert_eq!(machine.state().unwrap(), State::Created);
+    assert!(
+        store
+            .create(Some("one"), &spec())
+            .unwrap_err()
+            .to_string()
+            .contains("there is a machine one")
+    );
+    let hold = machine.hold().unwrap();
+    assert_eq!(
+        machine.state().unwrap(),
+        State::Running {
+            pid: std::process::id()
+        }
+    );
+    assert!(
+        machine
+            .hold()
+            .unwrap_err()
+            .to_string()
+            .contains("is running")
+    );
+    machine.set_ended(&Ended { code: 3 }).unwrap();
+    drop(hold);
+    assert_eq!(machine.state().unwrap(), State::Exited(3));
+    // A monitor that is killed says nothing.
+    drop(machine.hold().unwrap());
+    assert_eq!(machine.state().unwrap(), State::Died);
+    assert_eq!(store.create(None, &spec()).unwrap().name, "vm1");
+    assert_eq!(store.all().unwrap().len(), 2);
+    machine.remove().unwrap();
+    assert!(
+        store
+            .find("one")
+            .unwrap_err()
+            .to_string()
+            .contains("no machine one")
+    );
+}
+
+#[test]
+fn what_was_killed_is_no_machine() {
+    let (_folder, store) = store();
+    store.create(Some("x"), &spec()).unwrap();
+    for left in [
+        ".new-1",
+        ".of-somebody",
+        &format!("{DRAFT}{}", std::process::id()),
+    ] {
+        fs::create_dir(store.folder.join(left)).unwrap();
+    }
+    for old in [".new-1", ".of-somebody"] {
+        let old = fs::File::open(store.folder.join(old)).unwrap();
+        old.set_modified(std::time::SystemTime::now() - 2 * LEFT_BEHIND)
+            .unwrap();
+    }
+    store.create(Some("y"), &spec()).unwrap();
+    let names: Vec<_> = store
+        .all()
+        .unwrap()
+        .into_iter()
+        .map(|machine| machine.name)
+        .collect();
+    assert_eq!(names, ["x", "y"]);
+    let folders = fs::read_dir(&store.folder).unwrap().count();
+    assert_eq!(folders, 3, "what is not ours stays");
+}
+
+#[test]
+fn names_are_names() {
+    let (_folder, store) = store();
+    for name in ["", ".", "..", "-x", "a/b", "a b", "\u{e4}", &"x".repeat(65)] {
+        assert!(store.create(Some(name), &spec()).is_err(), "{name}");
+        assert!(store.find(name).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn damage_is_told() {
+    let (_folder, store) = store();
+    let machine = store.create(Some("x"), &spec()).unwrap();
+    fs::write(machine.folder().join("spec.json"), "{}").unwrap();
+    assert!(format!("{:#}", machine.spec().unwrap_err()).contains("spec.json is damaged"));
+    fs::remove_file(machine.folder().join("spec.json")).unwrap();
+    assert!(
+        machine
+            .spec()
+            .unwrap_err()
+            .to_string()
+            .contains("never completed")
+    );
+}
+
+#[test]
+fn only_text_is_kept() {
+    use std::os::unix::ffi::OsStrExt;
+    let (_folder, store) = store();
+    let mut spec = spec();
+    spec.command
+        .push(Word(OsStr::from_bytes(&[0xff]).to_os_string()));
+    assert!(format!("{:#}", store.create(Some("x"), &spec).unwrap_err()).contains("not UTF-8"));
+    assert!(store.all().unwrap().is_empty());
+}
+
+use std::ffi::OsStr;
