@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Landlock rules at work: threads that enter them and open files.
+//! Landlock rules at work: threads enter them and open files.
 
 use super::file_rules::Files;
 use super::{Domain, enter_domain, thread_policies};
@@ -7,7 +7,7 @@ use rustix::thread::CapabilitySet;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 
-/// On a thread of its own: it does not come back from where it goes.
+/// Runs `body` on a thread of its own, which cannot leave the rules again.
 fn confined<T: Send>(files: &Files, body: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -18,7 +18,7 @@ fn confined<T: Send>(files: &Files, body: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// What the processes of a guest enter before the first of its code runs.
+/// What the processes of a guest enter before they run guest code.
 #[test]
 fn a_closed_domain_reaches_nothing() {
     let Some(domain) = Domain::closed().unwrap() else {
@@ -28,9 +28,9 @@ fn a_closed_domain_reaches_nothing() {
     assert!(domain.can_be_entered());
     let (rules, version) = (domain.rules(), super::landlock_version());
     let file = tempfile::NamedTempFile::new().unwrap();
-    // SAFETY: asks for a number.
+    // SAFETY: only returns a number.
     let parent = unsafe { libc::getppid() };
-    // SAFETY: signal 0 is none: it is only asked whether one could be sent.
+    // SAFETY: signal 0 is not sent; the kernel only checks whether it could be.
     let reaches = |pid| unsafe { libc::kill(pid, 0) } == 0 || last_error() != libc::EPERM;
     assert!(reaches(parent) && File::open(file.path()).is_ok());
     std::thread::scope(|scope| {
@@ -46,7 +46,7 @@ fn a_closed_domain_reaches_nothing() {
         });
         thread.join().unwrap();
     });
-    // Nobody else is in it.
+    // No other process is in the domain.
     assert!(File::open(file.path()).is_ok() && reaches(parent));
 }
 
@@ -71,7 +71,7 @@ fn only_the_files_that_are_given() {
     confined(&Files::none(), || {
         assert!(File::open(inside.join("a/file")).is_err());
         assert!(fs::read_to_string("/proc/self/status").is_err());
-        // What is open stays so.
+        // Open files stay open.
         assert_eq!(open.metadata().unwrap().len(), 1);
     });
     confined(&Files::shared(&inside), || {
@@ -94,8 +94,8 @@ fn only_the_files_that_are_given() {
     });
 }
 
-/// Without these capabilities, neither a mistake in the device nor code that has taken over the
-/// thread has their effect.
+/// Without these capabilities neither a mistake in the device nor code that has taken over the
+/// thread can use them.
 #[test]
 fn a_shared_folder_s_thread_gives_up_what_makes_rights() {
     let kept = |thread| thread_policies::policy(thread).unwrap().capabilities;

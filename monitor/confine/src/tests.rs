@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The policies at work: children that enter one and make calls.
+//! The policies at work: children enter one and make calls.
 
 use super::keep;
 use super::process_handles;
@@ -14,9 +14,9 @@ use std::process::{Command, Stdio};
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// The kernel carried it out, whatever it answered.
+    /// The kernel executed it, whatever the result.
     Made,
-    /// It was answered with this error by the filter (or, which comes to the same here, by the kernel).
+    /// The filter returned this error (or the kernel did, which makes no difference here).
     Refused(i32),
     /// The caller got a SIGSYS.
     Died,
@@ -24,11 +24,12 @@ enum Fate {
 
 /// Forks a child that enters a policy and makes one call.
 fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
-    // SAFETY: the child only makes system calls; the filter is there already.
+    // SAFETY: the child only makes system calls; the filter exists already.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
-        // SAFETY: system calls with plain numbers; addresses are null, and what the kernel makes of them does not matter.
+        // SAFETY: system calls with plain numbers. The addresses are null, and the kernel's answer
+        // does not matter.
         unsafe {
             let no_core = libc::rlimit {
                 rlim_cur: 0,
@@ -60,7 +61,7 @@ fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
     }
 }
 
-/// The first and the last number of descriptors by which processes may be ended.
+/// The first and the last number of the descriptors that may end processes.
 fn reserved() -> (u64, u64) {
     let (first, last) = process_handles::numbers().unwrap();
     (first.try_into().unwrap(), last.try_into().unwrap())
@@ -81,7 +82,7 @@ fn nobody_gets_further() {
     let (kept, last) = reserved();
     let (parent, kill) = (u64::from(std::os::unix::process::parent_id()), 9);
     let forbidden: [(libc::c_long, [u64; 6]); 46] = [
-        // Signals to whom it pleases; -1 is everybody.
+        // Signals to any process; -1 means all.
         (libc::SYS_kill, [1 << 30, kill, 0, 0, 0, 0]),
         (libc::SYS_kill, [u64::MAX, kill, 0, 0, 0, 0]),
         (libc::SYS_tkill, [1 << 30, kill, 0, 0, 0, 0]),
@@ -94,9 +95,9 @@ fn nobody_gets_further() {
             [1 << 30, 1 << 30, kill, 0, 0, 0],
         ),
         (libc::SYS_pidfd_send_signal, [kept, 15, 0, 0, 0, 0]),
-        // To a whole process group.
+        // To a process group.
         (libc::SYS_pidfd_send_signal, [kept, kill, 0, 4, 0, 0]),
-        // An open folder of /proc means a process, too.
+        // An open folder of /proc also refers to a process.
         (libc::SYS_pidfd_send_signal, [kept - 1, kill, 0, 0, 0, 0]),
         (libc::SYS_pidfd_send_signal, [last + 1, kill, 0, 0, 0, 0]),
         (libc::SYS_close, [kept, 0, 0, 0, 0, 0]),
@@ -133,7 +134,7 @@ fn nobody_gets_further() {
         (libc::SYS_socket, [2, 3, 0, 0, 0, 0]),
         // TIOCSTI.
         (libc::SYS_ioctl, [0, 0x5412, 0, 0, 0, 0]),
-        // As the 32-bit numbers of the same processor are told apart.
+        // Calls with 32-bit numbers on the same processor.
         (0x4000_0000 | libc::SYS_write, [0; 6]),
     ];
     for (name, filter) in filters() {
@@ -144,7 +145,7 @@ fn nobody_gets_further() {
                 "{name}: call {number} {args:x?}"
             );
         }
-        // What they all need.
+        // What all threads need.
         assert_eq!(
             fate(&filter, libc::SYS_write, [u64::MAX; 6]),
             Fate::Made,
@@ -212,7 +213,7 @@ fn arguments_decide() {
             [0; 6],
             Fate::Refused(libc::ENOSYS),
         ),
-        // Neither a change of the size nor one that moves what lies behind.
+        // Changes neither the size nor the data after the range.
         ("disk", libc::SYS_fallocate, [at, 0, 0, 0, 0, 0], Fate::Died),
         ("disk", libc::SYS_fallocate, [at, 8, 0, 0, 0, 0], Fate::Died),
         ("disk", libc::SYS_fallocate, [at, 3, 0, 0, 0, 0], Fate::Made),
@@ -228,7 +229,7 @@ fn arguments_decide() {
             [at, 0, 0o100_600, 0, 0, 0],
             Fate::Made,
         ),
-        // Neither setuid nor setgid, in any call that makes a file or changes its mode.
+        // Neither setuid nor setgid, in any call that creates a file or changes its mode.
         ("fs", libc::SYS_mknodat, [at, 0, 0o104_600, 0, 0, 0], EPERM),
         ("fs", libc::SYS_mknodat, [at, 0, 0o012_600, 0, 0, 0], EPERM),
         ("fs", libc::SYS_mkdirat, [at, 0, 0o2755, 0, 0, 0], EPERM),
@@ -252,14 +253,14 @@ fn arguments_decide() {
             [at, 0, create, 0o1755, 0, 0],
             Fate::Made,
         ),
-        // Whatever lies in the register then.
+        // With any value in the unused register.
         ("fs", libc::SYS_openat, [at, 0, 2, 0o7777, 0, 0], Fate::Made),
         ("fs", libc::SYS_openat2, [0; 6], Fate::Refused(libc::ENOSYS)),
         ("fs", libc::SYS_fchmod, [at, 0o4755, 0, 0, 0, 0], EPERM),
         ("fs", libc::SYS_fchmod, [at, 0o2755, 0, 0, 0, 0], EPERM),
         ("fs", libc::SYS_fchmod, [at, 0o1755, 0, 0, 0, 0], Fate::Made),
         ("fs", libc::SYS_fchmodat, [at, 0, 0o4755, 0, 0, 0], EPERM),
-        // Of folders that are setgid already.
+        // For folders that are setgid already.
         (
             "fs",
             libc::SYS_fchmodat,
@@ -345,7 +346,8 @@ fn arguments_decide() {
     }
 }
 
-/// What the kernel takes for a descriptor of a process, and every thread that reads figures can open.
+/// The kernel takes it for a descriptor of a process, and every thread that reads statistics can
+/// open it.
 #[test]
 fn an_open_folder_of_a_process_ends_nobody() {
     let mut victim = Command::new("sleep")
@@ -361,12 +363,12 @@ fn an_open_folder_of_a_process_ends_nobody() {
         assert_eq!(fate, Fate::Died, "{name}");
     }
     assert!(victim.try_wait().unwrap().is_none());
-    // Without a policy it does.
+    // Without a policy it works.
     rustix::process::pidfd_send_signal(&folder, rustix::process::Signal::KILL).unwrap();
     assert_eq!(victim.wait().unwrap().signal(), Some(9));
 }
 
-/// Those that may end processes: they stay what they are, and end the process that they were made for.
+/// The reserved descriptors keep their meaning, and end the process for which they were kept.
 #[test]
 fn what_is_kept_ends_its_process() {
     let mut victim = Command::new("sleep")
@@ -382,8 +384,8 @@ fn what_is_kept_ends_its_process() {
     assert_eq!(victim.wait().unwrap().signal(), Some(9));
 }
 
-/// Whoever reads figures of the host opens nothing for writing, and makes and cuts nothing: as
-/// Landlock would keep the supervisor from it, and keeps nobody else.
+/// A thread that reads the host's statistics opens nothing for writing and creates or truncates
+/// nothing. Landlock denies the same to the supervisor, but not to the other threads.
 #[test]
 fn who_reads_figures_only_reads() {
     let filters = filters();
@@ -430,7 +432,7 @@ fn who_reads_figures_only_reads() {
                 "{thread}: {flags:o}"
             );
         }
-        // Its flags lie in memory, where no filter sees them.
+        // Its flags are in memory, where a filter cannot read them.
         assert_eq!(
             fate(filter, libc::SYS_openat2, [0; 6]),
             Fate::Died,
@@ -439,7 +441,7 @@ fn who_reads_figures_only_reads() {
     }
 }
 
-/// A signal that the monitor sends itself goes to itself.
+/// A signal that the monitor sends to itself reaches only itself.
 #[test]
 fn own_signals_are_for_this_process() {
     let own = u64::from(std::process::id());

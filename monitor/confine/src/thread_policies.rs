@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The policies of the monitor's threads, read from `policies/monitor.json`.
+//! The policies of the monitor's threads, read from `monitor/policies/monitor.json`.
 
 use super::policy_language::{
     AUDIT_ARCH_X86_64, Call, DATA_ARCH, DATA_NUMBER, JUMP_EQUAL, LOAD, RETURN, assemble,
@@ -26,17 +26,17 @@ pub struct Policies {
     pub threads: Vec<Group>,
 }
 
-/// Calls that several threads need, or those of a thread.
+/// A set of calls for several threads, or the calls of one thread.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     pub name: String,
     #[serde(rename = "about")]
     pub _about: String,
-    /// Of a thread: the sets that it has.
+    /// For a thread: the sets that it uses.
     #[serde(default)]
     pub sets: Vec<String>,
-    /// Of a thread: the capabilities that it keeps, if it has them. All, if there is no list.
+    /// For a thread: the capabilities that it keeps if it has them. Without a list it keeps all.
     pub capabilities: Option<Vec<String>>,
     pub calls: Vec<Call>,
 }
@@ -45,14 +45,14 @@ pub struct Group {
 #[derive(Debug)]
 pub struct Policy {
     pub filter: BpfProgram,
-    /// All that it keeps.
+    /// The capabilities that it keeps.
     pub capabilities: Option<CapabilitySet>,
 }
 
-/// What kills the machine: the thread gets a signal, and its handler says which call it was.
+/// Ends the machine: the thread gets a signal, whose handler reports the call.
 const OTHERWISE: SeccompAction = SeccompAction::Trap;
 
-/// The policy's name, if there is such a policy.
+/// The policy's name, if the policy exists.
 pub fn name(thread: &str) -> anyhow::Result<&'static str> {
     match all()?.get_key_value(thread) {
         Some((name, _)) => Ok(name),
@@ -65,7 +65,7 @@ pub fn policy(thread: &str) -> anyhow::Result<&'static Policy> {
     all()?.get(thread).context("no such policy")
 }
 
-/// All policies, made once.
+/// All policies, compiled once.
 fn all() -> anyhow::Result<&'static BTreeMap<String, Policy>> {
     static ALL: OnceLock<BTreeMap<String, Policy>> = OnceLock::new();
     if let Some(all) = ALL.get() {
@@ -78,8 +78,8 @@ fn all() -> anyhow::Result<&'static BTreeMap<String, Policy>> {
 /// Compiles the policies of all threads of this process.
 pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
     let policies: Policies = serde_json::from_str(text).context("policies/monitor.json")?;
-    // The policies can name this process: what a filter compares with is a number.
-    // So they can the descriptors by which it may end processes.
+    // A filter compares numbers. The policies name this process and the descriptors with which it
+    // may end processes; the numbers are known only now.
     let (first, last) = process_handles::numbers().context("descriptors of processes")?;
     let names = |name: &str| match name {
         "SELF" => Some(std::process::id().into()),
@@ -110,7 +110,7 @@ pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
     Ok(all)
 }
 
-/// Capabilities by their names, without the `CAP_` of the kernel's headers.
+/// Capabilities by their names, without the prefix `CAP_` of the kernel's headers.
 fn capabilities(names: &[String]) -> anyhow::Result<CapabilitySet> {
     let known = |name: &String| {
         CapabilitySet::from_name(name).with_context(|| format!("`{name}` is no capability"))
@@ -118,7 +118,8 @@ fn capabilities(names: &[String]) -> anyhow::Result<CapabilitySet> {
     names.iter().map(known).collect()
 }
 
-/// A thread's calls: of its sets in their order, then its own. What stands twice adds up.
+/// A thread's calls: those of its sets in their order, then its own. Entries of the same call are
+/// merged.
 pub fn calls(policies: &Policies, thread: &Group) -> anyhow::Result<Vec<Call>> {
     let mut all: Vec<Call> = Vec::new();
     let mut add = |call: &Call| match all.iter_mut().find(|known| known.number == call.number) {
@@ -140,7 +141,7 @@ pub fn calls(policies: &Policies, thread: &Group) -> anyhow::Result<Vec<Call>> {
     Ok(all)
 }
 
-/// Refuses calls of another architecture, and leaves the call's number in the accumulator.
+/// Traps calls of another architecture, and leaves the call's number in the accumulator.
 fn prologue() -> BpfProgram {
     vec![
         instruction(LOAD, 0, 0, DATA_ARCH),

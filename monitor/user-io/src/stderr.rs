@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Standard error of a program that must not wait for its reader: a guest can fill the pipe, and nobody
-//! may read it. A machine ends all the same.
+//! Standard error that never blocks. A guest can fill the pipe, and its reader may not read. The
+//! machine must end all the same.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::stdio::stderr;
 use std::time::{Duration, Instant};
 
-/// A pipe that can be written to takes so much at least without making us wait (POSIX's `PIPE_BUF`).
+/// A writable pipe takes at least this many bytes without blocking (POSIX's `PIPE_BUF`).
 const PIECE: usize = 4096;
-/// For a reader that is slow; what it has not taken then is lost.
+/// How long a slow reader is waited for. What it has not read by then is lost.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Says something, which ends with the end of its line.
+/// Prints text, which ends with a newline.
 pub fn say(words: &str) {
     finish(&mut words.as_bytes().to_vec());
 }
 
-/// Writes what can be written without waiting, and takes it off.
+/// Writes what can be written without waiting, and removes it from `bytes`.
 pub fn write(bytes: &mut Vec<u8>) {
     write_until(bytes, Instant::now());
 }
 
-/// Writes all of it, if somebody reads it; nothing is left.
+/// Writes all of it if the reader keeps up; drops the rest.
 pub fn finish(bytes: &mut Vec<u8>) {
     write_until(bytes, Instant::now() + PATIENCE);
     bytes.clear();
@@ -37,10 +37,10 @@ fn write_until(bytes: &mut Vec<u8>, end: Instant) {
         match rustix::io::write(stderr(), piece) {
             Ok(count) => done += count,
             Err(Errno::INTR) => {}
-            // A descriptor that does not wait, of which others have copies.
+            // The descriptor is non-blocking because another process that shares it made it so.
             Err(Errno::AGAIN) if Instant::now() < end => {}
             Err(Errno::AGAIN) => break,
-            // Nobody reads it any more.
+            // The reader is gone.
             Err(_) => done = bytes.len(),
         }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Text that comes from a guest or a file, made fit to print.
+//! Text from a guest or a file, made safe to print.
 
-/// Takes terminal control sequences and control characters out of a line of a guest's output.
+/// Removes terminal control sequences and control characters from a line of a guest's output.
 ///
-/// Firmware prints escape sequences, and a hostile guest could print worse: what goes to a person's terminal is only
-/// ever text.
+/// Firmware prints escape sequences, and a hostile guest could print worse ones. A person's
+/// terminal only ever gets text.
 pub fn clean(raw: &[u8]) -> String {
     let decoded = String::from_utf8_lossy(raw);
     let mut out = String::with_capacity(decoded.len());
@@ -20,7 +20,7 @@ pub fn clean(raw: &[u8]) -> String {
                         }
                     }
                 } else {
-                    // A two-character escape.
+                    // An escape of two characters.
                     chars.next();
                 }
             }
@@ -32,7 +32,7 @@ pub fn clean(raw: &[u8]) -> String {
     out
 }
 
-/// One line, whatever was in it: for error messages.
+/// Joins all lines into one, for error messages.
 pub fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for word in text.split_whitespace() {
