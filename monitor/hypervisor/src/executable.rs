@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading a guest kernel's ELF file: can this be booted at all, and how?
+//! Reads a guest kernel's ELF file: whether and how it can be booted.
 //!
-//! The hypervisor back end gets the file as it is; the checks here are so that a wrong file gets a line that says
-//! what is wrong with it, instead of a black screen.
+//! The back ends get the file as it is. These checks give a wrong file a clear error message
+//! instead of a silent console.
 
 use object::LittleEndian;
 use object::elf::{ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64};
@@ -11,30 +11,30 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use paravane_abi as abi;
 use thiserror::Error;
 
-/// How a guest can be started.
+/// How a kernel can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Executable {
     /// Physical address of the 32-bit PVH entry: QEMU, Xen, Cloud Hypervisor.
     pub pvh_entry: Option<u32>,
     /// Linear address of the 64-bit VMI entry.
     pub vmi_entry: Option<u64>,
-    /// First guest-physical address behind all segments.
+    /// The first guest-physical address after all segments.
     pub memory_end: u64,
 }
 
-/// What is wrong with a guest file.
+/// Why a file cannot be booted.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ExecutableError {
-    /// No ELF magic number.
+    /// It has no ELF magic number.
     #[error("not an ELF file")]
     NotElf,
     /// A header or a segment ends after the end of the file.
     #[error("truncated: {0}")]
     Truncated(String),
-    /// Not for 64-bit x86.
+    /// It is not for 64-bit x86.
     #[error("wrong machine: {0}, an x86-64 kernel was expected")]
     Machine(String),
-    /// Neither an executable nor position-independent; the ELF type.
+    /// It is neither an executable nor position-independent; the ELF type.
     #[error("not an executable: ELF type {0}")]
     Type(u16),
     /// The headers contradict each other.
@@ -49,16 +49,20 @@ type Header = FileHeader64<LittleEndian>;
 type Segment = ProgramHeader64<LittleEndian>;
 const LE: LittleEndian = LittleEndian;
 
-/// Type of the note, name Xen, that holds the PVH entry (XEN_ELFNOTE_PHYS32_ENTRY).
+/// Type of the note with the name Xen that holds the PVH entry (XEN_ELFNOTE_PHYS32_ENTRY).
 const NOTE_PVH: u32 = 18;
-/// Bytes of an ELF-64 header.
+/// Size of an ELF-64 header in bytes.
 const HEADER_SIZE: usize = size_of::<Header>();
-/// Where the class and the byte order are in e_ident.
+/// Offsets of the class and the byte order in e_ident.
 const EI_CLASS: usize = 4;
 const EI_DATA: usize = 5;
 
 impl Executable {
-    /// Checks a file. Whatever is accepted has all its segments inside the file, and an entry inside a segment.
+    /// Checks a file. An accepted file contains all its segments, and each entry is inside a
+    /// segment.
+    ///
+    /// # Errors
+    /// Why the file cannot be booted.
     pub fn parse(file: &[u8]) -> Result<Executable, ExecutableError> {
         let header = header(file)?;
         let segments = segments(header, file)?;
@@ -104,11 +108,8 @@ impl Executable {
                 "segment {index} has more bytes in the file than in memory"
             )));
         }
-        let wraps = || {
-            ExecutableError::Damaged(format!(
-                "segment {index} reaches beyond the end of all addresses"
-            ))
-        };
+        let wraps =
+            || ExecutableError::Damaged(format!("segment {index} ends beyond the last address"));
         segment.p_vaddr(LE).checked_add(memory).ok_or_else(wraps)?;
         let end = segment.p_paddr(LE).checked_add(memory).ok_or_else(wraps)?;
         self.memory_end = self.memory_end.max(end);
@@ -124,13 +125,14 @@ impl Executable {
         while let Some(note) = notes.next().map_err(damaged)? {
             let short = |name: &str| {
                 ExecutableError::Damaged(format!(
-                    "its {name} note is only {} bytes",
+                    "its {name} note has only {} bytes",
                     note.desc().len()
                 ))
             };
             match (note.name(), u64::from(note.n_type(LE).0)) {
                 (b"Xen", kind) if kind == u64::from(NOTE_PVH) => {
-                    // QEMU reads four bytes, whatever the length; other loaders want eight or take both.
+                    // QEMU reads four bytes, whatever the note's length. Other loaders expect eight
+                    // or accept both.
                     let entry = note.desc().first_chunk().ok_or_else(|| short("PVH"))?;
                     self.pvh_entry = Some(u32::from_le_bytes(*entry));
                 }
@@ -152,7 +154,7 @@ impl Executable {
         Ok(())
     }
 
-    /// An entry outside every segment would start the guest in empty memory.
+    /// Checks the entries: one outside every segment would start the guest in empty memory.
     fn check_entries(&self, segments: &[Segment]) -> Result<(), ExecutableError> {
         let inside = |entry: u64, start: fn(&Segment) -> u64| {
             segments.iter().any(|s| {
@@ -190,7 +192,7 @@ fn header(file: &[u8]) -> Result<&Header, ExecutableError> {
             file.len()
         )));
     }
-    // Class and byte order come first: they say how to read the rest.
+    // The class and the byte order decide how the other fields are read.
     if file.get(EI_CLASS) != Some(&ELFCLASS64.0) {
         return Err(ExecutableError::Machine(
             "built for a 32-bit processor".to_string(),
@@ -213,8 +215,8 @@ fn header(file: &[u8]) -> Result<&Header, ExecutableError> {
     if kind != ET_EXEC && kind != ET_DYN {
         return Err(ExecutableError::Type(kind.0));
     }
-    // Nothing here reads sections, but they are the last thing in most files: that they are there says that the file
-    // is whole.
+    // Nothing here reads sections. They come last in most files, so their presence shows that the
+    // file is complete.
     if header.section_headers(LE, file).is_err() {
         return Err(ExecutableError::Truncated(
             "its section headers are not all inside the file".to_string(),
@@ -234,7 +236,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An ELF file with a note segment and a loaded one, both entries at 1 MiB.
+    /// An ELF file with a note segment and a loaded segment, both entries at 1 MiB.
     fn valid() -> Vec<u8> {
         let mut file = Vec::new();
         file.extend(ELFMAG);

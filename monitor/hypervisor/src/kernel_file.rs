@@ -9,10 +9,10 @@ use paravane_user_io::files;
 use std::ops::Deref;
 use std::path::Path;
 
-/// A guest kernel that can be started.
+/// A kernel that a machine can boot.
 #[derive(Debug)]
 pub struct KernelFile {
-    /// For messages.
+    /// The file's name, for messages.
     pub name: String,
     /// Its content.
     pub bytes: Bytes,
@@ -20,7 +20,7 @@ pub struct KernelFile {
     pub elf: Executable,
 }
 
-/// What is in a guest's file. Most of it is looked at once, and a part never.
+/// The content of a kernel file. Most of it is read once, some of it never.
 #[derive(Debug)]
 pub enum Bytes {
     /// Part of this program.
@@ -41,7 +41,10 @@ impl Deref for Bytes {
 }
 
 impl KernelFile {
-    /// Reads `file`, or takes the built-in conformance guest.
+    /// Maps `file`, or takes the built-in conformance kernel, and checks it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or no machine can boot it.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
         let (name, bytes) = match file {
             Some(path) => (
@@ -58,11 +61,12 @@ impl KernelFile {
     }
 }
 
-/// Maps an ordinary file: to read a kernel of 64 MB took a tenth of the time that it takes to boot it.
+/// Maps a regular file. Reading a kernel of 64 MB instead took a tenth of the time of its boot.
 fn map(path: &Path, what: &str) -> anyhow::Result<Mmap> {
     let file = files::open(path, what)?;
-    // SAFETY: the bytes are a user's own file, which is read while the machine is put together: what is made of them is checked in copies
-    // (segments) or used once (relocations, notes), so that somebody who writes to the file meanwhile gets a kernel that is damaged or refused.
-    // Who truncates it ends this process, before any guest runs.
+    // SAFETY: the file belongs to the user. It is read while the machine is prepared, and what is
+    // made of it is checked in copies (segments) or used once (relocations, notes). A program that
+    // writes to the file meanwhile gets a damaged or refused kernel. One that truncates it ends
+    // this process, before any guest runs.
     unsafe { Mmap::map(&file) }.with_context(|| format!("cannot read {what} {}", path.display()))
 }

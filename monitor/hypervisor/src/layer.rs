@@ -12,12 +12,12 @@ pub enum Layer {
     Native,
     /// As native, and counts
     NativeStats,
-    /// The one of --hypervisor process
+    /// The layer of --hypervisor process
     Process,
 }
 
 impl Layer {
-    /// The name as it stands on the guest's command line and in the ROM's header.
+    /// The name on the guest's command line and in the ROM's header.
     pub fn name(self) -> &'static str {
         match self {
             Layer::None => "none",
@@ -27,7 +27,7 @@ impl Layer {
         }
     }
 
-    /// The image that this program carries.
+    /// The ROM that this program carries, if this layer has one.
     pub fn rom(self) -> Option<&'static [u8]> {
         match self {
             Layer::None | Layer::Process => None,

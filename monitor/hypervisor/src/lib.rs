@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What runs a guest: one trait, one module for each back end.
+//! Back ends that run a guest: one trait, and a module for each implementation.
 //!
-//! A command says what machine it wants, then reads events until the guest has ended. Everything that comes from a
-//! guest is hostile: lines are cut to a length and cleaned, and nobody waits longer than the deadline.
+//! A command describes a machine, starts it, and reads events until the guest has ended. Everything
+//! from a guest is hostile: lines are truncated and cleaned, and no wait exceeds the deadline.
 
 mod executable;
 mod kernel_file;
@@ -19,50 +19,50 @@ use paravane_user_io::worker::Limit;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The machine that a guest is to run on.
+/// The machine on which a guest runs.
 #[derive(Clone, Debug)]
 pub struct Machine<'a> {
     /// The guest kernel.
     pub guest: &'a Arc<KernelFile>,
-    /// The layer's image, an option ROM; none for bare metal without a layer.
+    /// The layer's ROM; `None` for bare metal without a layer.
     pub layer: Option<&'a [u8]>,
-    /// The guest's command line.
+    /// The kernel's command line.
     pub command_line: String,
     /// Virtual CPUs.
     pub cpus: u32,
     /// Guest memory in MiB.
     pub memory_mib: u32,
-    /// Time goes by instructions: for counting them, one vCPU only.
+    /// Guest time advances with executed instructions, so that they can be counted. One vCPU only.
     pub count_instructions: bool,
 }
 
 /// What happens to a running guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A line of its console, cleaned.
+    /// A line of its console, without control characters.
     Line(String),
-    /// It has ended.
+    /// The guest has ended.
     Ended(Verdict),
-    /// It had not ended at the deadline.
+    /// The guest had not ended at the deadline.
     TimedOut,
-    /// The monitor was asked to end, with this signal.
+    /// This signal asked the monitor to end.
     Interrupted(u8),
 }
 
 /// How a conformance guest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It said that everything passed.
+    /// It reported that everything passed.
     Passed,
-    /// It said that something failed.
+    /// It reported a failure.
     Failed,
-    /// It ended in another way: this one.
+    /// It ended in another way.
     Crashed(String),
 }
 
 /// A back end.
 pub trait Hypervisor {
-    /// For people: what it is.
+    /// The back end's name, for people.
     fn describe(&self) -> String;
 
     /// Starts the guest, if the host can do that within the limit. Other errors are about this
@@ -70,12 +70,12 @@ pub trait Hypervisor {
     fn start(&self, machine: &Machine<'_>, limit: &Limit<'_>) -> anyhow::Result<Box<dyn Running>>;
 }
 
-/// A guest that runs. It is ended and cleaned up after when this is dropped.
+/// A running guest. Dropping it ends the guest and removes what it needed.
 pub trait Running {
-    /// Waits for the next thing to happen, until `deadline`, or until `signals` has one.
+    /// Waits for the next event, until `deadline`, or until `signals` has recorded a signal.
     fn next(&mut self, deadline: Instant, signals: &Signals) -> Event;
 
-    /// What was counted so far, if this back end counts.
+    /// What the machine has counted so far, if this back end counts.
     fn counters(&self) -> Option<Counters> {
         None
     }
@@ -84,8 +84,8 @@ pub trait Running {
 /// What a machine has needed of its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// System calls of the layer; 0 if it does not count them.
+    /// Host calls of the layer; 0 if the layer does not count them.
     pub host_calls: u64,
-    /// Signals that it got.
+    /// Signals that the layer got.
     pub signals: u64,
 }

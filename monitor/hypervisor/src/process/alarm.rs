@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that owns the vCPUs' alarms.
+//! The thread that watches the vCPUs' alarms.
 //!
-//! An alarm belongs to a vCPU and not to the process that it happens to be in, so the host's timer is here. The layer
-//! writes a deadline and wakes this thread only if it sleeps longer than that.
+//! An alarm belongs to a vCPU and not to the process in which the vCPU runs, so the host's timer is
+//! here. The layer writes a deadline, and wakes this thread only if the thread would sleep past it.
 
 use super::core::Core;
 use super::{kick, sys};
@@ -10,13 +10,14 @@ use paravane_abi::process as ph;
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
 
-/// `deadline_ns`, `alarm_next_ns`: nothing to wait for.
+/// `deadline_ns`, `alarm_next_ns`: no deadline.
 const NEVER: u64 = u64::MAX;
-/// A vCPU that has not looked at its alarm is told again after this, then after twice as long, ...
+/// A vCPU that does not respond to its alarm is told again after this time in ns, which doubles
+/// each time up to the limit.
 const FIRST_RETRY: u64 = 1_000_000;
 const LAST_RETRY: u64 = 128_000_000;
 
-/// An alarm that has been told.
+/// An alarm of which the vCPU was told.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     deadline: u64,
@@ -32,12 +33,13 @@ pub fn run(core: &Core) {
         told: vec![None; core.vcpus],
     };
     while !core.stopping() {
-        // While awake, nobody needs to wake us.
+        // While awake, the thread needs no wake-up.
         next_field.store(0, Ordering::SeqCst);
         let seen = word.load(Ordering::SeqCst);
         let next = alarms.serve(core, sys::monotonic());
         next_field.store(next, Ordering::SeqCst);
-        // Against: the layer writes a deadline, fence, reads alarm_next_ns.
+        // Pairs with the layer, which writes a deadline, executes a fence, then reads
+        // `alarm_next_ns`.
         fence(Ordering::SeqCst);
         if alarms.next(core) >= next && !core.stopping() {
             sys::futex_wait(word, seen, (next != NEVER).then_some(next));
@@ -50,7 +52,7 @@ struct Alarms {
 }
 
 impl Alarms {
-    /// Tells the vCPUs whose time has come; returns when to look again.
+    /// Tells the vCPUs whose deadlines have passed. Returns the time of the next check in ns.
     fn serve(&mut self, core: &Core, now: u64) -> u64 {
         let mut next = NEVER;
         for (vcpu, told) in self.told.iter_mut().enumerate() {
@@ -81,7 +83,7 @@ impl Alarms {
         next
     }
 
-    /// When there is something to do, as things stand.
+    /// The time of the next check as the deadlines are now.
     fn next(&self, core: &Core) -> u64 {
         let each = self.told.iter().enumerate().filter_map(|(vcpu, told)| {
             let deadline = deadline(core, vcpu)?;

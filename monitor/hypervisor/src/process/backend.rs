@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! This hypervisor as one of the back ends that a command can choose.
+//! The process hypervisor as a back end.
 
 use super::doorbell::{End, Output};
 use super::vm::{Config, Vm};
@@ -13,17 +13,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Lines above this are cut: a guest may print without end.
+/// Longer lines are truncated: a guest may print without end.
 const MAX_LINE: usize = 4096;
 
-/// The back end, and what only this one can be told.
+/// The back end, and options that only this one has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Process {
-    /// Address-space processes; as many as the host allows unless said.
+    /// The number of address-space processes; as many as the host allows if `None`.
     pub spaces: Option<u32>,
-    /// Processes can be attached to with a debugger.
+    /// Debuggers may attach to the processes.
     pub debuggable: bool,
-    /// The clock starts wrong, and is corrected in large steps: for tests.
+    /// For tests: the clock starts wrong and is corrected in large steps.
     pub disturb_clock: bool,
 }
 
@@ -40,7 +40,7 @@ impl Hypervisor for Process {
         } = *self;
         let (guest, command_line) = (Arc::clone(machine.guest), machine.command_line.clone());
         let (vcpus, memory) = (machine.cpus, u64::from(machine.memory_mib) << 20);
-        // A file's lives as long as the program, as the built-in one does.
+        // The layer must live as long as the program.
         let layer: &'static [u8] = match machine.layer {
             Some(bytes) => Box::leak(bytes.into()),
             None => paravane_blobs::PROCESS_LAYER,
@@ -107,14 +107,14 @@ impl Running for Instance {
 }
 
 impl Instance {
-    /// Waits for output, a signal, or the time to be over.
+    /// Waits for output, a signal or the timeout.
     fn wait(&self, left: Duration, signals: &Signals) {
         let mut files = [
             PollFd::from_borrowed_fd(self.vm.bell(), PollFlags::IN),
             PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN),
         ];
         let timeout = Timespec::try_from(left).ok();
-        // The caller looks at everything again, whatever came.
+        // The caller checks everything again, whatever ended the wait.
         let _ = rustix::event::poll(&mut files, timeout.as_ref());
     }
 }
@@ -129,7 +129,7 @@ fn verdict(end: &End) -> Verdict {
     }
 }
 
-/// Makes lines of bytes.
+/// Splits output into lines.
 #[derive(Debug, Default)]
 struct Lines {
     partial: Vec<u8>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a kernel finds in memory when it starts: boot information, command line, stack.
+//! What a kernel finds in memory at its start: boot information, command line, devices, stack.
 //!
-//! All of it lies in the last MiB of RAM, which the memory map calls reserved, in this order.
+//! All of it lies in the last MiB of RAM, which the memory map marks as reserved, in this order.
 
 use super::kernel::Kernel;
 use super::ram::Ram;
@@ -10,7 +10,7 @@ use paravane_abi as abi;
 use paravane_abi::process as ph;
 use vm_memory::ByteValued;
 
-/// The reserved part, at the end of RAM.
+/// Size of the reserved range at the end of RAM in bytes.
 pub const RESERVED: u64 = 1 << 20;
 const COMMAND_LINE: u64 = 0x1000;
 const COMMAND_LINE_MAX: usize = 0x4000;
@@ -25,21 +25,21 @@ const _: () = assert!(
 );
 const _: () = assert!(STACK_TOP <= RESERVED);
 
-/// Linear addresses for the layer, which starts the kernel.
+/// Linear addresses for the layer, which enters the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     pub boot_info: u64,
     pub stack: u64,
 }
 
-/// What the kernel is told, besides the image.
+/// What the boot information says besides the kernel's place.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     pub command_line: &'a str,
     /// The initial RAM disk, empty for none.
     pub initrd: &'a [u8],
     pub vcpus: u32,
-    /// Bytes that the layer takes.
+    /// Bytes that the layer occupies.
     pub layer_size: u64,
     pub tsc_hz: u64,
     /// Devices.
@@ -50,8 +50,8 @@ pub struct Facts<'a> {
 #[repr(transparent)]
 struct Info(abi::BootInfo);
 
-// SAFETY: the generated structure has no padding (its offsets and its size are asserted), and every bit pattern of its
-// integer fields is a value.
+// SAFETY: the generated structure has no padding (its offsets and its size are asserted), and every
+// bit pattern is valid for its integer fields.
 unsafe impl ByteValued for Info {}
 
 #[derive(Clone, Copy)]
@@ -61,21 +61,24 @@ struct Entry(abi::Device);
 // SAFETY: as for `Info`.
 unsafe impl ByteValued for Entry {}
 
-/// Writes everything.
+/// Writes all of it.
+///
+/// # Errors
+/// The command line or the initial RAM disk is too large, or the command line has a zero byte.
 pub fn store(ram: &Ram, image: &Kernel, facts: &Facts<'_>) -> anyhow::Result<Start> {
     let base = ram.size() - RESERVED;
     let linear = |offset: u64| ph::PHV_DIRECT_MAP + base + offset;
     if facts.command_line.len() >= COMMAND_LINE_MAX {
         bail!(
-            "the command line has {} bytes, at most {} fit",
+            "the command line has {} bytes, the limit is {}",
             facts.command_line.len(),
             COMMAND_LINE_MAX - 1
         );
     }
     if facts.command_line.bytes().any(|b| b == 0) {
-        bail!("the command line has a zero byte in it");
+        bail!("the command line contains a zero byte");
     }
-    // The byte behind it is zero already.
+    // The byte after it is zero already.
     ram.write(base + COMMAND_LINE, facts.command_line.as_bytes())?;
 
     let initrd_gpa = initrd(ram, base, image, facts.initrd)?;
@@ -151,7 +154,8 @@ pub fn store(ram: &Ram, image: &Kernel, facts: &Facts<'_>) -> anyhow::Result<Sta
     })
 }
 
-/// Puts the initial RAM disk at the end of usable RAM; says where, 0 if there is none.
+/// Stores the initial RAM disk at the end of usable RAM. Returns its guest-physical address; 0:
+/// there is none.
 fn initrd(ram: &Ram, end: u64, image: &Kernel, bytes: &[u8]) -> anyhow::Result<u64> {
     if bytes.is_empty() {
         return Ok(0);
@@ -168,7 +172,7 @@ fn initrd(ram: &Ram, end: u64, image: &Kernel, bytes: &[u8]) -> anyhow::Result<u
     Ok(gpa)
 }
 
-/// A small constant of the table.
+/// Converts a small constant of the table.
 const fn kind(value: u64) -> u32 {
     assert!(value <= 0xff);
     #[allow(clippy::cast_possible_truncation)] // just asserted

@@ -1,48 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a machine may take of the host's memory besides its RAM.
 //!
-//! Three things grow with what a guest maps: the host's page tables, the host's own structure for each mapping, and the
-//! layer's records of what it mapped. The layer keeps all three in bounds for a guest that keeps to the rules. Hostile code passes
-//! the layer by, so each has a bound that it cannot pass: records lie in memory of a fixed size, which the host's
-//! kernel enforces; the other two are watched from outside ([`super::watch`]).
+//! Three things grow with what a guest maps: the host's page tables, the host's structure for each
+//! mapping, and the layer's shadow. The layer bounds all three for a guest that keeps to the rules.
+//! Hostile code can bypass the layer, so each also has a bound that it cannot bypass: the shadow
+//! lies in memory of a fixed size, which the host kernel enforces; the monitor watches the other
+//! two ([`super::watch`]).
 
 use paravane_abi::process as ph;
 
-/// Host memory of one mapping, bytes: its structure (192 on Linux 6.18) and its share of the tree that finds it.
+/// Host memory of one mapping in bytes: its structure (192 on Linux 6.18) and its share of the tree
+/// that finds it.
 pub const MAPPING: u64 = 256;
-/// Kernel memory of a thread, KiB.
+/// Kernel memory of a thread in KiB.
 const THREAD: u64 = 32;
-/// KiB of a process that has nothing in it.
+/// Memory of an empty process in KiB.
 const PROCESS: u64 = 512;
-/// Unless more processes are asked for, a machine's budget is its RAM and this, KiB.
+/// Without `--spaces`, a machine's budget is its RAM plus this, in KiB.
 const BEYOND_RAM: u64 = 512 << 10;
 const FEWEST: u64 = 64;
 
-/// KiB.
+/// All values in KiB.
 ///
-/// What a guest needs: 1/512 of its RAM for the direct map in each process, about as much again for the rest of its
-/// kernel, and for user programs as much as the guest's own page tables, which are in its RAM.
+/// A guest needs 1/512 of its RAM in each process for the direct map, about as much again for the
+/// rest of its kernel, and for user programs as much as the guest's own page tables, which are in
+/// its RAM.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Page tables and private memory of one process.
+    /// The limit of page tables and private memory of one process.
     pub process: u64,
     base: u64,
     each: u64,
-    /// Of this, what the layer lets its mappings take.
+    /// The part of `base` that the layer uses for mappings.
     mappings: u64,
-    /// The layer's records, beyond what each process has for itself.
+    /// The shadow pool.
     records: u64,
     ram: u64,
 }
 
 impl Budget {
-    /// For a machine with `ram` bytes.
+    /// The budget of a machine with `ram` bytes.
     pub fn new(ram: u64, vcpus: u64) -> Self {
         let kib = ram >> 10;
         let mappings = (16 << 10) + kib / 32;
         Budget {
             process: (64 << 10) + kib / 32,
-            // The layer counts less often than it maps: twice what it aims at.
+            // The layer counts mappings less often than it creates them, so it may exceed its limit
+            // for a while: the budget has twice that limit.
             base: (64 << 10) + kib / 8 + 2 * mappings,
             each: PROCESS
                 + kib / 256
@@ -54,7 +58,8 @@ impl Budget {
         }
     }
 
-    /// The same where the host does not let mappings be counted: each process is taken to have all it may, `most`.
+    /// The budget where mappings cannot be counted: each process counts as if it had the maximum,
+    /// `most`.
     pub fn uncounted(self, most: u64) -> Self {
         Budget {
             each: self.each + (most * MAPPING >> 10),
@@ -62,7 +67,7 @@ impl Budget {
         }
     }
 
-    /// Processes that a machine should have at most, unless somebody asks for more.
+    /// The largest number of processes unless the user asks for more.
     pub fn processes(&self) -> u64 {
         (self.ram + BEYOND_RAM)
             .saturating_sub(self.base)
@@ -70,24 +75,24 @@ impl Budget {
             .max(FEWEST)
     }
 
-    /// For all processes together: page tables, private memory and mappings.
+    /// The limit for all processes together: page tables, private memory and mappings.
     pub fn machine(&self, processes: usize) -> u64 {
         self.base + self.each * processes as u64
     }
 
-    /// What one more process can take at most, with its threads' kernel memory.
+    /// What one more process can take at most, including kernel memory of its threads.
     pub fn each(&self, vcpus: u64) -> u64 {
         self.each + vcpus * THREAD
     }
 
-    /// Mappings that the layer is to keep to, in all processes together.
+    /// The layer's limit for mappings in all processes together.
     pub fn mappings(&self) -> u64 {
         (self.mappings << 10) / MAPPING
     }
 
-    /// Pieces of the pool for records.
+    /// Chunks of the shadow pool.
     pub fn pool_chunks(&self) -> u64 {
-        // The layer looks for a free one by 64.
+        // The layer searches for a free chunk in groups of 64.
         ((self.records << 10) / ph::PHV_POOL_CHUNK).clamp(64, ph::PHV_POOL_CHUNKS) / 64 * 64
     }
 }

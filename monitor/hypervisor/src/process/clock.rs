@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keeps the page that turns the time-stamp counter into the host's `CLOCK_MONOTONIC` for the guest.
+//! Maintains the page with which the guest turns the time-stamp counter into the host's
+//! `CLOCK_MONOTONIC`.
 //!
-//! The host's clock is itself the counter times a rate that its administrator (NTP) changes a little from time to time.
-//! The page follows: about once a second its rate is set such that a second later it will be where the host's
-//! clock will be; more seldom, and for as long, while the guest is idle. It never jumps back, and it is continuous at every change.
+//! The host's clock itself is the counter times a rate, which NTP adjusts slightly from time to
+//! time. The page follows: about once a second its rate is set such that a second later the page
+//! agrees with the host's clock. While the guest is idle this happens less often, with a longer
+//! period. The page never jumps back, and it is continuous at every change.
 
 use super::shared::Shared;
 use super::sys::{self, SECOND};
@@ -13,24 +15,27 @@ use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-/// Between two updates, ns.
+/// The time between two updates in ns.
 pub const PERIOD: u64 = SECOND;
-/// Between two updates while the guest is idle: then the page can be further off, by what the host's rate has changed
-/// meanwhile, and the guest costs nothing.
+/// The time between two updates while the guest is idle, in ns. The page can be further off then,
+/// by the change of the host's rate, but costs nothing.
 pub const IDLE_PERIOD: u64 = 4 * SECOND;
-/// The rate is a fraction with this many bits behind the point: with 32, a counter of 1 GHz is exact to 2^-32.
+/// The rate is a fraction with this many binary places. With 32, a counter of 1 GHz is exact to
+/// 2^-32.
 const SHIFT: u32 = 32;
 /// How long the counter is compared with the clock at the start.
 const CALIBRATION: Duration = Duration::from_millis(10);
-/// A frequency that the processor or a hypervisor names is believed when the comparison differs by less: 1/this.
+/// A frequency that the processor or a hypervisor names is used if it differs from the measured one
+/// by less than 1/this.
 const BELIEVE: u64 = 1000;
-/// Further behind than this, ns, the page jumps ahead: the machine was suspended, or the monitor stopped.
+/// If the page is behind by more than this, in ns, it jumps ahead: the host was suspended, or the
+/// monitor was stopped.
 const JUMP: u64 = 10_000_000;
-/// The rate is bent by at most 1/this to make up for an error.
+/// The rate is changed by at most 1/this to make up for an error.
 const MAX_BEND: u64 = 20;
-/// A disturbed rate is wrong by 1/this.
+/// The error of a disturbed rate: 1/this.
 const WRONG: u64 = 200;
-/// A jump of the wall clock, ns; less is its slow adjustment.
+/// The smallest jump of the wall clock in ns; less is its slow adjustment.
 const WALL_JUMP: u64 = 100_000_000;
 
 /// Both clocks at one moment.
@@ -41,7 +46,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads both, the counter before and after the clock; the closest of a few tries.
+    /// Reads both clocks, the counter before and after the other one. Takes the closest of a few
+    /// tries.
     pub fn take() -> Self {
         let mut best = (u64::MAX, Sample { tsc: 0, ns: 0 });
         for _ in 0..5 {
@@ -62,7 +68,7 @@ impl Sample {
     }
 }
 
-/// A straight line from the counter to nanoseconds.
+/// A linear function from the counter to nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Line {
     tsc: u64,
@@ -71,7 +77,7 @@ struct Line {
 }
 
 impl Line {
-    /// As the layer computes it.
+    /// Computes it as the layer does.
     fn at(&self, tsc: u64) -> u64 {
         let product = (u128::from(tsc.saturating_sub(self.tsc)) * u128::from(self.mult)) >> SHIFT;
         self.ns
@@ -82,25 +88,26 @@ impl Line {
 /// Nanoseconds for each count, times 2^SHIFT.
 fn rate(ns: u64, counts: u64) -> u64 {
     let scaled = (u128::from(ns) << SHIFT) / u128::from(counts.max(1));
-    // A counter slower than 1 Hz is none: the page stands still, the host's clock goes on in jumps.
+    // A counter slower than 1 Hz is unusable: the page stands still, and follows the host's clock
+    // in jumps.
     u64::try_from(scaled).unwrap_or(0)
 }
 
 /// The clock page's writer.
 #[derive(Debug)]
 pub struct Clock {
-    /// Where the rate is measured from.
+    /// Where the measurement of the rate begins.
     base: Sample,
     line: Line,
     hz: u64,
     sequence: u32,
     wall_offset: u64,
-    /// For tests: each rate is wrong, in turns too low and too high.
+    /// For tests: each rate is wrong, alternately too low and too high.
     disturbed: Option<bool>,
 }
 
 impl Clock {
-    /// Measures the counter. `since` is a sample taken earlier: the longer ago, the better.
+    /// Measures the counter. `since` is an earlier sample: the earlier, the more exact.
     pub fn new(since: Sample) -> Self {
         let age = Duration::from_nanos(sys::monotonic().saturating_sub(since.ns));
         if age < CALIBRATION {
@@ -126,14 +133,14 @@ impl Clock {
         }
     }
 
-    /// For tests: makes it a bad one. It begins ahead of the counter, as on a host whose CPUs' counters differ, but by
-    /// much more; and its rate is never right.
+    /// For tests: makes the clock wrong. It begins ahead of the counter, as on a host whose CPUs'
+    /// counters differ, but by much more, and its rate is never right.
     pub fn disturb(&mut self) {
         self.line.tsc += self.hz;
         self.disturbed = Some(false);
     }
 
-    /// Counts of a second.
+    /// The counter's frequency in Hz.
     pub fn hz(&self) -> u64 {
         self.hz
     }
@@ -147,8 +154,8 @@ impl Clock {
             .store(self.wall_offset, Ordering::SeqCst);
     }
 
-    /// Corrects it by the host's clocks. `period`: to the next time, ns; what is off has to be made up for by then, not sooner, or it
-    /// would be off the other way, and by more.
+    /// Corrects the page by the host's clocks. `period` is the time to the next call in ns. An
+    /// error is corrected over the whole period: a faster correction would overshoot.
     pub fn update(&mut self, shared: &Shared, period: u64) {
         let now = Sample::take();
         let mut mult = self.next_rate(now, period);
@@ -174,11 +181,12 @@ impl Clock {
         }
     }
 
-    /// The rate that brings the page to the host's clock in this period.
+    /// The rate with which the page meets the host's clock at the end of this period.
     fn next_rate(&mut self, now: Sample, period: u64) -> u64 {
         let counts = now.tsc.saturating_sub(self.base.tsc);
         let ns = now.ns.saturating_sub(self.base.ns);
-        // The host's present rate, over the last period or a bit more: the average of all time would follow too slowly.
+        // The host's present rate, over the last period or a little more. The average since the
+        // start would follow too slowly.
         let host = if counts > 0 {
             rate(ns, counts)
         } else {
@@ -198,14 +206,14 @@ impl Clock {
             .saturating_sub(bend(ahead))
     }
 
-    /// Goes on with another rate, from where the page is at the moment of the change; or from where the host's clock
-    /// is, if that is far ahead.
+    /// Continues with another rate from the page's present value, or from the host's clock if that
+    /// is far ahead.
     fn switch(&mut self, shared: &Shared, host: Sample, mult: u64) {
         self.sequence = self.sequence.wrapping_add(1);
         sequence(shared).store(self.sequence, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        // Read while nobody can read the page: whoever used the old line read the counter before, whoever will use
-        // the new one reads it after. So time does not go back from one to the other.
+        // Read while the page cannot be read: readers of the old line read the counter before,
+        // readers of the new one read it after. So time does not go back between the two.
         let tsc = sys::tsc();
         let shown = self.line.at(tsc);
         let ns = if host.ns > shown.saturating_add(JUMP) {
@@ -251,10 +259,13 @@ fn frequency(ns: u64, counts: u64) -> u64 {
     u64::try_from(u128::from(counts) * u128::from(SECOND) / u128::from(ns.max(1))).unwrap_or(0)
 }
 
-/// The counter's frequency as the processor (leaf 0x15) or the hypervisor under us (leaf 0x40000010) names it.
-#[allow(unused_unsafe)] // __cpuid is safe in newer standard libraries, and every x86-64 processor has it
+/// The counter's frequency as the processor (leaf 0x15) or the hypervisor below (leaf 0x40000010)
+/// names it.
+// Newer standard libraries declare __cpuid safe: every x86-64 processor has it.
+#[allow(unused_unsafe)]
 fn named_frequency() -> Option<u64> {
-    // SAFETY: cpuid has no effect but its result; a process whose cpuid faults has asked for that itself.
+    // SAFETY: cpuid has no effect but its result. If cpuid faults in a process, the process itself
+    // has asked for that.
     let leaf = |number| unsafe { __cpuid(number) };
     if leaf(1).ecx >> 31 == 1 && (0x4000_0010..0x4001_0000).contains(&leaf(0x4000_0000).eax) {
         let khz = leaf(0x4000_0010).eax;
@@ -315,7 +326,7 @@ mod tests {
     #[test]
     fn an_error_is_gone_after_a_period() {
         for period in [PERIOD, IDLE_PERIOD] {
-            // A counter of 1 GHz on a host whose clock runs 100 ppm fast, the page 20 us behind.
+            // A counter of 1 GHz on a host whose clock runs 100 ppm fast; the page is 20 us behind.
             let mut clock = clock(Line {
                 tsc: 0,
                 ns: 0,
@@ -342,7 +353,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn time_never_goes_back(jumps in prop::collection::vec((1u64..3 * SECOND, 0u64..4 * SECOND), 1..30)) {
+        fn time_never_goes_back(
+            jumps in prop::collection::vec((1u64..3 * SECOND, 0u64..4 * SECOND), 1..30),
+        ) {
             let shared = Shared::new(0).unwrap();
             let mut clock = clock(Line { tsc: sys::tsc(), ns: 0, mult: 1 << SHIFT });
             let (mut host, mut shown) = (Sample { tsc: clock.line.tsc, ns: 0 }, 0);

@@ -37,7 +37,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// A machine without processes and devices.
+    /// Creates a machine without processes and devices.
     ///
     /// # Errors
     /// The host gives no event counters.

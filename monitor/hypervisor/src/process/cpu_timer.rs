@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU clocks of other processes, and signals by them: who waits for a process to be busy need not look.
+//! CPU clocks of other processes, and timers on them: a thread can sleep until a process has been
+//! busy.
 
 use super::sys::{self, SECOND};
 use std::io;
 
-/// The CPU clock of a process: all of its threads together.
+/// The CPU clock of a process: the CPU time of all its threads.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuClock(libc::clockid_t);
 
@@ -19,7 +20,7 @@ impl CpuClock {
         }
     }
 
-    /// Nanoseconds; none once the process is gone.
+    /// Nanoseconds; `None` once the process is gone.
     pub fn read(self) -> Option<u64> {
         let mut time = libc::timespec {
             tv_sec: 0,
@@ -33,13 +34,15 @@ impl CpuClock {
     }
 }
 
-/// A timer that sends the watch's signal to the thread that made it, once, after some CPU time of a process.
+/// A timer that sends the watch's signal to the thread that created it, once, after some CPU time
+/// of a process.
 #[derive(Debug)]
 pub struct CpuTimer(libc::timer_t);
 
 impl CpuTimer {
     pub fn new(clock: CpuClock) -> io::Result<Self> {
-        // SAFETY: the calls write to local values only; `sigevent` is plain data, for which zero is a value.
+        // SAFETY: the calls write to local values only; `sigevent` is plain data, for which zero is
+        // valid.
         unsafe {
             let mut event: libc::sigevent = std::mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -53,7 +56,8 @@ impl CpuTimer {
         }
     }
 
-    /// Sets it to so much CPU time from now on. Fails once the process is gone.
+    /// Arms the timer: it fires after this much more CPU time. Does nothing once the process is
+    /// gone.
     pub fn set(&self, ns: u64) {
         let spec = libc::itimerspec {
             it_interval: libc::timespec {
@@ -74,7 +78,7 @@ impl CpuTimer {
 
 impl Drop for CpuTimer {
     fn drop(&mut self) {
-        // SAFETY: the timer was made by `new` and is deleted once.
+        // SAFETY: `new` created the timer, and it is deleted once.
         unsafe {
             libc::timer_delete(self.0);
         }

@@ -20,9 +20,9 @@ const PAGE: u64 = 4096;
 const PRESENT: u64 = 1;
 const LARGE: u64 = 1 << 7;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// Between two requests to one that does not stop.
+/// The time between two requests to a vCPU that does not stop.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Between two looks at whether vCPUs have stopped.
+/// The time between two checks whether vCPUs have stopped.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Why a vCPU has stopped.
@@ -30,9 +30,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 pub enum Reason {
     /// It was asked to.
     Asked,
-    /// An int3; the instruction pointer is behind it.
+    /// An int3; the instruction pointer is after it.
     Breakpoint,
-    /// One instruction is done.
+    /// It has executed one instruction.
     Step,
 }
 
@@ -56,14 +56,14 @@ pub enum Resume {
     Continue,
     /// For one instruction.
     Step,
-    /// The breakpoint was the guest's own: it gets its exception.
+    /// The breakpoint is the guest's own, so the guest gets its exception.
     Pass,
 }
 
 /// A vCPU's registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registers {
-    /// rax rcx rdx rbx rsp rbp rsi rdi r8 to r15
+    /// rax rcx rdx rbx rsp rbp rsi rdi r8 to r15.
     pub gpr: [u64; 16],
     /// Instruction pointer.
     pub rip: u64,
@@ -81,9 +81,9 @@ pub struct Registers {
     pub cr2: u64,
     /// Root of the page tables.
     pub cr3: u64,
-    /// Of the tables for kernel addresses; 0: those of cr3.
+    /// Root of the page tables for kernel addresses; 0: cr3 is.
     pub kernel_root: u64,
-    /// x87 and SSE, as fxsave has them.
+    /// x87 and SSE state in the format of fxsave.
     pub fxsave: Box<[u8; 512]>,
 }
 
@@ -92,16 +92,16 @@ pub const RSP: usize = 4;
 /// Index of rbp in [`Registers::gpr`].
 pub const RBP: usize = 5;
 
-/// A machine's.
+/// Access to one machine.
 #[derive(Clone, Debug)]
 pub struct Debug {
     core: Arc<Core>,
     memory: Arc<GuestMemoryMmap>,
-    /// The kernel's image.
+    /// The ranges of the kernel in the hole.
     windows: Arc<[ph::PhvSegment]>,
-    /// Load address less link address of the kernel, modulo 2^64.
+    /// Load address minus link address of the kernel, modulo 2^64.
     pub delta: u64,
-    /// Frequency of the time-stamp counter.
+    /// Frequency of the time-stamp counter in Hz.
     pub tsc_hz: u64,
 }
 
@@ -137,12 +137,12 @@ impl Debug {
         self.core.end.exit_code()
     }
 
-    /// Ends the machine, which `why` is reported for.
+    /// Ends the machine and reports `why`.
     pub fn fail(&self, why: String) {
         self.core.fail(why);
     }
 
-    /// Whether breakpoints stop a vCPU, instead of being the guest's.
+    /// Sets whether breakpoints stop a vCPU. Otherwise they are the guest's.
     pub fn attach(&self, on: bool) {
         let word = self.core.shared.word(offset_of!(ph::PhvShared, debug_on));
         word.store(on.into(), Ordering::SeqCst);
@@ -180,7 +180,8 @@ impl Debug {
         }
     }
 
-    /// Asks all that run to stop, and waits until they have, at most so long; says whether they did.
+    /// Asks all running vCPUs to stop, and waits for at most `most`. Returns whether all have
+    /// stopped.
     pub fn stop_all(&self, most: Duration) -> bool {
         let deadline = Instant::now() + most;
         let mut again = Instant::now();
@@ -195,7 +196,8 @@ impl Debug {
             if now >= deadline || self.core.stopping() {
                 return false;
             }
-            // One that was being started, or handed over to a process that has just been made, may not have heard it.
+            // A vCPU that was being started, or handed over to a new process, may have missed the
+            // request.
             if now >= again {
                 running.for_each(|vcpu| kick::tell(&self.core, vcpu, kick::DEBUG));
                 again = now + AGAIN;
@@ -204,12 +206,12 @@ impl Debug {
         }
     }
 
-    /// Asks one vCPU to stop before it has started.
+    /// Asks one vCPU to stop before its start.
     pub fn ask(&self, vcpu: usize) {
         kick::tell(&self.core, vcpu, kick::DEBUG);
     }
 
-    /// Lets a stopped vCPU go on.
+    /// Resumes a stopped vCPU.
     pub fn resume(&self, vcpu: usize, how: Resume) {
         if !matches!(self.state(vcpu), State::Stopped(_)) {
             return;
@@ -220,7 +222,7 @@ impl Debug {
             Resume::Step => ph::PHV_COMMAND_STEP,
             Resume::Pass => ph::PHV_COMMAND_PASS,
         };
-        // A request that came when it had just stopped by itself has been met.
+        // A request that came just after the vCPU had stopped by itself is fulfilled.
         shared
             .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, pending))
             .fetch_and(!kick::DEBUG, Ordering::SeqCst);
@@ -236,7 +238,7 @@ impl Debug {
         sys::futex_wake(word);
     }
 
-    /// Those of a vCPU that is stopped or ends the machine.
+    /// The registers of a vCPU that has stopped or ends the machine.
     pub fn registers(&self, vcpu: usize) -> Option<Registers> {
         if !matches!(self.state(vcpu), State::Stopped(_) | State::Ending) {
             return None;
@@ -276,7 +278,7 @@ impl Debug {
         })
     }
 
-    /// Changes the general registers, the instruction pointer and the flags of a stopped vCPU.
+    /// Sets the general registers, the instruction pointer and the flags of a stopped vCPU.
     pub fn set_registers(&self, vcpu: usize, registers: &Registers) {
         if !matches!(self.state(vcpu), State::Stopped(_)) {
             return;
@@ -297,7 +299,7 @@ impl Debug {
         set(offset_of!(ph::PhvDebug, rflags), registers.rflags);
     }
 
-    /// The guest-physical address behind an address of a vCPU with these registers.
+    /// The guest-physical address of a linear address for a vCPU with these registers.
     pub fn translate(&self, registers: &Registers, address: u64) -> Option<u64> {
         if let Some(window) = self
             .windows
@@ -326,7 +328,7 @@ impl Debug {
         self.memory.read_obj::<u8>(GuestAddress(gpa)).is_ok()
     }
 
-    /// Looks an address up in four levels of tables.
+    /// Looks up an address in four levels of page tables.
     fn walk(&self, root: u64, address: u64) -> Option<u64> {
         let mut table = root & ADDRESS;
         for level in (1..=4u32).rev() {
@@ -347,7 +349,7 @@ impl Debug {
         None
     }
 
-    /// Copies memory out; how many bytes there are.
+    /// Copies memory out. Returns the number of bytes that could be read.
     pub fn read(&self, registers: &Registers, address: u64, bytes: &mut [u8]) -> usize {
         let mut done = 0;
         for part in pieces(address, bytes.len()) {
@@ -363,7 +365,7 @@ impl Debug {
         done
     }
 
-    /// Changes memory, whatever the tables allow; whether all of it is there.
+    /// Writes memory, whatever access the tables allow. Returns whether all of it is mapped.
     pub fn write(&self, registers: &Registers, address: u64, bytes: &[u8]) -> bool {
         let mut done = 0;
         pieces(address, bytes.len()).all(|part| {
@@ -374,7 +376,7 @@ impl Debug {
         })
     }
 
-    /// Changes RAM.
+    /// Writes guest-physical memory. Returns whether all of it exists.
     pub fn write_physical(&self, gpa: u64, bytes: &[u8]) -> bool {
         self.memory.write_slice(bytes, GuestAddress(gpa)).is_ok()
     }
@@ -398,7 +400,7 @@ impl Debug {
     }
 }
 
-/// Parts of a range that are each in one page: address, bytes.
+/// The parts of a range, each within one page: address and size.
 fn pieces(address: u64, length: usize) -> impl Iterator<Item = (u64, usize)> {
     let (mut at, mut left) = (address, length);
     std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! vCPUs that answer by hand, and page tables of every shape.
+//! vCPUs that the test answers for, and page tables of every shape.
 
 use super::*;
 use crate::process::shared::Shared;
@@ -53,7 +53,7 @@ fn addresses_are_looked_up() {
         Some(5)
     );
     assert!(machine.write(&registers, 0x40_1ffe, b"ab"));
-    // Behind the page there is nothing.
+    // Nothing is mapped after the page.
     let mut bytes = [0; 4];
     assert_eq!(machine.read(&registers, 0x40_1ffe, &mut bytes), 2);
     assert_eq!(&bytes, b"ab\0\0");
@@ -87,7 +87,8 @@ fn events_come_in_order() {
 proptest! {
     #[test]
     fn whatever_the_guest_has_written_is_survived(
-        tables in prop::collection::vec((0u64..0x800, any::<u64>()), 0..64), root: u64, address: u64, state: u32,
+        tables in prop::collection::vec((0u64..0x800, any::<u64>()), 0..64),
+        root: u64, address: u64, state: u32,
     ) {
         let machine = machine();
         for (slot, value) in tables {

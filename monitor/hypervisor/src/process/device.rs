@@ -34,10 +34,11 @@ const HOST: u32 = bits(ph::PHV_NOTIFY_HOST);
 const ASKED: u32 = bits(ph::PHV_REQUEST_ASKED);
 const DONE: u32 = bits(ph::PHV_REQUEST_DONE);
 
-/// Register pages are below 512 GiB, which every 64-bit processor can address, unless RAM reaches there.
+/// The register pages are below 512 GiB, which every 64-bit processor can address, unless RAM
+/// reaches there.
 const GPA: u64 = 0x7f_f000_0000;
 
-/// The devices of a machine, before it starts.
+/// The devices of a machine before its start.
 pub struct Devices {
     all: Vec<Box<dyn Device>>,
     area: Option<Arc<Area>>,
@@ -45,7 +46,10 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Takes them; `ram` is the size of guest memory.
+    /// Takes the devices; `ram` is the size of guest memory in bytes.
+    ///
+    /// # Errors
+    /// There are too many devices, or the host gives no memory for their registers.
     pub fn new(all: Vec<Box<dyn Device>>, ram: u64) -> anyhow::Result<Self> {
         if all.len() > size(ph::PHV_MAX_DEVICES) {
             bail!(
@@ -69,7 +73,7 @@ impl Devices {
         Ok(Devices { all, area, ram })
     }
 
-    /// How many.
+    /// The number of devices.
     pub fn count(&self) -> usize {
         self.all.len()
     }
@@ -79,12 +83,13 @@ impl Devices {
         self.area.as_ref()
     }
 
-    /// Guest-physical address of the first register page; the others follow, in the order of the devices.
+    /// Guest-physical address of the first register page. The others follow, in the order of the
+    /// devices.
     pub fn gpa(&self) -> u64 {
         GPA.max(self.ram)
     }
 
-    /// What the kernel is told.
+    /// The device table for the kernel.
     pub fn table(&self) -> Vec<paravane_abi::Device> {
         let entry = |line: u32| paravane_abi::Device {
             kind: bits(paravane_abi::DEVICE_VIRTIO_MMIO),
@@ -97,6 +102,9 @@ impl Devices {
     }
 
     /// Prepares each device's thread.
+    ///
+    /// # Errors
+    /// A device cannot be started.
     pub fn into_threads(
         self,
         core: &Arc<Core>,
@@ -164,7 +172,7 @@ pub fn run_reactor(core: &Core) {
     }
 }
 
-/// Has a device's thread look at what happened on the host.
+/// Makes a device's thread look at what happened on the host.
 fn wake(core: &Core, number: usize) {
     let field = |at| core.shared.device_word(number, at);
     let notify = field(offset_of!(ph::PhvDevice, notify));
@@ -239,9 +247,9 @@ pub struct Thread {
     counters: Arc<Counters>,
     registers: Registers,
     device: Box<dyn Device>,
-    /// There while the driver is ready.
+    /// The driver while it is ready.
     driver: Option<Driver>,
-    /// Queues that the last round left before they were empty, a bit for each.
+    /// Queues, a bit for each, that the last round left before they were empty.
     left: u32,
 }
 
@@ -251,7 +259,7 @@ impl Thread {
         &self.name
     }
 
-    /// The files that the device goes on opening.
+    /// The files that the device still opens.
     pub fn files(&self) -> Files {
         self.device.files()
     }
@@ -274,7 +282,7 @@ impl Thread {
         self.core.shared.device_word(self.number, field)
     }
 
-    /// What there is to do. Sleeps if there is nothing, and may answer nothing then.
+    /// What there is to do. Sleeps if there is nothing, and may then return nothing.
     fn take(&self) -> u32 {
         let notify = self.word(offset_of!(ph::PhvDevice, notify));
         let sleeping = self.word(offset_of!(ph::PhvDevice, sleeping));
@@ -307,7 +315,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Does what vCPUs wait for.
+    /// Carries out the register writes that vCPUs wait for.
     fn serve_requests(&mut self) {
         let core = Arc::clone(&self.core);
         for vcpu in 0..core.vcpus {
@@ -371,9 +379,9 @@ impl Thread {
         }
     }
 
-    /// The driver has broken a rule.
+    /// Stops the device because its driver has broken a rule.
     fn give_up(&mut self, why: &Broken) {
-        tracing::warn!(device = self.name, %why, "the guest's driver broke a rule; the device waits for a reset");
+        tracing::warn!(device = self.name, %why, "the guest's driver broke a rule: the device waits for a reset");
         count(&self.counters.resets, 1);
         self.driver = None;
         self.device.reset();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that answers when the layer rings: console output, wishes for processes, the machine's end.
+//! The thread that answers the layer's doorbell: console output, requests for processes, the
+//! machine's end.
 
 use super::core::Core;
 use super::shared::size;
@@ -12,9 +13,10 @@ use std::time::Duration;
 
 const RING: usize = size(ph::PHV_CONSOLE_SIZE);
 const MESSAGE: usize = 256;
-/// After a ring without a reason: a hostile guest could ring without end.
+/// How long the thread sleeps after a ring without a reason: a hostile guest could ring without
+/// end.
 const PAUSE: Duration = Duration::from_millis(1);
-/// The pause doubles with each such ring in a row.
+/// The longest such sleep. It doubles with each such ring in a row.
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
 /// How a machine ended.
@@ -22,9 +24,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 pub enum End {
     /// The guest asked for it, with this exit code.
     Shutdown(u8),
-    /// The guest asked for a restart, with this `VMI_REBOOT_*`.
+    /// The guest asked for a restart, with this value of `VMI_REBOOT_*`.
     Reboot(u32),
-    /// It could not go on.
+    /// The machine could not go on.
     Failed(String),
 }
 
@@ -33,11 +35,12 @@ pub enum End {
 pub enum Output {
     /// Bytes of the console, as the guest wrote them.
     Console(Vec<u8>),
-    /// The last one.
+    /// The last output.
     End(End),
 }
 
-/// Runs the thread, until the machine has ended or is stopped. `sink` may wait; then the guest waits.
+/// Runs the thread until the machine has ended or is stopped. `sink` may block; the guest then
+/// waits.
 pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
     let doorbell = core.shared.word(offset_of!(ph::PhvShared, doorbell));
     let wanted = core.shared.word(offset_of!(ph::PhvShared, proc_wanted));
@@ -45,7 +48,8 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
     let (mut most_wanted, mut pause, mut last) = (0, PAUSE, 0);
     while !core.stopping() {
         let rung = doorbell.load(Ordering::SeqCst);
-        // First the state, then the console: what was written before the end is printed before it.
+        // The state is read before the console, so that output from before the end is printed
+        // before it.
         let end = ending(core);
         let mut any = match console.drain(core, &mut sink) {
             Ok(any) => any,
@@ -58,13 +62,13 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
             sink(Output::End(end));
             return;
         }
-        // A vCPU that has stopped rings, too.
+        // A vCPU that has stopped also rings.
         if core.wakeups.wake_debugger() && rung != last {
             pause = PAUSE;
         }
         last = rung;
         let now_wanted = wanted.load(Ordering::Relaxed);
-        // The layer's wishes only grow.
+        // The number that the layer wants only grows.
         if now_wanted > most_wanted {
             core.wakeups.wake_supervisor();
             most_wanted = now_wanted;
@@ -107,12 +111,12 @@ fn ending(core: &Core) -> Option<End> {
 
 /// The reading end of the console ring.
 struct Console {
-    /// Bytes taken. Ours alone: the copy in the shared area is for the layer.
+    /// Bytes taken so far. The monitor's own count: the copy in the shared area is for the layer.
     tail: u32,
 }
 
 impl Console {
-    /// Takes everything that is there; says whether there was anything.
+    /// Takes everything from the ring. Returns false if there was nothing.
     fn drain(&mut self, core: &Core, sink: &mut impl FnMut(Output)) -> Result<bool, String> {
         let head = core
             .shared
@@ -121,7 +125,7 @@ impl Console {
         let length = size(head.wrapping_sub(self.tail).into());
         if length > RING {
             return Err(format!(
-                "the shared area is damaged: {length} bytes in the console of {RING}"
+                "the shared area is damaged: {length} bytes in the console ring of {RING}"
             ));
         }
         if length == 0 {
@@ -135,7 +139,8 @@ impl Console {
         core.shared.read(size(ph::PHV_SHARED_CONSOLE), second);
         sink(Output::Console(bytes));
         self.tail = head;
-        // Only when the reader has them: a guest that prints faster than somebody reads waits.
+        // Published only after the reader has the bytes, so that a guest that prints faster than
+        // its reader reads waits.
         let tail = core.shared.word(offset_of!(ph::PhvShared, console_tail));
         tail.store(head, Ordering::Release);
         sys::futex_wake(tail);
@@ -241,7 +246,8 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_stands_in_the_shared_area_is_survived(
-            head: u32, state in 1u32.., status: u32, message in prop::collection::vec(any::<u8>(), MESSAGE),
+            head: u32, state in 1u32.., status: u32,
+            message in prop::collection::vec(any::<u8>(), MESSAGE),
         ) {
             let core = core();
             set(&core, offset_of!(ph::PhvShared, console_head), head.into());

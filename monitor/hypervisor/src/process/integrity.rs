@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether the shared area still holds what the monitor wrote there for good.
+//! Whether constant fields of the shared area still have their values.
 //!
-//! A guest can write all of it, and one that does has destroyed its own machine: it may hang, in a way that nobody can
-//! tell from a guest that waits. Nothing here depends on what stands there; but to say what happened is better than to wait.
+//! A guest can write all of the area, and one that does destroys its own machine: it may hang in a
+//! way that looks like waiting. Nothing depends on these checks, but an error message is better
+//! than a hang.
 
 use super::shared::Shared;
 use paravane_abi::process as ph;
@@ -10,7 +11,7 @@ use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// Words that nobody changes once the machine runs.
+/// Ranges of words that do not change after the machine's start.
 const CONSTANT: [Range<usize>; 5] = [
     offset_of!(ph::PhvShared, magic)..offset_of!(ph::PhvShared, proc_limit),
     offset_of!(ph::PhvShared, flags)..offset_of!(ph::PhvShared, doorbell),
@@ -19,7 +20,7 @@ const CONSTANT: [Range<usize>; 5] = [
     offset_of!(ph::PhvShared, device_gpa)..offset_of!(ph::PhvShared, debug_on),
 ];
 
-/// A copy of it.
+/// The values before guest code runs.
 #[derive(Debug)]
 pub struct Integrity {
     words: Vec<(usize, u32)>,
@@ -27,7 +28,7 @@ pub struct Integrity {
 }
 
 impl Integrity {
-    /// As it is before guest code runs.
+    /// Copies the values.
     pub fn of(shared: &Shared, vcpus: usize) -> Self {
         let words = CONSTANT
             .into_iter()
@@ -37,13 +38,17 @@ impl Integrity {
         Integrity { words, vcpus }
     }
 
-    /// An error says what is not as it was.
+    /// Compares the values.
+    ///
+    /// # Errors
+    /// Which value has changed.
     pub fn check(&self, shared: &Shared) -> Result<(), String> {
         for &(at, was) in &self.words {
             let is = shared.word(at).load(Ordering::Relaxed);
             if is != was {
                 return Err(format!(
-                    "the shared area is damaged: {is:#x} at offset {at:#x}, where only the monitor writes, instead of {was:#x}"
+                    "the shared area is damaged: {is:#x} at offset {at:#x}, which only the monitor \
+                     writes, instead of {was:#x}"
                 ));
             }
         }
@@ -53,7 +58,8 @@ impl Integrity {
             let process = field(offset_of!(ph::PhvVcpu, proc));
             if state > ph::PHV_VCPU_HALTED || process >= ph::PHV_MAX_PROCS {
                 return Err(format!(
-                    "the shared area is damaged: vCPU {vcpu} is in state {state}, in process {process}"
+                    "the shared area is damaged: vCPU {vcpu} is in state {state}, \
+                     in process {process}"
                 ));
             }
         }
@@ -93,7 +99,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_constant_is_guarded(part in 0..CONSTANT.len(), at: prop::sample::Index, value in 1u32..) {
+        fn every_constant_is_guarded(
+            part in 0..CONSTANT.len(), at: prop::sample::Index, value in 1u32..,
+        ) {
             let shared = Shared::new(0).unwrap();
             let integrity = Integrity::of(&shared, 1);
             let range = CONSTANT[part].clone();
@@ -103,7 +111,9 @@ mod tests {
         }
 
         #[test]
-        fn a_vcpu_is_somewhere_and_does_something(vcpu in 0usize..4, state in 3u32.., process in 1024u32..) {
+        fn a_vcpu_is_somewhere_and_does_something(
+            vcpu in 0usize..4, state in 3u32.., process in 1024u32..,
+        ) {
             let shared = Shared::new(0).unwrap();
             let integrity = Integrity::of(&shared, 4);
             let field = |at| shared.vcpu_word(vcpu, at);

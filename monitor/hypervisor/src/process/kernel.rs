@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A kernel's ELF file made ready for an address space that a host process can have.
+//! Loads a kernel's ELF file for an address space that a host process can have.
 //!
-//! A kernel is linked for the upper half of all addresses; a host process has only the lower. So its image moves into
-//! the hole below the layer, by a multiple of 2 MiB so that nothing about its large pages changes, and every absolute
-//! reference to it moves along ([`super::relocate`]). Three kinds of segments:
+//! A kernel is linked for the upper half of the address space; a host process has only the lower
+//! half. So the kernel moves into the hole below the layer, by a multiple of 2 MiB to keep its
+//! large pages, and every absolute reference to it is relocated ([`super::relocate`]). There are
+//! three kinds of segments:
 //!
-//! * linked at its physical address: boot code for bare metal. Loaded, but neither moved nor mapped in the hole;
-//! * linked in the upper half: the image. Loaded, its references moved, mapped in the hole;
-//! * anything else, such as Linux's per-CPU data, which is linked at 0: loaded, its references moved.
+//! * Linked at its physical address: boot code for bare metal. Loaded, but neither moved nor mapped
+//!   in the hole.
+//! * Linked in the upper half: loaded, its references relocated, mapped in the hole.
+//! * Others, such as Linux's per-CPU data, which is linked at 0: loaded, its references relocated.
 
 use super::ram::{LARGE_PAGE, Ram};
 use super::relocate;
@@ -27,9 +29,9 @@ pub type Header = FileHeader64<LittleEndian>;
 type ProgramEntry = ProgramHeader64<LittleEndian>;
 
 const PAGE: u64 = 4096;
-/// Link addresses from here on are a kernel's image.
+/// Link addresses from here on move into the hole.
 const UPPER_HALF: u64 = 1 << 63;
-/// Where an image goes, but for its offset in a large page. The 2 MiB before it stay free.
+/// Where the kernel goes, except for its offset in a large page. The 2 MiB before it stay free.
 const LOAD_BASE: u64 = ph::PHV_IMAGE_START + LARGE_PAGE;
 /// More segments than any kernel has.
 const MAX_SEGMENTS: usize = 64;
@@ -56,9 +58,9 @@ pub enum LoadError {
 pub enum Kind {
     /// Boot code for bare metal.
     Boot,
-    /// The image, which moves.
+    /// A segment that moves.
     Image,
-    /// Does not move, refers to what does.
+    /// A segment that does not move and refers to one that does.
     Fixed,
 }
 
@@ -68,7 +70,7 @@ pub struct Segment {
     pub kind: Kind,
     pub vaddr: u64,
     pub gpa: u64,
-    /// Bytes in memory; those behind `bytes` are zero.
+    /// Size in memory in bytes. What follows `bytes` is zero.
     pub size: u64,
     pub bytes: MmapMut,
 }
@@ -85,22 +87,25 @@ impl Segment {
 #[derive(Debug)]
 pub struct Kernel {
     pub segments: Vec<Segment>,
-    /// Where to show what of guest memory, page-aligned, for [`ph::PhvShared`].
+    /// Page-aligned ranges of the hole and the guest memory that they show, for [`ph::PhvShared`].
     pub windows: Vec<ph::PhvSegment>,
-    /// The VMI entry, moved.
+    /// The VMI entry, relocated.
     pub entry: u64,
-    /// The lowest address of the image, moved.
+    /// The lowest address in the hole.
     pub address: u64,
-    /// The guest-physical address of that.
+    /// The guest-physical address of `address`.
     pub gpa: u64,
-    /// Bytes from there to the image's end.
+    /// Size of the range in the hole in bytes.
     pub size: u64,
-    /// Load address less link address, modulo 2^64.
+    /// Load address minus link address, modulo 2^64.
     pub delta: u64,
 }
 
 impl Kernel {
-    /// Reads and relocates a kernel. No segment may reach beyond `limit`, which is the guest memory that a kernel may have.
+    /// Reads and relocates a kernel. `limit` is the end of guest memory that a kernel may use.
+    ///
+    /// # Errors
+    /// Why the kernel cannot be loaded.
     pub fn read(file: &[u8], limit: u64) -> Result<Kernel, LoadError> {
         let header = Header::parse(file).map_err(|e| LoadError::Damaged(e.to_string()))?;
         let entries = header.program_headers(LE, file).map_err(|_| {
@@ -118,14 +123,14 @@ impl Kernel {
         let end = image.iter().map(|s| s.range().end).max().unwrap_or(link);
         if !image.iter().any(|s| s.range().contains(&entry)) {
             return Err(LoadError::Damaged(
-                "its VMI entry is in none of the image's segments".to_string(),
+                "its VMI entry is in none of its upper segments".to_string(),
             ));
         }
         let address = LOAD_BASE + link % LARGE_PAGE;
         let size = end - link;
         if size > ph::PHV_LAYER_BASE - address {
             return Err(LoadError::Room(format!(
-                "its image has {} MiB, there is room for {}",
+                "it has {} MiB in the upper half, the limit is {}",
                 size >> 20,
                 (ph::PHV_LAYER_BASE - LOAD_BASE) >> 20
             )));
@@ -144,7 +149,10 @@ impl Kernel {
         })
     }
 
-    /// Puts the segments into fresh guest memory, in which everything else is zero.
+    /// Stores the segments in fresh guest memory, in which everything else is zero.
+    ///
+    /// # Errors
+    /// The host gives no memory.
     pub fn store(&self, ram: &Ram) -> anyhow::Result<()> {
         for segment in self.segments.iter().filter(|s| s.kind != Kind::Boot) {
             ram.collapse(segment.gpa, segment.size);
@@ -170,7 +178,7 @@ fn load_segments(
             segments.push(load_segment(entry, index, file, limit)?);
         }
     }
-    // With two segments at one place, what is there would depend on their order.
+    // If two segments overlapped, the content would depend on their order.
     for key in [
         |s: &Segment| (s.vaddr, s.size),
         |s: &Segment| (s.gpa, s.size),
@@ -209,7 +217,8 @@ fn load_segment(
         .ok_or_else(|| damaged("reaches beyond the end of all addresses"))?;
     if end > limit {
         return Err(LoadError::Room(format!(
-            "segment {index} ends at {end:#x} of physical memory, the machine has {limit:#x} for a kernel"
+            "segment {index} ends at physical address {end:#x}, the machine's limit for a \
+             kernel is {limit:#x}"
         )));
     }
     let kind = match vaddr {
@@ -226,10 +235,11 @@ fn load_segment(
     })
 }
 
-/// In large pages, where the host has some: a fault for each of thousands would take longer than all else here.
+/// Copies into large pages where the host has some: thousands of page faults would take longer than
+/// everything else here.
 fn copy(bytes: &[u8]) -> io::Result<MmapMut> {
     let mut copy = MmapMut::map_anon(bytes.len())?;
-    // A wish, which kernels without large pages refuse.
+    // A request only, which kernels without large pages refuse.
     let _ = copy.advise(Advice::HugePage);
     copy.copy_from_slice(bytes);
     Ok(copy)
@@ -262,7 +272,7 @@ fn entry(entries: &[ProgramEntry], file: &[u8]) -> Result<Option<u64>, LoadError
             };
             if version >> 16 != u32::from(abi::API_MAJOR) {
                 return Err(LoadError::Room(format!(
-                    "it was written for version {} of the VMI, this hypervisor has version {}",
+                    "it needs version {} of the VMI, this hypervisor has version {}",
                     version >> 16,
                     abi::API_MAJOR
                 )));
@@ -273,8 +283,9 @@ fn entry(entries: &[ProgramEntry], file: &[u8]) -> Result<Option<u64>, LoadError
     Ok(None)
 }
 
-/// Page-aligned ranges of the moved image and the guest memory that they show. What lies between two segments belongs
-/// to the window if it is between them in guest memory, too: Linux keeps its per-CPU data there.
+/// Page-aligned ranges of the hole and the guest memory that they show. The range between two
+/// segments belongs to the window if it lies between them in guest memory too: Linux keeps its
+/// per-CPU data there.
 fn windows(image: &[&Segment], delta: u64) -> Result<Vec<ph::PhvSegment>, LoadError> {
     let mut sorted: Vec<&&Segment> = image.iter().collect();
     sorted.sort_unstable_by_key(|s| s.vaddr);
@@ -282,7 +293,8 @@ fn windows(image: &[&Segment], delta: u64) -> Result<Vec<ph::PhvSegment>, LoadEr
     for segment in sorted {
         if segment.vaddr % PAGE != segment.gpa % PAGE {
             return Err(LoadError::Damaged(format!(
-                "the segment at {:#x} cannot be mapped: its physical address {:#x} is at another place in a page",
+                "the segment at {:#x} cannot be mapped: its physical address {:#x} has another \
+                 offset in its page",
                 segment.vaddr, segment.gpa
             )));
         }
@@ -309,7 +321,7 @@ fn windows(image: &[&Segment], delta: u64) -> Result<Vec<ph::PhvSegment>, LoadEr
     let most = std::mem::size_of::<[ph::PhvSegment; 8]>() / std::mem::size_of::<ph::PhvSegment>();
     if windows.len() > most {
         return Err(LoadError::Room(format!(
-            "its image is in {} parts, at most {most} can be mapped",
+            "it has {} separate parts in the upper half, the limit is {most}",
             windows.len()
         )));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading and relocating kernels: a small one made here, and the conformance guest.
+//! Reading and relocating kernels: a small one made here, and the conformance kernel.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ const LIMIT: u64 = 32 << 20;
 /// Link address of the per-CPU segment.
 const PERCPU: u64 = 0;
 
-/// Where the parts of the file are.
+/// Offsets of the parts of the file.
 const PROGRAM_HEADERS: usize = 64;
 const NOTE: usize = 0x180;
 const IMAGE: usize = 0x200;
@@ -20,10 +20,11 @@ const PERCPU_DATA: usize = 0x280;
 const SYMBOLS: usize = 0x300;
 const RELOCATIONS: usize = 0x400;
 
-/// A relocation: place, type, symbol, addend, and the bytes that the linker put there.
+/// A relocation: place, type, symbol, addend, and the bytes that the linker wrote there.
 type Relocation = (u64, u32, u32, i64, u64);
 
-/// Symbol 1 is inside the image, 2 its end, 3 in the per-CPU segment, 4 absolute, 5 undefined.
+/// Symbol 1 is inside the kernel's range, 2 at its end, 3 in the per-CPU segment, 4 absolute, 5
+/// undefined.
 const VALUES: [u64; 6] = [0, LINK + 0x40, LINK + 0x3000, PERCPU + 0x10, 0x1234_5678, 0];
 
 fn put(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
@@ -37,7 +38,7 @@ fn words(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// A kernel with boot code, an image of three pages, per-CPU data, and these relocations.
+/// A kernel with boot code, three pages in the upper half, per-CPU data, and these relocations.
 fn kernel(relocations: &[Relocation]) -> Vec<u8> {
     let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     file.extend([2, 0, 62, 0, 1, 0, 0, 0]);
@@ -93,7 +94,7 @@ fn kernel(relocations: &[Relocation]) -> Vec<u8> {
             put(&mut file, at, &content.to_le_bytes()[..width]);
         }
     }
-    // none, the image, symbols, relocations of the image
+    // none, the upper segment, symbols, relocations of the upper segment
     let mut section =
         |index: usize, kind: u64, flags, offset: usize, size: usize, link: u64, info: u64| {
             let header = words(&[
@@ -115,7 +116,7 @@ fn kernel(relocations: &[Relocation]) -> Vec<u8> {
     file
 }
 
-/// `i64::cast_unsigned` of a newer standard library.
+/// `i64::cast_unsigned` of newer standard libraries.
 trait CastUnsigned {
     fn cast_unsigned_(self) -> u64;
 }
@@ -175,17 +176,17 @@ fn references_move_with_what_they_refer_to() {
         ABSOLUTE,
         // sign-extended
         (LINK + 0x18, 11, 1, 0, LINK + 0x40),
-        // the end of the image, and before its start
+        // the end of the range, and before its start
         (LINK + 0x20, 1, 2, 0, LINK + 0x3000),
         (LINK + 0x28, 1, 1, -0x50, LINK - 0x10),
-        // a physical address of a symbol, an absolute symbol, an undefined one: as they are
+        // a physical address of a symbol, an absolute symbol, an undefined one: unchanged
         (LINK + 0x30, 1, 1, 0x8000_0000, 0x20_0040),
         (LINK + 0x38, 10, 4, 0, 0x1234_5678),
         (LINK + 0x40, 2, 5, -4, 0),
-        // relative inside the image; to per-CPU data
+        // relative inside the range; to per-CPU data
         (LINK + 0x48, 2, 1, -4, far(LINK + 0x3c, LINK + 0x48)),
         (LINK + 0x50, 2, 3, -4, far(PERCPU + 0xc, LINK + 0x50)),
-        // from per-CPU data to the image
+        // from per-CPU data to the range
         (PERCPU + 0x8, 1, 1, 0, LINK + 0x40),
     ])
     .unwrap();
@@ -281,7 +282,7 @@ fn the_conformance_guest_is_one() {
     image.store(&Ram::new(64 << 20).unwrap()).unwrap();
 }
 
-/// Whatever is accepted lies inside the memory given, and can be stored.
+/// An accepted kernel lies inside the given memory and can be stored.
 fn check(file: &[u8]) {
     if let Ok(image) = Kernel::read(file, LIMIT) {
         assert!(
@@ -306,7 +307,8 @@ proptest! {
         length in 64usize..=0x560,
         whole: bool,
     ) {
-        let mut file = kernel(&[ABSOLUTE, (LINK + 0x50, 2, 3, -4, (PERCPU + 0xc).wrapping_sub(LINK + 0x50))]);
+        let relative = (PERCPU + 0xc).wrapping_sub(LINK + 0x50);
+        let mut file = kernel(&[ABSOLUTE, (LINK + 0x50, 2, 3, -4, relative)]);
         let end = file.len();
         for (at, byte) in changes {
             file[at % end] = byte;
@@ -320,7 +322,11 @@ proptest! {
     #[test]
     fn any_number_in_a_header_is_survived(
         segment in 0usize..4, word in 0usize..7,
-        value in prop_oneof![any::<u64>(), (0u64..64).prop_map(|n| 1 << n), (0u64..64).prop_map(|n| 0u64.wrapping_sub(1 << n))],
+        value in prop_oneof![
+            any::<u64>(),
+            (0u64..64).prop_map(|n| 1 << n),
+            (0u64..64).prop_map(|n| 0u64.wrapping_sub(1 << n)),
+        ],
         relocation in 0usize..3, other: u64,
     ) {
         let mut file = kernel(&[ABSOLUTE]);

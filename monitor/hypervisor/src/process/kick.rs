@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Making a vCPU look: at its alarms, or at an interrupt of a device.
+//! Kicks: make a vCPU look at its alarms, or at a device's interrupt.
 
 use super::core::Core;
 use super::shared::size;
@@ -17,15 +17,16 @@ pub const fn bit(value: u64) -> u32 {
     }
 }
 
-/// The vCPU looks at its alarms.
+/// The vCPU checks its alarms.
 pub const ALARM: u32 = bit(ph::PHV_PENDING_ALARM);
 const IRQ: u32 = bit(ph::PHV_PENDING_IRQ);
 const NMI: u32 = bit(ph::PHV_PENDING_NMI);
 /// The vCPU stops for a debugger.
 pub const DEBUG: u32 = bit(ph::PHV_PENDING_DEBUG);
 
-/// Sets pending bits of a vCPU and makes it look. Order: set pending, fence, read state and owner; against, in the layer: write
-/// state or owner, fence, read pending.
+/// Sets pending bits of a vCPU and kicks it. The order is: set `pending`, fence, read `state` and
+/// `owner`. Pairs with the layer, which writes `state` or `owner`, executes a fence, then reads
+/// `pending`.
 pub fn tell(core: &Core, vcpu: usize, pending: u32) {
     let field = |at| core.shared.vcpu_word(vcpu, at);
     field(offset_of!(ph::PhvVcpu, pending)).fetch_or(pending, Ordering::SeqCst);
@@ -53,7 +54,8 @@ pub fn signal(core: &Core, vcpu: usize) {
         u32::from_le_bytes([t0, t1, t2, t3]),
         u32::from_le_bytes([p0, p1, p2, p3]),
     );
-    // The guest could write any number there. tgkill itself checks that the thread belongs to the process.
+    // The guest could write any number there, so only a known process counts; tgkill itself checks
+    // that the thread belongs to the process.
     let known = core
         .processes
         .iter()
@@ -72,7 +74,7 @@ pub fn nmi(core: &Core) {
     }
 }
 
-/// Requests an interrupt vector of a vCPU, and makes it look.
+/// Requests an interrupt vector of a vCPU and kicks it.
 fn interrupt(core: &Core, vcpu: usize, vector: u8) {
     let word = offset_of!(ph::PhvVcpu, irr) + usize::from(vector >> 6) * size_of::<u64>();
     core.shared
@@ -81,7 +83,8 @@ fn interrupt(core: &Core, vcpu: usize, vector: u8) {
     tell(core, vcpu, IRQ);
 }
 
-/// Signals a device's interrupt line: delivers it where the guest routed it, or keeps it while it is masked.
+/// Signals a device's interrupt line: delivers the interrupt where the guest routed it, or keeps it
+/// while the line is masked.
 pub fn raise(core: &Core, line: usize) {
     let route = core
         .shared
@@ -93,14 +96,15 @@ pub fn raise(core: &Core, line: usize) {
         let [vector, vcpu @ ..] = route.load(Ordering::SeqCst).to_le_bytes();
         if vector != 0 {
             let vcpu = size(u32::from_le_bytes([vcpu[0], vcpu[1], vcpu[2], 0]).into());
-            // The guest can write anything there. What was checked by the layer is checked again.
+            // The guest can write any value there, so the layer's checks are repeated.
             if vcpu < core.vcpus && u64::from(vector) >= paravane_abi::VECTOR_MIN {
                 interrupt(core, vcpu, vector);
             }
             return;
         }
         raised.store(1, Ordering::SeqCst);
-        // Against: the layer writes route, fence, takes raised. One of the two sees the other, and only one takes it.
+        // Pairs with the layer, which writes `route`, executes a fence, then takes `raised`. One of
+        // the two sees the other's store, and only one takes it.
         fence(Ordering::SeqCst);
         let [vector, ..] = route.load(Ordering::SeqCst).to_le_bytes();
         if vector == 0 || raised.swap(0, Ordering::SeqCst) == 0 {
@@ -186,7 +190,7 @@ mod tests {
             .store(u64::from(pid) << 32 | u64::from(tid), Ordering::SeqCst);
     }
 
-    /// This process stands for all that are not of the machine.
+    /// This process stands for all processes outside the machine.
     #[test]
     fn no_owner_reaches_outside() {
         // SAFETY: the handler only counts; nothing else in these tests uses the signal.
@@ -197,7 +201,7 @@ mod tests {
             );
         }
         let core = core();
-        // SAFETY: takes and gives plain numbers.
+        // SAFETY: takes and returns numbers only.
         let tid = unsafe { libc::gettid() }.unsigned_abs();
         let me = std::process::id();
         for (pid, thread) in [
@@ -213,17 +217,17 @@ mod tests {
             tell(&core, 0, ALARM);
         }
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 0);
-        // The same test sees the signal if it comes.
+        // The same check sees a signal that does come.
         core.processes.add(0, Process::of_host(me));
         core.publish_count(1);
         own(&core, me, tid);
         tell(&core, 0, ALARM);
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 1);
-        // Nor does a thread of another process, named with one that is known.
+        // Nor does a thread of another process that is named together with a known process.
         own(&core, me, 1);
         tell(&core, 0, ALARM);
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 1);
-        // In a namespace the layer's numbers are translated, and the host's mean nothing.
+        // In a PID namespace the layer's ids are translated, and the host's ids mean nothing.
         let inside = self::core();
         inside.processes.add(0, Process::known(me, 2, &[(tid, 7)]));
         inside.publish_count(1);
@@ -241,10 +245,14 @@ mod tests {
         #[test]
         fn no_route_reaches_outside(route: u32) {
             let core = core();
-            core.shared.device_word(0, offset_of!(ph::PhvDevice, route)).store(route, Ordering::SeqCst);
+            let field = offset_of!(ph::PhvDevice, route);
+            core.shared.device_word(0, field).store(route, Ordering::SeqCst);
             raise(&core, 0);
             let (vector, vcpu) = (route & 0xff, route >> 8);
-            let delivered = (0..2).map(|v| requested(&core, v).iter().map(|w| w.count_ones()).sum::<u32>()).sum::<u32>();
+            let delivered: u32 = (0..2)
+                .flat_map(|vcpu| requested(&core, vcpu))
+                .map(|word| word.count_ones())
+                .sum();
             prop_assert_eq!(delivered, u32::from(vcpu < 2 && vector >= 32));
         }
     }

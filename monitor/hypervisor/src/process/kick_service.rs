@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that interrupts vCPUs for each other, where the host cannot keep the signals of a
-//! machine's processes inside ([`super::signal_scope::SignalScope::Monitor`]).
+//! The thread that interrupts vCPUs for each other, on hosts that cannot confine the signals of a
+//! machine's processes ([`super::signal_scope::SignalScope::Monitor`]).
 //!
-//! A vCPU that wants another one to look sets its bit, wakes this thread if that sleeps, and waits
-//! for the end of a round. Whom to signal is found by [`kick::signal`], which knows the processes
-//! of the machine: no number that a guest writes reaches anybody else.
+//! A vCPU that kicks another one sets its bit, wakes this thread if the thread sleeps, and waits
+//! for the end of a round. [`kick::signal`] decides which thread gets the signal. It knows the
+//! machine's processes, so no number that a guest writes reaches another process.
 
 use super::core::Core;
 use super::shared::size;
@@ -28,7 +28,7 @@ pub fn run(core: &Core) {
             continue;
         }
         sleeping.store(1, Ordering::SeqCst);
-        // Against: the layer sets a bit, then reads kick_sleeping.
+        // Pairs with the layer, which sets a bit, then reads `kick_sleeping`.
         fence(Ordering::SeqCst);
         if wanted.load(Ordering::SeqCst) == 0 && !core.stopping() {
             sys::futex_wait(sleeping, 1, None);
@@ -37,7 +37,7 @@ pub fn run(core: &Core) {
     }
 }
 
-/// Takes what is wanted; says whether there was anything.
+/// Serves the requested kicks. False: there were none.
 fn serve(core: &Core) -> bool {
     let bits = core
         .shared
@@ -50,7 +50,7 @@ fn serve(core: &Core) -> bool {
     bits != 0
 }
 
-/// Has the thread look whether the machine is stopped.
+/// Wakes the thread, so that it notices that the machine is stopped.
 pub fn wake(core: &Core) {
     let sleeping = core.shared.word(offset_of!(ph::PhvShared, kick_sleeping));
     sleeping.store(0, Ordering::SeqCst);
@@ -64,7 +64,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    /// What the layer does: `vcpu` is to look.
+    /// What the layer does to kick `vcpu`.
     fn ask(core: &Core, bits: u64) {
         let wanted = core.shared.long(offset_of!(ph::PhvShared, kick_wanted));
         wanted.fetch_or(bits, Ordering::SeqCst);
@@ -90,7 +90,7 @@ mod tests {
                 .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, wait_word))
         };
         for round in 1..200 {
-            // With bits of vCPUs that are none.
+            // With bits of vCPUs that do not exist.
             ask(&core, 0xffff_0000_0000_0002);
             let deadline = Instant::now() + Duration::from_secs(20);
             while wait(1).load(Ordering::SeqCst) < round {

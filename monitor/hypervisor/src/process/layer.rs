@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The layer's program, as far as the monitor has to know it.
+//! What the monitor needs to know about the layer's program.
 //!
-//! It is built together with the monitor and carried inside it: these checks are for mistakes in the build.
+//! The program is built together with the monitor and is part of it, so these checks find mistakes
+//! in the build.
 
 use super::kernel::{Header, LE};
 use anyhow::{Context, bail};
@@ -9,7 +10,7 @@ use object::elf::{PT_LOAD, SHT_SYMTAB};
 use object::read::elf::{FileHeader, ProgramHeader, Sym};
 use paravane_abi::process as ph;
 
-/// The address behind the one instruction through which the layer calls the host.
+/// The symbol of the address after the layer's only host-call instruction.
 const HOST_CALL: &str = "ph_host_call_end";
 
 /// The layer's program.
@@ -17,14 +18,17 @@ const HOST_CALL: &str = "ph_host_call_end";
 pub struct Layer<'a> {
     /// An ELF file that the host can execute.
     pub program: &'a [u8],
-    /// Bytes of memory that it takes, from [`ph::PHV_LAYER_BASE`] on.
+    /// Bytes of memory that it occupies, from [`ph::PHV_LAYER_BASE`] on.
     pub size: u64,
-    /// What the host sees as the instruction pointer in a call of the layer's.
+    /// The instruction pointer that the host sees in a host call of the layer.
     pub host_call: u64,
 }
 
 impl<'a> Layer<'a> {
-    /// Looks into the program.
+    /// Reads the program.
+    ///
+    /// # Errors
+    /// The build produced an unusable program.
     pub fn read(program: &'a [u8]) -> anyhow::Result<Self> {
         let header =
             Header::parse(program).context("the process layer's program is not an ELF file")?;
@@ -44,7 +48,7 @@ impl<'a> Layer<'a> {
         }
         if end <= ph::PHV_LAYER_BASE || end > ph::PHV_HOLE_END {
             bail!(
-                "the process layer ends at {end:#x}, it has room up to {:#x}",
+                "the process layer ends at {end:#x}, but its range ends at {:#x}",
                 ph::PHV_HOLE_END
             );
         }
@@ -60,7 +64,7 @@ impl<'a> Layer<'a> {
             .with_context(|| format!("the process layer has no symbol {HOST_CALL}"))?
             .st_value(LE);
         if !(ph::PHV_LAYER_BASE..end).contains(&host_call) {
-            bail!("the process layer's {HOST_CALL} is at {host_call:#x}, outside of it");
+            bail!("the process layer's {HOST_CALL} is at {host_call:#x}, outside the layer");
         }
         Ok(Layer {
             program,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How many address-space processes a machine may have on this host.
 //!
-//! The cache of address spaces is as large as the host allows: more live processes in the guest than this cost
-//! hand-overs to emptied ones, not an error.
+//! The process pool is a cache of address spaces and as large as the host allows. A guest with more
+//! live processes than that pays with flushed spaces, not with an error.
 
 use super::procfs;
 use paravane_abi::process as ph;
@@ -10,18 +10,19 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// Tasks that are left to everybody else under the same limit: so many, or a share of what there is.
+/// Tasks that are left to others under the same limit: this many, or a share of the limit.
 const TASKS_LEFT: u64 = 32;
 const TASKS_SHARE: u64 = 8;
-/// The zygote, and the monitor's threads for one machine.
+/// The zygote and the monitor's threads for one machine.
 const OWN_TASKS: u64 = 8;
-/// Share of the memory that the host has left which the processes of one machine can take, if its guest is hostile.
+/// The share of the host's available memory that the processes of one machine can take if the guest
+/// is hostile.
 const MEMORY_SHARE: u64 = 4;
 
-/// A limit and where it comes from.
+/// A limit and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// More processes or threads that can be made, or KiB.
+    /// Processes or threads that can still be created, or KiB.
     pub left: u64,
     /// The limit's origin, for messages.
     pub source: String,
@@ -33,7 +34,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// What limits the number of tasks (processes and threads) that this program can make.
+/// The limits on tasks (processes and threads) that this program can create.
 pub fn tasks() -> Vec<Limit> {
     let mut limits = Vec::new();
     for folder in procfs::groups("pids") {
@@ -53,7 +54,7 @@ pub fn tasks() -> Vec<Limit> {
     }
     for name in ["threads-max", "pid_max"] {
         if let Some(max) = procfs::number(Path::new("/proc/sys/kernel").join(name)) {
-            // Half: others need some, and nothing says cheaply how many there are.
+            // Half: other programs need some, and the number in use cannot be read cheaply.
             limits.push(Limit {
                 left: max / 2,
                 source: format!("kernel.{name}"),
@@ -63,7 +64,7 @@ pub fn tasks() -> Vec<Limit> {
     limits
 }
 
-/// KiB of memory that the host has left.
+/// The limits on the host's available memory in KiB.
 pub fn memory() -> Vec<Limit> {
     let mut limits = Vec::new();
     if let Some(kib) = procfs::text("/proc/meminfo").and_then(|t| procfs::field(&t, "MemAvailable"))
@@ -88,8 +89,8 @@ pub fn memory() -> Vec<Limit> {
     limits
 }
 
-/// Processes for a machine with this many vCPUs, of which each can take `each` KiB: at most what these limits allow, and
-/// which of them decides.
+/// The largest number of processes that these limits allow a machine with this many vCPUs, if each
+/// process can take `each` KiB; and which limit decides.
 pub fn processes(vcpus: u64, each: u64, tasks: &[Limit], memory: &[Limit]) -> Limit {
     let by_tasks = tasks.iter().map(|limit| Limit {
         left: limit
@@ -115,15 +116,15 @@ pub fn processes(vcpus: u64, each: u64, tasks: &[Limit], memory: &[Limit]) -> Li
     })
 }
 
-/// Mappings that a process may have.
+/// The number of mappings that a process may have.
 pub fn mappings() -> u32 {
-    /// What every host has had since 2.6.
+    /// The default since Linux 2.6.
     const USUAL: u32 = 65530;
     let max = procfs::number("/proc/sys/vm/max_map_count").unwrap_or(USUAL.into());
     u32::try_from(max).unwrap_or(u32::MAX)
 }
 
-/// `RLIMIT_NPROC`, for who is bound by it.
+/// `RLIMIT_NPROC`, for users that it binds.
 fn user_limit() -> Option<u64> {
     if rustix::process::geteuid().is_root() {
         return None;
@@ -131,7 +132,7 @@ fn user_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nproc).current
 }
 
-/// Tasks of the user that we are.
+/// The number of this user's tasks.
 fn tasks_of_user() -> u64 {
     let uid = u64::from(rustix::process::getuid().as_raw());
     let Ok(entries) = fs::read_dir("/proc") else {

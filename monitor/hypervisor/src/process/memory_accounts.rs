@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the processes of a machine take of the host's memory, known well enough at little cost.
+//! Estimates what the processes of a machine take of the host's memory, at little cost.
 //!
-//! To look at every process all the time is too much. But memory comes into being by work: as long as the CPU time that
-//! processes have had since they were looked at is small, what they can have taken is small. So only CPU times are read each time, and
-//! those processes are looked at that had most of it, until the rest could not matter.
+//! Reading every process's figures all the time would be too expensive. A process allocates only
+//! while it runs, so its CPU time bounds its allocations. Therefore each pass reads only CPU times.
+//! It then reads the figures of those processes that ran most, until the rest cannot matter.
 
 use super::budget::{Budget, MAPPING};
 use super::cpu_timer::CpuClock;
 use super::procfs;
 use std::time::{Duration, Instant};
 
-/// KiB of host memory that a processor can turn into page tables or private memory in a microsecond, at most.
+/// The most host memory, in KiB, that a processor can turn into page tables or private memory in a
+/// microsecond.
 const KIB_PER_US: u64 = 4;
-/// A processor needs at least this for one mapping, ns.
+/// A processor needs at least this time for one mapping, in ns.
 const NS_PER_MAPPING: u64 = 300;
-/// For counting mappings at one time.
+/// The time for counting mappings in one pass.
 const COUNTING: Duration = Duration::from_millis(20);
-/// What a machine may be beyond its budget before that is seen, KiB.
+/// How far a machine may exceed its budget before that is detected, in KiB.
 const SLACK: u64 = 128 << 10;
 
-/// The processes' figures.
+/// The accounts of all processes.
 #[derive(Debug)]
 pub struct Accounts {
     budget: Budget,
     most_maps: u64,
     countable: bool,
     processes: Vec<Account>,
-    /// The host's memory for its kernel's structures, KiB: the least since the mappings were last all counted.
+    /// Memory of the host kernel's structures in KiB: the minimum since all mappings were last
+    /// counted.
     slab: u64,
 }
 
@@ -34,11 +36,11 @@ pub struct Accounts {
 struct Account {
     pid: u32,
     clock: Option<CpuClock>,
-    /// CPU time, ns: now, at the last look, when mappings were counted.
+    /// CPU time in ns: now, when the figures were last read, when mappings were last counted.
     cpu: u64,
     looked: u64,
     counted: u64,
-    /// Page tables and private memory, KiB.
+    /// Page tables and private memory in KiB.
     kib: u64,
     maps: u64,
 }
@@ -48,14 +50,15 @@ impl Account {
         self.cpu - self.looked
     }
 
-    /// Mappings that it can have made since they were counted.
+    /// The most mappings that the process can have created since they were counted.
     fn uncertain(&self, most: u64) -> u64 {
         ((self.cpu - self.counted) / NS_PER_MAPPING).min(most.saturating_sub(self.maps))
     }
 }
 
 impl Accounts {
-    /// Of no process yet. `most_maps`: mappings that the host allows each; `countable`: it lets them be counted.
+    /// Accounts without processes. `most_maps` is the number of mappings that the host allows each
+    /// process; `countable` says whether the host lets the monitor count them.
     pub fn new(budget: Budget, most_maps: u64, countable: bool) -> Self {
         Accounts {
             budget: if countable {
@@ -74,7 +77,7 @@ impl Accounts {
         self.processes.len()
     }
 
-    /// One more; returns its CPU clock.
+    /// Adds a process. Returns its CPU clock.
     pub fn add(&mut self, pid: u32) -> Option<CpuClock> {
         let clock = CpuClock::of(pid).ok();
         self.processes.push(Account {
@@ -89,11 +92,12 @@ impl Accounts {
         clock
     }
 
-    /// Reads the CPU times; returns how much more it is than the last time, ns.
+    /// Reads the CPU times. Returns their growth since the last call in ns.
     pub fn read_times(&mut self) -> u64 {
         let mut used = 0;
         for process in &mut self.processes {
-            // One that is gone has nothing any more. Where the host gives no clock, it may have been busy all the time.
+            // A process that is gone has no memory. Without a clock, a process counts as always
+            // busy.
             let now = match process.clock {
                 Some(clock) => clock.read().unwrap_or(process.cpu),
                 None => process.cpu + 10_000_000,
@@ -104,7 +108,7 @@ impl Accounts {
         used
     }
 
-    /// KiB that are known.
+    /// The known memory of all processes in KiB.
     fn known(&self) -> u64 {
         self.processes
             .iter()
@@ -112,13 +116,17 @@ impl Accounts {
             .sum()
     }
 
-    /// CPU time that may be unseen, ns: for more than the rest of the budget, and some more.
+    /// The CPU time in ns that may pass before figures are read again: enough for the rest of the
+    /// budget and some more.
     pub fn allowance(&self) -> u64 {
         let limit = self.budget.machine(self.processes.len()) + SLACK;
         limit.saturating_sub(self.known()).max(SLACK / 2) / KIB_PER_US * 1000
     }
 
-    /// Looks at those that matter. An error says which budget is passed.
+    /// Reads the figures of the processes that matter.
+    ///
+    /// # Errors
+    /// Which budget is exceeded.
     pub fn audit(&mut self) -> Result<(), String> {
         let mut unseen: u64 = self.processes.iter().map(Account::unseen).sum();
         let mut order: Vec<usize> = Vec::new();
@@ -136,7 +144,8 @@ impl Accounts {
             process.kib = procfs::overhead(process.pid).unwrap_or(0);
             if process.kib > self.budget.process {
                 return Err(format!(
-                    "one address space takes {} MiB of the host's page tables and private memory, the budget is {} MiB",
+                    "one address space takes {} MiB of the host's page tables and private memory, \
+                         the budget is {} MiB",
                     process.kib >> 10,
                     self.budget.process >> 10
                 ));
@@ -153,19 +162,22 @@ impl Accounts {
         }
         let maps: u64 = self.processes.iter().map(|p| p.maps * MAPPING >> 10).sum();
         Err(format!(
-            "its address spaces take {} MiB of the host's page tables and private memory and {} MiB for mappings, the budget is {} MiB",
+            "its address spaces take {} MiB of the host's page tables and private memory \
+             and {} MiB for mappings, the budget is {} MiB",
             known - maps >> 10,
             maps >> 10,
             limit >> 10
         ))
     }
 
-    /// The host does not say how many mappings a process has, but for listing them all. So first what could be: by CPU
-    /// times, and by how much the host's kernel has grown, where that can be read.
+    /// The host publishes the number of a process's mappings only as a list of all of them. So
+    /// first an upper bound is computed: from CPU times, and from the growth of the host kernel's
+    /// memory where that can be read.
     fn audit_mappings(&mut self) -> Result<(), String> {
         let slab = slab();
         let (start, mut counted) = (Instant::now(), false);
-        // Measured from the least that was seen: what others give back must not hide what this machine takes.
+        // Measured from the minimum: memory that other programs release must not hide what this
+        // machine takes.
         self.slab = self.slab.min(slab.unwrap_or(0));
         loop {
             let uncertain: u64 = self
@@ -179,7 +191,8 @@ impl Accounts {
                 self.known() + can_be,
                 self.budget.machine(self.processes.len()),
             );
-            // One at a time before it matters; and the rest the next time, since tables could grow unseen meanwhile.
+            // One process at a time before the limit matters. The rest follows in the next pass,
+            // because page tables could grow meanwhile.
             let time = if all > limit {
                 COUNTING
             } else {
@@ -193,7 +206,7 @@ impl Accounts {
                 return Ok(());
             };
             if process.uncertain(most) == 0 {
-                // All is known: from here on the host's growth counts anew.
+                // Everything is known: the host kernel's growth counts from here.
                 self.slab = slab.unwrap_or(0);
                 return Ok(());
             }
@@ -205,7 +218,8 @@ impl Accounts {
     }
 }
 
-/// KiB of the host's kernel's structures that it cannot give back; none where it does not say.
+/// Memory in KiB of the host kernel's structures that cannot be reclaimed; `None` where the host
+/// does not publish it.
 fn slab() -> Option<u64> {
     procfs::field(&procfs::text("/proc/meminfo")?, "SUnreclaim").filter(|&kib| kib > 0)
 }
@@ -253,7 +267,7 @@ mod tests {
         assert_eq!(accounts.processes[0].unseen(), 0);
     }
 
-    /// Of a machine of which this is known, with nothing unseen.
+    /// Accounts of a machine with this memory and nothing unknown.
     fn known(kib: u64, maps: u64, count: usize) -> Accounts {
         let mut accounts = Accounts::new(Budget::new(256 << 20, 1), 65530, true);
         for _ in 0..count {
@@ -303,7 +317,7 @@ mod tests {
         for process in &mut accounts.processes {
             process.cpu = 60_000_000;
         }
-        // As if the host's kernel had grown from nothing.
+        // As if the host kernel's memory had grown from nothing.
         accounts.slab = 0;
         if slab().is_some_and(|kib| kib < 400 << 10) {
             accounts.processes[0].kib = 200 << 10;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The process hypervisor: virtual machines made of ordinary, unprivileged host processes.
 //!
-//! The layer's program (`layers/process/`) runs as the zygote, and its forks are the address spaces in which guest code
-//! runs. This side never runs any: it makes the memory, starts the processes, keeps time, and believes nothing that
-//! stands in memory which a guest can write. [`vm::Vm`] is where to start reading.
+//! The layer's program (`layers/process/`) runs as the zygote. The zygote's forks are the address
+//! spaces in which guest code runs. This side never runs guest code: it creates the memory, starts
+//! the processes and keeps time, and it trusts nothing in memory that a guest can write. Start
+//! reading at [`vm::Vm`].
 
 mod alarm;
 mod backend;
@@ -52,28 +53,31 @@ pub use observer::Observer;
 pub use vcpu_counters::Vcpu as VcpuFigures;
 pub use vm::{Config, Vm};
 
-/// Whether relocations of this type (R_X86_64_*) can be applied to a kernel.
+/// Whether the loader can apply relocations of this type (R_X86_64_*).
 pub fn relocates(kind: u32) -> bool {
     relocate::known(kind)
 }
 
-/// Relocates a kernel as for a machine, to see whether that works.
+/// Relocates a kernel as for a machine.
+///
+/// # Errors
+/// Why this kernel cannot be loaded.
 pub fn relocate(kernel: &[u8]) -> anyhow::Result<()> {
     kernel::Kernel::read(kernel, u64::MAX)?;
     Ok(())
 }
 
-/// How many CPUs this program may use.
+/// The number of CPUs that this program may use.
 pub fn allowed_cpus() -> usize {
     placement::allowed().len()
 }
 
-/// KiB of the host's memory that one address space can take, of a machine with `memory` bytes.
+/// Host memory, in KiB, that one address space can take in a machine with `memory` bytes.
 pub fn space_cost(memory: u64, vcpus: u64) -> u64 {
     budget::Budget::new(memory, vcpus).each(vcpus)
 }
 
-/// Whether the host gives large pages for guest memory when asked.
+/// Whether the host gives large pages for guest memory on request.
 pub fn large_pages_work() -> bool {
     let Ok(ram) = ram::Ram::new(ram::MIN_SIZE) else {
         return false;

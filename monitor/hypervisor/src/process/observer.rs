@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A look at a machine, for whoever keeps its figures: it changes nothing, and goes to other threads.
+//! Read access to a machine's statistics for other threads.
 
 use super::core::Core;
 use super::vcpu_counters::{self, Vcpu};
@@ -7,7 +7,7 @@ use paravane_devices::counters::Figures;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Sees a machine. It does not keep it running.
+/// Sees a machine. It does not keep the machine running.
 #[derive(Clone, Debug)]
 pub struct Observer {
     core: Arc<Core>,
@@ -24,27 +24,27 @@ impl Observer {
         }
     }
 
-    /// Since the machine was put together.
+    /// The time since the machine was prepared.
     pub fn uptime(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Bytes of the guest's memory.
+    /// Guest memory in bytes.
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Address-space processes.
+    /// The number of address-space processes.
     pub fn processes(&self) -> usize {
         self.core.processes.count()
     }
 
-    /// What each vCPU has done, by the layer's account.
+    /// What each vCPU has done, as the layer counts it.
     pub fn vcpus(&self) -> Vec<Vcpu> {
         vcpu_counters::each(&self.core.shared, self.core.vcpus)
     }
 
-    /// The devices' names and what they have done, in the guest's order.
+    /// The devices' names and what they have counted, in the guest's order.
     pub fn devices(&self) -> Vec<(String, Figures)> {
         self.core.devices.figures()
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The way of a machine's output from its doorbell thread to whoever reads it.
+//! Carries a machine's output from its doorbell thread to its reader.
 //!
-//! A channel that can be waited for together with other files: a reader that looked up now and then whether it was asked
-//! to end would cost more than an idle guest does.
+//! The reader can poll the queue together with other files. Checking a plain channel periodically
+//! would cost more than an idle guest does.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -10,12 +10,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A queue with an end that can be polled.
+/// A bounded queue whose reading end can be polled.
 #[derive(Debug)]
 pub struct Outputs<T> {
     state: Mutex<State<T>>,
     room: Condvar,
-    /// Readable while there is something in the queue, or was a moment ago.
+    /// Readable while the queue has an entry, or had one a moment ago.
     bell: OwnedFd,
     most: usize,
 }
@@ -27,7 +27,7 @@ struct State<T> {
 }
 
 impl<T> Outputs<T> {
-    /// One that holds `most`; then the writer waits.
+    /// A queue of at most `most` entries. A full queue makes the writer wait.
     pub fn new(most: usize) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let state = Mutex::new(State {
@@ -46,7 +46,7 @@ impl<T> Outputs<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one, as soon as there is room; drops it when nobody reads any more.
+    /// Adds an entry as soon as there is room. Drops it if the queue is closed.
     pub fn push(&self, item: T) {
         let mut state = self.state();
         while state.queue.len() >= self.most && !state.closed {
@@ -57,30 +57,30 @@ impl<T> Outputs<T> {
         }
         if !state.closed {
             state.queue.push_back(item);
-            // Fails only when the counter is full: then it is ringing already.
+            // Fails only when the counter is full: then it is readable already.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
     }
 
-    /// Takes the next one, if there is one.
+    /// Takes the next entry, if there is one.
     pub fn pop(&self) -> Option<T> {
         let mut state = self.state();
         let item = state.queue.pop_front();
         if state.queue.is_empty() {
-            // Fails when it was not ringing.
+            // Fails when the counter was 0.
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         }
         self.room.notify_one();
         item
     }
 
-    /// Nobody reads any more.
+    /// Closes the reading end.
     pub fn close(&self) {
         self.state().closed = true;
         self.room.notify_all();
     }
 
-    /// Readable while there is something.
+    /// Readable while the queue has an entry.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

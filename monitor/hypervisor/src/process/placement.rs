@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! On which host CPU a vCPU's threads run.
+//! The placement of vCPUs on host CPUs.
 //!
-//! A vCPU is one thread at a time, in one process after the other. The hand-over is cheap only when both threads are on
-//! one CPU, so all threads of a vCPU are pinned to one; which one is decided here, so that several virtual machines do
-//! not all begin at CPU 0, and a CPU that is taken away does not take a vCPU with it.
+//! A vCPU is one thread at a time, in one process after another. The hand-over is cheap only when
+//! both threads are on one CPU, so all threads of a vCPU are pinned to the same CPU. This module
+//! chooses the CPU: several machines must not all begin at CPU 0, and a vCPU must move when its CPU
+//! is taken away.
 
 use super::core::Core;
 use super::process_ids::Process;
@@ -17,20 +18,21 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// `vcpu_cpu`: any.
+/// `vcpu_cpu`: any CPU.
 const ANY: u32 = u32::MAX;
-/// Share of the time, in percent.
+/// Percent of the time for which a CPU works if it counts as busy, and below which it counts as
+/// idle.
 const BUSY: u64 = 90;
 const IDLE: u64 = 15;
-/// A vCPU that waits so much of the time has a CPU that others use, too.
+/// A vCPU that waits for more than this percentage of the time shares its CPU with other programs.
 const WAITS: u64 = 20;
 
-/// What each host CPU has done since the host started: busy and all ticks.
+/// Ticks of each host CPU since the host's start: busy, and all.
 #[derive(Clone, Debug, Default)]
 pub struct Load(BTreeMap<u32, (u64, u64)>);
 
 impl Load {
-    /// Reads it; empty where the host does not say.
+    /// Reads the host's table; empty where the host does not publish it.
     pub fn sample() -> Self {
         Load::parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
     }
@@ -45,7 +47,7 @@ impl Load {
             let idle: u64 = ticks.iter().skip(3).take(2).sum();
             Some((cpu, (all - idle, all)))
         };
-        // The first line is the sum: its number is missing, and the next word would be taken for it.
+        // The first line is the sum. It has no number, so its first value would be taken for one.
         Load(
             text.lines()
                 .filter(|l| !l.starts_with("cpu "))
@@ -54,7 +56,8 @@ impl Load {
         )
     }
 
-    /// Percent of the time since `earlier` that a CPU was busy; none if too short a time to say.
+    /// Percentage of the time since `earlier` for which a CPU was busy; `None` if the time is too
+    /// short.
     fn busy(&self, earlier: &Load, cpu: u32) -> Option<u64> {
         let ((busy, all), (busy_then, all_then)) = (self.0.get(&cpu)?, earlier.0.get(&cpu)?);
         let all = all.saturating_sub(*all_then);
@@ -62,7 +65,7 @@ impl Load {
     }
 }
 
-/// CPUs that this program may use.
+/// The CPUs that this program may use.
 pub fn allowed() -> Vec<u32> {
     let Ok(set) = sched_getaffinity(None) else {
         return Vec::new();
@@ -73,21 +76,24 @@ pub fn allowed() -> Vec<u32> {
         .collect()
 }
 
-/// CPUs for the vCPUs of a new machine: the idle ones first, from a place on that depends on `seed`.
+/// Chooses CPUs for the vCPUs of a new machine: idle ones first, starting at a place that depends
+/// on `seed`.
 pub fn choose(vcpus: usize, allowed: &[u32], before: &Load, now: &Load, seed: u32) -> Vec<u32> {
     if allowed.is_empty() {
         return vec![ANY; vcpus];
     }
     let mut order = allowed.to_vec();
-    // Multiplied by a large odd number: machines started one after the other begin far from each other.
+    // Multiplied by a large odd number, so that machines started one after the other begin far
+    // apart.
     let start = size((u64::from(seed.wrapping_mul(0x9e37_79b1)) * order.len() as u64) >> 32);
     order.rotate_left(start);
-    // Coarse, so that the place decides among CPUs that are about as busy; the sort keeps their order.
+    // Coarse, so that the starting place decides among CPUs that are about equally busy; the sort
+    // is stable.
     order.sort_by_key(|&cpu| now.busy(before, cpu).unwrap_or(0) / 34);
     order.iter().copied().cycle().take(vcpus).collect()
 }
 
-/// Puts a process's threads where its vCPUs are now.
+/// Pins a process's threads to the CPUs where its vCPUs are now.
 pub fn apply_to_process(core: &Core, index: usize, process: &Process) {
     if !core.cpus.moved() {
         return;
@@ -101,7 +107,7 @@ pub fn apply_to_process(core: &Core, index: usize, process: &Process) {
 fn pin(core: &Core, index: usize, process: &Process, vcpu: usize, cpu: u32) {
     let field = offset_of!(ph::PhvProc, tid) + vcpu * size_of::<u32>();
     let tid = core.shared.proc_word(index, field).load(Ordering::Relaxed);
-    // The guest could write any number there; only threads of this process are touched.
+    // The guest could write any number there; only threads of this process are changed.
     let (pid, Some(tid)) = (process.pid, process.thread(tid)) else {
         return;
     };
@@ -114,21 +120,21 @@ fn pin(core: &Core, index: usize, process: &Process, vcpu: usize, cpu: u32) {
     };
     if cpu < CpuSet::MAX_CPU {
         set.set(cpu);
-        // Fails when the CPU has just been taken away: the next round finds another.
+        // Fails when the CPU has just been taken away: the next look finds another one.
         let _ = sched_setaffinity(Pid::from_raw(tid), &set);
     }
 }
 
-/// Looks now and then whether the vCPUs are well placed.
+/// Checks periodically whether the vCPUs are well placed.
 #[derive(Debug)]
 pub struct Balance {
     load: Load,
     /// vCPUs that were running at the last look.
     ran: Vec<bool>,
-    /// Stolen time of each vCPU then, ns.
+    /// Steal time of each vCPU at the last look in ns.
     stolen: Vec<u64>,
     at: u64,
-    /// So that two machines do not both take the same idle CPU, again and again.
+    /// Random, so that two machines do not both take the same idle CPU again and again.
     random: u32,
 }
 
@@ -143,8 +149,8 @@ impl Balance {
         }
     }
 
-    /// Moves vCPUs whose CPU is no longer allowed, and one that shares its CPU, with another vCPU or with other machines and programs,
-    /// while another is idle.
+    /// Moves vCPUs whose CPU is no longer allowed. Also moves one vCPU that shares its CPU, with
+    /// another vCPU or with other programs, while another CPU is idle.
     pub fn look(&mut self, core: &Core) {
         let running: Vec<bool> = (0..core.vcpus)
             .map(|vcpu| {
@@ -157,7 +163,7 @@ impl Balance {
             .collect();
         let now = Load::sample();
         let at = sys::monotonic();
-        // The guest's word for it, which decides about the guest alone.
+        // The guest can write it, which affects only the guest's own placement.
         let stolen: Vec<u64> = (0..core.vcpus)
             .map(|vcpu| {
                 core.shared
@@ -202,11 +208,11 @@ impl Balance {
 struct Vcpu {
     /// It was running at both looks.
     busy: bool,
-    /// For its CPU, that is, most of all for other machines and programs.
+    /// It often waits for its CPU, mostly because of other machines and programs.
     waits: bool,
 }
 
-/// Which vCPUs are to go where.
+/// The vCPUs that move, and their new CPUs.
 fn moves(
     placement: &[u32],
     allowed: &[u32],
@@ -232,7 +238,7 @@ fn moves(
     if !result.is_empty() || !willing {
         return result;
     }
-    // One at a time: its effect shows in the next sample.
+    // One at a time: the next sample shows the effect.
     let idle = allowed.iter().copied().find(|&cpu| {
         usage(cpu).is_some_and(|percent| percent < IDLE)
             && !placement
@@ -252,7 +258,7 @@ fn moves(
             && (with_us || vcpus[vcpu].waits)
             && usage(cpu).is_some_and(|percent| percent > BUSY)
     };
-    // The last of those on a CPU: vCPU 0 stays where it is.
+    // The last one of those on a CPU moves, so vCPU 0 stays.
     if let (Some(cpu), Some(vcpu)) = (idle, (0..placement.len()).rev().find(|&v| shares(v))) {
         result.push((vcpu, cpu));
     }

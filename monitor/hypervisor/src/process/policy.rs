@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The seccomp filter of an address-space process, made from `policies/address-space.json`.
+//! The seccomp filter of an address-space process, compiled from
+//! `monitor/policies/address-space.json`.
 //!
-//! In front of the policy is a prologue made by hand: a call that does not come from the layer's one host-call
-//! instruction is a system call of the guest's, and is trapped, so that the layer can hand it to the guest's kernel.
-//! Each admitted call is then a program of its own, behind a chain of comparisons in the policy's order: a filter runs
-//! with every call, and the hand-over of a vCPU is what it must not slow down.
+//! A prologue in this file precedes the policy. A call that does not come from the layer's
+//! host-call instruction is a system call of the guest: it is trapped, so that the layer can pass
+//! it to the guest kernel. Each admitted call is a program of its own after a chain of comparisons
+//! in the policy's order: the filter runs on every call and must not slow down the hand-over of a
+//! vCPU.
 
 use crate::process::signal_scope::SignalScope;
 use anyhow::Context;
@@ -18,12 +20,12 @@ use serde::Deserialize;
 /// The policy.
 pub const ADDRESS_SPACE: &str = include_str!("../../../policies/address-space.json");
 
-/// What the policy's text cannot know.
+/// Values that the policy names and that are known only at run time.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// Address behind the layer's host-call instruction.
+    /// The address after the layer's host-call instruction.
     pub host_call: u64,
-    /// Descriptors of guest memory.
+    /// The first and the last descriptor of guest memory and register pages.
     pub ram_first: u64,
     pub ram_last: u64,
     /// What keeps signals inside the machine.
@@ -46,13 +48,15 @@ const DATA_POINTER_HIGH: u32 = 12;
 const RET_TRAP: u32 = 0x0003_0000;
 
 /// Compiles a policy.
+///
+/// # Errors
+/// The policy is invalid.
 pub fn compile(text: &str, parameters: &Parameters) -> anyhow::Result<BpfProgram> {
     let policy: Policy = serde_json::from_str(text).context("seccomp policy")?;
     let names = |name: &str| match name {
         "RAM_FIRST" => Some(parameters.ram_first),
         "RAM_LAST" => Some(parameters.ram_last),
-        // Their parent is number 1 of its namespace. Elsewhere its number is not known when this is
-        // made.
+        // In a PID namespace the parent is process 1. Elsewhere its id is not known yet.
         "FIRST_PROCESS" => Some(if parameters.signal_scope == SignalScope::PidNamespace {
             2
         } else {
@@ -65,7 +69,7 @@ pub fn compile(text: &str, parameters: &Parameters) -> anyhow::Result<BpfProgram
     policy_language::assemble(prologue, &policy.calls, &SeccompAction::KillProcess, &names)
 }
 
-/// Traps what is not the layer's call, and leaves the call's number in the accumulator.
+/// Traps calls that are not the layer's, and leaves the call's number in the accumulator.
 fn prologue(host_call: u64) -> BpfProgram {
     let [b0, b1, b2, b3, b4, b5, b6, b7] = host_call.to_le_bytes();
     let (low, high) = (

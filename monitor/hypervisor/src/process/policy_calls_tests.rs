@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The filter at work: children that have it enter a host-call instruction with registers of all kinds, some hundred
-//! thousand times. Whatever happens to them, nothing outside of them changes.
+//! The filter at work: children under the filter execute the host-call instruction with registers
+//! of all kinds, some hundred thousand times. Whatever happens to them, nothing outside of them
+//! changes.
 
 use super::*;
 use std::arch::asm;
@@ -10,23 +11,23 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// For `make test-release`.
+/// The number for `make test-release`.
 const LONG: &str = "PARAVANE_TEST_LONG";
 /// Descriptors of guest memory in a child.
 const RAM_FIRST: libc::c_int = 5;
 const RAM_LAST: libc::c_int = 6;
 const RAM_SIZE: u64 = 4 << 20;
 const PAGE: usize = 4096;
-/// A child may wait for something that never comes, µs.
+/// How long a child may wait for something that never comes, in µs.
 const LIFE: libc::suseconds_t = 30_000;
 
 /// What children share with the test: the first word counts calls, the rest must not change.
 struct Stage {
-    /// Page with `syscall; ret`.
+    /// A page with `syscall; ret`.
     code: *mut u8,
-    /// Calls that were made: the children's too.
+    /// Calls made, including those of children.
     count: *mut u8,
-    /// Not the children's.
+    /// A page that the children must not change.
     sentinel: *mut u8,
     ram: OwnedFd,
     filter: BpfProgram,
@@ -80,10 +81,10 @@ impl Stage {
         unsafe { AtomicU64::from_ptr(self.count.cast()) }
     }
 
-    /// Forks a child that makes calls until it dies; returns how it ended.
+    /// Forks a child that makes calls until it dies. Returns how it ended.
     fn child(&self, seed: u64) -> i32 {
         let parent = std::process::id();
-        // SAFETY: the child makes only system calls and touches only memory that is there.
+        // SAFETY: the child makes only system calls and touches only memory that exists.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
@@ -95,7 +96,7 @@ impl Stage {
         status
     }
 
-    /// The child. Nothing here allocates.
+    /// The child. It must not allocate.
     fn act(&self, seed: u64, parent: u32) -> ! {
         let program = libc::sock_fprog {
             len: u16::try_from(self.filter.len()).unwrap_or(0),
@@ -115,11 +116,11 @@ impl Stage {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: system calls with plain numbers and pointers to values that live.
+        // SAFETY: system calls with plain numbers and pointers to live values.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
-            // What the test's own run-time catches is death here.
+            // Signals that the test's run-time catches must kill here.
             for signal in [libc::SIGSEGV, libc::SIGBUS] {
                 libc::signal(signal, libc::SIG_DFL);
             }
@@ -173,11 +174,11 @@ impl Drop for Stage {
     }
 }
 
-/// Calls the instruction, as guest code can.
+/// Executes the instruction, as guest code can.
 fn enter(code: *mut u8, number: u64, arguments: &[u64; 6]) {
     let [a, b, c, d, e, f] = *arguments;
-    // SAFETY: none: the call may do anything to this process that the filter admits, which is the point. It is a child
-    // that has no other purpose.
+    // SAFETY: none. The call may do to this process whatever the filter admits; the test is about
+    // that, and the child has no other purpose.
     unsafe {
         asm!(
             "call {code}", code = in(reg) code, inout("rax") number => _,
@@ -189,9 +190,9 @@ fn enter(code: *mut u8, number: u64, arguments: &[u64; 6]) {
 
 struct Random(u64);
 
-/// What the policy names.
+/// The calls that the policy names.
 const ADMITTED: [u64; 11] = [202, 9, 10, 11, 234, 228, 15, 28, 24, 219, 231];
-/// What would be worst: files, processes, memory of others, privileges, namespaces, programs.
+/// The worst calls: files, processes, memory of others, privileges, namespaces, programs.
 const DANGEROUS: [u64; 40] = [
     0, 1, 2, 3, 13, 16, 25, 29, 32, 33, 39, 41, 42, 46, 56, 57, 59, 61, 62, 72, 82, 87, 90, 101,
     105, 109, 129, 155, 157, 165, 186, 200, 257, 272, 297, 310, 311, 317, 424, 435,
@@ -239,7 +240,7 @@ impl Random {
             0..=3 => self.next(),
             4..=7 => self.next() & 0x3ff,
             8..=15 => self.of(&DANGEROUS),
-            // Few of what ends the child for certain.
+            // Few calls that certainly end the child.
             16..=239 => self.of(&ADMITTED[..6]),
             _ => self.of(&ADMITTED),
         };
@@ -247,7 +248,8 @@ impl Random {
         for argument in &mut a {
             *argument = self.any(places);
         }
-        // Most have the checked arguments right, so that more than the check is tried; upper halves are not looked at.
+        // Most have the checked arguments right, so that the test goes beyond the check; the upper
+        // halves are not checked.
         if self.next() >> 60 != 0 {
             let upper = if self.next() >> 62 == 0 {
                 self.next() << 32
@@ -257,7 +259,7 @@ impl Random {
             match number {
                 202 => {
                     a[1] = self.of(&[0, 1, 9]) | upper;
-                    // A wait for a value that is there would be the child's last call.
+                    // A wait for the present value would be the child's last call.
                     a[2] = if a[1] & 1 == 0 || self.next() >> 61 == 0 {
                         u64::MAX
                     } else {
@@ -318,7 +320,7 @@ fn calls_of_all_kinds_change_nothing_outside() {
         seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         stage.count().store(0, Ordering::Relaxed);
         let status = stage.child(seed | 1);
-        // The count is in memory that the child can write to: one that cannot be is not believed.
+        // The count is in memory that the child can write, so an impossible count is not believed.
         made += stage.count().load(Ordering::Relaxed).min(100_000);
         *ends.entry(status).or_insert(0u64) += 1;
         assert_ne!(
@@ -338,7 +340,8 @@ fn calls_of_all_kinds_change_nothing_outside() {
     // SAFETY: the page is ours and mapped.
     let sentinel = unsafe { std::slice::from_raw_parts(stage.sentinel, PAGE) };
     assert!(sentinel.iter().all(|&byte| byte == 0x5e));
-    // Other tests of this program open files: none must be missing, and what was ours must still be it.
+    // Other tests of this program open files too: none of ours may be missing, and each must still
+    // be the same file.
     assert!(own_files() > 3);
     assert_eq!(
         rustix::fs::fstat(&stage.ram).unwrap().st_size,

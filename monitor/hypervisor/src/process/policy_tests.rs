@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the filter decides, by running it.
+//! What the filter decides, found by running it.
 
 use super::*;
 use paravane_confine::policy_language::JUMP;
@@ -58,7 +58,7 @@ fn filter() -> BpfProgram {
     compile(ADDRESS_SPACE, &PARAMETERS).unwrap()
 }
 
-/// Runs a filter as the host's kernel would.
+/// Runs a filter as the host kernel does.
 fn run(program: &[sock_filter], data: &Data) -> u32 {
     let (mut at, mut a) = (0usize, 0u32);
     loop {
@@ -177,7 +177,7 @@ fn nothing_beyond_it_is() {
     }
 }
 
-/// Which signals leave a process depends on what keeps them in the machine.
+/// Which signals may leave a process depends on what keeps them in the machine.
 #[test]
 fn without_a_wall_no_signal_is_admitted() {
     for (signal_scope, expected) in [
@@ -205,7 +205,7 @@ fn without_a_wall_no_signal_is_admitted() {
                 RET_KILL_PROCESS
             );
         }
-        // The parent of all, where its number is known.
+        // The parent of all processes, where its id is known.
         let of_parent = if signal_scope == SignalScope::PidNamespace {
             RET_KILL_PROCESS
         } else {
@@ -247,7 +247,8 @@ fn calls_of_the_guest_are_trapped() {
 fn a_policy_that_is_not_clear_is_refused() {
     let with = |rules: &str| {
         let text = format!(
-            r#"{{"license": "", "about": "", "calls": [{{"name": "x", "number": 1, "reason": "y", "rules": {rules}}}]}}"#
+            r#"{{"license": "", "about": "", "calls":
+                [{{"name": "x", "number": 1, "reason": "y", "rules": {rules}}}]}}"#
         );
         compile(&text, &PARAMETERS).unwrap_err()
     };
@@ -272,7 +273,10 @@ fn a_policy_that_is_not_clear_is_refused() {
 
 proptest! {
     #[test]
-    fn no_other_number_is_ever_admitted(number: u32, args: [u64; 6], arch in prop_oneof![Just(AUDIT_ARCH_X86_64), any::<u32>()]) {
+    fn no_other_number_is_ever_admitted(
+        number: u32, args: [u64; 6],
+        arch in prop_oneof![Just(AUDIT_ARCH_X86_64), any::<u32>()],
+    ) {
         let admitted = [202, 9, 10, 11, 15, 24, 28, 158, 219, 228, 231, 234];
         let decision = run(&filter(), &Data { number, arch, pointer: HOST_CALL, args });
         if arch != AUDIT_ARCH_X86_64 {
@@ -283,7 +287,11 @@ proptest! {
     }
 
     #[test]
-    fn memory_comes_from_the_ram_files_only(args: [u64; 6], flags in prop_oneof![Just(0x11u64), Just(0x8011), any::<u64>()], file in 0u64..12) {
+    fn memory_comes_from_the_ram_files_only(
+        args: [u64; 6],
+        flags in prop_oneof![Just(0x11u64), Just(0x8011), any::<u64>()],
+        file in 0u64..12,
+    ) {
         let args = [args[0], args[1], args[2], flags, file, args[5]];
         let wanted = (5..=8).contains(&file) && [0x11, 0x8011].contains(&(flags & 0xffff_ffff));
         prop_assert_eq!(decide(libc::SYS_mmap, args) == ALLOW, wanted);

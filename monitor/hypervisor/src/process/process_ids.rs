@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The numbers of a machine's processes and threads: those of the host, and those that the layer
-//! has for them.
+//! Ids of a machine's processes and threads: the host's ids, and the ids that the layer sees.
 //!
-//! They are the same, except in a namespace of process ids ([`super::signal_scope::SignalScope::PidNamespace`]).
-//! The monitor uses the host's; what stands in memory that a guest can write is the layer's, and
-//! means something only if it is known here.
+//! Both are the same, except in a PID namespace
+//! ([`super::signal_scope::SignalScope::PidNamespace`]). The monitor uses the host's ids. Ids in
+//! memory that a guest can write are the layer's, and the monitor accepts only those that it knows.
 
 use super::procfs;
 use anyhow::{Context, bail};
@@ -14,14 +13,14 @@ use anyhow::{Context, bail};
 pub struct Process {
     /// The host's id.
     pub pid: u32,
-    /// The layer's.
+    /// The layer's id.
     pub layer_pid: u32,
-    /// The host's and the layer's id of each thread; none where they are the same.
+    /// The host's id and the layer's id of each thread; `None` where they are the same.
     threads: Option<Vec<(u32, u32)>>,
 }
 
 impl Process {
-    /// One that has the host's numbers.
+    /// A process outside PID namespaces.
     pub fn of_host(pid: u32) -> Self {
         Process {
             pid,
@@ -30,16 +29,16 @@ impl Process {
         }
     }
 
-    /// One in a namespace, all of whose threads are there.
+    /// A process in a PID namespace, after it has created all its threads.
     ///
     /// # Errors
-    /// The host does not say what its threads are called inside, or it is another process.
+    /// The host does not publish the ids inside the namespace, or the process is another one.
     pub fn inside(pid: u32, layer_pid: u32) -> anyhow::Result<Self> {
         let threads =
             procfs::threads(pid).with_context(|| format!("the thread ids of process {pid}"))?;
-        // It may have ended since it said so, and another program may have its number.
+        // The process may have ended since its message, and another program may have got its id.
         if !threads.contains(&(pid, layer_pid)) {
-            bail!("process {pid} is not the one that calls itself {layer_pid}");
+            bail!("process {pid} does not have the id {layer_pid} in its namespace");
         }
         Ok(Process {
             pid,
@@ -48,8 +47,8 @@ impl Process {
         })
     }
 
-    /// The host's id of a thread. Where it is the layer's the host still has to say whether it is
-    /// one of this process.
+    /// The host's id of a thread. Where the ids are the same, the host itself checks whether the
+    /// thread belongs to this process.
     pub fn thread(&self, layer_tid: u32) -> Option<u32> {
         match &self.threads {
             None => Some(layer_tid),
@@ -63,7 +62,7 @@ impl Process {
 
 #[cfg(test)]
 impl Process {
-    /// One with these threads.
+    /// A process with these threads.
     pub fn known(pid: u32, layer_pid: u32, threads: &[(u32, u32)]) -> Self {
         Process {
             pid,
@@ -91,7 +90,7 @@ mod tests {
     fn the_host_says_what_threads_are_called() {
         let me = std::process::id();
         let process = Process::inside(me, me).unwrap();
-        // Without a namespace in between, both numbers are the same.
+        // Without a namespace in between, both ids are the same.
         assert_eq!(process.thread(me), Some(me));
         assert!(Process::inside(0, 1).is_err());
         assert!(

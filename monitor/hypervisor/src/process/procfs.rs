@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the host says in /proc and /sys. Everything may be missing there: in containers much is.
+//! What the host publishes in /proc and /sys. Any of it may be missing, and in containers much of
+//! it is.
 
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// A file that holds one number; none for `max`, or if it cannot be read.
+/// The number in a file; `None` for `max`, or if the file cannot be read.
 pub fn number(path: impl AsRef<Path>) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// A file's text, trimmed.
+/// The text of a file, trimmed.
 pub fn text(path: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_string())
 }
 
-/// A line `Name:   123 kB` of a status file: the number.
+/// The number in a line `Name:   123 kB` of a status file.
 pub fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text
         .lines()
@@ -23,7 +24,7 @@ pub fn field(text: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// KiB of page tables of a process.
+/// Page tables of a process in KiB.
 pub fn page_tables(pid: u32) -> Option<u64> {
     field(
         &fs::read_to_string(format!("/proc/{pid}/status")).ok()?,
@@ -31,13 +32,13 @@ pub fn page_tables(pid: u32) -> Option<u64> {
     )
 }
 
-/// KiB of the host's memory that a process takes besides files: page tables, and private pages.
+/// Host memory of a process besides files in KiB: page tables and private pages.
 pub fn overhead(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     Some(field(&status, "VmPTE")? + field(&status, "RssAnon").unwrap_or(0))
 }
 
-/// Mappings of a process.
+/// The number of mappings of a process.
 pub fn mappings(pid: u32) -> Option<u64> {
     let mut file = fs::File::open(format!("/proc/{pid}/maps")).ok()?;
     let (mut buffer, mut count) = (vec![0; 1 << 16], 0);
@@ -54,8 +55,7 @@ pub fn mappings(pid: u32) -> Option<u64> {
     }
 }
 
-/// The threads of a process: the host's id of each, and what it is called in the innermost
-/// namespace that it is in.
+/// The threads of a process: the host's id, and the id in the thread's innermost PID namespace.
 pub fn threads(pid: u32) -> io::Result<Vec<(u32, u32)>> {
     let mut all = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -64,7 +64,7 @@ pub fn threads(pid: u32) -> io::Result<Vec<(u32, u32)>> {
         let inside = innermost_id(task.path().join("status"));
         let (Some(host), Some(inside)) = (host, inside) else {
             return Err(io::Error::other(
-                "the host does not say what they are in their namespace (NSpid)",
+                "the host does not publish thread ids of PID namespaces (NSpid)",
             ));
         };
         all.push((host, inside));
@@ -72,16 +72,18 @@ pub fn threads(pid: u32) -> io::Result<Vec<(u32, u32)>> {
     Ok(all)
 }
 
-/// What the thread of a status file is called in the innermost namespace that it is in.
+/// The id of a thread in its innermost PID namespace, from its status file.
 pub fn innermost_id(status: impl AsRef<Path>) -> Option<u32> {
     let text = fs::read_to_string(status).ok()?;
     let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     ids.split_whitespace().last()?.parse().ok()
 }
 
-/// Folders of the control groups that this process is in for a controller, from its own up to the top.
+/// The folders of the control groups of this process for a controller, from its own group up to the
+/// top.
 ///
-/// Both versions; a container sees its own group as the top, or a path that is not there: then the top is what counts.
+/// Handles both versions. A container sees its own group as the top, or a path that does not exist:
+/// then only the top counts.
 pub fn groups(controller: &str) -> Vec<PathBuf> {
     let Some(lines) = text("/proc/self/cgroup") else {
         return Vec::new();
@@ -107,7 +109,7 @@ fn groups_of(lines: &str, controller: &str) -> Vec<PathBuf> {
         } else {
             continue;
         };
-        // `..` comes from a process outside of its group namespace.
+        // `..` appears for a process outside of its group namespace.
         let mut own = root.clone();
         own.extend(
             path.split('/')

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guest RAM: guest-physical 0 upwards without gaps, in files that the monitor and every address-space process map.
+//! Guest RAM: guest-physical addresses from 0 without gaps, in files that the monitor and every
+//! address-space process map.
 //!
-//! Several files and not one, because a file's lock is shared by all who map it. In the monitor they lie one behind the other, so that a
-//! buffer of a device's that goes from one into the next is one like any. Pages come into being when they are first touched, so a guest's RAM
-//! costs what it has used.
+//! There are several files because all processes that map a file share its lock. In the monitor's
+//! address space they are adjacent, so a device's buffer may cross from one into the next. The host
+//! allocates a page on its first touch, so RAM costs what the guest has used.
 
 use super::shared::size;
 use anyhow::{Context, bail};
@@ -18,22 +19,22 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
-/// Slots begin and end at multiples of this: a processor's large page.
+/// A processor's large page: RAM regions begin and end at multiples of this.
 pub const LARGE_PAGE: u64 = 2 << 20;
-/// What one file holds, unless there would be too many.
+/// The size of one file, unless that makes too many files.
 const SLOT_SIZE: u64 = 1 << 30;
-/// Below this, boot information and an image have no room.
+/// With less memory there is no room for boot information and a kernel.
 pub const MIN_SIZE: u64 = 16 << 20;
 /// The direct map ends where the layer's own addresses begin.
 pub const MAX_SIZE: u64 = ph::PHV_KERNEL_END - ph::PHV_DIRECT_MAP;
 
-/// One file and where it is.
+/// A RAM region: one file and its guest-physical addresses.
 #[derive(Clone, Debug)]
 pub struct Slot {
     pub gpa: u64,
     pub size: u64,
     file: Arc<File>,
-    /// The whole guest memory's mapping.
+    /// The mapping of the whole guest memory.
     memory: Arc<GuestRegionMmap>,
 }
 
@@ -46,11 +47,14 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// Makes `size` bytes.
+    /// Creates `size` bytes of RAM.
+    ///
+    /// # Errors
+    /// The size is not possible, or the host gives no memory.
     pub fn new(size: u64) -> anyhow::Result<Self> {
         if !(MIN_SIZE..=MAX_SIZE).contains(&size) || size % LARGE_PAGE != 0 {
             bail!(
-                "{} KiB of memory: it must be a multiple of 2 MiB, from {} MiB on",
+                "{} KiB of memory: it must be a multiple of 2 MiB, at least {} MiB",
                 size >> 10,
                 MIN_SIZE >> 20
             );
@@ -72,12 +76,12 @@ impl Ram {
         })
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Ascending, without gaps.
+    /// The regions, ascending and without gaps.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
@@ -88,6 +92,9 @@ impl Ram {
     }
 
     /// Copies bytes to a guest-physical address.
+    ///
+    /// # Errors
+    /// The range is not inside guest memory.
     pub fn write(&self, gpa: u64, bytes: &[u8]) -> anyhow::Result<()> {
         self.memory
             .write_slice(bytes, GuestAddress(gpa))
@@ -99,7 +106,11 @@ impl Ram {
             })
     }
 
-    /// The same for many bytes where nothing is yet: through the file, without a fault for each page.
+    /// Like [`Ram::write`], for many bytes in untouched memory: writes to the file, without a fault
+    /// for each page.
+    ///
+    /// # Errors
+    /// The range is not inside guest memory, or the host gives no memory.
     pub fn store(&self, mut gpa: u64, mut bytes: &[u8]) -> anyhow::Result<()> {
         while !bytes.is_empty() {
             let slot = self
@@ -124,13 +135,17 @@ impl Ram {
     }
 
     /// Copies bytes from a guest-physical address.
+    ///
+    /// # Errors
+    /// The range is not inside guest memory.
     #[cfg(test)]
     pub fn read(&self, gpa: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
         Ok(self.memory.read_slice(bytes, GuestAddress(gpa))?)
     }
 
-    /// Asks for large pages, as far as the host gives any; before the range is written to it costs least. Mapping and first
-    /// touches of the kernel half are several times cheaper on them in every new process. Says whether it got them all.
+    /// Asks the host for large pages. That is cheapest before the range is written. Large pages
+    /// make mapping and first touches of the kernel several times cheaper in every new process.
+    /// Returns whether the whole range got them.
     pub fn collapse(&self, gpa: u64, length: u64) -> bool {
         let mut all = true;
         let end = gpa.saturating_add(length).min(self.size);
@@ -145,7 +160,7 @@ impl Ram {
     }
 }
 
-/// One file for each GiB, or larger ones if that were too many.
+/// 1 GiB for each file, or more if that made too many files.
 fn slot_size(size: u64) -> u64 {
     SLOT_SIZE.max(
         size.div_ceil(ph::PHV_MAX_REGIONS)
@@ -153,7 +168,8 @@ fn slot_size(size: u64) -> u64 {
     )
 }
 
-/// Addresses for a guest's whole memory, which its files then take. They are given back as a whole.
+/// Reserves addresses for the whole guest memory, which the files then take. They are released as a
+/// whole.
 fn reserve(length: u64) -> anyhow::Result<GuestRegionMmap> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let region = MmapRegion::build(None, size(length), libc::PROT_NONE, flags)?;
@@ -167,7 +183,7 @@ impl Slot {
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
         )?;
         rustix::fs::ftruncate(&file, length)?;
-        // A file that somebody makes shorter would be a SIGBUS here.
+        // If another process truncated the file, access here would cause a SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let file = Arc::new(File::from(file));
         let slot = Slot {
@@ -178,16 +194,17 @@ impl Slot {
         };
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: takes the place of a part of what was reserved for this slot alone; nobody has used it before.
+        // SAFETY: replaces a part of what was reserved for this region alone, and which has not
+        // been used yet.
         unsafe { mmap(slot.address(0), size(length), access, flags, &slot.file, 0)? };
-        // Both are wishes: where shmem's large pages are "advise" the first gets them at first touch, and a core
-        // dump of the monitor should not have the guest's memory in it.
+        // Both are requests only. Where shmem's large pages are set to "advise", the first gets
+        // them on first touch. The second keeps guest memory out of the monitor's core dumps.
         slot.advise(0, length, libc::MADV_HUGEPAGE);
         slot.advise(0, length, libc::MADV_DONTDUMP);
         Ok(slot)
     }
 
-    /// Where this monitor has a byte of it, which must be inside.
+    /// The monitor's address of a byte, which must be inside the region.
     fn address(&self, offset: u64) -> *mut c_void {
         self.memory
             .as_ptr()
@@ -195,19 +212,21 @@ impl Slot {
             .cast()
     }
 
-    /// Its file, for the layer.
+    /// The file, for the layer.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
     /// `offset` and `length` are multiples of a large page.
     fn collapse(&self, offset: u64, length: u64) -> bool {
-        // The host makes large pages only through a mapping that is aligned to them, which ours need not be.
+        // The host collapses pages only through a mapping that is aligned to large pages, which the
+        // monitor's need not be.
         let Ok(window) = Window::new(&self.file, offset, length) else {
             return false;
         };
-        // One call for each, since the first failure ends a call. It fails where the host has no large page left, where there is
-        // nothing at all yet, and on kernels before 6.1, which do not know it.
+        // One call for each large page, because a call ends at its first failure. It fails where
+        // the host has no free large page, where nothing has been touched yet, and on kernels
+        // before 6.1, which do not have the advice.
         (0..length / LARGE_PAGE)
             .map(|index| index * LARGE_PAGE)
             .all(|at| {
@@ -220,17 +239,18 @@ impl Slot {
         if offset.checked_add(length).is_none_or(|end| end > self.size) {
             return false;
         }
-        // SAFETY: the range is inside the slot's mapping, and none of the advices used here changes what is in it.
+        // SAFETY: the range is inside the region's mapping, and none of the advices used here
+        // changes its content.
         unsafe { libc::madvise(self.address(offset), size(length), advice) == 0 }
     }
 }
 
 /// A mapping of part of a file at a multiple of a large page.
 struct Window {
-    /// What was reserved, and is freed.
+    /// What was reserved and will be freed.
     base: *mut c_void,
     reserved: usize,
-    /// The mapping, inside of it.
+    /// The mapping inside the reservation.
     start: *mut c_void,
 }
 
@@ -238,7 +258,7 @@ impl Window {
     fn new(file: &File, offset: u64, length: u64) -> io::Result<Self> {
         let reserved = size(length + LARGE_PAGE);
         let none = std::ptr::null_mut();
-        // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let base =
             unsafe { mmap_anonymous(none, reserved, ProtFlags::empty(), MapFlags::PRIVATE)? };
         let start = base.map_addr(|address| address.next_multiple_of(size(LARGE_PAGE)));
@@ -248,7 +268,7 @@ impl Window {
             start,
         };
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: takes the place of a part of what was just reserved, to which nobody has a reference.
+        // SAFETY: replaces a part of what was just reserved, to which there are no references.
         unsafe {
             mmap(
                 start,
@@ -264,7 +284,8 @@ impl Window {
 
     fn advise(&self, offset: u64, length: u64, advice: i32) -> bool {
         let address = self.start.wrapping_byte_add(size(offset));
-        // SAFETY: nobody has a reference to the mapping, and large pages do not change what is in it.
+        // SAFETY: there are no references to the mapping, and large pages do not change its
+        // content.
         unsafe { libc::madvise(address, size(length), advice) == 0 }
     }
 }
@@ -288,7 +309,7 @@ mod tests {
         let ram = Ram::new((1 << 30) + (4 << 20)).unwrap();
         let slots: Vec<_> = ram.slots().iter().map(|s| (s.gpa, s.size)).collect();
         assert_eq!(slots, [(0, 1 << 30), (1 << 30, 4 << 20)]);
-        // What is written from one into the next is in both files.
+        // What is written across the boundary is in both files.
         ram.write((1 << 30) - 2, b"abcd").unwrap();
         let read = |slot: usize, offset: u64| {
             let mut bytes = [0; 2];
@@ -306,7 +327,7 @@ mod tests {
     fn what_is_written_is_read_and_nothing_outside() {
         let ram = Ram::new(MIN_SIZE).unwrap();
         ram.write(MIN_SIZE - 3, b"abc").unwrap();
-        // Where the host has none, this is false and changes nothing either.
+        // On a host without large pages this returns false and changes nothing either.
         let _ = ram.collapse(MIN_SIZE - LARGE_PAGE, LARGE_PAGE);
         let mut bytes = [0; 3];
         ram.read(MIN_SIZE - 3, &mut bytes).unwrap();

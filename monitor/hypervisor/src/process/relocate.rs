@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Moves the references of a kernel along with its image.
+//! Applies the relocations of a kernel to the address at which it is loaded.
 //!
-//! A linker that is told `--emit-relocs` keeps its relocations. They say where in the image an absolute address
-//! stands; the field has the value for the link address already, so each is checked against what it should hold before it
-//! is changed: a file whose relocations do not belong to it is found at once, and not by a kernel that runs wild.
+//! A linker with `--emit-relocs` keeps its relocations, which say where the file contains an
+//! absolute address. The field already has the value for the link address. Each field is checked
+//! against its expected value before it is changed, so relocations that do not belong to the file
+//! are refused, instead of producing a broken kernel.
 
 use super::kernel::{Header, Kind, LE, LoadError, Segment};
 use object::elf::{
@@ -18,7 +19,7 @@ type Relocation = Rela64<object::LittleEndian>;
 type Symbol = Sym64<object::LittleEndian>;
 type SectionOf = SectionHeader64<object::LittleEndian>;
 
-/// How wide a field is, and what it can hold.
+/// The width of a field and the values that it can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Full,
@@ -31,7 +32,7 @@ impl Field {
         if self == Field::Full { 8 } else { 4 }
     }
 
-    /// The bytes for a value, unless it does not fit.
+    /// The bytes of a value, if it fits.
     fn encode(self, value: u64) -> Option<[u8; 8]> {
         let fits = match self {
             Field::Full => true,
@@ -47,7 +48,8 @@ pub fn known(kind: u32) -> bool {
     kind == R_X86_64_NONE.0 || field(RelocationType(kind)).is_some()
 }
 
-/// Applies all relocations of a file to its loaded segments: what refers to `image` (link addresses) moves by `delta`.
+/// Applies all relocations of a file to its loaded segments: references to `image` (link addresses)
+/// move by `delta`.
 pub fn apply(
     header: &Header,
     file: &[u8],
@@ -72,7 +74,8 @@ pub fn apply(
         last: 0,
     };
     let mut any = false;
-    // A kernel whose build has stripped most of them again (Linux's `vmlinux`) has some left, but none of its code.
+    // A kernel whose build has stripped most relocations again (Linux's `vmlinux`) has some left,
+    // but none of its code.
     let is_code = |s: &SectionOf| {
         s.sh_flags(LE).contains(SHF_ALLOC) && s.sh_flags(LE).contains(SHF_EXECINSTR)
     };
@@ -88,7 +91,8 @@ pub fn apply(
             .get(section.sh_info(LE) as usize)
             .filter(|t| t.sh_flags(LE).contains(SHF_ALLOC))
         else {
-            // Of what is not loaded, such as debug information; or of no section at all.
+            // Relocations of what is not loaded, such as debug information, or of no section at
+            // all.
             continue;
         };
         let symbols = sections
@@ -113,7 +117,7 @@ pub fn apply(
 
 struct Mover<'a> {
     segments: &'a mut [Segment],
-    /// Link addresses of what is loaded, does not move, and is not boot code.
+    /// Link addresses of segments that are loaded, do not move, and are not boot code.
     fixed: Vec<Range<u64>>,
     image: Range<u64>,
     delta: u64,
@@ -147,15 +151,15 @@ impl Mover<'_> {
         let (field, relative) = field(kind).ok_or_else(|| {
             error(
                 place,
-                &format!("has type {}, which a kernel image should not have", kind.0),
+                &format!("has type {}, which a kernel should not have", kind.0),
             )
         })?;
         let Some(field) = field else {
-            // Eight or sixteen bits reach nothing but what is beside them.
+            // Fields of 8 or 16 bits reach only what is next to them.
             return if place_moves == target_moves {
                 Ok(())
             } else {
-                Err(error(place, "cannot reach so far"))
+                Err(error(place, "is too narrow for this distance"))
             };
         };
         if !relative {
@@ -167,9 +171,10 @@ impl Mover<'_> {
         }
         match (place_moves, target_moves) {
             (true, true) | (false, false) => Ok(()),
-            // From what stays to the image.
+            // From what stays to what moves.
             (false, true) => self.add(place, field, target.wrapping_sub(place), self.delta),
-            // A weak symbol that nobody defined: code that looks whether it is there, and finds what the linker put.
+            // An undefined weak symbol: code checks whether it is defined, and finds the linker's
+            // value.
             (true, false) if symbol.st_shndx.get(LE) == SHN_UNDEF => Ok(()),
             (true, false) if self.fixed.iter().any(|r| r.contains(&value)) => self.add(
                 place,
@@ -179,13 +184,14 @@ impl Mover<'_> {
             ),
             (true, false) => Err(error(
                 place,
-                &format!("refers to {target:#x} relative to itself, which is not in the image"),
+                &format!("refers to {target:#x} relative to itself, which does not move"),
             )),
         }
     }
 
-    /// Whether a reference moves. The end of the image counts, a symbol may stand there; and so does an address a bit
-    /// outside, if its symbol is inside: `array - 8`. A symbol less the offset between linear and physical is not meant.
+    /// Whether a reference moves. The end of the kernel's range counts, because a symbol may be
+    /// there. So does an address a little outside if its symbol is inside, as in `array - 8`. A
+    /// symbol minus the offset between linear and physical addresses does not count.
     fn moves(&self, symbol: u64, target: u64) -> bool {
         let image = self.image.start..=self.image.end;
         image.contains(&target) || (image.contains(&symbol) && target >> 63 == 1)
@@ -201,7 +207,8 @@ impl Mover<'_> {
         self.segments.get(self.last)
     }
 
-    /// Checks that a field holds `value`, and adds to it. `last` is the segment of `place`.
+    /// Checks that a field holds `value`, and adds `change` to it. `last` is the segment of
+    /// `place`.
     fn add(&mut self, place: u64, field: Field, value: u64, change: u64) -> Result<(), LoadError> {
         let segment = self
             .segments
@@ -233,7 +240,7 @@ impl Mover<'_> {
         let new = field.encode(value.wrapping_add(change)).ok_or_else(|| {
             error(
                 place,
-                &format!("does not fit where the image goes: {value:#x}"),
+                &format!("does not fit at the kernel's address: {value:#x}"),
             )
         })?;
         for (to, from) in bytes.iter_mut().zip(new) {
@@ -243,7 +250,8 @@ impl Mover<'_> {
     }
 }
 
-/// The field of a relocation type, none for those too narrow to leave a function; and whether it is relative to itself.
+/// The field of a relocation type (`None` if it is too narrow to leave a function), and whether it
+/// is relative to its place.
 fn field(kind: RelocationType) -> Option<(Option<Field>, bool)> {
     match kind {
         R_X86_64_64 => Some((Some(Field::Full), false)),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The memory that the monitor and the layer share; see `abi/process.toml`.
 //!
-//! Guest code can write all of it at any time. So there is no reference to plain data in it: every access is an atomic
-//! load or store of one naturally aligned field, and whoever loads one checks the copy.
+//! Guest code can write all of it at any time. So there are no references to plain data in it:
+//! every access is an atomic load or store of one naturally aligned field, and the caller checks
+//! the loaded copy.
 
 use paravane_abi::process as ph;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -13,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// A number of `process.toml` that counts bytes or things in memory.
+/// Converts a number of `process.toml` that counts bytes or things in memory.
 #[allow(clippy::cast_possible_truncation)] // this program is for 64-bit hosts only
 pub const fn size(value: u64) -> usize {
     value as usize
@@ -21,7 +22,7 @@ pub const fn size(value: u64) -> usize {
 
 const SIZE: usize = size(ph::PHV_SHARED_SIZE);
 
-// The offsets that the accessors make from a checked index stay inside.
+// The offsets that the accessors compute from a checked index stay inside.
 const _: () =
     assert!(ph::PHV_SHARED_VCPUS + ph::PHV_MAX_VCPUS * ph::PHV_VCPU_STRIDE <= ph::PHV_SHARED_SIZE);
 const _: () =
@@ -40,30 +41,31 @@ const _: () = assert!(
             <= ph::PHV_SHARED_SIZE
 );
 
-/// The shared area, mapped here.
+/// The shared area, mapped in the monitor.
 #[derive(Debug)]
 pub struct Shared {
     base: NonNull<u8>,
     file: OwnedFd,
 }
 
-// SAFETY: the memory is only ever accessed through atomics, and stays mapped as long as this value lives.
+// SAFETY: the memory is only accessed through atomics, and stays mapped as long as this value
+// lives.
 unsafe impl Send for Shared {}
 // SAFETY: as for Send.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Makes one, all zero, whose file goes on for `pool` more bytes: those the layer alone maps.
+    /// Creates the area, all zero. Its file has `pool` more bytes, which only the layer maps.
     pub fn new(pool: u64) -> io::Result<Self> {
         let file = rustix::fs::memfd_create(
             "paravane-shared",
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
         )?;
         rustix::fs::ftruncate(&file, ph::PHV_SHARED_SIZE + pool)?;
-        // A file that somebody makes shorter would be a SIGBUS here.
+        // If another process truncated the file, access here would cause a SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -74,7 +76,7 @@ impl Shared {
                 0,
             )?
         };
-        // Not in core dumps; a host that does not know the advice dumps it, no more.
+        // Keeps it out of core dumps. A host that does not know the advice dumps it.
         // SAFETY: the range is the mapping just made.
         let _ = unsafe { rustix::mm::madvise(base, SIZE, rustix::mm::Advice::LinuxDontDump) };
         let base =
@@ -82,13 +84,13 @@ impl Shared {
         Ok(Shared { base, file })
     }
 
-    /// Its file, for the layer.
+    /// The file, for the layer.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
     fn at<T>(&self, offset: usize) -> NonNull<T> {
-        // An offset is made of constants and of indices that were checked: this is for mistakes in this program.
+        // Offsets consist of constants and checked indices, so this finds mistakes in this program.
         assert!(
             offset % align_of::<T>() == 0 && offset <= SIZE - size_of::<T>(),
             "offset {offset:#x}"
@@ -99,7 +101,7 @@ impl Shared {
 
     /// The 32-bit field at an offset.
     pub fn word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: inside the mapping, aligned, and never accessed but through atomics.
+        // SAFETY: inside the mapping, aligned, and only accessed through atomics.
         unsafe { self.at::<AtomicU32>(offset).as_ref() }
     }
 
@@ -141,22 +143,22 @@ impl Shared {
         self.word(request_offset(vcpu) + field)
     }
 
-    /// A 32-bit field of what a debugger sees of a vCPU.
+    /// A 32-bit field of a vCPU's state for debuggers.
     pub fn debug_word(&self, vcpu: usize, field: usize) -> &AtomicU32 {
         self.word(debug_offset(vcpu) + field)
     }
 
-    /// A 64-bit field of it.
+    /// A 64-bit field of a vCPU's state for debuggers.
     pub fn debug_long(&self, vcpu: usize, field: usize) -> &AtomicU64 {
         self.long(debug_offset(vcpu) + field)
     }
 
-    /// Bytes of it.
+    /// Bytes of a vCPU's state for debuggers.
     pub fn read_debug(&self, vcpu: usize, field: usize, bytes: &mut [u8]) {
         self.read(debug_offset(vcpu) + field, bytes);
     }
 
-    /// A vCPU's event, by its place in the ring.
+    /// A vCPU's event, by its index in the ring.
     pub fn event(&self, vcpu: usize, place: usize) -> ph::PhvEvent {
         assert!(
             vcpu < size(ph::PHV_MAX_VCPUS) && place < size(ph::PHV_EVENTS),

@@ -19,7 +19,7 @@ use paravane_abi::process as ph;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-/// Fills the first page, and what the layer expects of the vCPUs.
+/// Fills the first page and the initial state of the vCPUs.
 pub fn fill(
     shared: &Shared,
     config: &Config<'_>,
@@ -77,7 +77,7 @@ pub fn fill(
     Ok(())
 }
 
-/// What kind of processes it has.
+/// Sets the flags that all processes read.
 pub fn fill_flags(
     shared: &Shared,
     config: &Config<'_>,
@@ -92,7 +92,7 @@ pub fn fill_flags(
     Ok(())
 }
 
-/// Says where the devices are.
+/// Tells the layer where the devices are.
 pub fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
     shared
         .long(offset_of!(ph::PhvShared, device_gpa))
@@ -103,7 +103,7 @@ pub fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the layer is to keep to.
+/// Tells the layer its limits.
 pub fn fill_budget(shared: &Shared, budget: &Budget) -> anyhow::Result<()> {
     let word = |at: usize, value: u32| shared.word(at).store(value, Ordering::Relaxed);
     word(
@@ -117,8 +117,8 @@ pub fn fill_budget(shared: &Shared, budget: &Budget) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts the seccomp filter where the zygote finds it. Nothing of the guest's runs before all processes' parent, the
-/// zygote, has its copy.
+/// Writes the seccomp filter where the zygote finds it. Guest code runs only after the zygote, the
+/// parent of all processes, has its copy.
 pub fn install_filter(
     shared: &Shared,
     layer: &Layer<'_>,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How far the signals of a machine's processes reach: as far as the machine.
+//! What keeps the signals of a machine's processes inside the machine.
 //!
-//! vCPUs interrupt each other by a signal from process to process, and guest code can send it with
-//! any number. The host's seccomp cannot tell whose number it is. So something else keeps other
-//! processes of the same user out of reach; which of three ways it is depends on the host.
+//! vCPUs interrupt each other with signals between processes, and guest code can send such a signal
+//! to any id. A seccomp filter cannot tell whose id it is. So something else must protect other
+//! processes of the same user; the host decides which of three ways works.
 
 use crate::process::procfs;
 use paravane_confine::{self as confine, Domain};
@@ -12,20 +12,19 @@ use std::io;
 /// What keeps a machine's signals inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalScope {
-    /// Landlock: the host's kernel refuses signals to whoever is not in the machine's domain. From
+    /// Landlock: the host kernel refuses signals to processes outside the machine's domain. From
     /// Linux 6.12 on.
     Landlock,
-    /// The machine's processes have a namespace of process ids of their own: there are no numbers
-    /// for others.
+    /// The machine's processes have a PID namespace of their own: other processes have no ids in
+    /// it.
     PidNamespace,
-    /// Its processes may send no signal at all. They ask the monitor, which does it for them:
-    /// slower.
+    /// The processes may not send signals. They ask the monitor to do it, which is slower.
     Monitor,
 }
 
 impl SignalScope {
-    /// The best one that this host gives. It is tried, not looked up: a sandbox around this program
-    /// may refuse what the kernel has.
+    /// The best way that works on this host. It is tried, because a sandbox around this program may
+    /// refuse what the kernel offers.
     pub fn of_this_host() -> Self {
         if landlock_works() {
             SignalScope::Landlock
@@ -36,7 +35,7 @@ impl SignalScope {
         }
     }
 
-    /// A word for programs.
+    /// The word for it in `paravane inspect`.
     pub fn word(self) -> &'static str {
         match self {
             SignalScope::Landlock => "landlock",
@@ -51,7 +50,7 @@ fn landlock_works() -> bool {
         && matches!(Domain::closed(), Ok(Some(domain)) if domain.can_be_entered())
 }
 
-/// The monitor has to find out the host's numbers of threads, too.
+/// The monitor must also be able to learn the host's ids of threads.
 fn namespace_works() -> bool {
     if procfs::innermost_id("/proc/self/status").is_none() {
         return false;
@@ -61,7 +60,7 @@ fn namespace_works() -> bool {
         Ok(0) => unsafe { libc::_exit(0) },
         Ok(child) => {
             let mut status = 0;
-            // SAFETY: the process is our child, and nobody else waits for it.
+            // SAFETY: the process is our child, and only this code waits for it.
             unsafe {
                 while libc::waitpid(child, &raw mut status, 0) < 0
                     && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
@@ -74,15 +73,15 @@ fn namespace_works() -> bool {
     }
 }
 
-/// Forks a child that is process 1 of a new namespace of process ids; 0 in the child. An ordinary
-/// user gets that only together with a user namespace. The child may only make system calls: other
-/// threads may have held locks.
+/// Forks a child that is process 1 of a new PID namespace; 0 in the child. An ordinary user gets
+/// one only together with a user namespace. The child may only make system calls: other threads may
+/// have held locks.
 ///
 /// # Errors
 /// The host gives no such namespace, or no process.
 pub fn fork_apart() -> io::Result<libc::pid_t> {
     for namespaces in [libc::CLONE_NEWUSER | libc::CLONE_NEWPID, libc::CLONE_NEWPID] {
-        // SAFETY: without CLONE_VM it is a fork: the child has a copy of the caller's memory and
+        // SAFETY: without CLONE_VM this is a fork: the child has a copy of the caller's memory and
         // stack.
         let pid = unsafe {
             libc::syscall(

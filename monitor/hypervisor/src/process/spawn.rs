@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Starts the layer's program, with as little as possible of the host around it.
+//! Starts the layer's program with as little access to the host as possible.
 //!
-//! Between fork and exec only plain system calls are made: the monitor has threads, and one of them may have held a lock.
+//! Between fork and exec there are only system calls: the monitor has threads, and one of them may
+//! have held a lock.
 
 use super::signal_scope::{self, SignalScope};
 use paravane_abi::process as ph;
@@ -17,9 +18,10 @@ use std::io::{self, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// `MFD_EXEC`: hosts from 6.3 on may want it said that a file in memory is to be executed.
+/// `MFD_EXEC`: hosts from 6.3 on may require it for files in memory that are executed.
 const MFD_EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
-/// Descriptors below are the program's; those above are ours until they are moved there.
+/// Descriptors below this are the program's. The monitor's copies are above it until they are moved
+/// there.
 const ABOVE: RawFd = 64;
 const FIRST: RawFd = 3;
 
@@ -27,10 +29,10 @@ const _: () = assert!(ph::PHV_FD_CONTROL == FIRST as u64);
 const _: () = assert!(
     ph::PHV_FD_SHARED == ph::PHV_FD_CONTROL + 1 && ph::PHV_FD_RAM == ph::PHV_FD_CONTROL + 2
 );
-// RAM, and the devices' registers.
+// RAM and the devices' register pages.
 const _: () = assert!(ph::PHV_FD_RAM + ph::PHV_MAX_REGIONS < ABOVE as u64);
 
-/// A step between fork and exec, for messages.
+/// A step between fork and exec, for error messages.
 const STEPS: [&str; 6] = [
     "",
     "its parent ended",
@@ -45,16 +47,16 @@ const STEPS: [&str; 6] = [
 pub struct Child {
     pub pid: libc::pid_t,
     pub control: OwnedFd,
-    /// What keeps its signals inside.
+    /// What keeps its signals inside the machine.
     pub signal_scope: SignalScope,
-    /// Means this process for ever. Its parent ends it by this, and needs no right to signal any
-    /// other.
+    /// Always refers to this process. The parent kills it through this, and needs no right to
+    /// signal any other.
     process: Arc<Kept>,
     /// What it says before its exec, which closes the other end.
     report: File,
 }
 
-/// What the child needs, made before the fork.
+/// What the child needs, prepared before the fork.
 struct Plan {
     sources: Vec<RawFd>,
     program: RawFd,
@@ -63,7 +65,7 @@ struct Plan {
     /// The monitor's end of the control socket, of which the child has a copy.
     ours: RawFd,
     signal_scope: SignalScope,
-    /// Rules of a Landlock domain, where the host has it.
+    /// Rules of a Landlock domain, where the host has Landlock.
     domain: Option<RawFd>,
 }
 
@@ -83,7 +85,7 @@ pub fn start(
         None,
     )?;
     if signal_scope == SignalScope::PidNamespace {
-        // What processes call themselves inside means nothing outside: the host says who sends.
+        // Ids inside the namespace mean nothing outside, so the host must say who sends.
         rustix::net::sockopt::set_socket_passcred(&ours, true)?;
     }
     let (report_read, report_write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -109,8 +111,8 @@ pub fn start(
         domain: domain.as_ref().map(AsRawFd::as_raw_fd),
     };
     let pid = match signal_scope {
-        // The child only calls `child`, which makes system calls and touches no memory but `plan`
-        // and its stack.
+        // The child only calls `child`, which makes system calls and touches no memory except
+        // `plan` and its stack.
         SignalScope::PidNamespace => signal_scope::fork_apart()?,
         // SAFETY: as above.
         SignalScope::Landlock | SignalScope::Monitor => unsafe { libc::fork() },
@@ -125,7 +127,7 @@ pub fn start(
     let process = match descriptor(pid) {
         Ok(process) => process,
         Err(error) => {
-            // SAFETY: the process is our child and nobody has waited for it: the id is still its
+            // SAFETY: the process is our child and has not been waited for, so its id is still its
             // own.
             unsafe {
                 libc::kill(pid, libc::SIGKILL);
@@ -147,7 +149,7 @@ pub fn start(
 }
 
 impl Child {
-    /// For others who may have to end it.
+    /// For others that may have to kill it.
     pub fn process(&self) -> Arc<Kept> {
         Arc::clone(&self.process)
     }
@@ -179,7 +181,7 @@ impl Child {
     }
 }
 
-/// A descriptor of a child that nobody has waited for.
+/// A descriptor of a child that has not been waited for.
 fn descriptor(pid: libc::pid_t) -> io::Result<Arc<Kept>> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -198,7 +200,7 @@ fn failure([a, b, c, d, e, f, g, h]: [u8; 8]) -> io::Error {
 fn program_file(program: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match rustix::fs::memfd_create("paravane-layer", flags | MFD_EXEC) {
-        // Before 6.3 the flag is not known, and not needed.
+        // Kernels before 6.3 do not know the flag and do not need it.
         Err(Errno::INVAL) => rustix::fs::memfd_create("paravane-layer", flags)?,
         other => other?,
     };
@@ -209,7 +211,7 @@ fn program_file(program: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// A copy of a descriptor that is in the way of none of the program's.
+/// A copy of a descriptor above those of the program.
 fn above(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(file, ABOVE)?)
 }
@@ -218,7 +220,7 @@ fn pid_t(pid: u32) -> libc::pid_t {
     libc::pid_t::try_from(pid).unwrap_or(0)
 }
 
-/// Runs in the child; ends in the program, or with a report.
+/// Runs in the child. Ends in the program, or with a report.
 fn child(plan: &Plan) -> ! {
     let step = prepare(plan);
     let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -229,7 +231,7 @@ fn child(plan: &Plan) -> ! {
     {
         *to = from;
     }
-    // SAFETY: the buffer is ours; _exit runs nothing of the monitor's in this copy of it.
+    // SAFETY: the buffer is ours; _exit runs none of the monitor's code in this copy of it.
     unsafe {
         libc::write(plan.report, words.as_ptr().cast(), words.len());
         libc::_exit(127)
@@ -238,9 +240,10 @@ fn child(plan: &Plan) -> ! {
 
 /// Returns the step that failed.
 fn prepare(plan: &Plan) -> u32 {
-    // SAFETY: system calls with plain numbers and pointers to local values, safe between fork and exec.
+    // SAFETY: system calls with plain numbers and pointers to local values, which are safe between
+    // fork and exec.
     unsafe {
-        // First of all: what follows can wait for the host's kernel for seconds.
+        // First of all: what follows can wait for the host kernel for seconds.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if !parent_lives(plan) {
             return 1;
@@ -257,18 +260,18 @@ fn prepare(plan: &Plan) -> u32 {
             rlim_max: 0,
         };
         libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
-        // Again after everything that changes credentials, which clears it.
+        // Again, because changes of credentials clear it.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // The monitor may have ended before the call; then nobody would ever kill this process.
+        // If the monitor ended before the call, the kernel would never kill this process.
         if !parent_lives(plan) {
             return 1;
         }
         if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
             return 2;
         }
-        // Before the first fork, so that all processes are in one domain and reach each other. What
-        // keeps their signals in must hold; elsewhere it is one more wall, as far as this host
-        // gives it to us.
+        // Before the first fork, so that all processes are in one domain and can signal each other.
+        // Where Landlock keeps signals inside, this must succeed. Elsewhere it is one more wall, if
+        // the host offers it.
         if plan
             .domain
             .is_some_and(|rules| !confine::enter_domain(rules))
@@ -303,15 +306,16 @@ fn prepare(plan: &Plan) -> u32 {
     5
 }
 
-/// Whether the monitor is still there, asked after the kernel was told to end this process with it.
+/// Whether the monitor still runs, checked after the kernel was told to kill this process at the
+/// monitor's end.
 fn parent_lives(plan: &Plan) -> bool {
     if plan.signal_scope != SignalScope::PidNamespace {
-        // SAFETY: asks for a number.
+        // SAFETY: only returns a number.
         return unsafe { libc::getppid() } == plan.parent;
     }
-    // Whoever is outside of the namespace has no number inside. But the monitor's end of the
-    // control socket closes with it. A copy that another child has for a moment is no harm: the
-    // layer's program ends, too, when that end is closed.
+    // The monitor is outside the namespace and has no id inside. But its end of the control socket
+    // closes with it. Another child may have a copy for a moment. That does no harm: the layer's
+    // program also ends when that end is closed.
     let Some(&theirs) = plan.sources.first() else {
         return false;
     };
@@ -320,16 +324,16 @@ fn parent_lives(plan: &Plan) -> bool {
         events: 0,
         revents: 0,
     };
-    // SAFETY: closes this process's copy of a descriptor that it does not use, and asks about
-    // another one.
+    // SAFETY: closes this process's copy of a descriptor that it does not use, and polls another
+    // one.
     unsafe {
         libc::close(plan.ours);
         libc::poll(&raw mut poll, 1, 0) == 0
     }
 }
 
-/// Namespaces of its own, as far as this host gives them to us. One of process ids it has from the
-/// start, where it needs one ([`SignalScope::PidNamespace`]).
+/// Enters namespaces of its own, as far as the host allows. Where a PID namespace is needed, the
+/// process is in it from the start ([`SignalScope::PidNamespace`]).
 fn isolate() {
     let others = [
         libc::CLONE_NEWNET,
@@ -350,7 +354,7 @@ fn isolate() {
     }
 }
 
-/// Gives up what root could do, so that being root is not a reason to be afraid of a hole in the filter.
+/// Gives up root's privileges, so that a hole in the filter is no worse for root than for others.
 fn drop_privileges() {
     #[repr(C)]
     struct CapHeader {
@@ -359,7 +363,8 @@ fn drop_privileges() {
     }
     /// `_LINUX_CAPABILITY_VERSION_3`: two sets of three words.
     const VERSION: u32 = 0x2008_0522;
-    /// `SECBIT_NOROOT` and `SECBIT_NO_SETUID_FIXUP`, each with its lock: being root gives nothing at exec.
+    /// `SECBIT_NOROOT` and `SECBIT_NO_SETUID_FIXUP`, each with its lock: being root gives nothing
+    /// at exec.
     const NO_ROOT: libc::c_ulong = 0xf;
     let (header, none) = (
         CapHeader {
@@ -368,8 +373,8 @@ fn drop_privileges() {
         },
         [0u32; 6],
     );
-    // SAFETY: system calls with plain numbers and pointers to local values of the sizes that they expect. They fail
-    // for who has nothing to give up.
+    // SAFETY: system calls with plain numbers and pointers to local values of the expected sizes.
+    // They fail for a process that has nothing to give up.
     unsafe {
         libc::prctl(libc::PR_SET_SECUREBITS, NO_ROOT, 0, 0, 0);
         for capability in 0..64 {
@@ -379,9 +384,10 @@ fn drop_privileges() {
     }
 }
 
-/// Has exec close all descriptors from `first` on: those that the monitor inherited without the flag, too.
+/// Marks all descriptors from `first` on to be closed by exec, including those that the monitor
+/// inherited without the flag.
 fn close_at_exec(first: RawFd) {
-    /// Below this, one by one where the host (before 5.11) cannot do it at once.
+    /// Below this, one by one, where the host (before 5.11) cannot do it at once.
     const MANY: RawFd = 65536;
     // SAFETY: changes flags of descriptors in a copy of the monitor that is about to be replaced.
     unsafe {
@@ -399,8 +405,8 @@ fn close_at_exec(first: RawFd) {
     }
 }
 
-/// Reads one control message, with the host's id of whoever sent it where the host was asked for
-/// that; none when the other side has closed.
+/// Reads one control message, with the host's id of the sender if that was requested; `None` when
+/// the other side has closed.
 pub fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(ph::PhvMessage, Option<u32>)>> {
     let mut bytes = [0u8; 32];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that owns a machine's processes: it starts the zygote, asks it for more, hears of every death, and leaves
-//! nothing behind.
+//! The thread that owns a machine's processes: it starts the zygote, asks it for more processes,
+//! learns of every death, and leaves nothing behind.
 //!
-//! The zygote dies when this thread does, by the host's kernel's hand, and the zygote's children with it. So this is
-//! also what happens when the monitor is killed.
+//! The host kernel kills the zygote when this thread ends, and the zygote's children with it. So
+//! the same happens when the monitor is killed.
 
 use super::core::Core;
 use super::layer::Layer;
@@ -27,35 +27,37 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// The index of the zygote's own READY.
+/// The index in the zygote's own READY message.
 const ZYGOTE: u32 = u32::MAX;
-/// For the zygote and the first processes to be made; one takes well under a millisecond.
+/// How long the start of the zygote and the first processes may take. One takes well under a
+/// millisecond.
 const START_TIME: Duration = Duration::from_secs(20);
-/// For killed processes to be gone.
+/// How long killed processes may take to be gone.
 const END_TIME: Duration = Duration::from_secs(10);
-/// Processes asked for at once when the pool grows.
+/// Processes that are requested at once when the pool grows.
 const AT_ONCE: u32 = 4;
 
-/// What a machine starts with.
+/// The size of a machine's process pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Pool {
-    /// Processes at the start.
+    /// The number of processes at the start.
     pub first: u32,
-    /// Never more.
+    /// The largest number.
     pub limit: u32,
-    /// Never more where the host does not let the mappings of one be counted.
+    /// The largest number where the host does not let the monitor count a process's mappings.
     pub limit_uncounted: u32,
 }
 
-/// Whether the host lets us count the mappings of a machine's processes: they are not dumpable, so it takes their user
-/// namespace, or privileges.
+/// Whether the host lets the monitor count the mappings of a machine's processes. They are not
+/// dumpable, so that takes privileges or their user namespace.
 pub fn countable(core: &Core) -> bool {
     core.processes
         .pid(0)
         .is_some_and(|pid| procfs::mappings(pid).is_some())
 }
 
-/// Runs the thread: starts, says how that went, works until the machine is stopped or cannot go on.
+/// Runs the thread: starts the processes, reports the result in `started`, and works until the
+/// machine is stopped or cannot go on.
 pub fn run(
     core: &Arc<Core>,
     layer: &Layer<'_>,
@@ -70,7 +72,7 @@ pub fn run(
     let child = match spawn::start(layer.program, core.shared.file(), &files, signal_scope) {
         Ok(child) => child,
         Err(error) => {
-            // Fails only if nobody waits for the start any more.
+            // Fails only if the caller no longer waits.
             let _ = started.send(Err(error).context("cannot start the process hypervisor's layer"));
             return;
         }
@@ -99,19 +101,19 @@ pub fn run(
         }
     }
     supervisor.end();
-    // Until now, the guest could undo what wakes the others.
+    // Until now the guest could undo what wakes the other threads.
     core.wake_all();
 }
 
 struct Supervisor<'a> {
     core: &'a Arc<Core>,
     child: Child,
-    /// In a namespace: what the host and the layer call those that are not in their sandboxes yet.
-    /// At most as many as are asked for at once.
+    /// In a PID namespace: the ids, of the host and of the layer, of processes that are not in
+    /// their sandboxes yet. At most as many as are requested at once.
     made: Vec<(u32, u32)>,
-    /// Processes that the zygote was asked for.
+    /// The number of processes requested from the zygote.
     asked: u32,
-    /// Processes that it made.
+    /// The number of processes that are ready.
     ready: u32,
     limit: u32,
 }
@@ -145,7 +147,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// The next message while starting.
+    /// The next message during the start.
     fn next_message(&mut self, deadline: Instant) -> anyhow::Result<ph::PhvMessage> {
         loop {
             match spawn::receive(self.child.control.as_fd()) {
@@ -156,7 +158,7 @@ impl Supervisor<'_> {
                 Ok(Some((message, _))) => return Ok(message),
                 Ok(None) => bail!("the layer ended while it started ({})", self.exit_status()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error).context("cannot hear from the layer"),
+                Err(error) => return Err(error).context("cannot receive from the layer"),
             }
             self.wait_to_start(self.child.control.as_fd(), deadline)?;
         }
@@ -176,7 +178,10 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Serves messages and wishes until the machine is stopped. An error ends the machine.
+    /// Serves messages and requests until the machine is stopped.
+    ///
+    /// # Errors
+    /// Why the machine must end.
     fn work(&mut self) -> anyhow::Result<()> {
         loop {
             loop {
@@ -187,7 +192,7 @@ impl Supervisor<'_> {
                     Ok(Some((message, _))) => self.take(&message)?,
                     Ok(None) => bail!("the parent of its processes ended ({})", self.exit_status()),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(error).context("cannot hear from the layer"),
+                    Err(error) => return Err(error).context("cannot receive from the layer"),
                 }
             }
             if self.core.stopping() || self.core.end.failure().is_some() {
@@ -208,13 +213,13 @@ impl Supervisor<'_> {
         match u64::from(message.op) {
             ph::PHV_OP_READY => self.take_ready(message),
             ph::PHV_OP_FAILED => {
-                // The host gives no more. What there is suffices: the machine has been running with it.
+                // The host gives no more processes. The machine runs with those that it has.
                 tracing::info!("no more address-space processes: {}", describe(message));
                 self.no_more();
                 Ok(())
             }
-            // The index is the layer's guess from memory that a guest can write; the id is the host's word. One that is
-            // not known was still being made.
+            // The index is the layer's guess from memory that a guest can write; the id is the
+            // host's. A process with an unknown id was still being created.
             ph::PHV_OP_DIED
                 if !self
                     .core
@@ -226,7 +231,7 @@ impl Supervisor<'_> {
                 self.no_more();
                 Ok(())
             }
-            // In a machine that is ending anyway they end, too.
+            // In a machine that is ending, the processes end too.
             ph::PHV_OP_DIED if self.has_ended() => Ok(()),
             ph::PHV_OP_DIED => bail!(
                 "the process of an address space {}",
@@ -258,20 +263,21 @@ impl Supervisor<'_> {
             .store(limit, Ordering::Release);
     }
 
-    /// A process says that it is there. What the host calls it is the host's word, not its own.
+    /// Handles a new process's first message. The host, not the message, says which process sent
+    /// it.
     fn take_made(&mut self, message: &ph::PhvMessage, sender: Option<u32>) -> anyhow::Result<()> {
-        // Without a namespace both call it the same, and nothing is to be kept.
+        // Without a PID namespace both ids are the same, and nothing needs to be kept.
         let Some(sender) = sender else {
             return Ok(());
         };
         if self.made.len() >= size(u64::from(AT_ONCE)) {
-            bail!("the layer made more processes than it was asked for");
+            bail!("the layer created more processes than were requested");
         }
         self.made.push((sender, message.pid));
         Ok(())
     }
 
-    /// What the host calls a process of the machine.
+    /// The host's id of a process.
     fn identify(&mut self, layer_pid: u32) -> anyhow::Result<Process> {
         if self.child.signal_scope != SignalScope::PidNamespace {
             return Ok(Process::of_host(layer_pid));
@@ -281,7 +287,7 @@ impl Supervisor<'_> {
             .iter()
             .position(|(_, inside)| *inside == layer_pid)
         else {
-            bail!("process {layer_pid} of the virtual machine has not said that it is there");
+            bail!("process {layer_pid} of the virtual machine has not reported itself");
         };
         let (pid, _) = self.made.swap_remove(at);
         Process::inside(pid, layer_pid)
@@ -291,7 +297,7 @@ impl Supervisor<'_> {
         let known = |index: u32| self.core.processes.pid(size(index.into())).is_some();
         if message.index >= self.asked || known(message.index) || message.pid == 0 {
             bail!(
-                "the layer made process {} (id {}), which was not asked for",
+                "the layer created process {} (id {}), which was not requested",
                 message.index,
                 message.pid
             );
@@ -300,17 +306,18 @@ impl Supervisor<'_> {
         self.core
             .processes
             .add(size(message.index.into()), process.clone());
-        // Each says itself that it is ready, in any order; those without a gap before them count.
+        // Each process reports itself ready, in any order. Only those without a gap before them
+        // count.
         while known(self.ready) {
             self.ready += 1;
         }
         self.core.publish_count(self.ready);
-        // Its threads were placed as things stood when it was asked for.
+        // Its threads were placed as the vCPUs were when it was requested.
         placement::apply_to_process(self.core, size(message.index.into()), &process);
         Ok(())
     }
 
-    /// Asks for processes until there are `wanted`, a few at a time.
+    /// Requests processes until there are `wanted`, a few at a time.
     fn ask(&mut self, wanted: u32) -> anyhow::Result<()> {
         while self.asked < wanted.min(self.limit) && self.asked - self.ready < AT_ONCE {
             let op = u32::try_from(ph::PHV_OP_FORK)?;
@@ -334,7 +341,7 @@ impl Supervisor<'_> {
             PollFd::from_borrowed_fd(self.core.wakeups.supervisor(), PollFlags::IN),
         ];
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
-        // The caller looks at everything again, whatever came.
+        // The caller checks everything again, whatever ended the wait.
         let _ = rustix::event::poll(&mut files, timeout.as_ref());
     }
 
@@ -342,12 +349,13 @@ impl Supervisor<'_> {
         let _ = rustix::io::read(self.core.wakeups.supervisor(), &mut [0u8; 8]);
     }
 
-    /// How the zygote ended, which has closed its side.
+    /// How the zygote ended after it closed its socket.
     fn exit_status(&self) -> String {
         let mut status = 0;
         let deadline = Instant::now() + Duration::from_millis(200);
         loop {
-            // WNOWAIT is not known to waitpid: the id stays ours only until it is waited for, so look first.
+            // waitpid does not know WNOWAIT. The id stays valid only until the process is waited
+            // for, so this only looks.
             // SAFETY: waitid writes to the local value; the process is our child.
             let found = unsafe {
                 let mut info: libc::siginfo_t = std::mem::zeroed();
@@ -374,16 +382,17 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends all processes. The zygote is killed, and the host's kernel kills its children with it:
-    /// that is the first thing that each asks for. Then nobody but this thread can wait for them,
-    /// so that none of their ids can come to mean something else.
+    /// Ends all processes. The zygote is killed, and the host kernel kills its children, because
+    /// each has asked for that first. After that only this thread can wait for them, so none of
+    /// their ids can be reused meanwhile.
     fn end(&mut self) {
         self.child.kill();
         let deadline = Instant::now() + END_TIME;
         // The others become children of ours when it has ended.
         let mut left = wait_gone(vec![self.child.pid], deadline);
         if left.is_empty() {
-            // One that was being made is not known yet; it dies with its parent, as they all do.
+            // A process that was being created is not known yet. It dies with its parent, as all
+            // do.
             let known = self.core.processes.created();
             left = wait_gone(
                 known.filter_map(|p| p.pid.try_into().ok()).collect(),
@@ -419,7 +428,7 @@ fn is_made(message: &ph::PhvMessage) -> bool {
     u64::from(message.op) == ph::PHV_OP_MADE
 }
 
-/// A wait status in words.
+/// Describes a wait status.
 pub fn how_it_ended(status: u32) -> String {
     match (status & 0x7f, status >> 8 & 0xff) {
         (0, code) => format!("ended with exit code {code}"),
@@ -427,7 +436,7 @@ pub fn how_it_ended(status: u32) -> String {
     }
 }
 
-/// A message that is not the one expected.
+/// Describes an unexpected message.
 fn describe(message: &ph::PhvMessage) -> String {
     match u64::from(message.op) {
         ph::PHV_OP_FAILED => {
@@ -441,7 +450,7 @@ fn describe(message: &ph::PhvMessage) -> String {
                 ph::PHV_STEP_SIGNALS => "set up signals",
                 ph::PHV_STEP_SANDBOX => "enter the sandbox",
                 ph::PHV_STEP_FILTER => "install the seccomp filter",
-                ph::PHV_STEP_CPUID => "keep all that this processor's cpuid gives",
+                ph::PHV_STEP_CPUID => "read all of this processor's cpuid",
                 _ => "do an unknown step",
             };
             let error = io::Error::from_raw_os_error(i32::try_from(message.value).unwrap_or(0));

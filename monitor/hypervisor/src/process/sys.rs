@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The few host calls that this back end makes on memory it shares with the layer.
+//! Host calls of this back end: futexes in the shared area, clocks, signals to threads.
 
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -9,18 +9,18 @@ use std::sync::atomic::AtomicU32;
 /// Nanoseconds of a second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Not `FUTEX_PRIVATE_FLAG`: the words lie in memory that several processes map.
+/// Not `FUTEX_PRIVATE_FLAG`: several processes map the words.
 const SHARED: futex::Flags = futex::Flags::empty();
 
-/// Sleeps while `word` is `value`, until somebody wakes it, a signal comes or the absolute `CLOCK_MONOTONIC` moment
-/// `until` has passed. The caller looks again in every case.
+/// Sleeps while `word` is `value`, until it is woken, a signal comes, or the absolute
+/// `CLOCK_MONOTONIC` time `until` has passed. The caller checks its condition again in every case.
 pub fn futex_wait(word: &AtomicU32, value: u32, until: Option<u64>) {
     let until = until.map(timespec);
-    // The only errors are the ordinary ways to come back: another value, a signal, the time.
+    // The only errors are the ordinary ways to return: another value, a signal, the time.
     let _ = futex::wait_bitset(word, SHARED, value, until.as_ref(), NonZeroU32::MAX);
 }
 
-/// Wakes everybody who sleeps on `word`.
+/// Wakes all threads that sleep on `word`.
 pub fn futex_wake(word: &AtomicU32) {
     // Cannot fail: the word is mapped and aligned.
     let _ = futex::wake(word, SHARED, i32::MAX.unsigned_abs());
@@ -36,36 +36,37 @@ pub fn realtime() -> u64 {
     nanoseconds(clock_gettime(ClockId::Realtime))
 }
 
-/// The time-stamp counter, read after everything before it in program order.
+/// The time-stamp counter, read after everything that precedes the call in program order.
 pub fn tsc() -> u64 {
-    // SAFETY: every x86-64 processor has both instructions, they touch no memory. If the host disabled rdtsc for
-    // user programs, we are killed by SIGSEGV, as a guest would be: nothing sets that for a process but itself.
+    // SAFETY: every x86-64 processor has both instructions, and they touch no memory. If rdtsc is
+    // disabled for this process, it is killed by SIGSEGV, as a guest would be; only the process
+    // itself can disable it.
     unsafe {
         core::arch::x86_64::_mm_lfence();
         core::arch::x86_64::_rdtsc()
     }
 }
 
-/// Sends SIGURG to a thread. Does nothing if there is no such thread in that process.
+/// Sends SIGURG to a thread. Does nothing if the process has no such thread.
 pub fn signal_thread(pid: u32, tid: u32) {
     send_signal(pid, tid, libc::SIGURG);
 }
 
 /// Sends a signal to a thread.
 pub fn send_signal(pid: u32, tid: u32, signal: i32) {
-    // SAFETY: tgkill takes plain numbers; a pair that does not belong together makes it fail.
+    // SAFETY: tgkill takes numbers only, and fails for a thread of another process.
     unsafe {
         libc::syscall(libc::SYS_tgkill, i64::from(pid), i64::from(tid), signal);
     }
 }
 
-/// The signal that the watch waits for. Blocked there, and sent to no other thread.
+/// The signal that the watch waits for. The watch blocks it, and no other thread gets it.
 pub fn watch_signal() -> i32 {
     libc::SIGRTMIN() + 4
 }
 
 fn timespec(ns: u64) -> Timespec {
-    // Both fit: 2^64 ns are 18,446,744,073 s.
+    // Both values fit: 2^64 ns are 18,446,744,073 s.
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     Timespec {
         tv_sec: signed(ns / SECOND),
@@ -74,7 +75,7 @@ fn timespec(ns: u64) -> Timespec {
 }
 
 fn nanoseconds(time: Timespec) -> u64 {
-    // The host's clocks are not before their epochs.
+    // The host's clocks are never before their epochs.
     time.tv_sec.max(0).unsigned_abs() * SECOND + time.tv_nsec.max(0).unsigned_abs()
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the layer counts for each vCPU. A guest can write it: these are figures to look at, nothing depends on them.
+//! The layer's counters of each vCPU. A guest can write them, so they are only for display.
 
 use super::shared::Shared;
 use crate::Counters;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-/// What one vCPU has done. Counts since the machine's start.
+/// What one vCPU has done since the machine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vcpu {
-    /// Faults of the host that the guest never heard of: a page was mapped.
+    /// Hidden faults: the layer mapped a page and the guest did not notice.
     pub faults_hidden: u64,
-    /// Faults that the guest got as its own.
+    /// Guest page faults and other exceptions that the guest got.
     pub faults_injected: u64,
     /// System calls and instructions that trapped.
     pub syscalls_trapped: u64,
@@ -27,17 +27,17 @@ pub struct Vcpu {
     pub flushes: u64,
     /// Hand-overs to another address-space process.
     pub switches: u64,
-    /// Loads of a space that had changed.
+    /// Loads of a space whose tables had changed.
     pub resyncs: u64,
     /// Signals to other vCPUs.
     pub kicks_sent: u64,
-    /// System calls of the layer's to the host.
+    /// Host calls of the layer.
     pub host_calls: u64,
-    /// Nanoseconds that it wanted to run and did not.
+    /// Steal time in nanoseconds.
     pub stolen_ns: u64,
 }
 
-/// Each vCPU's figures, each word read once.
+/// Each vCPU's counters. Each word is read once.
 pub fn each(shared: &Shared, vcpus: usize) -> Vec<Vcpu> {
     let one = |vcpu: usize| {
         let field = |field: usize| shared.vcpu_long(vcpu, field).load(Ordering::Relaxed);
@@ -63,7 +63,8 @@ pub fn each(shared: &Shared, vcpus: usize) -> Vec<Vcpu> {
 pub fn read(shared: &Shared, vcpus: usize) -> Counters {
     let all = each(shared, vcpus);
     let sum = |field: fn(&Vcpu) -> u64| all.iter().map(field).fold(0, u64::wrapping_add);
-    // What reaches the layer as a signal of the host: every fault, every trapped call, every interrupt.
+    // What reaches the layer as a signal of the host: every fault, every trapped call, every
+    // interrupt.
     let signals = [
         sum(|v| v.faults_hidden),
         sum(|v| v.faults_injected),
@@ -86,7 +87,9 @@ mod tests {
         fn any_figures_have_a_sum(calls: [u64; 3], faults: [u64; 3], interrupts: [u64; 3]) {
             let shared = Shared::new(0).unwrap();
             for vcpu in 0..3 {
-                let store = |field, value| shared.vcpu_long(vcpu, field).store(value, Ordering::Relaxed);
+                let store = |field, value| {
+                    shared.vcpu_long(vcpu, field).store(value, Ordering::Relaxed);
+                };
                 store(offset_of!(ph::PhvVcpu, host_calls), calls[vcpu]);
                 store(offset_of!(ph::PhvVcpu, faults_hidden), faults[vcpu]);
                 store(offset_of!(ph::PhvVcpu, interrupts), interrupts[vcpu]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One virtual machine on this hypervisor: put together, run, ended.
+//! One virtual machine on the process hypervisor, from its preparation to its end.
 
 use super::boot;
 use super::budget::Budget;
@@ -38,19 +38,19 @@ use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Processes that a machine starts with, if it may; more come when the guest uses them.
+/// Processes at the start, if the limit allows so many. More follow when the guest uses them.
 const FIRST_PROCESSES: u32 = 4;
-/// The thread that ends the machine's processes.
+/// The name of the thread that ends the machine's processes.
 const SUPERVISOR: &str = "supervisor";
 /// For that thread to see the machine's processes gone. They were killed, and end without us.
 const PROCESSES_END: Duration = Duration::from_millis(1500);
-/// From the end of the machine's processes to our leaving. A thread that waits for the host (a file that
-/// another process holds, a flush) may take longer.
+/// How long `drop` waits for the other threads after the machine's processes have ended. A thread
+/// that waits for the host (a file that another process holds, a flush) may take longer.
 const LEAVE: Duration = Duration::from_millis(500);
-/// Pieces of output that may wait for a reader; then the guest waits.
+/// Pieces of output that wait for a reader. When they are this many, the guest waits.
 const QUEUED: usize = 64;
 
-/// What machine it is to be.
+/// The description of a machine.
 #[derive(Clone, Debug)]
 pub struct Config<'a> {
     /// The kernel's name, for messages.
@@ -65,18 +65,18 @@ pub struct Config<'a> {
     pub initrd: &'a [u8],
     /// Virtual CPUs.
     pub vcpus: u32,
-    /// Bytes.
+    /// Guest memory in bytes.
     pub memory: u64,
-    /// Address-space processes; as many as the host allows unless said.
+    /// The number of address-space processes; as many as the host allows if `None`.
     pub spaces: Option<u32>,
-    /// Processes can be attached to with a debugger.
+    /// Debuggers may attach to the processes.
     pub debuggable: bool,
-    /// The clock starts wrong, and is corrected in large steps: for tests.
+    /// For tests: the clock starts wrong and is corrected in large steps.
     pub disturb_clock: bool,
 }
 
-/// A running machine. It is ended when this is dropped. Nothing is left of it, except threads of ours
-/// that wait for the host.
+/// A running machine. Dropping it ends the machine. Nothing is left of it except threads of the
+/// monitor that wait for the host.
 #[derive(Debug)]
 pub struct Vm {
     core: Arc<Core>,
@@ -93,14 +93,14 @@ impl Vm {
         Vm::start_with(config, Vec::new())
     }
 
-    /// Starts a machine with devices, whose order the guest sees.
+    /// Starts a machine with devices, in the order in which the guest sees them.
     pub fn start_with(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
         let vm = Vm::prepare(config, devices)?;
         vm.start_kernel();
         Ok(vm)
     }
 
-    /// Puts a machine together, with all of its threads confined and nothing of the guest's having run.
+    /// Prepares a machine: all its threads run and are confined, and no guest code has run yet.
     pub fn prepare(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
         let (clock_start, load_start) = (Sample::take(), Load::sample());
         host_cpu::check()?;
@@ -187,8 +187,8 @@ impl Vm {
         budget: Budget,
         devices: Devices,
     ) -> anyhow::Result<()> {
-        // When the zygote ends, its children become ours, and we can wait for them: an init that does not is common
-        // in containers.
+        // When the zygote ends, its children become ours and we can wait for them. In containers,
+        // process 1 often does not wait for orphans.
         // SAFETY: sets an attribute of this process.
         unsafe {
             libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -206,7 +206,7 @@ impl Vm {
         }
         let (started, start) = channel();
         let signal_scope = self.signal_scope;
-        // It confines itself when it has started the machine's processes.
+        // The supervisor confines itself after it has started the machine's processes.
         self.spawn_as_it_is(SUPERVISOR, move |core| {
             supervisor::run(
                 core,
@@ -225,7 +225,7 @@ impl Vm {
             supervisor::countable(&self.core),
         );
         let integrity = Integrity::of(&self.core.shared, self.core.vcpus);
-        // Landlock would keep it from the processes' lists of mappings.
+        // Landlock would hide the processes' lists of mappings from it.
         self.spawn("watch", Files::any(), move |core| {
             watch::run(core, clock, accounts, integrity)
         })?;
@@ -239,7 +239,7 @@ impl Vm {
         })
     }
 
-    /// Starts a thread under the policy of its name; comes back when that holds.
+    /// Starts a thread under the policy of its name. Returns when the policy is in force.
     fn spawn(
         &mut self,
         name: &str,
@@ -251,7 +251,7 @@ impl Vm {
         self.spawn_as_it_is(name, move |core| {
             let entered = confine::enter(&policy, &files);
             let go = entered.is_ok();
-            // Fails only if nobody waits for the start any more.
+            // Fails only if the caller no longer waits.
             let _ = tell.send(entered);
             if go {
                 body(core);
@@ -280,12 +280,12 @@ impl Vm {
         sys::futex_wake(wake);
     }
 
-    /// What keeps the signals of its processes inside.
+    /// What keeps the signals of its processes inside the machine.
     pub fn signal_scope(&self) -> SignalScope {
         self.signal_scope
     }
 
-    /// The next output, if there is one.
+    /// The next output, if there is any.
     pub fn next(&self) -> Option<Output> {
         self.outputs.pop()
     }
@@ -295,12 +295,13 @@ impl Vm {
         self.outputs.bell()
     }
 
-    /// Its vCPUs and memory, to be looked at.
+    /// Access to its vCPUs and memory.
     pub fn debug(&self) -> &Debug {
         &self.debug
     }
 
-    /// Runs a debugger's thread, which `bell` wakes. The machine then waits for it at its first instruction.
+    /// Runs a debugger's thread, which `bell` wakes. The machine then stops at its first
+    /// instruction.
     pub fn debug_with(
         &mut self,
         bell: OwnedFd,
@@ -312,17 +313,17 @@ impl Vm {
         self.spawn("gdb", Files::none(), move |_| body(debug))
     }
 
-    /// What a debugger is told that the machine has ended with.
+    /// Sets the exit code that a debugger is told.
     pub fn set_exit_code(&self, code: u8) {
         self.core.end.set_exit_code(code);
     }
 
-    /// Sends all vCPUs a non-maskable interrupt, at which a kernel says what it does.
+    /// Sends all vCPUs a non-maskable interrupt. A kernel then reports what it was doing.
     pub fn nmi(&self) {
         kick::nmi(&self.core);
     }
 
-    /// For whoever keeps its figures.
+    /// Read access to its statistics, which can be given to another thread.
     pub fn observer(&self) -> Observer {
         self.observer.clone()
     }
@@ -335,11 +336,12 @@ impl Vm {
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        // First, so that a thread that waits for us to read does not.
+        // First, so that a thread that waits for a reader goes on.
         self.outputs.close();
         self.core.stop();
-        // Threads sleep on words that the guest can write: it could undo the change that keeps one from sleeping, until
-        // the last of its processes is gone.
+        // Threads sleep on words that the guest can write. Until the last of the machine's
+        // processes is gone, the guest could undo the change that keeps a thread awake. So they are
+        // woken repeatedly.
         let begun = Instant::now();
         let mut ended = None;
         loop {
@@ -352,7 +354,8 @@ impl Drop for Vm {
             }
             let late = ended.is_some_and(|ended: Instant| ended.elapsed() >= LEAVE);
             if late || begun.elapsed() >= PROCESSES_END {
-                // No guest code runs any more. They end with this process at the latest.
+                // Guest code no longer runs. The remaining threads end with this process at the
+                // latest.
                 tracing::warn!(
                     threads = names.join(" "),
                     "the machine has ended before its threads"
@@ -363,7 +366,7 @@ impl Drop for Vm {
             self.core.wake_all();
         }
         for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
-            // A thread that panicked has said so; the others end all the same.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }
@@ -379,7 +382,7 @@ impl Vm {
     }
 }
 
-/// How many processes, at the start and at most.
+/// The number of processes: at the start and at most.
 fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
     let (least, vcpus) = (config.vcpus + 1, config.vcpus.into());
     let budget = Budget::new(config.memory, vcpus);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that keeps the clock page right, the vCPUs well placed, and the host's memory from a hostile guest.
+//! The watch: a thread that corrects the clock page, places vCPUs on host CPUs, and protects the
+//! host's memory from a hostile guest.
 //!
-//! A guest is charged for its RAM, which has a fixed size. But the host's page tables for its mappings are the host's
-//! memory, and code that does not care for the layer's own accounting can make half a GiB of them in a second. So the
-//! host's own figures are held against a [`super::budget::Budget`], every few milliseconds while the machine works: the less is left
-//! of the budget, the more often. While it is idle this thread sleeps: a timer on the CPU clock of each process wakes it.
+//! A guest's RAM has a fixed size, but the host's page tables for its mappings have not: code that
+//! ignores the layer's accounting can create half a GiB of them in a second. So this thread
+//! compares the host's own figures with a [`super::budget::Budget`], every few milliseconds while
+//! the machine works, and more often the less is left of the budget. While the machine is idle this
+//! thread sleeps: a timer on the CPU clock of each process wakes it.
 
 use super::clock::{self, Clock};
 use super::core::Core;
@@ -14,24 +16,27 @@ use super::memory_accounts::Accounts;
 use super::placement::{self, Balance};
 use super::sys::{self, SECOND};
 
-/// CPU time of one process that wakes the watch. An idle machine uses less in a minute, all processes together.
+/// CPU time of one process, in ns, that wakes the watch. All processes of an idle machine together
+/// use less in a minute.
 const WAKING: u64 = 4_000_000;
-/// CPU time of all processes together that is not worth a look, ns.
+/// CPU time of all processes together, in ns, that is too little for an audit.
 const NOTHING: u64 = 100_000;
-/// Of the time since the last look; more is something.
+/// The machine counts as unused if its CPU time was less than 1/this of the time since the last
+/// look.
 const NOTHING_OF: u64 = 1000;
-/// Between two looks while the machine works, ns.
+/// The time between two looks while the machine works, in ns.
 const SHORTEST: u64 = 2_000_000;
 const LONGEST: u64 = 40_000_000;
-/// It is idle when it has used no more than a hundredth of this time, ns.
+/// The machine becomes idle when it has used at most 1% of this time, in ns.
 const QUIET: u64 = 200_000_000;
-/// Between two looks while it is idle: first, and after looks at which nothing had happened, each time twice as long. The timers look at a
-/// process only when the host's tick finds it running; this is for who sleeps through the ticks. And for each process
-/// so much more: looking costs.
+/// The time between two looks while the machine is idle, in ns. It doubles after each look at which
+/// nothing had happened. The timers see a process only if the host's tick finds it running; these
+/// looks find a process that sleeps during ticks. The last value is added for each process, because
+/// looking costs time.
 const IDLE_LOOK: u64 = SECOND;
 const IDLE_LOOK_MOST: u64 = clock::IDLE_PERIOD;
 const IDLE_LOOK_EACH: u64 = SECOND / 100;
-/// The first updates of the clock page come sooner: it starts with a short measurement.
+/// The first updates of the clock page come sooner, because it starts with a short measurement.
 const FIRST_UPDATES: [u64; 3] = [50_000_000, 150_000_000, 400_000_000];
 
 /// Runs the thread until the machine is stopped.
@@ -51,12 +56,12 @@ pub fn run(core: &Core, clock: Clock, accounts: Accounts, integrity: Integrity) 
     core.wakeups.set_watch(thread_id());
     watch.work();
     core.wakeups.set_watch(0);
-    // A late nudge stays pending in this thread and goes with it.
+    // A late wake-up stays pending in this thread and ends with it.
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// CPU time used since it began; to the next look.
+    /// CPU time used since the machine became idle; time to the next look.
     Idle { used: u64, look: u64 },
     /// CPU time used since a moment.
     Busy { since: u64, used: u64 },
@@ -77,10 +82,10 @@ struct Watch<'a> {
     integrity: Integrity,
     /// Processors that can work for this machine at once.
     parallel: u64,
-    /// A timer on the CPU time of each process; none where the host gave none.
+    /// A timer on the CPU time of each process; `None` where the host gave none.
     timers: Vec<Option<CpuTimer>>,
     mode: Mode,
-    /// When the clock page is to be corrected.
+    /// When the clock page is corrected next.
     update_at: u64,
 }
 
@@ -127,23 +132,24 @@ impl Watch<'_> {
         }
     }
 
-    /// To the next look, ns.
+    /// The time to the next look in ns.
     fn pause(&self) -> u64 {
         match self.mode {
             Mode::Busy { .. } => {
                 (self.accounts.allowance() / 3 / self.parallel).clamp(SHORTEST, LONGEST)
             }
-            // Without timers nobody says that it is busy.
+            // Without timers nothing reports that the machine is busy.
             Mode::Idle { .. } if self.timers.iter().any(Option::is_none) => LONGEST,
             Mode::Idle { look, .. } => look.max(IDLE_LOOK_EACH * self.timers.len() as u64),
         }
     }
 
-    /// Holds what the machine takes against its budget, and finds out whether it is idle.
+    /// Compares what the machine takes with its budget, and decides whether it is idle.
     fn look(&mut self, woken: bool) {
         let used_now = self.accounts.read_times();
         let audited = match self.mode {
-            // Nothing comes of so little; looking would cost as much.
+            // So little CPU time can allocate nothing that matters, and an audit would cost as
+            // much.
             Mode::Idle { .. } if used_now < NOTHING => Ok(()),
             _ => self.accounts.audit(),
         };
@@ -190,7 +196,7 @@ fn thread_id() -> u32 {
 }
 
 fn signal_set() -> libc::sigset_t {
-    // SAFETY: the calls write to the local value, for which zero is a value.
+    // SAFETY: the calls write to the local value, for which zero is valid.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -207,7 +213,7 @@ fn block_signal() {
     }
 }
 
-/// Waits for the signal; says whether one came.
+/// Waits for the signal. Returns whether one came.
 fn wait_for_signal(ns: u64) -> bool {
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let timeout = libc::timespec {
@@ -229,7 +235,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    /// Watches a shell that makes its own memory larger and larger, or only idles.
+    /// Watches a shell that allocates more and more memory, or only idles.
     fn watched(script: &str, until: Duration) -> Option<String> {
         let mut command = Command::new("sh");
         let mut child = command

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A child process that does not outlive the monitor, and the lines that it writes.
+//! A child process that does not outlive the monitor, and the lines that it prints.
 
 use crate::Event;
 use paravane_user_io::signals::Signals;
@@ -11,13 +11,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Lines above this are cut: a guest may print without end.
+/// Longer lines are truncated: a guest may print without end.
 const MAX_LINE: u64 = 4096;
-/// Lines that may wait for a reader; then the child waits.
+/// Lines that wait for a reader. When they are this many, the child waits.
 const QUEUED_LINES: usize = 256;
-/// How much of what the child says on stderr is kept.
+/// How much of the child's standard error is kept.
 const MAX_ERRORS: u64 = 4096;
-/// How often a signal is looked for.
+/// How often signals are checked.
 const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
 /// A running child process.
@@ -31,14 +31,15 @@ pub struct Supervised {
 /// What came from a child.
 pub enum Output {
     Event(Event),
-    /// It has ended; and what it said on stderr.
+    /// It has ended, after this output on standard error.
     Exit(ExitStatus, String),
 }
 
 impl Supervised {
-    /// Starts a program with its input closed and its output read here.
+    /// Starts a program with closed input, whose output is read here.
     ///
-    /// To be called on the main thread: the kernel kills the child when the *thread* that started it ends.
+    /// The caller must be the main thread: the kernel kills the child when the *thread* that
+    /// started it ends.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         die_with_us(command);
         let mut child = command
@@ -54,7 +55,7 @@ impl Supervised {
         let errors = thread::spawn(move || {
             let mut kept = Vec::new();
             let mut stderr = BufReader::new(stderr);
-            // What is too much is read all the same: a full pipe would stop the child.
+            // The rest is read and dropped: a full pipe would stop the child.
             let _ = stderr.by_ref().take(MAX_ERRORS).read_to_end(&mut kept);
             let _ = io::copy(&mut stderr, &mut io::sink());
             text::one_line(&text::clean(
@@ -84,7 +85,7 @@ impl Supervised {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // Its output is closed: it ends now, or it is made to.
+        // Its output is closed, so it should end soon.
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => {
@@ -100,7 +101,7 @@ impl Supervised {
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        // Both fail only when it has already ended and been waited for.
+        // Both fail only when the child has already ended and been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -113,7 +114,7 @@ fn read_lines(stdout: ChildStdout, sender: &SyncSender<String>) {
         line.clear();
         match reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
-            // Nobody listens any more: the guest is being ended.
+            // The reader is gone, so the guest is being ended.
             Ok(_) => {
                 if sender.send(text::clean(&line)).is_err() {
                     return;
@@ -123,11 +124,12 @@ fn read_lines(stdout: ChildStdout, sender: &SyncSender<String>) {
     }
 }
 
-/// Has the kernel kill the child when we end, however we end.
+/// Makes the kernel kill the child when this process ends, however it ends.
 fn die_with_us(command: &mut Command) {
     let parent = std::process::id();
     let in_child = move || {
-        // SAFETY: prctl and getppid are plain system calls, safe between fork and exec: no memory is touched.
+        // SAFETY: prctl and getppid are system calls that touch no memory, so they are safe between
+        // fork and exec.
         let (result, now) = unsafe {
             (
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL),
@@ -137,13 +139,13 @@ fn die_with_us(command: &mut Command) {
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
-        // We may have died before the call; then nobody would ever kill the child.
+        // If the monitor ended before the call, the kernel would never kill the child.
         if u32::try_from(now) != Ok(parent) {
             return Err(io::Error::other("the monitor has ended"));
         }
         Ok(())
     };
-    // SAFETY: the closure allocates nothing unless it fails, takes no lock and only makes system calls.
+    // SAFETY: the closure allocates only when it fails, takes no lock and makes only system calls.
     unsafe {
         command.pre_exec(in_child);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! QEMU's software emulation: a complete PC, present wherever Debian is. For a guest this is bare metal, and the layer
-//! is an option ROM in it.
+//! QEMU's software emulation: a complete PC that Debian can install everywhere. To a guest it is
+//! bare metal, and the layer is an option ROM.
 
 mod child;
 
@@ -24,7 +24,7 @@ const GUEST_FILE: &str = "guest.elf";
 const LAYER_FILE: &str = "layer.rom";
 const INITRD_FILE: &str = "initrd";
 
-/// The guest writes one of these to the isa-debug-exit port; QEMU ends with (value << 1) | 1.
+/// The guest writes 0x10 or 0x11 to the isa-debug-exit port; QEMU exits with (value << 1) | 1.
 const EXIT_PASSED: i32 = (0x10 << 1) | 1;
 const EXIT_FAILED: i32 = (0x11 << 1) | 1;
 
@@ -35,7 +35,10 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// Finds QEMU.
+    /// Finds QEMU in PATH.
+    ///
+    /// # Errors
+    /// It is not installed.
     pub fn find() -> anyhow::Result<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let program = env::split_paths(&path)
@@ -63,14 +66,14 @@ impl Hypervisor for Qemu {
         let guest = machine.guest;
         if guest.elf.pvh_entry.is_none() {
             bail!(
-                "guest {}: it has no PVH note, which QEMU needs to start it",
+                "guest {}: no PVH note, which QEMU needs to start it",
                 guest.name
             );
         }
         let (end, memory) = (guest.elf.memory_end, u64::from(machine.memory_mib) << 20);
         if end > memory {
             bail!(
-                "guest {}: it reaches to {end:#x}, the machine's memory to {memory:#x}",
+                "guest {}: it ends at {end:#x}, but the machine's memory ends at {memory:#x}",
                 guest.name
             );
         }
@@ -90,14 +93,14 @@ impl Hypervisor for Qemu {
     }
 }
 
-/// Linux as a boot loader would start it.
+/// Linux as a boot loader starts it.
 #[derive(Clone, Copy, Debug)]
 pub struct Linux<'a> {
-    /// The packed kernel.
+    /// The compressed kernel.
     pub bzimage: &'a [u8],
     /// The initial RAM disk.
     pub initrd: &'a [u8],
-    /// An option ROM with a layer.
+    /// The ROM of a layer.
     pub layer: Option<&'a [u8]>,
     /// The kernel's command line.
     pub command_line: &'a str,
@@ -145,7 +148,8 @@ impl Qemu {
             }
         }
         let mut command = Command::new(&self.program);
-        // Plain names in the folder itself: QEMU splits some options at commas, a path may have one.
+        // Plain names in the current directory: QEMU splits some options at commas, and a path may
+        // contain one.
         command.current_dir(folder.path()).args(arguments(options));
         tracing::info!(?command, "starting QEMU");
         let child = Supervised::start(&mut command)
@@ -157,7 +161,7 @@ impl Qemu {
     }
 }
 
-/// What QEMU is told.
+/// What becomes QEMU's options.
 #[derive(Debug)]
 struct Options<'a> {
     layer: bool,
@@ -173,8 +177,8 @@ fn arguments(machine: &Options<'_>) -> Vec<OsString> {
     let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
     add("-machine", "q35");
     if machine.count_instructions {
-        // One nanosecond of guest time for every instruction, and nothing that another run would have otherwise: the host's time,
-        // random numbers.
+        // One nanosecond of guest time for each instruction, and nothing that varies between runs:
+        // neither the host's time nor random numbers.
         add("-accel", "tcg");
         add("-icount", "shift=0,sleep=off");
         add("-rtc", "base=2000-01-01,clock=vm");
