@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory balloon (virtio 1.2, section 5.5): what the guest does not use goes back to the host.
+//! Memory balloon (virtio 1.2, section 5.5): returns memory that the guest does not use to the
+//! host.
 //!
-//! Linux reports blocks of free pages by itself some time after they became free, and waits for the answer before it uses them
-//! again. A page is given back as a hole in the file that is the guest's memory (madvise(2), `MADV_REMOVE`): it goes from all processes that have it
-//! mapped, which stay as they are; whoever touches it again gets a new one, of zeroes, without the guest or the layer
-//! being asked. A hole costs the host a walk of each process's tables, so what is reported together is put together first.
+//! Linux reports blocks of free pages some time after they became free, and waits for the answer
+//! before it uses them again. The device returns a page by punching a hole in the file that backs
+//! guest memory (madvise(2), `MADV_REMOVE`). The page disappears from all processes that map it;
+//! the next access allocates a new page of zeroes, without involving the guest or the layer. A hole
+//! makes the host walk each process's page tables, so ranges of one report are merged first.
 //!
-//! What a guest says here can only hurt itself: it may write any zeroes it likes into its own memory anyway.
+//! A lying guest harms only itself: it can write zeroes to its own memory anyway.
 
 use super::{Broken, Chain, Device, Driver, kind};
 use rustix::mm::{Advice, madvise};
@@ -14,7 +16,7 @@ use std::io::Read;
 use vm_memory::{GuestAddress, GuestMemory};
 
 const INFLATE: usize = 0;
-/// Behind the other two, since neither statistics nor hints are offered.
+/// The third queue, because neither statistics nor hints are offered.
 const REPORTING: usize = 2;
 /// More than the 32 that Linux puts into one report.
 const QUEUE_SIZE: u16 = 128;
@@ -23,21 +25,21 @@ const QUEUE_SIZE: u16 = 128;
 const F_DEFLATE_ON_OOM: u64 = 1 << 2;
 const F_REPORTING: u64 = 1 << 5;
 
-/// What a page number of the driver's counts (section 5.5.6), whatever the guest's pages are.
+/// The unit of the driver's page numbers (section 5.5.6), whatever the guest's page size is.
 const PAGE: u64 = 4096;
-/// Page numbers that are read of one buffer: Linux gives 256.
+/// The most page numbers that are read from one buffer: Linux writes 256.
 const NUMBERS: usize = 1 << 14;
-/// Ranges that are put together before holes are made.
+/// The most ranges that are merged before holes are made.
 const BATCH: usize = 1 << 14;
 
 /// The device.
 #[derive(Debug, Default)]
 pub struct Balloon {
-    /// Pages that the guest says it has given: only shown to it.
+    /// The number of pages that the guest says it has given. It is only displayed.
     actual: [u8; 4],
 }
 
-/// Bytes of guest memory: from, to.
+/// A range of guest memory in bytes: from, to.
 type Range = (u64, u64);
 
 impl Device for Balloon {
@@ -58,7 +60,7 @@ impl Device for Balloon {
     }
 
     fn config(&self) -> Vec<u8> {
-        // Nobody asks for pages: the first field is how many the guest is to give.
+        // The first field is the number of pages that the host wants: none.
         [[0; 4], self.actual].concat()
     }
 
@@ -79,14 +81,14 @@ impl Device for Balloon {
                 match queue {
                     INFLATE => numbers(driver, chain, &mut ranges),
                     REPORTING => reported(chain, &mut ranges),
-                    // The third: what the guest takes back is there when it touches it.
+                    // Deflation: pages that the guest takes back exist as soon as it touches them.
                     _ => {}
                 }
             }
             if heads.is_empty() {
                 return driver.signal(queue);
             }
-            // Before the guest hears of it: from then on there may be something in them.
+            // Before the guest hears of it: afterwards the pages may contain data.
             give_back(driver, merge(ranges));
             for head in heads {
                 driver.push(queue, head, 0)?;
@@ -95,7 +97,7 @@ impl Device for Balloon {
     }
 }
 
-/// Page numbers, as the driver inflates with.
+/// Page numbers to inflate with.
 fn numbers(driver: &Driver, chain: Chain, ranges: &mut Vec<Range>) {
     let Ok(reader) = chain.reader(driver.memory()) else {
         return;
@@ -115,19 +117,19 @@ fn numbers(driver: &Driver, chain: Chain, ranges: &mut Vec<Range>) {
     }
 }
 
-/// Buffers that are free pages themselves.
+/// Buffers that are themselves free pages.
 fn reported(chain: Chain, ranges: &mut Vec<Range>) {
     for buffer in chain.filter(|buffer| buffer.is_write_only()) {
         let from = buffer.addr().0;
         if let Some(to) = from.checked_add(buffer.len().into()) {
-            // Whole pages of it.
+            // Only whole pages.
             let (from, to) = (from.checked_next_multiple_of(PAGE), to / PAGE * PAGE);
             ranges.extend(from.filter(|&from| from < to).map(|from| (from, to)));
         }
     }
 }
 
-/// The same bytes in as few ranges as can be.
+/// The same bytes in as few ranges as possible.
 fn merge(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable();
     let mut merged: Vec<Range> = Vec::new();
@@ -140,7 +142,7 @@ fn merge(mut ranges: Vec<Range>) -> Vec<Range> {
     merged
 }
 
-/// Makes holes of ranges, as far as they are in guest memory.
+/// Punches holes for ranges, as far as they are in guest memory.
 fn give_back(driver: &Driver, ranges: Vec<Range>) {
     let memory = driver.memory();
     let end = memory.last_addr().0.saturating_add(1);
@@ -151,9 +153,10 @@ fn give_back(driver: &Driver, ranges: Vec<Range>) {
         let length = usize::try_from(to.min(end).saturating_sub(from)).unwrap_or(0);
         for slice in memory.get_slices(GuestAddress(from), length).flatten() {
             let at = slice.ptr_guard_mut();
-            // SAFETY: the slice is guest memory, of which nobody holds a reference: the guest may write zeroes there at any time.
+            // SAFETY: the slice is guest memory, to which there are no references: the guest may
+            // write zeroes there at any time.
             let done = unsafe { madvise(at.as_ptr().cast(), slice.len(), Advice::LinuxRemove) };
-            // A host that cannot keeps its memory, no more.
+            // A host that cannot do this only keeps the memory.
             if let Err(error) = done {
                 tracing::debug!(
                     "balloon: {} bytes of {from:#x} to {to:#x} stay: {error}",
@@ -175,7 +178,7 @@ mod tests {
 
     const DEFLATE: usize = 1;
 
-    /// A guest whose memory is a file, all of it written to.
+    /// A guest whose memory is a file that is completely written.
     fn guest() -> Guest {
         let mut guest = Guest::new(3);
         let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -183,7 +186,7 @@ mod tests {
         file.set_len(MEMORY as u64).unwrap();
         let ranges = [(GuestAddress(0), MEMORY, Some(FileOffset::new(file, 0)))];
         guest.memory = Arc::new(GuestMemoryMmap::from_ranges_with_files(ranges).unwrap());
-        // The rings, too, such that nothing is added later.
+        // Including the rings, so that nothing is allocated later.
         let mut bytes = vec![0xaa; MEMORY];
         bytes.iter_mut().take(0x100_000).for_each(|byte| *byte = 0);
         guest.memory.write_slice(&bytes, GuestAddress(0)).unwrap();
@@ -201,7 +204,7 @@ mod tests {
         let mut guest = guest();
         let (mut driver, mut balloon) = (guest.driver(F_REPORTING), Balloon::default());
         let before = blocks(&guest);
-        // Two that touch, one that is not aligned, one that begins in memory and ends outside.
+        // Two adjacent ones, one that is not aligned, one that begins in memory and ends outside.
         let head = guest.offer(
             REPORTING,
             &[
@@ -209,7 +212,7 @@ mod tests {
                 (FREE + 0x10000, 0x10000, true),
                 (FREE + 0x40010, 0x3000, true),
                 (MEMORY as u64 - 0x1000, 0x8000, true),
-                // Only for the device to read: no report.
+                // The device may only read it, so it is not a report.
                 (FREE + 0x80000, 0x10000, false),
             ],
         );
@@ -220,7 +223,7 @@ mod tests {
         assert_eq!(guest.get(FREE + 0x20000, 0x20000), vec![0xaa; 0x20000]);
         assert_eq!(guest.get(FREE + 0x40010, 0xff0), vec![0xaa; 0xff0]);
         assert_eq!(guest.get(FREE + 0x80000, 0x1000), vec![0xaa; 0x1000]);
-        // And can be used at once.
+        // And usable at once.
         guest.put(FREE, b"again");
         assert_eq!(guest.get(FREE, 5), b"again");
     }
@@ -236,7 +239,7 @@ mod tests {
             .flat_map(u32::to_le_bytes)
             .collect();
         guest.put(FREE, &numbers);
-        // The last one is not whole.
+        // The last number is incomplete.
         let length = u32::try_from(numbers.len()).unwrap() + 3;
         guest.offer(INFLATE, &[(FREE, length, false)]);
         guest.offer(INFLATE, &[(u64::MAX - 100, 4096, false)]);
@@ -254,11 +257,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn put_together_they_are_the_same(ranges in prop::collection::vec((0u64..100, 0u64..20), 0..30)) {
-            let ranges: Vec<Range> = ranges.into_iter().map(|(from, length)| (from, from + length)).collect();
+        fn put_together_they_are_the_same(
+            ranges in prop::collection::vec((0u64..100, 0u64..20), 0..30),
+        ) {
+            let ranges: Vec<Range> = ranges
+                .into_iter()
+                .map(|(from, length)| (from, from + length))
+                .collect();
             let merged = merge(ranges.clone());
             for byte in 0..130 {
-                let inside = |ranges: &[Range]| ranges.iter().any(|&(from, to)| (from..to).contains(&byte));
+                let inside = |ranges: &[Range]| {
+                    ranges.iter().any(|&(from, to)| (from..to).contains(&byte))
+                };
                 prop_assert_eq!(inside(&merged), inside(&ranges));
             }
             prop_assert!(merged.windows(2).all(|pair| pair[0].1 < pair[1].0));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guest memory as the host's vectored I/O wants it: data goes between file and guest without a copy here.
+//! Guest memory for the host's vectored I/O: data moves between a file and the guest without a
+//! copy.
 
 use super::{Chain, Memory, driver};
 use std::fs::File;
@@ -8,19 +9,20 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use vm_memory::{GuestAddress, GuestMemory};
 
-/// Pieces that the host takes in one call.
+/// The most pieces that the host takes in one call.
 const IOV_MAX: usize = 1024;
 
-/// Ranges of guest memory, one after the other.
+/// Ranges of guest memory, one after another.
 #[derive(Clone, Debug)]
 pub struct Buffers {
     memory: Arc<Memory>,
-    /// Host address and length. Inside `memory`, which stays mapped as long as this value lives.
+    /// Host address and length. They are inside `memory`, which stays mapped as long as this value
+    /// lives.
     pieces: Vec<(usize, usize)>,
     length: u64,
 }
 
-/// A part of buffers.
+/// A part of [`Buffers`].
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     offset: u64,
@@ -35,7 +37,7 @@ impl Part {
 }
 
 impl Buffers {
-    /// None yet.
+    /// No ranges.
     pub fn new(memory: Arc<Memory>) -> Self {
         Buffers {
             memory,
@@ -44,7 +46,7 @@ impl Buffers {
         }
     }
 
-    /// Adds a range; false if it is not all in guest memory.
+    /// Adds a range. Returns false if not all of it is in guest memory.
     pub fn add(&mut self, address: GuestAddress, length: u32) -> bool {
         let Ok(count) = usize::try_from(length) else {
             return false;
@@ -62,8 +64,8 @@ impl Buffers {
         true
     }
 
-    /// The parts of a chain that the device reads, and those that it writes. None if a part is not in
-    /// guest memory, or if the chain has too many parts.
+    /// The buffers of a chain that the device reads, and those that it writes; `None` if one is not
+    /// in guest memory, or if there are too many.
     pub fn of(memory: &Arc<Memory>, chain: Chain) -> Option<(Self, Self)> {
         let (mut readable, mut writable) = (
             Buffers::new(Arc::clone(memory)),
@@ -83,12 +85,12 @@ impl Buffers {
         Some((readable, writable))
     }
 
-    /// Bytes.
+    /// The length in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Some of them; what lies behind the end is left out.
+    /// A part; what lies beyond the end is left out.
     pub fn part(&self, part: Part) -> Buffers {
         let mut result = Buffers::new(Arc::clone(&self.memory));
         let (mut skip, mut left) = (part.offset, part.length);
@@ -112,13 +114,13 @@ impl Buffers {
         result
     }
 
-    /// Copies the first bytes out; how many there were.
+    /// Copies the first bytes out. Returns how many there were.
     pub fn copy_out(&self, bytes: &mut [u8]) -> usize {
         let mut done = 0;
         for &(address, length) in &self.pieces {
             let count = length.min(bytes.len() - done);
-            // SAFETY: the piece is inside guest memory, which is mapped; the guest may change it meanwhile, and any bytes
-            // will do. The target is ours and long enough.
+            // SAFETY: the piece is inside guest memory, which is mapped. The guest may change it
+            // meanwhile, and any bytes are acceptable. The target is ours and long enough.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     address as *const u8,
@@ -131,12 +133,12 @@ impl Buffers {
         done
     }
 
-    /// Copies bytes in, as far as there is room; how many.
+    /// Copies bytes in, as far as there is room. Returns how many.
     pub fn copy_in(&self, bytes: &[u8]) -> usize {
         let mut done = 0;
         for &(address, length) in &self.pieces {
             let count = length.min(bytes.len() - done);
-            // SAFETY: as in `copy_out`, the other way round.
+            // SAFETY: as in `copy_out`, in the other direction.
             unsafe {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr().add(done), address as *mut u8, count)
             };
@@ -145,19 +147,22 @@ impl Buffers {
         done
     }
 
-    /// Fills all from a file. Behind the file's end it fails. `wait` false: fails with `WouldBlock` where the host would
-    /// have to wait for a disk.
+    /// Fills all of it from a file. With `wait` false it fails with `WouldBlock` where the host
+    /// would have to wait for a disk.
+    ///
+    /// # Errors
+    /// The host's error, or the file ends before.
     pub fn read_from(&self, file: &File, offset: u64, wait: bool) -> io::Result<()> {
         let flags = if wait { 0 } else { libc::RWF_NOWAIT };
         self.transfer(offset, |pieces, count, offset| {
-            // SAFETY: the pieces are inside guest memory, which stays mapped during the call; nobody here relies on what is
-            // in it. The file is open.
+            // SAFETY: the pieces are inside guest memory, which stays mapped during the call;
+            // nothing here relies on their content. The file is open.
             let result = unsafe { libc::preadv2(file.as_raw_fd(), pieces, count, offset, flags) };
             if result < 0
                 && flags != 0
                 && io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP)
             {
-                // A file system that has nothing to wait for, or cannot say so.
+                // The file system never waits, or cannot say whether it would.
                 // SAFETY: as above.
                 return unsafe { libc::preadv(file.as_raw_fd(), pieces, count, offset) };
             }
@@ -165,7 +170,10 @@ impl Buffers {
         })
     }
 
-    /// Writes all to a file.
+    /// Writes all of it to a file.
+    ///
+    /// # Errors
+    /// The host's error.
     pub fn write_to(&self, file: &File, offset: u64) -> io::Result<()> {
         self.transfer(offset, |pieces, count, offset| {
             // SAFETY: as in `read_from`.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Console (virtio 1.2, section 5.3), with one port: bytes between the guest's `hvc` device and a stream of the host.
+//! Console (virtio 1.2, section 5.3) with one port: bytes between the guest's `hvc` device and a
+//! stream of the host.
 
 use super::{Broken, Device, Driver, EventFlags, Waker, kind};
 use std::io::{self, Read, Write};
@@ -29,14 +30,14 @@ struct Shared {
     waker: Option<Waker>,
 }
 
-/// Tells a console how large its terminal is.
+/// Tells a console the size of its terminal.
 #[derive(Clone, Debug, Default)]
 pub struct Terminal {
     shared: Arc<Mutex<Shared>>,
 }
 
 impl Terminal {
-    /// The terminal has this size from now on. A size of 0 means that it is not known.
+    /// Sets the terminal's size. 0 means that it is unknown.
     pub fn resize(&self, size: Size) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.size = size;
@@ -61,16 +62,19 @@ pub struct Console {
     waker: Option<Waker>,
     /// The size that the driver was told.
     shown: Size,
-    /// From the guest, for a host that does not read: the guest waits meanwhile.
+    /// Output that the host has not read yet. The guest waits meanwhile.
     output: Vec<u8>,
-    /// The host sends, and takes, no more.
+    /// The host sends no more; it takes no more.
     input_ended: bool,
     output_ended: bool,
 }
 
 impl Console {
-    /// A console whose other side is a stream. What the guest prints waits until the host reads it; once the stream is
-    /// closed it is dropped.
+    /// A console whose other end is a stream. What the guest prints waits until the host reads it.
+    /// Once the stream is closed it is dropped.
+    ///
+    /// # Errors
+    /// The stream cannot be made non-blocking.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Console {
@@ -84,12 +88,12 @@ impl Console {
         })
     }
 
-    /// For saying how large the terminal is.
+    /// For reporting the terminal's size.
     pub fn terminal(&self) -> Terminal {
         self.terminal.clone()
     }
 
-    /// Moves what can be moved.
+    /// Moves what can be moved in both directions.
     fn work(&mut self, driver: &mut Driver) -> Result<(), Broken> {
         let mut wait = EventFlags::empty();
         if !self.print(driver)? {
@@ -113,7 +117,7 @@ impl Console {
         Ok(())
     }
 
-    /// Gives the host what the guest printed. False: the host must read first.
+    /// Writes what the guest printed to the stream. False: the host must read first.
     fn print(&mut self, driver: &mut Driver) -> Result<bool, Broken> {
         let memory = Arc::clone(driver.memory());
         while self.flush() {
@@ -125,7 +129,8 @@ impl Console {
                 .reader(&memory)
                 .map_err(|_| Broken::Rule("a transmit buffer outside memory"))?;
             let mut part = [0; PART];
-            // Buffers of a console are small; one of a GiB would have to wait in parts, so it is cut.
+            // Buffers of a console are small. A buffer of a GiB would have to wait in parts, so it
+            // is truncated.
             while self.output.len() < 16 * PART {
                 match reader.read(&mut part) {
                     Ok(0) | Err(_) => break,
@@ -137,7 +142,7 @@ impl Console {
         Ok(false)
     }
 
-    /// Writes what waits. False: not all of it.
+    /// Writes what waits. False: not all of it was written.
     fn flush(&mut self) -> bool {
         while !self.output.is_empty() && !self.output_ended {
             match self.stream.write(&self.output) {
@@ -158,7 +163,7 @@ impl Console {
         let memory = Arc::clone(driver.memory());
         while !self.input_ended {
             let Some(chain) = driver.pop(RX)? else {
-                // The driver says when it has given buffers again.
+                // The driver notifies when it has added buffers.
                 return Ok(false);
             };
             let head = chain.head_index();
@@ -209,7 +214,7 @@ impl Device for Console {
         vec![64, 64]
     }
 
-    /// Columns, rows, ports, a register for emergencies.
+    /// Columns, rows, number of ports, emergency write register.
     fn config(&self) -> Vec<u8> {
         let size = self.terminal.size();
         let mut config = [0; 12];

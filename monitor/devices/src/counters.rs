@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a device has done, counted for people who look.
+//! Statistics of one device.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of one device, by its thread and the transport.
+/// Counters of one device, which its thread and the transport increment.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// See [`Figures::notifications`].
@@ -23,20 +23,20 @@ pub struct Counters {
     pub resets: AtomicU64,
 }
 
-/// The same at one moment.
+/// The counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Times that the driver's notifications had the device look.
+    /// Times that the device looked at a queue because of the driver's notification.
     pub notifications: u64,
-    /// Times that something on the host had it look.
+    /// Times that it looked because of something on the host.
     pub wakeups: u64,
-    /// Chains of buffers given back.
+    /// Chains of buffers returned to the driver.
     pub requests: u64,
-    /// Bytes in the readable parts of chains that were taken.
+    /// Bytes in the readable buffers of chains that were taken.
     pub bytes_from_guest: u64,
     /// Bytes written to chains.
     pub bytes_to_guest: u64,
-    /// Interrupts.
+    /// Interrupts sent.
     pub interrupts: u64,
     /// Times that a driver broke a rule.
     pub resets: u64,
@@ -49,7 +49,7 @@ pub fn count(counter: &AtomicU64, more: u64) {
 }
 
 impl Counters {
-    /// All of them, now.
+    /// Reads all of them.
     pub fn read(&self) -> Figures {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Figures {

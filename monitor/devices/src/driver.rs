@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver as a device sees it: queues, guest memory, interrupts.
+//! The driver from a device's point of view: queues, guest memory, interrupts.
 
 use super::Ending;
 use super::counters::{Counters, count};
@@ -10,44 +10,46 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
 use vm_memory::GuestMemoryMmap;
 
-/// Parts of a chain, at most. No driver may exceed the queue's size, with an indirect table neither
-/// (virtio 1.2, section 2.7.5.3.1), and the largest queue of a device has 256. Some drivers for Windows
-/// add one or two to a disk's `seg_max`, for buffers that begin in the middle of a page.
+/// The most buffers of a chain. No driver may exceed the queue's size, not even with an indirect
+/// table (virtio 1.2, section 2.7.5.3.1), and the largest queue of a device has 256. Some drivers
+/// for Windows exceed a disk's `seg_max` by one or two, for buffers that begin in the middle of a
+/// page.
 pub const BUFFERS: usize = 512;
-/// Looks at a queue in one round: more than a queue has entries, so a driver's batch fits into one. A
-/// queue that is not empty then gets another round, after the other work of the device's thread.
+/// The number of times that one round looks at a queue: more than a queue has entries, so a
+/// driver's batch fits into one. If the queue is not empty then, it gets another round after the
+/// other work of the device's thread.
 const ROUND: u32 = 512;
 
 /// Guest memory, by guest-physical address.
 pub type Memory = GuestMemoryMmap;
 
-/// Buffers that belong together, and where they came from. It can be given to another thread.
+/// Buffers that belong together, and their origin. It can be sent to another thread.
 pub type Chain = DescriptorChain<Arc<Memory>>;
 
-/// The driver has done what no driver may do. The device then asks to be reset, and does nothing before.
+/// The driver has broken a rule. The device asks for a reset, and does nothing until it comes.
 #[derive(Debug, Error)]
 pub enum Broken {
-    /// What is written in a ring cannot be.
+    /// A ring contains invalid values.
     #[error("queue {queue}: {source}")]
     Ring {
-        /// Its number.
+        /// The queue's number.
         queue: usize,
-        /// What is wrong with it.
+        /// What is invalid.
         source: virtio_queue::Error,
     },
-    /// A device-specific rule.
+    /// A rule of this kind of device.
     #[error("{0}")]
     Rule(&'static str),
 }
 
-/// The error for a chain of more than [`BUFFERS`] parts.
-pub const TOO_LONG: Broken = Broken::Rule("a request of more buffers than a driver may use");
+/// The error for a chain of more than [`BUFFERS`] buffers.
+pub const TOO_LONG: Broken = Broken::Rule("a request with more buffers than a driver may use");
 
-/// How a device interrupts its driver. Implemented by the transport.
+/// Interrupts the driver. The transport implements it.
 pub trait Interrupt: Send + Sync {
-    /// Buffers were used.
+    /// The device has used buffers.
     fn used(&self);
-    /// The configuration space is now this.
+    /// The configuration space has changed to this.
     fn config(&self, bytes: &[u8]);
 }
 
@@ -59,22 +61,22 @@ pub struct Driver {
     interrupt: Arc<dyn Interrupt>,
     counters: Arc<Counters>,
     ending: Ending,
-    /// Queues that this round left before they were empty, a bit for each.
+    /// Queues, a bit for each, that this round left before they were empty.
     left: u32,
 }
 
-/// A queue and what has become of it.
+/// A queue and its state.
 #[derive(Debug)]
 struct Ring {
     queue: Queue,
-    /// Looks in this round.
+    /// The number of times that this round has looked at it.
     looks: u32,
-    /// Chains that the device has and has not given back.
+    /// Chains that the device has popped and not pushed.
     in_flight: u16,
 }
 
 impl Driver {
-    /// Puts together what the driver has set up. The queues were checked by the transport.
+    /// Combines what the driver has set up. The transport has checked the queues.
     pub fn new(
         memory: Arc<Memory>,
         mut queues: Vec<Queue>,
@@ -100,21 +102,22 @@ impl Driver {
         }
     }
 
-    /// The same, of a machine with this end. After its begin no chain comes.
+    /// The same driver in a machine with this end. Once the end has begun, [`pop`](Driver::pop)
+    /// returns no chain.
     #[must_use]
     pub fn until(mut self, ending: Ending) -> Self {
         self.ending = ending;
         self
     }
 
-    /// The same, which counts there.
+    /// The same driver with these counters.
     #[must_use]
     pub fn counting(mut self, counters: Arc<Counters>) -> Self {
         self.counters = counters;
         self
     }
 
-    /// The features agreed upon.
+    /// The negotiated features.
     pub fn features(&self) -> u64 {
         self.features
     }
@@ -136,22 +139,24 @@ impl Driver {
         &self.ending
     }
 
-    /// Ends a round of work. Returns the queues (a bit for each) that the round left before they were
-    /// empty. The transport notifies the device of them once more, after its other work.
+    /// Ends a round of work. Returns the queues, a bit for each, that the round left before they
+    /// were empty. The transport calls [`notified`](super::Device::notified) for them again, after
+    /// the device's other work.
     pub fn end_round(&mut self) -> u32 {
         self.queues.iter_mut().for_each(|ring| ring.looks = 0);
         std::mem::take(&mut self.left)
     }
 
-    /// The next chain of a queue, none if it is empty or not set up. Asks for a notification of the next one before
-    /// it says that there is none, so nothing is missed. Also none when this round has been long, and
-    /// when the machine ends.
+    /// The next chain of a queue; `None` if the queue is empty or not set up. Before that it
+    /// enables the notification of the next chain, so that none is missed. Also `None` after a long
+    /// round, and when the machine ends.
     ///
-    /// A chain has at most [`BUFFERS`] parts when it comes from here. The guest can change it afterwards:
-    /// code that keeps something for each part counts again.
+    /// The chain has at most [`BUFFERS`] buffers now. The guest can change it afterwards: code that
+    /// keeps something for each buffer must count again.
     ///
-    /// Fails when the driver has more chains on their way than the queue has entries, when a chain has too
-    /// many parts, and when the ring is damaged.
+    /// # Errors
+    /// The driver has more chains in flight than the queue has entries, the chain has too many
+    /// buffers, or the ring is damaged.
     pub fn pop(&mut self, queue: usize) -> Result<Option<Chain>, Broken> {
         let broken = |source| Broken::Ring { queue, source };
         let Some(ring) = self.queues.get_mut(queue).filter(|ring| ring.queue.ready()) else {
@@ -162,20 +167,21 @@ impl Driver {
         }
         while ring.looks < ROUND {
             ring.looks += 1;
-            // The iterator answers none, too, where a ring lies outside memory; the transport has checked that.
+            // The iterator also returns `None` for a ring outside memory; the transport has
+            // excluded that.
             if let Some(chain) = ring
                 .queue
                 .iter(Arc::clone(&self.memory))
                 .map_err(broken)?
                 .next()
             {
-                // A driver has a descriptor of the queue for each.
+                // A driver has one descriptor of the queue for each chain.
                 if ring.in_flight >= ring.queue.size() {
                     return Err(Broken::Rule(
                         "more requests at a time than its queue has room for",
                     ));
                 }
-                // A figure: what the device makes of the chain, it reads by itself.
+                // For statistics only: the device itself reads the chain again.
                 let bytes = readable(&chain)?;
                 count(&self.counters.bytes_from_guest, bytes);
                 ring.in_flight += 1;
@@ -196,8 +202,8 @@ impl Driver {
         Ok(None)
     }
 
-    /// Puts the last chain that came from [`pop`](Driver::pop) back, for later. Notifications of new ones are not
-    /// asked for.
+    /// Puts the last chain from [`pop`](Driver::pop) back for later. Does not enable notifications
+    /// of new ones.
     pub fn put_back(&mut self, queue: usize) {
         if let Some(ring) = self.queues.get_mut(queue) {
             ring.in_flight = ring.in_flight.saturating_sub(1);
@@ -205,7 +211,11 @@ impl Driver {
         }
     }
 
-    /// Gives a chain back, with so many bytes written to it. The driver is told by [`signal`](Driver::signal).
+    /// Returns a chain to the driver after `written` bytes were written to it.
+    /// [`signal`](Driver::signal) tells the driver.
+    ///
+    /// # Errors
+    /// The ring is damaged.
     pub fn push(&mut self, queue: usize, head: u16, written: u32) -> Result<(), Broken> {
         let Some(ring) = self.queues.get_mut(queue).filter(|ring| ring.queue.ready()) else {
             return Ok(());
@@ -218,7 +228,10 @@ impl Driver {
             .map_err(|source| Broken::Ring { queue, source })
     }
 
-    /// Interrupts, if the driver wants to know of what was pushed to the queue.
+    /// Interrupts the driver if it wants to know of the chains that were pushed to the queue.
+    ///
+    /// # Errors
+    /// The ring is damaged.
     pub fn signal(&mut self, queue: usize) -> Result<(), Broken> {
         let Some(ring) = self.queues.get_mut(queue).filter(|ring| ring.queue.ready()) else {
             return Ok(());
@@ -233,13 +246,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Shows the driver a new configuration space and interrupts it.
+    /// Shows a new configuration space to the driver and interrupts it.
     pub fn config_changed(&self, bytes: &[u8]) {
         self.interrupt.config(bytes);
     }
 }
 
-/// Bytes of a chain that the device reads. Counts its parts.
+/// The number of bytes that the device reads from a chain. Also counts its buffers.
 fn readable(chain: &Chain) -> Result<u64, Broken> {
     let mut bytes = 0;
     for (index, part) in chain.clone().enumerate() {

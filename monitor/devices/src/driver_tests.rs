@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a driver can make a device do at most: in one round, at a time, by one chain.
+//! How much a driver can make a device do: in one round, at a time, with one chain.
 
 use super::buffers::Buffers;
 use super::driver::BUFFERS;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// More than any round may have.
 const MANY: u32 = 100_000;
 
-/// The guest makes the next chain available before the device gives the last one back.
+/// The guest makes the next chain available before the device returns the last one.
 #[test]
 fn a_queue_without_end_is_worked_through_in_rounds() {
     let mut guest = Guest::new(1);
@@ -33,10 +33,10 @@ fn a_queue_without_end_is_worked_through_in_rounds() {
             "round {round}: {}",
             done - before
         );
-        // What is left is told, and is there in the next round.
+        // What is left is reported, and comes in the next round.
         assert_eq!(driver.end_round(), 1);
     }
-    // A queue that is empty is not visited again.
+    // An empty queue is not visited again.
     assert!(driver.pop(0).unwrap().is_some());
     assert!(driver.pop(0).unwrap().is_none());
     assert_eq!(driver.end_round(), 0);
@@ -70,7 +70,7 @@ fn no_more_requests_at_a_time_than_the_queue_has_room_for() {
             assert!(driver.pop(queue).unwrap().is_some());
         }
         assert!(driver.pop(queue).unwrap().is_none());
-        // One that was put back, and one that was given back, can come again; not one more.
+        // A chain that was put back and one that was returned can come again, but not one more.
         driver.put_back(queue);
         assert!(driver.pop(queue).unwrap().is_some());
         driver.push(queue, head, 0).unwrap();
@@ -106,7 +106,7 @@ fn no_more_buffers_than_a_queue_has_room_for() {
     }
 }
 
-/// The guest can change a chain at any time, so its parts are counted when they are kept.
+/// The guest can change a chain at any time, so its buffers are counted when they are kept.
 #[test]
 fn a_chain_that_grows_is_not_kept() {
     let mut guest = Guest::new(1);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether the machine ends: what may take long looks at it between two steps.
+//! Whether the machine ends: long work checks it between two steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Clones are the same thing. The default one never begins by itself.
+/// The flag. Clones share it. The default one never begins by itself.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
     begun: Arc<AtomicBool>,
 }
 
 impl Ending {
-    /// From now on the machine ends.
+    /// The machine ends from now on.
     pub fn begin(&self) {
         self.begun.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it ends. Costs a load.
+    /// Whether the machine ends. Costs one load.
     #[inline]
     pub fn begun(&self) -> bool {
         self.begun.load(Ordering::SeqCst)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! File system device (virtio 1.2, section 5.11): a directory of the host in the guest.
 //!
-//! The requests are FUSE's, carried out by the crate fuse-backend-rs, which never leaves the
-//! directory: it opens every name relative to a descriptor of its parent and follows no symbolic
-//! link (those are the guest's kernel's to follow). Each may have to wait for the host, as long as
-//! that likes, so a few threads carry them out, and answers come in any order. Run by an ordinary
-//! user, files belong to that user on the host, and to root in the guest; run by root, owners are
-//! what they are. No request makes a program of the host's that gives its caller rights, unless the
+//! The requests are FUSE requests, which the crate fuse-backend-rs carries out. The crate never
+//! leaves the directory: it opens every name relative to a descriptor of its parent and follows no
+//! symbolic link (the guest kernel follows them). A request may have to wait for the host for any
+//! time, so a few worker threads carry them out, and answers come in any order. Run by an ordinary
+//! user, files belong to that user on the host, and to root in the guest. Run by root, owners are
+//! the same on both sides. No request makes a host program that gives its caller rights, unless the
 //! user has asked for that ([`masked`]).
 
 mod masked;
@@ -27,14 +27,14 @@ use std::path::Path;
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress};
 
-/// Bytes of a tag in the configuration space.
+/// Size of a tag in the configuration space in bytes.
 const TAG: usize = 36;
-/// Queues for requests, behind the one for those that cannot wait.
+/// Queues for requests, after the queue for those that cannot wait.
 const REQUEST_QUEUES: u32 = 1;
-/// Requests that may wait for the host at a time.
+/// The most requests that wait for the host at a time.
 const THREADS: usize = 8;
-/// Operations (`enum fuse_opcode`) that only change tables of ours, and are the device's thread's: FORGET, INIT, INTERRUPT, DESTROY,
-/// BATCH_FORGET.
+/// Operations (`enum fuse_opcode`) that only change the monitor's tables and run on the device's
+/// thread: FORGET, INIT, INTERRUPT, DESTROY, BATCH_FORGET.
 const AT_ONCE: [u32; 5] = [2, 26, 36, 38, 42];
 
 /// What carries requests out.
@@ -43,11 +43,11 @@ type Served = Server<Masked<Vfs>>;
 /// What a guest may do with a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing in it is changed.
+    /// It changes nothing.
     ReadOnly,
-    /// Anything but programs that give their callers rights on the host.
+    /// Anything except programs that give their callers rights on the host.
     Write,
-    /// Those, too.
+    /// Such programs too.
     Suid,
 }
 
@@ -59,7 +59,7 @@ pub struct Fs {
     pool: Option<Pool<Request, Done>>,
 }
 
-/// A request, and who answers it.
+/// A request and the server that answers it.
 struct Request {
     server: Arc<Served>,
     queue: usize,
@@ -72,7 +72,7 @@ type Done = (usize, u16, Result<u32, Broken>);
 impl Request {
     /// Whether it takes no time.
     fn at_once(&self, memory: &Memory) -> bool {
-        // The guest may change it meanwhile: it decides about its own time only.
+        // The guest may change it meanwhile, which affects only the guest's own speed.
         let header = self.chain.clone().readable().next();
         let operation = header.and_then(|part| {
             memory
@@ -82,7 +82,7 @@ impl Request {
         operation.is_none_or(|operation| AT_ONCE.contains(&u32::from_le(operation)))
     }
 
-    /// Carries it out.
+    /// Carries the request out.
     fn execute(&self) -> Done {
         (self.queue, self.chain.head_index(), self.answer())
     }
@@ -93,7 +93,7 @@ impl Request {
             .map_err(|_| Broken::Rule("a file system request outside memory"))?;
         let writer = VirtioFsWriter::new(memory, self.chain.clone())
             .map_err(|_| Broken::Rule("a buffer for a file system's answer outside memory"))?;
-        // What is no request gets no answer; the guest's program that waits for one is the guest's affair.
+        // An invalid request gets no answer; a guest program that waits for one waits in vain.
         let written = self
             .server
             .handle_message(reader, Writer::VirtioFs(writer), None, None);
@@ -101,21 +101,22 @@ impl Request {
     }
 }
 
-/// What is shared, for starting again.
+/// What is shared, for starting again after a reset.
 #[derive(Debug)]
 struct Root {
-    /// As it was called, for messages.
+    /// The path that the user gave, for messages.
     path: String,
-    /// It is opened once. Later its name may lead elsewhere: guests write to folders above it that are
-    /// shared, too.
+    /// Opened only once. Later the path may lead elsewhere: guests may write to folders above it
+    /// that are shared too.
     folder: OwnedFd,
     access: Access,
 }
 
 impl Root {
-    /// A path that leads to the open folder, wherever that is by now.
+    /// A path that leads to the open folder, wherever it is now.
     fn place(&self) -> String {
-        // The dot: the crate and Landlock's rules do not follow what a path ends in.
+        // The dot is needed because the crate and Landlock's rules do not follow the last part of a
+        // path.
         format!("/proc/self/fd/{}/.", self.folder.as_raw_fd())
     }
 
@@ -124,8 +125,9 @@ impl Root {
             root_dir: self.place(),
             xattr: true,
             do_import: true,
-            // The guest is offered it, and then reads what surrounds bytes that a program appends:
-            // without this, from files that are open for writing only.
+            // The guest is offered it. It then reads what surrounds the bytes that a program
+            // appends; without this option that would fail for files that are open for writing
+            // only.
             writeback: true,
             cache_policy: CachePolicy::Auto,
             ..Config::default()
@@ -137,7 +139,7 @@ impl Root {
         }
         let user = rustix::process::geteuid().as_raw();
         let vfs = Vfs::new(VfsOptions {
-            // One number: ours, which the guest sees as root.
+            // One user: this one, whom the guest sees as root.
             id_mapping: if user == 0 { (0, 0, 0) } else { (user, 0, 1) },
             no_open: false,
             no_opendir: false,
@@ -152,21 +154,21 @@ impl Root {
     }
 }
 
-/// The thread's umask, given back when this goes. The crate sets it to none, which is the whole
-/// program's where it is called before the device's thread has its own: what the monitor makes, its
-/// sockets too, would be everybody's.
+/// The thread's umask, restored when this is dropped. The crate sets the umask to 0. It is called
+/// before the device's thread has a umask of its own, so it changes the whole program's: everything
+/// that the monitor creates, including its sockets, would be accessible to all users.
 struct Mask(libc::mode_t);
 
 impl Mask {
     fn keep() -> Self {
-        // SAFETY: changes an attribute; it cannot be read without.
+        // SAFETY: changes an attribute, which cannot be read otherwise.
         Mask(unsafe { libc::umask(0) })
     }
 }
 
 impl Drop for Mask {
     fn drop(&mut self) {
-        // SAFETY: changes an attribute, back to what it was.
+        // SAFETY: restores an attribute.
         unsafe { libc::umask(self.0) };
     }
 }
@@ -180,9 +182,12 @@ impl fmt::Debug for Fs {
 }
 
 impl Fs {
-    /// Shares a directory under a tag, by which the guest mounts it. For reading, the thread's
-    /// policy sees to it that nothing in it is changed, whatever the guest asks for, so there is no
-    /// request that could be overlooked.
+    /// Shares a directory under a tag, by which the guest mounts it. For reading only, the thread's
+    /// policy prevents changes whatever the guest asks for, so no kind of request can be
+    /// overlooked.
+    ///
+    /// # Errors
+    /// The tag is invalid, or the directory cannot be shared.
     pub fn new(path: &Path, tag: &str, access: Access) -> anyhow::Result<Self> {
         if tag.is_empty() || tag.len() > TAG || tag.bytes().any(|b| b == 0) {
             bail!("the tag {tag:?} must have 1 to {TAG} bytes");
@@ -193,7 +198,7 @@ impl Fs {
         }
         let path = path.canonicalize().with_context(name)?;
         let Some(path) = path.to_str() else {
-            bail!("{}: its name is no UTF-8", path.display());
+            bail!("{}: its name is not UTF-8", path.display());
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Root {
@@ -211,7 +216,7 @@ impl Fs {
 }
 
 impl Fs {
-    /// Whose name is the threads', too.
+    /// The name of the policy, which is also the threads' name.
     fn policy(&self) -> &'static str {
         match self.root.access {
             Access::ReadOnly => "fs-ro",
@@ -250,9 +255,9 @@ impl Device for Fs {
     }
 
     fn activate(&mut self, _driver: &mut Driver) -> Result<(), Broken> {
-        // The guest's mode bits are what counts, not the umask of this program; other threads keep theirs.
-        // SAFETY: changes attributes of this thread alone; fails where the host does not allow it, and then files
-        // that the guest makes have fewer rights.
+        // The guest's mode bits count, not the umask of this program; other threads keep theirs.
+        // SAFETY: changes attributes of this thread alone. Where the host does not allow it, files
+        // that the guest creates have fewer rights.
         unsafe {
             if libc::unshare(libc::CLONE_FS) == 0 {
                 libc::umask(0);
@@ -266,7 +271,7 @@ impl Device for Fs {
             self.policy(),
             THREADS,
             waker.clone(),
-            // A request is one call of the host's, which has no pieces.
+            // A request is one host call, which cannot be split.
             Box::new(|request: &Request, _| request.execute()),
         ));
         Ok(())
@@ -300,7 +305,7 @@ impl Device for Fs {
         Ok(())
     }
 
-    /// All files that the driver has open are closed.
+    /// Closes all files that the driver has open.
     fn reset(&mut self) {
         if let Some(pool) = &self.pool {
             pool.clear();

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Devices: virtio (OASIS virtio 1.2), whatever hypervisor the machine runs on.
+//! Virtio devices (OASIS virtio 1.2) for any hypervisor.
 //!
-//! A device is a [`Device`]: what it is, what it offers, and what it does with buffers. A hypervisor gives it a thread of
-//! its own, on which every method is called, so a device needs no locks and never keeps a vCPU waiting. The registers
-//! that a driver sees are in [`mmio`], its queues in [`Driver`]; both take what the guest writes for hostile.
+//! A device implements [`Device`]: its type, its features, and what it does with buffers. The
+//! hypervisor gives it a thread of its own, on which it calls every method. So a device needs no
+//! locks and never makes a vCPU wait. [`mmio`] has the registers that a driver sees, [`Driver`] its
+//! queues; both treat what the guest writes as hostile.
 //!
-//! How to write one: do the work in [`Device::notified`], for as long as [`Driver::pop`] gives chains.
-//! It gives a bounded number of them in a round of work, and [`Driver::end_round`] returns what was left.
-//! Have what happens on the host (a file becomes readable, a worker is done) call [`Waker::wake`], directly
-//! or through [`Waker::arm`], and look at it in [`Device::woken`].
+//! How to write a device: do the work in [`Device::notified`] while [`Driver::pop`] returns chains.
+//! It returns a bounded number of them in a round of work, and [`Driver::end_round`] returns what
+//! was left. For events on the host (a file becomes readable, a worker is done) call
+//! [`Waker::wake`], directly or through [`Waker::arm`], and handle them in [`Device::woken`].
 
 pub mod balloon;
 pub mod blk;
@@ -59,19 +60,20 @@ pub mod kind {
     pub const FS: u32 = 26;
 }
 
-/// A virtio device. All methods are called on one thread, which belongs to the device.
+/// A virtio device. All methods are called on the device's own thread.
 ///
-/// Before [`activate`](Device::activate) and after [`reset`](Device::reset) there is no driver: only the descriptions, the
-/// configuration and [`start`](Device::start) are used then.
+/// Before [`activate`](Device::activate) and after [`reset`](Device::reset) there is no driver:
+/// then only the descriptions, the configuration and [`start`](Device::start) are used.
 pub trait Device: Send {
-    /// Its type, one of [`kind`].
+    /// The device type, one of [`kind`].
     fn kind(&self) -> u32;
 
-    /// A word for messages, for the name of its thread, at most 15 bytes, and for that thread's policy in
-    /// `policies/monitor.json`.
+    /// A word for messages, for the name of the device's thread (at most 15 bytes), and for that
+    /// thread's policy in `monitor/policies/monitor.json`.
     fn name(&self) -> String;
 
-    /// Feature bits that it offers, bits 0 to 23 and 50 to 63; those of transport and queues are not its business.
+    /// The device's own feature bits: bits 0 to 23 and 50 to 63. The transport adds its own and
+    /// those of queues.
     fn features(&self) -> u64 {
         0
     }
@@ -79,47 +81,60 @@ pub trait Device: Send {
     /// The largest size of each queue: powers of two up to 32768.
     fn queue_sizes(&self) -> Vec<u16>;
 
-    /// Its configuration space as it is now, at most [`mmio::CONFIG_MAX`] bytes. After a change of it, call
+    /// The present configuration space, at most [`mmio::CONFIG_MAX`] bytes. After a change, call
     /// [`Driver::config_changed`].
     fn config(&self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// The driver has written to the configuration space: 1, 2, 4 or 8 bytes at an offset, both unchecked.
+    /// The driver has written 1, 2, 4 or 8 bytes to the configuration space. Neither the offset nor
+    /// the bytes are checked.
     fn write_config(&mut self, offset: usize, bytes: &[u8]) {
         let _ = (offset, bytes);
     }
 
-    /// The files that it goes on opening while the guest runs.
+    /// The files that the device still opens while the guest runs.
     fn files(&self) -> Files {
         Files::none()
     }
 
-    /// Called once, before there is a guest: the place to keep the waker.
+    /// Called once, before the guest starts: the place to keep the waker.
+    ///
+    /// # Errors
+    /// The device cannot work; the machine does not start.
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
         let _ = waker;
         Ok(())
     }
 
-    /// The driver is ready, [`Driver::features`] are agreed upon. Followed by one call of [`woken`](Device::woken),
-    /// for what happened before.
+    /// The driver is ready and [`Driver::features`] are negotiated. One call of
+    /// [`woken`](Device::woken) follows, for what happened before.
+    ///
+    /// # Errors
+    /// The driver has broken a rule.
     fn activate(&mut self, driver: &mut Driver) -> Result<(), Broken> {
         let _ = driver;
         Ok(())
     }
 
-    /// The driver says that there are buffers in a queue. The number is one of the device's queues. May come without
+    /// The driver has put buffers into a queue, one of the device's queues. May be called without
     /// reason.
+    ///
+    /// # Errors
+    /// The driver has broken a rule.
     fn notified(&mut self, driver: &mut Driver, queue: usize) -> Result<(), Broken>;
 
-    /// Somebody has called [`Waker::wake`], or a file that was armed is ready. Several calls may become one. May
-    /// come without reason.
+    /// [`Waker::wake`] was called, or an armed file is ready. Several events may become one call.
+    /// May be called without reason.
+    ///
+    /// # Errors
+    /// The driver has broken a rule.
     fn woken(&mut self, driver: &mut Driver) -> Result<(), Broken> {
         let _ = driver;
         Ok(())
     }
 
-    /// The driver has reset the device: everything that belongs to it is forgotten. Buffers must not be touched any
-    /// more when this has returned, by no thread.
+    /// The driver has reset the device, which forgets everything of the driver's. After the return
+    /// no thread may touch its buffers.
     fn reset(&mut self) {}
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Registers of virtio over MMIO (virtio 1.2, section 4.2), version 2.
+//! The registers of virtio over MMIO (virtio 1.2, section 4.2), version 2.
 //!
-//! [`Registers`] is what a device's thread knows: it takes writes, and shows what follows from them in the page that the
-//! driver reads. Writes may come in any order with any value.
+//! [`Registers`] is the state that a device's thread has: it takes writes and shows their results
+//! in the page that the driver reads. Writes may come in any order with any value.
 
 use super::register_page::Page;
 use super::{Device, Memory};
@@ -12,16 +12,16 @@ use virtio_bindings::virtio_mmio as reg;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::{Queue, QueueT};
 
-/// Bytes of a device's register page.
+/// Size of a device's register page in bytes.
 pub const PAGE: usize = 4096;
 /// Offset of the configuration space.
 pub const CONFIG: usize = reg::VIRTIO_MMIO_CONFIG as usize;
-/// Bytes that a configuration space can have.
+/// The largest configuration space in bytes.
 pub const CONFIG_MAX: usize = PAGE - CONFIG;
 
-/// Interrupt status: buffers were used; the configuration space changed.
+/// Interrupt status: the device has used buffers.
 pub const INTERRUPT_USED: u32 = reg::VIRTIO_MMIO_INT_VRING;
-/// See above.
+/// Interrupt status: the configuration space has changed.
 pub const INTERRUPT_CONFIG: u32 = reg::VIRTIO_MMIO_INT_CONFIG;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
@@ -34,26 +34,26 @@ const FEATURES_OK: u32 = 8;
 const NEEDS_RESET: u32 = 64;
 const STATUS: u32 = 0xff;
 
-/// Features of transport and queues.
+/// Features of the transport and the queues.
 const COMMON: u64 =
     1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_EVENT_IDX | 1 << VIRTIO_RING_F_INDIRECT_DESC;
-/// Bits that are not a device's own: 24 to 49.
+/// Bits 24 to 49, which are not a device's own.
 const RESERVED: u64 = (1 << 50) - (1 << 24);
 
-/// What is to be done because of a write.
+/// What a write requires.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.
     None,
     /// The driver is ready.
     Activate,
-    /// The driver starts again; whatever was active is no more.
+    /// The driver starts again: what was active is no longer.
     Reset,
     /// A write to the configuration space.
     Config {
-        /// Where.
+        /// The offset in the configuration space.
         offset: usize,
-        /// What: 1, 2, 4 or 8 bytes.
+        /// The bytes: 1, 2, 4 or 8.
         bytes: Vec<u8>,
     },
 }
@@ -74,6 +74,9 @@ pub struct Registers {
 
 impl Registers {
     /// Shows a device in its page, as after a reset.
+    ///
+    /// # Errors
+    /// The device has a queue of an invalid size.
     pub fn new(page: Page, device: &dyn Device) -> Result<Self, virtio_queue::Error> {
         let queues: Result<Vec<_>, _> = device.queue_sizes().into_iter().map(Queue::new).collect();
         let mut registers = Registers {
@@ -92,7 +95,7 @@ impl Registers {
         page.show(at(reg::VIRTIO_MMIO_VERSION), VERSION);
         page.show(at(reg::VIRTIO_MMIO_DEVICE_ID), device.kind());
         page.show(at(reg::VIRTIO_MMIO_VENDOR_ID), VENDOR);
-        // There is no shared memory: a length of all ones says so.
+        // A length of all ones says that there is no shared memory.
         for register in [
             reg::VIRTIO_MMIO_SHM_LEN_LOW,
             reg::VIRTIO_MMIO_SHM_LEN_HIGH,
@@ -105,7 +108,7 @@ impl Registers {
         Ok(registers)
     }
 
-    /// Back to the start.
+    /// Resets the registers.
     pub fn reset(&mut self, config: &[u8]) {
         self.driver_features = 0;
         self.device_select = 0;
@@ -118,7 +121,7 @@ impl Registers {
         show_config(&self.page, config);
         self.show_features();
         self.show_queue();
-        // The last: a driver waits for it.
+        // Last, because a driver waits for it.
         self.show_status();
     }
 
@@ -127,12 +130,12 @@ impl Registers {
         self.status & (DRIVER_OK | NEEDS_RESET) == DRIVER_OK
     }
 
-    /// The features agreed upon, while [`active`](Registers::active).
+    /// The negotiated features, while [`active`](Registers::active).
     pub fn features(&self) -> u64 {
         self.driver_features
     }
 
-    /// The queues as the driver has set them up. Copies: what happens to them is no longer the registers' business.
+    /// Copies of the queues as the driver has set them up.
     pub fn queues(&self) -> Vec<Queue> {
         let copy = |queue: &Queue| {
             let state = queue.state();
@@ -141,7 +144,8 @@ impl Registers {
         self.queues.iter().filter_map(copy).collect()
     }
 
-    /// The driver has broken a rule: says so to it, if it can hear it. The device does nothing more until it is reset.
+    /// The driver has broken a rule. Tells it so, if it still listens. The device does nothing
+    /// until it is reset.
     pub fn needs_reset(&mut self) {
         self.status |= NEEDS_RESET;
         self.show_status();
@@ -150,7 +154,8 @@ impl Registers {
             .fetch_or(INTERRUPT_CONFIG, Ordering::SeqCst);
     }
 
-    /// A write by the driver. Notifications and acknowledgements of interrupts do not come here.
+    /// Handles a write by the driver. Notifications and acknowledgements of interrupts do not come
+    /// here.
     pub fn write(&mut self, memory: &Memory, offset: u32, width: u32, value: u64) -> Action {
         if offset >= reg::VIRTIO_MMIO_CONFIG {
             return self.write_config(offset, width, value);
@@ -197,7 +202,7 @@ impl Registers {
     }
 
     fn set_driver_features(&mut self, value: u32) {
-        // Agreed upon: no longer the driver's to change.
+        // Negotiated features can no longer be changed.
         if self.status & FEATURES_OK != 0 || self.driver_select > 1 {
             return;
         }
@@ -211,12 +216,12 @@ impl Registers {
             return Action::Reset;
         }
         let before = self.status;
-        // A driver never takes a bit back, and does not set the device's own.
+        // A driver never clears a bit and does not set the device's own.
         let mut set = value & STATUS & !NEEDS_RESET & !before;
         let acceptable = self.driver_features & !self.offered == 0
             && self.driver_features >> VIRTIO_F_VERSION_1 & 1 == 1;
         if set & FEATURES_OK != 0 && !acceptable {
-            // It reads the bit back to see whether the device agrees.
+            // The driver reads the bit back to see whether the device agrees.
             set &= !FEATURES_OK;
         }
         if set & DRIVER_OK != 0 && (before | set) & FEATURES_OK == 0 {
@@ -241,7 +246,7 @@ impl Registers {
             return;
         };
         if offset == reg::VIRTIO_MMIO_QUEUE_READY {
-            // Rings that do not lie in memory are none.
+            // Rings outside memory are not accepted.
             queue.set_ready(value == 1);
             let good = queue.is_valid(memory) && queue.desc_table() != 0 && queue.avail_ring() != 0;
             queue.set_ready(good && value == 1);
@@ -252,7 +257,7 @@ impl Registers {
             return;
         }
         match offset {
-            // What is no power of two, or too large, is ignored.
+            // A size that is not a power of two, or too large, is ignored.
             reg::VIRTIO_MMIO_QUEUE_NUM => queue.set_size(u16::try_from(value).unwrap_or(0)),
             reg::VIRTIO_MMIO_QUEUE_DESC_LOW => queue.set_desc_table_address(Some(value), None),
             reg::VIRTIO_MMIO_QUEUE_DESC_HIGH => queue.set_desc_table_address(None, Some(value)),
@@ -293,8 +298,9 @@ impl Registers {
 
 /// Shows a configuration space.
 ///
-/// The driver reads the generation, the fields, and the generation again, and none of it traps: so it may see fields
-/// half changed under one generation. The interrupt that follows every change makes it read them once more.
+/// The driver reads the generation, the fields, and the generation again, and none of these reads
+/// traps. So it may see half-changed fields under one generation. The interrupt that follows every
+/// change makes it read them again.
 pub fn show_config(page: &Page, config: &[u8]) {
     for (index, part) in config.chunks(4).enumerate().take(CONFIG_MAX / 4) {
         let mut word = [0; 4];
@@ -306,7 +312,7 @@ pub fn show_config(page: &Page, config: &[u8]) {
         .fetch_add(1, Ordering::SeqCst);
 }
 
-/// The register of a page that says why there was an interrupt.
+/// Offset of the interrupt status, the reason of an interrupt.
 pub const INTERRUPT_STATUS: usize = reg::VIRTIO_MMIO_INTERRUPT_STATUS as usize;
 
 const fn at(register: u32) -> usize {
@@ -346,7 +352,7 @@ mod tests {
             self.page.register(at(register)).load(Ordering::SeqCst)
         }
 
-        /// Up to the status before DRIVER_OK.
+        /// Sets everything up to the status before DRIVER_OK.
         fn agree(&mut self, low: u32, high: u32) -> u32 {
             self.write(reg::VIRTIO_MMIO_STATUS, 1);
             self.write(reg::VIRTIO_MMIO_STATUS, 3);
@@ -383,7 +389,7 @@ mod tests {
         m.set_queue(32, 0x1000);
         assert_eq!(m.read(reg::VIRTIO_MMIO_QUEUE_READY), 1);
         assert_eq!(m.write(reg::VIRTIO_MMIO_STATUS, 15), Action::Activate);
-        // Once.
+        // Only once.
         assert_eq!(m.write(reg::VIRTIO_MMIO_STATUS, 15), Action::None);
         assert!(m.registers.active());
         assert_eq!(m.registers.features(), 1 << 32 | 1 << 29);
@@ -432,7 +438,7 @@ mod tests {
         }
         let mut m = machine();
         m.agree(0, 1);
-        // Sizes that cannot be are left out.
+        // Invalid sizes are ignored.
         m.set_queue(63, 0x1000);
         assert_eq!(m.registers.queues()[0].size(), 64);
     }
@@ -482,7 +488,8 @@ mod tests {
         #[test]
         fn writes_in_any_order_leave_good_queues(writes in prop::collection::vec(
             (prop_oneof![(0u32..64).prop_map(|r| r * 4), any::<u32>()],
-             prop_oneof![Just(4u32), any::<u32>()], prop_oneof![0u64..0x4000, any::<u64>()]), 0..100)
+             prop_oneof![Just(4u32), any::<u32>()],
+             prop_oneof![0u64..0x4000, any::<u64>()]), 0..100)
         ) {
             let mut m = machine();
             for (offset, width, value) in writes {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Threads for requests that may have to wait for the host, so that none keeps others waiting.
+//! Worker threads for requests that may have to wait for the host, so that none delays others.
 //!
-//! Requests that wait, are being done and are done belong to chains that the driver has not got back.
-//! So there are never more than its queues have entries ([`Driver::pop`](super::Driver::pop)).
+//! Each request that waits, runs or is done belongs to a chain that has not been returned to the
+//! driver. So there are never more than the driver's queues have entries
+//! ([`Driver::pop`](super::Driver::pop)).
 
 use super::Waker;
 use std::collections::VecDeque;
@@ -10,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Carries out a request; what it came to. Its function says whether the result is needed no more: then
-/// the work may be left as it is.
+/// Carries out a request and returns its result. The function that it gets says whether the result
+/// is no longer needed: then the work may stop in the middle.
 type Work<R, D> = dyn Fn(&R, &dyn Fn() -> bool) -> D + Send + Sync;
 
 struct State<R, D> {
@@ -24,12 +25,12 @@ struct State<R, D> {
 
 struct Shared<R, D> {
     state: Mutex<State<R, D>>,
-    /// There is work, or an end.
+    /// There is work, or the end.
     work_came: Condvar,
-    /// A thread has done its work.
+    /// A thread has finished a request.
     work_done: Condvar,
     work: Box<Work<R, D>>,
-    /// The work that is being done is needed no more.
+    /// The results of running requests are no longer needed.
     leave: AtomicBool,
     waker: Waker,
 }
@@ -40,8 +41,8 @@ impl<R, D> Shared<R, D> {
     }
 }
 
-/// The threads, for requests `R`. They come into being when there is work, by the thread that gives it, under whose policy they then
-/// are; and go with this value.
+/// The threads, for requests `R`. The thread that submits work creates them on demand, so they
+/// inherit its policy. They end with this value.
 pub struct Pool<R, D> {
     shared: Arc<Shared<R, D>>,
     name: &'static str,
@@ -50,7 +51,8 @@ pub struct Pool<R, D> {
 }
 
 impl<R: Send + 'static, D: Send + 'static> Pool<R, D> {
-    /// None yet, `most` at a time. `waker` is called when requests are done.
+    /// A pool without threads, which creates at most `most`. `waker` is called when requests are
+    /// done.
     pub fn new(name: &'static str, most: usize, waker: Waker, work: Box<Work<R, D>>) -> Self {
         let state = State {
             waiting: VecDeque::new(),
@@ -74,7 +76,10 @@ impl<R: Send + 'static, D: Send + 'static> Pool<R, D> {
         }
     }
 
-    /// Gives a request to the threads; back if there is no thread and none can be made.
+    /// Submits a request.
+    ///
+    /// # Errors
+    /// The request, if there is no thread and none can be created.
     pub fn submit(&mut self, request: Box<R>) -> Result<(), Box<R>> {
         let more = {
             let state = self.shared.lock();
@@ -85,7 +90,7 @@ impl<R: Send + 'static, D: Send + 'static> Pool<R, D> {
             let thread = std::thread::Builder::new()
                 .name(self.name.to_string())
                 .spawn(move || run(&shared));
-            // Fails at a limit on threads; those that are there have more to do then.
+            // Fails at a limit on threads; the existing ones then have more to do.
             self.threads.extend(thread);
         }
         if self.threads.is_empty() {
@@ -96,12 +101,12 @@ impl<R: Send + 'static, D: Send + 'static> Pool<R, D> {
         Ok(())
     }
 
-    /// What is done.
+    /// The results of finished requests.
     pub fn done(&self) -> Vec<D> {
         std::mem::take(&mut self.shared.lock().done)
     }
 
-    /// Forgets what waits, and waits for what is being done.
+    /// Drops waiting requests, and waits for running ones.
     pub fn clear(&self) {
         let mut state = self.shared.lock();
         state.waiting.clear();
@@ -124,13 +129,14 @@ impl<R, D> Drop for Pool<R, D> {
         }
         self.shared.work_came.notify_all();
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }
 }
 
-/// Work that is being done, until this goes: also where it panics, or [`Pool::clear`] would wait for it for ever.
+/// A running request, until this is dropped. It is also dropped when the request panics, or else
+/// [`Pool::clear`] would wait forever.
 struct Working<'a, R, D>(&'a Shared<R, D>);
 
 impl<R, D> Drop for Working<'_, R, D> {
@@ -192,7 +198,7 @@ mod tests {
         (Pool::new("test", 2, waker, Box::new(half)), told)
     }
 
-    /// Work that takes as long as it is needed.
+    /// Work that runs as long as its result is needed.
     #[test]
     fn work_that_is_not_needed_any_more_is_left() {
         let (tell, _told) = channel();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waking a device when something happens on the host.
+//! Wakes a device when something happens on the host.
 //!
-//! A device's thread sleeps on a word that the driver's notifications change (the short way: no thread between the
-//! two). Files cannot be waited for along with a word, so one thread of the machine waits for the files of all
-//! devices, and wakes the device whose file is ready.
+//! A device's thread sleeps on a word that the driver's notifications change, which is the fastest
+//! way: there is no thread in between. A thread cannot wait for a word and for files at once. So
+//! one thread of the machine waits for the files of all devices, and wakes the device whose file is
+//! ready.
 
 use super::Ending;
 use rustix::buffer::spare_capacity;
@@ -15,9 +16,9 @@ use std::sync::Arc;
 
 pub use rustix::event::epoll::EventFlags;
 
-/// Wakes the thread of a device. Implemented by the hypervisor.
+/// Wakes the thread of a device. The hypervisor implements it.
 pub trait Wake: Send + Sync {
-    /// Has [`Device::woken`](super::Device::woken) called soon.
+    /// Makes the device's thread call [`Device::woken`](super::Device::woken) soon.
     fn wake(&self);
 
     /// The end of the device's machine.
@@ -26,7 +27,7 @@ pub trait Wake: Send + Sync {
     }
 }
 
-/// A device's way to be woken. It can be given to other threads.
+/// Wakes one device. It can be sent to other threads.
 #[derive(Clone)]
 pub struct Waker {
     wake: Arc<dyn Wake>,
@@ -45,14 +46,17 @@ impl Waker {
         self.wake.ending()
     }
 
-    /// Wakes the device once when a file is ready (`IN`, `OUT`; also when it ends or fails). For the next time it
-    /// must be armed again: so nothing is told twice to a device that has not looked yet. Not possible for regular
-    /// files, which are always ready. A file leaves when it is closed.
+    /// Wakes the device once when a file is ready (`IN`, `OUT`; also when it ends or fails). It
+    /// must be armed again for the next time, so a device that has not looked yet is told only
+    /// once. Not possible for regular files, which are always ready. A closed file disarms itself.
+    ///
+    /// # Errors
+    /// The host's error.
     pub fn arm(&self, file: impl AsFd, events: EventFlags) -> io::Result<()> {
         self.reactor.arm(file.as_fd(), self.device, events)
     }
 
-    /// Takes a file back that was armed.
+    /// Disarms a file.
     pub fn disarm(&self, file: impl AsFd) {
         // Fails only if it was not armed.
         let _ = epoll::delete(&self.reactor.files, file);
@@ -71,15 +75,18 @@ impl fmt::Debug for Waker {
 #[derive(Debug)]
 pub struct Reactor {
     files: OwnedFd,
-    /// Ends the thread.
+    /// Makes the thread return.
     stop: OwnedFd,
 }
 
-/// What stands for `stop`.
+/// The number that stands for `stop`.
 const STOP: u64 = u64::MAX;
 
 impl Reactor {
-    /// Makes one, for a thread that calls [`run`](Reactor::run).
+    /// Creates a reactor for a thread that calls [`run`](Reactor::run).
+    ///
+    /// # Errors
+    /// The host's error.
     pub fn new() -> io::Result<Arc<Self>> {
         let files = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -92,13 +99,13 @@ impl Reactor {
         Ok(Arc::new(Reactor { files, stop }))
     }
 
-    /// Has [`run`](Reactor::run) return.
+    /// Makes [`run`](Reactor::run) return.
     pub fn stop(&self) {
-        // Fails only when the counter is full: then it is set already.
+        // Fails only when the counter is full: then it is readable already.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
     }
 
-    /// A waker for a device, by the number that [`wait`](Reactor::wait) tells.
+    /// A waker for the device with this number, which [`run`](Reactor::run) reports.
     pub fn waker(self: &Arc<Self>, device: u64, wake: Arc<dyn Wake>) -> Waker {
         Waker {
             wake,
@@ -107,7 +114,11 @@ impl Reactor {
         }
     }
 
-    /// Waits for files; calls `ready` with the number of each one's device. Returns after [`stop`](Reactor::stop).
+    /// Waits for files. Calls `ready` with the number of each file's device. Returns after
+    /// [`stop`](Reactor::stop).
+    ///
+    /// # Errors
+    /// The host's error.
     pub fn run(&self, mut ready: impl FnMut(u64)) -> io::Result<()> {
         let mut events = Vec::with_capacity(32);
         loop {
@@ -160,7 +171,7 @@ mod tests {
             .run(|device| {
                 seen.push(device);
                 match seen.len() {
-                    // 7 is not told again, although its file is still readable.
+                    // 7 is not reported again, although its file is still readable.
                     1 => {
                         other_waker.arm(&other, EventFlags::IN).unwrap();
                         other_end.write_all(b"x").unwrap();

@@ -23,7 +23,7 @@ fn guest(queues: usize) -> Guest {
     guest
 }
 
-/// By virtio-queue's writer.
+/// With virtio-queue's writer.
 #[test]
 fn random_bytes() {
     let (mut guest, mut rng) = (guest(1), Rng::default());
@@ -38,7 +38,8 @@ fn random_bytes() {
     }
 }
 
-/// By fuse-backend-rs's reader and writer: FUSE_INIT, whose answer is a header of 16 bytes and 64 more.
+/// With fuse-backend-rs's reader and writer: FUSE_INIT, whose answer is a header of 16 bytes and 64
+/// more.
 #[test]
 fn a_request_of_a_file_system() {
     let folder = tempfile::tempdir().unwrap();
@@ -52,11 +53,11 @@ fn a_request_of_a_file_system() {
         request.extend(word.to_le_bytes());
     }
     let answer = NEXT - 20;
-    // The request's version is on one side, the rest on the other.
+    // The request's version is in one region, the rest in the other.
     let at = NEXT - 44;
     guest.put(at, &request);
     let length = u32::try_from(request.len()).unwrap();
-    // The answer is written over where the request was, and further.
+    // The answer overwrites the request and what follows it.
     let head = guest.offer(1, &[(at, length, false), (answer, 4096, true)]);
     fs.notified(&mut driver, 1).unwrap();
     assert_eq!(guest.used(1), [(head, 80)]);

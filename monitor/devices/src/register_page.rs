@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Register pages that are shared with a guest.
 //!
-//! A guest reads its devices' registers straight from these pages. They only show: what counts is with the device's
-//! thread, and nothing that stands here is ever believed, since hostile guests may find ways to write them.
+//! A guest reads its devices' registers directly from these pages. They only display: the device's
+//! thread has the state and never reads it back, because a hostile guest may find ways to write the
+//! pages.
 
 use super::mmio::PAGE;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -21,13 +22,17 @@ pub struct Area {
     file: OwnedFd,
 }
 
-// SAFETY: the memory is only ever accessed through atomics, and stays mapped as long as this value lives.
+// SAFETY: the memory is only accessed through atomics, and stays mapped as long as this value
+// lives.
 unsafe impl Send for Area {}
 // SAFETY: as for Send.
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Makes one of `count` pages, at least one; all zero.
+    /// Creates `count` pages, at least one, all zero.
+    ///
+    /// # Errors
+    /// The host gives no memory.
     pub fn new(count: usize) -> io::Result<Arc<Self>> {
         let file = rustix::fs::memfd_create(
             "paravane-devices",
@@ -35,10 +40,10 @@ impl Area {
         )?;
         let length = count * PAGE;
         rustix::fs::ftruncate(&file, length as u64)?;
-        // A file that somebody makes shorter would be a SIGBUS here.
+        // If another process truncated the file, access here would cause a SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -59,7 +64,7 @@ impl Area {
         self.file.as_fd()
     }
 
-    /// One of them.
+    /// One of the pages.
     pub fn page(self: &Arc<Self>, number: usize) -> Page {
         assert!(number < self.count, "page {number} of {}", self.count);
         Page {
@@ -84,11 +89,12 @@ pub struct Page {
 }
 
 impl Page {
-    /// The 32-bit register at an offset, a multiple of 4.
+    /// The 32-bit register at an offset, which is a multiple of 4.
     #[inline]
     pub fn register(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0 && offset < PAGE, "offset {offset:#x}");
-        // SAFETY: inside the mapping and aligned, as just checked, and never accessed but through atomics.
+        // SAFETY: inside the mapping and aligned, as just checked, and only accessed through
+        // atomics.
         unsafe {
             self.area
                 .base

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Source of entropy (virtio 1.2, section 5.4): fills buffers from the host's generator.
+//! Entropy device (virtio 1.2, section 5.4): fills buffers from the host's random number generator.
 
 use super::{Broken, Chain, Device, Driver, kind};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io::Write;
 
 const QUEUE: usize = 0;
-/// Bytes that one buffer gets at most: a driver that asks for a GiB at once does not keep the thread for seconds.
+/// The most bytes for one buffer: a driver that asks for a GiB at once must not keep the thread
+/// busy for seconds.
 const AT_ONCE: usize = 64 << 10;
 
 /// The device.
@@ -36,7 +37,7 @@ impl Device for Rng {
     }
 }
 
-/// Fills a chain; says how many bytes it got. One that points outside memory gets none.
+/// Fills a chain. Returns the number of bytes. A chain that points outside memory gets none.
 fn fill(driver: &Driver, chain: Chain) -> u32 {
     let Ok(mut writer) = chain.writer(driver.memory()) else {
         return 0;
@@ -46,8 +47,8 @@ fn fill(driver: &Driver, chain: Chain) -> u32 {
     let mut written = 0;
     while left > 0 {
         let part = left.min(bytes.len());
-        // Does not fail once the host's generator is ready, and then gives all that was asked for up to 256 bytes;
-        // for more a signal may make it less.
+        // Cannot fail once the host's generator is ready. Requests of up to 256 bytes are always
+        // filled; a signal may shorten larger ones.
         let Ok(got) = getrandom(&mut bytes[..part], GetRandomFlags::empty()) else {
             break;
         };

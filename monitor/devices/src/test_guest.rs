@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For tests of devices: a driver played by hand.
+//! A driver that tests of devices play by hand.
 
 use super::{Driver, Interrupt, Memory};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-/// Bytes of guest memory.
+/// Size of guest memory in bytes.
 pub const MEMORY: usize = 4 << 20;
-/// From here on it is free for buffers.
+/// The first address that is free for buffers.
 pub const FREE: u64 = 1 << 20;
 const QUEUE: u64 = 0x10000;
-/// Where the ring of available buffers of queue 0 lies.
+/// Where the available ring of queue 0 lies.
 pub const RING: u64 = QUEUE + AVAILABLE;
 const AVAILABLE: u64 = 0x8000;
 const USED: u64 = 0xc000;
@@ -51,7 +51,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A guest whose driver has set up so many queues.
+    /// A guest whose driver has set up this many queues.
     pub fn new(queues: usize) -> Self {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).unwrap();
         Guest {
@@ -83,7 +83,8 @@ impl Guest {
         )
     }
 
-    /// Makes a chain of buffers (address, length, whether the device writes) available; its head.
+    /// Makes a chain of buffers (address, length, whether the device writes) available. Returns its
+    /// head.
     pub fn offer(&mut self, queue: usize, buffers: &[(u64, u32, bool)]) -> u16 {
         let base = QUEUE * (queue as u64 + 1);
         let head = self.next_descriptor[queue];
@@ -101,7 +102,8 @@ impl Guest {
         head
     }
 
-    /// Makes a chain of an indirect table available, with so many parts of a byte; its head.
+    /// Makes a chain with an indirect table of this many one-byte buffers available. Returns its
+    /// head.
     pub fn offer_table(&mut self, queue: usize, table: u64, parts: u16) -> u16 {
         for index in 0..parts {
             let at = table + u64::from(index) * 16;
@@ -139,26 +141,26 @@ impl Guest {
         self.write(at + 14, next);
     }
 
-    /// Adds to the index up to which buffers are available.
+    /// Adds to the index of the available ring.
     pub fn bump(&self, queue: usize, by: u16) {
         let at = QUEUE * (queue as u64 + 1) + AVAILABLE + 2;
         self.write(at, self.read::<u16>(at).wrapping_add(by));
     }
 
-    /// Writes an entry of the ring of available buffers.
+    /// Writes an entry of the available ring.
     pub fn entry(&self, queue: usize, index: u16, head: u16) {
         let at = QUEUE * (queue as u64 + 1) + AVAILABLE + 4;
         self.write(at + u64::from(index % SIZE) * 2, head);
     }
 
-    /// Writes the flags of the ring of available buffers, and the event index behind it.
+    /// Writes the flags of the available ring and the event index after it.
     pub fn flags(&self, queue: usize, flags: u16, event: u16) {
         let at = QUEUE * (queue as u64 + 1) + AVAILABLE;
         self.write(at, flags);
         self.write(at + 4 + u64::from(SIZE) * 2, event);
     }
 
-    /// What the device has used since the last call: heads, and bytes written.
+    /// The chains that the device has used since the last call: heads, and bytes written.
     pub fn used(&mut self, queue: usize) -> Vec<(u16, u32)> {
         let base = QUEUE * (queue as u64 + 1) + USED;
         let index: u16 = self.read(base + 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much a guest can have a disk do: without end, at a time, by one request.
+//! How much a guest can make a disk do: endlessly, at a time, with one request.
 
 use super::storage::{is_stopped, write_zeroes};
 use super::*;
@@ -80,7 +80,7 @@ fn a_queue_that_feeds_itself_is_left_now_and_then() {
         rounds += 1;
         done += guest.used(0).len();
         if driver.end_round() == 0 {
-            // The disk was not in memory: a thread reads it.
+            // The disk was not in the page cache: a worker thread reads it.
             std::thread::yield_now();
             assert!(
                 Instant::now() < deadline,
@@ -90,10 +90,10 @@ fn a_queue_that_feeds_itself_is_left_now_and_then() {
         disk.woken(&mut driver).unwrap();
     }
     assert!(rounds > 300, "{rounds} rounds");
-    // It would go on for ever.
+    // It would go on forever.
     ending.begin();
     guest.used(0);
-    // A read that a thread of the disk has begun may come to its end.
+    // A read that a worker thread has begun may finish.
     for _ in 0..3 {
         driver.end_round();
         disk.woken(&mut driver).unwrap();
@@ -150,7 +150,7 @@ fn slow(storage: Arc<dyn Storage>) -> Block {
     }
 }
 
-/// Requests that wait for the disk are as many as the queue has room for.
+/// Requests that wait for the disk are as many as the queue has entries.
 #[test]
 fn no_more_requests_wait_than_the_queue_has_room_for() {
     let gate = Arc::new(Gate::default());
@@ -164,7 +164,7 @@ fn no_more_requests_wait_than_the_queue_has_room_for() {
         guest.entry(0, index, head);
     }
     guest.bump(0, SIZE - 1);
-    // All that a driver can have on their way: it is nobody's fault that the disk is slow.
+    // The most that a driver can have in flight. A slow disk is not the driver's fault.
     disk.notified(&mut driver, 0).unwrap();
     assert_eq!(guest.used(0), []);
     driver.end_round();
@@ -177,7 +177,7 @@ fn no_more_requests_wait_than_the_queue_has_room_for() {
     assert!(broken.unwrap_err().to_string().contains("at a time"));
 }
 
-/// Of 64 segments of 2 GiB the next is not begun when nobody needs it any more.
+/// Of 64 segments of 2 GiB, no further one is begun when the result is no longer needed.
 #[test]
 fn zeroes_of_many_segments_are_left_between_two() {
     let gate = Gate::default();
@@ -221,7 +221,7 @@ fn zeroes_that_are_written_are_left_between_two_pieces() {
     assert_eq!(file.metadata().unwrap().len(), 3 * (64 << 10));
 }
 
-/// A read of more than a driver asks for at once. Its buffers may be one and the same memory.
+/// A read of more than a driver asks for at once. All its buffers may be the same memory.
 #[test]
 fn a_large_transfer_is_left_between_two_pieces() {
     let mut guest = Guest::new(1);

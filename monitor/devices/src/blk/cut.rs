@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A disk that shows what its driver does not flush: the file has what was flushed and nothing else, so whichever way the
-//! monitor ends, the disk is as after a power failure. A killed monitor alone would prove nothing, since the host's page cache
-//! has all that it wrote.
+//! A disk that loses what its driver did not flush. The file has what was flushed and nothing else,
+//! so however the monitor ends, the disk is as after a power failure. Killing the monitor alone
+//! would prove nothing, because the host's page cache has everything that it wrote.
 //!
-//! A monitor that is killed in the middle of a flush leaves a part of what was to be flushed, as power does.
+//! If the monitor is killed in the middle of a flush, a part of it is written, as in a power
+//! failure.
 
 use super::overlay::Overlay;
 use super::storage::{Flush, Stop, Storage};
@@ -17,12 +18,12 @@ pub struct Cut {
     /// What was not flushed.
     held: Overlay,
     flush: Flush,
-    /// A flush is alone.
+    /// A flush excludes everything else.
     order: RwLock<()>,
 }
 
 impl Cut {
-    /// Of a disk that can be written to.
+    /// Wraps a writable disk.
     pub fn new(disk: Box<dyn Storage>, flush: Flush) -> anyhow::Result<Self> {
         let disk: Arc<dyn Storage> = disk.into();
         Ok(Cut {
@@ -82,7 +83,7 @@ impl Storage for Cut {
         self.held.zero(offset, length, free, stop)
     }
 
-    /// What was there stays, which is as good as anything else.
+    /// The old bytes stay, which is allowed.
     fn discard(&self, _offset: u64, _length: u64) -> io::Result<()> {
         Ok(())
     }

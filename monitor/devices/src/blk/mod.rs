@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Block device (virtio 1.2, section 5.2).
 //!
-//! Reads of what the host has in memory, and writes, which go to the host's memory, are done on the device's own thread
-//! with no other in between. What has to wait for a disk goes to a few threads, so that it keeps nothing else waiting. A
-//! write is safe from a power failure of the host when a flush behind it has been answered, and not before: the driver
-//! is told that there is a write-back cache.
+//! Reads of what the host has in its page cache, and writes, which go to the page cache, are done
+//! on the device's own thread. What has to wait for a disk goes to a few worker threads, so that it
+//! delays nothing else. A write survives a power failure of the host only after a later flush has
+//! been answered: the driver is told that there is a write-back cache.
 
 #[cfg(test)]
 mod bounds_tests;
@@ -28,7 +28,7 @@ use storage::{SECTOR, Stop, Storage};
 use virtio_bindings::virtio_blk as blk;
 
 const QUEUE: usize = 0;
-/// Requests that may wait for the disk at a time.
+/// The most requests that wait for the disk at a time.
 const THREADS: usize = 4;
 const QUEUE_SIZE: u16 = 256;
 
@@ -52,7 +52,10 @@ impl fmt::Debug for Block {
 }
 
 impl Block {
-    /// A disk in a file. The guest sees `serial`, at most 20 bytes, under `/dev/disk/by-id`.
+    /// A disk in a file. The guest sees `serial`, at most 20 bytes, in `/dev/disk/by-id`.
+    ///
+    /// # Errors
+    /// The file cannot be opened or locked, or cannot be a disk.
     pub fn new(path: &Path, mode: Mode, serial: &str) -> anyhow::Result<Self> {
         Ok(Block {
             storage: open(path, mode)?.into(),
@@ -63,7 +66,7 @@ impl Block {
         })
     }
 
-    /// Starts a request. What it wrote to the chain if it is done already.
+    /// Starts a request. Returns its result if it is done already.
     fn begin(&mut self, request: Request) -> Option<(u16, u32)> {
         let waits = self.pool.is_some();
         if !(waits && request.slow()) {
@@ -126,10 +129,10 @@ impl Device for Block {
         let mut config = vec![0; 60];
         let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &(self.storage.len() / SECTOR).to_le_bytes());
-        // Pieces of a request: what a chain has besides header and status.
+        // The segments of a request: what a chain has besides header and status.
         put(12, &u32::from(QUEUE_SIZE - 2).to_le_bytes());
         put(20, &512u32.to_le_bytes());
-        // A block of the host's is 2^3 sectors.
+        // A block of the host has 2^3 sectors.
         put(24, &[3]);
         put(36, &SEGMENT_SECTORS_MAX.to_le_bytes());
         put(40, &SEGMENTS_MAX.to_le_bytes());

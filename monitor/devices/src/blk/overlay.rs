@@ -11,15 +11,16 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is kept track of: smaller writes copy the rest.
+/// The granularity. Smaller writes copy the rest of the block.
 const BLOCK: u64 = 4096;
 const BLOCK_SIZE: usize = 4096;
-/// Room that may be kept for what is not needed any more, bytes.
+/// The most room in bytes that is kept for data that is no longer needed.
 const KEPT_MAX: u64 = 64 << 20;
 /// Blocks that are copied at a time.
 const PIECE_BLOCKS: u64 = 256;
 
-/// A disk that is only read, with what was written in a file that has no name and goes with the machine.
+/// A read-only disk, with what was written to it in a file without a name that disappears with the
+/// machine.
 pub struct Overlay {
     base: Arc<dyn Storage>,
     written: File,
@@ -28,7 +29,10 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Nothing written yet.
+    /// An overlay without written blocks.
+    ///
+    /// # Errors
+    /// The host gives no temporary file.
     pub fn new(base: Arc<dyn Storage>) -> anyhow::Result<Self> {
         let written =
             tempfile::tempfile().context("cannot make a file for what the guest writes")?;
@@ -43,7 +47,7 @@ impl Overlay {
         })
     }
 
-    /// Copies a block to the overlay unless it is there. Under the lock of the map.
+    /// Copies a block to the overlay unless it is there. Called under the lock of the map.
     fn copy_up(&self, map: &mut [u64], block: u64) -> io::Result<()> {
         if !is_set(map, block) {
             let mut bytes = [0; BLOCK_SIZE];
@@ -57,14 +61,18 @@ impl Overlay {
         Ok(())
     }
 
-    /// Gives what was written to `to`, in pieces in their order, and forgets it. Nobody may read or write meanwhile.
+    /// Writes all written blocks to `to`, in pieces in their order, and forgets them. No other
+    /// thread may read or write meanwhile.
+    ///
+    /// # Errors
+    /// The host's error.
     pub fn drain(&self, to: &dyn Storage) -> io::Result<()> {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         let blocks = self.base.len().div_ceil(BLOCK);
         let mut block = 0;
         while block < blocks {
             if !is_set(&map, block) {
-                // Most words have no other blocks.
+                // The rest of most words is empty.
                 let rest = word(&map, block) >> (block % 64);
                 block += u64::from(rest.trailing_zeros()).min(64 - block % 64);
                 continue;
@@ -80,20 +88,21 @@ impl Overlay {
             to.write_bytes(offset, &bytes)?;
         }
         map.fill(0);
-        // It costs the host's file system a transaction.
+        // Punching a hole costs the host's file system a transaction.
         let kept = self.written.metadata()?.blocks() * 512;
         if kept < KEPT_MAX {
             return Ok(());
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.written, flags, 0, blocks * BLOCK) {
-            // Room that is kept: what is in it is not read again.
+            // The room is kept; its content is not read again.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Has the first and last blocks of a range in the overlay if they are not all of the range's, and marks the others.
+    /// Copies the first and the last block of a range to the overlay if they are only partly in the
+    /// range, and marks all blocks.
     fn prepare(&self, offset: u64, length: u64) -> io::Result<()> {
         let end = offset + length;
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +146,7 @@ impl Storage for Overlay {
         let end = offset + buffers.len();
         let mut at = offset;
         while at < end {
-            // A run of blocks that are in the same file.
+            // A run of blocks in the same file.
             let (upper, next) = {
                 let map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
                 let upper = is_set(&map, at / BLOCK);
@@ -175,7 +184,8 @@ impl Storage for Overlay {
         if buffers.len() == 0 {
             return Ok(());
         }
-        // A read of the same bytes meanwhile may see old data, new data or zeroes: it is the guest's race.
+        // A concurrent read of the same bytes may see old data, new data or zeroes: the race is the
+        // guest's.
         self.prepare(offset, buffers.len())?;
         buffers.write_to(&self.written, offset)
     }
@@ -188,7 +198,7 @@ impl Storage for Overlay {
         self.written.write_all_at(bytes, offset)
     }
 
-    /// Nothing of it is to survive.
+    /// Nothing of it has to survive.
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disks in QEMU's format qcow2, by the crate imago.
+//! Disks in QEMU's qcow2 format, through the crate imago.
 //!
-//! Only whole images: one that names another file (a backing file, a file for its data) is refused, since what it names would
-//! be opened on the host on the word of whoever made the image, the guest that wrote it included.
+//! Only self-contained images are accepted. An image that names another file (a backing file, a
+//! data file) is refused: the host would open a file that the image's author chose, and the author
+//! may be a guest.
 
 use super::storage::{SECTOR, Stop, Storage, stopped};
 use crate::buffers::{Buffers, Part};
@@ -16,23 +17,25 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The first bytes of such a file.
 const MAGIC: [u8; 4] = *b"QFI\xfb";
-/// Offsets in its header: version; offset and length of the backing file's name; features that who does not know them must not ignore.
+/// Offsets in the header: version; offset and length of the backing file's name; features that a
+/// reader must know.
 const VERSION: usize = 4;
 const BACKING: usize = 8;
 const INCOMPATIBLE: usize = 72;
-/// How large clusters are, as a power of two; entries and offset of the first table of places; offset and clusters of the table of counts.
+/// Size of clusters as a power of two; entries and offset of the L1 table; offset and clusters of
+/// the refcount table.
 const CLUSTER_BITS: usize = 20;
 const PLACES_ENTRIES: usize = 36;
 const PLACES: usize = 40;
 const COUNTS: usize = 48;
 const COUNTS_CLUSTERS: usize = 56;
-/// In an entry of the first table: where the second is, or 0.
+/// The bits of an L1 entry with the offset of the L2 table; 0: there is none.
 const SECOND: u64 = 0x00ff_ffff_ffff_fe00;
 /// The data is in another file.
 const DATA_FILE: u64 = 1 << 2;
 /// Bytes that are copied at a time.
 const PIECE: u64 = 1 << 20;
-/// Bytes that become zero between two looks at `stop`.
+/// Bytes that are zeroed between two checks of `stop`.
 const ZEROES: usize = 64 << 20;
 
 type Format = FormatAccess<imago::file::File>;
@@ -43,14 +46,17 @@ pub struct Qcow2 {
     length: u64,
 }
 
-/// Whether a file is one.
+/// Whether a file is in this format.
 pub fn is_one(file: &File) -> bool {
     let mut start = [0; 4];
     file.read_exact_at(&mut start, 0).is_ok() && start == MAGIC
 }
 
 impl Qcow2 {
-    /// Takes a file that was opened and locked.
+    /// Takes an open and locked file.
+    ///
+    /// # Errors
+    /// The image is not self-contained, damaged, truncated, or of an impossible size.
     pub fn open(file: &File, write: bool) -> anyhow::Result<Self> {
         let mut header = [0; 104];
         // A header of version 2 is shorter, but no image is.
@@ -68,7 +74,7 @@ impl Qcow2 {
         }
         if word(VERSION) >= 3 && long(INCOMPATIBLE) & DATA_FILE != 0 {
             bail!(
-                "its data is in another file: `qemu-img convert -O qcow2` makes an image of one file"
+                "its data is in another file: `qemu-img convert -O qcow2` makes an image without"
             );
         }
         let options = StorageOpenOptions::new().write(write);
@@ -87,7 +93,7 @@ impl Qcow2 {
         whole(file, tables)?;
         let length = format.size();
         if length == 0 || length % SECTOR != 0 {
-            bail!("{length} bytes: a disk has a multiple of {SECTOR}, and at least one");
+            bail!("{length} bytes: a disk has a multiple of {SECTOR}, at least {SECTOR}");
         }
         Ok(Qcow2 {
             format: RwLock::new(format),
@@ -104,8 +110,8 @@ impl Qcow2 {
     }
 }
 
-/// Complains if the tables (offset and length, that of places first), or those that the first leads to, are not inside the file: what is
-/// missing would be read as zeroes.
+/// Checks that the tables (offset and length, the L1 table first) and the L2 tables begin inside
+/// the file: what is missing would be read as zeroes.
 fn whole(file: &File, tables: [(u64, u64); 2]) -> anyhow::Result<()> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -128,12 +134,12 @@ fn whole(file: &File, tables: [(u64, u64); 2]) -> anyhow::Result<()> {
             .all(|at| inside((at, 1)));
     }
     if !all {
-        bail!("a qcow2 image that was cut off: its tables lead behind its end");
+        bail!("a truncated qcow2 image: its tables lead beyond its end");
     }
     Ok(())
 }
 
-/// Pieces of so many bytes: where each begins, and its length.
+/// Pieces of `PIECE` bytes: offset and length of each.
 fn pieces(length: u64) -> impl Iterator<Item = (u64, usize)> {
     let starts = (0..length.div_ceil(PIECE)).map(|n| n * PIECE);
     starts.map(move |at| (at, usize::try_from((length - at).min(PIECE)).unwrap_or(0)))
@@ -146,7 +152,7 @@ impl Storage for Qcow2 {
 
     fn read(&self, offset: u64, buffers: &Buffers, wait: bool) -> io::Result<()> {
         if !wait {
-            // Where it lies has to be looked up, in the file maybe.
+            // The location has to be looked up, perhaps in the file.
             return Err(io::ErrorKind::WouldBlock.into());
         }
         for (at, length) in pieces(buffers.len()) {
@@ -181,7 +187,7 @@ impl Storage for Qcow2 {
 
     fn flush(&self) -> io::Result<()> {
         let format = self.format();
-        // What it has in memory of where things lie, then all of it.
+        // First the tables in memory, then everything.
         format.flush()?;
         format.sync()
     }

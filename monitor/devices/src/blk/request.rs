@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests to a block device (virtio 1.2, section 5.2.6): taken apart, and carried out.
+//! Parses and executes requests to a block device (virtio 1.2, section 5.2.6).
 
 use super::storage::{SECTOR, Stop, Storage, is_stopped, stopped};
 use crate::buffers::{Buffers, Part};
@@ -8,41 +8,41 @@ use std::io;
 use std::sync::Arc;
 use virtio_bindings::virtio_blk as blk;
 
-/// Bytes in front of the data.
+/// Bytes before the data.
 const HEADER: u64 = 16;
-/// Bytes of a segment of discard and write zeroes.
+/// Size in bytes of a segment of discard and write zeroes.
 const SEGMENT: usize = 16;
-/// Segments in one such request.
+/// The most segments in such a request.
 pub const SEGMENTS_MAX: u32 = 64;
-/// Sectors in one segment.
+/// The most sectors in one segment.
 pub const SEGMENT_SECTORS_MAX: u32 = 1 << 22;
-/// The only flag of a segment: room may be given back.
+/// The only flag of a segment: the room may be released.
 const UNMAP: u32 = 1;
-/// Bytes of a transfer between two looks at `stop`. Linux's requests are smaller by default.
+/// Bytes of a transfer between two checks of `stop`. Linux's requests are smaller by default.
 const PIECE_STEP: usize = 64 << 20;
 const PIECE: u64 = PIECE_STEP as u64;
-/// Bytes of an identifier.
+/// Size of an identifier in bytes.
 const ID: usize = 20;
 
 /// What went wrong, as the driver is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It could not be done.
+    /// The host could not do it.
     Io,
     /// There is no such request.
     Unsupported,
-    /// Not without waiting: to be tried again by somebody who may.
+    /// It would have to wait, so a thread that may wait must try it again.
     Wait,
 }
 
 /// A request.
 #[derive(Debug)]
 pub struct Request {
-    /// Its chain.
+    /// The head of its chain.
     pub head: u16,
     kind: u32,
     sector: u64,
-    /// From the driver, and for it, without header and status.
+    /// Data from the driver and for it, without header and status.
     output: Buffers,
     input: Buffers,
     /// The last byte for the driver.
@@ -50,12 +50,15 @@ pub struct Request {
 }
 
 impl Request {
-    /// Takes a chain apart. Header, data and status may lie in any number of buffers.
+    /// Parses a chain. Header, data and status may be split over any number of buffers.
+    ///
+    /// # Errors
+    /// The driver has broken a rule.
     pub fn parse(memory: &Arc<Memory>, chain: Chain) -> Result<Self, Broken> {
         let head = chain.head_index();
         let Some((readable, writable)) = Buffers::of(memory, chain) else {
             return Err(Broken::Rule(
-                "a block request outside memory, or of too many buffers",
+                "a block request outside memory, or with too many buffers",
             ));
         };
         let mut header = [0; 16];
@@ -76,7 +79,7 @@ impl Request {
         })
     }
 
-    /// Whether it may take long by its nature.
+    /// Whether requests of this kind may take long.
     pub fn slow(&self) -> bool {
         matches!(
             self.kind,
@@ -84,7 +87,8 @@ impl Request {
         )
     }
 
-    /// Carries it out. Fails with `Wait` only if `wait` is false. Long work is left when `stop` says so.
+    /// Executes the request. Fails with `Wait` only if `wait` is false. Long work stops when `stop`
+    /// says so.
     pub fn execute(
         &self,
         storage: &dyn Storage,
@@ -136,7 +140,7 @@ impl Request {
         if length == 0 || length > most || length % SEGMENT as u64 != 0 {
             return Err(Failure::Io);
         }
-        // The driver may write there meanwhile: one copy is checked and used.
+        // The driver may write there meanwhile, so one copy is checked and used.
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         self.output.copy_out(&mut bytes);
         for segment in bytes.chunks_exact(SEGMENT) {
@@ -178,7 +182,7 @@ impl Request {
         Ok(())
     }
 
-    /// Writes the status; how many bytes of the chain were written in all.
+    /// Writes the status. Returns the number of bytes written to the chain.
     pub fn finish(&self, result: Result<(), Failure>) -> u32 {
         let status = match result {
             Ok(()) => blk::VIRTIO_BLK_S_OK,
@@ -190,8 +194,8 @@ impl Request {
     }
 }
 
-/// Gives buffers to `transfer`, with the offset of their first byte: whole if they are of a usual
-/// size, in pieces if they are larger.
+/// Passes buffers to `transfer`, with the offset of their first byte: whole if their size is usual,
+/// in pieces if they are larger.
 fn in_pieces(
     buffers: &Buffers,
     stop: Stop<'_>,
@@ -209,7 +213,7 @@ fn in_pieces(
     Ok(())
 }
 
-/// Where `length` bytes from a sector on lie in the storage, if they do.
+/// The offset of `length` bytes from a sector on, if they are inside the storage.
 fn place(storage: &dyn Storage, sector: u64, length: u64) -> Result<u64, Failure> {
     let offset = sector.checked_mul(SECTOR).ok_or(Failure::Io)?;
     let end = offset.checked_add(length).ok_or(Failure::Io)?;
@@ -222,7 +226,7 @@ fn place(storage: &dyn Storage, sector: u64, length: u64) -> Result<u64, Failure
 fn failure(error: &io::Error, what: &str) -> Failure {
     match error.kind() {
         io::ErrorKind::WouldBlock => return Failure::Wait,
-        // No driver waits for the answer any more.
+        // The driver no longer waits for the answer.
         _ if is_stopped(error) => return Failure::Io,
         _ => {}
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a block device keeps its data in.
+//! Where a block device keeps its data.
 
 use super::cut::Cut;
 use super::overlay::Overlay;
@@ -13,23 +13,23 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Bytes of a sector, in which everything is counted.
+/// Size of a sector in bytes, the unit of requests.
 pub const SECTOR: u64 = 512;
 
-/// Says whether long work is to be left: its driver has reset the device, or its machine ends.
+/// Says whether long work should stop: its driver has reset the device, or its machine ends.
 pub type Stop<'a> = &'a dyn Fn() -> bool;
 
-/// Says that work was left.
+/// The reason why work was stopped.
 #[derive(Debug, thiserror::Error)]
 #[error("the machine ends")]
 struct Stopped;
 
-/// The error of work that was left.
+/// The error of work that was stopped.
 pub fn stopped() -> io::Error {
     io::Error::other(Stopped)
 }
 
-/// Whether an error is that of work that was left.
+/// Whether an error is [`stopped`].
 pub fn is_stopped(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Stopped>())
 }
@@ -41,52 +41,56 @@ pub enum Mode {
     Write,
     /// The guest only reads it.
     ReadOnly,
-    /// The guest reads and writes; what it writes is thrown away at the end.
+    /// The guest reads and writes. What it writes is discarded at the end.
     Snapshot,
-    /// The guest reads and writes. The file gets what the guest has flushed, when it does so, and nothing else: each end is
-    /// what a power failure is to a disk with a volatile cache. For tests.
+    /// The guest reads and writes. The file gets what the guest has flushed, when it flushes, and
+    /// nothing else: every end is like a power failure of a disk with a volatile cache. For tests.
     Cut(Flush),
 }
 
-/// What a flush does to a disk that is to be cut off.
+/// What a flush does to a disk of [`Mode::Cut`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// The file has what was written before it is answered.
+    /// The file has what was written before the flush is answered.
     Honoured,
-    /// It is answered, and that is all: what the test of a disk must find out.
+    /// It is answered without effect, which a test of disks must detect.
     Ignored,
 }
 
-/// Data of a disk. Any number of threads at a time; offsets and lengths are in bytes and were checked against
-/// [`len`](Storage::len).
+/// The data of a disk. Several threads may use it at once. Offsets and lengths are in bytes, and
+/// were checked against [`len`](Storage::len).
 pub trait Storage: Send + Sync {
-    /// Bytes, a multiple of [`SECTOR`].
+    /// The size in bytes, a multiple of [`SECTOR`].
     fn len(&self) -> u64;
 
-    /// Fills the buffers. `wait` false: fails with `WouldBlock` where that means waiting for a disk.
+    /// Fills the buffers. With `wait` false it fails with `WouldBlock` where it would have to wait
+    /// for a disk.
     fn read(&self, offset: u64, buffers: &Buffers, wait: bool) -> io::Result<()>;
 
-    /// Fills bytes of ours, however long that takes.
+    /// Fills bytes of the monitor, however long that takes.
     fn read_bytes(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 
     /// Writes the buffers.
     fn write(&self, offset: u64, buffers: &Buffers) -> io::Result<()>;
 
-    /// Writes bytes of ours.
+    /// Writes bytes of the monitor.
     fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// All that was written stays, whatever happens to the host.
+    /// Makes everything written before survive whatever happens to the host.
     fn flush(&self) -> io::Result<()>;
 
-    /// The bytes become zero. `free`: room on the host may be given back. Where zeroes have to be
-    /// written, that is left when `stop` says so, and only a part of the bytes is zero.
+    /// Zeroes the bytes. With `free`, room on the host may be released. Where zeroes have to be
+    /// written, the work stops when `stop` says so; then only a part of the bytes is zero.
     fn zero(&self, offset: u64, length: u64, free: bool, stop: Stop<'_>) -> io::Result<()>;
 
-    /// What the bytes are does not matter any more.
+    /// The content of the bytes no longer matters.
     fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
 }
 
 /// Opens a file or block device as a disk.
+///
+/// # Errors
+/// It cannot be opened or locked, or cannot be a disk.
 pub fn open(path: &Path, mode: Mode) -> anyhow::Result<Box<dyn Storage>> {
     let complain = || path.display().to_string();
     let write = matches!(mode, Mode::Write | Mode::Cut(_));
@@ -103,7 +107,7 @@ pub fn open(path: &Path, mode: Mode) -> anyhow::Result<Box<dyn Storage>> {
     })
 }
 
-/// A file whose bytes are those of the disk.
+/// A file with the bytes of the disk.
 #[derive(Debug)]
 pub struct Raw {
     file: File,
@@ -115,7 +119,7 @@ impl Raw {
         let file = OpenOptions::new()
             .read(true)
             .write(write)
-            // A terminal or a pipe must not become ours, nor make us wait.
+            // A terminal must not become the monitor's, and a pipe must not block it.
             .custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK)
             .open(path)?;
         let kind = file.metadata()?.file_type();
@@ -128,25 +132,26 @@ impl Raw {
             FlockOperation::NonBlockingLockShared
         };
         match flock(&file, lock) {
-            // A file system without locks.
+            // The file system has no locks.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP) => {}
             Err(Errno::WOULDBLOCK) => {
                 bail!(
-                    "another virtual machine uses it; use it read-only in both, or give one of them a copy"
+                    "another virtual machine uses it: use it read-only in both, \
+                     or give one of them a copy"
                 )
             }
             Err(error) => return Err(error).context("cannot lock it"),
         }
-        // Works for block devices too, whose metadata do not know.
+        // Also works for block devices, whose metadata has no size.
         let length = seek(&file, SeekFrom::End(0))?;
         Ok(Raw { file, length })
     }
 
-    /// Itself, if it can be a disk.
+    /// Returns itself if it can be a disk.
     fn whole_sectors(self) -> anyhow::Result<Self> {
         if self.length == 0 || self.length % SECTOR != 0 {
             bail!(
-                "{} bytes: a disk has a multiple of {SECTOR}, and at least one",
+                "{} bytes: a disk has a multiple of {SECTOR}, at least {SECTOR}",
                 self.length
             );
         }
@@ -195,14 +200,14 @@ impl Storage for Raw {
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, flags, offset, length) {
-            // Where the host cannot give room back it is kept: nobody asked for zeroes.
+            // A host that cannot release the room keeps it: the guest did not ask for zeroes.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Writes zeroes in pieces, and looks at `stop` between them.
+/// Writes zeroes in pieces, and checks `stop` between them.
 pub(super) fn write_zeroes(
     file: &File,
     offset: u64,

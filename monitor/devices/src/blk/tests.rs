@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests as a driver makes them, and as none should.
+//! Requests that drivers make, and requests that none should make.
 
 use super::*;
 use crate::test_guest::{FREE, Guest, MEMORY};
@@ -46,7 +46,7 @@ fn machine(mode: Mode) -> Machine {
 }
 
 impl Machine {
-    /// Makes a request and waits for it; its status, and the bytes written.
+    /// Makes a request and waits for it. Returns its status and the bytes written.
     fn request(&mut self, kind: u32, sector: u64, buffers: &[(u64, u32, bool)]) -> (u8, u32) {
         self.guest.write(HEADER, kind);
         self.guest.write(HEADER + 8, sector);
@@ -220,7 +220,8 @@ fn a_disk_that_is_cut_has_what_was_flushed_and_nothing_else() {
         let all = u32::try_from(SECTORS * 512).unwrap();
         for round in 0..3u8 {
             m.guest.put(DATA, &[0xb0 + round; 8192]);
-            // In the middle of blocks, over several, up to the end, and what the round before wrote.
+            // In the middle of blocks, over several, up to the end, and what the previous round
+            // wrote.
             for (sector, sectors) in [
                 (3u64 + u64::from(round), 2u64),
                 (17, 16),
@@ -287,7 +288,8 @@ fn two_machines_do_not_write_one_disk() {
 fn what_is_no_disk_is_refused() {
     let refused = |path: &Path| format!("{:#}", Block::new(path, Mode::Write, "").err().unwrap());
     for length in [0, 513] {
-        // A file each: a child that another test makes meanwhile has what this one had open, and with it the lock, until it executes or ends.
+        // A file for each mode: a child that another test forks meanwhile inherits this test's
+        // files, and with them the lock, until it executes or ends.
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(length).unwrap();
         assert!(refused(file.path()).contains(&format!("{length} bytes")));

@@ -31,21 +31,22 @@ use std::time::Duration;
 /// Bits of a mode that give rights.
 const RIGHTS: u32 = libc::S_ISUID | libc::S_ISGID;
 
-/// Bytes of an attribute's value, and of the names of all of a file's (Linux: `XATTR_SIZE_MAX`,
-/// `XATTR_LIST_MAX`). The crate allocates what a request says before it looks.
+/// The largest size in bytes of an attribute's value, and of the names of all of a file's
+/// attributes (Linux: `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`). The crate allocates what a request says
+/// before it checks.
 const ATTRIBUTE: u32 = 64 << 10;
 /// Bytes of a folder's list that are read at once.
 const LISTING: u32 = 1 << 20;
 
-/// A file system without them.
+/// A file system whose files cannot give rights.
 pub struct Masked<F> {
     inner: F,
-    /// They are let through.
+    /// Nothing is masked.
     suid: bool,
 }
 
 impl<F: FileSystem> Masked<F> {
-    /// `suid`: nothing is masked.
+    /// Wraps a file system. With `suid` nothing is masked.
     pub fn new(inner: F, suid: bool) -> Self {
         Masked { inner, suid }
     }
@@ -71,7 +72,7 @@ impl<F: FileSystem> Masked<F> {
     }
 }
 
-/// The effective group of this thread, changed until this goes.
+/// Restores the effective group of this thread when dropped.
 struct Group(libc::gid_t);
 
 impl Group {
@@ -79,7 +80,7 @@ impl Group {
     /// becomes one. An ordinary user is a member or not. If this fails, the folder loses the bit.
     fn enter(group: libc::gid_t) -> Option<Self> {
         // SAFETY: the calls read and change attributes of this thread alone. The C library's
-        // setresgid changes all threads.
+        // setresgid would change all threads.
         unsafe {
             let before = libc::getegid();
             let keep = libc::gid_t::MAX;
@@ -93,17 +94,17 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let keep = libc::gid_t::MAX;
-        // SAFETY: changes an attribute of this thread, back to what it was.
+        // SAFETY: restores an attribute of this thread.
         let done = unsafe { libc::syscall(libc::SYS_setresgid, keep, self.0, keep) };
         if done != 0 {
-            // Requests of others would be carried out by a group that is not theirs.
-            tracing::error!("a thread of a shared folder cannot get its group back");
+            // Later requests would be carried out with a wrong group.
+            tracing::error!("a thread of a shared folder cannot restore its group");
             std::process::abort();
         }
     }
 }
 
-/// Methods that only pass on.
+/// Methods that only delegate.
 macro_rules! pass {
     ($(fn $name:ident(&self $(, $argument:ident: $kind:ty)*) $(-> $answer:ty)?;)*) => {
         $(fn $name(&self $(, $argument: $kind)*) $(-> $answer)? {
@@ -127,10 +128,10 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         self.inner.create(ctx, parent, name, args)
     }
 
-    /// The crate admits `..` for guests that export the folder by NFS. It knows the folder's root by a
-    /// number. A folder that was moved out of the root, and the root under another number, which it
-    /// gets when a guest ends the file system meanwhile, have host folders above them. A guest's Linux
-    /// does not ask for it otherwise.
+    /// Refuses `..`, which the crate admits for guests that export the folder by NFS. The crate
+    /// recognizes the folder's root by a number. A folder that was moved out of the root has host
+    /// folders above it; so has the root itself under another number, which it gets when a guest
+    /// ends the file system meanwhile. Linux guests do not ask for `..` otherwise.
     fn lookup(&self, ctx: &Context, parent: F::Inode, name: &CStr) -> io::Result<Entry> {
         if name == c".." {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
@@ -183,7 +184,7 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         };
         attr.st_mode |= libc::S_ISGID;
         let _group = Group::enter(group);
-        // By the node, which is a folder, whatever the handle was opened as.
+        // By the node, which is a folder, however the handle was opened.
         self.inner.setattr(ctx, number.into(), attr, None, valid)
     }
 
@@ -199,8 +200,8 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         self.inner.setxattr(ctx, inode, name, value, flags)
     }
 
-    /// A guest's Linux takes `security.capability` from each file that it writes to, and goes on
-    /// after this error. The host's does the same by itself when the file is written to.
+    /// A Linux guest removes `security.capability` from each file that it writes to, and goes on
+    /// after this error. The host kernel removes it by itself when the file is written to.
     fn removexattr(&self, ctx: &Context, inode: F::Inode, name: &CStr) -> io::Result<()> {
         self.may_set(name)?;
         self.inner.removexattr(ctx, inode, name)
@@ -246,47 +247,65 @@ impl<F: FileSystem> FileSystem for Masked<F> {
             .readdirplus(ctx, inode, handle, size.min(LISTING), offset, add)
     }
 
-    // What is not here is answered ENOSYS.
+    // Other operations are answered with ENOSYS.
     pass! {
         fn init(&self, capable: FsOptions) -> io::Result<FsOptions>;
         fn destroy(&self);
         fn forget(&self, ctx: &Context, inode: F::Inode, count: u64);
         fn batch_forget(&self, ctx: &Context, requests: Vec<(F::Inode, u64)>);
-        fn getattr(&self, ctx: &Context, inode: F::Inode, handle: Option<F::Handle>) -> io::Result<(stat64, Duration)>;
+        fn getattr(
+            &self, ctx: &Context, inode: F::Inode, handle: Option<F::Handle>
+        ) -> io::Result<(stat64, Duration)>;
         fn readlink(&self, ctx: &Context, inode: F::Inode) -> io::Result<Vec<u8>>;
-        fn symlink(&self, ctx: &Context, target: &CStr, parent: F::Inode, name: &CStr) -> io::Result<Entry>;
+        fn symlink(
+            &self, ctx: &Context, target: &CStr, parent: F::Inode, name: &CStr
+        ) -> io::Result<Entry>;
         fn unlink(&self, ctx: &Context, parent: F::Inode, name: &CStr) -> io::Result<()>;
         fn rmdir(&self, ctx: &Context, parent: F::Inode, name: &CStr) -> io::Result<()>;
         fn rename(
             &self, ctx: &Context, from: F::Inode, name: &CStr, to: F::Inode, new: &CStr, flags: u32
         ) -> io::Result<()>;
-        fn link(&self, ctx: &Context, inode: F::Inode, parent: F::Inode, name: &CStr) -> io::Result<Entry>;
+        fn link(
+            &self, ctx: &Context, inode: F::Inode, parent: F::Inode, name: &CStr
+        ) -> io::Result<Entry>;
         fn open(
             &self, ctx: &Context, inode: F::Inode, flags: u32, fuse_flags: u32
         ) -> io::Result<(Option<F::Handle>, OpenOptions, Option<u32>)>;
         fn read(
-            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, to: &mut dyn ZeroCopyWriter, size: u32,
+            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, to: &mut dyn ZeroCopyWriter,
+            size: u32,
             offset: u64, owner: Option<u64>, flags: u32
         ) -> io::Result<usize>;
         fn write(
-            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, from: &mut dyn ZeroCopyReader, size: u32,
+            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, from: &mut dyn ZeroCopyReader,
+            size: u32,
             offset: u64, owner: Option<u64>, delayed: bool, flags: u32, fuse_flags: u32
         ) -> io::Result<usize>;
-        fn flush(&self, ctx: &Context, inode: F::Inode, handle: F::Handle, owner: u64) -> io::Result<()>;
-        fn fsync(&self, ctx: &Context, inode: F::Inode, data: bool, handle: F::Handle) -> io::Result<()>;
+        fn flush(
+            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, owner: u64
+        ) -> io::Result<()>;
+        fn fsync(
+            &self, ctx: &Context, inode: F::Inode, data: bool, handle: F::Handle
+        ) -> io::Result<()>;
         fn fallocate(
-            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, mode: u32, offset: u64, length: u64
+            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, mode: u32, offset: u64,
+            length: u64
         ) -> io::Result<()>;
         fn release(
-            &self, ctx: &Context, inode: F::Inode, flags: u32, handle: F::Handle, flush: bool, unlock: bool,
+            &self, ctx: &Context, inode: F::Inode, flags: u32, handle: F::Handle, flush: bool,
+            unlock: bool,
             owner: Option<u64>
         ) -> io::Result<()>;
         fn statfs(&self, ctx: &Context, inode: F::Inode) -> io::Result<statvfs64>;
         fn opendir(
             &self, ctx: &Context, inode: F::Inode, flags: u32
         ) -> io::Result<(Option<F::Handle>, OpenOptions)>;
-        fn fsyncdir(&self, ctx: &Context, inode: F::Inode, data: bool, handle: F::Handle) -> io::Result<()>;
-        fn releasedir(&self, ctx: &Context, inode: F::Inode, flags: u32, handle: F::Handle) -> io::Result<()>;
+        fn fsyncdir(
+            &self, ctx: &Context, inode: F::Inode, data: bool, handle: F::Handle
+        ) -> io::Result<()>;
+        fn releasedir(
+            &self, ctx: &Context, inode: F::Inode, flags: u32, handle: F::Handle
+        ) -> io::Result<()>;
         fn access(&self, ctx: &Context, inode: F::Inode, mask: u32) -> io::Result<()>;
         fn lseek(
             &self, ctx: &Context, inode: F::Inode, handle: F::Handle, offset: u64, whence: u32
@@ -300,7 +319,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Notes how much is asked for.
+    /// Records how much is asked for.
     #[derive(Default)]
     struct Notes(RefCell<Vec<u32>>);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests as no Linux would send them, under the thread's own policy: what they make of files on
-//! the host.
+//! Requests that no Linux would send, under the thread's own policy: what they make of files on the
+//! host.
 
 use super::super::Device;
 use super::super::test_guest::{FREE, Guest};
@@ -33,10 +33,10 @@ const ROOT: u64 = 1;
 const MODE: u32 = 1;
 const SIZE: u32 = 1 << 3;
 const HANDLE: u32 = 1 << 6;
-/// What a file system that has no such attribute answers.
+/// The answer of a file system without such an attribute.
 const NONE: i32 = libc::EOPNOTSUPP;
 
-/// A driver that sends what it likes.
+/// A driver that sends whatever a test wants.
 struct Sender {
     guest: Guest,
     fs: Fs,
@@ -60,7 +60,7 @@ impl Sender {
         sender
     }
 
-    /// Sends a request; the error, or the body of the answer.
+    /// Sends a request. Returns the error, or the body of the answer.
     fn send(&mut self, operation: u32, node: u64, body: &[u8]) -> Result<Vec<u8>, i32> {
         let length = u32::try_from(40 + body.len()).unwrap();
         let mut request = bytes(&[length, operation, 7, 0]);
@@ -73,7 +73,7 @@ impl Sender {
             .offer(1, &[(FREE, length, false), (answer, 8192, true)]);
         self.fs.notified(&mut self.driver, 1).unwrap();
         let used = self.guest.used(1);
-        // To the end of the file system it answers without a length.
+        // The file system's end has no length in its answer.
         let length = usize::try_from(used[0].1).unwrap().max(16);
         assert!(
             used.len() == 1 && (used[0].1 >= 16 || operation == DESTROY),
@@ -101,7 +101,7 @@ impl Sender {
     /// The mode that the answer shows.
     fn chmod(&mut self, node: u64, mode: u32, handle: Option<u64>) -> Result<u32, i32> {
         let answer = self.setattr(node, MODE, mode, 0, handle)?;
-        // Behind the time for which it holds: `struct fuse_attr`.
+        // After the time for which it is valid: `struct fuse_attr`.
         Ok(u32::from_le_bytes(
             answer[16 + 60..16 + 64].try_into().unwrap(),
         ))
@@ -131,7 +131,7 @@ impl Sender {
         self.send(SETXATTR, node, &body).map(drop)
     }
 
-    /// Opens a file for writing; the handle.
+    /// Opens a file for writing. Returns the handle.
     fn open(&mut self, node: u64, flags: i32) -> u64 {
         long(
             &self.ok(OPEN, node, &bytes(&[flags.try_into().unwrap(), 0])),
@@ -172,7 +172,7 @@ fn capability() -> Vec<u8> {
     bytes(&[0x0200_0001, 1 << 7, 0, 0, 0])
 }
 
-/// All ways to a file that gives rights to who runs it.
+/// All ways to a file that gives its caller rights.
 fn try_all(sender: &mut Sender) -> Vec<(&'static str, Result<(), i32>)> {
     let mut all = Vec::new();
     for (name, flags) in [
@@ -202,7 +202,8 @@ fn try_all(sender: &mut Sender) -> Vec<(&'static str, Result<(), i32>)> {
     ));
     let sub = sender.lookup("sub");
     all.push(("chmod sub", sender.chmod(sub, 0o6755, None).map(drop)));
-    // A file without a name, by the folder's node, gets no rights by a folder's either.
+    // A file without a name, made through the folder's node, gets no rights through a folder's
+    // either.
     if let Ok(answer) = sender.send(
         OPEN,
         sub,
@@ -260,7 +261,7 @@ fn who_asks_for_setuid_files_gets_them() {
     for (what, done) in &all {
         assert!(done.is_ok(), "{what}: {done:?}");
     }
-    // What a new file has, and one whose mode is set; a new folder never has them.
+    // Modes of new files, and modes that are set; a new folder never has these bits.
     for name in ["created", "node", "file", "other", "sub"] {
         assert_eq!(mode(&folder.path().join(name)) & 0o4000, 0o4000, "{name}");
     }
@@ -306,7 +307,7 @@ fn only_attributes_that_mean_nothing_to_the_host_are_set() {
             gone("trusted.x"),
         ];
         let user = sender.set(file, "user.paravane", b"x");
-        // An access control list of version 2 that says what the mode says: owner, group, others.
+        // An access control list of version 2 that agrees with the mode: owner, group, others.
         let entry = |tag: u32, rights: u32| bytes(&[rights << 16 | tag, u32::MAX]);
         let list = [bytes(&[2]), entry(1, 6), entry(4, 4), entry(0x20, 4)].concat();
         (
@@ -317,7 +318,7 @@ fn only_attributes_that_mean_nothing_to_the_host_are_set() {
         )
     });
     for (name, done) in names.iter().zip(set) {
-        // What is no name of an attribute may be refused for that.
+        // An invalid name of an attribute may be refused for that reason.
         let refused = done.unwrap_err();
         assert!(refused == NONE || name.is_empty(), "{name:?}: {refused}");
     }
@@ -332,7 +333,7 @@ fn only_attributes_that_mean_nothing_to_the_host_are_set() {
     );
 }
 
-/// Also where root runs the monitor, who may write to such files and keep them so.
+/// Also where root runs the monitor, because root may write to such files and keep the bits.
 #[test]
 fn what_is_written_to_is_not_setuid_any_more() {
     for way in ["write", "truncate", "open", "fallocate"] {
@@ -368,7 +369,7 @@ fn what_is_written_to_is_not_setuid_any_more() {
     }
 }
 
-/// What its owner has made setuid stays that, under whatever name: nothing of it is the guest's.
+/// What its owner has made setuid stays setuid, under any name: none of it is the guest's.
 #[test]
 fn files_of_the_host_keep_their_rights() {
     let folder = tempfile::tempdir().unwrap();
@@ -376,7 +377,7 @@ fn files_of_the_host_keep_their_rights() {
     fs::set_permissions(folder.path().join("file"), Permissions::from_mode(0o4755)).unwrap();
     let sub = folder.path().join("sub");
     if rustix::process::geteuid().is_root() {
-        // A group that root is no member of.
+        // A group of which root is not a member.
         chown(&sub, None, Some(12345)).unwrap();
     }
     fs::set_permissions(&sub, Permissions::from_mode(0o2750)).unwrap();
@@ -394,9 +395,9 @@ fn files_of_the_host_keep_their_rights() {
     });
     assert_eq!(mode(&folder.path().join("moved")), 0o4755);
     assert_eq!((shown, mode(&sub)), (0o2770, 0o2770));
-    // The thread is who it was.
+    // The thread has its old group again.
     assert_eq!(group, rustix::process::getegid());
-    // And setgid can be taken off.
+    // And setgid can be removed.
     confined(folder.path(), Access::Write, |sender| {
         let sub = sender.lookup("sub");
         sender.chmod(sub, 0o770, None).unwrap();
@@ -404,10 +405,10 @@ fn files_of_the_host_keep_their_rights() {
     assert_eq!(mode(&sub), 0o770);
 }
 
-/// What the host does meanwhile: a confined thread cannot.
+/// What the host does meanwhile, which a confined thread cannot do.
 type Step = Box<dyn FnOnce() + Send>;
 
-/// Has a thread that is not confined do it.
+/// Runs it on a thread that is not confined.
 fn on_host(host: &SyncSender<Step>, step: impl FnOnce() + Send + 'static) {
     let (done, wait) = sync_channel(0);
     let told = move || {
@@ -424,7 +425,7 @@ fn host_thread() -> SyncSender<Step> {
     host
 }
 
-/// A folder that was moved elsewhere has another one above it.
+/// A folder that was moved elsewhere has another folder above it.
 #[test]
 fn no_request_leads_above_the_folder() {
     let host = tempfile::tempdir().unwrap();
@@ -451,7 +452,7 @@ fn no_request_leads_above_the_folder() {
     }
 }
 
-/// A folder above it may be another guest's, or the same one's by another volume.
+/// A folder above it may be another guest's, or the same guest's through another volume.
 #[test]
 fn what_is_shared_stays_that_when_links_take_its_place() {
     let host = tempfile::tempdir().unwrap();

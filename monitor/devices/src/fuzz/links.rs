@@ -83,7 +83,7 @@ impl Target for Sockets {
         &mut self.device
     }
 
-    /// A packet: header, and data as it says, or not.
+    /// A packet: a header, and data as the header says, or not.
     fn request(&mut self, queue: usize, input: &mut Input<'_>) -> Request {
         if queue == 0 {
             return Request {
@@ -137,7 +137,7 @@ impl Target for Sockets {
                 .streams
                 .extend(self.listener.accept(Some(Instant::now()))),
             1 => {
-                // Nobody waits for the answer.
+                // Nothing waits for the answer.
                 let _ = self.hub.connect(input.u8().into(), Duration::ZERO);
             }
             2 => drop(self.streams.pop()),

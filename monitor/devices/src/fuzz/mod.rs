@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fuzz targets: a driver that does what the input says, for each device.
+//! Fuzz targets: for each device, a driver that does what the input says.
 //!
-//! An input is a list of steps: a well-formed request, descriptors and ring entries of any kind, indices that jump, indirect tables,
-//! notifications, something that happens on the host. Whatever it does, the device must not panic, hang, or write
-//! where no descriptor lets it.
+//! An input is a list of steps: a well-formed request, descriptors and ring entries of any kind,
+//! indices that jump, indirect tables, notifications, an event on the host. Whatever the input
+//! does, the device must not panic, hang, or write where no descriptor lets it.
 
 mod links;
 mod simple;
@@ -17,9 +17,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress};
 
-/// Steps of an input, at most.
+/// The most steps of an input.
 const STEPS: usize = 200;
-/// Bytes at the end of memory to which no descriptor with a right to write leads.
+/// Bytes at the end of memory to which no writable descriptor leads.
 const CANARY: usize = 64 << 10;
 const CANARY_AT: u64 = (MEMORY - CANARY) as u64;
 const WRITE: u16 = 2;
@@ -29,7 +29,7 @@ const EVENT_IDX: u64 = 1 << 29;
 const INDIRECT_DESC: u64 = 1 << 28;
 const VERSION_1: u64 = 1 << 32;
 
-/// A request as a driver makes it: what the device reads, and the sizes of what it may write.
+/// A request that drivers make: what the device reads, and the sizes of what it may write.
 struct Request {
     out: Vec<u8>,
     room: Vec<u32>,
@@ -41,15 +41,15 @@ trait Target {
     fn device(&mut self) -> &mut dyn Device;
     /// The next request for a queue.
     fn request(&mut self, queue: usize, input: &mut Input<'_>) -> Request;
-    /// A guest for it.
+    /// A guest for the target.
     fn guest(&self) -> Guest {
         Guest::new(self.queues())
     }
-    /// It may change memory to which no descriptor leads.
+    /// Whether it may change memory to which no descriptor leads.
     fn anywhere(&self) -> bool {
         false
     }
-    /// Something happens on the host.
+    /// Makes something happen on the host.
     fn host(&mut self, input: &mut Input<'_>);
 }
 
@@ -119,7 +119,7 @@ impl Player<'_> {
             2 => self.guest.bump(queue, input.u16()),
             3 => self.guest.entry(queue, input.u8().into(), input.u16()),
             4 => {
-                // Only what no descriptor stands in: tables are written by steps that know what they do.
+                // Only memory without descriptors: tables are written by steps that know them.
                 let at = FREE + input.size() % (CANARY_AT - FREE - 64);
                 self.guest.put(at, input.bytes(64));
             }
@@ -146,7 +146,7 @@ impl Player<'_> {
         }
     }
 
-    /// As a transport does: a driver that broke a rule starts again.
+    /// Resets a driver that broke a rule, as a transport does.
     fn judge(&mut self, good: bool) {
         self.driver.end_round();
         if !good {
@@ -182,7 +182,7 @@ impl Player<'_> {
             .descriptor(queue, index, address, length, flags, next);
     }
 
-    /// Room for buffers, which comes round again.
+    /// Room for buffers, which wraps around.
     fn place(&mut self, length: usize) -> u64 {
         let length = length as u64 + 64;
         if self.free + length > CANARY_AT {
@@ -192,7 +192,7 @@ impl Player<'_> {
         self.free - length
     }
 
-    /// A well-formed chain, its parts as the input wants them.
+    /// A well-formed chain whose parts the input chooses.
     fn request(&mut self, queue: usize, input: &mut Input<'_>) {
         let Request { out, room } = self.target.request(queue, input);
         let mut chain = Vec::new();
@@ -267,7 +267,7 @@ fn sizes(input: &mut Input<'_>) -> Vec<u32> {
 struct Simple<D> {
     device: D,
     queues: usize,
-    /// The other side of a stream.
+    /// The other end of a stream.
     peer: Option<UnixStream>,
 }
 

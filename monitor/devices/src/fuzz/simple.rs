@@ -61,7 +61,7 @@ impl Target for Pages {
         &mut self.0
     }
 
-    /// Holes are made in a file.
+    /// Holes are punched in a file.
     fn guest(&self) -> Guest {
         let mut guest = Guest::new(self.queues());
         let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -72,7 +72,7 @@ impl Target for Pages {
         guest
     }
 
-    /// The page numbers that a guest gives lead anywhere in its memory.
+    /// The page numbers of a guest lead anywhere in its memory.
     fn anywhere(&self) -> bool {
         true
     }

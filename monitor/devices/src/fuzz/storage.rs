@@ -26,7 +26,7 @@ impl Target for Disk {
     }
 
     fn request(&mut self, _: usize, input: &mut Input<'_>) -> Request {
-        // Reads, writes, flush, identity, discard, zeroes; and any.
+        // Read, write, flush, identity, discard, zeroes; and others.
         let kind = input.pick(&[0u32, 1, 4, 8, 11, 13, 0xff]);
         let kind = if kind == 0xff { input.u32() } else { kind };
         let mut out = kind.to_le_bytes().to_vec();
@@ -70,7 +70,8 @@ fn blk() {
                 _ => Mode::Snapshot,
             };
             let written = matches!(mode, Mode::Write | Mode::Cut(_));
-            // A child that another test has just forked can hold the lock of the disk before for a moment.
+            // A child that another test has just forked can hold the lock of the previous disk for
+            // a moment.
             let deadline = Instant::now() + Duration::from_secs(5);
             let mut device = loop {
                 match Block::new(file.path(), mode, "fuzz") {
@@ -81,7 +82,7 @@ fn blk() {
             };
             start(&mut device);
             play(&mut Disk(device), bytes.get(1..).unwrap_or_default());
-            // Neither longer nor shorter; and only who may write has written.
+            // Neither longer nor shorter, and written only if it is writable.
             let content = fs::read(file.path()).unwrap();
             assert!(content.len() == 64 * 512, "the disk's size has changed");
             assert!(
@@ -106,7 +107,7 @@ impl Target for Folder {
         &mut self.0
     }
 
-    /// A request of FUSE's: header, and a body that names what is there, or is anything.
+    /// A FUSE request: a header, and a body that names existing things or is arbitrary.
     fn request(&mut self, _: usize, input: &mut Input<'_>) -> Request {
         let opcode = match input.u8() {
             known @ 0..=60 => u32::from(known),
@@ -160,7 +161,7 @@ impl Target for Folder {
     fn host(&mut self, _: &mut Input<'_>) {}
 }
 
-/// Makes the folder what it was. Nothing in it gives rights to who runs it.
+/// Restores the folder. Nothing in it may give its caller rights.
 fn fill(folder: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -179,7 +180,7 @@ fn fill(folder: &Path) {
     std::os::unix::fs::symlink("../secret", folder.join("link")).unwrap();
 }
 
-/// Under the thread's own policy and with the shared folder's files alone: what would get out of it ends the test.
+/// Under the thread's own policy and with the shared folder's files alone: an escape ends the test.
 #[test]
 fn fs_() {
     let outer = tempfile::tempdir().unwrap();
@@ -188,7 +189,7 @@ fn fs_() {
     fs::write(outer.path().join("secret"), "x").unwrap();
     let device = Fs::new(&shared, "fuzz", Access::Write).unwrap();
     fuzz("fs", || {
-        // The folder is put back by a thread that may do so.
+        // A thread that may do so restores the folder.
         let ((ask, asked), (done, made)) = (channel::<()>(), channel());
         let folder = shared.clone();
         std::thread::spawn(move || {

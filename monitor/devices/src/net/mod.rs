@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Network card (virtio 1.2, section 5.1): one pair of queues between the driver and a [`Link`], which may come into being
-//! when the guest first says something that wants an answer.
+//! Network card (virtio 1.2, section 5.1): one pair of queues between the driver and a [`Link`].
+//! The link may be created when the guest first sends a frame that needs an answer.
 //!
-//! Per frame: one host call each way. On a link without headers of its own (a user-mode network) the wire is memory, so checksums are left out both
-//! ways; with them (tap) the driver's header goes to the host's kernel, which checks it.
+//! Each frame costs one host call in each direction. A link without headers of its own (a user-mode
+//! network) is memory, so checksums are omitted in both directions. A link with headers (a tap)
+//! passes the driver's header to the host kernel, which checks it.
 
 mod wire;
 
@@ -21,7 +22,7 @@ use wire::{Wire, wants_answer};
 const RX: usize = 0;
 const TX: usize = 1;
 const QUEUE_SIZE: u16 = 256;
-/// Frames in one direction before the other gets its turn.
+/// The most frames in one direction before the other gets its turn.
 const BURST: usize = 128;
 
 /// Feature bits (virtio 1.2, section 5.1.3).
@@ -36,7 +37,7 @@ const F_HOST_TSO6: u64 = 1 << 12;
 const F_MRG_RXBUF: u64 = 1 << 15;
 const F_STATUS: u64 = 1 << 16;
 
-/// `virtio_net_hdr.flags`: the checksum has been looked at.
+/// `virtio_net_hdr.flags`: the checksum has been verified.
 const DATA_VALID: u8 = 2;
 /// `virtio_net_config.status`.
 const LINK_UP: u16 = 1;
@@ -47,14 +48,14 @@ const NUM_BUFFERS: usize = 10;
 #[derive(Debug)]
 pub struct Net {
     wire: Wire,
-    /// Of the link.
+    /// Properties of the link.
     headers: bool,
     mtu: u16,
     mac: [u8; 6],
     waker: Option<Waker>,
-    /// A frame from the network, behind its header, that the driver had no room for yet.
+    /// A frame from the network, after its header, for which the driver had no room yet.
     waiting: Vec<u8>,
-    /// The driver's frame, behind its header.
+    /// The driver's frame, after its header.
     outgoing: Vec<u8>,
 }
 
@@ -83,9 +84,9 @@ impl Net {
         }
     }
 
-    /// A locally administered address, the same for the same name.
+    /// A locally administered address, always the same for the same name.
     pub fn mac_of(name: &str) -> [u8; 6] {
-        // FNV-1a: not secret, only spread.
+        // FNV-1a: spreads the names, without secrecy.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
             (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -103,7 +104,7 @@ impl Net {
     }
 
     fn gone(&mut self, driver: &Driver, why: &str) {
-        warn!("the network has gone: {why}");
+        warn!("the network is down: {why}");
         if let (Some(waker), Wire::Up(link)) = (&self.waker, &self.wire) {
             waker.disarm(link);
         }
@@ -111,7 +112,8 @@ impl Net {
         driver.config_changed(&self.config());
     }
 
-    /// Frames from the network to the driver, until one of them has no more.
+    /// Moves frames from the network to the driver, until there are no more frames or no more
+    /// buffers.
     fn receive(&mut self, driver: &mut Driver) -> Result<(), Broken> {
         let mut done = 0;
         while done < BURST {
@@ -139,7 +141,7 @@ impl Net {
                 continue;
             }
             if !give(driver, &mut self.waiting)? {
-                // The driver says when there are buffers again.
+                // The driver notifies when there are buffers again.
                 break;
             }
             self.waiting.clear();
@@ -165,7 +167,7 @@ impl Net {
         matches!(&self.wire, Wire::Up(link) if link.stuck())
     }
 
-    /// Frames from the driver to the network.
+    /// Moves frames from the driver to the network.
     fn transmit(&mut self, driver: &mut Driver) -> Result<(), Broken> {
         let mut done = false;
         while let Some(chain) = driver.pop(TX)? {
@@ -205,7 +207,7 @@ impl Net {
     }
 }
 
-/// Reads a driver's frame; what cannot be one is left empty.
+/// Reads a driver's frame. An impossible frame is left empty.
 fn read(driver: &Driver, chain: Chain, frame: &mut Vec<u8>) {
     let Ok(mut reader) = chain.reader(driver.memory()) else {
         return;
@@ -233,7 +235,7 @@ fn give(driver: &mut Driver, frame: &mut [u8]) -> Result<bool, Broken> {
             return Ok(false);
         };
         let head = chain.head_index();
-        // The one look at its descriptors: the guest may have changed them by the next.
+        // The descriptors are read only once: the guest may change them at any time.
         let buffers = Buffers::of(&memory, chain).map(|(_, writable)| writable);
         room += buffers.as_ref().map_or(0, Buffers::len);
         chains.push((head, buffers));
@@ -241,7 +243,7 @@ fn give(driver: &mut Driver, frame: &mut [u8]) -> Result<bool, Broken> {
             break;
         }
     }
-    // A driver that gives buffers without room gets them back used, and the frame is lost: it breaks nobody else.
+    // A driver that adds buffers without room gets them back as used, and the frame is lost.
     let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
     if let Some(field) = frame.get_mut(NUM_BUFFERS..HEADER) {
         field.copy_from_slice(&count.to_le_bytes());
@@ -306,7 +308,7 @@ impl Device for Net {
                 tcp6: has(F_GUEST_TSO6),
             };
             if let Err(error) = tap::set_offload(link, offload) {
-                warn!("network: the tap does not take what the driver wants: {error}");
+                warn!("network: the tap does not take the driver's offloads: {error}");
             }
         }
         Ok(())

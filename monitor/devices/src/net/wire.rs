@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a card is connected to, which may come into being when the guest first has something to say.
+//! The network of a card, which may be started when the guest first sends something.
 
 use crate::Waker;
 use anyhow::Context;
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 /// A network that does not run yet.
 pub struct Later {
-    /// The largest IP packet that it takes.
+    /// The largest IP packet that it takes, in bytes.
     pub mtu: u16,
     /// Starts it. May take a while; called on a thread of its own.
     pub open: Box<dyn FnOnce() -> Link + Send>,
@@ -24,18 +24,18 @@ impl fmt::Debug for Later {
     }
 }
 
-/// How far it is.
+/// The state of the network.
 #[derive(Debug)]
 pub enum Wire {
     /// It runs.
     Up(Link),
-    /// Before the machine starts.
+    /// The machine has not started.
     Later(Later),
-    /// Nobody needed it yet.
+    /// Nothing has needed it yet.
     Asleep(Sender<()>, Receiver<Link>),
-    /// It starts.
+    /// It is being started.
     Opening(Receiver<Link>),
-    /// It has gone.
+    /// It has ended.
     Down,
 }
 
@@ -48,7 +48,11 @@ impl Wire {
         }
     }
 
-    /// Makes the thread that is to start it, while that can be done. The waker will be called when it runs.
+    /// Creates the thread that will start the network, while that is still allowed. The waker is
+    /// called when the network runs.
+    ///
+    /// # Errors
+    /// The thread cannot be created or confined.
     pub fn prepare(&mut self, waker: &Waker) -> anyhow::Result<()> {
         let Wire::Later(_) = self else { return Ok(()) };
         let Wire::Later(later) = std::mem::replace(self, Wire::Down) else {
@@ -61,7 +65,7 @@ impl Wire {
             let entered = confine::enter("net-open", &Files::none());
             let goes_on = entered.is_ok();
             let _ = confined.send(entered);
-            // Fails when the card goes without ever having needed it.
+            // Fails when the card is dropped without having needed the network.
             if goes_on && wait.recv().is_ok() {
                 let _ = done.send((later.open)());
                 waker.wake();
@@ -76,11 +80,11 @@ impl Wire {
         Ok(())
     }
 
-    /// Has it started, unless that was done.
+    /// Starts the network, unless that was done.
     pub fn open(&mut self) {
         *self = match std::mem::replace(self, Wire::Down) {
             Wire::Asleep(go, result) => {
-                // A thread that is not there is seen by `look`.
+                // `look` notices if the thread is gone.
                 let _ = go.send(());
                 Wire::Opening(result)
             }
@@ -88,7 +92,10 @@ impl Wire {
         }
     }
 
-    /// Looks whether it runs now. An error: it never will.
+    /// Checks whether the network runs now.
+    ///
+    /// # Errors
+    /// It will never run.
     pub fn look(&mut self) -> Result<(), &'static str> {
         let Wire::Opening(result) = self else {
             return Ok(());
@@ -105,15 +112,15 @@ impl Wire {
     }
 }
 
-/// Whether somebody waits for an answer to this frame. What every card says when it is new (which groups it belongs to, whether
-/// its own IPv6 address is another's) is no reason to start a network.
+/// Whether the sender of this frame waits for an answer. The frames that every new card sends (its
+/// groups, the check that its IPv6 address is unique) are no reason to start a network.
 pub fn wants_answer(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         // From the unspecified address to a group.
         Some([0x86, 0xdd]) => {
             let from = frame.get(22..38).unwrap_or_default();
             let group = frame.get(38) == Some(&0xff);
-            // Hop-by-hop options are in front of reports of groups, and nothing else that matters here.
+            // Hop-by-hop options precede reports of groups, and nothing else that matters here.
             let report = frame.get(20) == Some(&0);
             !(group && (report || from.iter().all(|&b| b == 0)))
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One connection: a byte stream between a socket of the guest and one of the host, with what each side may still send.
+//! One connection: a byte stream between a socket of the guest and one of the host, with the credit
+//! of both ends.
 
 use super::packet::{Header, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,16 +14,16 @@ use std::sync::mpsc::Sender;
 /// Bytes that the guest may send before the host has taken them.
 pub const BUFFER: u32 = 256 << 10;
 
-/// What came of reading from the host's side.
+/// The result of reading from the host's end.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Input {
-    /// So many bytes.
+    /// This many bytes.
     Data(usize),
     /// Nothing now.
     Later,
-    /// The host sends no more; true: and receives no more.
+    /// The host sends no more; true: it also receives no more.
     End(bool),
-    /// The stream is of no use any more.
+    /// The stream is unusable.
     Broken,
 }
 
@@ -30,31 +31,34 @@ pub enum Input {
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
-    /// Who waits for the guest to say that it is one.
+    /// Waits for the guest's answer to the connection request.
     pub answer: Option<Sender<io::Result<()>>>,
     /// From the guest, not yet taken by the host.
     buffer: VecDeque<u8>,
-    /// Bytes from the guest: received, taken by the host, and as the guest was last told; modulo 2^32.
+    /// Bytes from the guest modulo 2^32: received, taken by the host, last reported to the guest.
     received: u32,
     forwarded: u32,
     told: u32,
-    /// Bytes to the guest: sent, and what it says of its buffer.
+    /// Bytes to the guest modulo 2^32: sent; its buffer's size; taken by its program.
     sent: u32,
     peer_buffer: u32,
     peer_forwarded: u32,
-    /// The guest will receive, and send, more.
+    /// Whether the guest will receive more, and whether it will send more.
     pub peer_receives: bool,
     pub peer_sends: bool,
-    /// The host's side may have something to read.
+    /// The host's end may have something to read.
     pub readable: bool,
-    /// It sends no more.
+    /// The host's end sends no more.
     pub ended: bool,
-    /// Stands in the queue of those that have something for the guest.
+    /// The connection is in the queue of those with something for the guest.
     pub queued: bool,
 }
 
 impl Connection {
-    /// A connection whose host's side is this stream.
+    /// A connection whose host's end is this stream.
+    ///
+    /// # Errors
+    /// The stream cannot be made non-blocking.
     pub fn new(stream: UnixStream, answer: Option<Sender<io::Result<()>>>) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Connection {
@@ -75,23 +79,23 @@ impl Connection {
         })
     }
 
-    /// The host's side, for waiting.
+    /// The host's end, for waiting.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// Both sides have agreed.
+    /// Whether both ends have agreed.
     pub fn open(&self) -> bool {
         self.answer.is_none()
     }
 
-    /// Takes note of the guest's buffer. Every packet of a connection says it.
+    /// Records the guest's buffer, which every packet of a connection reports.
     pub fn note_credit(&mut self, header: &Header) {
         self.peer_buffer = header.buffer_size;
         self.peer_forwarded = header.forwarded;
     }
 
-    /// Bytes that the guest has room for.
+    /// Bytes for which the guest has room.
     pub fn credit(&self) -> u32 {
         self.peer_buffer
             .saturating_sub(self.sent.wrapping_sub(self.peer_forwarded))
@@ -102,19 +106,20 @@ impl Connection {
         self.open() && self.readable && !self.ended && self.peer_receives && self.credit() > 0
     }
 
-    /// Fills in what the guest is told of our buffer.
+    /// Fills in the report about this end's buffer.
     pub fn fill_credit(&mut self, header: &mut Header) {
         header.buffer_size = BUFFER;
         header.forwarded = self.forwarded;
         self.told = self.forwarded;
     }
 
-    /// Whether the guest should hear that there is room again.
+    /// Whether the guest should be told that there is room again.
     pub fn owes_credit(&self) -> bool {
         self.peer_sends && self.forwarded.wrapping_sub(self.told) >= BUFFER / 4
     }
 
-    /// Data from the guest. False: it had no right to send it, or nobody can take it.
+    /// Takes data from the guest. False: the guest had no right to send it, or the host's end is
+    /// gone.
     pub fn receive(&mut self, data: &[u8]) -> bool {
         let used = self.received.wrapping_sub(self.forwarded);
         let Ok(length) = u32::try_from(data.len()) else {
@@ -135,11 +140,11 @@ impl Connection {
         true
     }
 
-    /// Gives the host what waits for it. False: nobody can take it.
+    /// Writes waiting data to the host's end. False: it is gone.
     pub fn flush(&mut self) -> bool {
         while !self.buffer.is_empty() {
             let (first, _) = self.buffer.as_slices();
-            // The borrow of the buffer ends with the copy; parts are small.
+            // The copy ends the borrow of the buffer; the parts are small.
             let part = first[..first.len().min(16 << 10)].to_vec();
             match self.write(&part) {
                 Ok(0) => return true,
@@ -150,13 +155,13 @@ impl Connection {
             }
         }
         if !self.peer_sends {
-            // Fails where the other side has gone: it does not need to hear it.
+            // Fails where the other end is gone, which needs no notice then.
             let _ = self.stream.shutdown(Shutdown::Write);
         }
         true
     }
 
-    /// Whether something waits for the host.
+    /// Whether data waits for the host.
     pub fn waits(&self) -> bool {
         !self.buffer.is_empty()
     }
@@ -177,13 +182,13 @@ impl Connection {
         Ok(done)
     }
 
-    /// The guest will not send, or not receive, any more.
+    /// The guest will no longer send, or no longer receive.
     pub fn note_shutdown(&mut self, flags: u32) {
         self.peer_receives &= flags & SHUTDOWN_RECEIVE == 0;
         self.peer_sends &= flags & SHUTDOWN_SEND == 0;
     }
 
-    /// Reads what the host sends, no more than the guest has room for.
+    /// Reads what the host sends, at most what the guest has room for.
     pub fn read(&mut self, buffer: &mut [u8]) -> Input {
         let most = buffer
             .len()
@@ -208,7 +213,7 @@ impl Connection {
         }
     }
 
-    /// Whether the host's side is closed both ways.
+    /// Whether the host's end is closed in both directions.
     pub fn hung_up(&self) -> bool {
         let mut file = [PollFd::new(&self.stream, PollFlags::empty())];
         let none = Timespec::default();

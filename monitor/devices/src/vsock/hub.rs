@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The host's side of a guest's sockets: what the rest of the monitor uses.
+//! The host's end of a guest's sockets, which the rest of the monitor uses.
 
 use crate::Waker;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -11,7 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections of the guest that wait for [`Listener::accept`]; more are refused.
+/// The most connections of the guest that wait for [`Listener::accept`]; further ones are refused.
 const BACKLOG: usize = 128;
 
 /// A connection that the host wants.
@@ -36,15 +36,18 @@ struct Queue {
     bell: OwnedFd,
 }
 
-/// Sockets between the monitor and a guest. Clones are the same thing.
+/// Sockets between the monitor and a guest. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Hub {
     state: Arc<Mutex<State>>,
 }
 
 impl Hub {
-    /// Connects to a port on which a program in the guest listens. Fails with `ConnectionRefused` if nobody does, and with
-    /// `TimedOut` if the guest does not answer, which it does not before its driver is ready.
+    /// Connects to a port on which a program in the guest listens.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` if no program listens; `TimedOut` if the guest does not answer, as
+    /// before its driver is ready.
     pub fn connect(&self, port: u32, timeout: Duration) -> io::Result<UnixStream> {
         let (here, there) = UnixStream::pair()?;
         let (answer, answered) = channel();
@@ -63,13 +66,16 @@ impl Hub {
         match answered.recv_timeout(timeout) {
             Ok(result) => result.map(|()| here),
             Err(RecvTimeoutError::Timeout) => Err(io::ErrorKind::TimedOut.into()),
-            // The device has gone, and the guest with it.
+            // The device is gone, and the guest with it.
             Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
 
-    /// Accepts connections that programs in the guest make to this port of the host (CID 2), until the listener is
-    /// dropped. Fails with `AddrInUse` if somebody listens there.
+    /// Accepts connections that programs in the guest make to this port of the host (CID 2), until
+    /// the listener is dropped.
+    ///
+    /// # Errors
+    /// `AddrInUse` if there is a listener already.
     pub fn listen(&self, port: u32) -> io::Result<Listener> {
         let queue = Arc::new(Queue {
             waiting: Mutex::default(),
@@ -90,7 +96,7 @@ impl Hub {
         })
     }
 
-    /// The device can be woken from now on.
+    /// Sets how the device is woken.
     pub(super) fn set_waker(&self, waker: Waker) {
         self.lock().waker = Some(waker);
     }
@@ -100,14 +106,15 @@ impl Hub {
         self.lock().requests.pop_front()
     }
 
-    /// Offers a connection of the guest to whoever listens; the device's end, none if nobody does.
+    /// Offers a connection of the guest to the listener. Returns the device's end; `None` if there
+    /// is no listener.
     pub(super) fn offer(&self, port: u32) -> Option<UnixStream> {
         let queue = Arc::clone(self.lock().listeners.get(&port)?);
         let mut waiting = queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() >= BACKLOG {
             return None;
         }
-        // Fails when there are no more descriptors: refused, like by any other host.
+        // Fails when there are no more descriptors: refused, as by any other host.
         let (here, there) = UnixStream::pair().ok()?;
         waiting.push_back(there);
         rustix::io::write(&queue.bell, &1u64.to_ne_bytes()).ok()?;
@@ -119,7 +126,7 @@ impl Hub {
     }
 }
 
-/// Somebody who accepts the guest's connections to a port. Readable, for `poll`, while one waits.
+/// Accepts the guest's connections to a port. Readable, for `poll`, while one waits.
 #[derive(Debug)]
 pub struct Listener {
     hub: Hub,
@@ -128,7 +135,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The next connection; waits for it until a moment, for ever if none is given. `TimedOut` when that is over.
+    /// The next connection. Waits for it until `until`, or without limit.
+    ///
+    /// # Errors
+    /// `TimedOut` if none has come by then.
     pub fn accept(&self, until: Option<Instant>) -> io::Result<UnixStream> {
         loop {
             let mut count = [0u8; 8];
@@ -147,7 +157,7 @@ impl Listener {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-            // Whatever ends the wait, everything is looked at again.
+            // The loop checks everything again, whatever ended the wait.
             let _ = poll(
                 &mut [PollFd::new(&self.queue.bell, PollFlags::IN)],
                 timeout.as_ref(),

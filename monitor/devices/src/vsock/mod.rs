@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Socket device (virtio 1.2, section 5.10): byte streams between programs in the guest and the monitor.
+//! Socket device (virtio 1.2, section 5.10): byte streams between programs in the guest and the
+//! monitor.
 //!
-//! The host is CID 2. Its ports are not the host system's: a guest reaches only what the monitor listens on through its
-//! [`Hub`].
+//! The host is CID 2. Its ports are not the host system's: a guest reaches only what the monitor
+//! listens on through its [`Hub`].
 
 mod connection;
 mod hub;
@@ -37,6 +38,9 @@ pub struct Vsock {
 
 impl Vsock {
     /// A device for a guest with the address `cid`, 3 to 2^32 - 2.
+    ///
+    /// # Errors
+    /// The host's error.
     pub fn new(cid: u32, hub: &Hub) -> std::io::Result<Self> {
         Ok(Vsock {
             cid: cid.into(),
@@ -47,7 +51,7 @@ impl Vsock {
         })
     }
 
-    /// Does all that can be done.
+    /// Does all pending work.
     fn work(&mut self, driver: &mut Driver) -> Result<(), Broken> {
         self.mux.poll();
         self.mux.connect();
@@ -68,7 +72,8 @@ impl Vsock {
         Ok(())
     }
 
-    /// Sends to the guest what there is, as far as it has given buffers. Says whether anything was sent.
+    /// Sends pending packets to the guest, as far as it has added buffers. Returns whether anything
+    /// was sent.
     fn send(&mut self, driver: &mut Driver) -> Result<bool, Broken> {
         let mut any = false;
         while self.mux.has_output() {
@@ -100,7 +105,8 @@ impl Vsock {
         Ok(any)
     }
 
-    /// Takes the guest's packets, as far as there is room for answers. Says whether there was any.
+    /// Takes the guest's packets, as far as there is room for answers. Returns whether there were
+    /// any.
     fn take(&mut self, driver: &mut Driver) -> Result<bool, Broken> {
         let mut any = false;
         while self.mux.takes() {
@@ -146,7 +152,7 @@ impl Device for Vsock {
     }
 
     fn queue_sizes(&self) -> Vec<u16> {
-        // Receive, transmit, events; of the last there are none.
+        // Receive, transmit, events. The device has no events.
         vec![256, 256, 16]
     }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All connections of a guest: what its packets mean, and what to send to it. Knows nothing of queues and guest memory.
+//! All connections of a guest: what its packets mean, and what to send to it. Knows nothing of
+//! queues and guest memory.
 
 use super::connection::{Connection, Input};
 use super::hub::Hub;
@@ -11,14 +12,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Connections of a guest at a time; more are refused.
+/// The most connections of a guest at a time; further ones are refused.
 const CONNECTIONS: usize = 1024;
-/// Answers that may wait for the guest to give buffers for them; until then its packets are not looked at.
+/// The most answers that wait for the guest to add buffers. Until then its packets are not read.
 const ANSWERS: usize = 1024;
-/// First port of the host's side of its own connections.
+/// The first port of the host's end of connections that the host makes.
 const FIRST_PORT: u32 = 1 << 30;
 
-/// Ports of the host's and of the guest's side.
+/// The ports of the host's and of the guest's end.
 type Key = (u32, u32);
 
 /// The connections.
@@ -27,17 +28,20 @@ pub struct Mux {
     hub: Hub,
     cid: u64,
     connections: BTreeMap<Key, Connection>,
-    /// Headers without data, for the guest.
+    /// Headers without data for the guest.
     answers: VecDeque<Header>,
     /// Connections that may have data for the guest.
     ready: VecDeque<Key>,
-    /// The host's sides.
+    /// The streams of the host's ends.
     files: OwnedFd,
     next_port: u32,
 }
 
 impl Mux {
-    /// None yet, of a guest with this address.
+    /// The connections of a guest with this address.
+    ///
+    /// # Errors
+    /// The host's error.
     pub fn new(hub: Hub, cid: u64) -> io::Result<Self> {
         Ok(Mux {
             hub,
@@ -55,7 +59,7 @@ impl Mux {
         self.files.as_fd()
     }
 
-    /// Forgets all connections.
+    /// Drops all connections.
     pub fn reset(&mut self) {
         for (_, mut connection) in std::mem::take(&mut self.connections) {
             refuse(&mut connection);
@@ -64,7 +68,7 @@ impl Mux {
         self.ready.clear();
     }
 
-    /// Whether packets of the guest may be taken; else, first send to it.
+    /// Whether packets of the guest may be taken. Otherwise packets must be sent to it first.
     pub fn takes(&self) -> bool {
         self.answers.len() < ANSWERS
     }
@@ -74,7 +78,7 @@ impl Mux {
         !self.answers.is_empty() || !self.ready.is_empty()
     }
 
-    /// Begins the connections that the host wants.
+    /// Starts the connections that the host wants.
     pub fn connect(&mut self) {
         while self.takes() {
             let Some(request) = self.hub.next_request() else {
@@ -91,13 +95,13 @@ impl Mux {
                     self.arm(key);
                 }
                 Ok(mut connection) => refuse(&mut connection),
-                // Its end closes: the host sees that.
+                // Its end closes, so the host notices.
                 Err(_) => {}
             }
         }
     }
 
-    /// A packet of the guest.
+    /// Handles a packet of the guest.
     pub fn receive(&mut self, header: &Header, data: &[u8]) {
         if header.source_cid != self.cid || header.target_cid != HOST_CID {
             return;
@@ -116,7 +120,7 @@ impl Mux {
         }
     }
 
-    /// False: the connection is at its end, and the guest is to be told.
+    /// False: the connection is over, and the guest must be told.
     fn take(&mut self, key: Key, header: &Header, data: &[u8]) -> bool {
         if header.op == op::RST {
             self.remove(key, false);
@@ -131,7 +135,7 @@ impl Mux {
         connection.note_credit(header);
         let good = match header.op {
             op::RESPONSE => match connection.answer.take() {
-                // Who gave up meanwhile has closed the stream.
+                // The receiver of the answer may have given up and closed the stream.
                 Some(answer) => answer.send(Ok(())).is_ok(),
                 None => false,
             },
@@ -169,7 +173,7 @@ impl Mux {
         true
     }
 
-    /// Looks what is to be done next for a connection. False: it is at its end.
+    /// Does what a connection needs next. False: it is over.
     fn go_on(&mut self, key: Key) -> bool {
         let Some(connection) = self.connections.get_mut(&key) else {
             return true;
@@ -197,7 +201,7 @@ impl Mux {
         }
     }
 
-    /// Takes a connection out, and tells the guest if asked.
+    /// Removes a connection, and tells the guest if `tell` is set.
     fn remove(&mut self, key: Key, tell: bool) {
         if let Some(mut connection) = self.connections.remove(&key) {
             refuse(&mut connection);
@@ -208,11 +212,12 @@ impl Mux {
         }
     }
 
-    /// Looks which streams of the host are ready.
+    /// Checks which streams of the host are ready.
     pub fn poll(&mut self) {
         let mut events = Vec::with_capacity(64);
         let none = Timespec::default();
-        // Once: each stream is told once until it is armed again, and the caller comes back as long as there are more.
+        // One call: each stream is reported once until it is armed again, and the caller repeats
+        // this as long as there are more.
         if epoll::wait(&self.files, spare_capacity(&mut events), Some(&none)).is_err() {
             return;
         }
@@ -237,7 +242,8 @@ impl Mux {
         }
     }
 
-    /// The next packet for the guest, with data of at most `buffer` at its beginning; none if there is none now.
+    /// The next packet for the guest; its data is at the beginning of `buffer`. `None` if there is
+    /// none now.
     pub fn send(&mut self, buffer: &mut [u8]) -> Option<Header> {
         if let Some(header) = self.answers.pop_front() {
             return Some(header);
@@ -257,7 +263,7 @@ impl Mux {
                 Input::Data(length) => {
                     header.length = u32::try_from(length).unwrap_or(0);
                     connection.fill_credit(&mut header);
-                    // The others first.
+                    // The others come first.
                     self.go_on(key);
                     return Some(header);
                 }
@@ -306,7 +312,7 @@ impl Mux {
         }
     }
 
-    /// Waits for what a connection needs of its stream.
+    /// Arms a connection's stream for what the connection needs.
     fn arm(&self, key: Key) {
         let Some(connection) = self.connections.get(&key) else {
             return;
@@ -322,23 +328,25 @@ impl Mux {
         {
             events |= EventFlags::IN | EventFlags::RDHUP;
         }
-        // While it is not open, the stream's end is all that matters, and that is always told.
+        // While the connection is not open, only the stream's end matters, which is always
+        // reported.
         if events.is_empty() && connection.open() {
             return;
         }
         let data = epoll::EventData::new_u64(u64::from(key.0) << 32 | u64::from(key.1));
         let (file, events) = (connection.file(), events | EventFlags::ONESHOT);
         if epoll::modify(&self.files, file, data, events).is_err() {
-            // Fails when the host has no memory left: the connection hangs then, and its two ends can close it.
+            // Fails when the host has no memory left: the connection then hangs until one of its
+            // ends closes it.
             let _ = epoll::add(&self.files, file, data, events);
         }
     }
 }
 
-/// Tells who waits for a connection that there is none.
+/// Tells the waiting caller that there is no connection.
 fn refuse(connection: &mut Connection) {
     if let Some(answer) = connection.answer.take() {
-        // Who gave up has gone.
+        // The caller may have given up.
         let _ = answer.send(Err(io::ErrorKind::ConnectionRefused.into()));
     }
 }

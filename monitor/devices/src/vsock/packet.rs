@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Headers of packets (virtio 1.2, section 5.10.6).
+//! Packet headers (virtio 1.2, section 5.10.6).
 //!
-//! Read and written through the queue crate's readers and writers, so that a header and its data may lie in any number
-//! of buffers: with `MSG_ZEROCOPY` Linux sends each page of the data in one of its own.
+//! They are read and written through the queue crate's readers and writers, because a header and
+//! its data may be split over any number of buffers: with `MSG_ZEROCOPY` Linux sends each page of
+//! data in one of its own.
 
-/// Bytes of a header.
+/// Size of a header in bytes.
 pub const HEADER_SIZE: usize = 44;
-/// Most data in one packet.
+/// The most data in one packet in bytes.
 pub const DATA_MAX: usize = 64 << 10;
 
 /// The host's address.
@@ -16,17 +17,17 @@ pub const STREAM: u16 = 1;
 
 /// `op`.
 pub mod op {
-    /// Wants to connect.
+    /// Asks for a connection.
     pub const REQUEST: u16 = 1;
-    /// Is connected.
+    /// Accepts it.
     pub const RESPONSE: u16 = 2;
-    /// Is not, or no longer.
+    /// Refuses it, or ends it.
     pub const RST: u16 = 3;
-    /// Will send or receive no more.
+    /// The sender will send or receive no more.
     pub const SHUTDOWN: u16 = 4;
     /// Data.
     pub const RW: u16 = 5;
-    /// Room for more.
+    /// Reports room for more.
     pub const CREDIT_UPDATE: u16 = 6;
     /// Asks for a `CREDIT_UPDATE`.
     pub const CREDIT_REQUEST: u16 = 7;
@@ -34,9 +35,9 @@ pub mod op {
 
 /// `flags` of `SHUTDOWN`: the sender of the packet will receive no more.
 pub const SHUTDOWN_RECEIVE: u32 = 1;
-/// Will send no more.
+/// It will send no more.
 pub const SHUTDOWN_SEND: u32 = 2;
-/// Neither.
+/// Both.
 pub const SHUTDOWN_BOTH: u32 = 3;
 
 /// A header.
@@ -55,7 +56,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads one.
+    /// Parses a header.
     pub fn from_bytes(bytes: &[u8; HEADER_SIZE]) -> Self {
         let byte = |at: usize| bytes[at];
         let short = |at: usize| u16::from_le_bytes([byte(at), byte(at + 1)]);
@@ -75,7 +76,7 @@ impl Header {
         }
     }
 
-    /// As it is sent.
+    /// The header as it is sent.
     pub fn to_bytes(self) -> [u8; HEADER_SIZE] {
         let mut bytes = [0; HEADER_SIZE];
         let parts: [(usize, &[u8]); 10] = [

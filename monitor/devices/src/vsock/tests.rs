@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The connections, with a guest played by hand.
+//! The connections, with a guest that the test plays.
 
 use super::connection::BUFFER;
 use super::hub::Hub;
@@ -24,7 +24,7 @@ fn packet(op: u16, host: u32, guest: u32) -> Header {
     }
 }
 
-/// What the guest gets: operation, and data.
+/// What the guest gets: operation and data.
 fn sent(mux: &mut Mux) -> Vec<(u16, Vec<u8>)> {
     let mut all = Vec::new();
     let mut buffer = [0; 300];
@@ -137,7 +137,7 @@ fn a_guest_waits_for_a_slow_host_and_must() {
     let mut stream = listener.accept(None).unwrap();
     let mut allowed = i64::from(BUFFER);
     let mut total = 0usize;
-    // Until the socket's own buffer is full too, nobody having read anything.
+    // Until the socket's own buffer is full too, as nothing reads it.
     while allowed >= 4096 {
         mux.receive(&packet(op::RW, 1, 2), &[5; 4096]);
         allowed -= 4096;
@@ -167,7 +167,8 @@ fn a_guest_waits_for_a_slow_host_and_must() {
 proptest! {
     #[test]
     fn no_packet_is_too_odd(packets in prop::collection::vec(
-        (0u16..10, 0u32..3, 0u32..3, any::<u32>(), any::<u32>(), 0u32..5, prop::collection::vec(any::<u8>(), 0..50)), 0..200)
+        (0u16..10, 0u32..3, 0u32..3, any::<u32>(), any::<u32>(), 0u32..5,
+         prop::collection::vec(any::<u8>(), 0..50)), 0..200)
     ) {
         let hub = Hub::default();
         let listener = hub.listen(1).unwrap();
