@@ -184,7 +184,7 @@ fn qcow2() {
     for option in ["--rootfs", "--disk"] {
         for (image, part) in [
             (cut(&folder, &good, "a", 60), "without a header"),
-            (cut(&folder, &good, "b", 4096), "was cut off"),
+            (cut(&folder, &good, "b", 4096), "truncated qcow2"),
             (changed(&folder, &good, "c", 7, &[9]), "v9 is not supported"),
             // The place of its tables, then what is in them.
             (

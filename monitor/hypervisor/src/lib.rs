@@ -65,8 +65,11 @@ pub trait Hypervisor {
     /// The back end's name, for people.
     fn describe(&self) -> String;
 
-    /// Starts the guest, if the host can do that within the limit. Other errors are about this
-    /// machine (something is not installed) or the input.
+    /// Starts the guest, if the host can do that within the limit.
+    ///
+    /// # Errors
+    /// The limit has passed, the host lacks something (a program is not installed), or the input is
+    /// invalid.
     fn start(&self, machine: &Machine<'_>, limit: &Limit<'_>) -> anyhow::Result<Box<dyn Running>>;
 }
 

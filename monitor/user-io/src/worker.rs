@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Work that may wait for the host without a bound, on a thread of its own. The caller waits for the
-//! result and for other things at the same time, and can leave the thread where it is.
+//! Runs work that may wait for the host without a bound on a thread of its own. The caller waits
+//! for the result and for other things at the same time, and can abandon the thread.
 
 use crate::signals::{Interrupted, Signals};
 use anyhow::Context;

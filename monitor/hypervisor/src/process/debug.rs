@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine's vCPUs and memory, as a debugger or a report sees them.
+//! A machine's vCPUs and memory, as a debugger or a crash report sees them.
 //!
-//! A vCPU is asked to stop by a pending bit, like an interrupt (`layers/process/entry/debug.c`). It then waits with its registers in the
-//! shared area. All of that is the guest's to write: what stands there is copied, and used as numbers of the guest's
-//! world only. Memory is read and written as the guest's page tables say, in the monitor's own mapping of its RAM.
+//! A pending bit asks a vCPU to stop, like an interrupt (`layers/process/entry/debug.c`). The vCPU
+//! then waits, with its registers in the shared area. The guest can write all of that: values are
+//! copied, and used only as the guest's own numbers. Memory is read and written through the guest's
+//! page tables, in the monitor's mapping of RAM.
 
 use super::core::Core;
 use super::kick;

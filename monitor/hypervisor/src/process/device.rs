@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The machine's devices: a thread for each, between the layer's half (`layers/process/device/`) and [`Device`].
+//! The machine's devices: a thread for each, between the layer's half (`layers/process/device/`) and
+//! [`Device`].
 //!
-//! A device's thread sleeps on the futex `notify`, whose bits say what there is to do: a queue was notified, a vCPU waits for
-//! a register write, something happened on the host. All of it is the guest's to write at any time: a bit that was set
-//! for nothing costs a look, and what a request says is taken for what any driver may write.
+//! A device's thread sleeps on the futex `notify`, whose bits say what there is to do: a queue was
+//! notified, a vCPU waits for a register write, or something happened on the host. The guest can
+//! write all of it at any time: a bit set without reason costs a look, and a request may contain
+//! whatever a driver may write.
 
 use super::core::Core;
 use super::shared::size;
@@ -381,7 +383,11 @@ impl Thread {
 
     /// Stops the device because its driver has broken a rule.
     fn give_up(&mut self, why: &Broken) {
-        tracing::warn!(device = self.name, %why, "the guest's driver broke a rule: the device waits for a reset");
+        tracing::warn!(
+            device = self.name,
+            %why,
+            "the guest's driver broke a rule: the device waits for a reset"
+        );
         count(&self.counters.resets, 1);
         self.driver = None;
         self.device.reset();

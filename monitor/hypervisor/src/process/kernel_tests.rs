@@ -217,7 +217,7 @@ fn what_does_not_fit_is_said() {
     assert!(refused(&[(0x50_0000, 1, 1, 0, 0)]).contains("in none of the segments"));
     assert!(refused(&[(LINK + 0x2000, 1, 1, 0, 0)]).contains("not inside the bytes"));
     assert!(refused(&[(LINK + 0x7c, 1, 1, 0, 0)]).contains("not inside the bytes"));
-    assert!(refused(&[(LINK + 0x10, 2, 4, 0, 0)]).contains("not in the image"));
+    assert!(refused(&[(LINK + 0x10, 2, 4, 0, 0)]).contains("does not move"));
     assert!(refused(&[(LINK + 0x10, 10, 1, 0, LINK)]).contains("does not fit"));
     assert_eq!(read(&[]).unwrap_err(), LoadError::NoRelocations);
 }
@@ -234,12 +234,12 @@ fn segments_must_fit() {
         Kernel::read(&file, LIMIT).unwrap_err().to_string()
     };
     assert!(
-        with(1, 3, LIMIT).contains("the machine has"),
+        with(1, 3, LIMIT).contains("the machine's limit"),
         "beyond memory"
     );
-    assert!(with(1, 3, PHYSICAL - 8).contains("another place in a page"));
+    assert!(with(1, 3, PHYSICAL - 8).contains("another offset in its page"));
     assert!(
-        with(1, 5, LIMIT).contains("the machine has"),
+        with(1, 5, LIMIT).contains("the machine's limit"),
         "too large for memory"
     );
     assert!(with(1, 5, 16).contains("more bytes in the file"));
@@ -268,7 +268,7 @@ fn segments_must_fit() {
         Kernel::read(&file, 1 << 30)
             .unwrap_err()
             .to_string()
-            .contains("room for")
+            .contains("the limit is")
     );
 }
 

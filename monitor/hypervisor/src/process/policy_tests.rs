@@ -253,7 +253,7 @@ fn a_policy_that_is_not_clear_is_refused() {
         compile(&text, &PARAMETERS).unwrap_err()
     };
     assert!(format!("{:#}", with("[]")).contains("no rule"));
-    assert!(format!("{:#}", with("[[], []]")).contains("void"));
+    assert!(format!("{:#}", with("[[], []]")).contains("useless"));
     assert!(
         format!(
             "{:#}",

@@ -388,7 +388,7 @@ impl Supervisor<'_> {
     fn end(&mut self) {
         self.child.kill();
         let deadline = Instant::now() + END_TIME;
-        // The others become children of ours when it has ended.
+        // The others become our children when it has ended.
         let mut left = wait_gone(vec![self.child.pid], deadline);
         if left.is_empty() {
             // A process that was being created is not known yet. It dies with its parent, as all

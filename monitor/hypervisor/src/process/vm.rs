@@ -42,7 +42,8 @@ use std::time::{Duration, Instant};
 const FIRST_PROCESSES: u32 = 4;
 /// The name of the thread that ends the machine's processes.
 const SUPERVISOR: &str = "supervisor";
-/// For that thread to see the machine's processes gone. They were killed, and end without us.
+/// How long `drop` waits for that thread to see the end of the machine's processes. They have been
+/// killed, and end without it.
 const PROCESSES_END: Duration = Duration::from_millis(1500);
 /// How long `drop` waits for the other threads after the machine's processes have ended. A thread
 /// that waits for the host (a file that another process holds, a flush) may take longer.

@@ -58,7 +58,7 @@ pub struct Made {
     vm: Vm,
     calls: Calls,
     resources: Resources,
-    kernel: KernelFile,
+    kernel: SymbolFile,
     metrics: Option<Metrics>,
     /// What the main thread may open when the guest runs.
     files: Files,
