@@ -136,7 +136,7 @@ impl Call {
             // empty list of rules.
             if conditions.is_empty() {
                 if self.rules.len() != 1 {
-                    bail!("a rule without conditions makes the others void");
+                    bail!("a rule without conditions makes the other rules useless");
                 }
                 break;
             }
