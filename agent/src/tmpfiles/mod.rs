@@ -3,7 +3,7 @@
 //! in /run. On a system with systemd, `systemd-tmpfiles` does this.
 //!
 //! The agent does not run the `systemd-tmpfiles` of the root: container images do not have it, and
-//! every start would wait for it. It applies lines that create or adjust files, and ignores removal,
+//! every start would wait for it. It applies lines that create or adjust files. It ignores removal,
 //! cleanup, extended attributes and access control lists.
 //!
 //! A hostile root can only harm its own machine, but must not keep the agent from serving. So the
