@@ -7,7 +7,7 @@
 
 use crate::mounts::make_directory;
 use rustix::fs::CWD;
-use rustix::mount::{MountFlags, mount, mount_move};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -26,6 +26,8 @@ pub fn change() -> io::Result<String> {
         .split_whitespace()
         .find_map(|word| word.strip_prefix(OPTION))
     else {
+        // The initial root stays, and gets this mount with the others.
+        unmount("/proc", UnmountFlags::empty())?;
         return Ok(line);
     };
     let named = |error: io::Error| io::Error::other(format!("the root {root}: {error}"));
