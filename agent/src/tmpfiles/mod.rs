@@ -24,8 +24,7 @@ use act::Actor;
 use config::Origin;
 use line::Line;
 use specifier::Specifiers;
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::collections::HashSet;
 
 /// Failures that are reported one by one.
 const MAX_COMPLAINTS: usize = 16;
@@ -56,7 +55,7 @@ pub fn apply(tree: &Tree, accounts: &Accounts) -> Vec<String> {
             Err(why) => complaints.add(&origin, &why),
         }
     }
-    let lines = in_order(lines, &mut complaints);
+    let lines = in_order(lines);
     let mut actor = Actor::new(tree, accounts, BUDGET);
     for (origin, line) in &lines {
         if let Err(error) = actor.apply(line) {
@@ -71,24 +70,13 @@ pub fn apply(tree: &Tree, accounts: &Accounts) -> Vec<String> {
 /// Sorts lines into the order in which they apply: first lines that create files, parents before
 /// children, then lines that adjust files. Of lines that create the same path, the first one
 /// counts.
-fn in_order(lines: Vec<(Origin, Line)>, complaints: &mut Complaints) -> Vec<(Origin, Line)> {
+fn in_order(lines: Vec<(Origin, Line)>) -> Vec<(Origin, Line)> {
     let (adjust, mut create): (Vec<_>, Vec<_>) = lines
         .into_iter()
         .partition(|(_, line)| line.kind.takes_pattern());
-    let mut first: HashMap<PathBuf, Line> = HashMap::new();
-    create.retain(|(origin, line)| match first.get(&line.path) {
-        None => {
-            first.insert(line.path.clone(), line.clone());
-            true
-        }
-        Some(earlier) => {
-            if earlier != line {
-                let why = format!("{}: another line has this path", line.path.display());
-                complaints.add(origin, &why);
-            }
-            false
-        }
-    });
+    // Debian overrides lines of systemd's files by a file with an earlier name.
+    let mut seen = HashSet::new();
+    create.retain(|(_, line)| seen.insert(line.path.clone()));
     // Stable: lines for paths of the same depth stay in the order of the files.
     create.sort_by_key(|(_, line)| line.path.components().count());
     create.extend(adjust);

@@ -168,9 +168,7 @@ fn a_file_hides_those_of_its_name_in_later_directories() {
         ("/etc/tmpfiles.d/z.conf", "d /run/z-etc"),
     ]);
     symlink("/dev/null", root.path("etc/tmpfiles.d/d.conf")).unwrap();
-    let complaints = root.apply();
-    let duplicate = "/usr/lib/tmpfiles.d/c.conf:2: /run/twice: another line has this path";
-    assert_eq!(complaints, [duplicate]);
+    assert_eq!(root.apply(), Vec::<String>::new());
     let mut made: Vec<_> = fs::read_dir(root.path("run"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
