@@ -28,16 +28,7 @@ const PARTS: [(&str, &[&str]); 7] = [
         &["arch/x86/vmi/entry.S", "arch/x86/vmi/traps.c"],
     ),
     ("timer code", &["arch/x86/vmi/time.c"]),
-    (
-        "system-call sites",
-        &[
-            "arch/x86/vmi/sites.",
-            "arch/x86/vmi/shape.",
-            "arch/x86/vmi/slots.c",
-            "arch/x86/vmi/text",
-            "arch/x86/vmi/cpuid.c",
-        ],
-    ),
+    ("system-call sites", &["arch/x86/vmi/usertext/"]),
     (
         "the rest of arch/x86/vmi",
         &["arch/x86/vmi/", "arch/x86/include/asm/vmi.h"],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* What exec makes ready in one go: a new program uses most of it, and each fault would cost more than all of it. */
-#include <linux/dear_faults.h>
+#include <linux/prefault.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
 #include <linux/pagemap.h>

@@ -3,7 +3,7 @@
  * Fewer faults: a layer's translation may cost several microseconds, a fault more, and a copied page a third of one. So the layer is told what
  * will be used (mmu.fill), and faults do more at once.
  */
-#include <linux/dear_faults.h>
+#include <linux/prefault.h>
 #include <linux/huge_mm.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>

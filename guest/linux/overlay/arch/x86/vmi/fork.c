@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* What fork copies, because parent and child would both fault on it, and what a new process has ready. */
-#include <linux/dear_faults.h>
+#include <linux/prefault.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
 #include <linux/ptrace.h>

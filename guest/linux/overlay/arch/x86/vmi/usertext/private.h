@@ -7,8 +7,8 @@
 #include <linux/refcount.h>
 #include <linux/sizes.h>
 #include "shape.h"
-#include "text.h"
-#include "vmi.h"
+#include "text_map.h"
+#include "../vmi.h"
 
 #define AREA_SIZE SZ_64K
 #define AREA_PAGES (AREA_SIZE / PAGE_SIZE)

@@ -24,8 +24,8 @@
 #include <asm/msr.h>
 #include <asm/processor.h>
 #include <asm/vmi.h>
-#include "text.h"
-#include "vmi.h"
+#include "text_map.h"
+#include "../vmi.h"
 
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."

@@ -12,8 +12,8 @@
 #include <linux/string.h>
 #include <linux/unaligned.h>
 #include "shape.h"
-#include "text_internal.h"
-#include "vmi.h"
+#include "text.h"
+#include "../vmi.h"
 
 /* Offsets in the file stand for addresses: the layer asks only for distances. */
 #define BIAS 0x10000000UL

@@ -9,7 +9,7 @@
 #include <linux/mutex.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
-#include "text.h"
+#include "text_map.h"
 
 #define CHANGES_MAX 512
 #define SLOT_ALIGN 8

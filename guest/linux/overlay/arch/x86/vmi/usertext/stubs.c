@@ -6,7 +6,7 @@
 #include <linux/mm.h>
 #include <linux/mman.h>
 #include <linux/slab.h>
-#include "sites.h"
+#include "private.h"
 
 /* How far a jump may go, less than it could. */
 #define REACH (SZ_2G - SZ_1M)

@@ -17,7 +17,7 @@
 #include <asm/insn.h>
 #include <asm/ptrace.h>
 #include "shape.h"
-#include "text.h"
+#include "text_map.h"
 
 static bool is_rex(u8 byte)
 {

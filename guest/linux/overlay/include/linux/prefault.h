@@ -3,8 +3,8 @@
  * Where a page fault costs as much as copying ten pages: more is done at once in one fault, and at fork what would fault at once is
  * copied (arch/x86/vmi/fill.c, exec.c, fork.c). Elsewhere nothing of this is compiled in.
  */
-#ifndef _LINUX_DEAR_FAULTS_H
-#define _LINUX_DEAR_FAULTS_H
+#ifndef _LINUX_PREFAULT_H
+#define _LINUX_PREFAULT_H
 
 #include <linux/mm.h>
 

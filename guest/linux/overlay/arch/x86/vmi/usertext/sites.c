@@ -20,7 +20,7 @@
 #include <linux/uprobes.h>
 #include <asm/mmu_context.h>
 #include <asm/vmi.h>
-#include "sites.h"
+#include "private.h"
 
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."

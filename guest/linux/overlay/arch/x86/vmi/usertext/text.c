@@ -21,7 +21,7 @@
 #include <linux/pseudo_fs.h>
 #include <linux/slab.h>
 #include <linux/syscall_sites.h>
-#include "text_internal.h"
+#include "text.h"
 
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."

@@ -18,8 +18,8 @@
 #include <asm/tlbflush.h>
 #include <asm/vdso.h>
 #include <asm/vmi.h>
-#include "../../../mm/internal.h"
-#include "sites.h"
+#include "../../../../mm/internal.h"
+#include "private.h"
 
 #define SITES_MAX 4096
 

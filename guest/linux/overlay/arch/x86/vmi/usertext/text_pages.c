@@ -8,7 +8,7 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/shmem_fs.h>
-#include "text_internal.h"
+#include "text.h"
 
 /* Pages that are read, and lie side by side, when one of them is faulted on. */
 #define CHUNK_ORDER 7
