@@ -31,7 +31,7 @@ const PARTS: [(&str, &[&str]); 7] = [
     ("system-call sites", &["arch/x86/vmi/usertext/"]),
     (
         "the rest of arch/x86/vmi",
-        &["arch/x86/vmi/", "arch/x86/include/asm/vmi.h"],
+        &["arch/x86/vmi/", "arch/x86/include/asm/vmi"],
     ),
     ("headers of arch/x86", &["arch/x86/include/"]),
     ("code of arch/x86", &["arch/x86/"]),

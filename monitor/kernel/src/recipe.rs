@@ -177,6 +177,28 @@ mod tests {
         }
     }
 
+    /// `git am` takes them: a subject, the reason, a summary of what changes.
+    #[test]
+    fn patches_are_in_gits_format() {
+        let recipe = Recipe::new(&[], &[]).unwrap();
+        let present = paravane_blobs::LINUX_PATCHES.len() - 1;
+        assert_eq!(recipe.patches.len(), present, "series names each patch");
+        for (number, (name, patch)) in (1..).zip(&recipe.patches) {
+            let text = std::str::from_utf8(patch).unwrap();
+            assert!(name.starts_with(&format!("{number:04}-")), "{name}");
+            assert!(text.lines().count() < 500, "{name} is too long to review");
+            let (header, rest) = text.split_once("\n\n").unwrap();
+            assert!(header.starts_with("From 0000"), "{name}: {header}");
+            for field in ["\nFrom: ", "\nDate: ", "\nSubject: [PATCH] "] {
+                assert!(header.contains(field), "{name} has no {field:?}");
+            }
+            let (reason, rest) = rest.split_once("\n---\n").unwrap();
+            assert!(reason.contains("No overlay file"), "{name}: {reason}");
+            let (summary, _) = rest.split_once("\ndiff --git a/").unwrap();
+            assert!(summary.contains(" changed, "), "{name}: {summary}");
+        }
+    }
+
     #[test]
     fn without_the_port() {
         assert!(

@@ -1,43 +1,46 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * System-call sites in user text that the architecture has replaced (arch/x86/vmi/sites.c): whoever
- * is about to look at, write or move such text has them put back first.
+ * System-call sites in user text that the architecture has replaced (arch/x86/vmi/usertext/). Code
+ * that is about to read, write or move such text for somebody else has them put back first.
  */
 #ifndef _LINUX_SYSCALL_SITES_H
 #define _LINUX_SYSCALL_SITES_H
 
-#include <linux/mm_types.h>
+#include <linux/mm.h>
 
-#ifdef CONFIG_VMI_GUEST
+#ifdef CONFIG_VMI_USER_TEXT
 
-/* Of an address space's context, next to asm/mmu.h's: there may be mappings of text in which sites are replaced for all who have it. */
+/*
+ * A flag of mm->context, after those of asm/mmu.h: there may be mappings of text in which sites are
+ * replaced for all mappings of the file.
+ */
 #define MM_CONTEXT_TEXTS	5
 
 void __syscall_sites_put_back(struct mm_struct *mm);
 void __syscall_sites_put_back_range(struct mm_struct *mm, unsigned long start, unsigned long end);
 
-/* All of them, for good: nothing is replaced there any more. Takes the mmap lock. */
+/* Puts back all sites and prevents that any is replaced again. Takes the mmap lock. */
 static inline void syscall_sites_put_back(struct mm_struct *mm)
 {
-	/* Also where there is none yet: another thread may be at it. */
+	/* Even if none is replaced yet: another thread may be about to replace one. */
 	if (mm)
 		__syscall_sites_put_back(mm);
 }
 
-/* The same for a task that is going to be traced. */
+/* The same for a task that is about to be traced. */
 void syscall_sites_put_back_task(struct task_struct *task);
 
-/* Those in a range. With the mmap lock held for writing. */
+/* Puts back the sites in a range. The caller holds the mmap lock for writing. */
 static inline void syscall_sites_put_back_range(struct mm_struct *mm, unsigned long start,
 						unsigned long end)
 {
-	if (unlikely(mm->context.sites || test_bit(MM_CONTEXT_TEXTS, &mm->context.flags)))
+	if (unlikely(mm->context.vmi.sites || test_bit(MM_CONTEXT_TEXTS, &mm->context.flags)))
 		__syscall_sites_put_back_range(mm, start, end);
 }
 
 void __syscall_sites_map(struct vm_area_struct *vma);
 
-/* A new mapping of a file, which nobody has seen yet: it may become one of the file's text with sites replaced. */
+/* A new mapping of a file, not yet visible to others, may become one with replaced sites. */
 static inline void syscall_sites_map(struct vm_area_struct *vma)
 {
 	const vm_flags_t want = VM_READ | VM_EXEC | VM_MAYWRITE;
@@ -46,7 +49,7 @@ static inline void syscall_sites_map(struct vm_area_struct *vma)
 		__syscall_sites_map(vma);
 }
 
-/* From now on all mappings of a file are found by the file. */
+/* From now on a file's own mapping finds all mappings of the file. */
 void syscall_sites_refuse(void);
 
 #else

@@ -28,7 +28,7 @@ SYM_CODE_END(vmi_entry)
 	__FINIT
 
 	.text
-/* smp.set_ap_state leads here: GS base and stack are right. */
+/* smp.set_ap_state leads here, with the kernel's GS base and stack. */
 SYM_CODE_START(vmi_ap_entry)
 	UNWIND_HINT_END_OF_STACK
 	ANNOTATE_NOENDBR
@@ -39,7 +39,7 @@ SYM_CODE_END(vmi_ap_entry)
 
 	.section .entry.text, "ax"
 
-/* As a processor enters entry_SYSCALL_64, but for the GS base, which is the kernel's already. */
+/* As entry_SYSCALL_64 on a processor, but the GS base is the kernel's already. */
 SYM_CODE_START(vmi_entry_SYSCALL_64)
 	UNWIND_HINT_ENTRY
 	ENDBR
@@ -53,7 +53,11 @@ SYM_CODE_START(vmi_entry_SYSCALL_64)
 	jmp	entry_SYSCALL_64_after_hwframe
 SYM_CODE_END(vmi_entry_SYSCALL_64)
 
-/* The same for a syscall instruction where there could be a jump (sites.c): it is looked at on the way back. */
+#ifdef CONFIG_VMI_USER_TEXT
+/*
+ * The same for a syscall instruction that was not replaced. The return path looks at it
+ * (usertext/sites.c).
+ */
 SYM_CODE_START(vmi_entry_SYSCALL_64_trapped)
 	UNWIND_HINT_ENTRY
 	ENDBR
@@ -69,8 +73,9 @@ SYM_CODE_START(vmi_entry_SYSCALL_64_trapped)
 	movq	(%rsp), %rcx
 	jmp	entry_SYSCALL_64_after_hwframe
 SYM_CODE_END(vmi_entry_SYSCALL_64_trapped)
+#endif
 
-/* All registers but rdi and rsp are the user's; rdi is on top of the stack. */
+/* All registers but rdi and rsp hold the user's values; rdi is on top of the stack. */
 SYM_CODE_START(vmi_return_via_sysret)
 	UNWIND_HINT_REGS offset=RDI partial=1
 	ANNOTATE_NOENDBR
@@ -97,8 +102,9 @@ SYM_CODE_START(vmi_iret)
 SYM_CODE_END(vmi_iret)
 
 /*
- * The layer has refused the frame that cpu.iret was given, which is on top of the stack again with all registers as they
- * were: it becomes the frame of a #GP in user mode, as on a processor (fixup_bad_iret).
+ * The layer has refused the frame that it was given for cpu.iret. The frame is on top of the stack
+ * again, and all registers are as they were. As on a processor (fixup_bad_iret()), it becomes the
+ * frame of a #GP in user mode.
  */
 SYM_CODE_START(vmi_bad_iret)
 	UNWIND_HINT_IRET_REGS
@@ -111,8 +117,8 @@ ELFNOTE(VMI, VMI_NOTE_ENTRY, .quad vmi_entry; .long VMI_API_VERSION; .long 0)
 
 	.text
 /*
- * For get_user() and put_user(): a pointer into the kernel's image, which lies in the user range, becomes one that faults. They keep
- * all registers but the one that their callers have free.
+ * For get_user() and put_user(): turns a pointer into the kernel's image, which lies in the user
+ * range, into one that faults. They change only the register that their callers do not need.
  */
 SYM_FUNC_START(vmi_check_get_user)
 	movq	%rax, %rdx

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What exec makes ready in one go: a new program uses most of it, and each fault would cost more than all of it. */
+/*
+ * What exec prepares. A new program uses most of it, and each fault that it would take costs more
+ * than all of the preparation.
+ */
 #include <linux/prefault.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
 #include <linux/pagemap.h>
 #include <asm/mmu_context.h>
 #include <asm/vmi.h>
+#include <asm/vmi_cost.h>
 #include "vmi.h"
 
 #undef MODULE_PARAM_PREFIX
@@ -13,16 +17,15 @@
 
 static bool fills __read_mostly = true;
 module_param_named(exec_fill, fills, bool, 0644);
-MODULE_PARM_DESC(exec_fill, "exec makes text and stack of a program ready");
+MODULE_PARM_DESC(exec_fill, "exec prepares the text and stack of a program");
 
 static bool expects __read_mostly = true;
 module_param_named(exec_expect, expects, bool, 0644);
-MODULE_PARM_DESC(exec_expect, "exec tells the layer which program it is");
+MODULE_PARM_DESC(exec_expect, "exec tells the layer which program it starts");
 
-/* What a program has on its stack before it has done anything. */
-#define STACK_BELOW (3 * PAGE_SIZE)
+#define STACK_BELOW (VMI_STACK_BELOW_PAGES * PAGE_SIZE)
 
-/* From its top down, in which order it gets its pages (fault_page()). */
+/* Populates the stack from its top down, the order in which fault_page() hands out its pages. */
 void vmi_stack_populate(unsigned long sp)
 {
 	unsigned long start = (sp & PAGE_MASK) - STACK_BELOW, addr;
@@ -34,7 +37,8 @@ void vmi_stack_populate(unsigned long sp)
 	mmap_read_lock(mm);
 	vma = vma_lookup(mm, start);
 	if (vma) {
-		for (addr = min(vma->vm_end, start + STACK_BELOW + 2 * PAGE_SIZE); addr > start; addr -= PAGE_SIZE)
+		addr = min(vma->vm_end, start + STACK_BELOW + 2 * PAGE_SIZE);
+		for (; addr > start; addr -= PAGE_SIZE)
 			if (get_user_pages(addr - PAGE_SIZE, 1, FOLL_WRITE, NULL) != 1)
 				break;
 		vmi_fill_range(mm, start, STACK_BELOW / PAGE_SIZE + 2);
@@ -42,7 +46,10 @@ void vmi_stack_populate(unsigned long sp)
 	mmap_read_unlock(mm);
 }
 
-/* What a file has in memory around an address, without waiting for anything: the read fault makes all ready that its window has. */
+/*
+ * Maps what the page cache has of a file around an address. Does not wait for I/O. The read fault
+ * maps its whole window.
+ */
 static void fill_cached(struct vm_area_struct *vma, unsigned long addr)
 {
 	struct folio *folio;
@@ -60,18 +67,18 @@ static void fill_cached(struct vm_area_struct *vma, unsigned long addr)
 }
 
 /*
- * The text at addr, all of it if that is little, and what lies next to it, of the same file most often: headers, and tables that are
- * read.
+ * Maps the text at addr, all of it if it is small, and what lies next to it: mostly mappings of the
+ * same file, with headers and tables that are read.
  */
 static void fill_text(struct mm_struct *mm, unsigned long addr, unsigned long most)
 {
 	struct vm_area_struct *vma = vma_lookup(mm, addr);
-	unsigned long more, step = FILE_PAGES * PAGE_SIZE;
+	unsigned long more, step = VMI_FAULT_AROUND_PAGES * PAGE_SIZE;
 
 	if (!vma || vma->vm_end - vma->vm_start > most)
 		return;
 	fill_cached(vma, addr);
-	if (vma->vm_end - vma->vm_start <= DEAR_FAULTS_TEXT)
+	if (vma->vm_end - vma->vm_start <= VMI_SMALL_TEXT_PAGES * PAGE_SIZE)
 		for (more = vma->vm_start; more < vma->vm_end; more += step)
 			fill_cached(vma, more);
 	fill_cached(vma_lookup(mm, vma->vm_start - 1), vma->vm_start - 1);
@@ -84,43 +91,48 @@ static void fill_program(struct mm_struct *mm, unsigned long ip)
 
 	mmap_read_lock(mm);
 	fill_text(mm, ip, ULONG_MAX);
-	/* Where ip is the dynamic linker's. */
+	/* ip is in the dynamic linker: the program itself, too. */
 	if (vma_lookup(mm, ip) != vma_lookup(mm, mm->start_code))
-		fill_text(mm, mm->start_code, DEAR_FAULTS_TEXT);
+		fill_text(mm, mm->start_code, VMI_SMALL_TEXT_PAGES * PAGE_SIZE);
 	if (vdso && get_user_pages(vdso, 1, 0, NULL) == 1)
 		vmi_fill_range(mm, vdso, 1);
 	mmap_read_unlock(mm);
 }
 
-/* exec, at its end: what the program uses first, without faults. */
+/* Called at the end of exec. */
 void vmi_exec_fill(unsigned long ip)
 {
 	struct mm_struct *mm = current->mm;
 
 	if (fills)
 		fill_program(mm, ip);
-	/* Now the promise is kept: user mode need not be entered the slow way. */
+	/*
+	 * The tables now hold what vmi_expect_program() promised: user mode can be entered
+	 * directly.
+	 */
 	if (vmi.mmu_expect_space && mm->start_code < VMI_EXPECT_END)
 		vmi.mmu_flush_tlb(VMI_FLUSH_USER);
 }
 
 /*
- * exec, before the new mm is loaded first: the layer may have what the same program had before, and Linux reads nothing of a program that has not
- * begun but its stack, far above VMI_EXPECT_END.
+ * Called by exec before the new mm is loaded for the first time. Passes the layer an exec hint: the
+ * layer may still have the mappings of an earlier process with the same program. They are no danger
+ * to the kernel, which reads nothing of a program that has not begun but its stack, far above
+ * VMI_EXPECT_END.
  */
 void vmi_expect_program(struct mm_struct *mm)
 {
 	const struct file *file;
-	u64 likeness = 0;
+	u64 hint = 0;
 
-	/* fork: all that the new process has is there when it is loaded. */
+	/* After fork, unlike after exec, the tables are complete when the mm is loaded. */
 	if (mm != current->mm || !expects)
 		return;
 	rcu_read_lock();
 	file = rcu_dereference(mm->exe_file);
 	if (file)
-		likeness = (unsigned long)file_inode(file);
+		hint = (unsigned long)file_inode(file);
 	rcu_read_unlock();
-	if (likeness)
-		vmi.mmu_expect_space(__pa(mm->pgd), likeness);
+	if (hint)
+		vmi.mmu_expect_space(__pa(mm->pgd), hint);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fewer faults: a layer's translation may cost several microseconds, a fault more, and a copied page a third of one. So the layer is told what
- * will be used (mmu.fill), and faults do more at once.
+ * Fewer faults. A layer's translation may cost several microseconds, a fault more, and copying a
+ * page a third of one. So the kernel tells the layer which entries will be used (mmu.fill), and
+ * one fault does more.
  */
 #include <linux/prefault.h>
 #include <linux/huge_mm.h>
@@ -9,7 +10,7 @@
 #include <linux/moduleparam.h>
 #include <asm/tlbflush.h>
 #include <asm/vmi.h>
-#include "../../../mm/internal.h"
+#include <asm/vmi_cost.h>
 #include "vmi.h"
 
 #undef MODULE_PARAM_PREFIX
@@ -17,30 +18,33 @@
 
 bool vmi_populate __read_mostly = true;
 module_param_named(populate, vmi_populate, bool, 0644);
-MODULE_PARM_DESC(populate, "small data and the beginning of a heap are populated");
+MODULE_PARM_DESC(populate, "populate small data and the beginning of a heap");
 
 static bool neighbours __read_mostly = true;
 module_param_named(neighbours, neighbours, bool, 0644);
-MODULE_PARM_DESC(neighbours, "pages of faults and of files are neighbours");
+MODULE_PARM_DESC(neighbours, "take neighbouring pages for faults and for files");
 
 static bool loaded(const struct mm_struct *mm)
 {
 	return mm == this_cpu_read(cpu_tlbstate.loaded_mm);
 }
 
-/* A fault in a file's mapping that looks for what the page cache has: vmi_fill_around() fills when all of it is there. */
+/* A fault that maps what the page cache has around it: vmi_fill_around() fills once at its end. */
 static bool in_fault_around(const struct vm_fault *vmf, const struct vm_area_struct *vma)
 {
 	return vmf && !vmf->page && vma->vm_ops && vma->vm_ops->map_pages;
 }
 
-/* Not a fault of the program's: vmi_fill_range() fills when all pages are there. What replaces another page must be filled (vmi_fill_replaces). */
+/*
+ * Not a fault of the program's own: vmi_fill_range() fills once when all pages are there. A page
+ * that replaces another one is filled at once, since that also flushes (vmi_fill_replaces()).
+ */
 static bool in_populate(const struct vm_fault *vmf)
 {
 	return vmf && !(vmf->flags & FAULT_FLAG_INTERRUPTIBLE) && pte_none(vmf->orig_pte);
 }
 
-/* What was just written, and the page that was asked for, will be used at once. */
+/* A page that was just written, or that the program asked for, will be used at once. */
 void vmi_fill(struct vm_fault *vmf, struct vm_area_struct *vma, unsigned long addr, pte_t *ptep,
 	      unsigned int nr)
 {
@@ -65,7 +69,10 @@ void vmi_fill_pmd(struct vm_area_struct *vma, unsigned long addr, pmd_t *pmd)
 		vmi.mmu_fill(addr & PAGE_MASK, (const u64 *)pmd, 1);
 }
 
-/* All of one page table. The layer maps long pieces of neighbours; the page itself may be in none. */
+/*
+ * Entries of one page table. The layer maps long runs of neighbours. The page that was asked for
+ * may be in none of them.
+ */
 void vmi_fill_around(struct vm_fault *vmf, unsigned long start, unsigned long count)
 {
 	pmd_t pmd = pmdp_get_lockless(vmf->pmd);
@@ -78,7 +85,7 @@ void vmi_fill_around(struct vm_fault *vmf, unsigned long start, unsigned long co
 	vmi.mmu_fill(vmf->address & PAGE_MASK, table + pte_index(vmf->address), 1);
 }
 
-/* The mmap lock is held, or that of RCU. */
+/* The caller holds the mmap lock or the RCU read lock. */
 void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long count)
 {
 	unsigned long piece;
@@ -92,49 +99,45 @@ void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long cou
 	}
 }
 
-/* Pages for faults that follow each other, and for files that are read: as many as exec makes ready, and some. */
-#define RESERVE_ORDER 5
-/* Of a small program: its arguments, stack, data, and first of the heap. */
-#define EXEC_PAGES 20
-/* So many pages come one by one when memory is in pieces, before the next attempt. */
-#define RESERVE_PAUSE 64
-#define RESERVE_LAST ((1 << RESERVE_ORDER) - 1)
+#define RESERVE_LAST ((1 << VMI_RESERVE_ORDER) - 1)
 
+/* Neighbouring pages of which the next faults take one each. */
 struct reserve {
 	struct page *next;
 	unsigned int count;
-	unsigned int pause;	/* so many more are not tried: memory is in pieces */
+	unsigned int pause;	/* pages until the next attempt: memory is fragmented */
 };
+
 static DEFINE_PER_CPU(struct reserve[2], reserves);
 
-static bool takes_last(enum dear_faults_page what)
+static bool takes_last(enum prefault_page use)
 {
-	return what == DEAR_FAULTS_STACK || what == DEAR_FAULTS_EXEC;
+	return use == PREFAULT_STACK || use == PREFAULT_EXEC;
 }
 
-static struct page *reserve_take(enum dear_faults_page what)
+static struct page *reserve_take(enum prefault_page use)
 {
-	struct reserve *r = &get_cpu_var(reserves)[what == DEAR_FAULTS_FILE];
+	struct reserve *r = &get_cpu_var(reserves)[use == PREFAULT_FILE];
 	struct page *page = NULL;
 
-	/* What is left goes, so that all that exec makes ready lies in a row. */
-	if (what == DEAR_FAULTS_EXEC && r->count < EXEC_PAGES)
+	/* Starts a new piece, so that all pages that exec prepares are neighbours. */
+	if (use == PREFAULT_EXEC && r->count < VMI_EXEC_PAGES)
 		while (r->count) {
 			r->count--;
 			__free_page(r->next++);
 		}
 	if (r->count) {
 		r->count--;
-		page = takes_last(what) ? r->next + r->count : r->next++;
+		page = takes_last(use) ? r->next + r->count : r->next++;
 	}
 	put_cpu_var(reserves);
 	return page;
 }
 
-/* Keeps pages, or gives them back where there are some already. */
-static void reserve_put(enum dear_faults_page what, struct page *page, unsigned int count)
+/* Keeps pages, or frees them if the reserve is not empty. */
+static void reserve_put(enum prefault_page use, struct page *page, unsigned int count)
 {
-	struct reserve *r = &get_cpu_var(reserves)[what == DEAR_FAULTS_FILE];
+	struct reserve *r = &get_cpu_var(reserves)[use == PREFAULT_FILE];
 
 	if (!r->count) {
 		r->next = page;
@@ -146,48 +149,49 @@ static void reserve_put(enum dear_faults_page what, struct page *page, unsigned 
 		__free_page(page++);
 }
 
-/* Whether there is hope for another piece. found: as it was just now. */
-static bool reserve_hope(enum dear_faults_page what, bool found)
+/* Whether to try to allocate another piece. @found says whether the last attempt succeeded. */
+static bool reserve_hope(enum prefault_page use, bool found)
 {
-	struct reserve *r = &get_cpu_var(reserves)[what == DEAR_FAULTS_FILE];
+	struct reserve *r = &get_cpu_var(reserves)[use == PREFAULT_FILE];
 	bool hope = !r->pause;
 
 	if (!found)
-		r->pause = RESERVE_PAUSE;
+		r->pause = VMI_RESERVE_PAUSE;
 	else if (r->pause)
 		r->pause--;
 	put_cpu_var(reserves);
 	return hope;
 }
 
-/* Takes what is there: it is not worth reclaiming anything for. */
-struct folio *vmi_next_page(enum dear_faults_page what)
+/* Never reclaims memory: neighbouring pages are not worth that. */
+struct folio *vmi_next_page(enum prefault_page use)
 {
 	struct page *page;
 
 	if (!neighbours)
 		return NULL;
-	page = reserve_take(what);
+	page = reserve_take(use);
 	if (page)
 		return page_folio(page);
-	if (!reserve_hope(what, true))
+	if (!reserve_hope(use, true))
 		return NULL;
-	page = alloc_pages((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN, RESERVE_ORDER);
+	page = alloc_pages((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN,
+			   VMI_RESERVE_ORDER);
 	if (!page) {
-		reserve_hope(what, false);
+		reserve_hope(use, false);
 		return NULL;
 	}
-	split_page(page, RESERVE_ORDER);
-	if (takes_last(what)) {
-		reserve_put(what, page, RESERVE_LAST);
+	split_page(page, VMI_RESERVE_ORDER);
+	if (takes_last(use)) {
+		reserve_put(use, page, RESERVE_LAST);
 		page += RESERVE_LAST;
 	} else {
-		reserve_put(what, page + 1, RESERVE_LAST);
+		reserve_put(use, page + 1, RESERVE_LAST);
 	}
 	return page_folio(page);
 }
 
-/* The layer has VMI_MMU_FILL_REPLACES. */
+/* The layer offers VMI_MMU_FILL_REPLACES. */
 static bool fill_replaces __ro_after_init;
 
 bool vmi_fill_replaces(struct vm_area_struct *vma)
@@ -206,8 +210,9 @@ static int __init vmi_note_huge_flags(void)
 arch_initcall(vmi_note_huge_flags);
 
 /*
- * A translation costs the same for 64 KiB as for one page, so anonymous memory comes in such pieces where nobody has said
- * otherwise (thp_anon=, transparent_hugepage=never); also where there is so little memory that large pages of 2 MiB are off.
+ * Anonymous memory comes in folios, unless the command line says otherwise (thp_anon=,
+ * transparent_hugepage=never). This holds even on a machine with so little memory that Linux turns
+ * off huge pages of 2 MiB.
  */
 static int __init vmi_default_folios(void)
 {
@@ -216,7 +221,7 @@ static int __init vmi_default_folios(void)
 
 	if (vmi_low && huge_flags & enabled && huge_anon_orders_inherit == BIT(PMD_ORDER) &&
 	    !huge_anon_orders_always && !huge_anon_orders_madvise)
-		huge_anon_orders_always = BIT(4) | BIT(3) | BIT(2);
+		huge_anon_orders_always = VMI_ANON_ORDERS;
 	return 0;
 }
 fs_initcall(vmi_default_folios);
@@ -227,7 +232,7 @@ static int __init vmi_fill_init(void)
 	if (!vmi_low)
 		return 0;
 	fill_replaces = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FILL_REPLACES;
-	fault_around_pages = FILE_PAGES;
+	fault_around_pages = VMI_FAULT_AROUND_PAGES;
 	return 0;
 }
 core_initcall(vmi_fill_init);

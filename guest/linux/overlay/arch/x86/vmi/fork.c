@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What fork copies, because parent and child would both fault on it, and what a new process has ready. */
+/*
+ * What fork copies because parent and child would both fault on it, and what a new process has
+ * prepared when it runs for the first time.
+ */
 #include <linux/prefault.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
@@ -8,6 +11,7 @@
 #include <linux/userfaultfd_k.h>
 #include <asm/mmu_context.h>
 #include <asm/vmi.h>
+#include <asm/vmi_cost.h>
 #include "vmi.h"
 
 #undef MODULE_PARAM_PREFIX
@@ -15,112 +19,70 @@
 
 bool vmi_fork_eager __read_mostly = true;
 module_param_named(fork_copies, vmi_fork_eager, bool, 0644);
-MODULE_PARM_DESC(fork_copies, "fork copies pages that are written to at once, and entries of text");
-
-/* So many, and the top of the stack. */
-#define HOT_PAGES 20
+MODULE_PARM_DESC(fork_copies,
+		 "fork copies pages that are about to be written, and entries of text");
 
 /*
- * What fork has copied for a process that has not run yet, by the number of its address space. Two that share a place take it from each
- * other, and fill less, or nothing that harms.
+ * Notes a page to copy, if there is room. The last place is reserved for the page at the stack
+ * pointer. fork asks twice about a page: the first time it has no page to copy to.
  */
-static struct hot {
-	u64 context;
-	unsigned int file_pages;	/* that entries were copied for, at most */
-	unsigned long constants;	/* what was written to once, by the dynamic linker: read again at once */
-	unsigned int constant_pages;
-	unsigned int count;
-	unsigned long address[HOT_PAGES + 1];
-} hot_pages[32];
-static DEFINE_SPINLOCK(hot_lock);
-
-static struct hot *hot_of(const struct mm_struct *mm)
+static bool note_copy(struct vmi_fork_pages *fork, unsigned long addr, bool stack)
 {
-	return &hot_pages[mm->context.ctx_id % ARRAY_SIZE(hot_pages)];
+	fork->pending = true;
+	if (fork->count && fork->address[fork->count - 1] == addr)
+		return true;
+	if (fork->count >= ARRAY_SIZE(fork->address) - !stack)
+		return false;
+	fork->address[fork->count++] = addr;
+	return true;
 }
 
-/* The one of a process that is being made. Under the lock. */
-static struct hot *hot_begin(const struct mm_struct *mm)
+/* Notes a constant page. Only the first run of them counts: it is the program's own. */
+static void note_constant(struct vmi_fork_pages *fork, unsigned long addr)
 {
-	struct hot *hot = hot_of(mm);
-
-	if (hot->context != mm->context.ctx_id) {
-		hot->context = mm->context.ctx_id;
-		hot->file_pages = 0;
-		hot->constant_pages = 0;
-		hot->count = 0;
-	}
-	return hot;
+	fork->pending = true;
+	if (!fork->constant_pages)
+		fork->constants = addr;
+	if (fork->constants + fork->constant_pages * PAGE_SIZE == addr)
+		fork->constant_pages++;
 }
-
-/* Room for one more; the last place is the stack's. */
-static bool hot_add(const struct mm_struct *mm, unsigned long addr, bool stack)
-{
-	bool added = true;
-	struct hot *hot;
-
-	spin_lock(&hot_lock);
-	hot = hot_begin(mm);
-	/* Fork asks twice, since the second time there is a page to copy to. */
-	if (!hot->count || hot->address[hot->count - 1] != addr) {
-		added = hot->count < ARRAY_SIZE(hot->address) - !stack;
-		if (added)
-			hot->address[hot->count++] = addr;
-	}
-	spin_unlock(&hot_lock);
-	return added;
-}
-
-/* The first piece of them, that is the program's. */
-static void constant_add(const struct mm_struct *mm, unsigned long addr)
-{
-	struct hot *hot;
-
-	spin_lock(&hot_lock);
-	hot = hot_begin(mm);
-	if (!hot->constant_pages)
-		hot->constants = addr;
-	if (hot->constants + hot->constant_pages * PAGE_SIZE == addr)
-		hot->constant_pages++;
-	spin_unlock(&hot_lock);
-}
-
-/* In all, of one process: what is copied is undone at exec or exit. */
-#define FORK_FILE_PAGES 1024
 
 static bool is_text(const struct vm_area_struct *vma)
 {
 	return vma && vma->vm_flags & VM_EXEC && vma->vm_file;
 }
 
-/* The layer keeps what parent and child have in common, if it is in the child's tables when that runs first. */
+/*
+ * The layer keeps mappings that parent and child have in common, if the child's tables have the
+ * entries when the child runs for the first time.
+ */
 bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area_struct *src)
 {
 	unsigned int pages = (src->vm_end - src->vm_start) >> PAGE_SHIFT;
-	struct hot *hot;
+	struct vmi_fork_pages *fork = &dst->vm_mm->context.vmi.fork;
 	bool copies;
 
-	/* Next to it lie headers, and tables that are read. */
+	/* Mappings next to text hold headers, and tables that are read. */
 	if (!is_text(src) && !is_text(vma_lookup(src->vm_mm, src->vm_start - 1)) &&
 	    !is_text(vma_lookup(src->vm_mm, src->vm_end)))
 		return false;
-	spin_lock(&hot_lock);
-	hot = hot_begin(dst->vm_mm);
-	copies = hot->file_pages + pages <= FORK_FILE_PAGES;
+	fork->pending = true;
+	copies = fork->file_pages + pages <= VMI_FORK_FILE_PAGES;
 	if (copies)
-		hot->file_pages += pages;
-	spin_unlock(&hot_lock);
+		fork->file_pages += pages;
 	return copies;
 }
 
 /*
- * Pages that a program has written since its last fork, if they are few, and the top of its stack: most probably both go on writing to them.
- * Shared, such a page costs a flush and a fault in the parent and another in the child; copied, a third of a microsecond. Not where other threads
- * could write to it meanwhile: they would find half of something in the child.
+ * Copies pages that the program has written since its last fork, up to a bound, and the top of its
+ * stack: parent and child most probably write to them again. A process with several threads gets no
+ * copies, since another thread could write to a page during the copy and the child would find half
+ * of an update.
  */
 bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, struct folio *folio,
 		     unsigned long addr, pte_t pte, int *max_nr)
 {
+	struct vmi_fork_pages *fork = &dst->vm_mm->context.vmi.fork;
 	struct mm_struct *mm = src->vm_mm;
 	unsigned long stack;
 
@@ -128,7 +90,7 @@ bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, str
 	    userfaultfd_wp(dst))
 		return false;
 	if (src->vm_file && !(src->vm_flags & VM_WRITE))
-		constant_add(dst->vm_mm, addr);
+		note_constant(fork, addr);
 	if (!pte_write(pte) || !pte_dirty(pte) || atomic_read(&mm->mm_users) != 1)
 		return false;
 	stack = current_pt_regs()->sp & PAGE_MASK;
@@ -137,33 +99,32 @@ bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, str
 			*max_nr = (stack - addr) >> PAGE_SHIFT;
 		return false;
 	}
-	return hot_add(dst->vm_mm, addr, addr == stack);
+	return note_copy(fork, addr, addr == stack);
 }
 
-/* A new process, before anything of its memory is used: what was copied for it, and where it goes on. */
+/*
+ * A new process, before it uses any of its memory: has the layer map the copied pages, the
+ * constants and the page where it continues.
+ */
 void vmi_fork_fill(void)
 {
 	struct mm_struct *mm = current->mm;
+	struct vmi_fork_pages *fork;
 	unsigned int i, count;
-	struct hot hot;
 
-	if (!mm || hot_of(mm)->context != mm->context.ctx_id)
+	if (!mm || !mm->context.vmi.fork.pending)
 		return;
-	spin_lock(&hot_lock);
-	hot = *hot_of(mm);
-	hot_of(mm)->context = 0;
-	spin_unlock(&hot_lock);
-	if (hot.context != mm->context.ctx_id)
-		return;
-	/* Page tables are freed by RCU, if somebody else makes a large page of what is there. */
+	fork = &mm->context.vmi.fork;
+	fork->pending = false;
+	/* Page tables are freed by RCU, if khugepaged collapses what is there. */
 	rcu_read_lock();
-	for (i = 0; i < hot.count; i += count) {
-		for (count = 1; i + count < hot.count; count++)
-			if (hot.address[i + count] != hot.address[i] + count * PAGE_SIZE)
+	for (i = 0; i < fork->count; i += count) {
+		for (count = 1; i + count < fork->count; count++)
+			if (fork->address[i + count] != fork->address[i] + count * PAGE_SIZE)
 				break;
-		vmi_fill_range(mm, hot.address[i], count);
+		vmi_fill_range(mm, fork->address[i], count);
 	}
-	vmi_fill_range(mm, hot.constants, hot.constant_pages);
+	vmi_fill_range(mm, fork->constants, fork->constant_pages);
 	vmi_fill_range(mm, current_pt_regs()->ip, 1);
 	rcu_read_unlock();
 }

@@ -21,10 +21,7 @@
 #define ICR_INIT 0x4500
 #define ICR_STARTUP 0x600
 
-void vmi_ap_entry(void);
-asmlinkage void vmi_ap_start(void);
-
-/* On the vCPU itself, its GS base the kernel's, on its idle task's stack. */
+/* Runs on the new vCPU, with the kernel's GS base, on the stack of its idle task. */
 asmlinkage __visible void vmi_ap_start(void)
 {
 	unsigned int cpu = smp_processor_id();
@@ -43,7 +40,7 @@ asmlinkage __visible void vmi_ap_start(void)
 	lapic_online();
 	unlock_vector_lock();
 	vmi_setup_clockevent();
-	/* We may be interrupted now: officially up. */
+	/* The vCPU is up and may be interrupted. */
 	local_irq_enable();
 	cpu_startup_entry(CPUHP_AP_ONLINE_IDLE);
 }
@@ -106,7 +103,7 @@ static void vmi_play_dead(void)
 #ifdef CONFIG_PARAVIRT_SPINLOCKS
 #include <asm/qspinlock.h>
 
-/* The layer waits only while *location is value, and a kick that comes before is not lost. */
+/* The layer waits only while *location is value, and does not lose an earlier kick. */
 static void vmi_lock_wait(u8 *location, u8 value)
 {
 	if (!in_nmi())
@@ -127,7 +124,7 @@ PV_CALLEE_SAVE_REGS_THUNK(__vmi_vcpu_is_preempted);
 
 static void __init init_locks(void)
 {
-	/* Alone, nobody waits. */
+	/* A single vCPU never waits for a lock. */
 	if (vmi_boot.vcpu_count < 2 || !vmi_layer_wants(VMI_CALL_LOCK_WAIT))
 		return;
 	__pv_init_lock_hash();

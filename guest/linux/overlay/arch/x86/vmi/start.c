@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Entry from a hypervisor: memory layout, layer, page tables, boot_params, hooks; then the ordinary way.
+ * Entry from a hypervisor: memory layout, layer, page tables, boot_params and hooks. After that the
+ * kernel boots as usual.
  *
- * Nothing here may use per-CPU data before the GS base is set, nor fault before there is an IDT.
+ * Code here must not use per-CPU data before the GS base is set, nor fault before there is an IDT.
  */
 #include <linux/irqflags.h>
 #include <linux/mman.h>
@@ -19,15 +20,19 @@
 #include <asm/setup.h>
 #include <asm/text-patching.h>
 #include <asm/tlbflush.h>
+#include <asm/vmi_cost.h>
 #include "vmi.h"
 
-/* From the direct map's start: more than the RAM of any machine that this runs on, then as in the upper half. */
+/*
+ * Offsets from the direct map's start. The direct map has more room than any machine has RAM; the
+ * rest is as in the upper half.
+ */
 #define VMALLOC_OFFSET (16UL << 40)
 #define VMEMMAP_OFFSET (VMALLOC_OFFSET + (VMALLOC_SIZE_TB_L4 << 40))
 #define FIXMAP_SLOT 251UL
 #define CPU_ENTRY_AREA_SLOT 250UL
 
-/* The boot vCPU's layer data: it starts before there is an allocator. */
+/* The boot vCPU's layer data: there is no allocator yet when the layer starts. */
 static u8 boot_data[2 * PAGE_SIZE] __aligned(VMI_PERCPU_ALIGN);
 
 bool vmi_low __ro_after_init;
@@ -58,7 +63,7 @@ static void __init layout(const struct vmi_boot_info *info)
 	vmemmap_base = info->direct_map + VMEMMAP_OFFSET;
 	__FIXADDR_TOP = (FIXADDR_TOP_HIGH & ~PGDIR_MASK) | FIXMAP_SLOT << PGDIR_SHIFT;
 	cpu_entry_area_base = CPU_ENTRY_AREA_SLOT << PGDIR_SHIFT;
-	/* Without a hole there is no place near the image that is not the user's: no modules, no trampolines. */
+	/* Without a hole all space near the image is the user's: no modules, no trampolines. */
 	modules_vaddr = modules_end = info->image & PMD_MASK;
 	for (i = 0; i < info->hole_count && i < VMI_BOOT_MAX_HOLES; i++) {
 		const struct vmi_hole *hole = &info->holes[i];
@@ -69,20 +74,14 @@ static void __init layout(const struct vmi_boot_info *info)
 			continue;
 		kernel_hole_start = hole->start;
 		kernel_hole_size = hole->end - hole->start;
-		/* An unmapped page precedes what is the kernel's: see user_address_in_hole(). */
+		/* The first page stays unmapped: see user_address_in_hole(). */
 		if (kernel_hole_start + PMD_SIZE < modules_end &&
 		    (kernel_hole_start & PUD_MASK) == (info->image & PUD_MASK))
 			modules_vaddr = kernel_hole_start + PMD_SIZE;
 	}
 }
 
-/*
- * What speculation reveals is not kept from user mode by a kernel that lies in its address space: the hypervisor and its host
- * have their own barriers. Whoever wants the kernel's as well says so. To write names for numbers into the formats of all trace events takes
- * as long as the rest of a start; and there are no machine checks.
- */
-static const char defaults[] __initconst =
-	"mitigations=off initcall_blacklist=trace_eval_init,mcheck_init_device ";
+static const char defaults[] __initconst = VMI_BOOT_DEFAULTS;
 
 static void __init fill_boot_params(const struct vmi_boot_info *info)
 {
@@ -109,9 +108,10 @@ static void __init fill_boot_params(const struct vmi_boot_info *info)
 }
 
 /*
- * The layer hides what it cannot do. This is what Linux must not do in privilege level 3, or outside the upper half, whatever the
- * processor can: page tables and protection that are the hypervisor's, ways in that it does not make, what is measured, cached or
- * tuned by registers of the machine's.
+ * The layer hides what it cannot do. These features Linux must not use at privilege level 3 or
+ * outside the upper half, even if the processor has them: page tables and protection belong to the
+ * hypervisor, further entries into the kernel do not exist, and registers that measure, cache or
+ * tune belong to the host.
  */
 static const u16 masked[] __initconst = {
 	X86_FEATURE_PCID, X86_FEATURE_INVPCID, X86_FEATURE_LA57, X86_FEATURE_PTI,
@@ -120,7 +120,8 @@ static const u16 masked[] __initconst = {
 	X86_FEATURE_XSAVES, X86_FEATURE_XFD, X86_FEATURE_AMX_TILE,
 	X86_FEATURE_SEP, X86_FEATURE_SYSCALL32, X86_FEATURE_FRED,
 	X86_FEATURE_MWAIT, X86_FEATURE_WAITPKG, X86_FEATURE_ENQCMD, X86_FEATURE_SGX,
-	X86_FEATURE_MCE, X86_FEATURE_MCA, X86_FEATURE_BUS_LOCK_DETECT, X86_FEATURE_CORE_CAPABILITIES,
+	X86_FEATURE_MCE, X86_FEATURE_MCA, X86_FEATURE_BUS_LOCK_DETECT,
+	X86_FEATURE_CORE_CAPABILITIES,
 	X86_FEATURE_ARCH_PERFMON, X86_FEATURE_PERFMON_V2, X86_FEATURE_PERFCTR_CORE,
 	X86_FEATURE_PERFCTR_NB, X86_FEATURE_PERFCTR_LLC, X86_FEATURE_IBS, X86_FEATURE_DS,
 	X86_FEATURE_INTEL_PT, X86_FEATURE_ARCH_LBR, X86_FEATURE_CQM, X86_FEATURE_RDT_A,
@@ -139,7 +140,7 @@ static void __init features(void)
 	setup_force_cpu_cap(X86_FEATURE_VMI);
 	for (i = 0; i < ARRAY_SIZE(masked); i++)
 		setup_clear_cpu_cap(masked[i]);
-	/* Their code segment and their gates are not a layer's. */
+	/* A layer has neither their code segment nor their gates. */
 	ia32_disable();
 }
 
@@ -162,7 +163,7 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 	vmi_low = true;
 
 	if (vmi_layer.rom.header.percpu_size > sizeof(boot_data))
-		refuse("the layer wants more data for a vCPU than there is yet");
+		refuse("the layer needs more memory for a vCPU than there is yet");
 	if (vmi_layer_init(gs_base, boot_data))
 		refuse("the layer does not start");
 	__text_gen_insn(&early_xen_iret_patch, JMP32_INSN_OPCODE, &early_xen_iret_patch,

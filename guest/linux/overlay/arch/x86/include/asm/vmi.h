@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the rest of the kernel calls of arch/x86/vmi/. */
+/* What the rest of the kernel calls in arch/x86/vmi/. */
 #ifndef _ASM_X86_VMI_H
 #define _ASM_X86_VMI_H
 
@@ -11,40 +11,27 @@ struct task_struct;
 
 #ifdef CONFIG_VMI_GUEST
 
-/* On bare metal or full virtualization: looks for a layer among the option ROMs, and starts it. */
+/* On bare metal or full virtualization: finds a layer among the option ROMs and starts it. */
 void vmi_find_rom(void);
 
-/* Takes the execute permission from start to end, but not from a layer that was loaded there. */
+/* Clears the execute permission from start to end, except for a layer that was loaded there. */
 void vmi_set_memory_nx(unsigned long start, unsigned long end);
 
 /*
- * Flushes a part of an mm's user range for all CPUs, with its new generation; or false, and the caller has to. end may be
- * TLB_FLUSH_ALL. Not with interrupts off.
+ * Flushes a part of an mm's user range on all CPUs and tells the layer the mm's new generation.
+ * @end may be TLB_FLUSH_ALL. Returns false if the layer cannot; the caller then has to interrupt
+ * the CPUs. Interrupts must be enabled.
  */
 bool vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end);
 
-/* Flushes a part of the kernel's range for this CPU. */
+/* Flushes a part of the kernel's range on this CPU. */
 void vmi_flush_kernel(unsigned long start, unsigned long end);
 
-/* A fault of a layer that it expects: it goes on elsewhere. */
+/* Handles a fault that the layer expects: its exception table says where to continue. */
 int vmi_fixup_exception(struct pt_regs *regs);
 
-/* A process with a new program that begins at ip is about to see user mode. */
+/* Prepares the new program of a process, which begins at ip, before it enters user mode. */
 void vmi_exec_fill(unsigned long ip);
-
-/* Carries out a program's cpuid instruction, which the layer has let fault. */
-bool vmi_fixup_cpuid(struct pt_regs *regs);
-
-/*
- * The current program asks whether cpuid faults for it, or says so: it shows no more where it
- * executes that (cpuid.c).
- */
-void vmi_cpuid_learnt(void);
-/* A new task, which is not to show it: its parent is past its start. */
-void vmi_cpuid_fork(struct task_struct *task);
-
-/* arch_prctl(ARCH_SYSCALL_SITES): sites.c. */
-long vmi_sites_prctl(unsigned long argument);
 
 #else
 
@@ -74,6 +61,27 @@ static inline int vmi_fixup_exception(struct pt_regs *regs)
 static inline void vmi_exec_fill(unsigned long ip)
 {
 }
+
+#endif
+
+#ifdef CONFIG_VMI_USER_TEXT
+
+/* Executes a program's cpuid instruction that has faulted; false if the fault is not its. */
+bool vmi_fixup_cpuid(struct pt_regs *regs);
+
+/*
+ * The current program reads or sets whether cpuid faults for it (ARCH_GET_CPUID, ARCH_SET_CPUID):
+ * it stops to show where it executes cpuid.
+ */
+void vmi_cpuid_learnt(void);
+
+/* A new task does not show where it executes cpuid: its parent is past its start. */
+void vmi_cpuid_fork(struct task_struct *task);
+
+/* arch_prctl(ARCH_SYSCALL_SITES) */
+long vmi_sites_prctl(unsigned long argument);
+
+#else
 
 static inline bool vmi_fixup_cpuid(struct pt_regs *regs)
 {

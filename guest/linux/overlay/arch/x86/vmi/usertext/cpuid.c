@@ -1,52 +1,55 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The cpuid instruction of user programs. It is dear where the host is itself a virtual machine,
- * and C libraries execute it 70 times in each new program. So text_sites.c replaces it, where it
- * stands in files that are executed often. To learn where that is, a few runs of a program have it
- * fault (Intel: CPUID faulting, MSR_MISC_FEATURES_ENABLES; a layer may offer it on any processor).
- * All others execute what is not replaced. Either way a program sees the same: what the instruction
- * gives in user mode.
+ * The cpuid instructions of programs.
  *
- * Learning costs: a fault is dearer than the instruction, and each switch between a program that
- * learns and one that does not takes two calls of the layer's host. So learning is for a program's
- * start alone, where its C library executes cpuid, and is bounded: it ends LEARN_MS after the
- * process was made, or when that has been switched LEARN_SWITCHES times, whatever is first. Both
- * are looked at on each way to user mode. Children and further threads do not learn.
+ * Where the host is itself a virtual machine, cpuid is an expensive exit, and a C library executes
+ * it 70 times in each new program. So text_sites.c replaces it in files that are executed often. To
+ * find the instructions, the kernel has them fault in a few runs of a program (Intel: CPUID
+ * faulting, MSR_MISC_FEATURES_ENABLES; a layer may offer it on any processor). In all other runs
+ * cpuid instructions that are not replaced execute as usual. A program sees the same values either
+ * way: those of user mode.
+ *
+ * Learning costs: a fault is more expensive than the instruction, and each switch between a program
+ * that learns and one that does not takes two host calls of the layer. So only the start of a
+ * program learns, where its C library executes cpuid. Learning ends VMI_CPUID_LEARN_MS after the
+ * process was created, or when the process has been switched VMI_CPUID_LEARN_SWITCHES times,
+ * whichever comes first. Both are checked on each return to user mode. Children and further threads
+ * do not learn.
  */
 #include <linux/atomic.h>
 #include <linux/entry-common.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
 #include <linux/moduleparam.h>
 #include <linux/sched.h>
-#include <linux/seq_file.h>
 #include <linux/timekeeping.h>
 #include <linux/uaccess.h>
 #include <asm/insn.h>
 #include <asm/msr.h>
 #include <asm/processor.h>
 #include <asm/vmi.h>
-#include "text_map.h"
+#include <asm/vmi_cost.h>
 #include "../vmi.h"
+#include "cpuid.h"
+#include "heat.h"
+#include "policy.h"
+#include "stats.h"
+#include "text.h"
+#include "text_map.h"
 
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."
 
-/* What a program's start takes at most where the host is busy with others: alone it takes 1 ms. */
-#define LEARN_MS 50
-#define LEARN_SWITCHES 16
-
 static bool enabled __read_mostly = true;
 module_param_named(cpuid, enabled, bool, 0644);
-MODULE_PARM_DESC(cpuid, "have cpuid fault in a few starts of a program, to replace it");
+MODULE_PARM_DESC(cpuid, "let cpuid fault in a few runs of a program, to find and replace it");
 
-/* Runs that have learnt, and those of them that the bounds have ended. */
-static atomic_long_t runs, runs_cut;
-
-/* The layer does it, and has slots for what is replaced. */
+/* The layer lets cpuid fault, and has stubs for it. */
 static bool offered __ro_after_init;
 
 static const u8 prefixes[] = { 0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3 };
 
-/* The length of the cpuid instruction there; 0: it is another one. Prefixes change nothing. */
+/* Returns the length of the cpuid instruction there, with prefixes; 0 for any other instruction. */
 static unsigned int cpuid_length(unsigned long ip)
 {
 	const u8 __user *at = (const u8 __user *)ip;
@@ -66,19 +69,23 @@ static unsigned int cpuid_length(unsigned long ip)
 
 static void set_faulting(bool on)
 {
-	u64 value = this_cpu_read(msr_misc_features_shadow) & ~MSR_MISC_FEATURES_ENABLES_CPUID_FAULT;
+	u64 value = this_cpu_read(msr_misc_features_shadow);
 
+	value &= ~MSR_MISC_FEATURES_ENABLES_CPUID_FAULT;
 	if (on)
 		value |= MSR_MISC_FEATURES_ENABLES_CPUID_FAULT;
 	this_cpu_write(msr_misc_features_shadow, value);
 	wrmsrl(MSR_MISC_FEATURES_ENABLES, value);
 }
 
-/* Counted from when the process was made, as if it executed its program at once: most do. */
+/*
+ * The time counts from the creation of the process, as if it had executed its program at once. Most
+ * processes do.
+ */
 static bool past_start(const struct task_struct *task)
 {
-	return task->nvcsw + task->nivcsw > LEARN_SWITCHES ||
-	       ktime_get_boottime_ns() - task->start_boottime > LEARN_MS * NSEC_PER_MSEC;
+	return task->nvcsw + task->nivcsw > VMI_CPUID_LEARN_SWITCHES ||
+	       ktime_get_boottime_ns() - task->start_boottime > VMI_CPUID_LEARN_MS * NSEC_PER_MSEC;
 }
 
 static void learning_end(void)
@@ -90,9 +97,19 @@ static void learning_end(void)
 	preempt_enable();
 }
 
+/*
+ * A cpuid instruction has faulted in the current process. Counts it by file alone, since a process
+ * executes most of them once. Returns false if there is no more to learn from this process.
+ */
+static bool count_trap(const struct pt_regs *regs, unsigned long ip)
+{
+	this_cpu_inc(vmi_cpuids_trapped);
+	return vmi_sites_allowed() && text_warm(ip, regs, true) < VMI_CPUID_TRAPS_ENOUGH;
+}
+
 bool vmi_fixup_cpuid(struct pt_regs *regs)
 {
-	/* Where the program itself has asked for faults, it gets them. */
+	/* A program that has asked for faults itself (ARCH_SET_CPUID) gets them. */
 	bool learning = test_thread_flag(TIF_CPUID_LEARNING) && user_64bit_mode(regs);
 	unsigned int length = learning ? cpuid_length(regs->ip) : 0;
 	unsigned long ip = regs->ip;
@@ -107,7 +124,7 @@ bool vmi_fixup_cpuid(struct pt_regs *regs)
 	native_cpuid(&a, &b, &c, &d);
 	set_faulting(true);
 	preempt_enable();
-	if (length != 2 || !vmi_cpuid_trapped(regs, ip))
+	if (length != 2 || !count_trap(regs, ip))
 		learning_end();
 	regs->ax = a;
 	regs->bx = b;
@@ -117,7 +134,7 @@ bool vmi_fixup_cpuid(struct pt_regs *regs)
 	return true;
 }
 
-void vmi_cpuid_learn(void)
+static void learning_begin(void)
 {
 	if (!offered || !enabled || past_start(current))
 		return;
@@ -125,13 +142,25 @@ void vmi_cpuid_learn(void)
 	if (!test_and_set_thread_flag(TIF_NOCPUID))
 		set_faulting(true);
 	if (!test_and_set_thread_flag(TIF_CPUID_LEARNING))
-		atomic_long_inc(&runs);
+		atomic_long_inc(&vmi_cpuid_runs);
 	preempt_enable();
 }
 
+void cpuid_count_exec(const struct vm_area_struct *vma)
+{
+	struct inode *inode = file_inode(vma->vm_file);
+	unsigned int times;
+
+	if (!READ_ONCE(inode->i_size))
+		return;
+	times = heat_by_file((u64)inode << 16 ^ inode->i_generation ^ U64_MAX);
+	if (times >= VMI_CPUID_LEARN_FROM && times < VMI_CPUID_LEARN_TO)
+		learning_begin();
+}
+
 /*
- * A program that learns goes to user mode; interrupts are off. After an exec the flag may be what
- * is left of the program before.
+ * A task that learns returns to user mode; interrupts are off. After an exec TIF_CPUID_LEARNING can
+ * be left over from the previous program: exec clears only TIF_NOCPUID.
  */
 void vmi_cpuid_look(void)
 {
@@ -140,7 +169,7 @@ void vmi_cpuid_look(void)
 	if (faults && !past_start(current))
 		return;
 	if (faults)
-		atomic_long_inc(&runs_cut);
+		atomic_long_inc(&vmi_cpuid_runs_cut);
 	learning_end();
 }
 
@@ -154,12 +183,6 @@ void vmi_cpuid_fork(struct task_struct *task)
 {
 	if (test_and_clear_tsk_thread_flag(task, TIF_CPUID_LEARNING))
 		clear_tsk_thread_flag(task, TIF_NOCPUID);
-}
-
-void vmi_cpuid_show(struct seq_file *file)
-{
-	seq_printf(file, "cpuid_runs %ld\n", atomic_long_read(&runs));
-	seq_printf(file, "cpuid_runs_cut %ld\n", atomic_long_read(&runs_cut));
 }
 
 static int __init cpuid_init(void)

@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A process's own replaced system-call sites.
+ * Replaced system-call sites in a process's own copy of its text.
  *
- * What is rewritten is the process's own copy of a private page of a file that nobody has written to, as a
- * debugger's breakpoint would make it. The copy is charged to the process, inherited over fork, gone with
- * exec. Only one instruction before the syscall instruction changes (shape.c), so there is no moment at which another
- * thread finds half of something, a restarted system call goes back to a real syscall instruction, and the return
- * address is the real one.
+ * The copy is of a private page of a file that nothing has written to. It is charged to the
+ * process, inherited over fork and dropped by exec. Only one instruction before the syscall
+ * instruction changes (shape.c). So another thread never finds half of a change, a restarted system
+ * call executes the original syscall instruction, and the return address is the original one.
  */
 #include <linux/highmem.h>
 #include <linux/mm.h>
-#include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <asm/mmu_context.h>
-#include <asm/sync_core.h>
-#include <asm/tlbflush.h>
-#include <asm/vdso.h>
 #include <asm/vmi.h>
-#include "../../../../mm/internal.h"
 #include "private.h"
+#include "stubs.h"
+#include "write.h"
 
 #define SITES_MAX 4096
 
@@ -42,17 +38,17 @@ static void sites_drop(struct vmi_sites *sites)
 		sites_free(sites);
 }
 
-/* Nobody runs there any more. */
+/* The last user of the address space has gone. */
 void vmi_sites_exit(struct mm_struct *mm)
 {
-	sites_drop(mm->context.sites);
-	mm->context.sites = NULL;
+	sites_drop(mm->context.vmi.sites);
+	mm->context.vmi.sites = NULL;
 }
 
 void vmi_sites_dup(struct mm_struct *old, struct mm_struct *mm)
 {
-	refcount_inc(&old->context.sites->count);
-	mm->context.sites = old->context.sites;
+	refcount_inc(&old->context.vmi.sites->count);
+	mm->context.vmi.sites = old->context.vmi.sites;
 }
 
 static struct vmi_sites *sites_copy(const struct vmi_sites *from)
@@ -84,10 +80,10 @@ fail:
 	return NULL;
 }
 
-/* The address space's own, to be changed. */
+/* Returns the sites of the address space, with the only reference, or NULL without memory. */
 static struct vmi_sites *sites_own(struct mm_struct *mm)
 {
-	struct vmi_sites *sites = mm->context.sites, *own;
+	struct vmi_sites *sites = mm->context.vmi.sites, *own;
 
 	if (sites && refcount_read(&sites->count) == 1)
 		return sites;
@@ -101,7 +97,7 @@ static struct vmi_sites *sites_own(struct mm_struct *mm)
 			refcount_set(&own->count, 1);
 	}
 	if (own)
-		mm->context.sites = own;
+		mm->context.vmi.sites = own;
 	return own;
 }
 
@@ -124,84 +120,6 @@ static struct site *site_new(struct vmi_sites *sites)
 	return &sites->site[sites->sites];
 }
 
-/* Text */
-
-struct piece {
-	unsigned long address;
-	const u8 *bytes;
-	unsigned int length;
-};
-
-static void put_bytes(struct page *page, const struct piece *pieces, unsigned int count)
-{
-	u8 *at = kmap_local_page(page);
-	unsigned int i;
-
-	for (i = 0; i < count; i++)
-		memcpy(at + offset_in_page(pieces[i].address), pieces[i].bytes, pieces[i].length);
-	kunmap_local(at);
-}
-
-/*
- * Writes pieces of one page of text, into the process's own copy. Nobody executes the page meanwhile: it is not there for as long,
- * and who faults waits for the lock that we hold.
- */
-static int text_write(struct vm_area_struct *vma, const struct piece *pieces, unsigned int count)
-{
-	struct mm_struct *mm = vma->vm_mm;
-	unsigned long address = pieces[0].address & PAGE_MASK;
-	struct page *page;
-	spinlock_t *ptl;
-	pte_t *pte, entry;
-	pmd_t *pmd;
-	long got;
-	int result = -EAGAIN;
-
-	vma_start_write(vma);
-	got = get_user_pages_remote(mm, address, 1, FOLL_WRITE | FOLL_FORCE, &page, NULL);
-	if (got != 1)
-		return got ? (int)got : -EFAULT;
-	pmd = mm_find_pmd(mm, address);
-	pte = pmd ? pte_offset_map_lock(mm, pmd, address, &ptl) : NULL;
-	if (!pte)
-		goto out;
-	entry = ptep_get(pte);
-	if (pte_present(entry) && pte_page(entry) == page) {
-		entry = ptep_clear_flush(vma, address, pte);
-		put_bytes(page, pieces, count);
-		set_pte_at(mm, address, pte, entry);
-		result = 0;
-	}
-	pte_unmap_unlock(pte, ptl);
-	/* This CPU may have fetched the old bytes. */
-	sync_core();
-out:
-	put_page(page);
-	return result;
-}
-
-int vmi_text_write(struct vm_area_struct *vma, unsigned long address, const u8 *bytes, unsigned int length)
-{
-	struct piece piece = { address, bytes, length };
-
-	return text_write(vma, &piece, 1);
-}
-
-static bool is_vdso(const struct vm_area_struct *vma)
-{
-	const struct mm_struct *mm = vma->vm_mm;
-
-	return mm->context.vdso && vma->vm_start == (unsigned long)mm->context.vdso;
-}
-
-bool vmi_is_private_text(const struct vm_area_struct *vma)
-{
-	const vm_flags_t want = VM_READ | VM_EXEC | VM_MAYWRITE;
-
-	return (vma->vm_flags & want) == want && !(vma->vm_flags & (VM_WRITE | VM_SHARED | VM_HUGETLB)) &&
-	       (vma->vm_file || is_vdso(vma));
-}
-
 static bool in_place(const struct site *site, const u8 *page)
 {
 	return !memcmp(page + offset_in_page(site->start), site->new, site->length) &&
@@ -218,7 +136,10 @@ static bool was_in_place(const struct site *site, const u8 *page)
 		!memcmp(cave, site->cave_new, JUMP_SIZE));
 }
 
-/* The jump in the cave stays for good: a thread may be between the two, and padding does not lead anywhere. */
+/*
+ * The jump in the cave stays for good: a thread may be between the two jumps, and padding is not
+ * executed otherwise.
+ */
 static int site_write(struct vm_area_struct *vma, const struct site *site, bool back)
 {
 	struct piece pieces[2] = {
@@ -229,7 +150,7 @@ static int site_write(struct vm_area_struct *vma, const struct site *site, bool 
 	return text_write(vma, pieces, site->cave && !back ? 2 : 1);
 }
 
-/* Replaces a site whose shape is known. page: its bytes, a copy. */
+/* Replaces a site whose shape is known. @page is a copy of the page that holds it. */
 static enum outcome site_claim(struct vm_area_struct *vma, const u8 *page, unsigned long back,
 			       const struct shape *shape)
 {
@@ -252,33 +173,33 @@ static enum outcome site_claim(struct vm_area_struct *vma, const u8 *page, unsig
 	memset(site, 0, sizeof(*site));
 	memcpy(layer.code, page + shape->start, length);
 	memcpy(site->code, page + shape->start, length);
-	result = slot_claim(mm, sites, vma, &layer);
+	result = stub_claim(mm, sites, vma, &layer);
 	if (result)
-		return result == -ENOMEM ? NO_MEMORY : NO_SLOT;
+		return result == -ENOMEM ? NO_MEMORY : NO_STUB;
 	site->back = back;
 	site->start = layer.addr;
-	site->slot = layer.slot;
+	site->stub = layer.slot;
 	if (shape->cave) {
 		site->cave = base + shape->cave;
 		memcpy(site->cave_old, page + shape->cave, JUMP_SIZE);
-		jump_to(site->cave_new, site->cave, site->slot);
+		jump_to(site->cave_new, site->cave, site->stub);
 		site->length = 2;
 		site->new[0] = 0xeb;
 		site->new[1] = site->cave - (site->start + 2);
 	} else {
 		site->length = JUMP_SIZE;
-		jump_to(site->new, site->start, site->slot);
+		jump_to(site->new, site->start, site->stub);
 	}
 	memcpy(site->old, page + shape->start, site->length);
 	sites->sites++;
 	return site_write(vma, site, false) ? BUSY : CLAIMED;
 }
 
-static enum outcome site_rewrite(struct vm_area_struct *vma, unsigned long back, const struct pt_regs *regs,
-				 u8 *copy)
+static enum outcome site_rewrite(struct vm_area_struct *vma, unsigned long back,
+				 const struct pt_regs *regs, u8 *copy)
 {
 	struct mm_struct *mm = vma->vm_mm;
-	struct vmi_sites *sites = mm->context.sites;
+	struct vmi_sites *sites = mm->context.vmi.sites;
 	unsigned long base = (back - 2) & PAGE_MASK;
 	const struct site *known = NULL;
 	bool ours = false, anonymous;
@@ -297,7 +218,7 @@ static enum outcome site_rewrite(struct vm_area_struct *vma, unsigned long back,
 		if ((site->start & PAGE_MASK) != base)
 			continue;
 		if (in_place(site, copy)) {
-			/* A system call that was restarted, or a jump to the syscall instruction. */
+			/* A restarted system call, or a jump to the syscall instruction. */
 			if (site->back == back)
 				return IN_PLACE;
 			ours = true;
@@ -316,7 +237,7 @@ static enum outcome site_rewrite(struct vm_area_struct *vma, unsigned long back,
 	return site_claim(vma, copy, back, &shape);
 }
 
-enum outcome site_private(struct vm_area_struct *vma, const struct pt_regs *regs)
+enum outcome private_claim(struct vm_area_struct *vma, const struct pt_regs *regs)
 {
 	u8 *copy = (u8 *)__get_free_page(GFP_KERNEL);
 	enum outcome outcome = copy ? site_rewrite(vma, regs->ip, regs, copy) : NO_MEMORY;
@@ -325,9 +246,9 @@ enum outcome site_private(struct vm_area_struct *vma, const struct pt_regs *regs
 	return outcome;
 }
 
-void sites_private_put_back(struct mm_struct *mm, unsigned long start, unsigned long end)
+void private_put_back(struct mm_struct *mm, unsigned long start, unsigned long end)
 {
-	struct vmi_sites *sites = mm->context.sites;
+	struct vmi_sites *sites = mm->context.vmi.sites;
 	struct vm_area_struct *vma;
 	struct page *page;
 	unsigned int i;
@@ -342,7 +263,8 @@ void sites_private_put_back(struct mm_struct *mm, unsigned long start, unsigned 
 		vma = vma_lookup(mm, site->start);
 		if (!vma || !(vma->vm_flags & VM_MAYWRITE) || (vma->vm_flags & VM_SHARED))
 			continue;
-		if (get_user_pages_remote(mm, site->start & PAGE_MASK, 1, FOLL_FORCE, &page, NULL) != 1)
+		if (get_user_pages_remote(mm, site->start & PAGE_MASK, 1, FOLL_FORCE, &page,
+					  NULL) != 1)
 			continue;
 		at = kmap_local_page(page);
 		there = PageAnon(page) && in_place(site, at);

@@ -1,36 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Shapes of system-call sites, and of cpuid instructions.
+ * Shapes of system-call sites and of cpuid sites.
  *
- * Only one instruction before the syscall instruction is replaced, so whoever is, or comes, between two
- * instructions finds what was there: the rest of them, and the syscall instruction itself, stay. An
- * instruction of 5 bytes or more becomes a jump to the slot. A shorter one becomes a jump of 2 bytes to a
- * cave, padding that is never executed, and that one to the slot.
+ * Only one instruction before the syscall instruction is replaced. A thread that is between two
+ * instructions, or jumps there, still finds the others and the syscall instruction itself. An
+ * instruction of 5 bytes or more becomes a jump to the stub. A shorter one becomes a jump of 2
+ * bytes to a cave, which holds a jump to the stub. A cave is padding that is never executed.
  *
- * Going backwards, where an instruction begins is a guess. It is made sure of by what the system call's
- * registers say: the site can only have loaded rax with what is there. That is enough for a process that
- * may harm itself. What others share is not changed on its word: there it is proven, by going forward from
- * 15 neighbouring bytes, one of which begins an instruction.
+ * Decoding backwards only guesses where an instruction begins. The registers of a system call
+ * confirm the guess: the site can only have loaded rax with the number that is there. This is
+ * enough for a process that can harm only itself. For text that processes share, the beginning is
+ * proven: decoding forward from each of 15 neighbouring bytes, one of which begins an instruction,
+ * leads there.
  */
 #include <linux/mm.h>
 #include <linux/string.h>
 #include <asm/insn.h>
 #include <asm/ptrace.h>
 #include "shape.h"
-#include "text_map.h"
+
+/* The longest instruction. */
+#define INSN_BYTES 15
+
+static int decode(struct insn *insn, const u8 *page, unsigned int at)
+{
+	return insn_decode(insn, page + at, min_t(unsigned int, INSN_BYTES, PAGE_SIZE - at),
+			   INSN_MODE_64);
+}
 
 static bool is_rex(u8 byte)
 {
 	return (byte & 0xf0) == 0x40;
 }
 
-/* Its opcode is one of those that the manuals' map without an escape has: others may be counted as one byte, too, behind VEX, EVEX and REX2. */
+/*
+ * The opcode is in the one-byte opcode map. The decoder also counts one opcode byte after VEX, EVEX
+ * and REX2 prefixes, which select other maps.
+ */
 static bool is_plain(const struct insn *insn)
 {
 	return insn->opcode.nbytes == 1 && !insn->vex_prefix.nbytes && insn->rex_prefix.nbytes < 2;
 }
 
-/* Instructions that do the same at another address, and leave the stack alone. Their length, or 0. */
+/*
+ * Returns the length of an instruction that does the same at another address and does not change
+ * the stack pointer; 0 for any other.
+ */
 static unsigned int movable(const u8 *at, unsigned int room)
 {
 	struct insn insn;
@@ -45,7 +60,7 @@ static unsigned int movable(const u8 *at, unsigned int room)
 		return opcode == 0xbc && !X86_REX_B(rex) ? 0 : insn.length;
 	if (!insn.modrm.nbytes)
 		return 0;
-	/* There is xbegin, too. */
+	/* Others in this group are not mov: xbegin. */
 	if ((opcode == 0xc6 || opcode == 0xc7) && X86_MODRM_REG(modrm))
 		return 0;
 	switch (opcode) {
@@ -84,7 +99,7 @@ static bool all_movable(const u8 *at, const u8 *end)
 	return true;
 }
 
-/* mov $nr,%eax or %rax, and perhaps more behind it. */
+/* mov $nr,%eax or %rax, and perhaps more movable instructions after it. */
 static bool find_mov(const u8 *page, unsigned int syscall, u32 nr, struct shape *shape)
 {
 	static const u8 wide[] = { 0x48, 0xc7, 0xc0 };
@@ -109,7 +124,7 @@ static bool find_mov(const u8 *page, unsigned int syscall, u32 nr, struct shape 
 	return false;
 }
 
-/* The function syscall() of C libraries: its last argument comes from the stack. */
+/* The function syscall() of C libraries, which takes its last argument from the stack. */
 static bool find_generic(const u8 *page, unsigned int syscall, struct shape *shape)
 {
 	static const u8 code[] = { 0x4d, 0x89, 0xc8, 0x4c, 0x8b, 0x4c, 0x24, 0x08 };
@@ -120,7 +135,7 @@ static bool find_generic(const u8 *page, unsigned int syscall, struct shape *sha
 	return true;
 }
 
-/* A short last instruction. */
+/* The last instruction is short. */
 static bool find_short(const u8 *page, unsigned int syscall, const struct pt_regs *regs, u32 nr,
 		       struct shape *shape)
 {
@@ -128,7 +143,7 @@ static bool find_short(const u8 *page, unsigned int syscall, const struct pt_reg
 	static const u8 go[] = {
 		0x49, 0x89, 0xf2, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xce, 0x48, 0x89, 0xdf,
 	};
-	/* By number; rax, rcx and rsp are not what they were, or not what is looked for. */
+	/* By register number. rax and rcx have changed since, and rsp holds no call number. */
 	const unsigned long from[] = {
 		0, 0, regs->dx, regs->bx, 0, regs->bp, regs->si, regs->di,
 		regs->r8, regs->r9, regs->r10, 0, regs->r12, regs->r13, regs->r14, regs->r15,
@@ -153,7 +168,7 @@ static bool find_short(const u8 *page, unsigned int syscall, const struct pt_reg
 		return false;
 	number = end[-1] >> 3 & 7;
 	if (is_rex(end[-3])) {
-		/* To r8 and so on, if not this. */
+		/* REX.B or REX.X: the destination is not eax. */
 		if (end[-3] & 3)
 			return false;
 		number |= (end[-3] & 4) << 1;
@@ -165,7 +180,7 @@ static bool find_short(const u8 *page, unsigned int syscall, const struct pt_reg
 	return true;
 }
 
-/* Execution does not go on behind it. */
+/* Execution does not continue after this instruction. */
 static bool is_end(const struct insn *insn)
 {
 	u8 opcode = insn->opcode.bytes[0];
@@ -178,7 +193,10 @@ static bool is_end(const struct insn *insn)
 	       (opcode == 0xff && X86_MODRM_REG(insn->modrm.bytes[0]) == 4);
 }
 
-/* Behind such an end. What handles an int3 may go on behind it: only more of them are padding there. */
+/*
+ * Padding after such an end. A handler of int3 may continue after it, so only further int3
+ * instructions are padding there.
+ */
 static bool is_padding(const struct insn *insn, u8 end)
 {
 	u8 opcode = insn->opcode.bytes[0];
@@ -190,8 +208,9 @@ static bool is_padding(const struct insn *insn, u8 end)
 }
 
 /*
- * Padding behind an end of execution, up to where something is aligned: compilers put it there, nothing jumps into it. Found by going
- * through instructions from where one begins, so that this is no guess.
+ * Finds padding between an end of execution and the next aligned address. Compilers put it there,
+ * and nothing jumps into it. The search decodes forward from @at, where an instruction begins, so
+ * its result is not a guess. Returns 0 if there is none.
  */
 static unsigned int find_cave(const u8 *page, unsigned int at, unsigned int start)
 {
@@ -201,7 +220,7 @@ static unsigned int find_cave(const u8 *page, unsigned int at, unsigned int star
 	u8 end = 0;
 
 	while (at < PAGE_SIZE) {
-		if (insn_decode(&insn, page + at, min_t(unsigned int, 15, PAGE_SIZE - at), INSN_MODE_64))
+		if (decode(&insn, page, at))
 			return 0;
 		if (end && is_padding(&insn, end)) {
 			if (!padding)
@@ -209,7 +228,10 @@ static unsigned int find_cave(const u8 *page, unsigned int at, unsigned int star
 			if (padding > limit)
 				return 0;
 		} else {
-			/* What is aligned may itself begin with such instructions: at most up to where it could be. */
+			/*
+			 * An aligned function may itself begin with such instructions. So
+			 * the padding ends where a function could begin.
+			 */
 			if (padding >= least && padding && !(at & 7) &&
 			    min(at, round_up(padding, 16)) - padding >= JUMP_SIZE)
 				return padding;
@@ -223,11 +245,12 @@ static unsigned int find_cave(const u8 *page, unsigned int at, unsigned int star
 	return 0;
 }
 
-bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs, struct shape *shape)
+bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs,
+		struct shape *shape)
 {
 	u32 nr = (u32)regs->orig_ax;
 
-	/* The instruction is in this page, and the number has not been changed. */
+	/* The instruction lies in this page, and a tracer has not changed the number. */
 	if (syscall > PAGE_SIZE - 2 || page[syscall] != 0x0f || page[syscall + 1] != 0x05 ||
 	    regs->orig_ax > INT_MAX)
 		return false;
@@ -242,25 +265,26 @@ bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs
 	return shape->cave != 0;
 }
 
-/* Where an instruction begins that is not before a place, coming from one; 0 where there is none. */
+/*
+ * Decodes from @at and returns where the first instruction begins that is not before @place; 0 if
+ * an instruction on the way is invalid.
+ */
 static unsigned int decode_to(const u8 *page, unsigned int at, unsigned int place)
 {
 	struct insn insn;
 
 	while (at < place) {
-		if (insn_decode(&insn, page + at, min_t(unsigned int, 15, PAGE_SIZE - at), INSN_MODE_64))
+		if (decode(&insn, page, at))
 			return 0;
 		at += insn.length;
 	}
 	return at;
 }
 
-/* No instruction is longer. */
-#define INSN_BYTES 15
-
 /*
- * Whether an instruction begins at a place of code. One begins at one of any 15 bytes before it; if all of them lead here, so does that. Instructions
- * find their beat again after a few, so that this mostly works out.
+ * Whether an instruction begins at @place. In any 15 consecutive bytes of code before it at least
+ * one instruction begins; if decoding from all of them leads to @place, so does execution.
+ * Decoders synchronise after a few instructions, so this mostly succeeds.
  */
 static bool begins(const u8 *page, unsigned int place)
 {
@@ -276,7 +300,7 @@ static bool begins(const u8 *page, unsigned int place)
 	return false;
 }
 
-/* The first place, not before another, at which certainly an instruction begins; limit if there is none before. */
+/* The first place from @from on where an instruction certainly begins, or @limit if none does. */
 static unsigned int first_beginning(const u8 *page, unsigned int from, unsigned int limit)
 {
 	for (; from < limit; from++)
@@ -285,32 +309,40 @@ static unsigned int first_beginning(const u8 *page, unsigned int from, unsigned 
 	return limit;
 }
 
-/* jcc far, and mov between a register and memory whose address is a distance: where that is. */
+/*
+ * Returns the offset of the displacement in a near jcc, or in a mov between a register and
+ * rip-relative memory; 0 for any other instruction.
+ */
 static unsigned int relative_field(const u8 *at, unsigned int length)
 {
 	unsigned int rex = is_rex(at[0]);
 
 	if (length == 6 && at[0] == 0x0f && (at[1] & 0xf0) == 0x80)
 		return 2;
-	if (length == 6 + rex && (at[rex] == 0x89 || at[rex] == 0x8b) && (at[rex + 1] & 0xc7) == 0x05)
+	if (length == 6 + rex && (at[rex] == 0x89 || at[rex] == 0x8b) &&
+	    (at[rex + 1] & 0xc7) == 0x05)
 		return 2 + rex;
 	return 0;
 }
 
 /*
- * The last long instruction before it, from which on all can be moved; at: one begins there. One that jumps, or reads or writes by a distance,
- * only on request: what is behind a jump is often jumped to, and the cpuid instruction is executed after all.
+ * Finds the last instruction of 5 bytes or more before the cpuid instruction from which on all
+ * instructions can be moved. An instruction begins at @at. Instructions with displacements count
+ * only if @distances is set: code often jumps to what follows a jump, and would then still execute
+ * the cpuid instruction.
  */
-static bool find_long(const u8 *page, unsigned int at, unsigned int cpuid, bool distances, struct shape *shape)
+static bool find_long(const u8 *page, unsigned int at, unsigned int cpuid, bool distances,
+		      struct shape *shape)
 {
 	bool found = false;
 	struct insn insn;
 
 	while (at < cpuid) {
-		if (insn_decode(&insn, page + at, min_t(unsigned int, INSN_BYTES, PAGE_SIZE - at), INSN_MODE_64))
+		if (decode(&insn, page, at))
 			return false;
 		if (insn.length >= JUMP_SIZE && cpuid - at <= SHAPE_PREFIX_MAX &&
-		    at + insn.length <= cpuid && all_movable(page + at + insn.length, page + cpuid)) {
+		    at + insn.length <= cpuid &&
+		    all_movable(page + at + insn.length, page + cpuid)) {
 			unsigned int relative = relative_field(page + at, insn.length);
 
 			if (relative ? distances : movable(page + at, insn.length) == insn.length) {
@@ -326,22 +358,25 @@ static bool find_long(const u8 *page, unsigned int at, unsigned int cpuid, bool 
 
 bool shape_proven(const u8 *page, const struct shape *shape)
 {
-	return begins(page, shape->start) && decode_to(page, shape->start, shape->syscall) == shape->syscall;
+	return begins(page, shape->start) &&
+	       decode_to(page, shape->start, shape->syscall) == shape->syscall;
 }
 
 bool shape_find_cpuid(const u8 *page, unsigned int cpuid, struct shape *shape)
 {
+	unsigned int near = cpuid > SHAPE_PREFIX_MAX ? cpuid - SHAPE_PREFIX_MAX : 0;
 	unsigned int from;
 
-	if (cpuid > PAGE_SIZE - 2 || page[cpuid] != 0x0f || page[cpuid + 1] != 0xa2 || !begins(page, cpuid))
+	if (cpuid > PAGE_SIZE - 2 || page[cpuid] != 0x0f || page[cpuid + 1] != 0xa2 ||
+	    !begins(page, cpuid))
 		return false;
 	shape->syscall = cpuid;
 	shape->cave = 0;
 	shape->relative = 0;
-	from = first_beginning(page, cpuid > SHAPE_PREFIX_MAX ? cpuid - SHAPE_PREFIX_MAX : 0, cpuid);
+	from = first_beginning(page, near, cpuid);
 	if (find_long(page, from, cpuid, false, shape))
 		return true;
-	/* Or the instruction itself becomes a short jump. */
+	/* Otherwise the cpuid instruction itself becomes a short jump. */
 	shape->start = cpuid;
 	shape->relative = 0;
 	from = first_beginning(page, cpuid > 160 ? cpuid - 160 : 0, cpuid);
@@ -350,6 +385,6 @@ bool shape_find_cpuid(const u8 *page, unsigned int cpuid, struct shape *shape)
 		shape->cave = find_cave(page, cpuid + 2, cpuid);
 	if (shape->cave)
 		return true;
-	from = first_beginning(page, cpuid > SHAPE_PREFIX_MAX ? cpuid - SHAPE_PREFIX_MAX : 0, cpuid);
+	from = first_beginning(page, near, cpuid);
 	return find_long(page, from, cpuid, true, shape);
 }

@@ -1,33 +1,46 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* How a system-call site, or a cpuid instruction, can be replaced. */
-#ifndef ARCH_X86_VMI_SHAPE_H
-#define ARCH_X86_VMI_SHAPE_H
+/* How the instructions before a syscall or cpuid instruction allow it to be replaced. */
+#ifndef ARCH_X86_VMI_USERTEXT_SHAPE_H
+#define ARCH_X86_VMI_USERTEXT_SHAPE_H
 
+#include <linux/string.h>
 #include <linux/types.h>
 
 struct pt_regs;
 
-/* The longest part of a site before its syscall instruction: what a slot has room for. */
+/* The most bytes of a site before its syscall instruction: a stub has room for so many. */
 #define SHAPE_PREFIX_MAX 14
 
-/* All offsets are in the page. */
+/* All offsets are from the start of the page. */
 struct shape {
-	u16 start;		/* of what the slot does: from here to the syscall instruction */
-	u16 syscall;		/* or the cpuid instruction */
-	u16 cave;		/* where a jump of 5 bytes fits that a jump of 2 at start reaches; 0 for none */
-	u16 relative;		/* of a distance of 4 bytes, from start, that must be another one elsewhere; 0 for none */
+	u16 start;		/* the stub does what stands from here to the syscall instruction */
+	u16 syscall;		/* the syscall or cpuid instruction */
+	u16 cave;		/* room for a 5-byte jump, near enough for a 2-byte jump; or 0 */
+	u16 relative;		/* 4-byte displacement to adjust, from start; or 0 */
 };
 
-/*
- * Whether the syscall instruction at this offset of the page can be replaced; regs are those of the
- * system call that it made.
- */
-bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs, struct shape *shape);
+#define JUMP_SIZE 5
 
-/* Whether the code alone says that instructions begin where the shape has them, whatever made the system call. */
+/* Encodes a jump from one address to another. */
+static inline void jump_to(u8 *bytes, unsigned long from, unsigned long to)
+{
+	s32 distance = to - (from + JUMP_SIZE);
+
+	bytes[0] = 0xe9;
+	memcpy(bytes + 1, &distance, 4);
+}
+
+/*
+ * Whether the syscall instruction at this offset of the page can be replaced. @regs are the
+ * registers of a system call that it has made.
+ */
+bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs,
+		struct shape *shape);
+
+/* Whether the code alone proves that instructions begin where @shape says. */
 bool shape_proven(const u8 *page, const struct shape *shape);
 
-/* The same for the cpuid instruction there; proven. */
+/* Whether the cpuid instruction at this offset can be replaced. The result is proven. */
 bool shape_find_cpuid(const u8 *page, unsigned int cpuid, struct shape *shape);
 
 #endif

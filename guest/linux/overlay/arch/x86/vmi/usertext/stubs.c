@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Slots of the layer for replaced system-call sites (sites.c): in special mappings near the text, at most 2 GiB away. They are not given back
- * while the process lives: a thread may be in one.
+ * Stubs of one address space lie in special mappings near its text, at most 2 GiB away. A stub is
+ * not freed while the process lives, because a thread may be executing it.
  */
 #include <linux/mm.h>
 #include <linux/mman.h>
 #include <linux/slab.h>
-#include "private.h"
+#include "stubs.h"
 
-/* How far a jump may go, less than it could. */
+/* The longest jump to a stub, below the 2 GiB that the instruction allows. */
 #define REACH (SZ_2G - SZ_1M)
-/* Where areas are looked for, so that the rest of the file is within reach too. */
+/* An area is placed this near, so that the rest of the file is within reach, too. */
 #define NEAR (SZ_1G + SZ_512M)
 
 static struct area *area_at(struct mm_struct *mm, unsigned long start)
 {
-	struct vmi_sites *sites = mm->context.sites;
+	struct vmi_sites *sites = mm->context.vmi.sites;
 	unsigned int i;
 
 	for (i = 0; sites && i < sites->areas; i++)
@@ -27,7 +27,7 @@ static struct area *area_at(struct mm_struct *mm, unsigned long start)
 static vm_fault_t area_fault(const struct vm_special_mapping *sm, struct vm_area_struct *vma,
 			     struct vm_fault *vmf)
 {
-	/* The caller has the mmap lock, for reading at least. */
+	/* The fault handler holds the mmap lock, at least for reading. */
 	struct area *area = area_at(vma->vm_mm, vma->vm_start);
 
 	if (!area || vmf->pgoff >= area->count)
@@ -78,7 +78,10 @@ static unsigned long free_range(unsigned long low, unsigned long high)
 	return IS_ERR_VALUE(address) ? 0 : address;
 }
 
-/* Below the text, where neither the heap nor the stack grows; else above. The hole is no place. */
+/*
+ * Below the text if possible, because neither the heap nor the stack grows there; else above it.
+ * Never across the hole that holds the kernel's image.
+ */
 static unsigned long area_place(const struct vm_area_struct *vma)
 {
 	unsigned long low = vma->vm_start > NEAR ? vma->vm_start - NEAR : 0;
@@ -93,7 +96,8 @@ static unsigned long area_place(const struct vm_area_struct *vma)
 	return address ? address : free_range(vma->vm_end, high);
 }
 
-static struct area *area_new(struct mm_struct *mm, struct vmi_sites *sites, struct vm_area_struct *text)
+static struct area *area_new(struct mm_struct *mm, struct vmi_sites *sites,
+			     struct vm_area_struct *text)
 {
 	unsigned long start = area_place(text);
 	struct vm_area_struct *vma;
@@ -105,7 +109,7 @@ static struct area *area_new(struct mm_struct *mm, struct vmi_sites *sites, stru
 	if (!area)
 		return NULL;
 	area->start = start;
-	/* Mixed: fork copies its page-table entries. */
+	/* VM_MIXEDMAP: fork copies the page-table entries. */
 	vma = _install_special_mapping(mm, start, AREA_SIZE,
 				       VM_READ | VM_EXEC | VM_MAYREAD | VM_MAYEXEC | VM_MIXEDMAP,
 				       &area_mapping);
@@ -118,7 +122,7 @@ static struct area *area_new(struct mm_struct *mm, struct vmi_sites *sites, stru
 	return area;
 }
 
-/* A slot in this area, from an own page, or from a new one. */
+/* Takes a stub in this area, in a page of this address space alone or in a new page. */
 static int area_claim(struct area *area, unsigned int first_own, struct vmi_syscall_site *site)
 {
 	unsigned int n;
@@ -147,7 +151,7 @@ static int area_claim(struct area *area, unsigned int first_own, struct vmi_sysc
 	return -ENOSPC;
 }
 
-int slot_claim(struct mm_struct *mm, struct vmi_sites *sites, struct vm_area_struct *text,
+int stub_claim(struct mm_struct *mm, struct vmi_sites *sites, struct vm_area_struct *text,
 	       struct vmi_syscall_site *site)
 {
 	struct area *area;
@@ -158,7 +162,7 @@ int slot_claim(struct mm_struct *mm, struct vmi_sites *sites, struct vm_area_str
 		area = sites->area[i];
 		if (area->gone || !reaches(area->start, site->addr))
 			continue;
-		/* The program may do what it likes with its mappings. */
+		/* The program may have unmapped or moved the area. */
 		if (!area_there(mm, area)) {
 			area->gone = true;
 			continue;

@@ -1,82 +1,78 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* A text, for the files that it is made of: text.c, text_pages.c and text_sites.c. */
-#ifndef ARCH_X86_VMI_TEXT_INTERNAL_H
-#define ARCH_X86_VMI_TEXT_INTERNAL_H
+/* A text: the second page cache of a file, in which sites are replaced for all its mappings. */
+#ifndef ARCH_X86_VMI_USERTEXT_TEXT_H
+#define ARCH_X86_VMI_USERTEXT_TEXT_H
 
 #include <linux/fs.h>
 #include <linux/fsnotify_backend.h>
-#include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
-#include "text_map.h"
+#include "shape.h"
+#include "stats.h"
 
 #define CHANGES_MAX 512
-#define SLOT_ALIGN 8
+#define STUB_ALIGN 8
 
-/* Bytes that are different from the file's. Sorted by nothing: there are few. */
+/* Bytes that differ from the file's. */
 struct change {
 	u32 offset;
 	u8 length;
 	u8 old[JUMP_SIZE], new[JUMP_SIZE];
-	/* A jump in padding: somebody may be at it, from another one. */
+	/* A jump in padding: a thread that has executed the first jump may be at it. */
 	bool cave;
 };
 
 struct text {
 	struct fsnotify_mark mark;
-	/* Held as long as the mark is there; the shadow has the text, so that the text does not have it. */
+	/* NULL once the mark is destroyed. The shadow holds a reference to the text. */
 	spinlock_t shadow_lock;
 	struct inode *shadow;
-	/* The shadow's; for who holds that. */
+	/* The shadow's mapping; valid for holders of a reference to the shadow. */
 	struct address_space *pages;
+	/* Protects the members below. */
 	struct mutex lock;
-	/* No more sites, no new mappings. Also set without the lock. */
+	/* The text gets no more sites and no new mappings. Also set without the lock. */
 	bool dead;
-	/* The file's, when it was looked at first: not everybody who changes a file does it here. */
+	/*
+	 * The file's, when the text was created. Not every change of a file passes through this
+	 * kernel's write path.
+	 */
 	struct timespec64 mtime, ctime;
 	loff_t size;
-	/* Of the executable segment, in the file. */
+	/* The executable segment, as offsets in the file. */
 	u32 start, end;
-	/* Behind it: slots. */
-	u32 slots, body;
+	/* The next free stub after the segment's end; the body that all cpuid stubs share, or 0. */
+	u32 stubs, body;
+	/* The last page of the segment, valid after its end: the stubs. */
 	u8 tail[PAGE_SIZE];
 	unsigned int changes, sites;
+	/* Not sorted: a text has few. */
 	struct change change[CHANGES_MAX];
-	/* Of their instruction; also those that cannot be replaced. */
+	/* Offsets of the sites' instructions, including those that cannot be replaced. */
 	u32 site[CHANGES_MAX];
 };
 
-/*
- * text_pages.c: the file's own page, with a reference, or an error. It stays locked in memory by nobody, so it may be another one next time. Takes the
- * file's invalidate lock, and waits for the page.
- */
-struct folio *text_original(struct file *file, pgoff_t index);
-/*
- * A page of the file, and the changes, into a page of the caller's. Does not need the text's lock: what is added meanwhile is added to the page when it
- * is unlocked, its slot first.
- */
-int page_with_sites(struct text *text, struct file *file, pgoff_t index, u8 *to);
-/*
- * As the text now says, where the page is in the cache: nobody maps it meanwhile, and who faults on it comes back by an iret, which serializes. With the
- * text's lock; takes the page's.
- */
-void text_page_update(struct text *text, pgoff_t index, u32 from, const u8 *bytes, unsigned int length);
-/* A fault on a mapping of a text: the pages around the missing one are read, too. With the mmap lock or the mapping's, as any fault. */
-vm_fault_t text_fault(struct vm_fault *vmf);
-/* A file like this one to whoever asks, with the text's pages; has the caller's reference to the shadow, unless it is an error. Needs no lock. */
-struct file *file_with_sites(struct file *file, struct inode *shadow);
-/* Of a shadow. */
-extern const struct address_space_operations text_aops;
+/* Whether texts work at all, and the administrator allows them. */
+bool text_enabled(void);
+/* Whether texts get no new mappings any more, and the switch to that: true for the first caller. */
+bool text_refused(void);
+bool text_refuse(void);
+
+/* The text of a file, with a reference, or NULL. */
+struct text *text_find(struct inode *inode);
+void text_put(struct text *text);
+/* Whether the file is still the one that the text was made from. If not, the text is dead. */
+bool text_current(struct text *text, const struct inode *inode);
+/* The text's shadow, with a reference; NULL once the text has been destroyed. */
+struct inode *text_shadow(struct text *text);
 
 /*
- * text_sites.c: the executable segment around an offset of the file, and so what is left of its last page; false: there is none. Needs no lock, and waits
- * for the page.
+ * Replaces the site at @offset of @file in the file's text, which is created if there is none.
+ * @regs are the registers with which the instruction was executed; @cpuid says which instruction.
  */
-bool text_segment_find(struct file *file, u32 offset, u32 *start, u32 *end);
-/* Whether nobody else has anything behind the segment's end: zeros, to the page's end. Needs no lock, and waits for the page. */
-bool text_tail_free(struct file *file, u32 end);
-/* Replaces the site at this offset of the file, unless that has been tried. With the text's lock and a reference to its shadow. */
-enum outcome text_add(struct text *text, struct file *file, u32 offset, const struct pt_regs *regs, bool cpuid);
+enum outcome text_claim(struct file *file, loff_t offset, const struct pt_regs *regs, bool cpuid);
+
+int text_init(void);
 
 #endif

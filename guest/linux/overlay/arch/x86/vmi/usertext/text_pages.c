@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The second page cache of a file with replaced sites (text.c): what the file has, with the sites replaced. Pages come from the file's own cache when
- * they are asked for, and can be dropped at any time. A file that shows them is, to everybody who asks, the file itself.
+ * The pages of a text. They are made from the pages of the file's own cache when they are asked
+ * for, and can be reclaimed at any time.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/shmem_fs.h>
-#include "text.h"
+#include <asm/vmi_cost.h>
+#include "text_pages.h"
 
-/* Pages that are read, and lie side by side, when one of them is faulted on. */
-#define CHUNK_ORDER 7
-#define CHUNK (1UL << CHUNK_ORDER)
+#define CHUNK (1UL << VMI_TEXT_CHUNK_ORDER)
 
 struct folio *text_original(struct file *file, pgoff_t index)
 {
@@ -20,7 +19,7 @@ struct folio *text_original(struct file *file, pgoff_t index)
 	struct folio *folio = ERR_PTR(-EFAULT);
 
 	if (mapping->a_ops->read_folio) {
-		/* Or blocks that are just being freed could be read. */
+		/* Against truncation, which could free the blocks during the read. */
 		filemap_invalidate_lock_shared(mapping);
 		if (index < DIV_ROUND_UP(i_size_read(mapping->host), PAGE_SIZE))
 			folio = read_mapping_folio(mapping, index, file);
@@ -32,26 +31,30 @@ struct folio *text_original(struct file *file, pgoff_t index)
 	return shmem_mapping(mapping) ? shmem_read_folio(mapping, index) : ERR_PTR(-EOPNOTSUPP);
 }
 
-int page_with_sites(struct text *text, struct file *file, pgoff_t index, u8 *to)
+int text_page_copy(struct text *text, struct file *file, pgoff_t index, u8 *to)
 {
 	struct folio *folio = text_original(file, index);
-	unsigned int i, slots, changes = smp_load_acquire(&text->changes);
+	/* Pairs with the release in change_add(). */
+	unsigned int changes = smp_load_acquire(&text->changes);
+	unsigned int i, tail;
 
 	if (IS_ERR(folio))
 		return PTR_ERR(folio);
-	memcpy_from_folio(to, folio, offset_in_folio(folio, (loff_t)index << PAGE_SHIFT), PAGE_SIZE);
+	memcpy_from_folio(to, folio, offset_in_folio(folio, (loff_t)index << PAGE_SHIFT),
+			  PAGE_SIZE);
 	folio_put(folio);
 	for (i = 0; i < changes; i++) {
 		const struct change *change = &text->change[i];
 		u8 *at = to + offset_in_page(change->offset);
 
-		/* Not what is different now. */
-		if (change->offset >> PAGE_SHIFT == index && !memcmp(at, change->old, change->length))
+		/* Skips bytes that the file does not hold any more. */
+		if (change->offset >> PAGE_SHIFT == index &&
+		    !memcmp(at, change->old, change->length))
 			memcpy(at, change->new, change->length);
 	}
-	slots = offset_in_page(text->end);
-	if (slots && text->end >> PAGE_SHIFT == index)
-		memcpy(to + slots, text->tail + slots, PAGE_SIZE - slots);
+	tail = offset_in_page(text->end);
+	if (tail && text->end >> PAGE_SHIFT == index)
+		memcpy(to + tail, text->tail + tail, PAGE_SIZE - tail);
 	return 0;
 }
 
@@ -62,8 +65,8 @@ static int text_read_folio(struct file *file, struct folio *folio)
 	unsigned int i;
 
 	for (i = 0; i < folio_nr_pages(folio) && !result; i++)
-		result = page_with_sites(text, file->private_data, folio->index + i,
-					 page_address(folio_page(folio, i)));
+		result = text_page_copy(text, file->private_data, folio->index + i,
+					page_address(folio_page(folio, i)));
 	folio_end_read(folio, !result);
 	return result;
 }
@@ -73,14 +76,18 @@ const struct address_space_operations text_aops = {
 	.dirty_folio = noop_dirty_folio,
 };
 
-/* Pages around one that is missing; those that cannot be had come one by one. */
+/*
+ * Reads the pages around a missing one into neighbouring pages of memory. Does nothing if there is
+ * no memory for that: the fault then reads one page.
+ */
 static void chunk_read(struct file *file, pgoff_t index)
 {
 	struct address_space *mapping = file->f_mapping;
 	struct text *text = mapping->host->i_private;
 	gfp_t gfp = mapping_gfp_mask(mapping);
 	pgoff_t first = max(round_down(index, CHUNK), (pgoff_t)text->start >> PAGE_SHIFT);
-	pgoff_t end = min(round_down(index, CHUNK) + CHUNK, DIV_ROUND_UP((pgoff_t)text->end, PAGE_SIZE));
+	pgoff_t end = min(round_down(index, CHUNK) + CHUNK,
+			  DIV_ROUND_UP((pgoff_t)text->end, PAGE_SIZE));
 	struct page *page;
 	unsigned int order, i;
 
@@ -112,19 +119,23 @@ vm_fault_t text_fault(struct vm_fault *vmf)
 	return filemap_fault(vmf);
 }
 
-void text_page_update(struct text *text, pgoff_t index, u32 from, const u8 *bytes, unsigned int length)
+void text_page_update(struct text *text, pgoff_t index, u32 from, const u8 *bytes,
+		      unsigned int length)
 {
 	struct address_space *mapping = text->pages;
 	struct folio *folio;
 
-	/* Who puts the page into the cache now sees what the text says, or is seen here. */
+	/*
+	 * A reader that adds the page to the cache now sees the change, or the page is found here.
+	 */
 	smp_mb();
 	folio = filemap_lock_folio(mapping, index);
 	if (IS_ERR(folio))
 		return;
 	if (folio_test_uptodate(folio)) {
 		unmap_mapping_pages(mapping, index, 1, false);
-		memcpy(folio_address(folio) + offset_in_folio(folio, ((loff_t)index << PAGE_SHIFT) + from),
+		memcpy(folio_address(folio) +
+		       offset_in_folio(folio, ((loff_t)index << PAGE_SHIFT) + from),
 		       bytes, length);
 	}
 	folio_unlock(folio);
@@ -138,7 +149,7 @@ static int text_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* Who reads by the mapping's file (build ids) has the file's own bytes. */
+/* Readers of the mapping's file, such as build ids, get the file's own bytes. */
 static ssize_t text_read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct file *clone = iocb->ki_filp, *file = clone->private_data;
@@ -157,7 +168,7 @@ static const struct file_operations text_fops = {
 	.release = text_release,
 };
 
-struct file *file_with_sites(struct file *file, struct inode *shadow)
+struct file *text_file(struct file *file, struct inode *shadow)
 {
 	struct file *clone = alloc_file_clone(file, O_RDONLY | O_LARGEFILE, &text_fops);
 
@@ -167,7 +178,7 @@ struct file *file_with_sites(struct file *file, struct inode *shadow)
 		struct path path = clone->f_path;
 
 		clone->f_path = *file_user_path(file);
-		/* Counted when it is let go of by what it is then. */
+		/* __fput() decrements the count of the inode that f_inode names then. */
 		i_readcount_dec(file_inode(clone));
 		clone->f_inode = d_inode(clone->f_path.dentry);
 		i_readcount_inc(file_inode(clone));

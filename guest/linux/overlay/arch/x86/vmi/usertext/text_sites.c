@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The sites of a text (text.c): where in a file there can be some, and what is changed there for everybody who maps it.
+ * The sites of a text: which instructions of a file can be replaced, and the changes that replace
+ * them for all mappings.
  *
- * Slots are where nothing else can be: in what is left of the last page of the executable segment, so that they are at the same distance in
- * every process. Jumps into another page of the cache are added while nobody maps either page: whoever executes there faults and waits.
+ * Stubs lie in the unused rest of the last page of the executable segment, so that their distance
+ * from the sites is the same in every process. A change is added while no process maps its page: a
+ * thread that executes there faults and waits.
  */
 #include <linux/elf.h>
 #include <linux/fs.h>
@@ -11,11 +13,11 @@
 #include <linux/sizes.h>
 #include <linux/string.h>
 #include <linux/unaligned.h>
-#include "shape.h"
-#include "text.h"
 #include "../vmi.h"
+#include "text_pages.h"
+#include "text_sites.h"
 
-/* Offsets in the file stand for addresses: the layer asks only for distances. */
+/* Turns file offsets into addresses for the layer, which uses only their differences. */
 #define BIAS 0x10000000UL
 
 bool text_segment_find(struct file *file, u32 offset, u32 *start, u32 *end)
@@ -30,7 +32,7 @@ bool text_segment_find(struct file *file, u32 offset, u32 *start, u32 *end)
 		return false;
 	elf = folio_address(folio) + offset_in_folio(folio, 0);
 	phdr = (const void *)elf + sizeof(*elf);
-	/* The file may be written to meanwhile. */
+	/* The file may be written to during the check. */
 	count = READ_ONCE(elf->e_phnum);
 	if (!memcmp(elf->e_ident, ELFMAG, SELFMAG) && elf->e_ident[EI_CLASS] == ELFCLASS64 &&
 	    elf->e_phoff == sizeof(*elf) && elf->e_phentsize == sizeof(*phdr) &&
@@ -38,8 +40,9 @@ bool text_segment_find(struct file *file, u32 offset, u32 *start, u32 *end)
 		for (i = 0; i < count && !found; i++) {
 			u64 first = READ_ONCE(phdr[i].p_offset), size = READ_ONCE(phdr[i].p_filesz);
 
-			found = phdr[i].p_type == PT_LOAD && phdr[i].p_flags & PF_X && first <= offset &&
-				size < SZ_1G && offset - first < size && first + size < SZ_1G;
+			found = phdr[i].p_type == PT_LOAD && phdr[i].p_flags & PF_X &&
+				first <= offset && size < SZ_1G && offset - first < size &&
+				first + size < SZ_1G;
 			*start = first;
 			*end = first + size;
 		}
@@ -62,8 +65,8 @@ bool text_tail_free(struct file *file, u32 end)
 	return is_free;
 }
 
-static void change_add(struct text *text, u32 offset, const u8 *page, const u8 *new, unsigned int length,
-		       bool cave)
+static void change_add(struct text *text, u32 offset, const u8 *page, const u8 *new,
+		       unsigned int length, bool cave)
 {
 	struct change *change = &text->change[text->changes];
 
@@ -72,40 +75,52 @@ static void change_add(struct text *text, u32 offset, const u8 *page, const u8 *
 	change->cave = cave;
 	memcpy(change->old, page + offset_in_page(offset), length);
 	memcpy(change->new, new, length);
-	/* Whoever reads a page may look at it now. */
+	/* Pairs with the acquire in text_page_copy(), which reads the change. */
 	smp_store_release(&text->changes, text->changes + 1);
 }
 
 static void change_show(struct text *text, const struct change *change)
 {
-	text_page_update(text, change->offset >> PAGE_SHIFT, offset_in_page(change->offset), change->new,
-			 change->length);
+	text_page_update(text, change->offset >> PAGE_SHIFT, offset_in_page(change->offset),
+			 change->new, change->length);
 }
 
-/* The layer's code at the next free place; 0: there is no room. */
-static u32 slot_write(struct text *text, struct vmi_syscall_site *site)
+/* Has the layer write the next stub. Returns its offset in the file, or 0 if there is no room. */
+static u32 stub_write(struct text *text, struct vmi_syscall_site *site)
 {
-	u32 slot = text->slots, length;
-	u8 *at = text->tail + offset_in_page(slot);
+	u32 stub = text->stubs, length;
+	u8 *at = text->tail + offset_in_page(stub);
 	int result;
 
-	if (slot >> PAGE_SHIFT != text->end >> PAGE_SHIFT)
+	if (stub >> PAGE_SHIFT != text->end >> PAGE_SHIFT)
 		return 0;
-	site->slot = BIAS + slot;
+	site->slot = BIAS + stub;
 	result = vmi.patch_code(site, text->body ? BIAS + text->body : 0, at,
-				PAGE_SIZE - offset_in_page(slot));
+				PAGE_SIZE - offset_in_page(stub));
 	if (result <= 0)
 		return 0;
 	length = result;
-	text_page_update(text, slot >> PAGE_SHIFT, offset_in_page(slot), at, length);
-	text->slots = round_up(slot + length, SLOT_ALIGN);
-	return slot;
+	text_page_update(text, stub >> PAGE_SHIFT, offset_in_page(stub), at, length);
+	text->stubs = round_up(stub + length, STUB_ALIGN);
+	return stub;
 }
 
-static enum outcome site_claim(struct text *text, const u8 *page, u32 offset, const struct pt_regs *regs,
-			       bool cpuid)
+/* Whether a site has a shape that may be replaced for all processes that map the file. */
+static bool find_shared_shape(const u8 *page, u32 offset, const struct pt_regs *regs, bool cpuid,
+			      struct shape *shape)
 {
-	u32 base = round_down(offset, PAGE_SIZE), slot;
+	if (cpuid)
+		return shape_find_cpuid(page, offset, shape);
+	/*
+	 * The program that made the system call chose its registers: they prove nothing to others.
+	 */
+	return shape_find(page, offset, regs, shape) && shape_proven(page, shape);
+}
+
+static enum outcome site_claim(struct text *text, const u8 *page, u32 offset,
+			       const struct pt_regs *regs, bool cpuid)
+{
+	u32 base = round_down(offset, PAGE_SIZE), stub;
 	struct vmi_syscall_site site = {};
 	unsigned int first = text->changes;
 	u8 jump[JUMP_SIZE];
@@ -113,18 +128,16 @@ static enum outcome site_claim(struct text *text, const u8 *page, u32 offset, co
 
 	if (offset_in_page(offset) > PAGE_SIZE - 2)
 		return NO_CAVE_OR_PAGE;
-	/* Registers are what some program liked them to be: nothing that others execute is changed because of them. */
-	if (cpuid ? !shape_find_cpuid(page, offset_in_page(offset), &shape) :
-		    !shape_find(page, offset_in_page(offset), regs, &shape) || !shape_proven(page, &shape))
+	if (!find_shared_shape(page, offset_in_page(offset), regs, cpuid, &shape))
 		return NO_SHAPE;
-	/* What is not of the segment proves nothing, and slots are no padding. */
+	/* Bytes outside the segment prove nothing, and stubs are not padding. */
 	if (base < text->start || (shape.cave && base + shape.cave + JUMP_SIZE > text->end))
 		return NO_SHAPE;
 	if (cpuid && !text->body) {
 		site.flags = VMI_SITE_BODY;
-		text->body = slot_write(text, &site);
+		text->body = stub_write(text, &site);
 		if (!text->body)
-			return NO_SLOT;
+			return NO_STUB;
 	}
 	site.addr = BIAS + base + shape.start;
 	site.length = shape.syscall + 2 - shape.start;
@@ -134,20 +147,21 @@ static enum outcome site_claim(struct text *text, const u8 *page, u32 offset, co
 	if (shape.relative) {
 		s32 distance = get_unaligned((s32 *)(site.code + shape.relative));
 
-		put_unaligned(distance + (s32)(site.addr - BIAS - text->slots), (s32 *)(site.code + shape.relative));
+		distance += (s32)(site.addr - BIAS - text->stubs);
+		put_unaligned(distance, (s32 *)(site.code + shape.relative));
 	}
-	slot = slot_write(text, &site);
-	if (!slot)
-		return NO_SLOT;
+	stub = stub_write(text, &site);
+	if (!stub)
+		return NO_STUB;
 	if (shape.cave) {
 		u8 hop[2] = { 0xeb, shape.cave - (shape.start + 2) };
 
-		jump_to(jump, base + shape.cave, slot);
+		jump_to(jump, base + shape.cave, stub);
 		change_add(text, base + shape.cave, page, jump, JUMP_SIZE, true);
 		change_show(text, &text->change[first++]);
 		change_add(text, base + shape.start, page, hop, 2, false);
 	} else {
-		jump_to(jump, base + shape.start, slot);
+		jump_to(jump, base + shape.start, stub);
 		change_add(text, base + shape.start, page, jump, JUMP_SIZE, false);
 	}
 	change_show(text, &text->change[first]);
@@ -167,14 +181,14 @@ enum outcome text_add(struct text *text, struct file *file, u32 offset, const st
 		if (text->site[i] == offset)
 			return IN_PLACE;
 	if (text->sites == CHANGES_MAX || text->changes > CHANGES_MAX - 2)
-		return NO_SLOT;
+		return NO_STUB;
 	page = (u8 *)__get_free_page(GFP_KERNEL);
 	if (!page)
 		return NO_MEMORY;
 	outcome = BUSY;
-	if (!page_with_sites(text, file, offset >> PAGE_SHIFT, page)) {
+	if (!text_page_copy(text, file, offset >> PAGE_SHIFT, page)) {
 		outcome = site_claim(text, page, offset, regs, cpuid);
-		/* What only somebody's registers speak against may work out for others. */
+		/* A failure because of one program's registers says nothing about others. */
 		if (cpuid || outcome == SHARED)
 			text->site[text->sites++] = offset;
 	}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the port assumes about costs on a layer. Every number that follows from such an assumption
+ * stands here, with its reason. All of them apply only when the kernel runs on a layer.
+ *
+ * The numbers fit a layer whose translations are system calls of a host. There,
+ * - copying a page takes a third of a microsecond;
+ * - a flush takes as long as copying five pages, and a page fault as long as copying ten;
+ * - making a translation costs the same for 64 KiB of neighbouring pages as for one page;
+ * - a system call whose instruction is not replaced is an expensive trap, and so is cpuid.
+ */
+#ifndef _ASM_X86_VMI_COST_H
+#define _ASM_X86_VMI_COST_H
+
+/* Faults in files */
+
+/*
+ * Pages around a read fault that are mapped if the page cache has them. Most programs' text and
+ * tables fit, and a page that is in the cache adds little to the fault.
+ */
+#define VMI_FAULT_AROUND_PAGES 256
+
+/* Anonymous memory */
+
+/*
+ * Orders of the folios for anonymous memory: 16, 32 and 64 KiB. One translation covers a folio.
+ * Larger ones waste too much memory where a program touches one page of each.
+ */
+#define VMI_ANON_ORDERS (BIT(2) | BIT(3) | BIT(4))
+
+/*
+ * Order of the pieces of memory from which single pages for successive faults are taken, so that
+ * one translation can cover several of them: the pages that exec prepares, and some more.
+ */
+#define VMI_RESERVE_ORDER 5
+
+/*
+ * Pages that are allocated one by one after there was no such piece. Memory is fragmented then, and
+ * each further attempt would be wasted.
+ */
+#define VMI_RESERVE_PAUSE 64
+
+/* exec */
+
+/* Pages that exec prepares for a small program: arguments, stack, data, beginning of the heap. */
+#define VMI_EXEC_PAGES 20
+
+/* Pages below the arguments that a program's stack uses before its main function runs. */
+#define VMI_STACK_BELOW_PAGES 3
+
+/*
+ * Pages of a private writable mapping of a file, or of .bss, that are populated when it is mapped.
+ * A program uses most of its data if that is small.
+ */
+#define VMI_POPULATE_DATA_PAGES 16
+
+/* Pages at the beginning of a heap that are populated. Most programs use no more. */
+#define VMI_POPULATE_HEAP_PAGES 4
+
+/* fork */
+
+/*
+ * Written pages that fork copies, besides the one at the stack pointer. Shared, such a page costs a
+ * flush and a fault in the parent and a fault in the child; a copy costs a third of a
+ * microsecond. The bound limits what fork wastes when the child executes another program at once.
+ */
+#define VMI_FORK_PAGES 20
+
+/*
+ * A mapping of text is small up to so many pages. fork copies its page-table entries: the child of
+ * a small program runs the same text, and the layer keeps what parent and child have in common.
+ * exec prepares all of it.
+ */
+#define VMI_SMALL_TEXT_PAGES 512
+
+/* The most entries that one fork copies so: exec or exit undoes the copying. */
+#define VMI_FORK_FILE_PAGES 1024
+
+/* Sites in user text */
+
+/*
+ * Traps of one site until it is replaced. Replacing it takes a search of the page with the mmap
+ * lock held and a copy of the page, so the site must have shown that it is used often.
+ */
+#define VMI_TRAPS_HOT 8
+
+/* Traps until the next attempt. Text may have been mapped anew or put back since the last one. */
+#define VMI_TRAPS_AGAIN 1024
+
+/*
+ * Faults of one cpuid instruction after which learning ends: the program executes it again and
+ * again, and it could not be replaced.
+ */
+#define VMI_CPUID_TRAPS_ENOUGH 200
+
+/*
+ * Runs of a program in which its cpuid instructions fault, to find them: the fourth to the
+ * ninth. A file that is executed less often is not worth the faults.
+ */
+#define VMI_CPUID_LEARN_FROM 4
+#define VMI_CPUID_LEARN_TO 10
+
+/*
+ * The longest that one run learns. The start of a program takes 1 ms alone, and up to 50 times as
+ * long on a busy host. Each switch from or to a process that learns takes two host calls.
+ */
+#define VMI_CPUID_LEARN_MS 50
+#define VMI_CPUID_LEARN_SWITCHES 16
+
+/* Order of the pieces in which a text's pages are read, so that one translation covers many. */
+#define VMI_TEXT_CHUNK_ORDER 7
+
+/* Boot */
+
+/*
+ * Put in front of the command line.
+ *
+ * mitigations=off: the kernel shares the address space of user mode, so what speculation could
+ * reveal is not secret from programs. The host protects itself. The user can ask for mitigations.
+ *
+ * trace_eval_init: writing names for numbers into the formats of all trace events takes as long as
+ * the rest of the boot.
+ *
+ * mcheck_init_device: there are no machine checks.
+ */
+#define VMI_BOOT_DEFAULTS \
+	"mitigations=off initcall_blacklist=trace_eval_init,mcheck_init_device "
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The VMI's part of mm_context_t. */
+#ifndef _ASM_X86_VMI_MM_H
+#define _ASM_X86_VMI_MM_H
+
+#include <linux/stddef.h>
+#include <linux/types.h>
+#include <asm/vmi_cost.h>
+
+struct vmi_sites;
+
+/*
+ * What fork has copied for a process that has not run yet (arch/x86/vmi/fork.c). The parent writes
+ * it during fork, the child reads it once before it returns to user mode. No lock: nothing else
+ * uses the child's mm in between.
+ */
+struct vmi_fork_pages {
+	/* Copied pages; the last place is reserved for the page at the stack pointer. */
+	unsigned long address[VMI_FORK_PAGES + 1];
+	/*
+	 * First of the pages that the dynamic linker has made constant: the child reads them first.
+	 */
+	unsigned long constants;
+	unsigned int constant_pages;
+	unsigned int count;
+	/* Pages of the mappings of files whose entries were copied. */
+	unsigned int file_pages;
+	bool pending;
+};
+
+struct vmi_mm {
+	struct vmi_fork_pages fork;
+	/* Sites that are replaced in the process's own copy of its text (usertext/), or NULL. */
+	struct vmi_sites *sites;
+};
+
+/* A new mm, which may be a copy of its parent's. */
+static inline void vmi_mm_init(struct vmi_mm *vmi)
+{
+	vmi->fork.pending = false;
+	vmi->fork.count = 0;
+	vmi->fork.constant_pages = 0;
+	vmi->fork.file_pages = 0;
+	vmi->sites = NULL;
+}
+
+#endif

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Mappings of texts: a new mapping of a file becomes one of its text, and a mapping of a text
+ * becomes one of the file again before a debugger, a write by force or a change of the mapping gets
+ * to it.
+ */
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/log2.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/pid.h>
+#include <linux/ptrace.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/task.h>
+#include <linux/syscall_sites.h>
+#include <asm/vmi_cost.h>
+#include "heat.h"
+#include "policy.h"
+#include "text.h"
+#include "text_map.h"
+#include "text_pages.h"
+#include "write.h"
+
+/* The part that is split off may be unmapped or changed, and the stubs lie in another part. */
+static int text_may_split(struct vm_area_struct *vma, unsigned long addr)
+{
+	text_revert(vma);
+	return 0;
+}
+
+static const struct vm_operations_struct text_vm_ops = {
+	.may_split = text_may_split,
+	.fault = text_fault,
+	.map_pages = filemap_map_pages,
+};
+
+/* The file could be mapped before and cannot be mapped now: an access raises SIGBUS. */
+static vm_fault_t no_fault(struct vm_fault *vmf)
+{
+	return VM_FAULT_SIGBUS;
+}
+
+static const struct vm_operations_struct no_vm_ops = {
+	.fault = no_fault,
+};
+
+bool text_is(const struct vm_area_struct *vma)
+{
+	return vma->vm_ops == &text_vm_ops;
+}
+
+/* The file of a mapping. For a mapping of a text: the file that the text was made from. */
+static struct file *file_of(const struct vm_area_struct *vma)
+{
+	return text_is(vma) ? vma->vm_file->private_data : vma->vm_file;
+}
+
+/* A mapping of a text must cover the whole segment, so that jumps reach their stubs. */
+static bool covers(const struct vm_area_struct *vma, const struct text *text)
+{
+	u64 start = (u64)vma->vm_pgoff << PAGE_SHIFT;
+
+	return start <= text->start && start + (vma->vm_end - vma->vm_start) >= text->end;
+}
+
+void text_map(struct vm_area_struct *vma)
+{
+	struct inode *inode = file_inode(vma->vm_file), *shadow;
+	struct text *text = text_find(inode);
+	struct file *file;
+
+	if (!text)
+		return;
+	shadow = text_shadow(text);
+	if (shadow && text_current(text, inode) && covers(vma, text) && !text_refused() &&
+	    vmi_sites_allowed() && !inode_is_open_for_write(inode) && vma->vm_ops &&
+	    vma->vm_ops->map_pages && !vma->vm_ops->close) {
+		file = text_file(vma->vm_file, shadow);
+		if (!IS_ERR(file)) {
+			shadow = NULL;
+			vma_set_file(vma, file);
+			fput(file);
+			vma->vm_ops = &text_vm_ops;
+			set_bit(MM_CONTEXT_TEXTS, &vma->vm_mm->context.flags);
+		}
+	}
+	iput(shadow);
+	text_put(text);
+}
+
+static void file_unlink(struct vm_area_struct *vma)
+{
+	struct address_space *mapping = vma->vm_file->f_mapping;
+
+	i_mmap_lock_write(mapping);
+	flush_dcache_mmap_lock(mapping);
+	vma_interval_tree_remove(vma, &mapping->i_mmap);
+	flush_dcache_mmap_unlock(mapping);
+	i_mmap_unlock_write(mapping);
+}
+
+static void file_link(struct vm_area_struct *vma)
+{
+	struct address_space *mapping = vma->vm_file->f_mapping;
+
+	i_mmap_lock_write(mapping);
+	flush_dcache_mmap_lock(mapping);
+	vma_interval_tree_insert(vma, &mapping->i_mmap);
+	flush_dcache_mmap_unlock(mapping);
+	i_mmap_unlock_write(mapping);
+}
+
+static void bytes_keep(struct vm_area_struct *vma, u32 offset, const u8 *bytes,
+		       unsigned int length)
+{
+	struct piece piece = { .bytes = bytes, .length = length };
+	u64 start = (u64)vma->vm_pgoff << PAGE_SHIFT;
+
+	if (offset < start || offset - start >= vma->vm_end - vma->vm_start)
+		return;
+	piece.address = vma->vm_start + (offset - start);
+	while (text_write(vma, &piece, 1) == -EAGAIN)
+		cond_resched();
+}
+
+/*
+ * A thread may be executing a stub, or be at the jump in a cave. So both stay, in the process's own
+ * copy. No other code leads there any more.
+ */
+static void stubs_keep(struct vm_area_struct *vma, struct text *text)
+{
+	unsigned int i;
+
+	mutex_lock(&text->lock);
+	for (i = 0; i < text->changes; i++)
+		if (text->change[i].cave)
+			bytes_keep(vma, text->change[i].offset, text->change[i].new, JUMP_SIZE);
+	bytes_keep(vma, text->end, text->tail + offset_in_page(text->end),
+		   PAGE_SIZE - offset_in_page(text->end));
+	mutex_unlock(&text->lock);
+}
+
+void text_revert(struct vm_area_struct *vma)
+{
+	struct zap_details details = { .even_cows = false };
+	struct file *shadow = vma->vm_file, *file = shadow->private_data;
+
+	vma_start_write(vma);
+	zap_page_range_single(vma, vma->vm_start, vma->vm_end - vma->vm_start, &details);
+	file_unlink(vma);
+	vma->vm_file = get_file(file);
+	vma->vm_ops = NULL;
+	if (call_mmap(file, vma) || !vma->vm_ops)
+		vma->vm_ops = &no_vm_ops;
+	file_link(vma);
+	/* No thread executes there before the caller drops the mmap lock. */
+	stubs_keep(vma, shadow->f_mapping->host->i_private);
+	fput(shadow);
+}
+
+void text_revert_range(struct mm_struct *mm, unsigned long start, unsigned long end)
+{
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(iterator, mm, start);
+
+	if (!test_bit(MM_CONTEXT_TEXTS, &mm->context.flags))
+		return;
+	for_each_vma_range(iterator, vma, end) {
+		if (!text_is(vma))
+			continue;
+		text_revert(vma);
+		sites_note(PUT_BACK);
+	}
+}
+
+enum outcome text_claim_at(unsigned long ip, const struct pt_regs *regs, bool cpuid)
+{
+	struct vm_area_struct *vma;
+	struct file *file = NULL;
+	enum outcome outcome;
+	loff_t offset;
+
+	if (mmap_read_lock_killable(current->mm))
+		return BUSY;
+	vma = vma_lookup(current->mm, ip);
+	if (vma && text_is_private(vma) && vma->vm_file) {
+		file = get_file(file_of(vma));
+		offset = ip - vma->vm_start + ((loff_t)vma->vm_pgoff << PAGE_SHIFT);
+	}
+	mmap_read_unlock(current->mm);
+	if (!file)
+		return NOT_TEXT;
+	outcome = text_claim(file, offset, regs, cpuid);
+	fput(file);
+	return outcome;
+}
+
+/* A key for the place in a file that is mapped at an address of the current process; 0 if none. */
+static u64 text_place(unsigned long ip)
+{
+	struct vm_area_struct *vma = lock_vma_under_rcu(current->mm, ip);
+	u64 place = 0;
+
+	if (!vma)
+		return 0;
+	if (vma->vm_file && text_is_private(vma))
+		place = (u64)file_inode(file_of(vma)) << 16 ^
+			(ip - vma->vm_start + ((u64)vma->vm_pgoff << PAGE_SHIFT));
+	vma_end_read(vma);
+	return place;
+}
+
+unsigned int text_warm(unsigned long ip, const struct pt_regs *regs, bool cpuid)
+{
+	u64 place = text_place(ip);
+	unsigned int traps;
+	bool due;
+
+	if (!place)
+		return UINT_MAX;
+	traps = heat_by_file(place);
+	/*
+	 * A fault of cpuid happens only to learn from it. A system call is tried more and more
+	 * rarely: an earlier attempt may have failed because of its registers.
+	 */
+	due = cpuid ? traps == 2 : traps >= VMI_TRAPS_HOT && is_power_of_2(traps);
+	if (due)
+		sites_note(text_claim_at(ip, regs, cpuid));
+	return traps;
+}
+
+/* Visits each thread, not each process: the first thread of a process may have ended. */
+static void revert_all(void)
+{
+	struct task_struct *task;
+	struct mm_struct *mm;
+	struct pid *pid;
+	pid_t nr;
+
+	for (nr = 1;; nr++) {
+		rcu_read_lock();
+		pid = find_ge_pid(nr, &init_pid_ns);
+		if (!pid)
+			break;
+		nr = pid_nr(pid);
+		task = get_pid_task(pid, PIDTYPE_PID);
+		rcu_read_unlock();
+		mm = task ? get_task_mm(task) : NULL;
+		if (mm) {
+			mmap_write_lock(mm);
+			text_revert_range(mm, 0, ULONG_MAX);
+			mmap_write_unlock(mm);
+			mmput(mm);
+		}
+		if (task)
+			put_task_struct(task);
+	}
+	rcu_read_unlock();
+}
+
+/* uprobes finds mappings by the file, so from now on there are no mappings of texts. */
+void syscall_sites_refuse(void)
+{
+	unsigned int pass;
+
+	if (!text_refuse())
+		return;
+	/* Twice: during the first pass a fork may be about to copy a mapping. */
+	for (pass = 0; pass < 2; pass++)
+		revert_all();
+}
