@@ -71,7 +71,7 @@ static int vmi_write_msr_safe(unsigned int msr, unsigned int low, unsigned int h
 		}
 		break;
 	case MSR_GS_BASE:
-		/* The boot vCPU's per-CPU data moves once. */
+		/* The per-CPU data of the boot vCPU moves once. */
 		vmi_percpu_table[smp_processor_id()] =
 			(void *)(value + (unsigned long)&vmi_percpu);
 		break;
@@ -114,8 +114,8 @@ static void vmi_load_idt(const struct desc_ptr *table)
 	struct vmi_table_register reg = { .limit = table->size, .base = table->address };
 
 	/*
-	 * The read-only alias guards against sidt and stray writes. A layer reads the table at every
-	 * exception; let it do so where everything is mapped.
+	 * Linux loads a read-only alias, which hides the table's address from sidt. A layer reads
+	 * the table at every exception, so it gets the table itself, which is always mapped.
 	 */
 	if (!vmi_idt)
 		vmi_idt = table->address;
@@ -189,7 +189,7 @@ static void vmi_load_sp0(unsigned long sp0)
 	vmi.cpu_set_kernel_stack(this_cpu_ptr(&cpu_tss_rw.x86_tss), sp0);
 }
 
-/* Where the layer leaves the native instruction, so do we. */
+/* Keeps the native instruction where the layer keeps it. */
 #define USE(call, op, function)						\
 	do {								\
 		if (vmi_layer_wants(VMI_CALL_##call))			\
@@ -220,7 +220,7 @@ void __init vmi_init_cpu_ops(void)
 	USE(CPU_SET_KERNEL_STACK, cpu.load_sp0, vmi_load_sp0);
 	if (!(vmi_layer.rom.header.flags & VMI_HEADER_PARAVIRT))
 		return;
-	/* Not at privilege level 0: these have nothing to do. */
+	/* These do nothing at privilege level 3. */
 	pv_info.name = "VMI";
 	pv_ops.cpu.io_delay = paravirt_nop;
 	pv_ops.cpu.wbinvd = vmi_wbinvd;

@@ -17,7 +17,7 @@ static ssize_t hvc_vmi_get(uint32_t vtermno, u8 *text, size_t count)
 	return 0;
 }
 
-/* Nothing will ever have come in: nobody needs to look, several times a second. */
+/* Prevents khvcd from polling for input several times a second: there is none. */
 static int hvc_vmi_open(struct hvc_struct *hp, int data)
 {
 	hp->irq_requested = 1;

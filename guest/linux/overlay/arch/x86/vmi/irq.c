@@ -16,7 +16,7 @@
 
 static void vmi_halt(void)
 {
-	/* Too early for a panic: the machine cannot go on, and nobody would see that it waits. */
+	/* Too early for a panic. The machine cannot continue, and waiting would go unnoticed. */
 	if (irqs_disabled() && system_state == SYSTEM_BOOTING && early_boot_irqs_disabled)
 		vmi.core_shutdown(255);
 	if (irqs_disabled())
@@ -113,7 +113,7 @@ static struct apic vmi_apic __ro_after_init = {
 	.icr_write			= vmi_apic_icr_write,
 };
 
-/* Before anything looks for a local APIC. */
+/* Called before Linux looks for a local APIC. */
 static void __init vmi_find_apic(void)
 {
 	apic_install_driver(&vmi_apic);
@@ -136,7 +136,7 @@ static void __init vmi_init_irq(void)
 
 void __init vmi_init_irq_ops(void)
 {
-	/* Primitives keep all registers but rax. */
+	/* Primitive calls keep all registers but rax. */
 	if (vmi_layer_wants(VMI_CALL_CPU_IRQ_FLAG))
 		pv_ops.irq.save_fl = __PV_IS_CALLEE_SAVE(vmi.cpu_irq_flag);
 	if (vmi_layer_wants(VMI_CALL_CPU_IRQ_DISABLE))
@@ -147,7 +147,7 @@ void __init vmi_init_irq_ops(void)
 		pv_ops.irq.safe_halt = vmi.cpu_halt;
 }
 
-/* The interrupts of a machine that has no other than the layer's. */
+/* The machine has no interrupts other than the layer's. */
 void __init vmi_init_irqs(void)
 {
 	pv_ops.irq.halt = vmi_halt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Finding a layer, starting it, the table of its calls, and what each vCPU keeps for it. */
+/* Loads and starts a layer; the table of its calls; per-vCPU data for it. */
 #include <linux/cache.h>
 #include <linux/errno.h>
 #include <linux/memblock.h>
@@ -19,10 +19,10 @@ struct vmi_boot_info vmi_boot __ro_after_init;
 DEFINE_PER_CPU_ALIGNED(struct vmi_percpu, vmi_percpu);
 struct vmi_percpu *vmi_percpu_table[NR_CPUS];
 
-/* Until a vCPU has per-CPU data. */
+/* For each vCPU until it has per-CPU data. */
 static struct vmi_percpu early_percpu[NR_CPUS] __aligned(VMI_PERCPU_ALIGN);
 
-/* A layer from an option ROM: near to its callers, and executable (vmi_set_memory_nx). */
+/* Holds a layer from an option ROM: near its callers, and executable (vmi_set_memory_nx()). */
 static u8 layer_space[SZ_256K] __page_aligned_bss;
 
 void vmi_print(const char *text)
@@ -59,7 +59,7 @@ enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info)
 			      VMI_ROM_FROM_BOOT_INFO);
 	if (error)
 		return error;
-	/* Nobody needs a copy of a layer that was made for this machine alone. */
+	/* The hypervisor made this layer for this machine alone, so it runs where it lies. */
 	if (!(rom.header.flags & VMI_HEADER_IN_PLACE))
 		return VMI_ROM_LOAD_SIZE;
 	vmi_layer.rom = rom;
@@ -154,13 +154,13 @@ int vmi_layer_init(unsigned long gs_base, void *data)
 		result = vmi.core_init(&args);
 	if (result)
 		return result;
-	/* The records are final now. */
+	/* The relocation records are final after core.init. */
 	fill_table();
 	vmi_layer.present = true;
 	return 0;
 }
 
-/* Makes what a vCPU other than the boot vCPU needs for its first call. */
+/* Allocates what a vCPU other than the boot vCPU needs for its first call of the layer. */
 int __ref vmi_percpu_prepare(unsigned int cpu)
 {
 	struct vmi_percpu *percpu = per_cpu_ptr(&vmi_percpu, cpu);
@@ -177,7 +177,7 @@ int __ref vmi_percpu_prepare(unsigned int cpu)
 		if (!data)
 			return -ENOMEM;
 	}
-	/* It was copied from the boot vCPU's. */
+	/* The per-CPU area is a copy of the boot vCPU's. */
 	memset(percpu, 0, sizeof(*percpu));
 	percpu->data = (u64)data;
 	percpu->vcpu = cpu;

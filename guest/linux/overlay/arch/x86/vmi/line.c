@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Devices of a machine that a hypervisor describes: their interrupt lines, as a chip in front of the local APICs' vectors, and
- * platform devices for the drivers that everybody has.
+ * Devices that the hypervisor describes: an irq chip for their interrupt lines on top of the
+ * vectors of the local APICs, and platform devices for the usual virtio-mmio driver.
  */
 #include <linux/dma-mapping.h>
 #include <linux/init.h>
@@ -19,14 +19,14 @@
 static struct vmi_device devices[MAX_DEVICES] __initdata;
 static u32 device_count __initdata;
 
-/* Early: later, the kernel's own tables may not map where it is. */
+/* Called early: later the kernel's page tables may not map the boot information. */
 void __init vmi_copy_devices(const struct vmi_boot_info *info)
 {
 	const u8 *entry = (const u8 *)info->devices;
 
 	if (!entry || info->device_size < sizeof(*devices))
 		return;
-	for (; device_count < min(info->device_count, (u32)MAX_DEVICES); device_count++) {
+	for (; device_count < min_t(u32, info->device_count, MAX_DEVICES); device_count++) {
 		memcpy(&devices[device_count], entry, sizeof(*devices));
 		entry += info->device_size;
 	}
@@ -37,8 +37,8 @@ static void line_route(struct irq_data *data)
 	const struct irq_cfg *cfg = irqd_cfg(data);
 	int error = vmi.line_route(irqd_to_hwirq(data), cfg->dest_apicid, cfg->vector);
 
-	WARN_ONCE(error, "VMI: line %lu to vector %u of APIC %u: error %d\n", irqd_to_hwirq(data), cfg->vector,
-		  cfg->dest_apicid, error);
+	WARN_ONCE(error, "VMI: line %lu to vector %u of APIC %u: error %d\n",
+		  irqd_to_hwirq(data), cfg->vector, cfg->dest_apicid, error);
 }
 
 static void line_mask(struct irq_data *data)
@@ -55,7 +55,7 @@ static int line_set_affinity(struct irq_data *data, const struct cpumask *mask, 
 		return ret;
 	if (!irqd_irq_masked(data))
 		line_route(data);
-	/* The old vector stays good for what was sent before. */
+	/* The old vector stays valid for interrupts that were sent before. */
 	vector_schedule_cleanup(irqd_cfg(data));
 	return ret;
 }
@@ -70,7 +70,8 @@ static struct irq_chip line_chip = {
 	.flags			= IRQCHIP_SKIP_SET_WAKE | IRQCHIP_AFFINITY_PRE_STARTUP,
 };
 
-static int line_alloc(struct irq_domain *domain, unsigned int virq, unsigned int count, void *argument)
+static int line_alloc(struct irq_domain *domain, unsigned int virq, unsigned int count,
+		      void *argument)
 {
 	struct irq_alloc_info *info = argument;
 	int ret;
@@ -81,7 +82,8 @@ static int line_alloc(struct irq_domain *domain, unsigned int virq, unsigned int
 	if (ret)
 		return ret;
 	irq_set_status_flags(virq, IRQ_MOVE_PCNTXT);
-	irq_domain_set_info(domain, virq, info->hwirq, &line_chip, NULL, handle_edge_irq, NULL, "edge");
+	irq_domain_set_info(domain, virq, info->hwirq, &line_chip, NULL, handle_edge_irq, NULL,
+			    "edge");
 	return 0;
 }
 
@@ -122,7 +124,7 @@ static int __init vmi_add_devices(void)
 	if (!device_count)
 		return 0;
 	if (!vmi.line_route) {
-		pr_err("VMI: devices, but no interrupt lines in the layer: they are left out\n");
+		pr_err("VMI: no devices: the layer has no interrupt lines\n");
 		return 0;
 	}
 	node = irq_domain_alloc_named_fwnode("VMI-line");
@@ -140,7 +142,7 @@ static int __init vmi_add_devices(void)
 			continue;
 		error = add_device(domain, &devices[i], i);
 		if (error)
-			pr_err("VMI: device %u is left out: error %d\n", i, error);
+			pr_err("VMI: cannot add device %u: error %d\n", i, error);
 	}
 	return 0;
 }

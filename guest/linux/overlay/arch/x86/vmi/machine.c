@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What of a PC there is not, and the ends of the machine. */
+/* Parts of a PC that a layer's machine lacks, and how the machine ends. */
 #include <linux/console.h>
 #include <linux/moduleparam.h>
 #include <linux/panic_notifier.h>
@@ -16,7 +16,7 @@
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."
 
-/* A power-off ends the machine with this; a program may set it before. */
+/* A power-off ends the machine with this status. A program can set it. */
 static unsigned int exit_status;
 module_param(exit_status, uint, 0644);
 MODULE_PARM_DESC(exit_status, "Exit status of the virtual machine at a power-off");
@@ -44,7 +44,10 @@ static void vmi_machine_shutdown(void)
 
 static int vmi_panic(struct notifier_block *block, unsigned long event, void *message)
 {
-	/* Ends the machine where panic= does not say that it starts again. What an NMI had to say has not been printed yet. */
+	/*
+	 * Ends the machine unless panic= asks for a restart. Messages from an NMI have not been
+	 * printed yet.
+	 */
 	if (!panic_timeout) {
 		console_flush_on_panic(CONSOLE_FLUSH_PENDING);
 		vmi.core_shutdown(255);
@@ -57,7 +60,7 @@ static struct notifier_block vmi_panic_block = {
 	.priority = INT_MIN,
 };
 
-/* Nobody has caused it: somebody outside wants to know what this CPU does. What comes next is unknown_nmi_panic's. */
+/* The user has sent it to see what this CPU does. unknown_nmi_panic decides what follows. */
 static int vmi_unknown_nmi(unsigned int type, struct pt_regs *regs)
 {
 	show_regs(regs);
@@ -85,7 +88,7 @@ static struct console vmi_early_console = {
 static void __init vmi_arch_setup(void)
 {
 	register_console(&vmi_early_console);
-	/* Tells the reboot system call that there is a way; the machine goes off by machine_ops. */
+	/* Only tells the reboot system call that power-off works; machine_ops does it. */
 	pm_power_off = vmi_power_off;
 	add_preferred_console("hvc", 0, NULL);
 	atomic_notifier_chain_register(&panic_notifier_list, &vmi_panic_block);
@@ -113,7 +116,7 @@ static unsigned char vmi_nmi_reason(void)
 }
 
 #ifdef CONFIG_PCI
-/* Nothing to probe; 0: done. */
+/* Nothing to probe. */
 static int __init vmi_pci_arch_init(void)
 {
 	return 0;

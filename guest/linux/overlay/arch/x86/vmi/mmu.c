@@ -15,10 +15,10 @@
 #include "../kernel/fpu/context.h"
 #include "vmi.h"
 
-/* Of init_mm: a number that mm_context_t.ctx_id starts behind. */
+/* The context number of init_mm. mm_context_t.ctx_id starts above it. */
 #define KERNEL_CONTEXT 1
 
-/* Entries of head_64.S's tables with the addresses that the image has. */
+/* Fills the tables of head_64.S for the addresses that the image has. */
 unsigned long __init vmi_early_page_tables(void)
 {
 	unsigned long address, text = (unsigned long)_text, end = PFN_ALIGN(_end);
@@ -38,7 +38,7 @@ unsigned long __init vmi_early_page_tables(void)
 	level3_kernel_pgt[pud_index(text)] = __pud(__pa_symbol(level2_kernel_pgt) | table);
 	level3_kernel_pgt[pud_index(FIXADDR_TOP)] =
 		__pud(__pa_symbol(level2_fixmap_pgt) | _PAGE_TABLE_NOENC);
-	/* One table for both: it has entries only where one of them lies. */
+	/* Image and fixmap share one third-level table: their entries in it differ. */
 	memset(init_top_pgt, 0, PAGE_SIZE);
 	init_top_pgt[pgd_index(text)] = __pgd(__pa_symbol(level3_kernel_pgt) | table);
 	init_top_pgt[pgd_index(FIXADDR_TOP)] =
@@ -56,21 +56,23 @@ static void vmi_flush_tlb_kernel(void)
 	vmi.mmu_flush_tlb(VMI_FLUSH_ALL);
 }
 
-/* An mm begins with 0, which says to a layer that nothing is known: it would compare everything at each load. */
+/*
+ * Linux starts with generation 0. To a layer 0 means that nothing is known, and it would compare
+ * everything at each load.
+ */
 static u64 layer_generation(u64 tlb_gen)
 {
 	return tlb_gen + 1;
 }
 
-/* The layer has mmu.flush_space. */
+/* The layer offers mmu.flush_space. */
 static bool flush_space __ro_after_init;
 
 /*
- * A flush of a part of an mm's user range; end is TLB_FLUSH_ALL for all of it. False: the layer cannot, the caller must interrupt the CPUs.
- *
- * A layer flushes a space for all CPUs at once, and knows by the generation what it has missed. So none is interrupted, which walks
- * without locks rely on otherwise: page tables are freed by RCU (tlb_remove_table). CPUs that are lazy need not hear of freed tables:
- * they do not touch user addresses, and nothing else is walked.
+ * A layer flushes a space on all CPUs at once, and a generation tells it which flushes it has
+ * missed. So no CPU is interrupted. Lockless page-table walks normally rely on that interrupt; here
+ * page tables are freed by RCU instead (tlb_remove_table()). Lazy CPUs need not learn of freed
+ * tables: they do not touch user addresses, and the layer walks tables for nothing else.
  */
 bool vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end)
 {
@@ -80,19 +82,19 @@ bool vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end)
 	if (!flush_space)
 		return false;
 	generation = inc_mm_tlb_gen(mm);
-	/* Nobody will use it again, and its root's release forgets it. */
+	/* A dying mm is not used again, and the release of its root drops all translations. */
 	if (!atomic_read(&mm->mm_users))
 		return true;
 	local_irq_save(flags);
-	vmi.mmu_flush_space(__pa(mm->pgd), mm->context.ctx_id, layer_generation(generation), start & PAGE_MASK,
-			    end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
+	vmi.mmu_flush_space(__pa(mm->pgd), mm->context.ctx_id, layer_generation(generation),
+			    start & PAGE_MASK, end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
 	if (mm == this_cpu_read(cpu_tlbstate.loaded_mm) && *loaded < generation)
 		*loaded = generation;
 	local_irq_restore(flags);
 	return true;
 }
 
-/* The part of the kernel's range that one CPU flushes, in one call whatever its size; end is TLB_FLUSH_ALL for all. */
+/* One call flushes a range of any size. @end is TLB_FLUSH_ALL for all of it. */
 void vmi_flush_kernel(unsigned long start, unsigned long end)
 {
 	vmi.mmu_flush_kernel_range(start & PAGE_MASK, end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
@@ -108,12 +110,13 @@ static unsigned long vmi_read_cr3(void)
 	return vmi.mmu_get_cr3();
 }
 
-/* The layer has VMI_MMU_NO_VECTORS. */
+/* The layer offers VMI_MMU_NO_VECTORS. */
 static bool no_vectors __ro_after_init;
 
 /*
- * The vector registers of the program that is left would go along with the load, only to be saved behind it. Saved before, nobody needs
- * what is in them. Whether that is so: not while the kernel uses them itself.
+ * A CR3 load carries the vector registers to the next space, although Linux saves them soon after.
+ * This saves them first, so that the layer need not carry them. Returns false if that is impossible
+ * because the kernel itself uses them.
  */
 static bool leave_fpregs(void)
 {
@@ -121,7 +124,8 @@ static bool leave_fpregs(void)
 
 	if (!irq_fpu_usable())
 		return false;
-	if (!(task->flags & (PF_KTHREAD | PF_USER_WORKER)) && !test_thread_flag(TIF_NEED_FPU_LOAD)) {
+	if (!(task->flags & (PF_KTHREAD | PF_USER_WORKER)) &&
+	    !test_thread_flag(TIF_NEED_FPU_LOAD)) {
 		save_fpregs_to_fpstate(&task->thread.fpu);
 		set_thread_flag(TIF_NEED_FPU_LOAD);
 	}
@@ -130,8 +134,9 @@ static bool leave_fpregs(void)
 }
 
 /*
- * The space that a root belongs to, and its generation: tlb_gen as it was before anything of the space was used here. The
- * caller of a CR3 load in switch_mm_irqs_off() has left both in cpu_tlbstate; any other load flushes.
+ * Tells the layer which space the root belongs to, and its generation: the tlb_gen from before this
+ * CPU used any translation of the space. switch_mm_irqs_off() leaves both in cpu_tlbstate before it
+ * loads CR3. Any other load of CR3 flushes.
  */
 static void vmi_write_cr3(unsigned long cr3)
 {
@@ -141,7 +146,9 @@ static void vmi_write_cr3(unsigned long cr3)
 	if (no_vectors && leave_fpregs())
 		cr3 |= VMI_CR3_NO_VECTORS;
 	if ((cr3 & CR3_ADDR_MASK) == __pa_symbol(swapper_pg_dir)) {
-		/* It has nothing in the user range. And there is no struct page yet when it is loaded first. */
+		/*
+		 * It maps nothing in the user range, and has no struct page yet at the first load.
+		 */
 		vmi.mmu_set_cr3(cr3, KERNEL_CONTEXT, 1);
 		return;
 	}
@@ -173,13 +180,13 @@ static void vmi_pgd_free(struct mm_struct *mm, pgd_t *pgd)
 
 void __init vmi_init_mmu_ops(void)
 {
-	/* With page tables of its own for user mode, Linux flushes more than a layer is told of. */
+	/* With page-table isolation Linux also flushes by means that a layer does not see. */
 	if (vmi_low || !boot_cpu_has(X86_FEATURE_PTI)) {
 		USE(MMU_FLUSH_TLB, flush_tlb_user, vmi_flush_tlb_user);
 		USE(MMU_FLUSH_TLB, flush_tlb_kernel, vmi_flush_tlb_kernel);
 		USE(MMU_INVALIDATE_PAGE, flush_tlb_one_user, vmi_flush_tlb_one_user);
 	}
-	/* A primitive keeps more registers than this asks for. */
+	/* Primitive calls keep at least the registers that a callee-save operation must keep. */
 	USE(CPU_GET_CR2, read_cr2, __PV_IS_CALLEE_SAVE(vmi.cpu_get_cr2));
 	USE(CPU_SET_CR2, write_cr2, (void *)vmi.cpu_set_cr2);
 	USE(MMU_GET_CR3, read_cr3, vmi_read_cr3);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A layer on bare metal or full virtualization: an option ROM. The kernel is running as an ordinary one already; what the layer
- * wants to be called for, it gets, everything else stays native. The local APIC and the timers stay the kernel's own.
+ * A layer in an option ROM, on bare metal or full virtualization. The kernel has started in the
+ * usual way. It calls the layer for the operations that the layer asks for; everything else stays
+ * native, and so do the local APIC and the timers.
  */
 #include <linux/init.h>
 #include <linux/memblock.h>
@@ -21,7 +22,7 @@
 static char wanted[17] __initdata;
 static bool refused __initdata;
 
-/* vmi=off: no layer; vmi=NAME: only the one of this name. */
+/* vmi=off refuses every layer; vmi=NAME accepts only the layer of this name. */
 static int __init parse_vmi(char *argument)
 {
 	if (!argument)
@@ -65,7 +66,10 @@ static bool __init find(void)
 
 static void (*prepare_boot_cpu)(void) __initdata;
 
-/* The per-CPU areas have just been made: the boot vCPU's has moved, the others' have been copied from it. */
+/*
+ * The per-CPU areas have just been allocated. The boot vCPU's has moved, and the others are copies
+ * of it.
+ */
 static void __init vmi_smp_prepare_boot_cpu(void)
 {
 	unsigned int cpu;
@@ -97,7 +101,7 @@ void __init vmi_find_rom(void)
 			-result);
 		return;
 	}
-	/* Its code has none of the marks at which an indirect branch may arrive. */
+	/* The layer's code has no endbr instructions. */
 	setup_clear_cpu_cap(X86_FEATURE_IBT);
 	prepare_boot_cpu = smp_ops.smp_prepare_boot_cpu;
 	smp_ops.smp_prepare_boot_cpu = vmi_smp_prepare_boot_cpu;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The clock is the time-stamp counter, at the frequency that the layer says; events are a layer's alarms. */
+/*
+ * The clock source is the time-stamp counter, at the frequency that the layer reports. Clock events
+ * are the layer's alarms.
+ */
 #include <linux/clockchips.h>
 #include <linux/hardirq.h>
 #include <linux/percpu.h>
@@ -31,7 +34,10 @@ u64 vmi_real_ns(void)
 	return times.real;
 }
 
-/* As of the CPU's last event, which is not long ago where it matters: a sample costs as much as the accounting. */
+/*
+ * Steal time as of the CPU's last clock event. Where it matters that is not long ago, and reading
+ * it anew would cost as much as the accounting.
+ */
 static u64 vmi_steal_clock(int cpu)
 {
 	return READ_ONCE(per_cpu(stolen, cpu));

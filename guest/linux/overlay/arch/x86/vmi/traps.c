@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Exceptions. A layer enters the gates with the frame that a processor pushes, always on the thread's own
- * stack, so the handlers that want a stack of their own are replaced. And the rare privileged
- * instruction that is no pv_op arrives as #GP: it is carried out through the layer's calls.
+ * Exceptions. A layer enters the gates with the frame that a processor pushes, always on the
+ * thread's own stack. So handlers that need a stack of their own are replaced. A privileged
+ * instruction that is not a pv_op is rare. It raises #GP and is emulated by calls of the layer.
  */
 #include <linux/kprobes.h>
 #include <linux/ptrace.h>
@@ -45,7 +45,7 @@ static void set_result(struct pt_regs *regs, unsigned int width, u64 value)
 	}
 }
 
-/* ins, outs: the count in rcx with a rep prefix; the direction flag is always clear in the kernel. */
+/* ins and outs. The direction flag is always clear in the kernel. */
 static void port_string(struct pt_regs *regs, bool in, unsigned int width, bool rep)
 {
 	u64 count = rep ? regs->cx : 1;
@@ -61,7 +61,8 @@ static void port_string(struct pt_regs *regs, bool in, unsigned int width, bool 
 		regs->cx = 0;
 }
 
-static bool control_register(struct pt_regs *regs, bool write, unsigned int number, unsigned long *reg)
+static bool control_register(struct pt_regs *regs, bool write, unsigned int number,
+			     unsigned long *reg)
 {
 	switch (number) {
 	case 0:
@@ -112,11 +113,11 @@ static bool two_byte(struct pt_regs *regs, const u8 *ip, unsigned int rex, unsig
 	case 0x09:			/* wbinvd */
 		*length = 1;
 		return true;
-	case 0x20:			/* mov from, to a control register */
+	case 0x20:			/* mov from and to a control register */
 	case 0x22:
 		*length = 2;
 		return control_register(regs, ip[0] == 0x22, reg, reg_at(regs, rm));
-	case 0x21:			/* mov from, to a debug register */
+	case 0x21:			/* mov from and to a debug register */
 		value = 0;
 		vmi.cpu_get_dr(reg, &value);
 		*reg_at(regs, rm) = value;
@@ -126,7 +127,7 @@ static bool two_byte(struct pt_regs *regs, const u8 *ip, unsigned int rex, unsig
 		vmi.cpu_set_dr(reg, *reg_at(regs, rm));
 		*length = 2;
 		return true;
-	case 0x30:			/* wrmsr, rdmsr: a fault goes to the kernel's own fix-up */
+	case 0x30:			/* wrmsr, rdmsr; the exception table handles a fault */
 		*length = 1;
 		return !vmi.cpu_write_msr(regs->cx, regs->dx << 32 | (u32)regs->ax);
 	case 0x32:
@@ -140,7 +141,7 @@ static bool two_byte(struct pt_regs *regs, const u8 *ip, unsigned int rex, unsig
 	return false;
 }
 
-/* Carries out the instruction at regs->ip, if it is one of these. */
+/* Emulates the instruction at regs->ip. Returns false if it is not one of these. */
 static noinline bool emulate(struct pt_regs *regs)
 {
 	const u8 *ip = (const u8 *)regs->ip;
@@ -158,7 +159,7 @@ static noinline bool emulate(struct pt_regs *regs)
 	if ((*ip & 0xf0) == 0x40)
 		rex = *ip++;
 	switch (*ip) {
-	case 0xe4:		/* in, out with an immediate port */
+	case 0xe4:		/* in and out with an immediate port */
 	case 0xe5:
 		width = *ip == 0xe4 ? 1 : width;
 		set_result(regs, width, vmi.cpu_port_in(ip[1], width));
@@ -170,7 +171,7 @@ static noinline bool emulate(struct pt_regs *regs)
 		vmi.cpu_port_out(ip[1], width, regs->ax);
 		length = 2;
 		break;
-	case 0xec:		/* in, out by dx */
+	case 0xec:		/* in and out by dx */
 	case 0xed:
 		width = *ip == 0xec ? 1 : width;
 		set_result(regs, width, vmi.cpu_port_in((u16)regs->dx, width));
@@ -187,13 +188,13 @@ static noinline bool emulate(struct pt_regs *regs)
 		width = *ip & 1 ? width : 1;
 		port_string(regs, *ip < 0x6e, width, rep);
 		break;
-	case 0xf4:		/* hlt: with interrupts off nothing ends it */
+	case 0xf4:		/* hlt; with interrupts off nothing would end it */
 		if (regs->flags & X86_EFLAGS_IF)
 			vmi.cpu_halt();
 		else
 			vmi.cpu_stop();
 		break;
-	case 0xfa:		/* cli, sti: of the frame that is returned to */
+	case 0xfa:		/* cli and sti; they change the frame */
 		regs->flags &= ~X86_EFLAGS_IF;
 		break;
 	case 0xfb:
@@ -214,8 +215,9 @@ static noinline bool emulate(struct pt_regs *regs)
 DEFINE_PER_CPU(unsigned long, vmi_bad_iret_error);
 
 /*
- * A fault in the layer that is none of a call's can only be that of a frame for user mode that has selectors or an address which no processor
- * takes; it is where the layer's stack pointer is.
+ * cpu.iret has faulted in the layer: its frame for user mode has selectors or an address that no
+ * processor accepts. The frame lies at the layer's stack pointer. No other code of the layer faults
+ * without an entry in its exception table.
  */
 static bool bad_iret(struct pt_regs *regs, unsigned long error_code)
 {
@@ -223,7 +225,7 @@ static bool bad_iret(struct pt_regs *regs, unsigned long error_code)
 
 	if (!vmi_low || !vmi_in_layer(regs->ip) || !(frame[1] & SEGMENT_RPL_MASK))
 		return false;
-	/* Interrupts are off until it is read. */
+	/* Interrupts stay off until vmi_bad_iret has read it. */
 	__this_cpu_write(vmi_bad_iret_error, error_code);
 	regs->ip = (unsigned long)vmi_bad_iret;
 	return true;
