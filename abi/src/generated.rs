@@ -17,7 +17,7 @@ pub const SIGNATURE: u64 = 0x36494d56;
 pub const ROM_UNIT: u64 = 0x200;
 /// First guest-physical address that is scanned for ROMs.
 pub const ROM_SCAN_START: u64 = 0xc0000;
-/// First guest-physical address behind the scanned range.
+/// First guest-physical address after the scanned range.
 pub const ROM_SCAN_END: u64 = 0xf0000;
 /// Alignment of a ROM, bytes.
 pub const ROM_SCAN_STEP: u64 = 0x800;
@@ -33,7 +33,7 @@ pub const INLINE_MAX: u64 = 0xf;
 // Bits of vmi_rom_header.flags
 /// The hypervisor has mapped the layer where it must stay: do not copy it.
 pub const HEADER_IN_PLACE: u64 = 0x1;
-/// Privileged instructions do not work under this layer: every site must be patched, a kernel that cannot must stop.
+/// Privileged instructions do not work under this layer: every site must be patched, and a kernel that cannot patch must stop.
 pub const HEADER_PARAVIRT: u64 = 0x2;
 
 // What the kernel does to a site of this call (vmi_call_entry.reloc)
@@ -51,7 +51,7 @@ pub const RELOC_INLINE: u64 = 0x4;
 // Errors; a call that fails returns the negated value
 /// Not allowed in this state.
 pub const EPERM: u64 = 0x1;
-/// No such thing (section, vCPU, slot).
+/// No such section, vCPU or stub.
 pub const ENOENT: u64 = 0x2;
 /// The operation faulted (unknown MSR, address not mapped).
 pub const EFAULT: u64 = 0xe;
@@ -65,7 +65,7 @@ pub const EINVAL: u64 = 0x16;
 pub const ENOSPC: u64 = 0x1c;
 /// A version does not fit.
 pub const ERANGE: u64 = 0x22;
-/// The call exists but this layer has nothing to do it with; the kernel uses its own way.
+/// This layer does not implement the call; the kernel uses its own way.
 pub const ENOSYS: u64 = 0x26;
 
 // Interrupt flag
@@ -73,7 +73,7 @@ pub const ENOSYS: u64 = 0x26;
 pub const FLAGS_IF: u64 = 0x200;
 
 // Argument of core.reboot
-/// Like INIT: processors start again, memory is kept where the machine can.
+/// Like INIT: processors start again; memory is kept where the machine can keep it.
 pub const REBOOT_SOFT: u64 = 0x0;
 /// Like the reset line.
 pub const REBOOT_HARD: u64 = 0x1;
@@ -87,17 +87,17 @@ pub const LEVEL_PD: u64 = 0x2;
 pub const LEVEL_PDPT: u64 = 0x3;
 /// A root.
 pub const LEVEL_PML4: u64 = 0x4;
-/// This root is the one that kernel addresses are always translated with.
+/// Kernel addresses are always translated with this root.
 pub const PT_KERNEL_ROOT: u64 = 0x10;
-/// Mmu.expect_space: where the addresses end that the kernel promises not to read.
+/// Mmu.expect_space: end of the addresses that the kernel promises not to read.
 pub const EXPECT_END: u64 = 0x40000000;
-/// Mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has been carried out, anything may be in them that the machine has had there. Only where the layer has VMI_MMU_NO_VECTORS.
+/// Mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has taken effect, they may hold anything that the machine has had in them. Only if the layer has VMI_MMU_NO_VECTORS.
 pub const CR3_NO_VECTORS: u64 = 0x800;
 
 // Flags of mmu.set_pte and mmu.set_ptes, or-ed with the level
 /// The level, VMI_LEVEL_PT to VMI_LEVEL_PML4.
 pub const PTE_LEVEL_MASK: u64 = 0xf;
-/// The slot belongs to the loaded space and va is the address it maps.
+/// The entry belongs to the loaded space and va is the address that it maps.
 pub const PTE_CURRENT: u64 = 0x10;
 /// The effect may wait until the next flush, queue flush or end of a lazy mode.
 pub const PTE_DEFER: u64 = 0x20;
@@ -111,13 +111,13 @@ pub const LAZY_MMU: u64 = 0x1;
 pub const LAZY_CPU: u64 = 0x2;
 
 // Flags of mmu.flush_tlb
-/// All translations but global ones.
+/// All translations except global ones.
 pub const FLUSH_USER: u64 = 0x1;
 /// Global ones too.
 pub const FLUSH_ALL: u64 = 0x3;
 
 // Time counters, and flags of time.set_alarm
-/// Real time: goes on whatever the vCPU does.
+/// Real time: advances whatever the vCPU does.
 pub const TIME_REAL: u64 = 0x0;
 /// Real time less stolen time: the vCPU ran or was halted.
 pub const TIME_AVAILABLE: u64 = 0x1;
@@ -135,21 +135,21 @@ pub const VECTOR_MIN: u64 = 0x20;
 pub const VECTOR_MAX: u64 = 0xff;
 
 // Statistics
-/// Buckets of a histogram: bucket n counts calls of 2^n to 2^(n+1)-1 cycles; the last one also all longer ones, the first also 0.
+/// Buckets of a histogram: bucket n counts calls of 2^n to 2^(n+1)-1 cycles; the last one also counts longer calls, the first also 0.
 pub const STATS_BUCKETS: u64 = 0x20;
 
-// System-call slots
-/// Bits 16 to 23 of every address of an area: a jump to the second half of a rewritten site must meet an opcode that is invalid in 64-bit mode.
+// Stubs for system calls
+/// Bits 16 to 23 of every address of an area: a jump to the second half of a replaced site must meet an opcode that is invalid in 64-bit mode.
 pub const PATCH_BYTE: u64 = 0x6;
-/// Vmi_syscall_site.flags, patch.claim: only the slot is wanted.
+/// Vmi_syscall_site.flags, patch.claim: only make the stub.
 pub const SITE_ENTRY: u64 = 0x1;
 /// Vmi_syscall_site.flags, patch.code: the instruction at syscall_offset is cpuid.
 pub const SITE_CPUID: u64 = 0x2;
-/// Vmi_syscall_site.flags, patch.code: the body that all cpuid slots of a text share.
+/// Vmi_syscall_site.flags, patch.code: the body that all cpuid stubs of a text share.
 pub const SITE_BODY: u64 = 0x4;
-/// No slot that patch.code writes is longer, bytes.
+/// Longest stub that patch.code writes, bytes.
 pub const PATCH_SLOT_MAX: u64 = 0x30;
-/// Nor is the body.
+/// Longest body that patch.code writes, bytes.
 pub const PATCH_BODY_MAX: u64 = 0x80;
 
 // Start by a hypervisor (ELF note and boot information)
@@ -161,36 +161,36 @@ pub const BOOT_MAGIC: u64 = 0x544f4f42494d56;
 pub const BOOT_MAX_MEM: u64 = 0x10;
 /// Memory map type: usable RAM.
 pub const MEM_RAM: u64 = 0x1;
-/// Memory map type: not to be used.
+/// Memory map type: must not be used.
 pub const MEM_RESERVED: u64 = 0x2;
 /// Entries of the list of reserved linear addresses.
 pub const BOOT_MAX_HOLES: u64 = 0x4;
 /// Kind of a device: virtio over MMIO, version 2 (virtio 1.2, section 4.2).
 pub const DEVICE_VIRTIO_MMIO: u64 = 0x1;
 
-/// The first 128 bytes of a layer's image.
+/// The first 128 bytes of a layer's ROM.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RomHeader {
     /// VMI_ROM_SIGNATURE.
     pub rom_signature: u16,
-    /// Size of the image in units of VMI_ROM_UNIT bytes, 1 to 255.
+    /// Size of the ROM in units of VMI_ROM_UNIT bytes, 1 to 255.
     pub rom_length: u8,
     /// 16-bit code that the firmware calls: a far return.
     pub bios_entry: [u8; 4],
-    /// Makes the 8-bit sum of the image zero.
+    /// Makes the 8-bit sum of the ROM zero.
     pub checksum: u8,
     /// VMI_SIGNATURE.
     pub vmi_signature: u32,
     /// Minor API version: additions.
     pub api_minor: u8,
-    /// Major API version: a kernel with another one stays native.
+    /// Major API version: a kernel for another one stays native.
     pub api_major: u8,
     /// Bytes of this header, at least VMI_HEADER_SIZE.
     pub header_size: u16,
-    /// Bytes of code and data in the image, at most rom_length * VMI_ROM_UNIT.
+    /// Bytes of code and data in the ROM, at most rom_length * VMI_ROM_UNIT.
     pub image_size: u32,
-    /// Bytes of memory that the loaded layer takes; what is behind image_size starts as zero.
+    /// Bytes of memory that the loaded layer takes; those after image_size are zero at first.
     pub load_size: u32,
     /// Offset of the PCI data structure, 0 for none.
     pub pci_header: u16,
@@ -248,7 +248,7 @@ const _: () = assert!(offset_of!(RomHeader, flags) == 80);
 const _: () = assert!(offset_of!(RomHeader, call_size) == 84);
 const _: () = assert!(offset_of!(RomHeader, reserved) == 88);
 
-/// One section of the interface as a layer offers it.
+/// A section of the interface that a layer offers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
@@ -280,7 +280,7 @@ const _: () = assert!(offset_of!(Section, features) == 12);
 pub struct CallEntry {
     /// Offset of the entry point; 0: the call is absent.
     pub offset: u32,
-    /// VMI_RELOC_*: what becomes of a site.
+    /// VMI_RELOC_*: what the kernel does to a site.
     pub reloc: u8,
     /// Zero.
     pub reserved: [u8; 3],
@@ -300,7 +300,7 @@ const _: () = assert!(offset_of!(CallEntry, inline_offset) == 8);
 pub struct Inline {
     /// Bytes of code, 1 to VMI_INLINE_MAX.
     pub length: u8,
-    /// Position independent code without branches out of itself.
+    /// Position-independent code without branches out of it.
     pub code: [u8; 15],
 }
 
@@ -308,13 +308,13 @@ const _: () = assert!(size_of::<Inline>() == 16);
 const _: () = assert!(offset_of!(Inline, length) == 0);
 const _: () = assert!(offset_of!(Inline, code) == 1);
 
-/// An instruction of the layer that may fault, and where to go on when it did.
+/// An instruction of the layer that may fault, and where execution continues then.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExtableEntry {
     /// Offset of the instruction.
     pub insn: u32,
-    /// Offset of the code to go on with; the stack pointer is unchanged.
+    /// Offset of the code at which execution continues; the stack pointer is unchanged.
     pub fixup: u32,
 }
 
@@ -322,7 +322,7 @@ const _: () = assert!(size_of::<ExtableEntry>() == 8);
 const _: () = assert!(offset_of!(ExtableEntry, insn) == 0);
 const _: () = assert!(offset_of!(ExtableEntry, fixup) == 4);
 
-/// An annotated site in the kernel (section .vmi.sites).
+/// A site in the kernel (section .vmi.sites).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
@@ -342,7 +342,7 @@ const _: () = assert!(offset_of!(Site, call) == 4);
 const _: () = assert!(offset_of!(Site, length) == 6);
 const _: () = assert!(offset_of!(Site, reserved) == 7);
 
-/// What the kernel keeps for the layer in every vCPU's own data, at vmi_init.percpu_gs_offset from the kernel GS base; 64-byte aligned.
+/// Part of each vCPU's data that the kernel keeps for the layer, at vmi_init.percpu_gs_offset from the kernel GS base; 64-byte aligned.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Percpu {
@@ -352,7 +352,7 @@ pub struct Percpu {
     pub vcpu: u32,
     /// Its local APIC id; set by the kernel.
     pub apic_id: u32,
-    /// The layer's; zeroed by the kernel, then not touched by it.
+    /// For the layer; zeroed by the kernel, which does not touch it later.
     pub fast: [u8; 48],
 }
 
@@ -378,7 +378,7 @@ pub struct Init {
     pub direct_map_size: u64,
     /// Offset of struct vmi_percpu from the kernel GS base, signed 32 bit.
     pub percpu_gs_offset: u64,
-    /// Linear address of an array of vcpu_count pointers to struct vmi_percpu. An entry may change until smp.set_ap_state is called for that vCPU, and the boot vCPU's, with what is in the structure, just before its cpu.set_gs_base.
+    /// Linear address of an array of vcpu_count pointers to struct vmi_percpu. An entry may change until smp.set_ap_state is called for that vCPU. The boot vCPU's may change, with the structure's contents, just before its cpu.set_gs_base.
     pub percpu_table: u64,
     /// VCPUs that the kernel may ever start, at least 1.
     pub vcpu_count: u32,
@@ -388,7 +388,7 @@ pub struct Init {
     pub apic: u64,
     /// Guest-physical address of a free, identity-mapped page below 1 MiB for starting APs, 0 for none.
     pub low_page: u64,
-    /// Frequency of the time-stamp counter if the kernel knows it, Hz, else 0.
+    /// Frequency of the time-stamp counter, Hz, if the kernel knows it, else 0.
     pub tsc_hz: u64,
     /// The kernel's 64-bit code selector.
     pub kernel_cs: u16,
@@ -441,7 +441,7 @@ const _: () = assert!(offset_of!(Cpuid, ebx) == 4);
 const _: () = assert!(offset_of!(Cpuid, ecx) == 8);
 const _: () = assert!(offset_of!(Cpuid, edx) == 12);
 
-/// GDTR or IDTR, in front of which six bytes align the base.
+/// GDTR or IDTR, after six bytes that align the base.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TableRegister {
@@ -546,7 +546,7 @@ const _: () = assert!(offset_of!(Times, real) == 0);
 const _: () = assert!(offset_of!(Times, available) == 8);
 const _: () = assert!(offset_of!(Times, stolen) == 16);
 
-/// Page that turns the time-stamp counter into real time without a call; also for the guest's user programs.
+/// Page that converts the time-stamp counter to real time without a call; also for the guest's user programs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -586,17 +586,17 @@ pub struct SyscallSite {
     pub addr: u64,
     /// In: the bytes there.
     pub code: [u8; 16],
-    /// In: how many of them are valid.
+    /// In: number of valid bytes in code.
     pub length: u32,
     /// In: offset of the syscall or cpuid instruction in code.
     pub syscall_offset: u32,
-    /// Out: user address of the slot; with VMI_SITE_ENTRY the one to jump to. patch.code: in.
+    /// Out: user address of the stub; with VMI_SITE_ENTRY, the address to jump to. patch.code: in.
     pub slot: u64,
     /// Out: the bytes to write at addr; none with VMI_SITE_ENTRY.
     pub patch: [u8; 16],
-    /// Out: how many.
+    /// Out: number of bytes in patch.
     pub patch_length: u32,
-    /// In: VMI_SITE_*; other bits are zero, a layer ignores those it does not know.
+    /// In: VMI_SITE_*; other bits are zero, and a layer ignores those that it does not know.
     pub flags: u32,
 }
 
@@ -610,7 +610,7 @@ const _: () = assert!(offset_of!(SyscallSite, patch) == 40);
 const _: () = assert!(offset_of!(SyscallSite, patch_length) == 56);
 const _: () = assert!(offset_of!(SyscallSite, flags) == 60);
 
-/// Pages of an address space in which the layer keeps its slots.
+/// Pages of an address space in which the layer keeps its stubs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PatchArea {
@@ -620,7 +620,7 @@ pub struct PatchArea {
     pub kernel: u64,
     /// Bytes, a multiple of 4096, at most 65536; the area must not cross a 64 KiB boundary.
     pub size: u64,
-    /// The layer's; zero at first.
+    /// For the layer; zero at first.
     pub used: u64,
 }
 
@@ -634,9 +634,9 @@ const _: () = assert!(offset_of!(PatchArea, used) == 24);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CallStats {
-    /// Times the call was made.
+    /// Number of calls.
     pub calls: u64,
-    /// Time-stamp counter cycles in it, all together.
+    /// Time-stamp counter cycles, summed over all calls.
     pub cycles: u64,
     /// Histogram, see VMI_STATS_BUCKETS.
     pub buckets: [u64; 32],
@@ -667,7 +667,7 @@ const _: () = assert!(offset_of!(Mem, size) == 8);
 const _: () = assert!(offset_of!(Mem, kind) == 16);
 const _: () = assert!(offset_of!(Mem, reserved) == 20);
 
-/// Linear addresses that programs must leave alone, and the kernel but for its image and what it maps below that; what begins at 0 ends where the addresses of programs begin.
+/// Linear addresses that programs must not use, nor the kernel, except for its own file and what it maps below that. A hole that begins at 0 ends where the addresses of programs begin.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Hole {
@@ -685,13 +685,13 @@ const _: () = assert!(offset_of!(Hole, end) == 8);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
-    /// VMI_DEVICE_*; a kernel passes over kinds that it does not know.
+    /// VMI_DEVICE_*; a kernel ignores kinds that it does not know.
     pub kind: u32,
     /// Its interrupt line, for line.route.
     pub line: u32,
     /// Guest-physical address of its registers, page-aligned, not inside RAM.
     pub gpa: u64,
-    /// Bytes of them.
+    /// Bytes of registers.
     pub size: u64,
     /// Zero.
     pub reserved: u64,
@@ -721,7 +721,7 @@ const _: () = assert!(offset_of!(NoteEntry, entry) == 0);
 const _: () = assert!(offset_of!(NoteEntry, api_version) == 8);
 const _: () = assert!(offset_of!(NoteEntry, flags) == 12);
 
-/// What a hypervisor hands to the kernel's VMI entry, its linear address in rdi.
+/// What a hypervisor passes to the kernel's VMI entry; rdi has its linear address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BootInfo {
@@ -731,11 +731,11 @@ pub struct BootInfo {
     pub size: u32,
     /// Major << 16 | minor.
     pub api_version: u32,
-    /// Linear address of the layer's image; 0 for none.
+    /// Linear address of the layer's ROM; 0 for none.
     pub rom: u64,
     /// Bytes mapped there.
     pub rom_size: u64,
-    /// Linear address at which the kernel image was loaded.
+    /// Linear address at which the kernel was loaded.
     pub image: u64,
     /// Guest-physical address of it.
     pub image_gpa: u64,
@@ -747,7 +747,7 @@ pub struct BootInfo {
     pub direct_map: u64,
     /// Bytes of it that are mapped.
     pub direct_map_size: u64,
-    /// Last linear address + 1 that user programs may have.
+    /// Last linear address + 1 that user programs may use.
     pub user_end: u64,
     /// Linear address of a string that ends with a zero byte.
     pub command_line: u64,
@@ -807,56 +807,56 @@ const _: () = assert!(offset_of!(BootInfo, device_count) == 592);
 const _: () = assert!(offset_of!(BootInfo, device_size) == 596);
 const _: () = assert!(offset_of!(BootInfo, reserved) == 600);
 
-/// Says whether the layer can run here.
+/// Reports whether the layer can run here.
 pub const CALL_CORE_PROBE: u16 = 0x000;
-/// Starts the layer, interrupts off, once, on the boot vCPU, with the boot vCPU's vmi_percpu in place.
+/// Starts the layer: once, with interrupts off, on the boot vCPU, with the boot vCPU's vmi_percpu in place.
 pub const CALL_CORE_INIT: u16 = 0x001;
-/// Version of a section as features << 32 | version.
+/// Returns features << 32 | version of a section.
 pub const CALL_CORE_VERSION: u16 = 0x002;
 /// Restarts the machine, VMI_REBOOT_SOFT or VMI_REBOOT_HARD.
 pub const CALL_CORE_REBOOT: u16 = 0x003;
 /// Ends the machine.
 pub const CALL_CORE_SHUTDOWN: u16 = 0x004;
-/// Writes to the console, for early messages; returns the number of bytes written, which is length.
+/// Writes to the console, for early messages.
 pub const CALL_CORE_CONSOLE_WRITE: u16 = 0x005;
 
-/// CR0.TS makes FPU instructions raise #NM; without it the bit is only kept.
+/// CR0.TS makes FPU instructions raise #NM; without this feature the bit is only kept.
 pub const CPU_TASK_SWITCHED: u32 = 0x1;
-/// Descriptors of the GDT, LDT and TLS, and IDT stack switching, work in user and kernel mode as on a processor; without it they are only kept.
+/// Descriptors of the GDT, LDT and TLS, and IDT stack switching, work in user and kernel mode as on a processor; without this feature they are only kept.
 pub const CPU_SEGMENTS: u32 = 0x2;
-/// XCR0 can be changed; without it cpu.set_xcr takes only the value that is there.
+/// XCR0 can be changed; without this feature cpu.set_xcr accepts only the present value.
 pub const CPU_XCR: u32 = 0x4;
 /// Clears the interrupt flag: no interrupt is delivered to this vCPU from here on.
 pub const CALL_CPU_IRQ_DISABLE: u16 = 0x100;
-/// Sets the interrupt flag; pending interrupts are delivered, at the latest after the next instruction behind the call.
+/// Sets the interrupt flag.
 pub const CALL_CPU_IRQ_ENABLE: u16 = 0x101;
-/// The interrupt flag: VMI_FLAGS_IF is set in the result if interrupts are enabled; the other bits mean nothing.
+/// Returns the interrupt flag: VMI_FLAGS_IF is set in the result if interrupts are enabled.
 pub const CALL_CPU_IRQ_FLAG: u16 = 0x102;
-/// Makes the interrupt flag what VMI_FLAGS_IF in flags says; flags must come from cpu.irq_flag or cpu.irq_save.
+/// Sets the interrupt flag to VMI_FLAGS_IF of flags, which must come from cpu.irq_flag or cpu.irq_save.
 pub const CALL_CPU_IRQ_RESTORE: u16 = 0x103;
-/// Result of cpu.irq_flag, then cpu.irq_disable.
+/// Cpu.irq_flag, then cpu.irq_disable.
 pub const CALL_CPU_IRQ_SAVE: u16 = 0x104;
 /// Enables interrupts and waits for one.
 pub const CALL_CPU_HALT: u16 = 0x105;
 /// Stops this vCPU for good, with interrupts off; another vCPU may start it again with INIT and STARTUP.
 pub const CALL_CPU_STOP: u16 = 0x106;
-/// Says that this is a spin loop.
+/// Tells the processor that this is a spin loop.
 pub const CALL_CPU_PAUSE: u16 = 0x107;
-/// CR0 as the kernel last set it.
+/// Returns CR0 as the kernel last set it.
 pub const CALL_CPU_GET_CR0: u16 = 0x108;
 /// Sets CR0.
 pub const CALL_CPU_SET_CR0: u16 = 0x109;
 /// Clears CR0.TS.
 pub const CALL_CPU_CLTS: u16 = 0x10a;
-/// The address of this vCPU's last page fault.
+/// Returns the address of this vCPU's last page fault.
 pub const CALL_CPU_GET_CR2: u16 = 0x10b;
 /// Sets CR2.
 pub const CALL_CPU_SET_CR2: u16 = 0x10c;
-/// CR4 as the kernel last set it.
+/// Returns CR4 as the kernel last set it.
 pub const CALL_CPU_GET_CR4: u16 = 0x10d;
 /// Sets CR4.
 pub const CALL_CPU_SET_CR4: u16 = 0x10e;
-/// The task priority: interrupts whose vector >> 4 is not above it wait.
+/// Returns the task priority.
 pub const CALL_CPU_GET_CR8: u16 = 0x10f;
 /// Sets the task priority, 0 to 15.
 pub const CALL_CPU_SET_CR8: u16 = 0x110;
@@ -870,25 +870,25 @@ pub const CALL_CPU_READ_MSR: u16 = 0x113;
 pub const CALL_CPU_WRITE_MSR: u16 = 0x114;
 /// Reads a performance counter.
 pub const CALL_CPU_READ_PMC: u16 = 0x115;
-/// CPUID as the kernel should see it: the layer hides what does not work under it.
+/// Returns CPUID as the kernel should see it: the layer hides what does not work under it.
 pub const CALL_CPU_CPUID: u16 = 0x116;
-/// The time-stamp counter; at the frequency of time.frequency, monotonic across vCPUs.
+/// Returns the time-stamp counter, which has the frequency of time.frequency and is monotonic across vCPUs.
 pub const CALL_CPU_READ_TSC: u16 = 0x117;
 /// Loads the GDTR.
 pub const CALL_CPU_SET_GDT: u16 = 0x118;
-/// The GDTR that the kernel last set.
+/// Returns the GDTR that the kernel last set.
 pub const CALL_CPU_GET_GDT: u16 = 0x119;
 /// Loads the IDTR.
 pub const CALL_CPU_SET_IDT: u16 = 0x11a;
-/// The IDTR that the kernel last set.
+/// Returns the IDTR that the kernel last set.
 pub const CALL_CPU_GET_IDT: u16 = 0x11b;
 /// Loads the LDTR with a selector of the GDT, or 0.
 pub const CALL_CPU_SET_LDT: u16 = 0x11c;
-/// The selector in LDTR.
+/// Returns the selector in LDTR.
 pub const CALL_CPU_GET_LDT: u16 = 0x11d;
 /// Loads the task register; the descriptor must name an available TSS.
 pub const CALL_CPU_SET_TR: u16 = 0x11e;
-/// The selector in TR.
+/// Returns the selector in TR.
 pub const CALL_CPU_GET_TR: u16 = 0x11f;
 /// Writes a descriptor of one or two 8-byte words into a GDT, loaded or not.
 pub const CALL_CPU_WRITE_GDT: u16 = 0x120;
@@ -898,27 +898,27 @@ pub const CALL_CPU_WRITE_LDT: u16 = 0x121;
 pub const CALL_CPU_WRITE_IDT: u16 = 0x122;
 /// Writes count thread-local-storage descriptors into the loaded GDT, at index and up.
 pub const CALL_CPU_SET_TLS: u16 = 0x123;
-/// Loads the user's GS selector; the kernel GS base stays as it is.
+/// Loads the user's GS selector.
 pub const CALL_CPU_LOAD_GS: u16 = 0x124;
-/// The FS base.
+/// Returns the FS base.
 pub const CALL_CPU_GET_FS_BASE: u16 = 0x125;
 /// Sets the FS base.
 pub const CALL_CPU_SET_FS_BASE: u16 = 0x126;
-/// The kernel's GS base.
+/// Returns the kernel's GS base.
 pub const CALL_CPU_GET_GS_BASE: u16 = 0x127;
-/// Sets the kernel's GS base; the vmi_percpu that it leads to must be valid.
+/// Sets the kernel's GS base.
 pub const CALL_CPU_SET_GS_BASE: u16 = 0x128;
-/// The GS base that user code will have.
+/// Returns the GS base that user code will have.
 pub const CALL_CPU_GET_USER_GS_BASE: u16 = 0x129;
 /// Sets the GS base that user code will have.
 pub const CALL_CPU_SET_USER_GS_BASE: u16 = 0x12a;
-/// Exchanges the user's and the kernel's GS base, first thing after an entry from user mode and last thing before cpu.iret or cpu.sysret to it.
+/// Exchanges the user's and the kernel's GS base: first after an entry from user mode, and last before a cpu.iret or cpu.sysret to it.
 pub const CALL_CPU_SWAPGS: u16 = 0x12b;
 /// Sets the stack on which this vCPU enters privilege level 0; tss is the loaded TSS.
 pub const CALL_CPU_SET_KERNEL_STACK: u16 = 0x12c;
 /// Returns by the frame at the stack pointer (rip, cs, rflags, rsp, ss).
 pub const CALL_CPU_IRET: u16 = 0x12d;
-/// Returns to 64-bit user mode at rcx with rflags from r11; the stack pointer is already the user's, interrupts are off.
+/// Returns to 64-bit user mode at rcx with rflags from r11.
 pub const CALL_CPU_SYSRET: u16 = 0x12e;
 /// Reads a port, width 1, 2 or 4 bytes.
 pub const CALL_CPU_PORT_IN: u16 = 0x12f;
@@ -928,34 +928,34 @@ pub const CALL_CPU_PORT_OUT: u16 = 0x130;
 pub const CALL_CPU_PORT_IN_STRING: u16 = 0x131;
 /// Writes count values of a buffer to a port.
 pub const CALL_CPU_PORT_OUT_STRING: u16 = 0x132;
-/// Waits as long as an old device needs between two accesses; under a hypervisor no time at all.
+/// Waits as long as an old device needs between two accesses: under a hypervisor, not at all.
 pub const CALL_CPU_IO_DELAY: u16 = 0x133;
 /// Sets an extended control register: XCR0, the state components that XSAVE handles.
 pub const CALL_CPU_SET_XCR: u16 = 0x134;
-/// Writes back and invalidates the caches; nothing under a hypervisor whose memory is coherent.
+/// Writes back and invalidates the caches.
 pub const CALL_CPU_WBINVD: u16 = 0x135;
-/// Says which ports user code on this vCPU may use: a clear bit of the bitmap allows its port, ports behind it are refused; 0 bytes refuse all.
+/// Sets which ports user code on this vCPU may use.
 pub const CALL_CPU_SET_IO_BITMAP: u16 = 0x136;
 
-/// Mmu.flush_space works; without it the kernel interrupts the other vCPUs itself.
+/// Mmu.flush_space works; without this feature the kernel interrupts the other vCPUs itself.
 pub const MMU_FLUSH_SPACE: u32 = 0x1;
-/// User code cannot reach kernel memory; without it the machine is one trust domain, and only the user range has its user bit checked.
+/// User code cannot reach kernel memory; without this feature the machine is one trust domain, and the user bit is checked in the user range only.
 pub const MMU_USER_ISOLATION: u32 = 0x2;
 /// Mmu.fill of one entry also flushes it, on all vCPUs that have the space loaded.
 pub const MMU_FILL_REPLACES: u32 = 0x4;
-/// Mmu.set_cr3 knows VMI_CR3_NO_VECTORS.
+/// Mmu.set_cr3 accepts VMI_CR3_NO_VECTORS.
 pub const MMU_NO_VECTORS: u32 = 0x8;
-/// Says that the page will be used as a page table of this level, optionally or-ed with VMI_PT_KERNEL_ROOT.
+/// Registers a page as a page table of this level, which may be or-ed with VMI_PT_KERNEL_ROOT.
 pub const CALL_MMU_REGISTER_PAGE_TABLE: u16 = 0x200;
-/// The page is not a page table any more and may be used for something else.
+/// Ends the use of a page as a page table.
 pub const CALL_MMU_RELEASE_PAGE_TABLE: u16 = 0x201;
 /// Writes an entry of a page table.
 pub const CALL_MMU_SET_PTE: u16 = 0x202;
-/// Writes count consecutive entries, the physical address growing by the size of what an entry of this level maps, whether or not the value has the present bit.
+/// Writes count consecutive entries.
 pub const CALL_MMU_SET_PTES: u16 = 0x203;
 /// Loads an address space.
 pub const CALL_MMU_SET_CR3: u16 = 0x204;
-/// The last value given to mmu.set_cr3 (queued or not).
+/// Returns the last value given to mmu.set_cr3 (queued or not).
 pub const CALL_MMU_GET_CR3: u16 = 0x205;
 /// Flushes this vCPU's translation of one address, in the loaded space, global or not.
 pub const CALL_MMU_INVALIDATE_PAGE: u16 = 0x206;
@@ -963,86 +963,86 @@ pub const CALL_MMU_INVALIDATE_PAGE: u16 = 0x206;
 pub const CALL_MMU_INVALIDATE_RANGE: u16 = 0x207;
 /// Flushes all of this vCPU's translations: VMI_FLUSH_USER or VMI_FLUSH_ALL.
 pub const CALL_MMU_FLUSH_TLB: u16 = 0x208;
-/// Flushes kernel translations of start to end - 1 on this vCPU, in every space, loaded or not; the kernel calls it on every vCPU.
+/// Flushes kernel translations of start to end - 1 on this vCPU, in every space, loaded or not.
 pub const CALL_MMU_FLUSH_KERNEL_RANGE: u16 = 0x209;
-/// Flushes start to end - 1 of a space on every vCPU, before it returns where the space is loaded, and by the generation it has then where it is not.
+/// Flushes start to end - 1 of a space on every vCPU: before it returns where the space is loaded, and by the generation at the next load where it is not.
 pub const CALL_MMU_FLUSH_SPACE: u16 = 0x20a;
-/// Enters VMI_LAZY_MMU or VMI_LAZY_CPU, or leaves with VMI_LAZY_NONE, which carries out what was queued.
+/// Enters VMI_LAZY_MMU or VMI_LAZY_CPU.
 pub const CALL_MMU_SET_LAZY_MODE: u16 = 0x20b;
-/// Carries out what is queued on this vCPU; the mode stays.
+/// Carries out what is queued on this vCPU.
 pub const CALL_MMU_FLUSH_QUEUE: u16 = 0x20c;
-/// Says that user code will use these count consecutive entries of a page table of the loaded space soon: the layer may make their translations ready.
+/// Announces that user code will soon use these count consecutive entries of a page table of the loaded space, so the layer may prepare their translations.
 pub const CALL_MMU_FILL: u16 = 0x20d;
-/// Says that the space with this root, which has not been loaded yet, will be loaded by this vCPU next, and will soon have much in common with the spaces that had the same likeness, a number of the kernel's choice: they run the same program, most often.
+/// Announces that this vCPU loads the space with this root next, for the first time, and that the space will soon have much in common with earlier spaces that had the same hint.
 pub const CALL_MMU_EXPECT_SPACE: u16 = 0x20e;
 
 /// Reads a register of 32 bits.
 pub const CALL_APIC_READ: u16 = 0x300;
 /// Writes a register of 32 bits.
 pub const CALL_APIC_WRITE: u16 = 0x301;
-/// Ends the interrupt of highest priority in service.
+/// Ends the interrupt of the highest priority that is in service.
 pub const CALL_APIC_EOI: u16 = 0x302;
-/// Sends an interprocessor interrupt: the 64-bit interrupt command register in x2APIC form (destination APIC id in bits 63:32, vector 7:0, delivery mode 10:8, shorthand 19:18).
+/// Sends an interprocessor interrupt.
 pub const CALL_APIC_SEND_IPI: u16 = 0x303;
 
-/// Gives the complete state in which a vCPU that is not running starts when it gets INIT and then STARTUP.
+/// Sets the complete state in which a vCPU that is not running starts when it gets INIT and then STARTUP.
 pub const CALL_SMP_SET_AP_STATE: u16 = 0x400;
-/// The vector to put into the STARTUP interrupt.
+/// Returns the vector for the STARTUP interrupt.
 pub const CALL_SMP_STARTUP_VECTOR: u16 = 0x401;
 
-/// Frequency of cpu.read_tsc, Hz.
+/// Returns the frequency of cpu.read_tsc, Hz.
 pub const CALL_TIME_FREQUENCY: u16 = 0x500;
-/// The three times of this vCPU, one consistent sample: real = available + stolen.
+/// Reads the three times of this vCPU in one consistent sample: real = available + stolen.
 pub const CALL_TIME_READ: u16 = 0x501;
-/// Nanoseconds since 1970-01-01T00:00:00Z.
+/// Returns nanoseconds since 1970-01-01T00:00:00Z.
 pub const CALL_TIME_WALLCLOCK: u16 = 0x502;
-/// 1 once after the wallclock jumped against real time, else 0.
+/// Returns 1 once after the wall clock jumped against real time, else 0.
 pub const CALL_TIME_WALLCLOCK_UPDATED: u16 = 0x503;
-/// Gives a page that the layer keeps up to date from now on; 0, 0 ends that.
+/// Gives the layer a page that it keeps up to date from now on; 0, 0 ends that.
 pub const CALL_TIME_SET_CLOCK: u16 = 0x504;
-/// Arms this vCPU's alarm of a counter, VMI_TIME_REAL or VMI_TIME_AVAILABLE, for the moment at which the counter is expiry (in the past: at once).
+/// Arms this vCPU's alarm of a counter, VMI_TIME_REAL or VMI_TIME_AVAILABLE, for the moment at which the counter reaches expiry (in the past: at once).
 pub const CALL_TIME_SET_ALARM: u16 = 0x505;
-/// Disarms an alarm: 1 if it was armed, else 0; an alarm that has expired stays armed until time.ack_alarm has told of it.
+/// Disarms an alarm.
 pub const CALL_TIME_CANCEL_ALARM: u16 = 0x506;
-/// To be called in the alarm interrupt: the counters whose alarm has expired since the last call, as bits 1 << counter; arms what comes next.
+/// Call it in the alarm interrupt.
 pub const CALL_TIME_ACK_ALARM: u16 = 0x507;
 
-/// Returns at once if *location differs from value (the pending bit then stays), or if this vCPU's pending bit is set, which it clears; otherwise waits until it is kicked.
+/// Returns at once if *location differs from value (the pending bit then stays), or if this vCPU's pending bit is set, which it clears.
 pub const CALL_LOCK_WAIT: u16 = 0x600;
 /// Sets the pending bit of a vCPU, and wakes it if it waits.
 pub const CALL_LOCK_KICK: u16 = 0x601;
-/// The pending bit of a vCPU, 0 or 1: for saving a vCPU's state.
+/// Returns the pending bit of a vCPU, 0 or 1, for saving the vCPU's state.
 pub const CALL_LOCK_PENDING: u16 = 0x602;
-/// 1 if the vCPU wants to run and does not, so that spinning for it is useless; else 0.
+/// Returns 1 if the vCPU wants to run and does not, so that spinning for it is useless, else 0.
 pub const CALL_LOCK_PREEMPTED: u16 = 0x603;
 /// Gives the processor to a vCPU that is preempted.
 pub const CALL_LOCK_YIELD: u16 = 0x604;
 
-/// Slots are offered; without it every call answers ENOSYS.
+/// Stubs are offered; without this feature every call answers ENOSYS.
 pub const PATCH_SLOTS: u32 = 0x1;
 /// VMI_SITE_ENTRY and patch.set_entry work.
 pub const PATCH_ENTRIES: u32 = 0x2;
 /// Patch.code works, for system calls.
 pub const PATCH_CODE: u32 = 0x4;
-/// And for cpuid: VMI_SITE_CPUID and VMI_SITE_BODY.
+/// Patch.code works for cpuid: VMI_SITE_CPUID and VMI_SITE_BODY.
 pub const PATCH_CPUID: u32 = 0x8;
-/// Prepares a slot for a site and says what to write there.
+/// Prepares a stub for a site and returns what to write there.
 pub const CALL_PATCH_CLAIM: u16 = 0x700;
-/// Gives a slot back, after the kernel has put the site's own bytes back and no vCPU can be in the slot.
+/// Releases a stub, after the kernel has restored the site's own bytes and no vCPU can be in the stub.
 pub const CALL_PATCH_RELEASE: u16 = 0x701;
-/// For an invalid-opcode exception in user mode at *rip: if it is what becomes of a jump to the syscall instruction of a claimed site, puts the address of that instruction's successor into *rip; the kernel then serves the system call in *rax.
+/// For an invalid-opcode exception in user mode at *rip.
 pub const CALL_PATCH_FIXUP: u16 = 0x702;
-/// System calls that come through slots enter the kernel on this vCPU there; 0, as at first: at LSTAR, as those of syscall instructions do.
+/// Sets where system calls from stubs enter the kernel on this vCPU.
 pub const CALL_PATCH_SET_ENTRY: u16 = 0x703;
-/// Writes the code of a slot that the kernel places itself, and answers its length.
+/// Writes the code of a stub that the kernel places itself, and returns its length.
 pub const CALL_PATCH_CODE: u16 = 0x704;
 
-/// The statistics of one call since core.init or the last reset; core.init and stats.reset are not counted themselves.
+/// Reads the statistics of one call since core.init or the last reset.
 pub const CALL_STATS_READ: u16 = 0x800;
 /// Sets all statistics to zero.
 pub const CALL_STATS_RESET: u16 = 0x801;
 
-/// Has the interrupts of a line delivered with this vector to the vCPU of this local APIC id, from now on; vector 0 masks the line, as it is at the start, whatever apic_id says.
+/// Routes the interrupts of a line, with this vector, to the vCPU with this local APIC id.
 pub const CALL_LINE_ROUTE: u16 = 0x900;
 
 /// Every section with its calls, in the order of their numbers.

@@ -15,7 +15,7 @@
 #define VMI_SIGNATURE 0x36494d56 /* u32 at offset 8: the characters VMI6 */
 #define VMI_ROM_UNIT 0x200 /* bytes in one unit of rom_length */
 #define VMI_ROM_SCAN_START 0xc0000 /* first guest-physical address that is scanned for ROMs */
-#define VMI_ROM_SCAN_END 0xf0000 /* first guest-physical address behind the scanned range */
+#define VMI_ROM_SCAN_END 0xf0000 /* first guest-physical address after the scanned range */
 #define VMI_ROM_SCAN_STEP 0x800 /* alignment of a ROM, bytes */
 #define VMI_HEADER_SIZE 0x80 /* bytes of struct vmi_rom_header */
 #define VMI_LAYER_ALIGN 0x1000 /* alignment of a loaded layer, bytes */
@@ -24,7 +24,7 @@
 
 /* Bits of vmi_rom_header.flags */
 #define VMI_HEADER_IN_PLACE 0x1 /* the hypervisor has mapped the layer where it must stay: do not copy it */
-#define VMI_HEADER_PARAVIRT 0x2 /* privileged instructions do not work under this layer: every site must be patched, a kernel that cannot must stop */
+#define VMI_HEADER_PARAVIRT 0x2 /* privileged instructions do not work under this layer: every site must be patched, and a kernel that cannot patch must stop */
 
 /* What the kernel does to a site of this call (vmi_call_entry.reloc) */
 #define VMI_RELOC_NONE 0x0 /* leave the native instruction in place */
@@ -35,20 +35,20 @@
 
 /* Errors; a call that fails returns the negated value */
 #define VMI_EPERM 0x1 /* not allowed in this state */
-#define VMI_ENOENT 0x2 /* no such thing (section, vCPU, slot) */
+#define VMI_ENOENT 0x2 /* no such section, vCPU or stub */
 #define VMI_EFAULT 0xe /* the operation faulted (unknown MSR, address not mapped) */
 #define VMI_EBUSY 0x10 /* in use */
 #define VMI_ENODEV 0x13 /* this layer cannot run here */
 #define VMI_EINVAL 0x16 /* an argument is outside what the call defines */
 #define VMI_ENOSPC 0x1c /* no room */
 #define VMI_ERANGE 0x22 /* a version does not fit */
-#define VMI_ENOSYS 0x26 /* the call exists but this layer has nothing to do it with; the kernel uses its own way */
+#define VMI_ENOSYS 0x26 /* this layer does not implement the call; the kernel uses its own way */
 
 /* Interrupt flag */
 #define VMI_FLAGS_IF 0x200 /* the interrupt flag as RFLAGS has it */
 
 /* Argument of core.reboot */
-#define VMI_REBOOT_SOFT 0x0 /* like INIT: processors start again, memory is kept where the machine can */
+#define VMI_REBOOT_SOFT 0x0 /* like INIT: processors start again; memory is kept where the machine can keep it */
 #define VMI_REBOOT_HARD 0x1 /* like the reset line */
 
 /* Levels of page tables, and flags of mmu.register_page_table */
@@ -56,13 +56,13 @@
 #define VMI_LEVEL_PD 0x2 /* maps 2 MiB */
 #define VMI_LEVEL_PDPT 0x3 /* maps 1 GiB */
 #define VMI_LEVEL_PML4 0x4 /* a root */
-#define VMI_PT_KERNEL_ROOT 0x10 /* this root is the one that kernel addresses are always translated with */
-#define VMI_EXPECT_END 0x40000000 /* mmu.expect_space: where the addresses end that the kernel promises not to read */
-#define VMI_CR3_NO_VECTORS 0x800 /* mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has been carried out, anything may be in them that the machine has had there. Only where the layer has VMI_MMU_NO_VECTORS */
+#define VMI_PT_KERNEL_ROOT 0x10 /* kernel addresses are always translated with this root */
+#define VMI_EXPECT_END 0x40000000 /* mmu.expect_space: end of the addresses that the kernel promises not to read */
+#define VMI_CR3_NO_VECTORS 0x800 /* mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has taken effect, they may hold anything that the machine has had in them. Only if the layer has VMI_MMU_NO_VECTORS */
 
 /* Flags of mmu.set_pte and mmu.set_ptes, or-ed with the level */
 #define VMI_PTE_LEVEL_MASK 0xf /* the level, VMI_LEVEL_PT to VMI_LEVEL_PML4 */
-#define VMI_PTE_CURRENT 0x10 /* the slot belongs to the loaded space and va is the address it maps */
+#define VMI_PTE_CURRENT 0x10 /* the entry belongs to the loaded space and va is the address that it maps */
 #define VMI_PTE_DEFER 0x20 /* the effect may wait until the next flush, queue flush or end of a lazy mode */
 
 /* Modes of mmu.set_lazy_mode */
@@ -71,11 +71,11 @@
 #define VMI_LAZY_CPU 0x2 /* kernel stack, TLS, descriptor and CR3 loads may be queued (a context switch) */
 
 /* Flags of mmu.flush_tlb */
-#define VMI_FLUSH_USER 0x1 /* all translations but global ones */
+#define VMI_FLUSH_USER 0x1 /* all translations except global ones */
 #define VMI_FLUSH_ALL 0x3 /* global ones too */
 
 /* Time counters, and flags of time.set_alarm */
-#define VMI_TIME_REAL 0x0 /* real time: goes on whatever the vCPU does */
+#define VMI_TIME_REAL 0x0 /* real time: advances whatever the vCPU does */
 #define VMI_TIME_AVAILABLE 0x1 /* real time less stolen time: the vCPU ran or was halted */
 #define VMI_TIME_STOLEN 0x2 /* the vCPU wanted to run and did not */
 #define VMI_ALARM_PERIODIC 0x100 /* or-ed with the counter: the alarm repeats */
@@ -86,22 +86,22 @@
 #define VMI_VECTOR_MAX 0xff /* highest vector */
 
 /* Statistics */
-#define VMI_STATS_BUCKETS 0x20 /* buckets of a histogram: bucket n counts calls of 2^n to 2^(n+1)-1 cycles; the last one also all longer ones, the first also 0 */
+#define VMI_STATS_BUCKETS 0x20 /* buckets of a histogram: bucket n counts calls of 2^n to 2^(n+1)-1 cycles; the last one also counts longer calls, the first also 0 */
 
-/* System-call slots */
-#define VMI_PATCH_BYTE 0x6 /* bits 16 to 23 of every address of an area: a jump to the second half of a rewritten site must meet an opcode that is invalid in 64-bit mode */
-#define VMI_SITE_ENTRY 0x1 /* vmi_syscall_site.flags, patch.claim: only the slot is wanted */
+/* Stubs for system calls */
+#define VMI_PATCH_BYTE 0x6 /* bits 16 to 23 of every address of an area: a jump to the second half of a replaced site must meet an opcode that is invalid in 64-bit mode */
+#define VMI_SITE_ENTRY 0x1 /* vmi_syscall_site.flags, patch.claim: only make the stub */
 #define VMI_SITE_CPUID 0x2 /* vmi_syscall_site.flags, patch.code: the instruction at syscall_offset is cpuid */
-#define VMI_SITE_BODY 0x4 /* vmi_syscall_site.flags, patch.code: the body that all cpuid slots of a text share */
-#define VMI_PATCH_SLOT_MAX 0x30 /* no slot that patch.code writes is longer, bytes */
-#define VMI_PATCH_BODY_MAX 0x80 /* nor is the body */
+#define VMI_SITE_BODY 0x4 /* vmi_syscall_site.flags, patch.code: the body that all cpuid stubs of a text share */
+#define VMI_PATCH_SLOT_MAX 0x30 /* longest stub that patch.code writes, bytes */
+#define VMI_PATCH_BODY_MAX 0x80 /* longest body that patch.code writes, bytes */
 
 /* Start by a hypervisor (ELF note and boot information) */
 #define VMI_NOTE_ENTRY 0x1 /* type of the ELF note, name VMI: desc is struct vmi_note_entry */
 #define VMI_BOOT_MAGIC 0x544f4f42494d56 /* vmi_boot_info.magic: VMIBOOT */
 #define VMI_BOOT_MAX_MEM 0x10 /* entries of the memory map */
 #define VMI_MEM_RAM 0x1 /* memory map type: usable RAM */
-#define VMI_MEM_RESERVED 0x2 /* memory map type: not to be used */
+#define VMI_MEM_RESERVED 0x2 /* memory map type: must not be used */
 #define VMI_BOOT_MAX_HOLES 0x4 /* entries of the list of reserved linear addresses */
 #define VMI_DEVICE_VIRTIO_MMIO 0x1 /* kind of a device: virtio over MMIO, version 2 (virtio 1.2, section 4.2) */
 
@@ -342,9 +342,9 @@
 #define VMI_SECTION_CPU_VERSION 2
 #define VMI_SECTION_CPU_COMPAT 1
 #define VMI_SECTION_CPU_CALLS 55
-#define VMI_CPU_TASK_SWITCHED 0x1 /* CR0.TS makes FPU instructions raise #NM; without it the bit is only kept */
-#define VMI_CPU_SEGMENTS 0x2 /* descriptors of the GDT, LDT and TLS, and IDT stack switching, work in user and kernel mode as on a processor; without it they are only kept */
-#define VMI_CPU_XCR 0x4 /* XCR0 can be changed; without it cpu.set_xcr takes only the value that is there */
+#define VMI_CPU_TASK_SWITCHED 0x1 /* CR0.TS makes FPU instructions raise #NM; without this feature the bit is only kept */
+#define VMI_CPU_SEGMENTS 0x2 /* descriptors of the GDT, LDT and TLS, and IDT stack switching, work in user and kernel mode as on a processor; without this feature they are only kept */
+#define VMI_CPU_XCR 0x4 /* XCR0 can be changed; without this feature cpu.set_xcr accepts only the present value */
 #define VMI_CALL_CPU_IRQ_DISABLE 0x100
 #define VMI_CALL_CPU_IRQ_ENABLE 0x101
 #define VMI_CALL_CPU_IRQ_FLAG 0x102
@@ -445,15 +445,15 @@
 #define VMI_NATIVE_CPU_WBINVD wbinvd
 #define VMI_NATIVE_STR_CPU_WBINVD "wbinvd"
 
-/* Section mmu: Page tables and translations. A translation may be used until it is flushed; a not-present entry is never cached. So flushes and CR3 loads are what correctness rests on; set_pte, registration and fill make a hypervisor fast. */
+/* Section mmu: Page tables and translations. A translation may be used until it is flushed; a not-present entry is never cached. So correctness depends on flushes and CR3 loads; set_pte, registration and fill make a hypervisor fast. */
 #define VMI_SECTION_MMU 2
 #define VMI_SECTION_MMU_VERSION 2
 #define VMI_SECTION_MMU_COMPAT 1
 #define VMI_SECTION_MMU_CALLS 15
-#define VMI_MMU_FLUSH_SPACE 0x1 /* mmu.flush_space works; without it the kernel interrupts the other vCPUs itself */
-#define VMI_MMU_USER_ISOLATION 0x2 /* user code cannot reach kernel memory; without it the machine is one trust domain, and only the user range has its user bit checked */
+#define VMI_MMU_FLUSH_SPACE 0x1 /* mmu.flush_space works; without this feature the kernel interrupts the other vCPUs itself */
+#define VMI_MMU_USER_ISOLATION 0x2 /* user code cannot reach kernel memory; without this feature the machine is one trust domain, and the user bit is checked in the user range only */
 #define VMI_MMU_FILL_REPLACES 0x4 /* mmu.fill of one entry also flushes it, on all vCPUs that have the space loaded */
-#define VMI_MMU_NO_VECTORS 0x8 /* mmu.set_cr3 knows VMI_CR3_NO_VECTORS */
+#define VMI_MMU_NO_VECTORS 0x8 /* mmu.set_cr3 accepts VMI_CR3_NO_VECTORS */
 #define VMI_CALL_MMU_REGISTER_PAGE_TABLE 0x200
 #define VMI_CALL_MMU_RELEASE_PAGE_TABLE 0x201
 #define VMI_CALL_MMU_SET_PTE 0x202
@@ -494,7 +494,7 @@
 #define VMI_CALL_SMP_SET_AP_STATE 0x400
 #define VMI_CALL_SMP_STARTUP_VECTOR 0x401
 
-/* Section time: Real, available and stolen time (seed: running, halted, ready); wallclock; alarms. All in nanoseconds. */
+/* Section time: Real, available and stolen time; wall-clock time; alarms. All in nanoseconds. */
 #define VMI_SECTION_TIME 5
 #define VMI_SECTION_TIME_VERSION 1
 #define VMI_SECTION_TIME_COMPAT 1
@@ -508,7 +508,7 @@
 #define VMI_CALL_TIME_CANCEL_ALARM 0x506
 #define VMI_CALL_TIME_ACK_ALARM 0x507
 
-/* Section lock: Waiting for a lock without spinning (seed 001). A kick is sticky: each vCPU has one pending bit, part of its state. */
+/* Section lock: Waiting for a lock without spinning. A kick is sticky: each vCPU has one pending bit, part of its state. */
 #define VMI_SECTION_LOCK 6
 #define VMI_SECTION_LOCK_VERSION 1
 #define VMI_SECTION_LOCK_COMPAT 1
@@ -519,22 +519,22 @@
 #define VMI_CALL_LOCK_PREEMPTED 0x603
 #define VMI_CALL_LOCK_YIELD 0x604
 
-/* Section patch: System-call and cpuid sites in user text. Where these instructions are dear, the layer offers a replacement; the kernel decides and writes it, into a private copy or into one that all programs share. */
+/* Section patch: System-call and cpuid sites in user text. Where these instructions are expensive, the layer offers a replacement. The kernel decides, and writes it into a private copy or one that all programs share. (Stubs are called slots in this section's names.) */
 #define VMI_SECTION_PATCH 7
 #define VMI_SECTION_PATCH_VERSION 3
 #define VMI_SECTION_PATCH_COMPAT 1
 #define VMI_SECTION_PATCH_CALLS 5
-#define VMI_PATCH_SLOTS 0x1 /* slots are offered; without it every call answers ENOSYS */
+#define VMI_PATCH_SLOTS 0x1 /* stubs are offered; without this feature every call answers ENOSYS */
 #define VMI_PATCH_ENTRIES 0x2 /* VMI_SITE_ENTRY and patch.set_entry work */
 #define VMI_PATCH_CODE 0x4 /* patch.code works, for system calls */
-#define VMI_PATCH_CPUID 0x8 /* and for cpuid: VMI_SITE_CPUID and VMI_SITE_BODY */
+#define VMI_PATCH_CPUID 0x8 /* patch.code works for cpuid: VMI_SITE_CPUID and VMI_SITE_BODY */
 #define VMI_CALL_PATCH_CLAIM 0x700
 #define VMI_CALL_PATCH_RELEASE 0x701
 #define VMI_CALL_PATCH_FIXUP 0x702
 #define VMI_CALL_PATCH_SET_ENTRY 0x703
 #define VMI_CALL_PATCH_CODE 0x704
 
-/* Section stats: What the layer counts. A layer that counts nothing does not offer the section. */
+/* Section stats: Statistics of the layer. A layer that counts nothing does not offer the section. */
 #define VMI_SECTION_STATS 8
 #define VMI_SECTION_STATS_VERSION 1
 #define VMI_SECTION_STATS_COMPAT 1
@@ -714,18 +714,18 @@ typedef unsigned long long __u64;
 typedef signed long long __s64;
 #endif
 
-/* The first 128 bytes of a layer's image */
+/* The first 128 bytes of a layer's ROM */
 struct vmi_rom_header {
 	__u16 rom_signature; /* VMI_ROM_SIGNATURE */
-	__u8 rom_length; /* size of the image in units of VMI_ROM_UNIT bytes, 1 to 255 */
+	__u8 rom_length; /* size of the ROM in units of VMI_ROM_UNIT bytes, 1 to 255 */
 	__u8 bios_entry[4]; /* 16-bit code that the firmware calls: a far return */
-	__u8 checksum; /* makes the 8-bit sum of the image zero */
+	__u8 checksum; /* makes the 8-bit sum of the ROM zero */
 	__u32 vmi_signature; /* VMI_SIGNATURE */
 	__u8 api_minor; /* minor API version: additions */
-	__u8 api_major; /* major API version: a kernel with another one stays native */
+	__u8 api_major; /* major API version: a kernel for another one stays native */
 	__u16 header_size; /* bytes of this header, at least VMI_HEADER_SIZE */
-	__u32 image_size; /* bytes of code and data in the image, at most rom_length * VMI_ROM_UNIT */
-	__u32 load_size; /* bytes of memory that the loaded layer takes; what is behind image_size starts as zero */
+	__u32 image_size; /* bytes of code and data in the ROM, at most rom_length * VMI_ROM_UNIT */
+	__u32 load_size; /* bytes of memory that the loaded layer takes; those after image_size are zero at first */
 	__u16 pci_header; /* offset of the PCI data structure, 0 for none */
 	__u16 pnp_header; /* offset of the PnP header, 0 for none */
 	__u32 percpu_size; /* bytes of layer data for each vCPU, a multiple of VMI_PERCPU_ALIGN */
@@ -767,7 +767,7 @@ _Static_assert(offsetof(struct vmi_rom_header, flags) == VMI_OFF_ROM_HEADER_FLAG
 _Static_assert(offsetof(struct vmi_rom_header, call_size) == VMI_OFF_ROM_HEADER_CALL_SIZE, "vmi_rom_header.call_size");
 _Static_assert(offsetof(struct vmi_rom_header, reserved) == VMI_OFF_ROM_HEADER_RESERVED, "vmi_rom_header.reserved");
 
-/* One section of the interface as a layer offers it */
+/* A section of the interface that a layer offers */
 struct vmi_section {
 	__u16 id; /* VMI_SECTION_* */
 	__u16 version; /* version of the section that the layer implements */
@@ -787,7 +787,7 @@ _Static_assert(offsetof(struct vmi_section, features) == VMI_OFF_SECTION_FEATURE
 /* Relocation record of one call; final when core.init has returned */
 struct vmi_call_entry {
 	__u32 offset; /* offset of the entry point; 0: the call is absent */
-	__u8 reloc; /* VMI_RELOC_*: what becomes of a site */
+	__u8 reloc; /* VMI_RELOC_*: what the kernel does to a site */
 	__u8 reserved[3]; /* zero */
 	__u32 inline_offset; /* offset of the struct vmi_inline for VMI_RELOC_INLINE, else 0 */
 };
@@ -800,22 +800,22 @@ _Static_assert(offsetof(struct vmi_call_entry, inline_offset) == VMI_OFF_CALL_EN
 /* Instructions that replace a site */
 struct vmi_inline {
 	__u8 length; /* bytes of code, 1 to VMI_INLINE_MAX */
-	__u8 code[15]; /* position independent code without branches out of itself */
+	__u8 code[15]; /* position-independent code without branches out of it */
 };
 _Static_assert(sizeof(struct vmi_inline) == VMI_SIZE_INLINE, "vmi_inline");
 _Static_assert(offsetof(struct vmi_inline, length) == VMI_OFF_INLINE_LENGTH, "vmi_inline.length");
 _Static_assert(offsetof(struct vmi_inline, code) == VMI_OFF_INLINE_CODE, "vmi_inline.code");
 
-/* An instruction of the layer that may fault, and where to go on when it did */
+/* An instruction of the layer that may fault, and where execution continues then */
 struct vmi_extable_entry {
 	__u32 insn; /* offset of the instruction */
-	__u32 fixup; /* offset of the code to go on with; the stack pointer is unchanged */
+	__u32 fixup; /* offset of the code at which execution continues; the stack pointer is unchanged */
 };
 _Static_assert(sizeof(struct vmi_extable_entry) == VMI_SIZE_EXTABLE_ENTRY, "vmi_extable_entry");
 _Static_assert(offsetof(struct vmi_extable_entry, insn) == VMI_OFF_EXTABLE_ENTRY_INSN, "vmi_extable_entry.insn");
 _Static_assert(offsetof(struct vmi_extable_entry, fixup) == VMI_OFF_EXTABLE_ENTRY_FIXUP, "vmi_extable_entry.fixup");
 
-/* An annotated site in the kernel (section .vmi.sites) */
+/* A site in the kernel (section .vmi.sites) */
 struct vmi_site {
 	__s32 addr; /* address of the site, relative to this field */
 	__u16 call; /* call number */
@@ -828,12 +828,12 @@ _Static_assert(offsetof(struct vmi_site, call) == VMI_OFF_SITE_CALL, "vmi_site.c
 _Static_assert(offsetof(struct vmi_site, length) == VMI_OFF_SITE_LENGTH, "vmi_site.length");
 _Static_assert(offsetof(struct vmi_site, reserved) == VMI_OFF_SITE_RESERVED, "vmi_site.reserved");
 
-/* What the kernel keeps for the layer in every vCPU's own data, at vmi_init.percpu_gs_offset from the kernel GS base; 64-byte aligned */
+/* Part of each vCPU's data that the kernel keeps for the layer, at vmi_init.percpu_gs_offset from the kernel GS base; 64-byte aligned */
 struct vmi_percpu {
 	__u64 data; /* linear address of this vCPU's layer data (percpu_size bytes, zeroed), set by the kernel before the vCPU makes its first call */
 	__u32 vcpu; /* number of the vCPU, from 0, below vmi_init.vcpu_count; set by the kernel */
 	__u32 apic_id; /* its local APIC id; set by the kernel */
-	__u8 fast[48]; /* the layer's; zeroed by the kernel, then not touched by it */
+	__u8 fast[48]; /* for the layer; zeroed by the kernel, which does not touch it later */
 };
 _Static_assert(sizeof(struct vmi_percpu) == VMI_SIZE_PERCPU, "vmi_percpu");
 _Static_assert(offsetof(struct vmi_percpu, data) == VMI_OFF_PERCPU_DATA, "vmi_percpu.data");
@@ -849,12 +849,12 @@ struct vmi_init {
 	__u64 direct_map; /* linear address at which guest-physical 0 is mapped */
 	__u64 direct_map_size; /* bytes of it */
 	__u64 percpu_gs_offset; /* offset of struct vmi_percpu from the kernel GS base, signed 32 bit */
-	__u64 percpu_table; /* linear address of an array of vcpu_count pointers to struct vmi_percpu. An entry may change until smp.set_ap_state is called for that vCPU, and the boot vCPU's, with what is in the structure, just before its cpu.set_gs_base */
+	__u64 percpu_table; /* linear address of an array of vcpu_count pointers to struct vmi_percpu. An entry may change until smp.set_ap_state is called for that vCPU. The boot vCPU's may change, with the structure's contents, just before its cpu.set_gs_base */
 	__u32 vcpu_count; /* vCPUs that the kernel may ever start, at least 1 */
 	__u32 flags; /* zero */
 	__u64 apic; /* linear address at which the kernel has mapped the local APIC page uncached, 0 when it has none */
 	__u64 low_page; /* guest-physical address of a free, identity-mapped page below 1 MiB for starting APs, 0 for none */
-	__u64 tsc_hz; /* frequency of the time-stamp counter if the kernel knows it, Hz, else 0 */
+	__u64 tsc_hz; /* frequency of the time-stamp counter, Hz, if the kernel knows it, else 0 */
 	__u16 kernel_cs; /* the kernel's 64-bit code selector */
 	__u16 kernel_ss; /* the kernel's stack selector */
 	__u16 user_cs; /* the 64-bit user code selector */
@@ -893,7 +893,7 @@ _Static_assert(offsetof(struct vmi_cpuid, ebx) == VMI_OFF_CPUID_EBX, "vmi_cpuid.
 _Static_assert(offsetof(struct vmi_cpuid, ecx) == VMI_OFF_CPUID_ECX, "vmi_cpuid.ecx");
 _Static_assert(offsetof(struct vmi_cpuid, edx) == VMI_OFF_CPUID_EDX, "vmi_cpuid.edx");
 
-/* GDTR or IDTR, in front of which six bytes align the base */
+/* GDTR or IDTR, after six bytes that align the base */
 struct vmi_table_register {
 	__u8 pad[6]; /* ignored */
 	__u16 limit; /* limit; lgdt and lidt take the address of this field */
@@ -962,7 +962,7 @@ _Static_assert(offsetof(struct vmi_times, real) == VMI_OFF_TIMES_REAL, "vmi_time
 _Static_assert(offsetof(struct vmi_times, available) == VMI_OFF_TIMES_AVAILABLE, "vmi_times.available");
 _Static_assert(offsetof(struct vmi_times, stolen) == VMI_OFF_TIMES_STOLEN, "vmi_times.stolen");
 
-/* Page that turns the time-stamp counter into real time without a call; also for the guest's user programs */
+/* Page that converts the time-stamp counter to real time without a call; also for the guest's user programs */
 struct vmi_clock {
 	__u32 sequence; /* odd while the page is being written; read before and after */
 	__u32 flags; /* bit 0: valid on all vCPUs */
@@ -987,12 +987,12 @@ _Static_assert(offsetof(struct vmi_clock, reserved) == VMI_OFF_CLOCK_RESERVED, "
 struct vmi_syscall_site {
 	__u64 addr; /* in: user address of the first byte of code */
 	__u8 code[16]; /* in: the bytes there */
-	__u32 length; /* in: how many of them are valid */
+	__u32 length; /* in: number of valid bytes in code */
 	__u32 syscall_offset; /* in: offset of the syscall or cpuid instruction in code */
-	__u64 slot; /* out: user address of the slot; with VMI_SITE_ENTRY the one to jump to. patch.code: in */
+	__u64 slot; /* out: user address of the stub; with VMI_SITE_ENTRY, the address to jump to. patch.code: in */
 	__u8 patch[16]; /* out: the bytes to write at addr; none with VMI_SITE_ENTRY */
-	__u32 patch_length; /* out: how many */
-	__u32 flags; /* in: VMI_SITE_*; other bits are zero, a layer ignores those it does not know */
+	__u32 patch_length; /* out: number of bytes in patch */
+	__u32 flags; /* in: VMI_SITE_*; other bits are zero, and a layer ignores those that it does not know */
 };
 _Static_assert(sizeof(struct vmi_syscall_site) == VMI_SIZE_SYSCALL_SITE, "vmi_syscall_site");
 _Static_assert(offsetof(struct vmi_syscall_site, addr) == VMI_OFF_SYSCALL_SITE_ADDR, "vmi_syscall_site.addr");
@@ -1004,12 +1004,12 @@ _Static_assert(offsetof(struct vmi_syscall_site, patch) == VMI_OFF_SYSCALL_SITE_
 _Static_assert(offsetof(struct vmi_syscall_site, patch_length) == VMI_OFF_SYSCALL_SITE_PATCH_LENGTH, "vmi_syscall_site.patch_length");
 _Static_assert(offsetof(struct vmi_syscall_site, flags) == VMI_OFF_SYSCALL_SITE_FLAGS, "vmi_syscall_site.flags");
 
-/* Pages of an address space in which the layer keeps its slots */
+/* Pages of an address space in which the layer keeps its stubs */
 struct vmi_patch_area {
 	__u64 user; /* user address of the area, executable for user code, below 2 GiB, bits 16 to 23 VMI_PATCH_BYTE; anywhere if all its sites have VMI_SITE_ENTRY */
 	__u64 kernel; /* linear address at which the layer can write the same pages */
 	__u64 size; /* bytes, a multiple of 4096, at most 65536; the area must not cross a 64 KiB boundary */
-	__u64 used; /* the layer's; zero at first */
+	__u64 used; /* for the layer; zero at first */
 };
 _Static_assert(sizeof(struct vmi_patch_area) == VMI_SIZE_PATCH_AREA, "vmi_patch_area");
 _Static_assert(offsetof(struct vmi_patch_area, user) == VMI_OFF_PATCH_AREA_USER, "vmi_patch_area.user");
@@ -1019,8 +1019,8 @@ _Static_assert(offsetof(struct vmi_patch_area, used) == VMI_OFF_PATCH_AREA_USED,
 
 /* Result of stats.read, summed over all vCPUs */
 struct vmi_call_stats {
-	__u64 calls; /* times the call was made */
-	__u64 cycles; /* time-stamp counter cycles in it, all together */
+	__u64 calls; /* number of calls */
+	__u64 cycles; /* time-stamp counter cycles, summed over all calls */
 	__u64 buckets[32]; /* histogram, see VMI_STATS_BUCKETS */
 };
 _Static_assert(sizeof(struct vmi_call_stats) == VMI_SIZE_CALL_STATS, "vmi_call_stats");
@@ -1041,7 +1041,7 @@ _Static_assert(offsetof(struct vmi_mem, size) == VMI_OFF_MEM_SIZE, "vmi_mem.size
 _Static_assert(offsetof(struct vmi_mem, kind) == VMI_OFF_MEM_KIND, "vmi_mem.kind");
 _Static_assert(offsetof(struct vmi_mem, reserved) == VMI_OFF_MEM_RESERVED, "vmi_mem.reserved");
 
-/* Linear addresses that programs must leave alone, and the kernel but for its image and what it maps below that; what begins at 0 ends where the addresses of programs begin */
+/* Linear addresses that programs must not use, nor the kernel, except for its own file and what it maps below that. A hole that begins at 0 ends where the addresses of programs begin */
 struct vmi_hole {
 	__u64 start;
 	__u64 end; /* last address + 1 */
@@ -1052,10 +1052,10 @@ _Static_assert(offsetof(struct vmi_hole, end) == VMI_OFF_HOLE_END, "vmi_hole.end
 
 /* A device of the machine */
 struct vmi_device {
-	__u32 kind; /* VMI_DEVICE_*; a kernel passes over kinds that it does not know */
+	__u32 kind; /* VMI_DEVICE_*; a kernel ignores kinds that it does not know */
 	__u32 line; /* its interrupt line, for line.route */
 	__u64 gpa; /* guest-physical address of its registers, page-aligned, not inside RAM */
-	__u64 size; /* bytes of them */
+	__u64 size; /* bytes of registers */
 	__u64 reserved; /* zero */
 };
 _Static_assert(sizeof(struct vmi_device) == VMI_SIZE_DEVICE, "vmi_device");
@@ -1076,20 +1076,20 @@ _Static_assert(offsetof(struct vmi_note_entry, entry) == VMI_OFF_NOTE_ENTRY_ENTR
 _Static_assert(offsetof(struct vmi_note_entry, api_version) == VMI_OFF_NOTE_ENTRY_API_VERSION, "vmi_note_entry.api_version");
 _Static_assert(offsetof(struct vmi_note_entry, flags) == VMI_OFF_NOTE_ENTRY_FLAGS, "vmi_note_entry.flags");
 
-/* What a hypervisor hands to the kernel's VMI entry, its linear address in rdi */
+/* What a hypervisor passes to the kernel's VMI entry; rdi has its linear address */
 struct vmi_boot_info {
 	__u64 magic; /* VMI_BOOT_MAGIC */
 	__u32 size; /* bytes of this structure as the hypervisor knows it */
 	__u32 api_version; /* major << 16 | minor */
-	__u64 rom; /* linear address of the layer's image; 0 for none */
+	__u64 rom; /* linear address of the layer's ROM; 0 for none */
 	__u64 rom_size; /* bytes mapped there */
-	__u64 image; /* linear address at which the kernel image was loaded */
+	__u64 image; /* linear address at which the kernel was loaded */
 	__u64 image_gpa; /* guest-physical address of it */
 	__u64 image_size; /* bytes */
 	__u64 image_delta; /* load address less link address, modulo 2^64 */
 	__u64 direct_map; /* linear address at which guest-physical 0 is mapped */
 	__u64 direct_map_size; /* bytes of it that are mapped */
-	__u64 user_end; /* last linear address + 1 that user programs may have */
+	__u64 user_end; /* last linear address + 1 that user programs may use */
 	__u64 command_line; /* linear address of a string that ends with a zero byte */
 	__u64 initrd_gpa; /* guest-physical address of the initial RAM disk, 0 for none */
 	__u64 initrd_size; /* bytes */
@@ -1197,8 +1197,8 @@ typedef void vmi_cpu_wbinvd_fn(void);
 typedef int vmi_cpu_set_io_bitmap_fn(void *tss, const void *bitmap, __u32 bytes);
 typedef int vmi_mmu_register_page_table_fn(__u64 gpa, __u32 level);
 typedef int vmi_mmu_release_page_table_fn(__u64 gpa, __u32 level);
-typedef void vmi_mmu_set_pte_fn(__u64 *slot, __u64 value, __u32 flags, __u64 va);
-typedef int vmi_mmu_set_ptes_fn(__u64 *slot, __u64 value, __u32 count, __u32 flags, __u64 va);
+typedef void vmi_mmu_set_pte_fn(__u64 *entry, __u64 value, __u32 flags, __u64 va);
+typedef int vmi_mmu_set_ptes_fn(__u64 *entry, __u64 value, __u32 count, __u32 flags, __u64 va);
 typedef void vmi_mmu_set_cr3_fn(__u64 cr3, __u64 context, __u64 generation);
 typedef __u64 vmi_mmu_get_cr3_fn(void);
 typedef void vmi_mmu_invalidate_page_fn(__u64 va);
@@ -1208,8 +1208,8 @@ typedef int vmi_mmu_flush_kernel_range_fn(__u64 start, __u64 end);
 typedef int vmi_mmu_flush_space_fn(__u64 cr3, __u64 context, __u64 generation, __u64 start, __u64 end);
 typedef int vmi_mmu_set_lazy_mode_fn(__u32 mode);
 typedef void vmi_mmu_flush_queue_fn(void);
-typedef void vmi_mmu_fill_fn(__u64 va, const __u64 *slot, __u32 count);
-typedef int vmi_mmu_expect_space_fn(__u64 cr3, __u64 likeness);
+typedef void vmi_mmu_fill_fn(__u64 va, const __u64 *entry, __u32 count);
+typedef int vmi_mmu_expect_space_fn(__u64 cr3, __u64 hint);
 typedef __s64 vmi_apic_read_fn(__u32 offset);
 typedef int vmi_apic_write_fn(__u32 offset, __u32 value);
 typedef void vmi_apic_eoi_fn(void);
