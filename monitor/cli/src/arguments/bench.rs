@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `bench`.
+//! Arguments of `bench`.
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// Instructions per operation on bare metal, with no layer and with each native one
+    /// Count instructions per operation on bare metal, without a layer and with each native one
     Native(BenchNative),
-    /// What the process hypervisor's mechanisms cost, each next to its counterpart on the host
+    /// Measure the process hypervisor's mechanisms, each beside its counterpart on the host
     Vmi(BenchVmi),
-    /// What operations of Linux cost in a virtual machine, each next to the host
+    /// Measure operations of Linux in a virtual machine, each beside the host
     Micro(BenchMicro),
-    /// What the port costs Linux on bare metal, in instructions, next to Linux without it
+    /// Count what the port costs Linux on bare metal, in instructions, beside Linux without it
     Kernel(BenchKernel),
-    /// The host's side of a row of `vmi`, in a process of its own
+    /// Measure the host's side of a row of `vmi`, in a process of its own
     #[command(hide = true)]
     VmiHost(BenchVmiHost),
 }
@@ -29,12 +29,15 @@ pub struct BenchNative {
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub write: Option<PathBuf>,
 
-    /// A guest in place of the built-in one
+    /// A conformance kernel in place of the built-in one
     #[arg(long, value_name = "FILE")]
     pub guest: Option<PathBuf>,
 
     /// Give up on one run after S seconds
-    #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(
+        long, value_name = "S", default_value_t = 300,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
     pub timeout: u64,
 }
 
@@ -52,16 +55,20 @@ pub struct BenchKernel {
     #[arg(long, value_name = "DIR")]
     pub kernel: Option<PathBuf>,
 
-    /// Folder with the other one's [default: what `paravane kernel build --unpatched` makes]
+    /// Folder with the bzImage without the port [default: what `paravane kernel build --unpatched`
+    /// makes]
     #[arg(long, value_name = "DIR")]
     pub unpatched: Option<PathBuf>,
 
-    /// The shell that the row `shell` runs: a static program
+    /// The shell for the row `shell`: a static program
     #[arg(long, value_name = "FILE", default_value = "/bin/busybox")]
     pub shell: PathBuf,
 
     /// Give up on one run after S seconds
-    #[arg(long, value_name = "S", default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(
+        long, value_name = "S", default_value_t = 900,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
     pub timeout: u64,
 }
 
@@ -75,20 +82,26 @@ pub struct BenchVmi {
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub write: Option<PathBuf>,
 
-    /// Measure guest and host alternately, N times each
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Measure guest and host in turns, N times each
+    #[arg(
+        long, value_name = "N", default_value_t = 15,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     pub rounds: u32,
 
-    /// Only this row (may be repeated)
+    /// Measure only this row (may be repeated)
     #[arg(long, value_name = "NAME")]
     pub row: Vec<String>,
 
-    /// A guest in place of the built-in one
+    /// A conformance kernel in place of the built-in one
     #[arg(long, value_name = "FILE")]
     pub guest: Option<PathBuf>,
 
     /// Give up on one measurement after S seconds
-    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(
+        long, value_name = "S", default_value_t = 120,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
     pub timeout: u64,
 }
 
@@ -102,28 +115,34 @@ pub struct BenchMicro {
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub write: Option<PathBuf>,
 
-    /// Measure guest and host alternately, N times each
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Measure guest and host in turns, N times each
+    #[arg(
+        long, value_name = "N", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     pub rounds: u32,
 
-    /// Only this row (may be repeated)
+    /// Measure only this row (may be repeated)
     #[arg(long, value_name = "NAME")]
     pub row: Vec<String>,
 
-    /// The kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
+    /// Kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
 
-    /// More for the kernel's command line
+    /// Append STR to the kernel's command line
     #[arg(long, value_name = "STR", default_value = "")]
     pub append: String,
 
-    /// The shell that the row `shell` runs: a static program
+    /// The shell for the row `shell`: a static program
     #[arg(long, value_name = "FILE", default_value = "/bin/busybox")]
     pub shell: PathBuf,
 
     /// Give up on one measurement after S seconds
-    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(
+        long, value_name = "S", default_value_t = 120,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
     pub timeout: u64,
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `--config FILE`: options of `run` and `create` from a file.
+//! `--config FILE`: reads options of `run` and `create` from a file.
 //!
-//! A file is no second definition of the options: each key is an option's name, and becomes words of a command line, which clap reads as
-//! it reads any. So whatever is an option is a key, and the schema is made from the same definitions.
+//! The file does not define options of its own: each key is an option's name, and becomes words of
+//! a command line, which clap parses like any other. So every option is a key, and the schema is
+//! generated from the same definitions.
 
 use super::{Cli, text};
 use clap::error::{Error, ErrorKind};
@@ -15,14 +16,14 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Commands that take a file.
+/// Commands that accept a file.
 const COMMANDS: [&str; 2] = ["run", "create"];
-/// The option itself, which no file can have.
+/// The option that names the file. It is not a key.
 const CONFIG: &str = "config";
-/// The key of what stands behind `--`.
+/// The key for the words after `--`.
 const COMMAND: &str = "command";
 
-/// Reads a command line, and the file that it names.
+/// Parses a command line and the file that it names.
 pub fn parse(mut words: Vec<OsString>) -> Result<Cli, Error> {
     let matches = Cli::command().try_get_matches_from(&words)?;
     if let Some((name, options)) = matches
@@ -37,7 +38,8 @@ pub fn parse(mut words: Vec<OsString>) -> Result<Cli, Error> {
                     format!("--config {}{why}", path.display()),
                 )
             })?;
-            // The command is the first word of its name: global options before it have no such value.
+            // The command is the first word that is its name: no value of a global option before it
+            // can be that name.
             let at = words
                 .iter()
                 .position(|word| *word == *name)
@@ -51,25 +53,25 @@ pub fn parse(mut words: Vec<OsString>) -> Result<Cli, Error> {
     Cli::from_arg_matches(&matches)
 }
 
-/// What a file adds to a command line.
+/// The words that a file adds to a command line.
 #[derive(Debug, Default)]
 struct Words {
     options: Vec<OsString>,
     command: Vec<OsString>,
 }
 
-/// A file's text.
+/// The text of a file.
 struct File(String);
 
 impl File {
-    /// An error begins with what stands behind the file's name.
+    /// Reads a file. An error message continues after the file's name.
     fn read(path: &Path) -> Result<Self, String> {
         std::fs::read_to_string(path)
             .map(File)
             .map_err(|error| format!(": {error}"))
     }
 
-    /// The line of a place in it.
+    /// The line number of an offset in the file.
     fn line(&self, at: usize) -> usize {
         self.0
             .bytes()
@@ -79,14 +81,14 @@ impl File {
             + 1
     }
 
-    /// What it says for a command, but for what the command line says itself.
+    /// The file's options for a command, except those that the command line sets itself.
     fn words(&self, command: &str, said: &ArgMatches) -> Result<Words, String> {
         let table = DeTable::parse(&self.0).map_err(|error| {
             let line = self.line(error.span().map_or(0, |span| span.start));
             format!(", line {line}: {}", text::one_line(error.message()))
         })?;
         let mut words = Words::default();
-        // As it stands there: where several are wrong, the first is told.
+        // In the order of the file, so that the first error is reported.
         let mut entries: Vec<_> = table.get_ref().iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
@@ -103,7 +105,7 @@ impl File {
                 ));
             };
             let given = spell(&option, value.get_ref()).map_err(complain)?;
-            // Each alone, so that an error is this key's.
+            // Each key is checked alone, so that an error belongs to it.
             check(command, name, &given).map_err(complain)?;
             if said.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine) {
                 continue;
@@ -118,7 +120,7 @@ impl File {
     }
 }
 
-/// The options of a command that can be keys.
+/// The options of a command that may be keys.
 fn options(command: &str) -> Vec<Arg> {
     let mut cli = Cli::command();
     cli.build();
@@ -152,12 +154,12 @@ fn key_of(option: &Arg) -> String {
         .to_string()
 }
 
-/// Whether it can be given several times, or is a list.
+/// Reports whether an option takes several values.
 fn many(option: &Arg) -> bool {
     matches!(option.get_action(), ArgAction::Append)
 }
 
-/// A value as words of a command line.
+/// Converts a value to words of a command line.
 fn spell(option: &Arg, value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
     let word = |value: &DeValue<'_>| match value {
         DeValue::String(text) => Ok(text.to_string()),
@@ -187,13 +189,13 @@ fn spell(option: &Arg, value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
     })
 }
 
-/// What is wrong with a key's words, if something is.
+/// Checks the words of a key.
 fn check(command: &str, key: &str, words: &[OsString]) -> Result<(), String> {
     let start = ["paravane", command].map(OsString::from);
     let Err(error) = Cli::command().try_get_matches_from(start.iter().chain(words)) else {
         return Ok(());
     };
-    // That others are missing is told when all is put together.
+    // Missing options are reported when the whole command line is parsed.
     if error.kind() == ErrorKind::MissingRequiredArgument {
         return Ok(());
     }
@@ -203,7 +205,7 @@ fn check(command: &str, key: &str, words: &[OsString]) -> Result<(), String> {
         .next()
         .unwrap_or_default()
         .trim_start_matches("error: ");
-    // `invalid value 'x' for '--key <WORD>': why`: the key is named already.
+    // `invalid value 'x' for '--key <WORD>': why`: the message names the key already.
     let short = match first.split_once(&format!(" for '--{key}")) {
         Some((what, rest)) => match rest.split_once("': ") {
             Some((_, why)) => format!("{what}: {why}"),
@@ -214,7 +216,8 @@ fn check(command: &str, key: &str, words: &[OsString]) -> Result<(), String> {
     Err(text::one_line(&short))
 }
 
-/// The JSON schema of a file for `run`; `create` takes the same but for what concerns this terminal.
+/// The JSON schema of a file for `run`. `create` accepts the same, except for options about the
+/// terminal.
 pub fn schema() -> Value {
     let mut keys = Map::new();
     for option in options("run") {

@@ -91,7 +91,8 @@ fn errors_name_line_and_key() {
         ),
         (
             "publish = [\n\"80:80\",\n\"x\"]",
-            "line 1: publish: invalid value 'x': expected HOST:GUEST or ADDRESS:HOST:GUEST, such as 8080:80",
+            "line 1: publish: invalid value 'x': expected HOST:GUEST or ADDRESS:HOST:GUEST, \
+             such as 8080:80",
         ),
         (
             "config = \"other\"",
@@ -139,7 +140,7 @@ fn errors_name_line_and_key() {
     );
 }
 
-/// What cannot go together cannot in a file either.
+/// Options that exclude each other do so in a file, too.
 #[test]
 fn conflicts_are_conflicts() {
     let error = read("rootfs = \"/r\"\ninitrd = \"/i\"", &["run"]).unwrap_err();
@@ -180,7 +181,7 @@ fn every_option_is_a_key() {
         (&keys["cpus"]["default"], &keys["isolation"]["enum"]),
         (&json!("1"), &json!(["vm"]))
     );
-    // Each can be said in a file as the schema has it.
+    // Every key can be used in a file as the schema describes it.
     for (key, described) in keys {
         let value = match (described["type"].as_str(), &described["enum"]) {
             (Some("boolean"), _) => "false".to_string(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `conformance`, and what it shares with others: hypervisors, isolation, layers.
+//! Arguments of `conformance`, and types that it shares: hypervisors, isolation, layers.
 
 use super::{Cli, mebibytes};
 use clap::error::ErrorKind;
@@ -9,31 +9,35 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct Conformance {
-    /// What runs the guest
+    /// The hypervisor that runs the guest
     #[arg(long, value_enum)]
     pub hypervisor: HypervisorKind,
 
-    /// The layer that the guest must find; with --rom, the name in that image unless said
+    /// The layer that the guest must find [default with --rom: the name in the ROM]
     #[arg(long, value_enum)]
     pub layer: Option<Layer>,
 
     /// Virtual CPUs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(
+        long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
     pub cpus: u32,
 
-    /// What is kept from what inside the guest
+    /// How the machine is isolated inside
     #[arg(long, value_enum, default_value_t = Isolation::Vm, hide_default_value = true)]
     pub isolation: Isolation,
 
-    /// Memory of the guest's machine, MiB or with a unit: 256M, 4G
+    /// Memory of the machine, in MiB or with a unit: 256M, 4G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = mebibytes)]
     pub memory: u32,
 
-    /// Address-space processes that --hypervisor process may have [default: what this host allows]
+    /// Largest number of address-space processes with --hypervisor process [default: what this host
+    /// allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub spaces: Option<u32>,
 
-    /// Let debuggers attach to the processes of --hypervisor process
+    /// Allow debuggers to trace the processes of --hypervisor process
     #[arg(long)]
     pub debuggable: bool,
 
@@ -41,19 +45,19 @@ pub struct Conformance {
     #[arg(long, hide = true)]
     pub disturb_clock: bool,
 
-    /// Run only the tests whose names match PATTERN (`*` stands for anything; without one, a part of the name)
+    /// Run only the tests that match PATTERN (`*` matches any text; without one, part of the name)
     #[arg(long, value_name = "PATTERN")]
     pub filter: Option<String>,
 
-    /// A layer image in place of the built-in one
+    /// A ROM (a layer's file) in place of the built-in one
     #[arg(long, value_name = "FILE")]
     pub rom: Option<PathBuf>,
 
-    /// Hand over --rom as it is, to see what the guest makes of a bad one
+    /// Pass --rom to the guest unchecked, to see how the guest handles a bad one
     #[arg(long, requires = "rom")]
     pub unchecked_rom: bool,
 
-    /// A guest in place of the built-in one
+    /// A conformance kernel in place of the built-in one
     #[arg(long, value_name = "FILE")]
     pub guest: Option<PathBuf>,
 
@@ -61,19 +65,22 @@ pub struct Conformance {
     #[arg(long)]
     pub tap: bool,
 
-    /// Print every test and everything else that the guest says
+    /// Print every test and all other output of the guest
     #[arg(long, short, conflicts_with = "tap")]
     pub verbose: bool,
 
     /// Give up after S seconds
-    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(
+        long, value_name = "S", default_value_t = 120,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
     pub timeout: u64,
 
-    /// One more word for the guest's command line, such as `times` (may be repeated)
+    /// Append WORD to the guest's command line, such as `times` (may be repeated)
     #[arg(long, value_name = "WORD")]
     pub append: Vec<String>,
 
-    /// Print the names of the tests and run none
+    /// Print the names of the tests without running them
     #[arg(long, conflicts_with_all = ["tap", "verbose"])]
     pub list: bool,
 }
@@ -82,18 +89,19 @@ pub struct Conformance {
 pub enum HypervisorKind {
     /// QEMU's software emulation: bare metal, as far as the guest can tell
     Qemu,
-    /// Ordinary processes of this machine: no hardware virtualization, no privilege
+    /// Ordinary processes of this host: no hardware virtualization, no privilege
     Process,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Isolation {
-    /// Nothing: the virtual machine is one trust domain, as a unikernel is
+    /// One trust domain for the whole machine: guest programs are not isolated from the guest
+    /// kernel
     Vm,
 }
 
 impl Conformance {
-    /// What a rule for one argument cannot say.
+    /// Checks that concern several arguments.
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         let error = |kind, message: &str| Err(Cli::command().error(kind, message));
         match self.hypervisor {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Linux machines: `run` and its relatives.
+//! Arguments of the commands for Linux machines.
 
 use super::{Isolation, mebibytes};
 use clap::Args;
@@ -13,11 +13,11 @@ pub struct Run {
     #[command(flatten)]
     pub machine: MachineOptions,
 
-    /// Print what the kernel says, on stderr
+    /// Print the kernel's messages on stderr
     #[arg(long, short)]
     pub verbose: bool,
 
-    /// Leave the machine running in the background, and print its name
+    /// Run the machine in the background and print its name
     #[arg(long, short)]
     pub detach: bool,
 
@@ -25,27 +25,29 @@ pub struct Run {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
-    /// Wait for gdb at HOST:PORT, :PORT or a socket's path, before the machine's first instruction
+    /// Before the first instruction, wait for gdb at HOST:PORT, :PORT or a socket's path
     #[arg(long, value_name = "ADDR", conflicts_with = "detach")]
     pub gdb: Option<String>,
 
-    /// Let --gdb listen on an address of the network: whoever reaches it controls the machine
+    /// Allow --gdb to listen on a network address: whoever can connect controls the machine
     #[arg(long, requires = "gdb")]
     pub gdb_remote: bool,
 
-    /// For tests: this thread of the monitor makes a host call that its policy does not admit
+    /// For tests: make this thread of the monitor violate its policy
     #[arg(long, value_name = "THREAD", hide = true)]
     pub plant_violation: Option<String>,
 }
 
-/// What machine it is to be.
+/// The properties of a machine.
 #[derive(Debug, Args)]
 pub struct MachineOptions {
-    /// Options from a file in TOML, whose keys are the options' names; what is said here counts before what is said there
+    /// Read options from a TOML file whose keys are the names of options; the command line
+    /// overrides it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Kernel: the ELF file vmlinux, with its relocations [default: what `paravane kernel build` made]
+    /// Kernel: the ELF file vmlinux with its relocations [default: what `paravane kernel build`
+    /// made]
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
 
@@ -53,17 +55,18 @@ pub struct MachineOptions {
     #[arg(long, value_name = "FILE")]
     pub initrd: Option<PathBuf>,
 
-    /// More words for the kernel's command line (may be repeated)
+    /// Append STR to the kernel's command line (may be repeated)
     #[arg(long, value_name = "STR")]
     pub append: Vec<String>,
 
-    /// Show a folder of this host in the guest; with :ro nothing in it can be changed, with :suid
-    /// the guest can also make setuid and setgid programs and set their capabilities, which count
-    /// on this host (may be repeated)
+    /// Share a folder of the host with the guest. With :ro the guest cannot change it. With :suid
+    /// the guest may also create setuid and setgid programs and set file capabilities, which are
+    /// effective on the host (may be repeated)
     #[arg(long, value_name = "HOST:GUEST[:ro|:suid]")]
     pub volume: Vec<String>,
 
-    /// Root file system: an image (written to, unless :ro or :snapshot; :cut as with --disk), or a folder (changes are forgotten at the end)
+    /// Root file system: a disk image (written to, unless :ro or :snapshot; :cut as for --disk), or
+    /// a folder (changes are discarded at the end)
     #[arg(
         long,
         value_name = "DIR|IMAGE[:ro|:snapshot|:cut]",
@@ -71,57 +74,64 @@ pub struct MachineOptions {
     )]
     pub rootfs: Option<String>,
 
-    /// What process 1 is
+    /// What runs as process 1
     #[arg(long, value_enum, default_value_t = Init::Auto)]
     pub init: Init,
 
-    /// Run an image of a container: its name in a registry, or a folder or archive in OCI's layout, or an archive of `docker save`
-    /// (changes are forgotten at the end)
+    /// Run a container image: its name in a registry, a folder or archive in OCI's layout, or an
+    /// archive of `docker save` (changes are discarded at the end)
     #[arg(long, value_name = "NAME|FOLDER|ARCHIVE", conflicts_with_all = ["rootfs", "initrd"])]
     pub image: Option<PathBuf>,
 
-    /// When the registry is asked for the image
+    /// When to ask the registry for the image
     #[arg(long, value_enum, default_value_t = Pull::Missing, requires = "image")]
     pub pull: Pull,
 
-    /// A disk: a file with its contents, /dev/vda and so on in the guest; with :snapshot what is written is forgotten at
-    /// the end, with :cut what was not flushed, to try out what a power failure does (may be repeated)
+    /// Add a disk: a file with its contents, /dev/vda and so on in the guest. With :snapshot writes
+    /// are discarded at the end; with :cut writes that were not flushed are discarded, to test
+    /// power failures (may be repeated)
     #[arg(long, value_name = "FILE[:ro|:snapshot|:cut]")]
     pub disk: Vec<String>,
 
-    /// Network: user (passt where that runs, else stack), stack (inside the monitor), passt (a process of its own); with
-    /// ,loopback behind it the gateway's address leads to this host's loopback; tap:NAME (an interface of this host); none
+    /// Network: user (passt where it works, else stack), stack (inside the monitor), passt (a
+    /// separate process), tap:NAME (an interface of the host), or none. With ,loopback after the
+    /// name, the gateway's address leads to the host's loopback
     #[arg(long, value_name = "NET", default_value = "user")]
     pub net: String,
 
-    /// A port of this host that leads into the guest; without an address only this host reaches it (may be repeated)
+    /// Forward a port of the host to the guest; without an address only the host can reach it (may
+    /// be repeated)
     #[arg(long, short, value_name = "[ADDRESS:]HOST:GUEST[/udp]")]
     pub publish: Vec<paravane_net::Publish>,
 
     /// Virtual CPUs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(
+        long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
     pub cpus: u32,
 
-    /// Memory of the machine, MiB or with a unit: 256M, 4G
+    /// Memory of the machine, in MiB or with a unit: 256M, 4G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = mebibytes)]
     pub memory: u32,
 
-    /// What is kept from what inside the guest
+    /// How the machine is isolated inside
     #[arg(long, value_enum, default_value_t = Isolation::Vm, hide_default_value = true)]
     pub isolation: Isolation,
 
-    /// Address-space processes [default: what this host allows]
+    /// Largest number of address-space processes [default: what this host allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub spaces: Option<u32>,
 
     #[command(flatten)]
     pub command: CommandOptions,
 
-    /// Give the command this terminal, or in the background one for `attach`
+    /// Give the command this terminal; in the background, a terminal for `attach`
     #[arg(long, short)]
     pub tty: bool,
 
-    /// In the background, keep the command's input open for `attach`; without a command, run a shell
+    /// In the background, keep the command's input open for `attach`; without a command, run a
+    /// shell
     #[arg(long, short)]
     pub interactive: bool,
 
@@ -129,38 +139,40 @@ pub struct MachineOptions {
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: Option<u64>,
 
-    /// Serve the machine's figures on a socket of that name, for Prometheus: `curl --unix-socket PATH http://localhost/metrics`
+    /// Serve the machine's metrics for Prometheus on a socket: `curl --unix-socket PATH
+    /// http://localhost/metrics`
     #[arg(long, value_name = "PATH")]
     pub metrics: Option<PathBuf>,
 
-    /// Let debuggers attach to the machine's processes
+    /// Allow debuggers to trace the machine's processes
     #[arg(long)]
     pub debuggable: bool,
 }
 
-/// A command in a guest, and around it.
+/// A command in a guest, and its environment.
 #[derive(Debug, Args)]
 pub struct CommandOptions {
-    /// Variable for the command (may be repeated); without a value, this program's own
+    /// Set a variable for the command (may be repeated); without a value, pass on the host's
     #[arg(long, short, value_name = "KEY=VALUE")]
     pub env: Vec<OsString>,
 
-    /// Folder that the command starts in [default: the user's own]
+    /// Working folder of the command [default: the user's home]
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
 
-    /// Who the command is in the guest: a name or a number, and a group behind a colon [default: root]
+    /// User in the guest: a name or a number, with a group after a colon [default: root]
     #[arg(long, short, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
 
-    /// The command and its arguments; without one, a shell, or in the background nothing: the machine runs until it is stopped
+    /// The command and its arguments; without one, a shell, or in the background nothing: the
+    /// machine runs until it is stopped
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Name by which other commands find the machine [default: one is made up]
+    /// Name by which other commands find the machine [default: a generated name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
@@ -179,14 +191,14 @@ pub struct Attach {
     /// The machine's name
     pub name: String,
 
-    /// Only its output: nothing is read from here
+    /// Show only output; read no input
     #[arg(long)]
     pub no_stdin: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Ps {
-    /// Those that do not run, too
+    /// Also list machines that do not run
     #[arg(long, short)]
     pub all: bool,
 
@@ -200,11 +212,11 @@ pub struct Stat {
     /// The machine's name
     pub name: String,
 
-    /// Print JSON instead of a table; with --watch a line each second
+    /// Print JSON instead of a table; with --watch, one line each second
     #[arg(long)]
     pub json: bool,
 
-    /// Print it anew each second, until the machine has ended
+    /// Print the figures every second until the machine ends
     #[arg(long, short)]
     pub watch: bool,
 }
@@ -227,7 +239,7 @@ pub struct Logs {
     /// The machine's name
     pub name: String,
 
-    /// Go on until the machine has ended
+    /// Follow the output until the machine ends
     #[arg(long, short)]
     pub follow: bool,
 }
@@ -239,7 +251,10 @@ pub struct Stop {
     pub names: Vec<String>,
 
     /// Seconds that the command has after SIGTERM
-    #[arg(long, short, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    #[arg(
+        long, short, value_name = "S", default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(0..=3600)
+    )]
     pub time: u64,
 }
 
@@ -260,18 +275,19 @@ pub struct Rm {
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 
-    /// End them first if they run
+    /// End running machines first
     #[arg(long, short)]
     pub force: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Cp {
-    /// File or folder: of this host, or NAME:PATH in a machine
+    /// Source: a file or folder of the host, or NAME:PATH in a machine
     #[arg(value_name = "FROM")]
     pub from: String,
 
-    /// Where it goes, the same way: into it if it is a folder, else under this name
+    /// Target, in the same form: an existing folder gets FROM inside of it, any other path becomes
+    /// FROM's new name
     #[arg(value_name = "TO")]
     pub to: String,
 }

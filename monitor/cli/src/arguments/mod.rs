@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the command line may say.
+//! The command line: commands, options and help texts.
 
 mod bench;
 mod config;
@@ -29,14 +29,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
-/// Runs virtual machines on machines that have no hardware virtualization to give
+/// Runs Linux virtual machines without hardware virtualization, /dev/kvm or root
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = false, infer_long_args = false)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Say on stderr what the monitor does, up to this level [default: as RUST_LOG says, or off]
+    /// Log the monitor's actions on stderr, up to this level [default: RUST_LOG, or off]
     #[arg(long, global = true, value_enum, value_name = "LEVEL")]
     pub log: Option<Log>,
 }
@@ -45,60 +45,62 @@ pub struct Cli {
 pub enum Command {
     /// Run a command, or a shell, in a Linux virtual machine of its own
     Run(Run),
-    /// Make a machine with a name, for `start`
+    /// Create a named machine for `start`
     Create(Create),
     /// Start a machine in the background
     Start(Named),
     /// List machines
     Ps(Ps),
-    /// Run a command in a machine that runs
+    /// Run a command in a running machine
     Exec(Exec),
-    /// Print what a machine's command has printed
+    /// Print the output of a machine's command
     Logs(Logs),
-    /// Print what a machine's command prints from now on, give it what is typed, pass signals on to it, and end as it ends; Ctrl-] leaves it
+    /// Join a machine's command: show its output from now on, send it input and signals, and exit
+    /// with its exit code; Ctrl-] detaches
     Attach(Attach),
-    /// Copy files into a machine that runs, or out of it
+    /// Copy files into a running machine, or out of it
     Cp(Cp),
     /// Ask machines to end
     Stop(Stop),
     /// End machines at once
     Kill(Kill),
-    /// Forget machines that have ended
+    /// Remove machines that have ended
     Rm(Rm),
-    /// Print what is known of a machine, as JSON
+    /// Print everything that is known of a machine, as JSON
     Inspect(Named),
-    /// Print what a machine that runs has done: exits, mappings, switches, host calls, stolen time, its devices' work
+    /// Print the figures of a running machine: exits, mappings, switches, host calls, steal time,
+    /// device work
     Stat(Stat),
-    /// The monitor of a machine in the background
+    /// Run the monitor of a background machine
     #[command(hide = true)]
     Monitor(Named),
-    /// Boot the conformance guest and say which calls of a layer do what the specification says
+    /// Boot the conformance kernel and report which calls of a layer follow the specification
     Conformance(Conformance),
-    /// Look into layer images
+    /// Inspect ROMs (the files of layers)
     #[command(subcommand)]
     Rom(Rom),
-    /// Make root file systems
+    /// Make and pull root file systems
     #[command(subcommand)]
     Image(Image),
-    /// Measure, and make the tables of docs/benchmarks.md
+    /// Run benchmarks, and write the tables of docs/benchmarks.md
     #[command(subcommand)]
     Bench(Bench),
-    /// Linux for the guest: build it, check it
+    /// Build and check Linux for the guest
     #[command(subcommand)]
     Kernel(Kernel),
-    /// Boot a kernel on the process hypervisor, its console on stdout: for development
+    /// Boot a kernel on the process hypervisor with its console on stdout, for development
     #[command(hide = true)]
     Boot(Boot),
-    /// Say what this machine offers for running guests, and what follows from it
+    /// Report what this host offers for running guests, and the consequences
     Doctor(Doctor),
-    /// Print what a shell needs to complete this program's words
+    /// Print completions for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
     /// Write manual pages, one for each command
     Man {
-        /// Where to: a folder, which is made if it is not there
+        /// Folder for the pages; it is created if needed
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
@@ -116,11 +118,11 @@ pub enum Log {
     Trace,
 }
 
-/// What clap wants to say instead of starting: help, the version, or an error.
+/// What clap prints instead of a start: help, the version, or an error.
 #[derive(Debug)]
 pub struct Early(clap::Error);
 
-/// Reads the command line.
+/// Parses the command line.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
     let cli = config::parse(args.collect()).map_err(Early)?;
     if let Command::Conformance(args) = &cli.command {
@@ -129,7 +131,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
     Ok(cli)
 }
 
-/// Reads a size of memory.
+/// Parses a size of memory. Returns MiB.
 fn mebibytes(text: &str) -> Result<u32, String> {
     let (digits, shift) = match text.strip_suffix(['M', 'm']) {
         Some(digits) => (digits, 0),
@@ -152,11 +154,11 @@ fn mebibytes(text: &str) -> Result<u32, String> {
 }
 
 impl Early {
-    /// Prints it: help as it is, an error as one line.
+    /// Prints help as it is, and an error as one line.
     pub fn report(self) -> ExitCode {
         match self.0.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // Only fails when nobody reads it.
+                // Fails only if the reader has closed the pipe.
                 let _ = self.0.print();
                 ExitCode::SUCCESS
             }
@@ -168,7 +170,7 @@ impl Early {
     }
 }
 
-/// clap explains over several lines; what is wrong and what would be right fit on one.
+/// Reduces clap's explanation of several lines to one line with the error and the expected input.
 fn error_line(error: &clap::Error) -> String {
     let rendered = error.render().to_string();
     let wanted: Vec<&str> = rendered
@@ -182,7 +184,7 @@ fn error_line(error: &clap::Error) -> String {
     text::one_line(&format!("{} (see paravane --help)", wanted.join(" ")))
 }
 
-/// Turns on the monitor's own log. Without a level RUST_LOG decides, which may name modules:
+/// Starts the monitor's own log. Without a level RUST_LOG decides, which may name modules:
 /// `paravane_hypervisor::process=debug,paravane_devices=trace`.
 pub fn start_log(level: Option<Log>) -> anyhow::Result<()> {
     let filter = match level {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What makes and looks at parts: images, kernels, layers, the host.
+//! Arguments of the commands for images, kernels, layers and the host.
 
 use super::mebibytes;
 use clap::{Args, Subcommand};
@@ -7,45 +7,45 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub enum Image {
-    /// Make a Debian from packages of the mirror that this host's apt uses; needs no root
+    /// Build a Debian image from packages of the mirror that this host's apt uses; needs no root
     Build(ImageBuild),
-    /// Pull an image of a container from its registry, for `run --image NAME`
+    /// Pull a container image from its registry, for `run --image NAME`
     Pull {
-        /// Its name, as docker has it
+        /// Name of the image, as docker writes it
         name: String,
     },
 }
 
 #[derive(Debug, Args)]
 pub struct ImageBuild {
-    /// Debian's name of the release
+    /// Name of the Debian release
     #[arg(long, value_name = "NAME", default_value = "bookworm")]
     pub suite: String,
 
-    /// More packages
+    /// Additional packages
     #[arg(long, value_name = "PKG,..", value_delimiter = ',')]
     pub include: Vec<String>,
 
-    /// Size of an ext4 file system, MiB or with a unit; what is not used takes no room
+    /// Size of an ext4 file system, in MiB or with a unit; unused blocks take no space
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = mebibytes)]
     pub size: u32,
 
-    /// What to make
+    /// Format of the image
     #[arg(long, value_enum, default_value_t = paravane_images::Format::Ext4)]
     pub format: paravane_images::Format,
 
-    /// Where to put it
+    /// The file to create
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Kernel {
-    /// Build Linux 6.12 with the port in it, unless that has been done
+    /// Build Linux 6.12 with the port, unless the cache has it
     Build(KernelBuild),
-    /// Check that one image is good for bare metal and for the process hypervisor: files, code, boots
+    /// Check that one kernel works on bare metal and on the process hypervisor: files, code, boots
     Verify(KernelVerify),
-    /// Count the lines that the port adds to Linux, changes and moves
+    /// Count the lines of Linux that the port adds, changes and moves
     Lines(KernelLines),
 }
 
@@ -70,7 +70,7 @@ pub struct KernelVerify {
     #[arg(long)]
     pub json: bool,
 
-    /// Do not boot it, look at the files only
+    /// Check only the files; do not boot
     #[arg(long)]
     pub no_boot: bool,
 
@@ -79,7 +79,10 @@ pub struct KernelVerify {
     pub list: Option<PathBuf>,
 
     /// Give up on one boot after S seconds
-    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(
+        long, value_name = "S", default_value_t = 120,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
     pub timeout: u64,
 }
 
@@ -89,15 +92,15 @@ pub struct KernelBuild {
     #[arg(long, value_name = "TARBALL|DIR")]
     pub source: Option<PathBuf>,
 
-    /// Ask apt for the newest linux-source-6.12 even if there is one
+    /// Ask apt for the newest linux-source-6.12 even if one is installed
     #[arg(long, conflicts_with = "source")]
     pub update: bool,
 
-    /// Copy vmlinux, bzImage and config there
+    /// Copy vmlinux, bzImage and config to DIR
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 
-    /// Compilers at once [default: the number of processors]
+    /// Number of compilers that run at the same time [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub jobs: Option<u32>,
 
@@ -105,20 +108,20 @@ pub struct KernelBuild {
     #[arg(long, value_name = "NAME")]
     pub with: Vec<String>,
 
-    /// Leave the port out: Linux as it is, with the same configuration, to compare with on bare metal
+    /// Build Linux without the port, with the same configuration, for comparisons on bare metal
     #[arg(long)]
     pub unpatched: bool,
 
-    /// A fragment of configuration of your own, over the others (may be repeated)
+    /// A configuration fragment of your own, which overrides the others (may be repeated)
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Rom {
-    /// Print the header, sections and calls of a layer image
+    /// Print the header, sections and calls of a ROM
     Inspect {
-        /// The image
+        /// The ROM
         file: PathBuf,
     },
 }
@@ -138,31 +141,34 @@ pub struct Boot {
     pub append: String,
 
     /// Virtual CPUs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(
+        long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
     pub cpus: u32,
 
-    /// Memory of the machine, MiB or with a unit: 256M, 4G
+    /// Memory of the machine, in MiB or with a unit: 256M, 4G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = mebibytes)]
     pub memory: u32,
 
-    /// Address-space processes [default: what this host allows]
+    /// Largest number of address-space processes [default: what this host allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub spaces: Option<u32>,
 
-    /// Let debuggers attach to the machine's processes
+    /// Allow debuggers to trace the machine's processes
     #[arg(long)]
     pub debuggable: bool,
 
-    /// A disk: FILE, FILE:ro to read only, FILE:snapshot to throw away what is written
+    /// Add a disk: FILE; FILE:ro is read-only; FILE:snapshot discards writes at the end
     #[arg(long, value_name = "FILE[:ro|:snapshot]")]
     pub disk: Vec<String>,
 
-    /// A directory, which the guest mounts by its tag
+    /// Share a folder, which the guest mounts by its tag
     #[arg(long, value_name = "DIR:TAG")]
     pub share: Vec<String>,
 
-    /// A console (hvc1) and a socket device whose other side echoes: console, port 7; port 8: connects to the guest's
-    /// port 1008 and echoes there
+    /// Add a console (hvc1) and a socket device whose host side echoes: the console, and port 7. A
+    /// connection to port 8 makes the host connect to the guest's port 1008 and echo there
     #[arg(long)]
     pub echo: bool,
 
