@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The layer's image that a guest boots on: a file that the user names, or a built-in one.
+//! The ROM that a guest boots on: a file that the user names, or a built-in one.
 
 use crate::rom::Rom;
 use anyhow::{Context, bail};
@@ -8,10 +8,10 @@ use paravane_user_io::files;
 use std::borrow::Cow;
 use std::path::Path;
 
-/// A layer's image, and the name that the guest must find in it.
+/// A ROM, and the layer's name that the guest must find in it.
 #[derive(Debug)]
 pub struct LayerFile {
-    /// The name that the guest is told to expect; `none` when there is no image, or one that it must refuse.
+    /// The name that the guest must expect; `none` without a ROM, or with one that it must refuse.
     pub expect: String,
     pub rom: Option<Cow<'static, [u8]>>,
 }
@@ -25,7 +25,7 @@ impl LayerFile {
         }
     }
 
-    /// An image from a file; the guest expects `layer`, or else what the image calls itself.
+    /// Loads a ROM from a file. The guest expects `layer`, or else the name in the ROM.
     pub fn load(path: &Path, layer: Option<Layer>) -> anyhow::Result<Self> {
         let bytes = files::read(path, "ROM")?;
         let rom = Rom::parse(&bytes).with_context(|| format!("ROM {}", path.display()))?;
@@ -48,7 +48,7 @@ impl LayerFile {
         })
     }
 
-    /// An image as it is: the guest is to refuse it unless `layer` says otherwise.
+    /// Loads a ROM without checks. The guest must refuse it unless `layer` is given.
     pub fn load_unchecked(path: &Path, layer: Option<Layer>) -> anyhow::Result<Self> {
         let expect = layer.unwrap_or(Layer::None).name().to_string();
         Ok(LayerFile {

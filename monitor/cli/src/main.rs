@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane`: the monitor's command line.
 //!
-//! Exit codes, the same for every command: 0 it worked, 1 it ran and something failed, 2 it could not be run (bad
-//! input, something missing), 128 + n it was ended by signal n. `run` passes on the code of what ran in the guest.
+//! Exit codes of every command: 0, it succeeded; 1, it ran and something failed; 2, it could not
+//! run (bad input, something missing); 128 + n, signal n ended it. `run` returns the exit code of
+//! the guest's command.
 
 mod arguments;
 mod commands;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
             ExitCode::from(Outcome::Interrupted(signal).code())
         }
         Err(error) => {
-            // Whoever read our output has gone (`paravane ... | head`): nobody to complain to.
+            // The reader of the output has gone (`paravane ... | head`): that is not an error.
             let reader_left = error
                 .chain()
                 .filter_map(|e| e.downcast_ref::<io::Error>())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane bench native`: what the annotated sites cost on bare metal, in instructions.
+//! `paravane bench native`: counts what VMI sites cost on bare metal, in instructions.
 //!
-//! The guest runs under QEMU with one nanosecond of guest time for each instruction, so that its clock counts
-//! instructions: exact, and the same on every host.
+//! The guest runs under QEMU with one nanosecond of guest time for each instruction, so its clock
+//! counts instructions. The counts are exact, and the same on every host.
 
 mod cpus;
 pub mod kernel;
@@ -32,13 +32,13 @@ use std::time::{Duration, Instant};
 use table::{Row, Table};
 
 const LAYERS: [Layer; 3] = [Layer::None, Layer::Native, Layer::NativeStats];
-/// The table's markers in the page.
+/// The name of the table's markers in the page.
 const MARKER: &str = "native";
 
 /// Runs the guest once for each layer, and prints or writes the table.
 pub fn native(args: &BenchNative) -> anyhow::Result<Outcome> {
     let guest = Arc::new(KernelFile::load(args.guest.as_deref())?);
-    // Before minutes of work: is there something to write into?
+    // Check the page before minutes of work.
     let page = args
         .write
         .as_deref()

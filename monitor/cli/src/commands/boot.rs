@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane boot`: a kernel on the process hypervisor with its console on stdout, for whoever works on either.
+//! `paravane boot`: boots a kernel on the process hypervisor with its console on stdout, for
+//! developers of either.
 
 use crate::arguments::Boot;
 use anyhow::{Context, bail};
@@ -82,14 +83,14 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             PollFd::from_borrowed_fd(vm.bell(), PollFlags::IN),
             PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN),
         ];
-        // Everything is looked at again, whatever came.
+        // The loop checks everything again after any end of the wait.
         let _ = rustix::event::poll(&mut files, Timespec::try_from(left).ok().as_ref());
     }
 }
 
 /// The guest's address on its socket device.
 const CID: u32 = 3;
-/// For the guest to answer.
+/// The time in which the guest must answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 fn devices(args: &Boot) -> anyhow::Result<Vec<Box<dyn Device>>> {
@@ -135,7 +136,7 @@ fn devices(args: &Boot) -> anyhow::Result<Vec<Box<dyn Device>>> {
     Ok(devices)
 }
 
-/// Sends back what comes, until nothing does.
+/// Echoes input until its end.
 fn echo(mut stream: UnixStream) {
     let mut bytes = [0; 16384];
     while let Ok(count) = stream.read(&mut bytes) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane conformance`: boots the guest, reads its TAP, and says whether the layer does what the VMI says.
+//! `paravane conformance`: boots the conformance kernel, reads its TAP, and reports whether the
+//! layer follows the VMI.
 
 use super::conformance_report::Report;
 use super::hypervisor;
@@ -18,9 +19,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Memory of the guest's machine, MiB.
+/// Memory of the machine, in MiB.
 pub const MEMORY_MIB: u32 = 256;
-/// How many of the last lines are shown when a guest ends in an unexpected way.
+/// How many of the last lines are shown after an unexpected end.
 const LAST_LINES: usize = 12;
 
 /// Runs the command.
@@ -63,7 +64,7 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
     let mut reader = tap::Reader::new();
     let end = session.run(|line| report.event(&reader.line(line), line))?;
     let last_lines: Vec<String> = session.last_lines.iter().cloned().collect();
-    // The machine is gone before anything more is said.
+    // The machine ends before the last message is printed.
     drop(session);
     let verdict = match end {
         End::Verdict(verdict) => verdict,
@@ -89,7 +90,7 @@ fn no_such_test(filter: &str) -> String {
     )
 }
 
-/// Prints the names that the guest gives, each a line `# test NAME`.
+/// Prints the names of the tests, which the guest reports as lines `# test NAME`.
 fn list(session: &mut Session, filter: Option<&str>) -> anyhow::Result<Outcome> {
     let mut names = Vec::new();
     let end = session.run(|line| {
@@ -110,7 +111,7 @@ fn list(session: &mut Session, filter: Option<&str>) -> anyhow::Result<Outcome> 
     Ok(Outcome::Passed)
 }
 
-/// A guest that runs, and how long it may.
+/// A running guest and its deadline.
 struct Session {
     running: Box<dyn Running>,
     signals: Signals,
@@ -125,7 +126,7 @@ enum End {
 }
 
 impl Session {
-    /// Gives every line to `line`, until the guest has ended or must be ended.
+    /// Passes every line to `line` until the guest has ended or must be ended.
     fn run(&mut self, mut line: impl FnMut(&str) -> io::Result<()>) -> io::Result<End> {
         loop {
             match self.running.next(self.deadline, &self.signals) {
@@ -152,7 +153,7 @@ impl Session {
 
 fn layer(args: &Conformance) -> anyhow::Result<LayerFile> {
     if args.hypervisor == HypervisorKind::Process {
-        // Its layer is a part of it; another build of the same one can take its place.
+        // Its layer is part of it. Another build of the same layer can replace it.
         return match (&args.rom, args.layer) {
             (None, None | Some(Layer::Process)) => Ok(LayerFile::built_in(Layer::Process)),
             (None, Some(layer)) => bail!(
@@ -177,7 +178,7 @@ fn layer(args: &Conformance) -> anyhow::Result<LayerFile> {
     }
 }
 
-/// What the guest is told: words with a space between them.
+/// The guest's command line: words separated by spaces.
 fn command_line(args: &Conformance, layer: &str) -> anyhow::Result<String> {
     let mut words = vec![format!("layer={layer}")];
     if let Some(filter) = &args.filter {
@@ -204,8 +205,8 @@ fn command_line(args: &Conformance, layer: &str) -> anyhow::Result<String> {
     Ok(words.join(" "))
 }
 
-/// Brings the guest's words and its end together: a run that ended badly has failed, whatever it printed. That it did not
-/// come to the end of its words then is no problem of its own: one event is told in one line.
+/// Combines the guest's results with its end: a run that ended badly has failed, whatever the guest
+/// printed. The truncated output is then not reported as a second problem.
 fn judge(mut summary: Summary, verdict: &Verdict) -> Summary {
     match verdict {
         Verdict::Crashed(why) => {

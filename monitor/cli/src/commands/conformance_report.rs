@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a person, or a program, sees of a run. The last line is always `N passed, N failed`.
+//! The output of a run, for people and programs. The last line is always `N passed, N failed`.
 
 use crate::arguments::Conformance;
 use crate::tap::{Event, Summary, Test, TestResult};
@@ -16,7 +16,7 @@ enum Mode {
     Summary { verbose: bool },
 }
 
-/// Prints a run while it goes on.
+/// Prints a run while it is in progress.
 pub struct Report<W> {
     out: W,
     mode: Mode,
@@ -26,13 +26,13 @@ pub struct Report<W> {
     failed: Vec<String>,
     /// The version line has come.
     started: bool,
-    /// Comments belong to a test that failed.
+    /// Comments belong to a failed test.
     in_failure: bool,
-    /// Comments that came before the version line, which has to be the first of TAP.
+    /// Comments before the version line, which must be the first line of TAP.
     held: Vec<String>,
 }
 
-/// Tests in a row that share the part of the name before the dot.
+/// Consecutive tests with the same part of the name before the dot.
 struct Section {
     name: String,
     passed: usize,
@@ -76,7 +76,7 @@ impl<W: Write> Report<W> {
         }
     }
 
-    /// Before the first line.
+    /// Called before the first line.
     pub fn start(&mut self) -> io::Result<()> {
         if let Mode::Summary { .. } = self.mode {
             writeln!(self.out, "{}", self.title)?;
@@ -87,7 +87,7 @@ impl<W: Write> Report<W> {
         self.out.flush()
     }
 
-    /// A line, and what it was.
+    /// Handles a line and its meaning.
     pub fn event(&mut self, event: &Event, line: &str) -> io::Result<()> {
         match self.mode {
             Mode::Tap => self.tap_event(event, line),
@@ -102,7 +102,7 @@ impl<W: Write> Report<W> {
                 self.held.push(line.to_string());
                 return Ok(());
             }
-            // Firmware may have left something in front of it.
+            // Firmware may have printed something before the version on this line.
             Event::Version => writeln!(self.out, "TAP version 14")?,
             _ => writeln!(self.out, "{line}")?,
         }
@@ -113,7 +113,7 @@ impl<W: Write> Report<W> {
         self.out.flush()
     }
 
-    /// Prints a line. The bar is taken away for that time, so that the two never share one.
+    /// Prints a line. The progress bar is hidden meanwhile, so that the two never share a line.
     fn print(&mut self, line: &str) -> io::Result<()> {
         let out = &mut self.out;
         self.bar.suspend(|| {
@@ -126,7 +126,7 @@ impl<W: Write> Report<W> {
         match event {
             Event::Plan(planned) => {
                 self.bar.set_length(*planned as u64);
-                // A template that is a constant and right; the default bar would do as well.
+                // The template is a valid constant. The default bar is an acceptable fallback.
                 if let Ok(style) = ProgressStyle::with_template("  {bar:32} {pos}/{len} {msg}") {
                     self.bar.set_style(style);
                 }
@@ -195,7 +195,7 @@ impl<W: Write> Report<W> {
         ))
     }
 
-    /// After the last line.
+    /// Called after the last line.
     pub fn finish(
         &mut self,
         summary: &Summary,

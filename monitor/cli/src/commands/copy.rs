@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane cp`: files into a machine that runs, and out of it.
+//! `paravane cp`: copies files into a running machine, and out of it.
 //!
-//! It is `exec` of the agent's own program, which packs and unpacks. What comes out of a guest is
-//! taken for hostile: nothing outside the one name that was asked for is touched
-//! ([`paravane_images::unpack`]), no link that came from a guest is followed, now or the next time, and no
-//! file gets the right to run as its owner.
+//! The guest's side is the agent's program, which `exec` starts and which packs and unpacks. Data
+//! from a guest is hostile: only the one requested name is changed ([`paravane_images::unpack`]),
+//! no link from a guest is followed, now or on a later copy, and no file becomes setuid or setgid.
 
 use crate::arguments;
 use anyhow::{Context, bail};
@@ -26,10 +25,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use tempfile::TempDir;
 
-/// Files and bytes that are taken from a guest at once.
+/// Limits of one copy from a guest: files, and bytes.
 const ENTRIES: u64 = 4_000_000;
 const BYTES: u64 = 1 << 40;
-/// Bytes of what the guest's side complains about.
+/// How much of the guest's error messages is shown, in bytes.
 const COMPLAINTS: u64 = 16 << 10;
 
 /// Runs the command.
@@ -43,13 +42,13 @@ pub fn run(args: &arguments::Cp) -> anyhow::Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// `NAME:PATH`, of which a path of this host's that has a colon in it is told apart by a slash before that.
+/// Splits `NAME:PATH`. A path of the host that contains a colon has a slash before it.
 fn in_machine(word: &str) -> Option<(&str, &str)> {
     word.split_once(':')
         .filter(|(name, _)| !name.is_empty() && !name.contains('/'))
 }
 
-/// The agent's program in a guest, at work.
+/// The agent's program that runs in a guest.
 struct Far {
     child: Child,
     complaints: Option<JoinHandle<String>>,
@@ -57,7 +56,7 @@ struct Far {
 
 impl Far {
     fn start(name: &str, option: &str, path: &str) -> anyhow::Result<Self> {
-        // To say here what is wrong, if it is that.
+        // Reports here if the machine does not run.
         super::machines::running(&Store::open()?, name)?;
         if !path.starts_with('/') {
             bail!("{name}:{path}: the path in the machine is an absolute one");
@@ -74,7 +73,7 @@ impl Far {
         let complaints = child.stderr.take().map(|pipe| {
             std::thread::spawn(move || {
                 let mut said = Vec::new();
-                // What follows is lost, and does not keep it waiting.
+                // Discard further messages, so that the writer does not block.
                 let mut pipe = pipe;
                 let _ = pipe.by_ref().take(COMPLAINTS).read_to_end(&mut said);
                 let _ = std::io::copy(&mut pipe, &mut std::io::sink());
@@ -89,7 +88,7 @@ impl Far {
         Ok(Far { child, complaints })
     }
 
-    /// How it went there. Words that are no error are passed on.
+    /// Waits for the program. Messages that are no error are passed on to the user.
     fn finish(mut self) -> anyhow::Result<()> {
         drop(self.child.stdin.take());
         let status = self.child.wait()?;
@@ -121,7 +120,7 @@ impl Far {
     }
 }
 
-/// Out of a machine.
+/// Copies out of a machine.
 fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
     let Some(base) = Path::new(path).file_name() else {
         bail!("{machine}:{path}: it has no name to be copied by");
@@ -152,22 +151,22 @@ fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
     place.finish(&name).with_context(complain)
 }
 
-/// Where what comes out of a machine is unpacked.
+/// Where files from a machine are unpacked.
 enum Place {
-    /// Into the folder that has the name already.
+    /// Into the existing folder of this name.
     Merged(OwnedFd),
-    /// Beside the name, so that nothing half-made gets it.
+    /// Beside the target, which is replaced when everything is complete.
     Beside {
-        /// The folder that the name is in.
+        /// The target's parent folder.
         above: OwnedFd,
-        /// It goes with this value.
+        /// The temporary folder, removed when this value is dropped.
         _folder: TempDir,
-        /// The same, open.
+        /// A descriptor of the temporary folder.
         root: OwnedFd,
     },
 }
 
-/// The name in a folder beside.
+/// The target's name in the temporary folder.
 const NEW: &str = "new";
 
 impl Place {
@@ -205,7 +204,7 @@ impl Place {
         }
     }
 
-    /// What the first part of each name becomes in the root.
+    /// What replaces the first part of each name.
     fn first(&self) -> Option<OsString> {
         match self {
             Place::Merged(_) => None,
@@ -213,7 +212,7 @@ impl Place {
         }
     }
 
-    /// Gives what is whole its name.
+    /// Moves the complete result to its name.
     fn finish(self, name: &OsStr) -> io::Result<()> {
         match self {
             Place::Merged(_) => Ok(()),
@@ -225,10 +224,11 @@ impl Place {
     }
 }
 
-/// The folder and the name that something called `base` gets: in `to` if that is a folder, else as `to`.
+/// The folder and the name for something called `base`: inside of `to` if that is a folder, else
+/// `to` itself.
 ///
-/// A link to a folder is followed only where a slash stands after it: it may have come out of a
-/// machine by the same command before.
+/// A link to a folder is followed only if a slash follows it: an earlier copy may have brought the
+/// link out of a machine.
 fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsString)> {
     let complain = || to.display().to_string();
     let folder = to.as_os_str().as_bytes().ends_with(b"/");
@@ -258,7 +258,7 @@ fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsStrin
     }
 }
 
-/// Into a machine.
+/// Copies into a machine.
 fn into(from: &Path, machine: &str, path: &str) -> anyhow::Result<()> {
     let from = std::path::absolute(from).with_context(|| from.display().to_string())?;
     fs::symlink_metadata(&from).with_context(|| from.display().to_string())?;
@@ -276,7 +276,7 @@ fn into(from: &Path, machine: &str, path: &str) -> anyhow::Result<()> {
     );
     match sent {
         Ok(()) => {}
-        // The other side knows why.
+        // The guest's side reports the reason.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         Err(error) => {
             far.give_up();

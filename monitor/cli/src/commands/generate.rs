@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What others are told of the command line: shells, manual pages, editors of configuration files. All of it is made from the
-//! definitions in `cli/`.
+//! Shell completions, manual pages, JSON schema. All of them are generated from the definitions in
+//! `arguments/`.
 
 use crate::arguments::{self, Cli};
 use anyhow::Context;

@@ -7,7 +7,7 @@ use paravane_images::{self as image, Request, oci};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 
-/// Makes a Debian.
+/// Builds a Debian image.
 pub fn build(args: &ImageBuild) -> anyhow::Result<Outcome> {
     let signals = Signals::install().context("cannot take note of signals")?;
     let request = Request {
@@ -18,13 +18,13 @@ pub fn build(args: &ImageBuild) -> anyhow::Result<Outcome> {
         file: &args.file,
     };
     match (image::build(&request, &signals), signals.pending()) {
-        // What goes wrong then is what was asked for.
+        // The error is a consequence of the signal.
         (Err(_), Some(signal)) => Ok(Outcome::Interrupted(signal)),
         (done, _) => done.map(|()| Outcome::Passed),
     }
 }
 
-/// Pulls an image of a container, and says its digest.
+/// Pulls a container image and prints its digest.
 pub fn pull(name: &str) -> anyhow::Result<Outcome> {
     super::say(oci::fetch(name)?.digest)?;
     Ok(Outcome::Passed)

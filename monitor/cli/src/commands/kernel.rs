@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane kernel`.
+//! `paravane kernel`: builds and checks Linux for the guest.
 
 use super::bench::markdown::Page;
 use crate::arguments::{KernelBuild, KernelLines, KernelVerify};
@@ -13,7 +13,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Builds, and says where the result is.
+/// Builds, and prints where the result is.
 pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
     let mut recipe = Recipe::new(&args.with, &args.config)?;
     if args.unpatched {
@@ -29,7 +29,7 @@ pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
         recipe,
         jobs: args.jobs.map_or_else(kernel::jobs, |n| n as usize),
     };
-    // Before minutes of work: is there a place for it?
+    // Check the output folder before minutes of work.
     if let Some(folder) = &args.output {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
@@ -97,7 +97,7 @@ pub fn lines(args: &KernelLines) -> anyhow::Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Looks at everything, says how each check came out, and closes with the counts.
+/// Runs all checks, prints the result of each, and then the counts.
 pub fn verify(args: &KernelVerify) -> anyhow::Result<Outcome> {
     let folder = match &args.kernel {
         Some(folder) => folder.clone(),
@@ -116,7 +116,7 @@ pub fn verify(args: &KernelVerify) -> anyhow::Result<Outcome> {
     let signals = Signals::install().context("cannot take note of signals")?;
     let checks = verify::run(&request, &signals, &mut |check| {
         if !args.json {
-            // Fails when nobody reads it.
+            // Fails only if the reader has closed the pipe.
             let _ = print(check);
         }
     })?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Machines that have a name: made, started in the background, looked at, ended, forgotten.
+//! Commands for named machines: create, start, list, inspect, end, remove.
 
 use super::OUTPUT;
 use super::run;
@@ -25,9 +25,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// For a monitor that was told to end its machine.
+/// The time in which a monitor must end its machine.
 const END: Duration = Duration::from_secs(10);
-/// Between two looks at what a machine has printed.
+/// Interval between two checks of a machine's output.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// `create`
@@ -48,10 +48,12 @@ pub fn start(args: &arguments::Named) -> anyhow::Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Starts a machine's monitor in the background; comes back when the command runs, or with what the monitor complained about.
+/// Starts a machine's monitor in the background. Returns when the command runs, or with the
+/// monitor's error.
 pub fn launch(machine: &Machine) -> anyhow::Result<()> {
     if machine.spec()?.kernel.is_none() {
-        // A build takes a quarter of an hour. Here the user sees how far it is, and can interrupt it.
+        // A build can take a quarter of an hour. Here the user sees its progress and can interrupt
+        // it.
         kernel::locate_or_build()?;
     }
     let mut options = OpenOptions::new();
@@ -69,9 +71,9 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
         .stdin(OwnedFd::from(theirs))
         .stdout(output.try_clone()?)
         .stderr(output);
-    // SAFETY: runs between fork and exec; makes one system call and nothing else.
+    // SAFETY: runs between fork and exec, and makes only one system call.
     unsafe {
-        // Of no terminal: what happens to ours is not its business.
+        // A new session has no terminal: signals of this terminal must not reach the monitor.
         command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?));
     }
     let mut child = command
@@ -174,9 +176,9 @@ fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value
     }))
 }
 
-/// How the monitor of a machine is confined, as the host says: each of its threads has a seccomp
-/// filter, or not all yet; and which version of Landlock keeps them to the machine's files (0:
-/// none); and what keeps the signals of the machine's processes inside.
+/// How the monitor of a machine is confined, as the host reports it: whether each of its threads
+/// has a seccomp filter; which Landlock version limits them to the machine's files (0: none); and
+/// what keeps the signals of the machine's processes inside.
 fn confinement(machine: &Machine, pid: u32) -> anyhow::Result<serde_json::Value> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -194,7 +196,7 @@ fn confinement(machine: &Machine, pid: u32) -> anyhow::Result<serde_json::Value>
     }))
 }
 
-/// The machine, if it runs.
+/// The machine of this name, which must be running.
 pub fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
     let machine = store.find(name)?;
     match machine.state()? {
@@ -233,7 +235,7 @@ pub fn exec(args: &arguments::Exec) -> anyhow::Result<Outcome> {
             }
         }
         if let (Some(signal), false) = (signals.pending(), passed_on) {
-            // A second one ends us at once.
+            // A second signal ends this command at once.
             relay.signal(signal)?;
             passed_on = true;
         }
@@ -254,7 +256,7 @@ pub fn logs(args: &arguments::Logs) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
     let mut log = Log::open(&machine)?;
     loop {
-        // Asked before: what was printed until then is read below.
+        // Read the state first: everything printed before the end is then read below.
         let state = machine.state()?;
         log.print()?;
         if !args.follow || !matches!(state, State::Running { .. }) {
@@ -272,7 +274,7 @@ pub fn stop(args: &arguments::Stop) -> anyhow::Result<Outcome> {
         let request = Request::Stop { seconds: args.time };
         match ask(&machine, &request) {
             Ok(_) => {}
-            // It has ended in the meantime.
+            // The machine has ended in the meantime.
             Err(_) if !matches!(machine.state()?, State::Running { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -298,7 +300,7 @@ pub fn kill(args: &arguments::Kill) -> anyhow::Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Ends a machine at once: by its monitor, and if that does not answer, by the host's kernel.
+/// Ends a machine at once: through its monitor, or by SIGKILL if the monitor does not answer.
 fn end_now(machine: &Machine) -> anyhow::Result<()> {
     let asked = ask(machine, &Request::Kill);
     if asked.is_ok() && machine.wait_gone(END)? {
@@ -310,7 +312,7 @@ fn end_now(machine: &Machine) -> anyhow::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.with_context(|| format!("machine {}: its monitor is not known", machine.name))?;
     let monitor = pidfd_open(pid, PidfdFlags::empty())?;
-    // Still locked: so it is that process, and not one that got its number later.
+    // The state is still locked, so the process id has not been reused.
     if let State::Running { .. } = machine.state()? {
         pidfd_send_signal(&monitor, Signal::KILL)?;
     }

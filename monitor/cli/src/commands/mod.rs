@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The commands: one module each.
+//! The commands, one module each.
 
 mod attach;
 mod bench;
@@ -23,7 +23,7 @@ use paravane_hypervisor::qemu::Qemu;
 use paravane_user_io::outcome::Outcome;
 use std::io::{self, Write};
 
-/// What there is no room for, say.
+/// The context of a failed write to stdout, for example to a full disk.
 const OUTPUT: &str = "cannot write to standard output";
 
 /// Runs a command. An error means that it could not be run.
@@ -63,7 +63,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Prints a line, which may be what a script waits for.
+/// Prints a line and flushes it, because a script may wait for it.
 fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
     writeln!(io::stdout(), "{line}").context(OUTPUT)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane rom`.
+//! `paravane rom`: inspects ROMs.
 
 use crate::rom::{self, Rom};
 use anyhow::Context;
@@ -8,7 +8,7 @@ use paravane_user_io::outcome::Outcome;
 use std::io;
 use std::path::Path;
 
-/// Prints what an image says of itself.
+/// Prints the header, sections and calls of a ROM.
 pub fn inspect(file: &Path) -> anyhow::Result<Outcome> {
     let bytes = files::read(file, "ROM")?;
     let parsed = Rom::parse(&bytes).with_context(|| format!("ROM {}", file.display()))?;

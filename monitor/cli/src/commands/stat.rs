@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane stat`: what a machine has done, once or again and again.
+//! `paravane stat`: prints a machine's figures, once or every second.
 
 use super::machines::running;
 use crate::arguments;
@@ -12,11 +12,11 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::time::Duration;
 
-/// Between two looks.
+/// Interval of `--watch`.
 const SECOND: Duration = Duration::from_secs(1);
-/// To the terminal's first line, and everything from there on is erased.
+/// Moves the cursor to the first line and erases the screen below.
 const AGAIN: &str = "\x1b[H\x1b[J";
-/// The figures of 64 vCPUs and 32 devices are far from it.
+/// Largest size of an answer, in bytes. The figures of 64 vCPUs and 32 devices are far smaller.
 const MAX: u64 = 1 << 20;
 
 /// Runs the command.
@@ -27,7 +27,7 @@ pub fn run(args: &arguments::Stat) -> anyhow::Result<Outcome> {
     loop {
         let now = match figures(&machine) {
             Ok(now) => now,
-            // It has ended in the meantime.
+            // The machine has ended in the meantime.
             Err(_) if before.is_some() && !matches!(machine.state()?, State::Running { .. }) => {
                 return Ok(Outcome::Passed);
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Trying something in a child process: it may be killed for it, change itself for good, or hang.
+//! Tries something in a child process: the attempt may kill or change the process, or hang.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -7,23 +7,23 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-/// Runs `body` in a child; its result, or nothing if it did not come to one in time.
+/// Runs `body` in a child. Returns its result; `None` if the child died or exceeded the timeout.
 pub fn in_child(timeout: Duration, body: impl FnOnce() -> Option<u64>) -> Option<u64> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).ok()?;
-    // SAFETY: this command has one thread, so the child is a whole copy of the program in which everything works.
+    // SAFETY: this command has one thread, so everything works in the child's copy of the program.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
         return None;
     }
     if pid == 0 {
-        // What is tried can wait for the host's kernel for seconds.
+        // The attempt can block in the host's kernel for seconds.
         let _ =
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         let result = body();
         let code = i32::from(
             result.is_none_or(|value| File::from(write).write_all(&value.to_ne_bytes()).is_err()),
         );
-        // SAFETY: ends the child without running what the parent has prepared for its own end.
+        // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(code) }
     }
     drop(write);
@@ -48,7 +48,7 @@ fn number(mut file: File, timeout: Duration) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes))
 }
 
-/// Whether `body` says yes in a child.
+/// Reports whether `body` returns true in a child.
 pub fn works(body: impl FnOnce() -> bool) -> bool {
     const TIMEOUT: Duration = Duration::from_secs(5);
     in_child(TIMEOUT, || body().then_some(1)).is_some()
@@ -58,7 +58,7 @@ pub fn works(body: impl FnOnce() -> bool) -> bool {
 mod tests {
     use super::*;
 
-    // The test harness has threads: these children only make system calls.
+    // The test harness has several threads, but these children only make system calls.
 
     #[test]
     fn results_come_back_and_bad_ends_do_not_matter() {

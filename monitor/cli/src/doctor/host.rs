@@ -9,10 +9,10 @@ use paravane_hypervisor::process::procfs;
 use paravane_hypervisor::process::signal_scope::SignalScope;
 use paravane_hypervisor::process::{large_pages_work, limits, space_cost};
 
-/// The memory of a guest for which limits are told, bytes.
+/// The guest memory for which limits are reported, in bytes.
 const MEMORY: u64 = 256 << 20;
 
-/// Everything but /dev/kvm and the trial.
+/// All findings about the host, except /dev/kvm and the trial machine.
 pub fn findings() -> Vec<Finding> {
     vec![
         kernel(),
@@ -164,7 +164,7 @@ fn landlock() -> Finding {
     Finding::new("landlock", status, version, text)
 }
 
-/// What keeps a guest's signals from other programs of this user.
+/// What keeps a guest's signals away from other programs of this user.
 fn signals() -> Finding {
     let scope = SignalScope::of_this_host();
     let (status, text) = match scope {
@@ -276,12 +276,14 @@ fn thread_descriptors() -> Finding {
     )
 }
 
-/// Makes a descriptor of its own, by the call that 64-bit programs have only in its 32-bit form. May be killed for it.
+/// Creates a segment descriptor by a call that 64-bit programs have only in its 32-bit form. The
+/// host may kill the process for it.
 fn set_thread_area() -> bool {
     const NUMBER: u64 = 243;
     const PAGE: usize = 4096;
-    // SAFETY: system calls in a child; the page is a new mapping, below 4 GiB where the call finds it, and the four words
-    // of the description are in it. rbx is the compiler's: it is put back.
+    // SAFETY: system calls in a child. The page is a new mapping below 4 GiB, where the call can
+    // address it, and it contains the four words of the descriptor. The compiler reserves rbx, so
+    // it is restored.
     unsafe {
         let page = libc::mmap(
             std::ptr::null_mut(),

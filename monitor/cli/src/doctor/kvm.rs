@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! /dev/kvm, and whether it is worth anything: some hosts have one that only emulates.
+//! /dev/kvm, and whether it is useful: some hosts have one that only emulates.
 
 use super::child::in_child;
 use super::{Finding, Status};
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use vm_memory::MmapRegion;
 
 const DEVICE: &str = "/dev/kvm";
-/// Instructions per second below which nothing but emulation is that slow.
+/// Instructions per second. A slower processor is emulated.
 const EMULATED: u64 = 100_000_000;
-/// How long the loop runs, at least.
+/// The shortest duration of the measurement.
 const MEASURE: Duration = Duration::from_millis(200);
-/// For all of it: one round of the loop takes that long on nothing.
+/// Timeout of the whole measurement. One round of the loop takes that long only if nothing works.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CODE: u64 = 0x1000;
 const PAGE: usize = 4096;
-/// Rounds of the loop between two exits: two instructions each.
+/// Rounds of the loop between two exits. A round has two instructions.
 const ROUNDS: u64 = 50_000;
 
 pub fn finding() -> Finding {
@@ -56,12 +56,12 @@ pub fn finding() -> Finding {
 
 /// Instructions per second of a loop in real mode.
 fn measure() -> Option<u64> {
-    // dec %ecx; jnz to it; hlt
+    // dec %ecx; jnz back to it; hlt
     const LOOP: [u8; 5] = [0x66, 0x49, 0x75, 0xfc, 0xf4];
     let machine = Kvm::new().ok()?.create_vm().ok()?;
     let page: MmapRegion = MmapRegion::new(PAGE).ok()?;
     for (at, byte) in LOOP.into_iter().enumerate() {
-        // SAFETY: inside the page, to which nobody else has a reference.
+        // SAFETY: inside of the page, to which no other reference exists.
         unsafe { page.as_ptr().add(at).write_volatile(byte) };
     }
     let region = kvm_userspace_memory_region {
@@ -71,7 +71,8 @@ fn measure() -> Option<u64> {
         userspace_addr: page.as_ptr().addr() as u64,
         flags: 0,
     };
-    // SAFETY: the page stays mapped until after the virtual machine is closed: it was made before it is dropped.
+    // SAFETY: the page is dropped after the virtual machine, so it stays mapped while the machine
+    // uses it.
     unsafe { machine.set_user_memory_region(region).ok()? };
     let mut vcpu = machine.create_vcpu(0).ok()?;
     let mut segments = vcpu.get_sregs().ok()?;

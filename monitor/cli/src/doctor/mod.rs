@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane doctor`: what this machine offers for running guests, and what follows from it.
+//! `paravane doctor`: reports what this host offers for running guests, and the consequences.
 //!
-//! Wherever it can, it tries instead of reading: a sandbox around this program may refuse what the kernel has.
+//! Where possible it tries a mechanism instead of reading about it: a sandbox around this program
+//! may refuse what the kernel has.
 
 mod child;
 mod host;
@@ -14,25 +15,25 @@ use paravane_user_io::outcome::Outcome;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// How good a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Status {
     Ok,
-    /// Guests run, with less than there could be.
+    /// Guests run, with limitations.
     Note,
     /// Guests cannot run.
     Bad,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 struct Finding {
     name: &'static str,
     status: Status,
-    /// For programs: a number, a word, a truth value.
+    /// For programs: a number, a word, or a truth value.
     value: serde_json::Value,
-    /// For people: what was found, and what follows.
+    /// For people: what was found, and the consequences.
     text: String,
 }
 
@@ -51,7 +52,7 @@ impl Finding {
         }
     }
 
-    /// Something that is there or not, and what follows in either case.
+    /// A finding about something that is present or missing, with the consequences of either case.
     fn of(name: &'static str, there: bool, without: Status, yes: &str, no: &str) -> Self {
         let (status, text) = if there {
             (Status::Ok, yes)

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest's network is made of here.
+//! How guests get a network on this host.
 
 use super::{Finding, Status};
 use paravane_net::{passt, user};
 
-/// The guest's card in the trial.
+/// The Ethernet address of the guest in the trial.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// Whether passt runs here: tried, as `--net user` would.
+/// Reports whether passt works here, by starting it as `--net user` would.
 pub fn finding() -> Finding {
     let why = match passt::find() {
         None => "passt is not installed".to_string(),
-        // It ends with its link, which is dropped here.
+        // passt ends when its link is dropped here.
         Some(program) => match passt::start(&program, &user::Config::default(), MAC) {
             Ok(_) => {
                 let text =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The question itself: does a guest run?
+//! Runs a guest, to see whether that works on this host.
 
 use super::{Finding, Status};
 use paravane_hypervisor::process::{Config, End, Output, Vm};
@@ -8,9 +8,9 @@ use paravane_user_io::worker::{self, Limit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 
-/// For the machine to be made, and again from the guest's start to its end.
+/// The time for creating the machine, and again the time from the guest's start to its end.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The guest lists its tests, and ends.
+/// Makes the guest list its tests and end.
 const LIST: &str = "layer=process list";
 
 pub fn finding() -> Finding {
@@ -34,7 +34,7 @@ pub fn finding() -> Finding {
     }
 }
 
-/// Boots the conformance guest with these words, and waits for its end.
+/// Boots the conformance kernel with this command line, and waits for its end.
 fn run(words: &'static str, timeout: Duration) -> anyhow::Result<()> {
     let limit = Limit {
         signals: None,
@@ -67,7 +67,7 @@ fn run(words: &'static str, timeout: Duration) -> anyhow::Result<()> {
                     anyhow::bail!("it has not ended after {} s", timeout.as_secs());
                 }
                 let timeout = Timespec::try_from(left).ok();
-                // Whatever came, the loop looks again.
+                // The loop checks everything again after any end of the wait.
                 let _ = poll(
                     &mut [PollFd::from_borrowed_fd(vm.bell(), PollFlags::IN)],
                     timeout.as_ref(),
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_does_not_end_is_given_up() {
-        // It measures for minutes.
+        // This command line makes the guest measure for minutes.
         let words = "layer=process bench=vmi batches=20000";
         let begun = Instant::now();
         let error = run(words, Duration::from_secs(2)).unwrap_err().to_string();

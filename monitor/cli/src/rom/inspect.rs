@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A layer's image for people to read.
+//! Prints a ROM for people.
 
 use super::{CallEntry, Reloc, Rom, Section};
 use paravane_abi as abi;

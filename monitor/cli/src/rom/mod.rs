@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading a layer's image: an option ROM with a VMI header (`abi/vmi.toml`, `vmi_rom_header` and what it points to).
+//! Parses a ROM: an option ROM with a VMI header (`abi/vmi.toml`, `vmi_rom_header` and the tables
+//! that it points to).
 //!
-//! The file may be anything. Whatever `Rom::parse` accepts can be walked without another check: every table, entry
-//! point and inline replacement lies inside the image. Offsets are computed in 64 bits, so no sum can wrap.
+//! The file may contain anything. A ROM that `Rom::parse` accepts can be used without further
+//! checks: every table, entry point and inline replacement lies inside of it. Offsets are computed
+//! in 64 bits, so no sum can wrap.
 
 mod inspect;
 mod read;
@@ -16,7 +18,7 @@ use paravane_user_io::text;
 use read::{Reader, field};
 use thiserror::Error;
 
-/// A layer's image that has passed every check.
+/// A ROM that has passed every check.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rom {
     pub header: Header,
@@ -24,7 +26,7 @@ pub struct Rom {
     pub extable: Vec<ExtableEntry>,
 }
 
-/// The fields of the header that somebody may want to know.
+/// The fields of the header that are of interest to a user.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
     pub rom_bytes: u32,
@@ -40,7 +42,7 @@ pub struct Header {
     pub flags: u32,
 }
 
-/// A section that the layer offers.
+/// A section that the layer implements.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Section {
     pub id: u16,
@@ -53,12 +55,12 @@ pub struct Section {
 /// One call of a section.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CallEntry {
-    /// Entry point, `None` when the layer does not have the call.
+    /// Entry point; `None` if the layer does not implement the call.
     pub offset: Option<u32>,
     pub reloc: Reloc,
 }
 
-/// What becomes of a site of a call.
+/// What replaces a site of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reloc {
     None,
@@ -68,14 +70,14 @@ pub enum Reloc {
     Inline(Vec<u8>),
 }
 
-/// An instruction of the layer that may fault.
+/// An instruction of the layer that may fault, with its fixup.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ExtableEntry {
     pub insn: u32,
     pub fixup: u32,
 }
 
-/// What is wrong with an image.
+/// Why a ROM is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum RomError {
     #[error("truncated: {have} bytes, a layer's image has at least {need}")]
@@ -118,7 +120,7 @@ fn value(what: impl Into<String>, value: impl Into<u64>, rule: impl Into<String>
     }
 }
 
-/// The size of one of the interface's structures: at most some hundred bytes.
+/// The size of a structure of the interface: at most a few hundred bytes.
 #[allow(clippy::cast_possible_truncation)]
 const fn size<T>() -> u32 {
     size_of::<T>() as u32
@@ -127,11 +129,11 @@ const fn size<T>() -> u32 {
 const HEADER_SIZE: u32 = size::<abi::RomHeader>();
 
 impl Rom {
-    /// Checks everything that a kernel will rely on.
+    /// Checks everything that a kernel relies on.
     pub fn parse(file: &[u8]) -> Result<Rom, RomError> {
         let image = image(file)?;
         let header = header(image)?;
-        // What is behind image_size is padding: nothing may point there.
+        // Bytes after image_size are padding: no table may point there.
         let image = Reader::new(image.bytes(0, header.image_size.into(), "image_size")?);
         let sections = sections(image)?;
         let extable = extable(image)?;
@@ -143,7 +145,8 @@ impl Rom {
     }
 }
 
-/// The part of the file that is the option ROM, after the checks that the firmware and a kernel's scan make.
+/// The part of the file that is the option ROM, after the checks of the firmware and of a kernel's
+/// scan.
 fn image(file: &[u8]) -> Result<Reader<'_>, RomError> {
     let whole = Reader::new(file);
     let short = RomError::Short {
@@ -325,7 +328,7 @@ fn call(image: Reader<'_>, at: u64, name: &str) -> Result<CallEntry, RomError> {
     let kind = field!(image, at, abi::CallEntry, reloc as u8)?;
     let inline = field!(image, at, abi::CallEntry, inline_offset as u32)?;
     if offset != 0 {
-        // One byte at least has to be there; how long the code is, nobody says.
+        // The length of the code is not known. At least one byte must exist.
         image.bytes(offset.into(), 1, &format!("the entry of {name}"))?;
     }
     let reloc = match u64::from(kind) {
@@ -357,7 +360,7 @@ fn call(image: Reader<'_>, at: u64, name: &str) -> Result<CallEntry, RomError> {
 
 fn inline_code(image: Reader<'_>, at: u64, name: &str) -> Result<Vec<u8>, RomError> {
     let what = format!("the inline code of {name}");
-    // A kernel copies the structure whole.
+    // A kernel copies the whole structure.
     let entry = Reader::new(image.bytes(at, size::<abi::Inline>().into(), &what)?);
     let length = field!(entry, 0, abi::Inline, length as u8)?;
     if length == 0 || u64::from(length) > abi::INLINE_MAX {

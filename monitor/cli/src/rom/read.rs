@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bounded little-endian reads from a layer's image.
+//! Bounded little-endian reads from a ROM.
 
 use super::RomError;
 
-/// The part of the file that the header calls the image. Reads outside it are errors, never panics.
+/// The part of the file that the ROM consists of. Reads outside of it are errors, never panics.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -14,7 +14,7 @@ impl<'a> Reader<'a> {
         Reader { bytes }
     }
 
-    /// `count` bytes from `at` on; `what` is for the error.
+    /// `count` bytes from `at` on. `what` names them in the error.
     pub fn bytes(&self, at: u64, count: u64, what: &str) -> Result<&'a [u8], RomError> {
         let limit = self.bytes.len() as u64;
         let end = at.saturating_add(count);
@@ -32,13 +32,13 @@ impl<'a> Reader<'a> {
     /// `N` bytes from `at` on, for `from_le_bytes`.
     pub fn array<const N: usize>(&self, at: u64, what: &str) -> Result<[u8; N], RomError> {
         let bytes = self.bytes(at, N as u64, what)?;
-        // The slice has N bytes; zeros stand in for an error that cannot happen.
+        // The slice has N bytes. The zeros replace an error that cannot happen.
         Ok(<[u8; N]>::try_from(bytes).unwrap_or([0; N]))
     }
 
-    /// Checks that a table lies inside, and gives the offsets of its entries.
+    /// Checks that a table lies inside, and returns the offsets of its entries.
     ///
-    /// `step` is the size of an entry in this image: a later minor version may have larger ones than we know.
+    /// `step` is the size of an entry in this ROM: a later minor version may have larger entries.
     pub fn table(
         &self,
         at: u32,
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A field of one of the interface's structures, which begins at byte `$at` of the image.
+/// A field of a structure of the interface, which starts at byte `$at` of the ROM.
 macro_rules! field {
     ($reader:expr, $at:expr, $structure:ty, $field:ident as $int:ty) => {
         $reader

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use std::mem::offset_of;
 
-/// Where things are in the image that the tests build.
+/// Offsets in the ROM that the tests build.
 const SECTIONS: usize = 128;
 const CALLS: usize = 160;
 const INLINE: usize = 200;
@@ -16,7 +16,7 @@ fn put(image: &mut [u8], at: usize, bytes: &[u8]) {
     image[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Makes the sum of the image zero again.
+/// Makes the checksum correct again.
 fn seal(image: &mut [u8]) {
     let at = offset_of!(abi::RomHeader, checksum);
     image[at] = 0;
@@ -34,10 +34,10 @@ macro_rules! set {
     };
 }
 
-/// A section that no version will have soon.
+/// A section number that is not in use.
 const UNKNOWN: u16 = 1001;
 
-/// A small layer with everything in it: two sections, an inline replacement, an exception entry.
+/// A small layer with one of everything: two sections, an inline replacement, an exception entry.
 fn valid() -> Vec<u8> {
     let mut image = vec![0; 512];
     let i = &mut image[..];
@@ -108,7 +108,7 @@ fn bytes_behind_the_image_do_not_matter() {
     Rom::parse(&image).unwrap();
 }
 
-/// What one change makes of the valid image.
+/// The result of parsing the valid ROM after one change.
 fn after(change: impl Fn(&mut [u8])) -> String {
     let mut image = valid();
     change(&mut image);
@@ -224,14 +224,14 @@ proptest! {
         let _ = Rom::parse(&bytes);
     }
 
-    /// Changes of a valid image, the checksum right again, so that they reach the checks behind it.
+    /// Changes a valid ROM and corrects the checksum, so that the changes reach the later checks.
     #[test]
     fn whatever_is_accepted_is_inside_the_image(
         changes in prop::collection::vec((0usize..256, any::<u8>()), 1..6),
     ) {
         let mut image = valid();
         for (at, byte) in changes {
-            // Mostly where tables and counts are.
+            // Mostly in tables and counts.
             image[at] = byte;
         }
         seal(&mut image);

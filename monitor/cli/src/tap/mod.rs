@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The Test Anything Protocol, version 14, as the conformance guest speaks it.
+//! A reader for the Test Anything Protocol, version 14, as the conformance kernel writes it.
 //!
-//! The reader is strict: a suite that loses a line, counts wrongly or runs a test twice has not passed, whatever its
-//! remaining lines say. It takes one line at a time, so that a summary can be printed while the guest still runs.
+//! The reader is strict: a run that loses a line, counts wrongly or runs a test twice has not
+//! passed, whatever its other lines say. It takes one line at a time, so that a summary can be
+//! printed while the guest runs.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashSet;
 
-/// What a line turned out to be.
+/// The meaning of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Not TAP: what firmware prints before the version line.
+    /// Not TAP: firmware output before the version line.
     Preamble,
     /// The version line.
     Version,
-    /// The plan: so many tests will come.
+    /// The plan: the number of tests that follow.
     Plan(usize),
-    /// A test. What it has to say comes behind it, as comments.
+    /// A test. Its diagnostics follow it as comments.
     Test(Test),
-    /// A comment or diagnostic line, of the test before it; before the version line, of the boot.
+    /// A comment or diagnostic line: about the preceding test, or before the version line about the
+    /// boot.
     Comment(String),
-    /// The guest gave up, and why.
+    /// The guest gave up, for this reason.
     BailOut(String),
-    /// Not what the protocol allows here, and why.
+    /// A violation of the protocol, with an explanation.
     Violation(String),
 }
 
@@ -39,11 +41,11 @@ pub struct Test {
 pub enum TestResult {
     Passed,
     Failed,
-    /// And why.
+    /// The reason for which the test was skipped.
     Skipped(String),
 }
 
-/// Counts, and everything that speaks against the run as a whole.
+/// Counts, and all problems of the run as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub planned: Option<usize>,
@@ -53,7 +55,7 @@ pub struct Summary {
     pub problems: Vec<String>,
 }
 
-/// More tests than any suite has: a plan above it is a mistake, not a reason to wait.
+/// More tests than any suite has. A plan above it is an error.
 const MAX_PLAN: usize = 100_000;
 
 /// Reads TAP line by line.
@@ -70,7 +72,7 @@ impl Reader {
         Reader::default()
     }
 
-    /// Takes the next line, without its line end.
+    /// Reads the next line, without its line end.
     pub fn line(&mut self, line: &str) -> Event {
         let line = line.trim_end();
         if !self.started {
@@ -82,12 +84,12 @@ impl Reader {
         }
     }
 
-    /// How many tests have come.
+    /// The number of tests read so far.
     pub fn tests_seen(&self) -> usize {
         self.summary.passed + self.summary.failed + self.summary.skipped
     }
 
-    /// Ends the reading. Planned tests that did not come have failed.
+    /// Finishes. Planned tests that are missing have failed.
     pub fn finish(mut self) -> Summary {
         let seen = self.tests_seen();
         match self.summary.planned {
@@ -117,7 +119,7 @@ impl Reader {
 
     fn bail_out(&mut self, reason: &str) -> Event {
         let reason = reason.trim().to_string();
-        // Every vCPU may say so; the first one is why.
+        // Every vCPU may report it. The first report is the cause.
         if !std::mem::replace(&mut self.bailed_out, true) {
             self.summary
                 .problems
@@ -161,7 +163,7 @@ impl Reader {
         if let Some(comment) = line.strip_prefix('#') {
             return Ok(Event::Comment(comment.trim().to_string()));
         }
-        // A block of diagnostics in YAML is indented by two; it is for people here.
+        // A YAML diagnostic block is indented by two. It is only shown to people.
         if let Some(diagnostic) = line.strip_prefix("  ") {
             return Ok(Event::Comment(diagnostic.to_string()));
         }
@@ -211,11 +213,11 @@ impl Reader {
                 (word, reason) if ok && word.eq_ignore_ascii_case("SKIP") => {
                     TestResult::Skipped(reason.trim().to_string())
                 }
-                // There is no excuse in this suite: TODO, or a failure that says it was skipped.
+                // This suite allows no TODO, and no failure that claims to be skipped.
                 _ => return Err(format!("a directive that is not allowed here: `{line}`")),
             },
         };
-        // Counted first: a bad number must not make every later one wrong too.
+        // Count first: a wrong number must not make every later one wrong, too.
         match result {
             TestResult::Passed => self.summary.passed += 1,
             TestResult::Failed => self.summary.failed += 1,
@@ -240,7 +242,7 @@ impl Reader {
     }
 }
 
-/// ` 12 - cpu.halt.wakes # SKIP no reason` to its number, name and directive.
+/// Splits ` 12 - cpu.halt.wakes # SKIP no reason` into number, name and directive.
 fn split_test(rest: &str) -> Option<(usize, &str, Option<&str>)> {
     let rest = rest.strip_prefix(' ')?;
     let (number, rest) = rest.split_once(" - ")?;
@@ -253,7 +255,7 @@ fn split_test(rest: &str) -> Option<(usize, &str, Option<&str>)> {
     (!name.is_empty()).then_some((number, name, directive))
 }
 
-/// A plain decimal number: no sign, which `parse` would allow.
+/// A plain decimal number without a sign, which `parse` would allow.
 fn decimal(text: &str) -> Option<usize> {
     text.bytes()
         .all(|b| b.is_ascii_digit())

@@ -133,7 +133,7 @@ fn any_line() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Any text can be read; and a run without problems really had every planned test once, in order.
+    /// Any text can be read, and a run without problems had every planned test once, in order.
     #[test]
     fn any_text_is_read(lines in prop::collection::vec(any_line(), 0..12)) {
         let mut reader = Reader::new();
@@ -150,7 +150,7 @@ proptest! {
             let distinct: HashSet<_> = names.iter().collect();
             prop_assert_eq!(distinct.len(), names.len());
         } else {
-            // Missing tests count as failed, so nobody can pass by saying nothing.
+            // Missing tests count as failed, so that an empty output cannot pass.
             prop_assert!(s.passed + s.failed + s.skipped >= s.planned.unwrap_or(0));
         }
     }

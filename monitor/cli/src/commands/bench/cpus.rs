@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! On which CPUs a measurement runs, and what it uses of them.
+//! The CPUs on which a measurement runs, and the CPU time that it uses.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -11,12 +11,12 @@ pub fn allowed() -> Vec<usize> {
         .collect()
 }
 
-/// The first of them.
+/// The first of the allowed CPUs.
 pub fn first(allowed: &[usize]) -> Vec<usize> {
     allowed.iter().copied().take(1).collect()
 }
 
-/// The second; the first where there is only one.
+/// The second of the allowed CPUs; the first if there is only one.
 pub fn second(allowed: &[usize]) -> Vec<usize> {
     allowed
         .get(1)
@@ -26,29 +26,30 @@ pub fn second(allowed: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// The calling thread, and what it starts from now on, runs there.
+/// Pins the calling thread, and everything that it starts from now on, to these CPUs.
 pub fn pin(cpus: &[usize]) {
     let mut set = CpuSet::new();
     for &cpu in cpus {
         set.set(cpu);
     }
-    // An empty set, or a CPU that has just gone away: it runs where it did, and measures worse.
+    // Fails for an empty set or a CPU that has just been removed. The measurement is then noisier.
     let _ = sched_setaffinity(None, &set);
 }
 
-/// What processes have used.
+/// Resource usage of processes.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// CPU time, user and system, ns.
     pub cpu_ns: f64,
-    /// Context switches, of both kinds: who wakes another is often interrupted by it before it can wait.
+    /// Voluntary and involuntary context switches: a thread that wakes another is often preempted
+    /// by it before it can wait.
     pub switches: f64,
 }
 
-/// Of this process (`RUSAGE_SELF`), or of its children that have ended (`RUSAGE_CHILDREN`).
+/// Usage of this process (`RUSAGE_SELF`), or of its children that have ended (`RUSAGE_CHILDREN`).
 #[allow(clippy::cast_precision_loss)] // seconds, microseconds, counts
 pub fn usage(whose: libc::c_int) -> Usage {
-    // SAFETY: a structure of plain numbers, filled by the call; it cannot fail for these two.
+    // SAFETY: the call fills a structure of plain numbers. It cannot fail for these two values.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(whose, &raw mut usage);

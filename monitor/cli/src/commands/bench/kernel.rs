@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane bench kernel`: what the port costs Linux on bare metal, in instructions.
+//! `paravane bench kernel`: counts what the port costs Linux on bare metal, in instructions.
 //!
-//! The same program (`bench/micro/`) is the first process of Linux without the port and of VMI-Linux, without a ROM and with the
-//! native one, under QEMU with one nanosecond of guest time for each instruction: the time-stamp counter counts them. One vCPU, so
-//! nothing but the kernel differs.
+//! The same program (`bench/micro/`) is the first process of Linux without the port, and of
+//! VMI-Linux without a ROM and with the native one. QEMU runs them with one nanosecond of guest
+//! time for each instruction, so the time-stamp counter counts instructions. There is one vCPU, so
+//! only the kernel differs.
 
 use super::markdown::Page;
 use super::micro::rows::{Needs, ROWS};
@@ -23,17 +24,17 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-/// The table's markers in the page.
+/// The name of the table's markers in the page.
 const MARKER: &str = "kernel";
 const MEMORY_MIB: u32 = 256;
-/// No row may be above this, nor their mean above the other.
+/// The largest ratio of a row. The mean has a bar of its own.
 const ROW_BAR: f64 = 1.03;
 const MEAN_BAR: f64 = 1.01;
-/// The program's name for the row that it does not measure but is told of.
+/// The program's name for the row `boot`, which it does not measure itself.
 const BOOT: &str = "boot";
 
-/// Measurements of the program that are only counted: with the rows of `bench micro`, all micro-operations of table 2 of the VMI's
-/// first description.
+/// Rows that are only counted. Together with the rows of `bench micro` they cover all
+/// micro-operations of table 2 in seed 002.
 const COUNTED: [(&str, &str); 6] = [
     ("open_close", "open and close of /dev/null"),
     ("select_tcp", "select of 100 TCP connections"),
@@ -43,14 +44,14 @@ const COUNTED: [(&str, &str); 6] = [
     ("ring_switch", "a byte to the next of 16 processes"),
 ];
 
-/// A row of the result, in instructions for an operation.
+/// A row of the result, in instructions per operation.
 #[derive(Debug, Serialize)]
 struct Line {
     name: &'static str,
     unpatched: f64,
     vmi: f64,
     ratio: f64,
-    /// With the ROM native.
+    /// With the native ROM.
     native: f64,
     native_ratio: f64,
     what: &'static str,
@@ -61,14 +62,14 @@ struct Line {
 struct Report {
     unit: &'static str,
     rows: Vec<Line>,
-    /// Geometric.
+    /// The geometric mean.
     mean: f64,
     native_mean: f64,
     row_bar: f64,
     mean_bar: f64,
 }
 
-/// Counts, and prints or writes the table. A row beyond its bar is a failure.
+/// Counts, and prints or writes the table. A row above its bar is a failure.
 pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
     let page = args
         .write
@@ -128,7 +129,7 @@ pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
     })
 }
 
-/// All rows. What a compiler does is almost only its own.
+/// All rows, except the compiler's: its instructions are almost all its own.
 fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     [(BOOT, "from the machine's start to the first program")]
         .into_iter()
@@ -140,7 +141,7 @@ fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         .chain(COUNTED)
 }
 
-/// Where things lie is not left to chance: it decides how many page tables there are.
+/// The command line fixes the address layout, because it decides how many page tables exist.
 fn command_line() -> String {
     let rows: Vec<&str> = names().map(|(name, _)| name).collect();
     format!(
@@ -149,7 +150,7 @@ fn command_line() -> String {
     )
 }
 
-/// The figures of all rows, in their order.
+/// The figures of all rows, in order.
 fn measure(
     qemu: &Qemu,
     linux: &Linux<'_>,
@@ -183,7 +184,7 @@ fn measure(
 }
 
 impl Report {
-    /// Of the three columns.
+    /// Builds the result from its three columns.
     fn new(columns: &[Vec<f64>]) -> Self {
         let value = |column: usize, row: usize| {
             columns
@@ -214,9 +215,9 @@ impl Report {
         }
     }
 
-    /// What is beyond its bar, in words.
+    /// Describes the figures that are above their bar.
     fn beyond(&self) -> Vec<String> {
-        // A figure that is none is beyond it, too.
+        // NaN counts as above the bar.
         let mut beyond: Vec<String> = self
             .rows
             .iter()

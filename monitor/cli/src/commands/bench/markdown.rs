@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A page of the documentation, with places for tables that the program makes.
+//! A Markdown page with marked places for generated tables.
 
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::Path;
 
-/// A page, and one of its places: between `<!-- bench:NAME begin -->` and `<!-- bench:NAME end -->`.
+/// A page and one of its places, between `<!-- bench:NAME begin -->` and `<!-- bench:NAME end -->`.
 pub struct Page<'a> {
     path: &'a Path,
     before: String,
@@ -13,7 +13,7 @@ pub struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Reads it, before minutes of work.
+    /// Reads and checks the page. Call it before minutes of work.
     pub fn read(path: &'a Path, name: &str) -> anyhow::Result<Self> {
         let (begin, end) = (
             format!("<!-- bench:{name} begin -->"),
@@ -37,7 +37,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Writes it with this table.
+    /// Writes the page with this table.
     pub fn replace(&self, table: &str) -> anyhow::Result<()> {
         let text = format!("{}\n\n{table}\n{}", self.before, self.after);
         fs::write(self.path, text).with_context(|| format!("cannot write {}", self.path.display()))

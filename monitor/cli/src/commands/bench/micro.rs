@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane bench micro`: what operations of Linux cost a program in a virtual machine, each next to the host.
+//! `paravane bench micro`: measures what operations of Linux cost a program in a virtual machine,
+//! each beside the host.
 //!
-//! One static program (`bench/micro/`) measures both: as an ordinary process of the host, and as the only process of a
-//! virtual machine. They take turns on the same CPU; what counts is the ratio within each turn.
+//! One static program (`bench/micro/`) measures both: as an ordinary process of the host, and as
+//! the only process of a virtual machine. They take turns on the same CPU, and the ratio is taken
+//! within each turn.
 
 mod report;
 pub mod rows;
@@ -29,12 +31,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use toolchain::Toolchain;
 
-/// The table's markers in the page.
+/// The name of the table's markers in the page.
 const MARKER: &str = "micro";
 const MEMORY: u64 = 256 << 20;
-/// With a compiler in it.
+/// Guest memory with a compiler in it, in bytes.
 const MEMORY_COMPILER: u64 = 512 << 20;
-/// What of a guest's console is kept for an error message.
+/// How much of a guest's console is kept for an error message, in bytes.
 const TAIL: usize = 4096;
 
 /// Measures, and prints or writes the table.
@@ -92,7 +94,7 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A program that needs no other file: the guest has none.
+/// Reads a static program. The guest has no other files.
 pub fn read_static(path: &Path) -> anyhow::Result<Vec<u8>> {
     let bytes = fs::read(path).with_context(|| path.display().to_string())?;
     let elf = ElfFile64::<object::Endianness>::parse(&*bytes)
@@ -111,7 +113,7 @@ pub fn read_static(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the program expects in its directory: itself, and a shell.
+/// A folder with what the program expects in its working folder: itself, and a shell.
 fn host_folder(shell: Option<&[u8]>) -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let mut files = vec![("micro", paravane_blobs::MICRO)];
@@ -126,7 +128,7 @@ fn host_folder(shell: Option<&[u8]>) -> anyhow::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
-/// The guest's.
+/// The same files as an initramfs for the guest.
 pub fn initramfs(shell: Option<&[u8]>) -> Vec<u8> {
     folder_archive(shell).finish()
 }
@@ -157,9 +159,9 @@ struct Bench<'a> {
     kernel: &'a [u8],
     name: &'a str,
     initrd: Vec<u8>,
-    /// Another one with a compiler in it, and its path.
+    /// An initramfs with a compiler, and the compiler's path.
     compiler: Option<&'a (Vec<u8>, PathBuf)>,
-    /// The host's.
+    /// The working folder on the host.
     folder: &'a Path,
     append: &'a str,
     signals: &'a Signals,
@@ -168,7 +170,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Guest and host once each, in an order that changes.
+    /// Measures guest and host once each, in alternating order.
     fn turn(&self, turns: &mut Turns, round: u32) -> anyhow::Result<()> {
         let row = turns.row;
         cpus::pin(&cpus::first(&self.cpus));
@@ -233,7 +235,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Collects what the guest prints until it ends.
+    /// Collects the guest's output until it ends.
     fn console(&self, vm: &Vm, console: &mut String) -> anyhow::Result<End> {
         let deadline = Instant::now() + self.timeout;
         loop {
@@ -263,7 +265,7 @@ impl Bench<'_> {
                 PollFd::from_borrowed_fd(vm.bell(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.signals.wake(), PollFlags::IN),
             ];
-            // Everything is looked at again, whatever came.
+            // The loop checks everything again after any end of the wait.
             let _ = rustix::event::poll(&mut files, Timespec::try_from(left).ok().as_ref());
         }
     }

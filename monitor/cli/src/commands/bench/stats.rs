@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Medians and how far they can be trusted, without a guess about how the noise is distributed.
+//! Medians and their confidence intervals, without assumptions about the distribution of the noise.
 
-/// The median; of an even number, the mean of the two in the middle. Not a number without values.
+/// The median. For an even number of values, the mean of the two in the middle; NaN without values.
 pub fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
@@ -15,8 +15,9 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// An interval that contains the true median with at least 95 %: between two of the values themselves, by the binomial
-/// distribution. Fewer than six values cannot promise that; then it is all of them.
+/// An interval that contains the true median with a probability of at least 95 %. Its ends are two
+/// of the values, chosen by the binomial distribution. For fewer than six values it spans all of
+/// them, which is less certain.
 pub fn interval(values: &[f64]) -> [f64; 2] {
     let sorted = sorted(values);
     let skip = skipped(sorted.len());
@@ -32,10 +33,11 @@ pub fn interval(values: &[f64]) -> [f64; 2] {
     }
 }
 
-/// How many of the smallest and of the largest of `count` values may be left out.
+/// How many of the smallest and of the largest of `count` values lie outside of the interval.
 #[allow(clippy::cast_precision_loss)] // numbers of rounds
 fn skipped(count: usize) -> usize {
-    // The chance that exactly `below` values are smaller than the median; `sum`: that many or fewer.
+    // `chance`: the probability that exactly `below` values are smaller than the median. `sum`: the
+    // probability of at most that many.
     let mut chance = 0.5_f64.powf(count as f64);
     let (mut sum, mut below) = (chance, 0);
     while sum <= 0.025 && below < count {
@@ -43,7 +45,7 @@ fn skipped(count: usize) -> usize {
         below += 1;
         sum += chance;
     }
-    // The interval starts at the first value that cannot be left out: `below` smaller ones are too unlikely to count.
+    // One value fewer than `below` can be left out: `below` smaller ones are already too likely.
     below.saturating_sub(1)
 }
 

@@ -5,16 +5,18 @@ use anyhow::bail;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// One line of the guest: an operation, at its annotated site and as the plain instruction.
+/// One line of the guest's output: the cost of an operation at its VMI site and as the plain
+/// instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub operation: String,
     pub site: Hundredths,
-    /// None when no plain instruction does what the call does.
+    /// `None` if no plain instruction does what the call does.
     pub plain: Option<Hundredths>,
 }
 
-/// Instructions for one operation, in hundredths: counts are exact, so they are not made floating.
+/// Instructions per operation, in hundredths. Counts are exact, so they are no floating-point
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hundredths(u64);
 
@@ -48,7 +50,7 @@ impl Serialize for Hundredths {
 }
 
 impl Row {
-    /// Reads `NAME SITE PLAIN`; a PLAIN of `-` is none.
+    /// Parses `NAME SITE PLAIN`. A PLAIN of `-` means none.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let words: Vec<&str> = text.split_whitespace().collect();
         if let [operation, site, plain] = words[..] {
@@ -69,7 +71,7 @@ fn plain(count: Option<Hundredths>) -> String {
     count.map_or_else(|| "-".to_string(), |c| c.to_string())
 }
 
-/// All layers side by side.
+/// The figures of all layers side by side.
 #[derive(Debug, Default, Serialize)]
 pub struct Table {
     unit: &'static str,
@@ -86,7 +88,8 @@ struct Operation {
 }
 
 impl Table {
-    /// Adds the figures of one layer. Every layer must have the same operations: it is the same guest.
+    /// Adds the figures of one layer. Every layer must have the same operations, because the guest
+    /// is the same.
     pub fn add(&mut self, layer: &str, rows: Vec<Row>) -> anyhow::Result<()> {
         self.unit = "instructions per operation";
         if self.layers.is_empty() {
@@ -113,7 +116,8 @@ impl Table {
                 );
             }
             if operation.plain != row.plain {
-                // The plain instruction knows no layer: then the measurement is not exact.
+                // The layer does not affect the plain instruction. If its count differs, the
+                // measurement is not exact.
                 let (now, before) = (plain(row.plain), plain(operation.plain));
                 bail!(
                     "layer {layer}: plain {} takes {now}, before it was {before}",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guest and host by turns, row by row: what the tables of [`super::vmi`] and [`super::micro`] are made in.
+//! Measures guest and host in turns, row by row, for the tables of [`super::vmi`] and
+//! [`super::micro`].
 
 use super::markdown::Page;
 use super::stats;
@@ -11,15 +12,15 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-/// Between two lines that say how far the measurements are.
+/// Interval between two lines of progress.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// What has a name, by which it is chosen and told.
+/// Something with a name by which the user selects it.
 pub trait Named {
     fn name(&self) -> &'static str;
 }
 
-/// The rows of these names, in the table's order; all if there are none.
+/// The rows with these names, in the table's order; all rows if there are no names.
 pub fn select<R: Named>(rows: &'static [R], names: &[String]) -> anyhow::Result<Vec<&'static R>> {
     for name in names {
         if !rows.iter().any(|row| row.name() == name) {
@@ -31,7 +32,7 @@ pub fn select<R: Named>(rows: &'static [R], names: &[String]) -> anyhow::Result<
     Ok(rows.iter().filter(wanted).collect())
 }
 
-/// Measures every row once a round. Gives the signal that ended it, if one did.
+/// Measures every row once a round. Returns the signal that ended it, if any.
 pub fn alternate<T: Named>(
     rows: &mut [T],
     rounds: u32,
@@ -44,7 +45,8 @@ pub fn alternate<T: Named>(
     let mut last_line = begun;
     for round in 0..rounds {
         for row in &mut *rows {
-            // Without a terminal. The thread of `Progress` would share the processors with what is measured.
+            // Without a terminal, print lines here: the thread of `Progress` would share the CPUs
+            // with the measurement.
             if bar.is_hidden() && (bar.position() == 0 || last_line.elapsed() >= EVERY) {
                 last_line = Instant::now();
                 let (position, time) = (bar.position(), progress::time(begun.elapsed()));
@@ -54,7 +56,7 @@ pub fn alternate<T: Named>(
             }
             match measure(row, round) {
                 Ok(()) => bar.inc(1),
-                // What it was doing when it was told to stop is of no interest.
+                // The error is a consequence of the signal.
                 Err(_) if signals.pending().is_some() => break,
                 Err(error) => return Err(error.context(format!("row {}", row.name()))),
             }
@@ -67,12 +69,12 @@ pub fn alternate<T: Named>(
     Ok(None)
 }
 
-/// A table that can be shown in two ways.
+/// A result with two representations.
 pub trait Table: Serialize {
     fn markdown(&self) -> String;
 }
 
-/// Puts the table where it was asked for.
+/// Prints the result, or writes its table into the page.
 pub fn show(table: &impl Table, page: Option<Page>, json: bool) -> anyhow::Result<()> {
     match page {
         Some(page) => page.replace(&table.markdown())?,
@@ -82,7 +84,7 @@ pub fn show(table: &impl Table, page: Option<Page>, json: bool) -> anyhow::Resul
     Ok(())
 }
 
-/// The measurements of a row, ns.
+/// The measurements of a row, in ns.
 #[derive(Debug, Default)]
 pub struct Pairs {
     guest: Vec<f64>,
@@ -90,7 +92,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Guest and host in one turn.
+    /// Adds the figures of guest and host in one turn.
     pub fn add(&mut self, guest: f64, host: f64) {
         self.guest.push(guest);
         self.host.push(host);
@@ -109,7 +111,7 @@ impl Pairs {
     }
 }
 
-/// What is told of a row.
+/// The published figures of a row.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     guest_ns: f64,
@@ -121,7 +123,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Titles of [`Figures::cells`], and how they are aligned.
+    /// Titles of [`Figures::cells`], and their alignment.
     pub const TITLES: [&'static str; 2] = [
         "guest, ns | host, ns | ratio | 95 %",
         "---: | ---: | ---: | ---:",
@@ -138,7 +140,7 @@ impl Figures {
     }
 }
 
-/// Decimals only where they say something.
+/// Formats nanoseconds, with decimals only for small values.
 fn nanoseconds(value: f64) -> String {
     let decimals = usize::from(value < 100.0);
     format!("{value:.decimals$}")

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane bench vmi`: what the process hypervisor's mechanisms cost, each next to what the host does for a process.
+//! `paravane bench vmi`: measures the process hypervisor's mechanisms, each beside what the host
+//! does for a process.
 //!
-//! A measurement of the guest is a virtual machine of its own, one of the host a process of its own; they take turns on
-//! the same CPU, many times, and what counts is the ratio within each turn: a machine that is slower for a minute is
-//! slower for both.
+//! Each measurement of the guest is a virtual machine of its own, each of the host a process of its
+//! own. They take turns on the same CPU many times, and the ratio is taken within each turn. A host
+//! that is slower for a minute is slower for both.
 
 mod host;
 mod raw;
@@ -31,10 +32,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The table's markers in the page.
+/// The name of the table's markers in the page.
 const MARKER: &str = "vmi";
 
-/// The host's side of one row: prints a figure.
+/// Measures the host's side of one row, and prints the figure.
 pub fn host(args: &BenchVmiHost) -> anyhow::Result<Outcome> {
     let nanoseconds = host::measure(&args.what, args.ops, args.batches)?;
     writeln!(io::stdout(), "{nanoseconds:.3}")?;
@@ -69,11 +70,12 @@ pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
 
 /// One run of the guest.
 struct GuestRun {
-    /// For an operation, by the guest's clock; none if it cannot measure the row here.
+    /// ns per operation by the guest's clock; `None` if the guest cannot measure the row on this
+    /// host.
     ns: Option<f64>,
     ops: f64,
     counters: Counters,
-    /// Of everything that took part.
+    /// Usage of all processes that took part.
     used: Usage,
 }
 
@@ -85,10 +87,10 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Guest and host once each, in an order that changes.
+    /// Measures guest and host once each, in alternating order.
     fn turn(&self, turns: &mut Turns, round: u32) -> anyhow::Result<()> {
         let row = turns.row;
-        // What is measured takes the difference to a run that does everything else.
+        // CPU time is the difference to a run that does everything except the operations.
         let mut empty = None;
         if row.cost == Cost::Cpu || turns.needs.is_none() {
             empty = Some(self.guest(row, " prepare")?);
@@ -146,7 +148,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The figures that the guest printed, if it could measure, and what the layer counted.
+    /// The figures that the guest printed, if it could measure, and the layer's counters.
     fn run_guest(&self, machine: &Machine<'_>) -> anyhow::Result<(Option<(f64, f64)>, Counters)> {
         let deadline = Instant::now() + self.timeout;
         let limit = Limit {
@@ -203,7 +205,7 @@ impl Bench<'_> {
         }
     }
 
-    /// With as many CPUs as the row takes, always the same ones.
+    /// Runs `act` on as many CPUs as the row takes, always the same ones.
     fn pinned<T>(&self, row: &Row, act: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         let count = if row.vcpus > 1 { 2 } else { 1 };
         cpus::pin(self.cpus.get(..count).unwrap_or(&self.cpus));
@@ -213,7 +215,7 @@ impl Bench<'_> {
     }
 }
 
-/// This program and everything that it has started and that has ended.
+/// Usage of this program and of its children that have ended.
 fn all_usage() -> Usage {
     let (own, children) = (
         cpus::usage(libc::RUSAGE_SELF),
@@ -221,7 +223,7 @@ fn all_usage() -> Usage {
     );
     Usage {
         cpu_ns: own.cpu_ns + children.cpu_ns,
-        // Our own threads sleep and wake for reasons of their own.
+        // The monitor's own threads switch for unrelated reasons.
         switches: children.switches,
     }
 }
@@ -245,7 +247,7 @@ fn needs(row: &Row, full: &GuestRun, empty: &GuestRun) -> Needs {
     }
 }
 
-/// Reads `NAME NS OPS`.
+/// Parses `NAME NS OPS`.
 fn read_line(text: &str) -> anyhow::Result<(f64, f64)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     if let [_, ns, ops] = words[..] {

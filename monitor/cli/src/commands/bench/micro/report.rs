@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What came out, as a table and as JSON.
+//! The result as a table and as JSON.
 
 use super::super::turns::{Figures, Named, Pairs, Table};
 use super::rows::Row;
@@ -38,7 +38,7 @@ struct Line {
     what: &'static str,
 }
 
-/// A row that could not be measured here.
+/// A row that this host cannot measure.
 #[derive(Debug, Serialize)]
 pub struct Skipped {
     name: &'static str,

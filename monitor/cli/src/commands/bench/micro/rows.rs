@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rows: each a measurement of `bench/micro/`.
+//! The rows. Each is a measurement of `bench/micro/`.
 
 use super::super::turns::Named;
 
 /// A row.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Its name for the measuring program.
+    /// The name that the measuring program uses.
     pub name: &'static str,
-    /// For people.
+    /// A description for the user.
     pub text: &'static str,
-    /// The ratio that it must not exceed.
+    /// The largest ratio with which the row passes.
     pub bar: f64,
     pub needs: Needs,
 }

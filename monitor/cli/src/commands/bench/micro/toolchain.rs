@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The host's C compiler, with everything that it opens to compile one file, so that a guest can do the same with the same files.
+//! The host's C compiler with all files that it opens to compile one source file, so that a guest
+//! can compile with the same files.
 
 use anyhow::{Context, bail};
 use object::read::elf::{ElfFile64, ProgramHeader};
@@ -12,10 +13,10 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// Where programs of the compiler's are looked for, as in `bench/micro/process.c`.
+/// Where the compiler's programs are searched, as in `bench/micro/process.c`.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A compiler, and the files that belong to it.
+/// A compiler and its files.
 #[derive(Debug)]
 pub struct Toolchain {
     /// The program to start.
@@ -24,7 +25,7 @@ pub struct Toolchain {
 }
 
 impl Toolchain {
-    /// Finds the compiler, and what it needs for a source file. An error says what is missing.
+    /// Finds the compiler, and what it needs for a source file. The error names what is missing.
     pub fn find(source: &Path) -> anyhow::Result<Toolchain> {
         let compiler = program("gcc").context("there is no gcc (Debian: package gcc)")?;
         let mut files = BTreeSet::new();
@@ -50,7 +51,7 @@ impl Toolchain {
         Ok(Toolchain { compiler, files })
     }
 
-    /// Puts all of it into an archive that has no directories of these names yet.
+    /// Adds all files to an archive. The archive must not contain these folders yet.
     pub fn store(&self, archive: &mut Initramfs) -> anyhow::Result<()> {
         let mut made = BTreeSet::new();
         for file in &self.files {
@@ -73,7 +74,8 @@ impl Toolchain {
     }
 }
 
-/// A program by its name, as a shell finds it. A wrapper that keeps results would be measured in place of the compiler.
+/// Finds a program by its name, as a shell does. Skips wrappers that cache results, because the
+/// benchmark would measure them instead of the compiler.
 fn program(name: &str) -> Option<PathBuf> {
     env::split_paths(PATH)
         .map(|folder| folder.join(name))
@@ -83,7 +85,7 @@ fn program(name: &str) -> Option<PathBuf> {
         })
 }
 
-/// A program, its interpreter, and its libraries.
+/// Adds a program, its interpreter, and its libraries.
 fn add_program(files: &mut BTreeSet<PathBuf>, path: &Path) -> anyhow::Result<()> {
     let bytes = fs::read(path).with_context(|| path.display().to_string())?;
     let elf = ElfFile64::<object::Endianness>::parse(&*bytes)
@@ -95,7 +97,7 @@ fn add_program(files: &mut BTreeSet<PathBuf>, path: &Path) -> anyhow::Result<()>
         };
         let interpreter =
             PathBuf::from(std::str::from_utf8(interpreter).context("an interpreter's name")?);
-        // `name => path (address)`, and `path (address)` for the interpreter itself.
+        // The format is `name => path (address)`, and `path (address)` for the interpreter itself.
         let list = run(Command::new(&interpreter).arg("--list").arg(path))?;
         for word in list.split_whitespace().filter(|word| word.starts_with('/')) {
             files.insert(PathBuf::from(word));
@@ -119,7 +121,7 @@ fn run(command: &mut Command) -> anyhow::Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{name} did not print text"))
 }
 
-/// A path without its slash in front, and without `..`: folders of an archive are no links.
+/// A path without its leading slash and without `..`: folders in the archive are not links.
 fn plain(path: &Path) -> anyhow::Result<PathBuf> {
     let mut plain = PathBuf::new();
     for component in path.components() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The host's side of the rows, each in a process of its own: `paravane bench vmi-host WHAT OPS BATCHES` prints
-//! nanoseconds for one operation, the median over the batches, or for `fork` the CPU time of all processes.
+//! The host's side of the rows, each in a process of its own. `paravane bench vmi-host WHAT OPS
+//! BATCHES` prints nanoseconds per operation, the median over the batches; for `fork` it prints the
+//! CPU time of all processes.
 //!
-//! The process inherits its CPUs from who starts it: one, or two for what takes two.
+//! The process inherits its CPUs from its parent: one, or two for rows that need two.
 
 use super::cpus;
 use super::raw;
@@ -20,7 +21,7 @@ const CHILD_PAGES: usize = 32;
 const FUTEX_WAIT: usize = 128; // with FUTEX_PRIVATE_FLAG
 const FUTEX_WAKE: usize = 129;
 
-/// Measures.
+/// Measures one row.
 pub fn measure(what: &str, ops: u32, batches: u32) -> anyhow::Result<f64> {
     if ops == 0 || batches == 0 {
         bail!("bench vmi-host: at least one operation is needed");
@@ -39,7 +40,8 @@ pub fn measure(what: &str, ops: u32, batches: u32) -> anyhow::Result<f64> {
     }
 }
 
-/// Nanoseconds for each operation of `batch`: the median over the batches, after one that does not count.
+/// Nanoseconds per operation of `batch`: the median over the batches, after one that is not
+/// counted.
 fn time(ops: u32, batches: u32, batch: impl FnMut()) -> f64 {
     let mut batch = batch;
     timed(ops, batches, || {
@@ -49,7 +51,7 @@ fn time(ops: u32, batches: u32, batch: impl FnMut()) -> f64 {
     })
 }
 
-/// The same for a batch that reads the counter itself.
+/// Nanoseconds per operation of a batch that reads the counter itself.
 #[allow(clippy::cast_precision_loss)] // counts of milliseconds
 fn timed(ops: u32, batches: u32, mut batch: impl FnMut() -> u64) -> f64 {
     let (clock, counter) = (Instant::now(), raw::tsc());
@@ -66,7 +68,7 @@ extern "C" fn handler(_signal: libc::c_int) {
 }
 
 fn install_handler() -> anyhow::Result<()> {
-    // SAFETY: the handler only adds to an atomic; the structure is valid when zeroed.
+    // SAFETY: the handler only adds to an atomic. The structure is valid when zeroed.
     let result = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as extern "C" fn(libc::c_int) as usize;
@@ -86,7 +88,7 @@ fn thread_id() -> anyhow::Result<usize> {
 }
 
 fn send_signal(thread: usize) {
-    // SAFETY: SIGURG has the handler above, which touches nothing but an atomic.
+    // SAFETY: SIGURG has the handler above, which only touches an atomic.
     unsafe {
         raw::call(
             libc::SYS_tgkill,
@@ -120,7 +122,7 @@ fn signal(ops: u32, batches: u32) -> anyhow::Result<f64> {
     }))
 }
 
-/// A thread on the other CPU that spins; the answer is what its handler counts.
+/// Signals a thread that spins on the other CPU. The answer is its handler's counter.
 fn signal_other(ops: u32, batches: u32) -> anyhow::Result<f64> {
     install_handler()?;
     let allowed = cpus::allowed();
@@ -129,7 +131,7 @@ fn signal_other(ops: u32, batches: u32) -> anyhow::Result<f64> {
     let (stop_there, there) = (Arc::clone(&stop), cpus::second(&allowed));
     let partner = thread::spawn(move || {
         cpus::pin(&there);
-        // Fails only if nobody waits any more.
+        // Fails only if the receiver has gone.
         let _ = sender.send(thread_id());
         while !stop_there.load(Ordering::Relaxed) {
             std::hint::spin_loop();
@@ -165,7 +167,7 @@ fn futex_wait_for(word: &AtomicU32, value: u32) {
         if now == value {
             return;
         }
-        // SAFETY: as above; without a timeout.
+        // SAFETY: as above, without a timeout.
         unsafe {
             raw::call(
                 libc::SYS_futex,
@@ -177,7 +179,7 @@ fn futex_wait_for(word: &AtomicU32, value: u32) {
 
 fn futex(ops: u32, batches: u32) -> anyhow::Result<f64> {
     let allowed = cpus::allowed();
-    // There and back; the last value ends it.
+    // One word for each direction. The last value ends the thread.
     let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
     let rounds = ops
         .checked_mul(batches + 1)
@@ -203,10 +205,10 @@ fn futex(ops: u32, batches: u32) -> anyhow::Result<f64> {
     Ok(result)
 }
 
-/// Forks without what libc does around it.
+/// Forks without the C library's work.
 ///
 /// # Safety
-/// The child may make raw system calls and touch memory, nothing else, and must end with [`leave`].
+/// The child may only make raw system calls and touch memory, and must end with [`leave`].
 unsafe fn fork_raw() -> libc::c_long {
     // SAFETY: as a fork without library work before and after it.
     unsafe {
@@ -235,7 +237,7 @@ fn wait_for(child: usize) {
     }
 }
 
-/// Two processes on one CPU; an operation is a switch one way.
+/// Two processes on one CPU. An operation is a switch in one direction.
 fn pipe(ops: u32, batches: u32) -> anyhow::Result<f64> {
     let mut ends = [[0i32; 2]; 2];
     for pair in &mut ends {
@@ -251,7 +253,7 @@ fn pipe(ops: u32, batches: u32) -> anyhow::Result<f64> {
         unsafe { raw::call(call, [end.unsigned_abs() as usize, place, 1, 0]) }
     };
     let [[there_read, there_write], [back_read, back_write]] = ends;
-    // SAFETY: the child reads and writes its byte until its pipe is closed, and leaves.
+    // SAFETY: the child reads and writes its byte until its pipe is closed, and ends with `leave`.
     let child = unsafe { fork_raw() };
     if child == 0 {
         // SAFETY: closes the child's copy of the parent's end, so that the parent's close is the last.
@@ -275,7 +277,7 @@ fn pipe(ops: u32, batches: u32) -> anyhow::Result<f64> {
             move_byte(libc::SYS_read, back_read);
         }
     });
-    // SAFETY: these descriptors are ours; closing ends the child.
+    // SAFETY: this process owns these descriptors. Closing them ends the child.
     unsafe {
         libc::close(there_write);
     }
@@ -293,12 +295,13 @@ impl Region {
     fn new(pages: usize) -> anyhow::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at an address of the kernel's choice takes the place of nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), pages * PAGE, access, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error()).context("cannot map memory");
         }
-        // SAFETY: advice for the mapping just made. A kernel without huge pages refuses it, and needs it not.
+        // SAFETY: advice for the new mapping. A kernel without huge pages refuses it, and does not
+        // need it.
         unsafe {
             libc::madvise(base, pages * PAGE, libc::MADV_NOHUGEPAGE);
         }
@@ -309,7 +312,7 @@ impl Region {
     /// Writes one word into each page.
     fn touch(&self) {
         for page in 0..self.pages {
-            // SAFETY: inside the mapping; volatile, so that the write is made.
+            // SAFETY: inside of the mapping. The write is volatile, so that the compiler keeps it.
             unsafe {
                 self.base.add(page * PAGE).cast::<u64>().write_volatile(1);
             }
@@ -319,17 +322,17 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: nothing else lies in the range: it was mapped by `new`.
+        // SAFETY: the range contains only what `new` mapped.
         unsafe {
             libc::munmap(self.base.as_ptr().cast(), self.pages * PAGE);
         }
     }
 }
 
-/// Times what is done to fresh pages; an operation is a page.
+/// Times an action on fresh pages. An operation is a page.
 fn pages(count: u32, batches: u32, act: impl Fn(&Region)) -> anyhow::Result<f64> {
     let fresh = || Region::new(count as usize);
-    // The error, if there is one, comes here and not in the middle.
+    // Reports an error of mmap here and not in the middle of a measurement.
     drop(fresh()?);
     Ok(timed(count, batches, || {
         let Ok(region) = fresh() else { return 0 };
@@ -348,7 +351,7 @@ fn munmap(count: u32, batches: u32) -> anyhow::Result<f64> {
         region.touch();
         let start = raw::tsc();
         for page in 0..region.pages {
-            // SAFETY: a page of the region, which nobody uses any more.
+            // SAFETY: a page of the region, which is not used again.
             unsafe {
                 raw::call(
                     libc::SYS_munmap,
@@ -357,13 +360,13 @@ fn munmap(count: u32, batches: u32) -> anyhow::Result<f64> {
             }
         }
         let cycles = raw::tsc() - start;
-        // Nothing of it is left to be unmapped, and others may have got the addresses.
+        // All pages are unmapped, and their addresses may be in use again.
         std::mem::forget(region);
         cycles
     }))
 }
 
-/// CPU time of this process and of its ended children, ns.
+/// CPU time of this process and of its children that have ended, in ns.
 fn cpu_time() -> f64 {
     let mut own = libc::timespec {
         tv_sec: 0,
@@ -383,7 +386,7 @@ fn fork(ops: u32, batches: u32) -> anyhow::Result<f64> {
     let total = ops.checked_mul(batches).context("too many operations")?;
     let start = cpu_time();
     for _ in 0..total {
-        // SAFETY: the child writes to its own copy of the region and leaves.
+        // SAFETY: the child writes to its own copy of the region and ends with `leave`.
         let child = unsafe { fork_raw() };
         if child == 0 {
             region.touch();

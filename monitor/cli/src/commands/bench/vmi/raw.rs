@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Host calls with nothing around them: what is compared must not pay for a library.
+//! Host calls without a library: the comparison must not include its cost.
 
 use std::arch::asm;
 
-/// A system call.
+/// Makes a system call.
 ///
 /// # Safety
-/// The call must leave all memory alone that this program relies on.
+/// The call must not change memory that this program relies on.
 pub unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> libc::c_long {
     let result: libc::c_long;
     let [a, b, c, d] = arguments;
-    // SAFETY: the Linux convention: number in rax, arguments in rdi, rsi, rdx, r10, result in rax; rcx and r11 are lost.
-    // What the call does to memory is the caller's affair.
+    // SAFETY: Linux' convention: number in rax, arguments in rdi, rsi, rdx, r10, result in rax; rcx
+    // and r11 are clobbered. The caller is responsible for the call's effects on memory.
     unsafe {
         asm!(
             "syscall",
@@ -23,12 +23,14 @@ pub unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> libc::c_long 
     result
 }
 
-/// `getppid`, so many times. All in assembler: the call is so short that a slow build of the loop would show.
+/// Makes `count` getppid calls. The loop is in assembler, because an unoptimized loop would be
+/// visible beside so short a call.
 pub fn getppid_loop(count: u64) {
     if count == 0 {
         return;
     }
-    // SAFETY: getppid has no effect; rcx and r11 are lost, rax is set anew each time, rbx is not ours to use.
+    // SAFETY: getppid has no effect. rcx and r11 are clobbered, rax is set each time. rbx is
+    // reserved by the compiler.
     unsafe {
         asm!(
             "2:",
@@ -42,9 +44,9 @@ pub fn getppid_loop(count: u64) {
     }
 }
 
-/// The time-stamp counter, read after everything before it.
+/// Reads the time-stamp counter after all earlier instructions.
 pub fn tsc() -> u64 {
-    // SAFETY: two instructions that touch no memory; nothing here forbids rdtsc to this program.
+    // SAFETY: two instructions that touch no memory. Nothing in this program disables rdtsc.
     unsafe {
         core::arch::x86_64::_mm_lfence();
         core::arch::x86_64::_rdtsc()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What came out, as a table and as JSON.
+//! The result as a table and as JSON.
 
 use super::super::turns::{Figures, Named, Pairs, Table};
 use super::rows::Row;
@@ -9,9 +9,9 @@ use std::fmt::Write;
 /// What an operation needs of the host, on average.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// System calls, but for returns from signals.
+    /// System calls, except for returns from signals.
     pub host_calls: f64,
-    /// By the layer, in this run; else it is a figure from an earlier count.
+    /// The layer counted them in this run. Otherwise they are from an earlier count.
     pub counted: bool,
     pub signals: f64,
     /// Context switches.
@@ -76,7 +76,7 @@ impl Line {
 #[derive(Debug, Serialize)]
 pub struct Report {
     rows: Vec<Line>,
-    /// Rows that the guest could not measure on this host.
+    /// Rows that the guest cannot measure on this host.
     missing: Vec<&'static str>,
 }
 
@@ -131,7 +131,7 @@ impl Table for Report {
     }
 }
 
-/// How often: whole where it is, for what is measured over thousands.
+/// Formats a count; without decimals if it is a whole number.
 fn count(value: f64) -> String {
     if (value - value.round()).abs() < 0.03 {
         format!("{value:.0}")

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rows: what is measured in the guest (`guest/conformance/tests/vmi_bench*.c`), and next to what on the host.
+//! The rows: what is measured in the guest (`guest/conformance/tests/vmi_bench*.c`), and its
+//! counterpart on the host.
 
 use super::super::turns::Named;
 
 /// How a row's cost is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// By the clock, by whoever does it.
+    /// By the clock of the side that does it.
     Time,
-    /// CPU time of all processes that take part, from outside.
+    /// By the CPU time of all processes that take part, from outside.
     Cpu,
 }
 
-/// What the host does for comparison.
+/// The counterpart on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Counterpart {
-    /// Its name for [`super::host`].
+    /// The name that [`super::host`] uses.
     pub what: &'static str,
     /// Operations in a batch, and batches.
     pub ops: u32,
     pub batches: u32,
-    /// For people.
+    /// A description for the user.
     pub text: &'static str,
 }
 
@@ -33,10 +34,11 @@ pub struct Row {
     /// Batches in the guest.
     pub batches: u32,
     pub host: Counterpart,
-    /// Host calls for an operation but for returns from signals, once counted with perf's raw_syscalls:sys_enter: used
-    /// while the layer does not count them itself. A switch saves a wait when the next wake comes first.
+    /// Host calls per operation, except for returns from signals. Counted once with perf's
+    /// raw_syscalls:sys_enter, and used if the layer does not count them itself. A switch saves a
+    /// wait if the next wake comes first.
     pub host_calls: f64,
-    /// The ratio that it must not exceed.
+    /// The largest ratio with which the row passes.
     pub bar: Option<f64>,
 }
 
@@ -129,7 +131,7 @@ pub static ROWS: [Row; 14] = [
     row("fault_contiguous_16", FIRST_TOUCH, 1.0 / 16.0, Some(1.0)),
     row("flush", MUNMAP, 1.0, None),
     spaces("address_space_create_drop", 1000, FORK, 9.0, Some(1.0)),
-    // The same with no two pages next to each other, where nothing can be mapped at once.
+    // No two pages are neighbours, so the layer cannot map several at once.
     spaces(
         "address_space_create_drop_scattered",
         200,
