@@ -142,7 +142,7 @@ impl Input {
 /// `attach`
 pub fn run(args: &arguments::Attach) -> anyhow::Result<Outcome> {
     let machine = running(&Store::open()?, &args.name)?;
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let mut log = Log::open(&machine)?;
     log.skip()?;
     let mut input = Input::new(&machine, args)?;

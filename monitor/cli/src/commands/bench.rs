@@ -45,7 +45,7 @@ pub fn native(args: &BenchNative) -> anyhow::Result<Outcome> {
         .map(|path| Page::read(path, MARKER))
         .transpose()?;
     let hypervisor = Qemu::find()?;
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let mut table = Table::default();
     for layer in LAYERS {
         let progress = Progress::new(&format!("counting with layer {}", layer.name()));

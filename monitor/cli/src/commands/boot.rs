@@ -36,7 +36,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
         .map(read)
         .transpose()?
         .unwrap_or_default();
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     let limit = Limit {
         signals: Some(&signals),

@@ -38,7 +38,7 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
         memory_mib: args.memory,
         count_instructions: false,
     };
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     let limit = Limit {
         signals: Some(&signals),

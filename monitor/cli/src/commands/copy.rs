@@ -37,7 +37,7 @@ pub fn run(args: &arguments::Cp) -> anyhow::Result<Outcome> {
         (Some((name, path)), None) => out(name, path, Path::new(&args.to)),
         (None, Some((name, path))) => into(Path::new(&args.from), name, path),
         (Some(_), Some(_)) => bail!("both are in a machine: copy to this host first"),
-        (None, None) => bail!("neither is in a machine: NAME:PATH is one that is"),
+        (None, None) => bail!("neither is in a machine: write NAME:PATH for a path in a machine"),
     }?;
     Ok(Outcome::Passed)
 }
@@ -59,7 +59,7 @@ impl Far {
         // Reports here if the machine does not run.
         super::machines::running(&Store::open()?, name)?;
         if !path.starts_with('/') {
-            bail!("{name}:{path}: the path in the machine is an absolute one");
+            bail!("{name}:{path}: the path in the machine must be absolute");
         }
         let mut command =
             Command::new(std::env::current_exe().context("cannot find this program")?);
@@ -123,7 +123,7 @@ impl Far {
 /// Copies out of a machine.
 fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
     let Some(base) = Path::new(path).file_name() else {
-        bail!("{machine}:{path}: it has no name to be copied by");
+        bail!("{machine}:{path}: a path without a name cannot be copied");
     };
     let (folder, name) = target(to, base)?;
     let last = folder.join(&name);
@@ -254,7 +254,7 @@ fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsStrin
             Ok((parent.to_path_buf(), name.to_os_string()))
         }
         (Some(parent), _) => bail!("{}: there is no such folder", parent.display()),
-        _ => bail!("{}: no file can be there", to.display()),
+        _ => bail!("{}: not a valid name for a file", to.display()),
     }
 }
 
@@ -269,7 +269,7 @@ fn into(from: &Path, machine: &str, path: &str) -> anyhow::Result<()> {
         BufWriter::with_capacity(64 << 10, input),
         &mut |path| {
             eprintln!(
-                "paravane: {}: neither file, folder nor link: left out",
+                "paravane: {}: not a file, folder or link: left out",
                 path.display()
             );
         },

@@ -9,7 +9,7 @@ use paravane_user_io::signals::Signals;
 
 /// Builds a Debian image.
 pub fn build(args: &ImageBuild) -> anyhow::Result<Outcome> {
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let request = Request {
         suite: &args.suite,
         include: &args.include,

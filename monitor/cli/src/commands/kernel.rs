@@ -74,7 +74,8 @@ pub fn lines(args: &KernelLines) -> anyhow::Result<Outcome> {
     let components = kernel::lines(&Recipe::new(&[], &[])?);
     let table = || {
         let mut text = String::from(
-            "| component | new | changed | moved | removed |\n| --- | ---: | ---: | ---: | ---: |\n",
+            "| component | new | changed | moved | removed |\n\
+             | --- | ---: | ---: | ---: | ---: |\n",
         );
         for c in &components {
             let _ = writeln!(
@@ -113,7 +114,7 @@ pub fn verify(args: &KernelVerify) -> anyhow::Result<Outcome> {
         boot: !args.no_boot,
         timeout: Duration::from_secs(args.timeout),
     };
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let checks = verify::run(&request, &signals, &mut |check| {
         if !args.json {
             // Fails only if the reader has closed the pipe.

@@ -209,7 +209,7 @@ pub fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
 pub fn exec(args: &arguments::Exec) -> anyhow::Result<Outcome> {
     let command = run::exec(&args.command, args.tty)?;
     let machine = running(&Store::open()?, &args.name)?;
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let Some(file) = ask(&machine, &Request::Agent)? else {
         bail!("machine {}: its monitor gave no connection", machine.name);
     };
@@ -310,7 +310,12 @@ fn end_now(machine: &Machine) -> anyhow::Result<()> {
         return Ok(());
     };
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let pid = pid.with_context(|| format!("machine {}: its monitor is not known", machine.name))?;
+    let pid = pid.with_context(|| {
+        format!(
+            "machine {}: the process id of its monitor is unknown",
+            machine.name
+        )
+    })?;
     let monitor = pidfd_open(pid, PidfdFlags::empty())?;
     // The state is still locked, so the process id has not been reused.
     if let State::Running { .. } = machine.state()? {

@@ -21,8 +21,9 @@ pub fn findings() -> Vec<Finding> {
             "fsgsbase",
             fsgsbase(),
             Status::Bad,
-            "programs may set the FS and GS bases themselves",
-            "programs may not set the FS and GS bases themselves: it needs Linux 5.9 and a processor with FSGSBASE",
+            "programs can set the FS and GS bases themselves",
+            "programs cannot set the FS and GS bases themselves: Linux 5.9 and a processor \
+             with FSGSBASE are needed",
         ),
         seccomp(),
         spec_allow(),
@@ -33,8 +34,10 @@ pub fn findings() -> Vec<Finding> {
             // SAFETY: a system call with a plain number, in a child with one thread.
             works(|| unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) == 0 }),
             Status::Note,
-            "can be made: address spaces are cut off from the network and from other namespaces, too",
-            "cannot be made: address spaces share this program's, seccomp alone keeps them from using them",
+            "can be created: a machine's processes have no network and no access to other \
+             namespaces",
+            "cannot be created: a machine's processes share this program's namespaces, and \
+             only seccomp keeps them from using them",
         ),
         mappings(),
         processes(),
@@ -42,9 +45,9 @@ pub fn findings() -> Vec<Finding> {
             "page_tables",
             procfs::page_tables(std::process::id()).is_some(),
             Status::Note,
-            "what a guest costs in page tables can be read (VmPTE) and is limited",
-            "what a guest costs in page tables cannot be read (/proc is missing): a hostile guest can use up the host's \
-             memory, unless a control group limits it",
+            "the memory for a guest's page tables can be read (VmPTE) and is limited",
+            "the memory for a guest's page tables cannot be read (/proc is missing): a \
+             hostile guest can use up the host's memory, unless a control group limits it",
         ),
         large_pages(),
         Finding::of(
@@ -53,7 +56,7 @@ pub fn findings() -> Vec<Finding> {
             works(|| unsafe { libc::syscall(libc::SYS_pkey_alloc, 0, 0) >= 0 }),
             Status::Note,
             "present",
-            "not present: nothing needs them yet",
+            "not present; not needed yet",
         ),
         Finding::of(
             "cpuid_faulting",
@@ -124,8 +127,9 @@ fn seccomp() -> Finding {
         "seccomp_filter",
         works(|| install_filter(libc::SECCOMP_FILTER_FLAG_TSYNC)),
         Status::Bad,
-        "can be installed: this is what keeps a guest in",
-        "cannot be installed (is this program in a sandbox that forbids it?): without it guest code could call the host",
+        "can be installed: the filter keeps a guest inside of its machine",
+        "cannot be installed (a sandbox around this program may forbid it): without the \
+             filter guest code could call the host",
     )
 }
 
@@ -136,9 +140,9 @@ fn spec_allow() -> Finding {
             install_filter(libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW)
         }),
         Status::Bad,
-        "known: no speculation barrier at each hand-over; a guest's programs are kept from each other's speculation \
-         as the host keeps ordinary programs",
-        "not known: Linux 4.17 or later is needed",
+        "supported: no speculation barrier at each hand-over; guest programs are \
+             protected from each other's speculation as ordinary programs are",
+        "not supported: Linux 4.17 or later is needed",
     )
 }
 
@@ -147,18 +151,19 @@ fn landlock() -> Finding {
     let (status, text) = match version {
         0 => (
             Status::Note,
-            "is not there: what the monitor's threads may open is bounded by seccomp and this user's rights alone"
+            "not available: only seccomp and this user's rights limit what the monitor's \
+             threads open"
                 .to_string(),
         ),
         1 => (
             Status::Note,
-            "version 1: keeps the monitor's threads to the machine's files, but for folders given with --volume or \
-             --rootfs, whose renames it would forbid"
+            "version 1: limits the monitor's threads to the machine's files, except for \
+             threads that serve --volume or --rootfs folders: it would forbid renames there"
                 .to_string(),
         ),
         _ => (
             Status::Ok,
-            format!("version {version}: keeps the monitor's threads to the files that the machine was given"),
+            format!("version {version}: limits the monitor's threads to the machine's files"),
         ),
     };
     Finding::new("landlock", status, version, text)
@@ -170,17 +175,19 @@ fn signals() -> Finding {
     let (status, text) = match scope {
         SignalScope::Landlock => (
             Status::Ok,
-            "of a machine's processes scope that machine only: Landlock's word, from version 6 on",
+            "of a machine's processes reach only that machine: Landlock version 6 or later \
+             keeps them inside",
         ),
         SignalScope::PidNamespace => (
             Status::Ok,
-            "of a machine's processes scope that machine only: it has a namespace of process ids, since Landlock here is older \
-             than version 6 or missing",
+            "of a machine's processes reach only that machine: it has a PID namespace, \
+             because Landlock is missing or older than version 6",
         ),
         SignalScope::Monitor => (
             Status::Note,
-            "of a machine's processes are sent by its monitor, which takes several times longer: this host has neither \
-             version 6 of Landlock (Linux 6.12) nor namespaces of process ids for this user",
+            "of a machine's processes are sent by its monitor, which takes several times \
+             longer: this host has neither Landlock version 6 (Linux 6.12) nor PID \
+             namespaces for this user",
         ),
     };
     Finding::new("signals", status, scope.word(), text)
@@ -199,7 +206,8 @@ fn install_filter(flags: libc::c_ulong) -> bool {
         len: 1,
         filter: code.as_mut_ptr(),
     };
-    // SAFETY: system calls with plain numbers and a pointer to a program of one instruction, in a child.
+    // SAFETY: system calls with plain numbers and a pointer to a program of one instruction, in a
+    // child.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::syscall(
@@ -229,7 +237,8 @@ fn processes() -> Finding {
     let with = |vcpus: u64| limits::processes(vcpus, space_cost(MEMORY, vcpus), &tasks, &memory);
     let (one, four) = (with(1), with(4));
     let text = format!(
-        "address spaces kept at a time, of a guest with 256 MiB: {} with 1 vCPU (limited by {}), {} with 4 (by {})",
+        "address spaces kept at a time for a guest with 256 MiB: {} with 1 vCPU \
+             (limited by {}), {} with 4 (by {})",
         one.left, one.source, four.left, four.source
     );
     let status = match one.left {
@@ -250,13 +259,14 @@ fn large_pages() -> Finding {
         .to_string();
     let collapse = works(large_pages_work);
     let (status, more) = if collapse {
-        (Status::Ok, "can be made on request (MADV_COLLAPSE)")
+        (Status::Ok, "can be created on request (MADV_COLLAPSE)")
     } else if ["always", "force", "within_size", "advise"].contains(&chosen.as_str()) {
         (Status::Ok, "come from the host's policy, not on request")
     } else {
         (
             Status::Note,
-            "not to be had: mapping the kernel's memory into a new address space is several times slower",
+            "are not available: mapping the kernel's memory into a new address space is \
+             several times slower",
         )
     };
     let text = format!(
@@ -270,9 +280,11 @@ fn thread_descriptors() -> Finding {
         "set_thread_area",
         works(set_thread_area),
         Status::Note,
-        "the 32-bit call works: system-call sites in guest programs can be rewritten with any number of vCPUs",
-        "the 32-bit call does not work here: system-call sites in guest programs are rewritten with 1 vCPU only, with more each \
-         guest system call is trapped, which takes several times longer",
+        "the 32-bit call works: system-call sites in guest programs can be rewritten \
+             with any number of vCPUs",
+        "the 32-bit call does not work: system-call sites in guest programs are \
+             rewritten with 1 vCPU only; with more, each guest system call is trapped, \
+             which takes several times longer",
     )
 }
 
@@ -322,21 +334,22 @@ fn clock_source() -> Finding {
             "clock",
             Status::Ok,
             "tsc",
-            "the host keeps time by the time-stamp counter, as guests do",
+            "the host's clock source is the time-stamp counter, as a guest's is",
         ),
         Some(other) => Finding::new(
             "clock",
             Status::Note,
             other,
             format!(
-                "the host keeps time by `{other}`: it may not trust the time-stamp counter, by which guests keep theirs"
+                "the host's clock source is `{other}`: the host may not trust the time-stamp \
+             counter, which guests use"
             ),
         ),
         None => Finding::new(
             "clock",
             Status::Note,
             "unknown",
-            "the host does not say what it keeps time by",
+            "the host does not report its clock source",
         ),
     }
 }
@@ -344,11 +357,9 @@ fn clock_source() -> Finding {
 fn ptrace() -> Finding {
     let scope = procfs::number("/proc/sys/kernel/yama/ptrace_scope");
     let text = match scope {
-        None | Some(0) => "debuggers can attach to --debuggable guests",
-        Some(1) => {
-            "debuggers can attach to --debuggable guests as root, or where they are their parent (Yama)"
-        }
-        Some(_) => "debuggers can attach to --debuggable guests as root at most (Yama)",
+        None | Some(0) => "debuggers can trace --debuggable guests",
+        Some(1) => "debuggers can trace --debuggable guests as root, or as their parent (Yama)",
+        Some(_) => "debuggers can trace --debuggable guests only as root, if at all (Yama)",
     };
     Finding::new("ptrace", Status::Ok, scope.unwrap_or(0), text)
 }
@@ -357,10 +368,7 @@ fn lock_limit() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     let text = match limit {
         None => "memory may be locked without limit".to_string(),
-        Some(bytes) => format!(
-            "{} KiB of memory may be locked: nothing needs it",
-            bytes >> 10
-        ),
+        Some(bytes) => format!("{} KiB of memory may be locked; not needed", bytes >> 10),
     };
     Finding::new("memlock", Status::Ok, limit, text)
 }

@@ -41,12 +41,13 @@ pub fn finding() -> Finding {
             let millions = rate / 1_000_000;
             let text = if rate < EMULATED {
                 format!(
-                    "/dev/kvm runs {millions} million instructions per second: emulated only, the process hypervisor \
-                     runs guests at the processor's speed"
+                    "/dev/kvm runs {millions} million instructions per second: emulated only; \
+                     the process hypervisor runs guests at the processor's speed"
                 )
             } else {
                 format!(
-                    "/dev/kvm runs {millions} million instructions per second: hardware virtualization"
+                    "/dev/kvm runs {millions} million instructions per second: hardware \
+                     virtualization"
                 )
             };
             Finding::new("kvm", Status::Ok, rate, text)

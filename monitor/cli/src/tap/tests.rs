@@ -18,7 +18,8 @@ fn counts(s: &Summary) -> (usize, usize, usize, usize) {
 #[test]
 fn a_run_in_good_order_has_no_problems() {
     let s = read(
-        "SeaBIOS\nTAP version 14\n1..3\nok 1 - a.b\n# why\nnot ok 2 - a.c\nok 3 - d.e # SKIP one vCPU",
+        "SeaBIOS\nTAP version 14\n1..3\nok 1 - a.b\n# why\nnot ok 2 - a.c\n\
+         ok 3 - d.e # SKIP one vCPU",
     );
     assert_eq!(counts(&s), (1, 1, 1, 0));
     assert_eq!(s.planned, Some(3));

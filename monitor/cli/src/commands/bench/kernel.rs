@@ -88,7 +88,7 @@ pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
         Some(folder) => packed(folder)?,
         None => files::read(&kernel::unpatched()?, "kernel")?,
     };
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let mut columns = Vec::new();
     for (name, bzimage, layer) in [
         ("Linux without the port", &unpatched, Layer::None),
@@ -224,14 +224,14 @@ impl Report {
             .filter(|line| line.ratio.is_nan() || line.ratio > self.row_bar)
             .map(|line| {
                 format!(
-                    "{}: {:.3}, at most {} is wanted",
+                    "{}: {:.3}, the bar is {}",
                     line.name, line.ratio, self.row_bar
                 )
             })
             .collect();
         if self.mean.is_nan() || self.mean > self.mean_bar {
             beyond.push(format!(
-                "mean: {:.3}, at most {} is wanted",
+                "mean: {:.3}, the bar is {}",
                 self.mean, self.mean_bar
             ));
         }

@@ -54,7 +54,7 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
         .as_deref()
         .map(|path| Page::read(path, MARKER))
         .transpose()?;
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let host = host_folder(shell.as_deref().ok())?;
     let compiler = if rows.iter().any(|row| row.needs == Needs::Compiler) {
         Toolchain::find(&host.path().join("main.c"))

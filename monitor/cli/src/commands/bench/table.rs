@@ -194,7 +194,8 @@ mod tests {
             .unwrap();
         assert_eq!(
             table.markdown(),
-            "| operation | plain instruction | site, no layer | site, native |\n| --- | ---: | ---: | ---: |\n\
+            "| operation | plain instruction | site, no layer | site, native |\n\
+             | --- | ---: | ---: | ---: |\n\
              | a | 1.00 | 1.00 | 2.50 |\n"
         );
         assert!(table.json().unwrap().contains("2.5"));

@@ -51,7 +51,7 @@ pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
         .as_deref()
         .map(|path| Page::read(path, MARKER))
         .transpose()?;
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let bench = Bench {
         guest: &guest,
         signals: &signals,

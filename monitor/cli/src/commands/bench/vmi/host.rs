@@ -256,7 +256,8 @@ fn pipe(ops: u32, batches: u32) -> anyhow::Result<f64> {
     // SAFETY: the child reads and writes its byte until its pipe is closed, and ends with `leave`.
     let child = unsafe { fork_raw() };
     if child == 0 {
-        // SAFETY: closes the child's copy of the parent's end, so that the parent's close is the last.
+        // SAFETY: closes the child's copy of the parent's end, so that the parent's close is the
+        // last.
         unsafe {
             raw::call(
                 libc::SYS_close,

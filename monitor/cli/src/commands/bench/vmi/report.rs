@@ -159,7 +159,8 @@ mod tests {
         });
         let report = Report::new(&turns);
         let table = report.markdown();
-        let line = "| syscall_injected | 30.0 | 100 | 0.30 | 0.20 to 0.40 | 1.0 | 0 * | 1 | 0.50 | getppid |\n";
+        let line = "| syscall_injected | 30.0 | 100 | 0.30 | 0.20 to 0.40 | 1.0 | 0 * | 1 | 0.50 | \
+                    getppid |\n";
         assert!(table.contains(line), "{table}");
         assert!(
             table.contains("Not possible on this host: syscall_trapped."),
