@@ -66,7 +66,7 @@ fn files_go_in_and_come_out() {
 
     for (words, part) in [
         (["cp", "m:/nope", "."], "/nope: No such file"),
-        (["cp", "m:/", "."], "no name to be copied by"),
+        (["cp", "m:/", "."], "a path without a name cannot be copied"),
         (["cp", "m:etc", "."], "absolute"),
         (["cp", "/nope", "m:/tmp"], "/nope: No such file"),
         (["cp", "/etc/hostname", "m:/no/x"], "/no: No such file"),
