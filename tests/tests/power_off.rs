@@ -124,6 +124,9 @@ fn ends(way: Way) {
             END
         }
         Way::Stop(seconds) => {
+            // What is not about the end is answered, too.
+            let stat = user.run(&["stat", "m"]);
+            assert_eq!(stat.code, 0, "{stat:?}");
             user.refused(&["exec", "m", "--", "true"], "ending");
             asked = Instant::now();
             let stop = user.ok(&["stop", "--time", &seconds.to_string(), "m"]);

@@ -202,7 +202,7 @@ fn a_queue_that_feeds_itself_keeps_no_machine() {
         1
     };
     for _ in 0..rounds {
-        for way in [Way::Timeout(10), Way::Stop, Way::Term, Way::Itself] {
+        for way in [Way::Timeout(20), Way::Stop, Way::Term, Way::Itself] {
             ends(way);
         }
     }

@@ -6,8 +6,9 @@
 
 use crate::store::Machine;
 use anyhow::{Context, bail};
-use rustix::event::{PollFd, PollFlags};
+use paravane_user_io::events::Waits;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -18,7 +19,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 /// A line is never longer.
 const MAX_LINE: usize = 4096;
@@ -97,11 +99,11 @@ impl Server {
         &self.machine
     }
 
-    /// Adds what has to be waited for.
-    pub fn files<'a>(&'a self, files: &mut Vec<PollFd<'a>>) {
-        files.push(PollFd::new(&self.listener, PollFlags::IN));
+    /// Adds what [`Server::requests`] waits for.
+    pub fn waits<'a>(&'a self, waits: &mut Waits<'a>) {
+        waits.to_read(self.listener.as_fd());
         for client in &self.clients {
-            files.push(PollFd::new(&client.stream, PollFlags::IN));
+            waits.to_read(client.stream.as_fd());
         }
     }
 
@@ -179,37 +181,105 @@ fn send(stream: &UnixStream, error: Option<String>, file: Option<&OwnedFd>) -> a
     Ok(())
 }
 
-/// Asks a machine's monitor; what comes with the answer, if anything.
-pub fn ask(machine: &Machine, request: &Request) -> anyhow::Result<Option<OwnedFd>> {
-    let complain = || format!("cannot reach the monitor of machine {}", machine.name);
-    let (_folder, path) = short_path(machine)?;
-    let mut stream = UnixStream::connect(path).with_context(complain)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    stream.write_all(&line).with_context(complain)?;
+/// A request to a machine's monitor that is not answered yet.
+#[derive(Debug)]
+pub struct Asked {
+    stream: UnixStream,
+    /// The machine's.
+    name: String,
+    until: Instant,
+}
 
-    let mut bytes = vec![0; MAX_LINE];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut attached = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(
-        &stream,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut attached,
-        RecvFlags::CMSG_CLOEXEC,
-    );
-    let received = received.map_err(io::Error::from).with_context(complain)?;
-    let mut file = None;
-    for message in attached.drain() {
-        if let RecvAncillaryMessage::ScmRights(files) = message {
-            file = files.last().or(file);
+impl Asked {
+    /// Sends the request.
+    ///
+    /// # Errors
+    /// The machine has no monitor that listens.
+    pub fn new(machine: &Machine, request: &Request) -> anyhow::Result<Self> {
+        let (_folder, path) = short_path(machine)?;
+        let connected = UnixStream::connect(path);
+        let mut stream = connected.with_context(|| unreachable(&machine.name))?;
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        // It fits into the socket's buffer.
+        stream
+            .write_all(&line)
+            .with_context(|| unreachable(&machine.name))?;
+        stream.set_nonblocking(true)?;
+        Ok(Asked {
+            stream,
+            name: machine.name.clone(),
+            until: Instant::now() + PATIENCE,
+        })
+    }
+
+    /// The machine's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Adds what [`Asked::answer`] waits for.
+    pub fn waits<'a>(&'a self, waits: &mut Waits<'a>) {
+        waits.to_read(self.stream.as_fd());
+        waits.until(self.until);
+    }
+
+    /// The answer, if it is there: the descriptor that came with it, if any.
+    ///
+    /// # Errors
+    /// The monitor refuses the request, does not answer in time, or has ended.
+    pub fn answer(&self) -> anyhow::Result<Poll<Option<OwnedFd>>> {
+        let mut bytes = vec![0; MAX_LINE];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut attached = RecvAncillaryBuffer::new(&mut space);
+        let received = recvmsg(
+            &self.stream,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut attached,
+            RecvFlags::CMSG_CLOEXEC,
+        );
+        let received = match received {
+            Ok(received) => received,
+            Err(Errno::AGAIN | Errno::INTR) if Instant::now() < self.until => {
+                return Ok(Poll::Pending);
+            }
+            Err(error) => {
+                return Err(io::Error::from(error)).with_context(|| unreachable(&self.name));
+            }
+        };
+        let mut file = None;
+        for message in attached.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                file = files.last().or(file);
+            }
+        }
+        let answer: Answer =
+            serde_json::from_slice(bytes.get(..received.bytes).unwrap_or_default())
+                .with_context(|| format!("{}: no answer", unreachable(&self.name)))?;
+        match answer.error {
+            None => Ok(Poll::Ready(file)),
+            Some(error) => bail!("machine {}: {error}", self.name),
         }
     }
-    let answer: Answer = serde_json::from_slice(bytes.get(..received.bytes).unwrap_or_default())
-        .with_context(|| format!("{}: no answer", complain()))?;
-    match answer.error {
-        None => Ok(file),
-        Some(error) => bail!("machine {}: {error}", machine.name),
+}
+
+fn unreachable(name: &str) -> String {
+    format!("cannot reach the monitor of machine {name}")
+}
+
+/// Asks a machine's monitor, and waits for the answer: the descriptor that came with it, if any.
+///
+/// # Errors
+/// As [`Asked`] says.
+pub fn ask(machine: &Machine, request: &Request) -> anyhow::Result<Option<OwnedFd>> {
+    let asked = Asked::new(machine, request)?;
+    loop {
+        if let Poll::Ready(file) = asked.answer()? {
+            return Ok(file);
+        }
+        let mut waits = Waits::default();
+        asked.waits(&mut waits);
+        waits.wait()?;
     }
 }
 

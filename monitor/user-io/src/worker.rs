@@ -2,15 +2,16 @@
 //! Runs work that may wait for the host without a bound on a thread of its own. The caller waits
 //! for the result and for other things at the same time, and can abandon the thread.
 
+use crate::events::{PollFlags, Waits, is_ready};
 use crate::signals::{Interrupted, Signals};
 use anyhow::Context;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A thread that works. It goes on when this is dropped, at most until the process ends.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl<T: Send + 'static> Worker<T> {
     /// # Errors
     /// The thread has ended without one: it has panicked.
     pub fn take(&self) -> anyhow::Result<Option<T>> {
-        if !readable(self.file(), None, Some(Duration::ZERO)) {
+        if !is_ready(self.file(), PollFlags::IN) {
             return Ok(None);
         }
         let result = self.result.try_recv();
@@ -115,30 +116,24 @@ pub fn within<T: Send + 'static>(
         if let Some(signal) = limit.signals.and_then(Signals::pending) {
             return Err(Interrupted(signal).into());
         }
-        let left = limit.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if Instant::now() >= limit.deadline {
             return Err(TooLate(begun.elapsed().as_secs()).into());
         }
-        readable(worker.file(), limit.signals.map(Signals::wake), Some(left));
+        let mut waits = Waits::default();
+        waits.to_read(worker.file());
+        if let Some(signals) = limit.signals {
+            waits.to_read(signals.wake());
+        }
+        waits.until(limit.deadline);
+        waits.wait()?;
     }
-}
-
-/// Waits until one of these can be read from, or for so long. Whether one can.
-fn readable(file: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> bool {
-    let mut files: Vec<_> = [Some(file), other]
-        .into_iter()
-        .flatten()
-        .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN))
-        .collect();
-    let time = time.and_then(|time| Timespec::try_from(time).ok());
-    // An interrupted wait counts as none: callers look again.
-    poll(&mut files, time.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]
 #[allow(clippy::panic)] // What panics here is a thread of the test.
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn soon() -> Limit<'static> {
         Limit {

@@ -8,12 +8,12 @@ use paravane_machine::agent::{LEAVE, Terminal};
 use paravane_machine::control::{Request, ask};
 use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
+use paravane_user_io::events::{self, PollFlags, Task, Waits, is_ready};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// Between two looks at what a machine has printed; where somebody types, it is seen sooner.
 const LOOK: Duration = Duration::from_millis(50);
@@ -81,16 +81,24 @@ impl Input {
         Ok(())
     }
 
-    /// What there is to wait for.
-    fn file(&self) -> Option<PollFd<'_>> {
+    /// Adds what [`Input::step`] waits for.
+    fn waits<'a>(&'a self, waits: &mut Waits<'a>) {
         if !self.waiting.is_empty() {
-            return Some(PollFd::new(&self.pipe, PollFlags::OUT));
+            waits.to_write(self.pipe.as_fd());
+        } else if self.open {
+            waits.to_read(rustix::stdio::stdin());
         }
-        self.open
-            .then(|| PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN))
     }
 
-    /// Reads or writes one piece, as [`Input::file`] can.
+    /// Whether [`Input::step`] can go on.
+    fn is_ready(&self) -> bool {
+        if !self.waiting.is_empty() {
+            return is_ready(self.pipe.as_fd(), PollFlags::OUT);
+        }
+        self.open && is_ready(rustix::stdio::stdin(), PollFlags::IN)
+    }
+
+    /// Reads or writes one piece, as [`Input::is_ready`] says.
     fn step(&mut self) -> anyhow::Result<Step> {
         if self.waiting.is_empty() {
             let mut piece = vec![0; PIECE];
@@ -139,59 +147,102 @@ impl Input {
     }
 }
 
+/// Somebody who is attached to a machine.
+struct Session {
+    machine: Machine,
+    log: Log,
+    input: Option<Input>,
+    signals: Signals,
+    /// The command has got the signal. A second one ends this program at once.
+    signalled: bool,
+}
+
+/// How it came out.
+enum End {
+    /// The machine has ended.
+    Machine(u8),
+    /// Its monitor was killed.
+    Killed,
+    /// Whoever types has left.
+    Left,
+}
+
 /// `attach`
 pub fn run(args: &arguments::Attach) -> anyhow::Result<Outcome> {
     let machine = running(&Store::open()?, &args.name)?;
     let signals = Signals::install().context("cannot handle signals")?;
     let mut log = Log::open(&machine)?;
     log.skip()?;
-    let mut input = Input::new(&machine, args)?;
-    let mut passed_on = false;
-    loop {
-        let state = machine.state()?;
-        log.print()?;
+    let input = Input::new(&machine, args)?;
+    let mut session = Session {
+        machine,
+        log,
+        input,
+        signals,
+        signalled: false,
+    };
+    let end = events::run(&mut session);
+    // From here on the terminal is as it was before.
+    drop(session.input.take());
+    Ok(match end? {
+        End::Machine(code) => Outcome::Guest(code),
+        End::Left => Outcome::Passed,
+        End::Killed => {
+            let name = &session.machine.name;
+            eprintln!("paravane: machine {name}: its monitor was killed");
+            Outcome::Failed
+        }
+    })
+}
+
+impl Task for Session {
+    type End = End;
+
+    fn turn(&mut self) -> anyhow::Result<Option<End>> {
+        // Asked before: what was printed until then is read below.
+        let state = self.machine.state()?;
+        self.log.print()?;
         match state {
             State::Running { .. } => {}
-            State::Exited(code) => return Ok(Outcome::Guest(code)),
-            State::Created | State::Died => {
-                // First, so that the line begins at the left.
-                drop(input);
-                eprintln!("paravane: machine {}: its monitor was killed", machine.name);
-                return Ok(Outcome::Failed);
-            }
+            State::Exited(code) => return Ok(Some(End::Machine(code))),
+            State::Created | State::Died => return Ok(Some(End::Killed)),
         }
-        if let (Some(number), false) = (signals.pending(), passed_on) {
-            // A second one ends us at once, and nothing else.
-            passed_on = true;
-            if let Err(error) = ask(&machine, &Request::Signal { number }) {
+        if let (Some(number), false) = (self.signals.pending(), self.signalled) {
+            self.signalled = true;
+            if let Err(error) = ask(&self.machine, &Request::Signal { number }) {
                 // It may be about to end.
                 tracing::info!("{error:#}");
             }
         }
-        if let Some(typing) = &input {
-            if typing.terminal.as_ref().is_some_and(Terminal::was_resized) {
-                typing.resize(&machine)?;
-            }
+        let Some(input) = &mut self.input else {
+            return Ok(None);
+        };
+        if input.terminal.as_ref().is_some_and(Terminal::was_resized) {
+            input.resize(&self.machine)?;
         }
-        let ready = wait(input.as_ref())?;
-        if let (Some(typing), true) = (&mut input, ready) {
-            match typing.step()? {
+        if input.is_ready() {
+            match input.step()? {
                 Step::On => {}
-                Step::Left => return Ok(Outcome::Passed),
-                Step::Gone => input = None,
+                Step::Left => return Ok(Some(End::Left)),
+                Step::Gone => self.input = None,
             }
         }
+        Ok(None)
     }
-}
 
-/// Waits for input that can go on, or until it is time to look at the machine. Whether it can.
-fn wait(input: Option<&Input>) -> anyhow::Result<bool> {
-    let typing = input.is_some_and(|input| input.terminal.is_some());
-    let time = Timespec::try_from(if typing { LOOK_TYPING } else { LOOK })?;
-    let mut files: Vec<_> = input.and_then(Input::file).into_iter().collect();
-    match poll(&mut files, Some(&time)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(Errno::INTR) => Ok(false),
-        Err(error) => Err(error).context("cannot wait"),
+    fn waits<'a>(&'a self, waits: &mut Waits<'a>) {
+        let typing = |input: &Input| input.terminal.is_some();
+        let look = if self.input.as_ref().is_some_and(typing) {
+            LOOK_TYPING
+        } else {
+            LOOK
+        };
+        waits.until(Instant::now() + look);
+        if let Some(input) = &self.input {
+            input.waits(waits);
+        }
+        if !self.signalled {
+            waits.to_read(self.signals.wake());
+        }
     }
 }

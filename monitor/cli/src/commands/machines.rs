@@ -5,15 +5,11 @@ use super::OUTPUT;
 use super::run;
 use crate::arguments;
 use anyhow::{Context, bail};
-use paravane_agent_protocol::ToAgent;
 use paravane_kernel as kernel;
-use paravane_machine::agent::{Link, Relay, Terminal};
 use paravane_machine::control::{Request, ask};
 use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
 use paravane_user_io::outcome::Outcome;
-use paravane_user_io::signals::Signals;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 use std::fs::OpenOptions;
@@ -202,52 +198,6 @@ pub fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
     match machine.state()? {
         State::Running { .. } => Ok(machine),
         _ => bail!("machine {name} is not running"),
-    }
-}
-
-/// `exec`
-pub fn exec(args: &arguments::Exec) -> anyhow::Result<Outcome> {
-    let command = run::exec(&args.command, args.tty)?;
-    let machine = running(&Store::open()?, &args.name)?;
-    let signals = Signals::install().context("cannot handle signals")?;
-    let Some(file) = ask(&machine, &Request::Agent)? else {
-        bail!("machine {}: its monitor gave no connection", machine.name);
-    };
-    let mut link = Link::new(UnixStream::from(file))?;
-    link.put(&ToAgent::Exec(command.clone()))?;
-    let terminal = match command.terminal {
-        Some(_) => Some(Terminal::take().context("cannot use this terminal")?),
-        None => None,
-    };
-    let mut relay = Relay::new(link, terminal, command.input);
-    let mut passed_on = false;
-    loop {
-        match relay.work() {
-            Ok(None) => {}
-            Ok(Some(ended)) => {
-                drop(relay);
-                return Ok(paravane_machine::outcome(ended));
-            }
-            Err(error) => {
-                drop(relay);
-                eprintln!("paravane: machine {}: {error:#}", machine.name);
-                return Ok(Outcome::Failed);
-            }
-        }
-        if let (Some(signal), false) = (signals.pending(), passed_on) {
-            // A second signal ends this command at once.
-            relay.signal(signal)?;
-            passed_on = true;
-        }
-        let mut files = Vec::new();
-        if !passed_on {
-            files.push(PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN));
-        }
-        relay.files(&mut files);
-        match poll(&mut files, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error).context("cannot wait"),
-        }
     }
 }
 

@@ -7,6 +7,7 @@ mod boot;
 mod conformance;
 mod conformance_report;
 mod copy;
+mod exec;
 mod generate;
 mod image;
 mod kernel;
@@ -42,7 +43,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Create(args) => machines::create(args),
         Command::Start(args) => machines::start(args),
         Command::Ps(args) => machines::ps(args),
-        Command::Exec(args) => machines::exec(args),
+        Command::Exec(args) => exec::run(args),
         Command::Logs(args) => machines::logs(args),
         Command::Stop(args) => machines::stop(args),
         Command::Kill(args) => machines::kill(args),

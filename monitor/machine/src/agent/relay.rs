@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A command in a guest, and this program's standard streams.
 //!
-//! Nothing here waits, but for what the caller waits for with [`Relay::files`]: so the caller can watch the machine and
+//! Nothing here waits, but for what the caller waits for with [`Relay::waits`]: so the caller can watch the machine and
 //! its own signals at the same time, whatever reader or writer is slow.
 
 use super::link::Link;
 use super::terminal::{LEAVE, Terminal};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::{Failure, Frame, FromAgent, INPUT_WINDOW, Size, Stream, ToAgent};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use paravane_user_io::events::{PollFlags, Waits, is_ready};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
@@ -71,31 +71,24 @@ impl Relay {
         self.forgets = true;
     }
 
-    /// Adds what has to be waited for.
-    pub fn files<'a>(&'a self, files: &mut Vec<PollFd<'a>>) {
-        let mut flags = PollFlags::empty();
+    /// Adds what [`Relay::work`] waits for.
+    pub fn waits<'a>(&'a self, waits: &mut Waits<'a>) {
         if self.takes_output() {
-            flags |= PollFlags::IN;
+            waits.to_read(self.link.file());
         }
         if self.link.has_unsent() {
-            flags |= PollFlags::OUT;
-        }
-        if !flags.is_empty() {
-            files.push(PollFd::from_borrowed_fd(self.link.file(), flags));
+            waits.to_write(self.link.file());
         }
         if self.takes_input() {
-            files.push(PollFd::from_borrowed_fd(
-                rustix::stdio::stdin(),
-                PollFlags::IN,
-            ));
+            waits.to_read(rustix::stdio::stdin());
         }
         for (bytes, file) in self.outputs() {
             if !bytes.is_empty() {
-                files.push(PollFd::from_borrowed_fd(file, PollFlags::OUT));
+                waits.to_write(file);
             }
         }
         if let Some(terminal) = &self.terminal {
-            files.push(PollFd::from_borrowed_fd(terminal.file(), PollFlags::IN));
+            waits.to_read(terminal.file());
         }
     }
 
@@ -129,7 +122,7 @@ impl Relay {
         if self.terminal.as_ref().is_some_and(Terminal::was_resized) {
             self.link.put(&ToAgent::Resize(Terminal::size()))?;
         }
-        if self.takes_input() && ready(rustix::stdio::stdin(), PollFlags::IN) {
+        if self.takes_input() && is_ready(rustix::stdio::stdin(), PollFlags::IN) {
             self.take_input()?;
         }
         if self.ended.is_none() {
@@ -177,7 +170,7 @@ impl Relay {
 
     /// Takes what the guest says, as long as there is room.
     fn listen(&mut self) -> anyhow::Result<()> {
-        while self.takes_output() && ready(self.link.file(), PollFlags::IN) {
+        while self.takes_output() && is_ready(self.link.file(), PollFlags::IN) {
             let open = self
                 .link
                 .receive()
@@ -226,7 +219,7 @@ impl Relay {
             (&mut self.error, rustix::stdio::stderr()),
         ] {
             let mut done = 0;
-            while done < bytes.len() && ready(file, PollFlags::OUT) {
+            while done < bytes.len() && is_ready(file, PollFlags::OUT) {
                 let piece = bytes
                     .get(done..bytes.len().min(done + PIECE))
                     .unwrap_or_default();
@@ -242,14 +235,4 @@ impl Relay {
         }
         Ok(())
     }
-}
-
-/// Whether something can be done with a file now; also if that is to hear of an error.
-fn ready(file: BorrowedFd<'_>, flags: PollFlags) -> bool {
-    let mut files = [PollFd::from_borrowed_fd(file, flags)];
-    let none = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut files, Some(&none)).is_ok_and(|n| n > 0)
 }

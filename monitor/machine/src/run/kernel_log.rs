@@ -70,8 +70,8 @@ impl KernelLog {
         self.agent.as_deref()
     }
 
-    /// What the kernel has said behind these words, if it has said them.
-    pub fn behind(&self, words: &str) -> Option<&str> {
+    /// What follows these words in the kernel's log, if they are there.
+    pub fn after(&self, words: &str) -> Option<&str> {
         self.lines
             .iter()
             .find_map(|line| Some(line.split_once(words)?.1))

@@ -70,8 +70,6 @@ pub struct Made {
 #[derive(Debug)]
 pub struct Started {
     pub vm: Vm,
-    /// When its kernel was entered: its deadlines count from then, not from what was prepared before.
-    pub at: Instant,
     pub calls: Calls,
     pub resources: Resources,
     /// For its symbols.
@@ -231,7 +229,6 @@ impl Made {
         self.vm.start_kernel();
         Ok(Started {
             vm: self.vm,
-            at: Instant::now(),
             calls: self.calls,
             resources: self.resources,
             kernel: self.kernel,

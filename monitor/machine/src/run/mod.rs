@@ -4,15 +4,17 @@
 mod background;
 mod crash;
 mod drive;
+mod finish;
 mod kernel_log;
 mod launch;
+mod life;
 mod network;
+mod requests;
 mod resources;
-mod starting;
 mod superblock;
 
 pub use background::{Background, RUNNING};
-pub use drive::outcome;
+pub use finish::outcome;
 pub use network::net;
 pub use resources::{disk, volume};
 
@@ -28,7 +30,6 @@ use paravane_gdb::Address;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use starting::Begun;
 use std::time::{Duration, Instant};
 
 /// From the files to the end.
@@ -44,7 +45,7 @@ pub fn run(
     // Takes a quarter of an hour where the kernel is to be built: others who ask this machine for something would
     // wait for an answer. So it does not run before that.
     let machine = Machine::prepare(spec, verbose)?;
-    let (_hold, mut control) = match named {
+    let (_hold, control) = match named {
         Some(machine) => (Some(machine.hold()?), Some(Server::start(machine)?)),
         None => (None, None),
     };
@@ -55,24 +56,16 @@ pub fn run(
     let timeout = spec
         .timeout
         .map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let starting = machine.begin(report, named, gdb)?;
-    let outcome = match starting::wait(starting, &signals, control.as_mut(), timeout)? {
-        Begun::Ended(outcome) => Ok(outcome),
-        Begun::Made(made, requests) => {
-            let started = made.start()?;
-            tracing::info!(ms = ms(begun), "the kernel starts");
-            let options = RunOptions {
-                exec,
-                system: launch::init_option(spec).is_some(),
-                timeout,
-                patient: gdb.is_some(),
-                verbose,
-                background,
-                requests,
-            };
-            Drive::new(started, options, &signals, control, begun)?.run()
-        }
+    let options = RunOptions {
+        exec,
+        system: launch::init_option(spec).is_some(),
+        timeout,
+        patient: gdb.is_some(),
+        verbose,
+        background,
     };
+    let starting = machine.begin(report, named, gdb)?;
+    let outcome = Drive::new(starting, options, &signals, control, begun)?.run();
     tracing::info!(ms = ms(begun), "the machine is gone");
     if let (Some(machine), Ok(outcome)) = (named, &outcome) {
         machine.set_ended(&Ended {

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane exec`: a command in a running machine, with the streams of this program.
+
+use super::machines::running;
+use crate::arguments;
+use anyhow::{Context, bail};
+use paravane_agent_protocol::{Exec, ToAgent};
+use paravane_machine::agent::{Ended, Link, Relay, Terminal};
+use paravane_machine::control::{Asked, Request};
+use paravane_machine::store::Store;
+use paravane_user_io::events::{self, Task, Waits};
+use paravane_user_io::outcome::Outcome;
+use paravane_user_io::signals::Signals;
+use std::os::unix::net::UnixStream;
+use std::task::Poll;
+
+/// How far the command is.
+enum Stage {
+    /// The machine's monitor was asked for a connection to the agent, which it gives when the guest
+    /// has booted.
+    Asked(Asked, Box<Exec>),
+    /// The agent has the command.
+    Running(Box<Relay>),
+}
+
+struct Session {
+    stage: Stage,
+    signals: Signals,
+    /// The command has got the signal. A second one ends this program at once.
+    signalled: bool,
+}
+
+/// How the session came out.
+enum End {
+    Command(Ended),
+    /// By a signal, before there was a command.
+    Interrupted(u8),
+    /// The connection to the agent is lost.
+    Lost(anyhow::Error),
+}
+
+/// Runs the command.
+pub fn run(args: &arguments::Exec) -> anyhow::Result<Outcome> {
+    let exec = super::run::exec(&args.command, args.tty)?;
+    let machine = running(&Store::open()?, &args.name)?;
+    let signals = Signals::install().context("cannot handle signals")?;
+    let asked = Asked::new(&machine, &Request::Agent)?;
+    let mut session = Session {
+        stage: Stage::Asked(asked, Box::new(exec)),
+        signals,
+        signalled: false,
+    };
+    let end = events::run(&mut session);
+    // From here on the terminal is as it was before.
+    drop(session);
+    match end? {
+        End::Command(ended) => Ok(paravane_machine::outcome(ended)),
+        End::Interrupted(signal) => Ok(Outcome::Interrupted(signal)),
+        End::Lost(error) => {
+            eprintln!("paravane: machine {}: {error:#}", machine.name);
+            Ok(Outcome::Failed)
+        }
+    }
+}
+
+impl Session {
+    /// Hands the command to the agent when there is a connection.
+    fn connect(&mut self) -> anyhow::Result<()> {
+        let Stage::Asked(asked, exec) = &self.stage else {
+            return Ok(());
+        };
+        let Poll::Ready(file) = asked.answer()? else {
+            return Ok(());
+        };
+        let Some(file) = file else {
+            bail!("machine {}: its monitor gave no connection", asked.name());
+        };
+        let mut link = Link::new(UnixStream::from(file))?;
+        link.put(&ToAgent::Exec((**exec).clone()))?;
+        let terminal = match exec.terminal {
+            Some(_) => Some(Terminal::take().context("cannot use this terminal")?),
+            None => None,
+        };
+        self.stage = Stage::Running(Box::new(Relay::new(link, terminal, exec.input)));
+        Ok(())
+    }
+}
+
+impl Task for Session {
+    type End = End;
+
+    fn turn(&mut self) -> anyhow::Result<Option<End>> {
+        self.connect()?;
+        let signal = self.signals.pending().filter(|_| !self.signalled);
+        match &mut self.stage {
+            Stage::Asked(..) => Ok(signal.map(End::Interrupted)),
+            Stage::Running(relay) => {
+                if let Some(signal) = signal {
+                    relay.signal(signal)?;
+                    self.signalled = true;
+                }
+                match relay.work() {
+                    Ok(ended) => Ok(ended.map(End::Command)),
+                    Err(error) => Ok(Some(End::Lost(error))),
+                }
+            }
+        }
+    }
+
+    fn waits<'a>(&'a self, waits: &mut Waits<'a>) {
+        if !self.signalled {
+            waits.to_read(self.signals.wake());
+        }
+        match &self.stage {
+            Stage::Asked(asked, _) => asked.waits(waits),
+            Stage::Running(relay) => relay.waits(waits),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the end of a machine or of a command means: an exit code, and words on stderr if it needs any.
+
+use super::crash;
+use super::kernel_log::KernelLog;
+use super::launch::Started;
+use super::life::{Finish, MAKE};
+use crate::agent::Ended;
+use anyhow::bail;
+use paravane_hypervisor::process::End;
+use paravane_user_io::outcome::Outcome;
+use paravane_user_io::stderr::say;
+use paravane_user_io::text;
+
+/// Exit code for `--timeout`, as timeout(1) has it.
+const TIMED_OUT: u8 = 124;
+const TIMEOUT_PASSED: &str =
+    "paravane: the time of --timeout is over; the virtual machine was ended\n";
+/// The machine's exit status after a kernel panic.
+const PANICKED: u8 = 255;
+/// The machine's exit status if its agent could not work.
+const AGENT_FAILED: u8 = 254;
+/// In the kernel's log before the reason why it has no initial root.
+const NOT_UNPACKED: &str = "Initramfs unpacking failed: ";
+/// The signal that a program gets when no process reads what it prints.
+const SIGPIPE: u8 = 13;
+
+/// How it came out, as it is told.
+enum Told {
+    Outcome(Outcome),
+    TimedOut,
+    /// Something did not work, and why.
+    Failed(String),
+    /// The machine could not go on, and why. What it did last is told, too.
+    Crashed(String),
+    /// The input is no good, and why.
+    Refused(String),
+    /// The agent gave up. It says on the console why.
+    AgentFailed,
+}
+
+/// Tells how a machine came out. The last one to see it.
+pub fn tell(
+    finish: anyhow::Result<Finish>,
+    started: &Started,
+    log: &mut KernelLog,
+) -> anyhow::Result<Outcome> {
+    let finish = match finish {
+        Ok(finish) => finish,
+        Err(error) => {
+            started.vm.set_exit_code(Outcome::Failed.code());
+            log.show();
+            return Err(error);
+        }
+    };
+    let told = judge(finish, log);
+    let outcome = match told {
+        Told::Outcome(outcome) => outcome,
+        Told::TimedOut => Outcome::Guest(TIMED_OUT),
+        _ => Outcome::Failed,
+    };
+    started.vm.set_exit_code(outcome.code());
+    match told {
+        Told::Outcome(_) => {}
+        Told::TimedOut => say(TIMEOUT_PASSED),
+        Told::Failed(why) => {
+            log.show();
+            say(&format!("paravane: {}\n", text::one_line(&why)));
+        }
+        Told::Crashed(why) => {
+            log.show();
+            // Without the kernel's file there are addresses only.
+            let kernel = started.kernel.read().unwrap_or_default();
+            let mut words = String::new();
+            for line in crash::report(started.vm.debug(), &kernel).lines() {
+                words += &text::clean(line.as_bytes());
+                words.push('\n');
+            }
+            say(&format!("{words}paravane: {}\n", text::one_line(&why)));
+        }
+        Told::Refused(why) => say(&format!(
+            "paravane: {} (--verbose shows the kernel's log)\n",
+            text::one_line(&why)
+        )),
+        Told::AgentFailed => match log.agent() {
+            Some(said) => say(&format!(
+                "paravane: the guest's agent failed: {said} (--verbose shows the kernel's log)\n"
+            )),
+            None => {
+                log.show();
+                say("paravane: the guest's agent failed\n");
+            }
+        },
+    }
+    Ok(outcome)
+}
+
+/// The same of a machine that the host has not made.
+pub fn tell_early(finish: anyhow::Result<Finish>) -> anyhow::Result<Outcome> {
+    match finish? {
+        Finish::Outcome(outcome) => Ok(outcome),
+        Finish::TimedOut => {
+            say(TIMEOUT_PASSED);
+            Ok(Outcome::Guest(TIMED_OUT))
+        }
+        _ => bail!(
+            "cannot start the machine: the host had not made it after {} s",
+            MAKE.as_secs()
+        ),
+    }
+}
+
+fn judge(finish: Finish, log: &KernelLog) -> Told {
+    match finish {
+        Finish::Outcome(outcome) => Told::Outcome(outcome),
+        Finish::TimedOut => Told::TimedOut,
+        Finish::Failed(why) => Told::Failed(why),
+        Finish::Crashed(why) => Told::Crashed(why),
+        Finish::Machine(end) => machine_ended(end),
+        Finish::Early(end) => match log.after(NOT_UNPACKED) {
+            Some(why) => Told::Refused(format!("the kernel cannot unpack the initial root: {why}")),
+            None => ended_early(end),
+        },
+        Finish::NotMade => Told::Failed("the host has not made the machine".to_string()),
+    }
+}
+
+/// The command never ran: that is no success, whatever the machine says.
+fn ended_early(end: End) -> Told {
+    match end {
+        End::Shutdown(0) => {
+            Told::Failed("the guest ended before the command could run".to_string())
+        }
+        other => match machine_ended(other) {
+            Told::Outcome(Outcome::Guest(code)) => Told::Failed(format!(
+                "the guest ended with status {code} before the command could run"
+            )),
+            told => told,
+        },
+    }
+}
+
+fn machine_ended(end: End) -> Told {
+    match end {
+        End::Shutdown(PANICKED) => Told::Crashed("the guest's kernel panicked".to_string()),
+        End::Shutdown(AGENT_FAILED) => Told::AgentFailed,
+        End::Shutdown(code) => Told::Outcome(Outcome::Guest(code)),
+        End::Reboot(_) => Told::Failed("the guest restarted, which is an end here".to_string()),
+        End::Failed(why) => Told::Crashed(format!("{why}; the virtual machine was ended")),
+    }
+}
+
+/// What the end of a command means. Says what went wrong, if something did.
+pub fn outcome(ended: Ended) -> Outcome {
+    match ended {
+        Ended::Exited(code) => Outcome::Guest(code),
+        Ended::Killed(signal) => Outcome::Interrupted(signal),
+        Ended::Failed(failure) => {
+            let why = text::clean(failure.why.as_bytes());
+            say(&format!("paravane: {}\n", text::one_line(&why)));
+            Outcome::Guest(failure.code)
+        }
+        Ended::Left => Outcome::Passed,
+        Ended::NoReader => Outcome::Interrupted(SIGPIPE),
+        Ended::NoRoom(why) => {
+            say(&format!(
+                "paravane: cannot write what the command prints: {why}\n"
+            ));
+            Outcome::Failed
+        }
+    }
+}

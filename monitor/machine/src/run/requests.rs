@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests on the control socket, which is served in every state of the machine.
+
+use super::background::Background;
+use super::drive::{Drive, Machine};
+use super::life::{Event, State};
+use crate::control::{Client, Request, Server};
+use crate::stats::Stats;
+use paravane_agent_protocol::Size;
+use std::time::Duration;
+
+/// Clients that may wait for a connection to the agent.
+const MAX_WAITING: usize = 16;
+
+impl Drive<'_> {
+    /// Serves what clients ask for.
+    pub(super) fn requests(&mut self) -> anyhow::Result<()> {
+        let requests = self.control.as_mut().map(Server::requests);
+        for (request, client) in requests.unwrap_or_default() {
+            self.request(request, client)?;
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, request: Request, client: Client) -> anyhow::Result<()> {
+        match request {
+            Request::Kill => {
+                client.answer(Ok(()));
+                return self.happens(Event::Kill);
+            }
+            Request::Stop { seconds } => {
+                // The client waits for the end by itself.
+                client.answer(Ok(()));
+                return self.happens(Event::Stop(Duration::from_secs(seconds)));
+            }
+            Request::Agent => match self.life.state() {
+                State::Starting { .. } | State::Booting { .. } | State::Running => {
+                    if self.waiting.len() == MAX_WAITING {
+                        client.answer(Err("too many wait for its agent".to_string()));
+                    } else {
+                        self.waiting.push_back(client);
+                    }
+                }
+                _ => client.answer(Err("it is ending".to_string())),
+            },
+            Request::Stat => match &self.machine {
+                Machine::Starting(_) => client.answer(Err("it is being made".to_string())),
+                Machine::Started(started) => match Stats::of(&started.vm.observer()).to_file() {
+                    Ok(file) => client.give(&file),
+                    Err(error) => client.answer(Err(format!("{error:#}"))),
+                },
+            },
+            Request::Input => match self.background.as_ref().and_then(Background::input) {
+                Some(input) => client.give(input),
+                None => client.answer(Err(
+                    "its command has no input: it was not started with --interactive".into(),
+                )),
+            },
+            Request::Resize { columns, rows } => {
+                if let Some(relay) = &mut self.relay {
+                    relay.resize(Size { columns, rows })?;
+                }
+                client.answer(Ok(()));
+            }
+            Request::Signal { .. } if !self.life.has_command() => {
+                client.answer(Err("it has no command".to_string()));
+            }
+            Request::Signal { number } => match (self.life.state(), &mut self.relay) {
+                (State::Running, Some(relay)) => {
+                    relay.signal(number)?;
+                    client.answer(Ok(()));
+                }
+                (State::Starting { .. } | State::Booting { .. }, _) => {
+                    client.answer(Err("its command does not run yet".to_string()));
+                }
+                _ => client.answer(Err("it is ending".to_string())),
+            },
+        }
+        Ok(())
+    }
+}
