@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod installed;
 mod make;
 mod port_size;
 mod recipe;
@@ -15,6 +16,7 @@ mod source;
 mod tools;
 mod tree;
 
+pub use installed::RECIPE;
 pub use port_size::lines;
 pub use recipe::{Recipe, digest};
 pub use source::Wanted;
@@ -86,13 +88,17 @@ pub struct Built {
     pub time: Option<Duration>,
 }
 
-/// The kernel that `paravane kernel build` last built from the port in this program, if any. Builds
-/// nothing.
+/// The kernel of this program: what `paravane kernel build` last built from its port, or else the
+/// one that is installed with the program. Builds nothing.
 pub fn locate() -> anyhow::Result<Option<KernelFiles>> {
     let recipe = Recipe::new(&[], &[])?;
-    Ok(Cache::open()?
-        .current(&recipe)
-        .map(|folder| KernelFiles::in_folder(&folder)))
+    // Without a home directory there is no cache, and the installed kernel will do.
+    let cached = Cache::open().ok().and_then(|cache| cache.current(&recipe));
+    let folder = match cached {
+        Some(folder) => Some(folder),
+        None => installed::find(&recipe)?,
+    };
+    Ok(folder.map(|folder| KernelFiles::in_folder(&folder)))
 }
 
 /// The kernel of [`locate`], built now if there is none.

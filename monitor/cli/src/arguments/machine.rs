@@ -47,7 +47,7 @@ pub struct MachineOptions {
     pub config: Option<PathBuf>,
 
     /// Kernel: the ELF file vmlinux with its relocations [default: what `paravane kernel build`
-    /// made]
+    /// made, or else the installed one]
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
 

@@ -49,6 +49,9 @@ pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
             let to = output.join(file.file_name().unwrap_or_default());
             fs::copy(file, &to).with_context(|| format!("cannot write {}", to.display()))?;
         }
+        let recipe = output.join(kernel::RECIPE);
+        fs::write(&recipe, format!("{}\n", request.recipe.name()))
+            .with_context(|| format!("cannot write {}", recipe.display()))?;
         folder.clone_from(output);
     }
     let how = match built.time {
