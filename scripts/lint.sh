@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# lint.sh: what can be said of the sources without running them. Says all that is wrong, not only the first.
+# lint.sh: what can be said of the sources without running them. Says all that is wrong, not only
+# the first.
 
 . "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -20,7 +21,8 @@ licence_lines() {
 	local file bad=0
 	while IFS= read -r -d '' file; do
 		case $file in
-		*.rs | *.[chS] | *.s | *.ld | *.lds | *.inc | *.sh | *.py | *.mk | *.toml | */Makefile | Makefile | .ci/run) ;;
+		*.rs | *.[chS] | *.s | *.ld | *.lds | *.inc | *.sh | *.py | *.mk | *.toml) ;;
+		*/Makefile | Makefile | .ci/run) ;;
 		*) continue ;;
 		esac
 		[ -f "$file" ] || continue
@@ -53,5 +55,6 @@ check "format (cargo fmt)" cargo fmt --all --check
 check "generated files (abigen)" generated_files
 check "planted faults (layers/faults.txt)" make --no-print-directory -s -C layers check
 check "clippy" clippy
-check "crates (cargo deny)" "$tools/cargo-deny/bin/cargo-deny" --log-level error --locked check bans licenses sources
+check "crates (cargo deny)" "$tools/cargo-deny/bin/cargo-deny" --log-level error --locked \
+	check bans licenses sources
 [ ${#failed[@]} -eq 0 ] || die "lint: $(printf '%s; ' "${failed[@]}" | sed 's/; $//')"

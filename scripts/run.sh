@@ -12,8 +12,8 @@ paravane="${CARGO_TARGET_DIR:-target}/release/paravane"
 if [ -t 0 ] && [ -t 1 ]; then
 	cat <<'END'
 
-This is Linux in a virtual machine made of ordinary host processes: no hardware virtualization, no root.
-Look around; `exit` or Ctrl-] leaves it and ends the machine.
+This is Linux in a virtual machine made of ordinary host processes: no hardware virtualization, no
+root. Look around; `exit` or Ctrl-] leaves it and ends the machine.
 
 END
 	exec "$paravane" run --cpus "${CPUS:-2}" --memory 512M
@@ -22,12 +22,15 @@ fi
 tour='
 set -e
 echo "Linux in a virtual machine made of ordinary host processes:"
-echo "  kernel     $(uname -sr), $(nproc) CPUs, $(awk "/MemTotal/ {print int(\$2 / 1024)}" /proc/meminfo) MiB"
+memory=$(awk "/MemTotal/ {print int(\$2 / 1024)}" /proc/meminfo)
+echo "  kernel     $(uname -sr), $(nproc) CPUs, $memory MiB"
 echo "  layer      $(dmesg | sed -n "s/.*VMI: layer //p")"
 echo "  booted in  $(cut -d " " -f 1 /proc/uptime) s"
 echo "  processes  $(ps | tail -n +2 | wc -l), of which process 1 is $(cat /proc/1/comm)"
-echo "  a pipeline of 200 processes: $(i=0; while [ $i -lt 200 ]; do echo $i | cat; i=$((i + 1)); done | awk "{s += \$1} END {print s}")"
-echo "  a file of 16 MiB: $(head -c 16777216 /dev/zero | tee /tmp/file | sha256sum | cut -c 1-16)... and again $(sha256sum /tmp/file | cut -c 1-16)..."
+numbers() { i=0; while [ $i -lt 200 ]; do echo $i | cat; i=$((i + 1)); done; }
+echo "  a pipeline of 200 processes: $(numbers | awk "{s += \$1} END {print s}")"
+sum=$(head -c 16777216 /dev/zero | tee /tmp/file | sha256sum | cut -c 1-16)
+echo "  a file of 16 MiB: $sum... and again $(sha256sum /tmp/file | cut -c 1-16)..."
 '
 "$paravane" run --cpus "${CPUS:-2}" --memory 512M -- sh -c "$tour"
 printf '\nYour own: %s run -- COMMAND, or %s run for a shell\n' "$paravane" "$paravane"
