@@ -3,17 +3,22 @@
 # Every target first installs what it needs (scripts/setup.sh).
 
 .DEFAULT_GOAL := help
-.PHONY: help run conformance test test-release build lint bench clean
+.PHONY: help run test build install uninstall package conformance lint bench
+.PHONY: test-release test-package clean
 
 help:
-	@echo 'make run           Linux in a virtual machine: a shell, or a short tour without a terminal'
-	@echo 'make test          lint, and every test (under 30 minutes on two cores)'
-	@echo 'make conformance   the conformance suite on the process hypervisor and on bare metal'
-	@echo 'make test-release  make test, and the tests that take long'
-	@echo 'make build         the program: target/release/paravane'
-	@echo 'make lint          format, clippy, licences, crates'
-	@echo 'make bench         the tables of docs/benchmarks.md'
-	@echo 'make clean         remove what was built'
+	@echo 'make run            Linux in a virtual machine: a shell; a tour without a terminal'
+	@echo 'make test           lint, and every test (under 30 minutes on two cores)'
+	@echo 'make build          the program: target/release/paravane'
+	@echo 'make install        program, kernel, completions, manual pages [PREFIX=] [DESTDIR=]'
+	@echo 'make uninstall      removes them [PREFIX=] [DESTDIR=]'
+	@echo 'make package        the same as a .deb for Debian 12 and later, in target/package'
+	@echo 'make conformance    the conformance suite, on processes and on bare metal'
+	@echo 'make lint           format, clippy, licences, crates'
+	@echo 'make bench          the tables of docs/benchmarks.md'
+	@echo 'make test-release   make test, the tests that take long, and the one below'
+	@echo 'make test-package   the package in bare Debian roots [SUITE=bookworm|trixie]'
+	@echo 'make clean          remove what was built'
 
 run:
 	@scripts/setup.sh run
@@ -35,13 +40,29 @@ build:
 	@scripts/setup.sh build
 	@scripts/build.sh
 
+install:
+	@scripts/setup.sh run
+	@scripts/install.sh install
+
+uninstall:
+	@scripts/install.sh uninstall
+
+package:
+	@scripts/setup.sh run
+	@scripts/package.sh
+
+test-package:
+	@scripts/setup.sh release
+	@scripts/test-package.sh
+
 lint:
 	@scripts/setup.sh test
 	@scripts/lint.sh
 
 bench:
 	@scripts/setup.sh conformance
-	@PATH="$$PATH:$$HOME/.cargo/bin" cargo run --locked --release -- bench native --write docs/benchmarks.md
+	@scripts/build.sh
+	@"$${CARGO_TARGET_DIR:-target}/release/paravane" bench native --write docs/benchmarks.md
 
 clean:
 	@rm -rf target build

@@ -23,8 +23,8 @@ die() {
 	exit 1
 }
 
-# slowly WHAT COMMAND...: runs a command that takes long and says little. Prints what it does when it
-# starts, and every 10 s.
+# slowly WHAT COMMAND...: runs a command that takes long and says little. Prints what it does when
+# it starts, and every 10 s.
 slowly() {
 	local what=$1 start=$SECONDS ticker status=0
 	shift

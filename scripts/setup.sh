@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# setup.sh build|run|conformance|test|release: installs what is missing for that purpose, on Debian 12
-# or 13. It changes nothing and takes no time when nothing is missing. On other systems it says what is
-# missing. Each purpose includes the one before it.
+# setup.sh build|run|conformance|test|release: installs what is missing for that purpose, on Debian
+# 12 or 13. It changes nothing and takes no time when nothing is missing. On other systems it says
+# what is missing. Each purpose includes the one before it.
 
 . "$(dirname "$0")/lib.sh"
 
@@ -33,7 +33,8 @@ rust_is_new() {
 candidate_is_new() {
 	local version
 	version=$(LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p')
-	[ -n "$version" ] && [ "$version" != "(none)" ] && dpkg --compare-versions "$version" ge "1.$rust_minor"
+	[ -n "$version" ] && [ "$version" != "(none)" ] &&
+		dpkg --compare-versions "$version" ge "1.$rust_minor"
 }
 
 # as_root COMMAND...: runs it, by sudo if need be.
@@ -46,10 +47,11 @@ updated=
 # cannot become root.
 update() {
 	[ -z "$updated" ] || return 0
+	local as_root="as root, run: apt-get update && apt-get install $*"
 	if [ "$(id -u)" -ne 0 ]; then
-		have sudo || die "missing: $*, and there is no sudo: as root, run: apt-get update && apt-get install $*"
+		have sudo || die "missing: $*, and there is no sudo: $as_root"
 		# It may ask for a password, before the lines that tell the time.
-		sudo true || die "missing: $*, and sudo refuses: as root, run: apt-get update && apt-get install $*"
+		sudo true || die "missing: $*, and sudo refuses: $as_root"
 	fi
 	slowly "updating the lists of packages (apt-get update)" as_root apt-get -qq update ||
 		die "apt-get update failed: is the network there?"
@@ -58,15 +60,18 @@ update() {
 
 # install PACKAGE...: from the distribution, without what is only recommended.
 install() {
-	have apt-get || die "missing: $* (names of Debian's packages): install them with your system's package manager"
+	have apt-get ||
+		die "missing (Debian's names): $*: install them with your system's package manager"
 	update "$@"
 	# --no-remove: a package that is installed must not go away for ours.
 	slowly "installing $*" as_root env DEBIAN_FRONTEND=noninteractive \
-		apt-get -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends --no-remove install "$@" >&2 ||
+		apt-get -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends --no-remove \
+		install "$@" >&2 ||
 		die "apt-get could not install: $*"
 }
 
-# The freestanding parts need a compiler, its assembler and linker, and make; Rust programs link against libc.
+# The freestanding parts need a compiler, its assembler and linker, and make; Rust programs link
+# against libc.
 packages=()
 have gcc || packages+=(gcc)
 have ld || packages+=(binutils)
@@ -77,7 +82,8 @@ have make || packages+=(make)
 [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 if [ "$purpose" != build ]; then
 	# Linux, by `paravane kernel build`, which fetches the source by itself.
-	for pair in flex:flex bison:bison bc:bc cpio:cpio patch:patch perl:perl tar:tar xz:xz-utils; do
+	for pair in flex:flex bison:bison bc:bc cpio:cpio patch:patch perl:perl tar:tar \
+		xz:xz-utils; do
 		have "${pair%:*}" || packages+=("${pair#*:}")
 	done
 	[ -e /usr/include/gelf.h ] || packages+=(libelf-dev)
@@ -114,6 +120,8 @@ if [ "$purpose" = release ]; then
 	have ssh || packages+=(openssh-client)
 	have wrk || packages+=(wrk)
 	have iperf3 || packages+=(iperf3)
+	# What looks at the package.
+	have lintian || packages+=(lintian)
 fi
 [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 
@@ -121,22 +129,25 @@ if ! rust_is_new; then
 	if have cargo && ! have apt-get; then
 		die "$(cargo --version) is too old: 1.$rust_minor or later is needed"
 	fi
-	have apt-get || die "Rust 1.$rust_minor or later is missing: install it with rustup or your package manager"
+	have apt-get ||
+		die "Rust 1.$rust_minor is missing: install it with rustup or your package manager"
 	say "looking for Rust 1.$rust_minor or later"
 	update "cargo and rustc 1.$rust_minor or later (rustc-web on Debian 12)"
-	# Debian 13 has it as rustc; Debian 12 has an old one of that name, and a newer one beside it.
+	# Debian 13 has it as rustc; Debian 12 has an old one of that name, and a newer one beside
+	# it.
 	if candidate_is_new rustc; then
 		install cargo rustc rustfmt rust-clippy
 	elif candidate_is_new rustc-web; then
 		install cargo-web rustc-web rustfmt-web
 	else
-		die "no package has Rust 1.$rust_minor or later: install it with rustup, then run this again"
+		die "no package has Rust 1.$rust_minor or later: install it with rustup"
 	fi
-	rust_is_new || die "$(command -v cargo) is too old: remove it from the PATH, or update it (rustup update)"
+	rust_is_new ||
+		die "$(command -v cargo) is too old: remove it from the PATH, or run rustup update"
 fi
 
-# The programs of the built-in root: the host's busybox, or if that is missing or needs libraries, one of our own beside it,
-# since Debian's packages busybox and busybox-static exclude each other.
+# The programs of the built-in root: the host's busybox, or if that is missing or needs libraries,
+# one of our own beside it, since Debian's packages busybox and busybox-static exclude each other.
 # is_static FILE: is it a program that needs no libraries?
 is_static() {
 	[ -x "$1" ] && ! readelf -l "$1" 2>/dev/null | grep -q INTERP
@@ -159,7 +170,8 @@ fi
 # What make lint needs on top. A compiler from rustup brings them as components.
 if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
 	if have rustup; then
-		slowly "adding rustfmt and clippy" rustup component add rustfmt clippy >&2 || die "rustup component add rustfmt clippy failed: is the network there?"
+		slowly "adding rustfmt and clippy" rustup component add rustfmt clippy >&2 ||
+			die "rustup component add rustfmt clippy failed: is the network there?"
 	fi
 fi
 if ! cargo fmt --version >/dev/null 2>&1; then

@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
 # test.sh [--long]: lint, then every test of the workspace; each fuzz target for 10 s, or an hour
-# (PARAVANE_FUZZ_SECONDS says otherwise). The last line is always `N passed, N failed`.
+# (PARAVANE_FUZZ_SECONDS says otherwise). With --long also the tests in bare Debian roots: the
+# package, and what README tells a newcomer to do. The last line is always `N passed, N failed`.
 
 . "$(dirname "$0")/lib.sh"
 cd "$root"
 
 # Each fuzz target.
-export PARAVANE_FUZZ_SECONDS=${PARAVANE_FUZZ_SECONDS:-$([ "${1:-}" = --long ] && echo 3600 || echo 10)}
+seconds=10
+[ "${1:-}" != --long ] || seconds=3600
+export PARAVANE_FUZZ_SECONDS=${PARAVANE_FUZZ_SECONDS:-$seconds}
 profile=() all=()
 if [ "${1:-}" = --long ]; then
 	# More vCPUs, more repetitions, more random cases, and the program as it is shipped.
@@ -25,15 +28,28 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 say "tests"
 status=0
-cargo test --locked --workspace --no-fail-fast "${profile[@]}" "${all[@]}" 2>&1 | tee "$log" || status=$?
+cargo test --locked --workspace --no-fail-fast "${profile[@]}" "${all[@]}" 2>&1 |
+	tee "$log" || status=$?
 
 # Each test program ends with: test result: ok. 12 passed; 0 failed; 0 ignored; ...
 read -r passed failed ignored < <(
-	awk '/^test result: / { gsub(";", ""); p += $4; f += $6; i += $8 } END { printf "%d %d %d\n", p, f, i }' "$log"
+	awk '/^test result: / { gsub(";", ""); p += $4; f += $6; i += $8 }
+		END { printf "%d %d %d\n", p, f, i }' "$log"
 )
 # What does not compile or dies without a result has failed too.
 if [ $status -ne 0 ] && [ "$failed" -eq 0 ]; then
 	failed=1
+fi
+if [ "${1:-}" = --long ]; then
+	for script in test-package; do
+		say "$script"
+		"scripts/$script.sh" | tee "$log" || status=$?
+		# Each ends with: N passed, N failed
+		read -r p f < <(
+			sed -n '$s/^\([0-9]*\) passed, \([0-9]*\) failed.*/\1 \2/p' "$log"
+		) || p=0 f=1
+		passed=$((passed + p)) failed=$((failed + f))
+	done
 fi
 closing_line "$passed" "$failed" "$ignored"
 [ $status -eq 0 ] && [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
