@@ -50,7 +50,31 @@ clippy() {
 	fi
 }
 
+# Crates of the monitor that need no unsafe code forbid it. The others deny it but for the modules
+# that they name, each with its reason. In the crate confine every module makes host calls.
+unsafe_code() {
+	local folder attribute bad=0
+	for folder in monitor/*/; do
+		folder=${folder%/}
+		case ${folder#monitor/} in
+		policies | confine) continue ;;
+		cli | devices | hypervisor | machine) attribute='#![deny(unsafe_code)]' ;;
+		*) attribute='#![forbid(unsafe_code)]' ;;
+		esac
+		cat "$folder"/src/lib.rs "$folder"/src/main.rs 2>/dev/null | grep -qxF "$attribute" || {
+			printf '%s: its first file has no %s\n' "$folder" "$attribute"
+			bad=1
+		}
+	done
+	if git grep -nE '(allow|expect)\(unsafe_code\)' -- '*.rs'; then
+		echo "unsafe code is expected without a reason"
+		bad=1
+	fi
+	return $bad
+}
+
 check "licence lines" licence_lines
+check "unsafe code" unsafe_code
 check "format (cargo fmt)" cargo fmt --all --check
 check "generated files (abigen)" generated_files
 check "planted faults (layers/faults.txt)" make --no-print-directory -s -C layers check

@@ -5,6 +5,8 @@
 //! run (bad input, something missing); 128 + n, signal n ended it. `run` returns the exit code of
 //! the guest's command.
 
+#![deny(unsafe_code)]
+
 mod arguments;
 mod commands;
 mod doctor;

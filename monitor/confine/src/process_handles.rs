@@ -44,8 +44,8 @@ pub fn numbers() -> io::Result<(RawFd, RawFd)> {
     Ok((first, number(first, COUNT - 1)))
 }
 
-fn number(first: RawFd, slot: usize) -> RawFd {
-    first + RawFd::try_from(slot).unwrap_or(0)
+fn number(first: RawFd, index: usize) -> RawFd {
+    first + RawFd::try_from(index).unwrap_or(0)
 }
 
 /// Occupies consecutive free numbers with a descriptor that refers to no process. Other threads may
@@ -83,10 +83,10 @@ fn put(file: BorrowedFd<'_>, at: RawFd) -> io::Result<()> {
 pub fn keep(process: &OwnedFd) -> io::Result<Kept> {
     let (first, _) = numbers()?;
     let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
-    let slot = used.iter().position(|used| !used).ok_or(Errno::MFILE)?;
-    put(process.as_fd(), number(first, slot))?;
-    used[slot] = true;
-    Ok(Kept(slot))
+    let index = used.iter().position(|used| !used).ok_or(Errno::MFILE)?;
+    put(process.as_fd(), number(first, index))?;
+    used[index] = true;
+    Ok(Kept(index))
 }
 
 impl Kept {

@@ -157,19 +157,17 @@ impl Root {
 /// The thread's umask, restored when this is dropped. The crate sets the umask to 0. It is called
 /// before the device's thread has a umask of its own, so it changes the whole program's: everything
 /// that the monitor creates, including its sockets, would be accessible to all users.
-struct Mask(libc::mode_t);
+struct Mask(Mode);
 
 impl Mask {
     fn keep() -> Self {
-        // SAFETY: changes an attribute, which cannot be read otherwise.
-        Mask(unsafe { libc::umask(0) })
+        Mask(rustix::process::umask(Mode::empty()))
     }
 }
 
 impl Drop for Mask {
     fn drop(&mut self) {
-        // SAFETY: restores an attribute.
-        unsafe { libc::umask(self.0) };
+        rustix::process::umask(self.0);
     }
 }
 
@@ -256,12 +254,10 @@ impl Device for Fs {
 
     fn activate(&mut self, _driver: &mut Driver) -> Result<(), Broken> {
         // The guest's mode bits count, not the umask of this program; other threads keep theirs.
-        // SAFETY: changes attributes of this thread alone. Where the host does not allow it, files
-        // that the guest creates have fewer rights.
-        unsafe {
-            if libc::unshare(libc::CLONE_FS) == 0 {
-                libc::umask(0);
-            }
+        // Where the host does not allow it, files that the guest creates have fewer rights.
+        // SAFETY: changes an attribute of this thread alone.
+        if unsafe { libc::unshare(libc::CLONE_FS) } == 0 {
+            rustix::process::umask(Mode::empty());
         }
         Ok(())
     }

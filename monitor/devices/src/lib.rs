@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Virtio devices (OASIS virtio 1.2) for any hypervisor.
 //!
-//! A device implements [`Device`]: its type, its features, and what it does with buffers. The
-//! hypervisor gives it a thread of its own, on which it calls every method. So a device needs no
-//! locks and never makes a vCPU wait. [`mmio`] has the registers that a driver sees, [`Driver`] its
-//! queues; both treat what the guest writes as hostile.
+//! A device implements [`Device`]. The hypervisor gives it a thread of its own, on which it calls
+//! every method, so a device needs no locks and never makes a vCPU wait. [`mmio`] has the registers
+//! that a driver sees, [`Driver`] its queues; both treat what the guest writes as hostile.
 //!
-//! How to write a device: do the work in [`Device::notified`] while [`Driver::pop`] returns chains.
-//! It returns a bounded number of them in a round of work, and [`Driver::end_round`] returns what
-//! was left. For events on the host (a file becomes readable, a worker is done) call
-//! [`Waker::wake`], directly or through [`Waker::arm`], and handle them in [`Device::woken`].
+//! To write a device, do the work in [`Device::notified`] while [`Driver::pop`] returns chains. For
+//! events on the host call [`Waker::wake`], directly or through [`Waker::arm`], and handle them in
+//! [`Device::woken`].
 
+#![deny(unsafe_code)]
+
+#[expect(unsafe_code, reason = "returns guest memory to the host")]
 pub mod balloon;
 pub mod blk;
+#[expect(unsafe_code, reason = "vectored I/O on guest memory")]
 mod buffers;
 pub mod console;
 pub mod counters;
@@ -20,6 +22,7 @@ mod driver;
 #[cfg(test)]
 mod driver_tests;
 mod end_flag;
+#[expect(unsafe_code, reason = "attributes of one thread")]
 pub mod fs;
 #[cfg(test)]
 mod fuzz;
@@ -29,6 +32,7 @@ mod pool;
 mod reactor;
 #[cfg(test)]
 mod region_tests;
+#[expect(unsafe_code, reason = "maps memory that the guest can read")]
 mod register_page;
 pub mod rng;
 #[cfg(test)]

@@ -4,7 +4,10 @@
 //! A command describes a machine, starts it, and reads events until the guest has ended. Everything
 //! from a guest is hostile: lines are truncated and cleaned, and no wait exceeds the deadline.
 
+#![deny(unsafe_code)]
+
 mod executable;
+#[expect(unsafe_code, reason = "maps a file")]
 mod kernel_file;
 mod layer;
 pub mod process;

@@ -11,6 +11,7 @@ mod exec;
 mod generate;
 mod image;
 mod kernel;
+#[expect(unsafe_code, reason = "works between fork and exec")]
 mod machines;
 mod rom;
 mod run;

@@ -4,8 +4,11 @@
 //! Where possible it tries a mechanism instead of reading about it: a sandbox around this program
 //! may refuse what the kernel has.
 
+#[expect(unsafe_code, reason = "forks")]
 mod child;
+#[expect(unsafe_code, reason = "host calls that are tried")]
 mod host;
+#[expect(unsafe_code, reason = "a small virtual machine")]
 mod kvm;
 mod network;
 mod trial_machine;

@@ -114,6 +114,7 @@ pub fn raise(core: &Core, line: usize) {
 }
 
 #[cfg(test)]
+#[expect(unsafe_code, reason = "counts signals")]
 mod tests {
     use super::*;
     use crate::process::process_ids::Process;

@@ -8,16 +8,20 @@
 
 mod alarm;
 mod backend;
+#[expect(unsafe_code, reason = "generated structures as bytes")]
 mod boot;
 mod budget;
+#[expect(unsafe_code, reason = "the cpuid instruction")]
 mod clock;
 mod core;
+#[expect(unsafe_code, reason = "timers of the host")]
 mod cpu_timer;
 pub mod debug;
 mod device;
 mod device_list;
 mod doorbell;
 mod end_state;
+#[expect(unsafe_code, reason = "host calls")]
 pub mod host_cpu;
 mod integrity;
 mod kernel;
@@ -33,18 +37,26 @@ mod policy;
 mod process_ids;
 mod processes;
 pub mod procfs;
+#[expect(unsafe_code, reason = "maps guest memory")]
 mod ram;
 mod relocate;
+#[expect(unsafe_code, reason = "maps memory that the guest can write")]
 mod shared;
 mod shared_setup;
+#[expect(unsafe_code, reason = "forks")]
 pub mod signal_scope;
+#[expect(unsafe_code, reason = "works between fork and exec")]
 mod spawn;
+#[expect(unsafe_code, reason = "waits for processes")]
 mod supervisor;
+#[expect(unsafe_code, reason = "host calls, the time-stamp counter")]
 mod sys;
 mod vcpu_counters;
 mod vcpu_cpus;
+#[expect(unsafe_code, reason = "an attribute of this process")]
 mod vm;
 mod wakeups;
+#[expect(unsafe_code, reason = "signal masks")]
 mod watch;
 
 pub use backend::Process;

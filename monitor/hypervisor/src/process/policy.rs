@@ -93,5 +93,6 @@ fn prologue(host_call: u64) -> BpfProgram {
 mod tests;
 
 #[cfg(test)]
+#[expect(unsafe_code, reason = "calls that only a filter stops")]
 #[path = "policy_calls_tests.rs"]
 mod calls_tests;

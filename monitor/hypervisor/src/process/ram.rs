@@ -22,7 +22,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegio
 /// A processor's large page: RAM regions begin and end at multiples of this.
 pub const LARGE_PAGE: u64 = 2 << 20;
 /// The size of one file, unless that makes too many files.
-const SLOT_SIZE: u64 = 1 << 30;
+const REGION_SIZE: u64 = 1 << 30;
 /// With less memory there is no room for boot information and a kernel.
 pub const MIN_SIZE: u64 = 16 << 20;
 /// The direct map ends where the layer's own addresses begin.
@@ -30,7 +30,7 @@ pub const MAX_SIZE: u64 = ph::PHV_KERNEL_END - ph::PHV_DIRECT_MAP;
 
 /// A RAM region: one file and its guest-physical addresses.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub struct Region {
     pub gpa: u64,
     pub size: u64,
     file: Arc<File>,
@@ -41,7 +41,7 @@ pub struct Slot {
 /// A guest's RAM.
 #[derive(Clone, Debug)]
 pub struct Ram {
-    slots: Vec<Slot>,
+    regions: Vec<Region>,
     memory: GuestMemoryMmap,
     size: u64,
 }
@@ -59,18 +59,20 @@ impl Ram {
                 MIN_SIZE >> 20
             );
         }
-        let slot_size = slot_size(size);
+        let region_size = region_size(size);
         let complain = || format!("cannot make {} MiB of guest memory", size >> 20);
-        let region = Arc::new(reserve(size).with_context(complain)?);
-        let mut slots = Vec::new();
+        let mapping = Arc::new(reserve(size).with_context(complain)?);
+        let mut regions = Vec::new();
         let mut gpa = 0;
         while gpa < size {
-            slots.push(Slot::new(gpa, slot_size.min(size - gpa), &region).with_context(complain)?);
-            gpa += slot_size;
+            regions.push(
+                Region::new(gpa, region_size.min(size - gpa), &mapping).with_context(complain)?,
+            );
+            gpa += region_size;
         }
-        let memory = GuestMemoryMmap::from_arc_regions(vec![region])?;
+        let memory = GuestMemoryMmap::from_arc_regions(vec![mapping])?;
         Ok(Ram {
-            slots,
+            regions,
             memory,
             size,
         })
@@ -82,8 +84,8 @@ impl Ram {
     }
 
     /// The regions, ascending and without gaps.
-    pub fn slots(&self) -> &[Slot] {
-        &self.slots
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
     }
 
     /// The same memory, for devices.
@@ -113,19 +115,20 @@ impl Ram {
     /// The range is not inside guest memory, or the host gives no memory.
     pub fn store(&self, mut gpa: u64, mut bytes: &[u8]) -> anyhow::Result<()> {
         while !bytes.is_empty() {
-            let slot = self
-                .slots
+            let region = self
+                .regions
                 .iter()
-                .find(|s| (s.gpa..s.gpa + s.size).contains(&gpa));
-            let slot = slot.with_context(|| {
+                .find(|r| (r.gpa..r.gpa + r.size).contains(&gpa));
+            let region = region.with_context(|| {
                 format!(
                     "{:#x} bytes at {gpa:#x} are not inside guest memory",
                     bytes.len()
                 )
             })?;
-            let offset = gpa - slot.gpa;
-            let (now, later) = bytes.split_at(bytes.len().min(size(slot.size - offset)));
-            slot.file
+            let offset = gpa - region.gpa;
+            let (now, later) = bytes.split_at(bytes.len().min(size(region.size - offset)));
+            region
+                .file
                 .write_all_at(now, offset)
                 .context("guest memory")?;
             gpa += now.len() as u64;
@@ -149,11 +152,13 @@ impl Ram {
     pub fn collapse(&self, gpa: u64, length: u64) -> bool {
         let mut all = true;
         let end = gpa.saturating_add(length).min(self.size);
-        for slot in &self.slots {
-            let from = gpa.max(slot.gpa) / LARGE_PAGE * LARGE_PAGE;
-            let to = end.min(slot.gpa + slot.size).next_multiple_of(LARGE_PAGE);
+        for region in &self.regions {
+            let from = gpa.max(region.gpa) / LARGE_PAGE * LARGE_PAGE;
+            let to = end
+                .min(region.gpa + region.size)
+                .next_multiple_of(LARGE_PAGE);
             if from < to {
-                all &= slot.collapse(from - slot.gpa, to - from);
+                all &= region.collapse(from - region.gpa, to - from);
             }
         }
         all
@@ -161,8 +166,8 @@ impl Ram {
 }
 
 /// 1 GiB for each file, or more if that made too many files.
-fn slot_size(size: u64) -> u64 {
-    SLOT_SIZE.max(
+fn region_size(size: u64) -> u64 {
+    REGION_SIZE.max(
         size.div_ceil(ph::PHV_MAX_REGIONS)
             .next_multiple_of(LARGE_PAGE),
     )
@@ -176,7 +181,7 @@ fn reserve(length: u64) -> anyhow::Result<GuestRegionMmap> {
     GuestRegionMmap::new(region, GuestAddress(0)).context("it ends beyond all addresses")
 }
 
-impl Slot {
+impl Region {
     fn new(gpa: u64, length: u64, memory: &Arc<GuestRegionMmap>) -> anyhow::Result<Self> {
         let file = rustix::fs::memfd_create(
             "paravane-ram",
@@ -186,7 +191,7 @@ impl Slot {
         // If another process truncated the file, access here would cause a SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let file = Arc::new(File::from(file));
-        let slot = Slot {
+        let region = Region {
             gpa,
             size: length,
             file,
@@ -196,12 +201,21 @@ impl Slot {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: replaces a part of what was reserved for this region alone, and which has not
         // been used yet.
-        unsafe { mmap(slot.address(0), size(length), access, flags, &slot.file, 0)? };
+        unsafe {
+            mmap(
+                region.address(0),
+                size(length),
+                access,
+                flags,
+                &region.file,
+                0,
+            )?
+        };
         // Both are requests only. Where shmem's large pages are set to "advise", the first gets
         // them on first touch. The second keeps guest memory out of the monitor's core dumps.
-        slot.advise(0, length, libc::MADV_HUGEPAGE);
-        slot.advise(0, length, libc::MADV_DONTDUMP);
-        Ok(slot)
+        region.advise(0, length, libc::MADV_HUGEPAGE);
+        region.advise(0, length, libc::MADV_DONTDUMP);
+        Ok(region)
     }
 
     /// The monitor's address of a byte, which must be inside the region.
@@ -302,18 +316,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_cover_everything_once() {
-        assert_eq!(slot_size(256 << 20), 1 << 30);
-        assert_eq!(slot_size(16 << 30), 1 << 30);
-        assert!((17u64 << 30).div_ceil(slot_size(17 << 30)) <= ph::PHV_MAX_REGIONS);
+    fn regions_cover_everything_once() {
+        assert_eq!(region_size(256 << 20), 1 << 30);
+        assert_eq!(region_size(16 << 30), 1 << 30);
+        assert!((17u64 << 30).div_ceil(region_size(17 << 30)) <= ph::PHV_MAX_REGIONS);
         let ram = Ram::new((1 << 30) + (4 << 20)).unwrap();
-        let slots: Vec<_> = ram.slots().iter().map(|s| (s.gpa, s.size)).collect();
-        assert_eq!(slots, [(0, 1 << 30), (1 << 30, 4 << 20)]);
+        let regions: Vec<_> = ram.regions().iter().map(|r| (r.gpa, r.size)).collect();
+        assert_eq!(regions, [(0, 1 << 30), (1 << 30, 4 << 20)]);
         // What is written across the boundary is in both files.
         ram.write((1 << 30) - 2, b"abcd").unwrap();
-        let read = |slot: usize, offset: u64| {
+        let read = |region: usize, offset: u64| {
             let mut bytes = [0; 2];
-            ram.slots()[slot]
+            ram.regions()[region]
                 .file
                 .read_exact_at(&mut bytes, offset)
                 .unwrap();

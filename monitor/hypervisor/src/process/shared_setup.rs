@@ -37,7 +37,7 @@ pub fn fill(
     word(offset_of!(ph::PhvShared, vcpu_count), config.vcpus);
     word(
         offset_of!(ph::PhvShared, region_count),
-        u32::try_from(ram.slots().len())?,
+        u32::try_from(ram.regions().len())?,
     );
     word(
         offset_of!(ph::PhvShared, segment_count),
@@ -54,10 +54,10 @@ pub fn fill(
     long(offset_of!(ph::PhvShared, boot_info), start.boot_info);
     long(offset_of!(ph::PhvShared, boot_stack), start.stack);
     long(offset_of!(ph::PhvShared, kernel_entry), kernel.entry);
-    for (index, slot) in ram.slots().iter().enumerate() {
+    for (index, region) in ram.regions().iter().enumerate() {
         let at = offset_of!(ph::PhvShared, regions) + index * size_of::<ph::PhvRegion>();
-        long(at + offset_of!(ph::PhvRegion, gpa), slot.gpa);
-        long(at + offset_of!(ph::PhvRegion, size), slot.size);
+        long(at + offset_of!(ph::PhvRegion, gpa), region.gpa);
+        long(at + offset_of!(ph::PhvRegion, size), region.size);
     }
     for (index, window) in kernel.windows.iter().enumerate() {
         let at = offset_of!(ph::PhvShared, segments) + index * size_of::<ph::PhvSegment>();
@@ -126,7 +126,7 @@ pub fn install_filter(
     devices: &Devices,
     signal_scope: SignalScope,
 ) -> anyhow::Result<()> {
-    let files = ram.slots().len() + usize::from(devices.area().is_some());
+    let files = ram.regions().len() + usize::from(devices.area().is_some());
     let parameters = policy::Parameters {
         host_call: layer.host_call,
         ram_first: ph::PHV_FD_RAM,

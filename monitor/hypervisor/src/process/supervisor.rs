@@ -67,7 +67,7 @@ pub fn run(
     signal_scope: SignalScope,
     started: &Sender<anyhow::Result<()>>,
 ) {
-    let mut files: Vec<_> = ram.slots().iter().map(super::ram::Slot::file).collect();
+    let mut files: Vec<_> = ram.regions().iter().map(super::ram::Region::file).collect();
     files.extend(devices.map(Area::file));
     let child = match spawn::start(layer.program, core.shared.file(), &files, signal_scope) {
         Ok(child) => child,

@@ -2,6 +2,7 @@
 //! QEMU's software emulation: a complete PC that Debian can install everywhere. To a guest it is
 //! bare metal, and the layer is an option ROM.
 
+#[expect(unsafe_code, reason = "works between fork and exec")]
 mod child;
 
 use crate::{Event, Hypervisor, Machine, Running, Verdict};

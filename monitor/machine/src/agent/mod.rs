@@ -3,8 +3,7 @@
 
 mod link;
 mod relay;
-// A signal handler gives the terminal back.
-#[expect(unsafe_code)]
+#[expect(unsafe_code, reason = "a signal handler restores the terminal")]
 mod terminal;
 
 pub use link::Link;

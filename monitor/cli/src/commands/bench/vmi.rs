@@ -6,7 +6,9 @@
 //! own. They take turns on the same CPU many times, and the ratio is taken within each turn. A host
 //! that is slower for a minute is slower for both.
 
+#[expect(unsafe_code, reason = "the same work by host calls")]
 mod host;
+#[expect(unsafe_code, reason = "host calls by hand")]
 mod raw;
 mod report;
 mod rows;
