@@ -22,6 +22,9 @@ mod driver;
 #[cfg(test)]
 mod driver_tests;
 mod end_flag;
+#[cfg(test)]
+#[expect(unsafe_code, reason = "maps two files side by side")]
+mod file_boundary_tests;
 #[expect(unsafe_code, reason = "attributes of one thread")]
 pub mod fs;
 #[cfg(test)]
@@ -30,8 +33,6 @@ pub mod mmio;
 pub mod net;
 mod pool;
 mod reactor;
-#[cfg(test)]
-mod region_tests;
 #[expect(unsafe_code, reason = "maps memory that the guest can read")]
 mod register_page;
 pub mod rng;

@@ -1,25 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Buffers that begin in one region of guest memory and end in the next: devices take them like any
-//! other.
+//! Buffers that begin in one file of guest memory and end in the next. A hypervisor maps the files
+//! side by side, so devices take such buffers like any other.
 
 use super::Device;
 use super::fs::{Access, Fs};
 use super::rng::Rng;
 use super::test_guest::Guest;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::sync::Arc;
-use vm_memory::{GuestAddress, GuestMemoryMmap};
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
-/// Where the second region begins.
+/// Where the second file begins.
 const NEXT: u64 = 1 << 30;
 
-/// A guest whose memory has two regions without a gap between them.
+/// A guest whose memory is in two files.
 fn guest(queues: usize) -> Guest {
+    let sizes = [NEXT, 4 << 20];
+    let size = |length: u64| usize::try_from(length).unwrap();
+    let mapping = MmapRegion::new(size(sizes.iter().sum())).unwrap();
+    let mut at = 0;
+    for length in sizes.map(size) {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, length as u64).unwrap();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: replaces a part of the mapping, which has not been used yet.
+        unsafe {
+            let place = mapping.as_ptr().add(at).cast();
+            mmap(place, length, access, flags, &file, 0).unwrap();
+        }
+        at += length;
+    }
     let mut guest = Guest::new(queues);
-    let regions = [
-        (GuestAddress(0), usize::try_from(NEXT).unwrap()),
-        (GuestAddress(NEXT), 4 << 20),
-    ];
-    guest.memory = Arc::new(GuestMemoryMmap::from_ranges(&regions).unwrap());
+    let region = GuestRegionMmap::new(mapping, GuestAddress(0)).unwrap();
+    guest.memory = Arc::new(GuestMemoryMmap::from_regions(vec![region]).unwrap());
     guest
 }
 
@@ -53,7 +68,7 @@ fn a_request_of_a_file_system() {
         request.extend(word.to_le_bytes());
     }
     let answer = NEXT - 20;
-    // The request's version is in one region, the rest in the other.
+    // The request's version is in one file, the rest in the other.
     let at = NEXT - 44;
     guest.put(at, &request);
     let length = u32::try_from(request.len()).unwrap();
