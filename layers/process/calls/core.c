@@ -4,6 +4,7 @@
 #include "crossing/crossing.h"
 #include "entry/debug.h"
 #include "host/clock.h"
+#include "host/doorbell.h"
 #include "host/futex.h"
 #include "host/lock.h"
 #include "state/cpu.h"
@@ -99,8 +100,7 @@ static void monitor_tell(u32 state, u32 status)
 	shared->s.vm_status = status;
 	__atomic_compare_exchange_n(&shared->s.vm_state, &old, state, false, __ATOMIC_SEQ_CST,
 				    __ATOMIC_RELAXED);
-	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
-	futex_wake(&shared->s.doorbell, 1);
+	doorbell_ring();
 }
 
 static noreturn void wait_for_end(void)
@@ -142,8 +142,7 @@ s64 process_core_console_write(const void *buffer, u64 length)
 		tail = __atomic_load_n(&shared->s.console_tail, __ATOMIC_ACQUIRE);
 		if (head - tail >= PHV_CONSOLE_SIZE) {
 			__atomic_store_n(&shared->s.console_head, head, __ATOMIC_RELEASE);
-			__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
-			futex_wake(&shared->s.doorbell, 1);
+			doorbell_ring();
 			futex_wait(&shared->s.console_tail, tail, U64_MAX);
 			continue;
 		}
@@ -151,7 +150,6 @@ s64 process_core_console_write(const void *buffer, u64 length)
 	}
 	__atomic_store_n(&shared->s.console_head, head, __ATOMIC_RELEASE);
 	lock_release(&shared->console);
-	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
-	futex_wake(&shared->s.doorbell, 1);
+	doorbell_ring();
 	return (s64)length;
 }

@@ -18,7 +18,7 @@ int process_line_route(u32 line, u32 apic_id, u32 vector)
 		return -VMI_ENOENT;
 	device = device_at(line);
 	__atomic_store_n(&device->route, vector ? apic_id << 8 | vector : 0, __ATOMIC_SEQ_CST);
-	/* Against: the monitor writes raised, fence, reads route. */
+	/* W1 to W3 of host/doorbell.h: the monitor stores raised, fence, then reads route. */
 	if (!vector || !__atomic_exchange_n(&device->raised, 0, __ATOMIC_SEQ_CST))
 		return 0;
 	to = vcpu_at(apic_id);

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* What a device's thread in the monitor is told. */
 #include "device/notify.h"
+#include "host/doorbell.h"
 #include "host/futex.h"
 #include "state/state.h"
 
-/* Gives the device's thread something to do. */
 void device_notify(struct phv_device *device, u32 bits)
 {
 	__atomic_fetch_or(&device->notify, bits, __ATOMIC_SEQ_CST);
-	/* Against: the thread writes sleeping, fence, reads notify. One wake is enough for all who come before it runs. */
-	if (READ_ONCE(device->sleeping) && __atomic_exchange_n(&device->sleeping, 0, __ATOMIC_SEQ_CST))
-		futex_wake(&device->notify, 1);
+	wake_announced(&device->sleeping, &device->notify);
 }
 
 void device_request(struct vcpu *v, u32 number, u32 offset, u32 width, u64 value)

@@ -8,11 +8,11 @@
  * system call, it stops at the kernel's first instruction.
  */
 #include "entry/debug.h"
-#include "entry/where.h"
 #include "entry/fixup.h"
+#include "entry/where.h"
+#include "host/doorbell.h"
 #include "host/futex.h"
 #include "host/signals.h"
-#include "mm/sync.h"
 #include "state/cpu.h"
 #include "state/event.h"
 #include "state/state.h"
@@ -88,11 +88,9 @@ static u32 command_wait(struct vcpu *v, struct phv_debug *d)
 	v->s.state = PHV_VCPU_HALTED;
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
+		/* S2 of host/doorbell.h. */
 		fence();
-		if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
-			__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-			mm_serve_flushes(v);
-		}
+		irq_serve_flush(v);
 		command = __atomic_exchange_n(&d->command, PHV_COMMAND_NONE, __ATOMIC_ACQUIRE);
 		if (command != PHV_COMMAND_NONE)
 			break;
@@ -119,8 +117,7 @@ bool debug_stop(struct vcpu *v, struct host_registers *regs, u32 reason)
 	/* What was asked for has happened. A request that comes later is another one. */
 	__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_DEBUG, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&d->state, PHV_DEBUG_STOPPED, __ATOMIC_SEQ_CST);
-	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
-	futex_wake(&shared->s.doorbell, 1);
+	doorbell_ring();
 	command = command_wait(v, d);
 	__atomic_store_n(&d->state, PHV_DEBUG_RUNS, __ATOMIC_SEQ_CST);
 	load(d, regs);

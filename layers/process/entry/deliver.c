@@ -7,7 +7,6 @@
 #include "entry/where.h"
 #include "host/signals.h"
 #include "mm/fill.h"
-#include "mm/sync.h"
 #include "state/state.h"
 #include "vcpu/irq.h"
 #include "vcpu/start.h"
@@ -15,10 +14,7 @@
 /* While a vCPU is stepped, nothing comes in between; what is noted is looked at again when it goes on. */
 static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 {
-	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-		mm_serve_flushes(v);
-	}
+	irq_serve_flush(v);
 	if (from_user(v, regs->rip))
 		tlb_kernel_done(v);
 	FAST(v, F_PENDING) = 0;
@@ -47,10 +43,7 @@ bool deliver_pending(struct vcpu *v, struct host_registers *regs)
 	pending = READ_ONCE(v->s.pending);
 	if (pending & PHV_PENDING_STOP)
 		vcpu_stop(v);
-	if (pending & PHV_PENDING_FLUSH) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-		mm_serve_flushes(v);
-	}
+	irq_serve_flush(v);
 	if ((pending & PHV_PENDING_NMI) && !v->nmi_on) {
 		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_NMI, __ATOMIC_SEQ_CST);
 		inject(v, regs, VECTOR_NMI, false, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Giving up. */
 #include "host/fatal.h"
+#include "host/doorbell.h"
 #include "host/futex.h"
 #include "state/state.h"
 
@@ -30,8 +31,7 @@ static noreturn void give_up(void)
 
 	__atomic_compare_exchange_n(&shared->s.vm_state, &old, PHV_VM_FATAL, false,
 				    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
-	futex_wake(&shared->s.doorbell, 1);
+	doorbell_ring();
 	/* The monitor kills all processes; until then nothing of the guest runs here. */
 	for (;;)
 		futex_wait(&never, 0, U64_MAX);

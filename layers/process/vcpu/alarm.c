@@ -2,7 +2,7 @@
 /* A vCPU's counters of time, and its alarms. */
 #include "vcpu/alarm.h"
 #include "host/clock.h"
-#include "host/futex.h"
+#include "host/doorbell.h"
 #include "mm/flush.h"
 #include "state/cpu.h"
 #include "state/state.h"
@@ -52,8 +52,7 @@ void deadline_set(struct vcpu *v, const struct vmi_times *t)
 	}
 	__atomic_store_n(&v->s.deadline_ns, earliest, __ATOMIC_SEQ_CST);
 	if (earliest < __atomic_load_n(&shared->s.alarm_next_ns, __ATOMIC_SEQ_CST)) {
-		__atomic_fetch_add(&shared->s.alarm_word, 1, __ATOMIC_SEQ_CST);
-		futex_wake(&shared->s.alarm_word, 1);
+		ring(&shared->s.alarm_word);
 	}
 }
 

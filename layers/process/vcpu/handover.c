@@ -36,7 +36,7 @@ static noreturn void become(struct vcpu *v)
 	step();
 	v->s.owner = (u64)self.pid << 32 | t->tid;
 	step();
-	/* A sender sets pending, then reads the owner; we write the owner, then read pending (in irq_refresh). */
+	/* S1 and S2 of host/doorbell.h; irq_refresh() is S3. */
 	fence();
 	mm_sync(v);
 	step();

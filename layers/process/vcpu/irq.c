@@ -13,8 +13,10 @@
 #include "vcpu/irq.h"
 #include "host/call.h"
 #include "host/clock.h"
+#include "host/doorbell.h"
 #include "host/futex.h"
 #include "host/step.h"
+#include "mm/sync.h"
 #include "state/cpu.h"
 #include "state/event.h"
 #include "state/state.h"
@@ -42,9 +44,8 @@ void vcpu_woken(struct vcpu *v, u64 tsc)
 #define ASK_NS 1000000
 
 /*
- * Has the monitor send the signal, and comes back when it is sent, as from a tgkill: whoever waited
- * for the vCPU meanwhile would keep the processor from the monitor. Against: the monitor sets
- * kick_sleeping, fence, reads kick_wanted. One of the two sees the other.
+ * Has the monitor's kick thread send the signal, and returns when it is sent, as tgkill does: a
+ * caller that spins for the vCPU right away would keep the processor from the monitor.
  */
 static void ask(u32 vcpu)
 {
@@ -52,10 +53,7 @@ static void ask(u32 vcpu)
 	u32 rounds = READ_ONCE(shared->s.kick_rounds), tries;
 
 	__atomic_fetch_or(&shared->s.kick_wanted, bit, __ATOMIC_SEQ_CST);
-	step();
-	if (READ_ONCE(shared->s.kick_sleeping) &&
-	    __atomic_exchange_n(&shared->s.kick_sleeping, 0, __ATOMIC_SEQ_CST))
-		futex_wake(&shared->s.kick_sleeping, 1);
+	wake_announced(&shared->s.kick_sleeping, &shared->s.kick_sleeping);
 	for (tries = 0; tries < ASK_TRIES; tries++) {
 		u32 now = READ_ONCE(shared->s.kick_rounds);
 
@@ -70,13 +68,13 @@ void vcpu_kick(struct vcpu *v)
 {
 	u64 owner;
 
+	/* W2 of host/doorbell.h; the caller has set what is pending. */
 	fence();
 	step();
 	event(thread_here()->vcpu, PHV_EVENT_KICK, v->number, READ_ONCE(v->s.pending));
 	if (READ_ONCE(v->s.state) == PHV_VCPU_HALTED) {
 		vcpu_woken(v, rdtsc_rough());
-		__atomic_fetch_add(&v->s.wait_word, 1, __ATOMIC_SEQ_CST);
-		futex_wake(&v->s.wait_word, 1);
+		ring(&v->s.wait_word);
 		return;
 	}
 	owner = READ_ONCE(v->s.owner);
@@ -97,6 +95,14 @@ bool irq_request(struct vcpu *v, u32 vector)
 {
 	__atomic_fetch_or(&v->s.irr[vector >> 6 & 3], 1ULL << (vector & 63), __ATOMIC_SEQ_CST);
 	return !(__atomic_fetch_or(&v->s.pending, PHV_PENDING_IRQ, __ATOMIC_SEQ_CST) & PHV_PENDING_IRQ);
+}
+
+void irq_serve_flush(struct vcpu *v)
+{
+	if (!(READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH))
+		return;
+	__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
+	mm_serve_flushes(v);
 }
 
 void irq_mark(struct vcpu *v)

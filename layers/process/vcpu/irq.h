@@ -13,6 +13,8 @@ void irq_notify(struct vcpu *v, u32 pending);
 void vcpu_kick(struct vcpu *v);
 /* The vCPU wants to run from this moment (TSC) on. Who tells it first counts. */
 void vcpu_woken(struct vcpu *v, u64 tsc);
+/* Does the flush that another vCPU waits for, if one is pending. Under no lock. */
+void irq_serve_flush(struct vcpu *v);
 /* In a signal that must not deliver now: the next return to the guest will. */
 void irq_mark(struct vcpu *v);
 /* Takes what was requested into account: alarms, F_PENDING, F_FORCE. Only by the vCPU's own thread. */

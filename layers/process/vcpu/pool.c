@@ -2,7 +2,7 @@
 /* Address-space processes as a cache of spaces, keyed by CR3. */
 #include "vcpu/pool.h"
 #include "host/call.h"
-#include "host/futex.h"
+#include "host/doorbell.h"
 #include "host/lock.h"
 #include "mm/walk.h"
 #include "state/state.h"
@@ -104,8 +104,7 @@ static s64 claim(u64 cr3, u64 exec_hint)
 	}
 	if (available < FREE_LEAST && shared->s.proc_wanted < count + 4 && count < shared->s.proc_limit) {
 		shared->s.proc_wanted = count + 4;
-		__atomic_fetch_add(&shared->s.doorbell, 1, __ATOMIC_SEQ_CST);
-		futex_wake(&shared->s.doorbell, 1);
+		doorbell_ring();
 	}
 	return best_free >= 0 ? best_free : best;
 }

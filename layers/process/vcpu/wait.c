@@ -5,7 +5,6 @@
 #include "host/clock.h"
 #include "host/futex.h"
 #include "host/step.h"
-#include "mm/sync.h"
 #include "state/cpu.h"
 #include "state/event.h"
 #include "state/state.h"
@@ -16,10 +15,7 @@
 
 static bool something(struct vcpu *v, bool kick, bool enabled)
 {
-	if (READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH) {
-		__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_FLUSH, __ATOMIC_SEQ_CST);
-		mm_serve_flushes(v);
-	}
+	irq_serve_flush(v);
 	if (READ_ONCE(v->s.pending))
 		irq_refresh(v);
 	if (kick && __atomic_exchange_n(&v->s.kick, 0, __ATOMIC_SEQ_CST))
@@ -47,6 +43,7 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		trim_at = idle_trim(v);
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
+		/* S1 and S2 of host/doorbell.h; something() is S3. */
 		v->s.state = PHV_VCPU_HALTED;
 		fence();
 		step();
