@@ -30,6 +30,10 @@ say "tests"
 status=0
 cargo test --locked --workspace --no-fail-fast "${profile[@]}" "${all[@]}" 2>&1 |
 	tee "$log" || status=$?
+# The order of memory accesses between the monitor and the layer, in every order of the threads.
+say "wake-ups under loom"
+RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --package paravane-wakeup \
+	--target-dir target/loom 2>&1 | tee -a "$log" || status=$?
 
 # Each test program ends with: test result: ok. 12 passed; 0 failed; 0 ignored; ...
 read -r passed failed ignored < <(

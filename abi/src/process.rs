@@ -6,35 +6,35 @@ use core::mem::{offset_of, size_of};
 pub mod area;
 
 // Linear addresses in an address-space process
-/// First address of the hole in the guest's user range: what the kernel maps near its image.
+/// First address of the hole in the guest's user range, for what the kernel maps near its image.
 pub const PHV_HOLE_START: u64 = 0x70000000;
-/// Then the image and the layer: not the guest's to map.
+/// Start of the kernel file's image and the layer, which the guest may not map.
 pub const PHV_IMAGE_START: u64 = 0x7a000000;
 /// The layer's program, linked for this address.
 pub const PHV_LAYER_BASE: u64 = 0x7f000000;
-/// Last address of the hole + 1.
+/// End of the hole, exclusive.
 pub const PHV_HOLE_END: u64 = 0x7fe00000;
 /// First address of the guest's user range.
 pub const PHV_USER_START: u64 = 0x10000;
-/// Last + 1: 64 TiB.
+/// Its end, exclusive: 64 TiB.
 pub const PHV_USER_END: u64 = 0x400000000000;
 /// Guest-physical 0.
 pub const PHV_DIRECT_MAP: u64 = 0x400000000000;
-/// Last address + 1 that the guest's kernel may map.
+/// End of what the guest kernel may map, exclusive.
 pub const PHV_KERNEL_END: u64 = 0x7e0000000000;
-/// The shared area; what follows lies near, since each place of its own takes page tables of the host's in each process.
+/// The shared area. The areas below lie near it, since a distant one costs host page tables in each process.
 pub const PHV_SHARED: u64 = 0x7e8000000000;
 /// The layer's own view of the register pages of all devices, writable.
 pub const PHV_DEVICES: u64 = 0x7e8000500000;
-/// A process's own records of its mappings: what each has for certain.
+/// A process's own memory for its shadow, which it always has.
 pub const PHV_ARENA: u64 = 0x7e8000400000;
-/// Bytes of it.
+/// Bytes of the arena.
 pub const PHV_ARENA_SIZE: u64 = 0x100000;
-/// Room for more records, which all processes of the machine share: a part of the shared area's file, so that hostile code cannot make it larger.
+/// Further memory for shadows, which all processes of the machine share. It is part of the shared area's file, so hostile code cannot make it larger.
 pub const PHV_POOL: u64 = 0x7e9100000000;
 /// A process's own stacks, PHV_STACK_SIZE for each vCPU.
 pub const PHV_STACKS: u64 = 0x7e8000580000;
-/// Bytes for a vCPU's thread, aligned to itself: thread record, host stack, signal stack.
+/// Bytes for a vCPU's thread, aligned to their size: thread record, host stack, signal stack.
 pub const PHV_STACK_SIZE: u64 = 0x20000;
 
 // Descriptors of the layer's program when it starts
@@ -42,7 +42,7 @@ pub const PHV_STACK_SIZE: u64 = 0x20000;
 pub const PHV_FD_CONTROL: u64 = 0x3;
 /// Memfd of the shared area; closed before guest code runs.
 pub const PHV_FD_SHARED: u64 = 0x4;
-/// Memfd of RAM region 0; region n has PHV_FD_RAM + n. After them, if there are devices: the memfd of their register pages.
+/// Memfd of RAM region 0; region n has PHV_FD_RAM + n. If there are devices, the memfd of their register pages follows.
 pub const PHV_FD_RAM: u64 = 0x5;
 
 // Limits
@@ -50,7 +50,7 @@ pub const PHV_FD_RAM: u64 = 0x5;
 pub const PHV_MAX_VCPUS: u64 = 0x40;
 /// Address-space processes of a virtual machine.
 pub const PHV_MAX_PROCS: u64 = 0x400;
-/// Mappings that each process may have, whatever the others have.
+/// Mappings that each process may have, however many the others have.
 pub const PHV_MAPS_SURE: u64 = 0x1000;
 /// RAM regions.
 pub const PHV_MAX_REGIONS: u64 = 0x10;
@@ -58,19 +58,19 @@ pub const PHV_MAX_REGIONS: u64 = 0x10;
 pub const PHV_MAX_DEVICES: u64 = 0x20;
 /// Queues of a device.
 pub const PHV_MAX_QUEUES: u64 = 0x1e;
-/// Bytes of the pool that a process takes at once.
+/// Bytes of the pool that a process takes at a time.
 pub const PHV_POOL_CHUNK: u64 = 0x40000;
-/// Such pieces at most.
+/// Largest number of such pieces.
 pub const PHV_POOL_CHUNKS: u64 = 0x4000;
 /// Bytes of the console ring, a power of two.
 pub const PHV_CONSOLE_SIZE: u64 = 0x10000;
 /// Instructions of the seccomp filter.
 pub const PHV_FILTER_MAX: u64 = 0x200;
-/// Events that are kept of each vCPU, a power of two.
+/// Events kept for each vCPU, a power of two.
 pub const PHV_EVENTS: u64 = 0x20;
 
 // Shared area: offsets of its parts
-/// Phv_shared.magic.
+/// Value of phv_shared.magic.
 pub const PHV_MAGIC: u64 = 0x31485056;
 /// Console ring.
 pub const PHV_SHARED_CONSOLE: u64 = 0x10000;
@@ -78,15 +78,15 @@ pub const PHV_SHARED_CONSOLE: u64 = 0x10000;
 pub const PHV_SHARED_FILTER: u64 = 0x20000;
 /// VCPUs, PHV_VCPU_STRIDE each.
 pub const PHV_SHARED_VCPUS: u64 = 0x30000;
-/// Bytes of a vCPU: struct phv_vcpu, the layer's own state behind it.
+/// Bytes for a vCPU: struct phv_vcpu, then the layer's own state.
 pub const PHV_VCPU_STRIDE: u64 = 0x8000;
 /// Processes, PHV_PROC_STRIDE each.
 pub const PHV_SHARED_PROCS: u64 = 0x230000;
-/// Bytes of a process: struct phv_proc, the layer's own state behind it.
+/// Bytes for a process: struct phv_proc, then the layer's own state.
 pub const PHV_PROC_STRIDE: u64 = 0x400;
-/// The layer's entry points: mapped over its own section .thunks in every process, since core.init edits them.
+/// The layer's entry points. They are mapped over its section .thunks in every process, since core.init edits them.
 pub const PHV_SHARED_THUNKS: u64 = 0x330000;
-/// Bytes of it at most.
+/// Largest size of them, bytes.
 pub const PHV_THUNKS_MAX: u64 = 0x10000;
 /// Devices: PHV_MAX_DEVICES of struct phv_device.
 pub const PHV_SHARED_DEVICES: u64 = 0x340000;
@@ -96,17 +96,17 @@ pub const PHV_SHARED_REQUESTS: u64 = 0x341000;
 pub const PHV_SHARED_EVENTS: u64 = 0x342000;
 /// Registers of stopped vCPUs: PHV_MAX_VCPUS of struct phv_debug.
 pub const PHV_SHARED_DEBUG: u64 = 0x352000;
-/// Bytes of the shared area; in its file the pool follows.
+/// Bytes of the shared area. The pool follows in its file.
 pub const PHV_SHARED_SIZE: u64 = 0x400000;
 
 // States of a virtual machine: phv_shared.vm_state
-/// It runs, or has not started.
+/// Runs, or has not started yet.
 pub const PHV_VM_RUNNING: u64 = 0x0;
-/// The guest asked for its end; vm_status has the exit code.
+/// The guest has shut down; vm_status is the exit code.
 pub const PHV_VM_SHUTDOWN: u64 = 0x1;
-/// The guest asked for a restart; vm_status has VMI_REBOOT_*.
+/// The guest has asked for a restart; vm_status is VMI_REBOOT_*.
 pub const PHV_VM_REBOOT: u64 = 0x2;
-/// The layer could not go on; message says why.
+/// The layer cannot go on; message says why.
 pub const PHV_VM_FATAL: u64 = 0x3;
 
 // States of a vCPU: phv_vcpu.state
@@ -118,95 +118,95 @@ pub const PHV_VCPU_RUNNING: u64 = 0x1;
 pub const PHV_VCPU_HALTED: u64 = 0x2;
 
 // States of an address-space process: phv_proc.state
-/// Not there.
+/// Does not exist.
 pub const PHV_PROC_NONE: u64 = 0x0;
-/// Parked, belongs to no space.
+/// Parked, without a space.
 pub const PHV_PROC_FREE: u64 = 0x1;
-/// Belongs to a space.
+/// Has a space.
 pub const PHV_PROC_SPACE: u64 = 0x2;
 
 // Bits of phv_shared.flags
 /// Processes stay dumpable.
 pub const PHV_FLAG_DEBUGGABLE: u64 = 0x1;
-/// Processes may send no signals: who wants a running vCPU to look asks the monitor (kick_wanted).
+/// Processes may not send signals: a sender of a kick asks the monitor (kick_wanted).
 pub const PHV_FLAG_ASK: u64 = 0x2;
 
 // Bits of phv_vcpu.pending
-/// There may be something in irr.
+/// Irr may have a vector.
 pub const PHV_PENDING_IRQ: u64 = 0x1;
-/// Deadline_ns has passed: the layer looks at its alarms.
+/// Deadline_ns has passed: the layer checks its alarms.
 pub const PHV_PENDING_ALARM: u64 = 0x2;
 /// A non-maskable interrupt.
 pub const PHV_PENDING_NMI: u64 = 0x4;
-/// INIT: the vCPU goes off.
+/// INIT: the vCPU stops.
 pub const PHV_PENDING_STOP: u64 = 0x8;
 /// Another vCPU waits for a flush of the space that this one has loaded.
 pub const PHV_PENDING_FLUSH: u64 = 0x10;
 /// The vCPU stops for a debugger, see struct phv_debug.
 pub const PHV_PENDING_DEBUG: u64 = 0x20;
 
-// Kinds of events (phv_event.kind), and what their words are
-/// There was none yet.
+// Kinds of events (phv_event.kind), with the meaning of their two words
+/// No event yet.
 pub const PHV_EVENT_NONE: u64 = 0x0;
 /// Hand-over to another process: CR3, process.
 pub const PHV_EVENT_SWITCH: u64 = 0x1;
-/// Page mapped at a fault that the guest does not see: address, instruction pointer.
+/// Hidden fault, page mapped: address, instruction pointer.
 pub const PHV_EVENT_FILL: u64 = 0x2;
-/// First address, first one behind.
+/// Flush: start, end.
 pub const PHV_EVENT_FLUSH: u64 = 0x3;
-/// Page fault that the guest gets: address, error code.
+/// Guest page fault: address, error code.
 pub const PHV_EVENT_FAULT: u64 = 0x4;
-/// Exception that the guest gets: vector, instruction pointer.
+/// Exception delivered: vector, instruction pointer.
 pub const PHV_EVENT_EXCEPTION: u64 = 0x5;
-/// Delivered: vector, instruction pointer.
+/// Interrupt delivered: vector, instruction pointer.
 pub const PHV_EVENT_INTERRUPT: u64 = 0x6;
 /// Wait for an interrupt: deadline (CLOCK_MONOTONIC, ns), interrupt flag.
 pub const PHV_EVENT_HALT: u64 = 0x7;
-/// End of the wait: PHV_PENDING_*, nothing.
+/// End of the wait: PHV_PENDING_*, 0.
 pub const PHV_EVENT_WAKE: u64 = 0x8;
-/// Made another vCPU look: its number, PHV_PENDING_*.
+/// Kick of another vCPU: its number, its PHV_PENDING_*.
 pub const PHV_EVENT_KICK: u64 = 0x9;
-/// System call that came as a signal: number, instruction pointer.
+/// Trapped system call: number, instruction pointer.
 pub const PHV_EVENT_SYSCALL: u64 = 0xa;
 /// Stop for a debugger: PHV_STOP_*, instruction pointer.
 pub const PHV_EVENT_STOP: u64 = 0xb;
 
 // States of a vCPU to the debugger: phv_debug.state
-/// It runs: the registers are old.
+/// Runs: the registers here are old.
 pub const PHV_DEBUG_RUNS: u64 = 0x0;
 /// Waits for a command.
 pub const PHV_DEBUG_STOPPED: u64 = 0x1;
-/// Has made a call that ends the machine; registers of its caller, as far as a function keeps them.
+/// Has made a call that ends the machine. The registers are its caller's, as far as a function preserves them.
 pub const PHV_DEBUG_CALL: u64 = 0x2;
 
 // Why a vCPU has stopped: phv_debug.reason
-/// PHV_PENDING_DEBUG.
+/// The debugger asked for it (PHV_PENDING_DEBUG).
 pub const PHV_STOP_ASKED: u64 = 0x0;
-/// Int3; rip is behind it.
+/// Int3; rip is after it.
 pub const PHV_STOP_BREAKPOINT: u64 = 0x1;
-/// One instruction is done.
+/// One instruction was executed.
 pub const PHV_STOP_STEP: u64 = 0x2;
 
 // Commands to a stopped vCPU: phv_debug.command
-/// No command: the vCPU waits.
+/// No command: keep waiting.
 pub const PHV_COMMAND_NONE: u64 = 0x0;
-/// Go on with the registers as they stand here.
+/// Continue with the registers as they are here.
 pub const PHV_COMMAND_CONTINUE: u64 = 0x1;
-/// The same for one instruction; no interrupt is delivered.
+/// Execute one instruction; no interrupt is delivered.
 pub const PHV_COMMAND_STEP: u64 = 0x2;
-/// The breakpoint is the guest's: it gets its exception.
+/// The breakpoint is the guest's: deliver its exception.
 pub const PHV_COMMAND_PASS: u64 = 0x3;
 
-// Bits of phv_device.notify behind those of the queues
+// Bits of phv_device.notify above those of the queues
 /// A vCPU waits for a register write.
 pub const PHV_NOTIFY_REGISTER: u64 = 0x40000000;
-/// Something happened on the monitor's side; set by the monitor.
+/// Something happened on the monitor's side; only the monitor sets it.
 pub const PHV_NOTIFY_HOST: u64 = 0x80000000;
 
 // States of a register write: phv_request.state
-/// There is none.
+/// No request.
 pub const PHV_REQUEST_NONE: u64 = 0x0;
-/// The layer waits.
+/// The vCPU waits.
 pub const PHV_REQUEST_ASKED: u64 = 0x1;
 /// The monitor has done it.
 pub const PHV_REQUEST_DONE: u64 = 0x2;
@@ -214,13 +214,13 @@ pub const PHV_REQUEST_DONE: u64 = 0x2;
 // Control messages (phv_message.op)
 /// Monitor to zygote: make process index.
 pub const PHV_OP_FORK: u64 = 0x1;
-/// Zygote to monitor: process index is made and parked, pid in pid; the first one, index 0xffffffff, means that the zygote itself is ready.
+/// Zygote to monitor: process index is made and parked; pid is its id. Index 0xffffffff comes first and means that the zygote itself is ready.
 pub const PHV_OP_READY: u64 = 0x2;
-/// Zygote to monitor: process index has ended with the wait status in value.
+/// Zygote to monitor: process index has ended; value is the wait status.
 pub const PHV_OP_DIED: u64 = 0x3;
-/// Process index to monitor, before it is in its sandbox: pid is its id as the zygote sees it. The socket tells the monitor what the host calls it.
+/// Process index to monitor, before it enters its sandbox: pid is its id as the zygote sees it. The socket tells the monitor the host's id.
 pub const PHV_OP_MADE: u64 = 0x5;
-/// Zygote to monitor: a step of its set-up failed; index is the step (PHV_STEP_*), value the errno.
+/// Zygote to monitor: a step of the set-up failed; index is PHV_STEP_*, value the errno.
 pub const PHV_OP_FAILED: u64 = 0x4;
 
 // Steps that may fail in the zygote or in a new process
@@ -228,7 +228,7 @@ pub const PHV_OP_FAILED: u64 = 0x4;
 pub const PHV_STEP_SHARED: u64 = 0x1;
 /// Map the direct map.
 pub const PHV_STEP_RAM: u64 = 0x2;
-/// Map the kernel image.
+/// Map the kernel file's segments.
 pub const PHV_STEP_IMAGE: u64 = 0x3;
 /// Map the arena and the stacks.
 pub const PHV_STEP_ARENA: u64 = 0x4;
@@ -242,16 +242,16 @@ pub const PHV_STEP_SIGNALS: u64 = 0x7;
 pub const PHV_STEP_SANDBOX: u64 = 0x8;
 /// Seccomp filter.
 pub const PHV_STEP_FILTER: u64 = 0x9;
-/// Room for what cpuid gives.
+/// Room for what cpuid returns.
 pub const PHV_STEP_CPUID: u64 = 0xa;
 
-/// RAM region: guest-physical range and the memfd that it comes from; ascending, without gaps.
+/// RAM region: a guest-physical range and the memfd that backs it. Regions ascend without gaps.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PhvRegion {
     /// First address, a multiple of 2 MiB.
     pub gpa: u64,
-    /// Bytes, a multiple of 2 MiB; from offset 0 of the region's memfd.
+    /// Bytes, a multiple of 2 MiB, from offset 0 of the region's memfd.
     pub size: u64,
 }
 
@@ -259,7 +259,7 @@ const _: () = assert!(size_of::<PhvRegion>() == 16);
 const _: () = assert!(offset_of!(PhvRegion, gpa) == 0);
 const _: () = assert!(offset_of!(PhvRegion, size) == 8);
 
-/// Part of the kernel image: a linear range in the hole that shows guest-physical memory.
+/// Part of the kernel file: a linear range in the hole that maps guest-physical memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PhvSegment {
@@ -276,17 +276,17 @@ const _: () = assert!(offset_of!(PhvSegment, addr) == 0);
 const _: () = assert!(offset_of!(PhvSegment, gpa) == 8);
 const _: () = assert!(offset_of!(PhvSegment, size) == 16);
 
-/// A device: what passes between the layer, the device's thread in the monitor, and whoever interrupts.
+/// What the layer, the device's thread in the monitor and senders of its interrupts share about a device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PhvDevice {
-    /// Bit n: queue n was notified; PHV_NOTIFY_*. Set with an atomic or, taken by the device's thread; futex that it sleeps on while it is 0.
+    /// Bit n: queue n was notified; PHV_NOTIFY_*. Set by an atomic or, taken by the device's thread.
     pub notify: u32,
-    /// 1: the device's thread sleeps, or is about to: who sets a bit wakes it. Written by it before it looks at notify the last time.
+    /// Futex; 1: the device's thread sleeps or is about to. A sender sets this to 0 and wakes it.
     pub sleeping: u32,
-    /// (layer) of its line: APIC id << 8 | vector; vector 0: masked.
+    /// (layer) where its line goes: APIC id << 8 | vector; vector 0: masked.
     pub route: u32,
-    /// 1: the line was signalled while masked.
+    /// 1: the line was signalled while it was masked.
     pub raised: u32,
     /// Zero.
     pub reserved: [u32; 12],
@@ -299,19 +299,19 @@ const _: () = assert!(offset_of!(PhvDevice, route) == 8);
 const _: () = assert!(offset_of!(PhvDevice, raised) == 12);
 const _: () = assert!(offset_of!(PhvDevice, reserved) == 16);
 
-/// A write to a device register that changes others: a vCPU waits until the device's thread has done it.
+/// A write to a device register that changes other registers. The vCPU waits until the device's thread has carried it out.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PhvRequest {
-    /// PHV_REQUEST_*; futex that the vCPU waits on.
+    /// PHV_REQUEST_*; futex of the vCPU.
     pub state: u32,
-    /// Number.
+    /// The device's number.
     pub device: u32,
-    /// In its register page.
+    /// Offset in its register page.
     pub offset: u32,
     /// Bytes: 1, 2, 4 or 8.
     pub width: u32,
-    /// What is written.
+    /// The value written.
     pub value: u64,
     /// Zero.
     pub reserved: [u32; 10],
@@ -325,7 +325,7 @@ const _: () = assert!(offset_of!(PhvRequest, width) == 12);
 const _: () = assert!(offset_of!(PhvRequest, value) == 16);
 const _: () = assert!(offset_of!(PhvRequest, reserved) == 24);
 
-/// Something that the layer did; written by the thread that is the vCPU.
+/// An event of the layer, written by the vCPU's owner.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PhvEvent {
@@ -345,7 +345,7 @@ const _: () = assert!(offset_of!(PhvEvent, kind) == 8);
 const _: () = assert!(offset_of!(PhvEvent, a) == 16);
 const _: () = assert!(offset_of!(PhvEvent, b) == 24);
 
-/// A vCPU that is stopped, as the debugger in the monitor sees and changes it.
+/// A stopped vCPU, as the debugger in the monitor sees and changes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PhvDebug {
@@ -353,7 +353,7 @@ pub struct PhvDebug {
     pub state: u32,
     /// (layer) PHV_STOP_*.
     pub reason: u32,
-    /// PHV_COMMAND_*, taken by the layer; then wait_word of the vCPU is counted up.
+    /// PHV_COMMAND_*, taken by the layer. The monitor then counts the vCPU's wait_word up.
     pub command: u32,
     /// Zero.
     pub pad: u32,
@@ -361,7 +361,7 @@ pub struct PhvDebug {
     pub gpr: [u64; 16],
     /// Instruction pointer.
     pub rip: u64,
-    /// Flags, IF is the virtual interrupt flag.
+    /// Flags; IF is the virtual interrupt flag.
     pub rflags: u64,
     /// (layer) the guest's selector.
     pub cs: u32,
@@ -373,13 +373,13 @@ pub struct PhvDebug {
     pub gs_base: u64,
     /// (layer).
     pub cr2: u64,
-    /// (layer) root of the tables that user addresses are looked up in.
+    /// (layer) root of the tables for user addresses.
     pub cr3: u64,
-    /// (layer) the same for kernel addresses, 0: cr3.
+    /// (layer) root of the tables for kernel addresses; 0: cr3.
     pub kernel_root: u64,
     /// Zero.
     pub reserved: [u64; 38],
-    /// (layer) x87 and SSE registers, as fxsave has them.
+    /// (layer) x87 and SSE registers in the layout of fxsave.
     pub fxsave: [u8; 512],
 }
 
@@ -421,7 +421,7 @@ const _: () = assert!(offset_of!(PhvMessage, index) == 4);
 const _: () = assert!(offset_of!(PhvMessage, pid) == 8);
 const _: () = assert!(offset_of!(PhvMessage, value) == 12);
 
-/// Turns the time-stamp counter into the host's CLOCK_MONOTONIC; written by the monitor.
+/// Factors that turn the time-stamp counter into the host's CLOCK_MONOTONIC; written by the monitor.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PhvClock {
@@ -431,9 +431,9 @@ pub struct PhvClock {
     pub shift: u32,
     /// Counter value.
     pub tsc: u64,
-    /// CLOCK_MONOTONIC at it.
+    /// CLOCK_MONOTONIC at that value.
     pub ns: u64,
-    /// Ns + ((counter - tsc) * mult >> shift), 128-bit product.
+    /// Ns + ((counter - tsc) * mult >> shift), with a 128-bit product.
     pub mult: u64,
     /// Frequency.
     pub tsc_hz: u64,
@@ -447,7 +447,7 @@ const _: () = assert!(offset_of!(PhvClock, ns) == 16);
 const _: () = assert!(offset_of!(PhvClock, mult) == 24);
 const _: () = assert!(offset_of!(PhvClock, tsc_hz) == 32);
 
-/// First page of the shared area. The monitor fills it before the layer starts; later it writes the clock and reads what is marked (layer).
+/// First page of the shared area. The monitor fills it before the layer starts. Later it writes the clock and reads the fields marked (layer).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PhvShared {
@@ -457,37 +457,37 @@ pub struct PhvShared {
     pub vcpu_count: u32,
     /// RAM regions.
     pub region_count: u32,
-    /// Parts of the kernel image, at most 8.
+    /// Segments of the kernel file, at most 8.
     pub segment_count: u32,
-    /// Instructions of the seccomp filter, at least 1; copied by the zygote before guest code exists, like everything that a process is made by.
+    /// Instructions of the seccomp filter, at least 1. The zygote copies it before guest code exists, like everything that decides about a process.
     pub filter_length: u32,
     /// Processes that may exist; at least vcpu_count + 1.
     pub proc_limit: u32,
     /// PHV_FLAG_*.
     pub flags: u32,
-    /// Mappings that one process may have, from vm.max_map_count.
+    /// Largest number of mappings of one process, from vm.max_map_count.
     pub max_maps: u32,
-    /// (layer) futex that the monitor waits on: one more for each thing to look at.
+    /// (layer) futex of the monitor: counts the things to look at.
     pub doorbell: u32,
     /// (layer) PHV_VM_*.
     pub vm_state: u32,
-    /// (layer) see vm_state.
+    /// (layer) depends on vm_state.
     pub vm_status: u32,
     /// Processes 0 to proc_count - 1 have been made; only the monitor writes it.
     pub proc_count: u32,
-    /// (layer) processes that the layer would like to have; the monitor decides.
+    /// (layer) number of processes that the layer wants; the monitor decides.
     pub proc_wanted: u32,
     /// (layer) bytes ever written to the console ring, modulo 2^32.
     pub console_head: u32,
-    /// Bytes ever taken from it by the monitor; futex that a full writer waits on.
+    /// Bytes ever taken from the ring by the monitor; futex of a writer that finds it full.
     pub console_tail: u32,
-    /// (layer) futex that the monitor's alarm thread waits on: one more when an earlier deadline appears.
+    /// (layer) futex of the monitor's alarm thread: counts deadlines that are earlier than the last one.
     pub alarm_word: u32,
-    /// CLOCK_MONOTONIC moment that the alarm thread sleeps to; written by it; all ones: none.
+    /// CLOCK_MONOTONIC until which the alarm thread sleeps, written by it; all ones: none.
     pub alarm_next_ns: u64,
     /// CLOCK_REALTIME - CLOCK_MONOTONIC; written by the monitor.
     pub wall_offset_ns: u64,
-    /// One more for each jump of it.
+    /// Counts its jumps.
     pub wall_updates: u32,
     /// 1: the host can make cpuid fault (arch_prctl).
     pub cpuid_faulting: u32,
@@ -499,33 +499,33 @@ pub struct PhvShared {
     pub boot_stack: u64,
     /// Time.
     pub clock: PhvClock,
-    /// RAM.
+    /// RAM regions.
     pub regions: [PhvRegion; 16],
-    /// Kernel image.
+    /// Segments of the kernel file.
     pub segments: [PhvSegment; 8],
-    /// Host CPU on which the threads of a vCPU are to run; all ones: any.
+    /// Host CPU of a vCPU's threads; all ones: any.
     pub vcpu_cpu: [u32; 64],
-    /// (layer) text for vm_state PHV_VM_FATAL, ends with a zero byte.
+    /// (layer) text for PHV_VM_FATAL, ends with a zero byte.
     pub message: [u8; 256],
-    /// Guest-physical address of device 0's register page; the others follow. Behind all RAM.
+    /// Guest-physical address of device 0's register page. The others follow. After all RAM.
     pub device_gpa: u64,
     /// Devices.
     pub device_count: u32,
     /// Zero.
     pub device_pad: u32,
-    /// Pieces that the pool has.
+    /// Pieces of the shadow pool.
     pub pool_chunks: u32,
-    /// Mappings that all processes together should not exceed; each may have PHV_MAPS_SURE anyway.
+    /// Mappings that all processes together should not exceed; each may always have PHV_MAPS_SURE.
     pub maps_all: u32,
-    /// 1: a debugger is attached; breakpoints stop the vCPU.
+    /// 1: a debugger is connected, and breakpoints stop the vCPU.
     pub debug_on: u32,
     /// Zero.
     pub debug_pad: u32,
-    /// (layer) bit n: vCPU n is to be made to look, see PHV_FLAG_ASK. Set with an atomic or, taken by the monitor.
+    /// (layer) bit n: vCPU n needs a kick (PHV_FLAG_ASK). Set by an atomic or, taken by the monitor.
     pub kick_wanted: u64,
-    /// 1: the monitor's thread for that sleeps, or is about to: who sets a bit makes this 0 and wakes it. Futex.
+    /// Futex; 1: the monitor's kick thread sleeps or is about to. A sender sets this to 0 and wakes it.
     pub kick_sleeping: u32,
-    /// One more when the monitor has sent what it took; futex that who wants a kick waits on.
+    /// Counts the rounds of kicks that the monitor has sent; futex of senders that wait.
     pub kick_rounds: u32,
     /// Zero.
     pub reserved: [u8; 888],
@@ -572,53 +572,53 @@ const _: () = assert!(offset_of!(PhvShared, kick_sleeping) == 1152);
 const _: () = assert!(offset_of!(PhvShared, kick_rounds) == 1156);
 const _: () = assert!(offset_of!(PhvShared, reserved) == 1160);
 
-/// A vCPU, as far as the monitor looks at it.
+/// A vCPU: the part that the monitor sees.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PhvVcpu {
-    /// PHV_PENDING_*; set with an atomic or.
+    /// PHV_PENDING_*; set by an atomic or.
     pub pending: u32,
     /// Virtual interrupt flag, 0 or 1.
     pub irq_flag: u32,
     /// PHV_VCPU_*.
     pub state: u32,
-    /// Futex that a halted vCPU waits on: one more wakes it.
+    /// Futex of a halted vCPU: counting it up wakes the vCPU.
     pub wait_word: u32,
-    /// Pid << 32 | tid of the thread that is the vCPU.
+    /// Pid << 32 | tid of the owner.
     pub owner: u64,
-    /// CLOCK_MONOTONIC of the next alarm, all ones: none.
+    /// CLOCK_MONOTONIC of the next alarm; all ones: none.
     pub deadline_ns: u64,
-    /// Interrupt vectors that are requested.
+    /// Requested interrupt vectors.
     pub irr: [u64; 4],
     /// Pending bit of lock.kick.
     pub kick: u32,
-    /// Process whose thread is the vCPU.
+    /// Process of the owner.
     pub proc: u32,
-    /// Stolen time so far.
+    /// Stolen time so far, ns.
     pub stolen_ns: u64,
-    /// Count.
+    /// Hidden faults.
     pub faults_hidden: u64,
-    /// Count.
+    /// Guest page faults and other exceptions with an error code.
     pub faults_injected: u64,
     /// Pages mapped.
     pub fills: u64,
-    /// Count.
+    /// Flushes.
     pub flushes: u64,
     /// Hand-overs to another process.
     pub switches: u64,
     /// Loads of a space that had changed.
     pub resyncs: u64,
-    /// Count.
+    /// System calls that trapped.
     pub syscalls_trapped: u64,
-    /// Delivered.
+    /// Interrupts delivered.
     pub interrupts: u64,
     /// Signals to other vCPUs.
     pub kicks_sent: u64,
-    /// Waits.
+    /// Waits for an interrupt or lock.kick.
     pub halts: u64,
     /// Host system calls.
     pub host_calls: u64,
-    /// Events so far, modulo 2^32: the next one goes to this modulo PHV_EVENTS.
+    /// Events so far, modulo 2^32. The next event goes to this number modulo PHV_EVENTS.
     pub events: u32,
     /// Zero.
     pub events_pad: u32,
@@ -660,11 +660,11 @@ pub struct PhvProc {
     pub state: u32,
     /// Process id.
     pub pid: u32,
-    /// Space that it belongs to.
+    /// CR3 of its space.
     pub cr3: u64,
-    /// Its context.
+    /// Context of its space.
     pub context: u64,
-    /// Generation that its mappings are good for.
+    /// Generation that its mappings agree with.
     pub generation: u64,
     /// Estimate of its host mappings.
     pub mappings: u32,

@@ -10,61 +10,61 @@
 
 
 /* Linear addresses in an address-space process */
-#define PHV_HOLE_START 0x70000000 /* first address of the hole in the guest's user range: what the kernel maps near its image */
-#define PHV_IMAGE_START 0x7a000000 /* then the image and the layer: not the guest's to map */
+#define PHV_HOLE_START 0x70000000 /* first address of the hole in the guest's user range, for what the kernel maps near its image */
+#define PHV_IMAGE_START 0x7a000000 /* start of the kernel file's image and the layer, which the guest may not map */
 #define PHV_LAYER_BASE 0x7f000000 /* the layer's program, linked for this address */
-#define PHV_HOLE_END 0x7fe00000 /* last address of the hole + 1 */
+#define PHV_HOLE_END 0x7fe00000 /* end of the hole, exclusive */
 #define PHV_USER_START 0x10000 /* first address of the guest's user range */
-#define PHV_USER_END 0x400000000000 /* last + 1: 64 TiB */
+#define PHV_USER_END 0x400000000000 /* its end, exclusive: 64 TiB */
 #define PHV_DIRECT_MAP 0x400000000000 /* guest-physical 0 */
-#define PHV_KERNEL_END 0x7e0000000000 /* last address + 1 that the guest's kernel may map */
-#define PHV_SHARED 0x7e8000000000 /* the shared area; what follows lies near, since each place of its own takes page tables of the host's in each process */
+#define PHV_KERNEL_END 0x7e0000000000 /* end of what the guest kernel may map, exclusive */
+#define PHV_SHARED 0x7e8000000000 /* the shared area. The areas below lie near it, since a distant one costs host page tables in each process */
 #define PHV_DEVICES 0x7e8000500000 /* the layer's own view of the register pages of all devices, writable */
-#define PHV_ARENA 0x7e8000400000 /* a process's own records of its mappings: what each has for certain */
-#define PHV_ARENA_SIZE 0x100000 /* bytes of it */
-#define PHV_POOL 0x7e9100000000 /* room for more records, which all processes of the machine share: a part of the shared area's file, so that hostile code cannot make it larger */
+#define PHV_ARENA 0x7e8000400000 /* a process's own memory for its shadow, which it always has */
+#define PHV_ARENA_SIZE 0x100000 /* bytes of the arena */
+#define PHV_POOL 0x7e9100000000 /* further memory for shadows, which all processes of the machine share. It is part of the shared area's file, so hostile code cannot make it larger */
 #define PHV_STACKS 0x7e8000580000 /* a process's own stacks, PHV_STACK_SIZE for each vCPU */
-#define PHV_STACK_SIZE 0x20000 /* bytes for a vCPU's thread, aligned to itself: thread record, host stack, signal stack */
+#define PHV_STACK_SIZE 0x20000 /* bytes for a vCPU's thread, aligned to their size: thread record, host stack, signal stack */
 
 /* Descriptors of the layer's program when it starts */
 #define PHV_FD_CONTROL 0x3 /* socket (SOCK_SEQPACKET) to the monitor; only the zygote keeps it */
 #define PHV_FD_SHARED 0x4 /* memfd of the shared area; closed before guest code runs */
-#define PHV_FD_RAM 0x5 /* memfd of RAM region 0; region n has PHV_FD_RAM + n. After them, if there are devices: the memfd of their register pages */
+#define PHV_FD_RAM 0x5 /* memfd of RAM region 0; region n has PHV_FD_RAM + n. If there are devices, the memfd of their register pages follows */
 
 /* Limits */
 #define PHV_MAX_VCPUS 0x40 /* vCPUs of a virtual machine */
 #define PHV_MAX_PROCS 0x400 /* address-space processes of a virtual machine */
-#define PHV_MAPS_SURE 0x1000 /* mappings that each process may have, whatever the others have */
+#define PHV_MAPS_SURE 0x1000 /* mappings that each process may have, however many the others have */
 #define PHV_MAX_REGIONS 0x10 /* RAM regions */
 #define PHV_MAX_DEVICES 0x20 /* devices of a virtual machine; each has the interrupt line of its own number */
 #define PHV_MAX_QUEUES 0x1e /* queues of a device */
-#define PHV_POOL_CHUNK 0x40000 /* bytes of the pool that a process takes at once */
-#define PHV_POOL_CHUNKS 0x4000 /* such pieces at most */
+#define PHV_POOL_CHUNK 0x40000 /* bytes of the pool that a process takes at a time */
+#define PHV_POOL_CHUNKS 0x4000 /* largest number of such pieces */
 #define PHV_CONSOLE_SIZE 0x10000 /* bytes of the console ring, a power of two */
 #define PHV_FILTER_MAX 0x200 /* instructions of the seccomp filter */
-#define PHV_EVENTS 0x20 /* events that are kept of each vCPU, a power of two */
+#define PHV_EVENTS 0x20 /* events kept for each vCPU, a power of two */
 
 /* Shared area: offsets of its parts */
-#define PHV_MAGIC 0x31485056 /* phv_shared.magic */
+#define PHV_MAGIC 0x31485056 /* value of phv_shared.magic */
 #define PHV_SHARED_CONSOLE 0x10000 /* console ring */
 #define PHV_SHARED_FILTER 0x20000 /* seccomp filter: array of struct sock_filter; read by the zygote before guest code exists */
 #define PHV_SHARED_VCPUS 0x30000 /* vCPUs, PHV_VCPU_STRIDE each */
-#define PHV_VCPU_STRIDE 0x8000 /* bytes of a vCPU: struct phv_vcpu, the layer's own state behind it */
+#define PHV_VCPU_STRIDE 0x8000 /* bytes for a vCPU: struct phv_vcpu, then the layer's own state */
 #define PHV_SHARED_PROCS 0x230000 /* processes, PHV_PROC_STRIDE each */
-#define PHV_PROC_STRIDE 0x400 /* bytes of a process: struct phv_proc, the layer's own state behind it */
-#define PHV_SHARED_THUNKS 0x330000 /* the layer's entry points: mapped over its own section .thunks in every process, since core.init edits them */
-#define PHV_THUNKS_MAX 0x10000 /* bytes of it at most */
+#define PHV_PROC_STRIDE 0x400 /* bytes for a process: struct phv_proc, then the layer's own state */
+#define PHV_SHARED_THUNKS 0x330000 /* the layer's entry points. They are mapped over its section .thunks in every process, since core.init edits them */
+#define PHV_THUNKS_MAX 0x10000 /* largest size of them, bytes */
 #define PHV_SHARED_DEVICES 0x340000 /* devices: PHV_MAX_DEVICES of struct phv_device */
 #define PHV_SHARED_REQUESTS 0x341000 /* register writes: PHV_MAX_VCPUS of struct phv_request */
 #define PHV_SHARED_EVENTS 0x342000 /* last events: PHV_EVENTS of struct phv_event for each vCPU */
 #define PHV_SHARED_DEBUG 0x352000 /* registers of stopped vCPUs: PHV_MAX_VCPUS of struct phv_debug */
-#define PHV_SHARED_SIZE 0x400000 /* bytes of the shared area; in its file the pool follows */
+#define PHV_SHARED_SIZE 0x400000 /* bytes of the shared area. The pool follows in its file */
 
 /* States of a virtual machine: phv_shared.vm_state */
-#define PHV_VM_RUNNING 0x0 /* it runs, or has not started */
-#define PHV_VM_SHUTDOWN 0x1 /* the guest asked for its end; vm_status has the exit code */
-#define PHV_VM_REBOOT 0x2 /* the guest asked for a restart; vm_status has VMI_REBOOT_* */
-#define PHV_VM_FATAL 0x3 /* the layer could not go on; message says why */
+#define PHV_VM_RUNNING 0x0 /* runs, or has not started yet */
+#define PHV_VM_SHUTDOWN 0x1 /* the guest has shut down; vm_status is the exit code */
+#define PHV_VM_REBOOT 0x2 /* the guest has asked for a restart; vm_status is VMI_REBOOT_* */
+#define PHV_VM_FATAL 0x3 /* the layer cannot go on; message says why */
 
 /* States of a vCPU: phv_vcpu.state */
 #define PHV_VCPU_OFF 0x0 /* waits for STARTUP */
@@ -72,79 +72,79 @@
 #define PHV_VCPU_HALTED 0x2 /* waits on wait_word */
 
 /* States of an address-space process: phv_proc.state */
-#define PHV_PROC_NONE 0x0 /* not there */
-#define PHV_PROC_FREE 0x1 /* parked, belongs to no space */
-#define PHV_PROC_SPACE 0x2 /* belongs to a space */
+#define PHV_PROC_NONE 0x0 /* does not exist */
+#define PHV_PROC_FREE 0x1 /* parked, without a space */
+#define PHV_PROC_SPACE 0x2 /* has a space */
 
 /* Bits of phv_shared.flags */
 #define PHV_FLAG_DEBUGGABLE 0x1 /* processes stay dumpable */
-#define PHV_FLAG_ASK 0x2 /* processes may send no signals: who wants a running vCPU to look asks the monitor (kick_wanted) */
+#define PHV_FLAG_ASK 0x2 /* processes may not send signals: a sender of a kick asks the monitor (kick_wanted) */
 
 /* Bits of phv_vcpu.pending */
-#define PHV_PENDING_IRQ 0x1 /* there may be something in irr */
-#define PHV_PENDING_ALARM 0x2 /* deadline_ns has passed: the layer looks at its alarms */
+#define PHV_PENDING_IRQ 0x1 /* irr may have a vector */
+#define PHV_PENDING_ALARM 0x2 /* deadline_ns has passed: the layer checks its alarms */
 #define PHV_PENDING_NMI 0x4 /* a non-maskable interrupt */
-#define PHV_PENDING_STOP 0x8 /* INIT: the vCPU goes off */
+#define PHV_PENDING_STOP 0x8 /* INIT: the vCPU stops */
 #define PHV_PENDING_FLUSH 0x10 /* another vCPU waits for a flush of the space that this one has loaded */
 #define PHV_PENDING_DEBUG 0x20 /* the vCPU stops for a debugger, see struct phv_debug */
 
-/* Kinds of events (phv_event.kind), and what their words are */
-#define PHV_EVENT_NONE 0x0 /* there was none yet */
+/* Kinds of events (phv_event.kind), with the meaning of their two words */
+#define PHV_EVENT_NONE 0x0 /* no event yet */
 #define PHV_EVENT_SWITCH 0x1 /* hand-over to another process: CR3, process */
-#define PHV_EVENT_FILL 0x2 /* page mapped at a fault that the guest does not see: address, instruction pointer */
-#define PHV_EVENT_FLUSH 0x3 /* first address, first one behind */
-#define PHV_EVENT_FAULT 0x4 /* page fault that the guest gets: address, error code */
-#define PHV_EVENT_EXCEPTION 0x5 /* exception that the guest gets: vector, instruction pointer */
-#define PHV_EVENT_INTERRUPT 0x6 /* delivered: vector, instruction pointer */
+#define PHV_EVENT_FILL 0x2 /* hidden fault, page mapped: address, instruction pointer */
+#define PHV_EVENT_FLUSH 0x3 /* flush: start, end */
+#define PHV_EVENT_FAULT 0x4 /* guest page fault: address, error code */
+#define PHV_EVENT_EXCEPTION 0x5 /* exception delivered: vector, instruction pointer */
+#define PHV_EVENT_INTERRUPT 0x6 /* interrupt delivered: vector, instruction pointer */
 #define PHV_EVENT_HALT 0x7 /* wait for an interrupt: deadline (CLOCK_MONOTONIC, ns), interrupt flag */
-#define PHV_EVENT_WAKE 0x8 /* end of the wait: PHV_PENDING_*, nothing */
-#define PHV_EVENT_KICK 0x9 /* made another vCPU look: its number, PHV_PENDING_* */
-#define PHV_EVENT_SYSCALL 0xa /* system call that came as a signal: number, instruction pointer */
+#define PHV_EVENT_WAKE 0x8 /* end of the wait: PHV_PENDING_*, 0 */
+#define PHV_EVENT_KICK 0x9 /* kick of another vCPU: its number, its PHV_PENDING_* */
+#define PHV_EVENT_SYSCALL 0xa /* trapped system call: number, instruction pointer */
 #define PHV_EVENT_STOP 0xb /* stop for a debugger: PHV_STOP_*, instruction pointer */
 
 /* States of a vCPU to the debugger: phv_debug.state */
-#define PHV_DEBUG_RUNS 0x0 /* it runs: the registers are old */
+#define PHV_DEBUG_RUNS 0x0 /* runs: the registers here are old */
 #define PHV_DEBUG_STOPPED 0x1 /* waits for a command */
-#define PHV_DEBUG_CALL 0x2 /* has made a call that ends the machine; registers of its caller, as far as a function keeps them */
+#define PHV_DEBUG_CALL 0x2 /* has made a call that ends the machine. The registers are its caller's, as far as a function preserves them */
 
 /* Why a vCPU has stopped: phv_debug.reason */
-#define PHV_STOP_ASKED 0x0 /* PHV_PENDING_DEBUG */
-#define PHV_STOP_BREAKPOINT 0x1 /* int3; rip is behind it */
-#define PHV_STOP_STEP 0x2 /* one instruction is done */
+#define PHV_STOP_ASKED 0x0 /* the debugger asked for it (PHV_PENDING_DEBUG) */
+#define PHV_STOP_BREAKPOINT 0x1 /* int3; rip is after it */
+#define PHV_STOP_STEP 0x2 /* one instruction was executed */
 
 /* Commands to a stopped vCPU: phv_debug.command */
-#define PHV_COMMAND_NONE 0x0 /* no command: the vCPU waits */
-#define PHV_COMMAND_CONTINUE 0x1 /* go on with the registers as they stand here */
-#define PHV_COMMAND_STEP 0x2 /* the same for one instruction; no interrupt is delivered */
-#define PHV_COMMAND_PASS 0x3 /* the breakpoint is the guest's: it gets its exception */
+#define PHV_COMMAND_NONE 0x0 /* no command: keep waiting */
+#define PHV_COMMAND_CONTINUE 0x1 /* continue with the registers as they are here */
+#define PHV_COMMAND_STEP 0x2 /* execute one instruction; no interrupt is delivered */
+#define PHV_COMMAND_PASS 0x3 /* the breakpoint is the guest's: deliver its exception */
 
-/* Bits of phv_device.notify behind those of the queues */
+/* Bits of phv_device.notify above those of the queues */
 #define PHV_NOTIFY_REGISTER 0x40000000 /* a vCPU waits for a register write */
-#define PHV_NOTIFY_HOST 0x80000000 /* something happened on the monitor's side; set by the monitor */
+#define PHV_NOTIFY_HOST 0x80000000 /* something happened on the monitor's side; only the monitor sets it */
 
 /* States of a register write: phv_request.state */
-#define PHV_REQUEST_NONE 0x0 /* there is none */
-#define PHV_REQUEST_ASKED 0x1 /* the layer waits */
+#define PHV_REQUEST_NONE 0x0 /* no request */
+#define PHV_REQUEST_ASKED 0x1 /* the vCPU waits */
 #define PHV_REQUEST_DONE 0x2 /* the monitor has done it */
 
 /* Control messages (phv_message.op) */
 #define PHV_OP_FORK 0x1 /* monitor to zygote: make process index */
-#define PHV_OP_READY 0x2 /* zygote to monitor: process index is made and parked, pid in pid; the first one, index 0xffffffff, means that the zygote itself is ready */
-#define PHV_OP_DIED 0x3 /* zygote to monitor: process index has ended with the wait status in value */
-#define PHV_OP_MADE 0x5 /* process index to monitor, before it is in its sandbox: pid is its id as the zygote sees it. The socket tells the monitor what the host calls it */
-#define PHV_OP_FAILED 0x4 /* zygote to monitor: a step of its set-up failed; index is the step (PHV_STEP_*), value the errno */
+#define PHV_OP_READY 0x2 /* zygote to monitor: process index is made and parked; pid is its id. Index 0xffffffff comes first and means that the zygote itself is ready */
+#define PHV_OP_DIED 0x3 /* zygote to monitor: process index has ended; value is the wait status */
+#define PHV_OP_MADE 0x5 /* process index to monitor, before it enters its sandbox: pid is its id as the zygote sees it. The socket tells the monitor the host's id */
+#define PHV_OP_FAILED 0x4 /* zygote to monitor: a step of the set-up failed; index is PHV_STEP_*, value the errno */
 
 /* Steps that may fail in the zygote or in a new process */
 #define PHV_STEP_SHARED 0x1 /* map the shared area */
 #define PHV_STEP_RAM 0x2 /* map the direct map */
-#define PHV_STEP_IMAGE 0x3 /* map the kernel image */
+#define PHV_STEP_IMAGE 0x3 /* map the kernel file's segments */
 #define PHV_STEP_ARENA 0x4 /* map the arena and the stacks */
 #define PHV_STEP_FORK 0x5 /* fork */
 #define PHV_STEP_THREAD 0x6 /* make a vCPU's thread */
 #define PHV_STEP_SIGNALS 0x7 /* signal stacks and handlers */
 #define PHV_STEP_SANDBOX 0x8 /* no_new_privs, dumpable, parent-death signal, descriptors */
 #define PHV_STEP_FILTER 0x9 /* seccomp filter */
-#define PHV_STEP_CPUID 0xa /* room for what cpuid gives */
+#define PHV_STEP_CPUID 0xa /* room for what cpuid returns */
 
 /* struct phv_region */
 #define PHV_SIZE_REGION 16
@@ -299,16 +299,16 @@
 
 #ifndef __ASSEMBLER__
 
-/* RAM region: guest-physical range and the memfd that it comes from; ascending, without gaps */
+/* RAM region: a guest-physical range and the memfd that backs it. Regions ascend without gaps */
 struct phv_region {
 	__u64 gpa; /* first address, a multiple of 2 MiB */
-	__u64 size; /* bytes, a multiple of 2 MiB; from offset 0 of the region's memfd */
+	__u64 size; /* bytes, a multiple of 2 MiB, from offset 0 of the region's memfd */
 };
 _Static_assert(sizeof(struct phv_region) == PHV_SIZE_REGION, "phv_region");
 _Static_assert(offsetof(struct phv_region, gpa) == PHV_OFF_REGION_GPA, "phv_region.gpa");
 _Static_assert(offsetof(struct phv_region, size) == PHV_OFF_REGION_SIZE, "phv_region.size");
 
-/* Part of the kernel image: a linear range in the hole that shows guest-physical memory */
+/* Part of the kernel file: a linear range in the hole that maps guest-physical memory */
 struct phv_segment {
 	__u64 addr; /* linear address, page-aligned */
 	__u64 gpa; /* guest-physical address, page-aligned */
@@ -319,12 +319,12 @@ _Static_assert(offsetof(struct phv_segment, addr) == PHV_OFF_SEGMENT_ADDR, "phv_
 _Static_assert(offsetof(struct phv_segment, gpa) == PHV_OFF_SEGMENT_GPA, "phv_segment.gpa");
 _Static_assert(offsetof(struct phv_segment, size) == PHV_OFF_SEGMENT_SIZE, "phv_segment.size");
 
-/* A device: what passes between the layer, the device's thread in the monitor, and whoever interrupts */
+/* What the layer, the device's thread in the monitor and senders of its interrupts share about a device */
 struct phv_device {
-	__u32 notify; /* bit n: queue n was notified; PHV_NOTIFY_*. Set with an atomic or, taken by the device's thread; futex that it sleeps on while it is 0 */
-	__u32 sleeping; /* 1: the device's thread sleeps, or is about to: who sets a bit wakes it. Written by it before it looks at notify the last time */
-	__u32 route; /* (layer) of its line: APIC id << 8 | vector; vector 0: masked */
-	__u32 raised; /* 1: the line was signalled while masked */
+	__u32 notify; /* bit n: queue n was notified; PHV_NOTIFY_*. Set by an atomic or, taken by the device's thread */
+	__u32 sleeping; /* futex; 1: the device's thread sleeps or is about to. A sender sets this to 0 and wakes it */
+	__u32 route; /* (layer) where its line goes: APIC id << 8 | vector; vector 0: masked */
+	__u32 raised; /* 1: the line was signalled while it was masked */
 	__u32 reserved[12]; /* zero */
 };
 _Static_assert(sizeof(struct phv_device) == PHV_SIZE_DEVICE, "phv_device");
@@ -334,13 +334,13 @@ _Static_assert(offsetof(struct phv_device, route) == PHV_OFF_DEVICE_ROUTE, "phv_
 _Static_assert(offsetof(struct phv_device, raised) == PHV_OFF_DEVICE_RAISED, "phv_device.raised");
 _Static_assert(offsetof(struct phv_device, reserved) == PHV_OFF_DEVICE_RESERVED, "phv_device.reserved");
 
-/* A write to a device register that changes others: a vCPU waits until the device's thread has done it */
+/* A write to a device register that changes other registers. The vCPU waits until the device's thread has carried it out */
 struct phv_request {
-	__u32 state; /* PHV_REQUEST_*; futex that the vCPU waits on */
-	__u32 device; /* number */
-	__u32 offset; /* in its register page */
+	__u32 state; /* PHV_REQUEST_*; futex of the vCPU */
+	__u32 device; /* the device's number */
+	__u32 offset; /* offset in its register page */
 	__u32 width; /* bytes: 1, 2, 4 or 8 */
-	__u64 value; /* what is written */
+	__u64 value; /* the value written */
 	__u32 reserved[10]; /* zero */
 };
 _Static_assert(sizeof(struct phv_request) == PHV_SIZE_REQUEST, "phv_request");
@@ -351,7 +351,7 @@ _Static_assert(offsetof(struct phv_request, width) == PHV_OFF_REQUEST_WIDTH, "ph
 _Static_assert(offsetof(struct phv_request, value) == PHV_OFF_REQUEST_VALUE, "phv_request.value");
 _Static_assert(offsetof(struct phv_request, reserved) == PHV_OFF_REQUEST_RESERVED, "phv_request.reserved");
 
-/* Something that the layer did; written by the thread that is the vCPU */
+/* An event of the layer, written by the vCPU's owner */
 struct phv_event {
 	__u64 tsc; /* time-stamp counter */
 	__u64 kind; /* PHV_EVENT_* */
@@ -364,24 +364,24 @@ _Static_assert(offsetof(struct phv_event, kind) == PHV_OFF_EVENT_KIND, "phv_even
 _Static_assert(offsetof(struct phv_event, a) == PHV_OFF_EVENT_A, "phv_event.a");
 _Static_assert(offsetof(struct phv_event, b) == PHV_OFF_EVENT_B, "phv_event.b");
 
-/* A vCPU that is stopped, as the debugger in the monitor sees and changes it */
+/* A stopped vCPU, as the debugger in the monitor sees and changes it */
 struct phv_debug {
 	__u32 state; /* (layer) PHV_DEBUG_* */
 	__u32 reason; /* (layer) PHV_STOP_* */
-	__u32 command; /* PHV_COMMAND_*, taken by the layer; then wait_word of the vCPU is counted up */
+	__u32 command; /* PHV_COMMAND_*, taken by the layer. The monitor then counts the vCPU's wait_word up */
 	__u32 pad; /* zero */
 	__u64 gpr[16]; /* rax rcx rdx rbx rsp rbp rsi rdi r8 to r15 */
 	__u64 rip; /* instruction pointer */
-	__u64 rflags; /* flags, IF is the virtual interrupt flag */
+	__u64 rflags; /* flags; IF is the virtual interrupt flag */
 	__u32 cs; /* (layer) the guest's selector */
 	__u32 ss; /* (layer) the guest's selector */
 	__u64 fs_base; /* (layer) */
 	__u64 gs_base; /* (layer) */
 	__u64 cr2; /* (layer) */
-	__u64 cr3; /* (layer) root of the tables that user addresses are looked up in */
-	__u64 kernel_root; /* (layer) the same for kernel addresses, 0: cr3 */
+	__u64 cr3; /* (layer) root of the tables for user addresses */
+	__u64 kernel_root; /* (layer) root of the tables for kernel addresses; 0: cr3 */
 	__u64 reserved[38]; /* zero */
-	__u8 fxsave[512]; /* (layer) x87 and SSE registers, as fxsave has them */
+	__u8 fxsave[512]; /* (layer) x87 and SSE registers in the layout of fxsave */
 };
 _Static_assert(sizeof(struct phv_debug) == PHV_SIZE_DEBUG, "phv_debug");
 _Static_assert(offsetof(struct phv_debug, state) == PHV_OFF_DEBUG_STATE, "phv_debug.state");
@@ -414,13 +414,13 @@ _Static_assert(offsetof(struct phv_message, index) == PHV_OFF_MESSAGE_INDEX, "ph
 _Static_assert(offsetof(struct phv_message, pid) == PHV_OFF_MESSAGE_PID, "phv_message.pid");
 _Static_assert(offsetof(struct phv_message, value) == PHV_OFF_MESSAGE_VALUE, "phv_message.value");
 
-/* Turns the time-stamp counter into the host's CLOCK_MONOTONIC; written by the monitor */
+/* Factors that turn the time-stamp counter into the host's CLOCK_MONOTONIC; written by the monitor */
 struct phv_clock {
 	__u32 sequence; /* odd while being written */
 	__u32 shift; /* 0 to 63 */
 	__u64 tsc; /* counter value */
-	__u64 ns; /* CLOCK_MONOTONIC at it */
-	__u64 mult; /* ns + ((counter - tsc) * mult >> shift), 128-bit product */
+	__u64 ns; /* CLOCK_MONOTONIC at that value */
+	__u64 mult; /* ns + ((counter - tsc) * mult >> shift), with a 128-bit product */
 	__u64 tsc_hz; /* frequency */
 };
 _Static_assert(sizeof(struct phv_clock) == PHV_SIZE_CLOCK, "phv_clock");
@@ -431,46 +431,46 @@ _Static_assert(offsetof(struct phv_clock, ns) == PHV_OFF_CLOCK_NS, "phv_clock.ns
 _Static_assert(offsetof(struct phv_clock, mult) == PHV_OFF_CLOCK_MULT, "phv_clock.mult");
 _Static_assert(offsetof(struct phv_clock, tsc_hz) == PHV_OFF_CLOCK_TSC_HZ, "phv_clock.tsc_hz");
 
-/* First page of the shared area. The monitor fills it before the layer starts; later it writes the clock and reads what is marked (layer) */
+/* First page of the shared area. The monitor fills it before the layer starts. Later it writes the clock and reads the fields marked (layer) */
 struct phv_shared {
 	__u32 magic; /* PHV_MAGIC */
 	__u32 vcpu_count; /* vCPUs */
 	__u32 region_count; /* RAM regions */
-	__u32 segment_count; /* parts of the kernel image, at most 8 */
-	__u32 filter_length; /* instructions of the seccomp filter, at least 1; copied by the zygote before guest code exists, like everything that a process is made by */
+	__u32 segment_count; /* segments of the kernel file, at most 8 */
+	__u32 filter_length; /* instructions of the seccomp filter, at least 1. The zygote copies it before guest code exists, like everything that decides about a process */
 	__u32 proc_limit; /* processes that may exist; at least vcpu_count + 1 */
 	__u32 flags; /* PHV_FLAG_* */
-	__u32 max_maps; /* mappings that one process may have, from vm.max_map_count */
-	__u32 doorbell; /* (layer) futex that the monitor waits on: one more for each thing to look at */
+	__u32 max_maps; /* largest number of mappings of one process, from vm.max_map_count */
+	__u32 doorbell; /* (layer) futex of the monitor: counts the things to look at */
 	__u32 vm_state; /* (layer) PHV_VM_* */
-	__u32 vm_status; /* (layer) see vm_state */
+	__u32 vm_status; /* (layer) depends on vm_state */
 	__u32 proc_count; /* processes 0 to proc_count - 1 have been made; only the monitor writes it */
-	__u32 proc_wanted; /* (layer) processes that the layer would like to have; the monitor decides */
+	__u32 proc_wanted; /* (layer) number of processes that the layer wants; the monitor decides */
 	__u32 console_head; /* (layer) bytes ever written to the console ring, modulo 2^32 */
-	__u32 console_tail; /* bytes ever taken from it by the monitor; futex that a full writer waits on */
-	__u32 alarm_word; /* (layer) futex that the monitor's alarm thread waits on: one more when an earlier deadline appears */
-	__u64 alarm_next_ns; /* CLOCK_MONOTONIC moment that the alarm thread sleeps to; written by it; all ones: none */
+	__u32 console_tail; /* bytes ever taken from the ring by the monitor; futex of a writer that finds it full */
+	__u32 alarm_word; /* (layer) futex of the monitor's alarm thread: counts deadlines that are earlier than the last one */
+	__u64 alarm_next_ns; /* CLOCK_MONOTONIC until which the alarm thread sleeps, written by it; all ones: none */
 	__u64 wall_offset_ns; /* CLOCK_REALTIME - CLOCK_MONOTONIC; written by the monitor */
-	__u32 wall_updates; /* one more for each jump of it */
+	__u32 wall_updates; /* counts its jumps */
 	__u32 cpuid_faulting; /* 1: the host can make cpuid fault (arch_prctl) */
 	__u64 boot_info; /* linear address of struct vmi_boot_info */
 	__u64 kernel_entry; /* linear address of the kernel's VMI entry, relocated */
 	__u64 boot_stack; /* linear address of the top of the boot stack */
 	struct phv_clock clock; /* time */
-	struct phv_region regions[16]; /* RAM */
-	struct phv_segment segments[8]; /* kernel image */
-	__u32 vcpu_cpu[64]; /* host CPU on which the threads of a vCPU are to run; all ones: any */
-	__u8 message[256]; /* (layer) text for vm_state PHV_VM_FATAL, ends with a zero byte */
-	__u64 device_gpa; /* guest-physical address of device 0's register page; the others follow. Behind all RAM */
+	struct phv_region regions[16]; /* RAM regions */
+	struct phv_segment segments[8]; /* segments of the kernel file */
+	__u32 vcpu_cpu[64]; /* host CPU of a vCPU's threads; all ones: any */
+	__u8 message[256]; /* (layer) text for PHV_VM_FATAL, ends with a zero byte */
+	__u64 device_gpa; /* guest-physical address of device 0's register page. The others follow. After all RAM */
 	__u32 device_count; /* devices */
 	__u32 device_pad; /* zero */
-	__u32 pool_chunks; /* pieces that the pool has */
-	__u32 maps_all; /* mappings that all processes together should not exceed; each may have PHV_MAPS_SURE anyway */
-	__u32 debug_on; /* 1: a debugger is attached; breakpoints stop the vCPU */
+	__u32 pool_chunks; /* pieces of the shadow pool */
+	__u32 maps_all; /* mappings that all processes together should not exceed; each may always have PHV_MAPS_SURE */
+	__u32 debug_on; /* 1: a debugger is connected, and breakpoints stop the vCPU */
 	__u32 debug_pad; /* zero */
-	__u64 kick_wanted; /* (layer) bit n: vCPU n is to be made to look, see PHV_FLAG_ASK. Set with an atomic or, taken by the monitor */
-	__u32 kick_sleeping; /* 1: the monitor's thread for that sleeps, or is about to: who sets a bit makes this 0 and wakes it. Futex */
-	__u32 kick_rounds; /* one more when the monitor has sent what it took; futex that who wants a kick waits on */
+	__u64 kick_wanted; /* (layer) bit n: vCPU n needs a kick (PHV_FLAG_ASK). Set by an atomic or, taken by the monitor */
+	__u32 kick_sleeping; /* futex; 1: the monitor's kick thread sleeps or is about to. A sender sets this to 0 and wakes it */
+	__u32 kick_rounds; /* counts the rounds of kicks that the monitor has sent; futex of senders that wait */
 	__u8 reserved[888]; /* zero */
 };
 _Static_assert(sizeof(struct phv_shared) == PHV_SIZE_SHARED, "phv_shared");
@@ -514,30 +514,30 @@ _Static_assert(offsetof(struct phv_shared, kick_sleeping) == PHV_OFF_SHARED_KICK
 _Static_assert(offsetof(struct phv_shared, kick_rounds) == PHV_OFF_SHARED_KICK_ROUNDS, "phv_shared.kick_rounds");
 _Static_assert(offsetof(struct phv_shared, reserved) == PHV_OFF_SHARED_RESERVED, "phv_shared.reserved");
 
-/* A vCPU, as far as the monitor looks at it */
+/* A vCPU: the part that the monitor sees */
 struct phv_vcpu {
-	__u32 pending; /* PHV_PENDING_*; set with an atomic or */
+	__u32 pending; /* PHV_PENDING_*; set by an atomic or */
 	__u32 irq_flag; /* virtual interrupt flag, 0 or 1 */
 	__u32 state; /* PHV_VCPU_* */
-	__u32 wait_word; /* futex that a halted vCPU waits on: one more wakes it */
-	__u64 owner; /* pid << 32 | tid of the thread that is the vCPU */
-	__u64 deadline_ns; /* CLOCK_MONOTONIC of the next alarm, all ones: none */
-	__u64 irr[4]; /* interrupt vectors that are requested */
+	__u32 wait_word; /* futex of a halted vCPU: counting it up wakes the vCPU */
+	__u64 owner; /* pid << 32 | tid of the owner */
+	__u64 deadline_ns; /* CLOCK_MONOTONIC of the next alarm; all ones: none */
+	__u64 irr[4]; /* requested interrupt vectors */
 	__u32 kick; /* pending bit of lock.kick */
-	__u32 proc; /* process whose thread is the vCPU */
-	__u64 stolen_ns; /* stolen time so far */
-	__u64 faults_hidden; /* count */
-	__u64 faults_injected; /* count */
+	__u32 proc; /* process of the owner */
+	__u64 stolen_ns; /* stolen time so far, ns */
+	__u64 faults_hidden; /* hidden faults */
+	__u64 faults_injected; /* guest page faults and other exceptions with an error code */
 	__u64 fills; /* pages mapped */
-	__u64 flushes; /* count */
+	__u64 flushes; /* flushes */
 	__u64 switches; /* hand-overs to another process */
 	__u64 resyncs; /* loads of a space that had changed */
-	__u64 syscalls_trapped; /* count */
-	__u64 interrupts; /* delivered */
+	__u64 syscalls_trapped; /* system calls that trapped */
+	__u64 interrupts; /* interrupts delivered */
 	__u64 kicks_sent; /* signals to other vCPUs */
-	__u64 halts; /* waits */
+	__u64 halts; /* waits for an interrupt or lock.kick */
 	__u64 host_calls; /* host system calls */
-	__u32 events; /* events so far, modulo 2^32: the next one goes to this modulo PHV_EVENTS */
+	__u32 events; /* events so far, modulo 2^32. The next event goes to this number modulo PHV_EVENTS */
 	__u32 events_pad; /* zero */
 	__u8 reserved[80]; /* zero */
 };
@@ -571,9 +571,9 @@ _Static_assert(offsetof(struct phv_vcpu, reserved) == PHV_OFF_VCPU_RESERVED, "ph
 struct phv_proc {
 	__u32 state; /* PHV_PROC_* */
 	__u32 pid; /* process id */
-	__u64 cr3; /* space that it belongs to */
-	__u64 context; /* its context */
-	__u64 generation; /* generation that its mappings are good for */
+	__u64 cr3; /* CR3 of its space */
+	__u64 context; /* context of its space */
+	__u64 generation; /* generation that its mappings agree with */
 	__u32 mappings; /* estimate of its host mappings */
 	__u32 reserved[7]; /* zero */
 	__u32 wake[64]; /* futex of each vCPU's thread: 1 hands the vCPU over to it */

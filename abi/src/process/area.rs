@@ -8,13 +8,13 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum VmState {
-    /// It runs, or has not started.
+    /// Runs, or has not started yet.
     Running = 0,
-    /// The guest asked for its end; vm_status has the exit code.
+    /// The guest has shut down; vm_status is the exit code.
     Shutdown = 1,
-    /// The guest asked for a restart; vm_status has VMI_REBOOT_*.
+    /// The guest has asked for a restart; vm_status is VMI_REBOOT_*.
     Reboot = 2,
-    /// The layer could not go on; message says why.
+    /// The layer cannot go on; message says why.
     Fatal = 3,
 }
 
@@ -65,11 +65,11 @@ impl Enumerated for VcpuState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ProcState {
-    /// Not there.
+    /// Does not exist.
     None = 0,
-    /// Parked, belongs to no space.
+    /// Parked, without a space.
     Free = 1,
-    /// Belongs to a space.
+    /// Has a space.
     Space = 2,
 }
 
@@ -92,11 +92,11 @@ impl Enumerated for ProcState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum DebugState {
-    /// It runs: the registers are old.
+    /// Runs: the registers here are old.
     Runs = 0,
     /// Waits for a command.
     Stopped = 1,
-    /// Has made a call that ends the machine; registers of its caller, as far as a function keeps them.
+    /// Has made a call that ends the machine. The registers are its caller's, as far as a function preserves them.
     Call = 2,
 }
 
@@ -119,11 +119,11 @@ impl Enumerated for DebugState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum StopReason {
-    /// PHV_PENDING_DEBUG.
+    /// The debugger asked for it (PHV_PENDING_DEBUG).
     Asked = 0,
-    /// Int3; rip is behind it.
+    /// Int3; rip is after it.
     Breakpoint = 1,
-    /// One instruction is done.
+    /// One instruction was executed.
     Step = 2,
 }
 
@@ -146,13 +146,13 @@ impl Enumerated for StopReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum DebugCommand {
-    /// No command: the vCPU waits.
+    /// No command: keep waiting.
     None = 0,
-    /// Go on with the registers as they stand here.
+    /// Continue with the registers as they are here.
     Continue = 1,
-    /// The same for one instruction; no interrupt is delivered.
+    /// Execute one instruction; no interrupt is delivered.
     Step = 2,
-    /// The breakpoint is the guest's: it gets its exception.
+    /// The breakpoint is the guest's: deliver its exception.
     Pass = 3,
 }
 
@@ -176,9 +176,9 @@ impl Enumerated for DebugCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RequestState {
-    /// There is none.
+    /// No request.
     None = 0,
-    /// The layer waits.
+    /// The vCPU waits.
     Asked = 1,
     /// The monitor has done it.
     Done = 2,
@@ -199,13 +199,13 @@ impl Enumerated for RequestState {
     }
 }
 
-/// RAM region: guest-physical range and the memfd that it comes from; ascending, without gaps.
+/// RAM region: a guest-physical range and the memfd that backs it. Regions ascend without gaps.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Region {
     /// First address, a multiple of 2 MiB.
     pub gpa: AtomicU64,
-    /// Bytes, a multiple of 2 MiB; from offset 0 of the region's memfd.
+    /// Bytes, a multiple of 2 MiB, from offset 0 of the region's memfd.
     pub size: AtomicU64,
 }
 
@@ -215,7 +215,7 @@ const _: () = assert!(size_of::<Region>() == 16);
 const _: () = assert!(offset_of!(Region, gpa) == 0);
 const _: () = assert!(offset_of!(Region, size) == 8);
 
-/// Part of the kernel image: a linear range in the hole that shows guest-physical memory.
+/// Part of the kernel file: a linear range in the hole that maps guest-physical memory.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Segment {
@@ -234,17 +234,17 @@ const _: () = assert!(offset_of!(Segment, addr) == 0);
 const _: () = assert!(offset_of!(Segment, gpa) == 8);
 const _: () = assert!(offset_of!(Segment, size) == 16);
 
-/// A device: what passes between the layer, the device's thread in the monitor, and whoever interrupts.
+/// What the layer, the device's thread in the monitor and senders of its interrupts share about a device.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Device {
-    /// Bit n: queue n was notified; PHV_NOTIFY_*. Set with an atomic or, taken by the device's thread; futex that it sleeps on while it is 0.
+    /// Bit n: queue n was notified; PHV_NOTIFY_*. Set by an atomic or, taken by the device's thread.
     pub notify: AtomicU32,
-    /// 1: the device's thread sleeps, or is about to: who sets a bit wakes it. Written by it before it looks at notify the last time.
+    /// Futex; 1: the device's thread sleeps or is about to. A sender sets this to 0 and wakes it.
     pub sleeping: AtomicU32,
-    /// (layer) of its line: APIC id << 8 | vector; vector 0: masked.
+    /// (layer) where its line goes: APIC id << 8 | vector; vector 0: masked.
     pub route: AtomicU32,
-    /// 1: the line was signalled while masked.
+    /// 1: the line was signalled while it was masked.
     pub raised: AtomicU32,
     /// Zero.
     pub reserved: [AtomicU32; 12],
@@ -259,19 +259,19 @@ const _: () = assert!(offset_of!(Device, route) == 8);
 const _: () = assert!(offset_of!(Device, raised) == 12);
 const _: () = assert!(offset_of!(Device, reserved) == 16);
 
-/// A write to a device register that changes others: a vCPU waits until the device's thread has done it.
+/// A write to a device register that changes other registers. The vCPU waits until the device's thread has carried it out.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Request {
-    /// PHV_REQUEST_*; futex that the vCPU waits on.
+    /// PHV_REQUEST_*; futex of the vCPU.
     pub state: Choice<RequestState>,
-    /// Number.
+    /// The device's number.
     pub device: AtomicU32,
-    /// In its register page.
+    /// Offset in its register page.
     pub offset: AtomicU32,
     /// Bytes: 1, 2, 4 or 8.
     pub width: AtomicU32,
-    /// What is written.
+    /// The value written.
     pub value: AtomicU64,
     /// Zero.
     pub reserved: [AtomicU32; 10],
@@ -287,7 +287,7 @@ const _: () = assert!(offset_of!(Request, width) == 12);
 const _: () = assert!(offset_of!(Request, value) == 16);
 const _: () = assert!(offset_of!(Request, reserved) == 24);
 
-/// Something that the layer did; written by the thread that is the vCPU.
+/// An event of the layer, written by the vCPU's owner.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Event {
@@ -309,7 +309,7 @@ const _: () = assert!(offset_of!(Event, kind) == 8);
 const _: () = assert!(offset_of!(Event, a) == 16);
 const _: () = assert!(offset_of!(Event, b) == 24);
 
-/// A vCPU that is stopped, as the debugger in the monitor sees and changes it.
+/// A stopped vCPU, as the debugger in the monitor sees and changes it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Debug {
@@ -317,7 +317,7 @@ pub struct Debug {
     pub state: Choice<DebugState>,
     /// (layer) PHV_STOP_*.
     pub reason: Choice<StopReason>,
-    /// PHV_COMMAND_*, taken by the layer; then wait_word of the vCPU is counted up.
+    /// PHV_COMMAND_*, taken by the layer. The monitor then counts the vCPU's wait_word up.
     pub command: Choice<DebugCommand>,
     /// Zero.
     pub pad: AtomicU32,
@@ -325,7 +325,7 @@ pub struct Debug {
     pub gpr: [AtomicU64; 16],
     /// Instruction pointer.
     pub rip: AtomicU64,
-    /// Flags, IF is the virtual interrupt flag.
+    /// Flags; IF is the virtual interrupt flag.
     pub rflags: AtomicU64,
     /// (layer) the guest's selector.
     pub cs: AtomicU32,
@@ -337,13 +337,13 @@ pub struct Debug {
     pub gs_base: AtomicU64,
     /// (layer).
     pub cr2: AtomicU64,
-    /// (layer) root of the tables that user addresses are looked up in.
+    /// (layer) root of the tables for user addresses.
     pub cr3: AtomicU64,
-    /// (layer) the same for kernel addresses, 0: cr3.
+    /// (layer) root of the tables for kernel addresses; 0: cr3.
     pub kernel_root: AtomicU64,
     /// Zero.
     pub reserved: [AtomicU64; 38],
-    /// (layer) x87 and SSE registers, as fxsave has them.
+    /// (layer) x87 and SSE registers in the layout of fxsave.
     pub fxsave: [AtomicU8; 512],
 }
 
@@ -367,7 +367,7 @@ const _: () = assert!(offset_of!(Debug, kernel_root) == 200);
 const _: () = assert!(offset_of!(Debug, reserved) == 208);
 const _: () = assert!(offset_of!(Debug, fxsave) == 512);
 
-/// Turns the time-stamp counter into the host's CLOCK_MONOTONIC; written by the monitor.
+/// Factors that turn the time-stamp counter into the host's CLOCK_MONOTONIC; written by the monitor.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Clock {
@@ -377,9 +377,9 @@ pub struct Clock {
     pub shift: AtomicU32,
     /// Counter value.
     pub tsc: AtomicU64,
-    /// CLOCK_MONOTONIC at it.
+    /// CLOCK_MONOTONIC at that value.
     pub ns: AtomicU64,
-    /// Ns + ((counter - tsc) * mult >> shift), 128-bit product.
+    /// Ns + ((counter - tsc) * mult >> shift), with a 128-bit product.
     pub mult: AtomicU64,
     /// Frequency.
     pub tsc_hz: AtomicU64,
@@ -395,7 +395,7 @@ const _: () = assert!(offset_of!(Clock, ns) == 16);
 const _: () = assert!(offset_of!(Clock, mult) == 24);
 const _: () = assert!(offset_of!(Clock, tsc_hz) == 32);
 
-/// First page of the shared area. The monitor fills it before the layer starts; later it writes the clock and reads what is marked (layer).
+/// First page of the shared area. The monitor fills it before the layer starts. Later it writes the clock and reads the fields marked (layer).
 #[repr(C)]
 #[derive(Debug)]
 pub struct Shared {
@@ -405,37 +405,37 @@ pub struct Shared {
     pub vcpu_count: AtomicU32,
     /// RAM regions.
     pub region_count: AtomicU32,
-    /// Parts of the kernel image, at most 8.
+    /// Segments of the kernel file, at most 8.
     pub segment_count: AtomicU32,
-    /// Instructions of the seccomp filter, at least 1; copied by the zygote before guest code exists, like everything that a process is made by.
+    /// Instructions of the seccomp filter, at least 1. The zygote copies it before guest code exists, like everything that decides about a process.
     pub filter_length: AtomicU32,
     /// Processes that may exist; at least vcpu_count + 1.
     pub proc_limit: AtomicU32,
     /// PHV_FLAG_*.
     pub flags: AtomicU32,
-    /// Mappings that one process may have, from vm.max_map_count.
+    /// Largest number of mappings of one process, from vm.max_map_count.
     pub max_maps: AtomicU32,
-    /// (layer) futex that the monitor waits on: one more for each thing to look at.
+    /// (layer) futex of the monitor: counts the things to look at.
     pub doorbell: AtomicU32,
     /// (layer) PHV_VM_*.
     pub vm_state: Choice<VmState>,
-    /// (layer) see vm_state.
+    /// (layer) depends on vm_state.
     pub vm_status: AtomicU32,
     /// Processes 0 to proc_count - 1 have been made; only the monitor writes it.
     pub proc_count: AtomicU32,
-    /// (layer) processes that the layer would like to have; the monitor decides.
+    /// (layer) number of processes that the layer wants; the monitor decides.
     pub proc_wanted: AtomicU32,
     /// (layer) bytes ever written to the console ring, modulo 2^32.
     pub console_head: AtomicU32,
-    /// Bytes ever taken from it by the monitor; futex that a full writer waits on.
+    /// Bytes ever taken from the ring by the monitor; futex of a writer that finds it full.
     pub console_tail: AtomicU32,
-    /// (layer) futex that the monitor's alarm thread waits on: one more when an earlier deadline appears.
+    /// (layer) futex of the monitor's alarm thread: counts deadlines that are earlier than the last one.
     pub alarm_word: AtomicU32,
-    /// CLOCK_MONOTONIC moment that the alarm thread sleeps to; written by it; all ones: none.
+    /// CLOCK_MONOTONIC until which the alarm thread sleeps, written by it; all ones: none.
     pub alarm_next_ns: AtomicU64,
     /// CLOCK_REALTIME - CLOCK_MONOTONIC; written by the monitor.
     pub wall_offset_ns: AtomicU64,
-    /// One more for each jump of it.
+    /// Counts its jumps.
     pub wall_updates: AtomicU32,
     /// 1: the host can make cpuid fault (arch_prctl).
     pub cpuid_faulting: AtomicU32,
@@ -447,33 +447,33 @@ pub struct Shared {
     pub boot_stack: AtomicU64,
     /// Time.
     pub clock: Clock,
-    /// RAM.
+    /// RAM regions.
     pub regions: [Region; 16],
-    /// Kernel image.
+    /// Segments of the kernel file.
     pub segments: [Segment; 8],
-    /// Host CPU on which the threads of a vCPU are to run; all ones: any.
+    /// Host CPU of a vCPU's threads; all ones: any.
     pub vcpu_cpu: [AtomicU32; 64],
-    /// (layer) text for vm_state PHV_VM_FATAL, ends with a zero byte.
+    /// (layer) text for PHV_VM_FATAL, ends with a zero byte.
     pub message: [AtomicU8; 256],
-    /// Guest-physical address of device 0's register page; the others follow. Behind all RAM.
+    /// Guest-physical address of device 0's register page. The others follow. After all RAM.
     pub device_gpa: AtomicU64,
     /// Devices.
     pub device_count: AtomicU32,
     /// Zero.
     pub device_pad: AtomicU32,
-    /// Pieces that the pool has.
+    /// Pieces of the shadow pool.
     pub pool_chunks: AtomicU32,
-    /// Mappings that all processes together should not exceed; each may have PHV_MAPS_SURE anyway.
+    /// Mappings that all processes together should not exceed; each may always have PHV_MAPS_SURE.
     pub maps_all: AtomicU32,
-    /// 1: a debugger is attached; breakpoints stop the vCPU.
+    /// 1: a debugger is connected, and breakpoints stop the vCPU.
     pub debug_on: AtomicU32,
     /// Zero.
     pub debug_pad: AtomicU32,
-    /// (layer) bit n: vCPU n is to be made to look, see PHV_FLAG_ASK. Set with an atomic or, taken by the monitor.
+    /// (layer) bit n: vCPU n needs a kick (PHV_FLAG_ASK). Set by an atomic or, taken by the monitor.
     pub kick_wanted: AtomicU64,
-    /// 1: the monitor's thread for that sleeps, or is about to: who sets a bit makes this 0 and wakes it. Futex.
+    /// Futex; 1: the monitor's kick thread sleeps or is about to. A sender sets this to 0 and wakes it.
     pub kick_sleeping: AtomicU32,
-    /// One more when the monitor has sent what it took; futex that who wants a kick waits on.
+    /// Counts the rounds of kicks that the monitor has sent; futex of senders that wait.
     pub kick_rounds: AtomicU32,
     /// Zero.
     pub reserved: [AtomicU8; 888],
@@ -522,53 +522,53 @@ const _: () = assert!(offset_of!(Shared, kick_sleeping) == 1152);
 const _: () = assert!(offset_of!(Shared, kick_rounds) == 1156);
 const _: () = assert!(offset_of!(Shared, reserved) == 1160);
 
-/// A vCPU, as far as the monitor looks at it.
+/// A vCPU: the part that the monitor sees.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Vcpu {
-    /// PHV_PENDING_*; set with an atomic or.
+    /// PHV_PENDING_*; set by an atomic or.
     pub pending: AtomicU32,
     /// Virtual interrupt flag, 0 or 1.
     pub irq_flag: AtomicU32,
     /// PHV_VCPU_*.
     pub state: Choice<VcpuState>,
-    /// Futex that a halted vCPU waits on: one more wakes it.
+    /// Futex of a halted vCPU: counting it up wakes the vCPU.
     pub wait_word: AtomicU32,
-    /// Pid << 32 | tid of the thread that is the vCPU.
+    /// Pid << 32 | tid of the owner.
     pub owner: AtomicU64,
-    /// CLOCK_MONOTONIC of the next alarm, all ones: none.
+    /// CLOCK_MONOTONIC of the next alarm; all ones: none.
     pub deadline_ns: AtomicU64,
-    /// Interrupt vectors that are requested.
+    /// Requested interrupt vectors.
     pub irr: [AtomicU64; 4],
     /// Pending bit of lock.kick.
     pub kick: AtomicU32,
-    /// Process whose thread is the vCPU.
+    /// Process of the owner.
     pub proc: AtomicU32,
-    /// Stolen time so far.
+    /// Stolen time so far, ns.
     pub stolen_ns: AtomicU64,
-    /// Count.
+    /// Hidden faults.
     pub faults_hidden: AtomicU64,
-    /// Count.
+    /// Guest page faults and other exceptions with an error code.
     pub faults_injected: AtomicU64,
     /// Pages mapped.
     pub fills: AtomicU64,
-    /// Count.
+    /// Flushes.
     pub flushes: AtomicU64,
     /// Hand-overs to another process.
     pub switches: AtomicU64,
     /// Loads of a space that had changed.
     pub resyncs: AtomicU64,
-    /// Count.
+    /// System calls that trapped.
     pub syscalls_trapped: AtomicU64,
-    /// Delivered.
+    /// Interrupts delivered.
     pub interrupts: AtomicU64,
     /// Signals to other vCPUs.
     pub kicks_sent: AtomicU64,
-    /// Waits.
+    /// Waits for an interrupt or lock.kick.
     pub halts: AtomicU64,
     /// Host system calls.
     pub host_calls: AtomicU64,
-    /// Events so far, modulo 2^32: the next one goes to this modulo PHV_EVENTS.
+    /// Events so far, modulo 2^32. The next event goes to this number modulo PHV_EVENTS.
     pub events: AtomicU32,
     /// Zero.
     pub events_pad: AtomicU32,
@@ -612,11 +612,11 @@ pub struct Proc {
     pub state: Choice<ProcState>,
     /// Process id.
     pub pid: AtomicU32,
-    /// Space that it belongs to.
+    /// CR3 of its space.
     pub cr3: AtomicU64,
-    /// Its context.
+    /// Context of its space.
     pub context: AtomicU64,
-    /// Generation that its mappings are good for.
+    /// Generation that its mappings agree with.
     pub generation: AtomicU64,
     /// Estimate of its host mappings.
     pub mappings: AtomicU32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* What a device's thread in the monitor is told. */
+/* Messages to a device's thread in the monitor. */
 #include "device/notify.h"
 #include "host/doorbell.h"
 #include "host/futex.h"
@@ -8,12 +8,13 @@
 void device_notify(struct phv_device *device, u32 bits)
 {
 	__atomic_fetch_or(&device->notify, bits, __ATOMIC_SEQ_CST);
-	wake_announced(&device->sleeping, &device->notify);
+	wake_announced(&device->sleeping);
 }
 
 void device_request(struct vcpu *v, u32 number, u32 offset, u32 width, u64 value)
 {
-	struct phv_request *all = to_pointer(PHV_SHARED + PHV_SHARED_REQUESTS), *r = &all[v->number];
+	struct phv_request *all = to_pointer(PHV_SHARED + PHV_SHARED_REQUESTS);
+	struct phv_request *r = &all[v->number];
 
 	r->device = number;
 	r->offset = offset;

@@ -36,29 +36,33 @@
 #include "host/step.h"
 #include "state/state.h"
 
-/* Changes a futex word that counts, and wakes the thread that waits on it. W1 and W2 in one. */
+/* Counts a futex word up and wakes the thread that waits on it. W1 and W2 in one. */
 static inline void ring(u32 *word)
 {
 	__atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST);
 	futex_wake(word, 1);
 }
 
-/* Has the monitor look at the console, the machine's state, processes and stopped vCPUs. */
+/* Makes the monitor look at the console, the machine's state, the processes and stopped vCPUs. */
 static inline void doorbell_ring(void)
 {
 	ring(&shared->s.doorbell);
 }
 
 /*
- * W3: wakes a thread that has announced its sleep in *sleeping and waits on *futex. The caller has
- * done W1 by a SEQ_CST read-modify-write. One wake serves all work that comes before the thread
- * runs, so the first waker takes the announcement away.
+ * W3: wakes a thread that has announced its sleep. The caller has done W1 by a SEQ_CST
+ * read-modify-write. One wake serves all work that comes before the thread runs, so the first waker
+ * takes the announcement away.
+ *
+ * The announcement is the futex. A late waker can take the announcement of the next sleep, for work
+ * that is already done. The thread must not sleep then, because no other waker would find an
+ * announcement.
  */
-static inline void wake_announced(u32 *sleeping, u32 *futex)
+static inline void wake_announced(u32 *sleeping)
 {
 	step();
 	if (READ_ONCE(*sleeping) && __atomic_exchange_n(sleeping, 0, __ATOMIC_SEQ_CST))
-		futex_wake(futex, 1);
+		futex_wake(sleeping, 1);
 }
 
 #endif

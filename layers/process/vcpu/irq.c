@@ -2,13 +2,13 @@
 /*
  * Pending interrupts.
  *
- * Whoever requests one sets the bits first, then looks where the vCPU is: a waiting one is woken
- * through its futex, a running one gets SIGURG, whose handler delivers or, in the layer or with the
- * flag clear, leaves F_PENDING behind. The thread that is the vCPU looks again at every enable,
- * return and hand-over, so a signal that hits a thread which has just handed the vCPU over is not
- * missed. Cost of an interrupt to a running vCPU: one tgkill, one signal, one signal return. Where
- * the host cannot keep signals inside the machine (PHV_FLAG_ASK), a thread of the monitor sends
- * it: two changes of threads more.
+ * A sender sets the bits first, then looks where the vCPU is. A halted vCPU is woken through its
+ * futex. The owner of a running one gets SIGURG, whose handler delivers or, in the layer or with
+ * interrupts off, sets F_PENDING. The owner looks again at each enable, return and hand-over, so
+ * nothing is lost if the signal hits a thread that has just handed the vCPU over. An interrupt of a
+ * running vCPU costs a tgkill, a signal and a signal return. Where the host cannot keep signals
+ * inside the machine (PHV_FLAG_ASK), a thread of the monitor sends it, which costs two thread
+ * switches more.
  */
 #include "vcpu/irq.h"
 #include "host/call.h"
@@ -23,23 +23,31 @@
 #include "vcpu/alarm.h"
 
 /* Bits that stay until they are acted upon. */
-#define PENDING_KEPT ((u32)(PHV_PENDING_NMI | PHV_PENDING_STOP | PHV_PENDING_FLUSH | PHV_PENDING_DEBUG))
+#define PENDING_KEPT						\
+	((u32)(PHV_PENDING_NMI | PHV_PENDING_STOP |		\
+	       PHV_PENDING_FLUSH | PHV_PENDING_DEBUG))
 
-/* What is acted upon whatever the flag says. A second NMI waits until the handler of the first returns. */
+/*
+ * Bits that are acted upon with interrupts off, too. A second NMI waits until the first one's
+ * handler returns.
+ */
 static u32 forcing(const struct vcpu *v, u32 pending)
 {
 	return pending & PENDING_KEPT & ~(v->nmi_on ? (u32)PHV_PENDING_NMI : 0);
 }
 
-/* Who tells it first counts: from there on it wants to run. */
+/* The first caller counts: the vCPU wants to run from then on. */
 void vcpu_woken(struct vcpu *v, u64 tsc)
 {
 	u64 old = 0;
 
-	__atomic_compare_exchange_n(&v->woken, &old, tsc, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	__atomic_compare_exchange_n(&v->woken, &old, tsc, false, __ATOMIC_RELAXED,
+				    __ATOMIC_RELAXED);
 }
 
-/* For the monitor to get a processor. A kick that takes longer comes late, as any wake-up. */
+/*
+ * Time for the monitor to get a processor. A kick that takes longer comes late, like any wake-up.
+ */
 #define ASK_TRIES 20
 #define ASK_NS 1000000
 
@@ -53,11 +61,11 @@ static void ask(u32 vcpu)
 	u32 rounds = READ_ONCE(shared->s.kick_rounds), tries;
 
 	__atomic_fetch_or(&shared->s.kick_wanted, bit, __ATOMIC_SEQ_CST);
-	wake_announced(&shared->s.kick_sleeping, &shared->s.kick_sleeping);
+	wake_announced(&shared->s.kick_sleeping);
 	for (tries = 0; tries < ASK_TRIES; tries++) {
 		u32 now = READ_ONCE(shared->s.kick_rounds);
 
-		/* The end of a round that had begun before says nothing of this bit. */
+		/* The end of a round that began earlier says nothing about this bit. */
 		if (now != rounds && !(READ_ONCE(shared->s.kick_wanted) & bit))
 			return;
 		futex_wait(&shared->s.kick_rounds, now, now_ns() + ASK_NS);
@@ -94,7 +102,8 @@ void irq_notify(struct vcpu *v, u32 pending)
 bool irq_request(struct vcpu *v, u32 vector)
 {
 	__atomic_fetch_or(&v->s.irr[vector >> 6 & 3], 1ULL << (vector & 63), __ATOMIC_SEQ_CST);
-	return !(__atomic_fetch_or(&v->s.pending, PHV_PENDING_IRQ, __ATOMIC_SEQ_CST) & PHV_PENDING_IRQ);
+	return !(__atomic_fetch_or(&v->s.pending, PHV_PENDING_IRQ, __ATOMIC_SEQ_CST) &
+		 PHV_PENDING_IRQ);
 }
 
 void irq_serve_flush(struct vcpu *v)
@@ -140,20 +149,24 @@ void irq_refresh(struct vcpu *v)
 	u32 pending, left;
 
 	/*
-	 * A signal that comes while this looks sets F_PENDING or F_FORCE, and the stores below may undo that; but what it was sent for
-	 * is in pending by then.
+	 * A signal meanwhile sets F_PENDING or F_FORCE, and the stores below may undo that. But the
+	 * reason for the signal is in pending by then.
 	 */
 	do {
 		pending = READ_ONCE(v->s.pending);
 		if (pending & PHV_PENDING_IRQ)
 			__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_IRQ, __ATOMIC_SEQ_CST);
 		if (pending & PHV_PENDING_ALARM) {
-			__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
+			__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_ALARM,
+					   __ATOMIC_SEQ_CST);
 			alarm_check(v);
 		}
 		FAST(v, F_PENDING) = irq_next(v) >= 0;
-		FAST(v, F_FORCE) = (forcing(v, pending) ? FORCE_EVENT : 0) | (v->nmi_on ? FORCE_IRET : 0) |
-				   (thread_of(v)->supervisor_count || self.proc->needs_resync ? FORCE_PAGES : 0);
+		FAST(v, F_FORCE) = (forcing(v, pending) ? FORCE_EVENT : 0) |
+			(v->nmi_on ? FORCE_IRET : 0) |
+				   (thread_of(v)->supervisor_count ||
+				    self.proc->needs_resync ? FORCE_PAGES : 0);
 		left = READ_ONCE(v->s.pending);
-	} while ((left & (PHV_PENDING_IRQ | PHV_PENDING_ALARM)) || (left & PENDING_KEPT & ~pending));
+	} while ((left & (PHV_PENDING_IRQ | PHV_PENDING_ALARM)) ||
+		 (left & PENDING_KEPT & ~pending));
 }

@@ -7,8 +7,9 @@
 use super::core::Core;
 use super::{kick, sys};
 use paravane_abi::process as ph;
+use paravane_wakeup::sleep_until;
 use std::mem::offset_of;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 /// `deadline_ns`, `alarm_next_ns`: no deadline.
 const NEVER: u64 = u64::MAX;
@@ -37,13 +38,18 @@ pub fn run(core: &Core) {
         next_field.store(0, Ordering::SeqCst);
         let seen = word.load(Ordering::SeqCst);
         let next = alarms.serve(core, sys::monotonic());
-        next_field.store(next, Ordering::SeqCst);
-        // Pairs with the layer, which writes a deadline, executes a fence, then reads
-        // `alarm_next_ns`.
-        fence(Ordering::SeqCst);
-        if alarms.next(core) >= next && !core.stopping() {
-            sys::futex_wait(word, seen, (next != NEVER).then_some(next));
-        }
+        sleep_until(
+            next_field,
+            next,
+            || {
+                if core.stopping() {
+                    0
+                } else {
+                    alarms.next(core)
+                }
+            },
+            || sys::futex_wait(word, seen, (next != NEVER).then_some(next)),
+        );
     }
 }
 

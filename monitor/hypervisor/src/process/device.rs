@@ -18,6 +18,7 @@ use paravane_devices::mmio::{
     Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config,
 };
 use paravane_devices::{Area, Broken, Device, Driver, Ending, Interrupt, Memory, Page, Wake};
+use paravane_wakeup::{sleep_unless, wake_announced};
 use std::fmt;
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -179,19 +180,18 @@ fn wake(core: &Core, number: usize) {
     let field = |at| core.shared.device_word(number, at);
     let notify = field(offset_of!(ph::PhvDevice, notify));
     notify.fetch_or(HOST, Ordering::SeqCst);
-    if field(offset_of!(ph::PhvDevice, sleeping)).swap(0, Ordering::SeqCst) != 0 {
-        sys::futex_wake(notify);
-    }
+    let sleeping = field(offset_of!(ph::PhvDevice, sleeping));
+    wake_announced(sleeping, || sys::futex_wake(sleeping));
 }
 
 /// Wakes every device's thread, whatever a guest wrote about which of them sleep.
 pub fn wake_all(core: &Core) {
     for number in 0..size(ph::PHV_MAX_DEVICES) {
-        let notify = core
-            .shared
-            .device_word(number, offset_of!(ph::PhvDevice, notify));
-        notify.fetch_or(HOST, Ordering::SeqCst);
-        sys::futex_wake(notify);
+        let field = |at| core.shared.device_word(number, at);
+        field(offset_of!(ph::PhvDevice, notify)).fetch_or(HOST, Ordering::SeqCst);
+        let sleeping = field(offset_of!(ph::PhvDevice, sleeping));
+        sleeping.store(0, Ordering::SeqCst);
+        sys::futex_wake(sleeping);
     }
 }
 
@@ -292,11 +292,11 @@ impl Thread {
         if bits != 0 {
             return bits;
         }
-        sleeping.store(1, Ordering::SeqCst);
-        if notify.load(Ordering::SeqCst) == 0 {
-            sys::futex_wait(notify, 0, None);
-        }
-        sleeping.store(0, Ordering::SeqCst);
+        sleep_unless(
+            sleeping,
+            || notify.load(Ordering::SeqCst) != 0,
+            || sys::futex_wait(sleeping, 1, None),
+        );
         0
     }
 

@@ -5,8 +5,9 @@ use super::core::Core;
 use super::shared::size;
 use super::sys;
 use paravane_abi::process as ph;
+use paravane_wakeup::{self as wakeup, Found, Target};
 use std::mem::offset_of;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 /// A bit of `pending`.
 pub const fn bit(value: u64) -> u32 {
@@ -24,31 +25,34 @@ const NMI: u32 = bit(ph::PHV_PENDING_NMI);
 /// The vCPU stops for a debugger.
 pub const DEBUG: u32 = bit(ph::PHV_PENDING_DEBUG);
 
-/// Sets pending bits of a vCPU and kicks it. The order is: set `pending`, fence, read `state` and
-/// `owner`. Pairs with the layer, which writes `state` or `owner`, executes a fence, then reads
-/// `pending`.
-pub fn tell(core: &Core, vcpu: usize, pending: u32) {
+/// The words of a vCPU that a kick uses.
+fn target(core: &Core, vcpu: usize) -> Target<'_> {
     let field = |at| core.shared.vcpu_word(vcpu, at);
-    field(offset_of!(ph::PhvVcpu, pending)).fetch_or(pending, Ordering::SeqCst);
-    fence(Ordering::SeqCst);
+    Target {
+        pending: field(offset_of!(ph::PhvVcpu, pending)),
+        state: field(offset_of!(ph::PhvVcpu, state)),
+        halted: bit(ph::PHV_VCPU_HALTED),
+        wait_word: field(offset_of!(ph::PhvVcpu, wait_word)),
+        owner: core.shared.vcpu_long(vcpu, offset_of!(ph::PhvVcpu, owner)),
+    }
+}
+
+/// Sets pending bits of a vCPU and kicks it.
+pub fn tell(core: &Core, vcpu: usize, pending: u32) {
+    target(core, vcpu).set_pending(pending);
     signal(core, vcpu);
 }
 
 /// Makes a vCPU look at what is pending.
 pub fn signal(core: &Core, vcpu: usize) {
-    let field = |at| core.shared.vcpu_word(vcpu, at);
-    if u64::from(field(offset_of!(ph::PhvVcpu, state)).load(Ordering::SeqCst))
-        == ph::PHV_VCPU_HALTED
-    {
-        let word = field(offset_of!(ph::PhvVcpu, wait_word));
-        word.fetch_add(1, Ordering::SeqCst);
-        sys::futex_wake(word);
-        return;
-    }
-    let owner = core
-        .shared
-        .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, owner))
-        .load(Ordering::SeqCst);
+    let target = target(core, vcpu);
+    let owner = match target.find() {
+        Found::Waiting => {
+            sys::futex_wake(target.wait_word);
+            return;
+        }
+        Found::Owner(owner) => owner,
+    };
     let [t0, t1, t2, t3, p0, p1, p2, p3] = owner.to_le_bytes();
     let (tid, pid) = (
         u32::from_le_bytes([t0, t1, t2, t3]),
@@ -92,24 +96,14 @@ pub fn raise(core: &Core, line: usize) {
     let raised = core
         .shared
         .device_word(line, offset_of!(ph::PhvDevice, raised));
-    loop {
-        let [vector, vcpu @ ..] = route.load(Ordering::SeqCst).to_le_bytes();
-        if vector != 0 {
-            let vcpu = size(u32::from_le_bytes([vcpu[0], vcpu[1], vcpu[2], 0]).into());
-            // The guest can write any value there, so the layer's checks are repeated.
-            if vcpu < core.vcpus && u64::from(vector) >= paravane_abi::VECTOR_MIN {
-                interrupt(core, vcpu, vector);
-            }
-            return;
-        }
-        raised.store(1, Ordering::SeqCst);
-        // Pairs with the layer, which writes `route`, executes a fence, then takes `raised`. One of
-        // the two sees the other's store, and only one takes it.
-        fence(Ordering::SeqCst);
-        let [vector, ..] = route.load(Ordering::SeqCst).to_le_bytes();
-        if vector == 0 || raised.swap(0, Ordering::SeqCst) == 0 {
-            return;
-        }
+    let Some(to) = wakeup::raise(route, raised) else {
+        return;
+    };
+    let [vector, vcpu @ ..] = to.to_le_bytes();
+    let vcpu = size(u32::from_le_bytes([vcpu[0], vcpu[1], vcpu[2], 0]).into());
+    // The guest can write any value there, so the layer's checks are repeated.
+    if vcpu < core.vcpus && u64::from(vector) >= paravane_abi::VECTOR_MIN {
+        interrupt(core, vcpu, vector);
     }
 }
 

@@ -10,8 +10,9 @@ use super::core::Core;
 use super::shared::size;
 use super::{kick, sys};
 use paravane_abi::process as ph;
+use paravane_wakeup::sleep_unless;
 use std::mem::offset_of;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 // Each vCPU has a bit.
 const _: () = assert!(ph::PHV_MAX_VCPUS <= 64);
@@ -27,13 +28,11 @@ pub fn run(core: &Core) {
             sys::futex_wake(rounds);
             continue;
         }
-        sleeping.store(1, Ordering::SeqCst);
-        // Pairs with the layer, which sets a bit, then reads `kick_sleeping`.
-        fence(Ordering::SeqCst);
-        if wanted.load(Ordering::SeqCst) == 0 && !core.stopping() {
-            sys::futex_wait(sleeping, 1, None);
-        }
-        sleeping.store(0, Ordering::SeqCst);
+        sleep_unless(
+            sleeping,
+            || wanted.load(Ordering::SeqCst) != 0 || core.stopping(),
+            || sys::futex_wait(sleeping, 1, None),
+        );
     }
 }
 
@@ -69,9 +68,7 @@ mod tests {
         let wanted = core.shared.long(offset_of!(ph::PhvShared, kick_wanted));
         wanted.fetch_or(bits, Ordering::SeqCst);
         let sleeping = core.shared.word(offset_of!(ph::PhvShared, kick_sleeping));
-        if sleeping.swap(0, Ordering::SeqCst) != 0 {
-            sys::futex_wake(sleeping);
-        }
+        paravane_wakeup::wake_announced(sleeping, || sys::futex_wake(sleeping));
     }
 
     #[test]
