@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 #
-# Every fault planted in the sources is listed in faults.txt, and every listed one is planted.
+# Checks that faults.txt lists exactly the faults that are planted in the sources.
 set -eu
 
 cd "$(dirname "$0")"

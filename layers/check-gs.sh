@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 #
-# native-stats must not use GS in calls that any GS base may make: its list (ANY_GS, and
-# STOPS, in counted.S; jumps need none) against the one in vmi.toml.
+# native-stats must not use GS in calls that may have any GS base. Compares its list (ANY_GS and
+# STOPS in counted.S; jumps need none) with vmi.toml.
 set -eu
 
 cd "$(dirname "$0")"

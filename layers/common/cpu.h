@@ -33,14 +33,14 @@ static inline u64 cpu_irq_save(void)
 {
 	u64 flags;
 
-	/* The stack is the kernel's, which has no red zone: pushing is safe. */
+	/* The kernel's stack has no red zone, so pushing is safe. */
 	__asm__ volatile("pushfq; popq %0; cli" : "=r"(flags) : : "memory");
 	return flags;
 }
 
 static inline void cpu_irq_restore(u64 flags)
 {
-	/* flags came from cpu_irq_save on this vCPU: only IF can differ in what matters. */
+	/* flags came from cpu_irq_save on this vCPU, so only IF can differ in what matters. */
 	__asm__ volatile("pushq %0; popfq" : : "r"(flags) : "memory", "cc");
 }
 
@@ -73,7 +73,7 @@ static inline u64 cpu_cr4(void)
 
 static inline void cpu_set_cr4(u64 value)
 {
-	/* value is the present one with a bit changed that the processor offers. */
+	/* value is the current one with one bit changed, which the processor supports. */
 	__asm__ volatile("movq %0, %%cr4" : : "r"(value) : "memory");
 }
 
@@ -83,7 +83,7 @@ static inline void cpu_invlpg(u64 va)
 	__asm__ volatile("invlpg (%0)" : : "r"(va) : "memory");
 }
 
-/* The counter, not read before the instructions in front of it are done. */
+/* The counter, not read before earlier instructions are done. */
 static inline u64 cpu_tsc(void)
 {
 	u32 low, high;
@@ -100,8 +100,8 @@ static inline void cpu_cpuid(u32 leaf, u32 subleaf, u32 *a, u32 *b, u32 *c, u32 
 }
 
 /*
- * The calls that may fault start with the error in a register and clear it behind the
- * instruction: when that faults, the exception table goes on behind the clearing.
+ * Calls that may fault load the error into a register first and clear it after the instruction. If
+ * that faults, the exception table continues after the clearing.
  */
 static inline int cpu_rdmsr(u32 msr, u64 *value)
 {
@@ -131,7 +131,7 @@ static inline int cpu_wrmsr(u32 msr, u64 value)
 	return error;
 }
 
-/* Canonical for the paging mode that cr4 selects: the bits above the highest one repeat it. */
+/* Canonical for the paging mode in cr4: the bits above the highest one repeat it. */
 static inline bool canonical(u64 address, u64 cr4)
 {
 	unsigned int shift = cr4 & CR4_LA57 ? 64 - 57 : 64 - 48;
@@ -139,7 +139,7 @@ static inline bool canonical(u64 address, u64 cr4)
 	return (u64)((s64)(address << shift) >> shift) == address;
 }
 
-/* a * b / c; c must not be 0. Saturates, where divq would fault. */
+/* a * b / c; c must not be 0. Saturates where divq would fault. */
 static inline u64 mul_div(u64 a, u64 b, u64 c)
 {
 	u128 product = (u128)a * b;
@@ -147,7 +147,7 @@ static inline u64 mul_div(u64 a, u64 b, u64 c)
 
 	if (high >= c)
 		return U64_MAX;
-	/* high < c, so that the quotient fits. */
+	/* high < c, so the quotient fits. */
 	__asm__("divq %2" : "+a"(low), "+d"(high) : "r"(c) : "cc");
 	return low;
 }

@@ -2,11 +2,11 @@
 /*
  * Exception table entries of inline assembler.
  *
- * An entry says: a fault of the instruction at insn continues at fixup, with every register
- * and the stack as they were. Both are 32-bit offsets from the place of the field itself, so
- * that an object needs no absolute address; common/mkrom.c makes them offsets from the
- * image's start, as struct vmi_extable_entry has them, and a kernel that links the native
- * layer in reads them as they are (struct layer_extable_entry).
+ * An entry says: a fault of the instruction at insn continues at fixup, with every register and the
+ * stack unchanged. Both are 32-bit offsets from the field itself, so an object needs no absolute
+ * address. common/mkrom.c turns them into offsets from the image's start, as in struct
+ * vmi_extable_entry. A kernel that links the native layer reads them as they are (struct
+ * layer_extable_entry).
  */
 #ifndef LAYER_EXTABLE_H
 #define LAYER_EXTABLE_H

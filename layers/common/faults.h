@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Deliberate faults, to prove that the conformance suite finds them.
+ * Deliberate faults, which prove that the conformance suite finds them.
  *
- * A layer built with FAULT=NAME has -DVMI_FAULT_NAME=1, and FAULT(NAME) is 1 where it is
- * 0 otherwise: usable in C conditions (the branch vanishes) and in #if, also in assembler.
- * faults.txt lists each name with the test that must catch it.
+ * A layer built with FAULT=NAME has -DVMI_FAULT_NAME=1, and FAULT(NAME) is 1 there and 0 otherwise.
+ * It works in C conditions (the branch vanishes) and in #if, in assembler too. faults.txt lists
+ * each name with the test that must catch it.
  */
 #ifndef LAYER_FAULTS_H
 #define LAYER_FAULTS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Start of a ROM: struct vmi_rom_header, then the tables. The layer's own layer.h gives name
- * and sizes. Everything that a difference of symbols cannot say (rom_length, checksum,
- * extable_count) is filled in by mkrom.
+ * Start of a ROM: struct vmi_rom_header, then the tables. The layer's own layer.h gives name and
+ * sizes. mkrom fills in what a difference of symbols cannot express (rom_length, checksum,
+ * extable_count).
  */
 #include "asm.h"
 #include "layer.h"
@@ -16,7 +16,7 @@ vmi_rom_header:
 	.short	VMI_ROM_SIGNATURE
 	.byte	0			/* rom_length */
 	/*
-	 * The firmware calls this in real mode with a far call: it has no business here.
+	 * The firmware calls this in real mode with a far call, which must return at once.
 	 * Invariant: one instruction, nothing changed.
 	 */
 	.code16

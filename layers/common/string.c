@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What gcc may call although the code does not. A kernel that links the native layer in has
- * its own, so this file is not among those in native/sources.mk.
+ * Functions that gcc may call although the code does not. A kernel that links the native layer has
+ * its own, so this file is not in native/sources.mk.
  */
 #include "types.h"
 
@@ -21,7 +21,7 @@ void *memset(void *to, int value, size_t size)
 {
 	void *start = to;
 
-	/* As above. */
+	/* The direction flag is clear during every call. */
 	__asm__ volatile("rep stosb" : "+D"(to), "+c"(size) : "a"(value) : "memory");
 	return start;
 }

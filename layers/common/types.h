@@ -20,11 +20,11 @@ typedef unsigned __int128 u128;
 #define U64_MAX (~0ULL)
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-/* One access of exactly the object's size: never split, merged or repeated by the compiler. */
+/* One access of exactly the object's size: the compiler does not split, merge or repeat it. */
 #define READ_ONCE(x) (*(const volatile __typeof__(x) *)&(x))
 #define WRITE_ONCE(x, v) (*(volatile __typeof__(x) *)&(x) = (v))
 
-/* Keeps the compiler from moving memory accesses; the processor orders its own stores. */
+/* Keeps the compiler from moving memory accesses. The processor orders its own stores. */
 #define barrier() __asm__ volatile("" : : : "memory")
 
 static inline void *to_pointer(u64 address)

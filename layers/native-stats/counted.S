@@ -2,15 +2,15 @@
 /*
  * An entry counted_<section>_<call> around each native_<section>_<call>.
  *
- * Calls that run with the kernel's GS base count in their vCPU's layer data, those of "any GS
- * base" and the jumps in stats_machine. The additions are locked: an interrupt, a move to
- * another vCPU or a reset in between then loses nothing. Until core.init has succeeded there
- * is no layer data, and nothing is counted.
+ * Calls that run with the kernel's GS base count in their vCPU's layer data; those of "any GS base"
+ * and the jumps count in stats_machine. The additions are locked, so an interrupt, a move to
+ * another vCPU or a reset in between loses nothing. Before core.init has succeeded there is no
+ * layer data, and nothing is counted.
  */
 #include "asm.h"
 #include "stats.h"
 
-/* Calls of "any GS base": vmi.toml says which (any_gs). */
+/* Calls of "any GS base", as vmi.toml lists them (any_gs). */
 #define ANY_GS(num)						\
 	(num == VMI_CALL_CORE_PROBE) | (num == VMI_CALL_CORE_VERSION) |		\
 	(num == VMI_CALL_CORE_CONSOLE_WRITE) | (num == VMI_CALL_CPU_PAUSE) |	\
@@ -20,7 +20,10 @@
 /* Does not return either, although its class does not say so. */
 #define STOPS(num) num == VMI_CALL_CPU_STOP
 
-/* Not wrapped here: core.init in stats.c; stats.reset, which would spoil its own zero; what is not offered. */
+/*
+ * Not wrapped here: core.init, which stats.c wraps; stats.reset, which would spoil its own zero;
+ * calls that are not offered.
+ */
 #define WRAPPED(num) num != VMI_CALL_CORE_INIT && num != VMI_CALL_STATS_RESET &&	\
 	num >> 8 != VMI_SECTION_LINE
 
@@ -37,24 +40,24 @@
 	.endif
 .endm
 
-/* rax = counter; rdx is lost */
+/* rax = counter; rdx is overwritten */
 .macro read_counter
 	rdtsc
 	shlq	$32, %rdx
 	orq	%rdx, %rax
 .endm
 
-/* Adds a call of rax - \start cycles. rax, rcx, rdx are lost; \start may be rcx. */
+/* Adds a call of rax - \start cycles. Overwrites rax, rcx and rdx; \start may be rcx. */
 .macro account start
 	subq	\start, %rax
 	jns	1f
-	xorl	%eax, %eax		/* counters of two processors out of step */
+	xorl	%eax, %eax		/* the counters of two processors are out of step */
 1:	load_stats %rcx
 	lock incq VMI_OFF_CALL_STATS_CALLS(%rcx)
 #if !FAULT(STATS_NO_CYCLES)
 	lock addq %rax, VMI_OFF_CALL_STATS_CYCLES(%rcx)
 #endif
-	orq	$1, %rax		/* 0 cycles belong to bucket 0 as 1 does */
+	orq	$1, %rax		/* 0 cycles belong to bucket 0, as 1 does */
 	bsrq	%rax, %rdx
 #if FAULT(STATS_BUCKET_OFF)
 	incl	%edx
@@ -66,8 +69,8 @@
 .endm
 
 /*
- * Invariant: every register but rax is as before, for the native entry keeps them too, and
- * the argument in rdi is not touched. 40 bytes of stack and the native entry's own.
+ * Invariant: preserves every register but rax, as the native entry does, and does not touch the
+ * argument in rdi. Uses 40 bytes of stack and the native entry's own.
  */
 .macro wrap_primitive native
 	cmpb	$0, stats_ready(%rip)
@@ -86,7 +89,7 @@
 	ret
 .endm
 
-/* Invariant: no call has more arguments than the six registers, of which only rdx is in use here. */
+/* Invariant: no call has more arguments than the six registers, of which only rdx is used here. */
 .macro wrap_sysv native
 	cmpb	$0, stats_ready(%rip)
 	je	\native
@@ -104,7 +107,7 @@
 	ret
 .endm
 
-/* Invariant: no register, no stack, no GS; flags come from the frame or from r11. */
+/* Invariant: uses no register, no stack, no GS; flags come from the frame or from r11. */
 .macro wrap_jump native
 	lock incq stats_machine + call_index * VMI_SIZE_CALL_STATS + VMI_OFF_CALL_STATS_CALLS(%rip)
 	jmp	\native

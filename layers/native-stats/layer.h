@@ -14,8 +14,8 @@
 #define LAYER_ENTRY(s, n) counted_##s##_##n
 
 /*
- * Every site calls, to be counted, except swapgs: a kernel's entry and exit code would be
- * measured in the middle of having no GS base that it can trust.
+ * Every site calls, in order to be counted, except swapgs: a call there would measure a kernel's
+ * entry and exit code while it has no GS base that it can trust.
  */
 #define LAYER_RELOC(S, s, N, n, num, class)		\
 	.set layer_reloc, LAYER_RELOC_##class;		\

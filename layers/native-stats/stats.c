@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Section stats, and the start of counting. The counting itself is in counted.S. */
+/* Section stats, and the start of counting. counted.S counts. */
 #include "native.h"
 #include "stats.h"
 
 vmi_core_init_fn counted_core_init;
 vmi_stats_reset_fn counted_stats_reset;
 
-/* Of the calls that any GS base may make, and of jumps. */
+/* Counts of jumps and of calls with any GS base. */
 struct vmi_call_stats stats_machine[STATS_CALLS];
 
 bool stats_ready;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Section time: alarms. The alarms of a vCPU share its APIC timer, which is always programmed
- * for the nearest expiry that has not been acknowledged.
+ * Section time: alarms. The alarms of a vCPU share its APIC timer, which is always programmed for
+ * the nearest expiry that is not acknowledged.
  *
- * Nothing is lost between a look at the clock and the programming of the timer: one-shot mode
- * counts at least one tick from the programming on, and deadline mode fires at once for a
- * deadline in the past. An alarm stays armed until ack_alarm reports it, so every programming
- * in between sees it again. The timer may fire early (a long expiry takes several rounds, and
- * its calibration is not perfect): ack_alarm then says nothing and programs the rest.
+ * Nothing is lost between reading the clock and programming the timer: one-shot mode counts at
+ * least one tick from then on, and deadline mode fires at once for a deadline in the past. An alarm
+ * stays armed until ack_alarm reports it, so every programming in between includes it. The timer
+ * may fire early, because a long expiry takes several rounds and the calibration is not perfect.
+ * ack_alarm then reports nothing and programs the remaining time.
  */
 #include "native.h"
 
@@ -22,7 +22,7 @@
 #define COUNT_MAX 0xffffffffULL
 #define ALARM_FLAGS (0xffu | VMI_ALARM_PERIODIC)
 
-/* Later by this, at most, so that an imperfect rate seldom means a second interrupt. */
+/* Added to each expiry, so that an imperfect rate seldom causes a second interrupt. */
 #define SLACK_SHIFT 12
 #define SLACK_MAX_NS 20000
 
@@ -59,7 +59,10 @@ static void timer_start(u32 vector, u64 expiry)
 
 	if (native.tsc_deadline) {
 		native_apic_store(APIC_LVT_TIMER, vector | LVT_TSC_DEADLINE);
-		/* The mode must be there before the deadline, which goes another way. */
+		/*
+		 * The mode must be set before the deadline, which is written to a different
+		 * register.
+		 */
 		__asm__ volatile("mfence; lfence" : : : "memory");
 		cpu_wrmsr(MSR_TSC_DEADLINE, tsc_at(expiry));
 		return;
@@ -73,7 +76,7 @@ static void timer_start(u32 vector, u64 expiry)
 	native_apic_store(APIC_TIMER_INITIAL, count < COUNT_MAX ? (u32)count + 1 : (u32)COUNT_MAX);
 }
 
-/* Programs the timer for what is armed. Interrupts are off. */
+/* Programs the timer for the armed alarms. Interrupts are off. */
 static void alarms_program(struct native_percpu *self)
 {
 	u64 nearest = U64_MAX;
@@ -150,7 +153,7 @@ int native_time_cancel_alarm(u32 counter)
 	return armed;
 }
 
-/* The next moment of the series that lies ahead of now. */
+/* The first moment of the series after now. */
 static void alarm_advance(struct native_alarm *alarm, u64 now)
 {
 	u64 missed = (now - alarm->expiry) / alarm->period;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * The page below 1 MiB in which an application processor starts, for smp.c, which fills it,
- * and ap_start.S, which runs in it.
+ * The page below 1 MiB in which an application processor starts. smp.c fills it, and ap_start.S
+ * runs in it.
  *
- * The page is also the processor's first page table, at every level at once: entry 0 leads
- * to the page itself, and so does the entry of the page's own number, as a mapping; a walk
- * for an address in the page takes entry 0 until the last level. So the processor reaches
- * 64-bit mode, with 4 or 5 levels, before it loads a CR3 that may be above 4 GiB. Entry 0
- * takes the place of the first instruction, which is done by then; code and data lie behind
- * the entries of all pages below 1 MiB.
+ * The page is also the processor's first page table, at all levels at once: entry 0 points to the
+ * page itself, and so does, as a mapping, the entry of the page's own number. A walk for an address
+ * in the page takes entry 0 down to the last level. So the processor reaches 64-bit mode, with 4 or
+ * 5 levels, before it loads a CR3 that may be above 4 GiB. Entry 0 replaces the first instruction,
+ * which has been executed by then. Code and data follow the entries of all pages below 1 MiB.
  */
 #ifndef NATIVE_AP_LAYOUT_H
 #define NATIVE_AP_LAYOUT_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Start of an application processor: copied to AP_CODE of the low page, entered in real mode
- * at the first byte of the page, which jumps here. See ap_layout.h.
+ * Start of an application processor: copied to AP_CODE of the low page, entered in real mode at the
+ * page's first byte, which jumps here. See ap_layout.h.
  *
- * Invariants: position independent, for it runs where it was not linked; nothing is written
- * after the processor's own CR3 is loaded, no stack is used before the last instruction
- * (which only reads one), and there is no IDT until the processor's own: a fault in here
+ * Invariants: the code is position independent, because it does not run where it was linked. It
+ * writes nothing after loading the processor's own CR3, and uses no stack before the last
+ * instruction, which only reads one. There is no IDT until the processor's own: a fault in here
  * ends the machine.
  */
 #include "asm.h"
@@ -52,7 +52,7 @@ native_ap_start_32:
 	movl	$MSR_EFER, %ecx
 	movl	FIELD(EFER)(%ebx), %eax
 	movl	FIELD(EFER) + 4(%ebx), %edx
-	andl	$~EFER_LMA, %eax	/* the processor sets this one itself */
+	andl	$~EFER_LMA, %eax	/* the processor sets this bit itself */
 	wrmsr
 	movl	%cr0, %eax
 	orl	$CR0_PG, %eax
@@ -62,7 +62,9 @@ native_ap_start_32:
 	.code64
 native_ap_start_64:
 	movl	%ebx, %ebx		/* the upper half is not defined until now */
-	/* CR4 after CR0, as some bits need CR0.WP; before CR3, as CR4.PCIDE needs PCID 0. */
+	/*
+	 * CR4 comes after CR0, as some bits need CR0.WP, and before CR3, as CR4.PCIDE needs PCID 0.
+	 */
 	movq	FIELD(CR0)(%rbx), %rax
 	movq	%rax, %cr0
 	movq	FIELD(CR4)(%rbx), %rax
@@ -113,7 +115,7 @@ native_ap_start_64:
 	leaq	AP_FRAME(%rbx), %rsp
 	movq	GPR(3)(%rbx), %rbx
 	iretq				/* rip, cs, rflags, rsp, ss at once */
-	.org	native_ap_start + AP_CODE_MAX	/* an error if it has become too long */
+	.org	native_ap_start + AP_CODE_MAX	/* an error if the code is too long */
 native_ap_start_end:
 
 	.section .note.GNU-stack, "", @progbits

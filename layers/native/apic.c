@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Section apic: the local APIC, through its page or, where IA32_APIC_BASE says that it is in
- * x2APIC mode, through its registers 0x800 and up.
+ * Section apic: the local APIC, through its page, or through registers 0x800 and up if
+ * IA32_APIC_BASE says that it is in x2APIC mode.
  */
 #include "native.h"
 
@@ -37,7 +37,7 @@ static bool uses_msr(void)
 	return self->apic_mode == NATIVE_APIC_MSR;
 }
 
-/* The page is mapped uncached by the kernel; each register is one aligned 32-bit access. */
+/* The kernel maps the page uncached. Each register is one aligned 32-bit access. */
 static volatile u32 *reg(u32 offset)
 {
 	return to_pointer(native.apic + offset);
@@ -49,7 +49,8 @@ u32 native_apic_load(u32 offset)
 
 	if (!uses_msr())
 		return *reg(offset);
-	cpu_rdmsr(MSR_X2APIC + (offset >> 4), &value); /* one that is not there reads as 0 */
+	/* a register that does not exist reads as 0 */
+	cpu_rdmsr(MSR_X2APIC + (offset >> 4), &value);
 	return (u32)value;
 }
 
@@ -115,8 +116,8 @@ static void send_by_page(u32 low, u32 destination)
 	u64 flags = cpu_irq_save();
 
 	/*
-	 * The two halves belong together, so no handler of this vCPU may send in between.
-	 * Stores to memory come before a store to uncached memory in order.
+	 * The two halves belong together, so no handler of this vCPU may send in between. Stores to
+	 * memory are ordered before a store to uncached memory.
 	 */
 	while (*reg(APIC_ICR_LOW) & ICR_BUSY)
 		cpu_pause();
@@ -133,7 +134,7 @@ int native_apic_send_ipi(u64 icr)
 		return -VMI_EINVAL;
 	if (!native.apic)
 		return -VMI_ENOSYS;
-	/* The second half of an INIT on buses of old: nobody listens to it any more. */
+	/* The second half of an INIT on old buses, which current processors ignore. */
 	if ((icr & (ICR_MODE | ICR_LEVEL | ICR_ASSERT)) == (ICR_INIT | ICR_LEVEL))
 		return 0;
 	low = (icr & (ICR_VECTOR | ICR_MODE | ICR_SHORTHAND)) | ICR_ASSERT;
@@ -149,7 +150,7 @@ int native_apic_send_ipi(u64 icr)
 	if (destination == ICR_BROADCAST)
 		destination = XAPIC_BROADCAST;
 	else if (destination >= XAPIC_BROADCAST && !(low & ICR_SHORTHAND))
-		return -VMI_ENOENT; /* eight bits cannot name it */
+		return -VMI_ENOENT; /* eight bits cannot hold the id */
 	send_by_page(low, destination);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Looks calls up in the tables of builtin.S. */
+/* Looks up calls in the tables of builtin.S. */
 #include "builtin.h"
 #include "native.h"
 
@@ -24,7 +24,7 @@ void *native_builtin_entry(unsigned int call)
 {
 	const struct vmi_call_entry *entry = find(call);
 
-	/* The linker may have put the code in front of the tables: the offset has a sign. */
+	/* The linker may have placed the code before the tables, so the offset is signed. */
 	return entry ? (void *)(native_builtin_base + (s32)entry->offset) : NULL;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * The native layer linked into a kernel, as its own way where no layer is found. The layer's
- * README says how.
+ * The native layer linked into a kernel, which uses it when it finds no layer. See
+ * layers/README.md.
  */
 #ifndef NATIVE_BUILTIN_H
 #define NATIVE_BUILTIN_H
@@ -15,10 +15,10 @@ void *native_builtin_entry(unsigned int call);
 unsigned int native_builtin_reloc(unsigned int call);
 
 /*
- * The exception table: the instruction is at (char *)&entry->insn + entry->insn, where to go
- * on at (char *)&entry->fixup + entry->fixup. The linker makes the two bounds of the section
- * vmi_extable, which the kernel's linker script must keep under this name (or bound with
- * these symbols itself).
+ * The exception table. The instruction is at (char *)&entry->insn + entry->insn, and execution
+ * continues at (char *)&entry->fixup + entry->fixup. The linker makes the two bounds of the section
+ * vmi_extable, which the kernel's linker script must keep under this name (or bound with these
+ * symbols itself).
  */
 struct native_builtin_extable {
 	__s32 insn;

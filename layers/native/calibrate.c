@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * How fast the time-stamp counter and the APIC timer run. Both are measured between two
- * pairs of readings; of several tries for a pair the one that took least time is used, since
- * firmware, or a host under an emulator, may stop the processor in the middle of one.
+ * The rates of the time-stamp counter and the APIC timer. Both are measured between two pairs of
+ * readings. Of several tries for a pair the one that took the least time is used, since firmware or
+ * a host under an emulator may stop the processor in the middle.
  */
 #include "io.h"
 #include "native.h"
@@ -13,7 +13,7 @@
 #define PIT_CHANNEL2_ONCE 0xb0 /* mode 0, both bytes */
 #define PIT_CHANNEL2_LATCH 0x80
 #define PIT_START 0xffffu
-#define PIT_FIRST 0xff00u /* counts: where the measurement may begin, */
+#define PIT_FIRST 0xff00u /* counts: where the measurement may begin */
 #define PIT_SECOND 0x4800u /* and about 40 ms later */
 #define PIT_PATIENCE 1000000
 #define PIT_ROUNDS 5
@@ -80,7 +80,7 @@ static bool pit_wait(u32 below)
 	return false; /* there is no timer */
 }
 
-/* 0: no timer; 1: stopped for too long, the counter went round. */
+/* 0: no timer. 1: stopped for too long, so the counter wrapped around. */
 static u64 pit_round(void)
 {
 	struct pair first, second;
@@ -106,7 +106,7 @@ static u64 pit_round(void)
 	return mul_div(second.tsc - first.tsc, PIT_HZ, first.count - second.count);
 }
 
-/* Crystal and ratio, where the processor tells both and no hypervisor speaks for it. */
+/* Crystal and ratio, if the processor reports both and no hypervisor answers in its place. */
 static u64 cpuid_frequency(void)
 {
 	u32 a, b, c, d, last;
@@ -152,7 +152,9 @@ u64 native_calibrate_apic(u64 tsc_hz)
 	native_apic_store(APIC_TIMER_INITIAL, 0);
 	native_apic_store(APIC_SPURIOUS, spurious);
 
-	/* At zero it stopped: then no processor time went by for seconds, or it is broken. */
+	/*
+	 * It stopped at zero: either the processor stood still for seconds, or the timer is broken.
+	 */
 	if (!second.count || second.count >= first.count)
 		return 0;
 	rate = mul_div(first.count - second.count, tsc_hz, second.tsc - first.tsc);

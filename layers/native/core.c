@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Section core: finding, starting and ending. */
+/* Section core: discovery, start and end. */
 #include "features.h"
 #include "io.h"
 #include "native.h"
@@ -32,7 +32,7 @@ static bool aligned(u64 address, u64 alignment)
 	return address % alignment == 0;
 }
 
-/* What a kernel must have filled in right; addresses are only looked at, not followed. */
+/* Checks what the kernel must have filled in. Addresses are compared, not followed. */
 static bool init_good(const struct vmi_init *init)
 {
 	u64 base = layer_image_base(), cr4 = cpu_cr4();
@@ -58,7 +58,7 @@ static bool init_good(const struct vmi_init *init)
 	return aligned(init->low_page, 4096) && init->low_page < 0x100000;
 }
 
-/* The boot vCPU's data must be there already. */
+/* The boot vCPU's data must exist already. */
 static bool percpu_good(const struct vmi_init *init)
 {
 	struct vmi_percpu *const *table = to_pointer(init->percpu_table);
@@ -126,7 +126,7 @@ s64 native_core_version(u32 section)
 	return (s64)((u64)sections[section].features << 32 | sections[section].version);
 }
 
-/* The processor resets itself when it cannot deliver an exception. */
+/* A processor that cannot deliver an exception resets itself. */
 static void triple_fault(void)
 {
 	const struct vmi_table_register none = { .limit = 0 };
@@ -140,7 +140,7 @@ int native_core_reboot(u32 mode)
 
 	if (mode != VMI_REBOOT_SOFT && mode != VMI_REBOOT_HARD)
 		return -VMI_EINVAL;
-	/* The reset comes with the edge of RESET_CPU. */
+	/* The reset happens on the edge of RESET_CPU. */
 	outb(RESET_CONTROL, kind);
 	outb(RESET_CONTROL, kind | RESET_CPU);
 	for (int i = 0; i < 10000 && inb(KEYBOARD_COMMAND) & KEYBOARD_STATUS_FULL; i++)
@@ -166,7 +166,10 @@ s64 native_core_console_write(const void *buffer, u64 length)
 	if (length > SERIAL_MAX)
 		return -VMI_EINVAL;
 	for (u64 i = 0; i < length; i++) {
-		/* A port without a device reads as ones, so this ends soon; a stuck one late. */
+		/*
+		 * A port without a device reads as ones, so this ends soon; with a stuck device it
+		 * ends late.
+		 */
 		for (int n = 0; n < SERIAL_PATIENCE; n++)
 			if (inb(SERIAL_STATUS) & SERIAL_STATUS_EMPTY)
 				break;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Section cpu: registers. The primitives are in primitives.S, descriptors in segment.c, ports in port.c. */
+/*
+ * Section cpu: registers. Primitives are in primitives.S, descriptors in segment.c, ports in
+ * port.c.
+ */
 #include "native.h"
 
 int native_cpu_get_dr(u32 number, u64 *value)
@@ -68,7 +71,7 @@ int native_cpu_read_msr(u32 msr, u64 *value)
 	return cpu_rdmsr(msr, value);
 }
 
-/* Registers that hold a linear address. Not every processor emulator checks it. */
+/* Registers that hold a linear address. Not every emulator checks it. */
 static bool msr_is_address(u32 msr)
 {
 	switch (msr) {
@@ -102,7 +105,7 @@ int native_cpu_read_pmc(u32 counter, u64 *value)
 	u32 low = 0, high = 0;
 	int error = -VMI_EFAULT;
 
-	/* As cpu_rdmsr: on a fault the error stays. */
+	/* As in cpu_rdmsr(): the error stays after a fault. */
 	__asm__ volatile("1: rdpmc\n\t"
 			 "xorl %[error], %[error]\n\t"
 			 "2:\n\t" EXTABLE("1b", "2b")
@@ -124,7 +127,10 @@ int native_cpu_set_xcr(u32 number, u64 value)
 {
 	int error = -VMI_EFAULT;
 
-	/* As cpu_wrmsr. Without CR4.OSXSAVE it is an invalid opcode, and the error too. */
+	/*
+	 * As in cpu_wrmsr(). Without CR4.OSXSAVE this is an invalid opcode, and the error stays
+	 * too.
+	 */
 	__asm__ volatile("1: xsetbv\n\t"
 			 "xorl %[error], %[error]\n\t"
 			 "2:\n\t" EXTABLE("1b", "2b")
@@ -136,7 +142,7 @@ int native_cpu_set_xcr(u32 number, u64 value)
 
 void native_cpu_stop(void)
 {
-	/* An NMI or SMI ends hlt, so: again. */
+	/* An NMI or SMI ends hlt, so repeat it. */
 	for (;;)
 		__asm__ volatile("cli; hlt" : : : "memory");
 }

@@ -16,8 +16,8 @@
 #define LAYER_ENTRY(s, n) native_##s##_##n
 
 /*
- * A call with a native form keeps it. The name VMI_NATIVE_... of a call that has none does
- * not expand: then STRING, which expands, and STRING_, which does not, give the same.
+ * A call with a native form keeps it. VMI_NATIVE_... of a call without one does not expand, so
+ * STRING, which expands, and STRING_, which does not, give the same.
  */
 #define LAYER_RELOC(S, s, N, n, num, class)						\
 	.set layer_reloc, VMI_RELOC_NONE;						\

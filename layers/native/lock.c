@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Section lock. On bare metal a vCPU always runs, so a waiter spins; what matters is that the
- * pending bit is exact.
+ * Section lock. On bare metal a vCPU always runs, so a waiter spins. The pending bit must be exact.
  */
 #include "native.h"
 
 /*
- * A wait ends by itself after 1/64 second: it cannot see that an interrupt was served, which
- * must end it, and the caller looks at its lock and waits again at no cost.
+ * A wait ends by itself after 1/64 second. It must end when an interrupt was served, which it
+ * cannot see; the caller checks its lock and waits again at no cost.
  */
 #define WAIT_SHIFT 6
 
@@ -23,7 +22,10 @@ void native_lock_wait(const u8 *location, u8 value)
 	self = native_self();
 	start = cpu_tsc();
 	while (READ_ONCE(*location) == value) {
-		/* Who kicked made its stores before: the exchange orders ours behind it. */
+		/*
+		 * The kicker's stores come before its kick. The exchange orders this vCPU's
+		 * accesses after it.
+		 */
 		if (READ_ONCE(self->lock_pending) && !FAULT(WAIT_IGNORES_PENDING) &&
 		    __atomic_exchange_n(&self->lock_pending, 0, __ATOMIC_SEQ_CST))
 			return;

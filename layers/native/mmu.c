@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Section mmu. The processor walks the kernel's tables itself and keeps to its own rules, so
- * most of this is a store or nothing. set_cr3, get_cr3 and invalidate_page are in primitives.S.
+ * Section mmu. The processor walks the kernel's tables itself by its own rules, so most calls are a
+ * store or nothing. set_cr3, get_cr3 and invalidate_page are in primitives.S.
  */
 #include "native.h"
 
 #define PAGE_SHIFT 12
 #define PAGE_MASK ((1ULL << PAGE_SHIFT) - 1)
 #define TABLE_ENTRIES 512
-#define SINGLE_PAGES 33 /* more are flushed with everything */
+#define SINGLE_PAGES 33 /* above this many pages a full flush is used */
 
 static bool table_good(u64 gpa, u32 level)
 {
@@ -123,7 +123,7 @@ int native_mmu_flush_kernel_range(u64 start, u64 end)
 
 int native_mmu_flush_space(u64 cr3, u64 context, u64 generation, u64 start, u64 end)
 {
-	/* Other vCPUs' translations go with an interrupt, and those are the kernel's. */
+	/* Interrupts flush the translations of other vCPUs, and those are the kernel's business. */
 	(void)cr3;
 	(void)context;
 	(void)generation;
@@ -140,7 +140,7 @@ int native_mmu_set_lazy_mode(u32 mode)
 		return -VMI_EINVAL;
 	if (mode != VMI_LAZY_NONE && self->lazy_mode != VMI_LAZY_NONE && !FAULT(LAZY_NESTS))
 		return -VMI_EPERM;
-	/* Only remembered, to find kernels that would nest: nothing is ever queued. */
+	/* Only stored, to find kernels that would nest. Nothing is ever queued. */
 	self->lazy_mode = mode;
 	return 0;
 }

@@ -45,7 +45,7 @@ struct native_state {
 	u64 direct_map, direct_map_size;
 	u64 apic; /* linear address, 0 for none */
 	u64 low_page;
-	u64 tsc_hz, tsc_start; /* real time is 0 at tsc_start */
+	u64 tsc_hz, tsc_start; /* real time 0 is at tsc_start */
 	u64 apic_hz; /* counts of the APIC timer in a second, 0: unknown */
 	u64 wall_start; /* wall clock at real time 0, ns */
 	u32 mult, shift; /* ns = counter * mult >> shift */
@@ -53,9 +53,9 @@ struct native_state {
 
 extern struct native_state native;
 
-/* Of the image, or of the kernel that the layer is linked into. */
+/* The start of the image, or of the kernel that the layer is linked into. */
 u64 layer_image_base(void); /* 0: unknown */
-extern const u32 layer_sections; /* 1 << section for those offered */
+extern const u32 layer_sections; /* sections offered, 1 << section for each */
 
 /* This vCPU's layer data. Needs the kernel's GS base and core.init. */
 static inline struct native_percpu *native_self(void)
@@ -63,8 +63,8 @@ static inline struct native_percpu *native_self(void)
 	struct native_percpu *data;
 
 	/*
-	 * vmi_percpu.data lies at the front of it. Not volatile, no memory clobber: the answer
-	 * is the same all the time, for this vCPU; callers stay on it by disabling interrupts
+	 * vmi_percpu.data is its first field. The asm is neither volatile nor a memory clobber: the
+	 * answer is always the same for this vCPU. Callers stay on the vCPU by disabling interrupts
 	 * where that matters.
 	 */
 	__asm__("movq %%gs:%c2(%1), %0"
@@ -73,7 +73,7 @@ static inline struct native_percpu *native_self(void)
 	return data;
 }
 
-/* Another vCPU's layer data; NULL if there is no such vCPU, or the kernel gave it none yet. */
+/* Another vCPU's layer data. NULL if there is no such vCPU, or the kernel has not set it up yet. */
 static inline struct native_percpu *native_other(u32 vcpu)
 {
 	struct vmi_percpu *percpu;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Section patch: the syscall instruction is as fast as it gets, so no site is replaced. */
+/* Section patch: nothing is faster than the syscall instruction, so no site is replaced. */
 #include "native.h"
 
 int native_patch_claim(struct vmi_patch_area *area, struct vmi_syscall_site *site)

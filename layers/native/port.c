@@ -46,8 +46,8 @@ int native_cpu_port_out(u32 port, u32 width, u32 value)
 #define IO_MAP_MAX 8192
 
 /*
- * While the bitmap is written user code has no port. The byte behind it is what a processor reads along with the last
- * ports' bits.
+ * User code has no ports while the bitmap is written. The byte after the bitmap is one that a
+ * processor reads along with the bits of the last ports.
  */
 int native_cpu_set_io_bitmap(void *tss, const void *bitmap, u32 bytes)
 {

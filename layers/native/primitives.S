@@ -2,10 +2,9 @@
 /*
  * Primitives and jumps: the native form of the call, from vmi.h, and a return.
  *
- * Invariant of the primitives: argument in rdi, result in rax, every other register
- * preserved, at most eight bytes of stack besides the return address. The native forms keep
- * to this by themselves. Where a form enables interrupts, its shadow covers the ret, so that
- * they come at the first instruction behind the call.
+ * Invariant of primitives: argument in rdi, result in rax, every other register preserved, at most
+ * eight bytes of stack besides the return address. The native forms comply. A form that enables
+ * interrupts shadows the ret, so interrupts arrive at the first instruction after the call.
  */
 #include "asm.h"
 
@@ -16,7 +15,7 @@
 	VMI_NATIVE_##S##_##N;		\
 	ret;				\
 	END(native_##s##_##n);
-/* Reached with a jump: the frame and the registers are those that the instruction takes. */
+/* Reached with a jump: frame and registers are those that the instruction expects. */
 #define EMIT_JUMP(S, s, N, n)		\
 	ENTRY(native_##s##_##n)		\
 	VMI_NATIVE_##S##_##N;		\
@@ -54,7 +53,7 @@
 	.text
 	VMI_FOR_EACH_CALL(EMIT)
 
-/* Of class sysv, but with a native form: nothing to remember, with PCIDs off. */
+/* Of class sysv, but with a native form: with PCIDs off there is no state. */
 ENTRY(native_mmu_set_cr3)
 	VMI_NATIVE_MMU_SET_CR3
 	ret

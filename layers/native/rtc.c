@@ -19,7 +19,9 @@
 #define STATUS_B_BINARY 0x04
 #define HOURS_PM 0x80
 
-/* An update takes 2 ms at most and a port access about 1 us: then there is no clock. */
+/*
+ * An update takes at most 2 ms and a port access about 1 us. If it takes longer there is no clock.
+ */
 #define UPDATE_PATIENCE 100000
 #define READ_TRIES 10
 
@@ -57,7 +59,7 @@ static bool same(const struct rtc *a, const struct rtc *b)
 	       a->century == b->century;
 }
 
-/* Two equal samples: an update that began between two registers of one shows. */
+/* Two equal samples, since an update may begin between two registers of one sample. */
 static bool rtc_read(struct rtc *rtc)
 {
 	struct rtc again;
@@ -76,7 +78,7 @@ static u32 number(u8 value, bool binary)
 	return binary ? value : (value >> 4) * 10u + (value & 0xf);
 }
 
-/* Days from 1970-01-01: years are counted from March, so that a leap day ends one. */
+/* Days from 1970-01-01. Years count from March, so that a leap day is the last day of one. */
 static u64 days(u32 year, u32 month, u32 day)
 {
 	u32 since_march = (month + 9) % 12;
@@ -105,7 +107,7 @@ u64 native_rtc_seconds(void)
 	day = number(rtc.day, binary);
 	month = number(rtc.month, binary);
 	year = number(rtc.year, binary);
-	/* Not every machine keeps a century there. */
+	/* Not every PC stores the century there. */
 	if (number(rtc.century, binary) >= 19 && number(rtc.century, binary) <= 21)
 		year += 100 * number(rtc.century, binary);
 	else

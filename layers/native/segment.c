@@ -12,7 +12,7 @@
 
 void native_cpu_set_gdt(const struct vmi_table_register *table)
 {
-	/* limit and base are adjacent: ten bytes as the instruction wants them. */
+	/* limit and base are adjacent: ten bytes in the layout of the instruction. */
 	__asm__ volatile("lgdt %0" : : "m"(table->limit), "m"(table->base) : "memory");
 }
 
@@ -37,7 +37,7 @@ int native_cpu_set_ldt(u32 selector)
 
 	if (selector > 0xffff)
 		return error;
-	/* A fault leaves LDTR and goes on behind the clearing of the error. */
+	/* A fault leaves LDTR unchanged and continues after the clearing of the error. */
 	__asm__ volatile("1: lldt %w[selector]\n\t"
 			 "xorl %[error], %[error]\n\t"
 			 "2:\n\t" EXTABLE("1b", "2b")
@@ -59,7 +59,7 @@ int native_cpu_set_tr(u32 selector)
 {
 	int error = -VMI_EFAULT;
 
-	/* A null selector faults on processors, but not on every emulator of one. */
+	/* A null selector faults on processors, but not on every emulator. */
 	if (selector <= 3 || selector > 0xffff)
 		return error;
 	/* As set_ldt. */
@@ -84,7 +84,7 @@ int native_cpu_write_gdt(u64 *table, u32 index, const u64 *descriptor, u32 words
 {
 	if ((words != 1 && words != 2) || index > DESCRIPTORS_MAX - words)
 		return -VMI_EINVAL;
-	/* The word with the present bit last. */
+	/* The word with the present bit is written last. */
 	while (words--)
 		WRITE_ONCE(table[index + words], descriptor[words]);
 	return 0;
@@ -130,7 +130,7 @@ static bool selector_loads(u32 selector)
 		return false;
 	if (selector <= 3)
 		return true; /* null */
-	/* verr and lar look at the descriptor without a fault and answer with ZF. */
+	/* verr and lar examine the descriptor without a fault and report in ZF. */
 	__asm__ volatile("verr %w1; pushfq; popq %0" : "=r"(flags) : "r"(selector) : "cc");
 	if (!(flags & FLAGS_ZF))
 		return false;
@@ -144,8 +144,8 @@ static bool selector_loads(u32 selector)
 int native_cpu_load_gs(u32 selector)
 {
 	/*
-	 * Looked at before it is loaded, so that a bad one faults nowhere: between the two
-	 * swapgs the GS base is the user's, with which a fault handler may not work.
+	 * Examined before the load, so that a bad selector does not fault there: between the two
+	 * swapgs the GS base is the user's, which a fault handler cannot use.
 	 */
 	int error = selector_loads(selector) ? 0 : -VMI_EFAULT;
 	u64 flags = cpu_irq_save();
@@ -153,8 +153,8 @@ int native_cpu_load_gs(u32 selector)
 	if (error)
 		selector = 0;
 	/*
-	 * Interrupts are off and nothing but an NMI comes between. Another vCPU that changes
-	 * the descriptor meanwhile can still make the load fault; then GS keeps its selector.
+	 * Interrupts are off, so only an NMI can intervene. Another vCPU that changes the
+	 * descriptor meanwhile can still make the load fault. GS then keeps its selector.
 	 */
 	__asm__ volatile("swapgs\n\t"
 			 "1: movl %0, %%gs\n\t"
@@ -170,7 +170,7 @@ static u64 read_base_msr(u32 msr)
 {
 	u64 value;
 
-	cpu_rdmsr(msr, &value); /* every 64-bit processor has these */
+	cpu_rdmsr(msr, &value); /* every 64-bit processor has it */
 	return value;
 }
 
@@ -192,7 +192,7 @@ int native_cpu_set_fs_base(u64 base)
 		return -VMI_EFAULT;
 	if (!(cr4 & CR4_FSGSBASE))
 		return cpu_wrmsr(MSR_FS_BASE, base);
-	/* Allowed by CR4, and the address is canonical. */
+	/* CR4 allows it and the address is canonical. */
 	__asm__ volatile("wrfsbase %0" : : "r"(base) : "memory");
 	return 0;
 }
@@ -215,7 +215,7 @@ int native_cpu_set_gs_base(u64 base)
 		return -VMI_EFAULT;
 	if (!(cr4 & CR4_FSGSBASE))
 		return cpu_wrmsr(MSR_GS_BASE, base);
-	/* Allowed by CR4, and the address is canonical. */
+	/* CR4 allows it and the address is canonical. */
 	__asm__ volatile("wrgsbase %0" : : "r"(base) : "memory");
 	return 0;
 }

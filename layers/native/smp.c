@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Section smp: the low page is made ready for one processor at a time. */
+/* Section smp: prepares the low page for one processor at a time. */
 #include "ap_layout.h"
 #include "native.h"
 
@@ -35,7 +35,7 @@ static bool state_good(const struct vmi_ap_state *state)
 	       canonical(state->gdt_base, cr4) && canonical(state->idt_base, cr4);
 }
 
-/* The kernel maps the page at its own address; the direct map is there in every space. */
+/* The kernel maps the page at its own address. The direct map is in every space. */
 static u8 *low_page(void)
 {
 	if (native.low_page + PAGE_SIZE <= native.direct_map_size)
@@ -54,7 +54,7 @@ static void copy(u8 *to, const void *from, size_t size)
 		to[i] = ((const u8 *)from)[i];
 }
 
-/* What brings the processor to 64-bit mode in the page. */
+/* The code in the page that brings the processor to 64-bit mode. */
 static void write_boot_part(u8 *page, const struct vmi_ap_state *state)
 {
 	static const u64 gdt[AP_GDT_WORDS] = { 0, GDT_CODE32, GDT_DATA, GDT_CODE64 };
@@ -77,7 +77,7 @@ static void write_boot_part(u8 *page, const struct vmi_ap_state *state)
 	copy(page + AP_FAR64, &far64, sizeof(far64));
 }
 
-/* INIT has reset the processor's APIC and timer: forget what was in them, but not a kick. */
+/* INIT has reset the processor's APIC and timer: forget their state, but keep a kick. */
 static void forget_vcpu(struct native_percpu *data)
 {
 	data->lazy_mode = VMI_LAZY_NONE;

@@ -4,7 +4,8 @@
 # Set LAYERS to this repository's folder layers before including this file.
 
 NATIVE_C := $(addprefix $(LAYERS)/native/, \
-	core.c cpu.c segment.c port.c mmu.c apic.c smp.c time.c alarm.c calibrate.c rtc.c lock.c patch.c)
+	core.c cpu.c segment.c port.c mmu.c apic.c smp.c time.c alarm.c calibrate.c rtc.c lock.c \
+	patch.c)
 NATIVE_S := $(addprefix $(LAYERS)/native/, primitives.S ap_start.S)
 
 # Instead of the ROM header, for a kernel.

@@ -2,14 +2,14 @@
 /*
  * Section time: counters and wall clock. Alarms are in alarm.c.
  *
- * The time-stamp counter is taken to run at one rate and in step on all processors, as on
- * every machine that can run 64-bit kernels of today; nothing is stolen on bare metal.
+ * The time-stamp counter is assumed to run at one rate and in step on all processors, as on every
+ * current 64-bit machine. Nothing is stolen on bare metal.
  */
 #include "native.h"
 
 #define NSEC_PER_SEC 1000000000ULL
 
-/* The largest multiplier of 32 bits gives the best resolution: 10^9 << 33 still fits u64. */
+/* The largest 32-bit multiplier has the best resolution. 10^9 << 33 still fits u64. */
 void native_time_set_rate(u64 hz)
 {
 	u32 shift = 33;
@@ -60,10 +60,10 @@ int native_time_set_clock(struct vmi_clock *clock, u64 gpa)
 	u32 sequence;
 
 	if (!clock && !gpa)
-		return 0; /* nothing is kept up to date anyway */
+		return 0; /* nothing updates the page */
 	if (!clock || (u64)clock % sizeof(*clock) || ((u64)clock ^ gpa) & 0xfff)
 		return -VMI_EINVAL;
-	/* Readers see an odd sequence, or all of it: this processor keeps its stores in order. */
+	/* Readers see an odd sequence or all of it: this processor keeps its stores in order. */
 	sequence = READ_ONCE(clock->sequence) | 1;
 	WRITE_ONCE(clock->sequence, sequence);
 	barrier();

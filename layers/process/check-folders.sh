@@ -36,7 +36,8 @@ uses() {
 		}'
 	for folder in $folders; do
 		for file in "$folder"/*.[chS]; do
-			sed -n "s|^#include \"\([a-z]*\)/\(.*\)\".*|$folder ${file#*/} \1 \1/\2|p" "$file"
+			sed -n "s|^#include \"\([a-z]*\)/\(.*\)\".*|$folder ${file#*/} \1 \1/\2|p" \
+				"$file"
 		done
 	done
 }

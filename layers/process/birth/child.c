@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
  * A new address-space process, from the zygote's clone to its place in the pool: parent-death
- * signal, handlers, threads, filter, then the threads park.
+ * signal, handlers, threads, filter; then the threads park.
  *
- * Every signal is blocked until the filter stands, so nothing nests and a fault kills the process.
- * A signal return, which the filter admits, opens the mask. Cost of a process with one slot of RAM:
- * the clone, some 24 host calls, 6 for each vCPU, and up to 4 for each thread that is made (its
- * clone and three futex calls).
+ * Every signal is blocked until the filter is installed, so nothing nests and a fault kills the
+ * process. A signal return, which the filter admits, opens the mask. A process with one RAM region
+ * costs the clone, some 24 host calls, 6 for each vCPU, and up to 4 for each thread that is made
+ * (its clone and three futex calls).
  */
 #include "birth/child.h"
 #include "birth/plan.h"
@@ -32,10 +32,10 @@ extern const u8 ph_host_call_end[];
 #define SECCOMP_FILTER_FLAG_SPEC_ALLOW 4
 #define CLONE_THREAD_FLAGS 0x50f00	/* VM FS FILES SIGHAND THREAD SYSVSEM */
 
-/* How a system call from user code finds its vCPU. The filter does not admit this call later. */
+/* Lets a system call from a stub find its vCPU. The filter does not admit this call later. */
 bool thread_descriptor(u32 number)
 {
-	/* Below 4 GiB, in the program itself; each thread has its own. */
+	/* Below 4 GiB, in the program itself. Each thread has its own. */
 	static struct {
 		u32 entry, base, limit, flags;
 	} all[PHV_MAX_VCPUS];
@@ -47,8 +47,9 @@ bool thread_descriptor(u32 number)
 }
 
 /*
- * Guest system calls are caught by the filter, except two numbers that recent hosts let pass by every filter (335 and 336,
- * uretprobe and uprobe). System-call user dispatch comes before that. A host without it is no worse than its filter.
+ * The filter catches guest system calls, except two numbers that recent hosts let pass every filter
+ * (335 and 336, uretprobe and uprobe). System-call user dispatch comes before the filter. A host
+ * without it lacks those two numbers, too.
  */
 static void dispatch_all(void)
 {
@@ -71,7 +72,7 @@ static void thread_begin(struct thread *t)
 	for (i = 0; i < ARRAY_SIZE(mask); i++)
 		mask[i] = 0;
 	mask[cpu / 64] = 1ULL << (cpu & 63);
-	/* A CPU that has just gone away is no reason to fail: the monitor places the thread again. */
+	/* No failure if the CPU has just gone away: the monitor places the thread again. */
 	host3(sched_setaffinity, 0, sizeof(mask), mask);
 }
 
@@ -84,7 +85,7 @@ static noreturn void thread_main(void *argument)
 	thread_begin(t);
 	__atomic_fetch_add(&threads_ready, 1, __ATOMIC_RELEASE);
 	futex_wake(&threads_ready, 1);
-	/* Nothing that the guest can write is obeyed before the filter stands. */
+	/* Until the filter is installed, nothing that the guest can write has any effect here. */
 	while (!__atomic_load_n(&self.sandboxed, __ATOMIC_ACQUIRE))
 		futex_wait(&self.sandboxed, 0, U64_MAX);
 	signals_open(t, vcpu_park);
@@ -97,7 +98,8 @@ static void make_threads(void)
 	for (i = 1; i < count; i++) {
 		struct thread *t = thread_at(i);
 
-		must(PHV_STEP_THREAD, ph_clone(CLONE_THREAD_FLAGS, (u8 *)host_stack_top(t), thread_main, t));
+		must(PHV_STEP_THREAD,
+		     ph_clone(CLONE_THREAD_FLAGS, (u8 *)host_stack_top(t), thread_main, t));
 	}
 	while ((seen = __atomic_load_n(&threads_ready, __ATOMIC_ACQUIRE)) < count - 1)
 		futex_wait(&threads_ready, seen, U64_MAX);
@@ -116,10 +118,11 @@ static void install_filter(void)
 		must(PHV_STEP_SANDBOX, host2(prctl, PR_SET_DUMPABLE, 0));
 	must(PHV_STEP_SANDBOX, host1(close, plan->child_events));
 	must(PHV_STEP_SANDBOX, host1(close, PHV_FD_SHARED));
-	/* What fails from here on shows in the exit code alone. */
+	/* A failure after this shows only in the exit code. */
 	host1(close, PHV_FD_CONTROL);
 	/* A positive result names a thread that could not be filtered. */
-	if (host3(seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+	if (host3(seccomp, SECCOMP_SET_MODE_FILTER,
+		  SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW,
 		  &program) != 0)
 		host1(exit_group, 100 + PHV_STEP_FILTER);
 }
@@ -132,8 +135,8 @@ static void make_accessible(u64 addr, u64 size)
 }
 
 /*
- * Makes the guest's memory accessible and what the guest can write executable. Before the filter
- * stands, no wild jump can execute it.
+ * Makes the guest's memory accessible, and makes executable what the guest can write. Before the
+ * filter is installed a wild jump must not be able to execute it.
  */
 static void open_guest_memory(void)
 {
@@ -147,7 +150,7 @@ static void open_guest_memory(void)
 			((u64)(ph_thunks_end - ph_thunks_start) + PAGE_SIZE - 1) & PAGE_MASK);
 }
 
-/* The zygote may have died before the call: then nobody would end this process. */
+/* If the zygote has died before the call, nothing else would end this process. */
 static void die_with_zygote(void)
 {
 	if (host2(prctl, PR_SET_PDEATHSIG, SIGKILL) != 0 || host0(getppid) != plan->zygote)
@@ -172,7 +175,10 @@ noreturn void child_main(u32 index)
 		host4(rt_sigprocmask, SIG_SETMASK, &none, 0, 8);
 	thread_begin(t);
 	make_threads();
-	/* The socket tells the monitor the host's id of this process. Here it can be a namespace's. */
+	/*
+	 * The socket tells the monitor the host's id of this process. The id here may be a
+	 * namespace's.
+	 */
 	tell(PHV_OP_MADE, index, self.pid, 0);
 	if (FAULT(DEATH_SIGNAL_LATE))
 		die_with_zygote();
@@ -186,6 +192,6 @@ noreturn void child_main(u32 index)
 			host1(exit_group, 100 + PHV_STEP_SHARED);
 	__atomic_store_n(&self.sandboxed, 1, __ATOMIC_RELEASE);
 	futex_wake(&self.sandboxed, PHV_MAX_VCPUS);
-	/* The copy of the zygote's stack is left for vCPU 0's own. */
+	/* Moves from the copy of the zygote's stack to vCPU 0's own stack. */
 	signals_open(t, vcpu_park);
 }

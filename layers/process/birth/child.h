@@ -5,9 +5,15 @@
 
 #include "state/state.h"
 
-/* the descriptor that tells system calls of user code which vCPU this is. Works where 32-bit calls do. */
+/*
+ * Gives the thread the descriptor that tells system calls from stubs which vCPU it serves. Works
+ * only where 32-bit calls do.
+ */
 bool thread_descriptor(u32 number);
-/* what a new process does, with every signal blocked until its filter stands. */
+/*
+ * Turns a fork of the zygote into an address-space process. Every signal is blocked until the
+ * filter is installed.
+ */
 noreturn void child_main(u32 index);
 
 #endif

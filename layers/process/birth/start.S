@@ -3,7 +3,7 @@
 #include "common/asm.h"
 
 	.text
-/* The host enters here with nothing that we want on its stack, which does for the first two host calls. */
+/* The host's stack is only used for the first two host calls. Nothing on it is needed. */
 ENTRY(_start)
 	xorl	%ebp, %ebp
 	call	zygote_stack

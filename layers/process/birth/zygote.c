@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * The program's first life: it maps what every process of the machine has, and then makes processes when the monitor asks. It
- * never runs guest code, and what decides about a new process it has copied from the shared area before any guest code
- * existed: later the guest can write there. child.c is what a new process does.
+ * The zygote: maps what every process of the machine has, then makes processes when the monitor
+ * asks. It never runs guest code. What decides about a new process it has copied from the shared
+ * area before any guest code existed, because the guest can write there later. child.c is what a
+ * new process does.
  *
  * The zygote has no filter, so nothing may disturb it. It blocks every signal from its first host
- * call on and has no handlers. A signalfd tells it of its children's ends. Unmapped pages surround
+ * call on and has no handlers. A signalfd reports when its children end. Unmapped pages surround
  * its stack.
  */
 #include "birth/zygote.h"
@@ -26,11 +27,11 @@
 #define POLLIN 1
 #define SFD_NONBLOCK 0x800
 
-/* The end of what a program can map, and where the host puts things as a rule. */
+/* The end of what a program can map, and where the host usually puts its own mappings. */
 #define HOST_USER_END 0x7ffffffff000ULL
 #define HOST_STACKS 0x7f0000000000ULL
 
-/* The zygote waits this long, ns, for a new process before it looks whether that has ended. */
+/* How long, ns, the zygote waits for a new process before it checks whether that has ended. */
 #define LOOK_AGAIN 10000000
 
 union plan_pages plan_pages __attribute__((aligned(PAGE_SIZE)));
@@ -39,7 +40,7 @@ extern u8 ph_load_end[], ph_boot_stack[], ph_boot_stack_top[];
 u64 zygote_stack(void);
 noreturn void zygote_main(void);
 
-/* Ids of the children by index; private, unlike phv_proc.pid. */
+/* Process ids of the children by index. Private, unlike phv_proc.pid. */
 static u32 children[PHV_MAX_PROCS];
 
 void tell(u32 op, u32 index, u32 pid, u32 value)
@@ -62,12 +63,13 @@ static s64 map(u64 addr, u64 size, u64 prot, u64 flags, s64 fd, u64 offset)
 }
 
 /*
- * The zygote needs no right to the guest's memory. A new process gives itself the rights when its
- * filter stands (child.c).
+ * The zygote needs no access to the guest's memory. A new process gives itself access when its
+ * filter is installed (child.c).
  */
 static void map_ram(void)
 {
-	const u64 prot = FAULT(GUEST_MEMORY_EXECUTABLE) ? PROT_READ | PROT_WRITE | PROT_EXEC : PROT_NONE;
+	const u64 prot =
+		FAULT(GUEST_MEMORY_EXECUTABLE) ? PROT_READ | PROT_WRITE | PROT_EXEC : PROT_NONE;
 	u32 i, s;
 
 	for (i = 0; i < plan->region_count; i++) {
@@ -85,21 +87,26 @@ static void map_ram(void)
 			const struct phv_region *r = &plan->regions[i];
 
 			if (segment->gpa - r->gpa < r->size)
-				must(PHV_STEP_IMAGE, map(segment->addr, segment->size, prot, MAP_SHARED,
+				must(PHV_STEP_IMAGE,
+				     map(segment->addr, segment->size, prot, MAP_SHARED,
 							    PHV_FD_RAM + i, segment->gpa - r->gpa));
 		}
 	}
 }
 
-/* Register pages of devices: guests get them read-only, one by one (fill.c). */
+/* Register pages of devices. Guests get them read-only, one by one (mm/fill.c). */
 static void map_devices(void)
 {
 	if (shared->s.device_count)
-		must(PHV_STEP_RAM, map(PHV_DEVICES, shared->s.device_count * PAGE_SIZE, PROT_READ | PROT_WRITE,
+		must(PHV_STEP_RAM,
+		     map(PHV_DEVICES, shared->s.device_count * PAGE_SIZE, PROT_READ | PROT_WRITE,
 					  MAP_SHARED, PHV_FD_RAM + shared->s.region_count, 0));
 }
 
-/* The thunks move to shared memory, at the addresses they were linked for. A new process makes them executable. */
+/*
+ * Moves the thunks to shared memory, at the addresses that they were linked for. A new process
+ * makes them executable.
+ */
 static void share_thunks(void)
 {
 	u64 i, size = ((u64)(ph_thunks_end - ph_thunks_start) + PAGE_SIZE - 1) & PAGE_MASK;
@@ -108,7 +115,8 @@ static void share_thunks(void)
 	for (i = 0; i < size; i++)
 		copy[i] = ph_thunks_start[i];
 	must(PHV_STEP_SHARED, map((u64)ph_thunks_start, size,
-				     PROT_READ | PROT_WRITE | (FAULT(GUEST_MEMORY_EXECUTABLE) ? PROT_EXEC : 0),
+				     PROT_READ | PROT_WRITE |
+				     (FAULT(GUEST_MEMORY_EXECUTABLE) ? PROT_EXEC : 0),
 				     MAP_SHARED, PHV_FD_SHARED, PHV_SHARED_THUNKS));
 }
 
@@ -145,7 +153,7 @@ static void vcpus_prepare(void)
 	}
 }
 
-/* vCPU 0 starts where the kernel's VMI entry is. */
+/* vCPU 0 starts at the kernel's VMI entry. */
 static void boot_vcpu_prepare(void)
 {
 	struct vcpu *v = vcpu_at(0);
@@ -160,8 +168,8 @@ static void boot_vcpu_prepare(void)
 }
 
 /*
- * A container's filter may kill whoever makes a 32-bit call: somebody who is not needed tries first. Without descriptors a machine
- * of one vCPU goes on as it is, a larger one without rewritten system-call sites.
+ * A container's filter may kill a process that makes a 32-bit call, so a child tries first. Without
+ * descriptors a machine of one vCPU goes on as it is, and a larger one does without stubs.
  */
 static bool try_descriptors(void)
 {
@@ -197,7 +205,7 @@ static void reap(void)
 	}
 }
 
-/* What decides about every process from here on. No guest code exists yet. */
+/* Fixes what decides about every process from here on. No guest code exists yet. */
 static void plan_make(u32 pid)
 {
 	const u64 *filter = to_pointer(PHV_SHARED + PHV_SHARED_FILTER);
@@ -224,7 +232,7 @@ static void plan_make(u32 pid)
 		p->segments[i] = shared->s.segments[i];
 }
 
-/* SIGCHLD comes as something to read. The zygote keeps every signal blocked. */
+/* SIGCHLD arrives as data to read, since the zygote keeps every signal blocked. */
 static void hear_of_children(void)
 {
 	const u64 child_signal = 1ULL << (SIGCHLD - 1);
@@ -234,7 +242,10 @@ static void hear_of_children(void)
 	plan_pages.p.child_events = (s32)fd;
 }
 
-/* Record, host stack and signal stack of each vCPU, with an unmapped page before and after each stack. */
+/*
+ * Maps the record, host stack and signal stack of each vCPU, with an unmapped page before and after
+ * each stack.
+ */
 static void map_stacks(void)
 {
 	u32 i;
@@ -244,17 +255,19 @@ static void map_stacks(void)
 
 		if (FAULT(STACKS_ADJOIN))
 			must(PHV_STEP_ARENA, map(t, PHV_STACK_SIZE, PROT_READ | PROT_WRITE,
-						    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+						 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+						 -1, 0));
 		must(PHV_STEP_ARENA, map(t, PAGE_SIZE, PROT_READ | PROT_WRITE,
 					    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 		must(PHV_STEP_ARENA, map(t + HOST_STACK, HOST_STACK_SIZE, PROT_READ | PROT_WRITE,
 					    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-		must(PHV_STEP_ARENA, map(t + SIGNAL_STACK, SIGNAL_STACK_SIZE, PROT_READ | PROT_WRITE,
+		must(PHV_STEP_ARENA,
+		     map(t + SIGNAL_STACK, SIGNAL_STACK_SIZE, PROT_READ | PROT_WRITE,
 					    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 	}
 }
 
-/* The host's clock, since the guest can write to the page of the layer's. */
+/* Uses the host's clock, since the guest can write to the page of the layer's. */
 static u64 host_ns(void)
 {
 	struct host_timespec t = { 0, 0 };
@@ -264,8 +277,8 @@ static u64 host_ns(void)
 }
 
 /*
- * One at a time, so that the monitor hears of them in order, and only of those that are in their sandbox. Nothing that
- * the guest can write says so.
+ * One process at a time, so that the monitor learns of them in order, and only of those that are in
+ * their sandbox. Nothing that the guest can write reports this.
  */
 static void make_process(u32 index)
 {
@@ -292,24 +305,25 @@ static void make_process(u32 index)
 	tell(PHV_OP_READY, index, (u32)child, 0);
 }
 
-/* Blocks all signals and maps the zygote's stack; returns its top. Runs on the host's stack. */
+/* Blocks all signals and maps the zygote's stack. Returns its top. Runs on the host's stack. */
 u64 zygote_stack(void)
 {
 	const u64 all = FAULT(ZYGOTE_OPEN) ? 0 : U64_MAX;
 	s64 size = ph_boot_stack_top - ph_boot_stack;
 
 	if (host4(rt_sigprocmask, SIG_SETMASK, &all, 0, 8) != 0 ||
-	    map((u64)ph_boot_stack, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) < 0)
+	    map((u64)ph_boot_stack, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		0) < 0)
 		for (;;)
 			host1(exit_group, 100 + PHV_STEP_SIGNALS);
 	return (u64)ph_boot_stack_top;
 }
 
 /*
- * Unmaps what the host has mapped: its stack, vdso, vvar. Nothing here uses them, and the guest must
- * not find them. Their place depends on the host and on the user's limits: without a limit of the
- * stack they lie in the guest's range. So this unmaps everything but the program and the stack in
- * use, before anything else is mapped.
+ * Unmaps what the host has mapped: its stack, vdso, vvar. Nothing here uses them, and the guest
+ * must not find them. Their place depends on the host and on the user's limits: without a stack
+ * limit they lie in the guest's range. So this unmaps everything except the program and the stack
+ * in use, before anything else is mapped.
  */
 static void leave_host(void)
 {
@@ -336,7 +350,7 @@ static void serve(void)
 	s64 r;
 
 	host6(ppoll, poll, ARRAY_SIZE(poll), 0, 0, 0, 0);
-	/* Several ends can be one signal: reap() waits for every child that has ended. */
+	/* One signal may stand for several ended children: reap() waits for all of them. */
 	host3(read, plan->child_events, info, sizeof(info));
 	reap();
 	r = host6(recvfrom, PHV_FD_CONTROL, &m, sizeof(m), MSG_DONTWAIT, 0, 0);
@@ -358,10 +372,14 @@ noreturn void zygote_main(void)
 	must(PHV_STEP_ARENA, map(PHV_ARENA, PHV_ARENA_SIZE, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 	if (shared->s.pool_chunks)
-		must(PHV_STEP_ARENA, map(PHV_POOL, (u64)shared->s.pool_chunks * PHV_POOL_CHUNK, PROT_READ | PROT_WRITE,
+		must(PHV_STEP_ARENA,
+		     map(PHV_POOL, (u64)shared->s.pool_chunks * PHV_POOL_CHUNK,
+			 PROT_READ | PROT_WRITE,
 					    MAP_SHARED, PHV_FD_SHARED, PHV_SHARED_SIZE));
 	map_stacks();
-	must(PHV_STEP_SHARED, map((u64)ph_ready, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	must(PHV_STEP_SHARED,
+	     map((u64)ph_ready, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		 0));
 	share_thunks();
 	map_ram();
 	map_devices();
@@ -370,7 +388,7 @@ noreturn void zygote_main(void)
 	boot_vcpu_prepare();
 	plan_pages.p.descriptors = try_descriptors();
 	shared->thread_descriptors = plan->descriptors;
-	/* Here, since each process has its own copy of the table that says so. */
+	/* Before any fork, since each process has its own copy of the table that says so. */
 	patch_offer();
 	hear_of_children();
 	if (!FAULT(PLAN_WRITABLE))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* What the zygote offers to a new process. */
+/* Reports to the monitor. */
 #ifndef PROCESS_ZYGOTE_H
 #define PROCESS_ZYGOTE_H
 
@@ -7,7 +7,7 @@
 #include "state/state.h"
 
 void tell(u32 op, u32 index, u32 pid, u32 value);
-/* Tells the monitor which step failed, and ends. */
+/* Reports which step failed, and ends the process. */
 noreturn void die(u32 step, s64 error);
 
 static inline void must(u32 step, s64 result)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Sections apic and smp: a local APIC of memory, interrupts between vCPUs, and their start. */
+/* Sections apic and smp: a local APIC in memory, interrupts between vCPUs, and their start. */
 #include "calls/calls.h"
 #include "crossing/crossing.h"
 #include "host/call.h"
@@ -102,8 +102,8 @@ int process_apic_write(u32 offset, u32 value)
 }
 
 /*
- * INIT: the vCPU goes off by itself; the sender waits until it has, unless it is the one or is to go off too. A STARTUP
- * that was waiting for that is void.
+ * INIT: the vCPU stops by itself. The sender waits for that, unless it is the target or must stop
+ * too. Cancels a STARTUP that was waiting for the stop.
  */
 static void send_init(struct vcpu *from, struct vcpu *to)
 {
@@ -175,7 +175,8 @@ int process_apic_send_ipi(u64 icr)
 
 		if (shorthand == 1 ? !self_target : shorthand == 3 ? self_target : false)
 			continue;
-		if (!shorthand && destination != i && destination != 0xff && destination != 0xffffffff)
+		if (!shorthand && destination != i && destination != 0xff &&
+		    destination != 0xffffffff)
 			continue;
 		send(v, vcpu_at(i), icr);
 	}
@@ -196,12 +197,13 @@ int process_smp_set_ap_state(u32 number, const struct vmi_ap_state *state)
 	v = vcpu_at(number);
 	if (!v->percpu)
 		return -VMI_ENOENT;
-	if (!(state->cr0 & 1) || !(state->cr0 >> 31 & 1) || !(state->cr4 & 0x20) || !(state->efer & 0x100))
+	if (!(state->cr0 & 1) || !(state->cr0 >> 31 & 1) || !(state->cr4 & 0x20) ||
+	    !(state->efer & 0x100))
 		return -VMI_EINVAL;
 	if (!canonical(state->rip) || !canonical(state->fs_base) || !canonical(state->gs_base) ||
 	    !canonical(state->gdt_base) || !canonical(state->idt_base))
 		return -VMI_EINVAL;
-	/* Read at the STARTUP, which comes later: until then the vCPU may even run. */
+	/* Used at the STARTUP, which comes later; until then the vCPU may even run. */
 	lock_take(&shared->spaces);
 	v->ap = *state;
 	v->have_ap_state = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Prototypes of the functions behind the calls, and what assembler offers to C. */
+/* Prototypes of the functions that implement the calls. */
 #ifndef PROCESS_CALLS_H
 #define PROCESS_CALLS_H
 

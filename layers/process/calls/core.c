@@ -19,7 +19,7 @@ int process_core_probe(void)
 	return shared->s.magic == PHV_MAGIC ? 0 : -VMI_ENODEV;
 }
 
-/* Gives every GS(field) of the thunks its displacement. */
+/* Gives each GS(field) of the thunks its displacement. */
 static void edit_thunks(u64 displacement)
 {
 	u8 *p;
@@ -53,7 +53,7 @@ int process_core_init(struct vmi_init *init)
 	if (init->layer_base != PHV_LAYER_BASE || init->direct_map != PHV_DIRECT_MAP ||
 	    (init->percpu_gs_offset & 7) || init->percpu_gs_offset + 0x80000000 > 0xffffffff)
 		return -VMI_EINVAL;
-	/* A kernel may be built for more vCPUs than there are; those never start. */
+	/* A kernel may be built for more vCPUs than the machine has. Those never start. */
 	if (count > shared->s.vcpu_count)
 		count = shared->s.vcpu_count;
 	for (i = 0; i < count; i++)
@@ -77,7 +77,7 @@ int process_core_init(struct vmi_init *init)
 	shared->start_ns = now_ns();
 	boot->kernel_gs = rdgsbase();
 	edit_thunks(init->percpu_gs_offset);
-	/* What was asked of it before it could be noted anywhere. */
+	/* Requests that came before there was a place to mark them. */
 	irq_mark(boot);
 	shared->init_done = 1;
 	return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Section cpu: registers that are only kept, and what they do where they do something. */
+/* Section cpu: registers that are only stored, and the effects of those that have one. */
 #include "calls/calls.h"
 #include "crossing/crossing.h"
 #include "host/cpuid.h"
@@ -79,7 +79,10 @@ void process_cpu_set_cr8(u64 value)
 	irq_refresh(v);
 }
 
-/* Debug registers cannot be set from inside the sandbox: a breakpoint must fail loudly, not silently never hit. */
+/*
+ * Debug registers cannot be set inside the sandbox. A breakpoint must fail visibly instead of never
+ * being hit.
+ */
 int process_cpu_get_dr(u32 number, u64 *value)
 {
 	struct vcpu *v = this_vcpu();
@@ -143,10 +146,11 @@ void process_cpu_get_idt(struct vmi_table_register *table)
 	table->limit = (u16)v->idt_limit;
 }
 
-/* The first word of the descriptor that a selector names in the GDT; 0 if there is none. */
+/* The first word of the GDT descriptor that a selector names, or 0. */
 static u64 descriptor_of(const struct vcpu *v, u32 selector)
 {
-	if ((selector & 4) || !(selector & ~7U) || selector > 0xffff || (selector | 7) > v->gdt_limit)
+	if ((selector & 4) || !(selector & ~7U) || selector > 0xffff ||
+	    (selector | 7) > v->gdt_limit)
 		return 0;
 	return *(const u64 *)to_pointer(v->gdt_base + (selector & ~7U));
 }
@@ -243,7 +247,10 @@ int process_cpu_load_gs(u32 selector)
 	struct vcpu *v = this_vcpu();
 	u64 d;
 
-	/* Loading a selector changes the base, so the kernel's comes back. What the host has not is only kept. */
+	/*
+	 * Loading a selector changes the base, so the kernel's base is loaded again. Selectors that
+	 * the host does not have are only stored.
+	 */
 	v->gs_selector = selector == HOST_USER_SS ? selector : 0;
 	load_gs_selector(v->gs_selector);
 	wrgsbase(v->kernel_gs);
@@ -283,7 +290,7 @@ u64 process_cpu_get_gs_base(void)
 	return this_vcpu()->kernel_gs;
 }
 
-/* Any GS base: which vCPU this is must be found by the new one, whose per-CPU data must be good. */
+/* The GS base may be any here. The new base must lead to a vCPU whose per-CPU data is valid. */
 int process_cpu_set_gs_base(u64 base)
 {
 	const u64 *table = to_pointer(shared->percpu_table);
@@ -326,7 +333,7 @@ int process_cpu_set_user_gs_base(u64 base)
 
 void process_cpu_set_kernel_stack(void *tss, u64 rsp0)
 {
-	/* For the kernel's own eyes; the layer reads the stack from its copy. */
+	/* For the kernel to read. The layer uses its own copy of the stack pointer. */
 	__builtin_memcpy((u8 *)tss + 4, &rsp0, 8);
 	this_vcpu()->rsp0 = rsp0;
 }
@@ -336,7 +343,7 @@ static bool port_bad(u32 port, u32 width)
 	return (width != 1 && width != 2 && width != 4) || port > 65536 - width;
 }
 
-/* There is no device behind any port. */
+/* No port has a device. */
 s64 process_cpu_port_in(u32 port, u32 width)
 {
 	return port_bad(port, width) ? -VMI_EINVAL : (s64)((1ULL << width * 8) - 1);
@@ -363,7 +370,7 @@ int process_cpu_port_out_string(u32 port, u32 width, const void *buffer, u64 cou
 	return port_bad(port, width) ? -VMI_EINVAL : 0;
 }
 
-/* The host gives its processes none. */
+/* The host grants its processes no ports. */
 int process_cpu_set_io_bitmap(void *tss, const void *bitmap, u32 bytes)
 {
 	(void)tss;
@@ -371,7 +378,10 @@ int process_cpu_set_io_bitmap(void *tss, const void *bitmap, u32 bytes)
 	return bytes > 8192 ? -VMI_EINVAL : -VMI_ENOSYS;
 }
 
-/* XCR0 stays the host's. A kernel sets what it was told of; the components that it was not told of stay on, which it cannot see. */
+/*
+ * XCR0 stays the host's. A kernel sets the components that it was shown. The others stay enabled,
+ * which it cannot see.
+ */
 int process_cpu_set_xcr(u32 number, u64 value)
 {
 	return number || value != xcr0_shown() ? -VMI_EFAULT : 0;

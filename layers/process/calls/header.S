@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Start of the program: the header that the kernel finds through vmi_boot_info.rom. The layer
- * stays where it is linked (VMI_HEADER_IN_PLACE), so this is no option ROM: nothing scans for it,
- * its checksum is not looked at, and faults inside the layer never reach the kernel, so that it
- * needs no exception table.
+ * Start of the program: the header that the kernel finds through vmi_boot_info.rom. The layer stays
+ * where it is linked (VMI_HEADER_IN_PLACE), so this is no option ROM: nothing scans for it, and its
+ * checksum is not checked. Faults inside the layer never reach the kernel, so there is no exception
+ * table.
  */
 #include "common/asm.h"
 #include <paravane/process.h>
@@ -42,7 +42,8 @@ vmi_rom_header:
 	.long	VMI_SIZE_CALL_ENTRY
 	.org	vmi_rom_header + VMI_HEADER_SIZE
 
-	.globl	layer_section_table, layer_section_table_end	/* patch.c sets a feature bit in it */
+	/* patch.c sets a feature bit in it */
+	.globl	layer_section_table, layer_section_table_end
 #include "common/tables.inc"
 
 	.section .note.GNU-stack, "", @progbits

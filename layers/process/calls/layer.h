@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* What common/tables.inc wants to know of this layer: all entries are thunks (thunks.S). */
+/* Input of common/tables.inc for this layer. All entries are thunks (thunks.S, crossing/). */
 #ifndef PROCESS_LAYER_H
 #define PROCESS_LAYER_H
 
 #define LAYER_NAME "process"
 #define LAYER_PERCPU_SIZE 64
 
-/* Every section but the statistics. */
+/* Every section except the statistics. */
 #define LAYER_SECTIONS 0x2ff
 
 #define LAYER_FEATURES_CORE 0
@@ -22,12 +22,12 @@
 
 #define LAYER_ENTRY(section, call) thunk_##section##_##call
 
-/* No privileged instruction works here: a site becomes a call, a jump, or nothing. */
+/* Privileged instructions do not work here: a site becomes a call, a jump, or nothing. */
 #define PROCESS_RELOC_PRIMITIVE VMI_RELOC_CALL
 #define PROCESS_RELOC_SYSV VMI_RELOC_CALL
 #define PROCESS_RELOC_JUMP VMI_RELOC_JUMP
 
-/* These do nothing at all on this machine, or work as they are. */
+/* These do nothing on this hypervisor, or work as they are. */
 #define LAYER_RELOC(S, s, N, n, num, class)			\
 	.set layer_reloc, PROCESS_RELOC_##class;		\
 	.if num == VMI_CALL_CPU_SWAPGS;				\

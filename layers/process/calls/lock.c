@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Section lock: waiting is a futex wait, a kick a sticky bit and at most one futex wake. */
+/* Section lock: a wait is a futex wait; a kick is a sticky bit and at most one futex wake. */
 #include "calls/calls.h"
 #include "crossing/crossing.h"
 #include "host/call.h"
@@ -18,7 +18,7 @@ void process_lock_wait(const u8 *location, u8 value)
 	irq_wait(v, true, FAST(v, F_IRQ));
 }
 
-/* The kernel has said where the vCPU's data is. */
+/* Whether the kernel has said where the vCPU's data is. */
 static bool known(u32 vcpu)
 {
 	return vcpu < shared->s.vcpu_count && vcpu_at(vcpu)->percpu;
@@ -45,8 +45,9 @@ int process_lock_pending(u32 vcpu)
 }
 
 /*
- * Whether the host runs a thread right now cannot be seen from here, but for this one: while it runs, no other does that is to run on the same
- * host CPU. That is how vCPUs come to wait for each other where there are more of them than CPUs.
+ * The layer cannot see which threads the host runs, except that this one runs, and so no other that
+ * is bound to the same host CPU. That is how vCPUs come to wait for each other when there are more
+ * vCPUs than CPUs.
  */
 int process_lock_preempted(u32 vcpu)
 {
@@ -56,7 +57,8 @@ int process_lock_preempted(u32 vcpu)
 	if (!known(vcpu))
 		return -VMI_ENOENT;
 	cpu = READ_ONCE(shared->s.vcpu_cpu[vcpu]);
-	return vcpu != me->number && cpu != 0xffffffff && cpu == READ_ONCE(shared->s.vcpu_cpu[me->number]) &&
+	return vcpu != me->number && cpu != 0xffffffff &&
+	       cpu == READ_ONCE(shared->s.vcpu_cpu[me->number]) &&
 	       READ_ONCE(vcpu_at(vcpu)->s.state) == PHV_VCPU_RUNNING;
 }
 

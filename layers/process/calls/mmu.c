@@ -67,7 +67,10 @@ static void queue_run(struct vcpu *v)
 	space_load(v, v->queued_cr3, v->queued_context, v->queued_generation);
 }
 
-/* A hand-over inside here ends the call: what is behind space_load runs only when the space was this one. */
+/*
+ * A hand-over in here ends the call: code after space_load() runs only if this process has the
+ * space.
+ */
 void process_mmu_set_cr3(u64 cr3, u64 context, u64 generation)
 {
 	struct vcpu *v = this_vcpu();
@@ -120,14 +123,18 @@ int process_mmu_flush_tlb(u32 flags)
 
 	if (flags != VMI_FLUSH_USER && flags != VMI_FLUSH_ALL)
 		return -VMI_EINVAL;
-	event(v, PHV_EVENT_FLUSH, PHV_USER_START, flags == VMI_FLUSH_ALL ? PHV_KERNEL_END : PHV_USER_END);
-	/* Kernel translations are flushed too unless all of them are global, as they are in most kernels. */
+	event(v, PHV_EVENT_FLUSH, PHV_USER_START,
+	      flags == VMI_FLUSH_ALL ? PHV_KERNEL_END : PHV_USER_END);
+	/*
+	 * Kernel translations are flushed too unless all of them are global, as they are in most
+	 * kernels.
+	 */
 	if (flags == VMI_FLUSH_ALL || READ_ONCE(shared->kernel_local)) {
 		tlb_flush_kernel(v, PHV_USER_START, PHV_KERNEL_END);
 	} else {
 		tlb_flush(v, PHV_USER_START, PHV_USER_END);
 	}
-	/* It may have been the last reason for a slow way to user mode. */
+	/* These pages may have been the last reason for the slow way to user mode. */
 	if (FAST(v, F_FORCE) & FORCE_PAGES)
 		irq_refresh(v);
 	return 0;

@@ -31,7 +31,7 @@
 #define EFER_KNOWN 0xd01ULL	/* SCE LME LMA NXE */
 #define EFER_FIXED 0x500ULL	/* LME LMA */
 
-/* Registers that are only kept. */
+/* Registers that are only stored. */
 static u64 *kept(struct vcpu *v, u32 msr)
 {
 	switch (msr) {
@@ -53,8 +53,9 @@ static u64 *kept(struct vcpu *v, u32 msr)
 }
 
 /*
- * Intel's IA32_MISC_ENABLE (SDM volume 4, table 2-2): a kernel that does not find fast strings enabled there clears and copies memory
- * without them. Neither branch traces nor event samples are there. No other vendor has the register.
+ * Intel's IA32_MISC_ENABLE (SDM volume 4, table 2-2). A kernel that does not find fast strings
+ * enabled there clears and copies memory without them. Branch traces and event samples are shown as
+ * unavailable. No other vendor has the register.
  */
 static bool misc_enable(u64 *value)
 {
@@ -85,7 +86,7 @@ int process_cpu_read_msr(u32 msr, u64 *value)
 	else if (msr == MSR_APIC_BASE)
 		result = v->apic_base;
 	else if (msr == MSR_BIOS_SIGN_ID)
-		result = 0;	/* revision of the microcode: the host's business */
+		result = 0;	/* microcode revision: none of the guest's business */
 	else if (msr == MSR_FS_BASE)
 		result = rdfsbase();
 	else if (msr == MSR_GS_BASE)
@@ -109,7 +110,8 @@ int process_cpu_write_msr(u32 msr, u64 value)
 	struct vcpu *v = this_vcpu();
 	u64 *keep = kept(v, msr);
 
-	if ((msr == MSR_LSTAR || msr == MSR_CSTAR) && value + 0x800000000000ULL >= 0x1000000000000ULL)
+	if ((msr == MSR_LSTAR || msr == MSR_CSTAR) &&
+	    value + 0x800000000000ULL >= 0x1000000000000ULL)
 		return -VMI_EFAULT;
 	if (msr == MSR_SFMASK && value >> 32)
 		return -VMI_EFAULT;
@@ -126,10 +128,13 @@ int process_cpu_write_msr(u32 msr, u64 value)
 		v->efer = value;
 		return 0;
 	case MSR_BIOS_SIGN_ID:
-		/* Cleared before cpuid puts a revision there. */
+		/* Software writes 0 before cpuid stores a revision there. */
 		return value ? -VMI_EFAULT : 0;
 	case MSR_MISC_FEATURES_ENABLES:
-		/* Intel's (SDM volume 4, table 2-2), here whosever the processor is: the host knows how to do it. */
+		/*
+		 * Intel's register (SDM volume 4, table 2-2), offered on all processors: the host
+		 * knows how to do it.
+		 */
 		if (!shared->s.cpuid_faulting || (value & ~MISC_FEATURES_CPUID_FAULTING))
 			return -VMI_EFAULT;
 		v->user_cpuid_faults = (u32)value;
@@ -147,8 +152,8 @@ int process_cpu_write_msr(u32 msr, u64 value)
 }
 
 /*
- * Only the components of features that the kernel is told of; and no XSAVES, so no supervisor components: not in the list, and not in
- * the size of an area, standard or compacted.
+ * Shows only the components of features that the kernel is shown. There is no XSAVES, so supervisor
+ * components are neither listed nor counted in the size of an area, standard or compacted.
  */
 static void cpuid_xsave(struct vmi_cpuid *regs, u32 subleaf)
 {
@@ -183,8 +188,8 @@ static void cpuid_xsave(struct vmi_cpuid *regs, u32 subleaf)
 }
 
 /*
- * What the kernel must not see because it does not work here: supervisor-mode protection, PCID, LA57, XSAVES and what
- * hangs on it, MWAIT, VMX, SVM, MCE, MTRR, and the host's own hypervisor.
+ * Hides from the kernel what does not work here: supervisor-mode protection, PCID, LA57, XSAVES and
+ * what depends on it, MWAIT, VMX, SVM, MCE, MTRR, and the host's own hypervisor.
  */
 void process_cpu_cpuid(struct vmi_cpuid *regs)
 {
@@ -198,18 +203,22 @@ void process_cpu_cpuid(struct vmi_cpuid *regs)
 	}
 	switch (leaf) {
 	case 1:
-		regs->ebx = (regs->ebx & 0xffff) | v->apic_id << 24 | (shared->s.vcpu_count & 0xff) << 16;
+		regs->ebx = (regs->ebx & 0xffff) | v->apic_id << 24 |
+			(shared->s.vcpu_count & 0xff) << 16;
 		/* MONITOR VMX SMX PCID x2APIC TSC-deadline hypervisor */
-		regs->ecx &= ~(1U << 3 | 1U << 5 | 1U << 6 | 1U << 17 | 1U << 21 | 1U << 24 | 1U << 31);
+		regs->ecx &= ~(1U << 3 | 1U << 5 | 1U << 6 | 1U << 17 | 1U << 21 | 1U << 24 |
+			       1U << 31);
 		/* MCE MCA MTRR */
 		regs->edx &= ~(1U << 7 | 1U << 14 | 1U << 12);
 		break;
 	case 7:
 		if (subleaf == 0) {
-			regs->ebx &= ~(1U << 7 | 1U << 10 | 1U << 20 | 1U << 2);	/* SMEP INVPCID SMAP SGX */
+			/* SMEP INVPCID SMAP SGX */
+			regs->ebx &= ~(1U << 7 | 1U << 10 | 1U << 20 | 1U << 2);
 			/* UMIP PKU OSPKE WAITPKG CET LA57 */
 			regs->ecx &= ~(1U << 2 | 1U << 3 | 1U << 4 | 1U << 5 | 1U << 7 | 1U << 16);
-			regs->edx &= ~(1U << 20 | 1U << 22 | 1U << 24 | 1U << 25);	/* IBT AMX */
+			/* IBT AMX */
+			regs->edx &= ~(1U << 20 | 1U << 22 | 1U << 24 | 1U << 25);
 		} else {
 			regs->eax &= ~(1U << 17 | 1U << 18 | 1U << 26);	/* FRED LKGS LAM */
 		}

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Section patch: system-call and cpuid sites in user text become jumps through a slot.
+ * Section patch: system-call and cpuid sites in user text become jumps to stubs.
  *
- * The site `mov $nr,%eax; syscall` (7 bytes) becomes `jmp *slot` (7 bytes: ff 24 25 and a 32-bit address). The slot
- * knows the number and the return address, and leads to ph_injected_syscall: no host call, no signal. A jump to the old syscall
- * instruction lands on the last two bytes of the address; the areas are where bits 16 to 23 are 06, an invalid opcode, and
- * patch.fixup recognises it.
+ * The site `mov $nr,%eax; syscall` (7 bytes) becomes `jmp *stub` (7 bytes: ff 24 25 and a 32-bit
+ * address). The stub knows the number and the return address, and jumps to ph_injected_syscall: no
+ * host call, no signal. A jump to the old syscall instruction lands on the last two bytes of the
+ * address. Areas lie where bits 16 to 23 of the address are 06, an invalid opcode, which
+ * patch.fixup recognises.
  *
- * Or the kernel makes its own way to the slot (VMI_SITE_ENTRY): then the slot is only code, wherever it lies. Or the slot itself is the
- * kernel's (patch.code), and what it does stands in stubs.S and here.
+ * The kernel may make its own way to the stub (VMI_SITE_ENTRY): then the stub is only code and may
+ * lie anywhere. Or the kernel places the stub itself (patch.code), and the layer only writes its
+ * code, from here and stubs.S.
  */
 #include "calls/patch.h"
 #include "calls/calls.h"
@@ -20,7 +22,7 @@
 #define STUB_SIZE 64
 #define SITE_LENGTH 7
 
-/* Second bytes of the instructions that sites have. */
+/* Second bytes of the instructions at sites. */
 #define SYSCALL 0x05
 #define CPUID 0xa2
 
@@ -37,7 +39,10 @@ extern const u8 ph_cpuid_stub[], ph_cpuid_stub_body[], ph_cpuid_stub_back[], ph_
 extern const u8 ph_cpuid_body[], ph_cpuid_body_end[];
 extern u8 ph_which_vcpu_0[], ph_which_vcpu_1[];
 
-/* Slots for cpuid can be made: where the host makes it fault, which is how a kernel finds out what is worth one. */
+/*
+ * Whether stubs for cpuid can be made. The host must be able to make cpuid fault, which is how a
+ * kernel finds the sites that are worth one.
+ */
 static bool cpuid_stubs;
 
 void patch_offer(void)
@@ -54,7 +59,8 @@ void patch_offer(void)
 	}
 	if (shared->thread_descriptors)
 		section->features |= VMI_PATCH_SLOTS | VMI_PATCH_ENTRIES | VMI_PATCH_CODE;
-	cpuid_stubs = shared->thread_descriptors && shared->s.cpuid_faulting && cpuid_stubs_prepare();
+	cpuid_stubs = shared->thread_descriptors && shared->s.cpuid_faulting &&
+		cpuid_stubs_prepare();
 	if (cpuid_stubs)
 		section->features |= VMI_PATCH_CPUID;
 }
@@ -63,10 +69,14 @@ static bool area_bad(const struct vmi_patch_area *area)
 {
 	return !area->size || (area->size & (PAGE_SIZE - 1)) || (area->user & (PAGE_SIZE - 1)) ||
 	       (area->kernel & (PAGE_SIZE - 1)) || area->size > 0x10000 ||
-	       (area->user & 0xffff) + area->size > 0x10000 || kernel_address(area->user) || !kernel_address(area->kernel);
+	       (area->user & 0xffff) + area->size > 0x10000 || kernel_address(area->user) ||
+	       !kernel_address(area->kernel);
 }
 
-/* Where user code can get by jmp *abs32, and a jump into its address meets an invalid opcode. */
+/*
+ * Whether user code can reach the area by jmp *abs32, and a jump into the address meets an invalid
+ * opcode.
+ */
 static bool area_low(const struct vmi_patch_area *area)
 {
 	return (area->user >> 16 & 0xff) == VMI_PATCH_BYTE && !(area->user >> 31);
@@ -88,8 +98,10 @@ static bool site_bad(const struct vmi_syscall_site *site, u8 instruction)
 {
 	u32 offset = site->syscall_offset;
 
-	return offset > sizeof(site->code) - 2 || site->length < offset + 2 || site->length > sizeof(site->code) ||
-	       site->code[offset] != 0x0f || site->code[offset + 1] != instruction || kernel_address(site->addr) ||
+	return offset > sizeof(site->code) - 2 || site->length < offset + 2 ||
+	       site->length > sizeof(site->code) ||
+	       site->code[offset] != 0x0f || site->code[offset + 1] != instruction ||
+	       kernel_address(site->addr) ||
 	       !site->addr;
 }
 
@@ -100,12 +112,12 @@ static bool shape_bad(const struct vmi_syscall_site *site)
 	       (site->addr & ~PAGE_MASK) > PAGE_SIZE - SITE_LENGTH;
 }
 
-/* A slot that is being written. */
+/* A stub that is being written. */
 struct writer {
 	u8 code[VMI_PATCH_BODY_MAX];
 	u32 length;
-	u64 user;		/* where the code will stand */
-	bool far;		/* something is out of reach */
+	u64 user;		/* where the code will be */
+	bool far;		/* a displacement does not fit */
 };
 
 static void write_bytes(struct writer *w, const u8 *bytes, u64 length)
@@ -114,7 +126,7 @@ static void write_bytes(struct writer *w, const u8 *bytes, u64 length)
 	w->length += (u32)length;
 }
 
-/* The displacement at offset at, for an instruction that ends behind it. */
+/* Stores the displacement at offset at of an instruction that ends after it. */
 static void set_distance(struct writer *w, u64 at, u64 to)
 {
 	s64 distance = (s64)(to - (w->user + at + 4));
@@ -129,8 +141,9 @@ static u64 behind(const struct vmi_syscall_site *site)
 }
 
 /*
- * What the site did before its syscall instruction, the return address, and on. That address is a distance where all of it may move, and
- * good for any distance otherwise. A system call loses r11 anyway.
+ * Writes the site's instructions before its syscall instruction, the return address, and the jump.
+ * The return address is relative if all of it may move, and absolute otherwise, which fits any
+ * distance. A system call changes r11 anyway.
  */
 static void write_syscall(struct writer *w, const struct vmi_syscall_site *site, bool moves)
 {
@@ -162,7 +175,8 @@ static void write_cpuid(struct writer *w, const struct vmi_syscall_site *site, u
 	set_distance(w, start + (u64)(ph_cpuid_stub_back - ph_cpuid_stub), behind(site));
 }
 
-_Static_assert(14 + 10 + 9 <= sizeof(((struct stub *)0)->code), "the longest code of a claimed slot");
+_Static_assert(14 + 10 + 9 <= sizeof(((struct stub *)0)->code),
+	       "the longest code of a claimed stub");
 
 int process_patch_claim(struct vmi_patch_area *area, struct vmi_syscall_site *site)
 {
@@ -173,7 +187,8 @@ int process_patch_claim(struct vmi_patch_area *area, struct vmi_syscall_site *si
 
 	if (!shared->thread_descriptors)
 		return -VMI_ENOSYS;
-	if (area_bad(area) || site_bad(site, SYSCALL) || (!entry && (!area_low(area) || shape_bad(site))))
+	if (area_bad(area) || site_bad(site, SYSCALL) ||
+	    (!entry && (!area_low(area) || shape_bad(site))))
 		return -VMI_EINVAL;
 	for (i = 0; i < area->size / STUB_SIZE && stubs[i].site; i++)
 		;
@@ -206,9 +221,10 @@ int process_patch_release(struct vmi_patch_area *area, u64 stub)
 
 	if (!shared->thread_descriptors)
 		return -VMI_ENOSYS;
-	/* Its own address, or that of its code, whichever the kernel was given. */
+	/* The address of the stub or of its code, whichever the kernel was given. */
 	offset %= STUB_SIZE;
-	if (area_bad(area) || stub < area->user || (offset && offset != offsetof(struct stub, code)) ||
+	if (area_bad(area) || stub < area->user ||
+	    (offset && offset != offsetof(struct stub, code)) ||
 	    index >= area->size / STUB_SIZE || !stubs[index].site)
 		return -VMI_ENOENT;
 	stubs[index].site = 0;
@@ -252,9 +268,11 @@ int process_patch_code(const struct vmi_syscall_site *site, u64 body, u8 *code, 
 {
 	struct writer w = { .user = site->slot };
 
-	if (!shared->thread_descriptors || ((site->flags & (VMI_SITE_CPUID | VMI_SITE_BODY)) && !cpuid_stubs))
+	if (!shared->thread_descriptors ||
+	    ((site->flags & (VMI_SITE_CPUID | VMI_SITE_BODY)) && !cpuid_stubs))
 		return -VMI_ENOSYS;
-	if (!site->slot || kernel_address(site->slot) || kernel_address(site->slot + sizeof(w.code)))
+	if (!site->slot || kernel_address(site->slot) ||
+	    kernel_address(site->slot + sizeof(w.code)))
 		return -VMI_EINVAL;
 	switch (site->flags) {
 	case 0:

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What cpuid slots and their body are made of: templates that patch.c copies.
+ * Templates of cpuid stubs and their body, which patch.c copies.
  *
- * The copies run as user code, at user addresses. cpuid changes rax, rbx, rcx and rdx, whole; so these are free, and there is nothing else:
- * not the stack, not the flags, which live in ax until they are put back by instructions behind which no other changes them.
- * Everything is in registers at any time, so an interrupt needs no window.
+ * The copies run as user code, at user addresses. cpuid overwrites rax, rbx, rcx and rdx, so these
+ * are free. Nothing else is: not the stack, and not the flags, which are kept in ax and restored by
+ * instructions after which no other changes them. Everything is in registers at any time, so this
+ * is no critical section.
  */
 #include "common/faults.h"
 #include "state/offsets.h"
@@ -12,8 +13,10 @@
 	.section .rodata, "a", @progbits
 
 /*
- * Behind the instructions that stood in front of cpuid: eax has the leaf, ecx the subleaf. The displacements of the two jumps that leave
- * it are patch.c's. Back from the body, rcx leads to the entry of the table with ecx and edx still to load, or there is none.
+ * The stub, after a copy of the instructions before cpuid: eax has the leaf, ecx the subleaf.
+ * patch.c sets the displacements of the two jumps that leave it. When the body returns, rcx points
+ * to the table's entry, of which ecx and edx remain to be loaded; or it continues at 2 if there is
+ * no entry.
  */
 	.globl	ph_cpuid_stub, ph_cpuid_stub_body, ph_cpuid_stub_back, ph_cpuid_stub_end
 ph_cpuid_stub:
@@ -32,8 +35,9 @@ ph_cpuid_stub_end:
 	.set	stub_miss, 2b - 1b
 
 /*
- * eax: leaf, ecx: subleaf, rdx: where to go on. The table is at the same address in all processes of the machine, below 4 GiB, and
- * does not change. Its end is an entry with a leaf that is not looked for.
+ * The body. eax: leaf, ecx: subleaf, rdx: where to continue. The table has the same address in all
+ * processes of the machine, below 4 GiB, and does not change. It ends with a leaf that no program
+ * asks for.
  */
 	.globl	ph_cpuid_body, ph_cpuid_body_end
 ph_cpuid_body:
@@ -53,7 +57,7 @@ ph_cpuid_body:
 	je	2f
 	addq	$CPUID_ENTRY, %rcx
 	jmp	1b
-	/* The leaf. The subleaf must be the same, or be of no account. */
+	/* The leaf is the same. The subleaf must be the same, or not matter. */
 2:	rorq	$32, %rbx
 	cmpl	%ebx, CPUID_SUBLEAF(%rcx)
 	je	3f
@@ -65,7 +69,7 @@ ph_cpuid_body:
 	rorq	$32, %rbx
 	addq	$CPUID_ENTRY, %rcx
 	jmp	1b
-	/* 0x7f + 1 overflows, 0x7f + 0 does not; sahf leaves that flag alone. */
+	/* 0x7f + 1 overflows and 0x7f + 0 does not. sahf leaves that flag alone. */
 3:	addb	$0x7f, %al
 	sahf
 #if FAULT(CPUID_STUB_WIDE)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* An entry point for each call, but for those that crossing/ has. */
+/* An entry point for each call that is not in crossing/. */
 #include "common/asm.h"
 #include "state/offsets.h"
 
@@ -8,8 +8,8 @@
 #define THUNK(S, s, N, n, num, class, since) THUNK_##class(s, n, num)
 
 /*
- * A function of C. Those that may be called with any GS base, or before there is one, run right
- * on the guest's stack; they use little of it and hold nothing that an interrupt must not see.
+ * A function of C. Functions that may be called with any GS base, or before core.init, run on the
+ * guest's stack. They use little of it and hold nothing that an interrupt must not see.
  */
 #define THUNK_SYSV(s, n, num)					\
 	.if num >> 8 != VMI_SECTION_STATS && num != VMI_CALL_CPU_STOP;	\
@@ -25,7 +25,7 @@
 	END(thunk_##s##_##n);					\
 	.endif;
 
-/* By hand below, or a function of C that must keep all registers. */
+/* Written by hand in crossing/, or a function of C that must preserve all registers. */
 #define THUNK_PRIMITIVE(s, n, num)				\
 	.if num > VMI_CALL_CPU_IRQ_SAVE && num != VMI_CALL_CPU_PAUSE &&		\
 		num != VMI_CALL_CPU_READ_TSC && num != VMI_CALL_CPU_SWAPGS &&	\

@@ -2,12 +2,15 @@
 /*
  * Section time: real, available and stolen time; alarms.
  *
- * Real time is the host's CLOCK_MONOTONIC through the time-stamp counter (the monitor keeps the factors right), from
- * core.init on. Stolen time is real time less thread CPU time while a thread is the vCPU and wants to run. A sample costs
- * one host call (about 170 ns), so a short stint is only added up for the thread's next sample: a thread that the host took
- * the CPU from does not have a short one. Between two stints, from the moment that the next thread, or the halted one, was told to
- * run until it does, time is stolen too if it is longer than a hand-over or a wake-up takes by itself. An alarm is the vCPU's: it sleeps to the deadline itself when it is halted, and the
- * monitor's alarm thread watches it while it runs, wherever that is.
+ * Real time is the host's CLOCK_MONOTONIC since core.init, computed from the time-stamp counter
+ * with factors that the monitor keeps right. Stolen time is real time less thread CPU time, while a
+ * thread owns the vCPU and wants to run. A sample costs one host call (about 170 ns), so a short
+ * run slice is only added up for the thread's next sample: if the host took the CPU away, the slice
+ * is not short. The time between two slices, from the moment that the next thread or the halted one
+ * was told to run until it runs, is stolen too if it is longer than a hand-over or a wake-up takes.
+ *
+ * An alarm belongs to the vCPU. A halted vCPU sleeps until the deadline by itself. While it runs,
+ * in whatever process, the monitor's alarm thread watches the deadline.
  */
 #include "calls/calls.h"
 #include "crossing/crossing.h"

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* The ways of a call: to a function of C, and back into the guest. */
+/* How a call reaches a function of C, and returns to the guest. */
 #include "common/asm.h"
 #include "state/offsets.h"
 
 	.section .thunks, "awx", @progbits
 
 /*
- * A call with any GS base, of the function in rax: that an event waits is noted in a word of the process, one bit for each vCPU. A bit of
- * another vCPU costs a signal for nothing.
+ * A call that may have any GS base, of the function in rax. An event that arrives meanwhile is
+ * noted in a word of the process, one bit for each vCPU. A bit of another vCPU costs a needless
+ * signal.
  */
 ENTRY(ph_any_gs)
 	subq	$8, %rsp
@@ -23,14 +24,17 @@ ph_any_tail:
 1:	hlt
 ph_any_tail_end:
 
-/* The vCPU goes off. Not on this stack: as soon as it is off, the memory is somebody else's. */
+/*
+ * Stops the vCPU. It does not use this stack: once the vCPU is off, the memory belongs to someone
+ * else.
+ */
 ENTRY(thunk_cpu_stop)
 	hlt
 END(thunk_cpu_stop)
 
 /*
- * Runs the function in rax on the vCPU's host stack. The callee-saved registers go to struct vcpu, so that
- * a hand-over to another process can return from the call there (ph_resume_call).
+ * Runs the function in rax on the vCPU's host stack. The callee-saved registers go to struct vcpu,
+ * so that a hand-over to another process can return from the call there (ph_resume_call).
  */
 ENTRY(ph_sysv)
 	movq	GS(F_VCPU), %r11
@@ -47,7 +51,10 @@ ENTRY(ph_sysv)
 	movq	V_RSP(%rcx), %rsp
 	jmp	ph_tail
 
-/* The same for a primitive: the function may change what System V lets it, the caller sees none of it. */
+/*
+ * The same for a primitive: the function may change the registers that System V allows, and the
+ * caller sees none of that.
+ */
 ENTRY(ph_primitive)
 	pushq	%rcx
 	pushq	%rdx
@@ -73,7 +80,7 @@ ENTRY(ph_primitive)
 	popq	%rcx
 	jmp	ph_tail
 
-/* void ph_resume_call(struct vcpu *): returns 0 from the call that the vCPU made, in this process. */
+/* void ph_resume_call(struct vcpu *): returns 0 from the vCPU's call, in this process. */
 ENTRY(ph_resume_call)
 	movq	V_RBX(%rdi), %rbx
 	movq	V_RBP(%rdi), %rbp
@@ -88,8 +95,8 @@ END(ph_resume_call)
 
 	.text
 /*
- * void ph_resume_full(void): the vCPU starts in the state of struct vcpu.ap. Only a signal return can load all
- * registers at once, so this asks for a signal; fixup.c knows it.
+ * void ph_resume_full(void): the vCPU starts in the state of struct vcpu.ap. Only a signal return
+ * can load all registers at once, so this raises a signal, which entry/fixup.c recognises.
  */
 ENTRY(ph_resume_full)
 	hlt

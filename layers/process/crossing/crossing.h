@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* What assembler here offers to C. */
+/* What this folder's assembler offers to C. */
 #ifndef PROCESS_CROSSING_H
 #define PROCESS_CROSSING_H
 
@@ -9,7 +9,7 @@ extern u8 ph_thunks_start[], ph_thunks_end[];
 
 extern const u64 gs_displacement;
 
-/* The vCPU, for code that a call of the kernel led to: its GS base is the kernel's. */
+/* The vCPU, for code that runs in a call of the kernel: the GS base is the kernel's. */
 static inline struct vcpu *this_vcpu(void)
 {
 	struct vcpu *v;
@@ -20,7 +20,7 @@ static inline struct vcpu *this_vcpu(void)
 
 /* Returns 0 from the call that the vCPU made, in this process. */
 noreturn void ph_resume_call(struct vcpu *v);
-/* The vCPU starts in the state of struct vcpu.ap: its instruction asks for a signal, whose return loads that. */
+/* Starts the vCPU in the state of struct vcpu.ap: raises a signal whose return loads that state. */
 noreturn void ph_resume_full(void);
 
 #endif

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* What core.init writes beside the displacements, at the start of the section that it edits. */
+/* Data at the start of the section that core.init edits. */
 #include "common/asm.h"
 
 	.section .thunks.data, "awx", @progbits
 
-	/* Displacement of struct vmi_percpu from the GS base, for C code; not edited by pattern. */
+	/*
+	 * Displacement of struct vmi_percpu from the GS base, for C code. core.init stores it; it
+	 * has no pattern.
+	 */
 	.globl	gs_displacement
 gs_displacement:
 	.quad	0

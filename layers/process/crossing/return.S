@@ -6,16 +6,17 @@
 	.section .thunks, "awx", @progbits
 
 /*
- * Return by an interrupt frame: rip cs rflags rsp ss at the stack pointer. iretq works at privilege level 3 as
- * long as the selectors are the host's; a user frame with others goes the long way through the hlt. So does the
- * return from an NMI: another one may wait for it.
+ * Return by an interrupt frame: rip cs rflags rsp ss at the stack pointer. iretq works at privilege
+ * level 3 as long as the selectors are the host's. A user frame with other selectors takes the slow
+ * path through the hlt, and so does the return from an NMI: another one may be pending.
  */
 #if FAULT(IRET_FORGETS_NMI)
 #define IRET_LOOKS_AT	FORCE_EVENT
 #else
 #define IRET_LOOKS_AT	(FORCE_EVENT | FORCE_IRET)
 #endif
-	.globl	ph_iret_critical, ph_iretq, ph_iret_kernel_changed, ph_iretq_kernel, ph_iret_deliver, ph_iret_end
+	.globl	ph_iret_critical, ph_iretq, ph_iret_kernel_changed, ph_iretq_kernel
+	.globl	ph_iret_deliver, ph_iret_end
 ENTRY(thunk_cpu_iret)
 	pushq	%rax
 	testb	$3, 16(%rsp)
@@ -37,7 +38,7 @@ ph_iret_critical:
 ph_iretq:
 	iretq
 
-	/* Into the kernel: its flag from the frame, its selectors are not the host's. */
+	/* Into the kernel: the flag comes from the frame, and the selectors are not the host's. */
 3:	movzwl	16(%rsp), %eax
 	cmpl	%eax, ph_kernel_cs
 	jne	2f
@@ -48,7 +49,7 @@ ph_iretq:
 	cmpw	$0, GS(F_PENDING)
 	jne	4f
 5:	movq	$0x33, 16(%rsp)
-	/* From here on the frame does not tell any more that it is the kernel's. */
+	/* From here on the frame no longer shows that it is the kernel's. */
 ph_iret_kernel_changed:
 	movq	$0x2b, 40(%rsp)
 	popq	%rax
@@ -67,9 +68,10 @@ ph_iret_end:
 END(thunk_cpu_iret)
 
 /*
- * Return from a system call: rcx has the address, r11 the flags, rsp is the user's. The user's registers go to
- * struct vcpu first; so a signal in the window finds them there wherever it hits. The flags are
- * popped from a word there too, since nothing may be written below the user's stack pointer.
+ * Return from a system call: rcx has the address, r11 the flags, and rsp is the user's. The user's
+ * registers go to struct vcpu first, where a signal in the critical section finds them wherever it
+ * hits. The flags are popped from a word there too, since nothing may be written below the user's
+ * stack pointer.
  */
 	.globl	ph_sysret_critical, ph_sysret_end
 ENTRY(thunk_cpu_sysret)
@@ -86,7 +88,7 @@ ENTRY(thunk_cpu_sysret)
 ph_sysret_critical:
 	cmpw	$0, GS(F_PENDING)
 	jne	1f
-	testl	$0x40100, %r11d		/* TF would trap inside here; AC too */
+	testl	$0x40100, %r11d		/* TF would trap in here, and AC would act */
 	jnz	1f
 	leaq	V_SCRATCH(%rax), %rsp
 	movq	V_USER_GS(%rax), %rcx

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Entry points of the calls, and the ways back into the guest.
+ * The section .thunks: entry points of the calls, and the ways back into the guest.
  *
- * The section is mapped from the shared area in every process, because core.init edits it: each
- * displacement GS(field) becomes the kernel's (edit_thunks in core.c). While one of these runs the GS
- * base is the kernel's, but for the last instructions of a return to user mode.
+ * The section is mapped from the shared area in every process, because core.init edits it:
+ * edit_thunks() in calls/core.c replaces each displacement GS(field) by the kernel's. While this
+ * code runs, the GS base is the kernel's, except in the last instructions of a return to user mode.
  *
- * Interrupts and this code. A signal that finds the instruction pointer in the layer never
- * enters the kernel; it notes F_PENDING. So every path back into guest code ends in a *window*: a test
- * of F_PENDING and the few instructions behind it. A signal that hits a window completes the return by
- * itself (fixup.c knows each window's state of registers and stack), and so does the one of the hlt that a
- * window ends in when the test says so. Nothing is lost in between. (Why hlt: under some hypervisors of the
- * host an invalid opcode costs three times as much.)
+ * A signal that finds the instruction pointer in the layer does not enter the kernel. It sets
+ * F_PENDING. So every way back into guest code ends in a critical section: a test of F_PENDING and
+ * the few instructions after it. A signal that hits one completes the return in its frame:
+ * entry/fixup.c knows the state of registers and stack at each instruction. The test itself leads
+ * to a hlt, whose signal does the same. So nothing is lost in between. (hlt is used because an
+ * invalid opcode costs three times as much under some hypervisors of the host.)
  */
 #include "common/asm.h"
 #include "state/offsets.h"
@@ -19,11 +19,11 @@
 	.section .thunks.short, "awx", @progbits
 
 /*
- * Up to ph_layer_code it is as good as the guest's own code: no instruction has anything half done that an interrupt
- * must not see, so signals are delivered here as everywhere in the guest.
+ * The code up to ph_layer_code counts as the guest's own: at no instruction is anything half done
+ * that an interrupt must not see, so signals are delivered here as anywhere in the guest.
  *
- * Two and a half stores: the flag is the kernel's own memory, one instruction each, so that a kernel
- * that moves to another vCPU between two of them still does the right thing.
+ * The flag is the kernel's own memory, and each store to it is one instruction. So a kernel that
+ * moves to another vCPU between two of them still does the right thing.
  */
 ENTRY(thunk_cpu_pause)
 	pause
@@ -74,7 +74,10 @@ END(thunk_cpu_irq_enable)
 
 	/* fall through */
 
-/* Window: everything is as the caller gets it, the return address on top of the stack. */
+/*
+ * Critical section: all registers are as the caller gets them, and the return address is on top of
+ * the stack.
+ */
 	.globl	ph_layer_code, ph_tail, ph_tail_end
 ph_layer_code:
 ph_tail:

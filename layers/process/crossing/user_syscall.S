@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* A system call from a stub. */
+/* System calls from stubs. */
 #include "common/asm.h"
 #include "state/offsets.h"
 
 	.section .thunks, "awx", @progbits
 
 /*
- * A slot of a rewritten system-call site comes here (patch.c): rax has the number, rcx the return address, everything
- * else is the user's, the GS base too. Which vCPU this is only the limit of a descriptor tells that each thread
- * has for itself; lsl changes ZF, so there is a path for each value that it had. From here on as the processor
- * does it: r11 has the flags, rsp stays, interrupts are off. Of the flags that SFMASK clears those go that would harm the kernel:
- * DF, AC, since it runs at level 3, and NT, with which iretq is refused. TF is never set here: see layer_fault.
+ * The stub of a replaced system-call site jumps here (calls/patch.c): rax has the number, rcx the
+ * return address, and everything else is the user's, including the GS base. Only the limit of a
+ * descriptor that each thread has for itself tells which vCPU this is. lsl changes ZF, so there is
+ * one path for each value of it. The rest is what the processor does: r11 gets the flags, rsp
+ * stays, interrupts are off. Of the flags in SFMASK only those are cleared that would harm the
+ * kernel: DF; AC, because it runs at level 3; and NT, with which iretq is refused. TF is never set
+ * here: see layer_fault().
  *
- * All of it is a window: what the user had is in the registers or in the scratch words, by the labels. A signal makes it a system
- * call that is done.
+ * All of it is a critical section: the user's values are in the registers or in the scratch words,
+ * as the labels tell. A signal turns it into a completed system call.
  */
 #if FAULT(INJECTED_KEEPS_NT)
 #define INJECTED_CLEARS	0x40000
@@ -21,8 +23,8 @@
 #define INJECTED_CLEARS	0x44000
 #endif
 	.macro	injected zf
-	.globl	ph_which_vcpu_\zf, ph_injected_rsp_\zf, ph_injected_flags_\zf, ph_injected_rcx_\zf, ph_injected_gs_\zf
-	.globl	ph_injected_end_\zf
+	.globl	ph_which_vcpu_\zf, ph_injected_rsp_\zf, ph_injected_flags_\zf
+	.globl	ph_injected_rcx_\zf, ph_injected_gs_\zf, ph_injected_end_\zf
 ph_which_vcpu_\zf:
 	movl	$THREAD_SELECTOR, %r11d
 	lsll	%r11d, %r11d

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Devices: virtio over MMIO, of which the monitor has the other half (monitor/hypervisor/src/process/device.rs).
+ * The layer's half of virtio over MMIO. The monitor's half is
+ * monitor/hypervisor/src/process/device.rs.
  *
- * The registers of a device are a page of shared memory that guests see read-only: a read is a load. A write faults, and is
- * done here: a notification sets a bit and wakes the device's thread if it sleeps, without waiting for anything; an
- * acknowledgement clears bits in the page; every other write goes to the device's thread, which answers when the page shows
- * what follows from it. Cost: a signal and its return, and for a notification to a sleeping device a futex wake.
+ * The registers of a device are a page of shared memory that guests see read-only, so a read is a
+ * load. A write faults and is carried out here. A notification sets a bit and wakes the device's
+ * thread if it sleeps; it waits for nothing. An acknowledgement clears bits in the page. Every
+ * other write goes to the device's thread, which answers when the page shows its effects. A write
+ * costs a signal and its return, and a notification of a sleeping device also a futex wake.
  *
- * What is shared here is not trusted by the monitor; it has its own copy of everything that matters to it.
+ * The monitor does not trust what is shared here. It keeps its own copy of all that matters to it.
  */
 #include "device/device.h"
 #include "device/notify.h"
@@ -41,7 +43,10 @@ static void write_register(struct vcpu *v, u64 gpa, u32 width, u64 value)
 	}
 }
 
-/* Reads the instruction by way of the guest's tables: its mapping may be gone by now. Says how many bytes there are. */
+/*
+ * Reads the instruction through the guest's tables: its mapping may be gone by now. Returns the
+ * number of bytes.
+ */
 static u32 fetch(const struct vcpu *v, u64 rip, u8 *code)
 {
 	const u8 *page;
@@ -60,7 +65,10 @@ static u32 fetch(const struct vcpu *v, u64 rip, u8 *code)
 	return i;
 }
 
-/* Finds the device behind va; sets what a processor sets in the entry. Under the process's lock. */
+/*
+ * Finds the device at va and sets the bits that a processor sets in the entry. Under the process's
+ * lock.
+ */
 static bool look_up(const struct vcpu *v, u64 va, u32 access, struct walk *w, bool *again)
 {
 	u64 updated;
@@ -70,7 +78,8 @@ static bool look_up(const struct vcpu *v, u64 va, u32 access, struct walk *w, bo
 	if (((access & PF_USER) && !w->user) || ((access & PF_WRITE) && !w->writable))
 		return false;
 	updated = w->pte | PTE_A | (access & PF_WRITE ? PTE_D : 0);
-	*again = updated != w->pte && !__atomic_compare_exchange_n(w->entry, &w->pte, updated, false, __ATOMIC_SEQ_CST,
+	*again = updated != w->pte &&
+		!__atomic_compare_exchange_n(w->entry, &w->pte, updated, false, __ATOMIC_SEQ_CST,
 								   __ATOMIC_RELAXED);
 	return true;
 }
@@ -94,7 +103,7 @@ enum device_result device_access(struct vcpu *v, struct host_registers *regs, u6
 			tlb_fill_device(v, va, &w);
 	}
 	lock_release(&self.proc->lock);
-	/* An entry that changed meanwhile: the instruction faults again, or does not. */
+	/* If the entry changed meanwhile, the instruction is executed again. */
 	if (!found)
 		return DEVICE_NONE;
 	if (again || !write)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* What a device's thread in the monitor is told. */
+/* Messages to a device's thread in the monitor. */
 #ifndef PROCESS_NOTIFY_H
 #define PROCESS_NOTIFY_H
 
@@ -12,9 +12,9 @@ static inline struct phv_device *device_at(u32 number)
 	return &all[number];
 }
 
-/* Gives the device's thread something to do: bits of phv_device.notify. */
+/* Sets bits of phv_device.notify and wakes the device's thread if it sleeps. */
 void device_notify(struct phv_device *device, u32 bits);
-/* A write to a register that changes others: returns when the device's thread has done it. */
+/* Has the device's thread carry out a register write, and returns when that is done. */
 void device_request(struct vcpu *v, u32 number, u32 offset, u32 width, u64 value);
 
 #endif

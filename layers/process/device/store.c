@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Stores, by their instructions. */
+/* Decodes store instructions. */
 #include "device/store.h"
 #include "host/signals.h"
 
@@ -18,7 +18,7 @@ static u64 general_register(const struct host_registers *regs, u32 number)
 	}
 }
 
-/* ah, ch, dh and bh are 4 to 7 where there is no REX prefix. */
+/* Without a REX prefix, 4 to 7 are ah, ch, dh and bh. */
 static u64 byte_register(const struct host_registers *regs, u32 number, bool rex)
 {
 	if (!rex && number >= 4)
@@ -26,7 +26,7 @@ static u64 byte_register(const struct host_registers *regs, u32 number, bool rex
 	return general_register(regs, number);
 }
 
-/* Bytes of the address behind the ModRM byte; what they say is in cr2 already. */
+/* Bytes of the address after the ModRM byte. The address itself is in cr2. */
 static u32 address_length(u8 modrm, u8 sib)
 {
 	u32 mod = modrm >> 6, rm = modrm & 7;
@@ -50,7 +50,6 @@ static u64 immediate(const u8 *bytes, u32 count)
 	return count == 4 ? (u64)(s64)(s32)value : value;
 }
 
-/* The plain stores: mov of a register or of an immediate, movnti. Bytes behind length are zero. */
 bool store_decode(const struct host_registers *regs, const u8 *code, u32 length, struct store *s)
 {
 	u32 at = 0, reg, operand, count = 0;

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * A vCPU that is stopped waits in the signal handler that was about to go back to the guest: there its registers are complete. To
- * other vCPUs and the monitor it is one that halts, so it is woken in the same way; it serves the flushes that others wait for.
+ * Stops a vCPU for the debugger in the monitor.
  *
- * A step is the host's trap flag. Interrupts and NMIs wait until it is done. Where the instruction goes into the layer, the
- * flag is taken away and the vCPU stops on its way back to the guest; where it goes into the kernel by an exception or a
- * system call, it stops at the kernel's first instruction.
+ * A stopped vCPU waits in the signal handler that was about to return to the guest, because its
+ * registers are complete there. To other vCPUs and the monitor it is halted: it is woken in the
+ * same way, and it serves flushes that others wait for.
+ *
+ * A step uses the host's trap flag. Interrupts and NMIs wait until it is done. If the instruction
+ * enters the layer, the flag is removed and the vCPU stops on its way back to the guest. If it
+ * enters the kernel by an exception or a system call, the vCPU stops at the kernel's first
+ * instruction.
  */
 #include "entry/debug.h"
 #include "entry/fixup.h"
@@ -26,7 +30,7 @@ static struct phv_debug *debug_of(const struct vcpu *v)
 	return (struct phv_debug *)to_pointer(PHV_SHARED + PHV_SHARED_DEBUG) + v->number;
 }
 
-/* Where each register of phv_debug.gpr is in the host's frame. */
+/* Offsets of the registers of phv_debug.gpr in the host's frame. */
 static const u8 places[16] = {
 	offsetof(struct host_registers, rax), offsetof(struct host_registers, rcx),
 	offsetof(struct host_registers, rdx), offsetof(struct host_registers, rbx),
@@ -76,11 +80,11 @@ static void load(const struct phv_debug *d, struct host_registers *regs)
 	for (i = 0; i < ARRAY_SIZE(places); i++)
 		*(u64 *)((u8 *)regs + places[i]) = d->gpr[i];
 	regs->rip = d->rip;
-	/* The virtual interrupt flag stays what it is. */
+	/* The virtual interrupt flag stays as it is. */
 	regs->rflags = (d->rflags & FLAGS_IRET) | 0x202;
 }
 
-/* The command that it is told; everything else that may be asked of a vCPU which waits is done meanwhile. */
+/* Waits for a command, and does whatever else a waiting vCPU is asked for meanwhile. */
 static u32 command_wait(struct vcpu *v, struct phv_debug *d)
 {
 	u32 word, command;
@@ -114,7 +118,7 @@ bool debug_stop(struct vcpu *v, struct host_registers *regs, u32 reason)
 	slice_end(v);
 	save(v, d, regs);
 	d->reason = reason;
-	/* What was asked for has happened. A request that comes later is another one. */
+	/* The request is done. A request that comes later is another one. */
 	__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_DEBUG, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&d->state, PHV_DEBUG_STOPPED, __ATOMIC_SEQ_CST);
 	doorbell_ring();
@@ -122,7 +126,7 @@ bool debug_stop(struct vcpu *v, struct host_registers *regs, u32 reason)
 	__atomic_store_n(&d->state, PHV_DEBUG_RUNS, __ATOMIC_SEQ_CST);
 	load(d, regs);
 	slice_begin(v);
-	/* Deadlines that passed meanwhile. */
+	/* Deadlines may have passed meanwhile. */
 	__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
 	if (command == PHV_COMMAND_STEP) {
 		v->debug_step = 1;
@@ -139,13 +143,19 @@ void debug_step_begin(struct vcpu *v, struct host_registers *regs)
 		regs->rflags = (regs->rflags & ~(u64)FLAG_TF) | v->debug_flags;
 }
 
-/* The short calls at the beginning of the layer, which count as the guest's code: they have no way out that is looked at. */
+/*
+ * Whether rip is in the short calls at the start of the layer. They count as guest code, so their
+ * end is no critical section.
+ */
 static bool in_short_call(u64 rip)
 {
 	return rip >= PHV_LAYER_BASE && rip < (u64)ph_layer_code;
 }
 
-/* pushf has shown the step's flag to the guest, who would load it some time later. The instruction and its stack have just been used. */
+/*
+ * pushf has shown the trap flag to the guest, which would load it some time later. The instruction
+ * and its stack have just been used, so both are mapped.
+ */
 static void hide_flag(const struct vcpu *v, const struct host_registers *regs)
 {
 	const u8 *code = to_pointer(v->debug_rip);
@@ -173,7 +183,7 @@ void debug_step_trap(struct vcpu *v, struct host_registers *regs)
 		debug_stop(v, regs, PHV_STOP_STEP);
 		return;
 	}
-	/* On the way out, like everything that waits. */
+	/* Stops on the way out of the layer, like everything that is pending. */
 	__atomic_fetch_or(&v->s.pending, PHV_PENDING_DEBUG, __ATOMIC_SEQ_CST);
 	if (v->percpu)
 		irq_mark(v);

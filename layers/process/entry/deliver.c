@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* What is pending reaches the guest. */
+/* Delivers what is pending to the guest. */
 #include "entry/deliver.h"
 #include "common/faults.h"
 #include "entry/debug.h"
@@ -11,7 +11,7 @@
 #include "vcpu/irq.h"
 #include "vcpu/start.h"
 
-/* While a vCPU is stepped, nothing comes in between; what is noted is looked at again when it goes on. */
+/* Nothing is delivered while a vCPU is stepped. Marks are evaluated again when it goes on. */
 static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 {
 	irq_serve_flush(v);
@@ -19,7 +19,7 @@ static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 		tlb_kernel_done(v);
 	FAST(v, F_PENDING) = 0;
 	FAST(v, F_FORCE) = v->nmi_on ? FORCE_IRET : 0;
-	/* A signal that came just before has noted it there. */
+	/* A signal just before may have marked it there. */
 	if (READ_ONCE(v->s.pending) & PHV_PENDING_DEBUG)
 		force(v, FORCE_EVENT);
 }

@@ -30,7 +30,7 @@ static u32 access_of(const struct vcpu *v, const struct host_registers *regs)
 	return (u32)(regs->error & (PF_WRITE | PF_FETCH)) | (user ? PF_USER : 0);
 }
 
-/* A page fault: of guest code, or of the layer while it touches the guest's memory. */
+/* A page fault of guest code, or of the layer when it touches guest memory. */
 static void page_fault(struct vcpu *v, struct host_registers *regs)
 {
 	u64 error, va = regs->cr2;
@@ -40,7 +40,7 @@ static void page_fault(struct vcpu *v, struct host_registers *regs)
 		event(v, PHV_EVENT_FILL, va, regs->rip);
 		return;
 	}
-	/* What the layer itself reads or writes for a guest is no device's business. */
+	/* The layer's own accesses on behalf of a guest never go to devices. */
 	if ((error & PF_RESERVED) && !in_layer(regs->rip)) {
 		switch (device_access(v, regs, va, access_of(v, regs))) {
 		case DEVICE_NONE:
@@ -73,7 +73,7 @@ void guest_exception(struct vcpu *v, struct host_registers *regs, s32 code)
 		page_fault(v, regs);
 		return;
 	case VECTOR_DB:
-		/* A step may have been one that cleared TF; and int1 sets no bit. */
+		/* The step may have executed an instruction that clears TF. int1 sets no bit. */
 		v->dr[6] = 0xffff0ff0 | (code == HOST_TRAP_TRACE ? 0x4000 : 0);
 		inject(v, regs, vector, false, 0);
 		return;
@@ -82,7 +82,9 @@ void guest_exception(struct vcpu *v, struct host_registers *regs, s32 code)
 			inject(v, regs, vector, false, 0);
 		return;
 	case VECTOR_GP:
-		/* int n: the error code is that of the gate which the host's own table does not open. */
+		/*
+		 * int n: the error code names the gate, which the host's own table does not open.
+		 */
 		if ((regs->error & 7) == 2) {
 			inject_software(v, regs, (u32)regs->error >> 3 & 0xff, 2);
 			return;
@@ -100,31 +102,33 @@ void guest_exception(struct vcpu *v, struct host_registers *regs, s32 code)
 	}
 }
 
-/*
- * A synchronous signal while the instruction pointer is in the layer. False: the stack pointer may be the program's, since what was
- * completed may have been the way of a system call.
- */
 bool layer_fault(struct vcpu *v, int signal, struct host_registers *regs, s32 code)
 {
-	bool asked = signal == SIGSEGV && regs->trap == VECTOR_GP;	/* the hlt at the end of a window */
+	/* the hlt of a critical section */
+	bool asked = signal == SIGSEGV && regs->trap == VECTOR_GP;
 	u64 error;
 
 	if (signal == SIGSEGV && regs->trap == VECTOR_PF) {
 		page_fault(v, regs);
 		return true;
 	}
-	/* iretq refused the guest's frame: a #GP of the kernel, with the frame still on its stack. */
-	if ((regs->rip == (u64)ph_iretq || regs->rip == (u64)ph_iretq_kernel) && (signal == SIGSEGV || signal == SIGBUS)) {
+	/*
+	 * iretq has refused the guest's frame: a #GP of the kernel, with the frame still on its
+	 * stack.
+	 */
+	if ((regs->rip == (u64)ph_iretq || regs->rip == (u64)ph_iretq_kernel) &&
+	    (signal == SIGSEGV || signal == SIGBUS)) {
 		wrgsbase(v->kernel_gs);
 		FAST(v, F_IRQ) = 0;
 		inject(v, regs, (u32)regs->trap, true, regs->error);
 		return true;
 	}
 	/*
-	 * User code that is stepped comes here behind the last instruction of a slot, with nothing done yet. A processor steps over a
-	 * syscall instruction as a whole.
+	 * User code that is stepped arrives here after the last instruction of a stub, with nothing
+	 * done yet. A processor steps over a syscall instruction as a whole.
 	 */
-	if (signal == SIGTRAP && regs->rip == (u64)ph_injected_syscall && !FAULT(INJECTED_STEP_FATAL)) {
+	if (signal == SIGTRAP && regs->rip == (u64)ph_injected_syscall &&
+	    !FAULT(INJECTED_STEP_FATAL)) {
 		fixup_complete(v, regs);
 		return false;
 	}
@@ -132,14 +136,14 @@ bool layer_fault(struct vcpu *v, int signal, struct host_registers *regs, s32 co
 		vcpu_stop(v);
 	if (asked && fixup_bad_frame(regs, &error)) {
 		FAST(v, F_IRQ) = 0;
-		/* As a processor has it: an iret that is refused lets NMIs in all the same. */
+		/* As on a processor: a refused iret admits NMIs all the same. */
 		v->nmi_on = 0;
 		irq_refresh(v);
 		inject(v, regs, VECTOR_GP, true, error);
 		return true;
 	}
 	if (asked && fixup_complete(v, regs)) {
-		/* The boot vCPU starts before there is a core.init. */
+		/* The boot vCPU starts before core.init. */
 		if (v->percpu)
 			return deliver_pending(v, regs);
 		if (READ_ONCE(v->s.pending) & PHV_PENDING_DEBUG)

@@ -6,11 +6,11 @@
 #include "host/signals.h"
 #include "state/state.h"
 
-/* An exception by the processor's vector, in guest code. */
+/* Handles an exception of guest code, by the processor's vector. */
 void guest_exception(struct vcpu *v, struct host_registers *regs, s32 code);
 /*
- * A synchronous signal while the instruction pointer is in the layer. False: the stack pointer may be the program's, since what was
- * completed may have been the way of a system call.
+ * Handles a synchronous signal while the instruction pointer is in the layer. False: the stack
+ * pointer may be the program's, since the fixup may have completed a system call.
  */
 bool layer_fault(struct vcpu *v, int signal, struct host_registers *regs, s32 code);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* The windows of thunks.S: what the guest's registers are at each of their instructions. */
+/* Fixups of critical sections: the guest's registers at each instruction of crossing/. */
 #include "entry/fixup.h"
 #include "common/faults.h"
 #include "crossing/crossing.h"
@@ -10,11 +10,14 @@
 
 extern const u8 ph_layer_code[], ph_text_end[];
 extern const u8 ph_tail[], ph_tail_end[], ph_any_tail[], ph_any_tail_end[];
-extern const u8 thunk_cpu_iret[], ph_iret_critical[], ph_iretq[], ph_iret_kernel_changed[], ph_iretq_kernel[], ph_iret_deliver[], ph_iret_end[];
+extern const u8 thunk_cpu_iret[], ph_iret_critical[], ph_iretq[], ph_iret_kernel_changed[],
+	ph_iretq_kernel[], ph_iret_deliver[], ph_iret_end[];
 extern const u8 ph_sysret_critical[], ph_sysret_end[];
 extern const u8 ph_injected_syscall[];
-extern const u8 ph_which_vcpu_0[], ph_injected_rsp_0[], ph_injected_flags_0[], ph_injected_rcx_0[], ph_injected_gs_0[], ph_injected_end_0[];
-extern const u8 ph_which_vcpu_1[], ph_injected_rsp_1[], ph_injected_flags_1[], ph_injected_rcx_1[], ph_injected_gs_1[], ph_injected_end_1[];
+extern const u8 ph_which_vcpu_0[], ph_injected_rsp_0[], ph_injected_flags_0[], ph_injected_rcx_0[],
+	ph_injected_gs_0[], ph_injected_end_0[];
+extern const u8 ph_which_vcpu_1[], ph_injected_rsp_1[], ph_injected_flags_1[], ph_injected_rcx_1[],
+	ph_injected_gs_1[], ph_injected_end_1[];
 extern const u8 ph_sigreturn[], ph_sigreturn_end[], ph_syscall[];
 extern const u8 ph_enter_kernel[], ph_enter_pops[], ph_enter_kernel_end[];
 
@@ -23,7 +26,7 @@ static bool inside(u64 rip, const u8 *start, const u8 *end)
 	return rip >= (u64)start && rip < (u64)end;
 }
 
-/* The frame at the stack pointer that the guest gave to cpu.iret. */
+/* Completes an iret from the frame at the stack pointer that the guest gave to cpu.iret. */
 static void complete_iret(struct vcpu *v, struct host_registers *regs, const u64 *frame, bool user)
 {
 	u64 rip = frame[0], cs = frame[1] & 0xffff, flags = frame[2], rsp = frame[3];
@@ -49,7 +52,8 @@ static bool selectors_good(u64 cs, u64 ss)
 {
 	if (!(cs & 3))
 		return cs == shared->kernel_cs;
-	return (cs == shared->user_cs || cs == HOST_USER_CS32) && (ss == shared->user_ss || ss == 0x2b);
+	return (cs == shared->user_cs || cs == HOST_USER_CS32) &&
+	       (ss == shared->user_ss || ss == 0x2b);
 }
 
 bool fixup_bad_frame(const struct host_registers *regs, u64 *error)
@@ -64,12 +68,14 @@ bool fixup_bad_frame(const struct host_registers *regs, u64 *error)
 }
 
 /*
- * On the kernel's stack in ph_enter_kernel: fifteen registers, in the order of the frame, the flags and the address. The
- * instructions are eight pops of two bytes, seven of one, popfq and ret.
+ * Completes the pops of ph_enter_kernel from the kernel's stack: fifteen registers in the order of
+ * the frame, the flags and the address. The instructions are eight pops of two bytes, seven of one,
+ * popfq and ret.
  */
 static void complete_pops(struct host_registers *regs, u64 *stack)
 {
-	u64 offset = regs->rip - (u64)ph_enter_pops, done = offset < 16 ? offset / 2 : offset - 8, i;
+	u64 offset = regs->rip - (u64)ph_enter_pops, i;
+	u64 done = offset < 16 ? offset / 2 : offset - 8;
 	u64 *words = (u64 *)regs;
 
 	for (i = done; i < 15; i++)
@@ -80,18 +86,20 @@ static void complete_pops(struct host_registers *regs, u64 *stack)
 	regs->rsp = (u64)stack;
 }
 
-/* The labels of one of the two ways through ph_injected_syscall. */
+/* The labels of one of the two paths through ph_injected_syscall. */
 struct injected {
 	const u8 *start, *rsp, *flags, *rcx, *gs, *end;
 	u64 zero;		/* FLAG_ZF if it was set */
 };
 
 static const struct injected injected_ways[] = {
-	{ ph_which_vcpu_0, ph_injected_rsp_0, ph_injected_flags_0, ph_injected_rcx_0, ph_injected_gs_0, ph_injected_end_0, 0 },
-	{ ph_which_vcpu_1, ph_injected_rsp_1, ph_injected_flags_1, ph_injected_rcx_1, ph_injected_gs_1, ph_injected_end_1, FLAG_ZF },
+	{ ph_which_vcpu_0, ph_injected_rsp_0, ph_injected_flags_0, ph_injected_rcx_0,
+	  ph_injected_gs_0, ph_injected_end_0, 0 },
+	{ ph_which_vcpu_1, ph_injected_rsp_1, ph_injected_flags_1, ph_injected_rcx_1,
+	  ph_injected_gs_1, ph_injected_end_1, FLAG_ZF },
 };
 
-/* Back to what the user had, then the whole system call at once. */
+/* Restores what the user had, then does the whole system call. */
 static bool complete_injected(struct vcpu *v, struct host_registers *regs)
 {
 	const u64 *top = (const u64 *)((const u8 *)v + V_SCRATCH);
@@ -121,10 +129,13 @@ void fixup_rollback(struct host_registers *regs)
 {
 	if (FAULT(HANDLER_END_BLIND))
 		return;
-	if (inside(regs->rip, ph_sigreturn, ph_sigreturn_end) || (regs->rip == (u64)ph_syscall && regs->rax == 15))
+	if (inside(regs->rip, ph_sigreturn, ph_sigreturn_end) ||
+	    (regs->rip == (u64)ph_syscall && regs->rax == 15))
 		regs->rip = (u64)ph_sigreturn;
 	if (inside(regs->rip, ph_enter_kernel, ph_enter_pops)) {
-		/* Its argument is in the frame that was to be left without a signal return. */
+		/*
+		 * Its argument is in the frame that was about to be left without a signal return.
+		 */
 		regs->rsp = regs->rdi - offsetof(struct host_ucontext, regs);
 		regs->rip = (u64)ph_sigreturn;
 	}
@@ -140,13 +151,16 @@ bool fixup_complete(struct vcpu *v, struct host_registers *regs)
 		regs->rsp += 8;
 		return true;
 	}
-	if (rip == (u64)ph_iretq || rip == (u64)ph_iretq_kernel || inside(rip, ph_iret_deliver, ph_iret_end)) {
+	if (rip == (u64)ph_iretq || rip == (u64)ph_iretq_kernel ||
+	    inside(rip, ph_iret_deliver, ph_iret_end)) {
 		complete_iret(v, regs, stack, rip != (u64)ph_iretq_kernel && (stack[1] & 3));
 		return true;
 	}
 	if (inside(rip, ph_iret_critical, ph_iret_deliver)) {
 		regs->rax = stack[0];
-		complete_iret(v, regs, stack + 1, !inside(rip, ph_iret_kernel_changed, ph_iretq_kernel) && (stack[2] & 3));
+		complete_iret(v, regs, stack + 1,
+			      !inside(rip, ph_iret_kernel_changed, ph_iretq_kernel) &&
+			      (stack[2] & 3));
 		return true;
 	}
 	if (inside(rip, ph_sysret_critical, ph_sysret_end)) {

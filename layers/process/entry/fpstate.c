@@ -2,9 +2,10 @@
 /*
  * Vector and floating-point registers in a host signal frame.
  *
- * The host's kernel puts x87 and SSE state into every frame and says that they are in use, whatever they hold. Whoever loads that
- * has them in use from then on, and pays for it at each hand-over (space.c) and each later return. So state that is the
- * initial one is taken out of the frame: a frame without any means just that, and is loaded for less.
+ * The host's kernel puts x87 and SSE state into every frame and marks it as in use, whatever it
+ * holds. Loading it puts it in use, which then costs time at each hand-over (vcpu/registers.c) and
+ * each later return. So state that is initial is removed from the frame: a frame without state
+ * means just that, and loads faster.
  */
 #include "entry/fpstate.h"
 #include "host/cpuid.h"
@@ -39,8 +40,9 @@ void fpstate_prepare(void)
 }
 
 /*
- * A guest has no protection keys, but the host may, and then nothing can keep a program from loading PKRU: it could take its own
- * memory away from the guest's kernel and from the layer. The handler runs with the host's default, which is what everybody goes on with.
+ * A guest has no protection keys, but the host may have them, and then nothing keeps a program from
+ * loading PKRU. It could take its own memory away from the guest kernel and the layer. The handler
+ * runs with the host's default, and everything goes on with that.
  */
 static void pkru_reset(struct host_fpstate *f)
 {
@@ -66,7 +68,7 @@ void fpstate_trim(struct host_registers *regs)
 	pkru_reset(f);
 	if ((f->in_use & ~(FP_SSE | PKRU)) || f->mxcsr != 0x1f80)
 		return;
-	/* Most likely first: what copies memory leaves something in xmm0. */
+	/* The most likely first: copying memory leaves something in xmm0. */
 	if (f->registers[16] || f->fcw != 0x37f || f->fsw || f->ftw || f->fop || f->fip || f->fdp)
 		return;
 	for (i = 0; i < ARRAY_SIZE(f->registers); i++)

@@ -5,7 +5,10 @@
 
 #include "host/signals.h"
 
-/* Takes vector state out of the frame if all of it is initial; once in the zygote before that. */
+/*
+ * Removes vector state from the frame if all of it is initial. The zygote calls fpstate_prepare()
+ * first, once.
+ */
 void fpstate_trim(struct host_registers *regs);
 void fpstate_prepare(void);
 

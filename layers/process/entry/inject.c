@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Entering the guest kernel: the frame that a processor pushes, with the guest's selectors and its virtual
- * interrupt flag, on the stack that its task state names.
+ * Enters the guest kernel: pushes the frame that a processor pushes, with the guest's selectors and
+ * its virtual interrupt flag, on the stack that its task state names.
  *
- * The frame is written through the guest's own linear addresses. If a page of the stack has no host mapping yet, that
- * faults inside here and is filled by a nested signal; if the guest has none, the machine is at its end (triple fault).
+ * The frame is written through the guest's own linear addresses. If a page of the stack has no host
+ * mapping yet, the write faults and a nested signal fills it. If the guest's tables do not map it,
+ * the machine ends (triple fault).
  */
 #include "entry/inject.h"
 #include "common/faults.h"
@@ -41,7 +42,10 @@ static u64 gate_target(const struct gate *gate)
 	return (gate->low & 0xffff) | (gate->low >> 32 & 0xffff0000) | gate->high << 32;
 }
 
-/* At least so much is free below a stack pointer of the kernel's, and is not on top of its stack for entries. */
+/*
+ * At least STACK_LEAST bytes are free below a stack pointer of the kernel's. STACK_SIZE is the size
+ * of its stack for entries.
+ */
 #define STACK_LEAST 256
 #define STACK_SIZE 0x4000
 
@@ -51,20 +55,25 @@ static bool kernel_writes(const struct vcpu *v, u64 va)
 
 	if (va >= PHV_DIRECT_MAP && va < shared->direct_map_end)
 		return true;
-	return kernel_address(va) && va < PHV_KERNEL_END && walk_guest(v, va, &w, false) && w.writable &&
+	return kernel_address(va) && va < PHV_KERNEL_END && walk_guest(v, va, &w, false) &&
+	       w.writable &&
 	       w.gpa < shared->ram_size;
 }
 
 /*
- * Whether an NMI finds the program's stack pointer in kernel code: behind the entry of a system call, and before cpu.sysret. It can
- * be any number. (On a processor the NMI's gate names a stack of its own. Not so here: the next NMI would begin at the top of it again
- * after an iret inside the first one's handler, against which kernels have long code on bare metal, and Linux none on a layer.)
+ * Whether an NMI finds the program's stack pointer in kernel code, that is, after the entry of a
+ * system call or before cpu.sysret. That pointer can be any number. (On a processor the NMI's gate
+ * names a stack of its own. It does not here: after an iret inside the first NMI's handler the next
+ * NMI would start at the top of it again. Kernels have long code against that on bare metal, and
+ * Linux has none on a layer.)
  *
- * A pointer to no memory that the kernel may write is the program's. One to such memory is if the last system call came with it, or
- * returned with it; but not in the kernel's own stack, which it may be in use as: there, what lies below is free in both cases.
+ * A pointer to memory that the kernel may not write is the program's. A pointer to memory that it
+ * may write is the program's if the last system call came or returned with it, except in the
+ * kernel's own stack, which it may be using: there, the memory below is free in both cases.
  *
- * Not found out is a pointer to memory of the kernel's that the program did not have at its entry, in the last instructions of the way back.
- * There is no isolation against a program that has one: it could write there by itself.
+ * This misses a pointer to kernel memory that the program did not have at its entry, in the last
+ * instructions of the way back. There is no isolation against such a program: it could write there
+ * by itself.
  */
 static bool users_stack(const struct vcpu *v, const struct host_registers *regs)
 {
@@ -79,15 +88,20 @@ static bool users_stack(const struct vcpu *v, const struct host_registers *regs)
 	return rsp == v->user_rsp && (v->rsp0 - rsp >= STACK_SIZE || FAULT(NMI_LEAVES_OWN_STACK));
 }
 
-/* The kernel's stack. Where it is not loaded only an NMI comes in: the stack for entries is free then. */
-static u64 *stack_for(const struct vcpu *v, const struct host_registers *regs, u32 vector, bool user)
+/*
+ * The kernel's stack for a vector. Where the kernel's stack is not loaded only an NMI can arrive,
+ * and then the stack for entries is free.
+ */
+static u64 *stack_for(const struct vcpu *v, const struct host_registers *regs, u32 vector,
+		      bool user)
 {
-	bool entries = user || (vector == VECTOR_NMI ? users_stack(v, regs) : !kernel_address(regs->rsp));
+	bool entries = user ||
+		(vector == VECTOR_NMI ? users_stack(v, regs) : !kernel_address(regs->rsp));
 
 	return to_pointer((entries ? v->rsp0 : regs->rsp) & ~15ULL);
 }
 
-/* A program may go from one of the host's code segments to the other by itself. */
+/* A program may switch between the host's code segments by itself. */
 static u32 user_selector(const struct vcpu *v, const struct host_registers *regs)
 {
 	if (FAULT(COMPAT_CS))
@@ -97,7 +111,7 @@ static u32 user_selector(const struct vcpu *v, const struct host_registers *regs
 	return v->user_cs == HOST_USER_CS32 ? shared->user_cs : v->user_cs;
 }
 
-/* From user mode the GS base is the user's: keep it, take the kernel's. */
+/* Entries from user mode save the user's GS base and load the kernel's. */
 static void enter_gs(struct vcpu *v)
 {
 	v->user_gs = rdgsbase();
@@ -133,8 +147,8 @@ void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_er
 	regs->rip = gate_target(&gate);
 	regs->rsp = (u64)sp;
 	/*
-	 * A processor checks alignment at privilege level 3 alone: the kernel must not find AC set here, where it runs
-	 * at level 3 too. Its own stac and clac do not exist for it.
+	 * A processor checks alignment only at privilege level 3. The kernel runs at level 3 here,
+	 * so it must not find AC set. Its own stac and clac do nothing here.
 	 */
 	regs->rflags &= ~(FLAG_TF | FLAG_NT | FLAG_RF | FLAG_AC);
 	regs->cs = HOST_USER_CS;
@@ -145,7 +159,7 @@ void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u3
 {
 	struct gate gate;
 
-	/* The host's fault set RF; a software interrupt is a trap. */
+	/* The host's fault has set RF, but a software interrupt is a trap. */
 	regs->rflags &= ~FLAG_RF;
 	if (gate_read(v, vector, &gate) && GATE_DPL(gate.low) == 3) {
 		regs->rip += length;
@@ -155,7 +169,7 @@ void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u3
 	}
 }
 
-/* The syscall instruction, as a processor does it: no stack switch, the kernel's entry does that. */
+/* Does what the syscall instruction does. It switches no stack: the kernel's entry does that. */
 void inject_syscall(struct vcpu *v, struct host_registers *regs)
 {
 	event(v, PHV_EVENT_SYSCALL, regs->rax, regs->rip);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Entering the guest kernel. */
+/* Enters the guest kernel. */
 #ifndef PROCESS_INJECT_H
 #define PROCESS_INJECT_H
 
@@ -18,7 +18,7 @@
 /* Makes regs enter the kernel's gate. */
 void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_error, u64 error);
 void inject_syscall(struct vcpu *v, struct host_registers *regs);
-/* Enters the gate of the software interrupt that regs stopped at, or of #GP. */
+/* Enters the gate of the software interrupt at which regs stopped, or the gate of #GP. */
 void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u32 length);
 
 #endif

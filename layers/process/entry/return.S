@@ -3,7 +3,7 @@
 #include "common/asm.h"
 #include "state/offsets.h"
 
-/* In struct host_registers; host/signals.h asserts them. */
+/* Offsets in struct host_registers; host/signals.h asserts them. */
 #define REGS_R8		0
 #define REGS_RDI	64
 #define REGS_RSP	120
@@ -13,9 +13,9 @@
 
 	.text
 /*
- * Where the host's signal frames return to; rsp is the frame's ucontext, all other registers are free. A signal that came while
- * the handler was on has only marked: if the handler goes back to the guest, what is marked is delivered first. One that
- * comes here begins again at the top (fixup_rollback).
+ * The host's signal frames return to here. rsp is the frame's ucontext, and all other registers are
+ * free. A signal during the handler has only set marks: if the handler returns to the guest, they
+ * are delivered first. A signal in here starts again at the top (fixup_rollback).
  */
 #define CONTEXT_REGS	40
 #define CONTEXT_RIP	(CONTEXT_REGS + REGS_RIP)
@@ -60,13 +60,13 @@ ph_sigreturn_end:
 END(ph_sigreturn)
 
 /*
- * void ph_enter_kernel(const struct host_registers *, const struct vmi_percpu *): into guest kernel code, out of a
- * signal handler, without a signal return, which would cost a fifth of the whole.
+ * void ph_enter_kernel(const struct host_registers *, const struct vmi_percpu *): leaves a signal
+ * handler into guest kernel code without a signal return, which would cost a fifth of the whole.
  *
- * Invariant: interrupts are off in the guest, so that only an NMI or an INIT must still be looked at. The signal
- * frame may be overwritten by one as soon as rsp has left the signal stack: everything is copied to the kernel's
- * stack first, below where rsp will be (a kernel has no red zone). rflags has no TF and no AC. rdi stays as it is until
- * then, for fixup_rollback; the pops are a window.
+ * Invariant: interrupts are off in the guest, so only an NMI or an INIT remains to be looked at. A
+ * signal may overwrite the frame as soon as rsp has left the signal stack, so everything is copied
+ * to the kernel's stack first, below the final rsp (a kernel has no red zone). rflags has neither
+ * TF nor AC. rdi stays unchanged until then, for fixup_rollback. The pops are a critical section.
  */
 #define FPSTATE_MAGIC	464
 #define FPSTATE_FEATURES 472
@@ -91,7 +91,7 @@ ENTRY(ph_enter_kernel)
 1:	fxrstor64 (%rsi)
 2:	movq	REGS_RSP(%rdi), %rcx
 	leaq	-17 * 8(%rcx), %rcx
-	/* r8 to r15, then rdi rsi rbp rbx rdx rax rcx, as the frame has them */
+	/* r8 to r15, then rdi rsi rbp rbx rdx rax rcx, in the order of the frame */
 	.set	i, 0
 	.rept	15
 	movq	8 * i(%rdi), %rax

@@ -2,14 +2,15 @@
 /*
  * Host signals: the exceptions and system calls of guest code, and notifications.
  *
- * All handlers run on the thread's signal stack; a nested one continues below. They return by rt_sigreturn
- * with the registers that they leave in the frame, so the FPU state is the host's business. Cost: a signal and its
- * return, about 1 us, plus what the handler does.
+ * All handlers run on the thread's signal stack; a nested one continues below. They return by
+ * rt_sigreturn with the registers that they leave in the frame, so the host takes care of the FPU
+ * state. A signal and its return cost about 1 us, plus what the handler does.
  *
- * How deep they nest is bounded, whatever is sent: a notification does not interrupt the handler of one, since SIGURG is
- * blocked there, and that of an exception is interrupted by at most one notification and by the layer's own faults, of
- * which each handler has one at a time. So no more than MAX_FRAMES frames lie on the stack. The price is that a notification
- * always ends in a signal return, which alone can open the mask again.
+ * Nesting is bounded, whatever is sent. A notification does not interrupt the handler of another,
+ * since SIGURG is blocked there. The handler of an exception is interrupted by at most one
+ * notification and by faults of the layer, of which each handler has one at a time. So at most
+ * MAX_FRAMES frames lie on the stack. The price is that a notification always ends in a signal
+ * return, which alone can open the mask again.
  */
 #include "entry/signal.h"
 #include "common/faults.h"
@@ -30,7 +31,10 @@
 void ph_sigreturn(void);
 noreturn void ph_enter_kernel(const struct host_registers *regs, const struct vmi_percpu *percpu);
 
-/* An exception, a notification in its handler, and a fault of the layer's in each; with room for all of AVX-512. */
+/*
+ * An exception, a notification in its handler, and a fault of the layer in each of them. A frame
+ * has room for all of AVX-512.
+ */
 #define MAX_FRAMES 4
 #define FRAME_MAX 8192
 _Static_assert(MAX_FRAMES * FRAME_MAX <= SIGNAL_STACK_SIZE, "SIGNAL_STACK_SIZE");
@@ -41,8 +45,8 @@ _Static_assert(MAX_FRAMES * FRAME_MAX <= SIGNAL_STACK_SIZE, "SIGNAL_STACK_SIZE")
 #define SA_NODEFER 0x40000000ULL
 
 /*
- * A signal return loads all flags but NT and ID, which stay as the handler has them. Without a change that is what they were when the
- * signal came, which is what is wanted when nothing else is.
+ * A signal return loads all flags but NT and ID. Those stay as the handler has them, that is, as
+ * they were when the signal came, so they are set here if the guest's value differs.
  */
 static void carry_flags(u64 flags)
 {
@@ -55,7 +59,10 @@ static void carry_flags(u64 flags)
 	__asm__ volatile("pushq %0\n\tpopfq" : : "r"(now) : "cc");
 }
 
-/* The host leaves AC as it was. Compilers read small fields that lie side by side as one, which need not be aligned. */
+/*
+ * The host leaves AC as it was. Compilers read small adjacent fields as one, which need not be
+ * aligned.
+ */
 static void without_alignment_check(u64 flags)
 {
 	if (flags & FLAG_AC)
@@ -63,10 +70,11 @@ static void without_alignment_check(u64 flags)
 }
 
 /*
- * The end of a handler: straight into the kernel where nothing can come in between, else by the host's signal return. A fault of the
- * layer's own goes back by the latter: its stack may be this one. So does who may have a stack that is not the kernel's: wherever
- * nothing has just put a frame there, and no instruction of the kernel's was at fault, it may be the program's (inject.c). And so does
- * a notification, whose handler has SIGURG blocked (open is false).
+ * Ends a handler: directly into the kernel where nothing can come in between, else by the host's
+ * signal return. Three cases need the signal return. A fault of the layer may have this stack as
+ * its own. A stack may be the program's unless a frame was just put there or an instruction of the
+ * kernel faulted (stack is false; entry/inject.c). And the handler of a notification has SIGURG
+ * blocked (open is false).
  */
 static void leave(struct vcpu *v, struct host_registers *regs, bool stack, bool open)
 {
@@ -79,13 +87,17 @@ static void leave(struct vcpu *v, struct host_registers *regs, bool stack, bool 
 		stack = deliver_pending(v, regs);
 	}
 	carry_flags(regs->rflags);
-	if (!((stack && open) || FAULT(ENTERS_ON_ANY_STACK)) || !v->percpu || FAST(v, F_IRQ) || !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
+	if (!((stack && open) || FAULT(ENTERS_ON_ANY_STACK)) || !v->percpu || FAST(v, F_IRQ) ||
+	    !kernel_address(regs->rip) || !kernel_address(regs->rsp) ||
 	    (regs->rflags & (FLAG_TF | FLAG_AC)) || regs->cs != HOST_USER_CS)
 		return;
 	ph_enter_kernel(regs, v->percpu);
 }
 
-/* From ph_sigreturn: something was marked while a handler was on, and the guest may be told. */
+/*
+ * Called from ph_sigreturn: a signal during the handler has left a mark, and the guest may be
+ * interrupted.
+ */
 void signal_again(struct vcpu *v, struct host_registers *regs);
 
 void signal_again(struct vcpu *v, struct host_registers *regs)
@@ -94,14 +106,14 @@ void signal_again(struct vcpu *v, struct host_registers *regs)
 	carry_flags(regs->rflags);
 }
 
-/* SIGURG: look at what is pending, now if the guest was running, else on the way back to it. */
+/* SIGURG: delivers what is pending, now if guest code was running, else on the way back to it. */
 static void notified(struct vcpu *v, struct thread *t, struct host_registers *regs)
 {
 	if (!v->percpu)
 		return;
 	if (in_layer(regs->rip) && !fixup_complete(v, regs)) {
 		irq_mark(v);
-		/* On the guest's stack there may be a call that any GS base is good for. */
+		/* The stack is the guest's, so this may be a call with any GS base. */
 		if (regs->rsp - (u64)t >= PHV_STACK_SIZE)
 			__atomic_fetch_or(&ph_any_pending, 1ULL << t->number, __ATOMIC_SEQ_CST);
 		fixup_rollback(regs);
@@ -115,7 +127,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 {
 	struct host_registers *regs = &context->regs;
 	struct thread *t = thread_here();
-	/* What is stepped or stopped for a debugger may be anything. */
+	/* Code that is stepped or stopped for a debugger may have any stack. */
 	bool stack = signal != SIGTRAP;
 	struct vcpu *v;
 
@@ -123,7 +135,10 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 	fpstate_trim(regs);
 	v = t->vcpu;
 	if (v->s.owner != ((u64)self.pid << 32 | t->tid)) {
-		/* A notification for a vCPU that is elsewhere by now; it looks by itself there. */
+		/*
+		 * A notification for a vCPU that has been handed over. Its new owner looks by
+		 * itself.
+		 */
 		if (signal == SIGURG)
 			return;
 		fatal("process: a parked thread got a signal at", regs->rip);
@@ -139,7 +154,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 			inject_syscall(v, regs);
 		else
 			regs->rip -= 2, inject_software(v, regs, 0x80, 2);
-		/* A system call leaves rsp as the program has it, which can be anything. */
+		/* A system call leaves rsp as the program had it, which can be any number. */
 		leave(v, regs, info->sys.arch != ARCH_X86_64, true);
 		return;
 	}
@@ -166,12 +181,13 @@ s64 signals_install(void)
 
 	for (i = 0; i < ARRAY_SIZE(signals); i++) {
 		/*
-		 * A handler of an exception may end without a signal return, and may meet another
-		 * exception. The handler of SIGURG does neither, and blocks SIGURG.
+		 * A handler of an exception may end without a signal return, and may be interrupted
+		 * by another exception. The handler of SIGURG does neither, and blocks SIGURG.
 		 */
 		bool nests = signals[i] != SIGURG || FAULT(NOTIFICATIONS_NEST);
 		struct host_sigaction action = {
-			(u64)handler, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | (nests ? SA_NODEFER : 0),
+			(u64)handler, SA_SIGINFO | SA_ONSTACK | SA_RESTORER |
+				(nests ? SA_NODEFER : 0),
 			(u64)ph_sigreturn, 0,
 		};
 

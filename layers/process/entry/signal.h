@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* The host's signal frame (x86-64 Linux ABI), and what the handlers do with it. */
+/* The handlers of the host's signals. */
 #ifndef PROCESS_SIGNAL_H
 #define PROCESS_SIGNAL_H
 
@@ -7,7 +7,7 @@
 
 #define ARCH_X86_64 0xc000003e
 
-/* Installs the handlers, for all threads of the process. */
+/* Installs the handlers for all threads of the process. */
 s64 signals_install(void);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Where an instruction pointer is. */
+/* Classifies instruction pointers. */
 #include "entry/where.h"
 #include "common/faults.h"
 #include "host/signals.h"
@@ -15,7 +15,8 @@ static bool inside(u64 rip, const u8 *start, const u8 *end)
 
 bool in_layer(u64 rip)
 {
-	return rip >= (FAULT(SHORT_CALLS_MARK) ? PHV_LAYER_BASE : (u64)ph_layer_code) && rip < (u64)ph_text_end;
+	return rip >= (FAULT(SHORT_CALLS_MARK) ? PHV_LAYER_BASE : (u64)ph_layer_code) &&
+	       rip < (u64)ph_text_end;
 }
 
 bool from_user(const struct vcpu *v, u64 rip)
@@ -30,10 +31,6 @@ static bool on_way_out(u64 rip)
 	return inside(rip, thunk_cpu_iret, ph_sysret_end);
 }
 
-/*
- * User code that has jumped into the layer. Only the layer's own stacks and the ways out to user mode have the user's GS base there
- * while interrupts are enabled.
- */
 bool strayed(const struct vcpu *v, const struct host_registers *regs)
 {
 	return in_layer(regs->rip) && from_user(v, regs->rip) &&

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Where an instruction pointer is. */
+/* Classifies instruction pointers. */
 #ifndef PROCESS_WHERE_H
 #define PROCESS_WHERE_H
 
 #include "host/signals.h"
 #include "state/state.h"
 
-/* Whether the instruction pointer is in the layer; what is as good as guest code (thunks.S) is not. */
+/* Whether rip is in the layer. The short calls of crossing/tail.S count as guest code. */
 bool in_layer(u64 rip);
 
 /*
- * Whether rip, which is not in the layer, is user code: by its address; or user code has jumped to an address of the
- * kernel's, which the GS base tells. User code always has interrupts enabled, so a kernel that has disabled them may have any GS base.
+ * Whether rip, which is not in the layer, is in user code. That is so by its address, or if user
+ * code has jumped to a kernel address, which the GS base shows. User code always has interrupts
+ * enabled; a kernel with interrupts off may have any GS base.
  */
 bool from_user(const struct vcpu *v, u64 rip);
 
 /*
- * User code that has jumped into the layer.
+ * Whether user code has jumped into the layer. While interrupts are enabled, only code on the
+ * layer's own stacks and the ways out to user mode have the user's GS base there.
  */
 bool strayed(const struct vcpu *v, const struct host_registers *regs);
 

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* The one host-call instruction, threads, stacks, frames. */
+/* Host calls, threads, stacks, and the load of a signal frame. */
 #include "common/asm.h"
 #include "state/offsets.h"
 
 	.text
 /*
- * s64 ph_host_call(u64 nr, a, b, c, d, e, f). The filter admits system calls only when they
- * return to ph_host_call_end: there is no other such instruction in this program.
+ * s64 ph_host_call(u64 nr, a, b, c, d, e, f). The filter admits system calls only when they return
+ * to ph_host_call_end. This program has no other syscall instruction.
  */
 ENTRY(ph_host_call)
-	/* Counted where this is a vCPU's own stack; not on the guest's, nor in the zygote. */
+	/*
+	 * Counts calls made on a vCPU's own stack, not those on the guest's or the zygote's stack.
+	 */
 	movq	%rsp, %rax
 	shrq	$32, %rax
 	cmpl	$(PHV_STACKS >> 32), %eax
@@ -34,8 +36,8 @@ ph_host_call_end:
 END(ph_host_call)
 
 /*
- * s64 ph_clone(u64 flags, void *stack, void (*start)(void *), void *argument). The new thread comes
- * back from the system call on its own stack, and returns from there into ph_thread.
+ * s64 ph_clone(u64 flags, void *stack, void (*start)(void *), void *argument). The new thread
+ * returns from the system call on its own stack, and from there into ph_thread.
  */
 ENTRY(ph_clone)
 	subq	$24, %rsi
@@ -66,7 +68,10 @@ ENTRY(ph_on_stack)
 	ud2
 END(ph_on_stack)
 
-/* void ph_load_context(const struct host_ucontext *): does not return. The signal return finds its argument at rsp. */
+/*
+ * void ph_load_context(const struct host_ucontext *): does not return. The signal return expects
+ * its argument at rsp.
+ */
 ENTRY(ph_load_context)
 	movq	%rdi, %rsp
 	movl	$15, %eax
@@ -74,8 +79,9 @@ ENTRY(ph_load_context)
 END(ph_load_context)
 
 /*
- * s64 ph_set_thread_area(void *description): exists as a 32-bit system call only, so the description is below
- * 4 GiB. A host without 32-bit calls ends who does this: see try_descriptors in zygote.c.
+ * s64 ph_set_thread_area(void *description): exists as a 32-bit system call only, so the
+ * description is below 4 GiB. A host without 32-bit calls kills the caller: see try_descriptors()
+ * in birth/zygote.c.
  */
 ENTRY(ph_set_thread_area)
 	pushq	%rbx

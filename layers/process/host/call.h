@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Host system calls. Numbers and structures of the x86-64 Linux ABI; there is no libc here.
- * In an address-space process the filter admits a call only from ph_host_call, and only the few
- * that monitor/policies/address-space.json lists.
+ * Host system calls: numbers and structures of the x86-64 Linux ABI, since there is no libc here.
+ * In an address-space process the filter admits calls only from ph_host_call, and only those that
+ * monitor/policies/address-space.json lists.
  */
 #ifndef PROCESS_CALL_H
 #define PROCESS_CALL_H
@@ -14,10 +14,10 @@ enum {
 	HOST_munmap = 11, HOST_rt_sigaction = 13, HOST_rt_sigprocmask = 14, HOST_rt_sigreturn = 15,
 	HOST_sched_yield = 24, HOST_madvise = 28, HOST_getpid = 39, HOST_sendto = 44,
 	HOST_recvfrom = 45, HOST_clone = 56, HOST_exit = 60, HOST_wait4 = 61, HOST_getppid = 110,
-	HOST_sigaltstack = 131, HOST_prctl = 157, HOST_arch_prctl = 158, HOST_gettid = 186, HOST_futex = 202,
-	HOST_sched_setaffinity = 203, HOST_clock_gettime = 228, HOST_exit_group = 231,
-	HOST_tgkill = 234, HOST_seccomp = 317, HOST_ppoll = 271, HOST_rt_sigtimedwait = 128,
-	HOST_signalfd4 = 289,
+	HOST_sigaltstack = 131, HOST_prctl = 157, HOST_arch_prctl = 158, HOST_gettid = 186,
+	HOST_futex = 202, HOST_sched_setaffinity = 203, HOST_clock_gettime = 228,
+	HOST_exit_group = 231, HOST_tgkill = 234, HOST_seccomp = 317, HOST_ppoll = 271,
+	HOST_rt_sigtimedwait = 128, HOST_signalfd4 = 289,
 };
 
 #define HOST_E2BIG 7
@@ -74,11 +74,11 @@ s64 ph_host_call(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f);
 #define host6(nr, a, b, c, d, e, f) \
 	ph_host_call(HOST_##nr, (u64)(a), (u64)(b), (u64)(c), (u64)(d), (u64)(e), (u64)(f))
 
-/* Makes a thread; its id. */
+/* Makes a thread and returns its id. */
 s64 ph_clone(u64 flags, void *stack, void (*start)(void *), void *argument);
-/* Gives the calling thread a descriptor; 0, or an error of the host. */
+/* Gives the calling thread a descriptor. Returns 0 or an error of the host. */
 s64 ph_set_thread_area(void *description);
-/* Leaves everything on this stack behind and runs a function on another. */
+/* Abandons this stack and runs a function on another one. */
 noreturn void ph_on_stack(u64 top, void (*function)(void *), void *argument);
 
 #endif

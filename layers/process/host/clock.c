@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Time, by the time-stamp counter and the factors that the monitor writes. */
+/* Time, from the time-stamp counter and the monitor's factors. */
 #include "host/clock.h"
 #include "state/cpu.h"
 #include "state/state.h"
@@ -27,7 +27,10 @@ u32 clock_read(struct phv_clock *copy)
 	return sequence;
 }
 
-/* The counter of another CPU may be a little behind that of the one which wrote the page: time waits there. */
+/*
+ * The counter of another CPU may be a little behind that of the CPU that wrote the page. Time
+ * stands still until it has caught up.
+ */
 u64 clock_at(const struct phv_clock *c, u64 tsc)
 {
 	u64 passed = (s64)(tsc - c->tsc) > 0 ? tsc - c->tsc : 0;
@@ -42,7 +45,10 @@ u64 now_ns(void)
 	u32 sequence;
 	u64 ns;
 
-	/* The counter is read inside: who has seen a page has not read the counter later than the next one was written. */
+	/*
+	 * The counter is read inside the loop: a reader of one page must not have read the counter
+	 * after the next page was written.
+	 */
 	do {
 		sequence = clock_read(&c);
 		ns = clock_at(&c, rdtsc());
@@ -55,7 +61,7 @@ u64 tsc_at(u64 ns)
 {
 	u64 tsc = rdtsc_rough(), now = now_ns(), ago = now > ns ? now - ns : 0;
 
-	/* Minutes at most: nothing overflows. */
+	/* At most minutes, so nothing overflows. */
 	if (ago > 1ULL << 36)
 		ago = 1ULL << 36;
 	return tsc - ago * (shared->s.clock.tsc_hz / 1000000) / 1000;

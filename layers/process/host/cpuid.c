@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * What cpuid gives: read once in the zygote, and inherited. The instruction is an expensive exit where the host is a virtual machine,
- * and faults where the guest's kernel wants it to.
+ * What cpuid returns: the zygote reads it once and all processes inherit it. The instruction is an
+ * expensive exit where the host is a virtual machine, and faults where the guest kernel wants it
+ * to.
  */
 #include "host/cpuid.h"
 #include "host/call.h"
@@ -11,10 +12,13 @@
 #define ARCH_SET_CPUID 0x1012
 
 #define EXTENDED 0x80000000U
-#define LEAVES_MAX 0x100	/* of each range; what a processor says beyond is not what the manuals know */
+#define LEAVES_MAX 0x100	/* of each range; the manuals define no more */
 #define SUBLEAVES_MAX 64
 
-/* All that the host says; and what of it slots know, in the order in which they look. Nobody writes there after the zygote. */
+/*
+ * All leaves of the host, and those that stubs know, in the order in which they search. Only the
+ * zygote writes here.
+ */
 static struct cpuid_entry host[512];
 static u32 host_count, host_extended;
 static u32 basic_max, extended_max;
@@ -23,7 +27,8 @@ struct cpuid_entry cpuid_stub_table[ARRAY_SIZE(host) + 1];
 
 static void execute(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
 {
-	__asm__ volatile("cpuid" : "=a"(regs->eax), "=b"(regs->ebx), "=c"(regs->ecx), "=d"(regs->edx)
+	__asm__ volatile("cpuid" : "=a"(regs->eax), "=b"(regs->ebx), "=c"(regs->ecx),
+			 "=d"(regs->edx)
 			 : "a"(leaf), "c"(subleaf));
 }
 
@@ -46,26 +51,28 @@ static bool add(u32 leaf, u32 subleaf, const struct vmi_cpuid *regs)
 {
 	if (host_count == ARRAY_SIZE(host))
 		return false;
-	host[host_count++] = (struct cpuid_entry){ leaf, subleaf, regs->eax, regs->ebx, regs->ecx, regs->edx };
+	host[host_count++] =
+		(struct cpuid_entry){ leaf, subleaf, regs->eax, regs->ebx, regs->ecx, regs->edx };
 	return true;
 }
 
-/* How the end of a leaf's subleaves is told (SDM volume 2A, CPUID; APM volume 3, appendix E). */
+/* How the end of a leaf's subleaves is known (SDM volume 2A, CPUID; APM volume 3, appendix E). */
 enum kind {
-	SINGLE,		/* has none */
-	COUNTED,	/* eax of subleaf 0 is the last one */
-	TYPED,		/* the type in the low bits of eax is 0 behind the last one */
-	LEVELS,		/* the type in bits 8 to 15 of ecx is */
-	MASKED,		/* there are those whose bits are set (mask_of) */
-	UNKNOWN,	/* nothing is in those behind the last one; or there is no difference */
+	SINGLE,		/* no subleaves */
+	COUNTED,	/* eax of subleaf 0 is the last subleaf */
+	TYPED,		/* the type in the low bits of eax is 0 after the last subleaf */
+	LEVELS,		/* the type in bits 8 to 15 of ecx is 0 after the last subleaf */
+	MASKED,		/* the subleaves whose bits are set (mask_of) */
+	UNKNOWN,	/* all zero after the last subleaf; or all subleaves are the same */
 };
 
 static enum kind kind_of(u32 leaf)
 {
 	switch (leaf) {
-	case 0 ... 3: case 5: case 6: case 8 ... 0xa: case 0xc: case 0xe: case 0x11: case 0x13: case 0x15: case 0x16: case 0x19:
-	case 0x1a: case 0x1c: case 0x21:
-	case EXTENDED ... EXTENDED + 0x1c: case EXTENDED + 0x1e: case EXTENDED + 0x1f: case EXTENDED + 0x21 ... EXTENDED + 0x25:
+	case 0 ... 3: case 5: case 6: case 8 ... 0xa: case 0xc: case 0xe: case 0x11: case 0x13:
+	case 0x15: case 0x16: case 0x19: case 0x1a: case 0x1c: case 0x21:
+	case EXTENDED ... EXTENDED + 0x1c: case EXTENDED + 0x1e: case EXTENDED + 0x1f:
+	case EXTENDED + 0x21 ... EXTENDED + 0x25:
 		return SINGLE;
 	case 7: case 0x14: case 0x17: case 0x18: case 0x1d: case 0x20: case 0x24:
 		return COUNTED;
@@ -80,7 +87,7 @@ static enum kind kind_of(u32 leaf)
 	}
 }
 
-/* An instruction for each of 64 would take longer than all others together. */
+/* Executing cpuid for each of 64 subleaves would take longer than all other leaves together. */
 static u64 mask_of(u32 leaf, const struct vmi_cpuid *first)
 {
 	struct vmi_cpuid second;
@@ -122,8 +129,9 @@ static bool read_leaf(u32 leaf)
 		mask = mask_of(leaf, &first);
 	regs = first;
 	for (subleaf = 1; subleaf <= last; subleaf++) {
-		/* That one was the end, and is there. */
-		if ((kind == TYPED && !(regs.eax & 0x1f)) || (kind == LEVELS && !(regs.ecx & 0xff00)))
+		/* The previous subleaf was the end, which is recorded too. */
+		if ((kind == TYPED && !(regs.eax & 0x1f)) ||
+		    (kind == LEVELS && !(regs.ecx & 0xff00)))
 			break;
 		if (!(mask >> subleaf & 1))
 			continue;
@@ -165,7 +173,9 @@ void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
 	u32 i;
 
 	if (leaf > basic_max && (leaf < EXTENDED || leaf > extended_max)) {
-		/* Intel's give the last of the basic leaves for what they do not know, the others nothing. */
+		/*
+		 * For an unknown leaf Intel's processors return the last basic leaf, others zeros.
+		 */
 		if (!cpuid_intel()) {
 			zero(regs);
 			return;
@@ -185,13 +195,14 @@ void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs)
 		regs->ecx = subleaf & 0xff;
 }
 
-/* Not the same on every vCPU: the number of the processor is in it. */
+/* Leaves with the processor's number in them differ between vCPUs. */
 static bool of_vcpu(u32 leaf)
 {
-	return leaf == 1 || leaf == 0xb || leaf == 0x1f || leaf == EXTENDED + 0x1e || leaf == EXTENDED + 0x26;
+	return leaf == 1 || leaf == 0xb || leaf == 0x1f || leaf == EXTENDED + 0x1e ||
+	       leaf == EXTENDED + 0x26;
 }
 
-/* Cores of more than one kind (SDM volume 2A, CPUID, leaf 7). */
+/* Whether there are cores of more than one kind (SDM volume 2A, CPUID, leaf 7). */
 static bool hybrid(void)
 {
 	struct vmi_cpuid regs;
@@ -203,25 +214,28 @@ static bool hybrid(void)
 }
 
 /*
- * What the instruction gives is the same whenever and wherever it is executed; but for the number of the processor where there is one
- * vCPU, which moves between the host's processors, so that any of their numbers is as good.
+ * Whether the instruction returns the same whenever and wherever it executes. The processor's
+ * number does not count if there is one vCPU: it moves between the host's processors, so any of
+ * their numbers will do.
  */
 static bool constant(u32 leaf)
 {
 	if (of_vcpu(leaf) && shared->s.vcpu_count > 1)
 		return false;
 	switch (leaf) {
-	case 6:			/* turbo, which can be turned off; the processor's row in the table of the hardware's feedback */
-	case EXTENDED + 6:	/* AMD's third-level caches need not be of one size */
+	/* turbo, which can be turned off; the processor's row in the hardware feedback table */
+	case 6:
+	case EXTENDED + 6:	/* AMD's third-level caches may have different sizes */
 	case EXTENDED + 0x1d:
-	case CPUID_NONE:	/* is the end of the table */
+	case CPUID_NONE:	/* marks the end of the table */
 		return false;
 	}
 	if (!hybrid())
 		return true;
-	/* Caches, TLBs, counters and frequencies differ; what programs may execute does not. */
+	/* Caches, TLBs, counters and frequencies differ, but not what programs may execute. */
 	switch (leaf) {
-	case 0: case 1: case 7: case 0xd: case EXTENDED ... EXTENDED + 4: case EXTENDED + 7: case EXTENDED + 8:
+	case 0: case 1: case 7: case 0xd:
+	case EXTENDED ... EXTENDED + 4: case EXTENDED + 7: case EXTENDED + 8:
 		return true;
 	default:
 		return false;
@@ -241,8 +255,8 @@ static struct cpuid_entry *copy(struct cpuid_entry *to, u32 leaf)
 }
 
 /*
- * First what a C library asks most often when a program starts: sizes of caches. Of a leaf that is left out the cpuid instruction is
- * executed.
+ * The sizes of caches come first: a C library asks for them whenever a program starts. Programs
+ * execute cpuid for leaves that are left out.
  */
 bool cpuid_stubs_prepare(void)
 {
@@ -284,5 +298,6 @@ u64 xcr0_shown(void)
 	u32 low, high;
 
 	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-	return ((u64)high << 32 | low) & ~(1ULL << 9 | 3ULL << 17);	/* PKRU, TILECFG, TILEDATA */
+	/* PKRU, TILECFG, TILEDATA */
+	return ((u64)high << 32 | low) & ~(1ULL << 9 | 3ULL << 17);
 }

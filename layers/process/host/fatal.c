@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Giving up. */
+/* The end of a machine that cannot go on. */
 #include "host/fatal.h"
 #include "host/doorbell.h"
 #include "host/futex.h"
 #include "state/state.h"
 
-/* Appends text, and value in hexadecimal, to the message for the monitor. */
+/* Appends text, and a value in hexadecimal, to the message for the monitor. */
 static u32 message_add(u32 n, const char *text, u64 value)
 {
 	static const char digits[] = "0123456789abcdef";
@@ -32,7 +32,7 @@ static noreturn void give_up(void)
 	__atomic_compare_exchange_n(&shared->s.vm_state, &old, PHV_VM_FATAL, false,
 				    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 	doorbell_ring();
-	/* The monitor kills all processes; until then nothing of the guest runs here. */
+	/* The monitor kills all processes. Until then no guest code runs here. */
 	for (;;)
 		futex_wait(&never, 0, U64_MAX);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Waiting for a word of memory. */
+/* Futexes. */
 #include "host/futex.h"
 #include "host/call.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Waiting for a word of memory. */
+/* Futexes. */
 #ifndef PROCESS_FUTEX_H
 #define PROCESS_FUTEX_H
 
@@ -10,7 +10,7 @@ static inline void futex_wake(u32 *word, u32 count)
 	host3(futex, word, FUTEX_WAKE, count);
 }
 
-/* Waits while *word is value; deadline is CLOCK_MONOTONIC in ns, all ones for none. */
+/* Waits while *word is value. deadline: CLOCK_MONOTONIC in ns, U64_MAX for none. */
 s64 futex_wait(u32 *word, u32 value, u64 deadline);
 
 #endif

@@ -9,12 +9,13 @@ bool lock_try(struct lock *lock)
 {
 	u32 old = 0;
 
-	return __atomic_compare_exchange_n(&lock->word, &old, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+	return __atomic_compare_exchange_n(&lock->word, &old, 1, false, __ATOMIC_ACQUIRE,
+					   __ATOMIC_RELAXED);
 }
 
 /*
- * Uncontended: one locked instruction each way. A holder may be preempted or stopped by the
- * host at any point, so waiting sleeps after a short spin.
+ * Without contention a lock costs one locked instruction each way. The host may preempt or stop a
+ * holder at any point, so a waiter sleeps after a short spin.
  */
 void lock_take(struct lock *lock)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Mutexes. */
+/* Mutexes in memory that processes share. */
 #ifndef PROCESS_LOCK_H
 #define PROCESS_LOCK_H
 
@@ -7,7 +7,7 @@
 
 void lock_take(struct lock *lock);
 void lock_release(struct lock *lock);
-/* Takes it if nobody has it. */
+/* Takes the lock if it is free. */
 bool lock_try(struct lock *lock);
 
 #endif

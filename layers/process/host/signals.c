@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Signal stacks, and the load of a whole frame. */
+/* Signal stacks, and the load of a whole signal frame. */
 #include "host/signals.h"
 #include "host/call.h"
 #include "state/cpu.h"
@@ -17,8 +17,8 @@ s64 signals_stack(struct thread *t)
 noreturn void signals_open(struct thread *t, void (*function)(void *))
 {
 	/*
-	 * The stack pointer is 8 below a multiple of 16, as after a call. The signal return sets the
-	 * signal stack, too: it stays the same.
+	 * The stack pointer is 8 below a multiple of 16, as after a call. The signal return also
+	 * sets the signal stack, which stays the same.
 	 */
 	struct host_ucontext context = {
 		.flags = UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,

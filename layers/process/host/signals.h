@@ -25,7 +25,7 @@ struct host_siginfo {
 };
 _Static_assert(sizeof(struct host_siginfo) == 128, "siginfo_t");
 
-/* uc_mcontext: registers as the host saved them; what is written here is loaded by the signal return. */
+/* uc_mcontext: registers as the host saved them. The signal return loads what is written here. */
 struct host_registers {
 	u64 r8, r9, r10, r11, r12, r13, r14, r15;
 	u64 rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, rflags;
@@ -35,7 +35,7 @@ struct host_registers {
 	u64 reserved[8];
 };
 
-/* entry.S has these. */
+/* entry/return.S has these as numbers. */
 _Static_assert(offsetof(struct host_registers, rdi) == 64, "REGS_RDI");
 _Static_assert(offsetof(struct host_registers, rsp) == 120, "REGS_RSP");
 _Static_assert(offsetof(struct host_registers, rip) == 128, "REGS_RIP");
@@ -53,14 +53,15 @@ struct host_ucontext {
 	u64 sigmask;
 };
 _Static_assert(offsetof(struct host_ucontext, regs) == 40, "CONTEXT_REGS");
-_Static_assert(offsetof(struct host_registers, rcx) == 14 * 8, "the order in which ph_enter_kernel pops");
+_Static_assert(offsetof(struct host_registers, rcx) == 14 * 8,
+	       "the order in which ph_enter_kernel pops");
 
 /* Gives the calling thread its signal stack. */
 s64 signals_stack(struct thread *t);
 /*
- * Calls function(t) on the thread's host stack with no signal blocked. Uses a signal return, the only
- * call that changes the mask once the filter stands. What the thread's stacks hold is lost. One host
- * call.
+ * Calls function(t) on the thread's host stack with no signal blocked. This takes a signal return,
+ * the only call that changes the mask once the filter is installed. The contents of the thread's
+ * stacks are lost. Costs one host call.
  */
 noreturn void signals_open(struct thread *t, void (*function)(void *));
 

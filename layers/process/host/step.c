@@ -13,7 +13,7 @@ void step(void)
 	u64 random, i;
 	u32 never = 0;
 
-	/* Threads may tear it: any value will do. */
+	/* Threads may race here: any value will do. */
 	state ^= state << 13;
 	state ^= state >> 7;
 	state ^= state << 17;

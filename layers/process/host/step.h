@@ -6,8 +6,9 @@
 #include "common/types.h"
 
 /*
- * A step of the hand-over, the fill, the flush or the wake-up. In a layer built with STEPS=1, for the stress test, each may take a
- * while, so that other threads get in between; otherwise it is nothing.
+ * Marks a step of a hand-over, fill, flush or wake-up. In a layer built with STEPS=1, for the
+ * stress test, each step may take a while, so that other threads get in between. Otherwise it is
+ * nothing.
  */
 #ifdef PROCESS_STEPS
 void step(void);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Host mappings as the TLB of a space: fills. Flushes are in flush.c, what is mapped in shadow.c.
+ * Fills: host mappings as the TLB of a space. Flushes are in flush.c, the shadow of what is mapped
+ * in shadow.c.
  *
- * All of it is under the process's lock, held over a whole fill (read the guest's entry, map) and a
- * whole flush (compare, unmap): so a fill can never map an entry that a finished flush was about. Only threads of
- * this process take that lock, and none takes it in a signal that interrupted the layer.
+ * The process's lock is held over a whole fill (read the guest's entry, map) and a whole flush
+ * (compare, unmap), so a fill never maps an entry that a finished flush was about. Only threads of
+ * this process take the lock, and none takes it in a signal that interrupted the layer.
  *
- * Cost in host calls: a fill is one mmap, or two for a large page.
+ * A fill costs one mmap, or two host calls for a large page.
  */
 #include "mm/fill.h"
 #include "common/faults.h"
@@ -20,20 +21,20 @@
 #include "state/state.h"
 
 #define WINDOW 16
-/* For what is not written to, program text most often. */
+/* For pages that are not written to, which are most often program text. */
 #define WINDOW_FILE 128
 /* Further mappings that one fault may make. */
 #define AROUND 2
-/* Of what mmu.fill names in one call: pieces of fewer pages than this are short, and only so many short ones are mapped. */
+/* Runs of fewer pages than SHORT that one mmu.fill maps: at most SHORT_MOST of them. */
 #define SHORT 4
 #define SHORT_MOST 8
 /*
- * The host makes its tables for a longer piece that is only read when it is used: it faults in 16 pages at a time, for what it takes to
- * make 8 ready here. What is written to it would fault in one by one.
+ * Longer read-only runs are not populated: the host makes their tables on use, 16 pages at a time,
+ * for what 8 pages cost here. It would fault in written pages one by one.
  */
 #define POPULATE_MOST 8
 
-/* A 2 MiB record that is in the way of one for 4 KiB goes. */
+/* Removes a 2 MiB shadow entry that is in the way of one for 4 KiB. */
 static void split_large(u64 va)
 {
 	u64 *large = shadow_word(va, LARGE_SIZE, false);
@@ -45,7 +46,7 @@ static void split_large(u64 va)
 	}
 }
 
-/* The RAM region that an address lies in; ours to trust, the monitor's to make. */
+/* The RAM region of an address. The monitor wrote the table, and the layer trusts it. */
 static u32 region_of(u64 gpa)
 {
 	u32 i, count = shared->s.region_count;
@@ -57,8 +58,9 @@ static u32 region_of(u64 gpa)
 }
 
 /*
- * Replaces what is there; all of it in one region. replaces: something may be there, so that the host may have to split a mapping in two
- * places. Where the host has no more mappings to give, everything else goes first: records must be looked up again.
+ * Maps over what is there, all of it from one region. replaces: something may be there, so the host
+ * may have to split a mapping in two places. If the host has no more mappings to give, everything
+ * else is dropped first: shadow entries must be looked up again.
  */
 static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 offset, bool replaces)
 {
@@ -66,7 +68,8 @@ static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 of
 	s64 r;
 
 	for (tries = 0;; tries++) {
-		r = host6(mmap, va, size, prot, MAP_SHARED | MAP_FIXED | (populate ? MAP_POPULATE : 0),
+		r = host6(mmap, va, size, prot,
+			  MAP_SHARED | MAP_FIXED | (populate ? MAP_POPULATE : 0),
 			  PHV_FD_RAM + file, offset);
 		if (r == (s64)va)
 			break;
@@ -79,7 +82,8 @@ static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 of
 
 static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replaces)
 {
-	u64 prot = PROT_READ | (flags & SHADOW_WRITE ? PROT_WRITE : 0) | (flags & SHADOW_EXEC ? PROT_EXEC : 0);
+	u64 prot = PROT_READ | (flags & SHADOW_WRITE ? PROT_WRITE : 0) |
+		(flags & SHADOW_EXEC ? PROT_EXEC : 0);
 	u32 region = region_of(gpa);
 
 	map_file(va, size, prot, populate, region, gpa - shared->s.regions[region].gpa, replaces);
@@ -94,7 +98,10 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 	if (!large || shadow_tables_full())
 		shadow_drop_all();
 	map(start, LARGE_SIZE, gpa, flags, false, true);
-	/* Where RAM is not huge the host faults the rest in by itself, without a signal. */
+	/*
+	 * Where RAM has no huge pages, the host faults in the remainder by itself, without a
+	 * signal.
+	 */
 	host3(madvise, near, WINDOW * PAGE_SIZE,
 	      flags & SHADOW_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	large = shadow_word(va, LARGE_SIZE, true);
@@ -105,15 +112,17 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 }
 
 /*
- * A run of pages around va that one mapping can cover: entries of the same table between start and end, physically contiguous in
- * one region, alike in everything, and accessed before, since a page that nobody touched must not get its bit. A page of the user range
- * that only the kernel may see comes alone: it is remembered alone (remember_supervisor). Of fewer pages than least nothing is mapped. Returns
- * the run's end.
+ * Maps a run of pages around va with one mapping: entries of the same table between start and end
+ * that are contiguous in one region and equal in all rights, and have the accessed bit, since a
+ * page that was never touched must not get it. A user-range page that only the kernel may see is
+ * mapped alone, because it is remembered alone (remember_supervisor). Nothing is mapped if the run
+ * has fewer than least pages. Returns the run's end.
  */
 static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u64 end, u64 least)
 {
 	u64 index = va >> 12 & 511, table_va = va & LARGE_MASK;
-	u64 low = index, high = index + 1, flags = shadow_flags(w), same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
+	u64 low = index, high = index + 1, flags = shadow_flags(w),
+		same = PTE_P | PTE_W | PTE_U | PTE_A | PTE_NX;
 	u64 *table = w->entry - index, *words;
 	bool replaces;
 
@@ -136,24 +145,33 @@ static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u
 
 		first = index - first > before ? index - before : first;
 		last = last - index > behind ? index + behind : last;
-		/* Up to what is mapped so already: that must not be mapped again with each page of a growing run. */
+		/*
+		 * The run ends where pages are already mapped that way: a growing run must not map
+		 * them again with each page.
+		 */
 		words -= index;
-		while (low > first && words[low - 1] != (w->gpa | flags) - (index - low + 1) * PAGE_SIZE &&
-		       (READ_ONCE(table[low - 1]) & (PTE_ADDR | same)) == pte - (index - low + 1) * PAGE_SIZE)
+		while (low > first &&
+		       words[low - 1] != (w->gpa | flags) - (index - low + 1) * PAGE_SIZE &&
+		       (READ_ONCE(table[low - 1]) & (PTE_ADDR | same)) ==
+		       pte - (index - low + 1) * PAGE_SIZE)
 			replaces |= words[--low] != 0;
-		while (high < last && words[high] != (w->gpa | flags) + (high - index) * PAGE_SIZE &&
-		       (READ_ONCE(table[high]) & (PTE_ADDR | same)) == pte + (high - index) * PAGE_SIZE)
+		while (high < last &&
+		       words[high] != (w->gpa | flags) + (high - index) * PAGE_SIZE &&
+		       (READ_ONCE(table[high]) & (PTE_ADDR | same)) ==
+		       pte + (high - index) * PAGE_SIZE)
 			replaces |= words[high++] != 0;
 	}
 	if (high - low < least)
 		return table_va + high * PAGE_SIZE;
-	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE, w->gpa - (index - low) * PAGE_SIZE,
+	map(va - (index - low) * PAGE_SIZE, (high - low) * PAGE_SIZE,
+	    w->gpa - (index - low) * PAGE_SIZE,
 	    flags, (flags & SHADOW_WRITE) || high - low <= POPULATE_MOST, replaces);
 	if (high - low > POPULATE_MOST && !(flags & SHADOW_WRITE) && !kernel_address(va)) {
 		self.proc->text_va = va;
 		self.proc->text_gpa = w->gpa;
 	}
-	shadow_set_run(va - (index - low) * PAGE_SIZE, (u32)(high - low), (w->gpa - (index - low) * PAGE_SIZE) | flags);
+	shadow_set_run(va - (index - low) * PAGE_SIZE, (u32)(high - low),
+		       (w->gpa - (index - low) * PAGE_SIZE) | flags);
 	v->s.fills += high - low;
 	return table_va + high * PAGE_SIZE;
 }
@@ -165,13 +183,14 @@ static u64 fill_window(struct vcpu *v, u64 va, const struct walk *w)
 	return fill_small(v, va, w, start, start + size, 1);
 }
 
-/* One page more, if it was in use before. */
+/* Maps one more page if it was in use before. */
 static bool fill_near(struct vcpu *v, u64 va)
 {
 	struct walk w;
 	u64 *word;
 
-	if (va < PHV_USER_START || !walk_guest(v, va, &w, false) || w.span != PAGE_SIZE || !w.user ||
+	if (va < PHV_USER_START || !walk_guest(v, va, &w, false) || w.span != PAGE_SIZE ||
+	    !w.user ||
 	    !(w.pte & PTE_A) || w.gpa >= shared->ram_size)
 		return false;
 	word = shadow_word(va, PAGE_SIZE, false);
@@ -182,8 +201,8 @@ static bool fill_near(struct vcpu *v, u64 va)
 }
 
 /*
- * What lies next to a page and was in use before is likely to be used again, and a mapping costs half of what a
- * fault costs. The nearest only, since the rest may never be touched.
+ * Neighbours that were in use before are likely to be used again, and mapping one costs half of
+ * what a fault costs. Only the nearest are mapped, since the others may never be touched.
  */
 static void fill_around(struct vcpu *v, u64 va)
 {
@@ -191,7 +210,8 @@ static void fill_around(struct vcpu *v, u64 va)
 	u32 more = 0;
 
 	va &= PAGE_MASK;
-	for (distance = PAGE_SIZE; distance < WINDOW * PAGE_SIZE && more < AROUND; distance += PAGE_SIZE) {
+	for (distance = PAGE_SIZE; distance < WINDOW * PAGE_SIZE && more < AROUND;
+	     distance += PAGE_SIZE) {
 		if (va + distance < start + WINDOW * PAGE_SIZE)
 			more += fill_near(v, va + distance);
 		if (va - distance - start < WINDOW * PAGE_SIZE && more < AROUND)
@@ -236,13 +256,13 @@ static void fill(struct vcpu *v, u64 va, const struct walk *w, bool around)
 	u64 large = w->gpa & LARGE_MASK;
 
 	shadow_maps_room();
-	/* The first 2 MiB are not all the guest's; its pages there come one by one. */
+	/* The first 2 MiB are not all the guest's: its pages there are mapped one by one. */
 	if (w->span >= LARGE_SIZE && large + LARGE_SIZE <= shared->ram_size && va >= LARGE_SIZE &&
 	    (w->user || kernel_address(va)))
 		fill_large(v, va, w);
 	else
 		fill_window(v, va, w);
-	/* Behind the fill, which may have to forget everything. */
+	/* After the fill, which may have dropped everything. */
 	if (w->span > LARGE_SIZE || (w->span == LARGE_SIZE && !is_large(va)))
 		shadow_widest = w->span > shadow_widest ? w->span : shadow_widest;
 	if (around && w->user && w->span == PAGE_SIZE)
@@ -265,13 +285,14 @@ void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
 		shadow_drop_all();
 		word = shadow_word(va, PAGE_SIZE, true);
 	}
-	/* Writes must fault, whatever the guest's entry says: they are carried out (device.c). */
-	map_file(va, PAGE_SIZE, PROT_READ, true, shared->s.region_count, w->gpa - shared->s.device_gpa, *word != 0);
+	/* Writes must fault, whatever the guest's entry says: device.c carries them out. */
+	map_file(va, PAGE_SIZE, PROT_READ, true, shared->s.region_count,
+		 w->gpa - shared->s.device_gpa, *word != 0);
 	shadow_set_run(va, 1, w->gpa | SHADOW_PRESENT | (w->user ? SHADOW_USER : 0));
 	v->s.fills++;
 }
 
-/* Addresses that are mapped for good, or are not the guest's: nothing is ever filled there. */
+/* Addresses that are mapped permanently, or do not belong to the guest. Nothing is filled there. */
 static bool fixed_address(u64 va)
 {
 	return va < PHV_USER_START || (va >= PHV_IMAGE_START && va < PHV_HOLE_END) ||
@@ -286,8 +307,9 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
 	bool done = false;
 
 	/*
-	 * What is not there is not cached, so that nothing is mapped for it and no flush needs to wait: this takes no lock, and writes
-	 * nothing, since a table that has just been freed could be read here.
+	 * Absent translations are not cached: nothing is mapped for them, and no flush has to wait
+	 * for them. So this takes no lock. It writes nothing either, since it could be reading a
+	 * table that was just freed.
 	 */
 	*error = access;
 	if (va >= 0x800000000000ULL || !walk_guest(v, va, &w, false))
@@ -323,8 +345,8 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
 }
 
 /*
- * What may be mapped ahead of its use, and is not mapped as it should be. Otherwise *next is where to go on, most often behind more that is
- * mapped so.
+ * Whether a page may be mapped ahead of its use and is not mapped as it should be. If not, *next is
+ * where to go on, most often after more pages that need nothing.
  */
 static bool fill_wanted(struct vcpu *v, u64 va, struct walk *w, u64 *next)
 {
@@ -345,7 +367,10 @@ static bool fill_wanted(struct vcpu *v, u64 va, struct walk *w, u64 *next)
 	return false;
 }
 
-/* Many entries, of which any may be used: in pieces as long as they come, and not too many. */
+/*
+ * Maps many entries, of which any may be used: in runs as long as they come, and not too many short
+ * ones.
+ */
 static void fill_pieces(struct vcpu *v, u64 va, u64 end)
 {
 	u64 start = va, behind;
@@ -363,7 +388,8 @@ static void fill_pieces(struct vcpu *v, u64 va, u64 end)
 			continue;
 		}
 		shadow_maps_room();
-		behind = fill_small(v, va, &w, start, end, short_ones < SHORT_MOST || (w.pte & PTE_D) ? 1 : SHORT);
+		behind = fill_small(v, va, &w, start, end,
+				    short_ones < SHORT_MOST || (w.pte & PTE_D) ? 1 : SHORT);
 		short_ones += behind - va < SHORT * PAGE_SIZE;
 		va = behind;
 	}
@@ -380,10 +406,13 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 	if (count > 1) {
 		fill_pieces(v, va, va + (u64)count * PAGE_SIZE);
 	} else if (fill_wanted(v, va, &w, &next)) {
-		/* One page that is only read is program text most often, of which more is wanted, as at a fault. */
+		/*
+		 * A single read-only page is most often program text, whose neighbours are wanted
+		 * too, as at a fault.
+		 */
 		fill(v, va, &w, !(w.pte & PTE_D));
 	} else {
-		/* VMI_MMU_FILL_REPLACES, also where there is nothing to be used ahead. */
+		/* VMI_MMU_FILL_REPLACES also holds where there is nothing to map ahead. */
 		word = shadow_word(va, PAGE_SIZE, false);
 		if (word && *word && !FAULT(FILL_KEEPS))
 			tlb_flush_held(v, va, va + PAGE_SIZE);
@@ -391,7 +420,7 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 	lock_release(&p->lock);
 }
 
-/* Both on the way out of the layer, where this thread holds no lock. */
+/* Both run on the way out of the layer, where this thread holds no lock. */
 void tlb_drop_supervisor(struct vcpu *v)
 {
 	if (!thread_of(v)->supervisor_count)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Host mappings that stand for translations of the guest: faults and fills. */
+/* Host mappings that stand for guest translations: faults and fills. */
 #ifndef PROCESS_FILL_H
 #define PROCESS_FILL_H
 
@@ -7,16 +7,16 @@
 #include "state/state.h"
 
 /*
- * A fault at va: fills and returns true, or false with the error code for the guest.
- * access: PF_WRITE, PF_FETCH, PF_USER bits.
+ * Handles a fault at va. Returns true after a fill; false with the error code for the guest
+ * otherwise. access: PF_WRITE, PF_FETCH, PF_USER bits.
  */
 bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error);
 
-/* Unmaps pages of the user range that only the kernel may see, on the way to another process. */
+/* Unmaps user-range pages that only the kernel may see, on the way to another process. */
 void tlb_drop_supervisor(struct vcpu *v);
-/* The same on the way to user mode; and what has been kept on the kernel's promise (mmu.expect_space) becomes what the tables say. */
+/* The same on the way to user mode. Also flushes what an exec hint (mmu.expect_space) has kept. */
 void tlb_kernel_done(struct vcpu *v);
-/* Shows a page of device registers at va, read-only. Under the process's lock. */
+/* Maps a page of device registers at va, read-only. Under the process's lock. */
 void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w);
 /* Maps what the tables say for count pages from va, without a fault. */
 void tlb_fill(struct vcpu *v, u64 va, u32 count);

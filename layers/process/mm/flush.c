@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Flushes: what is mapped is compared with the guest's tables, and what still agrees with them stays.
+ * Flushes: compare the shadow with the guest's tables and keep what still agrees.
  *
- * Cost in host calls: one munmap or mprotect for each run that changed, none if nothing did.
+ * A flush costs one munmap or mprotect for each run that changed, and no host call if nothing did.
  */
 #include "mm/flush.h"
 #include "common/faults.h"
@@ -15,18 +15,20 @@
 #include "state/cpu.h"
 #include "state/state.h"
 
-/* Counted too high by then, most probably; space_release() drops more. */
+/*
+ * Above this the count of mappings is most probably too high. space_release() drops more than that.
+ */
 #define MAPPINGS_RECOUNT 128
 #define COMMON_LOOKS 12
 
-/* A run of pages with the same fate, so that one host call does for all. */
+/* A run of pages with the same fate, so that one host call serves them all. */
 struct run {
 	u64 start, end;
-	u64 protect;	/* what they are to allow; 0: shadow_unmap them */
-	u64 reach;	/* behind end, up to here it may be about more without harm */
+	u64 protect;	/* rights that they get; 0: shadow_unmap them */
+	u64 reach;	/* after end: the host call may extend to here without harm */
 };
 
-/* False: everything went, which is in agreement with any tables. */
+/* False: everything was dropped, which agrees with any tables. */
 static bool run_end(struct run *r)
 {
 	u64 start = r->start, end = r->end;
@@ -40,7 +42,7 @@ static bool run_end(struct run *r)
 		return shadow_unmap(start, end);
 	if (!shadow_maps_room())
 		return false;
-	/* Pages of a run have equal rights: flush_word protects none that can be executed. */
+	/* The pages of a run have equal rights: flush_word() changes none that can be executed. */
 	result = host3(mprotect, start, end - start, r->protect);
 	if (result == -HOST_ENOMEM) {
 		shadow_drop_all();
@@ -52,16 +54,19 @@ static bool run_end(struct run *r)
 	return true;
 }
 
-/* Between two records there is something that is mapped for good. */
+/* Whether permanent mappings lie between two shadow entries. */
 static bool apart(u64 a, u64 b)
 {
-	return (a < PHV_HOLE_END && b >= PHV_HOLE_END) || (a < shared->direct_map_end && b >= shared->direct_map_end);
+	return (a < PHV_HOLE_END && b >= PHV_HOLE_END) ||
+	       (a < shared->direct_map_end && b >= shared->direct_map_end);
 }
 
-/* Nothing is mapped between two records that follow each other, so what is to be unmapped may have gaps. */
+/* Nothing is mapped between two consecutive shadow entries, so a range to unmap may have gaps. */
 static bool run_add(struct run *r, u64 va, u64 size, u64 protect)
 {
-	if (r->start != r->end && (r->protect != protect || (protect ? r->reach != va : apart(r->start, va))) && !run_end(r))
+	if (r->start != r->end &&
+	    (r->protect != protect || (protect ? r->reach != va : apart(r->start, va))) &&
+	    !run_end(r))
 		return false;
 	if (r->start == r->end)
 		r->start = va;
@@ -70,20 +75,24 @@ static bool run_add(struct run *r, u64 va, u64 size, u64 protect)
 	return true;
 }
 
-/* A record that stays as it is: the run is at its end, but for pages that it would leave as they are. */
+/* A page stays as it is. The run ends, unless its host call would leave this page as it is. */
 static bool run_keep(struct run *r, u64 va, u64 size, u64 have)
 {
-	if (r->start != r->end && r->protect == PROT_READ && r->reach == va && have == (SHADOW_PRESENT | SHADOW_USER)) {
+	if (r->start != r->end && r->protect == PROT_READ && r->reach == va &&
+	    have == (SHADOW_PRESENT | SHADOW_USER)) {
 		r->reach = va + size;
 		return true;
 	}
 	return run_end(r);
 }
 
-/* All pages of 2 MiB have the same tables above them, and most often a leaf table: what one walk found for the next. */
+/*
+ * The pages of 2 MiB share the tables above them, and most often a leaf table: what one walk found
+ * serves the next.
+ */
 struct leaves {
 	u64 base;
-	u64 *table;	/* NULL: not known */
+	u64 *table;	/* NULL: unknown */
 	struct walk above;
 };
 
@@ -107,7 +116,7 @@ static bool walk_leaf(struct vcpu *v, u64 va, struct walk *w, struct leaves *l)
 	return (w->pte & PTE_P) != 0;
 }
 
-/* Compares one record with the guest's tables. False: see run_end. */
+/* Compares one shadow entry with the guest's tables. False: see run_end(). */
 static bool flush_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r, struct leaves *l)
 {
 	struct walk w;
@@ -116,17 +125,24 @@ static bool flush_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *
 
 	same = walk_leaf(v, va, &w, l) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
 	want = same ? shadow_flags(&w) : 0;
-	/* Writes to a device's registers must go on faulting (tlb_fill_device). */
+	/* Writes to device registers must keep faulting (tlb_fill_device). */
 	if (gpa >= shared->ram_size)
 		want &= ~SHADOW_WRITE;
 	have &= SHADOW_PRESENT | SHADOW_WRITE | SHADOW_EXEC | SHADOW_USER;
-	/* What stays is only a part of it: a flush of any address is one of all. */
+	/*
+	 * Only a part of a larger guest page stays: a flush of any of its addresses is a flush of
+	 * all of it.
+	 */
 	if (same && w.span > size && w.span > shadow_widest)
 		shadow_widest = w.span;
-	/* Less or more may be written. More of what can be executed too is left to faults: that is hardly ever what a program asks for. */
+	/*
+	 * Write permission changed, either way. Executable pages that became writable are left to
+	 * faults: programs hardly ever ask for that.
+	 */
 	if (same && (have ^ want) == SHADOW_WRITE && !(have & SHADOW_EXEC)) {
 		*word ^= SHADOW_WRITE;
-		return run_add(r, va, size, want & SHADOW_WRITE ? PROT_READ | PROT_WRITE : PROT_READ);
+		return run_add(r, va, size,
+			       want & SHADOW_WRITE ? PROT_READ | PROT_WRITE : PROT_READ);
 	}
 	if (same && (have & ~want) == 0 && !((have ^ want) & SHADOW_USER))
 		return run_keep(r, va, size, have);
@@ -136,7 +152,10 @@ static bool flush_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *
 	return run_add(r, va, size, 0);
 }
 
-/* Most records are as they were, and lie in a row: from *va on. The last one of them, or *va is as before. */
+/*
+ * Most entries are unchanged, and lie in a row from *va on. Moves *va to the last of them, or
+ * leaves it.
+ */
 static void skip_unchanged(u64 *va, u64 end, const u64 *word, const struct leaves *l)
 {
 	const u64 *pte = l->table + (*va >> 12 & 511);
@@ -162,7 +181,8 @@ void tlb_flush_held(struct vcpu *v, u64 start, u64 end)
 	for (; (word = shadow_next(&va, end, &size, &leaf)); va += size) {
 		if (!flush_word(v, va, size, word, &r, &leaves))
 			return;
-		if (r.start == r.end && size == PAGE_SIZE && leaves.table && leaves.base == (va & LARGE_MASK))
+		if (r.start == r.end && size == PAGE_SIZE && leaves.table &&
+		    leaves.base == (va & LARGE_MASK))
 			skip_unchanged(&va, end, word, &leaves);
 	}
 	run_end(&r);
@@ -185,7 +205,10 @@ void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end)
 	lock_take(&p->lock);
 	step();
 	if (!generation || generation > p->s.generation) {
-		/* What lies between this process's generation and this one, flushes would have said that have not come here. */
+		/*
+		 * Flushes that this process has not seen lie between its generation and this one,
+		 * unless it is the next.
+		 */
 		if (p->s.generation && generation == p->s.generation + 1)
 			tlb_flush_held(v, start, end > PHV_USER_END ? PHV_USER_END : end);
 		else
@@ -204,7 +227,7 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 	lock_take(&p->lock);
 	step();
 	tlb_flush_held(v, start, end > PHV_KERNEL_END ? PHV_KERNEL_END : end);
-	/* Others that came in between have flushed something else. */
+	/* Other flushes that came in between concerned other addresses. */
 	if (p->kernel_generation + 1 == now || (start <= PHV_HOLE_START && end >= PHV_KERNEL_END))
 		p->kernel_generation = now;
 	lock_release(&p->lock);
@@ -218,7 +241,10 @@ void tlb_flush_user(struct vcpu *v)
 	v->s.resyncs++;
 }
 
-/* Is anything that is mapped also in the tables, as far as a few looks tell: one for each 2 MiB, since what belongs together lies together? */
+/*
+ * Whether anything that is mapped is also in the tables, judged by a few samples. One for each 2
+ * MiB will do, since what belongs together lies together.
+ */
 static bool common(struct vcpu *v)
 {
 	u64 va = PHV_USER_START, size, *word;
@@ -231,7 +257,7 @@ static bool common(struct vcpu *v)
 		word = shadow_next(&va, PHV_USER_END, &size, &leaf);
 		if (!word)
 			break;
-		/* What the kernel has in its range is the same in all spaces. */
+		/* The kernel's range is the same in all spaces. */
 		if (kernel_address(va)) {
 			va = PHV_HOLE_END;
 			continue;
@@ -243,13 +269,17 @@ static bool common(struct vcpu *v)
 	return false;
 }
 
-/* What a new space may keep for a while: the kernel neither reads it nor finds it writable. */
+/*
+ * What a new space may keep for a while: pages that the kernel neither reads nor expects to be
+ * writable.
+ */
 static bool kept_at_first(u64 va, u64 size, u64 word)
 {
-	return va + size <= VMI_EXPECT_END && size == PAGE_SIZE && (word & SHADOW_USER) && !(word & SHADOW_WRITE);
+	return va + size <= VMI_EXPECT_END && size == PAGE_SIZE && (word & SHADOW_USER) &&
+	       !(word & SHADOW_WRITE);
 }
 
-/* Is there any of that? A program that lies elsewhere each time has none. */
+/* Whether there are such pages. A program at a random address has none. */
 static bool any_kept_at_first(void)
 {
 	u64 va = PHV_USER_START, size, *word;
@@ -261,7 +291,7 @@ static bool any_kept_at_first(void)
 	return false;
 }
 
-/* For mmu.expect_space: everything goes but that. */
+/* Drops everything else, for mmu.expect_space. */
 static void keep_expected(struct vcpu *v)
 {
 	u64 va = PHV_USER_START, size, *word;
@@ -271,8 +301,9 @@ static void keep_expected(struct vcpu *v)
 	for (; (word = shadow_next(&va, PHV_USER_END, &size, &leaf)); va += size) {
 		bool keeps = kept_at_first(va, size, *word);
 
-		/* Most often the text's, in a row. */
-		for (; keeps && (va + size) & (LARGE_SIZE - 1) && kept_at_first(va + size, size, word[1]); va += size)
+		/* Most often the text's pages, in a row. */
+		for (; keeps && (va + size) & (LARGE_SIZE - 1) &&
+		     kept_at_first(va + size, size, word[1]); va += size)
 			word++;
 		if (kernel_address(va) || keeps) {
 			if (!run_end(&r))
@@ -288,7 +319,7 @@ static void keep_expected(struct vcpu *v)
 	if (!run_end(&r))
 		return;
 	self.proc->needs_resync = 1;
-	/* Not to be compared before there is something to compare it with (tlb_age). */
+	/* The first comparison makes no sense before the tables are filled (tlb_age). */
 	self.proc->aged = rdtsc_rough();
 	force(v, FORCE_PAGES);
 }
@@ -301,7 +332,7 @@ void tlb_take_over(struct vcpu *v)
 
 	p->expected = 0;
 	p->needs_resync = 0;
-	/* Tables of the host that have become empty are counted until all goes. */
+	/* Host tables that became empty are counted until everything is dropped. */
 	if (p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES ||
 	    !(expected ? any_kept_at_first() : common(v))) {
 		tlb_drop_user();

@@ -6,35 +6,40 @@
 #include "state/state.h"
 
 /*
- * A released space's process keeps its mappings until it is used again, if that is few: waking it costs more than they do. Many are
- * a lot of the host's memory, 200 bytes for each and its tables, which no budget of the monitor sees but for the tables.
+ * The process of a released space keeps its mappings until it is used again, if they are few:
+ * waking it costs more than they do. Many of them would take much of the host's memory: 200 bytes
+ * for each and their tables. The monitor's budget sees only the tables.
  */
 #define KEEP_MAPPINGS 256
 #define KEEP_TABLES 64
 
-/* Makes the host mappings of start to end - 1 agree with the guest's tables, or go. */
+/* Makes the host mappings of start to end - 1 agree with the guest's tables, or removes them. */
 void tlb_flush(struct vcpu *v, u64 start, u64 end);
-/* The same for who has the process's lock. */
+/* The same for a caller that holds the process's lock. */
 void tlb_flush_held(struct vcpu *v, u64 start, u64 end);
 void tlb_flush_user(struct vcpu *v);
 /*
- * The same for a space's new generation, which the process is good for afterwards: only the range where the generation is the next one,
- * everything where others are missing, nothing where it is past.
+ * The same for a new generation of a space, which the process has afterwards. Flushes only the
+ * range if the generation is the next one, everything if some are missing, and nothing if it is
+ * old.
  */
 void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end);
-/* The same for what all spaces share; processes that are loaded later compare all of it (space.c). */
+/*
+ * The same for what all spaces share. Processes that are loaded later compare all of it (mm_sync).
+ */
 void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end);
 void tlb_flush_kernel_all(struct vcpu *v);
 /*
- * Kernels clear accessed bits without a flush, to see which pages are in use. A page that stays mapped would look unused for ever;
- * so now and then everything is compared: at most once a second, on behalf of a vCPU that has the space loaded. now: TSC.
+ * Kernels clear accessed bits without a flush to see which pages are in use. A page that stays
+ * mapped would look unused for ever. So this compares everything, at most once a second, for a vCPU
+ * that has the space loaded. now: TSC.
  */
 void tlb_age(struct vcpu *v, u64 now);
 
 /*
- * The same for a space that this process did not have, except that what is in its tables as it was mapped for the one before stays: most
- * often that is the text of a program that forks again and again. Of a space that is expected to become like the one before, what is only
- * read stays until tlb_kernel_done().
+ * Prepares the process for a space that it did not have. Mappings that agree with the new tables
+ * stay; most often they are the text of a program that forks again and again. For a space with the
+ * same exec hint, read-only mappings stay uncompared until tlb_kernel_done().
  */
 void tlb_take_over(struct vcpu *v);
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * What this process has mapped of the guest's memory, and how much it may.
+ * The shadow: what this process has mapped of the guest's memory, and how much it may map.
  *
- * The record is a radix tree in this process's own arena: one word for 4 KiB, or for 2 MiB. It exists so that a flush can compare
- * and keep (flush.c), instead of dropping everything. What runs out first, room for the tree, host tables or host
- * mappings, ends in drop_all(): a TLB may always forget.
+ * The shadow is a radix tree in the process's own arena, with one word for 4 KiB or for 2 MiB. With
+ * it a flush can compare and keep (flush.c) instead of dropping everything. When the tree, the
+ * host's tables or the host's mappings run out of room, shadow_drop_all() drops everything: a TLB
+ * may always forget.
  *
- * A process uses a few places that are far apart. So only the last level is a page, as the host's table is, and the levels
- * above it have few entries each: what lies alone takes 5 KiB of the host's memory and not 12.
+ * A process uses a few places that are far apart. So only the last level is a page, like the host's
+ * table, and the levels above it have few entries each: an isolated page takes 5 KiB of host memory
+ * instead of 12.
  */
 #include "mm/shadow.h"
 #include "host/call.h"
@@ -19,43 +21,54 @@
 #define CHUNK_PAGES (PHV_POOL_CHUNK / PAGE_SIZE)
 #define MOST_CHUNKS 124
 #define MOST_TABLES (ARENA_PAGES + MOST_CHUNKS * CHUNK_PAGES)
-/* Of the arena, beside the root's page. */
+/* Of the arena, beside the page of the root. */
 #define KERNEL_ROOM (64 * PAGE_SIZE)
 #define USER_ROOM (PHV_ARENA_SIZE - PAGE_SIZE - KERNEL_ROOM)
 /* What a process has besides the guest's mappings, and what one fill may add. */
 #define MAPS_RESERVE 200
-/* Whatever the host says, so many are tried. */
+/* The least number of mappings to try, whatever the host says. */
 #define MAPS_LEAST 64
 
 /*
- * The lowest address bit that a level's index has, and those of the level above it. The host's tables begin at levels PTE, PMD and PUD: each
- * node there stands for one.
+ * The lowest address bit of each level's index, and of the level above the last. The host's tables
+ * begin at levels PTE, PMD and PUD: each node there stands for one of them.
  */
 static const u8 shifts[] = { 12, 21, 26, 30, 35, 39, 47 };
 #define ROOT 5
 #define ENTRIES(level) (1U << (shifts[(level) + 1] - shifts[level]))
-/* Behind its entries a node of level 1 has a word for each: which groups of eight of the table below may have a record (GROUP). */
+/*
+ * After its entries a node of level 1 has a word for each: which groups of eight entries of the
+ * table below may be in use (GROUP).
+ */
 #define WORDS(level) (ENTRIES(level) * ((level) == 1 ? 2 : 1))
-/* No bit of a node's address is one of a record's. */
-#define NODE_SIZE(level) (WORDS(level) * sizeof(u64) < 2 * SHADOW_LARGE ? 2 * SHADOW_LARGE : WORDS(level) * sizeof(u64))
+/* The address of a node has none of the bits of an entry. */
+#define NODE_SIZE(level)				\
+	(WORDS(level) * sizeof(u64) < 2 * SHADOW_LARGE ?	\
+	 2 * SHADOW_LARGE : WORDS(level) * sizeof(u64))
 #define INDEX(level, va) ((va) >> shifts[level] & (ENTRIES(level) - 1))
 #define GROUP(va) ((va) >> 15 & 63)
 
 /*
- * The user range and the rest, since the former goes with each space and the latter outlives them. Page 0 of the arena
- * is the root's, the user range's nodes follow it, the kernel's begin further behind; then both take from the pool.
+ * The user range is separate from the rest, since it goes with each space and the rest outlives
+ * them. Page 0 of the arena is the root's. The nodes of the user range follow it, and those of the
+ * kernel begin further up. Both take from the shadow pool when their part is full.
  */
 static struct half {
-	u32 room;	/* bytes that its nodes have taken */
-	u32 tables;	/* of the host, for them */
+	u32 room;	/* bytes that its nodes take */
+	u32 tables;	/* host tables for them */
 	u32 mappings;	/* share of proc.mappings */
-	s32 large;	/* large pages: the host makes a table of small ones for each, which has no node beside it */
-	bool anything;	/* is mapped */
+	/* large pages: for each the host makes a table of small ones, without a node here */
+	s32 large;
+	bool anything;	/* whether anything is mapped */
 	u32 chunk_count;
-	u16 chunks[MOST_CHUNKS];	/* of the pool, where the arena's part is used up */
+	/* pieces of the pool that it has, once its part of the arena is full */
+	u16 chunks[MOST_CHUNKS];
 } halves[2];
 u64 shadow_widest = PAGE_SIZE;
-/* Of pages and large pages, what this process has added to shared->tables; of its mappings, to shared->mappings. */
+/*
+ * What this process has added to shared->tables, counted in tables and large pages, and to
+ * shared->mappings.
+ */
 static u32 tables_counted, maps_counted;
 
 static struct half *half_of(u64 va)
@@ -71,12 +84,13 @@ void shadow_count_mappings(u64 va, u32 more)
 }
 
 /*
- * The host's tables are memory that the monitor holds against a budget (watch.rs), which ends the machine. Before that comes
- * about for a guest that keeps to the rules, the process that wants more gives up what it has.
+ * The host's tables count against a budget of the monitor, which ends the machine when it is
+ * exceeded. A well-behaved guest must not get there: the process that wants more drops what it has.
  */
 bool shadow_tables_full(void)
 {
-	u32 now = 1 + halves[0].tables + halves[1].tables + (u32)(halves[0].large + halves[1].large);
+	u32 now = 1 + halves[0].tables + halves[1].tables +
+		(u32)(halves[0].large + halves[1].large);
 	u64 all;
 
 	if (now >= tables_counted + 16 || now < tables_counted) {
@@ -85,10 +99,11 @@ bool shadow_tables_full(void)
 	}
 	self.proc->user_tables = halves[0].tables + (u32)halves[0].large;
 	all = READ_ONCE(shared->tables);
-	return now >= MOST_TABLES || (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
+	return now >= MOST_TABLES ||
+	       (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
 }
 
-/* The same for mappings: for the host each is a structure of its own. */
+/* The same for mappings: each is a structure in the host's kernel. */
 static bool machine_has_too_many(u32 now)
 {
 	if (now >= maps_counted + 64 || now < maps_counted) {
@@ -102,7 +117,8 @@ static bool chunk_take(struct half *h)
 {
 	u32 i, bit, count = shared->s.pool_chunks;
 
-	for (i = 0; i < count / 64 && i < ARRAY_SIZE(shared->pool) && h->chunk_count < MOST_CHUNKS; i++) {
+	for (i = 0; i < count / 64 && i < ARRAY_SIZE(shared->pool) && h->chunk_count < MOST_CHUNKS;
+	     i++) {
 		u64 word = READ_ONCE(shared->pool[i]);
 
 		while (~word) {
@@ -122,7 +138,8 @@ static void chunks_give(struct half *h)
 	while (h->chunk_count) {
 		u32 chunk = h->chunks[--h->chunk_count];
 
-		__atomic_fetch_and(&shared->pool[chunk / 64], ~(1ULL << (chunk & 63)), __ATOMIC_RELAXED);
+		__atomic_fetch_and(&shared->pool[chunk / 64], ~(1ULL << (chunk & 63)),
+				   __ATOMIC_RELAXED);
 	}
 }
 
@@ -131,7 +148,10 @@ static u64 *root(void)
 	return to_pointer(PHV_ARENA);
 }
 
-/* Where a half's byte lies, and how many follow in one piece; taken from the pool if need be. */
+/*
+ * The address of a byte of a half's room, and how many bytes follow in one piece. Takes from the
+ * pool if necessary.
+ */
 static u8 *room_at(struct half *h, u32 at, u32 *follow)
 {
 	u32 own = h == &halves[0] ? USER_ROOM : KERNEL_ROOM;
@@ -148,7 +168,7 @@ static u8 *room_at(struct half *h, u32 at, u32 *follow)
 			  at % PHV_POOL_CHUNK);
 }
 
-/* An empty node. One with a host's table is counted with it. */
+/* An empty node. A node that has a host table is counted with it. */
 static u64 *node_new(struct half *h, int level)
 {
 	u32 size = (u32)NODE_SIZE(level), follow, i;
@@ -170,7 +190,10 @@ static u64 *node_new(struct half *h, int level)
 	return node;
 }
 
-/* A whole range of the guest's: no host mapping reaches over its ends, so that this splits none and cannot fail for want of one. */
+/*
+ * Unmaps a whole range of the guest. No host mapping crosses its ends, so this splits none and
+ * cannot fail for want of one.
+ */
 static void unmap_range(u64 start, u64 end)
 {
 	if (start < end && host2(munmap, start, end - start))
@@ -213,11 +236,14 @@ void shadow_drop_all(void)
 void shadow_trim(void)
 {
 	shadow_drop_all();
-	/* The root is all zeros now, and no node is reached. Fails at worst. */
+	/* The root is all zeros now, so no node is reachable. Failure does no harm. */
 	host3(madvise, PHV_ARENA, PHV_ARENA_SIZE, MADV_DONTNEED);
 }
 
-/* In the table that holds *va: the first record at or behind it, or NULL, and *va is behind the table. */
+/*
+ * In the table that holds *va: the first entry in use at or after it; or NULL, and *va moves past
+ * the table.
+ */
 static u64 *next_in_leaf(u64 *va, const struct shadow_leaf *leaf)
 {
 	u64 base = *va & LARGE_MASK, groups, *entry;
@@ -237,7 +263,7 @@ static u64 *next_in_leaf(u64 *va, const struct shadow_leaf *leaf)
 				return entry - 1;
 			}
 		} while (++index & 7);
-		/* All of it was looked at, unless *va was in its middle. */
+		/* The whole group was searched, unless *va was in its middle. */
 		if (*va <= base + group * 8 * PAGE_SIZE)
 			*leaf->groups &= ~(1ULL << group);
 	}
@@ -245,7 +271,10 @@ static u64 *next_in_leaf(u64 *va, const struct shadow_leaf *leaf)
 	return NULL;
 }
 
-/* In a node that holds *va: the first entry at or behind it with something, and *va is where that begins, or NULL, and *va is behind the node. */
+/*
+ * In a node that holds *va: the first entry in use at or after it, and *va moves to its start; or
+ * NULL, and *va moves past the node.
+ */
 static u64 *next_in_node(u64 *va, u64 *node, int level)
 {
 	u64 base = *va & ~((1ULL << shifts[level + 1]) - 1);
@@ -266,7 +295,7 @@ u64 *shadow_next(u64 *va, u64 end, u64 *size, struct shadow_leaf *leaf)
 		u64 *node = root(), *entry = NULL;
 		int level;
 
-		/* Else it goes on where the one before was. */
+		/* Otherwise continue in the table where the last call was. */
 		if (!leaf->words || !(*va & (LARGE_SIZE - 1))) {
 			leaf->words = NULL;
 			for (level = ROOT; level > 0; level--) {
@@ -292,7 +321,10 @@ u64 *shadow_next(u64 *va, u64 end, u64 *size, struct shadow_leaf *leaf)
 	return NULL;
 }
 
-/* Host mappings that a half's records stand for, at most: the host makes one of neighbours that are alike and go on in the file. */
+/*
+ * An upper bound of the host mappings for a half's entries: the host merges neighbours with equal
+ * rights that are contiguous in the file.
+ */
 static u32 count_maps(u64 va, u64 end)
 {
 	u64 size, behind = 0, gpa = 0, rights = 0, *word;
@@ -300,7 +332,8 @@ static u32 count_maps(u64 va, u64 end)
 	u32 count = 0;
 
 	while ((word = shadow_next(&va, end, &size, &leaf))) {
-		if (va != behind || (*word & PTE_ADDR) != gpa || (*word & (SHADOW_WRITE | SHADOW_EXEC)) != rights)
+		if (va != behind || (*word & PTE_ADDR) != gpa ||
+		    (*word & (SHADOW_WRITE | SHADOW_EXEC)) != rights)
 			count++;
 		behind = va + size;
 		gpa = (*word & PTE_ADDR) + size;
@@ -317,9 +350,10 @@ void shadow_recount_user(void)
 }
 
 /*
- * The host limits the mappings of a process, and an operation that would exceed the limit fails in the middle. proc.mappings is never
- * too low: an operation in the middle of a mapping adds two. When it comes near the limit it is counted anew, and if there are
- * really as many, all of them go. False: that has happened.
+ * The host limits the mappings of a process, and an operation that would exceed the limit fails
+ * half-way. proc.mappings is never too low: an operation in the middle of a mapping adds two. Near
+ * the limit the mappings are counted anew, and if there are really that many, all of them are
+ * dropped. False: that happened.
  */
 bool shadow_maps_room(void)
 {
@@ -381,7 +415,7 @@ u64 *shadow_word(u64 va, u64 size, bool make)
 
 void shadow_set_run(u64 va, u32 pages, u64 word)
 {
-	/* Mapping it may have meant to forget everything. */
+	/* Making the mapping may have dropped everything. */
 	u64 *words = shadow_word(va, PAGE_SIZE, true), *above = shadow_word(va, LARGE_SIZE, false);
 	u32 i;
 
@@ -389,7 +423,8 @@ void shadow_set_run(u64 va, u32 pages, u64 word)
 		fatal("process: no record of", va);
 	for (i = 0; i < pages; i++)
 		words[i] = word + i * PAGE_SIZE;
-	above[ENTRIES(1)] |= (~0ULL >> (63 - GROUP(va + (pages - 1) * PAGE_SIZE))) & (~0ULL << GROUP(va));
+	above[ENTRIES(1)] |= (~0ULL >> (63 - GROUP(va + (pages - 1) * PAGE_SIZE))) &
+		(~0ULL << GROUP(va));
 }
 
 void shadow_mapped(u64 va, bool replaces)

@@ -1,73 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What this process has mapped of the guest's memory (shadow.c). Everything here is called under the process's lock. A pointer to a
- * record is good until the next call that may forget everything: those that say so below.
+ * The shadow: what this process has mapped of the guest's memory. All functions need the process's
+ * lock. A pointer to an entry is valid until the next call that may drop everything; those say so.
  */
 #ifndef PROCESS_RECORDS_H
 #define PROCESS_RECORDS_H
 
 #include "mm/walk.h"
 
-/* A record: a guest physical address, and these. 0: nothing is mapped. */
+/* An entry is a guest-physical address and these bits. 0: nothing is mapped. */
 #define SHADOW_PRESENT 1ULL
 #define SHADOW_WRITE 2ULL
 #define SHADOW_EXEC 4ULL
 #define SHADOW_USER 8ULL
 #define SHADOW_LARGE 0x80ULL
 
-/* What is to be mapped for a walk's result: writable only if dirty, so that the first write sets the bit. */
+/*
+ * What to map for the result of a walk: writable only if dirty, so that the first write sets the
+ * bit.
+ */
 static inline u64 shadow_flags(const struct walk *w)
 {
 	return SHADOW_PRESENT | (w->writable && (w->pte & PTE_D) ? SHADOW_WRITE : 0) |
 	       (w->executable ? SHADOW_EXEC : 0) | (w->user ? SHADOW_USER : 0);
 }
 
-/* Is this record of 4 KiB what a flush would leave, by the entry, and by what a walk found above it? */
+/*
+ * Whether a 4 KiB entry is what a flush would leave, by the guest's entry and what a walk found
+ * above it.
+ */
 static inline bool shadow_agrees(u64 have, u64 pte, const struct walk *above)
 {
-	u64 want = SHADOW_PRESENT | (above->above_writable && (pte & PTE_W) && (pte & PTE_D) ? SHADOW_WRITE : 0) |
+	u64 want = SHADOW_PRESENT |
+		(above->above_writable && (pte & PTE_W) && (pte & PTE_D) ? SHADOW_WRITE : 0) |
 		   (above->above_executable && !(pte & PTE_NX) ? SHADOW_EXEC : 0) |
 		   (above->above_user && (pte & PTE_U) ? SHADOW_USER : 0);
 
 	return (pte & (PTE_P | PTE_A)) == (PTE_P | PTE_A) && have == ((pte & PTE_ADDR) | want);
 }
 
-/* Of the guest's pages that are mapped in smaller pieces, the size of the largest: a flush of any address of such a page is one of all. */
+/*
+ * The size of the largest guest page that is mapped in smaller pieces. A flush of any address of
+ * such a page is a flush of all of it.
+ */
 extern u64 shadow_widest;
 
-/* The word of the tree, to be looked at or changed to zero (else shadow_set_run() is for 4 KiB), for the 4 KiB or the 2 MiB at va; NULL if absent and not to be made, or no room. Those of 2 MiB lie in a row. */
+/*
+ * The entry for the 4 KiB or the 2 MiB at va. The caller may read it or set it to 0;
+ * shadow_set_run() sets entries of 4 KiB. NULL if it does not exist and is not to be made, or if
+ * there is no room. Entries of 4 KiB in the same 2 MiB lie in a row.
+ */
 u64 *shadow_word(u64 va, u64 size, bool make);
-/* Where shadow_next() has been: the records of 2 MiB, and which of them there may be. */
+/* Where shadow_next() was: the entries of 2 MiB, and which groups of them may be in use. */
 struct shadow_leaf {
 	u64 *words, *groups;
 };
 /*
- * The first record at or behind *va and below end, or NULL. *va becomes where it begins, *size what it covers. *leaf is zero at first, and what
- * the last call left there where *va goes on behind that record; it is good as long as records are.
+ * The first entry in use at or after *va and below end, or NULL. Sets *va to its start and *size to
+ * what it covers. *leaf is zero at first; a later call that continues after that entry gets what
+ * the last one left. It is valid as long as entries are.
  */
 u64 *shadow_next(u64 *va, u64 end, u64 *size, struct shadow_leaf *leaf);
-/* Records pages that have been mapped: neighbours, here and in the file, within 2 MiB, for which shadow_word() has made room. word: the first one's. */
+/*
+ * Sets the entries of pages that were mapped: neighbours in memory and in the file, within 2 MiB,
+ * for which shadow_word() has made room. word: the entry of the first page.
+ */
 void shadow_set_run(u64 va, u32 pages, u64 word);
-/* Something has been mapped at va; replaces: perhaps in the middle of something. */
+/* Something was mapped at va. replaces: perhaps in the middle of another mapping. */
 void shadow_mapped(u64 va, bool replaces);
-/* So many more records of 2 MiB, or fewer. */
+/* Adds to the number of 2 MiB entries; more may be negative. */
 void shadow_count_large(u64 va, s32 more);
 
-/* A host call may have made so many mappings more than there were. */
+/* A host call may have added this many mappings. */
 void shadow_count_mappings(u64 va, u32 more);
-/* proc.user_mappings becomes what it really is. */
+/* Sets proc.user_mappings to the real number. */
 void shadow_recount_user(void);
-/* Is there no more room for host tables? Tells the monitor how many there are. */
+/* Whether there is no room for more host tables. Tells the monitor how many there are. */
 bool shadow_tables_full(void);
-/* Room for the mappings that one fill or flush makes. False: everything has been forgotten to make it. */
+/* Makes room for the mappings of one fill or flush. False: everything was dropped for it. */
 bool shadow_maps_room(void);
-/* Takes something out; the caller clears its records. False: everything has been forgotten. */
+/* Unmaps a range, whose entries the caller clears. False: everything was dropped. */
 bool shadow_unmap(u64 start, u64 end);
-/* Forgets everything, user and kernel: the price of running out of arena or of host mappings. */
+/* Drops everything, user and kernel: the price of running out of arena or of host mappings. */
 void shadow_drop_all(void);
-/* Drops the user range; what the kernel maps stays. */
+/* Drops the user range. What the kernel maps stays. */
 void tlb_drop_user(void);
-/* That, and the memory of the records goes back to the host. */
+/* Drops everything, and returns the shadow's memory to the host. */
 void shadow_trim(void);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* What a process has mapped becomes what its space needs. */
+/* Brings the mappings of a process up to date with its space. */
 #include "mm/sync.h"
 #include "common/faults.h"
 #include "host/futex.h"
@@ -8,18 +8,26 @@
 #include "mm/shadow.h"
 #include "state/state.h"
 
-/* Nothing to do, told by reads alone: this thread has the space loaded, so nobody gives the process to another one meanwhile. */
+/*
+ * Whether there is nothing to do, judged by reads alone: this thread has the space loaded, so the
+ * process cannot be assigned to another space meanwhile.
+ */
 static bool synchronised(const struct vcpu *v)
 {
 	const struct proc *p = self.proc;
 
-	return (!READ_ONCE(p->needs_resync) || FAULT(EXPECTED_IS_SYNCHRONISED)) && v->context && v->generation &&
-	       READ_ONCE(p->reset) == READ_ONCE(p->reset_done) && READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) &&
-	       READ_ONCE(p->s.context) == v->context && READ_ONCE(p->s.generation) == v->generation &&
+	return (!READ_ONCE(p->needs_resync) || FAULT(EXPECTED_IS_SYNCHRONISED)) && v->context &&
+	       v->generation &&
+	       READ_ONCE(p->reset) == READ_ONCE(p->reset_done) &&
+	       READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted) &&
+	       READ_ONCE(p->s.context) == v->context &&
+	       READ_ONCE(p->s.generation) == v->generation &&
 	       READ_ONCE(p->kernel_generation) == READ_ONCE(shared->kernel_generation);
 }
 
-/* Who waits for these flushes may be told: everything has been compared, or dropped, after they were asked for. */
+/*
+ * Tells the vCPUs that wait for these flushes: everything was compared or dropped after they asked.
+ */
 static void flush_done(struct proc *p, u32 wanted)
 {
 	if (p->flush_done == wanted)
@@ -28,7 +36,7 @@ static void flush_done(struct proc *p, u32 wanted)
 	futex_wake(&p->flush_done, PHV_MAX_VCPUS);
 }
 
-/* Makes this process's mappings good for the vCPU's space at its generation. */
+/* Makes this process's mappings agree with the vCPU's space at its generation. */
 void mm_sync(struct vcpu *v)
 {
 	struct proc *p = self.proc;
@@ -38,13 +46,14 @@ void mm_sync(struct vcpu *v)
 	if (synchronised(v))
 		return;
 	lock_take(&p->lock);
-	/* Read before the tables are: what changes them later counts one more. */
+	/* Read before the tables: a later change counts one more. */
 	kernel = READ_ONCE(shared->kernel_generation);
 	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
 	reset = READ_ONCE(p->reset);
 	if (reset != p->reset_done || !v->context || p->s.context != v->context) {
 		tlb_take_over(v);
-	} else if (p->needs_resync || !v->generation || p->s.generation != v->generation || p->flush_done != wanted) {
+	} else if (p->needs_resync || !v->generation || p->s.generation != v->generation ||
+		   p->flush_done != wanted) {
 		tlb_flush_user(v);
 	}
 	if (p->kernel_generation != kernel)
@@ -77,7 +86,7 @@ void mm_drop_released(void)
 	struct proc *p = self.proc;
 
 	lock_take(&p->lock);
-	/* Unless somebody else was faster. */
+	/* Unless another thread was faster. */
 	if (READ_ONCE(p->reset) != p->reset_done)
 		tlb_drop_user();
 	lock_release(&p->lock);

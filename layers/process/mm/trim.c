@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* A process that is not used gives the host's memory back. */
+/* An idle process returns memory to the host. */
 #include "mm/trim.h"
 #include "host/call.h"
 #include "host/fatal.h"
@@ -8,8 +8,9 @@
 #include "state/state.h"
 
 /*
- * Two thirds of what a process takes of the host's memory are page tables and records. A fault brings back what is needed: one of a few
- * microseconds, or of half a one in the direct map, where only the host's tables are new.
+ * Page tables and the shadow are two thirds of the host memory that a process takes. A fault
+ * restores what is needed: it takes a few microseconds, or half a microsecond in the direct map,
+ * where only the host's tables are new.
  */
 void mm_trim(void)
 {
@@ -22,8 +23,12 @@ void mm_trim(void)
 		const struct phv_region *r = &shared->s.regions[i];
 		u64 start = PHV_DIRECT_MAP + r->gpa;
 
-		/* In one host call, so that another thread here finds the old ones or the new one. */
-		if (host6(mmap, start, r->size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED | MAP_FIXED,
+		/*
+		 * One host call, so that another thread here finds either the old tables or the new
+		 * mapping.
+		 */
+		if (host6(mmap, start, r->size, PROT_READ | PROT_WRITE | PROT_EXEC,
+			  MAP_SHARED | MAP_FIXED,
 			  PHV_FD_RAM + i, 0) != (s64)start)
 			fatal("process: mmap failed at", start);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* A process that is not used gives the host's memory back. */
+/* An idle process returns memory to the host. */
 #ifndef PROCESS_TRIM_H
 #define PROCESS_TRIM_H
 

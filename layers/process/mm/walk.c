@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Reading the guest's page tables. They are the guest's to write at any time: every entry is read once, and an
- * address is checked before it is followed.
+ * Reading the guest's page tables. The guest can write them at any time: each entry is read once,
+ * and an address is checked before it is followed.
  */
 #include "mm/walk.h"
 #include "state/state.h"
@@ -11,7 +11,7 @@ static u64 *table_at(u64 entry)
 	return guest_ram(entry & PTE_ADDR);
 }
 
-/* Sets the accessed bit of an entry that is still what we read. False: it changed. */
+/* Sets the accessed bit of an entry if it still is what was read. False: it changed. */
 static bool set_accessed(u64 *at, u64 *value)
 {
 	u64 old = *value;
@@ -54,7 +54,10 @@ again:
 		w->above_writable = w->writable;
 		w->above_user = w->user;
 		w->above_executable = w->executable;
-		/* The leaf's is set with the dirty bit, when it is certain that the access is allowed. */
+		/*
+		 * The leaf's accessed bit is set with the dirty bit, once the access is known to be
+		 * allowed.
+		 */
 		w->writable &= (entry & PTE_W) != 0;
 		w->user &= (entry & PTE_U) != 0;
 		w->executable &= !(entry & PTE_NX);

@@ -21,19 +21,22 @@
 #define PF_RESERVED 8
 #define PF_FETCH 16
 
-/* Result of a walk of the guest's tables. */
+/* The result of a walk. */
 struct walk {
 	u64 *entry;		/* the leaf entry */
 	u64 pte;		/* its value */
-	u64 gpa;		/* of the page that contains the address, 4 KiB */
+	u64 gpa;		/* of the 4 KiB page that contains the address */
 	u64 span;		/* bytes that the leaf maps */
-	bool writable, user, executable;	/* all levels together */
+	bool writable, user, executable;	/* all levels combined */
 	bool above_writable, above_user, above_executable;	/* all levels but the leaf's */
 };
 
-/* Walks for va from the root that it belongs to. False: not present. Sets accessed bits on the way if asked. */
+/*
+ * Walks the tables for va from the root that serves it. False: not present. accessed: sets accessed
+ * bits on the way.
+ */
 bool walk_guest(const struct vcpu *v, u64 va, struct walk *w, bool accessed);
-/* The same from a root. */
+/* The same from a given root. */
 bool walk_tables(u64 root, u64 va, struct walk *w, bool accessed);
 
 #endif

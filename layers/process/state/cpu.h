@@ -13,7 +13,7 @@
 #define FLAG_RF 0x10000ULL
 #define FLAG_AC 0x40000ULL
 #define FLAG_ID 0x200000ULL
-/* What user code's flags may be: cpu.iret takes all of them, cpu.sysret all but RF. */
+/* Flags that user code may have: cpu.iret takes all of them, cpu.sysret all but RF. */
 #define FLAGS_IRET 0x254dd5ULL
 #define FLAGS_SYSRET (FLAGS_IRET & ~FLAG_RF)
 
@@ -43,7 +43,10 @@ static inline void wrgsbase(u64 base)
 	__asm__ volatile("wrgsbase %0" : : "r"(base));
 }
 
-/* Selectors that user code sees; the bases of FS and GS follow by themselves. Only the host's own can be loaded. */
+/*
+ * Selectors that user code sees. Only the host's own can be loaded; the bases of FS and GS are kept
+ * apart from them.
+ */
 #define HOST_USER_SS 0x2b
 #define HOST_USER_CS32 0x23
 #define HOST_USER_CS 0x33
@@ -69,12 +72,15 @@ static inline u64 rdtsc(void)
 {
 	u32 low, high;
 
-	/* Not ahead of an earlier load: a sample that came from another vCPU must not be later than ours. */
+	/*
+	 * The lfence keeps the read after earlier loads: a sample must not be older than one that
+	 * came from another vCPU.
+	 */
 	__asm__ volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high) : : "memory");
 	return (u64)high << 32 | low;
 }
 
-/* The counter where a few cycles of disorder do not matter. */
+/* The time-stamp counter, for uses that tolerate a few cycles of disorder. */
 static inline u64 rdtsc_rough(void)
 {
 	u32 low, high;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * The last events of each vCPU, for the report of a machine that ended badly. Always on: an event is a read of the
- * time-stamp counter and four stores. Only by the thread that is the vCPU; a signal in between may take an event's
- * place, which costs a line of a report.
+ * The last events of each vCPU, for the report of a machine that crashed. Events are always
+ * recorded: each costs a read of the time-stamp counter and four stores. Only the owner of the vCPU
+ * calls this. A signal in between may overwrite an event, which costs one line of a report.
  */
 #ifndef PROCESS_EVENT_H
 #define PROCESS_EVENT_H

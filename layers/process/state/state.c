@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* What this process has for itself. */
+/* The data of this process. */
 #include "state/state.h"
 
 struct self self;

@@ -2,10 +2,10 @@
 /*
  * The layer's state.
  *
- * Three kinds of memory: the shared area (struct shared, vcpu, proc: the same in all processes, and
- * the monitor's to see), a process's own (struct self, the arena), and a thread's own (struct
- * thread, at the bottom of its stacks). A vCPU is one thread at a time; whoever is it owns struct vcpu
- * but for the fields that say otherwise.
+ * There are three kinds of memory: the shared area (struct shared, vcpu, proc), which is the same
+ * in all processes and visible to the monitor; the memory of a process (struct self, the arena);
+ * and the memory of a thread (struct thread, at the bottom of its stacks). One thread at a time is
+ * the owner of a vCPU. Only the owner touches struct vcpu, except for fields that say otherwise.
  */
 #ifndef PROCESS_STATE_H
 #define PROCESS_STATE_H
@@ -20,7 +20,10 @@
 #define noreturn __attribute__((noreturn))
 #define noinline __attribute__((noinline))
 
-/* A mutex in memory that threads of several processes share: 0 free, 1 held, 2 held and waited for. */
+/*
+ * A mutex in memory that threads of several processes share. 0: free, 1: held, 2: held, with
+ * waiters.
+ */
 struct lock {
 	u32 word;
 };
@@ -45,7 +48,8 @@ struct vcpu {
 	u64 user_gs, kernel_gs;
 	u64 user_rsp, user_rax, user_rip, user_flags;
 	u32 user_cs, user_ss;			/* V_USER_CS */
-	struct vmi_percpu *percpu;		/* in memory that every process has mapped for good */
+	/* in memory that every process has mapped permanently */
+	struct vmi_percpu *percpu;
 	u64 scratch[16];			/* ends at V_SCRATCH */
 
 	u32 number;
@@ -56,13 +60,13 @@ struct vcpu {
 	u32 lazy_mode;
 	u64 fs_base;
 	u32 gs_selector, fs_selector, ds_selector, es_selector, mxcsr;
-	bool vectors;				/* in_use, xsave and mxcsr say something */
+	bool vectors;				/* in_use, xsave and mxcsr are valid */
 	u64 in_use;				/* state components that are in xsave */
 	u64 cr0, cr2, cr3, cr4, cr8, context, generation;
 	u64 queued_cr3, queued_context, queued_generation;
-	u64 expected_cr3, expected_hint;	/* mmu.expect_space; exec_hint 0: nothing is expected */
+	u64 expected_cr3, expected_hint;	/* mmu.expect_space; hint 0: none */
 	u32 queued;
-	u64 stub_entry;				/* patch.set_entry, 0 for lstar */
+	u64 stub_entry;				/* patch.set_entry; 0: lstar */
 	u32 user_cpuid_faults;			/* bit 0 of MSR_MISC_FEATURES_ENABLES */
 	u64 efer, star, lstar, cstar, sfmask, pat, apic_base, sysenter[3];
 	u64 gdt_base, idt_base;
@@ -75,16 +79,19 @@ struct vcpu {
 	struct alarm alarms[2];
 	u32 alarm_vector, alarm_fired;
 	u64 last_vector_hint;
-	u64 slice_start;			/* TSC when this thread became the vCPU */
-	u64 woken;				/* TSC from when on it wants to run and does not, 0: not yet */
+	u64 slice_start;			/* TSC when this thread became the owner */
+	/* TSC since when the vCPU wants to run but does not; 0: it does not want to */
+	u64 woken;
 	u64 last_real, last_stolen;
 	u32 wall_seen;
-	u32 running;				/* a stint is on */
-	u32 nmi_on;				/* an NMI was delivered, and no iret came since: the next one waits */
-	u32 debug_step;				/* it executes one instruction for a debugger */
-	u32 debug_flags;			/* FLAG_TF if the guest itself has it */
-	u32 debug_resumed;			/* it was stopped, and has not looked at what came meanwhile */
-	u64 debug_rip;				/* of that instruction */
+	u32 running;				/* in a run slice */
+	/* an NMI was delivered and no iret followed yet: the next NMI waits */
+	u32 nmi_on;
+	u32 debug_step;				/* it executes one instruction for the debugger */
+	u32 debug_flags;			/* FLAG_TF if the guest itself had set it */
+	/* it was stopped, and what became pending meanwhile is not handled yet */
+	u32 debug_resumed;
+	u64 debug_rip;				/* address of that instruction */
 	struct vmi_ap_state ap;
 
 	u8 xsave[0x4000] __attribute__((aligned(64)));
@@ -103,31 +110,40 @@ _Static_assert(sizeof(struct vcpu) <= PHV_VCPU_STRIDE, "PHV_VCPU_STRIDE");
 
 struct proc {
 	struct phv_proc s;
-	u64 loaded;		/* vCPUs that have it loaded; under the spaces lock */
-	u64 stamp;		/* last load, for eviction */
+	/* vCPUs that have it loaded, a bit for each; under the spaces lock */
+	u64 loaded;
+	u64 stamp;		/* order of the last load, for eviction */
 	u64 left;		/* TSC when a vCPU last left it */
-	u64 kernel_generation;	/* that its kernel mappings are good for */
-	u64 aged;		/* TSC of the last time that all user mappings were compared with the tables */
-	u32 reset;		/* one more when its mappings belong to an older space; under the spaces lock */
-	u32 reset_done;		/* the last one that they were dropped for */
-	u32 user_mappings;	/* share of s.mappings, and pages of records and large pages, that go with the space */
+	u64 kernel_generation;	/* generation of the kernel mappings that its own agree with */
+	u64 aged;		/* TSC when all user mappings were last compared with the tables */
+	/* counts the spaces that it was given away from; under the spaces lock */
+	u32 reset;
+	u32 reset_done;		/* value of reset for which the mappings were last dropped */
+	/* share of s.mappings, and of shadow and large pages, that goes with the space */
+	u32 user_mappings;
 	u32 user_tables;
-	u64 text_va, text_gpa;	/* the last long piece that was mapped to be only read, or zero: for a guess whether it serves a new space, too */
-	u64 exec_hint;		/* of the space that it was chosen for by that last, or zero */
-	u32 expected;		/* what it has mapped to be only read is to stay at first; under the spaces lock */
-	u32 needs_resync;		/* that is so now: it was not compared with the tables yet */
-	u32 trimmed;		/* it gave back what it could, or was told to; under the spaces lock */
-	u32 flush_wanted;	/* flushes that vCPUs of other processes have asked for */
-	u32 flush_done;		/* of these; futex */
-	struct lock lock;	/* over its mappings; taken by its own threads only */
+	/*
+	 * last long run that was mapped read-only, or 0: predicts whether it serves a new space too
+	 */
+	u64 text_va, text_gpa;
+	/* exec hint of the space that it was last assigned to by one, or 0 */
+	u64 exec_hint;
+	/* read-only mappings stay at first, on the strength of the hint; under the spaces lock */
+	u32 expected;
+	/* they did stay, and were not compared with the tables yet */
+	u32 needs_resync;
+	u32 trimmed;		/* it was trimmed, or told to trim; under the spaces lock */
+	u32 flush_wanted;	/* flushes that vCPUs of other processes have requested */
+	u32 flush_done;		/* how many of them are done; futex */
+	struct lock lock;	/* protects its mappings; only its own threads take it */
 };
 _Static_assert(sizeof(struct proc) <= PHV_PROC_STRIDE, "PHV_PROC_STRIDE");
 
-/* Behind the first 2 KiB of the shared area: the layer's own, for the whole machine. */
+/* After the first 2 KiB of the shared area: the layer's own data for the whole machine. */
 struct shared {
 	struct phv_shared s;
 
-	struct lock spaces;	/* over the assignment of processes to spaces, and AP start */
+	struct lock spaces;	/* protects the assignment of processes to spaces, and AP start */
 	struct lock console;
 	u64 stamp;
 	u64 kernel_root;	/* guest-physical; 0: none yet */
@@ -136,51 +152,63 @@ struct shared {
 	u64 start_ns;		/* CLOCK_MONOTONIC of core.init */
 	u64 init_done;
 	u64 percpu_gs_offset;
-	u64 percpu_table;	/* the kernel's, linear; it may move a vCPU's per-CPU data */
+	/* the kernel's table, linear address; it may move a vCPU's per-CPU data */
+	u64 percpu_table;
 	u64 ram_size;
 	u64 direct_map_end;
-	u32 thread_descriptors;	/* THREAD_SELECTOR works: system calls can be injected */
+	u32 thread_descriptors;	/* THREAD_SELECTOR works: system calls from stubs are possible */
 	u32 xgetbv_in_use;	/* XGETBV with ECX = 1 works */
 	u64 components;		/* xcr0_shown(), for hand-overs */
 	u32 kernel_cs, kernel_ss, user_cs, user_ss;
-	u64 tables;		/* pages of the host's tables in all processes, as far as they come from fills (fill.c) */
-	struct lock clock_lock;	/* over the guest's clock page */
-	u32 guest_clock_sequence;	/* of the monitor's clock when it was written, and the wall clock's offset */
+	/* pages of host page tables in all processes that fills caused (fill.c) */
+	u64 tables;
+	struct lock clock_lock;	/* protects the guest's clock page */
+	/* the monitor's clock and the wall clock's offset when the page was written */
+	u32 guest_clock_sequence;
 	u64 guest_clock_wall;
-	u64 guest_clock;	/* guest-physical address of it, 0 for none */
-	u64 mappings;		/* of all processes, as far as they come from fills */
-	u64 pool[PHV_POOL_CHUNKS / 64];	/* pieces of the pool that some process has */
-	u16 guesses[4096];	/* cr3 >> 12 -> process + 1 */
+	u64 guest_clock;	/* its guest-physical address, 0: none */
+	u64 mappings;		/* mappings of all processes that fills caused */
+	/* pieces of the shadow pool that are taken, a bit for each */
+	u64 pool[PHV_POOL_CHUNKS / 64];
+	u16 guesses[4096];	/* cr3 >> 12 -> process + 1, a guess */
 };
 _Static_assert(sizeof(struct shared) <= PHV_SHARED_CONSOLE, "PHV_SHARED_CONSOLE");
 
 struct thread {
 	struct vcpu *vcpu;
-	u32 number;		/* of the vCPU; this copy no guest can write before its thread is in the sandbox */
+	/* of the vCPU; no guest can write this copy before the thread is in the sandbox */
+	u32 number;
 	u32 tid;
 	u64 sampled_cpu;	/* thread CPU time, ns, at the last sample */
-	u64 unsampled;		/* TSC cycles that it was the vCPU since then */
-	u32 cpuid_faults;	/* the host makes cpuid fault in this thread: user_cpuid_faults of its vCPU when it last was that */
-	u32 supervisor_count;	/* user-range pages without the user bit that are mapped now */
+	u64 unsampled;		/* TSC cycles for which it was the owner since then */
+	/*
+	 * whether cpuid faults in this thread: user_cpuid_faults of its vCPU when it was last the
+	 * owner
+	 */
+	u32 cpuid_faults;
+	u32 supervisor_count;	/* mapped user-range pages without the user bit */
 	u64 supervisor[16];
 };
 
 _Static_assert(offsetof(struct thread, vcpu) == T_VCPU, "T_VCPU");
 
-/* A process's own. */
+/* The data of a process. */
 struct self {
 	u32 index;
 	u32 pid;
-	u32 sandboxed;		/* the filter stands; futex of the threads that wait for it */
+	u32 sandboxed;		/* the filter is installed; futex of the threads that wait for it */
 	struct proc *proc;
 };
 
 extern struct self self;
 
-/* By number, for the way of a system call from a stub, which knows no more than that. */
+/* vCPUs by number: a system call from a stub knows only the number. */
 extern struct vcpu *ph_vcpu_table[];
 
-/* vCPUs with an event that came while a call with any GS base was on (thunks.S). This process's own. */
+/*
+ * vCPUs of this process with an event that arrived during a call with any GS base
+ * (crossing/call.S), a bit for each.
+ */
 extern u64 ph_any_pending;
 
 #define shared ((struct shared *)PHV_SHARED)
@@ -196,8 +224,8 @@ static inline struct proc *proc_at(u32 index)
 }
 
 /*
- * The layout of a thread's PHV_STACK_SIZE bytes: a page for its record, the host stack, the signal
- * stack. An unmapped page lies before and after each stack.
+ * A thread's PHV_STACK_SIZE bytes hold a page for its record, the host stack and the signal stack.
+ * An unmapped page lies before and after each stack.
  */
 #define HOST_STACK (2 * PAGE_SIZE)
 #define HOST_STACK_SIZE (PHV_STACK_SIZE / 2 - HOST_STACK)
@@ -205,7 +233,7 @@ static inline struct proc *proc_at(u32 index)
 #define SIGNAL_STACK_SIZE (PHV_STACK_SIZE / 2 - 2 * PAGE_SIZE)
 _Static_assert(sizeof(struct thread) <= PAGE_SIZE, "HOST_STACK");
 
-/* The record of a vCPU's thread in this process, by the vCPU's number. */
+/* The record of a vCPU's thread in this process. */
 static inline struct thread *thread_at(u32 number)
 {
 	return to_pointer(PHV_STACKS + number * PHV_STACK_SIZE);
@@ -229,24 +257,24 @@ static inline struct thread *thread_here(void)
 	return to_pointer(sp & ~(PHV_STACK_SIZE - 1));
 }
 
-/* The virtual interrupt flag and its companions, in the kernel's per-CPU data. */
+/* The virtual interrupt flag and what belongs to it, in the kernel's per-CPU data. */
 #define FAST(v, field) (*(volatile u8 *)((u8 *)(v)->percpu + (field)))
 
-/* One instruction, since a signal may come between two and do the same. */
+/* One instruction: a signal between two could set another bit. */
 static inline void force(const struct vcpu *v, u8 why)
 {
 	__asm__ volatile("orb %1, %0" : "+m"(FAST(v, F_FORCE)) : "iq"(why));
 }
 
-/* An address that only the kernel maps: the hole, and everything from the direct map up. */
+/* Addresses that only the kernel maps: the hole, and everything from the direct map up. */
 static inline bool kernel_address(u64 va)
 {
 	return va >= PHV_USER_END || (va >= PHV_HOLE_START && va < PHV_HOLE_END);
 }
 
 /*
- * Per-CPU data must lie in the image or in the direct map: the layer writes there at any time, also in a signal while it holds the
- * lock that a fill would need.
+ * Per-CPU data must lie in the kernel file's range or in the direct map. The layer writes there at
+ * any time, even in a signal while it holds the lock that a fill would need.
  */
 static inline bool percpu_good(u64 pointer)
 {
@@ -256,7 +284,10 @@ static inline bool percpu_good(u64 pointer)
 				   (pointer >= PHV_DIRECT_MAP && end <= shared->direct_map_end));
 }
 
-/* Guest-physical memory, or NULL if this is not RAM; bytes must not cross a page. */
+/*
+ * A pointer to guest-physical memory, or NULL if it is no RAM. The bytes used must not cross a
+ * page.
+ */
 static inline void *guest_ram(u64 gpa)
 {
 	return gpa < shared->ram_size ? to_pointer(PHV_DIRECT_MAP + gpa) : NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* A vCPU's counters of time, and its alarms. */
+/* A vCPU's times and alarms. */
 #include "vcpu/alarm.h"
 #include "host/clock.h"
 #include "host/doorbell.h"
@@ -19,7 +19,9 @@ void times(struct vcpu *v, struct vmi_times *t)
 		slice_sample(v, rdtsc_rough());
 	stolen = v->s.stolen_ns;
 
-	/* Available time never goes back either: stolen grows by at most what real time did. */
+	/*
+	 * Available time never goes back either: stolen time grows by at most what real time did.
+	 */
 	if (real < v->last_real)
 		real = v->last_real;
 	if (stolen < v->last_stolen)
@@ -33,7 +35,7 @@ void times(struct vcpu *v, struct vmi_times *t)
 	t->available = real - stolen;
 }
 
-/* Tells the alarm thread, and irq_wait, when to look again. */
+/* Tells the alarm thread and irq_wait() when to look again. */
 void deadline_set(struct vcpu *v, const struct vmi_times *t)
 {
 	u64 earliest = U64_MAX, at;
@@ -46,7 +48,8 @@ void deadline_set(struct vcpu *v, const struct vmi_times *t)
 			continue;
 		at = a->expiry;
 		if (i == VMI_TIME_AVAILABLE && at > t->available)
-			at = at - t->available > U64_MAX / 2 ? U64_MAX / 2 : t->real + (at - t->available);
+			at = at - t->available > U64_MAX / 2 ? U64_MAX / 2 :
+				t->real + (at - t->available);
 		at = at > U64_MAX / 2 ? U64_MAX : at + shared->start_ns;
 		earliest = at < earliest ? at : earliest;
 	}

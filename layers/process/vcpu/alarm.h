@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* A vCPU's counters of time, and its alarms. */
+/* A vCPU's times and alarms. */
 #ifndef PROCESS_ALARM_H
 #define PROCESS_ALARM_H
 
 #include "state/state.h"
 
-/* Real, stolen and available time. */
+/* Reads real, stolen and available time. */
 void times(struct vcpu *v, struct vmi_times *t);
-/* Tells the alarm thread, and irq_wait, when to look again. */
+/* Tells the alarm thread and irq_wait() when to look again. */
 void deadline_set(struct vcpu *v, const struct vmi_times *t);
-/* Alarms whose time has come fire. */
+/* Fires the alarms whose time has come. */
 void alarm_check(struct vcpu *v);
 
 #endif

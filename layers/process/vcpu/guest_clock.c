@@ -7,8 +7,9 @@
 #include "state/state.h"
 
 /*
- * The guest's clock page says what the monitor's says, in the guest's terms. Its readers wait while the sequence is odd. It is
- * written through the direct map: where else the kernel shows it, or no longer, does not matter. Under the lock.
+ * Writes the monitor's clock to the guest's page, in the guest's terms. Readers wait while the
+ * sequence is odd. The page is written through the direct map, so it does not matter where else the
+ * kernel maps it. Under the lock.
  */
 void clock_write(struct vmi_clock *page)
 {
@@ -16,14 +17,17 @@ void clock_write(struct vmi_clock *page)
 
 	shared->guest_clock_sequence = clock_read(&c);
 	shared->guest_clock_wall = READ_ONCE(shared->s.wall_offset_ns);
-	/* From before core.init, when real time began. */
+	/* The factors are older than core.init, when real time began. */
 	if (c.ns < shared->start_ns) {
 		u64 now = rdtsc();
 
 		c.ns = clock_at(&c, now);
 		c.tsc = now;
 	}
-	/* 32 bits in the guest's page; a counter below 1 GHz needs more, and loses those at the end. */
+	/*
+	 * The guest's page has 32 bits. The factor of a counter below 1 GHz needs more, and loses
+	 * the low ones.
+	 */
 	while (c.mult >> 32 && c.shift) {
 		c.mult >>= 1;
 		c.shift--;
@@ -47,7 +51,7 @@ void clock_follow(void)
 	    (READ_ONCE(shared->guest_clock_sequence) == READ_ONCE(shared->s.clock.sequence) &&
 	     READ_ONCE(shared->guest_clock_wall) == READ_ONCE(shared->s.wall_offset_ns)))
 		return;
-	/* Somebody else is at it: this vCPU looks again soon enough. */
+	/* Another vCPU writes the page. This one looks again soon enough. */
 	if (!lock_try(&shared->clock_lock))
 		return;
 	page = guest_ram(shared->guest_clock);

@@ -5,9 +5,9 @@
 
 #include "state/state.h"
 
-/* Writes it anew. Under the lock. */
+/* Writes the page. Under the lock. */
 void clock_write(struct vmi_clock *page);
-/* The guest's clock page, if the monitor's has changed. */
+/* Updates the guest's clock page if the monitor's clock has changed. */
 void clock_follow(void);
 
 #endif

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * The hand-over of a vCPU between the processes of address spaces. Which process is which space: pool.c.
+ * The hand-over of a vCPU between address-space processes. pool.c knows which process is which
+ * space.
  *
- * A hand-over costs two host calls at most (wake the other thread, wait on this one) and the context switch between
- * them. The vCPU's registers are in struct vcpu when it happens; XSAVE state, FS base go along. From the wake on this thread is
- * nothing any more: it touches neither the vCPU nor the guest's stack.
+ * A hand-over costs at most two host calls (wake the other thread, wait on this one) and the
+ * context switch between them. The vCPU's registers are in struct vcpu meanwhile; XSAVE state and
+ * the FS base go along. After the wake this thread no longer owns the vCPU: it touches neither the
+ * vCPU nor the guest's stack.
  */
 #include "vcpu/handover.h"
 #include "common/faults.h"
@@ -28,7 +30,7 @@
 #include "vcpu/registers.h"
 #include "vcpu/slice.h"
 
-/* This thread is the vCPU from here on. */
+/* Makes this thread the owner of the vCPU. */
 static noreturn void become(struct vcpu *v)
 {
 	struct thread *t = thread_of(v);
@@ -72,7 +74,8 @@ noreturn void vcpu_park(void *thread)
 			mm_drop_released();
 		else if (told == WAKE_TRIM)
 			mm_trim();
-		else if (__atomic_compare_exchange_n(word, &nothing, WAKE_WAITS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		else if (__atomic_compare_exchange_n(word, &nothing, WAKE_WAITS, false,
+						     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			futex_wait(word, WAKE_WAITS, U64_MAX);
 	}
 }
@@ -103,8 +106,9 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 		return;
 	}
 	/*
-	 * Only this thread would do it on its way to user mode. What the space was expected to have stays as it is: the tables to compare it with
-	 * are loaded no more, and whoever loads them does (synchronise).
+	 * Only this thread can drop these pages on its way to user mode. Mappings that an exec hint
+	 * has kept stay: the tables to compare them with are no longer loaded, and the next vCPU
+	 * that loads them compares (mm_sync).
 	 */
 	tlb_drop_supervisor(v);
 	v->s.switches++;

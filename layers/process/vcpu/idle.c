@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* What a vCPU does before a long sleep. */
+/* Trims idle processes before a long sleep. */
 #include "vcpu/idle.h"
 #include "host/clock.h"
 #include "host/lock.h"
@@ -8,14 +8,16 @@
 #include "vcpu/handover.h"
 
 /*
- * Processes that no vCPU has been in for so long rest while this one sleeps. A few at a time: an interrupt waits for the loop, and for the CPU.
+ * Processes that no vCPU was in for this long are trimmed while this vCPU sleeps, a few at a time:
+ * an interrupt has to wait for the loop, and for the CPU.
  */
 #define TRIM_AFTER_SECONDS 4
 #define TRIM_AT_ONCE 16
 
 u64 idle_trim(struct vcpu *v)
 {
-	u64 now = rdtsc_rough(), long_ago = TRIM_AFTER_SECONDS * shared->s.clock.tsc_hz, next = U64_MAX;
+	u64 now = rdtsc_rough(), long_ago = TRIM_AFTER_SECONDS * shared->s.clock.tsc_hz,
+		next = U64_MAX;
 	u32 i, count = READ_ONCE(shared->s.proc_count), more = TRIM_AT_ONCE;
 	bool go;
 
@@ -23,7 +25,7 @@ u64 idle_trim(struct vcpu *v)
 		struct proc *p = proc_at(i);
 		u64 ago = now - READ_ONCE(p->left);
 
-		/* Never left: it has nothing. */
+		/* A process that was never left has nothing. */
 		if (READ_ONCE(p->trimmed) || READ_ONCE(p->loaded) || !READ_ONCE(p->left))
 			continue;
 		if ((s64)ago < (s64)long_ago || !more) {
@@ -43,6 +45,8 @@ u64 idle_trim(struct vcpu *v)
 			more--;
 		}
 	}
-	/* Another one may have been left a moment ago, by a counter that is ahead of this one. */
+	/*
+	 * Another process may have been left a moment ago, by a counter that is ahead of this one.
+	 */
 	return next == U64_MAX ? U64_MAX : now_ns() + cycles_ns(next < long_ago ? next : long_ago);
 }

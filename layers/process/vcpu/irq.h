@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Interrupts: requested from anywhere, delivered by the thread that is the vCPU. */
+/* Interrupts: any thread requests them, the owner of the vCPU delivers them. */
 #ifndef PROCESS_IRQ_H
 #define PROCESS_IRQ_H
 
 #include "state/state.h"
 
-/* Requests a vector of any vCPU. False: who requested one before makes it look, or it is about to. */
+/* Requests a vector of any vCPU. False: an earlier sender has kicked the vCPU, or is about to. */
 bool irq_request(struct vcpu *v, u32 vector);
-/* Sets pending bits of any vCPU and makes it look. */
+/* Sets pending bits of any vCPU and kicks it. */
 void irq_notify(struct vcpu *v, u32 pending);
-/* Wakes a vCPU that waits, or signals the thread that it is. */
+/* Wakes a halted vCPU, or signals its owner. */
 void vcpu_kick(struct vcpu *v);
-/* The vCPU wants to run from this moment (TSC) on. Who tells it first counts. */
+/* Notes that the vCPU wants to run since this moment (TSC). The first caller counts. */
 void vcpu_woken(struct vcpu *v, u64 tsc);
-/* Does the flush that another vCPU waits for, if one is pending. Under no lock. */
+/* Does the flush that another vCPU waits for, if one is pending. The caller must hold no lock. */
 void irq_serve_flush(struct vcpu *v);
-/* In a signal that must not deliver now: the next return to the guest will. */
+/* For a signal that must not deliver now: marks that the next return to the guest delivers. */
 void irq_mark(struct vcpu *v);
-/* Takes what was requested into account: alarms, F_PENDING, F_FORCE. Only by the vCPU's own thread. */
+/* Evaluates what is pending: alarms, F_PENDING, F_FORCE. Only the owner calls this. */
 void irq_refresh(struct vcpu *v);
-/* The vector to deliver now, or -1; the flag is not looked at. */
+/* The vector to deliver now, or -1. Does not look at the interrupt flag. */
 int irq_next(struct vcpu *v);
 /* Moves a vector from requested to in service. */
 void irq_accept(struct vcpu *v, u32 vector);

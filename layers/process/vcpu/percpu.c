@@ -11,10 +11,11 @@ void percpu_update(struct vcpu *v)
 
 	if (!old || pointer == (u64)old || !percpu_good(pointer))
 		return;
-	__builtin_memcpy(((struct vmi_percpu *)to_pointer(pointer))->fast, old->fast, sizeof(old->fast));
+	__builtin_memcpy(((struct vmi_percpu *)to_pointer(pointer))->fast, old->fast,
+			 sizeof(old->fast));
 	barrier();
 	v->percpu = to_pointer(pointer);
 	barrier();
-	/* What a signal has noted in the old place since it was copied. */
+	/* A signal may have marked the old place since it was copied. */
 	irq_mark(v);
 }

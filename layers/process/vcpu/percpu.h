@@ -5,7 +5,7 @@
 
 #include "state/state.h"
 
-/* Looks up where the kernel keeps a vCPU's per-CPU data now. What was noted there goes along. */
+/* Looks up where the kernel keeps a vCPU's per-CPU data now, and moves the layer's fields there. */
 void percpu_update(struct vcpu *v);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Address-space processes as a cache of spaces, keyed by CR3. */
+/* The process pool: address-space processes as a cache of spaces, keyed by CR3. */
 #include "vcpu/pool.h"
 #include "host/call.h"
 #include "host/doorbell.h"
@@ -7,9 +7,11 @@
 #include "mm/walk.h"
 #include "state/state.h"
 
-/* Free processes that are looked at more closely for a new space. */
+/* Free processes whose text is compared with a new space. */
 #define LOOKS 16
-/* Free processes that there are to be: those who fork and execute in turn each find what they had. */
+/*
+ * Free processes to keep ready: programs that fork and execute in turn each find their own again.
+ */
 #define FREE_LEAST 4
 
 static bool is_space(u32 index, u64 cr3)
@@ -38,7 +40,7 @@ s64 pool_find(u64 cr3)
 	return -1;
 }
 
-/* Has this process, which is free, mapped a long piece of what is in these tables? */
+/* Whether this free process has mapped a long run of what is in these tables. */
 static bool has_some_of(const struct proc *p, u64 cr3)
 {
 	u64 va = READ_ONCE(p->text_va);
@@ -47,11 +49,11 @@ static bool has_some_of(const struct proc *p, u64 cr3)
 	return va && walk_tables(cr3, va, &w, false) && w.gpa == READ_ONCE(p->text_gpa);
 }
 
-/* How much of use a free process has for a new space. */
+/* How useful a free process is for a new space. */
 enum use {
 	USE_NONE,
-	USE_EMPTY,	/* nothing of use to anybody */
-	USE_SOME,	/* text that is in the tables, of a process that may be expected by exec_hint, too */
+	USE_EMPTY,	/* nothing that would be of use to any space */
+	USE_SOME,	/* text that is in the tables; but a space with its exec hint may come */
 	USE_TEXT,
 	USE_HINT,
 };
@@ -71,8 +73,9 @@ static enum use use_of(const struct proc *p, u64 cr3, u64 exec_hint, u32 *looks)
 }
 
 /*
- * A process for a new space: the free one that has most of it already (tlb_take_over), and of those the one that has not been loaded for the
- * longest time; or such a one that is not free.
+ * Picks a process for a new space: the free one that has most of it already (tlb_take_over), and
+ * among equals the one that was not loaded for the longest time. Without free processes, the same
+ * of the others.
  */
 static s64 claim(u64 cr3, u64 exec_hint)
 {
@@ -92,7 +95,8 @@ static s64 claim(u64 cr3, u64 exec_hint)
 			enum use use = use_of(p, cr3, exec_hint, &looks);
 
 			available++;
-			if (best_free < 0 || use > most || (use == most && p->stamp < oldest_free)) {
+			if (best_free < 0 || use > most ||
+			    (use == most && p->stamp < oldest_free)) {
 				best_free = i;
 				most = use;
 				oldest_free = p->stamp;
@@ -102,24 +106,25 @@ static s64 claim(u64 cr3, u64 exec_hint)
 			best = i;
 		}
 	}
-	if (available < FREE_LEAST && shared->s.proc_wanted < count + 4 && count < shared->s.proc_limit) {
+	if (available < FREE_LEAST && shared->s.proc_wanted < count + 4 &&
+	    count < shared->s.proc_limit) {
 		shared->s.proc_wanted = count + 4;
 		doorbell_ring();
 	}
 	return best_free >= 0 ? best_free : best;
 }
 
-/* What the kernel has said of a space that is new, or 0. */
+/* The exec hint that the kernel has given for a new space, or 0. */
 static u64 hint_of(const struct vcpu *v, u64 cr3)
 {
 	return v->expected_cr3 == cr3 ? v->expected_hint : 0;
 }
 
-/* This process is the new space's. */
+/* Assigns the process to a new space. */
 static void assign(struct proc *p, u64 cr3, u64 exec_hint)
 {
 	p->expected = exec_hint && p->exec_hint == exec_hint;
-	/* What is like the space before as far as the tables tell is still like what that was. */
+	/* If the tables show that the new space is like the last one, its hint still holds. */
 	if (exec_hint || !has_some_of(p, cr3))
 		p->exec_hint = exec_hint;
 	p->s.state = PHV_PROC_SPACE;
@@ -149,7 +154,7 @@ u32 pool_get(struct vcpu *v, u64 cr3)
 			*guess_for(cr3) = (u16)(index + 1);
 			break;
 		}
-		/* Every process is loaded on some vCPU that is just leaving it. */
+		/* Every process is loaded on some vCPU that is about to leave it. */
 		lock_release(&shared->spaces);
 		host0(sched_yield);
 		lock_take(&shared->spaces);

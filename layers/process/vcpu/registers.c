@@ -5,7 +5,9 @@
 #include "state/cpu.h"
 #include "state/state.h"
 
-/* State components that are not in their initial state; only where shared->xgetbv_in_use says that the processor tells. */
+/*
+ * State components that are not in their initial state. Only valid if shared->xgetbv_in_use is set.
+ */
 static u64 components_in_use(void)
 {
 	u32 low, high;
@@ -15,10 +17,11 @@ static u64 components_in_use(void)
 }
 
 /*
- * The vector registers go along, unless the kernel says that it has saved what it needs of them (vectors is false). A kernel that
- * does not use them itself, and whose program does not either, has them in their initial state: then there is only MXCSR, which
- * belongs to no component. That is a tenth of a whole switch. Components of features that the kernel is not told of stay each
- * thread's own: the host keeps PKRU out of its initial state, for one.
+ * The vector registers go along unless the kernel says that it has saved them (vectors is false).
+ * If neither the kernel nor its program uses them, they are in their initial state and only MXCSR
+ * remains, which belongs to no component; that saves a tenth of a switch. Components of features
+ * that are hidden from the kernel stay with each thread: the host keeps PKRU out of its initial
+ * state, for example.
  */
 void state_save(struct vcpu *v, bool vectors)
 {
@@ -34,13 +37,16 @@ void state_save(struct vcpu *v, bool vectors)
 	__asm__ volatile("stmxcsr %0" : "=m"(v->mxcsr));
 	if (!v->in_use)
 		return;
-	/* Invariant: the area is 64-byte aligned and 16 KiB, more than any x86 has components for. */
-	__asm__ volatile("xsavec64 %0" : "=m"(v->xsave) : "a"(shared->components), "d"(shared->components >> 32) : "memory");
+	/*
+	 * Invariant: the area is 64-byte aligned and has 16 KiB, more than any x86 processor needs.
+	 */
+	__asm__ volatile("xsavec64 %0" : "=m"(v->xsave) : "a"(shared->components),
+			 "d"(shared->components >> 32) : "memory");
 }
 
 void state_load(struct vcpu *v)
 {
-	/* No component in XSTATE_BV: all become initial. MXCSR must be a legal value. */
+	/* XSTATE_BV has no component, so all become initial. MXCSR must be a legal value. */
 	static const struct {
 		u32 legacy[128];
 		u64 header[8];
@@ -51,16 +57,21 @@ void state_load(struct vcpu *v)
 	if (!v->vectors)
 		return;
 	if (v->in_use)
-		__asm__ volatile("xrstor64 %0" : : "m"(v->xsave), "a"(components), "d"(components >> 32) : "memory");
+		__asm__ volatile("xrstor64 %0" : : "m"(v->xsave), "a"(components),
+				 "d"(components >> 32) : "memory");
 	else if (components_in_use())
-		__asm__ volatile("xrstor64 %0" : : "m"(initial), "a"(components), "d"(components >> 32) : "memory");
-	/* Its load counts as a use of the SSE component. */
+		__asm__ volatile("xrstor64 %0" : : "m"(initial), "a"(components),
+				 "d"(components >> 32) : "memory");
+	/* Loading MXCSR counts as a use of the SSE component. */
 	__asm__ volatile("stmxcsr %0" : "=m"(mxcsr));
 	if (mxcsr != v->mxcsr)
 		__asm__ volatile("ldmxcsr %0" : : "m"(v->mxcsr));
 }
 
-/* A kernel reads the selectors of the program that it leaves when the space of the next one is loaded already. */
+/*
+ * A kernel reads the selectors of the program that it leaves after it has loaded the space of the
+ * next.
+ */
 void segments_load(struct vcpu *v)
 {
 	if (read_ds_selector() != v->ds_selector && !FAULT(SWITCH_KEEPS_SEGMENTS))

@@ -5,9 +5,9 @@
 
 #include "state/state.h"
 
-/* Of the thread that is the vCPU to its memory; vectors: also the vector registers. */
+/* Saves the owner's registers to the vCPU's memory. vectors: the vector registers too. */
 void state_save(struct vcpu *v, bool vectors);
-/* And back. */
+/* Loads them. */
 void state_load(struct vcpu *v);
 void segments_load(struct vcpu *v);
 

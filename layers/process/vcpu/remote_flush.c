@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* A flush of a space that other vCPUs have loaded. */
+/* Flushes a space that other vCPUs have loaded. */
 #include "vcpu/remote_flush.h"
 #include "host/clock.h"
 #include "host/futex.h"
@@ -13,9 +13,9 @@
 #include "vcpu/pool.h"
 
 /*
- * A process that has the space loaded on other vCPUs alone. Any of its threads can do it: each that is a vCPU is asked, and the first that looks
- * does it for all. One that leaves the process meanwhile need not, and one that comes in does it by itself: it marks the process as
- * loaded, then reads flush_wanted; this writes flush_wanted, then reads loaded.
+ * Flushes a process that has the space loaded on other vCPUs only. Any of its threads can do it:
+ * each that is an owner is asked, and the first to look does it for all. A vCPU that leaves the
+ * process meanwhile need not, and one that comes in does it by itself: see host/doorbell.h.
  */
 static void flush_elsewhere(struct vcpu *v, struct proc *p)
 {
@@ -32,7 +32,7 @@ static void flush_elsewhere(struct vcpu *v, struct proc *p)
 			if (loaded & ~asked & 1ULL << i)
 				irq_notify(vcpu_at(i), PHV_PENDING_FLUSH);
 		asked |= loaded;
-		/* Who is asked may itself be waiting here, for this process. */
+		/* A vCPU that is asked may itself be waiting here, for this process. */
 		mm_serve_flushes(v);
 		futex_wait(&p->flush_done, done, now_ns() + 1000000);
 	}

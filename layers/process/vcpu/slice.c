@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* The time in which a thread is the vCPU, and what of it was stolen. */
+/* Run slices: the time for which a thread owns the vCPU, and what of it was stolen. */
 #include "vcpu/slice.h"
 #include "host/call.h"
 #include "host/clock.h"
 #include "state/cpu.h"
 #include "state/state.h"
 
-/* Shorter than any time slice that the host would give to somebody else, ns. */
+/* Shorter than any time slice that the host would give to another thread, ns. */
 #define SLICE_SHORT 500000
-/* Longer than a thread needs to begin once it was woken, on another CPU that slept too, ns. */
+/* Longer than a woken thread needs to start, on another CPU that slept too, ns. */
 #define WAKE_LONG 100000
 
 static u64 cpu_ns(void)
@@ -30,11 +30,12 @@ void slice_begin(struct vcpu *v)
 	v->running = 1;
 }
 
-/* Takes a sample: what this thread was the vCPU for, less what it ran, was stolen. */
+/* Takes a sample: the time as the owner less the thread's CPU time was stolen. */
 void slice_sample(struct vcpu *v, u64 now)
 {
 	struct thread *t = thread_of(v);
-	u64 cpu = cpu_ns(), ran = cpu - t->sampled_cpu, real = cycles_ns(t->unsampled + (now - v->slice_start));
+	u64 cpu = cpu_ns(), ran = cpu - t->sampled_cpu,
+		real = cycles_ns(t->unsampled + (now - v->slice_start));
 
 	t->sampled_cpu = cpu;
 	t->unsampled = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* A vCPU goes on and off. */
+/* Starts and stops vCPUs. */
 #include "vcpu/start.h"
 #include "host/lock.h"
 #include "host/signals.h"
@@ -12,12 +12,15 @@
 #include "vcpu/pool.h"
 #include "vcpu/slice.h"
 
-/* A vCPU that is off takes on what smp.set_ap_state said; the rest is as after a reset. Under the spaces lock. */
+/*
+ * Sets a vCPU that is off to the state that smp.set_ap_state gave, and everything else as after a
+ * reset. Under the spaces lock.
+ */
 static void prepare_start(struct vcpu *v)
 {
 	const struct vmi_ap_state *state = &v->ap;
 
-	/* Nothing of what was noted in its old per-CPU data counts. */
+	/* Marks in its old per-CPU data no longer count. */
 	percpu_update(v);
 	*(u64 *)((u8 *)v->percpu + F_VCPU) = (u64)v;
 	FAST(v, F_PENDING) = 0;
@@ -54,7 +57,7 @@ static void prepare_start(struct vcpu *v)
 	v->s.state = PHV_VCPU_RUNNING;
 }
 
-/* Under no lock, by who has prepared it. */
+/* Starts a vCPU that prepare_start() has prepared, by the same thread, under no lock. */
 static void start(struct vcpu *v)
 {
 	u32 index = pool_get(v, v->cr3 & PTE_ADDR);
@@ -88,8 +91,9 @@ noreturn void vcpu_stop(struct vcpu *v)
 	v->s.deadline_ns = U64_MAX;
 	v->alarms[0].armed = v->alarms[1].armed = 0;
 	/*
-	 * Whether it is on, is to go off, and is to start again change together, under the lock (send_init, send_startup): an INIT
-	 * that came meanwhile is this one, and only one of those who may start it does.
+	 * Being on, a pending stop and a pending start change together under the lock (send_init,
+	 * vcpu_startup). An INIT that came meanwhile is this one, and only one thread starts the
+	 * vCPU.
 	 */
 	lock_take(&shared->spaces);
 	proc_at(v->s.proc)->loaded &= ~(1ULL << v->number);
@@ -103,6 +107,6 @@ noreturn void vcpu_stop(struct vcpu *v)
 	step();
 	if (again)
 		start(v);
-	/* This may be the handler of a notification, in which others are blocked. */
+	/* This may be the handler of a notification, in which further ones are blocked. */
 	signals_open(thread_of(v), vcpu_park);
 }

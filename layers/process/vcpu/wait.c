@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* A vCPU that waits. */
+/* Waits of a vCPU. */
 #include "vcpu/wait.h"
 #include "host/call.h"
 #include "host/clock.h"
@@ -25,7 +25,7 @@ static bool something(struct vcpu *v, bool kick, bool enabled)
 	return enabled && irq_next(v) >= 0;
 }
 
-/* A sleep that is worth the work that can be done before it, ns. */
+/* A sleep that is long enough for trimming processes first, ns. */
 #define SLEEP_LONG 500000000
 
 void irq_wait(struct vcpu *v, bool kick, bool enabled)
@@ -39,7 +39,8 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 	begin = v->woken;
 	v->woken = 0;
 	deadline = v->s.deadline_ns;
-	if (enabled && !READ_ONCE(v->s.pending) && (deadline == U64_MAX || deadline > now_ns() + SLEEP_LONG))
+	if (enabled && !READ_ONCE(v->s.pending) &&
+	    (deadline == U64_MAX || deadline > now_ns() + SLEEP_LONG))
 		trim_at = idle_trim(v);
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
@@ -60,7 +61,10 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 			__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
 		if (deadline == U64_MAX || now_ns() < deadline)
 			continue;
-		/* Whoever woke it: it wants to run from the deadline on, or from the halt if that was later. */
+		/*
+		 * Whatever woke the vCPU, it wants to run since the deadline, or since the halt if
+		 * that was later.
+		 */
 		late = tsc_at(deadline);
 		vcpu_woken(v, late > begin ? late : begin);
 	}
