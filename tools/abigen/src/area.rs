@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The views of the shared area: `abi/src/process/area.rs`.
 //!
-//! A guest can write the shared area at any time. So a view has no plain fields: every access is an
-//! atomic load or store, and a number that stands for one of a few things is checked when it is read.
+//! A guest can write the shared area at any time, so a view has no plain fields: every access is an
+//! atomic load or store, and the number of an enum's variant is checked when it is read.
 
 use crate::model::{Abi, Group, Struct, array, is_struct};
 use crate::rust::capital;
@@ -54,7 +54,8 @@ fn enumeration(out: &mut String, g: &Group, name: &str) -> Result<()> {
     }
     writeln!(
         out,
-        "}}\n\nimpl Enumerated for {name} {{\n    fn from_raw(raw: u32) -> Option<Self> {{\n        match raw {{"
+        "}}\n\nimpl Enumerated for {name} {{\n    \
+         fn from_raw(raw: u32) -> Option<Self> {{\n        match raw {{"
     )?;
     for v in &g.values {
         let variant = variant(v.name.trim_start_matches(&prefix));
@@ -62,7 +63,8 @@ fn enumeration(out: &mut String, g: &Group, name: &str) -> Result<()> {
     }
     writeln!(
         out,
-        "            _ => None,\n        }}\n    }}\n\n    fn raw(self) -> u32 {{\n        self as u32\n    }}\n}}"
+        "            _ => None,\n        }}\n    }}\n\n    \
+         fn raw(self) -> u32 {{\n        self as u32\n    }}\n}}"
     )?;
     Ok(())
 }
@@ -98,7 +100,8 @@ fn view(out: &mut String, s: &Struct, prefix: &str) -> Result<()> {
     out.push_str("}\n\n");
     writeln!(
         out,
-        "// SAFETY: the assertions below leave no padding, and every field is an atomic or a view.\n\
+        "// SAFETY: the assertions below leave no padding, \
+         and every field is an atomic or a view.\n\
          unsafe impl View for {name} {{}}\n\
          const _: () = assert!(size_of::<{name}>() == {});",
         s.size

@@ -201,8 +201,8 @@ fn section(out: &mut String, s: &Section) -> Result<()> {
     Ok(())
 }
 
-/// X-macros over all calls: X(SECTION, section, NAME, name, number, class, since). Each is followed by a semicolon, so
-/// that they serve in assembler, where a macro makes one line.
+/// X-macros over all calls: X(SECTION, section, NAME, name, number, class, since). In assembler a
+/// macro makes one line, so each X is followed by a semicolon.
 fn each_call(out: &mut String, abi: &Abi) -> Result<()> {
     for s in &abi.sections {
         let upper = s.name.to_uppercase();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Turns `abi/vmi.toml` into the C header, the Rust module and the reference in `docs/vmi.md`, and `abi/process.toml`
-//! into a header and a module; with `--check` only says whether they are up to date.
+//! Turns `abi/vmi.toml` into the C header, the Rust module and the reference in `docs/vmi.md`, and
+//! `abi/process.toml` into a header and two modules. With `--check` it only reports whether they
+//! are up to date.
 
 mod area;
 mod c;

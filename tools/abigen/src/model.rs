@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `vmi.toml` says, read and checked.
+//! Reads and checks the tables.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -22,7 +22,7 @@ pub struct Abi {
 pub struct Api {
     pub major: u8,
     pub minor: u8,
-    /// What every name of the table starts with, in lower case: `vmi` or `phv`.
+    /// The prefix of every name of the table, in lower case: `vmi` or `phv`.
     pub prefix: String,
 }
 
@@ -174,8 +174,8 @@ pub fn read(text: &str) -> Result<Abi> {
     Ok(abi)
 }
 
-/// Gives every field its offset; a field must be naturally aligned and the sum must be the size that is written down,
-/// so that no padding is left to a compiler.
+/// Gives every field its offset. Each field must be naturally aligned, and the sum must be the size
+/// that the table states, so that no padding is left to a compiler.
 fn lay_out(structs: &mut [Struct]) -> Result<()> {
     let mut known: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for (name, size) in SCALARS {
@@ -375,7 +375,8 @@ mod tests {
 
     fn structure(size: usize, fields: &str) -> String {
         format!(
-            "[[struct]]\nname='vmi_s'\ndoc=''\nsize={size}\nfields=[{fields}]\n[[section]]\nid=0\nname='c'\nversion=1\ncompat=1\ndoc=''\ncall=[]\n"
+            "[[struct]]\nname='vmi_s'\ndoc=''\nsize={size}\nfields=[{fields}]\n\
+             [[section]]\nid=0\nname='c'\nversion=1\ncompat=1\ndoc=''\ncall=[]\n"
         )
     }
 

@@ -153,7 +153,8 @@ fn section(out: &mut String, s: &Section) -> Result<()> {
 
 fn sections(out: &mut String, abi: &Abi) -> Result<()> {
     out.push_str(
-        "\n/// Every section with its calls, in the order of their numbers.\npub const SECTIONS: &[SectionInfo] = &[\n",
+        "\n/// Every section with its calls, in the order of their numbers.\n\
+         pub const SECTIONS: &[SectionInfo] = &[\n",
     );
     for s in &abi.sections {
         writeln!(out, "    SectionInfo {{")?;
