@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The socket on which a machine's monitor can be asked for things: one line of JSON each way.
+//! The control socket of a machine's monitor: one line of JSON in each direction.
 //!
-//! Whoever asks for the agent gets a connection to it, and speaks with it from then on without the monitor in between. The
-//! socket's folder belongs to the user alone.
+//! A client that asks for the agent gets a connection to it, and then talks to the agent without
+//! the monitor in between. The socket's folder belongs to the user alone.
 
 use crate::store::Machine;
 use anyhow::{Context, bail};
@@ -22,41 +22,41 @@ use std::path::PathBuf;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// A line is never longer.
+/// Largest length of a line, in bytes.
 const MAX_LINE: usize = 4096;
-/// Who asks and then says nothing is forgotten when so many others have come.
+/// Largest number of clients that have not sent their request yet. One more drops the oldest.
 const MAX_CLIENTS: usize = 64;
-/// For an answer, which a monitor gives at once, or when the guest has started.
+/// Timeout for an answer. A monitor answers at once, or when the guest has started.
 const PATIENCE: Duration = Duration::from_secs(70);
 
-/// What can be asked for.
+/// A request to a machine's monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum Request {
     /// A connection to the agent.
     Agent,
-    /// A signal to the command, and the machine's end if that has not ended it after some time.
+    /// Sends a signal to the command, and ends the machine if the command does not end in time.
     Stop {
-        /// That time.
+        /// The time for the command, in seconds.
         seconds: u64,
     },
-    /// A signal to the command.
+    /// Sends a signal to the command.
     Signal {
-        /// Linux's number.
+        /// Linux' number of the signal.
         number: u8,
     },
-    /// The machine's end, now.
+    /// Ends the machine at once.
     Kill,
-    /// What the command reads: the writing end of a pipe.
+    /// The command's input: the writing end of a pipe.
     Input,
-    /// The command's terminal has another size.
+    /// Sets the size of the command's terminal.
     Resize {
         /// Characters in a line.
         columns: u16,
         /// Lines.
         rows: u16,
     },
-    /// Its figures: a file with [`crate::stats::Stats`] in JSON.
+    /// The machine's figures: a file with [`crate::stats::Stats`] in JSON.
     Stat,
 }
 
@@ -65,7 +65,7 @@ struct Answer {
     error: Option<String>,
 }
 
-/// A monitor's side.
+/// The monitor's side.
 #[derive(Debug)]
 pub struct Server {
     machine: Machine,
@@ -73,7 +73,7 @@ pub struct Server {
     clients: Vec<Client>,
 }
 
-/// Somebody who asks.
+/// A client.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
@@ -81,7 +81,7 @@ pub struct Client {
 }
 
 impl Server {
-    /// Begins to listen. The machine is held.
+    /// Starts to listen. The caller holds the machine.
     pub fn start(machine: &Machine) -> anyhow::Result<Self> {
         let (_folder, path) = short_path(machine)?;
         let listener =
@@ -94,7 +94,7 @@ impl Server {
         })
     }
 
-    /// Whose it is.
+    /// The machine that this server belongs to.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
@@ -107,7 +107,7 @@ impl Server {
         }
     }
 
-    /// What has been asked for, and by whom.
+    /// New requests, each with its client.
     pub fn requests(&mut self) -> Vec<(Request, Client)> {
         while let Ok((stream, _)) = self.listener.accept() {
             if self.clients.len() == MAX_CLIENTS {
@@ -151,13 +151,13 @@ impl Client {
         }
     }
 
-    /// Says how it went.
+    /// Answers with the result.
     pub fn answer(self, result: Result<(), String>) {
-        // Fails when nobody wants to know any more.
+        // Fails if the client has gone.
         let _ = send(&self.stream, result.err(), None);
     }
 
-    /// Gives a connection.
+    /// Answers with a descriptor.
     pub fn give(self, file: &OwnedFd) {
         let _ = send(&self.stream, None, Some(file));
     }
@@ -181,11 +181,11 @@ fn send(stream: &UnixStream, error: Option<String>, file: Option<&OwnedFd>) -> a
     Ok(())
 }
 
-/// A request to a machine's monitor that is not answered yet.
+/// A request that has not been answered yet.
 #[derive(Debug)]
 pub struct Asked {
     stream: UnixStream,
-    /// The machine's.
+    /// The machine's name.
     name: String,
     until: Instant,
 }
@@ -201,7 +201,7 @@ impl Asked {
         let mut stream = connected.with_context(|| unreachable(&machine.name))?;
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        // It fits into the socket's buffer.
+        // The request fits into the socket's buffer.
         stream
             .write_all(&line)
             .with_context(|| unreachable(&machine.name))?;
@@ -224,7 +224,7 @@ impl Asked {
         waits.until(self.until);
     }
 
-    /// The answer, if it is there: the descriptor that came with it, if any.
+    /// The answer, if it has arrived, with its descriptor, if any.
     ///
     /// # Errors
     /// The monitor refuses the request, does not answer in time, or has ended.
@@ -267,10 +267,10 @@ fn unreachable(name: &str) -> String {
     format!("cannot reach the monitor of machine {name}")
 }
 
-/// Asks a machine's monitor, and waits for the answer: the descriptor that came with it, if any.
+/// Sends a request to a machine's monitor and waits for the answer, with its descriptor, if any.
 ///
 /// # Errors
-/// As [`Asked`] says.
+/// The same as for [`Asked`].
 pub fn ask(machine: &Machine, request: &Request) -> anyhow::Result<Option<OwnedFd>> {
     let asked = Asked::new(machine, request)?;
     loop {
@@ -283,7 +283,8 @@ pub fn ask(machine: &Machine, request: &Request) -> anyhow::Result<Option<OwnedF
     }
 }
 
-/// The socket by a name that is short enough, whatever the folder's; valid while the first one lives.
+/// The socket under a name that is short enough for any folder. It is valid while the descriptor is
+/// open.
 fn short_path(machine: &Machine) -> anyhow::Result<(OwnedFd, PathBuf)> {
     let folder = rustix::fs::open(
         machine.folder(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Linux machines: what a machine is ([`spec`]), where named machines are kept ([`store`]), how a
-//! running one is reached ([`control`]), its run from its files to its end ([`run()`]), its agent
-//! ([`agent`]), its built-in root ([`root`]) and its statistics ([`stats`]).
+//! Linux machines: the properties of a machine ([`spec`]), the state of named machines ([`store`]),
+//! requests to a running one ([`control`]), its run from its files to its end ([`run()`]), its
+//! agent ([`agent`]), its built-in root ([`root`]) and its statistics ([`stats`]).
 
 #![deny(unsafe_code)]
 

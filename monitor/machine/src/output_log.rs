@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine in the background has printed: at most so much, the rest is the oldest.
+//! The output of a background machine, limited in size: the oldest output is dropped.
 //!
-//! The file `output` is the monitor's standard output and error. When it is full it becomes `output.1`, in the place of
-//! the one before, and a new one is begun: so the last [`LIMIT`] bytes are always there, and never more than twice that.
+//! The file `output` is the monitor's standard output and error. When it is full, it replaces
+//! `output.1`, and a new file is started. So the last [`LIMIT`] bytes are always kept, and never
+//! more than twice that.
 
 use crate::store::Machine;
 use anyhow::Context;
@@ -11,20 +12,20 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-/// Bytes.
+/// Size at which a file is full, in bytes.
 pub const LIMIT: u64 = 16 << 20;
 
-/// For `logs`.
+/// A reader for `logs`.
 #[derive(Debug)]
 pub struct Log {
     path: PathBuf,
-    /// The one that was full, which is printed first.
+    /// The previous file, which is printed first.
     old: Option<File>,
     now: Option<File>,
 }
 
 impl Log {
-    /// Finds both.
+    /// Opens both files.
     pub fn open(machine: &Machine) -> anyhow::Result<Self> {
         let path = machine.output();
         Ok(Log {
@@ -34,7 +35,7 @@ impl Log {
         })
     }
 
-    /// What was printed so far is left out.
+    /// Skips everything printed so far.
     pub fn skip(&mut self) -> anyhow::Result<()> {
         self.old = None;
         if let Some(file) = &mut self.now {
@@ -43,7 +44,7 @@ impl Log {
         Ok(())
     }
 
-    /// Prints what has come since the last time.
+    /// Prints what was added since the last call.
     pub fn print(&mut self) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         for file in [self.old.take().as_mut(), self.now.as_mut()]
@@ -52,7 +53,7 @@ impl Log {
         {
             io::copy(file, &mut out)?;
         }
-        // Another file may have the name now; what came to the old one until then is read once more.
+        // The name may refer to a new file now. Read the rest of the old file first.
         let next = open(&self.path)?;
         let number = |file: &Option<File>| {
             file.as_ref()
@@ -80,14 +81,14 @@ fn open(path: &std::path::Path) -> anyhow::Result<Option<File>> {
     }
 }
 
-/// For a monitor in the background: begins a new file if standard output is one of its machine's and full.
+/// For a background monitor: starts a new file if standard output is the machine's file and full.
 pub fn turn(machine: &Machine) -> anyhow::Result<()> {
     let output = rustix::fs::fstat(rustix::stdio::stdout())?;
     if u64::try_from(output.st_size).unwrap_or(0) < LIMIT {
         return Ok(());
     }
     let path = machine.output();
-    // Of a machine in the foreground it may be anybody's file.
+    // Standard output of a foreground machine may be any file.
     if !fs::metadata(&path)
         .is_ok_and(|meta| meta.ino() == output.st_ino && meta.dev() == output.st_dev)
     {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What machine it is to be and what runs in it: all that the options of `run` and `create` say.
+//! The properties of a machine and its command, as the options of `run` and `create` give them.
 
 use clap::ValueEnum;
 use serde::de::Error as _;
@@ -9,55 +9,55 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A machine, as it is kept in a file for `start`.
+/// A machine, as it is stored in a file for `start`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// The kernel's ELF file; the one that was built, if none.
+    /// The kernel's ELF file; `None` for the one that was built.
     pub kernel: Option<PathBuf>,
     /// An archive in place of the built-in root.
     pub initrd: Option<PathBuf>,
-    /// More of the kernel's command line.
+    /// Additions to the kernel's command line.
     pub append: Vec<String>,
     /// Virtual CPUs.
     pub cpus: u32,
-    /// Guest memory in MiB.
+    /// Guest memory, in MiB.
     pub memory_mib: u32,
-    /// Address-space processes; as many as the host allows unless said.
+    /// Largest number of address-space processes; `None` for as many as the host allows.
     pub spaces: Option<u32>,
-    /// Folders of the host's that the guest sees.
+    /// Shared folders.
     #[serde(default)]
     pub volumes: Vec<Volume>,
-    /// What its root is, in place of the built-in one: an image, which is its first disk, or a folder.
+    /// The root in place of the built-in one: a disk image, which is the first disk, or a folder.
     #[serde(default)]
     pub rootfs: Option<Disk>,
-    /// What process 1 is.
+    /// What runs as process 1.
     #[serde(default)]
     pub init: Init,
     /// Disks, in the guest's order.
     #[serde(default)]
     pub disks: Vec<Disk>,
-    /// What its network card is connected to.
+    /// The network of the machine.
     pub net: Net,
-    /// Ports of the host that lead to it.
+    /// Published ports.
     #[serde(default)]
     pub publish: Vec<String>,
-    /// The socket on which its figures can be read.
+    /// The socket that serves metrics.
     #[serde(default)]
     pub metrics: Option<PathBuf>,
-    /// Processes can be attached to with a debugger.
+    /// Debuggers may trace the machine's processes.
     pub debuggable: bool,
-    /// Seconds after which the machine is ended.
+    /// The time after which the machine ends, in seconds.
     pub timeout: Option<u64>,
-    /// What runs in it; if empty a shell, or in the background nothing.
+    /// The command. If it is empty, a shell runs, or in the background nothing.
     pub command: Vec<Word>,
     /// Environment variables of the command: names and values.
     pub env: Vec<(Word, Word)>,
-    /// The command's working directory.
+    /// The command's working folder.
     pub workdir: Option<PathBuf>,
     /// The user that the command runs as.
     pub user: Option<String>,
-    /// In the background, the command's input stays open for who attaches.
+    /// In the background, the command's input stays open for `attach`.
     #[serde(default)]
     pub interactive: bool,
     /// In the background, the command gets a terminal.
@@ -65,28 +65,28 @@ pub struct Spec {
     pub tty: bool,
 }
 
-/// What process 1 is.
+/// What runs as process 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Init {
-    /// With a command the agent; without one the root's systemd, if it has that
+    /// With a command the agent; without one the root's systemd, if it has one
     #[default]
     Auto,
-    /// Paravane's agent: the machine is nothing but the command
+    /// Paravane's agent: the machine only runs the command
     Agent,
-    /// The root's systemd: the command runs when the system has come up
+    /// The root's systemd: the command runs when the system has started
     Systemd,
 }
 
-/// A folder of the host's that the guest sees.
+/// A shared folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     /// The folder on the host.
     pub host: PathBuf,
     /// Absolute path in the guest.
     pub guest: String,
-    /// Nothing in it is changed.
+    /// The guest cannot change it.
     pub read_only: bool,
-    /// Programs in it can be made setuid, setgid and capable of more than their callers.
+    /// The guest may create setuid and setgid programs in it and set file capabilities.
     #[serde(default)]
     pub suid: bool,
 }
@@ -94,7 +94,7 @@ pub struct Volume {
 /// A disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
-    /// The image, or for a root the folder.
+    /// The disk image, or for a root the folder.
     pub file: PathBuf,
     /// What the guest may do with it.
     pub mode: DiskMode,
@@ -108,40 +108,40 @@ pub enum DiskMode {
     Write,
     /// Only read.
     ReadOnly,
-    /// Write, and all of it is forgotten at the end.
+    /// Write; all changes are discarded at the end.
     Snapshot,
-    /// Write, but of what was not flushed nothing is left at the end, as when the power fails.
+    /// Write; changes that were not flushed are discarded at the end, as after a power failure.
     Cut,
     /// The same of a disk that does not do what a flush asks for.
     CutUnsafe,
 }
 
-/// What a network card is connected to.
+/// The network that the guest's card is connected to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Net {
     /// There is no card.
     None,
-    /// A user-mode network: passt where that runs, else the stack.
+    /// A user-mode network: passt where it works, else the stack.
     User {
-        /// The gateway leads to the host's loopback.
+        /// The gateway's address leads to the host's loopback.
         loopback: bool,
     },
     /// The user-mode network inside the monitor.
     Stack {
-        /// The same.
+        /// The gateway's address leads to the host's loopback.
         loopback: bool,
     },
-    /// A network of passt's.
+    /// A network by passt.
     Passt {
-        /// The same.
+        /// The gateway's address leads to the host's loopback.
         loopback: bool,
     },
-    /// An interface of the host's.
+    /// A tap interface of the host.
     Tap(String),
 }
 
-/// A word of a command line: any bytes, but only text can be kept in a file.
+/// A word of a command line. It may contain any bytes, but only text can be stored in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word(pub OsString);
 

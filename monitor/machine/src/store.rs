@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Machines that have a name: where what is known of them is kept, and how other programs reach them.
+//! Named machines: where their state is kept, and how other programs find them.
 //!
-//! Each has a folder below `$XDG_STATE_HOME/paravane/machines`:
+//! Each machine has a folder below `$XDG_STATE_HOME/paravane/machines`, which contains:
 //!
-//! | file | |
-//! | --- | --- |
-//! | `spec.json` | what machine it is ([`Spec`]); there before anything else |
-//! | `lock` | locked by the machine's monitor, with its process id in it, for as long as it lives: whatever way it ends, the host's kernel unlocks it |
-//! | `control` | the socket on which the monitor listens ([`crate::control`]) |
-//! | `output`, `output.1` | what the command printed, and the monitor's last words ([`crate::output_log`]) |
-//! | `signals.json` | what keeps the signals of its processes inside (`process::signal_scope`) |
-//! | `network.json` | what network it got, once that is known |
-//! | `ended.json` | how it ended ([`Ended`]); not there after a crash |
+//! * `spec.json`: the machine's properties ([`Spec`]). It exists before all other files.
+//! * `lock`: locked by the machine's monitor while it lives, and contains its process id. The
+//!   host's kernel releases the lock however the monitor ends.
+//! * `control`: the socket on which the monitor listens ([`crate::control`]).
+//! * `output`, `output.1`: the output of the command, and the monitor's last messages
+//!   ([`crate::output_log`]).
+//! * `signals.json`: what keeps the signals of its processes inside (`process::signal_scope`).
+//! * `network.json`: the network that it got, once that is known.
+//! * `ended.json`: how it ended ([`Ended`]). It is missing after a crash.
 //!
-//! Files other than the lock get their names when they are whole, and so does the folder: one that is being made has a name with a dot.
+//! Files other than the lock get their names when they are complete, and so does the folder: an
+//! incomplete folder has a name that starts with a dot.
 
 use crate::spec::Spec;
 use anyhow::{Context, bail};
@@ -28,33 +29,34 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const MAX_NAME: usize = 64;
-/// Nobody has a lock for so long only to look.
+/// Longest time for which a reader of the state holds the lock.
 const LOOKED_AT: Duration = Duration::from_millis(200);
-/// What a machine's folder is called until it is whole: no machine's name, and the process id of who makes it.
+/// Prefix of an incomplete folder's name, followed by the process id of its creator. No machine has
+/// such a name.
 const DRAFT: &str = ".new-";
-/// Nobody makes a folder for so long: who did was killed.
+/// An incomplete folder that is older was left by a process that was killed.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
-/// Between two looks at a lock.
+/// Interval between two attempts to take a lock.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How a machine ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// The exit code that `run` would have had.
+    /// The exit code that `run` would have returned.
     pub code: u8,
 }
 
-/// What a machine does.
+/// The state of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Never started.
+    /// It was never started.
     Created,
-    /// A monitor holds it.
+    /// A monitor holds its lock.
     Running {
-        /// Its monitor.
+        /// The monitor's process id.
         pid: u32,
     },
-    /// With this exit code.
+    /// It ended with this exit code.
     Exited(u8),
     /// Its monitor was killed.
     Died,
@@ -67,7 +69,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Finds their place.
+    /// Opens the folder of this user's machines.
     pub fn open() -> anyhow::Result<Self> {
         let absolute = |name: &str| {
             std::env::var_os(name)
@@ -84,7 +86,7 @@ impl Store {
         })
     }
 
-    /// Adds a machine. Without a name it gets one.
+    /// Creates a machine. Without a name it gets a generated one.
     pub fn create(&self, name: Option<&str>, spec: &Spec) -> anyhow::Result<Machine> {
         let text = serde_json::to_vec_pretty(spec)
             .context("a machine that is to be kept can only have words of text")?;
@@ -103,7 +105,7 @@ impl Store {
             folder,
         };
         let complain = || format!("cannot make a machine in {}", self.folder.display());
-        // Who had this process id before is dead.
+        // An earlier process with this process id has ended.
         let _ = fs::remove_dir_all(&draft.folder);
         DirBuilder::new()
             .mode(0o700)
@@ -123,7 +125,8 @@ impl Store {
         Ok(draft)
     }
 
-    /// Gives a whole machine its name. False: another one has it, and so its folder is not empty.
+    /// Gives a complete machine its name. Returns false if another machine has the name: its folder
+    /// is not empty.
     fn name(&self, draft: &mut Machine, name: &str) -> anyhow::Result<bool> {
         let folder = self.folder.join(name);
         match fs::rename(&draft.folder, &folder) {
@@ -153,7 +156,7 @@ impl Store {
         bail!("too many machines in {}", self.folder.display())
     }
 
-    /// Removes what somebody left behind who was killed while making a machine.
+    /// Removes incomplete folders of processes that were killed.
     fn sweep(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let draft = entry.file_name().to_string_lossy().starts_with(DRAFT);
@@ -191,7 +194,7 @@ impl Store {
         let mut all = Vec::new();
         for entry in entries {
             let entry = entry.with_context(complain)?;
-            // What has another kind of name is none of ours.
+            // Other names do not belong to machines.
             if let Some(name) = entry
                 .file_name()
                 .to_str()
@@ -208,7 +211,7 @@ impl Store {
     }
 }
 
-/// Whether a machine may have this name.
+/// Checks that a name is valid for a machine.
 fn check(name: &str) -> anyhow::Result<()> {
     let first = name
         .chars()
@@ -219,13 +222,14 @@ fn check(name: &str) -> anyhow::Result<()> {
         .all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
     if !first || !all || name.len() > MAX_NAME {
         bail!(
-            "`{name}` cannot be a machine's name: letters, digits, `_`, `.` and `-`, at most {MAX_NAME}"
+            "`{name}` cannot be a machine's name: letters, digits, `_`, `.` and `-`, \
+             at most {MAX_NAME}"
         );
     }
     Ok(())
 }
 
-/// One machine.
+/// A named machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Its name.
@@ -233,14 +237,14 @@ pub struct Machine {
     folder: PathBuf,
 }
 
-/// A monitor's hold on its machine.
+/// A monitor's hold on its machine: the open lock.
 #[derive(Debug)]
 pub struct Hold {
     _lock: File,
 }
 
 impl Machine {
-    /// What machine it is.
+    /// The machine's properties.
     pub fn spec(&self) -> anyhow::Result<Spec> {
         match self.read("spec.json")? {
             Some(spec) => Ok(spec),
@@ -252,7 +256,7 @@ impl Machine {
         }
     }
 
-    /// What it does.
+    /// The machine's state.
     pub fn state(&self) -> anyhow::Result<State> {
         let path = self.folder.join("lock");
         let lock = match File::open(&path) {
@@ -266,7 +270,7 @@ impl Machine {
                 None => State::Died,
             }),
             Err(Errno::WOULDBLOCK) => {
-                // Written right after the lock was taken.
+                // The monitor writes its process id right after it has taken the lock.
                 let pid = fs::read_to_string(&path)?.trim().parse().unwrap_or(0);
                 Ok(State::Running { pid })
             }
@@ -274,7 +278,7 @@ impl Machine {
         }
     }
 
-    /// Waits until its monitor has ended. False: the time is over.
+    /// Waits until the machine's monitor has ended. Returns false on a timeout.
     pub fn wait_gone(&self, time: Duration) -> anyhow::Result<bool> {
         let deadline = Instant::now() + time;
         while let State::Running { .. } = self.state()? {
@@ -286,7 +290,7 @@ impl Machine {
         Ok(true)
     }
 
-    /// For its monitor: takes hold of it, if nobody has, and forgets how it ended before.
+    /// For the monitor: takes the lock if it is free, and removes the record of an earlier end.
     pub fn hold(&self) -> anyhow::Result<Hold> {
         let path = self.folder.join("lock");
         let mut lock = OpenOptions::new()
@@ -300,7 +304,7 @@ impl Machine {
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
-                // Who only looks at its state has the lock for a moment, too.
+                // A reader of the state holds the lock for a moment, too.
                 Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(LOOK),
                 Err(Errno::WOULDBLOCK) => bail!("machine {} is running", self.name),
                 Err(error) => return Err(error).with_context(|| path.display().to_string()),
@@ -317,18 +321,20 @@ impl Machine {
         Ok(Hold { _lock: lock })
     }
 
-    /// For its monitor: says how it ended.
+    /// For the monitor: records how the machine ended.
     pub fn set_ended(&self, ended: &Ended) -> anyhow::Result<()> {
         self.write("ended.json", &serde_json::to_vec(ended)?)
     }
 
-    /// For its monitor: says what keeps the signals of its processes inside, in one write.
+    /// For the monitor: records what keeps the signals of the machine's processes inside, in one
+    /// write.
     pub fn set_signals(&self, word: &str) -> anyhow::Result<()> {
         let path = self.folder.join("signals.json");
         fs::write(&path, serde_json::to_vec(word)?).with_context(|| path.display().to_string())
     }
 
-    /// For its monitor: where it says what network it got, in one write. Empty until then.
+    /// For the monitor: the file in which it records the machine's network, in one write. It is
+    /// empty until then.
     pub fn record_network(&self) -> anyhow::Result<File> {
         let path = self.folder.join("network.json");
         let mut options = OpenOptions::new();
@@ -338,8 +344,7 @@ impl Machine {
             .with_context(|| path.display().to_string())
     }
 
-    /// What its monitor has recorded in a file: which network it has or had, once it needed one;
-    /// what keeps its signals inside.
+    /// The contents of a record of the monitor: the network, or what keeps signals inside.
     pub fn recorded(&self, name: &str) -> anyhow::Result<Option<serde_json::Value>> {
         match fs::metadata(self.folder.join(name)) {
             Ok(file) if file.len() > 0 => self.read(name),
@@ -347,17 +352,17 @@ impl Machine {
         }
     }
 
-    /// Where its output goes.
+    /// The path of the machine's output.
     pub fn output(&self) -> PathBuf {
         self.folder.join("output")
     }
 
-    /// Its folder.
+    /// The machine's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Forgets it. It must not run.
+    /// Removes the machine, which must not run.
     pub fn remove(&self) -> anyhow::Result<()> {
         fs::remove_dir_all(&self.folder)
             .with_context(|| format!("cannot remove {}", self.folder.display()))
@@ -375,7 +380,7 @@ impl Machine {
         Ok(Some(value))
     }
 
-    /// Writes a file that is there whole or not at all.
+    /// Writes a file atomically: it exists completely or not at all.
     fn write(&self, name: &str, content: &[u8]) -> anyhow::Result<()> {
         let part = self.folder.join(format!("{name}.part"));
         let write = || {
