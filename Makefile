@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run test build install uninstall package conformance lint bench
-.PHONY: test-release test-package clean
+.PHONY: test-release test-package test-newcomer clean
 
 help:
 	@echo 'make run            Linux in a virtual machine: a shell; a tour without a terminal'
@@ -16,8 +16,9 @@ help:
 	@echo 'make conformance    the conformance suite, on processes and on bare metal'
 	@echo 'make lint           format, clippy, licences, crates'
 	@echo 'make bench          the tables of docs/benchmarks.md'
-	@echo 'make test-release   make test, the tests that take long, and the one below'
+	@echo 'make test-release   make test, the tests that take long, and the two below'
 	@echo 'make test-package   the package in bare Debian roots [SUITE=bookworm|trixie]'
+	@echo 'make test-newcomer  make run and make test in bare Debian roots [SUITE=]'
 	@echo 'make clean          remove what was built'
 
 run:
@@ -54,6 +55,10 @@ package:
 test-package:
 	@scripts/setup.sh release
 	@scripts/test-package.sh
+
+test-newcomer:
+	@scripts/setup.sh release
+	@scripts/newcomer.sh
 
 lint:
 	@scripts/setup.sh test

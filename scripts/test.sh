@@ -45,7 +45,7 @@ if [ $status -ne 0 ] && [ "$failed" -eq 0 ]; then
 	failed=1
 fi
 if [ "${1:-}" = --long ]; then
-	for script in test-package; do
+	for script in test-package newcomer; do
 		say "$script"
 		"scripts/$script.sh" | tee "$log" || status=$?
 		# Each ends with: N passed, N failed
