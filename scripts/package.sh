@@ -38,8 +38,9 @@ strip --strip-unneeded "$work/usr/bin/paravane"
 doc="$work/usr/share/doc/paravane"
 mkdir -p "$doc" "$work/usr/share/lintian/overrides" "$work/DEBIAN"
 # shellcheck disable=SC2154 # stage() sets kernel_version.
-sed -e "s/@KERNEL@/Linux $kernel_version/" -e "s/@COMMIT@/$commit/" \
-	-e "s/@YEAR@/$(date -ud "@$SOURCE_DATE_EPOCH" +%Y)/" scripts/package/copyright >"$doc/copyright"
+year=$(date -ud "@$SOURCE_DATE_EPOCH" +%Y)
+sed -e "s/@KERNEL@/Linux $kernel_version/" -e "s/@COMMIT@/$commit/" -e "s/@YEAR@/$year/" \
+	scripts/package/copyright >"$doc/copyright"
 scripts/package/crates.sh | gzip -9n >"$doc/crates.gz"
 {
 	printf 'paravane (%s-1) unstable; urgency=medium\n\n' "$version"
