@@ -15,7 +15,16 @@ use std::sync::OnceLock;
 #[must_use]
 pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| build().unwrap_or_else(|message| fail(&message)))
+    PATH.get_or_init(|| build("paravane", &[]).unwrap_or_else(|message| fail(&message)))
+}
+
+/// The program with the hooks that only tests use (feature `test-hooks` of the package `paravane`).
+fn path_with_hooks() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    let features = ["--features", "test-hooks"];
+    PATH.get_or_init(|| {
+        build("paravane-test-hooks", &features).unwrap_or_else(|message| fail(&message))
+    })
 }
 
 /// Another program of the tests, of `src/bin`. Cargo has built it for the test that calls this.
@@ -47,7 +56,7 @@ fn fail(message: &str) -> ! {
     panic!("{message}")
 }
 
-fn build() -> Result<PathBuf, String> {
+fn build(program: &str, features: &[&str]) -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|e| format!("where is this test? {e}"))?;
     let profile = profile(&this).ok_or("this test is not in a target folder")?;
     let target = profile
@@ -59,17 +68,20 @@ fn build() -> Result<PathBuf, String> {
         "--quiet",
         "--package",
         "paravane",
+        "--bin",
+        program,
         "--manifest-path",
     ]);
     command
         .arg(crate::source_root().join("Cargo.toml"))
         .arg("--target-dir")
-        .arg(target);
+        .arg(target)
+        .args(features);
     if profile.ends_with("release") {
         command.arg("--release");
     }
     match command.status() {
-        Ok(status) if status.success() => Ok(profile.join("paravane")),
+        Ok(status) if status.success() => Ok(profile.join(program)),
         Ok(status) => Err(format!("cargo build failed: {status}")),
         Err(error) => Err(format!("cargo cannot be run: {error}")),
     }
@@ -132,7 +144,17 @@ impl Run {
 /// The program, ready to be given words.
 #[must_use]
 pub fn command() -> Command {
-    let mut command = Command::new(path());
+    prepared(path())
+}
+
+/// The same of the program with the hooks that only tests use.
+#[must_use]
+pub fn command_with_hooks() -> Command {
+    prepared(path_with_hooks())
+}
+
+fn prepared(program: &Path) -> Command {
+    let mut command = Command::new(program);
     command
         .env("RUST_BACKTRACE", "1")
         .stdin(std::process::Stdio::null());

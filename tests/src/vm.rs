@@ -16,7 +16,15 @@ static BUILT: Once = Once::new();
 /// `paravane run` with these options; more of them, and the command behind `--`, can be added.
 #[must_use]
 pub fn command<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(options: I) -> Command {
-    let mut command = program::command();
+    with(program::command(), options)
+}
+
+/// The same of the program with the hooks that only tests use.
+pub fn command_with_hooks<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(options: I) -> Command {
+    with(program::command_with_hooks(), options)
+}
+
+fn with<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(mut command: Command, options: I) -> Command {
     command.arg("run");
     match kernel() {
         Some(kernel) => drop(command.arg("--kernel").arg(kernel)),

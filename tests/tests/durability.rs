@@ -12,7 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Appends records and replaces a file, and reports each number when both are durable. First it tells what is there.
+/// The suffix of a disk that ignores flushes. Only the program with hooks has it.
+const UNSAFE: &str = ":cut-unsafe";
+/// Reports what the disk holds, then appends records and replaces a file, and reports each number when
+/// both are durable.
 const WRITER: &str = "set -e
     mkdir /m; mount -t ext4 /dev/vda /m; touch /m/log
     echo has $(cat /m/state || echo 0) $(wc -l < /m/log); cat /m/log; echo end
@@ -99,16 +102,12 @@ struct Seen {
 /// Starts a guest on the disk and kills its monitor at some moment after the first report.
 fn live(disk: &Path, mode: &str) -> Seen {
     let disk = format!("{}{mode}", disk.display());
-    let mut output = Life::begin(&mut vm::command([
-        "--disk",
-        &disk,
-        "--timeout",
-        "60",
-        "--",
-        "sh",
-        "-c",
-        WRITER,
-    ]));
+    let options = ["--disk", &disk, "--timeout", "60", "--", "sh", "-c", WRITER];
+    let mut output = Life::begin(&mut if mode == UNSAFE {
+        vm::command_with_hooks(options)
+    } else {
+        vm::command(options)
+    });
     let mut life = Seen::default();
     let has = output.next().unwrap_or_default();
     let mut numbers = has.split(' ').skip(1).map(|n| n.parse().unwrap());
@@ -149,8 +148,8 @@ fn what_was_flushed_survives_and_only_that() {
     disk.check();
 
     let disk = Disk::new();
-    let before = live(&disk.path(), ":cut-unsafe");
-    let after = live(&disk.path(), ":cut-unsafe");
+    let before = live(&disk.path(), UNSAFE);
+    let after = live(&disk.path(), UNSAFE);
     assert!(before.reported > 0, "{before:?}");
     assert!(
         after.records < before.reported,

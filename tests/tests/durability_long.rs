@@ -13,6 +13,8 @@ use std::time::Duration;
 
 const LIVES: usize = 50;
 const SESSIONS: usize = 4;
+/// The mode of a disk that ignores flushes. Only the program with hooks has it.
+const UNSAFE: &str = "cut-unsafe";
 /// Seconds for which files are verified.
 const FIO_SECONDS: &str = "PARAVANE_TEST_FIO_SECONDS";
 
@@ -124,7 +126,11 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
         "--disk",
         &disk,
     ];
-    let mut command = vm::command(options);
+    let mut command = if mode == UNSAFE {
+        vm::command_with_hooks(options)
+    } else {
+        vm::command(options)
+    };
     let mut output = Life::begin(command.args(["--", "bash", "-c", BANK, "bank", &sessions]));
     let mut life = Seen {
         found: [0; SESSIONS + 1],
@@ -206,8 +212,8 @@ fn a_database_keeps_what_it_has_committed() {
         before = after;
     }
     // The same with a disk that does nothing for a flush: if that were not found out, nothing above would be.
-    let before = live(&image, &disk.path(), "cut-unsafe");
-    let after = live(&image, &disk.path(), "cut-unsafe");
+    let before = live(&image, &disk.path(), UNSAFE);
+    let after = live(&image, &disk.path(), UNSAFE);
     println!(
         "without flushes: {:?} committed, {:?} found",
         before.told, after.found

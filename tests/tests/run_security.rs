@@ -28,10 +28,14 @@ const THREADS: [&str; 13] = [
 
 /// A machine with a device of each kind.
 fn machine(folder: &tempfile::TempDir) -> Command {
+    with_devices(vm::command([""; 0]), folder)
+}
+
+fn with_devices(mut command: Command, folder: &tempfile::TempDir) -> Command {
     let disk = folder.path().join("disk");
     File::create(&disk).unwrap().set_len(1 << 20).unwrap();
     let volume = format!("{}:/mnt", folder.path().display());
-    let mut command = vm::command(["--net", "user", "--volume", &volume, "--disk"]);
+    command.args(["--net", "user", "--volume", &volume, "--disk"]);
     command.arg(format!("{}:snapshot", disk.display()));
     command
 }
@@ -89,7 +93,7 @@ fn every_thread_is_confined() {
 fn who_breaks_its_policy_ends_the_machine_and_is_named() {
     for thread in THREADS.iter().chain(&["vsock", "main"]) {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = machine(&folder);
+        let mut command = with_devices(vm::command_with_hooks([""; 0]), &folder);
         command.args([
             "--timeout",
             "60",
@@ -110,7 +114,7 @@ fn who_breaks_its_policy_ends_the_machine_and_is_named() {
 
 #[test]
 fn there_is_no_such_thread() {
-    let run = program::finish(vm::command(["--plant-violation", "nobody"]).args(["--", "true"]));
+    let run = program::finish(vm::command_with_hooks(["--plant-violation", "nobody"]).args(["--", "true"]));
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stderr.contains("no thread `nobody`"), "{run:?}");
 }

@@ -1,54 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane`: the monitor's command line.
-//!
-//! Exit codes of every command: 0, it succeeded; 1, it ran and something failed; 2, it could not
-//! run (bad input, something missing); 128 + n, signal n ended it. `run` returns the exit code of
-//! the guest's command.
+//! The program `paravane`. Everything is in the library of this crate.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
-mod arguments;
-mod commands;
-mod doctor;
-mod layer_file;
-mod rom;
-mod tap;
-
-use paravane_user_io::outcome::Outcome;
-use paravane_user_io::signals::Interrupted;
-use paravane_user_io::{stderr, text};
-use std::io;
 use std::process::ExitCode;
 
-/// The command could not be run.
-const EXIT_BAD_INPUT: u8 = 2;
-
 fn main() -> ExitCode {
-    let args = match arguments::parse(std::env::args_os()) {
-        Ok(args) => args,
-        Err(end) => return end.report(),
-    };
-    match arguments::start_log(args.log).and_then(|()| commands::run(&args.command)) {
-        Ok(outcome) => ExitCode::from(outcome.code()),
-        Err(error) if error.is::<Interrupted>() => {
-            let signal = error
-                .downcast_ref()
-                .map_or(0, |Interrupted(signal)| *signal);
-            ExitCode::from(Outcome::Interrupted(signal).code())
-        }
-        Err(error) => {
-            // The reader of the output has gone (`paravane ... | head`): that is not an error.
-            let reader_left = error
-                .chain()
-                .filter_map(|e| e.downcast_ref::<io::Error>())
-                .any(|e| e.kind() == io::ErrorKind::BrokenPipe);
-            if !reader_left {
-                stderr::say(&format!(
-                    "paravane: {}\n",
-                    text::one_line(&format!("{error:#}"))
-                ));
-            }
-            ExitCode::from(EXIT_BAD_INPUT)
-        }
-    }
+    paravane::main()
 }

@@ -21,12 +21,16 @@ pub use violation::restore_terminal;
 use anyhow::Context;
 use rustix::thread::CapabilitySet;
 use std::io;
-use std::sync::OnceLock;
 
-/// For tests: the thread that breaks its policy.
-static PLANTED: OnceLock<String> = OnceLock::new();
+/// The thread that breaks its policy.
+#[cfg(feature = "test-hooks")]
+static PLANTED: std::sync::OnceLock<String> = std::sync::OnceLock::new();
 
-/// For tests: makes the thread of this name break its policy after it has entered it.
+/// Makes the thread of this name break its policy as soon as it has entered the policy.
+///
+/// # Errors
+/// There is no such thread.
+#[cfg(feature = "test-hooks")]
 pub fn plant_violation(thread: &str) -> anyhow::Result<()> {
     thread_policies::name(thread)?;
     let _ = PLANTED.set(thread.to_string());
@@ -47,6 +51,7 @@ pub fn enter(thread: &str, files: &Files) -> anyhow::Result<()> {
         keep_capabilities(keep).with_context(complain)?;
     }
     seccompiler::apply_filter(&policy.filter).with_context(complain)?;
+    #[cfg(feature = "test-hooks")]
     if PLANTED.get().is_some_and(|planted| planted == thread) {
         // SAFETY: requests a socket of an invalid family, which no policy admits.
         unsafe {

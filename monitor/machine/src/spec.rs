@@ -112,7 +112,8 @@ pub enum DiskMode {
     Snapshot,
     /// Write; changes that were not flushed are discarded at the end, as after a power failure.
     Cut,
-    /// The same of a disk that does not do what a flush asks for.
+    /// The same with a disk that ignores flushes.
+    #[cfg(feature = "test-hooks")]
     CutUnsafe,
 }
 

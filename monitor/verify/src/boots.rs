@@ -191,7 +191,6 @@ fn on_processes(
             memory: u64::from(MEMORY_MIB) << 20,
             spaces: None,
             debuggable: false,
-            disturb_clock: false,
         })
     })?;
     let mut partial = Vec::new();

@@ -41,8 +41,9 @@ pub struct Conformance {
     #[arg(long)]
     pub debuggable: bool,
 
-    /// Start with a wrong clock, and correct it in large steps: for tests of --hypervisor process
-    #[arg(long, hide = true)]
+    /// Start with a wrong clock and correct it in large steps (--hypervisor process)
+    #[cfg(feature = "test-hooks")]
+    #[arg(long)]
     pub disturb_clock: bool,
 
     /// Run only the tests that match PATTERN (`*` matches any text; without one, part of the name)
@@ -111,14 +112,10 @@ impl Conformance {
                     "--hypervisor qemu: one of --layer, --rom is required",
                 )
             }
-            HypervisorKind::Qemu
-                if self.spaces.is_some() || self.debuggable || self.disturb_clock =>
-            {
-                error(
-                    ErrorKind::ArgumentConflict,
-                    "--spaces and --debuggable are for --hypervisor process",
-                )
-            }
+            HypervisorKind::Qemu if self.spaces.is_some() || self.debuggable => error(
+                ErrorKind::ArgumentConflict,
+                "--spaces and --debuggable are for --hypervisor process",
+            ),
             _ => Ok(()),
         }
     }

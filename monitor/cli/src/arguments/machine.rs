@@ -33,8 +33,9 @@ pub struct Run {
     #[arg(long, requires = "gdb")]
     pub gdb_remote: bool,
 
-    /// For tests: make this thread of the monitor violate its policy
-    #[arg(long, value_name = "THREAD", hide = true)]
+    /// Make this thread of the monitor violate its policy
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "THREAD")]
     pub plant_violation: Option<String>,
 }
 

@@ -55,7 +55,6 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             memory: u64::from(args.memory) << 20,
             spaces: args.spaces,
             debuggable: args.debuggable,
-            disturb_clock: false,
         };
         Vm::start_with(&config, devices(&args)?)
     })?;

@@ -71,12 +71,15 @@ fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
 }
 
 fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
+    #[cfg(feature = "test-hooks")]
+    if args.disturb_clock {
+        paravane_hypervisor::process::disturb_clocks();
+    }
     match args.hypervisor {
         HypervisorKind::Qemu => Ok(Box::new(Qemu::find()?)),
         HypervisorKind::Process => Ok(Box::new(Process {
             spaces: args.spaces,
             debuggable: args.debuggable,
-            disturb_clock: args.disturb_clock,
         })),
     }
 }

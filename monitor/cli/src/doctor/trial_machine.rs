@@ -51,7 +51,6 @@ fn run(words: &'static str, timeout: Duration) -> anyhow::Result<()> {
             memory: 64 << 20,
             spaces: None,
             debuggable: false,
-            disturb_clock: false,
         })
     })?;
     let deadline = Instant::now() + timeout;

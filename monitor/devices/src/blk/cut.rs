@@ -70,7 +70,7 @@ impl Storage for Cut {
     }
 
     fn flush(&self) -> io::Result<()> {
-        if self.flush == Flush::Ignored {
+        if self.flush != Flush::Honoured {
             return Ok(());
         }
         let _order = self.order.write().unwrap_or_else(PoisonError::into_inner);

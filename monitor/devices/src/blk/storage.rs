@@ -54,6 +54,7 @@ pub enum Flush {
     /// The file has what was written before the flush is answered.
     Honoured,
     /// It is answered without effect, which a test of disks must detect.
+    #[cfg(any(test, feature = "test-hooks"))]
     Ignored,
 }
 

@@ -23,8 +23,6 @@ pub struct Process {
     pub spaces: Option<u32>,
     /// Debuggers may attach to the processes.
     pub debuggable: bool,
-    /// For tests: the clock starts wrong and is corrected in large steps.
-    pub disturb_clock: bool,
 }
 
 impl Hypervisor for Process {
@@ -36,7 +34,6 @@ impl Hypervisor for Process {
         let Process {
             spaces,
             debuggable,
-            disturb_clock,
         } = *self;
         let (guest, command_line) = (Arc::clone(machine.guest), machine.command_line.clone());
         let (vcpus, memory) = (machine.cpus, u64::from(machine.memory_mib) << 20);
@@ -56,7 +53,6 @@ impl Hypervisor for Process {
                 memory,
                 spaces,
                 debuggable,
-                disturb_clock,
             };
             Vm::start_with(&config, vec![Box::new(Rng::default())])
         })?;

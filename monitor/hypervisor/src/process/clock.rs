@@ -34,9 +34,14 @@ const JUMP: u64 = 10_000_000;
 /// The rate is changed by at most 1/this to make up for an error.
 const MAX_BEND: u64 = 20;
 /// The error of a disturbed rate: 1/this.
+#[cfg(feature = "test-hooks")]
 const WRONG: u64 = 200;
 /// The smallest jump of the wall clock in ns; less is its slow adjustment.
 const WALL_JUMP: u64 = 100_000_000;
+
+/// Whether the clocks of all machines are disturbed.
+#[cfg(feature = "test-hooks")]
+pub static DISTURB: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +107,8 @@ pub struct Clock {
     hz: u64,
     sequence: u32,
     wall_offset: u64,
-    /// For tests: each rate is wrong, alternately too low and too high.
+    /// Each rate is wrong, alternately too low and too high.
+    #[cfg(feature = "test-hooks")]
     disturbed: Option<bool>,
 }
 
@@ -129,15 +135,31 @@ impl Clock {
             hz,
             sequence: 0,
             wall_offset: 0,
+            #[cfg(feature = "test-hooks")]
             disturbed: None,
         }
     }
 
-    /// For tests: makes the clock wrong. It begins ahead of the counter, as on a host whose CPUs'
-    /// counters differ, but by much more, and its rate is never right.
+    /// Makes the clock wrong. It begins ahead of the counter, as on a host whose CPUs' counters
+    /// differ, but by much more, and its rate is never right.
+    #[cfg(feature = "test-hooks")]
     pub fn disturb(&mut self) {
         self.line.tsc += self.hz;
         self.disturbed = Some(false);
+    }
+
+    /// A rate that is wrong by 1/`WRONG`, if the clock is disturbed.
+    #[cfg(feature = "test-hooks")]
+    fn disturbed_rate(&mut self, mult: u64) -> u64 {
+        let Some(fast) = &mut self.disturbed else {
+            return mult;
+        };
+        *fast = !*fast;
+        if *fast {
+            mult - mult / WRONG
+        } else {
+            mult + mult / WRONG
+        }
     }
 
     /// The counter's frequency in Hz.
@@ -158,15 +180,9 @@ impl Clock {
     /// error is corrected over the whole period: a faster correction would overshoot.
     pub fn update(&mut self, shared: &Shared, period: u64) {
         let now = Sample::take();
-        let mut mult = self.next_rate(now, period);
-        if let Some(fast) = &mut self.disturbed {
-            mult = if *fast {
-                mult + mult / WRONG
-            } else {
-                mult - mult / WRONG
-            };
-            *fast = !*fast;
-        }
+        let mult = self.next_rate(now, period);
+        #[cfg(feature = "test-hooks")]
+        let mult = self.disturbed_rate(mult);
         self.switch(shared, now, mult);
         let wall = wall_offset();
         let jumped = wall.abs_diff(self.wall_offset) > WALL_JUMP;
@@ -295,6 +311,7 @@ mod tests {
             hz: 0,
             sequence: 0,
             wall_offset: 0,
+            #[cfg(feature = "test-hooks")]
             disturbed: None,
         }
     }

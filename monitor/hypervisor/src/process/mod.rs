@@ -79,6 +79,12 @@ pub fn relocate(kernel: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes the clocks of all machines wrong that are started from now on.
+#[cfg(feature = "test-hooks")]
+pub fn disturb_clocks() {
+    clock::DISTURB.store(true, std::sync::atomic::Ordering::Relaxed);
+}
+
 /// The number of CPUs that this program may use.
 pub fn allowed_cpus() -> usize {
     placement::allowed().len()

@@ -72,8 +72,6 @@ pub struct Config<'a> {
     pub spaces: Option<u32>,
     /// Debuggers may attach to the processes.
     pub debuggable: bool,
-    /// For tests: the clock starts wrong and is corrected in large steps.
-    pub disturb_clock: bool,
 }
 
 /// A running machine. Dropping it ends the machine. Nothing is left of it except threads of the
@@ -139,7 +137,8 @@ impl Vm {
         shared_setup::fill_devices(&shared, &devices)?;
         shared_setup::fill_budget(&shared, &budget)?;
         shared_setup::install_filter(&shared, &layer, &ram, &devices, signal_scope)?;
-        if config.disturb_clock {
+        #[cfg(feature = "test-hooks")]
+        if super::clock::DISTURB.load(Ordering::Relaxed) {
             clock.disturb();
         }
         clock.publish(&shared);

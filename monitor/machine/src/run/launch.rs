@@ -177,7 +177,6 @@ impl Machine {
             memory: u64::from(self.spec.memory_mib) << 20,
             spaces: self.spec.spaces,
             debuggable: self.spec.debuggable,
-            disturb_clock: false,
         };
         let listener = gdb.map(Listener::open).transpose()?;
         let mut vm = Vm::prepare(&config, devices).context("cannot start the machine")?;

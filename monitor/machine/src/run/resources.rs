@@ -56,12 +56,10 @@ impl Resources {
                 DiskMode::ReadOnly => Mode::ReadOnly,
                 DiskMode::Snapshot => Mode::Snapshot,
                 DiskMode::Cut => Mode::Cut(Flush::Honoured),
+                #[cfg(feature = "test-hooks")]
                 DiskMode::CutUnsafe => Mode::Cut(Flush::Ignored),
             };
-            resources.keeps |= matches!(
-                disk.mode,
-                DiskMode::Write | DiskMode::Cut | DiskMode::CutUnsafe
-            );
+            resources.keeps |= !matches!(disk.mode, DiskMode::ReadOnly | DiskMode::Snapshot);
             // The root comes first.
             let option = if root.is_some() && index == 0 {
                 "--rootfs"
@@ -119,12 +117,13 @@ pub fn volume(word: &str) -> anyhow::Result<Volume> {
     })
 }
 
-/// `FILE[:ro|:snapshot|:cut|:cut-unsafe]`.
+/// `FILE[:ro|:snapshot|:cut]`.
 pub fn disk(word: &str) -> anyhow::Result<Disk> {
     let (file, mode) = match word.rsplit_once(':') {
         Some((file, "ro")) => (file, DiskMode::ReadOnly),
         Some((file, "snapshot")) => (file, DiskMode::Snapshot),
         Some((file, "cut")) => (file, DiskMode::Cut),
+        #[cfg(feature = "test-hooks")]
         Some((file, "cut-unsafe")) => (file, DiskMode::CutUnsafe),
         _ => (word, DiskMode::Write),
     };
@@ -174,10 +173,6 @@ mod tests {
             DiskMode::Snapshot
         );
         assert_eq!(disk("/etc/passwd:cut").unwrap().mode, DiskMode::Cut);
-        assert_eq!(
-            disk("/etc/passwd:cut-unsafe").unwrap().mode,
-            DiskMode::CutUnsafe
-        );
         assert!(disk("/nonexistent").is_err());
     }
 }

@@ -224,7 +224,6 @@ impl Bench<'_> {
             memory,
             spaces: None,
             debuggable: false,
-            disturb_clock: false,
         })?;
         let mut console = String::new();
         match self.console(&vm, &mut console)? {

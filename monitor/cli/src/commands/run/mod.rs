@@ -7,7 +7,6 @@
 mod options;
 
 use crate::arguments;
-use paravane_confine as confine;
 use paravane_gdb::Address;
 use paravane_machine as machine;
 use paravane_machine::Background;
@@ -18,8 +17,9 @@ pub use options::{exec, spec};
 
 /// Runs the command.
 pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
+    #[cfg(feature = "test-hooks")]
     if let Some(thread) = &args.plant_violation {
-        confine::plant_violation(thread)?;
+        paravane_confine::plant_violation(thread)?;
     }
     let spec = spec(&args.machine)?;
     let gdb = args
