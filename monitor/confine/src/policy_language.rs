@@ -272,7 +272,7 @@ fn constant(name: &str) -> Option<u64> {
         "TCGETS2" => return Some(libc::TCGETS2),
         "TCSETS2" => return Some(libc::TCSETS2),
         // linux/if_tun.h.
-        "TUNSETOFFLOAD" => return Some(0x4004_54d0),
+        "TUNSETOFFLOAD" => return Some(libc::TUNSETOFFLOAD),
         _ => return None,
     };
     signed(value)

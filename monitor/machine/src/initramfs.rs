@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An initial RAM disk put together in memory: a cpio archive of the kind "newc" (Linux,
+//! An initial RAM disk, put together in memory: a cpio archive in newc format (Linux,
 //! Documentation/driver-api/early-userspace/buffer-format.rst).
 
-/// Mode bits of an entry.
-const DIRECTORY: u32 = 0o040_000;
-const FILE: u32 = 0o100_000;
-const SYMLINK: u32 = 0o120_000;
+use cpio::NewcBuilder;
+use cpio::newc::{ModeFileType, trailer};
+use std::io::{self, Write};
 
-/// The archive, as it grows. Everything belongs to root; a directory comes before what is in it.
+/// An archive that grows. All entries belong to root. Add a directory before its entries.
 #[derive(Debug, Default)]
 pub struct Initramfs {
     bytes: Vec<u8>,
@@ -15,61 +14,62 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// Adds a directory. `path` has no slash in front.
-    pub fn directory(&mut self, path: &str, permissions: u32) {
-        self.entry(path, DIRECTORY | permissions, &[]);
+    /// Adds a directory. `path` has no leading slash, here and below.
+    ///
+    /// # Errors
+    /// None in practice, here and below, but for a file of 4 GiB: the archive is in memory.
+    pub fn directory(&mut self, path: &str, permissions: u32) -> io::Result<()> {
+        self.entry(path, ModeFileType::Directory, permissions, &[])
     }
 
-    /// Adds a file with this content, which must be smaller than 4 GiB.
-    pub fn file(&mut self, path: &str, permissions: u32, content: &[u8]) {
-        self.entry(path, FILE | permissions, content);
+    /// Adds a file.
+    ///
+    /// # Errors
+    /// The file has 4 GiB or more, which the format cannot express.
+    pub fn file(&mut self, path: &str, permissions: u32, content: &[u8]) -> io::Result<()> {
+        self.entry(path, ModeFileType::Regular, permissions, content)
     }
 
     /// Adds a symbolic link.
-    pub fn symlink(&mut self, path: &str, target: &str) {
-        self.entry(path, SYMLINK | 0o777, target.as_bytes());
+    ///
+    /// # Errors
+    /// See [`Initramfs::directory`].
+    pub fn symlink(&mut self, path: &str, target: &str) -> io::Result<()> {
+        self.entry(path, ModeFileType::Symlink, 0o777, target.as_bytes())
     }
 
-    /// The whole, for the kernel.
-    pub fn finish(mut self) -> Vec<u8> {
-        self.entry("TRAILER!!!", 0, &[]);
-        self.bytes
+    /// The whole archive.
+    ///
+    /// # Errors
+    /// See [`Initramfs::directory`].
+    pub fn finish(self) -> io::Result<Vec<u8>> {
+        trailer(self.bytes)
     }
 
-    fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
+    fn entry(
+        &mut self,
+        path: &str,
+        kind: ModeFileType,
+        permissions: u32,
+        content: &[u8],
+    ) -> io::Result<()> {
         self.entries += 1;
-        let links = if mode & DIRECTORY == DIRECTORY { 2 } else { 1 };
-        // ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check
-        let fields = [
-            self.entries as usize,
-            mode as usize,
-            0,
-            0,
-            links,
-            0,
-            content.len(),
-            0,
-            0,
-            0,
-            0,
-            path.len() + 1,
-            0,
-        ];
-        self.bytes.extend_from_slice(b"070701");
-        for field in fields {
-            self.bytes
-                .extend_from_slice(format!("{field:08x}").as_bytes());
-        }
-        self.bytes.extend_from_slice(path.as_bytes());
-        self.bytes.push(0);
-        self.pad();
-        self.bytes.extend_from_slice(content);
-        self.pad();
-    }
-
-    /// Header with name, and content, each end at a multiple of 4.
-    fn pad(&mut self) {
-        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        let links = if matches!(kind, ModeFileType::Directory) {
+            2
+        } else {
+            1
+        };
+        let length = u32::try_from(content.len())
+            .map_err(|_| io::Error::other(format!("{path}: larger than 4 GiB")))?;
+        let mut entry = NewcBuilder::new(path)
+            .ino(self.entries)
+            .mode(permissions)
+            .set_mode_file_type(kind)
+            .nlink(links)
+            .write(&mut self.bytes, length);
+        entry.write_all(content)?;
+        entry.finish()?;
+        Ok(())
     }
 }
 
@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn cpio_reads_it() {
         let mut archive = Initramfs::default();
-        archive.directory("dir", 0o755);
-        archive.file("dir/odd", 0o644, b"12345");
-        archive.symlink("link", "dir/odd");
-        let bytes = archive.finish();
+        archive.directory("dir", 0o755).unwrap();
+        archive.file("dir/odd", 0o644, b"12345").unwrap();
+        archive.symlink("link", "dir/odd").unwrap();
+        let bytes = archive.finish().unwrap();
         assert_eq!(bytes.len() % 4, 0);
         let Ok(mut child) = Command::new("cpio")
             .args(["-itv", "--quiet"])
@@ -93,7 +93,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
         else {
-            // Not installed: the kernel is the better judge anyway (tests/).
+            // cpio is not installed. The end-to-end tests boot such archives.
             return;
         };
         child.stdin.take().unwrap().write_all(&bytes).unwrap();

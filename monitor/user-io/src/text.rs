@@ -6,30 +6,27 @@
 /// Firmware prints escape sequences, and a hostile guest could print worse ones. A person's
 /// terminal only ever gets text.
 pub fn clean(raw: &[u8]) -> String {
+    let mut text = Printed(String::with_capacity(raw.len()));
     let decoded = String::from_utf8_lossy(raw);
-    let mut out = String::with_capacity(decoded.len());
-    let mut chars = decoded.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\u{1b}' => {
-                if chars.next_if_eq(&'[').is_some() {
-                    // A control sequence: parameters, then one final character from @ to ~.
-                    for c in chars.by_ref() {
-                        if ('@'..='~').contains(&c) {
-                            break;
-                        }
-                    }
-                } else {
-                    // An escape of two characters.
-                    chars.next();
-                }
-            }
-            '\t' => out.push(' '),
-            c if c.is_control() => {}
-            c => out.push(c),
+    vte::Parser::new().advance(&mut text, decoded.as_bytes());
+    text.0
+}
+
+/// What a terminal would print.
+struct Printed(String);
+
+impl vte::Perform for Printed {
+    fn print(&mut self, c: char) {
+        if !c.is_control() {
+            self.0.push(c);
         }
     }
-    out
+
+    fn execute(&mut self, byte: u8) {
+        if byte == b'\t' {
+            self.0.push(' ');
+        }
+    }
 }
 
 /// Joins all lines into one, for error messages.
@@ -78,6 +75,7 @@ mod tests {
         assert_eq!(clean(b"a\tb\x07\xff"), "a b\u{fffd}");
         assert_eq!(clean(b"\x1b["), "");
         assert_eq!(clean(b"\x1b"), "");
+        assert_eq!(clean(b"\x1b]0;title\x07text"), "text");
     }
 
     #[test]

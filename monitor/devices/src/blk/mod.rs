@@ -22,10 +22,11 @@ use super::pool::Pool;
 use super::{Broken, Device, Driver, Ending, Waker, kind};
 use request::{Failure, Request, SEGMENT_SECTORS_MAX, SEGMENTS_MAX};
 use std::fmt;
+use std::mem::offset_of;
 use std::path::Path;
 use std::sync::Arc;
 use storage::{SECTOR, Stop, Storage};
-use virtio_bindings::virtio_blk as blk;
+use virtio_bindings::virtio_blk::{self as blk, virtio_blk_config};
 
 const QUEUE: usize = 0;
 /// The most requests that wait for the disk at a time.
@@ -126,20 +127,28 @@ impl Device for Block {
     }
 
     fn config(&self) -> Vec<u8> {
-        let mut config = vec![0; 60];
+        // As far as the driver reads it with the features above.
+        let mut config = vec![0; offset_of!(virtio_blk_config, max_secure_erase_sectors)];
         let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &(self.storage.len() / SECTOR).to_le_bytes());
-        // The segments of a request: what a chain has besides header and status.
-        put(12, &u32::from(QUEUE_SIZE - 2).to_le_bytes());
-        put(20, &512u32.to_le_bytes());
-        // A block of the host has 2^3 sectors.
-        put(24, &[3]);
-        put(36, &SEGMENT_SECTORS_MAX.to_le_bytes());
-        put(40, &SEGMENTS_MAX.to_le_bytes());
-        put(44, &8u32.to_le_bytes());
-        put(48, &SEGMENT_SECTORS_MAX.to_le_bytes());
-        put(52, &SEGMENTS_MAX.to_le_bytes());
-        put(56, &[1]);
+        macro_rules! set {
+            ($($field:ident: $value:expr,)*) => {
+                $(put(offset_of!(virtio_blk_config, $field), &$value.to_le_bytes());)*
+            };
+        }
+        set! {
+            capacity: (self.storage.len() / SECTOR),
+            // The segments of a request: what a chain has besides header and status.
+            seg_max: u32::from(QUEUE_SIZE - 2),
+            blk_size: 512u32,
+            // A block of the host has 2^3 sectors.
+            physical_block_exp: 3u8,
+            max_discard_sectors: SEGMENT_SECTORS_MAX,
+            max_discard_seg: SEGMENTS_MAX,
+            discard_sector_alignment: 8u32,
+            max_write_zeroes_sectors: SEGMENT_SECTORS_MAX,
+            max_write_zeroes_seg: SEGMENTS_MAX,
+            write_zeroes_may_unmap: 1u8,
+        }
         config
     }
 

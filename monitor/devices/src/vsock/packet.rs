@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packet headers (virtio 1.2, section 5.10.6).
 //!
-//! They are read and written through the queue crate's readers and writers, because a header and
-//! its data may be split over any number of buffers: with `MSG_ZEROCOPY` Linux sends each page of
-//! data in one of its own.
+//! The crate virtio-vsock is not used: its packets have one buffer of data, and with `MSG_ZEROCOPY`
+//! Linux sends each page of the data in a buffer of its own. The device reads and writes packets
+//! through virtio-queue's readers and writers, which take any number of buffers.
 
 /// Size of a header in bytes.
 pub const HEADER_SIZE: usize = 44;

@@ -2,7 +2,8 @@
 //! Access to the parts of a local image: a folder in OCI's layout, a tar archive of one, or an
 //! archive of `docker save`.
 
-use super::{Descriptor, Documents, digest};
+use super::{Documents, digest};
+use oci_spec::image::Descriptor;
 use crate::unpack::members;
 use anyhow::{Context, bail};
 use std::collections::HashMap;
@@ -146,7 +147,7 @@ impl Source {
 
 impl Documents for Source {
     fn manifest(&self, descriptor: &Descriptor) -> anyhow::Result<Vec<u8>> {
-        self.document(&blob_name(&descriptor.digest)?)
+        self.document(&blob_name(descriptor.digest().as_ref())?)
     }
 
     fn configuration(&self, descriptor: &Descriptor) -> anyhow::Result<Vec<u8>> {

@@ -23,6 +23,7 @@ use cache::{Cache, Work};
 use clap::ValueEnum;
 use digest::Summed;
 use oci_spec::distribution::Reference;
+use oci_spec::image::{Arch, Descriptor, ImageConfiguration, ImageIndex, ImageManifest, Os};
 use paravane_user_io::progress::{Progress, Total, Unit};
 use paravane_user_io::signals::{Interrupted, Signals};
 use paravane_user_io::text;
@@ -68,42 +69,12 @@ pub struct Image {
     pub process: Process,
 }
 
-#[derive(Debug, Deserialize)]
-struct Configuration {
-    architecture: String,
-    os: String,
-    #[serde(default)]
-    config: Option<Process>,
-    rootfs: RootFs,
-}
-
-#[derive(Debug, Deserialize)]
-struct RootFs {
-    diff_ids: Vec<String>,
-}
-
 /// An index or a manifest.
 #[derive(Debug, Deserialize)]
-struct Document {
-    #[serde(default)]
-    manifests: Vec<Descriptor>,
-    config: Option<Descriptor>,
-    #[serde(default)]
-    layers: Vec<Descriptor>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Descriptor {
-    digest: String,
-    #[serde(default)]
-    size: u64,
-    platform: Option<Platform>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Platform {
-    architecture: String,
-    os: String,
+#[serde(untagged)]
+enum Document {
+    Manifest(ImageManifest),
+    Index(ImageIndex),
 }
 
 /// An entry of docker save's manifest.json.
@@ -235,13 +206,13 @@ fn transfer(
             blob,
             cache
                 .folder()
-                .join(blob_name(&blob.digest).unwrap_or_default()),
+                .join(blob_name(blob.digest().as_ref()).unwrap_or_default()),
         )
     });
     let wanted: Vec<_> = wanted.filter(|(_, place)| !place.is_file()).collect();
     let total = wanted
         .iter()
-        .fold(0u64, |sum, (blob, _)| sum.saturating_add(blob.size));
+        .fold(0u64, |sum, (blob, _)| sum.saturating_add(blob.size()));
     if total > BYTES {
         bail!("layers of more than {} GiB", BYTES >> 30);
     }
@@ -254,7 +225,11 @@ fn transfer(
         let complain = || format!("cannot write to {}", cache.folder().display());
         let part = work.path().join("layer");
         let file = File::create(&part).with_context(complain)?;
-        registry.blob(&blob.digest, blob.size, &mut progress.writing(&file))?;
+        registry.blob(
+            blob.digest().as_ref(),
+            blob.size(),
+            &mut progress.writing(&file),
+        )?;
         // A file under its final name is complete, even after a power failure of the host.
         file.sync_all().with_context(complain)?;
         cache.keep(&part, place)?;
@@ -272,20 +247,12 @@ fn unpacked(digest: &str, cache: &Cache) -> anyhow::Result<Option<Image>> {
     Ok(Some(Image {
         digest: digest.to_string(),
         root: place.join(ROOT),
-        process: configuration(&bytes)?.process(),
+        process: Process::of(&configuration(&bytes)?),
     }))
 }
 
-fn configuration(bytes: &[u8]) -> anyhow::Result<Configuration> {
+fn configuration(bytes: &[u8]) -> anyhow::Result<ImageConfiguration> {
     serde_json::from_slice(bytes).context("the image's configuration is damaged")
-}
-
-impl Configuration {
-    fn process(&self) -> Process {
-        let mut process = self.config.clone().unwrap_or_default();
-        process.of_image = true;
-        process
-    }
 }
 
 /// Unpacks an image unless the cache has it. `layers` opens its layers.
@@ -296,18 +263,14 @@ fn install<'a>(
     layers: impl FnOnce(&Work) -> anyhow::Result<&'a Source>,
 ) -> anyhow::Result<Image> {
     let configuration = configuration(&parts.configuration)?;
-    if (
-        configuration.architecture.as_str(),
-        configuration.os.as_str(),
-    ) != ("amd64", "linux")
-    {
-        let (os, architecture) = (&configuration.os, &configuration.architecture);
+    let (os, architecture) = (configuration.os(), configuration.architecture());
+    if (os, architecture) != (&Os::Linux, &Arch::Amd64) {
         bail!(
             "an image for {}: linux/amd64 is needed",
             text::clean(format!("{os}/{architecture}").as_bytes())
         );
     }
-    let sums = &configuration.rootfs.diff_ids;
+    let sums = configuration.rootfs().diff_ids();
     if sums.len() != parts.layers.len() || sums.len() > LAYERS {
         bail!(
             "{} layers, and digests for {}",
@@ -359,49 +322,54 @@ fn parts(source: &Source) -> anyhow::Result<Parts> {
 /// Follows an index or manifest to the one image for this platform.
 fn resolve(mut bytes: Vec<u8>, documents: &impl Documents) -> anyhow::Result<Parts> {
     let checked = |descriptor: &Descriptor, bytes: Vec<u8>| {
-        if digest::of(&bytes) == descriptor.digest {
+        if digest::of(&bytes) == descriptor.digest().as_ref() {
             return Ok(bytes);
         }
         bail!(
             "{} is damaged: its digest does not match",
-            descriptor.digest
+            descriptor.digest()
         )
     };
     for _ in 0..DEPTH {
         let document: Document =
             serde_json::from_slice(&bytes).context("the image's index or manifest is damaged")?;
-        if let Some(config) = document.config {
-            digest::digits(&config.digest)?;
-            let layer = |descriptor: Descriptor| {
-                let name = blob_name(&descriptor.digest)?;
-                let descriptor = Some(descriptor);
-                Ok(Layer { name, descriptor })
-            };
-            return Ok(Parts {
-                configuration: checked(&config, documents.configuration(&config)?)?,
-                layers: document
-                    .layers
-                    .into_iter()
-                    .map(layer)
-                    .collect::<anyhow::Result<_>>()?,
-            });
-        }
-        let fits = |descriptor: &&Descriptor| {
-            let platform = descriptor.platform.as_ref();
-            platform.is_none_or(|p| (p.os.as_str(), p.architecture.as_str()) == ("linux", "amd64"))
+        let index = match document {
+            Document::Index(index) => index,
+            Document::Manifest(manifest) => {
+                let config = manifest.config();
+                digest::digits(config.digest().as_ref())?;
+                let layer = |descriptor: &Descriptor| {
+                    Ok(Layer {
+                        name: blob_name(descriptor.digest().as_ref())?,
+                        descriptor: Some(descriptor.clone()),
+                    })
+                };
+                return Ok(Parts {
+                    configuration: checked(config, documents.configuration(config)?)?,
+                    layers: manifest
+                        .layers()
+                        .iter()
+                        .map(layer)
+                        .collect::<anyhow::Result<_>>()?,
+                });
+            }
         };
-        let fitting: Vec<&Descriptor> = document.manifests.iter().filter(fits).collect();
+        let fits = |descriptor: &&Descriptor| {
+            let platform = descriptor.platform().as_ref();
+            platform.is_none_or(|p| (p.os(), p.architecture()) == (&Os::Linux, &Arch::Amd64))
+        };
+        let fitting: Vec<&Descriptor> = index.manifests().iter().filter(fits).collect();
         let next = match fitting.as_slice() {
             [] => bail!("it contains no image for linux/amd64"),
             // The first of several entries for this platform is used (OCI image specification,
             // image-index.md).
-            [first, rest @ ..] if rest.is_empty() || first.platform.is_some() => first,
+            [first, rest @ ..] if rest.is_empty() || first.platform().is_some() => first,
             several => bail!(
                 "{} images for linux/amd64 in it: one is needed",
                 several.len()
             ),
         };
-        digest::digits(&next.digest)?;
+        digest::digits(next.digest().as_ref())?;
         bytes = checked(next, documents.manifest(next)?)?;
     }
     bail!("it contains no manifest, only indexes")
@@ -411,7 +379,7 @@ fn resolve(mut bytes: Vec<u8>, documents: &impl Documents) -> anyhow::Result<Par
 fn unpack(
     source: &Source,
     parts: &Parts,
-    configuration: &Configuration,
+    configuration: &ImageConfiguration,
     work: Work,
     place: &Path,
     signals: &Signals,
@@ -428,7 +396,7 @@ fn unpack(
     };
     let mut tree = Tree::new(&root, rules)?;
     let progress = Progress::new("unpacking");
-    let sums = &configuration.rootfs.diff_ids;
+    let sums = configuration.rootfs().diff_ids();
     for (index, (layer, wanted)) in parts.layers.iter().zip(sums).enumerate() {
         let name = format!("layer {} of {}", index + 1, sums.len());
         progress.step(&format!("unpacking {name}"));
@@ -445,7 +413,7 @@ fn unpack(
         }
     }
     drop(progress);
-    if let Some(folder) = configuration.process().folder() {
+    if let Some(folder) = Process::of(configuration).folder() {
         // Programs of the image may expect that this folder exists.
         tree.folder(folder.as_os_str().as_bytes())
             .context("the image's working directory")?;

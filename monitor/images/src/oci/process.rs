@@ -2,37 +2,34 @@
 //! The process that an image describes (OCI image specification, config.md), in terms of `run`'s
 //! options.
 
-use serde::Deserialize;
+use oci_spec::image::{Config, ImageConfiguration};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The part of an image's configuration that describes its process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    env: Option<Vec<String>>,
-    entrypoint: Option<Vec<String>>,
-    cmd: Option<Vec<String>>,
-    user: Option<String>,
-    working_dir: Option<String>,
-    /// False if there is no image.
-    #[serde(skip)]
-    pub(super) of_image: bool,
+    /// `None` if there is no image.
+    config: Option<Config>,
 }
 
 impl Process {
+    pub(super) fn of(image: &ImageConfiguration) -> Self {
+        Process {
+            config: Some(image.config().clone().unwrap_or_default()),
+        }
+    }
+
     /// The command line for these arguments: the entry point with them, or with the image's own if
     /// there are none.
     pub fn command(&self, given: Vec<OsString>) -> Vec<OsString> {
-        let words = |list: &Option<Vec<String>>| {
-            list.iter()
-                .flatten()
-                .map(OsString::from)
-                .collect::<Vec<_>>()
+        let words = |list: fn(&Config) -> &Option<Vec<String>>| {
+            let list = self.config.iter().filter_map(|config| list(config).as_ref());
+            list.flatten().map(OsString::from).collect::<Vec<_>>()
         };
-        let mut command = words(&self.entrypoint);
+        let mut command = words(Config::entrypoint);
         command.extend(if given.is_empty() {
-            words(&self.cmd)
+            words(Config::cmd)
         } else {
             given
         });
@@ -41,11 +38,8 @@ impl Process {
 
     /// The environment variables.
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
-        let pairs = self
-            .env
-            .iter()
-            .flatten()
-            .filter_map(|text| text.split_once('='));
+        let all = self.config.iter().filter_map(|config| config.env().as_ref());
+        let pairs = all.flatten().filter_map(|text| text.split_once('='));
         pairs
             .filter(|(key, _)| !key.is_empty())
             .map(|(key, value)| (OsString::from(key), OsString::from(value)))
@@ -54,15 +48,15 @@ impl Process {
 
     /// The working folder.
     pub fn folder(&self) -> Option<PathBuf> {
-        let named = self
-            .working_dir
-            .as_deref()
-            .filter(|folder| !folder.is_empty());
-        named.or(self.of_image.then_some("/")).map(PathBuf::from)
+        let config = self.config.as_ref()?;
+        let named = config.working_dir().as_deref();
+        let named = named.filter(|folder| !folder.is_empty());
+        Some(named.unwrap_or("/").into())
     }
 
     /// The user to run as.
     pub fn user(&self) -> Option<String> {
-        self.user.clone().filter(|user| !user.is_empty())
+        let user = self.config.as_ref()?.user().clone();
+        user.filter(|user| !user.is_empty())
     }
 }

@@ -7,10 +7,11 @@
 
 use super::archive::DOCUMENT;
 use super::http::{Http, Login};
-use super::{Descriptor, Documents, digest};
+use super::{Documents, digest};
 use anyhow::{Context, anyhow, bail};
 use docker_credential::{DockerCredential, get_credential, get_podman_credential};
 use oci_spec::distribution::Reference;
+use oci_spec::image::Descriptor;
 use paravane_user_io::signals::{Interrupted, Signals};
 use sha2::{Digest, Sha256};
 use std::future::Future;
@@ -98,12 +99,12 @@ impl<'a> Registry<'a> {
 
 impl Documents for Registry<'_> {
     fn manifest(&self, descriptor: &Descriptor) -> anyhow::Result<Vec<u8>> {
-        self.wait(self.http.manifest(&descriptor.digest))
+        self.wait(self.http.manifest(descriptor.digest().as_ref()))
     }
 
     fn configuration(&self, descriptor: &Descriptor) -> anyhow::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.blob(&descriptor.digest, DOCUMENT, &mut bytes)?;
+        self.blob(descriptor.digest().as_ref(), DOCUMENT, &mut bytes)?;
         Ok(bytes)
     }
 }

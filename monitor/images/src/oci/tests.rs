@@ -92,17 +92,21 @@ impl Maker {
     fn finish(self) -> Self {
         let config = self.blob(&self.configuration());
         let layers = &self.layers;
-        let manifest =
-            json!({ "schemaVersion": 2, "config": { "digest": config }, "layers": layers });
+        let config = json!({ "digest": config, "mediaType": "x", "size": 1 });
+        let manifest = json!({ "schemaVersion": 2, "config": config, "layers": layers });
         let manifest = self.blob(&serde_json::to_vec(&manifest).unwrap());
         let platform = |architecture: &str| json!({ "architecture": architecture, "os": "linux" });
         let other = format!("sha256:{}", "0".repeat(64));
-        let inner = json!({ "manifests": [
-            { "digest": other, "platform": platform("arm64") },
-            { "digest": manifest, "platform": platform("amd64") },
-        ] });
+        let entry = |digest: &str| json!({ "digest": digest, "mediaType": "x", "size": 1 });
+        let of_platform = |digest: &str, architecture: &str| {
+            let mut entry = entry(digest);
+            entry["platform"] = platform(architecture);
+            entry
+        };
+        let manifests = [of_platform(&other, "arm64"), of_platform(&manifest, "amd64")];
+        let inner = json!({ "schemaVersion": 2, "manifests": manifests });
         let inner = self.blob(&serde_json::to_vec(&inner).unwrap());
-        let index = json!({ "schemaVersion": 2, "manifests": [{ "digest": inner }] });
+        let index = json!({ "schemaVersion": 2, "manifests": [entry(&inner)] });
         fs::write(self.image().join("index.json"), index.to_string()).unwrap();
         self
     }
@@ -270,19 +274,21 @@ fn what_is_damaged_is_told_and_leaves_nothing() {
             .unwrap_err()
             .contains("linux/arm64: linux/amd64 is needed")
     );
+    let index = |digest: &str| {
+        let manifest = json!({ "digest": digest, "mediaType": "x", "size": 1 });
+        json!({ "schemaVersion": 2, "manifests": [manifest] }).to_string()
+    };
     for (index, part) in [
-        ("", "damaged"),
-        ("{}", "contains no image for linux/amd64"),
+        (String::new(), "damaged"),
+        ("{}".to_string(), "damaged"),
         (
-            r#"{"manifests":[{"digest":"sha256:../../../etc/passwd"}]}"#,
-            "not a SHA-256 digest",
+            r#"{"schemaVersion":2,"manifests":[]}"#.to_string(),
+            "contains no image for linux/amd64",
         ),
-        (
-            r#"{"manifests":[{"digest":"md5:0"}]}"#,
-            "not a SHA-256 digest",
-        ),
+        (index("sha256:../../../etc/passwd"), "damaged"),
+        (index("md5:0"), "not a SHA-256 digest"),
     ] {
-        fs::write(maker.image().join("index.json"), index).unwrap();
+        fs::write(maker.image().join("index.json"), &index).unwrap();
         let why = maker.get(&maker.image()).unwrap_err();
         assert!(why.contains(part), "{index}: {why}");
     }

@@ -7,6 +7,7 @@
 pub mod busybox;
 
 use crate::initramfs::Initramfs;
+use std::io;
 
 /// The path of the agent, for the kernel's `rdinit=`.
 pub const AGENT: &str = "/paravane/agent";
@@ -56,19 +57,22 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 /// Makes the archive of the built-in root.
-pub fn built_in(busybox: &busybox::Busybox) -> Vec<u8> {
+///
+/// # Errors
+/// A file has 4 GiB or more.
+pub fn built_in(busybox: &busybox::Busybox) -> io::Result<Vec<u8>> {
     let mut archive = Initramfs::default();
     for (path, mode) in FOLDERS {
-        archive.directory(path, *mode);
+        archive.directory(path, *mode)?;
     }
     for (path, text) in FILES {
-        archive.file(path, 0o644, text.as_bytes());
+        archive.file(path, 0o644, text.as_bytes())?;
     }
-    archive.file("bin/busybox", 0o755, &busybox.program);
+    archive.file("bin/busybox", 0o755, &busybox.program)?;
     for applet in &busybox.applets {
-        archive.symlink(applet, "/bin/busybox");
+        archive.symlink(applet, "/bin/busybox")?;
     }
-    add_agent(&mut archive);
+    add_agent(&mut archive)?;
     archive.finish()
 }
 
@@ -92,18 +96,21 @@ pub fn is_archive(bytes: &[u8]) -> bool {
 }
 
 /// Appends the agent to a user's archive, which may be compressed.
-pub fn with_agent(mut archive: Vec<u8>) -> Vec<u8> {
+///
+/// # Errors
+/// None in practice: the agent is small.
+pub fn with_agent(mut archive: Vec<u8>) -> io::Result<Vec<u8>> {
     let mut agent = Initramfs::default();
-    add_agent(&mut agent);
+    add_agent(&mut agent)?;
     // The kernel looks for the next archive at multiples of four.
     archive.resize(archive.len().next_multiple_of(4), 0);
-    archive.extend(agent.finish());
-    archive
+    archive.extend(agent.finish()?);
+    Ok(archive)
 }
 
-fn add_agent(archive: &mut Initramfs) {
-    archive.directory("paravane", 0o755);
-    archive.file("paravane/agent", 0o755, paravane_blobs::AGENT);
+fn add_agent(archive: &mut Initramfs) -> io::Result<()> {
+    archive.directory("paravane", 0o755)?;
+    archive.file("paravane/agent", 0o755, paravane_blobs::AGENT)
 }
 
 #[cfg(test)]
@@ -133,7 +140,7 @@ mod tests {
             program: b"\x7fELF".to_vec(),
             applets: vec!["bin/sh".to_string(), "usr/bin/env".to_string()],
         };
-        let files = unpack(&built_in(&busybox));
+        let files = unpack(&built_in(&busybox).unwrap());
         assert_eq!(files["bin/busybox"], (0o100_755, b"\x7fELF".to_vec()));
         assert_eq!(files["bin/sh"], (0o120_777, b"/bin/busybox".to_vec()));
         assert_eq!(files["paravane/agent"].1, paravane_blobs::AGENT);
@@ -150,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_agent_is_appended_to_an_archive() {
-        let archive = with_agent(b"12345".to_vec());
+        let archive = with_agent(b"12345".to_vec()).unwrap();
         assert_eq!(archive[..8], *b"12345\0\0\0");
         assert!(unpack(&archive[8..]).contains_key("paravane/agent"));
     }

@@ -112,9 +112,9 @@ impl Machine {
                         path.display()
                     );
                 }
-                root::with_agent(archive)
+                root::with_agent(archive)?
             }
-            None => root::built_in(&root::busybox::find()?),
+            None => root::built_in(&root::busybox::find()?)?,
         };
         Ok(Machine {
             spec: spec.clone(),

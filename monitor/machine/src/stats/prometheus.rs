@@ -1,104 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Prometheus's text format, version 0.0.4.
+//! The figures of a machine in OpenMetrics text, which Prometheus scrapes.
 
 use super::{DEVICE_ROWS, ROWS, Stats};
-use std::fmt::Write;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, NoLabelSet,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::fmt;
 
-/// Everything, as a scrape wants it.
-pub fn text(stats: &Stats) -> String {
+/// The media type of [`text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All figures, for one scrape.
+///
+/// # Errors
+/// None in practice: the text is written to memory.
+pub fn text(stats: Stats) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("paravane");
+    registry.register_collector(Box::new(Figures(stats)));
     let mut out = String::new();
-    let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
-    gauge(&mut out, "uptime_seconds", "since the machine's start", {
-        format!("{}.{:03}", stats.uptime_ms / 1000, stats.uptime_ms % 1000)
-    });
-    gauge(
-        &mut out,
-        "memory_bytes",
-        "the guest's memory",
-        stats.memory.to_string(),
-    );
-    gauge(
-        &mut out,
-        "processes",
-        "address-space processes",
-        stats.processes.to_string(),
-    );
-
-    head(
-        &mut out,
-        "vcpu_exits_total",
-        "counter",
-        "times that guest code was left, by kind",
-    );
-    for (name, _, _, value) in ROWS.iter().filter(|row| row.1) {
-        for (vcpu, figures) in stats.vcpus.iter().enumerate() {
-            let value = value(figures);
-            line(
-                &mut out,
-                "vcpu_exits_total",
-                &format!("vcpu=\"{vcpu}\",kind=\"{name}\""),
-                &value.to_string(),
-            );
-        }
-    }
-    for (name, _, what, value) in ROWS.iter().filter(|row| !row.1) {
-        let name = format!("vcpu_{name}_total");
-        head(&mut out, &name, "counter", what);
-        for (vcpu, figures) in stats.vcpus.iter().enumerate() {
-            line(
-                &mut out,
-                &name,
-                &format!("vcpu=\"{vcpu}\""),
-                &value(figures).to_string(),
-            );
-        }
-    }
-    let name = "vcpu_stolen_seconds_total";
-    head(
-        &mut out,
-        name,
-        "counter",
-        "time that a vCPU wanted to run and did not",
-    );
-    for (vcpu, figures) in stats.vcpus.iter().enumerate() {
-        line(
-            &mut out,
-            name,
-            &format!("vcpu=\"{vcpu}\""),
-            &seconds(figures.stolen_ns),
-        );
-    }
-
-    for (name, what, value) in DEVICE_ROWS {
-        let name = format!("device_{name}_total");
-        head(&mut out, &name, "counter", what);
-        for (number, device) in stats.devices.iter().enumerate() {
-            // Names of devices are words of this program's.
-            let labels = format!("device=\"{}\",number=\"{number}\"", device.name);
-            line(
-                &mut out,
-                &name,
-                &labels,
-                &value(&device.figures).to_string(),
-            );
-        }
-    }
-    out
+    encode(&mut out, &registry)?;
+    Ok(out)
 }
 
-fn gauge(out: &mut String, name: &str, what: &str, value: String) {
-    head(out, name, "gauge", what);
-    // Writing to a string does not fail, here and below.
-    let _ = writeln!(out, "paravane_{name} {value}");
+#[derive(Debug)]
+struct Figures(Stats);
+
+impl Collector for Figures {
+    fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
+        let Figures(stats) = self;
+        let uptime = seconds(stats.uptime_ms, 1e3);
+        gauge(&mut out, "uptime_seconds", "time since the machine started", &uptime)?;
+        gauge(&mut out, "memory_bytes", "memory of the guest", &stats.memory)?;
+        let processes = u64::try_from(stats.processes).unwrap_or(u64::MAX);
+        gauge(&mut out, "processes", "address-space processes", &processes)?;
+
+        let vcpus = || stats.vcpus.iter().enumerate();
+        let exits = ROWS.iter().filter(|row| row.1).flat_map(|(name, _, _, value)| {
+            vcpus().map(move |(vcpu, figures)| {
+                let labels = [("vcpu", vcpu.to_string()), ("kind", (*name).to_string())];
+                (labels, value(figures))
+            })
+        });
+        counter(&mut out, "vcpu_exits", "exits from guest code, by kind", exits)?;
+        for (name, _, help, value) in ROWS.iter().filter(|row| !row.1) {
+            let samples =
+                vcpus().map(|(vcpu, figures)| ([("vcpu", vcpu.to_string())], value(figures)));
+            counter(&mut out, &format!("vcpu_{name}"), help, samples)?;
+        }
+        let stolen = vcpus().map(|(vcpu, figures)| {
+            let labels = [("vcpu", vcpu.to_string())];
+            (labels, seconds(figures.stolen_ns, 1e9))
+        });
+        let help = "time that a vCPU was ready to run and did not run";
+        counter(&mut out, "vcpu_stolen_seconds", help, stolen)?;
+
+        for (name, help, value) in DEVICE_ROWS {
+            let samples = stats.devices.iter().enumerate().map(|(number, device)| {
+                let labels = [
+                    ("device", device.name.clone()),
+                    ("number", number.to_string()),
+                ];
+                (labels, value(&device.figures))
+            });
+            counter(&mut out, &format!("device_{name}"), help, samples)?;
+        }
+        Ok(())
+    }
 }
 
-fn head(out: &mut String, name: &str, kind: &str, what: &str) {
-    let _ = writeln!(
-        out,
-        "# HELP paravane_{name} {what}\n# TYPE paravane_{name} {kind}"
-    );
+#[allow(clippy::cast_precision_loss)] // Prometheus keeps every value as f64.
+fn seconds(count: u64, per_second: f64) -> f64 {
+    count as f64 / per_second
 }
 
-fn line(out: &mut String, name: &str, labels: &str, value: &str) {
-    let _ = writeln!(out, "paravane_{name}{{{labels}}} {value}");
+fn gauge(
+    out: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: &impl EncodeGaugeValue,
+) -> fmt::Result {
+    out.encode_descriptor(name, help, None, MetricType::Gauge)?
+        .encode_gauge(value)
+}
+
+/// A family of counters. The library appends `_total` to the name of each sample.
+fn counter<L: EncodeLabelSet, V: EncodeCounterValue>(
+    out: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl Iterator<Item = (L, V)>,
+) -> fmt::Result {
+    let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, value) in samples {
+        family
+            .encode_family(&labels)?
+            .encode_counter::<NoLabelSet, V, u64>(&value, None)?;
+    }
+    Ok(())
 }

@@ -203,7 +203,10 @@ fn answer(request: &[u8], figures: &dyn Fn() -> Stats) -> Vec<u8> {
     let words: Vec<&[u8]> = first.split(|&byte| byte == b' ').collect();
     let (status, body) = match words[..] {
         [b"GET", b"/metrics" | b"/", version] if version.starts_with(b"HTTP/") => {
-            ("200 OK", prometheus::text(&figures()))
+            match prometheus::text(figures()) {
+                Ok(text) => ("200 OK", text),
+                Err(error) => ("500 Internal Server Error", format!("{error}\n")),
+            }
         }
         [b"GET", _, version] if version.starts_with(b"HTTP/") => {
             ("404 Not Found", "/metrics is here\n".to_string())
@@ -214,7 +217,9 @@ fn answer(request: &[u8], figures: &dyn Fn() -> Stats) -> Vec<u8> {
         _ => ("400 Bad Request", "HTTP is spoken here\n".to_string()),
     };
     let head = format!(
-        "HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.0 {status}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        if status.starts_with("200") { prometheus::CONTENT_TYPE } else { "text/plain" },
         body.len()
     );
     (head + &body).into_bytes()
