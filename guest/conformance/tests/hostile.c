@@ -364,7 +364,7 @@ static void storms(const char *mode)
 			s->proc_wanted = (u32)n << 31;
 			host_call(202, (u64)&s->doorbell, 1, 1, 0, 0, 0);
 		} else if (!strcmp(mode, "console")) {
-			print("# noise %llu ........................................................\n",
+			print("# noise %llu ............................................\n",
 			      n);
 		} else if (!strcmp(mode, "ipis")) {
 			send_icr(0, ICR_OTHERS | VECTOR_NOISE);

@@ -163,7 +163,10 @@ static void victim(void *argument)
 	space_destroy(&space);
 }
 
-/* Sent without a look at the vCPU, so that many come while the handler of another is on. None is nested, and the last one is not lost. */
+/*
+ * Sent without a check of the vCPU, so that many arrive during the handler of another. None is
+ * nested, and the last one is not lost.
+ */
 TEST(nmi_storm, "apic.send_ipi.nmi_storm", 2, 0, APIC_SEND_IPI, CPU_IRET)
 {
 	u64 seed = 99, before, sent;
@@ -175,7 +178,7 @@ TEST(nmi_storm, "apic.send_ipi.nmi_storm", 2, 0, APIC_SEND_IPI, CPU_IRET)
 	for (sent = 0; READ_ONCE(k_nmis) < STORM; sent++) {
 		before = READ_ONCE(k_nmis);
 		CHECK_RESULT(send_icr(1, ICR_NMI), 0);
-		/* This one, or one that came with it. */
+		/* This one, or one that merged with it. */
 		if (sent % 16 == 0)
 			WAIT_UNTIL(READ_ONCE(k_nmis) > before);
 		delay_ns(random64(&seed) % 5000);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* System-call sites in user text. The layer makes slots; the kernel writes the text. */
+/*
+ * Rewritten system-call sites in user text. The layer makes call stubs (slots in the interface),
+ * the kernel writes the text.
+ */
 #include "any_stack.h"
 #include "harness.h"
 #include "test.h"
@@ -51,7 +54,7 @@ static void prepare(void)
 	space_create(&space);
 	text_gpa = alloc_page();
 	space_set(&space, USER_DATA, text_gpa | PTE_P | PTE_U, VMI_LEVEL_PT);
-	/* The area: user code below 2 GiB, two pages, executable, where the layer wants it. */
+	/* The area: two executable user pages below 2 GiB, where the layer wants them. */
 	for (va = 0x20000000 | VMI_PATCH_BYTE << 16; in_hole(va, va + AREA_SIZE); va += 16 * MIB)
 		if (va > 0x70000000)
 			test_skip("no user addresses below 2 GiB");
@@ -92,7 +95,7 @@ static u8 *text(void)
 	return (u8 *)to_linear(text_gpa) + (SITE_VA - USER_DATA);
 }
 
-/* Everything that a system call shows is the same with and without the slot. */
+/* All effects of a system call are the same with and without the stub. */
 static void run_site(u64 va, u32 number)
 {
 	struct user_context context;
@@ -128,7 +131,7 @@ static void apply(const struct vmi_syscall_site *site, u8 *to)
 	CHECK_OP(site->patch_length, >, 0);
 	CHECK_OP(site->patch_length, <=, 7);
 	memcpy(to, site->patch, site->patch_length);
-	/* The vCPU may have run the old text; an iret lies between anyway. */
+	/* The vCPU may have run the old text, but an iret lies in between anyway. */
 	invalidate_page(USER_DATA);
 }
 
@@ -149,7 +152,7 @@ TEST(patch_claim, "patch.claim.runs", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
 	apply(&site, text());
 	run_site(SITE_VA, 123);
 	run_site(SITE_VA, 123);
-	/* Back to what it was, and the slot is free again. */
+	/* The old text again. The stub is free. */
 	memcpy(text(), old, sizeof(old));
 	invalidate_page(USER_DATA);
 	CHECK_RESULT(vmi.patch_release(&area, site.slot), 0);
@@ -158,7 +161,7 @@ TEST(patch_claim, "patch.claim.runs", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
 	clean_up();
 }
 
-/* A jump to where the syscall instruction was. */
+/* A jump to the address of the former syscall instruction. */
 TEST(patch_jump, "patch.fixup.old_syscall", 1, 0, PATCH_FIXUP, PATCH_CLAIM)
 {
 	struct user_context context;
@@ -220,7 +223,7 @@ static void call_in_storm(void *argument)
 	space_load(NULL);
 }
 
-/* While vCPU 1 makes system calls through a slot. */
+/* Meanwhile vCPU 1 makes system calls through a stub. */
 static void send_nmis_at(const char *label, void (*caller)(void *))
 {
 	struct vmi_syscall_site site;
@@ -247,7 +250,10 @@ static void send_nmis_at(const char *label, void (*caller)(void *))
 	CHECK_EQ(storm_errors, 0);
 }
 
-/* An NMI comes between any two instructions of the way through a slot; no register and no flag shows it. */
+/*
+ * An NMI arrives between any two instructions of the way through a stub. No register and no flag
+ * changes.
+ */
 TEST(patch_nmi, "patch.claim.nmi", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
 {
 	send_nmis_at(u_call_loop_site, call_in_storm);
@@ -269,13 +275,13 @@ static void call_on_any_stack(void *argument)
 	space_load(NULL);
 }
 
-/* The same while the stack pointer is one that nobody may use. */
+/* The same while nothing may use the memory at the stack pointer. */
 TEST(patch_nmi_stack, "patch.claim.nmi_any_stack", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
 {
 	send_nmis_at(u_any_stack_site, call_on_any_stack);
 }
 
-/* With NT set by the program: an iret of the kernel would be refused if it found it. */
+/* The program sets NT: an iret of the kernel would be refused with it. */
 TEST(patch_nested, "patch.claim.nested_task", 1, 0, PATCH_CLAIM)
 {
 	struct user_context context;
@@ -300,7 +306,7 @@ TEST(patch_nested, "patch.claim.nested_task", 1, 0, PATCH_CLAIM)
 	clean_up();
 }
 
-/* Single steps lead to the system call, which is one of them, and on behind it. */
+/* Single steps lead to the system call, which is one of them, and past it. */
 TEST(patch_step, "patch.claim.single_step", 1, 0, PATCH_CLAIM, CPU_IRET)
 {
 	struct user_context context;
@@ -345,10 +351,10 @@ TEST(patch_errors, "patch.claim.errors", 1, 0, PATCH_CLAIM, PATCH_FIXUP, PATCH_R
 	site = site_at(SITE_VA, odd, sizeof(odd));
 	CHECK_RESULT(vmi.patch_claim(&area, &site), -VMI_EINVAL);
 	write_program(text(), 1);
-	/* Across a page boundary. */
+	/* Over a page boundary. */
 	site = site_at(USER_DATA + PAGE_SIZE - 4, text(), 9);
 	CHECK_RESULT(vmi.patch_claim(&area, &site), -VMI_EINVAL);
-	/* An area that user code cannot jump into with 32 bits. */
+	/* An area that user code cannot reach with a 32-bit jump. */
 	bad = area;
 	bad.user = USER_DATA;
 	site = site_at(SITE_VA, text(), 9);
@@ -360,7 +366,7 @@ TEST(patch_errors, "patch.claim.errors", 1, 0, PATCH_CLAIM, PATCH_FIXUP, PATCH_R
 	clean_up();
 }
 
-/* As many as there is room for, each for its own site; then none. */
+/* As many as there is room for, each for its own site; then the area is full. */
 TEST(patch_many, "patch.claim.fills", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
 {
 	u64 claimed = 0, step = 16, limit = PAGE_SIZE / step - 1, i;
@@ -405,7 +411,10 @@ static void jump_to_slot(u8 *at, u64 va, u64 slot)
 	memcpy(at + 1, &distance, 4);
 }
 
-/* The area is an ordinary page, the jump there the kernel's; the syscall instruction stays. */
+/*
+ * The area is an ordinary page, the kernel writes the jump to it, and the syscall instruction
+ * stays.
+ */
 TEST(patch_entry, "patch.claim.entry", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
 {
 	struct vmi_syscall_site site;
@@ -420,7 +429,10 @@ TEST(patch_entry, "patch.claim.entry", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
 	area.size = PAGE_SIZE;
 	space_set(&space, area.user, area_gpa[0] | PTE_P | PTE_U, VMI_LEVEL_PT);
 	for (i = 0; i < 2; i++) {
-		/* The second one has more in front of the syscall instruction: mov $nr,%eax; mov $nr,%eax. */
+		/*
+		 * The second one has more code before the syscall instruction: mov $nr,%eax; mov
+		 * $nr,%eax.
+		 */
 		u8 *at = text() + i * 64;
 
 		va = SITE_VA + i * 64;
@@ -444,7 +456,10 @@ TEST(patch_entry, "patch.claim.entry", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
 	}
 	invalidate_page(USER_DATA);
 	run_site(SITE_VA, 40);
-	/* Returns behind the syscall instruction, which is 5 bytes further than with one instruction. */
+	/*
+	 * Returns after the syscall instruction, which is 5 bytes further than with one
+	 * instruction.
+	 */
 	{
 		struct user_context context;
 
@@ -454,7 +469,7 @@ TEST(patch_entry, "patch.claim.entry", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
 		CHECK_EQ(context.out.vector, VECTOR_SYSCALL);
 		CHECK_EQ(context.out.rax, 41);
 		CHECK_EQ(context.out.rip, va + 12);
-		/* And the instruction itself is there. */
+		/* The instruction itself is still there. */
 		user_init(&context, u_nop);
 		context.in.rip = SITE_VA + 5;
 		context.in.rax = 77;
@@ -463,7 +478,7 @@ TEST(patch_entry, "patch.claim.entry", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
 		CHECK_EQ(context.out.rax, 77);
 		CHECK_EQ(context.out.rip, SITE_VA + 7);
 	}
-	/* Without the flag such an area is none. */
+	/* Without the flag the area is refused. */
 	site = site_at(SITE_VA + 128, text(), 9);
 	write_program(site.code, 1);
 	CHECK_RESULT(vmi.patch_claim(&area, &site), -VMI_EINVAL);

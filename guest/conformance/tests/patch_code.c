@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Slots that the kernel places itself: the layer writes their code, and copies of it are as good. */
+/*
+ * Call stubs (slots in the interface) that the kernel places itself: the layer writes their code,
+ * and copies of the code work equally.
+ */
 #include "harness.h"
 #include "test.h"
 #include "user_mode.h"
 
-/* A text of one page, shown at two addresses as two copies, with everything at the same places in each. */
+/*
+ * A text of one page, mapped as two copies at two addresses, with everything at the same offsets in
+ * both.
+ */
 #define COPY(n)		(USER_DATA + (n) * (GIB + 17 * PAGE_SIZE))
 #define AT_SITE		0x40
 #define AT_SLOT		0x100
 #define AT_BODY		0x200
 
-/* Entry by a jump to the slot, as from a site that was replaced. */
+/* Enters by a jump to the stub, like a site that was replaced. */
 #define PREFIX		5
 
 static struct space space;
@@ -59,7 +65,7 @@ static void clean_up(void)
 		free_page(text_gpa[i]);
 }
 
-/* mov $number,%eax; the instruction; int $0x31. Then the site that says so. */
+/* mov $number,%eax; the instruction; int $0x31. Then the site that describes it. */
 static struct vmi_syscall_site site_at(u32 number, u8 instruction)
 {
 	const u8 rest[] = { 0x0f, instruction, 0xcd, VECTOR_USER_GATE };
@@ -126,7 +132,7 @@ static void check_others(const struct user_context *context)
 	CHECK_EQ(context->out.r15, context->in.r15);
 }
 
-/* By the slot of either copy, or by the instruction itself: it shows nothing but where it was. */
+/* Through the stub of either copy, or by the instruction itself: only rip differs. */
 static void run_syscall(u32 copy, u32 at, u32 number)
 {
 	struct user_context context;
@@ -224,15 +230,16 @@ TEST(code_errors, "patch.code.errors", 1, 0, PATCH_CODE)
 	clean_up();
 }
 
-/* What this kernel says when cpuid faults: not what any processor does. */
+/* This kernel's answer when cpuid faults, which no processor gives. */
 static struct vmi_cpuid emulated(u32 leaf, u32 subleaf)
 {
 	return (struct vmi_cpuid){ ~leaf, leaf ^ 0x5a5a5a5a, ~subleaf, leaf + subleaf };
 }
 
 /*
- * cpuid as the program sees it, at AT_SLOT or at AT_SITE, with the leaf in eax already (behind the mov). If it faults, which it does as a
- * privileged instruction would, this is the kernel that has to answer.
+ * The result of cpuid that the program gets, at AT_SLOT or at AT_SITE, with the leaf in eax already
+ * (after the mov). If cpuid faults, which it does like a privileged instruction, this kernel
+ * answers.
  */
 static struct vmi_cpuid run_cpuid(u32 copy, u32 at, u32 leaf, u32 subleaf, u64 flags, bool *faulted)
 {
@@ -281,9 +288,11 @@ static void prepare_cpuid(void)
 	struct vmi_syscall_site site, body = { .slot = COPY(0) + AT_BODY, .flags = VMI_SITE_BODY };
 
 	prepare();
-	/* So that the slot's own cpuid instruction shows. */
+	/* So that the stub's own cpuid instruction can be observed. */
 	CHECK(cpuid_faulting(true));
-	/* Site and slot begin with a mov that the tests jump over, so that the leaf can be anything. */
+	/*
+	 * Site and stub begin with a mov. The tests jump over it, so that the leaf can be anything.
+	 */
 	site = site_at(0, 0xa2);
 	CHECK_OP(write(&site, AT_SLOT), >, 0);
 	CHECK_OP(write(&body, AT_BODY), >, 0);
@@ -298,7 +307,7 @@ static void check_same(struct vmi_cpuid got, struct vmi_cpuid want)
 	CHECK_EQ(got.edx, want.edx);
 }
 
-/* What the instruction gives in user mode where it does not fault; leaves faulting on. */
+/* The instruction's result in user mode when it does not fault. Leaves faulting on. */
 static struct vmi_cpuid instruction(u32 leaf, u32 subleaf)
 {
 	struct vmi_cpuid regs;
@@ -318,8 +327,8 @@ static bool hybrid(void)
 }
 
 /*
- * Without the processor's number, and what may have it: Intel's processors give the last basic leaf for what they do not know. And without
- * what its kind of core decides.
+ * Without the number of the processor and what may contain it: Intel processors return the last
+ * basic leaf for unknown leaves. And without what depends on the kind of core.
  */
 static struct vmi_cpuid anywhere(u32 leaf, struct vmi_cpuid regs)
 {
@@ -337,7 +346,10 @@ static bool indexed(u32 leaf)
 	return leaf == 4 || leaf == 7 || leaf == 0xd;
 }
 
-/* What is the same at any time and on all vCPUs comes without a fault, and is what the instruction gives. */
+/*
+ * What is constant and the same on all vCPUs comes without a fault, and equals the instruction's
+ * result.
+ */
 TEST(code_cpuid, "patch.code.cpuid", 1, 0, PATCH_CODE)
 {
 	static const struct {
@@ -396,7 +408,10 @@ TEST(code_flags, "patch.code.cpuid_flags", 1, 0, PATCH_CODE)
 	clean_up();
 }
 
-/* What the slot does not know it leaves to the instruction: to the kernel if that wants it to fault, and to the processor otherwise. */
+/*
+ * What the stub does not know it leaves to the instruction, which the kernel answers if it wants a
+ * fault, and else the processor.
+ */
 TEST(code_miss, "patch.code.cpuid_miss", 1, 0, PATCH_CODE)
 {
 	static const u32 leaves[] = { 0x40000000, 0x40000001, 0x4fffffff, 0xffffffff, 0x7fffffff,
@@ -410,7 +425,7 @@ TEST(code_miss, "patch.code.cpuid_miss", 1, 0, PATCH_CODE)
 		bool faulted;
 
 		got = run_cpuid(1, AT_SLOT, leaves[i], 1, FLAGS_FIXED | FLAGS_IF, &faulted);
-		/* These are the vCPU's own. */
+		/* These belong to the vCPU. */
 		if (leaves[i] == 1 || (leaves[i] == 0xb && !hybrid()))
 			CHECK_EQ(faulted, machine.vcpu_count > 1 ||
 				 leaves[i] > instruction(0, 0).eax);
@@ -467,7 +482,7 @@ static void ask_in_storm(void *argument)
 	space_load(NULL);
 }
 
-/* An NMI comes between any two instructions of slot and body; nothing shows it. */
+/* An NMI arrives between any two instructions of stub and body. No effect is visible. */
 TEST(code_storm, "patch.code.nmi", 2, 0, PATCH_CODE, APIC_SEND_IPI)
 {
 	struct vmi_syscall_site site, body = { .slot = COPY(0) + AT_BODY, .flags = VMI_SITE_BODY };

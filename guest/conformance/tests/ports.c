@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Ports. There are devices only on bare metal. */
+/* Ports. Only bare metal has devices. */
 #include "test.h"
 #include "user_mode.h"
 
@@ -75,7 +75,10 @@ TEST(port_cmos, "cpu.port_out.device", 1, 0, CPU_PORT_OUT, CPU_PORT_IN)
 	}
 }
 
-/* User code gets the ports whose bits are clear, and no other; without a call of an older layer none at all. */
+/*
+ * User code may use the ports whose bits are clear, and no others. With an older layer that lacks
+ * the call, it may use none.
+ */
 TEST(io_bitmap, "cpu.set_io_bitmap.user", 1, 0, CPU_SET_IO_BITMAP)
 {
 	struct percpu *cpu = this_cpu();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * What each call preserves: a test for every call of the specification, made
- * from its list. Primitives are made at a site and through their entry.
+ * What each call preserves: a test for every call of the specification, generated from its list.
+ * Primitives are called at a site and through their entry.
  */
 #include "harness.h"
 #include "space.h"
@@ -23,7 +23,7 @@ static u64 site_of(u32 call)
 	FAIL("%s has no site", call_name(call));
 }
 
-/* The argument with which a primitive changes nothing that matters. */
+/* An argument with which a primitive changes nothing of importance. */
 static u64 harmless_argument(u32 call)
 {
 	switch (call) {
@@ -114,7 +114,7 @@ static void iret_at_entry(u64 call)
 	primitive(call, (u64)iret_by_entry);
 }
 
-/* Arguments with which a call of class sysv does its work, but no harm. */
+/* Arguments with which a call of class sysv works and does no harm. */
 static u32 arguments_of(u32 call, u64 *a)
 {
 	static u64 table[16] __attribute__((aligned(4096))), value;
@@ -332,7 +332,7 @@ static void sysv(u64 call)
 	TEST_OF(call_##section##_##name, #section "." #name ".registers", \
 		sysv, number, 1, 0, number);
 
-/* These do not come back, or come back in user mode. */
+/* These do not return, or return in user mode. */
 #define EXCEPT_core_shutdown	~, NOTHING,
 #define EXCEPT_cpu_stop		~, NOTHING,
 #define EXCEPT_cpu_sysret	~, NOTHING,

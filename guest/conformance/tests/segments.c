@@ -29,7 +29,9 @@ static void system_descriptor(u64 *words, u64 base, u32 limit, u32 type)
 	words[1] = base >> 32;
 }
 
-/* A user page below 4 GiB with its own address in the first word; or a skip. */
+/*
+ * A user page below 4 GiB with its own address in the first word. Skips the test if there is none.
+ */
 static u64 map_low_page(struct space *space)
 {
 	u64 va, gpa;
@@ -69,7 +71,7 @@ TEST(gdt_get, "cpu.get_gdt.what_was_set", 1, 0, CPU_GET_GDT, CPU_SET_GDT)
 	vmi.cpu_get_gdt(&gdt);
 	CHECK_EQ(gdt.base, (u64)copy);
 	CHECK_EQ(gdt.limit, sizeof(copy) - 1);
-	/* An interrupt and its iret take their selectors from there. */
+	/* An interrupt and its iret load selectors from there. */
 	CHECK_RESULT(send_ipi(0, VECTOR_A), 0);
 	irq_enable();
 	asm volatile("nop");
@@ -238,7 +240,7 @@ TEST(tr_load, "cpu.set_tr.loads", 1, 0, CPU_SET_TR, CPU_GET_TR)
 	CHECK_RESULT(vmi.cpu_write_gdt(cpu->gdt, SPARE_INDEX, words, 2), 0);
 	CHECK_RESULT(vmi.cpu_set_tr(SPARE_SELECTOR), 0);
 	CHECK_EQ(vmi.cpu_get_tr(), SPARE_SELECTOR);
-	/* Back: the descriptor must say available again. */
+	/* Back again: the descriptor must be available. */
 	cpu->gdt[TSS_SELECTOR / 8] &= ~(2ull << 40);
 	CHECK_RESULT(vmi.cpu_set_tr(TSS_SELECTOR), 0);
 	CHECK_EQ(vmi.cpu_get_tr(), TSS_SELECTOR);
@@ -246,7 +248,7 @@ TEST(tr_load, "cpu.set_tr.loads", 1, 0, CPU_SET_TR, CPU_GET_TR)
 
 TEST(tr_errors, "cpu.set_tr.errors", 1, 0, CPU_SET_TR)
 {
-	/* Not 0: emulators are known to load it. */
+	/* Not 0: some emulators load it. */
 	CHECK_RESULT(vmi.cpu_set_tr(KERNEL_CS), -VMI_EFAULT);
 	CHECK_RESULT(vmi.cpu_set_tr(BEYOND_LIMIT), -VMI_EFAULT);
 	CHECK_EQ(vmi.cpu_get_tr(), TSS_SELECTOR);
@@ -260,7 +262,7 @@ TEST(tls_memory, "cpu.set_tls.stores", 1, 0, CPU_SET_TLS)
 	u32 i;
 
 	CHECK_RESULT(vmi.cpu_set_tls(gdt, TLS_INDEX, words, 3), 0);
-	/* The processor may set the accessed bit when a selector is loaded. */
+	/* The processor may set the accessed bit when it loads a selector. */
 	for (i = 0; i < 3; i++)
 		CHECK_EQ(gdt[TLS_INDEX + i], words[i]);
 	CHECK_EQ(gdt[TLS_INDEX + 3], sentinel);
@@ -371,7 +373,7 @@ TEST(gs_base, "cpu.set_gs_base.reads_back", 1, 0, CPU_SET_GS_BASE, CPU_GET_GS_BA
 	CHECK_RESULT(result, -VMI_EFAULT);
 	CHECK_EQ(other, base);
 	CHECK_EQ(vmi.cpu_get_gs_base(), base);
-	/* Interrupts still find their way. */
+	/* Interrupts are still delivered. */
 	count = irq_count(0, VECTOR_A);
 	CHECK_RESULT(send_ipi(0, VECTOR_A), 0);
 	irq_enable();

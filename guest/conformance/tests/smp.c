@@ -63,7 +63,7 @@ static void start_probe(const struct vmi_ap_state *state)
 		FAIL("vCPU 1 did not start");
 }
 
-/* Puts vCPU 1 back to work. */
+/* Returns vCPU 1 to the work loop. */
 static void back_to_work(void)
 {
 	CHECK(smp_start(1));
@@ -98,7 +98,7 @@ TEST(ap_state, "smp.set_ap_state.exact", 2, 0, SMP_SET_AP_STATE,
 	CHECK_EQ(seen.ldtr, state.ldtr);
 }
 
-/* Into a user space, with no task register: all that the state leaves open. */
+/* Into a user space, without a task register: everything that the state leaves open. */
 TEST(ap_space, "smp.set_ap_state.space", 2, 0, SMP_SET_AP_STATE)
 {
 	static struct space space;
@@ -119,7 +119,7 @@ TEST(ap_space, "smp.set_ap_state.space", 2, 0, SMP_SET_AP_STATE)
 	space_destroy(&space);
 }
 
-/* The structure is copied by the call. */
+/* The call copies the structure. */
 TEST(ap_copied, "smp.set_ap_state.copied", 2, 0, SMP_SET_AP_STATE)
 {
 	struct vmi_ap_state state = probe_state();
@@ -165,7 +165,7 @@ TEST(ap_errors, "smp.set_ap_state.errors", 2, 0, SMP_SET_AP_STATE)
 	BAD(gdt_base, bad_address);
 	BAD(idt_base, bad_address);
 #undef BAD
-	/* It goes on running as if nothing had been. */
+	/* It continues as if nothing had happened. */
 	back_to_work();
 }
 
@@ -202,7 +202,7 @@ TEST(ap_restart, "cpu.stop.restart", 2, 0, CPU_STOP, SMP_SET_AP_STATE)
 	}
 }
 
-/* Once a vCPU is off, its stack is somebody else's. */
+/* When a vCPU is stopped, its stack may be reused. */
 TEST(ap_stack, "cpu.stop.stack", 2, 0, CPU_STOP)
 {
 	struct vmi_ap_state state = probe_state();
@@ -210,7 +210,7 @@ TEST(ap_stack, "cpu.stop.stack", 2, 0, CPU_STOP)
 
 	for (round = 0; round < 20; round++) {
 		start_probe(&state);
-		/* Comes when it is off, or makes it so. */
+		/* Arrives when it is stopped, or stops it. */
 		CHECK_RESULT(send_icr(1, ICR_INIT), 0);
 		if (machine.low_page)
 			delay_ns(200 * NS_PER_US);
@@ -223,7 +223,7 @@ TEST(ap_stack, "cpu.stop.stack", 2, 0, CPU_STOP)
 	back_to_work();
 }
 
-/* A stopped vCPU takes no interrupts, and starts with none of them left over. */
+/* A stopped vCPU takes no interrupts. When it starts, none is pending. */
 TEST(ap_stopped, "cpu.stop.stays", 2, 0, CPU_STOP)
 {
 	struct vmi_ap_state state = probe_state();
@@ -258,7 +258,7 @@ TEST(ap_init, "apic.send_ipi.init_stops", 2, 0, APIC_SEND_IPI)
 	run_on(1, run_forever, NULL);
 	WAIT_UNTIL(atomic_load(&running) > 1000);
 	CHECK_RESULT(send_icr(1, ICR_INIT), 0);
-	/* It stands still for good as soon as the INIT has arrived. */
+	/* It stops for good as soon as the INIT has arrived. */
 	while (value != atomic_load(&running)) {
 		CHECK(++tries < 100);
 		value = atomic_load(&running);
@@ -287,7 +287,7 @@ static void add_under_lock(void *argument)
 		atomic_add(&counter, 1);
 }
 
-/* Memory is one: atomic additions of all vCPUs add up. */
+/* Memory is coherent: the atomic additions of all vCPUs add up. */
 TEST(ap_memory, "smp.memory.atomic", 2, 0)
 {
 	counter = 0;
@@ -298,7 +298,7 @@ TEST(ap_memory, "smp.memory.atomic", 2, 0)
 static u64 starts;
 static u32 enough;
 
-/* No task register is loaded, so that it can start again and again. */
+/* No task register is loaded, so the vCPU can start again and again. */
 static noreturn void count_start(void)
 {
 	atomic_add(&starts, 1);
@@ -315,7 +315,10 @@ static void send_startups(void *argument)
 		CHECK_RESULT(send_icr(1, ICR_STARTUP | vector), 0);
 }
 
-/* STARTUP upon STARTUP from one vCPU, INIT from another: each INIT is followed by one start, and never by two. */
+/*
+ * Repeated STARTUPs from one vCPU, INITs from another: each INIT is followed by one start, never by
+ * two.
+ */
 TEST(ap_startups, "smp.startup.once", 3, 0, APIC_SEND_IPI, SMP_SET_AP_STATE)
 {
 	struct vmi_ap_state state = smp_work_state(1);
@@ -339,7 +342,7 @@ TEST(ap_startups, "smp.startup.once", 3, 0, APIC_SEND_IPI, SMP_SET_AP_STATE)
 	back_to_work();
 }
 
-/* Each vCPU finds itself by its own data, also while all of them run. */
+/* Each vCPU finds its own data, also while all of them run. */
 static void check_self(void *argument)
 {
 	struct percpu *cpu = this_cpu();

@@ -4,8 +4,8 @@
 	.section .text, "ax"
 
 	/*
-	 * Where smp.c starts a vCPU with every register set: stores them before
-	 * anything is changed. rsp is a stack, 16-byte aligned.
+	 * smp.c starts a vCPU here with every register set. Stores them before any changes. rsp is
+	 * a 16-byte aligned stack.
 	 */
 	.globl	ap_probe
 ap_probe:

@@ -3,7 +3,7 @@
 #include "user_mode.h"
 #include "test.h"
 
-/* A number that no other space ever gets; 1 is the kernel's own. */
+/* A number that no other space gets. 1 is the kernel's own. */
 static u64 last_context = 1;
 static u64 user_text_gpa, user_text_size;
 
@@ -23,7 +23,7 @@ bool in_hole(u64 from, u64 to)
 	return layer.present && from < h->reserve_end && to > h->reserve_start;
 }
 
-/* The user text is copied once; every space maps the copy. */
+/* The user text is copied once, and every space maps the copy. */
 static void init(void)
 {
 	user_base = 0x1000000000;
@@ -58,7 +58,7 @@ void space_create(struct space *space)
 	space->context = atomic_add(&last_context, 1);
 	space->generation = 1;
 	root = to_linear(space->root);
-	/* Kernel addresses in the lower half are the layer's affair: see design. */
+	/* The layer handles kernel addresses in the lower half. */
 	for (i = 256; i < 512; i++)
 		root[i] = kernel_root[i];
 	CHECK_RESULT(vmi.mmu_register_page_table(space->root, VMI_LEVEL_PML4), 0);

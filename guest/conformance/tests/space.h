@@ -18,16 +18,16 @@ struct space {
 	} tables[SPACE_TABLES];
 };
 
-/* With the user text mapped. */
+/* A new space with the user text mapped. */
 void space_create(struct space *space);
-/* Gives every table back; the space must not be loaded. */
+/* Frees every table. The space must not be loaded. */
 void space_destroy(struct space *space);
-/* Loads it on this vCPU; NULL: the kernel's own. */
+/* Loads it on this vCPU. NULL: the kernel's own space. */
 void space_load(struct space *space);
 
-/* The entry for va at a level, tables above it made as needed. */
+/* The entry for va at a level. Makes the tables above it as needed. */
 u64 *space_pte(struct space *space, u64 va, u32 level);
-/* Writes it through mmu.set_pte; level 1 to 3. No flush. */
+/* Writes the entry with mmu.set_pte, level 1 to 3. Does not flush. */
 void space_set(struct space *space, u64 va, u64 value, u32 level);
 void space_set_flags(struct space *space, u64 va, u64 value, u32 level, u32 flags);
 

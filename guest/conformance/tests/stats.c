@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* What the layer counts, and by it what the suite has really called. */
+/* The layer's counters, which also tell which calls the suite has really made. */
 #include "test.h"
 
 #define CALLS 137		/* a number that does not come by itself */
@@ -74,7 +74,7 @@ TEST(stats_counts, "stats.read.counts", 1, 0, STATS_READ, STATS_RESET)
 	CHECK_EQ(stats(CPU_GET_LDT).calls, 0);
 }
 
-/* Bucket n holds the calls of 2^n to 2^(n+1)-1 cycles: so the sum has bounds. */
+/* Bucket n holds the calls of 2^n to 2^(n+1)-1 cycles, which bounds the sum. */
 TEST(stats_histogram, "stats.read.histogram", 1, 0, STATS_READ)
 {
 	struct vmi_call_stats s;
@@ -98,7 +98,7 @@ TEST(stats_histogram, "stats.read.histogram", 1, 0, STATS_READ)
 	CHECK_OP(s.cycles, >=, low);
 	if (!s.buckets[VMI_STATS_BUCKETS - 1])
 		CHECK_OP(s.cycles, <, high);
-	/* Slow calls take cycles for certain. */
+	/* Slow calls certainly take some cycles. */
 	CHECK_OP(stats(CORE_CONSOLE_WRITE).cycles, >, 100);
 }
 
@@ -121,7 +121,7 @@ TEST(stats_reset, "stats.reset.zero", 1, 0, STATS_RESET)
 
 TEST(stats_errors, "stats.read.errors", 1, 0, STATS_READ)
 {
-	/* Not the one behind the last: a later version may have it. */
+	/* Not the number after the last: a later version may have it. */
 	static const u32 none[] = { 0x0ff, 0x1ff, 0x999, 0xffff, 0xffffffff };
 	struct vmi_call_stats s;
 	u32 i;
@@ -149,10 +149,7 @@ TEST(stats_sum, "stats.read.all_vcpus", 2, 0, STATS_READ)
 	CHECK_EQ(stats(CPU_GET_FS_BASE).calls, (u64)CALLS * machine.vcpus_online);
 }
 
-/*
- * Calls that end the machine, begin or clear the counting, or that one vCPU
- * alone cannot make.
- */
+/* Calls that end the machine, start or clear the counting, or that one vCPU alone cannot make. */
 static bool excused(u32 call)
 {
 	return call == CORE_SHUTDOWN || call == CORE_INIT || call == STATS_RESET ||
@@ -170,7 +167,7 @@ TEST(stats_coverage, "stats.coverage", 1, TEST_LAST | TEST_ALL, STATS_READ)
 			FAIL("%s was never called", call_name(calls[i]));
 }
 
-/* --- the same by what the tests declare --- */
+/* --- the same, by the declarations of the tests --- */
 
 TEST(meta_coverage, "meta.coverage", 1, TEST_LAST)
 {
@@ -199,7 +196,10 @@ TEST(meta_names, "meta.names", 1, TEST_LAST)
 				FAIL("two tests are named %s", tests[i]->name);
 }
 
-/* Every call that came with the layer's version of a section, or before it, has an entry; later ones have none. */
+/*
+ * Every call of the layer's version of a section, or of an earlier one, has an entry. Later calls
+ * have none.
+ */
 TEST(meta_entries, "meta.entries", 1, TEST_LAST)
 {
 	static const u16 since[] = {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * The long stress test, for what happens once in a million times: every vCPU takes random steps in spaces that all
- * share (storm_spaces.c) and with events between vCPUs (storm_events.c). Nothing may be lost, nothing may be stale, no
- * register may change, and all memory comes back. How long: stress=SECONDS on the command line.
+ * The long stress test, for errors that appear once in a million times. Every vCPU takes random
+ * steps in spaces that all share (storm_spaces.c) and with events between vCPUs (storm_events.c).
+ * Nothing may be lost or stale, no register may change, and all memory must be freed. Duration:
+ * stress=SECONDS on the command line.
  */
 #include "storm.h"
 
@@ -22,10 +23,10 @@ void storm_beat(const char *doing)
 	for (i = 0; i < machine.vcpus_online; i++) {
 		u64 beat = READ_ONCE(storm_cpus[i]->beat);
 
-		/* Another vCPU's clock may be a little ahead. */
+		/* Another vCPU's clock may be slightly ahead. */
 		if (time <= beat || time - beat <= STORM_LOST)
 			continue;
-		/* The boot vCPU is who would go on after a failure. */
+		/* The boot vCPU continues after a failure. */
 		if (!i)
 			panic("vCPU 0 stands still for %llu ms: %s", (time - beat) / NS_PER_MS,
 			      storm_cpus[i]->doing);
@@ -68,7 +69,7 @@ static void work(void *argument)
 	storm_spaces_leave();
 	storm_events_finish();
 	atomic_add(&working, -1);
-	/* Others may still want something of this vCPU. */
+	/* Others may still wait for this vCPU. */
 	while (atomic_load(&working)) {
 		pause();
 		storm_beat("the end");

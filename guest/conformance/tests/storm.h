@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* What the parts of memory.storm and time.storm share: see storm.c. */
+/* Shared by the parts of memory.storm and time.storm: see storm.c. */
 #ifndef TESTS_STORM_H
 #define TESTS_STORM_H
 
@@ -7,13 +7,13 @@
 #include "pages.h"
 #include "test.h"
 
-/* Longer than any delay that a test from outside makes: what has not come by then is lost. */
+/* Longer than any delay that a host's test causes: an event that is later is lost. */
 #define STORM_LOST (15 * NS_PER_S)
 
-/* Of one vCPU. */
+/* Data of one vCPU. */
 struct storm_cpu {
 	u64 seed;
-	u64 beat;		/* last sign of life, and during what */
+	u64 beat;		/* time of the last sign of life, and the step then */
 	const char *doing;
 	u64 count;		/* operations */
 	struct fpu_state want, got;
@@ -31,7 +31,7 @@ static inline u64 storm_random(u64 below)
 	return (random64(&storm_here()->seed) >> 7) % below;
 }
 
-/* In every loop; fails when another vCPU has stopped. */
+/* Called in every loop. Fails when another vCPU has stopped. */
 void storm_beat(const char *doing);
 
 /* storm_spaces.c: spaces that all vCPUs change, load and read. */
@@ -40,10 +40,10 @@ void storm_spaces_destroy(void);
 void storm_spaces_step(void);
 void storm_spaces_leave(void);
 
-/* storm_events.c: interrupts, alarms, kicks and halts, counted on both sides. */
+/* storm_events.c: interrupts, alarms, kicks and halts, counted at both ends. */
 void storm_events_create(void);
 void storm_events_step(void);
-/* Nothing is on its way any more. */
+/* Returns when no event is on its way. */
 void storm_events_finish(void);
 
 #endif

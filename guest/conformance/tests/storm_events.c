@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Events between vCPUs. Interrupts of one vector merge, so each has a box that the sender fills and the handler
- * empties: a box that stays full is a lost interrupt. Whoever sleeps often has no alarm that would hide a lost wake-up, but
- * one for when it is certainly lost.
+ * Events between vCPUs. Interrupts of one vector merge, so each has a box that the sender fills and
+ * the handler empties: a box that stays full is a lost interrupt. A vCPU that sleeps often has no
+ * alarm that would hide a lost wake-up, except one for when it is certainly lost.
  */
 #include "storm.h"
 
@@ -12,7 +12,8 @@
 #define VECTOR_WAKE	0xb5
 #define VECTOR_CLOCK	0xc5
 
-static u64 boxes[MAX_VCPUS][MAX_VCPUS][VECTORS];	/* [to][from]: when it was filled; 0: empty */
+/* [to][from]: time of the last fill, 0: empty */
+static u64 boxes[MAX_VCPUS][MAX_VCPUS][VECTORS];
 static u64 sent[MAX_VCPUS], received[MAX_VCPUS];
 
 enum { AWAKE, ASLEEP, WOKEN };
@@ -90,7 +91,7 @@ static void sleep(void)
 	u32 me = this_vcpu();
 	u64 end = now() + STORM_LOST;
 
-	/* Somebody has to stay awake. */
+	/* One vCPU must stay awake. */
 	if (atomic_add(&sleeping, 1) >= machine.vcpus_online) {
 		atomic_add(&sleeping, -1);
 		return;
@@ -182,7 +183,7 @@ static void use_alarm(void)
 						alarms[me][i].due,
 						period, VECTOR_CLOCK), 0);
 	}
-	/* Alone, a halt ends only by an alarm. */
+	/* Alone, only an alarm ends a halt. */
 	storm_beat("halt for an alarm");
 	if (rest && alarms[me][VMI_TIME_REAL].armed) {
 		u64 fired = alarms[me][0].fired + alarms[me][1].fired;
@@ -195,7 +196,7 @@ static void use_alarm(void)
 	irq_enable();
 }
 
-/* --- a lock that waits by lock.wait, with interrupts off: nothing but a kick ends that --- */
+/* --- a lock that waits with lock.wait, interrupts off: only a kick ends the wait --- */
 
 static void use_mutex(void)
 {
@@ -225,7 +226,7 @@ static void use_mutex(void)
 	irq_enable();
 }
 
-/* --- all together --- */
+/* --- all events together --- */
 
 void storm_events_create(void)
 {
@@ -280,7 +281,7 @@ void storm_events_finish(void)
 	u64 all_sent = 0, all_received = 0, uses = 0, end;
 	u32 me = this_vcpu(), i;
 
-	/* Periodic ones never end by themselves; a last one of the others must come. */
+	/* Periodic alarms never end by themselves. The others must come one last time. */
 	irq_disable();
 	for (i = 0; i < 2; i++) {
 		if (alarms[me][i].armed && alarms[me][i].periodic) {
@@ -297,7 +298,7 @@ void storm_events_finish(void)
 		if (now() > end)
 			FAIL("an event of vCPU %u is lost", me);
 	}
-	/* Until all are here some may sleep. */
+	/* Until all have arrived, some may sleep. */
 	atomic_add(&finished, 1);
 	while (atomic_load(&finished) < machine.vcpus_online) {
 		wake_one();

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Spaces that all vCPUs change, load and read. Who changes one flushes all that have it loaded, as a kernel does:
- * first the entry and the generation, then the list of those that have it loaded, then interrupts. What a reader may
- * find is what was there before the change or is there after it, and nothing older. Pages that are taken out are
- * poisoned and looked at again before they become something else, often a page table.
+ * Spaces that all vCPUs change, load and read. A vCPU that changes a space flushes all vCPUs that
+ * have it loaded, in the order of a kernel: first the entry and the generation, then the list of
+ * vCPUs, then interrupts. A reader may find the value before or after the change, but nothing
+ * older. Unmapped pages are poisoned and checked before they become something else, often a page
+ * table.
  */
 #include "../kernel/lock.h"
 #include "storm.h"
 
-#define VECTOR_FLUSH	0xd2	/* above all others: readers hold interrupts off for a moment only */
+/* Above all others: readers keep interrupts off for a moment only. */
+#define VECTOR_FLUSH	0xd2
 #define SPACES_MAX	40
 #define REGIONS		3	/* each has a page table of its own */
 #define PER_REGION	8
@@ -17,20 +19,20 @@
 #define MARKS		8	/* first of the words that vCPUs write to */
 #define POISON		0x706f69736f6e21ull
 
-/* Page and PTE_W; 0: not present. */
+/* Page and PTE_W. 0: not present. */
 struct slot {
 	u64 now, before, sequence;
 };
 
 struct shared {
 	struct space space;
-	u32 writer;		/* who changes it; waited for with interrupts on */
-	u32 gate, dead;		/* loading it against destroying it */
+	u32 writer;		/* the vCPU that changes it; others wait with interrupts on */
+	u32 gate, dead;		/* a load excludes destruction */
 	u64 members;		/* vCPUs that have it loaded */
 	struct slot slots[SLOTS];
 };
 
-/* From who flushes to those who have to. */
+/* From the vCPU that flushes to the others. */
 struct request {
 	struct shared *space;
 	u64 start, end, left;
@@ -71,7 +73,7 @@ static void check_poison(u64 gpa)
 	free_page(gpa);
 }
 
-/* After the flush: nobody can have a translation of it. */
+/* After the flush: no translation of it may exist. */
 static void retire(u64 gpa, u64 entry)
 {
 	u64 *page = to_linear(gpa), *place = &kept[this_vcpu()][storm_random(KEPT)];
@@ -160,7 +162,7 @@ static void flush(struct shared *s, u64 start, u64 end)
 
 /* --- changes --- */
 
-/* Writes an entry and keeps what the layer has noted in it; returns the old one. */
+/* Writes an entry and preserves the bits that the layer keeps in it. Returns the old value. */
 static u64 exchange(struct shared *s, u32 n, u64 target)
 {
 	u64 *slot = space_pte(&s->space, slot_va(n), VMI_LEVEL_PT);
@@ -175,7 +177,7 @@ static u64 exchange(struct shared *s, u32 n, u64 target)
 	return old;
 }
 
-/* Changes some slots; tables: takes the page tables out too, which are then pages like others. */
+/* Changes some slots. tables: also removes the page tables, which then become ordinary pages. */
 static void change(struct shared *s, u32 first, u32 count, bool tables, bool clear)
 {
 	u64 old[SLOTS], value, gone[REGIONS], start = slot_va(first),
@@ -190,7 +192,7 @@ static void change(struct shared *s, u32 first, u32 count, bool tables, bool cle
 		value = clear || (page && !storm_random(4)) ? 0 :
 			!page || !storm_random(3) ? new_page() | (storm_random(3) ? PTE_W : 0) :
 						    page | (w ? 0 : PTE_W);
-		/* More than there was needs no flush. */
+		/* More rights than before need no flush. */
 		need |= page && ((value & PTE_ADDRESS) != page || (w && !(value & PTE_W)));
 		atomic_add(&slot->sequence, 1);
 		atomic_store(&slot->now, value);
@@ -236,7 +238,7 @@ static void lock_writer(struct shared *s)
 	}
 }
 
-/* Everything of it becomes free, and it a new space with other pages. */
+/* Frees all of it and makes a new space with other pages. */
 static void renew(struct shared *s)
 {
 	struct spinlock *gate = (struct spinlock *)&s->gate;
@@ -313,7 +315,7 @@ static void enter(struct shared *s)
 		CHECK_RESULT(vmi.mmu_set_lazy_mode(VMI_LAZY_CPU), 0);
 	loaded[me] = s;
 	this_cpu()->space = &s->space;
-	/* A generation of 0 is none: everything is compared. */
+	/* Generation 0 means none: the layer compares everything. */
 	set_cr3(s->space.root, s->space.context,
 		storm_random(8) ? atomic_load(&s->space.generation) : 0);
 	if (lazy)
@@ -338,7 +340,10 @@ static bool right(const u64 *allowed, u64 error, u64 value, bool write, bool use
 	return false;
 }
 
-/* Interrupts off but for user code: then more than one change may pass, and nothing can be said. */
+/*
+ * With interrupts off, except in user code: there more than one change may pass, and any value is
+ * valid.
+ */
 static void access_one(struct shared *s)
 {
 	u32 n = storm_random(SLOTS), kind = storm_random(8);
