@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Images of Debian for the long tests: made by `paravane image build`, which takes packages from the mirror of the host's apt, and kept
-//! in the user's cache for the next run.
+//! Debian images for the long tests. `paravane image build` makes them with packages from the
+//! mirror of the host's apt. They are kept in the user's cache.
 
 use crate::{program, source_root};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// MiB that a file system has in all.
+/// The size of the file system, in MiB.
 const SIZE: u32 = 4096;
 
-/// Several tests of one program may want one.
+/// Several tests of one program may want the same image.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A Debian 12 with these packages besides those of every image. It is made anew when they, or what makes images, have changed.
+/// A Debian 12 image with these packages and those of every image. It is made again if the packages
+/// or the program have changed.
 ///
 /// # Panics
 /// When it cannot be made.
@@ -53,7 +54,7 @@ pub fn image(name: &str, packages: &[&str]) -> PathBuf {
     image
 }
 
-/// With servers for the network, a database, containers, and what measures disks and networks.
+/// With network servers, a database, containers, and benchmarks for disks and networks.
 #[must_use]
 pub fn with_services() -> PathBuf {
     image(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The fuzzer of the sandboxed side: a machine whose guest does at random all that it can, and what
-//! is looked at around it.
+//! The fuzzer of the sandboxed side: runs machines whose guests attack at random, and checks their
+//! surroundings.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -24,40 +24,40 @@ use tempfile::TempDir;
 
 /// One machine in so many is traced.
 const TRACED: u64 = 3;
-/// A machine that has not said how far it is for so long hangs, most likely, and need not go on.
+/// A machine that reports no progress for so long probably hangs, and is ended.
 const SILENCE: Duration = Duration::from_millis(300);
-/// More calls than any guest can make: its words are no better than it is.
+/// More calls than any guest can make. The guest reports the number, so do not trust it.
 const MOST_CALLS: u64 = 1 << 32;
 
-/// How a machine is told to end.
+/// How a machine ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Signal(Signal),
-    /// By its own time-out, one second.
+    /// By its own time-out of one second.
     Timeout,
 }
 
-/// A machine as a seed says that it is.
+/// A machine that a seed describes.
 #[derive(Debug)]
 pub struct Machine {
     seed: u64,
     host: Host,
     traced: bool,
     vcpus: u64,
-    /// From its start until it is told to end.
+    /// The time from its start until it is told to end.
     life: Duration,
     ending: Ending,
 }
 
 impl Machine {
-    /// Of a seed.
+    /// The machine of a seed.
     ///
     /// # Panics
     /// When there is no host to run it on.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let hosts = Host::all();
-        // splitmix64: neighbours have nothing in common.
+        // splitmix64: adjacent seeds have nothing in common.
         let mut state = seed;
         let mut any = move |limit: u64| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -88,7 +88,7 @@ impl Machine {
     }
 }
 
-/// What came of machines.
+/// Results of machines.
 #[derive(Debug, Default)]
 pub struct Findings {
     forks: u64,
@@ -96,12 +96,12 @@ pub struct Findings {
     traced: u64,
     traced_calls: u64,
     refused: u64,
-    /// What must not be.
+    /// What must not happen and did.
     pub wrong: Vec<String>,
 }
 
 impl Findings {
-    /// Of one more.
+    /// Adds the results of another machine.
     pub fn add(&mut self, more: Findings) {
         self.forks += more.forks;
         self.calls += more.calls;
@@ -116,7 +116,8 @@ impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} processes forked, {} calls by the guests' count; {} machines traced, {} calls seen, {} refused; {} findings",
+            "{} processes forked, {} calls by the guests' count; {} machines traced, {} calls \\
+                 seen, {} refused; {} findings",
             self.forks,
             self.calls,
             self.traced,
@@ -138,10 +139,10 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Puts it up.
+    /// Sets it up.
     ///
     /// # Panics
-    /// When it cannot.
+    /// When that fails.
     #[must_use]
     #[allow(clippy::new_without_default)] // It starts machines.
     pub fn new() -> Self {
@@ -182,7 +183,7 @@ impl Surroundings {
             "--append",
         ]);
         command.arg(format!("seed={}", machine.seed));
-        // There a signal can be a call that is not admitted, at which a machine ends at once.
+        // There a signal is a call that the filter does not admit, and the machine ends at once.
         if matches!(machine.host, Host::NoLandlock | Host::Neither) {
             command.args(["--append", "quiet"]);
         }
@@ -200,7 +201,7 @@ impl Surroundings {
             .stderr(Stdio::piped());
         let mut findings = Findings::default();
         let mut seen = if machine.traced {
-            // A thread of its own: it waits for all that are its children.
+            // A thread of its own: it waits for all tasks that it traces.
             let tracer = std::thread::scope(|scope| {
                 scope
                     .spawn(|| traced(machine, &mut command, &mut findings))
@@ -251,7 +252,7 @@ fn open_to_all(folder: &std::path::Path) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-/// By the thread that starts it, as ptrace has it.
+/// The thread that starts the machine also traces it, as ptrace requires.
 fn traced(machine: &Machine, command: &mut Command, findings: &mut Findings) -> Seen {
     witness::prepare(command);
     let child = command.spawn().unwrap();
@@ -270,8 +271,8 @@ fn traced(machine: &Machine, command: &mut Command, findings: &mut Findings) -> 
     seen
 }
 
-/// From the start to the end: this thread waits, others read what the guest says, look at the
-/// processes, and tell it to end.
+/// From start to end. This thread waits; others read the guest's output, sample the processes, and
+/// tell the machine to end.
 fn live(
     machine: &Machine,
     mut child: Child,
@@ -321,7 +322,7 @@ fn live(
     })
 }
 
-/// Looks at the machine until it is over; when it was asked to end.
+/// Samples the machine until it has ended. Returns when it was told to end.
 fn watch(
     machine: &Machine,
     monitor: u32,
@@ -329,7 +330,7 @@ fn watch(
     heard: &Mutex<Instant>,
 ) -> (Seen, Option<Instant>) {
     let (mut seen, mut asked, start) = (Seen::default(), None, Instant::now());
-    // The tracer has its own look, and makes everything slow.
+    // The tracer checks the processes itself, and slows everything down.
     let life = if machine.traced {
         machine.life * 4
     } else {
@@ -346,12 +347,12 @@ fn watch(
                 asked = Some(Instant::now());
             }
             Ending::Timeout if asked.is_none() => {
-                // A second of its own, and building it up.
+                // One second, and the time to set it up.
                 asked = (start.elapsed() > Duration::from_secs(2)).then(Instant::now);
             }
             _ => {}
         }
-        // It has shown that it does not end by itself.
+        // The machine does not end by itself.
         if asked.is_some_and(|at| at.elapsed() > END * 2) {
             tree::signal(monitor, Signal::KILL);
         }

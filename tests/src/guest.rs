@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Small guests that say what they are told to, and end as they are told to: for the monitor's behaviour towards
-//! guests that crash, hang or lie.
+//! Small guests that print a text and end in a given way, to test how the monitor treats guests
+//! that crash, hang or lie.
 //!
-//! Each is an ELF file with a PVH note and a few instructions of 32-bit code, made here byte by byte so that no
-//! second toolchain is needed.
+//! Each is an ELF file with a PVH note and a few instructions of 32-bit code, written byte by byte
+//! so that no second toolchain is needed.
 
 /// How such a guest ends.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// By writing this value to the exit port: 0x10 is passed, 0x11 is failed.
+    /// Writes this value to the exit port: 0x10 is passed, 0x11 is failed.
     Exit(u32),
-    /// Not at all.
+    /// Never.
     Hang,
-    /// Not at all, and it prints its text again and again.
+    /// Never, and it prints its text again and again.
     Chatter,
     /// By a triple fault.
     TripleFault,
@@ -26,11 +26,11 @@ const ENTRY: u32 = LOAD + HEADERS + NOTE;
 /// A guest that prints `text` on its serial port, then ends.
 ///
 /// # Panics
-/// When the text is over 4 GiB.
+/// When the text has 4 GiB or more.
 #[must_use]
 pub fn build(text: &str, end: End) -> Vec<u8> {
     let mut code = code(0, end);
-    // The text is behind the code, whose length does not depend on where that is.
+    // The text follows the code, whose length does not depend on the address of the text.
     let text_at = ENTRY + u32::try_from(code.len()).unwrap_or(0);
     code = self::code(text_at, end);
     code.extend(text.bytes().chain([0]));
@@ -57,7 +57,7 @@ fn code(text: u32, end: End) -> Vec<u8> {
             code.push(0xef); // out %eax, %dx
         }
         End::Chatter => {
-            // Back to the beginning.
+            // Back to the start.
             let back = u8::try_from(code.len() + 2).unwrap_or(0).wrapping_neg();
             code.extend([0xeb, back]);
         }
@@ -84,7 +84,7 @@ fn elf(code: &[u8]) -> Vec<u8> {
     for half in [64u16, 56, 2, 64, 0, 0] {
         file.extend(half.to_le_bytes());
     }
-    // Everything is loaded, the headers too; the second segment is the note.
+    // One segment loads the whole file with its headers. The other segment is the note.
     program_header(
         &mut file,
         1,

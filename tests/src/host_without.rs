@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hosts that a machine must hold on: what a user may and what the host's kernel has differ. A
-//! launcher (`src/bin/without.rs`) makes them out of the host that the tests run on.
+//! The kinds of host on which a machine must be confined: they differ in the user's rights and in
+//! the features of the host's kernel. A launcher (`src/bin/without.rs`) imitates them on the host
+//! that runs the tests.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -16,19 +17,19 @@ use tempfile::TempDir;
 /// The ordinary user that root becomes.
 pub const NOBODY: u32 = 65534;
 
-/// What a host does not have.
+/// What a host lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacks {
-    /// Nobody can make a namespace of any kind: EPERM.
+    /// All namespaces: EPERM.
     pub namespaces: bool,
-    /// The host's kernel does not know Landlock: ENOSYS.
+    /// Landlock in the host's kernel: ENOSYS.
     pub landlock: bool,
 }
 
 impl FromStr for Lacks {
     type Err = String;
 
-    /// Of `namespaces`, `landlock`, `namespaces,landlock` or `nothing`.
+    /// Parses `namespaces`, `landlock`, `namespaces,landlock` or `nothing`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut lacks = Lacks::default();
         for word in text.split(',') {
@@ -47,23 +48,23 @@ impl FromStr for Lacks {
     }
 }
 
-/// A kind of host, seen by a user.
+/// A kind of host, as a user sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// All there is, as root.
+    /// Everything, as root.
     Root,
-    /// All there is, as an ordinary user.
+    /// Everything, as an ordinary user.
     User,
     /// An ordinary user without namespaces.
     NoNamespaces,
     /// An ordinary user without Landlock.
     NoLandlock,
-    /// An ordinary user without either.
+    /// An ordinary user without both.
     Neither,
 }
 
 impl Host {
-    /// Those that the caller can try: only root can become root.
+    /// The kinds that the caller can use: only root can run programs as another user.
     #[must_use]
     pub fn all() -> Vec<Host> {
         let mut all = vec![
@@ -78,7 +79,7 @@ impl Host {
         all
     }
 
-    /// The user that programs run as there.
+    /// The user that programs run as.
     #[must_use]
     pub fn user(self) -> u32 {
         let me = geteuid();
@@ -89,7 +90,7 @@ impl Host {
         }
     }
 
-    /// For the launcher.
+    /// The launcher's word for what is missing.
     fn lacks(self) -> &'static str {
         match self {
             Host::Root | Host::User => "nothing",
@@ -100,7 +101,7 @@ impl Host {
     }
 }
 
-/// Programs where everybody may run them: the folder of the build may be root's alone.
+/// Copies of programs that every user can run: the build folder may be root's alone.
 #[derive(Debug)]
 pub struct Programs(TempDir);
 
@@ -126,13 +127,13 @@ impl Programs {
         self.0.path()
     }
 
-    /// One of them.
+    /// The path of a program.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// One of them, run on that host.
+    /// A command that runs a program on that host.
     #[must_use]
     pub fn on(&self, host: Host, name: &str) -> Command {
         let mut command = Command::new(self.path("without"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the end-to-end tests share: running the program, reading what it says, and small guests that misbehave.
+//! Shared by the end-to-end tests: runs the program, reads its output, makes small guests that
+//! misbehave.
 
 pub mod debian;
 pub mod fuzz;

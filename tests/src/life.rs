@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine that says in lines what it has done, and is killed at some moment.
+//! A machine that reports in lines what it has done, and is killed at a random moment.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// The machine, and the lines of its output, which end with it.
+/// The machine, and the lines of its output. They end with the machine.
 #[derive(Debug)]
 pub struct Life {
     monitor: Child,
@@ -30,15 +30,16 @@ impl Life {
         }
     }
 
-    /// The lines in front of this one, which is taken, too.
+    /// The lines before this one, which is consumed, too.
     pub fn before<'a>(&'a mut self, end: &'a str) -> impl Iterator<Item = String> + 'a {
         self.by_ref().take_while(move |line| line != end)
     }
 
-    /// Kills the monitor at a moment up to `most` from now; `note` gets what is said until then, of which the last line may be cut off.
+    /// Kills the monitor at a random moment within `most`. Passes the lines until then to `note`;
+    /// the last one may be incomplete.
     ///
     /// # Panics
-    /// When there is nothing to kill any more.
+    /// When the monitor has ended already.
     pub fn end(self, most: Duration, note: impl FnMut(String)) {
         let Life { mut monitor, lines } = self;
         let killer = std::thread::spawn(move || {
@@ -59,7 +60,7 @@ impl Iterator for Life {
     }
 }
 
-/// A moment up to `most`.
+/// A random moment within `most`.
 fn some_time(most: Duration) -> Duration {
     let random = std::collections::hash_map::RandomState::new()
         .build_hasher()

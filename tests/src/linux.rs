@@ -9,7 +9,7 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The kernel for the process hypervisor, built unless it was.
+/// The kernel for the process hypervisor. Builds it if it is not in the cache.
 ///
 /// # Panics
 /// When it cannot be built.

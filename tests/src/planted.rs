@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Layers with a deliberate fault (`layers/faults.txt`), for tests that must fail with it.
+//! Layers with a planted fault (`layers/faults.txt`), for tests that must fail with it.
 
 use crate::source_root;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A layer that was built for one test; its folder goes with the value.
+/// A layer that was built for one test. Its folder is removed with the value.
 #[derive(Debug)]
 pub struct Planted {
     folder: TempDir,
@@ -17,7 +17,7 @@ impl Planted {
     /// Builds the process layer with a fault.
     ///
     /// # Errors
-    /// What make said.
+    /// The output of make.
     pub fn build(fault: &str) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
         let make = Command::new("make")
@@ -25,7 +25,7 @@ impl Planted {
             .arg(source_root().join("layers/process"))
             .arg(format!("OUT={}", folder.path().display()))
             .arg(format!("FAULT={fault}"))
-            // The job server of a make above this test is not ours to use.
+            // Do not use the job server of a make that runs this test.
             .env_remove("MAKEFLAGS")
             .env_remove("MAKELEVEL")
             .output()
@@ -37,14 +37,14 @@ impl Planted {
         }
     }
 
-    /// The layer's file, for `--rom`.
+    /// The file of the layer, for `--rom`.
     #[must_use]
     pub fn rom(&self) -> PathBuf {
         self.folder.path().join("process.elf")
     }
 }
 
-/// The faults that the list says `outside.TEST` finds.
+/// The faults that `outside.TEST` finds according to the list.
 ///
 /// # Errors
 /// The list cannot be read.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Running the `paravane` program.
+//! Runs the `paravane` program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::sync::OnceLock;
 
-/// The program, built if it was not up to date.
+/// The program. Builds it if it is not up to date.
 ///
-/// Cargo gives a test the path of a program only inside the program's own package, so this asks cargo to build it:
-/// for the same profile, into the same folder, where it is usually there already.
+/// Cargo tells a test the path of a program only inside the program's own package. So this asks
+/// cargo to build it, for the same profile and into the same folder, where it usually exists
+/// already.
 ///
 /// # Panics
 /// When it cannot be built.
@@ -27,10 +28,10 @@ fn path_with_hooks() -> &'static Path {
     })
 }
 
-/// Another program of the tests, of `src/bin`. Cargo has built it for the test that calls this.
+/// Another program of the tests, from `src/bin`. Cargo has built it for the test that calls this.
 ///
 /// # Panics
-/// When it is not there.
+/// When it does not exist.
 #[must_use]
 pub fn tool(name: &str) -> PathBuf {
     let this =
@@ -41,7 +42,8 @@ pub fn tool(name: &str) -> PathBuf {
         .unwrap_or_else(|| fail(&format!("{name} was not built")))
 }
 
-/// The folder of a profile, such as target/debug: `this` is target/PROFILE/deps/TEST, or target/PROFILE/PROGRAM.
+/// The folder of a profile, such as target/debug. `this` is target/PROFILE/deps/TEST or
+/// target/PROFILE/PROGRAM.
 fn profile(this: &Path) -> Option<&Path> {
     let folder = this.parent()?;
     if folder.ends_with("deps") {
@@ -87,31 +89,31 @@ fn build(program: &str, features: &[&str]) -> Result<PathBuf, String> {
     }
 }
 
-/// A process that is ended with this value.
+/// A process that is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Ends(pub Child);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What a run of the program came to.
+/// The result of a run of the program.
 #[derive(Debug)]
 pub struct Run {
-    /// Exit code; -1 when a signal ended it.
+    /// Exit code, -1 if a signal ended it.
     pub code: i32,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Run {
-    /// From a command's output.
+    /// From the output of a command.
     #[must_use]
     pub fn of(output: &Output) -> Self {
         Run {
@@ -121,13 +123,13 @@ impl Run {
         }
     }
 
-    /// The last line that it printed.
+    /// The last line of standard output.
     #[must_use]
     pub fn last_line(&self) -> &str {
         self.stdout.lines().last().unwrap_or_default()
     }
 
-    /// What the TAP in the output says of one test: `Some(true)` for ok.
+    /// The result of one test in the TAP on standard output: `Some(true)` for ok.
     #[must_use]
     pub fn tap_result(&self, test: &str) -> Option<bool> {
         self.stdout.lines().find_map(|line| {
@@ -141,7 +143,7 @@ impl Run {
     }
 }
 
-/// The program, ready to be given words.
+/// The program, without arguments yet.
 #[must_use]
 pub fn command() -> Command {
     prepared(path())
@@ -161,7 +163,7 @@ fn prepared(program: &Path) -> Command {
     command
 }
 
-/// Runs the program with these words.
+/// Runs the program with these arguments.
 ///
 /// # Panics
 /// When it cannot be started.

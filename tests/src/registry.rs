@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A registry of images on loopback (OCI distribution specification, the part for pulling), and images to put into it.
+//! An image registry on the loopback (OCI distribution specification, the pull part), and images
+//! for it.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -14,47 +15,47 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Who may have something of a registry that wants to know: `user`, `secret`, as HTTP's basic authentication has it.
+/// The user and password of a registry that needs a login: `user`, `secret`.
 pub const BASIC: &str = "dXNlcjpzZWNyZXQ=";
-/// Bytes that are more than those of a document.
+/// Larger than any document.
 pub const LARGE: usize = 10_000;
 const TOKEN: &str = "let-me-in";
-/// Bytes that are no end for who does not look.
+/// More bytes than a client that checks sizes reads.
 const FAR: usize = 256 << 20;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// What it does that it should not.
+/// What the registry does wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// These blobs are not what their digest says.
+    /// The contents of these blobs do not match their digest.
     Damaged,
-    /// Blobs of more than [`LARGE`] bytes go on behind their end.
+    /// Blobs of more than [`LARGE`] bytes continue after their end.
     Longer,
-    /// Blobs end in the middle.
+    /// Blobs end early.
     Truncated,
     /// Blobs of more than [`LARGE`] bytes stop in the middle, for ever.
     Stuck,
-    /// Every answer is this status.
+    /// Every answer has this status.
     Status(u16),
-    /// Answers to paths with this in them have this status and no end (or one that is far away).
+    /// Answers to paths that contain this have this status and no end, or a very distant one.
     Endless(&'static str, u16),
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By the path behind `/v2/`: bytes and type.
+    /// By the path after `/v2/`: bytes and type.
     files: HashMap<String, (Vec<u8>, &'static str)>,
     fault: Option<Fault>,
     login: bool,
-    /// Paths that were asked for.
+    /// Paths that were requested.
     asked: Vec<String>,
-    /// Bytes of answers without end.
+    /// Bytes sent of answers without end.
     sent: usize,
 }
 
-/// A registry. It ends with the test's process.
+/// A registry. It ends with the process of the test.
 #[derive(Clone, Debug)]
 pub struct Registry {
     address: SocketAddr,
@@ -62,7 +63,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts one, without images.
+    /// Starts a registry without images.
     ///
     /// # Panics
     /// When it cannot listen.
@@ -78,7 +79,7 @@ impl Registry {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let server = server.clone();
-                // Who hangs up is the test's business.
+                // If the client hangs up, the test checks why.
                 std::thread::spawn(move || drop(server.serve(&stream)));
             }
         });
@@ -89,23 +90,23 @@ impl Registry {
         with(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The full name of an image in it.
+    /// The full name of an image in the registry.
     #[must_use]
     pub fn name(&self, image: &str) -> String {
         format!("{}/{image}", self.address)
     }
 
-    /// What it does wrong from now on.
+    /// Sets what the registry does wrong from now on.
     pub fn fault(&self, fault: Option<Fault>) {
         self.state(|state| state.fault = fault);
     }
 
-    /// From now on it wants to know who asks.
+    /// From now on the registry needs a login.
     pub fn wants_login(&self) {
         self.state(|state| state.login = true);
     }
 
-    /// The paths that contain this and were asked for since the last call.
+    /// The requested paths that contain this, since the last call.
     #[must_use]
     pub fn asked(&self, part: &str) -> usize {
         self.state(|state| std::mem::take(&mut state.asked))
@@ -114,13 +115,14 @@ impl Registry {
             .count()
     }
 
-    /// Bytes of answers without end that somebody took since the last call.
+    /// Bytes of answers without end that clients have read since the last call.
     #[must_use]
     pub fn sent(&self) -> usize {
         self.state(|state| std::mem::take(&mut state.sent))
     }
 
-    /// Adds an image under a name and tag: layers as they are stored, and the digests of the archives that are in them. The image's digest.
+    /// Adds an image under a name and tag. `layers` are the stored layers, each with the digest of
+    /// its archive. Returns the digest of the image.
     pub fn add(
         &self,
         name: &str,
@@ -154,7 +156,7 @@ impl Registry {
         self.manifest(name, Some(tag), &index, INDEX)
     }
 
-    /// Adds a blob; its descriptor.
+    /// Adds a blob and returns its descriptor.
     fn blob(&self, name: &str, bytes: Vec<u8>) -> Value {
         let (digest, size) = (sum(&bytes), bytes.len());
         let path = format!("{name}/blobs/{digest}");
@@ -163,7 +165,10 @@ impl Registry {
                 .files
                 .insert(path, (bytes, "application/octet-stream"))
         });
-        json!({ "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": digest, "size": size })
+        json!({
+            "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip",
+            "digest": digest, "size": size,
+        })
     }
 
     fn manifest(
@@ -208,7 +213,7 @@ impl Registry {
         Ok(())
     }
 
-    /// False: the connection ends.
+    /// False: close the connection.
     fn answer(
         &self,
         mut stream: &TcpStream,
@@ -233,7 +238,7 @@ impl Registry {
                 stream.write_all(
                     format!("HTTP/1.1 {status} x\r\nconnection: close\r\n\r\n").as_bytes(),
                 )?;
-                // What a parser of JSON reads on over.
+                // White space, which a JSON parser skips.
                 let blank = vec![b' '; 64 << 10];
                 for _ in 0..FAR / blank.len() {
                     stream.write_all(&blank)?;
@@ -302,18 +307,18 @@ impl Registry {
     }
 }
 
-/// A digest, as images have it.
+/// A digest in the form of images.
 #[must_use]
 pub fn sum(bytes: &[u8]) -> String {
     let mut text = "sha256:".to_string();
     for byte in Sha256::digest(bytes) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
 }
 
-/// A layer, made by a script in an empty folder: compressed, and the digest of the archive.
+/// A layer that a script makes in an empty folder: compressed, with the digest of the archive.
 ///
 /// # Panics
 /// When it cannot be made.

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Changing layer images.
+//! Modifies layer images.
 
 use paravane_abi::RomHeader;
 use std::mem::offset_of;
 
-/// The major version's place in the header.
+/// Offset of the major version in the header.
 pub const API_MAJOR: usize = offset_of!(RomHeader, api_major);
-/// The VMI signature's.
+/// Offset of the VMI signature.
 pub const VMI_SIGNATURE: usize = offset_of!(RomHeader, vmi_signature);
-/// The offset of the table of sections' place.
+/// Offset of the offset of the section table.
 pub const SECTIONS: usize = offset_of!(RomHeader, sections);
 
-/// A copy of `image` with `bytes` at `at`, and a checksum that is right again.
+/// A copy of `image` with `bytes` at `at` and a valid checksum.
 #[must_use]
 pub fn with(image: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut image = image.to_vec();

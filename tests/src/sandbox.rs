@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The sandbox of a machine's processes, seen from outside: filters, signals, and what is left when
-//! a machine has ended.
+//! Observes the sandbox of a machine's processes from outside: filters, signals, and what is left
+//! when a machine has ended.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -11,26 +11,27 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A process is looked at so often.
+/// Interval between two samples.
 const LOOK: Duration = Duration::from_millis(2);
-/// A process that has no filter and of which no thread wants to run for so long does not get one.
+/// If no thread of a process without a filter was runnable for so long, the process never gets a
+/// filter.
 const GRACE: Duration = Duration::from_millis(700);
-/// Nor does one that has run for so long; the filter takes well under a millisecond of processor.
-/// How long a process waits for a processor says nothing.
+/// The same if it ran for so long: a filter takes well under a millisecond of CPU time. The time
+/// that a process waits for a processor does not count.
 const WORK: Duration = Duration::from_millis(100);
-/// For a machine to end that was told to.
+/// The most time for a machine to end on request.
 pub const END: Duration = Duration::from_secs(5);
 
-/// What /proc says of a process.
+/// The status of a process in /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// It has ended, and nobody has waited for it.
+    /// It has ended, and its parent has not waited for it.
     pub zombie: bool,
-    /// Filters on its calls: those that it inherited, and its own.
+    /// The number of its seccomp filters, including inherited ones.
     pub filters: u32,
     /// `no_new_privs`.
     pub no_new_privs: bool,
-    /// Signals that wait, for the process or its first thread: bit N - 1 is signal N.
+    /// Signals that are pending for the process or its first thread. Bit N - 1 is signal N.
     pub pending: u64,
 }
 
@@ -38,7 +39,7 @@ pub struct Status {
 pub const URGENT: u64 = 1 << 22;
 
 impl Status {
-    /// Of a process; none when there is no such process.
+    /// The status of a process, `None` when there is no such process.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -58,7 +59,7 @@ impl Status {
     }
 }
 
-/// What the threads of a process have run, and whether one of them wants to.
+/// The CPU time of the threads of a process, and whether one of them is runnable.
 fn activity(pid: u32) -> (Duration, bool) {
     let (mut ran, mut runs) = (0, false);
     for task in fs::read_dir(format!("/proc/{pid}/task"))
@@ -79,17 +80,17 @@ fn activity(pid: u32) -> (Duration, bool) {
     (Duration::from_nanos(ran), runs)
 }
 
-/// A process that has no filter of its own.
+/// A process without a filter of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Bare {
-    /// Since when none of its threads has been seen to want a processor.
+    /// Since when none of its threads was runnable.
     idle: Option<Instant>,
 }
 
-/// Makes this process the parent of what its descendants leave behind, so that it is found.
+/// Makes this process the parent of the orphans of its descendants, so that it can find them.
 ///
 /// # Panics
-/// When the host does not know that.
+/// When the host does not support that.
 pub fn adopt_orphans() {
     set_child_subreaper(Pid::from_raw(1)).unwrap();
 }
@@ -97,23 +98,23 @@ pub fn adopt_orphans() {
 /// What was seen of a machine while it ran.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// The parent of all its processes.
+    /// The parent of all of its processes.
     pub zygote: Option<u32>,
-    /// The id that it has for its children, in a namespace of its own perhaps.
+    /// The id that its children see, perhaps in a namespace of its own.
     pub zygote_inside: Option<u32>,
     /// Its processes, and those that have no filter of their own yet.
     pub spaces: BTreeMap<u32, Option<Bare>>,
-    /// What must not be.
+    /// What must not happen and did.
     pub wrong: Vec<String>,
 }
 
 impl Seen {
-    /// Looks at the machine of a monitor once.
+    /// Samples the machine of a monitor once.
     pub fn look(&mut self, monitor: u32) {
         let Some(&zygote) = tree::children(monitor).first() else {
             return;
         };
-        // Until it has become another program, it is a copy of the monitor.
+        // Before it executes the layer, it is a copy of the monitor.
         let Some(of_zygote) = Status::of(zygote) else {
             return;
         };
@@ -145,7 +146,7 @@ impl Seen {
         }
     }
 
-    /// Looks until it is told that it is over.
+    /// Samples until `over` is set.
     pub fn watch(monitor: u32, over: &AtomicBool) -> Self {
         let mut seen = Seen::default();
         while !over.load(Ordering::Relaxed) {
@@ -155,8 +156,8 @@ impl Seen {
         seen
     }
 
-    /// Nothing of the machine may be left, and this process, which gets orphans, may have no other
-    /// children than these.
+    /// Checks that nothing of the machine is left, and that this process, which adopts orphans, has
+    /// no other children than these.
     pub fn nothing_is_left(&mut self, others: &[u32]) {
         let all: Vec<_> = self
             .zygote
@@ -166,8 +167,8 @@ impl Seen {
         if let Err(left) = tree::wait_gone(&all) {
             self.wrong.push(left);
         }
-        // One that was just born was not seen, and may need a moment to find that its parent is
-        // gone.
+        // A process that was just created has not been seen, and may need a moment to notice that
+        // its parent is gone.
         let strangers = || {
             let all = tree::children(std::process::id()).into_iter();
             all.filter(|pid| !others.contains(pid)).collect::<Vec<_>>()
@@ -187,7 +188,7 @@ impl Seen {
     }
 }
 
-/// Waits for orphans that have ended, but for these children.
+/// Waits for orphans that have ended, except these children.
 fn collect(others: &[u32]) {
     let deadline = Instant::now() + END;
     while Instant::now() < deadline {
@@ -210,7 +211,7 @@ fn collect(others: &[u32]) {
     }
 }
 
-/// The id of a process in the innermost namespace that it is in.
+/// The id of a process in its innermost namespace.
 fn inside(pid: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("NSpid:"))?;

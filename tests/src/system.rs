@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A whole Debian with its systemd, in the background.
+//! A complete Debian with its systemd, in the background.
 
 use crate::program::{self, Run};
 use crate::vm;
@@ -9,12 +9,12 @@ use tempfile::TempDir;
 
 const NAME: &str = "debian";
 
-/// The machine, which belongs to a user of its own and goes with this value.
+/// The machine. It has a user of its own, and ends when this value is dropped.
 #[derive(Debug)]
 pub struct System(TempDir);
 
 impl System {
-    /// Starts it on an image, which is not changed.
+    /// Starts it on an image, which stays unchanged.
     ///
     /// # Panics
     /// When it does not start.
@@ -33,16 +33,16 @@ impl System {
         program::finish(command.env("XDG_STATE_HOME", self.0.path()))
     }
 
-    /// A command of the program's.
+    /// The program, as that user.
     #[must_use]
     pub fn run(&self, words: &[&str]) -> Run {
         self.finish(program::command().args(words))
     }
 
-    /// The same, which must work; what it printed.
+    /// Runs the program, which must succeed. Returns what it printed.
     ///
     /// # Panics
-    /// When it does not.
+    /// When it fails.
     #[must_use]
     pub fn ok(&self, words: &[&str]) -> String {
         let run = self.run(words);
@@ -50,13 +50,13 @@ impl System {
         run.stdout
     }
 
-    /// A command in the guest, which must work; what it printed.
+    /// Runs a command in the guest, which must succeed. Returns what it printed.
     #[must_use]
     pub fn inside(&self, words: &[&str]) -> String {
         self.ok(&[&["exec", NAME, "--"], words].concat())
     }
 
-    /// A script in the guest.
+    /// Runs a script in the guest, which must succeed.
     #[must_use]
     pub fn shell(&self, script: &str) -> String {
         self.inside(&["sh", "-c", script])
@@ -67,7 +67,7 @@ impl System {
         let _ = self.ok(&["cp", &file.display().to_string(), &format!("{NAME}:{to}")]);
     }
 
-    /// Waits until it has come up whole.
+    /// Waits until the boot is complete.
     ///
     /// # Panics
     /// When a unit has failed.

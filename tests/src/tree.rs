@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The processes of a virtual machine, as anybody on the host sees them: monitor, zygote, address spaces.
+//! The processes of a virtual machine, as every user of the host sees them: monitor, zygote,
+//! address spaces.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// What one process takes of the host.
+/// Resources of the host that one process uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Mappings.
@@ -15,7 +16,7 @@ pub struct Figures {
     pub page_tables: u64,
     /// KiB of private memory.
     pub private: u64,
-    /// Descriptors; 0 where they may not be seen.
+    /// Descriptors; 0 if this user may not see them.
     pub files: usize,
 }
 
@@ -26,7 +27,7 @@ fn stat(pid: u32) -> Option<(char, u32)> {
     Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
 }
 
-/// Processes of a parent that have not ended.
+/// The children of a process that have not ended.
 #[must_use]
 pub fn children(parent: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -35,7 +36,7 @@ pub fn children(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The address-space processes of a monitor's machine; none before there are some.
+/// The address-space processes of a monitor's machine, empty before there are any.
 #[must_use]
 pub fn spaces(monitor: u32) -> Vec<u32> {
     children(monitor)
@@ -44,7 +45,7 @@ pub fn spaces(monitor: u32) -> Vec<u32> {
         .unwrap_or_default()
 }
 
-/// Monitor, zygote, spaces.
+/// Monitor, zygote, address-space processes.
 #[must_use]
 pub fn everything(monitor: u32) -> Vec<u32> {
     let zygotes = children(monitor);
@@ -56,21 +57,21 @@ pub fn everything(monitor: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Sends a signal; a process that has ended is no error.
+/// Sends a signal. It is no error if the process has ended.
 pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Waits until all have ended; says which have not.
+/// Waits until all have ended.
 ///
 /// # Errors
-/// After five seconds.
+/// Which processes have not ended after five seconds.
 pub fn wait_gone(pids: &[u32]) -> Result<(), String> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
-        // A zombie has ended: somebody else's init may take its time.
+        // A zombie has ended; its new parent may take its time.
         let left: Vec<_> = pids
             .iter()
             .filter(|&&pid| stat(pid).is_some_and(|(state, _)| state != 'Z'))
@@ -85,7 +86,7 @@ pub fn wait_gone(pids: &[u32]) -> Result<(), String> {
     }
 }
 
-/// What a process takes now.
+/// What a process uses now.
 #[must_use]
 pub fn figures(pid: u32) -> Option<Figures> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -114,7 +115,7 @@ fn field(status: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// The largest of each, over time.
+/// The largest of each figure over time.
 pub fn keep_largest(largest: &mut BTreeMap<u32, Figures>, pids: &[u32]) {
     for &pid in pids {
         let Some(now) = figures(pid) else { continue };
@@ -128,7 +129,7 @@ pub fn keep_largest(largest: &mut BTreeMap<u32, Figures>, pids: &[u32]) {
     }
 }
 
-/// Nanoseconds of CPU time that the threads of these processes have had.
+/// Nanoseconds of CPU time that the threads of these processes have used.
 #[must_use]
 pub fn cpu_time(pids: &[u32]) -> u64 {
     let tasks = pids

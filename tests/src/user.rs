@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Users and their machines with names. What is not as it has to be panics: that is how a test fails.
+//! Users and their named machines. Panics when something is not as expected, since that fails the
+//! test.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -10,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A user with no machines yet. Those that were made end with the test.
+/// A user without machines at first. The machines of the user end with the test.
 #[derive(Debug)]
 pub struct User(TempDir);
 
@@ -22,7 +23,7 @@ impl User {
         User(tempfile::tempdir().unwrap())
     }
 
-    /// The program, by that user, with these words.
+    /// The program, as that user, with these arguments.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = program::command();
@@ -30,12 +31,12 @@ impl User {
         command
     }
 
-    /// Runs it.
+    /// Runs the program.
     pub fn run(&self, words: &[&str]) -> program::Run {
         program::finish(&mut self.command(words))
     }
 
-    /// Must work; what it printed.
+    /// Runs the program, which must succeed. Returns what it printed.
     pub fn ok(&self, words: &[&str]) -> String {
         let run = self.run(words);
         assert_eq!(
@@ -46,7 +47,7 @@ impl User {
         run.stdout
     }
 
-    /// Must not work, and say why in a line.
+    /// Runs the program, which must fail with one line of explanation. Returns that line.
     pub fn refused(&self, words: &[&str], part: &str) {
         let run = self.run(words);
         assert_eq!(
@@ -60,7 +61,7 @@ impl User {
         );
     }
 
-    /// A script in a machine in the background; what was printed.
+    /// Runs a script in a background machine. Returns what was printed.
     pub fn detach(&self, options: &[&str], script: &str) -> String {
         let mut command = vm::command(["--detach"]);
         command.args(options).args(["--", "sh", "-c", script]);
@@ -69,17 +70,17 @@ impl User {
         run.stdout.trim_end().to_string()
     }
 
-    /// What `inspect` says.
+    /// The output of `inspect`.
     pub fn inspect(&self, name: &str) -> Value {
         serde_json::from_str(&self.ok(&["inspect", name])).unwrap()
     }
 
-    /// The state that `inspect` says.
+    /// The state in the output of `inspect`.
     pub fn state(&self, name: &str) -> String {
         self.inspect(name)["state"].as_str().unwrap().to_string()
     }
 
-    /// The process of a machine's monitor.
+    /// The process id of a machine's monitor.
     pub fn monitor(&self, name: &str) -> u32 {
         self.inspect(name)["pid"]
             .as_u64()
@@ -99,7 +100,7 @@ impl User {
 }
 
 impl User {
-    /// The folder with all that is this user's.
+    /// The folder with all files of this user.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.0.path()

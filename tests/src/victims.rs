@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine and a process that attacking machines of the same user must not reach, and what they
-//! have noticed.
+//! A machine and a process that attacking machines of the same user must not reach. They report
+//! what they have noticed.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -24,7 +24,7 @@ pub struct Victims {
 }
 
 impl Victims {
-    /// Starts them, and waits until they are there.
+    /// Starts them and waits until they run.
     ///
     /// # Panics
     /// When they do not start.
@@ -68,7 +68,7 @@ impl Victims {
             );
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Until it is idle.
+        // Wait until it is idle.
         std::thread::sleep(Duration::from_millis(300));
         let zygote = tree::children(machine.0.id())[0];
         Victims {
@@ -80,7 +80,7 @@ impl Victims {
         }
     }
 
-    /// What they are, and their ids.
+    /// Their names and ids.
     #[must_use]
     pub fn ids(&self) -> Vec<(&'static str, u32)> {
         vec![
@@ -97,7 +97,7 @@ impl Victims {
         vec![self.machine.0.id(), self.process.0.id()]
     }
 
-    /// Ends them; what they have noticed.
+    /// Ends them and returns what they have noticed.
     ///
     /// # Panics
     /// When they cannot be asked.
@@ -109,7 +109,7 @@ impl Victims {
                 wrong.push(format!("process {pid} of the other machine has ended"));
             }
         }
-        // It takes none: one that it got waits for ever.
+        // The zygote blocks signals: one that reached it stays pending.
         if let Some(status) = Status::of(self.zygote).filter(|s| s.pending & URGENT != 0) {
             wrong.push(format!(
                 "the other machine's zygote got a signal: {status:?}"
@@ -132,7 +132,7 @@ impl Victims {
     }
 }
 
-/// Ends a machine as a user does; what was wrong with that.
+/// Ends a machine as a user does. Returns what was wrong with that.
 fn end(monitor: &mut Child, processes: &[u32]) -> Option<String> {
     let start = Instant::now();
     tree::signal(monitor.id(), Signal::TERM);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Linux guests by `paravane run`.
+//! Linux guests, run by `paravane run`.
 
 use crate::linux;
 use crate::program::{self, Run};
@@ -10,16 +10,16 @@ use std::sync::Once;
 
 /// A kernel to test in place of the built one.
 const KERNEL: &str = "PARAVANE_TEST_KERNEL";
-/// The one that the program finds is there.
+/// Whether the kernel that the program finds has been built.
 static BUILT: Once = Once::new();
 
-/// `paravane run` with these options; more of them, and the command behind `--`, can be added.
+/// `paravane run` with these options. The caller may add more, and the command after `--`.
 #[must_use]
 pub fn command<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(options: I) -> Command {
     with(program::command(), options)
 }
 
-/// The same of the program with the hooks that only tests use.
+/// The same with the hooks that only tests use.
 pub fn command_with_hooks<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(options: I) -> Command {
     with(program::command_with_hooks(), options)
 }
@@ -28,14 +28,14 @@ fn with<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(mut command: Command, option
     command.arg("run");
     match kernel() {
         Some(kernel) => drop(command.arg("--kernel").arg(kernel)),
-        // Built before a test looks at its clock.
+        // Build it now, before a test measures time.
         None => BUILT.call_once(|| drop(linux::kernel())),
     }
     command.args(options);
     command
 }
 
-/// The kernel that was asked for; the program finds the built one by itself.
+/// The kernel in `PARAVANE_TEST_KERNEL`. `None`: the program finds the built one.
 #[must_use]
 pub fn kernel() -> Option<PathBuf> {
     std::env::var_os(KERNEL).map(PathBuf::from)

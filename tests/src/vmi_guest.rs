@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Small kernels for the process hypervisor that do one bad thing: each is an ELF file with a VMI note and a few
-//! instructions of 64-bit code, made here byte by byte.
+//! Small kernels for the process hypervisor that do one bad thing. Each is an ELF file with a VMI
+//! note and a few instructions of 64-bit code, written byte by byte.
 
 use object::{Object, ObjectSymbol};
 use paravane_abi::process::PhvShared;
@@ -9,15 +9,15 @@ use std::mem::offset_of;
 /// What such a kernel does.
 #[derive(Clone, Copy, Debug)]
 pub enum Deed {
-    /// Runs in a circle.
+    /// Loops.
     Spin,
-    /// Makes this host call through the layer's own instruction.
+    /// Makes this host call through the layer's instruction.
     HostCall(u32),
-    /// Overwrites everything that it shares with the monitor.
+    /// Overwrites all memory that it shares with the monitor.
     Scribble,
-    /// Maps one page in every GiB, then the next page, and so on.
+    /// Maps one page in each GiB, then the next page, and so on.
     FloodMappings,
-    /// Wishes for more processes, after it took the filter away for those that come.
+    /// Asks for more processes, after it has disabled the filter of new ones.
     GrowUnfiltered,
 }
 
@@ -30,13 +30,13 @@ const IMAGE_SIZE: usize = 0x100;
 const SYMBOLS: usize = 0x300;
 const RELOCATIONS: usize = 0x340;
 const SECTIONS: usize = 0x380;
-/// A word that has to be relocated, behind the code.
+/// A word after the code that has a relocation.
 const WORD: usize = 0xf0;
 
 /// Makes the kernel.
 ///
 /// # Panics
-/// When the built-in layer has no host-call instruction.
+/// When the built-in layer has no instruction for host calls.
 #[must_use]
 pub fn build(deed: Deed) -> Vec<u8> {
     let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
@@ -59,7 +59,7 @@ pub fn build(deed: Deed) -> Vec<u8> {
     put(&mut file, NOTE + 16, &words(&[LINK, 1 << 16]));
     put(&mut file, IMAGE, &code(deed));
     put(&mut file, IMAGE + WORD, &words(&[LINK]));
-    // Symbol 1 is the entry; the relocation says that the word holds its address.
+    // Symbol 1 is the entry. The relocation puts its address into the word.
     put(&mut file, SYMBOLS, &words(&[0, 0, 0, 1 << 48, LINK, 0]));
     put(
         &mut file,
@@ -167,7 +167,7 @@ fn back(from: usize, to: usize) -> u8 {
     u8::try_from(from + 2 - to).unwrap_or(0).wrapping_neg()
 }
 
-/// Calls the layer's one instruction for host calls, whose arguments are in the registers.
+/// Calls the layer's only instruction for host calls, with the arguments in the registers.
 #[allow(clippy::expect_used)] // The way in which a test fails.
 fn host_call() -> Vec<u8> {
     let layer =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Machines that work when they are told to, by a line each, and what that costs them.
+//! Machines that do one piece of work for each line of input, and what that costs.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -21,10 +21,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A machine whose command is this script: for each line that it reads it does something, and
-    /// prints a line. It has done that once when this comes back. `options` get a folder, which is
-    /// gone with the machine; the monitor is started by `by`, if there is one, which gets its
-    /// words.
+    /// A machine whose command is this script: for each line that it reads it does some work and
+    /// prints a line. It has done so once when this returns. `options` receives a folder that is
+    /// removed with the machine. If `by` is given, it starts the monitor with these arguments.
     pub fn start<O: Into<OsString>>(
         by: Option<&str>,
         script: &str,
@@ -59,12 +58,12 @@ impl Worker {
         worker
     }
 
-    /// Has it work once, and waits for that; what it printed.
+    /// Makes it work once and waits. Returns what it printed.
     pub fn work(&mut self) -> String {
         self.tell("")
     }
 
-    /// The same, with something in the line.
+    /// The same with this text in the line.
     pub fn tell(&mut self, line: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
         let mut answer = String::new();
@@ -72,7 +71,7 @@ impl Worker {
         answer
     }
 
-    /// The program, by the machine's user.
+    /// The program, as the machine's user.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = program::command();
@@ -90,8 +89,8 @@ impl Worker {
         serde_json::from_str(&run.stdout).unwrap()
     }
 
-    /// Works again and again, each time after a pause: what each time cost, in the vCPUs' figures
-    /// of these names.
+    /// Makes it work again and again, each time after a pause. Returns the cost of each time in the
+    /// vCPU figures of these names.
     pub fn costs<const N: usize>(
         &mut self,
         pause: Duration,
@@ -111,20 +110,20 @@ impl Worker {
         costs
     }
 
-    /// The folder that the options got.
+    /// The folder that the options received.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Ends it; it must end well.
+    /// Ends it. It must end well.
     pub fn end(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }
 }
 
-/// A figure of all vCPUs.
+/// The sum of a figure over all vCPUs.
 #[must_use]
 pub fn sum(stats: &Value, field: &str) -> u64 {
     let vcpus = stats["vcpus"].as_array().unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `confine USER PROGRAM WORDS...`: runs a program as USER, confined as a container engine confines one: a restrictive
-//! seccomp profile, no new privileges, 512 processes and threads, /proc and /sys read-only where that can be arranged.
+//! `confine USER PROGRAM ARGUMENTS...`: runs a program as USER, confined like the process of a
+//! container engine: a restrictive seccomp profile, no new privileges, 512 processes and threads,
+//! and read-only /proc and /sys if possible.
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
@@ -62,9 +63,9 @@ fn confine() -> Result<std::convert::Infallible, Box<dyn Error>> {
         .into())
 }
 
-/// In a mount namespace of its own, which only root gets.
+/// In a mount namespace of its own, which only root can create.
 fn read_only() -> rustix::io::Result<()> {
-    // SAFETY: this program has one thread, and no use for the namespace that it leaves.
+    // SAFETY: this program has one thread, which does not use the namespace that it leaves.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
     mount_change(
         "/",
@@ -91,7 +92,7 @@ fn profile() -> Result<Rules, Box<dyn Error>> {
         SeccompCmpOp::MaskedEq(NAMESPACES),
         0,
     )?;
-    // The other filter has decided about it.
+    // The other filter has decided on it.
     rules.insert(CLONE3, vec![]);
     rules.insert(CLONE, vec![SeccompRule::new(vec![no_namespace])?]);
     Ok(rules)

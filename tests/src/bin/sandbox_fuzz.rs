@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `sandbox_fuzz [--seconds N] [--seed N] [--once]`: guests that do at random all that they can do
-//! to the host, one machine after the other, on every kind of host that there is for this user.
-//! What must not happen is looked for from outside. A machine whose seed is told runs again, alone,
-//! with `--seed N --once`.
+//! `sandbox_fuzz [--seconds N] [--seed N] [--once]`: runs one machine after the other, on every
+//! kind of host that this user can have. Their guests do at random all that they can do to the
+//! host. The program checks from outside that nothing forbidden happens. It reports the seed of a
+//! machine that fails; `--seed N --once` runs that machine again, alone.
 
 use paravane_tests::fuzz::{Findings, Machine, Surroundings};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Of findings, before it is over.
+/// The most findings before it stops.
 const ENOUGH: usize = 8;
 
 struct Options {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `says_cpuid_faults PROGRAM WORDS...`: runs a program on a host that says that it can make the
-//! cpuid instruction fault, whatever its processor is: `arch_prctl(ARCH_SET_CPUID)` succeeds, and
-//! does nothing. A guest's kernel then has cpuid fault for as long as it would on such a host, at
-//! the price in host calls that it would have there, but no instruction does.
+//! `says_cpuid_faults PROGRAM ARGUMENTS...`: runs a program on a host that claims that it can make
+//! the cpuid instruction fault, whatever its processor is. `arch_prctl(ARCH_SET_CPUID)` succeeds
+//! and does nothing. So a guest's kernel makes cpuid fault as long as it would on such a host, with
+//! the same cost in host calls, but no instruction faults.
 
 use rustix::thread::set_no_new_privs;
 use seccompiler::sock_filter;
@@ -13,11 +13,11 @@ use std::process::{Command, ExitCode};
 const ARCH_PRCTL: u32 = 158;
 const ARCH_SET_CPUID: u32 = 0x1012;
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
-/// Of `struct seccomp_data`.
+/// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
-/// `SECCOMP_RET_ALLOW`, and `SECCOMP_RET_ERRNO` of no error.
+/// `SECCOMP_RET_ALLOW`, and `SECCOMP_RET_ERRNO` with error 0.
 const ALLOW: u32 = 0x7fff_0000;
 const SUCCEED: u32 = 0x0005_0000;
 
@@ -39,11 +39,11 @@ fn pretend() -> Result<std::convert::Infallible, Box<dyn Error>> {
     Err(Command::new(program).args(words).exec().into())
 }
 
-/// Not by a list: that would refuse 32-bit calls, one of which the layer needs.
+/// No list of calls: it would refuse 32-bit calls, one of which the layer needs.
 fn filter() -> Vec<sock_filter> {
     let step = |code, jf, k| sock_filter { code, jt: 0, jf, k };
     let load = |at| step(0x20, 0, at);
-    // To the last step, so many on, if it is another one.
+    // If the number differs, jumps over so many steps to the last one.
     let is = |value, otherwise| step(0x15, otherwise, value);
     let give = |result| step(0x06, 0, result);
     vec![

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `victim`: a process that guests must not reach. It says `ready`, counts the signals that it
-//! gets, and says how many when its standard input ends.
+//! `victim`: a process that guests must not reach. It prints `ready` and counts the signals that it
+//! gets. When its standard input ends, it prints the count.
 
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
@@ -14,8 +14,8 @@ extern "C" fn count(_: libc::c_int) {
 
 fn main() -> ExitCode {
     for signal in 1..=64 {
-        // SAFETY: the handler only adds to an atomic number. Those that cannot be caught are
-        // refused.
+        // SAFETY: the handler only adds to an atomic number. The host refuses signals that cannot
+        // be caught.
         unsafe { libc::signal(signal, count as *const () as libc::sighandler_t) };
     }
     println!("ready");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `without WHAT USER PROGRAM WORDS...`: runs a program as USER on a host that lacks WHAT:
-//! `namespaces`, `landlock`, both with a comma, or `nothing`. An inherited seccomp filter answers
-//! the calls as such a host does.
+//! `without WHAT USER PROGRAM ARGUMENTS...`: runs a program as USER on a host that lacks WHAT:
+//! `namespaces`, `landlock`, both with a comma, or `nothing`. An inherited seccomp filter makes the
+//! calls fail as on such a host.
 
 use paravane_tests::host_without::Lacks;
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ const UNSHARE: i64 = 272;
 const SETNS: i64 = 308;
 const CLONE3: i64 = 435;
 const LANDLOCK: [i64; 3] = [444, 445, 446];
-/// The `CLONE_NEW*` that are flags of clone: all but the one for time.
+/// The `CLONE_NEW*` that are flags of clone: all except the one for time.
 const NAMESPACES: [u64; 7] = [
     0x0002_0000,
     0x0200_0000,
@@ -30,7 +30,7 @@ const NAMESPACES: [u64; 7] = [
     0x2000_0000,
     0x4000_0000,
 ];
-/// `CLONE_NEWTIME`, which only unshare takes: for clone the bit belongs to the signal.
+/// `CLONE_NEWTIME`, which only unshare takes: in clone the bit belongs to the signal.
 const NEWTIME: u64 = 0x80;
 
 fn main() -> ExitCode {
@@ -56,8 +56,8 @@ fn run() -> Result<std::convert::Infallible, Box<dyn Error>> {
         set_no_new_privs(true)?;
     }
     if lacks.namespaces {
-        // clone3 has its flags in memory, where no filter sees them: the C library tries clone
-        // then.
+        // clone3 has its flags in memory, where a filter cannot read them. The C library then uses
+        // clone.
         install([(CLONE3, vec![])], Errno::NOSYS)?;
         let clone = NAMESPACES
             .iter()
@@ -81,7 +81,7 @@ fn run() -> Result<std::convert::Infallible, Box<dyn Error>> {
         .into())
 }
 
-/// The first argument has this flag.
+/// Whether the first argument has this flag.
 fn has(flag: u64) -> Result<SeccompRule, seccompiler::BackendError> {
     let condition = SeccompCondition::new(
         0,
@@ -92,7 +92,7 @@ fn has(flag: u64) -> Result<SeccompRule, seccompiler::BackendError> {
     SeccompRule::new(vec![condition])
 }
 
-/// Answers these calls with an error.
+/// Fails these calls with an error.
 fn install<const N: usize>(
     rules: [(i64, Vec<SeccompRule>); N],
     error: Errno,
