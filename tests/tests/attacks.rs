@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Attacks by a guest that has taken over its kernel, on the host, on its user's other machines,
-//! and on the end of its own: with all the host's help that the sandbox can have, and with less.
-//! What they do is in `guest/conformance/tests/hostile_attack.c`.
+//! Attacks by a guest whose kernel is hostile: on the host, on other machines of its user, and on
+//! the end of its own machine. Each is tried on hosts with all features that the sandbox can use,
+//! and on hosts that lack some. The guest's part is in `guest/conformance/tests/hostile_attack.c`.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -19,18 +19,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For `make test-release`: every attack is tried so often on each host.
+/// For `make test-release`: so many tries of every attack on each host.
 const LONG: &str = "PARAVANE_TEST_LONG";
 const LONG_TRIES: u64 = 200;
-/// A machine that hangs is ended after this, s.
+/// Seconds until a machine that hangs is ended.
 const TIMEOUT: &str = "20";
-/// Processes that the attack on the words of those to come has made.
+/// Processes that are created during the attack on their words.
 const HELD: u64 = 32;
-/// A planted fault is found in so many tries at the latest.
+/// A planted fault is found within so many tries.
 const PLANTED_TRIES: u32 = 10;
-/// How a machine ends that makes a call which is not admitted.
+/// The end of a machine that makes a call which the filter does not admit.
 const NOT_ADMITTED: &str = "was killed by signal 31";
-/// Reports of one kind of host.
+/// The names of the kinds of host in reports.
 const MOST: usize = 6;
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -71,13 +71,13 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// Runs an attacking machine to its end, and looks at it meanwhile. Only these children of ours may
-/// be left.
+/// Runs an attacking machine to its end and samples it meanwhile. Only these children of this
+/// process may be left.
 fn attack(programs: &Programs, host: Host, words: &[String], others: &[u32]) -> (Run, Seen) {
     watched(machine(programs, host, words), others)
 }
 
-/// The same of any machine.
+/// The same for any machine.
 fn watched(mut machine: Command, others: &[u32]) -> (Run, Seen) {
     let child = machine.args(["--timeout", TIMEOUT]).spawn().unwrap();
     let (monitor, over) = (child.id(), AtomicBool::new(false));
@@ -113,7 +113,7 @@ fn said(run: &Run, word: &str) -> Option<u64> {
     rest.split([' ', ',']).find(|w| !w.is_empty())?.parse().ok()
 }
 
-/// How often an attack succeeded, on all hosts.
+/// The successes of an attack, over all hosts.
 struct Verdict {
     what: &'static str,
     reports: Vec<String>,
@@ -127,7 +127,7 @@ impl Verdict {
         }
     }
 
-    /// Tries it on a host: each try says what was wrong.
+    /// Tries it on a host. Each try returns what was wrong.
     fn on(&mut self, host: Host, tries: u64, mut attempt: impl FnMut(u64) -> Vec<String>) {
         let (mut bad, mut reports) = (0, Vec::new());
         for number in 0..tries {
@@ -147,7 +147,7 @@ impl Verdict {
         self.reports.extend(reports);
     }
 
-    /// All have failed.
+    /// Checks that all tries have failed.
     fn give(self) {
         assert!(
             self.reports.is_empty(),
@@ -158,8 +158,8 @@ impl Verdict {
     }
 }
 
-/// A storm of signals at the zygote while it makes processes: none of them may stay without a
-/// filter, or run what the guest says.
+/// A storm of signals at the zygote while it creates processes: no process may stay without a
+/// filter, or run code of the guest.
 #[test]
 fn a_burst_at_the_zygote_gives_no_process_without_a_filter() {
     let _alone = alone();
@@ -179,7 +179,7 @@ fn a_burst_at_the_zygote_gives_no_process_without_a_filter() {
             }
             made += seen.spaces.len();
             let zygote = seen.zygote_inside.map(u64::from);
-            // Where the zygote may not even be signalled, the first try is the end.
+            // If the filter refuses signals to the zygote, the first try ends the machine.
             let found = zygote.is_some() && said(&run, "zygote") == zygote;
             hits += u64::from(found || run.stdout.contains(NOT_ADMITTED));
             seen.wrong
@@ -190,7 +190,7 @@ fn a_burst_at_the_zygote_gives_no_process_without_a_filter() {
     verdict.give();
 }
 
-/// The words of processes that are not ready yet stay as they are: what was wrong after that.
+/// The words of processes that are not ready keep their values. Returns what was wrong after that.
 fn hold(machine: Command) -> Vec<String> {
     let (run, mut seen) = watched(machine, &[]);
     if said(&run, "held:") != Some(HELD) {
@@ -207,7 +207,7 @@ fn hold(machine: Command) -> Vec<String> {
     seen.wrong
 }
 
-/// Signals at all threads of the machine's own: it goes on after that.
+/// Signals to all threads of the machine itself: it must continue.
 fn self_burst(machine: Command) -> Vec<String> {
     let (run, mut seen) = watched(machine, &[]);
     if !run.stdout.contains("stood: vCPU 0 took ") && !run.stdout.contains(NOT_ADMITTED) {
@@ -216,7 +216,7 @@ fn self_burst(machine: Command) -> Vec<String> {
     seen.wrong
 }
 
-/// Each fault that is planted for an attack lets one of a few tries succeed.
+/// With each fault that is planted for an attack, one of a few tries succeeds.
 fn finds_planted_faults(test: &str, mode: &str, attempt: fn(Command) -> Vec<String>) {
     let _alone = alone();
     let programs = Programs::new(&[]);
@@ -244,8 +244,8 @@ fn a_burst_at_itself_finds_planted_faults() {
     finds_planted_faults("attack_self_burst", "hostile=self-burst", self_burst);
 }
 
-/// The word that says that a process is ready stays 0: the others must be made, and the end of one
-/// must be heard of.
+/// The word that tells that a process is ready stays 0: the hypervisor must create the others, and
+/// notice the end of one.
 #[test]
 fn a_process_that_seems_never_ready_keeps_nobody() {
     let _alone = alone();
@@ -259,7 +259,7 @@ fn a_process_that_seems_never_ready_keeps_nobody() {
     verdict.give();
 }
 
-/// Signals without end at all threads of its own exhaust no stack.
+/// Endless signals to all of its own threads exhaust no stack.
 #[test]
 fn a_burst_at_itself_is_stood() {
     let _alone = alone();
@@ -273,8 +273,8 @@ fn a_burst_at_itself_is_stood() {
     verdict.give();
 }
 
-/// What a kernel may do by the interface does not end the machine either: interrupts of all vCPUs
-/// and alarms, as fast as they go.
+/// What a kernel may do through the interface does not end the machine: interrupts of all vCPUs and
+/// alarms, as fast as possible.
 #[test]
 fn interrupts_without_end_exhaust_no_stack() {
     let _alone = alone();
@@ -289,8 +289,8 @@ fn interrupts_without_end_exhaust_no_stack() {
     }
 }
 
-/// What is none of the machine's own cannot be signalled: processes of another machine, its
-/// monitor, others of the same user.
+/// Nothing outside the machine can be signalled: the processes of another machine, its monitor,
+/// other processes of the same user.
 #[test]
 fn neighbours_are_out_of_reach() {
     let _alone = alone();
@@ -305,7 +305,8 @@ fn neighbours_are_out_of_reach() {
                 let (name, pid) = ids[number % ids.len()];
                 let all = words(&["hostile=neighbour", &format!("victim={pid}"), "ms=300"]);
                 let (run, seen) = attack(&programs, host, &all, &victims.children());
-                // One that may not even try is ended at its first signal, and says nothing.
+                // If the filter refuses all signals, the machine ends at the first one and prints
+                // nothing.
                 let reached = said(&run, "neighbour: reached").unwrap_or(0);
                 if reached > 0 {
                     wrong.push(format!("{name} was reached {reached} times"));
@@ -319,7 +320,7 @@ fn neighbours_are_out_of_reach() {
     verdict.give();
 }
 
-/// The launcher keeps what it says.
+/// The launcher does what it claims.
 #[test]
 fn hosts_lack_what_they_are_to_lack() {
     let _alone = alone();
@@ -341,10 +342,10 @@ fn hosts_lack_what_they_are_to_lack() {
     }
 }
 
-/// A process that has no filter is found, whether it waits or runs.
+/// A process without a filter is found, whether it waits or runs.
 #[test]
 fn a_process_without_a_filter_is_found() {
-    // The others would take its children for something that was left behind.
+    // The other tests would take its children for leftovers.
     let _alone = alone();
     for script in ["sleep 60", "while :; do :; done"] {
         // The first shell stands for the monitor, the second one for its zygote.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guests that attack at random (`src/bin/sandbox_fuzz.rs`). The tracer that watches them is tested
-//! too: it must see what is refused, and what runs without a filter.
+//! Guests that attack at random (`src/bin/sandbox_fuzz.rs`). The tracer that watches them is
+//! tested, too: it must see which calls are refused, and which processes run without a filter.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -13,14 +13,14 @@ use std::process::{Command, Stdio};
 const LONG: &str = "PARAVANE_TEST_LONG";
 const SECONDS: u64 = 20;
 const LONG_SECONDS: u64 = 1800;
-/// Guests that make a call that is not admitted sooner or later.
+/// Guests that sooner or later make a call which the filter does not admit.
 const GUESTS: u64 = 4;
 
 #[test]
 fn nothing_that_a_guest_does_at_random_reaches_outside() {
     let long = std::env::var_os(LONG).is_some();
     let seconds = if long { LONG_SECONDS } else { SECONDS };
-    // It may have to be built first.
+    // Build the program now, outside of the time limit.
     let _ = program::path();
     let run = program::finish(
         Command::new(program::tool("sandbox_fuzz")).args(["--seconds", &seconds.to_string()]),
@@ -40,7 +40,7 @@ fn trace(command: &mut Command) -> Trace {
     witness::trace(child.id()).0
 }
 
-/// Calls that the policy does not admit are seen, and seen to be refused.
+/// The tracer sees calls that the policy does not admit, and that they are refused.
 #[test]
 fn the_tracer_sees_what_is_refused() {
     let programs = Programs::new(&[]);
@@ -62,11 +62,11 @@ fn the_tracer_sees_what_is_refused() {
     assert!(refused > 0);
 }
 
-/// What is no layer, and has no filter, is found out in its place.
+/// The tracer reports processes that play the layer's part without a filter.
 #[test]
 fn the_tracer_sees_who_has_no_filter() {
     let programs = Programs::new(&[]);
-    // The shell is the monitor, the second one its zygote, the third a process that is being made.
+    // The shell is the monitor, the second one its zygote, the third a starting process.
     let script = "sh -c '(cat /dev/null; true); true'; true";
     let mut command = programs.on(Host::User, "without");
     command.args([

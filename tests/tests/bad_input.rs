@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bad input gets one line that says what, where and what to do, and exit code 2.
+//! Bad input gets one line that says what is wrong, where, and what to do, and exit code 2.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// Runs `paravane` with `words`: it must refuse with a line that has all of `parts`.
+/// Runs `paravane` with `words`, which it must refuse with one line that contains all `parts`.
 fn refused(words: &[&str], parts: &[&str]) {
     refusal(&program::run(words), parts);
 }
@@ -27,7 +27,7 @@ fn refusal(run: &program::Run, parts: &[&str]) {
     }
 }
 
-/// The words of a run that would work, but for what is added.
+/// The arguments of a run that would work without what is added.
 fn conformance<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec!["conformance", "--hypervisor", "qemu"];
     words.extend(more);
@@ -188,7 +188,7 @@ fn guest_is_for_another_machine() {
 
 #[test]
 fn guest_has_no_note() {
-    // A program of this machine: an ELF file, and no kernel.
+    // A program of this machine is an ELF file, but not a kernel.
     guest_refused(
         &fs::read(program::path()).unwrap(),
         &["no VMI note and no PVH note"],

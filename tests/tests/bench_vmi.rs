@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane bench vmi`: that it measures everything, and says so in the agreed form. Not what comes out: a machine that
-//! tests run on has other things to do.
+//! `paravane bench vmi` measures all rows and reports them in the agreed form. The figures are not
+//! checked: a machine that runs tests is busy.
 
 use paravane_tests::program;
 
@@ -26,7 +26,7 @@ fn every_row_is_measured() {
     assert_eq!(run.code, 0, "{}", run.stderr);
     let result: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     let rows = result["rows"].as_array().unwrap();
-    // Slots for system calls take a descriptor for each thread, which a host may not give.
+    // Call stubs need a descriptor for each thread, which a host may refuse.
     let missing = result["missing"].as_array().unwrap();
     assert!(
         missing.iter().all(|name| name == "syscall_injected"),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The test suites of programs that people use, in a guest and on the host, in the same Debian: the verdicts must be the same but
-//! for what compat/differences.txt explains. A kernel's own tests have no host: all must pass but for what is explained. Takes
-//! hours, root, and a mirror: `make test-release` runs it.
+//! The test suites of popular programs, in a guest and on the host, in the same Debian. The
+//! verdicts must be the same, except for the differences that compat/differences.txt explains. A
+//! kernel's own tests have no host to compare with: all must pass, except those explained. Takes
+//! hours, root, and a package mirror: `make test-release` runs it.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -15,10 +16,10 @@ use std::sync::{Mutex, PoisonError};
 /// The verdict on each part of a suite.
 type Verdicts = BTreeMap<String, String>;
 
-/// A place for roots and logs other than the user's cache.
+/// A folder for roots and logs in place of the user's cache.
 const FOLDER: &str = "PARAVANE_TEST_COMPAT";
 
-/// What a suite is told by its environment, if this test is: see docs/compatibility.md.
+/// Variables that this test passes on to a suite if they are set: see docs/compatibility.md.
 const SETTINGS: [&str; 2] = ["GIT_ALL", "STRESS_SECONDS"];
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -38,7 +39,7 @@ fn folder() -> PathBuf {
     cache.join("paravane/compat")
 }
 
-/// The Debian, made anew if what makes it has changed.
+/// The Debian, made again if its recipe has changed.
 fn prepared() -> PathBuf {
     let (folder, script) = (folder(), compat().join("prepare.sh"));
     let (made_by, now) = (
@@ -67,7 +68,7 @@ fn verdicts(output: &str) -> Verdicts {
         .collect()
 }
 
-/// Runs a suite and keeps what it said.
+/// Runs a suite and keeps its output.
 fn output(command: &mut Command, log: &Path) -> Verdicts {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let (out, err) = (
@@ -78,7 +79,7 @@ fn output(command: &mut Command, log: &Path) -> Verdicts {
     verdicts(&out)
 }
 
-/// The command that runs a suite, on either side.
+/// The command that runs a suite, in the guest or on the host.
 fn words(name: &str) -> Vec<String> {
     let set = |setting: &&str| Some(format!("{setting}={}", std::env::var(setting).ok()?));
     let mut words = vec!["env".to_string()];
@@ -87,7 +88,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Part, host's verdict, guest's verdict, of the differences that are explained.
+/// Part, host's verdict and guest's verdict of the explained differences.
 fn explained(suite: &str) -> Vec<(String, String, String)> {
     let text = fs::read_to_string(compat().join("differences.txt")).unwrap();
     text.lines()
@@ -116,13 +117,13 @@ fn differences(host: &Verdicts, guest: &Verdicts) -> Vec<(String, String, String
 
 /// What the guest's verdicts are compared with.
 enum With {
-    /// Those of the same suite on the host.
+    /// The verdicts of the same suite on the host.
     Host,
-    /// The suite is about the kernel itself, which the host's is not: all should pass.
+    /// Nothing: the suite tests the kernel itself, so all of it should pass.
     Passing,
 }
 
-/// A suite; at least so many parts must pass in the guest.
+/// Runs a suite. At least so many parts must pass in the guest.
 fn suite(name: &str, memory: &str, with: &With, least: usize) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = prepared();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The conformance suite, run as a person would run it: every layer at several numbers of vCPUs, every planted fault
-//! caught by the test that is there for it, and kept images of old versions with new ones.
+//! The conformance suite, run like a user runs it: every layer with several numbers of vCPUs, every
+//! planted fault caught by its test, and kept images of old versions together with new ones.
 //!
-//! Each run is a test with a name of its own. They run one after the other unless told otherwise: a virtual machine
-//! with four vCPUs fills a small machine, and tests of time are no use on a crowded one.
+//! Each run is a test with a name of its own. They run one after the other by default: a virtual
+//! machine with four vCPUs fills a small host, and tests of time fail on a crowded one.
 
 #[path = "conformance/faults.rs"]
 mod faults;

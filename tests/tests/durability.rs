@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest was told is on its disk is there after a power failure: disks that lose all that was not flushed
-//! (`--disk FILE:cut`), under monitors that are killed at any moment. The same with a disk that ignores flushes must fail, or the
-//! tests would see nothing.
+//! What a guest was told is on its disk is there after a power failure. The disks lose everything
+//! that was not flushed (`--disk FILE:cut`), and the monitors are killed at random moments. With a
+//! disk that ignores flushes the same test must fail, or it would prove nothing.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -49,7 +49,7 @@ impl Disk {
         self.0.path().join("disk")
     }
 
-    /// The same as an image of QEMU's.
+    /// The same disk as a qcow2 image.
     fn qcow2(&self) -> PathBuf {
         let image = self.0.path().join("disk.qcow2");
         tool(
@@ -60,14 +60,14 @@ impl Disk {
         image
     }
 
-    /// What is in such an image takes the disk's place.
+    /// Replaces the disk by the contents of such an image.
     fn take(&self, image: &Path) {
         let check = Command::new("qemu-img")
             .arg("check")
             .arg(image)
             .output()
             .unwrap();
-        // Room that nobody uses may be left of what was cut off.
+        // Unused clusters may be left of what was cut off.
         assert!(matches!(check.status.code(), Some(0 | 3)), "{check:?}");
         tool(
             "qemu-img",
@@ -76,7 +76,7 @@ impl Disk {
         );
     }
 
-    /// The file system is whole when its journal has been played back.
+    /// Checks that the file system is consistent after its journal has been replayed.
     fn check(&self) {
         let mount = "mkdir /m && mount -t ext4 /dev/vda /m && umount /m";
         let played = program::finish(
@@ -88,14 +88,14 @@ impl Disk {
     }
 }
 
-/// What a life of the guest's began with, and what it came to.
+/// What a guest found at its start, and what it achieved.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Whole records, from the first on, before the first that is not what it should be.
+    /// Valid records from the first on, up to the first invalid one.
     records: u64,
     /// The file that is replaced.
     state: u64,
-    /// The last that was reported as durable.
+    /// The last one that was reported as durable.
     reported: u64,
 }
 
@@ -127,7 +127,7 @@ fn live(disk: &Path, mode: &str) -> Seen {
     life
 }
 
-/// So many lives on one disk.
+/// So many guests after each other on one disk.
 fn lives(disk: &Path, mode: &str, count: usize) {
     let mut reported = 0;
     for _ in 0..count {
@@ -157,7 +157,7 @@ fn what_was_flushed_survives_and_only_that() {
     );
 }
 
-/// What the monitor has in memory of where things lie goes with it.
+/// The monitor's map of the image is lost with the monitor.
 #[test]
 fn what_was_flushed_survives_in_an_image_of_qemu_s() {
     for mode in ["", ":cut"] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A database whose machine is killed in mid-transaction, again and again, on a disk that loses all that was not flushed; and files
-//! that are written and verified for minutes. Takes a mirror for the image: `make test-release` runs it.
+//! A database whose machine is killed in the middle of transactions, again and again, on a disk
+//! that loses everything that was not flushed; and files that are written and verified for minutes.
+//! Needs a package mirror for the image: `make test-release` runs it.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -18,8 +19,8 @@ const UNSAFE: &str = "cut-unsafe";
 /// Seconds for which files are verified.
 const FIO_SECONDS: &str = "PARAVANE_TEST_FIO_SECONDS";
 
-/// Starts the database, makes it at the first time, and says what it finds; then `$1` sessions move money between accounts and say
-/// which transactions are committed.
+/// Starts the database, creates it the first time, and reports what it finds. Then `$1` sessions
+/// move money between accounts and report which transactions are committed.
 const BANK: &str = r#"
     set -e
     cd /
@@ -76,7 +77,7 @@ struct Disk(tempfile::TempDir);
 
 impl Disk {
     fn new(bytes: u64) -> Self {
-        // Not in a /tmp in memory: as large as disks are.
+        // Not in a /tmp in memory: the disk is large.
         let disk =
             Disk(tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap());
         File::create(disk.path()).unwrap().set_len(bytes).unwrap();
@@ -99,13 +100,14 @@ type Committed = [u64; SESSIONS + 1];
 /// One life of the machine.
 #[derive(Debug)]
 struct Seen {
-    /// Found at the beginning.
+    /// Found at its start.
     found: Committed,
-    /// Said to be committed, before or in this life.
+    /// Reported as committed, in this life or before.
     told: Committed,
 }
 
-/// Starts a machine with the database, lets it work, and kills its monitor. What it finds must make sense.
+/// Starts a machine with the database, lets it work, and kills its monitor. What it finds must be
+/// consistent.
 fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
     let (root, disk) = (
         format!("{}:snapshot", image.display()),
@@ -157,7 +159,7 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
     }
     assert_eq!(sum.as_deref(), Some("sum 0 of 1000"));
     life.told = life.found;
-    // Whether each has done something.
+    // Whether each session has done something.
     let mut note = |line: String| {
         let mut words = line
             .strip_prefix("done ")
@@ -169,7 +171,7 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
                 .told
                 .get_mut(usize::try_from(session).unwrap())
                 .unwrap();
-            // The last line may be cut off.
+            // The last line may be incomplete.
             *told = n.max(*told);
         }
         life.told
@@ -178,7 +180,7 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
             .skip(1)
             .all(|(told, found)| *told > found)
     };
-    // All are at work.
+    // All sessions are working.
     while !note(output.next().unwrap()) {}
     output.end(Duration::from_millis(1000), |line| {
         note(line);
@@ -186,7 +188,7 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
     life
 }
 
-/// Transactions of a life that another does not find.
+/// The transactions of one life that the next one does not find.
 fn lost(before: &Seen, after: &Seen) -> u64 {
     before
         .told
@@ -211,7 +213,7 @@ fn a_database_keeps_what_it_has_committed() {
         assert_eq!(lost(&before, &after), 0, "{turn}: {before:?} {after:?}");
         before = after;
     }
-    // The same with a disk that does nothing for a flush: if that were not found out, nothing above would be.
+    // With a disk that ignores flushes the same test must fail, or it would prove nothing.
     let before = live(&image, &disk.path(), UNSAFE);
     let after = live(&image, &disk.path(), UNSAFE);
     println!(
@@ -230,7 +232,8 @@ fn what_is_written_is_read() {
     let image = debian::with_services();
     let disk = Disk::new(2 << 30);
     let seconds = std::env::var(FIO_SECONDS).unwrap_or_else(|_| "600".to_string());
-    // Past the cache with many requests at a time, and through it with fsyncs; each block says what and where it is.
+    // Past the cache with many requests at a time, and through the cache with fsyncs. Each block
+    // contains its position and a checksum.
     let script = format!(
         "set -e; mkdir /d; mount -t ext4 /dev/vdb /d; cd /d
         common='--verify=crc32c --verify_fatal=1 --verify_backlog=4096 --time_based --runtime={seconds} --output-format=terse --terse-version=3'

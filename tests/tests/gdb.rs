@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane run --gdb`, with gdb itself: kernel and program under a debugger, and a guest that notices nothing of it.
+//! `paravane run --gdb`, with gdb itself: it debugs kernel and programs, and the guest notices
+//! nothing.
 
-// Helpers of tests: what goes wrong in them is a failure of the test.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use paravane_tests::program::Run;
@@ -21,7 +22,7 @@ struct Machine {
     errors: BufReader<ChildStderr>,
     /// gdb's option that loads the kernel's symbols.
     symbols: String,
-    /// And the one that connects.
+    /// gdb's option that connects.
     connect: String,
 }
 
@@ -75,14 +76,14 @@ impl Machine {
         gdb
     }
 
-    /// Runs gdb with these commands; what it says.
+    /// Runs gdb with these commands. Returns what it prints.
     fn debug(&self, commands: &[&str]) -> String {
         let run = Run::of(&self.gdb(commands).output().unwrap());
         assert_eq!(run.code, 0, "{run:?}");
         run.stdout + &run.stderr
     }
 
-    /// How the machine's command came out.
+    /// The exit code of the machine's command.
     fn finish(mut self) -> (i32, String, String) {
         let (mut said, mut errors) = (String::new(), String::new());
         self.output.read_to_string(&mut said).unwrap();
@@ -95,7 +96,7 @@ impl Machine {
     }
 }
 
-/// A program in a folder: `marker` is called 200 times, with a system call behind each.
+/// A program in a folder. It calls `marker` 200 times, with a system call after each.
 fn program(folder: &Path) -> PathBuf {
     let (source, program) = (folder.join("program.c"), folder.join("program"));
     let text = "#include <stdio.h>\n#include <unistd.h>\nvolatile int seen;\n\
@@ -140,7 +141,7 @@ fn kernel_and_program() {
             "stepi",
             "finish",
             "continue",
-            // Out of the program into the kernel; what the scheduler does there is nobody's guess.
+            // From the program into the kernel. What the scheduler does there is unpredictable.
             "stepi 150",
             "info threads",
             "continue",
@@ -181,7 +182,7 @@ fn interrupted_and_come_back() {
         &["--cpus", "2"],
         &["sh", "-c", "echo ready; sleep 100; exit 9"],
     );
-    // It is let go, and runs until gdb is told to interrupt it.
+    // The machine continues and runs until gdb is told to interrupt it.
     let gdb = machine
         .gdb(&["continue", "info threads", "detach"])
         .spawn()
@@ -189,7 +190,7 @@ fn interrupted_and_come_back() {
     let mut line = String::new();
     machine.output.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    // Nothing runs in it but its clock.
+    // Only the clock's interrupts run in it.
     thread::sleep(Duration::from_secs(1));
     let pid = rustix::process::Pid::from_child(&gdb);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -202,7 +203,7 @@ fn interrupted_and_come_back() {
     ] {
         assert!(run.stdout.contains(part), "{part} is not in: {run:?}");
     }
-    // Another one, which goes away without a word while the machine runs, and one that ends it.
+    // One gdb that disappears without a word while the machine runs, and one that ends the machine.
     let mut gdb = machine
         .gdb(&["break nobody_calls_this", "continue"])
         .spawn()
@@ -210,7 +211,7 @@ fn interrupted_and_come_back() {
     thread::sleep(Duration::from_secs(1));
     gdb.kill().unwrap();
     gdb.wait().unwrap();
-    // Nobody answers any more: gdb complains.
+    // Nothing answers any more, and gdb complains.
     machine.gdb(&["kill"]).output().unwrap();
     let (code, _, errors) = machine.finish();
     assert_eq!(code, 1);
@@ -259,14 +260,14 @@ fn a_socket_in_the_file_system_and_what_is_no_packet() {
         &[0xff; 4096],
     ] {
         let mut stream = UnixStream::connect(&path).unwrap();
-        // It may have hung up.
+        // The connection may be closed.
         let _ = stream.write_all(bytes);
     }
     assert!(machine.debug(&["detach"]).contains("detached"));
     assert_eq!(machine.finish().0, 4);
 }
 
-/// gdb's side of the protocol, as far as it takes to stop, step and go on.
+/// gdb's side of the protocol, as far as it is needed to stop, step and continue.
 struct Client {
     stream: UnixStream,
 }
@@ -277,7 +278,7 @@ impl Client {
         write!(self.stream, "${packet}#{sum:02x}").unwrap();
     }
 
-    /// The next packet, acknowledged.
+    /// Receives the next packet and acknowledges it.
     fn receive(&mut self) -> String {
         let mut packet = Vec::new();
         let mut byte = [0];
@@ -292,13 +293,13 @@ impl Client {
             packet.extend(byte);
         }
         self.stream.read_exact(&mut [0; 2]).unwrap();
-        // It is of no interest if the machine has ended with this packet.
+        // The machine may end with this packet, so an error is of no interest.
         let _ = self.stream.write_all(b"+");
         String::from_utf8(packet).unwrap()
     }
 }
 
-/// In the release tests: a busy host makes it take minutes.
+/// In the release tests only: on a busy host it takes minutes.
 #[test]
 fn nothing_is_lost_by_stops_and_steps() {
     if std::env::var_os("PARAVANE_TEST_LONG").is_none() {
@@ -306,7 +307,7 @@ fn nothing_is_lost_by_stops_and_steps() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gdb");
-    // Processes that come and go on two vCPUs, with interrupts between them.
+    // Processes start and end on two vCPUs, with interrupts between them.
     let script = "work() { n=0; for i in $(seq 2000); do (exit 3); [ $? = 3 ] && n=$((n + 1)); done; return $((n / 20)); }; \
         work & work; a=$?; wait $!; exit $(($? + a - 150))";
     let machine = Machine::start(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane image build`: with tools that do nothing, what stays when it is asked to end, and what it asks of them; by an ordinary user,
-//! whole images, which take a mirror.
+//! `paravane image build`. With tools that do nothing: what it asks of them, and what is left when
+//! it is interrupted. By an ordinary user, with a package mirror: whole images.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// As the real one does, its first process waits for the others, whatever signal it gets.
+/// Like the real tool, its first process waits for the others, whatever signal it gets.
 const TOOL: &str = "#!/bin/sh
     trap : TERM INT HUP
     export folder=${0%/*}
@@ -24,7 +24,7 @@ const TOOL: &str = "#!/bin/sh
     exit 1
 ";
 
-/// Notes how it was called; user namespaces are there if the file `namespaces` is.
+/// Records its arguments. User namespaces exist if the file `namespaces` does.
 const NOTED: &str = "#!/bin/sh
     folder=${0%/*}
     case $1 in --unshare-helper) [ -e $folder/namespaces ]; exit ;; esac
@@ -41,7 +41,7 @@ fn tool(folder: &Path, name: &str, script: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A folder that is an ordinary user's, with the program in it; that user, if we are root.
+/// A folder of an ordinary user with the program in it, and that user if this test runs as root.
 fn of_a_user() -> (tempfile::TempDir, Option<u32>) {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -68,7 +68,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
         command
             .args(["image", "build"])
             .arg(folder.path().join("image.ext4"));
-        // The shell of the tools is found by its path.
+        // The tools' shell is found through PATH.
         command.env("PATH", &tools).current_dir("/");
         if let Some(user) = user {
             command.uid(user).gid(user);
@@ -102,7 +102,8 @@ fn an_ordinary_user_is_told_what_is_missing() {
     called("unshare");
 }
 
-/// Both ways in which an ordinary user makes a root: whose files have the owners and modes that they should, and whose systemd comes up.
+/// Both ways in which an ordinary user makes a root. Its files have the right owners and modes, and
+/// its systemd boots.
 #[test]
 #[ignore = "minutes, with images to be made: make test-release"]
 fn an_ordinary_user_makes_whole_images() {
@@ -112,7 +113,7 @@ fn an_ordinary_user_makes_whole_images() {
     for namespaces in [false, true] {
         let image = folder.path().join("image.ext4");
         let mut command = match user {
-            // Ids of its own for that user, for as long as this takes.
+            // Subordinate ids for that user, for the duration of the test.
             Some(_) if namespaces => {
                 let mut command = Command::new("unshare");
                 let script =
@@ -129,7 +130,7 @@ fn an_ordinary_user_makes_whole_images() {
                 command.uid(user).gid(user);
                 command
             }
-            // Whatever this user can.
+            // However this user can do it.
             None => Command::new(folder.path().join("paravane")),
         };
         command.args(["image", "build", "--size", "2G"]).arg(&image);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Images of a registry: pulled, run, told why not.
+//! Images from a registry: pulled, run, refused with a reason.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -17,13 +17,13 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A user with a cache and settings of their own.
+/// A user with a cache and settings of its own.
 struct User(TempDir);
 
 impl User {
     fn new() -> Self {
         let user = User(tempfile::tempdir().unwrap());
-        // The kernel is found where it is.
+        // The kernel stays in the real cache.
         let own = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         let own =
             own.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"));
@@ -59,7 +59,7 @@ impl User {
         program::finish(self.with(&mut vm::command(options)))
     }
 
-    /// Names in the folder of images, that of registries' layers left out.
+    /// Names in the folder of images, without the layers of registries.
     fn left(&self) -> Vec<String> {
         let entries = fs::read_dir(self.images()).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().into_string().unwrap());
@@ -72,7 +72,7 @@ impl User {
         fs::read_dir(self.images().join("blobs/sha256")).map_or(0, Iterator::count)
     }
 
-    /// Not pulled: one line, which has this, and nothing half-made.
+    /// Checks that a pull fails with one line that contains this, and leaves nothing unfinished.
     fn refused(&self, name: &str, part: &str) {
         let run = self.pull(name);
         assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
@@ -115,7 +115,8 @@ fn what_is_pulled_runs_and_is_not_pulled_again() {
     );
     assert_eq!((registry.asked("/blobs/"), user.layers()), (3, 2));
 
-    // The name's image is another now: who does not ask does not hear of it, and nobody is asked.
+    // The name means another image now. Without --pull always the old one is used, and the registry
+    // is not asked.
     registry.add(
         "some/app",
         "1.0",
@@ -136,7 +137,7 @@ fn what_is_pulled_runs_and_is_not_pulled_again() {
     );
     assert_eq!(registry.asked(""), 0);
 
-    // Who asks gets it, without the layer that is here.
+    // With it the new one is pulled, without the layer that is cached.
     let done = user.run(&["--image", &name, "--pull", "always"]);
     assert_eq!(
         (done.code, done.stdout.as_str()),
@@ -199,7 +200,7 @@ fn why_there_is_none_is_told() {
     let run = user.run(&["--image", "Not A Name"]);
     assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
     assert!(run.stderr.contains("no such file"), "{run:?}");
-    // All the while it could have been had.
+    // It was available all the while.
     assert_eq!(user.pull(&name).code, 0);
 }
 
@@ -222,7 +223,7 @@ fn who_is_known_gets_what_others_do_not() {
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
 }
 
-/// Nothing that a registry sends is kept before it is known to be small enough.
+/// Data of a registry is kept only if it is known to be small enough.
 #[test]
 fn answers_without_end_are_not_read() {
     let (registry, user) = (small(), User::new());
@@ -236,7 +237,7 @@ fn answers_without_end_are_not_read() {
     ] {
         registry.fault(Some(Fault::Endless(part, status)));
         user.refused(&name, words);
-        // What the sockets between us hold comes to it.
+        // Add what the sockets in between can hold.
         let sent = registry.sent();
         assert!(sent < 64 << 20, "{part} {status}: {sent} bytes were taken");
     }
@@ -257,7 +258,7 @@ fn answers_without_end_are_not_read() {
     }
 }
 
-/// A pull that has come to the middle of a layer.
+/// A pull that is in the middle of a layer.
 fn in_the_middle(registry: &Registry, user: &User, name: &str) -> std::process::Child {
     registry.fault(Some(Fault::Stuck));
     let mut command = program::command();
@@ -287,7 +288,7 @@ fn who_is_ended_in_the_middle_leaves_nothing() {
     assert_eq!(child.wait().unwrap().code(), Some(143));
     assert_eq!((user.left(), user.layers()), (Vec::new(), 0));
 
-    // Who is killed cannot tidy up; who comes next does.
+    // A killed pull cannot tidy up. The next one does.
     let mut child = in_the_middle(&registry, &user, &name);
     child.kill().unwrap();
     child.wait().unwrap();

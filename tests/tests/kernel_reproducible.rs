@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel is the same, to the byte, wherever and whenever it is built.
+//! The kernel is the same to the byte, wherever and whenever it is built.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -7,13 +7,13 @@ use paravane_tests::{linux, program};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What of a kernel is the result of compiling.
+/// The files of a kernel that come from compilation.
 const FILES: [&str; 3] = ["vmlinux", "bzImage", "config"];
-/// In the place of user, host and day.
+/// The words in place of user, host and date.
 const BANNER: &str = " (build@paravane) ";
 const DAY: &str = "#1 SMP 1970-01-01 00:00:00 UTC";
 
-/// The folder of the kernel that there is.
+/// The folder of the cached kernel.
 fn folder() -> PathBuf {
     linux::kernel().parent().unwrap().to_path_buf()
 }
@@ -21,7 +21,7 @@ fn folder() -> PathBuf {
 #[test]
 fn nothing_of_day_or_place_is_in_it() {
     let folder = folder();
-    // The tree that it was built in lies beside it.
+    // The tree in which it was built lies beside it.
     let cache = folder.parent().unwrap().to_str().unwrap();
     for name in ["vmlinux", "bzImage"] {
         let file = fs::read(folder.join(name)).unwrap();
@@ -36,8 +36,8 @@ fn nothing_of_day_or_place_is_in_it() {
     }
 }
 
-/// The one that is there may have been built step by step; this one is not. Another place, and surroundings that are different in
-/// whatever a build could look at.
+/// The cached kernel may have been built step by step; this one is not. It is built in another
+/// place, in surroundings that differ in everything that a build could depend on.
 #[test]
 #[ignore = "half an hour: make test-release"]
 fn another_build_has_the_same_bytes() {
@@ -61,7 +61,7 @@ fn another_build_has_the_same_bytes() {
             .env_remove("KBUILD_BUILD_TIMESTAMP"),
     );
     assert_eq!(run.code, 0, "{run:?}");
-    // With how long it took.
+    // The line includes the duration.
     println!("{}", run.last_line());
     let second = PathBuf::from(run.last_line().rsplit_once("): ").unwrap().1);
     assert_ne!(first, second);
@@ -70,7 +70,7 @@ fn another_build_has_the_same_bytes() {
         .filter_map(|name| difference(&first, &second, name))
         .collect();
     if !different.is_empty() {
-        // For whoever looks for the reason, which may be in what lies beside the results.
+        // To find the reason, look at the files beside the results.
         let kept = cache.keep();
         panic!(
             "{different:?}: {} and {} (of {})",
@@ -81,7 +81,7 @@ fn another_build_has_the_same_bytes() {
     }
 }
 
-/// Where two files of a name are not the same.
+/// The offsets at which two files of a name differ.
 fn difference(first: &Path, second: &Path, name: &str) -> Option<String> {
     let (one, other) = (
         fs::read(first.join(name)).unwrap(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane kernel verify`: green on the kernel that is built, red where something was planted.
+//! `paravane kernel verify` passes on the built kernel and fails when a fault is planted.
 
-// Helpers of tests: what goes wrong in them is a failure of the test.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder of the kernel that `paravane kernel build` makes, or has made.
+/// The folder of the kernel that `paravane kernel build` makes.
 fn folder() -> PathBuf {
     linux::kernel().parent().unwrap().to_path_buf()
 }
@@ -25,7 +25,7 @@ fn verify(kernel: &Path, more: &[&str]) -> Run {
     )
 }
 
-/// A copy of the kernel, its vmlinux changed.
+/// A copy of the kernel with a modified vmlinux.
 fn copy(change: impl FnOnce(&mut Vec<u8>)) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     let mut bytes = fs::read(folder().join("vmlinux")).unwrap();
@@ -35,7 +35,7 @@ fn copy(change: impl FnOnce(&mut Vec<u8>)) -> tempfile::TempDir {
     copy
 }
 
-/// Where a function's code is in the file.
+/// The file offset of a function's code.
 fn place(file: &[u8], name: &str) -> usize {
     let elf = object::File::parse(file).unwrap();
     let symbol = elf.symbols().find(|s| s.name() == Ok(name)).unwrap();
@@ -96,7 +96,8 @@ fn a_boot_that_does_not_end_is_given_up() {
 
 #[test]
 fn a_planted_instruction_is_found() {
-    // Functions that are in every kernel, and have no such instruction: the first bytes of their code are replaced.
+    // Functions of every kernel that have no such instruction. The test replaces the first bytes of
+    // their code.
     let planted = [
         ("schedule", &[0xfa][..], "schedule: cli"),
         (
@@ -122,7 +123,7 @@ fn a_planted_instruction_is_found() {
             run.stdout
         );
     }
-    // It is not what bzImage has, either.
+    // It differs from bzImage, too.
     assert!(
         run.stdout.contains("what is loaded differs"),
         "{}",

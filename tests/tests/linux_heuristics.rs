@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What VMI-Linux guesses (the list in docs/tuning.md): it costs a program something
-//! at its start alone, so that one that runs long runs as fast in a machine's fourth run of it as
-//! in its first; and each guess can be turned off.
+//! What VMI-Linux guesses (the list in docs/tuning.md) costs a program time at its start only: a
+//! program that runs long is as fast in its fourth run in a machine as in its first. And each guess
+//! can be turned off.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -9,16 +9,15 @@ use paravane_tests::worker::Worker;
 use paravane_tests::{linux, program, source_root, vm};
 use std::time::Duration;
 
-/// Bytes that go to and fro in a run, each of them two switches of spaces.
+/// Bytes that go back and forth in a run, each with two switches of spaces.
 const TIMES: u32 = 5000;
 const RUNS: u32 = 12;
-/// In a hundredth: what a run may take more than the one that took least. On a busy host the
-/// clock's interrupts and a few wake-ups more come in.
+/// How much more a run may take than the fastest one, in percent. On a busy host there are more
+/// clock interrupts and a few more wake-ups.
 const MORE: u64 = 130;
 
-/// Host calls for a hundred switches, of each run of a script that is told to run. The host is one
-/// that says that it can make cpuid fault: what it costs to learn from that is the same there,
-/// wherever this runs.
+/// Runs a script several times and returns the host calls for a hundred switches of each run. The
+/// host claims that it can make cpuid fault, so that the cost of learning is the same everywhere.
 fn costs(script: &str) -> Vec<u64> {
     let script = script.replace("TIMES", &TIMES.to_string());
     let mut machine = Worker::start(
@@ -60,7 +59,7 @@ fn the_same_each_time(script: &str) {
     );
 }
 
-/// As a server has many clients.
+/// Like a server with many clients.
 #[test]
 fn many_clients_of_a_server() {
     the_same_each_time(
@@ -68,8 +67,8 @@ fn many_clients_of_a_server() {
     );
 }
 
-/// Both are started each time. One has been run often before, so that it is not they both that are
-/// learnt from in the same runs.
+/// Starts both each time. One has run often before, so the kernel does not learn from both in the
+/// same runs.
 #[test]
 fn many_pairs() {
     the_same_each_time(
@@ -78,8 +77,7 @@ fn many_pairs() {
     );
 }
 
-/// A line is a parameter's file and its value, or is empty: then programs run, as ordinary as they
-/// can be.
+/// A line is a parameter's file and its value, or empty: then ordinary programs run.
 const PROGRAMS: &str = r#"
     mount -t debugfs debug /sys/kernel/debug
     while read line; do
@@ -90,7 +88,8 @@ const PROGRAMS: &str = r#"
         echo
     done"#;
 
-/// Each switch of what exec, fork and faults do ahead: off, there is more to do later.
+/// Each switch for what exec, fork and faults do ahead. With a switch off, more work is left for
+/// later.
 #[test]
 fn each_guess_can_be_turned_off() {
     const OURS: &str = "/sys/module/vmi/parameters";
@@ -133,7 +132,7 @@ fn each_guess_can_be_turned_off() {
     machine.end();
 }
 
-/// Of anonymous memory there are at most 16 pages for one that is used, and one where somebody says
+/// Anonymous memory: at most 16 pages for each one that is used, and one page where a program says
 /// so.
 #[test]
 fn large_folios_are_bounded() {

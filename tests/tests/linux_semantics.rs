@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What Linux promises to programs (tests/linux/): the same verdict in a virtual machine as on the host.
+//! What Linux guarantees to programs (tests/linux/): the same verdict in a virtual machine as on
+//! the host.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -67,14 +68,16 @@ fn programs_see_what_they_see_on_the_host() {
         ] {
             assert!(ran.contains(&test), "{vcpus} vCPUs: {test}: {run:?}");
         }
-        // It is where the machine is told apart from the host; a kernel message about any of it would be a bug there.
+        // This tells the guest's output from the host's. A kernel message about a test would be a
+        // bug.
         for word in ["WARNING:", "BUG:", "Oops", "Call Trace"] {
             assert!(!run.stdout.contains(word), "{vcpus} vCPUs: {word}: {run:?}");
         }
     }
 }
 
-/// The same program on bare metal by software emulation, for what only that has, too.
+/// The same program on bare metal in software emulation, which also has the features of bare metal
+/// only.
 #[test]
 fn the_configuration_has_what_is_promised_on_bare_metal() {
     let folder = tempfile::tempdir().unwrap();

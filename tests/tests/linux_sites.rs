@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Replaced system-call sites in VMI-Linux: a program (`tests/guest/sites`), static and dynamic, as a guest's only one.
+//! Rewritten system-call sites in VMI-Linux: a program (`tests/guest/sites`), static and dynamic,
+//! as the only program of a guest.
 
-// Helpers of tests: what goes wrong in them is a failure of the test.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use object::Endianness;
@@ -21,10 +22,10 @@ fn checked(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Where in its last page the text of the test's program ends.
+/// The offset in its last page at which the text of the test's program ends.
 const SLOTS_FROM: u64 = 256;
 
-/// Where in the file a program's text ends.
+/// The file offset at which a program's text ends.
 fn text_end(binary: &Path) -> u64 {
     let bytes = fs::read(binary).unwrap();
     let elf = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
@@ -37,7 +38,7 @@ fn text_end(binary: &Path) -> u64 {
     text.p_offset(endian) + text.p_filesz(endian)
 }
 
-/// The program as /init, with the libraries that it needs.
+/// The program as /init, with its libraries.
 fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
     let root = folder.join("root");
     for name in ["dev", "proc", "sys", "tmp"] {
@@ -77,7 +78,7 @@ fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
         );
         text_end(&binary)
     };
-    // Slots that are shared lie in what the text leaves of its last page: not by chance.
+    // Shared call stubs lie in the rest of the text's last page: make sure that there is one.
     let end = build((4096 + SLOTS_FROM - build(0) % 4096) % 4096);
     assert!((1..=SLOTS_FROM + 64).contains(&(end % 4096)), "{end:#x}");
     std::os::unix::fs::symlink("sites", root.join("init")).unwrap();
@@ -89,7 +90,7 @@ fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
             .split_whitespace()
             .filter(|word| word.starts_with('/'))
             .collect();
-        // Where the C library is, the loader looks for others too.
+        // The loader also searches the C library's folder.
         let home = libraries
             .iter()
             .find(|path| path.contains("/libc.so"))
@@ -118,7 +119,7 @@ fn passes(link: &[&str], cpus: &str) {
     passes_by(program::command(), link, cpus, "");
 }
 
-/// With the program behind the first words of a command, and a word for the guest's.
+/// Starts the program with these words before it and one more for the guest's command line.
 fn passes_by(mut command: Command, link: &[&str], cpus: &str, word: &str) {
     let folder = tempfile::tempdir().unwrap();
     let initrd = initramfs(folder.path(), link);
@@ -158,7 +159,7 @@ fn a_dynamic_program() {
     passes(&[], "1");
 }
 
-/// There the kernel takes programs for ones to learn from, and their instructions do not fault.
+/// There the kernel takes the programs for ones to learn from, and their instructions do not fault.
 #[test]
 fn a_dynamic_program_where_the_host_says_that_cpuid_faults() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_says_cpuid_faults"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Machines with a name: made, run in the background, reached by other commands, ended, forgotten.
+//! Machines with a name: created, run in the background, used by other commands, ended, removed.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -24,11 +24,11 @@ fn a_life() {
     let pids = tree::everything(user.monitor("one"));
     assert!(pids.len() > 2, "{pids:?}");
 
-    // All of its monitor's threads are confined.
+    // All threads of its monitor are confined.
     let confinement = &user.inspect("one")["confinement"];
     assert!(confinement["threads"].as_u64() > Some(6), "{confinement}");
     assert_eq!(confinement["seccomp"], confinement["threads"]);
-    // What doctor says of hosts like this one.
+    // What doctor reports for hosts like this one.
     let doctor: serde_json::Value = serde_json::from_str(&user.ok(&["doctor", "--json"])).unwrap();
     let findings = doctor["findings"].as_array().unwrap();
     let signals = findings
@@ -71,14 +71,14 @@ fn a_life() {
         127
     );
 
-    // The same machine for all: what one leaves, the next finds.
+    // The same machine for all: each command finds what the one before left.
     user.ok(&["exec", "one", "--", "touch", "/tmp/left"]);
     assert_eq!(user.ok(&["exec", "one", "--", "ls", "/tmp"]), "left\n");
 
     assert_eq!(user.ok(&["stop", "one"]), "one\n");
     tree::wait_gone(&pids).unwrap();
     assert_eq!(user.inspect("one")["exit_code"], 4);
-    // And maybe the shell's word on which signal its `sleep` got.
+    // There may be the shell's message about the signal of its `sleep`, too.
     let log = user.ok(&["logs", "one"]);
     assert!(
         log.starts_with("started\n") && log.contains("stopping\n"),
@@ -164,7 +164,7 @@ fn a_killed_monitor_leaves_nothing_running() {
     let pids = tree::everything(monitor);
     tree::signal(monitor, rustix::process::Signal::KILL);
     tree::wait_gone(&pids).unwrap();
-    // The first of its threads is a zombie; the last lets go of the lock.
+    // The first of its threads is a zombie; the last one releases the lock.
     user.wait_for("x", "died");
     assert!(user.ok(&["ps", "--all"]).contains("died"));
     user.refused(&["exec", "x", "--", "true"], "not running");
@@ -194,7 +194,7 @@ fn what_is_refused() {
         "there is a machine one",
     );
 
-    // One that cannot be started says why, and leaves nothing.
+    // A machine that cannot start says why and leaves nothing.
     let words = [
         "run",
         "--detach",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mutation: each fault that can be planted in a layer (`layers/faults.txt`) is caught by the test named for it, and
-//! that test passes without the fault.
+//! Mutation tests: each fault that can be planted in a layer (`layers/faults.txt`) is caught by the
+//! test named for it, which passes without the fault.
 
 use crate::suite;
 use libtest_mimic::{Failed, Trial};
@@ -20,7 +20,7 @@ struct Fault {
 /// A fault that needs luck is found in one of so many runs.
 const TRIES: usize = 4;
 
-/// At least so many faults make the suite believable.
+/// At least so many faults make the suite credible.
 const FEWEST_FAULTS: usize = 10;
 
 pub fn trials() -> Vec<Trial> {
@@ -36,7 +36,7 @@ pub fn trials() -> Vec<Trial> {
             Ok(())
         }
     })];
-    // Those that only a look from outside can find: tests/tests/process_birth.rs and attacks.rs.
+    // The others need an observer outside: tests/tests/process_birth.rs and attacks.rs.
     let of_the_suite = faults
         .into_iter()
         .filter(|fault| !fault.test.starts_with("outside."));
@@ -90,7 +90,7 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
         })
         .arg(format!("OUT={}", out.path().display()))
         .arg(format!("FAULT={}", fault.name))
-        // The job server of a make above this test is not ours to use.
+        // Do not use the job server of a make that runs this test.
         .env_remove("MAKEFLAGS")
         .env_remove("MAKELEVEL")
         .output()?;
@@ -115,7 +115,7 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
     .concat();
 
     let sound = suite::run_on(hypervisor, &words);
-    // Nothing can be wrong with what there is not.
+    // A layer without this section cannot have the fault.
     if sound
         .stdout
         .lines()
@@ -132,12 +132,12 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
     }
     let rom = rom.to_string_lossy();
     let words = [&words[..], &["--rom", &rom, "--timeout", "60"]].concat();
-    // On real processors some faults show only when an interrupt hits a few instructions.
+    // On real processors some faults show only when an interrupt hits one of a few instructions.
     let tries = if process { TRIES } else { 1 };
     let mut last = None;
     for _ in 0..tries {
         let faulty = suite::run_on(hypervisor, &words);
-        // A fault may be the end of the whole machine; a test that did not run to its end has not passed.
+        // A fault may end the whole machine. A test that did not run to its end has not passed.
         if faulty.code == 1 && faulty.tap_result(&fault.test) != Some(true) {
             return Ok(());
         }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compatibility in time: a released guest runs on today's layers, and today's guest on released layers.
+//! Compatibility over time: a released guest runs on today's layers, and today's guest on released
+//! layers.
 //!
-//! `tests/blobs/README.md` says how an image gets there.
+//! `tests/blobs/README.md` says how to add an image.
 
 use crate::suite::{self, LAYERS};
 use libtest_mimic::{Failed, Trial};
@@ -37,7 +38,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The versions that must be there: a folder that got lost must not make its tests disappear.
+/// The versions that must exist: a lost folder must not make its tests disappear.
 fn listed(folder: &Path) -> std::io::Result<BTreeSet<String>> {
     let text = fs::read_to_string(folder.join("versions.txt"))?;
     let lines = text

@@ -7,9 +7,9 @@ use paravane_tests::rom;
 
 pub const LAYERS: [&str; 3] = ["none", "native", "native-stats"];
 
-/// At least so many tests make a suite.
+/// A suite has at least so many tests.
 const FEWEST_TESTS: usize = 100;
-/// In the long version, how often each is repeated: what fails now and then must not slip through.
+/// Repetitions in the long version, to catch failures that are rare.
 const REPETITIONS: usize = 5;
 
 pub fn trials(long: bool) -> Vec<Trial> {
@@ -66,13 +66,13 @@ pub fn run_on(hypervisor: &str, more: &[&str]) -> Run {
     let mut words = vec!["conformance", "--hypervisor", hypervisor, "--tap"];
     words.extend(more);
     if !more.contains(&"--timeout") {
-        // What hangs is noticed all the same; a busy machine is no failure.
+        // A hang is noticed all the same, and a busy host is not a failure.
         words.extend(["--timeout", "600"]);
     }
     program::run(words)
 }
 
-/// Passes when the run has passed, and says what it printed when not.
+/// Passes if the run has passed. Otherwise reports what the run printed.
 pub fn passed(run: &Run) -> Result<(), Failed> {
     if run.code == 0
         && run.last_line().contains(" passed, 0 failed")
@@ -144,7 +144,7 @@ fn filter() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The guest is told what to find, so that a layer that is silently not found cannot pass.
+/// The guest is told which layer to find, so a layer that is silently not found cannot pass.
 fn wrong_layer() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("layer.rom");
@@ -157,7 +157,7 @@ fn wrong_layer() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A guest that gets a layer it must not use says so and stays native.
+/// A guest that gets an invalid layer says so and stays native.
 fn refused_rom() -> Result<(), Failed> {
     let other_major = rom::with(paravane_blobs::NATIVE_ROM, rom::API_MAJOR, &[9]);
     let mut damaged = paravane_blobs::NATIVE_ROM.to_vec();
@@ -182,7 +182,7 @@ fn refused_rom() -> Result<(), Failed> {
     Ok(())
 }
 
-/// core.reboot does not come back, and the machine is reset, which ends it here.
+/// core.reboot does not return: the machine is reset, which ends it here.
 fn reboot(layer: &str, mode: &str) -> Result<(), Failed> {
     let run = run(&["--layer", layer, "--append", &format!("end=reboot-{mode}")]);
     if run.code != 1
@@ -194,7 +194,7 @@ fn reboot(layer: &str, mode: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// core.shutdown stops the processor: nothing more is heard, and nothing more is executed.
+/// core.shutdown stops the processor: nothing more is printed or executed.
 fn shutdown(layer: &str) -> Result<(), Failed> {
     let run = run(&[
         "--layer",
@@ -213,7 +213,7 @@ fn shutdown(layer: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// An exception that nobody expects ends the guest with its registers and a reason.
+/// An unexpected exception ends the guest with its registers and a reason.
 fn panic() -> Result<(), Failed> {
     let run = run(&["--layer", "none", "--append", "end=panic"]);
     if run.code != 1 || !run.stdout.contains("Bail out!") || !run.stdout.contains("# vector 6") {
@@ -222,8 +222,8 @@ fn panic() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Counts of instructions do not vary: two runs agree in every figure. And what has a plain instruction costs just
-/// that at a site, with no layer and with the native one.
+/// Counts of instructions are exact: two runs agree in every figure. A call with a plain
+/// instruction costs exactly that instruction at a site, without a layer and with the native one.
 fn bench() -> Result<(), Failed> {
     let run = || program::run(["bench", "native", "--json"]);
     let (one, two) = (run(), run());
