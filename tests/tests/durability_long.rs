@@ -34,7 +34,7 @@ const BANK: &str = r#"
     fi
     as pg_ctl -D /d/pg -s -w -l /tmp/log -o '-c checkpoint_timeout=30s -c unix_socket_directories=/tmp' start || { cat /tmp/log; exit 1; }
     sql() { as psql -h /tmp -Atq -v ON_ERROR_STOP=1 postgres "$@"; }
-    # What the life before left makes pg_ctl believe that it is ready: numbers of processes repeat themselves.
+    # A pid file of the life before would make pg_ctl believe that the database runs: process ids repeat.
     for try in $(seq 300); do
         ! sql -c 'SELECT 1' >/dev/null 2>&1 || break
         sleep 0.1

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guests that crash, hang, lie or talk nonsense: the run has failed, the monitor says why, and nothing stays behind.
+//! Guests that crash, hang, lie or print nonsense: the run has failed, the monitor says why, and
+//! nothing is left.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 
 const TWO_PASS: &str = "TAP version 14\n1..2\nok 1 - cpu.one\nok 2 - mmu.two\n";
 
-/// A folder with a guest in it, which is the program's folder for temporary files too.
+/// A folder with a guest. It is also the program's folder for temporary files.
 struct Scene(TempDir);
 
 impl Scene {
@@ -251,7 +252,7 @@ fn a_terminal_is_safe_from_the_guest() {
     );
 }
 
-/// Starts a guest that hangs, waits until it runs, and gives the monitor and its QEMU.
+/// Starts a guest that hangs and waits until it runs. Returns the monitor and its QEMU.
 fn hanging(scene: &Scene) -> (std::process::Child, u32) {
     let mut child = scene
         .command(&["--tap"])
@@ -302,7 +303,7 @@ fn the_machine_ends_with_the_monitor() {
         assert!(gone(qemu), "{name}: QEMU goes on");
         scene.is_clean();
     }
-    // Nobody can clean up after this one, but the machine must not go on.
+    // A killed monitor cannot clean up, but its machine must end.
     let (mut child, qemu) = hanging(&scene);
     signal(child.id(), "KILL");
     child.wait().unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an idle machine takes of the host: processor time; and memory beyond the guest's own, counted by a control group, page tables
-//! and the kernel's own structures included, less what is shared, which is the guest's memory.
+//! What an idle machine costs the host: CPU time, and memory beyond the guest's own. A control
+//! group counts the memory, including page tables and the kernel's own structures, without what is
+//! shared, which is the guest's memory.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -14,14 +15,15 @@ use std::time::Duration;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Of a machine of 256 MiB in which nothing happens.
+/// Limit for a machine of 256 MiB in which nothing happens.
 const MOST: u64 = 8 * MIB;
-/// Of each process in the guest.
+/// Limit for each process in the guest.
 const MOST_EACH: u64 = 200 * KIB;
 const PROCESSES: u64 = 40;
-/// Processes that nobody was in for four seconds rest; what is loaded when the machine falls asleep, and what wakes then, some seconds later.
+/// Address-space processes that no vCPU has used for four seconds are trimmed. The one that is
+/// loaded when the machine falls asleep, and those that wake then, are trimmed some seconds later.
 const REST: Duration = Duration::from_secs(9);
-/// Of processor time in a minute. A debug build's monitor takes longer for the same.
+/// Limit of CPU time in a minute. The monitor of a debug build takes longer for the same.
 const MOST_TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 15 } else { 5 });
 
 /// A control group that counts memory.
@@ -31,10 +33,11 @@ struct Group {
 }
 
 impl Group {
-    /// None where this user may not make one.
+    /// `None` if this user may not make one.
     fn new() -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        // Version 1, where it has a hierarchy of its own; else version 2, below the root since a group with processes has no others.
+        // Version 1 if it has a hierarchy of its own. Else version 2, below the root, since a group
+        // with processes has no other groups.
         let own = groups
             .lines()
             .find_map(|line| line.split_once(":memory:"))
@@ -62,11 +65,11 @@ impl Group {
             .ok()
     }
 
-    /// Bytes that are neither shared nor a file's. The host may give up pages of files at any time,
-    /// and whoever reads them next is charged for them.
+    /// Bytes that are neither shared nor of a file. The host may drop pages of files at any time,
+    /// and charges them to the next reader.
     fn own(&self) -> u64 {
         let stat = fs::read_to_string(self.folder.join("memory.stat")).unwrap();
-        // Version 1 calls it cache, version 2 file; both count shared memory, too.
+        // Version 1 calls them cache, version 2 file. Both include shared memory.
         let files = stat
             .lines()
             .find_map(|line| line.strip_prefix("cache ").or(line.strip_prefix("file ")))
@@ -77,7 +80,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Empty when the host has buried the last process.
+        // It is empty when the host has removed the last process.
         for _ in 0..100 {
             if fs::remove_dir(&self.folder).is_ok() {
                 break;
@@ -87,13 +90,13 @@ impl Drop for Group {
     }
 }
 
-/// Bytes beyond the guest's memory with so many processes in the guest that sleep.
+/// Bytes beyond the guest's memory with so many sleeping processes in the guest.
 fn overhead(group: &Group, processes: u64) -> u64 {
     let script = format!(
         "for i in $(seq {processes}); do sleep 1000 & done; sleep 1; echo ready; wait; read forever"
     );
     let machine = vm::command(["--memory", "256M", "--", "sh", "-c", &script]);
-    // The shell joins, then becomes the monitor.
+    // The shell joins the group, then becomes the monitor.
     let mut child = Command::new("sh")
         .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
         .arg(group.folder.join("cgroup.procs"))
@@ -108,7 +111,7 @@ fn overhead(group: &Group, processes: u64) -> u64 {
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    // What the start took goes back.
+    // Memory of the start is returned.
     std::thread::sleep(REST);
     group.own()
 }
@@ -121,7 +124,7 @@ fn an_idle_machine_takes_little_time() {
         .spawn()
         .unwrap();
     let machine = Ends(child);
-    // What is to be done once after the start.
+    // Work that is done once after the start.
     std::thread::sleep(Duration::from_secs(60));
     let time = || Duration::from_nanos(tree::cpu_time(&tree::everything(machine.0.id())));
     let before = time();

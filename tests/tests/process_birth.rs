@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an address-space process is like from its first instruction until its filter stands, seen by a tracer: nothing
-//! can disturb it, and nothing that the guest can write decides or is executable. Each property is a guard against
-//! attacks by guest code in other processes of the machine; the faults of `layers/faults.txt` that are planted in the
-//! guards are found.
+//! A tracer observes an address-space process from its first instruction until its filter is
+//! installed. Nothing can disturb the process, and no memory that the guest can write is executable
+//! or decides what it does. Each property is a guard against attacks by guest code in other
+//! processes of the machine. The tests find the faults of `layers/faults.txt` that are planted in
+//! the guards.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -18,9 +19,9 @@ const PR_SET_PDEATHSIG: u64 = 1;
 const SIGKILL: u64 = 9;
 const PAGE: u64 = 4096;
 
-/// A machine of two vCPUs that makes a handful of processes, with the built-in layer or another one.
+/// A machine of two vCPUs that creates a few processes, with the built-in layer or another one.
 fn machine(rom: Option<&Path>) -> Traced {
-    // The host then puts its own pages where they are in the way most.
+    // The host then places its own pages where they are most in the way.
     let mut stack = getrlimit(Resource::Stack);
     stack.current = stack.maximum;
     setrlimit(Resource::Stack, stack).unwrap();
@@ -53,7 +54,7 @@ impl Machine for Traced {
         processes.filter(|&p| p != self.zygote).collect()
     }
 
-    /// The zygote's calls from the moment on that guest code may exist.
+    /// The zygote's calls from the time on when guest code may exist.
     fn serving(&self) -> Vec<&Call> {
         let zygote = self.calls.iter().filter(|c| c.process == self.zygote);
         zygote.skip_while(|c| c.number != nr::PPOLL).collect()
@@ -65,13 +66,14 @@ impl Machine for Traced {
 }
 
 trait Machine {
-    /// Processes that the zygote has made.
+    /// Processes that the zygote has created.
     fn born(&self) -> BTreeSet<i32>;
     fn serving(&self) -> Vec<&Call>;
     fn of(&self, process: i32) -> Vec<&Call>;
 }
 
-/// From its clone to its filter every thread of a process blocks every signal, and so does the zygote while it serves.
+/// Between its clone and its filter every thread of a process blocks all signals, and so does the
+/// zygote while it serves.
 fn masks(machine: &Traced) -> Result<(), String> {
     let calls = machine
         .born()
@@ -86,11 +88,11 @@ fn masks(machine: &Traced) -> Result<(), String> {
     }
 }
 
-/// A process's first call makes it die with the zygote.
+/// With its first call, a process arranges to die with the zygote.
 fn death_signal(machine: &Traced) -> Result<(), String> {
     for process in machine.born() {
         let first = machine.of(process)[0];
-        // The one that tries whether 32-bit calls work ends at once.
+        // The process that tests whether 32-bit calls work ends at once.
         if machine.of(process).iter().all(|c| c.number != nr::SECCOMP) {
             continue;
         }
@@ -122,7 +124,8 @@ fn mappings(maps: &str) -> Vec<Mapping<'_>> {
     maps.lines().filter_map(line).collect()
 }
 
-/// All mappings of processes that are about to install their filter, and of the zygote while it serves.
+/// Calls with mappings: of processes that are about to install their filter, and of the zygote
+/// while it serves.
 fn looks(machine: &Traced) -> Vec<&Call> {
     let calls = machine
         .born()
@@ -137,7 +140,7 @@ fn looks(machine: &Traced) -> Vec<&Call> {
     all
 }
 
-/// What is shared with guest code is not executable before the filter stands.
+/// Memory that is shared with guest code is not executable before the filter is installed.
 fn executable(machine: &Traced) -> Result<(), String> {
     for call in looks(machine) {
         let maps = call.maps.as_deref().unwrap_or_default();
@@ -151,7 +154,7 @@ fn executable(machine: &Traced) -> Result<(), String> {
     Ok(())
 }
 
-/// No mapping touches a stack: the one in use, and those of the vCPUs.
+/// No mapping is adjacent to a stack: neither the one in use nor those of the vCPUs.
 fn stacks(machine: &Traced) -> Result<(), String> {
     for call in looks(machine) {
         let all = mappings(call.maps.as_deref().unwrap_or_default());
@@ -161,7 +164,7 @@ fn stacks(machine: &Traced) -> Result<(), String> {
             area.contains(&m.start) && (m.start - ph::PHV_STACKS) % ph::PHV_STACK_SIZE != 0
         };
         let stacks: Vec<_> = all.iter().filter(|m| used(m) || of_vcpus(m)).collect();
-        // The zygote's, and two of each vCPU.
+        // The zygote's, and two for each vCPU.
         if stacks.len() != 5 {
             return Err(format!(
                 "{} stacks of {}: {all:x?}",
@@ -184,7 +187,7 @@ fn stacks(machine: &Traced) -> Result<(), String> {
     Ok(())
 }
 
-/// What the filter and all else of a new process is made of cannot be written any more.
+/// The data that a new process is made of, such as its filter, cannot be written any more.
 fn plan(machine: &Traced) -> Result<(), String> {
     for call in looks(machine)
         .into_iter()
@@ -208,7 +211,7 @@ fn plan(machine: &Traced) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing of the host's own is left where the guest could find it.
+/// No page of the host's own is left where the guest could find it.
 fn host_pages(machine: &Traced) -> Result<(), String> {
     for call in looks(machine) {
         let maps = call.maps.as_deref().unwrap_or_default();
@@ -235,7 +238,7 @@ const CHECKS: [(&str, Check); 6] = [
 fn nothing_reaches_a_process_before_its_filter() {
     let machine = machine(None);
     assert_eq!(machine.code, 0);
-    // The zygote, the one that tries 32-bit calls, and at least one process more than vCPUs.
+    // The zygote, the process that tests 32-bit calls, and at least one process more than vCPUs.
     assert!(machine.born().len() >= 4, "{:?}", machine.born());
     for (name, check) in CHECKS {
         check(&machine).unwrap_or_else(|message| panic!("{name}: {message}"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The whole suite on the process hypervisor where little is allowed: as an ordinary user with nothing, and in a
-//! container. And what an idle machine costs.
+//! The whole suite on the process hypervisor with few rights: as an ordinary user, and in a
+//! container. And the cost of an idle machine.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -15,10 +15,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const LONG: &str = "PARAVANE_TEST_LONG";
-/// At least so many tests make a suite.
+/// A suite has at least so many tests.
 const FEWEST_TESTS: u32 = 300;
-/// CPU time of an idle machine, all processes together: 5 ms in 60 s.
-/// A build without optimization does the same with twice the instructions; the release test judges the product.
+/// CPU time of an idle machine, all processes together: 5 ms in 60 s. A debug build needs twice the
+/// instructions for the same; the release test judges the product.
 const IDLE_SHARE: u64 = 5_000_000 / 60 * if cfg!(debug_assertions) { 2 } else { 1 };
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -50,7 +50,7 @@ fn suite(command: &mut Command, cpus: u32) {
     );
 }
 
-/// Root tries both; others are what they are.
+/// Root tries both; other users can only be themselves.
 fn users() -> Vec<u32> {
     if geteuid().is_root() {
         vec![0, NOBODY]
@@ -87,7 +87,7 @@ fn in_a_container_with_sixteen_vcpus() {
     suite(&mut command, 16);
 }
 
-/// A control group of 512 tasks, where one can be made.
+/// A control group with 512 tasks, if this user can make one.
 struct Group(Option<PathBuf>);
 
 impl Group {
@@ -104,7 +104,7 @@ impl Group {
         }
         let group = Group(Some(folder.clone()));
         if fs::write(folder.join("pids.max"), "512").is_ok() {
-            // The shell joins, then becomes the program.
+            // The shell joins the group, then becomes the program.
             let mut joined = Command::new("sh");
             joined
                 .args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""])
@@ -119,7 +119,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(folder) = &self.0 {
-            // Fails while something is in it, which other tests find.
+            // Fails while a process is left in it, which other tests detect.
             let _ = fs::remove_dir(folder);
         }
     }
@@ -153,7 +153,7 @@ fn an_idle_machine_costs_nothing() {
         assert!(Instant::now() < deadline, "it does not start");
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Until it is idle, and what was begun is finished: the clock's first corrections among it.
+    // Wait until it is idle, and the start is finished, such as the first corrections of the clock.
     std::thread::sleep(Duration::from_secs(3));
     let pids = tree::everything(monitor.id());
     let before = tree::cpu_time(&pids);

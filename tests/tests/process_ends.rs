@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How virtual machines of the process hypervisor end, whoever ends them: with a message, and nothing left of them. And
-//! what keeps a hostile kernel in.
+//! How virtual machines of the process hypervisor end, whatever ends them: with a message, and with
+//! nothing left. And how a hostile kernel is confined.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -34,7 +34,7 @@ fn command(folder: &TempDir, deed: Deed) -> Command {
 }
 
 impl Machine {
-    /// Starts one that does nothing, and waits until it does.
+    /// Starts a machine that does nothing, and waits until it runs.
     fn start() -> Self {
         Self::start_with(Deed::Spin)
     }
@@ -69,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// Waits for everything to be gone; returns the exit code, and what was said.
+    /// Waits until everything is gone. Returns the exit code and the output.
     fn end(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         self.monitor
@@ -108,7 +108,7 @@ fn children(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// A zombie has ended: somebody else's init may take its time.
+/// A zombie has ended; its new parent may take its time.
 fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _, _)| state != 'Z')
 }
@@ -189,7 +189,7 @@ fn a_space_has_nothing_that_it_does_not_need() {
                 "{line} is not in:\n{status}"
             );
         }
-        // Only root can look into one that is not dumpable.
+        // Only root can inspect a process that is not dumpable.
         if let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) {
             let mut names: Vec<_> = files
                 .flatten()
@@ -204,7 +204,8 @@ fn a_space_has_nothing_that_it_does_not_need() {
     machine.end();
 }
 
-/// Processes that are made later have the filter that the first ones have, whatever the guest has written meanwhile.
+/// Processes that are created later have the same filter as the first ones, whatever the guest has
+/// written meanwhile.
 #[test]
 fn processes_made_later_are_filtered_too() {
     let machine = Machine::start_with(Deed::GrowUnfiltered);
@@ -219,7 +220,7 @@ fn processes_made_later_are_filtered_too() {
         std::thread::sleep(Duration::from_millis(10));
         spaces = children(machine.zygote);
     }
-    // One that is just being made has not got there yet.
+    // A process that is just starting does not have it yet.
     std::thread::sleep(Duration::from_millis(500));
     for pid in spaces {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -254,7 +255,7 @@ fn a_hostile_kernel_ends_its_own_machine() {
 #[test]
 fn a_scribbled_shared_area_is_survived() {
     let folder = TempDir::new().unwrap();
-    // It rings no bell, and goes on: the watch sees it.
+    // It rings no doorbell and continues: the watch finds it.
     let start = Instant::now();
     let run = program::finish(command(&folder, Deed::Scribble).args(["--timeout", "60"]));
     assert_eq!(run.code, 1, "{run:?}");

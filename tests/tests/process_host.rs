@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the host does to a running machine, or lets one do with it: processors that are taken away, a debugger, more
-//! memory than one file holds.
+//! What the host does to a running machine or lets one do with it: it takes processors away, a
+//! debugger attaches, memory is larger than one file.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A machine whose guest runs in a circle.
+/// A machine whose guest loops.
 struct Machine {
     monitor: Child,
     _folder: TempDir,
@@ -24,7 +24,7 @@ impl Machine {
         Self::start_without("nothing", words)
     }
 
-    /// On a host that lacks something (`src/bin/without.rs`).
+    /// The same on a host that lacks something (`src/bin/without.rs`).
     fn start_without(lacks: &str, words: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let guest = folder.path().join("guest");
@@ -58,7 +58,7 @@ impl Machine {
     fn running(&self) -> u32 {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            // Being made takes less.
+            // A start takes less CPU time.
             let busy = |pid: &u32| tree::cpu_time(&[*pid]) > 100_000_000;
             if let Some(pid) = tree::spaces(self.monitor.id()).into_iter().find(busy) {
                 return pid;
@@ -91,8 +91,7 @@ fn cpus(thread: Pid) -> Vec<usize> {
         .collect()
 }
 
-/// In a namespace of process ids, too, in which the layer's numbers of its threads are not the
-/// host's.
+/// Also in a PID namespace, in which the layer's ids of its threads differ from the host's.
 #[test]
 fn a_processor_that_is_taken_away_is_left() {
     for lacks in ["nothing", "landlock", "namespaces,landlock"] {
@@ -114,7 +113,7 @@ fn processor_is_left(lacks: &str) {
         return;
     }
     assert_ne!(on[0], on[1], "both on one");
-    // Away goes the one on which vCPU 0 runs.
+    // Remove the one on which vCPU 0 runs.
     let mut left = CpuSet::new();
     allowed
         .iter()
@@ -141,7 +140,7 @@ fn processor_is_left(lacks: &str) {
     assert!(tree::cpu_time(&[space]) > before, "it no longer runs");
 }
 
-/// Nothing but the debugger itself is missing where there is none.
+/// Without a debugger only debugging fails.
 #[test]
 fn a_debugger_can_look_into_a_debuggable_machine() {
     if Command::new("gdb").arg("--version").output().is_err() {
@@ -164,7 +163,8 @@ fn a_debugger_can_look_into_a_debuggable_machine() {
         + &String::from_utf8_lossy(&output.stderr);
     let at = said.lines().find_map(|l| l.strip_prefix("at 0x"));
     let Some(at) = at.and_then(|hex| u64::from_str_radix(hex, 16).ok()) else {
-        // Yama, or a container: who may not attach to its own child may not attach to this one either.
+        // Yama or a container: if this test may not trace its own child, gdb may not attach to the
+        // machine either.
         assert!(said.contains("ptrace: Operation not permitted"), "{said}");
         return;
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine on the process hypervisor takes of the host besides its RAM.
+//! What a machine on the process hypervisor uses of the host besides its RAM.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -8,7 +8,8 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// A guest that uses spaces with thousands of translations each and gives them back: so does the host.
+/// A guest that uses spaces with thousands of translations each and frees them: the host frees
+/// them, too.
 #[test]
 fn what_a_guest_gives_back_is_given_back() {
     let mut monitor = program::command()
@@ -24,7 +25,7 @@ fn what_a_guest_gives_back_is_given_back() {
             .into_iter()
             .filter_map(tree::figures)
             .collect();
-        // Before there are any, and when they are just ending, there is nothing to see.
+        // Before there are any, and just when they end, there is nothing to count.
         if figures.len() > 1 {
             sums.push(figures.iter().map(|f| f.maps).sum::<usize>());
         }
@@ -47,12 +48,13 @@ fn what_a_guest_gives_back_is_given_back() {
     assert!(said.contains("ok 1 - mmu.many.released\n"), "{said}");
     let most = sums.iter().max().copied().unwrap_or(0);
     assert!(most > 3000, "{sums:?}");
-    // The guest does nothing for a second at its end.
+    // The guest is idle for a second at its end.
     let late = sums.iter().rev().take(10).max().copied().unwrap_or(0);
     assert!(sums.len() > 20 && late < 2000, "{sums:?}");
 }
 
-/// Guest memory lies in a file for each GiB: no mapping may go from one into the next.
+/// Each GiB of guest memory is a file of its own: no mapping may continue from one file into the
+/// next.
 #[test]
 fn neighbours_in_two_files_are_mapped_apart() {
     let run = program::run([

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Signals of a machine's processes reach that machine only, whatever the host has for that:
-//! Landlock, namespaces of process ids, or neither. The monitor's own signals still arrive, and
-//! machines end as they do elsewhere.
+//! Signals of a machine's processes reach that machine only, whichever way the host offers:
+//! Landlock, PID namespaces, or neither. Signals to the monitor still arrive, and machines end as
+//! usual.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -17,15 +17,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What keeps signals inside, and what the host must lack for it to be chosen.
+/// The way that confines signals, and what the host must lack for it to be chosen.
 const WAYS: [(&str, &str); 3] = [
     ("landlock", "nothing"),
     ("pid-namespace", "landlock"),
     ("monitor", "namespaces,landlock"),
 ];
-/// Behind the numbers of the victims: attackers and their parents are there.
+/// So far above the process ids of the victims are the attackers and their parents.
 const NEAR: u32 = 200;
-/// For what takes no time.
+/// The most time for what takes no time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -59,7 +59,7 @@ fn each_way(test: impl Fn(&str, &Launcher)) {
                 .unwrap();
             if signals["value"] != way {
                 eprintln!("user {user}: this host has {signals}, not {way}");
-                // The last way is there on every host.
+                // Every host has the last way.
                 assert!(way != "monitor", "{doctor}");
                 continue;
             }
@@ -94,7 +94,7 @@ impl Launcher<'_> {
         command
     }
 
-    /// A machine that has nothing to do, and all of its processes.
+    /// A machine that is idle, and all of its processes.
     fn idle(&self) -> (Ends, Vec<u32>) {
         let mut command =
             self.conformance(&["--cpus", "2", "--timeout", "300", "--append", "idle=200"]);
@@ -105,7 +105,7 @@ impl Launcher<'_> {
                 .spawn()
                 .unwrap(),
         );
-        // Until the guest runs, a process that ends is a start that failed.
+        // Before the guest runs, the end of a process is a failed start.
         let said = BufReader::new(monitor.0.stdout.as_mut().unwrap()).lines();
         let runs = said
             .map_while(Result::ok)
@@ -121,7 +121,7 @@ impl Launcher<'_> {
     }
 }
 
-/// Whether SIGURG waits for a process, which is stopped: it keeps what is sent to it.
+/// Whether SIGURG is pending for a process. It is stopped, so it keeps what is sent to it.
 fn has_signal(pid: u32) -> bool {
     const URG: u64 = 1 << 22;
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
@@ -138,7 +138,7 @@ fn has_signal(pid: u32) -> bool {
     })
 }
 
-/// Stops them, the monitor first, such that nothing is on its way between them.
+/// Stops them, the monitor first, so that no message is on its way between them.
 fn stop(all: &[u32]) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -171,7 +171,7 @@ fn resume(all: &[u32]) {
     }
 }
 
-/// A program of that user that takes note of SIGURG.
+/// A program of that user that counts SIGURG.
 fn listener(user: u32) -> Ends {
     let mut command = Command::new("sh");
     command.args(["-c", "trap : URG; echo; while :; do sleep 1; done"]);
@@ -187,7 +187,7 @@ fn listener(user: u32) -> Ends {
     Ends(child)
 }
 
-/// A hostile guest sends the signal of vCPUs to everybody near.
+/// A hostile guest sends the vCPUs' signal to every process with a close id.
 fn attack(launcher: &Launcher<'_>, first: u32, last: u32) -> Run {
     let words = [format!("first={first}"), format!("last={last}")];
     let machine = launcher.conformance(&[
@@ -216,7 +216,7 @@ fn attack(launcher: &Launcher<'_>, first: u32, last: u32) -> Run {
     finish(&mut command)
 }
 
-/// Reached, refused, to nobody: in all of these ways.
+/// Counts of signals that reached a process, were refused, or had no target: in each way.
 fn counts(run: &Run) -> Option<[u64; 3]> {
     let line = run
         .stdout
@@ -249,19 +249,19 @@ fn no_signal_leaves_a_machine() {
         }
         assert!(!run.stderr.contains("a signal"), "{what}: {run:?}");
         match (way, counts(&run)) {
-            // There are the victims, the attacker's monitor and its ancestors.
+            // These exist: the victims, the attacker's monitor and its ancestors.
             ("landlock", Some([_, refused, _])) => assert!(refused > 10, "{what}: {run:?}"),
             ("pid-namespace", Some([_, refused, nobody])) => {
                 assert!(refused == 0 && nobody > 1000, "{what}: {run:?}");
             }
-            // SIGSYS, at the first one.
+            // SIGSYS, at the first signal.
             ("monitor", None) => assert!(
                 run.stdout.contains("was killed by signal 31"),
                 "{what}: {run:?}"
             ),
             (_, counts) => panic!("{what}: {counts:?} {run:?}"),
         }
-        // The same look sees a signal that comes.
+        // The same check sees a signal that arrives.
         for &pid in [all.last().unwrap(), &other.0.id()] {
             tree::signal(pid, Signal::URG);
             assert!(has_signal(pid), "{what}: {pid}");
@@ -298,7 +298,7 @@ fn vcpus_interrupt_each_other() {
 #[test]
 fn linux_has_its_processors() {
     each_way(|way, launcher| {
-        // What was built is in root's cache.
+        // The kernel that was built is in root's cache.
         if launcher.user != geteuid().as_raw() {
             return;
         }

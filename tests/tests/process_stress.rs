@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The guest's stress tests on the process hypervisor, made as hard as can be: a layer that pauses at every step where
-//! threads meet, and processes that are stopped and continued from outside at any moment. Nothing may be lost, and
-//! nothing may pile up.
+//! The guest's stress tests on the process hypervisor, made as hard as possible: a layer that
+//! pauses at every step where threads meet, and processes that are stopped and continued from
+//! outside at random moments. Nothing may be lost, and nothing may accumulate.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -15,9 +15,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For `make test-release`: ten minutes in all instead of one.
+/// For `make test-release`: ten minutes in total instead of one.
 const LONG: &str = "PARAVANE_TEST_LONG";
-/// Mappings and KiB of page tables that a process of these tests may have.
+/// The most mappings and KiB of page tables of a process in these tests.
 const MOST_MAPS: usize = 2000;
 const MOST_TABLES: u64 = 8 << 10;
 
@@ -48,7 +48,7 @@ fn layer() -> PathBuf {
     folder.path().join("process.elf")
 }
 
-/// Numbers that look random, and are the same for each run of a test.
+/// Pseudo-random numbers, the same in each run of a test.
 struct Random(u64);
 
 impl Random {
@@ -60,8 +60,8 @@ impl Random {
     }
 }
 
-/// Stops and continues processes until the monitor has ended. Returns how often, and the largest figures of the
-/// first and of the second half of the time.
+/// Stops and continues processes until the monitor has ended. Returns the count, and the largest
+/// figures of the first and of the second half of the time.
 fn disturb(
     monitor: u32,
     half: Instant,
@@ -96,7 +96,7 @@ fn disturb(
 
 fn stress(cpus: u64, spaces: Option<u64>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // Two tests of the guest with this duration, in four tests here.
+    // Two tests of the guest take so long, in four tests here.
     let seconds = if std::env::var_os(LONG).is_some() {
         75
     } else {
@@ -162,7 +162,7 @@ fn stress(cpus: u64, spaces: Option<u64>) {
     tree::wait_gone(&all).unwrap();
     all.extend(first.keys().chain(second.keys()));
     tree::wait_gone(&all).unwrap();
-    // One more: the zygote tries with a child what a container may kill for.
+    // One more: the zygote tests in a child what a container may kill for.
     let limit = usize::try_from(spaces.unwrap_or(cpus * 4 + 12)).unwrap() + 1;
     assert!(
         first.len() <= limit && second.len() <= limit,

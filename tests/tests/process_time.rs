@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Time on the process hypervisor when the host makes it hard: a clock that is corrected all the time, and processors
-//! that others use.
+//! Time on the process hypervisor when the host makes it difficult: a clock that is corrected all
+//! the time, and processors with other users.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One machine at a time: they measure.
+/// One machine at a time: they measure time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of the host a machine is given: folders, disks, a root, a network.
+//! Resources of the host that a machine gets: folders, disks, a root, a network.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -15,7 +15,7 @@ fn run(words: &[&str], script: &str) -> program::Run {
     program::finish(&mut vm::command(words.iter().copied().chain(more)))
 }
 
-/// A root of two programs: busybox, and nothing else.
+/// A root with two programs, both busybox.
 fn small_root(folder: &Path) {
     for name in ["bin", "dev", "proc", "sys", "tmp", "run", "etc"] {
         fs::create_dir_all(folder.join(name)).unwrap();
@@ -49,7 +49,8 @@ fn a_folder_both_ways() {
     assert!(!folder.path().join("more").exists());
 }
 
-/// The host lets somebody wait who opens a file that another has a lease of, as a disk or a server may let one wait.
+/// The host delays the open of a file on which another process has a lease, like a disk or a server
+/// may delay it.
 #[test]
 fn a_slow_file_keeps_no_other_waiting() {
     let folder = tempfile::tempdir().unwrap();
@@ -87,7 +88,7 @@ fn a_slow_file_keeps_no_other_waiting() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-        // The kernel takes the lease away after 45 seconds.
+        // The host's kernel breaks the lease after 45 seconds.
         let begun = Instant::now();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         for _ in 0..9 {
@@ -104,7 +105,7 @@ fn a_slow_file_keeps_no_other_waiting() {
     }
 }
 
-/// A guest's root can mount what it was given in any way: the host has to keep it from writing.
+/// The guest's root user can mount a folder in any way: the host must prevent writes.
 #[test]
 fn a_folder_for_reading_is_kept_so_by_the_host() {
     let folder = tempfile::tempdir().unwrap();

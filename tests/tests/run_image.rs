@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane run --image`, with images made here.
+//! `paravane run --image`, with images that the test makes.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An archive as `docker save` writes it: busybox, then a layer that hides a file and brings another.
+/// An archive as `docker save` writes it: busybox, then a layer that hides a file and adds another.
 const SAVE: &str = r#"
     set -e
     cd "$1"
@@ -51,7 +51,7 @@ impl Image {
         program::finish(command.env("XDG_CACHE_HOME", self.cache()))
     }
 
-    /// A cache of our own, in which the kernel is found.
+    /// A cache of the test's own that contains the kernel.
     fn cache(&self) -> PathBuf {
         let cache = self.folder.path().join("cache");
         let own = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -77,7 +77,7 @@ fn an_image_runs_as_it_says() {
     let done = image.run(&image.path(), &[]);
     assert_eq!(done.stdout, "blue\n/srv\n33\nnew\n", "{done:?}");
     assert!(done.stderr.contains("/etc/old"), "{done:?}");
-    // What is said here counts before what is said there.
+    // Options take precedence over the image.
     let words = [
         "--env",
         "COLOR=red",
@@ -94,7 +94,7 @@ fn an_image_runs_as_it_says() {
         (0, "red\n/\n0\n/x\n"),
         "{done:?}"
     );
-    // Changes are forgotten.
+    // Changes are discarded at the end.
     let done = image.run(&image.path(), &["--", "ls /x"]);
     assert_eq!(done.code, 1, "{done:?}");
 }
@@ -108,7 +108,7 @@ fn what_is_no_image_is_refused_in_a_line() {
         (image.folder.path(), "neither an image"),
         (&image.folder.path().join("one.tar"), "neither an image"),
     ] {
-        // A folder that is none has no manifest.
+        // A folder without an image has no manifest.
         let _ = fs::remove_file(image.folder.path().join("manifest.json"));
         let done = image.run(path, &["--", "true"]);
         assert_eq!(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much memory a guest can have, and that what it has used and freed goes back to the host.
+//! How much memory a guest can have, and that the memory that it has used and freed returns to the
+//! host.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -10,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Bytes that the host has given for the memory of a monitor's guest.
+/// Bytes that the host has allocated for a monitor's guest memory.
 fn memory(monitor: u32) -> u64 {
     let files = fs::read_dir(format!("/proc/{monitor}/fd"))
         .unwrap()
@@ -44,14 +45,15 @@ fn what_a_guest_has_freed_is_the_host_s_again() {
     };
     ask("true");
     let before = memory(child.id());
-    // Twice: what was given back can be used again.
+    // Twice: returned memory can be used again.
     for round in 0..2 {
         ask("dd if=/dev/urandom of=/tmp/file bs=1M count=128 status=none");
         let full = memory(child.id());
         assert!(full > before + 120 * MIB, "round {round}: {before} {full}");
         ask("cp /tmp/file /dev/null");
         ask("rm /tmp/file");
-        // The guest's kernel reports some seconds later, whole pieces of 2 MiB: a few have other pages in them.
+        // The guest's kernel reports free pieces of 2 MiB some seconds later. A few of them contain
+        // pages in use.
         let begun = Instant::now();
         while memory(child.id()) > full - 108 * MIB {
             assert!(
@@ -74,7 +76,8 @@ fn what_a_guest_has_freed_is_the_host_s_again() {
     assert!(child.wait().unwrap().success());
 }
 
-/// More than the host has: what the guest does not touch takes nothing. Its kernel's own tables take a 64th.
+/// More than the host has: memory that the guest does not touch costs nothing. The tables of its
+/// kernel take a 64th.
 #[test]
 #[ignore = "takes 2 GiB of the host's memory: make test-release"]
 fn a_guest_can_have_a_lot() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The networks of `paravane run`, each with a real guest. Only this host's loopback and a namespace of the test's own are used.
+//! The networks of `paravane run`, each with a real guest. They use only this host's loopback and a
+//! namespace of the test.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -15,12 +16,12 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run(words: &[&str], script: &str) -> program::Run {
-    // A network that loses the end of a connection must not keep the test waiting for ever.
+    // A network that loses the end of a connection must not block the test for ever.
     let more = ["--timeout", "60", "--", "sh", "-c", script];
     program::finish(&mut vm::command(words.iter().copied().chain(more)))
 }
 
-/// The kinds of user-mode network that this host can have; every one can have the stack.
+/// The kinds of user-mode network of this host. Every host has the stack.
 fn kinds() -> Vec<&'static str> {
     let passt = run(&["--net", "passt"], "true");
     if passt.code == 0 {
@@ -30,7 +31,7 @@ fn kinds() -> Vec<&'static str> {
     vec!["user", "stack"]
 }
 
-/// Free a moment ago.
+/// A port that was free a moment ago.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -39,7 +40,7 @@ fn free_port() -> u16 {
         .port()
 }
 
-/// Starts a machine that goes on until it is ended.
+/// Starts a machine that runs until it is ended.
 fn start(words: &[&str], script: &str) -> Ends {
     let more = ["--", "sh", "-c", script];
     let mut command = vm::command(words.iter().copied().chain(more));
@@ -52,7 +53,8 @@ fn start(words: &[&str], script: &str) -> Ends {
     )
 }
 
-/// A server on the loopback that answers what it gets in capitals; its port, and a message for each connection.
+/// A server on the loopback that answers in capitals. Returns its port, and a channel with a
+/// message for each connection.
 fn server() -> (u16, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -71,7 +73,7 @@ fn server() -> (u16, std::sync::mpsc::Receiver<()>) {
 #[test]
 fn addresses_come_by_themselves_and_by_dhcp() {
     for kind in kinds() {
-        // Whoever speaks before the link is up has to repeat it, a second later.
+        // A program that sends before the link is up must repeat it a second later.
         let script = "read state < /sys/class/net/eth0/operstate; echo $state; ip -4 addr show eth0 | grep -o 'inet [0-9./]*'; ip route | grep default; grep -c '^nameserver' /etc/resolv.conf; \
                       udhcpc -f -n -q -i eth0 -s /bin/true 2>&1 | grep obtained";
         let done = run(&["--net", kind], script);
@@ -115,7 +117,7 @@ fn published_ports_lead_into_the_guest() {
         let _machine = start(&words, "while :; do nc -l -p 80 -e echo hi; done");
         let begun = Instant::now();
         let mut text = String::new();
-        // Until somebody listens in the guest, connections end at once.
+        // Until a program in the guest listens, connections end at once.
         while text.is_empty() && begun.elapsed() < PATIENCE {
             if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", tcp)) {
                 let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
@@ -127,7 +129,7 @@ fn published_ports_lead_into_the_guest() {
     }
 }
 
-/// KiB of memory of its own that a process has.
+/// KiB of private memory of a process.
 fn memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let field = status
@@ -147,7 +149,7 @@ fn what_many_connections_took_is_given_back() {
         &words,
         "mkdir /w; echo hi > /w/index.html; httpd -f -p 80 -h /w",
     );
-    // Answered, and open on this side.
+    // Answered, and open at this end.
     let ask = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -184,7 +186,7 @@ fn what_many_connections_took_is_given_back() {
     println!("KiB: {before}, {most}, {} again", memory(machine.0.id()));
 }
 
-/// Each asker gets its own answers, of any length.
+/// Each client gets its own answers, of any length.
 #[test]
 fn published_datagrams_lead_into_the_guest_and_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -213,17 +215,17 @@ fn published_datagrams_lead_into_the_guest_and_back() {
         };
         let askers = [asker(), asker(), asker()];
         for (number, socket) in askers.iter().enumerate() {
-            // Nobody keeps a datagram until somebody listens in the guest.
+            // A datagram is lost until a program in the guest listens.
             let (text, begun) = (format!("asker {number}"), Instant::now());
             loop {
-                // Refused, as long as nobody listens on this side either.
+                // Refused, as long as no program on this side listens either.
                 let _ = socket.send(text.as_bytes());
                 match answer(socket) {
                     Some(told) => break assert_eq!(told, text.to_uppercase(), "{kind}"),
                     None => assert!(begun.elapsed() < PATIENCE, "{kind}: no answer for {number}"),
                 }
             }
-            // Answers to what was sent again meanwhile.
+            // Answers to datagrams that were repeated meanwhile.
             while answer(socket).is_some() {}
         }
         for length in [0, 1, 1472, 8000] {
@@ -246,7 +248,7 @@ fn published_datagrams_lead_into_the_guest_and_back() {
 fn which_network_it_is_is_told_and_it_costs_nothing_unused() {
     let done = run(&["--verbose"], "true");
     assert!(!done.stderr.contains("network:"), "{done:?}");
-    // Nobody has to answer.
+    // No program needs to answer.
     let done = run(&["--verbose"], "nc -w 1 10.0.2.2 9");
     assert!(done.stderr.contains("paravane: network: "), "{done:?}");
     let passt = done.stderr.contains("network: passt\r\n");

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine is started with may take long to make ready: its kernel is built where there is
-//! none. The machine's deadlines count from its start, and a machine that is being made ready is in
-//! nobody's way.
+//! A machine may take long to prepare: its kernel is built if there is none. The deadlines of the
+//! machine count from its start, and a machine in preparation blocks no other command.
 //!
-//! A user's cache in which the kernel has not been asked for yet, and in which somebody else
-//! builds: `run` waits for that build as long as the test likes, and then finds its result.
+//! The test uses a cache without a kernel, in which another process seems to build one: `run` waits
+//! for that build as long as the test likes, and then finds its result.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -19,15 +18,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// More than any machine takes from its start to its end here.
+/// Longer than any machine here lives.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// For a command that has nothing to wait for.
+/// For a command that waits for nothing.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// A kernel that is being built.
 struct Build {
     cache: TempDir,
-    /// Held as long as that goes on.
+    /// Locked as long as the build runs.
     lock: File,
 }
 
@@ -45,7 +44,7 @@ impl Build {
             if from == key || entry.file_name() == "source" {
                 symlink(from, to).unwrap();
             } else if entry.file_type().unwrap().is_file() {
-                // Such as the source's hash, which is remembered.
+                // Such as the hash of the source, which is cached.
                 fs::copy(from, to).unwrap();
             }
         }
@@ -69,7 +68,7 @@ impl Build {
         self.cache.path()
     }
 
-    /// The build takes that long, and `child` waits for it. What came of it.
+    /// Makes the build take so long while `child` waits for it. Returns the output of `child`.
     fn takes(self, time: Duration, mut child: Child) -> Run {
         std::thread::sleep(time);
         assert!(
@@ -89,7 +88,7 @@ fn start(command: &mut Command) -> Child {
         .unwrap()
 }
 
-/// A machine whose kernel takes so long.
+/// A machine whose kernel takes so long to build.
 fn machine(options: &[&str], time: Duration) {
     let build = Build::new();
     let mut command = program::command();

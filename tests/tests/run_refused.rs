@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane run` with what it cannot run: one line that says what, where and what to do, exit code 2, nothing started.
+//! `paravane run` with input that it cannot run: one line that says what is wrong, where, and what
+//! to do, exit code 2, nothing started.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 

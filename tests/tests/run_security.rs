@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The monitor's own threads: each is confined, and what breaks its policy ends the machine and says so.
+//! The monitor's threads: each one is confined, and a thread that breaks its policy ends the
+//! machine with a message.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -9,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// All that a machine can have.
+/// All threads that a machine can have.
 const THREADS: [&str; 13] = [
     "alarms",
     "balloon",
@@ -44,7 +45,7 @@ fn with_devices(mut command: Command, folder: &tempfile::TempDir) -> Command {
 fn every_thread_is_confined() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = machine(&folder);
-    // Such that the disk's own threads are there, too.
+    // So that the disk's own threads exist, too.
     command.args([
         "--",
         "sh",
@@ -119,7 +120,8 @@ fn there_is_no_such_thread() {
     assert!(run.stderr.contains("no thread `nobody`"), "{run:?}");
 }
 
-/// Whatever else a guest's root may make in a shared folder: no way to the host's devices.
+/// The guest's root user may create anything in a shared folder, except a way to the host's
+/// devices.
 #[test]
 fn no_device_is_made_in_a_shared_folder() {
     let folder = tempfile::tempdir().unwrap();
@@ -129,7 +131,8 @@ fn no_device_is_made_in_a_shared_folder() {
     assert!(folder.path().join("pipe").exists() && !folder.path().join("device").exists());
 }
 
-/// A file that the guest knows takes a descriptor: the soft limit is not what counts, and even the hard one only means errors.
+/// Each file that the guest has looked up uses a descriptor. The soft limit does not apply, and the
+/// hard limit only leads to errors.
 #[test]
 fn many_files_of_a_folder() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine has done, as `paravane stat` and `--metrics` say it.
+//! The statistics of a machine, from `paravane stat` and `--metrics`.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -16,11 +16,11 @@ use std::time::Duration;
 const SCRIPT: &str = "while read line; do dd if=/dev/vda of=/dev/null bs=64k count=16 iflag=direct 2>/dev/null; \
                       for i in 1 2 3 4 5; do true | true; done; echo; done";
 
-/// A program again and again; as ordinary as one can be, at the same addresses each time.
+/// The same ordinary program again and again, at the same addresses each time.
 const AGAIN: &str =
     "while read line; do i=0; while [ $i -lt TIMES ]; do /bin/true; i=$((i+1)); done; echo; done";
 
-/// A machine with a disk, and a socket for its figures.
+/// A machine with a disk, and a socket for its metrics.
 struct Machine(Worker);
 
 impl Machine {
@@ -44,7 +44,8 @@ impl Machine {
         self.0.folder().join("socket")
     }
 
-    /// Works again and again, each time after a pause: the host calls that each time took, and the pages.
+    /// Makes it work again and again, each time after a pause. Returns the host calls of each time,
+    /// and the pages.
     fn costs(&mut self, pause: Duration, times: u32) -> [Vec<u64>; 2] {
         self.0.costs(pause, times, ["host_calls", "fills"])
     }
@@ -111,7 +112,8 @@ fn figures_follow_the_work() {
     machine.end();
 }
 
-/// A child has its parent's text, and a program what it had the last time: hundreds of pages that no host call is made for.
+/// A child has its parent's text, and a program the pages that it had the last time: hundreds of
+/// pages without a host call.
 #[test]
 fn what_ran_before_costs_little() {
     const TIMES: u64 = 200;
@@ -127,13 +129,14 @@ fn what_ran_before_costs_little() {
     machine.end();
 }
 
-/// Even if the last time is seconds ago. Not always: a process that has gathered many tables of the host's gives all of them up, after a dozen
-/// programs, and the first programs of a machine are in new processes.
+/// Even if the last time was seconds ago. Not always: a process with many page tables of the host
+/// drops all of them after a dozen programs, and the first programs of a machine are in new
+/// processes.
 #[test]
 fn what_ran_seconds_ago_costs_little() {
     let mut machine = Machine::that("1", &AGAIN.replace("TIMES", "1"));
     machine.costs(Duration::ZERO, 20);
-    // The host calls of an idle machine count, too.
+    // Host calls of the idle machine count, too.
     let [_, mut pages] = machine.costs(Duration::from_millis(1200), 5);
     println!("{pages:?} pages");
     pages.sort_unstable();
@@ -166,7 +169,7 @@ fn prometheus_and_curl() {
     machine.0.work();
     assert!(reads(&scrape(&machine.socket(), get)) >= reads(&first) + (1 << 20));
     assert!(scrape(&machine.socket(), "GET /x HTTP/1.0\n\n").starts_with("HTTP/1.0 404"));
-    // Who says nothing, or too much, is in nobody's way.
+    // A client that sends nothing or too much blocks no other client.
     let _quiet: Vec<UnixStream> = (0..40)
         .map(|_| UnixStream::connect(machine.socket()).unwrap())
         .collect();

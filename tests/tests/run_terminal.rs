@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane run` for a person at a terminal, which must be afterwards as it was before.
+//! `paravane run` at a terminal, which must have its old settings afterwards.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -30,7 +30,7 @@ fn left_with_its_key() {
     assert_eq!(screen.end(), 0);
 }
 
-/// A machine whose command does not mind being asked to end.
+/// A machine whose command ignores the request to end.
 fn deaf() -> Screen {
     let script = "trap '' TERM; echo ready; while :; do sleep 1; done";
     let mut screen = start(&["--tty", "--", "sh", "-c", script]);
@@ -43,7 +43,7 @@ fn ended_from_outside() {
     let mut screen = deaf();
     screen.signal(Signal::TERM);
     assert_eq!(screen.end(), 128 + 15);
-    // Twice: at once.
+    // The second signal ends it at once.
     let mut screen = deaf();
     screen.signal(Signal::TERM);
     std::thread::sleep(Duration::from_millis(100));

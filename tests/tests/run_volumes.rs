@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest makes of a folder of the host's that it may write to: no program that gives its
-//! caller rights here.
+//! What a guest can leave in a shared folder: no program that gives its caller rights on the host.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -30,7 +29,8 @@ impl Folders {
         self.folder.path().join("shared").join(name)
     }
 
-    /// Runs a script in a machine: the folder is /w, with these options, the program /t/rights.
+    /// Runs a script in a machine. The folder is /w, with these options, and the program is
+    /// /t/rights.
     fn run(&self, options: &str, script: &str) -> program::Run {
         let volumes = [
             format!("{}:/t:ro", self.folder.path().display()),
@@ -45,7 +45,7 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
-/// All below a folder that gives rights: modes, and capabilities.
+/// All rights that files below a folder give: modes and capabilities.
 fn rights(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -72,7 +72,7 @@ fn a_guest_makes_no_setuid_program_of_this_host() {
         user.paravane: set\n";
     assert_eq!((done.code, done.stdout.as_str()), (0, expected), "{done:?}");
     assert_eq!(rights(&folders.shared("")), Vec::<PathBuf>::new());
-    // Who asks for it gets it.
+    // With :suid the modes are kept.
     let done = folders.run(":suid", "rm -r /w/*; /t/rights /w");
     let expected = "open: 6755\nmknod: 6755\nmkdir: 755\nchmod folder: 6755\nfchmod: 6755\nchmod: 4755\nfchmodat: 2755\n";
     assert!(
@@ -88,7 +88,7 @@ fn a_guest_makes_no_setuid_program_of_this_host() {
     }
 }
 
-/// Programs that copy, unpack and install succeed. The files have the modes that they may have.
+/// Programs that copy, unpack and install succeed. The files have the modes that are allowed.
 #[test]
 fn programs_that_set_modes_are_not_disturbed() {
     let folders = Folders::new();
@@ -101,7 +101,8 @@ fn programs_that_set_modes_are_not_disturbed() {
     assert_eq!(rights(&folders.shared("")), Vec::<PathBuf>::new());
 }
 
-/// A program that its owner on the host made setuid stays that until the guest writes to it.
+/// A program that its owner on the host made setuid keeps the bit until the guest writes to the
+/// program.
 #[test]
 fn programs_of_the_host_keep_their_rights_until_they_are_written_to() {
     let folders = Folders::new();
@@ -120,13 +121,14 @@ fn programs_of_the_host_keep_their_rights_until_they_are_written_to() {
     assert_eq!(mode(&folders.shared("moved")), 0o6755);
     assert_eq!(mode(&folders.shared("written")), 0o755);
     assert_eq!(mode(&folders.shared("cut")), 0o755);
-    // A folder's setgid says which group new files have.
+    // The setgid bit of a folder selects the group of new files.
     assert_eq!(mode(&folders.shared("team")), 0o2770);
     let group = |name: &str| fs::metadata(folders.shared(name)).unwrap().gid();
     assert_eq!(group("team/new"), group("team"));
 }
 
-/// The guest's mode bits count in the folder. What the monitor makes elsewhere stays the user's own.
+/// The guest's mode bits apply in the folder. Files that the monitor makes elsewhere have the
+/// user's own modes.
 #[test]
 fn a_volume_does_not_open_the_monitors_own_files() {
     let folder = tempfile::tempdir().unwrap();

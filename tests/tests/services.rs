@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What people run on servers, in a Debian of their own: packages, ssh, a web server, containers, as much network as there is.
-//! Takes a mirror for the images: `make test-release` runs it. While it runs, only this host's loopback is used.
+//! Typical server software in a Debian: packages, ssh, a web server, containers, heavy network
+//! traffic. Needs a package mirror for the images: `make test-release` runs it. Otherwise it uses
+//! only this host's loopback.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -18,13 +19,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const NOBODY: u32 = 65534;
 
-/// Each has the host's processors for itself.
+/// Each test has the host's processors for itself.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Free a moment ago.
+/// A port that was free a moment ago.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -33,7 +34,7 @@ fn free_port() -> u16 {
         .port()
 }
 
-/// A Debian with everything in it, one of whose ports leads here.
+/// A Debian with everything installed. A port of this host leads to one of its ports.
 fn services(host: u16, guest: u16) -> System {
     let publish = format!("{host}:{guest}");
     let options = [
@@ -66,7 +67,8 @@ fn serve(folder: &Path, port: u16) -> Ends {
     Ends(command.spawn().unwrap())
 }
 
-/// A repository of one package, which installs a program and asks for the account of its own that its script makes.
+/// A repository with one package, which installs a program and makes an account for it in its
+/// script.
 fn repository(folder: &Path) {
     let package = folder.join("hello");
     let files = [
@@ -115,7 +117,7 @@ fn repository(folder: &Path) {
 fn a_package_is_installed_by_who_may_little() {
     let _alone = alone();
     let image = debian::image("bookworm", &[]);
-    // Where others may read it.
+    // Where other users may read it.
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -267,7 +269,7 @@ fn podman_runs_containers() {
     let _alone = alone();
     let port = free_port();
     let system = services(port, 8081);
-    // Nobody has to be asked for an image that is made here.
+    // An image that is made here needs no registry.
     let import =
         "mkdir -p /i/bin /i/tmp; cp /bin/busybox /i/bin/; chroot /i /bin/busybox --install /bin
         tar -C /i -c . | podman import - box >/dev/null 2>&1";
@@ -281,7 +283,7 @@ fn podman_runs_containers() {
         ["inner", "0", "67108864", "50"],
         "{told}"
     );
-    // Beyond its memory, a container is ended, and nothing else.
+    // A container that exceeds its memory is killed, and nothing else is.
     let greedy = system.run(&[
         "exec",
         "debian",
@@ -299,7 +301,7 @@ fn podman_runs_containers() {
         "head -c 200000000 /dev/zero | tail -c 150000000 | wc -c",
     ]);
     assert!(!greedy.stdout.contains("150000000"), "{greedy:?}");
-    // In the background, with a network of its own behind the guest's, behind this host's.
+    // In the background, with a network of its own behind the guest's, which is behind this host's.
     let _ = system.shell(
         "podman run -d --name web -p 8081:80 box sh -c \
         'mkdir /w; echo from a container > /w/index.html; exec httpd -f -p 80 -h /w' && sleep 1",
@@ -334,7 +336,8 @@ fn iperf_both_ways() {
     let _alone = alone();
     let port = free_port();
     let system = services(port, 5201);
-    // It closes its port between two tests, when a connection from here would end at once: one for each, which listens.
+    // It closes its port between two tests, and a connection from here would end at once: so each
+    // test has a server of its own.
     let serve = "while pidof iperf3 >/dev/null; do sleep 0.1; done
         iperf3 --server --one-off --daemon
         until ss -Hltn | grep -q ':5201 '; do sleep 0.1; done";
@@ -354,7 +357,7 @@ fn iperf_both_ways() {
         ]);
         let told: Value = serde_json::from_str(&output(command.args(way))).unwrap();
         assert!(told["error"].is_null(), "{way:?}: {}", told["error"]);
-        // With --bidir the other way round stands apart.
+        // With --bidir the other direction is listed separately.
         let sums = ["sum_received", "sum_received_bidir_reverse"]
             .map(|sum| &told["end"][sum]["bits_per_second"]);
         let rates: Vec<f64> = sums.into_iter().filter_map(Value::as_f64).collect();

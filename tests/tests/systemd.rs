@@ -10,7 +10,7 @@ use std::time::Instant;
 #[ignore = "minutes, with an image to be made: make test-release"]
 fn debian_comes_up_whole_and_goes_down_in_order() {
     let image = debian::image("bookworm", &[]);
-    // Built before the time is taken.
+    // Build it before time is measured.
     let _ = program::path();
     let begun = Instant::now();
     let system = System::start(
@@ -24,7 +24,7 @@ fn debian_comes_up_whole_and_goes_down_in_order() {
         system.inside(&["systemctl", "is-active", "multi-user.target"]),
         "active\n"
     );
-    // By DHCP, since the image says so.
+    // By DHCP, since the image is configured so.
     assert!(
         system
             .inside(&["networkctl", "status", "eth0"])

@@ -28,7 +28,7 @@ fn a_machine_from_a_file() {
     );
     assert_eq!((run.code, run.stdout.as_str()), (0, "1\n"), "{run:?}");
 
-    // Kept as a machine is, whatever becomes of the file.
+    // A machine keeps its options, whatever happens to the file.
     let user = |words: &[&str]| {
         let run = program::finish(
             program::command()
@@ -123,7 +123,7 @@ fn every_command_has_a_manual_page() {
     let help = program::run(["--help"]).stdout;
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let mut count = 0;
-    // Lines of a description that goes on stand further in.
+    // Continued lines of a description are indented further.
     let names = commands
         .take_while(|line| !line.is_empty())
         .filter_map(|line| {
