@@ -16,8 +16,8 @@ pub fn count(short: u64, long: u64) -> u64 {
     if long_run() { long } else { short }
 }
 
-/// A conformance guest on the process hypervisor in the mode `hostile=mode`, with further words on its
-/// command line.
+/// A conformance guest on the process hypervisor in the mode `hostile=mode`, with further words on
+/// its command line.
 #[must_use]
 pub fn command(mode: &str, words: &[String]) -> Command {
     let mut command = program::command();

@@ -2,9 +2,9 @@
 //! Follows a program and all that it starts, by ptrace. An [`Observer`] sees the system calls and
 //! signals of the tasks that it selects.
 //!
-//! The tracer follows forks from the first instruction of the program on, so it sees each task before
-//! the task's own first instruction. It uses the host's interface directly: a hostile guest may send
-//! real-time signals, and the usual wrappers have no number for them.
+//! The tracer follows forks from the first instruction of the program on, so it sees each task
+//! before the task's own first instruction. It uses the host's interface directly: a hostile guest
+//! may send real-time signals, and the usual wrappers have no number for them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,7 +41,8 @@ pub enum Next {
     Free,
 }
 
-/// What a test does with the events of a traced program. A task is a thread, known by its thread id.
+/// What a test does with the events of a traced program. A task is a thread, known by its thread
+/// id.
 pub trait Observer {
     /// A task stopped for the first time.
     fn started(&mut self, _task: libc::pid_t) {}
@@ -84,7 +85,8 @@ pub fn prepare(command: &mut Command) {
 pub fn follow(first: u32, observer: &mut impl Observer) -> io::Result<Option<ExitStatus>> {
     let first = libc::pid_t::try_from(first).map_err(io::Error::other)?;
     let mut status = 0;
-    // SAFETY: writes to the local value. The process is a child of this thread and stops at its exec.
+    // SAFETY: writes to the local value. The process is a child of this thread and stops at its
+    // exec.
     let stopped = unsafe { libc::waitpid(first, &raw mut status, 0) };
     if stopped != first || !libc::WIFSTOPPED(status) {
         return Err(io::Error::other(format!(

@@ -118,7 +118,8 @@ impl Screen {
         }
     }
 
-    /// The line with the cursor up to the cursor, and the line above it in case that one is wrapped.
+    /// The line with the cursor up to the cursor, and the line above it in case that one is
+    /// wrapped.
     fn before_cursor(&self) -> String {
         let screen = self.shown.screen();
         let (row, column) = screen.cursor_position();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Judges what the processes of a machine ask of the host's kernel. It knows nothing of the monitor's
-//! policies: it has a list of its own ([`calls`]) and sees by ptrace whether a call is refused.
+//! Judges what the processes of a machine ask of the host's kernel. It knows nothing of the
+//! monitor's policies: it has a list of its own ([`calls`]) and sees by ptrace whether a call is
+//! refused.
 //!
 //! A call that is not on the list must end in the filter's signal or in the end of the process. A
-//! process without a filter may only make the calls of its start, and none of its signal handlers may
-//! have run.
+//! process without a filter may only make the calls of its start, and none of its signal handlers
+//! may have run.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -73,8 +74,8 @@ struct Witness {
     reported: BTreeSet<(Kind, u64)>,
 }
 
-/// Traces a prepared command's process and all that it starts until they have ended. Returns what was
-/// seen, and how the process ended. The thread that started the process must call this.
+/// Traces a prepared command's process and all that it starts until they have ended. Returns what
+/// was seen, and how the process ended. The thread that started the process must call this.
 ///
 /// # Panics
 /// When the process cannot be traced.

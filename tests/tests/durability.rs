@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// The suffix of a disk that ignores flushes. Only the program with hooks has it.
 const UNSAFE: &str = ":cut-unsafe";
-/// Reports what the disk holds, then appends records and replaces a file, and reports each number when
-/// both are durable.
+/// Reports what the disk holds, then appends records and replaces a file, and reports each number
+/// when both are durable.
 const WRITER: &str = "set -e
     mkdir /m; mount -t ext4 /dev/vda /m; touch /m/log
     echo has $(cat /m/state || echo 0) $(wc -l < /m/log); cat /m/log; echo end

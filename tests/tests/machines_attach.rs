@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane attach`: typing into a machine in the background, leaving it, coming back.
+//! `paravane attach`: types into a machine in the background, detaches, and attaches again.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -9,7 +9,7 @@ use paravane_tests::{program, vm};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
 
-/// What attaches by pipes, and the lines that it prints.
+/// An attached command with pipes, and the lines that it prints.
 struct Attached {
     child: Child,
     input: Option<ChildStdin>,
@@ -31,7 +31,7 @@ impl Attached {
         }
     }
 
-    /// Sends a line; the next one that comes.
+    /// Sends a line. Returns the next line that the machine prints.
     fn say(&mut self, line: &str) -> String {
         writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
         self.lines.next().unwrap().unwrap()
@@ -46,14 +46,14 @@ fn what_is_sent_is_read_by_the_command() {
     user.detach(&["--name", "m", "--interactive"], script);
     let mut first = Attached::new(&user);
     assert_eq!(first.say("one"), "got-one");
-    // Both see what is printed; who has no more to say takes nothing from the other.
+    // Both see the output. When one closes its input, the other can still type.
     let mut second = Attached::new(&user);
     assert_eq!(second.say("two"), "got-two");
     assert_eq!(first.lines.next().unwrap().unwrap(), "got-two");
     drop(second.input.take());
     assert_eq!(first.say("three"), "got-three");
     assert_eq!(second.lines.next().unwrap().unwrap(), "got-three");
-    // Much more than a pipe takes while nobody reads.
+    // Far more than a pipe holds while no program reads it.
     let long = "x".repeat(3000);
     for _ in 0..100 {
         writeln!(first.input.as_ref().unwrap(), "{long}").unwrap();

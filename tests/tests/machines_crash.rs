@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A monitor that is killed at any moment leaves nothing running and what is known of its machine readable; a host that is full or
-//! forbids things gets a line, and keeps nothing.
+//! When a monitor is killed at a random moment, nothing keeps running, and the description of its
+//! machine stays readable. On a host that is full or denies something, a command prints one line
+//! and keeps nothing.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -14,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A state folder, whose machines end with the test.
+/// A state folder. Its machines end with the test.
 struct User(TempDir);
 
 impl User {
@@ -70,7 +71,7 @@ fn killed_at_any_moment() {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        // From before it has looked at anything to when its command runs.
+        // At any moment between the start of the program and the start of the command.
         std::thread::sleep(Duration::from_millis(round * 37 % 500));
         let pids = tree::everything(child.id());
         tree::signal(child.id(), Signal::KILL);
@@ -78,7 +79,7 @@ fn killed_at_any_moment() {
         tree::wait_gone(&pids).unwrap();
         let machines = user.machines();
         match machines.as_slice() {
-            // It had not come to that yet.
+            // The monitor was not that far yet.
             [] => {}
             [machine] => {
                 let state = machine["state"].as_str().unwrap();
@@ -100,7 +101,7 @@ fn killed_at_any_moment() {
     }
 }
 
-/// A line, the documented code, and nothing that was not there before.
+/// One line, the documented exit code, and no new files.
 fn refused(command: &mut Command, part: &str, folders: &[&Path]) {
     let names = || -> Vec<_> {
         let entries = folders
@@ -128,7 +129,7 @@ fn a_full_disk() {
         eprintln!("skipped: only root can mount a small file system");
         return;
     }
-    // In a namespace of its own: a file system of 64 KiB, with nothing left.
+    // In a namespace of its own: a full file system of 64 KiB.
     let script = r#"
         set -e
         mount -t tmpfs -o size=64k none "$1"
@@ -247,7 +248,7 @@ fn a_start_that_fails_leaves_its_machine_as_it_was() {
     assert!(begun.elapsed() < Duration::from_secs(20));
     let machines = user.machines();
     assert_ne!(machines[0]["state"], "running");
-    // As soon as it is there again, it starts.
+    // As soon as the file exists again, the machine starts.
     fs::write(&disk, vec![0; 1 << 20]).unwrap();
     let run = user.run(&["start", "m"]);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");

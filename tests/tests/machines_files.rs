@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What goes into machines in the background and comes out of them: files, output.
+//! Data that goes into background machines and comes out: files, output.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -19,7 +19,7 @@ fn user(script: &str) -> User {
     user
 }
 
-/// A file of that user's.
+/// A file of that user.
 fn path(user: &User, name: &str) -> String {
     user.folder().join(name).display().to_string()
 }
@@ -35,7 +35,7 @@ fn files_go_in_and_come_out() {
     fs::set_permissions(tree.join("a/b/run"), fs::Permissions::from_mode(0o4750)).unwrap();
     symlink("big", tree.join("a/link")).unwrap();
 
-    // Into a folder that is there, and under a new name.
+    // Into an existing folder, and under a new name.
     user.ok(&["cp", &path(&user, "tree"), "m:/tmp"]);
     user.ok(&["cp", &path(&user, "tree/a/b/run"), "m:/tmp/other"]);
     let seen = user.ok(&[
@@ -52,7 +52,7 @@ fn files_go_in_and_come_out() {
     assert_eq!(fs::read(path(&user, "back/a/link")).unwrap(), big);
     let run = fs::metadata(path(&user, "back/a/b/run")).unwrap();
     let before = fs::metadata(tree.join("a/b/run")).unwrap();
-    // Not the right to run as its owner, who is somebody else here.
+    // The setuid bit is not copied: the owner here is another user.
     assert_eq!(
         (run.permissions().mode() & 0o7777, run.mtime()),
         (0o750, before.mtime())
@@ -84,7 +84,7 @@ fn files_go_in_and_come_out() {
         );
         assert!(run.stderr.contains(part), "{words:?}: {run:?}");
     }
-    // Nothing half-made.
+    // Nothing unfinished.
     let names = fs::read_dir(user.folder())
         .unwrap()
         .map(|e| e.unwrap().file_name());
@@ -95,7 +95,8 @@ fn files_go_in_and_come_out() {
     );
 }
 
-/// What a guest's folder becomes while it is packed is the guest's affair; a link in it leads nowhere on this host.
+/// The guest decides what its folder becomes while it is packed. A link in it leads nowhere on this
+/// host.
 #[test]
 fn links_of_a_guest_lead_nowhere_here() {
     let user = user("sleep 1000");
@@ -107,7 +108,7 @@ fn links_of_a_guest_lead_nowhere_here() {
     );
     user.ok(&["exec", "m", "--", "sh", "-c", &make]);
     user.ok(&["cp", "m:/tmp/d", &path(&user, "got")]);
-    // Again over what is there, with a file where the link was.
+    // Again over the existing files, with a file in place of the link.
     user.ok(&[
         "exec",
         "m",
@@ -124,14 +125,14 @@ fn links_of_a_guest_lead_nowhere_here() {
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
 }
 
-/// Of an archive: its name, its kind, and contents or a target.
+/// An entry of an archive: name, kind, and contents or target.
 type Member<'a> = (&'a str, EntryType, &'a str);
 
 fn archive(members: &[Member<'_>]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for &(name, kind, content) in members {
         let mut header = Header::new_gnu();
-        // The crate would not write such names.
+        // The crate refuses to write such names.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_entry_type(kind);
         header.set_mode(0o6777);
@@ -150,11 +151,11 @@ fn archive(members: &[Member<'_>]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// Takes the place of the agent's program: the guest's root may.
+/// Replaces the agent's program, which the guest's root user may do.
 const TAKE_OVER: &str = "mount -t tmpfs none /proc && mkdir /proc/self && cp /shared/sender /proc/self/exe && sleep 1000";
 
-/// The sender may be a program of the guest's root in place of the agent: nothing but the target is
-/// written to, and no link is followed.
+/// The sender may be a program of the guest's root user in place of the agent. Only the target is
+/// written, and no link is followed.
 #[test]
 fn a_hostile_archive_stays_in_its_target() {
     use EntryType::{Directory, Fifo, Link, Regular, Symlink};
@@ -207,7 +208,7 @@ fn a_hostile_archive_stays_in_its_target() {
         ),
     ];
     let user = User::new();
-    // The archive is read from a folder of the host's, so that it can be another each time.
+    // The archive is read from a shared folder, so that it can be another one each time.
     let shared = user.folder().join("shared");
     fs::create_dir(&shared).unwrap();
     linux::compile(
@@ -218,8 +219,8 @@ fn a_hostile_archive_stays_in_its_target() {
     user.detach(&["--name", "m", "--volume", &volume], TAKE_OVER);
     let home = user.folder().join("home");
     let target = home.join("data");
-    // Each archive is a new file: of an old one the guest would have pages yet. It is sent in place
-    // of one of that name.
+    // Each archive is a new file: the guest may still cache pages of an old one. It is sent in
+    // place of one with the expected name.
     let count = Cell::new(0);
     let fresh = || {
         count.set(count.get() + 1);
@@ -259,8 +260,8 @@ fn a_hostile_archive_stays_in_its_target() {
             assert_eq!(fs::read_dir(&home).unwrap().count(), 2, "{what}");
         }
     }
-    // Where there is no such folder yet, the same; and a link that came out is not followed the
-    // next time.
+    // The same if there is no such folder yet. A link that was received is not followed the next
+    // time.
     fs::remove_dir_all(&target).unwrap();
     let run = copy(&up, "");
     assert!(
@@ -280,7 +281,7 @@ fn a_hostile_archive_stays_in_its_target() {
         "{run:?}"
     );
     assert_eq!(fs::read_dir(&home).unwrap().count(), 2);
-    // With a slash it is the user's word.
+    // With a slash, the user asks to follow the link.
     assert_eq!(
         copy(
             &[("data/", Directory, ""), ("data/x", Regular, "x")],
@@ -292,7 +293,7 @@ fn a_hostile_archive_stays_in_its_target() {
     assert_eq!(fs::read(target.join("x")).unwrap(), b"x");
     assert_eq!(fs::read(home.join(".bashrc")).unwrap(), b"mine");
 
-    // Names without end are not read.
+    // Endless names are not read.
     let mut header = Header::new_gnu();
     header.set_path("x").unwrap();
     header.set_entry_type(EntryType::GNULongName);
@@ -355,7 +356,7 @@ fn a_log_has_a_bound_and_its_end_is_kept() {
         assert!(begun.elapsed() < Duration::from_secs(120));
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Twice sixteen, and what comes at once.
+    // Twice sixteen MiB, and what comes immediately after.
     assert!(largest < 36 << 20, "{largest}");
     let log = user.ok(&["logs", "m"]);
     assert!(

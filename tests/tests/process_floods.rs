@@ -48,7 +48,8 @@ struct Taken {
     samples: Vec<(Instant, u64)>,
     /// When its last process was gone.
     gone: Instant,
-    /// The most that the available memory of the host shrank, in MiB. Other programs change it, too.
+    /// The most that the available memory of the host shrank, in MiB. Other programs change it,
+    /// too.
     host: u64,
     /// The most that the host kernel's structures grew, in MiB.
     structures: u64,
@@ -150,8 +151,8 @@ const STARVED: Duration = Duration::from_millis(50);
 /// Time for the monitor to get a processor, and for the host to free the memory of the processes.
 const TOLERANCE: Duration = Duration::from_millis(250);
 
-/// Page tables of the host, made by host calls: two tables for each page (0), full tables (1), first
-/// tables in all processes (8).
+/// Page tables of the host, made by host calls: two tables for each page (0), full tables (1),
+/// first tables in all processes (8).
 #[test]
 fn floods_of_tables_are_ended() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,7 +240,8 @@ fn floods_of_private_memory_find_an_end() {
         taken.host
     );
     assert!(spaces >= 64, "{spaces}");
-    // Each process: an arena of 1 MiB, 128 KiB for each vCPU thread, little else. Once: the pool of 48 MiB.
+    // Each process: an arena of 1 MiB, 128 KiB for each vCPU thread, little else. Once: the pool of
+    // 48 MiB.
     assert!(taken.most() <= spaces * 3 / 2 + 48, "{} MiB", taken.most());
     assert!(
         taken.host < spaces * 2 + 48 + 256 + OVERSHOOT,
@@ -248,7 +250,8 @@ fn floods_of_private_memory_find_an_end() {
     );
 }
 
-/// A guest may map anything in its own tables: the layer limits its memory, and the machine continues.
+/// A guest may map anything in its own tables: the layer limits its memory, and the machine
+/// continues.
 #[test]
 fn legal_floods_are_served() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

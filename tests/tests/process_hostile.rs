@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Guests whose kernel attacks the process hypervisor: host calls through the layer's instruction,
-//! writes to the shared area, page tables with random contents, storms of events. The monitor survives
-//! and reports what happened. Nothing is left after the machine, and nothing outside it changes.
-//! Floods of memory are in `process_floods.rs`.
+//! writes to the shared area, page tables with random contents, storms of events. The monitor
+//! survives and reports what happened. Nothing is left after the machine, and nothing outside it
+//! changes. Floods of memory are in `process_floods.rs`.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 

@@ -22,7 +22,8 @@ fn run(words: &[&str]) -> Run {
     program::run(all)
 }
 
-/// The tests of time need a consistent clock, not a correct one. This clock starts in the future, and each correction of it is wrong.
+/// The tests of time need a consistent clock, not a correct one. This clock starts in the future,
+/// and each correction of it is wrong.
 #[test]
 fn a_clock_that_is_corrected_is_followed() {
     let _alone = alone();
@@ -58,14 +59,14 @@ impl Others {
 impl Drop for Others {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that has ended by itself is waited for all the same.
+            // Wait for it even if it has ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// What this thread starts has to share one processor: elsewhere there might be one that nobody wants.
+/// All that this thread starts shares one processor. Otherwise there may be an idle one.
 fn share_one_processor() {
     let allowed = sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU)
@@ -76,7 +77,8 @@ fn share_one_processor() {
     sched_setaffinity(None, &one).unwrap();
 }
 
-/// A vCPU that changes its address space all the time waits for a processor at each change, if at all.
+/// A vCPU that switches address spaces all the time waits for a processor at each switch, if at
+/// all.
 #[test]
 fn waiting_for_a_processor_is_stolen_time() {
     let _alone = alone();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane run`, as a person or a script uses it.
+//! `paravane run`, as users and scripts use it.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// With the command in a pipe of ours, its first line read: it runs.
+/// Starts the command with pipes and reads its first line, which proves that it runs.
 fn start(command: &mut Command) -> (Child, BufReader<std::process::ChildStdout>, String) {
     let mut child = command
         .stdout(Stdio::piped())
@@ -162,7 +162,7 @@ fn the_machine_is_as_asked_for() {
     assert!((400..512).contains(&memory), "{run:?}");
 }
 
-/// Without these a kernel clears and copies memory at half the speed.
+/// Without these flags a kernel clears and copies memory at half the speed.
 #[test]
 fn string_instructions_are_as_fast_as_the_host_s() {
     let fast = |text: &str| {
@@ -204,7 +204,7 @@ fn what_a_guest_does_is_told_when_asked() {
         "-c",
         "echo ready; while :; do :; done",
     ]));
-    // Until its line has gone all the way.
+    // Until its line has arrived.
     std::thread::sleep(Duration::from_millis(500));
     signal(&child, Signal::QUIT);
     assert_eq!(child.wait().unwrap().code(), Some(1));
@@ -215,7 +215,7 @@ fn what_a_guest_does_is_told_when_asked() {
         .unwrap()
         .read_to_string(&mut told)
         .unwrap();
-    // The kernel's own words: which task, which registers.
+    // The kernel's own report: which task, which registers.
     for part in [
         "Kernel panic",
         "NMI",
@@ -255,7 +255,7 @@ fn signals_are_passed_on() {
         (Some(5), "bye\n")
     );
 
-    // Whoever does not listen ends all the same.
+    // A command that ignores signals ends all the same.
     let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
     let (mut child, _output, _) = start(&mut vm::command(["--", "sh", "-c", script]));
     signal(&child, Signal::TERM);
@@ -287,7 +287,7 @@ fn who_does_not_read_to_the_end_ends_it() {
 
 #[test]
 fn an_archive_of_ones_own() {
-    // With a folder that the built-in root does not have, and nothing of what that has.
+    // With a folder that the built-in root does not have, and without the built-in root's files.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("root.cpio");
     let busybox = fs::read("/bin/busybox").unwrap();

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One machine after the other, from launch to exit: none fails, whatever else the host does.
+//! One machine after the other, from launch to exit. None fails, whatever else the host does.
 
 use paravane_tests::{debian, program, vm};
 use std::time::{Duration, Instant};
 
 const LONG: &str = "PARAVANE_TEST_LONG";
-/// After so many failures there is nothing new to see.
+/// After so many failures there is nothing new to learn.
 const ENOUGH: usize = 10;
-/// Seconds in which a machine must have come to its end, on a busy host too; one that hangs says where before.
+/// Seconds in which a machine must end, on a busy host, too. One that hangs reports where before
+/// that.
 const TIMEOUT: &str = "120";
-/// `run -- true` on a Debian root takes no longer in the middle of so many runs; a program that was not optimized takes two and a half times that.
+/// The median time of `run -- true` on a Debian root over so many runs. A debug build takes two and
+/// a half times as long.
 const BAR: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1750 } else { 700 });
 const RUNS: usize = 15;
 
-/// Boots that many machines, and returns what each that failed said.
+/// Boots so many machines. Returns the output of each that failed.
 fn boots(count: usize, cpus: &str, times: &mut Vec<Duration>) -> Vec<String> {
     let mut failures = Vec::new();
     for n in 0..count {
         let word = format!("boot-{n}");
-        // The first one builds the program, if need be.
+        // The first one may build the program.
         let mut command = vm::command(["--cpus", cpus, "--timeout", TIMEOUT]);
         let start = Instant::now();
         let run = program::finish(command.args(["--", "echo", &word]));
@@ -30,7 +32,7 @@ fn boots(count: usize, cpus: &str, times: &mut Vec<Duration>) -> Vec<String> {
             "boot {n} of {count}, {cpus} vCPUs: exit code {}\n{}{}",
             run.code, run.stdout, run.stderr
         );
-        // At once: a thousand take long.
+        // At once: a thousand boots take long.
         eprintln!("{failure}");
         failures.push(failure);
         if failures.len() == ENOUGH {
@@ -72,7 +74,7 @@ fn one_boot_after_the_other() {
 #[ignore = "takes an image of a Debian: make test-release"]
 fn a_debian_root_takes_no_time() {
     let image = debian::image("bookworm", &[]);
-    // What the guest writes is thrown away, or nothing can be written, or all is kept and written back at the end.
+    // The disk discards the guest's writes, is read-only, or is kept and written back at the end.
     for mode in [":snapshot", ":ro", ""] {
         let root = format!("{}{mode}", image.display());
         let mut times = Vec::new();

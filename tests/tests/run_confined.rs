@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane run` where little is allowed: by an ordinary user with nothing, and in a container.
+//! `paravane run` with few rights: by an ordinary user, and in a container.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -13,7 +13,7 @@ use std::process::Command;
 
 const NOBODY: u32 = 65534;
 
-/// Root tries both; others are what they are.
+/// Root tries both; other users can only be themselves.
 fn users() -> Vec<u32> {
     if geteuid().is_root() {
         vec![0, NOBODY]
@@ -22,7 +22,7 @@ fn users() -> Vec<u32> {
     }
 }
 
-/// Program, kernel and a busybox where everybody may read them.
+/// Program, kernel and a busybox where every user can read them.
 struct Files(tempfile::TempDir);
 
 impl Files {
@@ -51,7 +51,7 @@ impl Files {
         self.0.path().join(name)
     }
 
-    /// A command in a guest by this command line, with an empty environment.
+    /// Runs a command in a guest with this command line and an empty environment.
     fn check(&self, command: &mut Command) {
         command
             .args(["run", "--cpus", "2", "--kernel"])

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is told of a Linux guest that panics or hangs.
+//! Reports about a Linux guest that panics or hangs.
 
-// Helpers of tests: what goes wrong in them is a failure of the test.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use paravane_tests::program::{self, Run};
@@ -21,7 +21,7 @@ fn contains(run: &Run, parts: &[&str]) {
     }
 }
 
-/// The stack in a report: the lines behind `  stack:`.
+/// The stack in a report: the lines after `  stack:`.
 fn stack(report: &str) -> Vec<&str> {
     report
         .lines()
@@ -37,7 +37,7 @@ fn a_panic() {
     let script = "echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger";
     let run = program::finish(vm::command(["--cpus", "2"]).args(["--", "sh", "-c", script]));
     assert_eq!(run.code, 1, "{run:?}");
-    // The kernel's words, the registers, the layer's events, one line of ours.
+    // The kernel's messages, the registers, the layer's events, one line of the monitor.
     contains(
         &run,
         &[
@@ -68,7 +68,7 @@ fn a_panic() {
 
 #[test]
 fn a_hang() {
-    // Nobody is to interrupt it, so that only the report says where it is.
+    // Nothing interrupts it, so only the report tells where it is.
     let mut child = vm::command(["--append", "unknown_nmi_panic=0 nmi_watchdog=0"])
         .args(["--", "sh", "-c", "echo ready; while :; do :; done"])
         .stdout(Stdio::piped())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Images and archives that are damaged, and places without room: one line that says what, an exit code as documented, nothing left behind.
+//! Damaged images and archives, and file systems without space: one line of explanation, the
+//! documented exit code, nothing left behind.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -25,7 +26,7 @@ fn tool(name: &str, words: &[&OsStr]) {
     assert!(output.status.success(), "{name}: {output:?}");
 }
 
-/// A folder for images, in which nothing else may come to be.
+/// A folder for images in which no new file may appear.
 struct Folder(TempDir);
 
 impl Folder {
@@ -46,7 +47,8 @@ impl Folder {
         names
     }
 
-    /// Runs with these words: that code, one line with this in it, and no file more or less.
+    /// Runs with these arguments: checks the exit code, one line that contains this, and that no
+    /// file was added or removed.
     fn fails(&self, code: i32, option: &str, image: &Path, part: &str) {
         let before = self.names();
         let mut command = vm::command([OsStr::new(option), image.as_os_str()]);
@@ -69,7 +71,7 @@ impl Folder {
     }
 }
 
-/// A copy of which this part is something else.
+/// A copy in which this part is replaced.
 fn changed(folder: &Folder, from: &Path, name: &str, at: u64, bytes: &[u8]) -> PathBuf {
     let path = folder.path(name);
     fs::copy(from, &path).unwrap();
@@ -82,7 +84,7 @@ fn changed(folder: &Folder, from: &Path, name: &str, at: u64, bytes: &[u8]) -> P
     path
 }
 
-/// A copy that ends early.
+/// A copy that is cut off.
 fn cut(folder: &Folder, from: &Path, name: &str, length: u64) -> PathBuf {
     let path = folder.path(name);
     fs::copy(from, &path).unwrap();
@@ -95,7 +97,7 @@ fn cut(folder: &Folder, from: &Path, name: &str, length: u64) -> PathBuf {
     path
 }
 
-/// Bytes that mean nothing.
+/// Meaningless bytes.
 fn noise(length: usize) -> Vec<u8> {
     let mut word = 0x9e37_79b9_7f4a_7c15u64;
     let next = || {
@@ -140,7 +142,7 @@ fn file_systems() {
         &cut(&folder, &good, "c", 0),
         "no file system that is known",
     );
-    // Its superblock is whole, what that speaks of is not.
+    // Its superblock is intact, the tables that it describes are not.
     let bad = changed(&folder, &good, "d", 2048, &noise(400 << 10));
     folder.fails(1, "--rootfs", &bad, "or it is damaged");
 
@@ -186,7 +188,7 @@ fn qcow2() {
             (cut(&folder, &good, "a", 60), "without a header"),
             (cut(&folder, &good, "b", 4096), "truncated qcow2"),
             (changed(&folder, &good, "c", 7, &[9]), "v9 is not supported"),
-            // The place of its tables, then what is in them.
+            // The offset of its tables, then their contents.
             (
                 changed(&folder, &good, "d", 40, &noise(60)),
                 "cannot be used",
@@ -216,7 +218,7 @@ fn archives() {
     );
     tool("gzip", &["-n".as_ref(), "-k".as_ref(), whole.as_ref()]);
     let good = folder.path("noise.gz");
-    // What is in it is no archive; it ends too early.
+    // The content is no archive, and is cut off.
     folder.fails(1, "--initrd", &good, "cannot unpack the initial root");
     folder.fails(
         1,
@@ -227,7 +229,7 @@ fn archives() {
     folder.fails(2, "--image", &whole, "not a tar archive");
 }
 
-/// Standard output without room: no panic, one line.
+/// Standard output without space: no panic, one line.
 #[test]
 fn output_without_room() {
     let folder = Folder::new();
@@ -259,7 +261,7 @@ fn output_without_room() {
     }
 }
 
-/// A file system of a megabyte that is full, mounted where only the command sees it.
+/// A full file system of a megabyte, mounted where only the command sees it.
 #[test]
 fn folders_without_room() {
     if !geteuid().is_root() {
@@ -282,7 +284,7 @@ fn folders_without_room() {
     fs::create_dir(&full).unwrap();
     let tools = folder.path("tools");
     fs::create_dir(&tools).unwrap();
-    // As the real one: a line that says nothing, when there is no room for what it makes.
+    // Like the real one: prints an unspecific line when there is no space for its output.
     let mmdebstrap = "#!/bin/sh
         echo archive > ../full/images/x 2>/dev/null && [ -s ../full/images/x ] && exit 0
         rm -f ../full/images/x; echo 'E: mmdebstrap failed to run' >&2; exit 25\n";
@@ -323,7 +325,7 @@ fn folders_without_room() {
             .arg(&full)
             .arg(program::path())
             .args(words);
-        // The cache's folder is made by whoever comes first.
+        // The first command makes the cache's folder.
         command
             .env("XDG_CACHE_HOME", &full)
             .env("PATH", &path)
@@ -339,7 +341,8 @@ fn folders_without_room() {
     }
 }
 
-/// Where there is no room for what a machine in the background prints, it goes on; nor is there any for a file out of it.
+/// A background machine continues when there is no space for its output. Nor is there space for a
+/// file copied out of it.
 #[test]
 fn a_log_without_room() {
     if !geteuid().is_root() {

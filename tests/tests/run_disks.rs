@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disks in qcow2, as QEMU's own tools see them.
+//! Disks in qcow2, checked with QEMU's own tools.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -29,7 +29,7 @@ impl Folder {
         self.path(name).display().to_string()
     }
 
-    /// The contents of an image, by QEMU; whose check must find nothing.
+    /// The contents of an image, read by QEMU. Its check must find no error.
     fn contents(&self, image: &str) -> Vec<u8> {
         tool("qemu-img", &["check", &self.name(image)]);
         tool(
@@ -45,7 +45,7 @@ fn what_a_guest_writes_is_there_for_others() {
     let folder = Folder(tempfile::tempdir().unwrap());
     let disk = folder.name("disk.qcow2");
     tool("qemu-img", &["create", "-q", "-f", "qcow2", &disk, "64M"]);
-    // Written, made zero and discarded: at places that have no room yet, and at those that have.
+    // Written, zeroed and discarded, in clusters that are not allocated yet and in allocated ones.
     let script = "set -e
         yes pattern | dd of=/dev/vda bs=1M count=8 seek=3 iflag=fullblock conv=notrunc 2>/dev/null
         dd if=/dev/zero of=/dev/vda bs=1M count=1 seek=5 conv=notrunc 2>/dev/null
@@ -75,11 +75,11 @@ fn what_a_guest_writes_is_there_for_others() {
     expected[5 << 20..6 << 20].fill(0);
     expected[100_001 * 512..][..3].copy_from_slice(b"odd");
     assert!(seen == expected);
-    // It takes room for what was written only.
+    // Only what was written takes space.
     assert!(fs::metadata(folder.path("disk.qcow2")).unwrap().len() < 20 << 20);
 }
 
-/// A root of one program.
+/// A root with one program.
 fn small_root(folder: &Folder) -> PathBuf {
     let root = folder.path("root");
     for name in ["bin", "dev", "proc", "sys", "tmp", "run"] {
@@ -92,7 +92,7 @@ fn small_root(folder: &Folder) -> PathBuf {
     root
 }
 
-/// Those that cannot be written to get a layer in memory; the others keep what is written.
+/// Read-only disks get a layer in memory; the others keep what is written.
 #[test]
 fn roots_of_every_kind() {
     let folder = Folder(tempfile::tempdir().unwrap());
@@ -113,7 +113,7 @@ fn roots_of_every_kind() {
         assert!(fs::read(image).unwrap() == before, "{image}");
         assert_eq!(run(&["--rootfs", image], "cat /file").code, 1);
     }
-    // Filled by a guest: no tool of the host's does it.
+    // A guest fills it: no tool of the host does that.
     let xfs = folder.name("xfs");
     fs::File::create(&xfs).unwrap().set_len(320 << 20).unwrap();
     tool("/sbin/mkfs.xfs", &["-q", &xfs]);
@@ -193,7 +193,7 @@ fn images_that_name_other_files_are_refused() {
     let damaged = folder.name("damaged");
     tool("qemu-img", &["create", "-q", "-f", "qcow2", &damaged, "1M"]);
     let mut bytes = fs::read(Path::new(&damaged)).unwrap();
-    // The table of tables lies nowhere.
+    // The table of tables lies outside the file.
     bytes[40..48].fill(0xff);
     fs::write(&damaged, bytes).unwrap();
     let short = folder.name("short");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine ends when it is asked to, whatever its devices do: work through a queue that feeds itself,
-//! wait for a file of the host's.
+//! A machine ends when it is asked to, whatever its devices do: work through a queue that feeds
+//! itself, or wait for a file of the host.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 
@@ -15,13 +15,13 @@ use tempfile::TempDir;
 
 /// For `make test-release`: many more machines.
 const LONG: &str = "PARAVANE_TEST_LONG";
-/// From the wish to the end.
+/// The most time from the request to the end.
 const END: Duration = Duration::from_secs(5);
 
-/// How a machine comes to its end.
+/// How a machine ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// `--timeout`, s.
+    /// `--timeout`, in seconds.
     Timeout(u64),
     /// `paravane stop`.
     Stop,
@@ -31,7 +31,7 @@ enum Way {
     Itself,
 }
 
-/// What a machine needs: its kernel, a disk, a state folder, a folder for temporary files.
+/// The files of a machine: its kernel, a disk, a state folder, a folder for temporary files.
 struct Scene(TempDir);
 
 impl Scene {
@@ -57,7 +57,7 @@ impl Scene {
         command
     }
 
-    /// A machine whose disk feeds itself; comes back when it does.
+    /// A machine whose disk feeds itself. Returns when the disk does so.
     fn start(&self, way: Way) -> Machine {
         let mut command = self.program();
         command.args([
@@ -102,7 +102,7 @@ impl Scene {
         }
     }
 
-    /// What is known of machines.
+    /// The records of machines.
     fn machines(&self) -> serde_json::Value {
         let run = program::finish(self.program().args(["ps", "--all", "--json"]));
         assert_eq!(run.code, 0, "{run:?}");
@@ -115,12 +115,12 @@ struct Machine {
     monitor: program::Ends,
     /// Its processes.
     pids: Vec<u32>,
-    /// What it said until its disk fed itself, and what it says then.
+    /// Its output until its disk fed itself, and after that.
     before: Vec<String>,
     rest: Lines<BufReader<ChildStderr>>,
 }
 
-/// What the disk holds (`guest/conformance/tests/hostile_queue.c` says what it is).
+/// The contents of the disk, described in `guest/conformance/tests/hostile_queue.c`.
 fn feed() -> Vec<u8> {
     let mut disk = Vec::new();
     for sector in 0..256u64 {
@@ -136,7 +136,7 @@ fn feed() -> Vec<u8> {
 
 fn ends(way: Way) {
     let scene = Scene::new();
-    // It may have to be built first.
+    // Build the program now, outside of the time limit.
     let _ = program::path();
     let begun = Instant::now();
     let Machine {
@@ -184,7 +184,7 @@ fn ends(way: Way) {
     );
     assert!(took < END, "{way:?}: {took:?}");
     tree::wait_gone(&pids).unwrap();
-    // A machine in the foreground is forgotten with its end.
+    // A machine in the foreground is removed at its end.
     assert_eq!(scene.machines(), serde_json::json!([]), "{way:?}");
     assert_eq!(
         fs::read_dir(scene.path("tmp")).unwrap().count(),
@@ -193,7 +193,8 @@ fn ends(way: Way) {
     );
 }
 
-/// Data of a disk that is read over its own ring gives the device work without end, also without a guest.
+/// Data of a disk that is read over its own ring gives the device endless work, even without a
+/// guest.
 #[test]
 fn a_queue_that_feeds_itself_keeps_no_machine() {
     let rounds = if std::env::var_os(LONG).is_some() {
@@ -208,7 +209,8 @@ fn a_queue_that_feeds_itself_keeps_no_machine() {
     }
 }
 
-/// Holds a file, such that who opens it waits: up to 45 s, then the host's kernel takes it away.
+/// Holds a lease on a file, so that an open waits up to 45 s, until the host's kernel breaks the
+/// lease.
 struct Lease(Child);
 
 impl Lease {
@@ -235,7 +237,7 @@ impl Drop for Lease {
     }
 }
 
-/// A device that waits for the host cannot leave. The monitor does not wait for it.
+/// A device that waits for the host cannot end. The monitor does not wait for it.
 #[test]
 fn a_file_that_does_not_come_keeps_no_machine() {
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +266,7 @@ fn a_file_that_does_not_come_keeps_no_machine() {
         .read_line(&mut line)
         .unwrap();
     assert_eq!(line, "on\n");
-    // For the request to be at the host.
+    // Until the request has reached the host.
     std::thread::sleep(Duration::from_millis(500));
     let pids = tree::everything(monitor.id());
     let asked = Instant::now();
@@ -276,7 +278,7 @@ fn a_file_that_does_not_come_keeps_no_machine() {
     tree::wait_gone(&pids).unwrap();
 }
 
-/// What is printed on stderr may have no reader: the guest fills the pipe.
+/// Standard error may have no reader: the guest fills the pipe.
 #[test]
 fn a_reader_that_does_not_read_keeps_no_machine() {
     let kernel = "while :; do echo 0123456789012345678901234567890123456789 > /dev/kmsg; done";
@@ -301,7 +303,7 @@ fn a_reader_that_does_not_read_keeps_no_machine() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Held open, and never read.
+        // Held open, but never read.
         let pipe = monitor.stderr.take().unwrap();
         (args, way, begun, program::Ends(monitor), pipe)
     });
@@ -310,7 +312,7 @@ fn a_reader_that_does_not_read_keeps_no_machine() {
         let asked = if let Way::Timeout(seconds) = way {
             begun + Duration::from_secs(seconds)
         } else {
-            // For the pipe to be full.
+            // Until the pipe is full.
             std::thread::sleep(
                 (begun + Duration::from_secs(3)).saturating_duration_since(Instant::now()),
             );

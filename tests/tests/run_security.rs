@@ -115,7 +115,9 @@ fn who_breaks_its_policy_ends_the_machine_and_is_named() {
 
 #[test]
 fn there_is_no_such_thread() {
-    let run = program::finish(vm::command_with_hooks(["--plant-violation", "nobody"]).args(["--", "true"]));
+    let run = program::finish(
+        vm::command_with_hooks(["--plant-violation", "nobody"]).args(["--", "true"]),
+    );
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stderr.contains("no thread `nobody`"), "{run:?}");
 }

@@ -2,8 +2,8 @@
 //! docs/tutorial.md: each command on the page runs, and prints what the page says.
 //!
 //! Blocks with the info string `console` are sessions. A line that begins with `$ ` is a command,
-//! `> ` continues it, and the lines up to the next command are its output, in which `...` stands for
-//! any text. A comment `<!-- test: KIND -->` before a block says how to run it:
+//! `> ` continues it, and the lines up to the next command are its output, in which `...` stands
+//! for any text. A comment `<!-- test: KIND -->` before a block says how to run it:
 //!
 //! * `terminal`: the command gets a terminal; lines with the guest's prompt are typed.
 //! * `registry NAME`: a registry on loopback serves the image NAME.

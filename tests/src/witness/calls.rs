@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The host calls that the processes of a machine may make. This list is written independently of the
-//! policy that it tests.
+//! The host calls that the processes of a machine may make. This list is written independently of
+//! the policy that it tests.
 
 use crate::ptrace::Call;
 use object::{Object, ObjectSymbol};
@@ -95,12 +95,12 @@ pub fn start_may(call: &Call) -> bool {
     }
 }
 
-/// Calls of the zygote: those of a start, and the calls to create processes, to exchange messages, to
-/// wait, to read signals from a descriptor, and to enter a Landlock domain.
+/// Calls of the zygote: those of a start, and the calls to create processes, to exchange messages,
+/// to wait, to read signals from a descriptor, and to enter a Landlock domain.
 pub fn zygote_may(call: &Call) -> bool {
-    // read, poll, rt_sigreturn, pipe2, recvfrom, clone, wait4, arch_prctl, fcntl, ppoll,
-    // waitid, signalfd4, eventfd2, Landlock, restart_syscall, execveat of the layer (the tracer sees
-    // its return first)
+    // read, poll, rt_sigreturn, pipe2, recvfrom, clone, wait4, arch_prctl, fcntl, ppoll, waitid,
+    // signalfd4, eventfd2, Landlock, restart_syscall, execveat of the layer (the tracer sees its
+    // return first)
     let own = [
         0, 7, 15, 293, 45, CLONE, 61, 158, 72, 271, 247, 289, 290, 444, 445, 446, 219, 322,
     ];

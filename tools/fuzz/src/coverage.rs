@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an input reaches: the counters that the compiler adds for source-based coverage, which are 64-bit words in a section of
-//! their own. Without them nothing is ever new.
+//! What an input reaches: the counters that the compiler adds for source-based coverage, which are
+//! 64-bit words in a section of their own. Without them nothing is ever new.
 
 /// What was reached so far: for each counter a bit for each magnitude of its value.
 #[derive(Default)]
@@ -15,10 +15,12 @@ mod counters {
         static mut STOP: u64;
     }
 
-    /// All counters. Other threads may count meanwhile: then what they reach is taken for the input's.
+    /// All counters. Other threads may count meanwhile: then what they reach is taken for the
+    /// input's.
     pub fn all() -> &'static mut [u64] {
         let (start, stop) = (&raw mut START, &raw mut STOP);
-        // SAFETY: the linker lays the counters out between the two; all are plain words, written by compiled code alone.
+        // SAFETY: the linker lays the counters out between the two; all are plain words, written by
+        // compiled code alone.
         unsafe {
             std::slice::from_raw_parts_mut(
                 start,

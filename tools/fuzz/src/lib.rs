@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs fuzz targets with the stable compiler, as tests.
 //!
-//! A target is a function of bytes that panics when something is wrong. It is run with every input of its corpus
-//! (`tests/corpus/TARGET`), then with changed ones for a time: `PARAVANE_FUZZ_SECONDS`, one second unless set. An input that fails is left
-//! in `target/fuzz`, also when the process dies of it; to see it again, copy it to the corpus.
+//! A target is a function of bytes that panics when something is wrong. It is run with every input
+//! of its corpus (`tests/corpus/TARGET`), then with changed ones for a time:
+//! `PARAVANE_FUZZ_SECONDS`, one second unless set. An input that fails is left in `target/fuzz`,
+//! also when the process dies of it; to see it again, copy it to the corpus.
 //!
-//! Built with `RUSTFLAGS='-C instrument-coverage --cfg paravane_coverage'` ([`scripts/fuzz.sh`]), inputs are
-//! kept and changed further that reach something new, and with `PARAVANE_FUZZ_KEEP` those that together reach everything become the
-//! corpus.
+//! Built with `RUSTFLAGS='-C instrument-coverage --cfg paravane_coverage'` ([`scripts/fuzz.sh`]),
+//! inputs are kept and changed further that reach something new, and with `PARAVANE_FUZZ_KEEP`
+//! those that together reach everything become the corpus.
 //!
 //! [`scripts/fuzz.sh`]: ../../../scripts/fuzz.sh
 #![allow(unexpected_cfgs)] // `paravane_coverage` is the script's.
@@ -40,7 +41,8 @@ struct Failure {
     why: String,
 }
 
-/// Runs a target. `setup` is called on the thread on which the target then runs, which is a new one: it may confine itself.
+/// Runs a target. `setup` is called on the thread on which the target then runs, which is a new
+/// one: it may confine itself.
 ///
 /// # Panics
 /// When the target does.

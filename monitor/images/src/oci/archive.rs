@@ -3,9 +3,9 @@
 //! archive of `docker save`.
 
 use super::{Documents, digest};
-use oci_spec::image::Descriptor;
 use crate::unpack::members;
 use anyhow::{Context, bail};
+use oci_spec::image::Descriptor;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};

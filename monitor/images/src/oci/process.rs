@@ -24,7 +24,10 @@ impl Process {
     /// there are none.
     pub fn command(&self, given: Vec<OsString>) -> Vec<OsString> {
         let words = |list: fn(&Config) -> &Option<Vec<String>>| {
-            let list = self.config.iter().filter_map(|config| list(config).as_ref());
+            let list = self
+                .config
+                .iter()
+                .filter_map(|config| list(config).as_ref());
             list.flatten().map(OsString::from).collect::<Vec<_>>()
         };
         let mut command = words(Config::entrypoint);
@@ -38,7 +41,10 @@ impl Process {
 
     /// The environment variables.
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
-        let all = self.config.iter().filter_map(|config| config.env().as_ref());
+        let all = self
+            .config
+            .iter()
+            .filter_map(|config| config.env().as_ref());
         let pairs = all.flatten().filter_map(|text| text.split_once('='));
         pairs
             .filter(|(key, _)| !key.is_empty())

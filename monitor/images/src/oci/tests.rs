@@ -103,7 +103,10 @@ impl Maker {
             entry["platform"] = platform(architecture);
             entry
         };
-        let manifests = [of_platform(&other, "arm64"), of_platform(&manifest, "amd64")];
+        let manifests = [
+            of_platform(&other, "arm64"),
+            of_platform(&manifest, "amd64"),
+        ];
         let inner = json!({ "schemaVersion": 2, "manifests": manifests });
         let inner = self.blob(&serde_json::to_vec(&inner).unwrap());
         let index = json!({ "schemaVersion": 2, "manifests": [entry(&inner)] });

@@ -33,19 +33,37 @@ impl Collector for Figures {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
         let Figures(stats) = self;
         let uptime = seconds(stats.uptime_ms, 1e3);
-        gauge(&mut out, "uptime_seconds", "time since the machine started", &uptime)?;
-        gauge(&mut out, "memory_bytes", "memory of the guest", &stats.memory)?;
+        gauge(
+            &mut out,
+            "uptime_seconds",
+            "time since the machine started",
+            &uptime,
+        )?;
+        gauge(
+            &mut out,
+            "memory_bytes",
+            "memory of the guest",
+            &stats.memory,
+        )?;
         let processes = u64::try_from(stats.processes).unwrap_or(u64::MAX);
         gauge(&mut out, "processes", "address-space processes", &processes)?;
 
         let vcpus = || stats.vcpus.iter().enumerate();
-        let exits = ROWS.iter().filter(|row| row.1).flat_map(|(name, _, _, value)| {
-            vcpus().map(move |(vcpu, figures)| {
-                let labels = [("vcpu", vcpu.to_string()), ("kind", (*name).to_string())];
-                (labels, value(figures))
-            })
-        });
-        counter(&mut out, "vcpu_exits", "exits from guest code, by kind", exits)?;
+        let exits = ROWS
+            .iter()
+            .filter(|row| row.1)
+            .flat_map(|(name, _, _, value)| {
+                vcpus().map(move |(vcpu, figures)| {
+                    let labels = [("vcpu", vcpu.to_string()), ("kind", (*name).to_string())];
+                    (labels, value(figures))
+                })
+            });
+        counter(
+            &mut out,
+            "vcpu_exits",
+            "exits from guest code, by kind",
+            exits,
+        )?;
         for (name, _, help, value) in ROWS.iter().filter(|row| !row.1) {
             let samples =
                 vcpus().map(|(vcpu, figures)| ([("vcpu", vcpu.to_string())], value(figures)));

@@ -219,7 +219,11 @@ fn answer(request: &[u8], figures: &dyn Fn() -> Stats) -> Vec<u8> {
     let head = format!(
         "HTTP/1.0 {status}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",
-        if status.starts_with("200") { prometheus::CONTENT_TYPE } else { "text/plain" },
+        if status.starts_with("200") {
+            prometheus::CONTENT_TYPE
+        } else {
+            "text/plain"
+        },
         body.len()
     );
     (head + &body).into_bytes()

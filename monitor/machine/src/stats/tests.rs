@@ -99,7 +99,11 @@ fn a_hostile_guest_s_figures_are_only_figures() {
     odd.vcpus[1].stolen_ns = u64::MAX;
     // Smaller than before.
     assert!(table("x", &stats(), Some(&odd)).contains("fills"));
-    assert!(prometheus::text(odd).unwrap().contains("_total{vcpu=\"1\"} 18446744073.7"));
+    assert!(
+        prometheus::text(odd)
+            .unwrap()
+            .contains("_total{vcpu=\"1\"} 18446744073.7")
+    );
 }
 
 #[test]
