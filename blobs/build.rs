@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Builds the C and assembler parts with the makefiles beside their sources, the agent for guests with cargo, and packs what
-//! Linux is patched and configured with.
+//! Builds the C and assembler parts with their makefiles, the agent for guests with cargo, and
+//! packs the patches, files and configuration for Linux.
 //!
-//! The former are makefiles and not build-script code so that somebody who writes a layer needs no Rust to build one.
+//! The C parts have makefiles, not build-script code, so that the author of a layer needs no Rust.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
-/// A makefile's folder, the name of its output folder, and the files that it must make there.
+/// The folder of a makefile, the name of its output folder, and the files that it must make there.
 const PARTS: [(&str, &str, &[&str]); 3] = [
     (
         "layers",
@@ -22,7 +22,8 @@ const PARTS: [(&str, &str, &[&str]); 3] = [
 
 fn main() {
     if let Err(message) = build() {
-        // One `error:` line for cargo to show, make's own words below it, and no backtrace of this script.
+        // Cargo shows this: one line with the error, then make's output, and no backtrace of this
+        // script.
         eprintln!("{message}");
         exit(1);
     }
@@ -61,11 +62,11 @@ fn make(folder: &Path, out: &Path, files: &[&str]) -> Result<(), String> {
         .arg("-C")
         .arg(folder)
         .arg(format!("OUT={}", out.display()));
-    // Cargo's own variables of that name mean something else to a makefile.
+    // Cargo's variables with these names have another meaning in a makefile.
     for name in ["TARGET", "HOST", "PROFILE", "OUT_DIR", "DEBUG", "OPT_LEVEL"] {
         command.env_remove(name);
     }
-    // Takes part in cargo's job server.
+    // Take part in cargo's job server.
     if let Some(flags) = env::var_os("CARGO_MAKEFLAGS") {
         command.env("MAKEFLAGS", flags);
     }
@@ -92,13 +93,13 @@ fn make(folder: &Path, out: &Path, files: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the agent: with the C library inside, since a guest has another one or none.
+/// Builds the agent. It includes the C library, since a guest may have another one or none.
 fn agent(root: &Path, out: &Path) -> Result<(), String> {
     const TARGET: &str = "x86_64-unknown-linux-gnu";
     let cargo = env::var_os("CARGO").ok_or("cargo did not set CARGO")?;
     let mut command = Command::new(cargo);
     command.current_dir(root);
-    // With --target, the flags are not for build scripts and macros, which cannot be linked statically.
+    // With --target, the flags do not apply to build scripts and macros, which cannot be static.
     command.args([
         "build",
         "--quiet",
@@ -112,7 +113,7 @@ fn agent(root: &Path, out: &Path) -> Result<(), String> {
     ]);
     // A folder of its own: the outer cargo holds the lock of the other one.
     command.arg("--target-dir").arg(out.join("target"));
-    // What the outer cargo says to compilers is for its own build: clippy runs as a wrapper, for one.
+    // The outer cargo's settings for compilers are for its own build, such as clippy's wrapper.
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         let ours = name.starts_with("CARGO_FEATURE_")
@@ -153,18 +154,19 @@ fn agent(root: &Path, out: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Has cargo run this again when a file below `folder` changes, or one is added.
+/// Makes cargo run this script again when a file below `folder` changes or is added.
 fn watch(folder: &Path) {
-    // For a folder, cargo looks at the times of everything below it.
+    // For a folder, cargo checks the times of everything below it.
     println!("cargo:rerun-if-changed={}", folder.display());
 }
 
-/// Makes lists of files out of `guest/linux`: path and contents, in the order of their names.
+/// Writes the files of `guest/linux` as lists of path and contents, sorted by name.
 fn pack_linux(root: &Path, out: &Path) -> Result<(), String> {
     let linux = root.join("guest/linux");
     let vmi = "arch/x86/vmi";
     let mut overlay = files_below(&linux.join("overlay"))?;
-    // What the port shares with others lies elsewhere, and beside it in the kernel's tree.
+    // Files that the port shares with other parts are elsewhere in this tree. In the kernel's tree
+    // they are beside the port.
     for (from, to) in [
         ("abi/include/paravane/vmi.h", "include/paravane/vmi.h"),
         ("guest/common/vmi_rom.c", "vmi_rom.c"),
@@ -204,7 +206,7 @@ fn pack_linux(root: &Path, out: &Path) -> Result<(), String> {
     fs::write(out, text).map_err(|e| format!("cannot write {}: {e}", out.display()))
 }
 
-/// The files below a folder: their paths from there, and where they are.
+/// The files below a folder: their relative paths and full paths.
 fn files_below(folder: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];

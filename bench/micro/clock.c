@@ -69,8 +69,9 @@ static double *room(unsigned int count)
 }
 
 /*
- * A machine that has just begun gets most of its memory from its host at first touch, and the host has been running for long: so either
- * side does the same for a while before it counts. Instructions are the same from the beginning.
+ * A machine that has just started gets most of its memory from its host at first touch, and the
+ * host has been running for long. So both sides do the same work for a while before they measure.
+ * Counts of instructions need no such warm-up.
  */
 #define WARM_NS 250000000
 
@@ -86,7 +87,10 @@ double timed(void (*batch)(unsigned long))
 {
 	double *values = room(batches), result;
 	unsigned long operations = 1;
-	/* Work that the kernel puts off is in one operation of many: counts are the same again only over many. */
+	/*
+	 * The kernel defers work to one operation of many: counts are the same only over many
+	 * operations.
+	 */
 	uint64_t start, ns, least = counting() ? 20 * BATCH_NS : BATCH_NS;
 	unsigned int i;
 
@@ -114,7 +118,7 @@ double timed_by(uint64_t (*batch)(void), unsigned long operations, unsigned int 
 	double *values = room(count), result;
 	unsigned int i;
 
-	/* The first ones bring things into the caches. */
+	/* The first ones fill the caches. */
 	batch();
 	batch();
 	for (i = 0; i < count; i++)

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The measuring program of `paravane bench micro`, the same file on the host and as a guest's /init.
+ * The measuring program of `paravane bench micro`, the same file on the host and as a guest's
+ * /init.
  *
  *   micro ROW...      prints "micro ROW NS" for each: nanoseconds for one operation
- *   micro true        does nothing: what fork_exec executes
+ *   micro true        does nothing: fork_exec executes it
  *
- * As /init it takes the rows from the variable micro, separated by commas, and powers the machine off with its exit status
- * as the machine's. Its directory holds itself as `micro`, a shell as `sh`, and for the row compile its own main file.
+ * As /init it takes the rows from the variable micro, separated by commas, and powers the machine
+ * off with its exit status as the machine's. Its directory contains itself as `micro`, a shell as
+ * `sh`, and its own main file for the row compile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -117,7 +119,7 @@ static void signal_batch(unsigned long operations)
 		kill(self, SIGUSR1);
 }
 
-/* Sent to itself, handled, returned from. */
+/* A signal to itself, handled and returned from. */
 static double signal_handler(void)
 {
 	must(signal(SIGUSR1, handler) == SIG_ERR ? -1 : 0, "signal");
@@ -126,7 +128,10 @@ static double signal_handler(void)
 
 static double until_here;
 
-/* Instructions from the machine's start to this program; only as a guest's first process, with COUNTER. */
+/*
+ * Instructions from the machine's start to this program. Only as a guest's first process, with
+ * COUNTER.
+ */
 static double boot(void)
 {
 	return until_here;
@@ -187,7 +192,7 @@ static void loopback_up(void)
 	close(fd);
 }
 
-/* What the processor was halted for is no instruction. To a hundredth of a second, as far as /proc/uptime says. */
+/* Halted time contains no instructions. Precise to a hundredth of a second, like /proc/uptime. */
 static double since_start(void)
 {
 	double counted = (double)ticks(), uptime, idle;
@@ -202,7 +207,7 @@ static double since_start(void)
 	return counted - idle * 1e9;
 }
 
-/* A guest's first process: what a row's measurement ends with must not end the machine with a panic. */
+/* A guest's first process: an error in a row must not end the machine with a panic. */
 static void init(void)
 {
 	char *list = getenv("micro"), *name;

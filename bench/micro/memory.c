@@ -15,7 +15,8 @@
 #define NEIGHBOURS 16UL
 
 /*
- * Fresh private memory between two guards: it does not grow together with others, and no huge page of 2 MiB fits in.
+ * Fresh private memory between two guards: it does not merge with other mappings, and has no room
+ * for a huge page of 2 MiB.
  */
 static char *region_map(void)
 {
@@ -57,7 +58,7 @@ double anonymous_fault(void)
 	return timed_by(anonymous_batch, REGION_PAGES, batches);
 }
 
-/* A child writes to what it shares with its parent. */
+/* A child writes to memory that it shares with its parent. */
 static uint64_t cow_batch(void)
 {
 	char *base = region_map();
@@ -88,7 +89,7 @@ double cow_fault(void)
 	return timed_by(cow_batch, REGION_PAGES, batches);
 }
 
-/* The instructions of the batches below are 3 bytes long: the handler goes on behind them. */
+/* The instructions of the batches below are 3 bytes long: the handler skips them. */
 static void skip(int signal, siginfo_t *info, void *context)
 {
 	ucontext_t *c = context;
@@ -127,7 +128,7 @@ double protection_fault(void)
 
 static void divide_batch(unsigned long operations)
 {
-	/* The handler leaves the registers as they are. */
+	/* The handler preserves the registers. */
 	while (operations--)
 		asm volatile("divq %0" : : "r"(0UL), "a"(1UL), "d"(0UL) : "cc");
 }
@@ -140,15 +141,22 @@ double divide_by_zero(void)
 
 static int file;
 
-/* Pages of a file that are in memory. The kernel maps aligned neighbours with the one that is touched. */
+/*
+ * Pages of a file that are in memory. The kernel maps aligned neighbours together with the touched
+ * page.
+ */
 static uint64_t file_batch(void)
 {
-	char *room = mmap(NULL, (FILE_PAGES + NEIGHBOURS) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	volatile char *base = (char *)(((uintptr_t)room + NEIGHBOURS * PAGE - 1) & -(NEIGHBOURS * PAGE));
+	char *room = mmap(NULL, (FILE_PAGES + NEIGHBOURS) * PAGE, PROT_NONE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	volatile char *base =
+		(char *)(((uintptr_t)room + NEIGHBOURS * PAGE - 1) & -(NEIGHBOURS * PAGE));
 	unsigned long i;
 	uint64_t ns;
 
-	if (room == MAP_FAILED || mmap((void *)base, FILE_PAGES * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+	if (room == MAP_FAILED ||
+	    mmap((void *)base, FILE_PAGES * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, file,
+		 0) == MAP_FAILED)
 		must(-1, "mmap");
 	ns = now();
 	for (i = 0; i < FILE_PAGES; i++)
@@ -160,7 +168,7 @@ static uint64_t file_batch(void)
 
 double file_fault(void)
 {
-	/* This program: it is larger. */
+	/* This program: the file is large enough. */
 	file = (int)must(open("./micro", O_RDONLY), "./micro");
 	return timed_by(file_batch, FILE_PAGES, batches);
 }
@@ -170,7 +178,8 @@ static void mmap_batch(unsigned long operations)
 	char *base;
 
 	while (operations--) {
-		base = mmap(NULL, MAPPING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		base = mmap(NULL, MAPPING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			    0);
 		if (base == MAP_FAILED)
 			must(-1, "mmap");
 		touch(base, MAPPING / PAGE);

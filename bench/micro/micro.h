@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the files of this program share. */
+/* Shared by the files of this program. */
 #ifndef MICRO_H
 #define MICRO_H
 
@@ -9,8 +9,8 @@
 #define PAGE 4096UL
 
 /*
- * If this variable is set, now() is the time-stamp counter: where that counts instructions (QEMU's -icount shift=0), so do
- * the measurements.
+ * If this variable is set, now() is the time-stamp counter. Where that counts instructions (QEMU's
+ * -icount shift=0), so do the measurements.
  */
 #define COUNTER "micro_tsc"
 uint64_t ticks(void);
@@ -18,23 +18,25 @@ uint64_t ticks(void);
 /* Nanoseconds of the monotonic clock. */
 uint64_t now(void);
 
-/* Ends the program with "micro: WHAT: why" if this is an error, and hands the result on if not. */
+/* Returns the result. If it is an error, ends the program with "micro: WHAT: why". */
 long must(long result, const char *what);
 
-/* How long a measurement may take: batches, and ns that one should at least take. */
+/* The length of a measurement: batches, and the least ns of one batch. */
 extern unsigned int batches;
 #define BATCH_NS 200000ULL
 
 /*
- * Nanoseconds for one operation: the median over the batches, whose size is found out first. batch() does so many
- * operations.
+ * Nanoseconds for one operation: the median over the batches. The size of a batch is determined
+ * first. batch() makes so many operations.
  */
 double timed(void (*batch)(unsigned long operations));
 
-/* The same for what reads the clock itself: returns the ns that its operations took. */
+/*
+ * The same for an operation that reads the clock itself: returns the ns that its operations took.
+ */
 double timed_by(uint64_t (*batch)(void), unsigned long operations, unsigned int count);
 
-/* Measurements: ns for an operation. */
+/* Measurements: ns for one operation. */
 double anonymous_fault(void);
 double cow_fault(void);
 double protection_fault(void);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* TCP within this machine: a byte to another process and one back, and waiting for many connections. */
+/* TCP within this machine: a byte to another process and back, and waiting for many connections. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "micro.h"
 
-/* Descriptors that select() looks at. */
+/* Descriptors that select() checks. */
 #define SELECTED 100
 
 static int connection;
@@ -32,7 +32,7 @@ static void tcp_batch(unsigned long operations)
 			must(-1, "the connection");
 }
 
-/* At a port of the kernel's choice, which goes into the address. */
+/* On a port that the kernel chooses and that is stored in the address. */
 static int listen_at(struct sockaddr_in *address)
 {
 	socklen_t length = sizeof(*address);
@@ -92,7 +92,7 @@ static void select_batch(unsigned long operations)
 	}
 }
 
-/* None of them has anything to read. */
+/* None of them has data. */
 double select_tcp(void)
 {
 	struct sockaddr_in address;

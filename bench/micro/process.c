@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Processes: switches, births, shells, crowds. */
+/* Processes: switches, creation, shells, crowds. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -7,12 +7,12 @@
 #include <unistd.h>
 #include "micro.h"
 
-/* What a group of hackbench sends: from each of 10 to each of 10. */
+/* The messages of a group of hackbench, from each of 10 senders to each of 10 receivers. */
 #define GROUP 10
 #define MESSAGES 20
 #define MESSAGE_SIZE 100
 
-/* Processes that a byte goes round. */
+/* Processes in a ring. */
 #define RING 16
 
 static int there[2], back[2];
@@ -33,7 +33,7 @@ static void pipe_batch(unsigned long operations)
 	}
 }
 
-/* To the other process and back are two switches. */
+/* A round trip has two switches. */
 double pipe_switch(void)
 {
 	pid_t child;
@@ -67,7 +67,7 @@ static void ring_batch(unsigned long operations)
 	}
 }
 
-/* A byte goes round: each process hands on what it reads. */
+/* A byte in a ring: each process passes on what it reads. */
 double ring_switch(void)
 {
 	pid_t children[RING - 1];
@@ -80,7 +80,7 @@ double ring_switch(void)
 		children[i] = (pid_t)must(fork(), "fork");
 		if (children[i])
 			continue;
-		/* A process ends when the one before it has. */
+		/* A process ends when the one before it has ended. */
 		for (other = 0; other < RING; other++) {
 			if (other != i)
 				close(ring[other][0]);
@@ -158,7 +158,7 @@ double fork_exec(void)
 
 static void shell_batch(unsigned long operations)
 {
-	/* Two commands, or the shell would become the first. */
+	/* Two commands, since the shell would exec a single one. */
 	char *const argv[] = { "./sh", "-c", "./micro true; ./micro true", NULL };
 
 	while (operations--)
@@ -177,7 +177,8 @@ static uint64_t compile_batch(void)
 	pid_t child = (pid_t)must(fork(), "fork");
 
 	if (!child) {
-		static char *const environment[] = { "PATH=/usr/local/bin:/usr/bin:/bin", "TMPDIR=.", NULL };
+		static char *const environment[] = { "PATH=/usr/local/bin:/usr/bin:/bin",
+						     "TMPDIR=.", NULL };
 
 		if (argv[0])
 			execve(argv[0], argv, environment);
@@ -187,7 +188,7 @@ static uint64_t compile_batch(void)
 	return now() - ns;
 }
 
-/* This program's main file, by the compiler that the variable of that name says. */
+/* Compiles this program's main file with the compiler in the variable of that name. */
 double compile(void)
 {
 	return timed_by(compile_batch, 1, 5);
@@ -218,7 +219,7 @@ static void receiver(int end)
 	}
 }
 
-/* Everybody is there before the clock starts. */
+/* All processes exist before the clock starts. */
 static uint64_t hackbench_batch(void)
 {
 	int pairs[GROUP][2], start[2], ready[2], i, n = 0;
@@ -236,7 +237,7 @@ static uint64_t hackbench_batch(void)
 			continue;
 		close(start[1]);
 		move(ready[1], 1);
-		/* Ends when the parent closes it. */
+		/* Ends when the parent closes the pipe. */
 		if (read(start[0], &byte, 1))
 			_exit(1);
 		if (i < GROUP)

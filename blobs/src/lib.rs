@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The parts of Paravane that run elsewhere, built by `build.rs` from `layers/`, `guest/conformance/`, `bench/` and `agent/`,
-//! as bytes;
-//! and what makes Linux a guest, from `guest/linux/`.
+//! The parts of Paravane that run elsewhere, as bytes. `build.rs` builds them from `layers/`,
+//! `guest/conformance/`, `bench/` and `agent/`. Also the port of Linux, from `guest/linux/`.
 //!
-//! They are inside the program so that one file is all there is to install, and so that a guest never meets a layer
-//! of another build by accident. `--rom` and `--guest` of the program bring others in on purpose.
+//! They are inside the program, so that only one file must be installed, and a guest never gets a
+//! layer of another build by accident. `--rom` and `--guest` select others on purpose.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -15,7 +14,8 @@ pub static NATIVE_ROM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/
 pub static NATIVE_STATS_ROM: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/layers/native-stats.rom"));
 
-/// The layer of the process hypervisor: a program for the host, whose image begins with the ROM header.
+/// The layer of the process hypervisor: a program for the host. Its image begins with the ROM
+/// header.
 pub static PROCESS_LAYER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/process.elf"));
 
 /// The guest kernel that tests every call: an ELF file with a PVH note and a VMI note.
@@ -25,13 +25,14 @@ pub static CONFORMANCE_GUEST: &[u8] =
 /// The measuring program of `paravane bench micro`: a static Linux program.
 pub static MICRO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/micro/micro"));
 
-/// What `paravane bench micro` has compiled: the main file of that program, and what it includes.
+/// The input of the row `compile` of `paravane bench micro`: the main file of that program, and its
+/// header.
 pub static MICRO_SOURCES: [(&str, &[u8]); 2] = [
     ("main.c", include_bytes!("../../bench/micro/main.c")),
     ("micro.h", include_bytes!("../../bench/micro/micro.h")),
 ];
 
-/// The program that runs in Linux guests and starts what the monitor asks for: statically linked.
+/// The program that runs in Linux guests and starts commands for the monitor: statically linked.
 pub static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent/paravane-agent"));
 
 include!(concat!(env!("OUT_DIR"), "/linux.rs"));

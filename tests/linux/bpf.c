@@ -44,7 +44,8 @@ static void bpf_program(void)
 	struct bpf_prog_info info = { 0 };
 	union bpf_attr attr = { 0 };
 	char packet[64] = { 0 };
-	int fd = bpf_load(BPF_PROG_TYPE_SOCKET_FILTER, program, sizeof(program) / sizeof(program[0]));
+	int fd = bpf_load(BPF_PROG_TYPE_SOCKET_FILTER, program,
+			  sizeof(program) / sizeof(program[0]));
 
 	CHECK(fd >= 0);
 	attr.info.bpf_fd = (unsigned int)fd;

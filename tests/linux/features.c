@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Features that the kernel's configuration must have. Each test uses its feature. A few features exist
- * on bare metal (BARE=1) only; on a layer their calls fail with the error that the test expects.
+ * Features that the kernel's configuration must have. Each test uses its feature. A few features
+ * exist on bare metal (BARE=1) only; on a layer their calls fail with the error that the test
+ * expects.
  */
 #include "test.h"
 #include <asm/ldt.h>
@@ -41,8 +42,10 @@ static bool bare(void)
 static void file_systems(void)
 {
 	static const char *const kinds[] = {
-		"ext4", "xfs", "erofs", "squashfs", "iso9660", "vfat", "fuse", "virtiofs", "overlay", "tmpfs", "devtmpfs",
-		"cgroup2", "cgroup", "autofs", "bpf", "tracefs", "debugfs", "securityfs", "configfs", "hugetlbfs", "mqueue",
+		"ext4", "xfs", "erofs", "squashfs", "iso9660", "vfat", "fuse", "virtiofs",
+		"overlay", "tmpfs", "devtmpfs",
+		"cgroup2", "cgroup", "autofs", "bpf", "tracefs", "debugfs", "securityfs",
+		"configfs", "hugetlbfs", "mqueue",
 		"binfmt_misc",
 	};
 	char text[4096], name[32];
@@ -60,7 +63,8 @@ static void file_systems(void)
 static void devices(void)
 {
 	static const char *const names[] = {
-		"/dev/fuse", "/dev/net/tun", "/dev/loop-control", "/dev/mapper/control", "/dev/autofs", "/dev/kmsg",
+		"/dev/fuse", "/dev/net/tun", "/dev/loop-control", "/dev/mapper/control",
+		"/dev/autofs", "/dev/kmsg",
 		"/dev/ptmx", "/dev/vsock", "/dev/tty0", "/dev/userfaultfd",
 	};
 	size_t i;
@@ -79,9 +83,11 @@ static void overlay(void)
 	CHECK(!unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
 	mkdir("/tmp/o", 0755);
 	CHECK(!mount("o", "/tmp/o", "tmpfs", 0, NULL));
-	CHECK(!mkdir("/tmp/o/low", 0755) && !mkdir("/tmp/o/up", 0755) && !mkdir("/tmp/o/work", 0755) && !mkdir("/tmp/o/all", 0755));
+	CHECK(!mkdir("/tmp/o/low", 0755) && !mkdir("/tmp/o/up", 0755) &&
+	      !mkdir("/tmp/o/work", 0755) && !mkdir("/tmp/o/all", 0755));
 	write_file("/tmp/o/low/a", "low");
-	CHECK(!mount("overlay", "/tmp/o/all", "overlay", 0, "lowerdir=/tmp/o/low,upperdir=/tmp/o/up,workdir=/tmp/o/work"));
+	CHECK(!mount("overlay", "/tmp/o/all", "overlay", 0,
+		     "lowerdir=/tmp/o/low,upperdir=/tmp/o/up,workdir=/tmp/o/work"));
 	write_file("/tmp/o/all/a", "up!");
 	read_file("/tmp/o/low/a", text, sizeof(text));
 	CHECK(!strcmp(text, "low"));
@@ -91,7 +97,8 @@ static void overlay(void)
 
 static void cgroups(void)
 {
-	static const char *const controllers[] = { "cpuset", "cpu", "io", "memory", "hugetlb", "pids", "rdma", "misc" };
+	static const char *const controllers[] = { "cpuset", "cpu", "io", "memory", "hugetlb",
+						   "pids", "rdma", "misc" };
 	char text[512], pid[16];
 	size_t i;
 	pid_t child;
@@ -123,14 +130,15 @@ static void cgroups(void)
 
 static void namespaces(void)
 {
-	int flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWCGROUP |
+	int flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET |
+		CLONE_NEWPID | CLONE_NEWCGROUP |
 		    0x80 /* CLONE_NEWTIME */;
 	pid_t child = fork();
 	char before[64], after[64];
 
 	CHECK(!gethostname(before, sizeof(before)));
 	if (!child) {
-		/* An ordinary user may. */
+		/* An ordinary user may do this. */
 		CHECK(!setgid(1000) && !setuid(1000));
 		CHECK(!unshare(flags));
 		CHECK(!sethostname("inside", 6));
@@ -148,7 +156,8 @@ static void loop_device(void)
 {
 	char path[32], text[16];
 	struct stat info;
-	int control = open("/dev/loop-control", O_RDWR), file = open("/tmp/loopfile", O_RDWR | O_CREAT, 0600), device;
+	int control = open("/dev/loop-control", O_RDWR),
+		file = open("/tmp/loopfile", O_RDWR | O_CREAT, 0600), device;
 
 	CHECK(control >= 0 && file >= 0 && !ftruncate(file, MIB));
 	CHECK(pwrite(file, "loop", 5, 4096) == 5);
@@ -168,7 +177,8 @@ static void device_mapper(void)
 	CHECK(fd >= 0 && !ioctl(fd, DM_VERSION, &request) && request.version[0] == 4);
 	strcpy(request.name, "test");
 	CHECK(!ioctl(fd, DM_DEV_CREATE, &request));
-	request = (struct dm_ioctl){ .version = { 4, 0, 0 }, .data_size = sizeof(request), .name = "test" };
+	request = (struct dm_ioctl){ .version = { 4, 0, 0 }, .data_size = sizeof(request),
+				     .name = "test" };
 	CHECK(!ioctl(fd, DM_DEV_REMOVE, &request));
 }
 
@@ -183,7 +193,8 @@ static void uring(void)
 
 	CHECK(fd >= 0 && (parameters.features & IORING_FEAT_SINGLE_MMAP));
 	rings = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, IORING_OFF_SQ_RING);
-	entries = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, (off_t)IORING_OFF_SQES);
+	entries = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd,
+		       (off_t)IORING_OFF_SQES);
 	CHECK(rings != MAP_FAILED && (void *)entries != MAP_FAILED);
 	memset(entries, 0, sizeof(*entries));
 	entries->opcode = IORING_OP_NOP;
@@ -202,14 +213,17 @@ static void notifications(void)
 	int in = inotify_init1(0), fan = (int)syscall(SYS_fanotify_init, FAN_CLASS_NOTIF, O_RDONLY);
 
 	CHECK(in >= 0 && inotify_add_watch(in, "/tmp", IN_CREATE) >= 0);
-	CHECK(fan >= 0 && !syscall(SYS_fanotify_mark, fan, FAN_MARK_ADD, FAN_CLOSE_WRITE | FAN_EVENT_ON_CHILD, AT_FDCWD, "/tmp"));
+	CHECK(fan >= 0 &&
+	      !syscall(SYS_fanotify_mark, fan, FAN_MARK_ADD, FAN_CLOSE_WRITE | FAN_EVENT_ON_CHILD,
+		       AT_FDCWD, "/tmp"));
 	write_file("/tmp/notified", "x");
-	CHECK(read(in, buffer, sizeof(buffer)) > 0 && ((struct inotify_event *)(void *)buffer)->mask == IN_CREATE);
+	CHECK(read(in, buffer, sizeof(buffer)) > 0 &&
+	      ((struct inotify_event *)(void *)buffer)->mask == IN_CREATE);
 	CHECK(read(fan, buffer, sizeof(buffer)) > 0);
 	CHECK(((struct fanotify_event_metadata *)(void *)buffer)->mask & FAN_CLOSE_WRITE);
 }
 
-/* The fork of a child is reported to who listens. */
+/* The kernel reports the fork of a child to listeners. */
 static void process_events(void)
 {
 	struct {
@@ -218,7 +232,8 @@ static void process_events(void)
 		enum proc_cn_mcast_op listen;
 	} __attribute__((packed)) request = {
 		.netlink = { .nlmsg_len = sizeof(request), .nlmsg_type = NLMSG_DONE },
-		.connector = { .id = { CN_IDX_PROC, CN_VAL_PROC }, .len = sizeof(enum proc_cn_mcast_op) },
+		.connector = { .id = { CN_IDX_PROC, CN_VAL_PROC },
+			       .len = sizeof(enum proc_cn_mcast_op) },
 		.listen = PROC_CN_MCAST_LISTEN,
 	};
 	struct sockaddr_nl group = { .nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC };
@@ -255,7 +270,8 @@ static void seccomp_filter(void)
 	struct sock_fprog program = { .len = 4, .filter = code };
 
 	CHECK(getppid() > 0);
-	CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+	CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+	      !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
 	CHECK(syscall(SYS_getppid) == -1 && errno == 99);
 	CHECK(getpid() > 0);
 }
@@ -274,21 +290,26 @@ static void landlock(void)
 static void keys(void)
 {
 	char text[8] = "";
-	long key = syscall(SYS_add_key, "user", "test", "secret", 6, -3 /* KEY_SPEC_SESSION_KEYRING */);
+	long key = syscall(SYS_add_key, "user", "test", "secret", 6,
+			   -3 /* KEY_SPEC_SESSION_KEYRING */);
 
-	CHECK(key > 0 && syscall(SYS_keyctl, 11 /* KEYCTL_READ */, key, text, 7) == 6 && !strcmp(text, "secret"));
+	CHECK(key > 0 &&
+	      syscall(SYS_keyctl,
+		      11 /* KEYCTL_READ */, key, text, 7) == 6 && !strcmp(text, "secret"));
 }
 
 static void hash(void)
 {
 	static const unsigned char abc[4] = { 0xba, 0x78, 0x16, 0xbf };
-	struct sockaddr_alg address = { .salg_family = AF_ALG, .salg_type = "hash", .salg_name = "sha256" };
+	struct sockaddr_alg address = { .salg_family = AF_ALG, .salg_type = "hash",
+					.salg_name = "sha256" };
 	int fd = socket(AF_ALG, SOCK_SEQPACKET, 0), work;
 	unsigned char digest[32];
 
 	CHECK(fd >= 0 && !bind(fd, (struct sockaddr *)&address, sizeof(address)));
 	work = accept(fd, NULL, NULL);
-	CHECK(work >= 0 && write(work, "abc", 3) == 3 && read(work, digest, 32) == 32 && !memcmp(digest, abc, 4));
+	CHECK(work >= 0 && write(work, "abc", 3) == 3 && read(work, digest, 32) == 32 &&
+	      !memcmp(digest, abc, 4));
 }
 
 static void huge_pages(void)
@@ -296,7 +317,8 @@ static void huge_pages(void)
 	char *m;
 
 	write_file("/proc/sys/vm/nr_hugepages", "2");
-	m = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	m = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB,
+		 -1, 0);
 	CHECK(m != MAP_FAILED);
 	pattern_write(m, 4 * MIB, 5);
 	pattern_check(m, 4 * MIB, 5);
@@ -324,7 +346,7 @@ static void kernel_probe(void)
 	write_file("/tmp/trace/kprobe_events", "-:one");
 }
 
-/* Not a module: known by that to a kernel that has them. */
+/* Not a module: a kernel with modules finds that out. */
 static void modules(void)
 {
 	static const char image[64] = "no module";
@@ -334,7 +356,8 @@ static void modules(void)
 
 static void local_descriptors(void)
 {
-	struct user_desc entry = { .entry_number = 0, .limit = 0xfffff, .seg_32bit = 1, .limit_in_pages = 1, .useable = 1 };
+	struct user_desc entry = { .entry_number = 0, .limit = 0xfffff, .seg_32bit = 1,
+				   .limit_in_pages = 1, .useable = 1 };
 	long result = syscall(SYS_modify_ldt, 0x11, &entry, sizeof(entry));
 
 	if (bare())

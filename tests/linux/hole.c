@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Addresses that belong to the kernel: its image in the hole of the user range, the direct map and what else is behind the
- * user range, and the upper half. A program can neither map them nor have the kernel touch them for it.
+ * Addresses that belong to the kernel: its image in the hole of the user range, the direct map and
+ * what else is above the user range, and the upper half. A program can neither map them nor make
+ * the kernel access them for it.
  */
 #include "test.h"
 #include <fcntl.h>
@@ -21,11 +22,13 @@
 #define HOLE_END 0x7fe00000UL
 
 static const uintptr_t in_hole[] = {
-	HOLE_START, HOLE_START + PAGE, 0x7a000000, 0x7b000000, 0x7c345000, 0x7f000000, HOLE_END - PAGE,
+	HOLE_START, HOLE_START + PAGE, 0x7a000000, 0x7b000000, 0x7c345000, 0x7f000000,
+	HOLE_END - PAGE,
 };
 
 static const uintptr_t elsewhere[] = {
-	0x400000000000, 0x400000100000, 0x500000000000, 0x700000000000, 0x7dfffffff000, 0x7e8000000000, 0x7ffffffff000,
+	0x400000000000, 0x400000100000, 0x500000000000, 0x700000000000, 0x7dfffffff000,
+	0x7e8000000000, 0x7ffffffff000,
 	0xffff800000000000, 0xffffffff81000000, 0xfffffffffffff000,
 };
 
@@ -37,33 +40,38 @@ static void map_there(void)
 	for (i = 0; i < sizeof(in_hole) / sizeof(in_hole[0]); i++) {
 		void *at = (void *)in_hole[i];
 
-		CHECK(mmap(at, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED);
-		CHECK(mmap(at, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED);
-		/* A hint is only one. */
+		CHECK(mmap(at, PAGE, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED);
+		CHECK(mmap(at, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+			   -1, 0) == MAP_FAILED);
+		/* A hint is only a hint. */
 		m = memory_at(at, PAGE, 0);
 		CHECK((uintptr_t)m < HOLE_START || (uintptr_t)m >= HOLE_END);
 		CHECK(mremap(m, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED);
 		CHECK(try_write(m, 1) == 0);
-		/* There is nothing of a program's. */
+		/* Nothing there belongs to a program. */
 		munmap(at, PAGE);
 		CHECK(mprotect(at, PAGE, PROT_READ | PROT_WRITE) == -1);
 		CHECK(madvise(at, PAGE, MADV_DONTNEED) == -1);
 	}
-	/* Over an end of it. */
-	CHECK(mmap((void *)(HOLE_START - 4 * PAGE), 8 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+	/* Over one of its bounds. */
+	CHECK(mmap((void *)(HOLE_START - 4 * PAGE), 8 * PAGE, PROT_READ,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
 	      MAP_FAILED);
-	CHECK(mmap((void *)(HOLE_END - PAGE), 2 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+	CHECK(mmap((void *)(HOLE_END - PAGE), 2 * PAGE, PROT_READ,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
 	      MAP_FAILED);
 	CHECK(mmap((void *)(HOLE_START - MIB), HOLE_END - HOLE_START + 2 * MIB, PROT_READ,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED);
-	/* Beside it there is room. */
+	/* There is room beside it. */
 	CHECK(memory_at((void *)HOLE_END, MIB, MAP_FIXED) == (void *)HOLE_END);
 	memset((void *)HOLE_END, 1, MIB);
 	/* A mapping below does not grow into it. */
 	m = memory_at((void *)(HOLE_START - 16 * PAGE), PAGE, MAP_FIXED);
 	CHECK(mremap(m, PAGE, 32 * PAGE, 0) == MAP_FAILED);
 	for (i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
-		CHECK(mmap((void *)elsewhere[i], PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+		CHECK(mmap((void *)elsewhere[i], PAGE, PROT_READ,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
 		      MAP_FAILED);
 }
 
@@ -75,7 +83,10 @@ static void least_address(const char *value)
 	close(file);
 }
 
-/* Where there is nothing for anybody, root has nothing either, and whatever it says to be the least address. */
+/*
+ * Addresses that no program may use are denied to root, too, whatever it sets the minimum address
+ * to.
+ */
 static void below_all(void)
 {
 	static const uintptr_t below[] = { 0, PAGE, USER_START - PAGE };
@@ -88,21 +99,28 @@ static void below_all(void)
 		for (i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
 			void *at = (void *)below[i];
 
-			CHECK(mmap(at, PAGE, rights, flags | MAP_FIXED, -1, 0) == MAP_FAILED && errno == EPERM);
-			CHECK(mmap(at, 32 * PAGE, rights, flags | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno == EPERM);
-			CHECK(mremap(m, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED && errno == EPERM);
+			CHECK(mmap(at, PAGE, rights, flags | MAP_FIXED, -1, 0) == MAP_FAILED &&
+			      errno == EPERM);
+			CHECK(mmap(at, 32 * PAGE, rights, flags | MAP_FIXED_NOREPLACE, -1,
+				   0) == MAP_FAILED && errno == EPERM);
+			CHECK(mremap(m, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
+				     at) == MAP_FAILED && errno == EPERM);
 			CHECK((uintptr_t)memory_at(at, PAGE, 0) >= USER_START);
 			CHECK(try_read(at) == SIGSEGV && last_code == SEGV_MAPERR);
 		}
-		/* The first page of all does not grow. */
-		CHECK(memory_at((void *)USER_START, PAGE, MAP_FIXED | MAP_GROWSDOWN) == (void *)USER_START);
+		/* A mapping at the lowest page does not grow. */
+		CHECK(memory_at((void *)USER_START, PAGE,
+				MAP_FIXED | MAP_GROWSDOWN) == (void *)USER_START);
 		CHECK(try_write((void *)USER_START, 1) == 0);
 		CHECK(try_write((void *)(USER_START - 8), 1) == SIGSEGV);
 		CHECK(munmap((void *)USER_START, PAGE) == 0);
 	}
 }
 
-/* System calls that write through a pointer by put_user, copy_to_user, and what may be open-coded. */
+/*
+ * System calls that write through a pointer by put_user, by copy_to_user, and in ways that may be
+ * open-coded.
+ */
 static void kernel_writes(void *at)
 {
 	struct iovec iov = { at, 16 };
@@ -124,7 +142,9 @@ static void kernel_writes(void *at)
 	CHECK(syscall(SYS_wait4, -1, at, 0, at) == -1);
 	CHECK(syscall(SYS_rt_sigaction, SIGUSR1, NULL, at, 8) == -1 && errno == EFAULT);
 	CHECK(syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, at, 8) == -1 && errno == EFAULT);
-	CHECK(syscall(SYS_futex, at, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0) == -1 && (errno == EFAULT || errno == EAGAIN));
+	CHECK(syscall(SYS_futex, at,
+		      0 /* FUTEX_WAIT */, 0, NULL, NULL, 0) == -1 &&
+	      (errno == EFAULT || errno == EAGAIN));
 	CHECK(errno == EFAULT);
 	CHECK(syscall(SYS_newfstatat, AT_FDCWD, at, at, 0) == -1 && errno == EFAULT);
 	CHECK(syscall(SYS_execve, at, NULL, NULL) == -1 && errno == EFAULT);
@@ -147,18 +167,22 @@ static void kernel_pointers(void)
 		kernel_writes((void *)(in_hole[i] + 64));
 	for (i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
 		kernel_writes((void *)(elsewhere[i] + 64));
-	/* The words before it are the guard's. */
+	/* The words before it belong to the guard. */
 	kernel_writes((void *)(HOLE_START - 8));
 }
 
-/* Pieces of this size until there is no more room, below and above, from both ends: none lies over the hole. */
+/*
+ * Maps pieces of this size until there is no room, below and above, from both ends: none overlaps
+ * the hole.
+ */
 static void fill_up(size_t size, int flags)
 {
 	unsigned long start, end;
 	char line[512];
 	FILE *maps;
 
-	while (mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0) != MAP_FAILED)
+	while (mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1,
+		    0) != MAP_FAILED)
 		;
 	maps = fopen("/proc/self/maps", "r");
 	CHECK(maps);
@@ -178,7 +202,7 @@ static void full_address_space(void)
 		child = (pid_t)fork();
 		CHECK(child >= 0);
 		if (!child) {
-			/* Also searched from below: that is the way once it is full from above. */
+			/* Once it is full from above, the kernel searches from below, too. */
 			fill_up(i & 1 ? 3UL << 30 : 1UL << 30, 0);
 			if (i & 2)
 				fill_up(16 * MIB, MAP_32BIT);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Runs the tests, each in a process of its own, and prints TAP. As the first process of a machine it
- * also mounts what the tests need, and ends the machine.
+ * Runs the tests, each in a process of its own, and prints TAP. As the first process of a machine
+ * it also mounts what the tests need, and ends the machine.
  */
 #include "test.h"
 #include <fcntl.h>
@@ -49,11 +49,13 @@ static void jump_back(int signal, siginfo_t *info, void *context)
 	siglongjmp(back, signal);
 }
 
-static int attempt(void (*access)(const volatile void *, unsigned char), const volatile void *address,
+static int attempt(void (*access)(const volatile void *, unsigned char),
+		   const volatile void *address,
 		   unsigned char value)
 {
 	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL };
-	struct sigaction action = { .sa_sigaction = jump_back, .sa_flags = SA_SIGINFO | SA_ONSTACK }, old[3];
+	struct sigaction action = { .sa_sigaction = jump_back,
+				    .sa_flags = SA_SIGINFO | SA_ONSTACK }, old[3];
 	int i, signal;
 
 	for (i = 0; i < 3; i++)
@@ -100,7 +102,8 @@ int try_call(const void *address)
 
 void *memory_at(void *hint, size_t size, int flags)
 {
-	void *m = mmap(hint, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+	void *m = mmap(hint, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1,
+		       0);
 
 	CHECK(m != MAP_FAILED);
 	return m;
@@ -124,7 +127,8 @@ void pattern_check(const void *start, size_t size, uint64_t owner)
 	size_t i;
 
 	for (i = 0; i < size; i += PAGE)
-		CHECK(*(const volatile uint64_t *)((const char *)start + i) == (owner * 0x9e3779b97f4a7c15 ^ i));
+		CHECK(*(const volatile uint64_t *)((const char *)start +
+						   i) == (owner * 0x9e3779b97f4a7c15 ^ i));
 }
 
 int child_status(pid_t child)
@@ -262,13 +266,15 @@ static int run(const struct test *test, int number)
 	if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED)
 		printf("ok %d - %s # SKIP\n", number, test->name);
 	else
-		printf("%s %d - %s # %.0f ms, status %#x\n", status ? "not ok" : "ok", number, test->name,
+		printf("%s %d - %s # %.0f ms, status %#x\n", status ? "not ok" : "ok", number,
+		       test->name,
 		       (seconds() - start) * 1e3, (unsigned int)status);
 	return WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED ? 0 : status;
 }
 
 static const struct test *const groups[] = {
-	memory_tests, sharing_tests, hole_tests, process_tests, trace_tests, signal_tests, feature_tests, bpf_tests,
+	memory_tests, sharing_tests, hole_tests, process_tests, trace_tests, signal_tests,
+	feature_tests, bpf_tests,
 	network_tests,
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* One process's own memory: what each change of a mapping does to accesses behind it. */
+/* The memory of one process: the effect of each change of a mapping on later accesses. */
 #include "test.h"
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -29,7 +29,8 @@ static void fresh_is_zero(void)
 		for (i = 0; i < size / 8; i += 61)
 			CHECK(m[i] == 0xa5a5a5a5a5a5a5a5);
 		CHECK(munmap(m, size) == 0);
-		CHECK(try_read(m) == SIGSEGV && last_code == SEGV_MAPERR && last_address == (void *)m);
+		CHECK(try_read(m) == SIGSEGV && last_code == SEGV_MAPERR &&
+		      last_address == (void *)m);
 	}
 }
 
@@ -41,7 +42,7 @@ static void protect(void)
 
 	pattern_write(m, pages * PAGE, 1);
 	for (round = 0; round < 50; round++) {
-		/* Runs of different length, each time elsewhere. */
+		/* Runs of different length, each time at another address. */
 		size_t first = (size_t)round * 7 % pages, count = 1 + (size_t)round % 9;
 
 		if (first + count > pages)
@@ -50,9 +51,11 @@ static void protect(void)
 		for (i = 0; i < pages; i++) {
 			bool fixed = i >= first && i < first + count;
 
-			CHECK(try_write(m + i * PAGE + 100, (unsigned char)round) == (fixed ? SIGSEGV : 0));
+			CHECK(try_write(m + i * PAGE + 100,
+					(unsigned char)round) == (fixed ? SIGSEGV : 0));
 			if (fixed)
-				CHECK(last_code == SEGV_ACCERR && last_address == m + i * PAGE + 100);
+				CHECK(last_code == SEGV_ACCERR &&
+				      last_address == m + i * PAGE + 100);
 		}
 		CHECK(mprotect(m + first * PAGE, count * PAGE, PROT_NONE) == 0);
 		CHECK(try_read(m + first * PAGE) == SIGSEGV && last_code == SEGV_ACCERR);
@@ -74,10 +77,11 @@ static void unmap_part(void)
 	for (i = 0; i < pages; i++) {
 		CHECK(try_read(m + i * PAGE) == (i % 3 == 1 ? SIGSEGV : 0));
 		if (i % 3 != 1)
-			CHECK(*(volatile uint64_t *)(m + i * PAGE) == (2 * 0x9e3779b97f4a7c15 ^ i * PAGE));
+			CHECK(*(volatile uint64_t *)(m + i * PAGE) ==
+			      (2 * 0x9e3779b97f4a7c15 ^ i * PAGE));
 	}
 	CHECK(munmap(m, pages * PAGE) == 0);
-	/* Over what is there, and gone. */
+	/* Over an existing mapping, and removed. */
 	CHECK(memory_at(m, pages * PAGE, MAP_FIXED) == m);
 	for (i = 0; i < pages; i++)
 		CHECK(m[i * PAGE] == 0);
@@ -89,7 +93,7 @@ static void remap(void)
 	char *m = memory(size), *there, *moved;
 
 	pattern_write(m, size, 3);
-	/* A place that is free. */
+	/* A free address. */
 	there = memory(3 * size);
 	moved = mremap(m, size, 3 * size, MREMAP_MAYMOVE | MREMAP_FIXED, there);
 	CHECK(moved == there);
@@ -129,7 +133,7 @@ static void give_back(void)
 		CHECK(*(volatile uint64_t *)m == 6 * 0x9e3779b97f4a7c15);
 		pattern_write(m, size, 7);
 		CHECK(madvise(m, size, MADV_FREE) == 0);
-		/* What is written behind it stays. */
+		/* What is written after that stays. */
 		pattern_write(m, size, 8);
 		pattern_check(m, size, 8);
 	}
@@ -150,7 +154,7 @@ static void collapse(void)
 		skip("no MADV_COLLAPSE");
 	pattern_check(aligned, size, 9);
 	for (round = 0; round < 3; round++) {
-		/* Split again, and whole again. */
+		/* Split again, and merged again. */
 		CHECK(mprotect(aligned + PAGE * 10, PAGE, PROT_READ) == 0);
 		CHECK(try_write(aligned + PAGE * 10, 1) == SIGSEGV);
 		CHECK(try_write(aligned + PAGE * 11 + 8, 1) == 0);
@@ -179,7 +183,7 @@ static void page_out(void)
 	}
 }
 
-/* The kernel clears accessed bits without a flush; a page in use must get its own again before long. */
+/* The kernel clears accessed bits without a flush. A page in use must soon get its bit again. */
 static void ageing(void)
 {
 	size_t size = 4 * MIB, i;
@@ -196,7 +200,7 @@ static void ageing(void)
 	for (end = seconds() + 20; seconds() < end && kib < (long)(size >> 10);) {
 		for (i = 0; i < size; i += PAGE)
 			(void)*(volatile char *)(m + i);
-		/* Away and back, as programs do. */
+		/* Unmapped and mapped again, as programs do. */
 		usleep(10000);
 		kib = proc_number("/proc/self/smaps_rollup", "Referenced:");
 	}
@@ -250,7 +254,7 @@ static void execute(void)
 	CHECK(try_write(m, 0) == SIGSEGV);
 	CHECK(mprotect(m, PAGE, PROT_READ | PROT_WRITE) == 0);
 	CHECK(try_call(m) == SIGSEGV);
-	/* As compilers do it: one side to write, one to execute. */
+	/* As compilers do it: one mapping to write, one to execute. */
 	fd = memfd_create("code", 0);
 	CHECK(ftruncate(fd, PAGE) == 0);
 	write_side = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -280,7 +284,7 @@ static void *serve_faults(void *argument)
 		if (message.event != UFFD_EVENT_PAGEFAULT)
 			continue;
 		*(uint64_t *)page = at;
-		/* Before it lets the other one go on. */
+		/* Before it lets the other thread continue. */
 		u->served++;
 		if (ioctl(u->fd, UFFDIO_COPY, &copy))
 			return NULL;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Networks that the kernel's configuration is to have: protocols, interfaces of software, filters. Each test in a network of its own. */
+/*
+ * Network features that the kernel's configuration must have: protocols, software interfaces,
+ * filters. Each test has a network namespace of its own.
+ */
 #include "test.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -20,17 +23,18 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* Of net/if.h, which does not go together with the kernel's linux/if.h. */
+/* From net/if.h, which conflicts with the kernel's linux/if.h. */
 unsigned int if_nametoindex(const char *name);
 
-/* A netlink message that grows. */
+/* A netlink message under construction. */
 struct message {
 	_Alignas(8) char bytes[2048];
 	size_t size;
 	size_t begin;	/* of the last one */
 };
 
-static void message_begin(struct message *m, unsigned int type, unsigned int flags, const void *head, size_t size)
+static void message_begin(struct message *m, unsigned int type, unsigned int flags,
+			  const void *head, size_t size)
 {
 	struct nlmsghdr *h = (struct nlmsghdr *)(m->bytes + m->size);
 
@@ -68,7 +72,7 @@ static void big_endian(struct message *m, unsigned int type, uint32_t value)
 	attribute(m, type, &value, sizeof(value));
 }
 
-/* Attributes inside of one: everything until nest_end. */
+/* Nested attributes: everything until nest_end. */
 static size_t nest(struct message *m, unsigned int type)
 {
 	size_t at = m->size;
@@ -82,7 +86,7 @@ static void nest_end(struct message *m, size_t at)
 	((struct nlattr *)(m->bytes + at))->nla_len = (unsigned short)(m->size - at);
 }
 
-/* Sends it; the error in the first answers that have one, or 0. */
+/* Sends it. Returns the first error in the answers, or 0. */
 static int talk(int family, const struct message *m, unsigned int answers)
 {
 	struct timeval patience = { .tv_sec = 5 };
@@ -120,10 +124,11 @@ static void own_network(void)
 	close(fd);
 }
 
-/* A datagram to a port of 127.0.0.1 and back. */
+/* Sends a datagram to a port of 127.0.0.1 and back. */
 static bool loopback_works(void)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	struct timeval patience = { .tv_usec = 200000 };
 	socklen_t size = sizeof(address);
 	char c = 0;
@@ -142,16 +147,19 @@ static bool loopback_works(void)
 	return works;
 }
 
-static void nf_message(struct message *m, unsigned int type, unsigned int flags, unsigned int family, unsigned int id)
+static void nf_message(struct message *m, unsigned int type, unsigned int flags,
+		       unsigned int family, unsigned int id)
 {
-	struct nfgenmsg head = { .nfgen_family = (unsigned char)family, .version = NFNETLINK_V0, .res_id = htons((uint16_t)id) };
+	struct nfgenmsg head = { .nfgen_family = (unsigned char)family, .version = NFNETLINK_V0,
+				 .res_id = htons((uint16_t)id) };
 
 	message_begin(m, type, flags, &head, sizeof(head));
 }
 
 static void nft_message(struct message *m, unsigned int type)
 {
-	nf_message(m, NFNL_SUBSYS_NFTABLES << 8 | type, NLM_F_CREATE | NLM_F_ACK | (type == NFT_MSG_NEWRULE ? NLM_F_APPEND : 0),
+	nf_message(m, NFNL_SUBSYS_NFTABLES << 8 | type,
+		   NLM_F_CREATE | NLM_F_ACK | (type == NFT_MSG_NEWRULE ? NLM_F_APPEND : 0),
 		   NFPROTO_INET, 0);
 }
 
@@ -199,7 +207,7 @@ static void nftables(void)
 	CHECK(!loopback_works());
 }
 
-/* The tables of iptables, as programs that bring their own have them. */
+/* The tables of iptables, as used by programs that include their own library for them. */
 static void iptables(void)
 {
 	static const char *const tables[] = { "filter", "nat", "mangle", "raw" };
@@ -214,7 +222,8 @@ static void iptables(void)
 		socklen_t size = sizeof(info);
 
 		strcpy(info.name, tables[i]);
-		CHECK(!getsockopt(fd, IPPROTO_IP, IPT_SO_GET_INFO, &info, &size) && info.num_entries > 0);
+		CHECK(!getsockopt(fd, IPPROTO_IP, IPT_SO_GET_INFO, &info, &size) &&
+		      info.num_entries > 0);
 	}
 	close(fd);
 }
@@ -261,7 +270,8 @@ static void interfaces(void)
 
 static void ipv6(void)
 {
-	struct sockaddr_in6 address = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	struct sockaddr_in6 address = { .sin6_family = AF_INET6,
+					.sin6_addr = IN6ADDR_LOOPBACK_INIT };
 	socklen_t size = sizeof(address);
 	char c = 0;
 	int listener, one, other;
@@ -269,7 +279,8 @@ static void ipv6(void)
 	own_network();
 	listener = socket(AF_INET6, SOCK_STREAM, 0);
 	one = socket(AF_INET6, SOCK_STREAM, 0);
-	CHECK(listener >= 0 && one >= 0 && !bind(listener, (struct sockaddr *)&address, size) && !listen(listener, 1));
+	CHECK(listener >= 0 && one >= 0 && !bind(listener, (struct sockaddr *)&address, size) &&
+	      !listen(listener, 1));
 	CHECK(!getsockname(listener, (struct sockaddr *)&address, &size));
 	CHECK(!connect(one, (struct sockaddr *)&address, size));
 	other = accept(listener, NULL, NULL);
@@ -294,11 +305,15 @@ static void packets(void)
 
 static void vsock_loopback(void)
 {
-	struct sockaddr_vm address = { .svm_family = AF_VSOCK, .svm_port = 1234, .svm_cid = VMADDR_CID_ANY };
-	int listener = socket(AF_VSOCK, SOCK_STREAM, 0), one = socket(AF_VSOCK, SOCK_STREAM, 0), other;
+	struct sockaddr_vm address = { .svm_family = AF_VSOCK, .svm_port = 1234,
+				       .svm_cid = VMADDR_CID_ANY };
+	int listener = socket(AF_VSOCK, SOCK_STREAM, 0), one = socket(AF_VSOCK, SOCK_STREAM, 0),
+		other;
 	char c = 0;
 
-	CHECK(listener >= 0 && one >= 0 && !bind(listener, (struct sockaddr *)&address, sizeof(address)) && !listen(listener, 1));
+	CHECK(listener >= 0 && one >= 0 &&
+	      !bind(listener, (struct sockaddr *)&address, sizeof(address)) &&
+	      !listen(listener, 1));
 	address.svm_cid = VMADDR_CID_LOCAL;
 	CHECK(!connect(one, (struct sockaddr *)&address, sizeof(address)));
 	other = accept(listener, NULL, NULL);

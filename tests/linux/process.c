@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Processes: that many of them, coming and going, each keep their own. */
+/* Processes: many that come and go, each with memory of its own. */
 #include "test.h"
 #include <pthread.h>
 #include <sched.h>
@@ -67,7 +67,7 @@ static void vfork_shares(void)
 			shared = i + 1;
 			_exit(0);
 		}
-		/* It comes back only when the child has let go. */
+		/* It returns only when the child has executed a program or ended. */
 		CHECK(shared == i + 1);
 		child_good(child);
 		child = vfork();
@@ -101,7 +101,7 @@ static void *spin(void *argument)
 	return NULL;
 }
 
-/* The other threads go, wherever they are. */
+/* The other threads end, wherever they are. */
 static void exec_from_thread(void)
 {
 	int i, round;
@@ -123,7 +123,7 @@ static void exec_from_thread(void)
 	}
 }
 
-/* What a pipe carries between two that both use vector registers and much memory. */
+/* Data through a pipe between two processes that both use vector registers and much memory. */
 static void talk(void)
 {
 	enum { SIZE = 1 << 16, ROUNDS = 200 };
@@ -134,7 +134,8 @@ static void talk(void)
 	CHECK(!pipe(there) && !pipe(back));
 	child = fork();
 	for (round = 0; round < ROUNDS; round++) {
-		int from = child ? back[0] : there[0], to = child ? there[1] : back[1], got = 0, put = 0;
+		int from = child ? back[0] : there[0], to = child ? there[1] : back[1], got = 0,
+			put = 0;
 		unsigned char sum = 0;
 
 		if (!child || round) {
@@ -146,7 +147,8 @@ static void talk(void)
 			}
 			for (i = 0; i < SIZE / 16; i++)
 				sum = (unsigned char)(sum + in[i]);
-			CHECK(in[0] == (unsigned char)(child ? round - 1 : round) && sum == (unsigned char)(in[0] * (SIZE / 16)));
+			CHECK(in[0] == (unsigned char)(child ? round - 1 : round) &&
+			      sum == (unsigned char)(in[0] * (SIZE / 16)));
 		}
 		memset(out, round, SIZE);
 		while (put < SIZE / 16) {

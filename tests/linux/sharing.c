@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Memory that several mappings, processes or threads see. */
+/* Memory that several mappings, processes or threads share. */
 #include "test.h"
 #include <pthread.h>
 #include <signal.h>
@@ -54,7 +54,7 @@ static void two_views(void)
 		CHECK(*(volatile char *)(b + i) == (char)i);
 	}
 	CHECK(try_write(b, 1) == SIGSEGV);
-	/* A private view follows until it is written. */
+	/* A private view follows the file until it is written. */
 	b = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
 	CHECK(b != MAP_FAILED);
 	for (i = 0; i < size; i += PAGE) {
@@ -65,7 +65,7 @@ static void two_views(void)
 		a[i] = 3;
 		CHECK(*(volatile char *)(b + i) == 2);
 	}
-	/* What the file loses is gone, also from views. */
+	/* What the file loses is lost in its mappings, too. */
 	CHECK(ftruncate(fd, PAGE) == 0);
 	CHECK(try_read(a) == 0);
 	CHECK(try_read(a + PAGE) == SIGBUS);
@@ -74,7 +74,7 @@ static void two_views(void)
 	CHECK(try_read(a + PAGE) == 0 && a[PAGE] == 0);
 }
 
-/* Each process of a tree changes its own copy, and sees nobody else's. */
+/* Each process of a tree changes its own copy and sees no other process's copy. */
 static void tree(char *m, size_t size, int depth, uint64_t id)
 {
 	size_t part = size / 4;
@@ -109,7 +109,9 @@ static void copy_on_write(void)
 	for (round = 0; round < 3; round++) {
 		tree(m, 4 * MIB, 2, 1);
 		tree(data, sizeof(data), 2, 1);
-		/* Pages that are whole again after the children's end must not be another's. */
+		/*
+		 * Pages that belong to this process alone after the children's end must be its own.
+		 */
 		pattern_write(m, 8 * MIB, 5);
 		pattern_check(m, 8 * MIB, 5);
 	}
@@ -131,13 +133,16 @@ static void copy_on_write(void)
 	}
 }
 
-/* One thread changes what is behind addresses that others use: once it says so, nobody may see the old page. */
+/*
+ * One thread replaces the pages at addresses that others use. After its announcement no thread may
+ * see an old page.
+ */
 #define READERS 3
 #define FLIP_PAGES 8
 
 static struct {
 	char *window;
-	volatile uint64_t announced;	/* no value below may be read any more */
+	volatile uint64_t announced;	/* no lower value may be read any more */
 	volatile int stop;
 	volatile uint64_t reads;
 } flip;
@@ -178,7 +183,8 @@ static void flipping_pages(void)
 			CHECK(mprotect(flip.window, size, PROT_READ) == 0);
 			CHECK(mprotect(flip.window, size, PROT_READ | PROT_WRITE) == 0);
 		}
-		CHECK(mremap(next, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, flip.window) == flip.window);
+		CHECK(mremap(next, size, size, MREMAP_MAYMOVE | MREMAP_FIXED,
+			     flip.window) == flip.window);
 		flip.announced = value;
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		if (value % 16 == 0)
@@ -195,7 +201,7 @@ static void flipping_pages(void)
 	CHECK(flip.reads > 0 && value > 10);
 }
 
-/* The same from another process, which has the memory not loaded. */
+/* The same from another process, which does not have the space loaded. */
 static void read_from_outside(void)
 {
 	size_t size = 2 * MIB;
@@ -217,13 +223,13 @@ static void read_from_outside(void)
 			pattern_write(m, size, 70 + (uint64_t)round);
 			CHECK(write(done[1], &c, 1) == 1);
 		}
-		/* Until the last look. */
+		/* Until the last check. */
 		CHECK(read(go[0], &c, 1) == 1);
 		_exit(0);
 	}
 	for (round = 0; round < 20; round++) {
 		pattern_write(copy, size, 50 + (uint64_t)round);
-		/* Writes to pages that the child may still share with us. */
+		/* Writes to pages that the child may still share. */
 		CHECK(process_vm_writev(child, &here, 1, &there, 1, 0) == (ssize_t)size);
 		CHECK(write(go[1], "", 1) == 1);
 		CHECK(read(done[0], &c, 1) == 1);

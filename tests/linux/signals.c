@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Signals, and the registers that must come through them and through switches between programs. */
+/* Signals, and the registers that must survive them and switches between programs. */
 #include "test.h"
 #include <pthread.h>
 #include <sched.h>
@@ -20,7 +20,7 @@ static void on_signal(int signal, void (*handler)(int, siginfo_t *, void *), int
 	CHECK(!sigaction(signal, &action, NULL));
 }
 
-/* --- a frame that no return to user mode takes --- */
+/* --- a frame with which no return to user mode is possible --- */
 
 static unsigned long bad_selectors, bad_rip;
 
@@ -34,17 +34,19 @@ static void spoil(int signal, siginfo_t *info, void *context)
 		regs[REG_CSGSFS] = (greg_t)bad_selectors;
 	if (bad_rip)
 		regs[REG_RIP] = (greg_t)bad_rip;
-	/* The next one ends it. */
+	/* The next one ends the process. */
 }
 
 static void bad_frames(void)
 {
-	/* gs and fs selectors are between: cs in bits 0-15, ss in bits 48-63. */
+	/* The selectors of gs and fs lie in between: cs in bits 0-15, ss in bits 48-63. */
 	static const struct {
 		unsigned long selectors, rip;
 	} bad[] = {
-		{ 0x002b00000000002b, 0 }, { 0x002b00000000fff3, 0 }, { 0x002b000000000000, 0 }, { 0xfff3000000000033, 0 },
-		{ 0x0033000000000033, 0 }, { 0, 0x0000800000000000 }, { 0, 0x8000000000000000 }, { 0, 0xffffffff81000000 },
+		{ 0x002b00000000002b, 0 }, { 0x002b00000000fff3, 0 }, { 0x002b000000000000, 0 },
+		{ 0xfff3000000000033, 0 },
+		{ 0x0033000000000033, 0 }, { 0, 0x0000800000000000 }, { 0, 0x8000000000000000 },
+		{ 0, 0xffffffff81000000 },
 	};
 	size_t i;
 	int status;
@@ -60,8 +62,9 @@ static void bad_frames(void)
 			_exit(99);
 		}
 		status = child_status(child);
-		/* A stack selector that the return may replace is no error. */
-		CHECK((WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS)) ||
+		/* It is no error if the return replaces the stack selector. */
+		CHECK((WIFSIGNALED(status) &&
+		       (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS)) ||
 		      (WEXITSTATUS(status) == 99 && bad[i].selectors >> 48 != 0x2b));
 	}
 }
@@ -74,7 +77,10 @@ static void skip_instruction(int signal, siginfo_t *info, void *context)
 
 	caught = signal;
 	caught_code = info->si_code;
-	/* All below are two bytes long, but for int3, which is over. */
+	/*
+	 * All instructions below are two bytes long, except int3, after which the address is
+	 * already right.
+	 */
 	if (signal != SIGTRAP)
 		regs[REG_RIP] += 2;
 }
@@ -90,7 +96,8 @@ static void exceptions(void)
 		caught = 0;
 		__asm__ volatile("ud2");
 		CHECK(caught == SIGILL && caught_code == ILL_ILLOPN);
-		__asm__ volatile("xorl %%ecx, %%ecx\n\tmovl $1, %%eax\n\tcltd\n\tidivl %%ecx" : : : "eax", "ecx", "edx");
+		__asm__ volatile("xorl %%ecx, %%ecx\n\tmovl $1, %%eax\n\tcltd\n\tidivl %%ecx" : : :
+				 "eax", "ecx", "edx");
 		CHECK(caught == SIGFPE && caught_code == FPE_INTDIV);
 		__asm__ volatile("int3");
 		CHECK(caught == SIGTRAP);
@@ -117,7 +124,7 @@ static void trap_flag(void)
 	on_signal(SIGTRAP, count_step, 0);
 	__asm__ volatile("pushfq\n\torl $0x100, (%%rsp)\n\tpopfq\n\tnop\n\tnop\n\tnop\n\t"
 			 "pushfq\n\tandl $~0x100, (%%rsp)\n\tpopfq" : : : "memory", "cc");
-	/* After each instruction that began with the flag. */
+	/* After each instruction that began with the flag set. */
 	CHECK(steps == 6);
 }
 
@@ -170,11 +177,14 @@ static void alternate_stack(void)
 		CHECK(caught == SIGUSR1);
 		depth = wanted;
 	}
-	/* A stack that has no end grows to its limit, then there is a signal that needs another. */
+	/*
+	 * Endless recursion: the stack grows to its limit, then there is a signal, which needs
+	 * another stack.
+	 */
 	child = fork();
 	if (!child) {
 		on_signal(SIGSEGV, out_of_stack, SA_ONSTACK);
-		/* More than any limit of a stack that a test runs with. */
+		/* More than the limit of the stack in any test. */
 		_exit(overflow(1 << 24) & 1);
 	}
 	CHECK(WEXITSTATUS(child_status(child)) == 7);
@@ -184,29 +194,38 @@ static void alternate_stack(void)
 
 static int level;	/* 16, 32 or 64 bytes in a register */
 
-/* All registers get a value, the function runs, and they are compared: 0 if they are the same. */
+/*
+ * Gives all registers a value, runs the function and compares them. Returns 0 if they are the same.
+ */
 static int with_registers(unsigned char value, void (*function)(void))
 {
-	static __thread unsigned char before[32 * 64] __attribute__((aligned(64))), after[32 * 64] __attribute__((aligned(64)));
+	static __thread unsigned char before[32 * 64] __attribute__((aligned(64))),
+		after[32 * 64] __attribute__((aligned(64)));
 	int count = level == 64 ? 32 : 16;
 	size_t i;
 
 	for (i = 0; i < sizeof(before); i++)
 		before[i] = (unsigned char)(value + i * 7 + (i >> 8));
-#define EACH16(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
-#define EACH_HIGH(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+#define EACH16(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) \
+	X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+#define EACH_HIGH(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) \
+	X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
 #define LOAD_X(n) "movdqa 64*" #n "(%0), %%xmm" #n "\n\t"
 #define SAVE_X(n) "movdqa %%xmm" #n ", 64*" #n "(%1)\n\t"
 #define LOAD_Y(n) "vmovdqa 64*" #n "(%0), %%ymm" #n "\n\t"
 #define SAVE_Y(n) "vmovdqa %%ymm" #n ", 64*" #n "(%1)\n\t"
 #define LOAD_Z(n) "vmovdqa64 64*" #n "(%0), %%zmm" #n "\n\t"
 #define SAVE_Z(n) "vmovdqa64 %%zmm" #n ", 64*" #n "(%1)\n\t"
-	/* rbx, r12 and r13 are the called function's to keep; the stack is aligned for it, beyond the red zone. */
+	/*
+	 * The called function preserves rbx, r12 and r13. The stack is aligned for it, below the
+	 * red zone.
+	 */
 #define ALL(load, save)										\
-	__asm__ volatile("movq %%rsp, %%r13\n\tsubq $256, %%rsp\n\tandq $-64, %%rsp\n\t"		\
-			 load "call *%2\n\t" save "movq %%r13, %%rsp"					\
-			 : : "b"(before), "r"(after_pointer), "r"(function_pointer)			\
-			 : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r13", "memory", "cc")
+	__asm__ volatile("movq %%rsp, %%r13\n\tsubq $256, %%rsp\n\tandq $-64, %%rsp\n\t"	\
+			 load "call *%2\n\t" save "movq %%r13, %%rsp"				\
+			 : : "b"(before), "r"(after_pointer), "r"(function_pointer)		\
+			 : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r13",
+			 "memory", "cc")
 	{
 		register unsigned char *after_pointer __asm__("r12") = after;
 		register void (*function_pointer)(void) __asm__("r14") = function;
@@ -224,7 +243,7 @@ static int with_registers(unsigned char value, void (*function)(void))
 	return 0;
 }
 
-/* Functions that use no vector register themselves: system calls alone. */
+/* Functions that use no vector register themselves: plain system calls. */
 static long call0(long number)
 {
 	long result;
@@ -244,7 +263,8 @@ static void kill_self(void)
 {
 	long result = 62;
 
-	__asm__ volatile("syscall" : "+a"(result) : "D"(self), "S"(SIGUSR1) : "rcx", "r11", "memory");
+	__asm__ volatile("syscall" : "+a"(result) : "D"(self), "S"(SIGUSR1) : "rcx", "r11",
+			 "memory");
 }
 
 static volatile char *touched;
@@ -287,7 +307,8 @@ static void vector_switches(void)
 			_exit(hold_registers((void *)(uintptr_t)(i * 50 + 1)) != NULL);
 	}
 	for (i = 0; i < 2; i++)
-		CHECK(!pthread_create(&threads[i], NULL, hold_registers, (void *)(uintptr_t)(i * 31 + 7)));
+		CHECK(!pthread_create(&threads[i], NULL, hold_registers,
+				      (void *)(uintptr_t)(i * 31 + 7)));
 	CHECK(!hold_registers((void *)200));
 	for (i = 0; i < 2; i++)
 		CHECK(!pthread_join(threads[i], &complaint) && !complaint);
@@ -302,7 +323,8 @@ static void clobber(int signal, siginfo_t *info, void *context)
 	(void)context;
 	caught++;
 	if (level == 64)
-		__asm__ volatile("vpxorq %%zmm16, %%zmm16, %%zmm16\n\tvpternlogd $0xff, %%zmm3, %%zmm3, %%zmm3" : : :
+		__asm__ volatile("vpxorq %%zmm16, %%zmm16, %%zmm16\n\t"
+				 "vpternlogd $0xff, %%zmm3, %%zmm3, %%zmm3" : : :
 				 "xmm3");
 	__asm__ volatile("pxor %%xmm0, %%xmm0\n\tpcmpeqd %%xmm15, %%xmm15" : : : "xmm0", "xmm15");
 }
@@ -317,7 +339,7 @@ static void vector_signals(void)
 	for (i = 0; i < 2000; i++)
 		CHECK(!with_registers((unsigned char)i, kill_self));
 	CHECK(caught == 2000);
-	/* Faults too. */
+	/* Faults, too. */
 	for (i = 0; i < 200; i++) {
 		touched = memory(16 * PAGE);
 		CHECK(!with_registers((unsigned char)i, touch_pages));
@@ -325,7 +347,7 @@ static void vector_signals(void)
 	}
 }
 
-/* --- interrupts of a computation --- */
+/* --- interrupts during a computation --- */
 
 static void tick(int signal, siginfo_t *info, void *context)
 {
@@ -335,7 +357,7 @@ static void tick(int signal, siginfo_t *info, void *context)
 	caught++;
 }
 
-/* Sums in registers, flags and the red zone; the same whatever comes in between. */
+/* Sums in registers, flags and the red zone. The result is the same whatever interrupts it. */
 static uint64_t compute(void)
 {
 	uint64_t sum = 0;

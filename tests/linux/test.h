@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Tests of what Linux guarantees to programs and a hypervisor could break: memory, processes, signals.
- * The program runs as the first process of a virtual machine, or on a host as the reference.
+ * Tests of what Linux guarantees to programs and a hypervisor could break: memory, processes,
+ * signals. The program runs as the first process of a virtual machine, or on a host as the
+ * reference.
  */
 #ifndef LINUX_TEST_H
 #define LINUX_TEST_H
@@ -25,7 +26,8 @@ struct test {
 	bool machine_only;	/* needs a virtual machine's kernel, not a host's */
 };
 
-extern const struct test memory_tests[], sharing_tests[], hole_tests[], process_tests[], trace_tests[], signal_tests[],
+extern const struct test memory_tests[], sharing_tests[], hole_tests[], process_tests[],
+trace_tests[], signal_tests[],
 	feature_tests[], bpf_tests[], network_tests[];
 
 #define SKIPPED 77
@@ -41,8 +43,8 @@ void skip(const char *why) __attribute__((noreturn));
 	} while (0)
 
 /*
- * Accesses that may fault. They return the signal or 0; last_code and last_address hold the signal's
- * si_code and si_addr.
+ * Accesses that may fault. They return the signal or 0; last_code and last_address hold the
+ * signal's si_code and si_addr.
  */
 int try_read(const volatile void *address);
 int try_write(volatile void *address, unsigned char value);

@@ -21,7 +21,8 @@ static pid_t traced(void (*function)(void))
 		function();
 		_exit(0);
 	}
-	CHECK(waitpid(child, &status, 0) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+	CHECK(waitpid(child, &status, 0) == child && WIFSTOPPED(status) &&
+	      WSTOPSIG(status) == SIGSTOP);
 	return child;
 }
 
@@ -114,7 +115,8 @@ static void breakpoint(void)
 		CHECK(!ptrace(PTRACE_POKETEXT, child, (void *)counted, (void *)text));
 		status = go_on(child, PTRACE_SINGLESTEP);
 		CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP);
-		CHECK(!ptrace(PTRACE_POKETEXT, child, (void *)counted, (void *)((text & ~0xffL) | 0xcc)));
+		CHECK(!ptrace(PTRACE_POKETEXT, child, (void *)counted,
+			      (void *)((text & ~0xffL) | 0xcc)));
 	}
 	CHECK(hits == 10 && WEXITSTATUS(status) == 10);
 	/* Ours is as it was. */
@@ -155,7 +157,8 @@ static void bad_registers(void)
 			continue;
 		}
 		status = go_on(child, PTRACE_CONT);
-		CHECK(WIFSTOPPED(status) && (WSTOPSIG(status) == SIGSEGV || WSTOPSIG(status) == SIGBUS));
+		CHECK(WIFSTOPPED(status) &&
+		      (WSTOPSIG(status) == SIGSEGV || WSTOPSIG(status) == SIGBUS));
 		status = go_on(child, PTRACE_KILL);
 		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	}

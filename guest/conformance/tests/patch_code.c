@@ -376,9 +376,8 @@ TEST(code_cpuid, "patch.code.cpuid", 1, 0, PATCH_CODE)
 		    (indexed(leaf) && subleaf && !(want.eax | want.ebx | want.ecx | want.edx)))
 			continue;
 		for (copy = 0; copy < 2; copy++) {
-			struct vmi_cpuid got =
-				run_cpuid(copy, AT_SLOT, leaf, subleaf, FLAGS_FIXED | FLAGS_IF,
-					  &faulted);
+			struct vmi_cpuid got = run_cpuid(copy, AT_SLOT, leaf, subleaf,
+							 FLAGS_FIXED | FLAGS_IF, &faulted);
 
 			check_same(got, want);
 			CHECK(!faulted);

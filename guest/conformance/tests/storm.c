@@ -104,8 +104,8 @@ TEST(storm, "memory.storm", 1, 0, MMU_SET_CR3, MMU_INVALIDATE_PAGE, MMU_INVALIDA
 		if (!storm_cpus[i])
 			storm_cpus[i] = alloc_contiguous(sizeof(struct storm_cpu));
 		memset(storm_cpus[i], 0, sizeof(struct storm_cpu));
-		storm_cpus[i]->seed =
-			0x9e3779b97f4a7c15ull * (1 + i + MAX_VCPUS * run) ^ read_tsc();
+		storm_cpus[i]->seed = 0x9e3779b97f4a7c15ull * (1 + i + MAX_VCPUS * run);
+		storm_cpus[i]->seed ^= read_tsc();
 		storm_cpus[i]->beat = now();
 		storm_cpus[i]->doing = "the start";
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* lease FILE: keeps everybody else waiting who opens the file, until standard input ends. For the host. */
+/* lease FILE: delays every open of the file until standard input ends. Runs on the host. */
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -12,7 +12,7 @@ int main(int argc, char **argv)
 	int fd = argc > 1 ? open(argv[1], O_RDWR) : -1;
 	char byte;
 
-	/* Somebody wants to open it. */
+	/* Another process opens the file. */
 	signal(SIGIO, SIG_IGN);
 	if (fd < 0 || fcntl(fd, F_SETLEASE, F_WRLCK)) {
 		perror("lease");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * rights FOLDER: makes setuid and setgid files in every way that Linux has, and gives a file
- * capabilities and other attributes. Says what came of each: an error, or the mode that the file
+ * capabilities and other attributes. Prints the result of each: an error, or the mode that the file
  * then has. Static: it runs in guests and on the host.
  */
 
@@ -26,7 +26,8 @@ static void mode(const char *what, const char *name, int result)
 
 static void attribute(const char *name, const void *value, size_t length)
 {
-	printf("%s: %s\n", name, setxattr("plain", name, value, length, 0) ? strerror(errno) : "set");
+	printf("%s: %s\n", name,
+	       setxattr("plain", name, value, length, 0) ? strerror(errno) : "set");
 }
 
 int main(int argc, char **argv)

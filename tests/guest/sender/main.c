@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * In the place of the agent's program: sends the file that it is asked to pack, which is an archive
- * already. Asked for anything else, it waits for ever: a shell that finds its own programs by
- * /proc/self/exe finds this one.
+ * Replaces the agent's program. Sends the file that it is asked to pack, which already is an
+ * archive. For any other request it waits for ever: a shell that finds its own programs through
+ * /proc/self/exe finds this program.
  */
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* What a system call does, from a site that has been replaced. */
+/* What a system call does from a rewritten site. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -59,7 +59,7 @@ static void *nothing(void *argument)
 	return argument;
 }
 
-/* Where C libraries take another path, with points of cancellation. */
+/* C libraries use another path here, with cancellation points. */
 static void libc_read_write_threads(void)
 {
 	pthread_t thread;
@@ -140,7 +140,7 @@ static void registers(void)
 	}
 }
 
-/* To the old syscall instruction, and to behind it. */
+/* Jumps to the old syscall instruction, and to the one after it. */
 static void jump_inside(void)
 {
 	site_fn *inside = (site_fn *)((char *)site_getppid + 5);
@@ -150,13 +150,15 @@ static void jump_inside(void)
 	heat(site_getppid, 0);
 	CHECK(is_jump(site_getppid));
 	for (i = 0; i < 100; i++) {
-		asm volatile("call *%1" : "=a"(result) : "r"(inside), "a"(SYS_getpid) : "rcx", "r11", "memory");
+		asm volatile("call *%1" : "=a"(result) : "r"(inside), "a"(SYS_getpid) : "rcx",
+			     "r11", "memory");
 		CHECK(result == getpid());
 	}
 	inside = (site_fn *)((char *)site_read + 2);
 	heat(site_read, -1);
 	CHECK(is_jump(site_read));
-	asm volatile("call *%1" : "=a"(result) : "r"(inside), "a"(SYS_getpid) : "rcx", "r11", "memory");
+	asm volatile("call *%1" : "=a"(result) : "r"(inside), "a"(SYS_getpid) : "rcx", "r11",
+		     "memory");
 	CHECK(result == getpid());
 }
 
@@ -175,7 +177,7 @@ static void handle(int signal, int flags)
 	sigaction(signal, &action, NULL);
 }
 
-/* A call that is interrupted is restarted, or not, as it should. */
+/* An interrupted call is restarted exactly when it should be. */
 static void restart(void)
 {
 	struct itimerval soon = { .it_value = { .tv_usec = 20000 } };
@@ -197,7 +199,8 @@ static void restart(void)
 		}
 		setitimer(ITIMER_REAL, &soon, NULL);
 		byte = 0;
-		CHECK(site_read(ends[0], (long)&byte, 1, 0, 0, 0) == 1 && byte == 'x' && signals == 1);
+		CHECK(site_read(ends[0], (long)&byte, 1, 0, 0, 0) == 1 && byte == 'x' &&
+		      signals == 1);
 		waitpid(child, NULL, 0);
 		handle(SIGALRM, 0);
 		setitimer(ITIMER_REAL, &soon, NULL);
@@ -216,7 +219,7 @@ static void handlers(void)
 	CHECK(signals == 1000);
 }
 
-/* Children have what their parents have, and add their own, which nobody else sees. */
+/* Children have their parents' sites and add their own, which no other process sees. */
 static void fork_inherits(void)
 {
 	pid_t me = getpid(), child, grandchild;
@@ -273,12 +276,13 @@ static void *crowd(void *argument)
 
 	for (round = 0; round < 40; round++)
 		for (i = 0; i < SITE_CROWD; i++)
-			wrong += ((site_fn *)(site_crowd + i * SITE_BYTES))(0, 0, 0, 0, 0, 0) != parent;
+			wrong += ((site_fn *)(site_crowd + i * SITE_BYTES))(0, 0, 0, 0, 0,
+									    0) != parent;
 	*(unsigned int *)argument = wrong;
 	return NULL;
 }
 
-/* Sites are replaced while others run there. */
+/* Sites are rewritten while other threads run there. */
 static void threads(void)
 {
 	unsigned int wrong[4], i, jumps = 0;
@@ -305,7 +309,7 @@ static void *block(void *argument)
 	return NULL;
 }
 
-/* Somebody waits in a call when its site is replaced. */
+/* A thread waits in a call while its site is rewritten. */
 static void replaced_while_waiting(void)
 {
 	pthread_t thread;

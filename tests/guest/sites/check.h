@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Checks, and sites of this program's own. */
+/* Checks, and sites of this program. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -21,25 +21,25 @@ extern const char *current_test;
 
 /* A figure of the kernel's /sys/kernel/debug/vmi/sites. */
 long counter(const char *name);
-/* How often the system calls of act() trapped. */
+/* How many system calls of act() trapped. */
 long traps_of(void (*act)(void));
 
-/* The first instruction of a site is a jump. */
+/* Whether the first instruction of a site is a jump. */
 int is_jump(const void *site);
 
-/* A site with this number, in this program's text, 16 bytes before the next one. */
+/* A site with this number in this program's text, 16 bytes before the next one. */
 #define SITE_BYTES 16
 typedef long site_fn(long, long, long, long, long, long);
 extern site_fn site_getppid, site_getpid, site_read, site_zero, site_go, site_generic, site_futex;
 extern site_fn site_pause, site_step, site_traced, site_forced, site_writable, site_core, site_off;
 extern char site_page_start[], site_page_end[];
-/* What site_go calls: the replaced instruction is 9 bytes behind its start. */
+/* The target of site_go: the rewritten instruction starts 9 bytes after it. */
 extern char site_go_inner[];
-/* So many sites of getppid, SITE_BYTES each. */
+/* This many sites of getppid, SITE_BYTES each. */
 #define SITE_CROWD 254
 extern char site_crowd[];
 
-/* Calls a site often enough for it to be replaced. */
+/* Calls a site often enough that the kernel rewrites it. */
 void heat(site_fn *site, long a);
 
 struct test {
@@ -47,7 +47,7 @@ struct test {
 	void (*run)(void);
 };
 
-/* What a copy of this program was started for. */
+/* The act that a copy of this program was started for. */
 int act_as(const char *what, const char *argument);
 
 extern const struct test basic_tests[], memory_tests[], debug_tests[], shared_tests[];

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* What copies of this program do for the tests in shared.c, and what of their text is not the file's. */
+/*
+ * What copies of this program do for the tests in shared.c, and where their text differs from the
+ * file.
+ */
 #include <elf.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,9 +24,10 @@ unsigned char *text_of(pid_t pid, const char *path)
 	snprintf(line, sizeof(line), "/proc/%d/maps", pid);
 	file = fopen(line, "r");
 	while (file && fgets(line, sizeof(line), file))
-		if (!found && sscanf(line, "%lx-%*x r-xp %lx %*s %*u %127s", &start, &offset, name) == 3 &&
+		if (!found &&
+		    sscanf(line, "%lx-%*x r-xp %lx %*s %*u %127s", &start, &offset, name) == 3 &&
 		    !strcmp(name, path))
-			/* Its first part, where it is in several. */
+			/* The first part, if the text has several mappings. */
 			found = start;
 	if (file)
 		fclose(file);
@@ -55,10 +59,11 @@ struct image image_of(const char *path, pid_t pid)
 	return image;
 }
 
-/* Padding that nobody executes; somebody may just have been at a jump there. */
+/* Padding that is never executed, except by a thread that just reached a jump there. */
 static int is_padding(const unsigned char *bytes)
 {
-	static const unsigned char nops[] = { 0x90, 0xcc, 0x66, 0x2e, 0x0f, 0x1f, 0x40, 0x44, 0x80, 0x84, 0x00 };
+	static const unsigned char nops[] = { 0x90, 0xcc, 0x66, 0x2e, 0x0f, 0x1f, 0x40, 0x44, 0x80,
+					      0x84, 0x00 };
 	int i;
 
 	for (i = 0; i < 5; i++)
@@ -91,7 +96,7 @@ size_t differences(pid_t pid, const char *path)
 	return n;
 }
 
-/* What a copy does. */
+/* An act of a copy. */
 
 static int as_crowd(const char *unused)
 {
@@ -116,12 +121,14 @@ static int as_maps(const char *path)
 	if (!file || stat(path, &status))
 		return 1;
 	while (fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "%lx-%lx %7s %*x %x:%x %lu %127s", &start, &end, permissions, &major_number,
+		if (sscanf(line, "%lx-%lx %7s %*x %x:%x %lu %127s", &start, &end, permissions,
+			   &major_number,
 			   &minor_number, &inode, name) != 7)
 			continue;
 		if ((uintptr_t)as_maps < start || (uintptr_t)as_maps >= end)
 			continue;
-		found = !strcmp(permissions, "r-xp") && inode == status.st_ino && !strcmp(name, path) &&
+		found = !strcmp(permissions, "r-xp") && inode == status.st_ino &&
+			!strcmp(name, path) &&
 			makedev(major_number, minor_number) == status.st_dev;
 		if (!found)
 			printf("# %s", line);
@@ -165,7 +172,7 @@ static int as_writable(const char *path)
 	return differences(getpid(), path) ? 4 : as_crowd("");
 }
 
-/* The end of the text goes; what jumped there does not. */
+/* The end of the text is unmapped. The code that jumped there remains. */
 static int as_cut(const char *path)
 {
 	struct image image = image_of(path, getpid());
@@ -177,11 +184,11 @@ static int as_cut(const char *path)
 		return 3;
 	if (mprotect(last, 4096, PROT_NONE))
 		return 4;
-	/* The C library's end of a program is there. */
+	/* The C library's exit code is there. */
 	_exit(as_crowd(""));
 }
 
-/* A page of it, mapped by itself. */
+/* Maps a page of it separately. */
 static int as_part(const char *path)
 {
 	struct image image = image_of(path, getpid());
@@ -195,7 +202,10 @@ static int as_part(const char *path)
 	return memcmp(page, image.bytes + (image.offset & ~4095UL) + at, 4096) ? 3 : 0;
 }
 
-/* A number for all that cpuid says but where it was executed; and nothing else changes. */
+/*
+ * A hash of all that cpuid returns, except what depends on the processor that ran it. Nothing else
+ * may change.
+ */
 static int as_cpuid(const char *unused)
 {
 	uint32_t leaf, subleaf, limit, bases[] = { 0, 0x80000000 };
@@ -208,11 +218,14 @@ static int as_cpuid(const char *unused)
 		for (leaf = bases[i]; leaf <= bases[i] + limit; leaf++)
 			for (subleaf = 0; subleaf < 8; subleaf++) {
 				uint64_t before, after, some;
-				uint64_t words[4] = { leaf | 0xabcd00000000UL, ~0UL, subleaf | 0x123400000000UL, ~0UL };
+				uint64_t words[4] = { leaf | 0xabcd00000000UL, ~0UL,
+						      subleaf | 0x123400000000UL, ~0UL };
 
-				__asm__ volatile("std; stc; pushf; pop %[before]; mov %[a], %%rax; mov %[c], %%rcx; movl $1, %k[some]; "
+				__asm__ volatile("std; stc; pushf; pop %[before]; "
+						 "mov %[a], %%rax; mov %[c], %%rcx; movl $1, %k[some]; "
 						 "cpuid; pushf; pop %[after]; cld"
-						 : [before] "=&r"(before), [after] "=&r"(after), [some] "=&r"(some), "=&a"(words[0]),
+						 : [before] "=&r"(before), [after] "=&r"(after),
+						   [some] "=&r"(some), "=&a"(words[0]),
 						   "+&b"(words[1]), "=&c"(words[2]), "+&d"(words[3])
 						 : [a] "r"(words[0]), [c] "r"(words[2])
 						 : "cc");
@@ -226,7 +239,7 @@ static int as_cpuid(const char *unused)
 					words[1] &= 0xffffff;
 				if (leaf == 0xb || leaf == 0x1f || leaf == 0x80000026)
 					words[3] = 0;
-				/* AMD's: the processor's number, its core's and its node's. */
+				/* AMD: the number of the processor, of its core and of its node. */
 				if (leaf == 0x8000001e)
 					words[0] = words[1] = words[2] = 0;
 				for (w = 0; w < 4; w++) {
@@ -249,7 +262,7 @@ static int as_hidden(const char *unused)
 
 #define FORGED (site_crowd + 100 * SITE_BYTES)
 
-/* The syscall instruction of the site, with a number that it never loads. */
+/* The syscall instruction of the site, with a number that the site never loads. */
 static int as_forge(const char *unused)
 {
 	long result;

@@ -28,7 +28,7 @@ static int is_original(pid_t pid, site_fn *site)
 	return !memcmp(&word, original, sizeof(original));
 }
 
-/* A child that calls the site for ever, and ends with an error when it gets a wrong answer. */
+/* A child that calls the site for ever, and ends with an error if it gets a wrong answer. */
 static pid_t looping_child(site_fn *site)
 {
 	pid_t parent = getpid(), child = fork();
@@ -58,7 +58,7 @@ static void poke(pid_t child, char *at, unsigned char byte)
 	CHECK(!ptrace(PTRACE_POKETEXT, child, at, word));
 }
 
-/* Stops at a breakpoint, goes on over it. */
+/* Stops at a breakpoint, then continues over it. */
 static void breakpoint(pid_t child, char *at, unsigned char byte)
 {
 	struct user_regs_struct regs;
@@ -157,7 +157,7 @@ static void forced_write(void)
 	CHECK(site_forced(0, 0, 0, 0, 0, 0) == getpid());
 }
 
-/* A core has the text that the file has. */
+/* A core dump has the same text as the file. */
 static void core_dump(void)
 {
 	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
@@ -186,9 +186,11 @@ static void core_dump(void)
 	CHECK(pread(fd, &header, sizeof(header), 0) == sizeof(header));
 	for (i = 0; i < header.e_phnum; i++) {
 		pread(fd, &segment, sizeof(segment), (off_t)(header.e_phoff + i * sizeof(segment)));
-		if (segment.p_type != PT_LOAD || (uintptr_t)site_core - segment.p_vaddr >= segment.p_filesz)
+		if (segment.p_type != PT_LOAD ||
+		    (uintptr_t)site_core - segment.p_vaddr >= segment.p_filesz)
 			continue;
-		pread(fd, bytes, 8, (off_t)(segment.p_offset + (uintptr_t)site_core - segment.p_vaddr));
+		pread(fd, bytes, 8,
+		      (off_t)(segment.p_offset + (uintptr_t)site_core - segment.p_vaddr));
 		CHECK(!memcmp(bytes, original, sizeof(original)));
 		found = 1;
 	}
@@ -238,7 +240,7 @@ static void sigtrap(int signal)
 
 long site_step_over(site_fn *site);
 
-/* A program that steps itself. */
+/* A program that single-steps itself. */
 static void self_step(void)
 {
 	struct sigaction action = { .sa_handler = sigtrap };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The kernel has cpuid fault in a few runs of a program, to learn where that is executed: for the
- * program's start, and no longer; and nobody sees it. Where the host cannot make it fault there is
- * nothing to learn; of one that says that it can, and does not, learns=1 tells
- * (tests/linux_sites.rs).
+ * The kernel makes cpuid fault in a few runs of a program, to learn where the program executes it.
+ * This happens at the start of the program only, and is invisible. If the host cannot make cpuid
+ * fault, there is nothing to learn. learns=1 (tests/linux_sites.rs) tells that the host claims to
+ * and does not.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@
 #define ARCH_GET_CPUID 0x1011
 #define ARCH_SET_CPUID 0x1012
 
-/* Longer than any start, and more switches. */
+/* Longer than any start, with more switches. */
 #define LONG_MS 80
 #define MANY 24
 
@@ -39,7 +39,7 @@ static void execute_cpuid(void)
 	__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
 }
 
-/* Whether an instruction that nobody has learnt faults. */
+/* Whether an instruction that has not been learnt faults. */
 static int shows(void)
 {
 	long before = counter("cpuid_trapped");
@@ -72,7 +72,7 @@ static void *thread(void *shown)
 	return NULL;
 }
 
-/* What is born is past its start. */
+/* A new child is past its start. */
 int as_parent(const char *unused)
 {
 	int status, shown = 1;
@@ -89,7 +89,7 @@ int as_parent(const char *unused)
 	return shown;
 }
 
-/* It is what a program has asked for, not what the kernel does. */
+/* The value is what a program has asked for, not what the kernel does. */
 int as_asker(const char *unused)
 {
 	int status;
@@ -110,11 +110,11 @@ static void on_fault(int signal)
 	siglongjmp(back, signal);
 }
 
-/* Who has asked for faults gets them as signals. */
+/* A program that has asked for faults gets them as signals. */
 int as_refuser(const char *unused)
 {
 	(void)unused;
-	/* There is no such thing on this processor. */
+	/* This processor does not have the feature. */
 	if (syscall(SYS_arch_prctl, ARCH_SET_CPUID, 0L))
 		return 0;
 	if (syscall(SYS_arch_prctl, ARCH_GET_CPUID, 0L))
@@ -133,14 +133,14 @@ struct runs {
 	long all, cut;
 };
 
-/* Of so many runs of a new program: those that were to learn, and those that a bound has ended. */
+/* Of so many runs of a new program: those that may learn, and those that a bound has ended. */
 static struct runs runs_of(const char *what)
 {
 	const char *path;
 	struct runs runs;
 	int i;
 
-	/* This one may learn, too. */
+	/* This run may learn, too. */
 	pass(LONG_MS);
 	path = copy(what);
 	runs = (struct runs){ counter("cpuid_runs"), counter("cpuid_runs_cut") };
@@ -166,7 +166,7 @@ static void not_for_many_switches(void)
 {
 	struct runs runs = runs_of("sleeper");
 
-	/* Where instructions do fault, there may be enough of them before. */
+	/* If instructions do fault, there may be enough of them before. */
 	CHECK(runs.cut == runs.all || !getenv("learns"));
 }
 
@@ -174,7 +174,7 @@ static void not_for_long(void)
 {
 	struct runs runs = runs_of("spinner");
 
-	/* Where instructions do fault, there may be enough of them before. */
+	/* If instructions do fault, there may be enough of them before. */
 	CHECK(runs.cut == runs.all || !getenv("learns"));
 }
 
@@ -213,7 +213,7 @@ static void not_where_it_is_off(void)
 
 static void not_in_place_of_what_was_asked_for(void)
 {
-	/* The host only says so. */
+	/* The host only claims that. */
 	if (!getenv("learns"))
 		runs_of("refuser");
 }

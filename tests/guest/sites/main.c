@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Rewritten system-call sites, seen from a program: a guest's first process, which runs all tests and powers the
- * machine off with 0 if all passed. Prints TAP.
+ * Rewritten system-call sites, as a program sees them. A guest's first process, which runs all
+ * tests and powers the machine off with 0 if all passed. Prints TAP.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -34,7 +34,7 @@ long traps_of(void (*act)(void))
 
 	CHECK(before >= 0);
 	act();
-	/* Reading the figure is a few calls too. */
+	/* Reading the figure takes a few calls, too. */
 	return counter("trapped") - before;
 }
 
@@ -62,14 +62,15 @@ static int run(const struct test *tests, int number, const char *filter)
 		if (filter && !strstr(tests->name, filter))
 			continue;
 		fflush(stdout);
-		/* Each in a process of its own: its text is what the file has. */
+		/* Each test has a process of its own, so its text equals the file. */
 		child = fork();
 		if (!child) {
 			if (access("/sites", X_OK) == 0)
 				execl("/sites", "sites", "run", tests->name, NULL);
 			_exit(126);
 		}
-		if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status)) {
+		if (waitpid(child, &status, 0) != child || !WIFEXITED(status) ||
+		    WEXITSTATUS(status)) {
 			printf("not ok %d - %s (status %#x)\n", ++number, tests->name, status);
 			failures++;
 		} else {
@@ -82,7 +83,9 @@ static int run(const struct test *tests, int number, const char *filter)
 static const struct test *const all[] = {
 	basic_tests, memory_tests, debug_tests, shared_tests, learning_tests, last_tests,
 };
-/* From here on: what many processes do together. Before, what one does to its own sites. */
+/*
+ * The tests from here on are about many processes. Those before are about one process's own sites.
+ */
 #define TOGETHER 3
 
 static int run_one(const char *name)

@@ -10,10 +10,10 @@
 #include "check.h"
 
 #define PAGE 4096
-/* Where in its page the site is. */
+/* The offset of the site in its page. */
 #define OFFSET 64
 
-/* A file with one site, of this number. */
+/* A file with one site of this number. */
 static int code_file(const char *path, unsigned char number)
 {
 	const unsigned char code[] = { 0xb8, number, 0, 0, 0, 0x0f, 0x05, 0xc3 };
@@ -29,7 +29,8 @@ static int code_file(const char *path, unsigned char number)
 
 static site_fn *map_code(int fd, void *at)
 {
-	void *map = mmap(at, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE | (at ? MAP_FIXED : 0), fd, 0);
+	void *map = mmap(at, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE | (at ? MAP_FIXED : 0), fd,
+			 0);
 
 	CHECK(map != MAP_FAILED);
 	return (site_fn *)((char *)map + OFFSET);
@@ -48,14 +49,15 @@ static void original_on_disk(void)
 	fd = code_file("/tmp/original", SYS_getppid);
 	heat(map_code(fd, NULL), 0);
 	CHECK(pread(fd, &byte, 1, OFFSET) == 1 && byte == 0xb8);
-	/* Another mapping of the same page sees the page. */
+	/* Another mapping of the same page maps the rewritten page. */
 	CHECK(!is_jump(map_code(fd, NULL)));
 }
 
-/* A library goes, another one comes to the same address. */
+/* A library is unmapped, and another one is mapped at the same address. */
 static void address_reused(void)
 {
-	int first = code_file("/tmp/first", SYS_getppid), second = code_file("/tmp/second", SYS_getpid), i;
+	int first = code_file("/tmp/first", SYS_getppid),
+		second = code_file("/tmp/second", SYS_getpid), i;
 	site_fn *site = map_code(first, NULL);
 
 	for (i = 0; i < 10; i++) {
@@ -102,7 +104,7 @@ static void moved(void)
 	CHECK(there(0, 0, 0, 0, 0, 0) == getppid());
 }
 
-/* A program that changes its own text finds what it knows. */
+/* A program that modifies its own text finds its own bytes. */
 static void made_writable(void)
 {
 	volatile unsigned char *bytes = (volatile unsigned char *)site_writable;
@@ -160,7 +162,8 @@ static void many_areas(void)
 {
 	int fd = code_file("/tmp/many", SYS_getppid), i;
 	/* Far from each other. */
-	const uintptr_t at[] = { 0x10000000, 0x400000000, 0x10000000000, 0x20000000000, 0x3f0000000000 };
+	const uintptr_t at[] = { 0x10000000, 0x400000000, 0x10000000000, 0x20000000000,
+				 0x3f0000000000 };
 
 	for (i = 0; i < 5; i++) {
 		site_fn *site = map_code(fd, (void *)at[i]);

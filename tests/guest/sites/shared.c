@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Sites that are replaced for everybody who maps a file, and cpuid: what many processes execute once. */
+/*
+ * Sites that are rewritten for all processes that map a file, and cpuid: what many processes
+ * execute once.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -62,7 +65,7 @@ int once(const char *path, const char *what, const char *argument)
 	return end_of(start(path, what, argument));
 }
 
-/* It must end well. */
+/* Runs a copy that must end well. */
 static void does(const char *path, const char *what, const char *argument)
 {
 	int code = once(path, what, argument);
@@ -95,14 +98,14 @@ static void once_each(void)
 
 	often(path, "nothing");
 	later = traps_once(path, "nothing");
-	/* To execute it and to look is some in any case. */
+	/* Executing it and checking it takes some calls in any case. */
 	if (later > first - 8)
 		printf("# %ld, then %ld\n", first, later);
 	CHECK(later <= first - 8);
 	CHECK(counter("shared") > shared + 3);
 }
 
-/* To itself and others it is the file. */
+/* To itself and to others its text equals the file. */
 static void looks_like_the_file(void)
 {
 	const char *path = copy("looks");
@@ -127,7 +130,9 @@ static pid_t looping(const char *path)
 	return child;
 }
 
-/* Who attaches sees the file's text; the process goes on, wherever its threads were. */
+/*
+ * A debugger that attaches sees the file's text. The process continues, wherever its threads were.
+ */
 static void debugger(void)
 {
 	const char *path = copy("debugger");
@@ -149,14 +154,14 @@ static void debugger(void)
 		kill(child, SIGKILL);
 		CHECK(end_of(child) == 128 + SIGKILL);
 	}
-	/* Others keep what they had. */
+	/* Other processes keep their text. */
 	child = looping(path);
 	CHECK(differences(child, path) > 0);
 	kill(child, SIGKILL);
 	end_of(child);
 }
 
-/* Without the page that the slots are in. */
+/* Without the page that holds the call stubs. */
 static void in_parts(void)
 {
 	const char *path = copy("in_parts");
@@ -183,7 +188,7 @@ static void written(void)
 	CHECK(at < image.size - sizeof(old));
 	fd = open(path, O_WRONLY);
 	CHECK(fd >= 0 && pwrite(fd, "\x2b", 1, (off_t)at + 1) == 1);
-	/* Open for writing it is not executed. */
+	/* A file that is open for writing cannot be executed. */
 	close(fd);
 	CHECK(once(path, "marker", "") == 0x2b);
 	often(path, "crowd");
@@ -191,7 +196,7 @@ static void written(void)
 	munmap(image.bytes, image.size);
 }
 
-/* What one program makes of the others' instructions counts for itself. */
+/* A program's own changes to shared instructions affect only that program. */
 static void not_by_forged_registers(void)
 {
 	const char *path = copy("forged");
@@ -199,7 +204,7 @@ static void not_by_forged_registers(void)
 
 	for (i = 0; i < OFTEN; i++)
 		does(path, "forge", "");
-	/* How often what happened is only guessed, where there is as much as here. */
+	/* The kernel only estimates how often, if the sites are as many as here. */
 	for (i = 0; i < 8; i++) {
 		often(path, "crowd");
 		if (!once(path, "jumped", ""))
@@ -208,7 +213,7 @@ static void not_by_forged_registers(void)
 	does(path, "jumped", "");
 }
 
-/* Mappings and files are let go of: what they are on can be unmounted. */
+/* Mappings and files are released: their file system can be unmounted. */
 static void unmounted(void)
 {
 	static const char *const folders[] = { "/tmp/low", "/tmp/lower", "/tmp/over" };
@@ -227,7 +232,9 @@ static void unmounted(void)
 	CHECK(!umount("/tmp/low"));
 }
 
-/* A program may execute what is no instruction to others: that stays what it is. */
+/*
+ * A program may execute bytes that are not an instruction to other programs. Those stay unchanged.
+ */
 static void not_on_a_programs_word(void)
 {
 	const char *path = copy("hidden");
@@ -255,12 +262,12 @@ static void cpuid_is_the_same(void)
 	CHECK(first > 0 && first < 126);
 	for (i = 0; i < OFTEN; i++)
 		CHECK(once(path, "cpuid", "") == first);
-	/* Where it cannot be made to fault, it stays what it is. */
+	/* If the host cannot make it fault, it stays unchanged. */
 	before = counter("cpuid_trapped");
 	if (!before)
 		return;
 	CHECK(counter("shared") > shared);
-	/* Learnt is learnt; of what is only guessed a part may have to be learnt twice. */
+	/* Learnt sites stay learnt. Of estimated ones, some may have to be learnt twice. */
 	for (i = 0; i < 4 * OFTEN; i++) {
 		before = counter("cpuid_trapped");
 		CHECK(once(path, "cpuid", "") == first);
@@ -270,7 +277,7 @@ static void cpuid_is_the_same(void)
 	CHECK(!"it traps for ever");
 }
 
-/* Sites come while processes execute them, and debuggers come and go. */
+/* New sites appear while processes execute them, and debuggers attach and detach. */
 static void under_fire(void)
 {
 	const char *path = copy("fire");
@@ -282,7 +289,7 @@ static void under_fire(void)
 	for (round = 0; round < 30; round++) {
 		for (i = 0; i < 3; i++)
 			other[i] = start(path, "crowd", "");
-		/* Another text takes the place. */
+		/* Another text takes its place. */
 		CHECK(!chmod(path, round & 1 ? 0755 : 0700));
 		if (round % 5 == 4) {
 			pid_t victim = loops[round % 3];
@@ -313,12 +320,15 @@ static int put(const char *path, const char *format, ...)
 	return result;
 }
 
-/* Breakpoints by file are hit, also by processes that run already; and from then on nothing is shared. */
+/*
+ * Breakpoints by file are hit, also by processes that run already. From then on nothing is shared.
+ */
 static void breakpoint_by_file(void)
 {
 	const char *path = copy("uprobe"), *events = "/sys/kernel/tracing/uprobe_events";
 	struct image image = image_of(path, getpid());
-	size_t offset = image.offset + (size_t)((unsigned char *)site_getppid - text_of(getpid(), "/sites"));
+	size_t offset = image.offset +
+		(size_t)((unsigned char *)site_getppid - text_of(getpid(), "/sites"));
 	char word[64];
 	long hits = -1;
 	pid_t child;
@@ -361,7 +371,7 @@ const struct test shared_tests[] = {
 	{ NULL, NULL },
 };
 
-/* It ends the sharing. */
+/* This ends the sharing. */
 const struct test last_tests[] = {
 	{ "breakpoint_by_file", breakpoint_by_file },
 	{ NULL, NULL },

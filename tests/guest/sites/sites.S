@@ -19,7 +19,7 @@
 	.balign	4096
 	.globl	site_page_start, site_page_end
 site_page_start:
-	/* What a page begins with stays: what lies before it is not known. */
+	/* The first instruction of a page is not rewritten: what lies before it is unknown. */
 	.skip	16, 0xcc
 	site	site_getppid 110
 	site	site_getpid 39
@@ -31,7 +31,7 @@ site_page_start:
 	site	site_core 110
 	site	site_off 110
 
-	/* As a C library's read: 2 bytes, and padding behind it */
+	/* As in a C library's read: 2 bytes, followed by padding */
 	function site_read
 	xor	%eax, %eax
 	syscall
@@ -43,7 +43,9 @@ site_page_start:
 	function site_zero
 	ret
 
-	/* As Go's runtime has it, behind the arguments: the number is in rax, the rest in rbx, rcx, rdi */
+	/*
+	 * As in Go's runtime, after the arguments: the number is in rax, the rest in rbx, rcx, rdi
+	 */
 	function site_go
 	push	%rbx
 	mov	$110, %eax
@@ -64,7 +66,7 @@ site_page_start:
 2:	ret
 	.balign	16, 0xcc
 
-	/* As syscall(): number first, then six more, the last one on the stack */
+	/* As in syscall(): number first, then six more, the last one on the stack */
 	function site_generic
 	mov	%rdi, %rax
 	mov	%rsi, %rdi
@@ -96,7 +98,10 @@ site_crowd:
 	.endr
 	.balign	4096
 
-	/* long site_registers(site, u64 before[16], u64 after[18]): loads all registers, calls it, stores all */
+	/*
+	 * long site_registers(site, u64 before[16], u64 after[18]): loads all registers, calls the
+	 * site, stores all
+	 */
 	function site_registers
 	push	%rbx
 	push	%rbp
@@ -121,7 +126,7 @@ site_crowd:
 	mov	88(%rax), %r15
 	pushq	96(%rax)
 	popf
-	/* What lies below the stack pointer is the program's too. */
+	/* The memory below the stack pointer belongs to the program, too. */
 	mov	104(%rax), %rax
 	mov	%rax, -24(%rsp)
 	mov	%rax, -128(%rsp)
@@ -173,19 +178,19 @@ site_crowd:
 	popf
 	ret
 
-	/* What it loads is, 2 bytes behind its start: mov $110,%eax; syscall; ret */
+	/* What it loads is an instruction, 2 bytes after its start: mov $110,%eax; syscall; ret */
 	function site_hidden
 	movabs	$0xc3050f0000006eb8, %rax
 	ret
 	.skip	64, 0x90
 
-	/* So much that nothing of this is in the last page of the text, and that has room. */
+	/* Padding, so that none of this is in the last page of the text, and that page has room. */
 #ifndef FILL
 #define FILL	0
 #endif
 	.skip	4096 + FILL, 0xcc
 
-	/* Found in the file by its bytes. */
+	/* Identified in the file by its bytes. */
 	function site_marker
 	movl	$0x4d5a172a, %eax
 	ret

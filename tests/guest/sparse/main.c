@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * sparse N: writes to one page of each 64 KiB, N times, and prints how many pages the kernel has
- * given for each of them, rounded.
+ * allocated for each of them, rounded.
  */
 #include <stdio.h>
 #include <stdlib.h>

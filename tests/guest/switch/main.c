@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Two processes that wake each other, so that the guest's kernel switches between them all the time:
- * switch serve NAME   answers each byte on an abstract socket, of one connection after the other
- * switch once NAME    the same, of one connection
- * switch ask NAME N   sends N bytes, one after the other's answer
+ * Two processes that wake each other, so that the guest's kernel switches between them all the
+ * time:
+ *
+ * switch serve NAME   answers each byte on an abstract socket, one connection after the other
+ * switch once NAME    the same for one connection
+ * switch ask NAME N   sends N bytes, each after the answer to the one before
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -41,11 +43,11 @@ int main(int argc, char **argv)
 
 	if (argc < 3 || fd < 0 || strlen(argv[2]) > 32)
 		return 2;
-	/* Its first byte is 0: a name that no file has. */
+	/* Its first byte is 0: a name outside of the file system. */
 	strcpy(address.sun_path + 1, argv[2]);
 	length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(argv[2]));
 	if (!strcmp(argv[1], "ask")) {
-		/* Whoever answers may have been started at the same time. */
+		/* The server may have been started at the same time. */
 		while (connect(fd, (struct sockaddr *)&address, length))
 			usleep(1000);
 		return argc > 3 ? ask(fd, atol(argv[3])) : 2;

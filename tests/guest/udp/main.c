@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* udp PORT: sends each datagram back to who sent it, in capitals. */
+/* udp PORT: sends each datagram back to its sender, in capitals. */
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -21,7 +21,8 @@ int main(int argc, char **argv)
 	for (;;) {
 		struct sockaddr_in who;
 		socklen_t size = sizeof(who);
-		ssize_t length = recvfrom(fd, data, sizeof(data), 0, (struct sockaddr *)&who, &size);
+		ssize_t length = recvfrom(fd, data, sizeof(data), 0, (struct sockaddr *)&who,
+					  &size);
 
 		if (length < 0)
 			continue;

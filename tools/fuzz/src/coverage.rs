@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an input reaches: the counters that the compiler adds for source-based coverage, which are
-//! 64-bit words in a section of their own. Without them nothing is ever new.
+//! What an input reaches, by the counters that the compiler adds for source-based coverage: 64-bit
+//! words in a section of their own. Without the counters no input reaches anything new.
 
-/// What was reached so far: for each counter a bit for each magnitude of its value.
+/// What was reached so far: for each counter, a bit for each magnitude of its value.
 #[derive(Default)]
 pub struct Coverage(Vec<u8>);
 
@@ -15,12 +15,12 @@ mod counters {
         static mut STOP: u64;
     }
 
-    /// All counters. Other threads may count meanwhile: then what they reach is taken for the
-    /// input's.
+    /// All counters. Other threads may count at the same time; their counts are attributed to the
+    /// input.
     pub fn all() -> &'static mut [u64] {
         let (start, stop) = (&raw mut START, &raw mut STOP);
-        // SAFETY: the linker lays the counters out between the two; all are plain words, written by
-        // compiled code alone.
+        // SAFETY: the linker places the counters between the two symbols. All are plain words that
+        // only compiled code writes.
         unsafe {
             std::slice::from_raw_parts_mut(
                 start,
@@ -31,17 +31,17 @@ mod counters {
 }
 
 impl Coverage {
-    /// The program has counters.
+    /// Whether the program has counters.
     pub const THERE: bool = cfg!(paravane_coverage);
 
-    /// An input is about to run.
+    /// Called before an input runs.
     #[allow(clippy::unused_self)] // Without counters.
     pub fn begin(&mut self) {
         #[cfg(paravane_coverage)]
         counters::all().fill(0);
     }
 
-    /// It has run. True: it reached something new.
+    /// Called after an input has run. True: it reached something new.
     pub fn end(&mut self) -> bool {
         #[cfg(paravane_coverage)]
         {
@@ -49,7 +49,7 @@ impl Coverage {
             self.0.resize(counters.len(), 0);
             let mut new = false;
             for (seen, count) in self.0.iter_mut().zip(counters) {
-                // 1, 2, 3, 4 to 7, 8 to 15, ...: up to 128 and more.
+                // 1, 2, 3, 4 to 7, 8 to 15, ..., 128 and more.
                 let bit = match *count {
                     0 => continue,
                     small @ 1..=3 => 1 << (small - 1),

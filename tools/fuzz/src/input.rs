@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Values from an input, as long as there is some.
+//! Values from an input, as long as it has bytes left.
 
-/// The rest of an input. What is not there any more is zero.
+/// The rest of an input. Bytes after its end are zero.
 #[derive(Clone, Debug)]
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// All of it.
+    /// A whole input.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Input(bytes)
     }
 
-    /// Whether nothing is left.
+    /// Whether all bytes are used.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -53,15 +53,15 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.number())
     }
 
-    /// One of these.
+    /// One of these items.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there are no items.
     pub fn pick<T: Clone>(&mut self, all: &[T]) -> T {
         all[usize::from(self.u8()) % all.len()].clone()
     }
 
-    /// A number that often is a small one, and otherwise any.
+    /// A number that is often small, and otherwise arbitrary.
     pub fn size(&mut self) -> u64 {
         match self.u8() {
             small @ 0..=0xbf => small.into(),

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs fuzz targets with the stable compiler, as tests.
 //!
-//! A target is a function of bytes that panics when something is wrong. It is run with every input
-//! of its corpus (`tests/corpus/TARGET`), then with changed ones for a time:
-//! `PARAVANE_FUZZ_SECONDS`, one second unless set. An input that fails is left in `target/fuzz`,
-//! also when the process dies of it; to see it again, copy it to the corpus.
+//! A target is a function of bytes that panics when it finds an error. It runs with every input of
+//! its corpus (`tests/corpus/TARGET`), then with mutated inputs for `PARAVANE_FUZZ_SECONDS`, one
+//! second by default. An input that fails is left in `target/fuzz`, even if the process dies of it;
+//! copy it to the corpus to reproduce the failure.
 //!
 //! Built with `RUSTFLAGS='-C instrument-coverage --cfg paravane_coverage'` ([`scripts/fuzz.sh`]),
-//! inputs are kept and changed further that reach something new, and with `PARAVANE_FUZZ_KEEP`
-//! those that together reach everything become the corpus.
+//! inputs that reach something new are kept and mutated further. With `PARAVANE_FUZZ_KEEP`, those
+//! that together reach everything become the corpus.
+//!
+//! This is not bolero, for two reasons. Its engines that use coverage need a nightly compiler. And
+//! a target here runs on a new thread that may confine itself by a seccomp filter, with the input
+//! that runs already on disk, since a confined thread cannot write it when it dies.
 //!
 //! [`scripts/fuzz.sh`]: ../../../scripts/fuzz.sh
 #![allow(unexpected_cfgs)] // `paravane_coverage` is the script's.
@@ -28,11 +32,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// An input has at most so many bytes.
+/// The largest input, in bytes.
 pub const MAX: usize = 2048;
-/// No input takes so long.
+/// The longest time for an input.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Inputs of a corpus, at most.
+/// The most inputs of a corpus.
 const KEPT: usize = 100;
 
 /// Why a target failed.
@@ -41,8 +45,7 @@ struct Failure {
     why: String,
 }
 
-/// Runs a target. `setup` is called on the thread on which the target then runs, which is a new
-/// one: it may confine itself.
+/// Runs a target on a new thread, which calls `setup` first and may confine itself there.
 ///
 /// # Panics
 /// When the target does.
@@ -111,12 +114,12 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Makes these the corpus.
+/// Replaces the corpus by these inputs.
 fn keep(corpus: &PathBuf, inputs: &[Vec<u8>]) {
     let _ = fs::remove_dir_all(corpus);
     fs::create_dir_all(corpus).expect("a folder for the corpus");
     for input in inputs.iter().take(KEPT) {
-        // FNV-1a: a name, nothing more.
+        // FNV-1a: only a name.
         let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -127,7 +130,7 @@ fn keep(corpus: &PathBuf, inputs: &[Vec<u8>]) {
 
 struct Run<F> {
     body: F,
-    /// What runs now.
+    /// The file with the input that runs.
     file: File,
     coverage: Coverage,
     inputs: Vec<Vec<u8>>,
@@ -135,7 +138,7 @@ struct Run<F> {
 }
 
 impl<F: FnMut(&[u8])> Run<F> {
-    /// The number of inputs, and those that together reached everything that was reached.
+    /// Returns the number of inputs, and those that together reach everything that was reached.
     fn work(mut self, time: Duration, seed: u64) -> Result<(u64, Vec<Vec<u8>>), Failure> {
         for input in self.inputs.clone() {
             self.one(&input)?;
@@ -151,7 +154,7 @@ impl<F: FnMut(&[u8])> Run<F> {
         Ok((count, self.smallest()?))
     }
 
-    /// Runs one. True: it reached something new.
+    /// Runs an input. True: it reached something new.
     fn one(&mut self, input: &[u8]) -> Result<bool, Failure> {
         let failure = |why: String| Failure {
             input: input.to_vec(),
@@ -178,7 +181,7 @@ impl<F: FnMut(&[u8])> Run<F> {
         Ok(self.coverage.end())
     }
 
-    /// Small ones first, those that add nothing left out.
+    /// From small to large, without inputs that add nothing.
     fn smallest(&mut self) -> Result<Vec<Vec<u8>>, Failure> {
         let mut inputs = std::mem::take(&mut self.inputs);
         inputs.sort_by_key(Vec::len);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Inputs made of other inputs.
+//! Makes inputs from other inputs.
 
 use super::MAX;
 
-/// A generator of numbers that look random.
+/// A pseudo-random generator.
 pub struct Random(u64);
 
-/// Numbers at which programs err.
+/// Numbers that often reveal errors.
 const ODD: [u64; 12] = [
     0,
     1,
@@ -44,10 +44,10 @@ impl Random {
         self.next().to_le_bytes()[7]
     }
 
-    /// A new input from these.
+    /// A new input made from these.
     pub fn change(&mut self, inputs: &[Vec<u8>]) -> Vec<u8> {
         let mut input = match inputs.len() {
-            // Now and then from nothing.
+            // Sometimes from nothing.
             0 => Vec::new(),
             _ if self.below(32) == 0 => Vec::new(),
             many => inputs[self.below(many)].clone(),
