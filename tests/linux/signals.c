@@ -224,8 +224,8 @@ static int with_registers(unsigned char value, void (*function)(void))
 	__asm__ volatile("movq %%rsp, %%r13\n\tsubq $256, %%rsp\n\tandq $-64, %%rsp\n\t"	\
 			 load "call *%2\n\t" save "movq %%r13, %%rsp"				\
 			 : : "b"(before), "r"(after_pointer), "r"(function_pointer)		\
-			 : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r13",
-			 "memory", "cc")
+			 : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r13",	\
+			   "memory", "cc")
 	{
 		register unsigned char *after_pointer __asm__("r12") = after;
 		register void (*function_pointer)(void) __asm__("r14") = function;

@@ -222,7 +222,8 @@ static int as_cpuid(const char *unused)
 						      subleaf | 0x123400000000UL, ~0UL };
 
 				__asm__ volatile("std; stc; pushf; pop %[before]; "
-						 "mov %[a], %%rax; mov %[c], %%rcx; movl $1, %k[some]; "
+						 "mov %[a], %%rax; mov %[c], %%rcx; "
+						 "movl $1, %k[some]; "
 						 "cpuid; pushf; pop %[after]; cld"
 						 : [before] "=&r"(before), [after] "=&r"(after),
 						   [some] "=&r"(some), "=&a"(words[0]),
