@@ -105,20 +105,23 @@ pub struct Files<'a> {
 }
 
 /// The initramfs of all boots.
-pub fn initrd(busybox: &Busybox) -> Vec<u8> {
+///
+/// # Errors
+/// The program busybox has 4 GiB or more.
+pub fn initrd(busybox: &Busybox) -> std::io::Result<Vec<u8>> {
     let mut archive = Initramfs::default();
     for folder in ["bin", "sbin", "usr", "usr/bin", "usr/sbin", "dev"] {
-        archive.directory(folder, 0o755);
+        archive.directory(folder, 0o755)?;
     }
-    archive.file("bin/busybox", 0o755, &busybox.program);
+    archive.file("bin/busybox", 0o755, &busybox.program)?;
     for applet in &busybox.applets {
-        archive.symlink(applet, "/bin/busybox");
+        archive.symlink(applet, "/bin/busybox")?;
     }
     archive.file(
         "init",
         0o755,
         INIT.replace("NUMBERS", &NUMBERS.to_string()).as_bytes(),
-    );
+    )?;
     archive.finish()
 }
 

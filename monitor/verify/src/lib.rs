@@ -85,7 +85,7 @@ pub fn run(
     );
     session.instructions(&list, &image);
     if request.boot {
-        let initrd = boots::initrd(&busybox::find()?);
+        let initrd = boots::initrd(&busybox::find()?)?;
         let files = boots::Files {
             vmlinux: &vmlinux,
             bzimage: &bzimage,
