@@ -78,7 +78,7 @@ pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
         .transpose()?;
     let qemu = Qemu::find()?;
     let shell = read_static(&args.shell)?;
-    let initrd = initramfs(Some(&shell));
+    let initrd = initramfs(Some(&shell))?;
     let packed = |folder: &std::path::Path| files::read(&folder.join("bzImage"), "kernel");
     let vmi = match &args.kernel {
         Some(folder) => packed(folder)?,

@@ -65,7 +65,7 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     let bench = Bench {
         kernel: &kernel,
         name: &name,
-        initrd: initramfs(shell.as_deref().ok()),
+        initrd: initramfs(shell.as_deref().ok())?,
         compiler: compiler.as_ref().ok(),
         folder: host.path(),
         append: &args.append,
@@ -129,30 +129,30 @@ fn host_folder(shell: Option<&[u8]>) -> anyhow::Result<tempfile::TempDir> {
 }
 
 /// The same files as an initramfs for the guest.
-pub fn initramfs(shell: Option<&[u8]>) -> Vec<u8> {
-    folder_archive(shell).finish()
+pub fn initramfs(shell: Option<&[u8]>) -> anyhow::Result<Vec<u8>> {
+    Ok(folder_archive(shell)?.finish()?)
 }
 
-fn folder_archive(shell: Option<&[u8]>) -> Initramfs {
+fn folder_archive(shell: Option<&[u8]>) -> anyhow::Result<Initramfs> {
     let mut archive = Initramfs::default();
     for folder in ["dev", "sys"] {
-        archive.directory(folder, 0o755);
+        archive.directory(folder, 0o755)?;
     }
-    archive.file("micro", 0o755, paravane_blobs::MICRO);
-    archive.symlink("init", "micro");
+    archive.file("micro", 0o755, paravane_blobs::MICRO)?;
+    archive.symlink("init", "micro")?;
     if let Some(shell) = shell {
-        archive.file("sh", 0o755, shell);
+        archive.file("sh", 0o755, shell)?;
     }
-    archive
+    Ok(archive)
 }
 
 fn compiler_initramfs(tools: &Toolchain) -> anyhow::Result<Vec<u8>> {
-    let mut archive = folder_archive(None);
+    let mut archive = folder_archive(None)?;
     for (name, content) in paravane_blobs::MICRO_SOURCES {
-        archive.file(name, 0o644, content);
+        archive.file(name, 0o644, content)?;
     }
     tools.store(&mut archive)?;
-    Ok(archive.finish())
+    Ok(archive.finish()?)
 }
 
 struct Bench<'a> {

@@ -64,11 +64,11 @@ impl Toolchain {
                 .rev()
             {
                 if folder != Path::new("") && made.insert(folder.to_path_buf()) {
-                    archive.directory(name(folder)?, 0o755);
+                    archive.directory(name(folder)?, 0o755)?;
                 }
             }
             let content = fs::read(file).with_context(|| file.display().to_string())?;
-            archive.file(name(&path)?, 0o755, &content);
+            archive.file(name(&path)?, 0o755, &content)?;
         }
         Ok(())
     }
