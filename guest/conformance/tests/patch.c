@@ -250,10 +250,7 @@ static void send_nmis_at(const char *label, void (*caller)(void *))
 	CHECK_EQ(storm_errors, 0);
 }
 
-/*
- * An NMI arrives between any two instructions of the way through a stub. No register and no flag
- * changes.
- */
+/* An NMI arrives between any two instructions of a stub. No register and no flag changes. */
 TEST(patch_nmi, "patch.claim.nmi", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
 {
 	send_nmis_at(u_call_loop_site, call_in_storm);

@@ -3,70 +3,59 @@
  * Call stubs (slots in the interface) that the kernel places itself: the layer writes their code,
  * and copies of the code work equally.
  */
+#include "patch_stub.h"
 #include "harness.h"
 #include "test.h"
 #include "user_mode.h"
 
-/*
- * A text of one page, mapped as two copies at two addresses, with everything at the same offsets in
- * both.
- */
-#define COPY(n)		(USER_DATA + (n) * (GIB + 17 * PAGE_SIZE))
-#define AT_SITE		0x40
-#define AT_SLOT		0x100
-#define AT_BODY		0x200
-
-/* Enters by a jump to the stub, like a site that was replaced. */
-#define PREFIX		5
-
-static struct space space;
+struct space stub_space;
 static u64 text_gpa[2];
 
-static u64 features(void)
+u64 stub_features(void)
 {
 	return vmi.patch_code ? layer_features(VMI_SECTION_PATCH) : 0;
 }
 
-static void need(u64 feature)
+void stub_need(u64 feature)
 {
-	if (features() & feature)
+	if (stub_features() & feature)
 		return;
-	if (feature == VMI_PATCH_CPUID && (features() & VMI_PATCH_CODE) && !cpuid_faulting(false))
+	if (feature == VMI_PATCH_CPUID && (stub_features() & VMI_PATCH_CODE) &&
+	    !cpuid_faulting(false))
 		test_skip("the host cannot make cpuid fault");
 	test_skip("the layer does not write such slots");
 }
 
-static u8 *text(u32 copy)
+u8 *stub_text(u32 copy)
 {
 	return to_linear(text_gpa[copy]);
 }
 
-static void prepare(void)
+void stub_prepare(void)
 {
 	u32 i;
 
-	space_create(&space);
+	space_create(&stub_space);
 	for (i = 0; i < 2; i++) {
 		text_gpa[i] = alloc_page();
-		memset(text(i), 0xcc, PAGE_SIZE);
-		space_set(&space, COPY(i), text_gpa[i] | PTE_P | PTE_U, VMI_LEVEL_PT);
+		memset(stub_text(i), 0xcc, PAGE_SIZE);
+		space_set(&stub_space, COPY(i), text_gpa[i] | PTE_P | PTE_U, VMI_LEVEL_PT);
 	}
-	space_load(&space);
+	space_load(&stub_space);
 }
 
-static void clean_up(void)
+void stub_clean_up(void)
 {
 	u32 i;
 
 	cpuid_faulting(false);
 	space_load(NULL);
-	space_destroy(&space);
+	space_destroy(&stub_space);
 	for (i = 0; i < 2; i++)
 		free_page(text_gpa[i]);
 }
 
-/* mov $number,%eax; the instruction; int $0x31. Then the site that describes it. */
-static struct vmi_syscall_site site_at(u32 number, u8 instruction)
+struct vmi_syscall_site stub_site(u32 number, u8 instruction)
 {
 	const u8 rest[] = { 0x0f, instruction, 0xcd, VECTOR_USER_GATE };
 	struct vmi_syscall_site site = {
@@ -74,7 +63,7 @@ static struct vmi_syscall_site site_at(u32 number, u8 instruction)
 		.slot = COPY(0) + AT_SLOT,
 		.flags = instruction == 0x05 ? 0 : VMI_SITE_CPUID,
 	};
-	u8 *to = text(0) + AT_SITE;
+	u8 *to = stub_text(0) + AT_SITE;
 
 	to[0] = 0xb8;
 	memcpy(to + 1, &number, 4);
@@ -83,7 +72,7 @@ static struct vmi_syscall_site site_at(u32 number, u8 instruction)
 	return site;
 }
 
-static s64 write(const struct vmi_syscall_site *site, u32 at)
+s64 stub_write(const struct vmi_syscall_site *site, u32 at)
 {
 	u8 code[VMI_PATCH_BODY_MAX + 1];
 	s64 length;
@@ -93,20 +82,19 @@ static s64 write(const struct vmi_syscall_site *site, u32 at)
 	if (length > 0) {
 		CHECK_OP(length, <=, at == AT_SLOT ? VMI_PATCH_SLOT_MAX : VMI_PATCH_BODY_MAX);
 		CHECK_EQ(code[length], 0xcc);
-		memcpy(text(0) + at, code, length);
+		memcpy(stub_text(0) + at, code, length);
 	}
 	return length;
 }
 
-static void copy_text(void)
+void stub_copy_text(void)
 {
-	memcpy(text(1), text(0), PAGE_SIZE);
+	memcpy(stub_text(1), stub_text(0), PAGE_SIZE);
 	invalidate_page(COPY(0));
 	invalidate_page(COPY(1));
 }
 
-/* In: random registers. */
-static void enter(struct user_context *context, u64 rip, u64 seed)
+void stub_enter(struct user_context *context, u64 rip, u64 seed)
 {
 	u64 *words = (u64 *)&context->in;
 	u32 i;
@@ -117,7 +105,7 @@ static void enter(struct user_context *context, u64 rip, u64 seed)
 	context->in.rip = rip;
 }
 
-static void check_others(const struct user_context *context)
+void stub_check_others(const struct user_context *context)
 {
 	CHECK_EQ(context->out.rsp, context->in.rsp);
 	CHECK_EQ(context->out.rbp, context->in.rbp);
@@ -137,7 +125,7 @@ static void run_syscall(u32 copy, u32 at, u32 number)
 {
 	struct user_context context;
 
-	enter(&context, COPY(copy) + at, number + copy);
+	stub_enter(&context, COPY(copy) + at, number + copy);
 	user_run(&context);
 	CHECK_EQ(context.out.vector, VECTOR_SYSCALL);
 	CHECK_EQ(context.out.rax, number);
@@ -146,7 +134,7 @@ static void run_syscall(u32 copy, u32 at, u32 number)
 	CHECK_EQ(context.out.r11, context.in.rflags);
 	CHECK_EQ(context.out.rbx, context.in.rbx);
 	CHECK_EQ(context.out.rdx, context.in.rdx);
-	check_others(&context);
+	stub_check_others(&context);
 }
 
 TEST(code_syscall, "patch.code.syscall", 1, 0, PATCH_CODE)
@@ -154,17 +142,17 @@ TEST(code_syscall, "patch.code.syscall", 1, 0, PATCH_CODE)
 	struct vmi_syscall_site site;
 	u32 copy;
 
-	need(VMI_PATCH_CODE);
-	prepare();
-	site = site_at(87, 0x05);
-	CHECK_OP(write(&site, AT_SLOT), >, 0);
-	copy_text();
+	stub_need(VMI_PATCH_CODE);
+	stub_prepare();
+	site = stub_site(87, 0x05);
+	CHECK_OP(stub_write(&site, AT_SLOT), >, 0);
+	stub_copy_text();
 	for (copy = 0; copy < 2; copy++) {
 		run_syscall(copy, AT_SITE, 87);
 		run_syscall(copy, AT_SLOT, 87);
 		run_syscall(copy, AT_SLOT, 87);
 	}
-	clean_up();
+	stub_clean_up();
 }
 
 TEST(code_errors, "patch.code.errors", 1, 0, PATCH_CODE)
@@ -175,8 +163,8 @@ TEST(code_errors, "patch.code.errors", 1, 0, PATCH_CODE)
 
 	if (!vmi.patch_code)
 		test_skip("the layer is older");
-	prepare();
-	good = site_at(1, 0x05);
+	stub_prepare();
+	good = stub_site(1, 0x05);
 #define TRY(want, body, size, change)						\
 	do {									\
 		site = good;							\
@@ -187,7 +175,7 @@ TEST(code_errors, "patch.code.errors", 1, 0, PATCH_CODE)
 	} while (0)
 #define BAD(change) TRY(-VMI_EINVAL, 0, sizeof(code), change)
 
-	if (!(features() & VMI_PATCH_CODE)) {
+	if (!(stub_features() & VMI_PATCH_CODE)) {
 		TRY(-VMI_ENOSYS, 0, sizeof(code), );
 	} else {
 		length = vmi.patch_code(&good, 0, code, sizeof(code));
@@ -211,8 +199,8 @@ TEST(code_errors, "patch.code.errors", 1, 0, PATCH_CODE)
 		BAD(site.addr = 0);
 		BAD(site.addr = layer.rom.header.reserve_start; site.slot = site.addr - GIB);
 	}
-	good = site_at(1, 0xa2);
-	if (!(features() & VMI_PATCH_CPUID)) {
+	good = stub_site(1, 0xa2);
+	if (!(stub_features() & VMI_PATCH_CPUID)) {
 		TRY(-VMI_ENOSYS, COPY(0) + AT_BODY, sizeof(code), );
 		TRY(-VMI_ENOSYS, COPY(0) + AT_BODY, sizeof(code), site.flags = VMI_SITE_BODY);
 	} else {
@@ -227,291 +215,5 @@ TEST(code_errors, "patch.code.errors", 1, 0, PATCH_CODE)
 		TRY(-VMI_EINVAL, 0, sizeof(code), site.flags = VMI_SITE_BODY;
 		    site.slot = machine.info.user_end);
 	}
-	clean_up();
-}
-
-/* This kernel's answer when cpuid faults, which no processor gives. */
-static struct vmi_cpuid emulated(u32 leaf, u32 subleaf)
-{
-	return (struct vmi_cpuid){ ~leaf, leaf ^ 0x5a5a5a5a, ~subleaf, leaf + subleaf };
-}
-
-/*
- * The result of cpuid that the program gets, at AT_SLOT or at AT_SITE, with the leaf in eax already
- * (after the mov). If cpuid faults, which it does like a privileged instruction, this kernel
- * answers.
- */
-static struct vmi_cpuid run_cpuid(u32 copy, u32 at, u32 leaf, u32 subleaf, u64 flags, bool *faulted)
-{
-	u64 seed = leaf ^ (u64)subleaf << 32 ^ flags ^ copy;
-	struct user_context context;
-	struct vmi_cpuid regs;
-
-	enter(&context, COPY(copy) + at + PREFIX, seed);
-	context.in.rax = (context.in.rax & ~0xffffffffull) | leaf;
-	context.in.rcx = (context.in.rcx & ~0xffffffffull) | subleaf;
-	context.in.rflags = flags;
-	user_run(&context);
-	check_others(&context);
-	CHECK_EQ(context.out.r11, context.in.r11);
-	CHECK_EQ(context.out.rflags & ~FLAGS_RF, flags);
-	*faulted = context.out.vector == VECTOR_GP;
-	if (*faulted) {
-		const u8 *instruction = text(copy) + (context.out.rip - COPY(copy));
-
-		CHECK_EQ(context.out.error, 0);
-		CHECK_EQ(context.out.rip & ~(PAGE_SIZE - 1), COPY(copy));
-		CHECK_EQ(instruction[0] | instruction[1] << 8, 0xa20f);
-		CHECK_EQ((u32)context.out.rax, leaf);
-		CHECK_EQ((u32)context.out.rcx, subleaf);
-		regs = emulated(leaf, subleaf);
-		context.in = context.out;
-		context.in.vector = 0;
-		context.in.rip += 2;
-		context.in.rax = regs.eax;
-		context.in.rbx = regs.ebx;
-		context.in.rcx = regs.ecx;
-		context.in.rdx = regs.edx;
-		user_run(&context);
-		check_others(&context);
-		CHECK_EQ(context.out.rflags & ~FLAGS_RF, flags);
-	}
-	CHECK_EQ(context.out.vector, VECTOR_USER_GATE);
-	CHECK_EQ(context.out.rip, COPY(copy) + AT_SITE + PREFIX + 4);
-	CHECK_EQ((context.out.rax | context.out.rbx | context.out.rcx | context.out.rdx) >> 32, 0);
-	return (struct vmi_cpuid){ context.out.rax, context.out.rbx, context.out.rcx,
-				   context.out.rdx };
-}
-
-static void prepare_cpuid(void)
-{
-	struct vmi_syscall_site site, body = { .slot = COPY(0) + AT_BODY, .flags = VMI_SITE_BODY };
-
-	prepare();
-	/* So that the stub's own cpuid instruction can be observed. */
-	CHECK(cpuid_faulting(true));
-	/*
-	 * Site and stub begin with a mov. The tests jump over it, so that the leaf can be anything.
-	 */
-	site = site_at(0, 0xa2);
-	CHECK_OP(write(&site, AT_SLOT), >, 0);
-	CHECK_OP(write(&body, AT_BODY), >, 0);
-	copy_text();
-}
-
-static void check_same(struct vmi_cpuid got, struct vmi_cpuid want)
-{
-	CHECK_EQ(got.eax, want.eax);
-	CHECK_EQ(got.ebx, want.ebx);
-	CHECK_EQ(got.ecx, want.ecx);
-	CHECK_EQ(got.edx, want.edx);
-}
-
-/* The instruction's result in user mode when it does not fault. Leaves faulting on. */
-static struct vmi_cpuid instruction(u32 leaf, u32 subleaf)
-{
-	struct vmi_cpuid regs;
-	bool faulted;
-
-	cpuid_faulting(false);
-	regs = run_cpuid(0, AT_SITE, leaf, subleaf, FLAGS_FIXED | FLAGS_IF, &faulted);
-	CHECK(!faulted);
-	cpuid_faulting(true);
-	return regs;
-}
-
-/* Cores of more than one kind, whose caches differ. */
-static bool hybrid(void)
-{
-	return instruction(0, 0).eax >= 7 && (instruction(7, 0).edx >> 15 & 1);
-}
-
-/*
- * Without the number of the processor and what may contain it: Intel processors return the last
- * basic leaf for unknown leaves. And without what depends on the kind of core.
- */
-static struct vmi_cpuid anywhere(u32 leaf, struct vmi_cpuid regs)
-{
-	if (leaf == 1)
-		regs.ebx &= 0xffffff;
-	else if (leaf && leaf >> 4 != 0x8000000)
-		regs.edx = 0;
-	if (leaf == 0xb)
-		regs.ebx = 0;
-	return regs;
-}
-
-static bool indexed(u32 leaf)
-{
-	return leaf == 4 || leaf == 7 || leaf == 0xd;
-}
-
-/*
- * What is constant and the same on all vCPUs comes without a fault, and equals the instruction's
- * result.
- */
-TEST(code_cpuid, "patch.code.cpuid", 1, 0, PATCH_CODE)
-{
-	static const struct {
-		u32 leaf, subleaf;
-	} asked[] = {
-		{ 0, 0 }, { 0, 0x12345678 }, { 2, 0x80000001 }, { 2, 0 }, { 4, 0 }, { 4, 1 },
-		{ 4, 2 }, { 4, 3 }, { 7, 0 },
-		{ 0xd, 0 }, { 0xd, 1 }, { 0xd, 2 }, { 0x80000000, 0 }, { 0x80000000, 0xffffffff },
-		{ 0x80000001, 7 },
-		{ 0x80000008, 1 },
-	};
-	bool faulted, cores_differ;
-	u32 i, copy;
-
-	need(VMI_PATCH_CPUID);
-	prepare_cpuid();
-	cores_differ = hybrid();
-	for (i = 0; i < ARRAY_SIZE(asked); i++) {
-		u32 leaf = asked[i].leaf, subleaf = asked[i].subleaf;
-		struct vmi_cpuid want = instruction(leaf, subleaf);
-
-		if (leaf > instruction(leaf & 0x80000000, 0).eax ||
-		    (cores_differ && (leaf == 2 || leaf == 4)) ||
-		    (indexed(leaf) && subleaf && !(want.eax | want.ebx | want.ecx | want.edx)))
-			continue;
-		for (copy = 0; copy < 2; copy++) {
-			struct vmi_cpuid got = run_cpuid(copy, AT_SLOT, leaf, subleaf,
-							 FLAGS_FIXED | FLAGS_IF, &faulted);
-
-			check_same(got, want);
-			CHECK(!faulted);
-		}
-	}
-	clean_up();
-}
-
-/* All flags that a program can set. */
-TEST(code_flags, "patch.code.cpuid_flags", 1, 0, PATCH_CODE)
-{
-	static const u64 flags[] = { 0x001, 0x004, 0x010, 0x040, 0x080, FLAGS_DF, 0x800, FLAGS_AC };
-	static const u32 leaves[] = { 0, 0x4ffffff0 };
-	u32 set, i, k;
-
-	need(VMI_PATCH_CPUID);
-	prepare_cpuid();
-	for (set = 0; set < 1U << ARRAY_SIZE(flags); set++) {
-		u64 all = FLAGS_FIXED | FLAGS_IF;
-		bool faulted;
-
-		for (i = 0; i < ARRAY_SIZE(flags); i++)
-			all |= set >> i & 1 ? flags[i] : 0;
-		for (k = 0; k < ARRAY_SIZE(leaves); k++)
-			run_cpuid(0, AT_SLOT, leaves[k], set, all, &faulted);
-	}
-	clean_up();
-}
-
-/*
- * What the stub does not know it leaves to the instruction, which the kernel answers if it wants a
- * fault, and else the processor.
- */
-TEST(code_miss, "patch.code.cpuid_miss", 1, 0, PATCH_CODE)
-{
-	static const u32 leaves[] = { 0x40000000, 0x40000001, 0x4fffffff, 0xffffffff, 0x7fffffff,
-				      0x80001000, 6, 0xb, 1 };
-	u32 i;
-
-	need(VMI_PATCH_CPUID);
-	prepare_cpuid();
-	for (i = 0; i < ARRAY_SIZE(leaves); i++) {
-		struct vmi_cpuid want = instruction(leaves[i], 1), got;
-		bool faulted;
-
-		got = run_cpuid(1, AT_SLOT, leaves[i], 1, FLAGS_FIXED | FLAGS_IF, &faulted);
-		/* These belong to the vCPU. */
-		if (leaves[i] == 1 || (leaves[i] == 0xb && !hybrid()))
-			CHECK_EQ(faulted, machine.vcpu_count > 1 ||
-				 leaves[i] > instruction(0, 0).eax);
-		else
-			CHECK(faulted);
-		if (faulted)
-			check_same(got, emulated(leaves[i], 1));
-		else
-			check_same(anywhere(leaves[i], got), anywhere(leaves[i], want));
-		check_same(run_cpuid(0, AT_SITE, leaves[i], 1, FLAGS_FIXED | FLAGS_IF, &faulted),
-			   emulated(leaves[i], 1));
-		CHECK(faulted);
-
-		cpuid_faulting(false);
-		got = run_cpuid(1, AT_SLOT, leaves[i], 1, FLAGS_FIXED | FLAGS_IF, &faulted);
-		CHECK(!faulted);
-		check_same(anywhere(leaves[i], got), anywhere(leaves[i], want));
-		cpuid_faulting(true);
-	}
-	clean_up();
-}
-
-#define NMIS 500
-
-static u32 storm_ready;
-static u64 storm_errors;
-
-static void ask_in_storm(void *argument)
-{
-	struct user_context context;
-	struct vmi_cpuid want;
-
-	(void)argument;
-	space_load(&space);
-	want = instruction(0xd, 1);
-	count_nmis_begin();
-	atomic_store(&storm_ready, 1);
-	while (READ_ONCE(k_nmis) < NMIS) {
-		user_init(&context, u_cpuid_loop);
-		context.in.rdi = 2000;
-		context.in.rsi = 1;
-		context.in.r8 = want.eax;
-		context.in.r9 = want.ebx;
-		context.in.r10 = want.ecx;
-		context.in.r11 = want.edx;
-		user_run(&context);
-		if (context.out.vector != VECTOR_USER_GATE || context.out.rax ||
-		    context.out.rsp != USER_STACK_TOP)
-			storm_errors++;
-		watch("NMIs");
-	}
-	count_nmis_end();
-	cpuid_faulting(false);
-	space_load(NULL);
-}
-
-/* An NMI arrives between any two instructions of stub and body. No effect is visible. */
-TEST(code_storm, "patch.code.nmi", 2, 0, PATCH_CODE, APIC_SEND_IPI)
-{
-	struct vmi_syscall_site site, body = { .slot = COPY(0) + AT_BODY, .flags = VMI_SITE_BODY };
-	u8 old[7], *code;
-	u64 va, *pte;
-	s64 distance;
-
-	need(VMI_PATCH_CPUID);
-	if (cpuid(0, 0).eax < 0xd)
-		test_skip("there is no leaf 0xd");
-	prepare();
-	site = site_at(0xd, 0xa2);
-	copy_text();
-	va = USER_ADDRESS(u_cpuid_loop_site);
-	pte = space_pte(&space, va, VMI_LEVEL_PT);
-	code = (u8 *)to_linear(*pte & PTE_ADDRESS) + va % PAGE_SIZE;
-	memcpy(old, code, sizeof(old));
-	site.addr = va;
-	CHECK_OP(write(&site, AT_SLOT), >, 0);
-	CHECK_OP(write(&body, AT_BODY), >, 0);
-	distance = (s64)(site.slot - (va + 5));
-	code[0] = 0xe9;
-	memcpy(code + 1, &distance, 4);
-	k_nmis = storm_errors = 0;
-	storm_ready = 0;
-	run_on(1, ask_in_storm, NULL);
-	WAIT_UNTIL(atomic_load(&storm_ready));
-	send_nmis(1, NMIS);
-	wait_for(1);
-	memcpy(code, old, sizeof(old));
-	clean_up();
-	CHECK_EQ(storm_errors, 0);
+	stub_clean_up();
 }
