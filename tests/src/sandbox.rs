@@ -140,7 +140,8 @@ impl Seen {
             let idle = bare.idle.map_or(Duration::ZERO, |since| now - since);
             if (idle > GRACE || ran > WORK) && self.wrong.len() < 8 {
                 self.wrong.push(format!(
-                    "process {pid} has no filter: it ran {ran:?}, and waits for {idle:?}: {status:?}"
+                    "process {pid} has no filter: it ran \
+                    {ran:?}, and waits for {idle:?}: {status:?}"
                 ));
             }
         }

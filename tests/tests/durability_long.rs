@@ -32,9 +32,11 @@ const BANK: &str = r#"
         mkdir -p /d/pg; chown postgres /d/pg; chmod 700 /d/pg
         as initdb --data-checksums -D /d/pg >/dev/null
     fi
-    as pg_ctl -D /d/pg -s -w -l /tmp/log -o '-c checkpoint_timeout=30s -c unix_socket_directories=/tmp' start || { cat /tmp/log; exit 1; }
+    options='-c checkpoint_timeout=30s -c unix_socket_directories=/tmp'
+    as pg_ctl -D /d/pg -s -w -l /tmp/log -o "$options" start || { cat /tmp/log; exit 1; }
     sql() { as psql -h /tmp -Atq -v ON_ERROR_STOP=1 postgres "$@"; }
-    # A pid file of the life before would make pg_ctl believe that the database runs: process ids repeat.
+    # A pid file of the life before would make pg_ctl believe that the database runs, since
+    # process ids repeat.
     for try in $(seq 300); do
         ! sql -c 'SELECT 1' >/dev/null 2>&1 || break
         sleep 0.1
@@ -55,14 +57,16 @@ END
         SELECT 'has ' || session || ' ' || max(n) || ' ' || count(*) FROM done GROUP BY session;
         SELECT 'damaged: ' || m FROM verify_heapam('accounts') AS v(b, o, a, m);
         SELECT 'damaged: ' || m FROM verify_heapam('done') AS v(b, o, a, m);
-        SELECT bt_index_parent_check(c.oid, true, true) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        SELECT bt_index_parent_check(c.oid, true, true)
+            FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
             JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'btree' AND c.relpersistence = 'p';
 END
     echo begin
     for session in $(seq "$1"); do
         n=$(sql -c "SELECT coalesce(max(n), 0) FROM done WHERE session = $session")
         while :; do
-            n=$((n + 1)) from=$(((n * 7919 + session) % 1000)) to=$(((n * 104729 + session * 31) % 1000))
+            n=$((n + 1))
+            from=$(((n * 7919 + session) % 1000)) to=$(((n * 104729 + session * 31) % 1000))
             echo "BEGIN;
                 UPDATE accounts SET balance = balance - $n WHERE id = least($from, $to);
                 UPDATE accounts SET balance = balance + $n WHERE id = greatest($from, $to);
@@ -236,13 +240,17 @@ fn what_is_written_is_read() {
     // contains its position and a checksum.
     let script = format!(
         "set -e; mkdir /d; mount -t ext4 /dev/vdb /d; cd /d
-        common='--verify=crc32c --verify_fatal=1 --verify_backlog=4096 --time_based --runtime={seconds} --output-format=terse --terse-version=3'
-        fio $common --name=direct --filename=direct --size=400M --rw=randrw --bsrange=4k-256k --direct=1 --ioengine=libaio --iodepth=32 > /tmp/direct & direct=$!
-        fio $common --name=buffered --filename=buffered --size=400M --rw=randwrite --bsrange=512-64k --fsync=64 --ioengine=psync > /tmp/buffered & buffered=$!
+        common='--verify=crc32c --verify_fatal=1 --verify_backlog=4096 --time_based'
+        common=\"$common --runtime={seconds} --output-format=terse --terse-version=3\"
+        fio $common --name=direct --filename=direct --size=400M --rw=randrw \
+            --bsrange=4k-256k --direct=1 --ioengine=libaio --iodepth=32 > /tmp/direct & direct=$!
+        fio $common --name=buffered --filename=buffered --size=400M --rw=randwrite \
+            --bsrange=512-64k --fsync=64 --ioengine=psync > /tmp/buffered & buffered=$!
         wait $direct; wait $buffered
         # Name; error; KiB read, KiB written.
         for job in direct buffered; do cut -d ';' -f 3,5,6,47 /tmp/$job; done
-        echo 3 > /proc/sys/vm/drop_caches; sum=$(cat direct buffered | sha256sum); cd /; umount /d; mount -t ext4 /dev/vdb /d
+        echo 3 > /proc/sys/vm/drop_caches; sum=$(cat direct buffered | sha256sum)
+        cd /; umount /d; mount -t ext4 /dev/vdb /d
         [ \"$sum\" = \"$(cat /d/direct /d/buffered | sha256sum)\" ]"
     );
     let root = format!("{}:snapshot", image.display());

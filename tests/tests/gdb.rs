@@ -222,8 +222,10 @@ fn interrupted_and_come_back() {
 fn the_guests_own_breakpoint_is_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("trap.c");
-    let text = "#include <signal.h>\nstatic volatile int traps;\nstatic void on_trap(int s) { (void)s; traps++; }\n\
-        int main(void) { signal(SIGTRAP, on_trap); for (int i = 0; i < 3; i++) __asm__ volatile(\"int3\"); return 10 + traps; }\n";
+    let text = "#include <signal.h>\nstatic volatile int traps;\n\
+        static void on_trap(int s) { (void)s; traps++; }\n\
+        int main(void) { signal(SIGTRAP, on_trap);\n\
+        for (int i = 0; i < 3; i++) __asm__ volatile(\"int3\");\nreturn 10 + traps; }\n";
     fs::write(&source, text).unwrap();
     let cc = Command::new("cc")
         .args(["-O1", "-static", "-o"])
@@ -308,7 +310,8 @@ fn nothing_is_lost_by_stops_and_steps() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gdb");
     // Processes start and end on two vCPUs, with interrupts between them.
-    let script = "work() { n=0; for i in $(seq 2000); do (exit 3); [ $? = 3 ] && n=$((n + 1)); done; return $((n / 20)); }; \
+    let script = "work() { n=0; for i in $(seq 2000); do (exit 3); [ $? = 3 ] && n=$((n + 1)); \
+        done; return $((n / 20)); }; \
         work & work; a=$?; wait $!; exit $(($? + a - 150))";
     let machine = Machine::start(
         path.to_str().unwrap(),

@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const TOOL: &str = "#!/bin/sh
     trap : TERM INT HUP
     export folder=${0%/*}
-    sh -c 'trap \"echo tidied > $folder/tidied; exit 1\" INT; echo begun > $folder/begun; while :; do sleep 0.05; done'
+    sh -c 'trap \"echo tidied > $folder/tidied; exit 1\" INT; echo begun > $folder/begun
+        while :; do sleep 0.05; done'
     exit 1
 ";
 
@@ -151,7 +152,8 @@ fn an_ordinary_user_makes_whole_images() {
             "/usr/bin/chage",
             "/var/mail",
         ]);
-        let expected = "root root 755 /\nroot shadow 640 /etc/shadow\nroot root 4755 /usr/bin/passwd\n\
+        let expected = "root root 755 /\nroot shadow 640 /etc/shadow\n\
+            root root 4755 /usr/bin/passwd\n\
                         root shadow 2755 /usr/bin/chage\nroot mail 2775 /var/mail\n";
         assert_eq!(seen, expected, "namespaces: {namespaces}");
         drop(system);

@@ -136,7 +136,10 @@ fn a_planted_instruction_is_found() {
 fn an_entry_for_nothing_is_found() {
     let folder = folder();
     let mut list = fs::read_to_string(source_root().join("guest/linux/privileged.toml")).unwrap();
-    list.push_str("\n[[entry]]\ninstructions = [\"cli\"]\nsymbols = [\"nobody_has_this\"]\nwhy = \"a test\"\n");
+    list.push_str(
+        "\n[[entry]]\ninstructions = [\"cli\"]\nsymbols = [\"nobody_has_this\"]\n\
+        why = \"a test\"\n",
+    );
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), list).unwrap();
     let run = verify(

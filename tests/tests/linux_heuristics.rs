@@ -72,7 +72,8 @@ fn many_clients_of_a_server() {
 #[test]
 fn many_pairs() {
     the_same_each_time(
-        "cp /x/switch /tmp/new; cp /x/switch /tmp/known; for i in 1 2 3 4 5 6 7 8 9 10; do /tmp/known; done
+        "cp /x/switch /tmp/new; cp /x/switch /tmp/known
+        for i in 1 2 3 4 5 6 7 8 9 10; do /tmp/known; done
         while read line; do /tmp/known once a & /tmp/new ask a TIMES; wait; echo; done",
     );
 }

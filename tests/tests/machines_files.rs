@@ -152,7 +152,8 @@ fn archive(members: &[Member<'_>]) -> Vec<u8> {
 }
 
 /// Replaces the agent's program, which the guest's root user may do.
-const TAKE_OVER: &str = "mount -t tmpfs none /proc && mkdir /proc/self && cp /shared/sender /proc/self/exe && sleep 1000";
+const TAKE_OVER: &str = "mount -t tmpfs none /proc && mkdir /proc/self && \
+    cp /shared/sender /proc/self/exe && sleep 1000";
 
 /// The sender may be a program of the guest's root user in place of the agent. Only the target is
 /// written, and no link is followed.
@@ -342,7 +343,8 @@ fn what_is_printed_is_followed_to_the_end() {
 #[test]
 fn a_log_has_a_bound_and_its_end_is_kept() {
     let user = user(
-        "i=0; while [ $i -lt 60 ]; do head -c 1000000 /dev/zero | tr '\\0' x; echo; i=$((i + 1)); done; echo the end; sleep 1000",
+        "i=0; while [ $i -lt 60 ]; do head -c 1000000 /dev/zero | tr '\\0' x; echo; i=$((i + 1)); \
+        done; echo the end; sleep 1000",
     );
     let folder = user.folder().join("paravane/machines/m");
     let size = |name: &str| fs::metadata(folder.join(name)).map_or(0, |meta| meta.len());

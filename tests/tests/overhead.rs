@@ -158,7 +158,8 @@ fn an_idle_machine_takes_little_memory() {
 fn what_rested_is_as_it_was() {
     const SCRIPT: &str = r#"
         for i in 1 2 3 4 5 6; do
-            (a=$(seq $i 20000); sleep 12; [ "$(echo "$a" | md5sum)" = "$(seq $i 20000 | md5sum)" ] && echo same) &
+            (a=$(seq $i 20000); sleep 12
+            [ "$(echo "$a" | md5sum)" = "$(seq $i 20000 | md5sum)" ] && echo same) &
         done
         wait
     "#;

@@ -39,7 +39,7 @@ impl Machine {
         Self::start_with(Deed::Spin)
     }
 
-    #[allow(clippy::zombie_processes)] // Waited for by `end`; when it does not start, the test ends.
+    #[allow(clippy::zombie_processes)] // `end` waits for it. If it does not start, the test ends.
     fn start_with(deed: Deed) -> Self {
         let folder = TempDir::new().unwrap();
         let mut command = command(&folder, deed);

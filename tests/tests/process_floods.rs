@@ -170,7 +170,8 @@ fn floods_of_tables_are_ended() {
         );
         let budget = budget(&taken.run);
         println!(
-            "kind {kind}: budget {budget} MiB, taken {} (host {}), {:?} until it stopped and was gone",
+            "kind {kind}: budget {budget} MiB, taken {} \
+            (host {}), {:?} until it stopped and was gone",
             taken.most(),
             taken.host,
             taken.late(budget)

@@ -308,7 +308,8 @@ fn linux_has_its_processors() {
             .map(|word| word.to_str().unwrap())
             .collect();
         let mut command = launcher.command(&words);
-        let script = "grep -c ^processor /proc/cpuinfo; for n in 1 2 3; do (for i in 1 2 3 4 5; do sleep 0.01; done) & done; wait";
+        let script = "grep -c ^processor /proc/cpuinfo; for n in 1 2 3; do (for i in 1 2 3 4 5; \
+            do sleep 0.01; done) & done; wait";
         let run = finish(command.args(["--", "sh", "-c", script]));
         assert_eq!(
             (run.code, run.stdout.as_str()),

@@ -190,7 +190,8 @@ fn stress(cpus: u64, spaces: Option<u64>) {
         );
     }
     println!(
-        "{cpus} vCPUs: {stops} stops; at most {} mappings, {} KiB of page tables, {} KiB private\n{said}",
+        "{cpus} vCPUs: {stops} stops; at most {} mappings, {} KiB of page tables, {} KiB private\n\
+        {said}",
         most(&second, |f| f.maps as u64),
         most(&second, |f| f.page_tables),
         most(&second, |f| f.private)

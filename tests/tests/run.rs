@@ -147,10 +147,20 @@ fn environment_folder_user() {
 
 #[test]
 fn the_machine_is_as_asked_for() {
-    let run = program::finish(vm::command(["--cpus", "2", "--memory", "512M", "--append", "some.word=1", "--"]).args([
+    let options = [
+        "--cpus",
+        "2",
+        "--memory",
+        "512M",
+        "--append",
+        "some.word=1",
+        "--",
+    ];
+    let run = program::finish(vm::command(options).args([
         "sh",
         "-c",
-        "nproc; awk '/MemTotal/ {print int($2 / 1024)}' /proc/meminfo; grep -o some.word=1 /proc/cmdline; hostname; mount | wc -l",
+        "nproc; awk '/MemTotal/ {print int($2 / 1024)}' /proc/meminfo; \
+        grep -o some.word=1 /proc/cmdline; hostname; mount | wc -l",
     ]));
     let lines: Vec<&str> = run.stdout.lines().collect();
     assert_eq!(

@@ -296,9 +296,12 @@ fn folders_without_room() {
     let disk = folder.path("disk");
     fs::File::create(&disk).unwrap().set_len(4 << 20).unwrap();
     let image = folder.path("image.tar");
-    let made = "mkdir r; head -c 3000000 /dev/urandom > r/f; tar -C r -cf layer.tar .; s=$(sha256sum < layer.tar | cut -d ' ' -f 1)
-        printf '{\"architecture\":\"amd64\",\"os\":\"linux\",\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"sha256:%s\"]}}' $s > c.json
-        echo '[{\"Config\":\"c.json\",\"RepoTags\":null,\"Layers\":[\"layer.tar\"]}]' > manifest.json
+    let made = "mkdir r; head -c 3000000 /dev/urandom > r/f; tar -C r -cf layer.tar .
+        s=$(sha256sum < layer.tar | cut -d ' ' -f 1)
+        printf '{\"architecture\":\"amd64\",\"os\":\"linux\",' > c.json
+        printf '\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"sha256:%s\"]}}' $s >> c.json
+        printf '[{\"Config\":\"c.json\",\"RepoTags\":null,' > manifest.json
+        echo '\"Layers\":[\"layer.tar\"]}]' >> manifest.json
         tar -cf $1 manifest.json c.json layer.tar";
     let work = tempfile::tempdir().unwrap();
     let status = Command::new("sh")
@@ -355,7 +358,8 @@ fn a_log_without_room() {
         export XDG_STATE_HOME="$1"
         paravane=$2; shift 2
         trap '"$paravane" rm --force m >/dev/null' EXIT
-        "$paravane" "$@" --detach --name m -- sh -c 'head -c 4000000 /dev/zero | tr "\0" x; touch /printed; sleep 1000' >&2
+        "$paravane" "$@" --detach --name m -- sh -c '
+            head -c 4000000 /dev/zero | tr "\0" x; touch /printed; sleep 1000' >&2
         for try in $(seq 300); do
             ! "$paravane" exec m -- test -e /printed || break
             sleep 0.1

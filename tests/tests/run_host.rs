@@ -111,10 +111,12 @@ fn a_folder_for_reading_is_kept_so_by_the_host() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("in"), "hello").unwrap();
     let volume = format!("{}:/mnt/x:ro", folder.path().display());
-    let script = "umount /mnt/x; mkdir /w; mount -t virtiofs volume0 /w && grep -q '/w virtiofs rw' /proc/mounts && cat /w/in
+    let script = "umount /mnt/x; mkdir /w; mount -t virtiofs volume0 /w && \
+        grep -q '/w virtiofs rw' /proc/mounts && cat /w/in
         cd /w
-        for what in 'touch new' 'rm in' 'mkdir d' 'mv in out' 'ln in other' 'ln -s in link' 'chmod 0 in' 'chown 1 in' \
-            'touch -d 2000-01-01 in' 'truncate -s 0 in' 'mkfifo p' 'dd if=/dev/zero of=in conv=notrunc' 'cp /etc/passwd in'; do
+        for what in 'touch new' 'rm in' 'mkdir d' 'mv in out' 'ln in other' 'ln -s in link' \
+            'chmod 0 in' 'chown 1 in' 'touch -d 2000-01-01 in' 'truncate -s 0 in' 'mkfifo p' \
+            'dd if=/dev/zero of=in conv=notrunc' 'cp /etc/passwd in'; do
             $what 2>/tmp/why && echo \"$what: done\"
             grep -qi 'read-only' /tmp/why || cat /tmp/why
         done; cat in";
@@ -138,7 +140,8 @@ fn a_disk_keeps_what_is_written_unless_it_is_a_snapshot() {
     let file = folder.path().join("disk");
     File::create(&file).unwrap().set_len(1 << 20).unwrap();
     let disk = file.display().to_string();
-    let write = "printf kept | dd of=/dev/vda bs=512 seek=3 conv=fsync 2>/dev/null && dd if=/dev/vda bs=512 skip=3 count=1 2>/dev/null | head -c 4";
+    let write = "printf kept | dd of=/dev/vda bs=512 seek=3 conv=fsync 2>/dev/null && \
+        dd if=/dev/vda bs=512 skip=3 count=1 2>/dev/null | head -c 4";
     let done = run(&["--disk", &format!("{disk}:snapshot")], write);
     assert_eq!((done.code, done.stdout.as_str()), (0, "kept"), "{done:?}");
     assert!(fs::read(&file).unwrap().iter().all(|&b| b == 0));

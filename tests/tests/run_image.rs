@@ -19,10 +19,14 @@ const SAVE: &str = r#"
     touch two/etc/.wh.old; echo new > two/etc/new
     tar -C one -cf one.tar . && tar -C two -cf two.tar .
     sum() { sha256sum < $1 | cut -d ' ' -f 1; }
-    printf '{"architecture":"amd64","os":"linux","config":{"Env":["COLOR=blue","PATH=/bin"],"Entrypoint":["/bin/sh","-c"],
-        "Cmd":["echo $COLOR; pwd; id -u; cat /etc/new; cat /etc/old"],"User":"web","WorkingDir":"/srv"},
-        "rootfs":{"type":"layers","diff_ids":["sha256:%s","sha256:%s"]}}' $(sum one.tar) $(sum two.tar) > config.json
-    printf '[{"Config":"config.json","RepoTags":null,"Layers":["one.tar","two.tar"]}]' > manifest.json
+    printf '{"architecture":"amd64","os":"linux","config":{"Env":["COLOR=blue","PATH=/bin"],
+        "Entrypoint":["/bin/sh","-c"],
+        "Cmd":["echo $COLOR; pwd; id -u; cat /etc/new; cat /etc/old"],
+        "User":"web","WorkingDir":"/srv"},
+        "rootfs":{"type":"layers","diff_ids":["sha256:%s","sha256:%s"]}}' \
+        $(sum one.tar) $(sum two.tar) > config.json
+    printf '[{"Config":"config.json","RepoTags":null,"Layers":["one.tar","two.tar"]}]' \
+        > manifest.json
     tar -cf image.tar manifest.json config.json one.tar two.tar
 "#;
 

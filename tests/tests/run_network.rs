@@ -74,7 +74,9 @@ fn server() -> (u16, std::sync::mpsc::Receiver<()>) {
 fn addresses_come_by_themselves_and_by_dhcp() {
     for kind in kinds() {
         // A program that sends before the link is up must repeat it a second later.
-        let script = "read state < /sys/class/net/eth0/operstate; echo $state; ip -4 addr show eth0 | grep -o 'inet [0-9./]*'; ip route | grep default; grep -c '^nameserver' /etc/resolv.conf; \
+        let script = "read state < /sys/class/net/eth0/operstate; echo $state; \
+            ip -4 addr show eth0 | grep -o 'inet [0-9./]*'; ip route | grep default; \
+            grep -c '^nameserver' /etc/resolv.conf; \
                       udhcpc -f -n -q -i eth0 -s /bin/true 2>&1 | grep obtained";
         let done = run(&["--net", kind], script);
         let lines: Vec<&str> = done.stdout.lines().collect();
@@ -322,9 +324,10 @@ fn a_tap_is_a_wire_to_the_host() {
             printf "GET /file HTTP/1.0\r\n\r\n" | nc 10.9.0.1 7000 | sed "1,/^\r*$/d" > /tmp/x/file
             httpd -f -p 80 -h /tmp/x' >/dev/null 2>&1 &
         monitor=$!
-        # Until somebody listens in the guest.
+        # Until a program in the guest listens.
         for i in $(seq 200); do
-            printf "GET /file HTTP/1.0\r\n\r\n" | busybox nc 10.9.0.2 80 2>/dev/null >"$folder/answer" && break
+            printf "GET /file HTTP/1.0\r\n\r\n" |
+                busybox nc 10.9.0.2 80 2>/dev/null >"$folder/answer" && break
             sleep 0.1
         done
         sed "1,/^\r*$/d" < "$folder/answer" | sha256sum

@@ -106,7 +106,8 @@ fn who_breaks_its_policy_ends_the_machine_and_is_named() {
         ]);
         let run = program::finish(&mut command);
         let expected = format!(
-            "paravane: the monitor's thread {thread} made the host call socket (41), or arguments of it, \
+            "paravane: the monitor's thread {thread} made \
+            the host call socket (41), or arguments of it, \
              that its policy does not admit; the virtual machine was ended\n"
         );
         assert_eq!((run.code, run.stderr), (1, expected), "{thread}");

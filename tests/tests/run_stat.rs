@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-const SCRIPT: &str = "while read line; do dd if=/dev/vda of=/dev/null bs=64k count=16 iflag=direct 2>/dev/null; \
+const SCRIPT: &str = "while read line; do \
+    dd if=/dev/vda of=/dev/null bs=64k count=16 iflag=direct 2>/dev/null; \
                       for i in 1 2 3 4 5; do true | true; done; echo; done";
 
 /// The same ordinary program again and again, at the same addresses each time.

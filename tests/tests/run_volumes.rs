@@ -67,14 +67,17 @@ fn rights(folder: &Path) -> Vec<PathBuf> {
 fn a_guest_makes_no_setuid_program_of_this_host() {
     let folders = Folders::new();
     let done = folders.run("", "/t/rights /w");
-    let expected = "open: 755\nmknod: 755\nmkdir: 755\nchmod folder: 755\nfchmod: 755\nchmod: 755\nfchmodat: 755\n\
-        rename: 755\nlink: 755\nsecurity.capability: Operation not supported\ntrusted.paravane: Operation not supported\n\
+    let expected = "open: 755\nmknod: 755\nmkdir: 755\nchmod folder: 755\nfchmod: 755\n\
+        chmod: 755\nfchmodat: 755\n\
+        rename: 755\nlink: 755\nsecurity.capability: Operation not supported\n\
+        trusted.paravane: Operation not supported\n\
         user.paravane: set\n";
     assert_eq!((done.code, done.stdout.as_str()), (0, expected), "{done:?}");
     assert_eq!(rights(&folders.shared("")), Vec::<PathBuf>::new());
     // With :suid the modes are kept.
     let done = folders.run(":suid", "rm -r /w/*; /t/rights /w");
-    let expected = "open: 6755\nmknod: 6755\nmkdir: 755\nchmod folder: 6755\nfchmod: 6755\nchmod: 4755\nfchmodat: 2755\n";
+    let expected = "open: 6755\nmknod: 6755\nmkdir: 755\nchmod folder: 6755\nfchmod: 6755\n\
+        chmod: 4755\nfchmodat: 2755\n";
     assert!(
         done.code == 0 && done.stdout.starts_with(expected),
         "{done:?}"
@@ -115,7 +118,8 @@ fn programs_of_the_host_keep_their_rights_until_they_are_written_to() {
         chown(folders.shared("team"), None, Some(12345)).unwrap();
     }
     fs::set_permissions(folders.shared("team"), fs::Permissions::from_mode(0o2750)).unwrap();
-    let script = "set -e; cd /w; cat kept; mv kept moved; chmod g+w team; echo evil >> written; : > cut; touch team/new";
+    let script = "set -e; cd /w; cat kept; mv kept moved; chmod g+w team; echo evil >> written; \
+        : > cut; touch team/new";
     let done = folders.run("", script);
     assert_eq!((done.code, done.stdout.as_str()), (0, "x"), "{done:?}");
     assert_eq!(mode(&folders.shared("moved")), 0o6755);

@@ -75,13 +75,15 @@ fn repository(folder: &Path) {
         (
             "DEBIAN/control",
             0o644,
-            "Package: hello\nVersion: 1.0\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDepends: adduser\n\
+            "Package: hello\nVersion: 1.0\nArchitecture: all\n\
+            Maintainer: nobody <nobody@localhost>\nDepends: adduser\n\
              Description: says hello\n",
         ),
         (
             "DEBIAN/postinst",
             0o755,
-            "#!/bin/sh\nset -e\nadduser --system --group --no-create-home hello >/dev/null\nchown hello: /var/lib/hello\n",
+            "#!/bin/sh\nset -e\nadduser --system --group --no-create-home hello >/dev/null\n\
+            chown hello: /var/lib/hello\n",
         ),
         ("var/lib/hello/greeting", 0o644, "Hello, world!\n"),
         (
@@ -105,7 +107,8 @@ fn repository(folder: &Path) {
     fs::remove_dir_all(package).unwrap();
     let sum = output(Command::new("sha256sum").arg(&file));
     let list = format!(
-        "Package: hello\nVersion: 1.0\nArchitecture: all\nDepends: adduser\nFilename: ./hello.deb\nSize: {}\nSHA256: {}\n\n",
+        "Package: hello\nVersion: 1.0\nArchitecture: all\nDepends: adduser\n\
+        Filename: ./hello.deb\nSize: {}\nSHA256: {}\n\n",
         fs::metadata(&file).unwrap().len(),
         sum.split(' ').next().unwrap()
     );
@@ -276,7 +279,8 @@ fn podman_runs_containers() {
     let _ = system.shell(import);
     let told = system.shell(
         "podman run --rm --memory 64m --pids-limit 50 --hostname inner box sh -c \
-        'hostname; id -u; cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/pids.max; ps | grep -c \"[0-9] \"'",
+        'hostname; id -u; cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/pids.max
+        ps | grep -c \"[0-9] \"'",
     );
     assert_eq!(
         told.lines().take(4).collect::<Vec<_>>(),
@@ -325,7 +329,8 @@ fn podman_runs_containers() {
     // By a user who is not root in the guest either.
     let rootless = system.shell(
         "useradd --create-home joe && su - joe -c \
-        'tar -C /i -c . | podman import - box >/dev/null 2>&1; podman run --rm --network none box id -u'",
+        'tar -C /i -c . | podman import - box >/dev/null 2>&1
+        podman run --rm --network none box id -u'",
     );
     assert_eq!(rootless, "0\n");
 }

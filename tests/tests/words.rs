@@ -13,7 +13,8 @@ use std::process::{Command, Stdio};
 fn a_machine_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("machine.toml");
-    let text = "cpus = 2\nenv = [\"A=b c\"]\nworkdir = \"/etc\"\ncommand = [\"sh\", \"-c\", \"echo $A $PWD $(nproc); exit 7\"]\n";
+    let text = "cpus = 2\nenv = [\"A=b c\"]\nworkdir = \"/etc\"\n\
+        command = [\"sh\", \"-c\", \"echo $A $PWD $(nproc); exit 7\"]\n";
     fs::write(&file, text).unwrap();
     let run = program::finish(vm::command(["--config"]).arg(&file));
     assert_eq!(
