@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# on-host.sh ROOT SUITES COMMAND...: runs a command on the host in ROOT, which it sees writable and leaves as it was, with
-# SUITES at /suites, and with processes and mounts of its own.
+# on-host.sh ROOT SUITES COMMAND...: runs a command on the host in a writable view of ROOT, which
+# stays unchanged, with SUITES at /suites, and with PID and mount namespaces of its own.
 
 set -euo pipefail
 [ "$(id -u)" = 0 ] || {
@@ -18,7 +18,7 @@ top=$(mktemp -d)
 trap 'umount -R -l "$top" 2>/dev/null; rmdir "$top"' EXIT
 mount -t tmpfs -o size=12G tmpfs "$top"
 mkdir "$top/upper" "$top/work" "$top/root"
-# A root of which nothing is used is no real one.
+# Tests expect that some of the root's space is in use.
 echo used >"$top/used"
 mount -t overlay -o "lowerdir=$root,upperdir=$top/upper,workdir=$top/work" overlay "$top/root"
 mount -t proc proc "$top/root/proc"
@@ -28,11 +28,12 @@ mount -t tmpfs tmpfs "$top/root/tmp"
 mount -t tmpfs tmpfs "$top/root/run"
 mkdir "$top/root/suites"
 mount --bind "$suites" "$top/root/suites"
-# Programs' tests look for files that nobody has opened for them.
+# Tests of programs check for unexpected open files.
 (
 	for fd in /proc/self/fd/*; do
 		fd=${fd##*/}
 		[ "$fd" -le 2 ] || eval "exec $fd>&-"
 	done
-	exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root chroot "$top/root" "$@"
+	path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+	exec env -i PATH=$path HOME=/root chroot "$top/root" "$@"
 )

@@ -91,14 +91,21 @@ fn words(name: &str) -> Vec<String> {
 /// Part, host's verdict and guest's verdict of the explained differences.
 fn explained(suite: &str) -> Vec<(String, String, String)> {
     let text = fs::read_to_string(compat().join("differences.txt")).unwrap();
-    text.lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| {
-            let mut words = line.split_whitespace();
-            let mut word = || words.next().map(str::to_string);
-            let (of, part, host, guest) = (word()?, word()?, word()?, word()?);
-            assert!(word().is_some(), "a difference without a reason: {line}");
-            (of == suite).then_some((part, host, guest))
+    let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
+    // The reason follows on indented lines.
+    let reason = |line: Option<&&str>| line.is_some_and(|l| l.starts_with(' '));
+    let entries = lines.iter().enumerate().filter(|(_, l)| !reason(Some(l)));
+    entries
+        .filter_map(|(n, line)| {
+            assert!(
+                reason(lines.get(n + 1)),
+                "a difference without a reason: {line}"
+            );
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [of, part, host, guest] = words[..] else {
+                panic!("not SUITE PART HOST GUEST: {line}");
+            };
+            (of == suite).then(|| (part.into(), host.into(), guest.into()))
         })
         .collect()
 }

@@ -57,8 +57,8 @@ fn one_image_boots_everywhere() {
     assert_eq!(boots.count(), 5, "{report}");
 }
 
-/// A kernel that never comes to user mode, and a host that never comes to the kernel: each boot has its
-/// time.
+/// A kernel that never comes to user mode, and a host that never comes to the kernel: each boot has
+/// its time.
 #[test]
 fn a_boot_that_does_not_end_is_given_up() {
     const EXECVEAT: &str = "322";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine with a disk that stays writes everything back before it ends. A guest that cannot, or does
-//! not want to, keeps neither the machine nor what asks for its end.
+//! A machine with a disk that stays writes everything back before it ends. A guest that cannot, or
+//! does not want to, keeps neither the machine nor what asks for its end.
 //!
-//! The host here does not come back from the call by which data gets to a disk. So the guest has data
-//! that it cannot write back, and waits for it when it is told to power off.
+//! The host here does not come back from the call by which data gets to a disk. So the guest has
+//! data that it cannot write back, and waits for it when it is told to power off.
 
 #![allow(clippy::unwrap_used)] // What cannot be set up has failed.
 

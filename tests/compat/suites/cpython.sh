@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Debian's CPython test suite, each module a run of its own.
+# Debian's CPython test suite. Each module is a run of its own.
 
 . /suites/lib.sh
 
@@ -18,7 +18,7 @@ else
 	echo "verdict $1 pass"
 fi
 END
-# Not there: what needs a display, and a suite of tools that Debian does not ship.
+# Without the modules that need a display, and a suite of tools that Debian does not ship.
 python3 -m test --list-tests |
 	grep -vxE 'test_(idle|tkinter|ttk_guionly|ttk_textonly|tix|tk|turtle|tools)' >/tmp/modules
 $as_tester xargs -P "$jobs" -n 1 sh /tmp/module </tmp/modules

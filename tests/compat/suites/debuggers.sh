@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Programs whose system calls are hot, so that a guest's kernel has replaced their sites: seen by gdb, unloaded, and behind vfork.
+# Programs with hot system calls, whose sites a guest's kernel has rewritten: seen by gdb, unloaded,
+# and after vfork.
 
 . /suites/lib.sh
 mkdir -p /tmp/debuggers
@@ -98,8 +99,9 @@ int main(void)
 	return wrong != 0;
 }
 END
-# A site as the file has it: mov $110,%eax; syscall; ret.
-bytes='0xb8[[:space:]]*0x6e[[:space:]]*0x00[[:space:]]*0x00[[:space:]]*0x00[[:space:]]*0x0f[[:space:]]*0x05[[:space:]]*0xc3'
+# A site in the file: mov $110,%eax; syscall; ret.
+gap='[[:space:]]*'
+bytes="0xb8${gap}0x6e${gap}0x00${gap}0x00${gap}0x00${gap}0x0f${gap}0x05${gap}0xc3"
 
 build() {
 	gcc -O1 -DNUMBER=110 -c -o site.o site.S
@@ -110,22 +112,26 @@ build() {
 	gcc -shared -DNUMBER=39 -o second.so site.S
 }
 
-# Breakpoints on each instruction of the site, and steps over it, from the start.
+# Breakpoints on each instruction of the site, and single steps through it, from the start.
 breakpoints() {
-	gdb -nx -batch -ex 'break *(char *)site' -ex 'break *((char *)site + 5)' -ex 'break *((char *)site + 7)' -ex 'run 3000' \
-		-ex 'continue' -ex 'continue' -ex 'continue 2999' -ex 'print rounds' -ex 'stepi' -ex 'stepi' -ex 'stepi' \
+	gdb -nx -batch -ex 'break *(char *)site' -ex 'break *((char *)site + 5)' \
+		-ex 'break *((char *)site + 7)' -ex 'run 3000' \
+		-ex 'continue' -ex 'continue' -ex 'continue 2999' \
+		-ex 'print rounds' -ex 'stepi' -ex 'stepi' -ex 'stepi' \
 		-ex 'x/8xb site' -ex 'delete' -ex 'continue' ./hot >out 2>&1
 	cat out
-	grep -q '^0 wrong of 3000$\|0 wrong of 3000' out && grep -q 'exited normally' out && grep -q "$bytes" out
+	grep -q '^0 wrong of 3000$\|0 wrong of 3000' out && grep -q 'exited normally' out &&
+		grep -q "$bytes" out
 }
 
-# A debugger comes to a process that has been hot for a while, and goes again.
+# A debugger attaches to a process that has been hot for a while, and detaches.
 attached() {
 	./hot & pid=$!
 	sleep 1
 	for _ in 1 2 3; do
-		gdb -nx -batch -p $pid -ex 'x/8xb site' -ex 'break *((char *)site + 5)' -ex 'continue' -ex 'stepi' \
-			-ex 'print $rip == (long)site + 7' -ex 'delete' -ex 'print wrong' -ex 'detach' ./hot >out 2>&1
+		gdb -nx -batch -p $pid -ex 'x/8xb site' -ex 'break *((char *)site + 5)' \
+			-ex 'continue' -ex 'stepi' -ex 'print $rip == (long)site + 7' \
+			-ex 'delete' -ex 'print wrong' -ex 'detach' ./hot >out 2>&1
 		cat out
 		grep -q "$bytes" out && grep -q '^\$1 = 1$' out && grep -q '^\$2 = 0$' out || break
 		sleep 0.2
@@ -136,13 +142,14 @@ attached() {
 	[ "${good:-0}" = 3 ]
 }
 
-# What gdb writes as a core, and what it finds in it.
+# gdb writes a core dump and reads it.
 core() {
 	./hot & pid=$!
 	sleep 1
 	gcore -o core $pid
 	kill $pid
-	gdb -nx -batch -ex 'x/8xb site' -ex 'print wrong' -ex 'print rounds > 1000' ./hot core.$pid >out 2>&1
+	gdb -nx -batch -ex 'x/8xb site' -ex 'print wrong' -ex 'print rounds > 1000' \
+		./hot core.$pid >out 2>&1
 	cat out
 	grep -q "$bytes" out && grep -q '^\$1 = 0$' out && grep -q '^\$2 = 1$' out
 }

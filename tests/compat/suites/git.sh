@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# git: built, and the scripts of its test suite; the basic ones, or with GIT_ALL=1 all.
+# git: builds it and runs the scripts of its test suite: the basic ones, or all with GIT_ALL=1.
 
 . /suites/lib.sh
 cd /src/git

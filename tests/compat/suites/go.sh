@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Go's tests of its packages os, os/exec, runtime, net, sync, test by test.
+# Go's tests of its packages os, os/exec, runtime, net and sync, one by one.
 
 . /suites/lib.sh
 cat >/tmp/package <<'END'
@@ -14,15 +14,19 @@ part "go_${name}_build" go test -c -o "$test" "$1"
 log=$logs/go_$name
 cd "$(go list -f '{{.Dir}}' "$1")"
 code=0
-# What a test of a whole package says begins its lines; what parts of a test say is further in.
+# Verdicts of tests start at the margin; those of subtests are indented.
 timeout -k 10 1800 "$test" -test.short -test.v -test.timeout 25m >"$log" 2>&1 </dev/null || code=$?
-sed -n "s/^--- PASS: \([^ ]*\) .*/verdict go_${name}_\1 pass/p; s/^--- SKIP: \([^ ]*\) .*/verdict go_${name}_\1 skip/p
+sed -n "s/^--- PASS: \([^ ]*\) .*/verdict go_${name}_\1 pass/p
+	s/^--- SKIP: \([^ ]*\) .*/verdict go_${name}_\1 skip/p
 	s/^--- FAIL: \([^ ]*\) .*/verdict go_${name}_\1 fail/p" "$log"
 if [ $code = 0 ]; then
 	echo "verdict go_$name pass"
 else
 	echo "verdict go_$name fail"
-	{ echo "--- $1: exit code $code"; grep -B 25 -e '^--- FAIL' -e '^panic' -e '^fatal error' "$log" || tail -n 60 "$log"; } >&2
+	{
+		echo "--- $1: exit code $code"
+		grep -B 25 -e '^--- FAIL' -e '^panic' -e '^fatal error' "$log" || tail -n 60 "$log"
+	} >&2
 fi
 END
 for package in sync os os/exec net runtime; do

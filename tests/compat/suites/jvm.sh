@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# A Java machine under load, with each of its collectors: threads that allocate while others stop them, faults that it handles
-# (stacks that overflow, files that become shorter), and processes that it starts.
+# A Java virtual machine under load, with each of its collectors: threads that allocate while others
+# stop them, faults that it handles (stack overflows, truncated files), and processes that it
+# starts.
 
 . /suites/lib.sh
 mkdir -p /tmp/jvm
@@ -60,7 +61,7 @@ class Load {
         return caught;
     }
 
-    /** A mapped file that is cut short: the processor's fault becomes an error of the language, there or a little later. */
+    /** A mapped file is truncated: the processor's fault becomes a Java error, there or later. */
     static boolean shortened() throws Exception {
         java.io.File file = java.io.File.createTempFile("map", null);
         try (RandomAccessFile f = new RandomAccessFile(file, "rw")) {
@@ -114,7 +115,8 @@ class Load {
         for (int i = 0; i < 20000; i++) passed.addAndGet(queue.take());
         long total = 0;
         for (Future<Long> s : sums) total += s.get();
-        boolean good = caught.get() == 100 && started.get() && shortened() && passed.get() == 20000L * 19999 / 2;
+        boolean good = caught.get() == 100 && started.get() && shortened()
+            && passed.get() == 20000L * 19999 / 2;
         pool.shutdown();
         // Each node of depth d of a tree has the seed 2^d * s + its place.
         long expected = 0;
@@ -133,7 +135,8 @@ part jvm_build javac Load.java
 for collector in Serial Parallel G1 Z Shenandoah; do
 	part "jvm_$collector" java "-XX:+Use${collector}GC" -Xmx512m Load 4000
 done
-# A stop of all threads each millisecond, and compiled code only.
-part jvm_stops java -XX:+UnlockDiagnosticVMOptions -XX:GuaranteedSafepointInterval=1 -Xmx512m Load 4000
+# Stops all threads each millisecond.
+part jvm_stops java -XX:+UnlockDiagnosticVMOptions -XX:GuaranteedSafepointInterval=1 -Xmx512m \
+	Load 4000
 part jvm_compiled java -Xcomp -Xmx512m Load 1000
 part jvm_interpreted java -Xint -Xmx512m Load 200

@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Linux's own tests of x86, timers, futex and mm, from the sources of the kernel that runs: they change the clock and what the whole
-# machine's memory is used for, so a guest is where they run. Each with a time limit.
+# Linux's own tests of x86, timers, futex and mm, from the sources of the running kernel. They
+# change the clock and the use of the whole machine's memory, so they run in a guest only. Each has
+# a time limit.
 
 . /suites/lib.sh
 selftests=/src/linux/tools/testing/selftests
 
-# run NAME COMMAND...: a part whose exit code is as kselftest has it: 4 is "skipped".
+# run NAME COMMAND...: a part with kselftest's exit codes: 4 is "skipped".
 run() {
 	run_name=$1
 	shift
@@ -36,23 +37,27 @@ x86() {
 futex() {
 	cd $selftests/futex/functional
 	number=0
-	# As its own run.sh has them.
-	for flags in '' -b '-b -l' '-b -o' -l -o '-b -l -t 5000' '-l -t 5000' '-b -l -t 500000' '-l -t 500000' '-b -t 5000' '-t 5000' \
-		'-b -t 500000' '-t 500000' '-b -o -t 5000' '-b -o -t 500000' '-b -l -t 2000000000' '-l -t 2000000000'; do
+	# The options of its own run.sh.
+	for flags in '' -b '-b -l' '-b -o' -l -o '-b -l -t 5000' '-l -t 5000' '-b -l -t 500000' \
+		'-l -t 500000' '-b -t 5000' '-t 5000' \
+		'-b -t 500000' '-t 500000' '-b -o -t 5000' '-b -o -t 500000' '-b -l -t 2000000000' \
+		'-l -t 2000000000'; do
 		number=$((number + 1))
 		# shellcheck disable=SC2086 # They are words.
 		run "futex_requeue_pi_$number" ./futex_requeue_pi $flags
 	done
-	for program in requeue_pi_mismatched_ops requeue_pi_signal_restart wait_timeout wait_wouldblock wait_uninitialized_heap \
+	for program in requeue_pi_mismatched_ops requeue_pi_signal_restart wait_timeout \
+		wait_wouldblock wait_uninitialized_heap \
 		wait_private_mapped_file wait requeue waitv; do
 		run "futex_$program" "./futex_$program"
 	done
 }
 
-# Without what wants a suspended machine (alarmtimer-suspend).
+# Without alarmtimer-suspend, which suspends the machine.
 timers() {
 	cd $selftests/timers
-	for program in posix_timers nanosleep nsleep-lat set-timer-lat mqueue-lat raw_skew threadtest rtcpie valid-adjtimex set-tai \
+	for program in posix_timers nanosleep nsleep-lat set-timer-lat mqueue-lat raw_skew \
+		threadtest rtcpie valid-adjtimex set-tai \
 		set-tz adjtick freq-step leapcrash; do
 		run "timers_$program" "./$program"
 	done
@@ -63,17 +68,18 @@ timers() {
 	(PART_LIMIT=900 && run timers_set-2038 ./set-2038)
 }
 
-# The clock's rate, changed and measured: half an hour, which the machine sleeps through for the most part.
+# Changes and measures the clock's rate: half an hour, most of it idle.
 skew() {
 	cd $selftests/timers
 	(PART_LIMIT=1500 && run timers_change_skew ./change_skew)
-	# It makes an exit code of a wait status, so what its part found is only in what that part said.
-	# shellcheck disable=SC2016 # For the shell in there.
-	(PART_LIMIT=900 && run timers_skew_consistency sh -c './skew_consistency >log-skew 2>&1; code=$?; cat log-skew
+	# It uses a wait status as its exit code, so only its output tells the result.
+	# shellcheck disable=SC2016 # For the inner shell.
+	(PART_LIMIT=900 && run timers_skew_consistency sh -c '
+		./skew_consistency >log-skew 2>&1; code=$?; cat log-skew
 		! grep -q "^not ok" log-skew && grep -q "^ok 1 " log-skew && exit $code')
 }
 
-# As run_vmtests.sh has them, each for itself.
+# The tests of run_vmtests.sh, each by itself.
 mm() {
 	cd $selftests/mm
 	fallocate -l 256M /tmp-swap
@@ -82,9 +88,10 @@ mm() {
 	swapon /tmp-swap
 	grep -q ' /sys/kernel/debug ' /proc/mounts || mount -t debugfs debug /sys/kernel/debug
 	echo 128 >/proc/sys/vm/nr_hugepages
-	# Some map more than the machine has, and use little of it.
+	# Some map more memory than the machine has, and use little of it.
 	echo 1 >/proc/sys/vm/overcommit_memory
-	for program in hugepage-mmap hugepage-shm map_hugetlb hugepage-mremap hugepage-vmemmap hugetlb-madvise hugetlb_dio; do
+	for program in hugepage-mmap hugepage-shm map_hugetlb hugepage-mremap hugepage-vmemmap \
+		hugetlb-madvise hugetlb_dio; do
 		run "mm_$program" "./$program"
 	done
 	echo 1 >/proc/sys/vm/nr_hugepages
@@ -94,7 +101,8 @@ mm() {
 	echo 128 >/proc/sys/vm/nr_hugepages
 	run mm_thuge-gen ./thuge-gen
 	run mm_uffd-unit-tests ./uffd-unit-tests
-	for kind in 'anon 20 16' 'hugetlb 64 32' 'hugetlb-private 64 32' 'shmem 20 16' 'shmem-private 20 16'; do
+	for kind in 'anon 20 16' 'hugetlb 64 32' 'hugetlb-private 64 32' 'shmem 20 16' \
+		'shmem-private 20 16'; do
 		# shellcheck disable=SC2086 # They are words.
 		run "mm_uffd-stress_${kind%% *}" ./uffd-stress $kind
 	done
@@ -105,14 +113,17 @@ mm() {
 	run mm_gup_test_dump ./gup_test -ct -F 0x1 0 19 0x1000
 	echo 0 >/proc/sys/vm/nr_hugepages
 	run mm_compaction_test ./compaction_test
-	for program in map_fixed_noreplace map_populate mlock-random-test mlock2-tests mrelease_test mremap_test mremap_dontunmap \
-		mseal_test madv_populate memfd_secret soft-dirty pagemap_ioctl protection_keys_64 khugepaged \
-		split_huge_page_test migration mkdirty mdwe_test droppable ksm_functional_tests va_high_addr_switch; do
+	for program in map_fixed_noreplace map_populate mlock-random-test mlock2-tests \
+		mrelease_test mremap_test mremap_dontunmap \
+		mseal_test madv_populate memfd_secret soft-dirty pagemap_ioctl \
+		protection_keys_64 khugepaged \
+		split_huge_page_test migration mkdirty mdwe_test droppable ksm_functional_tests \
+		va_high_addr_switch; do
 		run "mm_$program" "./$program"
 	done
 	# Without protection keys it waits for ever.
 	(PART_LIMIT=60 && run mm_pkey_sighandler_tests_64 ./pkey_sighandler_tests_64)
-	# It wants to be refused.
+	# It expects to be refused.
 	run mm_on-fault-limit $as_tester ./on-fault-limit
 	run mm_seal_elf ./seal_elf
 	run mm_transhuge-stress ./transhuge-stress -d 20
@@ -123,7 +134,7 @@ mm() {
 	run mm_ksm_unmerge ./ksm_tests -U
 	run mm_ksm_zero ./ksm_tests -Z -p 10 -z 0
 	run mm_ksm_zero_pages ./ksm_tests -Z -p 10 -z 1
-	# What it says depends on where things lie, so they lie where they always do.
+	# Its verdict depends on the address-space layout, so disable randomization.
 	run mm_virtual_address_range setarch -R ./virtual_address_range
 }
 

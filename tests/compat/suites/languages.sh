@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Run-time systems with signals, threads and code generators of their own; and 2,000 processes at once.
+# Run-time systems with signals, threads and code generators of their own, and 2,000 processes at
+# once.
 
 . /suites/lib.sh
 mkdir -p /tmp/languages
@@ -52,7 +53,8 @@ int main(void)
 	}
 	close(pipes[1]);
 	for (i = 0; i < CHILDREN; i++)
-		good += waitpid(of[i], &status, 0) == of[i] && WIFEXITED(status) && WEXITSTATUS(status) == i % 100;
+		good += waitpid(of[i], &status, 0) == of[i] && WIFEXITED(status) &&
+			WEXITSTATUS(status) == i % 100;
 	printf("%d of %d\n", good, CHILDREN);
 	return good != CHILDREN;
 }
@@ -67,7 +69,8 @@ import (
 	"sync"
 )
 
-// Goroutines that allocate, so that the collector stops and preempts them with signals, and a channel between them.
+// Goroutines that allocate, so that the collector stops and preempts them with signals. A channel
+// connects them.
 func main() {
 	results := make(chan uint64, 64)
 	var group sync.WaitGroup
@@ -144,7 +147,7 @@ class Work {
 }
 END
 cat >work.js <<'END'
-// Threads with shared memory, code that is compiled while it runs, and compressed and hashed data.
+// Threads with shared memory, just-in-time compiled code, and compressed and hashed data.
 const { Worker, isMainThread, workerData } = require('worker_threads');
 const { createHash } = require('crypto');
 const zlib = require('zlib');

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # shellcheck shell=sh
 #
-# What the suites share. To be sourced. A suite says `verdict NAME pass|fail|skip` of each of its parts, and nothing else on stdout.
+# Shared by the suites, which source it. On stdout a suite prints `verdict NAME pass|fail|skip` for
+# each of its parts, and nothing else.
 
 set -eu
 LC_ALL=C.UTF-8
 export LC_ALL
-# What a part printed, for who wants to know why.
+# The output of each part, to find out why it failed.
 logs=/tmp/logs
-# Parts that somebody else runs come here, too.
+# Parts that another user runs write here, too.
 [ -d "$logs" ] || mkdir -m 1777 "$logs"
 
 # part NAME COMMAND...: passes if the command does within a quarter of an hour.
@@ -27,8 +28,10 @@ part() {
 	fi
 }
 
-# $as_tester COMMAND...: by somebody who is not root. No function: timeout could not run it.
-as_tester='setpriv --reuid tester --regid tester --init-groups env HOME=/home/tester USER=tester LOGNAME=tester'
+# $as_tester COMMAND...: runs a command as a user other than root. It is not a function, since
+# timeout could not run that.
+as_tester='setpriv --reuid tester --regid tester --init-groups env HOME=/home/tester'
+as_tester="$as_tester USER=tester LOGNAME=tester"
 
-# Half a minute of the machine's processors at most is wasted by who waits for others.
+# At most half a minute of CPU time is wasted while parts wait for others.
 jobs=$(nproc)

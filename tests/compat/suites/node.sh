@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# Of the tests of Node.js's core those of files, processes, signals, sockets, timers and threads, file by file.
+# The tests of Node.js's core that are about files, processes, signals, sockets, timers and threads.
 
 . /suites/lib.sh
 cat >/tmp/file <<'END'
@@ -21,7 +21,8 @@ fi
 rm -rf "/tmp/node-$$"
 END
 cd /src/nodejs/test/parallel
-ls test-child-process-* test-dgram-* test-fs-* test-net-* test-process-* test-pipe-* test-signal-* test-std* test-timers-* \
+ls test-child-process-* test-dgram-* test-fs-* test-net-* test-process-* test-pipe-* \
+	test-signal-* test-std* test-timers-* \
 	test-worker-* test-os-* test-tty-* | grep '\.js$' >/tmp/files
-# One after the other, as some take each other's ports.
+# One after the other, since some use the same ports.
 $as_tester xargs -n 1 sh /tmp/file </tmp/files

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# perl: built, and the tests of its core, each file a verdict.
+# perl: builds it and runs the tests of its core, with a verdict for each file.
 
 . /suites/lib.sh
 cd /src/perl

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# A C library: configured, built, and its own tests.
+# A C library: configures and builds it, and runs its tests.
 
 . /suites/lib.sh
 cd /src/zlib

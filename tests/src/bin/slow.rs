@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `slow CALL PROGRAM WORDS...`: runs a program on a host whose kernel does not come back from a system
-//! call, named by its number. An inherited seccomp filter hands each such call to a listener, and the
-//! listener never answers. The program itself holds the listener: when it ends, the calls fail.
+//! `slow CALL PROGRAM WORDS...`: runs a program on a host whose kernel does not come back from a
+//! system call, named by its number. An inherited seccomp filter hands each such call to a
+//! listener, and the listener never answers. The program itself holds the listener: when it ends,
+//! the calls fail.
 
 use rustix::thread::set_no_new_privs;
 use std::error::Error;
@@ -63,8 +64,8 @@ fn hand_over(call: u32) -> io::Result<()> {
         len: u16::try_from(filter.len()).map_err(io::Error::other)?,
         filter: filter.as_mut_ptr(),
     };
-    // SAFETY: the kernel copies the program, which lives until the call is back. The descriptor that
-    // it gives is only told to stay open.
+    // SAFETY: the kernel copies the program, which lives until the call is back. The descriptor
+    // that it gives is only told to stay open.
     unsafe {
         let listener = libc::syscall(
             libc::SYS_seccomp,
