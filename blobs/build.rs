@@ -180,17 +180,17 @@ fn pack_linux(root: &Path, out: &Path) -> Result<(), String> {
     for (name, doc, files) in [
         (
             "OVERLAY",
-            "Files to add to Linux' source: path in it, contents.",
+            "Files to add to Linux's source: path in it, contents.",
             overlay,
         ),
         (
             "PATCHES",
-            "Patches to it, and `series`, which says in which order.",
+            "Patches to it, and `series`, which lists their order.",
             files_below(&linux.join("patches"))?,
         ),
         (
             "CONFIG",
-            "Fragments of its configuration; those in `optional/` are for whoever asks for them.",
+            "Fragments of its configuration. Those in `optional/` are used on request.",
             files_below(&linux.join("config"))?,
         ),
     ] {

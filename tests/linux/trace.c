@@ -93,7 +93,7 @@ static void call_ten_times(void)
 	_exit(calls);
 }
 
-/* A breakpoint: written into text that is shared with everybody who runs this file. */
+/* A breakpoint in text that all processes of this file share. */
 static void breakpoint(void)
 {
 	pid_t child = traced(call_ten_times);

@@ -19,7 +19,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// # Panics
 /// When it cannot be made.
 #[must_use]
-#[allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#[allow(clippy::unwrap_used)] // A failed setup fails the test.
 pub fn image(name: &str, packages: &[&str]) -> PathBuf {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(

@@ -2,7 +2,7 @@
 //! The fuzzer of the sandboxed side: runs machines whose guests attack at random, and checks their
 //! surroundings.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use crate::host_without::{Host, Programs};
 use crate::sandbox::{END, Seen, adopt_orphans};
@@ -237,7 +237,7 @@ impl Surroundings {
         let quiet = |kind: Option<ErrorKind>| kind == Some(ErrorKind::WouldBlock);
         let tcp = self.listeners.0.accept().err().map(|e| e.kind());
         let unix = self.listeners.1.accept().err().map(|e| e.kind());
-        (!quiet(tcp) || !quiet(unix)).then(|| "somebody has connected".to_string())
+        (!quiet(tcp) || !quiet(unix)).then(|| "a listener of the host got a connection".to_string())
     }
 
     /// What the victims have noticed.

@@ -3,7 +3,7 @@
 //! the features of the host's kernel. A launcher (`src/bin/without.rs`) imitates them on the host
 //! that runs the tests.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use crate::program;
 use rustix::process::geteuid;

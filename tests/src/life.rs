@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A machine that reports in lines what it has done, and is killed at a random moment.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, BufReader, Lines};

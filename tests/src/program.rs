@@ -53,7 +53,7 @@ fn profile(this: &Path) -> Option<&Path> {
     }
 }
 
-#[allow(clippy::panic)] // The way in which a test fails.
+#[allow(clippy::panic)] // A panic fails the test.
 fn fail(message: &str) -> ! {
     panic!("{message}")
 }

@@ -2,7 +2,7 @@
 //! An image registry on the loopback (OCI distribution specification, the pull part), and images
 //! for it.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

@@ -2,7 +2,7 @@
 //! Observes the sandbox of a machine's processes from outside: filters, signals, and what is left
 //! when a machine has ended.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use crate::tree;
 use rustix::process::{Pid, Signal, set_child_subreaper};
@@ -179,10 +179,8 @@ impl Seen {
             std::thread::sleep(LOOK);
         }
         for pid in strangers() {
-            self.wrong.push(format!(
-                "process {pid} stayed behind: {:?}",
-                Status::of(pid)
-            ));
+            self.wrong
+                .push(format!("process {pid} was left: {:?}", Status::of(pid)));
             tree::signal(pid, Signal::KILL);
         }
         collect(others);

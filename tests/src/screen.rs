@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A program on a terminal: types into it and reads what the terminal shows.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, ioctl_tiocsctty, kill_process, setsid};

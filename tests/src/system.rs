@@ -19,7 +19,7 @@ impl System {
     /// # Panics
     /// When it does not start.
     #[must_use]
-    #[allow(clippy::unwrap_used)] // What cannot be set up has failed.
+    #[allow(clippy::unwrap_used)] // A failed setup fails the test.
     pub fn start(image: &Path, options: &[&str]) -> Self {
         let system = System(tempfile::tempdir().unwrap());
         let root = format!("{}:snapshot", image.display());

@@ -80,7 +80,7 @@ pub fn wait_gone(pids: &[u32]) -> Result<(), String> {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(format!("processes stayed behind: {left:?}"));
+            return Err(format!("processes were left: {left:?}"));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -2,7 +2,7 @@
 //! Users and their named machines. Panics when something is not as expected, since that fails the
 //! test.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use crate::{program, vm};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 //! A machine and a process that attacking machines of the same user must not reach. They report
 //! what they have noticed.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use crate::host_without::{Host, Programs};
 use crate::program::Ends;

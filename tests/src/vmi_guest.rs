@@ -168,7 +168,7 @@ fn back(from: usize, to: usize) -> u8 {
 }
 
 /// Calls the layer's only instruction for host calls, with the arguments in the registers.
-#[allow(clippy::expect_used)] // The way in which a test fails.
+#[allow(clippy::expect_used)] // A panic fails the test.
 fn host_call() -> Vec<u8> {
     let layer =
         object::File::parse(paravane_blobs::PROCESS_LAYER).expect("the layer is an ELF file");

@@ -7,7 +7,7 @@
 //! process without a filter may only make the calls of its start, and none of its signal handlers
 //! may have run.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 mod calls;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Machines that do one piece of work for each line of input, and what that costs.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use crate::{program, vm};
 use serde_json::Value;

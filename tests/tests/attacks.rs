@@ -3,7 +3,7 @@
 //! the end of its own machine. Each is tried on hosts with all features that the sandbox can use,
 //! and on hosts that lack some. The guest's part is in `guest/conformance/tests/hostile_attack.c`.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::host_without::{Host, Programs};
 use paravane_tests::planted::{self, Planted};
@@ -202,7 +202,7 @@ fn hold(machine: Command) -> Vec<String> {
         .contains("Problem: the process of an address space ended with exit code 7")
     {
         seen.wrong
-            .push(format!("nobody heard of the end of a process: {run:?}"));
+            .push(format!("the end of a process was not noticed: {run:?}"));
     }
     seen.wrong
 }

@@ -2,7 +2,7 @@
 //! Guests that attack at random (`src/bin/sandbox_fuzz.rs`). The tracer that watches them is
 //! tested, too: it must see which calls are refused, and which processes run without a filter.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::host_without::{Host, Programs};
 use paravane_tests::program;

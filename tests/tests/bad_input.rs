@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bad input gets one line that says what is wrong, where, and what to do, and exit code 2.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_blobs::{CONFORMANCE_GUEST, NATIVE_ROM};
 use paravane_tests::{program, rom};

@@ -4,7 +4,7 @@
 //! kernel's own tests have no host to compare with: all must pass, except those explained. Takes
 //! hours, root, and a package mirror: `make test-release` runs it.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{program, source_root, vm};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! that was not flushed (`--disk FILE:cut`), and the monitors are killed at random moments. With a
 //! disk that ignores flushes the same test must fail, or it would prove nothing.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::life::Life;
 use paravane_tests::{program, vm};

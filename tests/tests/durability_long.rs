@@ -3,7 +3,7 @@
 //! that loses everything that was not flushed; and files that are written and verified for minutes.
 //! Needs a package mirror for the image: `make test-release` runs it.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::life::Life;
 use paravane_tests::{debian, program, vm};

@@ -2,7 +2,7 @@
 //! `paravane image build`. With tools that do nothing: what it asks of them, and what is left when
 //! it is interrupted. By an ordinary user, with a package mirror: whole images.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program;
 use paravane_tests::system::System;
@@ -79,7 +79,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
         assert_eq!(
             fs::read_dir(folder.path()).unwrap().count(),
             2,
-            "something is left behind"
+            "files were left"
         );
         run.stderr
     };

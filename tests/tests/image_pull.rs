@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Images from a registry: pulled, run, refused with a reason.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Run};
 use paravane_tests::registry::{BASIC, Fault, LARGE, Registry, layer};

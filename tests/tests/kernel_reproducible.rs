@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel is the same to the byte, wherever and whenever it is built.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{linux, program};
 use std::fs;

@@ -3,7 +3,7 @@
 //! program that runs long is as fast in its fourth run in a machine as in its first. And each guess
 //! can be turned off.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::worker::Worker;
 use paravane_tests::{linux, program, source_root, vm};
@@ -49,13 +49,13 @@ fn the_same_each_time(script: &str) {
     let costs = costs(script);
     println!("{costs:?} host calls for 100 switches");
     let least = costs.iter().min().unwrap();
-    let dear: Vec<_> = costs
+    let expensive: Vec<_> = costs
         .iter()
         .filter(|&&cost| cost * 100 > least * MORE)
         .collect();
     assert!(
-        dear.is_empty(),
-        "{dear:?} of {costs:?} host calls for 100 switches"
+        expensive.is_empty(),
+        "{expensive:?} of {costs:?} host calls for 100 switches"
     );
 }
 

@@ -2,7 +2,7 @@
 //! What Linux guarantees to programs (tests/linux/): the same verdict in a virtual machine as on
 //! the host.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Run};
 use paravane_tests::{linux, source_root};

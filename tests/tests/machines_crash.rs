@@ -3,7 +3,7 @@
 //! machine stays readable. On a host that is full or denies something, a command prints one line
 //! and keeps nothing.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{linux, program, tree, vm};
 use rustix::process::{Signal, geteuid};

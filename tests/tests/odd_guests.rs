@@ -2,7 +2,7 @@
 //! Guests that crash, hang, lie or print nonsense: the run has failed, the monitor says why, and
 //! nothing is left.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::guest::{self, End};
 use paravane_tests::program::{self, Run};
@@ -59,7 +59,7 @@ impl Scene {
         assert_eq!(
             fs::read_dir(self.path("tmp")).unwrap().count(),
             0,
-            "temporary files stayed behind"
+            "temporary files were left"
         );
     }
 }

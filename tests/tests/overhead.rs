@@ -3,7 +3,7 @@
 //! group counts the memory, including page tables and the kernel's own structures, without what is
 //! shared, which is the guest's memory.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Ends};
 use paravane_tests::{tree, vm};

@@ -5,7 +5,7 @@
 //! The host here does not come back from the call by which data gets to a disk. So the guest has
 //! data that it cannot write back, and waits for it when it is told to power off.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::user::User;
 use paravane_tests::{program, tree, vm};

@@ -5,7 +5,7 @@
 //! processes of the machine. The tests find the faults of `layers/faults.txt` that are planted in
 //! the guards.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_abi::process as ph;
 use paravane_tests::planted::{self, Planted};

@@ -2,7 +2,7 @@
 //! The whole suite on the process hypervisor with few rights: as an ordinary user, and in a
 //! container. And the cost of an idle machine.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::host_without::{NOBODY, Programs};
 use paravane_tests::{program, tree};

@@ -2,7 +2,7 @@
 //! How virtual machines of the process hypervisor end, whatever ends them: with a message, and with
 //! nothing left. And how a hostile kernel is confined.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program;
 use paravane_tests::vmi_guest::{Deed, build};
@@ -82,7 +82,7 @@ impl Machine {
         let deadline = Instant::now() + Duration::from_secs(5);
         for pid in self.spaces.iter().copied().chain([self.zygote]) {
             while is_alive(pid) {
-                assert!(Instant::now() < deadline, "process {pid} stayed behind");
+                assert!(Instant::now() < deadline, "process {pid} was left");
                 std::thread::sleep(Duration::from_millis(2));
             }
         }

@@ -2,7 +2,7 @@
 //! Guests that make the host use memory: page tables, mappings, private memory. The monitor ends a
 //! machine that exceeds its budget, within a quarter of a second.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::hostile::{check, command, long_run};
 use paravane_tests::program::Run;

@@ -2,7 +2,7 @@
 //! What the host does to a running machine or lets one do with it: it takes processors away, a
 //! debugger attaches, memory is larger than one file.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::vmi_guest::{Deed, build};
 use paravane_tests::{program, tree};

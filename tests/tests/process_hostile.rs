@@ -4,7 +4,7 @@
 //! survives and reports what happened. Nothing is left after the machine, and nothing outside it
 //! changes. Floods of memory are in `process_floods.rs`.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::hostile::{check, command, count};
 use paravane_tests::program::{self, Run};

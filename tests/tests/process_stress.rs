@@ -3,7 +3,7 @@
 //! pauses at every step where threads meet, and processes that are stopped and continued from
 //! outside at random moments. Nothing may be lost, and nothing may accumulate.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::tree::{self, Figures};
 use paravane_tests::{program, source_root};

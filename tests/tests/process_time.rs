@@ -2,7 +2,7 @@
 //! Time on the process hypervisor when the host makes it difficult: a clock that is corrected all
 //! the time, and processors with other users.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Run};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -2,7 +2,7 @@
 //! Damaged images and archives, and file systems without space: one line of explanation, the
 //! documented exit code, nothing left behind.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{program, vm};
 use rustix::process::geteuid;

@@ -2,7 +2,7 @@
 //! A machine ends when it is asked to, whatever its devices do: work through a queue that feeds
 //! itself, or wait for a file of the host.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{linux, program, source_root, tree, vm};
 use rustix::process::Signal;

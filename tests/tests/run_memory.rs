@@ -2,7 +2,7 @@
 //! How much memory a guest can have, and that the memory that it has used and freed returns to the
 //! host.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{program, vm};
 use std::fs;

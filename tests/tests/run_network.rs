@@ -2,7 +2,7 @@
 //! The networks of `paravane run`, each with a real guest. They use only this host's loopback and a
 //! namespace of the test.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Ends};
 use paravane_tests::{linux, source_root, vm};
@@ -162,7 +162,7 @@ fn what_many_connections_took_is_given_back() {
     };
     let begun = Instant::now();
     while ask().is_none() {
-        assert!(begun.elapsed() < PATIENCE, "nobody listens");
+        assert!(begun.elapsed() < PATIENCE, "no program listens");
         thread::sleep(Duration::from_millis(20));
     }
     let before = memory(machine.0.id());
@@ -280,7 +280,7 @@ fn nothing_stays_of_a_network_whose_monitor_is_killed() {
     );
     let begun = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(begun.elapsed() < PATIENCE, "nobody listens");
+        assert!(begun.elapsed() < PATIENCE, "no program listens");
         thread::sleep(Duration::from_millis(20));
     }
     machine.0.kill().unwrap();
@@ -289,7 +289,7 @@ fn nothing_stays_of_a_network_whose_monitor_is_killed() {
     while TcpListener::bind(("127.0.0.1", port)).is_err() {
         assert!(
             begun.elapsed() < Duration::from_secs(5),
-            "somebody still listens"
+            "a program still listens"
         );
         thread::sleep(Duration::from_millis(20));
     }

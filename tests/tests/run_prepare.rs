@@ -5,7 +5,7 @@
 //! The test uses a cache without a kernel, in which another process seems to build one: `run` waits
 //! for that build as long as the test likes, and then finds its result.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::linux;
 use paravane_tests::program::{self, Run};

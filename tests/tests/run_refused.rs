@@ -2,7 +2,7 @@
 //! `paravane run` with input that it cannot run: one line that says what is wrong, where, and what
 //! to do, exit code 2, nothing started.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{program, vm};
 use std::fs;

@@ -2,7 +2,7 @@
 //! The monitor's threads: each one is confined, and a thread that breaks its policy ends the
 //! machine with a message.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{program, vm};
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The statistics of a machine, from `paravane stat` and `--metrics`.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::worker::{Worker, sum};
 use paravane_tests::{program, vm};

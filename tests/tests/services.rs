@@ -3,7 +3,7 @@
 //! traffic. Needs a package mirror for the images: `make test-release` runs it. Otherwise it uses
 //! only this host's loopback.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Ends};
 use paravane_tests::{debian, linux, system::System, vm};
@@ -305,7 +305,7 @@ fn podman_runs_containers() {
         "head -c 200000000 /dev/zero | tail -c 150000000 | wc -c",
     ]);
     assert!(!greedy.stdout.contains("150000000"), "{greedy:?}");
-    // In the background, with a network of its own behind the guest's, which is behind this host's.
+    // In the background, with a network of its own inside the guest's, which is inside this host's.
     let _ = system.shell(
         "podman run -d --name web -p 8081:80 box sh -c \
         'mkdir /w; echo from a container > /w/index.html; exec httpd -f -p 80 -h /w' && sleep 1",

@@ -2,7 +2,7 @@
 //! A host that takes long to make a machine: for its namespaces, its processes, its network. The
 //! machine ends all the same when it is asked to, and nothing of it stays.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::user::User;
 use paravane_tests::{program, tree, vm};

@@ -9,7 +9,7 @@
 //! * `registry NAME`: a registry on loopback serves the image NAME.
 //! * `mirror`: needs a Debian mirror and minutes, so only the long tests run the block.
 
-#![allow(clippy::unwrap_used)] // What cannot be set up has failed.
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::registry::{Registry, layer};
 use paravane_tests::screen::Screen;

@@ -161,7 +161,7 @@ void layer_init(void)
 		if (!result)
 			result = init();
 		if (!result) {
-			/* The records are final now. */
+			/* core.init may have changed the tables of the layer. */
 			calls_fill();
 			error = vmi_rom_patch(&layer.rom, layer.base,
 					      vmi_sites_start, end, write_text,

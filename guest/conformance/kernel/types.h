@@ -35,7 +35,7 @@ typedef __s64 s64;
 #define noreturn	__attribute__((noreturn))
 #define printf_like(f, a) __attribute__((format(printf, f, a)))
 
-/* What other vCPUs, interrupts or the layer change behind the compiler's back. */
+/* For memory that other vCPUs, interrupts or the layer change. */
 #define READ_ONCE(x)	(*(const volatile __typeof__(x) *)&(x))
 #define WRITE_ONCE(x, v) (*(volatile __typeof__(x) *)&(x) = (v))
 

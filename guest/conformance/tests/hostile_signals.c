@@ -17,7 +17,7 @@ void hostile_signals(void)
 {
 	u64 first = option_number("first"), last = option_number("last");
 	u64 rounds = option_number("count") ?: 1;
-	u64 pid, tid, reached = 0, refused = 0, nobody = 0;
+	u64 pid, tid, reached = 0, refused = 0, missing = 0;
 
 	for (; rounds; rounds--)
 		for (pid = first; pid <= last; pid++)
@@ -29,7 +29,7 @@ void hostile_signals(void)
 				else if (result == -HOST_EPERM)
 					refused++;
 				else
-					nobody++;
+					missing++;
 			}
-	print("# signals: %llu reached, %llu refused, %llu to nobody\n", reached, refused, nobody);
+	print("# signals: %llu reached, %llu refused, %llu had no target\n", reached, refused, missing);
 }

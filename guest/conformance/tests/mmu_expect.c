@@ -8,7 +8,7 @@
 #include "test.h"
 
 #define PAGES		24
-#define LIKENESS	0x1234500067
+#define HINT	0x1234500067
 
 /* Changes to some of the pages. The others are the same in both spaces. */
 #define ABSENT		3
@@ -63,12 +63,12 @@ static void set(struct space *s, u32 i, u64 value)
 }
 
 /* A space that had all pages and is destroyed. */
-static void one_before(u64 likeness)
+static void one_before(u64 hint)
 {
 	u32 i;
 
 	space_create(&space);
-	CHECK_RESULT(vmi.mmu_expect_space(space.root, likeness), 0);
+	CHECK_RESULT(vmi.mmu_expect_space(space.root, hint), 0);
 	space_load(&space);
 	for (i = 0; i < WRITTEN; i++)
 		set(&space, i, pages[i] | USER_RO | PTE_A);
@@ -133,9 +133,9 @@ static void expected(u64 how)
 	need();
 	pages_get();
 	for (round = 0; round < 12; round++) {
-		one_before(LIKENESS);
+		one_before(HINT);
 		space_create(&other);
-		CHECK_RESULT(vmi.mmu_expect_space(other.root, LIKENESS), 0);
+		CHECK_RESULT(vmi.mmu_expect_space(other.root, HINT), 0);
 		space_load(&other);
 		expect_fault(KERNEL_WRITE, va + DIFFERENT * PAGE_SIZE, PF_W);
 		expect_fault(KERNEL_WRITE, va + WRITTEN * PAGE_SIZE, PF_W);
@@ -178,12 +178,12 @@ static void other_alike(u64 rights)
 	need();
 	pages_get();
 	for (round = 0; round < 12; round++) {
-		one_before(LIKENESS);
+		one_before(HINT);
 		space_create(&between);
 		for (i = 0; i < PAGES; i++)
 			space_set(&between, va + i * PAGE_SIZE, pages[i] | rights, VMI_LEVEL_PT);
 		space_create(&other);
-		CHECK_RESULT(vmi.mmu_expect_space(other.root, LIKENESS), 0);
+		CHECK_RESULT(vmi.mmu_expect_space(other.root, HINT), 0);
 		space_load(&other);
 		space_load(&between);
 		space_load(&other);
@@ -214,10 +214,10 @@ TEST(expect_another, "mmu.expect_space.another", 1, 0, MMU_EXPECT_SPACE)
 	CHECK_RESULT(vmi.mmu_expect_space(1ull << 63 | 1, 0), -VMI_EINVAL);
 	pages_get();
 	for (round = 0; round < 12; round++) {
-		one_before(LIKENESS);
+		one_before(HINT);
 		space_create(&other);
 		CHECK_RESULT(vmi.mmu_expect_space(round & 1 ? other.root : 0x1000,
-						  round & 1 ? 0 : LIKENESS), 0);
+						  round & 1 ? 0 : HINT), 0);
 		space_load(&other);
 		for (i = 0; i < PAGES; i++)
 			expect_fault(KERNEL_READ, bottom() + i * PAGE_SIZE, 0);

@@ -128,7 +128,7 @@ TEST(many_released, "mmu.many.released", 1, 0, MMU_RELEASE_PAGE_TABLE)
 	char word[8];
 
 	if (!option("hold", word, sizeof(word)))
-		test_skip("nobody looks");
+		test_skip("needs hold on the command line");
 	for (round = 0; round < 3; round++) {
 		begin(aliases, BITS | PTE_D);
 		for (page = 0; page < TABLE_PAGES; page += 2)

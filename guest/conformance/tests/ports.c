@@ -6,7 +6,7 @@
 #define UNUSED_PORT	0x1e8	/* nothing on PCs, nothing on hypervisors */
 #define CMOS_INDEX	0x70
 #define CMOS_DATA	0x71
-#define CMOS_SCRATCH	0x7e	/* battery-backed memory that nobody uses */
+#define CMOS_SCRATCH	0x7e	/* battery-backed memory that is unused */
 
 static const u32 bad_widths[] = { 0, 3, 5, 8, 0xffffffff };
 

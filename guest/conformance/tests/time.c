@@ -65,7 +65,7 @@ TEST(time_stolen, "time.read.stolen_by_others", 1, 0, TIME_READ)
 	u64 i, rounds;
 
 	if (!option("steal", word, sizeof(word)))
-		test_skip("nobody says that this host is busy");
+		test_skip("needs steal on the command line, on a busy host");
 	space_create(&spaces[0]);
 	space_create(&spaces[1]);
 	first = times();

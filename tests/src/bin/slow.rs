@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `slow CALL PROGRAM WORDS...`: runs a program on a host whose kernel does not come back from a
-//! system call, named by its number. An inherited seccomp filter hands each such call to a
-//! listener, and the listener never answers. The program itself holds the listener: when it ends,
-//! the calls fail.
+//! `slow CALL PROGRAM ARGUMENTS...`: runs a program on a host whose kernel never completes a system
+//! call, given by its number. An inherited seccomp filter passes each such call to a listener that
+//! never answers. The program itself holds the listener: when it ends, the calls fail.
 
 use rustix::thread::set_no_new_privs;
 use std::error::Error;
@@ -12,7 +11,7 @@ use std::process::{Command, ExitCode};
 
 /// `AUDIT_ARCH_X86_64`
 const ARCH: u32 = 0xc000_003e;
-/// Where `struct seccomp_data` has the call's number and the architecture.
+/// Offsets in `struct seccomp_data` of the number of the call and of the architecture.
 const NUMBER_AT: u32 = 0;
 const ARCH_AT: u32 = 4;
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;

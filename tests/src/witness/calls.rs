@@ -39,7 +39,7 @@ impl fmt::Display for Shown<'_> {
 }
 
 /// The address after the only instruction of the layer that makes host calls.
-#[allow(clippy::expect_used)] // The way in which a test fails.
+#[allow(clippy::expect_used)] // A panic fails the test.
 pub fn instruction() -> u64 {
     let layer =
         object::File::parse(paravane_blobs::PROCESS_LAYER).expect("the layer is an ELF file");

@@ -16,7 +16,7 @@
 //!
 //! [`scripts/fuzz.sh`]: ../../../scripts/fuzz.sh
 #![allow(unexpected_cfgs)] // `paravane_coverage` is the script's.
-#![allow(clippy::panic, clippy::expect_used)] // The way in which a test fails.
+#![allow(clippy::panic, clippy::expect_used)] // A panic fails the test.
 
 mod coverage;
 mod input;
