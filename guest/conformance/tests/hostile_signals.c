@@ -31,5 +31,6 @@ void hostile_signals(void)
 				else
 					missing++;
 			}
-	print("# signals: %llu reached, %llu refused, %llu had no target\n", reached, refused, missing);
+	print("# signals: %llu reached, %llu refused, %llu had no target\n", reached, refused,
+	      missing);
 }
