@@ -4,6 +4,9 @@
 //! CPU time of all processes.
 //!
 //! The process inherits its CPUs from its parent: one, or two for rows that need two.
+//!
+//! It is a hidden command and no program of its own: a small static program forks a fifth faster or
+//! more, and the ratios of the row `fork` would no longer compare with earlier ones.
 
 use super::cpus;
 use super::raw;
