@@ -147,7 +147,7 @@ fn what_is_pulled_runs_and_is_not_pulled_again() {
     assert_eq!((registry.asked("/blobs/"), user.layers()), (2, 3));
     let done = user.run(&["--image", &registry.name("some/other"), "--pull", "never"]);
     assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
-    assert!(done.stderr.contains("was not pulled yet"), "{done:?}");
+    assert!(done.stderr.contains("has not been pulled"), "{done:?}");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn answers_without_end_are_not_read() {
         ("/manifests/", 200, "more than 4 MiB"),
         ("/manifests/", 500, "500"),
         ("/manifests/", 404, "no such image"),
-        ("/blobs/", 200, "more than"),
+        ("/blobs/", 200, "more bytes than"),
         ("/blobs/", 500, "500"),
     ] {
         registry.fault(Some(Fault::Endless(part, status)));
