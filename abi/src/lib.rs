@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 //! The VMI for Rust: the numbers and structures of `vmi.toml`, and a list of all calls.
 //!
-//! Nothing here is written by hand but this page; `cargo run -p abigen` makes the rest, and the rules that are not
-//! tables are in `docs/vmi.md`. Structures are plain data in the guest's byte order (little-endian), every field
-//! naturally aligned, no implicit padding: sizes and offsets are asserted at build time here and in the C header.
+//! `cargo run -p abigen` makes the modules of tables from `abi/*.toml`. The rules that are not
+//! tables are in `docs/vmi.md`. Structures are plain data in the guest's byte order (little-endian). Every
+//! field is naturally aligned, without implicit padding: sizes and offsets are asserted at build
+//! time, here and in the C header.
 #![no_std]
 
 #[rustfmt::skip]

@@ -22,7 +22,7 @@ pub trait Enumerated: Copy {
     fn raw(self) -> u32;
 }
 
-/// A 32-bit field that holds the number of an enum's variant, or, when a guest wrote it, any number.
+/// A 32-bit field that holds the number of an enum's variant or, when a guest wrote it, any number.
 #[repr(transparent)]
 pub struct Choice<E> {
     word: AtomicU32,

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | 1 | stores work | announces its sleep |
 //! | 2 | full barrier | full barrier |
-//! | 3 | reads the announcement, wakes if it is there | looks for work again, waits if there is none |
+//! | 3 | reads the announcement, wakes if there | looks for work again, waits if there is none |
 //!
 //! The barriers keep each load after the store before it, so at least one side sees the other. No
 //! function here makes a host call: the caller passes the futex wait or wake. `tests/loom.rs` runs
@@ -48,8 +48,8 @@ pub fn wake_announced(sleeping: &AtomicU32, wake: impl FnOnce()) {
 /// Sleeps until `moment`, unless work that is due earlier came meanwhile.
 ///
 /// `until` is the announcement: a waker whose work is due before it counts the futex's word up and
-/// wakes. `seen` is that word, read before the caller looked for work and found `moment`. `earliest`
-/// looks again.
+/// wakes. `seen` is that word, read before the caller looked for work and found `moment`.
+/// `earliest` looks again.
 pub fn sleep_until(
     until: &AtomicU64,
     moment: u64,

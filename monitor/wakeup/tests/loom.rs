@@ -4,8 +4,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p paravane-wakeup --release`
 //!
 //! The layer's half is written here as in the C source that each function names. Where the C relies
-//! on a locked instruction as a full barrier, the model has the instruction and a fence. A wake that
-//! is lost leaves a thread in `Futex::wait` for good, which loom reports as a deadlock.
+//! on a locked instruction as a full barrier, the model has the instruction and a fence. A wake
+//! that is lost leaves a thread in `Futex::wait` for good, which loom reports as a deadlock.
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -288,8 +288,8 @@ fn a_hand_over_loses_nothing() {
     });
 }
 
-/// `process_line_route()` of `calls/line.c`: a signal that comes while the line is being unmasked is
-/// delivered once.
+/// `process_line_route()` of `calls/line.c`: a signal that comes while the line is being unmasked
+/// is delivered once.
 #[test]
 fn a_masked_line_delivers_once() {
     loom::model(|| {
@@ -307,8 +307,8 @@ fn a_masked_line_delivers_once() {
     });
 }
 
-/// `flush_elsewhere()` of `vcpu/remote_flush.c` and `pool_get()`, `mm_sync()`: a vCPU that comes into
-/// the process sees that a flush is wanted, or is seen and asked.
+/// `flush_elsewhere()` of `vcpu/remote_flush.c` and `pool_get()`, `mm_sync()`: a vCPU that comes
+/// into the process sees that a flush is wanted, or is seen and asked.
 #[test]
 fn a_flush_elsewhere_misses_nobody() {
     loom::model(|| {

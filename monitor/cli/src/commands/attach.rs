@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane attach`: what a machine in the background prints from now on, and what its command reads.
+//! `paravane attach`: what a machine in the background prints from now on, and what its command
+//! reads.
 
 use super::machines::running;
 use crate::arguments;

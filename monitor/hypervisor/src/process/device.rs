@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The machine's devices: a thread for each, between the layer's half (`layers/process/device/`) and
-//! [`Device`].
+//! The machine's devices: a thread for each, between the layer's half (`layers/process/device/`)
+//! and [`Device`].
 //!
 //! A device's thread sleeps on the futex `notify`, whose bits say what there is to do: a queue was
 //! notified, a vCPU waits for a register write, or something happened on the host. The guest can
