@@ -2,9 +2,9 @@
 //! The VMI for Rust: the numbers and structures of `vmi.toml`, and a list of all calls.
 //!
 //! `cargo run -p abigen` makes the modules of tables from `abi/*.toml`. The rules that are not
-//! tables are in `docs/vmi.md`. Structures are plain data in the guest's byte order (little-endian). Every
-//! field is naturally aligned, without implicit padding: sizes and offsets are asserted at build
-//! time, here and in the C header.
+//! tables are in `docs/vmi.md`. Structures are plain data in the guest's byte order
+//! (little-endian). Every field is naturally aligned, without implicit padding: sizes and offsets
+//! are asserted at build time, here and in the C header.
 #![no_std]
 
 #[rustfmt::skip]

@@ -2,8 +2,8 @@
 //! `paravane run`: a command, or a shell, in a Linux virtual machine of its own.
 //!
 //! Exit codes: the command's own; 128 + n if signal n ended it; 127 no such command; 126 it cannot
-//! be executed; 125 it cannot be started for another reason; 124 `--timeout` has passed; 1 the machine
-//! failed; 2 it could not be started.
+//! be executed; 125 it cannot be started for another reason; 124 `--timeout` has passed; 1 the
+//! machine failed; 2 it could not be started.
 
 mod options;
 
