@@ -42,8 +42,8 @@ generated_files() {
 clippy() {
 	if cargo clippy --version >/dev/null 2>&1; then
 		cargo clippy --quiet --locked --workspace --all-targets -- -D warnings &&
-			cargo clippy --quiet --locked --package paravane --bins --features test-hooks \
-				-- -D warnings
+			cargo clippy --quiet --locked --package paravane --bins \
+				--features test-hooks -- -D warnings
 	elif [ -n "${CI:-}" ]; then
 		echo "clippy is not installed, and this is where it has to be"
 		return 1
