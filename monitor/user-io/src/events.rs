@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The event loop of every command that serves several things at once: a machine, its command, a
+//! The event loop of commands that serve several things at once: a machine, its command, a
 //! terminal, signals, requests.
 //!
-//! A task takes turns. In each it does what can be done without waiting; between two turns the loop
-//! waits for what the task asks for. So nothing that a task serves can keep it from the rest.
+//! A task runs in turns. In a turn it does everything that can be done without waiting. Between two
+//! turns the loop waits for the files and the time that the task names. So no single source of
+//! events can block the others.
 
 use anyhow::Context;
 use rustix::event::{PollFd, Timespec, poll};
@@ -21,28 +22,28 @@ pub struct Waits<'a> {
 }
 
 impl<'a> Waits<'a> {
-    /// For something to read from a file.
+    /// Waits until a file is readable.
     pub fn to_read(&mut self, file: BorrowedFd<'a>) {
         self.files
             .push(PollFd::from_borrowed_fd(file, PollFlags::IN));
     }
 
-    /// For room to write to a file.
+    /// Waits until a file is writable.
     pub fn to_write(&mut self, file: BorrowedFd<'a>) {
         self.files
             .push(PollFd::from_borrowed_fd(file, PollFlags::OUT));
     }
 
-    /// For a time. The earliest one counts.
+    /// Waits until this time at most. The earliest time counts.
     pub fn until(&mut self, time: Instant) {
         self.until = Some(self.until.map_or(time, |before| before.min(time)));
     }
 
-    /// Waits for the first of all these. A signal's handler ends the wait, too: the caller looks at
-    /// everything again anyway.
+    /// Waits for the first of these. A signal handler ends the wait, too: callers check everything
+    /// again after each wait.
     ///
     /// # Errors
-    /// The host cannot wait.
+    /// poll() fails.
     pub fn wait(mut self) -> anyhow::Result<()> {
         let left = self
             .until
@@ -55,31 +56,31 @@ impl<'a> Waits<'a> {
     }
 }
 
-/// Whether something can be done with a file now without waiting. That may be to learn of an error.
+/// Whether an operation on a file would not block now. The operation may return an error.
 pub fn is_ready(file: BorrowedFd<'_>, flags: PollFlags) -> bool {
     let mut files = [PollFd::from_borrowed_fd(file, flags)];
     poll(&mut files, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// What takes turns.
+/// Something that runs in turns.
 pub trait Task {
-    /// What it comes to.
+    /// Its result.
     type End;
 
-    /// Does what can be done without waiting. Some: it is done.
+    /// Does what can be done without waiting. Returns the result when the task has ended.
     ///
     /// # Errors
-    /// It cannot go on.
+    /// The task cannot continue.
     fn turn(&mut self) -> anyhow::Result<Option<Self::End>>;
 
-    /// Adds what the next turn waits for.
+    /// Adds the files and times that the next turn depends on.
     fn waits<'a>(&'a self, waits: &mut Waits<'a>);
 }
 
 /// Runs a task to its end.
 ///
 /// # Errors
-/// The task's, or the host cannot wait.
+/// Those of the task, or poll() fails.
 pub fn run<T: Task>(task: &mut T) -> anyhow::Result<T::End> {
     loop {
         if let Some(end) = task.turn()? {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane attach`: what a machine in the background prints from now on, and what its command
-//! reads.
+//! `paravane attach`: prints the output of a machine in the background from now on, and passes
+//! input to its command.
 
 use super::machines::running;
 use crate::arguments;
@@ -16,38 +16,38 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Between two looks at what a machine has printed; where somebody types, it is seen sooner.
+/// Time between two looks at a machine's output. It is shorter if input comes from a terminal.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_TYPING: Duration = Duration::from_millis(10);
-/// A pipe that can be written to takes so much at least without making us wait (POSIX's PIPE_BUF).
+/// A writable pipe takes at least so many bytes without blocking (POSIX's PIPE_BUF).
 const PIECE: usize = 4096;
 
-/// What we read, for the machine's command.
+/// The input of the machine's command.
 struct Input {
-    /// To the command.
+    /// The pipe to the command.
     pipe: OwnedFd,
-    /// Read, and not sent yet.
+    /// Bytes that were read and not sent yet.
     waiting: Vec<u8>,
-    /// Our standard input may have more.
+    /// Standard input may have more.
     open: bool,
-    /// When that is sent, whoever types is done.
+    /// The user typed Ctrl-]: the session ends when `waiting` is sent.
     leaving: bool,
-    /// What is typed goes there as it is typed.
+    /// Set if standard input is a terminal for the command's terminal.
     terminal: Option<Terminal>,
 }
 
-/// What came of a piece of input.
+/// The result of handling a piece of input.
 #[derive(PartialEq, Eq)]
 enum Step {
     On,
-    /// Whoever types has left.
+    /// The user has left.
     Left,
-    /// The command reads no more.
+    /// The command has closed its input.
     Gone,
 }
 
 impl Input {
-    /// None: the command has no input, or we shall not read.
+    /// None if the command has no input, or with `--no-stdin`.
     fn new(machine: &Machine, args: &arguments::Attach) -> anyhow::Result<Option<Self>> {
         let spec = machine.spec()?;
         if args.no_stdin || !spec.interactive {
@@ -69,7 +69,7 @@ impl Input {
         Ok(Some(input))
     }
 
-    /// Tells the command the size of our terminal.
+    /// Sets the size of the command's terminal to that of this one.
     fn resize(&self, machine: &Machine) -> anyhow::Result<()> {
         if self.terminal.is_some() {
             let size = Terminal::size();
@@ -91,7 +91,7 @@ impl Input {
         }
     }
 
-    /// Whether [`Input::step`] can go on.
+    /// Whether [`Input::step`] can do something without waiting.
     fn is_ready(&self) -> bool {
         if !self.waiting.is_empty() {
             return is_ready(self.pipe.as_fd(), PollFlags::OUT);
@@ -105,13 +105,13 @@ impl Input {
             let mut piece = vec![0; PIECE];
             let read = match rustix::io::read(rustix::stdio::stdin(), &mut piece) {
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(Step::On),
-                // The terminal has gone.
+                // The terminal has hung up.
                 Err(Errno::IO) if self.terminal.is_some() => 0,
                 other => other.context("cannot read standard input")?,
             };
             piece.truncate(read);
             if read == 0 {
-                // The command's input goes on: somebody else may attach.
+                // The command's input stays open: another client may attach.
                 self.open = false;
                 return Ok(if self.terminal.is_some() {
                     Step::Left
@@ -119,7 +119,7 @@ impl Input {
                     Step::On
                 });
             }
-            // What was typed before it counts.
+            // The bytes before it are still sent.
             if let (true, Some(at)) = (
                 self.terminal.is_some(),
                 piece.iter().position(|&byte| byte == LEAVE),
@@ -148,7 +148,7 @@ impl Input {
     }
 }
 
-/// Somebody who is attached to a machine.
+/// A terminal, or other standard streams, attached to a machine.
 struct Session {
     machine: Machine,
     log: Log,
@@ -158,13 +158,13 @@ struct Session {
     signalled: bool,
 }
 
-/// How it came out.
+/// How a session ends.
 enum End {
-    /// The machine has ended.
+    /// The machine has ended with this exit code.
     Machine(u8),
     /// Its monitor was killed.
     Killed,
-    /// Whoever types has left.
+    /// The user has left.
     Left,
 }
 
@@ -200,7 +200,7 @@ impl Task for Session {
     type End = End;
 
     fn turn(&mut self) -> anyhow::Result<Option<End>> {
-        // Asked before: what was printed until then is read below.
+        // The state comes first: all output until then is read below.
         let state = self.machine.state()?;
         self.log.print()?;
         match state {

@@ -14,26 +14,25 @@ use paravane_user_io::signals::Signals;
 use std::os::unix::net::UnixStream;
 use std::task::Poll;
 
-/// How far the command is.
+/// The stage of the session.
 enum Stage {
-    /// The machine's monitor was asked for a connection to the agent, which it gives when the guest
-    /// has booted.
+    /// The monitor was asked for a connection to the agent. It answers when the guest has booted.
     Asked(Asked, Box<Exec>),
-    /// The agent has the command.
+    /// The agent runs the command.
     Running(Box<Relay>),
 }
 
 struct Session {
     stage: Stage,
     signals: Signals,
-    /// The command has got the signal. A second one ends this program at once.
+    /// A signal was passed to the command. A second one ends this program at once.
     signalled: bool,
 }
 
-/// How the session came out.
+/// How a session ends.
 enum End {
     Command(Ended),
-    /// By a signal, before there was a command.
+    /// By a signal, before the command was started.
     Interrupted(u8),
     /// The connection to the agent is lost.
     Lost(anyhow::Error),
@@ -51,7 +50,7 @@ pub fn run(args: &arguments::Exec) -> anyhow::Result<Outcome> {
         signalled: false,
     };
     let end = events::run(&mut session);
-    // From here on the terminal is as it was before.
+    // Restores the terminal.
     drop(session);
     match end? {
         End::Command(ended) => Ok(paravane_machine::outcome(ended)),
@@ -64,7 +63,7 @@ pub fn run(args: &arguments::Exec) -> anyhow::Result<Outcome> {
 }
 
 impl Session {
-    /// Hands the command to the agent when there is a connection.
+    /// Sends the command to the agent when the connection is there.
     fn connect(&mut self) -> anyhow::Result<()> {
         let Stage::Asked(asked, exec) = &self.stage else {
             return Ok(());

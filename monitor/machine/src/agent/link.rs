@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 
 const PIECE: usize = 64 << 10;
 
-/// A connection, never waited for.
+/// A connection to the agent. No call waits.
 #[derive(Debug)]
 pub struct Link {
     stream: UnixStream,
@@ -20,7 +20,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Takes a connection that the agent made.
+    /// Wraps a connection that the agent made.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Link {
@@ -36,24 +36,24 @@ impl Link {
         self.stream.as_fd()
     }
 
-    /// Whether something waits to be sent.
+    /// Whether bytes wait to be sent.
     pub fn has_unsent(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Puts a message behind what waits to be sent.
+    /// Queues a message.
     pub fn put(&mut self, message: &ToAgent) -> anyhow::Result<()> {
         put_message(&mut self.out, message, MAX_TO_AGENT)
             .context("arguments and environment are too long")
     }
 
-    /// Puts input for the command behind what waits to be sent.
+    /// Queues input for the command.
     pub fn put_input(&mut self, bytes: &[u8]) {
         put_data(&mut self.out, Stream::Input, bytes);
     }
 
-    /// Sends what can be sent now. False: the agent has closed the connection, and what waited is dropped; it may have said something
-    /// before, which is still to be read.
+    /// Sends as much as possible without waiting. Returns false if the agent has closed the
+    /// connection. What waited is then dropped; the agent's last messages can still be read.
     pub fn flush(&mut self) -> io::Result<bool> {
         while !self.out.is_empty() {
             match self.stream.write(&self.out) {
@@ -75,7 +75,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Takes what has arrived. False: the agent has closed the connection.
+    /// Receives what has arrived. Returns false if the agent has closed the connection.
     pub fn receive(&mut self) -> io::Result<bool> {
         let mut piece = vec![0; PIECE];
         match self.stream.read(&mut piece) {
@@ -97,7 +97,7 @@ impl Link {
         }
     }
 
-    /// The next thing that the agent says, after its greeting.
+    /// The agent's next message after its greeting, if one has arrived.
     pub fn next_frame(&mut self) -> anyhow::Result<Option<Frame<FromAgent>>> {
         loop {
             let frame = self
@@ -108,7 +108,8 @@ impl Link {
                 Some(Frame::Message(FromAgent::Hello { version })) if !self.greeted => {
                     if version != VERSION {
                         bail!(
-                            "the guest's agent speaks version {version}, this program speaks {VERSION}"
+                            "the guest's agent speaks version {version} of the protocol, this \
+                             program speaks {VERSION}"
                         );
                     }
                     self.greeted = true;

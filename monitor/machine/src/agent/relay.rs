@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A command in a guest, and this program's standard streams.
+//! Carries the streams between a command in a guest and this program.
 //!
-//! Nothing here waits, but for what the caller waits for with [`Relay::waits`]: so the caller can watch the machine and
-//! its own signals at the same time, whatever reader or writer is slow.
+//! No call waits. The caller waits for [`Relay::waits`], so it can serve the machine and its own
+//! signals at the same time, however slow a reader or writer is.
 
 use super::link::Link;
 use super::terminal::{LEAVE, Terminal};
@@ -12,13 +12,13 @@ use paravane_user_io::events::{PollFlags, Waits, is_ready};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
-/// Output that may wait for its reader; then the guest waits.
+/// Bytes of output that may wait for their reader. Beyond that the guest waits.
 const WAITING: usize = 256 << 10;
-/// A pipe that can be written to takes so much at least without making us wait (POSIX's PIPE_BUF).
+/// A writable pipe takes at least so many bytes without blocking (POSIX's PIPE_BUF).
 const PIECE: usize = 4096;
 const INPUT_PIECE: usize = 32 << 10;
 
-/// How a command has ended.
+/// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// With this exit code.
@@ -27,32 +27,33 @@ pub enum Ended {
     Killed(u8),
     /// It could not be started.
     Failed(Failure),
-    /// The person at the terminal has left it.
+    /// The user left it with Ctrl-].
     Left,
-    /// Nobody reads what it prints.
+    /// This program's standard output or error has no reader.
     NoReader,
-    /// What it prints cannot be written, and why.
+    /// Its output cannot be written, and why.
     NoRoom(String),
 }
 
-/// The streams of a command that was asked for on a link.
+/// The streams of the command that was started on a link.
 #[derive(Debug)]
 pub struct Relay {
     link: Link,
     terminal: Option<Terminal>,
-    /// Our standard input may have more for it.
+    /// This program's standard input may have more for it.
     input: bool,
-    /// Bytes of input that it takes now.
+    /// Bytes of input that the guest takes now.
     window: usize,
     output: Vec<u8>,
     error: Vec<u8>,
-    /// What there is no room for is forgotten.
+    /// Output is dropped when the disk is full.
     forgets: bool,
     ended: Option<Ended>,
 }
 
 impl Relay {
-    /// For the command that was last asked for. With a terminal, everything goes to the guest as it is typed.
+    /// For the command that was last started on the link. With a terminal, everything typed goes to
+    /// the guest at once.
     pub fn new(link: Link, terminal: Option<Terminal>, input: bool) -> Self {
         Relay {
             link,
@@ -66,7 +67,8 @@ impl Relay {
         }
     }
 
-    /// From now on what there is no room for is forgotten: a machine in the background outlives its log.
+    /// From now on output is dropped when the disk is full: a machine in the background outlives
+    /// its log.
     pub fn forget(&mut self) {
         self.forgets = true;
     }
@@ -112,12 +114,16 @@ impl Relay {
         self.link.put(&ToAgent::Signal(number.into()))
     }
 
-    /// Tells the command the size of its terminal, which is not ours.
+    /// Sets the size of the command's terminal, which belongs to another program.
     pub fn resize(&mut self, size: Size) -> anyhow::Result<()> {
         self.link.put(&ToAgent::Resize(size))
     }
 
-    /// Does what can be done without waiting. Some: the command has ended, and all that it printed is written.
+    /// Does what can be done without waiting. Returns the end of the command when all of its output
+    /// is written.
+    ///
+    /// # Errors
+    /// The connection to the agent is lost, or standard input cannot be read.
     pub fn work(&mut self) -> anyhow::Result<Option<Ended>> {
         if self.terminal.as_ref().is_some_and(Terminal::was_resized) {
             self.link.put(&ToAgent::Resize(Terminal::size()))?;
@@ -143,11 +149,11 @@ impl Relay {
             .filter(|ended| written || *ended == Ended::Left))
     }
 
-    /// One piece of our input.
+    /// Takes one piece of this program's input.
     fn take_input(&mut self) -> anyhow::Result<()> {
         let mut piece = vec![0; self.window.min(INPUT_PIECE)];
         match rustix::io::read(rustix::stdio::stdin(), &mut piece) {
-            // Somebody else who has the same terminal was faster.
+            // Another program with the same terminal was faster.
             Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(0) | Err(Errno::IO) if self.terminal.is_some() => self.ended = Some(Ended::Left),
             Ok(0) => {
@@ -168,7 +174,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes what the guest says, as long as there is room.
+    /// Takes messages from the guest, as long as there is room for output.
     fn listen(&mut self) -> anyhow::Result<()> {
         while self.takes_output() && is_ready(self.link.file(), PollFlags::IN) {
             let open = self
@@ -190,7 +196,7 @@ impl Relay {
             Frame::Data(Stream::Output, bytes) => self.output.extend(bytes),
             Frame::Data(Stream::Error, bytes) => self.error.extend(bytes),
             Frame::Message(FromAgent::Taken(n)) => {
-                // More than was sent cannot be taken; what the guest says of it is only its own loss.
+                // A guest that claims more than was sent only harms itself.
                 self.window = self
                     .window
                     .saturating_add(n as usize)
@@ -212,7 +218,7 @@ impl Relay {
         self.ended.get_or_insert(how);
     }
 
-    /// Writes what can be written without waiting.
+    /// Writes as much output as possible without waiting.
     fn write(&mut self) -> Result<(), Errno> {
         for (bytes, file) in [
             (&mut self.output, rustix::stdio::stdout()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Our terminal while a guest's program has it: raw, and as it was before on every way out.
+//! The terminal while a program in a guest uses it: in raw mode, and restored on every way out.
 
 use paravane_agent_protocol::Size;
 use paravane_confine as confine;
@@ -10,10 +10,10 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-/// Leaves the guest: Ctrl-].
+/// The byte that leaves the guest: Ctrl-].
 pub const LEAVE: u8 = 0x1d;
 
-/// The terminal on standard input, in raw mode until this is dropped.
+/// The terminal on standard input. It is in raw mode until this is dropped.
 #[derive(Debug)]
 pub struct Terminal {
     before: Termios,
@@ -23,13 +23,13 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Whether a person sits there: at standard input and at standard output.
+    /// Whether standard input and standard output are terminals.
     pub fn is_there() -> bool {
         rustix::termios::isatty(rustix::stdio::stdin())
             && rustix::termios::isatty(rustix::stdio::stdout())
     }
 
-    /// Makes it raw.
+    /// Sets raw mode.
     pub fn take() -> io::Result<Self> {
         let before = tcgetattr(rustix::stdio::stdin())?;
         let (resized, write) = UnixStream::pair()?;
@@ -37,7 +37,7 @@ impl Terminal {
         let mut signals = vec![signal_hook::low_level::pipe::register(SIGWINCH, write)?];
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let before = before.clone();
-            // Whoever is asked to end twice exits at once, without running what is in `drop`.
+            // A second signal ends the program at once, without running `drop`.
             // SAFETY: one system call, which a signal handler may make, and nothing else.
             let action = unsafe {
                 signal_hook::low_level::register(signal, move || {
@@ -57,14 +57,14 @@ impl Terminal {
         })
     }
 
-    /// Its size now.
+    /// The current size.
     pub fn size() -> Size {
         match tcgetwinsize(rustix::stdio::stdout()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Size {
                 columns: size.ws_col,
                 rows: size.ws_row,
             },
-            // It does not know.
+            // The terminal does not know its size.
             _ => Size {
                 columns: 80,
                 rows: 24,
@@ -72,12 +72,12 @@ impl Terminal {
         }
     }
 
-    /// For poll: readable when [`Terminal::was_resized`] may say so.
+    /// For poll: readable when [`Terminal::was_resized`] may return true.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.resized.as_fd()
     }
 
-    /// Whether its size may have changed since the last call.
+    /// Whether the size may have changed since the last call.
     pub fn was_resized(&self) -> bool {
         matches!((&self.resized).read(&mut [0; 64]), Ok(n) if n > 0)
     }
@@ -88,7 +88,7 @@ impl Drop for Terminal {
         for signal in self.signals.drain(..) {
             signal_hook::low_level::unregister(signal);
         }
-        // Fails when the terminal has gone.
+        // Fails if the terminal has hung up.
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
         confine::restore_terminal(None);
     }

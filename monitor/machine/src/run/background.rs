@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A monitor in the background: who started it, and what its command reads.
+//! A monitor in the background: the program that started it, and the input of its command.
 
 use anyhow::Context;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What is said when the command runs.
+/// The message to that program when the command runs.
 pub const RUNNING: &[u8] = b"running";
 
-/// What a monitor in the background has in place of a terminal and somebody at it.
+/// What a monitor in the background has in place of a terminal.
 #[derive(Debug)]
 pub struct Background {
-    /// Who started us hears there.
+    /// The connection to the program that started this one.
     starter: Option<OwnedFd>,
-    /// The other end of our standard input, for who attaches. As long as it is here, that does not end.
+    /// The write end of this program's standard input, for clients that attach. The input does not
+    /// end while this is open.
     input: Option<OwnedFd>,
 }
 
 impl Background {
-    /// Takes the socket to whoever started us from standard input, which is then a pipe for those who attach, or empty.
+    /// Takes the connection to the starting program from standard input. Standard input then
+    /// becomes a pipe for clients that attach, or is empty.
     pub fn take(interactive: bool) -> anyhow::Result<Self> {
         let complain = "cannot take the place of a terminal";
         let starter = rustix::stdio::stdin()
@@ -40,15 +42,15 @@ impl Background {
         })
     }
 
-    /// Says that the command runs; nobody waits for us any more.
+    /// Reports that the command runs. The starting program no longer waits.
     pub fn say_running(&mut self) {
         if let Some(starter) = self.starter.take() {
-            // Fails when whoever started us is gone, to whom it makes no difference.
+            // Fails if that program has ended, and then it does not matter.
             let _ = rustix::io::write(&starter, RUNNING);
         }
     }
 
-    /// For who attaches.
+    /// The write end of the command's input, for a client that attaches.
     pub fn input(&self) -> Option<&OwnedFd> {
         self.input.as_ref()
     }

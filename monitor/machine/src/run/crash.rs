@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is known of a machine that ended badly: each vCPU's registers, its stack by the kernel's symbols, and what the layer did last.
+//! The report on a machine that crashed: each vCPU's registers, its stack by the kernel's symbols,
+//! and the last events of the layer.
 //!
-//! It stands behind the kernel's own log. All of it comes out of memory that the guest can write: numbers are printed as numbers.
+//! The report follows the kernel's own log. All of it comes from memory that the guest can write,
+//! so numbers are printed as numbers.
 
 use paravane_abi::process as ph;
 use paravane_hypervisor::process::debug::{Debug, RBP, RSP, Registers, State};
@@ -10,11 +12,11 @@ use paravane_vmlinux::orc::{Frame, Orc};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// For vCPUs that run to say where they are.
+/// How long running vCPUs have to stop and report their registers.
 const STOP_TIME: Duration = Duration::from_millis(300);
-/// Events of each vCPU.
+/// Events printed for each vCPU.
 const EVENTS: usize = 16;
-/// vCPUs that are told of; more would hide what matters.
+/// vCPUs in the report. More would hide what matters.
 const VCPUS: usize = 8;
 const NAMES: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
@@ -62,16 +64,16 @@ pub fn report(debug: &Debug, kernel: &[u8]) -> String {
     text
 }
 
-/// What the kernel's file says of addresses.
+/// Translates addresses by the kernel file's symbols.
 struct Book<'a> {
     image: Option<Image<'a>>,
     orc: Option<Orc>,
-    /// Load address less link address.
+    /// The load address minus the link address.
     delta: u64,
 }
 
 impl Book<'_> {
-    /// A place in the code: `name+0x12`, or where it is.
+    /// A place in the code: `name+0x12`, or the address and the part of the address space it is in.
     fn place(&self, address: u64) -> String {
         let kernel = (ph::PHV_HOLE_START..ph::PHV_LAYER_BASE).contains(&address);
         if !kernel {
@@ -92,7 +94,8 @@ impl Book<'_> {
         }
     }
 
-    /// Where a call came from, of its return address: behind a call that never returns that is another function's beginning.
+    /// The call site of a return address. After a call that never returns, the return address is
+    /// the start of the next function.
     fn caller(&self, address: u64) -> String {
         let before = self
             .image
@@ -157,7 +160,7 @@ impl Book<'_> {
             "  cr2 {:#x}, cr3 {:#x}, fs {:#x}, gs {:#x}",
             registers.cr2, registers.cr3, registers.fs_base, registers.gs_base
         );
-        // Of a call only those are known that it keeps.
+        // During a call into the layer only the registers that the call preserves are known.
         let known = |n: usize| !call || matches!(n, 3..=5 | 12..=15);
         let all: Vec<String> = NAMES
             .iter()

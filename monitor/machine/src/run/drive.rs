@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Drives a machine from its start to its end. One event loop serves the host that makes the machine,
-//! the guest's console, its agent, the command's streams, signals and the control socket, in every
-//! state. [`Life`] decides what follows from what happens, and when the machine must be over.
+//! Drives a machine from its start to its end. One event loop serves the thread that creates the
+//! machine, the guest's console, the agent, the command's streams, signals and the control socket,
+//! in every state. [`Life`] decides what follows from each event.
 
 use super::background::Background;
 use super::finish;
@@ -25,50 +25,50 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A host that is about to be done is waited for so long, so that the end leaves nothing.
+/// How long an aborted start has to finish, so that it can be cleaned up.
 const LEAVE: Duration = Duration::from_millis(500);
-/// Pieces of output that are taken before anything else is served.
+/// Pieces of output taken before anything else is served.
 const BURST: usize = 64;
 
-/// What a machine is run for, and how.
+/// How a machine is run.
 #[derive(Debug)]
 pub struct RunOptions {
-    /// The command. Without one the machine runs until something ends it.
+    /// The command. Without one the machine runs until it is ended.
     pub exec: Option<Exec>,
     /// Process 1 may be the root's own init.
     pub system: bool,
-    /// When the machine ends at the latest.
+    /// The end of `--timeout`.
     pub timeout: Option<Instant>,
-    /// The guest may boot as slowly as it likes: a debugger looks at each step.
+    /// Booting has no time limit: a debugger may stop the kernel.
     pub patient: bool,
     /// Print the kernel's log.
     pub verbose: bool,
-    /// The machine has no terminal of its own, only those that attach.
+    /// Set for a machine in the background, to which terminals attach.
     pub background: Option<Background>,
 }
 
-/// The machine, as far as there is one.
+/// The machine in its two stages.
 pub(super) enum Machine {
-    /// The host makes it.
+    /// The host creates it.
     Starting(Starting),
     /// It runs.
     Started(Box<Started>),
 }
 
-/// A machine, and all that concerns it.
+/// A machine, and everything that its loop serves.
 pub struct Drive<'a> {
     pub(super) life: Life,
     pub(super) machine: Machine,
-    /// The command, until the agent has it.
+    /// The command, until it is sent to the agent.
     exec: Option<Exec>,
-    /// The command's streams, once the agent has called.
+    /// The command's streams, once the agent has connected.
     pub(super) relay: Option<Relay>,
     /// The connection on which the agent was told to power off.
     power_off: Option<Link>,
     pub(super) background: Option<Background>,
     pub(super) log: KernelLog,
     signals: &'a Signals,
-    /// A signal to this program was served. A second one ends the program at once.
+    /// A signal to this program was delivered. A second one ends the program at once.
     signalled: bool,
     quit: Quit,
     pub(super) control: Option<Server>,
@@ -78,8 +78,11 @@ pub struct Drive<'a> {
 }
 
 impl<'a> Drive<'a> {
-    /// For a machine that the host begins to make. `begun`: when the monitor started, for the times
-    /// in the log.
+    /// For a machine that the host begins to create. `begun`: when the monitor started, for the
+    /// times in the log.
+    ///
+    /// # Errors
+    /// SIGQUIT cannot be handled.
     pub fn new(
         starting: Starting,
         options: RunOptions,
@@ -104,29 +107,32 @@ impl<'a> Drive<'a> {
             log: KernelLog::new(options.verbose),
             signals,
             signalled: false,
-            quit: Quit::install().context("cannot take note of signals")?,
+            quit: Quit::install().context("cannot handle signals")?,
             control,
             waiting: VecDeque::new(),
             begun,
         })
     }
 
-    /// Runs the machine. Afterwards it is gone.
+    /// Runs the machine to its end.
+    ///
+    /// # Errors
+    /// The machine cannot be created, or this program's standard streams fail.
     pub fn run(mut self) -> anyhow::Result<Outcome> {
         let finish = events::run(&mut self);
-        // From here on the terminal is as it was before.
+        // Restores the terminal.
         drop(self.relay.take());
         match self.machine {
             Machine::Started(started) => finish::tell(finish, &started, &mut self.log),
             Machine::Starting(starting) => {
-                // What the host has made by then ends in good order.
+                // A machine that is complete by then is cleaned up.
                 drop(starting.wait_until(Instant::now() + LEAVE));
                 finish::tell_early(finish)
             }
         }
     }
 
-    /// Something has happened: does for the guest what follows.
+    /// Delivers an event, and carries out the action that follows.
     pub(super) fn happens(&mut self, event: Event) -> anyhow::Result<()> {
         match self.life.on(event, Instant::now()) {
             Action::None => {}
@@ -149,7 +155,7 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
-    /// Takes the machine when the host has made it.
+    /// Starts the machine when the host has created it.
     fn start(&mut self) -> anyhow::Result<()> {
         let Machine::Starting(starting) = &self.machine else {
             return Ok(());
@@ -164,9 +170,9 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
-    /// Takes what the machine prints, and its end.
+    /// Takes the machine's output, and its end.
     fn console(&mut self) -> anyhow::Result<()> {
-        // A guest that prints without end does not keep the loop from anything else.
+        // A guest that prints without end must not block the rest of the loop.
         for _ in 0..BURST {
             self.log.write();
             let Machine::Started(started) = &self.machine else {
@@ -185,7 +191,7 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
-    /// Whether the agent's next call is for somebody. If not, it stays in the queue.
+    /// Whether the agent's next connection is needed. If not, it stays in the queue.
     fn wants_call(&self) -> bool {
         match self.life.state() {
             State::Booting { .. } => true,
@@ -195,7 +201,8 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// The agent's first call gets the command. Later ones are for clients, and for the power-off.
+    /// Takes the agent's connections. The first gets the command. Later ones are for clients and
+    /// for the power-off.
     fn agent_calls(&mut self) -> anyhow::Result<()> {
         while self.wants_call() {
             let Machine::Started(started) = &self.machine else {
@@ -232,7 +239,7 @@ impl<'a> Drive<'a> {
         let (mut terminal, mut input) = (None, false);
         if let Some(exec) = self.exec.take() {
             input = exec.input;
-            // In the background the terminal is that of the client that attaches.
+            // In the background, clients attach with terminals of their own.
             if exec.terminal.is_some() && self.background.is_none() {
                 terminal = Some(Terminal::take().context("cannot use this terminal")?);
             }
@@ -262,7 +269,7 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Signals to this program.
+    /// Delivers signals to this program.
     fn signals(&mut self) -> anyhow::Result<()> {
         if let (false, Some(number)) = (self.signalled, self.signals.pending()) {
             self.signalled = true;
@@ -309,7 +316,7 @@ impl Task for Drive<'_> {
         match &self.machine {
             Machine::Starting(starting) => waits.to_read(starting.file()),
             Machine::Started(started) => {
-                // The guest waits as long as there is no room for what it prints.
+                // While the log is full, the guest waits.
                 if !self.log.is_full() {
                     waits.to_read(started.vm.bell());
                 }
@@ -327,14 +334,14 @@ impl Task for Drive<'_> {
     }
 }
 
-/// Asks on a new connection. None: it broke, and the next one has to do.
+/// Asks for the power-off on a new connection. Returns none if that is lost: the next one is used.
 fn ask_to_power_off(stream: UnixStream) -> Option<Link> {
     let mut link = Link::new(stream).ok()?;
     link.put(&ToAgent::PowerOff(0)).ok()?;
     link.flush().ok()?.then_some(link)
 }
 
-/// Takes note of SIGQUIT.
+/// Handles SIGQUIT.
 struct Quit(UnixStream);
 
 impl Quit {
@@ -345,7 +352,7 @@ impl Quit {
         Ok(Quit(read))
     }
 
-    /// Whether it came since the last call.
+    /// Whether one has arrived since the last call.
     fn came(&self) -> bool {
         matches!((&self.0).read(&mut [0; 16]), Ok(n) if n > 0)
     }

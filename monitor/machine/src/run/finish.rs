@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the end of a machine or of a command means: an exit code, and words on stderr if it needs any.
+//! Reports the end of a machine or of a command: an exit code, and a message on stderr if needed.
 
 use super::crash;
 use super::kernel_log::KernelLog;
@@ -25,21 +25,21 @@ const NOT_UNPACKED: &str = "Initramfs unpacking failed: ";
 /// The signal that a program gets when no process reads what it prints.
 const SIGPIPE: u8 = 13;
 
-/// How it came out, as it is told.
+/// The result of a machine, as it is reported.
 enum Told {
     Outcome(Outcome),
     TimedOut,
-    /// Something did not work, and why.
+    /// Something failed, with the reason.
     Failed(String),
-    /// The machine could not go on, and why. What it did last is told, too.
+    /// The machine crashed, with the reason. The report has its last state, too.
     Crashed(String),
-    /// The input is no good, and why.
+    /// An input file is not usable, with the reason.
     Refused(String),
-    /// The agent gave up. It says on the console why.
+    /// The agent gave up. The reason is on the console.
     AgentFailed,
 }
 
-/// Tells how a machine came out. The last one to see it.
+/// Reports the result of a machine that has run.
 pub fn tell(
     finish: anyhow::Result<Finish>,
     started: &Started,
@@ -69,7 +69,7 @@ pub fn tell(
         }
         Told::Crashed(why) => {
             log.show();
-            // Without the kernel's file there are addresses only.
+            // Without the kernel's file the report has no symbols.
             let kernel = started.kernel.read().unwrap_or_default();
             let mut words = String::new();
             for line in crash::report(started.vm.debug(), &kernel).lines() {
@@ -95,7 +95,7 @@ pub fn tell(
     Ok(outcome)
 }
 
-/// The same of a machine that the host has not made.
+/// Reports the result of a machine that was never complete.
 pub fn tell_early(finish: anyhow::Result<Finish>) -> anyhow::Result<Outcome> {
     match finish? {
         Finish::Outcome(outcome) => Ok(outcome),
@@ -104,7 +104,7 @@ pub fn tell_early(finish: anyhow::Result<Finish>) -> anyhow::Result<Outcome> {
             Ok(Outcome::Guest(TIMED_OUT))
         }
         _ => bail!(
-            "cannot start the machine: the host had not made it after {} s",
+            "cannot start the machine: the host had not created it after {} s",
             MAKE.as_secs()
         ),
     }
@@ -121,11 +121,11 @@ fn judge(finish: Finish, log: &KernelLog) -> Told {
             Some(why) => Told::Refused(format!("the kernel cannot unpack the initial root: {why}")),
             None => ended_early(end),
         },
-        Finish::NotMade => Told::Failed("the host has not made the machine".to_string()),
+        Finish::NotMade => Told::Failed("the host has not created the machine".to_string()),
     }
 }
 
-/// The command never ran: that is no success, whatever the machine says.
+/// A machine whose command never ran has failed, whatever its exit status is.
 fn ended_early(end: End) -> Told {
     match end {
         End::Shutdown(0) => {
@@ -150,7 +150,7 @@ fn machine_ended(end: End) -> Told {
     }
 }
 
-/// What the end of a command means. Says what went wrong, if something did.
+/// The outcome of a command. Prints what went wrong, if something did.
 pub fn outcome(ended: Ended) -> Outcome {
     match ended {
         Ended::Exited(code) => Outcome::Guest(code),

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the guest's kernel says: kept for the case that something goes wrong, or printed as it comes.
+//! The guest kernel's log: kept in case something goes wrong, or printed as it comes.
 
 use paravane_user_io::{stderr, text};
 use std::collections::VecDeque;
 
-/// Lines that are kept.
+/// Number of lines that are kept.
 const KEPT: usize = 400;
-/// Lines above this are cut: a guest may print without end.
+/// Longest line in bytes. Longer ones are split: a guest may print without end.
 const MAX_LINE: usize = 1024;
 
-/// Bytes that may wait for a reader; then the guest waits.
+/// Bytes that may wait for stderr's reader. Beyond that the guest waits.
 const WAITING: usize = 64 << 10;
 
-/// In front of what the agent says there before it can call us.
+/// Prefix of the agent's messages on the console, before it has a connection to the monitor.
 const AGENT: &str = "paravane-agent: ";
 
 /// The console's lines.
 #[derive(Debug)]
 pub struct KernelLog {
-    /// Every line goes to stderr at once.
+    /// Print every line on stderr at once.
     live: bool,
     partial: Vec<u8>,
     lines: VecDeque<String>,
-    /// What stderr has not taken yet.
+    /// Bytes that stderr has not taken yet.
     unsent: Vec<u8>,
-    /// What the agent has said there last.
+    /// The agent's last message.
     agent: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl KernelLog {
         }
     }
 
-    /// Takes bytes of the console.
+    /// Adds bytes of the console.
     pub fn add(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if byte == b'\n' || self.partial.len() == MAX_LINE {
@@ -65,7 +65,7 @@ impl KernelLog {
         self.lines.push_back(line);
     }
 
-    /// What the agent has said on the console last, if anything.
+    /// The agent's last message on the console, if there is one.
     pub fn agent(&self) -> Option<&str> {
         self.agent.as_deref()
     }
@@ -77,12 +77,12 @@ impl KernelLog {
             .find_map(|line| Some(line.split_once(words)?.1))
     }
 
-    /// Something went wrong: prints what was kept.
+    /// Prints the kept lines, after something went wrong.
     pub fn show(&mut self) {
         if !self.partial.is_empty() {
             self.line();
         }
-        // What came was printed as it came.
+        // A live log has printed everything already.
         let printed = self.live;
         for line in std::mem::take(&mut self.lines).iter().filter(|_| !printed) {
             self.print(line);
@@ -92,27 +92,27 @@ impl KernelLog {
 
     fn print(&mut self, line: &str) {
         self.unsent.extend(line.as_bytes());
-        // The terminal may be raw: it wants to be told to go to the line's beginning.
+        // The terminal may be in raw mode, which needs the carriage return.
         self.unsent.extend(b"\r\n");
     }
 
-    /// Writes what can be written without waiting.
+    /// Writes as much as possible without waiting.
     pub fn write(&mut self) {
         stderr::write(&mut self.unsent);
     }
 
-    /// Whether something waits for stderr's reader.
+    /// Whether bytes wait for stderr's reader.
     pub fn waits(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Whether so much waits that no more is to be taken of the guest.
+    /// Whether so many bytes wait that no more may be taken from the guest.
     pub fn is_full(&self) -> bool {
         self.unsent.len() >= WAITING
     }
 }
 
-/// What was printed as it came is whole, if somebody reads it.
+/// Prints the rest of a live log, if stderr has a reader.
 impl Drop for KernelLog {
     fn drop(&mut self) {
         stderr::finish(&mut self.unsent);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The machine that `run` starts: kernel, root file system, command line, devices.
+//! Creates the machine that `run` starts: kernel, root file system, command line, devices.
 
 use super::network::NetworkReport;
 use super::resources::{self, Resources};
@@ -28,13 +28,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
-/// For every Linux guest: where its console is; and that it tells what it does when we send it a non-maskable interrupt.
+/// For every Linux guest: its console, and that it panics with a report on a non-maskable
+/// interrupt.
 const COMMAND_LINE: &str = "console=hvc0 unknown_nmi_panic";
 
-/// The guest's address on its vsock, the first that one may have.
+/// The guest's context id on its vsock, the first that is not reserved.
 const CID: u32 = 3;
 
-/// All that was read, before anything runs.
+/// The input of a machine, read and checked before anything runs.
 #[derive(Debug)]
 pub struct Machine {
     spec: Spec,
@@ -44,15 +45,15 @@ pub struct Machine {
     command_line: String,
 }
 
-/// The thread that has put a machine together. It stays until the machine's end, because the host's
-/// kernel ends passt with it.
+/// The thread that creates a machine. It stays until the machine's end, because the host kernel
+/// kills passt when the thread that started it ends.
 const STARTER: &str = "starter";
 
-/// A machine that is being put together.
+/// A machine that is being created.
 pub type Starting = Worker<anyhow::Result<Made>>;
 
-/// A machine that is put together. All of its threads are confined, but for the caller's, and
-/// nothing of the guest's has run.
+/// A machine that is complete. All of its threads are confined, except for the main thread, and no
+/// guest code has run.
 #[derive(Debug)]
 pub struct Made {
     vm: Vm,
@@ -60,9 +61,9 @@ pub struct Made {
     resources: Resources,
     kernel: SymbolFile,
     metrics: Option<Metrics>,
-    /// What the main thread may open when the guest runs.
+    /// The files that the main thread may open while the guest runs.
     files: Files,
-    /// The thread that has made it stays as long as this.
+    /// The starter thread ends when this is dropped.
     starter: Sender<()>,
 }
 
@@ -72,30 +73,31 @@ pub struct Started {
     pub vm: Vm,
     pub calls: Calls,
     pub resources: Resources,
-    /// For its symbols.
+    /// For the symbols in a crash report.
     pub kernel: SymbolFile,
     _metrics: Option<Metrics>,
-    /// Last: passt is gone by then.
+    /// Dropped last: passt has ended by then.
     _starter: Sender<()>,
 }
 
-/// The kernel's file, open: what is in it is guest memory's once the machine runs, and larger than all else that the monitor
-/// needs. It is read again when somebody wants to know what is where.
+/// The kernel's open file. Its contents are in guest memory once the machine runs, and larger than
+/// everything else that the monitor needs. A crash report reads it again for its symbols.
 #[derive(Debug)]
 pub struct SymbolFile(File);
 
 impl SymbolFile {
-    /// What is in it; once.
+    /// Reads the contents, once.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        // Of a thread that may read and do little else with files: not by what asks for the length first.
+        // The calling thread's policy admits few calls on files. File::read_to_end would also ask
+        // for the length.
         (&self.0).take(u64::MAX).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 }
 
 impl Machine {
-    /// Reads and checks what the options name.
+    /// Reads and checks the files that the options name.
     pub fn prepare(spec: &Spec, verbose: bool) -> anyhow::Result<Self> {
         let path = match &spec.kernel {
             Some(path) => path.clone(),
@@ -108,7 +110,8 @@ impl Machine {
                 let archive = files::read(path, "initrd")?;
                 if !root::is_archive(&archive) {
                     bail!(
-                        "initrd {}: no archive that the kernel can unpack: cpio (newc), also compressed, is",
+                        "initrd {}: no archive that the kernel can unpack: a cpio archive (newc), \
+                         optionally compressed, is needed",
                         path.display()
                     );
                 }
@@ -125,9 +128,9 @@ impl Machine {
         })
     }
 
-    /// Begins to put it together, on a thread of its own: the host can take long for files,
-    /// processes and namespaces, and nothing interrupts most of that. `named` is what is known of
-    /// the machine elsewhere, if it has a name.
+    /// Begins to create the machine on a thread of its own: the host can take long for files,
+    /// processes and namespaces, and most of that cannot be interrupted. `named` is the machine's
+    /// entry in the store, if it has a name.
     pub fn begin(
         self,
         network: NetworkReport,
@@ -142,7 +145,7 @@ impl Machine {
                 confine::enter(STARTER, &Files::none())?;
                 Ok(made)
             }));
-            // Comes back when the machine is gone.
+            // Returns when the machine has ended.
             let _ = end.recv();
         };
         Worker::start(STARTER, work).context("cannot start a thread")
@@ -183,7 +186,7 @@ impl Machine {
         if let Some((listener, address)) = listener {
             self.serve_gdb(&mut vm, listener, &address)?;
         }
-        // All of it is in guest memory.
+        // Guest memory has a copy of both.
         drop((self.kernel, self.initrd));
         let metrics = match &self.spec.metrics {
             Some(path) => {
@@ -207,14 +210,15 @@ impl Machine {
         })
     }
 
-    /// Starts the debugger's thread, and says how to reach it.
+    /// Starts the debugger's thread, and prints how to connect to it.
     fn serve_gdb(&self, vm: &mut Vm, listener: Listener, address: &Address) -> anyhow::Result<()> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let rings = bell.try_clone()?;
         let delta = vm.debug().delta;
         vm.debug_with(rings, move |debug| gdb::serve(debug, &listener, &bell))?;
         eprintln!(
-            "paravane: waiting for gdb -ex 'symbol-file -o {delta:#x} {}' -ex 'target remote {address}'",
+            "paravane: waiting for gdb -ex 'symbol-file -o {delta:#x} {}' \
+             -ex 'target remote {address}'",
             self.kernel.name
         );
         Ok(())
@@ -222,7 +226,7 @@ impl Machine {
 }
 
 impl Made {
-    /// Confines the calling thread, and has the guest's kernel run.
+    /// Confines the calling thread, and starts the guest's kernel.
     pub fn start(self) -> anyhow::Result<Started> {
         confine::enter("main", &self.files)?;
         self.vm.start_kernel();
@@ -237,12 +241,12 @@ impl Made {
     }
 }
 
-/// The agent's calls.
+/// The connections that the agent makes.
 #[derive(Debug)]
 pub struct Calls(vsock::Listener);
 
 impl Calls {
-    /// The next one, if there is one.
+    /// The next connection, if there is one.
     pub fn next(&self) -> io::Result<Option<UnixStream>> {
         match self.0.accept(Some(Instant::now())) {
             Ok(stream) => Ok(Some(stream)),
@@ -251,13 +255,14 @@ impl Calls {
         }
     }
 
-    /// For poll: readable while there is one.
+    /// For poll: readable while there is a connection to take.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// The word of the kernel's command line by which the agent leaves process 1 to the root's own init.
+/// The word of the kernel's command line that has the agent execute the root's own init as process
+/// 1.
 pub fn init_option(spec: &Spec) -> Option<&'static str> {
     // The built-in root has none.
     let own_root = spec.rootfs.is_some() || spec.initrd.is_some();

@@ -1,138 +1,138 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The life of a machine, as a state machine without a machine: what happens to it, what follows, and
-//! when it must be over. [`super::drive`] does what is said here.
+//! The life of a machine as a state machine: events, the actions that follow, and deadlines. It
+//! does no I/O, so its tests need no machine. [`super::drive`] delivers the events and carries out
+//! the actions.
 //!
-//! | state | what is served | ends by |
-//! | --- | --- | --- |
-//! | starting | the host makes the machine | the machine is made |
-//! | booting | the guest's kernel | the agent's first call |
-//! | running | the command, or nothing | the end of the command, of the agent or of the machine |
-//! | powering off | the guest writes back what stays | the machine's end, or its time |
-//! | ending | the agent is gone; only the machine's own end is left | the machine's end, or its time |
-//! | ended | | |
+//! * Starting: the host creates the machine.
+//! * Booting: the kernel runs, and the agent has not connected yet.
+//! * Running: the agent runs the command, or waits for requests.
+//! * Powering off: the guest writes its disks back and ends the machine, within a time limit.
+//! * Ending: the connection to the agent is lost. The machine has a time limit to end by itself.
+//! * Ended.
 //!
-//! Every state but the last has a bound in time when something asks for the machine's end.
+//! In every state a request to end (a signal, `stop`, `kill`, `--timeout`) sets a deadline.
 
 use paravane_hypervisor::process::End;
 use paravane_user_io::outcome::Outcome;
 use std::time::{Duration, Instant};
 
-/// For the host to make the machine. Takes hundredths of a second.
+/// Time limit for the host to create the machine. It normally takes hundredths of a second.
 pub const MAKE: Duration = Duration::from_secs(60);
-/// From the kernel's entry to the agent's first call. Takes a tenth of a second.
+/// Time limit from the kernel's entry to the agent's first connection. It normally takes a tenth of
+/// a second.
 pub const BOOT: Duration = Duration::from_secs(60);
-/// From the wish for an end to the end, whatever the guest does.
+/// Time limit from a signal to the end of the machine, whatever the guest does.
 const GRACE: Duration = Duration::from_secs(3);
-/// For an interrupted kernel to say what it did.
+/// Time limit for an interrupted kernel to print its report.
 const REPORT: Duration = Duration::from_secs(3);
-/// For a guest to write back what it has in memory.
+/// Time limit for a guest to write back its dirty data.
 const WRITE_BACK: Duration = Duration::from_secs(10);
 /// The same for a system with services, each of which has 90 s by systemd's rules.
 const SYSTEM_ENDS: Duration = Duration::from_secs(100);
-/// From the agent's end to the machine's, if the agent was process 1.
+/// Time limit from the agent's end to the machine's, if the agent was process 1.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 const SIGKILL: u8 = 9;
 const SIGTERM: u8 = 15;
 
-/// What the machine is for.
+/// The properties of a machine that its life depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// It runs a command, and ends with it.
+    /// The machine runs a command, and ends with it.
     pub command: bool,
-    /// It has a disk that outlives it, to which the guest writes back.
+    /// The machine has a writable disk that outlives it, so the guest must write back.
     pub keeps: bool,
-    /// Process 1 may be the root's own init, which has services to end.
+    /// Process 1 may be the root's own init, which stops its services first.
     pub system: bool,
-    /// The kernel may boot as slowly as it likes: a debugger looks at each step.
+    /// Booting has no time limit: a debugger may stop the kernel.
     pub patient: bool,
-    /// When it ends at the latest (`--timeout`).
+    /// The end of `--timeout`.
     pub timeout: Option<Instant>,
 }
 
-/// How far the machine is.
+/// The state of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The host makes it.
+    /// The host creates the machine.
     Starting {
-        /// The host has until then.
+        /// The host's deadline.
         until: Instant,
     },
-    /// Its kernel runs, and the agent has not called.
+    /// The kernel runs, and the agent has not connected yet.
     Booting {
-        /// The guest has until then.
+        /// The guest's deadline.
         until: Option<Instant>,
     },
-    /// The agent is there. The command runs, or there is none.
+    /// The agent has connected. The command runs, or there is none.
     Running,
-    /// The guest writes back, and ends.
+    /// The guest writes back its dirty data, and ends the machine.
     PoweringOff {
-        /// What counts at the end.
+        /// What determines the result.
         result: PowerOff,
-        /// The guest has until then.
+        /// The guest's deadline.
         until: Instant,
     },
-    /// The agent has gone, most likely with the machine.
+    /// The connection to the agent is lost, most likely because the machine ends.
     Ending {
-        /// What happened to it.
+        /// Why it is lost.
         why: String,
-        /// The machine has until then.
+        /// The machine's deadline.
         until: Instant,
     },
-    /// It is over.
+    /// The machine has ended, or must be ended now.
     Ended(Finish),
 }
 
-/// What counts when a guest has powered off.
+/// What determines the result of a machine whose guest powers off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PowerOff {
-    /// How its command ended, before.
+    /// The end of its command.
     Command(Outcome),
-    /// How the machine ends. If it does not: this signal asked for it.
+    /// The end of the machine. If the guest misses the deadline: the signal that asked for the end.
     Machine(u8),
 }
 
-/// What happens.
+/// Something that happens to a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The machine is made, and its kernel is entered.
+    /// The host has created the machine, and its kernel starts.
     Made,
-    /// The agent's first call.
+    /// The agent's first connection.
     AgentCalled,
     /// The command has ended.
     CommandEnded(Outcome),
-    /// The connection to the agent is lost, and why.
+    /// The connection to the agent is lost, with the reason.
     AgentLost(String),
     /// The machine has ended.
     MachineEnded(End),
     /// SIGINT, SIGTERM or SIGHUP to this program.
     Signal(u8),
-    /// SIGQUIT to this program: what does the guest do?
+    /// SIGQUIT to this program: the user wants a report on what the guest does.
     Quit,
-    /// `paravane stop`, which gives the guest so long.
+    /// `paravane stop`, with its time limit for the guest.
     Stop(Duration),
     /// `paravane kill`.
     Kill,
-    /// Time has passed.
+    /// A deadline may have passed.
     Time,
 }
 
-/// What is to be done about it.
+/// What the driver does about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.
     None,
-    /// The command gets this signal.
+    /// Send this signal to the command.
     Signal(u8),
-    /// The agent is asked to power off.
+    /// Ask the agent to power off.
     PowerOff,
-    /// The kernel gets a non-maskable interrupt, at which it says what it does.
+    /// Send a non-maskable interrupt, on which the kernel prints a report.
     Interrupt,
 }
 
-/// How it came out.
+/// The result of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// As the command, or what asked for the end, says.
+    /// Determined by the command, or by the request to end.
     Outcome(Outcome),
     /// `--timeout` has passed.
     TimedOut,
@@ -140,11 +140,11 @@ pub enum Finish {
     Early(End),
     /// The machine ended by itself.
     Machine(End),
-    /// Something did not work, and why.
+    /// Something failed, with the reason.
     Failed(String),
-    /// The machine could not go on, and why.
+    /// The machine crashed, with the reason.
     Crashed(String),
-    /// The host did not make it in time.
+    /// The host did not create the machine in time.
     NotMade,
 }
 
@@ -153,14 +153,14 @@ pub enum Finish {
 pub struct Life {
     plan: Plan,
     state: State,
-    /// The command was asked to end by this signal, and has until then.
+    /// The signal that asked the command to end, and the deadline.
     asked: Option<(u8, Instant)>,
-    /// The kernel was interrupted because of this, and has until then to say what it does.
+    /// The reason why the kernel was interrupted, and the deadline of its report.
     report: Option<(String, Instant)>,
 }
 
 impl Life {
-    /// Of a machine that the host begins to make.
+    /// The life of a machine that the host begins to create.
     pub fn new(plan: Plan, now: Instant) -> Self {
         Life {
             plan,
@@ -170,22 +170,22 @@ impl Life {
         }
     }
 
-    /// How far it is.
+    /// The current state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// What the machine turns out to be when it is made: whether it keeps a disk.
+    /// Sets [`Plan::keeps`], which is known when the machine's resources are open.
     pub fn keeps(&mut self, keeps: bool) {
         self.plan.keeps = keeps;
     }
 
-    /// The machine has a command that it runs, or will run.
+    /// Whether the machine runs a command.
     pub fn has_command(&self) -> bool {
         self.plan.command
     }
 
-    /// When [`Event::Time`] changes something next.
+    /// The next deadline: when [`Event::Time`] must be delivered.
     pub fn next(&self) -> Option<Instant> {
         let own = match &self.state {
             State::Starting { until } => Some(*until),
@@ -200,8 +200,7 @@ impl Life {
         [own, asked, report, timeout].into_iter().flatten().min()
     }
 
-    /// Something has happened. Says what follows for the guest; [`Life::state`] says what follows
-    /// for the machine.
+    /// Handles an event. Returns the action for the guest; [`Life::state`] has the new state.
     pub fn on(&mut self, event: Event, now: Instant) -> Action {
         match event {
             _ if matches!(self.state, State::Ended(_)) => Action::None,
@@ -226,7 +225,7 @@ impl Life {
         }
     }
 
-    /// The guest is on its way out, and has a bound that `--timeout` is part of.
+    /// Whether the state has a deadline of its own that includes `--timeout`.
     fn is_leaving(&self) -> bool {
         matches!(
             self.state,
@@ -247,8 +246,8 @@ impl Life {
         Action::None
     }
 
-    /// The bound of a guest that is on its way out: its own, what asked for the end before, and
-    /// `--timeout`.
+    /// The earliest of a state's own deadline, that of an earlier request to end, and `--timeout`
+    /// plus the grace time.
     fn bound(&self, own: Instant) -> Instant {
         let asked = self.asked.as_ref().map(|(_, until)| *until);
         let timeout = self.plan.timeout.map(|timeout| timeout + GRACE);
@@ -307,7 +306,7 @@ impl Life {
         self.end(finish)
     }
 
-    /// By a signal to this program, or by `paravane stop`.
+    /// Handles a signal to this program, and `paravane stop`.
     fn asked_to_end(&mut self, signal: u8, until: Instant) -> Action {
         match &mut self.state {
             State::Starting { .. } | State::Booting { .. } => {

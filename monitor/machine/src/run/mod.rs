@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One machine from its files to its end.
+//! The run of one machine, from its files to its end. [`drive`] has the event loop, [`life`] the
+//! states.
 
 mod background;
 mod crash;
@@ -32,7 +33,10 @@ use paravane_user_io::signals::Signals;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
-/// From the files to the end.
+/// Runs a machine. `named`: its entry in the store, if it has a name.
+///
+/// # Errors
+/// The machine cannot be started, or this program's standard streams fail.
 pub fn run(
     spec: &Spec,
     exec: Option<Exec>,
@@ -42,8 +46,8 @@ pub fn run(
     background: Option<Background>,
 ) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
-    // Takes a quarter of an hour where the kernel is to be built: others who ask this machine for something would
-    // wait for an answer. So it does not run before that.
+    // This takes a quarter of an hour if the kernel has to be built. The machine is not "running"
+    // before that, so that `stop`, `exec` and `stat` answer at once.
     let machine = Machine::prepare(spec, verbose)?;
     let (_hold, control) = match named {
         Some(machine) => (Some(machine.hold()?), Some(Server::start(machine)?)),
@@ -51,7 +55,7 @@ pub fn run(
     };
     tracing::info!(ms = ms(begun), "all files are read");
     raise_descriptors();
-    let signals = Signals::install().context("cannot take note of signals")?;
+    let signals = Signals::install().context("cannot handle signals")?;
     let report = NetworkReport::new(verbose, named)?;
     let timeout = spec
         .timeout
@@ -75,15 +79,16 @@ pub fn run(
     outcome
 }
 
-/// A shared folder takes a descriptor for each file that the guest knows: as many as this user may have.
+/// Raises the limit of descriptors to its maximum: a shared folder needs one for each file that the
+/// guest knows.
 fn raise_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Fails where it is kept from us: then there are fewer.
+    // If a sandbox refuses this, the lower limit stays.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Milliseconds since then, for the log.
+/// Milliseconds since that time, for the log.
 fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }

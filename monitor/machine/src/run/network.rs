@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The network that a machine is given.
+//! The network of a machine.
 
 use crate::spec::{Net, Spec};
 use crate::store::Machine;
@@ -19,14 +19,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Reports which network a machine got: on standard error, and for `paravane inspect`.
 #[derive(Debug, Default)]
 pub struct NetworkReport {
-    /// Say it on stderr.
+    /// Print it on stderr.
     pub verbose: bool,
-    /// What `inspect` reads.
+    /// The file that `inspect` reads.
     pub record: Option<File>,
 }
 
 impl NetworkReport {
-    /// For a machine that may have a name.
+    /// For a machine with or without a name.
     pub fn new(verbose: bool, machine: Option<&Machine>) -> anyhow::Result<Self> {
         let record = machine.map(Machine::record_network).transpose()?;
         Ok(NetworkReport { verbose, record })
@@ -44,7 +44,7 @@ impl NetworkReport {
                 .iter()
                 .map(|port| format!(", published {port}"))
                 .collect::<String>();
-            // The terminal may be raw.
+            // The terminal may be in raw mode.
             eprint!("paravane: network: {network}{ports}\r\n");
         }
         let record = json!({ "is": network, "published": ports }).to_string();
@@ -58,7 +58,7 @@ impl NetworkReport {
     }
 }
 
-/// A machine's network, which ends with this.
+/// A machine's network. It ends when this is dropped.
 #[derive(Debug, Default)]
 pub struct Connected {
     /// The network configuration for the agent, if it needs one.
@@ -66,7 +66,7 @@ pub struct Connected {
     _running: Kept,
 }
 
-/// What lives as long as the network, once there is one.
+/// Keeps the network running, once it has started.
 type Kept = Arc<Mutex<Option<Running>>>;
 
 /// passt's process, by the descriptor with which a confined thread can end it.
@@ -79,7 +79,7 @@ impl passt::End for PasstProcess {
     }
 }
 
-/// Makes the network and the card.
+/// Starts the network, or prepares it, and makes the card.
 pub fn connect(
     spec: &Spec,
     report: NetworkReport,
@@ -183,7 +183,8 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
         ("none", _) if !loopback => Net::None,
         (_, Some(("tap", name))) => Net::Tap(name.to_string()),
         _ => bail!(
-            "--net {word}: none, user, stack, passt (the last three also with ,loopback) and tap:NAME are possible"
+            "--net {word}: none, user, stack, passt (the last three also with ,loopback) and \
+             tap:NAME are possible"
         ),
     };
     if !publish.is_empty() && matches!(net, Net::None | Net::Tap(_)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests on the control socket, which is served in every state of the machine.
+//! Serves requests on the control socket, in every state of the machine.
 
 use super::background::Background;
 use super::drive::{Drive, Machine};
@@ -13,7 +13,7 @@ use std::time::Duration;
 const MAX_WAITING: usize = 16;
 
 impl Drive<'_> {
-    /// Serves what clients ask for.
+    /// Serves the requests that have arrived.
     pub(super) fn requests(&mut self) -> anyhow::Result<()> {
         let requests = self.control.as_mut().map(Server::requests);
         for (request, client) in requests.unwrap_or_default() {
@@ -29,7 +29,7 @@ impl Drive<'_> {
                 return self.happens(Event::Kill);
             }
             Request::Stop { seconds } => {
-                // The client waits for the end by itself.
+                // The client watches the machine's lock for the end.
                 client.answer(Ok(()));
                 return self.happens(Event::Stop(Duration::from_secs(seconds)));
             }
@@ -44,7 +44,7 @@ impl Drive<'_> {
                 _ => client.answer(Err("it is ending".to_string())),
             },
             Request::Stat => match &self.machine {
-                Machine::Starting(_) => client.answer(Err("it is being made".to_string())),
+                Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
                 Machine::Started(started) => match Stats::of(&started.vm.observer()).to_file() {
                     Ok(file) => client.give(&file),
                     Err(error) => client.answer(Err(format!("{error:#}"))),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of the host a machine is given: folders, disks, a network.
+//! The host's resources that a machine gets: folders, disks, a network.
 
 use super::network::{self, Connected, NetworkReport};
 use super::superblock;
@@ -11,10 +11,10 @@ use paravane_devices::blk::{Block, Flush, Mode};
 use paravane_devices::fs::{Access, Fs};
 use std::path::PathBuf;
 
-/// The folder that is the root, for virtio-fs.
+/// The virtio-fs tag of a root that is a folder.
 const ROOT_TAG: &str = "rootfs";
 
-/// The word of the kernel's command line that tells the agent where its root is.
+/// The word of the kernel's command line that names the root for the agent.
 pub fn root_option(spec: &Spec) -> Option<String> {
     let root = spec.rootfs.as_ref()?;
     Some(if root.file.is_dir() {
@@ -28,13 +28,13 @@ pub fn root_option(spec: &Spec) -> Option<String> {
 #[derive(Debug, Default)]
 pub struct Resources {
     pub mounts: Vec<Mount>,
-    /// There is a disk that outlives the machine.
+    /// The machine has a disk that outlives it.
     pub keeps: bool,
     pub connected: Connected,
 }
 
 impl Resources {
-    /// Opens everything that a machine is to have, and makes its devices.
+    /// Opens all resources of a machine, and makes its devices.
     pub fn new(
         spec: &Spec,
         report: NetworkReport,
@@ -100,10 +100,10 @@ pub fn volume(word: &str) -> anyhow::Result<Volume> {
         _ => (word, false, false),
     };
     let Some((host, guest)) = rest.rsplit_once(':') else {
-        bail!("HOST:GUEST is expected, and may be followed by :ro or :suid");
+        bail!("HOST:GUEST is expected, optionally with :ro or :suid");
     };
     if !guest.starts_with('/') {
-        bail!("{guest:?}: the place in the guest is an absolute path");
+        bail!("{guest:?}: the place in the guest must be an absolute path");
     }
     let host = existing(host)?;
     if !host.is_dir() {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What file system is in an image, by the bytes that each has at a place of its own.
+//! Recognizes the file system in an image by its magic number.
 
 use anyhow::{Context, bail};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Name, place, bytes.
+/// Name, offset, bytes.
 const KNOWN: [(&str, u64, &[u8]); 8] = [
     ("ext4", 0x438, b"\x53\xef"),
     ("xfs", 0, b"XFSB"),
@@ -14,14 +14,14 @@ const KNOWN: [(&str, u64, &[u8]); 8] = [
     ("squashfs", 0, b"hsqs"),
     ("btrfs", 0x1_0040, b"_BHRfS_M"),
     ("iso9660", 0x8001, b"CD001"),
-    // Whatever is in it; the disk's code looks into it.
+    // The disk device checks its contents.
     ("qcow2", 0, b"QFI\xfb"),
     ("f2fs", 1024, b"\x10\x20\xf5\xf2"),
 ];
-/// At the end of the first sector of a disk that has partitions; and in front of its second, if by GPT.
+/// Signature at the end of the first sector of a disk with partitions (MBR or GPT).
 const PARTITIONS: (u64, &[u8]) = (510, b"\x55\xaa");
 
-/// Complains about an image that no guest can have as its root, before one is started for it.
+/// Refuses an image that cannot be a guest's root, before a guest is started for it.
 pub fn check(image: &Path) -> anyhow::Result<()> {
     let file = File::open(image).with_context(|| image.display().to_string())?;
     let has = |at: u64, bytes: &[u8]| {
@@ -45,19 +45,20 @@ pub fn check(image: &Path) -> anyhow::Result<()> {
     let name = image.display();
     if has(PARTITIONS.0, PARTITIONS.1) {
         bail!(
-            "{name}: a disk with partitions, and a root is one file system: give that, or the disk with --disk"
+            "{name}: a disk with partitions, but a root is one file system: give one of them, or \
+             the disk with --disk"
         );
     }
     if has(0, b"\x1f\x8b") || has(0, b"\xfd7zXZ") || has(0, b"\x28\xb5\x2f\xfd") {
         bail!("{name}: compressed: unpack it first");
     }
     if has(257, b"ustar") {
-        bail!("{name}: a tar archive: an image of a container goes with --image");
+        bail!("{name}: a tar archive: use --image for a container image");
     }
-    bail!("{name}: no file system that is known: ext4, xfs, erofs and squashfs are")
+    bail!("{name}: no file system that is known: ext4, xfs, erofs or squashfs is needed")
 }
 
-/// How many bytes a file system says that it has, where that is easy to tell.
+/// The size in bytes that a file system states, where it is easy to find.
 fn length(name: &str, file: &File) -> Option<u64> {
     let bytes = |at: u64, count: usize| {
         let mut found = [0; 8];
