@@ -52,7 +52,7 @@ pub struct Child {
     /// Always refers to this process. The parent kills it through this, and needs no right to
     /// signal any other.
     process: Arc<Kept>,
-    /// What it says before its exec, which closes the other end.
+    /// Its report before its exec, which closes the other end.
     report: File,
 }
 
@@ -69,8 +69,11 @@ struct Plan {
     domain: Option<RawFd>,
 }
 
-/// Starts it, and does not wait for it: [`Child::executed`] says how far it is. The host's kernel
-/// kills it when the *thread* that calls this ends.
+/// Starts the program without waiting for it: [`Child::executed`] says when it runs. The host
+/// kernel kills it when the *thread* that calls this ends.
+///
+/// # Errors
+/// The host's error.
 pub fn start(
     program: &[u8],
     shared: BorrowedFd<'_>,
@@ -159,11 +162,11 @@ impl Child {
         self.report.as_fd()
     }
 
-    /// Whether it runs the layer's program. Does not wait: what it does before can take the host's
-    /// kernel seconds, such as its namespaces.
+    /// Whether it executes the layer's program yet. Does not wait: what precedes that, such as its
+    /// namespaces, can take the host kernel seconds.
     ///
     /// # Errors
-    /// What it could not do, and why.
+    /// Which step failed, and the host's error.
     pub fn executed(&self) -> io::Result<bool> {
         let mut words = [0u8; 8];
         match (&self.report).read_exact(&mut words) {

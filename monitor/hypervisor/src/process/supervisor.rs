@@ -405,7 +405,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// Waits until then for the ends of these; says which have not ended.
+/// Waits for the ends of these processes. Returns those that have not ended at the deadline.
 fn wait_gone(mut left: Vec<libc::pid_t>, deadline: Instant) -> Vec<libc::pid_t> {
     loop {
         left.retain(|&pid| !gone(pid));
@@ -416,11 +416,11 @@ fn wait_gone(mut left: Vec<libc::pid_t>, deadline: Instant) -> Vec<libc::pid_t> 
     }
 }
 
-/// Looks for the end of the zygote, or of one of its children; says whether it is gone.
+/// Checks for the end of the zygote or of one of its children. Returns whether it is gone.
 fn gone(pid: libc::pid_t) -> bool {
-    // SAFETY: a system call with plain numbers. The zygote is a child of ours, and its children are
-    // since it ended and we are a sub-reaper. An error says that it is none: the zygote had waited
-    // for it.
+    // SAFETY: takes numbers only. The zygote is our child; its children are ours since it ended,
+    // because we are a subreaper. An error means that the process is not: the zygote had waited for
+    // it.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 }
 }
 
