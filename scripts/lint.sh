@@ -77,6 +77,7 @@ unsafe_code() {
 }
 
 check "licence lines" licence_lines
+check "texts: lengths, links, names, folders" scripts/lint-text.sh
 check "unsafe code" unsafe_code
 check "format (cargo fmt)" cargo fmt --all --check
 check "generated files (abigen)" generated_files

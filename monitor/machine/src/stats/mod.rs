@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine has done: for people ([`table`]), for programs (JSON), for Prometheus ([`prometheus`]).
+//! What a machine has done: for people ([`table`]), for programs (JSON), for Prometheus
+//! ([`prometheus`]).
 
 mod prometheus;
 mod serve;
@@ -16,8 +17,8 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// Figures of a machine at one moment. Counts since its start; those of the vCPUs stand in memory that the guest can
-/// write, so a hostile one can show anything there.
+/// Figures of a machine at one moment, counted since its start. Those of the vCPUs are in memory that
+/// the guest can write, so a hostile guest can make them say anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Milliseconds since the machine was created.

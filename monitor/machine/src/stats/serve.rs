@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `--metrics`: a socket on which Prometheus, or `curl --unix-socket`, asks for the figures by HTTP.
+//! `--metrics`: a socket on which Prometheus, or `curl --unix-socket`, reads the figures by HTTP.
 //!
-//! HTTP/1.0 as far as that takes: one request and one answer for each connection. The thread has its own policy, and nobody
-//! who asks can keep it from answering others.
+//! The part of HTTP/1.0 that this needs: one request and one answer for each connection. The thread
+//! has its own policy, and no client can keep it from answering others.
 
 use super::{Stats, prometheus};
 use anyhow::{Context, bail};
