@@ -17,8 +17,8 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// Figures of a machine at one moment, counted since its start. Those of the vCPUs are in memory that
-/// the guest can write, so a hostile guest can make them say anything.
+/// Figures of a machine at one moment, counted since its start. Those of the vCPUs are in memory
+/// that the guest can write, so a hostile guest can make them say anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Milliseconds since the machine was created.
