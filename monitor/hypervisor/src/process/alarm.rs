@@ -6,9 +6,8 @@
 
 use super::core::Core;
 use super::{kick, sys};
-use paravane_abi::process as ph;
+use paravane_abi::process::area::{self, VcpuState};
 use paravane_wakeup::sleep_until;
-use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 /// `deadline_ns`, `alarm_next_ns`: no deadline.
@@ -28,8 +27,8 @@ struct Told {
 
 /// Runs the thread until the machine is stopped.
 pub fn run(core: &Core) {
-    let word = core.shared.word(offset_of!(ph::PhvShared, alarm_word));
-    let next_field = core.shared.long(offset_of!(ph::PhvShared, alarm_next_ns));
+    let word = &core.shared.header().alarm_word;
+    let next_field = &core.shared.header().alarm_next_ns;
     let mut alarms = Alarms {
         told: vec![None; core.vcpus],
     };
@@ -104,15 +103,12 @@ impl Alarms {
 
 /// The deadline of a vCPU, if it has one and is on.
 fn deadline(core: &Core, vcpu: usize) -> Option<u64> {
-    let deadline = core
-        .shared
-        .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, deadline_ns))
-        .load(Ordering::SeqCst);
-    let state = core
-        .shared
-        .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state))
-        .load(Ordering::SeqCst);
-    (deadline != NEVER && u64::from(state) != ph::PHV_VCPU_OFF).then_some(deadline)
+    let area::Vcpu {
+        deadline_ns, state, ..
+    } = core.shared.vcpu(vcpu);
+    let deadline = deadline_ns.load(Ordering::SeqCst);
+    let off = state.is(VcpuState::Off, Ordering::SeqCst);
+    (deadline != NEVER && !off).then_some(deadline)
 }
 
 #[cfg(test)]
@@ -127,28 +123,26 @@ mod tests {
         for vcpu in 0..vcpus {
             set_deadline(&core, vcpu, NEVER);
             core.shared
-                .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state))
-                .store(2, Ordering::SeqCst);
+                .vcpu(vcpu)
+                .state
+                .store(VcpuState::Halted, Ordering::SeqCst);
         }
         core
     }
 
     fn set_deadline(core: &Core, vcpu: usize, ns: u64) {
         core.shared
-            .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, deadline_ns))
+            .vcpu(vcpu)
+            .deadline_ns
             .store(ns, Ordering::SeqCst);
     }
 
     fn pending(core: &Core, vcpu: usize) -> u32 {
-        core.shared
-            .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, pending))
-            .load(Ordering::SeqCst)
+        core.shared.vcpu(vcpu).pending.load(Ordering::SeqCst)
     }
 
     fn wakes(core: &Core, vcpu: usize) -> u32 {
-        core.shared
-            .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, wait_word))
-            .load(Ordering::SeqCst)
+        core.shared.vcpu(vcpu).wait_word.load(Ordering::SeqCst)
     }
 
     #[test]
@@ -194,8 +188,9 @@ mod tests {
         let core = core(1);
         set_deadline(&core, 0, 100);
         core.shared
-            .vcpu_word(0, offset_of!(ph::PhvVcpu, state))
-            .store(0, Ordering::SeqCst);
+            .vcpu(0)
+            .state
+            .store(VcpuState::Off, Ordering::SeqCst);
         assert_eq!(Alarms { told: vec![None] }.serve(&core, 200), NEVER);
     }
 
@@ -206,12 +201,12 @@ mod tests {
             let core = Arc::clone(&core);
             move || run(&core)
         });
-        let next = core.shared.long(offset_of!(ph::PhvShared, alarm_next_ns));
+        let next = &core.shared.header().alarm_next_ns;
         while next.load(Ordering::SeqCst) != NEVER {
             std::thread::yield_now();
         }
         set_deadline(&core, 0, sys::monotonic() + 5_000_000);
-        let word = core.shared.word(offset_of!(ph::PhvShared, alarm_word));
+        let word = &core.shared.header().alarm_word;
         word.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(word);
         while wakes(&core, 0) == 0 {

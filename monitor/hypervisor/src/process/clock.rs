@@ -9,9 +9,7 @@
 
 use super::shared::Shared;
 use super::sys::{self, SECOND};
-use paravane_abi::process as ph;
 use std::arch::x86_64::__cpuid;
-use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -172,7 +170,8 @@ impl Clock {
         self.write(shared, self.line);
         self.wall_offset = wall_offset();
         shared
-            .long(offset_of!(ph::PhvShared, wall_offset_ns))
+            .header()
+            .wall_offset_ns
             .store(self.wall_offset, Ordering::SeqCst);
     }
 
@@ -187,13 +186,9 @@ impl Clock {
         let wall = wall_offset();
         let jumped = wall.abs_diff(self.wall_offset) > WALL_JUMP;
         self.wall_offset = wall;
-        shared
-            .long(offset_of!(ph::PhvShared, wall_offset_ns))
-            .store(wall, Ordering::SeqCst);
+        shared.header().wall_offset_ns.store(wall, Ordering::SeqCst);
         if jumped {
-            shared
-                .word(offset_of!(ph::PhvShared, wall_updates))
-                .fetch_add(1, Ordering::SeqCst);
+            shared.header().wall_updates.fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -249,22 +244,19 @@ impl Clock {
 
     fn fields(&mut self, shared: &Shared, line: Line) {
         self.line = line;
-        let clock = offset_of!(ph::PhvShared, clock);
-        let long = |at: usize, value| shared.long(clock + at).store(value, Ordering::Relaxed);
-        shared
-            .word(clock + offset_of!(ph::PhvClock, shift))
-            .store(SHIFT, Ordering::Relaxed);
-        long(offset_of!(ph::PhvClock, tsc), line.tsc);
-        long(offset_of!(ph::PhvClock, ns), line.ns);
-        long(offset_of!(ph::PhvClock, mult), line.mult);
-        long(offset_of!(ph::PhvClock, tsc_hz), self.hz);
+        let clock = &shared.header().clock;
+        clock.shift.store(SHIFT, Ordering::Relaxed);
+        clock.tsc.store(line.tsc, Ordering::Relaxed);
+        clock.ns.store(line.ns, Ordering::Relaxed);
+        clock.mult.store(line.mult, Ordering::Relaxed);
+        clock.tsc_hz.store(self.hz, Ordering::Relaxed);
         self.sequence = self.sequence.wrapping_add(1);
         sequence(shared).store(self.sequence, Ordering::Release);
     }
 }
 
 fn sequence(shared: &Shared) -> &std::sync::atomic::AtomicU32 {
-    shared.word(offset_of!(ph::PhvShared, clock) + offset_of!(ph::PhvClock, sequence))
+    &shared.header().clock.sequence
 }
 
 fn wall_offset() -> u64 {

@@ -8,10 +8,8 @@ use super::shared::Shared;
 use super::vcpu_cpus::VcpuCpus;
 use super::wakeups::Wakeups;
 use super::{device, kick_service, sys};
-use paravane_abi::process as ph;
 use paravane_devices::Reactor;
 use std::io;
-use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -83,11 +81,8 @@ impl Core {
     /// Wakes all threads, so that each looks whether there is something to do.
     pub fn wake_all(&self) {
         self.wakeups.wake_supervisor();
-        for word in [
-            offset_of!(ph::PhvShared, doorbell),
-            offset_of!(ph::PhvShared, alarm_word),
-        ] {
-            let word = self.shared.word(word);
+        let header = self.shared.header();
+        for word in [&header.doorbell, &header.alarm_word] {
             word.fetch_add(1, Ordering::SeqCst);
             sys::futex_wake(word);
         }

@@ -8,12 +8,12 @@
 
 use super::core::Core;
 use super::kick;
-use super::shared::size;
+use super::shared::{copy, size};
 use super::sys;
 use paravane_abi::process as ph;
-use std::mem::offset_of;
+use paravane_abi::process::area::{self, DebugCommand, DebugState, StopReason, VcpuState};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
@@ -145,33 +145,24 @@ impl Debug {
 
     /// Sets whether breakpoints stop a vCPU. Otherwise they are the guest's.
     pub fn attach(&self, on: bool) {
-        let word = self.core.shared.word(offset_of!(ph::PhvShared, debug_on));
+        let word = &self.core.shared.header().debug_on;
         word.store(on.into(), Ordering::SeqCst);
     }
 
     /// What a vCPU does now.
     pub fn state(&self, vcpu: usize) -> State {
-        let field = |at| u64::from(self.core.shared.debug_word(vcpu, at).load(Ordering::SeqCst));
-        match field(offset_of!(ph::PhvDebug, state)) {
-            ph::PHV_DEBUG_STOPPED => {
-                State::Stopped(match field(offset_of!(ph::PhvDebug, reason)) {
-                    ph::PHV_STOP_BREAKPOINT => Reason::Breakpoint,
-                    ph::PHV_STOP_STEP => Reason::Step,
-                    _ => Reason::Asked,
-                })
-            }
-            ph::PHV_DEBUG_CALL => State::Ending,
-            _ => {
-                let state = self
-                    .core
-                    .shared
-                    .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state));
-                let owner = self
-                    .core
-                    .shared
-                    .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, owner));
+        let debug = self.core.shared.debug(vcpu);
+        match debug.state.load(Ordering::SeqCst) {
+            Ok(DebugState::Stopped) => State::Stopped(match debug.reason.load(Ordering::SeqCst) {
+                Ok(StopReason::Breakpoint) => Reason::Breakpoint,
+                Ok(StopReason::Step) => Reason::Step,
+                Ok(StopReason::Asked) | Err(_) => Reason::Asked,
+            }),
+            Ok(DebugState::Call) => State::Ending,
+            Ok(DebugState::Runs) | Err(_) => {
+                let area::Vcpu { state, owner, .. } = self.core.shared.vcpu(vcpu);
                 // The boot vCPU is off until it is handed to a process.
-                let off = u64::from(state.load(Ordering::SeqCst)) == ph::PHV_VCPU_OFF;
+                let off = state.is(VcpuState::Off, Ordering::SeqCst);
                 if off && (vcpu > 0 || owner.load(Ordering::SeqCst) != 0) {
                     State::Off
                 } else {
@@ -219,22 +210,20 @@ impl Debug {
         }
         let shared = &self.core.shared;
         let command = match how {
-            Resume::Continue => ph::PHV_COMMAND_CONTINUE,
-            Resume::Step => ph::PHV_COMMAND_STEP,
-            Resume::Pass => ph::PHV_COMMAND_PASS,
+            Resume::Continue => DebugCommand::Continue,
+            Resume::Step => DebugCommand::Step,
+            Resume::Pass => DebugCommand::Pass,
         };
         // A request that came just after the vCPU had stopped by itself is fulfilled.
         shared
-            .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, pending))
+            .vcpu(vcpu)
+            .pending
             .fetch_and(!kick::DEBUG, Ordering::SeqCst);
-        shared
-            .debug_word(vcpu, offset_of!(ph::PhvDebug, state))
-            .store(kick::bit(ph::PHV_DEBUG_RUNS), Ordering::SeqCst);
-        shared
-            .debug_word(vcpu, offset_of!(ph::PhvDebug, command))
-            .store(kick::bit(command), Ordering::SeqCst);
+        let debug = shared.debug(vcpu);
+        debug.state.store(DebugState::Runs, Ordering::SeqCst);
+        debug.command.store(command, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let word = shared.vcpu_word(vcpu, offset_of!(ph::PhvVcpu, wait_word));
+        let word = &shared.vcpu(vcpu).wait_word;
         word.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(word);
     }
@@ -244,37 +233,26 @@ impl Debug {
         if !matches!(self.state(vcpu), State::Stopped(_) | State::Ending) {
             return None;
         }
-        let long = |at| {
-            self.core
-                .shared
-                .debug_long(vcpu, at)
-                .load(Ordering::Relaxed)
-        };
-        let word = |at| {
-            self.core
-                .shared
-                .debug_word(vcpu, at)
-                .load(Ordering::Relaxed)
-        };
+        let debug = self.core.shared.debug(vcpu);
+        let long = |field: &AtomicU64| field.load(Ordering::Relaxed);
+        let word = |field: &AtomicU32| field.load(Ordering::Relaxed);
         let mut gpr = [0; 16];
-        for (at, register) in (offset_of!(ph::PhvDebug, gpr)..).step_by(8).zip(&mut gpr) {
-            *register = long(at);
+        for (field, register) in debug.gpr.iter().zip(&mut gpr) {
+            *register = long(field);
         }
         let mut fxsave = Box::new([0; 512]);
-        self.core
-            .shared
-            .read_debug(vcpu, offset_of!(ph::PhvDebug, fxsave), &mut *fxsave);
+        copy(&debug.fxsave, &mut *fxsave);
         Some(Registers {
             gpr,
-            rip: long(offset_of!(ph::PhvDebug, rip)),
-            rflags: long(offset_of!(ph::PhvDebug, rflags)),
-            cs: word(offset_of!(ph::PhvDebug, cs)),
-            ss: word(offset_of!(ph::PhvDebug, ss)),
-            fs_base: long(offset_of!(ph::PhvDebug, fs_base)),
-            gs_base: long(offset_of!(ph::PhvDebug, gs_base)),
-            cr2: long(offset_of!(ph::PhvDebug, cr2)),
-            cr3: long(offset_of!(ph::PhvDebug, cr3)),
-            kernel_root: long(offset_of!(ph::PhvDebug, kernel_root)),
+            rip: long(&debug.rip),
+            rflags: long(&debug.rflags),
+            cs: word(&debug.cs),
+            ss: word(&debug.ss),
+            fs_base: long(&debug.fs_base),
+            gs_base: long(&debug.gs_base),
+            cr2: long(&debug.cr2),
+            cr3: long(&debug.cr3),
+            kernel_root: long(&debug.kernel_root),
             fxsave,
         })
     }
@@ -284,20 +262,12 @@ impl Debug {
         if !matches!(self.state(vcpu), State::Stopped(_)) {
             return;
         }
-        let set = |at, value| {
-            self.core
-                .shared
-                .debug_long(vcpu, at)
-                .store(value, Ordering::Relaxed)
-        };
-        for (at, value) in (offset_of!(ph::PhvDebug, gpr)..)
-            .step_by(8)
-            .zip(registers.gpr)
-        {
-            set(at, value);
+        let debug = self.core.shared.debug(vcpu);
+        for (field, value) in debug.gpr.iter().zip(registers.gpr) {
+            field.store(value, Ordering::Relaxed);
         }
-        set(offset_of!(ph::PhvDebug, rip), registers.rip);
-        set(offset_of!(ph::PhvDebug, rflags), registers.rflags);
+        debug.rip.store(registers.rip, Ordering::Relaxed);
+        debug.rflags.store(registers.rflags, Ordering::Relaxed);
     }
 
     /// The guest-physical address of a linear address for a vCPU with these registers.
@@ -386,14 +356,9 @@ impl Debug {
     pub fn events(&self, vcpu: usize, most: usize) -> Vec<ph::PhvEvent> {
         let shared = &self.core.shared;
         let kept = size(ph::PHV_EVENTS);
-        let next = size(
-            shared
-                .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, events))
-                .load(Ordering::SeqCst)
-                .into(),
-        );
+        let next = size(shared.vcpu(vcpu).events.load(Ordering::SeqCst).into());
         let mut events: Vec<ph::PhvEvent> = (0..kept)
-            .map(|n| shared.event(vcpu, (next + n) % kept))
+            .map(|n| shared.copy_event(vcpu, (next + n) % kept))
             .filter(|event| event.kind != ph::PHV_EVENT_NONE)
             .collect();
         events.drain(..events.len().saturating_sub(most));

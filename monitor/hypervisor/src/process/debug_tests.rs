@@ -65,19 +65,16 @@ fn events_come_in_order() {
     let machine = machine();
     assert!(machine.events(1, 16).is_empty());
     for n in 0..40u64 {
-        let at = size(ph::PHV_SHARED_EVENTS + ph::PHV_EVENTS * 32 + n % ph::PHV_EVENTS * 32);
-        for (field, value) in [(0, n), (8, ph::PHV_EVENT_HALT), (16, n), (24, 0)] {
-            machine
-                .core
-                .shared
-                .long(at + field)
-                .store(value, Ordering::Relaxed);
-        }
+        let event = machine.core.shared.event(1, size(n % ph::PHV_EVENTS));
+        event.tsc.store(n, Ordering::Relaxed);
+        event.kind.store(ph::PHV_EVENT_HALT, Ordering::Relaxed);
+        event.a.store(n, Ordering::Relaxed);
     }
     machine
         .core
         .shared
-        .vcpu_word(1, offset_of!(ph::PhvVcpu, events))
+        .vcpu(1)
+        .events
         .store(40, Ordering::Relaxed);
     let last: Vec<u64> = machine.events(1, 3).iter().map(|e| e.a).collect();
     assert_eq!(last, [37, 38, 39]);
@@ -91,10 +88,11 @@ proptest! {
         root: u64, address: u64, state: u32,
     ) {
         let machine = machine();
-        for (slot, value) in tables {
-            machine.write_physical(0x1000 + slot * 8, &value.to_le_bytes());
+        for (entry, value) in tables {
+            machine.write_physical(0x1000 + entry * 8, &value.to_le_bytes());
         }
-        machine.core.shared.debug_word(0, 0).store(state, Ordering::Relaxed);
+        let debug = machine.core.shared.debug(0);
+        debug.state.word().store(state, Ordering::Relaxed);
         let mut registers = machine.registers(0).unwrap_or_else(registers);
         registers.cr3 = root;
         let mut bytes = [0; 32];

@@ -12,6 +12,7 @@ use super::shared::size;
 use super::{kick, sys};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
+use paravane_abi::process::area::{self, RequestState};
 use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{
@@ -20,9 +21,8 @@ use paravane_devices::mmio::{
 use paravane_devices::{Area, Broken, Device, Driver, Ending, Interrupt, Memory, Page, Wake};
 use paravane_wakeup::{sleep_unless, wake_announced};
 use std::fmt;
-use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Bits of `notify`.
 const fn bits(value: u64) -> u32 {
@@ -34,8 +34,6 @@ const fn bits(value: u64) -> u32 {
 }
 const REGISTER: u32 = bits(ph::PHV_NOTIFY_REGISTER);
 const HOST: u32 = bits(ph::PHV_NOTIFY_HOST);
-const ASKED: u32 = bits(ph::PHV_REQUEST_ASKED);
-const DONE: u32 = bits(ph::PHV_REQUEST_DONE);
 
 /// The register pages are below 512 GiB, which every 64-bit processor can address, unless RAM
 /// reaches there.
@@ -177,19 +175,20 @@ pub fn run_reactor(core: &Core) {
 
 /// Makes a device's thread look at what happened on the host.
 fn wake(core: &Core, number: usize) {
-    let field = |at| core.shared.device_word(number, at);
-    let notify = field(offset_of!(ph::PhvDevice, notify));
+    let area::Device {
+        notify, sleeping, ..
+    } = core.shared.device(number);
     notify.fetch_or(HOST, Ordering::SeqCst);
-    let sleeping = field(offset_of!(ph::PhvDevice, sleeping));
     wake_announced(sleeping, || sys::futex_wake(sleeping));
 }
 
 /// Wakes every device's thread, whatever a guest wrote about which of them sleep.
 pub fn wake_all(core: &Core) {
     for number in 0..size(ph::PHV_MAX_DEVICES) {
-        let field = |at| core.shared.device_word(number, at);
-        field(offset_of!(ph::PhvDevice, notify)).fetch_or(HOST, Ordering::SeqCst);
-        let sleeping = field(offset_of!(ph::PhvDevice, sleeping));
+        let area::Device {
+            notify, sleeping, ..
+        } = core.shared.device(number);
+        notify.fetch_or(HOST, Ordering::SeqCst);
         sleeping.store(0, Ordering::SeqCst);
         sys::futex_wake(sleeping);
     }
@@ -280,14 +279,11 @@ impl Thread {
         }
     }
 
-    fn word(&self, field: usize) -> &AtomicU32 {
-        self.core.shared.device_word(self.number, field)
-    }
-
     /// What there is to do. Sleeps if there is nothing, and may then return nothing.
     fn take(&self) -> u32 {
-        let notify = self.word(offset_of!(ph::PhvDevice, notify));
-        let sleeping = self.word(offset_of!(ph::PhvDevice, sleeping));
+        let area::Device {
+            notify, sleeping, ..
+        } = self.core.shared.device(self.number);
         let bits = notify.swap(0, Ordering::SeqCst) | self.left;
         if bits != 0 {
             return bits;
@@ -321,24 +317,19 @@ impl Thread {
     fn serve_requests(&mut self) {
         let core = Arc::clone(&self.core);
         for vcpu in 0..core.vcpus {
-            let word = |field| core.shared.request_word(vcpu, field);
-            let state = word(offset_of!(ph::PhvRequest, state));
-            let number = word(offset_of!(ph::PhvRequest, device));
-            if state.load(Ordering::Acquire) != ASKED
-                || size(number.load(Ordering::Relaxed).into()) != self.number
+            let request = core.shared.request(vcpu);
+            if !request.state.is(RequestState::Asked, Ordering::Acquire)
+                || size(request.device.load(Ordering::Relaxed).into()) != self.number
             {
                 continue;
             }
-            let offset = word(offset_of!(ph::PhvRequest, offset)).load(Ordering::Relaxed);
-            let width = word(offset_of!(ph::PhvRequest, width)).load(Ordering::Relaxed);
-            let value = core
-                .shared
-                .request_long(vcpu, offset_of!(ph::PhvRequest, value))
-                .load(Ordering::Relaxed);
+            let offset = request.offset.load(Ordering::Relaxed);
+            let width = request.width.load(Ordering::Relaxed);
+            let value = request.value.load(Ordering::Relaxed);
             let action = self.registers.write(&self.memory, offset, width, value);
             self.act(action);
-            state.store(DONE, Ordering::Release);
-            sys::futex_wake(state);
+            request.state.store(RequestState::Done, Ordering::Release);
+            sys::futex_wake(request.state.word());
         }
     }
 

@@ -3,11 +3,11 @@
 //! machine's end.
 
 use super::core::Core;
-use super::shared::size;
+use super::shared::{copy, size};
 use super::sys;
 use paravane_abi::process as ph;
+use paravane_abi::process::area::VmState;
 use paravane_user_io::text;
-use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ pub enum Output {
 /// Runs the thread until the machine has ended or is stopped. `sink` may block; the guest then
 /// waits.
 pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
-    let doorbell = core.shared.word(offset_of!(ph::PhvShared, doorbell));
-    let wanted = core.shared.word(offset_of!(ph::PhvShared, proc_wanted));
+    let doorbell = &core.shared.header().doorbell;
+    let wanted = &core.shared.header().proc_wanted;
     let mut console = Console { tail: 0 };
     let (mut most_wanted, mut pause, mut last) = (0, PAUSE, 0);
     while !core.stopping() {
@@ -88,22 +88,22 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
 
 /// Whether and how the machine has ended.
 fn ending(core: &Core) -> Option<End> {
-    let field = |at| core.shared.word(at).load(Ordering::Acquire);
-    match u64::from(field(offset_of!(ph::PhvShared, vm_state))) {
-        ph::PHV_VM_RUNNING => core.end.failure().map(End::Failed),
-        ph::PHV_VM_SHUTDOWN => {
-            let [status, ..] = field(offset_of!(ph::PhvShared, vm_status)).to_le_bytes();
+    let header = core.shared.header();
+    let status = || header.vm_status.load(Ordering::Acquire);
+    match header.vm_state.load(Ordering::Acquire) {
+        Ok(VmState::Running) => core.end.failure().map(End::Failed),
+        Ok(VmState::Shutdown) => {
+            let [status, ..] = status().to_le_bytes();
             Some(End::Shutdown(status))
         }
-        ph::PHV_VM_REBOOT => Some(End::Reboot(field(offset_of!(ph::PhvShared, vm_status)))),
-        ph::PHV_VM_FATAL => {
+        Ok(VmState::Reboot) => Some(End::Reboot(status())),
+        Ok(VmState::Fatal) => {
             let mut bytes = [0u8; MESSAGE];
-            core.shared
-                .read(offset_of!(ph::PhvShared, message), &mut bytes);
+            copy(&header.message, &mut bytes);
             let said = bytes.split(|&b| b == 0).next().unwrap_or_default();
             Some(End::Failed(text::one_line(&text::clean(said))))
         }
-        other => Some(End::Failed(format!(
+        Err(other) => Some(End::Failed(format!(
             "the shared area is damaged: machine state {other}"
         ))),
     }
@@ -118,10 +118,7 @@ struct Console {
 impl Console {
     /// Takes everything from the ring. Returns false if there was nothing.
     fn drain(&mut self, core: &Core, sink: &mut impl FnMut(Output)) -> Result<bool, String> {
-        let head = core
-            .shared
-            .word(offset_of!(ph::PhvShared, console_head))
-            .load(Ordering::Acquire);
+        let head = core.shared.header().console_head.load(Ordering::Acquire);
         let length = size(head.wrapping_sub(self.tail).into());
         if length > RING {
             return Err(format!(
@@ -141,7 +138,7 @@ impl Console {
         self.tail = head;
         // Published only after the reader has the bytes, so that a guest that prints faster than
         // its reader reads waits.
-        let tail = core.shared.word(offset_of!(ph::PhvShared, console_tail));
+        let tail = &core.shared.header().console_tail;
         tail.store(head, Ordering::Release);
         sys::futex_wake(tail);
         Ok(true)
@@ -159,7 +156,7 @@ mod tests {
     }
 
     fn print(core: &Core, bytes: &[u8]) {
-        let head = core.shared.word(offset_of!(ph::PhvShared, console_head));
+        let head = &core.shared.header().console_head;
         let mut at = head.load(Ordering::Relaxed);
         for byte in bytes {
             core.shared.write(
@@ -171,10 +168,10 @@ mod tests {
         head.store(at, Ordering::Relaxed);
     }
 
-    fn set(core: &Core, field: usize, value: u64) {
-        core.shared
-            .word(field)
-            .store(value.try_into().unwrap(), Ordering::Relaxed);
+    fn set_message(core: &Core, message: &[u8]) {
+        for (byte, value) in core.shared.header().message.iter().zip(message) {
+            byte.store(*value, Ordering::Relaxed);
+        }
     }
 
     /// Everything that comes from a machine that has ended.
@@ -191,26 +188,20 @@ mod tests {
     fn the_last_words_come_before_the_end() {
         let core = core();
         print(&core, b"ok 1\n");
-        set(&core, offset_of!(ph::PhvShared, vm_status), 0x103);
-        set(
-            &core,
-            offset_of!(ph::PhvShared, vm_state),
-            ph::PHV_VM_SHUTDOWN,
-        );
+        let header = core.shared.header();
+        header.vm_status.store(0x103, Ordering::Relaxed);
+        header.vm_state.store(VmState::Shutdown, Ordering::Relaxed);
         assert_eq!(collect(&core), (b"ok 1\n".to_vec(), End::Shutdown(3)));
     }
 
     #[test]
     fn a_message_is_only_text() {
         let core = core();
-        core.shared.write(
-            offset_of!(ph::PhvShared, message),
-            b"no \x1b[2Jroom\nleft\0more",
-        );
-        set(&core, offset_of!(ph::PhvShared, vm_state), ph::PHV_VM_FATAL);
+        set_message(&core, b"no \x1b[2Jroom\nleft\0more");
+        let state = &core.shared.header().vm_state;
+        state.store(VmState::Fatal, Ordering::Relaxed);
         assert_eq!(collect(&core).1, End::Failed("no roomleft".to_string()));
-        core.shared
-            .write(offset_of!(ph::PhvShared, message), &[b'x'; MESSAGE]);
+        set_message(&core, &[b'x'; MESSAGE]);
         assert_eq!(collect(&core).1, End::Failed("x".repeat(MESSAGE)));
     }
 
@@ -250,10 +241,11 @@ mod tests {
             message in prop::collection::vec(any::<u8>(), MESSAGE),
         ) {
             let core = core();
-            set(&core, offset_of!(ph::PhvShared, console_head), head.into());
-            set(&core, offset_of!(ph::PhvShared, vm_state), state.into());
-            set(&core, offset_of!(ph::PhvShared, vm_status), status.into());
-            core.shared.write(offset_of!(ph::PhvShared, message), &message);
+            let header = core.shared.header();
+            header.console_head.store(head, Ordering::Relaxed);
+            header.vm_state.word().store(state, Ordering::Relaxed);
+            header.vm_status.store(status, Ordering::Relaxed);
+            set_message(&core, &message);
             let (bytes, end) = collect(&core);
             prop_assert!(bytes.len() <= RING);
             if let End::Failed(why) = end {

@@ -7,17 +7,19 @@
 
 use super::shared::Shared;
 use paravane_abi::process as ph;
+use paravane_abi::process::area::{self, VcpuState};
+use paravane_abi::view::Enumerated;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Ranges of words that do not change after the machine's start.
 const CONSTANT: [Range<usize>; 5] = [
-    offset_of!(ph::PhvShared, magic)..offset_of!(ph::PhvShared, proc_limit),
-    offset_of!(ph::PhvShared, flags)..offset_of!(ph::PhvShared, doorbell),
-    offset_of!(ph::PhvShared, cpuid_faulting)..offset_of!(ph::PhvShared, clock),
-    offset_of!(ph::PhvShared, regions)..offset_of!(ph::PhvShared, vcpu_cpu),
-    offset_of!(ph::PhvShared, device_gpa)..offset_of!(ph::PhvShared, debug_on),
+    offset_of!(area::Shared, magic)..offset_of!(area::Shared, proc_limit),
+    offset_of!(area::Shared, flags)..offset_of!(area::Shared, doorbell),
+    offset_of!(area::Shared, cpuid_faulting)..offset_of!(area::Shared, clock),
+    offset_of!(area::Shared, regions)..offset_of!(area::Shared, vcpu_cpu),
+    offset_of!(area::Shared, device_gpa)..offset_of!(area::Shared, debug_on),
 ];
 
 /// The values before guest code runs.
@@ -53,10 +55,10 @@ impl Integrity {
             }
         }
         for vcpu in 0..self.vcpus {
-            let field = |at| u64::from(shared.vcpu_word(vcpu, at).load(Ordering::Relaxed));
-            let state = field(offset_of!(ph::PhvVcpu, state));
-            let process = field(offset_of!(ph::PhvVcpu, proc));
-            if state > ph::PHV_VCPU_HALTED || process >= ph::PHV_MAX_PROCS {
+            let words = shared.vcpu(vcpu);
+            let state = words.state.word().load(Ordering::Relaxed);
+            let process = words.proc.load(Ordering::Relaxed);
+            if VcpuState::from_raw(state).is_none() || u64::from(process) >= ph::PHV_MAX_PROCS {
                 return Err(format!(
                     "the shared area is damaged: vCPU {vcpu} is in state {state}, \
                      in process {process}"
@@ -78,22 +80,23 @@ mod tests {
         let shared = Shared::new(0).unwrap();
         let integrity = Integrity::of(&shared, 2);
         for at in [
-            offset_of!(ph::PhvShared, doorbell),
-            offset_of!(ph::PhvShared, vm_state),
-            offset_of!(ph::PhvShared, proc_wanted),
-            offset_of!(ph::PhvShared, proc_limit),
-            offset_of!(ph::PhvShared, console_head),
-            offset_of!(ph::PhvShared, alarm_word),
-            offset_of!(ph::PhvShared, alarm_next_ns),
-            offset_of!(ph::PhvShared, wall_offset_ns),
-            offset_of!(ph::PhvShared, clock) + 8,
-            offset_of!(ph::PhvShared, message),
+            offset_of!(area::Shared, doorbell),
+            offset_of!(area::Shared, vm_state),
+            offset_of!(area::Shared, proc_wanted),
+            offset_of!(area::Shared, proc_limit),
+            offset_of!(area::Shared, console_head),
+            offset_of!(area::Shared, alarm_word),
+            offset_of!(area::Shared, alarm_next_ns),
+            offset_of!(area::Shared, wall_offset_ns),
+            offset_of!(area::Shared, clock) + 8,
+            offset_of!(area::Shared, message),
         ] {
             shared.word(at).store(7, Ordering::Relaxed);
         }
         shared
-            .vcpu_word(1, offset_of!(ph::PhvVcpu, state))
-            .store(2, Ordering::Relaxed);
+            .vcpu(1)
+            .state
+            .store(VcpuState::Halted, Ordering::Relaxed);
         assert_eq!(integrity.check(&shared), Ok(()));
     }
 
@@ -116,12 +119,12 @@ mod tests {
         ) {
             let shared = Shared::new(0).unwrap();
             let integrity = Integrity::of(&shared, 4);
-            let field = |at| shared.vcpu_word(vcpu, at);
-            field(offset_of!(ph::PhvVcpu, state)).store(state, Ordering::Relaxed);
+            let words = shared.vcpu(vcpu);
+            words.state.word().store(state, Ordering::Relaxed);
             prop_assert!(integrity.check(&shared).is_err());
-            field(offset_of!(ph::PhvVcpu, state)).store(1, Ordering::Relaxed);
+            words.state.store(VcpuState::Running, Ordering::Relaxed);
             prop_assert!(integrity.check(&shared).is_ok());
-            field(offset_of!(ph::PhvVcpu, proc)).store(process, Ordering::Relaxed);
+            words.proc.store(process, Ordering::Relaxed);
             prop_assert!(integrity.check(&shared).is_err());
             prop_assert!(size(ph::PHV_MAX_PROCS) == 1024);
         }

@@ -5,8 +5,9 @@ use super::core::Core;
 use super::shared::size;
 use super::sys;
 use paravane_abi::process as ph;
+use paravane_abi::process::area::VcpuState;
+use paravane_abi::view::Enumerated;
 use paravane_wakeup::{self as wakeup, Found, Target};
-use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 /// A bit of `pending`.
@@ -27,13 +28,13 @@ pub const DEBUG: u32 = bit(ph::PHV_PENDING_DEBUG);
 
 /// The words of a vCPU that a kick uses.
 fn target(core: &Core, vcpu: usize) -> Target<'_> {
-    let field = |at| core.shared.vcpu_word(vcpu, at);
+    let words = core.shared.vcpu(vcpu);
     Target {
-        pending: field(offset_of!(ph::PhvVcpu, pending)),
-        state: field(offset_of!(ph::PhvVcpu, state)),
-        halted: bit(ph::PHV_VCPU_HALTED),
-        wait_word: field(offset_of!(ph::PhvVcpu, wait_word)),
-        owner: core.shared.vcpu_long(vcpu, offset_of!(ph::PhvVcpu, owner)),
+        pending: &words.pending,
+        state: words.state.word(),
+        halted: VcpuState::Halted.raw(),
+        wait_word: &words.wait_word,
+        owner: &words.owner,
     }
 }
 
@@ -80,9 +81,7 @@ pub fn nmi(core: &Core) {
 
 /// Requests an interrupt vector of a vCPU and kicks it.
 fn interrupt(core: &Core, vcpu: usize, vector: u8) {
-    let word = offset_of!(ph::PhvVcpu, irr) + usize::from(vector >> 6) * size_of::<u64>();
-    core.shared
-        .vcpu_long(vcpu, word)
+    core.shared.vcpu(vcpu).irr[usize::from(vector >> 6)]
         .fetch_or(1 << (vector & 63), Ordering::SeqCst);
     tell(core, vcpu, IRQ);
 }
@@ -90,12 +89,8 @@ fn interrupt(core: &Core, vcpu: usize, vector: u8) {
 /// Signals a device's interrupt line: delivers the interrupt where the guest routed it, or keeps it
 /// while the line is masked.
 pub fn raise(core: &Core, line: usize) {
-    let route = core
-        .shared
-        .device_word(line, offset_of!(ph::PhvDevice, route));
-    let raised = core
-        .shared
-        .device_word(line, offset_of!(ph::PhvDevice, raised));
+    let route = &core.shared.device(line).route;
+    let raised = &core.shared.device(line).raised;
     let Some(to) = wakeup::raise(route, raised) else {
         return;
     };
@@ -120,18 +115,18 @@ mod tests {
         let core = Core::new(Shared::new(0).unwrap(), 2).unwrap();
         for vcpu in 0..2 {
             core.shared
-                .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state))
-                .store(2, Ordering::SeqCst);
+                .vcpu(vcpu)
+                .state
+                .store(VcpuState::Halted, Ordering::SeqCst);
         }
         core
     }
 
     fn requested(core: &Core, vcpu: usize) -> Vec<u64> {
-        (0..4)
-            .map(|i| {
-                core.shared
-                    .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, irr) + i * 8)
-            })
+        let words = core.shared.vcpu(vcpu);
+        words
+            .irr
+            .iter()
             .map(|word| word.load(Ordering::SeqCst))
             .collect()
     }
@@ -139,20 +134,17 @@ mod tests {
     #[test]
     fn a_line_goes_where_it_is_routed_and_keeps_what_is_masked() {
         let core = core();
-        let word = |at| core.shared.device_word(3, at);
+        let device = core.shared.device(3);
         raise(&core, 3);
         raise(&core, 3);
-        assert_eq!(
-            word(offset_of!(ph::PhvDevice, raised)).load(Ordering::SeqCst),
-            1
-        );
-        word(offset_of!(ph::PhvDevice, route)).store(1 << 8 | 0x41, Ordering::SeqCst);
+        assert_eq!(device.raised.load(Ordering::SeqCst), 1);
+        device.route.store(1 << 8 | 0x41, Ordering::SeqCst);
         raise(&core, 3);
         assert_eq!(requested(&core, 0), [0; 4]);
         assert_eq!(requested(&core, 1), [0, 2, 0, 0]);
-        let pending = core.shared.vcpu_word(1, offset_of!(ph::PhvVcpu, pending));
+        let pending = &core.shared.vcpu(1).pending;
         assert_eq!(pending.load(Ordering::SeqCst), IRQ);
-        let wait = core.shared.vcpu_word(1, offset_of!(ph::PhvVcpu, wait_word));
+        let wait = &core.shared.vcpu(1).wait_word;
         assert_eq!(wait.load(Ordering::SeqCst), 1);
     }
 
@@ -160,9 +152,7 @@ mod tests {
     #[test]
     fn a_route_without_a_vector_is_none() {
         let core = core();
-        core.shared
-            .device_word(0, offset_of!(ph::PhvDevice, route))
-            .store(0x100, Ordering::SeqCst);
+        core.shared.device(0).route.store(0x100, Ordering::SeqCst);
         raise(&core, 0);
         assert_eq!(
             (requested(&core, 0), requested(&core, 1)),
@@ -178,10 +168,12 @@ mod tests {
 
     fn own(core: &Core, pid: u32, tid: u32) {
         core.shared
-            .vcpu_word(0, offset_of!(ph::PhvVcpu, state))
-            .store(1, Ordering::SeqCst);
+            .vcpu(0)
+            .state
+            .store(VcpuState::Running, Ordering::SeqCst);
         core.shared
-            .vcpu_long(0, offset_of!(ph::PhvVcpu, owner))
+            .vcpu(0)
+            .owner
             .store(u64::from(pid) << 32 | u64::from(tid), Ordering::SeqCst);
     }
 
@@ -240,8 +232,7 @@ mod tests {
         #[test]
         fn no_route_reaches_outside(route: u32) {
             let core = core();
-            let field = offset_of!(ph::PhvDevice, route);
-            core.shared.device_word(0, field).store(route, Ordering::SeqCst);
+            core.shared.device(0).route.store(route, Ordering::SeqCst);
             raise(&core, 0);
             let (vector, vcpu) = (route & 0xff, route >> 8);
             let delivered: u32 = (0..2)

@@ -11,7 +11,6 @@ use super::shared::size;
 use super::{kick, sys};
 use paravane_abi::process as ph;
 use paravane_wakeup::sleep_unless;
-use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 // Each vCPU has a bit.
@@ -19,9 +18,9 @@ const _: () = assert!(ph::PHV_MAX_VCPUS <= 64);
 
 /// Runs the thread until the machine is stopped.
 pub fn run(core: &Core) {
-    let wanted = core.shared.long(offset_of!(ph::PhvShared, kick_wanted));
-    let sleeping = core.shared.word(offset_of!(ph::PhvShared, kick_sleeping));
-    let rounds = core.shared.word(offset_of!(ph::PhvShared, kick_rounds));
+    let wanted = &core.shared.header().kick_wanted;
+    let sleeping = &core.shared.header().kick_sleeping;
+    let rounds = &core.shared.header().kick_rounds;
     while !core.stopping() {
         if serve(core) {
             rounds.fetch_add(1, Ordering::SeqCst);
@@ -38,10 +37,7 @@ pub fn run(core: &Core) {
 
 /// Serves the requested kicks. False: there were none.
 fn serve(core: &Core) -> bool {
-    let bits = core
-        .shared
-        .long(offset_of!(ph::PhvShared, kick_wanted))
-        .swap(0, Ordering::SeqCst);
+    let bits = core.shared.header().kick_wanted.swap(0, Ordering::SeqCst);
     // A guest can set any bit.
     for vcpu in (0..core.vcpus.min(size(ph::PHV_MAX_VCPUS))).filter(|vcpu| bits >> vcpu & 1 != 0) {
         kick::signal(core, vcpu);
@@ -51,7 +47,7 @@ fn serve(core: &Core) -> bool {
 
 /// Wakes the thread, so that it notices that the machine is stopped.
 pub fn wake(core: &Core) {
-    let sleeping = core.shared.word(offset_of!(ph::PhvShared, kick_sleeping));
+    let sleeping = &core.shared.header().kick_sleeping;
     sleeping.store(0, Ordering::SeqCst);
     sys::futex_wake(sleeping);
 }
@@ -60,14 +56,15 @@ pub fn wake(core: &Core) {
 mod tests {
     use super::*;
     use crate::process::shared::Shared;
+    use paravane_abi::process::area::VcpuState;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
     /// What the layer does to kick `vcpu`.
     fn ask(core: &Core, bits: u64) {
-        let wanted = core.shared.long(offset_of!(ph::PhvShared, kick_wanted));
+        let wanted = &core.shared.header().kick_wanted;
         wanted.fetch_or(bits, Ordering::SeqCst);
-        let sleeping = core.shared.word(offset_of!(ph::PhvShared, kick_sleeping));
+        let sleeping = &core.shared.header().kick_sleeping;
         paravane_wakeup::wake_announced(sleeping, || sys::futex_wake(sleeping));
     }
 
@@ -75,17 +72,14 @@ mod tests {
     fn whoever_asks_is_served_and_the_end_is_seen() {
         let core = Arc::new(Core::new(Shared::new(0).unwrap(), 2).unwrap());
         for vcpu in 0..2 {
-            let state = core.shared.vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state));
-            state.store(2, Ordering::SeqCst);
+            let state = &core.shared.vcpu(vcpu).state;
+            state.store(VcpuState::Halted, Ordering::SeqCst);
         }
         let thread = std::thread::spawn({
             let core = Arc::clone(&core);
             move || run(&core)
         });
-        let wait = |vcpu| {
-            core.shared
-                .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, wait_word))
-        };
+        let wait = |vcpu| &core.shared.vcpu(vcpu).wait_word;
         for round in 1..200 {
             // With bits of vCPUs that do not exist.
             ask(&core, 0xffff_0000_0000_0002);
@@ -96,7 +90,7 @@ mod tests {
             }
         }
         assert_eq!(wait(0).load(Ordering::SeqCst), 0);
-        let rounds = core.shared.word(offset_of!(ph::PhvShared, kick_rounds));
+        let rounds = &core.shared.header().kick_rounds;
         assert!(rounds.load(Ordering::SeqCst) > 0, "whoever asked may go on");
         core.stop();
         thread.join().unwrap();

@@ -10,11 +10,10 @@ use super::core::Core;
 use super::process_ids::Process;
 use super::shared::size;
 use super::sys;
-use paravane_abi::process as ph;
+use paravane_abi::process::area::VcpuState;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::fs;
-use std::mem::offset_of;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -105,8 +104,7 @@ pub fn apply_to_process(core: &Core, index: usize, process: &Process) {
 
 /// Pins the thread of a vCPU in one process.
 fn pin(core: &Core, index: usize, process: &Process, vcpu: usize, cpu: u32) {
-    let field = offset_of!(ph::PhvProc, tid) + vcpu * size_of::<u32>();
-    let tid = core.shared.proc_word(index, field).load(Ordering::Relaxed);
+    let tid = core.shared.proc(index).tid[vcpu].load(Ordering::Relaxed);
     // The guest could write any number there; only threads of this process are changed.
     let (pid, Some(tid)) = (process.pid, process.thread(tid)) else {
         return;
@@ -154,22 +152,17 @@ impl Balance {
     pub fn look(&mut self, core: &Core) {
         let running: Vec<bool> = (0..core.vcpus)
             .map(|vcpu| {
-                let state = core
-                    .shared
-                    .vcpu_word(vcpu, offset_of!(ph::PhvVcpu, state))
-                    .load(Ordering::Relaxed);
-                u64::from(state) == ph::PHV_VCPU_RUNNING
+                core.shared
+                    .vcpu(vcpu)
+                    .state
+                    .is(VcpuState::Running, Ordering::Relaxed)
             })
             .collect();
         let now = Load::sample();
         let at = sys::monotonic();
         // The guest can write it, which affects only the guest's own placement.
         let stolen: Vec<u64> = (0..core.vcpus)
-            .map(|vcpu| {
-                core.shared
-                    .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, stolen_ns))
-                    .load(Ordering::Relaxed)
-            })
+            .map(|vcpu| core.shared.vcpu(vcpu).stolen_ns.load(Ordering::Relaxed))
             .collect();
         let elapsed = (at - self.at).max(1);
         let vcpus: Vec<Vcpu> = (0..core.vcpus)

@@ -5,7 +5,6 @@ use super::process_ids::Process;
 use super::shared::{Shared, size};
 use paravane_abi::process as ph;
 use paravane_confine::Kept;
-use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -40,9 +39,7 @@ impl Processes {
     /// Sets the number of processes, here and for the layer.
     pub fn publish(&self, shared: &Shared, count: u32) {
         self.count.store(count, Ordering::Release);
-        shared
-            .word(offset_of!(ph::PhvShared, proc_count))
-            .store(count, Ordering::Release);
+        shared.header().proc_count.store(count, Ordering::Release);
     }
 
     /// The number of processes that exist for the layer: 0 to this - 1.

@@ -5,14 +5,14 @@
 //! every access is an atomic load or store of one naturally aligned field, and the caller checks
 //! the loaded copy.
 
-use paravane_abi::process as ph;
+use paravane_abi::process::{self as ph, area};
+use paravane_abi::view::View;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
-use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// Converts a number of `process.toml` that counts bytes or things in memory.
 #[allow(clippy::cast_possible_truncation)] // this program is for 64-bit hosts only
@@ -28,16 +28,16 @@ const _: () =
 const _: () =
     assert!(ph::PHV_SHARED_PROCS + ph::PHV_MAX_PROCS * ph::PHV_PROC_STRIDE <= ph::PHV_SHARED_SIZE);
 const _: () = assert!(
-    ph::PHV_SHARED_DEVICES + ph::PHV_MAX_DEVICES * size_of::<ph::PhvDevice>() as u64
+    ph::PHV_SHARED_DEVICES + ph::PHV_MAX_DEVICES * size_of::<area::Device>() as u64
         <= ph::PHV_SHARED_REQUESTS
-        && ph::PHV_SHARED_REQUESTS + ph::PHV_MAX_VCPUS * size_of::<ph::PhvRequest>() as u64
+        && ph::PHV_SHARED_REQUESTS + ph::PHV_MAX_VCPUS * size_of::<area::Request>() as u64
             <= ph::PHV_SHARED_SIZE
 );
 
 const _: () = assert!(
-    ph::PHV_SHARED_EVENTS + ph::PHV_MAX_VCPUS * ph::PHV_EVENTS * size_of::<ph::PhvEvent>() as u64
+    ph::PHV_SHARED_EVENTS + ph::PHV_MAX_VCPUS * ph::PHV_EVENTS * size_of::<area::Event>() as u64
         <= ph::PHV_SHARED_DEBUG
-        && ph::PHV_SHARED_DEBUG + ph::PHV_MAX_VCPUS * size_of::<ph::PhvDebug>() as u64
+        && ph::PHV_SHARED_DEBUG + ph::PHV_MAX_VCPUS * size_of::<area::Debug>() as u64
             <= ph::PHV_SHARED_SIZE
 );
 
@@ -99,16 +99,16 @@ impl Shared {
         unsafe { self.base.add(offset) }.cast()
     }
 
-    /// The 32-bit field at an offset.
+    fn view<T: View>(&self, offset: usize) -> &T {
+        // SAFETY: inside the mapping and aligned. A `View` is sound for any bytes, and while others
+        // write them.
+        unsafe { self.at::<T>(offset).as_ref() }
+    }
+
+    /// The 32-bit word at an offset, for checks of whole ranges.
     pub fn word(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: inside the mapping, aligned, and only accessed through atomics.
         unsafe { self.at::<AtomicU32>(offset).as_ref() }
-    }
-
-    /// The 64-bit field at an offset.
-    pub fn long(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: as in `word`.
-        unsafe { self.at::<AtomicU64>(offset).as_ref() }
     }
 
     fn byte(&self, offset: usize) -> &AtomicU8 {
@@ -116,68 +116,60 @@ impl Shared {
         unsafe { self.at::<AtomicU8>(offset).as_ref() }
     }
 
-    /// A 32-bit field of a vCPU.
-    pub fn vcpu_word(&self, vcpu: usize, field: usize) -> &AtomicU32 {
-        self.word(vcpu_offset(vcpu) + field)
+    /// The first page: what concerns the whole machine.
+    pub fn header(&self) -> &area::Shared {
+        self.view(0)
     }
 
-    /// A 64-bit field of a vCPU.
-    pub fn vcpu_long(&self, vcpu: usize, field: usize) -> &AtomicU64 {
-        self.long(vcpu_offset(vcpu) + field)
+    /// A vCPU.
+    pub fn vcpu(&self, vcpu: usize) -> &area::Vcpu {
+        assert!(vcpu < size(ph::PHV_MAX_VCPUS), "vCPU {vcpu}");
+        self.view(size(ph::PHV_SHARED_VCPUS) + vcpu * size(ph::PHV_VCPU_STRIDE))
     }
 
-    /// A 32-bit field of a process.
-    pub fn proc_word(&self, process: usize, field: usize) -> &AtomicU32 {
+    /// An address-space process.
+    pub fn proc(&self, process: usize) -> &area::Proc {
         assert!(process < size(ph::PHV_MAX_PROCS), "process {process}");
-        self.word(size(ph::PHV_SHARED_PROCS) + process * size(ph::PHV_PROC_STRIDE) + field)
+        self.view(size(ph::PHV_SHARED_PROCS) + process * size(ph::PHV_PROC_STRIDE))
     }
 
-    /// A 32-bit field of a device.
-    pub fn device_word(&self, device: usize, field: usize) -> &AtomicU32 {
+    /// A device.
+    pub fn device(&self, device: usize) -> &area::Device {
         assert!(device < size(ph::PHV_MAX_DEVICES), "device {device}");
-        self.word(size(ph::PHV_SHARED_DEVICES) + device * size_of::<ph::PhvDevice>() + field)
+        self.view(size(ph::PHV_SHARED_DEVICES) + device * size_of::<area::Device>())
     }
 
-    /// A 32-bit field of a vCPU's request.
-    pub fn request_word(&self, vcpu: usize, field: usize) -> &AtomicU32 {
-        self.word(request_offset(vcpu) + field)
+    /// The register write that a vCPU waits for.
+    pub fn request(&self, vcpu: usize) -> &area::Request {
+        assert!(vcpu < size(ph::PHV_MAX_VCPUS), "vCPU {vcpu}");
+        self.view(size(ph::PHV_SHARED_REQUESTS) + vcpu * size_of::<area::Request>())
     }
 
-    /// A 32-bit field of a vCPU's state for debuggers.
-    pub fn debug_word(&self, vcpu: usize, field: usize) -> &AtomicU32 {
-        self.word(debug_offset(vcpu) + field)
-    }
-
-    /// A 64-bit field of a vCPU's state for debuggers.
-    pub fn debug_long(&self, vcpu: usize, field: usize) -> &AtomicU64 {
-        self.long(debug_offset(vcpu) + field)
-    }
-
-    /// Bytes of a vCPU's state for debuggers.
-    pub fn read_debug(&self, vcpu: usize, field: usize, bytes: &mut [u8]) {
-        self.read(debug_offset(vcpu) + field, bytes);
+    /// A vCPU's state for debuggers.
+    pub fn debug(&self, vcpu: usize) -> &area::Debug {
+        assert!(vcpu < size(ph::PHV_MAX_VCPUS), "vCPU {vcpu}");
+        self.view(size(ph::PHV_SHARED_DEBUG) + vcpu * size_of::<area::Debug>())
     }
 
     /// A vCPU's event, by its index in the ring.
-    pub fn event(&self, vcpu: usize, place: usize) -> ph::PhvEvent {
+    pub fn event(&self, vcpu: usize, place: usize) -> &area::Event {
         assert!(
             vcpu < size(ph::PHV_MAX_VCPUS) && place < size(ph::PHV_EVENTS),
             "event {place} of vCPU {vcpu}"
         );
-        let at = size(ph::PHV_SHARED_EVENTS)
-            + (vcpu * size(ph::PHV_EVENTS) + place) * size_of::<ph::PhvEvent>();
-        let field = |offset| self.long(at + offset).load(Ordering::Relaxed);
-        ph::PhvEvent {
-            tsc: field(offset_of!(ph::PhvEvent, tsc)),
-            kind: field(offset_of!(ph::PhvEvent, kind)),
-            a: field(offset_of!(ph::PhvEvent, a)),
-            b: field(offset_of!(ph::PhvEvent, b)),
-        }
+        let index = vcpu * size(ph::PHV_EVENTS) + place;
+        self.view(size(ph::PHV_SHARED_EVENTS) + index * size_of::<area::Event>())
     }
 
-    /// A 64-bit field of a vCPU's request.
-    pub fn request_long(&self, vcpu: usize, field: usize) -> &AtomicU64 {
-        self.long(request_offset(vcpu) + field)
+    /// A copy of a vCPU's event.
+    pub fn copy_event(&self, vcpu: usize, place: usize) -> ph::PhvEvent {
+        let event = self.event(vcpu, place);
+        ph::PhvEvent {
+            tsc: event.tsc.load(Ordering::Relaxed),
+            kind: event.kind.load(Ordering::Relaxed),
+            a: event.a.load(Ordering::Relaxed),
+            b: event.b.load(Ordering::Relaxed),
+        }
     }
 
     /// Copies bytes in.
@@ -195,19 +187,11 @@ impl Shared {
     }
 }
 
-fn vcpu_offset(vcpu: usize) -> usize {
-    assert!(vcpu < size(ph::PHV_MAX_VCPUS), "vCPU {vcpu}");
-    size(ph::PHV_SHARED_VCPUS) + vcpu * size(ph::PHV_VCPU_STRIDE)
-}
-
-fn request_offset(vcpu: usize) -> usize {
-    assert!(vcpu < size(ph::PHV_MAX_VCPUS), "vCPU {vcpu}");
-    size(ph::PHV_SHARED_REQUESTS) + vcpu * size_of::<ph::PhvRequest>()
-}
-
-fn debug_offset(vcpu: usize) -> usize {
-    assert!(vcpu < size(ph::PHV_MAX_VCPUS), "vCPU {vcpu}");
-    size(ph::PHV_SHARED_DEBUG) + vcpu * size_of::<ph::PhvDebug>()
+/// Copies bytes of a view.
+pub fn copy(from: &[AtomicU8], to: &mut [u8]) {
+    for (byte, to) in from.iter().zip(to) {
+        *to = byte.load(Ordering::Relaxed);
+    }
 }
 
 impl Drop for Shared {
@@ -224,21 +208,15 @@ mod tests {
     #[test]
     fn fields_are_where_they_belong() {
         let shared = Shared::new(0).unwrap();
-        shared
-            .word(offset_of!(ph::PhvShared, magic))
-            .store(0x0403_0201, Ordering::Relaxed);
+        shared.header().magic.store(0x0403_0201, Ordering::Relaxed);
         let mut bytes = [0; 4];
         shared.read(0, &mut bytes);
         assert_eq!(bytes, [1, 2, 3, 4]);
         shared.write(SIZE - 4, &[9; 4]);
         assert_eq!(shared.word(SIZE - 4).load(Ordering::Relaxed), 0x0909_0909);
         let last = size(ph::PHV_MAX_VCPUS) - 1;
-        shared
-            .vcpu_long(last, offset_of!(ph::PhvVcpu, deadline_ns))
-            .store(7, Ordering::Relaxed);
-        shared
-            .proc_word(1023, offset_of!(ph::PhvProc, tid) + 63 * 4)
-            .store(7, Ordering::Relaxed);
+        shared.vcpu(last).deadline_ns.store(7, Ordering::Relaxed);
+        shared.proc(1023).tid[63].store(7, Ordering::Relaxed);
     }
 
     #[test]

@@ -16,8 +16,7 @@ use super::supervisor::Pool;
 use super::vm::Config;
 use anyhow::bail;
 use paravane_abi::process as ph;
-use std::mem::offset_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Fills the first page and the initial state of the vCPUs.
 pub fn fill(
@@ -28,51 +27,39 @@ pub fn fill(
     kernel: &Kernel,
     start: &boot::Start,
 ) -> anyhow::Result<()> {
-    let word = |at: usize, value: u32| shared.word(at).store(value, Ordering::Relaxed);
-    let long = |at: usize, value: u64| shared.long(at).store(value, Ordering::Relaxed);
+    let header = shared.header();
+    let word = |field: &AtomicU32, value: u32| field.store(value, Ordering::Relaxed);
+    let long = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
+    word(&header.magic, u32::try_from(ph::PHV_MAGIC)?);
+    word(&header.vcpu_count, config.vcpus);
+    word(&header.region_count, u32::try_from(ram.regions().len())?);
+    word(&header.segment_count, u32::try_from(kernel.windows.len())?);
+    word(&header.proc_limit, pool.limit);
+    word(&header.proc_wanted, pool.first);
+    word(&header.max_maps, limits::mappings());
     word(
-        offset_of!(ph::PhvShared, magic),
-        u32::try_from(ph::PHV_MAGIC)?,
-    );
-    word(offset_of!(ph::PhvShared, vcpu_count), config.vcpus);
-    word(
-        offset_of!(ph::PhvShared, region_count),
-        u32::try_from(ram.regions().len())?,
-    );
-    word(
-        offset_of!(ph::PhvShared, segment_count),
-        u32::try_from(kernel.windows.len())?,
-    );
-    word(offset_of!(ph::PhvShared, proc_limit), pool.limit);
-    word(offset_of!(ph::PhvShared, proc_wanted), pool.first);
-    word(offset_of!(ph::PhvShared, max_maps), limits::mappings());
-    word(
-        offset_of!(ph::PhvShared, cpuid_faulting),
+        &header.cpuid_faulting,
         u32::from(host_cpu::cpuid_faulting()),
     );
-    long(offset_of!(ph::PhvShared, alarm_next_ns), u64::MAX);
-    long(offset_of!(ph::PhvShared, boot_info), start.boot_info);
-    long(offset_of!(ph::PhvShared, boot_stack), start.stack);
-    long(offset_of!(ph::PhvShared, kernel_entry), kernel.entry);
-    for (index, region) in ram.regions().iter().enumerate() {
-        let at = offset_of!(ph::PhvShared, regions) + index * size_of::<ph::PhvRegion>();
-        long(at + offset_of!(ph::PhvRegion, gpa), region.gpa);
-        long(at + offset_of!(ph::PhvRegion, size), region.size);
+    long(&header.alarm_next_ns, u64::MAX);
+    long(&header.boot_info, start.boot_info);
+    long(&header.boot_stack, start.stack);
+    long(&header.kernel_entry, kernel.entry);
+    for (entry, region) in header.regions.iter().zip(ram.regions()) {
+        long(&entry.gpa, region.gpa);
+        long(&entry.size, region.size);
     }
-    for (index, window) in kernel.windows.iter().enumerate() {
-        let at = offset_of!(ph::PhvShared, segments) + index * size_of::<ph::PhvSegment>();
-        long(at + offset_of!(ph::PhvSegment, addr), window.addr);
-        long(at + offset_of!(ph::PhvSegment, gpa), window.gpa);
-        long(at + offset_of!(ph::PhvSegment, size), window.size);
+    for (entry, window) in header.segments.iter().zip(&kernel.windows) {
+        long(&entry.addr, window.addr);
+        long(&entry.gpa, window.gpa);
+        long(&entry.size, window.size);
     }
     for vcpu in 0..size(ph::PHV_MAX_VCPUS) {
         shared
-            .vcpu_long(vcpu, offset_of!(ph::PhvVcpu, deadline_ns))
+            .vcpu(vcpu)
+            .deadline_ns
             .store(u64::MAX, Ordering::Relaxed);
-        word(
-            offset_of!(ph::PhvShared, vcpu_cpu) + vcpu * size_of::<u32>(),
-            u32::MAX,
-        );
+        word(&header.vcpu_cpu[vcpu], u32::MAX);
     }
     Ok(())
 }
@@ -87,7 +74,8 @@ pub fn fill_flags(
     let flags = flag(config.debuggable, ph::PHV_FLAG_DEBUGGABLE)
         | flag(signal_scope == SignalScope::Monitor, ph::PHV_FLAG_ASK);
     shared
-        .word(offset_of!(ph::PhvShared, flags))
+        .header()
+        .flags
         .store(u32::try_from(flags)?, Ordering::Relaxed);
     Ok(())
 }
@@ -95,23 +83,23 @@ pub fn fill_flags(
 /// Tells the layer where the devices are.
 pub fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
     shared
-        .long(offset_of!(ph::PhvShared, device_gpa))
+        .header()
+        .device_gpa
         .store(devices.gpa(), Ordering::Relaxed);
     shared
-        .word(offset_of!(ph::PhvShared, device_count))
+        .header()
+        .device_count
         .store(u32::try_from(devices.count())?, Ordering::Relaxed);
     Ok(())
 }
 
 /// Tells the layer its limits.
 pub fn fill_budget(shared: &Shared, budget: &Budget) -> anyhow::Result<()> {
-    let word = |at: usize, value: u32| shared.word(at).store(value, Ordering::Relaxed);
+    let header = shared.header();
+    let word = |field: &AtomicU32, value: u32| field.store(value, Ordering::Relaxed);
+    word(&header.pool_chunks, u32::try_from(budget.pool_chunks())?);
     word(
-        offset_of!(ph::PhvShared, pool_chunks),
-        u32::try_from(budget.pool_chunks())?,
-    );
-    word(
-        offset_of!(ph::PhvShared, maps_all),
+        &header.maps_all,
         u32::try_from(budget.mappings()).unwrap_or(u32::MAX),
     );
     Ok(())
@@ -151,7 +139,8 @@ pub fn install_filter(
         .collect();
     shared.write(size(ph::PHV_SHARED_FILTER), &bytes);
     shared
-        .word(offset_of!(ph::PhvShared, filter_length))
+        .header()
+        .filter_length
         .store(u32::try_from(filter.len())?, Ordering::Relaxed);
     Ok(())
 }

@@ -16,11 +16,11 @@ use super::signal_scope::SignalScope;
 use super::spawn::{self, Child};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
+use paravane_abi::process::area::VmState;
 use paravane_confine::{self as confine, Files};
 use paravane_devices::Area;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
-use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -201,7 +201,8 @@ impl Supervisor<'_> {
             self.ask(
                 self.core
                     .shared
-                    .word(offset_of!(ph::PhvShared, proc_wanted))
+                    .header()
+                    .proc_wanted
                     .load(Ordering::Relaxed),
             )?;
             self.wait(self.child.control.as_fd(), None);
@@ -242,12 +243,8 @@ impl Supervisor<'_> {
     }
 
     fn has_ended(&self) -> bool {
-        let state = self
-            .core
-            .shared
-            .word(offset_of!(ph::PhvShared, vm_state))
-            .load(Ordering::Acquire);
-        u64::from(state) != ph::PHV_VM_RUNNING || self.core.stopping()
+        let state = self.core.shared.header().vm_state.load(Ordering::Acquire);
+        state != Ok(VmState::Running) || self.core.stopping()
     }
 
     fn no_more(&mut self) {
@@ -259,7 +256,8 @@ impl Supervisor<'_> {
         self.limit = limit;
         self.core
             .shared
-            .word(offset_of!(ph::PhvShared, proc_limit))
+            .header()
+            .proc_limit
             .store(limit, Ordering::Release);
     }
 

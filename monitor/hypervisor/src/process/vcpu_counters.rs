@@ -3,10 +3,8 @@
 
 use super::shared::Shared;
 use crate::Counters;
-use paravane_abi::process as ph;
 use serde::{Deserialize, Serialize};
-use std::mem::offset_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What one vCPU has done since the machine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,20 +38,21 @@ pub struct Vcpu {
 /// Each vCPU's counters. Each word is read once.
 pub fn each(shared: &Shared, vcpus: usize) -> Vec<Vcpu> {
     let one = |vcpu: usize| {
-        let field = |field: usize| shared.vcpu_long(vcpu, field).load(Ordering::Relaxed);
+        let words = shared.vcpu(vcpu);
+        let field = |field: &AtomicU64| field.load(Ordering::Relaxed);
         Vcpu {
-            faults_hidden: field(offset_of!(ph::PhvVcpu, faults_hidden)),
-            faults_injected: field(offset_of!(ph::PhvVcpu, faults_injected)),
-            syscalls_trapped: field(offset_of!(ph::PhvVcpu, syscalls_trapped)),
-            interrupts: field(offset_of!(ph::PhvVcpu, interrupts)),
-            halts: field(offset_of!(ph::PhvVcpu, halts)),
-            fills: field(offset_of!(ph::PhvVcpu, fills)),
-            flushes: field(offset_of!(ph::PhvVcpu, flushes)),
-            switches: field(offset_of!(ph::PhvVcpu, switches)),
-            resyncs: field(offset_of!(ph::PhvVcpu, resyncs)),
-            kicks_sent: field(offset_of!(ph::PhvVcpu, kicks_sent)),
-            host_calls: field(offset_of!(ph::PhvVcpu, host_calls)),
-            stolen_ns: field(offset_of!(ph::PhvVcpu, stolen_ns)),
+            faults_hidden: field(&words.faults_hidden),
+            faults_injected: field(&words.faults_injected),
+            syscalls_trapped: field(&words.syscalls_trapped),
+            interrupts: field(&words.interrupts),
+            halts: field(&words.halts),
+            fills: field(&words.fills),
+            flushes: field(&words.flushes),
+            switches: field(&words.switches),
+            resyncs: field(&words.resyncs),
+            kicks_sent: field(&words.kicks_sent),
+            host_calls: field(&words.host_calls),
+            stolen_ns: field(&words.stolen_ns),
         }
     };
     (0..vcpus).map(one).collect()
@@ -87,12 +86,10 @@ mod tests {
         fn any_figures_have_a_sum(calls: [u64; 3], faults: [u64; 3], interrupts: [u64; 3]) {
             let shared = Shared::new(0).unwrap();
             for vcpu in 0..3 {
-                let store = |field, value| {
-                    shared.vcpu_long(vcpu, field).store(value, Ordering::Relaxed);
-                };
-                store(offset_of!(ph::PhvVcpu, host_calls), calls[vcpu]);
-                store(offset_of!(ph::PhvVcpu, faults_hidden), faults[vcpu]);
-                store(offset_of!(ph::PhvVcpu, interrupts), interrupts[vcpu]);
+                let words = shared.vcpu(vcpu);
+                words.host_calls.store(calls[vcpu], Ordering::Relaxed);
+                words.faults_hidden.store(faults[vcpu], Ordering::Relaxed);
+                words.interrupts.store(interrupts[vcpu], Ordering::Relaxed);
             }
             let sum = |of: &[u64; 3]| of.iter().fold(0, |all: u64, one| all.wrapping_add(*one));
             let read = read(&shared, 3);

@@ -2,8 +2,6 @@
 //! The host CPU of each vCPU.
 
 use super::shared::Shared;
-use paravane_abi::process as ph;
-use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The monitor's own record. The layer has a copy in the shared area, which a guest could change.
@@ -27,8 +25,7 @@ impl VcpuCpus {
     pub fn set(&self, shared: &Shared, vcpu: usize, cpu: u32) {
         if let Some(entry) = self.cpus.get(vcpu) {
             entry.store(cpu, Ordering::SeqCst);
-            let offset = offset_of!(ph::PhvShared, vcpu_cpu) + vcpu * size_of::<u32>();
-            shared.word(offset).store(cpu, Ordering::SeqCst);
+            shared.header().vcpu_cpu[vcpu].store(cpu, Ordering::SeqCst);
         }
     }
 

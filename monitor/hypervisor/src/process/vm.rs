@@ -30,7 +30,6 @@ use paravane_abi::process as ph;
 use paravane_confine::{self as confine, Files};
 use paravane_devices::Device;
 use paravane_user_io::text;
-use std::mem::offset_of;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -275,7 +274,7 @@ impl Vm {
 
     /// Hands vCPU 0 to the first process, whose layer enters the kernel.
     pub fn start_kernel(&self) {
-        let wake = self.core.shared.proc_word(0, offset_of!(ph::PhvProc, wake));
+        let wake = &self.core.shared.proc(0).wake[0];
         wake.store(1, Ordering::SeqCst);
         sys::futex_wake(wake);
     }
