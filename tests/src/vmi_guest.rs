@@ -3,7 +3,7 @@
 //! note and a few instructions of 64-bit code, written byte by byte.
 
 use object::{Object, ObjectSymbol};
-use paravane_abi::process::PhvShared;
+use paravane_abi::process::area::Shared;
 use std::mem::offset_of;
 
 /// What such a kernel does.
@@ -120,8 +120,8 @@ fn grow() -> Vec<u8> {
         // ret ALLOW
         (filter, 6u32),
         (filter + 4, 0x7fff_0000),
-        (offset_of!(PhvShared, proc_wanted), 12),
-        (offset_of!(PhvShared, doorbell), 1000),
+        (offset_of!(Shared, proc_wanted), 12),
+        (offset_of!(Shared, doorbell), 1000),
     ] {
         code.extend([0x48, 0xbf]); // movabs $field, %rdi
         code.extend(field(offset));

@@ -55,6 +55,9 @@ pub struct Struct {
     /// Whether it is part of memory that a guest can write: Rust gets a view of atomic fields.
     #[serde(default)]
     pub shared: bool,
+    /// Whether Rust gets a plain structure of a shared one, too, for copies.
+    #[serde(default)]
+    pub copied: bool,
     pub fields: Vec<Field>,
     /// Largest alignment of a field; filled by `check`.
     #[serde(skip)]

@@ -26,7 +26,7 @@ pub mod area;
 pub fn render_process(abi: &Abi) -> Result<String> {
     let mut out = String::from(PROCESS_HEAD);
     groups(&mut out, abi)?;
-    for s in &abi.structs {
+    for s in abi.structs.iter().filter(|s| !s.shared || s.copied) {
         structure(&mut out, s)?;
     }
     Ok(out)

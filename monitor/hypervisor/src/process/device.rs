@@ -2,7 +2,7 @@
 //! The machine's devices: a thread for each, between the layer's half (`layers/process/device/`)
 //! and [`Device`].
 //!
-//! A device's thread sleeps on the futex `notify`, whose bits say what there is to do: a queue was
+//! A device's thread sleeps until `notify` has bits, which say what there is to do: a queue was
 //! notified, a vCPU waits for a register write, or something happened on the host. The guest can
 //! write all of it at any time: a bit set without reason costs a look, and a request may contain
 //! whatever a driver may write.

@@ -87,7 +87,8 @@ impl Segment {
 #[derive(Debug)]
 pub struct Kernel {
     pub segments: Vec<Segment>,
-    /// Page-aligned ranges of the hole and the guest memory that they show, for [`ph::PhvShared`].
+    /// Page-aligned ranges of the hole and the guest memory that they show, for
+    /// [`ph::area::Shared`].
     pub windows: Vec<ph::PhvSegment>,
     /// The VMI entry, relocated.
     pub entry: u64,
