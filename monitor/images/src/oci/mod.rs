@@ -73,8 +73,8 @@ pub struct Image {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Document {
-    Manifest(ImageManifest),
-    Index(ImageIndex),
+    Manifest(Box<ImageManifest>),
+    Index(Box<ImageIndex>),
 }
 
 /// An entry of docker save's manifest.json.
