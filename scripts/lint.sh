@@ -63,8 +63,7 @@ unsafe_code() {
 		cli | devices | hypervisor | machine) attribute='#![deny(unsafe_code)]' ;;
 		*) attribute='#![forbid(unsafe_code)]' ;;
 		esac
-		cat "$folder"/src/lib.rs "$folder"/src/main.rs 2>/dev/null |
-			grep -qxF "$attribute" || {
+		grep -qsxF "$attribute" "$folder"/src/lib.rs "$folder"/src/main.rs || {
 			printf '%s: its first file has no %s\n' "$folder" "$attribute"
 			bad=1
 		}
