@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What VMI-Linux guesses (the list in docs/tuning.md) costs a program time at its start only: a
-//! program that runs long is as fast in its fourth run in a machine as in its first. And each guess
+//! program that runs long is as fast in its last run in a machine as in its first. And each guess
 //! can be turned off.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
