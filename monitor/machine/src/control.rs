@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The control socket of a machine's monitor: one line of JSON in each direction.
 //!
-//! A client that asks for the agent gets a connection to it, and then talks to the agent without
-//! the monitor in between. The socket's folder belongs to the user alone.
+//! A client that asks for the agent gets a connection to it. The monitor then only carries the
+//! bytes, in its vsock device. The socket's folder belongs to the user alone.
 
 use crate::store::Machine;
 use anyhow::{Context, bail};
