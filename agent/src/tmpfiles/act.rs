@@ -3,7 +3,7 @@
 
 use super::copy::{self, Budget};
 use super::line::{Kind, Line, Owner};
-use super::tree::{Place, Tree, names};
+use super::tree::{Place, Tree, is_empty, names};
 use crate::user::Accounts;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, chmodat, chownat, makedev, mkdirat, mknodat,
@@ -70,6 +70,10 @@ impl<'a> Actor<'a> {
         if line.kind == Kind::Copy && self.source(line)?.is_none() {
             return Ok(());
         }
+        // Each directory of the path may have to be created.
+        for _ in line.path.iter().skip(1) {
+            self.budget.entry()?;
+        }
         let place = self.tree.place(&line.path, true)?;
         let mut there = place.kind()?;
         if there.is_some_and(|there| replaces(line, there, &place)) {
@@ -134,7 +138,7 @@ impl<'a> Actor<'a> {
                 let Some(source) = self.source(line)? else {
                     return Ok(());
                 };
-                if line.plus || names(&directory)?.is_empty() {
+                if line.plus || is_empty(&directory)? {
                     copy::one(&source, place, &mut self.budget)?;
                 }
             }
@@ -169,7 +173,9 @@ impl<'a> Actor<'a> {
     }
 
     /// Writes to an existing file. Unlike for other lines, the path may be a link.
-    fn write(&self, line: &Line, path: &Path) -> io::Result<()> {
+    fn write(&mut self, line: &Line, path: &Path) -> io::Result<()> {
+        let bytes = line.argument.as_ref().map_or(0, Vec::len);
+        self.budget.take_bytes(bytes as u64)?;
         let append = if line.plus {
             OFlags::APPEND
         } else {
@@ -262,6 +268,8 @@ impl<'a> Actor<'a> {
                 let Ok(directory) = self.tree.directory(&path) else {
                     continue;
                 };
+                // Without a budget the directory is not read either.
+                self.budget.entry()?;
                 for name in names(&directory)? {
                     self.budget.entry()?;
                     if fits(&part, &name)? {

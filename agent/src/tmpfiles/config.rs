@@ -21,6 +21,8 @@ const DIRECTORIES: [&str; 5] = [
 const MAX_FILES: usize = 1024;
 const MAX_FILE: usize = 256 << 10;
 const MAX_LINES: usize = 16 << 10;
+/// Size of all files together.
+const MAX_BYTES: usize = 1 << 20;
 
 /// The position of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +43,7 @@ impl fmt::Display for Origin {
 
 /// The lines of all files, sorted by file name across directories.
 pub fn lines(tree: &Tree, complaints: &mut Complaints) -> Vec<(Origin, Vec<u8>)> {
-    let mut all = Vec::new();
+    let (mut all, mut bytes) = (Vec::new(), 0);
     for path in files(tree, complaints).into_values() {
         let origin = Origin {
             file: Rc::new(path),
@@ -55,6 +57,14 @@ pub fn lines(tree: &Tree, complaints: &mut Complaints) -> Vec<(Origin, Vec<u8>)>
                 continue;
             }
         };
+        bytes += text.len();
+        if bytes > MAX_BYTES {
+            complaints.add(
+                &origin,
+                &format!("more than {} MiB in all files", MAX_BYTES >> 20),
+            );
+            return all;
+        }
         for (at, line) in text.split(|&byte| byte == b'\n').enumerate() {
             if all.len() == MAX_LINES {
                 complaints.add(

@@ -33,6 +33,18 @@ impl Budget {
             .ok_or_else(|| io::Error::other("the limit for the number of files is reached"))?;
         Ok(())
     }
+
+    /// Takes some bytes. If there are fewer, nothing is left.
+    pub fn take_bytes(&mut self, bytes: u64) -> io::Result<()> {
+        let left = self.bytes.checked_sub(bytes);
+        self.bytes = left.unwrap_or(0);
+        match left {
+            Some(_) => Ok(()),
+            None => Err(io::Error::other(
+                "the limit for the size of the files is reached",
+            )),
+        }
+    }
 }
 
 /// Copies the content of `from` to `to`, except for names for which `skip` is true. Existing files
@@ -102,9 +114,7 @@ fn entry(from: &Place, to: &Place, budget: &mut Budget, depth: usize) -> io::Res
             // One byte more than allowed shows that there is more.
             let mut source = source.take(budget.bytes.saturating_add(1));
             let copied = io::copy(&mut source, &mut File::from(target))?;
-            budget.bytes = budget.bytes.checked_sub(copied).ok_or_else(|| {
-                io::Error::other("the limit for the size of the files is reached")
-            })?;
+            budget.take_bytes(copied)?;
             keep(to, &stat)
         }
         FileType::Symlink => {

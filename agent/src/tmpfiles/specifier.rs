@@ -6,6 +6,17 @@ use std::path::Path;
 
 /// The maximum size of a file with values.
 const MAX_FILE: usize = 64 << 10;
+/// The maximum size of a value, which a line can name often. Longer ones count as missing.
+const MAX_VALUE: usize = 64;
+/// Specifiers for fields of os-release.
+const OS_FIELDS: [(u8, &str); 6] = [
+    (b'o', "ID"),
+    (b'w', "VERSION_ID"),
+    (b'W', "VARIANT_ID"),
+    (b'B', "BUILD_ID"),
+    (b'M', "IMAGE_ID"),
+    (b'A', "IMAGE_VERSION"),
+];
 
 /// The root has no value for a specifier, such as a machine ID before the first boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +29,8 @@ pub struct Specifiers {
     boot_id: String,
     hostname: String,
     release: String,
-    os_release: String,
+    /// In the order of [`OS_FIELDS`].
+    os: Vec<String>,
 }
 
 impl Specifiers {
@@ -32,16 +44,18 @@ impl Specifiers {
             missing if missing.is_empty() => text("/usr/lib/os-release"),
             found => found,
         };
+        let release = rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned();
+        let fields = OS_FIELDS.iter().map(|(_, name)| field(&os_release, name));
         Specifiers {
-            machine_id: text("/etc/machine-id"),
-            boot_id: text("/proc/sys/kernel/random/boot_id").replace('-', ""),
+            machine_id: bounded(text("/etc/machine-id")),
+            boot_id: bounded(text("/proc/sys/kernel/random/boot_id").replace('-', "")),
             // The monitor sets the host name later.
-            hostname: text("/etc/hostname"),
-            release: rustix::system::uname()
-                .release()
-                .to_string_lossy()
-                .into_owned(),
-            os_release,
+            hostname: bounded(text("/etc/hostname")),
+            release: bounded(release),
+            os: fields.map(bounded).collect(),
         }
     }
 
@@ -73,12 +87,7 @@ impl Specifiers {
             b'H' => present(&self.hostname)?,
             b'l' => present(self.hostname.split('.').next().unwrap_or_default())?,
             b'v' => present(&self.release)?,
-            b'o' => self.os("ID"),
-            b'w' => self.os("VERSION_ID"),
-            b'W' => self.os("VARIANT_ID"),
-            b'B' => self.os("BUILD_ID"),
-            b'M' => self.os("IMAGE_ID"),
-            b'A' => self.os("IMAGE_VERSION"),
+            b'o' | b'w' | b'W' | b'B' | b'M' | b'A' => self.os(letter),
             b'C' => "/var/cache",
             b'L' => "/var/log",
             b'S' => "/var/lib",
@@ -94,13 +103,29 @@ impl Specifiers {
     }
 
     /// A field of os-release. Empty if it is missing.
-    fn os(&self, name: &str) -> &str {
-        self.os_release
-            .lines()
-            .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='))
-            .unwrap_or_default()
-            .trim_matches(['"', '\''])
+    fn os(&self, letter: u8) -> &str {
+        let mut known = OS_FIELDS.iter().zip(&self.os);
+        known
+            .find(|((own, _), _)| *own == letter)
+            .map_or("", |(_, value)| value.as_str())
     }
+}
+
+/// A field of os-release.
+fn field(os_release: &str, name: &str) -> String {
+    os_release
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='))
+        .unwrap_or_default()
+        .trim_matches(['"', '\''])
+        .to_string()
+}
+
+fn bounded(value: String) -> String {
+    if value.len() > MAX_VALUE {
+        return String::new();
+    }
+    value
 }
 
 fn present(value: &str) -> Result<&str, Missing> {

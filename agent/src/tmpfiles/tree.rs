@@ -103,13 +103,29 @@ impl Tree {
     }
 }
 
+/// The entries of a directory, which may be open for lookups only.
+fn entries(directory: &OwnedFd) -> io::Result<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let readable = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
+    Ok(Dir::new(readable)?)
+}
+
+/// Whether a directory is empty. Does not read all of it.
+pub fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
+    for entry in entries(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// The names in a directory, sorted.
 pub fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
     let mut all = Vec::new();
-    // `directory` may be open for lookups only.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let readable = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
-    for entry in Dir::new(readable)? {
+    for entry in entries(directory)? {
         let name = entry?.file_name().to_bytes().to_vec();
         if name == b"." || name == b".." {
             continue;
