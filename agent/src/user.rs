@@ -3,8 +3,13 @@
 //!
 //! The functions of libc would load NSS libraries of the root, which a static program must not.
 
-use std::fs;
-use std::io;
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// The maximum size of a file with accounts: some fifty thousand of them.
+const MAX_FILE: u64 = 4 << 20;
 
 /// The user that a command runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +32,7 @@ pub struct Accounts {
 impl Accounts {
     /// Reads /etc/passwd and /etc/group, which need not exist.
     pub fn read() -> Result<Self, String> {
-        let read = |path: &str| match fs::read(path) {
+        let read = |path: &str| match content(path) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             Err(error) => Err(format!("cannot read {path}: {error}")),
@@ -47,19 +52,60 @@ impl Accounts {
         }
     }
 
-    /// The number of a user, given by name or number.
-    pub fn uid(&self, name: &str) -> Option<u32> {
-        id(&self.passwd, name)
+    /// The numbers of all users.
+    pub fn users(&self) -> Ids<'_> {
+        Ids::of(&self.passwd)
     }
 
-    /// The number of a group, given by name or number.
-    pub fn gid(&self, name: &str) -> Option<u32> {
-        id(&self.group, name)
+    /// The numbers of all groups.
+    pub fn groups(&self) -> Ids<'_> {
+        Ids::of(&self.group)
     }
 
     /// Finds NAME or UID, optionally followed by `:` and GROUP or GID.
     pub fn find(&self, wanted: &str) -> Result<User, String> {
         find_in(wanted, &self.passwd, &self.group)
+    }
+}
+
+/// Reads a file of bounded size. In a hostile root it may be a FIFO, whose other end never comes.
+fn content(path: &str) -> io::Result<Vec<u8>> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE {
+        let why = format!("larger than {} MiB", MAX_FILE >> 20);
+        return Err(io::Error::other(why));
+    }
+    Ok(bytes)
+}
+
+/// The numbers of users or of groups, by name.
+#[derive(Debug)]
+pub struct Ids<'a>(HashMap<&'a str, Option<u32>>);
+
+impl<'a> Ids<'a> {
+    fn of(text: &'a str) -> Self {
+        let mut all: HashMap<&'a str, Option<u32>> = HashMap::new();
+        for entry in entries(text, 3) {
+            // The first line for a name counts.
+            all.entry(entry[0]).or_insert_with(|| entry[2].parse().ok());
+        }
+        Ids(all)
+    }
+
+    /// The number of a user or group, given by name or number. Root needs no line.
+    pub fn get(&self, name: &str) -> Option<u32> {
+        match self.0.get(name) {
+            Some(known) => *known,
+            None if name == "root" => Some(0),
+            None => name.parse().ok(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use super::copy::{self, Budget};
 use super::line::{Kind, Line, Owner};
 use super::tree::{Place, Tree, is_empty, names};
-use crate::user::Accounts;
+use crate::user::{Accounts, Ids};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, chmodat, chownat, makedev, mkdirat, mknodat,
     symlinkat,
@@ -23,7 +23,8 @@ const FILE_MODE: u32 = 0o644;
 /// Applies lines, all within one budget.
 pub struct Actor<'a> {
     tree: &'a Tree,
-    accounts: &'a Accounts,
+    users: Ids<'a>,
+    groups: Ids<'a>,
     budget: Budget,
 }
 
@@ -31,7 +32,8 @@ impl<'a> Actor<'a> {
     pub fn new(tree: &'a Tree, accounts: &'a Accounts, budget: Budget) -> Self {
         Actor {
             tree,
-            accounts,
+            users: accounts.users(),
+            groups: accounts.groups(),
             budget,
         }
     }
@@ -208,11 +210,11 @@ impl<'a> Actor<'a> {
             io::Error::other(format!("there is no {what} {}", owner.name))
         };
         let user = line.user.as_ref().filter(applies).map(|owner| {
-            let uid = self.accounts.uid(&owner.name);
+            let uid = self.users.get(&owner.name);
             uid.ok_or_else(|| unknown("user", owner))
         });
         let group = line.group.as_ref().filter(applies).map(|owner| {
-            let gid = self.accounts.gid(&owner.name);
+            let gid = self.groups.get(&owner.name);
             gid.ok_or_else(|| unknown("group", owner))
         });
         Ok((user.transpose()?, group.transpose()?))
