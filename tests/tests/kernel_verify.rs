@@ -72,7 +72,8 @@ fn a_boot_that_does_not_end_is_given_up() {
     on_slow_host.arg(EXECVEAT).arg(program::path());
     for (command, kernel, why) in [
         (&mut program::command(), &stops, "no end after 3 s"),
-        (&mut on_slow_host, &slow, "not done after 3 s"),
+        // The machine gets what reading the kernel has left of the three seconds.
+        (&mut on_slow_host, &slow, "not done after "),
     ] {
         command.args(["kernel", "verify", "--timeout", "3", "--json", "--kernel"]);
         let run = program::finish(command.arg(kernel.path()));
