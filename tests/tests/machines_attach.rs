@@ -8,6 +8,7 @@ use paravane_tests::user::User;
 use paravane_tests::{program, vm};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
+use std::time::Duration;
 
 /// An attached command with pipes, and the lines that it prints.
 struct Attached {
@@ -53,10 +54,14 @@ fn what_is_sent_is_read_by_the_command() {
     drop(second.input.take());
     assert_eq!(first.say("three"), "got-three");
     assert_eq!(second.lines.next().unwrap().unwrap(), "got-three");
-    // Far more than a pipe holds while no program reads it.
+    // Far more than a pipe holds while no program reads it. The pauses let the command's output
+    // come back meanwhile, which is not read before all is sent.
     let long = "x".repeat(3000);
-    for _ in 0..100 {
+    for n in 0..100 {
         writeln!(first.input.as_ref().unwrap(), "{long}").unwrap();
+        if n % 10 == 0 {
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
     for _ in 0..100 {
         assert_eq!(first.lines.next().unwrap().unwrap().len(), 3004);

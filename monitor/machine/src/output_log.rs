@@ -8,7 +8,7 @@
 use crate::store::Machine;
 use anyhow::Context;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
@@ -44,32 +44,38 @@ impl Log {
         Ok(())
     }
 
-    /// Prints what was added since the last call.
+    /// Prints what was added since the last call. Waits for the reader of standard output.
     pub fn print(&mut self) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
-        for file in [self.old.take().as_mut(), self.now.as_mut()]
-            .into_iter()
-            .flatten()
-        {
-            io::copy(file, &mut out)?;
-        }
-        // The name may refer to a new file now. Read the rest of the old file first.
-        let next = open(&self.path)?;
-        let number = |file: &Option<File>| {
-            file.as_ref()
-                .and_then(|f| f.metadata().ok())
-                .map(|meta| meta.ino())
-        };
-        if number(&next) != number(&self.now) {
-            if let Some(file) = &mut self.now {
-                io::copy(file, &mut out)?;
-            }
-            self.now = next;
-            if let Some(file) = &mut self.now {
-                io::copy(file, &mut out)?;
-            }
-        }
+        io::copy(self, &mut out)?;
         Ok(out.flush()?)
+    }
+}
+
+impl Read for Log {
+    /// Reads what was added since the last call, the oldest bytes first. 0 means: nothing yet.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            for file in [self.old.as_mut(), self.now.as_mut()].into_iter().flatten() {
+                match file.read(buffer)? {
+                    0 => {}
+                    count => return Ok(count),
+                }
+            }
+            let next = open(&self.path).map_err(io::Error::other)?;
+            let number = |file: &Option<File>| {
+                file.as_ref()
+                    .and_then(|f| f.metadata().ok())
+                    .map(|meta| meta.ino())
+            };
+            if number(&next) == number(&self.now) {
+                self.old = None;
+                return Ok(0);
+            }
+            // The name refers to a new file. The rest of the previous file comes first.
+            self.old = self.now.take();
+            self.now = next;
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use paravane_user_io::events::{self, PollFlags, Task, Waits, is_ready};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use rustix::io::Errno;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOK_TYPING: Duration = Duration::from_millis(10);
 /// A writable pipe takes at least so many bytes without blocking (POSIX's PIPE_BUF).
 const PIECE: usize = 4096;
+/// Pieces of output in a turn. The next turn goes on with the rest, after input and signals.
+const PIECES: usize = 64;
 
 /// The input of the machine's command.
 struct Input {
@@ -152,6 +155,8 @@ impl Input {
 struct Session {
     machine: Machine,
     log: Log,
+    /// Output that was read and not written yet.
+    output: Vec<u8>,
     input: Option<Input>,
     signals: Signals,
     /// The command has got the signal. A second one ends this program at once.
@@ -178,6 +183,7 @@ pub fn run(args: &arguments::Attach) -> anyhow::Result<Outcome> {
     let mut session = Session {
         machine,
         log,
+        output: Vec::new(),
         input,
         signals,
         signalled: false,
@@ -196,18 +202,46 @@ pub fn run(args: &arguments::Attach) -> anyhow::Result<Outcome> {
     })
 }
 
+impl Session {
+    /// Writes output as long as standard output takes it. A reader that does not read must not keep
+    /// input from the command: it may be waiting for its own input to be taken.
+    fn print(&mut self) -> anyhow::Result<()> {
+        for _ in 0..PIECES {
+            if self.output.is_empty() {
+                let mut piece = [0; PIECE];
+                let count = self.log.read(&mut piece)?;
+                self.output.extend_from_slice(&piece[..count]);
+            }
+            if self.output.is_empty() || !is_ready(rustix::stdio::stdout(), PollFlags::OUT) {
+                break;
+            }
+            match rustix::io::write(rustix::stdio::stdout(), &self.output) {
+                Ok(written) => drop(self.output.drain(..written)),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error)).context("cannot write"),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Task for Session {
     type End = End;
 
     fn turn(&mut self) -> anyhow::Result<Option<End>> {
         // The state comes first: all output until then is read below.
         let state = self.machine.state()?;
-        self.log.print()?;
-        match state {
-            State::Running { .. } => {}
-            State::Exited(code) => return Ok(Some(End::Machine(code))),
-            State::Created | State::Died => return Ok(Some(End::Killed)),
+        let end = match state {
+            State::Running { .. } => None,
+            State::Exited(code) => Some(End::Machine(code)),
+            State::Created | State::Died => Some(End::Killed),
+        };
+        if end.is_some() {
+            io::stdout().write_all(&self.output)?;
+            self.log.print()?;
+            return Ok(end);
         }
+        self.print()?;
         if let (Some(number), false) = (self.signals.pending(), self.signalled) {
             self.signalled = true;
             if let Err(error) = ask(&self.machine, &Request::Signal { number }) {
@@ -239,6 +273,9 @@ impl Task for Session {
             LOOK
         };
         waits.until(Instant::now() + look);
+        if !self.output.is_empty() {
+            waits.to_write(rustix::stdio::stdout());
+        }
         if let Some(input) = &self.input {
             input.waits(waits);
         }
