@@ -153,7 +153,7 @@ fn archive(members: &[Member<'_>]) -> Vec<u8> {
 
 /// Replaces the agent's program, which the guest's root user may do.
 const TAKE_OVER: &str = "mount -t tmpfs none /proc && mkdir /proc/self && \
-    cp /shared/sender /proc/self/exe && sleep 1000";
+    cp /shared/sender /proc/self/exe && echo taken && sleep 1000";
 
 /// The sender may be a program of the guest's root user in place of the agent. Only the target is
 /// written, and no link is followed.
@@ -218,6 +218,14 @@ fn a_hostile_archive_stays_in_its_target() {
     );
     let volume = format!("{}:/shared:ro", shared.display());
     user.detach(&["--name", "m", "--volume", &volume], TAKE_OVER);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while user.ok(&["logs", "m"]) != "taken\n" {
+        assert!(
+            Instant::now() < deadline,
+            "the agent's program was not replaced"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let home = user.folder().join("home");
     let target = home.join("data");
     // Each archive is a new file: the guest may still cache pages of an old one. It is sent in
