@@ -217,7 +217,7 @@ fn bad_options_are_refused_in_a_line() {
         (&["--image", "/x", "--rootfs", "/"], "cannot be used with"),
         (&["--net", "bridge"], "tap:NAME"),
         (&["--net", "none", "--publish", "80:80"], "--net user"),
-        (&["--net", "user", "--publish", "x:80"], "no port"),
+        (&["--net", "user", "--publish", "x:80"], "not a port"),
     ];
     for (words, part) in cases {
         let done = run(words, "true");
