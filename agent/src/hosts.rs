@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the machine's own name resolve, by a line in /etc/hosts.
 
+use crate::user;
 use std::fs;
 use std::io;
 
@@ -15,13 +16,17 @@ const LOCALHOST: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-lo
 
 /// Adds a line for the name, unless another line contains it.
 pub fn add(name: &str) -> io::Result<()> {
-    let old = match fs::read_to_string(HOSTS) {
-        Ok(text) => text,
+    add_to(HOSTS, name)
+}
+
+fn add_to(path: &str, name: &str) -> io::Result<()> {
+    let old = match user::content(path) {
+        Ok(bytes) => String::from_utf8(bytes).map_err(io::Error::other)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error),
     };
     match changed(&old, name) {
-        Some(new) => fs::write(HOSTS, new),
+        Some(new) => fs::write(path, new),
         None => Ok(()),
     }
 }
@@ -64,6 +69,20 @@ mod tests {
         let second = changed(&first, "db").unwrap();
         assert_eq!(second, format!("{LOCALHOST}127.0.1.1 db # paravane\n"));
         assert_eq!(changed(&second, "localhost").unwrap(), LOCALHOST);
+    }
+
+    #[test]
+    fn a_file_that_is_a_fifo_or_too_large_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+        assert!(add_to(fifo.to_str().unwrap(), "web").is_err());
+        let large = folder.path().join("large");
+        fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
+        assert!(add_to(large.to_str().unwrap(), "web").is_err());
+        let new = folder.path().join("new");
+        add_to(new.to_str().unwrap(), "web").unwrap();
+        assert!(fs::read_to_string(new).unwrap().contains("127.0.1.1 web"));
     }
 
     #[test]

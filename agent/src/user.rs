@@ -69,7 +69,7 @@ impl Accounts {
 }
 
 /// Reads a file of bounded size. In a hostile root it may be a FIFO, whose other end never comes.
-fn content(path: &str) -> io::Result<Vec<u8>> {
+pub fn content(path: &str) -> io::Result<Vec<u8>> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(flags).open(path)?;
