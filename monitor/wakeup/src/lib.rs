@@ -107,12 +107,16 @@ impl Target<'_> {
     }
 }
 
+/// How often [`raise`] reads a route that changes while it does. The guest can write the route, so
+/// this bounds the loop.
+const TRIES: u32 = 8;
+
 /// Signals an interrupt line: returns the route to deliver to, or notes that the line is masked.
 ///
 /// The low byte of a route is the vector, and vector 0 masks the line. Pairs with `line.route`,
 /// which stores `route` and then takes `raised`: one of the two delivers, and only one.
 pub fn raise(route: &AtomicU32, raised: &AtomicU32) -> Option<u32> {
-    loop {
+    for _ in 0..TRIES {
         let to = route.load(Ordering::SeqCst);
         if to & 0xff != 0 {
             return Some(to);
@@ -123,4 +127,8 @@ pub fn raise(route: &AtomicU32, raised: &AtomicU32) -> Option<u32> {
             return None;
         }
     }
+    // Only a guest that masks and unmasks the line without end gets here. It finds the signal when
+    // it unmasks the line the next time.
+    raised.fetch_or(1, Ordering::SeqCst);
+    None
 }
