@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 /// passt starts in a tenth of a second on an idle host.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a killed process is waited for.
-const END: Duration = Duration::from_millis(500);
+/// How long the end of a network waits for a killed passt.
+pub const END: Duration = Duration::from_millis(250);
 /// Waits for a line on standard input, a socket, and then becomes the program. Ends when the other
 /// end is closed.
 const LAUNCHER: &str =

@@ -63,7 +63,7 @@ pub use backend::Process;
 pub use doorbell::{End, Output};
 pub use observer::Observer;
 pub use vcpu_counters::Vcpu as VcpuFigures;
-pub use vm::{Config, Vm};
+pub use vm::{Config, PROCESSES_END, Vm};
 
 /// Whether the loader can apply relocations of this type (R_X86_64_*).
 pub fn relocates(kind: u32) -> bool {

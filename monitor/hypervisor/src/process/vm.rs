@@ -43,7 +43,7 @@ const FIRST_PROCESSES: u32 = 4;
 const SUPERVISOR: &str = "supervisor";
 /// How long `drop` waits for that thread to see the end of the machine's processes. They have been
 /// killed, and end without it.
-const PROCESSES_END: Duration = Duration::from_millis(1500);
+pub const PROCESSES_END: Duration = Duration::from_millis(1250);
 /// How long `drop` waits for the other threads after the machine's processes have ended. A thread
 /// that waits for the host (a file that another process holds, a flush) may take longer.
 const LEAVE: Duration = Duration::from_millis(500);

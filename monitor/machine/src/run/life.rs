@@ -12,7 +12,9 @@
 //!
 //! In every state a request to end (a signal, `stop`, `kill`, `--timeout`) sets a deadline.
 
-use paravane_hypervisor::process::End;
+use crate::stats::serve;
+use paravane_hypervisor::process::{End, PROCESSES_END};
+use paravane_net::passt;
 use paravane_user_io::outcome::Outcome;
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,12 @@ pub const MAKE: Duration = Duration::from_secs(60);
 pub const BOOT: Duration = Duration::from_secs(60);
 /// Time limit from a signal to the end of the machine, whatever the guest does.
 const GRACE: Duration = Duration::from_secs(3);
+/// Time limit from a signal to the end of the monitor (SPECIFICATION.md). After the guest's time
+/// the monitor waits for these in turn, each of which has a limit of its own.
+const _: () = assert!(
+    GRACE.as_millis() + PROCESSES_END.as_millis() + passt::END.as_millis() + serve::END.as_millis()
+        < 5000
+);
 /// Time limit for an interrupted kernel to print its report.
 const REPORT: Duration = Duration::from_secs(3);
 /// Time limit for a guest to write back its dirty data.

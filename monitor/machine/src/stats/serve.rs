@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `--metrics`: a socket on which Prometheus, or `curl --unix-socket`, reads the figures by HTTP.
 //!
-//! The part of HTTP/1.0 that this needs: one request and one answer for each connection. The thread
-//! has its own policy, and no client can keep it from answering others.
+//! It speaks as much HTTP/1.0 as that needs: one request and one answer for each connection. The
+//! thread has its own policy, and no client can keep it from answering others.
 
 use super::{Stats, prometheus};
 use anyhow::{Context, bail};
@@ -19,25 +19,25 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A request is never longer.
+/// Largest length of a request, in bytes.
 const MAX_REQUEST: usize = 8 << 10;
-/// How long the thread is waited for when the machine ends.
-const END: Duration = Duration::from_millis(500);
-/// Connections at once; the oldest goes when one more comes.
+/// How long the end of the machine waits for the thread.
+pub const END: Duration = Duration::from_millis(250);
+/// Largest number of connections. One more drops the oldest.
 const MAX_CLIENTS: usize = 32;
 
 /// The socket and its thread, until this is dropped.
 #[derive(Debug)]
 pub struct Metrics {
     path: PathBuf,
-    /// Device and inode: whose socket it is.
+    /// Device and inode of the socket's file.
     own: (u64, u64),
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Metrics {
-    /// Begins to listen. `figures` is called for each scrape.
+    /// Starts to listen. `figures` is called for each scrape.
     pub fn start(
         path: &Path,
         figures: impl Fn() -> Stats + Send + 'static,
@@ -57,7 +57,7 @@ impl Metrics {
             .spawn(move || {
                 let entered = confine::enter("metrics", &Files::none());
                 let go = entered.is_ok();
-                // Fails only if nobody waits for the start any more.
+                // Fails only if the caller no longer waits for the start.
                 let _ = tell.send(entered);
                 if go {
                     run(&listener, &stop, &figures);
@@ -73,20 +73,20 @@ impl Drop for Metrics {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // It may wait for what the host says of a process that is about to end.
+            // The thread may be reading a host file about a process that is about to end.
             let deadline = Instant::now() + END;
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        // Not another's, who has put a socket in its place.
+        // Do not remove a socket that another program has put there.
         if fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.own) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// A socket in place of one that nobody listens on any more, but of nothing else.
+/// Binds the socket. Replaces only a socket that no process listens on.
 fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     if let Ok(meta) = fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
@@ -108,7 +108,7 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
 struct Client {
     stream: UnixStream,
     request: Vec<u8>,
-    /// What is still to be sent, once the request is there.
+    /// The rest of the answer, once the request has arrived.
     answer: Option<Vec<u8>>,
 }
 
@@ -127,7 +127,7 @@ fn run(listener: &UnixListener, stop: &OwnedFd, figures: &dyn Fn() -> Stats) {
             };
             files.push(PollFd::new(&client.stream, events));
         }
-        // Whatever ends the wait, everything is looked at.
+        // The loop checks everything again after any end of the wait.
         let _ = poll(&mut files, None);
         if files.first().is_some_and(|file| !file.revents().is_empty()) {
             return;
@@ -149,7 +149,7 @@ fn run(listener: &UnixListener, stop: &OwnedFd, figures: &dyn Fn() -> Stats) {
 }
 
 impl Client {
-    /// False: it is done with.
+    /// Reads and writes. Returns false when the connection is finished.
     fn work(&mut self, figures: &dyn Fn() -> Stats) -> bool {
         if self.answer.is_none() {
             match self.read() {
@@ -173,7 +173,7 @@ impl Client {
         false
     }
 
-    /// True: the request is whole.
+    /// Reads. Returns true when the request is complete.
     fn read(&mut self) -> io::Result<bool> {
         let mut piece = [0; 1024];
         loop {
@@ -194,7 +194,7 @@ impl Client {
     }
 }
 
-/// The whole answer to a request.
+/// The complete answer to a request.
 fn answer(request: &[u8], figures: &dyn Fn() -> Stats) -> Vec<u8> {
     let first = request
         .split(|&byte| byte == b'\r' || byte == b'\n')
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_listens_on_is_replaced_and_nothing_else() {
+    fn only_a_socket_without_a_listener_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         drop(UnixListener::bind(&path).unwrap());
