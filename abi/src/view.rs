@@ -5,7 +5,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// A type that memory can be looked at as, whatever stands there and whoever writes it meanwhile.
+/// A type as which memory can be read, whatever it contains and while other processes write it.
 ///
 /// # Safety
 ///

@@ -10,8 +10,9 @@
  *
  * Each side stores, then loads what the other side stores. Without the barriers both loads could
  * be done before both stores are visible (x86 delays stores past loads): the sleeper would sleep
- * on work that nobody wakes it for. With them at least one side sees the other. The futex closes
- * the gap between S3 and the sleep: its word changes with the work or with the wake.
+ * although there is work, and no wake would follow. With them at least one side sees the other.
+ * The futex closes the gap between S3 and the sleep: its word changes with the work or with the
+ * wake.
  *
  *	what			W1			W3 reads	S1 stores
  *	device thread		phv_device.notify	.sleeping	.sleeping

@@ -5,7 +5,7 @@ use super::{DEVICE_ROWS, Device, ROWS, Stats};
 use paravane_hypervisor::process::VcpuFigures;
 use std::fmt::Write;
 
-/// A machine's figures; with earlier ones, how much it is in a second.
+/// Formats a machine's figures; with earlier ones, also rates per second.
 pub fn table(name: &str, now: &Stats, before: Option<&Stats>) -> String {
     let mut out = String::new();
     let ms = before.map(|before| now.uptime_ms.saturating_sub(before.uptime_ms).max(1));
@@ -65,7 +65,7 @@ pub fn table(name: &str, now: &Stats, before: Option<&Stats>) -> String {
     out
 }
 
-/// How much more in a second; nothing where there is nothing earlier.
+/// The increase per second; empty without an earlier value.
 fn rate(now: u64, before: Option<u64>, ms: Option<u64>) -> String {
     match (before, ms) {
         (Some(before), Some(ms)) => {

@@ -53,7 +53,7 @@ pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
         )
     });
     if let Some(machine) = named {
-        // Nobody asked for it to stay: its end was seen here.
+        // The machine ran in the foreground: this command has reported its end.
         machine.remove()?;
     }
     outcome
@@ -64,7 +64,7 @@ pub fn monitor(args: &arguments::Named) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
     let spec = machine.spec()?;
     let background = Background::take(spec.interactive)?;
-    // With nothing to run and nobody to type, what the machine says itself is what there is to see.
+    // Without a command or input, the messages of the kernel are the only output.
     let exec =
         (!spec.command.is_empty() || spec.interactive).then(|| options::command(&spec, spec.tty));
     let verbose = exec.is_none();
