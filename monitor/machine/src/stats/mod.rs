@@ -3,7 +3,7 @@
 //! ([`prometheus`]).
 
 mod prometheus;
-mod serve;
+pub mod serve;
 mod table;
 
 pub use serve::Metrics;
