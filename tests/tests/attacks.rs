@@ -247,7 +247,7 @@ fn a_burst_at_itself_finds_planted_faults() {
 /// The word that tells that a process is ready stays 0: the hypervisor must create the others, and
 /// notice the end of one.
 #[test]
-fn a_process_that_seems_never_ready_keeps_nobody() {
+fn a_process_that_never_reports_ready_blocks_nothing() {
     let _alone = alone();
     let programs = Programs::new(&[]);
     let mut verdict = Verdict::new("held words");
@@ -261,7 +261,7 @@ fn a_process_that_seems_never_ready_keeps_nobody() {
 
 /// Endless signals to all of its own threads exhaust no stack.
 #[test]
-fn a_burst_at_itself_is_stood() {
+fn a_machine_survives_a_burst_at_itself() {
     let _alone = alone();
     let programs = Programs::new(&[]);
     let mut verdict = Verdict::new("burst at itself");

@@ -64,7 +64,7 @@ fn the_tracer_sees_what_is_refused() {
 
 /// The tracer reports processes that play the layer's part without a filter.
 #[test]
-fn the_tracer_sees_who_has_no_filter() {
+fn the_tracer_sees_a_process_without_a_filter() {
     let programs = Programs::new(&[]);
     // The shell is the monitor, the second one its zygote, the third a starting process.
     let script = "sh -c '(cat /dev/null; true); true'; true";

@@ -205,7 +205,7 @@ fn why_there_is_none_is_told() {
 }
 
 #[test]
-fn who_is_known_gets_what_others_do_not() {
+fn a_registry_checks_credentials() {
     let (registry, user) = (small(), User::new());
     registry.wants_login();
     let name = registry.name("a/small:1");
@@ -278,7 +278,7 @@ fn in_the_middle(registry: &Registry, user: &User, name: &str) -> std::process::
 }
 
 #[test]
-fn who_is_ended_in_the_middle_leaves_nothing() {
+fn a_killed_pull_leaves_nothing() {
     let (registry, user) = (Registry::new(), User::new());
     let large = format!("head -c {} /dev/urandom > one", 10 * LARGE);
     registry.add("a/small", "1", &[layer(&large)], &json!({}));

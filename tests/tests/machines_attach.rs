@@ -73,7 +73,7 @@ fn what_is_sent_is_read_by_the_command() {
 }
 
 #[test]
-fn who_has_no_input_gets_none() {
+fn attach_without_input_sends_none() {
     let user = User::new();
     user.detach(
         &["--name", "m"],

@@ -102,7 +102,7 @@ fn wild_tables() {
 
 /// A guest that has damaged itself may hang. Its monitor still ends the machine on request.
 #[test]
-fn whatever_was_scribbled_the_machine_ends_on_request() {
+fn a_machine_ends_on_request_after_any_scribbling() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for seed in 0..count(6, 100) {
         let mut machine = command(

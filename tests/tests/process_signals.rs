@@ -320,7 +320,7 @@ fn linux_has_its_processors() {
 }
 
 #[test]
-fn whatever_ends_a_machine_nothing_is_left() {
+fn nothing_is_left_after_any_end_of_a_machine() {
     each_way(|way, launcher| {
         for (signal, of_monitor) in [
             (Signal::TERM, true),

@@ -39,7 +39,7 @@ fn a_command_and_nothing_else() {
 }
 
 #[test]
-fn streams_are_apart_and_whole() {
+fn streams_are_separate_and_complete() {
     let mut command = vm::command(["--", "sh", "-c", "printf 'a\\000\\377\\r\\n'; echo no >&2"]);
     let output = command.output().unwrap();
     assert_eq!(output.stdout, b"a\0\xff\r\n");
@@ -288,7 +288,7 @@ fn nothing_stays_when_it_is_killed() {
 }
 
 #[test]
-fn who_does_not_read_to_the_end_ends_it() {
+fn a_reader_that_stops_early_ends_the_command() {
     let (mut child, output, line) = start(&mut vm::command(["--", "yes"]));
     assert_eq!(line, "y\n");
     drop(output);

@@ -271,7 +271,7 @@ fn which_network_it_is_is_told_and_it_costs_nothing_unused() {
 }
 
 #[test]
-fn nothing_stays_of_a_network_whose_monitor_is_killed() {
+fn a_killed_monitor_leaves_nothing_of_its_network() {
     let port = free_port();
     let publish = format!("{port}:80");
     let mut machine = start(

@@ -91,7 +91,7 @@ fn every_thread_is_confined() {
 }
 
 #[test]
-fn who_breaks_its_policy_ends_the_machine_and_is_named() {
+fn a_policy_violation_ends_the_machine_and_names_the_thread() {
     for thread in THREADS.iter().chain(&["vsock", "main"]) {
         let folder = tempfile::tempdir().unwrap();
         let mut command = with_devices(vm::command_with_hooks([""; 0]), &folder);

@@ -117,7 +117,7 @@ fn repository(folder: &Path) {
 
 #[test]
 #[ignore = "minutes, with an image to be made: make test-release"]
-fn a_package_is_installed_by_who_may_little() {
+fn a_package_is_installed_with_few_privileges() {
     let _alone = alone();
     let image = debian::image("bookworm", &[]);
     // Where other users may read it.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 #[test]
 #[ignore = "minutes, with an image to be made: make test-release"]
-fn debian_comes_up_whole_and_goes_down_in_order() {
+fn debian_starts_every_unit_and_shuts_down_in_order() {
     let image = debian::image("bookworm", &[]);
     // Build it before time is measured.
     let _ = program::path();

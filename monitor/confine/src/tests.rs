@@ -77,7 +77,7 @@ fn filters() -> BTreeMap<String, BpfProgram> {
 
 /// Calls that give a program new rights, new code or new ways into the kernel.
 #[test]
-fn nobody_gets_further() {
+fn no_thread_gets_further() {
     let new_namespace = u64::try_from(libc::CLONE_NEWUSER).unwrap();
     let (kept, last) = reserved();
     let (parent, kill) = (u64::from(std::os::unix::process::parent_id()), 9);
@@ -349,7 +349,7 @@ fn arguments_decide() {
 /// The kernel takes it for a descriptor of a process, and every thread that reads statistics can
 /// open it.
 #[test]
-fn an_open_folder_of_a_process_ends_nobody() {
+fn an_open_folder_of_a_process_grants_no_kill() {
     let mut victim = Command::new("sleep")
         .arg("600")
         .stdin(Stdio::null())
@@ -387,7 +387,7 @@ fn what_is_kept_ends_its_process() {
 /// A thread that reads the host's statistics opens nothing for writing and creates or truncates
 /// nothing. Landlock denies the same to the supervisor, but not to the other threads.
 #[test]
-fn who_reads_figures_only_reads() {
+fn the_figures_policy_only_reads() {
     let filters = filters();
     let bits = |flags: libc::c_int| u64::from(flags.unsigned_abs());
     let own_bit = libc::O_TMPFILE & !libc::O_DIRECTORY;

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_listens_on_is_replaced() {
+    fn a_socket_without_a_listener_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let address = Address::File(folder.path().join("gdb"));
         let (first, _) = Listener::open(&address).unwrap();

@@ -330,7 +330,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_accepted_has_its_entries_in_memory(
+        fn an_accepted_file_has_its_entries_in_memory(
             changes in prop::collection::vec((0usize..228, any::<u8>()), 1..6),
             length in 150usize..=228,
         ) {

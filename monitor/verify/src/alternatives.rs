@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sure_of_one_that_nobody_knows() {
+    fn an_unknown_alternative_is_never_certain() {
         let dead = dead(&[(0x100, 0x200, 7, 0)], &[]);
         assert!(!dead.contains(0x100) && !dead.contains(0x200));
     }

@@ -310,7 +310,7 @@ fn a_masked_line_delivers_once() {
 /// `flush_elsewhere()` of `vcpu/remote_flush.c` and `pool_get()`, `mm_sync()`: a vCPU that comes
 /// into the process sees that a flush is wanted, or is seen and asked.
 #[test]
-fn a_flush_elsewhere_misses_nobody() {
+fn a_remote_flush_reaches_every_vcpu() {
     loom::model(|| {
         let (wanted, loaded) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let comes = thread::spawn({

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_sent_is_not_answered() {
+    fn a_peer_that_has_not_sent_gets_no_answer() {
         let (mut peers, now) = (Peers::default(), Instant::now());
         assert_eq!(peers.get(7, now), None);
         peers.note(peer(7), now);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_is_forgotten() {
+    fn a_silent_peer_is_forgotten() {
         let (mut peers, now) = (Peers::default(), Instant::now());
         peers.note(peer(7), now);
         let later = now + SILENT;

@@ -226,7 +226,7 @@ proptest! {
 
     /// Changes a valid ROM and corrects the checksum, so that the changes reach the later checks.
     #[test]
-    fn whatever_is_accepted_is_inside_the_image(
+    fn an_accepted_rom_is_inside_the_image(
         changes in prop::collection::vec((0usize..256, any::<u8>()), 1..6),
     ) {
         let mut image = valid();

@@ -157,7 +157,7 @@ fn zeroes_and_discards() {
 }
 
 #[test]
-fn who_only_reads_only_reads() {
+fn a_read_only_disk_refuses_writes() {
     let mut m = machine(Mode::ReadOnly);
     assert_ne!(m.disk.features() & 1 << blk::VIRTIO_BLK_F_RO, 0);
     assert_eq!(

@@ -249,7 +249,7 @@ fn no_request_makes_a_setuid_file() {
 }
 
 #[test]
-fn who_asks_for_setuid_files_gets_them() {
+fn setuid_files_are_made_when_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path());
     let all = confined(folder.path(), Access::Suid, |sender| {

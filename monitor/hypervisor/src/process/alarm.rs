@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_look_is_told_again_ever_more_slowly() {
+    fn an_ignored_alarm_repeats_with_growing_delay() {
         let core = core(1);
         let mut alarms = Alarms { told: vec![None] };
         set_deadline(&core, 0, 100);

@@ -83,7 +83,7 @@ fn events_come_in_order() {
 
 proptest! {
     #[test]
-    fn whatever_the_guest_has_written_is_survived(
+    fn any_guest_content_is_survived(
         tables in prop::collection::vec((0u64..0x800, any::<u64>()), 0..64),
         root: u64, address: u64, state: u32,
     ) {

@@ -236,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_stands_in_the_shared_area_is_survived(
+        fn any_content_of_the_shared_area_is_survived(
             head: u32, state in 1u32.., status: u32,
             message in prop::collection::vec(any::<u8>(), MESSAGE),
         ) {

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_is_served_and_the_end_is_seen() {
+    fn every_request_is_served_and_the_end_is_noticed() {
         let core = Arc::new(Core::new(Shared::new(0).unwrap(), 2).unwrap());
         for vcpu in 0..2 {
             let state = &core.shared.vcpu(vcpu).state;

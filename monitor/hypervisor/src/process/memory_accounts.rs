@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_cpu_time_is_looked_at() {
+    fn a_process_with_cpu_time_is_checked() {
         let busy = Busy::new();
         let mut accounts = Accounts::new(Budget::new(256 << 20, 1), 65530, true);
         accounts.add(busy.0.id()).unwrap();

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_others_moves_to_an_idle_cpu() {
+    fn a_waiting_vcpu_moves_to_an_idle_cpu() {
         let usage = |cpu| Some(if cpu == 0 { 100 } else { 0 });
         let waiting = Vcpu {
             waits: true,

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_too_much_is_found() {
+    fn an_excessive_process_is_found() {
         let why = watched(
             "x=xxxxxxxx; while :; do x=$x$x; done",
             Duration::from_secs(20),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_busy_may_be() {
+    fn a_busy_process_is_allowed() {
         assert_eq!(
             watched("while :; do :; done", Duration::from_millis(500)),
             None
