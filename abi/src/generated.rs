@@ -1044,6 +1044,10 @@ pub const CALL_STATS_RESET: u16 = 0x801;
 
 /// Routes the interrupts of a line, with this vector, to the vCPU with this local APIC id.
 pub const CALL_LINE_ROUTE: u16 = 0x900;
+/// Tells the device of a line that its driver has added buffers to a queue: the effect of a store of the queue's number to QueueNotify, without a trap.
+pub const CALL_LINE_NOTIFY: u16 = 0x901;
+/// Returns InterruptStatus of a line's device and clears the bits that it returns: the effect of a load, and of a store of the value to InterruptACK, without a trap.
+pub const CALL_LINE_STATUS: u16 = 0x902;
 
 /// Every section with its calls, in the order of their numbers.
 pub const SECTIONS: &[SectionInfo] = &[
@@ -1734,7 +1738,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 9,
         name: "line",
-        version: 1,
+        version: 2,
         compat: 1,
         calls: &[
             CallInfo {
@@ -1742,6 +1746,18 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "line.route",
                 class: Class::Sysv,
                 since: 1,
+            },
+            CallInfo {
+                number: 0x901,
+                name: "line.notify",
+                class: Class::Sysv,
+                since: 2,
+            },
+            CallInfo {
+                number: 0x902,
+                name: "line.status",
+                class: Class::Sysv,
+                since: 2,
             },
         ],
     },

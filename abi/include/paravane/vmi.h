@@ -544,10 +544,12 @@
 
 /* Section line: Interrupt lines of the devices that vmi_boot_info.devices lists, numbered from 0. Since 1.2. A layer for a machine whose devices have controllers of their own does not offer the section. */
 #define VMI_SECTION_LINE 9
-#define VMI_SECTION_LINE_VERSION 1
+#define VMI_SECTION_LINE_VERSION 2
 #define VMI_SECTION_LINE_COMPAT 1
-#define VMI_SECTION_LINE_CALLS 1
+#define VMI_SECTION_LINE_CALLS 3
 #define VMI_CALL_LINE_ROUTE 0x900
+#define VMI_CALL_LINE_NOTIFY 0x901
+#define VMI_CALL_LINE_STATUS 0x902
 
 #define VMI_SECTION_COUNT 10
 
@@ -672,7 +674,9 @@
 	X(STATS, stats, RESET, reset, 0x801, SYSV, 1)
 
 #define VMI_FOR_EACH_LINE_CALL(X) \
-	X(LINE, line, ROUTE, route, 0x900, SYSV, 1)
+	X(LINE, line, ROUTE, route, 0x900, SYSV, 1) \
+	X(LINE, line, NOTIFY, notify, 0x901, SYSV, 2) \
+	X(LINE, line, STATUS, status, 0x902, SYSV, 2)
 
 #define VMI_FOR_EACH_CALL(X) \
 	VMI_FOR_EACH_CORE_CALL(X) \
@@ -697,7 +701,7 @@
 	Y(LOCK, lock, 6, 1, 1, 5) \
 	Y(PATCH, patch, 7, 3, 1, 5) \
 	Y(STATS, stats, 8, 1, 1, 2) \
-	Y(LINE, line, 9, 1, 1, 1)
+	Y(LINE, line, 9, 2, 1, 3)
 
 #ifndef __ASSEMBLER__
 
@@ -1237,6 +1241,8 @@ typedef int vmi_patch_code_fn(const struct vmi_syscall_site *site, __u64 body, _
 typedef int vmi_stats_read_fn(__u32 call, struct vmi_call_stats *stats);
 typedef void vmi_stats_reset_fn(void);
 typedef int vmi_line_route_fn(__u32 line, __u32 apic_id, __u32 vector);
+typedef int vmi_line_notify_fn(__u32 line, __u32 queue);
+typedef int vmi_line_status_fn(__u32 line);
 
 #endif /* __ASSEMBLER__ */
 #endif /* PARAVANE_VMI_H */

@@ -79,8 +79,8 @@ static void stop(void)
 	free_page(rng.page);
 }
 
-/* Asks for bytes: the device uses the buffer and interrupts. */
-static void ask(void)
+/* Makes a buffer available. */
+static void offer(void)
 {
 	struct queue *q = rng.queue;
 	u16 index = q->available.index;
@@ -90,6 +90,12 @@ static void ask(void)
 	q->descriptors[0].flags = 2;	/* the device writes */
 	q->available.ring[index % QUEUE_SIZE] = 0;
 	atomic_store(&q->available.index, (u16)(index + 1));
+}
+
+/* Asks for bytes: the device uses the buffer and interrupts. */
+static void ask(void)
+{
+	offer();
 	put(QUEUE_NOTIFY, 0);
 }
 
@@ -186,6 +192,85 @@ TEST(line_other, "line.route.other_vcpu", 2, 0, LINE_ROUTE)
 		WAIT_UNTIL(irq_count(0, VECTOR_OTHER) == first + round);
 	}
 	irq_disable();
+	stop();
+}
+
+static void need_calls(void)
+{
+	need_device();
+	if (!vmi.line_notify || !vmi.line_status)
+		test_skip("the layer has version 1 of the section");
+}
+
+TEST(line_call_errors, "line.notify.errors", 1, 0, LINE_NOTIFY, LINE_STATUS)
+{
+	need_calls();
+	CHECK_RESULT(vmi.line_notify(0xffffffff, 0), -VMI_ENOENT);
+	CHECK_RESULT(vmi.line_notify(machine.info.device_count, 0), -VMI_ENOENT);
+	CHECK_RESULT(vmi.line_status(0xffffffff), -VMI_ENOENT);
+	CHECK_RESULT(vmi.line_status(machine.info.device_count), -VMI_ENOENT);
+	virtio_hide(&rng.device);
+}
+
+/* Halted for one round, running for the next. Queues that the device does not have are ignored. */
+TEST(line_notify, "line.notify.device", 1, 0, LINE_NOTIFY, LINE_STATUS)
+{
+	u64 before = irq_count(0, VECTOR_LINE);
+	u32 round;
+
+	need_calls();
+	start();
+	CHECK_RESULT(vmi.line_route(rng.device.line, machine.apic_ids[0], VECTOR_LINE), 0);
+	for (round = 1; round <= 20; round++) {
+		offer();
+		CHECK_RESULT(vmi.line_notify(rng.device.line, 1), 0);
+		CHECK_RESULT(vmi.line_notify(rng.device.line, 29 + round), 0);
+		CHECK_RESULT(vmi.line_notify(rng.device.line, 0xffffffff), 0);
+		CHECK_RESULT(vmi.line_notify(rng.device.line, 0), 0);
+		while (irq_count(0, VECTOR_LINE) < before + round) {
+			if (round & 1)
+				vmi.cpu_halt();
+			else
+				irq_enable();
+			watch("the interrupt");
+			irq_disable();
+		}
+		wait_used();
+		CHECK_RESULT(vmi.line_status(rng.device.line), 1);
+	}
+	stop();
+}
+
+/* The call returns what the register shows, and clears it. */
+TEST(line_status, "line.status.clears", 1, 0, LINE_STATUS)
+{
+	need_calls();
+	start();
+	CHECK_RESULT(vmi.line_status(rng.device.line), 0);
+	ask();
+	wait_used();
+	WAIT_UNTIL(get(INTERRUPT_STATUS) == 1);
+	CHECK_RESULT(vmi.line_status(rng.device.line), 1);
+	CHECK_EQ(get(INTERRUPT_STATUS), 0);
+	CHECK_RESULT(vmi.line_status(rng.device.line), 0);
+	stop();
+}
+
+TEST(line_notify_two, "line.notify.other_vcpu", 2, 0, LINE_NOTIFY)
+{
+	u64 before;
+	u32 round;
+
+	need_calls();
+	start();
+	before = irq_count(1, VECTOR_OTHER);
+	CHECK_RESULT(vmi.line_route(rng.device.line, machine.apic_ids[1], VECTOR_OTHER), 0);
+	for (round = 1; round <= 10; round++) {
+		offer();
+		CHECK_RESULT(vmi.line_notify(rng.device.line, 0), 0);
+		WAIT_UNTIL(irq_count(1, VECTOR_OTHER) == before + round);
+		CHECK_RESULT(vmi.line_status(rng.device.line), 1);
+	}
 	stop();
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section line. */
 #include "calls/calls.h"
+#include "common/faults.h"
 #include "crossing/crossing.h"
+#include "device/device.h"
 #include "device/notify.h"
 #include "state/state.h"
 #include "vcpu/irq.h"
@@ -13,8 +15,7 @@ int process_line_route(u32 line, u32 apic_id, u32 vector)
 
 	if (vector && (vector < VMI_VECTOR_MIN || vector > VMI_VECTOR_MAX))
 		return -VMI_EINVAL;
-	if (line >= shared->s.device_count || line >= PHV_MAX_DEVICES ||
-	    (vector && apic_id >= shared->s.vcpu_count))
+	if (!device_exists(line) || (vector && apic_id >= shared->s.vcpu_count))
 		return -VMI_ENOENT;
 	device = device_at(line);
 	__atomic_store_n(&device->route, vector ? apic_id << 8 | vector : 0, __ATOMIC_SEQ_CST);
@@ -28,4 +29,20 @@ int process_line_route(u32 line, u32 apic_id, u32 vector)
 	else
 		vcpu_kick(to);
 	return 0;
+}
+
+int process_line_notify(u32 line, u32 queue)
+{
+	if (!device_exists(line))
+		return -VMI_ENOENT;
+	if (queue < PHV_MAX_QUEUES && !FAULT(LINE_NOTIFY_NOTHING))
+		device_notify(device_at(line), 1U << queue);
+	return 0;
+}
+
+int process_line_status(u32 line)
+{
+	if (!device_exists(line))
+		return -VMI_ENOENT;
+	return (int)device_acknowledge(line, FAULT(LINE_STATUS_STAYS) ? 0 : INTERRUPT_STATUS_BITS);
 }

@@ -7,7 +7,8 @@
  * load. A write faults and is carried out here. A notification sets a bit and wakes the device's
  * thread if it sleeps; it waits for nothing. An acknowledgement clears bits in the page. Every
  * other write goes to the device's thread, which answers when the page shows its effects. A write
- * costs a signal and its return, and a notification of a sleeping device also a futex wake.
+ * costs a signal and its return, and a notification of a sleeping device also a futex wake. The
+ * calls line.notify and line.status do what those two writes do, without the signal.
  *
  * The monitor does not trust what is shared here. It keeps its own copy of all that matters to it.
  */
@@ -26,6 +27,13 @@
 #define INTERRUPT_STATUS 0x60
 #define INTERRUPT_ACK 0x64
 
+u32 device_acknowledge(u32 number, u32 bits)
+{
+	u32 *status = to_pointer(PHV_DEVICES + number * PAGE_SIZE + INTERRUPT_STATUS);
+
+	return __atomic_fetch_and(status, ~bits, __ATOMIC_SEQ_CST) & bits;
+}
+
 static void write_register(struct vcpu *v, u64 gpa, u32 width, u64 value)
 {
 	u64 at = gpa - shared->s.device_gpa;
@@ -35,9 +43,7 @@ static void write_register(struct vcpu *v, u64 gpa, u32 width, u64 value)
 		if (value < PHV_MAX_QUEUES)
 			device_notify(device_at(number), 1U << value);
 	} else if (offset == INTERRUPT_ACK && width == 4) {
-		u32 *status = to_pointer(PHV_DEVICES + number * PAGE_SIZE + INTERRUPT_STATUS);
-
-		__atomic_fetch_and(status, ~(u32)value, __ATOMIC_SEQ_CST);
+		device_acknowledge(number, (u32)value);
 	} else {
 		device_request(v, number, offset, width, value);
 	}

@@ -22,6 +22,17 @@ enum device_result {
  */
 enum device_result device_access(struct vcpu *v, struct host_registers *regs, u64 va, u32 access);
 
+/* InterruptStatus: the device used a buffer, or changed its configuration (virtio 1.2, 4.2.2). */
+#define INTERRUPT_STATUS_BITS 3
+
+/* Clears bits of a device's InterruptStatus. Returns those that were set. */
+u32 device_acknowledge(u32 number, u32 bits);
+
+static inline bool device_exists(u32 number)
+{
+	return number < shared->s.device_count && number < PHV_MAX_DEVICES;
+}
+
 /* Whether a page of guest-physical memory is a device's. */
 static inline bool device_page(u64 gpa)
 {

@@ -10,6 +10,7 @@
 #include <linux/irqdomain.h>
 #include <linux/minmax.h>
 #include <linux/platform_device.h>
+#include <linux/virtio_mmio_calls.h>
 #include <asm/hw_irq.h>
 #include <asm/irqdomain.h>
 #include "vmi.h"
@@ -100,9 +101,19 @@ static int __init add_device(struct irq_domain *domain, const struct vmi_device 
 		.num_res	= 2,
 		.dma_mask	= DMA_BIT_MASK(64),
 	};
+	struct virtio_mmio_calls calls = {
+		.notify		= vmi.line_notify,
+		.status		= vmi.line_status,
+		.device		= device->line,
+	};
 	struct irq_alloc_info alloc;
 	int irq;
 
+	/* The driver stores to registers if the layer does not have the calls. */
+	if (calls.notify && calls.status) {
+		info.data = &calls;
+		info.size_data = sizeof(calls);
+	}
 	init_irq_alloc_info(&alloc, NULL);
 	alloc.hwirq = device->line;
 	irq = irq_domain_alloc_irqs(domain, 1, NUMA_NO_NODE, &alloc);
