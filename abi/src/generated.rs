@@ -128,6 +128,10 @@ pub const ALARM_PERIODIC: u64 = 0x100;
 /// Shortest period, ns.
 pub const ALARM_MIN_PERIOD_NS: u64 = 0x2710;
 
+// Places of line.route that are no local APIC
+/// The vCPU that notified the device last; see line.pending.
+pub const LINE_NOTIFIER: u64 = 0xfffffffe;
+
 // Interrupt vectors
 /// Lowest vector of an interrupt or alarm.
 pub const VECTOR_MIN: u64 = 0x20;
@@ -1048,6 +1052,8 @@ pub const CALL_LINE_ROUTE: u16 = 0x900;
 pub const CALL_LINE_NOTIFY: u16 = 0x901;
 /// Returns InterruptStatus of a line's device and clears the bits that it returns: the effect of a load, and of a store of the value to InterruptACK, without a trap.
 pub const CALL_LINE_STATUS: u16 = 0x902;
+/// Takes the signals of lines that are routed to VMI_LINE_NOTIFIER: bit n is set if line n was signalled since the last call on any vCPU.
+pub const CALL_LINE_PENDING: u16 = 0x903;
 
 /// Every section with its calls, in the order of their numbers.
 pub const SECTIONS: &[SectionInfo] = &[
@@ -1756,6 +1762,12 @@ pub const SECTIONS: &[SectionInfo] = &[
             CallInfo {
                 number: 0x902,
                 name: "line.status",
+                class: Class::Sysv,
+                since: 2,
+            },
+            CallInfo {
+                number: 0x903,
+                name: "line.pending",
                 class: Class::Sysv,
                 since: 2,
             },

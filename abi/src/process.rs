@@ -203,6 +203,10 @@ pub const PHV_NOTIFY_REGISTER: u64 = 0x40000000;
 /// Something happened on the monitor's side; only the monitor sets it.
 pub const PHV_NOTIFY_HOST: u64 = 0x80000000;
 
+// Places of phv_device.route that are no APIC id
+/// The vCPU in phv_device.notifier; the signal's line is in phv_shared.lines.
+pub const PHV_ROUTE_NOTIFIER: u64 = 0xfffffe;
+
 // States of a register write: phv_request.state
 /// No request.
 pub const PHV_REQUEST_NONE: u64 = 0x0;

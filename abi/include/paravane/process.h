@@ -122,6 +122,9 @@
 #define PHV_NOTIFY_REGISTER 0x40000000 /* a vCPU waits for a register write */
 #define PHV_NOTIFY_HOST 0x80000000 /* something happened on the monitor's side; only the monitor sets it */
 
+/* Places of phv_device.route that are no APIC id */
+#define PHV_ROUTE_NOTIFIER 0xfffffe /* the vCPU in phv_device.notifier; the signal's line is in phv_shared.lines */
+
 /* States of a register write: phv_request.state */
 #define PHV_REQUEST_NONE 0x0 /* no request */
 #define PHV_REQUEST_ASKED 0x1 /* the vCPU waits */
@@ -163,7 +166,8 @@
 #define PHV_OFF_DEVICE_SLEEPING 4
 #define PHV_OFF_DEVICE_ROUTE 8
 #define PHV_OFF_DEVICE_RAISED 12
-#define PHV_OFF_DEVICE_RESERVED 16
+#define PHV_OFF_DEVICE_NOTIFIER 16
+#define PHV_OFF_DEVICE_RESERVED 20
 
 /* struct phv_request */
 #define PHV_SIZE_REQUEST 64
@@ -256,7 +260,8 @@
 #define PHV_OFF_SHARED_KICK_WANTED 1144
 #define PHV_OFF_SHARED_KICK_SLEEPING 1152
 #define PHV_OFF_SHARED_KICK_ROUNDS 1156
-#define PHV_OFF_SHARED_RESERVED 1160
+#define PHV_OFF_SHARED_LINES 1160
+#define PHV_OFF_SHARED_RESERVED 1168
 
 /* struct phv_vcpu */
 #define PHV_SIZE_VCPU 256
@@ -323,15 +328,17 @@ _Static_assert(offsetof(struct phv_segment, size) == PHV_OFF_SEGMENT_SIZE, "phv_
 struct phv_device {
 	__u32 notify; /* bit n: queue n was notified; PHV_NOTIFY_*. Set by an atomic or, taken by the device's thread */
 	__u32 sleeping; /* futex; 1: the device's thread sleeps or is about to. A sender sets this to 0 and wakes it */
-	__u32 route; /* (layer) where its line goes: APIC id << 8 | vector; vector 0: masked */
+	__u32 route; /* (layer) where its line goes: APIC id or PHV_ROUTE_NOTIFIER << 8 | vector; vector 0: masked */
 	__u32 raised; /* 1: the line was signalled while it was masked */
-	__u32 reserved[12]; /* zero */
+	__u32 notifier; /* (layer) the vCPU that notified the device last */
+	__u32 reserved[11]; /* zero */
 };
 _Static_assert(sizeof(struct phv_device) == PHV_SIZE_DEVICE, "phv_device");
 _Static_assert(offsetof(struct phv_device, notify) == PHV_OFF_DEVICE_NOTIFY, "phv_device.notify");
 _Static_assert(offsetof(struct phv_device, sleeping) == PHV_OFF_DEVICE_SLEEPING, "phv_device.sleeping");
 _Static_assert(offsetof(struct phv_device, route) == PHV_OFF_DEVICE_ROUTE, "phv_device.route");
 _Static_assert(offsetof(struct phv_device, raised) == PHV_OFF_DEVICE_RAISED, "phv_device.raised");
+_Static_assert(offsetof(struct phv_device, notifier) == PHV_OFF_DEVICE_NOTIFIER, "phv_device.notifier");
 _Static_assert(offsetof(struct phv_device, reserved) == PHV_OFF_DEVICE_RESERVED, "phv_device.reserved");
 
 /* A write to a device register that changes other registers. The vCPU waits until the device's thread has carried it out */
@@ -471,7 +478,8 @@ struct phv_shared {
 	__u64 kick_wanted; /* (layer) bit n: vCPU n needs a kick (PHV_FLAG_ASK). Set by an atomic or, taken by the monitor */
 	__u32 kick_sleeping; /* futex; 1: the monitor's kick thread sleeps or is about to. A sender sets this to 0 and wakes it */
 	__u32 kick_rounds; /* counts the rounds of kicks that the monitor has sent; futex of senders that wait */
-	__u8 reserved[888]; /* zero */
+	__u64 lines; /* bit n: line n, which is routed to PHV_ROUTE_NOTIFIER, was signalled. Set by an atomic or, taken by line.pending */
+	__u8 reserved[880]; /* zero */
 };
 _Static_assert(sizeof(struct phv_shared) == PHV_SIZE_SHARED, "phv_shared");
 _Static_assert(offsetof(struct phv_shared, magic) == PHV_OFF_SHARED_MAGIC, "phv_shared.magic");
@@ -512,6 +520,7 @@ _Static_assert(offsetof(struct phv_shared, debug_pad) == PHV_OFF_SHARED_DEBUG_PA
 _Static_assert(offsetof(struct phv_shared, kick_wanted) == PHV_OFF_SHARED_KICK_WANTED, "phv_shared.kick_wanted");
 _Static_assert(offsetof(struct phv_shared, kick_sleeping) == PHV_OFF_SHARED_KICK_SLEEPING, "phv_shared.kick_sleeping");
 _Static_assert(offsetof(struct phv_shared, kick_rounds) == PHV_OFF_SHARED_KICK_ROUNDS, "phv_shared.kick_rounds");
+_Static_assert(offsetof(struct phv_shared, lines) == PHV_OFF_SHARED_LINES, "phv_shared.lines");
 _Static_assert(offsetof(struct phv_shared, reserved) == PHV_OFF_SHARED_RESERVED, "phv_shared.reserved");
 
 /* A vCPU: the part that the monitor sees */

@@ -81,6 +81,9 @@
 #define VMI_ALARM_PERIODIC 0x100 /* or-ed with the counter: the alarm repeats */
 #define VMI_ALARM_MIN_PERIOD_NS 0x2710 /* shortest period, ns */
 
+/* Places of line.route that are no local APIC */
+#define VMI_LINE_NOTIFIER 0xfffffffe /* the vCPU that notified the device last; see line.pending */
+
 /* Interrupt vectors */
 #define VMI_VECTOR_MIN 0x20 /* lowest vector of an interrupt or alarm */
 #define VMI_VECTOR_MAX 0xff /* highest vector */
@@ -546,10 +549,11 @@
 #define VMI_SECTION_LINE 9
 #define VMI_SECTION_LINE_VERSION 2
 #define VMI_SECTION_LINE_COMPAT 1
-#define VMI_SECTION_LINE_CALLS 3
+#define VMI_SECTION_LINE_CALLS 4
 #define VMI_CALL_LINE_ROUTE 0x900
 #define VMI_CALL_LINE_NOTIFY 0x901
 #define VMI_CALL_LINE_STATUS 0x902
+#define VMI_CALL_LINE_PENDING 0x903
 
 #define VMI_SECTION_COUNT 10
 
@@ -676,7 +680,8 @@
 #define VMI_FOR_EACH_LINE_CALL(X) \
 	X(LINE, line, ROUTE, route, 0x900, SYSV, 1) \
 	X(LINE, line, NOTIFY, notify, 0x901, SYSV, 2) \
-	X(LINE, line, STATUS, status, 0x902, SYSV, 2)
+	X(LINE, line, STATUS, status, 0x902, SYSV, 2) \
+	X(LINE, line, PENDING, pending, 0x903, SYSV, 2)
 
 #define VMI_FOR_EACH_CALL(X) \
 	VMI_FOR_EACH_CORE_CALL(X) \
@@ -701,7 +706,7 @@
 	Y(LOCK, lock, 6, 1, 1, 5) \
 	Y(PATCH, patch, 7, 3, 1, 5) \
 	Y(STATS, stats, 8, 1, 1, 2) \
-	Y(LINE, line, 9, 2, 1, 3)
+	Y(LINE, line, 9, 2, 1, 4)
 
 #ifndef __ASSEMBLER__
 
@@ -1243,6 +1248,7 @@ typedef void vmi_stats_reset_fn(void);
 typedef int vmi_line_route_fn(__u32 line, __u32 apic_id, __u32 vector);
 typedef int vmi_line_notify_fn(__u32 line, __u32 queue);
 typedef int vmi_line_status_fn(__u32 line);
+typedef __u64 vmi_line_pending_fn(void);
 
 #endif /* __ASSEMBLER__ */
 #endif /* PARAVANE_VMI_H */

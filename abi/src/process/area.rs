@@ -242,12 +242,14 @@ pub struct Device {
     pub notify: AtomicU32,
     /// Futex; 1: the device's thread sleeps or is about to. A sender sets this to 0 and wakes it.
     pub sleeping: AtomicU32,
-    /// (layer) where its line goes: APIC id << 8 | vector; vector 0: masked.
+    /// (layer) where its line goes: APIC id or PHV_ROUTE_NOTIFIER << 8 | vector; vector 0: masked.
     pub route: AtomicU32,
     /// 1: the line was signalled while it was masked.
     pub raised: AtomicU32,
+    /// (layer) the vCPU that notified the device last.
+    pub notifier: AtomicU32,
     /// Zero.
-    pub reserved: [AtomicU32; 12],
+    pub reserved: [AtomicU32; 11],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -257,7 +259,8 @@ const _: () = assert!(offset_of!(Device, notify) == 0);
 const _: () = assert!(offset_of!(Device, sleeping) == 4);
 const _: () = assert!(offset_of!(Device, route) == 8);
 const _: () = assert!(offset_of!(Device, raised) == 12);
-const _: () = assert!(offset_of!(Device, reserved) == 16);
+const _: () = assert!(offset_of!(Device, notifier) == 16);
+const _: () = assert!(offset_of!(Device, reserved) == 20);
 
 /// A write to a device register that changes other registers. The vCPU waits until the device's thread has carried it out.
 #[repr(C)]
@@ -475,8 +478,10 @@ pub struct Shared {
     pub kick_sleeping: AtomicU32,
     /// Counts the rounds of kicks that the monitor has sent; futex of senders that wait.
     pub kick_rounds: AtomicU32,
+    /// Bit n: line n, which is routed to PHV_ROUTE_NOTIFIER, was signalled. Set by an atomic or, taken by line.pending.
+    pub lines: AtomicU64,
     /// Zero.
-    pub reserved: [AtomicU8; 888],
+    pub reserved: [AtomicU8; 880],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -520,7 +525,8 @@ const _: () = assert!(offset_of!(Shared, debug_pad) == 1140);
 const _: () = assert!(offset_of!(Shared, kick_wanted) == 1144);
 const _: () = assert!(offset_of!(Shared, kick_sleeping) == 1152);
 const _: () = assert!(offset_of!(Shared, kick_rounds) == 1156);
-const _: () = assert!(offset_of!(Shared, reserved) == 1160);
+const _: () = assert!(offset_of!(Shared, lines) == 1160);
+const _: () = assert!(offset_of!(Shared, reserved) == 1168);
 
 /// A vCPU: the part that the monitor sees.
 #[repr(C)]

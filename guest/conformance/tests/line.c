@@ -116,6 +116,7 @@ TEST(line_errors, "line.route.errors", 1, 0, LINE_ROUTE)
 	CHECK_RESULT(vmi.line_route(0xffffffff, 0, 31), -VMI_EINVAL);
 	CHECK_RESULT(vmi.line_route(0xffffffff, 0, VECTOR_LINE), -VMI_ENOENT);
 	CHECK_RESULT(vmi.line_route(0x10000000, 0, 0), -VMI_ENOENT);
+	CHECK_RESULT(vmi.line_route(0xffffffff, VMI_LINE_NOTIFIER, 31), -VMI_EINVAL);
 	CHECK_RESULT(vmi.line_route(rng.device.line, 0xffff, VECTOR_LINE), -VMI_ENOENT);
 	CHECK_RESULT(vmi.line_route(rng.device.line, 0xffffffff, VECTOR_LINE), -VMI_ENOENT);
 	/* Masked: whichever APIC it is routed to. */
@@ -271,6 +272,83 @@ TEST(line_notify_two, "line.notify.other_vcpu", 2, 0, LINE_NOTIFY)
 		WAIT_UNTIL(irq_count(1, VECTOR_OTHER) == before + round);
 		CHECK_RESULT(vmi.line_status(rng.device.line), 1);
 	}
+	stop();
+}
+
+/* A signal goes to the vCPU that notified, and the set of lines has the line once. */
+static void notifier_round(u32 vcpu)
+{
+	u64 before[2] = { irq_count(0, VECTOR_LINE), irq_count(1, VECTOR_LINE) };
+
+	offer();
+	CHECK_RESULT(vmi.line_notify(rng.device.line, 0), 0);
+	WAIT_UNTIL(irq_count(vcpu, VECTOR_LINE) == before[vcpu] + 1);
+	CHECK_EQ(irq_count(!vcpu, VECTOR_LINE), before[!vcpu]);
+	CHECK_EQ(vmi.line_pending(), 1ULL << rng.device.line);
+	CHECK_EQ(vmi.line_pending(), 0);
+	CHECK_RESULT(vmi.line_status(rng.device.line), 1);
+}
+
+static void notify_here(void *argument)
+{
+	u32 round;
+
+	(void)argument;
+	irq_enable();
+	for (round = 0; round < 5; round++)
+		notifier_round(this_vcpu());
+	irq_disable();
+}
+
+TEST(line_notifier, "line.route.notifier", 2, 0, LINE_ROUTE, LINE_NOTIFY, LINE_PENDING)
+{
+	u32 round;
+
+	need_calls();
+	start();
+	CHECK_RESULT(vmi.line_route(rng.device.line, VMI_LINE_NOTIFIER, VECTOR_LINE), 0);
+	for (round = 0; round < 3; round++) {
+		notify_here(NULL);
+		run_on_others(2, notify_here, NULL);
+	}
+	irq_enable();
+	/* A masked line keeps its signal for the notifier, too. */
+	CHECK_RESULT(vmi.line_route(rng.device.line, 0, 0), 0);
+	ask();
+	wait_used();
+	delay_ns(QUIET);
+	CHECK_EQ(vmi.line_pending(), 0);
+	CHECK_RESULT(vmi.line_route(rng.device.line, VMI_LINE_NOTIFIER, VECTOR_LINE), 0);
+	CHECK_EQ(vmi.line_pending(), 1ULL << rng.device.line);
+	irq_disable();
+	stop();
+}
+
+/* The signal has come to this vCPU, which does not take it any more. */
+static void notify_and_stop(void *argument)
+{
+	(void)argument;
+	irq_disable();
+	offer();
+	vmi.line_notify(rng.device.line, 0);
+	WAIT_UNTIL(get(INTERRUPT_STATUS) == 1);
+	delay_ns(QUIET);
+	vmi.cpu_stop();
+}
+
+TEST(line_stopped, "line.route.notifier_stops", 2, 0, LINE_ROUTE, LINE_PENDING, CPU_STOP)
+{
+	u64 before = irq_count(0, VECTOR_LINE);
+
+	need_calls();
+	start();
+	CHECK_RESULT(vmi.line_route(rng.device.line, VMI_LINE_NOTIFIER, VECTOR_LINE), 0);
+	run_on(1, notify_and_stop, NULL);
+	irq_enable();
+	WAIT_UNTIL(irq_count(0, VECTOR_LINE) > before);
+	irq_disable();
+	CHECK_EQ(vmi.line_pending(), 1ULL << rng.device.line);
+	CHECK(smp_start(1));
 	stop();
 }
 

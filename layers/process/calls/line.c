@@ -7,22 +7,28 @@
 #include "device/notify.h"
 #include "state/state.h"
 #include "vcpu/irq.h"
+#include "vcpu/lines.h"
 
 int process_line_route(u32 line, u32 apic_id, u32 vector)
 {
 	struct vcpu *v = this_vcpu(), *to;
 	struct phv_device *device;
+	u32 place = apic_id;
 
 	if (vector && (vector < VMI_VECTOR_MIN || vector > VMI_VECTOR_MAX))
 		return -VMI_EINVAL;
-	if (!device_exists(line) || (vector && apic_id >= shared->s.vcpu_count))
+	if (apic_id == VMI_LINE_NOTIFIER)
+		place = PHV_ROUTE_NOTIFIER;
+	else if (vector && apic_id >= shared->s.vcpu_count)
+		return -VMI_ENOENT;
+	if (!device_exists(line))
 		return -VMI_ENOENT;
 	device = device_at(line);
-	__atomic_store_n(&device->route, vector ? apic_id << 8 | vector : 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&device->route, vector ? place << 8 | vector : 0, __ATOMIC_SEQ_CST);
 	/* W1 to W3 of host/doorbell.h: the monitor stores raised, fence, then reads route. */
 	if (!vector || !__atomic_exchange_n(&device->raised, 0, __ATOMIC_SEQ_CST))
 		return 0;
-	to = vcpu_at(apic_id);
+	to = line_signal(line, place);
 	irq_request(to, vector);
 	if (to == v)
 		irq_refresh(v);
@@ -36,7 +42,7 @@ int process_line_notify(u32 line, u32 queue)
 	if (!device_exists(line))
 		return -VMI_ENOENT;
 	if (queue < PHV_MAX_QUEUES && !FAULT(LINE_NOTIFY_NOTHING))
-		device_notify(device_at(line), 1U << queue);
+		device_notify_from(this_vcpu(), line, queue);
 	return 0;
 }
 
@@ -45,4 +51,9 @@ int process_line_status(u32 line)
 	if (!device_exists(line))
 		return -VMI_ENOENT;
 	return (int)device_acknowledge(line, FAULT(LINE_STATUS_STAYS) ? 0 : INTERRUPT_STATUS_BITS);
+}
+
+u64 process_line_pending(void)
+{
+	return __atomic_exchange_n(&shared->s.lines, 0, __ATOMIC_SEQ_CST);
 }

@@ -41,7 +41,7 @@ static void write_register(struct vcpu *v, u64 gpa, u32 width, u64 value)
 
 	if (offset == QUEUE_NOTIFY && width == 4) {
 		if (value < PHV_MAX_QUEUES)
-			device_notify(device_at(number), 1U << value);
+			device_notify_from(v, number, (u32)value);
 	} else if (offset == INTERRUPT_ACK && width == 4) {
 		device_acknowledge(number, (u32)value);
 	} else {

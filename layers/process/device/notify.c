@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Messages to a device's thread in the monitor. */
 #include "device/notify.h"
+#include "common/faults.h"
 #include "host/doorbell.h"
 #include "host/futex.h"
 #include "state/state.h"
@@ -9,6 +10,16 @@ void device_notify(struct phv_device *device, u32 bits)
 {
 	__atomic_fetch_or(&device->notify, bits, __ATOMIC_SEQ_CST);
 	wake_announced(&device->sleeping);
+}
+
+void device_notify_from(const struct vcpu *v, u32 number, u32 queue)
+{
+	struct phv_device *device = device_at(number);
+
+	/* Most often the same vCPU: the cache line then stays shared with the device's thread. */
+	if (READ_ONCE(device->notifier) != v->number && !FAULT(LINE_NOTIFIER_FIRST))
+		WRITE_ONCE(device->notifier, v->number);
+	device_notify(device, 1U << queue);
 }
 
 void device_request(struct vcpu *v, u32 number, u32 offset, u32 width, u64 value)

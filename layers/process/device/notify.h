@@ -14,6 +14,8 @@ static inline struct phv_device *device_at(u32 number)
 
 /* Sets bits of phv_device.notify and wakes the device's thread if it sleeps. */
 void device_notify(struct phv_device *device, u32 bits);
+/* The same for a queue, on behalf of a vCPU, which becomes the device's notifier. */
+void device_notify_from(const struct vcpu *v, u32 number, u32 queue);
 /* Has the device's thread carry out a register write, and returns when that is done. */
 void device_request(struct vcpu *v, u32 number, u32 offset, u32 width, u64 value);
 

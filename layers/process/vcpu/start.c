@@ -8,6 +8,7 @@
 #include "state/cpu.h"
 #include "state/state.h"
 #include "vcpu/handover.h"
+#include "vcpu/lines.h"
 #include "vcpu/percpu.h"
 #include "vcpu/pool.h"
 #include "vcpu/slice.h"
@@ -107,6 +108,8 @@ noreturn void vcpu_stop(struct vcpu *v)
 	step();
 	if (again)
 		start(v);
+	else
+		lines_resend();
 	/* This may be the handler of a notification, in which further ones are blocked. */
 	signals_open(thread_of(v), vcpu_park);
 }

@@ -89,17 +89,44 @@ fn interrupt(core: &Core, vcpu: usize, vector: u8) {
 /// Signals a device's interrupt line: delivers the interrupt where the guest routed it, or keeps it
 /// while the line is masked.
 pub fn raise(core: &Core, line: usize) {
-    let route = &core.shared.device(line).route;
-    let raised = &core.shared.device(line).raised;
-    let Some(to) = wakeup::raise(route, raised) else {
+    let device = core.shared.device(line);
+    let Some(to) = wakeup::raise(&device.route, &device.raised) else {
         return;
     };
-    let [vector, vcpu @ ..] = to.to_le_bytes();
-    let vcpu = size(u32::from_le_bytes([vcpu[0], vcpu[1], vcpu[2], 0]).into());
+    let [vector, place @ ..] = to.to_le_bytes();
+    let place = u32::from_le_bytes([place[0], place[1], place[2], 0]);
     // The guest can write any value there, so the layer's checks are repeated.
-    if vcpu < core.vcpus && u64::from(vector) >= paravane_abi::VECTOR_MIN {
-        interrupt(core, vcpu, vector);
+    if u64::from(vector) < paravane_abi::VECTOR_MIN {
+        return;
     }
+    if u64::from(place) == ph::PHV_ROUTE_NOTIFIER {
+        let lines = &core.shared.header().lines;
+        lines.fetch_or(1 << (line & 63), Ordering::SeqCst);
+        interrupt(core, running(core, notifier(core, line)), vector);
+    } else if size(place.into()) < core.vcpus {
+        interrupt(core, size(place.into()), vector);
+    }
+}
+
+/// The vCPU that notified a device last. The guest can write any number there.
+pub fn notifier(core: &Core, line: usize) -> usize {
+    let vcpu = core.shared.device(line).notifier.load(Ordering::Relaxed);
+    Some(size(vcpu.into()))
+        .filter(|&vcpu| vcpu < core.vcpus)
+        .unwrap_or(0)
+}
+
+/// This vCPU, or the first one that runs if it is off: the guest may have stopped it after it
+/// notified a device.
+fn running(core: &Core, vcpu: usize) -> usize {
+    let off = |vcpu: usize| {
+        let state = &core.shared.vcpu(vcpu).state;
+        state.is(VcpuState::Off, Ordering::SeqCst)
+    };
+    if !off(vcpu) {
+        return vcpu;
+    }
+    (0..core.vcpus).find(|&vcpu| !off(vcpu)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -146,6 +173,29 @@ mod tests {
         assert_eq!(pending.load(Ordering::SeqCst), IRQ);
         let wait = &core.shared.vcpu(1).wait_word;
         assert_eq!(wait.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_line_of_the_notifier_goes_to_it_and_says_which_it_is() {
+        let core = core();
+        let device = core.shared.device(3);
+        let notifier = u32::try_from(ph::PHV_ROUTE_NOTIFIER).unwrap();
+        device.route.store(notifier << 8 | 0x41, Ordering::SeqCst);
+        let lines = &core.shared.header().lines;
+        for (vcpu, expected) in [(1, 1), (0, 0), (2, 0), (u32::MAX, 0)] {
+            device.notifier.store(vcpu, Ordering::SeqCst);
+            raise(&core, 3);
+            assert_eq!(lines.swap(0, Ordering::SeqCst), 8);
+            assert_eq!(requested(&core, expected), [0, 2, 0, 0]);
+            assert_eq!(requested(&core, 1 - expected), [0; 4]);
+            core.shared.vcpu(expected).irr[1].store(0, Ordering::SeqCst);
+        }
+        // A vCPU that is off gets none.
+        device.notifier.store(1, Ordering::SeqCst);
+        let state = &core.shared.vcpu(1).state;
+        state.store(VcpuState::Off, Ordering::SeqCst);
+        raise(&core, 3);
+        assert_eq!(requested(&core, 0), [0, 2, 0, 0]);
     }
 
     /// A thread of the monitor waits for this.
@@ -239,7 +289,8 @@ mod tests {
                 .flat_map(|vcpu| requested(&core, vcpu))
                 .map(|word| word.count_ones())
                 .sum();
-            prop_assert_eq!(delivered, u32::from(vcpu < 2 && vector >= 32));
+            let notifier = u64::from(vcpu) == ph::PHV_ROUTE_NOTIFIER;
+            prop_assert_eq!(delivered, u32::from((vcpu < 2 || notifier) && vector >= 32));
         }
     }
 }

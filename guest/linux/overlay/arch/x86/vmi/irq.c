@@ -131,6 +131,7 @@ static void __init vmi_find_cpus(void)
 static void __init vmi_init_irq(void)
 {
 	sysvec_install(VMI_ALARM_VECTOR, sysvec_vmi_alarm);
+	vmi_init_lines();
 	native_init_IRQ();
 }
 

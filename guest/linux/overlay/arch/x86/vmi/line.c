@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Devices that the hypervisor describes: an irq chip for their interrupt lines on top of the
- * vectors of the local APICs, and platform devices for the usual virtio-mmio driver.
+ * Devices that the hypervisor describes: an irq chip for their interrupt lines, and platform devices
+ * for the usual virtio-mmio driver.
  */
 #include <linux/dma-mapping.h>
 #include <linux/init.h>
@@ -11,7 +11,10 @@
 #include <linux/minmax.h>
 #include <linux/platform_device.h>
 #include <linux/virtio_mmio_calls.h>
+#include <asm/apic.h>
 #include <asm/hw_irq.h>
+#include <asm/idtentry.h>
+#include <asm/irq_regs.h>
 #include <asm/irqdomain.h>
 #include "vmi.h"
 
@@ -33,21 +36,85 @@ void __init vmi_copy_devices(const struct vmi_boot_info *info)
 	}
 }
 
-static void line_route(struct irq_data *data)
-{
-	const struct irq_cfg *cfg = irqd_cfg(data);
-	int error = vmi.line_route(irqd_to_hwirq(data), cfg->dest_apicid, cfg->vector);
+static struct irq_domain *domain;
 
-	WARN_ONCE(error, "VMI: line %lu to vector %u of APIC %u: error %d\n",
-		  irqd_to_hwirq(data), cfg->vector, cfg->dest_apicid, error);
+static void route(struct irq_data *data, u32 place, u32 vector)
+{
+	int error = vmi.line_route(irqd_to_hwirq(data), place, vector);
+
+	WARN_ONCE(error, "VMI: line %lu to vector %u of %#x: error %d\n", irqd_to_hwirq(data), vector,
+		  place, error);
 }
 
 static void line_mask(struct irq_data *data)
 {
-	vmi.line_route(irqd_to_hwirq(data), 0, 0);
+	route(data, 0, 0);
 }
 
-static int line_set_affinity(struct irq_data *data, const struct cpumask *mask, bool force)
+/*
+ * Lines whose interrupts go to the vCPU that notified the device last: the program that waits for
+ * the device is probably there. One vector for all of them.
+ */
+static void notifier_route(struct irq_data *data)
+{
+	route(data, VMI_LINE_NOTIFIER, HYPERVISOR_CALLBACK_VECTOR);
+}
+
+static void no_ack(struct irq_data *data)
+{
+}
+
+static struct irq_chip notifier_chip = {
+	.name			= "VMI-line",
+	.irq_mask		= line_mask,
+	.irq_unmask		= notifier_route,
+	.irq_ack		= no_ack,
+	.flags			= IRQCHIP_SKIP_SET_WAKE,
+};
+
+static int notifier_map(struct irq_domain *d, unsigned int virq, irq_hw_number_t line)
+{
+	irq_domain_set_info(d, virq, line, &notifier_chip, NULL, handle_edge_irq, NULL, "edge");
+	return 0;
+}
+
+static const struct irq_domain_ops notifier_ops = {
+	.map	= notifier_map,
+};
+
+DEFINE_IDTENTRY_SYSVEC(sysvec_vmi_line)
+{
+	struct pt_regs *old = set_irq_regs(regs);
+	unsigned long lines;
+	unsigned int line;
+
+	apic_eoi();
+	lines = vmi.line_pending();
+	for_each_set_bit(line, &lines, BITS_PER_LONG)
+		generic_handle_domain_irq(domain, line);
+	set_irq_regs(old);
+}
+
+static bool notifier_lines(void)
+{
+	return vmi.line_notify && vmi.line_status && vmi.line_pending;
+}
+
+void __init vmi_init_lines(void)
+{
+	if (notifier_lines())
+		sysvec_install(HYPERVISOR_CALLBACK_VECTOR, sysvec_vmi_line);
+}
+
+/* Lines of a layer without line.pending: each has a vector of its own on one CPU. */
+static void vector_route(struct irq_data *data)
+{
+	const struct irq_cfg *cfg = irqd_cfg(data);
+
+	route(data, cfg->dest_apicid, cfg->vector);
+}
+
+static int vector_set_affinity(struct irq_data *data, const struct cpumask *mask, bool force)
 {
 	struct irq_data *parent = data->parent_data;
 	int ret = parent->chip->irq_set_affinity(parent, mask, force);
@@ -55,45 +122,65 @@ static int line_set_affinity(struct irq_data *data, const struct cpumask *mask, 
 	if (ret < 0 || ret == IRQ_SET_MASK_OK_DONE)
 		return ret;
 	if (!irqd_irq_masked(data))
-		line_route(data);
+		vector_route(data);
 	/* The old vector stays valid for interrupts that were sent before. */
 	vector_schedule_cleanup(irqd_cfg(data));
 	return ret;
 }
 
-static struct irq_chip line_chip = {
+static struct irq_chip vector_chip = {
 	.name			= "VMI-line",
 	.irq_mask		= line_mask,
-	.irq_unmask		= line_route,
+	.irq_unmask		= vector_route,
 	.irq_ack		= irq_chip_ack_parent,
 	.irq_retrigger		= irq_chip_retrigger_hierarchy,
-	.irq_set_affinity	= line_set_affinity,
+	.irq_set_affinity	= vector_set_affinity,
 	.flags			= IRQCHIP_SKIP_SET_WAKE | IRQCHIP_AFFINITY_PRE_STARTUP,
 };
 
-static int line_alloc(struct irq_domain *domain, unsigned int virq, unsigned int count,
-		      void *argument)
+static int vector_alloc(struct irq_domain *d, unsigned int virq, unsigned int count, void *argument)
 {
 	struct irq_alloc_info *info = argument;
 	int ret;
 
 	if (count != 1 || !info)
 		return -EINVAL;
-	ret = irq_domain_alloc_irqs_parent(domain, virq, count, info);
+	ret = irq_domain_alloc_irqs_parent(d, virq, count, info);
 	if (ret)
 		return ret;
 	irq_set_status_flags(virq, IRQ_MOVE_PCNTXT);
-	irq_domain_set_info(domain, virq, info->hwirq, &line_chip, NULL, handle_edge_irq, NULL,
-			    "edge");
+	irq_domain_set_info(d, virq, info->hwirq, &vector_chip, NULL, handle_edge_irq, NULL, "edge");
 	return 0;
 }
 
-static const struct irq_domain_ops line_ops = {
-	.alloc	= line_alloc,
+static const struct irq_domain_ops vector_ops = {
+	.alloc	= vector_alloc,
 	.free	= irq_domain_free_irqs_top,
 };
 
-static int __init add_device(struct irq_domain *domain, const struct vmi_device *device, u32 number)
+/* Returns the interrupt of a line, or an error. */
+static int __init map_line(u32 line)
+{
+	struct irq_alloc_info alloc;
+	int irq;
+
+	if (notifier_lines()) {
+		irq = irq_create_mapping(domain, line);
+		return irq ? irq : -ENOSPC;
+	}
+	init_irq_alloc_info(&alloc, NULL);
+	alloc.hwirq = line;
+	return irq_domain_alloc_irqs(domain, 1, NUMA_NO_NODE, &alloc);
+}
+
+static struct irq_domain *__init make_domain(struct fwnode_handle *node)
+{
+	if (notifier_lines())
+		return irq_domain_create_linear(node, MAX_DEVICES, &notifier_ops, NULL);
+	return irq_domain_create_hierarchy(x86_vector_domain, 0, 0, node, &vector_ops, NULL);
+}
+
+static int __init add_device(const struct vmi_device *device, u32 number)
 {
 	struct platform_device_info info = {
 		.name		= "virtio-mmio",
@@ -106,7 +193,6 @@ static int __init add_device(struct irq_domain *domain, const struct vmi_device 
 		.status		= vmi.line_status,
 		.device		= device->line,
 	};
-	struct irq_alloc_info alloc;
 	int irq;
 
 	/* The driver stores to registers if the layer does not have the calls. */
@@ -114,9 +200,7 @@ static int __init add_device(struct irq_domain *domain, const struct vmi_device 
 		info.data = &calls;
 		info.size_data = sizeof(calls);
 	}
-	init_irq_alloc_info(&alloc, NULL);
-	alloc.hwirq = device->line;
-	irq = irq_domain_alloc_irqs(domain, 1, NUMA_NO_NODE, &alloc);
+	irq = map_line(device->line);
 	if (irq < 0)
 		return irq;
 	info.res = (struct resource []) {
@@ -129,7 +213,6 @@ static int __init add_device(struct irq_domain *domain, const struct vmi_device 
 static int __init vmi_add_devices(void)
 {
 	struct fwnode_handle *node;
-	struct irq_domain *domain;
 	u32 i;
 
 	if (!device_count)
@@ -141,7 +224,7 @@ static int __init vmi_add_devices(void)
 	node = irq_domain_alloc_named_fwnode("VMI-line");
 	if (!node)
 		return -ENOMEM;
-	domain = irq_domain_create_hierarchy(x86_vector_domain, 0, 0, node, &line_ops, NULL);
+	domain = make_domain(node);
 	if (!domain) {
 		irq_domain_free_fwnode(node);
 		return -ENOMEM;
@@ -151,7 +234,7 @@ static int __init vmi_add_devices(void)
 
 		if (devices[i].kind != VMI_DEVICE_VIRTIO_MMIO)
 			continue;
-		error = add_device(domain, &devices[i], i);
+		error = add_device(&devices[i], i);
 		if (error)
 			pr_err("VMI: cannot add device %u: error %d\n", i, error);
 	}

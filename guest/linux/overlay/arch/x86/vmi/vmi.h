@@ -85,6 +85,7 @@ struct mm_struct;
 void vmi_expect_program(struct mm_struct *mm);
 
 /* line.c */
+void vmi_init_lines(void);
 void vmi_copy_devices(const struct vmi_boot_info *info);
 
 #ifdef CONFIG_VMI_USER_TEXT
