@@ -6,6 +6,7 @@
 //! ([`Driver::pop`](super::Driver::pop)).
 
 use super::Waker;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -48,6 +49,8 @@ pub struct Pool<R, D> {
     name: &'static str,
     most: usize,
     threads: Vec<JoinHandle<()>>,
+    /// The CPUs of the threads, whatever the thread that submits work is pinned to.
+    cpus: Option<CpuSet>,
 }
 
 impl<R: Send + 'static, D: Send + 'static> Pool<R, D> {
@@ -73,6 +76,7 @@ impl<R: Send + 'static, D: Send + 'static> Pool<R, D> {
             name,
             most,
             threads: Vec::new(),
+            cpus: sched_getaffinity(None).ok(),
         }
     }
 
@@ -86,10 +90,14 @@ impl<R: Send + 'static, D: Send + 'static> Pool<R, D> {
             state.idle <= state.waiting.len() && self.threads.len() < self.most
         };
         if more {
-            let shared = Arc::clone(&self.shared);
+            let (shared, cpus) = (Arc::clone(&self.shared), self.cpus);
             let thread = std::thread::Builder::new()
                 .name(self.name.to_string())
-                .spawn(move || run(&shared));
+                .spawn(move || {
+                    // Fails if these CPUs were taken away. The thread then shares its creator's.
+                    let _ = cpus.map(|cpus| sched_setaffinity(None, &cpus));
+                    run(&shared);
+                });
             // Fails at a limit on threads; the existing ones then have more to do.
             self.threads.extend(thread);
         }

@@ -191,7 +191,9 @@ impl Debug {
             // A vCPU that was being started, or handed over to a new process, may have missed the
             // request.
             if now >= again {
-                running.for_each(|vcpu| kick::tell(&self.core, vcpu, kick::DEBUG));
+                for vcpu in running {
+                    kick::tell(&self.core, vcpu, kick::DEBUG);
+                }
                 again = now + AGAIN;
             }
             std::thread::sleep(PAUSE);

@@ -8,6 +8,7 @@
 //! whatever a driver may write.
 
 use super::core::Core;
+use super::device_place::{Interrupts, Place};
 use super::shared::size;
 use super::{kick, sys};
 use anyhow::{Context, bail};
@@ -136,6 +137,7 @@ impl Devices {
                     number,
                     page,
                     counters: Arc::clone(&counters),
+                    interrupts: Interrupts::default(),
                 }),
                 counters,
                 core: Arc::clone(core),
@@ -215,6 +217,7 @@ struct Line {
     number: usize,
     page: Page,
     counters: Arc<Counters>,
+    interrupts: Interrupts,
 }
 
 impl Line {
@@ -223,7 +226,8 @@ impl Line {
         self.page
             .register(INTERRUPT_STATUS)
             .fetch_or(why, Ordering::SeqCst);
-        kick::raise(&self.core, self.number);
+        let waited = kick::raise(&self.core, self.number);
+        self.interrupts.count(waited);
     }
 }
 
@@ -267,7 +271,9 @@ impl Thread {
 
     /// Works until the machine is stopped.
     pub fn run(mut self) {
+        let mut place = Place::new();
         while !self.core.stopping() {
+            place.follow(&self.core, self.number, &self.line.interrupts);
             let bits = self.take();
             if bits & REGISTER != 0 {
                 self.serve_requests();

@@ -38,19 +38,19 @@ fn target(core: &Core, vcpu: usize) -> Target<'_> {
     }
 }
 
-/// Sets pending bits of a vCPU and kicks it.
-pub fn tell(core: &Core, vcpu: usize, pending: u32) {
+/// Sets pending bits of a vCPU and kicks it. Returns whether the vCPU was halted.
+pub fn tell(core: &Core, vcpu: usize, pending: u32) -> bool {
     target(core, vcpu).set_pending(pending);
-    signal(core, vcpu);
+    signal(core, vcpu)
 }
 
-/// Makes a vCPU look at what is pending.
-pub fn signal(core: &Core, vcpu: usize) {
+/// Makes a vCPU look at what is pending. Returns whether it was halted.
+pub fn signal(core: &Core, vcpu: usize) -> bool {
     let target = target(core, vcpu);
     let owner = match target.find() {
         Found::Waiting => {
             sys::futex_wake(target.wait_word);
-            return;
+            return true;
         }
         Found::Owner(owner) => owner,
     };
@@ -70,6 +70,7 @@ pub fn signal(core: &Core, vcpu: usize) {
             sys::signal_thread(process.pid, tid);
         }
     }
+    false
 }
 
 /// Sends all vCPUs a non-maskable interrupt.
@@ -79,33 +80,33 @@ pub fn nmi(core: &Core) {
     }
 }
 
-/// Requests an interrupt vector of a vCPU and kicks it.
-fn interrupt(core: &Core, vcpu: usize, vector: u8) {
+/// Requests an interrupt vector of a vCPU and kicks it. Returns whether the vCPU was halted.
+fn interrupt(core: &Core, vcpu: usize, vector: u8) -> bool {
     core.shared.vcpu(vcpu).irr[usize::from(vector >> 6)]
         .fetch_or(1 << (vector & 63), Ordering::SeqCst);
-    tell(core, vcpu, IRQ);
+    tell(core, vcpu, IRQ)
 }
 
 /// Signals a device's interrupt line: delivers the interrupt where the guest routed it, or keeps it
-/// while the line is masked.
-pub fn raise(core: &Core, line: usize) {
+/// while the line is masked. Returns whether a vCPU gets it that was halted.
+pub fn raise(core: &Core, line: usize) -> bool {
     let device = core.shared.device(line);
     let Some(to) = wakeup::raise(&device.route, &device.raised) else {
-        return;
+        return false;
     };
     let [vector, place @ ..] = to.to_le_bytes();
     let place = u32::from_le_bytes([place[0], place[1], place[2], 0]);
     // The guest can write any value there, so the layer's checks are repeated.
     if u64::from(vector) < paravane_abi::VECTOR_MIN {
-        return;
+        return false;
     }
     if u64::from(place) == ph::PHV_ROUTE_NOTIFIER {
         let lines = &core.shared.header().lines;
         lines.fetch_or(1 << (line & 63), Ordering::SeqCst);
-        interrupt(core, running(core, notifier(core, line)), vector);
-    } else if size(place.into()) < core.vcpus {
-        interrupt(core, size(place.into()), vector);
+        return interrupt(core, running(core, notifier(core, line)), vector);
     }
+    let vcpu = size(place.into());
+    vcpu < core.vcpus && interrupt(core, vcpu, vector)
 }
 
 /// The vCPU that notified a device last. The guest can write any number there.

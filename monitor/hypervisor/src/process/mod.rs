@@ -19,6 +19,7 @@ mod cpu_timer;
 pub mod debug;
 mod device;
 mod device_list;
+mod device_place;
 mod doorbell;
 mod end_state;
 #[expect(unsafe_code, reason = "host calls")]
