@@ -110,6 +110,12 @@ impl Worker {
         costs
     }
 
+    /// The process id of the monitor, or of what started it.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The folder that the options received.
     #[must_use]
     pub fn folder(&self) -> &Path {

@@ -155,7 +155,9 @@ mod tests {
     #[test]
     fn a_pinned_thread_is_released_to_all_its_cpus() {
         let before = sched_getaffinity(None).unwrap();
-        let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).unwrap();
+        let cpu = (0..CpuSet::MAX_CPU)
+            .find(|&cpu| before.is_set(cpu))
+            .unwrap();
         let mut place = Place::new();
         place.pin(u32::try_from(cpu).ok());
         let pinned = sched_getaffinity(None).unwrap();

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the threads of devices run.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::worker::Worker;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::fs::{self, File};
+
+/// `alone`: single reads, for which the vCPU waits. `beside`: the same while each vCPU has other
+/// work, so that it never waits.
+const SCRIPT: &str = "while read what; do \
+    if [ \"$what\" = beside ]; then \
+        for i in 1 2; do (while :; do :; done) & jobs=\"$jobs $!\"; done; fi; \
+    dd if=/dev/vda of=/dev/null bs=4k count=COUNT iflag=direct 2>/dev/null; \
+    [ -z \"$jobs\" ] || kill $jobs; jobs=; echo; done";
+
+/// A machine of two vCPUs with a small disk, which the host has in memory.
+fn machine() -> Worker {
+    let script = SCRIPT.replace("COUNT", "500");
+    Worker::start(None, &script, |folder| {
+        let disk = folder.join("disk");
+        File::create(&disk).unwrap().set_len(4 << 20).unwrap();
+        let disk = format!("{}:snapshot", disk.display());
+        ["--cpus", "2", "--disk", &disk].map(String::from).to_vec()
+    })
+}
+
+/// The CPUs on which the disk's thread may run.
+fn cpus_of_disk(machine: &Worker) -> u32 {
+    let tasks = format!("/proc/{}/task", machine.pid());
+    let thread = fs::read_dir(tasks)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "disk\n"))
+        .unwrap();
+    let id = thread.file_name().unwrap().to_str().unwrap();
+    let id = rustix::thread::Pid::from_raw(id.parse().unwrap());
+    sched_getaffinity(id).unwrap().count()
+}
+
+/// Works until the disk's thread may run on this number of CPUs. Other programs of the host can
+/// keep a vCPU from its CPU, so one round need not decide.
+fn works_until(machine: &mut Worker, what: &str, expected: u32) {
+    for _ in 0..20 {
+        machine.tell(what);
+        if cpus_of_disk(machine) == expected {
+            return;
+        }
+    }
+    panic!("{what}: {} CPUs, not {expected}", cpus_of_disk(machine));
+}
+
+#[test]
+fn a_disk_follows_a_vcpu_that_waits_and_leaves_one_that_works() {
+    let all = sched_getaffinity(None).unwrap().count();
+    if all < 2 {
+        eprintln!("skipped: one CPU");
+        return;
+    }
+    let mut machine = machine();
+    works_until(&mut machine, "alone", 1);
+    works_until(&mut machine, "beside", all);
+    works_until(&mut machine, "alone", 1);
+    machine.end();
+}
+
+#[test]
+fn on_one_cpu_it_stays_there() {
+    let before = sched_getaffinity(None).unwrap();
+    let cpu = (0..CpuSet::MAX_CPU)
+        .find(|&cpu| before.is_set(cpu))
+        .unwrap();
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    sched_setaffinity(None, &one).unwrap();
+    let mut machine = machine();
+    for what in ["alone", "beside", "alone"] {
+        machine.tell(what);
+        assert_eq!(cpus_of_disk(&machine), 1);
+    }
+    machine.end();
+    sched_setaffinity(None, &before).unwrap();
+}
