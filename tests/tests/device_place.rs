@@ -42,13 +42,15 @@ fn cpus_of_disk(machine: &Worker) -> u32 {
 /// Works until the disk's thread may run on this number of CPUs. Other programs of the host can
 /// keep a vCPU from its CPU, so one round need not decide.
 fn works_until(machine: &mut Worker, what: &str, expected: u32) {
-    for _ in 0..20 {
+    let reached = (0..20).any(|_| {
         machine.tell(what);
-        if cpus_of_disk(machine) == expected {
-            return;
-        }
-    }
-    panic!("{what}: {} CPUs, not {expected}", cpus_of_disk(machine));
+        cpus_of_disk(machine) == expected
+    });
+    assert!(
+        reached,
+        "{what}: {} CPUs, not {expected}",
+        cpus_of_disk(machine)
+    );
 }
 
 #[test]

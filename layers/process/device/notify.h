@@ -5,13 +5,6 @@
 
 #include "state/state.h"
 
-static inline struct phv_device *device_at(u32 number)
-{
-	struct phv_device *all = to_pointer(PHV_SHARED + PHV_SHARED_DEVICES);
-
-	return &all[number];
-}
-
 /* Sets bits of phv_device.notify and wakes the device's thread if it sleeps. */
 void device_notify(struct phv_device *device, u32 bits);
 /* The same for a queue, on behalf of a vCPU, which becomes the device's notifier. */

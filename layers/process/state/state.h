@@ -218,6 +218,13 @@ static inline struct vcpu *vcpu_at(u32 number)
 	return to_pointer(PHV_SHARED + PHV_SHARED_VCPUS + number * PHV_VCPU_STRIDE);
 }
 
+static inline struct phv_device *device_at(u32 number)
+{
+	struct phv_device *all = to_pointer(PHV_SHARED + PHV_SHARED_DEVICES);
+
+	return &all[number];
+}
+
 static inline struct proc *proc_at(u32 index)
 {
 	return to_pointer(PHV_SHARED + PHV_SHARED_PROCS + index * PHV_PROC_STRIDE);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 #include "vcpu/lines.h"
 #include "common/faults.h"
-#include "device/notify.h"
 #include "host/step.h"
 #include "state/cpu.h"
 #include "vcpu/irq.h"

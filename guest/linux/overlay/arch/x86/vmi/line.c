@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Devices that the hypervisor describes: an irq chip for their interrupt lines, and platform devices
- * for the usual virtio-mmio driver.
+ * Devices that the hypervisor describes: an irq chip for their interrupt lines, and platform
+ * devices for the usual virtio-mmio driver.
  */
 #include <linux/dma-mapping.h>
 #include <linux/init.h>
@@ -42,8 +42,8 @@ static void route(struct irq_data *data, u32 place, u32 vector)
 {
 	int error = vmi.line_route(irqd_to_hwirq(data), place, vector);
 
-	WARN_ONCE(error, "VMI: line %lu to vector %u of %#x: error %d\n", irqd_to_hwirq(data), vector,
-		  place, error);
+	WARN_ONCE(error, "VMI: line %lu to vector %u of %#x: error %d\n", irqd_to_hwirq(data),
+		  vector, place, error);
 }
 
 static void line_mask(struct irq_data *data)
@@ -149,7 +149,8 @@ static int vector_alloc(struct irq_domain *d, unsigned int virq, unsigned int co
 	if (ret)
 		return ret;
 	irq_set_status_flags(virq, IRQ_MOVE_PCNTXT);
-	irq_domain_set_info(d, virq, info->hwirq, &vector_chip, NULL, handle_edge_irq, NULL, "edge");
+	irq_domain_set_info(d, virq, info->hwirq, &vector_chip, NULL, handle_edge_irq, NULL,
+			    "edge");
 	return 0;
 }
 
