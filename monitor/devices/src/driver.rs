@@ -202,6 +202,11 @@ impl Driver {
         Ok(None)
     }
 
+    /// The number of chains of a queue that were popped and not pushed.
+    pub fn in_flight(&self, queue: usize) -> u16 {
+        self.queues.get(queue).map_or(0, |ring| ring.in_flight)
+    }
+
     /// Puts the last chain from [`pop`](Driver::pop) back for later. Does not enable notifications
     /// of new ones.
     pub fn put_back(&mut self, queue: usize) {

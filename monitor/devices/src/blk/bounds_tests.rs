@@ -140,21 +140,11 @@ impl Storage for Gate {
     }
 }
 
-fn slow(storage: Arc<dyn Storage>) -> Block {
-    Block {
-        storage,
-        read_only: false,
-        serial: String::new(),
-        pool: None,
-        ending: Ending::default(),
-    }
-}
-
 /// Requests that wait for the disk are as many as the queue has entries.
 #[test]
 fn no_more_requests_wait_than_the_queue_has_room_for() {
     let gate = Arc::new(Gate::default());
-    let mut disk = slow(Arc::clone(&gate) as Arc<dyn Storage>);
+    let mut disk = Block::on(Arc::clone(&gate) as Arc<dyn Storage>, false, "");
     start(&mut disk, &Ending::default());
     let mut guest = Guest::new(1);
     let mut driver = guest.driver(0);

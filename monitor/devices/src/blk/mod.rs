@@ -3,12 +3,15 @@
 //!
 //! Reads of what the host has in its page cache, and writes, which go to the page cache, are done
 //! on the device's own thread. What has to wait for a disk goes to a few worker threads, so that it
-//! delays nothing else. A write survives a power failure of the host only after a later flush has
+//! delays nothing else; if there is nothing else, the device's thread waits ([`lone`]). A write survives a power failure of the host only after a later flush has
 //! been answered: the driver is told that there is a write-back cache.
 
 #[cfg(test)]
 mod bounds_tests;
 mod cut;
+mod lone;
+#[cfg(test)]
+mod lone_tests;
 mod overlay;
 mod qcow2;
 mod request;
@@ -20,6 +23,7 @@ pub use storage::{Flush, Mode, open};
 
 use super::pool::Pool;
 use super::{Broken, Device, Driver, Ending, Waker, kind};
+use lone::Lone;
 use request::{Failure, Request, SEGMENT_SECTORS_MAX, SEGMENTS_MAX};
 use std::fmt;
 use std::mem::offset_of;
@@ -39,6 +43,7 @@ pub struct Block {
     read_only: bool,
     serial: String,
     pool: Option<Pool<Request, (u16, u32)>>,
+    lone: Lone,
     /// The machine's end.
     ending: Ending,
 }
@@ -58,30 +63,43 @@ impl Block {
     /// # Errors
     /// The file cannot be opened or locked, or cannot be a disk.
     pub fn new(path: &Path, mode: Mode, serial: &str) -> anyhow::Result<Self> {
-        Ok(Block {
-            storage: open(path, mode)?.into(),
-            read_only: mode == Mode::ReadOnly,
-            serial: serial.to_string(),
-            pool: None,
-            ending: Ending::default(),
-        })
+        let storage = open(path, mode)?.into();
+        Ok(Self::on(storage, mode == Mode::ReadOnly, serial))
     }
 
-    /// Starts a request. Returns its result if it is done already.
-    fn begin(&mut self, request: Request) -> Option<(u16, u32)> {
+    fn on(storage: Arc<dyn Storage>, read_only: bool, serial: &str) -> Self {
+        Block {
+            storage,
+            read_only,
+            serial: serial.to_string(),
+            pool: None,
+            lone: Lone::default(),
+            ending: Ending::default(),
+        }
+    }
+
+    /// Starts a request. Returns its result if it is done already. `alone`: the driver has no other
+    /// request.
+    fn begin(&mut self, request: Request, alone: bool) -> Option<(u16, u32)> {
         let waits = self.pool.is_some();
         if !(waits && request.slow()) {
-            let stop = || self.ending.begun();
-            let result =
-                request.execute(&*self.storage, self.read_only, &self.serial, !waits, &stop);
+            let result = self.execute(&request, !waits);
             if result != Err(Failure::Wait) {
+                return Some((request.head, request.finish(result)));
+            }
+            if alone && self.lone.here() {
+                let result = self.execute(&request, true);
                 return Some((request.head, request.finish(result)));
             }
         }
         let request = self.pool.as_mut()?.submit(Box::new(request)).err()?;
-        let stop = || self.ending.begun();
-        let result = request.execute(&*self.storage, self.read_only, &self.serial, true, &stop);
+        let result = self.execute(&request, true);
         Some((request.head, request.finish(result)))
+    }
+
+    fn execute(&self, request: &Request, wait: bool) -> Result<(), Failure> {
+        let stop = || self.ending.begun();
+        request.execute(&*self.storage, self.read_only, &self.serial, wait, &stop)
     }
 
     fn work(&mut self, driver: &mut Driver) -> Result<(), Broken> {
@@ -89,10 +107,17 @@ impl Block {
             driver.push(QUEUE, head, written)?;
         }
         let memory = Arc::clone(driver.memory());
-        while let Some(chain) = driver.pop(QUEUE)? {
+        let mut next = driver.pop(QUEUE)?;
+        while let Some(chain) = next {
             let request = Request::parse(&memory, chain)?;
-            if let Some((head, written)) = self.begin(request) {
+            next = driver.pop(QUEUE)?;
+            let alone = next.is_none() && driver.in_flight(QUEUE) == 1;
+            if let Some((head, written)) = self.begin(request, alone) {
                 driver.push(QUEUE, head, written)?;
+            }
+            if alone {
+                next = driver.pop(QUEUE)?;
+                self.lone.done(next.is_some());
             }
         }
         driver.signal(QUEUE)
