@@ -3,8 +3,9 @@
 //!
 //! Reads of what the host has in its page cache, and writes, which go to the page cache, are done
 //! on the device's own thread. What has to wait for a disk goes to a few worker threads, so that it
-//! delays nothing else; if there is nothing else, the device's thread waits ([`lone`]). A write survives a power failure of the host only after a later flush has
-//! been answered: the driver is told that there is a write-back cache.
+//! delays nothing else; if there is nothing else, the device's thread waits ([`lone`]). A write
+//! survives a power failure of the host only after a later flush has been answered: the driver is
+//! told that there is a write-back cache.
 
 #[cfg(test)]
 mod bounds_tests;
