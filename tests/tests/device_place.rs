@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the threads of devices run.
+//! Where the threads of devices run, and where their interrupts go.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::worker::Worker;
+use paravane_tests::{program, vm};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs::{self, File};
 
@@ -83,4 +84,28 @@ fn on_one_cpu_it_stays_there() {
     }
     machine.end();
     sched_setaffinity(None, &before).unwrap();
+}
+
+/// An interrupt goes to the vCPU that asked last. If that one has gone, another gets it.
+#[test]
+fn a_vcpu_that_goes_away_loses_no_interrupt() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    File::create(&disk).unwrap().set_len(4 << 20).unwrap();
+    let disk = format!("{}:snapshot", disk.display());
+    let script = "cpu=/sys/devices/system/cpu/cpu1/online
+        (for i in 1 2 3 4; do \
+            dd if=/dev/vda of=/dev/null bs=4k count=1000 iflag=direct 2>/dev/null || echo bad
+        done; echo read) &
+        for i in 1 2 3 4 5 6 7 8; do
+            echo 0 >$cpu && sleep 0.05 && echo 1 >$cpu && sleep 0.05 || echo bad
+        done
+        wait; echo done";
+    let mut command = vm::command(["--cpus", "2", "--disk", &disk]);
+    let run = program::finish(command.args(["--", "sh", "-c", script]));
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (0, "read\ndone\n"),
+        "{run:?}"
+    );
 }
