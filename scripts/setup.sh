@@ -187,7 +187,10 @@ if [ ! -x "$deny/bin/cargo-deny" ]; then
 	# Renamed when it is whole: an interrupted build must not look like a finished one.
 	rm -rf "$deny.part"
 	mkdir -p "$tools"
+	# Without optimization, which would take most of the time: it runs for seconds.
 	slowly "building cargo-deny $deny_version, once (some minutes)" \
+		env CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 \
+		CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_STRIP=debuginfo \
 		cargo install --quiet --locked --root "$deny.part" "cargo-deny@$deny_version" ||
 		die "cargo-deny $deny_version could not be built: is the network there?"
 	rm -rf "$deny"
