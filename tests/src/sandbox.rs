@@ -138,7 +138,9 @@ impl Seen {
             let bare = bare.get_or_insert(Bare { idle: None });
             bare.idle = if runs { None } else { bare.idle.or(Some(now)) };
             let idle = bare.idle.map_or(Duration::ZERO, |since| now - since);
-            if (idle > GRACE || ran > WORK) && self.wrong.len() < 8 {
+            // This program may have waited for a CPU since it read the status.
+            let still = || Status::of(pid).is_some_and(|now| now.filters <= of_zygote.filters);
+            if (idle > GRACE || ran > WORK) && self.wrong.len() < 8 && still() {
                 self.wrong.push(format!(
                     "process {pid} has no filter: it ran \
                     {ran:?}, and waits for {idle:?}: {status:?}"
