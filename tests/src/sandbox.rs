@@ -130,7 +130,8 @@ impl Seen {
                 continue;
             }
             let bare = self.spaces.entry(pid).or_insert(None);
-            if status.filters > of_zygote.filters && status.no_new_privs {
+            let confined = |s: &Status| s.filters > of_zygote.filters && s.no_new_privs;
+            if confined(&status) {
                 *bare = None;
                 continue;
             }
@@ -139,7 +140,7 @@ impl Seen {
             bare.idle = if runs { None } else { bare.idle.or(Some(now)) };
             let idle = bare.idle.map_or(Duration::ZERO, |since| now - since);
             // This program may have waited for a CPU since it read the status.
-            let still = || Status::of(pid).is_some_and(|now| now.filters <= of_zygote.filters);
+            let still = || Status::of(pid).is_some_and(|now| !now.zombie && !confined(&now));
             if (idle > GRACE || ran > WORK) && self.wrong.len() < 8 && still() {
                 self.wrong.push(format!(
                     "process {pid} has no filter: it ran \
