@@ -32,6 +32,10 @@ const TIDYING: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// The folder from which an ext4 image is made, and the image, below the folder of the work.
+pub(super) const ROOT: &str = "root";
+pub(super) const IMAGE: &str = "root.ext4";
+
 /// A file system with fewer free bytes counts as full.
 const FULL: u64 = 1 << 20;
 
@@ -85,27 +89,37 @@ pub fn build(request: &Request<'_>, signals: &Signals) -> anyhow::Result<()> {
         .prefix(".paravane-image-")
         .tempdir_in(folder)
         .with_context(|| format!("{}: cannot be written to", folder.display()))?;
-    let progress = Progress::new("making a Debian");
-    let archive = work.path().join("root.tar");
-    let made =
-        bootstrap(request, &archive, &progress, signals).and_then(|()| match request.format {
-            Format::Tar => Ok(archive),
-            Format::Squashfs => squash(&archive, work.path(), &progress, signals),
-            Format::Ext4 => ext4(request, &archive, work.path(), &progress, signals),
-        });
-    let result = match made {
-        // The messages of the tools do not name this cause.
-        Err(_) if is_full(work.path()) => {
-            bail!("{}: no space left on its file system", folder.display())
-        }
-        other => other?,
-    };
-    drop(progress);
+    let result = make(request, work.path(), signals)?;
     File::open(&result)
         .and_then(|f| f.sync_all())
         .context("the image cannot be written to disk")?;
     fs::rename(&result, request.file)
         .with_context(|| format!("{}: cannot be written", request.file.display()))
+}
+
+/// Makes a file system in a folder, and returns its file. Beside an ext4 image the folder [`ROOT`]
+/// has the same files.
+pub(super) fn make(
+    request: &Request<'_>,
+    work: &Path,
+    signals: &Signals,
+) -> anyhow::Result<PathBuf> {
+    let progress = Progress::new("making a Debian");
+    let archive = work.join("root.tar");
+    let made =
+        bootstrap(request, &archive, &progress, signals).and_then(|()| match request.format {
+            Format::Tar => Ok(archive),
+            Format::Squashfs => squash(&archive, work, &progress, signals),
+            Format::Ext4 => ext4(request, &archive, work, &progress, signals),
+        });
+    match made {
+        // The messages of the tools do not name this cause.
+        Err(_) if is_full(work) => {
+            let folder = work.parent().unwrap_or(work);
+            bail!("{}: no space left on its file system", folder.display())
+        }
+        other => other,
+    }
 }
 
 /// Reports whether a folder's file system is almost full.
@@ -114,7 +128,7 @@ fn is_full(folder: &Path) -> bool {
         .is_ok_and(|there| there.f_bavail.saturating_mul(there.f_frsize) < FULL)
 }
 
-fn check(request: &Request<'_>) -> anyhow::Result<()> {
+pub(super) fn check(request: &Request<'_>) -> anyhow::Result<()> {
     let name = |text: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "+-._:".contains(c);
         !text.is_empty() && !text.starts_with('-') && text.chars().all(plain)
@@ -274,7 +288,7 @@ fn ext4(
     progress: &Progress,
     signals: &Signals,
 ) -> anyhow::Result<PathBuf> {
-    let image = work.join("root.ext4");
+    let image = work.join(IMAGE);
     // One shell runs both commands, so that one fakeroot serves both: the second reads the owners
     // that the first sets.
     let script = r#"set -e
@@ -300,7 +314,7 @@ fn ext4(
     command
         .args(["-c", script, "sh"])
         .arg(archive)
-        .arg(work.join("root"))
+        .arg(work.join(ROOT))
         .arg(&image);
     command
         .arg(format!("{}M", request.size))

@@ -9,7 +9,9 @@
 
 mod apt;
 mod debian;
+mod kept;
 pub mod oci;
 pub mod unpack;
 
 pub use debian::{Format, Request, build};
+pub use kept::{Kept, keep, work};

@@ -3,6 +3,7 @@
 
 use super::recipe::Recipe;
 use anyhow::Context;
+use paravane_user_io::files;
 use rustix::fs::FlockOperation;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -17,16 +18,8 @@ pub struct Cache {
 impl Cache {
     /// Opens the cache in `$XDG_CACHE_HOME` or `~/.cache`.
     pub fn open() -> anyhow::Result<Self> {
-        let absolute = |name| {
-            std::env::var_os(name)
-                .map(PathBuf::from)
-                .filter(|p| p.is_absolute())
-        };
-        let base = absolute("XDG_CACHE_HOME")
-            .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-            .context("no folder for kernels: set HOME or XDG_CACHE_HOME")?;
         Ok(Cache {
-            root: base.join("paravane/kernel"),
+            root: files::cache("kernels")?.join("kernel"),
         })
     }
 

@@ -19,7 +19,7 @@ mod tree;
 pub use installed::RECIPE;
 pub use port_size::lines;
 pub use recipe::{Recipe, digest};
-pub use source::Wanted;
+pub use source::{Source, Wanted};
 
 use anyhow::Context;
 use cache::Cache;
@@ -115,6 +115,15 @@ pub fn unpatched() -> anyhow::Result<PathBuf> {
     let mut request = Request::usual()?;
     request.recipe = request.recipe.without_port();
     Ok(build(&request)?.files.bzimage)
+}
+
+/// The source of which [`Request::usual`] builds, fetched now if there is none: a tarball, and its
+/// hash.
+pub fn source() -> anyhow::Result<Source> {
+    let progress = Progress::new("looking for the source of Linux");
+    let cache = Cache::open()?;
+    let _lock = cache.lock()?;
+    source::find(&Wanted::Debian { newest: false }, &cache, &progress)
 }
 
 /// Finds the kernel of this request in the cache, or builds it. Shows progress on stderr.

@@ -12,6 +12,7 @@
 use super::digest;
 use anyhow::Context;
 use oci_spec::distribution::Reference;
+use paravane_user_io::files;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -39,14 +40,7 @@ struct Name {
 impl Cache {
     /// This user's cache.
     pub fn standard() -> anyhow::Result<Self> {
-        let absolute = |name: &str| {
-            std::env::var_os(name)
-                .map(PathBuf::from)
-                .filter(|p| p.is_absolute())
-        };
-        let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-        let base = base.context("no folder for images: set HOME or XDG_CACHE_HOME")?;
-        Ok(Cache::at(base.join("paravane/images")))
+        Ok(Cache::at(files::cache("images")?.join("images")))
     }
 
     /// A cache in this folder.
