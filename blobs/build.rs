@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Builds the C and assembler parts with their makefiles, the agent for guests with cargo, and
-//! packs the patches, files and configuration for Linux.
+//! packs the patches, files and configuration for Linux, and the applications of `bench apps`.
 //!
 //! The C parts have makefiles, not build-script code, so that the author of a layer needs no Rust.
 
@@ -47,7 +47,7 @@ fn build() -> Result<(), String> {
         watch(&root.join(path));
     }
     agent(root, &out.join("agent"))?;
-    pack_linux(root, &out.join("linux.rs"))?;
+    pack_files(root, &out.join("files.rs"))?;
     // The compiler and its flags are inputs of the makefiles.
     for name in ["CC", "LD", "OBJCOPY", "CFLAGS"] {
         println!("cargo:rerun-if-env-changed={name}");
@@ -160,8 +160,9 @@ fn watch(folder: &Path) {
     println!("cargo:rerun-if-changed={}", folder.display());
 }
 
-/// Writes the files of `guest/linux` as lists of path and contents, sorted by name.
-fn pack_linux(root: &Path, out: &Path) -> Result<(), String> {
+/// Writes the files of `guest/linux` and `bench/apps` as lists of path and contents, sorted by
+/// name.
+fn pack_files(root: &Path, out: &Path) -> Result<(), String> {
     let linux = root.join("guest/linux");
     let vmi = "arch/x86/vmi";
     let mut overlay = files_below(&linux.join("overlay"))?;
@@ -179,23 +180,28 @@ fn pack_linux(root: &Path, out: &Path) -> Result<(), String> {
     let mut text = String::new();
     for (name, doc, files) in [
         (
-            "OVERLAY",
+            "LINUX_OVERLAY",
             "Files to add to Linux's source: path in it, contents.",
             overlay,
         ),
         (
-            "PATCHES",
+            "LINUX_PATCHES",
             "Patches to it, and `series`, which lists their order.",
             files_below(&linux.join("patches"))?,
         ),
         (
-            "CONFIG",
+            "LINUX_CONFIG",
             "Fragments of its configuration. Those in `optional/` are used on request.",
             files_below(&linux.join("config"))?,
         ),
+        (
+            "BENCH_APPS",
+            "Descriptions of applications for `paravane bench apps`: path, contents.",
+            files_below(&root.join("bench/apps"))?,
+        ),
     ] {
         text.push_str(&format!(
-            "/// {doc}\npub static LINUX_{name}: &[(&str, &[u8])] = &[\n"
+            "/// {doc}\npub static {name}: &[(&str, &[u8])] = &[\n"
         ));
         for (path, file) in files {
             text.push_str(&format!("    ({path:?}, include_bytes!({file:?})),\n"));
@@ -203,6 +209,7 @@ fn pack_linux(root: &Path, out: &Path) -> Result<(), String> {
         text.push_str("];\n\n");
     }
     watch(&linux);
+    watch(&root.join("bench/apps"));
     fs::write(out, text).map_err(|e| format!("cannot write {}: {e}", out.display()))
 }
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# setup.sh build|run|conformance|test|release: installs what is missing for that purpose, on Debian
-# 12 or 13. It changes nothing and takes no time when nothing is missing. On other systems it says
-# what is missing. Each purpose includes the one before it.
+# setup.sh build|run|conformance|test|release|peers: installs what is missing for that purpose, on
+# Debian 12 or 13. It changes nothing and takes no time when nothing is missing. On other systems it
+# says what is missing. Each purpose includes the one before it, but for `peers`: what `paravane
+# bench apps --against` measures.
 
 . "$(dirname "$0")/lib.sh"
 
@@ -14,8 +15,8 @@ deny_version=0.18.3
 
 purpose=${1:-run}
 case $purpose in
-build | run | conformance | test | release) ;;
-*) die "usage: setup.sh build|run|conformance|test|release" ;;
+build | run | conformance | test | release | peers) ;;
+*) die "usage: setup.sh build|run|conformance|test|release|peers" ;;
 esac
 
 # rust_is_new: is cargo there, and new enough?
@@ -69,6 +70,16 @@ install() {
 		install "$@" >&2 ||
 		die "apt-get could not install: $*"
 }
+
+if [ "$purpose" = peers ]; then
+	packages=()
+	have linux.uml || packages+=(user-mode-linux)
+	have qemu-system-x86_64 || packages+=(qemu-system-x86)
+	have runsc || packages+=(runsc)
+	have mmdebstrap || packages+=(mmdebstrap)
+	[ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
+	exit 0
+fi
 
 # The freestanding parts need a compiler, its assembler and linker, and make; Rust programs link
 # against libc.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The parts of Paravane that run elsewhere, as bytes. `build.rs` builds them from `layers/`,
-//! `guest/conformance/`, `bench/` and `agent/`. Also the port of Linux, from `guest/linux/`.
+//! `guest/conformance/`, `bench/` and `agent/`. Also the port of Linux, from `guest/linux/`, and
+//! the descriptions of `bench/apps/`.
 //!
 //! They are inside the program, so that only one file must be installed, and a guest never gets a
 //! layer of another build by accident. `--rom` and `--guest` select others on purpose.
@@ -35,4 +36,4 @@ pub static MICRO_SOURCES: [(&str, &[u8]); 2] = [
 /// The program that runs in Linux guests and starts commands for the monitor: statically linked.
 pub static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent/paravane-agent"));
 
-include!(concat!(env!("OUT_DIR"), "/linux.rs"));
+include!(concat!(env!("OUT_DIR"), "/files.rs"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arguments of `bench`.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
@@ -12,6 +12,8 @@ pub enum Bench {
     Vmi(BenchVmi),
     /// Measure operations of Linux in a virtual machine, each beside the host
     Micro(BenchMicro),
+    /// Measure programs of Debian in a virtual machine, each beside the host with the same root
+    Apps(BenchApps),
     /// Count what the port costs Linux on bare metal, in instructions, beside Linux without it
     Kernel(BenchKernel),
     /// Measure the host's side of a row of `vmi`, in a process of its own
@@ -144,6 +146,122 @@ pub struct BenchMicro {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchApps {
+    /// Applications, or rows of them [default: all]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// Measure the rows of a published table, and show both: seed, for table 3 of the paper on VMI
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["names", "vcpus", "place"])]
+    pub view: Option<String>,
+
+    /// Print what can be measured, and measure nothing
+    #[arg(long)]
+    pub list: bool,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Put the table into FILE, between its markers for this table
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub write: Option<PathBuf>,
+
+    /// Draw the ratios into FILE, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+
+    /// Measure these systems in the same turns
+    #[arg(long, value_name = "SYSTEM,..", value_enum, value_delimiter = ',')]
+    pub against: Vec<Peer>,
+
+    /// Measure guest and host in turns, N times each
+    #[arg(
+        long, value_name = "N", default_value_t = 7,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    pub rounds: u32,
+
+    /// Measure a tenth of the work in each turn, to try the command
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Measure only rows with N vCPUs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub vcpus: Option<u32>,
+
+    /// Measure only in this place (may be repeated)
+    #[arg(long, value_name = "PLACE", value_enum)]
+    pub place: Vec<Place>,
+
+    /// Kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+
+    /// Use this folder as the root of both sides, in place of a Debian that is made for it
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+
+    /// Add an option to the machine's, such as --option=--append=quiet (may be repeated)
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub option: Vec<String>,
+
+    /// Give up on one script after S seconds
+    #[arg(
+        long, value_name = "S", default_value_t = 1800,
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    pub timeout: u64,
+}
+
+/// Where an application works: what `/srv` is.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    serde::Deserialize,
+    serde::Serialize,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// A folder of the root file system
+    Rootfs,
+    /// A disk of its own
+    Disk,
+    /// A folder of the host
+    Volume,
+    /// As rootfs, with the client on the host, at a published port
+    Publish,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Place::Rootfs => "rootfs",
+            Place::Disk => "disk",
+            Place::Volume => "volume",
+            Place::Publish => "publish",
+        })
+    }
+}
+
+/// A system to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Peer {
+    /// User-Mode Linux
+    Uml,
+    /// QEMU's software emulation (TCG)
+    Qemu,
+    /// gVisor
+    Gvisor,
 }
 
 #[derive(Debug, Args)]

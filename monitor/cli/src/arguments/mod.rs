@@ -7,7 +7,9 @@ mod conformance;
 mod machine;
 mod tools;
 
-pub use bench::{Bench, BenchKernel, BenchMicro, BenchNative, BenchVmi, BenchVmiHost};
+pub use bench::{
+    Bench, BenchApps, BenchKernel, BenchMicro, BenchNative, BenchVmi, BenchVmiHost, Peer, Place,
+};
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{
     Attach, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat,

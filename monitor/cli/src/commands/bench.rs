@@ -4,6 +4,7 @@
 //! The guest runs under QEMU with one nanosecond of guest time for each instruction, so its clock
 //! counts instructions. The counts are exact, and the same on every host.
 
+pub mod apps;
 #[expect(unsafe_code, reason = "host calls")]
 mod cpus;
 pub mod kernel;

@@ -38,6 +38,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::arguments::Bench::VmiHost(args)) => bench::vmi::host(args),
         Command::Bench(crate::arguments::Bench::Micro(args)) => bench::micro::run(args),
         Command::Bench(crate::arguments::Bench::Kernel(args)) => bench::kernel::run(args),
+        Command::Bench(crate::arguments::Bench::Apps(args)) => bench::apps::run(args),
         Command::Image(crate::arguments::Image::Build(args)) => image::build(args),
         Command::Image(crate::arguments::Image::Pull { name }) => image::pull(name),
         Command::Run(args) => run::run(args),

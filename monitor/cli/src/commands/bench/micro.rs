@@ -85,7 +85,7 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
             None => turns.push(Turns::new(row)),
         }
     }
-    if let Some(signal) = turns::alternate(&mut turns, args.rounds, &signals, |turn, round| {
+    if let Some(signal) = turns::alternate("", &mut turns, args.rounds, &signals, |turn, round| {
         bench.turn(turn, round)
     })? {
         return Ok(Outcome::Interrupted(signal));

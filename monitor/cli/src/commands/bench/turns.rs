@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Measures guest and host in turns, row by row, for the tables of [`super::vmi`] and
-//! [`super::micro`].
+//! Measures guest and host in turns, row by row, for the tables of [`super::vmi`],
+//! [`super::micro`] and [`super::apps`].
 
 use super::markdown::Page;
 use super::stats;
@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// Something with a name by which the user selects it.
 pub trait Named {
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 }
 
 /// The rows with these names, in the table's order; all rows if there are no names.
@@ -32,8 +32,10 @@ pub fn select<R: Named>(rows: &'static [R], names: &[String]) -> anyhow::Result<
     Ok(rows.iter().filter(wanted).collect())
 }
 
-/// Measures every row once a round. Returns the signal that ended it, if any.
+/// Measures every row once a round. `what` says in progress messages what is measured. Returns the
+/// signal that ended it, if any.
 pub fn alternate<T: Named>(
+    what: &str,
     rows: &mut [T],
     rounds: u32,
     signals: &Signals,
@@ -51,7 +53,7 @@ pub fn alternate<T: Named>(
                 last_line = Instant::now();
                 let (position, time) = (bar.position(), progress::time(begun.elapsed()));
                 stderr::say(&format!(
-                    "paravane: measuring: {position} of {total} measurements, {time} so far\n"
+                    "paravane: measuring{what}: {position} of {total} measurements, {time} so far\n"
                 ));
             }
             match measure(row, round) {
@@ -84,7 +86,7 @@ pub fn show(table: &impl Table, page: Option<Page>, json: bool) -> anyhow::Resul
     Ok(())
 }
 
-/// The measurements of a row, in ns.
+/// The measurements of a row.
 #[derive(Debug, Default)]
 pub struct Pairs {
     guest: Vec<f64>,
@@ -98,12 +100,24 @@ impl Pairs {
         self.host.push(host);
     }
 
-    pub fn figures(&self) -> Figures {
+    /// The ratio of the guest's figure to the host's in each turn.
+    pub fn ratios(&self) -> Vec<f64> {
         let pairs = self.guest.iter().zip(&self.host);
-        let ratios: Vec<f64> = pairs.map(|(guest, host)| guest / host).collect();
+        pairs.map(|(guest, host)| guest / host).collect()
+    }
+
+    /// The medians of guest and host.
+    pub fn medians(&self) -> (f64, f64) {
+        (stats::median(&self.guest), stats::median(&self.host))
+    }
+
+    /// For figures in ns.
+    pub fn figures(&self) -> Figures {
+        let ratios = self.ratios();
+        let (guest_ns, host_ns) = self.medians();
         Figures {
-            guest_ns: stats::median(&self.guest),
-            host_ns: stats::median(&self.host),
+            guest_ns,
+            host_ns,
             ratio: stats::median(&ratios),
             ci95: stats::interval(&ratios),
             rounds: ratios.len(),

@@ -61,7 +61,7 @@ pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
         cpus: cpus::allowed(),
     };
     let mut turns: Vec<Turns> = rows.into_iter().map(Turns::new).collect();
-    if let Some(signal) = turns::alternate(&mut turns, args.rounds, &signals, |turn, round| {
+    if let Some(signal) = turns::alternate("", &mut turns, args.rounds, &signals, |turn, round| {
         bench.turn(turn, round)
     })? {
         return Ok(Outcome::Interrupted(signal));

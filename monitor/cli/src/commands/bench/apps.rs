@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane bench apps`: measures programs of Debian in a virtual machine, each beside the host.
+//!
+//! Both sides have the same root file system, made by this program, and run the same scripts
+//! (`bench/apps/`). They take turns on the same CPUs, and the ratio is taken within each turn.
+
+mod description;
+mod inputs;
+mod measure;
+mod peers;
+mod plan;
+mod plot;
+mod report;
+mod session;
+mod sides;
+mod views;
+
+use super::markdown::Page;
+use super::{cpus, turns};
+use crate::arguments::BenchApps;
+use anyhow::{Context, bail};
+use description::{App, Input};
+use measure::Bench;
+use paravane_images as images;
+use paravane_kernel as kernel;
+use paravane_user_io::outcome::Outcome;
+use paravane_user_io::signals::Signals;
+use paravane_user_io::{files, stderr};
+use peers::System;
+use plan::Group;
+use report::{Failure, Report};
+use session::Terms;
+use sides::Root;
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The name of the table's markers in the page.
+const MARKER: &str = "apps";
+/// The release of Debian of the roots.
+const SUITE: &str = "bookworm";
+/// The size of a root's file system, in MiB. Unused blocks take no space.
+const SIZE: u32 = 16 << 10;
+
+/// Measures, and prints or writes the table.
+pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
+    let apps = description::all()?;
+    if args.list {
+        write!(io::stdout(), "{}", plan::list(&apps))?;
+        return Ok(Outcome::Passed);
+    }
+    let cpus = cpus::allowed();
+    let view = args.view.as_deref().map(views::find).transpose()?;
+    if let Some(view) = &view {
+        stderr::say(&format!("paravane: {}\n", view.about));
+    }
+    let (groups, mut failures) = plan::groups(&apps, args, view.as_ref(), cpus.len())?;
+    let page = args
+        .write
+        .as_deref()
+        .map(|path| Page::read(path, MARKER))
+        .transpose()?;
+    if let Some(file) = &args.plot {
+        // Before hours of work, and without a change to what is there.
+        let opened = OpenOptions::new().create(true).append(true).open(file);
+        opened.with_context(|| format!("--plot {}", file.display()))?;
+    }
+    for line in peers::present(&args.against).1 {
+        stderr::say(&format!("paravane: {line}\n"));
+    }
+    sides::check_host()?;
+    if args.kernel.is_none() {
+        // Not in the first machine's time.
+        kernel::locate_or_build()?;
+    }
+    let signals = Signals::install().context("cannot handle signals")?;
+    let cache = files::cache("roots")?.join("bench");
+    let (roots, inputs) = match prepare(&cache, &apps, &groups, args, &signals) {
+        // The error is a consequence of the signal.
+        Err(_) if signals.pending().is_some() => {
+            return Ok(Outcome::Interrupted(signals.pending().unwrap_or_default()));
+        }
+        other => other?,
+    };
+    let bench = Bench {
+        args,
+        cache: &cache,
+        cpus: &cpus,
+        terms: Terms {
+            signals: &signals,
+            timeout: Duration::from_secs(args.timeout),
+        },
+    };
+    let mut measured = Vec::new();
+    for group in &groups {
+        let Some(root) = roots.get(group.app.root.as_str()) else {
+            bail!("{}: no root", group.app.name);
+        };
+        let result = bench.group(group, root, group.app.input.and(inputs.as_deref()));
+        if let Some(signal) = signals.pending() {
+            return Ok(Outcome::Interrupted(signal));
+        }
+        match result {
+            Ok((rows, others)) => {
+                measured.extend(rows);
+                failures.extend(others);
+            }
+            // The others are worth their time all the same.
+            Err(error) => {
+                failures.push(Failure::of(group, System::Paravane, &format!("{error:#}")))
+            }
+        }
+    }
+    let failed = failures.iter().any(Failure::is_error);
+    let report = Report::new(measured, failures, view.as_ref());
+    if let Some(file) = &args.plot {
+        fs::write(file, plot::draw(&report.rows)).with_context(|| file.display().to_string())?;
+    }
+    turns::show(&report, page, args.json)?;
+    Ok(if failed {
+        Outcome::Failed
+    } else {
+        Outcome::Passed
+    })
+}
+
+/// The roots by their names, and the folder of the input, of which some of the groups have need.
+fn prepare<'a>(
+    cache: &Path,
+    apps: &'a [App],
+    groups: &[Group<'_>],
+    args: &BenchApps,
+    signals: &Signals,
+) -> anyhow::Result<(BTreeMap<&'a str, Root>, Option<PathBuf>)> {
+    let mut roots = BTreeMap::new();
+    for app in apps {
+        let name = app.root.as_str();
+        if roots.contains_key(name) || !groups.iter().any(|group| group.app.root == app.root) {
+            continue;
+        }
+        roots.insert(name, find_root(cache, apps, name, args, signals)?);
+    }
+    let input = groups.iter().any(|g| g.app.input == Some(Input::Linux));
+    let input = input.then(|| inputs::linux(cache, signals)).transpose()?;
+    Ok((roots, input))
+}
+
+fn find_root(
+    cache: &Path,
+    apps: &[App],
+    name: &str,
+    args: &BenchApps,
+    signals: &Signals,
+) -> anyhow::Result<Root> {
+    if let Some(folder) = &args.root {
+        let complain = || format!("--root {}", folder.display());
+        let folder = fs::canonicalize(folder).with_context(complain)?;
+        for needed in ["bin/bash", "dev", "proc", "sys", "tmp", "run", "srv", "mnt"] {
+            // What it is a link to is seen from the root.
+            if folder.join(needed).symlink_metadata().is_err() {
+                bail!("--root {}: it has no /{needed}", folder.display());
+            }
+        }
+        return Ok(Root {
+            guest: folder.clone(),
+            folder,
+        });
+    }
+    let packages: Vec<String> = apps
+        .iter()
+        .filter(|app| app.root == name)
+        .flat_map(|app| app.packages.iter().cloned())
+        .collect();
+    let kept = images::keep(cache, SUITE, &packages, SIZE, signals).with_context(|| {
+        format!(
+            "the root \"{name}\" cannot be made of Debian's packages, for which it takes a network"
+        )
+    })?;
+    Ok(Root {
+        folder: kept.folder,
+        guest: kept.image,
+    })
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an application of `paravane bench apps` is: the files of `bench/apps/`, read and checked.
+
+use super::super::turns::Named;
+use crate::arguments::Place;
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+/// An application: programs of Debian, and what is measured of them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct App {
+    /// The name of its file.
+    #[serde(skip)]
+    pub name: String,
+    /// A description for the user.
+    pub about: String,
+    /// The root file system that has its packages. Applications with the same name share one.
+    pub root: String,
+    /// The Debian packages that it needs.
+    #[serde(default)]
+    pub packages: Vec<String>,
+    /// A file that the scripts find in `/mnt`.
+    pub input: Option<Input>,
+    /// Memory of the machine, MiB.
+    #[serde(default = "memory")]
+    pub memory: u32,
+    /// Whether the scripts change to another user. An ordinary user of the host has only one.
+    #[serde(default)]
+    pub users: bool,
+    /// Whether each turn has a new machine, in which each row is measured twice: cold and warm.
+    #[serde(default)]
+    pub fresh: bool,
+    /// Whether the host forgets the contents of a machine's disk before each turn.
+    #[serde(default)]
+    pub uncached: bool,
+    /// A script that makes the files of the application in `/srv`.
+    #[serde(default)]
+    pub files: String,
+    /// A script for each new machine, such as one that starts a server.
+    #[serde(default)]
+    pub start: String,
+    /// What is measured.
+    #[serde(rename = "row")]
+    pub rows: Vec<Row>,
+}
+
+/// A measurement.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// The name by which the user selects it.
+    pub name: String,
+    /// A description for the user.
+    pub about: String,
+    /// The unit of the figure. Without one, the figure is the time that `run` takes, in seconds.
+    pub unit: Option<String>,
+    /// A script whose time does not count.
+    #[serde(default)]
+    pub before: String,
+    /// The script that is measured. With a unit, its last line is the figure.
+    pub run: String,
+    /// Where `/srv` is.
+    #[serde(default = "places")]
+    pub places: Vec<Place>,
+    /// Numbers of vCPUs.
+    #[serde(default = "vcpus")]
+    pub vcpus: Vec<u32>,
+}
+
+/// A file that is too large for a description.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Input {
+    /// `linux.tar`: what a small kernel for x86 is built of.
+    Linux,
+}
+
+impl Named for Row {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn memory() -> u32 {
+    1024
+}
+
+fn places() -> Vec<Place> {
+    vec![Place::Rootfs]
+}
+
+fn vcpus() -> Vec<u32> {
+    vec![1, 2]
+}
+
+/// Units of which a smaller figure is the better one. All others end in `/s`.
+const TIMES: [&str; 3] = ["s", "ms", "us"];
+
+impl Row {
+    /// The unit of the figures.
+    pub fn unit(&self) -> &str {
+        self.unit.as_deref().unwrap_or("s")
+    }
+
+    /// Whether a larger figure is the better one.
+    pub fn is_rate(&self) -> bool {
+        !TIMES.contains(&self.unit())
+    }
+}
+
+/// All applications of this program, in the order of their names.
+pub fn all() -> anyhow::Result<Vec<App>> {
+    let mut apps = Vec::new();
+    for (file, text) in paravane_blobs::BENCH_APPS {
+        let Some(name) = file.strip_suffix(".toml").filter(|n| !n.contains('/')) else {
+            continue;
+        };
+        apps.push(parse(name, text).with_context(|| format!("bench/apps/{file}"))?);
+    }
+    Ok(apps)
+}
+
+/// Reads the description of one application, and checks it.
+fn parse(name: &str, text: &[u8]) -> anyhow::Result<App> {
+    let mut app: App = toml::from_str(std::str::from_utf8(text)?)?;
+    app.name = name.to_string();
+    if app.rows.is_empty() {
+        bail!("no row");
+    }
+    for row in &app.rows {
+        let complain = |what: &str| bail!("row {}: {what}", row.name);
+        if !plain(&row.name) {
+            return complain("its name has other characters than a-z, 0-9 and -");
+        }
+        if row.is_rate() && !row.unit().ends_with("/s") {
+            return complain("its unit is neither s, ms or us nor a rate such as requests/s");
+        }
+        if row.places.is_empty() || row.vcpus.is_empty() {
+            return complain("it is measured nowhere");
+        }
+        if row.vcpus.iter().any(|&n| n == 0 || n > 64) {
+            return complain("a number of vCPUs is not from 1 to 64");
+        }
+        // A new machine has the old root again, without the files.
+        let keeps = |place: &Place| [Place::Disk, Place::Volume].contains(place);
+        if app.uncached && row.places != [Place::Disk] {
+            return complain("with `uncached`, its place can only be disk");
+        }
+        if app.fresh && !row.places.iter().all(keeps) {
+            return complain("with `fresh`, its places can only be disk and volume");
+        }
+    }
+    if !plain(&app.root) {
+        bail!(
+            "root = {:?}: its characters can be a-z, 0-9 and -",
+            app.root
+        );
+    }
+    Ok(app)
+}
+
+/// Whether a word can be part of a name of a file and of a row.
+fn plain(word: &str) -> bool {
+    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !word.is_empty() && word.chars().all(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const SMALL: &str =
+        "about = 'a'\nroot = 'small'\n[[row]]\nname = 'x'\nabout = 'b'\nrun = ':'\n";
+
+    #[test]
+    fn what_this_program_has_is_right() {
+        let apps = all().unwrap();
+        assert!(apps.len() > 4, "{}", apps.len());
+        let rows: Vec<&str> = apps
+            .iter()
+            .flat_map(|a| &a.rows)
+            .map(|r| &*r.name)
+            .collect();
+        let different: BTreeSet<&str> = rows.iter().copied().collect();
+        assert_eq!(rows.len(), different.len(), "a name occurs twice: {rows:?}");
+        for app in &apps {
+            let own = |row: &str| row == app.name || row.starts_with(&format!("{}-", app.name));
+            assert!(app.rows.iter().all(|row| own(&row.name)), "{}", app.name);
+        }
+    }
+
+    #[test]
+    fn the_rest_has_defaults() {
+        let app = parse("small", SMALL.as_bytes()).unwrap();
+        assert_eq!((app.name.as_str(), app.memory), ("small", 1024));
+        let row = &app.rows[0];
+        assert_eq!((row.unit(), row.is_rate()), ("s", false));
+        assert_eq!(
+            (&row.places[..], &row.vcpus[..]),
+            (&[Place::Rootfs][..], &[1, 2][..])
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (add, told) in [
+            ("unit = 'requests'", "neither s, ms or us"),
+            ("places = []", "measured nowhere"),
+            ("vcpus = [0]", "not from 1 to 64"),
+            ("places = ['memory']", "memory"),
+            ("colour = 'red'", "colour"),
+        ] {
+            let error = parse("small", format!("{SMALL}{add}\n").as_bytes()).unwrap_err();
+            assert!(format!("{error:#}").contains(told), "{add}: {error:#}");
+        }
+        for (text, told) in [
+            (SMALL.replace("'x'", "'X y'"), "other characters"),
+            (SMALL.replace("'small'", "'../base'"), "can be a-z"),
+            (format!("fresh = true\n{SMALL}"), "only be disk and volume"),
+        ] {
+            let error = parse("small", text.as_bytes()).unwrap_err();
+            assert!(format!("{error:#}").contains(told), "{text}: {error:#}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_better_when_it_is_larger() {
+        let text = format!("{SMALL}unit = 'requests/s'\n");
+        assert!(parse("small", text.as_bytes()).unwrap().rows[0].is_rate());
+        let text = format!("{SMALL}unit = 'us'\n");
+        assert!(!parse("small", text.as_bytes()).unwrap().rows[0].is_rate());
+    }
+}

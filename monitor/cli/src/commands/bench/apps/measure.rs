@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Measures a group: its sides are started once, and its rows take turns on them.
+
+use super::super::cpus;
+use super::super::turns::{self, Named, Pairs};
+use super::description::Row;
+use super::peers::{self, System};
+use super::plan::Group;
+use super::report::{Failure, Measured};
+use super::session::{Session, Terms};
+use super::sides::{self, Machine, Net, Root, Work};
+use crate::arguments::{BenchApps, Place};
+use anyhow::{Context, bail};
+use paravane_images as images;
+use paravane_user_io::text;
+use rustix::fs::{Advice, fadvise};
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The size of a disk for the work, in bytes. Unused blocks take no space.
+const DISK: u64 = 8 << 30;
+/// The states of a machine that is new for each turn, as parts of a row's name.
+const STATES: [&str; 2] = ["-cold", "-warm"];
+/// The port of a server in a machine.
+const GUEST_PORT: u16 = 80;
+
+/// What all groups share.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    pub args: &'a BenchApps,
+    /// Where folders for the work are made.
+    pub cache: &'a Path,
+    pub cpus: &'a [usize],
+    pub terms: Terms<'a>,
+}
+
+impl Bench<'_> {
+    /// Measures the rows of a group. A signal ends it early, without an error.
+    pub fn group(
+        &self,
+        group: &Group<'_>,
+        root: &Root,
+        mnt: Option<&Path>,
+    ) -> anyhow::Result<(Vec<Measured>, Vec<Failure>)> {
+        // At a published port, the client is not part of the machine and needs a processor.
+        let count = usize::try_from(group.vcpus)?;
+        if group.place != Place::Publish {
+            cpus::pin(self.cpus.get(..count).unwrap_or(self.cpus));
+        }
+        let result = self.measure(group, root, mnt);
+        cpus::pin(self.cpus);
+        result
+    }
+
+    fn measure(
+        &self,
+        group: &Group<'_>,
+        root: &Root,
+        mnt: Option<&Path>,
+    ) -> anyhow::Result<(Vec<Measured>, Vec<Failure>)> {
+        let folder = images::work(self.cache)?;
+        let host = folder.path().join("host");
+        fs::create_dir(&host).with_context(|| host.display().to_string())?;
+        let ports = (group.place == Place::Publish)
+            .then(|| anyhow::Ok([free_port()?, free_port()?]))
+            .transpose()?;
+        let run = Run {
+            bench: self,
+            group,
+            root,
+            mnt,
+            folder: folder.path(),
+            host,
+            guest: guest_srv(folder.path(), group.place)?,
+            ports,
+        };
+        let mut sides = run.start()?;
+        let states = if group.app.fresh { STATES.len() } else { 1 };
+        let empty = |_| (0..states).map(|_| Pairs::default()).collect();
+        let mut rows: Vec<Turns<'_>> = group
+            .rows
+            .iter()
+            .map(|row| Turns {
+                row,
+                pairs: sides.guests.iter().map(empty).collect(),
+            })
+            .collect();
+        let vcpus = text::count(usize::try_from(group.vcpus)?, "vCPU");
+        let what = format!(" {} ({}, {vcpus})", group.app.name, group.place);
+        let (rounds, signals) = (self.args.rounds, self.terms.signals);
+        turns::alternate(&what, &mut rows, rounds, signals, |row, round| {
+            run.turn(&mut sides, row, round)
+        })?;
+        let mut all = Vec::new();
+        let mut failures = Vec::new();
+        for (index, guest) in sides.guests.iter().enumerate() {
+            match &guest.failed {
+                Some(why) => failures.push(Failure::of(group, guest.system, why)),
+                None => all.extend(
+                    rows.iter()
+                        .flat_map(|row| row.measured(group, index, guest)),
+                ),
+            }
+        }
+        Ok((all, failures))
+    }
+}
+
+/// A group that is measured.
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    group: &'a Group<'a>,
+    root: &'a Root,
+    mnt: Option<&'a Path>,
+    /// For everything that is written, on one file system.
+    folder: &'a Path,
+    /// The host's `/srv`.
+    host: PathBuf,
+    /// The machine's: a folder or a disk. Elsewhere it is on the machine's root.
+    guest: PathBuf,
+    /// The ports of the host's side and of the machine.
+    ports: Option<[u16; 2]>,
+}
+
+/// The sides of a group.
+struct Sides<'a> {
+    host: Session<'a>,
+    /// Runs the rows' scripts at published ports.
+    client: Option<Session<'a>>,
+    /// The machine, and those of other systems.
+    guests: Vec<Guest<'a>>,
+}
+
+/// A guest.
+struct Guest<'a> {
+    system: System,
+    /// `None`: it is started for each turn, or has failed.
+    session: Option<Session<'a>>,
+    /// Why it is not measured: another system need not run everything.
+    failed: Option<String>,
+}
+
+/// The measurements of a row: for each system, for each state.
+struct Turns<'a> {
+    row: &'a Row,
+    pairs: Vec<Vec<Pairs>>,
+}
+
+impl Named for Turns<'_> {
+    fn name(&self) -> &str {
+        &self.row.name
+    }
+}
+
+impl Turns<'_> {
+    /// The figures on one system, in each state.
+    fn measured(&self, group: &Group<'_>, index: usize, guest: &Guest<'_>) -> Vec<Measured> {
+        let states = self.pairs.get(index).map_or(&[][..], Vec::as_slice);
+        let several = states.len() > 1;
+        states
+            .iter()
+            .zip(STATES)
+            .map(|(pairs, state)| {
+                let state = if several { state } else { "" };
+                Measured::new(group, self.row, state, guest.system, pairs)
+            })
+            .collect()
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Starts all sides, and makes the files of the application there.
+    fn start(&self) -> anyhow::Result<Sides<'a>> {
+        let app = self.group.app;
+        let net = self.ports.map_or(Net::Own, |_| Net::Host);
+        let mut host = sides::host(&self.work(&self.host), net, self.bench.terms)?;
+        let port = self.ports.map_or(GUEST_PORT, |[port, _]| port);
+        self.script(&mut host, port, &app.files)?;
+        self.script(&mut host, port, &app.start)?;
+        let client = self
+            .ports
+            .map(|_| sides::host(&self.work(&self.host), net, self.bench.terms))
+            .transpose()?;
+        if self.group.place == Place::Volume {
+            // People have made these files on the host.
+            let mut other = sides::host(&self.work(&self.guest), Net::Own, self.bench.terms)?;
+            self.script(&mut other, GUEST_PORT, &app.files)?;
+            other.end()?;
+        }
+        let mut guests = Vec::new();
+        for system in peers::systems(self.bench.args, self.group) {
+            let result = self.prepare_guest(system);
+            let (session, failed) = match result {
+                Ok(session) => (session, None),
+                Err(error) => (None, Some(self.excuse(system, error)?)),
+            };
+            guests.push(Guest {
+                system,
+                session,
+                failed,
+            });
+        }
+        Ok(Sides {
+            host,
+            client,
+            guests,
+        })
+    }
+
+    /// The reason for which a system is left out. The program itself is not.
+    fn excuse(&self, system: System, error: anyhow::Error) -> anyhow::Result<String> {
+        if system == System::Paravane || self.bench.terms.signals.pending().is_some() {
+            return Err(error);
+        }
+        Ok(format!("{error:#}"))
+    }
+
+    /// Starts a guest and makes its files. `None`: it is started for each turn.
+    fn prepare_guest(&self, system: System) -> anyhow::Result<Option<Session<'a>>> {
+        let app = self.group.app;
+        let mut session = self.start_guest(system)?;
+        if self.group.place != Place::Volume {
+            self.script(&mut session, GUEST_PORT, &app.files)?;
+        }
+        if app.fresh {
+            self.script(&mut session, GUEST_PORT, "sync")?;
+            session.end()?;
+            return Ok(None);
+        }
+        self.script(&mut session, GUEST_PORT, &app.start)?;
+        Ok(Some(session))
+    }
+
+    fn work<'b>(&'b self, srv: &'b Path) -> Work<'b> {
+        Work {
+            root: self.root,
+            srv,
+            mnt: self.mnt,
+        }
+    }
+
+    fn start_guest(&self, system: System) -> anyhow::Result<Session<'a>> {
+        let args = self.bench.args;
+        let machine = Machine {
+            kernel: args.kernel.as_deref(),
+            options: &args.option,
+            place: self.group.place,
+            vcpus: self.group.vcpus,
+            memory_mib: self.group.app.memory,
+            port: self.ports.map(|[_, port]| port),
+            temporary: self.folder,
+        };
+        let work = self.work(&self.guest);
+        match system {
+            System::Paravane => sides::guest(&work, &machine, self.bench.terms),
+            System::Peer(peer) => peers::start(peer, &work, &machine, self.bench.terms),
+        }
+    }
+
+    /// Measures a row once on each side, in alternating order.
+    fn turn(&self, sides: &mut Sides<'a>, turns: &mut Turns<'_>, round: u32) -> anyhow::Result<()> {
+        let mut figures = vec![Vec::new(); 1 + sides.guests.len()];
+        let mut order: Vec<usize> = (0..figures.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let measured = match self.side(sides, index, turns.row) {
+                Ok(measured) => measured,
+                Err(error) => {
+                    let guest = index.checked_sub(1).and_then(|i| sides.guests.get_mut(i));
+                    let Some(guest) = guest else {
+                        return Err(error);
+                    };
+                    guest.failed = Some(self.excuse(guest.system, error)?);
+                    guest.session = None;
+                    continue;
+                }
+            };
+            if let Some(place) = figures.get_mut(index) {
+                *place = measured;
+            }
+        }
+        let Some((host, guests)) = figures.split_first() else {
+            bail!("no side");
+        };
+        for (guest, states) in guests.iter().zip(&mut turns.pairs) {
+            for ((guest, host), pairs) in guest.iter().zip(host).zip(states) {
+                pairs.add(*guest, *host);
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures a row on one side, in each state: 0 is the host, and the others are the guests.
+    fn side(&self, sides: &mut Sides<'a>, index: usize, row: &Row) -> anyhow::Result<Vec<f64>> {
+        if let Some(client) = &mut sides.client {
+            let port = self.ports.and_then(|ports| ports.get(index).copied());
+            let port = port.context("only a machine has a published port")?;
+            return Ok(vec![self.figure(client, port, row)?]);
+        }
+        let states = if self.group.app.fresh {
+            STATES.len()
+        } else {
+            1
+        };
+        let Some(guest) = index.checked_sub(1).and_then(|i| sides.guests.get_mut(i)) else {
+            return (0..states)
+                .map(|_| self.figure(&mut sides.host, GUEST_PORT, row))
+                .collect();
+        };
+        if guest.failed.is_some() {
+            return Ok(Vec::new());
+        }
+        if self.group.app.uncached {
+            forget(&self.guest)?;
+        }
+        if let Some(session) = &mut guest.session {
+            return Ok(vec![self.figure(session, GUEST_PORT, row)?]);
+        }
+        let mut session = self.start_guest(guest.system)?;
+        self.script(&mut session, GUEST_PORT, &self.group.app.start)?;
+        let figures = (0..states)
+            .map(|_| self.figure(&mut session, GUEST_PORT, row))
+            .collect::<anyhow::Result<_>>()?;
+        session.end()?;
+        Ok(figures)
+    }
+
+    fn figure(&self, side: &mut Session<'_>, port: u16, row: &Row) -> anyhow::Result<f64> {
+        self.script(side, port, &row.before)?;
+        let answer = side.run(&format!("{}{}", self.variables(port), row.run))?;
+        let figure = match row.unit {
+            Some(_) => answer.line.trim().parse().ok(),
+            None => Some(answer.seconds),
+        };
+        match figure.filter(|figure: &f64| figure.is_finite() && *figure > 0.0) {
+            Some(figure) => Ok(figure),
+            None => bail!("{}: a figure was expected, not {:?}", row.name, answer.line),
+        }
+    }
+
+    /// Runs a script whose time does not count.
+    fn script(&self, side: &mut Session<'_>, port: u16, script: &str) -> anyhow::Result<()> {
+        if !script.trim().is_empty() {
+            side.run(&format!("{}{script}", self.variables(port)))?;
+        }
+        Ok(())
+    }
+
+    /// What scripts know.
+    fn variables(&self, port: u16) -> String {
+        let scale = if self.bench.args.quick { 1 } else { 10 };
+        let Group { place, vcpus, .. } = self.group;
+        format!("place={place} cpus={vcpus} scale={scale} port={port}\n")
+    }
+}
+
+/// Makes what a machine's `/srv` is.
+fn guest_srv(folder: &Path, place: Place) -> anyhow::Result<PathBuf> {
+    let srv = folder.join("guest");
+    let complain = || srv.display().to_string();
+    match place {
+        Place::Volume => fs::create_dir(&srv).with_context(complain)?,
+        Place::Disk => {
+            let made = File::create(&srv).and_then(|file| file.set_len(DISK));
+            made.with_context(complain)?;
+            let mut command = Command::new("mke2fs");
+            // An ordinary user's PATH may lack the folders for system programs.
+            let path = std::env::var("PATH").unwrap_or_default();
+            command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+            command.args(["-q", "-F", "-t", "ext4", "-m", "1", "-E", "root_owner=0:0"]);
+            command
+                .args(["-E", "lazy_itable_init=1,lazy_journal_init=1"])
+                .arg(&srv);
+            let output = command.stdin(Stdio::null()).output();
+            let output = output.context("cannot run mke2fs (Debian: package e2fsprogs)")?;
+            if !output.status.success() {
+                let said = text::one_line(&String::from_utf8_lossy(&output.stderr));
+                bail!("mke2fs failed ({}): {said}", output.status);
+            }
+        }
+        Place::Rootfs | Place::Publish => {}
+    }
+    Ok(srv)
+}
+
+/// Writes a file to the disk and drops it from the host's page cache.
+fn forget(file: &Path) -> anyhow::Result<()> {
+    let complain = || file.display().to_string();
+    let file = File::open(file).with_context(complain)?;
+    file.sync_data().with_context(complain)?;
+    fadvise(&file, 0, None, Advice::DontNeed).with_context(complain)
+}
+
+/// A port of the host that is free now.
+fn free_port() -> anyhow::Result<u16> {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
+    Ok(socket.local_addr()?.port())
+}

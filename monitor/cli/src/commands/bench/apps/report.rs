@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The result as a table and as JSON.
+
+use super::super::stats;
+use super::super::turns::{Pairs, Table};
+use super::description::Row;
+use super::peers::System;
+use super::plan::Group;
+use super::views::{self, Line, View};
+use crate::arguments::Place;
+use paravane_user_io::text;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// The figures of a row in one place, with one number of vCPUs, on one system.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    pub name: String,
+    pub system: &'static str,
+    pub place: Place,
+    pub vcpus: u32,
+    /// The median of the host's figures.
+    pub host: f64,
+    /// The median of the guest's.
+    pub guest: f64,
+    pub unit: String,
+    /// The guest's speed, where the host's is 1: the median of the ratios within each turn.
+    pub ratio: f64,
+    /// The ends of its 95 % interval.
+    pub low: f64,
+    pub high: f64,
+    pub rounds: usize,
+    #[serde(skip)]
+    what: String,
+}
+
+impl Measured {
+    /// `state` is part of the name.
+    pub fn new(
+        group: &Group<'_>,
+        row: &Row,
+        state: &str,
+        system: System,
+        pairs: &Pairs,
+    ) -> Measured {
+        let (guest, host) = pairs.medians();
+        let speeds = speeds(pairs, row.is_rate());
+        let [low, high] = stats::bootstrap(&speeds);
+        Measured {
+            name: format!("{}{state}", row.name),
+            system: system.name(),
+            place: group.place,
+            vcpus: group.vcpus,
+            host,
+            guest,
+            unit: row.unit().to_string(),
+            ratio: stats::median(&speeds),
+            low,
+            high,
+            rounds: speeds.len(),
+            what: row.about.clone(),
+        }
+    }
+}
+
+/// The guest's speed in each turn, where the host's is 1.
+fn speeds(pairs: &Pairs, rate: bool) -> Vec<f64> {
+    let ratios = pairs.ratios().into_iter();
+    if rate {
+        ratios.collect()
+    } else {
+        ratios.map(|ratio| 1.0 / ratio).collect()
+    }
+}
+
+/// A group without figures.
+#[derive(Debug, Serialize)]
+pub struct Failure {
+    name: String,
+    system: &'static str,
+    place: Place,
+    vcpus: u32,
+    why: String,
+    #[serde(skip)]
+    error: bool,
+}
+
+impl Failure {
+    /// It could not be measured here.
+    pub fn of(group: &Group<'_>, system: System, why: &str) -> Self {
+        Failure {
+            system: system.name(),
+            // What another system cannot do is a result.
+            error: system == System::Paravane,
+            ..Failure::skipped(group, why)
+        }
+    }
+
+    /// This host has not what it takes.
+    pub fn skipped(group: &Group<'_>, why: &str) -> Self {
+        Failure {
+            name: group.app.name.clone(),
+            system: System::Paravane.name(),
+            place: group.place,
+            vcpus: group.vcpus,
+            why: text::one_line(why),
+            error: false,
+        }
+    }
+
+    /// Whether the command has failed because of it.
+    pub fn is_error(&self) -> bool {
+        self.error
+    }
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub rows: Vec<Measured>,
+    missing: Vec<Failure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<Vec<Line>>,
+}
+
+impl Report {
+    pub fn new(rows: Vec<Measured>, missing: Vec<Failure>, view: Option<&View>) -> Self {
+        Report {
+            view: view.map(|view| view.lines(&rows)),
+            rows,
+            missing,
+        }
+    }
+}
+
+impl Table for Report {
+    fn markdown(&self) -> String {
+        let mut out = match &self.view {
+            Some(lines) => views::markdown(lines),
+            None => rows(&self.rows),
+        };
+        for row in &self.missing {
+            let Failure {
+                name,
+                system,
+                place,
+                vcpus,
+                why,
+                ..
+            } = row;
+            let _ = writeln!(
+                out,
+                "\n{name} ({system}, {place}, {vcpus} vCPUs) was not measured: {why}."
+            );
+        }
+        out
+    }
+}
+
+fn rows(all: &[Measured]) -> String {
+    let mut out = "| row | system | place | vCPUs | host | guest | unit | speed | 95 % | what |\n\
+        | --- | --- | --- | ---: | ---: | ---: | --- | ---: | ---: | --- |\n"
+        .to_string();
+    for row in all {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {} | {:.2} | {:.2} to {:.2} | {} |",
+            row.name,
+            row.system,
+            row.place,
+            row.vcpus,
+            figure(row.host),
+            figure(row.guest),
+            row.unit,
+            row.ratio,
+            row.low,
+            row.high,
+            row.what
+        );
+    }
+    out
+}
+
+/// Three significant digits at least.
+fn figure(value: f64) -> String {
+    let decimals = match value {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        v if v >= 0.1 => 3,
+        _ => 4,
+    };
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::description;
+    use super::*;
+
+    #[test]
+    fn a_speed_is_better_when_it_is_larger() {
+        let mut pairs = Pairs::default();
+        pairs.add(200.0, 100.0);
+        pairs.add(50.0, 100.0);
+        assert_eq!(speeds(&pairs, true), [2.0, 0.5]);
+        assert_eq!(speeds(&pairs, false), [0.5, 2.0]);
+    }
+
+    #[test]
+    fn figures_are_short() {
+        let all = [145_000.4, 63.04, 2.5, 0.1234, 0.00123].map(figure);
+        assert_eq!(all, ["145000", "63.0", "2.50", "0.123", "0.0012"]);
+    }
+
+    #[test]
+    fn the_table_says_what_was_measured() {
+        let apps = description::all().unwrap();
+        let app = apps.iter().find(|app| app.name == "python").unwrap();
+        let group = Group {
+            app,
+            place: Place::Rootfs,
+            vcpus: 2,
+            rows: vec![&app.rows[0]],
+        };
+        let mut pairs = Pairs::default();
+        pairs.add(2.0, 1.5);
+        let row = Measured::new(&group, &app.rows[0], "", System::Paravane, &pairs);
+        let report = Report::new(
+            vec![row],
+            vec![Failure::of(&group, System::Paravane, "no\nluck")],
+            None,
+        );
+        let table = report.markdown();
+        let line = "| python | paravane | rootfs | 2 | 1.50 | 2.00 | s | 0.75 | 0.75 to 0.75 | ";
+        assert!(table.contains(line), "{table}");
+        assert!(
+            table.ends_with("\npython (paravane, rootfs, 2 vCPUs) was not measured: no luck.\n")
+        );
+        let json = serde_json::to_value(&report).unwrap();
+        let keys: Vec<&str> = json["rows"][0]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(|k| &**k)
+            .collect();
+        let expected = [
+            "guest", "high", "host", "low", "name", "place", "ratio", "rounds", "system", "unit",
+            "vcpus",
+        ];
+        assert_eq!(keys, expected);
+        assert_eq!(json["missing"][0]["why"], "no luck");
+    }
+}

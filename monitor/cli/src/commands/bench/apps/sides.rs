@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How each side of a measurement is started: the same root on the host and in a machine.
+
+use super::session::{DRIVER, End, Session, Terms};
+use crate::arguments::Place;
+use anyhow::{Context, bail};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The path of the work's disk in a guest. The root is the first disk.
+const SECOND_DISK: &str = "/dev/vdb";
+
+/// A root file system, for all sides.
+#[derive(Clone, Debug)]
+pub struct Root {
+    /// A folder, for the host.
+    pub folder: PathBuf,
+    /// What a machine gets: an ext4 image with the same files, or the folder itself.
+    pub guest: PathBuf,
+}
+
+/// Where a side finds things.
+#[derive(Clone, Debug)]
+pub struct Work<'a> {
+    pub root: &'a Root,
+    /// What is `/srv`: a folder of the host; for a machine with a disk of its own, its file.
+    pub srv: &'a Path,
+    /// What is `/mnt`, if anything.
+    pub mnt: Option<&'a Path>,
+}
+
+/// The network of the host's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Net {
+    /// A loopback of its own.
+    Own,
+    /// The host's, to reach a machine.
+    Host,
+}
+
+/// Fails with what this host lacks for [`host`].
+pub fn check_host() -> anyhow::Result<()> {
+    let mut trial = unshare();
+    trial
+        .args(["--net", "--", "true"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let output = trial
+        .output()
+        .context("cannot run setsid and unshare (Debian: package util-linux)")?;
+    if !output.status.success() {
+        bail!(
+            "the host's side needs a root of its own, by chroot or in a user namespace, and this \
+             user can have neither: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(())
+}
+
+/// A new set of namespaces. Everything in them ends with the first process. It is a session of its
+/// own, as a machine's processes are: the host's scheduler shares time among sessions.
+fn unshare() -> Command {
+    let mut command = Command::new("setsid");
+    command.arg("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--mount", "--propagation", "private"]);
+    command.args(["--pid", "--fork", "--kill-child", "--ipc", "--uts"]);
+    command
+}
+
+/// Starts the host's side.
+pub fn host<'a>(work: &Work<'_>, net: Net, terms: Terms<'a>) -> anyhow::Result<Session<'a>> {
+    let mut command = unshare();
+    if net == Net::Own {
+        command.arg("--net");
+    }
+    command.args(["--", "sh", "-c", include_str!("host.sh"), "sh"]);
+    command.arg(&work.root.folder).arg(work.srv);
+    command.arg(work.mnt.unwrap_or(Path::new("")));
+    command.arg(if net == Net::Own { "own" } else { "host" });
+    command.arg(DRIVER);
+    Session::start("the host's side", command, End::Input, terms)
+}
+
+/// The properties of a machine.
+#[derive(Clone, Debug)]
+pub struct Machine<'a> {
+    /// `None`: the kernel that `paravane run` finds.
+    pub kernel: Option<&'a Path>,
+    /// Options of `paravane run` that the user has added.
+    pub options: &'a [String],
+    pub place: Place,
+    pub vcpus: u32,
+    pub memory_mib: u32,
+    /// The port of the host that leads to port 80.
+    pub port: Option<u16>,
+    /// For what a machine writes to its root: on the same file system as the host's work.
+    pub temporary: &'a Path,
+}
+
+/// Starts a machine.
+pub fn guest<'a>(
+    work: &Work<'_>,
+    machine: &Machine<'_>,
+    terms: Terms<'a>,
+) -> anyhow::Result<Session<'a>> {
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let mut command = Command::new(program);
+    command.args(options(work, machine)?);
+    command.env("TMPDIR", machine.temporary);
+    Session::start("the machine", command, End::Input, terms)
+}
+
+/// The arguments of `paravane` for a machine.
+fn options(work: &Work<'_>, machine: &Machine<'_>) -> anyhow::Result<Vec<OsString>> {
+    let shared = |folder: &Path, place: &str| -> anyhow::Result<String> {
+        let name = folder.to_str().filter(|name| !name.contains(':'));
+        let name = name.with_context(|| {
+            format!("{}: a path with a colon cannot be shared", folder.display())
+        })?;
+        Ok(format!("{name}:{place}"))
+    };
+    let mut words: Vec<OsString> = vec!["run".into()];
+    let mut add = |option: &str, value: OsString| words.extend([option.into(), value]);
+    add("--cpus", machine.vcpus.to_string().into());
+    add("--memory", format!("{}M", machine.memory_mib).into());
+    if let Some(kernel) = machine.kernel {
+        add("--kernel", kernel.into());
+    }
+    let mut root = work.root.guest.clone().into_os_string();
+    if !work.root.guest.is_dir() {
+        root.push(":snapshot");
+    }
+    add("--rootfs", root);
+    if let Some(mnt) = work.mnt {
+        add("--volume", format!("{}:ro", shared(mnt, "/mnt")?).into());
+    }
+    let mut driver = DRIVER.to_string();
+    match machine.place {
+        Place::Volume => add("--volume", shared(work.srv, "/srv")?.into()),
+        Place::Disk => {
+            add("--disk", work.srv.into());
+            let disk = if work.root.guest.is_dir() {
+                "/dev/vda"
+            } else {
+                SECOND_DISK
+            };
+            driver = format!("mount -t ext4 {disk} /srv || exit 1\n{DRIVER}");
+        }
+        Place::Rootfs | Place::Publish => {}
+    }
+    match machine.port {
+        Some(port) => add("--publish", format!("{port}:80").into()),
+        None => add("--net", "none".into()),
+    }
+    words.extend(machine.options.iter().map(OsString::from));
+    words.extend(["--", "/bin/bash", "-c", &driver].map(OsString::from));
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(place: Place, port: Option<u16>) -> String {
+        let root = Root {
+            folder: "/r/root".into(),
+            guest: "/r/root.ext4".into(),
+        };
+        let work = Work {
+            root: &root,
+            srv: Path::new("/w/srv"),
+            mnt: Some(Path::new("/c/linux")),
+        };
+        let machine = Machine {
+            kernel: None,
+            options: &[],
+            place,
+            vcpus: 2,
+            memory_mib: 512,
+            port,
+            temporary: Path::new("/w"),
+        };
+        let words = options(&work, &machine).unwrap();
+        let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        line.join(" ")
+    }
+
+    #[test]
+    fn a_machine_gets_what_its_place_needs() {
+        let start = "run --cpus 2 --memory 512M --rootfs /r/root.ext4:snapshot \
+            --volume /c/linux:/mnt:ro ";
+        let rootfs = words(Place::Rootfs, None);
+        assert!(
+            rootfs.starts_with(&format!("{start}--net none -- /bin/bash -c ")),
+            "{rootfs}"
+        );
+        let disk = words(Place::Disk, None);
+        assert!(
+            disk.starts_with(&format!("{start}--disk /w/srv --net none ")),
+            "{disk}"
+        );
+        assert!(disk.contains(" mount -t ext4 /dev/vdb /srv || "), "{disk}");
+        let volume = words(Place::Volume, None);
+        assert!(volume.starts_with(&format!("{start}--volume /w/srv:/srv --net none ")));
+        let published = words(Place::Publish, Some(8080));
+        assert!(
+            published.starts_with(&format!("{start}--publish 8080:80 -- ")),
+            "{published}"
+        );
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane bench apps` measures applications on both sides of the same root and reports them in
+//! the agreed form. The figures are not checked: a machine that runs tests is busy. The root is a
+//! folder with programs of the host; with Debian's packages the long test measures.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::program::{self, Run};
+use paravane_tests::{linux, vm};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+/// What the applications `bash` and `text` run, and the driver.
+const PROGRAMS: [&str; 17] = [
+    "awk",
+    "bash",
+    "cat",
+    "grep",
+    "gzip",
+    "ip",
+    "mkdir",
+    "mktemp",
+    "mount",
+    "rm",
+    "sed",
+    "seq",
+    "sha256sum",
+    "sort",
+    "sync",
+    "tail",
+    "wc",
+];
+
+/// Copies a program of the host, and its libraries.
+fn copy(program: &str, root: &Path) {
+    let found = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+        .map(|folder| Path::new(folder).join(program))
+        .into_iter()
+        .find(|path| path.exists());
+    let found = found.unwrap_or_else(|| panic!("no {program} on this host"));
+    fs::copy(&found, root.join("usr/bin").join(program)).unwrap();
+    let output = Command::new("ldd").arg(&found).output().unwrap();
+    let list = String::from_utf8(output.stdout).unwrap();
+    for library in list.split_whitespace().filter(|word| word.starts_with('/')) {
+        let to = root.join(library.trim_start_matches('/'));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(library, to).unwrap();
+    }
+}
+
+/// A root with these programs.
+fn small_root() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for folder in [
+        "usr/bin",
+        "usr/lib",
+        "usr/lib64",
+        "dev",
+        "etc",
+        "proc",
+        "root",
+        "run",
+        "srv",
+        "mnt",
+        "sys",
+        "tmp",
+    ] {
+        fs::create_dir_all(root.path().join(folder)).unwrap();
+    }
+    for folder in ["bin", "lib", "lib64"] {
+        symlink(format!("usr/{folder}"), root.path().join(folder)).unwrap();
+    }
+    symlink("bash", root.path().join("usr/bin/sh")).unwrap();
+    for program in PROGRAMS {
+        copy(program, root.path());
+    }
+    root
+}
+
+/// `bench apps` with these options, one quick round.
+fn bench(cache: &Path, words: &[&str]) -> Run {
+    let mut command = program::command();
+    command.args(["bench", "apps", "--quick", "--rounds", "1"]);
+    // The user's cache may have no kernel of this program, and must not get folders for work.
+    let kernel = vm::kernel().unwrap_or_else(linux::kernel);
+    command.arg("--kernel").arg(kernel);
+    program::finish(command.args(words).env("XDG_CACHE_HOME", cache))
+}
+
+fn check_row(row: &serde_json::Value) {
+    for field in ["host", "guest", "ratio", "low", "high"] {
+        let value = row[field].as_f64().unwrap_or(f64::NAN);
+        assert!(value.is_finite() && value > 0.0, "{row}: {field}");
+    }
+    let number = |field: &str| row[field].as_f64().unwrap();
+    assert!(
+        number("low") <= number("ratio") && number("ratio") <= number("high"),
+        "{row}"
+    );
+    assert_eq!(
+        (row["rounds"].as_u64(), row["system"].as_str()),
+        (Some(1), Some("paravane"))
+    );
+    let speed = if row["unit"].as_str().unwrap().ends_with("/s") {
+        number("guest") / number("host")
+    } else {
+        number("host") / number("guest")
+    };
+    assert!((speed / number("ratio") - 1.0).abs() < 1e-6, "{row}");
+}
+
+#[test]
+fn applications_are_measured_in_each_place() {
+    let (root, cache) = (small_root(), tempfile::tempdir().unwrap());
+    let picture = cache.path().join("plot.svg");
+    let run = bench(
+        cache.path(),
+        &[
+            "bash",
+            "text",
+            "--vcpus",
+            "1",
+            "--json",
+            "--plot",
+            picture.to_str().unwrap(),
+            "--root",
+            root.path().to_str().unwrap(),
+        ],
+    );
+    assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
+    let result: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(
+        result["missing"].as_array().map(Vec::len),
+        Some(0),
+        "{result}"
+    );
+    let rows = result["rows"].as_array().unwrap();
+    let names: Vec<(&str, &str)> = rows
+        .iter()
+        .map(|row| {
+            (
+                row["name"].as_str().unwrap(),
+                row["place"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("bash", "rootfs"),
+        ("bash-loop", "rootfs"),
+        ("text", "rootfs"),
+        ("text", "disk"),
+        ("text", "volume"),
+    ];
+    assert_eq!(names, expected);
+    rows.iter().for_each(check_row);
+    let picture = fs::read_to_string(picture).unwrap();
+    assert_eq!(picture.matches("<rect x=").count(), rows.len(), "{picture}");
+    // Nothing is left of the work.
+    let left: Vec<_> = fs::read_dir(cache.path().join("paravane/bench"))
+        .unwrap()
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn mistakes_are_one_line() {
+    let cache = tempfile::tempdir().unwrap();
+    for (words, told) in [
+        (&["rediss"][..], "no application rediss: there are bash, "),
+        (&["bash", "--place", "publish"], "nothing to measure"),
+        (
+            &["bash", "--root", "/nonexistent"],
+            "/nonexistent: No such file",
+        ),
+        (
+            &["bash", "--root", "/proc"],
+            "--root /proc: it has no /bin/bash",
+        ),
+    ] {
+        let run = bench(cache.path(), words);
+        let lines = run.stderr.lines().count();
+        assert_eq!((run.code, lines), (2, 1), "{words:?}: {}", run.stderr);
+        assert!(run.stderr.contains(told), "{}", run.stderr);
+    }
+}
+
+/// A program that is missing in the root: its rows are reported as missing, the others measured.
+#[test]
+fn what_cannot_be_measured_does_not_stop_the_rest() {
+    let (root, cache) = (small_root(), tempfile::tempdir().unwrap());
+    fs::remove_file(root.path().join("usr/bin/gzip")).unwrap();
+    let words = [
+        "bash-loop",
+        "text",
+        "--vcpus",
+        "1",
+        "--place",
+        "rootfs",
+        "--json",
+        "--root",
+    ];
+    let words = [&words[..], &[root.path().to_str().unwrap()]].concat();
+    let run = bench(cache.path(), &words);
+    assert_eq!(run.code, 1, "{}\n{}", run.stdout, run.stderr);
+    let result: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(result["rows"].as_array().map(Vec::len), Some(1), "{result}");
+    assert_eq!(result["missing"][0]["name"], "text");
+    let why = result["missing"][0]["why"].as_str().unwrap();
+    assert!(why.contains("gzip: command not found"), "{why}");
+}
+
+#[test]
+#[ignore = "minutes, with roots to be made: make test-release"]
+fn every_application_of_debian_is_measured() {
+    let words = ["bench", "apps", "--quick", "--rounds", "1", "--json"];
+    let run = program::run(words);
+    assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
+    let result: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let rows = result["rows"].as_array().unwrap();
+    assert!(rows.len() > 100, "{}", rows.len());
+    rows.iter().for_each(check_row);
+}
