@@ -39,7 +39,8 @@ fn copy(program: &str, root: &Path) {
         .map(|folder| Path::new(folder).join(program))
         .into_iter()
         .find(|path| path.exists());
-    let found = found.unwrap_or_else(|| panic!("no {program} on this host"));
+    assert!(found.is_some(), "no {program} on this host");
+    let found = found.unwrap();
     fs::copy(&found, root.join("usr/bin").join(program)).unwrap();
     let output = Command::new("ldd").arg(&found).output().unwrap();
     let list = String::from_utf8(output.stdout).unwrap();
