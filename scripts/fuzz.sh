@@ -19,6 +19,7 @@ targets=(
 	"frames paravane-net user::fuzz::frames"
 	"fs paravane-devices fuzz::storage::fs_"
 	"net paravane-devices fuzz::links::net"
+	"net_stack paravane-devices fuzz::links::net_stack"
 	"registers paravane-devices fuzz::simple::registers"
 	"rng paravane-devices fuzz::simple::rng"
 	"vsock paravane-devices fuzz::links::vsock"

@@ -3,9 +3,8 @@
 //! use the same addresses.
 
 use crate::user::{Config, Network};
-use crate::{Error, Link, passt, publish, user};
+use crate::{Error, Link, passt, publish};
 use std::fmt;
-use std::io;
 use std::path::Path;
 
 /// A network.
@@ -20,10 +19,8 @@ pub enum Auto {
 /// A running network.
 #[derive(Debug)]
 pub struct Open {
-    /// The guest's end.
-    pub link: Link,
-    /// Keeps the network running. The owner keeps it as long as the link.
-    pub running: Running,
+    /// For the guest's card.
+    pub wire: Wire,
     /// Which network it is.
     pub choice: Choice,
 }
@@ -32,7 +29,16 @@ pub struct Open {
 #[derive(Debug)]
 pub struct Lazy {
     passt: passt::Prepared,
-    stack: (Link, Network),
+    stack: Box<Network>,
+}
+
+/// The network's side of the guest's card.
+#[derive(Debug)]
+pub enum Wire {
+    /// passt. The owner keeps its process as long as the link.
+    Passt(Link, passt::Process),
+    /// The stack, for the thread of the card.
+    Stack(Box<Network>),
 }
 
 /// Which network it will be.
@@ -56,25 +62,9 @@ impl fmt::Display for Choice {
     }
 }
 
-/// What keeps a network running.
-#[derive(Debug)]
-#[allow(dead_code)] // it is only dropped
-pub enum Running {
-    /// The process of passt.
-    Passt(passt::Process),
-    /// The thread of the stack.
-    Stack(Network),
-}
-
 /// Makes a network for a guest whose network card has the address `mac`. `program` is passt, if it
-/// is installed. The thread of the stack calls `confine` before it reads any data of the guest.
-/// `config` receives the number of each published port. Fails if a port is taken.
-pub fn start(
-    program: Option<&Path>,
-    config: &mut Config,
-    mac: [u8; 6],
-    confine: impl FnOnce() -> io::Result<()> + Send + 'static,
-) -> Result<Auto, Error> {
+/// is installed. `config` receives the number of each published port. Fails if a port is taken.
+pub fn start(program: Option<&Path>, config: &mut Config, mac: [u8; 6]) -> Result<Auto, Error> {
     config.publish = publish::settle(&config.publish)?;
     let passt = match (program, passt::unfit(config)) {
         (None, _) => Err("it is not installed".to_string()),
@@ -84,7 +74,7 @@ pub fn start(
     let because = match passt {
         Err(why) => why,
         Ok(passt) if config.publish.is_empty() => {
-            let stack = user::start_in(config.clone(), confine)?;
+            let stack = Box::new(Network::new(config.clone())?);
             return Ok(Auto::Later(Lazy { passt, stack }));
         }
         // The stack must not bind the ports while passt has them.
@@ -93,16 +83,14 @@ pub fn start(
             Err(error) => words(error),
         },
     };
-    Ok(Auto::Now(with_stack(
-        user::start_in(config.clone(), confine)?,
-        because,
-    )))
+    let stack = Box::new(Network::new(config.clone())?);
+    Ok(Auto::Now(with_stack(stack, because)))
 }
 
 impl Lazy {
     /// The largest IP packet that the network takes, in bytes.
     pub fn mtu(&self) -> u16 {
-        self.stack.0.mtu
+        self.stack.mtu()
     }
 
     /// Starts the network. passt takes about a tenth of a second.
@@ -116,16 +104,14 @@ impl Lazy {
 
 fn with_passt((link, process): (Link, passt::Process)) -> Open {
     Open {
-        link,
-        running: Running::Passt(process),
+        wire: Wire::Passt(link, process),
         choice: Choice::Passt,
     }
 }
 
-fn with_stack((link, network): (Link, Network), because: String) -> Open {
+fn with_stack(stack: Box<Network>, because: String) -> Open {
     Open {
-        link,
-        running: Running::Stack(network),
+        wire: Wire::Stack(stack),
         choice: Choice::Stack { because },
     }
 }
@@ -156,8 +142,7 @@ mod tests {
                     publish,
                     ..Config::default()
                 };
-                let open = match start(program.map(Path::new), &mut config, MAC, || Ok(())).unwrap()
-                {
+                let open = match start(program.map(Path::new), &mut config, MAC).unwrap() {
                     Auto::Now(open) => open,
                     Auto::Later(lazy) => lazy.open(MAC),
                 };

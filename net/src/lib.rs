@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ethernet for a virtual machine, without privileges.
 //!
-//! A [`Link`] carries whole Ethernet frames to and from one network. There are three networks:
-//! [`user`] is a stack inside this process that turns the guest's connections into connections of
-//! the host, and works everywhere; [`passt`] does the same in a process of its own, with IPv6;
-//! [`tap`] is an interface of the host. [`auto`] chooses passt where that runs, else the stack.
+//! There are three networks: [`user`] is a stack inside this process that turns the guest's
+//! connections into connections of the host, and works everywhere; [`passt`] does the same in a
+//! process of its own, with IPv6; [`tap`] is an interface of the host. [`auto`] chooses passt where
+//! that runs, else the stack. A [`Link`] carries whole Ethernet frames to and from the last two.
 //! Nothing in this crate depends on virtual machines.
 
 pub mod auto;

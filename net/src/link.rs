@@ -4,20 +4,21 @@
 use crate::MAX_FRAME;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 use std::io;
 
 /// How a link separates frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
-    /// Each message of a socket is a frame.
-    Message,
     /// Each read of the descriptor is a frame (tap).
     Read,
     /// A stream. Before each frame stands its length in four bytes, most significant first (passt,
     /// QEMU).
     Length,
 }
+
+/// Bytes of frames that a stream keeps for one call. A link that keeps as many takes no more.
+const BATCH: usize = 256 << 10;
 
 /// Length of the header before each frame on a link with [`Link::headers`]: `struct
 /// virtio_net_hdr_v1`, with its count of buffers.
@@ -47,12 +48,15 @@ pub struct Link {
     /// Drops packets to addresses that mean the host itself. For networks that do not check for
     /// them.
     pub(crate) outside_only: bool,
-    /// Buffer for a message. For a stream, `start..end` has been read and is not handed out yet.
+    /// Buffer for a frame. For a stream, `start..end` has been read and is not handed out yet.
     space: Vec<u8>,
     start: usize,
     end: usize,
-    /// The part of a frame that the stream has not accepted yet.
+    /// The last read of the stream has returned less than it could.
+    drained: bool,
+    /// Frames for the stream, of which it has accepted the first `accepted` bytes.
     left: Vec<u8>,
+    accepted: usize,
 }
 
 impl AsFd for Link {
@@ -83,27 +87,32 @@ impl Link {
             space,
             start: 0,
             end: 0,
+            drained: false,
             left: Vec::new(),
+            accepted: 0,
         })
-    }
-
-    /// A link on which each message of `fd` is a frame with an IP packet of at most `mtu` bytes.
-    pub fn messages(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
-        Link::new(fd, Framing::Message, mtu, false)
     }
 
     pub(crate) fn reads(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
         Link::new(fd, Framing::Read, mtu, true)
     }
 
-    pub(crate) fn stream(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
+    /// A link over a stream, on which the length of each frame precedes it in four bytes. Packets
+    /// have at most `mtu` bytes.
+    ///
+    /// # Errors
+    /// The descriptor cannot be made non-blocking.
+    pub fn stream(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
         Link::new(fd, Framing::Length, mtu, false)
     }
 
-    /// Sends one frame, after its header if the link has headers. False: the link is full and the
-    /// frame was not sent; the descriptor becomes writable. A frame that the network refuses
-    /// because of its contents (too long, for example) is dropped, as on a wire. An error means
-    /// that the network has ended.
+    /// Sends one frame, after its header if the link has headers. A stream may keep it until
+    /// [`flush`](Link::flush), which must follow the last frame of a batch. False: the link is full
+    /// and the frame was not sent; the descriptor becomes writable. A frame that the network
+    /// refuses because of its contents (too long, for example) is dropped, as on a wire.
+    ///
+    /// # Errors
+    /// The network has ended.
     pub fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         let header = if self.headers { HEADER } else { 0 };
         if frame.len() <= header || frame.len() > header + MAX_FRAME {
@@ -112,57 +121,52 @@ impl Link {
         if self.outside_only && means_the_host(frame) {
             return Ok(true);
         }
-        let sent = match self.framing {
-            Framing::Message => {
-                again(|| rustix::net::send(&self.fd, frame, SendFlags::NOSIGNAL)).map(|_| true)
-            }
-            Framing::Read => again(|| rustix::io::write(&self.fd, frame)).map(|_| true),
-            Framing::Length => self.send_stream(frame),
-        };
-        match sent {
-            Err(Errno::AGAIN) => Ok(false),
-            Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS)
-                if self.framing != Framing::Length =>
-            {
+        match self.framing {
+            Framing::Read => match again(|| rustix::io::write(&self.fd, frame)) {
+                Ok(_) | Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS) => Ok(true),
+                Err(Errno::AGAIN) => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+            Framing::Length => {
+                if self.left.len() >= BATCH {
+                    self.flush()?;
+                }
+                if self.left.len() >= BATCH {
+                    return Ok(false);
+                }
+                self.left
+                    .extend(u32::try_from(frame.len()).unwrap_or(0).to_be_bytes());
+                self.left.extend(frame);
                 Ok(true)
             }
-            other => other.map_err(io::Error::from),
         }
     }
 
-    /// Sends the rest of the last frame to a stream. True: all of it is sent.
-    fn flush(&mut self) -> Result<bool, Errno> {
-        while !self.left.is_empty() {
-            match again(|| rustix::net::send(&self.fd, &self.left, SendFlags::NOSIGNAL)) {
-                Ok(sent) => drop(self.left.drain(..sent)),
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(error) => return Err(error),
+    /// Sends what a stream has kept, as far as it accepts it. If [`stuck`](Link::stuck) then, call
+    /// it again when the descriptor is writable.
+    ///
+    /// # Errors
+    /// The network has ended.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while let Some(rest) = self.left.get(self.accepted..).filter(|r| !r.is_empty()) {
+            match again(|| rustix::net::send(&self.fd, rest, SendFlags::NOSIGNAL)) {
+                Ok(sent) => self.accepted += sent,
+                Err(Errno::AGAIN) => {
+                    self.left.drain(..self.accepted);
+                    self.accepted = 0;
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
             }
         }
-        Ok(true)
+        self.left.clear();
+        self.accepted = 0;
+        Ok(())
     }
 
-    fn send_stream(&mut self, frame: &[u8]) -> Result<bool, Errno> {
-        if !self.flush()? {
-            return Ok(false);
-        }
-        self.left
-            .extend(u32::try_from(frame.len()).unwrap_or(0).to_be_bytes());
-        self.left.extend(frame);
-        // The rest is sent before the next frame. There will be one: networks answer.
-        self.flush().map(|_| true)
-    }
-
-    /// Whether the stream has accepted only a part of a frame. Then wait until the descriptor is
-    /// writable and call [`Link::resume`].
+    /// Whether the stream has not accepted all frames.
     pub fn stuck(&self) -> bool {
         !self.left.is_empty()
-    }
-
-    /// Sends the rest of a frame that the stream has accepted in part.
-    pub fn resume(&mut self) -> io::Result<()> {
-        self.flush()?;
-        Ok(())
     }
 
     /// Receives one frame.
@@ -171,13 +175,7 @@ impl Link {
             return self.receive_stream();
         }
         let space = self.space.as_mut_slice();
-        let got = match self.framing {
-            Framing::Message => {
-                again(|| rustix::net::recv(&self.fd, &mut *space, RecvFlags::empty()).map(|r| r.0))
-            }
-            _ => again(|| rustix::io::read(&self.fd, &mut *space)),
-        };
-        match got {
+        match again(|| rustix::io::read(&self.fd, &mut *space)) {
             Ok(0) => Ok(Received::Gone),
             Ok(length) => Ok(Received::Frame(
                 self.space.get(..length).unwrap_or_default(),
@@ -206,10 +204,17 @@ impl Link {
             self.space.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
+            if std::mem::take(&mut self.drained) {
+                // What came since makes the descriptor readable.
+                return Ok(Received::Empty);
+            }
             let room = self.space.get_mut(self.end..).unwrap_or_default();
             match again(|| rustix::io::read(&self.fd, &mut *room)) {
                 Ok(0) => return Ok(Received::Gone),
-                Ok(length) => self.end += length,
+                Ok(length) => {
+                    self.drained = length < room.len();
+                    self.end += length;
+                }
                 Err(Errno::AGAIN) => return Ok(Received::Empty),
                 Err(error) => return Err(error.into()),
             }
@@ -349,7 +354,7 @@ mod tests {
         let reader =
             std::thread::spawn(move || (0..taken).all(|i| next(&mut other) == Some(frame(i))));
         while link.stuck() {
-            link.resume().unwrap();
+            link.flush().unwrap();
         }
         assert!(reader.join().unwrap());
     }

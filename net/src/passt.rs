@@ -256,7 +256,9 @@ impl Prepared {
         }
         drop(go);
         let deadline = Instant::now() + PATIENCE;
-        let mut asked = link.send(&question(mac, &config)).map(drop);
+        let mut asked = link
+            .send(&question(mac, &config))
+            .and_then(|_| link.flush());
         loop {
             match asked.and_then(|()| link.receive()) {
                 // passt has answered: it runs and knows the address of the guest.

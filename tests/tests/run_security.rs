@@ -11,14 +11,13 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// All threads that a machine can have.
-const THREADS: [&str; 13] = [
+const THREADS: [&str; 12] = [
     "alarms",
     "balloon",
     "device-files",
     "disk",
     "doorbell",
     "fs",
-    "net",
     "net-open",
     "net-user",
     "rng",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Parses frames as far as the network needs it, and makes frames with datagrams.
+//! Parses frames as far as the network needs it, and makes frames with datagrams and the headers of
+//! frames.
 
+use crate::link::HEADER;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol,
@@ -11,13 +13,24 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// Hardware address of the router, locally administered.
 pub const ROUTER: EthernetAddress = EthernetAddress([0x02, 0x50, 0x56, 0x4d, 0x00, 0x01]);
 
+/// Length of the Ethernet header.
+pub const ETHERNET: usize = 14;
+/// `virtio_net_hdr.flags`: the checksum has to be completed.
+const NEEDS_CSUM: u8 = 1;
+/// `virtio_net_hdr.flags`: the checksum is correct.
+const DATA_VALID: u8 = 2;
+/// Where the checksum is in a TCP segment.
+const TCP_SUM: u16 = 16;
+
 /// What a frame of the guest contains.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
-    /// The start of a TCP connection.
-    Syn {
+    /// A TCP segment.
+    Segment {
         from: SocketAddrV4,
         to: SocketAddrV4,
+        /// It starts a connection.
+        syn: bool,
     },
     /// A datagram.
     Datagram {
@@ -25,7 +38,9 @@ pub enum Kind<'a> {
         to: SocketAddrV4,
         data: &'a [u8],
     },
-    /// For the stack: other TCP segments, ARP, ICMP.
+    /// A query or an answer that tells who has an address.
+    Arp,
+    /// For the stack: ICMP, and what it refuses.
     Other,
     /// For nothing here.
     Bad,
@@ -41,7 +56,7 @@ fn read(frame: &[u8]) -> Option<Kind<'_>> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     match frame.ethertype() {
         EthernetProtocol::Ipv4 => {}
-        EthernetProtocol::Arp => return Some(Kind::Other),
+        EthernetProtocol::Arp => return Some(Kind::Arp),
         _ => return None,
     }
     let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
@@ -55,12 +70,10 @@ fn read(frame: &[u8]) -> Option<Kind<'_>> {
         _ if part => None,
         IpProtocol::Tcp => {
             let tcp = TcpPacket::new_checked(packet.payload()).ok()?;
-            if !tcp.syn() || tcp.ack() || tcp.rst() {
-                return Some(Kind::Other);
-            }
-            Some(Kind::Syn {
+            Some(Kind::Segment {
                 from: SocketAddrV4::new(source, tcp.src_port()),
                 to: SocketAddrV4::new(target, tcp.dst_port()),
+                syn: tcp.syn() && !tcp.ack() && !tcp.rst(),
             })
         }
         IpProtocol::Udp => {
@@ -78,6 +91,44 @@ fn read(frame: &[u8]) -> Option<Kind<'_>> {
 /// The hardware address of the sender.
 pub fn source(frame: &[u8]) -> Option<EthernetAddress> {
     Some(EthernetFrame::new_checked(frame).ok()?.src_addr())
+}
+
+/// Completes a frame of this stack, and returns the header with which the guest gets it (virtio
+/// 1.2, section 5.1.6). With `partial` the checksum of TCP is left to the guest, which needs it
+/// only if it sends the packet on: then the field holds the sum of the pseudo header. Other
+/// checksums are there: programs that read whole packets, as DHCP clients do, look at that of UDP.
+pub fn header(frame: &mut [u8], partial: bool) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    if partial {
+        header[0] = DATA_VALID;
+        if let Some(start) = leave_open(frame) {
+            header[0] = NEEDS_CSUM;
+            header[6..8].copy_from_slice(&start.to_le_bytes());
+            header[8..10].copy_from_slice(&TCP_SUM.to_le_bytes());
+        }
+    }
+    header
+}
+
+/// Puts the sum of the pseudo header where the checksum of TCP will be. Returns where the segment
+/// begins in the frame, `None` if there is none.
+fn leave_open(frame: &mut [u8]) -> Option<u16> {
+    const TCP: u8 = 6;
+    let start = ETHERNET + usize::from(frame.get(ETHERNET)? & 15) * 4;
+    if frame.get(12..ETHERNET)? != [8, 0] || *frame.get(ETHERNET + 9)? != TCP {
+        return None;
+    }
+    let length = u32::try_from(frame.len().checked_sub(start)?).ok()?;
+    let word = |bytes: &[u8]| u32::from(u16::from_be_bytes([bytes[0], bytes[1]]));
+    let addresses = frame.get(ETHERNET + 12..ETHERNET + 20)?;
+    let sum = addresses.chunks_exact(2).map(word).sum::<u32>() + u32::from(TCP) + length;
+    // Six numbers of 16 bits: two rounds add all that is carried.
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let at = start + usize::from(TCP_SUM);
+    let field = frame.get_mut(at..at + 2)?;
+    field.copy_from_slice(&u16::try_from(sum).ok()?.to_be_bytes());
+    u16::try_from(start).ok()
 }
 
 /// A frame with one datagram. `None` if it does not fit into an IPv4 packet of `mtu` bytes.
@@ -163,6 +214,72 @@ mod tests {
             let frame = datagram(ROUTER, from, to, &data, 1500).unwrap();
             prop_assert_eq!(kind(&frame), Kind::Datagram { from, to, data: &data });
         }
+    }
+
+    /// A frame with a TCP segment, with or without its checksum.
+    fn segment(data: &[u8], sum: bool) -> Vec<u8> {
+        use smoltcp::phy::Checksum;
+        use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber};
+        let address = Ipv4Addr::new(192, 168, 255, 254);
+        let tcp = TcpRepr {
+            src_port: 1,
+            dst_port: 2,
+            control: TcpControl::Psh,
+            seq_number: TcpSeqNumber(7),
+            ack_number: Some(TcpSeqNumber(8)),
+            window_len: 9,
+            window_scale: None,
+            max_seg_size: None,
+            sack_permitted: false,
+            sack_ranges: [None; 3],
+            timestamp: None,
+            payload: data,
+        };
+        // A frame of the right size and addresses, whose content is replaced.
+        let at = SocketAddrV4::new(address, 1);
+        let room = vec![0; tcp.buffer_len() - 8];
+        let mut bytes = datagram(ROUTER, at, at, &room, u16::MAX).unwrap();
+        bytes[ETHERNET + 9] = 6;
+        let mut checksums = ChecksumCapabilities::default();
+        checksums.tcp = if sum { Checksum::Both } else { Checksum::None };
+        tcp.emit(
+            &mut TcpPacket::new_unchecked(&mut bytes[34..]),
+            &IpAddress::Ipv4(address),
+            &IpAddress::Ipv4(address),
+            &checksums,
+        );
+        bytes
+    }
+
+    /// What a guest does that sends the packet on: it adds the rest to what the field holds.
+    #[test]
+    fn a_partial_checksum_completes_to_the_whole_one() {
+        for length in [0, 1, 2, 3, 1000, 60_000] {
+            let data = vec![0xfe; length];
+            let whole = segment(&data, true);
+            let mut frame = segment(&data, false);
+            let head = header(&mut frame, true);
+            let word = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
+            assert_eq!((head[0], word(6), word(8)), (NEEDS_CSUM, 34, 16));
+            let mut sum = 0u64;
+            for pair in frame[word(6)..].chunks(2) {
+                sum += u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |&low| u64::from(low));
+            }
+            while sum > 0xffff {
+                sum = (sum & 0xffff) + (sum >> 16);
+            }
+            let field = word(6) + word(8);
+            let sum = !u16::try_from(sum).unwrap();
+            frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+            assert_eq!(frame, whole, "{length}");
+        }
+        // Nothing to complete.
+        for mut other in [vec![0; 60], vec![8; 14], segment(&[], true)[..40].to_vec()] {
+            let before = other.clone();
+            assert_eq!(header(&mut other, true)[0], DATA_VALID);
+            assert_eq!(other, before);
+        }
+        assert_eq!(header(&mut segment(&[], true), false), [0; HEADER]);
     }
 
     #[test]

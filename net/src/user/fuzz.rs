@@ -6,9 +6,9 @@
 //! connections.
 
 use super::stack::Stack;
-use super::{Config, MAX_TCP};
+use super::{Config, MAX_TCP, Port};
+use crate::link::HEADER;
 use paravane_fuzz::{Input, fuzz};
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -35,6 +35,33 @@ fn stay_inside() {
         SeccompFilter::new(rules, SeccompAction::Allow, refused, TargetArch::x86_64).unwrap();
     let program: BpfProgram = filter.try_into().unwrap();
     seccompiler::apply_filter(&program).unwrap();
+}
+
+/// The guest's card, which takes frames or does not.
+struct Card {
+    mtu: u16,
+    partial: bool,
+    open: bool,
+    last: Vec<u8>,
+}
+
+impl Port for Card {
+    fn give(&mut self, frame: &mut [u8]) -> bool {
+        let (header, frame) = frame.split_at(HEADER);
+        assert!(
+            frame.len() <= usize::from(self.mtu) + 14,
+            "a frame of {} bytes",
+            frame.len()
+        );
+        let word = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
+        if header[0] == 1 {
+            assert!(self.partial && word(6) + word(8) + 2 <= frame.len());
+        }
+        if self.open {
+            self.last = frame.to_vec();
+        }
+        self.open
+    }
 }
 
 /// An Ethernet frame of the guest with an IPv4 packet. The stack does not verify checksums.
@@ -217,38 +244,38 @@ fn frames() {
                 mtu: input.pick(&[1500, 576, 65_520]),
                 ..Config::default()
             };
-            let (ours, guest) = socketpair(
-                AddressFamily::UNIX,
-                SocketType::SEQPACKET,
-                SocketFlags::NONBLOCK,
-                None,
-            )
-            .unwrap();
-            let mut stack = Stack::new(config.clone(), ours).unwrap();
+            let mut card = Card {
+                mtu: config.mtu,
+                partial: input.u8() % 2 == 0,
+                open: true,
+                last: Vec::new(),
+            };
+            let mut stack = Stack::new(config.clone()).unwrap();
+            stack.attach(card.partial);
             let address = stack.published()[0].host;
-            let (mut last, mut held, mut buffer) = (Vec::new(), Vec::new(), vec![0; 1 << 16]);
+            let mut held = Vec::new();
             for _ in 0..100 {
                 if input.is_empty() {
                     break;
                 }
-                if input.u8() % 16 == 0 && held.len() < 4 {
-                    ask.send(address).unwrap();
-                    held.push(connected.recv().unwrap());
-                } else {
-                    let frame = next(&config, &mut input, &last);
-                    stack.dispatch(&frame);
+                match input.u8() % 32 {
+                    0 | 1 if held.len() < 4 => {
+                        ask.send(address).unwrap();
+                        held.push(connected.recv().unwrap());
+                    }
+                    2 => card.open = !card.open,
+                    _ => {
+                        let last = std::mem::take(&mut card.last);
+                        let frame = next(&config, &mut input, &last);
+                        card.last = last;
+                        if stack.takes() {
+                            stack.take(&frame, &mut card);
+                        }
+                    }
                 }
-                stack.serve();
-                stack.give();
-                while let Ok((length, _)) =
-                    rustix::net::recv(&guest, &mut *buffer, RecvFlags::empty())
-                {
-                    assert!(
-                        length <= usize::from(config.mtu) + 14,
-                        "a frame of {length} bytes"
-                    );
-                    last = buffer[..length].to_vec();
-                }
+                stack.look_at_clock();
+                stack.look();
+                stack.serve(&mut card);
             }
             assert!(stack.connections() <= MAX_TCP);
         }

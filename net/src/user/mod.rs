@@ -9,21 +9,32 @@
 //! This does not work here and works with passt: IPv6, ping beyond the router, and addresses that
 //! other hosts see.
 //!
+//! It has no thread. Its owner, the network card, gives it the guest's frames and room for frames
+//! to the guest, and calls it when the descriptor that stands for all of its sockets is readable.
+//! So a byte from a socket of the host is in the guest's memory without a switch of threads on the
+//! way.
+//!
 //! All that the guest sends is hostile input. smoltcp's checked readers parse the frames. The
 //! memory that a guest can make this process use is bounded: [`MAX_TCP`] connections with two
 //! buffers of [`TCP_BUFFER`] bytes, and [`MAX_UDP`] sockets.
 
 mod dhcp;
+mod events;
+mod flow;
 mod frame;
 mod peers;
 mod stack;
 mod tcp;
 mod udp;
+mod wire;
 
-use crate::{Error, Link, Publish};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+pub use wire::Port;
+
+use crate::{Error, Publish};
+use rustix::fd::{AsFd, BorrowedFd};
+use stack::Stack;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::thread::JoinHandle;
 
 /// The most TCP connections at a time, including those that are being made.
 pub const MAX_TCP: usize = 512;
@@ -114,72 +125,83 @@ fn resolver_of(text: &str) -> Option<SocketAddr> {
     })
 }
 
-/// A running network. It ends when the guest's end of the link is dropped.
-#[derive(Debug)]
-pub struct Network {
-    /// The ports that are listened on, with the host's choice for port 0.
-    pub published: Vec<Publish>,
-    thread: JoinHandle<()>,
+/// A network. It listens on the published ports from the start, and does nothing by itself.
+///
+/// After each batch of calls of [`take`](Network::take) and [`look`](Network::look), call
+/// [`serve`](Network::serve) until it returns false. Then wait until the descriptor is readable,
+/// the guest has room for frames again, or the guest sends.
+pub struct Network(Stack);
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network")
+            .field("published", &self.published())
+            .finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Network {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 impl Network {
-    /// Waits until the thread ends, which it does when the link is closed.
-    pub fn join(self) {
-        // A panic of the thread has been printed already.
-        let _ = self.thread.join();
+    /// Makes the network.
+    ///
+    /// # Errors
+    /// A published port is taken, or the host gives no descriptor.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        Ok(Network(Stack::new(config)?))
     }
-}
 
-/// Makes the network and the guest's end of it. Fails if a published port is taken.
-pub fn start(config: Config) -> Result<(Link, Network), Error> {
-    start_in(config, || Ok(()))
-}
-
-/// As [`start`], but the thread of the network calls `prepare` before it reads any data of the
-/// guest, to confine itself. If `prepare` fails, there is no network.
-pub fn start_in(
-    config: Config,
-    prepare: impl FnOnce() -> std::io::Result<()> + Send + 'static,
-) -> Result<(Link, Network), Error> {
-    let (ours, guest) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|e| Error::Host {
-        what: "cannot make a pair of sockets",
-        error: e.into(),
-    })?;
-    for end in [&ours, &guest] {
-        // Room for a few frames of the largest size. A host that allows less gives less.
-        let _ = rustix::net::sockopt::set_socket_send_buffer_size(end, 1 << 20);
+    /// The largest IP packet, in bytes.
+    pub fn mtu(&self) -> u16 {
+        self.0.mtu()
     }
-    rustix::io::ioctl_fionbio(&ours, true).map_err(|e| Error::host(crate::BLOCKING)(e.into()))?;
-    let mtu = config.mtu;
-    let mut stack = stack::Stack::new(config, ours)?;
-    let published = stack.published();
-    let (tell, told) = std::sync::mpsc::channel();
-    let thread = std::thread::Builder::new()
-        .name("net-user".to_string())
-        .spawn(move || {
-            let prepared = prepare();
-            let go = prepared.is_ok();
-            // This fails only if the caller no longer waits.
-            let _ = tell.send(prepared);
-            if go {
-                stack.run();
-            }
-        })
-        .map_err(Error::host("cannot start a thread"))?;
-    let prepared = told
-        .recv()
-        .unwrap_or_else(|gone| Err(std::io::Error::other(gone)));
-    prepared.map_err(Error::host("cannot prepare the network's thread"))?;
-    Ok((
-        Link::messages(guest, mtu).map_err(Error::host(crate::BLOCKING))?,
-        Network { published, thread },
-    ))
+
+    /// The ports that are listened on, with the host's choice for port 0.
+    pub fn published(&self) -> Vec<Publish> {
+        self.0.published()
+    }
+
+    /// A driver is ready. With `partial` it takes frames whose TCP checksum is not complete
+    /// (`VIRTIO_NET_F_GUEST_CSUM`).
+    pub fn attach(&mut self, partial: bool) {
+        self.0.attach(partial);
+    }
+
+    /// There is no driver now. Frames for it are lost, connections stay.
+    pub fn detach(&mut self) {
+        self.0.detach();
+    }
+
+    /// Whether frames of the guest are taken now. If not, [`serve`](Network::serve) changes that
+    /// when the guest has room for its own frames.
+    pub fn takes(&self) -> bool {
+        self.0.takes()
+    }
+
+    /// Reads the clock, for all calls until the next one of this.
+    pub fn look_at_clock(&mut self) {
+        self.0.look_at_clock();
+    }
+
+    /// Takes a frame of the guest: an Ethernet frame of any content, whose checksums are not looked
+    /// at, with an IP packet of at most 65535 bytes. A TCP segment may be longer than the MTU.
+    pub fn take(&mut self, frame: &[u8], port: &mut dyn Port) {
+        self.0.take(frame, port);
+    }
+
+    /// Takes what the host's sockets report. True: there may be more.
+    pub fn look(&mut self) -> bool {
+        self.0.look()
+    }
+
+    /// Moves data between the host's sockets and the guest. True: there is more to do at once.
+    pub fn serve(&mut self, port: &mut dyn Port) -> bool {
+        self.0.serve(port)
+    }
 }
 
 #[cfg(test)]

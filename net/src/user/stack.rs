@@ -1,159 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that moves frames in and out and runs the connections.
+//! Frames in, the host's reports in, frames out.
 
+use super::events::{Events, Source};
 use super::frame::{self, Kind, ROUTER};
 use super::tcp::Connections;
 use super::udp::Datagrams;
+use super::wire::{self, Out, Port, Wire};
 use super::{Config, dhcp};
-use crate::{Error, MAX_FRAME, Publish};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fd::OwnedFd;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
-use smoltcp::iface::{Interface, SocketSet};
-use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
-use smoltcp::time::Instant;
+use crate::{Error, Publish};
+use rustix::fd::{AsFd, BorrowedFd};
+use smoltcp::iface::Interface;
+use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr, Ipv4Cidr};
-use std::collections::VecDeque;
-use std::time::Duration;
 
-/// Frames of the guest that are taken before the other side gets its turn.
-const BURST: usize = 64;
-/// The most frames that wait for the guest. Above that the stack makes no more frames, and
-/// datagrams are lost.
-const WAITING: usize = 256;
-/// The longest time between two searches for idle sockets.
-const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+/// The time between two searches for idle sockets.
+const SEARCH: Duration = Duration::from_secs(10);
 
-/// Frames between the link and smoltcp.
-#[derive(Debug)]
-pub struct Queues {
-    to_stack: VecDeque<Vec<u8>>,
-    to_guest: VecDeque<Vec<u8>>,
-    mtu: u16,
-}
-
-impl Queues {
-    /// A frame for smoltcp.
-    pub fn push_stack(&mut self, frame: &[u8]) {
-        self.to_stack.push_back(frame.to_vec());
-    }
-
-    fn push_guest(&mut self, frame: Vec<u8>) {
-        if !self.full() {
-            self.to_guest.push_back(frame);
-        }
-    }
-
-    /// The guest does not receive its frames. Until it does, nothing is done that would make more
-    /// of them.
-    fn full(&self) -> bool {
-        self.to_guest.len() >= WAITING
-    }
-}
-
-#[derive(Debug)]
-pub struct Taken(Vec<u8>);
-#[derive(Debug)]
-pub struct Given<'a>(&'a mut VecDeque<Vec<u8>>);
-
-impl RxToken for Taken {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
-        f(&self.0)
-    }
-}
-
-impl TxToken for Given<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let mut frame = vec![0; len];
-        let result = f(&mut frame);
-        self.0.push_back(frame);
-        result
-    }
-}
-
-impl Device for Queues {
-    type RxToken<'a> = Taken;
-    type TxToken<'a> = Given<'a>;
-
-    fn receive(&mut self, _: Instant) -> Option<(Taken, Given<'_>)> {
-        // Each frame may need an answer.
-        if self.full() {
-            return None;
-        }
-        Some((Taken(self.to_stack.pop_front()?), Given(&mut self.to_guest)))
-    }
-
-    fn transmit(&mut self, _: Instant) -> Option<Given<'_>> {
-        (!self.full()).then_some(Given(&mut self.to_guest))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = Medium::Ethernet;
-        capabilities.max_transmission_unit = usize::from(self.mtu) + 14;
-        // The guest may leave its checksums to the device, and this wire corrupts nothing. Sent
-        // checksums are correct, for guests that verify them.
-        capabilities.checksum.ipv4 = Checksum::Tx;
-        capabilities.checksum.tcp = Checksum::Tx;
-        capabilities.checksum.icmpv4 = Checksum::Tx;
-        capabilities
-    }
-}
-
-/// All that the thread owns.
+/// All of it.
 pub struct Stack {
     config: Config,
-    link: OwnedFd,
+    events: Events,
     started: std::time::Instant,
+    now: Instant,
     interface: Interface,
-    sockets: SocketSet<'static>,
-    queues: Queues,
+    out: Out,
     connections: Connections,
     datagrams: Datagrams,
-    /// The guest's end of the link.
+    /// The guest's end of the wire.
     guest: EthernetAddress,
-    gone: bool,
-    /// Buffer for a frame of the guest.
-    buffer: Vec<u8>,
+    /// When to search for idle sockets.
+    search: Option<Instant>,
+}
+
+impl AsFd for Stack {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
 }
 
 impl Stack {
-    /// `link` is non-blocking, with one frame in each message.
-    pub fn new(config: Config, link: OwnedFd) -> Result<Self, Error> {
-        let mut queues = Queues {
-            to_stack: VecDeque::new(),
-            to_guest: VecDeque::new(),
-            mtu: config.mtu,
-        };
-        let mut own = smoltcp::iface::Config::new(HardwareAddress::Ethernet(ROUTER));
-        // Predictable sequence numbers are safe here: the guest could only attack itself with them.
-        own.random_seed = u64::from(std::process::id());
-        let mut interface = Interface::new(own, &mut queues, Instant::ZERO);
-        interface.update_ip_addrs(|addresses| {
-            for address in [config.gateway, config.dns] {
-                // smoltcp has room for two by default.
-                let _ = addresses.push(IpCidr::Ipv4(Ipv4Cidr::new(address, config.prefix.min(32))));
-            }
-        });
-        // Every address that the guest connects to is this router.
-        interface.set_any_ip(true);
-        let _ = interface
-            .routes_mut()
-            .add_default_ipv4_route(config.gateway);
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let events = Events::new()?;
+        let mut out = Out::new(config.mtu);
         Ok(Stack {
-            connections: Connections::new(&config)?,
-            datagrams: Datagrams::new(&config)?,
+            connections: Connections::new(&config, &events)?,
+            datagrams: Datagrams::new(&config, &events)?,
+            interface: interface(&config, &mut out),
             config,
-            link,
+            events,
             started: std::time::Instant::now(),
-            interface,
-            sockets: SocketSet::new(Vec::new()),
-            queues,
+            now: Instant::ZERO,
+            out,
             guest: EthernetAddress::BROADCAST,
-            gone: false,
-            buffer: vec![0; MAX_FRAME],
+            search: None,
         })
+    }
+
+    /// The largest IP packet, in bytes.
+    pub fn mtu(&self) -> u16 {
+        self.config.mtu
     }
 
     /// The ports that are listened on.
@@ -164,210 +69,172 @@ impl Stack {
             .collect()
     }
 
-    /// Runs until the link is closed.
-    pub fn run(&mut self) {
-        while !self.gone {
-            let busy = self.take() | self.serve();
-            self.give();
-            let now = instant(self.started);
-            let delay = self
-                .interface
-                .poll_delay(now, &self.sockets)
-                .map(Duration::from);
-            if !busy {
-                self.wait(delay.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP));
-            }
+    /// There is a driver. With `partial` it does without checksums of TCP.
+    pub fn attach(&mut self, partial: bool) {
+        self.detach();
+        if self.out.partial != partial {
+            self.out.partial = partial;
+            self.interface = interface(&self.config, &mut self.out);
         }
     }
 
-    /// Receives frames of the guest. True: there may be more.
-    fn take(&mut self) -> bool {
-        // smoltcp takes what is here first.
-        if self.queues.full() || self.queues.to_stack.len() >= WAITING {
-            return false;
-        }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let more = self.take_some(&mut buffer);
-        self.buffer = buffer;
-        more
+    /// There is no driver: the frames that wait for it are lost.
+    pub fn detach(&mut self) {
+        self.out.clear();
     }
 
-    fn take_some(&mut self, buffer: &mut [u8]) -> bool {
-        for _ in 0..BURST {
-            let length = match rustix::net::recv(&self.link, &mut *buffer, RecvFlags::empty()) {
-                Ok((0, _)) => {
-                    self.gone = true;
-                    return false;
-                }
-                Ok((length, _)) => length,
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return false,
-                Err(_) => {
-                    self.gone = true;
-                    return false;
-                }
-            };
-            let frame = buffer.get(..length).unwrap_or_default();
-            self.dispatch(frame);
-        }
-        true
+    /// Whether the guest's frames are taken now. If not, [`serve`](Stack::serve) with room for the
+    /// frames that wait changes that.
+    pub fn takes(&self) -> bool {
+        !self.out.full()
     }
 
-    pub(super) fn dispatch(&mut self, frame: &[u8]) {
+    /// Reads the clock. Call it before the first of several frames.
+    pub fn look_at_clock(&mut self) {
+        let micros = self.started.elapsed().as_micros();
+        self.now = Instant::from_micros(i64::try_from(micros).unwrap_or(i64::MAX));
+    }
+
+    /// Takes a frame of the guest. [`serve`](Stack::serve) must follow.
+    pub fn take(&mut self, frame: &[u8], port: &mut dyn Port) {
         let Some(source) = frame::source(frame).filter(EthernetAddress::is_unicast) else {
             return;
         };
         self.guest = source;
+        let mut wire = Wire {
+            interface: &mut self.interface,
+            out: &mut self.out,
+            port,
+            now: self.now,
+        };
         match frame::kind(frame) {
             Kind::Bad => {}
-            Kind::Other => self.queues.push_stack(frame),
-            Kind::Syn { from, to } => {
-                self.connections
-                    .begin(&self.config, from, to, frame, &mut self.queues)
+            Kind::Segment { from, to, syn } => self.connections.segment(
+                &self.config,
+                &self.events,
+                &mut wire,
+                (from, to),
+                syn,
+                frame,
+            ),
+            Kind::Arp => {
+                wire.ingress(self.connections.no_socket(), frame);
+                self.connections.address_comes();
             }
+            Kind::Other => wire.ingress(self.connections.no_socket(), frame),
             Kind::Datagram { to, data, .. } if to.port() == dhcp::SERVER_PORT => {
                 if let Some(reply) = dhcp::answer(&self.config, source, data) {
-                    self.queues.push_guest(reply);
+                    wire.out.push(wire.port, &reply);
                 }
             }
             Kind::Datagram { from, to, data } => {
-                self.datagrams.outgoing(&self.config, from, to, data)
-            }
-        }
-    }
-
-    /// Lets smoltcp and the host's sockets make progress. True: there is more to do at once.
-    pub(super) fn serve(&mut self) -> bool {
-        let Stack {
-            config,
-            interface,
-            sockets,
-            queues,
-            connections,
-            datagrams,
-            guest,
-            started,
-            ..
-        } = self;
-        let started = *started;
-        interface.poll(instant(started), queues, sockets);
-        let busy = connections.serve(
-            config,
-            interface,
-            sockets,
-            queues,
-            |interface, sockets, queues| {
-                interface.poll(instant(started), queues, sockets);
-            },
-        );
-        datagrams.incoming(config, |from, to, data| {
-            if let Some(frame) = frame::datagram(*guest, from, to, data, config.mtu) {
-                queues.push_guest(frame);
-            }
-        });
-        interface.poll(instant(started), queues, sockets);
-        busy && !queues.full()
-    }
-
-    /// Sends frames to the guest, as many as it accepts.
-    pub(super) fn give(&mut self) {
-        while let Some(frame) = self.queues.to_guest.front() {
-            match rustix::net::send(&self.link, frame, SendFlags::NOSIGNAL) {
-                Ok(_) | Err(Errno::MSGSIZE) => {}
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return,
-                Err(_) => {
-                    self.gone = true;
-                    return;
+                self.datagrams
+                    .outgoing(&self.config, &self.events, from, to, data);
+                if self.search.is_none() {
+                    self.search = Some(self.now + SEARCH);
                 }
             }
-            self.queues.to_guest.pop_front();
         }
+    }
+
+    /// Takes the reports of the host's sockets. [`serve`](Stack::serve) must follow. True: there
+    /// may be more.
+    pub fn look(&mut self) -> bool {
+        let Stack {
+            events,
+            connections,
+            datagrams,
+            ..
+        } = self;
+        let mut time = false;
+        let more = events.take(|source, flags| match source {
+            Source::Timer => time = true,
+            Source::Listener(index) => connections.listener_reports(index),
+            Source::Flow(id) => connections.flow_reports(id, flags),
+            Source::Datagrams(id) => datagrams.reports(id),
+        });
+        if time {
+            self.time_comes();
+        }
+        more
+    }
+
+    fn time_comes(&mut self) {
+        self.connections.time_comes(self.now);
+        if self.search.is_some_and(|at| at <= self.now) {
+            self.datagrams.close_idle();
+            self.search = self.datagrams.may_idle().then_some(self.now + SEARCH);
+        }
+    }
+
+    /// Lets the connections and the host's sockets make progress. True: there is more to do at
+    /// once. If not, there is when the descriptor is readable or when the guest has room again.
+    pub fn serve(&mut self, port: &mut dyn Port) -> bool {
+        self.out.flush(port);
+        let mut wire = Wire {
+            interface: &mut self.interface,
+            out: &mut self.out,
+            port,
+            now: self.now,
+        };
+        let more = self
+            .connections
+            .serve(&self.config, &self.events, &mut wire);
+        let Wire { out, port, .. } = wire;
+        let (guest, mtu) = (self.guest, self.config.mtu);
+        let datagrams = !out.stuck()
+            && self.datagrams.incoming(&self.config, |from, to, data| {
+                if let Some(frame) = frame::datagram(guest, from, to, data, mtu) {
+                    out.push(port, &frame);
+                }
+                !out.stuck()
+            });
+        let stuck = out.stuck();
+        for at in [self.connections.deadline(), self.search]
+            .into_iter()
+            .flatten()
+        {
+            self.events.alarm(at, self.now);
+        }
+        (more || datagrams) && !stuck
     }
 
     /// The TCP connections now, including those that are being made.
     #[cfg(test)]
-    pub(super) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    fn wait(&self, longest: Duration) {
-        let mut polls = Vec::new();
-        let mut events = PollFlags::empty();
-        events.set(PollFlags::OUT, !self.queues.to_guest.is_empty());
-        events.set(PollFlags::IN, !self.queues.full());
-        polls.push(PollFd::new(&self.link, events));
-        if !self.queues.full() {
-            self.connections.interests(&self.sockets, &mut polls);
-            self.datagrams.interests(&mut polls);
-        }
-        let _ = rustix::event::poll(&mut polls, Timespec::try_from(longest).ok().as_ref());
+    /// The acknowledgements of open connections that waited in vain.
+    #[cfg(test)]
+    pub fn late_acknowledgements(&self) -> u32 {
+        self.connections.late()
+    }
+
+    /// Makes time pass.
+    #[cfg(test)]
+    pub fn pass(&mut self, time: std::time::Duration) {
+        self.started -= time;
+        self.look_at_clock();
+        self.time_comes();
     }
 }
 
-fn instant(started: std::time::Instant) -> Instant {
-    Instant::from_micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use smoltcp::wire::{
-        ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, EthernetRepr,
-    };
-
-    /// A query to the router, which answers each.
-    fn question(config: &Config) -> Vec<u8> {
-        let source = EthernetAddress([2, 0, 0, 0, 0, 7]);
-        let arp = ArpRepr::EthernetIpv4 {
-            operation: ArpOperation::Request,
-            source_hardware_addr: source,
-            source_protocol_addr: config.guest,
-            target_hardware_addr: EthernetAddress([0; 6]),
-            target_protocol_addr: config.gateway,
-        };
-        let ethernet = EthernetRepr {
-            src_addr: source,
-            dst_addr: EthernetAddress::BROADCAST,
-            ethertype: EthernetProtocol::Arp,
-        };
-        let mut bytes = vec![0; ethernet.buffer_len() + arp.buffer_len()];
-        let mut frame = EthernetFrame::new_unchecked(bytes.as_mut_slice());
-        ethernet.emit(&mut frame);
-        arp.emit(&mut ArpPacket::new_unchecked(frame.payload_mut()));
-        bytes
-    }
-
-    /// A guest that only sends queries cannot make the monitor use more memory than the bound.
-    #[test]
-    fn a_guest_that_takes_nothing_fills_no_memory() {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-        let (ours, guest) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::NONBLOCK,
-            None,
-        )
-        .unwrap();
-        let config = Config::default();
-        let frame = question(&config);
-        let mut stack = Stack::new(config, ours).unwrap();
-        for _ in 0..4000 {
-            let _ = rustix::net::send(&guest, &frame, SendFlags::NOSIGNAL);
-            stack.take();
-            stack.serve();
-            stack.give();
-            assert!(
-                stack.queues.to_guest.len() <= WAITING + 1,
-                "{}",
-                stack.queues.to_guest.len()
-            );
-            assert!(
-                stack.queues.to_stack.len() < WAITING + BURST,
-                "{}",
-                stack.queues.to_stack.len()
-            );
+fn interface(config: &Config, out: &mut Out) -> Interface {
+    let mut own = smoltcp::iface::Config::new(HardwareAddress::Ethernet(ROUTER));
+    // Predictable sequence numbers are safe here: the guest could only attack itself with them.
+    own.random_seed = u64::from(std::process::id());
+    let mut interface = wire::interface(own, out);
+    interface.update_ip_addrs(|addresses| {
+        for address in [config.gateway, config.dns] {
+            // smoltcp has room for two by default.
+            let _ = addresses.push(IpCidr::Ipv4(Ipv4Cidr::new(address, config.prefix.min(32))));
         }
-        assert!(stack.queues.full());
-    }
+    });
+    // Every address that the guest connects to is this router.
+    interface.set_any_ip(true);
+    let _ = interface
+        .routes_mut()
+        .add_default_ipv4_route(config.gateway);
+    interface
 }

@@ -1,72 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TCP connections: smoltcp's socket towards the guest, the host's socket towards the world, and
-//! the bytes between them.
+//! All TCP connections, by their two ends.
 //!
 //! When the guest opens a connection, the host's socket connects first. The guest's SYN is answered
 //! only when that has succeeded. So the guest sees a refusal as a refusal.
 
+use super::events::{EventFlags, Events, Source};
+use super::flow::{Ends, Flow, Next, Socket, State};
 use super::frame;
-use super::stack::Queues;
-use super::{Config, MAX_TCP, TCP_BUFFER};
+use super::wire::Wire;
+use super::{Config, MAX_TCP};
 use crate::{Error, Protocol, Publish};
-use rustix::event::{PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt,
-};
-use smoltcp::iface::{Interface, SocketHandle, SocketSet};
-use smoltcp::socket::tcp;
-use smoltcp::time::Duration;
-use std::collections::HashSet;
-use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use smoltcp::iface::SocketSet;
+use smoltcp::time::{Duration, Instant};
+use std::collections::{HashMap, VecDeque};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 
-/// The guest must answer within this time when it has something to answer.
-const TIMEOUT: Duration = Duration::from_secs(120);
 /// After so many connections it is worth giving memory back to the host.
 const MANY: usize = 16;
+/// Sockets that wait for another connection: their buffers are there.
+const SPARE: usize = 4;
+/// The most connections that are served before the guest's next frames.
+const ROUND: usize = 64;
+/// A deadline that has passed without effect is looked at again after this time.
+const AGAIN: Duration = Duration::from_millis(1);
 /// Ports of the router that published connections come from.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
+/// A port of the host that leads into the guest.
 #[derive(Debug)]
-enum State {
-    /// The host's socket is connecting. The guest's SYN waits.
-    Connecting {
-        syn: Vec<u8>,
-    },
-    Open(SocketHandle),
-}
-
-#[derive(Debug)]
-struct Flow {
-    /// The guest's end and the remote end. Together they identify the flow.
-    guest: SocketAddrV4,
-    remote: SocketAddrV4,
-    host: OwnedFd,
-    state: State,
-    /// The host's end has sent all.
-    host_done: bool,
-    /// The guest's end has sent all, and the host's socket is shut down for writing.
-    guest_done: bool,
-    /// The host's end accepts no data now.
-    host_full: bool,
+struct Listener {
+    socket: TcpListener,
+    publish: Publish,
+    /// There may be connections to accept.
+    ready: bool,
 }
 
 /// All connections.
 #[derive(Debug)]
 pub struct Connections {
-    flows: Vec<Flow>,
-    /// (guest, remote) of all flows.
-    known: HashSet<(SocketAddrV4, SocketAddrV4)>,
-    listeners: Vec<(TcpListener, Publish)>,
+    flows: HashMap<u64, Flow>,
+    /// The flows by their ends.
+    known: HashMap<Ends, u64>,
+    next_id: u64,
+    /// The flows that have something to do.
+    queue: VecDeque<u64>,
+    /// No flow has an earlier deadline.
+    earliest: Option<Instant>,
+    listeners: Vec<Listener>,
     next_port: u16,
+    /// No socket: for frames that belong to no connection.
+    none: SocketSet<'static>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a flow has a box, which moves here and back"
+    )]
+    spare: Vec<Box<Socket>>,
     /// The most flows at a time since memory was last given back.
     most: usize,
 }
 
 impl Connections {
     /// Listens on the published ports.
-    pub fn new(config: &Config) -> Result<Self, Error> {
+    pub fn new(config: &Config, events: &Events) -> Result<Self, Error> {
         let mut listeners = Vec::new();
         for publish in config
             .publish
@@ -78,16 +76,29 @@ impl Connections {
                 protocol: Protocol::Tcp,
                 error,
             };
-            let listener = TcpListener::bind(publish.host).map_err(fail)?;
-            listener.set_nonblocking(true).map_err(fail)?;
-            let host = listener.local_addr().map_err(fail)?;
-            listeners.push((listener, Publish { host, ..*publish }));
+            let socket = TcpListener::bind(publish.host).map_err(fail)?;
+            socket.set_nonblocking(true).map_err(fail)?;
+            // For all that it accepts.
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            let host = socket.local_addr().map_err(fail)?;
+            let source = Source::Listener(listeners.len() as u64);
+            events.add(&socket, source, EventFlags::IN).map_err(fail)?;
+            listeners.push(Listener {
+                socket,
+                publish: Publish { host, ..*publish },
+                ready: false,
+            });
         }
         Ok(Connections {
-            flows: Vec::new(),
-            known: HashSet::new(),
+            flows: HashMap::new(),
+            known: HashMap::new(),
+            next_id: 0,
+            queue: VecDeque::new(),
+            earliest: None,
             listeners,
             next_port: *EPHEMERAL.start(),
+            none: SocketSet::new(Vec::new()),
+            spare: Vec::new(),
             most: 0,
         })
     }
@@ -98,127 +109,219 @@ impl Connections {
         self.flows.len()
     }
 
-    /// The published ports, as bound.
-    pub fn published(&self) -> impl Iterator<Item = Publish> + '_ {
-        self.listeners.iter().map(|(_, p)| *p)
+    /// The acknowledgements of all flows that waited in vain.
+    #[cfg(test)]
+    pub fn late(&self) -> u32 {
+        self.flows.values().map(|flow| flow.late_count).sum()
     }
 
-    /// Handles a SYN of the guest. It is kept until the host has connected. The stack refuses what
-    /// is not allowed.
-    pub fn begin(
+    /// The published ports, as bound.
+    pub fn published(&self) -> impl Iterator<Item = Publish> + '_ {
+        self.listeners.iter().map(|listener| listener.publish)
+    }
+
+    /// A set without sockets: for frames that belong to no connection.
+    pub fn no_socket(&mut self) -> &mut SocketSet<'static> {
+        &mut self.none
+    }
+
+    /// A listener may have connections.
+    pub fn listener_reports(&mut self, index: u64) {
+        let listener = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.listeners.get_mut(index));
+        if let Some(listener) = listener {
+            listener.ready = true;
+        }
+    }
+
+    /// The host's socket of a flow has reported.
+    pub fn flow_reports(&mut self, id: u64, flags: EventFlags) {
+        if self
+            .flows
+            .get_mut(&id)
+            .is_some_and(|flow| flow.report(flags))
+        {
+            self.enqueue(id);
+        }
+    }
+
+    /// Serves all flows soon whose deadline has come.
+    pub fn time_comes(&mut self, now: Instant) {
+        self.earliest = None;
+        let mut late = Vec::new();
+        for (&id, flow) in &mut self.flows {
+            match flow.deadline {
+                Some(at) if at <= now => {
+                    flow.late = true;
+                    late.push(id);
+                }
+                Some(at) => note(&mut self.earliest, at),
+                None => {}
+            }
+        }
+        late.into_iter().for_each(|id| self.enqueue(id));
+    }
+
+    /// Serves all flows soon that wait for something: the guest has told an address.
+    pub fn address_comes(&mut self) {
+        let waiting = |(&id, flow): (&u64, &Flow)| flow.deadline.map(|_| id);
+        let waiting: Vec<u64> = self.flows.iter().filter_map(waiting).collect();
+        waiting.into_iter().for_each(|id| self.enqueue(id));
+    }
+
+    /// When [`time_comes`](Connections::time_comes) must be called at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.earliest
+    }
+
+    fn enqueue(&mut self, id: u64) {
+        if let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.queued) {
+            flow.queued = true;
+            self.queue.push_back(id);
+        }
+    }
+
+    /// Gives a segment of the guest to its connection. The first one starts it: it is kept until
+    /// the host has connected. The stack refuses what is not allowed.
+    pub fn segment(
         &mut self,
         config: &Config,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
-        syn: &[u8],
-        queues: &mut Queues,
+        events: &Events,
+        wire: &mut Wire<'_>,
+        ends: Ends,
+        syn: bool,
+        frame: &[u8],
     ) {
-        if self.known.contains(&(from, to)) {
-            let waits = |f: &Flow| matches!(f.state, State::Connecting { .. });
-            // The guest repeats its SYN because the host is slow, or the connection exists and the
-            // stack decides.
-            if !self
-                .flows
-                .iter()
-                .any(|f| (f.guest, f.remote) == (from, to) && waits(f))
-            {
-                queues.push_stack(syn);
+        if let Some(&id) = self.known.get(&ends) {
+            let Some(flow) = self.flows.get_mut(&id) else {
+                return;
+            };
+            match flow.state {
+                State::Open(_) => {
+                    flow.segment(wire, frame);
+                    self.enqueue(id);
+                }
+                // The guest repeats its SYN because the host is slow.
+                State::Connecting { .. } if syn => {}
+                State::Connecting { .. } => wire.ingress(&mut self.none, frame),
             }
             return;
         }
-        if !frame::unicast(*from.ip()) || self.flows.len() >= MAX_TCP {
+        let (from, to) = ends;
+        if syn && (!frame::unicast(*from.ip()) || self.flows.len() >= MAX_TCP) {
             return;
         }
         let host = config
             .outside(*to.ip())
+            .filter(|_| syn)
             .and_then(|ip| connect(SocketAddr::new(ip, to.port())));
-        let Some(host) = host else {
-            queues.push_stack(syn);
+        let added = host.and_then(|host| {
+            let syn = frame.to_vec();
+            self.add(events, ends, host, State::Connecting { syn })
+        });
+        if added.is_none() {
+            wire.ingress(&mut self.none, frame);
+        }
+    }
+
+    /// Adds a flow. `None`: the host does not report on its socket, which is closed.
+    fn add(&mut self, events: &Events, ends: Ends, host: OwnedFd, state: State) -> Option<u64> {
+        let id = self.next_id;
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP;
+        events.add(&host, Source::Flow(id), flags).ok()?;
+        self.next_id += 1;
+        self.known.insert(ends, id);
+        self.flows.insert(id, Flow::new(ends, host, state));
+        self.most = self.most.max(self.flows.len());
+        Some(id)
+    }
+
+    /// Does what can be done without waiting. True: there is more to do at once.
+    pub fn serve(&mut self, config: &Config, events: &Events, wire: &mut Wire<'_>) -> bool {
+        self.accept(config, events, wire);
+        let before = self.flows.len();
+        for _ in 0..self.queue.len().min(ROUND) {
+            if wire.out.stuck() {
+                break;
+            }
+            let Some(id) = self.queue.pop_front() else {
+                break;
+            };
+            self.serve_one(id, wire);
+        }
+        // Where one has ended, another may be accepted.
+        let room = self.flows.len() < before && self.listeners.iter().any(|l| l.ready);
+        (room || !self.queue.is_empty()) && !wire.out.stuck()
+    }
+
+    fn serve_one(&mut self, id: u64, wire: &mut Wire<'_>) {
+        let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        self.add(Flow {
-            guest: from,
-            remote: to,
-            host,
-            state: State::Connecting { syn: syn.to_vec() },
-            host_done: false,
-            guest_done: false,
-            host_full: false,
-        });
-    }
-
-    fn add(&mut self, flow: Flow) {
-        self.known.insert((flow.guest, flow.remote));
-        self.flows.push(flow);
-    }
-
-    /// Does all that can be done without waiting. `poll` runs the stack. True: there is more to do
-    /// at once.
-    pub fn serve(
-        &mut self,
-        config: &Config,
-        interface: &mut Interface,
-        sockets: &mut SocketSet<'_>,
-        queues: &mut Queues,
-        mut poll: impl FnMut(&mut Interface, &mut SocketSet<'_>, &mut Queues),
-    ) -> bool {
-        self.accept(config, interface, sockets);
-        let mut busy = false;
-        for flow in &mut self.flows {
-            if let State::Connecting { syn } = &flow.state {
-                let Some(result) = connected(&flow.host) else {
-                    continue;
-                };
-                // This SYN meets its own listener, and no other SYN comes in between, so the socket
-                // is of this flow.
-                let handle = result.then(|| listen(sockets, flow.remote)).flatten();
-                queues.push_stack(syn);
-                poll(interface, sockets, queues);
-                let Some(handle) = handle else {
-                    flow.host_done = true;
-                    flow.guest_done = true;
-                    continue;
-                };
-                flow.state = State::Open(handle);
-            }
-            if let State::Open(handle) = flow.state {
-                busy |= pump(flow, sockets.get_mut(handle));
+        flow.queued = false;
+        if let State::Connecting { syn } = &mut flow.state {
+            let syn = std::mem::take(syn);
+            match flow.connected() {
+                None => {
+                    flow.state = State::Connecting { syn };
+                    return;
+                }
+                Some(true) => {
+                    let mut socket = self.spare.pop().unwrap_or_else(|| Box::new(Socket::new()));
+                    let listens = socket.tcp().listen(flow.ends.1).is_ok();
+                    flow.state = State::Open(socket);
+                    if listens {
+                        flow.segment(wire, &syn);
+                    }
+                }
+                Some(false) => {
+                    wire.ingress(&mut self.none, &syn);
+                    self.remove(id);
+                    return;
+                }
             }
         }
-        self.remove(sockets);
-        busy
+        match flow.serve(wire) {
+            Next::Ended => self.remove(id),
+            Next::Stuck => self.enqueue(id),
+            Next::Wait => {
+                if let Some(at) = flow.deadline {
+                    let at = at.max(wire.now + AGAIN);
+                    flow.deadline = Some(at);
+                    note(&mut self.earliest, at);
+                }
+            }
+        }
     }
 
-    fn accept(&mut self, config: &Config, interface: &mut Interface, sockets: &mut SocketSet<'_>) {
+    fn accept(&mut self, config: &Config, events: &Events, wire: &mut Wire<'_>) {
         for index in 0..self.listeners.len() {
-            while self.flows.len() < MAX_TCP {
-                let Some((listener, publish)) = self.listeners.get(index) else {
+            while self.flows.len() < MAX_TCP && !wire.out.stuck() {
+                let Some(listener) = self.listeners.get_mut(index).filter(|l| l.ready) else {
                     break;
                 };
-                let guest = SocketAddrV4::new(config.guest, publish.guest);
-                let Ok((stream, _)) = listener.accept() else {
-                    break;
+                let guest = SocketAddrV4::new(config.guest, listener.publish.guest);
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                let host = match rustix::net::accept_with(&listener.socket, flags) {
+                    Ok(host) => host,
+                    Err(error) => {
+                        // After another error, such as too many descriptors, it is tried again.
+                        listener.ready = error != Errno::AGAIN;
+                        break;
+                    }
                 };
                 let Some(remote) = self.free_port(config, guest) else {
                     break;
                 };
-                let Some(host) = prepare(stream) else {
-                    continue;
-                };
-                let mut socket = socket();
-                if socket.connect(interface.context(), guest, remote).is_err() {
+                let mut socket = self.spare.pop().unwrap_or_else(|| Box::new(Socket::new()));
+                let context = wire.interface.context();
+                if socket.tcp().connect(context, guest, remote).is_err() {
                     continue;
                 }
-                let state = State::Open(sockets.add(socket));
-                self.add(Flow {
-                    guest,
-                    remote,
-                    host,
-                    state,
-                    host_done: false,
-                    guest_done: false,
-                    host_full: false,
-                });
+                if let Some(id) = self.add(events, (guest, remote), host, State::Open(socket)) {
+                    self.enqueue(id);
+                }
             }
         }
     }
@@ -233,67 +336,35 @@ impl Connections {
                 port + 1
             };
             let remote = SocketAddrV4::new(config.gateway, port);
-            if !self.known.contains(&(guest, remote)) {
+            if !self.known.contains_key(&(guest, remote)) {
                 return Some(remote);
             }
         }
         None
     }
 
-    /// Removes flows that have ended at both ends.
-    fn remove(&mut self, sockets: &mut SocketSet<'_>) {
-        self.most = self.most.max(self.flows.len());
-        let known = &mut self.known;
-        self.flows.retain(|flow| {
-            let ended = match flow.state {
-                State::Connecting { .. } => flow.host_done && flow.guest_done,
-                State::Open(handle) => {
-                    let socket = sockets.get_mut::<tcp::Socket<'_>>(handle);
-                    // A reset leaves in the poll after its request. Until then the remote end is
-                    // known.
-                    let ended =
-                        socket.state() == tcp::State::Closed && socket.remote_endpoint().is_none();
-                    if ended {
-                        sockets.remove(handle);
-                    }
-                    ended
-                }
-            };
-            if ended {
-                known.remove(&(flow.guest, flow.remote));
+    /// Removes a flow that has ended at both ends.
+    fn remove(&mut self, id: u64) {
+        let Some(flow) = self.flows.remove(&id) else {
+            return;
+        };
+        self.known.remove(&flow.ends);
+        if let State::Open(mut socket) = flow.state {
+            socket.tcp().abort();
+            if self.spare.len() < SPARE {
+                self.spare.push(socket);
             }
-            !ended
-        });
+        }
         if self.most >= MANY && self.flows.len() <= self.most / 4 {
             self.most = self.flows.len();
             give_back();
         }
     }
+}
 
-    /// Descriptors to wait for.
-    pub fn interests<'a>(&'a self, sockets: &SocketSet<'_>, polls: &mut Vec<PollFd<'a>>) {
-        if self.flows.len() < MAX_TCP {
-            polls.extend(
-                self.listeners
-                    .iter()
-                    .map(|(l, _)| PollFd::new(l, PollFlags::IN)),
-            );
-        }
-        for flow in &self.flows {
-            let mut flags = PollFlags::empty();
-            match flow.state {
-                State::Connecting { .. } => flags |= PollFlags::OUT,
-                State::Open(handle) => {
-                    let socket = sockets.get::<tcp::Socket<'_>>(handle);
-                    flags.set(PollFlags::IN, !flow.host_done && socket.can_send());
-                    flags.set(PollFlags::OUT, flow.host_full);
-                }
-            }
-            if !flags.is_empty() {
-                polls.push(PollFd::new(&flow.host, flags));
-            }
-        }
-    }
+/// Lowers a bound.
+fn note(earliest: &mut Option<Instant>, at: Instant) {
+    *earliest = Some(earliest.map_or(at, |known| known.min(at)));
 }
 
 /// Returns the allocator's memory of closed buffers to the host. The allocator would keep that of
@@ -304,22 +375,6 @@ fn give_back() {
     unsafe {
         libc::malloc_trim(0);
     }
-}
-
-fn socket() -> tcp::Socket<'static> {
-    let buffer = || tcp::SocketBuffer::new(vec![0; TCP_BUFFER]);
-    let mut socket = tcp::Socket::new(buffer(), buffer());
-    // This wire loses and delays nothing, so waiting gains nothing.
-    socket.set_nagle_enabled(false);
-    socket.set_ack_delay(None);
-    socket.set_timeout(Some(TIMEOUT));
-    socket
-}
-
-fn listen(sockets: &mut SocketSet<'_>, at: SocketAddrV4) -> Option<SocketHandle> {
-    let mut socket = socket();
-    socket.listen(at).ok()?;
-    Some(sockets.add(socket))
 }
 
 /// Starts a connection of the host.
@@ -336,87 +391,4 @@ fn connect(to: SocketAddr) -> Option<OwnedFd> {
         Ok(()) | Err(Errno::INPROGRESS) => Some(fd),
         Err(_) => None,
     }
-}
-
-/// Whether a connection is established. `None` while it is being made.
-fn connected(fd: &OwnedFd) -> Option<bool> {
-    let mut polls = [PollFd::new(fd, PollFlags::OUT)];
-    match rustix::event::poll(
-        &mut polls,
-        Some(&rustix::event::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        }),
-    ) {
-        Ok(0) | Err(_) => None,
-        Ok(_) => Some(matches!(sockopt::socket_error(fd), Ok(Ok(())))),
-    }
-}
-
-fn prepare(stream: TcpStream) -> Option<OwnedFd> {
-    stream.set_nonblocking(true).ok()?;
-    let _ = stream.set_nodelay(true);
-    Some(stream.into())
-}
-
-/// Moves bytes both ways. True: bytes were moved, so there may be more.
-fn pump(flow: &mut Flow, socket: &mut tcp::Socket<'_>) -> bool {
-    let mut moved = false;
-    flow.host_full = false;
-    while socket.can_recv() {
-        let sent =
-            socket.recv(
-                |data| match rustix::net::send(&flow.host, data, SendFlags::NOSIGNAL) {
-                    Ok(length) => (length, Ok(())),
-                    Err(error) => (0, Err(error)),
-                },
-            );
-        match sent {
-            Ok(Ok(())) => moved = true,
-            Ok(Err(Errno::INTR)) => {}
-            Ok(Err(Errno::AGAIN)) => {
-                flow.host_full = true;
-                break;
-            }
-            // The other end is gone, so close this one.
-            Ok(Err(_)) | Err(_) => {
-                socket.abort();
-                return true;
-            }
-        }
-    }
-    // Established and not may_recv: the guest has sent its FIN, and all data before it has been
-    // passed on.
-    let handshake = matches!(
-        socket.state(),
-        tcp::State::Listen | tcp::State::SynSent | tcp::State::SynReceived
-    );
-    if !handshake && !socket.may_recv() && !socket.can_recv() && !flow.guest_done {
-        flow.guest_done = true;
-        let _ = rustix::net::shutdown(&flow.host, Shutdown::Write);
-    }
-    while !flow.host_done && socket.can_send() {
-        let got =
-            socket.send(
-                |space| match rustix::net::recv(&flow.host, space, RecvFlags::empty()) {
-                    Ok((length, _)) => (length, Ok(length)),
-                    Err(error) => (0, Err(error)),
-                },
-            );
-        match got {
-            Ok(Ok(0)) => {
-                flow.host_done = true;
-                socket.close();
-                moved = true;
-            }
-            Ok(Ok(_)) => moved = true,
-            Ok(Err(Errno::INTR)) => {}
-            Ok(Err(Errno::AGAIN)) => break,
-            Ok(Err(_)) | Err(_) => {
-                socket.abort();
-                return true;
-            }
-        }
-    }
-    moved
 }

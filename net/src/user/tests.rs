@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A guest made of smoltcp uses the network, with real sockets of the host at the other end.
 
+mod bounds;
 mod published;
 
 use super::*;
-use crate::Received;
+use crate::link::HEADER;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp;
 use smoltcp::time::Instant as Moment;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr, Ipv4Cidr};
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -17,17 +19,39 @@ use std::time::{Duration, Instant};
 const MAC: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 7]);
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The guest's card: it takes all frames, or none.
+#[derive(Default)]
+struct Card {
+    frames: VecDeque<Vec<u8>>,
+    closed: bool,
+}
+
+impl Port for Card {
+    fn give(&mut self, frame: &mut [u8]) -> bool {
+        if !self.closed {
+            self.frames.push_back(frame[HEADER..].to_vec());
+        }
+        !self.closed
+    }
+}
+
 struct Wire {
-    link: Link,
+    network: Network,
+    card: Card,
     mtu: usize,
 }
 
 impl Wire {
+    fn serve(&mut self) {
+        self.network.look_at_clock();
+        while self.network.look() | self.network.serve(&mut self.card) {}
+    }
+
     fn next(&mut self) -> Option<Vec<u8>> {
-        match self.link.receive() {
-            Ok(Received::Frame(frame)) => Some(frame.to_vec()),
-            _ => None,
+        if self.card.frames.is_empty() {
+            self.serve();
         }
+        self.card.frames.pop_front()
     }
 
     fn wait(&mut self, patience: Duration) -> Option<Vec<u8>> {
@@ -43,9 +67,10 @@ impl Wire {
     }
 
     fn send(&mut self, frame: &[u8]) {
-        while !self.link.send(frame).unwrap() {
-            std::thread::yield_now();
-        }
+        assert!(self.network.takes());
+        self.network.look_at_clock();
+        self.network.take(frame, &mut self.card);
+        self.network.serve(&mut self.card);
     }
 }
 
@@ -91,15 +116,17 @@ struct Guest {
     wire: Wire,
     interface: Interface,
     sockets: SocketSet<'static>,
-    network: Network,
     started: Instant,
 }
 
 impl Guest {
     fn new(config: Config) -> Guest {
         let (address, gateway, mtu) = (config.guest, config.gateway, usize::from(config.mtu));
-        let (link, network) = start(config).unwrap();
-        let mut wire = Wire { link, mtu };
+        let mut wire = Wire {
+            network: Network::new(config).unwrap(),
+            card: Card::default(),
+            mtu,
+        };
         let own = smoltcp::iface::Config::new(HardwareAddress::Ethernet(MAC));
         let mut interface = Interface::new(own, &mut wire, Moment::ZERO);
         interface.update_ip_addrs(|a| a.push(IpCidr::Ipv4(Ipv4Cidr::new(address, 24))).unwrap());
@@ -112,7 +139,6 @@ impl Guest {
             wire,
             interface,
             sockets,
-            network,
             started: Instant::now(),
         }
     }
@@ -295,7 +321,7 @@ fn a_published_port_leads_into_the_guest() {
         publish,
         ..Config::default()
     });
-    let host = guest.network.published[0].host;
+    let host = guest.wire.network.published()[0].host;
     assert_ne!(host.port(), 0);
     let handle = guest.tcp();
     guest.socket(handle).listen(80).unwrap();
@@ -328,7 +354,7 @@ fn a_taken_port_is_an_error_in_a_line() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let publish = vec![format!("{port}:80").parse().unwrap()];
-    let message = start(Config {
+    let message = Network::new(Config {
         publish,
         ..Config::default()
     })
@@ -394,7 +420,7 @@ fn a_published_datagram_port_leads_into_the_guest() {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client
-        .send_to(b"ping", guest.network.published[0].host)
+        .send_to(b"ping", guest.wire.network.published()[0].host)
         .unwrap();
     let frame = guest.wire.wait(PATIENCE).unwrap();
     let frame::Kind::Datagram { from, to, data } = frame::kind(&frame) else {
@@ -409,15 +435,8 @@ fn a_published_datagram_port_leads_into_the_guest() {
     let (length, peer) = client.recv_from(&mut buffer).unwrap();
     assert_eq!(
         (&buffer[..length], peer),
-        (b"pong".as_slice(), guest.network.published[0].host)
+        (b"pong".as_slice(), guest.wire.network.published()[0].host)
     );
-}
-
-#[test]
-fn it_ends_with_its_link() {
-    let (link, network) = start(Config::default()).unwrap();
-    drop(link);
-    network.join();
 }
 
 #[test]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Datagrams. Each address that the guest sends from gets a socket of the host.
 
+use super::events::{EventFlags, Events, Source};
 use super::peers::Peers;
 use super::{Config, MAX_UDP, frame};
 use crate::{Error, Protocol, Publish};
-use rustix::event::{PollFd, PollFlags};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
@@ -32,7 +32,11 @@ struct Key {
 
 #[derive(Debug)]
 struct Entry {
+    /// By which the host's reports name it.
+    id: u64,
     socket: UdpSocket,
+    /// It is in the queue of those that may have datagrams.
+    queued: bool,
     used: Instant,
     /// Made for a published port. Never closed.
     published: Option<Published>,
@@ -50,13 +54,23 @@ struct Published {
 #[derive(Debug)]
 pub struct Datagrams {
     entries: HashMap<Key, Entry>,
+    ids: HashMap<u64, Key>,
+    next_id: u64,
+    /// Sockets that may have datagrams.
+    ready: VecDeque<Key>,
     buffer: Vec<u8>,
 }
 
 impl Datagrams {
     /// Binds the published ports.
-    pub fn new(config: &Config) -> Result<Self, Error> {
-        let mut entries = HashMap::new();
+    pub fn new(config: &Config, events: &Events) -> Result<Self, Error> {
+        let mut datagrams = Datagrams {
+            entries: HashMap::new(),
+            ids: HashMap::new(),
+            next_id: 0,
+            ready: VecDeque::new(),
+            buffer: vec![0; crate::MAX_FRAME],
+        };
         for publish in config
             .publish
             .iter()
@@ -80,19 +94,52 @@ impl Datagrams {
                 port: Publish { host, ..*publish },
                 peers: Peers::default(),
             });
-            entries.insert(
-                key,
-                Entry {
-                    socket,
-                    used: Instant::now(),
-                    published,
-                },
-            );
+            datagrams
+                .add(events, key, socket, published)
+                .map_err(fail)?;
         }
-        Ok(Datagrams {
-            entries,
-            buffer: vec![0; crate::MAX_FRAME],
-        })
+        Ok(datagrams)
+    }
+
+    fn add(
+        &mut self,
+        events: &Events,
+        key: Key,
+        socket: UdpSocket,
+        published: Option<Published>,
+    ) -> io::Result<()> {
+        let id = self.next_id;
+        events.add(&socket, Source::Datagrams(id), EventFlags::IN)?;
+        self.next_id += 1;
+        self.ids.insert(id, key);
+        let entry = Entry {
+            id,
+            socket,
+            queued: false,
+            used: Instant::now(),
+            published,
+        };
+        if let Some(before) = self.entries.insert(key, entry) {
+            self.ids.remove(&before.id);
+        }
+        Ok(())
+    }
+
+    /// A socket may have datagrams.
+    pub fn reports(&mut self, id: u64) {
+        let Some(&key) = self.ids.get(&id) else {
+            return;
+        };
+        if let Some(entry) = self.entries.get_mut(&key).filter(|entry| !entry.queued) {
+            entry.queued = true;
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Whether there are sockets that must be closed when they were idle for long
+    /// ([`close_idle`](Datagrams::close_idle)).
+    pub fn may_idle(&self) -> bool {
+        self.entries.values().any(|entry| entry.published.is_none())
     }
 
     /// The published ports, as bound.
@@ -103,7 +150,14 @@ impl Datagrams {
     }
 
     /// Handles a datagram of the guest. If it cannot be sent it is lost, as datagrams are.
-    pub fn outgoing(&mut self, config: &Config, from: SocketAddrV4, to: SocketAddrV4, data: &[u8]) {
+    pub fn outgoing(
+        &mut self,
+        config: &Config,
+        events: &Events,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        data: &[u8],
+    ) {
         if !frame::unicast(*from.ip()) {
             return;
         }
@@ -133,7 +187,7 @@ impl Datagrams {
             .and_then(|entry| entry.published.as_ref());
         key.aside = peer.is_none()
             && published.is_some_and(|published| published.port.host.ip().is_loopback());
-        if !self.entries.contains_key(&key) && !self.open(key) {
+        if !self.entries.contains_key(&key) && !self.open(events, key) {
             return;
         }
         if let Some(entry) = self.entries.get_mut(&key) {
@@ -161,9 +215,9 @@ impl Datagrams {
         })
     }
 
-    fn open(&mut self, key: Key) -> bool {
+    fn open(&mut self, events: &Events, key: Key) -> bool {
         if self.entries.len() >= MAX_UDP {
-            self.close_idle(Duration::ZERO);
+            self.close_oldest();
         }
         let any: IpAddr = if key.six {
             Ipv6Addr::UNSPECIFIED.into()
@@ -173,56 +227,64 @@ impl Datagrams {
         let Ok(socket) = UdpSocket::bind(SocketAddr::new(any, 0)) else {
             return false;
         };
-        if socket.set_nonblocking(true).is_err() {
-            return false;
-        }
-        self.entries.insert(
-            key,
-            Entry {
-                socket,
-                used: Instant::now(),
-                published: None,
-            },
-        );
-        true
+        socket.set_nonblocking(true).is_ok() && self.add(events, key, socket, None).is_ok()
     }
 
-    /// Closes idle sockets. If there are too many, closes the one that was idle longest, whatever
-    /// `least` says.
-    fn close_idle(&mut self, least: Duration) {
-        let now = Instant::now();
-        if least.is_zero() {
-            let oldest = self
-                .entries
-                .iter()
-                .filter(|(_, e)| e.published.is_none())
-                .min_by_key(|(_, e)| e.used);
-            if let Some(key) = oldest.map(|(key, _)| *key) {
-                self.entries.remove(&key);
+    /// Closes the socket that was idle longest, so that there is room for another.
+    fn close_oldest(&mut self) {
+        let oldest = self
+            .entries
+            .iter()
+            .filter(|(_, e)| e.published.is_none())
+            .min_by_key(|(_, e)| e.used);
+        if let Some(key) = oldest.map(|(key, _)| *key) {
+            if let Some(entry) = self.entries.remove(&key) {
+                self.ids.remove(&entry.id);
             }
-            return;
         }
+    }
+
+    /// Closes the sockets that were idle for long.
+    pub fn close_idle(&mut self) {
+        let now = Instant::now();
+        let ids = &mut self.ids;
         self.entries.retain(|key, entry| {
-            let limit = if key.query { IDLE_QUERY } else { least };
-            entry.published.is_some() || now.duration_since(entry.used) < limit
+            let limit = if key.query { IDLE_QUERY } else { IDLE };
+            let stays = entry.published.is_some() || now.duration_since(entry.used) < limit;
+            if !stays {
+                ids.remove(&entry.id);
+            }
+            stays
         });
     }
 
-    /// Passes received datagrams to `to_guest(from, to, data)`.
+    /// Passes received datagrams to `to_guest(from, to, data)`, as long as it returns true. True:
+    /// there may be more.
     pub fn incoming(
         &mut self,
         config: &Config,
-        mut to_guest: impl FnMut(SocketAddrV4, SocketAddrV4, &[u8]),
-    ) {
-        self.close_idle(IDLE);
-        for (key, entry) in &mut self.entries {
+        mut to_guest: impl FnMut(SocketAddrV4, SocketAddrV4, &[u8]) -> bool,
+    ) -> bool {
+        for _ in 0..self.ready.len() {
+            let Some(key) = self.ready.pop_front() else {
+                break;
+            };
+            let Some(entry) = self.entries.get_mut(&key) else {
+                continue;
+            };
+            entry.queued = false;
+            let mut more = true;
+            let mut room = true;
             for _ in 0..BURST {
                 let (length, peer) = match entry.socket.recv_from(&mut self.buffer) {
                     Ok(got) => got,
                     // The error belongs to an earlier datagram (port unreachable). The next receive
                     // may return data.
                     Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => continue,
-                    Err(_) => break,
+                    Err(_) => {
+                        more = false;
+                        break;
+                    }
                 };
                 entry.used = Instant::now();
                 if let Some(published) = &mut entry.published {
@@ -239,23 +301,20 @@ impl Datagrams {
                         .inside(peer.ip())
                         .map(|ip| SocketAddrV4::new(ip, peer.port()))
                 };
-                if let Some(from) = from {
-                    to_guest(
-                        from,
-                        key.guest,
-                        self.buffer.get(..length).unwrap_or_default(),
-                    );
+                let data = self.buffer.get(..length).unwrap_or_default();
+                if from.is_some_and(|from| !to_guest(from, key.guest, data)) {
+                    room = false;
+                    break;
                 }
             }
+            if more {
+                entry.queued = true;
+                self.ready.push_back(key);
+            }
+            if !room {
+                return true;
+            }
         }
-    }
-
-    /// Descriptors to wait for.
-    pub fn interests<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) {
-        polls.extend(
-            self.entries
-                .values()
-                .map(|e| PollFd::new(&e.socket, PollFlags::IN)),
-        );
+        !self.ready.is_empty()
     }
 }

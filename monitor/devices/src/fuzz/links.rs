@@ -3,7 +3,7 @@
 
 use super::{Request, Simple, Target, play, sizes, start};
 use crate::Device;
-use crate::net::Net;
+use crate::net::{Net, Wire};
 use crate::vsock::{Hub, Listener, Vsock};
 use paravane_fuzz::{Input, fuzz};
 use std::io::{Read, Write};
@@ -11,6 +11,31 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 struct Card(Simple<Net>);
+
+/// A header, odd or as Linux writes it, and a frame of any content or one for the router.
+fn frame(input: &mut Input<'_>) -> Vec<u8> {
+    let mut out = input.bytes(12).to_vec();
+    out.resize(12, 0);
+    if input.u8() % 4 != 0 {
+        // A TCP segment in pieces, or a packet.
+        out[0] &= 1;
+        out[1] = input.pick(&[0u8, 1, 1, 0x81, 3, 4]);
+    }
+    let length = usize::try_from(input.size() % 70_000).unwrap_or(0);
+    if input.u8() % 2 == 0 {
+        out.extend(input.bytes(64));
+    } else {
+        out.extend([0x52, 0x55, 10, 0, 2, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0]);
+        let said = u16::try_from(length + 20).unwrap_or(u16::MAX);
+        out.extend(said.to_be_bytes());
+        out.extend([0, 1, 0x40, 0, 64, input.pick(&[6u8, 6, 17, 1]), 0, 0]);
+        out.extend([10, 0, 2, 15]);
+        out.extend(input.pick(&[[10, 0, 2, 2], [10, 0, 2, 15], [1, 2, 3, 4]]));
+        out.extend(input.bytes(40));
+    }
+    out.resize(out.len() + length, 0x42);
+    out
+}
 
 impl Target for Card {
     fn queues(&self) -> usize {
@@ -28,18 +53,22 @@ impl Target for Card {
                 room: sizes(input),
             };
         }
-        let mut out = input.bytes(12).to_vec();
-        let length = usize::try_from(input.size() % 70_000).unwrap_or(0);
-        out.extend(input.bytes(64));
-        out.resize(out.len() + length, 0x42);
         Request {
-            out,
+            out: frame(input),
             room: Vec::new(),
         }
     }
 
     fn host(&mut self, input: &mut Input<'_>) {
-        self.0.host(input);
+        // A frame of the network, or anything.
+        let Some(peer) = self.0.peer.as_mut().filter(|_| input.u8() % 2 == 0) else {
+            return self.0.host(input);
+        };
+        let length = input.size() % 70_000;
+        let mut frame = u32::try_from(length).unwrap_or(0).to_be_bytes().to_vec();
+        frame.resize(4 + usize::try_from(length).unwrap_or(0), 0x24);
+        // The link may be full.
+        let _ = peer.write(&frame);
     }
 }
 
@@ -47,19 +76,44 @@ impl Target for Card {
 fn net() {
     fuzz("net", || {
         |bytes| {
-            use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let (ours, peer) =
-                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-            let link = paravane_net::Link::messages(ours, 1500).unwrap();
-            let mut device = Net::new(link, [2, 0, 0, 0, 0, 1]);
+            let (ours, peer) = UnixStream::pair().unwrap();
+            peer.set_nonblocking(true).unwrap();
+            let link = paravane_net::Link::stream(ours.into(), 1500).unwrap();
+            let mut device = Net::new(Wire::Link(link), [2, 0, 0, 0, 0, 1]);
             start(&mut device);
-            let peer = Some(UnixStream::from(peer));
             play(
                 &mut Card(Simple {
                     device,
                     queues: 2,
-                    peer,
+                    peer: Some(peer),
+                }),
+                bytes,
+            );
+        }
+    });
+}
+
+/// The card with the stack. Its published port has connections, and the guest reaches nothing else.
+#[test]
+fn net_stack() {
+    fuzz("net_stack", || {
+        |bytes| {
+            let config = paravane_net::user::Config {
+                // Every address is inside.
+                prefix: 0,
+                publish: vec!["127.0.0.1:0:80".parse().unwrap()],
+                ..paravane_net::user::Config::default()
+            };
+            let network = paravane_net::user::Network::new(config).unwrap();
+            let stream = std::net::TcpStream::connect(network.published()[0].host).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let mut device = Net::new(Wire::Stack(Box::new(network)), [2, 0, 0, 0, 0, 1]);
+            start(&mut device);
+            play(
+                &mut Card(Simple {
+                    device,
+                    queues: 2,
+                    peer: Some(UnixStream::from(std::os::fd::OwnedFd::from(stream))),
                 }),
                 bytes,
             );

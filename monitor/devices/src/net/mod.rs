@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Network card (virtio 1.2, section 5.1): one pair of queues between the driver and a [`Link`].
-//! The link may be created when the guest first sends a frame that needs an answer.
+//! Network card (virtio 1.2, section 5.1): one pair of queues between the driver and a network. The
+//! network may be created when the guest first sends a frame that needs an answer.
 //!
-//! Each frame costs one host call in each direction. A link without headers of its own (a user-mode
-//! network) is memory, so checksums are omitted in both directions. A link with headers (a tap)
-//! passes the driver's header to the host kernel, which checks it.
+//! The stack in this process runs on the card's thread: a frame of the guest goes straight to a
+//! socket of the host, and data of a socket to the guest's buffers. It and the other user-mode
+//! networks are memory, so checksums are omitted in both directions. A tap passes the driver's
+//! header to the host kernel, which checks it.
 
+mod completions;
+mod frames;
 mod wire;
 
-pub use wire::Later;
+pub use wire::{Later, Wire};
 
-use super::buffers::Buffers;
-use super::{Broken, Chain, Device, Driver, EventFlags, Waker, kind};
-use paravane_net::link::{HEADER, Link, Received};
-use paravane_net::{MAX_FRAME, tap};
-use std::io::Read;
-use std::sync::Arc;
-use tracing::{debug, warn};
-use wire::{Wire, wants_answer};
+use super::{Broken, Device, Driver, EventFlags, Waker, kind};
+use completions::{Completions, Next};
+use frames::{RX, Room, TX, give, read};
+use paravane_net::link::{HEADER, Received};
+use paravane_net::tap;
+use std::os::fd::AsFd;
+use tracing::warn;
+use wire::{Stage, wants_answer};
 
-const RX: usize = 0;
-const TX: usize = 1;
 const QUEUE_SIZE: u16 = 256;
 /// The most frames in one direction before the other gets its turn.
 const BURST: usize = 128;
@@ -39,48 +40,60 @@ const F_STATUS: u64 = 1 << 16;
 
 /// `virtio_net_hdr.flags`: the checksum has been verified.
 const DATA_VALID: u8 = 2;
+/// `virtio_net_hdr.gso_type`: one packet; TCP over IPv4 longer than the MTU.
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
 /// `virtio_net_config.status`.
 const LINK_UP: u16 = 1;
-/// Offset of `num_buffers` in the header.
-const NUM_BUFFERS: usize = 10;
 
 /// The device.
 #[derive(Debug)]
 pub struct Net {
-    wire: Wire,
+    stage: Stage,
+    /// The network may be the stack.
+    stack: bool,
     /// Properties of the link.
     headers: bool,
     mtu: u16,
     mac: [u8; 6],
     waker: Option<Waker>,
-    /// A frame from the network, after its header, for which the driver had no room yet.
+    /// A frame of a link, after its header, for which the driver had no room yet.
     waiting: Vec<u8>,
-    /// The driver's frame, after its header.
+    /// Space for the driver's frame, after its header.
     outgoing: Vec<u8>,
+    completions: Completions,
+    /// The link has not taken a frame that is still in the driver's queue.
+    full: bool,
 }
 
 impl Net {
     /// A card with a hardware address on a network.
-    pub fn new(link: Link, mac: [u8; 6]) -> Self {
-        let (headers, mtu) = (link.headers, link.mtu);
-        Net::with(Wire::Up(link), headers, mtu, mac)
+    pub fn new(wire: Wire, mac: [u8; 6]) -> Self {
+        let (stack, headers, mtu) = match &wire {
+            Wire::Link(link) => (false, link.headers, link.mtu),
+            Wire::Stack(network) => (true, false, network.mtu()),
+        };
+        Net::with(Stage::Up(wire), stack, headers, mtu, mac)
     }
 
-    /// A card on a network without headers that does not run yet.
+    /// A card on a user-mode network that does not run yet.
     pub fn later(later: Later, mac: [u8; 6]) -> Self {
         let mtu = later.mtu;
-        Net::with(Wire::Later(later), false, mtu, mac)
+        Net::with(Stage::Later(later), true, false, mtu, mac)
     }
 
-    fn with(wire: Wire, headers: bool, mtu: u16, mac: [u8; 6]) -> Self {
+    fn with(stage: Stage, stack: bool, headers: bool, mtu: u16, mac: [u8; 6]) -> Self {
         Net {
-            wire,
+            stage,
+            stack,
             headers,
             mtu,
             mac,
             waker: None,
             waiting: Vec::new(),
             outgoing: Vec::new(),
+            completions: Completions::default(),
+            full: false,
         }
     }
 
@@ -94,30 +107,88 @@ impl Net {
         [0x02, a, b, c, d, e]
     }
 
-    fn arm(&self, events: EventFlags) {
-        let (Some(waker), Wire::Up(link)) = (&self.waker, &self.wire) else {
-            return;
-        };
-        if let Err(error) = waker.arm(link, events) {
-            warn!("network: cannot wait for the link: {error}");
-        }
-    }
-
     fn gone(&mut self, driver: &Driver, why: &str) {
         warn!("the network is down: {why}");
-        if let (Some(waker), Wire::Up(link)) = (&self.waker, &self.wire) {
+        if let (Some(waker), Stage::Up(Wire::Link(link))) = (&self.waker, &self.stage) {
             waker.disarm(link);
         }
-        self.wire = Wire::Down;
+        self.stage = Stage::Down;
         driver.config_changed(&self.config());
     }
 
-    /// Moves frames from the network to the driver, until there are no more frames or no more
-    /// buffers.
-    fn receive(&mut self, driver: &mut Driver) -> Result<(), Broken> {
+    /// Does all that can be done now. `woken`: something may have happened on the host.
+    fn work(&mut self, driver: &mut Driver, woken: bool) -> Result<(), Broken> {
+        if woken && self.completions.expired() {
+            driver.signal(TX)?;
+        }
+        let given = if let Stage::Up(Wire::Stack(_)) = self.stage {
+            self.work_stack(driver, woken)?
+        } else {
+            self.transmit(driver)?;
+            // Without a reason the link would be asked in vain: it is waited for.
+            let read = woken || !self.waiting.is_empty();
+            let given = if read { self.receive(driver)? } else { 0 };
+            self.arm_link(read && given < BURST);
+            given
+        };
+        if given > 0 {
+            driver.signal(RX)?;
+        }
+        match self.completions.end_round(given > 0) {
+            Next::Nothing => Ok(()),
+            Next::Tell => driver.signal(TX),
+            Next::Wait(timer) => {
+                arm(self.waker.as_ref(), timer, EventFlags::IN);
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs the stack. Returns the number of frames to the driver.
+    fn work_stack(&mut self, driver: &mut Driver, woken: bool) -> Result<usize, Broken> {
+        let Stage::Up(Wire::Stack(network)) = &mut self.stage else {
+            return Ok(0);
+        };
+        network.look_at_clock();
+        let reports = woken && network.look();
+        let segments = driver.features() & F_HOST_TSO4 != 0;
+        let mut room = Room::of(driver);
+        while network.takes() {
+            let Some(chain) = room.driver.pop(TX)? else {
+                break;
+            };
+            let head = chain.head_index();
+            if let Some(frame) = read(room.driver, chain, &mut self.outgoing) {
+                self.completions.add(frame.len());
+                if let Some(frame) = acceptable(frame, segments) {
+                    network.take(frame, &mut room);
+                }
+            }
+            room.driver.push(TX, head, 0)?;
+        }
+        // Where the stack took no more, it does when the driver has room for what waits.
+        let full = !network.takes();
+        let more = network.serve(&mut room) || (full && network.takes());
+        let given = room.end()?;
+        if more || reports {
+            if let Some(waker) = &self.waker {
+                waker.wake();
+            }
+        } else if woken {
+            let Stage::Up(Wire::Stack(network)) = &self.stage else {
+                return Ok(given);
+            };
+            arm(self.waker.as_ref(), &**network, EventFlags::IN);
+        }
+        Ok(given)
+    }
+
+    /// Moves frames from a link to the driver, until there are no more frames or no more buffers.
+    /// Returns their number.
+    fn receive(&mut self, driver: &mut Driver) -> Result<usize, Broken> {
         let mut done = 0;
         while done < BURST {
-            let Wire::Up(link) = &mut self.wire else {
+            let Stage::Up(Wire::Link(link)) = &mut self.stage else {
                 break;
             };
             if self.waiting.is_empty() {
@@ -131,10 +202,7 @@ impl Net {
                         }
                         self.waiting.extend(frame);
                     }
-                    Ok(Received::Empty) => {
-                        self.arm(self.events());
-                        break;
-                    }
+                    Ok(Received::Empty) => return Ok(done),
                     Ok(Received::Gone) => self.gone(driver, "its other end has closed it"),
                     Err(error) => self.gone(driver, &error.to_string()),
                 }
@@ -152,109 +220,102 @@ impl Net {
                 waker.wake();
             }
         }
-        if done > 0 { driver.signal(RX) } else { Ok(()) }
+        Ok(done)
     }
 
-    fn events(&self) -> EventFlags {
-        if self.stuck() {
-            EventFlags::IN | EventFlags::OUT
-        } else {
-            EventFlags::IN
+    /// Waits for a link: for frames unless the driver has no room for one, and for room where it is
+    /// full. `read`: it has no frame now, and is not waited for.
+    fn arm_link(&self, read: bool) {
+        let Stage::Up(Wire::Link(link)) = &self.stage else {
+            return;
+        };
+        let full = self.full || link.stuck();
+        let mut events = EventFlags::empty();
+        events.set(EventFlags::IN, self.waiting.is_empty());
+        events.set(EventFlags::OUT, full);
+        if !events.is_empty() && (read || full) {
+            arm(self.waker.as_ref(), link, events);
         }
     }
 
-    fn stuck(&self) -> bool {
-        matches!(&self.wire, Wire::Up(link) if link.stuck())
-    }
-
-    /// Moves frames from the driver to the network.
+    /// Moves frames from the driver to a link, or to the network that they start.
     fn transmit(&mut self, driver: &mut Driver) -> Result<(), Broken> {
-        let mut done = false;
+        self.full = false;
         while let Some(chain) = driver.pop(TX)? {
             let head = chain.head_index();
-            self.outgoing.clear();
-            read(driver, chain, &mut self.outgoing);
+            let frame = read(driver, chain, &mut self.outgoing);
             let skip = if self.headers { 0 } else { HEADER };
-            let frame = self.outgoing.get(skip..).unwrap_or_default();
-            let sent = match &mut self.wire {
-                Wire::Up(link) => link.send(frame),
-                Wire::Down => Ok(true),
-                Wire::Later(_) | Wire::Asleep(..) | Wire::Opening(_) if !wants_answer(frame) => {
+            let frame = frame
+                .and_then(|frame| frame.get(skip..))
+                .unwrap_or_default();
+            let sent = match &mut self.stage {
+                Stage::Up(Wire::Link(link)) => link.send(frame),
+                Stage::Up(Wire::Stack(_)) | Stage::Down => Ok(true),
+                Stage::Later(_) | Stage::Asleep(..) | Stage::Opening(_) if !wants_answer(frame) => {
                     Ok(true)
                 }
-                Wire::Later(_) | Wire::Asleep(..) | Wire::Opening(_) => {
-                    self.wire.open();
+                Stage::Later(_) | Stage::Asleep(..) | Stage::Opening(_) => {
+                    self.stage.open();
                     Ok(false)
                 }
             };
             match sent {
-                Ok(true) => {}
+                Ok(true) => self.completions.add(frame.len()),
                 Ok(false) => {
                     // Until there is room, or a network.
                     driver.put_back(TX);
-                    self.arm(EventFlags::IN | EventFlags::OUT);
+                    self.full = true;
                     break;
                 }
                 Err(error) => self.gone(driver, &error.to_string()),
             }
             driver.push(TX, head, 0)?;
-            done = true;
         }
-        if self.stuck() {
-            self.arm(EventFlags::IN | EventFlags::OUT);
+        if let Stage::Up(Wire::Link(link)) = &mut self.stage {
+            if let Err(error) = link.flush() {
+                self.gone(driver, &error.to_string());
+            }
         }
-        if done { driver.signal(TX) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// The driver that is there now, for the network.
+    fn attach(&mut self, driver: &Driver) {
+        let has = |bit| driver.features() & bit != 0;
+        match &mut self.stage {
+            Stage::Up(Wire::Stack(network)) => network.attach(has(F_GUEST_CSUM)),
+            Stage::Up(Wire::Link(link)) if self.headers => {
+                let offload = tap::Offload {
+                    checksum: has(F_GUEST_CSUM),
+                    tcp4: has(F_GUEST_TSO4),
+                    tcp6: has(F_GUEST_TSO6),
+                };
+                if let Err(error) = tap::set_offload(link, offload) {
+                    warn!("network: the tap does not take the driver's offloads: {error}");
+                }
+            }
+            _ => {}
+        }
     }
 }
 
-/// Reads a driver's frame. An impossible frame is left empty.
-fn read(driver: &Driver, chain: Chain, frame: &mut Vec<u8>) {
-    let Ok(mut reader) = chain.reader(driver.memory()) else {
-        return;
-    };
-    let length = reader.available_bytes();
-    if !(HEADER..=HEADER + MAX_FRAME).contains(&length) {
-        debug!("network: a frame of {length} bytes is dropped");
-        return;
-    }
-    frame.resize(length, 0);
-    if reader.read_exact(frame).is_err() {
-        frame.clear();
+/// Waits for a file of the host.
+fn arm(waker: Option<&Waker>, file: impl AsFd, events: EventFlags) {
+    if let Some(Err(error)) = waker.map(|waker| waker.arm(file, events)) {
+        warn!("network: cannot wait for the host: {error}");
     }
 }
 
-/// Writes a frame to as many of the driver's buffers as it takes. False: there are not enough yet.
-fn give(driver: &mut Driver, frame: &mut [u8]) -> Result<bool, Broken> {
-    let several = driver.features() & F_MRG_RXBUF != 0;
-    let memory = Arc::clone(driver.memory());
-    let mut chains = Vec::new();
-    let (mut room, length) = (0, frame.len() as u64);
-    while room < length {
-        let Some(chain) = driver.pop(RX)? else {
-            chains.iter().for_each(|_| driver.put_back(RX));
-            return Ok(false);
-        };
-        let head = chain.head_index();
-        // The descriptors are read only once: the guest may change them at any time.
-        let buffers = Buffers::of(&memory, chain).map(|(_, writable)| writable);
-        room += buffers.as_ref().map_or(0, Buffers::len);
-        chains.push((head, buffers));
-        if !several {
-            break;
-        }
+/// The frame after a header, if it is one that the driver may send to the stack: a packet, or with
+/// `segments` a TCP segment that may be longer than the MTU. The stack neither cuts segments nor
+/// looks at checksums, so it uses no number of the header.
+fn acceptable(frame: &[u8], segments: bool) -> Option<&[u8]> {
+    let (header, frame) = frame.split_first_chunk::<HEADER>()?;
+    match header[1] {
+        GSO_NONE => Some(frame),
+        GSO_TCPV4 if segments => Some(frame),
+        _ => None,
     }
-    // A driver that adds buffers without room gets them back as used, and the frame is lost.
-    let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
-    if let Some(field) = frame.get_mut(NUM_BUFFERS..HEADER) {
-        field.copy_from_slice(&count.to_le_bytes());
-    }
-    let mut left: &[u8] = if room < length { &[] } else { frame };
-    for (head, buffers) in chains {
-        let done = buffers.map_or(0, |buffers| buffers.copy_in(left));
-        left = left.get(done..).unwrap_or_default();
-        driver.push(RX, head, u32::try_from(done).unwrap_or(0))?;
-    }
-    Ok(true)
 }
 
 impl Device for Net {
@@ -263,16 +324,18 @@ impl Device for Net {
     }
 
     fn name(&self) -> String {
-        "net".to_string()
+        // The policy with the host's sockets is for the stack alone.
+        if self.stack { "net-user" } else { "net" }.to_string()
     }
 
     fn features(&self) -> u64 {
         let common = F_MAC | F_MTU | F_STATUS | F_MRG_RXBUF | F_CSUM | F_GUEST_CSUM;
         let segments = F_GUEST_TSO4 | F_GUEST_TSO6 | F_HOST_TSO4 | F_HOST_TSO6;
-        if self.headers {
-            common | segments
-        } else {
-            common
+        match (self.headers, self.stack) {
+            (true, _) => common | segments,
+            // passt takes no segments longer than the MTU, and the network may be passt.
+            (false, true) if matches!(self.stage, Stage::Up(_)) => common | F_HOST_TSO4,
+            _ => common,
         }
     }
 
@@ -281,7 +344,7 @@ impl Device for Net {
     }
 
     fn config(&self) -> Vec<u8> {
-        let status = if matches!(self.wire, Wire::Down) {
+        let status = if matches!(self.stage, Stage::Down) {
             0
         } else {
             LINK_UP
@@ -296,43 +359,36 @@ impl Device for Net {
 
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
         self.waker = Some(waker.clone());
-        self.wire.prepare(waker)
+        self.completions.prepare()?;
+        self.stage.prepare(waker)
     }
 
     fn activate(&mut self, driver: &mut Driver) -> Result<(), Broken> {
-        if let (true, Wire::Up(link)) = (self.headers, &self.wire) {
-            let has = |bit| driver.features() & bit != 0;
-            let offload = tap::Offload {
-                checksum: has(F_GUEST_CSUM),
-                tcp4: has(F_GUEST_TSO4),
-                tcp6: has(F_GUEST_TSO6),
-            };
-            if let Err(error) = tap::set_offload(link, offload) {
-                warn!("network: the tap does not take the driver's offloads: {error}");
-            }
-        }
+        self.attach(driver);
         Ok(())
     }
 
-    fn notified(&mut self, driver: &mut Driver, queue: usize) -> Result<(), Broken> {
-        match queue {
-            RX => self.receive(driver),
-            _ => self.transmit(driver),
-        }
+    fn notified(&mut self, driver: &mut Driver, _: usize) -> Result<(), Broken> {
+        self.work(driver, false)
     }
 
     fn woken(&mut self, driver: &mut Driver) -> Result<(), Broken> {
-        if let Err(why) = self.wire.look() {
-            self.gone(driver, why);
+        match self.stage.look() {
+            Ok(true) => self.attach(driver),
+            Ok(false) => {}
+            Err(why) => self.gone(driver, why),
         }
-        if let Some(Err(error)) = self.wire.link().map(Link::resume) {
-            self.gone(driver, &error.to_string());
-        }
-        self.transmit(driver)?;
-        self.receive(driver)
+        self.work(driver, true)
     }
 
     fn reset(&mut self) {
         self.waiting.clear();
+        self.completions.clear();
+        if let Stage::Up(Wire::Stack(network)) = &mut self.stage {
+            network.detach();
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

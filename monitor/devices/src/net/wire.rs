@@ -5,15 +5,25 @@ use crate::Waker;
 use anyhow::Context;
 use paravane_confine::{self as confine, Files};
 use paravane_net::Link;
+use paravane_net::user::Network;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+/// A network that runs.
+#[derive(Debug)]
+pub enum Wire {
+    /// Another process, or an interface of the host.
+    Link(Link),
+    /// The stack in this process.
+    Stack(Box<Network>),
+}
 
 /// A network that does not run yet.
 pub struct Later {
     /// The largest IP packet that it takes, in bytes.
     pub mtu: u16,
     /// Starts it. May take a while; called on a thread of its own.
-    pub open: Box<dyn FnOnce() -> Link + Send>,
+    pub open: Box<dyn FnOnce() -> Wire + Send>,
 }
 
 impl fmt::Debug for Later {
@@ -26,36 +36,28 @@ impl fmt::Debug for Later {
 
 /// The state of the network.
 #[derive(Debug)]
-pub enum Wire {
+pub enum Stage {
     /// It runs.
-    Up(Link),
+    Up(Wire),
     /// The machine has not started.
     Later(Later),
     /// Nothing has needed it yet.
-    Asleep(Sender<()>, Receiver<Link>),
+    Asleep(Sender<()>, Receiver<Wire>),
     /// It is being started.
-    Opening(Receiver<Link>),
+    Opening(Receiver<Wire>),
     /// It has ended.
     Down,
 }
 
-impl Wire {
-    /// The link, while there is one.
-    pub fn link(&mut self) -> Option<&mut Link> {
-        match self {
-            Wire::Up(link) => Some(link),
-            _ => None,
-        }
-    }
-
+impl Stage {
     /// Creates the thread that will start the network, while that is still allowed. The waker is
     /// called when the network runs.
     ///
     /// # Errors
     /// The thread cannot be created or confined.
     pub fn prepare(&mut self, waker: &Waker) -> anyhow::Result<()> {
-        let Wire::Later(_) = self else { return Ok(()) };
-        let Wire::Later(later) = std::mem::replace(self, Wire::Down) else {
+        let Stage::Later(_) = self else { return Ok(()) };
+        let Stage::Later(later) = std::mem::replace(self, Stage::Down) else {
             return Ok(());
         };
         let ((go, wait), (done, result)) = (channel::<()>(), channel());
@@ -76,39 +78,41 @@ impl Wire {
             .spawn(work)
             .context("cannot make the network's thread")?;
         tell.recv().context("the network's thread has ended")??;
-        *self = Wire::Asleep(go, result);
+        *self = Stage::Asleep(go, result);
         Ok(())
     }
 
     /// Starts the network, unless that was done.
     pub fn open(&mut self) {
-        *self = match std::mem::replace(self, Wire::Down) {
-            Wire::Asleep(go, result) => {
+        *self = match std::mem::replace(self, Stage::Down) {
+            Stage::Asleep(go, result) => {
                 // `look` notices if the thread is gone.
                 let _ = go.send(());
-                Wire::Opening(result)
+                Stage::Opening(result)
             }
             other => other,
         }
     }
 
-    /// Checks whether the network runs now.
+    /// Checks whether the network runs now, which it did not before.
     ///
     /// # Errors
     /// It will never run.
-    pub fn look(&mut self) -> Result<(), &'static str> {
-        let Wire::Opening(result) = self else {
-            return Ok(());
+    pub fn look(&mut self) -> Result<bool, &'static str> {
+        let Stage::Opening(result) = self else {
+            return Ok(false);
         };
         match result.try_recv() {
-            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Empty) => Ok(false),
             Err(TryRecvError::Disconnected) => {
-                *self = Wire::Down;
-                return Err("it was not started");
+                *self = Stage::Down;
+                Err("it was not started")
             }
-            Ok(link) => *self = Wire::Up(link),
+            Ok(wire) => {
+                *self = Stage::Up(wire);
+                Ok(true)
+            }
         }
-        Ok(())
     }
 }
 

@@ -5,14 +5,14 @@ use crate::spec::{Net, Spec};
 use crate::store::Machine;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;
-use paravane_confine::{self as confine, Files};
+use paravane_confine as confine;
 use paravane_devices::Device;
-use paravane_devices::net::{Later, Net as Card};
-use paravane_net::auto::{self, Auto, Lazy, Running};
+use paravane_devices::net::{Later, Net as Card, Wire};
+use paravane_net::auto::{self, Auto, Lazy};
 use paravane_net::{Publish, passt, publish, tap, user};
 use serde_json::json;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,11 +63,11 @@ impl NetworkReport {
 pub struct Connected {
     /// The network configuration for the agent, if it needs one.
     pub network: Option<Network>,
-    _running: Kept,
+    _passt: Kept,
 }
 
-/// Keeps the network running, once it has started.
-type Kept = Arc<Mutex<Option<Running>>>;
+/// Keeps passt running, once it has started.
+type Kept = Arc<Mutex<Option<passt::Process>>>;
 
 /// passt's process, by the descriptor with which a confined thread can end it.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub fn connect(
         Net::Tap(name) => {
             let link = tap::open(name).context("--net")?;
             report.tell(&format!("tap {name}"), None);
-            devices.push(Box::new(Card::new(link, mac)));
+            devices.push(Box::new(Card::new(Wire::Link(link), mac)));
             return Ok(Connected::default());
         }
         Net::User { loopback } | Net::Stack { loopback } | Net::Passt { loopback } => *loopback,
@@ -102,33 +102,26 @@ pub fn connect(
         publish: ports(spec)?,
         ..user::Config::default()
     };
-    let confine = || confine::enter("net-user", &Files::none()).map_err(io::Error::other);
     passt::keep_with(|process| Ok(Box::new(PasstProcess(confine::keep(&process)?))));
     let kept = Kept::default();
-    let keep = |running| *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
     let card = match &spec.net {
         Net::Stack { .. } => {
             config.publish = publish::settle(&config.publish).context("--net stack")?;
-            let (link, network) = user::start_in(config.clone(), confine).context("--net stack")?;
+            let stack = user::Network::new(config.clone()).context("--net stack")?;
             report.tell("the stack in this process", Some(&config));
-            keep(Running::Stack(network));
-            Card::new(link, mac)
+            Card::new(Wire::Stack(Box::new(stack)), mac)
         }
         Net::Passt { .. } => {
             config.publish = publish::settle(&config.publish).context("--net passt")?;
             let (link, process) =
                 passt::start(Path::new("passt"), &config, mac).context("--net passt")?;
             report.tell("passt", Some(&config));
-            keep(Running::Passt(process));
-            Card::new(link, mac)
+            Card::new(keep(auto::Wire::Passt(link, process), &kept), mac)
         }
-        _ => match auto::start(passt::find().as_deref(), &mut config, mac, confine)
-            .context("--net user")?
-        {
+        _ => match auto::start(passt::find().as_deref(), &mut config, mac).context("--net user")? {
             Auto::Now(open) => {
                 report.tell(&open.choice.to_string(), Some(&config));
-                keep(open.running);
-                Card::new(open.link, mac)
+                Card::new(keep(open.wire, &kept), mac)
             }
             Auto::Later(lazy) => Card::later(later(lazy, mac, report, Arc::clone(&kept)), mac),
         },
@@ -136,7 +129,7 @@ pub fn connect(
     devices.push(Box::new(card));
     Ok(Connected {
         network: Some(addresses(&config)),
-        _running: kept,
+        _passt: kept,
     })
 }
 
@@ -146,9 +139,19 @@ fn later(lazy: Lazy, mac: [u8; 6], report: NetworkReport, kept: Kept) -> Later {
         open: Box::new(move || {
             let open = lazy.open(mac);
             report.tell(&open.choice.to_string(), None);
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(open.running);
-            open.link
+            keep(open.wire, &kept)
         }),
+    }
+}
+
+/// The card's side of a network, whose process is kept.
+fn keep(wire: auto::Wire, kept: &Kept) -> Wire {
+    match wire {
+        auto::Wire::Stack(network) => Wire::Stack(network),
+        auto::Wire::Passt(link, process) => {
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+            Wire::Link(link)
+        }
     }
 }
 

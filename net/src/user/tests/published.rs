@@ -2,7 +2,7 @@
 //! A published UDP port lets the guest reach only programs that have sent to it.
 
 use super::*;
-use crate::{Protocol, passt};
+use crate::{Protocol, Received, passt};
 
 /// A port that leads into the guest does not lead from the guest to the host's own services.
 #[test]
@@ -14,9 +14,10 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
     let services = ["127.0.0.1:0", "[::1]:0"].map(|at| UdpSocket::bind(at).ok());
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     let published = guest
+        .wire
         .network
-        .published
-        .iter()
+        .published()
+        .into_iter()
         .find(|p| p.protocol == Protocol::Udp);
     let host = published.unwrap().host;
     let send = |guest: &mut Guest, to: u16, data: &[u8]| {
@@ -125,7 +126,7 @@ fn answers_find_whichever_address_of_the_loopback_asked() {
         });
         assert_eq!(guest.ask(1, gateway(9), b"x"), None);
         client.set_read_timeout(Some(PATIENCE)).unwrap();
-        let host = guest.network.published[0].host;
+        let host = guest.wire.network.published()[0].host;
         client.send_to(b"ping", host).unwrap();
         let frame = guest.wire.wait(PATIENCE).unwrap();
         let frame::Kind::Datagram { from, to, .. } = frame::kind(&frame) else {
@@ -208,6 +209,7 @@ fn nor_by_passt() {
         frame[6..12].copy_from_slice(MAC.as_bytes());
         assert!(link.send(&frame).unwrap());
     }
+    link.flush().unwrap();
     let mut buffer = [0; 10];
     let (length, _) = client.recv_from(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"pong");
