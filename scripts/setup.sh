@@ -9,7 +9,7 @@
 . "$(dirname "$0")/lib.sh"
 
 # The oldest compiler that the workspace builds with (rust-version in Cargo.toml).
-rust_minor=85
+rust_minor=87
 # The newest cargo-deny that this compiler builds.
 deny_version=0.18.3
 
@@ -143,9 +143,8 @@ if ! rust_is_new; then
 	have apt-get ||
 		die "Rust 1.$rust_minor is missing: install it with rustup or your package manager"
 	say "looking for Rust 1.$rust_minor or later"
-	update "cargo and rustc 1.$rust_minor or later (rustc-web on Debian 12)"
-	# Debian 13 has it as rustc; Debian 12 has an old one of that name, and a newer one beside
-	# it.
+	update "cargo and rustc 1.$rust_minor or later (rustc-web on Debian 12 and 13)"
+	# Debian's rustc is that of its release. Debian 12 and 13 get new ones as rustc-web.
 	if candidate_is_new rustc; then
 		install cargo rustc rustfmt rust-clippy
 	elif candidate_is_new rustc-web; then

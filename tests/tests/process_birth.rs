@@ -161,7 +161,8 @@ fn stacks(machine: &Traced) -> Result<(), String> {
         let used = |m: &Mapping<'_>| (m.start..m.end).contains(&(call.stack - 1));
         let of_vcpus = |m: &Mapping<'_>| {
             let area = ph::PHV_STACKS..ph::PHV_STACKS + ph::PHV_MAX_VCPUS * ph::PHV_STACK_SIZE;
-            area.contains(&m.start) && (m.start - ph::PHV_STACKS) % ph::PHV_STACK_SIZE != 0
+            area.contains(&m.start)
+                && !(m.start - ph::PHV_STACKS).is_multiple_of(ph::PHV_STACK_SIZE)
         };
         let stacks: Vec<_> = all.iter().filter(|m| used(m) || of_vcpus(m)).collect();
         // The zygote's, and two for each vCPU.

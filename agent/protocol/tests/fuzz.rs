@@ -76,7 +76,7 @@ fn agent() {
             let pieces = input.bytes(count);
             // Raw bytes, or frames with correct lengths.
             let mut stream = Vec::new();
-            if input.u8() % 2 == 0 {
+            if input.u8().is_multiple_of(2) {
                 stream = input.bytes(bytes.len()).to_vec();
             }
             while !input.is_empty() {

@@ -160,7 +160,7 @@ impl Registers {
         if offset >= reg::VIRTIO_MMIO_CONFIG {
             return self.write_config(offset, width, value);
         }
-        if width != 4 || offset % 4 != 0 {
+        if width != 4 || !offset.is_multiple_of(4) {
             return Action::None;
         }
         #[allow(clippy::cast_possible_truncation)] // four bytes were written

@@ -200,7 +200,7 @@ mod tests {
         let (tell, told) = channel();
         let waker = Reactor::new().unwrap().waker(0, Arc::new(Tell(tell)));
         let half = |number: &u32, _: &dyn Fn() -> bool| {
-            assert!(number % 2 == 0, "odd");
+            assert!(number.is_multiple_of(2), "odd");
             number / 2
         };
         (Pool::new("test", 2, waker, Box::new(half)), told)

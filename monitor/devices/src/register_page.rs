@@ -92,7 +92,10 @@ impl Page {
     /// The 32-bit register at an offset, which is a multiple of 4.
     #[inline]
     pub fn register(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset % 4 == 0 && offset < PAGE, "offset {offset:#x}");
+        assert!(
+            offset.is_multiple_of(4) && offset < PAGE,
+            "offset {offset:#x}"
+        );
         // SAFETY: inside the mapping and aligned, as just checked, and only accessed through
         // atomics.
         unsafe {

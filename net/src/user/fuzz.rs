@@ -239,14 +239,14 @@ fn frames() {
             let mut input = Input::new(bytes);
             let config = Config {
                 resolver: Some(([127, 0, 0, 1], 9).into()),
-                host_loopback: input.u8() % 2 == 0,
+                host_loopback: input.u8().is_multiple_of(2),
                 publish: vec!["127.0.0.1:0:80".parse().unwrap()],
                 mtu: input.pick(&[1500, 576, 65_520]),
                 ..Config::default()
             };
             let mut card = Card {
                 mtu: config.mtu,
-                partial: input.u8() % 2 == 0,
+                partial: input.u8().is_multiple_of(2),
                 open: true,
                 last: Vec::new(),
             };

@@ -92,7 +92,7 @@ impl Qcow2 {
         ];
         whole(file, tables)?;
         let length = format.size();
-        if length == 0 || length % SECTOR != 0 {
+        if length == 0 || !length.is_multiple_of(SECTOR) {
             bail!("{length} bytes: a disk has a multiple of {SECTOR}, at least {SECTOR}");
         }
         Ok(Qcow2 {

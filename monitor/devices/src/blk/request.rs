@@ -137,7 +137,7 @@ impl Request {
     fn segments(&self, storage: &dyn Storage, stop: Stop<'_>) -> Result<(), Failure> {
         let most = SEGMENT as u64 * u64::from(SEGMENTS_MAX);
         let length = self.output.len();
-        if length == 0 || length > most || length % SEGMENT as u64 != 0 {
+        if length == 0 || length > most || !length.is_multiple_of(SEGMENT as u64) {
             return Err(Failure::Io);
         }
         // The driver may write there meanwhile, so one copy is checked and used.
@@ -217,7 +217,7 @@ fn in_pieces(
 fn place(storage: &dyn Storage, sector: u64, length: u64) -> Result<u64, Failure> {
     let offset = sector.checked_mul(SECTOR).ok_or(Failure::Io)?;
     let end = offset.checked_add(length).ok_or(Failure::Io)?;
-    if length % SECTOR != 0 || end > storage.len() {
+    if !length.is_multiple_of(SECTOR) || end > storage.len() {
         return Err(Failure::Io);
     }
     Ok(offset)

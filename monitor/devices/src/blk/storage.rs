@@ -150,7 +150,7 @@ impl Raw {
 
     /// Returns itself if it can be a disk.
     fn whole_sectors(self) -> anyhow::Result<Self> {
-        if self.length == 0 || self.length % SECTOR != 0 {
+        if self.length == 0 || !self.length.is_multiple_of(SECTOR) {
             bail!(
                 "{} bytes: a disk has a multiple of {SECTOR}, at least {SECTOR}",
                 self.length

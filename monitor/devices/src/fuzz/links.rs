@@ -16,13 +16,13 @@ struct Card(Simple<Net>);
 fn frame(input: &mut Input<'_>) -> Vec<u8> {
     let mut out = input.bytes(12).to_vec();
     out.resize(12, 0);
-    if input.u8() % 4 != 0 {
+    if !input.u8().is_multiple_of(4) {
         // A TCP segment in pieces, or a packet.
         out[0] &= 1;
         out[1] = input.pick(&[0u8, 1, 1, 0x81, 3, 4]);
     }
     let length = usize::try_from(input.size() % 70_000).unwrap_or(0);
-    if input.u8() % 2 == 0 {
+    if input.u8().is_multiple_of(2) {
         out.extend(input.bytes(64));
     } else {
         out.extend([0x52, 0x55, 10, 0, 2, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0]);
@@ -61,7 +61,12 @@ impl Target for Card {
 
     fn host(&mut self, input: &mut Input<'_>) {
         // A frame of the network, or anything.
-        let Some(peer) = self.0.peer.as_mut().filter(|_| input.u8() % 2 == 0) else {
+        let Some(peer) = self
+            .0
+            .peer
+            .as_mut()
+            .filter(|_| input.u8().is_multiple_of(2))
+        else {
             return self.0.host(input);
         };
         let length = input.size() % 70_000;
@@ -159,7 +164,7 @@ impl Target for Sockets {
                 .pick(&[1u32, 1, 1, 2, 1 << 30, u32::MAX])
                 .to_le_bytes(),
         );
-        let said = if input.u8() % 8 == 0 {
+        let said = if input.u8().is_multiple_of(8) {
             input.u32()
         } else {
             u32::try_from(data.len()).unwrap_or(0)

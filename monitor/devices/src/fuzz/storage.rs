@@ -134,13 +134,13 @@ impl Target for Folder {
                 _ => body.extend(input.bytes(24)),
             }
         }
-        let node = if input.u8() % 8 == 0 {
+        let node = if input.u8().is_multiple_of(8) {
             input.u64()
         } else {
             u64::from(input.u8() % 6)
         };
         let length = 40 + u32::try_from(body.len()).unwrap_or(0);
-        let length = if input.u8() % 16 == 0 {
+        let length = if input.u8().is_multiple_of(16) {
             input.u32()
         } else {
             length

@@ -181,7 +181,7 @@ impl Balance {
             &allowed(),
             &vcpus,
             usage,
-            self.random % 2 == 0,
+            self.random.is_multiple_of(2),
         ) {
             tracing::debug!(vcpu, cpu, "moving a vCPU");
             core.cpus.set_moved();

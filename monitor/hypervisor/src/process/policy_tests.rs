@@ -38,7 +38,7 @@ impl Data {
 
     fn word(&self, offset: u32) -> u32 {
         let half = |value: u64| {
-            u32::try_from(if offset % 8 == 0 {
+            u32::try_from(if offset.is_multiple_of(8) {
                 value & 0xffff_ffff
             } else {
                 value >> 32

@@ -52,7 +52,7 @@ impl Ram {
     /// # Errors
     /// The size is not possible, or the host gives no memory.
     pub fn new(size: u64) -> anyhow::Result<Self> {
-        if !(MIN_SIZE..=MAX_SIZE).contains(&size) || size % LARGE_PAGE != 0 {
+        if !(MIN_SIZE..=MAX_SIZE).contains(&size) || !size.is_multiple_of(LARGE_PAGE) {
             bail!(
                 "{} KiB of memory: it must be a multiple of 2 MiB, at least {} MiB",
                 size >> 10,

@@ -92,7 +92,7 @@ impl Shared {
     fn at<T>(&self, offset: usize) -> NonNull<T> {
         // Offsets consist of constants and checked indices, so this finds mistakes in this program.
         assert!(
-            offset % align_of::<T>() == 0 && offset <= SIZE - size_of::<T>(),
+            offset.is_multiple_of(align_of::<T>()) && offset <= SIZE - size_of::<T>(),
             "offset {offset:#x}"
         );
         // SAFETY: inside the mapping, as just checked.

@@ -174,7 +174,7 @@ impl Bench<'_> {
     fn turn(&self, turns: &mut Turns, round: u32) -> anyhow::Result<()> {
         let row = turns.row;
         cpus::pin(&cpus::first(&self.cpus));
-        let result = if round % 2 == 0 {
+        let result = if round.is_multiple_of(2) {
             self.host(row).and_then(|host| Ok((self.guest(row)?, host)))
         } else {
             self.guest(row)

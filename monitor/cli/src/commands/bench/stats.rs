@@ -9,7 +9,7 @@ pub fn median(values: &[f64]) -> f64 {
         sorted.get(middle),
         middle.checked_sub(1).and_then(|i| sorted.get(i)),
     ) {
-        (Some(&high), Some(&low)) if sorted.len() % 2 == 0 => f64::midpoint(low, high),
+        (Some(&high), Some(&low)) if sorted.len().is_multiple_of(2) => f64::midpoint(low, high),
         (Some(&high), _) => high,
         (None, _) => f64::NAN,
     }

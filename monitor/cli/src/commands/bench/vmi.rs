@@ -97,7 +97,7 @@ impl Bench<'_> {
         if row.cost == Cost::Cpu || turns.needs.is_none() {
             empty = Some(self.guest(row, " prepare")?);
         }
-        let mut host = if round % 2 == 0 {
+        let mut host = if round.is_multiple_of(2) {
             Some(self.host(row)?)
         } else {
             None
