@@ -150,6 +150,7 @@ impl Root {
         Ok(Arc::new(Server::new(Masked::new(
             vfs,
             self.access == Access::Suid,
+            user != 0,
         ))))
     }
 }
