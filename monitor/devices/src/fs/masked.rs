@@ -210,8 +210,8 @@ impl<F: FileSystem> FileSystem for Masked<F> {
     /// A Linux guest removes `security.capability` from each file that it writes to, and goes on
     /// after this error. The host kernel removes it by itself when the file is written to.
     /// As root of the guest the crate changes no ids. Mapped to this user it would set them, and
-    /// back to 0 before it reads the error of the request: an ordinary user would get EPERM in place
-    /// of each other error.
+    /// back to 0 before it reads the error of the request: an ordinary user would get EPERM in
+    /// place of each other error.
     fn id_remap(&self, ctx: &mut Context) -> io::Result<()> {
         if self.one_user && (ctx.uid, ctx.gid) == (0, 0) {
             return Ok(());
