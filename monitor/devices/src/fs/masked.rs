@@ -207,8 +207,6 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         self.inner.setxattr(ctx, inode, name, value, flags)
     }
 
-    /// A Linux guest removes `security.capability` from each file that it writes to, and goes on
-    /// after this error. The host kernel removes it by itself when the file is written to.
     /// As root of the guest the crate changes no ids. Mapped to this user it would set them, and
     /// back to 0 before it reads the error of the request: an ordinary user would get EPERM in
     /// place of each other error.
@@ -219,6 +217,8 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         self.inner.id_remap(ctx)
     }
 
+    /// A Linux guest removes `security.capability` from each file that it writes to, and goes on
+    /// after this error. The host kernel removes it by itself when the file is written to.
     fn removexattr(&self, ctx: &Context, inode: F::Inode, name: &CStr) -> io::Result<()> {
         self.may_set(name)?;
         self.inner.removexattr(ctx, inode, name)
