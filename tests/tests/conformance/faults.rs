@@ -18,7 +18,7 @@ struct Fault {
 }
 
 /// A fault that needs luck is found in one of so many runs.
-const TRIES: usize = 4;
+const TRIES: usize = 16;
 
 /// At least so many faults make the suite credible.
 const FEWEST_FAULTS: usize = 10;
