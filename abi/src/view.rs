@@ -5,7 +5,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// A type as which memory can be read, whatever it contains and while other processes write it.
+/// A type that any bytes are valid for, also while other processes write them.
 ///
 /// # Safety
 ///

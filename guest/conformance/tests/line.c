@@ -107,6 +107,19 @@ static void wait_used(void)
 	CHECK_EQ(q->used.ring[(u16)(q->used.index - 1) % QUEUE_SIZE].length, BUFFER_SIZE);
 }
 
+/* Waits for the interrupt with this number: halted for an odd number, running for an even one. */
+static void wait_interrupt(u64 number)
+{
+	while (irq_count(0, VECTOR_LINE) < number) {
+		if (number & 1)
+			vmi.cpu_halt();
+		else
+			irq_enable();
+		watch("the interrupt");
+		irq_disable();
+	}
+}
+
 TEST(line_errors, "line.route.errors", 1, 0, LINE_ROUTE)
 {
 	need_device();
@@ -133,15 +146,7 @@ TEST(line_interrupts, "line.route.interrupts", 1, 0, LINE_ROUTE)
 	CHECK_RESULT(vmi.line_route(rng.device.line, machine.apic_ids[0], VECTOR_LINE), 0);
 	for (round = 1; round <= 20; round++) {
 		ask();
-		/* Halted for one round, running for the next. */
-		while (irq_count(0, VECTOR_LINE) < before + round) {
-			if (round & 1)
-				vmi.cpu_halt();
-			else
-				irq_enable();
-			watch("the interrupt");
-			irq_disable();
-		}
+		wait_interrupt(before + round);
 		wait_used();
 		CHECK_EQ(get(INTERRUPT_STATUS), 1);
 		put(INTERRUPT_ACK, 1);
@@ -213,7 +218,7 @@ TEST(line_call_errors, "line.notify.errors", 1, 0, LINE_NOTIFY, LINE_STATUS)
 	virtio_hide(&rng.device);
 }
 
-/* Halted for one round, running for the next. Queues that the device does not have are ignored. */
+/* Queues that the device does not have are ignored. */
 TEST(line_notify, "line.notify.device", 1, 0, LINE_NOTIFY, LINE_STATUS)
 {
 	u64 before = irq_count(0, VECTOR_LINE);
@@ -228,14 +233,7 @@ TEST(line_notify, "line.notify.device", 1, 0, LINE_NOTIFY, LINE_STATUS)
 		CHECK_RESULT(vmi.line_notify(rng.device.line, 29 + round), 0);
 		CHECK_RESULT(vmi.line_notify(rng.device.line, 0xffffffff), 0);
 		CHECK_RESULT(vmi.line_notify(rng.device.line, 0), 0);
-		while (irq_count(0, VECTOR_LINE) < before + round) {
-			if (round & 1)
-				vmi.cpu_halt();
-			else
-				irq_enable();
-			watch("the interrupt");
-			irq_disable();
-		}
+		wait_interrupt(before + round);
 		wait_used();
 		CHECK_RESULT(vmi.line_status(rng.device.line), 1);
 	}

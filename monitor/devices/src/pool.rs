@@ -49,7 +49,7 @@ pub struct Pool<R, D> {
     name: &'static str,
     most: usize,
     threads: Vec<JoinHandle<()>>,
-    /// The CPUs of the threads, whatever the thread that submits work is pinned to.
+    /// The CPUs of the threads. The thread that creates them may be pinned to one.
     cpus: Option<CpuSet>,
 }
 

@@ -2,12 +2,13 @@
 //! How much a guest can make a disk do: endlessly, at a time, with one request.
 
 use super::storage::{is_stopped, write_zeroes};
+use super::test_storage::Fake;
 use super::*;
-use crate::buffers::Buffers;
 use crate::test_guest::{FREE, Guest, RING, SIZE};
 use crate::{Reactor, Wake};
 use std::cell::Cell;
-use std::io::{self, Write};
+use std::io::Write;
+use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -102,49 +103,30 @@ fn a_queue_that_feeds_itself_is_left_now_and_then() {
     assert_eq!(driver.end_round(), 0);
 }
 
-/// Flushes wait until the gate is open.
+/// Opens once.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
     changed: Condvar,
-    zeroed: Mutex<u64>,
-}
-
-impl Storage for Gate {
-    fn len(&self) -> u64 {
-        1 << 40
-    }
-    fn read(&self, _: u64, _: &Buffers, _: bool) -> io::Result<()> {
-        Ok(())
-    }
-    fn read_bytes(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
-        Ok(())
-    }
-    fn write(&self, _: u64, _: &Buffers) -> io::Result<()> {
-        Ok(())
-    }
-    fn write_bytes(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
-    fn flush(&self) -> io::Result<()> {
-        let open = self.open.lock().unwrap();
-        drop(self.changed.wait_while(open, |open| !*open).unwrap());
-        Ok(())
-    }
-    fn zero(&self, _: u64, length: u64, _: bool, _: Stop<'_>) -> io::Result<()> {
-        *self.zeroed.lock().unwrap() += length;
-        Ok(())
-    }
-    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Requests that wait for the disk are as many as the queue has entries.
 #[test]
 fn no_more_requests_wait_than_the_queue_has_room_for() {
     let gate = Arc::new(Gate::default());
-    let mut disk = Block::on(Arc::clone(&gate) as Arc<dyn Storage>, false, "");
+    let flush = {
+        let gate = Arc::clone(&gate);
+        move |()| {
+            let open = gate.open.lock().unwrap();
+            drop(gate.changed.wait_while(open, |open| !*open).unwrap());
+            Ok(())
+        }
+    };
+    let storage = Fake {
+        flush: Box::new(flush),
+        ..Fake::default()
+    };
+    let mut disk = Block::on(Arc::new(storage), false, "");
     start(&mut disk, &Ending::default());
     let mut guest = Guest::new(1);
     let mut driver = guest.driver(0);
@@ -170,7 +152,7 @@ fn no_more_requests_wait_than_the_queue_has_room_for() {
 /// Of 64 segments of 2 GiB, no further one is begun when the result is no longer needed.
 #[test]
 fn zeroes_of_many_segments_are_left_between_two() {
-    let gate = Gate::default();
+    let disk = Fake::default();
     let mut guest = Guest::new(1);
     let mut driver = guest.driver(0);
     guest.write(HEADER, blk::VIRTIO_BLK_T_WRITE_ZEROES);
@@ -191,10 +173,10 @@ fn zeroes_of_many_segments_are_left_between_two() {
         looks.get() > 3
     };
     assert_eq!(
-        request.execute(&gate, false, "", true, &stop),
+        request.execute(&disk, false, "", true, &stop),
         Err(Failure::Io)
     );
-    assert_eq!(*gate.zeroed.lock().unwrap(), 3 << 31);
+    assert_eq!(disk.zeroed.load(Ordering::SeqCst), 3 << 31);
 }
 
 /// Where the host has to write them, they are written in pieces.
@@ -228,11 +210,11 @@ fn a_large_transfer_is_left_between_two_pieces() {
     let request = Request::parse(&memory, driver.pop(0).unwrap().unwrap()).unwrap();
     let stop = || true;
     assert_eq!(
-        request.execute(&Gate::default(), false, "", true, &stop),
+        request.execute(&Fake::default(), false, "", true, &stop),
         Err(Failure::Io)
     );
     assert_eq!(
-        request.execute(&Gate::default(), false, "", true, &|| false),
+        request.execute(&Fake::default(), false, "", true, &|| false),
         Ok(())
     );
 }

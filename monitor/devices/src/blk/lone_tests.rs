@@ -1,57 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where reads wait for the disk.
 
+use super::test_storage::Fake;
 use super::*;
-use crate::buffers::Buffers;
 use crate::test_guest::{FREE, Guest};
 use crate::{Reactor, Wake};
 use std::io;
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, ThreadId};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::Duration;
 
 const HEADER: u64 = FREE;
 const STATUS: u64 = FREE + 64;
 const DATA: u64 = FREE + 0x1000;
-
-/// Every read has to wait. It says on which thread it waits, and then waits for a word.
-struct Slow {
-    reads: Sender<ThreadId>,
-    words: Mutex<Receiver<()>>,
-}
-
-impl Storage for Slow {
-    fn len(&self) -> u64 {
-        1 << 20
-    }
-    fn read(&self, _: u64, _: &Buffers, wait: bool) -> io::Result<()> {
-        if !wait {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        self.reads.send(thread::current().id()).unwrap();
-        self.words.lock().unwrap().recv().unwrap();
-        Ok(())
-    }
-    fn read_bytes(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
-        Ok(())
-    }
-    fn write(&self, _: u64, _: &Buffers) -> io::Result<()> {
-        Ok(())
-    }
-    fn write_bytes(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-    fn zero(&self, _: u64, _: u64, _: bool, _: Stop<'_>) -> io::Result<()> {
-        Ok(())
-    }
-    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 struct Tell(Mutex<Sender<()>>);
 
@@ -73,11 +35,21 @@ fn a_lone_read_waits_on_the_devices_thread_and_one_of_several_does_not() {
     let (tell_read, reads) = channel();
     let (go, words) = channel();
     let (tell_done, done) = channel();
-    let storage = Arc::new(Slow {
-        reads: tell_read,
-        words: Mutex::new(words),
-    });
-    let mut disk = Block::on(storage, true, "");
+    let words = Mutex::new(words);
+    // Every read has to wait. It says on which thread it waits, and then waits for a word.
+    let read_slowly = move |wait: bool| {
+        if !wait {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        tell_read.send(thread::current().id()).unwrap();
+        words.lock().unwrap().recv().unwrap();
+        Ok(())
+    };
+    let storage = Fake {
+        read: Box::new(read_slowly),
+        ..Fake::default()
+    };
+    let mut disk = Block::on(Arc::new(storage), true, "");
     let wake = Arc::new(Tell(Mutex::new(tell_done)));
     disk.start(&Reactor::new().unwrap().waker(0, wake)).unwrap();
     let mut guest = Guest::new(1);

@@ -18,6 +18,8 @@ mod qcow2;
 mod request;
 mod storage;
 #[cfg(test)]
+mod test_storage;
+#[cfg(test)]
 mod tests;
 
 pub use storage::{Flush, Mode, open};

@@ -78,7 +78,7 @@ impl Place {
         let Some(waits) = interrupts.decide() else {
             return;
         };
-        let cpu = core.cpus.all().get(kick::notifier(core, number)).copied();
+        let cpu = core.cpus.of(kick::notifier(core, number));
         let wanted = next(self.pinned, waits, cpu);
         if wanted != self.pinned {
             self.pin(wanted);

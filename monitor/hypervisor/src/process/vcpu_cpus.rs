@@ -29,6 +29,11 @@ impl VcpuCpus {
         }
     }
 
+    /// The host CPU of a vCPU; `None` if there is no such vCPU.
+    pub fn of(&self, vcpu: usize) -> Option<u32> {
+        Some(self.cpus.get(vcpu)?.load(Ordering::SeqCst))
+    }
+
     /// The host CPU of each vCPU.
     pub fn all(&self) -> Vec<u32> {
         let load = |cpu: &AtomicU32| cpu.load(Ordering::SeqCst);

@@ -52,8 +52,8 @@ static void line_mask(struct irq_data *data)
 }
 
 /*
- * Lines whose interrupts go to the vCPU that notified the device last: the program that waits for
- * the device is probably there. One vector for all of them.
+ * With version 2 an interrupt goes to the vCPU that notified the device last. The program that
+ * waits for the device is probably there. All lines share one vector.
  */
 static void notifier_route(struct irq_data *data)
 {
@@ -95,18 +95,19 @@ DEFINE_IDTENTRY_SYSVEC(sysvec_vmi_line)
 	set_irq_regs(old);
 }
 
-static bool notifier_lines(void)
+/* Whether the layer has version 2 of the section. */
+static bool have_line_calls(void)
 {
 	return vmi.line_notify && vmi.line_status && vmi.line_pending;
 }
 
 void __init vmi_init_lines(void)
 {
-	if (notifier_lines())
+	if (have_line_calls())
 		sysvec_install(HYPERVISOR_CALLBACK_VECTOR, sysvec_vmi_line);
 }
 
-/* Lines of a layer without line.pending: each has a vector of its own on one CPU. */
+/* Lines of a layer with version 1: each has a vector of its own on one CPU. */
 static void vector_route(struct irq_data *data)
 {
 	const struct irq_cfg *cfg = irqd_cfg(data);
@@ -165,7 +166,7 @@ static int __init map_line(u32 line)
 	struct irq_alloc_info alloc;
 	int irq;
 
-	if (notifier_lines()) {
+	if (have_line_calls()) {
 		irq = irq_create_mapping(domain, line);
 		return irq ? irq : -ENOSPC;
 	}
@@ -176,7 +177,7 @@ static int __init map_line(u32 line)
 
 static struct irq_domain *__init make_domain(struct fwnode_handle *node)
 {
-	if (notifier_lines())
+	if (have_line_calls())
 		return irq_domain_create_linear(node, MAX_DEVICES, &notifier_ops, NULL);
 	return irq_domain_create_hierarchy(x86_vector_domain, 0, 0, node, &vector_ops, NULL);
 }
@@ -197,7 +198,7 @@ static int __init add_device(const struct vmi_device *device, u32 number)
 	int irq;
 
 	/* The driver stores to registers if the layer does not have the calls. */
-	if (calls.notify && calls.status) {
+	if (have_line_calls()) {
 		info.data = &calls;
 		info.size_data = sizeof(calls);
 	}
