@@ -27,7 +27,7 @@ extern unsigned int batches;
 
 /*
  * Nanoseconds for one operation: the median over the batches. The size of a batch is determined
- * first. batch() makes so many operations.
+ * first. batch() makes this many operations.
  */
 double timed(void (*batch)(unsigned long operations));
 

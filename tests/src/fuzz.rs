@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// One machine in so many is traced.
+/// One machine in this many is traced.
 const TRACED: u64 = 3;
 /// A machine that reports no progress for so long probably hangs, and is ended.
 const SILENCE: Duration = Duration::from_millis(300);

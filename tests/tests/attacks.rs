@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For `make test-release`: so many tries of every attack on each host.
+/// For `make test-release`: the tries of every attack on each host.
 const LONG: &str = "PARAVANE_TEST_LONG";
 const LONG_TRIES: u64 = 200;
 /// Seconds until a machine that hangs is ended.
 const TIMEOUT: &str = "20";
 /// Processes that are created during the attack on their words.
 const HELD: u64 = 32;
-/// A planted fault is found within so many tries.
+/// A planted fault is found within this many tries.
 const PLANTED_TRIES: u32 = 10;
 /// The end of a machine that makes a call which the filter does not admit.
 const NOT_ADMITTED: &str = "was killed by signal 31";

@@ -128,7 +128,7 @@ enum With {
     Passing,
 }
 
-/// Runs a suite. At least so many parts must pass in the guest.
+/// Runs a suite. At least this many parts must pass in the guest.
 fn suite(name: &str, memory: &str, with: &With, least: usize) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = prepared();

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const LONG: &str = "PARAVANE_TEST_LONG";
-/// A suite has at least so many tests.
+/// A suite has at least this many tests.
 const FEWEST_TESTS: u32 = 300;
 /// CPU time of an idle machine, all processes together: 5 ms in 60 s. A debug build needs twice the
 /// instructions for the same; the release test judges the product.

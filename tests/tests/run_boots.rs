@@ -5,7 +5,7 @@ use paravane_tests::{debian, program, vm};
 use std::time::{Duration, Instant};
 
 const LONG: &str = "PARAVANE_TEST_LONG";
-/// After so many failures there is nothing new to learn.
+/// After this many failures there is nothing new to learn.
 const ENOUGH: usize = 10;
 /// Seconds in which a machine must end, on a busy host, too. One that hangs reports where before
 /// that.

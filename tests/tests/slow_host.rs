@@ -149,7 +149,7 @@ fn a_machine_that_is_being_made_ends_when_it_is_asked_to() {
     }
 }
 
-/// The program that is to be the network takes as long as it likes.
+/// The program in place of the network takes its time.
 #[test]
 fn a_network_that_does_not_start_keeps_no_machine() {
     for way in [Way::Timeout(3), Way::Stop, Way::Term] {

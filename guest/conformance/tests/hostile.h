@@ -27,7 +27,7 @@ void hostile_signals(void);
 
 /* hostile_attack.c: attacks through the zygote. False if there is no such mode. */
 bool hostile_attack(const char *mode);
-/* Asks the zygote for so many more processes. */
+/* Asks the zygote for this many more processes. */
 void hostile_wish(u32 more);
 /* Guesses the process id of the zygote by trial, 0 if it is not found. */
 u64 hostile_zygote(void);

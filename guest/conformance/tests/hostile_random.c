@@ -19,7 +19,7 @@
 
 struct fuzzer {
 	u64 seed, steps, calls;
-	u64 wild;		/* one step in so many is one that few machines survive */
+	u64 wild;		/* one step in this many ends most machines */
 	u32 space;
 	u64 scratch[2];		/* where the host writes results */
 } __attribute__((aligned(64)));

@@ -93,7 +93,7 @@ impl Request {
             .map_err(|_| Broken::Rule("a file system request outside memory"))?;
         let writer = VirtioFsWriter::new(memory, self.chain.clone())
             .map_err(|_| Broken::Rule("a buffer for a file system's answer outside memory"))?;
-        // An invalid request gets no answer; a guest program that waits for one waits in vain.
+        // An invalid request gets no answer, and a guest program that waits for one waits for ever.
         let written = self
             .server
             .handle_message(reader, Writer::VirtioFs(writer), None, None);

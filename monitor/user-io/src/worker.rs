@@ -92,7 +92,7 @@ pub struct Limit<'a> {
     pub deadline: Instant,
 }
 
-/// An error that says: the work took longer than its limit, so many seconds.
+/// An error that says that the work took longer than its limit of this many seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not done after {0} s: this host is slow")]
 pub struct TooLate(pub u64);

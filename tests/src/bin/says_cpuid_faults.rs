@@ -43,7 +43,7 @@ fn pretend() -> Result<std::convert::Infallible, Box<dyn Error>> {
 fn filter() -> Vec<sock_filter> {
     let step = |code, jf, k| sock_filter { code, jt: 0, jf, k };
     let load = |at| step(0x20, 0, at);
-    // If the number differs, jumps over so many steps to the last one.
+    // If the number differs, jumps over this many steps to the last one.
     let is = |value, otherwise| step(0x15, otherwise, value);
     let give = |result| step(0x06, 0, result);
     vec![

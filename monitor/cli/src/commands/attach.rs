@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Time between two looks at a machine's output. It is shorter if input comes from a terminal.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_TYPING: Duration = Duration::from_millis(10);
-/// A writable pipe takes at least so many bytes without blocking (POSIX's PIPE_BUF).
+/// A writable pipe takes at least this many bytes without blocking (POSIX's PIPE_BUF).
 const PIECE: usize = 4096;
 /// Pieces of output in a turn. The next turn goes on with the rest, after input and signals.
 const PIECES: usize = 64;

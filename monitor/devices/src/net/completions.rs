@@ -141,7 +141,7 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(10));
         }
         assert!(begun.elapsed() >= Duration::from_millis(1));
-        // All is told.
+        // The guest has been told about every completion.
         assert!(matches!(completions.end_round(false), Next::Nothing));
         completions.add(1);
         assert!(matches!(completions.end_round(false), Next::Wait(_)));

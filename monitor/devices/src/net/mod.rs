@@ -125,7 +125,7 @@ impl Net {
             self.work_stack(driver, woken)?
         } else {
             self.transmit(driver)?;
-            // Without a reason the link would be asked in vain: it is waited for.
+            // The reactor reports when the link has something to read.
             let read = woken || !self.waiting.is_empty();
             let given = if read { self.receive(driver)? } else { 0 };
             self.arm_link(read && given < BURST);

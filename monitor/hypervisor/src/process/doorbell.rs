@@ -46,6 +46,8 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
     let wanted = &core.shared.header().proc_wanted;
     let mut console = Console { tail: 0 };
     let (mut most_wanted, mut pause, mut last) = (0, PAUSE, 0);
+    // The thread was woken, and has found no reason yet.
+    let mut woken = false;
     while !core.stopping() {
         let rung = doorbell.load(Ordering::SeqCst);
         // The state is read before the console, so that output from before the end is printed
@@ -65,6 +67,7 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
         // A vCPU that has stopped also rings.
         if core.wakeups.wake_debugger() && rung != last {
             pause = PAUSE;
+            woken = false;
         }
         last = rung;
         let now_wanted = wanted.load(Ordering::Relaxed);
@@ -76,12 +79,14 @@ pub fn run(core: &Core, mut sink: impl FnMut(Output)) {
         }
         if any {
             pause = PAUSE;
-        }
-        if !any && doorbell.load(Ordering::SeqCst) != rung {
+            woken = false;
+        } else if woken || doorbell.load(Ordering::SeqCst) != rung {
             std::thread::sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
-        } else if !any {
+            woken = false;
+        } else {
             sys::futex_wait(doorbell, rung, None);
+            woken = true;
         }
     }
 }
@@ -203,6 +208,39 @@ mod tests {
         assert_eq!(collect(&core).1, End::Failed("no roomleft".to_string()));
         set_message(&core, &[b'x'; MESSAGE]);
         assert_eq!(collect(&core).1, End::Failed("x".repeat(MESSAGE)));
+    }
+
+    /// Each ring comes when the thread sleeps again.
+    #[test]
+    fn rings_without_a_reason_wake_the_thread_ever_more_rarely() {
+        let core = core();
+        let doorbell = &core.shared.header().doorbell;
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                tell.send(rustix::thread::gettid()).unwrap();
+                run(&core, |_| {});
+            });
+            let thread = told.recv().unwrap();
+            let sleeps = || {
+                let path = format!("/proc/self/task/{}/status", thread.as_raw_nonzero());
+                let text = std::fs::read_to_string(path).unwrap();
+                let line = text.lines().find(|line| line.starts_with("voluntary_ctxt"));
+                let number = line.unwrap().rsplit('\t').next().unwrap();
+                number.parse::<u64>().unwrap()
+            };
+            let (before, begun) = (sleeps(), std::time::Instant::now());
+            for _ in 0..2000 {
+                doorbell.fetch_add(1, Ordering::SeqCst);
+                sys::futex_wake(doorbell);
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            let (slept, took) = (sleeps() - before, begun.elapsed());
+            core.stop();
+            // Two for each pause, of 1, 2, 4, 8, 16 and then 32 ms.
+            let most = 2 * (6 + took.as_millis() / LONGEST_PAUSE.as_millis());
+            assert!(u128::from(slept) <= most, "{slept} sleeps in {took:?}");
+        });
     }
 
     #[test]

@@ -37,7 +37,7 @@ use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Processes at the start, if the limit allows so many. More follow when the guest uses them.
+/// Processes at the start, if the limit allows that many. More follow when the guest uses them.
 const FIRST_PROCESSES: u32 = 4;
 /// The name of the thread that ends the machine's processes.
 const SUPERVISOR: &str = "supervisor";

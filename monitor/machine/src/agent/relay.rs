@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 
 /// Bytes of output that may wait for their reader. Beyond that the guest waits.
 const WAITING: usize = 256 << 10;
-/// A writable pipe takes at least so many bytes without blocking (POSIX's PIPE_BUF).
+/// A writable pipe takes at least this many bytes without blocking (POSIX's PIPE_BUF).
 const PIECE: usize = 4096;
 const INPUT_PIECE: usize = 32 << 10;
 

@@ -106,7 +106,7 @@ impl KernelLog {
         !self.unsent.is_empty()
     }
 
-    /// Whether so many bytes wait that no more may be taken from the guest.
+    /// Whether the buffer is full, so that nothing more may be taken from the guest.
     pub fn is_full(&self) -> bool {
         self.unsent.len() >= WAITING
     }

@@ -67,8 +67,8 @@
 #define VMI_FORK_PAGES 20
 
 /*
- * A mapping of text is small up to so many pages. fork copies its page-table entries: the child of
- * a small program runs the same text, and the layer keeps what parent and child have in common.
+ * A mapping of text is small up to this many pages. fork copies its page-table entries: the child
+ * of a small program runs the same text, and the layer keeps what parent and child have in common.
  * exec prepares all of it.
  */
 #define VMI_SMALL_TEXT_PAGES 512

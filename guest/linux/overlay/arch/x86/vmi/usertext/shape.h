@@ -8,7 +8,7 @@
 
 struct pt_regs;
 
-/* The most bytes of a site before its syscall instruction: a stub has room for so many. */
+/* The most bytes of a site before its syscall instruction: the room in a stub. */
 #define SHAPE_PREFIX_MAX 14
 
 /* All offsets are from the start of the page. */
