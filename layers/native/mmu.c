@@ -156,8 +156,8 @@ void native_mmu_fill(u64 va, const u64 *slot, u32 count)
 	(void)count;
 }
 
-int native_mmu_expect_space(u64 cr3, u64 likeness)
+int native_mmu_expect_space(u64 cr3, u64 hint)
 {
-	(void)likeness;
+	(void)hint;
 	return cr3 & PAGE_MASK ? -VMI_EINVAL : 0;
 }
