@@ -17,13 +17,14 @@ const SCRIPT: &str = "while read what; do \
     [ -z \"$jobs\" ] || kill $jobs; jobs=; echo; done";
 
 /// A machine of two vCPUs with a small disk, which the host has in memory.
-fn machine() -> Worker {
+fn machine(options: &[&str]) -> Worker {
     let script = SCRIPT.replace("COUNT", "500");
     Worker::start(None, &script, |folder| {
         let disk = folder.join("disk");
         File::create(&disk).unwrap().set_len(4 << 20).unwrap();
         let disk = format!("{}:snapshot", disk.display());
-        ["--cpus", "2", "--disk", &disk].map(String::from).to_vec()
+        let options = [&["--cpus", "2", "--disk", &disk], options].concat();
+        options.into_iter().map(String::from).collect()
     })
 }
 
@@ -61,10 +62,21 @@ fn a_disk_follows_a_vcpu_that_waits_and_leaves_one_that_works() {
         eprintln!("skipped: one CPU");
         return;
     }
-    let mut machine = machine();
+    let mut machine = machine(&[]);
     works_until(&mut machine, "alone", 1);
     works_until(&mut machine, "beside", all);
     works_until(&mut machine, "alone", 1);
+    machine.end();
+}
+
+#[test]
+fn without_the_heuristic_it_follows_nobody() {
+    let all = sched_getaffinity(None).unwrap().count();
+    let mut machine = machine(&["--without", "device-place"]);
+    for _ in 0..5 {
+        machine.tell("alone");
+        assert_eq!(cpus_of_disk(&machine), all);
+    }
     machine.end();
 }
 
@@ -77,7 +89,7 @@ fn on_one_cpu_it_stays_there() {
     let mut one = CpuSet::new();
     one.set(cpu);
     sched_setaffinity(None, &one).unwrap();
-    let mut machine = machine();
+    let mut machine = machine(&[]);
     for what in ["alone", "beside", "alone"] {
         machine.tell(what);
         assert_eq!(cpus_of_disk(&machine), 1);

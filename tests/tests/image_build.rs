@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::program;
+use paravane_tests::program::{self, Ends};
 use paravane_tests::system::System;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs;
@@ -185,6 +185,7 @@ fn a_signal_ends_the_tools_and_leaves_nothing() {
             .env("PATH", path)
             .stderr(Stdio::null())
             .spawn()
+            .map(Ends)
             .unwrap();
         wait_for(&tools.join("begun"));
         assert_eq!(
@@ -192,10 +193,10 @@ fn a_signal_ends_the_tools_and_leaves_nothing() {
             1,
             "no folder to work in"
         );
-        kill_process(Pid::from_child(&build), signal).unwrap();
+        kill_process(Pid::from_child(&build.0), signal).unwrap();
         let begun = Instant::now();
         let status = loop {
-            if let Some(status) = build.try_wait().unwrap() {
+            if let Some(status) = build.0.try_wait().unwrap() {
                 break status;
             }
             assert!(begun.elapsed() < PATIENCE, "{signal:?}: it goes on");

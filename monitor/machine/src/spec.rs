@@ -63,6 +63,30 @@ pub struct Spec {
     /// In the background, the command gets a terminal.
     #[serde(default)]
     pub tty: bool,
+    /// Heuristics that are off.
+    #[serde(default)]
+    pub without: Vec<Heuristic>,
+}
+
+impl Spec {
+    /// Whether a heuristic is on.
+    pub fn uses(&self, heuristic: Heuristic) -> bool {
+        !self.without.contains(&heuristic)
+    }
+}
+
+/// A guess of the monitor at what is faster, see `docs/tuning.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Heuristic {
+    /// The thread of a device moves to the CPU of the vCPU that waits for it
+    DevicePlace,
+    /// The thread of a disk waits itself for a read that is the only request
+    LoneReads,
+    /// The user network acknowledges the guest's data a moment later, with an answer
+    AckDelay,
+    /// The card reports sent frames a moment later, several at once
+    TxDelay,
 }
 
 /// What runs as process 1.

@@ -2,7 +2,7 @@
 //! Machines in a folder of their own.
 
 use super::*;
-use crate::spec::{Init, Net, Word};
+use crate::spec::{Heuristic, Init, Net, Word};
 
 fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -35,6 +35,7 @@ fn spec() -> Spec {
         user: None,
         interactive: false,
         tty: false,
+        without: vec![Heuristic::AckDelay],
     }
 }
 

@@ -194,6 +194,7 @@ fn on_processes(
             memory: u64::from(MEMORY_MIB) << 20,
             spaces: None,
             debuggable: false,
+            device_place: true,
         })
     })?;
     let mut partial = Vec::new();

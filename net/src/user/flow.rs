@@ -148,6 +148,8 @@ pub struct Flow {
     pub deadline: Option<Instant>,
     /// The deadline has come.
     pub late: bool,
+    /// Acknowledgements may wait.
+    ack_delay: bool,
     /// Pieces of data of the guest to be acknowledged at once.
     prompt: u32,
     /// What `prompt` is after the next acknowledgement that waits in vain.
@@ -171,7 +173,7 @@ pub enum Next {
 }
 
 impl Flow {
-    pub fn new(ends: Ends, host: OwnedFd, state: State) -> Self {
+    pub fn new(ends: Ends, host: OwnedFd, state: State, ack_delay: bool) -> Self {
         // An accepted connection may have data already; the first look tells.
         let open = matches!(state, State::Open(_));
         Flow {
@@ -188,6 +190,7 @@ impl Flow {
             queued: false,
             deadline: None,
             late: false,
+            ack_delay,
             prompt: 0,
             next_prompt: PROMPT,
             last: None,
@@ -222,7 +225,7 @@ impl Flow {
             return;
         };
         let before = socket.tcp().recv_queue();
-        let delay = (self.prompt == 0).then_some(ACK_DELAY);
+        let delay = (self.ack_delay && self.prompt == 0).then_some(ACK_DELAY);
         socket.tcp().set_ack_delay(delay);
         wire.ingress(socket.set(), frame);
         if socket.tcp().recv_queue() > before {

@@ -63,6 +63,8 @@ pub struct Config {
     pub publish: Vec<Publish>,
     /// The largest IP packet in bytes, 576 to 65535.
     pub mtu: u16,
+    /// Acknowledgements may wait a moment for data of the other direction.
+    pub ack_delay: bool,
 }
 
 impl Default for Config {
@@ -76,6 +78,7 @@ impl Default for Config {
             host_loopback: false,
             publish: Vec::new(),
             mtu: 65_520,
+            ack_delay: true,
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Connections {
     spare: Vec<Box<Socket>>,
     /// The most flows at a time since memory was last given back.
     most: usize,
+    /// Acknowledgements may wait.
+    ack_delay: bool,
 }
 
 impl Connections {
@@ -100,6 +102,7 @@ impl Connections {
             none: SocketSet::new(Vec::new()),
             spare: Vec::new(),
             most: 0,
+            ack_delay: config.ack_delay,
         })
     }
 
@@ -232,7 +235,8 @@ impl Connections {
         events.add(&host, Source::Flow(id), flags).ok()?;
         self.next_id += 1;
         self.known.insert(ends, id);
-        self.flows.insert(id, Flow::new(ends, host, state));
+        self.flows
+            .insert(id, Flow::new(ends, host, state, self.ack_delay));
         self.most = self.most.max(self.flows.len());
         Some(id)
     }

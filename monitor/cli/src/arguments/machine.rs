@@ -4,7 +4,7 @@
 use super::{Isolation, mebibytes};
 use clap::Args;
 use paravane_images::oci::Pull;
-use paravane_machine::spec::Init;
+use paravane_machine::spec::{Heuristic, Init};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -148,6 +148,10 @@ pub struct MachineOptions {
     /// Allow debuggers to trace the machine's processes
     #[arg(long)]
     pub debuggable: bool,
+
+    /// Turn off a guess of the monitor at what is faster (may be repeated)
+    #[arg(long, value_enum, value_name = "HEURISTIC")]
+    pub without: Vec<Heuristic>,
 }
 
 /// A command in a guest, and its environment.

@@ -55,6 +55,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             memory: u64::from(args.memory) << 20,
             spaces: args.spaces,
             debuggable: args.debuggable,
+            device_place: true,
         };
         Vm::start_with(&config, devices(&args)?)
     })?;

@@ -51,6 +51,7 @@ fn run(words: &'static str, timeout: Duration) -> anyhow::Result<()> {
             memory: 64 << 20,
             spaces: None,
             debuggable: false,
+            device_place: true,
         })
     })?;
     let deadline = Instant::now() + timeout;

@@ -7,13 +7,14 @@ use crate::test_guest::{FREE, Guest};
 use crate::{Reactor, Wake};
 use std::io;
 use std::sync::Mutex;
-use std::sync::mpsc::{Sender, channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 const HEADER: u64 = FREE;
 const STATUS: u64 = FREE + 64;
 const DATA: u64 = FREE + 0x1000;
+const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Tell(Mutex<Sender<()>>);
 
@@ -30,53 +31,87 @@ fn read(guest: &mut Guest) {
     guest.offer(0, &chain);
 }
 
+/// A disk whose every read has to wait. Each says on which thread it waits, and then waits for a
+/// word.
+struct Slow {
+    disk: Block,
+    reads: Receiver<ThreadId>,
+    go: Sender<()>,
+    done: Receiver<()>,
+}
+
+impl Slow {
+    fn new(tune: fn(Block) -> Block) -> Self {
+        let (tell_read, reads) = channel();
+        let (go, words) = channel();
+        let (tell_done, done) = channel();
+        let words = Mutex::new(words);
+        let read_slowly = move |wait: bool| {
+            if !wait {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            tell_read.send(thread::current().id()).unwrap();
+            words.lock().unwrap().recv().unwrap();
+            Ok(())
+        };
+        let storage = Fake {
+            read: Box::new(read_slowly),
+            ..Fake::default()
+        };
+        let mut disk = tune(Block::on(Arc::new(storage), true, ""));
+        let wake = Arc::new(Tell(Mutex::new(tell_done)));
+        disk.start(&Reactor::new().unwrap().waker(0, wake)).unwrap();
+        Slow {
+            disk,
+            reads,
+            go,
+            done,
+        }
+    }
+}
+
 #[test]
 fn a_lone_read_waits_on_the_devices_thread_and_one_of_several_does_not() {
-    let (tell_read, reads) = channel();
-    let (go, words) = channel();
-    let (tell_done, done) = channel();
-    let words = Mutex::new(words);
-    // Every read has to wait. It says on which thread it waits, and then waits for a word.
-    let read_slowly = move |wait: bool| {
-        if !wait {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        tell_read.send(thread::current().id()).unwrap();
-        words.lock().unwrap().recv().unwrap();
-        Ok(())
-    };
-    let storage = Fake {
-        read: Box::new(read_slowly),
-        ..Fake::default()
-    };
-    let mut disk = Block::on(Arc::new(storage), true, "");
-    let wake = Arc::new(Tell(Mutex::new(tell_done)));
-    disk.start(&Reactor::new().unwrap().waker(0, wake)).unwrap();
+    let mut slow = Slow::new(|disk| disk);
     let mut guest = Guest::new(1);
     let mut driver = guest.driver(0);
     let here = thread::current().id();
-    let patience = Duration::from_secs(20);
     for _ in 0..3 {
         read(&mut guest);
-        go.send(()).unwrap();
-        disk.notified(&mut driver, 0).unwrap();
-        assert_eq!(reads.try_recv().unwrap(), here);
+        slow.go.send(()).unwrap();
+        slow.disk.notified(&mut driver, 0).unwrap();
+        assert_eq!(slow.reads.try_recv().unwrap(), here);
         assert_eq!(guest.used(0).len(), 1);
     }
     // Two at a time: both wait elsewhere, at the same time.
     read(&mut guest);
     read(&mut guest);
-    disk.notified(&mut driver, 0).unwrap();
+    slow.disk.notified(&mut driver, 0).unwrap();
     for _ in 0..2 {
-        assert_ne!(reads.recv_timeout(patience).unwrap(), here);
+        assert_ne!(slow.reads.recv_timeout(PATIENCE).unwrap(), here);
     }
     assert_eq!(guest.used(0).len(), 0);
     for _ in 0..2 {
-        go.send(()).unwrap();
+        slow.go.send(()).unwrap();
     }
     for _ in 0..2 {
-        done.recv_timeout(patience).unwrap();
+        slow.done.recv_timeout(PATIENCE).unwrap();
     }
-    disk.woken(&mut driver).unwrap();
+    slow.disk.woken(&mut driver).unwrap();
     assert_eq!(guest.used(0).len(), 2);
+}
+
+#[test]
+fn without_the_heuristic_a_lone_read_waits_elsewhere() {
+    let mut slow = Slow::new(Block::without_lone_reads);
+    let mut guest = Guest::new(1);
+    let mut driver = guest.driver(0);
+    read(&mut guest);
+    slow.disk.notified(&mut driver, 0).unwrap();
+    let thread = slow.reads.recv_timeout(PATIENCE).unwrap();
+    assert_ne!(thread, thread::current().id());
+    slow.go.send(()).unwrap();
+    slow.done.recv_timeout(PATIENCE).unwrap();
+    slow.disk.woken(&mut driver).unwrap();
+    assert_eq!(guest.used(0).len(), 1);
 }

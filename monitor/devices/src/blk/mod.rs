@@ -46,7 +46,8 @@ pub struct Block {
     read_only: bool,
     serial: String,
     pool: Option<Pool<Request, (u16, u32)>>,
-    lone: Lone,
+    /// `None`: workers serve these reads, too.
+    lone: Option<Lone>,
     /// The machine's end.
     ending: Ending,
 }
@@ -70,13 +71,20 @@ impl Block {
         Ok(Self::on(storage, mode == Mode::ReadOnly, serial))
     }
 
+    /// The device's thread waits for no read.
+    #[must_use]
+    pub fn without_lone_reads(mut self) -> Self {
+        self.lone = None;
+        self
+    }
+
     fn on(storage: Arc<dyn Storage>, read_only: bool, serial: &str) -> Self {
         Block {
             storage,
             read_only,
             serial: serial.to_string(),
             pool: None,
-            lone: Lone::default(),
+            lone: Some(Lone::default()),
             ending: Ending::default(),
         }
     }
@@ -90,7 +98,7 @@ impl Block {
             if result != Err(Failure::Wait) {
                 return Some((request.head, request.finish(result)));
             }
-            if alone && self.lone.here() {
+            if alone && self.lone.as_mut().is_some_and(Lone::here) {
                 let result = self.execute(&request, true);
                 return Some((request.head, request.finish(result)));
             }
@@ -120,7 +128,9 @@ impl Block {
             }
             if alone {
                 next = driver.pop(QUEUE)?;
-                self.lone.done(next.is_some());
+                if let Some(lone) = &mut self.lone {
+                    lone.done(next.is_some());
+                }
             }
         }
         driver.signal(QUEUE)

@@ -62,6 +62,8 @@ pub struct Net {
     /// Space for the driver's frame, after its header.
     outgoing: Vec<u8>,
     completions: Completions,
+    /// `completions` may wait.
+    tx_delay: bool,
     /// The link has not taken a frame that is still in the driver's queue.
     full: bool,
 }
@@ -93,8 +95,16 @@ impl Net {
             waiting: Vec::new(),
             outgoing: Vec::new(),
             completions: Completions::default(),
+            tx_delay: true,
             full: false,
         }
+    }
+
+    /// The card reports each frame that it has sent at once.
+    #[must_use]
+    pub fn without_tx_delay(mut self) -> Self {
+        self.tx_delay = false;
+        self
     }
 
     /// A locally administered address, always the same for the same name.
@@ -359,7 +369,9 @@ impl Device for Net {
 
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
         self.waker = Some(waker.clone());
-        self.completions.prepare()?;
+        if self.tx_delay {
+            self.completions.prepare()?;
+        }
         self.stage.prepare(waker)
     }
 

@@ -40,8 +40,12 @@ struct Machine {
 
 impl Machine {
     fn new(config: Config, features: u64) -> Machine {
+        Machine::with(config, features, |net| net)
+    }
+
+    fn with(config: Config, features: u64, tune: fn(Net) -> Net) -> Machine {
         let network = paravane_net::user::Network::new(config).unwrap();
-        let mut net = Net::new(Wire::Stack(Box::new(network)), [2, 0, 0, 0, 0, 1]);
+        let mut net = tune(Net::new(Wire::Stack(Box::new(network)), [2, 0, 0, 0, 0, 1]));
         assert_eq!(features & !net.features(), 0);
         let (reactor, bell) = (Reactor::new().unwrap(), Arc::new(Bell::default()));
         let waker = reactor.waker(0, Arc::clone(&bell) as Arc<dyn Wake>);
@@ -182,6 +186,17 @@ fn a_batch_of_frames_is_one_interrupt() {
         if machine.bell.0.swap(false, Ordering::SeqCst) {
             machine.net.woken(&mut machine.driver).unwrap();
         }
+    }
+}
+
+/// The driver has no buffers, so that there is no other reason for an interrupt.
+#[test]
+fn without_the_heuristic_a_frame_is_reported_at_once() {
+    for (tune, interrupts) in [(Net::without_tx_delay as fn(Net) -> Net, 1), (|net| net, 0)] {
+        let mut machine = Machine::with(Config::default(), 0, tune);
+        machine.queue([0; HEADER], &question());
+        machine.notify(TX);
+        assert_eq!(machine.interrupts(), interrupts);
     }
 }
 

@@ -50,6 +50,7 @@ impl Hypervisor for Process {
                 memory,
                 spaces,
                 debuggable,
+                device_place: true,
             };
             Vm::start_with(&config, vec![Box::new(Rng::default())])
         })?;

@@ -45,14 +45,16 @@ pub struct Devices {
     all: Vec<Box<dyn Device>>,
     area: Option<Arc<Area>>,
     ram: u64,
+    follow: bool,
 }
 
 impl Devices {
-    /// Takes the devices; `ram` is the size of guest memory in bytes.
+    /// Takes the devices; `ram` is the size of guest memory in bytes. With `follow` their threads
+    /// may follow the vCPUs that wait for them ([`Place`]).
     ///
     /// # Errors
     /// There are too many devices, or the host gives no memory for their registers.
-    pub fn new(all: Vec<Box<dyn Device>>, ram: u64) -> anyhow::Result<Self> {
+    pub fn new(all: Vec<Box<dyn Device>>, ram: u64, follow: bool) -> anyhow::Result<Self> {
         if all.len() > size(ph::PHV_MAX_DEVICES) {
             bail!(
                 "{} devices: at most {} are possible",
@@ -72,7 +74,12 @@ impl Devices {
             .then(|| Area::new(all.len()))
             .transpose()
             .context("cannot make the devices' registers")?;
-        Ok(Devices { all, area, ram })
+        Ok(Devices {
+            all,
+            area,
+            ram,
+            follow,
+        })
     }
 
     /// The number of devices.
@@ -144,6 +151,7 @@ impl Devices {
                 memory: Arc::clone(memory),
                 number,
                 name,
+                follow: self.follow,
                 registers,
                 device,
                 driver: None,
@@ -248,6 +256,8 @@ pub struct Thread {
     memory: Arc<Memory>,
     number: usize,
     name: String,
+    /// It follows the vCPU that waits for it.
+    follow: bool,
     line: Arc<Line>,
     counters: Arc<Counters>,
     registers: Registers,
@@ -271,9 +281,11 @@ impl Thread {
 
     /// Works until the machine is stopped.
     pub fn run(mut self) {
-        let mut place = Place::new();
+        let mut place = self.follow.then(Place::new);
         while !self.core.stopping() {
-            place.follow(&self.core, self.number, &self.line.interrupts);
+            if let Some(place) = &mut place {
+                place.follow(&self.core, self.number, &self.line.interrupts);
+            }
             let bits = self.take();
             if bits & REGISTER != 0 {
                 self.serve_requests();

@@ -71,6 +71,8 @@ pub struct Config<'a> {
     pub spaces: Option<u32>,
     /// Debuggers may attach to the processes.
     pub debuggable: bool,
+    /// The threads of devices may follow the vCPUs that wait for them.
+    pub device_place: bool,
 }
 
 /// A running machine. Dropping it ends the machine. Nothing is left of it except threads of the
@@ -114,7 +116,7 @@ impl Vm {
         tracing::info!(by = signal_scope.word(), "signals are kept inside");
         let layer = Layer::read(config.layer)?;
         let ram = Ram::new(config.memory)?;
-        let devices = Devices::new(devices, ram.size())?;
+        let devices = Devices::new(devices, ram.size(), config.device_place)?;
         let kernel = Kernel::read(config.kernel, ram.size() - boot::RESERVED)
             .with_context(|| format!("guest {}", config.name))?;
         kernel.store(&ram)?;

@@ -4,7 +4,7 @@
 use super::network::NetworkReport;
 use super::resources::{self, Resources};
 use crate::root;
-use crate::spec::{Init, Spec};
+use crate::spec::{Heuristic, Init, Spec};
 use crate::stats::{Metrics, Stats};
 use crate::store;
 use anyhow::{Context, bail};
@@ -180,6 +180,7 @@ impl Machine {
             memory: u64::from(self.spec.memory_mib) << 20,
             spaces: self.spec.spaces,
             debuggable: self.spec.debuggable,
+            device_place: self.spec.uses(Heuristic::DevicePlace),
         };
         let listener = gdb.map(Listener::open).transpose()?;
         let mut vm = Vm::prepare(&config, devices).context("cannot start the machine")?;

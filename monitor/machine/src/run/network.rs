@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The network of a machine.
 
-use crate::spec::{Net, Spec};
+use crate::spec::{Heuristic, Net, Spec};
 use crate::store::Machine;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;
@@ -91,7 +91,8 @@ pub fn connect(
         Net::Tap(name) => {
             let link = tap::open(name).context("--net")?;
             report.tell(&format!("tap {name}"), None);
-            devices.push(Box::new(Card::new(Wire::Link(link), mac)));
+            let card = Card::new(Wire::Link(link), mac);
+            devices.push(Box::new(tuned(card, spec)));
             return Ok(Connected::default());
         }
         Net::User { loopback } | Net::Stack { loopback } | Net::Passt { loopback } => *loopback,
@@ -100,6 +101,7 @@ pub fn connect(
         host_loopback: loopback,
         resolver: user::host_resolver(),
         publish: ports(spec)?,
+        ack_delay: spec.uses(Heuristic::AckDelay),
         ..user::Config::default()
     };
     passt::keep_with(|process| Ok(Box::new(PasstProcess(confine::keep(&process)?))));
@@ -126,11 +128,20 @@ pub fn connect(
             Auto::Later(lazy) => Card::later(later(lazy, mac, report, Arc::clone(&kept)), mac),
         },
     };
-    devices.push(Box::new(card));
+    devices.push(Box::new(tuned(card, spec)));
     Ok(Connected {
         network: Some(addresses(&config)),
         _passt: kept,
     })
+}
+
+/// The card without the heuristics that are off.
+fn tuned(card: Card, spec: &Spec) -> Card {
+    if spec.uses(Heuristic::TxDelay) {
+        card
+    } else {
+        card.without_tx_delay()
+    }
 }
 
 fn later(lazy: Lazy, mac: [u8; 6], report: NetworkReport, kept: Kept) -> Later {

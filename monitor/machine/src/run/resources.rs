@@ -3,7 +3,7 @@
 
 use super::network::{self, Connected, NetworkReport};
 use super::superblock;
-use crate::spec::{Disk, DiskMode, Spec, Volume};
+use crate::spec::{Disk, DiskMode, Heuristic, Spec, Volume};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Mount;
 use paravane_devices::Device;
@@ -66,9 +66,11 @@ impl Resources {
             } else {
                 "--disk"
             };
-            devices.push(Box::new(
-                Block::new(&disk.file, mode, &format!("disk{index}")).context(option)?,
-            ));
+            let mut disk = Block::new(&disk.file, mode, &format!("disk{index}")).context(option)?;
+            if !spec.uses(Heuristic::LoneReads) {
+                disk = disk.without_lone_reads();
+            }
+            devices.push(Box::new(disk));
         }
         for (index, volume) in spec.volumes.iter().enumerate() {
             let tag = format!("volume{index}");

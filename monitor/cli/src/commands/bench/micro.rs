@@ -224,6 +224,7 @@ impl Bench<'_> {
             memory,
             spaces: None,
             debuggable: false,
+            device_place: true,
         })?;
         let mut console = String::new();
         match self.console(&vm, &mut console)? {

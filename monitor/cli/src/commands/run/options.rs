@@ -62,6 +62,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         user: args.command.user.clone().or_else(|| process.user()),
         interactive: args.interactive,
         tty: args.tty,
+        without: args.without.clone(),
     })
 }
 
