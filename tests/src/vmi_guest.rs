@@ -17,6 +17,8 @@ pub enum Deed {
     Scribble,
     /// Maps one page in each GiB, then the next page, and so on.
     FloodMappings,
+    /// Says that the machine has ended, rings no doorbell, and ends its process.
+    HideDeath,
     /// Asks for more processes, after it has disabled the filter of new ones.
     GrowUnfiltered,
 }
@@ -103,6 +105,11 @@ fn code(deed: Deed) -> Vec<u8> {
             code.extend([0xb9, 0x00, 0x00, 0x40, 0x00]); // mov $0x400000, %ecx
             code.extend([0xb0, 0xa5, 0xf3, 0xaa]); // mov $0xa5, %al; rep stosb
         }
+        Deed::HideDeath => {
+            code.extend(store(&[(offset_of!(Shared, vm_state), 1)]));
+            code.extend([0xb8, 0xe7, 0x00, 0x00, 0x00]); // mov $231, %eax
+            code.extend(host_call());
+        }
         Deed::FloodMappings => return flood(),
         Deed::GrowUnfiltered => code.extend(grow()),
     }
@@ -110,24 +117,28 @@ fn code(deed: Deed) -> Vec<u8> {
     code
 }
 
-fn grow() -> Vec<u8> {
-    use paravane_abi::process::{PHV_SHARED, PHV_SHARED_FILTER};
-    let field = |offset: usize| (PHV_SHARED + offset as u64).to_le_bytes();
-    #[allow(clippy::cast_possible_truncation)] // 64-bit hosts only
-    let filter = PHV_SHARED_FILTER as usize;
+/// Stores values in fields of the shared area, by their offsets.
+fn store(fields: &[(usize, u32)]) -> Vec<u8> {
     let mut code = Vec::new();
-    for (offset, value) in [
-        // ret ALLOW
-        (filter, 6u32),
-        (filter + 4, 0x7fff_0000),
-        (offset_of!(Shared, proc_wanted), 12),
-        (offset_of!(Shared, doorbell), 1000),
-    ] {
+    for (offset, value) in fields {
         code.extend([0x48, 0xbf]); // movabs $field, %rdi
-        code.extend(field(offset));
+        code.extend((paravane_abi::process::PHV_SHARED + *offset as u64).to_le_bytes());
         code.extend([0xc7, 0x07]); // movl $value, (%rdi)
         code.extend(value.to_le_bytes());
     }
+    code
+}
+
+fn grow() -> Vec<u8> {
+    #[allow(clippy::cast_possible_truncation)] // 64-bit hosts only
+    let filter = paravane_abi::process::PHV_SHARED_FILTER as usize;
+    let mut code = store(&[
+        // ret ALLOW
+        (filter, 6),
+        (filter + 4, 0x7fff_0000),
+        (offset_of!(Shared, proc_wanted), 12),
+        (offset_of!(Shared, doorbell), 1000),
+    ]);
     code.extend([0xbe, 0x01, 0x00, 0x00, 0x00]); // mov $FUTEX_WAKE, %esi
     code.extend([0xba, 0x01, 0x00, 0x00, 0x00]); // mov $1, %edx
     code.extend([0xb8, 0xca, 0x00, 0x00, 0x00]); // mov $202, %eax

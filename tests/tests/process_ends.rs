@@ -4,11 +4,13 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::planted::{self, Planted};
 use paravane_tests::program;
 use paravane_tests::vmi_guest::{Deed, build};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -39,10 +41,17 @@ impl Machine {
         Self::start_with(Deed::Spin)
     }
 
-    #[allow(clippy::zombie_processes)] // `end` waits for it. If it does not start, the test ends.
     fn start_with(deed: Deed) -> Self {
+        Self::start_on(deed, None)
+    }
+
+    #[allow(clippy::zombie_processes)] // `end` waits for it. If it does not start, the test ends.
+    fn start_on(deed: Deed, layer: Option<&Path>) -> Self {
         let folder = TempDir::new().unwrap();
         let mut command = command(&folder, deed);
+        if let Some(file) = layer {
+            command.arg("--rom").arg(file);
+        }
         command.args(["--cpus", &VCPUS.to_string()]);
         let monitor = command
             .stdout(Stdio::piped())
@@ -249,6 +258,50 @@ fn a_hostile_kernel_ends_its_own_machine() {
         assert_eq!(run.code, 1, "{deed:?}: {run:?}");
         assert!(run.stdout.contains(message), "{deed:?}: {run:?}");
         assert!(start.elapsed() < Duration::from_secs(10), "{deed:?}");
+    }
+}
+
+/// Otherwise the monitor would go on and signal the process's id, which another program may get.
+#[test]
+fn a_guest_cannot_hide_the_end_of_a_process() {
+    let folder = TempDir::new().unwrap();
+    // This may build the program.
+    let mut command = command(&folder, Deed::HideDeath);
+    let begun = Instant::now();
+    let run = program::finish(command.args(["--timeout", "60"]));
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+/// The state of a process that has ended, while the monitor has not noticed it.
+fn state_after_its_end(layer: Option<&Path>) -> Option<char> {
+    let machine = Machine::start_on(Deed::Spin, layer);
+    kill(Signal::STOP, &[machine.monitor.id()]);
+    kill(Signal::KILL, &machine.spaces[..1]);
+    // The zygote has time to report it.
+    std::thread::sleep(Duration::from_millis(500));
+    let state = stat(machine.spaces[0]).map(|(state, _, _)| state);
+    kill(Signal::CONT, &[machine.monitor.id()]);
+    let (code, said) = machine.end();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("was killed by signal 9"), "{said}");
+    state
+}
+
+/// The monitor signals processes by their ids, so the host must not give them to others.
+#[test]
+fn the_id_of_a_process_that_has_ended_is_kept() {
+    assert_eq!(state_after_its_end(None), Some('Z'));
+    let faults = planted::found_by("ends_keep_ids").unwrap();
+    assert!(!faults.is_empty());
+    for fault in faults {
+        let planted = Planted::build(&fault).unwrap();
+        let state = state_after_its_end(Some(&planted.rom()));
+        assert_ne!(state, Some('Z'), "{fault} is not found");
     }
 }
 

@@ -350,6 +350,49 @@ TEST(line_stopped, "line.route.notifier_stops", 2, 0, LINE_ROUTE, LINE_PENDING, 
 	stop();
 }
 
+static u32 masked;
+
+/* The same, and the line is masked when the vCPU stops. */
+static void notify_mask_and_stop(void *argument)
+{
+	(void)argument;
+	irq_disable();
+	offer();
+	vmi.line_notify(rng.device.line, 0);
+	WAIT_UNTIL(get(INTERRUPT_STATUS) == 1);
+	delay_ns(QUIET);
+	vmi.line_route(rng.device.line, 0, 0);
+	atomic_add(&masked, 1);
+	vmi.cpu_stop();
+}
+
+static void take_line(void *argument)
+{
+	irq_enable();
+	WAIT_UNTIL(irq_count(1, VECTOR_LINE) > *(u64 *)argument);
+	irq_disable();
+}
+
+TEST(line_stopped_masked, "line.route.notifier_stops_masked", 2, 0, LINE_ROUTE, LINE_PENDING,
+     CPU_STOP)
+{
+	u64 before = irq_count(1, VECTOR_LINE);
+
+	need_calls();
+	start();
+	masked = 0;
+	CHECK_RESULT(vmi.line_route(rng.device.line, VMI_LINE_NOTIFIER, VECTOR_LINE), 0);
+	run_on(1, notify_mask_and_stop, NULL);
+	WAIT_UNTIL(READ_ONCE(masked));
+	/* An INIT stops it if it has not stopped yet. */
+	CHECK(smp_start(1));
+	CHECK_EQ(irq_count(1, VECTOR_LINE), before);
+	CHECK_RESULT(vmi.line_route(rng.device.line, VMI_LINE_NOTIFIER, VECTOR_LINE), 0);
+	run_on_others(2, take_line, &before);
+	CHECK_EQ(vmi.line_pending(), 1ULL << rng.device.line);
+	stop();
+}
+
 static u32 low, high;		/* halves of the features */
 
 #define STORE(half, instruction, ...)					\

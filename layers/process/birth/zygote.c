@@ -19,10 +19,15 @@
 #include "host/call.h"
 #include "host/cpuid.h"
 #include "host/futex.h"
+#include "host/signals.h"
 #include "host/step.h"
 #include "state/state.h"
 
 #define WNOHANG 1
+#define WEXITED 4
+#define WNOWAIT 0x1000000
+#define P_PID 1
+#define CLD_EXITED 1
 #define MSG_DONTWAIT 0x40
 #define POLLIN 1
 #define SFD_NONBLOCK 0x800
@@ -42,6 +47,8 @@ noreturn void zygote_main(void);
 
 /* Process ids of the children by index. Private, unlike phv_proc.pid. */
 static u32 children[PHV_MAX_PROCS];
+/* More than the index of each of them. */
+static u32 children_end;
 
 void tell(u32 op, u32 index, u32 pid, u32 value)
 {
@@ -182,26 +189,26 @@ static bool try_descriptors(void)
 	return child > 0 && host4(wait4, child, &status, 0, 0) == child && status == 0;
 }
 
-static u32 index_of(u32 pid)
+/*
+ * Reports each child that has ended, once. It stays a zombie until the zygote ends, because the
+ * monitor signals and pins processes by id: no other program may get the id before that.
+ */
+static void report_ended(void)
 {
-	u32 i;
+	struct host_siginfo info;
+	u32 i, status;
 
-	for (i = 0; i < PHV_MAX_PROCS; i++)
-		if (children[i] == pid)
-			return i;
-	return 0xffffffff;
-}
-
-static void reap(void)
-{
-	u32 status = 0, index;
-	s64 pid;
-
-	while ((pid = host4(wait4, -1, &status, WNOHANG, 0)) > 0) {
-		index = index_of((u32)pid);
-		if (index < PHV_MAX_PROCS)
-			children[index] = 0;
-		tell(PHV_OP_DIED, index, (u32)pid, status);
+	for (i = 0; i < children_end; i++) {
+		info.kill.pid = 0;
+		if (!children[i] || host6(waitid, P_PID, children[i], &info,
+					  WEXITED | WNOHANG | (FAULT(REAPED_AT_ONCE) ? 0 : WNOWAIT),
+					  0, 0) != 0 || !info.kill.pid)
+			continue;
+		/* As wait4 has it. */
+		status = info.code == CLD_EXITED ? (info.kill.status & 0xff) << 8 :
+						   info.kill.status & 0x7f;
+		tell(PHV_OP_DIED, i, children[i], status);
+		children[i] = 0;
 	}
 }
 
@@ -302,6 +309,8 @@ static void make_process(u32 index)
 		futex_wait(ready, 0, host_ns() + LOOK_AGAIN);
 	}
 	children[index] = (u32)child;
+	if (children_end <= index)
+		children_end = index + 1;
 	tell(PHV_OP_READY, index, (u32)child, 0);
 }
 
@@ -350,9 +359,9 @@ static void serve(void)
 	s64 r;
 
 	host6(ppoll, poll, ARRAY_SIZE(poll), 0, 0, 0, 0);
-	/* One signal may stand for several ended children: reap() waits for all of them. */
-	host3(read, plan->child_events, info, sizeof(info));
-	reap();
+	/* One signal may stand for several ended children. */
+	if (host3(read, plan->child_events, info, sizeof(info)) > 0)
+		report_ended();
 	r = host6(recvfrom, PHV_FD_CONTROL, &m, sizeof(m), MSG_DONTWAIT, 0, 0);
 	if (r == 0)
 		host1(exit_group, 0);

@@ -14,6 +14,7 @@ int process_line_route(u32 line, u32 apic_id, u32 vector)
 	struct vcpu *v = this_vcpu(), *to;
 	struct phv_device *device;
 	u32 place = apic_id;
+	u64 signals;
 
 	if (vector && (vector < VMI_VECTOR_MIN || vector > VMI_VECTOR_MAX))
 		return -VMI_EINVAL;
@@ -26,7 +27,13 @@ int process_line_route(u32 line, u32 apic_id, u32 vector)
 	device = device_at(line);
 	__atomic_store_n(&device->route, vector ? place << 8 | vector : 0, __ATOMIC_SEQ_CST);
 	/* W1 to W3 of host/doorbell.h: the monitor stores raised, fence, then reads route. */
-	if (!vector || !__atomic_exchange_n(&device->raised, 0, __ATOMIC_SEQ_CST))
+	if (!vector)
+		return 0;
+	signals = __atomic_exchange_n(&device->raised, 0, __ATOMIC_SEQ_CST);
+	/* A signal whose vCPU was stopped while the line was masked (lines_resend). */
+	if (place == PHV_ROUTE_NOTIFIER && !FAULT(LINE_FORGETS_STOPPED))
+		signals |= READ_ONCE(shared->s.lines) >> line & 1;
+	if (!signals)
 		return 0;
 	to = line_signal(line, place);
 	irq_request(to, vector);

@@ -17,7 +17,7 @@ enum {
 	HOST_sigaltstack = 131, HOST_prctl = 157, HOST_arch_prctl = 158, HOST_gettid = 186,
 	HOST_futex = 202, HOST_sched_setaffinity = 203, HOST_clock_gettime = 228,
 	HOST_exit_group = 231, HOST_tgkill = 234, HOST_seccomp = 317, HOST_ppoll = 271,
-	HOST_rt_sigtimedwait = 128, HOST_signalfd4 = 289,
+	HOST_rt_sigtimedwait = 128, HOST_waitid = 247, HOST_signalfd4 = 289,
 };
 
 #define HOST_E2BIG 7

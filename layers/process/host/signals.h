@@ -11,6 +11,7 @@ struct host_siginfo {
 		struct {
 			s32 pid;
 			u32 uid;
+			s32 status;	/* of SIGCHLD and waitid() */
 		} kill;
 		struct {
 			u64 addr;

@@ -37,8 +37,9 @@ void lines_resend(void)
 	u32 line;
 
 	/*
-	 * A sender sets the bit, then looks whether the vCPU is off. This vCPU is off, then looks
-	 * for the bit: one of the two finds what the other did.
+	 * A sender sets the bit, then looks whether the vCPU is off, then requests the vector. The
+	 * vCPU was off, has no requests any more, and this thread then looks for the bit: one of
+	 * the two finds what the other did, also if the vCPU runs again.
 	 */
 	fence();
 	step();

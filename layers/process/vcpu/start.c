@@ -108,8 +108,8 @@ noreturn void vcpu_stop(struct vcpu *v)
 	step();
 	if (again)
 		start(v);
-	else
-		lines_resend();
+	/* Either way this vCPU's requests are gone, and those of lines must reach one that runs. */
+	lines_resend();
 	/* This may be the handler of a notification, in which further ones are blocked. */
 	signals_open(thread_of(v), vcpu_park);
 }

@@ -25,9 +25,13 @@ impl Wake for Tell {
 }
 
 fn read(guest: &mut Guest) {
+    read_bytes(guest, 512);
+}
+
+fn read_bytes(guest: &mut Guest, bytes: u32) {
     guest.write(HEADER, blk::VIRTIO_BLK_T_IN);
     guest.write(HEADER + 8, 0u64);
-    let chain = [(HEADER, 16, false), (DATA, 512, true), (STATUS, 1, true)];
+    let chain = [(HEADER, 16, false), (DATA, bytes, true), (STATUS, 1, true)];
     guest.offer(0, &chain);
 }
 
@@ -103,10 +107,19 @@ fn a_lone_read_waits_on_the_devices_thread_and_one_of_several_does_not() {
 
 #[test]
 fn without_the_heuristic_a_lone_read_waits_elsewhere() {
-    let mut slow = Slow::new(Block::without_lone_reads);
+    waits_elsewhere(Slow::new(Block::without_lone_reads), 512);
+}
+
+/// A reset would wait for it.
+#[test]
+fn a_large_lone_read_waits_elsewhere() {
+    waits_elsewhere(Slow::new(|disk| disk), (1 << 20) + 512);
+}
+
+fn waits_elsewhere(mut slow: Slow, bytes: u32) {
     let mut guest = Guest::new(1);
     let mut driver = guest.driver(0);
-    read(&mut guest);
+    read_bytes(&mut guest, bytes);
     slow.disk.notified(&mut driver, 0).unwrap();
     let thread = slow.reads.recv_timeout(PATIENCE).unwrap();
     assert_ne!(thread, thread::current().id());

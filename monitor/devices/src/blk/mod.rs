@@ -39,6 +39,8 @@ const QUEUE: usize = 0;
 /// The most requests that wait for the disk at a time.
 const THREADS: usize = 4;
 const QUEUE_SIZE: u16 = 256;
+/// The largest read, in bytes, for which the device's thread waits: it looks at no reset meanwhile.
+const LONE_BYTES: u64 = 1 << 20;
 
 /// The device.
 pub struct Block {
@@ -98,7 +100,8 @@ impl Block {
             if result != Err(Failure::Wait) {
                 return Some((request.head, request.finish(result)));
             }
-            if alone && self.lone.as_mut().is_some_and(Lone::here) {
+            let small = request.bytes() <= LONE_BYTES;
+            if alone && small && self.lone.as_mut().is_some_and(Lone::here) {
                 let result = self.execute(&request, true);
                 return Some((request.head, request.finish(result)));
             }
@@ -128,6 +131,10 @@ impl Block {
             }
             if alone {
                 next = driver.pop(QUEUE)?;
+                if next.is_some() {
+                    // The next request may have to wait for the host.
+                    driver.signal(QUEUE)?;
+                }
                 if let Some(lone) = &mut self.lone {
                     lone.done(next.is_some());
                 }

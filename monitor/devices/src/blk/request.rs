@@ -50,6 +50,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// The length of its data, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.output.len() + self.input.len()
+    }
+
     /// Parses a chain. Header, data and status may be split over any number of buffers.
     ///
     /// # Errors

@@ -13,6 +13,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Interrupts from one decision to the next: a host call pays off over this many.
 const WINDOW: u32 = 32;
+/// Rounds of a pinned thread without a decision, after which it is released: a driver that has
+/// suppressed interrupts does not wait for them.
+const ROUNDS: u32 = 256;
 
 /// The interrupts of a device since the last decision.
 #[derive(Debug, Default)]
@@ -57,9 +60,11 @@ enum Waits {
 /// Where the calling thread runs.
 #[derive(Debug)]
 pub struct Place {
-    /// The CPUs that it may use; `None` if the host does not tell.
+    /// The CPUs that it may use if it is not pinned; `None` if the host does not tell.
     allowed: Option<CpuSet>,
     pinned: Option<u32>,
+    /// Rounds since the last decision.
+    rounds: u32,
 }
 
 impl Place {
@@ -68,14 +73,16 @@ impl Place {
         Place {
             allowed: sched_getaffinity(None).ok(),
             pinned: None,
+            rounds: 0,
         }
     }
 
     /// Pins or releases the calling thread, the thread of device `number`, if it is time to.
     ///
-    /// Costs a host call if something changes, at most once in [`WINDOW`] interrupts.
+    /// To be called once in each round of work. Costs two host calls if something changes, at most
+    /// once in [`WINDOW`] interrupts or [`ROUNDS`] rounds.
     pub fn follow(&mut self, core: &Core, number: usize, interrupts: &Interrupts) {
-        let Some(waits) = interrupts.decide() else {
+        let Some(waits) = self.decide(interrupts) else {
             return;
         };
         let cpu = core.cpus.of(kick::notifier(core, number));
@@ -85,7 +92,24 @@ impl Place {
         }
     }
 
+    fn decide(&mut self, interrupts: &Interrupts) -> Option<Waits> {
+        let waits = interrupts.decide();
+        self.rounds += 1;
+        let long = self.rounds >= ROUNDS;
+        if waits.is_some() || long {
+            self.rounds = 0;
+        }
+        waits.or((long && self.pinned.is_some()).then_some(Waits::Rarely))
+    }
+
     fn pin(&mut self, cpu: Option<u32>) {
+        // Not the CPU that this thread was pinned to: the user has given it others, which stay.
+        if let Some(now) = sched_getaffinity(None)
+            .ok()
+            .filter(|now| !self.is_ours(now))
+        {
+            (self.allowed, self.pinned) = (Some(now), None);
+        }
         let Some(allowed) = self.allowed else {
             return;
         };
@@ -103,6 +127,14 @@ impl Place {
         if sched_setaffinity(None, &set).is_ok() {
             self.pinned = cpu;
         }
+    }
+}
+
+impl Place {
+    /// Whether these CPUs are what the last call of [`Place::pin`] has set.
+    fn is_ours(&self, now: &CpuSet) -> bool {
+        let pinned = self.pinned.and_then(|cpu| usize::try_from(cpu).ok());
+        pinned.is_some_and(|cpu| now.count() == 1 && cpu < CpuSet::MAX_CPU && now.is_set(cpu))
     }
 }
 
@@ -150,6 +182,45 @@ mod tests {
         // A vCPU that may be anywhere.
         assert_eq!(next(Some(3), Waits::Mostly, Some(u32::MAX)), None);
         assert_eq!(next(Some(3), Waits::Mostly, None), None);
+    }
+
+    /// Interrupts that are suppressed decide nothing.
+    #[test]
+    fn a_pinned_thread_without_interrupts_is_released() {
+        let (mut place, interrupts) = (Place::new(), Interrupts::default());
+        for _ in 0..2 * ROUNDS {
+            assert_eq!(place.decide(&interrupts), None);
+        }
+        place.pinned = Some(0);
+        for _ in 1..ROUNDS {
+            assert_eq!(place.decide(&interrupts), None);
+        }
+        assert_eq!(place.decide(&interrupts), Some(Waits::Rarely));
+        (0..WINDOW).for_each(|_| interrupts.count(true));
+        assert_eq!(place.decide(&interrupts), Some(Waits::Mostly));
+        assert_eq!(place.rounds, 0);
+    }
+
+    /// As `taskset -a -p` does it.
+    #[test]
+    fn cpus_that_the_user_takes_away_stay_away() {
+        let before = sched_getaffinity(None).unwrap();
+        let cpus: Vec<_> = (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| before.is_set(cpu))
+            .collect();
+        let &[first, .., last] = &cpus[..] else {
+            eprintln!("skipped: one CPU");
+            return;
+        };
+        let mut place = Place::new();
+        place.pin(u32::try_from(first).ok());
+        let mut narrow = CpuSet::new();
+        narrow.set(last);
+        sched_setaffinity(None, &narrow).unwrap();
+        place.pin(None);
+        assert!(sched_getaffinity(None).unwrap() == narrow);
+        place.pin(u32::try_from(first).ok());
+        assert!(sched_getaffinity(None).unwrap() == narrow);
     }
 
     #[test]

@@ -61,15 +61,13 @@ pub fn signal(core: &Core, vcpu: usize) -> bool {
     );
     // The guest could write any number there, so only a known process counts; tgkill itself checks
     // that the thread belongs to the process.
-    let known = core
-        .processes
-        .iter()
-        .find(|(_, process)| process.layer_pid == pid);
-    if let Some((_, process)) = known {
-        if let Some(tid) = process.thread(tid) {
+    core.processes.act(|_, process| {
+        let known = process.layer_pid == pid;
+        if let Some(tid) = process.thread(tid).filter(|_| known) {
             sys::signal_thread(process.pid, tid);
         }
-    }
+        known
+    });
     false
 }
 
@@ -80,15 +78,18 @@ pub fn nmi(core: &Core) {
     }
 }
 
-/// Requests an interrupt vector of a vCPU and kicks it. Returns whether the vCPU was halted.
+/// Requests an interrupt vector of a vCPU and kicks it. Returns whether the vCPU was halted and had
+/// no such request: one that has not taken the last one waits for its CPU, not for the device.
 fn interrupt(core: &Core, vcpu: usize, vector: u8) -> bool {
-    core.shared.vcpu(vcpu).irr[usize::from(vector >> 6)]
-        .fetch_or(1 << (vector & 63), Ordering::SeqCst);
-    tell(core, vcpu, IRQ)
+    let bit = 1 << (vector & 63);
+    let requests = &core.shared.vcpu(vcpu).irr[usize::from(vector >> 6)];
+    let requested = requests.fetch_or(bit, Ordering::SeqCst) & bit != 0;
+    tell(core, vcpu, IRQ) && !requested
 }
 
 /// Signals a device's interrupt line: delivers the interrupt where the guest routed it, or keeps it
-/// while the line is masked. Returns whether a vCPU gets it that was halted.
+/// while the line is masked. Returns whether a vCPU gets it that was halted and had taken the last
+/// one.
 pub fn raise(core: &Core, line: usize) -> bool {
     let device = core.shared.device(line);
     let Some(to) = wakeup::raise(&device.route, &device.raised) else {
@@ -157,6 +158,18 @@ mod tests {
             .iter()
             .map(|word| word.load(Ordering::SeqCst))
             .collect()
+    }
+
+    /// A vCPU that is woken and has no CPU yet still looks halted.
+    #[test]
+    fn an_interrupt_that_is_not_taken_is_counted_once() {
+        let core = core();
+        let device = core.shared.device(3);
+        device.route.store(1 << 8 | 0x41, Ordering::SeqCst);
+        assert!(raise(&core, 3));
+        assert!(!raise(&core, 3));
+        core.shared.vcpu(1).irr[1].store(0, Ordering::SeqCst);
+        assert!(raise(&core, 3));
     }
 
     #[test]
@@ -275,6 +288,10 @@ mod tests {
         }
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 1);
         own(&inside, 2, 7);
+        tell(&inside, 0, ALARM);
+        assert_eq!(SIGNALS.load(Ordering::SeqCst), 2);
+        // After the end of the zygote the ids may be those of others.
+        inside.processes.kill();
         tell(&inside, 0, ALARM);
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 2);
     }

@@ -93,16 +93,23 @@ pub fn choose(vcpus: usize, allowed: &[u32], before: &Load, now: &Load, seed: u3
 }
 
 /// Pins a process's threads to the CPUs where its vCPUs are now.
-pub fn apply_to_process(core: &Core, index: usize, process: &Process) {
+pub fn apply_to_process(core: &Core, index: usize) {
     if !core.cpus.moved() {
         return;
     }
-    for (vcpu, cpu) in core.cpus.all().into_iter().enumerate() {
-        pin(core, index, process, vcpu, cpu);
-    }
+    core.processes.act(|at, process| {
+        if at == index {
+            for (vcpu, cpu) in core.cpus.all().into_iter().enumerate() {
+                pin(core, index, process, vcpu, cpu);
+            }
+        }
+        at == index
+    });
 }
 
-/// Pins the thread of a vCPU in one process.
+/// Pins the thread of a vCPU in one process, whose ids are the machine's ([`Processes::act`]).
+///
+/// [`Processes::act`]: super::processes::Processes::act
 fn pin(core: &Core, index: usize, process: &Process, vcpu: usize, cpu: u32) {
     let tid = core.shared.proc(index).tid[vcpu].load(Ordering::Relaxed);
     // The guest could write any number there; only threads of this process are changed.
@@ -186,9 +193,10 @@ impl Balance {
             tracing::debug!(vcpu, cpu, "moving a vCPU");
             core.cpus.set_moved();
             core.cpus.set(&core.shared, vcpu, cpu);
-            for (index, process) in core.processes.iter() {
+            core.processes.act(|index, process| {
                 pin(core, index, process, vcpu, cpu);
-            }
+                false
+            });
         }
         self.load = now;
         self.ran = running;

@@ -6,7 +6,7 @@ use super::shared::{Shared, size};
 use paravane_abi::process as ph;
 use paravane_confine::Kept;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// The table. Processes are only added.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Processes {
     count: AtomicU32,
     /// Their parent, once it runs: they end with it.
     zygote: OnceLock<Arc<Kept>>,
+    /// The ids are the machine's: a process that has ended stays a zombie while its parent runs.
+    owned: RwLock<bool>,
 }
 
 impl Processes {
@@ -26,6 +28,7 @@ impl Processes {
             created: (0..ph::PHV_MAX_PROCS).map(|_| OnceLock::new()).collect(),
             count: AtomicU32::new(0),
             zygote: OnceLock::new(),
+            owned: RwLock::new(true),
         }
     }
 
@@ -52,9 +55,16 @@ impl Processes {
         self.get(index).map(|process| process.pid)
     }
 
-    /// The processes that exist for the layer, with their indices.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &Process)> + '_ {
-        (0..self.count()).filter_map(|index| Some((index, self.get(index)?)))
+    /// Calls `act` for processes that exist for the layer, with their indices, until it returns
+    /// true. Their ids are the machine's during the call. From [`Processes::kill`] on there are
+    /// none: the host may give their ids to other programs.
+    ///
+    /// Costs two atomic operations. `act` must not wait, and must not end the machine.
+    pub fn act(&self, mut act: impl FnMut(usize, &Process) -> bool) {
+        let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
+        if *owned {
+            (0..self.count()).any(|index| self.get(index).is_some_and(|of| act(index, of)));
+        }
     }
 
     /// All processes that were ever created.
@@ -73,6 +83,8 @@ impl Processes {
 
     /// Kills the parent, and with it all processes.
     pub fn kill(&self) {
+        // Before the zygote ends: after it, its children are waited for.
+        *self.owned.write().unwrap_or_else(PoisonError::into_inner) = false;
         if let Some(zygote) = self.zygote.get() {
             zygote.kill();
         }

@@ -16,7 +16,6 @@ use super::signal_scope::SignalScope;
 use super::spawn::{self, Child};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
-use paravane_abi::process::area::VmState;
 use paravane_confine::{self as confine, Files};
 use paravane_devices::Area;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -232,19 +231,15 @@ impl Supervisor<'_> {
                 self.no_more();
                 Ok(())
             }
-            // In a machine that is ending, the processes end too.
-            ph::PHV_OP_DIED if self.has_ended() => Ok(()),
+            // What the shared area says of the machine's state does not count: a guest could hide
+            // the death of a process, whose id another program may then get.
+            ph::PHV_OP_DIED if self.core.stopping() => Ok(()),
             ph::PHV_OP_DIED => bail!(
                 "the process of an address space {}",
                 how_it_ended(message.value)
             ),
             _ => bail!("the layer sent message {}", message.op),
         }
-    }
-
-    fn has_ended(&self) -> bool {
-        let state = self.core.shared.header().vm_state.load(Ordering::Acquire);
-        state != Ok(VmState::Running) || self.core.stopping()
     }
 
     fn no_more(&mut self) {
@@ -301,9 +296,7 @@ impl Supervisor<'_> {
             );
         }
         let process = self.identify(message.pid)?;
-        self.core
-            .processes
-            .add(size(message.index.into()), process.clone());
+        self.core.processes.add(size(message.index.into()), process);
         // Each process reports itself ready, in any order. Only those without a gap before them
         // count.
         while known(self.ready) {
@@ -311,7 +304,7 @@ impl Supervisor<'_> {
         }
         self.core.publish_count(self.ready);
         // Its threads were placed as the vCPUs were when it was requested.
-        placement::apply_to_process(self.core, size(message.index.into()), &process);
+        placement::apply_to_process(self.core, size(message.index.into()));
         Ok(())
     }
 
@@ -384,6 +377,7 @@ impl Supervisor<'_> {
     /// each has asked for that first. After that only this thread can wait for them, so none of
     /// their ids can be reused meanwhile.
     fn end(&mut self) {
+        self.core.processes.kill();
         self.child.kill();
         let deadline = Instant::now() + END_TIME;
         // The others become our children when it has ended.

@@ -267,9 +267,10 @@ impl Vm {
         body: impl FnOnce(&Arc<Core>) + Send + 'static,
     ) -> anyhow::Result<()> {
         let core = Arc::clone(&self.core);
-        let thread = Builder::new()
-            .name(name.to_string())
-            .spawn(move || body(&core));
+        let thread = Builder::new().name(name.to_string()).spawn(move || {
+            let _guard = EndsWithPanic(&core);
+            body(&core);
+        });
         self.threads.push(thread.context("cannot start a thread")?);
         Ok(())
     }
@@ -383,6 +384,20 @@ impl Vm {
     }
 }
 
+/// Ends the machine if the thread that holds this panics: others may wait for that thread.
+struct EndsWithPanic<'a>(&'a Core);
+
+impl Drop for EndsWithPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or_default();
+            self.0
+                .fail(format!("the monitor's thread {name} has panicked"));
+        }
+    }
+}
+
 /// The number of processes: at the start and at most.
 fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
     let (least, vcpus) = (config.vcpus + 1, config.vcpus.into());
@@ -420,4 +435,24 @@ fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
         limit,
         limit_uncounted: u32::try_from(most_uncounted.left)?.clamp(first, limit),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_ends_the_machine() {
+        let core = Core::new(Shared::new(0).unwrap(), 1).unwrap();
+        std::thread::scope(|scope| {
+            let thread = Builder::new().name("disk".to_string());
+            let thread = thread.spawn_scoped(scope, || {
+                let _guard = EndsWithPanic(&core);
+                panic!("planted");
+            });
+            assert!(thread.unwrap().join().is_err());
+        });
+        let why = core.end.failure().unwrap();
+        assert_eq!(why, "the monitor's thread disk has panicked");
+    }
 }
