@@ -91,6 +91,29 @@ static void shapes(void)
 	CHECK(site_go(0, 0, 0, 0, 0, 0) == getppid());
 }
 
+/* Functions of a C library that make calls which can be cancelled. */
+static void cancellable(void)
+{
+	char *map = NULL;
+	long state = 0;
+	int i;
+
+	for (i = 0; i < 50; i++)
+		CHECK(site_single(0, 0, 0, 0, 0, 0, SYS_getppid) == getppid());
+	CHECK(is_jump((char *)site_single + 1));
+	CHECK(site_single(-1, 0, 0, 0, 0, 0, SYS_close) == -EBADF);
+	for (i = 0; i < 50; i++) {
+		int fd = open("/sites", O_RDONLY);
+
+		map = (char *)site_cancelled(&state, SYS_mmap, 0, 8192, PROT_READ, MAP_PRIVATE,
+					     fd, 4096);
+		CHECK((unsigned long)map < -4095UL);
+		CHECK(site_cancelled(&state, SYS_munmap, (long)map, 8192, 1, 2, 3, 4) == 0);
+		close(fd);
+	}
+	CHECK(is_jump((char *)site_cancelled + 28));
+}
+
 /* All six arguments arrive. */
 static void generic(void)
 {
@@ -370,6 +393,7 @@ const struct test basic_tests[] = {
 	{ "libc_read_write_threads", libc_read_write_threads },
 	{ "shapes", shapes },
 	{ "generic", generic },
+	{ "cancellable", cancellable },
 	{ "registers", registers },
 	{ "jump_inside", jump_inside },
 	{ "restart", restart },

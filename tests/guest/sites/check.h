@@ -33,6 +33,9 @@ typedef long site_fn(long, long, long, long, long, long);
 extern site_fn site_getppid, site_getpid, site_read, site_zero, site_go, site_generic, site_futex;
 extern site_fn site_pause, site_step, site_traced, site_forced, site_writable, site_core, site_off;
 extern char site_page_start[], site_page_end[];
+/* As glibc 2.41 makes calls that can be cancelled, without and with other threads. */
+long site_single(long, long, long, long, long, long, long number);
+long site_cancelled(long *state, long number, long, long, long, long, long, long);
 /* The target of site_go: the rewritten instruction starts 9 bytes after it. */
 extern char site_go_inner[];
 /* This many sites of getppid, SITE_BYTES each. */

@@ -78,6 +78,31 @@ site_page_start:
 	syscall
 	ret
 
+	/* As in glibc 2.41 for a single thread: the number is on the stack */
+	function site_single
+	push	%rbx
+	mov	16(%rsp), %rax
+	syscall
+	pop	%rbx
+	ret
+
+	/*
+	 * As there for threads that can be cancelled: a word for the state, then number and
+	 * arguments
+	 */
+	function site_cancelled
+	mov	%rdi, %r11
+	mov	%rsi, %rax
+	mov	%rdx, %rdi
+	mov	%rcx, %rsi
+	mov	%r8, %rdx
+	mov	%r9, %r10
+	mov	8(%rsp), %r8
+	mov	16(%rsp), %r9
+	mov	%r11, 8(%rsp)
+	syscall
+	ret
+
 	/* An instruction between the number and the call */
 	function site_futex
 	mov	$110, %eax

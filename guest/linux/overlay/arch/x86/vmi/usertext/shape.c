@@ -124,14 +124,31 @@ static bool find_mov(const u8 *page, unsigned int syscall, u32 nr, struct shape 
 	return false;
 }
 
-/* The function syscall() of C libraries, which takes its last argument from the stack. */
+static bool follows(const u8 *page, unsigned int syscall, const u8 *code, unsigned int length)
+{
+	return syscall >= length && !memcmp(page + syscall - length, code, length);
+}
+
+/*
+ * Functions of C libraries that can make any call. Their last instruction has 5 bytes and uses the
+ * stack.
+ */
 static bool find_generic(const u8 *page, unsigned int syscall, struct shape *shape)
 {
-	static const u8 code[] = { 0x4d, 0x89, 0xc8, 0x4c, 0x8b, 0x4c, 0x24, 0x08 };
+	/* syscall(): mov %r9,%r8; mov 8(%rsp),%r9 */
+	static const u8 any[] = { 0x4d, 0x89, 0xc8, 0x4c, 0x8b, 0x4c, 0x24, 0x08 };
+	/* glibc 2.41, threads that can be cancelled: mov 16(%rsp),%r9; mov %r11,8(%rsp) */
+	static const u8 cancelled[] = {
+		0x4c, 0x8b, 0x4c, 0x24, 0x10, 0x4c, 0x89, 0x5c, 0x24, 0x08,
+	};
+	/* glibc 2.41, a single thread: mov disp8(%rsp),%rax, at the end of __syscall_cancel() */
+	static const u8 single[] = { 0x48, 0x8b, 0x44, 0x24 };
 
-	if (syscall < sizeof(code) || memcmp(page + syscall - sizeof(code), code, sizeof(code)))
+	if (!follows(page, syscall, any, sizeof(any)) &&
+	    !follows(page, syscall, cancelled, sizeof(cancelled)) &&
+	    !(syscall && follows(page, syscall - 1, single, sizeof(single))))
 		return false;
-	shape->start = syscall - 5;
+	shape->start = syscall - JUMP_SIZE;
 	return true;
 }
 
