@@ -9,7 +9,7 @@
 . "$(dirname "$0")/lib.sh"
 
 # The oldest compiler that the workspace builds with (rust-version in Cargo.toml).
-rust_minor=87
+rust_minor=91
 # The newest cargo-deny that this compiler builds.
 deny_version=0.18.3
 

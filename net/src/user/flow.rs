@@ -4,6 +4,7 @@
 
 use super::TCP_BUFFER;
 use super::events::EventFlags;
+use super::guard::{self, Window};
 use super::wire::Wire;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -140,6 +141,7 @@ pub struct Flow {
     pub ends: Ends,
     host: Host,
     pub state: State,
+    window: Window,
     /// The guest's end has sent all, and the host's socket is shut down for writing.
     guest_done: bool,
     /// It is in the queue of those to be served.
@@ -186,6 +188,7 @@ impl Flow {
                 done: false,
             },
             state,
+            window: Window::default(),
             guest_done: false,
             queued: false,
             deadline: None,
@@ -224,10 +227,20 @@ impl Flow {
         let State::Open(socket) = &mut self.state else {
             return;
         };
+        let Some(header) = guard::header(frame) else {
+            return;
+        };
+        let Some(frame) = self.window.admit(socket.tcp().state(), &header, frame) else {
+            return;
+        };
         let before = socket.tcp().recv_queue();
         let delay = (self.ack_delay && self.prompt == 0).then_some(ACK_DELAY);
         socket.tcp().set_ack_delay(delay);
-        wire.ingress(socket.set(), frame);
+        wire.out.said = None;
+        wire.ingress(socket.set(), &frame);
+        if let Some(said) = wire.out.said.take() {
+            self.window.sent(&said);
+        }
         if socket.tcp().recv_queue() > before {
             self.prompt = self.prompt.saturating_sub(1);
         }
@@ -260,7 +273,11 @@ impl Flow {
         // An idle connection may stay as long as its ends want. smoltcp would end it.
         let waits = handshakes(tcp.state()) || tcp.send_queue() > 0;
         tcp.set_timeout(waits.then_some(TIMEOUT));
+        wire.out.said = None;
         let sent = wire.egress(socket.set());
+        if let Some(said) = wire.out.said.take() {
+            self.window.sent(&said);
+        }
         if std::mem::take(&mut self.late) && sent && !read {
             self.prompt = self.next_prompt;
             self.next_prompt = (self.next_prompt * 2).min(MOST_PROMPT);

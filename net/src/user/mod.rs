@@ -22,6 +22,7 @@ mod dhcp;
 mod events;
 mod flow;
 mod frame;
+mod guard;
 mod peers;
 mod stack;
 mod tcp;

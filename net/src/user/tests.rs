@@ -2,7 +2,9 @@
 //! A guest made of smoltcp uses the network, with real sockets of the host at the other end.
 
 mod bounds;
+mod hostile;
 mod published;
+mod raw;
 
 use super::*;
 use crate::link::HEADER;

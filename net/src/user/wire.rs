@@ -6,6 +6,7 @@
 //! sockets.
 
 use super::frame;
+use super::guard::{self, Header};
 use crate::link::HEADER;
 use smoltcp::iface::{Interface, PollIngressSingleResult, PollResult, SocketSet};
 use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -32,6 +33,8 @@ pub struct Out {
     /// The frame that is being made, after its header.
     space: Vec<u8>,
     mtu: u16,
+    /// The last segment of a connection.
+    pub said: Option<Header>,
     /// The guest does without the checksum of TCP, or completes it.
     pub partial: bool,
 }
@@ -43,6 +46,7 @@ impl Out {
             bytes: 0,
             space: Vec::new(),
             mtu,
+            said: None,
             partial: false,
         }
     }
@@ -172,7 +176,16 @@ impl RxToken for Taken<'_> {
 
 impl TxToken for Given<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {
-        self.out.make(self.port, length, f)
+        let said = &mut None;
+        let result = self.out.make(self.port, length, |frame| {
+            let result = f(frame);
+            *said = guard::header(frame);
+            result
+        });
+        if said.is_some() {
+            self.out.said = *said;
+        }
+        result
     }
 }
 
