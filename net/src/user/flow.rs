@@ -5,17 +5,16 @@
 use super::TCP_BUFFER;
 use super::events::EventFlags;
 use super::guard::{self, Window};
+use super::host::Host;
 use super::wire::Wire;
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
 use smoltcp::time::{Duration, Instant};
 use std::net::SocketAddrV4;
 
 /// The guest must answer within this time when it has something to answer.
-const TIMEOUT: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long an acknowledgement waits for data that takes it along. A frame with nothing else costs
 /// the guest an interrupt.
 const ACK_DELAY: Duration = Duration::from_millis(5);
@@ -43,6 +42,15 @@ impl Socket {
         Socket { set, handle }
     }
 
+    /// Makes it ready for another connection. The set remembers where the last one's guest was
+    /// searched.
+    pub fn renew(&mut self) {
+        let smoltcp::socket::Socket::Tcp(mut socket) = self.set.remove(self.handle);
+        socket.set_keep_alive(None);
+        socket.set_timeout(None);
+        self.handle = self.set.add(socket);
+    }
+
     /// The only socket.
     pub fn tcp(&mut self) -> &mut tcp::Socket<'static> {
         self.set.get_mut(self.handle)
@@ -66,75 +74,6 @@ pub enum State {
 /// The guest's end and the remote end. Together they identify the flow.
 pub type Ends = (SocketAddrV4, SocketAddrV4);
 
-/// The host's socket of a connection, and what it has reported.
-#[derive(Debug)]
-struct Host {
-    fd: OwnedFd,
-    /// It may have data, or its end.
-    readable: bool,
-    /// It reported its end, or an error: reading must find it.
-    ending: bool,
-    /// It accepts data, or a connection was made or refused.
-    writable: bool,
-    /// All that it sends was read.
-    done: bool,
-}
-
-/// The other end of a connection is gone.
-struct Gone;
-
-impl Host {
-    /// Passes on what the guest has sent, as far as the host accepts it.
-    fn write(&mut self, guest: &mut tcp::Socket<'_>) -> Result<(), Gone> {
-        while self.writable && guest.can_recv() {
-            let fd = &self.fd;
-            let sent = guest.recv(
-                |data| match rustix::net::send(fd, data, SendFlags::NOSIGNAL) {
-                    Ok(length) => (length, Ok(())),
-                    Err(error) => (0, Err(error)),
-                },
-            );
-            match sent {
-                Ok(Ok(()) | Err(Errno::INTR)) => {}
-                Ok(Err(Errno::AGAIN)) => self.writable = false,
-                Ok(Err(_)) | Err(_) => return Err(Gone),
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads what the guest's socket has room for. Returns whether there was anything.
-    fn read(&mut self, guest: &mut tcp::Socket<'_>) -> Result<bool, Gone> {
-        let mut any = false;
-        while self.readable && !self.done && guest.can_send() {
-            let fd = &self.fd;
-            let got = guest.send(|space| {
-                let room = space.len();
-                match rustix::net::recv(fd, space, RecvFlags::empty()) {
-                    Ok((length, _)) => (length, Ok((length, room))),
-                    Err(error) => (0, Err(error)),
-                }
-            });
-            match got {
-                Ok(Ok((0, _))) => {
-                    self.done = true;
-                    guest.close();
-                    any = true;
-                }
-                Ok(Ok((length, room))) => {
-                    any = true;
-                    // A stream that gives less than it could has no more, unless it is at its end.
-                    self.readable = length == room || self.ending;
-                }
-                Ok(Err(Errno::INTR)) => {}
-                Ok(Err(Errno::AGAIN)) => self.readable = false,
-                Ok(Err(_)) | Err(_) => return Err(Gone),
-            }
-        }
-        Ok(any)
-    }
-}
-
 /// A connection.
 #[derive(Debug)]
 pub struct Flow {
@@ -142,14 +81,24 @@ pub struct Flow {
     host: Host,
     pub state: State,
     window: Window,
-    /// The guest's end has sent all, and the host's socket is shut down for writing.
+    /// The guest has sent its end.
+    fin: bool,
+    /// The guest has sent all, and the host's socket is shut down for writing.
     guest_done: bool,
+    /// Data or an end of either side was lost, or will be.
+    failed: bool,
+    /// Both ends have closed, and nothing has to be sent any more.
+    quiet: bool,
     /// It is in the queue of those to be served.
     pub queued: bool,
     /// When the guest's side must be looked at, if nothing comes before.
     pub deadline: Option<Instant>,
     /// The deadline has come.
     pub late: bool,
+    /// It came in through a published port.
+    pub published: bool,
+    /// When something last came from either side.
+    pub used: Instant,
     /// Acknowledgements may wait.
     ack_delay: bool,
     /// Pieces of data of the guest to be acknowledged at once.
@@ -158,6 +107,8 @@ pub struct Flow {
     next_prompt: u32,
     /// When the guest must have acknowledged the end.
     last: Option<Instant>,
+    /// There is another driver, and maybe another guest: it must have answered by then.
+    doubt: Option<Instant>,
     /// The acknowledgements that waited in vain.
     #[cfg(test)]
     pub late_count: u32,
@@ -175,28 +126,28 @@ pub enum Next {
 }
 
 impl Flow {
-    pub fn new(ends: Ends, host: OwnedFd, state: State, ack_delay: bool) -> Self {
-        // An accepted connection may have data already; the first look tells.
+    pub fn new(ends: Ends, host: OwnedFd, state: State, ack_delay: bool, now: Instant) -> Self {
+        // Those that the guest starts connect first.
         let open = matches!(state, State::Open(_));
         Flow {
             ends,
-            host: Host {
-                fd: host,
-                readable: open,
-                ending: false,
-                writable: open,
-                done: false,
-            },
+            host: Host::new(host, open),
             state,
             window: Window::default(),
+            fin: false,
             guest_done: false,
+            failed: false,
+            quiet: false,
             queued: false,
             deadline: None,
             late: false,
+            published: open,
+            used: now,
             ack_delay,
             prompt: 0,
             next_prompt: PROMPT,
             last: None,
+            doubt: None,
             #[cfg(test)]
             late_count: 0,
         }
@@ -204,22 +155,34 @@ impl Flow {
 
     /// The host's socket has reported. Returns whether there is something to do.
     pub fn report(&mut self, flags: EventFlags) -> bool {
-        let end = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
-        let host = &mut self.host;
-        let waited = !host.writable;
-        host.ending |= flags.intersects(end);
-        let readable = flags.intersects(end | EventFlags::IN);
-        host.readable |= readable;
-        host.writable |= flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR);
-        readable || (waited && host.writable)
+        self.host.report(flags)
     }
 
     /// Whether the host has made the connection, while it is [`State::Connecting`]. `None`: not
     /// yet.
     pub fn connected(&self) -> Option<bool> {
-        self.host
-            .writable
-            .then(|| matches!(sockopt::socket_error(&self.host.fd), Ok(Ok(()))))
+        self.host.connected()
+    }
+
+    /// Whether the guest has not answered yet.
+    pub fn half_open(&mut self) -> bool {
+        match &mut self.state {
+            State::Open(socket) => handshakes(socket.tcp().state()),
+            State::Connecting { .. } => true,
+        }
+    }
+
+    /// Whether something waits for the guest.
+    pub fn waits(&self) -> bool {
+        self.queued || self.deadline.is_some()
+    }
+
+    /// There may be another guest.
+    pub fn doubt(&mut self, now: Instant) {
+        if let State::Open(socket) = &mut self.state {
+            socket.tcp().set_keep_alive(Some(TIMEOUT / 4));
+            self.doubt = Some(now + TIMEOUT);
+        }
     }
 
     /// A frame of the guest for an open connection.
@@ -230,12 +193,18 @@ impl Flow {
         let Some(header) = guard::header(frame) else {
             return;
         };
-        let Some(frame) = self.window.admit(socket.tcp().state(), &header, frame) else {
+        let state = socket.tcp().state();
+        let Some(frame) = self.window.admit(state, &header, frame) else {
             return;
         };
+        self.used = wire.now;
+        if self.doubt.take().is_some() {
+            socket.tcp().set_keep_alive(None);
+        }
         let before = socket.tcp().recv_queue();
-        let delay = (self.ack_delay && self.prompt == 0).then_some(ACK_DELAY);
-        socket.tcp().set_ack_delay(delay);
+        // Nothing will take along what acknowledges after the end of either side.
+        let may_wait = self.ack_delay && self.prompt == 0 && !header.fin && !self.host.done;
+        socket.tcp().set_ack_delay(may_wait.then_some(ACK_DELAY));
         wire.out.said = None;
         wire.ingress(socket.set(), &frame);
         if let Some(said) = wire.out.said.take() {
@@ -243,6 +212,15 @@ impl Flow {
         }
         if socket.tcp().recv_queue() > before {
             self.prompt = self.prompt.saturating_sub(1);
+        }
+        match socket.tcp().state() {
+            tcp::State::CloseWait
+            | tcp::State::LastAck
+            | tcp::State::Closing
+            | tcp::State::TimeWait => self.fin = true,
+            // In TIME-WAIT both ends were there.
+            tcp::State::Closed if header.rst && state != tcp::State::TimeWait => self.failed = true,
+            _ => {}
         }
     }
 
@@ -252,44 +230,59 @@ impl Flow {
             return Next::Wait;
         };
         let tcp = socket.tcp();
-        let mut read = false;
-        let moved = self.host.write(tcp).and_then(|()| {
-            // Established and not may_recv: the guest has sent its FIN, and all data before it has
-            // been passed on.
-            if !handshakes(tcp.state()) && !tcp.may_recv() && !tcp.can_recv() && !self.guest_done {
+        let (mut written, mut read) = (false, false);
+        let moved = self.host.write(tcp).and_then(|any| {
+            written = any;
+            if self.fin && !tcp.can_recv() && !self.guest_done {
                 self.guest_done = true;
-                let _ = rustix::net::shutdown(&self.host.fd, Shutdown::Write);
+                self.host.shut();
             }
             read = self.host.read(tcp)?;
             Ok(())
         });
-        let last = ends(tcp.state()).then(|| self.last.unwrap_or(wire.now + TIMEOUT));
+        if written || read {
+            self.used = wire.now;
+        }
+        // While the guest has data to acknowledge, smoltcp waits for that.
+        let ending = ends(tcp.state()) && (tcp.send_queue() == 0 || closed(tcp.state()));
+        let last = self.last.filter(|_| !written);
+        let last = ending.then(|| last.unwrap_or(wire.now + TIMEOUT));
         self.last = last;
-        let failed = moved.is_err() || last.is_some_and(|last| last <= wire.now);
-        if failed {
+        let over = [last, self.doubt].into_iter().flatten().min();
+        let given_up = moved.is_err() || over.is_some_and(|over| over <= wire.now);
+        if given_up {
             // Close this end, too.
             tcp.abort();
+            self.failed = true;
+            self.quiet = false;
         }
         // An idle connection may stay as long as its ends want. smoltcp would end it.
         let waits = handshakes(tcp.state()) || tcp.send_queue() > 0;
         tcp.set_timeout(waits.then_some(TIMEOUT));
-        wire.out.said = None;
-        let sent = wire.egress(socket.set());
-        if let Some(said) = wire.out.said.take() {
-            self.window.sent(&said);
-        }
-        if std::mem::take(&mut self.late) && sent && !read {
-            self.prompt = self.next_prompt;
-            self.next_prompt = (self.next_prompt * 2).min(MOST_PROMPT);
-            #[cfg(test)]
-            {
-                self.late_count += 1;
+        let mut deadline = None;
+        // What the guest has sent may wait for the host longer than smoltcp keeps it.
+        if !self.quiet {
+            wire.out.said = None;
+            let sent = wire.egress(socket.set());
+            if let Some(said) = wire.out.said.take() {
+                self.window.sent(&said);
             }
+            if std::mem::take(&mut self.late) && sent && !read {
+                self.prompt = self.next_prompt;
+                self.next_prompt = (self.next_prompt * 2).min(MOST_PROMPT);
+                #[cfg(test)]
+                {
+                    self.late_count += 1;
+                }
+            }
+            deadline = wire.deadline(socket.set());
+            // Nothing to do but to forget the connection, later.
+            self.quiet = socket.tcp().state() == tcp::State::TimeWait
+                && !wire.out.stuck()
+                && deadline.is_none_or(|at| at > wire.now + ACK_DELAY);
+            deadline = deadline.filter(|_| !self.quiet);
         }
-        self.deadline = [wire.deadline(socket.set()), last]
-            .into_iter()
-            .flatten()
-            .min();
+        self.deadline = [deadline, over].into_iter().flatten().min();
         let tcp = socket.tcp();
         match tcp.state() {
             _ if wire.out.stuck() => Next::Stuck,
@@ -298,8 +291,39 @@ impl Flow {
             // A reset has been sent, or the guest does not tell where it is. Or both ends have
             // closed, and the last acknowledgement was sent: on this wire it arrives. What the
             // guest has sent before is passed on first.
-            tcp::State::Closed | tcp::State::TimeWait if failed || !tcp.can_recv() => Next::Ended,
+            tcp::State::Closed if given_up || !tcp.can_recv() => Next::Ended,
+            tcp::State::TimeWait if self.quiet && !tcp.can_recv() => Next::Ended,
             _ => Next::Wait,
+        }
+    }
+
+    /// The guest does not answer any more.
+    pub fn give_up(&mut self) {
+        self.failed = true;
+    }
+
+    /// Ends it now. The guest is told if it takes frames.
+    pub fn abort(&mut self, wire: &mut Wire<'_>) {
+        self.failed = true;
+        if let State::Open(socket) = &mut self.state {
+            socket.tcp().abort();
+            wire.egress(socket.set());
+        }
+    }
+
+    /// The guest's socket, when the flow has ended. The host's end sees a failure where there was
+    /// one.
+    pub fn end(self) -> Option<Box<Socket>> {
+        if self.failed || !self.guest_done {
+            self.host.fail();
+        }
+        match self.state {
+            State::Open(mut socket) => {
+                socket.tcp().abort();
+                socket.renew();
+                Some(socket)
+            }
+            State::Connecting { .. } => None,
         }
     }
 }
@@ -322,4 +346,9 @@ fn ends(state: tcp::State) -> bool {
             | tcp::State::TimeWait
             | tcp::State::Closed
     )
+}
+
+/// Whether the guest's end is closed both ways.
+fn closed(state: tcp::State) -> bool {
+    matches!(state, tcp::State::TimeWait | tcp::State::Closed)
 }

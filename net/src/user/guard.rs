@@ -31,7 +31,7 @@ pub struct Header {
     data: usize,
     syn: bool,
     pub fin: bool,
-    rst: bool,
+    pub rst: bool,
     /// It has the option without which no window of the connection has a scale.
     scaled: bool,
     /// Where the segment is in its frame.

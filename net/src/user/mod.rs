@@ -23,6 +23,7 @@ mod events;
 mod flow;
 mod frame;
 mod guard;
+mod host;
 mod peers;
 mod stack;
 mod tcp;
@@ -43,6 +44,9 @@ pub const MAX_TCP: usize = 512;
 pub const MAX_UDP: usize = 256;
 /// Size of the buffer for each direction of a TCP connection, in bytes.
 pub const TCP_BUFFER: usize = 256 << 10;
+
+/// The router's hardware address.
+pub const ROUTER: [u8; 6] = frame::ROUTER.0;
 
 /// The network as the guest sees it.
 #[derive(Clone, Debug)]

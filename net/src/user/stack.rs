@@ -2,6 +2,7 @@
 //! Frames in, the host's reports in, frames out.
 
 use super::events::{Events, Source};
+use super::flow::TIMEOUT;
 use super::frame::{self, Kind, ROUTER};
 use super::tcp::Connections;
 use super::udp::Datagrams;
@@ -30,6 +31,12 @@ pub struct Stack {
     guest: EthernetAddress,
     /// When to search for idle sockets.
     search: Option<Instant>,
+    /// Datagrams come first, once.
+    datagrams_first: bool,
+    /// Since when frames wait and the guest takes none.
+    stuck: Option<Instant>,
+    /// Since when there is no driver.
+    gone: Option<Instant>,
 }
 
 impl AsFd for Stack {
@@ -53,6 +60,9 @@ impl Stack {
             out,
             guest: EthernetAddress::BROADCAST,
             search: None,
+            datagrams_first: false,
+            stuck: None,
+            gone: None,
         })
     }
 
@@ -72,6 +82,10 @@ impl Stack {
     /// There is a driver. With `partial` it does without checksums of TCP.
     pub fn attach(&mut self, partial: bool) {
         self.detach();
+        if self.gone.take().is_some_and(|at| at + TIMEOUT <= self.now) {
+            self.connections.give_up();
+        }
+        self.connections.doubt(self.now);
         if self.out.partial != partial {
             self.out.partial = partial;
             self.interface = interface(&self.config, &mut self.out);
@@ -81,6 +95,9 @@ impl Stack {
     /// There is no driver: the frames that wait for it are lost.
     pub fn detach(&mut self) {
         self.out.clear();
+        self.look_at_clock();
+        self.gone.get_or_insert(self.now);
+        self.stuck = None;
     }
 
     /// Whether the guest's frames are taken now. If not, [`serve`](Stack::serve) with room for the
@@ -160,6 +177,10 @@ impl Stack {
     }
 
     fn time_comes(&mut self) {
+        if self.stuck.is_some_and(|at| at + TIMEOUT <= self.now) {
+            self.stuck = Some(self.now);
+            self.connections.give_up();
+        }
         self.connections.time_comes(self.now);
         if self.search.is_some_and(|at| at <= self.now) {
             self.datagrams.close_idle();
@@ -170,39 +191,67 @@ impl Stack {
     /// Lets the connections and the host's sockets make progress. True: there is more to do at
     /// once. If not, there is when the descriptor is readable or when the guest has room again.
     pub fn serve(&mut self, port: &mut dyn Port) -> bool {
-        self.out.flush(port);
+        if self.out.flush(port) {
+            self.stuck = None;
+        }
+        let mut more = false;
+        if !self.out.stuck() {
+            // Where one leaves no room for the other, they take turns.
+            let first = self.datagrams_first;
+            for datagrams in [first, !first] {
+                more |= if datagrams {
+                    self.serve_datagrams(port)
+                } else {
+                    self.serve_connections(port)
+                };
+            }
+            self.datagrams_first = self.out.stuck() && !first;
+        }
+        let stuck = self.out.stuck();
+        let since = self.stuck.unwrap_or(self.now);
+        self.stuck = stuck.then_some(since);
+        let stuck_at = self.stuck.map(|at| at + TIMEOUT);
+        for at in [self.connections.deadline(), self.search, stuck_at]
+            .into_iter()
+            .flatten()
+        {
+            self.events.alarm(at, self.now);
+        }
+        more && !stuck
+    }
+
+    fn serve_connections(&mut self, port: &mut dyn Port) -> bool {
         let mut wire = Wire {
             interface: &mut self.interface,
             out: &mut self.out,
             port,
             now: self.now,
         };
-        let more = self
-            .connections
-            .serve(&self.config, &self.events, &mut wire);
-        let Wire { out, port, .. } = wire;
-        let (guest, mtu) = (self.guest, self.config.mtu);
-        let datagrams = !out.stuck()
+        self.connections
+            .serve(&self.config, &self.events, &mut wire)
+    }
+
+    fn serve_datagrams(&mut self, port: &mut dyn Port) -> bool {
+        let (guest, mtu, out) = (self.guest, self.config.mtu, &mut self.out);
+        !out.stuck()
             && self.datagrams.incoming(&self.config, |from, to, data| {
                 if let Some(frame) = frame::datagram(guest, from, to, data, mtu) {
                     out.push(port, &frame);
                 }
                 !out.stuck()
-            });
-        let stuck = out.stuck();
-        for at in [self.connections.deadline(), self.search]
-            .into_iter()
-            .flatten()
-        {
-            self.events.alarm(at, self.now);
-        }
-        (more || datagrams) && !stuck
+            })
     }
 
     /// The TCP connections now, including those that are being made.
     #[cfg(test)]
     pub fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// Whether a connection has been made.
+    #[cfg(test)]
+    pub fn established(&mut self) -> bool {
+        self.connections.established()
     }
 
     /// The acknowledgements of open connections that waited in vain.

@@ -6,13 +6,12 @@
 
 use super::events::{EventFlags, Events, Source};
 use super::flow::{Ends, Flow, Next, Socket, State};
-use super::frame;
 use super::wire::Wire;
-use super::{Config, MAX_TCP};
+use super::{Config, MAX_TCP, frame, host};
 use crate::{Error, Protocol, Publish};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::SocketFlags;
 use smoltcp::iface::SocketSet;
 use smoltcp::time::{Duration, Instant};
 use std::collections::{HashMap, VecDeque};
@@ -26,6 +25,13 @@ const SPARE: usize = 4;
 const ROUND: usize = 64;
 /// A deadline that has passed without effect is looked at again after this time.
 const AGAIN: Duration = Duration::from_millis(1);
+/// The most connections through published ports: the guest's own have the rest.
+const MAX_PUBLISHED: usize = MAX_TCP / 4 * 3;
+/// The most of these that the guest has not answered.
+const MAX_HALF_OPEN: usize = MAX_TCP / 4;
+/// After an error of the host that may pass, connections are accepted again after this time.
+const RETRY: Duration = Duration::from_millis(100);
+const DNS_PORT: u16 = 53;
 /// Ports of the router that published connections come from.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
@@ -80,8 +86,7 @@ impl Connections {
             };
             let socket = TcpListener::bind(publish.host).map_err(fail)?;
             socket.set_nonblocking(true).map_err(fail)?;
-            // For all that it accepts.
-            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            host::prepare(&socket);
             let host = socket.local_addr().map_err(fail)?;
             let source = Source::Listener(listeners.len() as u64);
             events.add(&socket, source, EventFlags::IN).map_err(fail)?;
@@ -110,6 +115,15 @@ impl Connections {
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.flows.len()
+    }
+
+    /// Whether a flow's handshake is complete.
+    #[cfg(test)]
+    pub fn established(&mut self) -> bool {
+        self.flows.values_mut().any(|flow| match &mut flow.state {
+            State::Open(socket) => socket.tcp().state() == smoltcp::socket::tcp::State::Established,
+            State::Connecting { .. } => false,
+        })
     }
 
     /// The acknowledgements of all flows that waited in vain.
@@ -212,16 +226,19 @@ impl Connections {
             return;
         }
         let (from, to) = ends;
-        if syn && (!frame::unicast(*from.ip()) || self.flows.len() >= MAX_TCP) {
+        if syn && (!frame::unicast(*from.ip()) || !self.make_room(wire, MAX_TCP)) {
             return;
         }
-        let host = config
-            .outside(*to.ip())
-            .filter(|_| syn)
-            .and_then(|ip| connect(SocketAddr::new(ip, to.port())));
+        let outside = if (*to.ip(), to.port()) == (config.dns, DNS_PORT) {
+            config.resolver
+        } else {
+            let ip = config.outside(*to.ip());
+            ip.map(|ip| SocketAddr::new(ip, to.port()))
+        };
+        let host = outside.filter(|_| syn).and_then(host::connect);
         let added = host.and_then(|host| {
             let syn = frame.to_vec();
-            self.add(events, ends, host, State::Connecting { syn })
+            self.add(events, ends, host, State::Connecting { syn }, wire.now)
         });
         if added.is_none() {
             wire.ingress(&mut self.none, frame);
@@ -229,21 +246,27 @@ impl Connections {
     }
 
     /// Adds a flow. `None`: the host does not report on its socket, which is closed.
-    fn add(&mut self, events: &Events, ends: Ends, host: OwnedFd, state: State) -> Option<u64> {
+    fn add(
+        &mut self,
+        events: &Events,
+        ends: Ends,
+        host: OwnedFd,
+        state: State,
+        now: Instant,
+    ) -> Option<u64> {
         let id = self.next_id;
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP;
-        events.add(&host, Source::Flow(id), flags).ok()?;
+        events.add(&host, Source::Flow(id), host::REPORTS).ok()?;
         self.next_id += 1;
         self.known.insert(ends, id);
         self.flows
-            .insert(id, Flow::new(ends, host, state, self.ack_delay));
+            .insert(id, Flow::new(ends, host, state, self.ack_delay, now));
         self.most = self.most.max(self.flows.len());
         Some(id)
     }
 
     /// Does what can be done without waiting. True: there is more to do at once.
     pub fn serve(&mut self, config: &Config, events: &Events, wire: &mut Wire<'_>) -> bool {
-        self.accept(config, events, wire);
+        let mut more = self.accept(config, events, wire);
         let before = self.flows.len();
         for _ in 0..self.queue.len().min(ROUND) {
             if wire.out.stuck() {
@@ -255,8 +278,8 @@ impl Connections {
             self.serve_one(id, wire);
         }
         // Where one has ended, another may be accepted.
-        let room = self.flows.len() < before && self.listeners.iter().any(|l| l.ready);
-        (room || !self.queue.is_empty()) && !wire.out.stuck()
+        more |= self.flows.len() < before && self.listeners.iter().any(|l| l.ready);
+        (more || !self.queue.is_empty()) && !wire.out.stuck()
     }
 
     fn serve_one(&mut self, id: u64, wire: &mut Wire<'_>) {
@@ -299,34 +322,114 @@ impl Connections {
         }
     }
 
-    fn accept(&mut self, config: &Config, events: &Events, wire: &mut Wire<'_>) {
+    /// Accepts connections for the guest. True: there may be more.
+    fn accept(&mut self, config: &Config, events: &Events, wire: &mut Wire<'_>) -> bool {
+        let mut more = false;
         for index in 0..self.listeners.len() {
-            while self.flows.len() < MAX_TCP && !wire.out.stuck() {
-                let Some(listener) = self.listeners.get_mut(index).filter(|l| l.ready) else {
-                    break;
-                };
-                let guest = SocketAddrV4::new(config.guest, listener.publish.guest);
-                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                let host = match rustix::net::accept_with(&listener.socket, flags) {
-                    Ok(host) => host,
-                    Err(error) => {
-                        // After another error, such as too many descriptors, it is tried again.
-                        listener.ready = error != Errno::AGAIN;
-                        break;
-                    }
-                };
-                let Some(remote) = self.free_port(config, guest) else {
-                    break;
-                };
-                let mut socket = self.spare.pop().unwrap_or_else(|| Box::new(Socket::new()));
-                let context = wire.interface.context();
-                if socket.tcp().connect(context, guest, remote).is_err() {
-                    continue;
-                }
-                if let Some(id) = self.add(events, (guest, remote), host, State::Open(socket)) {
-                    self.enqueue(id);
-                }
+            more |= (0..ROUND).all(|_| self.accept_one(index, config, events, wire));
+        }
+        more
+    }
+
+    /// Accepts a connection. False: there is none, or none now.
+    fn accept_one(
+        &mut self,
+        index: usize,
+        config: &Config,
+        events: &Events,
+        wire: &mut Wire<'_>,
+    ) -> bool {
+        let ready = self.listeners.get(index).is_some_and(|l| l.ready);
+        let full = self.flows.len() >= MAX_TCP && !self.flows.values().any(|flow| flow.published);
+        if !ready || full || wire.out.stuck() {
+            return false;
+        }
+        let Some(listener) = self.listeners.get_mut(index) else {
+            return false;
+        };
+        let guest = SocketAddrV4::new(config.guest, listener.publish.guest);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let host = match rustix::net::accept_with(&listener.socket, flags) {
+            Ok(host) => host,
+            Err(Errno::AGAIN) => {
+                listener.ready = false;
+                return false;
             }
+            Err(_) => {
+                // Such as too many descriptors. The listener does not report again.
+                note(&mut self.earliest, wire.now + RETRY);
+                return false;
+            }
+        };
+        self.make_room(wire, MAX_PUBLISHED);
+        let Some(remote) = self.free_port(config, guest) else {
+            return false;
+        };
+        let mut socket = self.spare.pop().unwrap_or_else(|| Box::new(Socket::new()));
+        let context = wire.interface.context();
+        if socket.tcp().connect(context, guest, remote).is_ok() {
+            let state = State::Open(socket);
+            if let Some(id) = self.add(events, (guest, remote), host, state, wire.now) {
+                self.enqueue(id);
+            }
+        }
+        true
+    }
+
+    /// Makes room for another connection. Where the guest has left too many unanswered, or there
+    /// are too many through published ports (`most`) or in all, the one of these that was idle
+    /// longest ends. False: there is no room.
+    fn make_room(&mut self, wire: &mut Wire<'_>, most: usize) -> bool {
+        let full = self.flows.len() >= MAX_TCP;
+        if !full && self.flows.len() < MAX_HALF_OPEN {
+            return true;
+        }
+        let (mut all, mut half) = (0, 0);
+        let (mut oldest, mut oldest_half) = (None, None);
+        for (&id, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.published) {
+            let this = Some((flow.used, id));
+            all += 1;
+            oldest = oldest.min(this).or(this);
+            if flow.half_open() {
+                half += 1;
+                oldest_half = oldest_half.min(this).or(this);
+            }
+        }
+        let victim = if half >= MAX_HALF_OPEN && most < MAX_TCP {
+            oldest_half
+        } else if full || all >= most {
+            oldest
+        } else {
+            None
+        };
+        if let Some((_, id)) = victim {
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.abort(wire);
+            }
+            self.remove(id);
+        }
+        self.flows.len() < MAX_TCP
+    }
+
+    /// Ends all that waits for the guest, which has taken nothing for long.
+    pub fn give_up(&mut self) {
+        let waiting = self.flows.iter_mut().filter(|(_, flow)| flow.waits());
+        let waiting = waiting.map(|(&id, flow)| {
+            flow.give_up();
+            id
+        });
+        let waiting: Vec<u64> = waiting.collect();
+        waiting.into_iter().for_each(|id| self.remove(id));
+    }
+
+    /// There is another driver, and maybe another guest: each flow asks whether it is known there.
+    pub fn doubt(&mut self, now: Instant) {
+        let ids: Vec<u64> = self.flows.keys().copied().collect();
+        for id in ids {
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.doubt(now);
+            }
+            self.enqueue(id);
         }
     }
 
@@ -353,12 +456,9 @@ impl Connections {
             return;
         };
         self.known.remove(&flow.ends);
-        if let State::Open(mut socket) = flow.state {
-            socket.tcp().abort();
-            if self.spare.len() < SPARE {
-                self.spare.push(socket);
-            }
-        }
+        let ended = flow.end();
+        self.spare
+            .extend(ended.filter(|_| self.spare.len() < SPARE));
         if self.most >= MANY && self.flows.len() <= self.most / 4 {
             self.most = self.flows.len();
             give_back();
@@ -378,21 +478,5 @@ fn give_back() {
     // SAFETY: the function frees no memory that is in use, and any thread may call it.
     unsafe {
         libc::malloc_trim(0);
-    }
-}
-
-/// Starts a connection of the host.
-fn connect(to: SocketAddr) -> Option<OwnedFd> {
-    let family = if to.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None).ok()?;
-    let _ = sockopt::set_tcp_nodelay(&fd, true);
-    match rustix::net::connect(&fd, &to) {
-        Ok(()) | Err(Errno::INPROGRESS) => Some(fd),
-        Err(_) => None,
     }
 }

@@ -2,7 +2,9 @@
 //! A guest made of smoltcp uses the network, with real sockets of the host at the other end.
 
 mod bounds;
+mod ends;
 mod hostile;
+mod limits;
 mod published;
 mod raw;
 
@@ -21,19 +23,22 @@ use std::time::{Duration, Instant};
 const MAC: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 7]);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The guest's card: it takes all frames, or none.
+/// The guest's card: it takes all frames, or none, or this many.
 #[derive(Default)]
 struct Card {
     frames: VecDeque<Vec<u8>>,
     closed: bool,
+    room: Option<usize>,
 }
 
 impl Port for Card {
     fn give(&mut self, frame: &mut [u8]) -> bool {
-        if !self.closed {
+        let takes = !self.closed && self.room != Some(0);
+        if takes {
+            self.room = self.room.map(|room| room - 1);
             self.frames.push_back(frame[HEADER..].to_vec());
         }
-        !self.closed
+        takes
     }
 }
 

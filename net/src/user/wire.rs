@@ -69,15 +69,18 @@ impl Out {
         self.bytes = 0;
     }
 
-    /// Hands the waiting frames to the guest, as many as it takes.
-    pub fn flush(&mut self, port: &mut dyn Port) {
+    /// Hands the waiting frames to the guest, as many as it takes. Returns whether it took any.
+    pub fn flush(&mut self, port: &mut dyn Port) -> bool {
+        let mut any = false;
         while let Some(frame) = self.waiting.front_mut() {
             if !port.give(frame) {
-                return;
+                break;
             }
+            any = true;
             self.bytes -= frame.len();
             self.waiting.pop_front();
         }
+        any
     }
 
     /// Makes a frame of `length` bytes and hands it to the guest.

@@ -69,7 +69,7 @@ fn data_beyond_a_window_without_scale() {
                 flags: SYN | ACK,
                 window: 1000,
                 options: scale.to_vec(),
-                data: Vec::new(),
+                ..Segment::default()
             });
             raw.seq += 1;
             for last in 101..=108 {

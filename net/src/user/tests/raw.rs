@@ -14,6 +14,8 @@ pub const SCALE: [u8; 4] = [3, 3, 3, 1];
 /// A segment, as it is made or was seen.
 #[derive(Clone, Debug, Default)]
 pub struct Segment {
+    /// The port that it comes from, where it was seen.
+    pub from: u16,
     pub seq: u32,
     pub ack: u32,
     pub flags: u8,
@@ -105,6 +107,7 @@ impl Raw {
             window: WINDOW,
             options: SCALE[..options].to_vec(),
             data: data.to_vec(),
+            ..Segment::default()
         });
         let counted = u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
         let length = u32::try_from(data.len()).unwrap();
@@ -121,6 +124,7 @@ impl Raw {
         let long = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
         let data = &tcp[usize::from(tcp[12] >> 4) * 4..];
         let segment = Segment {
+            from: u16::from_be_bytes([tcp[0], tcp[1]]),
             seq: long(4),
             ack: long(8),
             flags: tcp[13],
@@ -163,6 +167,16 @@ impl Raw {
             }
         }
         all
+    }
+
+    /// Connects to a service of the test, and returns the service's end.
+    pub fn connect(&mut self, listener: &TcpListener) -> TcpStream {
+        self.other = gateway(listener.local_addr().unwrap().port());
+        self.arp(self.own.ip().octets());
+        self.send(SYN, b"");
+        assert_eq!(self.next().flags, SYN | ACK);
+        self.send(ACK, b"");
+        listener.accept().unwrap().0
     }
 
     /// Whether an ordinary guest can still use the network.

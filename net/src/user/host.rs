@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The host's socket of a connection.
+
+use super::events::EventFlags;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt,
+};
+use smoltcp::socket::tcp;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A peer that has told nothing for so long is asked whether it is there, so often, and so many
+/// times: one that is gone loses its connection after two minutes.
+const QUIET: Duration = Duration::from_secs(60);
+const ASK: Duration = Duration::from_secs(15);
+const TIMES: u32 = 4;
+
+/// What the host reports of a socket.
+pub const REPORTS: EventFlags = EventFlags::IN
+    .union(EventFlags::OUT)
+    .union(EventFlags::PRI)
+    .union(EventFlags::RDHUP);
+
+/// Prepares a socket, or a listener for all that it accepts. What the host does not know is left
+/// out: the connection works without.
+pub fn prepare(socket: impl AsFd) {
+    let _ = sockopt::set_tcp_nodelay(&socket, true);
+    let _ = sockopt::set_socket_keepalive(&socket, true);
+    let _ = sockopt::set_tcp_keepidle(&socket, QUIET);
+    let _ = sockopt::set_tcp_keepintvl(&socket, ASK);
+    let _ = sockopt::set_tcp_keepcnt(&socket, TIMES);
+    // Urgent data is data.
+    let _ = sockopt::set_socket_oobinline(&socket, true);
+}
+
+/// Starts a connection.
+pub fn connect(to: SocketAddr) -> Option<OwnedFd> {
+    let family = if to.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None).ok()?;
+    prepare(&fd);
+    match rustix::net::connect(&fd, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Some(fd),
+        Err(_) => None,
+    }
+}
+
+/// The other end of a connection is gone.
+pub struct Gone;
+
+/// A socket, and what it has reported.
+#[derive(Debug)]
+pub struct Host {
+    fd: OwnedFd,
+    /// It may have data, or its end.
+    readable: bool,
+    /// It reported its end, or an error: reading must find it.
+    ending: bool,
+    /// It has reported urgent data, at which each read stops.
+    urgent: bool,
+    /// It accepts data, or a connection was made or refused.
+    writable: bool,
+    /// All that it sends was read.
+    pub done: bool,
+}
+
+impl Host {
+    /// A connection that was made (`open`), or is being made.
+    pub fn new(fd: OwnedFd, open: bool) -> Self {
+        // An accepted connection may have data already; the first look tells.
+        Host {
+            fd,
+            readable: open,
+            ending: false,
+            urgent: false,
+            writable: open,
+            done: false,
+        }
+    }
+
+    /// The socket has reported. Returns whether there is something to do.
+    pub fn report(&mut self, flags: EventFlags) -> bool {
+        let end = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        let waited = !self.writable;
+        self.ending |= flags.intersects(end);
+        self.urgent |= flags.intersects(EventFlags::PRI);
+        let readable = flags.intersects(end | EventFlags::IN | EventFlags::PRI);
+        self.readable |= readable;
+        self.writable |= flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR);
+        readable || (waited && self.writable)
+    }
+
+    /// Whether the connection was made. `None`: not yet.
+    pub fn connected(&self) -> Option<bool> {
+        self.writable
+            .then(|| matches!(sockopt::socket_error(&self.fd), Ok(Ok(()))))
+    }
+
+    /// Passes on what the guest has sent, as far as the host accepts it. Returns whether it
+    /// accepted anything.
+    pub fn write(&mut self, guest: &mut tcp::Socket<'_>) -> Result<bool, Gone> {
+        let mut any = false;
+        while self.writable && guest.can_recv() {
+            let fd = &self.fd;
+            let sent = guest.recv(
+                |data| match rustix::net::send(fd, data, SendFlags::NOSIGNAL) {
+                    Ok(length) => (length, Ok(())),
+                    Err(error) => (0, Err(error)),
+                },
+            );
+            match sent {
+                Ok(Ok(())) => any = true,
+                Ok(Err(Errno::INTR)) => {}
+                Ok(Err(Errno::AGAIN)) => self.writable = false,
+                Ok(Err(_)) | Err(_) => return Err(Gone),
+            }
+        }
+        Ok(any)
+    }
+
+    /// Reads what the guest's socket has room for. Returns whether there was anything.
+    pub fn read(&mut self, guest: &mut tcp::Socket<'_>) -> Result<bool, Gone> {
+        let mut any = false;
+        while self.readable && !self.done && guest.can_send() {
+            let fd = &self.fd;
+            let got = guest.send(|space| {
+                let room = space.len();
+                match rustix::net::recv(fd, space, RecvFlags::empty()) {
+                    Ok((length, _)) => (length, Ok((length, room))),
+                    Err(error) => (0, Err(error)),
+                }
+            });
+            match got {
+                Ok(Ok((0, _))) => {
+                    self.done = true;
+                    guest.close();
+                    any = true;
+                }
+                Ok(Ok((length, room))) => {
+                    any = true;
+                    // A stream that gives less than it could has no more, unless it is at its end
+                    // or at urgent data.
+                    self.readable = length == room || self.ending || self.urgent;
+                }
+                Ok(Err(Errno::INTR)) => {}
+                Ok(Err(Errno::AGAIN)) => self.readable = false,
+                Ok(Err(_)) | Err(_) => return Err(Gone),
+            }
+        }
+        Ok(any)
+    }
+
+    /// The guest sends nothing more.
+    pub fn shut(&self) {
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
+    }
+
+    /// The other end will see a failure, not an end, when the socket is dropped.
+    pub fn fail(&self) {
+        let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
+    }
+}
+
+impl AsFd for Host {
+    fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
