@@ -168,11 +168,12 @@ impl Net {
                 break;
             };
             let head = chain.head_index();
-            if let Some(frame) = read(room.driver, chain, &mut self.outgoing) {
-                self.completions.add(frame.len());
-                if let Some(frame) = acceptable(frame, segments) {
-                    network.take(frame, &mut room);
-                }
+            let frame = read(room.driver, chain, &mut self.outgoing);
+            // One that is no frame is reported, too.
+            self.completions
+                .add(frame.as_ref().map_or(0, |frame| frame.len()));
+            if let Some(frame) = frame.and_then(|frame| acceptable(frame, segments)) {
+                network.take(frame, &mut room);
             }
             room.driver.push(TX, head, 0)?;
         }

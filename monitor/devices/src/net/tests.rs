@@ -189,6 +189,23 @@ fn a_batch_of_frames_is_one_interrupt() {
     }
 }
 
+/// The driver waits for the end of all that it has sent, whatever that was.
+#[test]
+fn what_is_no_frame_is_reported_too() {
+    let mut machine = Machine::new(Config::default(), 0);
+    machine.guest.put(FRAMES, &[0; 5]);
+    machine.guest.offer(TX, &[(FRAMES, 5, false)]);
+    machine.notify(TX);
+    assert_eq!(machine.guest.used(TX).len(), 1);
+    let begun = Instant::now();
+    while machine.interrupts() == 0 {
+        assert!(begun.elapsed() < PATIENCE, "the driver is not told");
+        if machine.bell.0.swap(false, Ordering::SeqCst) {
+            machine.net.woken(&mut machine.driver).unwrap();
+        }
+    }
+}
+
 /// The driver has no buffers, so that there is no other reason for an interrupt.
 #[test]
 fn without_the_heuristic_a_frame_is_reported_at_once() {
