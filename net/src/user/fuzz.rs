@@ -6,7 +6,7 @@
 //! connections.
 
 use super::stack::Stack;
-use super::{Config, MAX_TCP, Port};
+use super::{Config, MAX_TCP, Port, ROUTER};
 use crate::link::HEADER;
 use paravane_fuzz::{Input, fuzz};
 use seccompiler::{
@@ -16,7 +16,12 @@ use seccompiler::{
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// An input has made a connection.
+static CONNECTED: AtomicBool = AtomicBool::new(false);
 
 /// This thread makes no connection and sends no datagram to an address.
 fn stay_inside() {
@@ -66,7 +71,8 @@ impl Port for Card {
 
 /// An Ethernet frame of the guest with an IPv4 packet. The stack does not verify checksums.
 fn packet(config: &Config, input: &mut Input<'_>, protocol: u8, content: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0x52, 0x55, 10, 0, 2, 2, 2, 0, 0, 0, 0, 7, 8, 0];
+    let mut frame = Vec::from(ROUTER);
+    frame.extend([2, 0, 0, 0, 0, 7, 8, 0]);
     let options = usize::from(input.pick(&[0u8, 0, 0, 0, 4, 40]));
     let version = if input.u8() == 0xff {
         input.u8()
@@ -77,7 +83,7 @@ fn packet(config: &Config, input: &mut Input<'_>, protocol: u8, content: &[u8]) 
     let length = if input.u8() == 0xff {
         input.u16()
     } else {
-        u16::try_from(length).unwrap()
+        u16::try_from(length).unwrap_or(u16::MAX)
     };
     let fragment = if input.u8() == 0xff {
         input.u16()
@@ -127,6 +133,11 @@ fn segment(input: &mut Input<'_>, ports: (u16, u16), numbers: (u32, u32), flags:
     segment.resize(20 + options, 0);
     let data = usize::from(input.u8());
     segment.extend(input.bytes(data));
+    if data % 8 == 7 {
+        // Much, of no interest.
+        let more = input.pick(&[500usize, 9000, 40_000, 60_000]);
+        segment.resize(segment.len() + more, 0x42);
+    }
     segment
 }
 
@@ -135,11 +146,15 @@ fn answer(config: &Config, input: &mut Input<'_>, frame: &[u8]) -> Option<Vec<u8
     let at = 14 + usize::from(frame.get(14)? & 15) * 4;
     let word = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
     let long = |at: usize| Some(u32::from_be_bytes(frame.get(at..at + 4)?.try_into().ok()?));
+    if frame.get(12..14)? == [8, 6] {
+        return Some(arp(config, input));
+    }
     if frame.get(12..14)? != [8, 0] || *frame.get(23)? != 6 {
         return None;
     }
     let flags = frame.get(at + 13)?;
-    let length = u32::try_from(frame.len().saturating_sub(at + 20)).ok()?;
+    let header = usize::from(frame.get(at + 12)? >> 4) * 4;
+    let length = u32::try_from(frame.len().saturating_sub(at + header)).ok()?;
     let next = long(at + 4)?
         .wrapping_add(u32::from(flags & 3 != 0))
         .wrapping_add(length);
@@ -151,7 +166,11 @@ fn answer(config: &Config, input: &mut Input<'_>, frame: &[u8]) -> Option<Vec<u8
     };
     let own = if odd == 2 { by } else { long(at + 8)? };
     // SYN and ACK; ACK; ACK and PSH; FIN and ACK; RST; anything.
-    let flags = input.pick(&[0x12, 0x10, 0x18, 0x11, 0x04, 0xff]);
+    let flags = if *flags == 2 {
+        input.pick(&[0x12, 0x12, 0x12, 0x12, 0x02, 0x04, 0xff])
+    } else {
+        input.pick(&[0x12, 0x10, 0x18, 0x11, 0x04, 0xff])
+    };
     let flags = if flags == 0xff { input.u8() } else { flags };
     let content = segment(input, (word(at + 2)?, word(at)?), (own, next), flags);
     let mut reply = packet(config, input, 6, &content);
@@ -161,6 +180,19 @@ fn answer(config: &Config, input: &mut Input<'_>, frame: &[u8]) -> Option<Vec<u8
     Some(reply)
 }
 
+/// ARP with any operation, of the guest.
+fn arp(config: &Config, input: &mut Input<'_>) -> Vec<u8> {
+    let mut frame = vec![
+        255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 7, 8, 6, 0, 1, 8, 0, 6, 4, 0,
+    ];
+    frame.push(input.pick(&[2, 2, 2, 1, 0, 3]));
+    frame.extend([2, 0, 0, 0, 0, 7]);
+    frame.extend(config.guest.octets());
+    frame.extend([0; 6]);
+    frame.extend(input.pick(&[config.gateway.octets(), [9, 9, 9, 9]]));
+    frame
+}
+
 fn next(config: &Config, input: &mut Input<'_>, last: &[u8]) -> Vec<u8> {
     match input.u8() % 8 {
         0 => {
@@ -168,15 +200,10 @@ fn next(config: &Config, input: &mut Input<'_>, last: &[u8]) -> Vec<u8> {
             input.bytes(length).to_vec()
         }
         1 => {
-            // ARP with any operation and any addresses.
-            let mut frame = vec![
-                255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 7, 8, 6, 0, 1, 8, 0, 6, 4, 0,
-            ];
-            frame.push(input.u8() % 4);
-            frame.extend([2, 0, 0, 0, 0, 7]);
-            frame.extend(config.guest.octets());
-            frame.extend([0; 6]);
-            frame.extend(input.pick(&[config.gateway.octets(), [9, 9, 9, 9]]));
+            // Many fill smoltcp's table.
+            let mut frame = arp(config, input);
+            let other = input.u8();
+            frame[31] = input.pick(&[15, 15, other]);
             frame
         }
         2 => {
@@ -264,20 +291,34 @@ fn frames() {
                         held.push(connected.recv().unwrap());
                     }
                     2 => card.open = !card.open,
-                    _ => {
-                        let last = std::mem::take(&mut card.last);
-                        let frame = next(&config, &mut input, &last);
-                        card.last = last;
-                        if stack.takes() {
-                            stack.take(&frame, &mut card);
+                    3 => {
+                        let millis = input.pick(&[1u64, 10, 1000, 30_000, 130_000]);
+                        stack.pass(Duration::from_millis(millis));
+                    }
+                    kind => {
+                        // Several, too, before the stack does anything.
+                        for _ in 0..[1, 1, 1, 2, 12][usize::from(kind % 5)] {
+                            let last = std::mem::take(&mut card.last);
+                            let frame = next(&config, &mut input, &last);
+                            card.last = last;
+                            if stack.takes() {
+                                stack.take(&frame, &mut card);
+                            }
                         }
                     }
                 }
                 stack.look_at_clock();
                 stack.look();
                 stack.serve(&mut card);
+                if stack.established() {
+                    CONNECTED.store(true, Ordering::Relaxed);
+                }
             }
             assert!(stack.connections() <= MAX_TCP);
         }
     });
+    assert!(
+        CONNECTED.load(Ordering::Relaxed),
+        "no input makes a connection"
+    );
 }

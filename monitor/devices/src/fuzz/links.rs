@@ -25,7 +25,8 @@ fn frame(input: &mut Input<'_>) -> Vec<u8> {
     if input.u8().is_multiple_of(2) {
         out.extend(input.bytes(64));
     } else {
-        out.extend([0x52, 0x55, 10, 0, 2, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0]);
+        out.extend(paravane_net::user::ROUTER);
+        out.extend([2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0]);
         let said = u16::try_from(length + 20).unwrap_or(u16::MAX);
         out.extend(said.to_be_bytes());
         out.extend([0, 1, 0x40, 0, 64, input.pick(&[6u8, 6, 17, 1]), 0, 0]);
