@@ -2,20 +2,31 @@
 //! Ends the monitor when one of its threads makes a host call that its policy does not admit.
 //!
 //! The kernel does not execute the call and sends the thread a SIGSYS, which cannot be blocked or
-//! ignored in that case. The handler reports the call, restores the terminal and ends the process.
-//! The kernel then ends the machine's processes.
+//! ignored in that case. The handler restores the terminal, reports the call and ends the process.
+//! The kernel then ends the machine's processes. Nobody may read the report, so it does not wait
+//! for long: otherwise a guest that fills standard error first would keep its machine.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::stdio::stderr;
 use rustix::termios::Termios;
 use std::cell::Cell;
 use std::io;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Exit code: the machine failed.
 const FAILED: libc::c_int = 1;
 /// `si_code` of a signal that a filter raised.
 const SYS_SECCOMP: libc::c_int = 1;
+
+/// How long the report waits for its reader.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Bytes that standard error takes without blocking when it is writable: a pipe takes any line, a
+/// terminal one byte.
+static PIECE: AtomicUsize = AtomicUsize::new(1);
 
 thread_local! {
     /// The name of this thread's policy.
@@ -46,6 +57,9 @@ pub fn watch(name: &'static str) -> io::Result<()> {
 }
 
 fn install() -> io::Result<()> {
+    if !rustix::termios::isatty(stderr()) {
+        PIECE.store(Line::LENGTH, Ordering::Relaxed);
+    }
     // SAFETY: `sigaction` is plain data, for which zero is valid. The handler only makes system
     // calls and reads memory that is never freed.
     let done = unsafe {
@@ -103,30 +117,49 @@ extern "C" fn handler(_: libc::c_int, info: *const libc::siginfo_t, _: *const li
             before,
         );
     }
-    // SAFETY: writes from a buffer of that length. The second call, which every policy admits, does
-    // not return.
-    unsafe {
-        libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.length);
-        libc::_exit(FAILED)
-    }
+    line.print();
+    // SAFETY: every policy admits it, and it does not return.
+    unsafe { libc::_exit(FAILED) }
 }
 
 /// A line of text that needs no heap.
 struct Line {
-    bytes: [u8; 256],
+    bytes: [u8; Line::LENGTH],
     length: usize,
 }
 
 impl Default for Line {
     fn default() -> Self {
         Line {
-            bytes: [0; 256],
+            bytes: [0; Line::LENGTH],
             length: 0,
         }
     }
 }
 
 impl Line {
+    const LENGTH: usize = 256;
+
+    /// Writes it to standard error, as far as that has a reader.
+    fn print(&self) {
+        let end = Instant::now() + PATIENCE;
+        let mut rest = self.bytes.get(..self.length).unwrap_or_default();
+        while !rest.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).unwrap_or_default();
+            let mut file = [PollFd::from_borrowed_fd(stderr(), PollFlags::OUT)];
+            if !poll(&mut file, Some(&left)).is_ok_and(|ready| ready > 0) {
+                return;
+            }
+            let piece = rest.len().min(PIECE.load(Ordering::Relaxed));
+            match rustix::io::write(stderr(), rest.get(..piece).unwrap_or_default()) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
     fn add(&mut self, text: &[u8]) {
         for (to, from) in self.bytes.iter_mut().skip(self.length).zip(text) {
             *to = *from;
@@ -148,3 +181,7 @@ impl Line {
         self.add(digits.get(at..).unwrap_or_default());
     }
 }
+
+#[cfg(test)]
+#[path = "violation_tests.rs"]
+mod tests;
