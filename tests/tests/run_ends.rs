@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A machine ends when it is asked to, whatever its devices do: work through a queue that feeds
-//! itself, or wait for a file of the host.
+//! itself, or wait for a file of the host. And whatever reads what it prints: nobody may.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{linux, program, source_root, tree, vm};
 use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
@@ -319,20 +320,90 @@ fn a_reader_that_does_not_read_keeps_no_machine() {
             tree::signal(monitor.0.id(), Signal::TERM);
             Instant::now()
         };
-        let status = loop {
-            if let Some(status) = monitor.0.try_wait().unwrap() {
-                break status;
-            }
-            assert!(
-                Instant::now() < asked + 2 * END,
-                "{args:?}: it has not ended"
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let expected = if way == Way::Term { 143 } else { 124 };
-        assert_eq!(status.code(), Some(expected), "{args:?}");
-        assert!(asked.elapsed() < END, "{args:?}: {:?}", asked.elapsed());
-        tree::wait_gone(&pids).unwrap();
+        println!("{args:?}");
+        must_end(
+            &mut monitor,
+            asked,
+            &pids,
+            if way == Way::Term { 143 } else { 124 },
+        );
         drop(pipe);
     }
+}
+
+/// Waits until nobody's pipe is full, or nearly so.
+fn wait_full(pipe: &ChildStderr) {
+    let begun = Instant::now();
+    while rustix::io::ioctl_fionread(pipe).unwrap() < 60 << 10 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing comes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // What finds no room in it is written now.
+    std::thread::sleep(Duration::from_millis(200));
+}
+
+/// Expects the end of a machine that was asked to end then.
+fn must_end(monitor: &mut program::Ends, asked: Instant, pids: &[u32], expected: i32) {
+    let status = loop {
+        if let Some(status) = monitor.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < asked + 2 * END, "it has not ended");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(expected));
+    assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
+    tree::wait_gone(pids).unwrap();
+}
+
+/// Asks a machine to end, and expects that it does.
+fn ends_by_term(monitor: &mut program::Ends) {
+    let pids = tree::everything(monitor.0.id());
+    let asked = Instant::now();
+    tree::signal(monitor.0.id(), Signal::TERM);
+    must_end(monitor, asked, &pids, 143);
+}
+
+/// The monitor's own log goes to standard error, from the threads of the devices as well, and a
+/// guest can cause lines without end.
+#[test]
+fn a_log_that_nobody_reads_keeps_no_machine() {
+    let scene = Scene::new();
+    let mut command = scene.program();
+    command.args(["--log", "debug", "run", "--append", "hostile=break"]);
+    command.args(["--timeout", "120", "--kernel"]);
+    command.arg(scene.path("guest")).args(["--", "true"]);
+    let mut monitor = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pipe = monitor.stderr.take().unwrap();
+    let mut monitor = program::Ends(monitor);
+    wait_full(&pipe);
+    ends_by_term(&mut monitor);
+}
+
+/// The same of a terminal, which takes less than it announces: a window that hangs, Ctrl-S.
+#[test]
+fn a_terminal_that_nobody_reads_keeps_no_machine() {
+    // Build it now, outside of the time limit.
+    let mut command = vm::command(["--timeout", "20", "--", "sh", "-c", "yes & yes >&2"]);
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let theirs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let asked = Instant::now() + Duration::from_secs(20);
+    let monitor = command
+        .stdout(theirs.try_clone().unwrap())
+        .stderr(theirs)
+        .spawn()
+        .unwrap();
+    let mut monitor = program::Ends(monitor);
+    while rustix::io::ioctl_fionread(&ours).unwrap() == 0 {
+        assert!(Instant::now() < asked, "nothing comes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pids = tree::everything(monitor.0.id());
+    must_end(&mut monitor, asked, &pids, 124);
 }

@@ -404,6 +404,8 @@ bool run_hostile(const char *mode)
 		feed(!option_number("leave"));
 		return true;
 	}
+	if (!strcmp(mode, "break"))
+		break_queues();
 	if (!strcmp(mode, "signals")) {
 		hostile_signals();
 		return true;

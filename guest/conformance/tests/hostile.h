@@ -16,6 +16,8 @@ void run_idle(u64 seconds);
 
 /* hostile_queue.c: a disk queue that feeds itself. Returns, or with `stay` never does. */
 void feed(bool stay);
+/* The same file: breaks the rules of a queue, again and again. */
+void break_queues(void);
 
 /* hostile_calls.c: host calls, through the layer's instruction. */
 u64 host_call_address(void);

@@ -5,6 +5,8 @@
  * each time it completes one, without the guest. The host's test makes the disk
  * (tests/tests/run_ends.rs): sector n holds 16 bits of flags, 256 * (n + 1) + 1 as 16 bits for the
  * index, and the number of the next sector, modulo 256, as 64 bits.
+ *
+ * hostile=break: a driver that does nothing but break the rules of its queue, and start again.
  */
 #include "hostile.h"
 #include "test.h"
@@ -12,6 +14,9 @@
 
 #define BLOCK_ID	2
 #define SIZE		256
+#define ENTROPY_ID	4
+#define FEW		8
+#define NEEDS_RESET	0x40		/* a device's status */
 #define OTHER		8		/* the first descriptor of the second request */
 /* Requests without a notification: more than a queue can hold. */
 #define FED		300000
@@ -85,4 +90,21 @@ void feed(bool stay)
 	print("# the disk feeds itself\n");
 	while (stay)
 		halt();
+}
+
+void break_queues(void)
+{
+	u64 table = alloc_page(), available = alloc_page(), used = alloc_page();
+	u16 *ring = to_linear(available);
+	struct virtio entropy;
+
+	if (!virtio_find(&entropy, ENTROPY_ID))
+		panic("no entropy device");
+	for (;;) {
+		virtio_start(&entropy, FEW, table, available, used);
+		/* More requests than the queue has room for. */
+		atomic_store(&ring[1], (u16)(FEW + 1));
+		virtio_put(&entropy, QUEUE_NOTIFY, 0);
+		WAIT_UNTIL(virtio_get(&entropy, STATUS) & NEEDS_RESET);
+	}
 }

@@ -16,7 +16,7 @@ mod tap;
 
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Interrupted;
-use paravane_user_io::{stderr, text};
+use paravane_user_io::{outlet, stderr, text};
 use std::io;
 use std::process::ExitCode;
 
@@ -25,6 +25,8 @@ const EXIT_BAD_INPUT: u8 = 2;
 
 /// Runs the command line of this process. Returns the exit code.
 pub fn main() -> ExitCode {
+    outlet::open();
+    stderr::report_panics();
     let args = match arguments::parse(std::env::args_os()) {
         Ok(args) => args,
         Err(end) => return end.report(),

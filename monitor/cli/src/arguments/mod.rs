@@ -24,7 +24,7 @@ pub use config::schema;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
-use paravane_user_io::text;
+use paravane_user_io::{log, text};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -202,9 +202,10 @@ pub fn start_log(level: Option<Log>) -> anyhow::Result<()> {
         },
     };
     let filter = EnvFilter::try_new(&filter).with_context(|| format!("RUST_LOG={filter}"))?;
+    log::start().context("cannot start the log")?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| log::Log)
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .init();

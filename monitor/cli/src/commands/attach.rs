@@ -11,6 +11,7 @@ use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
 use paravane_user_io::events::{self, PollFlags, Task, Waits, is_ready};
 use paravane_user_io::outcome::Outcome;
+use paravane_user_io::outlet::Outlet;
 use paravane_user_io::signals::Signals;
 use rustix::io::Errno;
 use std::io::{self, Read, Write};
@@ -212,12 +213,13 @@ impl Session {
                 let count = self.log.read(&mut piece)?;
                 self.output.extend_from_slice(&piece[..count]);
             }
-            if self.output.is_empty() || !is_ready(rustix::stdio::stdout(), PollFlags::OUT) {
+            if self.output.is_empty() {
                 break;
             }
-            match rustix::io::write(rustix::stdio::stdout(), &self.output) {
+            match Outlet::Output.write(&self.output) {
                 Ok(written) => drop(self.output.drain(..written)),
-                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
                 Err(error) => return Err(io::Error::from(error)).context("cannot write"),
             }
         }
@@ -274,7 +276,7 @@ impl Task for Session {
         };
         waits.until(Instant::now() + look);
         if !self.output.is_empty() {
-            waits.to_write(rustix::stdio::stdout());
+            waits.to_write(Outlet::Output.file());
         }
         if let Some(input) = &self.input {
             input.waits(waits);

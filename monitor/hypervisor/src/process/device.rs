@@ -392,11 +392,21 @@ impl Thread {
 
     /// Stops the device because its driver has broken a rule.
     fn give_up(&mut self, why: &Broken) {
-        tracing::warn!(
-            device = self.name,
-            %why,
-            "the guest's driver broke a rule: the device waits for a reset"
-        );
+        use paravane_user_io::log::Seldom;
+        use std::cell::RefCell;
+        use std::time::Instant;
+        thread_local! {
+            /// A device has a thread of its own.
+            static LINES: RefCell<Seldom> = const { RefCell::new(Seldom::new()) };
+        }
+        if let Some(left_out) = LINES.with_borrow_mut(|lines| lines.next(Instant::now())) {
+            tracing::warn!(
+                device = self.name,
+                %why,
+                left_out,
+                "the guest's driver broke a rule: the device waits for a reset"
+            );
+        }
         count(&self.counters.resets, 1);
         self.driver = None;
         self.device.reset();

@@ -9,13 +9,12 @@ use super::terminal::{LEAVE, Terminal};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::{Failure, Frame, FromAgent, INPUT_WINDOW, Size, Stream, ToAgent};
 use paravane_user_io::events::{PollFlags, Waits, is_ready};
+use paravane_user_io::outlet::Outlet;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
 /// Bytes of output that may wait for their reader. Beyond that the guest waits.
 const WAITING: usize = 256 << 10;
-/// A writable pipe takes at least this many bytes without blocking (POSIX's PIPE_BUF).
-const PIECE: usize = 4096;
 const INPUT_PIECE: usize = 32 << 10;
 
 /// How a command ended.
@@ -96,8 +95,8 @@ impl Relay {
 
     fn outputs(&self) -> [(&Vec<u8>, BorrowedFd<'static>); 2] {
         [
-            (&self.output, rustix::stdio::stdout()),
-            (&self.error, rustix::stdio::stderr()),
+            (&self.output, Outlet::Output.file()),
+            (&self.error, Outlet::Error.file()),
         ]
     }
 
@@ -220,20 +219,17 @@ impl Relay {
 
     /// Writes as much output as possible without waiting.
     fn write(&mut self) -> Result<(), Errno> {
-        for (bytes, file) in [
-            (&mut self.output, rustix::stdio::stdout()),
-            (&mut self.error, rustix::stdio::stderr()),
+        for (bytes, outlet) in [
+            (&mut self.output, Outlet::Output),
+            (&mut self.error, Outlet::Error),
         ] {
             let mut done = 0;
-            while done < bytes.len() && is_ready(file, PollFlags::OUT) {
-                let piece = bytes
-                    .get(done..bytes.len().min(done + PIECE))
-                    .unwrap_or_default();
-                match rustix::io::write(file, piece) {
+            while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+                match outlet.write(rest) {
                     Ok(n) => done += n,
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR) => {}
-                    Err(Errno::NOSPC | Errno::DQUOT) if self.forgets => done += piece.len(),
+                    Err(Errno::NOSPC | Errno::DQUOT) if self.forgets => done = bytes.len(),
                     Err(error) => return Err(error),
                 }
             }

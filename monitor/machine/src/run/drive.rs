@@ -18,6 +18,7 @@ use paravane_hypervisor::process::Output;
 use paravane_user_io::events::{self, Task, Waits};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
+use paravane_user_io::log;
 use signal_hook::consts::SIGQUIT;
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -297,6 +298,7 @@ impl Task for Drive<'_> {
         self.console()?;
         self.agent_calls()?;
         if let Some(control) = &self.control {
+            log::heard();
             output_log::turn(control.machine())?;
         }
         self.streams()?;
@@ -316,6 +318,10 @@ impl Task for Drive<'_> {
         waits.to_read(self.quit.file());
         if let Some(control) = &self.control {
             control.waits(waits);
+            // The log may have filled the file that standard error is.
+            if let Some(bell) = log::bell() {
+                waits.to_read(bell);
+            }
         }
         if self.log.waits() {
             waits.to_write(rustix::stdio::stderr());

@@ -19,6 +19,7 @@ use paravane_hypervisor::KernelFile;
 use paravane_hypervisor::process::{Config, Vm};
 use paravane_kernel as kernel;
 use paravane_user_io::files;
+use paravane_user_io::stderr::say;
 use paravane_user_io::worker::{Report, Worker};
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;
@@ -217,11 +218,11 @@ impl Machine {
         let rings = bell.try_clone()?;
         let delta = vm.debug().delta;
         vm.debug_with(rings, move |debug| gdb::serve(debug, &listener, &bell))?;
-        eprintln!(
+        say(&format!(
             "paravane: waiting for gdb -ex 'symbol-file -o {delta:#x} {}' \
-             -ex 'target remote {address}'",
+             -ex 'target remote {address}'\n",
             self.kernel.name
-        );
+        ));
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use paravane_devices::Device;
 use paravane_devices::net::{Later, Net as Card, Wire};
 use paravane_net::auto::{self, Auto, Lazy};
 use paravane_net::{Publish, passt, publish, tap, user};
+use paravane_user_io::stderr::say;
 use serde_json::json;
 use std::fs::File;
 use std::io::Write;
@@ -45,7 +46,7 @@ impl NetworkReport {
                 .map(|port| format!(", published {port}"))
                 .collect::<String>();
             // The terminal may be in raw mode.
-            eprint!("paravane: network: {network}{ports}\r\n");
+            say(&format!("paravane: network: {network}{ports}\r\n"));
         }
         let record = json!({ "is": network, "published": ports }).to_string();
         if let Some(Err(error)) = self
