@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// How long running vCPUs have to stop and report their registers.
-const STOP_TIME: Duration = Duration::from_millis(300);
+pub const STOP_TIME: Duration = Duration::from_millis(300);
 /// Events printed for each vCPU.
 const EVENTS: usize = 16;
 /// vCPUs in the report. More would hide what matters.

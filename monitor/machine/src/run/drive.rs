@@ -18,7 +18,7 @@ use paravane_hypervisor::process::Output;
 use paravane_user_io::events::{self, Task, Waits};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
-use paravane_user_io::log;
+use paravane_user_io::{log, stderr};
 use signal_hook::consts::SIGQUIT;
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -124,7 +124,10 @@ impl<'a> Drive<'a> {
         // Restores the terminal.
         drop(self.relay.take());
         match self.machine {
-            Machine::Started(started) => finish::tell(finish, &started, &mut self.log),
+            Machine::Started(started) => {
+                let by = self.life.print_by();
+                finish::tell(finish, &started, &mut self.log, by)
+            }
             Machine::Starting(starting) => {
                 // A machine that is complete by then is cleaned up.
                 drop(starting.wait_until(Instant::now() + LEAVE));
@@ -138,7 +141,11 @@ impl<'a> Drive<'a> {
 
     /// Delivers an event, and carries out the action that follows.
     pub(super) fn happens(&mut self, event: Event) -> anyhow::Result<()> {
-        match self.life.on(event, Instant::now()) {
+        let action = self.life.on(event, Instant::now());
+        if let Some(time) = self.life.print_by() {
+            stderr::hurry(time);
+        }
+        match action {
             Action::None => {}
             Action::Signal(number) => {
                 if let Some(relay) = &mut self.relay {

@@ -11,7 +11,10 @@ use paravane_hypervisor::process::End;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::stderr::say;
 use paravane_user_io::text;
+use std::time::{Duration, Instant};
 
+/// The time that a crash report may take: it stops the vCPUs, and reads the kernel's file.
+const REPORT: Duration = Duration::from_secs(1);
 /// Exit code for `--timeout`, as timeout(1) has it.
 const TIMED_OUT: u8 = 124;
 const TIMEOUT_PASSED: &str =
@@ -39,11 +42,12 @@ enum Told {
     AgentFailed,
 }
 
-/// Reports the result of a machine that has run.
+/// Reports the result of a machine that has run. `by`: until when the report may take.
 pub fn tell(
     finish: anyhow::Result<Finish>,
     started: &Started,
     log: &mut KernelLog,
+    by: Option<Instant>,
 ) -> anyhow::Result<Outcome> {
     let finish = match finish {
         Ok(finish) => finish,
@@ -69,13 +73,11 @@ pub fn tell(
         }
         Told::Crashed(why) => {
             log.show();
-            // Without the kernel's file the report has no symbols.
-            let kernel = started.kernel.read().unwrap_or_default();
-            let mut words = String::new();
-            for line in crash::report(started.vm.debug(), &kernel).lines() {
-                words += &text::clean(line.as_bytes());
-                words.push('\n');
-            }
+            let words = if has_time(by, Instant::now()) {
+                crash_report(started)
+            } else {
+                String::new()
+            };
             say(&format!("{words}paravane: {}\n", text::one_line(&why)));
         }
         Told::Refused(why) => say(&format!(
@@ -93,6 +95,22 @@ pub fn tell(
         },
     }
     Ok(outcome)
+}
+
+/// Whether there is time for a crash report. A machine that was asked to end must end.
+fn has_time(by: Option<Instant>, now: Instant) -> bool {
+    by.is_none_or(|by| by.saturating_duration_since(now) >= REPORT)
+}
+
+fn crash_report(started: &Started) -> String {
+    // Without the kernel's file the report has no symbols.
+    let kernel = started.kernel.read().unwrap_or_default();
+    let mut words = String::new();
+    for line in crash::report(started.vm.debug(), &kernel).lines() {
+        words += &text::clean(line.as_bytes());
+        words.push('\n');
+    }
+    words
 }
 
 /// Reports the result of a machine that was never complete.

@@ -12,10 +12,12 @@
 //!
 //! In every state a request to end (a signal, `stop`, `kill`, `--timeout`) sets a deadline.
 
+use super::crash;
 use crate::stats::serve;
 use paravane_hypervisor::process::{End, PROCESSES_END};
 use paravane_net::passt;
 use paravane_user_io::outcome::Outcome;
+use paravane_user_io::stderr;
 use std::time::{Duration, Instant};
 
 /// Time limit for the host to create the machine. It normally takes hundredths of a second.
@@ -25,12 +27,18 @@ pub const MAKE: Duration = Duration::from_secs(60);
 pub const BOOT: Duration = Duration::from_secs(60);
 /// Time limit from a signal to the end of the machine, whatever the guest does.
 const GRACE: Duration = Duration::from_secs(3);
-/// Time limit from a signal to the end of the monitor (SPECIFICATION.md). After the guest's time
-/// the monitor waits for these in turn, each of which has a limit of its own.
-const _: () = assert!(
-    GRACE.as_millis() + PROCESSES_END.as_millis() + passt::END.as_millis() + serve::END.as_millis()
-        < 5000
-);
+/// Time limit from a signal to the end of the monitor (SPECIFICATION.md).
+const LIMIT: u128 = 5000;
+/// How long the end takes at most when nothing more is printed: the monitor waits for these in
+/// turn, each of which has a limit of its own.
+const END: u128 = PROCESSES_END.as_millis() + passt::END.as_millis() + serve::END.as_millis();
+/// What is printed until then, and the crash report, are a part of the guest's time:
+/// [`Life::print_by`].
+const _: () = assert!(GRACE.as_millis() + END < LIMIT);
+/// A signal that comes when the machine has ended by itself is not looked at any more. The end
+/// then waits for the kernel's log, the report, the last line, and the rest of the log.
+const _: () =
+    assert!(3 * stderr::PATIENCE.as_millis() + crash::STOP_TIME.as_millis() + END < LIMIT);
 /// Time limit for an interrupted kernel to print its report.
 const REPORT: Duration = Duration::from_secs(3);
 /// Time limit for a guest to write back its dirty data.
@@ -163,6 +171,8 @@ pub struct Life {
     state: State,
     /// The signal that asked the command to end, and the deadline.
     asked: Option<(u8, Instant)>,
+    /// The deadline of the earliest request to end, whatever has become of it.
+    wanted: Option<Instant>,
     /// The reason why the kernel was interrupted, and the deadline of its report.
     report: Option<(String, Instant)>,
 }
@@ -174,6 +184,7 @@ impl Life {
             plan,
             state: State::Starting { until: now + MAKE },
             asked: None,
+            wanted: None,
             report: None,
         }
     }
@@ -186,6 +197,13 @@ impl Life {
     /// Sets [`Plan::keeps`], which is known when the machine's resources are open.
     pub fn keeps(&mut self, keeps: bool) {
         self.plan.keeps = keeps;
+    }
+
+    /// Until when the end may wait for what is not needed for it: for readers of standard error,
+    /// and for a crash report. None: nobody has asked for the end.
+    pub fn print_by(&self) -> Option<Instant> {
+        let timeout = self.plan.timeout.map(|timeout| timeout + GRACE);
+        [self.wanted, timeout].into_iter().flatten().min()
     }
 
     /// Whether the machine runs a command.
@@ -224,7 +242,10 @@ impl Life {
             Event::MachineEnded(end) => self.machine_ended(end),
             Event::Signal(number) => self.asked_to_end(number, now + GRACE),
             Event::Stop(time) => self.asked_to_end(SIGTERM, now + time),
-            Event::Kill => self.killed(),
+            Event::Kill => {
+                self.want(now + GRACE);
+                self.killed()
+            }
             Event::Quit => {
                 let why = "the guest was interrupted, see above for what it did";
                 self.interrupt(why.to_string(), now)
@@ -316,6 +337,7 @@ impl Life {
 
     /// Handles a signal to this program, and `paravane stop`.
     fn asked_to_end(&mut self, signal: u8, until: Instant) -> Action {
+        self.want(until);
         match &mut self.state {
             State::Starting { .. } | State::Booting { .. } => {
                 self.end(Finish::Outcome(Outcome::Interrupted(signal)))
@@ -339,6 +361,10 @@ impl Life {
             }
             State::Ended(_) => Action::None,
         }
+    }
+
+    fn want(&mut self, until: Instant) {
+        self.wanted = Some(self.wanted.map_or(until, |before| before.min(until)));
     }
 
     fn killed(&mut self) -> Action {

@@ -377,3 +377,31 @@ fn what_comes_late_changes_nothing() {
     assert_eq!(test.on(Event::Made), Action::None);
     test.ends_after(WRITE_BACK, &Finish::Outcome(DONE));
 }
+
+/// What the end prints comes out of the guest's time, so it never lasts longer than the guest.
+#[test]
+fn a_machine_that_is_asked_to_end_prints_no_longer_than_its_guest_may_run() {
+    assert_eq!(Test::running(COMMAND).life.print_by(), None);
+    for plan in [COMMAND, IDLE, KEEPS, SYSTEM] {
+        for event in [Event::Signal(SIGTERM), Event::Kill] {
+            let mut test = Test::running(plan);
+            let by = test.now + GRACE;
+            test.on(event);
+            assert_eq!(test.life.print_by(), Some(by));
+            // A later request gives it no more time.
+            test.now += seconds(1);
+            test.on(Event::Stop(seconds(10)));
+            test.on(Event::MachineEnded(End::Shutdown(255)));
+            assert_eq!(test.life.print_by(), Some(by));
+        }
+        let mut test = Test::running(plan);
+        test.on(Event::Stop(seconds(10)));
+        assert_eq!(test.life.print_by(), Some(test.now + seconds(10)));
+        test.on(Event::Signal(SIGTERM));
+        assert_eq!(test.life.print_by(), Some(test.now + GRACE));
+    }
+    let start = Instant::now();
+    let timeout = Some(start + seconds(20));
+    let life = Life::new(Plan { timeout, ..COMMAND }, start);
+    assert_eq!(life.print_by(), Some(start + seconds(20) + GRACE));
+}
