@@ -4,7 +4,8 @@
 //! The guest sees an IPv4 network with a router that answers DHCP and DNS. The process turns the
 //! guest's connections and datagrams into its own. So the guest reaches what this user reaches, and
 //! other hosts see this host. smoltcp handles TCP towards the guest, the host's kernel handles TCP
-//! towards the world. Data comes in only if it belongs to a connection or answers a request.
+//! towards the world. Data comes in only if it belongs to a connection, comes from an address to
+//! which the guest has sent from the same port, or goes to a published port.
 //!
 //! This does not work here and works with passt: IPv6, ping beyond the router, and addresses that
 //! other hosts see.
@@ -25,6 +26,8 @@ mod frame;
 mod guard;
 mod host;
 mod peers;
+mod ports;
+mod recent;
 mod stack;
 mod tcp;
 mod udp;
@@ -106,17 +109,6 @@ impl Config {
             || to.octets()[0] == 0
             || to.octets()[0] >= 240;
         (!inside && !odd).then_some(IpAddr::V4(to))
-    }
-
-    /// The address under which the guest sees an address of the host.
-    fn inside(&self, from: IpAddr) -> Option<Ipv4Addr> {
-        match from {
-            IpAddr::V4(from) if from.is_loopback() => Some(self.gateway),
-            IpAddr::V4(from) => Some(from),
-            IpAddr::V6(from) => from
-                .to_ipv4_mapped()
-                .map_or(Some(self.gateway), |v4| self.inside(IpAddr::V4(v4))),
-        }
     }
 }
 

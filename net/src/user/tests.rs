@@ -5,6 +5,7 @@ mod bounds;
 mod ends;
 mod hostile;
 mod limits;
+mod outsiders;
 mod published;
 mod raw;
 
@@ -17,7 +18,7 @@ use smoltcp::time::Instant as Moment;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr, Ipv4Cidr};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 const MAC: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 7]);
@@ -186,12 +187,18 @@ impl Guest {
         handle
     }
 
+    /// Sends a datagram from this port of the guest.
+    fn send(&mut self, from: u16, to: SocketAddrV4, data: &[u8]) -> SocketAddrV4 {
+        let own = SocketAddrV4::new(Config::default().guest, from);
+        let mut frame = frame::datagram(frame::ROUTER, own, to, data, 1500).unwrap();
+        frame[6..12].copy_from_slice(MAC.as_bytes());
+        self.wire.send(&frame);
+        own
+    }
+
     /// Sends a datagram and waits for the answer.
     fn ask(&mut self, from: u16, to: SocketAddrV4, data: &[u8]) -> Option<(SocketAddrV4, Vec<u8>)> {
-        let own = SocketAddrV4::new(Config::default().guest, from);
-        let mut query = frame::datagram(frame::ROUTER, own, to, data, 1500).unwrap();
-        query[6..12].copy_from_slice(MAC.as_bytes());
-        self.wire.send(&query);
+        let own = self.send(from, to, data);
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(2) {
             let Some(reply) = self.wire.wait(Duration::from_millis(500)) else {

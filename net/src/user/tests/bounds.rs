@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What waits, for how long, and how much of it there is.
 
+use super::super::events::{Events, Source};
+use super::super::udp::Datagrams;
 use super::*;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, EthernetRepr,
@@ -8,12 +10,17 @@ use smoltcp::wire::{
 
 /// A query to the router, which answers each.
 fn question(config: &Config) -> Vec<u8> {
+    arp(config.guest, config.gateway)
+}
+
+/// The query of a guest with the first address for the second one.
+pub fn arp(from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
     let arp = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Request,
         source_hardware_addr: MAC,
-        source_protocol_addr: config.guest,
+        source_protocol_addr: from,
         target_hardware_addr: EthernetAddress([0; 6]),
-        target_protocol_addr: config.gateway,
+        target_protocol_addr: to,
     };
     let ethernet = EthernetRepr {
         src_addr: MAC,
@@ -209,4 +216,37 @@ fn answers_take_acknowledgements_along() {
     // On a busy host the next request may come late.
     println!("{late} of {TIMES} acknowledgements came alone");
     assert!(late < 5, "{late}");
+}
+
+/// Answers that wait while the guest takes nothing. Its new sockets close old ones, and what waited
+/// for those is forgotten with them.
+#[test]
+fn sockets_that_are_closed_wait_for_nothing() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let config = loopback();
+    let mut events = Events::new().unwrap();
+    let mut datagrams = Datagrams::new(&config, &events).unwrap();
+    let to = gateway(server.local_addr().unwrap().port());
+    let mut buffer = [0; 10];
+    for round in 0..2000u16 {
+        let from = SocketAddrV4::new(config.guest, 1000 + round % 300);
+        datagrams.outgoing(&config, &events, from, to, b"x");
+        let (_, peer) = server.recv_from(&mut buffer).unwrap();
+        server.send_to(b"y", peer).unwrap();
+        while events.take(|source, _| match source {
+            Source::Datagrams(id) => datagrams.reports(id),
+            other => panic!("{other:?}"),
+        }) {}
+        assert!(datagrams.waiting() <= MAX_UDP, "round {round}");
+    }
+    assert!(datagrams.waiting() > MAX_UDP / 2);
+    // All that wait are there, and then none.
+    let mut got = 0;
+    while datagrams.incoming(&config, |_, _, data| {
+        assert_eq!(data, b"y");
+        got += 1;
+        true
+    }) {}
+    assert!(got > MAX_UDP / 2, "{got}");
+    assert_eq!(datagrams.waiting(), 0);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A published UDP port lets the guest reach only programs that have sent to it.
 
+use super::outsiders::own_address;
 use super::*;
 use crate::{Protocol, Received, passt};
 
@@ -65,47 +66,50 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
 /// address of this host must not come from there.
 #[test]
 fn a_published_datagram_port_does_not_pass_for_a_program_of_the_host() {
-    let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
-    // This sends nothing: the host tells which address it would send from.
-    let own = probe
-        .connect("192.0.2.1:9")
-        .and_then(|()| probe.local_addr());
-    let Ok(IpAddr::V4(own)) = own.map(|own| own.ip()) else {
-        println!("no address but the loopback's here");
+    let Some(own) = own_address() else {
         return;
     };
-    let mut guest = Guest::new(Config {
-        publish: vec!["127.0.0.1:0:53/udp".parse().unwrap()],
-        ..Config::default()
-    });
-    assert_eq!(guest.ask(1, gateway(9), b"x"), None);
-    let service = UdpSocket::bind("0.0.0.0:0").unwrap();
-    service.set_read_timeout(Some(PATIENCE)).unwrap();
-    let to = SocketAddrV4::new(own, service.local_addr().unwrap().port());
-    let from = SocketAddrV4::new(Config::default().guest, 53);
-    let mut frame = frame::datagram(frame::ROUTER, from, to, b"attack", 1500).unwrap();
-    frame[6..12].copy_from_slice(MAC.as_bytes());
-    guest.wire.send(&frame);
-    let mut buffer = [0; 10];
-    let (length, seen) = service.recv_from(&mut buffer).unwrap();
-    assert_eq!(&buffer[..length], b"attack");
-    assert_eq!(
-        seen.ip(),
-        IpAddr::V4(own),
-        "the guest passes for a program of this host"
-    );
-    // The answer of the program reaches the guest's port.
-    service.send_to(b"answer", seen).unwrap();
-    let answer = guest.wire.wait(PATIENCE).unwrap();
-    let frame::Kind::Datagram {
-        from: who,
-        to: port,
-        data,
-    } = frame::kind(&answer)
-    else {
-        panic!("no datagram")
-    };
-    assert_eq!((who, port, data), (to, from, &b"answer"[..]));
+    for publish in [
+        "127.0.0.1:0:53/udp",
+        "[::ffff:127.0.0.1]:0:53/udp",
+        "[::1]:0:53/udp",
+    ] {
+        let publish: crate::Publish = publish.parse().unwrap();
+        if UdpSocket::bind(publish.host).is_err() {
+            println!("no {publish} here");
+            continue;
+        }
+        let mut guest = Guest::new(Config {
+            publish: vec![publish],
+            ..Config::default()
+        });
+        assert_eq!(guest.ask(1, gateway(9), b"x"), None);
+        let service = UdpSocket::bind("0.0.0.0:0").unwrap();
+        service.set_read_timeout(Some(PATIENCE)).unwrap();
+        let to = SocketAddrV4::new(own, service.local_addr().unwrap().port());
+        guest.send(53, to, b"attack");
+        let mut buffer = [0; 10];
+        let (length, seen) = service.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"attack");
+        assert_eq!(
+            seen.ip(),
+            IpAddr::V4(own),
+            "{publish}: the guest passes for a program of this host"
+        );
+        // The answer of the program reaches the guest's port.
+        service.send_to(b"answer", seen).unwrap();
+        let answer = guest.wire.wait(PATIENCE).unwrap();
+        let frame::Kind::Datagram {
+            from: who,
+            to: port,
+            data,
+        } = frame::kind(&answer)
+        else {
+            panic!("no datagram")
+        };
+        let guest = SocketAddrV4::new(Config::default().guest, 53);
+        assert_eq!((who, port, data), (to, guest, &b"answer"[..]));
+    }
 }
 
 /// The guest sees every program of this host as the router. Its answer goes to the program that
