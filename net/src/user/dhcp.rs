@@ -13,6 +13,11 @@ const OPTION_MTU: u8 = 26;
 /// Lease time in seconds.
 const LEASE: u32 = 86_400;
 
+/// Whether a datagram to this address is a client's message to the server.
+pub fn serves(config: &Config, to: SocketAddrV4) -> bool {
+    to.port() == SERVER_PORT && (to.ip().is_broadcast() || *to.ip() == config.gateway)
+}
+
 /// The answer to a client's message as a frame, `None` if there is none.
 pub fn answer(config: &Config, hardware: EthernetAddress, message: &[u8]) -> Option<Vec<u8>> {
     let packet = DhcpPacket::new_checked(message).ok()?;

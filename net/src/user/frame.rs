@@ -5,8 +5,8 @@
 use crate::link::HEADER;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
-    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol,
-    Ipv4Packet, Ipv4Repr, TcpPacket, UdpPacket, UdpRepr,
+    ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress,
+    IpProtocol, Ipv4Packet, Ipv4Repr, TcpPacket, UdpPacket, UdpRepr,
 };
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -38,9 +38,11 @@ pub enum Kind<'a> {
         to: SocketAddrV4,
         data: &'a [u8],
     },
-    /// A query or an answer that tells who has an address.
-    Arp,
-    /// For the stack: ICMP, and what it refuses.
+    /// Asks who has the address `to`, or answers that. The sender has `from`.
+    Arp { from: Ipv4Addr, to: Ipv4Addr },
+    /// ICMP.
+    Icmp { to: Ipv4Addr },
+    /// For the stack, which refuses it.
     Other,
     /// For nothing here.
     Bad,
@@ -56,7 +58,18 @@ fn read(frame: &[u8]) -> Option<Kind<'_>> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     match frame.ethertype() {
         EthernetProtocol::Ipv4 => {}
-        EthernetProtocol::Arp => return Some(Kind::Arp),
+        EthernetProtocol::Arp => {
+            let arp = ArpPacket::new_checked(frame.payload()).ok()?;
+            let ArpRepr::EthernetIpv4 {
+                source_protocol_addr: from,
+                target_protocol_addr: to,
+                ..
+            } = ArpRepr::parse(&arp).ok()?
+            else {
+                return None;
+            };
+            return Some(Kind::Arp { from, to });
+        }
         _ => return None,
     }
     let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
@@ -84,13 +97,15 @@ fn read(frame: &[u8]) -> Option<Kind<'_>> {
                 data: udp.payload(),
             })
         }
+        IpProtocol::Icmp => Some(Kind::Icmp { to: target }),
         _ => Some(Kind::Other),
     }
 }
 
-/// The hardware address of the sender.
-pub fn source(frame: &[u8]) -> Option<EthernetAddress> {
-    Some(EthernetFrame::new_checked(frame).ok()?.src_addr())
+/// The hardware addresses of the sender and the receiver.
+pub fn ends(frame: &[u8]) -> Option<(EthernetAddress, EthernetAddress)> {
+    let frame = EthernetFrame::new_checked(frame).ok()?;
+    Some((frame.src_addr(), frame.dst_addr()))
 }
 
 /// Completes a frame of this stack, and returns the header with which the guest gets it (virtio

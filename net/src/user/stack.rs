@@ -114,9 +114,16 @@ impl Stack {
 
     /// Takes a frame of the guest. [`serve`](Stack::serve) must follow.
     pub fn take(&mut self, frame: &[u8], port: &mut dyn Port) {
-        let Some(source) = frame::source(frame).filter(EthernetAddress::is_unicast) else {
+        let ends = frame::ends(frame).filter(|(source, _)| source.is_unicast());
+        let Some((source, target)) = ends else {
             return;
         };
+        // Of what is for all, the router wants queries for addresses and for leases. What is for
+        // others, such as guests of the guest, it does not hear.
+        let all = !target.is_unicast();
+        if !all && target != ROUTER {
+            return;
+        }
         self.guest = source;
         let mut wire = Wire {
             interface: &mut self.interface,
@@ -126,6 +133,18 @@ impl Stack {
         };
         match frame::kind(frame) {
             Kind::Bad => {}
+            // A guest that tells its own address, or looks for others that have it.
+            Kind::Arp { from, to } if to == from || to == self.config.guest => {}
+            Kind::Arp { .. } => {
+                wire.ingress(self.connections.no_socket(), frame);
+                self.connections.address_comes();
+            }
+            Kind::Datagram { to, data, .. } if dhcp::serves(&self.config, to) => {
+                if let Some(reply) = dhcp::answer(&self.config, source, data) {
+                    wire.out.push(wire.port, &reply);
+                }
+            }
+            _ if all => {}
             Kind::Segment { from, to, syn } => self.connections.segment(
                 &self.config,
                 &self.events,
@@ -134,16 +153,9 @@ impl Stack {
                 syn,
                 frame,
             ),
-            Kind::Arp => {
-                wire.ingress(self.connections.no_socket(), frame);
-                self.connections.address_comes();
-            }
-            Kind::Other => wire.ingress(self.connections.no_socket(), frame),
-            Kind::Datagram { to, data, .. } if to.port() == dhcp::SERVER_PORT => {
-                if let Some(reply) = dhcp::answer(&self.config, source, data) {
-                    wire.out.push(wire.port, &reply);
-                }
-            }
+            // The router cannot tell whether others answer.
+            Kind::Icmp { to } if to != self.config.gateway && to != self.config.dns => {}
+            Kind::Icmp { .. } | Kind::Other => wire.ingress(self.connections.no_socket(), frame),
             Kind::Datagram { from, to, data } => {
                 self.datagrams
                     .outgoing(&self.config, &self.events, from, to, data);

@@ -8,6 +8,7 @@ mod limits;
 mod outsiders;
 mod published;
 mod raw;
+mod strict;
 
 use super::*;
 use crate::link::HEADER;
