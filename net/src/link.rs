@@ -48,6 +48,8 @@ pub struct Link {
     /// Drops packets to addresses that mean the host itself. For networks that do not check for
     /// them.
     pub(crate) outside_only: bool,
+    /// Drops packets to link-local IPv4 addresses.
+    pub(crate) no_link_local: bool,
     /// Buffer for a frame. For a stream, `start..end` has been read and is not handed out yet.
     space: Vec<u8>,
     start: usize,
@@ -84,6 +86,7 @@ impl Link {
             mtu,
             headers,
             outside_only: false,
+            no_link_local: false,
             space,
             start: 0,
             end: 0,
@@ -118,7 +121,9 @@ impl Link {
         if frame.len() <= header || frame.len() > header + MAX_FRAME {
             return Ok(true);
         }
-        if self.outside_only && means_the_host(frame) {
+        let refused = (self.outside_only && means_the_host(frame))
+            || (self.no_link_local && is_link_local(frame));
+        if refused {
             return Ok(true);
         }
         match self.framing {
@@ -246,6 +251,12 @@ fn means_the_host(frame: &[u8]) -> bool {
     }
 }
 
+/// Whether a frame without header goes to a link-local IPv4 address (RFC 3927).
+fn is_link_local(frame: &[u8]) -> bool {
+    let (kind, to) = (frame.get(12..14), frame.get(30..32));
+    kind == Some(&[8, 0]) && to == Some(&[169, 254])
+}
+
 fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
@@ -332,6 +343,25 @@ mod tests {
         // Too short to have a destination.
         assert!(means_the_host(&v4([10, 0, 0, 1])[..30]));
         assert!(!means_the_host(&[0; 13]));
+    }
+
+    #[test]
+    fn link_local_packets_are_dropped_where_they_are_refused() {
+        let (mut link, mut theirs) = pair();
+        let packet = |to: [u8; 4]| [&[0; 12][..], &[8, 0], &[0x45; 16], &to].concat();
+        for refused in [true, false] {
+            link.no_link_local = refused;
+            for to in [[169, 254, 169, 254], [169, 253, 0, 1], [168, 254, 0, 1]] {
+                assert!(link.send(&packet(to)).unwrap());
+            }
+            // Neither IPv4 nor long enough.
+            assert!(link.send(&packet([169, 254, 0, 1])[..31]).unwrap());
+            link.flush().unwrap();
+            let mut bytes = vec![0; if refused { 2 * 38 + 35 } else { 3 * 38 + 35 }];
+            std::io::Read::read_exact(&mut theirs, &mut bytes).unwrap();
+            let found = bytes.windows(4).any(|part| part == [169, 254, 169, 254]);
+            assert_eq!(found, !refused);
+        }
     }
 
     #[test]

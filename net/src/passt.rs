@@ -231,6 +231,7 @@ pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
     let mut link = Link::stream(ours, config.mtu).map_err(Error::host(crate::BLOCKING))?;
     // Do not depend on how passt treats packets for addresses that mean the host.
     link.outside_only = true;
+    link.no_link_local = !config.link_local;
     Ok(Prepared {
         process,
         said,

@@ -141,6 +141,16 @@ pub enum DiskMode {
     CutUnsafe,
 }
 
+/// What a user-mode network lets the guest reach besides other hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reach {
+    /// The gateway's address leads to the host's loopback.
+    pub loopback: bool,
+    /// Link-local addresses, such as a cloud's metadata service.
+    #[serde(default)]
+    pub link_local: bool,
+}
+
 /// The network that the guest's card is connected to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -148,20 +158,11 @@ pub enum Net {
     /// There is no card.
     None,
     /// A user-mode network: passt where it works, else the stack.
-    User {
-        /// The gateway's address leads to the host's loopback.
-        loopback: bool,
-    },
+    User(Reach),
     /// The user-mode network inside the monitor.
-    Stack {
-        /// The gateway's address leads to the host's loopback.
-        loopback: bool,
-    },
+    Stack(Reach),
     /// A network by passt.
-    Passt {
-        /// The gateway's address leads to the host's loopback.
-        loopback: bool,
-    },
+    Passt(Reach),
     /// A tap interface of the host.
     Tap(String),
 }

@@ -67,6 +67,9 @@ pub struct Config {
     /// Whether the gateway's address leads to the host's loopback. Services there often trust every
     /// client.
     pub host_loopback: bool,
+    /// Whether the guest reaches link-local addresses. In a cloud one of them is the metadata
+    /// service, which gives this host's credentials to every client.
+    pub link_local: bool,
     /// Ports of the host that lead into the guest.
     pub publish: Vec<Publish>,
     /// The largest IP packet in bytes, 576 to 65535.
@@ -84,6 +87,7 @@ impl Default for Config {
             prefix: 24,
             resolver: None,
             host_loopback: false,
+            link_local: false,
             publish: Vec::new(),
             mtu: 65_520,
             ack_delay: true,
@@ -104,6 +108,7 @@ impl Config {
             .unwrap_or(0);
         let inside = (u32::from(to) ^ u32::from(self.gateway)) & bits == 0;
         let odd = to.is_loopback()
+            || (to.is_link_local() && !self.link_local)
             || to.is_multicast()
             || to.is_broadcast()
             || to.octets()[0] == 0

@@ -317,6 +317,7 @@ fn the_host_s_loopback_is_closed_unless_asked_for() {
     let outside = |text: &str| Config::default().outside(text.parse().unwrap());
     for inside in [
         "127.0.0.1",
+        "169.254.169.254",
         "10.0.2.3",
         "10.0.2.15",
         "224.0.0.1",
@@ -327,6 +328,12 @@ fn the_host_s_loopback_is_closed_unless_asked_for() {
         assert_eq!(outside(inside), None, "{inside}");
     }
     assert!(outside("192.0.2.1").is_some());
+    let open = Config {
+        link_local: true,
+        ..Config::default()
+    };
+    let metadata = Ipv4Addr::new(169, 254, 169, 254);
+    assert_eq!(open.outside(metadata), Some(metadata.into()));
 }
 
 #[test]

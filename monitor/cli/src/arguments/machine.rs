@@ -96,7 +96,8 @@ pub struct MachineOptions {
 
     /// Network: user (passt where it works, else stack), stack (inside the monitor), passt (a
     /// separate process), tap:NAME (an interface of the host), or none. With ,loopback after the
-    /// name, the gateway's address leads to the host's loopback
+    /// name, the gateway's address leads to the host's loopback; with ,link-local the guest reaches
+    /// 169.254.0.0/16, where clouds have their metadata service
     #[arg(long, value_name = "NET", default_value = "user")]
     pub net: String,
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The network of a machine.
 
-use crate::spec::{Heuristic, Net, Spec};
+use crate::spec::{Heuristic, Net, Reach, Spec};
 use crate::store::Machine;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;
@@ -87,7 +87,7 @@ pub fn connect(
     devices: &mut Vec<Box<dyn Device>>,
 ) -> anyhow::Result<Connected> {
     let mac = Card::mac_of(&std::process::id().to_string());
-    let loopback = match &spec.net {
+    let reach = match &spec.net {
         Net::None => return Ok(Connected::default()),
         Net::Tap(name) => {
             let link = tap::open(name).context("--net")?;
@@ -96,10 +96,11 @@ pub fn connect(
             devices.push(Box::new(tuned(card, spec)));
             return Ok(Connected::default());
         }
-        Net::User { loopback } | Net::Stack { loopback } | Net::Passt { loopback } => *loopback,
+        Net::User(reach) | Net::Stack(reach) | Net::Passt(reach) => *reach,
     };
     let mut config = user::Config {
-        host_loopback: loopback,
+        host_loopback: reach.loopback,
+        link_local: reach.link_local,
         resolver: user::host_resolver(),
         publish: ports(spec)?,
         ack_delay: spec.uses(Heuristic::AckDelay),
@@ -108,13 +109,13 @@ pub fn connect(
     passt::keep_with(|process| Ok(Box::new(PasstProcess(confine::keep(&process)?))));
     let kept = Kept::default();
     let card = match &spec.net {
-        Net::Stack { .. } => {
+        Net::Stack(_) => {
             config.publish = publish::settle(&config.publish).context("--net stack")?;
             let stack = user::Network::new(config.clone()).context("--net stack")?;
             report.tell("the stack in this process", Some(&config));
             Card::new(Wire::Stack(Box::new(stack)), mac)
         }
-        Net::Passt { .. } => {
+        Net::Passt(_) => {
             config.publish = publish::settle(&config.publish).context("--net passt")?;
             let (link, process) =
                 passt::start(Path::new("passt"), &config, mac).context("--net passt")?;
@@ -185,21 +186,27 @@ fn addresses(config: &user::Config) -> Network {
     }
 }
 
-/// `none`, `user`, `stack`, `passt`, `tap:NAME`.
+/// `none`, `user`, `stack`, `passt`, `tap:NAME`. The middle ones may be followed by `,loopback` and
+/// `,link-local`.
 pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
-    let (kind, loopback) = match word.strip_suffix(",loopback") {
-        Some(kind) => (kind, true),
-        None => (word, false),
-    };
+    let mut words = word.split(',');
+    let kind = words.next().unwrap_or_default();
+    let mut reach = Reach::default();
+    let known = words.all(|word| match word {
+        "loopback" => !std::mem::replace(&mut reach.loopback, true),
+        "link-local" => !std::mem::replace(&mut reach.link_local, true),
+        _ => false,
+    });
     let net = match (kind, word.split_once(':')) {
-        ("user", _) => Net::User { loopback },
-        ("stack", _) => Net::Stack { loopback },
-        ("passt", _) => Net::Passt { loopback },
-        ("none", _) if !loopback => Net::None,
+        // The name may contain commas.
         (_, Some(("tap", name))) => Net::Tap(name.to_string()),
+        ("user", _) if known => Net::User(reach),
+        ("stack", _) if known => Net::Stack(reach),
+        ("passt", _) if known => Net::Passt(reach),
+        ("none", _) if word == kind => Net::None,
         _ => bail!(
-            "--net {word}: none, user, stack, passt (the last three also with ,loopback) and \
-             tap:NAME are possible"
+            "--net {word}: none, user, stack, passt (the last three also with ,loopback and \
+             ,link-local) and tap:NAME are possible"
         ),
     };
     if !publish.is_empty() && matches!(net, Net::None | Net::Tap(_)) {
@@ -215,20 +222,48 @@ mod tests {
     #[test]
     fn networks() {
         let port = ["80:80".parse().unwrap()];
-        assert_eq!(
-            net("user,loopback", &port).unwrap(),
-            Net::User { loopback: true }
-        );
-        assert_eq!(net("stack", &port).unwrap(), Net::Stack { loopback: false });
+        let reach = |loopback, link_local| Reach {
+            loopback,
+            link_local,
+        };
+        for (word, expected) in [
+            ("user", reach(false, false)),
+            ("user,loopback", reach(true, false)),
+            ("user,link-local", reach(false, true)),
+            ("user,loopback,link-local", reach(true, true)),
+            ("user,link-local,loopback", reach(true, true)),
+        ] {
+            assert_eq!(net(word, &port).unwrap(), Net::User(expected), "{word}");
+        }
+        assert_eq!(net("stack", &port).unwrap(), Net::Stack(Reach::default()));
+        let passt = net("passt,link-local", &port).unwrap();
+        assert_eq!(passt, Net::Passt(reach(false, true)));
         assert_eq!(net("tap:vm0", &[]).unwrap(), Net::Tap("vm0".to_string()));
         for (bad, ports) in [
             ("", &[][..]),
             ("bridge", &[]),
             ("none,loopback", &[]),
+            ("user,", &[]),
+            ("user,local", &[]),
+            ("user,loopback,loopback", &[]),
+            ("none,link-local", &[]),
             ("none", &port),
             ("tap:vm0", &port),
         ] {
             assert!(net(bad, ports).is_err(), "{bad}");
         }
+    }
+
+    /// Machines that an older version made have no word about link-local addresses.
+    #[test]
+    fn a_stored_network_is_read() {
+        let old: Net = serde_json::from_str(r#"{"user":{"loopback":true}}"#).unwrap();
+        let expected = Reach {
+            loopback: true,
+            link_local: false,
+        };
+        assert_eq!(old, Net::User(expected));
+        let text = serde_json::to_string(&old).unwrap();
+        assert_eq!(serde_json::from_str::<Net>(&text).unwrap(), old);
     }
 }
