@@ -237,6 +237,16 @@ fn constant(name: &str) -> Option<u64> {
         "SOCK_DGRAM" => libc::SOCK_DGRAM,
         // The type bits of a socket's type argument. The other bits are flags.
         "SOCK_TYPES" => 0xf,
+        "SOL_SOCKET" => libc::SOL_SOCKET,
+        "SO_ERROR" => libc::SO_ERROR,
+        "SO_KEEPALIVE" => libc::SO_KEEPALIVE,
+        "SO_LINGER" => libc::SO_LINGER,
+        "SO_OOBINLINE" => libc::SO_OOBINLINE,
+        "IPPROTO_TCP" => libc::IPPROTO_TCP,
+        "TCP_KEEPCNT" => libc::TCP_KEEPCNT,
+        "TCP_KEEPIDLE" => libc::TCP_KEEPIDLE,
+        "TCP_KEEPINTVL" => libc::TCP_KEEPINTVL,
+        "TCP_NODELAY" => libc::TCP_NODELAY,
         // asm/prctl.h.
         "ARCH_SET_CPUID" => 0x1012,
         "PR_SET_NAME" => libc::PR_SET_NAME,

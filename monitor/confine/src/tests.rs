@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The policies at work: children enter one and make calls.
 
+mod sockets;
+
 use super::keep;
 use super::process_handles;
 use super::thread_policies::{MONITOR, compile};
