@@ -169,7 +169,10 @@ static int as_writable(const char *path)
 	if (mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC))
 		return 3;
 	page[0] = page[0];
-	return differences(getpid(), path) ? 4 : as_crowd("");
+	/* Without system calls: after a few traps, this process's own copies are replaced again. */
+	if (memcmp(image.text, image.bytes + image.offset, image.length))
+		return 4;
+	return as_crowd("");
 }
 
 /* The end of the text is unmapped. The code that jumped there remains. */
