@@ -5,6 +5,7 @@ use super::Ending;
 use super::counters::{Counters, count};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use thiserror::Error;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
@@ -205,6 +206,16 @@ impl Driver {
     /// The number of chains of a queue that were popped and not pushed.
     pub fn in_flight(&self, queue: usize) -> u16 {
         self.queues.get(queue).map_or(0, |ring| ring.in_flight)
+    }
+
+    /// The number of chains that the driver has put into a queue and the device has not popped. The
+    /// guest can make it any number; it affects only the order of work.
+    pub fn waiting(&self, queue: usize) -> u16 {
+        let Some(ring) = self.queues.get(queue).filter(|ring| ring.queue.ready()) else {
+            return 0;
+        };
+        let offered = ring.queue.avail_idx(&*self.memory, Ordering::Acquire);
+        offered.map_or(0, |index| index.0.wrapping_sub(ring.queue.next_avail()))
     }
 
     /// Puts the last chain from [`pop`](Driver::pop) back for later. Does not enable notifications

@@ -4,41 +4,47 @@
 //! The requests are FUSE requests, which the crate fuse-backend-rs carries out. The crate never
 //! leaves the directory: it opens every name relative to a descriptor of its parent and follows no
 //! symbolic link (the guest kernel follows them). A request may have to wait for the host for any
-//! time, so a few worker threads carry them out, and answers come in any order. Run by an ordinary
-//! user, files belong to that user on the host, and to root in the guest. Run by root, owners are
-//! the same on both sides. No request makes a host program that gives its caller rights, unless the
-//! user has asked for that ([`masked`]).
+//! time, so a few worker threads carry out those that may wait ([`place`]), and answers come in any
+//! order. Run by an ordinary user, files belong to that user on the host, and to root in the guest.
+//! Run by root, owners are the same on both sides. No request makes a host program that gives its
+//! caller rights, unless the user has asked for that ([`masked`]).
 
+mod folder;
 mod masked;
+mod mounts;
+mod notify;
+mod open_files;
+mod place;
+mod root;
+mod watch;
 
 use super::pool::Pool;
 use super::{Broken, Chain, Device, Driver, Memory, Waker, kind};
 use anyhow::{Context, bail};
-use fuse_backend_rs::api::server::Server;
-use fuse_backend_rs::api::{Vfs, VfsOptions};
-use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use fuse_backend_rs::transport::{Reader, VirtioFsWriter, Writer};
-use masked::Masked;
 use paravane_confine::Files;
-use rustix::fs::{Mode, OFlags};
+use place::{Place, Places};
+use root::{Root, Served, Serving};
+use rustix::fs::Mode;
 use std::fmt;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Instant;
 use vm_memory::{Bytes, GuestAddress};
 
 /// Size of a tag in the configuration space in bytes.
 const TAG: usize = 36;
-/// Queues for requests, after the queue for those that cannot wait.
+/// Queues for requests, after the queue for those that cannot wait and that for notifications.
 const REQUEST_QUEUES: u32 = 1;
+/// Feature bit: the second queue is for notifications ([`notify`]).
+const NOTIFICATION: u64 = 1;
+/// The queue for notifications, if the driver has it.
+const NOTIFY: usize = 1;
 /// The most requests that wait for the host at a time.
 const THREADS: usize = 8;
-/// Operations (`enum fuse_opcode`) that only change the monitor's tables and run on the device's
-/// thread: FORGET, INIT, INTERRUPT, DESTROY, BATCH_FORGET.
-const AT_ONCE: [u32; 5] = [2, 26, 36, 38, 42];
-
-/// What carries requests out.
-type Served = Server<Masked<Vfs>>;
 
 /// What a guest may do with a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +57,49 @@ pub enum Access {
     Suid,
 }
 
+/// What a guest may keep of a folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cache {
+    /// Nothing: each use is a request.
+    None,
+    /// What it may: it sees changes of the host a moment later, see [`folder`].
+    #[default]
+    Auto,
+    /// Everything, also what it has not written yet: the host must not change the folder.
+    Always,
+}
+
+/// How a folder is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    /// What the guest may do with it.
+    pub access: Access,
+    /// What it may keep.
+    pub cache: Cache,
+    /// Workers carry out every request, even if it takes a moment.
+    pub workers: bool,
+}
+
+/// The defaults for this access.
+impl From<Access> for Sharing {
+    fn from(access: Access) -> Self {
+        Sharing {
+            access,
+            cache: Cache::default(),
+            workers: false,
+        }
+    }
+}
+
 /// The device.
 pub struct Fs {
-    server: Arc<Served>,
+    serving: Serving,
     tag: String,
     root: Root,
     pool: Option<Pool<Request, Done>>,
+    places: Places,
+    watcher: Option<JoinHandle<()>>,
+    waker: Option<Waker>,
 }
 
 /// A request and the server that answers it.
@@ -70,16 +113,16 @@ struct Request {
 type Done = (usize, u16, Result<u32, Broken>);
 
 impl Request {
-    /// Whether it takes no time.
-    fn at_once(&self, memory: &Memory) -> bool {
-        // The guest may change it meanwhile, which affects only the guest's own speed.
+    /// Its operation, and 0 if it has none. The guest may change it meanwhile, which affects only
+    /// the guest's own speed.
+    fn operation(&self, memory: &Memory) -> u32 {
         let header = self.chain.clone().readable().next();
         let operation = header.and_then(|part| {
             memory
                 .read_obj::<u32>(GuestAddress(part.addr().0.checked_add(4)?))
                 .ok()
         });
-        operation.is_none_or(|operation| AT_ONCE.contains(&u32::from_le(operation)))
+        operation.map_or(0, u32::from_le)
     }
 
     /// Carries the request out.
@@ -101,77 +144,6 @@ impl Request {
     }
 }
 
-/// What is shared, for starting again after a reset.
-#[derive(Debug)]
-struct Root {
-    /// The path that the user gave, for messages.
-    path: String,
-    /// Opened only once. Later the path may lead elsewhere: guests may write to folders above it
-    /// that are shared too.
-    folder: OwnedFd,
-    access: Access,
-}
-
-impl Root {
-    /// A path that leads to the open folder, wherever it is now.
-    fn place(&self) -> String {
-        // The dot is needed because the crate and Landlock's rules do not follow the last part of a
-        // path.
-        format!("/proc/self/fd/{}/.", self.folder.as_raw_fd())
-    }
-
-    fn serve(&self) -> anyhow::Result<Arc<Served>> {
-        let config = Config {
-            root_dir: self.place(),
-            xattr: true,
-            do_import: true,
-            // The guest is offered it. It then reads what surrounds the bytes that a program
-            // appends; without this option that would fail for files that are open for writing
-            // only.
-            writeback: true,
-            cache_policy: CachePolicy::Auto,
-            ..Config::default()
-        };
-        let fs = PassthroughFs::<()>::new(config)?;
-        {
-            let _mask = Mask::keep();
-            fs.import()?;
-        }
-        let user = rustix::process::geteuid().as_raw();
-        let vfs = Vfs::new(VfsOptions {
-            // One user: this one, whom the guest sees as root.
-            id_mapping: if user == 0 { (0, 0, 0) } else { (user, 0, 1) },
-            no_open: false,
-            no_opendir: false,
-            ..VfsOptions::default()
-        });
-        vfs.mount(Box::new(fs), "/")
-            .map_err(|error| anyhow::anyhow!("{error}"))?;
-        Ok(Arc::new(Server::new(Masked::new(
-            vfs,
-            self.access == Access::Suid,
-            user != 0,
-        ))))
-    }
-}
-
-/// The thread's umask, restored when this is dropped. The crate sets the umask to 0. It is called
-/// before the device's thread has a umask of its own, so it changes the whole program's: everything
-/// that the monitor creates, including its sockets, would be accessible to all users.
-struct Mask(Mode);
-
-impl Mask {
-    fn keep() -> Self {
-        Mask(rustix::process::umask(Mode::empty()))
-    }
-}
-
-impl Drop for Mask {
-    fn drop(&mut self) {
-        rustix::process::umask(self.0);
-    }
-}
-
 impl fmt::Debug for Fs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fs")
@@ -187,29 +159,20 @@ impl Fs {
     ///
     /// # Errors
     /// The tag is invalid, or the directory cannot be shared.
-    pub fn new(path: &Path, tag: &str, access: Access) -> anyhow::Result<Self> {
+    pub fn new(path: &Path, tag: &str, sharing: impl Into<Sharing>) -> anyhow::Result<Self> {
+        let sharing = sharing.into();
         if tag.is_empty() || tag.len() > TAG || tag.bytes().any(|b| b == 0) {
             bail!("the tag {tag:?} must have 1 to {TAG} bytes");
         }
-        let name = || path.display().to_string();
-        if !std::fs::metadata(path).with_context(name)?.is_dir() {
-            bail!("{}: not a directory", path.display());
-        }
-        let path = path.canonicalize().with_context(name)?;
-        let Some(path) = path.to_str() else {
-            bail!("{}: its name is not UTF-8", path.display());
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = Root {
-            path: path.to_string(),
-            folder: rustix::fs::open(path, flags, Mode::empty()).with_context(name)?,
-            access,
-        };
+        let root = Root::new(path, sharing)?;
         Ok(Fs {
-            server: root.serve().with_context(|| path.to_string())?,
+            serving: root.serve().with_context(|| root.path.clone())?,
             tag: tag.to_string(),
+            places: Places::new(!sharing.workers && root.local),
             root,
             pool: None,
+            watcher: None,
+            waker: None,
         })
     }
 }
@@ -217,11 +180,78 @@ impl Fs {
 impl Fs {
     /// The name of the policy, which is also the threads' name.
     fn policy(&self) -> &'static str {
-        match self.root.access {
+        match self.root.sharing.access {
             Access::ReadOnly => "fs-ro",
             Access::Write => "fs",
             Access::Suid => "fs-suid",
         }
+    }
+}
+
+impl Fs {
+    /// Starts the thread that reports changes of the host.
+    fn watch(&mut self) {
+        let (Some(watch), Some(waker)) = (&self.root.watch, &self.waker) else {
+            return;
+        };
+        let (watch, waker) = (Arc::clone(watch), waker.clone());
+        let fs = Arc::clone(&self.serving.fs);
+        let outside = Serving::outside(self.serving.index);
+        watch.begin();
+        let thread = std::thread::Builder::new()
+            .name(self.policy().to_string())
+            .spawn(move || watch.run(&fs, outside, &waker));
+        match thread {
+            Ok(thread) => self.watcher = Some(thread),
+            Err(error) => {
+                tracing::warn!("{}: cannot be watched: {error}", self.root.path);
+                self.stop_watching();
+            }
+        }
+    }
+
+    fn stop_watching(&mut self) {
+        let Some(watch) = &self.root.watch else {
+            return;
+        };
+        watch.pause();
+        if let Some(thread) = self.watcher.take() {
+            watch.end();
+            // A thread that panicked has printed its message.
+            let _ = thread.join();
+        }
+    }
+
+    /// Tells the guest what has changed, as far as it has room.
+    fn report(&self, driver: &mut Driver) -> Result<(), Broken> {
+        let watch = self.root.watch.as_ref();
+        let Some(watch) = watch.filter(|_| driver.features() & NOTIFICATION != 0) else {
+            return Ok(());
+        };
+        while let Some(change) = watch.changes.next() {
+            let Some(chain) = driver.pop(NOTIFY)? else {
+                watch.changes.put_back(change);
+                break;
+            };
+            let message = change.message();
+            let head = chain.head_index();
+            let mut writer = VirtioFsWriter::new(chain.memory(), chain.clone())
+                .map_err(|_| Broken::Rule("a buffer for notifications outside memory"))?;
+            writer
+                .write_all(&message)
+                .map_err(|_| Broken::Rule("a buffer for notifications that is too small"))?;
+            finish(
+                driver,
+                (NOTIFY, head, Ok(u32::try_from(message.len()).unwrap_or(0))),
+            )?;
+        }
+        driver.signal(NOTIFY)
+    }
+}
+
+impl Drop for Fs {
+    fn drop(&mut self) {
+        self.stop_watching();
     }
 }
 
@@ -234,61 +264,103 @@ impl Device for Fs {
         self.policy().to_string()
     }
 
+    fn features(&self) -> u64 {
+        self.root.watch.as_ref().map_or(0, |_| NOTIFICATION)
+    }
+
     fn queue_sizes(&self) -> Vec<u16> {
-        vec![128, 256]
+        let mut sizes = vec![128, 256];
+        // Without notifications the second queue is for requests.
+        sizes.extend(self.root.watch.as_ref().map(|_| 256));
+        sizes
     }
 
     fn config(&self) -> Vec<u8> {
         let mut config = vec![0; TAG];
         config[..self.tag.len()].copy_from_slice(self.tag.as_bytes());
         config.extend(REQUEST_QUEUES.to_le_bytes());
+        if self.root.watch.is_some() {
+            config.extend(notify::BUFFER.to_le_bytes());
+        }
         config
     }
 
     fn files(&self) -> Files {
         let place = self.root.place();
-        match self.root.access {
+        match self.root.sharing.access {
             Access::ReadOnly => Files::shared_to_read(place.as_ref()),
             Access::Write | Access::Suid => Files::shared(place.as_ref()),
         }
     }
 
-    fn activate(&mut self, _driver: &mut Driver) -> Result<(), Broken> {
+    fn activate(&mut self, driver: &mut Driver) -> Result<(), Broken> {
         // The guest's mode bits count, not the umask of this program; other threads keep theirs.
         // Where the host does not allow it, files that the guest creates have fewer rights.
         // SAFETY: changes an attribute of this thread alone.
         if unsafe { libc::unshare(libc::CLONE_FS) } == 0 {
             rustix::process::umask(Mode::empty());
         }
+        if driver.features() & NOTIFICATION != 0 {
+            self.watch();
+        }
         Ok(())
     }
 
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
+        self.waker = Some(waker.clone());
         self.pool = Some(Pool::new(
             self.policy(),
             THREADS,
             waker.clone(),
-            // A request is one host call, which cannot be split.
+            // What a request waits for is one host call, which cannot be split.
             Box::new(|request: &Request, _| request.execute()),
         ));
         Ok(())
     }
 
     fn notified(&mut self, driver: &mut Driver, queue: usize) -> Result<(), Broken> {
+        if queue == NOTIFY && driver.features() & NOTIFICATION != 0 {
+            return self.report(driver);
+        }
+        self.root.look();
         while let Some(chain) = driver.pop(queue)? {
-            let server = Arc::clone(&self.server);
+            let server = Arc::clone(&self.serving.server);
             let request = Box::new(Request {
                 server,
                 queue,
                 chain,
             });
+            let begun = Instant::now();
+            let operation = request.operation(driver.memory());
+            let mixed = self.root.mixed.load(Ordering::SeqCst);
+            let waiting = if mixed {
+                u16::MAX
+            } else {
+                driver.waiting(queue)
+            };
+            let place = self.places.of(operation, waiting, begun);
             let here = match &mut self.pool {
-                Some(pool) if !request.at_once(driver.memory()) => pool.submit(request).err(),
+                Some(pool) if place == Place::Worker => pool.submit(request).err(),
                 _ => Some(request),
             };
-            if let Some(request) = here {
-                finish(driver, request.execute())?;
-            }
+            let Some(request) = here else {
+                continue;
+            };
+            let done = match &mut self.pool {
+                Some(pool) if place == Place::Here => {
+                    let done = place::without_waiting(|| request.execute());
+                    self.places.took(begun, Instant::now());
+                    match done {
+                        Some(done) => done,
+                        None => match pool.submit(request) {
+                            Ok(()) => continue,
+                            Err(request) => request.execute(),
+                        },
+                    }
+                }
+                _ => request.execute(),
+            };
+            finish(driver, done)?;
         }
         driver.signal(queue)
     }
@@ -299,7 +371,7 @@ impl Device for Fs {
             finish(driver, done)?;
             driver.signal(queue)?;
         }
-        Ok(())
+        self.report(driver)
     }
 
     /// Closes all files that the driver has open.
@@ -307,8 +379,9 @@ impl Device for Fs {
         if let Some(pool) = &self.pool {
             pool.clear();
         }
+        self.stop_watching();
         match self.root.serve() {
-            Ok(server) => self.server = server,
+            Ok(serving) => self.serving = serving,
             Err(error) => tracing::warn!("file system {}: {error:#}", self.root.path),
         }
     }

@@ -25,7 +25,10 @@ mod end_flag;
 #[cfg(test)]
 #[expect(unsafe_code, reason = "maps two files side by side")]
 mod file_boundary_tests;
-#[expect(unsafe_code, reason = "attributes of one thread")]
+#[expect(
+    unsafe_code,
+    reason = "attributes of one thread, reads into guest memory"
+)]
 pub mod fs;
 #[cfg(test)]
 mod fuzz;

@@ -2,9 +2,12 @@
 //! Requests that no Linux would send, under the thread's own policy: what they make of files on the
 //! host.
 
+mod notices;
+mod slow;
+
 use super::super::Device;
 use super::super::test_guest::{FREE, Guest};
-use super::{Access, Driver, Fs};
+use super::{Access, Driver, Fs, Places};
 use paravane_confine as confine;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -13,6 +16,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 // Operations of FUSE.
 const LOOKUP: u32 = 1;
+const GETATTR: u32 = 3;
 const SETATTR: u32 = 4;
 const MKNOD: u32 = 8;
 const MKDIR: u32 = 9;
@@ -115,12 +119,7 @@ impl Sender {
         size: u64,
         handle: Option<u64>,
     ) -> Result<Vec<u8>, i32> {
-        let mut body = bytes(&[valid | handle.map_or(0, |_| HANDLE), 0]);
-        body.extend(handle.unwrap_or(0).to_le_bytes());
-        body.extend(size.to_le_bytes());
-        body.extend([0; 32 + 12]);
-        body.extend(bytes(&[mode, 0, 0, 0, 0]));
-        self.send(SETATTR, node, &body)
+        self.send(SETATTR, node, &attributes(valid, mode, size, handle))
     }
 
     fn set(&mut self, node: u64, name: &str, value: &[u8]) -> Result<(), i32> {
@@ -138,6 +137,16 @@ impl Sender {
             0,
         )
     }
+}
+
+/// `struct fuse_setattr_in`.
+fn attributes(valid: u32, mode: u32, size: u64, handle: Option<u64>) -> Vec<u8> {
+    let mut body = bytes(&[valid | handle.map_or(0, |_| HANDLE), 0]);
+    body.extend(handle.unwrap_or(0).to_le_bytes());
+    body.extend(size.to_le_bytes());
+    body.extend([0; 32 + 12]);
+    body.extend(bytes(&[mode, 0, 0, 0, 0]));
+    body
 }
 
 /// Runs `body` as the device's thread of a folder.

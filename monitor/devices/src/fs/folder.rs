@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The file system of a shared folder: the crate's, and what the guest may keep of it for how long.
+//!
+//! | cache | names, attributes | contents |
+//! |---|---|---|
+//! | none | are asked for each time | are never kept |
+//! | auto | [`LONG`] in folders that are watched, else [`SHORT`] | as the attributes say |
+//! | always | for good | for good, also what the guest has not written yet |
+//!
+//! With a cache, opening a file for reading needs no request if this user may surely read it: the
+//! guest's kernel is told so with the attributes, and reads with the handle 0. Lists are read
+//! without opening the folder. Files that are written to are opened: their modes may change while
+//! they are open.
+
+mod ops;
+
+use super::Cache;
+use super::open_files::OpenFiles;
+use super::place;
+use super::root::Root;
+use super::watch::{Opened, Watch};
+use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64};
+use fuse_backend_rs::api::filesystem::{Context, Entry, FileSystem, OpenOptions};
+use fuse_backend_rs::passthrough::PassthroughFs;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// How long the guest keeps what is reported when it changes.
+pub const LONG: Duration = Duration::from_secs(30);
+/// How long it keeps what may change unnoticed.
+pub const SHORT: Duration = Duration::from_secs(1);
+/// How long it keeps what nobody else changes.
+const FOR_GOOD: Duration = Duration::from_secs(86400);
+/// `FUSE_ATTR_NO_OPEN` of the project's kernel: the file can be read with the handle 0.
+const NO_OPEN: u32 = 1 << 31;
+/// Flags of open() with which a file can be read through another descriptor. The first is the
+/// kernel's own, for a program that is executed; the last is `O_LARGEFILE`, which the C library
+/// calls 0.
+const PLAIN: u32 =
+    0x20 | libc::O_NOFOLLOW.unsigned_abs() | libc::O_CLOEXEC.unsigned_abs() | 0o100_000;
+
+/// The file system of a folder.
+pub struct Folder {
+    inner: Arc<PassthroughFs<()>>,
+    cache: Cache,
+    /// Errors that a host reports when a file is closed are of interest: its server may be far.
+    flush: bool,
+    watch: Option<Arc<Watch>>,
+    open: OpenFiles,
+    /// The host's number of the folder's file system.
+    device: u64,
+    /// Set when the guest meets another one.
+    mixed: Arc<AtomicBool>,
+    user: u32,
+}
+
+impl Folder {
+    /// Wraps the crate's file system. Without `watch` changes of the host are not noticed.
+    ///
+    /// # Errors
+    /// The host says nothing of the folder.
+    pub fn new(
+        inner: Arc<PassthroughFs<()>>,
+        cache: Cache,
+        watch: Option<Arc<Watch>>,
+        root: &Root,
+    ) -> io::Result<Self> {
+        Ok(Folder {
+            inner,
+            cache,
+            flush: !root.local,
+            watch,
+            open: OpenFiles::new(),
+            device: root.device()?,
+            mixed: Arc::clone(&root.mixed),
+            user: rustix::process::geteuid().as_raw(),
+        })
+    }
+
+    /// Whether changes in a folder are reported.
+    fn watched(&self, inode: u64) -> bool {
+        let watch = self.watch.as_ref().filter(|_| self.cache == Cache::Auto);
+        watch.is_some_and(|watch| watch.covers(&self.inner, inode))
+    }
+
+    fn kept(&self, watched: bool) -> Duration {
+        match self.cache {
+            Cache::None => Duration::ZERO,
+            Cache::Auto if watched => LONG,
+            Cache::Auto => SHORT,
+            Cache::Always => FOR_GOOD,
+        }
+    }
+
+    /// How long the guest keeps a file's attributes.
+    fn attributes_kept(&self, inode: u64, attr: &stat64) -> Duration {
+        let watched = match &self.watch {
+            _ if self.cache != Cache::Auto => false,
+            Some(watch) if is_folder(attr) => watch.is_watched(inode),
+            Some(watch) => attr.st_nlink == 1 && watch.covers_file(inode),
+            None => false,
+        };
+        self.kept(watched)
+    }
+
+    /// Completes what the guest is told of a file in a folder, which is watched or not.
+    fn complete(&self, watched: bool, mut entry: Entry) -> io::Result<Entry> {
+        // Others may change what is mounted there, and this host does not report it.
+        let foreign = entry.attr.st_dev != self.device;
+        if foreign {
+            self.mixed.store(true, Ordering::SeqCst);
+        }
+        let watched = watched && !foreign;
+        entry.entry_timeout = self.kept(watched);
+        if is_folder(&entry.attr) {
+            if let Some(watch) = self.watch.as_ref().filter(|_| !foreign) {
+                watch.told_of(entry.inode);
+                let before = watch.is_watched(entry.inode);
+                if self.watched(entry.inode) && !before {
+                    // It may have changed before it was watched.
+                    entry.attr = self
+                        .inner
+                        .getattr(&Context::default(), entry.inode, None)?
+                        .0;
+                }
+            }
+        } else if let Some(watch) = &self.watch {
+            watch.set_file(entry.inode, watched && entry.attr.st_nlink == 1);
+        }
+        entry.attr_timeout = self.attributes_kept(entry.inode, &entry.attr);
+        if self.cache != Cache::None && self.may_read(&entry.attr) {
+            entry.attr_flags |= NO_OPEN;
+        }
+        Ok(entry)
+    }
+
+    /// Whether the host surely lets this user read a file.
+    fn may_read(&self, attr: &stat64) -> bool {
+        attr.st_mode & libc::S_IFMT == libc::S_IFREG
+            && (attr.st_mode & 0o444 == 0o444
+                || attr.st_uid == self.user && attr.st_mode & 0o400 != 0)
+    }
+
+    /// The guest forgets a file or folder, as often as it was told of it.
+    fn forgotten(&self, inode: u64, count: u64) {
+        self.open.close(inode);
+        if let Some(watch) = &self.watch {
+            watch.forget(inode, count);
+        }
+    }
+
+    /// A file that is read without a handle.
+    fn file(&self, inode: u64) -> io::Result<Arc<File>> {
+        match self.open.get(inode) {
+            Some(file) => Ok(file),
+            None => self.open_again(inode),
+        }
+    }
+
+    fn open_again(&self, inode: u64) -> io::Result<Arc<File>> {
+        // The crate opens a file that it passes on so that the host may wait for a lease. While it
+        // is open already, no other program can lease it: then that takes no time.
+        let ctx = Context::default();
+        let held = if place::is_patient() {
+            None
+        } else {
+            place::opening(0, |flags| self.inner.open(&ctx, inode, flags, 0))?.0
+        };
+        let file = self.open_passed(inode);
+        if let Some(handle) = held {
+            self.inner
+                .release(&ctx, inode, 0, handle, false, false, None)?;
+        }
+        file
+    }
+
+    fn open_passed(&self, inode: u64) -> io::Result<Arc<File>> {
+        let opened = Arc::new(OnceLock::new());
+        let to = Arc::clone(&opened);
+        let mut copy = Opened(move |fd: RawFd| {
+            // SAFETY: the crate closes the file only after this.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            let _ = to.set(Arc::new(File::from(rustix::io::fcntl_dupfd_cloexec(
+                fd, 0,
+            )?)));
+            Ok(())
+        });
+        copy.with(&self.inner, inode)?;
+        let file = opened.get().ok_or(io::ErrorKind::NotFound)?;
+        self.open.keep(inode, Arc::clone(file));
+        Ok(Arc::clone(file))
+    }
+
+    /// Does something while the file is open for writing: until then no other program can lease it.
+    /// Waits for a program that has.
+    fn held<T>(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        work: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let write = libc::O_WRONLY.unsigned_abs();
+        let handle = self.inner.open(ctx, inode, write, 0)?.0.unwrap_or(0);
+        let done = work();
+        self.inner
+            .release(ctx, inode, 0, handle, false, false, None)?;
+        done
+    }
+
+    /// Makes a file, or opens one that exists.
+    ///
+    /// A thread that must not wait only makes files: whether another program has leased one that
+    /// exists is a worker's concern. It makes them with `O_EXCL`, so a request that starts again
+    /// has done nothing. One is left that another program leases between its making and its
+    /// opening, which the host does in one call: the worker then opens it as one that exists. A
+    /// guest that has set `O_EXCL` itself would get a wrong answer, so that request waits here for
+    /// such a program, at most `fs.lease-break-time`.
+    fn make(
+        &self,
+        ctx: &Context,
+        parent: u64,
+        name: &CStr,
+        args: CreateIn,
+    ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
+        let only = libc::O_EXCL.unsigned_abs();
+        if place::is_patient() || args.flags & only != 0 {
+            return self.inner.create(ctx, parent, name, args);
+        }
+        let made = place::opening(args.flags | only, |flags| {
+            self.inner
+                .create(ctx, parent, name, CreateIn { flags, ..args })
+        });
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                place::may_wait()?;
+                Err(error)
+            }
+            made => made,
+        }
+    }
+
+    /// Reads a part of a list. `read` gets the handle of the folder, returns the position after the
+    /// part, and that if it is not at the end.
+    fn list(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        handle: u64,
+        offset: u64,
+        read: impl FnOnce(u64) -> io::Result<Option<u64>>,
+    ) -> io::Result<()> {
+        if handle != 0 {
+            return read(handle).map(drop);
+        }
+        let close = |handle| self.inner.releasedir(ctx, inode, 0, handle);
+        let handle = match self.open.list_at(inode, offset) {
+            Some(handle) => handle,
+            None => self.inner.opendir(ctx, inode, 0)?.0.unwrap_or(0),
+        };
+        match read(handle) {
+            Ok(Some(position)) => {
+                if let Some((inode, handle)) = self.open.keep_list(inode, position, handle) {
+                    let _ = self.inner.releasedir(ctx, inode, 0, handle);
+                }
+                Ok(())
+            }
+            Ok(None) => close(handle),
+            Err(error) => {
+                let _ = close(handle);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn is_folder(attr: &stat64) -> bool {
+    attr.st_mode & libc::S_IFMT == libc::S_IFDIR
+}
+
+/// No handle: the file is not open.
+fn given(handle: Option<u64>) -> Option<u64> {
+    handle.filter(|handle| *handle != 0)
+}

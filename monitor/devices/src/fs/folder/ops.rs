@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The operations of a shared folder ([`Folder`]).
+
+use super::super::place;
+use super::{Cache, Folder, PLAIN, given};
+use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
+use fuse_backend_rs::api::BackendFileSystem;
+use fuse_backend_rs::api::filesystem::{
+    Context, DirEntry, Entry, FileSystem, FsOptions, GetxattrReply, ListxattrReply, OpenOptions,
+    SetattrValid, ZeroCopyReader, ZeroCopyWriter,
+};
+use rustix::fs::SeekFrom;
+use std::any::Any;
+use std::ffi::CStr;
+use std::io;
+use std::time::Duration;
+
+/// Flags of a file whose writes wait for the disk. `O_SYNC` contains the first.
+const TO_DISK: u32 = (libc::O_DSYNC | libc::O_DIRECT).unsigned_abs();
+
+impl BackendFileSystem for Folder {
+    fn mount(&self) -> io::Result<(Entry, u64)> {
+        self.inner.mount()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Methods that only delegate.
+macro_rules! pass {
+    ($(fn $name:ident(&self $(, $argument:ident: $kind:ty)*) $(-> $answer:ty)?;)*) => {
+        $(fn $name(&self $(, $argument: $kind)*) $(-> $answer)? {
+            self.inner.$name($($argument),*)
+        })*
+    };
+}
+
+/// Methods whose answer is a file in a folder.
+macro_rules! made {
+    ($(fn $name:ident($parent:ident $(, $argument:ident: $kind:ty)*);)*) => {
+        $(fn $name(&self, ctx: &Context $(, $argument: $kind)*) -> io::Result<Entry> {
+            // Before the answer, or a change between the two is not reported.
+            let watched = self.watched($parent);
+            let entry = self.inner.$name(ctx $(, $argument)*)?;
+            self.complete(watched, entry)
+        })*
+    };
+}
+
+impl FileSystem for Folder {
+    type Inode = u64;
+    type Handle = u64;
+
+    fn destroy(&self) {
+        self.open.clear();
+        if let Some(watch) = &self.watch {
+            watch.clear();
+        }
+        self.inner.destroy();
+    }
+
+    fn lookup(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<Entry> {
+        let watched = self.watched(parent);
+        match self.inner.lookup(ctx, parent, name) {
+            Ok(entry) => self.complete(watched, entry),
+            // That there is no such name is worth keeping where its creation is reported.
+            Err(error)
+                if error.raw_os_error() == Some(libc::ENOENT)
+                    && (watched || self.cache == Cache::Always) =>
+            {
+                Ok(Entry {
+                    entry_timeout: self.kept(watched),
+                    ..Entry::default()
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn forget(&self, ctx: &Context, inode: u64, count: u64) {
+        self.forgotten(inode, count);
+        self.inner.forget(ctx, inode, count);
+    }
+
+    fn batch_forget(&self, ctx: &Context, requests: Vec<(u64, u64)>) {
+        for (inode, count) in &requests {
+            self.forgotten(*inode, *count);
+        }
+        self.inner.batch_forget(ctx, requests);
+    }
+
+    fn getattr(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        handle: Option<u64>,
+    ) -> io::Result<(stat64, Duration)> {
+        let (attr, _) = self.inner.getattr(ctx, inode, given(handle))?;
+        Ok((attr, self.attributes_kept(inode, &attr)))
+    }
+
+    fn setattr(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        attr: stat64,
+        handle: Option<u64>,
+        valid: SetattrValid,
+    ) -> io::Result<(stat64, Duration)> {
+        let handle = given(handle);
+        let leased = |error: &io::Error| error.raw_os_error() == Some(libc::EWOULDBLOCK);
+        let done = match self.inner.setattr(ctx, inode, attr, handle, valid) {
+            // To set the size the crate opens the file, and never waits for a lease. What else the
+            // request changes is changed twice, which makes no difference.
+            Err(error) if valid.contains(SetattrValid::SIZE) && leased(&error) => {
+                place::may_wait()?;
+                self.held(ctx, inode, || {
+                    self.inner.setattr(ctx, inode, attr, handle, valid)
+                })
+            }
+            done => done,
+        };
+        let (attr, _) = done?;
+        Ok((attr, self.attributes_kept(inode, &attr)))
+    }
+
+    fn open(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        flags: u32,
+        fuse_flags: u32,
+    ) -> io::Result<(Option<u64>, OpenOptions, Option<u32>)> {
+        if self.cache != Cache::None && flags & !PLAIN == 0 {
+            self.open_again(inode)?;
+            return Ok((Some(0), OpenOptions::KEEP_CACHE, None));
+        }
+        let (handle, mut options, passthrough) = place::opening(flags, |flags| {
+            self.inner.open(ctx, inode, flags, fuse_flags)
+        })?;
+        if self.cache == Cache::Auto {
+            // The attributes say how long the contents are valid.
+            options |= OpenOptions::KEEP_CACHE;
+        }
+        Ok((handle, options, passthrough))
+    }
+
+    fn create(
+        &self,
+        ctx: &Context,
+        parent: u64,
+        name: &CStr,
+        args: CreateIn,
+    ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
+        let watched = self.watched(parent);
+        let (entry, handle, mut options, passthrough) = self.make(ctx, parent, name, args)?;
+        if self.cache == Cache::Auto {
+            options |= OpenOptions::KEEP_CACHE;
+        }
+        Ok((self.complete(watched, entry)?, handle, options, passthrough))
+    }
+
+    fn read(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        handle: u64,
+        to: &mut dyn ZeroCopyWriter,
+        size: u32,
+        offset: u64,
+        owner: Option<u64>,
+        flags: u32,
+    ) -> io::Result<usize> {
+        if handle != 0 {
+            place::may_wait()?;
+            return self
+                .inner
+                .read(ctx, inode, handle, to, size, offset, owner, flags);
+        }
+        let file = self.file(inode)?;
+        to.write_from(&mut place::Cached(&file), size as usize, offset)
+    }
+
+    fn write(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        handle: u64,
+        from: &mut dyn ZeroCopyReader,
+        size: u32,
+        offset: u64,
+        owner: Option<u64>,
+        delayed: bool,
+        flags: u32,
+        fuse_flags: u32,
+    ) -> io::Result<usize> {
+        if flags & TO_DISK != 0 {
+            place::may_wait()?;
+        }
+        self.inner.write(
+            ctx, inode, handle, from, size, offset, owner, delayed, flags, fuse_flags,
+        )
+    }
+
+    fn flush(&self, ctx: &Context, inode: u64, handle: u64, owner: u64) -> io::Result<()> {
+        if !self.flush {
+            // The guest does not ask again.
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
+        if handle == 0 {
+            return Ok(());
+        }
+        self.inner.flush(ctx, inode, handle, owner)
+    }
+
+    fn fsync(&self, ctx: &Context, inode: u64, data: bool, handle: u64) -> io::Result<()> {
+        if handle != 0 {
+            return self.inner.fsync(ctx, inode, data, handle);
+        }
+        let file = self.file(inode)?;
+        if data {
+            file.sync_data()
+        } else {
+            file.sync_all()
+        }
+    }
+
+    fn release(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        flags: u32,
+        handle: u64,
+        flush: bool,
+        unlock: bool,
+        owner: Option<u64>,
+    ) -> io::Result<()> {
+        if handle == 0 {
+            return Ok(());
+        }
+        self.inner
+            .release(ctx, inode, flags, handle, flush, unlock, owner)
+    }
+
+    fn lseek(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        handle: u64,
+        offset: u64,
+        whence: u32,
+    ) -> io::Result<u64> {
+        if handle != 0 {
+            return self.inner.lseek(ctx, inode, handle, offset, whence);
+        }
+        // The guest does the others itself.
+        let to = match i32::try_from(whence) {
+            Ok(libc::SEEK_DATA) => SeekFrom::Data(offset),
+            Ok(libc::SEEK_HOLE) => SeekFrom::Hole(offset),
+            _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        };
+        Ok(rustix::fs::seek(&*self.file(inode)?, to)?)
+    }
+
+    fn fsyncdir(&self, ctx: &Context, inode: u64, data: bool, handle: u64) -> io::Result<()> {
+        if handle != 0 {
+            return self.inner.fsyncdir(ctx, inode, data, handle);
+        }
+        let handle = self.inner.opendir(ctx, inode, 0)?.0.unwrap_or(0);
+        let done = self.inner.fsyncdir(ctx, inode, data, handle);
+        self.inner.releasedir(ctx, inode, 0, handle)?;
+        done
+    }
+
+    fn readdir(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        handle: u64,
+        size: u32,
+        offset: u64,
+        add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        self.list(ctx, inode, handle, offset, |handle| {
+            let mut position = None;
+            let mut add = |entry: DirEntry<'_>| {
+                let offset = entry.offset;
+                let added = add(entry)?;
+                if added > 0 {
+                    position = Some(offset);
+                }
+                Ok(added)
+            };
+            self.inner
+                .readdir(ctx, inode, handle, size, offset, &mut add)?;
+            Ok(position)
+        })
+    }
+
+    fn readdirplus(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        handle: u64,
+        size: u32,
+        offset: u64,
+        add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let watched = self.watched(inode);
+        self.list(ctx, inode, handle, offset, |handle| {
+            let mut position = None;
+            let mut add = |listed: DirEntry<'_>, entry: Entry| {
+                let offset = listed.offset;
+                let inode = entry.inode;
+                let added = add(listed, self.complete(watched, entry)?)?;
+                if added > 0 {
+                    position = Some(offset);
+                } else {
+                    // There was no room for it.
+                    self.forgotten(inode, 1);
+                }
+                Ok(added)
+            };
+            self.inner
+                .readdirplus(ctx, inode, handle, size, offset, &mut add)?;
+            Ok(position)
+        })
+    }
+
+    made! {
+        fn symlink(parent, target: &CStr, parent: u64, name: &CStr);
+        fn mknod(parent, parent: u64, name: &CStr, mode: u32, rdev: u32, umask: u32);
+        fn mkdir(parent, parent: u64, name: &CStr, mode: u32, umask: u32);
+        fn link(parent, inode: u64, parent: u64, name: &CStr);
+    }
+
+    pass! {
+        fn init(&self, capable: FsOptions) -> io::Result<FsOptions>;
+        fn readlink(&self, ctx: &Context, inode: u64) -> io::Result<Vec<u8>>;
+        fn unlink(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<()>;
+        fn rmdir(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<()>;
+        fn rename(
+            &self, ctx: &Context, from: u64, name: &CStr, to: u64, new: &CStr, flags: u32
+        ) -> io::Result<()>;
+        fn fallocate(
+            &self, ctx: &Context, inode: u64, handle: u64, mode: u32, offset: u64, length: u64
+        ) -> io::Result<()>;
+        fn statfs(&self, ctx: &Context, inode: u64) -> io::Result<statvfs64>;
+        fn opendir(
+            &self, ctx: &Context, inode: u64, flags: u32
+        ) -> io::Result<(Option<u64>, OpenOptions)>;
+        fn releasedir(
+            &self, ctx: &Context, inode: u64, flags: u32, handle: u64
+        ) -> io::Result<()>;
+        fn access(&self, ctx: &Context, inode: u64, mask: u32) -> io::Result<()>;
+        fn setxattr(
+            &self, ctx: &Context, inode: u64, name: &CStr, value: &[u8], flags: u32
+        ) -> io::Result<()>;
+        fn getxattr(
+            &self, ctx: &Context, inode: u64, name: &CStr, size: u32
+        ) -> io::Result<GetxattrReply>;
+        fn listxattr(&self, ctx: &Context, inode: u64, size: u32) -> io::Result<ListxattrReply>;
+        fn removexattr(&self, ctx: &Context, inode: u64, name: &CStr) -> io::Result<()>;
+    }
+}

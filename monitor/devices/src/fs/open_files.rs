@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files that the guest reads without a handle of its own, and folders whose lists it reads so.
+//!
+//! A guest that need not open a file before it reads it saves two requests. The device then opens
+//! the file when it is read first, and keeps it open for the next reads, as long as there are not
+//! too many and the guest still knows the file. A list is read through the same open folder to its
+//! end: not every file system of the host continues a list correctly in another one.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The most files that are open at a time.
+const FILES: usize = 256;
+/// The most lists that are read at a time. Others are opened again for each part.
+const LISTS: usize = 64;
+
+/// A table in which the least recently used entry makes room.
+struct Recent<K, V> {
+    entries: HashMap<K, (V, u64)>,
+    most: usize,
+    clock: u64,
+}
+
+impl<K: Copy + Eq + Hash, V> Recent<K, V> {
+    fn new(most: usize) -> Self {
+        Recent {
+            entries: HashMap::new(),
+            most,
+            clock: 0,
+        }
+    }
+
+    fn get(&mut self, key: K) -> Option<&V> {
+        self.clock += 1;
+        let (value, used) = self.entries.get_mut(&key)?;
+        *used = self.clock;
+        Some(value)
+    }
+
+    /// Returns the entry that made room, or had the same key.
+    fn put(&mut self, key: K, value: V) -> Option<(K, V)> {
+        self.clock += 1;
+        if let Some((old, _)) = self.entries.insert(key, (value, self.clock)) {
+            return Some((key, old));
+        }
+        if self.entries.len() <= self.most {
+            return None;
+        }
+        let oldest = self.entries.iter().min_by_key(|(_, (_, used))| *used);
+        let oldest = oldest.map(|(key, _)| *key)?;
+        self.take(oldest).map(|value| (oldest, value))
+    }
+
+    fn take(&mut self, key: K) -> Option<V> {
+        self.entries.remove(&key).map(|(value, _)| value)
+    }
+}
+
+/// The open files and lists of a folder.
+pub struct OpenFiles {
+    files: Mutex<Recent<u64, Arc<File>>>,
+    /// Handles by folder and position.
+    lists: Mutex<Recent<(u64, u64), u64>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OpenFiles {
+    pub fn new() -> Self {
+        OpenFiles {
+            files: Mutex::new(Recent::new(FILES)),
+            lists: Mutex::new(Recent::new(LISTS)),
+        }
+    }
+
+    /// A file that is open.
+    pub fn get(&self, inode: u64) -> Option<Arc<File>> {
+        lock(&self.files).get(inode).cloned()
+    }
+
+    /// Keeps a file open.
+    pub fn keep(&self, inode: u64, file: Arc<File>) {
+        // What makes room is closed without the lock: the host may take long.
+        let gone = lock(&self.files).put(inode, file);
+        drop(gone);
+    }
+
+    /// The guest has forgotten a file: its space on the host may be needed.
+    pub fn close(&self, inode: u64) {
+        let gone = lock(&self.files).take(inode);
+        drop(gone);
+    }
+
+    /// The handle of a list that was read up to this position.
+    pub fn list_at(&self, inode: u64, position: u64) -> Option<u64> {
+        lock(&self.lists).take((inode, position))
+    }
+
+    /// Keeps the handle of a list for the next part. Returns a folder and its handle that must be
+    /// closed for that.
+    pub fn keep_list(&self, inode: u64, position: u64, handle: u64) -> Option<(u64, u64)> {
+        let gone = lock(&self.lists).put((inode, position), handle);
+        gone.map(|((inode, _), handle)| (inode, handle))
+    }
+
+    /// Closes all files. The handles of lists belong to the file system, which closes them.
+    pub fn clear(&self) {
+        lock(&self.files).entries.clear();
+        lock(&self.lists).entries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_makes_room() {
+        let mut recent = Recent::new(2);
+        assert_eq!(recent.put(1, "a"), None);
+        assert_eq!(recent.put(2, "b"), None);
+        assert_eq!(recent.get(1), Some(&"a"));
+        assert_eq!(recent.put(3, "c"), Some((2, "b")));
+        assert_eq!(recent.put(3, "d"), Some((3, "c")));
+        assert_eq!((recent.take(1), recent.take(1)), (Some("a"), None));
+        assert_eq!(recent.get(2), None);
+        assert_eq!(recent.get(3), Some(&"d"));
+    }
+}

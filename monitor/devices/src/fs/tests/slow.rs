@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests for which the host takes long: nobody else waits for them.
+
+use super::*;
+use crate::fs::{Cache, Sharing};
+use crate::reactor::{Reactor, Wake};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender as Messages, channel};
+use std::time::{Duration, Instant};
+
+const READ: u32 = 15;
+/// Less than a host takes by far that holds a file, and enough for a busy processor.
+const SOON: Duration = Duration::from_millis(700);
+/// In which an answer that comes has come.
+const LONG: Duration = Duration::from_secs(15);
+
+const O_RDONLY: u32 = libc::O_RDONLY.unsigned_abs();
+const O_RDWR: u32 = libc::O_RDWR.unsigned_abs();
+const O_TRUNC: u32 = libc::O_TRUNC.unsigned_abs();
+const O_EXCL: u32 = libc::O_EXCL.unsigned_abs();
+const O_NONBLOCK: u32 = libc::O_NONBLOCK.unsigned_abs();
+
+struct Bell(Messages<()>);
+
+impl Wake for Bell {
+    fn wake(&self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// A file that a program of the host has leased: whoever opens it waits until this is dropped, or
+/// for the 45 s that the host grants such a program.
+struct Lease {
+    _file: fs::File,
+}
+
+impl Lease {
+    fn new(path: &Path) -> Self {
+        let file = fs::File::open(path).unwrap();
+        let set = |command, value: i32| {
+            // SAFETY: changes this file's lease and the signal that tells of its end.
+            let done = unsafe { libc::fcntl(file.as_raw_fd(), command, value) };
+            assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        };
+        // Otherwise SIGIO would end this program.
+        set(10, libc::SIGURG); // F_SETSIG
+        set(libc::F_SETLEASE, libc::F_WRLCK);
+        Lease { _file: file }
+    }
+}
+
+/// A device with workers, on its own thread.
+struct Slow {
+    sender: Sender,
+    rung: Receiver<()>,
+    sent: u64,
+}
+
+impl Slow {
+    /// Sends a request and does not wait for the answer. Returns the answer's address.
+    fn send(&mut self, operation: u32, node: u64, body: &[u8]) -> u64 {
+        let at = FREE + (2 << 20) + self.sent % 32 * (32 << 10);
+        self.sent += 1;
+        let length = u32::try_from(40 + body.len()).unwrap();
+        let mut request = bytes(&[length, operation, 7, 0]);
+        request.extend(node.to_le_bytes());
+        request.extend([0; 16]);
+        request.extend(body);
+        let answer = at + (16 << 10);
+        let guest = &mut self.sender.guest;
+        guest.put(at, &request);
+        guest.offer(1, &[(at, length, false), (answer, 8192, true)]);
+        let Sender { fs, driver, .. } = &mut self.sender;
+        let begun = Instant::now();
+        fs.notified(driver, 1).unwrap();
+        let held = begun.elapsed();
+        assert!(held < SOON, "{operation} held the thread for {held:?}");
+        answer
+    }
+
+    /// The number of answers that come within a time.
+    fn answers(&mut self, wanted: usize, within: Duration) -> usize {
+        let deadline = Instant::now() + within;
+        let mut seen = 0;
+        loop {
+            let Sender { fs, driver, guest } = &mut self.sender;
+            fs.woken(driver).unwrap();
+            seen += guest.used(1).len();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if seen >= wanted || self.rung.recv_timeout(left).is_err() {
+                return seen;
+            }
+        }
+    }
+
+    fn lookup(&mut self, name: &str) -> u64 {
+        let answer = self.send(LOOKUP, ROOT, &named(&[], name));
+        assert_eq!(self.answers(1, LONG), 1);
+        long(&self.sender.guest.get(answer + 16, 8), 0)
+    }
+
+    fn error(&self, answer: u64) -> i32 {
+        self.sender.guest.read(answer + 4)
+    }
+}
+
+fn on_device<T: Send>(
+    folder: &Path,
+    sharing: Sharing,
+    body: impl FnOnce(&mut Slow) -> T + Send,
+) -> T {
+    let mut fs = Fs::new(folder, "test", sharing).unwrap();
+    let (ring, rung) = channel();
+    let waker = Reactor::new().unwrap().waker(0, Arc::new(Bell(ring)));
+    fs.start(&waker).unwrap();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            confine::enter(&fs.name(), &fs.files()).unwrap();
+            let sender = Sender::new(fs);
+            body(&mut Slow {
+                sender,
+                rung,
+                sent: 0,
+            })
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// A way to use a file: its request's operation and body, by the name; and what is in the file
+/// afterwards. `None`: another node than the file's, and its name.
+struct Use {
+    what: &'static str,
+    operation: u32,
+    by_name: bool,
+    body: fn(&str) -> Vec<u8>,
+    left: &'static str,
+}
+
+const USES: [Use; 7] = [
+    Use {
+        what: "open for reading",
+        operation: OPEN,
+        by_name: false,
+        body: |_| bytes(&[O_RDONLY, 0]),
+        left: "old",
+    },
+    Use {
+        what: "read without a handle",
+        operation: READ,
+        by_name: false,
+        body: |_| bytes(&[0, 0, 0, 0, 16, 0, 0, 0, 0, 0]),
+        left: "old",
+    },
+    Use {
+        what: "open for writing",
+        operation: OPEN,
+        by_name: false,
+        body: |_| bytes(&[O_RDWR, 0]),
+        left: "old",
+    },
+    Use {
+        what: "open and truncate",
+        operation: OPEN,
+        by_name: false,
+        body: |_| bytes(&[O_WRONLY | O_TRUNC, 0]),
+        left: "",
+    },
+    Use {
+        what: "set the size",
+        operation: SETATTR,
+        by_name: false,
+        body: |_| attributes(SIZE, 0, 2, None),
+        left: "ol",
+    },
+    Use {
+        what: "create what exists",
+        operation: CREATE,
+        by_name: true,
+        body: |name| named(&[O_RDWR | O_CREAT, 0o644, 0, 0], name),
+        left: "old",
+    },
+    Use {
+        what: "create and truncate",
+        operation: CREATE,
+        by_name: true,
+        body: |name| named(&[O_RDWR | O_CREAT | O_TRUNC, 0o644, 0, 0], name),
+        left: "",
+    },
+];
+
+/// Whoever opens a file that a program of the host holds waits for it; the device's thread, and so
+/// all other requests, do not. The program has as long as on the host itself, and then the request
+/// does what it should, once.
+#[test]
+fn a_file_that_the_host_holds_delays_no_other() {
+    let steps = host_thread();
+    for workers in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("free"), "x").unwrap();
+        for (number, _) in USES.iter().enumerate() {
+            fs::write(folder.path().join(number.to_string()), "old").unwrap();
+        }
+        let sharing = Sharing {
+            access: Access::Write,
+            cache: Cache::Auto,
+            workers,
+        };
+        let path = |name: &str| folder.path().join(name);
+        on_device(folder.path(), sharing, |slow| {
+            for (number, way) in USES.iter().enumerate() {
+                let what = way.what;
+                let name = number.to_string();
+                let node = slow.lookup(&name);
+                let (end, ended) = sync_channel::<()>(0);
+                let held = path(&name);
+                on_host(&steps, move || {
+                    let lease = Lease::new(&held);
+                    std::thread::spawn(move || {
+                        let _ = ended.recv();
+                        drop(lease);
+                    });
+                });
+                // On a busy processor something may have seemed slow.
+                slow.sender.fs.places = Places::new(!workers);
+                let at = if way.by_name { ROOT } else { node };
+                let answer = slow.send(way.operation, at, &(way.body)(&name));
+                assert_eq!(slow.answers(1, SOON / 4), 0, "{what}: nobody waited");
+                slow.lookup("free");
+                drop(end);
+                assert_eq!(slow.answers(1, LONG), 1, "{what}");
+                assert_eq!(slow.error(answer), 0, "{what}");
+                let file = path(&name);
+                let (tell, told) = sync_channel(1);
+                on_host(&steps, move || {
+                    tell.send(fs::read_to_string(file).unwrap()).unwrap();
+                });
+                assert_eq!(told.recv().unwrap(), way.left, "{what}");
+            }
+        });
+    }
+}
+
+/// What a request asks for itself, it gets at once.
+#[test]
+fn a_request_that_does_not_want_to_wait_does_not() {
+    let steps = host_thread();
+    let folder = tempfile::tempdir().unwrap();
+    let held = folder.path().join("held");
+    fs::write(&held, "old").unwrap();
+    for workers in [false, true] {
+        let sharing = Sharing {
+            workers,
+            ..Sharing::from(Access::Write)
+        };
+        let lease = held.clone();
+        on_device(folder.path(), sharing, |slow| {
+            let node = slow.lookup("held");
+            let (end, ended) = sync_channel::<()>(0);
+            on_host(&steps, move || {
+                let lease = Lease::new(&lease);
+                std::thread::spawn(move || {
+                    let _ = ended.recv();
+                    drop(lease);
+                });
+            });
+            for flags in [O_RDONLY, O_RDWR] {
+                let answer = slow.send(OPEN, node, &bytes(&[flags | O_NONBLOCK, 0]));
+                assert_eq!(slow.answers(1, LONG), 1);
+                assert_eq!(slow.error(answer), -libc::EAGAIN);
+            }
+            let exclusive = [O_RDWR | O_CREAT | O_EXCL, 0o644, 0, 0];
+            let answer = slow.send(CREATE, ROOT, &named(&exclusive, "held"));
+            assert_eq!(slow.answers(1, LONG), 1);
+            assert_eq!(slow.error(answer), -libc::EEXIST);
+            // And a new file is made once, with any flags.
+            for (name, flags) in [("new", O_RDWR | O_CREAT), ("newer", exclusive[0])] {
+                let answer = slow.send(CREATE, ROOT, &named(&[flags, 0o644, 0, 0], name));
+                assert_eq!(slow.answers(1, LONG), 1);
+                assert_eq!(slow.error(answer), 0, "{name}");
+                let at = slow.sender.guest.get(answer + 16 + 128, 8);
+                assert_ne!(long(&at, 0), 0, "{name}: no handle");
+            }
+            drop(end);
+        });
+        for name in ["new", "newer"] {
+            fs::remove_file(folder.path().join(name)).unwrap();
+        }
+    }
+}
