@@ -113,6 +113,25 @@ pub struct Volume {
     /// The guest may create setuid and setgid programs in it and set file capabilities.
     #[serde(default)]
     pub suid: bool,
+    /// What the guest may keep of it.
+    #[serde(default)]
+    pub cache: VolumeCache,
+    /// Worker threads carry out every request.
+    #[serde(default)]
+    pub workers: bool,
+}
+
+/// What a guest may keep of a shared folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeCache {
+    /// Nothing.
+    None,
+    /// Names, attributes and contents, until it hears of a change on the host or asks again.
+    #[default]
+    Auto,
+    /// Everything: the host does not change the folder.
+    Always,
 }
 
 /// A disk.

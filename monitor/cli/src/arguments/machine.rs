@@ -62,8 +62,13 @@ pub struct MachineOptions {
 
     /// Share a folder of the host with the guest. With :ro the guest cannot change it. With :suid
     /// the guest may also create setuid and setgid programs and set file capabilities, which are
-    /// effective on the host (may be repeated)
-    #[arg(long, value_name = "HOST:GUEST[:ro|:suid]")]
+    /// effective on the host. With :cache=none the guest keeps nothing of it, with :cache=always
+    /// everything, because the host does not change the folder. With :workers each request is
+    /// served by a worker thread (may be repeated)
+    #[arg(
+        long,
+        value_name = "HOST:GUEST[:ro|:suid][:cache=auto|always|none][:workers]"
+    )]
     pub volume: Vec<String>,
 
     /// Root file system: a disk image (written to, unless :ro or :snapshot; :cut as for --disk), or

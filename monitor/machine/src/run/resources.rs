@@ -3,12 +3,12 @@
 
 use super::network::{self, Connected, NetworkReport};
 use super::superblock;
-use crate::spec::{Disk, DiskMode, Heuristic, Spec, Volume};
+use crate::spec::{Disk, DiskMode, Heuristic, Spec, Volume, VolumeCache};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Mount;
 use paravane_devices::Device;
 use paravane_devices::blk::{Block, Flush, Mode};
-use paravane_devices::fs::{Access, Fs};
+use paravane_devices::fs::{Access, Cache, Fs, Sharing};
 use std::path::PathBuf;
 
 /// The virtio-fs tag of a root that is a folder.
@@ -79,8 +79,17 @@ impl Resources {
                 (false, false) => Access::Write,
                 (false, true) => Access::Suid,
             };
+            let sharing = Sharing {
+                access,
+                cache: match volume.cache {
+                    VolumeCache::None => Cache::None,
+                    VolumeCache::Auto => Cache::Auto,
+                    VolumeCache::Always => Cache::Always,
+                },
+                workers: volume.workers,
+            };
             devices.push(Box::new(
-                Fs::new(&volume.host, &tag, access).context("--volume")?,
+                Fs::new(&volume.host, &tag, sharing).context("--volume")?,
             ));
             resources.mounts.push(Mount {
                 source: tag,
@@ -94,15 +103,31 @@ impl Resources {
     }
 }
 
-/// `HOST:GUEST[:ro|:suid]`.
+/// `HOST:GUEST[:OPTION..]`, with the options ro or suid, cache=WORD and workers.
 pub fn volume(word: &str) -> anyhow::Result<Volume> {
-    let (rest, read_only, suid) = match word.rsplit_once(':') {
-        Some((rest, "ro")) => (rest, true, false),
-        Some((rest, "suid")) => (rest, false, true),
-        _ => (word, false, false),
+    let (mut rest, mut access, mut cache, mut workers) = (word, None, None, None);
+    while let Some((before, option)) = rest.rsplit_once(':') {
+        let before_this = match option {
+            "ro" | "suid" => access.replace(option),
+            "workers" => workers.replace(option),
+            _ => match option.strip_prefix("cache=") {
+                Some(kind) => cache.replace(kind),
+                None => break,
+            },
+        };
+        if let Some(other) = before_this {
+            bail!("{option} and {other} exclude each other");
+        }
+        rest = before;
+    }
+    let cache = match cache {
+        None | Some("auto") => VolumeCache::Auto,
+        Some("always") => VolumeCache::Always,
+        Some("none") => VolumeCache::None,
+        Some(other) => bail!("cache={other}: auto, always or none is expected"),
     };
     let Some((host, guest)) = rest.rsplit_once(':') else {
-        bail!("HOST:GUEST is expected, optionally with :ro or :suid");
+        bail!("HOST:GUEST is expected, optionally with :ro or :suid, :cache=WORD and :workers");
     };
     if !guest.starts_with('/') {
         bail!("{guest:?}: the place in the guest must be an absolute path");
@@ -114,8 +139,10 @@ pub fn volume(word: &str) -> anyhow::Result<Volume> {
     Ok(Volume {
         host,
         guest: guest.to_string(),
-        read_only,
-        suid,
+        read_only: access == Some("ro"),
+        suid: access == Some("suid"),
+        cache,
+        workers: workers.is_some(),
     })
 }
 
@@ -156,8 +183,27 @@ mod tests {
             (suid.guest.as_str(), suid.read_only, suid.suid),
             ("/mnt", false, true)
         );
+        let both = volume("/tmp:/mnt:workers:ro").unwrap();
+        assert_eq!(
+            (both.workers, both.read_only, both.suid, both.cache),
+            (true, true, false, VolumeCache::Auto)
+        );
+        let always = volume("/tmp:/mnt:ro:cache=always").unwrap();
+        assert_eq!(
+            (always.cache, always.read_only),
+            (VolumeCache::Always, true)
+        );
+        assert_eq!(
+            volume("/tmp:/mnt:cache=none").unwrap().cache,
+            VolumeCache::None
+        );
         for bad in [
             "/tmp",
+            "/tmp:/mnt:workers:workers",
+            "/tmp:/mnt:cache=auto:cache=none",
+            "/tmp:/mnt:cache=some",
+            "/tmp:/mnt:cache=",
+            "/tmp:cache=auto",
             "/tmp:mnt",
             "/nonexistent:/mnt",
             "/etc/passwd:/mnt",
