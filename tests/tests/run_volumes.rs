@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{linux, program, source_root, vm};
-use std::fs;
-use std::io::{BufRead, BufReader};
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 /// A folder with the program that tries all ways, and one that the guest may write to.
 struct Folders {
@@ -171,4 +173,189 @@ fn a_volume_does_not_open_the_monitors_own_files() {
     drop(monitor.stdin.take());
     monitor.wait().unwrap();
     assert_eq!((seen.0 & 0o077, seen.1), (0, 0o666), "{seen:?}");
+}
+
+/// A guest's shell that carries out a line at a time.
+struct Shell {
+    monitor: program::Ends,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Shell {
+    fn new(volume: &str) -> Self {
+        let script = "while read line; do eval \"$line\" 2>&1; echo; echo --; done";
+        let mut command = vm::command(["--timeout", "300", "--volume", volume]);
+        let mut monitor = command
+            .args(["--", "sh", "-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(monitor.stdout.take().unwrap());
+        Shell {
+            monitor: program::Ends(monitor),
+            lines,
+        }
+    }
+
+    /// What a command says.
+    fn says(&mut self, command: &str) -> String {
+        let stdin = self.monitor.0.stdin.as_mut().unwrap();
+        writeln!(stdin, "{command}").unwrap();
+        let mut all = String::new();
+        while !all.ends_with("\n--\n") {
+            assert_ne!(self.lines.read_line(&mut all).unwrap(), 0, "{all}");
+        }
+        all[..all.len() - 4].trim_end().to_string()
+    }
+
+    /// Asks until a command says this. Returns when it was last asked in vain, if it was: on a
+    /// busy processor an answer may take long.
+    fn until(&mut self, command: &str, wanted: &str) -> Option<Duration> {
+        let begun = Instant::now();
+        let mut in_vain = None;
+        loop {
+            let asked = begun.elapsed();
+            let said = self.says(command);
+            if said == wanted {
+                return in_vain;
+            }
+            assert!(asked < 10 * BOUND, "{command}: {said:?}, not {wanted:?}");
+            in_vain = Some(asked);
+        }
+    }
+}
+
+/// After this time the guest sees a change of the host, whether that is reported or not.
+const BOUND: Duration = Duration::from_secs(1);
+/// On busy processors.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// What the host changes after the guest has looked, and how the guest sees it.
+type Change = (&'static str, fn(&Path), &'static str, &'static str);
+
+const CHANGES: [Change; 9] = [
+    (
+        "cat f",
+        |f| fs::write(f.join("f"), "longer").unwrap(),
+        "cat f",
+        "longer",
+    ),
+    (
+        "cat f",
+        |f| fs::write(f.join("f"), "LONGER").unwrap(),
+        "cat f",
+        "LONGER",
+    ),
+    (
+        "cat f",
+        |f| fs::write(f.join("f"), "").unwrap(),
+        "wc -c <f",
+        "0",
+    ),
+    (
+        "ls; cat new",
+        |f| fs::write(f.join("new"), "n").unwrap(),
+        "cat new; ls new",
+        "nnew",
+    ),
+    (
+        "cat new",
+        |f| fs::rename(f.join("new"), f.join("f")).unwrap(),
+        "cat f; ls",
+        "nd\nf",
+    ),
+    (
+        "ls -l f",
+        |f| fs::set_permissions(f.join("f"), Permissions::from_mode(0o600)).unwrap(),
+        "stat -c %a f",
+        "600",
+    ),
+    (
+        "ls d/e",
+        |f| fs::write(f.join("d/e/deep"), "x").unwrap(),
+        "ls d/e",
+        "deep",
+    ),
+    (
+        "ls -R",
+        |f| fs::rename(f.join("d"), f.join("g")).unwrap(),
+        "ls; ls g/e",
+        "f\ng\ndeep",
+    ),
+    (
+        "cat g/e/deep",
+        |f| fs::remove_dir_all(f.join("g")).unwrap(),
+        "ls",
+        "f",
+    ),
+];
+
+/// Names, attributes and contents that the guest keeps are those of the host a moment later.
+#[test]
+fn changes_of_the_host_are_seen_in_time() {
+    for cache in ["auto", "none"] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("f"), "short").unwrap();
+        fs::create_dir_all(folder.path().join("d/e")).unwrap();
+        let mut shell = Shell::new(&format!("{}:/x:cache={cache}", folder.path().display()));
+        shell.says("cd /x; find . -type f -exec cat {} +; ls -lR");
+        for (before, change, command, wanted) in CHANGES {
+            shell.says(before);
+            change(folder.path());
+            let in_vain = shell.until(command, wanted);
+            let late = in_vain.is_some_and(|time| time > BOUND + SLACK);
+            assert!(!late, "{cache}: {command}: {in_vain:?}");
+            // What is not kept is asked for each time.
+            let asked = cache != "none" || in_vain.is_none();
+            assert!(asked, "{cache}: {command}: {in_vain:?}");
+        }
+    }
+}
+
+/// The host has what the guest has written as soon as the guest's call returns, or has closed the
+/// file; and neither side's changes undo the other's.
+#[test]
+fn changes_of_both_sides_meet() {
+    for cache in ["auto", "none", "always"] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f");
+        fs::write(&file, "host\n").unwrap();
+        let mut shell = Shell::new(&format!("{}:/x:cache={cache}", folder.path().display()));
+        shell.says("cd /x; cat f; ls");
+        for turn in 0..20 {
+            shell.says(&format!(
+                "echo guest{turn} >>f; mkdir d{turn}; echo x >d{turn}/y"
+            ));
+            let seen = fs::read_to_string(&file).unwrap();
+            assert!(seen.ends_with(&format!("guest{turn}\n")), "{cache}: {seen}");
+            assert_eq!(
+                fs::read(folder.path().join(format!("d{turn}/y"))).unwrap(),
+                b"x\n"
+            );
+            if cache == "always" {
+                continue;
+            }
+            let mut host = fs::OpenOptions::new().append(true).open(&file).unwrap();
+            writeln!(host, "host{turn}").unwrap();
+            shell.until("tail -n1 f", &format!("host{turn}"));
+            fs::remove_dir_all(folder.path().join(format!("d{turn}"))).unwrap();
+            shell.until(&format!("ls | grep -c d{turn}"), "0");
+        }
+        let all = fs::read_to_string(&file).unwrap();
+        let expected = if cache == "always" { 21 } else { 41 };
+        assert_eq!(all.lines().count(), expected, "{cache}: {all}");
+    }
+}
+
+/// With `always` the guest asks only once, so it does not see what the host changes.
+#[test]
+fn a_folder_that_is_the_guests_alone_is_asked_for_once() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("f"), "first").unwrap();
+    let mut shell = Shell::new(&format!("{}:/x:ro:cache=always", folder.path().display()));
+    assert_eq!(shell.says("cd /x; ls; cat f"), "f\nfirst");
+    fs::write(folder.path().join("f"), "other").unwrap();
+    std::thread::sleep(BOUND);
+    assert_eq!(shell.says("ls; cat f"), "f\nfirst");
 }
