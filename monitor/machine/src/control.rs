@@ -13,10 +13,12 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::task::Poll;
@@ -26,6 +28,9 @@ use std::time::{Duration, Instant};
 const MAX_LINE: usize = 4096;
 /// Largest number of clients that have not sent their request yet. One more drops the oldest.
 const MAX_CLIENTS: usize = 64;
+/// Largest size of an answer in JSON, in bytes. The figures of 64 vCPUs and 32 devices, and the ids
+/// of 1024 processes, are far smaller.
+const MAX_JSON: u64 = 1 << 20;
 /// Timeout for an answer. A monitor answers at once, or when the guest has started.
 const PATIENCE: Duration = Duration::from_secs(70);
 
@@ -58,6 +63,11 @@ pub enum Request {
     },
     /// The machine's figures: a file with [`crate::stats::Stats`] in JSON.
     Stat,
+    /// Where its code is: a file with [`crate::layout::Layout`] in JSON.
+    Layout,
+    /// The kernel's file, for its symbols. The monitor reads it too, so who asks must not move its
+    /// position.
+    Kernel,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -158,17 +168,21 @@ impl Client {
     }
 
     /// Answers with a descriptor.
-    pub fn give(self, file: &OwnedFd) {
-        let _ = send(&self.stream, None, Some(file));
+    pub fn give(self, file: &impl AsFd) {
+        let _ = send(&self.stream, None, Some(file.as_fd()));
     }
 }
 
-fn send(stream: &UnixStream, error: Option<String>, file: Option<&OwnedFd>) -> anyhow::Result<()> {
+fn send(
+    stream: &UnixStream,
+    error: Option<String>,
+    file: Option<BorrowedFd<'_>>,
+) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(&Answer { error })?;
     line.push(b'\n');
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut attached = SendAncillaryBuffer::new(&mut space);
-    let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
+    let files: Vec<_> = file.into_iter().collect();
     if !files.is_empty() {
         attached.push(SendAncillaryMessage::ScmRights(&files));
     }
@@ -281,6 +295,36 @@ pub fn ask(machine: &Machine, request: &Request) -> anyhow::Result<Option<OwnedF
         asked.waits(&mut waits);
         waits.wait()?;
     }
+}
+
+/// A file that can be given to another program: its content is JSON.
+///
+/// # Errors
+/// The host gives no pair of sockets.
+pub fn json_file(what: &impl Serialize) -> anyhow::Result<OwnedFd> {
+    let (theirs, mut ours) = UnixStream::pair().context("cannot make a pair of sockets")?;
+    // Whoever does not read must not keep us: what a socket holds is far more than this.
+    ours.set_nonblocking(true)?;
+    ours.write_all(&serde_json::to_vec(what)?)?;
+    Ok(theirs.into())
+}
+
+/// Asks for a file whose content is JSON, and reads it.
+///
+/// # Errors
+/// The same as for [`Asked`], or the content is not what was asked for.
+pub fn ask_json<T: DeserializeOwned>(machine: &Machine, request: &Request) -> anyhow::Result<T> {
+    let Some(file) = ask(machine, request)? else {
+        bail!("machine {}: its monitor gave no figures", machine.name);
+    };
+    let mut text = Vec::new();
+    File::from(file).take(MAX_JSON).read_to_end(&mut text)?;
+    serde_json::from_slice(&text).with_context(|| {
+        format!(
+            "machine {}: its monitor's figures are damaged",
+            machine.name
+        )
+    })
 }
 
 /// The socket under a name that is short enough for any folder. It is valid while the descriptor is

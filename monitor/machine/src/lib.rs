@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Linux machines: the properties of a machine ([`spec`]), the state of named machines ([`store`]),
 //! requests to a running one ([`control`]), its run from its files to its end ([`run()`]), its
-//! agent ([`agent`]), its built-in root ([`root`]) and its statistics ([`stats`]).
+//! agent ([`agent`]), its built-in root ([`root`]), its statistics ([`stats`]) and the places of
+//! its code ([`layout`]).
 
 #![deny(unsafe_code)]
 
 pub mod agent;
 pub mod control;
 pub mod initramfs;
+pub mod layout;
 pub mod output_log;
 pub mod root;
 mod run;

@@ -6,8 +6,9 @@ use object::LittleEndian as LE;
 use object::elf::{
     FileHeader64, PT_LOAD, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_RELA, STT_FUNC,
 };
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
 use paravane_user_io::text::hex;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 type Header = FileHeader64<LE>;
@@ -100,28 +101,7 @@ impl<'a> Image<'a> {
                 code: is_code,
             });
         }
-        let symbols = table
-            .symbols(LE, file, object::elf::SHT_SYMTAB)
-            .context("its symbols are damaged")?;
-        let mut best: BTreeMap<u64, (bool, String)> = BTreeMap::new();
-        for symbol in symbols.iter() {
-            // Undefined and special symbols are in no code section.
-            if !code.contains(&usize::from(symbol.st_shndx(LE).0)) {
-                continue;
-            }
-            let name = String::from_utf8_lossy(symbol.name(LE, symbols.strings())?).into_owned();
-            // `__pfx_` symbols name the padding before a function.
-            if name.is_empty() || name.starts_with("__pfx_") {
-                continue;
-            }
-            let function = symbol.st_type() == STT_FUNC;
-            let entry = best
-                .entry(symbol.st_value(LE))
-                .or_insert((function, name.clone()));
-            if (function, std::cmp::Reverse(&name)) > (entry.0, std::cmp::Reverse(&entry.1)) {
-                *entry = (function, name);
-            }
-        }
+        let best = code_symbols(file, &table, &code)?;
         if best.is_empty() {
             bail!("it has no symbols: use the file that `paravane kernel build` writes");
         }
@@ -133,7 +113,7 @@ impl<'a> Image<'a> {
             sections,
             symbols: best
                 .into_iter()
-                .map(|(address, (_, name))| (address, name))
+                .map(|(address, symbol)| (address, symbol.name))
                 .collect(),
             build_id,
             relocations,
@@ -156,6 +136,116 @@ impl<'a> Image<'a> {
         let (at, name) = self.symbols.get(behind.checked_sub(1)?)?;
         Some((name, address - at))
     }
+}
+
+/// A symbol of a code section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Symbol {
+    function: bool,
+    size: u64,
+    name: String,
+}
+
+/// The symbols in code sections (`code`: their indices) by address. Of several at one address the
+/// result has a function, else the first name in order.
+fn code_symbols(
+    file: &[u8],
+    table: &SectionTable<'_, Header>,
+    code: &[usize],
+) -> anyhow::Result<BTreeMap<u64, Symbol>> {
+    let symbols = table
+        .symbols(LE, file, object::elf::SHT_SYMTAB)
+        .context("its symbols are damaged")?;
+    let mut best: BTreeMap<u64, Symbol> = BTreeMap::new();
+    for symbol in symbols.iter() {
+        // Undefined and special symbols are in no code section.
+        if !code.contains(&usize::from(symbol.st_shndx(LE).0)) {
+            continue;
+        }
+        let name = String::from_utf8_lossy(symbol.name(LE, symbols.strings())?).into_owned();
+        // `__pfx_` symbols name the padding before a function.
+        if name.is_empty() || name.starts_with("__pfx_") {
+            continue;
+        }
+        let new = Symbol {
+            function: symbol.st_type() == STT_FUNC,
+            size: symbol.st_size(LE),
+            name,
+        };
+        let entry = best
+            .entry(symbol.st_value(LE))
+            .or_insert_with(|| new.clone());
+        if (new.function, Reverse(&new.name)) > (entry.function, Reverse(&entry.name)) {
+            *entry = new;
+        }
+    }
+    Ok(best)
+}
+
+/// A function's place in a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Link address.
+    pub address: u64,
+    /// Its length in bytes, at least 1. It ends before the next function.
+    pub size: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// The functions of a program, in ascending order of address.
+///
+/// A symbol without a size, as in assembler, reaches to the next one, or to the end of its section.
+///
+/// # Errors
+/// The file is not an ELF file, or its tables are damaged.
+pub fn functions(file: &[u8]) -> anyhow::Result<Vec<Function>> {
+    let header = Header::parse(file).context("not an ELF file")?;
+    let table = header
+        .sections(LE, file)
+        .context("its sections are damaged")?;
+    let wanted = SHF_ALLOC.0 | SHF_EXECINSTR.0;
+    let (mut code, mut ends) = (Vec::new(), Vec::new());
+    for (index, section) in table.enumerate() {
+        if section.sh_flags(LE).0 & wanted == wanted {
+            code.push(index.0);
+            ends.push(section.sh_addr(LE).saturating_add(section.sh_size(LE)));
+        }
+    }
+    ends.sort_unstable();
+    let symbols = code_symbols(file, &table, &code)?;
+    let mut next = symbols.keys().skip(1);
+    let mut all = Vec::with_capacity(symbols.len());
+    for (&address, symbol) in &symbols {
+        let section_end = ends.get(ends.partition_point(|&end| end <= address));
+        let section_end = section_end.copied().unwrap_or(u64::MAX);
+        let end = next.next().map_or(section_end, |&at| at.min(section_end));
+        let room = end - address;
+        all.push(Function {
+            address,
+            size: if symbol.size == 0 {
+                room
+            } else {
+                symbol.size.min(room)
+            },
+            name: symbol.name.clone(),
+        });
+    }
+    Ok(all)
+}
+
+/// The build ID of a kernel's file, in hexadecimal digits; `None` without one.
+///
+/// # Errors
+/// The file is not an ELF file, or its sections are damaged.
+pub fn build_id_of(file: &[u8]) -> anyhow::Result<Option<String>> {
+    let header = Header::parse(file).context("not an ELF file")?;
+    let table = header
+        .sections(LE, file)
+        .context("its sections are damaged")?;
+    let notes = table.section_by_name(LE, b".notes");
+    let notes = notes.and_then(|(_, section)| section.data(LE, file).ok());
+    Ok(notes.and_then(build_id))
 }
 
 /// The loaded segments of an ELF file.
@@ -217,5 +307,22 @@ mod tests {
         assert_eq!(build_id(&notes).as_deref(), Some("ab01"));
         assert_eq!(build_id(&notes[..notes.len() - 4]), None);
         assert_eq!(build_id(b"x"), None);
+    }
+
+    /// This test is a program itself.
+    #[test]
+    fn functions_do_not_overlap_and_have_a_size() {
+        let file = std::fs::read("/proc/self/exe").unwrap();
+        let all = functions(&file).unwrap();
+        let own = all
+            .iter()
+            .find(|f| f.name.contains("functions_do_not_overlap_and_have_a_size") && f.size > 16);
+        assert!(own.is_some(), "{} functions", all.len());
+        for pair in all.windows(2) {
+            let [a, b] = pair else { unreachable!() };
+            assert!(a.size > 0 && a.address + a.size <= b.address, "{a:?} {b:?}");
+        }
+        assert!(functions(b"\x7fELF").is_err());
+        assert!(build_id_of(b"").is_err());
     }
 }

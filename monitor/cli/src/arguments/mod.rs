@@ -5,6 +5,7 @@ mod bench;
 mod config;
 mod conformance;
 mod machine;
+mod profile;
 mod tools;
 
 pub use bench::{
@@ -15,6 +16,7 @@ pub use machine::{
     Attach, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat,
     Stop,
 };
+pub use profile::Profile;
 pub use tools::{
     Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelVerify, Rom,
 };
@@ -73,6 +75,9 @@ pub enum Command {
     /// Print the figures of a running machine: exits, mappings, switches, host calls, steal time,
     /// device work
     Stat(Stat),
+    /// Sample a running machine, and print where the time of its vCPUs goes: guest programs, guest
+    /// kernel and layer by function, host kernel, waiting
+    Profile(Profile),
     /// Run the monitor of a background machine
     #[command(hide = true)]
     Monitor(Named),

@@ -13,6 +13,7 @@ mod image;
 mod kernel;
 #[expect(unsafe_code, reason = "works between fork and exec")]
 mod machines;
+mod profile;
 mod rom;
 mod run;
 mod stat;
@@ -54,6 +55,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Attach(args) => attach::run(args),
         Command::Inspect(args) => machines::inspect(args),
         Command::Stat(args) => stat::run(args),
+        Command::Profile(args) => profile::run(args),
         Command::Monitor(args) => run::monitor(args),
         Command::Boot(args) => boot::run(args),
         Command::Kernel(crate::arguments::Kernel::Build(args)) => kernel::build(args),

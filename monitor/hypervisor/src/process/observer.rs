@@ -39,6 +39,16 @@ impl Observer {
         self.core.processes.count()
     }
 
+    /// The host's ids of the address-space processes; none once the machine ends.
+    pub fn process_ids(&self) -> Vec<u32> {
+        let mut all = Vec::new();
+        self.core.processes.act(|_, process| {
+            all.push(process.pid);
+            false
+        });
+        all
+    }
+
     /// What each vCPU has done, as the layer counts it.
     pub fn vcpus(&self) -> Vec<Vcpu> {
         vcpu_counters::each(&self.core.shared, self.core.vcpus)

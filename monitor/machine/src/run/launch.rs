@@ -21,6 +21,7 @@ use paravane_kernel as kernel;
 use paravane_user_io::files;
 use paravane_user_io::stderr::say;
 use paravane_user_io::worker::{Report, Worker};
+use paravane_vmlinux::elf;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;
 use std::io::{self, Read};
@@ -84,15 +85,29 @@ pub struct Started {
 /// The kernel's open file. Its contents are in guest memory once the machine runs, and larger than
 /// everything else that the monitor needs. A crash report reads it again for its symbols.
 #[derive(Debug)]
-pub struct SymbolFile(File);
+pub struct SymbolFile {
+    file: File,
+    build_id: Option<String>,
+}
+
+impl AsFd for SymbolFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
 
 impl SymbolFile {
+    /// The build ID in the contents when the machine was created.
+    pub fn build_id(&self) -> Option<&str> {
+        self.build_id.as_deref()
+    }
+
     /// Reads the contents, once.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         // The calling thread's policy admits few calls on files. File::read_to_end would also ask
         // for the length.
-        (&self.0).take(u64::MAX).read_to_end(&mut bytes)?;
+        (&self.file).take(u64::MAX).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 }
@@ -105,7 +120,11 @@ impl Machine {
             None => kernel::locate_or_build()?.vmlinux,
         };
         let kernel = KernelFile::load(Some(&path))?;
-        let symbols = File::open(&path).with_context(|| path.display().to_string())?;
+        let symbols = SymbolFile {
+            file: File::open(&path).with_context(|| path.display().to_string())?,
+            // A damaged file is reported by its first user, the hypervisor.
+            build_id: elf::build_id_of(&kernel.bytes).ok().flatten(),
+        };
         let initrd = match &spec.initrd {
             Some(path) => {
                 let archive = files::read(path, "initrd")?;
@@ -123,7 +142,7 @@ impl Machine {
         Ok(Machine {
             spec: spec.clone(),
             kernel,
-            symbols: SymbolFile(symbols),
+            symbols,
             initrd,
             command_line: command_line(spec, verbose),
         })

@@ -4,13 +4,23 @@
 use super::background::Background;
 use super::drive::{Drive, Machine};
 use super::life::{Event, State};
-use crate::control::{Client, Request, Server};
+use crate::control::{Client, Request, Server, json_file};
+use crate::layout::Layout;
 use crate::stats::Stats;
 use paravane_agent_protocol::Size;
+use serde::Serialize;
 use std::time::Duration;
 
 /// Clients that may wait for a connection to the agent.
 const MAX_WAITING: usize = 16;
+
+/// Answers with a file whose content is JSON.
+fn give_json(client: Client, what: &impl Serialize) {
+    match json_file(what) {
+        Ok(file) => client.give(&file),
+        Err(error) => client.answer(Err(format!("{error:#}"))),
+    }
+}
 
 impl Drive<'_> {
     /// Serves the requests that have arrived.
@@ -45,10 +55,20 @@ impl Drive<'_> {
             },
             Request::Stat => match &self.machine {
                 Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
-                Machine::Started(started) => match Stats::of(&started.vm.observer()).to_file() {
-                    Ok(file) => client.give(&file),
-                    Err(error) => client.answer(Err(format!("{error:#}"))),
-                },
+                Machine::Started(started) => {
+                    give_json(client, &Stats::of(&started.vm.observer()));
+                }
+            },
+            Request::Layout => match &self.machine {
+                Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
+                Machine::Started(started) => {
+                    let build_id = started.kernel.build_id();
+                    give_json(client, &Layout::of(&started.vm, build_id));
+                }
+            },
+            Request::Kernel => match &self.machine {
+                Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
+                Machine::Started(started) => client.give(&started.kernel),
             },
             Request::Input => match self.background.as_ref().and_then(Background::input) {
                 Some(input) => client.give(input),

@@ -9,13 +9,9 @@ mod table;
 pub use serve::Metrics;
 pub use table::table;
 
-use anyhow::Context;
 use paravane_devices::counters::Figures;
 use paravane_hypervisor::process::{Observer, VcpuFigures};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 
 /// Figures of a machine at one moment, counted since its start. Those of the vCPUs are in memory
 /// that the guest can write, so a hostile guest can make them say anything.
@@ -58,14 +54,54 @@ impl Stats {
         }
     }
 
-    /// As a file that can be given to another program: its content is JSON.
-    pub fn to_file(&self) -> anyhow::Result<OwnedFd> {
-        let (theirs, mut ours) = UnixStream::pair().context("cannot make a pair of sockets")?;
-        // Whoever does not read must not keep us: what a socket holds is far more than this.
-        ours.set_nonblocking(true)?;
-        ours.write_all(&serde_json::to_vec(self)?)?;
-        Ok(theirs.into())
+    /// What the vCPUs and the devices have counted since an earlier moment. A counter that a
+    /// guest has set back counts as unchanged.
+    pub fn since(&self, before: &Stats) -> Vec<Increase> {
+        let none = VcpuFigures::default();
+        let vcpu_rows = ROWS
+            .iter()
+            .map(|(name, _, what, value)| (*name, *what, *value));
+        let stolen: fn(&VcpuFigures) -> u64 = |v| v.stolen_ns / 1_000_000;
+        let stolen = ("stolen", "ms that vCPUs wanted to run and did not", stolen);
+        let vcpus = vcpu_rows.chain([stolen]).map(|(name, what, value)| {
+            let now = self.vcpus.iter().enumerate();
+            let each = now.map(|(number, now)| {
+                let before = before.vcpus.get(number).unwrap_or(&none);
+                value(now).saturating_sub(value(before))
+            });
+            let vcpus: Vec<u64> = each.collect();
+            Increase {
+                name: name.to_string(),
+                what: what.to_string(),
+                total: vcpus.iter().copied().fold(0, u64::saturating_add),
+                vcpus,
+            }
+        });
+        let devices = self.devices.iter().enumerate().flat_map(|(number, now)| {
+            let before = before.devices.get(number).map(|d| d.figures);
+            let before = before.unwrap_or_default();
+            DEVICE_ROWS.iter().map(move |(name, what, value)| Increase {
+                name: format!("{} {name}", now.name),
+                what: (*what).to_string(),
+                total: value(&now.figures).saturating_sub(value(&before)),
+                vcpus: Vec::new(),
+            })
+        });
+        vcpus.chain(devices).collect()
     }
+}
+
+/// The increase of a counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Increase {
+    /// Its name; for a device, behind the device's name.
+    pub name: String,
+    /// What it counts.
+    pub what: String,
+    /// The increase of all vCPUs, or of the device.
+    pub total: u64,
+    /// The increase of each vCPU; empty for a device.
+    pub vcpus: Vec<u64>,
 }
 
 /// What vCPUs count: the name, whether it is a kind of exit, what it is, its value.

@@ -108,8 +108,43 @@ fn a_hostile_guest_s_figures_are_only_figures() {
 
 #[test]
 fn programs_get_it_as_a_file() {
-    let mut file = std::fs::File::from(stats().to_file().unwrap());
+    let mut file = std::fs::File::from(crate::control::json_file(&stats()).unwrap());
     let mut text = String::new();
     file.read_to_string(&mut text).unwrap();
     assert_eq!(serde_json::from_str::<Stats>(&text).unwrap(), stats());
+}
+
+#[test]
+fn increases_of_vcpus_and_devices() {
+    let mut now = stats();
+    now.vcpus[1].fills += 5;
+    // A guest can set a counter back.
+    now.vcpus[0].fills = 0;
+    now.vcpus[0].halts = u64::MAX;
+    now.vcpus[1].halts = u64::MAX;
+    now.vcpus[1].stolen_ns += 7_000_000;
+    now.devices[0].figures.requests += 3;
+    let all = now.since(&stats());
+    let find = |name: &str| all.iter().find(|one| one.name == name).unwrap();
+    assert_eq!(
+        (find("fills").total, &find("fills").vcpus[..]),
+        (5, &[0, 5][..])
+    );
+    assert_eq!(find("halt").total, u64::MAX);
+    assert_eq!(find("stolen").total, 7);
+    assert_eq!(
+        (
+            find("disk requests").total,
+            find("disk requests").vcpus.len()
+        ),
+        (3, 0)
+    );
+    // A machine that was started again has other vCPUs and devices.
+    assert_eq!(stats().since(&Stats::default()).len(), all.len());
+    assert!(
+        Stats::default()
+            .since(&stats())
+            .iter()
+            .all(|one| one.total == 0)
+    );
 }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the code of a running machine is: for whoever samples it from the outside.
+
+use paravane_blobs::PROCESS_LAYER;
+use paravane_hypervisor::process::Vm;
+use paravane_user_io::text::hex;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::sync::OnceLock;
+
+/// Processes and programs of a machine. All of it is the monitor's own knowledge; none of it comes
+/// from memory that the guest can write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// The number of vCPUs. Thread n of each process, in the order in which they were made, is for
+    /// vCPU n.
+    pub vcpus: usize,
+    /// The address-space processes, by the host's ids. More may follow; none ends before the
+    /// machine.
+    pub processes: Vec<u32>,
+    /// The kernel's load address minus its link address.
+    pub kernel_delta: u64,
+    /// The build ID of the kernel's file when the machine was started.
+    pub kernel_build_id: Option<String>,
+    /// SHA-256 of the layer's program, in hexadecimal digits. It is loaded where it is linked.
+    pub layer: String,
+}
+
+impl Layout {
+    /// A machine's, now.
+    pub fn of(vm: &Vm, kernel_build_id: Option<&str>) -> Self {
+        let machine = vm.observer();
+        Layout {
+            vcpus: machine.vcpus().len(),
+            processes: machine.process_ids(),
+            kernel_delta: vm.debug().delta,
+            kernel_build_id: kernel_build_id.map(String::from),
+            layer: layer_id(),
+        }
+    }
+}
+
+/// SHA-256 of the layer's program in this build.
+pub fn layer_id() -> String {
+    static ID: OnceLock<String> = OnceLock::new();
+    ID.get_or_init(|| hex(&Sha256::digest(PROCESS_LAYER)))
+        .clone()
+}
