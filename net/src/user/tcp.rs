@@ -66,6 +66,8 @@ pub struct Connections {
     spare: Vec<Box<Socket>>,
     /// The most flows at a time since memory was last given back.
     most: usize,
+    /// Some of those that were many are still there, and no others have come.
+    ebbing: bool,
     /// Acknowledgements may wait.
     ack_delay: bool,
 }
@@ -107,6 +109,7 @@ impl Connections {
             none: SocketSet::new(Vec::new()),
             spare: Vec::new(),
             most: 0,
+            ebbing: false,
             ack_delay: config.ack_delay,
         })
     }
@@ -260,7 +263,9 @@ impl Connections {
         self.known.insert(ends, id);
         self.flows
             .insert(id, Flow::new(ends, host, state, self.ack_delay, now));
-        self.most = self.most.max(self.flows.len());
+        if self.flows.len() > self.most {
+            (self.most, self.ebbing) = (self.flows.len(), false);
+        }
         Some(id)
     }
 
@@ -459,8 +464,10 @@ impl Connections {
         let ended = flow.end();
         self.spare
             .extend(ended.filter(|_| self.spare.len() < SPARE));
-        if self.most >= MANY && self.flows.len() <= self.most / 4 {
+        // Again and again for those that were many, or what the last ones took would stay.
+        if (self.most >= MANY || self.ebbing) && self.flows.len() <= self.most / 4 {
             self.most = self.flows.len();
+            self.ebbing = self.most > SPARE;
             give_back();
         }
     }
