@@ -8,6 +8,7 @@
 set -u
 export LC_ALL=C HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 text=$(mktemp -d /tmp/bench.XXXXXX) || exit 1
+trap 'rm -rf "$text"' EXIT
 # A command of its own may not exist in a small root: the shell does this itself.
 last_line() {
 	local line last=

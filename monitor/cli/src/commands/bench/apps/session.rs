@@ -291,11 +291,17 @@ fn parse(text: &str) -> anyhow::Result<(u32, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn bash(script: &str) -> Command {
         let mut command = Command::new("bash");
         command.args(["-c", &script.replace("cd /srv", ":")]);
         command
+    }
+
+    /// The driver, without a root of its own: this is its folder for temporary files.
+    fn driver(temporary: &tempfile::TempDir) -> Command {
+        bash(&DRIVER.replace("/tmp/", &format!("{}/", temporary.path().display())))
     }
 
     fn with<T>(act: impl FnOnce(Terms<'_>) -> T) -> T {
@@ -308,8 +314,12 @@ mod tests {
 
     #[test]
     fn scripts_are_answered_one_after_the_other() {
+        let temporary = tempfile::tempdir().unwrap();
+        let left = || fs::read_dir(temporary.path()).unwrap().count();
         with(|terms| {
-            let mut side = Session::start("a side", bash(DRIVER), End::Input, terms).unwrap();
+            let command = driver(&temporary);
+            let mut side = Session::start("a side", command, End::Input, terms).unwrap();
+            assert_eq!(left(), 1);
             let first = side.run("echo noise; printf 'a b'").unwrap();
             assert_eq!(first.line, "a b");
             let second = side.run("sleep 0.2").unwrap();
@@ -321,12 +331,15 @@ mod tests {
             assert_eq!(side.run("echo \u{e4}; cat; echo 1").unwrap().line, "1");
             side.end().unwrap();
         });
+        assert_eq!(left(), 0);
     }
 
     #[test]
     fn a_failure_is_one_line_and_the_side_goes_on() {
+        let temporary = tempfile::tempdir().unwrap();
         with(|terms| {
-            let mut side = Session::start("a side", bash(DRIVER), End::Input, terms).unwrap();
+            let command = driver(&temporary);
+            let mut side = Session::start("a side", command, End::Input, terms).unwrap();
             let error = side
                 .run("echo no luck >&2; false; true")
                 .unwrap_err()
@@ -340,12 +353,14 @@ mod tests {
 
     #[test]
     fn an_end_too_early_says_why() {
+        let temporary = tempfile::tempdir().unwrap();
         with(|terms| {
             let early = bash("echo x; echo no such root >&2; exit 3");
             let error = Session::start("a side", early, End::Input, terms).unwrap_err();
             let expected = "a side: it has ended (exit status: 3): no such root";
             assert_eq!(error.to_string(), expected);
-            let mut side = Session::start("a side", bash(DRIVER), End::Input, terms).unwrap();
+            let command = driver(&temporary);
+            let mut side = Session::start("a side", command, End::Input, terms).unwrap();
             let error = side.run("kill -9 $$").unwrap_err().to_string();
             assert!(error.contains("it has ended (signal: 9"), "{error}");
         });
@@ -370,12 +385,13 @@ mod tests {
 
     #[test]
     fn a_script_without_an_end_is_given_up() {
+        let temporary = tempfile::tempdir().unwrap();
         let signals = Signals::install().unwrap();
         let terms = Terms {
             signals: &signals,
             timeout: Duration::from_secs(1),
         };
-        let mut side = Session::start("a side", bash(DRIVER), End::Input, terms).unwrap();
+        let mut side = Session::start("a side", driver(&temporary), End::Input, terms).unwrap();
         let error = side.run("sleep 5").unwrap_err().to_string();
         assert_eq!(error, "a side: no answer after 1 s (--timeout)");
         // The script holds the driver's input: the driver does not see its end.
