@@ -60,9 +60,12 @@ pub fn check_host() -> anyhow::Result<()> {
 }
 
 /// A new set of namespaces. Everything in them ends with the first process. It is a session of its
-/// own, as a machine's processes are: the host's scheduler shares time among sessions.
+/// own, as a machine's processes are: the host's scheduler shares time among sessions. Of the user's
+/// environment, which a machine does not have, only PATH is there.
 fn unshare() -> Command {
     let mut command = Command::new("setsid");
+    command.env_clear();
+    command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
     command.arg("unshare");
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
