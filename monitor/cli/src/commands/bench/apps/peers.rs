@@ -4,13 +4,12 @@
 use super::inputs::LINUX;
 use super::plan::Group;
 use super::session::{DRIVER, End, Session, Terms};
-use super::sides::{Machine, Work};
+use super::sides::{self, Machine, Work};
 use crate::arguments::{BenchApps, Peer, Place};
 use anyhow::{Context, bail};
 use paravane_kernel as kernel;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// What runs a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +90,7 @@ pub fn start<'a>(
     machine: &Machine<'_>,
     terms: Terms<'a>,
 ) -> anyhow::Result<Session<'a>> {
-    // A session of its own, as on the host's side.
-    let mut command = Command::new("setsid");
+    let mut command = sides::contained();
     command.arg(program(peer).0);
     if peer != Peer::Gvisor {
         // gVisor's sandbox would look for it in its own root.

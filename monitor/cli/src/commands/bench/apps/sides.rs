@@ -41,7 +41,7 @@ pub enum Net {
 
 /// Fails with what this host lacks for [`host`].
 pub fn check_host() -> anyhow::Result<()> {
-    let mut trial = unshare();
+    let mut trial = namespaces();
     trial
         .args(["--net", "--", "true"])
         .stdin(Stdio::null())
@@ -59,10 +59,10 @@ pub fn check_host() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A new set of namespaces. Everything in them ends with the first process. It is a session of its
-/// own, as a machine's processes are: the host's scheduler shares time among sessions. Of the user's
-/// environment, which a machine does not have, only PATH is there.
-fn unshare() -> Command {
+/// `unshare` for new namespaces. Everything in them ends with the first process. It is a session of
+/// its own, as a machine's processes are: the host's scheduler shares time among sessions. Of the
+/// user's environment, which a machine does not have, only PATH is there.
+fn namespaces() -> Command {
     let mut command = Command::new("setsid");
     command.env_clear();
     command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
@@ -75,9 +75,18 @@ fn unshare() -> Command {
     command
 }
 
+/// What precedes another program's command, so that none of its processes outlives it: those that
+/// User-Mode Linux makes for programs and disks would.
+pub fn contained() -> Command {
+    let mut command = namespaces();
+    // Not as the first process, on which its own abort() would have no effect.
+    command.args(["--mount-proc", "--", "sh", "-c", "\"$@\"; exit $?", "sh"]);
+    command
+}
+
 /// Starts the host's side.
 pub fn host<'a>(work: &Work<'_>, net: Net, terms: Terms<'a>) -> anyhow::Result<Session<'a>> {
-    let mut command = unshare();
+    let mut command = namespaces();
     if net == Net::Own {
         command.arg("--net");
     }
@@ -168,6 +177,38 @@ fn options(work: &Work<'_>, machine: &Machine<'_>) -> anyhow::Result<Vec<OsStrin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use paravane_user_io::signals::Signals;
+    use rustix::fs::{FlockOperation, flock};
+    use std::fs::File;
+    use std::time::Duration;
+
+    #[test]
+    fn nothing_outlives_a_side() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = folder.path().join("lock");
+        let signals = Signals::install().unwrap();
+        let terms = Terms {
+            signals: &signals,
+            timeout: Duration::from_secs(20),
+        };
+        let mut command = contained();
+        // A process of another session has the lock as long as it lives.
+        let script = "exec 9>\"$1\"; flock 9; setsid sleep 1000 & echo bench ready; read -r";
+        command.args(["bash", "-c", script, "bash"]).arg(&lock);
+        let side = Session::start("a side", command, End::Kill, terms).unwrap();
+        let lock = File::open(&lock).unwrap();
+        let is_free = || flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        assert!(!is_free());
+        drop(side);
+        // They end a moment after the first process.
+        for _ in 0..1000 {
+            if is_free() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("a process is left");
+    }
 
     fn words(place: Place, port: Option<u16>) -> String {
         let root = Root {
