@@ -11,6 +11,7 @@ mod peers;
 mod plan;
 mod plot;
 mod report;
+#[expect(unsafe_code, reason = "works between fork and exec")]
 mod session;
 mod sides;
 mod views;

@@ -103,7 +103,7 @@ pub fn start<'a>(
     });
     let name = System::Peer(peer).name();
     if peer == Peer::Gvisor {
-        return Session::start(name, command, End::Input, terms);
+        return Session::start(name, command, End::Namespaces, terms);
     }
     // Init is a shell at a console.
     let mut session = Session::at_console(name, command, PROMPT, "bench typing", terms)?;

@@ -6,9 +6,11 @@ use anyhow::{Context, bail};
 use paravane_user_io::events::{PollFlags, Waits, is_ready};
 use paravane_user_io::signals::{Interrupted, Signals};
 use paravane_user_io::text;
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,10 +39,12 @@ pub struct Terms<'a> {
 /// How a side ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// At the end of its input.
-    Input,
+    /// At the end of its input. In the middle of a script it is killed, and everything with it.
+    Namespaces,
+    /// At the end of its input. In the middle of a script SIGTERM ends it, for it has files.
+    Machine,
     /// It is killed: a console has no end of input.
-    Kill,
+    Console,
 }
 
 /// A side that runs.
@@ -55,6 +59,8 @@ pub struct Session<'a> {
     unread: Vec<u8>,
     errors: File,
     end: End,
+    /// Whether it is in the middle of a script, or of its start.
+    busy: bool,
     terms: Terms<'a>,
 }
 
@@ -71,7 +77,7 @@ impl<'a> Session<'a> {
     /// Starts a command that becomes the driver, and waits until it is ready.
     pub fn start(name: &str, command: Command, end: End, terms: Terms<'a>) -> anyhow::Result<Self> {
         let mut session = Self::spawn(name, command, end, terms)?;
-        session.wait_for("bench ready")?;
+        session.ready()?;
         Ok(session)
     }
 
@@ -83,7 +89,7 @@ impl<'a> Session<'a> {
         answer: &str,
         terms: Terms<'a>,
     ) -> anyhow::Result<Self> {
-        let mut session = Self::spawn(name, command, End::Kill, terms)?;
+        let mut session = Self::spawn(name, command, End::Console, terms)?;
         let deadline = Instant::now() + terms.timeout;
         loop {
             // A console loses what comes before its driver is there.
@@ -103,11 +109,20 @@ impl<'a> Session<'a> {
     /// Types what makes the driver of the shell, and waits until it is ready.
     pub fn type_in(&mut self, text: &str) -> anyhow::Result<()> {
         self.send(text)?;
-        self.wait_for("bench ready")
+        self.ready()
     }
 
     fn spawn(name: &str, mut command: Command, end: End, terms: Terms<'a>) -> anyhow::Result<Self> {
         let errors = tempfile::tempfile().context("cannot make a temporary file")?;
+        let signal = match end {
+            End::Machine => Signal::TERM,
+            End::Namespaces | End::Console => Signal::KILL,
+        };
+        // SAFETY: runs between fork and exec, and makes only one system call.
+        unsafe {
+            // Nothing else ends the side in the middle of a script when this program is killed.
+            command.pre_exec(move || Ok(set_parent_process_death_signal(Some(signal))?));
+        }
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -125,20 +140,24 @@ impl<'a> Session<'a> {
             unread: Vec::new(),
             errors,
             end,
+            busy: true,
             terms,
         })
     }
 
-    fn wait_for(&mut self, words: &str) -> anyhow::Result<()> {
+    /// Waits for the driver.
+    fn ready(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.terms.timeout;
-        // A prompt may be before them.
-        while !self.line(deadline)?.ends_with(words) {}
+        // A prompt may be before the words.
+        while !self.line(deadline)?.ends_with("bench ready") {}
+        self.busy = false;
         Ok(())
     }
 
     /// Runs a script. Fails if the script does.
     pub fn run(&mut self, script: &str) -> anyhow::Result<Answer> {
         let line = script.replace('\\', r"\\").replace('\n', r"\n");
+        self.busy = true;
         self.send(&format!("{line}\n"))?;
         let deadline = Instant::now() + self.terms.timeout;
         let (status, seconds) = loop {
@@ -148,6 +167,7 @@ impl<'a> Session<'a> {
             }
         };
         let (line, error) = (self.line(deadline)?, self.line(deadline)?);
+        self.busy = false;
         if status != 0 {
             let why = if error.is_empty() { &line } else { &error };
             bail!("{}: a script failed with {status}: {why}", self.name);
@@ -167,7 +187,11 @@ impl<'a> Session<'a> {
     /// Makes it end.
     fn close(&mut self) {
         self.input = None;
-        if self.end == End::Kill {
+        if self.end == End::Machine {
+            if self.busy && matches!(self.child.try_wait(), Ok(None)) {
+                let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+            }
+        } else if self.busy || self.end == End::Console {
             // It may have ended by now.
             let _ = self.child.kill();
         }
@@ -318,7 +342,7 @@ mod tests {
         let left = || fs::read_dir(temporary.path()).unwrap().count();
         with(|terms| {
             let command = driver(&temporary);
-            let mut side = Session::start("a side", command, End::Input, terms).unwrap();
+            let mut side = Session::start("a side", command, End::Namespaces, terms).unwrap();
             assert_eq!(left(), 1);
             let first = side.run("echo noise; printf 'a b'").unwrap();
             assert_eq!(first.line, "a b");
@@ -339,7 +363,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         with(|terms| {
             let command = driver(&temporary);
-            let mut side = Session::start("a side", command, End::Input, terms).unwrap();
+            let mut side = Session::start("a side", command, End::Namespaces, terms).unwrap();
             let error = side
                 .run("echo no luck >&2; false; true")
                 .unwrap_err()
@@ -356,11 +380,11 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         with(|terms| {
             let early = bash("echo x; echo no such root >&2; exit 3");
-            let error = Session::start("a side", early, End::Input, terms).unwrap_err();
+            let error = Session::start("a side", early, End::Namespaces, terms).unwrap_err();
             let expected = "a side: it has ended (exit status: 3): no such root";
             assert_eq!(error.to_string(), expected);
             let command = driver(&temporary);
-            let mut side = Session::start("a side", command, End::Input, terms).unwrap();
+            let mut side = Session::start("a side", command, End::Namespaces, terms).unwrap();
             let error = side.run("kill -9 $$").unwrap_err().to_string();
             assert!(error.contains("it has ended (signal: 9"), "{error}");
         });
@@ -391,11 +415,32 @@ mod tests {
             signals: &signals,
             timeout: Duration::from_secs(1),
         };
-        let mut side = Session::start("a side", driver(&temporary), End::Input, terms).unwrap();
+        let command = driver(&temporary);
+        let mut side = Session::start("a side", command, End::Namespaces, terms).unwrap();
         let error = side.run("sleep 5").unwrap_err().to_string();
         assert_eq!(error, "a side: no answer after 1 s (--timeout)");
-        // The script holds the driver's input: the driver does not see its end.
-        side.child.kill().unwrap();
+        let begun = Instant::now();
+        drop(side);
+        assert!(begun.elapsed() < Duration::from_secs(4));
+    }
+
+    #[test]
+    fn a_machine_in_the_middle_of_a_script_is_asked_to_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let asked = folder.path().join("asked");
+        let signals = Signals::install().unwrap();
+        let terms = Terms {
+            signals: &signals,
+            timeout: Duration::from_secs(1),
+        };
+        let script = format!(
+            "trap 'touch {}; kill $!; exit' TERM; sleep 1000 & echo bench ready; wait",
+            asked.display()
+        );
+        let mut side = Session::start("a side", bash(&script), End::Machine, terms).unwrap();
+        side.run("sleep 1000").unwrap_err();
+        drop(side);
+        assert!(asked.exists());
     }
 
     #[test]

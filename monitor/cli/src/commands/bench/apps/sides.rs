@@ -95,7 +95,7 @@ pub fn host<'a>(work: &Work<'_>, net: Net, terms: Terms<'a>) -> anyhow::Result<S
     command.arg(work.mnt.unwrap_or(Path::new("")));
     command.arg(if net == Net::Own { "own" } else { "host" });
     command.arg(DRIVER);
-    Session::start("the host's side", command, End::Input, terms)
+    Session::start("the host's side", command, End::Namespaces, terms)
 }
 
 /// The properties of a machine.
@@ -124,7 +124,7 @@ pub fn guest<'a>(
     let mut command = Command::new(program);
     command.args(options(work, machine)?);
     command.env("TMPDIR", machine.temporary);
-    Session::start("the machine", command, End::Input, terms)
+    Session::start("the machine", command, End::Machine, terms)
 }
 
 /// The arguments of `paravane` for a machine.
@@ -195,7 +195,7 @@ mod tests {
         // A process of another session has the lock as long as it lives.
         let script = "exec 9>\"$1\"; flock 9; setsid sleep 1000 & echo bench ready; read -r";
         command.args(["bash", "-c", script, "bash"]).arg(&lock);
-        let side = Session::start("a side", command, End::Kill, terms).unwrap();
+        let side = Session::start("a side", command, End::Console, terms).unwrap();
         let lock = File::open(&lock).unwrap();
         let is_free = || flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         assert!(!is_free());
