@@ -7,8 +7,8 @@
 
 use paravane_tests::program::{self, Run};
 use paravane_tests::{linux, vm};
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -187,29 +187,67 @@ fn mistakes_are_one_line() {
     }
 }
 
+/// `bench apps` of a root, quick, with one vCPU, as JSON; and its result.
+fn result(root: &Path, words: &[&str]) -> (Run, serde_json::Value) {
+    let cache = tempfile::tempdir().unwrap();
+    let common = ["--vcpus", "1", "--json", "--root", root.to_str().unwrap()];
+    let run = bench(cache.path(), &[words, &common].concat());
+    let result = serde_json::from_str(&run.stdout).unwrap_or_default();
+    (run, result)
+}
+
+/// Puts a script for bash in the place of a program.
+fn replace(root: &Path, program: &str, script: &str) {
+    let path = root.join("usr/bin").join(program);
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The start of a script: whether it is on the host.
+fn if_on_host() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    format!(
+        "read -r release </proc/sys/kernel/osrelease; if [ \"$release\" = '{}' ]",
+        release.trim()
+    )
+}
+
 /// A program that is missing in the root: its rows are reported as missing, the others measured.
 #[test]
 fn what_cannot_be_measured_does_not_stop_the_rest() {
-    let (root, cache) = (small_root(), tempfile::tempdir().unwrap());
+    let root = small_root();
     fs::remove_file(root.path().join("usr/bin/gzip")).unwrap();
-    let words = [
-        "bash-loop",
-        "text",
-        "--vcpus",
-        "1",
-        "--place",
-        "rootfs",
-        "--json",
-        "--root",
-    ];
-    let words = [&words[..], &[root.path().to_str().unwrap()]].concat();
-    let run = bench(cache.path(), &words);
+    let words = ["bash-loop", "text", "--place", "rootfs"];
+    let (run, result) = result(root.path(), &words);
     assert_eq!(run.code, 1, "{}\n{}", run.stdout, run.stderr);
-    let result: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(result["rows"].as_array().map(Vec::len), Some(1), "{result}");
     assert_eq!(result["missing"][0]["name"], "text");
     let why = result["missing"][0]["why"].as_str().unwrap();
     assert!(why.contains("gzip: command not found"), "{why}");
+}
+
+/// One of two rows fails, on one of the sides: it has no ratio, and the other one has.
+#[test]
+fn a_row_that_fails_on_one_side_is_an_error() {
+    for (side, then, otherwise) in [
+        ("host", "echo no luck >&2; exit 3", "exec cat"),
+        ("paravane", "exec cat", "echo no luck >&2; exit 3"),
+    ] {
+        let root = small_root();
+        let script = format!("{}; then {then}; else {otherwise}; fi", if_on_host());
+        replace(root.path(), "wc", &script);
+        let (run, result) = result(root.path(), &["bash"]);
+        assert_eq!(run.code, 1, "{}\n{}", run.stdout, run.stderr);
+        let rows = result["rows"].as_array().unwrap();
+        assert_eq!((rows.len(), &rows[0]["name"]), (1, &"bash-loop".into()));
+        rows.iter().for_each(check_row);
+        let missing = result["missing"].as_array().unwrap();
+        assert_eq!(missing.len(), 1, "{result}");
+        assert_eq!((&missing[0]["name"], &missing[0]["system"]), (&"bash".into(), &side.into()));
+        let why = missing[0]["why"].as_str().unwrap();
+        assert!(why.ends_with(": a script failed with 3: no luck"), "{why}");
+    }
 }
 
 #[test]

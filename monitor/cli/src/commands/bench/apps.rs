@@ -5,6 +5,7 @@
 //! (`bench/apps/`). They take turns on the same CPUs, and the ratio is taken within each turn.
 
 mod description;
+mod figures;
 mod inputs;
 mod measure;
 mod peers;

@@ -2,12 +2,13 @@
 //! Measures a group: its sides are started once, and its rows take turns on them.
 
 use super::super::cpus;
-use super::super::turns::{self, Named, Pairs};
+use super::super::turns;
 use super::description::Row;
+use super::figures::{STATES, Turns};
 use super::peers::{self, System};
 use super::plan::Group;
 use super::report::{Failure, Measured};
-use super::session::{Session, Terms};
+use super::session::{Session, Terms, Wrong};
 use super::sides::{self, Machine, Net, Root, Work};
 use crate::arguments::{BenchApps, Place};
 use anyhow::{Context, bail};
@@ -21,8 +22,6 @@ use std::process::{Command, Stdio};
 
 /// The size of a disk for the work, in bytes. Unused blocks take no space.
 const DISK: u64 = 8 << 30;
-/// The states of a machine that is new for each turn, as parts of a row's name.
-const STATES: [&str; 2] = ["-cold", "-warm"];
 /// The port of a server in a machine.
 const GUEST_PORT: u16 = 80;
 
@@ -77,15 +76,9 @@ impl Bench<'_> {
             ports,
         };
         let mut sides = run.start()?;
-        let states = if group.app.fresh { STATES.len() } else { 1 };
-        let empty = |_| (0..states).map(|_| Pairs::default()).collect();
-        let mut rows: Vec<Turns<'_>> = group
-            .rows
-            .iter()
-            .map(|row| Turns {
-                row,
-                pairs: sides.guests.iter().map(empty).collect(),
-            })
+        let rows = group.rows.iter();
+        let mut rows: Vec<Turns<'_>> = rows
+            .map(|row| Turns::new(row, sides.guests.len(), run.states()))
             .collect();
         let vcpus = text::count(usize::try_from(group.vcpus)?, "vCPU");
         let what = format!(" {} ({}, {vcpus})", group.app.name, group.place);
@@ -94,14 +87,20 @@ impl Bench<'_> {
             run.turn(&mut sides, row, round)
         })?;
         let mut all = Vec::new();
-        let mut failures = Vec::new();
+        let mut failures: Vec<Failure> = rows
+            .iter()
+            .filter_map(|row| row.host_failure(group))
+            .collect();
         for (index, guest) in sides.guests.iter().enumerate() {
-            match &guest.failed {
-                Some(why) => failures.push(Failure::of(group, guest.system, why)),
-                None => all.extend(
-                    rows.iter()
-                        .flat_map(|row| row.measured(group, index, guest)),
-                ),
+            if let Some(why) = &guest.failed {
+                failures.push(Failure::of(group, guest.system, why));
+                continue;
+            }
+            for row in &rows {
+                match row.on(group, index, guest.system) {
+                    Ok(figures) => all.extend(figures),
+                    Err(failure) => failures.push(failure),
+                }
             }
         }
         Ok((all, failures))
@@ -140,34 +139,6 @@ struct Guest<'a> {
     session: Option<Session<'a>>,
     /// Why it is not measured: another system need not run everything.
     failed: Option<String>,
-}
-
-/// The measurements of a row: for each system, for each state.
-struct Turns<'a> {
-    row: &'a Row,
-    pairs: Vec<Vec<Pairs>>,
-}
-
-impl Named for Turns<'_> {
-    fn name(&self) -> &str {
-        &self.row.name
-    }
-}
-
-impl Turns<'_> {
-    /// The figures on one system, in each state.
-    fn measured(&self, group: &Group<'_>, index: usize, guest: &Guest<'_>) -> Vec<Measured> {
-        let states = self.pairs.get(index).map_or(&[][..], Vec::as_slice);
-        let several = states.len() > 1;
-        states
-            .iter()
-            .zip(STATES)
-            .map(|(pairs, state)| {
-                let state = if several { state } else { "" };
-                Measured::new(group, self.row, state, guest.system, pairs)
-            })
-            .collect()
-    }
 }
 
 impl<'a> Run<'a> {
@@ -267,8 +238,16 @@ impl<'a> Run<'a> {
             order.reverse();
         }
         for index in order {
+            if !turns.wants(index) {
+                continue;
+            }
             let measured = match self.side(sides, index, turns.row) {
                 Ok(measured) => measured,
+                // Its other rows may work there.
+                Err(error) if error.is::<Wrong>() => {
+                    turns.fail(index, format!("{error:#}"));
+                    continue;
+                }
                 Err(error) => {
                     let guest = index.checked_sub(1).and_then(|i| sides.guests.get_mut(i));
                     let Some(guest) = guest else {
@@ -283,15 +262,17 @@ impl<'a> Run<'a> {
                 *place = measured;
             }
         }
-        let Some((host, guests)) = figures.split_first() else {
-            bail!("no side");
-        };
-        for (guest, states) in guests.iter().zip(&mut turns.pairs) {
-            for ((guest, host), pairs) in guest.iter().zip(host).zip(states) {
-                pairs.add(*guest, *host);
-            }
-        }
+        turns.add(&figures);
         Ok(())
+    }
+
+    /// The number of figures that a row has in a turn.
+    fn states(&self) -> usize {
+        if self.group.app.fresh {
+            STATES.len()
+        } else {
+            1
+        }
     }
 
     /// Measures a row on one side, in each state: 0 is the host, and the others are the guests.
@@ -301,11 +282,7 @@ impl<'a> Run<'a> {
             let port = port.context("only a machine has a published port")?;
             return Ok(vec![self.figure(client, port, row)?]);
         }
-        let states = if self.group.app.fresh {
-            STATES.len()
-        } else {
-            1
-        };
+        let states = self.states();
         let Some(guest) = index.checked_sub(1).and_then(|i| sides.guests.get_mut(i)) else {
             return (0..states)
                 .map(|_| self.figure(&mut sides.host, GUEST_PORT, row))
@@ -336,10 +313,8 @@ impl<'a> Run<'a> {
             Some(_) => answer.line.trim().parse().ok(),
             None => Some(answer.seconds),
         };
-        match figure.filter(|figure: &f64| figure.is_finite() && *figure > 0.0) {
-            Some(figure) => Ok(figure),
-            None => bail!("{}: a figure was expected, not {:?}", row.name, answer.line),
-        }
+        let figure = figure.filter(|figure: &f64| figure.is_finite() && *figure > 0.0);
+        figure.ok_or_else(|| side.wrong(format!("a figure was expected, not {:?}", answer.line)))
     }
 
     /// Runs a script whose time does not count.

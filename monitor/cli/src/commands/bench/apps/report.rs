@@ -73,10 +73,14 @@ fn speeds(pairs: &Pairs, rate: bool) -> Vec<f64> {
     }
 }
 
-/// A group without figures.
+/// The name of the host among the sides.
+const HOST: &str = "host";
+
+/// A group or a row without figures.
 #[derive(Debug, Serialize)]
 pub struct Failure {
     name: String,
+    /// Where it failed: the host, or a system.
     system: &'static str,
     place: Place,
     vcpus: u32,
@@ -93,6 +97,15 @@ impl Failure {
             // What another system cannot do is a result.
             error: system == System::Paravane,
             ..Failure::skipped(group, why)
+        }
+    }
+
+    /// A row failed on the host, or on a system. The others of its group can have figures.
+    pub fn of_row(group: &Group<'_>, row: &Row, system: Option<System>, why: &str) -> Self {
+        Failure {
+            name: row.name.clone(),
+            system: system.map_or(HOST, System::name),
+            ..Failure::of(group, system.unwrap_or(System::Paravane), why)
         }
     }
 

@@ -73,6 +73,14 @@ pub struct Answer {
     pub line: String,
 }
 
+/// What is wrong with a script. Its side goes on with the next one, unlike after other errors.
+#[derive(Debug, thiserror::Error)]
+#[error("{side}: {what}")]
+pub struct Wrong {
+    side: String,
+    what: String,
+}
+
 impl<'a> Session<'a> {
     /// Starts a command that becomes the driver, and waits until it is ready.
     pub fn start(name: &str, command: Command, end: End, terms: Terms<'a>) -> anyhow::Result<Self> {
@@ -154,7 +162,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Runs a script. Fails if the script does.
+    /// Runs a script. Fails with [`Wrong`] if the script does.
     pub fn run(&mut self, script: &str) -> anyhow::Result<Answer> {
         let line = script.replace('\\', r"\\").replace('\n', r"\n");
         self.busy = true;
@@ -170,9 +178,15 @@ impl<'a> Session<'a> {
         self.busy = false;
         if status != 0 {
             let why = if error.is_empty() { &line } else { &error };
-            bail!("{}: a script failed with {status}: {why}", self.name);
+            return Err(self.wrong(format!("a script failed with {status}: {why}")));
         }
         Ok(Answer { seconds, line })
+    }
+
+    /// An error of its script.
+    pub fn wrong(&self, what: String) -> anyhow::Error {
+        let side = self.name.clone();
+        Wrong { side, what }.into()
     }
 
     /// Ends it and waits for its end.
@@ -364,11 +378,10 @@ mod tests {
         with(|terms| {
             let command = driver(&temporary);
             let mut side = Session::start("a side", command, End::Namespaces, terms).unwrap();
-            let error = side
-                .run("echo no luck >&2; false; true")
-                .unwrap_err()
-                .to_string();
-            assert_eq!(error, "a side: a script failed with 1: no luck");
+            let error = side.run("echo no luck >&2; false; true").unwrap_err();
+            assert!(error.is::<Wrong>());
+            let expected = "a side: a script failed with 1: no luck";
+            assert_eq!(error.to_string(), expected);
             let error = side.run("false | cat; true").unwrap_err().to_string();
             assert!(error.contains("failed with 1"), "{error}");
             assert_eq!(side.run("echo 2").unwrap().line, "2");
@@ -385,7 +398,9 @@ mod tests {
             assert_eq!(error.to_string(), expected);
             let command = driver(&temporary);
             let mut side = Session::start("a side", command, End::Namespaces, terms).unwrap();
-            let error = side.run("kill -9 $$").unwrap_err().to_string();
+            let error = side.run("kill -9 $$").unwrap_err();
+            assert!(!error.is::<Wrong>());
+            let error = error.to_string();
             assert!(error.contains("it has ended (signal: 9"), "{error}");
         });
     }

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a row's turns have brought: figures of the host and of each system, or why there are none.
+
+use super::super::turns::{Named, Pairs};
+use super::description::Row;
+use super::peers::System;
+use super::plan::Group;
+use super::report::{Failure, Measured};
+
+/// The states of a machine that is new for each turn, as parts of a row's name.
+pub const STATES: [&str; 2] = ["-cold", "-warm"];
+
+/// The turns of a row. Its sides are numbered: 0 is the host, and the systems follow.
+#[derive(Debug)]
+pub struct Turns<'a> {
+    pub row: &'a Row,
+    /// For each system, for each state.
+    pairs: Vec<Vec<Pairs>>,
+    /// For each side, why the row has no figures there.
+    failed: Vec<Option<String>>,
+}
+
+impl Named for Turns<'_> {
+    fn name(&self) -> &str {
+        &self.row.name
+    }
+}
+
+impl<'a> Turns<'a> {
+    pub fn new(row: &'a Row, systems: usize, states: usize) -> Self {
+        let empty = || (0..states).map(|_| Pairs::default()).collect();
+        Turns {
+            row,
+            pairs: (0..systems).map(|_| empty()).collect(),
+            failed: vec![None; 1 + systems],
+        }
+    }
+
+    /// Whether the next turn measures a side: the row works there, and on a side to compare it
+    /// with.
+    pub fn wants(&self, side: usize) -> bool {
+        let works = |side: usize| matches!(self.failed.get(side), Some(None));
+        works(0) && works(side) && (side > 0 || (1..self.failed.len()).any(works))
+    }
+
+    /// Notes that the row does not work on a side.
+    pub fn fail(&mut self, side: usize, why: String) {
+        if let Some(place) = self.failed.get_mut(side) {
+            *place = Some(why);
+        }
+    }
+
+    /// Adds the figures of one turn: for each side, for each state. A side without figures has no
+    /// ratio.
+    pub fn add(&mut self, figures: &[Vec<f64>]) {
+        let Some((host, systems)) = figures.split_first() else {
+            return;
+        };
+        for (system, states) in systems.iter().zip(&mut self.pairs) {
+            for ((guest, host), pairs) in system.iter().zip(host).zip(states) {
+                pairs.add(*guest, *host);
+            }
+        }
+    }
+
+    /// That the row does not work on the host, if so.
+    pub fn host_failure(&self, group: &Group<'_>) -> Option<Failure> {
+        let why = self.failed.first()?.as_ref()?;
+        Some(Failure::of_row(group, self.row, None, why))
+    }
+
+    /// The figures on a system, in each state, or why there are none. Nothing if it is the host's
+    /// fault.
+    pub fn on(
+        &self,
+        group: &Group<'_>,
+        index: usize,
+        system: System,
+    ) -> Result<Vec<Measured>, Failure> {
+        if self.host_failure(group).is_some() {
+            return Ok(Vec::new());
+        }
+        if let Some(Some(why)) = self.failed.get(index + 1) {
+            return Err(Failure::of_row(group, self.row, Some(system), why));
+        }
+        let states = self.pairs.get(index).map_or(&[][..], Vec::as_slice);
+        let several = states.len() > 1;
+        let figures = states.iter().zip(STATES).map(|(pairs, state)| {
+            let state = if several { state } else { "" };
+            Measured::new(group, self.row, state, system, pairs)
+        });
+        Ok(figures.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::description;
+    use super::*;
+    use crate::arguments::{Peer, Place};
+
+    const SYSTEMS: [System; 2] = [System::Paravane, System::Peer(Peer::Uml)];
+
+    /// Names of rows with figures, and the sides that failed, with whether that is an error.
+    fn results(failed: &[usize]) -> (Vec<String>, Vec<(String, bool)>) {
+        let apps = description::all().unwrap();
+        let app = apps.iter().find(|app| app.name == "bash").unwrap();
+        let group = Group {
+            app,
+            place: Place::Rootfs,
+            vcpus: 1,
+            rows: app.rows.iter().collect(),
+        };
+        let mut turns = Turns::new(&app.rows[0], 2, 1);
+        turns.add(&[vec![1.0], vec![2.0], vec![3.0]]);
+        for &side in failed {
+            turns.fail(side, "no luck".to_string());
+        }
+        let (mut rows, mut failures) = (Vec::new(), Vec::from_iter(turns.host_failure(&group)));
+        for (index, system) in SYSTEMS.into_iter().enumerate() {
+            match turns.on(&group, index, system) {
+                Ok(all) => {
+                    rows.extend(all.iter().map(|row| format!("{} {}", row.name, row.system)))
+                }
+                Err(failure) => failures.push(failure),
+            }
+        }
+        let failures = failures.iter().map(|failure| {
+            let json = serde_json::to_value(failure).unwrap();
+            let told = (json["name"].as_str(), json["why"].as_str());
+            assert_eq!(told, (Some("bash"), Some("no luck")));
+            (
+                json["system"].as_str().unwrap().to_string(),
+                failure.is_error(),
+            )
+        });
+        (rows, failures.collect())
+    }
+
+    #[test]
+    fn a_row_that_fails_on_one_side_has_no_ratio() {
+        let error = |side: &str| (side.to_string(), true);
+        assert_eq!(
+            results(&[]),
+            (vec!["bash paravane".into(), "bash uml".into()], vec![])
+        );
+        assert_eq!(results(&[0]), (vec![], vec![error("host")]));
+        assert_eq!(results(&[0, 1]), (vec![], vec![error("host")]));
+        assert_eq!(
+            results(&[1]),
+            (vec!["bash uml".into()], vec![error("paravane")])
+        );
+        // What another system cannot do is a result.
+        assert_eq!(
+            results(&[2]),
+            (
+                vec!["bash paravane".into()],
+                vec![("uml".to_string(), false)]
+            )
+        );
+    }
+
+    #[test]
+    fn a_side_without_another_is_not_measured() {
+        let apps = description::all().unwrap();
+        let wanted = |failed: &[usize]| {
+            let mut turns = Turns::new(&apps[0].rows[0], 2, 1);
+            failed
+                .iter()
+                .for_each(|&side| turns.fail(side, String::new()));
+            [0, 1, 2].map(|side| turns.wants(side))
+        };
+        assert_eq!(wanted(&[]), [true, true, true]);
+        assert_eq!(wanted(&[0]), [false, false, false]);
+        assert_eq!(wanted(&[1]), [true, false, true]);
+        assert_eq!(wanted(&[1, 2]), [false, false, false]);
+    }
+
+    #[test]
+    fn a_side_without_figures_has_no_ratio_in_that_turn() {
+        let apps = description::all().unwrap();
+        let mut turns = Turns::new(&apps[0].rows[0], 2, 1);
+        turns.add(&[vec![1.0], vec![2.0], vec![]]);
+        turns.add(&[vec![], vec![2.0], vec![3.0]]);
+        let count = |index: usize| turns.pairs[index][0].ratios().len();
+        assert_eq!((count(0), count(1)), (1, 0));
+    }
+}
