@@ -5,15 +5,17 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::program::{self, Run};
-use paravane_tests::{linux, vm};
+use paravane_tests::program::{self, Ends, Run};
+use paravane_tests::{linux, tree, vm};
+use rustix::process::Signal;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// What the applications `bash` and `text` run, and the driver.
-const PROGRAMS: [&str; 17] = [
+const PROGRAMS: [&str; 18] = [
     "awk",
     "bash",
     "cat",
@@ -27,6 +29,7 @@ const PROGRAMS: [&str; 17] = [
     "sed",
     "seq",
     "sha256sum",
+    "sleep",
     "sort",
     "sync",
     "tail",
@@ -82,12 +85,17 @@ fn small_root() -> tempfile::TempDir {
 
 /// `bench apps` with these options, one quick round.
 fn bench(cache: &Path, words: &[&str]) -> Run {
+    program::finish(&mut command(cache, words))
+}
+
+fn command(cache: &Path, words: &[&str]) -> Command {
     let mut command = program::command();
     command.args(["bench", "apps", "--quick", "--rounds", "1"]);
     // The user's cache may have no kernel of this program, and must not get folders for work.
     let kernel = vm::kernel().unwrap_or_else(linux::kernel);
     command.arg("--kernel").arg(kernel);
-    program::finish(command.args(words).env("XDG_CACHE_HOME", cache))
+    command.args(words).env("XDG_CACHE_HOME", cache);
+    command
 }
 
 fn check_row(row: &serde_json::Value) {
@@ -244,9 +252,66 @@ fn a_row_that_fails_on_one_side_is_an_error() {
         rows.iter().for_each(check_row);
         let missing = result["missing"].as_array().unwrap();
         assert_eq!(missing.len(), 1, "{result}");
-        assert_eq!((&missing[0]["name"], &missing[0]["system"]), (&"bash".into(), &side.into()));
+        assert_eq!(
+            (&missing[0]["name"], &missing[0]["system"]),
+            (&"bash".into(), &side.into())
+        );
         let why = missing[0]["why"].as_str().unwrap();
         assert!(why.ends_with(": a script failed with 3: no luck"), "{why}");
+    }
+}
+
+/// A process, and those below it.
+fn family(pid: u32) -> Vec<u32> {
+    let below = tree::children(pid).into_iter().flat_map(family);
+    below.chain([pid]).collect()
+}
+
+/// Whether the script of `text` has come to its `gzip` on this side, whose files are in the cache.
+fn is_at_gzip(cache: &Path, side: &str) -> bool {
+    let works = fs::read_dir(cache.join("paravane/bench"));
+    let mut works = works.into_iter().flatten().flatten();
+    works.any(|work| work.path().join(side).join("text.gz").exists())
+}
+
+/// In the middle of a script of the host's side, and of one of the machine's.
+#[test]
+fn nothing_outlives_the_command() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        for (side, then, otherwise) in [
+            ("host", "exec sleep 1000", "exec cat"),
+            ("guest", "exec cat", "exec sleep 1000"),
+        ] {
+            let (root, cache) = (small_root(), tempfile::tempdir().unwrap());
+            // What follows unpacks it.
+            let script = format!("{}; then {then}; else {otherwise}; fi", if_on_host());
+            replace(root.path(), "gzip", &script);
+            let folder = root.path().to_str().unwrap();
+            let words = [
+                "text", "--place", "volume", "--vcpus", "1", "--root", folder,
+            ];
+            let mut command = command(cache.path(), &words);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            let mut program = Ends(command.spawn().unwrap());
+            let deadline = Instant::now() + Duration::from_secs(120);
+            while !is_at_gzip(cache.path(), side) {
+                assert!(program.0.try_wait().unwrap().is_none(), "it has ended");
+                assert!(Instant::now() < deadline, "{side}: no gzip");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let all = family(program.0.id());
+            assert!(all.len() > 4, "{all:?}");
+            tree::signal(program.0.id(), signal);
+            tree::wait_gone(&all).unwrap();
+            let status = program.0.wait().unwrap();
+            if signal == Signal::TERM {
+                assert_eq!(status.code(), Some(128 + 15));
+                let left: Vec<_> = fs::read_dir(cache.path().join("paravane/bench"))
+                    .unwrap()
+                    .collect();
+                assert!(left.is_empty(), "{left:?}");
+            }
+        }
     }
 }
 
