@@ -22,6 +22,9 @@ use std::process::{Command, Stdio};
 
 /// The size of a disk for the work, in bytes. Unused blocks take no space.
 const DISK: u64 = 8 << 30;
+/// Names of sides in error messages.
+const HOST: &str = "the host's side";
+const CLIENT: &str = "the client";
 /// The port of a server in a machine.
 const GUEST_PORT: u16 = 80;
 
@@ -146,17 +149,18 @@ impl<'a> Run<'a> {
     fn start(&self) -> anyhow::Result<Sides<'a>> {
         let app = self.group.app;
         let net = self.ports.map_or(Net::Own, |_| Net::Host);
-        let mut host = sides::host(&self.work(&self.host), net, self.bench.terms)?;
+        let mut host = sides::host(HOST, &self.work(&self.host), net, self.bench.terms)?;
         let port = self.ports.map_or(GUEST_PORT, |[port, _]| port);
         self.script(&mut host, port, &app.files)?;
         self.script(&mut host, port, &app.start)?;
         let client = self
             .ports
-            .map(|_| sides::host(&self.work(&self.host), net, self.bench.terms))
+            .map(|_| sides::host(CLIENT, &self.work(&self.host), net, self.bench.terms))
             .transpose()?;
         if self.group.place == Place::Volume {
             // People have made these files on the host.
-            let mut other = sides::host(&self.work(&self.guest), Net::Own, self.bench.terms)?;
+            let work = self.work(&self.guest);
+            let mut other = sides::host(HOST, &work, Net::Own, self.bench.terms)?;
             self.script(&mut other, GUEST_PORT, &app.files)?;
             other.end()?;
         }

@@ -84,8 +84,13 @@ pub fn contained() -> Command {
     command
 }
 
-/// Starts the host's side.
-pub fn host<'a>(work: &Work<'_>, net: Net, terms: Terms<'a>) -> anyhow::Result<Session<'a>> {
+/// Starts the host's side, or another one there. Its name is for error messages.
+pub fn host<'a>(
+    name: &str,
+    work: &Work<'_>,
+    net: Net,
+    terms: Terms<'a>,
+) -> anyhow::Result<Session<'a>> {
     let mut command = namespaces();
     if net == Net::Own {
         command.arg("--net");
@@ -95,7 +100,7 @@ pub fn host<'a>(work: &Work<'_>, net: Net, terms: Terms<'a>) -> anyhow::Result<S
     command.arg(work.mnt.unwrap_or(Path::new("")));
     command.arg(if net == Net::Own { "own" } else { "host" });
     command.arg(DRIVER);
-    Session::start("the host's side", command, End::Namespaces, terms)
+    Session::start(name, command, End::Namespaces, terms)
 }
 
 /// The properties of a machine.
