@@ -14,7 +14,7 @@ use crate::arguments::{BenchApps, Place};
 use anyhow::{Context, bail};
 use paravane_images as images;
 use paravane_user_io::text;
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, fadvise, syncfs};
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -284,34 +284,38 @@ impl<'a> Run<'a> {
         if let Some(client) = &mut sides.client {
             let port = self.ports.and_then(|ports| ports.get(index).copied());
             let port = port.context("only a machine has a published port")?;
-            return Ok(vec![self.figure(client, port, row)?]);
+            return Ok(vec![self.figure(client, false, port, row)?]);
         }
         let states = self.states();
         let Some(guest) = index.checked_sub(1).and_then(|i| sides.guests.get_mut(i)) else {
             return (0..states)
-                .map(|_| self.figure(&mut sides.host, GUEST_PORT, row))
+                .map(|_| self.figure(&mut sides.host, false, GUEST_PORT, row))
                 .collect();
         };
         if guest.failed.is_some() {
             return Ok(Vec::new());
         }
-        if self.group.app.uncached {
-            forget(&self.guest)?;
-        }
         if let Some(session) = &mut guest.session {
-            return Ok(vec![self.figure(session, GUEST_PORT, row)?]);
+            return Ok(vec![self.figure(session, true, GUEST_PORT, row)?]);
         }
         let mut session = self.start_guest(guest.system)?;
         self.script(&mut session, GUEST_PORT, &self.group.app.start)?;
         let figures = (0..states)
-            .map(|_| self.figure(&mut session, GUEST_PORT, row))
+            .map(|_| self.figure(&mut session, true, GUEST_PORT, row))
             .collect::<anyhow::Result<_>>()?;
         session.end()?;
         Ok(figures)
     }
 
-    fn figure(&self, side: &mut Session<'_>, port: u16, row: &Row) -> anyhow::Result<f64> {
+    fn figure(
+        &self,
+        side: &mut Session<'_>,
+        is_guest: bool,
+        port: u16,
+        row: &Row,
+    ) -> anyhow::Result<f64> {
         self.script(side, port, &row.before)?;
+        self.settle(side, is_guest)?;
         let answer = side.run(&format!("{}{}", self.variables(port), row.run))?;
         let figure = match row.unit {
             Some(_) => answer.line.trim().parse().ok(),
@@ -319,6 +323,20 @@ impl<'a> Run<'a> {
         };
         let figure = figure.filter(|figure: &f64| figure.is_finite() && *figure > 0.0);
         figure.ok_or_else(|| side.wrong(format!("a figure was expected, not {:?}", answer.line)))
+    }
+
+    /// Lets the disk come to rest: what a side has left to write must not take the other's time.
+    fn settle(&self, side: &mut Session<'_>, is_guest: bool) -> anyhow::Result<()> {
+        if is_guest {
+            side.run("sync")?;
+        }
+        let complain = || self.folder.display().to_string();
+        let folder = File::open(self.folder).with_context(complain)?;
+        syncfs(&folder).with_context(complain)?;
+        if is_guest && self.group.app.uncached {
+            forget(&self.guest)?;
+        }
+        Ok(())
     }
 
     /// Runs a script whose time does not count.
@@ -366,11 +384,10 @@ fn guest_srv(folder: &Path, place: Place) -> anyhow::Result<PathBuf> {
     Ok(srv)
 }
 
-/// Writes a file to the disk and drops it from the host's page cache.
+/// Drops a file from the host's page cache, as far as it is on the disk.
 fn forget(file: &Path) -> anyhow::Result<()> {
     let complain = || file.display().to_string();
     let file = File::open(file).with_context(complain)?;
-    file.sync_data().with_context(complain)?;
     fadvise(&file, 0, None, Advice::DontNeed).with_context(complain)
 }
 
