@@ -15,8 +15,9 @@ use anyhow::{Context, bail};
 use paravane_images as images;
 use paravane_user_io::text;
 use rustix::fs::{Advice, fadvise, syncfs};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -64,7 +65,7 @@ impl Bench<'_> {
     ) -> anyhow::Result<(Vec<Measured>, Vec<Failure>)> {
         let folder = images::work(self.cache)?;
         let host = folder.path().join("host");
-        fs::create_dir(&host).with_context(|| host.display().to_string())?;
+        make_folder(&host)?;
         let ports = (group.place == Place::Publish)
             .then(|| anyhow::Ok([free_port()?, free_port()?]))
             .transpose()?;
@@ -360,7 +361,7 @@ fn guest_srv(folder: &Path, place: Place) -> anyhow::Result<PathBuf> {
     let srv = folder.join("guest");
     let complain = || srv.display().to_string();
     match place {
-        Place::Volume => fs::create_dir(&srv).with_context(complain)?,
+        Place::Volume => make_folder(&srv)?,
         Place::Disk => {
             let made = File::create(&srv).and_then(|file| file.set_len(DISK));
             made.with_context(complain)?;
@@ -382,6 +383,14 @@ fn guest_srv(folder: &Path, place: Place) -> anyhow::Result<PathBuf> {
         Place::Rootfs | Place::Publish => {}
     }
     Ok(srv)
+}
+
+/// Makes a folder for `/srv`, into which all users of a root can go.
+fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    let made = fs::create_dir(folder)
+        // The umask may say otherwise.
+        .and_then(|()| fs::set_permissions(folder, Permissions::from_mode(0o755)));
+    made.with_context(|| folder.display().to_string())
 }
 
 /// Drops a file from the host's page cache, as far as it is on the disk.
