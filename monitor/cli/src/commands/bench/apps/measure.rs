@@ -66,9 +66,8 @@ impl Bench<'_> {
         let folder = images::work(self.cache)?;
         let host = folder.path().join("host");
         make_folder(&host)?;
-        let ports = (group.place == Place::Publish)
-            .then(|| anyhow::Ok([free_port()?, free_port()?]))
-            .transpose()?;
+        let publish = group.place == Place::Publish;
+        let ports = publish.then(free_ports).transpose()?;
         let run = Run {
             bench: self,
             group,
@@ -352,7 +351,12 @@ impl<'a> Run<'a> {
     fn variables(&self, port: u16) -> String {
         let scale = if self.bench.args.quick { 1 } else { 10 };
         let Group { place, vcpus, .. } = self.group;
-        format!("place={place} cpus={vcpus} scale={scale} port={port}\n")
+        // A server beside a machine is in the host's network, where it is for the client only.
+        let address = match self.ports {
+            Some([host, _]) if host == port => Ipv4Addr::LOCALHOST,
+            _ => Ipv4Addr::UNSPECIFIED,
+        };
+        format!("place={place} cpus={vcpus} scale={scale} address={address} port={port}\n")
     }
 }
 
@@ -400,8 +404,10 @@ fn forget(file: &Path) -> anyhow::Result<()> {
     fadvise(&file, 0, None, Advice::DontNeed).with_context(complain)
 }
 
-/// A port of the host that is free now.
-fn free_port() -> anyhow::Result<u16> {
-    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
-    Ok(socket.local_addr()?.port())
+/// Two ports of the host that are free now.
+fn free_ports() -> anyhow::Result<[u16; 2]> {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port");
+    // Both at once, so that they are not the same.
+    let (one, other) = (bind()?, bind()?);
+    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
 }
