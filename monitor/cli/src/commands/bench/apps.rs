@@ -77,9 +77,13 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
         // Not in the first machine's time.
         kernel::locate_or_build()?;
     }
+    let linux = groups.iter().any(|g| g.app.input == Some(Input::Linux));
+    // Here, too, because what fetches it does not look at signals that have a handler.
+    let linux = linux.then(kernel::source).transpose()?;
     let signals = Signals::install().context("cannot handle signals")?;
     let cache = files::cache("roots")?.join("bench");
-    let (roots, inputs) = match prepare(&cache, &apps, &groups, args, &signals) {
+    let prepared = prepare(&cache, &apps, &groups, linux.as_ref(), args, &signals);
+    let (roots, inputs) = match prepared {
         // The error is a consequence of the signal.
         Err(_) if signals.pending().is_some() => {
             return Ok(Outcome::Interrupted(signals.pending().unwrap_or_default()));
@@ -133,6 +137,7 @@ fn prepare<'a>(
     cache: &Path,
     apps: &'a [App],
     groups: &[Group<'_>],
+    linux: Option<&kernel::Source>,
     args: &BenchApps,
     signals: &Signals,
 ) -> anyhow::Result<(BTreeMap<&'a str, Root>, Option<PathBuf>)> {
@@ -144,9 +149,8 @@ fn prepare<'a>(
         }
         roots.insert(name, find_root(cache, apps, name, args, signals)?);
     }
-    let input = groups.iter().any(|g| g.app.input == Some(Input::Linux));
-    let input = input.then(|| inputs::linux(cache, signals)).transpose()?;
-    Ok((roots, input))
+    let input = linux.map(|source| inputs::linux(cache, source, signals));
+    Ok((roots, input.transpose()?))
 }
 
 fn find_root(

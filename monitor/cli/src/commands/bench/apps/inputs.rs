@@ -42,10 +42,9 @@ pub const LINUX: &str = "linux.tar";
 /// The interval between two looks at a tool.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The folder with `linux.tar`: of the source of which `paravane kernel build` builds, what a small
-/// kernel for x86 needs. It is made once for each source.
-pub fn linux(cache: &Path, signals: &Signals) -> anyhow::Result<PathBuf> {
-    let source = kernel::source()?;
+/// The folder with `linux.tar`: of the source of Linux, what a small kernel for x86 needs. It is
+/// made once for each source.
+pub fn linux(cache: &Path, source: &kernel::Source, signals: &Signals) -> anyhow::Result<PathBuf> {
     let recipe = format!("{} {LEFT_OUT:?}", source.hash);
     let name = text::hex(
         kernel::digest(recipe.as_bytes())
