@@ -3,9 +3,13 @@
 
 use super::debian::{self, Format, IMAGE, ROOT, Request};
 use super::oci::{Cache, Work};
+use anyhow::Context;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text::hex;
+use rustix::fs::syncfs;
+use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A root file system in the user's cache.
@@ -19,8 +23,9 @@ pub struct Kept {
 }
 
 /// The root of a suite with these packages and those of every image, of this size in MiB. It is
-/// made unless `cache` has it. Its name there depends on all of these and on how this program makes
-/// images. Newer versions of the packages are only fetched when it is made.
+/// made unless `cache` has it. Its name there depends on all of these, on how this program makes
+/// images, and on whether this is root. Newer versions of the packages are only fetched when it is
+/// made.
 pub fn keep(
     cache: &Path,
     suite: &str,
@@ -46,6 +51,9 @@ pub fn keep(
     debian::check(&request)?;
     let work = work(cache)?;
     debian::make(&request, work.path(), signals)?;
+    // A cut of the power must not leave what looks whole.
+    let folder = File::open(work.path()).context("the root cannot be written to disk")?;
+    syncfs(&folder).context("the root cannot be written to disk")?;
     work.finish(&place, |place| place.is_dir())?;
     Ok(kept)
 }
@@ -61,7 +69,14 @@ fn place(cache: &Path, suite: &str, include: &[String], size: u32) -> PathBuf {
     let mut packages: Vec<&str> = include.iter().map(String::as_str).collect();
     packages.sort_unstable();
     packages.dedup();
-    let recipe = format!("{suite} {size} {packages:?} {}", include_str!("debian.rs"));
+    // Of root's folders an ordinary user can read little; of an ordinary user's, nothing is root's.
+    let owner = if geteuid().is_root() {
+        ""
+    } else {
+        "an ordinary user's"
+    };
+    let how = include_str!("debian.rs");
+    let recipe = format!("{suite} {size} {packages:?} {how}{owner}");
     cache.join(hex(Sha256::digest(recipe).get(..16).unwrap_or_default()))
 }
 
