@@ -21,8 +21,9 @@ pub enum Bench {
     VmiHost(BenchVmiHost),
 }
 
+/// Where the table goes.
 #[derive(Debug, Args)]
-pub struct BenchNative {
+pub struct BenchOutput {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
@@ -30,6 +31,12 @@ pub struct BenchNative {
     /// Put the table into FILE, between its markers for this table
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub write: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchNative {
+    #[command(flatten)]
+    pub output: BenchOutput,
 
     /// A conformance kernel in place of the built-in one
     #[arg(long, value_name = "FILE")]
@@ -45,13 +52,8 @@ pub struct BenchNative {
 
 #[derive(Debug, Args)]
 pub struct BenchKernel {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-
-    /// Put the table into FILE, between its markers for this table
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub write: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: BenchOutput,
 
     /// Folder with the kernel's bzImage [default: what `paravane kernel build` makes]
     #[arg(long, value_name = "DIR")]
@@ -76,13 +78,8 @@ pub struct BenchKernel {
 
 #[derive(Debug, Args)]
 pub struct BenchVmi {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-
-    /// Put the table into FILE, between its markers for this table
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub write: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: BenchOutput,
 
     /// Measure guest and host in turns, N times each
     #[arg(
@@ -109,13 +106,8 @@ pub struct BenchVmi {
 
 #[derive(Debug, Args)]
 pub struct BenchMicro {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-
-    /// Put the table into FILE, between its markers for this table
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub write: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: BenchOutput,
 
     /// Measure guest and host in turns, N times each
     #[arg(
@@ -162,13 +154,8 @@ pub struct BenchApps {
     #[arg(long)]
     pub list: bool,
 
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-
-    /// Put the table into FILE, between its markers for this table
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub write: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: BenchOutput,
 
     /// Draw the ratios into FILE, as SVG
     #[arg(long, value_name = "FILE")]

@@ -9,7 +9,8 @@ mod profile;
 mod tools;
 
 pub use bench::{
-    Bench, BenchApps, BenchKernel, BenchMicro, BenchNative, BenchVmi, BenchVmiHost, Peer, Place,
+    Bench, BenchApps, BenchKernel, BenchMicro, BenchNative, BenchOutput, BenchVmi, BenchVmiHost,
+    Peer, Place,
 };
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{

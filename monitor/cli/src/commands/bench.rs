@@ -41,11 +41,7 @@ const MARKER: &str = "native";
 pub fn native(args: &BenchNative) -> anyhow::Result<Outcome> {
     let guest = Arc::new(KernelFile::load(args.guest.as_deref())?);
     // Check the page before minutes of work.
-    let page = args
-        .write
-        .as_deref()
-        .map(|path| Page::read(path, MARKER))
-        .transpose()?;
+    let page = Page::chosen(&args.output, MARKER)?;
     let hypervisor = Qemu::find()?;
     let signals = Signals::install().context("cannot handle signals")?;
     let mut table = Table::default();
@@ -61,7 +57,7 @@ pub fn native(args: &BenchNative) -> anyhow::Result<Outcome> {
     }
     match page {
         Some(page) => page.replace(&table.markdown())?,
-        None if args.json => writeln!(io::stdout(), "{}", table.json()?)?,
+        None if args.output.json => writeln!(io::stdout(), "{}", table.json()?)?,
         None => write!(io::stdout(), "{}", table.markdown())?,
     }
     Ok(Outcome::Passed)

@@ -59,11 +59,7 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
         stderr::say(&format!("paravane: {}\n", view.about));
     }
     let (groups, mut failures) = plan::groups(&apps, args, view.as_ref(), cpus.len())?;
-    let page = args
-        .write
-        .as_deref()
-        .map(|path| Page::read(path, MARKER))
-        .transpose()?;
+    let page = Page::chosen(&args.output, MARKER)?;
     if let Some(file) = &args.plot {
         // Before hours of work, and without a change to what is there.
         let opened = OpenOptions::new().create(true).append(true).open(file);
@@ -124,7 +120,7 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
     if let Some(file) = &args.plot {
         fs::write(file, plot::draw(&report.rows)).with_context(|| file.display().to_string())?;
     }
-    turns::show(&report, page, args.json)?;
+    turns::show(&report, page, args.output.json)?;
     Ok(if failed {
         Outcome::Failed
     } else {

@@ -71,11 +71,7 @@ struct Report {
 
 /// Counts, and prints or writes the table. A row above its bar is a failure.
 pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
-    let page = args
-        .write
-        .as_deref()
-        .map(|path| Page::read(path, MARKER))
-        .transpose()?;
+    let page = Page::chosen(&args.output, MARKER)?;
     let qemu = Qemu::find()?;
     let shell = read_static(&args.shell)?;
     let initrd = initramfs(Some(&shell))?;
@@ -115,7 +111,9 @@ pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
     let report = Report::new(&columns);
     match page {
         Some(page) => page.replace(&report.markdown())?,
-        None if args.json => writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?,
+        None if args.output.json => {
+            writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?
+        }
         None => write!(io::stdout(), "{}", report.markdown())?,
     }
     let beyond = report.beyond();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A Markdown page with marked places for generated tables.
 
+use crate::arguments::BenchOutput;
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::Path;
@@ -13,6 +14,12 @@ pub struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
+    /// The page that the user wants the table in, if any.
+    pub fn chosen(output: &'a BenchOutput, name: &str) -> anyhow::Result<Option<Self>> {
+        let path = output.write.as_deref();
+        path.map(|path| Page::read(path, name)).transpose()
+    }
+
     /// Reads and checks the page. Call it before minutes of work.
     pub fn read(path: &'a Path, name: &str) -> anyhow::Result<Self> {
         let (begin, end) = (

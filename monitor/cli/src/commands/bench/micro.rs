@@ -49,11 +49,7 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     let name = file.display().to_string();
     let kernel = fs::read(&file).with_context(|| name.clone())?;
     let shell = read_static(&args.shell);
-    let page = args
-        .write
-        .as_deref()
-        .map(|path| Page::read(path, MARKER))
-        .transpose()?;
+    let page = Page::chosen(&args.output, MARKER)?;
     let signals = Signals::install().context("cannot handle signals")?;
     let host = host_folder(shell.as_deref().ok())?;
     let compiler = if rows.iter().any(|row| row.needs == Needs::Compiler) {
@@ -90,7 +86,7 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     })? {
         return Ok(Outcome::Interrupted(signal));
     }
-    turns::show(&Report::new(&turns, skipped), page, args.json)?;
+    turns::show(&Report::new(&turns, skipped), page, args.output.json)?;
     Ok(Outcome::Passed)
 }
 

@@ -48,11 +48,7 @@ pub fn host(args: &BenchVmiHost) -> anyhow::Result<Outcome> {
 pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
     let rows = turns::select(&ROWS, &args.row)?;
     let guest = Arc::new(KernelFile::load(args.guest.as_deref())?);
-    let page = args
-        .write
-        .as_deref()
-        .map(|path| Page::read(path, MARKER))
-        .transpose()?;
+    let page = Page::chosen(&args.output, MARKER)?;
     let signals = Signals::install().context("cannot handle signals")?;
     let bench = Bench {
         guest: &guest,
@@ -66,7 +62,7 @@ pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
     })? {
         return Ok(Outcome::Interrupted(signal));
     }
-    turns::show(&Report::new(&turns), page, args.json)?;
+    turns::show(&Report::new(&turns), page, args.output.json)?;
     Ok(Outcome::Passed)
 }
 
