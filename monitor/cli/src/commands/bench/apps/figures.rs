@@ -104,14 +104,8 @@ mod tests {
     /// Names of rows with figures, and the sides that failed, with whether that is an error.
     fn results(failed: &[usize]) -> (Vec<String>, Vec<(String, bool)>) {
         let apps = description::all().unwrap();
-        let app = apps.iter().find(|app| app.name == "bash").unwrap();
-        let group = Group {
-            app,
-            place: Place::Rootfs,
-            vcpus: 1,
-            rows: app.rows.iter().collect(),
-        };
-        let mut turns = Turns::new(&app.rows[0], 2, 1);
+        let group = Group::of(&apps, "bash", Place::Rootfs, 1);
+        let mut turns = Turns::new(group.rows[0], 2, 1);
         turns.add(&[vec![1.0], vec![2.0], vec![3.0]]);
         for &side in failed {
             turns.fail(side, "no luck".to_string());

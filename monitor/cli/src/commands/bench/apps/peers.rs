@@ -160,6 +160,9 @@ fn uml(work: &Work<'_>, machine: &Machine<'_>) -> Vec<OsString> {
     words
 }
 
+/// The command line of a kernel in QEMU.
+const LINE: &str = "console=ttyS0 quiet root=/dev/vda rw init=/bin/sh";
+
 fn qemu(work: &Work<'_>, machine: &Machine<'_>) -> anyhow::Result<Vec<OsString>> {
     let kernel = match machine.kernel {
         // The same kernel for bare metal is beside it.
@@ -171,31 +174,10 @@ fn qemu(work: &Work<'_>, machine: &Machine<'_>) -> anyhow::Result<Vec<OsString>>
         OsString::from("format=raw,if=virtio,snapshot=on,file.locking=off,file.filename=");
     disk.push(name(&work.root.guest)?);
     let (memory, cpus) = (machine.memory_mib.to_string(), machine.vcpus.to_string());
-    let words = [
-        "-machine",
-        "q35",
-        "-accel",
-        "tcg,thread=multi",
-        "-cpu",
-        "max",
-        "-m",
-        &memory,
-        "-smp",
-        &cpus,
-        "-display",
-        "none",
-        "-vga",
-        "none",
-        "-serial",
-        "stdio",
-        "-nodefaults",
-        "-no-user-config",
-        "-no-reboot",
-        "-append",
-        "console=ttyS0 quiet root=/dev/vda rw init=/bin/sh",
-        "-kernel",
-    ];
-    let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    let machine = "-machine q35 -accel tcg,thread=multi -cpu max -display none -vga none \
+        -serial stdio -nodefaults -no-user-config -no-reboot";
+    let mut words: Vec<OsString> = machine.split_whitespace().map(OsString::from).collect();
+    words.extend(["-m", &memory, "-smp", &cpus, "-append", LINE, "-kernel"].map(OsString::from));
     words.extend([kernel.into_os_string(), "-drive".into(), disk]);
     if let Some(mnt) = work.mnt {
         let file = mnt.join(LINUX);

@@ -17,6 +17,20 @@ pub struct Group<'a> {
     pub rows: Vec<&'a Row>,
 }
 
+#[cfg(test)]
+impl<'a> Group<'a> {
+    /// All rows of an application, for tests.
+    pub fn of(apps: &'a [App], name: &str, place: Place, vcpus: u32) -> Self {
+        let app = apps.iter().find(|app| app.name == name).unwrap();
+        Group {
+            app,
+            place,
+            vcpus,
+            rows: app.rows.iter().collect(),
+        }
+    }
+}
+
 /// The groups that the user has chosen, and those that this host cannot measure.
 pub fn groups<'a>(
     apps: &'a [App],

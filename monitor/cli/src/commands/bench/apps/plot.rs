@@ -84,17 +84,11 @@ mod tests {
     #[test]
     fn each_row_has_a_bar_of_its_length() {
         let apps = description::all().unwrap();
-        let app = apps.iter().find(|app| app.name == "python").unwrap();
-        let group = Group {
-            app,
-            place: Place::Volume,
-            vcpus: 1,
-            rows: Vec::new(),
-        };
+        let group = Group::of(&apps, "python", Place::Volume, 1);
         let mut pairs = Pairs::default();
         // Half the speed: with an axis to 1.05, a bar of 600 / 2.1.
         pairs.add(2.0, 1.0);
-        let row = Measured::new(&group, &app.rows[0], "", System::Paravane, &pairs);
+        let row = Measured::new(&group, group.rows[0], "", System::Paravane, &pairs);
         let picture = draw(&[row.clone(), row]);
         assert_eq!(picture.matches("width=\"285.7\"").count(), 2, "{picture}");
         assert_eq!(

@@ -229,16 +229,10 @@ mod tests {
     #[test]
     fn the_table_says_what_was_measured() {
         let apps = description::all().unwrap();
-        let app = apps.iter().find(|app| app.name == "python").unwrap();
-        let group = Group {
-            app,
-            place: Place::Rootfs,
-            vcpus: 2,
-            rows: vec![&app.rows[0]],
-        };
+        let group = Group::of(&apps, "python", Place::Rootfs, 2);
         let mut pairs = Pairs::default();
         pairs.add(2.0, 1.5);
-        let row = Measured::new(&group, &app.rows[0], "", System::Paravane, &pairs);
+        let row = Measured::new(&group, group.rows[0], "", System::Paravane, &pairs);
         let report = Report::new(
             vec![row],
             vec![Failure::of(&group, System::Paravane, "no\nluck")],
