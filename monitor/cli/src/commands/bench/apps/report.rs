@@ -61,6 +61,14 @@ impl Measured {
             what: row.about.clone(),
         }
     }
+
+    /// The interval, for a table. One turn has none.
+    pub fn interval(&self) -> String {
+        match self.rounds {
+            1 => "-".to_string(),
+            _ => format!("{:.2} to {:.2}", self.low, self.high),
+        }
+    }
 }
 
 /// The guest's speed in each turn, where the host's is 1.
@@ -177,7 +185,7 @@ fn rows(all: &[Measured]) -> String {
     for row in all {
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} | {} | {} | {} | {:.2} | {:.2} to {:.2} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {:.2} | {} | {} |",
             row.name,
             row.system,
             row.place,
@@ -186,8 +194,7 @@ fn rows(all: &[Measured]) -> String {
             figure(row.guest),
             row.unit,
             row.ratio,
-            row.low,
-            row.high,
+            row.interval(),
             row.what
         );
     }
@@ -233,13 +240,16 @@ mod tests {
         let mut pairs = Pairs::default();
         pairs.add(2.0, 1.5);
         let row = Measured::new(&group, group.rows[0], "", System::Paravane, &pairs);
+        assert_eq!(row.interval(), "-");
+        pairs.add(4.0, 4.0);
+        let row = Measured::new(&group, group.rows[0], "", System::Paravane, &pairs);
         let report = Report::new(
             vec![row],
             vec![Failure::of(&group, System::Paravane, "no\nluck")],
             None,
         );
         let table = report.markdown();
-        let line = "| python | paravane | rootfs | 2 | 1.50 | 2.00 | s | 0.75 | 0.75 to 0.75 | ";
+        let line = "| python | paravane | rootfs | 2 | 2.75 | 3.00 | s | 0.88 | 0.75 to 1.00 | ";
         assert!(table.contains(line), "{table}");
         assert!(
             table.ends_with("\npython (paravane, rootfs, 2 vCPUs) was not measured: no luck.\n")

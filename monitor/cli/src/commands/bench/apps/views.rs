@@ -102,8 +102,13 @@ pub fn markdown(lines: &[Line]) -> String {
     {
         let _ = writeln!(
             out,
-            "| {title} | {paper:.2} | {:.2} | {:.2} to {:.2} | {}, {}, {}, {} vCPUs |",
-            row.ratio, row.low, row.high, row.name, row.system, row.place, row.vcpus
+            "| {title} | {paper:.2} | {:.2} | {} | {}, {}, {}, {} vCPUs |",
+            row.ratio,
+            row.interval(),
+            row.name,
+            row.system,
+            row.place,
+            row.vcpus
         );
     }
     out
