@@ -18,8 +18,11 @@ fn memory(monitor: u32) -> u64 {
         .flatten();
     files
         .filter(|file| {
-            fs::read_link(file.path())
-                .is_ok_and(|to| to.to_string_lossy().contains("memfd:paravane-ram"))
+            // Files of a tmpfs that is mounted nowhere have only a number.
+            fs::read_link(file.path()).is_ok_and(|to| {
+                let to = to.to_string_lossy();
+                to.contains("memfd:paravane-ram") || to.starts_with("/#")
+            })
         })
         .map(|file| fs::metadata(file.path()).unwrap().blocks() * 512)
         .sum()
@@ -74,6 +77,44 @@ fn what_a_guest_has_freed_is_the_host_s_again() {
     }
     drop(input);
     assert!(child.wait().unwrap().success());
+}
+
+/// Guest memory that an idle machine has of the host.
+fn memory_of_idle(options: &[&str]) -> u64 {
+    let all = [
+        &["--memory", "512M"],
+        options,
+        &["--", "sh", "-c", "echo; cat"],
+    ]
+    .concat();
+    let mut child = vm::command(&all)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = child.stdin.take().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let taken = memory(child.id());
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    taken
+}
+
+/// An idle guest has touched few of its pages, so it gains nothing by large ones.
+#[test]
+fn large_pages_cost_an_idle_guest_little() {
+    let large = memory_of_idle(&[]);
+    let small = memory_of_idle(&["--without", "large-pages"]);
+    println!(
+        "{} KiB in large pages, {} in small ones",
+        large >> 10,
+        small >> 10
+    );
+    assert!(small > 16 * MIB, "this test counts all of it");
+    assert!(large <= small + small / 3, "{large} {small}");
 }
 
 /// More than the host has: memory that the guest does not touch costs nothing. The tables of its

@@ -87,6 +87,8 @@ pub enum Heuristic {
     AckDelay,
     /// The card reports sent frames a moment later, several at once
     TxDelay,
+    /// The host uses large pages for the guest's memory
+    LargePages,
 }
 
 /// What runs as process 1.

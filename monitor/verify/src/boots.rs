@@ -195,6 +195,7 @@ fn on_processes(
             spaces: None,
             debuggable: false,
             device_place: true,
+            large_pages: true,
         })
     })?;
     let mut partial = Vec::new();

@@ -56,6 +56,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             spaces: args.spaces,
             debuggable: args.debuggable,
             device_place: true,
+            large_pages: true,
         };
         Vm::start_with(&config, devices(&args)?)
     })?;

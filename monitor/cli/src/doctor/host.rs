@@ -7,7 +7,7 @@ use paravane_confine as confine;
 use paravane_hypervisor::process::host_cpu::{cpuid_faulting, fsgsbase};
 use paravane_hypervisor::process::procfs;
 use paravane_hypervisor::process::signal_scope::SignalScope;
-use paravane_hypervisor::process::{large_pages_work, limits, space_cost};
+use paravane_hypervisor::process::{LargePages, limits, space_cost};
 
 /// The guest memory for which limits are reported, in bytes.
 const MEMORY: u64 = 256 << 20;
@@ -257,22 +257,24 @@ fn large_pages() -> Finding {
         .nth(1)
         .unwrap_or("unknown")
         .to_string();
-    let collapse = works(large_pages_work);
-    let (status, more) = if collapse {
-        (Status::Ok, "can be created on request (MADV_COLLAPSE)")
-    } else if ["always", "force", "within_size", "advise"].contains(&chosen.as_str()) {
-        (Status::Ok, "come from the host's policy, not on request")
-    } else {
-        (
+    let pages = paravane_hypervisor::process::large_pages();
+    let (status, more) = match pages {
+        LargePages::All => (Status::Ok, "come with the first touch"),
+        LargePages::Image => (
+            Status::Note,
+            "come for the kernel only, on request: the rest takes the first touch of each small \
+             page in each address space; a user namespace would allow more",
+        ),
+        LargePages::None => (
             Status::Note,
             "are not available: mapping the kernel's memory into a new address space is \
              several times slower",
-        )
+        ),
     };
     let text = format!(
         "large pages for guest memory {more}; the host's policy for shared memory is `{chosen}`"
     );
-    Finding::new("large_pages", status, collapse, text)
+    Finding::new("large_pages", status, pages != LargePages::None, text)
 }
 
 fn thread_descriptors() -> Finding {

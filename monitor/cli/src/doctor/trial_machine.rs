@@ -52,6 +52,7 @@ fn run(words: &'static str, timeout: Duration) -> anyhow::Result<()> {
             spaces: None,
             debuggable: false,
             device_place: true,
+            large_pages: true,
         })
     })?;
     let deadline = Instant::now() + timeout;

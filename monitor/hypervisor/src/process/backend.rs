@@ -51,6 +51,7 @@ impl Hypervisor for Process {
                 spaces,
                 debuggable,
                 device_place: true,
+                large_pages: true,
             };
             Vm::start_with(&config, vec![Box::new(Rng::default())])
         })?;

@@ -162,7 +162,7 @@ fn the_image_goes_into_the_hole() {
         .map(|w| (w.addr, w.gpa, w.size))
         .collect();
     assert_eq!(windows, [(LOAD_BASE, PHYSICAL, 0x3000)]);
-    let ram = Ram::new(LIMIT).unwrap();
+    let ram = Ram::new(LIMIT, true).unwrap();
     image.store(&ram).unwrap();
     let mut bytes = [0; 8];
     ram.read(PHYSICAL + 0x10, &mut bytes).unwrap();
@@ -279,7 +279,7 @@ fn the_conformance_guest_is_one() {
         image.address > ph::PHV_IMAGE_START && image.address + image.size <= ph::PHV_LAYER_BASE
     );
     assert_eq!(image.delta % LARGE_PAGE, 0);
-    image.store(&Ram::new(64 << 20).unwrap()).unwrap();
+    image.store(&Ram::new(64 << 20, true).unwrap()).unwrap();
 }
 
 /// An accepted kernel lies inside the given memory and can be stored.

@@ -22,12 +22,16 @@ mod device_list;
 mod device_place;
 mod doorbell;
 mod end_state;
+#[expect(unsafe_code, reason = "forks")]
+mod fork;
 #[expect(unsafe_code, reason = "host calls")]
 pub mod host_cpu;
 mod integrity;
 mod kernel;
 mod kick;
 mod kick_service;
+#[expect(unsafe_code, reason = "a descriptor that a child fills")]
+mod large_files;
 mod layer;
 pub mod limits;
 mod memory_accounts;
@@ -44,7 +48,6 @@ mod relocate;
 #[expect(unsafe_code, reason = "maps memory that the guest can write")]
 mod shared;
 mod shared_setup;
-#[expect(unsafe_code, reason = "forks")]
 pub mod signal_scope;
 #[expect(unsafe_code, reason = "works between fork and exec")]
 mod spawn;
@@ -63,6 +66,7 @@ mod watch;
 pub use backend::Process;
 pub use doorbell::{End, Output};
 pub use observer::Observer;
+pub use ram::LargePages;
 pub use vcpu_counters::Vcpu as VcpuFigures;
 pub use vm::{Config, PROCESSES_END, Vm};
 
@@ -96,10 +100,7 @@ pub fn space_cost(memory: u64, vcpus: u64) -> u64 {
     budget::Budget::new(memory, vcpus).each(vcpus)
 }
 
-/// Whether the host gives large pages for guest memory on request.
-pub fn large_pages_work() -> bool {
-    let Ok(ram) = ram::Ram::new(ram::MIN_SIZE) else {
-        return false;
-    };
-    ram.write(0, &[1]).is_ok() && ram.collapse(0, ram::LARGE_PAGE)
+/// Which memory of a guest the host gives in large pages.
+pub fn large_pages() -> LargePages {
+    ram::Ram::new(ram::MIN_SIZE, true).map_or(LargePages::None, |ram| ram.large_pages())
 }

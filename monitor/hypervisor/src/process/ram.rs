@@ -5,7 +5,13 @@
 //! There are several files because all processes that map a file share its lock. In the monitor's
 //! address space they are adjacent, so a device's buffer may cross from one into the next. The host
 //! allocates a page on its first touch, so RAM costs what the guest has used.
+//!
+//! Large pages make a first touch six times cheaper, and one that another process has touched a
+//! hundred times: the direct map is in every address space. So the files are in a file system that
+//! has them, if the host lets this user mount one ([`LargeFiles`]), and of memory otherwise. Then
+//! only the kernel's image gets large pages, on request.
 
+use super::large_files::LargeFiles;
 use super::shared::size;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
@@ -15,7 +21,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
@@ -38,6 +44,17 @@ pub struct Region {
     memory: Arc<GuestRegionMmap>,
 }
 
+/// Which guest memory the host gives in large pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LargePages {
+    /// All.
+    All,
+    /// What the monitor asks for: the kernel's image.
+    Image,
+    /// None, unless by the host's policy.
+    None,
+}
+
 /// A guest's RAM.
 #[derive(Clone, Debug)]
 pub struct Ram {
@@ -47,11 +64,11 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// Creates `size` bytes of RAM.
+    /// Creates `size` bytes of RAM, all in large pages if they are wanted and the host has them.
     ///
     /// # Errors
     /// The size is not possible, or the host gives no memory.
-    pub fn new(size: u64) -> anyhow::Result<Self> {
+    pub fn new(size: u64, large_pages: bool) -> anyhow::Result<Self> {
         if !(MIN_SIZE..=MAX_SIZE).contains(&size) || !size.is_multiple_of(LARGE_PAGE) {
             bail!(
                 "{} KiB of memory: it must be a multiple of 2 MiB, at least {} MiB",
@@ -62,12 +79,24 @@ impl Ram {
         let region_size = region_size(size);
         let complain = || format!("cannot make {} MiB of guest memory", size >> 20);
         let mapping = Arc::new(reserve(size).with_context(complain)?);
+        let files = if large_pages {
+            Files::large(size)
+        } else {
+            Files::Memory
+        };
         let mut regions = Vec::new();
         let mut gpa = 0;
         while gpa < size {
-            regions.push(
-                Region::new(gpa, region_size.min(size - gpa), &mapping).with_context(complain)?,
-            );
+            let length = region_size.min(size - gpa);
+            let file = files.file(length).with_context(complain)?;
+            let region = Region::new(file, gpa, length, &mapping).with_context(complain)?;
+            if let Files::Memory = files {
+                // A request only. Where shmem's large pages are set to "advise", the first touch
+                // gets them. In a file system that gives large pages anyway, it would let a device
+                // wait until the host has made room for one.
+                region.advise(0, length, libc::MADV_HUGEPAGE);
+            }
+            regions.push(region);
             gpa += region_size;
         }
         let memory = GuestMemoryMmap::from_arc_regions(vec![mapping])?;
@@ -146,6 +175,22 @@ impl Ram {
         Ok(self.memory.read_slice(bytes, GuestAddress(gpa))?)
     }
 
+    /// Which memory the host gives in large pages. To find out, this touches the first page.
+    pub fn large_pages(&self) -> LargePages {
+        let touched = self.write(0, &[0]).is_ok();
+        let allocated = self.regions[0]
+            .file
+            .metadata()
+            .map_or(0, |m| m.blocks() * 512);
+        if touched && allocated >= LARGE_PAGE {
+            LargePages::All
+        } else if touched && self.collapse(0, LARGE_PAGE) {
+            LargePages::Image
+        } else {
+            LargePages::None
+        }
+    }
+
     /// Asks the host for large pages. That is cheapest before the range is written. Large pages
     /// make mapping and first touches of the kernel several times cheaper in every new process.
     /// Returns whether the whole range got them.
@@ -181,16 +226,47 @@ fn reserve(length: u64) -> anyhow::Result<GuestRegionMmap> {
     GuestRegionMmap::new(region, GuestAddress(0)).context("it ends beyond all addresses")
 }
 
+/// Where the files of guest memory come from.
+enum Files {
+    Large(LargeFiles),
+    Memory,
+}
+
+impl Files {
+    fn large(size: u64) -> Self {
+        match LargeFiles::new(size) {
+            Ok(files) => Files::Large(files),
+            Err(error) => {
+                tracing::info!(%error, "only the kernel's image gets large pages");
+                Files::Memory
+            }
+        }
+    }
+
+    fn file(&self, length: u64) -> io::Result<File> {
+        match self {
+            Files::Large(files) => files.file(length),
+            Files::Memory => {
+                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+                let file = rustix::fs::memfd_create("paravane-ram", flags)?;
+                rustix::fs::ftruncate(&file, length)?;
+                // If another process truncated the file, access here would cause a SIGBUS.
+                let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+                rustix::fs::fcntl_add_seals(&file, seals)?;
+                Ok(File::from(file))
+            }
+        }
+    }
+}
+
 impl Region {
-    fn new(gpa: u64, length: u64, memory: &Arc<GuestRegionMmap>) -> anyhow::Result<Self> {
-        let file = rustix::fs::memfd_create(
-            "paravane-ram",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )?;
-        rustix::fs::ftruncate(&file, length)?;
-        // If another process truncated the file, access here would cause a SIGBUS.
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let file = Arc::new(File::from(file));
+    fn new(
+        file: File,
+        gpa: u64,
+        length: u64,
+        memory: &Arc<GuestRegionMmap>,
+    ) -> anyhow::Result<Self> {
+        let file = Arc::new(file);
         let region = Region {
             gpa,
             size: length,
@@ -211,9 +287,7 @@ impl Region {
                 0,
             )?
         };
-        // Both are requests only. Where shmem's large pages are set to "advise", the first gets
-        // them on first touch. The second keeps guest memory out of the monitor's core dumps.
-        region.advise(0, length, libc::MADV_HUGEPAGE);
+        // A request only: it keeps guest memory out of the monitor's core dumps.
         region.advise(0, length, libc::MADV_DONTDUMP);
         Ok(region)
     }
@@ -320,7 +394,12 @@ mod tests {
         assert_eq!(region_size(256 << 20), 1 << 30);
         assert_eq!(region_size(16 << 30), 1 << 30);
         assert!((17u64 << 30).div_ceil(region_size(17 << 30)) <= ph::PHV_MAX_REGIONS);
-        let ram = Ram::new((1 << 30) + (4 << 20)).unwrap();
+        for large in [true, false] {
+            cover_everything_once(&Ram::new((1 << 30) + (4 << 20), large).unwrap());
+        }
+    }
+
+    fn cover_everything_once(ram: &Ram) {
         let regions: Vec<_> = ram.regions().iter().map(|r| (r.gpa, r.size)).collect();
         assert_eq!(regions, [(0, 1 << 30), (1 << 30, 4 << 20)]);
         // What is written across the boundary is in both files.
@@ -339,7 +418,12 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_nothing_outside() {
-        let ram = Ram::new(MIN_SIZE).unwrap();
+        for large in [true, false] {
+            is_read_and_nothing_outside(&Ram::new(MIN_SIZE, large).unwrap());
+        }
+    }
+
+    fn is_read_and_nothing_outside(ram: &Ram) {
         ram.write(MIN_SIZE - 3, b"abc").unwrap();
         // On a host without large pages this returns false and changes nothing either.
         let _ = ram.collapse(MIN_SIZE - LARGE_PAGE, LARGE_PAGE);
@@ -356,9 +440,26 @@ mod tests {
     }
 
     #[test]
+    fn a_first_touch_allocates_what_was_wanted() {
+        let allocated = |ram: &Ram| {
+            ram.write(5 * LARGE_PAGE + 4096, &[1]).unwrap();
+            ram.regions[0].file.metadata().unwrap().blocks() * 512
+        };
+        // A host may have no user namespaces, or no large pages.
+        let large = Ram::new(MIN_SIZE, true).unwrap();
+        let expected = match large.large_pages() {
+            LargePages::All => 2 * LARGE_PAGE,
+            LargePages::Image => LARGE_PAGE + 4096,
+            LargePages::None => 2 * 4096,
+        };
+        assert_eq!(allocated(&large), expected);
+        assert_eq!(allocated(&Ram::new(MIN_SIZE, false).unwrap()), 4096);
+    }
+
+    #[test]
     fn odd_sizes_are_refused() {
         for size in [0, 1 << 20, MIN_SIZE + 4096, u64::MAX] {
-            assert!(Ram::new(size).is_err(), "{size:#x}");
+            assert!(Ram::new(size, true).is_err(), "{size:#x}");
         }
     }
 }

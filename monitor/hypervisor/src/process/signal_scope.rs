@@ -5,7 +5,7 @@
 //! to any id. A seccomp filter cannot tell whose id it is. So something else must protect other
 //! processes of the same user; the host decides which of three ways works.
 
-use crate::process::procfs;
+use crate::process::{fork, procfs};
 use paravane_confine::{self as confine, Domain};
 use std::io;
 
@@ -56,19 +56,8 @@ fn namespace_works() -> bool {
         return false;
     }
     match fork_apart() {
-        // SAFETY: ends the child, which has done nothing.
-        Ok(0) => unsafe { libc::_exit(0) },
-        Ok(child) => {
-            let mut status = 0;
-            // SAFETY: the process is our child, and only this code waits for it.
-            unsafe {
-                while libc::waitpid(child, &raw mut status, 0) < 0
-                    && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-                {
-                }
-            }
-            status == 0
-        }
+        Ok(0) => fork::exit(true),
+        Ok(child) => fork::ended_well(child),
         Err(_) => false,
     }
 }
@@ -80,22 +69,5 @@ fn namespace_works() -> bool {
 /// # Errors
 /// The host gives no such namespace, or no process.
 pub fn fork_apart() -> io::Result<libc::pid_t> {
-    for namespaces in [libc::CLONE_NEWUSER | libc::CLONE_NEWPID, libc::CLONE_NEWPID] {
-        // SAFETY: without CLONE_VM this is a fork: the child has a copy of the caller's memory and
-        // stack.
-        let pid = unsafe {
-            libc::syscall(
-                libc::SYS_clone,
-                i64::from(namespaces | libc::SIGCHLD),
-                0,
-                0,
-                0,
-                0,
-            )
-        };
-        if pid >= 0 {
-            return libc::pid_t::try_from(pid).map_err(io::Error::other);
-        }
-    }
-    Err(io::Error::last_os_error())
+    fork::fork(libc::CLONE_NEWUSER | libc::CLONE_NEWPID).or_else(|_| fork::fork(libc::CLONE_NEWPID))
 }

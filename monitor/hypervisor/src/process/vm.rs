@@ -73,6 +73,8 @@ pub struct Config<'a> {
     pub debuggable: bool,
     /// The threads of devices may follow the vCPUs that wait for them.
     pub device_place: bool,
+    /// The host may use large pages for all guest memory.
+    pub large_pages: bool,
 }
 
 /// A running machine. Dropping it ends the machine. Nothing is left of it except threads of the
@@ -115,7 +117,7 @@ impl Vm {
         let signal_scope = SignalScope::of_this_host();
         tracing::info!(by = signal_scope.word(), "signals are kept inside");
         let layer = Layer::read(config.layer)?;
-        let ram = Ram::new(config.memory)?;
+        let ram = Ram::new(config.memory, config.large_pages)?;
         let devices = Devices::new(devices, ram.size(), config.device_place)?;
         let kernel = Kernel::read(config.kernel, ram.size() - boot::RESERVED)
             .with_context(|| format!("guest {}", config.name))?;

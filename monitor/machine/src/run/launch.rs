@@ -201,6 +201,7 @@ impl Machine {
             spaces: self.spec.spaces,
             debuggable: self.spec.debuggable,
             device_place: self.spec.uses(Heuristic::DevicePlace),
+            large_pages: self.spec.uses(Heuristic::LargePages),
         };
         let listener = gdb.map(Listener::open).transpose()?;
         let mut vm = Vm::prepare(&config, devices).context("cannot start the machine")?;

@@ -221,6 +221,7 @@ impl Bench<'_> {
             spaces: None,
             debuggable: false,
             device_place: true,
+            large_pages: true,
         })?;
         let mut console = String::new();
         match self.console(&vm, &mut console)? {
