@@ -98,3 +98,39 @@ fn in_child(maps: &[(&CStr, CString)], size: &CStr, place: RawFd) -> Result<(), 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    const LENGTH: u64 = 4 << 20;
+
+    fn is_a_file(files: &LargeFiles) {
+        let file = files.file(LENGTH).unwrap();
+        file.write_all_at(b"abc", LENGTH - 3).unwrap();
+        let mut bytes = [0; 6];
+        file.read_exact_at(&mut bytes, LENGTH - 6).unwrap();
+        assert_eq!(&bytes, b"\0\0\0abc");
+        let metadata = file.metadata().unwrap();
+        // No large pages where the host has turned them off for everybody.
+        println!("{} KiB for a page", metadata.blocks() / 2);
+        assert_eq!((metadata.len(), metadata.nlink()), (LENGTH, 0));
+        // A file that became longer would find no memory.
+        let all = vec![1; usize::try_from(LENGTH).unwrap()];
+        file.write_all_at(&all, 0).unwrap();
+        assert!(file.write_all_at(b"abc", LENGTH).is_err());
+    }
+
+    #[test]
+    fn both_ways_to_mount_make_files() {
+        let size = CString::new(LENGTH.to_string()).unwrap();
+        for mount in [mount(&size).map_err(Into::into), mount_apart(&size)] {
+            match mount {
+                Ok(mount) => is_a_file(&LargeFiles { mount }),
+                Err(error) => println!("skipped: {error}"),
+            }
+        }
+        assert!(mount_apart(c"no size").is_err());
+    }
+}
