@@ -9,7 +9,7 @@ use paravane_confine as confine;
 use paravane_fuzz::{Input, fuzz};
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -161,20 +161,27 @@ impl Target for Folder {
     fn host(&mut self, _: &mut Input<'_>) {}
 }
 
-/// Restores the folder. Nothing in it may give its caller rights.
-fn fill(folder: &Path) {
+/// Removes what is in a folder, whatever its modes are. Nothing in it may give its caller rights.
+/// This is never through a link.
+fn empty(folder: &Path) {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let mode = path.symlink_metadata().unwrap().mode();
+        let metadata = path.symlink_metadata().unwrap();
+        let mode = metadata.mode();
         assert!(mode & 0o6000 == 0, "{}: mode {mode:o}", path.display());
-        // Never through a link.
-        let gone = if path.symlink_metadata().unwrap().is_dir() {
-            fs::remove_dir_all(&path)
+        if metadata.is_dir() {
+            empty(&path);
+            fs::remove_dir(&path).unwrap();
         } else {
-            fs::remove_file(&path)
-        };
-        gone.unwrap();
+            fs::remove_file(&path).unwrap();
+        }
     }
+}
+
+/// Restores the folder.
+fn fill(folder: &Path) {
+    empty(folder);
     fs::create_dir(folder.join("sub")).unwrap();
     fs::write(folder.join("file"), "content").unwrap();
     std::os::unix::fs::symlink("../secret", folder.join("link")).unwrap();

@@ -8,6 +8,7 @@
 #include <linux/huge_mm.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
+#include <linux/shmem_fs.h>
 #include <asm/tlbflush.h>
 #include <asm/vmi.h>
 #include <asm/vmi_cost.h>
@@ -212,16 +213,20 @@ arch_initcall(vmi_note_huge_flags);
 /*
  * Anonymous memory comes in folios, unless the command line says otherwise (thp_anon=,
  * transparent_hugepage=never). This holds even on a machine with so little memory that Linux turns
- * off huge pages of 2 MiB.
+ * off huge pages of 2 MiB. Shared memory does only if it has not.
  */
 static int __init vmi_default_folios(void)
 {
 	const unsigned long enabled = BIT(TRANSPARENT_HUGEPAGE_FLAG) |
 				      BIT(TRANSPARENT_HUGEPAGE_REQ_MADV_FLAG);
 
-	if (vmi_low && huge_flags & enabled && huge_anon_orders_inherit == BIT(PMD_ORDER) &&
-	    !huge_anon_orders_always && !huge_anon_orders_madvise)
+	if (!vmi_low || !(huge_flags & enabled))
+		return 0;
+	if (huge_anon_orders_inherit == BIT(PMD_ORDER) && !huge_anon_orders_always &&
+	    !huge_anon_orders_madvise)
 		huge_anon_orders_always = VMI_ANON_ORDERS;
+	if (IS_ENABLED(CONFIG_SHMEM) && transparent_hugepage_flags & enabled)
+		shmem_default_orders(VMI_SHARED_ORDERS);
 	return 0;
 }
 fs_initcall(vmi_default_folios);

@@ -61,11 +61,14 @@ pub fn check_host() -> anyhow::Result<()> {
 
 /// `unshare` for new namespaces. Everything in them ends with the first process. It is a session of
 /// its own, as a machine's processes are: the host's scheduler shares time among sessions. Of the
-/// user's environment, which a machine does not have, only PATH is there.
+/// user's environment, which a machine does not have, only PATH is there. An ordinary user's need
+/// not have the folders of chroot, mount and ip.
 fn namespaces() -> Command {
     let mut command = Command::new("setsid");
     command.env_clear();
-    command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    let mut path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    path.push(":/usr/sbin:/sbin");
+    command.env("PATH", path);
     command.arg("unshare");
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);

@@ -29,6 +29,13 @@
 #define VMI_ANON_ORDERS (BIT(2) | BIT(3) | BIT(4))
 
 /*
+ * Orders of the folios for shared anonymous memory that is at least that long: 64 KiB and 2 MiB.
+ * Each process that maps it takes its own faults, so the number of translations counts more often
+ * than for private memory: a server's cache, which many processes read, is such memory.
+ */
+#define VMI_SHARED_ORDERS (BIT(4) | BIT(PMD_ORDER))
+
+/*
  * Order of the pieces of memory from which single pages for successive faults are taken, so that
  * one translation can cover several of them: the pages that exec prepares, and some more.
  */
