@@ -359,3 +359,29 @@ fn a_folder_that_is_the_guests_alone_is_asked_for_once() {
     std::thread::sleep(BOUND);
     assert_eq!(shell.says("ls; cat f"), "f\nfirst");
 }
+
+/// A file that is read in order is read ahead by up to 1 MiB, and no other.
+#[test]
+fn reading_ahead_is_bounded() {
+    const READS: u64 = 60;
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["ordered", "scattered"] {
+        fs::write(folder.path().join(name), vec![1; 32 << 20]).unwrap();
+    }
+    let mut shell = Shell::new(&format!("{}:/x:ro", folder.path().display()));
+    let mut grows = |command: &str| -> u64 {
+        let before = "before=$(awk '/^Cached/ { print $2 }' /proc/meminfo)";
+        let after = "awk -v b=$before '/^Cached/ { print $2 - b }' /proc/meminfo";
+        let said = shell.says(&format!("{before}; {command}; {after}"));
+        said.parse().unwrap_or_else(|_| panic!("{said}"))
+    };
+    let read = "dd of=/dev/null bs=4k status=none";
+    let ordered = grows(&format!("{read} if=/x/ordered count=512"));
+    let scattered = grows(&format!(
+        "i=1; while [ $i -le {READS} ]; do {read} if=/x/scattered count=1 skip=$((i * 100)); \
+         i=$((i + 1)); done"
+    ));
+    println!("2 MiB in order: {ordered} KiB; {READS} pages: {scattered} KiB");
+    assert!((2048 + 512..=2 * 2048).contains(&ordered), "{ordered}");
+    assert!(scattered <= READS * 4 + 256, "{scattered}");
+}
