@@ -133,8 +133,8 @@ fn each_guess_can_be_turned_off() {
     machine.end();
 }
 
-/// Anonymous memory: at most 16 pages for each one that is used, and 512 where it is shared and that
-/// long; one page where a program says so.
+/// Anonymous memory: at most 16 pages for each one that is used, and 512 where it is shared and
+/// that long; one page where a program says so.
 #[test]
 fn large_folios_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
