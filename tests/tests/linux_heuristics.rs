@@ -165,3 +165,31 @@ fn large_folios_are_bounded() {
         );
     }
 }
+
+/// A process that writes the same pages after each fork takes few faults on them. One that writes
+/// others each time takes as many as without the guess.
+#[test]
+fn fork_learns_what_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    linux::compile(
+        &source_root().join("tests/guest/forks"),
+        &folder.path().join("forks"),
+    );
+    let volume = format!("{}:/x:ro", folder.path().display());
+    let faults = |append: &str, step: &str| -> u64 {
+        let mut command = vm::command(["--volume", &volume, "--append", append]);
+        let run = program::finish(command.args(["--", "/x/forks", step]));
+        let count = run.stdout.trim().parse().unwrap();
+        println!("{append} {step}: {count} faults for 100 forks");
+        count
+    };
+    let off = "vmi.fork_copies=0";
+    let (same, same_off) = (faults("", "0"), faults(off, "0"));
+    assert!(same_off >= 800, "{same_off}");
+    assert!(same <= same_off / 4, "{same} {same_off}");
+    let (others, others_off) = (faults("", "8"), faults(off, "8"));
+    assert!(
+        others <= others_off + others_off / 10,
+        "{others} {others_off}"
+    );
+}

@@ -21,6 +21,7 @@ extern bool vmi_fork_eager, vmi_populate;
 
 bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, struct folio *folio,
 		     unsigned long addr, pte_t pte, int *max_nr);
+void vmi_fork_shared_write(struct mm_struct *mm, unsigned long addr);
 bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area_struct *src);
 void vmi_fork_fill(void);
 bool vmi_fill_replaces(struct vm_area_struct *vma);
@@ -48,6 +49,13 @@ static inline bool fork_copies(struct vm_area_struct *dst, struct vm_area_struct
 {
 	return cpu_feature_enabled(X86_FEATURE_VMI) && vmi_fork_eager &&
 	       vmi_fork_copies(dst, src, folio, addr, pte, max_nr);
+}
+
+/* A write fault in private memory whose page may be shared since a fork. */
+static inline void fork_shared_write(struct mm_struct *mm, unsigned long addr)
+{
+	if (cpu_feature_enabled(X86_FEATURE_VMI) && vmi_fork_eager)
+		vmi_fork_shared_write(mm, addr);
 }
 
 /*
@@ -185,6 +193,10 @@ static inline bool fork_copies(struct vm_area_struct *dst, struct vm_area_struct
 static inline bool fork_keeps_young(void)
 {
 	return false;
+}
+
+static inline void fork_shared_write(struct mm_struct *mm, unsigned long addr)
+{
 }
 
 static inline bool fork_copies_file(const struct vm_area_struct *dst,

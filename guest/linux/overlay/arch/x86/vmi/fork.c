@@ -23,17 +23,63 @@ MODULE_PARM_DESC(fork_copies,
 		 "fork copies pages that are about to be written, and entries of text");
 
 /*
- * Notes a page to copy, if there is room. The last place is reserved for the page at the stack
- * pointer. fork asks twice about a page: the first time it has no page to copy to.
+ * Notes a page to copy, if there is room. Some places are reserved. fork asks twice about a page:
+ * the first time it has no page to copy to.
  */
-static bool note_copy(struct vmi_fork_pages *fork, unsigned long addr, bool stack)
+static bool note_copy(struct vmi_fork_pages *fork, unsigned long addr, bool reserved)
 {
 	fork->pending = true;
 	if (fork->count && fork->address[fork->count - 1] == addr)
 		return true;
-	if (fork->count >= ARRAY_SIZE(fork->address) - !stack)
+	if (fork->count == ARRAY_SIZE(fork->address) ||
+	    (!reserved && fork->plain == VMI_FORK_PAGES))
 		return false;
+	fork->plain += !reserved;
 	fork->address[fork->count++] = addr;
+	return true;
+}
+
+/* The place of a hot page, or NULL. */
+static unsigned long *find_hot(struct vmi_hot_pages *hot, unsigned long addr)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(hot->page); i++)
+		if ((hot->page[i] & PAGE_MASK) == addr)
+			return &hot->page[i];
+	return NULL;
+}
+
+/* The current process has written to a page that fork had shared. */
+void vmi_fork_shared_write(struct mm_struct *mm, unsigned long addr)
+{
+	struct vmi_hot_pages *hot = &mm->context.vmi.hot;
+	unsigned long *place;
+
+	addr &= PAGE_MASK;
+	if (mm != current->mm || atomic_read(&mm->mm_users) != 1 || !addr)
+		return;
+	place = find_hot(hot, addr);
+	if (!place)
+		place = &hot->page[hot->next++ % ARRAY_SIZE(hot->page)];
+	*place = addr;
+}
+
+/* Whether fork copies a page for the reason that it is hot. */
+static bool copy_hot(struct vmi_fork_pages *fork, struct vmi_hot_pages *hot, unsigned long addr)
+{
+	unsigned long *place = find_hot(hot, addr);
+	bool again = fork->count && fork->address[fork->count - 1] == addr;
+
+	if (!place)
+		return false;
+	if ((*place & ~PAGE_MASK) == VMI_FORK_HOT_COPIES && !again) {
+		*place = 0;
+		return false;
+	}
+	if (!note_copy(fork, addr, true))
+		return false;
+	*place += !again;
 	return true;
 }
 
@@ -74,8 +120,8 @@ bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area
 }
 
 /*
- * Copies pages that the program has written since its last fork, up to a bound, and the top of its
- * stack: parent and child most probably write to them again. A process with several threads gets no
+ * Copies pages that the program has written since its last fork, up to a bound, those on which it
+ * faulted after one, and the top of its stack: parent and child most probably write to them again. A process with several threads gets no
  * copies, since another thread could write to a page during the copy and the child would find half
  * of an update.
  */
@@ -99,7 +145,7 @@ bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, str
 			*max_nr = (stack - addr) >> PAGE_SHIFT;
 		return false;
 	}
-	return note_copy(fork, addr, addr == stack);
+	return copy_hot(fork, &mm->context.vmi.hot, addr) || note_copy(fork, addr, addr == stack);
 }
 
 /*

@@ -74,6 +74,19 @@
 #define VMI_FORK_PAGES 20
 
 /*
+ * Further pages that fork copies: those on which the parent faulted after an earlier fork. A shell
+ * or a build tool forks all its life, writes the same few pages each time, and has many others that
+ * it wrote once.
+ */
+#define VMI_FORK_HOT_PAGES 16
+
+/*
+ * Forks that copy such a page until one leaves it shared again. If the parent still writes to it,
+ * one fault in so many forks tells; if not, the copies end.
+ */
+#define VMI_FORK_HOT_COPIES 16
+
+/*
  * A mapping of text is small up to this many pages. fork copies its page-table entries: the child
  * of a small program runs the same text, and the layer keeps what parent and child have in common.
  * exec prepares all of it.

@@ -15,21 +15,35 @@ struct vmi_sites;
  * uses the child's mm in between.
  */
 struct vmi_fork_pages {
-	/* Copied pages; the last place is reserved for the page at the stack pointer. */
-	unsigned long address[VMI_FORK_PAGES + 1];
+	/* Copied pages. Places are reserved for hot ones and for the page at the stack pointer. */
+	unsigned long address[VMI_FORK_PAGES + VMI_FORK_HOT_PAGES + 1];
 	/*
 	 * First of the pages that the dynamic linker has made constant: the child reads them first.
 	 */
 	unsigned long constants;
 	unsigned int constant_pages;
 	unsigned int count;
+	/* Those among them that are in no reserved place. */
+	unsigned int plain;
 	/* Pages of the mappings of files whose entries were copied. */
 	unsigned int file_pages;
 	bool pending;
 };
 
+/*
+ * Pages on which a process with one thread faulted because fork had shared them. No lock: only that
+ * thread uses it. A child inherits it.
+ */
+struct vmi_hot_pages {
+	/* Addresses. The lower bits count the forks that have copied the page. */
+	unsigned long page[VMI_FORK_HOT_PAGES];
+	/* The next place to use. */
+	unsigned int next;
+};
+
 struct vmi_mm {
 	struct vmi_fork_pages fork;
+	struct vmi_hot_pages hot;
 	/* Sites that are replaced in the process's own copy of its text (usertext/), or NULL. */
 	struct vmi_sites *sites;
 };
@@ -39,6 +53,7 @@ static inline void vmi_mm_init(struct vmi_mm *vmi)
 {
 	vmi->fork.pending = false;
 	vmi->fork.count = 0;
+	vmi->fork.plain = 0;
 	vmi->fork.constant_pages = 0;
 	vmi->fork.file_pages = 0;
 	vmi->sites = NULL;
