@@ -266,8 +266,12 @@ static void flood(u64 kind)
 		for (va = GIB * 4; va < PHV_USER_END; va += GIB)
 			host_call(9, va, PAGE_SIZE, 7, 0x8011, PHV_FD_RAM, 0);
 		break;
-	case 1:		/* a full table for each 2 MiB, in few mappings */
-		for (va = GIB * 4; va < PHV_USER_END; va += ram)
+	case 1:
+		/*
+		 * A full table for each 2 MiB, in few mappings. They are not aligned, so that the
+		 * host cannot use large pages.
+		 */
+		for (va = GIB * 4 + PAGE_SIZE; va + ram <= PHV_USER_END; va += ram)
 			host_call(9, va, ram, 7, 0x8011, PHV_FD_RAM, 0);
 		break;
 	case 2:		/* many mappings in few tables: their cost is not in the tables */
