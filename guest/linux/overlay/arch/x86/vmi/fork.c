@@ -121,9 +121,9 @@ bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area
 
 /*
  * Copies pages that the program has written since its last fork, up to a bound, those on which it
- * faulted after one, and the top of its stack: parent and child most probably write to them again. A process with several threads gets no
- * copies, since another thread could write to a page during the copy and the child would find half
- * of an update.
+ * faulted after one, and the top of its stack: parent and child most probably write to them again.
+ * A process with several threads gets no copies, since another thread could write to a page during
+ * the copy and the child would find half of an update.
  */
 bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, struct folio *folio,
 		     unsigned long addr, pte_t pte, int *max_nr)
