@@ -24,7 +24,7 @@ pub struct LargeFiles {
 }
 
 impl LargeFiles {
-    /// A file system for so many bytes.
+    /// Mounts a file system of `size` bytes.
     ///
     /// # Errors
     /// The host gives this user none.

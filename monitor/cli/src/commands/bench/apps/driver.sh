@@ -6,7 +6,7 @@
 # exit code and microseconds, the last line that the script printed, its last error message.
 
 set -u
-# On the host it would be that of the user who measures.
+# Both sides have the same mask. The host's side would inherit that of the user.
 umask 022
 export LC_ALL=C HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 text=$(mktemp -d /tmp/bench.XXXXXX) || exit 1

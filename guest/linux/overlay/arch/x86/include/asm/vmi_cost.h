@@ -81,8 +81,8 @@
 #define VMI_FORK_HOT_PAGES 16
 
 /*
- * Forks that copy such a page until one leaves it shared again. If the parent still writes to it,
- * one fault in so many forks tells; if not, the copies end.
+ * After this many copies of such a page, one fork leaves it shared. A parent that still writes to
+ * it takes one fault, and the copies go on. Otherwise they end.
  */
 #define VMI_FORK_HOT_COPIES 16
 
