@@ -39,11 +39,19 @@ static bool note_copy(struct vmi_fork_pages *fork, unsigned long addr, bool rese
 	return true;
 }
 
+/* The place of an address in the filter. */
+static unsigned int filter_bit(unsigned long addr)
+{
+	return addr >> PAGE_SHIFT & 255;
+}
+
 /* The place of a hot page, or NULL. */
 static unsigned long *find_hot(struct vmi_hot_pages *hot, unsigned long addr)
 {
 	unsigned int i;
 
+	if (!test_bit(filter_bit(addr), hot->filter))
+		return NULL;
 	for (i = 0; i < ARRAY_SIZE(hot->page); i++)
 		if ((hot->page[i] & PAGE_MASK) == addr)
 			return &hot->page[i];
@@ -55,6 +63,7 @@ void vmi_fork_shared_write(struct mm_struct *mm, unsigned long addr)
 {
 	struct vmi_hot_pages *hot = &mm->context.vmi.hot;
 	unsigned long *place;
+	unsigned int i;
 
 	addr &= PAGE_MASK;
 	if (mm != current->mm || atomic_read(&mm->mm_users) != 1 || !addr)
@@ -63,6 +72,9 @@ void vmi_fork_shared_write(struct mm_struct *mm, unsigned long addr)
 	if (!place)
 		place = &hot->page[hot->next++ % ARRAY_SIZE(hot->page)];
 	*place = addr;
+	bitmap_zero(hot->filter, 256);
+	for (i = 0; i < ARRAY_SIZE(hot->page); i++)
+		__set_bit(filter_bit(hot->page[i]), hot->filter);
 }
 
 /* Whether fork copies a page for the reason that it is hot. */

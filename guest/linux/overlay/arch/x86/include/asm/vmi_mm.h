@@ -3,6 +3,7 @@
 #ifndef _ASM_X86_VMI_MM_H
 #define _ASM_X86_VMI_MM_H
 
+#include <linux/bits.h>
 #include <linux/stddef.h>
 #include <linux/types.h>
 #include <asm/vmi_cost.h>
@@ -37,6 +38,8 @@ struct vmi_fork_pages {
 struct vmi_hot_pages {
 	/* Addresses. The lower bits count the forks that have copied the page. */
 	unsigned long page[VMI_FORK_HOT_PAGES];
+	/* The lower bits of their page numbers: fork sees many pages, of which few are hot. */
+	unsigned long filter[256 / BITS_PER_LONG];
 	/* The next place to use. */
 	unsigned int next;
 };
