@@ -42,6 +42,7 @@ mod policy;
 mod process_ids;
 mod processes;
 pub mod procfs;
+mod program_file;
 #[expect(unsafe_code, reason = "maps guest memory")]
 mod ram;
 mod relocate;

@@ -4,22 +4,19 @@
 //! Between fork and exec there are only system calls: the monitor has threads, and one of them may
 //! have held a lock.
 
+use super::program_file::program_file;
 use super::signal_scope::{self, SignalScope};
 use paravane_abi::process as ph;
 use paravane_confine::{self as confine, Domain, Kept};
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read, Write};
+use std::io::{self, IoSliceMut, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// `MFD_EXEC`: hosts from 6.3 on may require it for files in memory that are executed.
-const MFD_EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
 /// Descriptors below this are the program's. The monitor's copies are above it until they are moved
 /// there.
 const ABOVE: RawFd = 64;
@@ -197,21 +194,6 @@ fn failure([a, b, c, d, e, f, g, h]: [u8; 8]) -> io::Error {
     let error = io::Error::from_raw_os_error(i32::from_le_bytes([e, f, g, h]));
     let step = STEPS.get(step).copied().unwrap_or("?");
     io::Error::new(error.kind(), format!("{step}: {error}"))
-}
-
-/// The program as a file that can be executed and no longer changed.
-fn program_file(program: &[u8]) -> io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = match rustix::fs::memfd_create("paravane-layer", flags | MFD_EXEC) {
-        // Kernels before 6.3 do not know the flag and do not need it.
-        Err(Errno::INVAL) => rustix::fs::memfd_create("paravane-layer", flags)?,
-        other => other?,
-    };
-    let mut file = File::from(file);
-    file.write_all(program)?;
-    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&file, seals)?;
-    Ok(file.into())
 }
 
 /// A copy of a descriptor above those of the program.
