@@ -100,52 +100,12 @@ static void vmi_play_dead(void)
 }
 #endif
 
-#ifdef CONFIG_PARAVIRT_SPINLOCKS
-#include <asm/qspinlock.h>
-
-/* The layer waits only while *location is value, and does not lose an earlier kick. */
-static void vmi_lock_wait(u8 *location, u8 value)
-{
-	if (!in_nmi())
-		vmi.lock_wait(location, value);
-}
-
-static void vmi_lock_kick(int cpu)
-{
-	vmi.lock_kick(cpu);
-}
-
-bool __vmi_vcpu_is_preempted(long cpu);
-__visible bool __vmi_vcpu_is_preempted(long cpu)
-{
-	return vmi.lock_preempted(cpu) > 0;
-}
-PV_CALLEE_SAVE_REGS_THUNK(__vmi_vcpu_is_preempted);
-
-static void __init init_locks(void)
-{
-	/* A single vCPU never waits for a lock. */
-	if (vmi_boot.vcpu_count < 2 || !vmi_layer_wants(VMI_CALL_LOCK_WAIT))
-		return;
-	__pv_init_lock_hash();
-	pv_ops.lock.queued_spin_lock_slowpath = __pv_queued_spin_lock_slowpath;
-	pv_ops.lock.queued_spin_unlock = PV_CALLEE_SAVE(__pv_queued_spin_unlock);
-	pv_ops.lock.wait = vmi_lock_wait;
-	pv_ops.lock.kick = vmi_lock_kick;
-	pv_ops.lock.vcpu_is_preempted = PV_CALLEE_SAVE(__vmi_vcpu_is_preempted);
-}
-#else
-static void __init init_locks(void)
-{
-}
-#endif
-
 static void (*prepare_boot_cpu)(void) __initdata;
 
 static void __init vmi_smp_prepare_boot_cpu(void)
 {
 	prepare_boot_cpu();
-	init_locks();
+	vmi_init_locks();
 }
 
 void __init vmi_init_smp(void)

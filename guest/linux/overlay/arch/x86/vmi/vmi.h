@@ -74,6 +74,13 @@ void vmi_init_irqs(void);
 void vmi_init_time(void);
 void vmi_init_machine(void);
 void vmi_init_smp(void);
+#ifdef CONFIG_PARAVIRT_SPINLOCKS
+void vmi_init_locks(void);
+#else
+static inline void vmi_init_locks(void)
+{
+}
+#endif
 
 /* mmu.c: makes the early page tables and returns the root's physical address */
 unsigned long vmi_early_page_tables(void);

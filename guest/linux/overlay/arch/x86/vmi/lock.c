@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Paravirtual spinlocks: a queued spinlock whose holder or predecessor does not run lets the vCPU
+ * wait in the layer, and the next holder is kicked. Taking and releasing a lock that nobody else
+ * wants costs what it costs without this file.
+ *
+ * /sys/kernel/debug/vmi/locks has statistics, in the manner of those of KVM's and Xen's ticket
+ * locks. A write to it resets them.
+ */
+#include <linux/debugfs.h>
+#include <linux/log2.h>
+#include <linux/minmax.h>
+#include <linux/percpu.h>
+#include <linux/preempt.h>
+#include <linux/sched/clock.h>
+#include <linux/seq_file.h>
+#include <asm/paravirt.h>
+#include <asm/qspinlock.h>
+#include "vmi.h"
+
+#define BUCKETS 32
+
+/* Of one CPU. Times in nanoseconds. Bucket i counts times from 2^i up to, but not, 2^(i+1). */
+struct lock_stats {
+	u64 taken_slow;			/* locks that had to be waited for */
+	u64 taken_slow_pickup;		/* those that came while the vCPU was spinning */
+	u64 waits;			/* waits in the layer */
+	u64 waits_spurious;		/* those that ended before what they waited for */
+	u64 released_kicked;		/* locks that were released with a kick */
+	u64 time_spinning, time_blocked;
+	u32 histo_spinning[BUCKETS], histo_blocked[BUCKETS];
+};
+
+static DEFINE_PER_CPU(struct lock_stats, lock_stats);
+
+static unsigned int bucket(u64 ns)
+{
+	return ns ? min_t(unsigned int, ilog2(ns), BUCKETS - 1) : 0;
+}
+
+/*
+ * Preemption is off, so the CPU stays the same. An interrupt that waits for a lock itself counts
+ * its time for both.
+ */
+static void lock_slowpath(struct qspinlock *lock, u32 val)
+{
+	u64 waits = raw_cpu_read(lock_stats.waits), blocked = raw_cpu_read(lock_stats.time_blocked);
+	u64 start = sched_clock(), spun;
+
+	__pv_queued_spin_lock_slowpath(lock, val);
+	spun = sched_clock() - start;
+	spun -= min(spun, raw_cpu_read(lock_stats.time_blocked) - blocked);
+	this_cpu_inc(lock_stats.taken_slow);
+	if (raw_cpu_read(lock_stats.waits) == waits)
+		this_cpu_inc(lock_stats.taken_slow_pickup);
+	this_cpu_add(lock_stats.time_spinning, spun);
+	this_cpu_inc(lock_stats.histo_spinning[bucket(spun)]);
+}
+
+/* The layer waits only while *location is value, and does not lose an earlier kick. */
+static void lock_wait(u8 *location, u8 value)
+{
+	u64 start, blocked;
+
+	if (in_nmi())
+		return;
+	start = sched_clock();
+	vmi.lock_wait(location, value);
+	blocked = sched_clock() - start;
+	this_cpu_inc(lock_stats.waits);
+	if (READ_ONCE(*location) == value)
+		this_cpu_inc(lock_stats.waits_spurious);
+	this_cpu_add(lock_stats.time_blocked, blocked);
+	this_cpu_inc(lock_stats.histo_blocked[bucket(blocked)]);
+}
+
+static void lock_kick(int cpu)
+{
+	this_cpu_inc(lock_stats.released_kicked);
+	vmi.lock_kick(cpu);
+}
+
+bool __vmi_vcpu_is_preempted(long cpu);
+__visible bool __vmi_vcpu_is_preempted(long cpu)
+{
+	return vmi.lock_preempted(cpu) > 0;
+}
+PV_CALLEE_SAVE_REGS_THUNK(__vmi_vcpu_is_preempted);
+
+static bool in_use __ro_after_init;
+
+void __init vmi_init_locks(void)
+{
+	/* A single vCPU never waits for a lock. */
+	if (vmi_boot.vcpu_count < 2 || !vmi_layer_wants(VMI_CALL_LOCK_WAIT))
+		return;
+	if (nopvspin) {
+		pr_info("VMI: locks spin: \"nopvspin\"\n");
+		return;
+	}
+	__pv_init_lock_hash();
+	pv_ops.lock.queued_spin_lock_slowpath = lock_slowpath;
+	pv_ops.lock.queued_spin_unlock = PV_CALLEE_SAVE(__pv_queued_spin_unlock);
+	pv_ops.lock.wait = lock_wait;
+	pv_ops.lock.kick = lock_kick;
+	pv_ops.lock.vcpu_is_preempted = PV_CALLEE_SAVE(__vmi_vcpu_is_preempted);
+	in_use = true;
+}
+
+static void histogram_show(struct seq_file *file, const char *name, const u32 *buckets)
+{
+	unsigned int i;
+
+	for (i = 0; i < BUCKETS; i++)
+		if (buckets[i])
+			seq_printf(file, "%s[%llu] %u\n", name, 1ULL << i, buckets[i]);
+}
+
+static int locks_show(struct seq_file *file, void *unused)
+{
+	struct lock_stats *all = kzalloc(sizeof(*all), GFP_KERNEL);
+	unsigned int i;
+	int cpu;
+
+	if (!all)
+		return -ENOMEM;
+	for_each_possible_cpu(cpu) {
+		const struct lock_stats *one = per_cpu_ptr(&lock_stats, cpu);
+
+		all->taken_slow += one->taken_slow;
+		all->taken_slow_pickup += one->taken_slow_pickup;
+		all->waits += one->waits;
+		all->waits_spurious += one->waits_spurious;
+		all->released_kicked += one->released_kicked;
+		all->time_spinning += one->time_spinning;
+		all->time_blocked += one->time_blocked;
+		for (i = 0; i < BUCKETS; i++) {
+			all->histo_spinning[i] += one->histo_spinning[i];
+			all->histo_blocked[i] += one->histo_blocked[i];
+		}
+	}
+	seq_printf(file, "taken_slow %llu\n", all->taken_slow);
+	seq_printf(file, "taken_slow_pickup %llu\n", all->taken_slow_pickup);
+	seq_printf(file, "waits %llu\n", all->waits);
+	seq_printf(file, "waits_spurious %llu\n", all->waits_spurious);
+	seq_printf(file, "released_kicked %llu\n", all->released_kicked);
+	seq_printf(file, "time_spinning_ns %llu\n", all->time_spinning);
+	seq_printf(file, "time_blocked_ns %llu\n", all->time_blocked);
+	histogram_show(file, "histo_spinning_ns", all->histo_spinning);
+	histogram_show(file, "histo_blocked_ns", all->histo_blocked);
+	kfree(all);
+	return 0;
+}
+
+/* Counts of locks that are taken meanwhile may be lost. */
+static ssize_t locks_reset(struct file *file, const char __user *text, size_t size, loff_t *at)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		memset(per_cpu_ptr(&lock_stats, cpu), 0, sizeof(lock_stats));
+	return size;
+}
+
+static int locks_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, locks_show, NULL);
+}
+
+static const struct file_operations locks_fops = {
+	.owner = THIS_MODULE,
+	.open = locks_open,
+	.read = seq_read,
+	.write = locks_reset,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+static int __init locks_stats_init(void)
+{
+	if (in_use)
+		debugfs_create_file("locks", 0644, vmi_debugfs(), NULL, &locks_fops);
+	return 0;
+}
+late_initcall(locks_stats_init);
