@@ -166,6 +166,41 @@ fn large_folios_are_bounded() {
     }
 }
 
+/// Small private memory and libraries are prepared at the start of a program. One that makes many
+/// such mappings gets no more than a bound, and its child nothing.
+#[test]
+fn small_mappings_are_prepared_within_a_bound() {
+    const LIBRARY: usize = 256 << 12;
+    let folder = tempfile::tempdir().unwrap();
+    linux::compile(
+        &source_root().join("tests/guest/mappings"),
+        &folder.path().join("mappings"),
+    );
+    std::fs::write(folder.path().join("library"), vec![1; LIBRARY]).unwrap();
+    let volume = format!("{}:/x:ro", folder.path().display());
+    for (append, file, least, most) in [
+        ("", None, 32, 64),
+        ("vmi.populate=0", None, 0, 1),
+        // The page of data of each is populated, too, and private.
+        ("", Some("/x/library"), 1024, 1536),
+        ("vmi.exec_fill=0", Some("/x/library"), 0, 64),
+    ] {
+        let mut command = vm::command(["--volume", &volume, "--append", append]);
+        command.args(["--", "/x/mappings", "200"]).args(file);
+        let run = program::finish(&mut command);
+        let pages: Vec<u64> = run
+            .stdout
+            .split_whitespace()
+            .map(|word| word.parse().unwrap())
+            .collect();
+        println!("{append} {file:?}: {pages:?}");
+        assert!(
+            (least..=most).contains(&pages[0]) && pages[1] <= 64,
+            "{append} {file:?}: {pages:?} pages"
+        );
+    }
+}
+
 /// A process that writes the same pages after each fork takes few faults on them. One that writes
 /// others each time takes as many as without the guess.
 #[test]

@@ -38,6 +38,8 @@ enum prefault_page {
 
 struct folio *vmi_next_page(enum prefault_page use);
 void vmi_stack_populate(unsigned long sp);
+bool vmi_populates_anon(struct mm_struct *mm, unsigned long pages);
+void vmi_populated(struct mm_struct *mm, unsigned long start, unsigned long count);
 
 /*
  * Whether fork copies a page of private memory now, instead of sharing it until one of the two
@@ -108,7 +110,7 @@ static inline void populate_done(struct mm_struct *mm, unsigned long start,
 				 unsigned long count)
 {
 	if (cpu_feature_enabled(X86_FEATURE_VMI))
-		vmi_fill_range(mm, start, count);
+		vmi_populated(mm, start, count);
 }
 
 /*
@@ -161,12 +163,23 @@ static inline void exec_stack_done(unsigned long sp)
 		vmi_stack_populate(sp);
 }
 
-/* Whether a new mapping is populated: it is private, writable and small. */
+/* Whether a new mapping of data is populated: it is private, writable and small. */
 static inline bool maps_to_populate(vm_flags_t flags, unsigned long len)
 {
 	return cpu_feature_enabled(X86_FEATURE_VMI) && vmi_populate &&
 	       len <= VMI_POPULATE_DATA_PAGES * PAGE_SIZE &&
 	       (flags & (VM_WRITE | VM_SHARED)) == VM_WRITE;
+}
+
+/*
+ * The same for a new mapping of a file, or of no file, in the current process. The mmap lock is
+ * held for writing.
+ */
+static inline bool mmap_to_populate(const struct file *file, vm_flags_t flags, unsigned long len)
+{
+	return maps_to_populate(flags, len) &&
+	       (file || (!(flags & (VM_NORESERVE | VM_GROWSDOWN)) &&
+			 vmi_populates_anon(current->mm, len >> PAGE_SHIFT)));
 }
 
 /*
@@ -251,6 +264,11 @@ static inline void exec_stack_done(unsigned long sp)
 }
 
 static inline bool maps_to_populate(vm_flags_t flags, unsigned long len)
+{
+	return false;
+}
+
+static inline bool mmap_to_populate(const struct file *file, vm_flags_t flags, unsigned long len)
 {
 	return false;
 }

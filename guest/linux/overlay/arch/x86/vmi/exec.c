@@ -66,6 +66,15 @@ static void fill_cached(struct vm_area_struct *vma, unsigned long addr)
 		get_user_pages(addr, 1, FOLL_NOWAIT, NULL);
 }
 
+/* Maps what the page cache has of a mapping of a file: each read fault maps one window. */
+static void fill_mapping(struct vm_area_struct *vma)
+{
+	unsigned long addr, step = VMI_FAULT_AROUND_PAGES * PAGE_SIZE;
+
+	for (addr = vma->vm_start; addr < vma->vm_end; addr = ALIGN_DOWN(addr + step, step))
+		fill_cached(vma, addr);
+}
+
 /*
  * Maps the text at addr, all of it if it is small, and what lies next to it: mostly mappings of the
  * same file, with headers and tables that are read.
@@ -73,14 +82,12 @@ static void fill_cached(struct vm_area_struct *vma, unsigned long addr)
 static void fill_text(struct mm_struct *mm, unsigned long addr, unsigned long most)
 {
 	struct vm_area_struct *vma = vma_lookup(mm, addr);
-	unsigned long more, step = VMI_FAULT_AROUND_PAGES * PAGE_SIZE;
 
 	if (!vma || vma->vm_end - vma->vm_start > most)
 		return;
 	fill_cached(vma, addr);
 	if (vma->vm_end - vma->vm_start <= VMI_SMALL_TEXT_PAGES * PAGE_SIZE)
-		for (more = vma->vm_start; more < vma->vm_end; more += step)
-			fill_cached(vma, more);
+		fill_mapping(vma);
 	fill_cached(vma_lookup(mm, vma->vm_start - 1), vma->vm_start - 1);
 	fill_cached(vma_lookup(mm, vma->vm_end), vma->vm_end);
 }
@@ -97,6 +104,52 @@ static void fill_program(struct mm_struct *mm, unsigned long ip)
 	if (vdso && get_user_pages(vdso, 1, 0, NULL) == 1)
 		vmi_fill_range(mm, vdso, 1);
 	mmap_read_unlock(mm);
+}
+
+/* Whether a small anonymous mapping of so many pages is populated. Counts them. */
+bool vmi_populates_anon(struct mm_struct *mm, unsigned long pages)
+{
+	unsigned short *count = &mm->context.vmi.anon_pages;
+
+	if (*count + pages > VMI_POPULATE_ANON_PAGES)
+		return false;
+	*count += pages;
+	return true;
+}
+
+/*
+ * The dynamic linker maps the data of a library last. What lies before it is the rest of the
+ * library: tables, text, and headers.
+ */
+static void fill_library(struct mm_struct *mm, const struct vm_area_struct *data)
+{
+	unsigned short *count = &mm->context.vmi.library_pages;
+	const struct vm_area_struct *above = data;
+	struct vm_area_struct *vma;
+	unsigned long pages;
+
+	while ((vma = vma_lookup(mm, above->vm_start - 1)) && vma->vm_file &&
+	       !(vma->vm_flags & (VM_WRITE | VM_SHARED))) {
+		pages = vma_pages(vma);
+		if (pages > VMI_SMALL_TEXT_PAGES || READ_ONCE(*count) + pages > VMI_LIBRARY_PAGES)
+			return;
+		WRITE_ONCE(*count, *count + pages);
+		fill_mapping(vma);
+		above = vma;
+	}
+}
+
+/* Pages of the current process have been populated. The mmap lock is held, at least for reading. */
+void vmi_populated(struct mm_struct *mm, unsigned long start, unsigned long count)
+{
+	const struct vm_area_struct *vma;
+
+	vmi_fill_range(mm, start, count);
+	if (!fills || mm != current->mm || current->in_execve)
+		return;
+	vma = vma_lookup(mm, start);
+	if (vma && vma->vm_file && (vma->vm_flags & (VM_WRITE | VM_SHARED)) == VM_WRITE)
+		fill_library(mm, vma);
 }
 
 /* Called at the end of exec. */

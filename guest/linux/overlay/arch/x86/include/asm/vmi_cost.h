@@ -61,6 +61,19 @@
  */
 #define VMI_POPULATE_DATA_PAGES 16
 
+/*
+ * Pages of small anonymous mappings that are populated after exec. They are what the dynamic linker
+ * makes: .bss of libraries, storage of the thread, its own heap. A program that later maps and
+ * unmaps small pieces would pay for pages that it may never touch.
+ */
+#define VMI_POPULATE_ANON_PAGES 48
+
+/*
+ * Pages of libraries that are mapped after exec, if the page cache has them. A library's text and
+ * tables take two to five faults. A program with many libraries uses little of each.
+ */
+#define VMI_LIBRARY_PAGES 1536
+
 /* Pages at the beginning of a heap that are populated. Most programs use no more. */
 #define VMI_POPULATE_HEAP_PAGES 4
 

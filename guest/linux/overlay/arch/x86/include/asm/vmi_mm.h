@@ -49,6 +49,12 @@ struct vmi_mm {
 	struct vmi_hot_pages hot;
 	/* Sites that are replaced in the process's own copy of its text (usertext/), or NULL. */
 	struct vmi_sites *sites;
+	/*
+	 * Pages that were prepared since exec: of small anonymous mappings, and of libraries. A
+	 * child inherits the numbers. The holder of the mmap lock for writing changes the first;
+	 * the second is a guess that two threads may both change.
+	 */
+	unsigned short anon_pages, library_pages;
 };
 
 /* A new mm, which may be a copy of its parent's. */
