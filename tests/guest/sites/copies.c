@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include "check.h"
 #include "copies.h"
 
@@ -107,6 +108,41 @@ static int as_crowd(const char *unused)
 	for (i = 0; i < SITE_CROWD; i++)
 		wrong += ((site_fn *)(site_crowd + i * SITE_BYTES))(0, 0, 0, 0, 0, 0) != parent;
 	return wrong != 0;
+}
+
+/* The sites that each child of as_shell() executes, once; after them that of the shell itself. */
+#define FIRST 64
+#define EACH 4
+#define CHILDREN 20
+
+/*
+ * Its mapping is older than its text: it is the first process of its file. Its children, each of
+ * which executes a few sites once, no longer trap once it has trapped often itself.
+ */
+static int as_shell(const char *unused)
+{
+	long before = 0, traps;
+	int i, at, status;
+	pid_t child;
+
+	(void)unused;
+	for (i = 0; i < 2 * CHILDREN; i++) {
+		if (i == CHILDREN)
+			before = counter("trapped");
+		((site_fn *)(site_crowd + (FIRST + EACH) * SITE_BYTES))(0, 0, 0, 0, 0, 0);
+		child = fork();
+		if (!child) {
+			for (at = FIRST; at < FIRST + EACH; at++)
+				((site_fn *)(site_crowd + at * SITE_BYTES))(0, 0, 0, 0, 0, 0);
+			_exit(0);
+		}
+		if (waitpid(child, &status, 0) != child || status)
+			return 1;
+	}
+	traps = counter("trapped") - before;
+	if (traps >= CHILDREN * EACH / 2)
+		printf("# %ld traps of %d children\n", traps, CHILDREN);
+	return traps >= CHILDREN * EACH / 2 ? 2 : 0;
 }
 
 static int as_maps(const char *path)
@@ -301,6 +337,7 @@ static const struct {
 	int (*act)(const char *);
 } acts[] = {
 	{ "crowd", as_crowd },
+	{ "shell", as_shell },
 	{ "maps", as_maps },
 	{ "loop", as_loop },
 	{ "writable", as_writable },

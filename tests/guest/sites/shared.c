@@ -105,6 +105,14 @@ static void once_each(void)
 	CHECK(counter("shared") > shared + 3);
 }
 
+static void older_than_its_text(void)
+{
+	long joined = counter("joined");
+
+	does(copy("shell"), "shell", "");
+	CHECK(counter("joined") > joined);
+}
+
 /* To itself and to others its text equals the file. */
 static void looks_like_the_file(void)
 {
@@ -358,6 +366,7 @@ static void breakpoint_by_file(void)
 
 const struct test shared_tests[] = {
 	{ "once_each", once_each },
+	{ "older_than_its_text", older_than_its_text },
 	{ "looks_like_the_file", looks_like_the_file },
 	{ "debugger", debugger },
 	{ "in_parts", in_parts },

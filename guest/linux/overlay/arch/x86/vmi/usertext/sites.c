@@ -36,6 +36,10 @@ static bool hot(unsigned int traps)
  * A site has trapped often in this process. If the process maps a text there, the site is replaced
  * in the text. If the text has no room for it, the process goes back to the file itself and gets a
  * copy of its own.
+ *
+ * A mapping that is older than the text becomes one of the text. Otherwise the children of a shell
+ * that was the first program of the machine would trap for as long as it lives: the copy is of the
+ * sites where the shell itself traps.
  */
 static void site_hot(const struct pt_regs *regs)
 {
@@ -43,16 +47,18 @@ static void site_hot(const struct pt_regs *regs)
 	enum outcome outcome = NOT_TEXT;
 	unsigned long ip = regs->ip - 2;
 	struct vm_area_struct *vma;
-	bool shared;
+	bool shared, joins;
 
 	if (mmap_read_lock_killable(mm))
 		return;
 	vma = vma_lookup(mm, ip);
 	shared = vma && text_is(vma);
+	joins = vma && !shared && !vma->anon_vma;
 	mmap_read_unlock(mm);
-	if (shared) {
+	if (shared || joins) {
 		outcome = text_claim_at(ip, regs, false);
-		if (outcome != NO_STUB && outcome != NOT_TEXT) {
+		joins &= outcome == SHARED || outcome == IN_PLACE;
+		if (shared && outcome != NO_STUB && outcome != NOT_TEXT) {
 			sites_note(outcome);
 			return;
 		}
@@ -62,9 +68,13 @@ static void site_hot(const struct pt_regs *regs)
 	vma = vma_lookup(mm, ip);
 	/* A debugger may have attached meanwhile. */
 	if (vma && text_is_private(vma) && vmi_sites_allowed()) {
-		if (text_is(vma))
-			text_revert(vma);
-		outcome = private_claim(vma, regs);
+		if (joins && (text_is(vma) || text_join(vma))) {
+			outcome = JOINED;
+		} else {
+			if (text_is(vma))
+				text_revert(vma);
+			outcome = private_claim(vma, regs);
+		}
 	}
 	mmap_write_unlock(mm);
 	sites_note(outcome);

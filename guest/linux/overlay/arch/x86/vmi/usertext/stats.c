@@ -8,6 +8,7 @@
 static const char *const outcome_names[OUTCOMES] = {
 	[CLAIMED] = "claimed",
 	[SHARED] = "shared",
+	[JOINED] = "joined",
 	[AGAIN] = "claimed_again",
 	[PUT_BACK] = "put_back",
 	[IN_PLACE] = "in_place",

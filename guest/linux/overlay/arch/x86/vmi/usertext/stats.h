@@ -10,6 +10,7 @@
 enum outcome {
 	CLAIMED,		/* replaced in the process's own copy */
 	SHARED,			/* replaced in the text that all mappings of the file share */
+	JOINED,			/* the same, and the process's mapping became one of the text */
 	AGAIN,			/* replaced again, after the page had been dropped */
 	PUT_BACK,
 	IN_PLACE,		/* replaced already: the instruction was executed all the same */

@@ -111,6 +111,23 @@ static void file_link(struct vm_area_struct *vma)
 	i_mmap_unlock_write(mapping);
 }
 
+/*
+ * A mapping that is older than the text of its file becomes one of the text. The process has no
+ * pages of its own there, so only sites differ, and a thread that executes there faults and waits:
+ * what holds for a change of a text holds here. The mmap lock is held for writing.
+ */
+bool text_join(struct vm_area_struct *vma)
+{
+	if (text_is(vma) || !vma->vm_file || vma->anon_vma || vma->vm_flags & VM_LOCKED)
+		return false;
+	vma_start_write(vma);
+	zap_page_range_single(vma, vma->vm_start, vma->vm_end - vma->vm_start, NULL);
+	file_unlink(vma);
+	text_map(vma);
+	file_link(vma);
+	return text_is(vma);
+}
+
 static void bytes_keep(struct vm_area_struct *vma, u32 offset, const u8 *bytes,
 		       unsigned int length)
 {

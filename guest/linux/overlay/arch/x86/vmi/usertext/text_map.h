@@ -15,6 +15,12 @@ bool text_is(const struct vm_area_struct *vma);
 /* Makes a new mapping of a file, which nothing can find yet, one of the file's text if possible. */
 void text_map(struct vm_area_struct *vma);
 
+/*
+ * The same for a mapping that is in use, if the process has no pages of its own in it. The caller
+ * holds the mmap lock for writing.
+ */
+bool text_join(struct vm_area_struct *vma);
+
 /* Makes mappings show the file itself again. The caller holds the mmap lock for writing. */
 void text_revert(struct vm_area_struct *vma);
 void text_revert_range(struct mm_struct *mm, unsigned long start, unsigned long end);
