@@ -37,6 +37,11 @@ pub struct Run {
     #[cfg(feature = "test-hooks")]
     #[arg(long, value_name = "THREAD")]
     pub plant_violation: Option<String>,
+
+    /// Three seconds after the start, show the machine a wall clock that is ahead by SECONDS
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "SECONDS")]
+    pub step_wall_clock: Option<u32>,
 }
 
 /// The properties of a machine.

@@ -41,6 +41,13 @@ const WALL_JUMP: u64 = 100_000_000;
 #[cfg(feature = "test-hooks")]
 pub static DISTURB: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
+/// A step of the host's wall clock that did not happen: by how much, and at which time, in ns.
+#[cfg(feature = "test-hooks")]
+pub static WALL_STEP: [std::sync::atomic::AtomicU64; 2] = [
+    std::sync::atomic::AtomicU64::new(0),
+    std::sync::atomic::AtomicU64::new(0),
+];
+
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
@@ -260,7 +267,13 @@ fn sequence(shared: &Shared) -> &std::sync::atomic::AtomicU32 {
 }
 
 fn wall_offset() -> u64 {
-    sys::realtime().saturating_sub(sys::monotonic())
+    let now = sys::monotonic();
+    let offset = sys::realtime().saturating_sub(now);
+    #[cfg(feature = "test-hooks")]
+    if now >= WALL_STEP[1].load(Ordering::Relaxed) {
+        return offset + WALL_STEP[0].load(Ordering::Relaxed);
+    }
+    offset
 }
 
 fn frequency(ns: u64, counts: u64) -> u64 {

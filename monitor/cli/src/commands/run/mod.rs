@@ -22,6 +22,13 @@ pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
     if let Some(thread) = &args.plant_violation {
         paravane_confine::plant_violation(thread)?;
     }
+    #[cfg(feature = "test-hooks")]
+    if let Some(seconds) = args.step_wall_clock {
+        paravane_hypervisor::process::step_wall_clocks(
+            std::time::Duration::from_secs(seconds.into()),
+            std::time::Duration::from_secs(3),
+        );
+    }
     let spec = spec(&args.machine)?;
     let gdb = args
         .gdb

@@ -89,6 +89,7 @@ DEFINE_IDTENTRY_SYSVEC(sysvec_vmi_line)
 	unsigned int line;
 
 	apic_eoi();
+	vmi_clock_check();
 	lines = vmi.line_pending();
 	for_each_set_bit(line, &lines, BITS_PER_LONG)
 		generic_handle_domain_irq(domain, line);

@@ -83,6 +83,7 @@ DEFINE_IDTENTRY_SYSVEC(sysvec_vmi_alarm)
 
 	apic_eoi();
 	inc_irq_stat(apic_timer_irqs);
+	vmi_clock_check();
 	if (vmi.time_ack_alarm() & 1 << VMI_TIME_REAL && evt->event_handler)
 		evt->event_handler(evt);
 	set_irq_regs(old);

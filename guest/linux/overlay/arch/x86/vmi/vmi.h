@@ -116,5 +116,7 @@ struct dentry *vmi_debugfs(void);
 /* time.c */
 void vmi_setup_clockevent(void);
 u64 vmi_real_ns(void);
+/* Corrects the kernel's clocks if it is time to. Called in interrupts (clock.c). */
+void vmi_clock_check(void);
 
 #endif

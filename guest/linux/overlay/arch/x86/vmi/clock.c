@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Keeps the kernel's clocks with those of the hypervisor.
+ *
+ * The clock source is the time-stamp counter, which the vDSO reads at native speed. Its frequency
+ * is fixed, but the host's clock, which is the layer's real time, follows NTP. So about once a
+ * second the length of a tick is corrected: by the difference of the rates, and by what brings
+ * CLOCK_MONOTONIC back to real time within a second. The clocks never jump, except for the wall
+ * clock after that of the host has jumped.
+ *
+ * The check runs in interrupts and costs a comparison. So an idle machine is not woken for it, and
+ * a machine that was idle is right again before its programs run for long. A clock that is far off
+ * has a timer.
+ */
+#include <linux/clocksource.h>
+#include <linux/debugfs.h>
+#include <linux/jiffies.h>
+#include <linux/math64.h>
+#include <linux/minmax.h>
+#include <linux/moduleparam.h>
+#include <linux/seq_file.h>
+#include <linux/spinlock.h>
+#include <linux/tick_correction.h>
+#include <linux/timekeeping.h>
+#include <linux/timer.h>
+#include <linux/timex.h>
+#include <linux/workqueue.h>
+#include <asm/tsc.h>
+#include "vmi.h"
+
+#undef MODULE_PARAM_PREFIX
+#define MODULE_PARAM_PREFIX "vmi."
+
+static bool enabled __read_mostly = true;
+module_param_named(clock, enabled, bool, 0644);
+MODULE_PARM_DESC(clock, "keep the clocks with those of the hypervisor");
+
+#define PERIOD_NS NSEC_PER_SEC
+/* The interval between two tries while the host disturbs the measurement. */
+#define RETRY_NS (10 * NSEC_PER_MSEC)
+#define TRIES 5
+/* A measurement that took longer says too little. */
+#define WIDTH_NS 5000
+/* An offset that is as small as the error of a measurement is none. */
+#define NO_OFFSET_NS 500
+/* The largest correction, in parts per billion. A timekeeper can do no more than a tenth. */
+#define MOST_PPB 50000000LL
+/* The part of it for the offset alone. */
+#define MOST_SLEW_PPB 10000000LL
+/* A rate that differs by more is taken at once, a smaller difference is smoothed. */
+#define SMOOTH_PPB 1000
+#define SMOOTH 4
+
+/* The three clocks at one moment, in nanoseconds. */
+struct sample {
+	s64 real, mono, raw;
+};
+
+static DEFINE_RAW_SPINLOCK(clock_lock);
+static struct sample last;
+/* Real time less CLOCK_MONOTONIC, as it should be. */
+static s64 difference;
+static s64 rate_ppb, offset_ns, worst_ns;
+static u64 corrections, skipped, wall_jumps;
+static u64 wall_offset;
+/* The counter at which the next check is due. */
+static u64 due_tsc __read_mostly = U64_MAX;
+
+static bool take(struct sample *best)
+{
+	s64 least = S64_MAX, before, after, real, raw;
+	unsigned int i;
+
+	for (i = 0; i < TRIES && least > NO_OFFSET_NS; i++) {
+		before = ktime_get_ns();
+		raw = ktime_get_raw_ns();
+		real = vmi_real_ns();
+		after = ktime_get_ns();
+		if (after - before >= least)
+			continue;
+		least = after - before;
+		*best = (struct sample){ real, before + least / 2, raw + least / 2 };
+	}
+	return least <= WIDTH_NS;
+}
+
+static void correct(s64 ppb)
+{
+	const s64 unit = div_s64((s64)TICK_NSEC << NTP_SCALE_SHIFT, NSEC_PER_SEC);
+
+	/* Nanoseconds per tick, with NTP_SCALE_SHIFT binary places. */
+	ntp_correct_tick(clamp(ppb, -MOST_PPB, MOST_PPB) * unit);
+}
+
+static void check_again(struct timer_list *unused);
+static DEFINE_TIMER(check_timer, check_again);
+
+static void due_in(u64 ns)
+{
+	WRITE_ONCE(due_tsc, rdtsc() + mul_u64_u64_div_u64(ns, tsc_khz, USEC_PER_SEC));
+}
+
+/*
+ * One step of the control. Programs of the guest may adjust the clock themselves. They then find it
+ * as the counter runs, and leave it with the offset that they want.
+ */
+static void step(void)
+{
+	s64 passed, ppb, slew = 0;
+	bool theirs = ntp_is_used();
+	struct sample now;
+
+	if (!take(&now)) {
+		skipped++;
+		due_in(RETRY_NS);
+		return;
+	}
+	passed = now.raw - last.raw;
+	if (passed < PERIOD_NS / 2) {
+		due_in(PERIOD_NS - max(passed, 0LL));
+		return;
+	}
+	ppb = div64_s64((now.real - now.raw - last.real + last.raw) * USEC_PER_SEC,
+			div_s64(passed, 1000));
+	rate_ppb += abs(ppb - rate_ppb) > SMOOTH_PPB ? ppb - rate_ppb :
+						       (ppb - rate_ppb) / SMOOTH;
+	offset_ns = now.real - now.mono - difference;
+	if (theirs)
+		difference = now.real - now.mono;
+	else if (abs(offset_ns) > NO_OFFSET_NS)
+		slew = clamp(offset_ns, -MOST_SLEW_PPB, MOST_SLEW_PPB);
+	if (abs(offset_ns) > worst_ns)
+		worst_ns = abs(offset_ns);
+	correct(theirs ? 0 : rate_ppb + slew);
+	corrections++;
+	last = now;
+	due_in(PERIOD_NS);
+	/* The slew must end when the offset is gone, even if the machine is idle then. */
+	if (slew)
+		mod_timer(&check_timer, jiffies + HZ);
+}
+
+static u64 wall_now(void)
+{
+	return vmi.time_wallclock() - vmi_real_ns();
+}
+
+/* The host's wall clock has jumped: so does the guest's, from wherever it was. */
+static void wall_follow(struct work_struct *unused)
+{
+	u64 now = wall_now();
+	s64 jump = now - wall_offset;
+	struct __kernel_timex change = { .modes = ADJ_SETOFFSET | ADJ_NANO };
+	struct timespec64 by = ns_to_timespec64(jump);
+
+	wall_offset = now;
+	change.time.tv_sec = by.tv_sec;
+	change.time.tv_usec = by.tv_nsec;
+	if (!do_adjtimex(&change))
+		wall_jumps++;
+}
+static DECLARE_WORK(wall_work, wall_follow);
+
+void vmi_clock_check(void)
+{
+	unsigned long flags;
+
+	if (likely(rdtsc() < READ_ONCE(due_tsc)) || !raw_spin_trylock_irqsave(&clock_lock, flags))
+		return;
+	if (READ_ONCE(enabled)) {
+		step();
+	} else {
+		correct(0);
+		due_in(PERIOD_NS);
+	}
+	raw_spin_unlock_irqrestore(&clock_lock, flags);
+	if (vmi.time_wallclock_updated())
+		schedule_work(&wall_work);
+}
+
+static void check_again(struct timer_list *unused)
+{
+	vmi_clock_check();
+}
+
+static int clock_show(struct seq_file *file, void *unused)
+{
+	seq_printf(file, "offset_ns %lld\nworst_offset_ns %lld\nrate_ppb %lld\n", offset_ns,
+		   worst_ns, rate_ppb);
+	seq_printf(file, "corrections %llu\nskipped %llu\nwall_jumps %llu\n", corrections, skipped,
+		   wall_jumps);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(clock);
+
+/*
+ * The clock source is in use now. Before, time stood still between two ticks, so the wall clock is
+ * late.
+ */
+static int __init vmi_init_clock(void)
+{
+	struct timespec64 wall;
+	unsigned int i;
+
+	if (!vmi_low)
+		return 0;
+	wall = ns_to_timespec64(vmi.time_wallclock());
+	do_settimeofday64(&wall);
+	vmi.time_wallclock_updated();
+	wall_offset = wall_now();
+	/* On a busy host the last try has to do. */
+	for (i = 0; i < 100 && !take(&last); i++)
+		cpu_relax();
+	difference = last.real - last.mono;
+	debugfs_create_file("clock", 0444, vmi_debugfs(), NULL, &clock_fops);
+	due_in(PERIOD_NS);
+	return 0;
+}
+late_initcall(vmi_init_clock);

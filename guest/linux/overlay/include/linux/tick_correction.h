@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A correction of the rate of all clocks that NTP adjusts. A hypervisor that knows how the clock
+ * source runs against the host's clock asks for it, in addition to what adjtimex() asks for.
+ */
+#ifndef _LINUX_TICK_CORRECTION_H
+#define _LINUX_TICK_CORRECTION_H
+
+#include <linux/types.h>
+
+/*
+ * Changes the length of a tick by so many ns with NTP_SCALE_SHIFT binary places, from the next tick
+ * on. The clocks do not jump.
+ */
+void ntp_correct_tick(s64 correction);
+
+/*
+ * Whether programs adjust the clocks, by adjtimex(): they say that the clocks are synchronized, or
+ * have set another rate or an offset.
+ */
+bool ntp_is_used(void);
+
+#endif
