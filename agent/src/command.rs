@@ -163,15 +163,19 @@ fn terminal(command: &mut Command, user: &User, size: Size) -> io::Result<Stream
     })
 }
 
-/// Resets all signals to their default in the new process, whatever the agent's parent ignored.
-fn default_signals(command: &mut Command) {
+/// Resets all signals to their default in the new process, whatever the agent's parent ignored, and
+/// blocks none: the agent's threads block SIGCHLD.
+pub fn default_signals(command: &mut Command) {
     // SAFETY: the closure runs between fork and exec, where only async-signal-safe functions may be
-    // called. signal() is one; it fails for signals that cannot be changed.
+    // called. These are some; signal() fails for signals that cannot be changed.
     unsafe {
         command.pre_exec(|| {
             for signal in 1..=libc::SIGRTMAX() {
                 libc::signal(signal, libc::SIG_DFL);
             }
+            let mut none = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
             Ok(())
         });
     }

@@ -55,7 +55,10 @@ fn main() -> ExitCode {
     };
     let first = std::process::id() == 1;
     let result = if first { begin() } else { Ok(()) };
-    let why = match result.and_then(|()| reap::start()) {
+    let why = match result
+        .and_then(|()| hold_child_signals())
+        .and_then(|()| reap::start())
+    {
         Ok(()) => serve::run(&address),
         Err(error) => error.to_string(),
     };
@@ -67,6 +70,24 @@ fn main() -> ExitCode {
         init::power_off(init::FAILED);
     }
     ExitCode::FAILURE
+}
+
+/// Blocks SIGCHLD in this thread and those that it starts. Nothing waits for it. While a thread
+/// that starts a command has all signals blocked, the kernel gives it to another thread, although
+/// it is ignored, and a connect(2) of that thread ends without a connection. Commands begin with no
+/// signal blocked (command.rs).
+fn hold_child_signals() -> io::Result<()> {
+    // SAFETY: the set is initialized before it is used, and outlives the calls.
+    let result = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
+    };
+    match result {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 /// Startup as process 1: changes to the machine's root, then executes its init or acts as init.

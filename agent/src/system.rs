@@ -6,6 +6,7 @@
 //! memory, and executes systemd. The unit starts the agent again, before `local-fs.target`. It is
 //! ready when the monitor's configuration has been applied.
 
+use crate::command;
 use crate::mounts::make_directory;
 use crate::reap::{self, Status};
 use std::fs::{self, File, Permissions};
@@ -109,12 +110,14 @@ pub fn wait_until_up() {
         return;
     }
     let started = reap::spawn(|| {
-        Command::new("systemctl")
+        let mut command = Command::new("systemctl");
+        command
             .args(["is-system-running", "--wait"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
+            .stderr(Stdio::null());
+        command::default_signals(&mut command);
+        command.spawn()
     });
     if let Ok((_, ended)) = started {
         // The status says whether units have failed, which does not matter here.

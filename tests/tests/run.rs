@@ -145,6 +145,23 @@ fn environment_folder_user() {
     assert!(run.stderr.contains("no user nobody-at-all"), "{run:?}");
 }
 
+/// A command begins as if nothing had started it: no signal is blocked or ignored.
+#[test]
+fn no_signal_is_blocked_or_ignored() {
+    let run = program::finish(vm::command([""; 0]).args([
+        "--",
+        "grep",
+        "-E",
+        "SigBlk|SigIgn",
+        "/proc/self/status",
+    ]));
+    let none = "0000000000000000";
+    assert_eq!(
+        (run.code, run.stdout),
+        (0, format!("SigBlk:\t{none}\nSigIgn:\t{none}\n"))
+    );
+}
+
 #[test]
 fn the_machine_is_as_asked_for() {
     let options = [

@@ -135,7 +135,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The next connection. Waits for it until `until`, or without limit.
+    /// The next connection. Waits for it until `until`, or without limit. Leaves out connections
+    /// that the guest has given up: a program whose connect(2) a signal interrupts has not heard
+    /// that the host accepted, and connects again.
     ///
     /// # Errors
     /// `TimedOut` if none has come by then.
@@ -148,8 +150,11 @@ impl Listener {
                     .waiting
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner);
-                if let Some(stream) = waiting.pop_front() {
-                    return Ok(stream);
+                match waiting.pop_front() {
+                    // The others have rung, too.
+                    Some(stream) if is_over(&stream) => continue,
+                    Some(stream) => return Ok(stream),
+                    None => {}
                 }
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -164,6 +169,14 @@ impl Listener {
             );
         }
     }
+}
+
+/// Whether the guest will send no more.
+fn is_over(stream: &UnixStream) -> bool {
+    let over = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut file = [PollFd::new(stream, PollFlags::RDHUP)];
+    poll(&mut file, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+        && file[0].revents().intersects(over)
 }
 
 impl AsFd for Listener {
@@ -209,6 +222,26 @@ mod tests {
         drop(listener);
         assert!(hub.offer(7).is_none());
         assert!(hub.listen(7).is_ok());
+    }
+
+    #[test]
+    fn what_the_guest_has_given_up_is_left_out() {
+        let hub = Hub::default();
+        let listener = hub.listen(7).unwrap();
+        drop(hub.offer(7).unwrap());
+        assert_eq!(
+            listener.accept(Some(Instant::now())).unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
+        let mut said_and_left = hub.offer(7).unwrap();
+        said_and_left.write_all(b"x").unwrap();
+        drop(said_and_left);
+        let mut device = hub.offer(7).unwrap();
+        device.write_all(b"y").unwrap();
+        let mut byte = [0];
+        let mut stream = listener.accept(Some(Instant::now())).unwrap();
+        stream.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"y");
     }
 
     #[test]
