@@ -18,6 +18,7 @@ use gdbstub_arch::x86::reg::X86_64CoreRegs;
 use paravane_hypervisor::process::debug::{Debug, Reason, Registers, Resume, State};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::iter;
 use std::time::Duration;
 
 const INT3: u8 = 0xcc;
@@ -44,6 +45,8 @@ pub struct Target {
     locked: bool,
     /// For each vCPU that has stopped at an int3: whether the int3 is the guest's own, once known.
     own_trap: Vec<Option<bool>>,
+    /// The vCPU whose stop the debugger has heard of last.
+    reported: usize,
 }
 
 impl Target {
@@ -55,6 +58,7 @@ impl Target {
             actions: BTreeMap::new(),
             locked: false,
             own_trap,
+            reported: 0,
         }
     }
 
@@ -139,6 +143,7 @@ impl Target {
             match reason {
                 Reason::Breakpoint if self.settle(vcpu) => {
                     self.stop_all();
+                    self.reported = vcpu;
                     return Some(Stop::SwBreak(tid(vcpu)));
                 }
                 Reason::Breakpoint if self.actions.get(&vcpu) != Some(&Resume::Step) => {
@@ -147,6 +152,7 @@ impl Target {
                 // A step that hits an int3 of the guest is complete, too.
                 Reason::Step | Reason::Breakpoint => {
                     self.stop_all();
+                    self.reported = vcpu;
                     return Some(Stop::SignalWithThread {
                         tid: tid(vcpu),
                         signal: Signal::SIGTRAP,
@@ -365,13 +371,15 @@ impl Breakpoints for Target {
 }
 
 impl SwBreakpoint for Target {
-    /// Writes an int3 to the memory that the address means now on the selected vCPU. Every program
-    /// that shares the page sees it.
+    /// Writes an int3 to the memory that the address means now on the vCPU that has reported the
+    /// stop, or else on another one: the others may have loaded programs with something else there.
+    /// Every program that shares the page sees it.
     fn add_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
         if self.breakpoints.contains_key(&address) {
             return Ok(true);
         }
-        let found = (0..self.debug.vcpus()).find_map(|vcpu| {
+        let others = (0..self.debug.vcpus()).filter(|&vcpu| vcpu != self.reported);
+        let found = iter::once(self.reported).chain(others).find_map(|vcpu| {
             let registers = self.debug.registers(vcpu)?;
             let mut before = [0];
             let physical = self.debug.translate(&registers, address)?;
