@@ -183,12 +183,12 @@ fn small_mappings_are_prepared_within_a_bound() {
         ("vmi.populate=0", None, 0, 1),
         // The page of data of each is populated, too, and private.
         ("", Some("/x/library"), 1024, 1536),
-        ("vmi.exec_fill=0", Some("/x/library"), 0, 64),
+        ("vmi.exec_fill=0", Some("/x/library"), -16, 64),
     ] {
         let mut command = vm::command(["--volume", &volume, "--append", append]);
         command.args(["--", "/x/mappings", "200"]).args(file);
         let run = program::finish(&mut command);
-        let pages: Vec<u64> = run
+        let pages: Vec<i64> = run
             .stdout
             .split_whitespace()
             .map(|word| word.parse().unwrap())
