@@ -82,12 +82,14 @@ static void fill_mapping(struct vm_area_struct *vma)
 static void fill_text(struct mm_struct *mm, unsigned long addr, unsigned long most)
 {
 	struct vm_area_struct *vma = vma_lookup(mm, addr);
+	unsigned long more, step = VMI_FAULT_AROUND_PAGES * PAGE_SIZE;
 
 	if (!vma || vma->vm_end - vma->vm_start > most)
 		return;
 	fill_cached(vma, addr);
 	if (vma->vm_end - vma->vm_start <= VMI_SMALL_TEXT_PAGES * PAGE_SIZE)
-		fill_mapping(vma);
+		for (more = vma->vm_start; more < vma->vm_end; more += step)
+			fill_cached(vma, more);
 	fill_cached(vma_lookup(mm, vma->vm_start - 1), vma->vm_start - 1);
 	fill_cached(vma_lookup(mm, vma->vm_end), vma->vm_end);
 }
