@@ -38,7 +38,7 @@ enum prefault_page {
 
 struct folio *vmi_next_page(enum prefault_page use);
 void vmi_stack_populate(unsigned long sp);
-bool vmi_populates_anon(struct mm_struct *mm, unsigned long pages);
+bool vmi_take_anon_pages(struct mm_struct *mm, unsigned long pages);
 void vmi_populated(struct mm_struct *mm, unsigned long start, unsigned long count);
 
 /*
@@ -179,7 +179,7 @@ static inline bool mmap_to_populate(const struct file *file, vm_flags_t flags, u
 {
 	return maps_to_populate(flags, len) &&
 	       (file || (!(flags & (VM_NORESERVE | VM_GROWSDOWN)) &&
-			 vmi_populates_anon(current->mm, len >> PAGE_SHIFT)));
+			 vmi_take_anon_pages(current->mm, len >> PAGE_SHIFT)));
 }
 
 /*

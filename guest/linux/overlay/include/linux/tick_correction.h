@@ -9,8 +9,8 @@
 #include <linux/types.h>
 
 /*
- * Changes the length of a tick by so many ns with NTP_SCALE_SHIFT binary places, from the next tick
- * on. The clocks do not jump.
+ * Changes the length of a tick from the next tick on. The clocks do not jump. @correction is in ns,
+ * with NTP_SCALE_SHIFT binary places.
  */
 void ntp_correct_tick(s64 correction);
 

@@ -111,6 +111,8 @@ static void step(void)
 	struct sample now;
 
 	if (!take(&now)) {
+		/* A slew must not go on without a measurement. */
+		correct(theirs ? 0 : rate_ppb);
 		skipped++;
 		due_in(RETRY_NS);
 		return;
@@ -135,9 +137,12 @@ static void step(void)
 	corrections++;
 	last = now;
 	due_in(PERIOD_NS);
-	/* The slew must end when the offset is gone, even if the machine is idle then. */
+	/*
+	 * The slew must end when the offset is gone, even if the machine is idle then. The timer
+	 * counts whole ticks, and must not expire before the check is due.
+	 */
 	if (slew)
-		mod_timer(&check_timer, jiffies + HZ);
+		mod_timer(&check_timer, jiffies + HZ + 2);
 }
 
 static u64 wall_now(void)

@@ -108,8 +108,11 @@ static void fill_program(struct mm_struct *mm, unsigned long ip)
 	mmap_read_unlock(mm);
 }
 
-/* Whether a small anonymous mapping of so many pages is populated. Counts them. */
-bool vmi_populates_anon(struct mm_struct *mm, unsigned long pages)
+/*
+ * Takes the pages of a small anonymous mapping from the budget of the process. Returns whether it
+ * has as many.
+ */
+bool vmi_take_anon_pages(struct mm_struct *mm, unsigned long pages)
 {
 	unsigned short *count = &mm->context.vmi.anon_pages;
 

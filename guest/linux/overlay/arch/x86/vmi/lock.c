@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Paravirtual spinlocks: a queued spinlock whose holder or predecessor does not run lets the vCPU
- * wait in the layer, and the next holder is kicked. Taking and releasing a lock that nobody else
- * wants costs what it costs without this file.
+ * wait in the layer, and its predecessor kicks it. An uncontended lock costs the same as without
+ * this file.
  *
  * /sys/kernel/debug/vmi/locks has statistics, in the manner of those of KVM's and Xen's ticket
  * locks. A write to it resets them.
@@ -152,8 +152,8 @@ static int locks_show(struct seq_file *file, void *unused)
 	return 0;
 }
 
-/* Counts of locks that are taken meanwhile may be lost. */
-static ssize_t locks_reset(struct file *file, const char __user *text, size_t size, loff_t *at)
+/* Resets the statistics. Counts of locks that are taken meanwhile may be lost. */
+static ssize_t locks_write(struct file *file, const char __user *text, size_t size, loff_t *at)
 {
 	int cpu;
 
@@ -162,19 +162,7 @@ static ssize_t locks_reset(struct file *file, const char __user *text, size_t si
 	return size;
 }
 
-static int locks_open(struct inode *inode, struct file *file)
-{
-	return single_open(file, locks_show, NULL);
-}
-
-static const struct file_operations locks_fops = {
-	.owner = THIS_MODULE,
-	.open = locks_open,
-	.read = seq_read,
-	.write = locks_reset,
-	.llseek = seq_lseek,
-	.release = single_release,
-};
+DEFINE_SHOW_STORE_ATTRIBUTE(locks);
 
 static int __init locks_stats_init(void)
 {
