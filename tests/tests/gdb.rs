@@ -96,13 +96,23 @@ impl Machine {
     }
 }
 
-/// A program in a folder. It calls `marker` 200 times, with a system call after each.
+/// A program in a folder. It calls `marker` 200 times, with a system call after each that nothing
+/// else makes.
 fn program(folder: &Path) -> PathBuf {
-    let (source, program) = (folder.join("program.c"), folder.join("program"));
-    let text = "#include <stdio.h>\n#include <unistd.h>\nvolatile int seen;\n\
+    compile(
+        folder,
+        "program",
+        "#include <stdio.h>\n#include <sched.h>\nvolatile int seen;\n\
         __attribute__((noinline)) int marker(int n) { seen += n; return seen; }\n\
-        int main(void) { for (int i = 0; i < 200; i++) { marker(i); getppid(); }\n\
-        printf(\"sum %d\\n\", seen); return seen == 19900 ? 5 : 6; }\n";
+        int main(void) {\n\
+        for (int i = 0; i < 200; i++) { marker(i); sched_get_priority_max(0); }\n\
+        printf(\"sum %d\\n\", seen); return seen == 19900 ? 5 : 6; }\n",
+    )
+}
+
+/// A program whose text is at the same addresses in each.
+fn compile(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let (source, program) = (folder.join(format!("{name}.c")), folder.join(name));
     fs::write(&source, text).unwrap();
     let cc = Command::new("cc")
         .args(["-O1", "-g", "-static", "-no-pie", "-o"])
@@ -130,7 +140,7 @@ fn kernel_and_program() {
             "continue",
             "backtrace 2",
             "delete",
-            "break __x64_sys_getppid",
+            "break __x64_sys_sched_get_priority_max",
             "continue",
             "delete",
             &load,
@@ -155,7 +165,7 @@ fn kernel_and_program() {
             "$1 = 1",
             "in ksys_write ()",
             "in do_syscall_64 ()",
-            "in __x64_sys_getppid ()",
+            "in __x64_sys_sched_get_priority_max ()",
             "marker (n=n@entry=1)",
             "in main ()",
             "Value returned is $2 = 1",
@@ -173,6 +183,46 @@ fn kernel_and_program() {
             (5, "sum 19900\n", "")
         );
     }
+}
+
+/// A breakpoint of a program belongs to the program that has stopped. Another one, which the first
+/// vCPU has loaded, has its text at the same addresses.
+#[test]
+fn breakpoints_are_of_the_program_that_has_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = program(folder.path());
+    let text = "int main(void) { for (;;) ; }\n";
+    compile(folder.path(), "spinner", text);
+    let volume = format!("{}:/t:ro", folder.path().display());
+    let machine = Machine::start(
+        ":0",
+        &["--cpus", "2", "--volume", &volume],
+        &[
+            "sh",
+            "-c",
+            "taskset 1 /t/spinner & sleep 1; exec taskset 2 /t/program",
+        ],
+    );
+    let load = format!("add-symbol-file {}", program.display());
+    let said = machine.debug(&[
+        "break __x64_sys_sched_get_priority_max",
+        "continue",
+        "delete",
+        &load,
+        "break marker",
+        "continue",
+        "backtrace",
+        "delete",
+        "detach",
+    ]);
+    for part in ["Thread 2 hit", "marker (n=n@entry=1)", "detached"] {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+    let (code, said, errors) = machine.finish();
+    assert_eq!(
+        (code, said.as_str(), errors.as_str()),
+        (5, "sum 19900\n", "")
+    );
 }
 
 #[test]
