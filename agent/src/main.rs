@@ -72,10 +72,10 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Blocks SIGCHLD in this thread and those that it starts. Nothing waits for it. While a thread
-/// that starts a command has all signals blocked, the kernel gives it to another thread, although
-/// it is ignored, and a connect(2) of that thread ends without a connection. Commands begin with no
-/// signal blocked (command.rs).
+/// Blocks SIGCHLD in this thread and those that it starts. No code waits for the signal. A thread
+/// that starts a command blocks all signals meanwhile, so the kernel gives a SIGCHLD to another
+/// thread, although its action is to ignore it, and interrupts that thread's connect(2). Commands
+/// begin with no signal blocked (command.rs).
 fn hold_child_signals() -> io::Result<()> {
     // SAFETY: the set is initialized before it is used, and outlives the calls.
     let result = unsafe {

@@ -41,12 +41,12 @@ const WALL_JUMP: u64 = 100_000_000;
 #[cfg(feature = "test-hooks")]
 pub static DISTURB: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// A step of the host's wall clock that did not happen: by how much, and at which time, in ns.
+/// A planted step of the host's wall clock, in ns.
 #[cfg(feature = "test-hooks")]
-pub static WALL_STEP: [std::sync::atomic::AtomicU64; 2] = [
-    std::sync::atomic::AtomicU64::new(0),
-    std::sync::atomic::AtomicU64::new(0),
-];
+pub static WALL_STEP: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+/// The value of `CLOCK_MONOTONIC` at which the step happens, in ns.
+#[cfg(feature = "test-hooks")]
+pub static WALL_STEP_AT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -270,8 +270,8 @@ fn wall_offset() -> u64 {
     let now = sys::monotonic();
     let offset = sys::realtime().saturating_sub(now);
     #[cfg(feature = "test-hooks")]
-    if now >= WALL_STEP[1].load(Ordering::Relaxed) {
-        return offset + WALL_STEP[0].load(Ordering::Relaxed);
+    if now >= WALL_STEP_AT.load(Ordering::Relaxed) {
+        return offset + WALL_STEP.load(Ordering::Relaxed);
     }
     offset
 }

@@ -91,14 +91,15 @@ pub fn disturb_clocks() {
     clock::DISTURB.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// In so many seconds the wall clocks of all machines jump ahead, as if the host's had been set.
+/// Makes the wall clocks of all machines jump ahead by `by` when the time `after` has passed, as if
+/// the host's clock had been set.
 #[cfg(feature = "test-hooks")]
 pub fn step_wall_clocks(by: std::time::Duration, after: std::time::Duration) {
     use std::sync::atomic::Ordering::Relaxed;
 
     let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    clock::WALL_STEP[0].store(ns(by), Relaxed);
-    clock::WALL_STEP[1].store(sys::monotonic() + ns(after), Relaxed);
+    clock::WALL_STEP.store(ns(by), Relaxed);
+    clock::WALL_STEP_AT.store(sys::monotonic() + ns(after), Relaxed);
 }
 
 /// The number of CPUs that this program may use.

@@ -32,10 +32,10 @@ pub fn program_file(program: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Seals a file of which nobody has a writable mapping.
+/// Seals a file that has no writable mapping.
 ///
 /// The host refuses with `EBUSY` while anything else holds a page of the file: a writer could still
-/// change it. On a loaded host its own compaction or reclaim does so, and lets go of it soon. See
+/// change it. Work of the host itself, such as compaction, can do so for a short time. See
 /// fcntl(2), `F_SEAL_WRITE`.
 fn seal(file: BorrowedFd<'_>, patience: Duration) -> io::Result<()> {
     let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
