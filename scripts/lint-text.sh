@@ -14,6 +14,7 @@ lines=500
 generated() {
 	case $1 in
 	abi/include/* | abi/src/generated.rs | abi/src/process.rs | abi/src/process/area.rs) ;;
+	vbus/include/paravane/vbus_layout.h | vbus/shm/src/layout.rs) ;;
 	Cargo.lock | *.json) ;;
 	LICENSE-* | LICENSES/*.txt | tests/blobs/*/* | tests/corpus/* | tests/profiles/*) ;;
 	*) return 1 ;;

@@ -34,6 +34,9 @@ cargo test --locked --workspace --no-fail-fast "${profile[@]}" "${all[@]}" 2>&1 
 say "wake-ups under loom"
 RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --package paravane-wakeup \
 	--target-dir target/loom 2>&1 | tee -a "$log" || status=$?
+# The same for the two sides of the virtual bus's queues.
+RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --package paravane-vbus-shm \
+	--test loom --target-dir target/loom 2>&1 | tee -a "$log" || status=$?
 
 # Each test program ends with: test result: ok. 12 passed; 0 failed; 0 ignored; ...
 read -r passed failed ignored < <(

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The views of the shared area: `abi/src/process/area.rs`.
+//! The views of shared memory: `abi/src/process/area.rs` and `vbus/shm/src/layout.rs`.
 //!
-//! A guest can write the shared area at any time, so a view has no plain fields: every access is an
+//! A guest can write this memory at any time, so a view has no plain fields: every access is an
 //! atomic load or store, and the number of an enum's variant is checked when it is read.
 
 use crate::model::{Abi, Group, Struct, array, is_struct};
-use crate::rust::capital;
+use crate::rust::{capital, groups};
 use anyhow::Result;
 use std::fmt::Write;
 
@@ -17,7 +17,19 @@ use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 ";
 
-/// Renders the module.
+const VBUS_HEAD: &str = "\
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+// Made by tools/abigen from abi/vbus.toml: change that, not this.
+//! The memory that both sides share: constants, and views of atomic fields.
+
+use crate::atomic::{AtomicU32, AtomicU64};
+#[cfg(not(loom))]
+use core::mem::{offset_of, size_of};
+#[cfg(not(loom))]
+use paravane_abi::view::View;
+";
+
+/// Renders the module of the process layer.
 pub fn render(abi: &Abi) -> Result<String> {
     let mut out = String::from(HEAD);
     for g in &abi.groups {
@@ -26,7 +38,17 @@ pub fn render(abi: &Abi) -> Result<String> {
         }
     }
     for s in abi.structs.iter().filter(|s| s.shared) {
-        view(&mut out, s, &abi.api.prefix)?;
+        view(&mut out, s, &abi.api.prefix, "")?;
+    }
+    Ok(out)
+}
+
+/// Renders the module of the virtual bus. Loom's atomics have sizes of their own.
+pub fn render_vbus(abi: &Abi) -> Result<String> {
+    let mut out = String::from(VBUS_HEAD);
+    groups(&mut out, abi)?;
+    for s in abi.structs.iter().filter(|s| s.shared) {
+        view(&mut out, s, &abi.api.prefix, "#[cfg(not(loom))]\n")?;
     }
     Ok(out)
 }
@@ -75,7 +97,8 @@ fn short(name: &str, prefix: &str) -> String {
     name.split('_').map(capital).collect()
 }
 
-fn view(out: &mut String, s: &Struct, prefix: &str) -> Result<()> {
+/// `guard` precedes what holds only for the memory itself.
+fn view(out: &mut String, s: &Struct, prefix: &str, guard: &str) -> Result<()> {
     let name = short(&s.name, prefix);
     writeln!(
         out,
@@ -102,14 +125,14 @@ fn view(out: &mut String, s: &Struct, prefix: &str) -> Result<()> {
         out,
         "// SAFETY: the assertions below leave no padding, \
          and every field is an atomic or a view.\n\
-         unsafe impl View for {name} {{}}\n\
-         const _: () = assert!(size_of::<{name}>() == {});",
+         {guard}unsafe impl View for {name} {{}}\n\
+         {guard}const _: () = assert!(size_of::<{name}>() == {});",
         s.size
     )?;
     for f in &s.fields {
         writeln!(
             out,
-            "const _: () = assert!(offset_of!({name}, {}) == {});",
+            "{guard}const _: () = assert!(offset_of!({name}, {}) == {});",
             f.name, f.offset
         )?;
     }

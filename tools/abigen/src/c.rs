@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The C and assembler view: `abi/include/paravane/vmi.h`.
+//! The C and assembler views: `abi/include/paravane/*.h`, `vbus/include/paravane/vbus_layout.h`.
 
 use crate::model::{Abi, Call, Section, Struct, array, is_struct};
 use anyhow::Result;
@@ -27,6 +27,16 @@ const PROCESS_HEAD: &str = "\
 
 #include \"vmi.h\"
 
+";
+
+const VBUS_HEAD: &str = "\
+/*
+ * The memory that both sides of a virtual-bus connection share. Made by
+ * tools/abigen from abi/vbus.toml: change that, not this. The rules that are
+ * not tables are in docs/vbus.md.
+ */
+#ifndef PARAVANE_VBUS_LAYOUT_H
+#define PARAVANE_VBUS_LAYOUT_H
 ";
 
 const TYPES: &str = "\
@@ -59,6 +69,22 @@ pub fn render_process(abi: &Abi) -> Result<String> {
         structure(&mut out, s)?;
     }
     out.push_str("#endif /* __ASSEMBLER__ */\n#endif /* PARAVANE_PROCESS_H */\n");
+    Ok(out)
+}
+
+/// Renders the header of the virtual bus: constants and structures.
+pub fn render_vbus(abi: &Abi) -> Result<String> {
+    let mut out = format!("{SPDX}{VBUS_HEAD}");
+    groups(&mut out, abi)?;
+    for s in &abi.structs {
+        offsets(&mut out, s)?;
+    }
+    out.push('\n');
+    out.push_str(TYPES);
+    for s in &abi.structs {
+        structure(&mut out, s)?;
+    }
+    out.push_str("#endif /* __ASSEMBLER__ */\n#endif /* PARAVANE_VBUS_LAYOUT_H */\n");
     Ok(out)
 }
 

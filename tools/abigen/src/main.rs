@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Turns `abi/vmi.toml` into the C header, the Rust module and the reference in `docs/vmi.md`, and
-//! `abi/process.toml` into a header and two modules. With `--check` it only reports whether they
-//! are up to date.
+//! `abi/process.toml` and `abi/vbus.toml` into headers and modules. With `--check` it only reports
+//! whether they are up to date.
 
 mod area;
 mod c;
@@ -39,6 +39,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<()> {
     let abi = load(&args.root.join("abi/vmi.toml"))?;
     let process = load(&args.root.join("abi/process.toml"))?;
+    let vbus = load(&args.root.join("abi/vbus.toml"))?;
     let manual = args.root.join("docs/vmi.md");
     let views = [
         (
@@ -57,6 +58,14 @@ fn run(args: &Args) -> Result<()> {
         (
             args.root.join("abi/src/process/area.rs"),
             area::render(&process)?,
+        ),
+        (
+            args.root.join("vbus/include/paravane/vbus_layout.h"),
+            c::render_vbus(&vbus)?,
+        ),
+        (
+            args.root.join("vbus/shm/src/layout.rs"),
+            area::render_vbus(&vbus)?,
         ),
         (manual.clone(), doc::replace(&read(&manual)?, &abi)?),
     ];

@@ -32,7 +32,8 @@ pub fn render_process(abi: &Abi) -> Result<String> {
     Ok(out)
 }
 
-fn groups(out: &mut String, abi: &Abi) -> Result<()> {
+/// Renders the constants.
+pub fn groups(out: &mut String, abi: &Abi) -> Result<()> {
     for g in &abi.groups {
         writeln!(out, "\n// {}", g.doc)?;
         for v in &g.values {
