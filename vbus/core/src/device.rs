@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Device classes and devices: what a device model implements.
+
+use crate::endpoint::{Broken, Endpoint};
+use crate::error::{Error, Kind};
+use crate::name::Name;
+use paravane_vbus_shm::Role;
+use serde::{Deserialize, Serialize};
+
+/// A connection of a client to a device. Numbers are not used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ConnectionId(pub u64);
+
+/// A type of device that can be made.
+pub trait Class {
+    /// Its name, for administrators.
+    fn name(&self) -> &'static str;
+
+    /// Makes a device.
+    fn create(&self, name: &Name) -> Box<dyn Device>;
+}
+
+/// A property of a device that an administrator sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attribute {
+    /// Its name.
+    pub name: String,
+    /// Its value now.
+    pub value: String,
+    /// Whether it can be set, and is part of the configuration.
+    pub writable: bool,
+}
+
+impl Attribute {
+    /// A statistic.
+    #[must_use]
+    pub fn figure(name: &str, value: u64) -> Self {
+        Attribute {
+            name: name.to_string(),
+            value: value.to_string(),
+            writable: false,
+        }
+    }
+}
+
+/// A queue that a client may share with a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueKind {
+    /// Its number.
+    pub number: u32,
+    /// What the client does with it.
+    pub role: Role,
+}
+
+/// What a round of work leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Work {
+    /// Nothing to do until a client notifies the device.
+    Idle,
+    /// More to do, for which no notification will come: the connector calls again.
+    More,
+}
+
+/// A device. Everything is called on one thread.
+///
+/// A device bounds what it does in a call: it handles at most `budget` packets.
+pub trait Device {
+    /// What a driver must speak, such as `virtual-ethernet`.
+    fn interface(&self) -> &'static str;
+
+    /// Version of that.
+    fn version(&self) -> u32 {
+        1
+    }
+
+    /// Its attributes.
+    fn attributes(&self) -> Vec<Attribute>;
+
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// There is none that can be set, or the value is not possible.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let _ = value;
+        Err(no_attribute(name))
+    }
+
+    /// Whether it can be linked to a bus besides `links` others.
+    ///
+    /// # Errors
+    /// It can not.
+    fn may_link(&self, links: usize) -> Result<(), Error> {
+        let _ = links;
+        Ok(())
+    }
+
+    /// The queues that a client shares.
+    fn queues(&self) -> &'static [QueueKind];
+
+    /// A client has connected.
+    ///
+    /// # Errors
+    /// The device takes no further connection.
+    fn connect(&mut self, id: ConnectionId) -> Result<(), Error>;
+
+    /// A connection has ended, for whatever reason. The device drops its queues.
+    fn disconnect(&mut self, id: ConnectionId);
+
+    /// A client calls the device: a slow path for set-up. Writes the result, and returns its bytes.
+    ///
+    /// # Errors
+    /// The device has no such call, or refuses it.
+    fn call(
+        &mut self,
+        id: ConnectionId,
+        call: u32,
+        argument: &[u8],
+        result: &mut [u8],
+    ) -> Result<usize, Error> {
+        let _ = (id, argument, result);
+        Err(Error::new(
+            Kind::NotFound,
+            format!("the device has no call {call}"),
+        ))
+    }
+
+    /// A client shares a queue: one of [`Device::queues`], which it has not shared yet.
+    ///
+    /// # Errors
+    /// The device refuses it.
+    fn share(&mut self, id: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error>;
+
+    /// Works for a connection whose client has notified, or for which [`Work::More`] was returned.
+    /// Connections whose clients broke the protocol are added to `broken`; they are reset.
+    fn work(
+        &mut self,
+        id: ConnectionId,
+        budget: u32,
+        broken: &mut Vec<(ConnectionId, Broken)>,
+    ) -> Work;
+}
+
+/// The error of a device without this attribute.
+#[must_use]
+pub fn no_attribute(name: &str) -> Error {
+    Error::new(
+        Kind::NotFound,
+        format!("the device has no attribute {name:.40} that can be set"),
+    )
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The devices of this crate, one module each, and what they share.
+
+mod echo;
+mod null;
+mod switch;
+
+pub use echo::Echo;
+pub use null::Null;
+pub use switch::Switch;
+
+use crate::device::{Attribute, Class, QueueKind};
+use crate::endpoint::{Broken, Endpoint, Statistics};
+use crate::error::{Error, Kind};
+use paravane_vbus_shm::Role;
+
+/// Queue on which a client receives.
+pub const RX: u32 = 0;
+/// Queue on which a client sends.
+pub const TX: u32 = 1;
+
+const BOTH: &[QueueKind] = &[
+    QueueKind {
+        number: RX,
+        role: Role::Receive,
+    },
+    QueueKind {
+        number: TX,
+        role: Role::Transmit,
+    },
+];
+
+/// All classes.
+#[must_use]
+pub fn classes() -> Vec<Box<dyn Class>> {
+    vec![
+        Box::new(echo::EchoClass),
+        Box::new(null::NullClass),
+        Box::new(switch::SwitchClass),
+    ]
+}
+
+/// The two queues of a client, and the packet that the device is working on.
+#[derive(Debug, Default)]
+struct Port {
+    rx: Option<Endpoint>,
+    tx: Option<Endpoint>,
+    /// A packet that was taken and not delivered yet, with its flags.
+    held: Option<u32>,
+    buffer: Vec<u8>,
+}
+
+impl Port {
+    fn share(&mut self, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
+        let place = match queue {
+            RX => &mut self.rx,
+            TX => &mut self.tx,
+            _ => {
+                let text = format!("the device has no queue {queue}");
+                return Err(Error::new(Kind::NotFound, text));
+            }
+        };
+        if place.is_some() {
+            let text = format!("queue {queue} is shared already");
+            return Err(Error::new(Kind::Exists, text));
+        }
+        *place = Some(endpoint);
+        Ok(())
+    }
+
+    /// Takes a packet into `buffer` unless one is held. False: there is none.
+    fn take(&mut self, most: usize) -> Result<bool, Broken> {
+        if self.held.is_some() {
+            return Ok(true);
+        }
+        let Some(tx) = &mut self.tx else {
+            return Ok(false);
+        };
+        self.held = tx.packet(&mut self.buffer, most)?;
+        Ok(self.held.is_some())
+    }
+
+    /// The packet that is held has been delivered or dropped.
+    fn done(&mut self) {
+        if let (Some(tx), Some(_)) = (&mut self.tx, self.held.take()) {
+            tx.complete(self.buffer.len());
+        }
+    }
+
+    fn begin(&self) {
+        for queue in [&self.rx, &self.tx].into_iter().flatten() {
+            queue.begin();
+        }
+    }
+
+    /// Signals what was done, and rests if there is nothing more. `blocked`: the client's buffers
+    /// are awaited, and not its packets. True: there is more.
+    fn end(&mut self, idle: bool, blocked: bool) -> bool {
+        for queue in [&mut self.rx, &mut self.tx].into_iter().flatten() {
+            queue.signal();
+        }
+        if !idle {
+            return true;
+        }
+        let awaited = if blocked { &self.rx } else { &self.tx };
+        awaited.as_ref().is_some_and(Endpoint::rest)
+    }
+
+    fn statistics(&self) -> [Statistics; 2] {
+        [&self.rx, &self.tx].map(|queue| {
+            let statistics = queue.as_ref().map(|queue| queue.statistics);
+            statistics.unwrap_or_default()
+        })
+    }
+}
+
+/// What ended connections have counted.
+#[derive(Debug, Default)]
+struct Totals {
+    rx: Statistics,
+    tx: Statistics,
+}
+
+impl Totals {
+    fn add(&mut self, port: &Port) {
+        let [rx, tx] = port.statistics();
+        for (all, one) in [(&mut self.rx, rx), (&mut self.tx, tx)] {
+            all.packets += one.packets;
+            all.bytes += one.bytes;
+            all.notified += one.notified;
+            all.quiet += one.quiet;
+        }
+    }
+
+    /// The attributes of all connections, those of now included.
+    fn attributes<'a>(&self, ports: impl Iterator<Item = &'a Port>) -> Vec<Attribute> {
+        let mut all = Totals {
+            rx: self.rx,
+            tx: self.tx,
+        };
+        let mut connections = 0;
+        for port in ports {
+            all.add(port);
+            connections += 1;
+        }
+        let Totals { rx, tx } = all;
+        [
+            ("connections", connections),
+            ("rx-packets", rx.packets),
+            ("rx-bytes", rx.bytes),
+            ("rx-notified", rx.notified),
+            ("rx-quiet", rx.quiet),
+            ("tx-packets", tx.packets),
+            ("tx-bytes", tx.bytes),
+            ("tx-notified", tx.notified),
+            ("tx-quiet", tx.quiet),
+        ]
+        .map(|(name, value)| Attribute::figure(name, value))
+        .to_vec()
+    }
+}
+
+/// Reads a switch of two positions.
+fn flag(name: &str, value: &str) -> Result<bool, Error> {
+    match value {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(Error::new(
+            Kind::Invalid,
+            format!("{value:.40?} is no value of {name}: 0 or 1 are"),
+        )),
+    }
+}

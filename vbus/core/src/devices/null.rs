@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A device that takes packets and throws them away, for measuring.
+
+use super::{BOTH, Port, Totals};
+use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Work};
+use crate::endpoint::{Broken, Endpoint};
+use crate::error::Error;
+use crate::limits;
+use crate::name::Name;
+use std::collections::BTreeMap;
+
+/// Makes [`Null`].
+#[derive(Debug)]
+pub struct NullClass;
+
+impl Class for NullClass {
+    fn name(&self) -> &'static str {
+        "null"
+    }
+
+    fn create(&self, _: &Name) -> Box<dyn Device> {
+        Box::new(Null::default())
+    }
+}
+
+/// The device.
+#[derive(Debug, Default)]
+pub struct Null {
+    ports: BTreeMap<ConnectionId, Port>,
+    totals: Totals,
+}
+
+impl Device for Null {
+    fn interface(&self) -> &'static str {
+        "null"
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        self.totals.attributes(self.ports.values())
+    }
+
+    fn queues(&self) -> &'static [QueueKind] {
+        BOTH
+    }
+
+    fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
+        self.ports.insert(id, Port::default());
+        Ok(())
+    }
+
+    fn disconnect(&mut self, id: ConnectionId) {
+        if let Some(port) = self.ports.remove(&id) {
+            self.totals.add(&port);
+        }
+    }
+
+    fn share(&mut self, id: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
+        match self.ports.get_mut(&id) {
+            Some(port) => port.share(queue, endpoint),
+            None => Err(Error::not_found("connection", "of this number")),
+        }
+    }
+
+    fn work(
+        &mut self,
+        id: ConnectionId,
+        budget: u32,
+        broken: &mut Vec<(ConnectionId, Broken)>,
+    ) -> Work {
+        let Some(port) = self.ports.get_mut(&id) else {
+            return Work::Idle;
+        };
+        port.begin();
+        for _ in 0..budget {
+            match port.take(limits::PACKET) {
+                Ok(true) => port.done(),
+                Ok(false) => return more(port.end(true, false)),
+                Err(error) => {
+                    broken.push((id, error));
+                    return Work::Idle;
+                }
+            }
+        }
+        more(port.end(false, false))
+    }
+}
+
+fn more(more: bool) -> Work {
+    if more { Work::More } else { Work::Idle }
+}

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! venet-switch: the clients of a bus exchange Ethernet frames.
+//!
+//! Each connection is a port with an address of its own (`MACQUERY`). A frame goes to the port with
+//! its destination, a broadcast or multicast to all others; nothing is learnt from frames, so the
+//! tables are as large as the number of ports. A frame whose source is not the sender's address is
+//! dropped, as is one for an address that no port has. If a receiver has posted no buffer, the frame
+//! is dropped; with the attribute `lossless` its sender waits for a buffer instead.
+//!
+//! Calls are those of venet (seed 003): `LINKUP`, `LINKDOWN`, `MACQUERY`, `NEGCAP` (no capability
+//! yet), `FLUSHRX`; and `MACSET`, by which a client that comes back asks for the address that it had.
+
+use super::{BOTH, Port, Totals, flag};
+use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Work, no_attribute};
+use crate::endpoint::{Broken, Endpoint, Sent};
+use crate::error::{Error, Kind};
+use crate::limits;
+use crate::name::Name;
+use std::collections::BTreeMap;
+
+/// Largest number of ports.
+const PORTS: usize = 64;
+/// Bytes of the two addresses and the type at the beginning of a frame.
+const HEADER: usize = 14;
+
+/// The calls of venet.
+mod call {
+    pub const LINKUP: u32 = 0;
+    pub const LINKDOWN: u32 = 1;
+    pub const MACQUERY: u32 = 2;
+    pub const NEGCAP: u32 = 3;
+    pub const FLUSHRX: u32 = 4;
+    pub const MACSET: u32 = 16;
+}
+
+type Mac = [u8; 6];
+
+/// Makes [`Switch`].
+#[derive(Debug)]
+pub struct SwitchClass;
+
+impl Class for SwitchClass {
+    fn name(&self) -> &'static str {
+        "venet-switch"
+    }
+
+    fn create(&self, name: &Name) -> Box<dyn Device> {
+        // FNV-1a of the name: devices of different names have different addresses, most likely.
+        let hash = name.as_str().bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        Box::new(Switch {
+            prefix: hash.to_be_bytes(),
+            ports: BTreeMap::new(),
+            totals: Totals::default(),
+            lossless: false,
+            dropped: Dropped::default(),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct SwitchPort {
+    port: Port,
+    mac: Mac,
+    up: bool,
+    /// The port whose buffers the held frame waits for.
+    waits_for: Option<ConnectionId>,
+}
+
+#[derive(Debug, Default)]
+struct Dropped {
+    no_buffer: u64,
+    unknown: u64,
+    source: u64,
+    malformed: u64,
+}
+
+/// The device.
+#[derive(Debug)]
+pub struct Switch {
+    prefix: [u8; 4],
+    ports: BTreeMap<ConnectionId, SwitchPort>,
+    totals: Totals,
+    lossless: bool,
+    dropped: Dropped,
+}
+
+/// What became of one frame.
+enum Step {
+    Done,
+    NoFrame,
+    Waits,
+}
+
+impl Switch {
+    fn free_mac(&self) -> Option<Mac> {
+        let [a, b, c, d] = self.prefix;
+        // Locally administered, unicast.
+        let mac = |number: u8| [0x02, a, b, c, d, number];
+        (1..=u8::MAX)
+            .map(mac)
+            .find(|mac| self.ports.values().all(|port| port.mac != *mac))
+    }
+
+    /// Gives a port an address that is like one of [`Switch::free_mac`], and that no other has.
+    fn set_mac(&mut self, id: ConnectionId, argument: &[u8]) -> Result<usize, Error> {
+        let [a, b, c, d] = self.prefix;
+        let wanted: Option<Mac> = argument.try_into().ok();
+        let wanted = wanted.filter(|mac| mac[..5] == [0x02, a, b, c, d] && mac[5] != 0);
+        let Some(wanted) = wanted else {
+            return Err(Error::new(
+                Kind::Invalid,
+                "this is no address of the switch",
+            ));
+        };
+        if self
+            .ports
+            .iter()
+            .any(|(&other, port)| other != id && port.mac == wanted)
+        {
+            return Err(Error::new(Kind::Busy, "another port has this address"));
+        }
+        let port = self.port(id)?;
+        if port.up {
+            let text = "the address is chosen while the link is down";
+            return Err(Error::new(Kind::Busy, text));
+        }
+        port.mac = wanted;
+        Ok(0)
+    }
+
+    fn port(&mut self, id: ConnectionId) -> Result<&mut SwitchPort, Error> {
+        let port = self.ports.get_mut(&id);
+        port.ok_or_else(|| Error::not_found("connection", "of this number"))
+    }
+
+    /// Moves one frame of a port.
+    fn step(
+        &mut self,
+        id: ConnectionId,
+        broken: &mut Vec<(ConnectionId, Broken)>,
+    ) -> Result<Step, Broken> {
+        let Some(from) = self.ports.get_mut(&id) else {
+            return Ok(Step::NoFrame);
+        };
+        if !from.up || !from.port.take(limits::PACKET)? {
+            return Ok(Step::NoFrame);
+        }
+        let mac = from.mac;
+        // The frame leaves the port while it is delivered to others.
+        let frame = std::mem::take(&mut from.port.buffer);
+        let flags = from.port.held.unwrap_or(0);
+        let waits = self.deliver(id, mac, &frame, flags, broken);
+        if let Some(from) = self.ports.get_mut(&id) {
+            from.port.buffer = frame;
+            from.waits_for = waits;
+            if waits.is_some() {
+                return Ok(Step::Waits);
+            }
+            from.port.done();
+        }
+        Ok(Step::Done)
+    }
+
+    /// Delivers a frame. Returns the port that it must wait for.
+    fn deliver(
+        &mut self,
+        from: ConnectionId,
+        mac: Mac,
+        frame: &[u8],
+        flags: u32,
+        broken: &mut Vec<(ConnectionId, Broken)>,
+    ) -> Option<ConnectionId> {
+        let Some((to, source)) = frame.get(..HEADER).map(|h| (&h[..6], &h[6..12])) else {
+            self.dropped.malformed += 1;
+            return None;
+        };
+        if source != mac {
+            self.dropped.source += 1;
+            return None;
+        }
+        let to_all = to[0] & 1 != 0;
+        let mut known = to_all;
+        for (&id, port) in &mut self.ports {
+            if id == from || !port.up || !(to_all || to == port.mac) {
+                continue;
+            }
+            known = true;
+            let Some(rx) = &mut port.port.rx else {
+                continue;
+            };
+            match rx.send(frame, flags) {
+                Ok(Sent::Yes) => rx.signal(),
+                // A frame for all waits for nobody.
+                Ok(Sent::NoBuffer) if self.lossless && !to_all => return Some(id),
+                Ok(Sent::NoBuffer | Sent::TooLong) => self.dropped.no_buffer += 1,
+                Err(error) => broken.push((id, error)),
+            }
+        }
+        if !known {
+            self.dropped.unknown += 1;
+        }
+        None
+    }
+
+    /// Ports whose frames wait for buffers of this one.
+    fn waiting(&self, id: ConnectionId) -> Vec<ConnectionId> {
+        let waits = |(&other, port): (&ConnectionId, &SwitchPort)| {
+            (port.waits_for == Some(id)).then_some(other)
+        };
+        self.ports.iter().filter_map(waits).collect()
+    }
+
+    /// Works for one port. True: there is more.
+    fn serve(
+        &mut self,
+        id: ConnectionId,
+        budget: u32,
+        broken: &mut Vec<(ConnectionId, Broken)>,
+    ) -> bool {
+        if let Some(port) = self.ports.get(&id) {
+            if let Some(tx) = &port.port.tx {
+                tx.begin();
+            }
+        }
+        let (mut idle, mut waits) = (false, None);
+        for _ in 0..budget {
+            match self.step(id, broken) {
+                Ok(Step::Done) => {}
+                Ok(Step::NoFrame) => {
+                    idle = true;
+                    break;
+                }
+                Ok(Step::Waits) => {
+                    waits = self.ports.get(&id).and_then(|port| port.waits_for);
+                    break;
+                }
+                Err(error) => {
+                    broken.push((id, error));
+                    return false;
+                }
+            }
+        }
+        if let Some(tx) = self
+            .ports
+            .get_mut(&id)
+            .and_then(|port| port.port.tx.as_mut())
+        {
+            tx.signal();
+        }
+        match waits {
+            // The receiver notifies the switch when it posts buffers, and the sender need not.
+            Some(receiver) => {
+                let port = self.ports.get(&receiver);
+                let rx = port.and_then(|port| port.port.rx.as_ref());
+                rx.is_none_or(|rx| rx.rest() || rx.ready())
+            }
+            None if idle => {
+                let port = self.ports.get(&id);
+                let tx = port
+                    .filter(|port| port.up)
+                    .and_then(|port| port.port.tx.as_ref());
+                tx.is_some_and(Endpoint::rest)
+            }
+            None => true,
+        }
+    }
+}
+
+impl Device for Switch {
+    fn interface(&self) -> &'static str {
+        "virtual-ethernet"
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        let ports = self.ports.values().map(|port| &port.port);
+        let mut all = self.totals.attributes(ports);
+        all.push(Attribute {
+            name: "lossless".to_string(),
+            value: u8::from(self.lossless).to_string(),
+            writable: true,
+        });
+        let Dropped {
+            no_buffer,
+            unknown,
+            source,
+            malformed,
+        } = self.dropped;
+        all.extend(
+            [
+                ("dropped-no-buffer", no_buffer),
+                ("dropped-unknown", unknown),
+                ("dropped-source", source),
+                ("dropped-malformed", malformed),
+            ]
+            .map(|(name, value)| Attribute::figure(name, value)),
+        );
+        all
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        match name {
+            "lossless" => self.lossless = flag(name, value)?,
+            _ => return Err(no_attribute(name)),
+        }
+        Ok(())
+    }
+
+    fn queues(&self) -> &'static [QueueKind] {
+        BOTH
+    }
+
+    fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
+        let mac = self.free_mac().filter(|_| self.ports.len() < PORTS);
+        let mac = mac.ok_or_else(|| Error::limit("ports of a switch", PORTS))?;
+        let port = SwitchPort {
+            port: Port::default(),
+            mac,
+            up: false,
+            waits_for: None,
+        };
+        self.ports.insert(id, port);
+        Ok(())
+    }
+
+    fn disconnect(&mut self, id: ConnectionId) {
+        if let Some(port) = self.ports.remove(&id) {
+            self.totals.add(&port.port);
+        }
+    }
+
+    fn call(
+        &mut self,
+        id: ConnectionId,
+        call: u32,
+        argument: &[u8],
+        result: &mut [u8],
+    ) -> Result<usize, Error> {
+        if call == call::MACSET {
+            return self.set_mac(id, argument);
+        }
+        let port = self.port(id)?;
+        match call {
+            call::LINKUP if port.up => Err(Error::new(Kind::Exists, "the link is up already")),
+            call::LINKUP if port.port.rx.is_none() || port.port.tx.is_none() => Err(Error::new(
+                Kind::Invalid,
+                "the link cannot be up before both queues are shared",
+            )),
+            call::LINKUP => {
+                port.up = true;
+                Ok(0)
+            }
+            call::LINKDOWN => {
+                port.up = false;
+                Ok(0)
+            }
+            call::MACQUERY => put(result, &port.mac),
+            call::NEGCAP if port.up => Err(Error::new(
+                Kind::Busy,
+                "capabilities are negotiated while the link is down",
+            )),
+            // A group and its bits: the switch has none of them.
+            call::NEGCAP if argument.len() == 8 => {
+                let group = [argument[0], argument[1], argument[2], argument[3]];
+                put(result, &[group, [0; 4]].concat())
+            }
+            call::FLUSHRX => {
+                let Some(rx) = &mut port.port.rx else {
+                    return Ok(0);
+                };
+                let flushed = rx.flush_buffers(limits::DESCRIPTORS);
+                let text = |error: Broken| Error::new(Kind::Broken, error.to_string());
+                flushed.map(|_| 0).map_err(text)
+            }
+            _ => Err(Error::new(
+                Kind::NotFound,
+                format!(
+                    "virtual-ethernet has no call {call} with {} bytes",
+                    argument.len()
+                ),
+            )),
+        }
+    }
+
+    fn share(&mut self, id: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
+        self.port(id)?.port.share(queue, endpoint)
+    }
+
+    fn work(
+        &mut self,
+        id: ConnectionId,
+        budget: u32,
+        broken: &mut Vec<(ConnectionId, Broken)>,
+    ) -> Work {
+        let rx = self.ports.get(&id).and_then(|port| port.port.rx.as_ref());
+        if let Some(rx) = rx {
+            rx.begin();
+        }
+        let mut more = false;
+        for other in self.waiting(id) {
+            more |= self.serve(other, budget, broken);
+        }
+        more |= self.serve(id, budget, broken);
+        if more { Work::More } else { Work::Idle }
+    }
+}
+
+fn put(result: &mut [u8], bytes: &[u8]) -> Result<usize, Error> {
+    let Some(place) = result.get_mut(..bytes.len()) else {
+        let text = format!("the result has {} bytes", bytes.len());
+        return Err(Error::new(Kind::Invalid, text));
+    };
+    place.copy_from_slice(bytes);
+    Ok(bytes.len())
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The device's end of a queue: a ring, its signals, the client's memory, and notifications.
+
+use crate::memory::{MemoryContext, Outside, Region};
+use paravane_vbus_shm::memory::Queue;
+use paravane_vbus_shm::signal::{Left, Side};
+use paravane_vbus_shm::south::{Place, South};
+use paravane_vbus_shm::{Breach, Role};
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Notifies a client: an eventfd, or an interrupt.
+pub trait Notify {
+    /// Makes the client look at its queues. Does not wait.
+    fn notify(&self);
+}
+
+/// A client broke the protocol of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A rule of the ring.
+    Ring(Breach),
+    /// A buffer outside of its memory.
+    Memory(Outside),
+    /// A packet longer than the device takes.
+    Long(u32),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::Ring(breach) => breach.fmt(f),
+            Broken::Memory(outside) => outside.fmt(f),
+            Broken::Long(len) => write!(f, "a packet of {len} bytes is too long"),
+        }
+    }
+}
+
+/// What became of a packet for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is in the client's buffer.
+    Yes,
+    /// The client has posted no buffer.
+    NoBuffer,
+    /// The client's next buffer is too small. It is returned empty.
+    TooLong,
+}
+
+/// What happened on a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Notifications to the client.
+    pub notified: u64,
+    /// Times that a notification was not needed.
+    pub quiet: u64,
+}
+
+/// The device's end of a queue.
+pub struct Endpoint {
+    // These refer to the region, which is dropped last.
+    south: South<'static>,
+    to_north: Side<'static>,
+    to_south: Side<'static>,
+    memory: Rc<dyn MemoryContext>,
+    notify: Rc<dyn Notify>,
+    /// Packets were passed on since the last signal.
+    news: bool,
+    /// What was counted.
+    pub statistics: Statistics,
+    _region: Rc<dyn Region>,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.south, self.statistics)
+    }
+}
+
+impl Endpoint {
+    /// Opens a queue in `range` of the region, which its client has made.
+    ///
+    /// # Errors
+    /// The memory does not have such a queue.
+    pub fn open(
+        region: Rc<dyn Region>,
+        range: Range<u64>,
+        count: u32,
+        role: Role,
+        memory: Rc<dyn MemoryContext>,
+        notify: Rc<dyn Notify>,
+    ) -> Result<Self, Broken> {
+        let (start, size) = region.range();
+        let len = range.end.saturating_sub(range.start);
+        let outside = Broken::Memory(Outside {
+            ptr: range.start,
+            len: usize::try_from(len).unwrap_or(usize::MAX),
+        });
+        let first = usize::try_from(range.start).map_err(|_| outside)?;
+        let len = usize::try_from(len).map_err(|_| outside)?;
+        if first.checked_add(len).is_none_or(|end| end > size) {
+            return Err(outside);
+        }
+        // SAFETY: the range is within the region, which stays mapped while `_region` lives, and
+        // the references go with this value. A region is accessed atomically.
+        let queue: Queue<'static> =
+            unsafe { Queue::open(start.add(first), len, count, role) }.map_err(Broken::Ring)?;
+        let south = South::attach(queue.ring, role).map_err(Broken::Ring)?;
+        // A device that had the queue before may have died before it notified.
+        notify.notify();
+        Ok(Endpoint {
+            south,
+            to_north: queue.to_north,
+            to_south: queue.to_south,
+            memory,
+            notify,
+            news: false,
+            statistics: Statistics::default(),
+            _region: region,
+        })
+    }
+
+    /// Copies the next packet of the client, and returns its flags. It must be
+    /// [completed](Endpoint::complete).
+    ///
+    /// # Errors
+    /// The client broke the protocol.
+    pub fn packet(&mut self, to: &mut Vec<u8>, most: usize) -> Result<Option<u32>, Broken> {
+        let Some(place) = self.south.take().map_err(Broken::Ring)? else {
+            return Ok(None);
+        };
+        let len = place.len as usize;
+        if len > most {
+            return Err(Broken::Long(place.len));
+        }
+        to.resize(len, 0);
+        self.memory.read(place.ptr, to).map_err(Broken::Memory)?;
+        Ok(Some(place.flags))
+    }
+
+    /// The oldest packet was delivered: its buffer goes back to the client.
+    pub fn complete(&mut self, len: usize) {
+        if self.south.complete() {
+            self.count(len);
+        }
+    }
+
+    /// Copies a packet into the client's next buffer.
+    ///
+    /// # Errors
+    /// The client broke the protocol.
+    pub fn send(&mut self, packet: &[u8], flags: u32) -> Result<Sent, Broken> {
+        let Some(place) = self.south.take().map_err(Broken::Ring)? else {
+            return Ok(Sent::NoBuffer);
+        };
+        let fits = packet.len() <= place.len as usize;
+        if fits {
+            let written = self.memory.write(place.ptr, packet);
+            written.map_err(Broken::Memory)?;
+        }
+        let used = if fits { packet.len() } else { 0 };
+        self.fill(&place, used, flags);
+        Ok(if fits { Sent::Yes } else { Sent::TooLong })
+    }
+
+    /// Returns all posted buffers of the client empty, at most as many as there are descriptors.
+    ///
+    /// # Errors
+    /// The client broke the protocol.
+    pub fn flush_buffers(&mut self, most: u32) -> Result<u32, Broken> {
+        let mut flushed = 0;
+        while flushed < most {
+            let Some(place) = self.south.take().map_err(Broken::Ring)? else {
+                break;
+            };
+            self.fill(&place, 0, 0);
+            flushed += 1;
+        }
+        Ok(flushed)
+    }
+
+    fn fill(&mut self, place: &Place, used: usize, flags: u32) {
+        let used = u32::try_from(used).unwrap_or(u32::MAX);
+        if self.south.fill(place, used, flags) {
+            self.count(used as usize);
+        }
+    }
+
+    fn count(&mut self, len: usize) {
+        self.statistics.packets += 1;
+        self.statistics.bytes += len as u64;
+        self.news = true;
+    }
+
+    /// Tells the client of what was passed on, if it wants to know and does not know already.
+    pub fn signal(&mut self) {
+        if !std::mem::take(&mut self.news) {
+            return;
+        }
+        if self.to_north.inject() {
+            self.statistics.notified += 1;
+            self.notify.notify();
+        } else {
+            self.statistics.quiet += 1;
+        }
+    }
+
+    /// The device begins to look at the queue by itself: the client need not notify it.
+    pub fn begin(&self) {
+        self.to_south.disable();
+        self.to_south.look();
+    }
+
+    /// The device has seen an empty queue and wants to be notified. True: there was more in the
+    /// meantime, and no notification will come.
+    #[must_use]
+    pub fn rest(&self) -> bool {
+        self.to_south.rest() == Left::More
+    }
+
+    /// Whether there is something to take.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.south.ready()
+    }
+}
