@@ -15,6 +15,7 @@ use crate::name::Name;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// All classes, devices, buses and clients.
 #[derive(Default)]
@@ -34,8 +35,45 @@ pub struct Vbus {
 pub(crate) struct DeviceEntry {
     pub class: &'static str,
     pub device: Box<dyn Device>,
+    /// How long the device looks for work by itself before it wants to be notified again.
+    pub poll: Duration,
     /// Connections that were reset because their clients broke the protocol.
     pub broken: u64,
+}
+
+/// Name of the attribute with [`DeviceEntry::poll`], which every device has.
+pub(crate) const POLL: &str = "poll-us";
+/// Its value at first, and the largest.
+const POLL_FIRST: Duration = Duration::from_micros(20);
+const POLL_MOST: u64 = 10_000;
+
+impl DeviceEntry {
+    fn set(&mut self, attribute: &str, value: &str) -> Result<(), Error> {
+        if value.len() > limits::VALUE {
+            return Err(Error::limit("bytes of a value", limits::VALUE));
+        }
+        if attribute != POLL {
+            return self.device.set(attribute, value);
+        }
+        let number = value.parse().ok().filter(|&number| number <= POLL_MOST);
+        let number = number.ok_or_else(|| {
+            let text = format!("{value:.40?} is no value of {POLL}: 0 to {POLL_MOST} are");
+            Error::new(Kind::Invalid, text)
+        })?;
+        self.poll = Duration::from_micros(number);
+        Ok(())
+    }
+
+    pub(crate) fn attributes(&self) -> Vec<Attribute> {
+        let mut all = vec![Attribute {
+            name: POLL.to_string(),
+            value: self.poll.as_micros().to_string(),
+            writable: true,
+        }];
+        all.extend(self.device.attributes());
+        all.push(Attribute::figure("resets-broken", self.broken));
+        all
+    }
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +92,8 @@ pub(crate) struct Connection {
     pub device: Name,
     /// It is in `runnable`.
     pub queued: bool,
+    /// Since when its device has found nothing to do.
+    pub idle: Option<Instant>,
 }
 
 /// A bus, for administrators.
@@ -181,15 +221,15 @@ impl Vbus {
             );
             return Err(Error::new(Kind::NotFound, text));
         };
-        let mut device = known.create(name);
-        for (attribute, value) in attributes {
-            set(device.as_mut(), attribute, value)?;
-        }
-        let entry = DeviceEntry {
+        let mut entry = DeviceEntry {
             class: known.name(),
-            device,
+            device: known.create(name),
+            poll: POLL_FIRST,
             broken: 0,
         };
+        for (attribute, value) in attributes {
+            entry.set(attribute, value)?;
+        }
         self.devices.insert(name.clone(), entry);
         Ok(())
     }
@@ -218,7 +258,7 @@ impl Vbus {
         attribute: &str,
         value: &str,
     ) -> Result<(), Error> {
-        set(self.device_mut(name)?.device.as_mut(), attribute, value)?;
+        self.device_mut(name)?.set(attribute, value)?;
         self.stir(name);
         Ok(())
     }
@@ -318,16 +358,12 @@ impl Vbus {
     /// All devices.
     #[must_use]
     pub fn device_infos(&self) -> Vec<DeviceInfo> {
-        let info = |(name, entry): (&Name, &DeviceEntry)| {
-            let mut attributes = entry.device.attributes();
-            attributes.push(Attribute::figure("resets-broken", entry.broken));
-            DeviceInfo {
-                name: name.to_string(),
-                class: entry.class.to_string(),
-                interface: entry.device.interface().to_string(),
-                buses: self.buses_of(name).map(ToString::to_string).collect(),
-                attributes,
-            }
+        let info = |(name, entry): (&Name, &DeviceEntry)| DeviceInfo {
+            name: name.to_string(),
+            class: entry.class.to_string(),
+            interface: entry.device.interface().to_string(),
+            buses: self.buses_of(name).map(ToString::to_string).collect(),
+            attributes: entry.attributes(),
         };
         self.devices.iter().map(info).collect()
     }
@@ -362,11 +398,4 @@ impl Vbus {
             }
         }
     }
-}
-
-fn set(device: &mut dyn Device, attribute: &str, value: &str) -> Result<(), Error> {
-    if value.len() > limits::VALUE {
-        return Err(Error::limit("bytes of a value", limits::VALUE));
-    }
-    device.set(attribute, value)
 }

@@ -6,14 +6,15 @@
 
 use crate::access::Credentials;
 use crate::administration::{Connection, Vbus};
-use crate::device::{ConnectionId, Work};
-use crate::endpoint::{Broken, Endpoint};
+use crate::device::{ConnectionId, Round, Work};
+use crate::endpoint::Endpoint;
 use crate::error::{Error, Kind};
 use crate::events::{Event, Events};
 use crate::limits;
 use crate::name::Name;
 use paravane_vbus_shm::Role;
 use serde::{Deserialize, Serialize};
+use std::time::Instant;
 
 /// A client that has joined a bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,6 +167,7 @@ impl Vbus {
             interface,
             device,
             queued: false,
+            idle: None,
         };
         self.connections.insert(id, connection);
         Ok(id)
@@ -276,10 +278,11 @@ impl Vbus {
         !self.runnable.is_empty()
     }
 
-    /// Works once for each connection that has work, at most `budget` packets each. Returns the
+    /// Works once for each connection that has work, or had some a moment ago (`poll-us`), at most
+    /// `budget` packets each. Returns the
     /// connections that were reset since their clients broke the protocol.
     pub fn work(&mut self, budget: u32) -> Vec<ConnectionId> {
-        let mut broken: Vec<(ConnectionId, Broken)> = Vec::new();
+        let mut round = Round::default();
         for _ in 0..self.runnable.len() {
             let Some(id) = self.runnable.pop_front() else {
                 break;
@@ -292,13 +295,31 @@ impl Vbus {
             let Some(entry) = self.devices.get_mut(&connection.device) else {
                 continue;
             };
-            if entry.device.work(id, budget, &mut broken) == Work::More {
+            let work = entry.device.work(id, budget, &mut round);
+            if work != Work::Nothing {
+                connection.idle = None;
+            }
+            // A device that has just worked looks again for a while, since a notification costs
+            // its client more than that.
+            let again = work == Work::More
+                || (!entry.poll.is_zero() && {
+                    let now = Instant::now();
+                    let idle = *connection.idle.get_or_insert(now);
+                    now.saturating_duration_since(idle) < entry.poll
+                })
+                || entry.device.rest(id);
+            if again {
                 connection.queued = true;
                 self.runnable.push_back(id);
+            } else {
+                connection.idle = None;
             }
         }
         let mut reset = Vec::new();
-        for (id, why) in broken {
+        for id in round.also {
+            self.notified(id);
+        }
+        for (id, why) in round.broken {
             if let Some(connection) = self.connections.get(&id) {
                 let device = connection.device.clone();
                 if let Ok(entry) = self.device_mut(&device) {

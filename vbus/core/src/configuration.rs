@@ -55,7 +55,7 @@ impl Vbus {
     #[must_use]
     pub fn configuration(&self) -> Configuration {
         let devices = self.devices.iter().map(|(name, entry)| {
-            let writable = entry.device.attributes().into_iter().filter(|a| a.writable);
+            let writable = entry.attributes().into_iter().filter(|a| a.writable);
             let configuration = DeviceConfiguration {
                 class: entry.class.to_string(),
                 attributes: writable.map(|a| (a.name, a.value)).collect(),

@@ -52,14 +52,36 @@ pub struct QueueKind {
     pub role: Role,
 }
 
-/// What a round of work leaves.
+/// What a round of work leads to, besides its own connection.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// Connections whose clients broke the protocol. They are reset.
+    pub broken: Vec<(ConnectionId, Broken)>,
+    /// Connections that have work now, too.
+    pub also: Vec<ConnectionId>,
+}
+
+/// What a round of work was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Work {
-    /// Nothing to do until a client notifies the device.
-    Idle,
-    /// More to do, for which no notification will come: the connector calls again.
+    /// There was nothing to do.
+    Nothing,
+    /// All there was is done.
+    Done,
+    /// The budget is used up, and there is more.
     More,
+}
+
+impl Work {
+    /// By whether a round did something, and whether it left something.
+    pub fn of(done: bool, more: bool) -> Self {
+        match (done, more) {
+            (_, true) => Work::More,
+            (true, false) => Work::Done,
+            (false, false) => Work::Nothing,
+        }
+    }
 }
 
 /// A device. Everything is called on one thread.
@@ -131,14 +153,14 @@ pub trait Device {
     /// The device refuses it.
     fn share(&mut self, id: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error>;
 
-    /// Works for a connection whose client has notified, or for which [`Work::More`] was returned.
-    /// Connections whose clients broke the protocol are added to `broken`; they are reset.
-    fn work(
-        &mut self,
-        id: ConnectionId,
-        budget: u32,
-        broken: &mut Vec<(ConnectionId, Broken)>,
-    ) -> Work;
+    /// Works for a connection. Needs no notification of its client from now on until
+    /// [`Device::rest`].
+    fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work;
+
+    /// The device waits for a notification of the client. True: there is work for which none will
+    /// come.
+    #[must_use]
+    fn rest(&mut self, id: ConnectionId) -> bool;
 }
 
 /// The error of a device without this attribute.

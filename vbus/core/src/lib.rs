@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The virtual bus: software devices in containers that an administrator makes (seed 003).
 //!
-//! A *class* makes *devices*. A *bus* is a container: an administrator links devices to it, and each
-//! link is an *interface* with a number. A *client* joins one bus, sees its interfaces and nothing
-//! else, opens a *connection* to one, and shares queues with the device. [`Vbus`] holds all of
-//! these and checks every access.
+//! A *class* makes *devices*. A *bus* is a container: an administrator links devices to it, and
+//! each link is an *interface* with a number. A *client* joins one bus, sees its interfaces and
+//! nothing else, opens a *connection* to one, and shares queues with the device. [`Vbus`] holds all
+//! of these and checks every access.
 //!
 //! This crate knows neither sockets, processes nor virtual machines. A *connector* brings clients:
 //! it checks who they are, maps their memory ([`Region`], [`MemoryContext`]), and passes
@@ -30,7 +30,7 @@ pub use access::{Access, Credentials};
 pub use administration::{BusInfo, DeviceInfo, Vbus};
 pub use client::{Interface, MemberId};
 pub use configuration::{BusConfiguration, Configuration, DeviceConfiguration};
-pub use device::{Attribute, Class, ConnectionId, Device, QueueKind, Work};
+pub use device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work};
 pub use endpoint::{Broken, Endpoint, Notify, Sent, Statistics};
 pub use error::{Error, Kind};
 pub use events::Event;

@@ -22,9 +22,9 @@ impl fmt::Display for Outside {
 
 impl std::error::Error for Outside {}
 
-/// Copies from and to a client's memory. A device uses nothing else, so it does not care whether the
-/// client is a guest, a process, or a test. The client may write the same bytes at any time: what
-/// was read is a copy that may be torn, and never the same twice.
+/// Copies from and to a client's memory. A device uses nothing else, so it does not care whether
+/// the client is a guest, a process, or a test. The client may write the same bytes at any time:
+/// what was read is a copy that may be torn, and never the same twice.
 pub trait MemoryContext {
     /// Copies out of the client's memory.
     ///

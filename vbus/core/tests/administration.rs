@@ -55,6 +55,15 @@ fn a_device_with_a_wrong_attribute_is_not_made() {
     let right = [("lossless".to_string(), "1".to_string())];
     vbus.create_device(&name("sw"), "venet-switch", &right)
         .unwrap();
+    for (value, good) in [
+        ("0", true),
+        ("10000", true),
+        ("10001", false),
+        ("-1", false),
+    ] {
+        let result = vbus.set_attribute(&name("sw"), "poll-us", value);
+        assert_eq!(result.is_ok(), good, "{value}");
+    }
     let long = "1".repeat(limits::VALUE + 1);
     let error = vbus
         .set_attribute(&name("sw"), "lossless", &long)

@@ -99,6 +99,25 @@ fn a_device_that_is_busy_is_not_notified() {
     assert!(attribute(&vbus, "tx-quiet") > 0);
 }
 
+/// A device that polls is not notified between two packets, and rests when it has polled enough.
+#[test]
+fn a_device_that_polls_is_not_notified() {
+    let mut vbus = system("null");
+    vbus.set_attribute(&name("dev"), "poll-us", "10000")
+        .unwrap();
+    let mut client = Client::open(&mut vbus, 1);
+    assert!(client.send(&mut vbus, b"x"));
+    assert_eq!(vbus.work(8), []);
+    assert_eq!((client.reclaim(), vbus.has_work()), (1, true));
+    assert!(!client.to_tx.inject(), "notified while it polls");
+    let begun = std::time::Instant::now();
+    while vbus.has_work() {
+        assert_eq!(vbus.work(8), []);
+    }
+    assert!(begun.elapsed() > std::time::Duration::from_millis(5));
+    assert!(client.to_tx.inject(), "it rests now");
+}
+
 #[test]
 fn frames_reach_their_address_and_no_other() {
     let mut vbus = system("venet-switch");
@@ -161,6 +180,40 @@ fn without_a_buffer_a_frame_is_dropped_or_waits() {
         assert_eq!((b.receive(), a.reclaim()), (Some(wanted(n)), 1));
     }
     assert_eq!(attribute(&vbus, "dropped-no-buffer"), 1);
+    // The sender that had waited is heard again.
+    b.post_one(&mut vbus);
+    settle(&mut vbus);
+    assert!(a.send(&mut vbus, &wanted(9)));
+    settle(&mut vbus);
+    assert_eq!((b.receive(), a.reclaim()), (Some(wanted(9)), 1));
+}
+
+/// Each waits for the other one's buffers.
+#[test]
+fn two_senders_that_wait_for_each_other_continue() {
+    let mut vbus = system("venet-switch");
+    vbus.set_attribute(&name("dev"), "lossless", "1").unwrap();
+    let (mut a, mut b, mac_a, mac_b) = pair(&mut vbus);
+    let (to_b, to_a) = (frame(mac_b, mac_a, "to b"), frame(mac_a, mac_b, "to a"));
+    for round in 0..5 {
+        assert!(a.send(&mut vbus, &to_b) && b.send(&mut vbus, &to_a));
+        settle(&mut vbus);
+        assert_eq!((a.reclaim(), b.reclaim()), (0, 0), "round {round}");
+        a.post_one(&mut vbus);
+        settle(&mut vbus);
+        assert_eq!(
+            (a.receive(), b.reclaim()),
+            (Some(to_a.clone()), 1),
+            "round {round}"
+        );
+        b.post_one(&mut vbus);
+        settle(&mut vbus);
+        assert_eq!(
+            (b.receive(), a.reclaim()),
+            (Some(to_b.clone()), 1),
+            "round {round}"
+        );
+    }
 }
 
 #[test]

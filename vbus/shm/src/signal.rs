@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 1 | stores work, marks `dirty` | clears `dirty` (a wake-up) or sets `enabled` |
 //! | 2 | full barrier | full barrier |
-//! | 3 | reads `enabled`, sets `pending`, notifies if it was clear | looks for work, reads `dirty` |
+//! | 3 | reads `enabled`, sets `pending`, notifies if it was clear | looks for work, for `dirty` |
 //!
 //! `pending` stays set while the side works, so that the injector does not notify it again. A
 //! disabled side still collects `dirty`. A superfluous notification is possible and harmless.

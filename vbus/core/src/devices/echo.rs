@@ -4,7 +4,7 @@
 //! It loses nothing: a packet is completed when its copy is in a buffer of the client.
 
 use super::{BOTH, Port, Totals};
-use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Work};
+use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work};
 use crate::endpoint::{Broken, Endpoint, Sent};
 use crate::error::Error;
 use crate::limits;
@@ -37,20 +37,20 @@ pub struct Echo {
 enum Step {
     Done,
     TooLong,
-    NoPacket,
-    NoBuffer,
+    /// There is no packet, or no buffer for the one that is held.
+    Waits,
 }
 
 fn step(port: &mut Port) -> Result<Step, Broken> {
     if port.rx.is_none() || !port.take(limits::PACKET)? {
-        return Ok(Step::NoPacket);
+        return Ok(Step::Waits);
     }
     let (Some(rx), Some(flags)) = (&mut port.rx, port.held) else {
-        return Ok(Step::NoPacket);
+        return Ok(Step::Waits);
     };
     let sent = rx.send(&port.buffer, flags)?;
     if sent == Sent::NoBuffer {
-        return Ok(Step::NoBuffer);
+        return Ok(Step::Waits);
     }
     port.done();
     Ok(if sent == Sent::Yes {
@@ -93,39 +93,34 @@ impl Device for Echo {
         }
     }
 
-    fn work(
-        &mut self,
-        id: ConnectionId,
-        budget: u32,
-        broken: &mut Vec<(ConnectionId, Broken)>,
-    ) -> Work {
+    fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work {
         let Some(port) = self.ports.get_mut(&id) else {
-            return Work::Idle;
+            return Work::Nothing;
         };
         port.begin();
-        let mut end = None;
+        let (mut done, mut more) = (false, true);
         for _ in 0..budget {
             match step(port) {
-                Ok(Step::Done) => {}
-                Ok(Step::TooLong) => self.too_long += 1,
-                Ok(Step::NoPacket) => {
-                    end = Some(false);
-                    break;
+                Ok(Step::Done) => done = true,
+                Ok(Step::TooLong) => {
+                    done = true;
+                    self.too_long += 1;
                 }
-                Ok(Step::NoBuffer) => {
-                    end = Some(true);
+                Ok(Step::Waits) => {
+                    more = false;
                     break;
                 }
                 Err(error) => {
-                    broken.push((id, error));
-                    return Work::Idle;
+                    round.broken.push((id, error));
+                    return Work::Nothing;
                 }
             }
         }
-        if port.end(end.is_some(), end == Some(true)) {
-            Work::More
-        } else {
-            Work::Idle
-        }
+        port.signal();
+        Work::of(done, more)
+    }
+
+    fn rest(&mut self, id: ConnectionId) -> bool {
+        self.ports.get(&id).is_some_and(Port::rest)
     }
 }

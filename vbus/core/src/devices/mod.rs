@@ -93,17 +93,22 @@ impl Port {
         }
     }
 
-    /// Signals what was done, and rests if there is nothing more. `blocked`: the client's buffers
-    /// are awaited, and not its packets. True: there is more.
-    fn end(&mut self, idle: bool, blocked: bool) -> bool {
+    /// Signals what was done.
+    fn signal(&mut self) {
         for queue in [&mut self.rx, &mut self.tx].into_iter().flatten() {
             queue.signal();
         }
-        if !idle {
-            return true;
-        }
-        let awaited = if blocked { &self.rx } else { &self.tx };
-        awaited.as_ref().is_some_and(Endpoint::rest)
+    }
+
+    /// Waits for a packet or, with one that is held, for a buffer. True: it has come already.
+    fn rest(&self) -> bool {
+        let awaited = if self.held.is_some() {
+            &self.rx
+        } else {
+            &self.tx
+        };
+        let rests = |queue: &Endpoint| queue.rest() || queue.ready();
+        awaited.as_ref().is_some_and(rests)
     }
 
     fn statistics(&self) -> [Statistics; 2] {

@@ -2,8 +2,8 @@
 //! A device that takes packets and throws them away, for measuring.
 
 use super::{BOTH, Port, Totals};
-use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Work};
-use crate::endpoint::{Broken, Endpoint};
+use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work};
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::limits;
 use crate::name::Name;
@@ -61,30 +61,33 @@ impl Device for Null {
         }
     }
 
-    fn work(
-        &mut self,
-        id: ConnectionId,
-        budget: u32,
-        broken: &mut Vec<(ConnectionId, Broken)>,
-    ) -> Work {
+    fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work {
         let Some(port) = self.ports.get_mut(&id) else {
-            return Work::Idle;
+            return Work::Nothing;
         };
         port.begin();
+        let (mut done, mut more) = (false, true);
         for _ in 0..budget {
             match port.take(limits::PACKET) {
-                Ok(true) => port.done(),
-                Ok(false) => return more(port.end(true, false)),
+                Ok(true) => {
+                    port.done();
+                    done = true;
+                }
+                Ok(false) => {
+                    more = false;
+                    break;
+                }
                 Err(error) => {
-                    broken.push((id, error));
-                    return Work::Idle;
+                    round.broken.push((id, error));
+                    return Work::Nothing;
                 }
             }
         }
-        more(port.end(false, false))
+        port.signal();
+        Work::of(done, more)
     }
-}
 
-fn more(more: bool) -> Work {
-    if more { Work::More } else { Work::Idle }
+    fn rest(&mut self, id: ConnectionId) -> bool {
+        self.ports.get(&id).is_some_and(Port::rest)
+    }
 }

@@ -4,14 +4,15 @@
 //! Each connection is a port with an address of its own (`MACQUERY`). A frame goes to the port with
 //! its destination, a broadcast or multicast to all others; nothing is learnt from frames, so the
 //! tables are as large as the number of ports. A frame whose source is not the sender's address is
-//! dropped, as is one for an address that no port has. If a receiver has posted no buffer, the frame
-//! is dropped; with the attribute `lossless` its sender waits for a buffer instead.
+//! dropped, as is one for an address that no port has. If a receiver has posted no buffer, the
+//! frame is dropped; with the attribute `lossless` its sender waits for a buffer instead.
 //!
 //! Calls are those of venet (seed 003): `LINKUP`, `LINKDOWN`, `MACQUERY`, `NEGCAP` (no capability
-//! yet), `FLUSHRX`; and `MACSET`, by which a client that comes back asks for the address that it had.
+//! yet), `FLUSHRX`; and `MACSET`, by which a client that comes back asks for the address that it
+//! had.
 
 use super::{BOTH, Port, Totals, flag};
-use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Work, no_attribute};
+use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work, no_attribute};
 use crate::endpoint::{Broken, Endpoint, Sent};
 use crate::error::{Error, Kind};
 use crate::limits;
@@ -89,7 +90,7 @@ pub struct Switch {
 /// What became of one frame.
 enum Step {
     Done,
-    NoFrame,
+    /// There is no frame, or no buffer for the one that is held.
     Waits,
 }
 
@@ -142,10 +143,10 @@ impl Switch {
         broken: &mut Vec<(ConnectionId, Broken)>,
     ) -> Result<Step, Broken> {
         let Some(from) = self.ports.get_mut(&id) else {
-            return Ok(Step::NoFrame);
+            return Ok(Step::Waits);
         };
         if !from.up || !from.port.take(limits::PACKET)? {
-            return Ok(Step::NoFrame);
+            return Ok(Step::Waits);
         }
         let mac = from.mac;
         // The frame leaves the port while it is delivered to others.
@@ -210,61 +211,6 @@ impl Switch {
             (port.waits_for == Some(id)).then_some(other)
         };
         self.ports.iter().filter_map(waits).collect()
-    }
-
-    /// Works for one port. True: there is more.
-    fn serve(
-        &mut self,
-        id: ConnectionId,
-        budget: u32,
-        broken: &mut Vec<(ConnectionId, Broken)>,
-    ) -> bool {
-        if let Some(port) = self.ports.get(&id) {
-            if let Some(tx) = &port.port.tx {
-                tx.begin();
-            }
-        }
-        let (mut idle, mut waits) = (false, None);
-        for _ in 0..budget {
-            match self.step(id, broken) {
-                Ok(Step::Done) => {}
-                Ok(Step::NoFrame) => {
-                    idle = true;
-                    break;
-                }
-                Ok(Step::Waits) => {
-                    waits = self.ports.get(&id).and_then(|port| port.waits_for);
-                    break;
-                }
-                Err(error) => {
-                    broken.push((id, error));
-                    return false;
-                }
-            }
-        }
-        if let Some(tx) = self
-            .ports
-            .get_mut(&id)
-            .and_then(|port| port.port.tx.as_mut())
-        {
-            tx.signal();
-        }
-        match waits {
-            // The receiver notifies the switch when it posts buffers, and the sender need not.
-            Some(receiver) => {
-                let port = self.ports.get(&receiver);
-                let rx = port.and_then(|port| port.port.rx.as_ref());
-                rx.is_none_or(|rx| rx.rest() || rx.ready())
-            }
-            None if idle => {
-                let port = self.ports.get(&id);
-                let tx = port
-                    .filter(|port| port.up)
-                    .and_then(|port| port.port.tx.as_ref());
-                tx.is_some_and(Endpoint::rest)
-            }
-            None => true,
-        }
     }
 }
 
@@ -387,22 +333,52 @@ impl Device for Switch {
         self.port(id)?.port.share(queue, endpoint)
     }
 
-    fn work(
-        &mut self,
-        id: ConnectionId,
-        budget: u32,
-        broken: &mut Vec<(ConnectionId, Broken)>,
-    ) -> Work {
-        let rx = self.ports.get(&id).and_then(|port| port.port.rx.as_ref());
-        if let Some(rx) = rx {
-            rx.begin();
+    fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work {
+        let Some(port) = self.ports.get(&id) else {
+            return Work::Nothing;
+        };
+        port.port.begin();
+        // Frames of other ports may have waited for buffers that this one has posted now.
+        if port.port.rx.as_ref().is_some_and(Endpoint::ready) {
+            round.also.extend(self.waiting(id));
         }
-        let mut more = false;
-        for other in self.waiting(id) {
-            more |= self.serve(other, budget, broken);
+        let (mut done, mut more) = (false, true);
+        for _ in 0..budget {
+            match self.step(id, &mut round.broken) {
+                Ok(Step::Done) => done = true,
+                Ok(Step::Waits) => {
+                    more = false;
+                    break;
+                }
+                Err(error) => {
+                    round.broken.push((id, error));
+                    return Work::Nothing;
+                }
+            }
         }
-        more |= self.serve(id, budget, broken);
-        if more { Work::More } else { Work::Idle }
+        if let Some(port) = self.ports.get_mut(&id) {
+            port.port.signal();
+        }
+        Work::of(done, more)
+    }
+
+    fn rest(&mut self, id: ConnectionId) -> bool {
+        let Some(port) = self.ports.get(&id).filter(|port| port.up) else {
+            return false;
+        };
+        let rests = |queue: &Endpoint| queue.rest() || queue.ready();
+        let awaited = !self.waiting(id).is_empty();
+        let rx = port.port.rx.as_ref().filter(|_| awaited);
+        let more = rx.is_some_and(rests);
+        // The receiver notifies the switch when it posts buffers, and the sender need not.
+        let next = match port.waits_for {
+            Some(receiver) => {
+                let receiver = self.ports.get(&receiver);
+                receiver.and_then(|port| port.port.rx.as_ref())
+            }
+            None => port.port.tx.as_ref(),
+        };
+        more | next.is_none_or(rests)
     }
 }
 

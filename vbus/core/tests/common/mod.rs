@@ -123,7 +123,8 @@ pub fn system(class: &str) -> Vbus {
         gids: [].into(),
     };
     vbus.set_access(&name("lan"), access).unwrap();
-    vbus.create_device(&name("dev"), class, &[]).unwrap();
+    let at_once = [("poll-us".to_string(), "0".to_string())];
+    vbus.create_device(&name("dev"), class, &at_once).unwrap();
     assert_eq!(vbus.link(&name("lan"), &name("dev")), Ok(1));
     vbus
 }

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The interface of C: `include/paravane/vbus.h`, which documents each function.
+//!
+//! Every pointer is the caller's promise, as C's are. A panic cannot cross the border: the
+//! functions call nothing that panics but for lack of memory, which aborts.
+
+use crate::client::{Client, Options, Woken};
+use crate::control::Error;
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const FULL: c_int = 0;
+const LOST: c_int = -1;
+const BREACH: c_int = -2;
+const INVALID: c_int = -3;
+const REFUSED: c_int = -4;
+const HOST: c_int = -5;
+
+fn number(error: &Error) -> c_int {
+    match error {
+        Error::Lost(_) | Error::Unreachable(..) => LOST,
+        Error::Breach(_) => BREACH,
+        Error::Invalid(_) => INVALID,
+        Error::Refused(_) => REFUSED,
+        Error::Host(..) | Error::Protocol(_) => HOST,
+    }
+}
+
+/// # Safety
+/// A string of C, or null.
+unsafe fn text(from: *const c_char) -> Option<String> {
+    if from.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(from) };
+    text.to_str().ok().map(ToString::to_string)
+}
+
+/// # Safety
+/// `to` has `len` bytes, or is null.
+unsafe fn explain(error: &Error, to: *mut c_char, len: usize) {
+    let text = error.to_string();
+    let Some(most) = len.checked_sub(1) else {
+        return;
+    };
+    if to.is_null() {
+        return;
+    }
+    let count = text.len().min(most);
+    // SAFETY: `count` + 1 bytes are at most `len`.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), count);
+        *to.add(count) = 0;
+    }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// The strings are C's or null, and `error` has `error_len` bytes or is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_connect(
+    socket: *const c_char,
+    bus: *const c_char,
+    device: *const c_char,
+    count: u32,
+    buffer: u32,
+    error: *mut c_char,
+    error_len: usize,
+) -> *mut Client {
+    // SAFETY: the caller's promise.
+    let texts = unsafe { (text(bus), text(device)) };
+    let path = if socket.is_null() {
+        let folder = paravane_vbus_protocol::default_folder();
+        folder.map(|folder| folder.join(paravane_vbus_protocol::SOCKET))
+    } else {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { CStr::from_ptr(socket) }.to_bytes();
+        Some(PathBuf::from(OsStr::from_bytes(bytes)))
+    };
+    let made = match (path, texts) {
+        (Some(socket), (Some(bus), Some(device))) => Client::connect(Options {
+            socket,
+            bus,
+            device,
+            count,
+            buffer,
+        }),
+        _ => Err(Error::Invalid("a name is missing, or is no UTF-8".into())),
+    };
+    match made {
+        Ok(client) => Box::into_raw(Box::new(client)),
+        Err(why) => {
+            // SAFETY: the caller's promise.
+            unsafe { explain(&why, error, error_len) };
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect` and is not used again, or is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_close(client: *mut Client) {
+    if !client.is_null() {
+        // SAFETY: `vbus_connect` has made it so.
+        drop(unsafe { Box::from_raw(client) });
+    }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`; `packet` has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_send(client: *mut Client, packet: *const u8, len: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    let (client, packet) = unsafe { (&mut *client, std::slice::from_raw_parts(packet, len)) };
+    match client.send(packet) {
+        Ok(true) => 1,
+        Ok(false) => FULL,
+        Err(error) => number(&error),
+    }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`; `to` has `len` writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_receive(client: *mut Client, to: *mut u8, len: usize) -> i64 {
+    // SAFETY: the caller's promise.
+    let (client, to) = unsafe { (&mut *client, std::slice::from_raw_parts_mut(to, len)) };
+    match client.receive(to) {
+        Ok(Some(len)) => i64::try_from(len).unwrap_or(i64::MAX),
+        Ok(None) => i64::from(c_int::MIN),
+        Err(error) => number(&error).into(),
+    }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_wait(client: *mut Client, milliseconds: c_int, room: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    let client = unsafe { &mut *client };
+    let time = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+    let mut woken = client.wait(time, room != 0);
+    if woken == Ok(Woken::Event) {
+        // C has no events but the end of its connection.
+        loop {
+            match client.event() {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    woken = Err(error);
+                    break;
+                }
+            }
+        }
+    }
+    match woken {
+        Ok(Woken::Ready | Woken::Event) => 1,
+        Ok(Woken::Time) => 0,
+        Err(error) => number(&error),
+    }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_undelivered(client: *mut Client) -> i64 {
+    // SAFETY: the caller's promise.
+    match unsafe { &mut *client }.reclaim() {
+        Ok(count) => count.into(),
+        Err(error) => number(&error).into(),
+    }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_reconnect(client: *mut Client, milliseconds: u32) -> c_int {
+    let time = Duration::from_millis(milliseconds.into());
+    // SAFETY: the caller's promise.
+    match unsafe { &mut *client }.reconnect(time) {
+        Ok(()) => 1,
+        Err(error) => number(&error),
+    }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`; `to` has 6 writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_mac(client: *const Client, to: *mut u8) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { &*client }.mac() {
+        Some(mac) => {
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(mac.as_ptr(), to, mac.len()) };
+            1
+        }
+        None => 0,
+    }
+}

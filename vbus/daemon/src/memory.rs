@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A client's memory: a memfd that cannot shrink.
+
+use memmap2::{MmapOptions, MmapRaw};
+use paravane_vbus::{Error, Kind, MemoryContext, Outside, Region};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+/// Largest memory of a connection.
+pub const MAX: u64 = 64 << 20;
+/// `f_type` of the file system of ordinary memfds. One of huge pages has another: its pages can be
+/// missing, which would kill vbusd.
+const TMPFS: u64 = 0x0102_1994;
+
+/// Mapped memory of a client. Addresses are offsets in it.
+#[derive(Debug)]
+pub struct Memory {
+    map: MmapRaw,
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(Kind::Invalid, text)
+}
+
+impl Memory {
+    /// Maps a client's memfd.
+    ///
+    /// # Errors
+    /// It is not a memfd whose size is sealed, or has no size that is allowed.
+    pub fn map(file: &OwnedFd) -> Result<Self, Error> {
+        let seals = fcntl_get_seals(file).map_err(|_| invalid("the memory is no memfd"))?;
+        let fixed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        if !seals.contains(fixed) {
+            return Err(invalid(
+                "the memory is not sealed against shrink, grow and seal",
+            ));
+        }
+        if seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+            return Err(invalid("the memory is sealed against writing"));
+        }
+        let kind = fstatfs(file).map_err(|_| invalid("the memory is no memfd"))?;
+        if u64::try_from(kind.f_type) != Ok(TMPFS) {
+            return Err(invalid("the memory has huge pages"));
+        }
+        let status = fstat(file).map_err(|_| invalid("the memory is no memfd"))?;
+        let size = u64::try_from(status.st_size).unwrap_or(0);
+        if size == 0 || size > MAX {
+            return Err(invalid(format!(
+                "the memory has {size} bytes: 1 to {MAX} are possible"
+            )));
+        }
+        let len = usize::try_from(size).map_err(|_| invalid("the memory is too large"))?;
+        let map = MmapOptions::new().len(len).map_raw(file);
+        let map = map.map_err(|error| Error::new(Kind::Host, format!("mmap: {error}")))?;
+        Ok(Memory { map })
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    fn place(&self, ptr: u64, len: usize) -> Result<*mut u8, Outside> {
+        let outside = Outside { ptr, len };
+        let first = usize::try_from(ptr).map_err(|_| outside)?;
+        match first.checked_add(len) {
+            // SAFETY: the offset is within the mapping, or its end.
+            Some(end) if end <= self.map.len() => Ok(unsafe { self.map.as_mut_ptr().add(first) }),
+            _ => Err(outside),
+        }
+    }
+}
+
+// SAFETY: mapped while the value lives; the seals keep the file's size, and its pages are ordinary
+// memory, so each access finds a page. Other code of vbusd sees the memory only by this trait and
+// by raw copies.
+unsafe impl Region for Memory {
+    fn range(&self) -> (NonNull<u8>, usize) {
+        let start = NonNull::new(self.map.as_mut_ptr());
+        (start.unwrap_or(NonNull::dangling()), self.map.len())
+    }
+}
+
+impl MemoryContext for Memory {
+    fn read(&self, ptr: u64, to: &mut [u8]) -> Result<(), Outside> {
+        let from = self.place(ptr, to.len())?;
+        // SAFETY: `place` has checked the range, and `to` is vbusd's own memory. The client may
+        // write meanwhile; then the copy is torn.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
+        Ok(())
+    }
+
+    fn write(&self, ptr: u64, from: &[u8]) -> Result<(), Outside> {
+        let to = self.place(ptr, from.len())?;
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The loop: sockets, notifications of clients, and the devices' work, in turns.
+
+use crate::administer;
+use crate::peer::Peer;
+use crate::serve::{self, Answer, Links};
+use crate::store::Store;
+use anyhow::Context;
+use paravane_vbus::{ConnectionId, Error, Kind, Vbus};
+use paravane_vbus_protocol::{Error as PacketError, MAX, Reply, Request, decode, encode};
+use paravane_vbus_protocol::{receive, send};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Most sockets, and most of one user that is not the administrator.
+const PEERS: usize = 256;
+const PEERS_OF_USER: usize = 64;
+/// Packets that a connection's device handles in a turn.
+const BUDGET: u32 = 64;
+/// Events of one wait.
+const EVENTS: usize = 64;
+
+/// Kinds of what epoll reports: the upper half of its number.
+const LISTENER: u64 = 0;
+const PEER: u64 = 1 << 62;
+const KICK: u64 = 2 << 62;
+const KINDS: u64 = 3 << 62;
+
+fn kick_token(id: ConnectionId) -> u64 {
+    KICK | id.0
+}
+
+/// Everything that vbusd has.
+#[derive(Debug)]
+pub struct Server {
+    listener: OwnedFd,
+    poll: OwnedFd,
+    vbus: Vbus,
+    store: Store,
+    peers: BTreeMap<u64, Peer>,
+    links: Links,
+    last_peer: u64,
+}
+
+impl Server {
+    /// Of a socket that listens.
+    pub fn new(listener: OwnedFd, vbus: Vbus, store: Store) -> anyhow::Result<Self> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
+        let data = epoll::EventData::new_u64(LISTENER);
+        epoll::add(&poll, &listener, data, epoll::EventFlags::IN).context("epoll")?;
+        Ok(Server {
+            listener,
+            poll,
+            vbus,
+            store,
+            peers: BTreeMap::new(),
+            links: Links::new(),
+            last_peer: 0,
+        })
+    }
+
+    /// Serves until the process ends.
+    pub fn serve(mut self) -> anyhow::Result<Infallible> {
+        let none = epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        };
+        let mut buffer = [none; EVENTS];
+        let mut packet = vec![0; MAX];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        loop {
+            // Sockets get their turn also while devices are busy.
+            let patience = self.vbus.has_work().then_some(&now);
+            let count = match epoll::wait(&self.poll, &mut buffer[..], patience) {
+                Ok(count) => count,
+                Err(Errno::INTR) => 0,
+                Err(error) => return Err(error).context("epoll"),
+            };
+            let mut unsent = false;
+            for event in &buffer[..count] {
+                let token = event.data.u64();
+                let number = token & !KINDS;
+                match token & KINDS {
+                    KICK => self.vbus.notified(ConnectionId(number)),
+                    PEER => {
+                        let flags = event.flags;
+                        unsent |= flags.contains(epoll::EventFlags::OUT);
+                        self.peer(number, &mut packet);
+                    }
+                    _ => self.accept(),
+                }
+            }
+            self.vbus.work(BUDGET);
+            if self.vbus.take_news() || unsent {
+                self.events();
+            }
+            if self.links.len() != self.vbus.connections() {
+                serve::prune(&self.vbus, &mut self.links, &self.poll);
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = accept_with(&self.listener, flags) else {
+            return;
+        };
+        let Ok(peer) = Peer::new(socket) else {
+            return;
+        };
+        let same = self
+            .peers
+            .values()
+            .filter(|other| other.who.uid == peer.who.uid);
+        let full =
+            self.peers.len() == PEERS || (!peer.administrator && same.count() == PEERS_OF_USER);
+        if full {
+            let text = "vbusd has too many clients: end some";
+            let error = Reply::Error(Error::new(Kind::Limit, text));
+            let _ = reply(&peer, &error, &[]);
+            return;
+        }
+        self.last_peer += 1;
+        let data = epoll::EventData::new_u64(PEER | self.last_peer);
+        if epoll::add(&self.poll, &peer.socket, data, epoll::EventFlags::IN).is_ok() {
+            self.peers.insert(self.last_peer, peer);
+        }
+    }
+
+    /// One request of a peer, or its end.
+    fn peer(&mut self, number: u64, packet: &mut [u8]) {
+        let Some(peer) = self.peers.get_mut(&number) else {
+            return;
+        };
+        let received = receive(peer.socket.as_fd(), packet, RecvFlags::DONTWAIT);
+        let (len, files) = match received {
+            Ok(received) => received,
+            // It can take an event again.
+            Err(PacketError::Full) => return,
+            Err(_) => return self.end(number),
+        };
+        let answer = match decode::<Request>(&packet[..len]) {
+            Ok(request) => self.answer(number, request, files),
+            Err(error) => {
+                let text = error.to_string();
+                let error = Reply::Error(Error::new(Kind::Invalid, text));
+                if let Some(peer) = self.peers.get(&number) {
+                    let _ = reply(peer, &error, &[]);
+                }
+                return self.end(number);
+            }
+        };
+        let (answer, files) = match answer {
+            Ok((answer, files)) => (answer, files),
+            Err(error) => (Reply::Error(error), Vec::new()),
+        };
+        let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+        // A client that does not read its answers has no use for vbusd.
+        let sent = match self.peers.get(&number) {
+            Some(peer) => reply(peer, &answer, &files),
+            None => Ok(()),
+        };
+        if sent.is_err() {
+            self.end(number);
+        }
+    }
+
+    fn answer(&mut self, number: u64, request: Request, files: Vec<OwnedFd>) -> Answer {
+        let Some(peer) = self.peers.get_mut(&number) else {
+            return Err(Error::new(Kind::NotFound, "the client has gone"));
+        };
+        if peer.administrator {
+            if let Some(answer) = administer::answer(&mut self.vbus, &self.store, &request) {
+                return answer.map(|reply| (reply, Vec::new()));
+            }
+        }
+        let (vbus, links) = (&mut self.vbus, &mut self.links);
+        serve::answer(vbus, links, peer, request, files, &self.poll, kick_token)
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Some(peer) = self.peers.remove(&number) {
+            if let Some(member) = peer.member {
+                self.vbus.leave(member);
+            }
+        }
+    }
+
+    /// Sends events to clients, as many as their sockets take.
+    fn events(&mut self) {
+        let mut gone = Vec::new();
+        for (&number, peer) in &mut self.peers {
+            let Some(member) = peer.member else {
+                continue;
+            };
+            let waited = peer.unsent.is_some();
+            loop {
+                if peer.unsent.is_none() {
+                    let event = self.vbus.event(member).map(Reply::Event);
+                    peer.unsent = event.and_then(|event| encode(&event).ok());
+                }
+                let Some(packet) = &peer.unsent else {
+                    break;
+                };
+                match send(peer.socket.as_fd(), packet, &[], SendFlags::DONTWAIT) {
+                    Ok(()) => peer.unsent = None,
+                    Err(PacketError::Full) => break,
+                    Err(_) => {
+                        gone.push(number);
+                        break;
+                    }
+                }
+            }
+            if peer.unsent.is_some() != waited {
+                let mut flags = epoll::EventFlags::IN;
+                flags.set(epoll::EventFlags::OUT, !waited);
+                let data = epoll::EventData::new_u64(PEER | number);
+                let _ = epoll::modify(&self.poll, &peer.socket, data, flags);
+            }
+        }
+        for number in gone {
+            self.end(number);
+        }
+    }
+}
+
+fn reply(peer: &Peer, reply: &Reply, files: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
+    let packet = encode(reply)?;
+    send(peer.socket.as_fd(), &packet, files, SendFlags::DONTWAIT)
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! vbusd as an administrator sees it: verbs, its state, what it refuses.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Daemon, c_example, create_bus, create_device, link, name, spawn};
+use paravane_vbus_client::bus::{Access, Kind};
+use paravane_vbus_client::protocol::{Reply, Request, Shared, encode};
+use paravane_vbus_client::{Client, Control, Error};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+fn refused(result: Result<Reply, Error>) -> Kind {
+    match result {
+        Err(Error::Refused(error)) => {
+            assert!(!error.to_string().contains('\n'), "{error}");
+            error.kind()
+        }
+        other => unreachable!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_state_survives_a_kill() {
+    let mut daemon = Daemon::with("venet-switch");
+    let mut control = daemon.control();
+    for number in 0..100 {
+        create_device(&mut control, &format!("device-{number:03}"), "null");
+    }
+    link(&mut control, "lan", "device-007");
+    let access = Access {
+        uids: [1234].into(),
+        gids: [5].into(),
+    };
+    let bus = name("lan");
+    control.ask(&Request::SetAccess { bus, access }).unwrap();
+    let request = Request::SetAttribute {
+        device: name("dev"),
+        attribute: "lossless".to_string(),
+        value: "1".to_string(),
+    };
+    control.ask(&request).unwrap();
+    let before = (control.buses().unwrap(), control.devices().unwrap());
+    assert_eq!((before.0.len(), before.1.len()), (1, 101), "pages");
+    daemon.restart();
+    let mut control = daemon.control();
+    assert_eq!(
+        (control.buses().unwrap(), control.devices().unwrap()),
+        before
+    );
+    assert_eq!(daemon.attribute("dev", "lossless"), 1);
+    // Each change is on the disk when it is acknowledged, whenever the kill comes.
+    for number in 0..10 {
+        create_bus(&mut daemon.control(), &format!("bus-{number}"));
+        daemon.restart();
+        assert_eq!(daemon.control().buses().unwrap().len(), number + 2);
+    }
+}
+
+#[test]
+fn bad_starts_end_with_one_line() {
+    let daemon = Daemon::start();
+    let start = |folder: &std::path::Path| {
+        let output = Command::new(env!("CARGO_BIN_EXE_vbusd"))
+            .arg(folder)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), text.lines().count()),
+            (Some(2), 1),
+            "{text}"
+        );
+        text
+    };
+    assert!(start(daemon.folder.path()).contains("another vbusd uses"));
+    let folder = tempfile::tempdir().unwrap();
+    for damaged in [
+        "{",
+        "{\"version\":9,\"devices\":{},\"buses\":{}}",
+        "[]",
+        "\u{0}",
+    ] {
+        fs::write(folder.path().join("state.json"), damaged).unwrap();
+        assert!(start(folder.path()).contains("is damaged"), "{damaged}");
+    }
+    fs::remove_file(folder.path().join("state.json")).unwrap();
+    fs::write(folder.path().join("socket"), "").unwrap();
+    assert!(start(folder.path()).contains("is no socket"));
+    assert!(start(std::path::Path::new("/dev/null/x")).contains("cannot make the folder"));
+    let long = folder.path().join("x".repeat(120));
+    assert!(start(&long).contains("cannot make the socket"));
+}
+
+#[test]
+fn it_is_confined() {
+    let daemon = Daemon::with("echo");
+    assert_eq!(daemon.status("Seccomp"), "2");
+    assert_eq!(daemon.status("NoNewPrivs"), "1");
+    assert_eq!(daemon.status("Threads"), "1");
+}
+
+#[test]
+fn nonsense_ends_the_connection_and_nothing_else() {
+    let daemon = Daemon::with("echo");
+    let mut client = daemon.client();
+    for bytes in [
+        &b"x"[..],
+        b"GET / HTTP/1.1",
+        b"VB\x02\x00\x00",
+        &[0xff; 70_000],
+    ] {
+        let control = daemon.control();
+        rustix::net::send(control.socket(), bytes, rustix::net::SendFlags::empty()).unwrap();
+        let mut control = control;
+        // An answer that names the error, or the end.
+        let end = control.ask(&Request::Classes);
+        assert!(
+            matches!(
+                end,
+                Err(Error::Refused(_) | Error::Lost(_) | Error::Protocol(_))
+            ),
+            "{end:?}"
+        );
+    }
+    let Reply::Names(classes) = daemon.control().ask(&Request::Classes).unwrap() else {
+        unreachable!();
+    };
+    assert_eq!(classes, ["echo", "null", "venet-switch"]);
+    assert_eq!(client.send(b"still here"), Ok(true));
+    assert_eq!(common::receive(&mut client), b"still here");
+}
+
+fn memory(len: u64, flags: MemfdFlags, seals: SealFlags) -> OwnedFd {
+    let file = memfd_create("test", flags | MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, len).unwrap();
+    if !seals.is_empty() {
+        fcntl_add_seals(&file, seals).unwrap();
+    }
+    file
+}
+
+/// Memory that could shrink would kill vbusd at any access.
+#[test]
+fn only_sealed_memory_is_mapped() {
+    let daemon = Daemon::with("echo");
+    let mut control = daemon.control();
+    control.ask(&Request::Join { bus: name("lan") }).unwrap();
+    let request = Request::Open {
+        interface: 1,
+        version: 1,
+    };
+    let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    let sealing = MemfdFlags::ALLOW_SEALING;
+    let plain: OwnedFd = tempfile::tempfile().unwrap().into();
+    let device: OwnedFd = fs::File::open("/dev/zero").unwrap().into();
+    let before = daemon.files();
+    for file in [
+        memory(4096, MemfdFlags::empty(), SealFlags::empty()),
+        memory(4096, sealing, SealFlags::GROW | SealFlags::SEAL),
+        memory(4096, sealing, SealFlags::SHRINK | SealFlags::GROW),
+        memory(4096, sealing, all | SealFlags::FUTURE_WRITE),
+        memory(0, sealing, all),
+        memory((64 << 20) + 4096, sealing, all),
+        plain,
+        device,
+    ] {
+        let answer = control
+            .ask_with(&request, &[file.as_fd()])
+            .map(|(reply, _)| reply);
+        assert_eq!(refused(answer), Kind::Invalid);
+    }
+    let right = memory(8192, sealing, all);
+    let twice = [right.as_fd(), right.as_fd()];
+    let answer = control.ask_with(&request, &twice).map(|(reply, _)| reply);
+    assert_eq!(refused(answer), Kind::Invalid);
+    assert_eq!(daemon.files(), before, "descriptors are left");
+    let (Reply::Opened(connection), files) = control.ask_with(&request, &[right.as_fd()]).unwrap()
+    else {
+        unreachable!();
+    };
+    assert_eq!(files.len(), 2);
+    // Places that are not in it, or not aligned, or have no ring.
+    for (offset, count) in [
+        (0, 8),
+        (8192, 8),
+        (u64::MAX - 63, 8),
+        (32, 8),
+        (0, 4096),
+        (0, 7),
+    ] {
+        let shared = Shared {
+            queue: 1,
+            offset,
+            count,
+        };
+        let answer = control.ask(&Request::Share { connection, shared });
+        assert_eq!(refused(answer), Kind::Broken, "{offset} {count}");
+    }
+    let shared = Shared {
+        queue: 0,
+        offset: 0,
+        count: 8192,
+    };
+    let answer = control.ask(&Request::Share { connection, shared });
+    assert_eq!(refused(answer), Kind::Limit);
+}
+
+#[test]
+fn clients_that_never_read_end_alone() {
+    let daemon = Daemon::with("echo");
+    let control = daemon.control();
+    let packet = encode(&Request::Devices { after: None }).unwrap();
+    // vbusd answers until the socket is full, and then drops it.
+    let end = (0..100_000).find_map(|_| {
+        rustix::net::send(control.socket(), &packet, rustix::net::SendFlags::NOSIGNAL).err()
+    });
+    assert!(end.is_some(), "it answers without end");
+    assert_eq!(daemon.control().buses().unwrap().len(), 1);
+}
+
+/// As root, since another user is needed.
+#[test]
+fn another_user_needs_permission() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can become another user: not tested");
+        return;
+    }
+    let daemon = Daemon::with("echo");
+    let (folder, program) = c_example();
+    for path in [daemon.folder.path(), folder.path()] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(path, mode).unwrap();
+    }
+    let run = || {
+        let mut command = Command::new(&program);
+        command.arg(daemon.socket()).args(["lan", "dev", "10"]);
+        command.uid(65_534).gid(65_534).output().unwrap()
+    };
+    let denied = run();
+    let text = String::from_utf8(denied.stderr).unwrap();
+    assert!(
+        text.contains("may not join bus lan") && text.lines().count() == 1,
+        "{text}"
+    );
+    for access in [
+        Access {
+            uids: [65_534].into(),
+            gids: [].into(),
+        },
+        Access {
+            uids: [].into(),
+            gids: [65_534].into(),
+        },
+    ] {
+        let bus = name("lan");
+        daemon
+            .control()
+            .ask(&Request::SetAccess { bus, access })
+            .unwrap();
+        let output = run();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{text}");
+    }
+}
+
+/// The C example returns all packets, also when vbusd is killed meanwhile.
+#[test]
+fn a_client_in_c_works() {
+    let mut daemon = Daemon::with("echo");
+    let (_folder, program) = c_example();
+    let mut child = Command::new(program)
+        .arg(daemon.socket())
+        .args(["lan", "dev", "100000"])
+        .spawn()
+        .unwrap();
+    common::soon("it does not connect", || {
+        daemon.attribute("dev", "rx-packets") > 0
+    });
+    for _ in 0..3 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        daemon.kill();
+        daemon.child = spawn(daemon.folder.path());
+    }
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_client_without_vbusd_or_device_says_so() {
+    let daemon = Daemon::with("echo");
+    let error = |bus: &str, device: &str| {
+        Client::connect(daemon.options(bus, device))
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(error("lan", "other").contains("there is no device other on the bus"));
+    assert!(error("wan", "dev").contains("bus wan"));
+    assert!(error("b/s", "dev").contains("is no name"));
+    let path = daemon.folder.path().join("no");
+    let text = Control::connect(&path).unwrap_err().to_string();
+    assert!(text.contains("cannot reach vbusd at"), "{text}");
+}

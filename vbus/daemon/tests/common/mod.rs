@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A vbusd of a test's own.
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+
+use paravane_vbus_client::bus::Name;
+use paravane_vbus_client::protocol::{Reply, Request};
+use paravane_vbus_client::{Client, Control, Options};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// It is killed with the value.
+pub struct Daemon {
+    pub child: Child,
+    pub folder: TempDir,
+}
+
+pub fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+pub fn spawn(folder: &Path) -> Child {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vbusd"))
+        .arg(folder)
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Control::connect(&folder.join("socket")).is_err() {
+        assert!(Instant::now() < deadline, "vbusd does not listen");
+        assert!(child.try_wait().unwrap().is_none(), "vbusd has ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+impl Daemon {
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let child = spawn(folder.path());
+        Daemon { child, folder }
+    }
+
+    /// With a bus `lan` and a device `dev` of this class on it.
+    pub fn with(class: &str) -> Self {
+        let daemon = Daemon::start();
+        let mut control = daemon.control();
+        create_bus(&mut control, "lan");
+        create_device(&mut control, "dev", class);
+        link(&mut control, "lan", "dev");
+        daemon
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    pub fn control(&self) -> Control {
+        Control::connect(&self.socket()).unwrap()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn restart(&mut self) {
+        self.kill();
+        self.child = spawn(self.folder.path());
+    }
+
+    pub fn options(&self, bus: &str, device: &str) -> Options {
+        Options {
+            socket: self.socket(),
+            bus: bus.to_string(),
+            device: device.to_string(),
+            count: 64,
+            buffer: 2048,
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.options("lan", "dev")).unwrap()
+    }
+
+    /// An attribute of a device.
+    pub fn attribute(&self, device: &str, attribute: &str) -> u64 {
+        let devices = self.control().devices().unwrap();
+        let found = devices.iter().find(|info| info.name == device).unwrap();
+        let found = found.attributes.iter().find(|a| a.name == attribute);
+        found.unwrap().value.parse().unwrap()
+    }
+
+    /// A line of `/proc/PID/status`.
+    pub fn status(&self, key: &str) -> String {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap().trim_start_matches(':').trim().to_string()
+    }
+
+    /// Open descriptors.
+    pub fn files(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.child.id());
+        std::fs::read_dir(path).unwrap().count()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn create_bus(control: &mut Control, bus: &str) {
+    let request = Request::CreateBus { bus: name(bus) };
+    assert_eq!(control.ask(&request), Ok(Reply::Done));
+}
+
+pub fn create_device(control: &mut Control, device: &str, class: &str) {
+    let request = Request::CreateDevice {
+        device: name(device),
+        class: class.to_string(),
+        attributes: vec![],
+    };
+    assert_eq!(control.ask(&request), Ok(Reply::Done));
+}
+
+pub fn link(control: &mut Control, bus: &str, device: &str) {
+    let (bus, device) = (name(bus), name(device));
+    let request = Request::Link { bus, device };
+    assert!(matches!(control.ask(&request), Ok(Reply::Number(_))));
+}
+
+pub fn unlink(control: &mut Control, bus: &str, device: &str) {
+    let (bus, device) = (name(bus), name(device));
+    let request = Request::Unlink { bus, device };
+    assert_eq!(control.ask(&request), Ok(Reply::Done));
+}
+
+/// Waits for a condition.
+pub fn soon(what: &str, mut check: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !check() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits for the next packet of a client.
+pub fn receive(client: &mut Client) -> Vec<u8> {
+    let mut packet = vec![0; 4096];
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(len) = client.receive(&mut packet).unwrap() {
+            packet.truncate(len);
+            return packet;
+        }
+        assert!(Instant::now() < deadline, "no packet");
+        client.wait(Some(Duration::from_secs(1)), false).unwrap();
+    }
+}
+
+/// The C example, compiled: the folder that it is in, and its path.
+pub fn c_example() -> (TempDir, PathBuf) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("echo");
+    let here = std::env::current_exe().unwrap();
+    let library = std::fs::read_dir(here.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.starts_with("libparavane_vbus_client") && name.ends_with(".a")
+        })
+        .max_by_key(|path| path.metadata().unwrap().modified().unwrap())
+        .unwrap();
+    let output = Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-I"])
+        .arg(root.join("include"))
+        .arg(root.join("client/examples/echo.c"))
+        .arg(library)
+        .args(["-lpthread", "-ldl", "-lm", "-o"])
+        .arg(&program)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    (folder, program)
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The messages. Their order is part of the protocol: new ones come last, with a new version.
+
+use paravane_vbus::{Access, BusInfo, ConnectionId, DeviceInfo, Error, Event, Interface, Name};
+use serde::{Deserialize, Serialize};
+
+/// A queue that a client shares: its place in the client's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// Number of the queue.
+    pub queue: u32,
+    /// First byte, a multiple of 64.
+    pub offset: u64,
+    /// Descriptors.
+    pub count: u32,
+}
+
+/// A request. The administrator's come first; vbusd takes them from its own user and from root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Names of the device classes: [`Reply::Names`].
+    Classes,
+    /// Buses whose names come after this one: [`Reply::Buses`].
+    Buses {
+        /// None: from the first.
+        after: Option<Name>,
+    },
+    /// Devices whose names come after this one: [`Reply::Devices`].
+    Devices {
+        /// None: from the first.
+        after: Option<Name>,
+    },
+    /// Makes a bus.
+    CreateBus {
+        /// Its name.
+        bus: Name,
+    },
+    /// Removes a bus.
+    RemoveBus {
+        /// Its name.
+        bus: Name,
+    },
+    /// Sets who may join a bus.
+    SetAccess {
+        /// Its name.
+        bus: Name,
+        /// Who may.
+        access: Access,
+    },
+    /// Makes a device.
+    CreateDevice {
+        /// Its name.
+        device: Name,
+        /// Its class.
+        class: String,
+        /// Attributes to set.
+        attributes: Vec<(String, String)>,
+    },
+    /// Removes a device.
+    RemoveDevice {
+        /// Its name.
+        device: Name,
+    },
+    /// Links a device to a bus: [`Reply::Number`] is that of the interface.
+    Link {
+        /// The bus.
+        bus: Name,
+        /// The device.
+        device: Name,
+    },
+    /// Unlinks a device from a bus.
+    Unlink {
+        /// The bus.
+        bus: Name,
+        /// The device.
+        device: Name,
+    },
+    /// Sets an attribute of a device.
+    SetAttribute {
+        /// The device.
+        device: Name,
+        /// The attribute.
+        attribute: String,
+        /// Its value.
+        value: String,
+    },
+    /// Closes all connections to a device: [`Reply::Number`] says how many.
+    Reset {
+        /// The device.
+        device: Name,
+    },
+    /// (client) Joins a bus.
+    Join {
+        /// Its name.
+        bus: Name,
+    },
+    /// (client) Interfaces of the bus: [`Reply::Interfaces`].
+    Interfaces,
+    /// (client) Opens a connection, with the client's memory: a memfd of a fixed size, sealed so
+    /// that it can neither shrink nor grow. [`Reply::Opened`].
+    Open {
+        /// Number of the interface.
+        interface: u32,
+        /// Version that the client speaks.
+        version: u32,
+    },
+    /// (client) Shares a queue.
+    Share {
+        /// The connection.
+        connection: ConnectionId,
+        /// The queue.
+        shared: Shared,
+    },
+    /// (client) Calls the device: [`Reply::Bytes`].
+    Call {
+        /// The connection.
+        connection: ConnectionId,
+        /// Number of the call.
+        call: u32,
+        /// Its argument.
+        argument: Vec<u8>,
+    },
+    /// (client) Closes a connection.
+    Close {
+        /// The connection.
+        connection: ConnectionId,
+    },
+}
+
+/// An answer, or an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// It is done.
+    Done,
+    /// It is not done.
+    Error(Error),
+    /// Names.
+    Names(Vec<String>),
+    /// Some buses in the order of their names; none: there are no more.
+    Buses(Vec<BusInfo>),
+    /// Some devices in the order of their names; none: there are no more.
+    Devices(Vec<DeviceInfo>),
+    /// A number.
+    Number(u64),
+    /// Interfaces.
+    Interfaces(Vec<Interface>),
+    /// A connection, with two files: an eventfd on which the client notifies the device, and a
+    /// socket on which it is notified (any byte; its end means that the connection has ended).
+    Opened(ConnectionId),
+    /// The result of a call.
+    Bytes(Vec<u8>),
+    /// Not an answer: something happened.
+    Event(Event),
+}
