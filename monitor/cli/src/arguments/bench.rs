@@ -16,6 +16,11 @@ pub enum Bench {
     Apps(BenchApps),
     /// Count what the port costs Linux on bare metal, in instructions, beside Linux without it
     Kernel(BenchKernel),
+    /// Measure packets between processes over a virtual bus, beside a socket pair and pipes
+    Vbus(BenchVbus),
+    /// The other process of a measurement of `vbus`
+    #[command(hide = true)]
+    VbusPeer(BenchVbusPeer),
     /// Measure the host's side of a row of `vmi`, in a process of its own
     #[command(hide = true)]
     VmiHost(BenchVmiHost),
@@ -48,6 +53,34 @@ pub struct BenchNative {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchVbus {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Few and short rounds, to see that it works
+    #[arg(long)]
+    pub quick: bool,
+
+    /// How often each path is measured
+    #[arg(
+        long, value_name = "N", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    pub rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchVbusPeer {
+    /// Bytes of a packet
+    pub size: usize,
+
+    /// Socket of vbusd; without it, standard input and output
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -7,10 +7,11 @@ mod conformance;
 mod machine;
 mod profile;
 mod tools;
+mod vbus;
 
 pub use bench::{
-    Bench, BenchApps, BenchKernel, BenchMicro, BenchNative, BenchOutput, BenchVmi, BenchVmiHost,
-    Peer, Place,
+    Bench, BenchApps, BenchKernel, BenchMicro, BenchNative, BenchOutput, BenchVbus, BenchVbusPeer,
+    BenchVmi, BenchVmiHost, Peer, Place,
 };
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{
@@ -21,6 +22,8 @@ pub use profile::Profile;
 pub use tools::{
     Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelVerify, Rom,
 };
+
+pub use vbus::{Vbus, VbusAt, VbusDaemon, VbusLs, VbusShow};
 
 pub use config::schema;
 
@@ -96,6 +99,9 @@ pub enum Command {
     /// Build and check Linux for the guest
     #[command(subcommand)]
     Kernel(Kernel),
+    /// Run and administer the virtual bus: software devices for processes, over shared memory
+    #[command(subcommand)]
+    Vbus(Vbus),
     /// Boot a kernel on the process hypervisor with its console on stdout, for development
     #[command(hide = true)]
     Boot(Boot),

@@ -13,6 +13,7 @@ pub mod micro;
 mod stats;
 mod table;
 mod turns;
+pub mod vbus;
 pub mod vmi;
 
 use super::conformance::MEMORY_MIB;

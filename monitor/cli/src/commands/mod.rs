@@ -17,6 +17,7 @@ mod profile;
 mod rom;
 mod run;
 mod stat;
+mod vbus;
 
 use crate::arguments::{Command, Conformance, HypervisorKind};
 use anyhow::Context;
@@ -39,6 +40,8 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::arguments::Bench::VmiHost(args)) => bench::vmi::host(args),
         Command::Bench(crate::arguments::Bench::Micro(args)) => bench::micro::run(args),
         Command::Bench(crate::arguments::Bench::Kernel(args)) => bench::kernel::run(args),
+        Command::Bench(crate::arguments::Bench::Vbus(args)) => bench::vbus::run(args),
+        Command::Bench(crate::arguments::Bench::VbusPeer(args)) => bench::vbus::peer(args),
         Command::Bench(crate::arguments::Bench::Apps(args)) => bench::apps::run(args),
         Command::Image(crate::arguments::Image::Build(args)) => image::build(args),
         Command::Image(crate::arguments::Image::Pull { name }) => image::pull(name),
@@ -61,6 +64,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Kernel(crate::arguments::Kernel::Build(args)) => kernel::build(args),
         Command::Kernel(crate::arguments::Kernel::Verify(args)) => kernel::verify(args),
         Command::Kernel(crate::arguments::Kernel::Lines(args)) => kernel::lines(args),
+        Command::Vbus(args) => vbus::run(args),
         Command::Doctor(args) => crate::doctor::run(args),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { folder } => generate::man(folder),
