@@ -26,6 +26,8 @@
 #define SLACK_SHIFT 12
 #define SLACK_MAX_NS 20000
 
+#define LATE_NS 20000000 /* with a planted fault */
+
 static bool fires(u32 counter)
 {
 	return counter == VMI_TIME_REAL || counter == VMI_TIME_AVAILABLE;
@@ -57,6 +59,8 @@ static void timer_start(u32 vector, u64 expiry)
 {
 	u64 now, delta, count;
 
+	if (FAULT(ALARM_LATE) && expiry < U64_MAX - LATE_NS)
+		expiry += LATE_NS;
 	if (native.tsc_deadline) {
 		native_apic_store(APIC_LVT_TIMER, vector | LVT_TSC_DEADLINE);
 		/*

@@ -77,8 +77,10 @@ native_ap_start_64:
 	movl	%eax, %fs
 	movl	%eax, %gs
 	movzwl	FIELD(SS)(%rbx), %eax
-	movl	%eax, %ds
+#if !FAULT(AP_FORGETS_ES)
 	movl	%eax, %es
+#endif
+	movl	%eax, %ds
 	movl	%eax, %ss
 	lldt	FIELD(LDTR)(%rbx)
 	movzwl	FIELD(TR)(%rbx), %eax

@@ -21,6 +21,7 @@
 #define ICR_ASSERT (1ULL << 14)
 #define ICR_LEVEL (1ULL << 15)
 #define ICR_SHORTHAND (3ULL << 18)
+#define ICR_SELF (1ULL << 18)
 #define ICR_BROADCAST 0xffffffffu
 #define XAPIC_BROADCAST 0xffu
 #define FIRST_FIXED_VECTOR 16
@@ -69,6 +70,8 @@ static bool offset_good(u32 offset)
 
 s64 native_apic_read(u32 offset)
 {
+	if (FAULT(APIC_READ_ROUNDS))
+		offset &= ~15u;
 	if (!offset_good(offset))
 		return -VMI_EINVAL;
 	if (!native.apic)
@@ -126,6 +129,23 @@ static void send_by_page(u32 low, u32 destination)
 	cpu_irq_restore(flags);
 }
 
+/* An INIT or a STARTUP to one processor or to all others. */
+static void notice(u64 icr, bool init)
+{
+	u32 destination = icr >> 32;
+	bool all = icr & ICR_SHORTHAND || destination == ICR_BROADCAST;
+
+	if ((icr & ICR_SHORTHAND) == ICR_SELF)
+		return; /* a processor ignores it */
+	for (u32 i = 0; i < native.vcpu_count; i++) {
+		struct native_percpu *data = native_other(i);
+
+		if (data && data != native_self() &&
+		    (all || destination == native.percpu_table[i]->apic_id))
+			native_smp_notice(data, init);
+	}
+}
+
 int native_apic_send_ipi(u64 icr)
 {
 	u32 low, destination = icr >> 32;
@@ -138,6 +158,8 @@ int native_apic_send_ipi(u64 icr)
 	if ((icr & (ICR_MODE | ICR_LEVEL | ICR_ASSERT)) == (ICR_INIT | ICR_LEVEL))
 		return 0;
 	low = (icr & (ICR_VECTOR | ICR_MODE | ICR_SHORTHAND)) | ICR_ASSERT;
+	if ((icr & ICR_MODE) == ICR_STARTUP)
+		notice(icr, false);
 	if (FAULT(IPI_VECTOR_BIT) && (icr & ICR_MODE) == ICR_FIXED)
 		low &= ~1u;
 
@@ -145,6 +167,8 @@ int native_apic_send_ipi(u64 icr)
 		/* A wrmsr to the APIC does not wait for stores to become visible. */
 		__asm__ volatile("mfence; lfence" : : : "memory");
 		cpu_wrmsr(MSR_X2APIC + (APIC_ICR_LOW >> 4), (u64)destination << 32 | low);
+		if ((icr & ICR_MODE) == ICR_INIT)
+			notice(icr, true);
 		return 0;
 	}
 	if (destination == ICR_BROADCAST)
@@ -152,5 +176,7 @@ int native_apic_send_ipi(u64 icr)
 	else if (destination >= XAPIC_BROADCAST && !(low & ICR_SHORTHAND))
 		return -VMI_ENOENT; /* eight bits cannot hold the id */
 	send_by_page(low, destination);
+	if ((icr & ICR_MODE) == ICR_INIT)
+		notice(icr, true);
 	return 0;
 }

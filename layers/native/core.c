@@ -24,6 +24,13 @@ int native_core_probe(void)
 	u16 cs;
 
 	__asm__("movw %%cs, %0" : "=r"(cs));
+#if FAULT(PROBE_ONCE)
+	static bool probed;
+
+	if (native.ready && probed)
+		return -VMI_ENODEV;
+	probed = native.ready;
+#endif
 	return cs & 3 ? -VMI_ENODEV : 0;
 }
 
@@ -87,8 +94,10 @@ int native_core_init(struct vmi_init *init)
 	if (init->size < VMI_OFF_INIT_LAYER_BASE)
 		return -VMI_EINVAL;
 	if (init->api_version >> 16 != VMI_API_MAJOR)
-		return -VMI_ERANGE;
-	if (init->size < VMI_SIZE_INIT || !init_good(init) || !percpu_good(init))
+		return FAULT(INIT_MAJOR_INVALID) ? -VMI_EINVAL : -VMI_ERANGE;
+	if (init->size < VMI_SIZE_INIT || !init_good(init))
+		return -VMI_EINVAL;
+	if (!percpu_good(init) && !FAULT(INIT_WITHOUT_DATA))
 		return -VMI_EINVAL;
 	hz = init->tsc_hz ? init->tsc_hz : native_calibrate_tsc();
 	if (!hz)
@@ -108,6 +117,8 @@ int native_core_init(struct vmi_init *init)
 	seconds = native_rtc_seconds();
 	native.tsc_start = cpu_tsc();
 	native.wall_start = seconds * 1000000000;
+	if (FAULT(WALLCLOCK_YEAR))
+		native.wall_start += 365 * 86400 * 1000000000ULL;
 	native.ready = true;
 	return 0;
 }
@@ -138,7 +149,7 @@ int native_core_reboot(u32 mode)
 {
 	u8 kind = mode == VMI_REBOOT_HARD ? RESET_SYSTEM : 0;
 
-	if (mode != VMI_REBOOT_SOFT && mode != VMI_REBOOT_HARD)
+	if (mode != VMI_REBOOT_SOFT && mode != VMI_REBOOT_HARD && !FAULT(REBOOT_ANY_MODE))
 		return -VMI_EINVAL;
 	/* The reset happens on the edge of RESET_CPU. */
 	outb(RESET_CONTROL, kind);
@@ -156,6 +167,8 @@ int native_core_reboot(u32 mode)
 void native_core_shutdown(u32 status)
 {
 	(void)status;
+	if (FAULT(SHUTDOWN_RESETS))
+		triple_fault();
 	native_cpu_stop();
 }
 
@@ -175,5 +188,5 @@ s64 native_core_console_write(const void *buffer, u64 length)
 				break;
 		outb(SERIAL_DATA, bytes[i]);
 	}
-	return (s64)length;
+	return FAULT(CONSOLE_WRITE_NO_LENGTH) ? 0 : (s64)length;
 }

@@ -9,6 +9,8 @@ int native_cpu_get_dr(u32 number, u64 *value)
 {
 	u64 result;
 
+	if (FAULT(GET_DR7_IS_DR6) && number == 7)
+		number = 6;
 	switch (number) {
 	case 0:
 		__asm__ volatile("movq %%dr0, %0" : "=r"(result));
@@ -37,6 +39,8 @@ int native_cpu_get_dr(u32 number, u64 *value)
 
 int native_cpu_set_dr(u32 number, u64 value)
 {
+	if (FAULT(SET_DR_CUTS) && number > 5)
+		value = (u32)value;
 	/* Bits 63:32 of the last two raise #GP: refused below. */
 	switch (number) {
 	case 0:
@@ -68,7 +72,11 @@ int native_cpu_set_dr(u32 number, u64 value)
 
 int native_cpu_read_msr(u32 msr, u64 *value)
 {
-	return cpu_rdmsr(msr, value);
+	int error = cpu_rdmsr(msr, value);
+
+	if (FAULT(READ_MSR_LOW))
+		*value = (u32)*value;
+	return error;
 }
 
 /* Registers that hold a linear address. Not every emulator checks it. */
@@ -112,7 +120,8 @@ int native_cpu_read_pmc(u32 counter, u64 *value)
 			 : [error] "+&r"(error), "+a"(low), "+d"(high)
 			 : "c"(counter)
 			 : "cc");
-	*value = error ? 0 : (u64)high << 32 | low;
+	if (!error || !FAULT(READ_PMC_KEEPS))
+		*value = error ? 0 : (u64)high << 32 | low;
 	return error;
 }
 
@@ -137,12 +146,15 @@ int native_cpu_set_xcr(u32 number, u64 value)
 			 : [error] "+&r"(error)
 			 : "c"(number), "a"((u32)value), "d"((u32)(value >> 32))
 			 : "cc", "memory");
-	return error;
+	return FAULT(SET_XCR_NO_ERROR) ? 0 : error;
 }
 
 void native_cpu_stop(void)
 {
 	/* An NMI or SMI ends hlt, so repeat it. */
-	for (;;)
+	for (;;) {
+		if (FAULT(STOP_TAKES_INTERRUPTS))
+			__asm__ volatile("sti; hlt" : : : "memory");
 		__asm__ volatile("cli; hlt" : : : "memory");
+	}
 }

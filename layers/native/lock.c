@@ -21,6 +21,8 @@ void native_lock_wait(const u8 *location, u8 value)
 	}
 	self = native_self();
 	start = cpu_tsc();
+	if (FAULT(WAIT_DIFFERS_CLEARS))
+		self->lock_pending = 0;
 	while (READ_ONCE(*location) == value) {
 		/*
 		 * The kicker's stores come before its kick. The exchange orders this vCPU's
@@ -52,17 +54,21 @@ int native_lock_pending(u32 vcpu)
 
 	if (!other)
 		return -VMI_ENOENT;
+	if (FAULT(PENDING_CLEAR))
+		return 0;
 	return (int)__atomic_load_n(&other->lock_pending, __ATOMIC_SEQ_CST);
 }
 
 int native_lock_preempted(u32 vcpu)
 {
-	return vcpu < native.vcpu_count ? 0 : -VMI_ENOENT;
+	if (FAULT(PREEMPTED_WITHOUT_DATA))
+		return vcpu < native.vcpu_count ? 0 : -VMI_ENOENT;
+	return native_other(vcpu) ? FAULT(PREEMPTED_ALWAYS) : -VMI_ENOENT;
 }
 
 int native_lock_yield(u32 vcpu)
 {
-	if (vcpu >= native.vcpu_count)
+	if (!native_other(vcpu) && !FAULT(YIELD_ANY_VCPU))
 		return -VMI_ENOENT;
 	cpu_pause();
 	return 0;

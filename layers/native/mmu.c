@@ -19,6 +19,8 @@ int native_mmu_register_page_table(u64 gpa, u32 level)
 {
 	u32 plain = level & ~VMI_PT_KERNEL_ROOT;
 
+	if (FAULT(REGISTER_ANY_LEVEL) && plain > VMI_LEVEL_PML4)
+		return 0;
 	if (!table_good(gpa, plain) || (plain != level && plain != VMI_LEVEL_PML4))
 		return -VMI_EINVAL;
 	return 0;
@@ -28,6 +30,13 @@ int native_mmu_release_page_table(u64 gpa, u32 level)
 {
 	if (!table_good(gpa, level))
 		return -VMI_EINVAL;
+	if (FAULT(RELEASE_ONCE)) {
+		static u64 released;
+
+		if (gpa == released)
+			return -VMI_ENOENT;
+		released = gpa;
+	}
 	if (level == VMI_LEVEL_PML4 && (cpu_cr3() & CR3_ADDRESS) == gpa)
 		return FAULT(RELEASE_LOADED) ? 0 : -VMI_EBUSY;
 	return 0;
@@ -35,8 +44,9 @@ int native_mmu_release_page_table(u64 gpa, u32 level)
 
 void native_mmu_set_pte(u64 *slot, u64 value, u32 flags, u64 va)
 {
-	(void)flags;
 	(void)va;
+	if (FAULT(SET_PTE_DEFERS_STORE) && flags & VMI_PTE_DEFER)
+		return;
 	WRITE_ONCE(*slot, value);
 }
 
@@ -147,6 +157,8 @@ int native_mmu_set_lazy_mode(u32 mode)
 
 void native_mmu_flush_queue(void)
 {
+	if (FAULT(FLUSH_QUEUE_LEAVES_MODE))
+		native_self()->lazy_mode = VMI_LAZY_NONE;
 }
 
 void native_mmu_fill(u64 va, const u64 *slot, u32 count)

@@ -24,9 +24,10 @@ enum native_apic_mode {
 	NATIVE_APIC_MSR,
 };
 
-/* Layer data of one vCPU. Only lock_pending is touched by other vCPUs. */
+/* Layer data of one vCPU. Other vCPUs touch lock_pending, and all of it while the vCPU is off. */
 struct native_percpu {
 	u32 lock_pending;
+	u32 stopped; /* an INIT was sent, and no STARTUP since */
 	u32 lazy_mode;
 	u32 apic_mode; /* enum native_apic_mode; forgotten when IA32_APIC_BASE is written */
 	u32 alarm_vector;
@@ -73,7 +74,7 @@ static inline struct native_percpu *native_self(void)
 	return data;
 }
 
-/* Another vCPU's layer data. NULL if there is no such vCPU, or the kernel has not set it up yet. */
+/* A vCPU's layer data. NULL if there is no such vCPU, or the kernel has given it none. */
 static inline struct native_percpu *native_other(u32 vcpu)
 {
 	struct vmi_percpu *percpu;
@@ -88,6 +89,8 @@ static inline struct native_percpu *native_other(u32 vcpu)
 u32 native_apic_load(u32 offset);
 void native_apic_store(u32 offset, u32 value);
 
+/* smp.c: another vCPU gets an INIT, or else a STARTUP */
+void native_smp_notice(struct native_percpu *data, bool init);
 /* time.c */
 u64 native_real_time(void);
 void native_time_set_rate(u64 hz);

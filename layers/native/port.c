@@ -26,7 +26,7 @@ s64 native_cpu_port_in(u32 port, u32 width)
 
 int native_cpu_port_out(u32 port, u32 width, u32 value)
 {
-	if (!port_good(port, width))
+	if (!port_good(port, width) && !FAULT(PORT_OUT_ANY_WIDTH))
 		return -VMI_EINVAL;
 	switch (width) {
 	case 1:
@@ -79,6 +79,8 @@ int native_cpu_port_in_string(u32 port, u32 width, void *buffer, u64 count)
 {
 	if (!port_good(port, width))
 		return -VMI_EINVAL;
+	if (FAULT(PORT_IN_STRING_SHORT) && count)
+		count--;
 	switch (width) {
 	case 1:
 		REP_IN("b", (u16)port, buffer, count);
@@ -96,6 +98,8 @@ int native_cpu_port_out_string(u32 port, u32 width, const void *buffer, u64 coun
 {
 	if (!port_good(port, width))
 		return -VMI_EINVAL;
+	if (FAULT(PORT_OUT_STRING_SHORT) && count)
+		count--;
 	switch (width) {
 	case 1:
 		REP_OUT("b", (u16)port, buffer, count);

@@ -50,6 +50,71 @@
 #define VMI_NATIVE_MMU_INVALIDATE_PAGE nop
 #endif
 
+#if FAULT(IRQ_DISABLE_NOTHING)
+#undef VMI_NATIVE_CPU_IRQ_DISABLE
+#define VMI_NATIVE_CPU_IRQ_DISABLE nop
+#endif
+#if FAULT(IRQ_FLAG_CLEAR)
+#undef VMI_NATIVE_CPU_IRQ_FLAG
+#define VMI_NATIVE_CPU_IRQ_FLAG xorl %eax, %eax
+#endif
+#if FAULT(IRQ_RESTORE_NEVER_ENABLES)
+#undef VMI_NATIVE_CPU_IRQ_RESTORE
+#define VMI_NATIVE_CPU_IRQ_RESTORE cli
+#endif
+#if FAULT(PAUSE_CLOBBERS_RCX)
+#undef VMI_NATIVE_CPU_PAUSE
+#define VMI_NATIVE_CPU_PAUSE pause; xorl %ecx, %ecx
+#endif
+#if FAULT(GET_CR0_NO_NE)
+#undef VMI_NATIVE_CPU_GET_CR0
+#define VMI_NATIVE_CPU_GET_CR0 movq %cr0, %rax; andq $~0x20, %rax
+#endif
+#if FAULT(SET_CR0_NOTHING)
+#undef VMI_NATIVE_CPU_SET_CR0
+#define VMI_NATIVE_CPU_SET_CR0 nop
+#endif
+#if FAULT(CLTS_NOTHING)
+#undef VMI_NATIVE_CPU_CLTS
+#define VMI_NATIVE_CPU_CLTS nop
+#endif
+#if FAULT(GET_CR2_PAGE_ONLY)
+#undef VMI_NATIVE_CPU_GET_CR2
+#define VMI_NATIVE_CPU_GET_CR2 movq %cr2, %rax; andq $-4096, %rax
+#endif
+#if FAULT(SET_CR2_NOTHING)
+#undef VMI_NATIVE_CPU_SET_CR2
+#define VMI_NATIVE_CPU_SET_CR2 nop
+#endif
+#if FAULT(SET_CR4_CLEARS_NOTHING)
+#undef VMI_NATIVE_CPU_SET_CR4
+#define VMI_NATIVE_CPU_SET_CR4 movq %cr4, %rax; orq %rdi, %rax; movq %rax, %cr4
+#endif
+#if FAULT(GET_CR8_SHIFTED)
+#undef VMI_NATIVE_CPU_GET_CR8
+#define VMI_NATIVE_CPU_GET_CR8 movq %cr8, %rax; shlq $4, %rax
+#endif
+#if FAULT(SWAPGS_NOTHING)
+#undef VMI_NATIVE_CPU_SWAPGS
+#define VMI_NATIVE_CPU_SWAPGS nop
+#endif
+#if FAULT(SYSRET_LOSES_FLAGS)
+#undef VMI_NATIVE_CPU_SYSRET
+#define VMI_NATIVE_CPU_SYSRET movl $0x202, %r11d; sysretq
+#endif
+#if FAULT(IO_DELAY_CLOBBERS_RDX)
+#undef VMI_NATIVE_CPU_IO_DELAY
+#define VMI_NATIVE_CPU_IO_DELAY outb %al, $0x80; xorl %edx, %edx
+#endif
+#if FAULT(WBINVD_CLOBBERS_RCX)
+#undef VMI_NATIVE_CPU_WBINVD
+#define VMI_NATIVE_CPU_WBINVD wbinvd; xorl %ecx, %ecx
+#endif
+#if FAULT(GET_CR3_FRAME)
+#undef VMI_NATIVE_MMU_GET_CR3
+#define VMI_NATIVE_MMU_GET_CR3 movq %cr3, %rax; shrq $12, %rax
+#endif
+
 	.text
 	VMI_FOR_EACH_CALL(EMIT)
 

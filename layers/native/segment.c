@@ -12,6 +12,10 @@
 
 void native_cpu_set_gdt(const struct vmi_table_register *table)
 {
+	struct vmi_table_register wide = { .limit = 0xffff, .base = table->base };
+
+	if (FAULT(SET_GDT_WIDE))
+		table = &wide;
 	/* limit and base are adjacent: ten bytes in the layout of the instruction. */
 	__asm__ volatile("lgdt %0" : : "m"(table->limit), "m"(table->base) : "memory");
 }
@@ -19,16 +23,24 @@ void native_cpu_set_gdt(const struct vmi_table_register *table)
 void native_cpu_get_gdt(struct vmi_table_register *table)
 {
 	__asm__ volatile("sgdt %0" : "=m"(table->limit), "=m"(table->base) : : "memory");
+	if (FAULT(GET_GDT_SIZE))
+		table->limit++;
 }
 
 void native_cpu_set_idt(const struct vmi_table_register *table)
 {
+	struct vmi_table_register wide = { .limit = 0xffff, .base = table->base };
+
+	if (FAULT(SET_IDT_WIDE))
+		table = &wide;
 	__asm__ volatile("lidt %0" : : "m"(table->limit), "m"(table->base) : "memory");
 }
 
 void native_cpu_get_idt(struct vmi_table_register *table)
 {
 	__asm__ volatile("sidt %0" : "=m"(table->limit), "=m"(table->base) : : "memory");
+	if (FAULT(GET_IDT_SIZE))
+		table->limit++;
 }
 
 int native_cpu_set_ldt(u32 selector)
@@ -44,7 +56,7 @@ int native_cpu_set_ldt(u32 selector)
 			 : [error] "+&r"(error)
 			 : [selector] "r"(selector)
 			 : "cc", "memory");
-	return error;
+	return FAULT(SET_LDT_NO_ERROR) ? 0 : error;
 }
 
 u64 native_cpu_get_ldt(void)
@@ -52,7 +64,7 @@ u64 native_cpu_get_ldt(void)
 	u64 selector;
 
 	__asm__ volatile("sldt %k0" : "=r"(selector));
-	return selector & 0xffff;
+	return FAULT(GET_LDT_INDEX) ? selector >> 3 & 0x1fff : selector & 0xffff;
 }
 
 int native_cpu_set_tr(u32 selector)
@@ -69,7 +81,7 @@ int native_cpu_set_tr(u32 selector)
 			 : [error] "+&r"(error)
 			 : [selector] "r"(selector)
 			 : "cc", "memory");
-	return error;
+	return FAULT(SET_TR_NO_ERROR) ? 0 : error;
 }
 
 u64 native_cpu_get_tr(void)
@@ -77,13 +89,15 @@ u64 native_cpu_get_tr(void)
 	u64 selector;
 
 	__asm__ volatile("str %k0" : "=r"(selector));
-	return selector & 0xffff;
+	return FAULT(GET_TR_INDEX) ? selector >> 3 & 0x1fff : selector & 0xffff;
 }
 
 int native_cpu_write_gdt(u64 *table, u32 index, const u64 *descriptor, u32 words)
 {
 	if ((words != 1 && words != 2) || index > DESCRIPTORS_MAX - words)
 		return -VMI_EINVAL;
+	if (FAULT(WRITE_GDT_ONE_WORD))
+		words = 1;
 	/* The word with the present bit is written last. */
 	while (words--)
 		WRITE_ONCE(table[index + words], descriptor[words]);
@@ -94,7 +108,8 @@ int native_cpu_write_ldt(u64 *table, u32 index, u64 descriptor)
 {
 	if (index >= DESCRIPTORS_MAX)
 		return -VMI_EINVAL;
-	WRITE_ONCE(table[index], descriptor);
+	if (!FAULT(WRITE_LDT_NOTHING))
+		WRITE_ONCE(table[index], descriptor);
 	return 0;
 }
 
@@ -163,7 +178,7 @@ int native_cpu_load_gs(u32 selector)
 			 : "r"(selector)
 			 : "memory");
 	cpu_irq_restore(flags);
-	return error;
+	return FAULT(LOAD_GS_NO_ERROR) ? 0 : error;
 }
 
 static u64 read_base_msr(u32 msr)
@@ -178,6 +193,8 @@ u64 native_cpu_get_fs_base(void)
 {
 	u64 value;
 
+	if (FAULT(GET_FS_BASE_LOW))
+		return (u32)read_base_msr(MSR_FS_BASE);
 	if (!(cpu_cr4() & CR4_FSGSBASE))
 		return read_base_msr(MSR_FS_BASE);
 	__asm__ volatile("rdfsbase %0" : "=r"(value));
@@ -189,7 +206,7 @@ int native_cpu_set_fs_base(u64 base)
 	u64 cr4 = cpu_cr4();
 
 	if (!canonical(base, cr4))
-		return -VMI_EFAULT;
+		return FAULT(SET_FS_BASE_NO_ERROR) ? 0 : -VMI_EFAULT;
 	if (!(cr4 & CR4_FSGSBASE))
 		return cpu_wrmsr(MSR_FS_BASE, base);
 	/* CR4 allows it and the address is canonical. */
@@ -201,6 +218,8 @@ u64 native_cpu_get_gs_base(void)
 {
 	u64 value;
 
+	if (FAULT(GET_GS_BASE_USER))
+		return read_base_msr(MSR_KERNEL_GS_BASE);
 	if (!(cpu_cr4() & CR4_FSGSBASE))
 		return read_base_msr(MSR_GS_BASE);
 	__asm__ volatile("rdgsbase %0" : "=r"(value));
@@ -212,7 +231,7 @@ int native_cpu_set_gs_base(u64 base)
 	u64 cr4 = cpu_cr4();
 
 	if (!canonical(base, cr4))
-		return -VMI_EFAULT;
+		return FAULT(SET_GS_BASE_NO_ERROR) ? 0 : -VMI_EFAULT;
 	if (!(cr4 & CR4_FSGSBASE))
 		return cpu_wrmsr(MSR_GS_BASE, base);
 	/* CR4 allows it and the address is canonical. */
@@ -222,13 +241,13 @@ int native_cpu_set_gs_base(u64 base)
 
 u64 native_cpu_get_user_gs_base(void)
 {
-	return read_base_msr(MSR_KERNEL_GS_BASE);
+	return read_base_msr(FAULT(GET_USER_GS_BASE_KERNEL) ? MSR_GS_BASE : MSR_KERNEL_GS_BASE);
 }
 
 int native_cpu_set_user_gs_base(u64 base)
 {
 	if (!canonical(base, cpu_cr4()))
-		return -VMI_EFAULT;
+		return FAULT(SET_USER_GS_BASE_NO_ERROR) ? 0 : -VMI_EFAULT;
 	return cpu_wrmsr(MSR_KERNEL_GS_BASE, base);
 }
 

@@ -77,13 +77,24 @@ static void write_boot_part(u8 *page, const struct vmi_ap_state *state)
 	copy(page + AP_FAR64, &far64, sizeof(far64));
 }
 
-/* INIT has reset the processor's APIC and timer: forget their state, but keep a kick. */
+/* INIT resets the processor's APIC and timer: forget their state, but keep a kick. */
 static void forget_vcpu(struct native_percpu *data)
 {
 	data->lazy_mode = VMI_LAZY_NONE;
 	data->apic_mode = NATIVE_APIC_UNKNOWN;
 	for (u32 i = 0; i < NATIVE_ALARMS; i++)
 		data->alarms[i].armed = false;
+}
+
+/*
+ * The vCPU may execute a few more instructions after the INIT was sent, so its state is forgotten
+ * again before the STARTUP. Kernels send a second STARTUP, which a processor that runs ignores.
+ */
+void native_smp_notice(struct native_percpu *data, bool init)
+{
+	if (init || data->stopped)
+		forget_vcpu(data);
+	data->stopped = init;
 }
 
 int native_smp_set_ap_state(u32 vcpu, const struct vmi_ap_state *state)
@@ -93,7 +104,7 @@ int native_smp_set_ap_state(u32 vcpu, const struct vmi_ap_state *state)
 	u64 frame[AP_FRAME_WORDS];
 	u8 *page;
 
-	if (!vcpu || vcpu >= native.vcpu_count)
+	if (!vcpu || !other)
 		return -VMI_ENOENT;
 	if (!state_good(state))
 		return -VMI_EINVAL;
@@ -108,7 +119,7 @@ int native_smp_set_ap_state(u32 vcpu, const struct vmi_ap_state *state)
 	frame[3] = state->gpr[4]; /* rsp */
 	frame[4] = state->ss;
 
-	if (other)
+	if (FAULT(AP_STATE_AT_ONCE))
 		forget_vcpu(other);
 	page = low_page();
 	for (u32 i = 0; i < PAGE_SIZE; i++)
@@ -126,5 +137,5 @@ s64 native_smp_startup_vector(void)
 {
 	if (!native.low_page)
 		return -VMI_ENOSYS;
-	return (s64)(native.low_page >> 12);
+	return (s64)(FAULT(STARTUP_VECTOR_ADDRESS) ? native.low_page : native.low_page >> 12);
 }

@@ -33,14 +33,26 @@ u64 native_real_time(void)
 
 u64 native_time_frequency(void)
 {
-	return native.tsc_hz;
+	return FAULT(FREQUENCY_KHZ) ? native.tsc_hz / 1000 : native.tsc_hz;
 }
 
 void native_time_read(struct vmi_times *times)
 {
 	u64 now = native_real_time();
 
+#if FAULT(TIME_READ_SHARED)
+	static volatile u64 last;
+
+	last = now;
+	for (int i = 0; i < 300; i++)
+		cpu_pause();
+	times->real = last;
+	for (int i = 0; i < 300; i++)
+		cpu_pause();
+	now = last;
+#else
 	times->real = now;
+#endif
 	times->available = now;
 	times->stolen = FAULT(STOLEN_DRIFTS) ? now >> 10 : 0;
 }
@@ -52,7 +64,7 @@ u64 native_time_wallclock(void)
 
 int native_time_wallclock_updated(void)
 {
-	return 0;
+	return FAULT(WALLCLOCK_UPDATED_ALWAYS);
 }
 
 int native_time_set_clock(struct vmi_clock *clock, u64 gpa)

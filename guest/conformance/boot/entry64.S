@@ -19,6 +19,10 @@ pvh_start:
 	/* From a hypervisor. rdi: struct vmi_boot_info, linear; interrupts off. */
 	.globl	vmi_entry
 vmi_entry:
+	movq	%rsp, entry_rsp(%rip)
+	pushfq
+	popq	entry_flags(%rip)
+	movq	$0, -4096(%rsp)		/* so much of the stack can be used */
 	leaq	boot_stack_end(%rip), %rsp
 	xorl	%ebp, %ebp
 	xorl	%esi, %esi
@@ -27,6 +31,11 @@ vmi_entry:
 
 	.section .bss, "aw", @nobits
 	.balign	16
+	.globl	entry_rsp, entry_flags
+entry_rsp:
+	.skip	8
+entry_flags:
+	.skip	8
 	.globl	boot_stack_end
 boot_stack:
 	.skip	BOOT_STACK_SIZE

@@ -85,3 +85,8 @@ u64 layer_fault_fixup(u64 rip)
 		return vmi_rom_fixup(&layer.rom, layer.base, rip);
 	return builtin_fixup(rip);
 }
+
+bool layer_older_than(u32 minor)
+{
+	return layer.present && layer.rom.header.api_minor < minor;
+}

@@ -39,6 +39,8 @@ u32 layer_features(u32 section);
 bool layer_offers_section(u32 section);
 /* Where to continue after a fault at rip in the layer, 0 if the layer has no fixup. */
 u64 layer_fault_fixup(u64 rip);
+/* Whether the layer was made for an API version before 1.minor. */
+bool layer_older_than(u32 minor);
 /* "section.call" */
 const char *call_name(u32 call);
 

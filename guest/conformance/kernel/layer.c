@@ -107,7 +107,7 @@ static u64 tsc_hz(void)
 	return machine.info.tsc_hz;
 }
 
-static int init(void)
+static int init(void (*before)(const struct vmi_init *good))
 {
 	struct vmi_init args = {
 		.size = sizeof(args),
@@ -117,7 +117,7 @@ static int init(void)
 		.direct_map_size = machine.info.direct_map_size,
 		.percpu_gs_offset = PERCPU_VMI,
 		.percpu_table = (u64)vmi_percpus,
-		.vcpu_count = machine.vcpu_count,
+		.vcpu_count = VCPU_WITHOUT_DATA + 1,
 		.apic = machine.apic,
 		.low_page = machine.low_page,
 		.tsc_hz = tsc_hz(),
@@ -128,11 +128,20 @@ static int init(void)
 	};
 	u32 size = layer.present ? layer.rom.header.percpu_size :
 		   NATIVE_PERCPU_SIZE;
+	struct vmi_percpu *later = vmi_percpus[machine.vcpu_count - 1];
+	int result;
 	u32 i;
 
 	for (i = 0; i < machine.vcpu_count; i++)
 		vmi_percpus[i]->data = size ? (u64)alloc_contiguous(size) : 0;
-	return vmi.core_init(&args);
+	if (layer.present)
+		before(&args);
+	/* The last vCPU gets its data before smp.set_ap_state. */
+	if (machine.vcpu_count > 1)
+		vmi_percpus[machine.vcpu_count - 1] = NULL;
+	result = vmi.core_init(&args);
+	vmi_percpus[machine.vcpu_count - 1] = later;
+	return result;
 }
 
 static void write_text(void *to, const void *from, unsigned int length)
@@ -147,7 +156,7 @@ static void synchronise(void)
 	vmi.cpu_cpuid(&(struct vmi_cpuid){ 0 });
 }
 
-void layer_init(void)
+void layer_init(void (*before)(const struct vmi_init *good))
 {
 	const struct vmi_site *end = vmi_sites_end;
 	enum vmi_rom_error error;
@@ -159,7 +168,7 @@ void layer_init(void)
 
 		result = vmi.core_probe ? vmi.core_probe() : -VMI_ENODEV;
 		if (!result)
-			result = init();
+			result = init(before);
 		if (!result) {
 			/* core.init may have changed the tables of the layer. */
 			calls_fill();
@@ -178,7 +187,7 @@ void layer_init(void)
 		print("# layer %s: init failed, error %d\n", layer.name, -result);
 		go_native();
 	}
-	result = init();
+	result = init(before);
 	print("# no layer: native instructions\n");
 	if (result)
 		panic("built-in calls: error %d", -result);

@@ -12,7 +12,10 @@ extern const struct vmi_site vmi_sites_start[], vmi_sites_end[];
 
 /* Looks for a layer and loads it. Until layer_init() only console output works. */
 void layer_find(void);
-/* Calls core.init, then patches the sites. Falls back to native on an error. */
-void layer_init(void);
+/*
+ * Calls core.init, then patches the sites. Falls back to native on an error. before() gets the
+ * argument first, and may make calls of core.init that fail.
+ */
+void layer_init(void (*before)(const struct vmi_init *good));
 
 #endif

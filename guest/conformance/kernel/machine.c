@@ -15,6 +15,7 @@ void machine_init(const struct vmi_boot_info *info, const u32 *apic_ids)
 	    info->api_version >> 16 != VMI_API_MAJOR)
 		for (;;)
 			;		/* there is no console yet */
+	machine.info_at = info;
 	memcpy(&machine.info, info, MIN(info->size, sizeof(machine.info)));
 	line = (const char *)info->command_line;
 	for (i = 0; line && line[i] && i + 1 < sizeof(machine.command_line); i++)

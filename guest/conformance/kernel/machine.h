@@ -8,7 +8,8 @@
 #define MAX_VCPUS	64
 
 struct machine {
-	struct vmi_boot_info info;	/* a copy: the original can be anywhere */
+	struct vmi_boot_info info;	/* a copy */
+	const struct vmi_boot_info *info_at; /* the original */
 	char command_line[1024];
 	bool pvh;			/* bare metal: no hypervisor started this kernel */
 	u32 vcpu_count;

@@ -3,7 +3,7 @@
 #include "mm.h"
 
 struct percpu *percpus[MAX_VCPUS];
-struct vmi_percpu *vmi_percpus[MAX_VCPUS];
+struct vmi_percpu *vmi_percpus[MAX_VCPUS + 1];
 
 void percpu_init(void)
 {

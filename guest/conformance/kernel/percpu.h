@@ -55,8 +55,10 @@ _Static_assert(offsetof(struct percpu, kernel_rsp) == PERCPU_KERNEL_RSP, "kernel
 _Static_assert(offsetof(struct percpu, vmi) == PERCPU_VMI, "vmi");
 
 extern struct percpu *percpus[MAX_VCPUS];
-/* For vmi_init.percpu_table. */
-extern struct vmi_percpu *vmi_percpus[MAX_VCPUS];
+/* For vmi_init.percpu_table. The last entry in use is 0: a vCPU that never gets any data. */
+extern struct vmi_percpu *vmi_percpus[MAX_VCPUS + 1];
+/* The number of that vCPU. */
+#define VCPU_WITHOUT_DATA (machine.vcpu_count)
 
 static inline struct percpu *this_cpu(void)
 {

@@ -18,7 +18,8 @@ static void mask_8259(void)
 	vmi.cpu_port_out(0xa1, 1, 0xff);
 }
 
-void kernel_start(const struct vmi_boot_info *info, const u32 *apic_ids)
+void kernel_start(const struct vmi_boot_info *info, const u32 *apic_ids,
+		  void (*before_init)(const struct vmi_init *good))
 {
 	machine_init(info, apic_ids);
 	mm_init();
@@ -26,7 +27,7 @@ void kernel_start(const struct vmi_boot_info *info, const u32 *apic_ids)
 	layer_find();
 	/* Calls find their vCPU through the GS base, except this one. */
 	vmi.cpu_set_gs_base((u64)percpus[0]);
-	layer_init();
+	layer_init(before_init);
 	cpu_init_tables(percpus[0]);
 	cpu_load_tables(percpus[0]);
 	reset_irq_handlers();

@@ -18,7 +18,7 @@ TEST(core_init_twice, "core.init.twice", 1, 0, CORE_INIT)
 		.direct_map_size = machine.info.direct_map_size,
 		.percpu_gs_offset = PERCPU_VMI,
 		.percpu_table = (u64)vmi_percpus,
-		.vcpu_count = machine.vcpu_count,
+		.vcpu_count = VCPU_WITHOUT_DATA + 1,
 		.apic = machine.apic,
 		.low_page = machine.low_page,
 		.kernel_cs = KERNEL_CS,

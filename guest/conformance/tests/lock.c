@@ -10,7 +10,7 @@ static u32 me(void)
 	return this_vcpu();
 }
 
-TEST(wait_differs, "lock.wait.differs", 1, 0, LOCK_WAIT)
+TEST(wait_differs, "lock.wait.differs", 1, 0, LOCK_WAIT, LOCK_KICK, LOCK_PENDING)
 {
 	u8 byte = 1;
 	u32 i;
@@ -19,6 +19,12 @@ TEST(wait_differs, "lock.wait.differs", 1, 0, LOCK_WAIT)
 	for (i = 0; i < 1000; i++)
 		vmi.lock_wait(&byte, 0);
 	CHECK_EQ(byte, 1);
+	/* The pending bit stays for a wait that needs it. */
+	CHECK_RESULT(vmi.lock_kick(me()), 0);
+	for (i = 0; i < 1000; i++) {
+		vmi.lock_wait(&byte, 0);
+		CHECK_RESULT(vmi.lock_pending(me()), 1);
+	}
 }
 
 TEST(kick_sticky, "lock.kick.sticky", 1, 0, LOCK_KICK, LOCK_WAIT, LOCK_PENDING)
@@ -106,14 +112,55 @@ TEST(wait_interrupted, "lock.wait.interrupt", 1, 0, LOCK_WAIT, TIME_SET_ALARM)
 TEST(lock_errors, "lock.kick.errors", 1, 0, LOCK_KICK, LOCK_PENDING, LOCK_PREEMPTED,
      LOCK_YIELD)
 {
-	u32 bad[] = { machine.vcpu_count, 0x10000, 0xffffffff }, i;
+	u32 bad[] = { 0x10000, 0xffffffff, VCPU_WITHOUT_DATA }, i;
 
 	for (i = 0; i < ARRAY_SIZE(bad); i++) {
+		/* Older layers gave hints about vCPUs without data. */
+		if (bad[i] == VCPU_WITHOUT_DATA && layer_older_than(2))
+			break;
 		CHECK_RESULT(vmi.lock_kick(bad[i]), -VMI_ENOENT);
 		CHECK_RESULT(vmi.lock_pending(bad[i]), -VMI_ENOENT);
 		CHECK_RESULT(vmi.lock_preempted(bad[i]), -VMI_ENOENT);
 		CHECK_RESULT(vmi.lock_yield(bad[i]), -VMI_ENOENT);
 	}
+}
+
+/*
+ * On a host where the first two vCPUs share a processor (shared on the command line), a vCPU that
+ * runs knows that the other one does not.
+ */
+static u32 spinning, spin_over;
+
+static void spin(void *argument)
+{
+	(void)argument;
+	atomic_store(&spinning, 1);
+	while (!atomic_load(&spin_over))
+		pause();
+}
+
+TEST(lock_preempted, "lock.preempted.shared_processor", 2, 0, LOCK_PREEMPTED, LOCK_YIELD)
+{
+	u64 i, yes = 0;
+	char word[8];
+
+	if (!option("shared", word, sizeof(word)))
+		test_skip("needs shared on the command line, and one processor");
+	spinning = spin_over = 0;
+	run_on(1, spin, NULL);
+	WAIT_UNTIL(atomic_load(&spinning));
+	for (i = 0; i < 1000; i++) {
+		yes += vmi.lock_preempted(1) == 1;
+		CHECK_RESULT(vmi.lock_preempted(0), 0);
+		if (i % 100 == 0)
+			CHECK_RESULT(vmi.lock_yield(1), 0);
+	}
+	/* Each answer is as old as its last instruction. */
+	CHECK_OP(yes, >, 900);
+	atomic_store(&spin_over, 1);
+	wait_for(1);
+	/* Halted: it does not want to run. */
+	WAIT_UNTIL(vmi.lock_preempted(1) == 0);
 }
 
 TEST(lock_hints, "lock.preempted.self", 1, 0, LOCK_PREEMPTED, LOCK_YIELD)

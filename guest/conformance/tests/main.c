@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Selects what this boot does: the suite, a benchmark, or one of the odd modes. */
 #include "../kernel/start.h"
+#include "core_init.h"
 #include "hostile.h"
 #include "test.h"
 #include "vmi_bench.h"
@@ -24,7 +25,7 @@ noreturn void kernel_main(const struct vmi_boot_info *info, const u32 *apic_ids)
 {
 	char word[64];
 
-	kernel_start(info, apic_ids);
+	kernel_start(info, apic_ids, try_core_init);
 	if (option("end", word, sizeof(word)))
 		end_by(word);
 	if (option("bench", word, sizeof(word))) {

@@ -11,12 +11,30 @@ void ap_probe(void);
 
 static struct {
 	u64 cr0, cr3, cr4, efer, fs_base, gs_base, tr, ldtr;
+	u32 cs, ss, ds, es, fs, gs;	/* in the registers */
+	u64 frame_cs, frame_ss;		/* in the frame of an exception */
 	struct vmi_table_register gdt, idt;
 	u32 done;
 } seen;
 
+void k_ud2(void *argument);
+
+#define SELECTOR(name) asm volatile("movl %%" #name ", %0" : "=r"(seen.name))
+
 noreturn void ap_probe_main(void)
 {
+	struct catch catch;
+
+	SELECTOR(cs);
+	SELECTOR(ss);
+	SELECTOR(ds);
+	SELECTOR(es);
+	SELECTOR(fs);
+	SELECTOR(gs);
+	this_cpu()->catch = NULL;
+	catch_trap(&catch, k_ud2, NULL);
+	seen.frame_cs = catch.regs.cs;
+	seen.frame_ss = catch.regs.ss;
 	seen.cr0 = get_cr0();
 	seen.cr3 = get_cr3();
 	seen.cr4 = get_cr4();
@@ -73,10 +91,29 @@ TEST(ap_state, "smp.set_ap_state.exact", 2, 0, SMP_SET_AP_STATE,
      SMP_STARTUP_VECTOR, CPU_STOP)
 {
 	struct vmi_ap_state state = probe_state();
+	bool hardware = !(layer.rom.header.flags & VMI_HEADER_PARAVIRT) || !layer.present;
+	u64 *gdt = percpus[1]->gdt;
 	u32 i;
 
+	/* Selectors that nothing else uses. Privilege level 0 may not be the processor's. */
+	gdt[SPARE_INDEX] = gdt[KERNEL_CS / 8];
+	gdt[SPARE_INDEX + 1] = gdt[KERNEL_SS / 8];
+	if (hardware) {
+		state.cs = SPARE_SELECTOR;
+		state.ss = SPARE_SELECTOR + 8;
+	}
 	start_probe(&state);
 	back_to_work();
+	CHECK_EQ(seen.frame_cs, state.cs);
+	CHECK(seen.frame_ss == state.ss || (!hardware && !seen.frame_ss));
+	if (hardware) {
+		CHECK_EQ(seen.cs, state.cs);
+		CHECK_EQ(seen.ss, state.ss);
+		CHECK_EQ(seen.ds, state.ss);
+		CHECK_EQ(seen.es, state.ss);
+		CHECK_EQ(seen.fs, 0);
+		CHECK_EQ(seen.gs, 0);
+	}
 	for (i = 0; i < 16; i++)
 		if (ap_probe_gpr[i] != state.gpr[i])
 			FAIL("register %u is 0x%llx, want 0x%llx", i,
@@ -147,7 +184,10 @@ TEST(ap_errors, "smp.set_ap_state.errors", 2, 0, SMP_SET_AP_STATE)
 	struct vmi_ap_state state;
 
 	CHECK_RESULT(vmi.smp_set_ap_state(0, &good), -VMI_ENOENT);
-	CHECK_RESULT(vmi.smp_set_ap_state(machine.vcpu_count, &good), -VMI_ENOENT);
+	/* Older layers took a vCPU without data. */
+	if (!layer_older_than(2))
+		CHECK_RESULT(vmi.smp_set_ap_state(VCPU_WITHOUT_DATA, &good), -VMI_ENOENT);
+	CHECK_RESULT(vmi.smp_set_ap_state(VCPU_WITHOUT_DATA + 1, &good), -VMI_ENOENT);
 	CHECK_RESULT(vmi.smp_set_ap_state(0xffffffff, &good), -VMI_ENOENT);
 #define BAD(field, value)						\
 	do {								\
@@ -223,6 +263,14 @@ TEST(ap_stack, "cpu.stop.stack", 2, 0, CPU_STOP)
 	back_to_work();
 }
 
+static void take_interrupts(void *argument)
+{
+	(void)argument;
+	irq_enable();
+	delay_ns(NS_PER_MS);
+	irq_disable();
+}
+
 /* A stopped vCPU takes no interrupts. When it starts, none is pending. */
 TEST(ap_stopped, "cpu.stop.stays", 2, 0, CPU_STOP)
 {
@@ -236,8 +284,9 @@ TEST(ap_stopped, "cpu.stop.stays", 2, 0, CPU_STOP)
 	delay_ns(NS_PER_MS);
 	CHECK_EQ(irq_count(1, VECTOR_A), before);
 	back_to_work();
-	run_on(1, count, NULL);
+	run_on(1, take_interrupts, NULL);
 	wait_for(1);
+	CHECK_EQ(irq_count(1, VECTOR_A), before);
 }
 
 static u64 running;

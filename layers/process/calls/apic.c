@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Sections apic and smp: a local APIC in memory, interrupts between vCPUs, and their start. */
 #include "calls/calls.h"
+#include "common/faults.h"
 #include "crossing/crossing.h"
 #include "host/call.h"
 #include "host/lock.h"
 #include "host/step.h"
 #include "state/state.h"
 #include "vcpu/irq.h"
+#include "vcpu/percpu.h"
 #include "vcpu/start.h"
 
 #define APIC_ID 0x20
@@ -133,7 +135,7 @@ static void send(struct vcpu *from, struct vcpu *to, u64 icr)
 {
 	switch (ICR_MODE(icr)) {
 	case MODE_FIXED:
-		if (READ_ONCE(to->s.state) == PHV_VCPU_OFF)
+		if (READ_ONCE(to->s.state) == PHV_VCPU_OFF && !FAULT(STOP_KEEPS_REQUESTS))
 			return;
 		if (!irq_request(to, icr & 0xff) && to != from)
 			return;
@@ -195,6 +197,9 @@ int process_smp_set_ap_state(u32 number, const struct vmi_ap_state *state)
 	if (number == 0 || number >= shared->s.vcpu_count)
 		return -VMI_ENOENT;
 	v = vcpu_at(number);
+	/* The kernel may give a vCPU its data as late as now. */
+	if (!v->percpu)
+		percpu_update(v);
 	if (!v->percpu)
 		return -VMI_ENOENT;
 	if (!(state->cr0 & 1) || !(state->cr0 >> 31 & 1) || !(state->cr4 & 0x20) ||

@@ -38,6 +38,25 @@ static void edit_thunks(u64 displacement)
 	ph_user_selectors = (u64)shared->user_ss << 32 | shared->user_cs;
 }
 
+/* Addresses that this layer does not use are checked too: a kernel must not depend on that. */
+static bool init_good(const struct vmi_init *init)
+{
+	return init->layer_base == PHV_LAYER_BASE && init->direct_map == PHV_DIRECT_MAP &&
+	       !(init->percpu_gs_offset & 7) && init->percpu_gs_offset + 0x80000000 <= 0xffffffff &&
+	       init->vcpu_count && !(init->percpu_table & 7) &&
+	       kernel_data(init->percpu_table, init->vcpu_count * 8ULL) &&
+	       !(init->apic & 0xfff) && !(init->low_page & 0xfff) && init->low_page < 0x100000;
+}
+
+/* An entry of vmi_init.percpu_table. Only the boot vCPU needs its data already. */
+static bool entry_good(u64 pointer, u32 vcpu)
+{
+	const struct vmi_percpu *percpu = to_pointer(pointer);
+
+	return percpu_good(pointer) && percpu->vcpu == vcpu && (vcpu || percpu->data) &&
+	       !(percpu->data & (VMI_PERCPU_ALIGN - 1));
+}
+
 int process_core_init(struct vmi_init *init)
 {
 	const u64 *table = to_pointer(init->percpu_table);
@@ -46,22 +65,23 @@ int process_core_init(struct vmi_init *init)
 
 	if (shared->init_done)
 		return -VMI_EBUSY;
-	if (init->size < VMI_SIZE_INIT || !count)
+	if (init->size < VMI_OFF_INIT_LAYER_BASE)
 		return -VMI_EINVAL;
 	if (init->api_version >> 16 != VMI_API_MAJOR)
 		return -VMI_ERANGE;
-	if (init->layer_base != PHV_LAYER_BASE || init->direct_map != PHV_DIRECT_MAP ||
-	    (init->percpu_gs_offset & 7) || init->percpu_gs_offset + 0x80000000 > 0xffffffff)
+	if (init->size < VMI_SIZE_INIT || !init_good(init))
 		return -VMI_EINVAL;
 	/* A kernel may be built for more vCPUs than the machine has. Those never start. */
 	if (count > shared->s.vcpu_count)
 		count = shared->s.vcpu_count;
 	for (i = 0; i < count; i++)
-		if (!percpu_good(table[i]))
+		if ((i == 0 || table[i]) && !entry_good(table[i], i))
 			return -VMI_EINVAL;
 	for (i = 0; i < count; i++) {
 		struct vcpu *v = vcpu_at(i);
 
+		if (!table[i])
+			continue;
 		v->percpu = to_pointer(table[i]);
 		*(u64 *)((u8 *)v->percpu + F_VCPU) = (u64)v;
 		FAST(v, F_IRQ) = 0;

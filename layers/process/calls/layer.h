@@ -3,6 +3,8 @@
 #ifndef PROCESS_LAYER_H
 #define PROCESS_LAYER_H
 
+#include "common/faults.h"
+
 #define LAYER_NAME "process"
 #define LAYER_PERCPU_SIZE 64
 
@@ -27,6 +29,12 @@
 #define PROCESS_RELOC_SYSV VMI_RELOC_CALL
 #define PROCESS_RELOC_JUMP VMI_RELOC_JUMP
 
+#if FAULT(WBINVD_STAYS)
+#define PROCESS_RELOC_WBINVD VMI_RELOC_NONE
+#else
+#define PROCESS_RELOC_WBINVD VMI_RELOC_NOP
+#endif
+
 /* These do nothing on this hypervisor, or work as they are. */
 #define LAYER_RELOC(S, s, N, n, num, class)			\
 	.set layer_reloc, PROCESS_RELOC_##class;		\
@@ -35,7 +43,7 @@
 	.elseif num == VMI_CALL_CPU_IO_DELAY;			\
 	.set layer_reloc, VMI_RELOC_NOP;			\
 	.elseif num == VMI_CALL_CPU_WBINVD;			\
-	.set layer_reloc, VMI_RELOC_NOP;			\
+	.set layer_reloc, PROCESS_RELOC_WBINVD;			\
 	.elseif num == VMI_CALL_CPU_PAUSE;			\
 	.set layer_reloc, VMI_RELOC_NONE;			\
 	.elseif num == VMI_CALL_CPU_READ_TSC;			\

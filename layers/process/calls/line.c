@@ -62,5 +62,7 @@ int process_line_status(u32 line)
 
 u64 process_line_pending(void)
 {
+	if (FAULT(LINE_PENDING_STAYS))
+		return READ_ONCE(shared->s.lines);
 	return __atomic_exchange_n(&shared->s.lines, 0, __ATOMIC_SEQ_CST);
 }

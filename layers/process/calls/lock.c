@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section lock: a wait is a futex wait; a kick is a sticky bit and at most one futex wake. */
 #include "calls/calls.h"
+#include "common/faults.h"
 #include "crossing/crossing.h"
 #include "host/call.h"
 #include "state/state.h"
@@ -18,10 +19,13 @@ void process_lock_wait(const u8 *location, u8 value)
 	irq_wait(v, true, FAST(v, F_IRQ));
 }
 
-/* Whether the kernel has said where the vCPU's data is. */
+/* Whether the kernel has given the vCPU layer data. */
 static bool known(u32 vcpu)
 {
-	return vcpu < shared->s.vcpu_count && vcpu_at(vcpu)->percpu;
+	const struct vmi_percpu *percpu =
+		vcpu < shared->s.vcpu_count ? vcpu_at(vcpu)->percpu : NULL;
+
+	return percpu && percpu->data;
 }
 
 int process_lock_kick(u32 vcpu)
@@ -56,6 +60,8 @@ int process_lock_preempted(u32 vcpu)
 
 	if (!known(vcpu))
 		return -VMI_ENOENT;
+	if (FAULT(PREEMPTED_NEVER))
+		return 0;
 	cpu = READ_ONCE(shared->s.vcpu_cpu[vcpu]);
 	return vcpu != me->number && cpu != 0xffffffff &&
 	       cpu == READ_ONCE(shared->s.vcpu_cpu[me->number]) &&

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section mmu. */
 #include "calls/calls.h"
+#include "common/faults.h"
 #include "crossing/crossing.h"
 #include "mm/fill.h"
 #include "mm/flush.h"
@@ -43,6 +44,10 @@ void process_mmu_set_pte(u64 *entry, u64 value, u32 flags, u64 va)
 {
 	(void)flags;
 	(void)va;
+#if FAULT(DEFER_FORGOTTEN)
+	if (flags & VMI_PTE_DEFER && !(*entry & PTE_P))
+		tlb_deferred_page = va & PAGE_MASK;
+#endif
 	WRITE_ONCE(*entry, value);
 }
 
@@ -154,7 +159,8 @@ int process_mmu_flush_space(u64 cr3, u64 context, u64 generation, u64 start, u64
 	if (end < start)
 		return -VMI_EINVAL;
 	event(this_vcpu(), PHV_EVENT_FLUSH, start, end);
-	space_flush(this_vcpu(), cr3 & PTE_ADDR, context, generation, start, end);
+	if (!FAULT(FLUSH_SPACE_NOTHING))
+		space_flush(this_vcpu(), cr3 & PTE_ADDR, context, generation, start, end);
 	return 0;
 }
 
@@ -174,7 +180,8 @@ int process_mmu_set_lazy_mode(u32 mode)
 
 void process_mmu_flush_queue(void)
 {
-	queue_run(this_vcpu());
+	if (!FAULT(FLUSH_QUEUE_NOTHING))
+		queue_run(this_vcpu());
 }
 
 int process_mmu_expect_space(u64 cr3, u64 exec_hint)
@@ -190,7 +197,8 @@ int process_mmu_expect_space(u64 cr3, u64 exec_hint)
 
 void process_mmu_fill(u64 va, const u64 *entry, u32 count)
 {
-	(void)entry;
-	if (count && count <= 512 && !kernel_address(va))
+	u64 room = 512 - ((u64)entry / 8 & 511);
+
+	if (count && count <= room && !kernel_address(va))
 		tlb_fill(this_vcpu(), va, count);
 }

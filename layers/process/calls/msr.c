@@ -2,6 +2,7 @@
 /* Model-specific registers and CPUID. */
 #include "calls/calls.h"
 #include "calls/patch.h"
+#include "common/faults.h"
 #include "crossing/crossing.h"
 #include "host/cpuid.h"
 #include "state/cpu.h"
@@ -143,6 +144,8 @@ int process_cpu_write_msr(u32 msr, u64 value)
 	case MSR_FS_BASE:
 		return process_cpu_set_fs_base(value);
 	case MSR_GS_BASE:
+		if (FAULT(WRITE_MSR_MOVES_NOTHING))
+			return 0;
 		return process_cpu_set_gs_base(value);
 	case MSR_KERNEL_GS_BASE:
 		return process_cpu_set_user_gs_base(value);
@@ -208,6 +211,8 @@ void process_cpu_cpuid(struct vmi_cpuid *regs)
 		/* MONITOR VMX SMX PCID x2APIC TSC-deadline hypervisor */
 		regs->ecx &= ~(1U << 3 | 1U << 5 | 1U << 6 | 1U << 17 | 1U << 21 | 1U << 24 |
 			       1U << 31);
+		if (FAULT(CPUID_SHOWS_PCID))
+			regs->ecx |= 1U << 17;
 		/* MCE MCA MTRR */
 		regs->edx &= ~(1U << 7 | 1U << 14 | 1U << 12);
 		break;
@@ -222,6 +227,8 @@ void process_cpu_cpuid(struct vmi_cpuid *regs)
 		} else {
 			regs->eax &= ~(1U << 17 | 1U << 18 | 1U << 26);	/* FRED LKGS LAM */
 		}
+		if (FAULT(CPUID_SHOWS_LA57) && subleaf == 0)
+			regs->ecx |= 1U << 16;
 		break;
 	case 0xb: case 0x1f:
 		regs->edx = v->apic_id;

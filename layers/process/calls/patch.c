@@ -225,7 +225,8 @@ int process_patch_release(struct vmi_patch_area *area, u64 stub)
 	offset %= STUB_SIZE;
 	if (area_bad(area) || stub < area->user ||
 	    (offset && offset != offsetof(struct stub, code)) ||
-	    index >= area->size / STUB_SIZE || !stubs[index].site)
+	    index >= area->size / STUB_SIZE ||
+	    (!stubs[index].site && !FAULT(PATCH_RELEASE_AGAIN)))
 		return -VMI_ENOENT;
 	stubs[index].site = 0;
 	area->used--;
@@ -245,7 +246,7 @@ int process_patch_fixup(const struct vmi_patch_area *area, u64 *rip, u64 *rax)
 	for (i = 0; i < area->size / STUB_SIZE; i++) {
 		if (!stubs[i].site || stubs[i].site + 5 != *rip)
 			continue;
-		*rip += 2;
+		*rip += FAULT(PATCH_FIXUP_AT_SITE) ? 0 : 2;
 		return 0;
 	}
 	return -VMI_ENOENT;
@@ -257,7 +258,7 @@ int process_patch_set_entry(u64 entry)
 
 	if (!shared->thread_descriptors)
 		return -VMI_ENOSYS;
-	if (entry && !kernel_address(entry))
+	if (entry && !kernel_address(entry) && !FAULT(SET_ENTRY_ANYWHERE))
 		return -VMI_EINVAL;
 	v->stub_entry = entry;
 	patch_entry_update(v);

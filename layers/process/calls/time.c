@@ -13,6 +13,7 @@
  * in whatever process, the monitor's alarm thread watches the deadline.
  */
 #include "calls/calls.h"
+#include "common/faults.h"
 #include "crossing/crossing.h"
 #include "host/clock.h"
 #include "host/lock.h"
@@ -36,6 +37,12 @@ void process_time_read(struct vmi_times *t)
 
 u64 process_time_wallclock(void)
 {
+	static u64 first;
+
+	if (FAULT(WALLCLOCK_IGNORES_STEPS)) {
+		first = first ? first : READ_ONCE(shared->s.wall_offset_ns);
+		return now_ns() + first;
+	}
 	return now_ns() + READ_ONCE(shared->s.wall_offset_ns);
 }
 
@@ -44,6 +51,8 @@ int process_time_wallclock_updated(void)
 	struct vcpu *v = vcpu_at(0);
 	u32 updates = READ_ONCE(shared->s.wall_updates);
 
+	if (FAULT(WALLCLOCK_UPDATED_NEVER))
+		return 0;
 	return __atomic_exchange_n(&v->wall_seen, updates, __ATOMIC_RELAXED) != updates;
 }
 

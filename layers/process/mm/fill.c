@@ -299,6 +299,10 @@ static bool fixed_address(u64 va)
 	       (va >= PHV_DIRECT_MAP && va < shared->direct_map_end) || va >= PHV_KERNEL_END;
 }
 
+#if FAULT(DEFER_FORGOTTEN)
+u64 tlb_deferred_page = 1;
+#endif
+
 bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
 {
 	struct proc *p = self.proc;
@@ -306,6 +310,11 @@ bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error)
 	u64 updated;
 	bool done = false;
 
+#if FAULT(DEFER_FORGOTTEN)
+	*error = access;
+	if ((va & PAGE_MASK) == tlb_deferred_page)
+		return false;
+#endif
 	/*
 	 * Absent translations are not cached: nothing is mapped for them, and no flush has to wait
 	 * for them. So this takes no lock. It writes nothing either, since it could be reading a

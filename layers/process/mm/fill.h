@@ -3,6 +3,7 @@
 #ifndef PROCESS_FILL_H
 #define PROCESS_FILL_H
 
+#include "common/faults.h"
 #include "mm/walk.h"
 #include "state/state.h"
 
@@ -11,6 +12,11 @@
  * otherwise. access: PF_WRITE, PF_FETCH, PF_USER bits.
  */
 bool tlb_fault(struct vcpu *v, u64 va, u32 access, u64 *error);
+
+#if FAULT(DEFER_FORGOTTEN)
+/* A page whose entry is new, of which the layer pretends not to know yet. */
+extern u64 tlb_deferred_page;
+#endif
 
 /* Unmaps user-range pages that only the kernel may see, on the way to another process. */
 void tlb_drop_supervisor(struct vcpu *v);

@@ -283,12 +283,17 @@ static inline bool kernel_address(u64 va)
  * Per-CPU data must lie in the kernel file's range or in the direct map. The layer writes there at
  * any time, even in a signal while it holds the lock that a fill would need.
  */
+static inline bool kernel_data(u64 start, u64 size)
+{
+	u64 end = start + size;
+
+	return (start >= PHV_IMAGE_START && end <= PHV_LAYER_BASE) ||
+	       (start >= PHV_DIRECT_MAP && end <= shared->direct_map_end);
+}
+
 static inline bool percpu_good(u64 pointer)
 {
-	u64 end = pointer + VMI_SIZE_PERCPU;
-
-	return !(pointer & 63) && ((pointer >= PHV_IMAGE_START && end <= PHV_LAYER_BASE) ||
-				   (pointer >= PHV_DIRECT_MAP && end <= shared->direct_map_end));
+	return !(pointer & 63) && kernel_data(pointer, VMI_SIZE_PERCPU);
 }
 
 /*

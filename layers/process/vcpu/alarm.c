@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* A vCPU's times and alarms. */
 #include "vcpu/alarm.h"
+#include "common/faults.h"
 #include "host/clock.h"
 #include "host/doorbell.h"
 #include "mm/flush.h"
@@ -71,7 +72,8 @@ void alarm_check(struct vcpu *v)
 
 		if (!a->armed || (v->alarm_fired & 1U << i))
 			continue;
-		if (a->expiry <= (i == VMI_TIME_REAL ? t.real : t.available)) {
+		if (a->expiry <= (i == VMI_TIME_REAL || FAULT(AVAILABLE_IS_REAL) ? t.real :
+				  t.available)) {
 			v->alarm_fired |= 1U << i;
 			fired = true;
 		}

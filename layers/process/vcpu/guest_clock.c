@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* The guest's clock page. */
 #include "vcpu/guest_clock.h"
+#include "common/faults.h"
 #include "host/clock.h"
 #include "host/lock.h"
 #include "state/cpu.h"
@@ -16,7 +17,8 @@ void clock_write(struct vmi_clock *page)
 	struct phv_clock c;
 
 	shared->guest_clock_sequence = clock_read(&c);
-	shared->guest_clock_wall = READ_ONCE(shared->s.wall_offset_ns);
+	if (!FAULT(CLOCK_PAGE_KEEPS_WALL) || !shared->guest_clock_wall)
+		shared->guest_clock_wall = READ_ONCE(shared->s.wall_offset_ns);
 	/* The factors are older than core.init, when real time began. */
 	if (c.ns < shared->start_ns) {
 		u64 now = rdtsc();
@@ -49,7 +51,8 @@ void clock_follow(void)
 
 	if (!READ_ONCE(shared->guest_clock) ||
 	    (READ_ONCE(shared->guest_clock_sequence) == READ_ONCE(shared->s.clock.sequence) &&
-	     READ_ONCE(shared->guest_clock_wall) == READ_ONCE(shared->s.wall_offset_ns)))
+	     (READ_ONCE(shared->guest_clock_wall) == READ_ONCE(shared->s.wall_offset_ns) ||
+	      FAULT(CLOCK_PAGE_KEEPS_WALL))))
 		return;
 	/* Another vCPU writes the page. This one looks again soon enough. */
 	if (!lock_try(&shared->clock_lock))

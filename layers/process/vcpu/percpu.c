@@ -9,10 +9,11 @@ void percpu_update(struct vcpu *v)
 	struct vmi_percpu *old = v->percpu;
 	u64 pointer = READ_ONCE(((const u64 *)to_pointer(shared->percpu_table))[v->number]);
 
-	if (!old || pointer == (u64)old || !percpu_good(pointer))
+	if (pointer == (u64)old || !percpu_good(pointer))
 		return;
-	__builtin_memcpy(((struct vmi_percpu *)to_pointer(pointer))->fast, old->fast,
-			 sizeof(old->fast));
+	if (old)
+		__builtin_memcpy(((struct vmi_percpu *)to_pointer(pointer))->fast, old->fast,
+				 sizeof(old->fast));
 	barrier();
 	v->percpu = to_pointer(pointer);
 	barrier();

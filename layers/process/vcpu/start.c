@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Starts and stops vCPUs. */
 #include "vcpu/start.h"
+#include "common/faults.h"
 #include "host/lock.h"
 #include "host/signals.h"
 #include "host/step.h"
@@ -52,7 +53,8 @@ static void prepare_start(struct vcpu *v)
 	v->alarm_fired = 0;
 	v->nmi_on = 0;
 	__builtin_memset(v->isr, 0, sizeof(v->isr));
-	__builtin_memset(v->s.irr, 0, sizeof(v->s.irr));
+	if (!FAULT(STOP_KEEPS_REQUESTS))
+		__builtin_memset(v->s.irr, 0, sizeof(v->s.irr));
 	__atomic_store_n(&v->s.pending, 0, __ATOMIC_SEQ_CST);
 	v->resume = RESUME_FULL;
 	v->s.state = PHV_VCPU_RUNNING;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * The calls that a handler of an NMI may make. The NMI may arrive in any of the layer's own
+ * instructions, so it must not see or spoil what a call has half done.
+ */
+#include "harness.h"
+#include "test.h"
+
+#define NMIS	400
+#define MSR_GS_BASE 0xc0000101
+
+static u32 ready, over;
+static u64 wrong, taken;
+
+/* The first call whose result is wrong. */
+static const char *first_wrong;
+
+static void expect(bool right, const char *what)
+{
+	if (right)
+		return;
+	if (!wrong++)
+		first_wrong = what;
+}
+
+static void read_time(void)
+{
+	struct vmi_times t;
+
+	vmi.time_read(&t);
+	expect(t.real == t.available + t.stolen, "time.read");
+}
+
+static void handler(struct regs *regs)
+{
+	u64 cr2 = get_cr2(), value = 0, tsc = read_tsc();
+	struct vmi_cpuid id = { 0 };
+
+	(void)regs;
+	set_cr2(0x4e4d49000);
+	expect(get_cr2() == 0x4e4d49000, "cpu.set_cr2");
+	set_cr2(cr2);
+	irq_restore(irq_save());
+	expect(!irqs_enabled() || irq_flag(), "cpu.irq_flag");
+	pause();
+	io_delay();
+	expect(get_cr0() == cpu_cr0(), "cpu.get_cr0");
+	expect(!vmi.cpu_get_dr(7, &value) && value == 0x400, "cpu.get_dr");
+	expect(!vmi.cpu_set_dr(7, value), "cpu.set_dr");
+	expect(!vmi.cpu_read_msr(MSR_GS_BASE, &value) && value == (u64)this_cpu(),
+	       "cpu.read_msr");
+	expect(vmi.cpu_get_gs_base() == (u64)this_cpu(), "cpu.get_gs_base");
+	vmi.cpu_cpuid(&id);
+	expect(id.eax >= 1, "cpu.cpuid");
+	expect(vmi.cpu_get_tr() == TSS_SELECTOR, "cpu.get_tr");
+	expect(vmi.time_frequency() > 0, "time.frequency");
+	read_time();
+	expect(vmi.lock_pending(0) == 0, "lock.pending");
+	expect(vmi.core_version(VMI_SECTION_CPU) > 0, "core.version");
+	expect(vmi.core_console_write("", 0) == 0, "core.console_write");
+	expect(read_tsc() >= tsc, "cpu.read_tsc");
+	WRITE_ONCE(taken, taken + 1);
+}
+
+static void victim(void *argument)
+{
+	u64 value;
+
+	(void)argument;
+	atomic_store(&ready, 1);
+	while (!atomic_load(&over)) {
+		read_time();
+		set_cr2(0x1234000);
+		expect(get_cr2() == 0x1234000, "cpu.get_cr2 of the interrupted code");
+		expect(!vmi.cpu_read_msr(MSR_GS_BASE, &value) && value == (u64)this_cpu(),
+		       "cpu.read_msr of the interrupted code");
+		expect(vmi.lock_kick(1) == 0 && vmi.lock_pending(1) == 1, "lock.kick");
+		vmi.lock_wait(&(u8){ 0 }, 0);
+		expect(vmi.lock_pending(1) == 0, "lock.wait");
+		expect(!vmi.time_set_alarm(VMI_TIME_REAL, now() + NS_PER_S, 0, 0x5b) &&
+		       vmi.time_cancel_alarm(VMI_TIME_REAL) == 1, "time.set_alarm");
+		watch("NMIs");
+	}
+}
+
+TEST(nmi_calls, "apic.send_ipi.nmi_makes_calls", 2, 0, APIC_SEND_IPI, TIME_READ, CPU_SET_CR2,
+     CPU_READ_MSR)
+{
+	u64 i, seed = 77, before, end = now() + ROUNDS_BUDGET;
+
+	ready = over = 0;
+	wrong = taken = 0;
+	set_irq_handler(VECTOR_NMI, handler);
+	run_on(1, victim, NULL);
+	WAIT_UNTIL(atomic_load(&ready));
+	for (i = 0; i < NMIS && (i < 20 || now() < end); i++) {
+		before = READ_ONCE(taken);
+		CHECK_RESULT(send_icr(1, ICR_NMI), 0);
+		WAIT_UNTIL(READ_ONCE(taken) > before);
+		delay_ns(random64(&seed) % (20 * NS_PER_US));
+	}
+	atomic_store(&over, 1);
+	wait_for(1);
+	if (wrong)
+		FAIL("%llu wrong results, first of %s", wrong, first_wrong);
+}
