@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::planted::{self, Planted};
 use paravane_tests::program::{self, Run};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::process::{Child, Command, Stdio};
@@ -77,6 +78,35 @@ fn share_one_processor() {
     sched_setaffinity(None, &one).unwrap();
 }
 
+/// Runs one test of the suite as `run` does, which must pass; then with each layer that has a fault
+/// of the list, where it must fail.
+fn with_and_without_faults(list: &str, test: &str, run: impl Fn(&[&str]) -> Run) {
+    let sound = run(&["--filter", test]);
+    assert_eq!(sound.code, 0, "{sound:?}");
+    assert_eq!(sound.tap_result(test), Some(true), "{sound:?}");
+    assert!(!sound.stdout.contains("# SKIP"), "{sound:?}");
+    let faults = planted::found_by(list).unwrap();
+    assert!(!faults.is_empty());
+    for fault in faults {
+        let layer = Planted::build(&fault).unwrap();
+        let rom = layer.rom();
+        let faulty = run(&["--filter", test, "--rom", rom.to_str().unwrap()]);
+        assert_ne!(faulty.tap_result(test), Some(true), "{fault}: {faulty:?}");
+    }
+}
+
+/// The host steps its clock by an hour. The guest is told, and real time goes on as before.
+#[test]
+fn a_step_of_the_wall_clock_is_reported_once() {
+    let _alone = alone();
+    with_and_without_faults("time_step", "time.wallclock_updated.step", |words| {
+        let mut command = program::command_with_hooks();
+        command.args(["conformance", "--hypervisor", "process", "--tap"]);
+        command.args(["--step-wall-clock", "3600", "--append", "step=3600"]);
+        program::finish(command.args(words))
+    });
+}
+
 /// A vCPU that switches address spaces all the time waits for a processor at each switch, if at
 /// all.
 #[test]
@@ -96,4 +126,27 @@ fn waiting_for_a_processor_is_stolen_time() {
         Some(true),
         "{run:?}"
     );
+}
+
+/// An alarm on available time waits while other processes have the processor.
+#[test]
+fn an_alarm_on_available_time_waits_for_it() {
+    let _alone = alone();
+    share_one_processor();
+    let _others = Others::start();
+    let test = "time.set_alarm.available_is_not_real";
+    with_and_without_faults("time_available", test, |words| {
+        run(&[words, &["--append", "steal"]].concat())
+    });
+}
+
+/// Of two vCPUs that share a processor, the one that runs knows that the other one does not.
+#[test]
+fn a_vcpu_that_waits_for_the_same_processor_is_preempted() {
+    let _alone = alone();
+    share_one_processor();
+    let test = "lock.preempted.shared_processor";
+    with_and_without_faults("time_preempted", test, |words| {
+        run(&[words, &["--cpus", "2", "--append", "shared"]].concat())
+    });
 }

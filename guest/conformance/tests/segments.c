@@ -397,6 +397,28 @@ TEST(user_gs_base, "cpu.set_user_gs_base.reads_back", 1, 0,
 	CHECK_EQ(vmi.cpu_get_user_gs_base(), 0);
 }
 
+/* The entry alone: the bases change places, unless the layer has erased the sites. */
+TEST(swapgs_exchanges, "cpu.swapgs.exchanges", 1, 0, CPU_SWAPGS)
+{
+	static const u64 marker = 0x5a3a95;
+	struct vmi_call_entry entry;
+	u64 other, own;
+
+	if (!vmi.cpu_swapgs)
+		test_skip("the layer has no entry for it");
+	if (layer.present && vmi_rom_call(&layer.rom, layer.base, CPU_SWAPGS, &entry) &&
+	    entry.reloc == VMI_RELOC_NOP)
+		test_skip("the kernel is entered with its own GS base");
+	irq_disable();
+	CHECK_RESULT(vmi.cpu_set_user_gs_base((u64)&marker), 0);
+	asm volatile("call *%3; movq %%gs:0, %0; call *%3; movq %%gs:0, %1"
+		     : "=&r"(other), "=&r"(own), "+r"(current_rsp)
+		     : "r"(vmi.cpu_swapgs) : "rax", "memory", "cc");
+	vmi.cpu_set_user_gs_base(0);
+	CHECK_EQ(other, marker);
+	CHECK_EQ(own, (u64)this_cpu());
+}
+
 /* User code reads through the bases that the kernel has set, and keeps them. */
 TEST(user_bases, "cpu.swapgs.user_bases", 1, 0, CPU_SWAPGS, CPU_SET_USER_GS_BASE,
      CPU_SET_FS_BASE)

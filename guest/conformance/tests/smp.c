@@ -45,6 +45,8 @@ noreturn void ap_probe_main(void)
 	vmi.cpu_get_idt(&seen.idt);
 	seen.tr = vmi.cpu_get_tr();
 	seen.ldtr = vmi.cpu_get_ldt();
+	/* Otherwise no interrupt could arrive, whether it is stopped or not. */
+	apic_init();
 	atomic_store(&seen.done, 1);
 	vmi.cpu_stop();
 	for (;;)

@@ -204,6 +204,11 @@ fn shutdown(layer: &str) -> Result<(), Failed> {
         "--timeout",
         "10",
     ]);
+    shut_down(&run)
+}
+
+/// Whether a run with `end=shutdown` and ten seconds ended as it must: the machine stands still.
+pub fn shut_down(run: &Run) -> Result<(), Failed> {
     if run.code != 1
         || !run.stdout.contains("not ended after 10 s")
         || run.stdout.contains("came back")

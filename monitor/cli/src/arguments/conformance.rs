@@ -46,6 +46,12 @@ pub struct Conformance {
     #[arg(long)]
     pub disturb_clock: bool,
 
+    /// Five seconds after the start, show the machine a wall clock that is ahead by SECONDS
+    /// (--hypervisor process)
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "SECONDS")]
+    pub step_wall_clock: Option<u32>,
+
     /// Run only the tests that match PATTERN (`*` matches any text; without one, part of the name)
     #[arg(long, value_name = "PATTERN")]
     pub filter: Option<String>,

@@ -17,7 +17,7 @@ use paravane_user_io::worker::Limit;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Memory of the machine, in MiB.
 pub const MEMORY_MIB: u32 = 256;
@@ -181,6 +181,10 @@ fn layer(args: &Conformance) -> anyhow::Result<LayerFile> {
 /// The guest's command line: words separated by spaces.
 fn command_line(args: &Conformance, layer: &str) -> anyhow::Result<String> {
     let mut words = vec![format!("layer={layer}")];
+    // The guest's clock must show this date, a little later. Without a date it is not tested.
+    if let Ok(date) = SystemTime::now().duration_since(UNIX_EPOCH) {
+        words.push(format!("date={}", date.as_secs()));
+    }
     if let Some(filter) = &args.filter {
         if filter.is_empty() || !filter.bytes().all(|b| b.is_ascii_graphic()) {
             bail!(

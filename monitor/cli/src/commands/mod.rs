@@ -82,6 +82,13 @@ fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
     if args.disturb_clock {
         paravane_hypervisor::process::disturb_clocks();
     }
+    #[cfg(feature = "test-hooks")]
+    if let Some(seconds) = args.step_wall_clock {
+        paravane_hypervisor::process::step_wall_clocks(
+            std::time::Duration::from_secs(seconds.into()),
+            std::time::Duration::from_secs(5),
+        );
+    }
     match args.hypervisor {
         HypervisorKind::Qemu => Ok(Box::new(Qemu::find()?)),
         HypervisorKind::Process => Ok(Box::new(Process {
