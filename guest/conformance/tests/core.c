@@ -29,6 +29,11 @@ TEST(core_init_twice, "core.init.twice", 1, 0, CORE_INIT)
 	u64 before = now();
 
 	CHECK_RESULT(vmi.core_init(&init), -VMI_EBUSY);
+	/* Whatever is wrong besides. */
+	init.size = 0;
+	CHECK_RESULT(vmi.core_init(&init), -VMI_EBUSY);
+	init.api_version = 9 << 16;
+	CHECK_RESULT(vmi.core_init(&init), -VMI_EBUSY);
 	/* Nothing has changed: time continues. */
 	CHECK_OP(now(), >=, before);
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* An interrupt inside a lazy mode: the mode stays, and flush_queue gives the handler what it needs. */
+/*
+ * An interrupt inside a lazy mode: the mode stays, and flush_queue gives the handler what it needs.
+ */
 #include "pages.h"
 #include "test.h"
 

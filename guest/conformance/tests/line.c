@@ -472,10 +472,13 @@ static void try_run(void *argument)
 	((void (*)(void))rng.device.registers)();
 }
 
-/* Anything but a plain store of four bytes has no effect or is refused, and does no harm. */
+/*
+ * Other stores than plain ones of four bytes. A narrow one has no effect on the whole register, or
+ * is refused. One that reads too may work, have no effect or be refused: the device goes on.
+ */
 TEST(line_odd_stores, "line.registers.odd_stores", 1, 0, LINE_ROUTE)
 {
-	static void (*const refused[])(void *) = { try_add, try_exchange, try_string };
+	static void (*const odd[])(void *) = { try_add, try_exchange, try_string };
 	struct catch catch;
 	u32 i;
 
@@ -483,11 +486,14 @@ TEST(line_odd_stores, "line.registers.odd_stores", 1, 0, LINE_ROUTE)
 	put(DEVICE_FEATURES_SEL, 1);
 	high = get(DEVICE_FEATURES);
 	catch_trap(&catch, try_narrow, NULL);
-	CHECK_EQ(catch.vector, -1);
+	CHECK(catch.vector == -1 || catch.vector == VECTOR_GP);
 	CHECK_EQ(get(DEVICE_FEATURES), high);
-	for (i = 0; i < ARRAY_SIZE(refused); i++) {
-		catch_trap(&catch, refused[i], NULL);
-		CHECK_EQ(catch.vector, VECTOR_GP);
+	for (i = 0; i < ARRAY_SIZE(odd); i++) {
+		catch_trap(&catch, odd[i], NULL);
+		CHECK(catch.vector == -1 || catch.vector == VECTOR_GP);
+		if (catch.vector == VECTOR_GP)
+			CHECK_EQ(get(DEVICE_FEATURES), high);
+		put(DEVICE_FEATURES_SEL, 1);
 		CHECK_EQ(get(DEVICE_FEATURES), high);
 	}
 	catch_trap(&catch, try_run, NULL);

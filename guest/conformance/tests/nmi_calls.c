@@ -55,7 +55,8 @@ static void handler(struct regs *regs)
 	expect(vmi.cpu_get_tr() == TSS_SELECTOR, "cpu.get_tr");
 	expect(vmi.time_frequency() > 0, "time.frequency");
 	read_time();
-	expect(vmi.lock_pending(0) == 0, "lock.pending");
+	expect(get_cr3() == to_gpa(kernel_root), "mmu.get_cr3");
+	expect(!vmi.lock_kick(0) && vmi.lock_pending(0) == 1, "lock.kick of another vCPU");
 	expect(vmi.core_version(VMI_SECTION_CPU) > 0, "core.version");
 	expect(vmi.core_console_write("", 0) == 0, "core.console_write");
 	expect(read_tsc() >= tsc, "cpu.read_tsc");

@@ -13,6 +13,7 @@
  * The monitor does not trust what is shared here. It keeps its own copy of all that matters to it.
  */
 #include "device/device.h"
+#include "common/faults.h"
 #include "device/notify.h"
 #include "device/store.h"
 #include "host/lock.h"
@@ -117,6 +118,8 @@ enum device_result device_access(struct vcpu *v, struct host_registers *regs, u6
 	/* 32-bit code has other prefixes. */
 	if (regs->cs != HOST_USER_CS || !store_decode(regs, code, length, &store))
 		return DEVICE_REFUSED;
+	if (FAULT(STORE_ANY_WIDTH))
+		store.width = 4;
 	write_register(v, w.gpa + va % PAGE_SIZE, store.width, store.value);
 	regs->rip += store.length;
 	return regs->rflags & FLAG_TF ? DEVICE_STEPPED : DEVICE_DONE;
