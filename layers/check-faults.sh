@@ -14,7 +14,7 @@ if [ "$planted" != "$listed" ]; then
 	exit 1
 fi
 if grep -vE '^(#.*|)$' faults.txt |
-	grep -vE '^[A-Z][A-Z0-9_]* (native|native-stats|process) [1-9][0-9]* [a-z0-9_.]+$' >&2; then
-	echo "faults.txt: a line is not: FAULT layer vcpus test" >&2
+	grep -vE '^[A-Z][A-Z0-9_]* (native|native-stats|process) [1-9][0-9]* [a-z0-9_.]+( [a-z0-9_.]+)?$' >&2; then
+	echo "faults.txt: a line is not: FAULT layer vcpus test [call]" >&2
 	exit 1
 fi

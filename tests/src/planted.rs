@@ -56,7 +56,7 @@ pub fn found_by(test: &str) -> Result<Vec<String>, String> {
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
     Ok(lines
-        .filter(|words| words.len() == 4 && words[3] == test)
+        .filter(|words| words.get(3) == Some(&test.as_str()))
         .map(|words| words[0].to_string())
         .collect())
 }
