@@ -166,7 +166,7 @@ static void boot_vcpu_prepare(void)
 	struct vcpu *v = vcpu_at(0);
 
 	v->ap.rip = shared->s.kernel_entry;
-	v->ap.rflags = 2;
+	v->ap.rflags = FAULT(ENTRY_WITH_NT) ? 2 | 1U << 14 : 2;
 	v->ap.gpr[4] = shared->s.boot_stack;
 	v->ap.gpr[7] = shared->s.boot_info;
 	v->resume = RESUME_FULL;
