@@ -13,8 +13,10 @@ if [ "$planted" != "$listed" ]; then
 	printf '%s\n%s\n' "$planted" "$listed" | sort | uniq -u >&2
 	exit 1
 fi
+layers='(native|native-stats|process)'
+test='[a-z0-9_.]+'
 if grep -vE '^(#.*|)$' faults.txt |
-	grep -vE '^[A-Z][A-Z0-9_]* (native|native-stats|process) [1-9][0-9]* [a-z0-9_.]+( [a-z0-9_.]+)?$' >&2; then
+	grep -vE "^[A-Z][A-Z0-9_]* $layers [1-9][0-9]* $test( $test)?\$" >&2; then
 	echo "faults.txt: a line is not: FAULT layer vcpus test [call]" >&2
 	exit 1
 fi

@@ -74,7 +74,8 @@ static void punctual(u64 how)
 		u64 sorted[BATCH];
 
 		for (i = 0; i < BATCH; i++) {
-			u64 late = lateness(counter, 100 * NS_PER_US + i * 37 * NS_PER_US, how >> 4);
+			u64 in = (100 + i * 37) * NS_PER_US;
+			u64 late = lateness(counter, in, how >> 4);
 
 			for (n = i; n && sorted[n - 1] > late; n--)
 				sorted[n] = sorted[n - 1];
