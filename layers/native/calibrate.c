@@ -16,7 +16,7 @@
 #define PIT_FIRST 0xff00u /* counts: where the measurement may begin */
 #define PIT_SECOND 0x4800u /* and about 40 ms later */
 #define PIT_PATIENCE 1000000
-#define PIT_ROUNDS 5
+#define PIT_ROUNDS 20
 #define GATE_PORT 0x61
 #define GATE_CHANNEL2 0x01
 #define GATE_SPEAKER 0x02
