@@ -6,7 +6,7 @@ use core::mem::{offset_of, size_of};
 /// Major API version.
 pub const API_MAJOR: u8 = 1;
 /// Minor API version.
-pub const API_MINOR: u8 = 2;
+pub const API_MINOR: u8 = 3;
 
 // Option ROM and header
 /// U16 at offset 0 (bytes 55 AA), as in every option ROM.
@@ -33,7 +33,7 @@ pub const INLINE_MAX: u64 = 0xf;
 // Bits of vmi_rom_header.flags
 /// The hypervisor has mapped the layer where it must stay: do not copy it.
 pub const HEADER_IN_PLACE: u64 = 0x1;
-/// Privileged instructions do not work under this layer: every site must be patched, and a kernel that cannot patch must stop.
+/// Privileged instructions do not work under this layer: only sites whose instruction needs no privilege may have VMI_RELOC_NONE, and a kernel that cannot patch must stop.
 pub const HEADER_PARAVIRT: u64 = 0x2;
 
 // What the kernel does to a site of this call (vmi_call_entry.reloc)
@@ -92,7 +92,9 @@ pub const PT_KERNEL_ROOT: u64 = 0x10;
 /// Mmu.expect_space: end of the addresses that the kernel promises not to read.
 pub const EXPECT_END: u64 = 0x40000000;
 /// Mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has taken effect, they may hold anything that the machine has had in them. Only if the layer has VMI_MMU_NO_VECTORS.
-pub const CR3_NO_VECTORS: u64 = 0x800;
+pub const CR3_NO_VECTORS: u64 = 0x100000000000000;
+/// The same for kernels that were written for section version 2: a bit that PCIDs would need. Only if the layer has VMI_MMU_NO_VECTORS_2.
+pub const CR3_NO_VECTORS_2: u64 = 0x800;
 
 // Flags of mmu.set_pte and mmu.set_ptes, or-ed with the level
 /// The level, VMI_LEVEL_PT to VMI_LEVEL_PML4.
@@ -382,7 +384,7 @@ pub struct Init {
     pub direct_map_size: u64,
     /// Offset of struct vmi_percpu from the kernel GS base, signed 32 bit.
     pub percpu_gs_offset: u64,
-    /// Linear address of an array of vcpu_count pointers to struct vmi_percpu. An entry may change until smp.set_ap_state is called for that vCPU. The boot vCPU's may change, with the structure's contents, just before its cpu.set_gs_base.
+    /// Linear address of an array of vcpu_count pointers to struct vmi_percpu. An entry may change, and may be 0, until smp.set_ap_state is called for that vCPU. The boot vCPU's may change, with the structure's contents, just before its cpu.set_gs_base.
     pub percpu_table: u64,
     /// VCPUs that the kernel may ever start, at least 1.
     pub vcpu_count: u32,
@@ -947,11 +949,13 @@ pub const MMU_FLUSH_SPACE: u32 = 0x1;
 pub const MMU_USER_ISOLATION: u32 = 0x2;
 /// Mmu.fill of one entry also flushes it, on all vCPUs that have the space loaded.
 pub const MMU_FILL_REPLACES: u32 = 0x4;
-/// Mmu.set_cr3 accepts VMI_CR3_NO_VECTORS.
-pub const MMU_NO_VECTORS: u32 = 0x8;
+/// Mmu.set_cr3 accepts VMI_CR3_NO_VECTORS_2; new kernels use VMI_CR3_NO_VECTORS.
+pub const MMU_NO_VECTORS_2: u32 = 0x8;
+/// Mmu.set_cr3 accepts VMI_CR3_NO_VECTORS (since section version 3).
+pub const MMU_NO_VECTORS: u32 = 0x10;
 /// Registers a page as a page table of this level, which may be or-ed with VMI_PT_KERNEL_ROOT.
 pub const CALL_MMU_REGISTER_PAGE_TABLE: u16 = 0x200;
-/// Ends the use of a page as a page table.
+/// Ends the use of a page as a page table; without effect if it is not registered.
 pub const CALL_MMU_RELEASE_PAGE_TABLE: u16 = 0x201;
 /// Writes an entry of a page table.
 pub const CALL_MMU_SET_PTE: u16 = 0x202;
@@ -989,7 +993,7 @@ pub const CALL_APIC_EOI: u16 = 0x302;
 /// Sends an interprocessor interrupt.
 pub const CALL_APIC_SEND_IPI: u16 = 0x303;
 
-/// Sets the complete state in which a vCPU that is not running starts when it gets INIT and then STARTUP.
+/// Sets the complete state in which a vCPU starts when it gets INIT and then STARTUP; without effect before.
 pub const CALL_SMP_SET_AP_STATE: u16 = 0x400;
 /// Returns the vector for the STARTUP interrupt.
 pub const CALL_SMP_STARTUP_VECTOR: u16 = 0x401;
@@ -1442,7 +1446,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 2,
         name: "mmu",
-        version: 2,
+        version: 3,
         compat: 1,
         calls: &[
             CallInfo {

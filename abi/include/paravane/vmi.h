@@ -7,7 +7,7 @@
 #define PARAVANE_VMI_H
 
 #define VMI_API_MAJOR 1
-#define VMI_API_MINOR 2
+#define VMI_API_MINOR 3
 #define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)
 
 /* Option ROM and header */
@@ -24,7 +24,7 @@
 
 /* Bits of vmi_rom_header.flags */
 #define VMI_HEADER_IN_PLACE 0x1 /* the hypervisor has mapped the layer where it must stay: do not copy it */
-#define VMI_HEADER_PARAVIRT 0x2 /* privileged instructions do not work under this layer: every site must be patched, and a kernel that cannot patch must stop */
+#define VMI_HEADER_PARAVIRT 0x2 /* privileged instructions do not work under this layer: only sites whose instruction needs no privilege may have VMI_RELOC_NONE, and a kernel that cannot patch must stop */
 
 /* What the kernel does to a site of this call (vmi_call_entry.reloc) */
 #define VMI_RELOC_NONE 0x0 /* leave the native instruction in place */
@@ -58,7 +58,8 @@
 #define VMI_LEVEL_PML4 0x4 /* a root */
 #define VMI_PT_KERNEL_ROOT 0x10 /* kernel addresses are always translated with this root */
 #define VMI_EXPECT_END 0x40000000 /* mmu.expect_space: end of the addresses that the kernel promises not to read */
-#define VMI_CR3_NO_VECTORS 0x800 /* mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has taken effect, they may hold anything that the machine has had in them. Only if the layer has VMI_MMU_NO_VECTORS */
+#define VMI_CR3_NO_VECTORS 0x100000000000000 /* mmu.set_cr3: the x87 and vector registers hold nothing that is needed; from the call until it has taken effect, they may hold anything that the machine has had in them. Only if the layer has VMI_MMU_NO_VECTORS */
+#define VMI_CR3_NO_VECTORS_2 0x800 /* the same for kernels that were written for section version 2: a bit that PCIDs would need. Only if the layer has VMI_MMU_NO_VECTORS_2 */
 
 /* Flags of mmu.set_pte and mmu.set_ptes, or-ed with the level */
 #define VMI_PTE_LEVEL_MASK 0xf /* the level, VMI_LEVEL_PT to VMI_LEVEL_PML4 */
@@ -450,13 +451,14 @@
 
 /* Section mmu: Page tables and translations. A translation may be used until it is flushed; a not-present entry is never cached. So correctness depends on flushes and CR3 loads; set_pte, registration and fill make a hypervisor fast. */
 #define VMI_SECTION_MMU 2
-#define VMI_SECTION_MMU_VERSION 2
+#define VMI_SECTION_MMU_VERSION 3
 #define VMI_SECTION_MMU_COMPAT 1
 #define VMI_SECTION_MMU_CALLS 15
 #define VMI_MMU_FLUSH_SPACE 0x1 /* mmu.flush_space works; without this feature the kernel interrupts the other vCPUs itself */
 #define VMI_MMU_USER_ISOLATION 0x2 /* user code cannot reach kernel memory; without this feature the machine is one trust domain, and the user bit is checked in the user range only */
 #define VMI_MMU_FILL_REPLACES 0x4 /* mmu.fill of one entry also flushes it, on all vCPUs that have the space loaded */
-#define VMI_MMU_NO_VECTORS 0x8 /* mmu.set_cr3 accepts VMI_CR3_NO_VECTORS */
+#define VMI_MMU_NO_VECTORS_2 0x8 /* mmu.set_cr3 accepts VMI_CR3_NO_VECTORS_2; new kernels use VMI_CR3_NO_VECTORS */
+#define VMI_MMU_NO_VECTORS 0x10 /* mmu.set_cr3 accepts VMI_CR3_NO_VECTORS (since section version 3) */
 #define VMI_CALL_MMU_REGISTER_PAGE_TABLE 0x200
 #define VMI_CALL_MMU_RELEASE_PAGE_TABLE 0x201
 #define VMI_CALL_MMU_SET_PTE 0x202
@@ -699,7 +701,7 @@
 #define VMI_FOR_EACH_SECTION(Y) \
 	Y(CORE, core, 0, 1, 1, 6) \
 	Y(CPU, cpu, 1, 2, 1, 55) \
-	Y(MMU, mmu, 2, 2, 1, 15) \
+	Y(MMU, mmu, 2, 3, 1, 15) \
 	Y(APIC, apic, 3, 1, 1, 4) \
 	Y(SMP, smp, 4, 1, 1, 2) \
 	Y(TIME, time, 5, 1, 1, 8) \
@@ -858,7 +860,7 @@ struct vmi_init {
 	__u64 direct_map; /* linear address at which guest-physical 0 is mapped */
 	__u64 direct_map_size; /* bytes of it */
 	__u64 percpu_gs_offset; /* offset of struct vmi_percpu from the kernel GS base, signed 32 bit */
-	__u64 percpu_table; /* linear address of an array of vcpu_count pointers to struct vmi_percpu. An entry may change until smp.set_ap_state is called for that vCPU. The boot vCPU's may change, with the structure's contents, just before its cpu.set_gs_base */
+	__u64 percpu_table; /* linear address of an array of vcpu_count pointers to struct vmi_percpu. An entry may change, and may be 0, until smp.set_ap_state is called for that vCPU. The boot vCPU's may change, with the structure's contents, just before its cpu.set_gs_base */
 	__u32 vcpu_count; /* vCPUs that the kernel may ever start, at least 1 */
 	__u32 flags; /* zero */
 	__u64 apic; /* linear address at which the kernel has mapped the local APIC page uncached, 0 when it has none */

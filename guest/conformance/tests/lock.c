@@ -116,7 +116,7 @@ TEST(lock_errors, "lock.kick.errors", 1, 0, LOCK_KICK, LOCK_PENDING, LOCK_PREEMP
 
 	for (i = 0; i < ARRAY_SIZE(bad); i++) {
 		/* Older layers gave hints about vCPUs without data. */
-		if (bad[i] == VCPU_WITHOUT_DATA && layer_older_than(2))
+		if (bad[i] == VCPU_WITHOUT_DATA && layer_older_than(3))
 			break;
 		CHECK_RESULT(vmi.lock_kick(bad[i]), -VMI_ENOENT);
 		CHECK_RESULT(vmi.lock_pending(bad[i]), -VMI_ENOENT);

@@ -275,20 +275,18 @@ static void loads_keep_fpu(u64 lazy)
 	space_destroy(&other);
 }
 /* Declared dead at one load, they are preserved again at the next. */
-static void loads_drop_fpu(u64 lazy)
+static void drop_fpu(u64 lazy, u64 flag)
 {
 	static struct fpu_state before, after;
 	enum fpu_level level = fpu_level();
 	u64 i;
 
-	if (!(layer_features(VMI_SECTION_MMU) & VMI_MMU_NO_VECTORS))
-		test_skip("the layer does not offer it");
 	space_create(&space);
 	space_create(&other);
 	for (i = 1; i <= 20; i++) {
 		if (lazy)
 			vmi.mmu_set_lazy_mode(VMI_LAZY_CPU);
-		set_cr3(space.root | VMI_CR3_NO_VECTORS, space.context, space.generation);
+		set_cr3(space.root | flag, space.context, space.generation);
 		CHECK_EQ(get_cr3(), space.root);
 		if (lazy)
 			vmi.mmu_set_lazy_mode(VMI_LAZY_NONE);
@@ -299,13 +297,30 @@ static void loads_drop_fpu(u64 lazy)
 		fpu_store(&after, level);
 		fpu_compare(&before, &after, "after loading CR3");
 		/* The same space again: nothing needs to happen. */
-		set_cr3(other.root | VMI_CR3_NO_VECTORS, other.context, other.generation);
+		set_cr3(other.root | flag, other.context, other.generation);
 		CHECK_EQ(get_cr3(), other.root);
 	}
 	space_load(NULL);
 	space_destroy(&space);
 	space_destroy(&other);
 }
+
+static void loads_drop_fpu(u64 lazy)
+{
+	if (!(layer_features(VMI_SECTION_MMU) & VMI_MMU_NO_VECTORS))
+		test_skip("the layer does not offer it");
+	drop_fpu(lazy, VMI_CR3_NO_VECTORS);
+}
+
+/* The flag of kernels that were written for section version 2. */
+static void loads_drop_fpu_2(u64 lazy)
+{
+	if (!(layer_features(VMI_SECTION_MMU) & VMI_MMU_NO_VECTORS_2))
+		test_skip("the layer does not offer it");
+	drop_fpu(lazy, VMI_CR3_NO_VECTORS_2);
+}
+TEST_OF(fpu_drop_now_2, "mmu.set_cr3.no_vectors_2", loads_drop_fpu_2, 0, 1, 0, MMU_SET_CR3);
+TEST_OF(fpu_drop_lazy_2, "mmu.set_cr3.no_vectors_2_lazy", loads_drop_fpu_2, 1, 1, 0, MMU_SET_CR3);
 TEST_OF(fpu_drop_now, "mmu.set_cr3.no_vectors", loads_drop_fpu, 0, 1, 0, MMU_SET_CR3);
 TEST_OF(fpu_drop_lazy, "mmu.set_cr3.no_vectors_lazy", loads_drop_fpu, 1, 1, 0, MMU_SET_CR3);
 TEST_OF(fpu_load_now, "mmu.set_cr3.fpu", loads_keep_fpu, 0, 1, 0, MMU_SET_CR3);

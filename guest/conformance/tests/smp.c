@@ -187,7 +187,7 @@ TEST(ap_errors, "smp.set_ap_state.errors", 2, 0, SMP_SET_AP_STATE)
 
 	CHECK_RESULT(vmi.smp_set_ap_state(0, &good), -VMI_ENOENT);
 	/* Older layers took a vCPU without data. */
-	if (!layer_older_than(2))
+	if (!layer_older_than(3))
 		CHECK_RESULT(vmi.smp_set_ap_state(VCPU_WITHOUT_DATA, &good), -VMI_ENOENT);
 	CHECK_RESULT(vmi.smp_set_ap_state(VCPU_WITHOUT_DATA + 1, &good), -VMI_ENOENT);
 	CHECK_RESULT(vmi.smp_set_ap_state(0xffffffff, &good), -VMI_ENOENT);

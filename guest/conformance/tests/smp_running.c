@@ -45,7 +45,7 @@ TEST(ap_running, "smp.set_ap_state.running", 2, 0, SMP_SET_AP_STATE, SMP_STARTUP
 	s64 vector;
 	u64 end;
 
-	if (layer_older_than(2))
+	if (layer_older_than(3))
 		test_skip("older layers disarmed its alarms");
 	armed = given = started = 0;
 	alarms = 0;

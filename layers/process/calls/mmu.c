@@ -94,7 +94,7 @@ u64 process_mmu_get_cr3(void)
 {
 	const struct vcpu *v = this_vcpu();
 
-	return v->queued ? v->queued_cr3 & ~(u64)VMI_CR3_NO_VECTORS : v->cr3;
+	return v->queued ? v->queued_cr3 & ~CR3_FLAGS : v->cr3;
 }
 
 void process_mmu_invalidate_page(u64 va)

@@ -97,7 +97,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	u32 index = pool_get(v, cr3 & PTE_ADDR);
 
 	step();
-	v->cr3 = cr3 & ~(u64)VMI_CR3_NO_VECTORS;
+	v->cr3 = cr3 & ~CR3_FLAGS;
 	v->context = context;
 	v->generation = generation;
 	if (index == self.index) {
@@ -115,7 +115,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	event(v, PHV_EVENT_SWITCH, cr3, index);
 	slice_end(v);
 	self.proc->left = v->woken;
-	state_save(v, !(cr3 & VMI_CR3_NO_VECTORS));
+	state_save(v, !(cr3 & CR3_FLAGS));
 	v->resume = RESUME_CALL;
 	v->s.proc = index;
 	wake_thread(v, index, WAKE_RUN);

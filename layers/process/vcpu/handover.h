@@ -5,6 +5,9 @@
 
 #include "state/state.h"
 
+/* Flags of mmu.set_cr3, which are no part of CR3: today's, and that of section version 2. */
+#define CR3_FLAGS ((u64)(VMI_CR3_NO_VECTORS | VMI_CR3_NO_VECTORS_2))
+
 /*
  * Loads a space on the calling vCPU. Returns if this process has the space; otherwise the call
  * returns in the other process.
