@@ -6,16 +6,21 @@
 
 #![deny(unsafe_code)]
 
+mod conversation;
+mod device_work;
 mod executable;
 #[expect(unsafe_code, reason = "maps a file")]
 mod kernel_file;
 mod layer;
+mod output;
+mod output_queue;
 pub mod process;
 pub mod qemu;
 
 pub use executable::{Executable, ExecutableError};
 pub use kernel_file::{Bytes, KernelFile};
 pub use layer::Layer;
+pub use output::{End, Output};
 
 use paravane_user_io::signals::Signals;
 use paravane_user_io::worker::Limit;

@@ -11,15 +11,16 @@ use super::core::Core;
 use super::device_place::{Interrupts, Place};
 use super::shared::size;
 use super::{kick, sys};
+use crate::device_work::{Line, Transport, Work};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use paravane_abi::process::area::{self, RequestState};
 use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{
-    Action, INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, Registers, show_config,
+    INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, show_config,
 };
-use paravane_devices::{Area, Broken, Device, Driver, Ending, Interrupt, Memory, Page, Wake};
+use paravane_devices::{Area, Device, Ending, Interrupt, Memory, Page, Wake};
 use paravane_wakeup::{sleep_unless, wake_announced};
 use std::fmt;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ const fn bits(value: u64) -> u32 {
 }
 const REGISTER: u32 = bits(ph::PHV_NOTIFY_REGISTER);
 const HOST: u32 = bits(ph::PHV_NOTIFY_HOST);
+/// The others say which queues were notified.
+const QUEUES: u32 = (1 << ph::PHV_MAX_QUEUES) - 1;
 
 /// The register pages are below 512 GiB, which every 64-bit processor can address, unless RAM
 /// reaches there.
@@ -134,27 +137,29 @@ impl Devices {
                 .start(&waker)
                 .with_context(|| format!("cannot start the device {name}"))?;
             let page = area.page(number);
-            let registers =
-                Registers::new(page.clone(), &*device).with_context(|| format!("device {name}"))?;
             let counters = Arc::new(Counters::default());
             core.devices.add(&name, &counters);
-            threads.push(Thread {
-                line: Arc::new(Line {
-                    core: Arc::clone(core),
-                    number,
-                    page,
-                    counters: Arc::clone(&counters),
-                    interrupts: Interrupts::default(),
-                }),
-                counters,
+            let line = Arc::new(VcpuLine {
                 core: Arc::clone(core),
-                memory: Arc::clone(memory),
                 number,
-                name,
+                page: page.clone(),
+                counters: Arc::clone(&counters),
+                interrupts: Interrupts::default(),
+            });
+            let transport = Transport {
+                memory: Arc::clone(memory),
+                page,
+                line: Arc::clone(&line) as Arc<dyn Line>,
+                counters,
+                ending: core.end.ending.clone(),
+            };
+            let work = Work::new(device, transport).with_context(|| format!("device {name}"))?;
+            threads.push(Thread {
+                line,
+                core: Arc::clone(core),
+                number,
                 follow: self.follow,
-                registers,
-                device,
-                driver: None,
+                work,
                 left: 0,
             });
         }
@@ -220,7 +225,7 @@ impl Wake for Bell {
 }
 
 /// A device's interrupt.
-struct Line {
+struct VcpuLine {
     core: Arc<Core>,
     number: usize,
     page: Page,
@@ -228,7 +233,7 @@ struct Line {
     interrupts: Interrupts,
 }
 
-impl Line {
+impl VcpuLine {
     fn interrupt(&self, why: u32) {
         count(&self.counters.interrupts, 1);
         self.page
@@ -239,7 +244,13 @@ impl Line {
     }
 }
 
-impl Interrupt for Line {
+impl Line for VcpuLine {
+    fn raise(&self) {
+        kick::raise(&self.core, self.number);
+    }
+}
+
+impl Interrupt for VcpuLine {
     fn used(&self) {
         self.interrupt(INTERRUPT_USED);
     }
@@ -253,17 +264,11 @@ impl Interrupt for Line {
 /// A device and its registers.
 pub struct Thread {
     core: Arc<Core>,
-    memory: Arc<Memory>,
     number: usize,
-    name: String,
     /// It follows the vCPU that waits for it.
     follow: bool,
-    line: Arc<Line>,
-    counters: Arc<Counters>,
-    registers: Registers,
-    device: Box<dyn Device>,
-    /// The driver while it is ready.
-    driver: Option<Driver>,
+    line: Arc<VcpuLine>,
+    work: Work,
     /// Queues, a bit for each, that the last round left before they were empty.
     left: u32,
 }
@@ -271,12 +276,12 @@ pub struct Thread {
 impl Thread {
     /// The device's name.
     pub fn name(&self) -> &str {
-        &self.name
+        self.work.name()
     }
 
     /// The files that the device still opens.
     pub fn files(&self) -> Files {
-        self.device.files()
+        self.work.files()
     }
 
     /// Works until the machine is stopped.
@@ -290,10 +295,8 @@ impl Thread {
             if bits & REGISTER != 0 {
                 self.serve_requests();
             }
-            if let Err(why) = self.serve_device(bits) {
-                self.give_up(&why);
-            }
-            self.left = self.driver.as_mut().map_or(0, Driver::end_round);
+            self.work.serve(bits & HOST != 0, bits & QUEUES);
+            self.left = self.work.end_round();
         }
     }
 
@@ -314,23 +317,6 @@ impl Thread {
         0
     }
 
-    fn serve_device(&mut self, bits: u32) -> Result<(), Broken> {
-        let Some(driver) = &mut self.driver else {
-            return Ok(());
-        };
-        if bits & HOST != 0 {
-            count(&self.counters.wakeups, 1);
-            self.device.woken(driver)?;
-        }
-        for queue in 0..size(ph::PHV_MAX_QUEUES) {
-            if bits >> queue & 1 != 0 && driver.queue_ready(queue) {
-                count(&self.counters.notifications, 1);
-                self.device.notified(driver, queue)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Carries out the register writes that vCPUs wait for.
     fn serve_requests(&mut self) {
         let core = Arc::clone(&self.core);
@@ -344,81 +330,17 @@ impl Thread {
             let offset = request.offset.load(Ordering::Relaxed);
             let width = request.width.load(Ordering::Relaxed);
             let value = request.value.load(Ordering::Relaxed);
-            let action = self.registers.write(&self.memory, offset, width, value);
-            self.act(action);
+            self.work.write(offset, width, value);
             request.state.store(RequestState::Done, Ordering::Release);
             sys::futex_wake(request.state.word());
         }
-    }
-
-    fn act(&mut self, action: Action) {
-        match action {
-            Action::None => {}
-            Action::Activate => {
-                tracing::debug!(
-                    device = self.name,
-                    features = self.registers.features(),
-                    "driver ready"
-                );
-                let mut driver = Driver::new(
-                    Arc::clone(&self.memory),
-                    self.registers.queues(),
-                    self.registers.features(),
-                    Arc::clone(&self.line) as Arc<dyn Interrupt>,
-                )
-                .counting(Arc::clone(&self.counters))
-                .until(self.core.end.ending.clone());
-                let mut done = self.device.activate(&mut driver);
-                if done.is_ok() {
-                    done = self.device.woken(&mut driver);
-                }
-                self.driver = Some(driver);
-                if let Err(why) = done {
-                    self.give_up(&why);
-                }
-            }
-            Action::Reset => {
-                if self.driver.take().is_some() {
-                    self.device.reset();
-                }
-                self.registers.reset(&self.device.config());
-            }
-            Action::Config { offset, bytes } => {
-                self.device.write_config(offset, &bytes);
-                show_config(&self.line.page, &self.device.config());
-            }
-        }
-    }
-
-    /// Stops the device because its driver has broken a rule.
-    fn give_up(&mut self, why: &Broken) {
-        use paravane_user_io::log::Seldom;
-        use std::cell::RefCell;
-        use std::time::Instant;
-        thread_local! {
-            /// A device has a thread of its own.
-            static LINES: RefCell<Seldom> = const { RefCell::new(Seldom::new()) };
-        }
-        if let Some(left_out) = LINES.with_borrow_mut(|lines| lines.next(Instant::now())) {
-            tracing::warn!(
-                device = self.name,
-                %why,
-                left_out,
-                "the guest's driver broke a rule: the device waits for a reset"
-            );
-        }
-        count(&self.counters.resets, 1);
-        self.driver = None;
-        self.device.reset();
-        self.registers.needs_reset();
-        kick::raise(&self.core, self.number);
     }
 }
 
 impl fmt::Debug for Thread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Thread")
-            .field("name", &self.name)
+            .field("name", &self.name())
             .finish_non_exhaustive()
     }
 }

@@ -5,6 +5,7 @@
 use super::core::Core;
 use super::shared::{copy, size};
 use super::sys;
+use crate::output::{End, Output};
 use paravane_abi::process as ph;
 use paravane_abi::process::area::VmState;
 use paravane_user_io::text;
@@ -18,26 +19,6 @@ const MESSAGE: usize = 256;
 const PAUSE: Duration = Duration::from_millis(1);
 /// The longest such sleep. It doubles with each such ring in a row.
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
-
-/// How a machine ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The guest asked for it, with this exit code.
-    Shutdown(u8),
-    /// The guest asked for a restart, with this value of `VMI_REBOOT_*`.
-    Reboot(u32),
-    /// The machine could not go on.
-    Failed(String),
-}
-
-/// What comes from a machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Bytes of the console, as the guest wrote them.
-    Console(Vec<u8>),
-    /// The last output.
-    End(End),
-}
 
 /// Runs the thread until the machine has ended or is stopped. `sink` may block; the guest then
 /// waits.

@@ -18,10 +18,10 @@ mod core;
 mod cpu_timer;
 pub mod debug;
 mod device;
-mod device_list;
+pub(crate) mod device_list;
 mod device_place;
 mod doorbell;
-mod end_state;
+pub(crate) mod end_state;
 #[expect(unsafe_code, reason = "forks")]
 mod fork;
 #[expect(unsafe_code, reason = "host calls")]
@@ -36,7 +36,6 @@ mod layer;
 pub mod limits;
 mod memory_accounts;
 mod observer;
-mod output_queue;
 mod placement;
 mod policy;
 mod process_ids;
@@ -44,7 +43,7 @@ mod processes;
 pub mod procfs;
 mod program_file;
 #[expect(unsafe_code, reason = "maps guest memory")]
-mod ram;
+pub(crate) mod ram;
 mod relocate;
 #[expect(unsafe_code, reason = "maps memory that the guest can write")]
 mod shared;
@@ -55,7 +54,7 @@ mod spawn;
 #[expect(unsafe_code, reason = "waits for processes")]
 mod supervisor;
 #[expect(unsafe_code, reason = "host calls, the time-stamp counter")]
-mod sys;
+pub(crate) mod sys;
 mod vcpu_counters;
 mod vcpu_cpus;
 #[expect(unsafe_code, reason = "an attribute of this process")]
@@ -64,8 +63,8 @@ mod wakeups;
 #[expect(unsafe_code, reason = "signal masks")]
 mod watch;
 
+pub use crate::output::{End, Output};
 pub use backend::Process;
-pub use doorbell::{End, Output};
 pub use observer::Observer;
 pub use ram::LargePages;
 pub use vcpu_counters::Vcpu as VcpuFigures;

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine's output as the events of [`Running`]: lines, and the verdict of a conformance guest.
+
+use crate::output::{End, Output};
+use crate::{Counters, Event, Running, Verdict};
+use paravane_user_io::signals::Signals;
+use paravane_user_io::text;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// Longer lines are truncated: a guest may print without end.
+const MAX_LINE: usize = 4096;
+
+/// A machine of the monitor's own back ends.
+pub trait Machine {
+    /// The next output, if there is any.
+    fn next(&self) -> Option<Output>;
+    /// Becomes readable when there is output.
+    fn bell(&self) -> BorrowedFd<'_>;
+    /// What the machine has counted so far, if its back end counts.
+    fn counters(&self) -> Option<Counters>;
+}
+
+/// A machine that runs a conformance guest. Dropping it ends the machine.
+#[derive(Debug)]
+pub struct Conversation<M> {
+    machine: M,
+    lines: Lines,
+    ended: Option<Verdict>,
+}
+
+impl<M: Machine> Conversation<M> {
+    /// With a machine that has just started.
+    pub fn new(machine: M) -> Self {
+        Conversation {
+            machine,
+            lines: Lines::default(),
+            ended: None,
+        }
+    }
+
+    /// Waits for output, a signal or the timeout.
+    fn wait(&self, left: Duration, signals: &Signals) {
+        let mut files = [
+            PollFd::from_borrowed_fd(self.machine.bell(), PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN),
+        ];
+        let timeout = Timespec::try_from(left).ok();
+        // The caller checks everything again, whatever ended the wait.
+        let _ = rustix::event::poll(&mut files, timeout.as_ref());
+    }
+}
+
+impl<M: Machine> Running for Conversation<M> {
+    fn next(&mut self, deadline: Instant, signals: &Signals) -> Event {
+        loop {
+            if let Some(line) = self.lines.next() {
+                return Event::Line(text::clean(&line));
+            }
+            if let Some(verdict) = self.ended.take() {
+                return Event::Ended(verdict);
+            }
+            if let Some(signal) = signals.pending() {
+                return Event::Interrupted(signal);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Event::TimedOut;
+            }
+            match self.machine.next() {
+                Some(Output::Console(bytes)) => self.lines.add(&bytes),
+                Some(Output::End(end)) => {
+                    self.lines.end();
+                    self.ended = Some(verdict(&end));
+                }
+                None => self.wait(left, signals),
+            }
+        }
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        self.machine.counters()
+    }
+}
+
+fn verdict(end: &End) -> Verdict {
+    match end {
+        End::Shutdown(0) => Verdict::Passed,
+        End::Shutdown(1) => Verdict::Failed,
+        End::Shutdown(code) => Verdict::Crashed(format!("it ended with exit code {code}")),
+        End::Reboot(_) => Verdict::Crashed("the machine was reset".to_string()),
+        End::Failed(why) => Verdict::Crashed(format!("{why}; the virtual machine was ended")),
+    }
+}
+
+/// Splits output into lines.
+#[derive(Debug, Default)]
+struct Lines {
+    partial: Vec<u8>,
+    whole: VecDeque<Vec<u8>>,
+}
+
+impl Lines {
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if byte != b'\n' {
+                self.partial.push(byte);
+            }
+            if byte == b'\n' || self.partial.len() == MAX_LINE {
+                self.whole.push_back(std::mem::take(&mut self.partial));
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.partial.is_empty() {
+            self.whole.push_back(std::mem::take(&mut self.partial));
+        }
+    }
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        self.whole.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_put_together_and_cut() {
+        let mut lines = Lines::default();
+        lines.add(b"ok 1\nok");
+        lines.add(b" 2\n");
+        lines.add(&[b'x'; MAX_LINE + 1]);
+        lines.end();
+        let all: Vec<_> = std::iter::from_fn(|| lines.next()).collect();
+        assert_eq!(all[..2], [b"ok 1".to_vec(), b"ok 2".to_vec()]);
+        assert_eq!((all[2].len(), all[3].len(), all.len()), (MAX_LINE, 1, 4));
+    }
+
+    #[test]
+    fn the_exit_code_is_the_verdict() {
+        assert_eq!(verdict(&End::Shutdown(0)), Verdict::Passed);
+        assert_eq!(verdict(&End::Shutdown(1)), Verdict::Failed);
+        assert!(matches!(verdict(&End::Shutdown(2)), Verdict::Crashed(_)));
+        assert!(matches!(verdict(&End::Reboot(0)), Verdict::Crashed(_)));
+    }
+}
