@@ -279,6 +279,11 @@ fn constant(name: &str) -> Option<u64> {
         "S_IFIFO" => return Some(libc::S_IFIFO.into()),
         "S_IFSOCK" => return Some(libc::S_IFSOCK.into()),
         "FIONBIO" => return Some(libc::FIONBIO),
+        // linux/kvm.h.
+        "KVM_RUN" => 0xae80,
+        "KVM_GET_REGS" => return Some(0x8090_ae81),
+        "KVM_SET_GSI_ROUTING" => return Some(0x4008_ae6a),
+        "KVM_SIGNAL_MSI" => return Some(0x4020_aea5),
         "TIOCGWINSZ" => return Some(libc::TIOCGWINSZ),
         "TCGETS" => return Some(libc::TCGETS),
         "TCSETS" => return Some(libc::TCSETS),

@@ -24,10 +24,24 @@ pub struct Policies {
     _about: String,
     pub sets: Vec<Group>,
     pub threads: Vec<Group>,
+    pub variants: Vec<Variant>,
+}
+
+/// Threads that another back end has too: those that use the set `of`. Each gets a further policy,
+/// with the variant's name and a hyphen before its own name.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    pub name: String,
+    #[serde(rename = "about")]
+    _about: String,
+    pub of: String,
+    /// Sets, and what replaces them.
+    pub instead: BTreeMap<String, Vec<String>>,
 }
 
 /// A set of calls for several threads, or the calls of one thread.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     pub name: String,
@@ -90,7 +104,7 @@ pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
         _ => None,
     };
     let mut all = BTreeMap::new();
-    for thread in &policies.threads {
+    for thread in policies.threads.iter().chain(&variants(&policies)) {
         let complain = || format!("policies/monitor.json, thread {}", thread.name);
         let calls = calls(&policies, thread).with_context(complain)?;
         let filter = assemble(prologue(), &calls, &OTHERWISE, &names).with_context(complain)?;
@@ -108,6 +122,30 @@ pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
         );
     }
     Ok(all)
+}
+
+/// The threads of the variants.
+pub fn variants(policies: &Policies) -> Vec<Group> {
+    let mut all = Vec::new();
+    for variant in &policies.variants {
+        let of = |set: &String| variant.instead.get(set);
+        for thread in &policies.threads {
+            if !thread.sets.contains(&variant.of) {
+                continue;
+            }
+            let mut copy = thread.clone();
+            copy.name = format!("{}-{}", variant.name, thread.name);
+            copy.sets = Vec::new();
+            for set in &thread.sets {
+                match of(set) {
+                    Some(others) => copy.sets.extend(others.iter().cloned()),
+                    None => copy.sets.push(set.clone()),
+                }
+            }
+            all.push(copy);
+        }
+    }
+    all
 }
 
 /// Capabilities by their names, without the prefix `CAP_` of the kernel's headers.
@@ -176,9 +214,11 @@ mod tests {
                 assert!(call.reason.len() > 5, "{}: {}", group.name, call.name);
             }
         }
+        let variants = variants(&policies);
         let used: BTreeSet<&String> = policies
             .threads
             .iter()
+            .chain(&variants)
             .flat_map(|thread| &thread.sets)
             .collect();
         let made: BTreeSet<&String> = policies.sets.iter().map(|set| &set.name).collect();
@@ -199,6 +239,25 @@ mod tests {
         assert_eq!(signals.rules.len(), 3);
         let numbers: BTreeSet<u32> = all.iter().map(|call| call.number).collect();
         assert_eq!(numbers.len(), all.len());
+    }
+
+    #[test]
+    fn a_variant_has_its_own_sets() {
+        let policies = policies();
+        let variants = variants(&policies);
+        let names: Vec<&str> = variants.iter().map(|group| group.name.as_str()).collect();
+        assert!(
+            names.contains(&"kvm-rng") && !names.contains(&"kvm-main"),
+            "{names:?}"
+        );
+        for group in &variants {
+            let all = calls(&policies, group).unwrap();
+            let signals = all.iter().find(|call| call.name == "tgkill").unwrap();
+            // Not to interrupt; to wake the watch and to abort.
+            assert_eq!(signals.rules.len(), 2, "{}", group.name);
+            assert!(all.iter().any(|call| call.name == "read"), "{}", group.name);
+        }
+        assert!(name("kvm-rng").is_ok());
     }
 
     #[test]
