@@ -64,6 +64,11 @@ impl Area {
         self.file.as_fd()
     }
 
+    /// The number of pages.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
     /// One of the pages.
     pub fn page(self: &Arc<Self>, number: usize) -> Page {
         assert!(number < self.count, "page {number} of {}", self.count);

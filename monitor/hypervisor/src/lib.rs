@@ -11,6 +11,8 @@ mod device_work;
 mod executable;
 #[expect(unsafe_code, reason = "maps a file")]
 mod kernel_file;
+#[expect(unsafe_code, reason = "gives memory to a virtual machine")]
+pub mod kvm;
 mod layer;
 mod output;
 mod output_queue;

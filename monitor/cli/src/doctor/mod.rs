@@ -8,7 +8,6 @@
 mod child;
 #[expect(unsafe_code, reason = "host calls that are tried")]
 mod host;
-#[expect(unsafe_code, reason = "a small virtual machine")]
 mod kvm;
 mod network;
 mod trial_machine;

@@ -300,6 +300,11 @@ impl Region {
             .cast()
     }
 
+    /// The monitor's address of the region, which stays mapped as long as the memory exists.
+    pub fn host_address(&self) -> u64 {
+        self.address(0).addr() as u64
+    }
+
     /// The file, for the layer.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

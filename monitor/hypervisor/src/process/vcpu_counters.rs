@@ -33,6 +33,9 @@ pub struct Vcpu {
     pub host_calls: u64,
     /// Steal time in nanoseconds.
     pub stolen_ns: u64,
+    /// Exits to the monitor, on KVM only.
+    #[serde(default)]
+    pub to_monitor: u64,
 }
 
 /// Each vCPU's counters. Each word is read once.
@@ -53,6 +56,7 @@ pub fn each(shared: &Shared, vcpus: usize) -> Vec<Vcpu> {
             kicks_sent: field(&words.kicks_sent),
             host_calls: field(&words.host_calls),
             stolen_ns: field(&words.stolen_ns),
+            to_monitor: 0,
         }
     };
     (0..vcpus).map(one).collect()

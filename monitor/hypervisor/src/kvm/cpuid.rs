@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the cpuid instruction says: what the host's processor and KVM can do, and one package with
+//! as many cores as there are vCPUs, whose APIC ids are their numbers.
+
+use kvm_bindings::{CpuId, kvm_cpuid_entry2};
+
+/// Leaf 1.
+const HYPERVISOR: u32 = 1 << 31;
+const TSC_DEADLINE: u32 = 1 << 24;
+const X2APIC: u32 = 1 << 21;
+const SEVERAL_CORES: u32 = 1 << 28;
+/// Leaf 80000001 of AMD's processors: topology by further leaves.
+const TOPOLOGY_LEAVES: u32 = 1 << 22;
+
+/// Changes what KVM supports to what vCPU `number` of `count` shows.
+pub fn adapt(cpuid: &mut CpuId, number: u32, count: u32) {
+    for entry in cpuid.as_mut_slice() {
+        adapt_entry(entry, number, count);
+    }
+}
+
+fn adapt_entry(entry: &mut kvm_cpuid_entry2, number: u32, count: u32) {
+    match entry.function {
+        1 => {
+            entry.ebx = entry.ebx & 0xffff | (count & 0xff) << 16 | number << 24;
+            entry.ecx |= HYPERVISOR | TSC_DEADLINE | X2APIC;
+            if count > 1 {
+                entry.edx |= SEVERAL_CORES;
+            } else {
+                entry.edx &= !SEVERAL_CORES;
+            }
+        }
+        // Intel: the cores that may share each cache, and the cores of the package.
+        4 if entry.eax & 0x1f != 0 => {
+            entry.eax = entry.eax & 0x3fff | (count - 1) << 26;
+        }
+        // Threads of a core, then cores.
+        0xb | 0x1f => {
+            let (shift, logical, kind) = match entry.index {
+                0 => (0, 1, 1),
+                1 => (bits(count), count, 2),
+                _ => (0, 0, 0),
+            };
+            entry.eax = shift;
+            entry.ebx = logical;
+            entry.ecx = entry.index | kind << 8;
+            entry.edx = number;
+        }
+        0x8000_0001 => entry.ecx &= !TOPOLOGY_LEAVES,
+        // AMD: the cores of the package, and the bits of their numbers.
+        0x8000_0008 => entry.ecx = bits(count) << 12 | (count - 1),
+        0x8000_001e => {
+            entry.eax = number;
+            entry.ebx = number;
+            entry.ecx = 0;
+        }
+        _ => {}
+    }
+}
+
+/// The bits that numbers below `count` need.
+fn bits(count: u32) -> u32 {
+    count.next_power_of_two().trailing_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adapted(function: u32, index: u32, number: u32, count: u32) -> kvm_cpuid_entry2 {
+        let mut entry = kvm_cpuid_entry2 {
+            function,
+            index,
+            eax: 0x1c00_4121,
+            ebx: 0x0502_0800,
+            ecx: 0x0040_7001,
+            edx: SEVERAL_CORES | 1,
+            ..Default::default()
+        };
+        adapt_entry(&mut entry, number, count);
+        entry
+    }
+
+    #[test]
+    fn each_vcpu_has_its_number() {
+        let leaf = adapted(1, 0, 5, 6);
+        assert_eq!(leaf.ebx, 0x0506_0800);
+        assert_eq!(leaf.ecx & TSC_DEADLINE, TSC_DEADLINE);
+        assert_eq!(adapted(1, 0, 0, 1).edx, 1);
+        assert_eq!(adapted(0xb, 1, 5, 6).edx, 5);
+        assert_eq!(adapted(0x8000_001e, 0, 5, 6).eax, 5);
+    }
+
+    #[test]
+    fn cores_have_room_for_their_numbers() {
+        for (count, width) in [(1, 0), (2, 1), (3, 2), (4, 2), (64, 6)] {
+            let leaf = adapted(0xb, 1, 0, count);
+            assert_eq!((leaf.eax, leaf.ebx, leaf.ecx), (width, count, 0x201));
+            assert_eq!(adapted(0x8000_0008, 0, 0, count).ecx >> 12, width);
+            assert_eq!(adapted(4, 0, 0, count).eax >> 26, count - 1);
+        }
+    }
+}

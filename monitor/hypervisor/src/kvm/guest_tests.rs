@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A guest of a hundred instructions that drives a virtio device: it proves the way of a register
+//! write, a notification and an interrupt, on any KVM. It runs in 32-bit mode without paging.
+
+use super::layout::{APIC, DEVICE_PIN, DEVICES, IOAPIC};
+use super::{Config, Vm, check};
+use crate::output::{End, Output};
+use paravane_devices::rng::Rng;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where the guest is loaded, and where it begins.
+const LOAD: u32 = 0x10_0000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+// A mistake ends at `fail` with a step's number in ecx. Rings are at 3 MiB.
+core::arch::global_asm!(
+    ".pushsection .rodata",
+    ".global paravane_kvm_test_guest",
+    ".global paravane_kvm_test_guest_end",
+    ".code32",
+    "paravane_kvm_test_guest:",
+    "mov $0x7fff0, %esp",
+    // A page that reads as registers: the magic number, version 2, a source of entropy.
+    "mov $1, %ecx",
+    "mov ${devices}, %esi",
+    "cmpl $0x74726976, 0x00(%esi)",
+    "jne 9f",
+    "cmpl $2, 0x04(%esi)",
+    "jne 9f",
+    "cmpl $4, 0x08(%esi)",
+    "jne 9f",
+    // Status, and the feature VERSION_1.
+    "mov $2, %ecx",
+    "movl $0, 0x70(%esi)",
+    "movl $1, 0x70(%esi)",
+    "movl $3, 0x70(%esi)",
+    "movl $1, 0x24(%esi)",
+    "movl $1, 0x20(%esi)",
+    "movl $11, 0x70(%esi)",
+    "cmpl $11, 0x70(%esi)",
+    "jne 9f",
+    // Queue 0 with 8 entries.
+    "mov $3, %ecx",
+    "movl $0, 0x30(%esi)",
+    "movl $8, 0x38(%esi)",
+    "movl $0x300000, 0x80(%esi)",
+    "movl $0x301000, 0x90(%esi)",
+    "movl $0x302000, 0xa0(%esi)",
+    "movl $1, 0x44(%esi)",
+    "cmpl $1, 0x44(%esi)",
+    "jne 9f",
+    "movl $15, 0x70(%esi)",
+    // A buffer of 64 bytes that the device writes.
+    "movl $0x303000, 0x300000",
+    "movl $64, 0x300008",
+    "movl $2, 0x30000c",
+    "movl $0x10000, 0x301000",
+    // The device's pin gives vector 0x92 to local APIC 0, which is on.
+    "mov $4, %ecx",
+    "movl $0x1ff, {apic} + 0xf0",
+    "movl $0x10 + 2 * {pin} + 1, {ioapic}",
+    "movl $0, {ioapic} + 0x10",
+    "movl $0x10 + 2 * {pin}, {ioapic}",
+    "movl $0x92, {ioapic} + 0x10",
+    "cmpl $0x92, {ioapic} + 0x10",
+    "jne 9f",
+    // The notification.
+    "mov $5, %ecx",
+    "movl $0, 0x50(%esi)",
+    "mov $5000000, %eax",
+    // The request of the interrupt, while interrupts are off.
+    "2: dec %eax",
+    "je 9f",
+    "testl $0x40000, {apic} + 0x240",
+    "je 2b",
+    // One buffer was used, all of it.
+    "mov $6, %ecx",
+    "cmpl $0x10000, 0x302000",
+    "jne 9f",
+    "cmpl $64, 0x302008",
+    "jne 9f",
+    // The reason of the interrupt, and its acknowledgement.
+    "mov $7, %ecx",
+    "cmpl $1, 0x60(%esi)",
+    "jne 9f",
+    "movl $1, 0x64(%esi)",
+    "cmpl $0, 0x60(%esi)",
+    "jne 9f",
+    // A message, and the end.
+    "mov $0x3f8, %edx",
+    "mov $0x6b, %al",
+    "outb %al, %dx",
+    "mov $0x10, %al",
+    "outb %al, $0xf4",
+    "9: mov %ecx, %eax",
+    "outb %al, $0xf4",
+    "jmp 9b",
+    "paravane_kvm_test_guest_end:",
+    ".code64",
+    ".popsection",
+    devices = const DEVICES,
+    apic = const APIC,
+    ioapic = const IOAPIC,
+    pin = const DEVICE_PIN,
+    options(att_syntax)
+);
+
+unsafe extern "C" {
+    static paravane_kvm_test_guest: u8;
+    static paravane_kvm_test_guest_end: u8;
+}
+
+fn code() -> &'static [u8] {
+    let (start, end) = (
+        &raw const paravane_kvm_test_guest,
+        &raw const paravane_kvm_test_guest_end,
+    );
+    // SAFETY: the assembler has put constant bytes between the two labels.
+    unsafe { std::slice::from_raw_parts(start, end.addr() - start.addr()) }
+}
+
+/// An ELF file of one segment with this code, entered by PVH at its start.
+fn kernel(code: &[u8]) -> Vec<u8> {
+    const HEADERS: u64 = 64 + 2 * 56;
+    const NOTE: u64 = 20;
+    let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1];
+    file.resize(16, 0);
+    for half in [2u16, 62] {
+        file.extend(half.to_le_bytes());
+    }
+    file.extend(1u32.to_le_bytes());
+    for word in [u64::from(LOAD), 64, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(0u32.to_le_bytes());
+    for half in [64u16, 56, 2, 64, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    let (load, size) = (u64::from(LOAD), code.len() as u64);
+    for (kind, words) in [
+        (1u32, [HEADERS + NOTE, load, load, size, size, 1]),
+        (4, [HEADERS, 0, 0, NOTE, NOTE, 4]),
+    ] {
+        file.extend(kind.to_le_bytes());
+        file.extend(7u32.to_le_bytes());
+        for word in words {
+            file.extend(word.to_le_bytes());
+        }
+    }
+    for word in [4u32, 4, 18] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(b"Xen\0");
+    file.extend(LOAD.to_le_bytes());
+    file.extend(code);
+    file
+}
+
+/// A machine that runs this code with an entropy device; `None` without a KVM.
+fn start(code: &[u8]) -> Option<Vm> {
+    if let Err(why) = check() {
+        eprintln!("skipped: {why:#}");
+        return None;
+    }
+    let kernel = kernel(code);
+    let config = Config {
+        name: "test",
+        kernel: &kernel,
+        layer: None,
+        command_line: "",
+        initrd: &[],
+        vcpus: 2,
+        memory: 64 << 20,
+        tests: true,
+        large_pages: false,
+    };
+    let vm = Vm::prepare(&config, vec![Box::new(Rng::default())]).unwrap();
+    vm.start_kernel();
+    Some(vm)
+}
+
+/// Runs code. Returns the console and the end; `None` without a KVM.
+fn run(code: &[u8]) -> Option<(Vec<u8>, End)> {
+    let vm = start(code)?;
+    let (mut console, begun) = (Vec::new(), Instant::now());
+    loop {
+        match vm.next() {
+            Some(Output::Console(bytes)) => console.extend(bytes),
+            Some(Output::End(end)) => return Some((console, end)),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+        assert!(begun.elapsed() < PATIENCE, "the guest does not end");
+    }
+}
+
+#[test]
+fn a_driver_uses_a_device() {
+    if let Some(result) = run(code()) {
+        assert_eq!(result, (b"k".to_vec(), End::Shutdown(0)));
+    }
+}
+
+/// The same code with one byte changed: the test can fail.
+#[test]
+fn a_masked_pin_gives_no_interrupt() {
+    let mut code = code().to_vec();
+    let entry = [0x92, 0, 0, 0];
+    let stores = code.windows(4).position(|bytes| bytes == entry).unwrap();
+    // The entry that is written, and the one that is compared.
+    code[stores + 2] = 1;
+    let again = code.windows(4).position(|bytes| bytes == entry).unwrap();
+    code[again + 2] = 1;
+    // Fewer looks: each is an exit where the host does not virtualize local APICs.
+    let looks = 5_000_000u32.to_le_bytes();
+    let at = code.windows(4).position(|bytes| bytes == looks).unwrap();
+    code[at..at + 4].copy_from_slice(&20_000u32.to_le_bytes());
+    if let Some((_, end)) = run(&code) {
+        assert_eq!(end, End::Failed("it ended with the value 0x5".to_string()));
+    }
+}
+
+/// What no instruction is ends the machine with the place; a triple fault, too.
+#[test]
+fn a_triple_fault_is_told() {
+    // lidt of an empty table; ud2
+    let mut code = vec![0x0f, 0x01, 0x1d];
+    code.extend((LOAD + 9).to_le_bytes());
+    code.extend([0x0f, 0x0b, 0, 0, 0, 0, 0, 0]);
+    if let Some((_, End::Failed(why))) = run(&code) {
+        assert!(why.starts_with("vCPU 0: a triple fault at rip 0x"), "{why}");
+    } else {
+        assert!(check().is_err(), "it did not fail");
+    }
+}
+
+/// A guest that never leaves its loop is ended with all its threads.
+#[test]
+fn a_guest_that_hangs_is_ended() {
+    // jmp to itself
+    if let Some(vm) = start(&[0xeb, 0xfe]) {
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(vm.next().is_none());
+        let core = Arc::downgrade(&vm.core);
+        let begun = Instant::now();
+        drop(vm);
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begun.elapsed()
+        );
+        // Each thread of the machine holds this.
+        assert!(core.upgrade().is_none(), "a thread still runs");
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The host's /dev/kvm: whether it can be used, and why not.
+
+use anyhow::{Context, bail};
+use kvm_ioctls::{Cap, Kvm};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The device.
+pub const DEVICE: &str = "/dev/kvm";
+/// The version of its interface, which has not changed since 2007.
+const API: i32 = 12;
+/// vCPUs of a machine: as many as the ACPI tables and the conformance guest count.
+pub const MAX_VCPUS: u32 = 64;
+/// What to do without it.
+const INSTEAD: &str = "use --hypervisor process";
+
+/// What a machine needs of KVM, and what for.
+const NEEDED: [(Cap, &str); 9] = [
+    (Cap::UserMemory, "guest memory"),
+    (Cap::ReadonlyMem, "register pages"),
+    (Cap::ExtCpuid, "the processor's features"),
+    (Cap::SplitIrqchip, "local APICs without an I/O APIC"),
+    (Cap::IrqRouting, "interrupt routes"),
+    (Cap::Irqfd, "interrupts of devices"),
+    (Cap::Ioeventfd, "notifications of devices"),
+    (Cap::SignalMsi, "non-maskable interrupts"),
+    (Cap::TscDeadlineTimer, "timers"),
+];
+
+/// Opens the device and checks what a machine needs.
+///
+/// # Errors
+/// What is missing, and what to do, in one line.
+pub fn open() -> anyhow::Result<Kvm> {
+    open_at(Path::new(DEVICE))
+}
+
+fn open_at(path: &Path) -> anyhow::Result<Kvm> {
+    let name = CString::new(path.as_os_str().as_bytes()).context("a path with a zero byte")?;
+    let kvm = match Kvm::new_with_path(name) {
+        Ok(kvm) => kvm,
+        Err(error) => bail!("{}", refusal(path, error.errno())),
+    };
+    let version = kvm.get_api_version();
+    if version != API {
+        bail!(
+            "{} has version {version} of its interface, {API} is needed: {INSTEAD}",
+            path.display()
+        );
+    }
+    check(|cap| kvm.check_extension(cap))?;
+    Ok(kvm)
+}
+
+fn refusal(path: &Path, errno: i32) -> String {
+    let path = path.display();
+    match errno {
+        libc::ENOENT | libc::ENODEV | libc::ENXIO => {
+            format!("there is no {path} (is the host's module kvm loaded?): {INSTEAD}")
+        }
+        libc::EACCES | libc::EPERM => format!(
+            "this user may not open {path} (the group that owns it may, often `kvm`): {INSTEAD}"
+        ),
+        other => format!(
+            "cannot open {path}: {}: {INSTEAD}",
+            std::io::Error::from_raw_os_error(other)
+        ),
+    }
+}
+
+fn check(has: impl Fn(Cap) -> bool) -> anyhow::Result<()> {
+    match NEEDED.iter().find(|(cap, _)| !has(*cap)) {
+        None => Ok(()),
+        Some((cap, what)) => bail!(
+            "the host's KVM lacks {cap:?}, which {what} need: use a newer host kernel, or \
+             --hypervisor process"
+        ),
+    }
+}
+
+/// Checks a number of vCPUs.
+///
+/// # Errors
+/// It is not possible.
+pub fn check_vcpus(wanted: u32, most: usize) -> anyhow::Result<()> {
+    let most = u32::try_from(most).map_or(MAX_VCPUS, |most| most.min(MAX_VCPUS));
+    if wanted == 0 || wanted > most {
+        bail!("--cpus {wanted}: 1 to {most} virtual CPUs are possible with this host's KVM");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_device_is_told() {
+        let error = open_at(Path::new("/dev/kvm-not-there")).err().unwrap();
+        let line = format!("{error:#}");
+        assert!(line.starts_with("there is no /dev/kvm-not-there"), "{line}");
+        assert!(line.ends_with("use --hypervisor process"), "{line}");
+    }
+
+    #[test]
+    fn no_permission_is_told() {
+        let line = refusal(Path::new(DEVICE), libc::EACCES);
+        assert!(
+            line.starts_with("this user may not open /dev/kvm"),
+            "{line}"
+        );
+        let line = refusal(Path::new(DEVICE), libc::EBUSY);
+        assert!(line.starts_with("cannot open /dev/kvm: "), "{line}");
+    }
+
+    /// A file that is no KVM device.
+    #[test]
+    fn another_device_is_refused() {
+        let error = open_at(Path::new("/dev/null")).err().unwrap();
+        assert!(format!("{error:#}").contains("version -1"), "{error:#}");
+    }
+
+    #[test]
+    fn each_missing_capability_is_told() {
+        assert!(check(|_| true).is_ok());
+        for (missing, what) in NEEDED {
+            let error = check(|cap| cap as u32 != missing as u32).err().unwrap();
+            let line = format!("{error:#}");
+            assert!(line.contains(&format!("{missing:?}")), "{line}");
+            assert!(line.contains(what), "{line}");
+        }
+    }
+
+    #[test]
+    fn vcpus_are_counted() {
+        for (wanted, most, good) in [(1, 1, true), (64, 1024, true), (2, 1, false)] {
+            assert_eq!(
+                check_vcpus(wanted, most).is_ok(),
+                good,
+                "{wanted} of {most}"
+            );
+        }
+        assert!(check_vcpus(0, 8).is_err());
+        let line = format!("{:#}", check_vcpus(65, 1024).err().unwrap());
+        assert!(line.contains("1 to 64"), "{line}");
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Virtual machines by the host kernel's KVM.
+//!
+//! To the guest the machine is a small PC: local APICs (in the host's kernel), one I/O APIC whose
+//! entries become checked MSI routes, a serial line, a clock chip, and ACPI tables that list the
+//! virtio devices. There is no 8259, no timer chip that interrupts, and no PCI. A layer is an
+//! option ROM. `docs/kvm.md` describes the machine. Start reading at [`vm::Vm`].
+
+mod acpi;
+mod backend;
+mod boot;
+mod bus;
+mod clock_chip;
+mod core;
+mod counter;
+mod cpuid;
+mod device;
+#[cfg(test)]
+mod guest_tests;
+mod host;
+mod ioapic;
+mod layout;
+mod load;
+mod ports;
+mod registers;
+pub mod speed;
+mod vcpu;
+mod vm;
+
+pub use backend::KvmHost;
+pub use host::MAX_VCPUS;
+pub use vm::{Config, Observer, Vm};
+
+/// Checks whether the host's KVM can be used, however slow it is.
+///
+/// # Errors
+/// Why not, in one line.
+pub fn check() -> anyhow::Result<()> {
+    host::open().map(drop)
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One virtual machine on KVM, from its preparation to its end.
+
+use super::acpi::{self, Virtio};
+use super::boot::{self, Facts};
+use super::bus::Bus;
+use super::core::{Core, Parts};
+use super::device::{self, Devices, counter};
+use super::layout::{DEVICE_PIN, DEVICES, PINS, RAM_MAX, SERIAL_PIN, TSS};
+use super::load::{self, Loaded};
+use super::ports::Ports;
+use super::{cpuid, host, registers, vcpu};
+use crate::output::Output;
+use crate::output_queue::Outputs;
+use crate::process::ram::Ram;
+use anyhow::{Context, bail};
+use kvm_bindings::{
+    KVM_CAP_SPLIT_IRQCHIP, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY, kvm_enable_cap,
+    kvm_userspace_memory_region,
+};
+use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
+use paravane_confine::{self as confine, Files};
+use paravane_devices::counters::Figures;
+use paravane_devices::mmio::PAGE;
+use paravane_devices::{Area, Device, Reactor};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Once};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Pieces of output that wait for a reader. When they are this many, the guest waits.
+const QUEUED: usize = 4096;
+/// How long `drop` waits for the machine's threads. One that waits for the host (a flush) may take
+/// longer.
+const LEAVE: Duration = Duration::from_millis(500);
+
+/// The description of a machine.
+#[derive(Clone, Debug)]
+pub struct Config<'a> {
+    /// The kernel's name, for messages.
+    pub name: &'a str,
+    /// The kernel's ELF file.
+    pub kernel: &'a [u8],
+    /// A layer's ROM.
+    pub layer: Option<&'a [u8]>,
+    /// The kernel's command line.
+    pub command_line: &'a str,
+    /// The initial RAM disk, empty for none.
+    pub initrd: &'a [u8],
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Guest memory in bytes.
+    pub memory: u64,
+    /// A conformance guest runs, which ends with a verdict.
+    pub tests: bool,
+    /// The host may use large pages for all guest memory.
+    pub large_pages: bool,
+}
+
+/// A running machine. Dropping it ends the machine. Nothing is left of it except threads of the
+/// monitor that wait for the host.
+#[derive(Debug)]
+pub struct Vm {
+    pub(super) core: Arc<Core>,
+    observer: Observer,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Vm {
+    /// Prepares a machine with devices, in the order in which the guest sees them: all its threads
+    /// run and are confined, and no guest code has run yet.
+    ///
+    /// # Errors
+    /// The host's KVM cannot be used or lacks something, or the input is invalid.
+    pub fn prepare(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
+        let kvm = host::open()?;
+        host::check_vcpus(config.vcpus, kvm.get_max_vcpus())?;
+        if config.memory > RAM_MAX {
+            bail!(
+                "{} MiB of memory: at most {} MiB are possible with KVM",
+                config.memory >> 20,
+                RAM_MAX >> 20
+            );
+        }
+        let ram = Ram::new(config.memory, config.large_pages)?;
+        let devices = Devices::new(devices)?;
+        let machine = machine(&kvm).context("cannot make a virtual machine")?;
+        give_memory(&machine, &ram, devices.area.as_ref())
+            .context("the host's KVM does not take guest memory")?;
+        let kernel = load::load(&ram, config.name, config.kernel)?;
+        let tables = acpi::tables(config.vcpus, &virtio(&devices)?);
+        let vcpus =
+            vcpus(&kvm, &machine, config.vcpus, &kernel).context("cannot make the virtual CPUs")?;
+        let rate = vcpus.first().and_then(|vcpu| vcpu.get_tsc_khz().ok());
+        let command_line = match (kernel.entry, rate) {
+            // There is nothing by which Linux could measure it.
+            (load::Entry::Linux(_), Some(khz)) => {
+                format!("{} tsc_early_khz={khz} tsc=reliable", config.command_line)
+            }
+            _ => config.command_line.to_string(),
+        };
+        let facts = Facts {
+            command_line: command_line.trim_start(),
+            initrd: config.initrd,
+            rom: config.layer,
+            tables: &tables,
+        };
+        boot::store(&ram, &kernel, &facts)?;
+        devices.register(&machine)?;
+        let serial = counter()?;
+        machine
+            .register_irqfd(&serial, SERIAL_PIN)
+            .context("cannot connect an interrupt")?;
+        let outputs = Arc::new(Outputs::new(QUEUED)?);
+        let core = Arc::new(Core::new(Parts {
+            ports: Ports::new(&outputs, serial, config.tests),
+            bus: Bus::new(devices.ports()),
+            reactor: Reactor::new()?,
+            area: devices.area.clone(),
+            vcpus: vcpus.len(),
+            machine,
+            ram,
+            outputs,
+        }));
+        let mut vm = Vm {
+            observer: Observer {
+                core: Arc::clone(&core),
+                begun: Instant::now(),
+            },
+            core,
+            threads: Vec::new(),
+        };
+        vm.start_threads(vcpus, devices)?;
+        tracing::info!(entry = ?kernel.entry, vcpus = config.vcpus, "the kernel can start");
+        Ok(vm)
+    }
+
+    fn start_threads(&mut self, vcpus: Vec<VcpuFd>, devices: Devices) -> anyhow::Result<()> {
+        catch_kicks().context("cannot handle signals")?;
+        let ports = devices.ports();
+        let threads = devices.into_threads(&self.core)?;
+        if !threads.is_empty() {
+            self.spawn("device-files", "device-files", Files::none(), move |core| {
+                device::run_reactor(core, &ports);
+            })?;
+        }
+        for thread in threads {
+            let (name, files) = (thread.name().to_string(), thread.files());
+            let policy = format!("kvm-{name}");
+            self.spawn(&name, &policy, files, |_| thread.run())?;
+        }
+        for (number, vcpu) in vcpus.into_iter().enumerate() {
+            let name = format!("vcpu-{number}");
+            self.spawn(&name, "vcpu", Files::none(), move |core| {
+                vcpu::run(core, number, vcpu);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Starts a thread under a policy. Returns when the policy is in force.
+    fn spawn(
+        &mut self,
+        name: &str,
+        policy: &str,
+        files: Files,
+        body: impl FnOnce(&Arc<Core>) + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let (tell, told) = channel();
+        let (core, policy) = (Arc::clone(&self.core), policy.to_string());
+        let thread = Builder::new().name(name.to_string()).spawn(move || {
+            let _guard = EndsWithPanic(&core);
+            let entered = confine::enter(&policy, &files);
+            let go = entered.is_ok();
+            // Fails only if the caller no longer waits.
+            let _ = tell.send(entered);
+            if go {
+                body(&core);
+            }
+        });
+        self.threads.push(thread.context("cannot start a thread")?);
+        told.recv().context("a thread ended")?
+    }
+
+    /// Lets vCPU 0 enter the kernel.
+    pub fn start_kernel(&self) {
+        self.core.start();
+    }
+
+    /// The next output, if there is any.
+    pub fn next(&self) -> Option<Output> {
+        self.core.outputs.pop()
+    }
+
+    /// Becomes readable when there is output.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.core.outputs.bell()
+    }
+
+    /// Sends all vCPUs a non-maskable interrupt. A kernel then reports what it was doing.
+    pub fn nmi(&self) {
+        self.core.nmi();
+    }
+
+    /// Read access to its statistics, which can be given to another thread.
+    pub fn observer(&self) -> Observer {
+        self.observer.clone()
+    }
+
+    fn running(&self) -> Vec<&str> {
+        let running = self.threads.iter().filter(|thread| !thread.is_finished());
+        running
+            .map(|thread| thread.thread().name().unwrap_or_default())
+            .collect()
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        // First, so that a thread that waits for a reader goes on.
+        self.core.outputs.close();
+        self.core.stop();
+        let begun = Instant::now();
+        loop {
+            let names = self.running();
+            if names.is_empty() {
+                break;
+            }
+            if begun.elapsed() >= LEAVE {
+                tracing::warn!(
+                    threads = names.join(" "),
+                    "the machine has ended before its threads"
+                );
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(500));
+            // A vCPU that was about to enter the guest has missed the last one.
+            self.core.wake_all();
+        }
+        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
+            // A thread that panicked has printed its message.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Read access to a machine's statistics. It does not keep the machine running.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    core: Arc<Core>,
+    begun: Instant,
+}
+
+impl Observer {
+    /// The time since the machine was prepared.
+    pub fn uptime(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Guest memory in bytes.
+    pub fn memory(&self) -> u64 {
+        self.core.ram.size()
+    }
+
+    /// The exits of each vCPU to this program.
+    pub fn exits(&self) -> Vec<u64> {
+        let each = self.core.vcpus.iter();
+        each.map(|vcpu| vcpu.exits.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    /// The devices' names and what they have counted, in the guest's order.
+    pub fn devices(&self) -> Vec<(String, Figures)> {
+        self.core.devices.figures()
+    }
+}
+
+/// KVM's machine with local APICs in the host's kernel, and no other interrupt controllers there.
+fn machine(kvm: &Kvm) -> anyhow::Result<VmFd> {
+    let machine = kvm.create_vm()?;
+    if machine.check_extension(Cap::SetTssAddr) {
+        machine.set_tss_address(usize::try_from(TSS)?)?;
+    }
+    let mut split = kvm_enable_cap {
+        cap: KVM_CAP_SPLIT_IRQCHIP,
+        ..Default::default()
+    };
+    split.args[0] = PINS.into();
+    machine.enable_cap(&split)?;
+    Ok(machine)
+}
+
+/// Shows the guest its memory, and the devices' pages read-only.
+fn give_memory(machine: &VmFd, ram: &Ram, area: Option<&Arc<Area>>) -> anyhow::Result<()> {
+    let regions = ram.regions().iter();
+    let mut slots: Vec<_> = regions
+        .map(|region| kvm_userspace_memory_region {
+            guest_phys_addr: region.gpa,
+            memory_size: region.size,
+            userspace_addr: region.host_address(),
+            ..Default::default()
+        })
+        .collect();
+    if let Some(area) = area {
+        slots.push(kvm_userspace_memory_region {
+            guest_phys_addr: DEVICES,
+            memory_size: (area.count() * PAGE) as u64,
+            userspace_addr: area.page(0).register(0).as_ptr().addr() as u64,
+            flags: KVM_MEM_READONLY,
+            ..Default::default()
+        });
+    }
+    for (slot, mut region) in (0..).zip(slots) {
+        region.slot = slot;
+        // SAFETY: the memory stays mapped until KVM's machine is gone: the machine and its virtual
+        // CPUs are only used by threads that hold `Core`, which holds both.
+        unsafe { machine.set_user_memory_region(region)? };
+    }
+    Ok(())
+}
+
+fn virtio(devices: &Devices) -> anyhow::Result<Vec<Virtio>> {
+    let size = u32::try_from(PAGE)?;
+    let first = u32::try_from(DEVICES)?;
+    let one = |number: u32| Virtio {
+        address: first + number * size,
+        size,
+        pin: DEVICE_PIN + number,
+    };
+    Ok((0..).map(one).take(devices.count()).collect())
+}
+
+fn vcpus(kvm: &Kvm, machine: &VmFd, count: u32, kernel: &Loaded) -> anyhow::Result<Vec<VcpuFd>> {
+    let mut all = Vec::new();
+    for number in 0..count {
+        let vcpu = machine.create_vcpu(number.into())?;
+        let mut features = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?;
+        cpuid::adapt(&mut features, number, count);
+        vcpu.set_cpuid2(&features)?;
+        if number == 0 {
+            let mut special = vcpu.get_sregs()?;
+            let general = registers::start(kernel.entry, &mut special);
+            vcpu.set_sregs(&special)?;
+            vcpu.set_regs(&general)?;
+        }
+        all.push(vcpu);
+    }
+    Ok(all)
+}
+
+/// The signal that interrupts a vCPU is ignored by default, and would then interrupt nothing.
+fn catch_kicks() -> std::io::Result<()> {
+    static ONCE: Once = Once::new();
+    let mut result = Ok(());
+    ONCE.call_once(|| {
+        // SAFETY: the handler does nothing.
+        let caught = unsafe { signal_hook::low_level::register(libc::SIGURG, || {}) };
+        result = caught.map(drop);
+    });
+    result
+}
+
+/// Ends the machine if the thread that holds this panics: others may wait for that thread.
+struct EndsWithPanic<'a>(&'a Core);
+
+impl Drop for EndsWithPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or_default();
+            self.0
+                .fail(format!("the monitor's thread {name} has panicked"));
+        }
+    }
+}
