@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where the code of a running machine is: for whoever samples it from the outside.
 
+use crate::vm::Vm;
 use paravane_blobs::PROCESS_LAYER;
-use paravane_hypervisor::process::Vm;
 use paravane_user_io::text::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -27,16 +27,19 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A machine's, now.
-    pub fn of(vm: &Vm, kernel_build_id: Option<&str>) -> Self {
+    /// A machine's, now; `None` if its code does not run in processes.
+    pub(crate) fn of(vm: &Vm, kernel_build_id: Option<&str>) -> Option<Self> {
+        let Vm::Process(vm) = vm else {
+            return None;
+        };
         let machine = vm.observer();
-        Layout {
+        Some(Layout {
             vcpus: machine.vcpus().len(),
             processes: machine.process_ids(),
             kernel_delta: vm.debug().delta,
             kernel_build_id: kernel_build_id.map(String::from),
             layer: layer_id(),
-        }
+        })
     }
 }
 

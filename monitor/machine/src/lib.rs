@@ -16,5 +16,6 @@ mod run;
 pub mod spec;
 pub mod stats;
 pub mod store;
+mod vm;
 
-pub use run::{Background, RUNNING, disk, net, outcome, run, volume};
+pub use run::{Background, Choice, RUNNING, disk, net, outcome, run, volume};

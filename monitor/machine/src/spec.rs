@@ -19,6 +19,9 @@ pub struct Spec {
     pub initrd: Option<PathBuf>,
     /// Additions to the kernel's command line.
     pub append: Vec<String>,
+    /// What runs the machine.
+    #[serde(default)]
+    pub hypervisor: Hypervisor,
     /// Virtual CPUs.
     pub cpus: u32,
     /// Guest memory, in MiB.
@@ -89,6 +92,30 @@ pub enum Heuristic {
     TxDelay,
     /// The host uses large pages for the guest's memory
     LargePages,
+}
+
+/// What runs a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hypervisor {
+    /// Ordinary processes of this host: no hardware virtualization, no privilege
+    #[default]
+    Process,
+    /// The host kernel's KVM (experimental)
+    Kvm,
+    /// KVM where /dev/kvm is usable and fast, else processes
+    Auto,
+}
+
+impl Hypervisor {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hypervisor::Process => "process",
+            Hypervisor::Kvm => "kvm",
+            Hypervisor::Auto => "auto",
+        }
+    }
 }
 
 /// What runs as process 1.

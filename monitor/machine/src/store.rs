@@ -9,6 +9,7 @@
 //! * `control`: the socket on which the monitor listens ([`crate::control`]).
 //! * `output`, `output.1`: the output of the command, and the monitor's last messages
 //!   ([`crate::output_log`]).
+//! * `hypervisor.json`: what runs it, and why.
 //! * `signals.json`: what keeps the signals of its processes inside (`process::signal_scope`).
 //! * `network.json`: the network that it got, once that is known.
 //! * `ended.json`: how it ended ([`Ended`]). It is missing after a crash.
@@ -16,6 +17,7 @@
 //! Files other than the lock get their names when they are complete, and so does the folder: an
 //! incomplete folder has a name that starts with a dot.
 
+use crate::run::Choice;
 use crate::spec::Spec;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
@@ -312,7 +314,13 @@ impl Machine {
         }
         lock.set_len(0)?;
         write!(lock, "{}", std::process::id())?;
-        for old in ["ended.json", "network.json", "signals.json", "control"] {
+        for old in [
+            "ended.json",
+            "network.json",
+            "signals.json",
+            "hypervisor.json",
+            "control",
+        ] {
             match fs::remove_file(self.folder.join(old)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
@@ -324,6 +332,12 @@ impl Machine {
     /// For the monitor: records how the machine ended.
     pub fn set_ended(&self, ended: &Ended) -> anyhow::Result<()> {
         self.write("ended.json", &serde_json::to_vec(ended)?)
+    }
+
+    /// For the monitor: records what runs the machine, and why, in one write.
+    pub fn set_hypervisor(&self, choice: &Choice) -> anyhow::Result<()> {
+        let path = self.folder.join("hypervisor.json");
+        fs::write(&path, serde_json::to_vec(choice)?).with_context(|| path.display().to_string())
     }
 
     /// For the monitor: records what keeps the signals of the machine's processes inside, in one
@@ -344,7 +358,8 @@ impl Machine {
             .with_context(|| path.display().to_string())
     }
 
-    /// The contents of a record of the monitor: the network, or what keeps signals inside.
+    /// The contents of a record of the monitor: the network, what runs the machine, or what keeps
+    /// signals inside.
     pub fn recorded(&self, name: &str) -> anyhow::Result<Option<serde_json::Value>> {
         match fs::metadata(self.folder.join(name)) {
             Ok(file) if file.len() > 0 => self.read(name),

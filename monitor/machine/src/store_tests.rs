@@ -17,6 +17,7 @@ fn spec() -> Spec {
         kernel: Some("/k".into()),
         initrd: None,
         append: vec!["x".to_string()],
+        hypervisor: crate::spec::Hypervisor::Process,
         cpus: 2,
         memory_mib: 256,
         spaces: None,

@@ -96,6 +96,8 @@ pub struct Conformance {
 pub enum HypervisorKind {
     /// QEMU's software emulation: bare metal, as far as the guest can tell
     Qemu,
+    /// The host kernel's KVM: hardware virtualization, where the host has it
+    Kvm,
     /// Ordinary processes of this host: no hardware virtualization, no privilege
     Process,
 }
@@ -112,16 +114,22 @@ impl Conformance {
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         let error = |kind, message: &str| Err(Cli::command().error(kind, message));
         match self.hypervisor {
-            HypervisorKind::Qemu if self.layer.is_none() && self.rom.is_none() && !self.list => {
+            HypervisorKind::Qemu | HypervisorKind::Kvm
+                if self.layer.is_none() && self.rom.is_none() && !self.list =>
+            {
                 error(
                     ErrorKind::MissingRequiredArgument,
-                    "--hypervisor qemu: one of --layer, --rom is required",
+                    "--hypervisor qemu or kvm: one of --layer, --rom is required",
                 )
             }
-            HypervisorKind::Qemu if self.spaces.is_some() || self.debuggable => error(
-                ErrorKind::ArgumentConflict,
-                "--spaces and --debuggable are for --hypervisor process",
-            ),
+            HypervisorKind::Qemu | HypervisorKind::Kvm
+                if self.spaces.is_some() || self.debuggable =>
+            {
+                error(
+                    ErrorKind::ArgumentConflict,
+                    "--spaces and --debuggable are for --hypervisor process",
+                )
+            }
             _ => Ok(()),
         }
     }

@@ -4,7 +4,7 @@
 use super::{Isolation, mebibytes};
 use clap::Args;
 use paravane_images::oci::Pull;
-use paravane_machine::spec::{Heuristic, Init};
+use paravane_machine::spec::{Heuristic, Hypervisor, Init};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -115,6 +115,10 @@ pub struct MachineOptions {
     /// be repeated)
     #[arg(long, short, value_name = "[ADDRESS:]HOST:GUEST[/udp]")]
     pub publish: Vec<paravane_net::Publish>,
+
+    /// What runs the machine
+    #[arg(long, value_enum, default_value_t = Hypervisor::Process)]
+    pub hypervisor: Hypervisor,
 
     /// Virtual CPUs
     #[arg(

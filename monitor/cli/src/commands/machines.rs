@@ -165,6 +165,7 @@ fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value
         "state": word,
         "pid": pid,
         "exit_code": code,
+        "hypervisor": machine.recorded("hypervisor.json")?,
         "network": machine.recorded("network.json")?,
         "folder": machine.folder(),
         "confinement": pid.map(|pid| confinement(machine, pid)).transpose()?,

@@ -22,6 +22,7 @@ mod vbus;
 use crate::arguments::{Command, Conformance, HypervisorKind};
 use anyhow::Context;
 use paravane_hypervisor::Hypervisor;
+use paravane_hypervisor::kvm::KvmHost;
 use paravane_hypervisor::process::Process;
 use paravane_hypervisor::qemu::Qemu;
 use paravane_user_io::outcome::Outcome;
@@ -91,6 +92,7 @@ fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
     }
     match args.hypervisor {
         HypervisorKind::Qemu => Ok(Box::new(Qemu::find()?)),
+        HypervisorKind::Kvm => Ok(Box::new(KvmHost::find()?)),
         HypervisorKind::Process => Ok(Box::new(Process {
             spaces: args.spaces,
             debuggable: args.debuggable,

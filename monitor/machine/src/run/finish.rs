@@ -103,10 +103,13 @@ fn has_time(by: Option<Instant>, now: Instant) -> bool {
 }
 
 fn crash_report(started: &Started) -> String {
+    let Some(debug) = started.vm.debug() else {
+        return String::new();
+    };
     // Without the kernel's file the report has no symbols.
     let kernel = started.kernel.read().unwrap_or_default();
     let mut words = String::new();
-    for line in crash::report(started.vm.debug(), &kernel).lines() {
+    for line in crash::report(debug, &kernel).lines() {
         words += &text::clean(line.as_bytes());
         words.push('\n');
     }

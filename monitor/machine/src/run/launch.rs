@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Creates the machine that `run` starts: kernel, root file system, command line, devices.
 
+use super::choice::Choice;
 use super::network::NetworkReport;
 use super::resources::{self, Resources};
 use crate::root;
 use crate::spec::{Heuristic, Init, Spec};
 use crate::stats::{Metrics, Stats};
 use crate::store;
+use crate::vm::Vm;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::PORT;
 use paravane_confine::{self as confine, Files};
@@ -16,7 +18,7 @@ use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{self, Hub, Vsock};
 use paravane_gdb::{self as gdb, Address, Listener};
 use paravane_hypervisor::KernelFile;
-use paravane_hypervisor::process::{Config, Vm};
+use paravane_hypervisor::{kvm, process};
 use paravane_kernel as kernel;
 use paravane_user_io::files;
 use paravane_user_io::stderr::say;
@@ -30,9 +32,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
-/// For every Linux guest: its console, and that it panics with a report on a non-maskable
-/// interrupt.
-const COMMAND_LINE: &str = "console=hvc0 unknown_nmi_panic";
+/// For every Linux guest: it panics with a report on a non-maskable interrupt.
+const COMMAND_LINE: &str = "unknown_nmi_panic";
+/// The console of a machine of processes: the layer's.
+const PROCESS_CONSOLE: &str = "console=hvc0";
+/// The same on KVM: a serial line. There is no PCI, which would be looked for, and a panic is a
+/// restart, which ends the machine.
+const KVM_CONSOLE: &str = "console=ttyS0 pci=off panic=-1";
+
+/// Before the reason of a failure.
+const START: &str = "cannot start the machine";
 
 /// The guest's context id on its vsock, the first that is not reserved.
 const CID: u32 = 3;
@@ -41,6 +50,7 @@ const CID: u32 = 3;
 #[derive(Debug)]
 pub struct Machine {
     spec: Spec,
+    choice: Choice,
     kernel: KernelFile,
     symbols: SymbolFile,
     initrd: Vec<u8>,
@@ -59,6 +69,7 @@ pub type Starting = Worker<anyhow::Result<Made>>;
 #[derive(Debug)]
 pub struct Made {
     vm: Vm,
+    choice: Choice,
     calls: Calls,
     resources: Resources,
     kernel: SymbolFile,
@@ -73,6 +84,8 @@ pub struct Made {
 #[derive(Debug)]
 pub struct Started {
     pub vm: Vm,
+    /// What runs it, and why.
+    pub choice: Choice,
     pub calls: Calls,
     pub resources: Resources,
     /// For the symbols in a crash report.
@@ -114,7 +127,7 @@ impl SymbolFile {
 
 impl Machine {
     /// Reads and checks the files that the options name.
-    pub fn prepare(spec: &Spec, verbose: bool) -> anyhow::Result<Self> {
+    pub fn prepare(spec: &Spec, choice: Choice, verbose: bool) -> anyhow::Result<Self> {
         let path = match &spec.kernel {
             Some(path) => path.clone(),
             None => kernel::locate_or_build()?.vmlinux,
@@ -144,7 +157,8 @@ impl Machine {
             kernel,
             symbols,
             initrd,
-            command_line: command_line(spec, verbose),
+            command_line: command_line(spec, &choice, verbose),
+            choice,
         })
     }
 
@@ -190,39 +204,27 @@ impl Machine {
             Box::new(Balloon::default()),
         ];
         let resources = Resources::new(&self.spec, report, &mut devices)?;
-        let config = Config {
-            name: &self.kernel.name,
-            kernel: &self.kernel.bytes,
-            layer: paravane_blobs::PROCESS_LAYER,
-            command_line: &self.command_line,
-            initrd: &self.initrd,
-            vcpus: self.spec.cpus,
-            memory: u64::from(self.spec.memory_mib) << 20,
-            spaces: self.spec.spaces,
-            debuggable: self.spec.debuggable,
-            device_place: self.spec.uses(Heuristic::DevicePlace),
-            large_pages: self.spec.uses(Heuristic::LargePages),
-        };
-        let listener = gdb.map(Listener::open).transpose()?;
-        let mut vm = Vm::prepare(&config, devices).context("cannot start the machine")?;
-        if let Some((listener, address)) = listener {
-            self.serve_gdb(&mut vm, listener, &address)?;
-        }
+        let vm = self.vm(devices, gdb)?;
         // Guest memory has a copy of both.
         drop((self.kernel, self.initrd));
         let metrics = match &self.spec.metrics {
             Some(path) => {
                 let observer = vm.observer();
-                Some(Metrics::start(path, move || Stats::of(&observer))?)
+                let choice = self.choice.clone();
+                Some(Metrics::start(path, move || Stats::of(&observer, &choice))?)
             }
             None => None,
         };
         if let Some(named) = named {
-            named.set_signals(vm.signal_scope().word())?;
+            named.set_hypervisor(&self.choice)?;
+            if let Some(word) = vm.signals() {
+                named.set_signals(word)?;
+            }
         }
         let folder = named.map(store::Machine::folder);
         Ok(Made {
             vm,
+            choice: self.choice,
             calls,
             resources,
             kernel: self.symbols,
@@ -232,8 +234,50 @@ impl Machine {
         })
     }
 
+    fn vm(&self, devices: Vec<Box<dyn Device>>, gdb: Option<&Address>) -> anyhow::Result<Vm> {
+        let (vcpus, memory) = (self.spec.cpus, u64::from(self.spec.memory_mib) << 20);
+        if self.choice.is_kvm() {
+            let config = kvm::Config {
+                name: &self.kernel.name,
+                kernel: &self.kernel.bytes,
+                layer: None,
+                command_line: &self.command_line,
+                initrd: &self.initrd,
+                vcpus,
+                memory,
+                tests: false,
+                large_pages: self.spec.uses(Heuristic::LargePages),
+            };
+            return Ok(Vm::Kvm(kvm::Vm::prepare(&config, devices).context(START)?));
+        }
+        let config = process::Config {
+            name: &self.kernel.name,
+            kernel: &self.kernel.bytes,
+            layer: paravane_blobs::PROCESS_LAYER,
+            command_line: &self.command_line,
+            initrd: &self.initrd,
+            vcpus,
+            memory,
+            spaces: self.spec.spaces,
+            debuggable: self.spec.debuggable,
+            device_place: self.spec.uses(Heuristic::DevicePlace),
+            large_pages: self.spec.uses(Heuristic::LargePages),
+        };
+        let listener = gdb.map(Listener::open).transpose()?;
+        let mut vm = process::Vm::prepare(&config, devices).context(START)?;
+        if let Some((listener, address)) = listener {
+            self.serve_gdb(&mut vm, listener, &address)?;
+        }
+        Ok(Vm::Process(Box::new(vm)))
+    }
+
     /// Starts the debugger's thread, and prints how to connect to it.
-    fn serve_gdb(&self, vm: &mut Vm, listener: Listener, address: &Address) -> anyhow::Result<()> {
+    fn serve_gdb(
+        &self,
+        vm: &mut process::Vm,
+        listener: Listener,
+        address: &Address,
+    ) -> anyhow::Result<()> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let rings = bell.try_clone()?;
         let delta = vm.debug().delta;
@@ -254,6 +298,7 @@ impl Made {
         self.vm.start_kernel();
         Ok(Started {
             vm: self.vm,
+            choice: self.choice,
             calls: self.calls,
             resources: self.resources,
             kernel: self.kernel,
@@ -295,8 +340,13 @@ pub fn init_option(spec: &Spec) -> Option<&'static str> {
     }
 }
 
-fn command_line(spec: &Spec, verbose: bool) -> String {
-    let mut line = format!("{COMMAND_LINE} rdinit={}", root::AGENT);
+fn command_line(spec: &Spec, choice: &Choice, verbose: bool) -> String {
+    let console = if choice.is_kvm() {
+        KVM_CONSOLE
+    } else {
+        PROCESS_CONSOLE
+    };
+    let mut line = format!("{console} {COMMAND_LINE} rdinit={}", root::AGENT);
     if !verbose {
         line.push_str(" quiet");
     }

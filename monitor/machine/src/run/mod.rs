@@ -3,6 +3,7 @@
 //! states.
 
 mod background;
+mod choice;
 mod crash;
 mod drive;
 mod finish;
@@ -15,6 +16,7 @@ mod resources;
 mod superblock;
 
 pub use background::{Background, RUNNING};
+pub use choice::Choice;
 pub use finish::outcome;
 pub use network::net;
 pub use resources::{disk, volume};
@@ -30,6 +32,7 @@ use paravane_agent_protocol::Exec;
 use paravane_gdb::Address;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
+use paravane_user_io::stderr::say;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
@@ -48,7 +51,15 @@ pub fn run(
     let begun = Instant::now();
     // This takes a quarter of an hour if the kernel has to be built. The machine is not "running"
     // before that, so that `stop`, `exec` and `stat` answer at once.
-    let machine = Machine::prepare(spec, verbose)?;
+    let choice = choice::choose(spec, gdb.is_some())?;
+    if verbose {
+        say(&format!(
+            "paravane: hypervisor {}: {}\n",
+            choice.name, choice.why
+        ));
+    }
+    let patient = gdb.is_some() || choice.slow;
+    let machine = Machine::prepare(spec, choice, verbose)?;
     let (_hold, control) = match named {
         Some(machine) => (Some(machine.hold()?), Some(Server::start(machine)?)),
         None => (None, None),
@@ -64,7 +75,7 @@ pub fn run(
         exec,
         system: launch::init_option(spec).is_some(),
         timeout,
-        patient: gdb.is_some(),
+        patient,
         verbose,
         background,
     };

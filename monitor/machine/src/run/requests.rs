@@ -56,14 +56,21 @@ impl Drive<'_> {
             Request::Stat => match &self.machine {
                 Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
                 Machine::Started(started) => {
-                    give_json(client, &Stats::of(&started.vm.observer()));
+                    give_json(client, &Stats::of(&started.vm.observer(), &started.choice));
                 }
             },
             Request::Layout => match &self.machine {
                 Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
                 Machine::Started(started) => {
                     let build_id = started.kernel.build_id();
-                    give_json(client, &Layout::of(&started.vm, build_id));
+                    match Layout::of(&started.vm, build_id) {
+                        Some(layout) => give_json(client, &layout),
+                        None => client.answer(Err(format!(
+                            "it runs on {}, whose code cannot be sampled: start it with \
+                             --hypervisor process",
+                            started.choice.name
+                        ))),
+                    }
                 }
             },
             Request::Kernel => match &self.machine {

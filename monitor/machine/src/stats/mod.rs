@@ -9,8 +9,10 @@ mod table;
 pub use serve::Metrics;
 pub use table::table;
 
+use crate::run::Choice;
+use crate::vm::Observer;
 use paravane_devices::counters::Figures;
-use paravane_hypervisor::process::{Observer, VcpuFigures};
+use paravane_hypervisor::process::VcpuFigures;
 use serde::{Deserialize, Serialize};
 
 /// Figures of a machine at one moment, counted since its start. Those of the vCPUs are in memory
@@ -19,6 +21,12 @@ use serde::{Deserialize, Serialize};
 pub struct Stats {
     /// Milliseconds since the machine was created.
     pub uptime_ms: u64,
+    /// What runs the machine: `process` or `kvm`.
+    #[serde(default)]
+    pub hypervisor: String,
+    /// Why that was chosen.
+    #[serde(default)]
+    pub hypervisor_reason: String,
     /// Bytes of the guest's memory.
     pub memory: u64,
     /// Address-space processes.
@@ -41,9 +49,11 @@ pub struct Device {
 
 impl Stats {
     /// A machine's, now.
-    pub fn of(machine: &Observer) -> Self {
+    pub(crate) fn of(machine: &Observer, choice: &Choice) -> Self {
         let devices = machine.devices().into_iter();
         Stats {
+            hypervisor: choice.name.clone(),
+            hypervisor_reason: choice.why.clone(),
             uptime_ms: u64::try_from(machine.uptime().as_millis()).unwrap_or(u64::MAX),
             memory: machine.memory(),
             processes: machine.processes(),
@@ -107,7 +117,7 @@ pub struct Increase {
 /// What vCPUs count: the name, whether it is a kind of exit, what it is, its value.
 type Row = (&'static str, bool, &'static str, fn(&VcpuFigures) -> u64);
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     (
         "fault_hidden",
         true,
@@ -130,6 +140,12 @@ const ROWS: [Row; 11] = [
         v.interrupts
     }),
     ("halt", true, "a wait for an interrupt", |v| v.halts),
+    (
+        "to_monitor",
+        true,
+        "an access that the monitor served (KVM)",
+        |v| v.to_monitor,
+    ),
     ("fills", false, "pages mapped", |v| v.fills),
     ("flushes", false, "flushes of mappings", |v| v.flushes),
     (

@@ -12,12 +12,17 @@ pub fn table(name: &str, now: &Stats, before: Option<&Stats>) -> String {
     // Writing to a string does not fail, here and below.
     let _ = writeln!(
         out,
-        "{name}: up {}.{} s, {} MiB, {} vCPUs, {} address-space processes\n",
+        "{name}: up {}.{} s, {} MiB, {} vCPUs, {} address-space processes",
         now.uptime_ms / 1000,
         now.uptime_ms % 1000 / 100,
         now.memory >> 20,
         now.vcpus.len(),
         now.processes
+    );
+    let _ = writeln!(
+        out,
+        "hypervisor {}: {}\n",
+        now.hypervisor, now.hypervisor_reason
     );
     let second = if before.is_some() { "a second" } else { "" };
     let _ = writeln!(

@@ -12,6 +12,8 @@ fn stats() -> Stats {
     };
     Stats {
         uptime_ms: 2_345,
+        hypervisor: "process".to_string(),
+        hypervisor_reason: "--hypervisor process".to_string(),
         memory: 256 << 20,
         processes: 4,
         vcpus: vec![vcpu(0), vcpu(1)],

@@ -34,6 +34,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         kernel: absolute(&args.kernel).context("--kernel")?,
         initrd: absolute(&args.initrd).context("--initrd")?,
         append: args.append.clone(),
+        hypervisor: args.hypervisor,
         cpus: args.cpus,
         memory_mib: args.memory,
         spaces: args.spaces,

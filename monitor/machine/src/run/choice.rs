@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which back end runs a machine, and why.
+
+use crate::spec::{Hypervisor, Spec};
+use anyhow::{Context, bail};
+use paravane_hypervisor::kvm::speed::{self, Speed};
+use paravane_user_io::files;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A back end, and why it was chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// `process` or `kvm`.
+    pub name: String,
+    /// The reason, for people.
+    pub why: String,
+    /// KVM is so slow that limits of time mean nothing.
+    #[serde(skip)]
+    pub slow: bool,
+}
+
+impl Choice {
+    /// Whether it is KVM.
+    pub fn is_kvm(&self) -> bool {
+        self.name == Hypervisor::Kvm.name()
+    }
+
+    fn new(hypervisor: Hypervisor, why: impl Into<String>) -> Self {
+        Choice {
+            name: hypervisor.name().to_string(),
+            why: why.into(),
+            slow: false,
+        }
+    }
+}
+
+/// Chooses the back end of a machine. `gdb`: a debugger attaches.
+///
+/// # Errors
+/// KVM is asked for, and it cannot be used, or lacks what another option asks for.
+pub fn choose(spec: &Spec, gdb: bool) -> anyhow::Result<Choice> {
+    decide(spec.hypervisor, only_processes(spec, gdb), speed)
+}
+
+/// An option that only machines of processes have.
+fn only_processes(spec: &Spec, gdb: bool) -> Option<&'static str> {
+    [
+        (gdb, "--gdb"),
+        (spec.spaces.is_some(), "--spaces"),
+        (spec.debuggable, "--debuggable"),
+    ]
+    .iter()
+    .find_map(|(asked, option)| asked.then_some(*option))
+}
+
+fn decide(
+    wanted: Hypervisor,
+    option: Option<&'static str>,
+    speed: impl FnOnce() -> anyhow::Result<Speed>,
+) -> anyhow::Result<Choice> {
+    match (wanted, option) {
+        (Hypervisor::Process, _) => Ok(Choice::new(Hypervisor::Process, "--hypervisor process")),
+        (Hypervisor::Kvm, Some(option)) => {
+            bail!("{option} does not work with --hypervisor kvm: use --hypervisor process")
+        }
+        (Hypervisor::Auto, Some(option)) => Ok(Choice::new(Hypervisor::Process, option)),
+        (Hypervisor::Kvm, None) => {
+            let speed = speed().context("--hypervisor kvm")?;
+            let why = format!("--hypervisor kvm ({})", speed.words());
+            let mut choice = Choice::new(Hypervisor::Kvm, why);
+            choice.slow = !speed.fast();
+            Ok(choice)
+        }
+        (Hypervisor::Auto, None) => Ok(match speed() {
+            Ok(speed) if speed.fast() => Choice::new(
+                Hypervisor::Kvm,
+                format!("/dev/kvm is fast: {}", speed.words()),
+            ),
+            Ok(speed) => Choice::new(
+                Hypervisor::Process,
+                format!("/dev/kvm is not fast: {}", speed.words()),
+            ),
+            Err(why) => Choice::new(Hypervisor::Process, format!("{why:#}")),
+        }),
+    }
+}
+
+/// What was measured, on this processor since the host's start.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    boot: String,
+    processor: String,
+    speed: Speed,
+}
+
+/// The speed of the host's KVM: from the user's cache, or measured. Whether KVM can be used at all
+/// is looked at each time.
+fn speed() -> anyhow::Result<Speed> {
+    paravane_hypervisor::kvm::check()?;
+    let here = this_host();
+    // Without a cache each start measures.
+    let path = cache_file();
+    if let (Some(path), Some((boot, processor))) = (&path, &here) {
+        if let Some(speed) = read(path, boot, processor) {
+            return Ok(speed);
+        }
+    }
+    let speed = speed::measure()?;
+    if let (Some(path), Some((boot, processor))) = (path, here) {
+        let record = Record {
+            boot,
+            processor,
+            speed,
+        };
+        if let Err(why) = write(&path, &record) {
+            tracing::info!(%why, "the speed of KVM is not kept");
+        }
+    }
+    Ok(speed)
+}
+
+fn cache_file() -> Option<PathBuf> {
+    let folder = files::cache("the speed of KVM").ok()?;
+    Some(folder.join("kvm.json"))
+}
+
+fn read(path: &Path, boot: &str, processor: &str) -> Option<Speed> {
+    let record: Record = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    (record.boot == boot && record.processor == processor).then_some(record.speed)
+}
+
+/// Another monitor may read or write the file at the same time, so it is replaced as a whole.
+fn write(path: &Path, record: &Record) -> anyhow::Result<()> {
+    let folder = path.parent().context("no folder")?;
+    fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    serde_json::to_writer(&mut file, record)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// The boot id and the processor's model.
+fn this_host() -> Option<(String, String)> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let processors = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let mut lines = processors.lines();
+    let model = lines.find(|line| line.starts_with("model name"))?;
+    Some((boot.trim().to_string(), model.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: Speed = Speed {
+        instructions: 2_000_000_000,
+        exit_ns: 1500,
+    };
+    const SLOW: Speed = Speed {
+        instructions: 4_000_000,
+        exit_ns: 9000,
+    };
+
+    #[test]
+    fn auto_takes_kvm_where_it_is_fast() {
+        let auto = |speed| decide(Hypervisor::Auto, None, || speed).unwrap();
+        assert!(auto(Ok(FAST)).is_kvm());
+        let slow = auto(Ok(SLOW));
+        assert_eq!(slow.name, "process");
+        assert!(
+            slow.why.contains("4.0 million instructions"),
+            "{}",
+            slow.why
+        );
+        let none = auto(Err(anyhow::anyhow!("there is no /dev/kvm")));
+        let expected = ("process", "there is no /dev/kvm");
+        assert_eq!((none.name.as_str(), none.why.as_str()), expected);
+    }
+
+    #[test]
+    fn what_needs_processes_is_refused_or_chooses_them() {
+        let with = |wanted| decide(wanted, Some("--gdb"), || Ok(FAST));
+        assert_eq!(with(Hypervisor::Auto).unwrap().why, "--gdb");
+        assert_eq!(with(Hypervisor::Process).unwrap().name, "process");
+        let error = format!("{:#}", with(Hypervisor::Kvm).err().unwrap());
+        assert!(error.starts_with("--gdb does not work with"), "{error}");
+    }
+
+    #[test]
+    fn kvm_that_is_asked_for_must_work_and_may_be_slow() {
+        let kvm = |speed| decide(Hypervisor::Kvm, None, || speed);
+        let slow = kvm(Ok(SLOW)).unwrap();
+        assert!(slow.is_kvm() && slow.slow);
+        assert!(!kvm(Ok(FAST)).unwrap().slow);
+        let error = kvm(Err(anyhow::anyhow!("there is no /dev/kvm")))
+            .err()
+            .unwrap();
+        assert_eq!(
+            format!("{error:#}"),
+            "--hypervisor kvm: there is no /dev/kvm"
+        );
+    }
+
+    #[test]
+    fn a_measurement_is_kept_for_this_boot_and_processor() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/kvm.json");
+        assert_eq!(read(&path, "a", "b"), None);
+        let record = Record {
+            boot: "a".to_string(),
+            processor: "b".to_string(),
+            speed: SLOW,
+        };
+        write(&path, &record).unwrap();
+        assert_eq!(read(&path, "a", "b"), Some(SLOW));
+        assert_eq!(read(&path, "a2", "b"), None);
+        assert_eq!(read(&path, "a", "b2"), None);
+        fs::write(&path, "{").unwrap();
+        assert_eq!(read(&path, "a", "b"), None);
+    }
+}

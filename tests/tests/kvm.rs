@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Machines on KVM. Where /dev/kvm cannot be opened, the tests that need it say why and do nothing.
+//!
+//! Some hosts have a KVM that only emulates, a few million instructions a second. Its emulator
+//! lacks instructions that the conformance guest and Linux use, and delivers interrupts late. There
+//! a list of tests runs that do not depend on that; on hardware all tests run. Limits of time are
+//! multiplied by the measured slowness, which is printed.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::program::{self, Run};
+use paravane_tests::user::User;
+use paravane_tests::vm;
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::sync::OnceLock;
+
+/// Everything on hardware, at more vCPUs, and Linux: for `make test-release`.
+const LONG: &str = "PARAVANE_TEST_LONG";
+/// Instructions per second below which a KVM only emulates, as the monitor has it.
+const EMULATED: u64 = 100_000_000;
+/// The guest gives up if it stands still for most of 50 ms in each of five measurements of its
+/// clock's rate, as on a PC. That happens where the host gives the emulator hardly any time.
+const UNMEASURED: &str = "built-in calls: error 19";
+/// A user without any rights.
+const NOBODY: u32 = 65534;
+
+/// What works on the emulators that were seen, by what it needs of this back end: the ROM, ACPI
+/// tables, the console, ports, local APICs, other vCPUs, halts, non-maskable interrupts.
+const BASIC: [&str; 12] = [
+    "boot.*",
+    "core.version.sections",
+    "core.console_write.length",
+    "cpu.port_in.unused",
+    "cpu.port_out.device",
+    "apic.read.id",
+    "apic.write.reads_back",
+    "apic.send_ipi.every_vector*",
+    "apic.send_ipi.nmi_remote",
+    "cpu.halt.race*",
+    "cpu.stop.restart",
+    "lock.kick.ping_pong",
+];
+
+/// Instructions per second of the host's KVM, or why it cannot be used.
+fn speed() -> Result<u64, String> {
+    static SPEED: OnceLock<Result<u64, String>> = OnceLock::new();
+    let measure = || {
+        let doctor = program::run(["doctor", "--json"]);
+        let report: Value = serde_json::from_str(&doctor.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap();
+        let kvm = findings.iter().find(|f| f["name"] == "kvm").unwrap();
+        let text = kvm["text"].as_str().unwrap().to_string();
+        eprintln!("calibration: {text}");
+        match kvm["value"].as_u64().unwrap() {
+            0 => Err(text),
+            rate => Ok(rate),
+        }
+    };
+    SPEED.get_or_init(measure).clone()
+}
+
+/// The speed; `None` after a line that says why there is none.
+fn usable() -> Option<u64> {
+    speed().map_err(|why| eprintln!("skipped: {why}")).ok()
+}
+
+/// A limit of seconds on this KVM, for what takes `fast` seconds at most on one that is just fast.
+fn limit(fast: u64) -> String {
+    let slowness = speed().map_or(1, |rate| (EMULATED / rate.max(1)).clamp(1, 200));
+    eprintln!("limit: {fast} s times {slowness}");
+    (fast * slowness).to_string()
+}
+
+fn long() -> bool {
+    std::env::var_os(LONG).is_some()
+}
+
+fn conformance(layer: &str, cpus: u32, filter: Option<&str>) -> Run {
+    let cpus = cpus.to_string();
+    let limit = limit(if filter.is_some() { 10 } else { 120 });
+    let mut words = vec!["conformance", "--hypervisor", "kvm", "--layer", layer];
+    words.extend(["--cpus", &cpus, "--timeout", &limit, "--tap"]);
+    words.extend(filter.iter().flat_map(|pattern| ["--filter", *pattern]));
+    for _ in 0..4 {
+        let run = program::run(&words);
+        if !run.stdout.contains(UNMEASURED) {
+            return run;
+        }
+        eprintln!("once more: the guest could not measure its clock");
+    }
+    program::run(words)
+}
+
+fn passes(layer: &str, cpus: u32, filter: Option<&str>) {
+    let run = conformance(layer, cpus, filter);
+    let ok = run.stdout.lines().any(|line| line.starts_with("ok "));
+    assert!(
+        run.code == 0 && ok,
+        "{layer}, {cpus} vCPUs, {filter:?}: {run:?}"
+    );
+}
+
+fn suite(layer: &str, cpus: u32) {
+    let Some(rate) = usable() else {
+        return;
+    };
+    if rate < EMULATED {
+        for pattern in BASIC {
+            passes(layer, cpus, Some(pattern));
+        }
+    } else {
+        passes(layer, cpus, None);
+    }
+}
+
+#[test]
+fn one_vcpu_without_a_layer() {
+    suite("none", 1);
+}
+
+#[test]
+fn one_vcpu_with_the_native_layer() {
+    suite("native", 1);
+}
+
+#[test]
+fn two_vcpus_without_a_layer() {
+    suite("none", 2);
+}
+
+#[test]
+fn two_vcpus_with_the_native_layer() {
+    suite("native", 2);
+}
+
+#[test]
+fn more_vcpus_than_cpus() {
+    if usable().is_some() {
+        passes("native", 5, Some("boot.*"));
+        if long() {
+            suite("native-stats", 4);
+        }
+    }
+}
+
+/// One line that says what is wrong, and exit code 2.
+fn refused(run: &Run, parts: &[&str]) {
+    assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+    for part in parts {
+        assert!(run.stderr.contains(part), "`{part}`: {run:?}");
+    }
+}
+
+#[test]
+fn what_kvm_cannot_do_is_refused() {
+    for (words, part) in [
+        (
+            &["--spaces", "8"][..],
+            "--spaces does not work with --hypervisor kvm",
+        ),
+        (
+            &["--debuggable"],
+            "--debuggable does not work with --hypervisor kvm",
+        ),
+        (
+            &["--gdb", ":0"],
+            "--gdb does not work with --hypervisor kvm",
+        ),
+    ] {
+        let mut command = vm::command(["--hypervisor", "kvm"]);
+        refused(
+            &program::finish(command.args(words).args(["--", "true"])),
+            &[part],
+        );
+    }
+    let run = program::run(["conformance", "--hypervisor", "kvm"]);
+    assert!(
+        run.code == 2 && run.stderr.contains("--layer, --rom"),
+        "{run:?}"
+    );
+    let run = program::run(["conformance", "--hypervisor", "kvm", "--layer", "process"]);
+    refused(&run, &["--layer process only runs on --hypervisor process"]);
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_told() {
+    if usable().is_none() {
+        return;
+    }
+    let with = |memory| {
+        program::run([
+            "conformance",
+            "--hypervisor",
+            "kvm",
+            "--layer",
+            "none",
+            "--memory",
+            memory,
+        ])
+    };
+    refused(&with("4G"), &["4096 MiB of memory: at most 3072 MiB"]);
+    // Less address space than the guest's memory needs.
+    let mut command = program::command();
+    command.args([
+        "conformance",
+        "--hypervisor",
+        "kvm",
+        "--layer",
+        "none",
+        "--memory",
+        "3G",
+    ]);
+    // SAFETY: between fork and exec, a system call that touches only its argument.
+    unsafe {
+        command.pre_exec(|| {
+            let limit = libc::rlimit {
+                rlim_cur: 1 << 30,
+                rlim_max: 1 << 30,
+            };
+            libc::setrlimit(libc::RLIMIT_AS, &raw const limit);
+            Ok(())
+        });
+    }
+    refused(
+        &program::finish(&mut command),
+        &["cannot make 3072 MiB of guest memory"],
+    );
+}
+
+/// As a user who may not open the device.
+#[test]
+fn no_permission_is_told_and_auto_takes_processes() {
+    let Ok(device) = std::fs::metadata("/dev/kvm") else {
+        eprintln!("skipped: there is no /dev/kvm");
+        return;
+    };
+    if !rustix::process::geteuid().is_root() || device.permissions().mode() & 0o006 != 0 {
+        eprintln!("skipped: not root, or everyone may open /dev/kvm");
+        return;
+    }
+    // The target folder may be closed to others.
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let copy = folder.path().join("paravane");
+    std::fs::copy(program::path(), &copy).unwrap();
+    let mut command = std::process::Command::new(copy);
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    command.args(["conformance", "--hypervisor", "kvm", "--layer", "none"]);
+    let run = program::finish(&mut command);
+    refused(
+        &run,
+        &["this user may not open /dev/kvm", "--hypervisor process"],
+    );
+}
+
+/// What runs a machine, and why, is told by `--verbose`, `inspect` and `stat`.
+#[test]
+fn auto_chooses_and_says_why() {
+    let user = User::new();
+    let name = user.detach(&["--hypervisor", "auto"], "sleep 1000");
+    let name = name.trim();
+    let expected = match speed() {
+        Ok(rate) if rate >= EMULATED => ("kvm", "/dev/kvm is fast"),
+        Ok(_) => ("process", "/dev/kvm is not fast"),
+        Err(_) => ("process", "/dev/kvm"),
+    };
+    let inspected = user.inspect(name);
+    assert_eq!(inspected["hypervisor"]["name"], expected.0, "{inspected}");
+    let why = inspected["hypervisor"]["why"].as_str().unwrap();
+    assert!(why.contains(expected.1), "{why}");
+    let stat = user.ok(&["stat", name]);
+    let line = format!("hypervisor {}: {why}", expected.0);
+    assert!(stat.lines().any(|l| l == line), "{stat}");
+    user.ok(&["kill", name]);
+    let mut command = vm::command(["--hypervisor", "auto", "--verbose", "--", "true"]);
+    let run = program::finish(&mut command);
+    let begins = format!("paravane: hypervisor {}: ", expected.0);
+    assert!(run.code == 0 && run.stderr.starts_with(&begins), "{run:?}");
+}
+
+/// The same kernel file as everywhere.
+#[test]
+fn linux_runs_a_command() {
+    let Some(rate) = usable() else {
+        return;
+    };
+    if rate < EMULATED {
+        eprintln!("skipped: this KVM's emulator lacks instructions that Linux uses");
+        return;
+    }
+    for cpus in ["1", "2"] {
+        let mut command = vm::command(["--hypervisor", "kvm", "--cpus", cpus]);
+        let run = program::finish(command.args(["--", "sh", "-c", "uname -s; nproc; exit 7"]));
+        let lines: Vec<&str> = run.stdout.lines().collect();
+        assert_eq!(
+            (run.code, lines),
+            (7, vec!["Linux", cpus]),
+            "{}",
+            run.stderr
+        );
+    }
+}
