@@ -13,9 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+/// Reads a disk, and starts programs. Ten of them live at the same time, so that some run in host
+/// processes that have none of their pages yet.
 const SCRIPT: &str = "while read line; do \
     dd if=/dev/vda of=/dev/null bs=64k count=16 iflag=direct 2>/dev/null; \
-                      for i in 1 2 3 4 5; do true | true; done; echo; done";
+    for i in 1 2 3 4 5; do true | true; done; \
+    for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3 & done; wait; echo; done";
 
 /// The same ordinary program again and again, at the same addresses each time.
 const AGAIN: &str =
@@ -83,6 +86,7 @@ fn figures_follow_the_work() {
     assert_eq!(after["vcpus"].as_array().unwrap().len(), 2);
     assert_eq!(after["memory"], 256 << 20);
     for field in [
+        "faults_hidden",
         "fills",
         "flushes",
         "switches",
@@ -95,8 +99,6 @@ fn figures_follow_the_work() {
             "{field}: {before} {after}"
         );
     }
-    // This work may take none: what its programs use is mapped ahead.
-    assert!(sum(&after, "faults_hidden") > 0, "{after}");
     // The disk's megabyte, and a status for each request.
     let bytes = |stats: &Value| device(stats, "disk")["bytes_to_guest"].as_u64().unwrap();
     let read = bytes(&after) - bytes(&before);
