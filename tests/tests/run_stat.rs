@@ -245,7 +245,7 @@ fn the_log_has_levels() {
         "{info}"
     );
     assert!(log(&["--log", "debug"], "").contains("driver ready"));
-    let some = log(&[], "paravane_hypervisor::process::device=debug");
+    let some = log(&[], "paravane_hypervisor::device_work=debug");
     assert!(
         some.contains("driver ready") && !some.contains("INFO"),
         "{some}"
