@@ -38,10 +38,23 @@ void *layer_entry(u32 call)
 	return (void *)(layer.base + entry.offset);
 }
 
+/* Stands for every call of a section that the layer does not offer. */
+static s64 absent(void)
+{
+	return -VMI_ENOSYS;
+}
+
+static void *entry_or_absent(u32 call)
+{
+	void *entry = layer_entry(call);
+
+	return entry || layer_offers_section(call >> 8) ? entry : absent;
+}
+
 void calls_fill(void)
 {
 #define X(SECTION, section, CALL, name, number, CLASS, since) \
-	vmi.section##_##name = (vmi_##section##_##name##_fn *)layer_entry(number);
+	vmi.section##_##name = (vmi_##section##_##name##_fn *)entry_or_absent(number);
 	VMI_FOR_EACH_CALL(X)
 #undef X
 }

@@ -132,8 +132,24 @@ static void call(const struct test *test)
 	this_cpu()->test_jump = NULL;
 }
 
+/* The first section that the test needs and the layer does not offer; VMI_SECTION_COUNT: none. */
+static u32 lacks(const struct test *test)
+{
+	u32 i;
+
+	for (i = 0; i < test->cover_count; i++)
+		if (!layer_offers_section(test->covers[i] >> 8))
+			return test->covers[i] >> 8;
+	return VMI_SECTION_COUNT;
+}
+
 static bool run(u32 number, const struct test *test)
 {
+	static const char *const sections[] = {
+#define Y(SECTION, section, number, version, compat, calls) [number] = #section,
+		VMI_FOR_EACH_SECTION(Y)
+#undef Y
+	};
 	const struct test_verdict *verdict = test_verdict();
 	bool verbose = option("times", (char[8]){ 0 }, 8);
 	u64 start = now();
@@ -142,6 +158,11 @@ static bool run(u32 number, const struct test *test)
 	if (test->vcpus > machine.vcpus_online) {
 		print("ok %u - %s # SKIP needs %u vCPUs\n", number, test->name,
 		      test->vcpus);
+		return true;
+	}
+	if (lacks(test) < VMI_SECTION_COUNT) {
+		print("ok %u - %s # SKIP the layer has no section %s\n", number,
+		      test->name, sections[lacks(test)]);
 		return true;
 	}
 	if ((test->flags & TEST_ALL) && suite_is_filtered) {

@@ -56,7 +56,8 @@ static void handler(struct regs *regs)
 	expect(vmi.time_frequency() > 0, "time.frequency");
 	read_time();
 	expect(get_cr3() == to_gpa(kernel_root), "mmu.get_cr3");
-	expect(!vmi.lock_kick(0) && vmi.lock_pending(0) == 1, "lock.kick of another vCPU");
+	if (layer_offers_section(VMI_SECTION_LOCK))
+		expect(!vmi.lock_kick(0) && vmi.lock_pending(0) == 1, "lock.kick of another vCPU");
 	expect(vmi.core_version(VMI_SECTION_CPU) > 0, "core.version");
 	expect(vmi.core_console_write("", 0) == 0, "core.console_write");
 	expect(read_tsc() >= tsc, "cpu.read_tsc");
@@ -75,9 +76,11 @@ static void victim(void *argument)
 		expect(get_cr2() == 0x1234000, "cpu.get_cr2 of the interrupted code");
 		expect(!vmi.cpu_read_msr(MSR_GS_BASE, &value) && value == (u64)this_cpu(),
 		       "cpu.read_msr of the interrupted code");
-		expect(vmi.lock_kick(1) == 0 && vmi.lock_pending(1) == 1, "lock.kick");
-		vmi.lock_wait(&(u8){ 0 }, 0);
-		expect(vmi.lock_pending(1) == 0, "lock.wait");
+		if (layer_offers_section(VMI_SECTION_LOCK)) {
+			expect(vmi.lock_kick(1) == 0 && vmi.lock_pending(1) == 1, "lock.kick");
+			vmi.lock_wait(&(u8){ 0 }, 0);
+			expect(vmi.lock_pending(1) == 0, "lock.wait");
+		}
 		expect(!vmi.time_set_alarm(VMI_TIME_REAL, now() + NS_PER_S, 0, 0x5b) &&
 		       vmi.time_cancel_alarm(VMI_TIME_REAL) == 1, "time.set_alarm");
 		watch("NMIs");

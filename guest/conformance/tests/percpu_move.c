@@ -44,11 +44,13 @@ static const char *find_fault(struct percpu *cpu)
 	irq_disable();
 	if (cpu->irq_count[VECTOR_A] != before + 1)
 		return "no interrupt after unmasking";
-	if (vmi.lock_kick(0) || vmi.lock_pending(0) != 1)
-		return "lock.kick";
-	vmi.lock_wait(&(u8){ 0 }, 0);
-	if (vmi.lock_pending(0))
-		return "lock.wait";
+	if (layer_offers_section(VMI_SECTION_LOCK)) {
+		if (vmi.lock_kick(0) || vmi.lock_pending(0) != 1)
+			return "lock.kick";
+		vmi.lock_wait(&(u8){ 0 }, 0);
+		if (vmi.lock_pending(0))
+			return "lock.wait";
+	}
 	alarms = 0;
 	if (vmi.time_set_alarm(VMI_TIME_REAL, now() + NS_PER_MS, 0, VECTOR_A))
 		return "time.set_alarm";
