@@ -32,25 +32,6 @@ static noinstr void vmi_set_debugreg(int number, unsigned long value)
 	vmi.cpu_set_dr(number, value);
 }
 
-static unsigned long vmi_read_cr0(void)
-{
-	return vmi.cpu_get_cr0();
-}
-
-static void vmi_write_cr0(unsigned long value)
-{
-	vmi.cpu_set_cr0(value);
-}
-
-static void vmi_write_cr4(unsigned long value)
-{
-	vmi.cpu_set_cr4(value);
-}
-
-static void vmi_wbinvd(void)
-{
-}
-
 static u64 vmi_read_msr_safe(unsigned int msr, int *err)
 {
 	u64 value = 0;
@@ -189,41 +170,35 @@ static void vmi_load_sp0(unsigned long sp0)
 	vmi.cpu_set_kernel_stack(this_cpu_ptr(&cpu_tss_rw.x86_tss), sp0);
 }
 
-/* Keeps the native instruction where the layer keeps it. */
-#define USE(call, op, function)						\
-	do {								\
-		if (vmi_layer_wants(VMI_CALL_##call))			\
-			pv_ops.op = function;				\
-	} while (0)
-
 void __init vmi_init_cpu_ops(void)
 {
-	USE(CPU_CPUID, cpu.cpuid, vmi_cpuid);
-	USE(CPU_GET_DR, cpu.get_debugreg, vmi_get_debugreg);
-	USE(CPU_SET_DR, cpu.set_debugreg, vmi_set_debugreg);
-	USE(CPU_GET_CR0, cpu.read_cr0, vmi_read_cr0);
-	USE(CPU_SET_CR0, cpu.write_cr0, vmi_write_cr0);
-	USE(CPU_SET_CR4, cpu.write_cr4, vmi_write_cr4);
-	USE(CPU_READ_MSR, cpu.read_msr, vmi_read_msr);
-	USE(CPU_READ_MSR, cpu.read_msr_safe, vmi_read_msr_safe);
-	USE(CPU_WRITE_MSR, cpu.write_msr, vmi_write_msr);
-	USE(CPU_WRITE_MSR, cpu.write_msr_safe, vmi_write_msr_safe);
-	USE(CPU_READ_PMC, cpu.read_pmc, vmi_read_pmc);
-	USE(CPU_SET_LDT, cpu.set_ldt, vmi_set_ldt);
-	USE(CPU_SET_GDT, cpu.load_gdt, vmi_load_gdt);
-	USE(CPU_SET_IDT, cpu.load_idt, vmi_load_idt);
-	USE(CPU_SET_TLS, cpu.load_tls, vmi_load_tls);
-	USE(CPU_LOAD_GS, cpu.load_gs_index, vmi_load_gs_index);
-	USE(CPU_WRITE_LDT, cpu.write_ldt_entry, vmi_write_ldt_entry);
-	USE(CPU_WRITE_GDT, cpu.write_gdt_entry, vmi_write_gdt_entry);
-	USE(CPU_WRITE_IDT, cpu.write_idt_entry, vmi_write_idt_entry);
-	USE(CPU_SET_KERNEL_STACK, cpu.load_sp0, vmi_load_sp0);
+	/* Primitive calls keep at least the registers that a function must keep. */
+	vmi_use(&pv_ops.cpu.cpuid, VMI_CALL_CPU_CPUID, vmi_cpuid);
+	vmi_use(&pv_ops.cpu.get_debugreg, VMI_CALL_CPU_GET_DR, vmi_get_debugreg);
+	vmi_use(&pv_ops.cpu.set_debugreg, VMI_CALL_CPU_SET_DR, vmi_set_debugreg);
+	vmi_use(&pv_ops.cpu.read_cr0, VMI_CALL_CPU_GET_CR0, vmi.cpu_get_cr0);
+	vmi_use(&pv_ops.cpu.write_cr0, VMI_CALL_CPU_SET_CR0, vmi.cpu_set_cr0);
+	vmi_use(&pv_ops.cpu.write_cr4, VMI_CALL_CPU_SET_CR4, vmi.cpu_set_cr4);
+	vmi_use(&pv_ops.cpu.read_msr, VMI_CALL_CPU_READ_MSR, vmi_read_msr);
+	vmi_use(&pv_ops.cpu.read_msr_safe, VMI_CALL_CPU_READ_MSR, vmi_read_msr_safe);
+	vmi_use(&pv_ops.cpu.write_msr, VMI_CALL_CPU_WRITE_MSR, vmi_write_msr);
+	vmi_use(&pv_ops.cpu.write_msr_safe, VMI_CALL_CPU_WRITE_MSR, vmi_write_msr_safe);
+	vmi_use(&pv_ops.cpu.io_delay, VMI_CALL_CPU_IO_DELAY, vmi.cpu_io_delay);
+	vmi_use(&pv_ops.cpu.wbinvd, VMI_CALL_CPU_WBINVD, vmi.cpu_wbinvd);
+	vmi_use(&pv_ops.cpu.read_pmc, VMI_CALL_CPU_READ_PMC, vmi_read_pmc);
+	vmi_use(&pv_ops.cpu.set_ldt, VMI_CALL_CPU_SET_LDT, vmi_set_ldt);
+	vmi_use(&pv_ops.cpu.load_gdt, VMI_CALL_CPU_SET_GDT, vmi_load_gdt);
+	vmi_use(&pv_ops.cpu.load_idt, VMI_CALL_CPU_SET_IDT, vmi_load_idt);
+	vmi_use(&pv_ops.cpu.load_tls, VMI_CALL_CPU_SET_TLS, vmi_load_tls);
+	vmi_use(&pv_ops.cpu.load_gs_index, VMI_CALL_CPU_LOAD_GS, vmi_load_gs_index);
+	vmi_use(&pv_ops.cpu.write_ldt_entry, VMI_CALL_CPU_WRITE_LDT, vmi_write_ldt_entry);
+	vmi_use(&pv_ops.cpu.write_gdt_entry, VMI_CALL_CPU_WRITE_GDT, vmi_write_gdt_entry);
+	vmi_use(&pv_ops.cpu.write_idt_entry, VMI_CALL_CPU_WRITE_IDT, vmi_write_idt_entry);
+	vmi_use(&pv_ops.cpu.load_sp0, VMI_CALL_CPU_SET_KERNEL_STACK, vmi_load_sp0);
 	if (!(vmi_layer.rom.header.flags & VMI_HEADER_PARAVIRT))
 		return;
 	/* These do nothing at privilege level 3. */
 	pv_info.name = "VMI";
-	pv_ops.cpu.io_delay = paravirt_nop;
-	pv_ops.cpu.wbinvd = vmi_wbinvd;
 	pv_ops.cpu.load_tr_desc = paravirt_nop;
 	pv_ops.cpu.store_tr = vmi_store_tr;
 #ifdef CONFIG_X86_IOPL_IOPERM

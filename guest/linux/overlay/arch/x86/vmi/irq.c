@@ -138,14 +138,10 @@ static void __init vmi_init_irq(void)
 void __init vmi_init_irq_ops(void)
 {
 	/* Primitive calls keep all registers but rax. */
-	if (vmi_layer_wants(VMI_CALL_CPU_IRQ_FLAG))
-		pv_ops.irq.save_fl = __PV_IS_CALLEE_SAVE(vmi.cpu_irq_flag);
-	if (vmi_layer_wants(VMI_CALL_CPU_IRQ_DISABLE))
-		pv_ops.irq.irq_disable = __PV_IS_CALLEE_SAVE(vmi.cpu_irq_disable);
-	if (vmi_layer_wants(VMI_CALL_CPU_IRQ_ENABLE))
-		pv_ops.irq.irq_enable = __PV_IS_CALLEE_SAVE(vmi.cpu_irq_enable);
-	if (vmi_layer_wants(VMI_CALL_CPU_HALT))
-		pv_ops.irq.safe_halt = vmi.cpu_halt;
+	vmi_use(&pv_ops.irq.save_fl, VMI_CALL_CPU_IRQ_FLAG, vmi.cpu_irq_flag);
+	vmi_use(&pv_ops.irq.irq_disable, VMI_CALL_CPU_IRQ_DISABLE, vmi.cpu_irq_disable);
+	vmi_use(&pv_ops.irq.irq_enable, VMI_CALL_CPU_IRQ_ENABLE, vmi.cpu_irq_enable);
+	vmi_use(&pv_ops.irq.safe_halt, VMI_CALL_CPU_HALT, vmi.cpu_halt);
 }
 
 /* The machine has no interrupts other than the layer's. */

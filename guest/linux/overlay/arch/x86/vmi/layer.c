@@ -87,12 +87,24 @@ enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom)
 	return VMI_ROM_OK;
 }
 
-bool vmi_layer_wants(u32 call)
+unsigned int vmi_layer_record(u32 call)
 {
 	struct vmi_call_entry entry;
 
-	return vmi_rom_call(&vmi_layer.rom, vmi_layer.base, call, &entry) &&
-	       entry.reloc == VMI_RELOC_CALL;
+	return vmi_rom_call(&vmi_layer.rom, vmi_layer.base, call, &entry) ? entry.reloc :
+									     VMI_RELOC_NONE;
+}
+
+bool vmi_layer_inline(u32 call, struct vmi_inline *insns)
+{
+	u32 size = vmi_layer.rom.header.image_size;
+	struct vmi_call_entry entry;
+
+	if (!vmi_rom_call(&vmi_layer.rom, vmi_layer.base, call, &entry) ||
+	    !entry.inline_offset || entry.inline_offset > size - sizeof(*insns))
+		return false;
+	memcpy(insns, vmi_layer.base + entry.inline_offset, sizeof(*insns));
+	return insns->length && insns->length <= VMI_INLINE_MAX;
 }
 
 u32 vmi_layer_features(u32 id)

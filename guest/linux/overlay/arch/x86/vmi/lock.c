@@ -92,7 +92,7 @@ static bool in_use __ro_after_init;
 void __init vmi_init_locks(void)
 {
 	/* A single vCPU never waits for a lock. */
-	if (vmi_boot.vcpu_count < 2 || !vmi_layer_wants(VMI_CALL_LOCK_WAIT))
+	if (vmi_boot.vcpu_count < 2 || vmi_layer_record(VMI_CALL_LOCK_WAIT) == VMI_RELOC_NONE)
 		return;
 	if (nopvspin) {
 		pr_info("VMI: locks spin: \"nopvspin\"\n");

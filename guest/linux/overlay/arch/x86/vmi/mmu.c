@@ -100,16 +100,6 @@ void vmi_flush_kernel(unsigned long start, unsigned long end)
 	vmi.mmu_flush_kernel_range(start & PAGE_MASK, end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
 }
 
-static void vmi_flush_tlb_one_user(unsigned long address)
-{
-	vmi.mmu_invalidate_page(address);
-}
-
-static unsigned long vmi_read_cr3(void)
-{
-	return vmi.mmu_get_cr3();
-}
-
 /* The layer offers VMI_MMU_NO_VECTORS. */
 static bool no_vectors __ro_after_init;
 
@@ -172,30 +162,25 @@ static void vmi_pgd_free(struct mm_struct *mm, pgd_t *pgd)
 	WARN_ON_ONCE(vmi.mmu_release_page_table(__pa(pgd), VMI_LEVEL_PML4));
 }
 
-#define USE(call, op, function)						\
-	do {								\
-		if (vmi_layer_wants(VMI_CALL_##call))			\
-			pv_ops.mmu.op = function;			\
-	} while (0)
-
 void __init vmi_init_mmu_ops(void)
 {
 	/* With page-table isolation Linux also flushes by means that a layer does not see. */
 	if (vmi_low || !boot_cpu_has(X86_FEATURE_PTI)) {
-		USE(MMU_FLUSH_TLB, flush_tlb_user, vmi_flush_tlb_user);
-		USE(MMU_FLUSH_TLB, flush_tlb_kernel, vmi_flush_tlb_kernel);
-		USE(MMU_INVALIDATE_PAGE, flush_tlb_one_user, vmi_flush_tlb_one_user);
+		vmi_use(&pv_ops.mmu.flush_tlb_user, VMI_CALL_MMU_FLUSH_TLB, vmi_flush_tlb_user);
+		vmi_use(&pv_ops.mmu.flush_tlb_kernel, VMI_CALL_MMU_FLUSH_TLB, vmi_flush_tlb_kernel);
+		vmi_use(&pv_ops.mmu.flush_tlb_one_user, VMI_CALL_MMU_INVALIDATE_PAGE,
+			vmi.mmu_invalidate_page);
 	}
 	/* Primitive calls keep at least the registers that a callee-save operation must keep. */
-	USE(CPU_GET_CR2, read_cr2, __PV_IS_CALLEE_SAVE(vmi.cpu_get_cr2));
-	USE(CPU_SET_CR2, write_cr2, (void *)vmi.cpu_set_cr2);
-	USE(MMU_GET_CR3, read_cr3, vmi_read_cr3);
-	USE(MMU_SET_CR3, write_cr3, vmi_write_cr3);
-	USE(MMU_REGISTER_PAGE_TABLE, pgd_alloc, vmi_pgd_alloc);
-	USE(MMU_RELEASE_PAGE_TABLE, pgd_free, vmi_pgd_free);
+	vmi_use(&pv_ops.mmu.read_cr2, VMI_CALL_CPU_GET_CR2, vmi.cpu_get_cr2);
+	vmi_use(&pv_ops.mmu.write_cr2, VMI_CALL_CPU_SET_CR2, vmi.cpu_set_cr2);
+	vmi_use(&pv_ops.mmu.read_cr3, VMI_CALL_MMU_GET_CR3, vmi.mmu_get_cr3);
+	vmi_use(&pv_ops.mmu.write_cr3, VMI_CALL_MMU_SET_CR3, vmi_write_cr3);
+	vmi_use(&pv_ops.mmu.pgd_alloc, VMI_CALL_MMU_REGISTER_PAGE_TABLE, vmi_pgd_alloc);
+	vmi_use(&pv_ops.mmu.pgd_free, VMI_CALL_MMU_RELEASE_PAGE_TABLE, vmi_pgd_free);
 	if (!vmi_low)
 		return;
-	USE(MMU_EXPECT_SPACE, enter_mmap, vmi_expect_program);
+	vmi_use(&pv_ops.mmu.enter_mmap, VMI_CALL_MMU_EXPECT_SPACE, vmi_expect_program);
 	no_vectors = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_NO_VECTORS;
 	flush_space = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_SPACE;
 	if (flush_space && vmi_boot.vcpu_count > 1)

@@ -84,6 +84,7 @@ static void __init vmi_smp_prepare_boot_cpu(void)
 void __init vmi_find_rom(void)
 {
 	unsigned long gs_base;
+	const char *wrong;
 	void *data;
 	int result;
 
@@ -101,6 +102,12 @@ void __init vmi_find_rom(void)
 			-result);
 		return;
 	}
+	wrong = vmi_read_records();
+	if (wrong) {
+		vmi_layer.present = false;
+		pr_info("VMI: layer %s: %s, native\n", vmi_layer.name, wrong);
+		return;
+	}
 	/* The layer's code has no endbr instructions. */
 	setup_clear_cpu_cap(X86_FEATURE_IBT);
 	prepare_boot_cpu = smp_ops.smp_prepare_boot_cpu;
@@ -108,7 +115,7 @@ void __init vmi_find_rom(void)
 	vmi_init_cpu_ops();
 	vmi_init_mmu_ops();
 	vmi_init_irq_ops();
-	if (vmi_layer_wants(VMI_CALL_CPU_IRQ_DISABLE))
+	if (vmi_sites_differ())
 		setup_force_cpu_cap(X86_FEATURE_PVCALLS);
 	pr_info("VMI: layer %s %u.%u\n", vmi_layer.name, vmi_layer.rom.header.api_major,
 		vmi_layer.rom.header.api_minor);

@@ -149,6 +149,7 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 {
 	enum vmi_rom_error error;
 	unsigned long root;
+	const char *wrong;
 
 	error = vmi_layer_from_boot_info(info);
 	if (error)
@@ -166,6 +167,9 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 		refuse("the layer needs more memory for a vCPU than there is yet");
 	if (vmi_layer_init(gs_base, boot_data))
 		refuse("the layer does not start");
+	wrong = vmi_read_records();
+	if (wrong)
+		refuse(wrong);
 	__text_gen_insn(&early_xen_iret_patch, JMP32_INSN_OPCODE, &early_xen_iret_patch,
 			&vmi_iret, JMP32_INSN_SIZE);
 	vmi_init_cpu_ops();

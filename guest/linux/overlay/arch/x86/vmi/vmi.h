@@ -41,13 +41,23 @@ enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info);
 int vmi_layer_init(unsigned long gs_base, void *data);
 int vmi_percpu_prepare(unsigned int cpu);
 enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom);
-/* Whether the layer wants to be called, and not the native instruction to be executed. */
-bool vmi_layer_wants(u32 call);
+/* The relocation record of a call, VMI_RELOC_...; of an absent call VMI_RELOC_NONE. */
+unsigned int vmi_layer_record(u32 call);
+/* The code of a call whose record is VMI_RELOC_INLINE; false if it has none. */
+bool vmi_layer_inline(u32 call, struct vmi_inline *insns);
 /* Feature bits of a section; 0 if the layer does not have it. */
 u32 vmi_layer_features(u32 section);
 /* Whether an address lies in the layer's code or data. */
 bool vmi_in_layer(unsigned long ip);
 void vmi_print(const char *text);
+
+/* sites.c */
+/* Reads the records, which core.init may change, before one is obeyed. Returns what is wrong. */
+const char *vmi_read_records(void);
+/* Sets a pv_op to a function, unless the call's record leaves or erases what is there. */
+void vmi_use(void *op, u32 call, void *function);
+/* Whether a site of a single instruction becomes anything else. */
+bool vmi_sites_differ(void);
 
 /* start.c */
 asmlinkage void vmi_start_kernel(const struct vmi_boot_info *info, unsigned long gs_base);

@@ -14,6 +14,12 @@ struct task_struct;
 /* On bare metal or full virtualization: finds a layer among the option ROMs and starts it. */
 void vmi_find_rom(void);
 
+/*
+ * What the layer puts at a site of pv_ops that calls *op and has @length bytes. Returns how many
+ * bytes of @code it has set, or a negative number: the site calls what pv_ops contains.
+ */
+int vmi_site(const void *op, u8 *code, unsigned int length);
+
 /* Clears the execute permission from start to end, except for a layer that was loaded there. */
 void vmi_set_memory_nx(unsigned long start, unsigned long end);
 
@@ -37,6 +43,11 @@ void vmi_exec_fill(unsigned long ip);
 
 static inline void vmi_find_rom(void)
 {
+}
+
+static inline int vmi_site(const void *op, u8 *code, unsigned int length)
+{
+	return -1;
 }
 
 static inline void vmi_set_memory_nx(unsigned long start, unsigned long end)
