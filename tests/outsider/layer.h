@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * A layer as docs/writing-a-layer.md tells to write one, for bare metal: what differs from the
+ * native layer is what a kernel must not assume. It has records of each kind, inline code that it
+ * completes in core.init, large layer data, and no section that a kernel can do without.
+ */
+#ifndef OUTSIDER_LAYER_H
+#define OUTSIDER_LAYER_H
+
+#include "features.h"
+#include "outsider.h"
+
+#define LAYER_NAME "outsider"
+#define LAYER_PERCPU_SIZE OUTSIDER_PERCPU_SIZE
+
+/* Neither lock, patch, stats nor line. */
+#define LAYER_SECTIONS								\
+	(1 << VMI_SECTION_CORE | 1 << VMI_SECTION_CPU | 1 << VMI_SECTION_MMU |	\
+	 1 << VMI_SECTION_APIC | 1 << VMI_SECTION_SMP | 1 << VMI_SECTION_TIME)
+
+/* A call of this layer is OUTSIDER_..., the others are the native layer's. */
+#define LAYER_ENTRY(s, n) outsider_##s##_##n
+#define LAYER_INLINE(s, n) inline_##s##_##n
+
+#define OUTSIDER_RECORD(call, record)			\
+	.if outsider_number == call;			\
+	.set layer_reloc, record;			\
+	.set layer_inline, record == VMI_RELOC_INLINE;	\
+	.endif;
+
+/* Calls without a native form are made, those with one that are not named here stay. */
+#define LAYER_RELOC(S, s, N, n, num, class)						\
+	.set outsider_number, num;							\
+	.set layer_reloc, VMI_RELOC_NONE;						\
+	.ifeqs STRING(VMI_NATIVE_##S##_##N), STRING_(VMI_NATIVE_##S##_##N);		\
+	.set layer_reloc, VMI_RELOC_CALL;						\
+	.endif;										\
+	OUTSIDER_RECORD(VMI_CALL_CPU_IRQ_DISABLE, VMI_RELOC_INLINE)			\
+	OUTSIDER_RECORD(VMI_CALL_CPU_IRQ_ENABLE, VMI_RELOC_INLINE)			\
+	OUTSIDER_RECORD(VMI_CALL_CPU_IRQ_FLAG, VMI_RELOC_INLINE)			\
+	OUTSIDER_RECORD(VMI_CALL_CPU_GET_CR2, VMI_RELOC_INLINE)				\
+	OUTSIDER_RECORD(VMI_CALL_CPU_SET_CR4, VMI_RELOC_INLINE)				\
+	OUTSIDER_RECORD(VMI_CALL_MMU_INVALIDATE_PAGE, VMI_RELOC_INLINE)			\
+	OUTSIDER_RECORD(VMI_CALL_MMU_GET_CR3, VMI_RELOC_INLINE)				\
+	OUTSIDER_RECORD(VMI_CALL_MMU_SET_CR3, VMI_RELOC_CALL)				\
+	OUTSIDER_RECORD(VMI_CALL_CPU_IO_DELAY, VMI_RELOC_NOP)				\
+	OUTSIDER_RECORD(VMI_CALL_CPU_WBINVD, VMI_RELOC_NOP)
+
+#endif

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A third layer (`tests/outsider/`), written as docs/writing-a-layer.md says: it passes the suite,
+//! and boots Linux on bare metal, which obeys each of its relocation records.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::program::{self, Run};
+use paravane_tests::{linux, rom, source_root};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// The layer's ROM.
+fn build(folder: &Path) -> PathBuf {
+    let make = Command::new("make")
+        .arg("-C")
+        .arg(source_root().join("tests/outsider"))
+        .arg(format!("OUT={}", folder.display()))
+        // Do not use the job server of a make that runs this test.
+        .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .output()
+        .unwrap();
+    assert!(make.status.success(), "{make:?}");
+    folder.join("outsider.rom")
+}
+
+/// Boots Linux with a ROM in software emulation, with `tests/guest/outsider` as its first process.
+fn boot(folder: &TempDir, rom: &Path, append: &str) -> Run {
+    let (program, root) = (folder.path().join("init"), folder.path().join("root"));
+    linux::compile(&source_root().join("tests/guest/outsider"), &program);
+    fs::write(&root, linux::initial_root(&fs::read(&program).unwrap())).unwrap();
+    let image = linux::kernel().with_file_name("bzImage");
+    let mut qemu = Command::new("qemu-system-x86_64");
+    qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi"]);
+    qemu.args(["-cpu", "max", "-m", "256", "-smp", "2", "-display", "none"]);
+    qemu.args(["-vga", "none", "-serial", "stdio", "-nodefaults"]);
+    qemu.args(["-no-user-config", "-no-reboot", "-append"]);
+    qemu.arg(format!("console=ttyS0 quiet panic=-1 {append}"));
+    qemu.arg("-kernel").arg(image).arg("-initrd").arg(root);
+    let mut run = program::finish(qemu.arg("-option-rom").arg(rom));
+    run.stdout = run.stdout.replace('\r', "");
+    assert!(run.stdout.contains("\ndone\n"), "{run:?}");
+    run
+}
+
+/// What /sys/kernel/debug/vmi/calls says: the record of a call, and its sites by what they hold.
+fn calls(text: &str) -> BTreeMap<&str, (&str, BTreeMap<&str, u64>)> {
+    text.lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [name, record, sites @ ..] = &words[..] else {
+                return None;
+            };
+            (sites.len() == 8).then(|| {
+                let sites = sites.chunks(2).map(|s| (s[0], s[1].parse().unwrap()));
+                (*name, (*record, sites.collect()))
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn it_passes_the_suite() {
+    let folder = tempfile::tempdir().unwrap();
+    let rom = build(folder.path());
+    for cpus in ["1", "2"] {
+        let run = program::finish(
+            program::command()
+                .args(["conformance", "--hypervisor", "qemu", "--tap"])
+                .args(["--timeout", "600", "--cpus", cpus, "--rom"])
+                .arg(&rom),
+        );
+        assert!(run.last_line().contains(" 0 failed"), "{run:?}");
+        assert_eq!(run.code, 0, "{run:?}");
+        // A section that is absent is no error, and its calls are not tested.
+        assert!(
+            run.stdout
+                .contains("# SKIP the layer has no section lock\n"),
+            "{run:?}"
+        );
+    }
+}
+
+/// Each record by itself: some calls are made, some sites are erased, some hold the layer's code,
+/// and the rest stays.
+#[test]
+fn linux_obeys_each_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let rom = build(folder.path());
+    let run = boot(&folder, &rom, "");
+    assert!(run.stdout.contains("log VMI: layer outsider 1."), "{run:?}");
+    for word in ["WARNING:", "BUG:", "Oops", "Call Trace", " failed"] {
+        assert!(!run.stdout.contains(word), "{word}: {run:?}");
+    }
+    let calls = calls(&run.stdout);
+    println!("{calls:?}");
+    let sites = |call: &str, record: &str, hold: &str| {
+        let (is, sites) = &calls[call];
+        assert_eq!(*is, record, "{call}: {run:?}");
+        let others: u64 = sites.iter().filter(|s| *s.0 != hold).map(|s| s.1).sum();
+        assert_eq!(others, 0, "{call} in sites that are not {hold}: {run:?}");
+        sites[hold]
+    };
+    assert!(sites("cpu.irq_enable", "inline", "inline") > 100);
+    for call in ["cpu.get_cr2", "cpu.set_cr4", "mmu.invalidate_page"] {
+        assert!(sites(call, "inline", "inline") > 0, "{call}: {run:?}");
+    }
+    // Their code is longer than a site.
+    assert!(sites("cpu.irq_disable", "inline", "call") > 100);
+    assert!(sites("cpu.irq_flag", "inline", "call") > 100);
+    assert!(sites("mmu.get_cr3", "inline", "call") > 0);
+    assert!(sites("mmu.set_cr3", "call", "call") > 0);
+    assert!(sites("cpu.io_delay", "nop", "nop") > 0);
+    assert!(sites("cpu.wbinvd", "nop", "nop") > 0);
+    for call in ["cpu.halt", "cpu.get_cr0", "cpu.set_cr0", "cpu.set_cr2"] {
+        sites(call, "none", "native");
+    }
+    // The layer was called, on both vCPUs. Each count is in another place of its data.
+    for cpu in ["0", "1"] {
+        for (call, least) in [
+            ("irq_disable", 1000),
+            ("irq_flag", 1000),
+            ("get_cr3", 1),
+            ("set_cr3", 100),
+        ] {
+            let start = format!("count {cpu} {call} ");
+            let mut lines = run.stdout.lines();
+            let count = lines.find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok());
+            assert!(
+                count.is_some_and(|c| c >= least),
+                "{start}{count:?}: {run:?}"
+            );
+        }
+    }
+}
+
+/// The native layer leaves every site the instruction that it is without a layer.
+#[test]
+fn the_native_layer_changes_no_site() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("native.rom");
+    fs::write(&file, paravane_blobs::NATIVE_ROM).unwrap();
+    let run = boot(&folder, &file, "");
+    assert!(run.stdout.contains("log VMI: layer native 1."), "{run:?}");
+    let calls = calls(&run.stdout);
+    assert_eq!(calls.len(), 14, "{run:?}");
+    for (call, (record, sites)) in calls {
+        assert_eq!(record, "none", "{call}: {run:?}");
+        for (hold, count) in sites {
+            assert_eq!(
+                count > 0,
+                hold == "native",
+                "{call}: {hold} {count}: {run:?}"
+            );
+        }
+    }
+}
+
+/// A record that cannot be obeyed: Linux says which, and stays native.
+#[test]
+fn a_bad_record_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = fs::read(build(folder.path())).unwrap();
+    // The code of cpu.set_cr4: its length, then mov %rdi,%cr4.
+    let code = [3, 0x0f, 0x22, 0xe7];
+    let at = good.windows(4).position(|bytes| bytes == code).unwrap();
+    let bad = folder.path().join("bad.rom");
+    fs::write(&bad, rom::with(&good, at, &[16])).unwrap();
+    let run = boot(&folder, &bad, "");
+    assert!(
+        run.stdout
+            .contains("log VMI: layer outsider: cpu.set_cr4: bad relocation record, native\n"),
+        "{run:?}"
+    );
+    assert!(calls(&run.stdout).is_empty(), "{run:?}");
+}
