@@ -50,7 +50,7 @@ fn boot(folder: &TempDir, rom: &Path, append: &str) -> Run {
 fn calls(text: &str) -> BTreeMap<&str, (&str, BTreeMap<&str, u64>)> {
     text.lines()
         .filter_map(|line| {
-            let words: Vec<&str> = line.split(' ').collect();
+            let words: Vec<&str> = line.strip_prefix("sites ")?.split(' ').collect();
             let [name, record, sites @ ..] = &words[..] else {
                 return None;
             };
@@ -157,6 +157,51 @@ fn the_native_layer_changes_no_site() {
             );
         }
     }
+}
+
+/// The lines of /sys/kernel/debug/vmi/stats after a word: calls, cycles and the histogram's sum.
+fn stats<'a>(text: &'a str, word: &str) -> BTreeMap<&'a str, [u64; 3]> {
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.strip_prefix(word)?.trim_start().split(' ');
+            let name = words.next().unwrap();
+            let calls = words.next().unwrap().parse().unwrap();
+            let cycles = words.next().unwrap().parse().unwrap();
+            let buckets = words.map(|pair| pair.split_once(':').unwrap().1.parse::<u64>().unwrap());
+            Some((name, [calls, cycles, buckets.sum()]))
+        })
+        .collect()
+}
+
+/// native-stats from within Linux: counts, cycles, histograms, and their reset.
+#[test]
+fn linux_shows_what_a_layer_has_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("native-stats.rom");
+    fs::write(&file, paravane_blobs::NATIVE_STATS_ROM).unwrap();
+    let run = boot(&folder, &file, "");
+    let (before, after) = (stats(&run.stdout, "stat"), stats(&run.stdout, "reset"));
+    println!("{before:?}");
+    for (call, least) in [
+        ("cpu.irq_disable", 10000),
+        ("cpu.irq_enable", 10000),
+        ("cpu.irq_flag", 10000),
+        ("mmu.set_cr3", 200),
+        ("cpu.write_msr", 100),
+    ] {
+        let [calls, cycles, buckets] = before[call];
+        assert!(calls >= least, "{call} {calls}: {run:?}");
+        assert!(cycles >= calls, "{call} {calls} {cycles}: {run:?}");
+        // The call that reads is interrupted by calls that are counted meanwhile.
+        assert!(
+            buckets.abs_diff(calls) <= calls / 100 + 10,
+            "{call} {calls} {buckets}: {run:?}"
+        );
+    }
+    assert!(
+        after["cpu.irq_disable"][0] < before["cpu.irq_disable"][0] / 2,
+        "{run:?}"
+    );
 }
 
 /// A record that cannot be obeyed: Linux says which, and stays native.

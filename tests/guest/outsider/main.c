@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The first process of a machine whose layer is tests/outsider: makes both CPUs work, and prints
- * what the kernel says of the layer and what the layer has counted.
+ * The first process of a machine with a layer: makes two CPUs work, and prints what the kernel says
+ * of the layer and what the layer has counted, which tests/outsider tells in registers of its own.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -17,17 +17,21 @@
 
 /* The registers of tests/outsider/outsider.h. */
 #define MSR 0x4f757400
+#define STATS "/sys/kernel/debug/vmi/stats"
 
-static void print_file(const char *path)
+/* Prints the lines of a file, each after a word. */
+static void print_file(const char *word, const char *path)
 {
-	char text[4096];
-	ssize_t size;
-	int file = open(path, O_RDONLY);
+	char line[4096];
+	FILE *file = fopen(path, "r");
 
-	if (file < 0)
+	if (!file) {
 		perror(path);
-	while (file >= 0 && (size = read(file, text, sizeof(text))) > 0)
-		fwrite(text, 1, size, stdout);
+		return;
+	}
+	while (fgets(line, sizeof(line), file))
+		printf("%s %s", word, line);
+	fclose(file);
 }
 
 /* Lines of the kernel's log about the layer, and its warnings. */
@@ -91,7 +95,17 @@ int main(void)
 	for (int cpu = 0; cpu < 2; cpu++)
 		work(cpu);
 	print_log();
-	print_file("/sys/kernel/debug/vmi/calls");
+	print_file("sites", "/sys/kernel/debug/vmi/calls");
+	if (!access(STATS, F_OK)) {
+		int file;
+
+		print_file("stat", STATS);
+		file = open(STATS, O_WRONLY);
+		if (write(file, "0", 1) != 1)
+			perror(STATS);
+		close(file);
+		print_file("reset", STATS);
+	}
 	for (int cpu = 0; cpu < 2; cpu++)
 		print_counts(cpu);
 	printf("done\n");
