@@ -6,7 +6,7 @@
 
 use object::{Object, ObjectSection, ObjectSymbol};
 use paravane_tests::program::{self, Run};
-use paravane_tests::{linux, source_root};
+use paravane_tests::{linux, rom, source_root};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,6 +55,31 @@ fn one_image_boots_everywhere() {
     let boots = report["checks"].as_array().unwrap().iter();
     let boots = boots.filter(|check| check["what"].as_str().unwrap().starts_with("boots on"));
     assert_eq!(boots.count(), 5, "{report}");
+}
+
+/// With `--rom` it boots with that ROM alone, and the kernel must find its layer. What is no ROM is
+/// refused before anything is checked.
+#[test]
+fn a_rom_of_ones_own() {
+    let files = tempfile::tempdir().unwrap();
+    let (good, bad) = (files.path().join("good"), files.path().join("bad"));
+    fs::write(&good, paravane_blobs::NATIVE_STATS_ROM).unwrap();
+    let other = rom::with(paravane_blobs::NATIVE_ROM, rom::VMI_SIGNATURE, b"none");
+    fs::write(&bad, other).unwrap();
+    let run = verify(&folder(), &["--json", "--rom", good.to_str().unwrap()]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap().iter();
+    let boots: Vec<&str> = checks
+        .filter_map(|check| check["what"].as_str()?.strip_prefix("boots on "))
+        .collect();
+    assert_eq!(
+        boots,
+        ["bare metal (QEMU) with the ROM native-stats, 2 vCPUs"]
+    );
+    let run = verify(&folder(), &["--rom", bad.to_str().unwrap()]);
+    assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+    assert!(run.stdout.is_empty(), "{run:?}");
 }
 
 /// A kernel that never comes to user mode, and a host that never comes to the kernel: each boot has

@@ -52,39 +52,76 @@ poweroff -f
 
 /// A hypervisor and a layer on which the kernel must boot.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct Place<'a> {
     pub layer: Layer,
     pub cpus: u32,
+    /// On bare metal: this ROM in place of the layer's.
+    pub rom: Option<&'a Rom>,
+}
+
+/// The ROM of a layer that is not built in.
+#[derive(Debug)]
+pub struct Rom {
+    /// The layer's name.
+    pub name: String,
+    /// The file's contents.
+    pub bytes: Vec<u8>,
 }
 
 /// All places.
-pub const PLACES: [Place; 5] = [
+pub const PLACES: [Place<'static>; 5] = [
     Place {
         layer: Layer::None,
         cpus: 2,
+        rom: None,
     },
     Place {
         layer: Layer::Native,
         cpus: 2,
+        rom: None,
     },
     Place {
         layer: Layer::NativeStats,
         cpus: 2,
+        rom: None,
     },
     Place {
         layer: Layer::Process,
         cpus: 1,
+        rom: None,
     },
     Place {
         layer: Layer::Process,
         cpus: 2,
+        rom: None,
     },
 ];
 
-impl Place {
+impl<'a> Place<'a> {
+    /// The place of a ROM.
+    pub fn of(rom: &'a Rom) -> Self {
+        Place {
+            layer: Layer::None,
+            cpus: 2,
+            rom: Some(rom),
+        }
+    }
+
+    /// The name of the layer that the kernel must find; empty for none.
+    fn layer_name(&self) -> &str {
+        match (self.rom, self.layer) {
+            (Some(rom), _) => &rom.name,
+            (None, Layer::None) => "",
+            (None, layer) => layer.name(),
+        }
+    }
+
     /// A description for the user.
     pub fn describe(&self) -> String {
         let on = match self.layer {
+            Layer::None if self.rom.is_some() => {
+                format!("bare metal (QEMU) with the ROM {}", self.layer_name())
+            }
             Layer::None => "bare metal (QEMU) without a ROM".to_string(),
             Layer::Process => "the process hypervisor".to_string(),
             layer => format!("bare metal (QEMU) with the ROM {}", layer.name()),
@@ -126,7 +163,7 @@ pub fn initrd(busybox: &Busybox) -> std::io::Result<Vec<u8>> {
 }
 
 /// Boots at a place. Returns a short summary of the result.
-pub fn boot(place: Place, files: &Files<'_>, signals: &Signals) -> anyhow::Result<String> {
+pub fn boot(place: Place<'_>, files: &Files<'_>, signals: &Signals) -> anyhow::Result<String> {
     let begun = Instant::now();
     let mut report = Report::default();
     if place.layer == Layer::Process {
@@ -142,7 +179,7 @@ pub fn boot(place: Place, files: &Files<'_>, signals: &Signals) -> anyhow::Resul
 }
 
 fn on_metal(
-    place: Place,
+    place: Place<'_>,
     files: &Files<'_>,
     signals: &Signals,
     report: &mut Report,
@@ -150,7 +187,9 @@ fn on_metal(
     let mut running = Qemu::find()?.start_linux(&Linux {
         bzimage: files.bzimage,
         initrd: files.initrd,
-        layer: place.layer.rom(),
+        layer: place
+            .rom
+            .map_or_else(|| place.layer.rom(), |rom| Some(&rom.bytes)),
         command_line: "console=ttyS0 quiet panic=-1",
         cpus: place.cpus,
         memory_mib: MEMORY_MIB,
@@ -172,7 +211,7 @@ fn on_metal(
 }
 
 fn on_processes(
-    place: Place,
+    place: Place<'_>,
     files: &Files<'_>,
     signals: &Signals,
     report: &mut Report,
@@ -264,7 +303,7 @@ impl Report {
         text
     }
 
-    fn check(&self, place: Place, build_id: Option<&str>) -> anyhow::Result<()> {
+    fn check(&self, place: Place<'_>, build_id: Option<&str>) -> anyhow::Result<()> {
         let value = |what: &str| {
             let found = self.said.iter().find(|(w, _)| w == what);
             found
@@ -280,11 +319,7 @@ impl Report {
                 build_id.unwrap_or_default()
             );
         }
-        let layer = if place.layer == Layer::None {
-            ""
-        } else {
-            place.layer.name()
-        };
+        let layer = place.layer_name();
         let numbers: String = (1..=NUMBERS).fold(String::new(), |mut text, n| {
             let _ = writeln!(text, "{n}");
             text
@@ -352,6 +387,7 @@ mod tests {
         let place = Place {
             layer: Layer::Native,
             cpus: 2,
+            rom: None,
         };
         report(None).check(place, Some("ab01")).unwrap();
         assert!(report(None).check(place, Some("ab02")).is_err());

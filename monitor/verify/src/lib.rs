@@ -14,7 +14,8 @@ mod payload;
 mod review;
 
 use anyhow::{Context, bail};
-use boots::PLACES;
+pub use boots::Rom;
+use boots::{PLACES, Place};
 use paravane_hypervisor::process;
 use paravane_kernel::digest;
 use paravane_machine::root::busybox;
@@ -38,6 +39,8 @@ pub struct Request {
     pub list: Option<PathBuf>,
     /// Boot the kernel, too.
     pub boot: bool,
+    /// Boot it with this ROM on bare metal, and nowhere else.
+    pub rom: Option<Rom>,
     /// The deadline of one boot.
     pub timeout: Duration,
 }
@@ -93,7 +96,11 @@ pub fn run(
             build_id: image.build_id.as_deref(),
             timeout: request.timeout,
         };
-        for place in PLACES {
+        let places = match &request.rom {
+            Some(rom) => vec![Place::of(rom)],
+            None => PLACES.to_vec(),
+        };
+        for place in places {
             if signals.pending().is_some() {
                 break;
             }

@@ -74,6 +74,10 @@ pub struct KernelVerify {
     #[arg(long)]
     pub no_boot: bool,
 
+    /// Boot with this ROM on bare metal, and nowhere else
+    #[arg(long, value_name = "FILE", conflicts_with = "no_boot")]
+    pub rom: Option<PathBuf>,
+
     /// A list of reviewed instructions in place of the built-in one
     #[arg(long, value_name = "FILE")]
     pub list: Option<PathBuf>,

@@ -3,6 +3,7 @@
 
 use super::bench::markdown::Page;
 use crate::arguments::{KernelBuild, KernelLines, KernelVerify};
+use crate::layer_file::LayerFile;
 use anyhow::Context;
 use paravane_kernel::{self as kernel, Recipe, Request, Wanted};
 use paravane_user_io::outcome::Outcome;
@@ -103,6 +104,11 @@ pub fn lines(args: &KernelLines) -> anyhow::Result<Outcome> {
 
 /// Runs all checks, prints the result of each, and then the counts.
 pub fn verify(args: &KernelVerify) -> anyhow::Result<Outcome> {
+    let rom = args
+        .rom
+        .as_deref()
+        .map(|path| LayerFile::load(path, None))
+        .transpose()?;
     let folder = match &args.kernel {
         Some(folder) => folder.clone(),
         None => kernel::locate_or_build()?
@@ -113,6 +119,10 @@ pub fn verify(args: &KernelVerify) -> anyhow::Result<Outcome> {
     };
     let request = verify::Request {
         folder,
+        rom: rom.map(|file| verify::Rom {
+            name: file.expect,
+            bytes: file.rom.unwrap_or_default().into_owned(),
+        }),
         list: args.list.clone(),
         boot: !args.no_boot,
         timeout: Duration::from_secs(args.timeout),
