@@ -44,16 +44,19 @@ int outsider_core_init(struct vmi_init *init)
 int outsider_cpu_read_msr(u32 msr, u64 *value)
 {
 	u32 index = msr - OUTSIDER_MSR, count;
+	u64 field = OUTSIDER_IRQ_DISABLE + 4 * index;
 
-	if (index > OUTSIDER_COUNTS)
+	if (index > OUTSIDER_APIC_ID)
 		return native_cpu_read_msr(msr, value);
 	if (index == OUTSIDER_COUNTS) {
 		*value = READ_ONCE(*(u64 *)((u8 *)native_self() + OUTSIDER_SET_CR3));
 		return 0;
 	}
+	if (index == OUTSIDER_APIC_ID)
+		field = VMI_OFF_PERCPU_APIC_ID;
 	__asm__ volatile("movl %%gs:(%1), %0"
 			 : "=r"(count)
-			 : "r"(outsider_gs_offset + OUTSIDER_IRQ_DISABLE + 4 * index));
+			 : "r"(outsider_gs_offset + field));
 	*value = count;
 	return 0;
 }

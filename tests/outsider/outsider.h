@@ -18,5 +18,7 @@
 /* cpu.read_msr of this number and of those after it returns what the vCPU has counted. */
 #define OUTSIDER_MSR 0x4f757400
 #define OUTSIDER_COUNTS 3	/* those in struct vmi_percpu, then mmu.set_cr3 */
+/* The next number returns the vCPU's local APIC id as the kernel has told it. */
+#define OUTSIDER_APIC_ID (OUTSIDER_COUNTS + 1)
 
 #endif

@@ -28,17 +28,17 @@ fn build(folder: &Path) -> PathBuf {
 }
 
 /// Boots Linux with a ROM in software emulation, with `tests/guest/outsider` as its first process.
-fn boot(folder: &TempDir, rom: &Path, append: &str) -> Run {
+fn boot(folder: &TempDir, rom: &Path, smp: &str) -> Run {
     let (program, root) = (folder.path().join("init"), folder.path().join("root"));
     linux::compile(&source_root().join("tests/guest/outsider"), &program);
     fs::write(&root, linux::initial_root(&fs::read(&program).unwrap())).unwrap();
     let image = linux::kernel().with_file_name("bzImage");
     let mut qemu = Command::new("qemu-system-x86_64");
     qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi"]);
-    qemu.args(["-cpu", "max", "-m", "256", "-smp", "2", "-display", "none"]);
+    qemu.args(["-cpu", "max", "-m", "256", "-smp", smp, "-display", "none"]);
     qemu.args(["-vga", "none", "-serial", "stdio", "-nodefaults"]);
     qemu.args(["-no-user-config", "-no-reboot", "-append"]);
-    qemu.arg(format!("console=ttyS0 quiet panic=-1 {append}"));
+    qemu.arg("console=ttyS0 quiet panic=-1");
     qemu.arg("-kernel").arg(image).arg("-initrd").arg(root);
     let mut run = program::finish(qemu.arg("-option-rom").arg(rom));
     run.stdout = run.stdout.replace('\r', "");
@@ -90,7 +90,7 @@ fn it_passes_the_suite() {
 fn linux_obeys_each_record() {
     let folder = tempfile::tempdir().unwrap();
     let rom = build(folder.path());
-    let run = boot(&folder, &rom, "");
+    let run = boot(&folder, &rom, "2");
     assert!(run.stdout.contains("log VMI: layer outsider 1."), "{run:?}");
     for word in ["WARNING:", "BUG:", "Oops", "Call Trace", " failed"] {
         assert!(!run.stdout.contains(word), "{word}: {run:?}");
@@ -143,7 +143,7 @@ fn the_native_layer_changes_no_site() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("native.rom");
     fs::write(&file, paravane_blobs::NATIVE_ROM).unwrap();
-    let run = boot(&folder, &file, "");
+    let run = boot(&folder, &file, "2");
     assert!(run.stdout.contains("log VMI: layer native 1."), "{run:?}");
     let calls = calls(&run.stdout);
     assert_eq!(calls.len(), 14, "{run:?}");
@@ -179,7 +179,7 @@ fn linux_shows_what_a_layer_has_counted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("native-stats.rom");
     fs::write(&file, paravane_blobs::NATIVE_STATS_ROM).unwrap();
-    let run = boot(&folder, &file, "");
+    let run = boot(&folder, &file, "2");
     let (before, after) = (stats(&run.stdout, "stat"), stats(&run.stdout, "reset"));
     println!("{before:?}");
     for (call, least) in [
@@ -204,6 +204,38 @@ fn linux_shows_what_a_layer_has_counted() {
     );
 }
 
+/// Numbers of CPUs and ids of local APICs differ: with three cores in a socket the second socket
+/// begins at 4.
+#[test]
+fn the_layer_learns_the_real_apic_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let rom = build(folder.path());
+    let run = boot(&folder, &rom, "6,sockets=2,cores=3");
+    for (cpu, id) in [(0, 0), (2, 2), (3, 4), (5, 6)] {
+        let line = format!("\ncount {cpu} apic_id {id}\n");
+        assert!(run.stdout.contains(&line), "{line}{run:?}");
+    }
+}
+
+/// A call without native form that is absent: Linux says which, and stays native.
+#[test]
+fn an_absent_call_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = fs::read(build(folder.path())).unwrap();
+    let word = |at: usize| u32::from_le_bytes(good[at..at + 4].try_into().unwrap()) as usize;
+    // struct vmi_section of core and cpu, the first two: calls is at 8. A call entry has 12 bytes.
+    let (core, cpu) = (word(rom::SECTIONS), word(rom::SECTIONS) + 16);
+    for (section, index, name) in [(core, 1, "core.init"), (cpu, 0x20, "cpu.write_gdt")] {
+        let entry = word(section + 8) + index * 12;
+        assert_ne!(word(entry), 0, "{name}");
+        let file = folder.path().join(name);
+        fs::write(&file, rom::with(&good, entry, &[0; 4])).unwrap();
+        let run = boot(&folder, &file, "2");
+        let line = format!("log VMI: layer outsider: {name} is absent, native\n");
+        assert!(run.stdout.contains(&line), "{run:?}");
+    }
+}
+
 /// A record that cannot be obeyed: Linux says which, and stays native.
 #[test]
 fn a_bad_record_is_refused() {
@@ -214,7 +246,7 @@ fn a_bad_record_is_refused() {
     let at = good.windows(4).position(|bytes| bytes == code).unwrap();
     let bad = folder.path().join("bad.rom");
     fs::write(&bad, rom::with(&good, at, &[16])).unwrap();
-    let run = boot(&folder, &bad, "");
+    let run = boot(&folder, &bad, "2");
     assert!(
         run.stdout
             .contains("log VMI: layer outsider: cpu.set_cr4: bad relocation record, native\n"),

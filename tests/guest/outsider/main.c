@@ -50,14 +50,15 @@ static void print_log(void)
 
 static void print_counts(int cpu)
 {
-	static const char *const names[] = { "irq_disable", "irq_flag", "get_cr3", "set_cr3" };
+	static const char *const names[] = { "irq_disable", "irq_flag", "get_cr3", "set_cr3",
+					     "apic_id" };
 	char path[64];
 	uint64_t count;
 	int file;
 
 	snprintf(path, sizeof(path), "/dev/cpu/%d/msr", cpu);
 	file = open(path, O_RDONLY);
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 5; i++) {
 		if (pread(file, &count, 8, MSR + i) == 8)
 			printf("count %d %s %llu\n", cpu, names[i], (unsigned long long)count);
 		else
@@ -106,7 +107,7 @@ int main(void)
 		close(file);
 		print_file("reset", STATS);
 	}
-	for (int cpu = 0; cpu < 2; cpu++)
+	for (int cpu = 0; cpu < sysconf(_SC_NPROCESSORS_ONLN); cpu++)
 		print_counts(cpu);
 	printf("done\n");
 	fflush(stdout);

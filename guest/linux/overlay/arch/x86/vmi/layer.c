@@ -8,7 +8,9 @@
 #include <linux/slab.h>
 #include <linux/smp.h>
 #include <linux/string.h>
+#include <linux/stringify.h>
 #include <asm/segment.h>
+#include <asm/smp.h>
 #include <asm/vmi.h>
 #include "vmi.h"
 
@@ -95,6 +97,30 @@ unsigned int vmi_layer_record(u32 call)
 									     VMI_RELOC_NONE;
 }
 
+/* Sections that Linux needs to run on a layer, and those that it needs in a ROM. */
+#define NEEDED_LOW (BIT(VMI_SECTION_CORE) | BIT(VMI_SECTION_CPU) | BIT(VMI_SECTION_MMU) | \
+		    BIT(VMI_SECTION_APIC) | BIT(VMI_SECTION_SMP) | BIT(VMI_SECTION_TIME))
+#define NEEDED_ROM (BIT(VMI_SECTION_CORE) | BIT(VMI_SECTION_CPU) | BIT(VMI_SECTION_MMU))
+
+/* Without a native form the macro does not expand, and its text is its name. */
+#define HAS_NATIVE(SECTION, CALL)						\
+	strcmp(__stringify(VMI_NATIVE_STR_##SECTION##_##CALL),			\
+	       __stringify_1(VMI_NATIVE_STR_##SECTION##_##CALL))
+
+const char *__init vmi_layer_lacks(void)
+{
+	unsigned long needed = vmi_low ? NEEDED_LOW : NEEDED_ROM;
+
+	/* The kernel can do without calls of later versions. */
+#define X(SECTION, section, CALL, name, number, CLASS, since)			\
+	if (since == 1 && needed & BIT(number >> 8) && !vmi.section##_##name &&	\
+	    !HAS_NATIVE(SECTION, CALL))						\
+		return #section "." #name " is absent";
+	VMI_FOR_EACH_CALL(X)
+#undef X
+	return NULL;
+}
+
 bool vmi_layer_inline(u32 call, struct vmi_inline *insns)
 {
 	u32 size = vmi_layer.rom.header.image_size;
@@ -139,6 +165,11 @@ void vmi_set_memory_nx(unsigned long start, unsigned long end)
 	set_memory_nx(start, (end - start) >> PAGE_SHIFT);
 }
 
+static u32 __ref apic_id(unsigned int cpu)
+{
+	return vmi_low ? cpu : early_per_cpu(x86_cpu_to_apicid, cpu);
+}
+
 int vmi_layer_init(unsigned long gs_base, void *data)
 {
 	unsigned long offset = (unsigned long)&vmi_percpu;
@@ -164,12 +195,13 @@ int vmi_layer_init(unsigned long gs_base, void *data)
 	for (i = 0; i < NR_CPUS; i++) {
 		vmi_percpu_table[i] = &early_percpu[i];
 		early_percpu[i].vcpu = i;
-		early_percpu[i].apic_id = i;
+		early_percpu[i].apic_id = apic_id(i);
 	}
 	boot->data = (u64)data;
+	boot->apic_id = apic_id(0);
 	vmi_percpu_table[0] = boot;
 
-	result = vmi.core_probe ? vmi.core_probe() : -VMI_ENODEV;
+	result = vmi.core_probe();
 	if (!result)
 		result = vmi.core_init(&args);
 	if (result)
@@ -201,7 +233,7 @@ int __ref vmi_percpu_prepare(unsigned int cpu)
 	memset(percpu, 0, sizeof(*percpu));
 	percpu->data = (u64)data;
 	percpu->vcpu = cpu;
-	percpu->apic_id = cpu;
+	percpu->apic_id = apic_id(cpu);
 	vmi_percpu_table[cpu] = percpu;
 	return 0;
 }

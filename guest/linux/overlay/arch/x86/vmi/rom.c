@@ -90,6 +90,11 @@ void __init vmi_find_rom(void)
 
 	if (vmi_layer.present || refused || !find())
 		return;
+	wrong = vmi_layer_lacks();
+	if (wrong) {
+		pr_info("VMI: layer %s: %s, native\n", vmi_layer.name, wrong);
+		return;
+	}
 	rdmsrl(MSR_GS_BASE, gs_base);
 	vmi_boot.vcpu_count = NR_CPUS;
 	vmi_boot.direct_map = PAGE_OFFSET;

@@ -156,12 +156,16 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 		refuse(vmi_rom_strerror(error));
 	if (info->magic != VMI_BOOT_MAGIC || info->size < sizeof(*info))
 		refuse("the boot information is damaged");
+	/* Decides which calls are needed. */
+	vmi_low = true;
+	wrong = vmi_layer_lacks();
+	if (wrong)
+		refuse(wrong);
 	vmi.cpu_set_gs_base(gs_base);
 	vmi_boot = *info;
 	vmi_copy_devices(info);
 	layout(info);
 	early_boot_irqs_disabled = true;
-	vmi_low = true;
 
 	if (vmi_layer.rom.header.percpu_size > sizeof(boot_data))
 		refuse("the layer needs more memory for a vCPU than there is yet");

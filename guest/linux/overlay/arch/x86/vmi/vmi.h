@@ -41,6 +41,8 @@ enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info);
 int vmi_layer_init(unsigned long gs_base, void *data);
 int vmi_percpu_prepare(unsigned int cpu);
 enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom);
+/* A call that is needed, that has no native form, and that the layer lacks. NULL: none. */
+const char *vmi_layer_lacks(void);
 /* The relocation record of a call, VMI_RELOC_...; of an absent call VMI_RELOC_NONE. */
 unsigned int vmi_layer_record(u32 call);
 /* The code of a call whose record is VMI_RELOC_INLINE; false if it has none. */
