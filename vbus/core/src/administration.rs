@@ -177,7 +177,7 @@ impl Vbus {
             return Err(Error::new(Kind::Busy, text));
         }
         self.buses.remove(name);
-        self.expel(|member| member.bus == *name);
+        self.expel(|member| member.is_on(name));
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl Vbus {
         bus.ok_or_else(|| Error::not_found("bus", name.as_str()))?
             .access = access.clone();
         self.expel(|member| {
-            member.bus == *name && !member.administrator && !access.admits(&member.who)
+            member.is_on(name) && !member.administrator && !access.admits(&member.who)
         });
         Ok(())
     }
@@ -347,7 +347,7 @@ impl Vbus {
             members: self
                 .members
                 .values()
-                .filter(|member| member.bus == *name)
+                .filter(|member| member.is_on(name))
                 .map(|member| member.who.process)
                 .collect(),
             access: bus.access.clone(),
@@ -393,7 +393,7 @@ impl Vbus {
     fn announce(&mut self, bus: &Name, event: &Event) {
         self.news = true;
         for member in self.members.values_mut() {
-            if member.bus == *bus {
+            if member.is_on(bus) {
                 member.events.push(event.clone());
             }
         }

@@ -30,6 +30,14 @@ pub(crate) struct Member {
     pub expelled: bool,
 }
 
+impl Member {
+    /// Whether it is on this bus. One that was expelled is on none, although its connector may not
+    /// have removed it yet.
+    pub fn is_on(&self, bus: &Name) -> bool {
+        !self.expelled && self.bus == *bus
+    }
+}
+
 /// An interface of a client's bus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
@@ -69,7 +77,7 @@ impl Vbus {
             let text = format!("process {} is on another bus already", who.process);
             return Err(Error::new(Kind::Busy, text));
         }
-        let there = self.members.values().filter(|member| member.bus == *bus);
+        let there = self.members.values().filter(|member| member.is_on(bus));
         if there.count() == limits::MEMBERS {
             return Err(Error::limit("clients of a bus", limits::MEMBERS));
         }

@@ -175,6 +175,30 @@ fn a_client_that_may_no_longer_be_there_is_expelled() {
     settle(&mut vbus);
 }
 
+/// A client that was made to leave may keep its socket. It takes no place and hears of nothing.
+#[test]
+fn an_expelled_client_is_on_no_bus() {
+    let mut vbus = system("null");
+    let lan = name("lan");
+    let join = |vbus: &mut Vbus, process| vbus.join(&lan, who(process, 7), false);
+    let all: Vec<_> = (0..64).map(|n| join(&mut vbus, 1 + n).unwrap()).collect();
+    assert_eq!(join(&mut vbus, 99).unwrap_err().kind(), Kind::Limit);
+    vbus.set_access(&lan, Access::default()).unwrap();
+    let access = Access {
+        uids: [7].into(),
+        gids: [].into(),
+    };
+    vbus.set_access(&lan, access).unwrap();
+    assert_eq!(vbus.event(all[0]), Some(Event::Removed));
+    // All places are free again, and the administrator sees that.
+    let now = join(&mut vbus, 99).unwrap();
+    assert_eq!(vbus.bus_infos()[0].members, [99]);
+    vbus.create_device(&name("secret"), "null", &[]).unwrap();
+    vbus.link(&lan, &name("secret")).unwrap();
+    assert!(matches!(vbus.event(now), Some(Event::Added { .. })));
+    assert_eq!(vbus.event(all[0]), None);
+}
+
 #[test]
 fn events_are_bounded_and_their_loss_is_told() {
     let mut vbus = system("null");
