@@ -216,6 +216,38 @@ fn two_senders_that_wait_for_each_other_continue() {
     }
 }
 
+/// A receiver has buffers, and the sender that waited for one has taken its link down.
+#[test]
+fn a_sender_whose_link_is_down_keeps_nobody_busy() {
+    let mut vbus = system("venet-switch");
+    vbus.set_attribute(&name("dev"), "lossless", "1").unwrap();
+    let (mut a, mut b, mac_a, mac_b) = pair(&mut vbus);
+    assert!(a.send(&mut vbus, &frame(mac_b, mac_a, "x")));
+    settle(&mut vbus);
+    vbus.call(a.member, a.id, 1, &[]).unwrap();
+    b.post(&mut vbus);
+    settle(&mut vbus);
+    assert_eq!(b.receive(), None);
+    // The frame is still under way.
+    vbus.call(a.member, a.id, 0, &[]).unwrap();
+    settle(&mut vbus);
+    assert_eq!(b.receive(), Some(frame(mac_b, mac_a, "x")));
+}
+
+/// A client that sends, and has no queue to receive.
+#[test]
+fn half_a_connection_keeps_an_echo_not_busy() {
+    let mut vbus = system("echo");
+    let mut client = Client::open(&mut vbus, 1);
+    client.reopen(&mut vbus, &[1]);
+    assert!(client.send(&mut vbus, b"x"));
+    settle(&mut vbus);
+    client.share(&mut vbus, 0).unwrap();
+    client.post(&mut vbus);
+    settle(&mut vbus);
+    assert_eq!(client.receive(), Some(b"x".to_vec()));
+}
+
 #[test]
 fn a_receiver_that_ends_keeps_no_sender() {
     for end in 0..3 {

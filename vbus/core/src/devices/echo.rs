@@ -121,6 +121,8 @@ impl Device for Echo {
     }
 
     fn rest(&mut self, id: ConnectionId) -> bool {
-        self.ports.get(&id).is_some_and(Port::rest)
+        // Without a queue to return them on, packets wait for no buffer but for that queue.
+        let port = self.ports.get(&id).filter(|port| port.rx.is_some());
+        port.is_some_and(Port::rest)
     }
 }

@@ -299,6 +299,8 @@ impl Device for Switch {
             }
             call::LINKDOWN => {
                 port.up = false;
+                // A frame that is held waits for the link now, not for a receiver.
+                port.waits_for = None;
                 Ok(0)
             }
             call::MACQUERY => put(result, &port.mac),

@@ -174,6 +174,15 @@ impl Client {
         })
     }
 
+    /// Opens the device again, and shares only these queues.
+    pub fn reopen(&mut self, vbus: &mut Vbus, queues: &[u32]) {
+        vbus.close(self.member, self.id).unwrap();
+        self.id = vbus.open(self.member, 1, 1).unwrap();
+        for &queue in queues {
+            self.share(vbus, queue).unwrap();
+        }
+    }
+
     /// Posts empty buffers, all that fit.
     pub fn post(&mut self, vbus: &mut Vbus) {
         while self.rx.room() > 0 {
