@@ -253,6 +253,7 @@ fn constant(name: &str) -> Option<u64> {
         "F_DUPFD_CLOEXEC" => libc::F_DUPFD_CLOEXEC,
         "F_GETFD" => libc::F_GETFD,
         "F_GET_SEALS" => libc::F_GET_SEALS,
+        "SO_PASSCRED" => libc::SO_PASSCRED,
         "SO_PEERCRED" => libc::SO_PEERCRED,
         "SO_PEERGROUPS" => libc::SO_PEERGROUPS,
         "F_SETFD" => libc::F_SETFD,

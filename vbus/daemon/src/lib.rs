@@ -3,8 +3,9 @@
 //!
 //! It owns the buses and devices of crate `paravane-vbus`, and is the connector of host processes:
 //! it learns from the kernel who a client is, maps the client's memory, and carries notifications.
-//! It has ordinary rights, serves everything on one thread, and confines itself before it takes the
-//! first connection (`monitor/policies/monitor.json`, thread `vbusd`). It may be killed at any
+//! It has ordinary rights and serves everything on one thread; a second one only closes files that
+//! clients should not have sent. Both confine themselves before the first connection is taken
+//! (`monitor/policies/monitor.json`, threads `vbusd` and `vbusd-closer`). It may be killed at any
 //! moment: what it has acknowledged is in its state file or in the clients' memory, and another one
 //! continues.
 
@@ -12,10 +13,13 @@
 
 mod administer;
 mod bell;
+mod closer;
 #[expect(unsafe_code, reason = "maps the memory of clients")]
 mod memory;
-#[expect(unsafe_code, reason = "asks the kernel for a peer's groups")]
+#[expect(unsafe_code, reason = "asks the kernel who a peer is")]
 mod peer;
+#[expect(unsafe_code, reason = "takes packets with every file beside them")]
+mod receive;
 mod serve;
 mod server;
 mod store;
@@ -81,7 +85,8 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     )
     .with_context(context)?;
     listen(&listener, 64).with_context(context)?;
-    let server = server::Server::new(listener, vbus, store)?;
+    let closer = closer::Closer::start()?;
+    let server = server::Server::new(listener, vbus, store, closer)?;
     paravane_confine::enter("vbusd", &Files::state(Some(folder), None))?;
     server.serve()
 }

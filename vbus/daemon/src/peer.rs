@@ -2,12 +2,14 @@
 //! A connected socket, and who is at its other end.
 
 use paravane_vbus::{Credentials, MemberId};
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::set_socket_passcred;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Most groups that are read. A user with more is known by the primary one only.
 const GROUPS: usize = 1024;
+/// Numbers from here on are no process ids.
+const UNKNOWN: u64 = 1 << 32;
 
 /// An administrator or client.
 #[derive(Debug)]
@@ -22,48 +24,80 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Asks the kernel who has connected.
-    pub fn new(socket: OwnedFd) -> io::Result<Self> {
-        let found = socket_peercred(&socket)?;
-        let (uid, gid) = (found.uid.as_raw(), found.gid.as_raw());
-        let mut gids = groups(&socket)?;
-        gids.push(gid);
-        let me = rustix::process::geteuid();
-        Ok(Peer {
-            socket,
-            who: Credentials {
-                process: u64::try_from(found.pid.as_raw_nonzero().get()).unwrap_or(0),
-                uid,
-                gids,
-            },
-            administrator: uid == me.as_raw() || uid == 0,
-            member: None,
-            unsent: None,
-        })
+    /// Asks the kernel who has connected. `number` is the peer's alone.
+    ///
+    /// # Errors
+    /// The kernel does not say. The socket comes back.
+    pub fn new(socket: OwnedFd, number: u64) -> Result<Self, OwnedFd> {
+        match identify(&socket, number) {
+            Ok(who) => {
+                let me = rustix::process::geteuid();
+                let administrator = who.uid == me.as_raw() || who.uid == 0;
+                Ok(Peer {
+                    socket,
+                    who,
+                    administrator,
+                    member: None,
+                    unsent: None,
+                })
+            }
+            Err(_) => Err(socket),
+        }
     }
+}
+
+fn identify(socket: &OwnedFd, number: u64) -> io::Result<Credentials> {
+    // See `receive`.
+    set_socket_passcred(socket, true)?;
+    let mut found = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    option(socket, libc::SO_PEERCRED, std::slice::from_mut(&mut found))?;
+    let mut gids = groups(socket)?;
+    gids.push(found.gid);
+    Ok(Credentials {
+        // 0: a process that vbusd's PID namespace does not have. Nobody can tell whether it is the
+        // same as another one.
+        process: match u64::try_from(found.pid) {
+            Ok(process) if process != 0 => process,
+            _ => UNKNOWN + number,
+        },
+        uid: found.uid,
+        gids,
+    })
 }
 
 fn groups(socket: &OwnedFd) -> io::Result<Vec<u32>> {
     let mut groups = vec![0u32; GROUPS];
-    let mut len = libc::socklen_t::try_from(size_of_val(&groups[..])).unwrap_or(0);
-    // SAFETY: the kernel writes at most `len` bytes to `groups`, and the length to `len`.
+    match option(socket, libc::SO_PEERGROUPS, &mut groups) {
+        Ok(count) => {
+            groups.truncate(count);
+            Ok(groups)
+        }
+        // More than fit: the primary group is known all the same.
+        Err(error) if error.raw_os_error() == Some(libc::ERANGE) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads an option that has elements of a type for which all bytes are valid. Returns how many.
+fn option<T: Copy>(socket: &OwnedFd, name: libc::c_int, to: &mut [T]) -> io::Result<usize> {
+    let mut len = libc::socklen_t::try_from(size_of_val(to)).unwrap_or(0);
+    // SAFETY: the kernel writes at most `len` bytes to `to`, and the length to `len`. The callers
+    // pass numbers and structures of them.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_PEERGROUPS,
-            groups.as_mut_ptr().cast(),
+            name,
+            to.as_mut_ptr().cast(),
             &raw mut len,
         )
     };
     if result != 0 {
-        let error = io::Error::last_os_error();
-        // More than fit: the primary group is known all the same.
-        return match error.raw_os_error() {
-            Some(libc::ERANGE) => Ok(Vec::new()),
-            _ => Err(error),
-        };
+        return Err(io::Error::last_os_error());
     }
-    groups.truncate(len as usize / size_of::<u32>());
-    Ok(groups)
+    Ok(len as usize / size_of::<T>())
 }

@@ -8,7 +8,7 @@ use paravane_vbus::{Broken, ConnectionId, Endpoint, Error, Kind, MemberId, Outsi
 use paravane_vbus_protocol::{Reply, Request, Shared};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -123,6 +123,8 @@ fn link(
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (bell, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(host("socketpair"))?;
+    // The client has nothing to say there. What it sent would wait until vbusd closes it.
+    shutdown(&bell, Shutdown::Read).map_err(host("shutdown"))?;
     let copy = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
     let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
     let data = epoll::EventData::new_u64(token);

@@ -2,18 +2,21 @@
 //! The loop: sockets, notifications of clients, and the devices' work, in turns.
 
 use crate::administer;
+use crate::closer::{Closer, is_memory};
 use crate::peer::Peer;
+use crate::receive::receive;
 use crate::serve::{self, Answer, Links};
 use crate::store::Store;
 use anyhow::Context;
 use paravane_vbus::{ConnectionId, Error, Kind, Vbus};
-use paravane_vbus_protocol::{Error as PacketError, MAX, Reply, Request, decode, encode};
-use paravane_vbus_protocol::{receive, send};
+use paravane_vbus_protocol::{Error as PacketError, MAX, MAX_FILES, Reply, Request};
+use paravane_vbus_protocol::{decode, encode, send};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with};
+use rustix::net::{SendFlags, SocketFlags, accept_with};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Most sockets, and most of one user that is not the administrator.
@@ -43,12 +46,18 @@ pub struct Server {
     store: Store,
     peers: BTreeMap<u64, Peer>,
     links: Links,
+    closer: Closer,
     last_peer: u64,
 }
 
 impl Server {
     /// Of a socket that listens.
-    pub fn new(listener: OwnedFd, vbus: Vbus, store: Store) -> anyhow::Result<Self> {
+    pub fn new(
+        listener: OwnedFd,
+        vbus: Vbus,
+        store: Store,
+        closer: Closer,
+    ) -> anyhow::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
         let data = epoll::EventData::new_u64(LISTENER);
         epoll::add(&poll, &listener, data, epoll::EventFlags::IN).context("epoll")?;
@@ -59,6 +68,7 @@ impl Server {
             store,
             peers: BTreeMap::new(),
             links: Links::new(),
+            closer,
             last_peer: 0,
         })
     }
@@ -112,25 +122,26 @@ impl Server {
         let Ok(socket) = accept_with(&self.listener, flags) else {
             return;
         };
-        let Ok(peer) = Peer::new(socket) else {
-            return;
+        self.last_peer += 1;
+        let peer = match Peer::new(socket, self.last_peer) {
+            Ok(peer) => peer,
+            Err(socket) => return self.closer.end(u32::MAX, socket),
         };
-        let same = self
-            .peers
-            .values()
-            .filter(|other| other.who.uid == peer.who.uid);
-        let full =
-            self.peers.len() == PEERS || (!peer.administrator && same.count() == PEERS_OF_USER);
+        let uid = peer.who.uid;
+        let same = self.peers.values().filter(|other| other.who.uid == uid);
+        let full = self.peers.len() == PEERS
+            || (!peer.administrator && same.count() >= PEERS_OF_USER)
+            || self.closer.has_many(uid);
         if full {
             let text = "vbusd has too many clients: end some";
             let error = Reply::Error(Error::new(Kind::Limit, text));
             let _ = reply(&peer, &error, &[]);
-            return;
+            return self.closer.end(uid, peer.socket);
         }
-        self.last_peer += 1;
         let data = epoll::EventData::new_u64(PEER | self.last_peer);
-        if epoll::add(&self.poll, &peer.socket, data, epoll::EventFlags::IN).is_ok() {
-            self.peers.insert(self.last_peer, peer);
+        match epoll::add(&self.poll, &peer.socket, data, epoll::EventFlags::IN) {
+            Ok(()) => drop(self.peers.insert(self.last_peer, peer)),
+            Err(_) => self.closer.end(uid, peer.socket),
         }
     }
 
@@ -139,13 +150,24 @@ impl Server {
         let Some(peer) = self.peers.get_mut(&number) else {
             return;
         };
-        let received = receive(peer.socket.as_fd(), packet, RecvFlags::DONTWAIT);
-        let (len, files) = match received {
+        let uid = peer.who.uid;
+        if self.closer.has_many(uid) {
+            return self.end(number);
+        }
+        let received = match receive(&peer.socket, packet) {
             Ok(received) => received,
             // It can take an event again.
-            Err(PacketError::Full) => return,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
             Err(_) => return self.end(number),
         };
+        let (len, mut files) = (received.len, received.files);
+        if !files.iter().all(is_memory) {
+            // Nothing that is no memory may be closed here. A request without files says why.
+            self.closer.close(uid, std::mem::take(&mut files));
+        }
+        if received.end || !received.whole || files.len() > MAX_FILES {
+            return self.end(number);
+        }
         let answer = match decode::<Request>(&packet[..len]) {
             Ok(request) => self.answer(number, request, files),
             Err(error) => {
@@ -190,6 +212,9 @@ impl Server {
             if let Some(member) = peer.member {
                 self.vbus.leave(member);
             }
+            // The closer may keep the socket open for a while.
+            let _ = epoll::delete(&self.poll, &peer.socket);
+            self.closer.end(peer.who.uid, peer.socket);
         }
     }
 

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Closes the files of peers that are no memory, on a thread of its own.
+//!
+//! To close a file can take as long as another process wants: a file system of the peer (FUSE) is
+//! asked and need not answer, a TCP connection may linger. A file that nobody has received yet is
+//! closed with the socket on which it waits. So vbusd's first thread closes no file that is not
+//! memory, and no socket on which such a file waits.
+
+use crate::receive::receive;
+use anyhow::Context;
+use paravane_confine::Files;
+use rustix::fs::fcntl_get_seals;
+use rustix::net::{Shutdown, shutdown};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// So many of one user may wait before vbusd takes no more of them.
+const MANY: usize = 64;
+
+/// The number of files and sockets that each user's peers have left to be closed.
+type Counts = Arc<Mutex<BTreeMap<u32, usize>>>;
+
+/// The thread, as the first one sees it.
+#[derive(Debug)]
+pub struct Closer {
+    jobs: Sender<Job>,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Job {
+    uid: u32,
+    files: Vec<OwnedFd>,
+}
+
+/// Whether a file is memory, which is closed at once.
+pub fn is_memory(file: &OwnedFd) -> bool {
+    fcntl_get_seals(file).is_ok()
+}
+
+impl Closer {
+    /// Starts the thread, which confines itself.
+    pub fn start() -> anyhow::Result<Self> {
+        let (jobs, queue) = channel();
+        let (tell, told) = channel();
+        let counts = Counts::default();
+        let thread = std::thread::Builder::new().name("closer".to_string());
+        let theirs = Arc::clone(&counts);
+        thread
+            .spawn(move || {
+                let entered = paravane_confine::enter("vbusd-closer", &Files::none());
+                let go = entered.is_ok();
+                // Fails only if the caller no longer waits.
+                let _ = tell.send(entered);
+                if go {
+                    run(&queue, &theirs);
+                }
+            })
+            .context("cannot start a thread")?;
+        told.recv().context("a thread ended")??;
+        Ok(Closer { jobs, counts })
+    }
+
+    /// Closes files.
+    pub fn close(&self, uid: u32, files: Vec<OwnedFd>) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(uid).or_default() += files.len();
+        // The thread ends with this value only.
+        let _ = self.jobs.send(Job { uid, files });
+    }
+
+    /// Ends a peer's socket, and closes it with whatever waits on it.
+    pub fn end(&self, uid: u32, socket: OwnedFd) {
+        // From now on nothing more can come.
+        let _ = shutdown(&socket, Shutdown::Both);
+        let mut files = if self.has_many(uid) {
+            Vec::new()
+        } else {
+            match take_rest(&socket) {
+                Rest::Nothing => return,
+                Rest::Files(files) => files,
+            }
+        };
+        files.push(socket);
+        self.close(uid, files);
+    }
+
+    /// Whether so many of a user's wait that no more are taken from their sockets.
+    pub fn has_many(&self, uid: u32) -> bool {
+        self.of(uid) >= MANY
+    }
+
+    /// How many of a user's wait.
+    pub fn of(&self, uid: u32) -> usize {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.get(&uid).copied().unwrap_or(0)
+    }
+}
+
+fn run(queue: &Receiver<Job>, counts: &Counts) {
+    while let Ok(Job { uid, files }) = queue.recv() {
+        for file in files {
+            drop(file);
+            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(count) = counts.get_mut(&uid) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(&uid);
+                }
+            }
+        }
+    }
+}
+
+/// What waited on a socket that takes nothing more.
+enum Rest {
+    /// Nothing but memory, and all of it was taken.
+    Nothing,
+    /// These files, and perhaps more.
+    Files(Vec<OwnedFd>),
+}
+
+fn take_rest(socket: &OwnedFd) -> Rest {
+    loop {
+        match receive(socket, &mut []) {
+            Ok(received) if received.end => return Rest::Nothing,
+            Ok(received) if received.files.iter().all(is_memory) => {}
+            Ok(received) => return Rest::Files(received.files),
+            Err(_) => return Rest::Files(Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files that a client sends and whose close would wait: nobody but the client notices.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Daemon, create_bus, name, soon};
+use paravane_vbus_client::protocol::{Request, encode};
+use paravane_vbus_client::{Client, Control};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg,
+    sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long the last close of a connection takes.
+const LINGER: Duration = Duration::from_secs(30);
+/// How long vbusd may take for anything.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Connections full of data that the other ends, which come too, do not take.
+fn lingering(count: usize) -> (Vec<OwnedFd>, Vec<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    set_socket_recv_buffer_size(&listener, 4096).unwrap();
+    let address = listener.local_addr().unwrap();
+    (0..count)
+        .map(|_| {
+            let mut ours = TcpStream::connect(address).unwrap();
+            let theirs = listener.accept().unwrap().0;
+            set_socket_send_buffer_size(&ours, 4096).unwrap();
+            ours.set_nonblocking(true).unwrap();
+            // Twice, for what the other end still takes.
+            for _ in 0..2 {
+                while ours.write(&[0; 4096]).is_ok() {}
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            set_socket_linger(&ours, Some(LINGER)).unwrap();
+            (OwnedFd::from(ours), theirs)
+        })
+        .unzip()
+}
+
+fn signal(daemon: &Daemon, signal: Signal) {
+    let id = Pid::from_child(&daemon.child);
+    kill_process(id, signal).unwrap();
+    if signal == Signal::STOP {
+        soon("it does not stop", || {
+            daemon.status("State").starts_with('T')
+        });
+    }
+}
+
+fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[OwnedFd]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    if !files.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    }
+    let parts = [IoSlice::new(bytes)];
+    sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL).unwrap();
+}
+
+/// Lets vbusd have the last copy of the files that `hand` sends, and checks that others notice
+/// nothing.
+fn unharmed<S>(count: usize, hand: impl FnOnce(&Daemon, Vec<OwnedFd>) -> S) {
+    let daemon = Daemon::with("echo");
+    let mut client = daemon.client();
+    let mut control = daemon.control();
+    let (files, others) = lingering(count);
+    signal(&daemon, Signal::STOP);
+    let sockets = hand(&daemon, files);
+    signal(&daemon, Signal::CONT);
+    let begun = Instant::now();
+    create_bus(&mut control, "first");
+    drop(sockets);
+    for number in 0..20 {
+        create_bus(&mut control, &format!("bus-{number}"));
+        assert_eq!(client.send(b"still here"), Ok(true));
+        assert_eq!(common::receive(&mut client), b"still here");
+        daemon.control().buses().unwrap();
+    }
+    let took = begun.elapsed();
+    assert!(took < SOON, "others waited for {took:?}");
+    drop(others);
+}
+
+fn request() -> Vec<u8> {
+    encode(&Request::Interfaces).unwrap()
+}
+
+#[test]
+fn a_file_beside_a_request_stops_nobody() {
+    unharmed(1, |daemon, files| {
+        let control = daemon.control();
+        send(control.socket(), &request(), &files);
+        control
+    });
+}
+
+/// More than the protocol has room for, and a packet without a byte.
+#[test]
+fn too_many_files_stop_nobody() {
+    unharmed(12, |daemon, mut files| {
+        let (first, second) = (daemon.control(), daemon.control());
+        let rest = files.split_off(6);
+        send(first.socket(), &request(), &files);
+        send(second.socket(), b"", &rest);
+        (first, second)
+    });
+}
+
+/// On a socket that vbusd ends before it takes them.
+#[test]
+fn files_behind_nonsense_stop_nobody() {
+    unharmed(3, |daemon, files| {
+        let control = daemon.control();
+        send(control.socket(), b"nonsense", &[]);
+        for file in files {
+            send(control.socket(), b"", &[]);
+            send(control.socket(), b"x", &[file]);
+        }
+        control
+    });
+}
+
+/// Behind an answer that is never read, and on a socket that is refused.
+#[test]
+fn files_on_a_refused_socket_stop_nobody() {
+    let daemon = Daemon::with("echo");
+    let all: Vec<_> = (0..300)
+        .filter_map(|_| Control::connect(&daemon.socket()).ok())
+        .collect();
+    // They are accepted, or refused by now.
+    soon("it does not refuse", || {
+        all.iter().any(|one| {
+            recv(
+                one.socket(),
+                &mut [0; 8],
+                RecvFlags::DONTWAIT | RecvFlags::PEEK,
+            ) != Err(Errno::AGAIN)
+        })
+    });
+    let mut control = all
+        .into_iter()
+        .map(|mut one| one.ask(&Request::Classes).map(|_| one))
+        .filter_map(Result::ok)
+        .collect::<Vec<_>>();
+    let (files, _others) = lingering(1);
+    signal(&daemon, Signal::STOP);
+    let refused = Control::connect(&daemon.socket()).unwrap();
+    send(refused.socket(), &request(), &files);
+    drop((files, refused));
+    signal(&daemon, Signal::CONT);
+    let begun = Instant::now();
+    let last = control.last_mut().unwrap();
+    for _ in 0..20 {
+        last.buses().unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+}
+
+/// On the socket by which vbusd notifies.
+#[test]
+fn files_where_notifications_come_are_refused() {
+    let daemon = Daemon::with("echo");
+    let client: Client = daemon.client();
+    let (files, others) = lingering(1);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let file = [files[0].as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&file)));
+    let parts = [IoSlice::new(b"x")];
+    let sent = sendmsg(client.file(), &parts, &mut control, SendFlags::NOSIGNAL);
+    // Without the other end, the last close takes no time.
+    let others = sent.is_ok().then_some(others);
+    drop(files);
+    let begun = Instant::now();
+    let mut control = daemon.control();
+    let device = name("dev");
+    control.ask(&Request::Reset { device }).unwrap();
+    for _ in 0..20 {
+        control.buses().unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert_eq!((sent, others.is_some()), (Err(Errno::PIPE), false));
+}
