@@ -87,6 +87,12 @@ impl Closer {
         self.close(uid, files);
     }
 
+    /// How many of all users' wait.
+    pub fn all(&self) -> usize {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.values().sum()
+    }
+
     /// Whether so many of a user's wait that no more are taken from their sockets.
     pub fn has_many(&self, uid: u32) -> bool {
         self.of(uid) >= MANY

@@ -30,6 +30,7 @@ use rustix::fs::{CWD, Mode, chmodat};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::convert::Infallible;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -86,9 +87,19 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     .with_context(context)?;
     listen(&listener, 64).with_context(context)?;
     let closer = closer::Closer::start()?;
-    let server = server::Server::new(listener, vbus, store, closer)?;
+    let most = serve::most_connections(raise_files()?);
+    let server = server::Server::new(listener, vbus, store, closer, most)?;
     paravane_confine::enter("vbusd", &Files::state(Some(folder), None))?;
     server.serve()
+}
+
+/// Allows as many descriptors as the host does, and returns how many.
+fn raise_files() -> anyhow::Result<usize> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).context("cannot raise the limit of open files")?;
+    let files = limit.current.and_then(|files| usize::try_from(files).ok());
+    Ok(files.unwrap_or(usize::MAX))
 }
 
 fn is_socket(metadata: &fs::Metadata) -> bool {

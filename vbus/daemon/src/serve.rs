@@ -4,6 +4,7 @@
 use crate::bell::Bell;
 use crate::memory::Memory;
 use crate::peer::Peer;
+use crate::server::PEERS;
 use paravane_vbus::{Broken, ConnectionId, Endpoint, Error, Kind, MemberId, Outside, Vbus, limits};
 use paravane_vbus_protocol::{Reply, Request, Shared};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -15,10 +16,23 @@ use std::rc::Rc;
 
 /// Most memory of all clients together. Their pages may count as vbusd's own.
 const MEMORY: u64 = 4 << 30;
+/// One user's clients, unless it is the administrator, get at most this part of the memory and of
+/// the connections.
+const SHARE: u64 = 4;
+/// Descriptors that vbusd keeps of a connection, and those that it needs besides.
+const FILES: usize = 2;
+const OTHER_FILES: usize = PEERS + 64;
+
+/// The number of connections that are possible with so many descriptors.
+pub fn most_connections(files: usize) -> usize {
+    files.saturating_sub(OTHER_FILES) / FILES
+}
 
 /// What vbusd has of a connection.
 #[derive(Debug)]
 pub struct Link {
+    /// The client's user; `None`: the administrator.
+    uid: Option<u32>,
     memory: Rc<Memory>,
     bell: Rc<Bell>,
     /// The eventfd on which the client notifies the device. Never read: it is watched for edges, so
@@ -36,16 +50,25 @@ fn host(what: &str) -> impl Fn(Errno) -> Error {
     move |error| Error::new(Kind::Host, format!("{what}: {error}"))
 }
 
-/// Answers a request of a client. `poll` gets the eventfds of new connections, with `token` of
-/// their numbers.
+/// What connections need of vbusd.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    /// Gets the eventfds of new connections.
+    pub poll: &'a OwnedFd,
+    /// The number by which it tells one.
+    pub token: fn(ConnectionId) -> u64,
+    /// Most connections.
+    pub most: usize,
+}
+
+/// Answers a request of a client.
 pub fn answer(
     vbus: &mut Vbus,
     links: &mut Links,
     peer: &mut Peer,
     request: Request,
     files: Vec<OwnedFd>,
-    poll: &OwnedFd,
-    token: fn(ConnectionId) -> u64,
+    vbusd: &Host<'_>,
 ) -> Answer {
     if let Request::Join { bus } = &request {
         if peer.member.is_some() {
@@ -70,7 +93,8 @@ pub fn answer(
             let [memory] = <[OwnedFd; 1]>::try_from(files)
                 .map_err(|_| Error::new(Kind::Invalid, "a connection needs one memfd"))?;
             let id = vbus.open(member, interface, version)?;
-            match link(links, id, &memory, poll, token(id)) {
+            let uid = (!peer.administrator).then_some(peer.who.uid);
+            match link(links, id, uid, &memory, vbusd) {
                 Ok(files) => Ok((Reply::Opened(id), files)),
                 Err(error) => {
                     vbus.close(member, id)?;
@@ -104,20 +128,41 @@ fn done(reply: Reply) -> Answer {
     Ok((reply, Vec::new()))
 }
 
+/// Checks that a user may have another connection with so much memory.
+fn admit(links: &Links, uid: Option<u32>, len: u64, most: usize) -> Result<(), Error> {
+    let used = |which: &dyn Fn(&Link) -> bool| {
+        let links = links.values().filter(|link| which(link));
+        links.fold((0, 0), |(count, memory), link| {
+            (count + 1, memory + link.memory.len())
+        })
+    };
+    let all = (used(&|_| true), 1, "clients");
+    let own = (used(&|link| link.uid == uid), SHARE, "clients of a user");
+    for ((count, memory), share, whose) in [Some(all), uid.map(|_| own)].into_iter().flatten() {
+        let most = most as u64 / share;
+        if count >= most {
+            let text = format!("no more than {most} connections of {whose} are possible");
+            return Err(Error::new(Kind::Limit, text));
+        }
+        if memory + len > MEMORY / share {
+            let most = MEMORY / share >> 20;
+            let text = format!("no more than {most} MiB of {whose} are possible");
+            return Err(Error::new(Kind::Limit, text));
+        }
+    }
+    Ok(())
+}
+
 /// Maps a client's memory, and makes the files of a connection. Returns the client's.
 fn link(
     links: &mut Links,
     id: ConnectionId,
+    uid: Option<u32>,
     memory: &OwnedFd,
-    poll: &OwnedFd,
-    token: u64,
+    vbusd: &Host<'_>,
 ) -> Result<Vec<OwnedFd>, Error> {
     let memory = Memory::map(memory)?;
-    let mapped: u64 = links.values().map(|link| link.memory.len()).sum();
-    if mapped + memory.len() > MEMORY {
-        let text = format!("no more than {} MiB of clients are possible", MEMORY >> 20);
-        return Err(Error::new(Kind::Limit, text));
-    }
+    admit(links, uid, memory.len(), vbusd.most)?;
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let kick = eventfd(0, flags).map_err(host("eventfd"))?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -127,9 +172,10 @@ fn link(
     shutdown(&bell, Shutdown::Read).map_err(host("shutdown"))?;
     let copy = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
     let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    let data = epoll::EventData::new_u64(token);
-    epoll::add(poll, &kick, data, edges).map_err(host("epoll"))?;
+    let data = epoll::EventData::new_u64((vbusd.token)(id));
+    epoll::add(vbusd.poll, &kick, data, edges).map_err(host("epoll"))?;
     let link = Link {
+        uid,
         memory: Rc::new(memory),
         bell: Rc::new(Bell(bell)),
         kick,

@@ -5,7 +5,7 @@ use crate::administer;
 use crate::closer::{Closer, is_memory};
 use crate::peer::Peer;
 use crate::receive::receive;
-use crate::serve::{self, Answer, Links};
+use crate::serve::{self, Answer, Host, Links};
 use crate::store::Store;
 use anyhow::Context;
 use paravane_vbus::{ConnectionId, Error, Kind, Vbus};
@@ -18,10 +18,16 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-/// Most sockets, and most of one user that is not the administrator.
-const PEERS: usize = 256;
+/// Most sockets; those that only the administrator can have; most of another user.
+pub const PEERS: usize = 256;
+const RESERVED: usize = 16;
 const PEERS_OF_USER: usize = 64;
+/// Files and sockets that wait to be closed before vbusd takes no further peer.
+const UNCLOSED: usize = 1024;
+/// How long it takes none then, or when it has no descriptor for one.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Packets that a connection's device handles in a turn.
 const BUDGET: u32 = 64;
 /// Events of one wait.
@@ -47,6 +53,9 @@ pub struct Server {
     peers: BTreeMap<u64, Peer>,
     links: Links,
     closer: Closer,
+    most_connections: usize,
+    /// Since when it takes no peer.
+    paused: Option<Instant>,
     last_peer: u64,
 }
 
@@ -57,10 +66,10 @@ impl Server {
         vbus: Vbus,
         store: Store,
         closer: Closer,
+        most_connections: usize,
     ) -> anyhow::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
-        let data = epoll::EventData::new_u64(LISTENER);
-        epoll::add(&poll, &listener, data, epoll::EventFlags::IN).context("epoll")?;
+        listen(&poll, &listener).context("epoll")?;
         Ok(Server {
             listener,
             poll,
@@ -69,6 +78,8 @@ impl Server {
             peers: BTreeMap::new(),
             links: Links::new(),
             closer,
+            most_connections,
+            paused: None,
             last_peer: 0,
         })
     }
@@ -81,14 +92,15 @@ impl Server {
         };
         let mut buffer = [none; EVENTS];
         let mut packet = vec![0; MAX];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
         loop {
             // Sockets get their turn also while devices are busy.
-            let patience = self.vbus.has_work().then_some(&now);
-            let count = match epoll::wait(&self.poll, &mut buffer[..], patience) {
+            let patience = match (self.vbus.has_work(), self.paused) {
+                (true, _) => Some(Duration::ZERO),
+                (false, Some(_)) => Some(PAUSE),
+                (false, None) => None,
+            };
+            let patience = patience.and_then(|time| Timespec::try_from(time).ok());
+            let count = match epoll::wait(&self.poll, &mut buffer[..], patience.as_ref()) {
                 Ok(count) => count,
                 Err(Errno::INTR) => 0,
                 Err(error) => return Err(error).context("epoll"),
@@ -107,6 +119,10 @@ impl Server {
                     _ => self.accept(),
                 }
             }
+            if self.paused.is_some_and(|since| since.elapsed() >= PAUSE) {
+                let again = listen(&self.poll, &self.listener).is_ok();
+                self.paused = (!again).then(Instant::now);
+            }
             self.vbus.work(BUDGET);
             if self.vbus.take_news() || unsent {
                 self.events();
@@ -119,8 +135,13 @@ impl Server {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = accept_with(&self.listener, flags) else {
-            return;
+        if self.closer.all() >= UNCLOSED {
+            return self.pause();
+        }
+        let socket = match accept_with(&self.listener, flags) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+            Err(_) => return self.pause(),
         };
         self.last_peer += 1;
         let peer = match Peer::new(socket, self.last_peer) {
@@ -128,11 +149,14 @@ impl Server {
             Err(socket) => return self.closer.end(u32::MAX, socket),
         };
         let uid = peer.who.uid;
-        let same = self.peers.values().filter(|other| other.who.uid == uid);
-        let full = self.peers.len() == PEERS
-            || (!peer.administrator && same.count() >= PEERS_OF_USER)
-            || self.closer.has_many(uid);
-        if full {
+        let others = || self.peers.values().filter(|other| !other.administrator);
+        let same = others().filter(|other| other.who.uid == uid).count();
+        let full = if peer.administrator {
+            self.peers.len() == PEERS
+        } else {
+            others().count() == PEERS - RESERVED || same == PEERS_OF_USER
+        };
+        if full || self.closer.has_many(uid) {
             let text = "vbusd has too many clients: end some";
             let error = Reply::Error(Error::new(Kind::Limit, text));
             let _ = reply(&peer, &error, &[]);
@@ -143,6 +167,12 @@ impl Server {
             Ok(()) => drop(self.peers.insert(self.last_peer, peer)),
             Err(_) => self.closer.end(uid, peer.socket),
         }
+    }
+
+    /// Takes no peer for a while. The listener would be reported without end.
+    fn pause(&mut self) {
+        let _ = epoll::delete(&self.poll, &self.listener);
+        self.paused = Some(Instant::now());
     }
 
     /// One request of a peer, or its end.
@@ -204,7 +234,12 @@ impl Server {
             }
         }
         let (vbus, links) = (&mut self.vbus, &mut self.links);
-        serve::answer(vbus, links, peer, request, files, &self.poll, kick_token)
+        let host = Host {
+            poll: &self.poll,
+            token: kick_token,
+            most: self.most_connections,
+        };
+        serve::answer(vbus, links, peer, request, files, &host)
     }
 
     fn end(&mut self, number: u64) {
@@ -259,4 +294,9 @@ impl Server {
 fn reply(peer: &Peer, reply: &Reply, files: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
     let packet = encode(reply)?;
     send(peer.socket.as_fd(), &packet, files, SendFlags::DONTWAIT)
+}
+
+fn listen(poll: &OwnedFd, listener: &OwnedFd) -> Result<(), Errno> {
+    let data = epoll::EventData::new_u64(LISTENER);
+    epoll::add(poll, listener, data, epoll::EventFlags::IN)
 }

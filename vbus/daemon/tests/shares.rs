@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! No user's clients take what others need: sockets, connections, memory, descriptors.
+//!
+//! As root, since other users are needed.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Daemon, create_bus, name};
+use paravane_vbus_client::bus::{Access, Kind};
+use paravane_vbus_client::protocol::{Reply, Request};
+use paravane_vbus_client::{Control, Error};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+const FIRST: u32 = 70_000;
+
+/// A vbusd that other users reach. Users from [`FIRST`] on may join its bus.
+fn daemon() -> Option<Daemon> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can become another user: not tested");
+        return None;
+    }
+    let daemon = Daemon::with("null");
+    open_to_all(&daemon);
+    Some(daemon)
+}
+
+fn open_to_all(daemon: &Daemon) {
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(daemon.folder.path(), mode).unwrap();
+    let access = Access {
+        uids: (FIRST..FIRST + 60).collect(),
+        gids: [].into(),
+    };
+    let bus = name("lan");
+    let request = Request::SetAccess { bus, access };
+    daemon.control().ask(&request).unwrap();
+}
+
+/// Runs something on a thread that is another user's.
+fn as_user<R: Send>(uid: u32, what: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            // SAFETY: only numbers. The call changes this thread alone, other than that of the C
+            // library.
+            let done = unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) };
+            assert_eq!(done, 0);
+            what()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// A client of the bus, if it is admitted.
+fn join(daemon: &Daemon) -> Result<Control, Error> {
+    let mut control = Control::connect(&daemon.socket())?;
+    control.ask(&Request::Join { bus: name("lan") })?;
+    Ok(control)
+}
+
+fn memory(len: u64) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("test", flags).unwrap();
+    ftruncate(&file, len).unwrap();
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals).unwrap();
+    file
+}
+
+fn open(control: &mut Control, len: u64) -> Result<(), Kind> {
+    let request = Request::Open {
+        interface: 1,
+        version: 1,
+    };
+    match control.ask_with(&request, &[memory(len).as_fd()]) {
+        Ok((Reply::Opened(_), _)) => Ok(()),
+        Err(Error::Refused(error)) => Err(error.kind()),
+        other => unreachable!("{other:?}"),
+    }
+}
+
+/// Opens connections with as many clients as it takes. Returns how many were possible.
+fn open_all(daemon: &Daemon, len: u64) -> (Vec<Control>, usize) {
+    let (mut all, mut count) = (vec![], 0);
+    while let Ok(mut control) = join(daemon) {
+        let mut mine = 0;
+        while open(&mut control, len).is_ok() {
+            mine += 1;
+        }
+        all.push(control);
+        count += mine;
+        if mine == 0 {
+            break;
+        }
+    }
+    (all, count)
+}
+
+#[test]
+fn many_users_do_not_lock_the_administrator_out() {
+    let Some(daemon) = daemon() else {
+        return;
+    };
+    let mut control = daemon.control();
+    let mut all = vec![];
+    for user in 0..8 {
+        all.extend(as_user(FIRST + user, || {
+            let all = (0..64).map(|_| {
+                let mut control = Control::connect(&daemon.socket()).ok()?;
+                // Refused, but not for the number of clients.
+                match control.ask(&Request::Classes) {
+                    Err(Error::Refused(error)) if error.kind() == Kind::Denied => Some(control),
+                    _ => None,
+                }
+            });
+            all.flatten().collect::<Vec<_>>()
+        }));
+    }
+    assert!(all.len() > 200, "{}", all.len());
+    create_bus(&mut control, "other");
+    create_bus(&mut daemon.control(), "another");
+}
+
+#[test]
+fn a_user_s_memory_leaves_some_for_others() {
+    let Some(daemon) = daemon() else {
+        return;
+    };
+    let (_all, count) = as_user(FIRST, || open_all(&daemon, 64 << 20));
+    assert_eq!(count, 16, "a quarter of 4 GiB");
+    as_user(FIRST + 1, || {
+        open(&mut join(&daemon).unwrap(), 64 << 20).unwrap();
+    });
+}
+
+/// The host allows few descriptors.
+#[test]
+fn a_user_s_connections_leave_descriptors_for_others() {
+    let Some(mut daemon) = daemon() else {
+        return;
+    };
+    daemon.kill();
+    fs::remove_file(daemon.socket()).unwrap();
+    daemon.child = Command::new("sh")
+        .args(["-c", "ulimit -n 700 && exec \"$0\" \"$1\""])
+        .arg(env!("CARGO_BIN_EXE_vbusd"))
+        .arg(daemon.folder.path())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    common::soon("it does not listen", || {
+        Control::connect(&daemon.socket()).is_ok()
+    });
+    let (_all, count) = as_user(FIRST, || open_all(&daemon, 4096));
+    assert!((16..200).contains(&count), "{count}");
+    // A change is saved, and another user is served.
+    create_bus(&mut daemon.control(), "other");
+    as_user(FIRST + 1, || {
+        open(&mut join(&daemon).unwrap(), 4096).unwrap();
+    });
+}
