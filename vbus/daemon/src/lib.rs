@@ -26,15 +26,17 @@ mod store;
 
 use anyhow::{Context, bail};
 use paravane_confine::Files;
-use rustix::fs::{CWD, Mode, chmodat};
+use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, geteuid, getrlimit, setrlimit, umask};
 use std::convert::Infallible;
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use store::Store;
 
 /// What a vbusd needs to know.
@@ -57,6 +59,7 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     let mut maker = fs::DirBuilder::new();
     maker.recursive(true).mode(0o700);
     maker.create(folder).with_context(context)?;
+    check_folder(folder)?;
     let store = Store::open(folder)?;
     let vbus = store.load()?;
     let path = match &options.socket {
@@ -64,33 +67,58 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
         None => folder.join(paravane_vbus_protocol::SOCKET),
     };
     let context = || format!("cannot make the socket {}", path.display());
-    match fs::symlink_metadata(&path) {
-        Ok(found) if is_socket(&found) => fs::remove_file(&path).with_context(context)?,
-        Ok(_) => bail!("{} exists and is no socket: name another", path.display()),
-        Err(_) => {}
-    }
-    let listener = socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )?;
     let address = SocketAddrUnix::new(&path).with_context(context)?;
-    bind(&listener, &address).with_context(context)?;
-    // Who may do what is decided by credentials, and who reaches the socket by its folder.
-    chmodat(
-        CWD,
-        &path,
-        Mode::from_raw_mode(0o666),
-        rustix::fs::AtFlags::empty(),
-    )
-    .with_context(context)?;
+    make_room(&path, &address)?;
+    let listener = socket()?;
+    // Who may do what is decided by credentials, and who reaches the socket by its folder. The mode
+    // is not changed after: somebody may have replaced the name by a link then.
+    let before = umask(Mode::from_raw_mode(0o111));
+    let bound = bind(&listener, &address);
+    umask(before);
+    bound.with_context(context)?;
     listen(&listener, 64).with_context(context)?;
     let closer = closer::Closer::start()?;
     let most = serve::most_connections(raise_files()?);
     let server = server::Server::new(listener, vbus, store, closer, most)?;
     paravane_confine::enter("vbusd", &Files::state(Some(folder), None))?;
     server.serve()
+}
+
+/// Checks that nobody else can replace what is in the folder.
+fn check_folder(folder: &Path) -> anyhow::Result<()> {
+    let found = fs::metadata(folder).with_context(|| folder.display().to_string())?;
+    let me = geteuid().as_raw();
+    if found.uid() != me || found.mode() & 0o022 != 0 {
+        bail!(
+            "{} belongs to another user, or others may write to it: name another folder",
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+fn socket() -> anyhow::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    socket.context("cannot make a socket")
+}
+
+/// Removes a socket that nobody listens at any more.
+fn make_room(path: &Path, address: &SocketAddrUnix) -> anyhow::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            bail!("{} exists and is no socket: name another", path.display())
+        }
+        Ok(_) => {}
+        Err(_) => return Ok(()),
+    }
+    if connect(&socket()?, address) != Err(Errno::CONNREFUSED) {
+        bail!(
+            "another program uses the socket {}: name another",
+            path.display()
+        );
+    }
+    fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))
 }
 
 /// Allows as many descriptors as the host does, and returns how many.
@@ -100,9 +128,4 @@ fn raise_files() -> anyhow::Result<usize> {
     setrlimit(Resource::Nofile, limit).context("cannot raise the limit of open files")?;
     let files = limit.current.and_then(|files| usize::try_from(files).ok());
     Ok(files.unwrap_or(usize::MAX))
-}
-
-fn is_socket(metadata: &fs::Metadata) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    metadata.file_type().is_socket()
 }

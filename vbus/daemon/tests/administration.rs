@@ -92,8 +92,51 @@ fn bad_starts_end_with_one_line() {
     fs::write(folder.path().join("socket"), "").unwrap();
     assert!(start(folder.path()).contains("is no socket"));
     assert!(start(std::path::Path::new("/dev/null/x")).contains("cannot make the folder"));
+    let mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(folder.path(), mode).unwrap();
+    };
+    for others in [0o770, 0o707] {
+        mode(others);
+        assert!(start(folder.path()).contains("others may write to it"));
+    }
+    mode(0o700);
     let long = folder.path().join("x".repeat(120));
     assert!(start(&long).contains("cannot make the socket"));
+}
+
+/// Everybody may connect, whatever the mask for new files is, and a socket in use stays.
+#[test]
+fn the_socket_is_for_all_and_replaces_none_in_use() {
+    let daemon = Daemon::start();
+    let folder = tempfile::tempdir().unwrap();
+    let start = |limit: &[&str], socket: &std::path::Path| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 077; exec \"$@\"", "sh"]);
+        command.args(limit).arg(env!("CARGO_BIN_EXE_vbusd"));
+        command.arg(folder.path()).arg(socket);
+        command
+    };
+    let output = start(&["timeout", "20"], &daemon.socket())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("another program uses the socket"), "{text}");
+    daemon.control().buses().unwrap();
+    let stream = folder.path().join("stream");
+    let _listener = std::os::unix::net::UnixListener::bind(&stream).unwrap();
+    let output = start(&["timeout", "20"], &stream).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("another program uses the socket"), "{text}");
+    assert!(std::os::unix::net::UnixStream::connect(&stream).is_ok());
+    let socket = folder.path().join("mine");
+    let mut child = start(&[], &socket).spawn().unwrap();
+    common::soon("it does not listen", || Control::connect(&socket).is_ok());
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&socket).unwrap().permissions());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(mode & 0o777, 0o666);
 }
 
 #[test]
