@@ -168,6 +168,7 @@ fn arguments_decide() {
     let device = u64::from(libc::S_IFCHR | 0o600);
     let at = u64::MAX;
     let (kept, _) = reserved();
+    let own = u64::from(std::process::id());
     let (create, temporary) = (
         number(libc::O_CREAT | libc::O_WRONLY),
         number(libc::O_TMPFILE | libc::O_WRONLY),
@@ -324,6 +325,19 @@ fn arguments_decide() {
             "supervisor",
             libc::SYS_sendto,
             [at, 0, 0, 0, 0, 0],
+            Fate::Made,
+        ),
+        // vCPUs on KVM are threads of this process.
+        (
+            "vcpu",
+            libc::SYS_tgkill,
+            [1 << 30, 1 << 30, number(libc::SIGURG), 0, 0, 0],
+            Fate::Died,
+        ),
+        (
+            "vcpu",
+            libc::SYS_tgkill,
+            [own, 1 << 30, number(libc::SIGURG), 0, 0, 0],
             Fate::Made,
         ),
         (
