@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the cpuid instruction says: what the host's processor and KVM can do, and one package with
 //! as many cores as there are vCPUs, whose APIC ids are their numbers.
+//!
+//! Virtualization and enclaves inside of the machine are left out: no guest of ours needs them, and
+//! much of what the host's KVM does for them is reached by nothing else.
 
 use kvm_bindings::{CpuId, kvm_cpuid_entry2};
 
@@ -9,8 +12,17 @@ const HYPERVISOR: u32 = 1 << 31;
 const TSC_DEADLINE: u32 = 1 << 24;
 const X2APIC: u32 = 1 << 21;
 const SEVERAL_CORES: u32 = 1 << 28;
-/// Leaf 80000001 of AMD's processors: topology by further leaves.
+/// Intel: virtual machines, and measured starts of them.
+const VMX: u32 = 1 << 5;
+const SMX: u32 = 1 << 6;
+/// Leaf 7 of Intel's processors: enclaves, and keys for them.
+const SGX: u32 = 1 << 2;
+const SGX_KEYS: u32 = 1 << 30;
+/// Leaf 80000001 of AMD's processors: topology by further leaves, virtual machines, measured starts
+/// of them.
 const TOPOLOGY_LEAVES: u32 = 1 << 22;
+const SVM: u32 = 1 << 2;
+const SKINIT: u32 = 1 << 12;
 
 /// Changes what KVM supports to what vCPU `number` of `count` shows.
 pub fn adapt(cpuid: &mut CpuId, number: u32, count: u32) {
@@ -24,6 +36,7 @@ fn adapt_entry(entry: &mut kvm_cpuid_entry2, number: u32, count: u32) {
         1 => {
             entry.ebx = entry.ebx & 0xffff | (count & 0xff) << 16 | number << 24;
             entry.ecx |= HYPERVISOR | TSC_DEADLINE | X2APIC;
+            entry.ecx &= !(VMX | SMX);
             if count > 1 {
                 entry.edx |= SEVERAL_CORES;
             } else {
@@ -46,7 +59,15 @@ fn adapt_entry(entry: &mut kvm_cpuid_entry2, number: u32, count: u32) {
             entry.ecx = entry.index | kind << 8;
             entry.edx = number;
         }
-        0x8000_0001 => entry.ecx &= !TOPOLOGY_LEAVES,
+        7 if entry.index == 0 => {
+            entry.ebx &= !SGX;
+            entry.ecx &= !SGX_KEYS;
+        }
+        0x8000_0001 => entry.ecx &= !(TOPOLOGY_LEAVES | SVM | SKINIT),
+        // Details of enclaves, virtual machines and encrypted ones.
+        0x12 | 0x8000_000a | 0x8000_001f => {
+            (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0);
+        }
         // AMD: the cores of the package, and the bits of their numbers.
         0x8000_0008 => entry.ecx = bits(count) << 12 | (count - 1),
         0x8000_001e => {
@@ -89,6 +110,31 @@ mod tests {
         assert_eq!(adapted(1, 0, 0, 1).edx, 1);
         assert_eq!(adapted(0xb, 1, 5, 6).edx, 5);
         assert_eq!(adapted(0x8000_001e, 0, 5, 6).eax, 5);
+    }
+
+    #[test]
+    fn there_are_no_machines_and_enclaves_inside() {
+        let all = |function| kvm_cpuid_entry2 {
+            function,
+            eax: u32::MAX,
+            ebx: u32::MAX,
+            ecx: u32::MAX,
+            edx: u32::MAX,
+            ..Default::default()
+        };
+        let adapted = |function| {
+            let mut entry = all(function);
+            adapt_entry(&mut entry, 0, 2);
+            entry
+        };
+        assert_eq!(adapted(1).ecx, !(1 << 5 | 1 << 6));
+        assert_eq!(adapted(7).ebx, !(1 << 2));
+        assert_eq!(adapted(7).ecx, !(1 << 30));
+        assert_eq!(adapted(0x8000_0001).ecx, !(1 << 2 | 1 << 12 | 1 << 22));
+        for function in [0x12, 0x8000_000a, 0x8000_001f] {
+            let leaf = adapted(function);
+            assert_eq!((leaf.eax, leaf.ebx, leaf.ecx, leaf.edx), (0, 0, 0, 0));
+        }
     }
 
     #[test]
