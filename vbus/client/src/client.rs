@@ -200,6 +200,30 @@ impl Client {
         woken
     }
 
+    /// For a caller that waits for many files: asks for notifications on [`Client::files`]. False:
+    /// there is a packet, or room if it is awaited, and the caller does not wait.
+    #[must_use]
+    pub fn rest(&mut self, room: bool) -> bool {
+        let (rx, tx) = (&self.queues.rx, &self.queues.tx);
+        if rx.ready() || (room && tx.ready()) || self.link.control.has_event() {
+            return false;
+        }
+        rx.rest() && (!room || tx.rest())
+    }
+
+    /// Works again after [`Client::rest`]: there is no need to be notified.
+    pub fn watch(&mut self) {
+        self.queues.rx.watch();
+        self.queues.tx.watch();
+    }
+
+    /// The files that become readable after [`Client::rest`]: for notifications, which
+    /// [`Client::drain`] takes, and for events.
+    #[must_use]
+    pub fn files(&self) -> [BorrowedFd<'_>; 2] {
+        [self.link.bell.as_fd(), self.link.control.socket()]
+    }
+
     fn sleep(&mut self, time: Option<Duration>) -> Result<Woken, Error> {
         let link = &self.link;
         let file = |file| PollFd::from_borrowed_fd(file, PollFlags::IN);
@@ -215,7 +239,10 @@ impl Client {
     }
 
     /// Takes the notifications from the socket.
-    fn drain(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn drain(&self) -> Result<(), Error> {
         let mut bytes = [0; 64];
         match recv(&self.link.bell, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((_, 0)) | Err(Errno::CONNRESET) => {

@@ -208,12 +208,6 @@ impl Vbus {
         class: &str,
         attributes: &[(String, String)],
     ) -> Result<(), Error> {
-        if self.devices.contains_key(name) {
-            return Err(Error::exists("device", name.as_str()));
-        }
-        if self.devices.len() == limits::DEVICES {
-            return Err(Error::limit("devices", limits::DEVICES));
-        }
         let Some(known) = self.classes.iter().find(|known| known.name() == class) else {
             let text = format!(
                 "there is no device class {class:.40}: {} are",
@@ -221,9 +215,31 @@ impl Vbus {
             );
             return Err(Error::new(Kind::NotFound, text));
         };
+        let (class, device) = (known.name(), known.create(name));
+        self.add_device(name, class, device, attributes)
+    }
+
+    /// Adds a device that the connector has made, and sets attributes.
+    ///
+    /// # Errors
+    /// There is a device of this name, there are too many, or an attribute cannot be set so.
+    /// Nothing is added then.
+    pub fn add_device(
+        &mut self,
+        name: &Name,
+        class: &'static str,
+        device: Box<dyn Device>,
+        attributes: &[(String, String)],
+    ) -> Result<(), Error> {
+        if self.devices.contains_key(name) {
+            return Err(Error::exists("device", name.as_str()));
+        }
+        if self.devices.len() == limits::DEVICES {
+            return Err(Error::limit("devices", limits::DEVICES));
+        }
         let mut entry = DeviceEntry {
-            class: known.name(),
-            device: known.create(name),
+            class,
+            device,
             poll: POLL_FIRST,
             broken: 0,
         };

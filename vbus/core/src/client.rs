@@ -310,7 +310,7 @@ impl Vbus {
             // A device that has just worked looks again for a while, since a notification costs
             // its client more than that.
             let again = work == Work::More
-                || (!entry.poll.is_zero() && {
+                || (!entry.poll.is_zero() && entry.device.polls(id) && {
                     let now = Instant::now();
                     let idle = *connection.idle.get_or_insert(now);
                     now.saturating_duration_since(idle) < entry.poll
@@ -338,6 +338,15 @@ impl Vbus {
             }
         }
         reset
+    }
+
+    /// Something happened outside of the bus that a device of this name, if there is one, had
+    /// asked its connector to be told of: [`Vbus::work`] lets its connections work.
+    pub fn woken(&mut self, device: &Name) {
+        if let Some(entry) = self.devices.get_mut(device) {
+            entry.device.woken();
+            self.stir(device);
+        }
     }
 
     /// Lets all connections of a device work: something has changed for them.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct ConnectionId(pub u64);
 
 /// A type of device that can be made.
-pub trait Class {
+pub trait Class: Send {
     /// Its name, for administrators.
     fn name(&self) -> &'static str;
 
@@ -84,10 +84,10 @@ impl Work {
     }
 }
 
-/// A device. Everything is called on one thread.
+/// A device. Everything is called on one thread at a time.
 ///
 /// A device bounds what it does in a call: it handles at most `budget` packets.
-pub trait Device {
+pub trait Device: Send {
     /// What a driver must speak, such as `virtual-ethernet`.
     fn interface(&self) -> &'static str;
 
@@ -157,10 +157,22 @@ pub trait Device {
     /// [`Device::rest`].
     fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work;
 
+    /// Whether it may help to look for work again at once, though there was none: the device's
+    /// attribute `poll-us` says for how long.
+    #[must_use]
+    fn polls(&mut self, id: ConnectionId) -> bool {
+        let _ = id;
+        true
+    }
+
     /// The device waits for a notification of the client. True: there is work for which none will
     /// come.
     #[must_use]
     fn rest(&mut self, id: ConnectionId) -> bool;
+
+    /// Something happened outside of the bus that the device had asked to be told of. Its
+    /// connections work then.
+    fn woken(&mut self) {}
 }
 
 /// The error of a device without this attribute.

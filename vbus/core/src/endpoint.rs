@@ -8,10 +8,10 @@ use paravane_vbus_shm::south::{Place, South};
 use paravane_vbus_shm::{Breach, Role};
 use std::fmt;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Notifies a client: an eventfd, or an interrupt.
-pub trait Notify {
+pub trait Notify: Send + Sync {
     /// Makes the client look at its queues. Does not wait.
     fn notify(&self);
 }
@@ -25,6 +25,8 @@ pub enum Broken {
     Memory(Outside),
     /// A packet longer than the device takes.
     Long(u32),
+    /// A packet whose parts are not what its beginning says.
+    Parts,
 }
 
 impl fmt::Display for Broken {
@@ -33,6 +35,7 @@ impl fmt::Display for Broken {
             Broken::Ring(breach) => breach.fmt(f),
             Broken::Memory(outside) => outside.fmt(f),
             Broken::Long(len) => write!(f, "a packet of {len} bytes is too long"),
+            Broken::Parts => f.write_str("the parts of a packet do not belong together"),
         }
     }
 }
@@ -67,13 +70,17 @@ pub struct Endpoint {
     south: South<'static>,
     to_north: Side<'static>,
     to_south: Side<'static>,
-    memory: Rc<dyn MemoryContext>,
-    notify: Rc<dyn Notify>,
+    memory: Arc<dyn MemoryContext>,
+    notify: Arc<dyn Notify>,
     /// Packets were passed on since the last signal.
     news: bool,
+    /// Bytes of a packet of which more parts follow, and its flags.
+    gathered: Option<(usize, u32)>,
+    /// Buffers that the next packet for the client takes, if it has posted too few.
+    wanted: u32,
     /// What was counted.
     pub statistics: Statistics,
-    _region: Rc<dyn Region>,
+    _region: Arc<dyn Region>,
 }
 
 impl fmt::Debug for Endpoint {
@@ -88,12 +95,12 @@ impl Endpoint {
     /// # Errors
     /// The memory does not have such a queue.
     pub fn open(
-        region: Rc<dyn Region>,
+        region: Arc<dyn Region>,
         range: Range<u64>,
         count: u32,
         role: Role,
-        memory: Rc<dyn MemoryContext>,
-        notify: Rc<dyn Notify>,
+        memory: Arc<dyn MemoryContext>,
+        notify: Arc<dyn Notify>,
     ) -> Result<Self, Broken> {
         let (start, size) = region.range();
         let len = range.end.saturating_sub(range.start);
@@ -120,6 +127,8 @@ impl Endpoint {
             memory,
             notify,
             news: false,
+            gathered: None,
+            wanted: 1,
             statistics: Statistics::default(),
             _region: region,
         })
@@ -141,6 +150,48 @@ impl Endpoint {
         to.resize(len, 0);
         self.memory.read(place.ptr, to).map_err(Broken::Memory)?;
         Ok(Some(place.flags))
+    }
+
+    /// As [`packet`](Endpoint::packet), for clients that may use several descriptors for a packet:
+    /// `more` is the flag of a descriptor after which another one follows. The flags are those of
+    /// the first. Such a descriptor goes back at once. `to` must be the same in each call until a
+    /// packet is complete.
+    ///
+    /// # Errors
+    /// The client broke the protocol.
+    pub fn gather(
+        &mut self,
+        to: &mut Vec<u8>,
+        most: usize,
+        more: u32,
+    ) -> Result<Option<u32>, Broken> {
+        loop {
+            let Some(place) = self.south.take().map_err(Broken::Ring)? else {
+                return Ok(None);
+            };
+            let (start, flags) = self.gathered.take().unwrap_or((0, place.flags & !more));
+            let end = start.saturating_add(place.len as usize);
+            if end > most {
+                return Err(Broken::Long(u32::try_from(end).unwrap_or(u32::MAX)));
+            }
+            // Only the caller can have made it shorter.
+            if start > to.len() {
+                return Err(Broken::Parts);
+            }
+            to.resize(end, 0);
+            let part = to.get_mut(start..).unwrap_or_default();
+            self.memory.read(place.ptr, part).map_err(Broken::Memory)?;
+            if place.flags & more == 0 {
+                return Ok(Some(flags));
+            }
+            // A packet has at least a byte for each part, so the loop ends.
+            if place.len == 0 {
+                return Err(Broken::Parts);
+            }
+            self.gathered = Some((end, flags));
+            self.south.complete();
+            self.news = true;
+        }
     }
 
     /// The oldest packet was delivered: its buffer goes back to the client.
@@ -166,6 +217,54 @@ impl Endpoint {
         let used = if fits { packet.len() } else { 0 };
         self.fill(&place, used, flags);
         Ok(if fits { Sent::Yes } else { Sent::TooLong })
+    }
+
+    /// As [`send`](Endpoint::send), for clients that take a packet in several buffers of one size:
+    /// `more` is the flag of one after which another follows.
+    ///
+    /// # Errors
+    /// The client broke the protocol.
+    pub fn scatter(&mut self, packet: &[u8], flags: u32, more: u32) -> Result<Sent, Broken> {
+        let Some(first) = self.south.take().map_err(Broken::Ring)? else {
+            return Ok(Sent::NoBuffer);
+        };
+        let size = (first.len as usize).max(1);
+        let parts = packet.len().div_ceil(size).max(1);
+        let Ok(parts) = u32::try_from(parts) else {
+            return self.return_empty(&first);
+        };
+        // Buffers of one client have one size.
+        if parts > 1 && !self.south.has(parts) {
+            if parts > self.south.count() {
+                return self.return_empty(&first);
+            }
+            self.wanted = parts;
+            return Ok(Sent::NoBuffer);
+        }
+        self.wanted = 1;
+        let (mut left, mut flags) = (packet, flags & !more);
+        for number in 0..parts {
+            let Some(place) = self.south.take().map_err(Broken::Ring)? else {
+                return Err(Broken::Parts);
+            };
+            let (part, rest) = left.split_at(left.len().min(place.len as usize));
+            let last = number + 1 == parts;
+            if last != rest.is_empty() {
+                return Err(Broken::Parts);
+            }
+            self.memory.write(place.ptr, part).map_err(Broken::Memory)?;
+            let used = u32::try_from(part.len()).unwrap_or(u32::MAX);
+            self.south
+                .fill(&place, used, if last { flags } else { flags | more });
+            (left, flags) = (rest, 0);
+        }
+        self.count(packet.len());
+        Ok(Sent::Yes)
+    }
+
+    fn return_empty(&mut self, place: &Place) -> Result<Sent, Broken> {
+        self.fill(place, 0, 0);
+        Ok(Sent::TooLong)
     }
 
     /// Returns all posted buffers of the client empty, at most as many as there are descriptors.
@@ -223,9 +322,12 @@ impl Endpoint {
         self.to_south.rest() == Left::More
     }
 
-    /// Whether there is something to take.
+    /// Whether there is something to take: as many buffers as were too few, if any were.
     #[must_use]
     pub fn ready(&self) -> bool {
+        if self.wanted > 1 {
+            return self.south.has(self.wanted);
+        }
         self.south.ready()
     }
 }

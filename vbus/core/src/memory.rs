@@ -25,7 +25,7 @@ impl std::error::Error for Outside {}
 /// Copies from and to a client's memory. A device uses nothing else, so it does not care whether
 /// the client is a guest, a process, or a test. The client may write the same bytes at any time:
 /// what was read is a copy that may be torn, and never the same twice.
-pub trait MemoryContext {
+pub trait MemoryContext: Send + Sync {
     /// Copies out of the client's memory.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ pub trait MemoryContext {
     unsafe_code,
     reason = "the implementor promises that memory stays mapped"
 )]
-pub unsafe trait Region {
+pub unsafe trait Region: Send + Sync {
     /// First byte, and number of bytes.
     fn range(&self) -> (NonNull<u8>, usize);
 }

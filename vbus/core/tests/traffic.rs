@@ -373,12 +373,12 @@ fn another_device_side_continues_where_the_first_one_died() {
     vbus.restore(&configuration).unwrap();
     client.member = vbus.join(&name("lan"), common::who(1, 7), false).unwrap();
     client.id = vbus.open(client.member, 1, 1).unwrap();
-    let before = client.bell.0.get();
+    let before = client.bell.count();
     for queue in 0..2 {
         client.share(&mut vbus, queue).unwrap();
     }
     assert_eq!(
-        client.bell.0.get(),
+        client.bell.count(),
         before + 2,
         "it may have missed a notification"
     );

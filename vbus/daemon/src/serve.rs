@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Most memory of all clients together. Their pages may count as vbusd's own.
 const MEMORY: u64 = 4 << 30;
@@ -33,8 +33,8 @@ pub fn most_connections(files: usize) -> usize {
 pub struct Link {
     /// The client's user; `None`: the administrator.
     uid: Option<u32>,
-    memory: Rc<Memory>,
-    bell: Rc<Bell>,
+    memory: Arc<Memory>,
+    bell: Arc<Bell>,
     /// The eventfd on which the client notifies the device. Never read: it is watched for edges, so
     /// the client cannot make a read of it block.
     kick: OwnedFd,
@@ -176,8 +176,8 @@ fn link(
     epoll::add(vbusd.poll, &kick, data, edges).map_err(host("epoll"))?;
     let link = Link {
         uid,
-        memory: Rc::new(memory),
-        bell: Rc::new(Bell(bell)),
+        memory: Arc::new(memory),
+        bell: Arc::new(Bell(bell)),
         kick,
     };
     links.insert(id, link);

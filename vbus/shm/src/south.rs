@@ -127,6 +127,20 @@ impl<'a> South<'a> {
         Ok(Some(place))
     }
 
+    /// Receive: whether the north has handed over so many buffers. One that broke the rules may
+    /// still miss some of them when they are taken.
+    #[must_use]
+    pub fn has(&self, buffers: u32) -> bool {
+        match buffers.checked_sub(1) {
+            None => true,
+            // The north hands buffers over in their order, so the last one stands for all.
+            Some(last) if buffers <= self.ring.count() => {
+                self.ring.mine(self.next.wrapping_add(last), SOUTH) == Ok(true)
+            }
+            Some(_) => false,
+        }
+    }
+
     /// Transmit: the oldest packet that was taken has been delivered. Its buffer goes back. False:
     /// there is no such packet.
     pub fn complete(&mut self) -> bool {
@@ -161,6 +175,12 @@ impl<'a> South<'a> {
         self.next = after;
         self.completed = after;
         true
+    }
+
+    /// Descriptors of the ring.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.ring.count()
     }
 
     /// Whether [`South::take`] has something to return: a cheap look at one word.

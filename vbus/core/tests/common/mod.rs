@@ -11,9 +11,9 @@ use paravane_vbus_shm::memory::{ALIGN, Queue, size};
 use paravane_vbus_shm::north::{Buffer, North, Posted, Returned};
 use paravane_vbus_shm::signal::Side;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::cell::Cell;
 use std::ptr::NonNull;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Memory of a client: addresses are offsets.
 pub struct Memory {
@@ -22,11 +22,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn new(len: usize) -> Rc<Self> {
+    pub fn new(len: usize) -> Arc<Self> {
         // SAFETY: the size is not 0.
         let start = unsafe { alloc_zeroed(Layout::from_size_align(len, ALIGN).unwrap()) };
         let start = NonNull::new(start).unwrap();
-        Rc::new(Memory { start, len })
+        Arc::new(Memory { start, len })
     }
 
     fn place(&self, ptr: u64, len: usize) -> Result<*mut u8, Outside> {
@@ -47,6 +47,11 @@ impl Drop for Memory {
         unsafe { dealloc(self.start.as_ptr(), layout) }
     }
 }
+
+// SAFETY: the memory is accessed only by atomic operations and raw copies.
+unsafe impl Send for Memory {}
+// SAFETY: as for Send.
+unsafe impl Sync for Memory {}
 
 // SAFETY: allocated as long as the value lives.
 unsafe impl Region for Memory {
@@ -73,11 +78,17 @@ impl MemoryContext for Memory {
 
 /// Counts notifications.
 #[derive(Default)]
-pub struct Bell(pub Cell<u32>);
+pub struct Bell(pub AtomicU32);
+
+impl Bell {
+    pub fn count(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
 
 impl Notify for Bell {
     fn notify(&self) {
-        self.0.set(self.0.get() + 1);
+        self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -88,8 +99,8 @@ const BUFFER: usize = 2048;
 pub struct Client {
     pub member: MemberId,
     pub id: ConnectionId,
-    pub memory: Rc<Memory>,
-    pub bell: Rc<Bell>,
+    pub memory: Arc<Memory>,
+    pub bell: Arc<Bell>,
     pub rx: North<'static, Vec<Posted>>,
     pub tx: North<'static, Vec<Posted>>,
     /// Notifications to the device.
@@ -135,7 +146,7 @@ impl Client {
         let member = vbus.join(&name("lan"), who(process, 7), false).unwrap();
         let id = vbus.open(member, 1, 1).unwrap();
         let memory = Memory::new(usize::try_from(buffers(2)).unwrap());
-        let bell = Rc::new(Bell::default());
+        let bell = Arc::new(Bell::default());
         let make = |offset: usize, role: Role| {
             let (start, _) = memory.range();
             // SAFETY: within the memory, which the client keeps longer than its rings.
