@@ -54,6 +54,12 @@ pub trait Interrupt: Send + Sync {
     fn config(&self, bytes: &[u8]);
 }
 
+/// A device's way to its driver.
+pub trait Line: Interrupt {
+    /// Interrupts without a reason of virtio's: the driver looks at its device.
+    fn raise(&self);
+}
+
 /// A driver that is ready.
 pub struct Driver {
     memory: Arc<Memory>,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Virtio devices (OASIS virtio 1.2) for any hypervisor.
+//! Virtio devices (OASIS virtio 1.2), and others with registers of their own, for any
+//! hypervisor.
 //!
-//! A device implements [`Device`]. The hypervisor gives it a thread of its own, on which it calls
-//! every method, so a device needs no locks and never makes a vCPU wait. [`mmio`] has the registers
-//! that a driver sees, [`Driver`] its queues; both treat what the guest writes as hostile.
+//! A virtio device implements [`Device`], another one [`OwnDevice`]. The hypervisor gives it a
+//! thread of its own, on which it calls every method, so a device needs no locks and never makes a
+//! vCPU wait. [`mmio`] has the registers that a driver sees, [`Driver`] its queues; both treat what
+//! the guest writes as hostile.
 //!
 //! To write a device, do the work in [`Device::notified`] while [`Driver::pop`] returns chains. For
 //! events on the host call [`Waker::wake`], directly or through [`Waker::arm`], and handle them in
@@ -34,6 +36,7 @@ pub mod fs;
 mod fuzz;
 pub mod mmio;
 pub mod net;
+mod own;
 mod pool;
 mod reactor;
 #[expect(unsafe_code, reason = "maps memory that the guest can read")]
@@ -45,8 +48,9 @@ pub mod vsock;
 
 use paravane_confine::Files;
 
-pub use driver::{Broken, Chain, Driver, Interrupt, Memory};
+pub use driver::{Broken, Chain, Driver, Interrupt, Line, Memory};
 pub use end_flag::Ending;
+pub use own::{Machine, Model, OwnDevice};
 pub use reactor::{EventFlags, Reactor, Wake, Waker};
 pub use register_page::{Area, Page};
 

@@ -5,18 +5,87 @@
 use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{Action, Registers, show_config};
-use paravane_devices::{Broken, Device, Driver, Ending, Interrupt, Memory, Page};
+use paravane_devices::{
+    Broken, Device, Driver, Ending, Interrupt, Line, Machine, Memory, Model, OwnDevice, Page,
+};
 use std::fmt;
 use std::sync::Arc;
 
-/// A device's way to its driver.
-pub trait Line: Interrupt {
-    /// Interrupts without a reason of its own: the driver looks at the device's status.
-    fn raise(&self);
+/// A device's work.
+pub enum Work {
+    /// That of a virtio device.
+    Virtio(Box<Virtio>),
+    /// That of a device with registers of its own.
+    Own(Box<dyn OwnDevice>),
 }
 
-/// A device, its registers, and its driver while there is one.
-pub struct Work {
+impl Work {
+    /// A device without a driver, shown in its page.
+    ///
+    /// # Errors
+    /// The device has a queue of an invalid size.
+    pub fn new(device: Model, transport: Transport) -> Result<Self, virtio_queue::Error> {
+        match device {
+            Model::Virtio(device) => Ok(Work::Virtio(Box::new(Virtio::new(device, transport)?))),
+            Model::Own(mut device) => {
+                let Transport {
+                    memory,
+                    page,
+                    line,
+                    counters,
+                    ..
+                } = transport;
+                device.attach(Machine {
+                    memory,
+                    page,
+                    line,
+                    counters,
+                });
+                Ok(Work::Own(device))
+            }
+        }
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> String {
+        match self {
+            Work::Virtio(work) => work.name.clone(),
+            Work::Own(device) => device.name(),
+        }
+    }
+
+    /// The files that the device still opens.
+    pub fn files(&self) -> Files {
+        match self {
+            Work::Virtio(work) => work.device.files(),
+            Work::Own(device) => device.files(),
+        }
+    }
+
+    /// Serves what happened on the host, if `host`, and the queues of `queues`, a bit for each.
+    /// Returns the queues that it left before they were empty.
+    pub fn serve(&mut self, host: bool, queues: u32) -> u32 {
+        match self {
+            Work::Virtio(work) => {
+                work.serve(host, queues);
+                work.driver.as_mut().map_or(0, Driver::end_round)
+            }
+            Work::Own(device) => device.serve(host, queues),
+        }
+    }
+
+    /// Carries out a register write of the driver: `width` bytes of `value`. Notifications and
+    /// acknowledgements of interrupts do not come here.
+    pub fn write(&mut self, offset: u32, width: u32, value: u64) {
+        match self {
+            Work::Virtio(work) => work.write(offset, width, value),
+            Work::Own(device) => device.write(offset, width, value),
+        }
+    }
+}
+
+/// A virtio device, its registers, and its driver while there is one.
+pub struct Virtio {
     memory: Arc<Memory>,
     name: String,
     page: Page,
@@ -43,12 +112,8 @@ pub struct Transport {
     pub ending: Ending,
 }
 
-impl Work {
-    /// A device without a driver, shown in its page.
-    ///
-    /// # Errors
-    /// The device has a queue of an invalid size.
-    pub fn new(device: Box<dyn Device>, transport: Transport) -> Result<Self, virtio_queue::Error> {
+impl Virtio {
+    fn new(device: Box<dyn Device>, transport: Transport) -> Result<Self, virtio_queue::Error> {
         let Transport {
             memory,
             page,
@@ -56,7 +121,7 @@ impl Work {
             counters,
             ending,
         } = transport;
-        Ok(Work {
+        Ok(Virtio {
             name: device.name(),
             registers: Registers::new(page.clone(), &*device)?,
             memory,
@@ -69,23 +134,7 @@ impl Work {
         })
     }
 
-    /// The device's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The files that the device still opens.
-    pub fn files(&self) -> Files {
-        self.device.files()
-    }
-
-    /// Ends a round. Returns the queues, a bit for each, that it left before they were empty.
-    pub fn end_round(&mut self) -> u32 {
-        self.driver.as_mut().map_or(0, Driver::end_round)
-    }
-
-    /// Serves what happened on the host, if `host`, and the queues of `queues`, a bit for each.
-    pub fn serve(&mut self, host: bool, queues: u32) {
+    fn serve(&mut self, host: bool, queues: u32) {
         if let Err(why) = self.try_to_serve(host, queues) {
             self.give_up(&why);
         }
@@ -108,9 +157,7 @@ impl Work {
         Ok(())
     }
 
-    /// Carries out a register write of the driver: `width` bytes of `value`. Notifications and
-    /// acknowledgements of interrupts do not come here.
-    pub fn write(&mut self, offset: u32, width: u32, value: u64) {
+    fn write(&mut self, offset: u32, width: u32, value: u64) {
         let action = self.registers.write(&self.memory, offset, width, value);
         self.act(action);
     }
@@ -185,7 +232,7 @@ impl Work {
 impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Work")
-            .field("name", &self.name)
+            .field("name", &self.name())
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::arguments::Boot;
 use anyhow::{Context, bail};
-use paravane_devices::Device;
+use paravane_devices::Model;
 use paravane_devices::blk::{Block, Mode};
 use paravane_devices::console::Console;
 use paravane_devices::fs::{Access, Fs};
@@ -94,8 +94,8 @@ const CID: u32 = 3;
 /// The time in which the guest must answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
-fn devices(args: &Boot) -> anyhow::Result<Vec<Box<dyn Device>>> {
-    let mut devices: Vec<Box<dyn Device>> = vec![Box::new(Rng::default())];
+fn devices(args: &Boot) -> anyhow::Result<Vec<Model>> {
+    let mut devices = vec![Model::virtio(Rng::default())];
     for (index, disk) in args.disk.iter().enumerate() {
         let (path, mode) = match disk.rsplit_once(':') {
             Some((path, "ro")) => (path, Mode::ReadOnly),
@@ -103,22 +103,22 @@ fn devices(args: &Boot) -> anyhow::Result<Vec<Box<dyn Device>>> {
             _ => (disk.as_str(), Mode::Write),
         };
         let disk = Block::new(Path::new(path), mode, &format!("disk{index}")).context("--disk")?;
-        devices.push(Box::new(disk));
+        devices.push(Model::virtio(disk));
     }
     for share in &args.share {
         let Some((path, tag)) = share.rsplit_once(':') else {
             bail!("--share {share}: it must be DIR:TAG");
         };
-        devices.push(Box::new(
+        devices.push(Model::virtio(
             Fs::new(Path::new(path), tag, Access::Write).context("--share")?,
         ));
     }
     if args.echo {
         let (here, there) = UnixStream::pair()?;
-        devices.push(Box::new(Console::new(there)?));
+        devices.push(Model::virtio(Console::new(there)?));
         thread::spawn(move || echo(here));
         let hub = Hub::default();
-        devices.push(Box::new(Vsock::new(CID, &hub)?));
+        devices.push(Model::virtio(Vsock::new(CID, &hub)?));
         let (called, calling) = (hub.listen(7)?, hub.listen(8)?);
         thread::spawn(move || {
             while let Ok(stream) = called.accept(None) {

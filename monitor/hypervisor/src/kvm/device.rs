@@ -5,7 +5,7 @@
 use super::bus::{HOST, Port, QUEUE_NOTIFY, STORE};
 use super::core::Core;
 use super::layout::{DEVICE_PIN, DEVICES, MAX_DEVICES};
-use crate::device_work::{Line, Transport, Work};
+use crate::device_work::{Transport, Work};
 use anyhow::{Context, bail};
 use kvm_ioctls::{IoEventAddress, VmFd};
 use paravane_confine::Files;
@@ -13,7 +13,7 @@ use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{
     INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, show_config,
 };
-use paravane_devices::{Area, Device, Ending, Interrupt, Page, Wake};
+use paravane_devices::{Area, Device, Ending, Interrupt, Line, Model, Page, Wake};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -49,8 +49,9 @@ impl Devices {
     /// Takes the devices.
     ///
     /// # Errors
-    /// There are too many, or the host gives no memory or event counters.
-    pub fn new(all: Vec<Box<dyn Device>>) -> anyhow::Result<Self> {
+    /// There are too many, or one that is not virtio's, or the host gives no memory or event
+    /// counters.
+    pub fn new(all: Vec<Model>) -> anyhow::Result<Self> {
         if all.len() > MAX_DEVICES {
             bail!("{} devices: at most {MAX_DEVICES} are possible", all.len());
         }
@@ -62,6 +63,12 @@ impl Devices {
         for (number, device) in all.into_iter().enumerate() {
             let Some(page) = area.as_ref().map(|area| area.page(number)) else {
                 break;
+            };
+            let Model::Virtio(device) = device else {
+                bail!(
+                    "{}: a machine on KVM has virtio devices only",
+                    device.name()
+                );
             };
             let queues = device.queue_sizes().len();
             if queues > MAX_QUEUES {
@@ -147,7 +154,8 @@ impl Devices {
                 counters,
                 ending: core.end.ending.clone(),
             };
-            let work = Work::new(device, transport).with_context(|| format!("device {name}"))?;
+            let work = Work::new(Model::Virtio(device), transport)
+                .with_context(|| format!("device {name}"))?;
             threads.push(Thread {
                 core: Arc::clone(core),
                 port,
@@ -242,7 +250,7 @@ pub struct Thread {
 
 impl Thread {
     /// The device's name.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> String {
         self.work.name()
     }
 
@@ -263,8 +271,7 @@ impl Thread {
                     self.port.answer();
                 }
             }
-            self.work.serve(reasons & HOST != 0, queues);
-            left = self.work.end_round();
+            left = self.work.serve(reasons & HOST != 0, queues);
         }
     }
 

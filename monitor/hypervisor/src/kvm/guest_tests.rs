@@ -5,6 +5,7 @@
 use super::layout::{APIC, DEVICE_PIN, DEVICES, IOAPIC};
 use super::{Config, Vm, check};
 use crate::output::{End, Output};
+use paravane_devices::Model;
 use paravane_devices::rng::Rng;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -175,7 +176,7 @@ fn start(code: &[u8]) -> Option<Vm> {
         tests: true,
         large_pages: false,
     };
-    let vm = Vm::prepare(&config, vec![Box::new(Rng::default())]).unwrap();
+    let vm = Vm::prepare(&config, vec![Model::virtio(Rng::default())]).unwrap();
     vm.start_kernel();
     Some(vm)
 }

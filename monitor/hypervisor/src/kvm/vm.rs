@@ -22,7 +22,7 @@ use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 use paravane_confine::{self as confine, Files};
 use paravane_devices::counters::Figures;
 use paravane_devices::mmio::PAGE;
-use paravane_devices::{Area, Device, Reactor};
+use paravane_devices::{Area, Model, Reactor};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -74,7 +74,7 @@ impl Vm {
     ///
     /// # Errors
     /// The host's KVM cannot be used or lacks something, or the input is invalid.
-    pub fn prepare(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
+    pub fn prepare(config: &Config<'_>, devices: Vec<Model>) -> anyhow::Result<Vm> {
         let kvm = host::open()?;
         host::check_vcpus(config.vcpus, kvm.get_max_vcpus())?;
         if config.memory > RAM_MAX {
@@ -147,7 +147,7 @@ impl Vm {
             })?;
         }
         for thread in threads {
-            let (name, files) = (thread.name().to_string(), thread.files());
+            let (name, files) = (thread.name(), thread.files());
             let policy = format!("kvm-{name}");
             self.spawn(&name, &policy, files, |_| thread.run())?;
         }

@@ -5,6 +5,7 @@ use super::vm::{Config, Vm};
 use crate::conversation::{self, Conversation};
 use crate::output::Output;
 use crate::{Counters, Hypervisor, Machine, Running};
+use paravane_devices::Model;
 use paravane_devices::rng::Rng;
 use paravane_user_io::worker::{self, Limit};
 use std::os::fd::BorrowedFd;
@@ -47,7 +48,7 @@ impl Hypervisor for Process {
                 device_place: true,
                 large_pages: true,
             };
-            Vm::start_with(&config, vec![Box::new(Rng::default())])
+            Vm::start_with(&config, vec![Model::virtio(Rng::default())])
         })?;
         Ok(Box::new(Conversation::new(vm)))
     }

@@ -11,7 +11,7 @@ use super::core::Core;
 use super::device_place::{Interrupts, Place};
 use super::shared::size;
 use super::{kick, sys};
-use crate::device_work::{Line, Transport, Work};
+use crate::device_work::{Transport, Work};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use paravane_abi::process::area::{self, RequestState};
@@ -20,7 +20,7 @@ use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{
     INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, show_config,
 };
-use paravane_devices::{Area, Device, Ending, Interrupt, Memory, Page, Wake};
+use paravane_devices::{Area, Ending, Interrupt, Line, Memory, Model, Page, Wake};
 use paravane_wakeup::{sleep_unless, wake_announced};
 use std::fmt;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ const GPA: u64 = 0x7f_f000_0000;
 
 /// The devices of a machine before its start.
 pub struct Devices {
-    all: Vec<Box<dyn Device>>,
+    all: Vec<Model>,
     area: Option<Arc<Area>>,
     ram: u64,
     follow: bool,
@@ -57,7 +57,7 @@ impl Devices {
     ///
     /// # Errors
     /// There are too many devices, or the host gives no memory for their registers.
-    pub fn new(all: Vec<Box<dyn Device>>, ram: u64, follow: bool) -> anyhow::Result<Self> {
+    pub fn new(all: Vec<Model>, ram: u64, follow: bool) -> anyhow::Result<Self> {
         if all.len() > size(ph::PHV_MAX_DEVICES) {
             bail!(
                 "{} devices: at most {} are possible",
@@ -66,6 +66,9 @@ impl Devices {
             );
         }
         for device in &all {
+            let Model::Virtio(device) = device else {
+                continue;
+            };
             let queues = device.queue_sizes().len();
             assert!(
                 queues <= size(ph::PHV_MAX_QUEUES),
@@ -103,14 +106,17 @@ impl Devices {
 
     /// The device table for the kernel.
     pub fn table(&self) -> Vec<paravane_abi::Device> {
-        let entry = |line: u32| paravane_abi::Device {
-            kind: bits(paravane_abi::DEVICE_VIRTIO_MMIO),
+        let entry = |(line, device): (u32, &Model)| paravane_abi::Device {
+            kind: match device {
+                Model::Virtio(_) => bits(paravane_abi::DEVICE_VIRTIO_MMIO),
+                Model::Own(device) => device.kind(),
+            },
             line,
             gpa: self.gpa() + u64::from(line) * PAGE as u64,
             size: PAGE as u64,
             reserved: 0,
         };
-        (0..).map(entry).take(self.all.len()).collect()
+        (0..).zip(&self.all).map(entry).collect()
     }
 
     /// Prepares each device's thread.
@@ -133,9 +139,11 @@ impl Devices {
             });
             let waker = core.reactor.waker(number as u64, bell);
             let name = device.name();
-            device
-                .start(&waker)
-                .with_context(|| format!("cannot start the device {name}"))?;
+            let started = match &mut device {
+                Model::Virtio(device) => device.start(&waker),
+                Model::Own(device) => device.start(&waker),
+            };
+            started.with_context(|| format!("cannot start the device {name}"))?;
             let page = area.page(number);
             let counters = Arc::new(Counters::default());
             core.devices.add(&name, &counters);
@@ -235,18 +243,18 @@ struct VcpuLine {
 
 impl VcpuLine {
     fn interrupt(&self, why: u32) {
-        count(&self.counters.interrupts, 1);
         self.page
             .register(INTERRUPT_STATUS)
             .fetch_or(why, Ordering::SeqCst);
-        let waited = kick::raise(&self.core, self.number);
-        self.interrupts.count(waited);
+        self.raise();
     }
 }
 
 impl Line for VcpuLine {
     fn raise(&self) {
-        kick::raise(&self.core, self.number);
+        count(&self.counters.interrupts, 1);
+        let waited = kick::raise(&self.core, self.number);
+        self.interrupts.count(waited);
     }
 }
 
@@ -275,7 +283,7 @@ pub struct Thread {
 
 impl Thread {
     /// The device's name.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> String {
         self.work.name()
     }
 
@@ -295,8 +303,7 @@ impl Thread {
             if bits & REGISTER != 0 {
                 self.serve_requests();
             }
-            self.work.serve(bits & HOST != 0, bits & QUEUES);
-            self.left = self.work.end_round();
+            self.left = self.work.serve(bits & HOST != 0, bits & QUEUES);
         }
     }
 

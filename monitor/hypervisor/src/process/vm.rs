@@ -29,7 +29,7 @@ use crate::output_queue::Outputs;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use paravane_confine::{self as confine, Files};
-use paravane_devices::Device;
+use paravane_devices::Model;
 use paravane_user_io::text;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -97,14 +97,14 @@ impl Vm {
     }
 
     /// Starts a machine with devices, in the order in which the guest sees them.
-    pub fn start_with(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
+    pub fn start_with(config: &Config<'_>, devices: Vec<Model>) -> anyhow::Result<Vm> {
         let vm = Vm::prepare(config, devices)?;
         vm.start_kernel();
         Ok(vm)
     }
 
     /// Prepares a machine: all its threads run and are confined, and no guest code has run yet.
-    pub fn prepare(config: &Config<'_>, devices: Vec<Box<dyn Device>>) -> anyhow::Result<Vm> {
+    pub fn prepare(config: &Config<'_>, devices: Vec<Model>) -> anyhow::Result<Vm> {
         let (clock_start, load_start) = (Sample::take(), Load::sample());
         host_cpu::check()?;
         if config.vcpus == 0 || u64::from(config.vcpus) > ph::PHV_MAX_VCPUS {
@@ -205,7 +205,7 @@ impl Vm {
             })?;
         }
         for thread in device_threads {
-            let (name, files) = (thread.name().to_string(), thread.files());
+            let (name, files) = (thread.name(), thread.files());
             self.spawn(&name, files, |_| thread.run())?;
         }
         let (started, start) = channel();

@@ -12,7 +12,7 @@ use crate::vm::Vm;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::PORT;
 use paravane_confine::{self as confine, Files};
-use paravane_devices::Device;
+use paravane_devices::Model;
 use paravane_devices::balloon::Balloon;
 use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{self, Hub, Vsock};
@@ -198,10 +198,10 @@ impl Machine {
                 .context("cannot listen for the guest's agent")?,
         );
         let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
-        let mut devices: Vec<Box<dyn Device>> = vec![
-            Box::new(vsock),
-            Box::new(Rng::default()),
-            Box::new(Balloon::default()),
+        let mut devices = vec![
+            Model::virtio(vsock),
+            Model::virtio(Rng::default()),
+            Model::virtio(Balloon::default()),
         ];
         let resources = Resources::new(&self.spec, report, &mut devices)?;
         let vm = self.vm(devices, gdb)?;
@@ -234,7 +234,7 @@ impl Machine {
         })
     }
 
-    fn vm(&self, devices: Vec<Box<dyn Device>>, gdb: Option<&Address>) -> anyhow::Result<Vm> {
+    fn vm(&self, devices: Vec<Model>, gdb: Option<&Address>) -> anyhow::Result<Vm> {
         let (vcpus, memory) = (self.spec.cpus, u64::from(self.spec.memory_mib) << 20);
         if self.choice.is_kvm() {
             let config = kvm::Config {

@@ -6,7 +6,7 @@ use crate::store::Machine;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;
 use paravane_confine as confine;
-use paravane_devices::Device;
+use paravane_devices::Model;
 use paravane_devices::net::{Later, Net as Card, Wire};
 use paravane_net::auto::{self, Auto, Lazy};
 use paravane_net::{Publish, passt, publish, tap, user};
@@ -84,7 +84,7 @@ impl passt::End for PasstProcess {
 pub fn connect(
     spec: &Spec,
     report: NetworkReport,
-    devices: &mut Vec<Box<dyn Device>>,
+    devices: &mut Vec<Model>,
 ) -> anyhow::Result<Connected> {
     let mac = Card::mac_of(&std::process::id().to_string());
     let reach = match &spec.net {
@@ -93,7 +93,7 @@ pub fn connect(
             let link = tap::open(name).context("--net")?;
             report.tell(&format!("tap {name}"), None);
             let card = Card::new(Wire::Link(link), mac);
-            devices.push(Box::new(tuned(card, spec)));
+            devices.push(Model::virtio(tuned(card, spec)));
             return Ok(Connected::default());
         }
         Net::User(reach) | Net::Stack(reach) | Net::Passt(reach) => *reach,
@@ -130,7 +130,7 @@ pub fn connect(
             Auto::Later(lazy) => Card::later(later(lazy, mac, report, Arc::clone(&kept)), mac),
         },
     };
-    devices.push(Box::new(tuned(card, spec)));
+    devices.push(Model::virtio(tuned(card, spec)));
     Ok(Connected {
         network: Some(addresses(&config)),
         _passt: kept,

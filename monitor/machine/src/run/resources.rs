@@ -6,7 +6,7 @@ use super::superblock;
 use crate::spec::{Disk, DiskMode, Heuristic, Spec, Volume, VolumeCache};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Mount;
-use paravane_devices::Device;
+use paravane_devices::Model;
 use paravane_devices::blk::{Block, Flush, Mode};
 use paravane_devices::fs::{Access, Cache, Fs, Sharing};
 use std::path::PathBuf;
@@ -38,11 +38,11 @@ impl Resources {
     pub fn new(
         spec: &Spec,
         report: NetworkReport,
-        devices: &mut Vec<Box<dyn Device>>,
+        devices: &mut Vec<Model>,
     ) -> anyhow::Result<Self> {
         let mut resources = Resources::default();
         if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
-            devices.push(Box::new(
+            devices.push(Model::virtio(
                 Fs::new(&root.file, ROOT_TAG, Access::ReadOnly).context("--rootfs")?,
             ));
         }
@@ -70,7 +70,7 @@ impl Resources {
             if !spec.uses(Heuristic::LoneReads) {
                 disk = disk.without_lone_reads();
             }
-            devices.push(Box::new(disk));
+            devices.push(Model::virtio(disk));
         }
         for (index, volume) in spec.volumes.iter().enumerate() {
             let tag = format!("volume{index}");
@@ -88,7 +88,7 @@ impl Resources {
                 },
                 workers: volume.workers,
             };
-            devices.push(Box::new(
+            devices.push(Model::virtio(
                 Fs::new(&volume.host, &tag, sharing).context("--volume")?,
             ));
             resources.mounts.push(Mount {

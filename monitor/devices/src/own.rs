@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Devices with registers of their own, which are not virtio's.
+
+use super::counters::Counters;
+use super::{Device, Line, Memory, Page, Waker};
+use paravane_confine::Files;
+use std::fmt;
+use std::sync::Arc;
+
+/// What a machine gives a device.
+pub struct Machine {
+    /// Guest memory.
+    pub memory: Arc<Memory>,
+    /// The page in which the device shows its registers.
+    pub page: Page,
+    /// The device's interrupt.
+    pub line: Arc<dyn Line>,
+    /// What the device counts.
+    pub counters: Arc<Counters>,
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").finish_non_exhaustive()
+    }
+}
+
+/// A device that is not virtio's. All methods are called on the device's own thread, but for
+/// [`start`](OwnDevice::start) and [`attach`](OwnDevice::attach), which are called before.
+pub trait OwnDevice: Send + fmt::Debug {
+    /// `VMI_DEVICE_*`: what a driver must know.
+    fn kind(&self) -> u32;
+
+    /// As [`Device::name`].
+    fn name(&self) -> String;
+
+    /// The files that the device still opens while the guest runs.
+    fn files(&self) -> Files {
+        Files::none()
+    }
+
+    /// Called once, before the guest starts: the place to keep the waker.
+    ///
+    /// # Errors
+    /// The device cannot work; the machine does not start.
+    fn start(&mut self, waker: &Waker) -> anyhow::Result<()>;
+
+    /// Called once, after [`start`](OwnDevice::start): shows the registers.
+    fn attach(&mut self, machine: Machine);
+
+    /// The driver has stored `width` bytes of `value` to its registers. Nothing is checked.
+    fn write(&mut self, offset: u32, width: u32, value: u64);
+
+    /// Serves what happened on the host, if `host`, and the driver's notifications: a bit for each
+    /// number. Returns such bits if it wants to be called again at once. May be called without
+    /// reason.
+    fn serve(&mut self, host: bool, notified: u32) -> u32;
+}
+
+/// A device of a machine.
+pub enum Model {
+    /// A virtio device.
+    Virtio(Box<dyn Device>),
+    /// Another one.
+    Own(Box<dyn OwnDevice>),
+}
+
+impl Model {
+    /// A virtio device.
+    pub fn virtio(device: impl Device + 'static) -> Self {
+        Model::Virtio(Box::new(device))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        match self {
+            Model::Virtio(device) => device.name(),
+            Model::Own(device) => device.name(),
+        }
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
