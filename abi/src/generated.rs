@@ -173,6 +173,8 @@ pub const MEM_RESERVED: u64 = 0x2;
 pub const BOOT_MAX_HOLES: u64 = 0x4;
 /// Kind of a device: virtio over MMIO, version 2 (virtio 1.2, section 4.2).
 pub const DEVICE_VIRTIO_MMIO: u64 = 0x1;
+/// Kind of a device: a bridge to a virtual bus, docs/vbus.md.
+pub const DEVICE_VBUS: u64 = 0x2;
 
 /// The first 128 bytes of a layer's ROM.
 #[repr(C)]

@@ -108,6 +108,7 @@
 #define VMI_MEM_RESERVED 0x2 /* memory map type: must not be used */
 #define VMI_BOOT_MAX_HOLES 0x4 /* entries of the list of reserved linear addresses */
 #define VMI_DEVICE_VIRTIO_MMIO 0x1 /* kind of a device: virtio over MMIO, version 2 (virtio 1.2, section 4.2) */
+#define VMI_DEVICE_VBUS 0x2 /* kind of a device: a bridge to a virtual bus, docs/vbus.md */
 
 /* struct vmi_rom_header */
 #define VMI_SIZE_ROM_HEADER 128

@@ -24,6 +24,62 @@
 /* Limits */
 #define VBUS_COUNT_MAX 0x8000 /* largest vbus_ioq.count. The count is a power of two, at least 1 */
 
+/* virtual-ethernet: calls */
+#define VBUS_ETHERNET_LINKUP 0x0 /* begins to pass frames */
+#define VBUS_ETHERNET_LINKDOWN 0x1 /* stops */
+#define VBUS_ETHERNET_MACQUERY 0x2 /* result: the address, 6 bytes */
+#define VBUS_ETHERNET_NEGCAP 0x3 /* argument: group and bits that the north has, u32 each; result: those that hold */
+#define VBUS_ETHERNET_FLUSHRX 0x4 /* returns the posted buffers empty */
+#define VBUS_ETHERNET_MACSET 0x10 /* argument: the wanted address, 6 bytes */
+#define VBUS_ETHERNET_MTUQUERY 0x11 /* result: MTU and largest MTU in bytes of an IP packet, u16 each */
+
+/* virtual-ethernet: capability bits of group 0, by VBUS_ETHERNET_NEGCAP */
+#define VBUS_ETHERNET_CAP_CHAIN 0x1 /* a frame may take several descriptors, in both directions */
+#define VBUS_ETHERNET_CAP_CSUM 0x2 /* checksums may be incomplete or verified, in both directions */
+#define VBUS_ETHERNET_CAP_TSO4 0x4 /* the north sends TCP segments over IPv4 that are longer than the MTU */
+
+/* virtual-ethernet: vbus_descriptor.flags. All but VBUS_ETHERNET_MORE are of a frame's first descriptor */
+#define VBUS_ETHERNET_MORE 0x1 /* the frame goes on in the next descriptor */
+#define VBUS_ETHERNET_CSUM 0x2 /* the checksum at start + offset is that of the pseudo header: the rest, from start to the end, is to be added */
+#define VBUS_ETHERNET_VALID 0x4 /* the checksum was verified */
+#define VBUS_ETHERNET_TSO4 0x8 /* to be cut into segments of size bytes */
+#define VBUS_ETHERNET_OFFSET_SHIFT 0x4 /* offset / 2: 4 bits */
+#define VBUS_ETHERNET_START_SHIFT 0x8 /* start: 8 bits */
+#define VBUS_ETHERNET_SIZE_SHIFT 0x10 /* size: 16 bits */
+
+/* The bridge of a machine */
+#define VBUS_BRIDGE_MAGIC 0x47425356 /* vbus_bridge.magic: VSBG */
+#define VBUS_BRIDGE_VERSION 0x1 /* vbus_bridge.version */
+#define VBUS_BRIDGE_CONNECTIONS 0x10 /* connections of a machine. A driver notifies connection n by queue n of the bridge's line */
+#define VBUS_BRIDGE_DATA 0x400 /* largest vbus_command.length */
+
+/* vbus_command.command. What is in and out stands beside each field */
+#define VBUS_COMMAND_START 0x1 /* a driver begins: all connections end, all events are forgotten */
+#define VBUS_COMMAND_INTERFACE 0x2 /* the next interface after this number. interface; out: interface, number: its version, data: its type */
+#define VBUS_COMMAND_OPEN 0x3 /* opens a connection. interface, number: the version; out: connection */
+#define VBUS_COMMAND_CLOSE 0x4 /* ends a connection: its device touches nothing any more. connection */
+#define VBUS_COMMAND_SHARE 0x5 /* shares a queue. connection, queue, data: its vbus_ioq, number: its descriptors */
+#define VBUS_COMMAND_CALL 0x6 /* calls the device. connection, number: the call, data and length: the argument; out: the result in their place, for which VBUS_BRIDGE_DATA bytes are free */
+#define VBUS_COMMAND_EVENT 0x7 /* takes the next event. out: number: VBUS_EVENT, interface or connection */
+
+/* What happened on the machine's bus */
+#define VBUS_EVENT_NONE 0x0 /* nothing more */
+#define VBUS_EVENT_ADDED 0x1 /* an interface was added */
+#define VBUS_EVENT_DROPPED 0x2 /* an interface was removed */
+#define VBUS_EVENT_CLOSED 0x3 /* the other side has ended a connection */
+#define VBUS_EVENT_LOST 0x4 /* events were lost: list the interfaces */
+
+/* vbus_command.status */
+#define VBUS_DONE 0x0 /* it is done */
+#define VBUS_ERROR_NOT_FOUND 0x1 /* there is none */
+#define VBUS_ERROR_EXISTS 0x2 /* there is one already */
+#define VBUS_ERROR_BUSY 0x3 /* it is in use */
+#define VBUS_ERROR_DENIED 0x4 /* no permission */
+#define VBUS_ERROR_INVALID 0x5 /* it makes no sense */
+#define VBUS_ERROR_LIMIT 0x6 /* a limit is reached */
+#define VBUS_ERROR_BROKEN 0x7 /* the protocol of a queue was broken */
+#define VBUS_ERROR_HOST 0x8 /* the host refused something */
+
 /* struct vbus_side */
 #define VBUS_SIZE_SIDE 64
 #define VBUS_OFF_SIDE_ENABLED 0
@@ -62,6 +118,29 @@
 #define VBUS_OFF_IOQ_HEAD_RESERVED 324
 #define VBUS_OFF_IOQ_INUSE_TAIL 384
 #define VBUS_OFF_IOQ_TAIL_RESERVED 388
+
+/* struct vbus_bridge */
+#define VBUS_SIZE_BRIDGE 88
+#define VBUS_OFF_BRIDGE_MAGIC 0
+#define VBUS_OFF_BRIDGE_VERSION 4
+#define VBUS_OFF_BRIDGE_EVENTS 8
+#define VBUS_OFF_BRIDGE_RESERVED 12
+#define VBUS_OFF_BRIDGE_COMMAND 16
+#define VBUS_OFF_BRIDGE_SPACE 24
+#define VBUS_OFF_BRIDGE_NOTIFY 80
+#define VBUS_OFF_BRIDGE_LAST 84
+
+/* struct vbus_command */
+#define VBUS_SIZE_COMMAND 64
+#define VBUS_OFF_COMMAND_COMMAND 0
+#define VBUS_OFF_COMMAND_STATUS 4
+#define VBUS_OFF_COMMAND_INTERFACE 8
+#define VBUS_OFF_COMMAND_CONNECTION 12
+#define VBUS_OFF_COMMAND_QUEUE 16
+#define VBUS_OFF_COMMAND_NUMBER 20
+#define VBUS_OFF_COMMAND_DATA 24
+#define VBUS_OFF_COMMAND_LENGTH 32
+#define VBUS_OFF_COMMAND_RESERVED 36
 
 #ifndef __ASSEMBLER__
 
@@ -151,6 +230,50 @@ _Static_assert(offsetof(struct vbus_ioq, inuse_head) == VBUS_OFF_IOQ_INUSE_HEAD,
 _Static_assert(offsetof(struct vbus_ioq, head_reserved) == VBUS_OFF_IOQ_HEAD_RESERVED, "vbus_ioq.head_reserved");
 _Static_assert(offsetof(struct vbus_ioq, inuse_tail) == VBUS_OFF_IOQ_INUSE_TAIL, "vbus_ioq.inuse_tail");
 _Static_assert(offsetof(struct vbus_ioq, tail_reserved) == VBUS_OFF_IOQ_TAIL_RESERVED, "vbus_ioq.tail_reserved");
+
+/* Registers of a device of kind VMI_DEVICE_VBUS. A driver reads all of them and stores to two */
+struct vbus_bridge {
+	__u32 magic; /* VBUS_BRIDGE_MAGIC */
+	__u32 version; /* VBUS_BRIDGE_VERSION */
+	__u32 events; /* changes when VBUS_COMMAND_EVENT has something new, before the interrupt */
+	__u32 reserved; /* zero */
+	__u64 command; /* a store of the guest-physical address of a vbus_command carries it out before it is over */
+	__u32 space[14]; /* zero */
+	__u32 notify; /* a store of a connection's number is the same as line.notify, and slower */
+	__u32 last; /* zero */
+};
+_Static_assert(sizeof(struct vbus_bridge) == VBUS_SIZE_BRIDGE, "vbus_bridge");
+_Static_assert(offsetof(struct vbus_bridge, magic) == VBUS_OFF_BRIDGE_MAGIC, "vbus_bridge.magic");
+_Static_assert(offsetof(struct vbus_bridge, version) == VBUS_OFF_BRIDGE_VERSION, "vbus_bridge.version");
+_Static_assert(offsetof(struct vbus_bridge, events) == VBUS_OFF_BRIDGE_EVENTS, "vbus_bridge.events");
+_Static_assert(offsetof(struct vbus_bridge, reserved) == VBUS_OFF_BRIDGE_RESERVED, "vbus_bridge.reserved");
+_Static_assert(offsetof(struct vbus_bridge, command) == VBUS_OFF_BRIDGE_COMMAND, "vbus_bridge.command");
+_Static_assert(offsetof(struct vbus_bridge, space) == VBUS_OFF_BRIDGE_SPACE, "vbus_bridge.space");
+_Static_assert(offsetof(struct vbus_bridge, notify) == VBUS_OFF_BRIDGE_NOTIFY, "vbus_bridge.notify");
+_Static_assert(offsetof(struct vbus_bridge, last) == VBUS_OFF_BRIDGE_LAST, "vbus_bridge.last");
+
+/* A command of a driver. It lies in the guest's memory, at a multiple of its size */
+struct vbus_command {
+	__u32 command; /* VBUS_COMMAND */
+	__u32 status; /* (out) VBUS_DONE or VBUS_ERROR */
+	__u32 interface; /* number of an interface */
+	__u32 connection; /* number of a connection, below VBUS_BRIDGE_CONNECTIONS */
+	__u32 queue; /* number of a queue */
+	__u32 number; /* another number */
+	__u64 data; /* guest-physical address */
+	__u32 length; /* bytes there */
+	__u32 reserved[7]; /* zero */
+};
+_Static_assert(sizeof(struct vbus_command) == VBUS_SIZE_COMMAND, "vbus_command");
+_Static_assert(offsetof(struct vbus_command, command) == VBUS_OFF_COMMAND_COMMAND, "vbus_command.command");
+_Static_assert(offsetof(struct vbus_command, status) == VBUS_OFF_COMMAND_STATUS, "vbus_command.status");
+_Static_assert(offsetof(struct vbus_command, interface) == VBUS_OFF_COMMAND_INTERFACE, "vbus_command.interface");
+_Static_assert(offsetof(struct vbus_command, connection) == VBUS_OFF_COMMAND_CONNECTION, "vbus_command.connection");
+_Static_assert(offsetof(struct vbus_command, queue) == VBUS_OFF_COMMAND_QUEUE, "vbus_command.queue");
+_Static_assert(offsetof(struct vbus_command, number) == VBUS_OFF_COMMAND_NUMBER, "vbus_command.number");
+_Static_assert(offsetof(struct vbus_command, data) == VBUS_OFF_COMMAND_DATA, "vbus_command.data");
+_Static_assert(offsetof(struct vbus_command, length) == VBUS_OFF_COMMAND_LENGTH, "vbus_command.length");
+_Static_assert(offsetof(struct vbus_command, reserved) == VBUS_OFF_COMMAND_RESERVED, "vbus_command.reserved");
 
 #endif /* __ASSEMBLER__ */
 #endif /* PARAVANE_VBUS_LAYOUT_H */

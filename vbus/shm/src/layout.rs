@@ -34,6 +34,104 @@ pub const VBUS_ROLE_RECEIVE: u64 = 0x2;
 /// Largest vbus_ioq.count. The count is a power of two, at least 1.
 pub const VBUS_COUNT_MAX: u64 = 0x8000;
 
+// virtual-ethernet: calls
+/// Begins to pass frames.
+pub const VBUS_ETHERNET_LINKUP: u64 = 0x0;
+/// Stops.
+pub const VBUS_ETHERNET_LINKDOWN: u64 = 0x1;
+/// Result: the address, 6 bytes.
+pub const VBUS_ETHERNET_MACQUERY: u64 = 0x2;
+/// Argument: group and bits that the north has, u32 each; result: those that hold.
+pub const VBUS_ETHERNET_NEGCAP: u64 = 0x3;
+/// Returns the posted buffers empty.
+pub const VBUS_ETHERNET_FLUSHRX: u64 = 0x4;
+/// Argument: the wanted address, 6 bytes.
+pub const VBUS_ETHERNET_MACSET: u64 = 0x10;
+/// Result: MTU and largest MTU in bytes of an IP packet, u16 each.
+pub const VBUS_ETHERNET_MTUQUERY: u64 = 0x11;
+
+// virtual-ethernet: capability bits of group 0, by VBUS_ETHERNET_NEGCAP
+/// A frame may take several descriptors, in both directions.
+pub const VBUS_ETHERNET_CAP_CHAIN: u64 = 0x1;
+/// Checksums may be incomplete or verified, in both directions.
+pub const VBUS_ETHERNET_CAP_CSUM: u64 = 0x2;
+/// The north sends TCP segments over IPv4 that are longer than the MTU.
+pub const VBUS_ETHERNET_CAP_TSO4: u64 = 0x4;
+
+// virtual-ethernet: vbus_descriptor.flags. All but VBUS_ETHERNET_MORE are of a frame's first descriptor
+/// The frame goes on in the next descriptor.
+pub const VBUS_ETHERNET_MORE: u64 = 0x1;
+/// The checksum at start + offset is that of the pseudo header: the rest, from start to the end, is to be added.
+pub const VBUS_ETHERNET_CSUM: u64 = 0x2;
+/// The checksum was verified.
+pub const VBUS_ETHERNET_VALID: u64 = 0x4;
+/// To be cut into segments of size bytes.
+pub const VBUS_ETHERNET_TSO4: u64 = 0x8;
+/// Offset / 2: 4 bits.
+pub const VBUS_ETHERNET_OFFSET_SHIFT: u64 = 0x4;
+/// Start: 8 bits.
+pub const VBUS_ETHERNET_START_SHIFT: u64 = 0x8;
+/// Size: 16 bits.
+pub const VBUS_ETHERNET_SIZE_SHIFT: u64 = 0x10;
+
+// The bridge of a machine
+/// Vbus_bridge.magic: VSBG.
+pub const VBUS_BRIDGE_MAGIC: u64 = 0x47425356;
+/// Vbus_bridge.version.
+pub const VBUS_BRIDGE_VERSION: u64 = 0x1;
+/// Connections of a machine. A driver notifies connection n by queue n of the bridge's line.
+pub const VBUS_BRIDGE_CONNECTIONS: u64 = 0x10;
+/// Largest vbus_command.length.
+pub const VBUS_BRIDGE_DATA: u64 = 0x400;
+
+// vbus_command.command. What is in and out stands beside each field
+/// A driver begins: all connections end, all events are forgotten.
+pub const VBUS_COMMAND_START: u64 = 0x1;
+/// The next interface after this number. interface; out: interface, number: its version, data: its type.
+pub const VBUS_COMMAND_INTERFACE: u64 = 0x2;
+/// Opens a connection. interface, number: the version; out: connection.
+pub const VBUS_COMMAND_OPEN: u64 = 0x3;
+/// Ends a connection: its device touches nothing any more. connection.
+pub const VBUS_COMMAND_CLOSE: u64 = 0x4;
+/// Shares a queue. connection, queue, data: its vbus_ioq, number: its descriptors.
+pub const VBUS_COMMAND_SHARE: u64 = 0x5;
+/// Calls the device. connection, number: the call, data and length: the argument; out: the result in their place, for which VBUS_BRIDGE_DATA bytes are free.
+pub const VBUS_COMMAND_CALL: u64 = 0x6;
+/// Takes the next event. out: number: VBUS_EVENT, interface or connection.
+pub const VBUS_COMMAND_EVENT: u64 = 0x7;
+
+// What happened on the machine's bus
+/// Nothing more.
+pub const VBUS_EVENT_NONE: u64 = 0x0;
+/// An interface was added.
+pub const VBUS_EVENT_ADDED: u64 = 0x1;
+/// An interface was removed.
+pub const VBUS_EVENT_DROPPED: u64 = 0x2;
+/// The other side has ended a connection.
+pub const VBUS_EVENT_CLOSED: u64 = 0x3;
+/// Events were lost: list the interfaces.
+pub const VBUS_EVENT_LOST: u64 = 0x4;
+
+// vbus_command.status
+/// It is done.
+pub const VBUS_DONE: u64 = 0x0;
+/// There is none.
+pub const VBUS_ERROR_NOT_FOUND: u64 = 0x1;
+/// There is one already.
+pub const VBUS_ERROR_EXISTS: u64 = 0x2;
+/// It is in use.
+pub const VBUS_ERROR_BUSY: u64 = 0x3;
+/// No permission.
+pub const VBUS_ERROR_DENIED: u64 = 0x4;
+/// It makes no sense.
+pub const VBUS_ERROR_INVALID: u64 = 0x5;
+/// A limit is reached.
+pub const VBUS_ERROR_LIMIT: u64 = 0x6;
+/// The protocol of a queue was broken.
+pub const VBUS_ERROR_BROKEN: u64 = 0x7;
+/// The host refused something.
+pub const VBUS_ERROR_HOST: u64 = 0x8;
+
 /// One direction of a shm-signal: notifications to the side of this index. Any number but 0 means yes.
 #[repr(C)]
 #[derive(Debug)]
@@ -189,3 +287,95 @@ const _: () = assert!(offset_of!(Ioq, head_reserved) == 324);
 const _: () = assert!(offset_of!(Ioq, inuse_tail) == 384);
 #[cfg(not(loom))]
 const _: () = assert!(offset_of!(Ioq, tail_reserved) == 388);
+
+/// Registers of a device of kind VMI_DEVICE_VBUS. A driver reads all of them and stores to two.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Bridge {
+    /// VBUS_BRIDGE_MAGIC.
+    pub magic: AtomicU32,
+    /// VBUS_BRIDGE_VERSION.
+    pub version: AtomicU32,
+    /// Changes when VBUS_COMMAND_EVENT has something new, before the interrupt.
+    pub events: AtomicU32,
+    /// Zero.
+    pub reserved: AtomicU32,
+    /// A store of the guest-physical address of a vbus_command carries it out before it is over.
+    pub command: AtomicU64,
+    /// Zero.
+    pub space: [AtomicU32; 14],
+    /// A store of a connection's number is the same as line.notify, and slower.
+    pub notify: AtomicU32,
+    /// Zero.
+    pub last: AtomicU32,
+}
+
+// SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
+#[cfg(not(loom))]
+unsafe impl View for Bridge {}
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Bridge>() == 88);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Bridge, magic) == 0);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Bridge, version) == 4);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Bridge, events) == 8);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Bridge, reserved) == 12);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Bridge, command) == 16);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Bridge, space) == 24);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Bridge, notify) == 80);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Bridge, last) == 84);
+
+/// A command of a driver. It lies in the guest's memory, at a multiple of its size.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Command {
+    /// VBUS_COMMAND.
+    pub command: AtomicU32,
+    /// (out) VBUS_DONE or VBUS_ERROR.
+    pub status: AtomicU32,
+    /// Number of an interface.
+    pub interface: AtomicU32,
+    /// Number of a connection, below VBUS_BRIDGE_CONNECTIONS.
+    pub connection: AtomicU32,
+    /// Number of a queue.
+    pub queue: AtomicU32,
+    /// Another number.
+    pub number: AtomicU32,
+    /// Guest-physical address.
+    pub data: AtomicU64,
+    /// Bytes there.
+    pub length: AtomicU32,
+    /// Zero.
+    pub reserved: [AtomicU32; 7],
+}
+
+// SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
+#[cfg(not(loom))]
+unsafe impl View for Command {}
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Command>() == 64);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Command, command) == 0);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Command, status) == 4);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Command, interface) == 8);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Command, connection) == 12);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Command, queue) == 16);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Command, number) == 20);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Command, data) == 24);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Command, length) == 32);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Command, reserved) == 36);
