@@ -15,6 +15,7 @@ targets=(
 	"agent paravane-agent-protocol agent"
 	"balloon paravane-devices fuzz::simple::balloon"
 	"blk paravane-devices fuzz::storage::blk"
+	"bridge paravane-bridge fuzz::bridge"
 	"console paravane-devices fuzz::simple::console"
 	"frames paravane-net user::fuzz::frames"
 	"fs paravane-devices fuzz::storage::fs_"

@@ -61,7 +61,7 @@ unsafe_code() {
 		folder=${folder%/}
 		case ${folder#*/} in
 		policies | confine | guest | include) continue ;;
-		cli | devices | hypervisor | machine) attribute='#![deny(unsafe_code)]' ;;
+		bridge | cli | devices | hypervisor | machine) attribute='#![deny(unsafe_code)]' ;;
 		client | core | daemon | shm) attribute='#![deny(unsafe_code)]' ;;
 		*) attribute='#![forbid(unsafe_code)]' ;;
 		esac

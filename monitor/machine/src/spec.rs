@@ -213,6 +213,15 @@ pub enum Net {
     Passt(Reach),
     /// A tap interface of the host.
     Tap(String),
+    /// The user-mode network inside the monitor, by a card of the virtual bus.
+    Venet(Reach),
+    /// A device of a virtual bus.
+    Bus {
+        /// The bus of this user's vbusd.
+        bus: String,
+        /// The device there.
+        device: String,
+    },
 }
 
 /// A word of a command line. It may contain any bytes, but only text can be stored in a file.

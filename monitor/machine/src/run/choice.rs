@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which back end runs a machine, and why.
 
-use crate::spec::{Hypervisor, Spec};
+use crate::spec::{Hypervisor, Net, Spec};
 use anyhow::{Context, bail};
 use paravane_hypervisor::kvm::speed::{self, Speed};
 use paravane_user_io::files;
@@ -50,6 +50,8 @@ fn only_processes(spec: &Spec, gdb: bool) -> Option<&'static str> {
         (gdb, "--gdb"),
         (spec.spaces.is_some(), "--spaces"),
         (spec.debuggable, "--debuggable"),
+        (matches!(spec.net, Net::Venet(_)), "--net venet"),
+        (matches!(spec.net, Net::Bus { .. }), "--net bus"),
     ]
     .iter()
     .find_map(|(asked, option)| asked.then_some(*option))

@@ -5,6 +5,7 @@ use crate::spec::{Heuristic, Net, Reach, Spec};
 use crate::store::Machine;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;
+use paravane_bridge::{Bridge, Far, Stack};
 use paravane_confine as confine;
 use paravane_devices::Model;
 use paravane_devices::net::{Later, Net as Card, Wire};
@@ -14,7 +15,7 @@ use paravane_user_io::stderr::say;
 use serde_json::json;
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Reports which network a machine got: on standard error, and for `paravane inspect`.
@@ -96,7 +97,13 @@ pub fn connect(
             devices.push(Model::virtio(tuned(card, spec)));
             return Ok(Connected::default());
         }
-        Net::User(reach) | Net::Stack(reach) | Net::Passt(reach) => *reach,
+        Net::Bus { bus, device } => {
+            let far = Far::join(&socket()?, bus, device).context("--net")?;
+            report.tell(&format!("device {device} of bus {bus}"), None);
+            devices.push(Model::Own(Box::new(Bridge::far(far)?)));
+            return Ok(Connected::default());
+        }
+        Net::User(reach) | Net::Stack(reach) | Net::Passt(reach) | Net::Venet(reach) => *reach,
     };
     let mut config = user::Config {
         host_loopback: reach.loopback,
@@ -114,6 +121,16 @@ pub fn connect(
             let stack = user::Network::new(config.clone()).context("--net stack")?;
             report.tell("the stack in this process", Some(&config));
             Card::new(Wire::Stack(Box::new(stack)), mac)
+        }
+        Net::Venet(_) => {
+            config.publish = publish::settle(&config.publish).context("--net venet")?;
+            let stack = user::Network::new(config.clone()).context("--net venet")?;
+            report.tell("the stack in this process, by a virtual bus", Some(&config));
+            devices.push(Model::Own(Box::new(Bridge::stack(Stack::new(stack, mac))?)));
+            return Ok(Connected {
+                network: Some(addresses(&config)),
+                _passt: kept,
+            });
         }
         Net::Passt(_) => {
             config.publish = publish::settle(&config.publish).context("--net passt")?;
@@ -135,6 +152,14 @@ pub fn connect(
         network: Some(addresses(&config)),
         _passt: kept,
     })
+}
+
+/// The socket of this user's vbusd.
+fn socket() -> anyhow::Result<PathBuf> {
+    let folder = paravane_vbus_protocol::default_folder();
+    let folder =
+        folder.context("--net bus: neither XDG_STATE_HOME nor HOME is an absolute path")?;
+    Ok(folder.join(paravane_vbus_protocol::SOCKET))
 }
 
 /// The card without the heuristics that are off.
@@ -186,8 +211,8 @@ fn addresses(config: &user::Config) -> Network {
     }
 }
 
-/// `none`, `user`, `stack`, `passt`, `tap:NAME`. The middle ones may be followed by `,loopback` and
-/// `,link-local`.
+/// `none`, `user`, `stack`, `passt`, `venet`, `tap:NAME`, `bus:NAME/DEVICE`. The middle ones may be
+/// followed by `,loopback` and `,link-local`.
 pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
     let mut words = word.split(',');
     let kind = words.next().unwrap_or_default();
@@ -203,16 +228,29 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
         ("user", _) if known => Net::User(reach),
         ("stack", _) if known => Net::Stack(reach),
         ("passt", _) if known => Net::Passt(reach),
+        ("venet", _) if known => Net::Venet(reach),
+        (_, Some(("bus", place))) => match place.split_once('/') {
+            Some((bus, device)) if named(bus) && named(device) => Net::Bus {
+                bus: bus.to_string(),
+                device: device.to_string(),
+            },
+            _ => bail!("--net {word}: bus:NAME/DEVICE names a bus and a device on it"),
+        },
         ("none", _) if word == kind => Net::None,
         _ => bail!(
-            "--net {word}: none, user, stack, passt (the last three also with ,loopback and \
-             ,link-local) and tap:NAME are possible"
+            "--net {word}: none, user, stack, passt, venet (the last four also with ,loopback and \
+             ,link-local), tap:NAME and bus:NAME/DEVICE are possible"
         ),
     };
-    if !publish.is_empty() && matches!(net, Net::None | Net::Tap(_)) {
-        bail!("--publish needs --net user, stack or passt");
+    if !publish.is_empty() && matches!(net, Net::None | Net::Tap(_) | Net::Bus { .. }) {
+        bail!("--publish needs --net user, stack, passt or venet");
     }
     Ok(net)
+}
+
+/// Whether it can be the name of something on a bus.
+fn named(word: &str) -> bool {
+    paravane_vbus::Name::new(word).is_ok()
 }
 
 #[cfg(test)]
@@ -239,6 +277,13 @@ mod tests {
         let passt = net("passt,link-local", &port).unwrap();
         assert_eq!(passt, Net::Passt(reach(false, true)));
         assert_eq!(net("tap:vm0", &[]).unwrap(), Net::Tap("vm0".to_string()));
+        let venet = net("venet,loopback", &port).unwrap();
+        assert_eq!(venet, Net::Venet(reach(true, false)));
+        let bus = Net::Bus {
+            bus: "lan".to_string(),
+            device: "switch".to_string(),
+        };
+        assert_eq!(net("bus:lan/switch", &[]).unwrap(), bus);
         for (bad, ports) in [
             ("", &[][..]),
             ("bridge", &[]),
@@ -249,6 +294,11 @@ mod tests {
             ("none,link-local", &[]),
             ("none", &port),
             ("tap:vm0", &port),
+            ("bus:lan/switch", &port),
+            ("bus:lan", &[]),
+            ("bus:/switch", &[]),
+            ("bus:lan/a b", &[]),
+            ("venet,", &[]),
         ] {
             assert!(net(bad, ports).is_err(), "{bad}");
         }

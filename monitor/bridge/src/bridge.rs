@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The connector of a guest: its register, its notifications, its interrupt.
+
+use crate::card::word;
+use crate::command::{Command, event, status};
+use crate::far::{Far, Presence};
+use crate::memory::{Guest, Range};
+use crate::stack::Stack;
+use anyhow::Context;
+use paravane_confine::Files;
+use paravane_devices::counters::{Counters, count};
+use paravane_devices::{Line, Machine, OwnDevice, Page, Waker};
+use paravane_vbus::{
+    ConnectionId, Credentials, Device, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name,
+    Notify, Vbus, limits,
+};
+use paravane_vbus_shm::layout::{self, Bridge as Registers};
+use paravane_vbus_shm::memory::size;
+use std::fmt;
+use std::mem::offset_of;
+use std::sync::Arc;
+use tracing::{debug, warn};
+
+/// Connections of a guest.
+pub const CONNECTIONS: usize = limits::CONNECTIONS;
+const _: () = assert!(CONNECTIONS as u64 == layout::VBUS_BRIDGE_CONNECTIONS);
+/// Most packets of a connection in one round.
+const BUDGET: u32 = 128;
+/// Most bytes of a call's argument and result.
+const DATA: usize = 1024;
+const _: () = assert!(DATA as u64 == layout::VBUS_BRIDGE_DATA && DATA == limits::CALL);
+
+/// How long a card looks for work by itself, in microseconds.
+const POLL_STACK: &str = "60";
+const POLL_FAR: &str = "30";
+
+const OPEN: u32 = word(layout::VBUS_COMMAND_OPEN);
+const CLOSE: u32 = word(layout::VBUS_COMMAND_CLOSE);
+const SHARE: u32 = word(layout::VBUS_COMMAND_SHARE);
+const CALL: u32 = word(layout::VBUS_COMMAND_CALL);
+const START: u32 = word(layout::VBUS_COMMAND_START);
+const INTERFACE: u32 = word(layout::VBUS_COMMAND_INTERFACE);
+const EVENT: u32 = word(layout::VBUS_COMMAND_EVENT);
+
+/// A connection of the guest.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    id: ConnectionId,
+    /// The other side has ended it. The number stays taken until the guest closes it, too.
+    ended: bool,
+}
+
+/// What the machine gave the bridge.
+struct Host {
+    guest: Guest,
+    page: Page,
+    line: Arc<dyn Line>,
+    counters: Arc<Counters>,
+}
+
+/// A card that is not on the bus yet.
+enum Card {
+    Stack(Box<Stack>),
+    Far(Box<Far>),
+}
+
+/// The bridge of a machine, with one card.
+pub struct Bridge {
+    name: &'static str,
+    card: Option<Card>,
+    vbus: Vbus,
+    bus: Name,
+    device: Name,
+    /// Whether the card is to be seen, and the one that is.
+    presence: Option<Arc<Presence>>,
+    present: u32,
+    member: Option<MemberId>,
+    slots: [Option<Slot>; CONNECTIONS],
+    events: u32,
+    host: Option<Host>,
+}
+
+impl fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bridge")
+            .field("vbus", &self.vbus)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Interrupt(Arc<dyn Line>);
+
+impl Notify for Interrupt {
+    fn notify(&self) {
+        self.0.raise();
+    }
+}
+
+impl Bridge {
+    /// With a card on the user-mode network.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn stack(card: Stack) -> Result<Self, Error> {
+        // The thread does what that of virtio-net does, and has its policy.
+        Bridge::new("net-user", Card::Stack(Box::new(card)), None)
+    }
+
+    /// With a card on another bus.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn far(card: Far) -> Result<Self, Error> {
+        let presence = card.presence();
+        Bridge::new("net-bus", Card::Far(Box::new(card)), Some(presence))
+    }
+
+    fn new(name: &'static str, card: Card, presence: Option<Arc<Presence>>) -> Result<Self, Error> {
+        let mut vbus = Vbus::new(Vec::new());
+        let bus = Name::new("machine")?;
+        vbus.create_bus(&bus)?;
+        Ok(Bridge {
+            name,
+            card: Some(card),
+            vbus,
+            bus,
+            device: Name::new("card")?,
+            present: 1,
+            presence,
+            member: None,
+            slots: [None; CONNECTIONS],
+            events: 0,
+            host: None,
+        })
+    }
+
+    /// Adds the card to the bus, once.
+    fn add_card(&mut self, waker: &Waker) -> anyhow::Result<()> {
+        let (class, device, poll): (_, Box<dyn Device>, _) = match self.card.take() {
+            None => return Ok(()),
+            Some(Card::Stack(mut card)) => {
+                card.start(waker);
+                ("venet-user", card, POLL_STACK)
+            }
+            Some(Card::Far(mut card)) => {
+                card.start(waker)?;
+                ("venet-bus", card, POLL_FAR)
+            }
+        };
+        let poll = [("poll-us".to_string(), poll.to_string())];
+        self.vbus.add_device(&self.device, class, device, &poll)?;
+        self.vbus.link(&self.bus, &self.device)?;
+        Ok(())
+    }
+
+    /// Carries out a command of the guest at this address.
+    fn command(&mut self, address: u64) {
+        let Some(guest) = self.host.as_ref().map(|host| host.guest.clone()) else {
+            return;
+        };
+        let Some(mut command) = Command::read(&guest, address) else {
+            debug!("virtual bus: a command at {address:#x}, where no memory is");
+            return;
+        };
+        command.status = match self.try_command(&guest, &mut command) {
+            Ok(()) => 0,
+            Err(error) => {
+                debug!(command = command.command, %error, "virtual bus: refused");
+                status(error.kind())
+            }
+        };
+        // It was there a moment ago, and guest memory stays.
+        let _ = command.write(&guest, address);
+    }
+
+    fn try_command(&mut self, guest: &Guest, command: &mut Command) -> Result<(), Error> {
+        if command.command == START {
+            return self.begin();
+        }
+        let Some(member) = self.member else {
+            return Err(Error::new(Kind::Invalid, "the driver has not begun"));
+        };
+        match command.command {
+            INTERFACE => self.interface(guest, member, command),
+            OPEN => self.open(member, command),
+            CLOSE => {
+                let slot = self.slot(command)?;
+                self.slots[command.connection as usize] = None;
+                // It may have ended before.
+                let _ = self.vbus.close(member, slot.id);
+                Ok(())
+            }
+            SHARE => self.share(guest, member, command),
+            CALL => self.call(guest, member, command),
+            EVENT => {
+                self.event(member, command);
+                Ok(())
+            }
+            _ => Err(Error::new(Kind::NotFound, "there is no such command")),
+        }
+    }
+
+    /// A driver begins: what another one had is gone.
+    fn begin(&mut self) -> Result<(), Error> {
+        self.slots = [None; CONNECTIONS];
+        if let Some(member) = self.member.take() {
+            self.vbus.leave(member);
+        }
+        let guest = Credentials {
+            process: 1,
+            uid: 0,
+            gids: Vec::new(),
+        };
+        self.member = Some(self.vbus.join(&self.bus, guest, true)?);
+        Ok(())
+    }
+
+    fn interface(
+        &mut self,
+        guest: &Guest,
+        member: MemberId,
+        command: &mut Command,
+    ) -> Result<(), Error> {
+        let all = self.vbus.interfaces(member)?;
+        let next = all.into_iter().find(|found| found.id > command.interface);
+        let next = next.ok_or_else(|| Error::new(Kind::NotFound, "there are no more"))?;
+        let name = next.interface.as_bytes();
+        guest.write(command.data, name).map_err(outside)?;
+        command.interface = next.id;
+        command.number = next.version;
+        command.length = u32::try_from(name.len()).unwrap_or(0);
+        Ok(())
+    }
+
+    fn open(&mut self, member: MemberId, command: &mut Command) -> Result<(), Error> {
+        let free = self.slots.iter().position(Option::is_none);
+        let full = || Error::new(Kind::Limit, "the guest has too many connections");
+        let number = free.ok_or_else(full)?;
+        let id = self.vbus.open(member, command.interface, command.number)?;
+        self.slots[number] = Some(Slot { id, ended: false });
+        command.connection = u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(())
+    }
+
+    /// The guest's connection.
+    fn slot(&self, command: &Command) -> Result<Slot, Error> {
+        let slot = usize::try_from(command.connection)
+            .ok()
+            .and_then(|number| self.slots.get(number).copied().flatten());
+        slot.ok_or_else(|| Error::new(Kind::NotFound, "there is no such connection"))
+    }
+
+    fn share(&mut self, guest: &Guest, member: MemberId, command: &Command) -> Result<(), Error> {
+        let slot = self.slot(command)?;
+        let Some(host) = &self.host else {
+            return Ok(());
+        };
+        if command.number > limits::DESCRIPTORS {
+            let text = format!("a queue of {} descriptors is too long", command.number);
+            return Err(Error::new(Kind::Limit, text));
+        }
+        let len = size(command.number);
+        let missing = || Error::new(Kind::Invalid, "the queue is not in memory");
+        let range = Range::new(&guest.0, command.data, len).ok_or_else(missing)?;
+        let memory = Arc::new(guest.clone());
+        let interrupt = Arc::new(Interrupt(Arc::clone(&host.line)));
+        self.vbus.share(member, slot.id, command.queue, |role| {
+            let whole = 0..len as u64;
+            let queue = Endpoint::open(
+                Arc::new(range),
+                whole,
+                command.number,
+                role,
+                memory,
+                interrupt,
+            );
+            queue.map_err(|why| Error::new(Kind::Broken, why.to_string()))
+        })
+    }
+
+    fn call(
+        &mut self,
+        guest: &Guest,
+        member: MemberId,
+        command: &mut Command,
+    ) -> Result<(), Error> {
+        let slot = self.slot(command)?;
+        let mut argument = [0; DATA];
+        let argument = usize::try_from(command.length)
+            .ok()
+            .and_then(|length| argument.get_mut(..length));
+        let too_long = || Error::new(Kind::Limit, "the argument is too long");
+        let argument = argument.ok_or_else(too_long)?;
+        guest.read(command.data, argument).map_err(outside)?;
+        let result = self.vbus.call(member, slot.id, command.number, argument)?;
+        guest.write(command.data, &result).map_err(outside)?;
+        command.length = u32::try_from(result.len()).unwrap_or(0);
+        Ok(())
+    }
+
+    fn event(&mut self, member: MemberId, command: &mut Command) {
+        loop {
+            let Some(next) = self.vbus.event(member) else {
+                command.number = word(layout::VBUS_EVENT_NONE);
+                return;
+            };
+            (command.number, command.interface) = event(&next);
+            let Event::Closed { connection, .. } = next else {
+                return;
+            };
+            let mine = |slot: &Option<Slot>| slot.is_some_and(|s| s.id == connection && !s.ended);
+            // The guest may have closed it itself meanwhile. Events are bounded.
+            let Some(number) = self.slots.iter().position(mine) else {
+                continue;
+            };
+            if let Some(slot) = &mut self.slots[number] {
+                slot.ended = true;
+            }
+            command.connection = u32::try_from(number).unwrap_or(u32::MAX);
+            return;
+        }
+    }
+
+    /// Follows the card: it may have been taken from the other bus, or replaced.
+    fn follow(&mut self) {
+        let Some(presence) = &self.presence else {
+            return;
+        };
+        let number = presence.number();
+        if number == self.present {
+            return;
+        }
+        let mut done = Ok(());
+        if self.present != 0 {
+            done = self.vbus.unlink(&self.bus, &self.device);
+        }
+        if number != 0 {
+            done = done.and_then(|()| self.vbus.link(&self.bus, &self.device).map(|_| ()));
+        }
+        if let Err(error) = done {
+            warn!("virtual bus: {error}");
+        }
+        self.present = number;
+    }
+
+    /// Tells the guest of events.
+    fn announce(&mut self) {
+        let news = self.vbus.take_news();
+        let (Some(member), Some(host)) = (self.member.filter(|_| news), &self.host) else {
+            return;
+        };
+        if self.vbus.has_event(member) {
+            self.events = self.events.wrapping_add(1);
+            host.page.show(offset_of!(Registers, events), self.events);
+            host.line.raise();
+        }
+    }
+}
+
+fn outside(why: paravane_vbus::Outside) -> Error {
+    Error::new(Kind::Invalid, why.to_string())
+}
+
+impl OwnDevice for Bridge {
+    fn kind(&self) -> u32 {
+        word(paravane_abi::DEVICE_VBUS)
+    }
+
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn files(&self) -> Files {
+        Files::none()
+    }
+
+    fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
+        self.add_card(waker).context("cannot start the virtual bus")
+    }
+
+    fn attach(&mut self, machine: Machine) {
+        let Machine {
+            memory,
+            page,
+            line,
+            counters,
+        } = machine;
+        let numbers = [
+            (offset_of!(Registers, version), layout::VBUS_BRIDGE_VERSION),
+            (offset_of!(Registers, magic), layout::VBUS_BRIDGE_MAGIC),
+        ];
+        for (offset, value) in numbers {
+            page.show(offset, u32::try_from(value).unwrap_or(0));
+        }
+        self.host = Some(Host {
+            guest: Guest(memory),
+            page,
+            line,
+            counters,
+        });
+    }
+
+    fn write(&mut self, offset: u32, width: u32, value: u64) {
+        if offset as usize == offset_of!(Registers, command) && width == 8 {
+            self.command(value);
+            self.announce();
+        }
+    }
+
+    fn serve(&mut self, host: bool, queues: u32) -> u32 {
+        if let Some(Host { counters, .. }) = &self.host {
+            if host {
+                count(&counters.wakeups, 1);
+            }
+            count(&counters.notifications, u64::from(queues.count_ones()));
+        }
+        if host {
+            self.vbus.woken(&self.device);
+        }
+        for (number, slot) in self.slots.iter().enumerate() {
+            if let Some(slot) = slot.filter(|_| queues >> number & 1 != 0) {
+                self.vbus.notified(slot.id);
+            }
+        }
+        let broken = self.vbus.work(BUDGET);
+        if let Some(Host { counters, .. }) = &self.host {
+            count(&counters.resets, broken.len() as u64);
+        }
+        self.follow();
+        self.announce();
+        // No connection has this number, so it only leads here again.
+        u32::from(self.vbus.has_work()) << CONNECTIONS
+    }
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A card on the bus of a vbusd. The monitor is the client; its memory, not the guest's, is what
+//! vbusd maps, and each frame is copied between the two.
+//!
+//! Where vbusd ends, the guest's frames wait in its queue until the monitor has joined again. Where
+//! an administrator takes the device from the bus, the card disappears from the guest.
+
+use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
+use crate::join::{Join, News};
+use paravane_devices::{EventFlags, Waker};
+use paravane_vbus::{
+    Attribute, Broken, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work,
+};
+use paravane_vbus_client::{Client, Error as ClientError, Options};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tracing::warn;
+
+/// Descriptors of each of the monitor's queues.
+const COUNT: u32 = 256;
+/// Bytes of each of its buffers: a frame of the largest MTU.
+const BUFFER: usize = 9216;
+/// The MTU at first, and the largest.
+const MTU: u16 = 1500;
+const MTU_MAX: u16 = 9000;
+
+/// Whether the guest sees the card: 0 if not, else another number for each card.
+#[derive(Debug, Default)]
+pub struct Presence(AtomicU32);
+
+impl Presence {
+    /// The number of the card that is there.
+    pub fn number(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// The card.
+#[derive(Debug)]
+pub struct Far {
+    port: Port,
+    properties: Properties,
+    /// While the monitor is on the bus.
+    client: Option<Client>,
+    join: Option<Join>,
+    waker: Option<Waker>,
+    /// A file of the client's was reported, or may be ready.
+    reported: bool,
+    /// The client's files wake the bridge.
+    armed: bool,
+    /// The bus takes no more frames now.
+    full: bool,
+    /// A frame of the bus for which the guest has no buffer: its length.
+    waiting: Option<usize>,
+    buffer: Vec<u8>,
+    /// The device was taken from the bus.
+    dropped: bool,
+    presence: Arc<Presence>,
+    cards: u32,
+    joins: u64,
+    lost: u64,
+}
+
+/// Why frames do not pass.
+enum Trouble {
+    Guest(Broken),
+    Bus(ClientError),
+}
+
+impl From<Broken> for Trouble {
+    fn from(broken: Broken) -> Self {
+        Trouble::Guest(broken)
+    }
+}
+
+impl From<ClientError> for Trouble {
+    fn from(error: ClientError) -> Self {
+        Trouble::Bus(error)
+    }
+}
+
+impl Far {
+    /// Joins a bus of the vbusd at `socket`, and connects to a device there.
+    ///
+    /// # Errors
+    /// vbusd cannot be reached or refuses, or the device is no network.
+    pub fn join(socket: &Path, bus: &str, device: &str) -> Result<Self, ClientError> {
+        let client = Client::connect(Options {
+            socket: socket.to_path_buf(),
+            bus: bus.to_string(),
+            device: device.to_string(),
+            count: COUNT,
+            buffer: u32::try_from(BUFFER).unwrap_or(u32::MAX),
+        })?;
+        let found = &client.interface().interface;
+        let Some(mac) = client.mac().filter(|_| found == TYPE) else {
+            return Err(ClientError::Invalid(format!(
+                "the device {device:.40} is no network: its type is {found:.40}"
+            )));
+        };
+        let presence = Presence(AtomicU32::new(1));
+        Ok(Far {
+            port: Port::default(),
+            properties: Properties {
+                mac,
+                mtu: MTU,
+                mtu_max: MTU_MAX,
+                caps: cap::CHAIN,
+            },
+            client: Some(client),
+            join: None,
+            waker: None,
+            reported: true,
+            armed: false,
+            full: false,
+            waiting: None,
+            buffer: vec![0; BUFFER],
+            dropped: false,
+            presence: Arc::new(presence),
+            cards: 1,
+            joins: 1,
+            lost: 0,
+        })
+    }
+
+    pub(crate) fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
+        self.waker = Some(waker.clone());
+        self.join = Some(Join::start(waker)?);
+        self.arm();
+        Ok(())
+    }
+
+    pub(crate) fn presence(&self) -> Arc<Presence> {
+        Arc::clone(&self.presence)
+    }
+
+    /// Takes what the thread that joins has found out.
+    fn look_for_client(&mut self) {
+        while let Some(news) = self.join.as_ref().and_then(Join::news) {
+            match news {
+                News::Gone => {
+                    self.dropped = true;
+                    self.presence.0.store(0, Ordering::SeqCst);
+                }
+                News::Joined(client) => self.joined(*client),
+            }
+        }
+    }
+
+    fn joined(&mut self, client: Client) {
+        let mac = client.mac().unwrap_or(self.properties.mac);
+        // Another address is another card for the guest.
+        if self.dropped || mac != self.properties.mac {
+            self.cards = self.cards.wrapping_add(1).max(1);
+            self.presence.0.store(self.cards, Ordering::SeqCst);
+        }
+        self.properties.mac = mac;
+        (self.dropped, self.armed, self.reported) = (false, false, true);
+        self.joins += 1;
+        self.client = Some(client);
+    }
+
+    /// The connection has ended.
+    fn lose(&mut self, why: &ClientError) {
+        warn!("virtual bus: {why}");
+        (self.armed, self.waiting, self.full) = (false, None, false);
+        self.lost += 1;
+        if let (Some(join), Some(client)) = (&self.join, self.client.take()) {
+            join.lose(client);
+        }
+    }
+
+    /// Notifications and events that have come.
+    fn take_reports(&mut self) -> Result<(), ClientError> {
+        let Some(client) = &mut self.client else {
+            return Ok(());
+        };
+        if std::mem::take(&mut self.reported) {
+            // Of events only the end of the connection matters, which is an error.
+            while client.event()?.is_some() {}
+            client.drain()?;
+        }
+        client.watch();
+        Ok(())
+    }
+
+    /// Moves frames in both directions. Returns whether it did something, and whether there may be
+    /// more.
+    fn pass(&mut self, budget: u32) -> Result<(bool, bool), Trouble> {
+        self.take_reports()?;
+        let Some(client) = &mut self.client else {
+            return Ok((false, false));
+        };
+        let (mut sent, mut received) = (0, 0);
+        self.full = false;
+        while sent < budget {
+            let Some(frame) = self.port.take()? else {
+                break;
+            };
+            // One that is too long is dropped, as on a wire.
+            if frame.len() <= BUFFER && !client.post(&frame)? {
+                self.full = true;
+                self.port.keep(frame);
+                break;
+            }
+            self.port.passed(frame);
+            sent += 1;
+        }
+        if sent > 0 {
+            client.flush();
+        }
+        while received < budget {
+            if self.waiting.is_none() {
+                let length = client.receive(&mut self.buffer)?;
+                self.waiting = length.filter(|&length| length <= BUFFER);
+            }
+            let Some(frame) = self.waiting.and_then(|length| self.buffer.get(..length)) else {
+                break;
+            };
+            if !self.port.give(frame, 0)? {
+                break;
+            }
+            self.waiting = None;
+            received += 1;
+        }
+        Ok((sent + received > 0, sent == budget || received == budget))
+    }
+
+    fn arm(&mut self) {
+        if self.armed {
+            return;
+        }
+        let (Some(client), Some(waker)) = (&self.client, &self.waker) else {
+            return;
+        };
+        self.armed = true;
+        for file in client.files() {
+            if let Err(error) = waker.arm(file, EventFlags::IN) {
+                warn!("virtual bus: cannot wait for it: {error}");
+            }
+        }
+    }
+}
+
+impl Device for Far {
+    fn interface(&self) -> &'static str {
+        TYPE
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        vec![
+            Attribute::figure("joins", self.joins),
+            Attribute::figure("lost", self.lost),
+        ]
+    }
+
+    fn queues(&self) -> &'static [QueueKind] {
+        QUEUES
+    }
+
+    fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
+        self.port.connect(id)?;
+        self.reported = true;
+        Ok(())
+    }
+
+    fn disconnect(&mut self, id: ConnectionId) {
+        self.port.disconnect(id);
+        self.waiting = None;
+    }
+
+    fn call(
+        &mut self,
+        _: ConnectionId,
+        call: u32,
+        argument: &[u8],
+        result: &mut [u8],
+    ) -> Result<usize, Error> {
+        match self.port.call(&self.properties, call, argument, result)? {
+            Called::Result(bytes) => Ok(bytes),
+            Called::Up | Called::Down => Ok(0),
+        }
+    }
+
+    fn share(&mut self, _: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
+        self.port.share(queue, endpoint)
+    }
+
+    fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work {
+        self.look_for_client();
+        self.port.begin();
+        match self.pass(budget) {
+            Ok((done, more)) => {
+                self.port.signal();
+                Work::of(done, more)
+            }
+            Err(Trouble::Guest(broken)) => {
+                round.broken.push((id, broken));
+                Work::Nothing
+            }
+            Err(Trouble::Bus(why)) => {
+                self.port.signal();
+                self.lose(&why);
+                Work::Nothing
+            }
+        }
+    }
+
+    fn polls(&mut self, _: ConnectionId) -> bool {
+        // Only memory is looked at.
+        self.client.is_some() && self.port.is_up()
+    }
+
+    fn rest(&mut self, _: ConnectionId) -> bool {
+        let Some(client) = &mut self.client else {
+            // Nothing to do before it has joined again. The guest's frames wait.
+            return false;
+        };
+        // Frames of the bus wait for buffers of the guest, which notifies when it has some.
+        let more = self.waiting.is_none() && !client.rest(self.full);
+        if more | self.port.rest(self.full) {
+            return true;
+        }
+        self.arm();
+        false
+    }
+
+    fn woken(&mut self) {
+        (self.armed, self.reported) = (false, true);
+        self.look_for_client();
+        if !self.port.is_connected() {
+            // No driver makes it work.
+            if let Err(why) = self.take_reports() {
+                self.lose(&why);
+            }
+            self.arm();
+        }
+    }
+}

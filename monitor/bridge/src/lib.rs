@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The bridge between a machine and a virtual bus (docs/vbus.md).
+//!
+//! A machine has a bus of its own inside the monitor: a [`paravane_vbus::Vbus`] of which the guest
+//! is the only client. The [`Bridge`] is its connector. It takes the guest's commands from a
+//! register, maps the guest's rings, passes notifications to the devices of the bus, and
+//! interrupts. All of that runs on the bridge's thread. What the guest writes is hostile input.
+//!
+//! A device of that bus does the work. [`Stack`] is a card on the user-mode network. [`Far`] is a
+//! card on the bus of a vbusd, of which the monitor is a client: frames are copied between the
+//! guest's memory and the monitor's, so vbusd never has memory of a guest.
+
+#![deny(unsafe_code)]
+
+mod bridge;
+mod card;
+mod command;
+mod far;
+#[cfg(test)]
+mod fuzz;
+mod join;
+#[expect(unsafe_code, reason = "rings in guest memory")]
+mod memory;
+mod stack;
+#[cfg(test)]
+#[expect(unsafe_code, reason = "rings in guest memory")]
+mod test_guest;
+#[cfg(test)]
+mod tests;
+
+pub use bridge::Bridge;
+pub use far::Far;
+pub use stack::Stack;

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A card on the user-mode network of this process.
+//!
+//! It runs on the bridge's thread, as the stack under virtio-net does on that card's thread. A
+//! round trip to a program of the host, with the host calls of each step:
+//!
+//! | step | thread | host calls |
+//! |---|---|---|
+//! | the guest posts a frame and notifies | vCPU | 1: wakes the bridge, 0 if that is awake |
+//! | the stack sends the data | bridge | 1: `sendto` |
+//! | the program answers | the program's | its own |
+//! | the stack looks whether it did | bridge | `epoll_wait` for each look, then `recvfrom` |
+//! | the frame is in the guest's buffer; interrupt | bridge | 1: wakes the vCPU |
+//! | the bridge waits again | bridge | 2: `epoll_ctl`, `futex` |
+//!
+//! virtio-net's thread sleeps while the program works. Its file wakes the thread that waits for all
+//! files, and that wakes the card's: two switches of threads more. Here the bridge looks by itself
+//! for a while (`poll-us`), but only where it can pay off: after it has passed something on to the
+//! host, and before it has an answer for the guest. After that the guest works, probably on the
+//! same CPU, which the bridge leaves to it at once. Where looking was in vain several times, the
+//! bridge looks more and more rarely.
+
+use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap, word};
+use paravane_devices::{EventFlags, Waker};
+use paravane_net::link::HEADER;
+use paravane_net::user::{self, Network};
+use paravane_vbus::{
+    Attribute, Broken, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work,
+};
+use paravane_vbus_shm::layout;
+use std::fmt;
+use tracing::warn;
+
+const CSUM: u32 = word(layout::VBUS_ETHERNET_CSUM);
+const VALID: u32 = word(layout::VBUS_ETHERNET_VALID);
+const OFFSET_SHIFT: u32 = word(layout::VBUS_ETHERNET_OFFSET_SHIFT);
+const START_SHIFT: u32 = word(layout::VBUS_ETHERNET_START_SHIFT);
+/// `virtio_net_hdr.flags`.
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+
+/// The largest number of opportunities to look that are left out after looking in vain.
+const PAUSE: u32 = 64;
+
+/// Whether it pays off to look for an answer of the host.
+#[derive(Debug, Default)]
+struct Looks {
+    /// Something was passed on to the host, and nothing has come since.
+    awaited: bool,
+    /// It looks now.
+    on: bool,
+    /// Times in a row that looking was in vain.
+    vain: u32,
+    /// Opportunities to leave out.
+    pause: u32,
+}
+
+impl Looks {
+    /// Something was passed on to the host.
+    fn sent(&mut self) {
+        if !self.awaited {
+            self.awaited = true;
+            self.on = self.pause == 0;
+            self.pause = self.pause.saturating_sub(1);
+        }
+    }
+
+    /// The guest has something to work on.
+    fn came(&mut self) {
+        if self.on {
+            self.vain = 0;
+        }
+        (self.awaited, self.on) = (false, false);
+    }
+
+    /// The time to look is over.
+    fn rested(&mut self) {
+        if std::mem::take(&mut self.on) {
+            self.vain += 1;
+            // One in vain is no reason.
+            self.pause = match self.vain {
+                0 | 1 => 0,
+                n => (1 << n.min(16)).min(PAUSE),
+            };
+        }
+    }
+}
+
+/// The card.
+pub struct Stack {
+    port: Port,
+    network: Network,
+    properties: Properties,
+    waker: Option<Waker>,
+    /// The network's file was reported, or may be ready.
+    reported: bool,
+    /// The network's file wakes the bridge.
+    armed: bool,
+    looks: Looks,
+    looked: u64,
+    answered: u64,
+}
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.network, self.port)
+    }
+}
+
+/// The guest's buffers, as the stack sees them.
+struct Room<'a> {
+    port: &'a mut Port,
+    given: usize,
+    broken: Option<Broken>,
+}
+
+impl user::Port for Room<'_> {
+    fn give(&mut self, frame: &mut [u8]) -> bool {
+        let Some((header, frame)) = frame.split_first_chunk::<HEADER>() else {
+            return true;
+        };
+        if self.broken.is_some() {
+            return false;
+        }
+        match self.port.give(frame, flags(header)) {
+            Ok(given) => {
+                self.given += usize::from(given);
+                given
+            }
+            Err(broken) => {
+                self.broken = Some(broken);
+                false
+            }
+        }
+    }
+}
+
+/// The flags for a header of virtio-net, which the stack makes.
+fn flags(header: &[u8; HEADER]) -> u32 {
+    if header[0] & NEEDS_CSUM != 0 {
+        let start = u32::from(u16::from_le_bytes([header[6], header[7]]));
+        let offset = u32::from(u16::from_le_bytes([header[8], header[9]]));
+        return CSUM | start << START_SHIFT | (offset / 2) << OFFSET_SHIFT;
+    }
+    if header[0] & DATA_VALID != 0 {
+        VALID
+    } else {
+        0
+    }
+}
+
+impl Stack {
+    /// A card with an address on a network.
+    #[must_use]
+    pub fn new(network: Network, mac: [u8; 6]) -> Self {
+        Stack {
+            port: Port::default(),
+            properties: Properties {
+                mac,
+                mtu: network.mtu(),
+                mtu_max: network.mtu(),
+                caps: cap::CHAIN | cap::CSUM | cap::TSO4,
+            },
+            network,
+            waker: None,
+            reported: false,
+            armed: false,
+            looks: Looks::default(),
+            looked: 0,
+            answered: 0,
+        }
+    }
+
+    pub(crate) fn start(&mut self, waker: &Waker) {
+        self.waker = Some(waker.clone());
+    }
+
+    fn arm(&mut self, on: bool) {
+        if self.armed == on {
+            return;
+        }
+        self.armed = on;
+        let events = if on {
+            EventFlags::IN
+        } else {
+            EventFlags::empty()
+        };
+        if let Some(Err(error)) = self
+            .waker
+            .as_ref()
+            .map(|waker| waker.arm(&self.network, events))
+        {
+            warn!("network: cannot wait for the host: {error}");
+        }
+    }
+
+    /// Moves frames in both directions. Returns whether it did something, and whether there is more
+    /// to do at once.
+    fn pass(&mut self, budget: u32) -> Result<(bool, bool), Broken> {
+        self.network.look_at_clock();
+        let looks = std::mem::take(&mut self.reported) || self.looks.on;
+        let reports = looks && self.network.look();
+        let (mut taken, mut emptied) = (0, false);
+        let mut given = 0;
+        while taken < budget && self.network.takes() {
+            // The frame leaves the port while the stack may give others.
+            let Some(frame) = self.port.take()? else {
+                emptied = true;
+                break;
+            };
+            let mut room = Room {
+                port: &mut self.port,
+                given: 0,
+                broken: None,
+            };
+            self.network.take(&frame, &mut room);
+            given += room.given;
+            let broken = room.broken;
+            self.port.passed(frame);
+            broken.map_or(Ok(()), Err)?;
+            taken += 1;
+        }
+        let full = !self.network.takes();
+        let mut room = Room {
+            port: &mut self.port,
+            given: 0,
+            broken: None,
+        };
+        let more = self.network.serve(&mut room);
+        given += room.given;
+        room.broken.map_or(Ok(()), Err)?;
+        let more = more || reports || (full && self.network.takes()) || !(emptied || full);
+        if self.looks.on {
+            self.looked += 1;
+        }
+        if taken > 0 {
+            self.looks.sent();
+        }
+        if given > 0 {
+            self.answered += u64::from(self.looks.on);
+            self.looks.came();
+        }
+        Ok((taken > 0 || given > 0, more))
+    }
+}
+
+impl Device for Stack {
+    fn interface(&self) -> &'static str {
+        TYPE
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        vec![
+            Attribute::figure("looked", self.looked),
+            Attribute::figure("answered", self.answered),
+        ]
+    }
+
+    fn queues(&self) -> &'static [QueueKind] {
+        QUEUES
+    }
+
+    fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
+        self.port.connect(id)
+    }
+
+    fn disconnect(&mut self, id: ConnectionId) {
+        if self.port.disconnect(id) {
+            self.network.detach();
+            self.looks = Looks::default();
+        }
+    }
+
+    fn call(
+        &mut self,
+        _: ConnectionId,
+        call: u32,
+        argument: &[u8],
+        result: &mut [u8],
+    ) -> Result<usize, Error> {
+        match self.port.call(&self.properties, call, argument, result)? {
+            Called::Result(bytes) => Ok(bytes),
+            Called::Up => {
+                self.network.attach(self.port.caps & cap::CSUM != 0);
+                self.reported = true;
+                Ok(0)
+            }
+            Called::Down => {
+                self.network.detach();
+                Ok(0)
+            }
+        }
+    }
+
+    fn share(&mut self, _: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
+        self.port.share(queue, endpoint)
+    }
+
+    fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work {
+        if !self.port.is_up() {
+            return Work::Nothing;
+        }
+        self.port.begin();
+        match self.pass(budget) {
+            Ok((done, more)) => {
+                self.port.signal();
+                Work::of(done, more)
+            }
+            Err(broken) => {
+                round.broken.push((id, broken));
+                Work::Nothing
+            }
+        }
+    }
+
+    fn polls(&mut self, _: ConnectionId) -> bool {
+        if self.looks.on {
+            // A file that wakes the bridge now would only cost time.
+            self.arm(false);
+        }
+        self.looks.on
+    }
+
+    fn rest(&mut self, _: ConnectionId) -> bool {
+        self.looks.rested();
+        let full = !self.network.takes();
+        if self.port.rest(full) {
+            return true;
+        }
+        self.arm(true);
+        false
+    }
+
+    fn woken(&mut self) {
+        // A file reports once until it is armed again.
+        (self.armed, self.reported) = (false, true);
+    }
+}

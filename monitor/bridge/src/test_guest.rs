@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A guest's driver that tests play by hand.
+
+use crate::Bridge;
+use crate::card::word;
+use paravane_devices::counters::Counters;
+use paravane_devices::{
+    Area, Interrupt, Line, Machine, Memory, OwnDevice, Page, Reactor, Wake, Waker,
+};
+use paravane_vbus_shm::layout::{self, Bridge as Registers, Command};
+use paravane_vbus_shm::memory::{Queue, size};
+use paravane_vbus_shm::north::{Buffer, North, Posted};
+use paravane_vbus_shm::ring::Role;
+use paravane_vbus_shm::signal::Side;
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap};
+
+/// Bytes of guest memory.
+pub const MEMORY: usize = 4 << 20;
+/// Where the command, its data, the rings and the buffers lie.
+pub const COMMAND: u64 = 0x1000;
+pub const DATA: u64 = 0x2000;
+pub const RINGS: u64 = 0x10000;
+pub const BUFFERS: u64 = 0x100000;
+/// Descriptors of a queue.
+pub const COUNT: u32 = 16;
+
+/// Counts interrupts.
+#[derive(Default)]
+pub struct Count(pub AtomicU32);
+
+impl Interrupt for Count {
+    fn used(&self) {}
+    fn config(&self, _: &[u8]) {}
+}
+
+impl Line for Count {
+    fn raise(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self) {}
+}
+
+pub fn waker() -> (Arc<Reactor>, Waker) {
+    let reactor = Reactor::new().unwrap();
+    let waker = reactor.waker(0, Arc::new(Nobody));
+    (reactor, waker)
+}
+
+/// A queue of the guest.
+pub struct Ring {
+    pub north: North<'static, Vec<Posted>>,
+    pub here: Side<'static>,
+    pub there: Side<'static>,
+    /// Its first buffer.
+    buffers: u64,
+    next: u64,
+}
+
+/// A guest with a bridge.
+pub struct Guest {
+    pub bridge: Bridge,
+    pub memory: Arc<Memory>,
+    pub page: Page,
+    pub count: Arc<Count>,
+    pub rx: Option<Ring>,
+    pub tx: Option<Ring>,
+    _reactor: Arc<Reactor>,
+}
+
+/// The answer to a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u32,
+    pub interface: u32,
+    pub connection: u32,
+    pub number: u32,
+    pub length: u32,
+}
+
+/// What a command asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ask {
+    pub interface: u32,
+    pub connection: u32,
+    pub queue: u32,
+    pub number: u32,
+    pub data: u64,
+    pub length: u32,
+}
+
+impl Guest {
+    pub fn new(mut bridge: Bridge) -> Self {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).unwrap();
+        let memory: Arc<Memory> = Arc::new(memory);
+        let (reactor, waker) = waker();
+        bridge.start(&waker).unwrap();
+        let page = Area::new(1).unwrap().page(0);
+        let count = Arc::<Count>::default();
+        bridge.attach(Machine {
+            memory: Arc::clone(&memory),
+            page: page.clone(),
+            line: Arc::clone(&count) as Arc<dyn Line>,
+            counters: Arc::new(Counters::default()),
+        });
+        Guest {
+            bridge,
+            memory,
+            page,
+            count,
+            rx: None,
+            tx: None,
+            _reactor: reactor,
+        }
+    }
+
+    fn put(&self, offset: usize, value: u32) {
+        let at = GuestAddress(COMMAND + offset as u64);
+        self.memory.write_obj(value, at).unwrap();
+    }
+
+    fn get(&self, offset: usize) -> u32 {
+        let at = GuestAddress(COMMAND + offset as u64);
+        self.memory.read_obj(at).unwrap()
+    }
+
+    /// A command and its answer.
+    pub fn ask(&mut self, command: u64, ask: Ask) -> Answer {
+        self.put(offset_of!(Command, command), word(command));
+        self.put(offset_of!(Command, status), u32::MAX);
+        self.put(offset_of!(Command, interface), ask.interface);
+        self.put(offset_of!(Command, connection), ask.connection);
+        self.put(offset_of!(Command, queue), ask.queue);
+        self.put(offset_of!(Command, number), ask.number);
+        self.put(offset_of!(Command, length), ask.length);
+        let at = GuestAddress(COMMAND + offset_of!(Command, data) as u64);
+        self.memory.write_obj(ask.data, at).unwrap();
+        self.store(COMMAND);
+        Answer {
+            status: self.get(offset_of!(Command, status)),
+            interface: self.get(offset_of!(Command, interface)),
+            connection: self.get(offset_of!(Command, connection)),
+            number: self.get(offset_of!(Command, number)),
+            length: self.get(offset_of!(Command, length)),
+        }
+    }
+
+    /// A store to the command register.
+    pub fn store(&mut self, address: u64) {
+        let offset = u32::try_from(offset_of!(Registers, command)).unwrap();
+        self.bridge.write(offset, 8, address);
+    }
+
+    /// A call of a device, whose argument and result are here.
+    pub fn call(&mut self, call: u64, argument: &[u8]) -> Result<Vec<u8>, u32> {
+        self.memory
+            .write_slice(argument, GuestAddress(DATA))
+            .unwrap();
+        let answer = self.ask(
+            layout::VBUS_COMMAND_CALL,
+            Ask {
+                number: word(call),
+                data: DATA,
+                length: u32::try_from(argument.len()).unwrap(),
+                ..Ask::default()
+            },
+        );
+        let mut bytes = vec![0; answer.length as usize];
+        self.memory
+            .read_slice(&mut bytes, GuestAddress(DATA))
+            .unwrap();
+        if answer.status == 0 {
+            Ok(bytes)
+        } else {
+            Err(answer.status)
+        }
+    }
+
+    fn ring(&self, queue: u32, role: Role) -> Ring {
+        let at = RINGS + u64::from(queue) * 0x1000;
+        let slice = self
+            .memory
+            .get_slice(GuestAddress(at), size(COUNT))
+            .unwrap();
+        let start = NonNull::new(slice.ptr_guard_mut().as_ptr()).unwrap();
+        // SAFETY: guest memory lives as long as the test, and is accessed by atomic operations and
+        // copies only.
+        let made: Queue<'static> = unsafe { Queue::make(start, size(COUNT), COUNT, role) }.unwrap();
+        let posted = vec![Posted::default(); COUNT as usize];
+        Ring {
+            north: North::begin(made.ring, role, posted, 0).unwrap(),
+            here: made.to_north,
+            there: made.to_south,
+            buffers: BUFFERS + u64::from(queue) * 0x100000,
+            next: 0,
+        }
+    }
+
+    /// Shares a queue.
+    pub fn share(&mut self, queue: u32, role: Role) -> u32 {
+        let ring = self.ring(queue, role);
+        let place = if role == Role::Receive {
+            &mut self.rx
+        } else {
+            &mut self.tx
+        };
+        *place = Some(ring);
+        let ask = Ask {
+            queue,
+            number: COUNT,
+            data: RINGS + u64::from(queue) * 0x1000,
+            ..Ask::default()
+        };
+        self.ask(layout::VBUS_COMMAND_SHARE, ask).status
+    }
+
+    /// Opens the card with these capabilities, shares the queues, and brings the link up.
+    pub fn up(&mut self, caps: u64) {
+        assert_eq!(
+            self.ask(layout::VBUS_COMMAND_START, Ask::default()).status,
+            0
+        );
+        let ask = Ask {
+            interface: 1,
+            number: 1,
+            ..Ask::default()
+        };
+        let opened = self.ask(layout::VBUS_COMMAND_OPEN, ask);
+        assert_eq!((opened.status, opened.connection), (0, 0));
+        let [a, b, c, d] = word(caps).to_le_bytes();
+        self.call(layout::VBUS_ETHERNET_NEGCAP, &[0, 0, 0, 0, a, b, c, d])
+            .unwrap();
+        assert_eq!(self.share(0, Role::Receive), 0);
+        assert_eq!(self.share(1, Role::Transmit), 0);
+        self.call(layout::VBUS_ETHERNET_LINKUP, &[]).unwrap();
+    }
+
+    /// Posts empty buffers of a size.
+    pub fn post(&mut self, count: u32, len: u32) {
+        let rx = self.rx.as_mut().unwrap();
+        for _ in 0..count {
+            let ptr = rx.buffers + rx.next * 0x1000;
+            rx.next += 1;
+            let buffer = Buffer {
+                cookie: ptr,
+                ptr,
+                len,
+                flags: 0,
+            };
+            rx.north.post(buffer).unwrap();
+        }
+    }
+
+    /// Posts the parts of a frame, each with its flags.
+    pub fn send(&mut self, parts: &[(&[u8], u64)]) {
+        let memory = Arc::clone(&self.memory);
+        let tx = self.tx.as_mut().unwrap();
+        for (bytes, flags) in parts {
+            let ptr = tx.buffers + tx.next * 0x1000;
+            tx.next += 1;
+            memory.write_slice(bytes, GuestAddress(ptr)).unwrap();
+            let buffer = Buffer {
+                cookie: ptr,
+                ptr,
+                len: u32::try_from(bytes.len()).unwrap(),
+                flags: word(*flags),
+            };
+            // Refused only where a fuzzed ring makes no sense any more.
+            if tx.north.post(buffer).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The buffers that came back: bytes and flags.
+    pub fn received(&mut self) -> Vec<(Vec<u8>, u32)> {
+        let rx = self.rx.as_mut().unwrap();
+        let mut all = Vec::new();
+        while let Some(returned) = rx.north.take().unwrap() {
+            let mut bytes = vec![0; returned.used as usize];
+            self.memory
+                .read_slice(&mut bytes, GuestAddress(returned.cookie))
+                .unwrap();
+            all.push((bytes, returned.flags));
+        }
+        all
+    }
+
+    /// Lets the bridge work until it waits.
+    pub fn work(&mut self, notified: u32) {
+        let mut left = notified;
+        for _ in 0..1_000_000 {
+            left = self.bridge.serve(false, left);
+            if left == 0 {
+                return;
+            }
+        }
+        panic!("the bridge never waits");
+    }
+}
