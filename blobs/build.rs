@@ -164,17 +164,29 @@ fn watch(folder: &Path) {
 /// name.
 fn pack_files(root: &Path, out: &Path) -> Result<(), String> {
     let linux = root.join("guest/linux");
-    let vmi = "arch/x86/vmi";
+    let (vmi, vbus) = ("arch/x86/vmi", "drivers/vbus");
     let mut overlay = files_below(&linux.join("overlay"))?;
     // Files that the port shares with other parts are elsewhere in this tree. In the kernel's tree
     // they are beside the port.
-    for (from, to) in [
-        ("abi/include/paravane/vmi.h", "include/paravane/vmi.h"),
-        ("guest/common/vmi_rom.c", "vmi_rom.c"),
-        ("guest/common/vmi_rom.h", "vmi_rom.h"),
+    for (from, folder, to) in [
+        ("abi/include/paravane/vmi.h", vmi, "include/paravane/vmi.h"),
+        ("guest/common/vmi_rom.c", vmi, "vmi_rom.c"),
+        ("guest/common/vmi_rom.h", vmi, "vmi_rom.h"),
+        ("vbus/guest/ioq.c", vbus, "ioq.c"),
+        ("vbus/guest/signal.c", vbus, "signal.c"),
+        (
+            "vbus/include/paravane/vbus_layout.h",
+            vbus,
+            "include/paravane/vbus_layout.h",
+        ),
+        (
+            "vbus/include/paravane/vbus_shm.h",
+            vbus,
+            "include/paravane/vbus_shm.h",
+        ),
     ] {
         watch(&root.join(from));
-        overlay.push((format!("{vmi}/{to}"), root.join(from)));
+        overlay.push((format!("{folder}/{to}"), root.join(from)));
     }
     overlay.sort();
     let mut text = String::new();

@@ -22,7 +22,7 @@ pub struct Component {
 }
 
 /// Parts, by prefixes of paths. The first match counts.
-const PARTS: [(&str, &[&str]); 7] = [
+const PARTS: [(&str, &[&str]); 8] = [
     (
         "trap handlers and entry",
         &["arch/x86/vmi/entry.S", "arch/x86/vmi/traps.c"],
@@ -35,13 +35,20 @@ const PARTS: [(&str, &[&str]); 7] = [
     ),
     ("headers of arch/x86", &["arch/x86/include/"]),
     ("code of arch/x86", &["arch/x86/"]),
+    (
+        "virtual bus",
+        &["drivers/vbus/", "include/linux/vbus_calls.h"],
+    ),
     ("code of all architectures", &[""]),
 ];
 /// Files that belong to the VMI, not to the port.
-const SHARED: [&str; 3] = [
+const SHARED: [&str; 6] = [
     "arch/x86/vmi/include/paravane/",
     "arch/x86/vmi/vmi_rom.c",
     "arch/x86/vmi/vmi_rom.h",
+    "drivers/vbus/include/paravane/",
+    "drivers/vbus/ioq.c",
+    "drivers/vbus/signal.c",
 ];
 
 /// Counts the lines of a recipe. The last entry is the total.

@@ -183,9 +183,15 @@ mod tests {
         let recipe = Recipe::new(&[], &[]).unwrap();
         let present = paravane_blobs::LINUX_PATCHES.len() - 1;
         assert_eq!(recipe.patches.len(), present, "series names each patch");
-        for (number, (name, patch)) in (1..).zip(&recipe.patches) {
+        let mut last = 0;
+        for (name, patch) in &recipe.patches {
             let text = std::str::from_utf8(patch).unwrap();
-            assert!(name.starts_with(&format!("{number:04}-")), "{name}");
+            // In the order of their numbers, so that `git am *.patch` applies them in this one.
+            let number = name.split_once('-').map(|(number, _)| number).unwrap();
+            assert_eq!(number.len(), 4, "{name}");
+            let number: u32 = number.parse().unwrap();
+            assert!(number > last, "{name}");
+            last = number;
             assert!(text.lines().count() < 500, "{name} is too long to review");
             let (header, rest) = text.split_once("\n\n").unwrap();
             assert!(header.starts_with("From 0000"), "{name}: {header}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Devices that the hypervisor describes: an irq chip for their interrupt lines, and platform
- * devices for the usual virtio-mmio driver.
+ * devices for the usual virtio-mmio driver and for the driver of a bridge to a virtual bus.
  */
 #include <linux/dma-mapping.h>
 #include <linux/init.h>
@@ -10,6 +10,7 @@
 #include <linux/irqdomain.h>
 #include <linux/minmax.h>
 #include <linux/platform_device.h>
+#include <linux/vbus_calls.h>
 #include <linux/virtio_mmio_calls.h>
 #include <asm/apic.h>
 #include <asm/hw_irq.h>
@@ -185,8 +186,9 @@ static struct irq_domain *__init make_domain(struct fwnode_handle *node)
 
 static int __init add_device(const struct vmi_device *device, u32 number)
 {
+	bool bridge = device->kind == VMI_DEVICE_VBUS;
 	struct platform_device_info info = {
-		.name		= "virtio-mmio",
+		.name		= bridge ? "vbus-bridge" : "virtio-mmio",
 		.id		= number,
 		.num_res	= 2,
 		.dma_mask	= DMA_BIT_MASK(64),
@@ -196,12 +198,16 @@ static int __init add_device(const struct vmi_device *device, u32 number)
 		.status		= vmi.line_status,
 		.device		= device->line,
 	};
+	struct vbus_calls bridge_calls = {
+		.notify		= vmi.line_notify,
+		.device		= device->line,
+	};
 	int irq;
 
 	/* The driver stores to registers if the layer does not have the calls. */
 	if (have_line_calls()) {
-		info.data = &calls;
-		info.size_data = sizeof(calls);
+		info.data = bridge ? (void *)&bridge_calls : &calls;
+		info.size_data = bridge ? sizeof(bridge_calls) : sizeof(calls);
 	}
 	irq = map_line(device->line);
 	if (irq < 0)
@@ -235,7 +241,8 @@ static int __init vmi_add_devices(void)
 	for (i = 0; i < device_count; i++) {
 		int error;
 
-		if (devices[i].kind != VMI_DEVICE_VIRTIO_MMIO)
+		if (devices[i].kind != VMI_DEVICE_VIRTIO_MMIO &&
+		    devices[i].kind != VMI_DEVICE_VBUS)
 			continue;
 		error = add_device(&devices[i], i);
 		if (error)

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The virtual bus in a guest: devices, their drivers, and connections to them. docs/vbus.md of
+ * Paravane has the rules of the memory that a connection shares with its device.
+ */
+#ifndef DRIVERS_VBUS_H
+#define DRIVERS_VBUS_H
+
+#include <linux/device.h>
+#include <linux/types.h>
+#include <paravane/vbus_shm.h>
+
+#define VBUS_TYPE_MAX 32
+/* Queues of a connection: 0 receives, 1 transmits. */
+#define VBUS_QUEUES 2
+
+struct vbus_bus;
+
+/* An interface of the machine's bus. */
+struct vbus_device {
+	struct device dev;
+	struct vbus_bus *bus;
+	u32 id;
+	u32 version;
+	char type[VBUS_TYPE_MAX];
+};
+
+#define to_vbus_device(d) container_of(d, struct vbus_device, dev)
+
+struct vbus_driver {
+	struct device_driver driver;
+	/* The type of its devices. */
+	const char *type;
+	u32 version;
+	int (*probe)(struct vbus_device *device);
+	void (*remove)(struct vbus_device *device);
+	/* The other side has ended a connection. May sleep. */
+	void (*closed)(struct vbus_device *device);
+};
+
+#define to_vbus_driver(d) container_of_const(d, struct vbus_driver, driver)
+
+/* The driver's end of a queue. */
+struct vbus_queue {
+	struct vbus_north north;
+	struct vbus_posted *posted;
+	size_t size;
+	/* Notifications: to this side, and to the device. */
+	struct vbus_side *here, *there;
+};
+
+struct vbus_connection {
+	struct vbus_device *device;
+	struct vbus_queue queues[VBUS_QUEUES];
+	/* A queue has news. Called with interrupts off. */
+	void (*signal)(struct vbus_connection *connection);
+	u32 number;
+	bool open;
+};
+
+/* bus.c */
+int vbus_register_driver(struct vbus_driver *driver);
+struct vbus_device *vbus_add_device(struct vbus_bus *bus, struct device *parent, u32 id,
+				    u32 version, const char *type);
+
+/* bridge.c. Those that return int return 0 or an error, unless they say more. They may sleep. */
+int vbus_open(struct vbus_connection *connection);
+/* After its return the device touches nothing of the connection. What was posted stays posted. */
+void vbus_close(struct vbus_connection *connection);
+/* Frees the queues of a connection that is closed. */
+void vbus_free_queues(struct vbus_connection *connection);
+/* Makes a queue of so many descriptors, and shares it. */
+int vbus_share(struct vbus_connection *connection, u32 queue, u32 role, u32 count);
+/* Calls the device. Returns the length of the result in `data`, at most `room` bytes. */
+int vbus_call(struct vbus_connection *connection, u32 call, void *data, u32 length, u32 room);
+/* Tells the device to look at the connection. May be called anywhere. */
+void vbus_notify(struct vbus_connection *connection);
+
+#endif

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Frames from the device. Each buffer is a page, or several if the device puts a frame into one
+ * buffer only. A short frame is copied and its buffer posted again; otherwise the page goes up.
+ */
+#include <linux/etherdevice.h>
+#include <linux/mm.h>
+#include "venet.h"
+
+/* Frames up to so many bytes are copied. */
+#define COPY 256
+/* Bytes of a longer frame that are copied: its headers. */
+#define HEAD 128
+
+static unsigned int buffer_size(const struct venet *venet)
+{
+	return PAGE_SIZE << venet->order;
+}
+
+static int post(struct venet *venet, struct page *page)
+{
+	struct vbus_buffer buffer = {
+		.cookie	= (unsigned long)page,
+		.ptr	= page_to_phys(page),
+		.len	= buffer_size(venet),
+	};
+
+	return vbus_north_post(&venet_queue(venet, VENET_RX)->north, &buffer);
+}
+
+static struct page *new_page(struct venet *venet, gfp_t flags)
+{
+	return alloc_pages(flags | __GFP_NOWARN | (venet->order ? __GFP_COMP : 0), venet->order);
+}
+
+/* Posts buffers until the queue is full. Returns 0 or -ENOMEM. */
+int venet_fill(struct venet *venet)
+{
+	struct vbus_queue *queue = venet_queue(venet, VENET_RX);
+	struct page *page;
+
+	while (venet_room(queue)) {
+		page = new_page(venet, GFP_KERNEL);
+		if (!page)
+			return -ENOMEM;
+		if (post(venet, page)) {
+			__free_pages(page, venet->order);
+			return -EPROTO;
+		}
+	}
+	return 0;
+}
+
+/* A frame of one buffer that is short. */
+static struct sk_buff *copied(struct venet *venet, struct page *page, u32 used)
+{
+	struct sk_buff *skb = napi_alloc_skb(&venet->napi, used);
+
+	if (skb)
+		skb_put_data(skb, page_address(page), used);
+	return skb;
+}
+
+/* The beginning of a frame, which takes the page. */
+static struct sk_buff *begun(struct venet *venet, struct page *page, u32 used)
+{
+	struct sk_buff *skb = napi_alloc_skb(&venet->napi, HEAD);
+	u32 head = min_t(u32, used, HEAD);
+
+	if (!skb)
+		return NULL;
+	skb_put_data(skb, page_address(page), head);
+	if (used > head)
+		skb_add_rx_frag(skb, 0, page, head, used - head, buffer_size(venet));
+	else
+		__free_pages(page, venet->order);
+	return skb;
+}
+
+static void deliver(struct venet *venet, struct sk_buff *skb, u32 flags)
+{
+	u16 start = flags >> VBUS_ETHERNET_START_SHIFT & 0xff;
+	u16 offset = (flags >> VBUS_ETHERNET_OFFSET_SHIFT & 0xf) * 2;
+
+	if (unlikely(skb->len < ETH_HLEN))
+		goto drop;
+	if (flags & VBUS_ETHERNET_CSUM && venet->caps & VBUS_ETHERNET_CAP_CSUM) {
+		if (!skb_partial_csum_set(skb, start, offset))
+			goto drop;
+	} else if (flags & VBUS_ETHERNET_VALID && venet->caps & VBUS_ETHERNET_CAP_CSUM) {
+		skb->ip_summed = CHECKSUM_UNNECESSARY;
+	}
+	dev_sw_netstats_rx_add(venet->dev, skb->len);
+	skb->protocol = eth_type_trans(skb, venet->dev);
+	napi_gro_receive(&venet->napi, skb);
+	return;
+drop:
+	venet->dev->stats.rx_errors++;
+	dev_kfree_skb_any(skb);
+}
+
+/* Adds a buffer to the frame of which parts are missing. Returns whether it took the page. */
+static bool append(struct venet *venet, struct page *page, u32 used)
+{
+	struct sk_buff *skb = venet->partial;
+	int frags = skb_shinfo(skb)->nr_frags;
+
+	/* Too many parts, or an end without bytes. */
+	if (frags == MAX_SKB_FRAGS || !used)
+		return false;
+	skb_add_rx_frag(skb, frags, page, 0, used, buffer_size(venet));
+	return true;
+}
+
+/*
+ * Handles a buffer that came back. Returns the page to post: the same one, or another where it
+ * went up. Without memory for another the frame is lost.
+ */
+static struct page *handle(struct venet *venet, struct page *page, u32 used, u32 flags)
+{
+	bool more = flags & VBUS_ETHERNET_MORE && venet->caps & VBUS_ETHERNET_CAP_CHAIN;
+	struct page *next;
+
+	if (!venet->partial && !more && used <= COPY) {
+		struct sk_buff *skb = copied(venet, page, used);
+
+		if (skb)
+			deliver(venet, skb, flags);
+		else
+			venet->dev->stats.rx_dropped++;
+		return page;
+	}
+	next = new_page(venet, GFP_ATOMIC);
+	if (!next)
+		goto drop;
+	if (!venet->partial) {
+		venet->partial = begun(venet, page, used);
+		venet->partial_flags = flags;
+		if (!venet->partial) {
+			__free_pages(next, venet->order);
+			goto drop;
+		}
+	} else if (!append(venet, page, used)) {
+		__free_pages(next, venet->order);
+		goto drop;
+	}
+	if (!more) {
+		struct sk_buff *skb = venet->partial;
+
+		venet->partial = NULL;
+		deliver(venet, skb, venet->partial_flags);
+	}
+	return next;
+drop:
+	/* What follows of this frame is dropped as a frame of its own, by the layers above. */
+	venet->dev->stats.rx_dropped++;
+	dev_kfree_skb_any(venet->partial);
+	venet->partial = NULL;
+	return page;
+}
+
+/* Takes at most `budget` buffers. Returns how many there were. */
+int venet_receive(struct venet *venet, int budget)
+{
+	struct vbus_queue *queue = venet_queue(venet, VENET_RX);
+	struct vbus_returned returned;
+	int done = 0, taken = 0;
+	struct page *page;
+
+	while (done < budget && (taken = vbus_north_take(&queue->north, &returned)) > 0) {
+		page = (struct page *)(unsigned long)returned.cookie;
+		page = handle(venet, page, returned.used, returned.flags);
+		if (post(venet, page))
+			__free_pages(page, venet->order);
+		done++;
+	}
+	if (taken < 0)
+		venet_break(venet, taken);
+	if (done)
+		venet_kick(venet, queue);
+	return done;
+}
+
+/* After the connection was closed. */
+void venet_free_buffers(struct venet *venet)
+{
+	struct vbus_north *north = &venet_queue(venet, VENET_RX)->north;
+
+	for (; north->head != north->tail; north->head++) {
+		struct vbus_posted *posted = &north->posted[north->head & (north->count - 1)];
+
+		__free_pages((struct page *)(unsigned long)posted->cookie, venet->order);
+	}
+	dev_kfree_skb_any(venet->partial);
+	venet->partial = NULL;
+}

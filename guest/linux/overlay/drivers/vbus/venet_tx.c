@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Frames to the device. A frame takes a descriptor for each of its parts. The device is notified
+ * only if it sleeps, and does not notify for what it has sent until much waits: what is received,
+ * what is sent next and a timer free what it has done.
+ */
+#include <linux/if_vlan.h>
+#include "venet.h"
+
+/* So many bytes or descriptors that the device has make it notify: a program may wait for them. */
+#define MUCH_BYTES (128 << 10)
+#define MUCH (VENET_COUNT / 2)
+/* Descriptors of the largest frame. */
+#define LARGEST (MAX_SKB_FRAGS + 1)
+
+static u32 flags_of(struct sk_buff *skb)
+{
+	u32 flags = 0, start, offset;
+
+	if (skb->ip_summed == CHECKSUM_PARTIAL) {
+		start = skb_checksum_start_offset(skb);
+		offset = skb->csum_offset;
+		flags = VBUS_ETHERNET_CSUM | offset / 2 << VBUS_ETHERNET_OFFSET_SHIFT |
+			start << VBUS_ETHERNET_START_SHIFT;
+	}
+	if (skb_is_gso(skb))
+		flags |= VBUS_ETHERNET_TSO4 |
+			 skb_shinfo(skb)->gso_size << VBUS_ETHERNET_SIZE_SHIFT;
+	return flags;
+}
+
+/* A checksum whose place the flags cannot name is made here. */
+static bool finish(struct sk_buff *skb)
+{
+	if (skb->ip_summed != CHECKSUM_PARTIAL ||
+	    (skb_checksum_start_offset(skb) < 256 && skb->csum_offset < 32 &&
+	     !(skb->csum_offset & 1)))
+		return true;
+	return !skb_checksum_help(skb);
+}
+
+static int post(struct venet *venet, struct sk_buff *skb, u64 ptr, u32 len, u32 flags, bool last)
+{
+	struct vbus_buffer buffer = {
+		.cookie	= last ? (unsigned long)skb : 0,
+		.ptr	= ptr,
+		.len	= len,
+		.flags	= flags | (last ? 0 : VBUS_ETHERNET_MORE),
+	};
+
+	return vbus_north_post(&venet_queue(venet, VENET_TX)->north, &buffer);
+}
+
+/* Posts all parts; there is room for them. */
+static int post_all(struct venet *venet, struct sk_buff *skb)
+{
+	int frags = skb_shinfo(skb)->nr_frags, error, i;
+
+	error = post(venet, skb, virt_to_phys(skb->data), skb_headlen(skb), flags_of(skb), !frags);
+	for (i = 0; i < frags && !error; i++) {
+		const skb_frag_t *frag = &skb_shinfo(skb)->frags[i];
+
+		error = post(venet, skb, page_to_phys(skb_frag_page(frag)) + skb_frag_off(frag),
+			     skb_frag_size(frag), 0, i == frags - 1);
+	}
+	return error;
+}
+
+/* Frees what the device has sent. With a budget of 0 not from NAPI. */
+void venet_reclaim(struct venet *venet, int budget)
+{
+	struct vbus_queue *queue = venet_queue(venet, VENET_TX);
+	struct vbus_returned returned;
+	struct sk_buff *skb;
+	int taken;
+
+	while ((taken = vbus_north_take(&queue->north, &returned)) > 0) {
+		venet->bytes -= returned.len;
+		skb = (struct sk_buff *)(unsigned long)returned.cookie;
+		if (skb)
+			napi_consume_skb(skb, budget);
+	}
+	if (taken < 0)
+		venet_break(venet, taken);
+	if (netif_queue_stopped(venet->dev) && !venet->broken && venet_room(queue) >= 2 * LARGEST)
+		netif_wake_queue(venet->dev);
+	if (venet->awaited && venet_room(queue) > VENET_COUNT - MUCH && venet->bytes < MUCH_BYTES) {
+		vbus_side_disable(queue->here);
+		venet->awaited = false;
+	}
+}
+
+/* After much was posted: the device is to notify. */
+static void await(struct venet *venet)
+{
+	struct vbus_queue *queue = venet_queue(venet, VENET_TX);
+
+	if (!venet->awaited) {
+		venet->awaited = true;
+		vbus_side_look(queue->here);
+		if (vbus_side_rest(queue->here))
+			napi_schedule(&venet->napi);
+	}
+}
+
+netdev_tx_t venet_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	struct venet *venet = netdev_priv(dev);
+	struct vbus_queue *queue = venet_queue(venet, VENET_TX);
+	bool more = netdev_xmit_more();
+	unsigned int len;
+	int error;
+
+	venet_reclaim(venet, 0);
+	if (unlikely(venet_room(queue) < LARGEST)) {
+		netif_stop_queue(dev);
+		await(venet);
+		return NETDEV_TX_BUSY;
+	}
+	if (unlikely(venet->broken || !finish(skb)))
+		goto drop;
+	len = skb->len;
+	skb_tx_timestamp(skb);
+	error = post_all(venet, skb);
+	if (unlikely(error)) {
+		/* Parts of it may be posted, so it is freed with the rest. */
+		venet_break(venet, error);
+		return NETDEV_TX_OK;
+	}
+	venet->bytes += len;
+	dev_sw_netstats_tx_add(dev, 1, len);
+	if (venet_room(queue) < LARGEST)
+		netif_stop_queue(dev);
+	/* A stopped queue must see what came back since. */
+	if (venet_room(queue) < MUCH || venet->bytes >= MUCH_BYTES)
+		await(venet);
+	else if (!timer_pending(&venet->timer))
+		mod_timer(&venet->timer, jiffies + 1);
+	if (!more || netif_queue_stopped(dev))
+		venet_kick(venet, queue);
+	return NETDEV_TX_OK;
+drop:
+	dev->stats.tx_dropped++;
+	dev_kfree_skb_any(skb);
+	if (!more)
+		venet_kick(venet, queue);
+	return NETDEV_TX_OK;
+}
+
+/* After the connection was closed. */
+void venet_free_sent(struct venet *venet)
+{
+	struct vbus_north *north = &venet_queue(venet, VENET_TX)->north;
+
+	for (; north->head != north->tail; north->head++) {
+		struct vbus_posted *posted = &north->posted[north->head & (north->count - 1)];
+		struct sk_buff *skb = (struct sk_buff *)(unsigned long)posted->cookie;
+
+		if (skb)
+			dev_kfree_skb_any(skb);
+	}
+	venet->bytes = 0;
+	venet->awaited = false;
+}
