@@ -25,10 +25,10 @@ fn run(words: &[&str], script: &str) -> program::Run {
 fn kinds() -> Vec<&'static str> {
     let passt = run(&["--net", "passt"], "true");
     if passt.code == 0 {
-        return vec!["user", "stack", "passt"];
+        return vec!["user", "stack", "passt", "venet"];
     }
     eprintln!("without passt: {}", passt.stderr);
-    vec!["user", "stack"]
+    vec!["user", "stack", "venet"]
 }
 
 /// A port that was free a moment ago.
@@ -356,7 +356,9 @@ fn a_tap_is_a_wire_to_the_host() {
 fn what_cannot_be_is_refused_in_a_line() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = format!("{}:80", listener.local_addr().unwrap().port());
-    let kinds: Vec<String> = ["user", "stack", "passt"].map(String::from).to_vec();
+    let kinds: Vec<String> = ["user", "stack", "passt", "venet"]
+        .map(String::from)
+        .to_vec();
     for kind in &kinds {
         let done = run(&["--net", kind, "--publish", &taken], "true");
         assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
