@@ -6,7 +6,7 @@ use core::mem::{offset_of, size_of};
 /// Major API version.
 pub const API_MAJOR: u8 = 1;
 /// Minor API version.
-pub const API_MINOR: u8 = 3;
+pub const API_MINOR: u8 = 4;
 
 // Option ROM and header
 /// U16 at offset 0 (bytes 55 AA), as in every option ROM.
@@ -27,6 +27,8 @@ pub const HEADER_SIZE: u64 = 0x80;
 pub const LAYER_ALIGN: u64 = 0x1000;
 /// Alignment of a vCPU's layer data, bytes.
 pub const PERCPU_ALIGN: u64 = 0x40;
+/// Largest size for core.costs, bytes.
+pub const COSTS_MAX: u64 = 0x100;
 /// Longest inline replacement, bytes.
 pub const INLINE_MAX: u64 = 0xf;
 
@@ -537,6 +539,32 @@ const _: () = assert!(offset_of!(ApState, context_id) == 224);
 const _: () = assert!(offset_of!(ApState, generation) == 232);
 const _: () = assert!(offset_of!(ApState, reserved) == 240);
 
+/// Result of core.costs: what an operation takes more than on a processor. The unit is the time in which a page of 4 KiB is copied from the cache. 0: nothing that matters.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// A page fault of user code that the kernel handles.
+    pub page_fault: u32,
+    /// The flush of a translation that is in use.
+    pub flush: u32,
+    /// Pages that are neighbours, linear and physical, whose translations take no longer to make than a single page's; 0: no such gain.
+    pub run_pages: u32,
+    /// A system call in user code at an instruction that patch.claim or patch.code could replace.
+    pub syscall_trap: u32,
+    /// A cpuid instruction in user code.
+    pub cpuid: u32,
+    /// Zero.
+    pub reserved: [u32; 3],
+}
+
+const _: () = assert!(size_of::<Costs>() == 32);
+const _: () = assert!(offset_of!(Costs, page_fault) == 0);
+const _: () = assert!(offset_of!(Costs, flush) == 4);
+const _: () = assert!(offset_of!(Costs, run_pages) == 8);
+const _: () = assert!(offset_of!(Costs, syscall_trap) == 12);
+const _: () = assert!(offset_of!(Costs, cpuid) == 16);
+const _: () = assert!(offset_of!(Costs, reserved) == 20);
+
 /// Result of time.read: one consistent sample; real = available + stolen.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -827,6 +855,8 @@ pub const CALL_CORE_REBOOT: u16 = 0x003;
 pub const CALL_CORE_SHUTDOWN: u16 = 0x004;
 /// Writes to the console, for early messages.
 pub const CALL_CORE_CONSOLE_WRITE: u16 = 0x005;
+/// Tells what operations take here beyond what they take on a processor, so that a kernel can avoid them.
+pub const CALL_CORE_COSTS: u16 = 0x006;
 
 /// CR0.TS makes FPU instructions raise #NM; without this feature the bit is only kept.
 pub const CPU_TASK_SWITCHED: u32 = 0x1;
@@ -1066,7 +1096,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 0,
         name: "core",
-        version: 1,
+        version: 2,
         compat: 1,
         calls: &[
             CallInfo {
@@ -1104,6 +1134,12 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "core.console_write",
                 class: Class::Sysv,
                 since: 1,
+            },
+            CallInfo {
+                number: 0x006,
+                name: "core.costs",
+                class: Class::Sysv,
+                since: 2,
             },
         ],
     },

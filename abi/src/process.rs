@@ -130,6 +130,8 @@ pub const PHV_PROC_SPACE: u64 = 0x2;
 pub const PHV_FLAG_DEBUGGABLE: u64 = 0x1;
 /// Processes may not send signals: a sender of a kick asks the monitor (kick_wanted).
 pub const PHV_FLAG_ASK: u64 = 0x2;
+/// Core.costs returns zeros.
+pub const PHV_FLAG_NO_COSTS: u64 = 0x4;
 
 // Bits of phv_vcpu.pending
 /// Irr may have a vector.

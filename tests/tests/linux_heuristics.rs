@@ -228,3 +228,42 @@ fn fork_learns_what_is_written_again() {
         "{others} {others_off}"
     );
 }
+
+/// All guesses of the kernel follow from what the layer says of its costs. A kernel that hears
+/// nothing guesses nothing, unless its command line says so.
+#[test]
+fn without_costs_nothing_is_guessed() {
+    const SHOW: &str = "cd /sys/module/vmi/parameters && grep . * && \
+        cat /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled && \
+        mount -t debugfs debug /sys/kernel/debug && cat /sys/kernel/debug/fault_around_bytes";
+    let guesses = |options: &[&str]| -> Vec<String> {
+        let mut command = vm::command(options);
+        let run = program::finish(command.args(["--", "sh", "-c", SHOW]));
+        run.stdout.lines().map(str::to_string).collect()
+    };
+    let has = |lines: &[String], line: &str| lines.iter().any(|l| l == line);
+    let (with, without) = (guesses(&[]), guesses(&["--without", "costs"]));
+    for name in [
+        "exec_fill",
+        "exec_expect",
+        "fork_copies",
+        "populate",
+        "neighbours",
+        "sites",
+        "shared_sites",
+    ] {
+        assert!(has(&with, &format!("{name}:Y")), "{name}: {with:?}");
+        assert!(has(&without, &format!("{name}:N")), "{name}: {without:?}");
+    }
+    assert!(has(&without, "cpuid:N"), "{without:?}");
+    assert!(has(&with, "1048576"), "{with:?}");
+    assert!(!has(&without, "1048576"), "{without:?}");
+    assert!(has(&with, "[always] inherit madvise never"), "{with:?}");
+    assert!(
+        !has(&without, "[always] inherit madvise never"),
+        "{without:?}"
+    );
+    let asked = guesses(&["--without", "costs", "--append", "vmi.populate=1"]);
+    assert!(has(&asked, "populate:Y"), "{asked:?}");
+    assert!(has(&asked, "fork_copies:N"), "{asked:?}");
+}

@@ -79,6 +79,7 @@
 /* Bits of phv_shared.flags */
 #define PHV_FLAG_DEBUGGABLE 0x1 /* processes stay dumpable */
 #define PHV_FLAG_ASK 0x2 /* processes may not send signals: a sender of a kick asks the monitor (kick_wanted) */
+#define PHV_FLAG_NO_COSTS 0x4 /* core.costs returns zeros */
 
 /* Bits of phv_vcpu.pending */
 #define PHV_PENDING_IRQ 0x1 /* irr may have a vector */

@@ -7,7 +7,7 @@
 #define PARAVANE_VMI_H
 
 #define VMI_API_MAJOR 1
-#define VMI_API_MINOR 3
+#define VMI_API_MINOR 4
 #define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)
 
 /* Option ROM and header */
@@ -20,6 +20,7 @@
 #define VMI_HEADER_SIZE 0x80 /* bytes of struct vmi_rom_header */
 #define VMI_LAYER_ALIGN 0x1000 /* alignment of a loaded layer, bytes */
 #define VMI_PERCPU_ALIGN 0x40 /* alignment of a vCPU's layer data, bytes */
+#define VMI_COSTS_MAX 0x100 /* largest size for core.costs, bytes */
 #define VMI_INLINE_MAX 0xf /* longest inline replacement, bytes */
 
 /* Bits of vmi_rom_header.flags */
@@ -234,6 +235,15 @@
 #define VMI_OFF_AP_STATE_GENERATION 232
 #define VMI_OFF_AP_STATE_RESERVED 240
 
+/* struct vmi_costs */
+#define VMI_SIZE_COSTS 32
+#define VMI_OFF_COSTS_PAGE_FAULT 0
+#define VMI_OFF_COSTS_FLUSH 4
+#define VMI_OFF_COSTS_RUN_PAGES 8
+#define VMI_OFF_COSTS_SYSCALL_TRAP 12
+#define VMI_OFF_COSTS_CPUID 16
+#define VMI_OFF_COSTS_RESERVED 20
+
 /* struct vmi_times */
 #define VMI_SIZE_TIMES 24
 #define VMI_OFF_TIMES_REAL 0
@@ -332,15 +342,16 @@
 
 /* Section core: Finding, starting and ending. */
 #define VMI_SECTION_CORE 0
-#define VMI_SECTION_CORE_VERSION 1
+#define VMI_SECTION_CORE_VERSION 2
 #define VMI_SECTION_CORE_COMPAT 1
-#define VMI_SECTION_CORE_CALLS 6
+#define VMI_SECTION_CORE_CALLS 7
 #define VMI_CALL_CORE_PROBE 0x000
 #define VMI_CALL_CORE_INIT 0x001
 #define VMI_CALL_CORE_VERSION 0x002
 #define VMI_CALL_CORE_REBOOT 0x003
 #define VMI_CALL_CORE_SHUTDOWN 0x004
 #define VMI_CALL_CORE_CONSOLE_WRITE 0x005
+#define VMI_CALL_CORE_COSTS 0x006
 
 /* Section cpu: What the processor does differently, or not at all, outside privilege level 0. */
 #define VMI_SECTION_CPU 1
@@ -566,7 +577,8 @@
 	X(CORE, core, VERSION, version, 0x002, SYSV, 1) \
 	X(CORE, core, REBOOT, reboot, 0x003, SYSV, 1) \
 	X(CORE, core, SHUTDOWN, shutdown, 0x004, SYSV, 1) \
-	X(CORE, core, CONSOLE_WRITE, console_write, 0x005, SYSV, 1)
+	X(CORE, core, CONSOLE_WRITE, console_write, 0x005, SYSV, 1) \
+	X(CORE, core, COSTS, costs, 0x006, SYSV, 2)
 
 #define VMI_FOR_EACH_CPU_CALL(X) \
 	X(CPU, cpu, IRQ_DISABLE, irq_disable, 0x100, PRIMITIVE, 1) \
@@ -700,7 +712,7 @@
 
 /* Y(SECTION, section, id, version, compat, calls) */
 #define VMI_FOR_EACH_SECTION(Y) \
-	Y(CORE, core, 0, 1, 1, 6) \
+	Y(CORE, core, 0, 2, 1, 7) \
 	Y(CPU, cpu, 1, 2, 1, 55) \
 	Y(MMU, mmu, 2, 3, 1, 15) \
 	Y(APIC, apic, 3, 1, 1, 4) \
@@ -963,6 +975,23 @@ _Static_assert(offsetof(struct vmi_ap_state, context_id) == VMI_OFF_AP_STATE_CON
 _Static_assert(offsetof(struct vmi_ap_state, generation) == VMI_OFF_AP_STATE_GENERATION, "vmi_ap_state.generation");
 _Static_assert(offsetof(struct vmi_ap_state, reserved) == VMI_OFF_AP_STATE_RESERVED, "vmi_ap_state.reserved");
 
+/* Result of core.costs: what an operation takes more than on a processor. The unit is the time in which a page of 4 KiB is copied from the cache. 0: nothing that matters */
+struct vmi_costs {
+	__u32 page_fault; /* a page fault of user code that the kernel handles */
+	__u32 flush; /* the flush of a translation that is in use */
+	__u32 run_pages; /* pages that are neighbours, linear and physical, whose translations take no longer to make than a single page's; 0: no such gain */
+	__u32 syscall_trap; /* a system call in user code at an instruction that patch.claim or patch.code could replace */
+	__u32 cpuid; /* a cpuid instruction in user code */
+	__u32 reserved[3]; /* zero */
+};
+_Static_assert(sizeof(struct vmi_costs) == VMI_SIZE_COSTS, "vmi_costs");
+_Static_assert(offsetof(struct vmi_costs, page_fault) == VMI_OFF_COSTS_PAGE_FAULT, "vmi_costs.page_fault");
+_Static_assert(offsetof(struct vmi_costs, flush) == VMI_OFF_COSTS_FLUSH, "vmi_costs.flush");
+_Static_assert(offsetof(struct vmi_costs, run_pages) == VMI_OFF_COSTS_RUN_PAGES, "vmi_costs.run_pages");
+_Static_assert(offsetof(struct vmi_costs, syscall_trap) == VMI_OFF_COSTS_SYSCALL_TRAP, "vmi_costs.syscall_trap");
+_Static_assert(offsetof(struct vmi_costs, cpuid) == VMI_OFF_COSTS_CPUID, "vmi_costs.cpuid");
+_Static_assert(offsetof(struct vmi_costs, reserved) == VMI_OFF_COSTS_RESERVED, "vmi_costs.reserved");
+
 /* Result of time.read: one consistent sample; real = available + stolen */
 struct vmi_times {
 	__u64 real; /* ns since core.init */
@@ -1152,6 +1181,7 @@ typedef __s64 vmi_core_version_fn(__u32 section);
 typedef int vmi_core_reboot_fn(__u32 mode);
 typedef void vmi_core_shutdown_fn(__u32 status);
 typedef __s64 vmi_core_console_write_fn(const void *buffer, __u64 length);
+typedef int vmi_core_costs_fn(struct vmi_costs *costs, __u32 size);
 typedef void vmi_cpu_irq_disable_fn(void);
 typedef void vmi_cpu_irq_enable_fn(void);
 typedef __u64 vmi_cpu_irq_flag_fn(void);

@@ -126,3 +126,60 @@ TEST(core_any_gs, "core.version.any_gs", 1, 0, CORE_VERSION, CPU_SET_GS_BASE)
 	CHECK_RESULT(written, sizeof(text) - 1);
 	CHECK_OP(read_tsc(), >=, tsc);
 }
+
+/* Each byte that was asked for is written, and none after that. */
+static void check_costs(u32 size, const struct vmi_costs *known)
+{
+	u8 got[VMI_COSTS_MAX + 1];
+	u32 i;
+
+	for (i = 0; i < sizeof(got); i++)
+		got[i] = 0xa5;
+	CHECK_RESULT(vmi.core_costs((struct vmi_costs *)got, size), 0);
+	for (i = 0; i < size; i++)
+		CHECK_EQ(got[i], i < sizeof(*known) ? ((const u8 *)known)[i] : 0);
+	for (; i < sizeof(got); i++)
+		CHECK_EQ(got[i], 0xa5);
+}
+
+/* A kernel may know less of the structure than the layer, or more. */
+TEST(core_costs_size, "core.costs.size", 1, 0, CORE_COSTS)
+{
+	struct vmi_costs costs;
+
+	CHECK_RESULT(vmi.core_costs(&costs, sizeof(costs)), 0);
+	check_costs(1, &costs);
+	check_costs(sizeof(costs.page_fault), &costs);
+	check_costs(sizeof(costs) - 1, &costs);
+	check_costs(sizeof(costs), &costs);
+	check_costs(sizeof(costs) + 1, &costs);
+	check_costs(VMI_COSTS_MAX, &costs);
+}
+
+TEST(core_costs_values, "core.costs.values", 1, 0, CORE_COSTS)
+{
+	struct vmi_costs costs;
+	u32 i;
+
+	CHECK_RESULT(vmi.core_costs(&costs, sizeof(costs)), 0);
+	/* An operation that takes as long as a million copies is no operation, but a failure. */
+	CHECK_OP(costs.page_fault, <, 1000000);
+	CHECK_OP(costs.flush, <, 1000000);
+	CHECK_OP(costs.syscall_trap, <, 1000000);
+	CHECK_OP(costs.cpuid, <, 1000000);
+	CHECK_OP(costs.run_pages, <=, 512);
+	for (i = 0; i < 3; i++)
+		CHECK_EQ(costs.reserved[i], 0);
+}
+
+TEST(core_costs_errors, "core.costs.errors", 1, 0, CORE_COSTS)
+{
+	u8 bytes[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+	u32 i;
+
+	CHECK_RESULT(vmi.core_costs((struct vmi_costs *)bytes, 0), -VMI_EINVAL);
+	CHECK_RESULT(vmi.core_costs((struct vmi_costs *)bytes, VMI_COSTS_MAX + 1), -VMI_EINVAL);
+	CHECK_RESULT(vmi.core_costs((struct vmi_costs *)bytes, 0xffffffff), -VMI_EINVAL);
+	for (i = 0; i < sizeof(bytes); i++)
+		CHECK_EQ(bytes[i], i + 1);
+}

@@ -35,6 +35,7 @@ static void handler(struct regs *regs)
 {
 	u64 cr2 = get_cr2(), value = 0, tsc = read_tsc();
 	struct vmi_cpuid id = { 0 };
+	struct vmi_costs costs;
 
 	(void)regs;
 	set_cr2(0x4e4d49000);
@@ -60,6 +61,8 @@ static void handler(struct regs *regs)
 		expect(!vmi.lock_kick(0) && vmi.lock_pending(0) == 1, "lock.kick of another vCPU");
 	expect(vmi.core_version(VMI_SECTION_CPU) > 0, "core.version");
 	expect(vmi.core_console_write("", 0) == 0, "core.console_write");
+	if (vmi.core_costs)
+		expect(vmi.core_costs(&costs, sizeof(costs)) == 0, "core.costs");
 	expect(read_tsc() >= tsc, "cpu.read_tsc");
 	WRITE_ONCE(taken, taken + 1);
 }

@@ -17,6 +17,7 @@
 #include "crossing/crossing.h"
 #include "entry/fpstate.h"
 #include "host/call.h"
+#include "host/costs.h"
 #include "host/cpuid.h"
 #include "host/futex.h"
 #include "host/signals.h"
@@ -393,6 +394,7 @@ noreturn void zygote_main(void)
 	map_ram();
 	map_devices();
 	must(PHV_STEP_CPUID, cpuid_prepare() ? 0 : -HOST_E2BIG);
+	costs_prepare();
 	vcpus_prepare();
 	boot_vcpu_prepare();
 	plan_pages.p.descriptors = try_descriptors();

@@ -4,6 +4,7 @@
 #include "crossing/crossing.h"
 #include "entry/debug.h"
 #include "host/clock.h"
+#include "host/costs.h"
 #include "host/doorbell.h"
 #include "host/futex.h"
 #include "host/lock.h"
@@ -172,4 +173,18 @@ s64 process_core_console_write(const void *buffer, u64 length)
 	lock_release(&shared->console);
 	doorbell_ring();
 	return (s64)length;
+}
+
+int process_core_costs(struct vmi_costs *costs, u32 size)
+{
+	struct vmi_costs known = { 0 };
+	u32 both = size < sizeof(known) ? size : sizeof(known);
+
+	if (!size || size > VMI_COSTS_MAX)
+		return -VMI_EINVAL;
+	if (!(shared->s.flags & PHV_FLAG_NO_COSTS))
+		costs_known(&known);
+	__builtin_memcpy(costs, &known, both);
+	__builtin_memset((u8 *)costs + both, 0, size - both);
+	return 0;
 }

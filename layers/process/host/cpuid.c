@@ -7,6 +7,7 @@
 #include "host/cpuid.h"
 #include "host/call.h"
 #include "host/fatal.h"
+#include "state/cpu.h"
 #include "state/state.h"
 
 #define ARCH_SET_CPUID 0x1012
@@ -161,6 +162,15 @@ bool cpuid_prepare(void)
 		if (!read_leaf(EXTENDED + i))
 			return false;
 	return true;
+}
+
+u64 cpuid_cycles(void)
+{
+	struct vmi_cpuid regs;
+	u64 start = rdtsc();
+
+	execute(0, 0, &regs);
+	return rdtsc() - start;
 }
 
 bool cpuid_intel(void)

@@ -18,9 +18,12 @@ _Static_assert(sizeof(struct cpuid_entry) == CPUID_ENTRY, "CPUID_ENTRY");
 
 /*
  * Reads what the host's processor returns, in the zygote, before anything uses it. False if there
- * is no room for all of it. No cpuid instruction is executed after that.
+ * is no room for all of it. No cpuid instruction is executed after the zygote is ready.
  */
 bool cpuid_prepare(void);
+
+/* How long a cpuid instruction takes here, in cycles of the TSC. Only in the zygote. */
+u64 cpuid_cycles(void);
 
 /* What the host's processor returns. */
 void cpuid_host(u32 leaf, u32 subleaf, struct vmi_cpuid *regs);

@@ -92,6 +92,8 @@ pub enum Heuristic {
     TxDelay,
     /// The host uses large pages for the guest's memory
     LargePages,
+    /// The guest's kernel hears what faults, flushes and traps take
+    Costs,
 }
 
 /// What runs a machine.

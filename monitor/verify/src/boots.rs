@@ -235,6 +235,7 @@ fn on_processes(
             debuggable: false,
             device_place: true,
             large_pages: true,
+            costs: true,
         })
     })?;
     let mut partial = Vec::new();

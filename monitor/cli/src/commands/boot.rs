@@ -57,6 +57,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             debuggable: args.debuggable,
             device_place: true,
             large_pages: true,
+            costs: true,
         };
         Vm::start_with(&config, devices(&args)?)
     })?;

@@ -53,6 +53,7 @@ fn run(words: &'static str, timeout: Duration) -> anyhow::Result<()> {
             debuggable: false,
             device_place: true,
             large_pages: true,
+            costs: true,
         })
     })?;
     let deadline = Instant::now() + timeout;

@@ -47,6 +47,7 @@ impl Hypervisor for Process {
                 debuggable,
                 device_place: true,
                 large_pages: true,
+                costs: true,
             };
             Vm::start_with(&config, vec![Model::virtio(Rng::default())])
         })?;

@@ -72,7 +72,8 @@ pub fn fill_flags(
 ) -> anyhow::Result<()> {
     let flag = |set: bool, bit: u64| if set { bit } else { 0 };
     let flags = flag(config.debuggable, ph::PHV_FLAG_DEBUGGABLE)
-        | flag(signal_scope == SignalScope::Monitor, ph::PHV_FLAG_ASK);
+        | flag(signal_scope == SignalScope::Monitor, ph::PHV_FLAG_ASK)
+        | flag(!config.costs, ph::PHV_FLAG_NO_COSTS);
     shared
         .header()
         .flags

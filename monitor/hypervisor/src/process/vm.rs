@@ -76,6 +76,8 @@ pub struct Config<'a> {
     pub device_place: bool,
     /// The host may use large pages for all guest memory.
     pub large_pages: bool,
+    /// The layer tells the kernel what faults, flushes and traps take (`core.costs`).
+    pub costs: bool,
 }
 
 /// A running machine. Dropping it ends the machine. Nothing is left of it except threads of the

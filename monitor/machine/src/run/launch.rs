@@ -262,6 +262,7 @@ impl Machine {
             debuggable: self.spec.debuggable,
             device_place: self.spec.uses(Heuristic::DevicePlace),
             large_pages: self.spec.uses(Heuristic::LargePages),
+            costs: self.spec.uses(Heuristic::Costs),
         };
         let listener = gdb.map(Listener::open).transpose()?;
         let mut vm = process::Vm::prepare(&config, devices).context(START)?;

@@ -16,8 +16,8 @@ extern unsigned long fault_around_pages;
 
 #include <asm/vmi_cost.h>
 
-/* The parameters vmi.fork_copies and vmi.populate. */
-extern bool vmi_fork_eager, vmi_populate;
+/* The parameters vmi.fork_copies, vmi.populate and vmi.neighbours. */
+extern bool vmi_fork_eager, vmi_populate, vmi_neighbours;
 
 bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, struct folio *folio,
 		     unsigned long addr, pte_t pte, int *max_nr);
@@ -143,8 +143,8 @@ static inline unsigned long heap_begun(const struct mm_struct *mm)
 static inline bool fault_single(const struct vm_area_struct *vma, unsigned long addr)
 {
 	return cpu_feature_enabled(X86_FEATURE_VMI) &&
-	       (current->in_execve ||
-		(addr >= vma->vm_mm->start_brk && addr < heap_begun(vma->vm_mm)));
+	       ((vmi_neighbours && current->in_execve) ||
+		(vmi_fork_eager && addr >= vma->vm_mm->start_brk && addr < heap_begun(vma->vm_mm)));
 }
 
 /* As fault_page(), for a page of a file that programs may map. */

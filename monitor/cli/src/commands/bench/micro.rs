@@ -222,6 +222,7 @@ impl Bench<'_> {
             debuggable: false,
             device_place: true,
             large_pages: true,
+            costs: true,
         })?;
         let mut console = String::new();
         match self.console(&vm, &mut console)? {

@@ -15,12 +15,12 @@
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."
 
-static bool fills __read_mostly = true;
-module_param_named(exec_fill, fills, bool, 0644);
+bool vmi_exec_fills __read_mostly;
+module_param_named(exec_fill, vmi_exec_fills, bool, 0644);
 MODULE_PARM_DESC(exec_fill, "exec prepares the text and stack of a program");
 
-static bool expects __read_mostly = true;
-module_param_named(exec_expect, expects, bool, 0644);
+bool vmi_exec_expects __read_mostly;
+module_param_named(exec_expect, vmi_exec_expects, bool, 0644);
 MODULE_PARM_DESC(exec_expect, "exec tells the layer which program it starts");
 
 #define STACK_BELOW (VMI_STACK_BELOW_PAGES * PAGE_SIZE)
@@ -32,7 +32,7 @@ void vmi_stack_populate(unsigned long sp)
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
 
-	if (!fills)
+	if (!vmi_exec_fills)
 		return;
 	mmap_read_lock(mm);
 	vma = vma_lookup(mm, start);
@@ -150,7 +150,7 @@ void vmi_populated(struct mm_struct *mm, unsigned long start, unsigned long coun
 	const struct vm_area_struct *vma;
 
 	vmi_fill_range(mm, start, count);
-	if (!fills || mm != current->mm || current->in_execve)
+	if (!vmi_exec_fills || mm != current->mm || current->in_execve)
 		return;
 	vma = vma_lookup(mm, start);
 	if (vma && vma->vm_file && (vma->vm_flags & (VM_WRITE | VM_SHARED)) == VM_WRITE)
@@ -162,7 +162,7 @@ void vmi_exec_fill(unsigned long ip)
 {
 	struct mm_struct *mm = current->mm;
 
-	if (fills)
+	if (vmi_exec_fills)
 		fill_program(mm, ip);
 	/*
 	 * The tables now hold what vmi_expect_program() promised: user mode can be entered
@@ -184,7 +184,7 @@ void vmi_expect_program(struct mm_struct *mm)
 	u64 hint = 0;
 
 	/* After fork, unlike after exec, the tables are complete when the mm is loaded. */
-	if (mm != current->mm || !expects)
+	if (mm != current->mm || !vmi_exec_expects)
 		return;
 	rcu_read_lock();
 	file = rcu_dereference(mm->exe_file);

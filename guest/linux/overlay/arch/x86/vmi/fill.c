@@ -17,12 +17,12 @@
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."
 
-bool vmi_populate __read_mostly = true;
+bool vmi_populate __read_mostly;
 module_param_named(populate, vmi_populate, bool, 0644);
 MODULE_PARM_DESC(populate, "populate small data and the beginning of a heap");
 
-static bool neighbours __read_mostly = true;
-module_param_named(neighbours, neighbours, bool, 0644);
+bool vmi_neighbours __read_mostly;
+module_param_named(neighbours, vmi_neighbours, bool, 0644);
 MODULE_PARM_DESC(neighbours, "take neighbouring pages for faults and for files");
 
 static bool loaded(const struct mm_struct *mm)
@@ -169,7 +169,7 @@ struct folio *vmi_next_page(enum prefault_page use)
 {
 	struct page *page;
 
-	if (!neighbours)
+	if (!vmi_neighbours)
 		return NULL;
 	page = reserve_take(use);
 	if (page)
@@ -211,16 +211,16 @@ static int __init vmi_note_huge_flags(void)
 arch_initcall(vmi_note_huge_flags);
 
 /*
- * Anonymous memory comes in folios, unless the command line says otherwise (thp_anon=,
- * transparent_hugepage=never). This holds even on a machine with so little memory that Linux turns
- * off huge pages of 2 MiB. Shared memory does only if it has not.
+ * Where translations of neighbours are cheap, anonymous memory comes in folios, unless the command
+ * line says otherwise (thp_anon=, transparent_hugepage=never). This holds even on a machine with so
+ * little memory that Linux turns off huge pages of 2 MiB. Shared memory does only if it has not.
  */
 static int __init vmi_default_folios(void)
 {
 	const unsigned long enabled = BIT(TRANSPARENT_HUGEPAGE_FLAG) |
 				      BIT(TRANSPARENT_HUGEPAGE_REQ_MADV_FLAG);
 
-	if (!vmi_low || !(huge_flags & enabled))
+	if (vmi_costs.run_pages < VMI_USEFUL_RUN || !(huge_flags & enabled))
 		return 0;
 	if (huge_anon_orders_inherit == BIT(PMD_ORDER) && !huge_anon_orders_always &&
 	    !huge_anon_orders_madvise)
@@ -237,7 +237,8 @@ static int __init vmi_fill_init(void)
 	if (!vmi_low)
 		return 0;
 	fill_replaces = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FILL_REPLACES;
-	fault_around_pages = VMI_FAULT_AROUND_PAGES;
+	if (vmi_costs.page_fault >= VMI_COSTLY_FAULT)
+		fault_around_pages = VMI_FAULT_AROUND_PAGES;
 	return 0;
 }
 core_initcall(vmi_fill_init);

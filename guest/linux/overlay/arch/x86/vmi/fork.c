@@ -17,7 +17,7 @@
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."
 
-bool vmi_fork_eager __read_mostly = true;
+bool vmi_fork_eager __read_mostly;
 module_param_named(fork_copies, vmi_fork_eager, bool, 0644);
 MODULE_PARM_DESC(fork_copies,
 		 "fork copies pages that are about to be written, and entries of text");

@@ -176,6 +176,7 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 		refuse(wrong);
 	__text_gen_insn(&early_xen_iret_patch, JMP32_INSN_OPCODE, &early_xen_iret_patch,
 			&vmi_iret, JMP32_INSN_SIZE);
+	vmi_init_costs();
 	vmi_init_cpu_ops();
 	vmi_init_mmu_ops();
 	vmi_init_irq_ops();

@@ -36,6 +36,13 @@ DECLARE_PER_CPU_ALIGNED(struct vmi_percpu, vmi_percpu);
 /* By vCPU. The layer reads an entry when the vCPU starts or its per-CPU data moves. */
 extern struct vmi_percpu *vmi_percpu_table[NR_CPUS];
 
+/* costs.c: what the layer says of its costs; zeros if it says nothing */
+extern struct vmi_costs vmi_costs;
+void vmi_init_costs(void);
+
+/* Switches that follow from that (exec.c). More are in linux/prefault.h and usertext/policy.h. */
+extern bool vmi_exec_fills, vmi_exec_expects;
+
 /* layer.c */
 enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info);
 int vmi_layer_init(unsigned long gs_base, void *data);

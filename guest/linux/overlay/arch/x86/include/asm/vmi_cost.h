@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the port assumes about costs on a layer. Every number that follows from such an assumption
- * stands here, with its reason. All of them apply only when the kernel runs on a layer.
+ * What the port does about costs on a layer. Every number that follows from an assumption about
+ * costs stands here, with its reason. The layer says what is costly (core.costs), and a kernel on a
+ * layer that says nothing uses none of these numbers but those under "Boot".
  *
  * The numbers fit a layer whose translations are system calls of a host. There,
  * - copying a page takes a third of a microsecond;
@@ -11,6 +12,29 @@
  */
 #ifndef _ASM_X86_VMI_COST_H
 #define _ASM_X86_VMI_COST_H
+
+/*
+ * When something is costly. The unit is the copy of a page.
+ *
+ * A processor's own fault takes about one copy, and preparing a page that is not used two to three.
+ * So preparing pages wins where a fault takes at least four more and most of the pages are used.
+ */
+#define VMI_COSTLY_FAULT 4
+
+/*
+ * Two faults and a flush, which a shared page costs after fork. A copy that exec or exit undoes
+ * takes one, and its page has to be allocated and freed.
+ */
+#define VMI_COSTLY_SHARE 8
+
+/* Pages of a run whose translations take as long as one: the largest of VMI_ANON_ORDERS. */
+#define VMI_USEFUL_RUN 16
+
+/* A trapped system call. Replacing a site takes some hundred copies, once. */
+#define VMI_COSTLY_TRAP 1
+
+/* A cpuid instruction. While the kernel learns where it is, it takes a fault, about ten copies. */
+#define VMI_COSTLY_CPUID 2
 
 /* Faults in files */
 

@@ -40,8 +40,8 @@
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."
 
-static bool enabled __read_mostly = true;
-module_param_named(cpuid, enabled, bool, 0644);
+bool vmi_cpuid_enabled __read_mostly;
+module_param_named(cpuid, vmi_cpuid_enabled, bool, 0644);
 MODULE_PARM_DESC(cpuid, "let cpuid fault in a few runs of a program, to find and replace it");
 
 /* The layer lets cpuid fault, and has stubs for it. */
@@ -136,7 +136,7 @@ bool vmi_fixup_cpuid(struct pt_regs *regs)
 
 static void learning_begin(void)
 {
-	if (!offered || !enabled || past_start(current))
+	if (!offered || !vmi_cpuid_enabled || past_start(current))
 		return;
 	preempt_disable();
 	if (!test_and_set_thread_flag(TIF_NOCPUID))

@@ -10,15 +10,15 @@
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."
 
-static bool enabled __read_mostly = true;
-module_param_named(sites, enabled, bool, 0644);
+bool vmi_sites_enabled __read_mostly;
+module_param_named(sites, vmi_sites_enabled, bool, 0644);
 MODULE_PARM_DESC(sites, "rewrite system-call sites of user programs");
 
 bool vmi_sites_offered __ro_after_init;
 
 bool vmi_sites_allowed(void)
 {
-	return enabled && vmi_sites_offered && !current->ptrace &&
+	return vmi_sites_enabled && vmi_sites_offered && !current->ptrace &&
 	       !test_thread_flag(TIF_SYSCALL_SITES_OFF) &&
 	       !test_bit(MM_CONTEXT_SITES_OFF, &current->mm->context.flags);
 }

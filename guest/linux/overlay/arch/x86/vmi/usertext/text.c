@@ -24,6 +24,7 @@
 #include <linux/pseudo_fs.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
+#include "policy.h"
 #include "text.h"
 #include "text_pages.h"
 #include "text_sites.h"
@@ -31,8 +32,8 @@
 #undef MODULE_PARAM_PREFIX
 #define MODULE_PARAM_PREFIX "vmi."
 
-static bool enabled __read_mostly = true;
-module_param_named(shared_sites, enabled, bool, 0644);
+bool vmi_texts_enabled __read_mostly;
+module_param_named(shared_sites, vmi_texts_enabled, bool, 0644);
 MODULE_PARM_DESC(shared_sites, "replace sites for all mappings of a file");
 
 static struct fsnotify_group *group __ro_after_init;
@@ -42,7 +43,7 @@ static bool refused;
 
 bool text_enabled(void)
 {
-	return group && enabled;
+	return group && vmi_texts_enabled;
 }
 
 bool text_refused(void)
