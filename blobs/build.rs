@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
 /// The folder of a makefile, the name of its output folder, and the files that it must make there.
-const PARTS: [(&str, &str, &[&str]); 3] = [
+const PARTS: [(&str, &str, &[&str]); 4] = [
     (
         "layers",
         "layers",
@@ -18,6 +18,7 @@ const PARTS: [(&str, &str, &[&str]); 3] = [
     ),
     ("guest/conformance", "conformance", &["conformance.elf"]),
     ("bench/micro", "micro", &["micro"]),
+    ("bench/net", "net", &["net"]),
 ];
 
 fn main() {

@@ -26,6 +26,9 @@ pub static CONFORMANCE_GUEST: &[u8] =
 /// The measuring program of `paravane bench micro`: a static Linux program.
 pub static MICRO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/micro/micro"));
 
+/// The measuring program of `paravane bench net`: a static Linux program.
+pub static NET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/net/net"));
+
 /// The input of the row `compile` of `paravane bench micro`: the main file of that program, and its
 /// header.
 pub static MICRO_SOURCES: [(&str, &[u8]); 2] = [

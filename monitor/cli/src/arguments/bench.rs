@@ -16,6 +16,8 @@ pub enum Bench {
     Apps(BenchApps),
     /// Count what the port costs Linux on bare metal, in instructions, beside Linux without it
     Kernel(BenchKernel),
+    /// Measure networks of machines beside the host: virtio-net and cards of the virtual bus
+    Net(BenchNet),
     /// Measure packets between processes over a virtual bus, beside a socket pair and pipes
     Vbus(BenchVbus),
     /// The other process of a measurement of `vbus`
@@ -53,6 +55,58 @@ pub struct BenchNative {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchNet {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw the ratios of the round trips into FILE, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+
+    /// Few and short rounds, to see that it works
+    #[arg(long)]
+    pub quick: bool,
+
+    /// How often each path is measured
+    #[arg(
+        long, value_name = "N", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    pub rounds: u32,
+
+    /// Measure only the host and this path (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub path: Vec<String>,
+
+    /// Largest packets of all interfaces, in bytes
+    #[arg(
+        long, value_name = "N,..", value_delimiter = ',', default_values_t = [1500, 9000],
+        value_parser = clap::value_parser!(u32).range(576..=9000)
+    )]
+    pub mtu: Vec<u32>,
+
+    /// Shape the server's link to N Mbit/s in each direction
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rate: Option<u32>,
+
+    /// Virtual CPUs of each machine
+    #[arg(
+        long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
+    pub cpus: u32,
+
+    /// Kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+
+    /// The part of the command in its own namespaces
+    #[arg(long, hide = true)]
+    pub inside: bool,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,8 @@ mod cpus;
 pub mod kernel;
 pub mod markdown;
 pub mod micro;
+pub mod net;
+mod plot;
 mod stats;
 mod table;
 mod turns;

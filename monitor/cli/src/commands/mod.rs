@@ -41,6 +41,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::arguments::Bench::VmiHost(args)) => bench::vmi::host(args),
         Command::Bench(crate::arguments::Bench::Micro(args)) => bench::micro::run(args),
         Command::Bench(crate::arguments::Bench::Kernel(args)) => bench::kernel::run(args),
+        Command::Bench(crate::arguments::Bench::Net(args)) => bench::net::run(args),
         Command::Bench(crate::arguments::Bench::Vbus(args)) => bench::vbus::run(args),
         Command::Bench(crate::arguments::Bench::VbusPeer(args)) => bench::vbus::peer(args),
         Command::Bench(crate::arguments::Bench::Apps(args)) => bench::apps::run(args),

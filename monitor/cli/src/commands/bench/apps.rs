@@ -18,6 +18,7 @@ mod sides;
 mod views;
 
 use super::markdown::Page;
+use super::plot::draw;
 use super::{cpus, turns};
 use crate::arguments::BenchApps;
 use anyhow::{Context, bail};
@@ -118,7 +119,8 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
     let failed = failures.iter().any(Failure::is_error);
     let report = Report::new(measured, failures, view.as_ref());
     if let Some(file) = &args.plot {
-        fs::write(file, plot::draw(&report.rows)).with_context(|| file.display().to_string())?;
+        fs::write(file, draw(plot::TITLE, &plot::bars(&report.rows)))
+            .with_context(|| file.display().to_string())?;
     }
     turns::show(&report, page, args.output.json)?;
     Ok(if failed {

@@ -30,6 +30,8 @@ use tempfile::TempDir;
 const SMALL: usize = 64;
 const LARGE: usize = 1500;
 const BUS: &str = "bench";
+/// The folder of a user's vbusd in the folder for states.
+const FOLDER: &str = "paravane/vbus";
 
 /// The ways, the comparison first.
 const WAYS: [&str; 4] = ["socketpair", "pipe", "bus", "bus-device"];
@@ -50,22 +52,22 @@ fn this_program() -> anyhow::Result<Command> {
     ))
 }
 
-/// vbusd with a bus and three devices.
-struct Daemon {
+/// vbusd with the bus `bench` and three devices, which have the names of their classes.
+pub struct Daemon {
     _process: Process,
-    folder: TempDir,
+    state: TempDir,
 }
 
 impl Daemon {
-    fn start() -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir().context("a folder for vbusd")?;
+    /// Starts it and waits until it listens.
+    pub fn start() -> anyhow::Result<Self> {
+        let state = tempfile::tempdir().context("a folder for vbusd")?;
+        let folder = state.path().join(FOLDER);
         let mut command = this_program()?;
-        command
-            .args(["vbus", "daemon", "--folder"])
-            .arg(folder.path());
+        command.args(["vbus", "daemon", "--folder"]).arg(&folder);
         let process = Process(command.spawn().context("vbusd")?);
         let deadline = Instant::now() + Duration::from_secs(20);
-        let path = folder.path().join("socket");
+        let path = folder.join("socket");
         let mut control = loop {
             match Control::connect(&path) {
                 Ok(control) => break control,
@@ -93,12 +95,17 @@ impl Daemon {
         }
         Ok(Daemon {
             _process: process,
-            folder,
+            state,
         })
     }
 
+    /// What a user's `XDG_STATE_HOME` must be so that machines find this vbusd.
+    pub fn state(&self) -> &Path {
+        self.state.path()
+    }
+
     fn socket(&self) -> PathBuf {
-        self.folder.path().join("socket")
+        self.state.path().join(FOLDER).join("socket")
     }
 }
 

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The hosts of the measurement: two network namespaces, `server` and `client`, each with one end
+//! of a veth pair whose other end is a port of a bridge, and a tap on the same bridge. Frames
+//! between the hosts cross two veth pairs and the bridge. They are the bare metal of this test.
+
+use anyhow::{Context, bail};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The port at which servers listen.
+pub const PORT: u16 = 7000;
+/// The address of the host with the server.
+pub const SERVER: &str = "10.9.0.1";
+/// The address of the host on which clients and machines run.
+const CLIENT: &str = "10.9.0.2";
+/// The address of a guest on the tap.
+pub const TAP_GUEST: &str = "10.9.0.3";
+/// The tap, and the option `--net` of a machine on it.
+const TAP: &str = "vm0";
+pub const TAP_NET: &str = "tap:vm0";
+
+/// A process that is ended with the value.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a command and waits until it prints the line "ready".
+pub fn start(mut command: Command) -> anyhow::Result<Running> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot run {name}"))?;
+    let output = child.stdout.take().context("no pipe")?;
+    let running = Running(child);
+    let mut line = String::new();
+    let mut output = BufReader::new(output);
+    loop {
+        line.clear();
+        if output.read_line(&mut line)? == 0 {
+            bail!("{name} has ended before it was ready");
+        }
+        if line.trim_end() == "ready" {
+            return Ok(running);
+        }
+    }
+}
+
+/// The namespaces, their links and the server on the host.
+#[derive(Debug)]
+pub struct Hosts {
+    client: Running,
+    _server: Running,
+    /// A process that keeps the namespace of the server.
+    _holder: Running,
+}
+
+impl Hosts {
+    /// Makes everything anew. With a rate, both directions of the server's link have this rate, in
+    /// Mbit/s, by a token bucket.
+    ///
+    /// # Errors
+    /// A program is missing, or the host refuses an interface: its own words.
+    pub fn new(mtu: u32, rate: Option<u32>, folder: &Path) -> anyhow::Result<Self> {
+        // What an earlier value has made. Links disappear with their namespaces a little later.
+        for link in ["br0", "port-s", "port-c", TAP] {
+            let _ = Command::new("ip")
+                .args(["link", "del", link])
+                .stderr(Stdio::null())
+                .status();
+        }
+        ip("link add br0 type bridge")?;
+        ip(&format!("link set br0 mtu {mtu} up"))?;
+        ip("link set lo up")?;
+        let (holder, client) = (namespace()?, namespace()?);
+        for (host, port, address) in [(&holder, "port-s", SERVER), (&client, "port-c", CLIENT)] {
+            let pid = host.0.id();
+            ip(&format!(
+                "link add {port} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {pid}"
+            ))?;
+            ip(&format!("link set {port} master br0 up"))?;
+            run(within(host, "ip").args(["addr", "add", &format!("{address}/24"), "dev", "eth0"]))?;
+            run(within(host, "ip").args(["link", "set", "eth0", "up"]))?;
+        }
+        ip(&format!("tuntap add {TAP} mode tap"))?;
+        ip(&format!("link set {TAP} mtu {mtu} master br0 up"))?;
+        if let Some(rate) = rate {
+            let shape = format!("root tbf rate {rate}mbit burst 256k latency 20ms");
+            let words = |device: &str| -> Vec<String> {
+                let all = format!("qdisc add dev {device} {shape}");
+                all.split(' ').map(String::from).collect()
+            };
+            run(Command::new("tc").args(words("port-s")))?;
+            run(within(&holder, "tc").args(words("eth0")))?;
+        }
+        let mut server = within(&holder, folder.join("net"));
+        server.arg("serve").arg(PORT.to_string());
+        Ok(Hosts {
+            _server: start(server).context("the server")?,
+            client,
+            _holder: holder,
+        })
+    }
+
+    /// A command on the client's host.
+    pub fn on_client(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        within(&self.client, program)
+    }
+}
+
+/// A process in a new network namespace.
+fn namespace() -> anyhow::Result<Running> {
+    let mut command = Command::new("unshare");
+    let script = "ip link set lo up && echo ready && exec sleep infinity";
+    command.args(["--net", "--", "sh", "-c", script]);
+    start(command).context("a network namespace")
+}
+
+fn within(host: &Running, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("nsenter");
+    let pid = host.0.id().to_string();
+    command.args(["--target", &pid, "--net", "--"]).arg(program);
+    command
+}
+
+fn ip(words: &str) -> anyhow::Result<()> {
+    run(Command::new("ip").args(words.split(' ')))
+}
+
+/// Runs a short command. Its error is what it said.
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let words: Vec<_> = command
+        .get_args()
+        .map(|word| word.to_string_lossy())
+        .collect();
+    let line = format!(
+        "{} {}",
+        command.get_program().to_string_lossy(),
+        words.join(" ")
+    );
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run `{line}` (Debian: packages iproute2, util-linux)"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`{line}` failed: {}", said.trim());
+    }
+    Ok(())
+}

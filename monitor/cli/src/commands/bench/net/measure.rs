@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One measurement of one path: starts its client and reads what the program prints.
+
+use super::super::vbus::Daemon;
+use super::hosts::{Hosts, PORT, Running, start};
+use super::paths::{BUS_NET, BUS_SERVER, Client, Path, Server};
+use anyhow::{Context, bail};
+use paravane_user_io::signals::Signals;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+/// The longest time for a client, in seconds; a machine that takes longer ends.
+const TIMEOUT: &str = "240";
+/// The longest life of a server's machine, in seconds.
+const SERVER_TIMEOUT: &str = "86400";
+/// Ticks of a second in /proc/PID/stat, which is a constant of the ABI on x86-64.
+const USER_HZ: f64 = 100.0;
+/// Where a guest has the measuring program.
+const PLACE: &str = "/bench";
+
+/// How much is measured in one turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths {
+    /// Round trips.
+    trips: u32,
+    /// Milliseconds of a stream in each direction.
+    stream: u32,
+}
+
+impl Lengths {
+    pub const QUICK: Lengths = Lengths {
+        trips: 300,
+        stream: 200,
+    };
+    pub const FULL: Lengths = Lengths {
+        trips: 5000,
+        stream: 1500,
+    };
+}
+
+/// What one turn has found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turn {
+    /// Median, 99th percentile and mean of the round trips, in us.
+    pub trip: f64,
+    pub trip_p99: f64,
+    pub trip_mean: f64,
+    /// Mbit/s to the server and from it.
+    pub send: f64,
+    pub receive: f64,
+    /// CPU seconds of all processes for each 10^9 bytes of the streams.
+    pub cpu: f64,
+}
+
+/// What measurements share.
+pub struct Terms<'a> {
+    pub hosts: &'a Hosts,
+    pub bus: Option<&'a Daemon>,
+    pub kernel: &'a std::path::Path,
+    /// The folder with the measuring program.
+    pub folder: &'a std::path::Path,
+    pub cpus: u32,
+    pub mtu: u32,
+    pub signals: &'a Signals,
+}
+
+impl Terms<'_> {
+    /// Starts the server of a path, unless it is the host's, which runs all the time.
+    pub fn server(&self, path: &Path) -> anyhow::Result<Option<Running>> {
+        match path.server {
+            Server::Host => Ok(None),
+            Server::GuestOnBus => {
+                let script = format!("{PLACE}/net serve {PORT}");
+                let mut command = Command::new(self.program()?);
+                self.machine(
+                    &mut command,
+                    BUS_NET,
+                    Some(BUS_SERVER),
+                    &script,
+                    SERVER_TIMEOUT,
+                );
+                start(command).map(Some)
+            }
+        }
+    }
+
+    /// Measures a path once.
+    pub fn measure(&self, path: &Path, lengths: Lengths) -> anyhow::Result<Turn> {
+        let Lengths { trips, stream } = lengths;
+        let words = format!(
+            "client {} {PORT} trip {trips} send {stream} receive {stream}",
+            path.address()
+        );
+        let mut command;
+        match path.guest() {
+            None => {
+                command = self.hosts.on_client(self.folder.join("net"));
+                command.args(words.split(' '));
+            }
+            Some((net, address)) => {
+                command = match path.client {
+                    Client::Guest(_) => self.hosts.on_client(self.program()?),
+                    _ => Command::new(self.program()?),
+                };
+                let script = format!("{PLACE}/net {words}");
+                self.machine(&mut command, net, address, &script, TIMEOUT);
+            }
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped());
+        let mut client = Running(command.spawn().context("cannot start the client")?);
+        let output = client.0.stdout.take().context("no pipe")?;
+        let mut reader = Reader::default();
+        for line in BufReader::new(output).lines() {
+            reader.line(&line.context("the client's output")?, cpu_seconds)?;
+        }
+        let status = client.0.wait()?;
+        if let Some(signal) = self.signals.pending() {
+            bail!("ended by signal {signal}");
+        }
+        if !status.success() {
+            let mut said = String::new();
+            if let Some(errors) = client.0.stderr.take() {
+                errors.take(4096).read_to_string(&mut said)?;
+            }
+            bail!("the client failed ({status}): {}", said.trim());
+        }
+        reader.turn()
+    }
+
+    fn program(&self) -> anyhow::Result<std::path::PathBuf> {
+        std::env::current_exe().context("cannot find this program's file")
+    }
+
+    /// Adds the arguments of a machine that runs a script of the measuring program.
+    fn machine(
+        &self,
+        command: &mut Command,
+        net: &str,
+        address: Option<&str>,
+        script: &str,
+        timeout: &str,
+    ) {
+        if let Some(bus) = self.bus {
+            command.env("XDG_STATE_HOME", bus.state());
+        }
+        let mtu = self.mtu;
+        let mut all = format!("ip link set eth0 mtu {mtu} || exit 9; ");
+        if let Some(address) = address {
+            all += &format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up || exit 9; ");
+        }
+        all += "exec ";
+        all += script;
+        let volume = format!("{}:{PLACE}:ro", self.folder.display());
+        command.args(["run", "--net", net, "--timeout", timeout]);
+        command.args(["--cpus", &self.cpus.to_string()]);
+        command.arg("--kernel").arg(self.kernel);
+        command.args(["--volume", &volume, "--", "sh", "-c", &all]);
+    }
+}
+
+/// Reads the lines of a client.
+#[derive(Debug, Default)]
+struct Reader {
+    turn: Turn,
+    begun: Option<f64>,
+    cpu: f64,
+    bytes: f64,
+    seen: [bool; 3],
+}
+
+impl Reader {
+    /// Takes a line. `cpu` is asked at the beginning and at the end of a stream.
+    fn line(&mut self, line: &str, cpu: impl Fn() -> f64) -> anyhow::Result<()> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |index: usize| -> anyhow::Result<f64> {
+            let word: &str = words.get(index).copied().unwrap_or_default();
+            let value: f64 = word
+                .parse()
+                .with_context(|| format!("the client said `{line}`"))?;
+            if !(value.is_finite() && value > 0.0) {
+                bail!("the client said `{line}`");
+            }
+            Ok(value)
+        };
+        match words.first().copied() {
+            Some("begin") => self.begun = Some(cpu()),
+            Some("trip") => {
+                self.turn.trip = number(1)? / 1e3;
+                self.turn.trip_p99 = number(2)? / 1e3;
+                self.turn.trip_mean = number(3)? / 1e3;
+                self.seen[0] = true;
+            }
+            Some(what @ ("send" | "receive")) => {
+                let begun = self.begun.take().context("a stream without a beginning")?;
+                self.cpu += cpu() - begun;
+                let (bytes, ns) = (number(1)?, number(2)?);
+                self.bytes += bytes;
+                let rate = bytes * 8e3 / ns;
+                if what == "send" {
+                    self.turn.send = rate;
+                    self.seen[1] = true;
+                } else {
+                    self.turn.receive = rate;
+                    self.seen[2] = true;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn turn(self) -> anyhow::Result<Turn> {
+        if self.seen != [true; 3] {
+            bail!("the client has printed too little");
+        }
+        let mut turn = self.turn;
+        turn.cpu = self.cpu * 1e9 / self.bytes;
+        Ok(turn)
+    }
+}
+
+/// CPU seconds of all processes of this process-id namespace, those that have ended included. They
+/// are all the benchmark's. Work of the host's kernel in interrupts counts for the process that was
+/// interrupted, which may be none of these.
+fn cpu_seconds() -> f64 {
+    let Ok(all) = fs::read_dir("/proc") else {
+        return 0.0;
+    };
+    let ticks: u64 = all
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok())
+        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
+        .filter_map(|stat| ticks(&stat))
+        .sum();
+    ticks as f64 / USER_HZ
+}
+
+/// User and system time of a process and of its children that have ended, in ticks: fields 14 to 17
+/// of /proc/PID/stat. The name, field 2, may contain anything.
+fn ticks(stat: &str) -> Option<u64> {
+    let rest = stat.get(stat.rfind(')')? + 1..)?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    fields
+        .get(11..15)?
+        .iter()
+        .map(|field| field.parse::<u64>().ok())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_s_lines_become_figures() {
+        let mut reader = Reader::default();
+        let clock = std::cell::Cell::new(0.0);
+        let cpu = || {
+            clock.set(clock.get() + 0.5);
+            clock.get()
+        };
+        for line in [
+            "trip 20000 50000 25000",
+            "begin send",
+            "send 1000000000 1000000000",
+            "begin receive",
+            "receive 1000000000 2000000000",
+        ] {
+            reader.line(line, cpu).unwrap();
+        }
+        let turn = reader.turn().unwrap();
+        let expected = Turn {
+            trip: 20.0,
+            trip_p99: 50.0,
+            trip_mean: 25.0,
+            send: 8000.0,
+            receive: 4000.0,
+            cpu: 0.5,
+        };
+        assert_eq!(turn, expected);
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_an_error() {
+        let mut reader = Reader::default();
+        assert!(reader.line("trip 1 2", || 0.0).is_err());
+        assert!(reader.line("trip 1 2 x", || 0.0).is_err());
+        assert!(reader.line("send 1 1", || 0.0).is_err(), "no beginning");
+        assert!(reader.line("noise of a console", || 0.0).is_ok());
+        assert!(reader.turn().is_err());
+    }
+
+    #[test]
+    fn a_name_with_brackets_hides_no_time() {
+        let stat = "7 (a) b) c) S 1 7 7 0 -1 4194560 1 0 0 0 11 22 33 44 20 0 1 0 9";
+        assert_eq!(ticks(stat), Some(110));
+        assert_eq!(ticks("7 (a"), None);
+        assert!(cpu_seconds() > 0.0);
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane bench net`: TCP between two hosts, a guest and a host, and two guests; over virtio-net
+//! and over a card of the virtual bus. It is the comparison of the original virtual-bus (seed 003).
+//!
+//! The hosts are network namespaces of the benchmark's own, joined by a bridge (`hosts.rs`), so
+//! nothing here needs a privilege or reaches another network. The paths take turns: each is
+//! measured once in each round, and ratios are taken within the rounds.
+
+mod hosts;
+mod measure;
+mod paths;
+mod report;
+
+use super::{plot, vbus};
+use crate::arguments::BenchNet;
+use anyhow::{Context, bail};
+use hosts::Hosts;
+use measure::{Lengths, Terms};
+use paravane_kernel as kernel;
+use paravane_user_io::outcome::Outcome;
+use paravane_user_io::signals::Signals;
+use paravane_user_io::stderr;
+use paths::{PATHS, Path, Server};
+use report::{Report, Row};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Runs the command.
+pub fn run(args: &BenchNet) -> anyhow::Result<Outcome> {
+    if !args.inside {
+        return outside(args);
+    }
+    let signals = Signals::install().context("cannot handle signals")?;
+    match inside(args, &signals) {
+        // The error is a consequence of the signal.
+        Err(_) if signals.pending().is_some() => {
+            Ok(Outcome::Interrupted(signals.pending().unwrap_or_default()))
+        }
+        other => other,
+    }
+}
+
+/// Starts this command again in namespaces of its own, in which it may make interfaces. All of its
+/// processes end with them.
+fn outside(args: &BenchNet) -> anyhow::Result<Outcome> {
+    selected(&args.path)?;
+    if let Some(file) = &args.plot {
+        // Before minutes of work, and without a change to what is there.
+        let opened = fs::OpenOptions::new().create(true).append(true).open(file);
+        opened.with_context(|| format!("--plot {}", file.display()))?;
+    }
+    let kernel = match &args.kernel {
+        Some(file) => file.clone(),
+        None => kernel::locate_or_build()?.vmlinux,
+    };
+    let mut unshare = namespaces();
+    let trial = unshare.args(["--", "true"]).stderr(Stdio::piped()).output();
+    let trial = trial.context("cannot run setpriv and unshare (Debian: package util-linux)")?;
+    if !trial.status.success() {
+        bail!(
+            "this needs network namespaces, and this user can have none: {}",
+            String::from_utf8_lossy(&trial.stderr).trim()
+        );
+    }
+    let signals = Signals::install().context("cannot handle signals")?;
+    let mut command = namespaces();
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    command.arg("--").arg(program);
+    command.args(std::env::args_os().skip(1)).arg("--inside");
+    if args.kernel.is_none() {
+        command.arg("--kernel").arg(kernel);
+    }
+    let mut child = command.spawn().context("cannot run unshare")?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            return Ok(Outcome::Guest(code.unwrap_or(1)));
+        }
+        if let Some(signal) = signals.pending() {
+            // unshare ignores other signals while it waits; its children end with it.
+            child.kill()?;
+            child.wait()?;
+            return Ok(Outcome::Interrupted(signal));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// `unshare`, which ends when this process does.
+fn namespaces() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare"]);
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "--mount", "--propagation", "private"]);
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command
+}
+
+/// The paths that the user wants; all if none is named.
+fn selected(names: &[String]) -> anyhow::Result<Vec<&'static Path>> {
+    for name in names {
+        if !PATHS.iter().any(|path| path.name == name) {
+            let known: Vec<&str> = PATHS.iter().map(|path| path.name).collect();
+            bail!("--path {name}: there are {}", known.join(", "));
+        }
+    }
+    // The comparison is always measured.
+    let wanted = |path: &&Path| {
+        names.is_empty() || path.name == report::BASE || names.iter().any(|n| n == path.name)
+    };
+    Ok(PATHS.iter().filter(wanted).collect())
+}
+
+fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
+    let lengths = if args.quick {
+        Lengths::QUICK
+    } else {
+        Lengths::FULL
+    };
+    let rounds = if args.quick { 2 } else { args.rounds };
+    let kernel = args.kernel.clone().context("no kernel")?;
+    let folder = program_folder()?;
+    let paths = selected(&args.path)?;
+    let (mut rows, begun) = (Vec::new(), Instant::now());
+    for &mtu in &args.mtu {
+        let hosts = Hosts::new(mtu, args.rate, folder.path())?;
+        // Only where two guests need it, since it is one more process.
+        let needs_bus = paths.iter().any(|path| path.server == Server::GuestOnBus);
+        let bus = needs_bus.then(vbus::Daemon::start).transpose()?;
+        let terms = Terms {
+            hosts: &hosts,
+            bus: bus.as_ref(),
+            kernel: &kernel,
+            folder: folder.path(),
+            cpus: args.cpus,
+            mtu,
+            signals,
+        };
+        let mut servers = Vec::new();
+        for path in &paths {
+            let server = terms.server(path);
+            servers.push(server.with_context(|| format!("{}: its server", path.name))?);
+        }
+        let mut measured: Vec<Row> = paths.iter().map(|path| Row::new(path.name, mtu)).collect();
+        for round in 0..rounds {
+            let time = begun.elapsed().as_secs();
+            stderr::say(&format!(
+                "paravane: MTU {mtu}, round {} of {rounds}, {time} s so far\n",
+                round + 1
+            ));
+            for (path, row) in paths.iter().zip(&mut measured) {
+                let turn = terms.measure(path, lengths);
+                row.add(turn.with_context(|| format!("path {}", path.name))?);
+                if let Some(signal) = signals.pending() {
+                    return Ok(Outcome::Interrupted(signal));
+                }
+            }
+        }
+        rows.extend(measured);
+        drop(servers);
+    }
+    let report = Report::new(&rows);
+    if let Some(file) = &args.plot {
+        let picture = plot::draw("round trip, host = 1, with 95 % intervals", &report.bars());
+        fs::write(file, picture).with_context(|| file.display().to_string())?;
+    }
+    report.show(args.json)?;
+    Ok(Outcome::Passed)
+}
+
+/// A folder with the measuring program, for hosts and guests.
+fn program_folder() -> anyhow::Result<TempDir> {
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let path: PathBuf = folder.path().join("net");
+    fs::write(&path, paravane_blobs::NET)
+        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
+        .with_context(|| path.display().to_string())?;
+    Ok(folder)
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane bench net` measures every path and reports it in the agreed form. The figures are not
+//! checked, but for a link that is shaped: a machine that runs tests is busy.
+
+use paravane_tests::{linux, program, vm};
+use serde_json::Value;
+use std::process::Command;
+
+const PATHS: [&str; 5] = [
+    "host",
+    "virtio-net",
+    "venet",
+    "virtio-net-tap",
+    "venet-guests",
+];
+
+/// Whether this user can have network namespaces, taps and a bridge.
+fn possible() -> bool {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let script = "ip link add br0 type bridge && ip tuntap add vm0 mode tap";
+    let done = program::finish(command.args(["--net", "sh", "-c", script]));
+    if done.code != 0 {
+        eprintln!("skipped: no network namespace: {}", done.stderr);
+    }
+    done.code == 0
+}
+
+fn bench(words: &[&str]) -> Vec<Value> {
+    let kernel = vm::kernel().unwrap_or_else(linux::kernel);
+    let mut all = vec!["bench", "net", "--quick", "--json", "--kernel"];
+    all.push(kernel.to_str().expect("a path"));
+    all.extend(words);
+    let run = program::run(all);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let result: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    result["rows"].as_array().expect("rows").clone()
+}
+
+#[test]
+fn every_path_is_measured() {
+    if !possible() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let plot = folder.path().join("plot.svg");
+    let rows = bench(&["--mtu", "1500", "--plot", plot.to_str().expect("a path")]);
+    let names: Vec<_> = rows.iter().map(|row| row["path"].as_str()).collect();
+    assert_eq!(names, PATHS.map(Some));
+    for row in &rows {
+        assert_eq!(row["mtu"], 1500);
+        for field in [
+            "tput_mbps",
+            "tput_receive_mbps",
+            "rtt_us",
+            "rtt_p99_us",
+            "requests_s",
+            "rtt_ratio",
+        ] {
+            let value = row[field].as_f64().unwrap_or_default();
+            assert!(value.is_finite() && value > 0.0, "{field}: {row}");
+        }
+        assert!(
+            row["cpu_s_per_gb"].as_f64().is_some_and(|cpu| cpu >= 0.0),
+            "{row}"
+        );
+    }
+    let picture = std::fs::read_to_string(plot).expect("the picture");
+    assert_eq!(
+        picture.matches("MTU 1500<").count(),
+        PATHS.len(),
+        "{picture}"
+    );
+}
+
+#[test]
+fn a_shaped_link_bounds_every_path_over_it() {
+    if !possible() {
+        return;
+    }
+    let rows = bench(&["--mtu", "1500", "--path", "venet", "--rate", "50"]);
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    for row in &rows {
+        // The bucket holds 2 Mbit, which a short stream to the server gets on top.
+        let receive = row["tput_receive_mbps"].as_f64().unwrap_or_default();
+        assert!((5.0..75.0).contains(&receive), "{row}");
+    }
+}
+
+#[test]
+fn an_unknown_path_is_refused_in_a_line() {
+    let run = program::run(["bench", "net", "--path", "carrier-pigeon"]);
+    assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+    assert!(run.stderr.contains("there are host, virtio-net"), "{run:?}");
+}
