@@ -22,11 +22,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 #[allow(clippy::unwrap_used)] // A failed setup fails the test.
 pub fn image(name: &str, packages: &[&str]) -> PathBuf {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
-        || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache"),
-        PathBuf::from,
-    );
-    let folder = cache.join("paravane/tests");
+    let folder = cache();
     let (image, made_by) = (
         folder.join(format!("{name}.ext4")),
         folder.join(format!("{name}.recipe")),
@@ -52,6 +48,16 @@ pub fn image(name: &str, packages: &[&str]) -> PathBuf {
         fs::write(made_by, recipe).unwrap();
     }
     image
+}
+
+/// Where the tests keep what they have fetched.
+#[must_use]
+pub fn cache() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache"),
+        PathBuf::from,
+    );
+    cache.join("paravane/tests")
 }
 
 /// With network servers, a database, containers, and benchmarks for disks and networks.

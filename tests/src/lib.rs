@@ -7,6 +7,7 @@ pub mod fuzz;
 pub mod guest;
 pub mod host_without;
 pub mod hostile;
+pub mod kvm_host;
 pub mod life;
 pub mod linux;
 pub mod planted;

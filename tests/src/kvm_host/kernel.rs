@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel of the emulated host: Debian's cloud kernel with its KVM modules, fetched by apt and
+//! kept in the user's cache by its version.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Debian's package that depends on the newest cloud kernel.
+const NEWEST: &str = "linux-image-cloud-amd64";
+/// The modules, in the order in which they are loaded.
+pub const MODULES: [&str; 3] = ["irqbypass", "kvm", "kvm-amd"];
+
+/// Several tests of one program may want it.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A kernel in the cache.
+#[derive(Clone, Debug)]
+pub struct Kernel(PathBuf);
+
+impl Kernel {
+    /// Finds it, or fetches it from the mirror of the host's apt.
+    ///
+    /// # Panics
+    /// When it cannot be fetched.
+    #[must_use]
+    pub fn get() -> Self {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let depends = said("apt-cache", &["depends", NEWEST]);
+        let package = depends
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("Depends: linux-image-"))
+            .unwrap_or_else(|| panic!("apt knows no {NEWEST}: apt-get update"));
+        let package = format!("linux-image-{package}");
+        let policy = said("apt-cache", &["policy", &package]);
+        let version = policy
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("Candidate: "))
+            .unwrap_or_else(|| panic!("apt has no {package}: apt-get update"));
+        let tests = crate::debian::cache();
+        let folder = tests.join(format!("{package}_{}", version.replace(':', "_")));
+        if !folder.exists() {
+            fs::create_dir_all(&tests).unwrap();
+            fetch(&tests, &package, &folder);
+        }
+        Kernel(folder)
+    }
+
+    /// The kernel itself, a bzImage.
+    #[must_use]
+    pub fn image(&self) -> PathBuf {
+        self.0.join("vmlinuz")
+    }
+
+    /// A module, by its name without `.ko`.
+    ///
+    /// # Panics
+    /// When the package has no such module.
+    #[must_use]
+    pub fn module(&self, name: &str) -> PathBuf {
+        let path = self.0.join(format!("{name}.ko"));
+        assert!(path.exists(), "no module {name} in {}", self.0.display());
+        path
+    }
+}
+
+/// Unpacks the kernel and all modules into `folder`, which appears when it is whole.
+fn fetch(tests: &Path, package: &str, folder: &Path) {
+    let part = tempfile::tempdir_in(tests).unwrap();
+    let (tree, flat) = (part.path().join("tree"), part.path().join("flat"));
+    fs::create_dir_all(&flat).unwrap();
+    let user = "APT::Sandbox::User=root";
+    let status = Command::new("apt-get")
+        .args(["-qq", "-o", user, "download", package])
+        .current_dir(part.path())
+        .status();
+    assert!(
+        status.unwrap().success(),
+        "{package} cannot be fetched: apt-get update"
+    );
+    let mut files = fs::read_dir(part.path())
+        .unwrap()
+        .map(|e| e.unwrap().path());
+    let deb = files.find(|path| path.extension().is_some_and(|e| e == "deb"));
+    let unpacked = Command::new("dpkg-deb")
+        .arg("-x")
+        .args([deb.unwrap(), tree.clone()])
+        .status();
+    assert!(unpacked.unwrap().success(), "dpkg-deb -x");
+    flatten(&tree, &flat);
+    assert!(flat.join("vmlinuz").exists(), "{package} has no kernel");
+    fs::rename(flat, folder).unwrap();
+}
+
+/// Moves the kernel and the modules of a tree into one folder; unpacks what is compressed.
+fn flatten(tree: &Path, flat: &Path) {
+    for entry in fs::read_dir(tree).unwrap() {
+        let entry = entry.unwrap();
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        if entry.file_type().unwrap().is_dir() {
+            flatten(&path, flat);
+        } else if name.starts_with("vmlinuz-") {
+            fs::rename(path, flat.join("vmlinuz")).unwrap();
+        } else if name.ends_with(".ko") {
+            fs::rename(&path, flat.join(&*name)).unwrap();
+        } else if let Some(module) = name.strip_suffix(".ko.xz") {
+            let bytes = Command::new("xz").arg("-dc").arg(&path).output().unwrap();
+            assert!(bytes.status.success(), "xz -dc {name}");
+            fs::write(flat.join(format!("{module}.ko")), bytes.stdout).unwrap();
+        }
+    }
+}
+
+fn said(program: &str, words: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(words)
+        .env("LC_ALL", "C")
+        .output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
