@@ -28,7 +28,7 @@ const QEMU: &str = "qemu-system-x86_64";
 const USUAL_BOOT: Duration = Duration::from_secs(4);
 /// The most that any host is given for the boot.
 const LONGEST_BOOT: Duration = Duration::from_secs(180);
-const COMMAND_LINE: &str = "console=ttyS0 loglevel=5 panic=-1 mitigations=off";
+const COMMAND_LINE: &str = "console=ttyS0 loglevel=5 panic=-1 mitigations=off tsc=reliable";
 
 /// The host. It ends when this is dropped.
 #[derive(Debug)]
