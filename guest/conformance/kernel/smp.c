@@ -14,6 +14,7 @@
 
 #define START_DEADLINE	(5 * NS_PER_S)
 #define INIT_DELAY	(200 * NS_PER_US)
+#define STARTUP_AGAIN	(20 * NS_PER_MS)
 
 enum work_state { WORK_NONE, WORK_POSTED, WORK_RUNNING };
 
@@ -118,6 +119,19 @@ int smp_start_with(u32 vcpu, const struct vmi_ap_state *state)
 	return send_icr(vcpu, ICR_STARTUP | vector);
 }
 
+bool smp_wait_start(u32 vcpu, bool (*done)(void *), void *argument)
+{
+	s64 vector;
+
+	if (spin_until(done, argument, STARTUP_AGAIN))
+		return true;
+	/* A processor that was still busy with an INIT has lost the STARTUP, on KVM for one. */
+	vector = vmi.smp_startup_vector();
+	if (vector >= 0)
+		send_icr(vcpu, ICR_STARTUP | vector);
+	return spin_until(done, argument, START_DEADLINE);
+}
+
 static bool is_online(void *argument)
 {
 	struct percpu *cpu = argument;
@@ -136,8 +150,7 @@ bool smp_start(u32 vcpu)
 	cpu->nesting = 0;
 	cpu->catch = NULL;
 	cpu->user = NULL;
-	return !smp_start_with(vcpu, &state) &&
-	       spin_until(is_online, cpu, START_DEADLINE);
+	return !smp_start_with(vcpu, &state) && smp_wait_start(vcpu, is_online, cpu);
 }
 
 void smp_init(void)

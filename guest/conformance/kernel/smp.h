@@ -18,6 +18,11 @@
 void smp_init(void);
 /* Sends INIT and STARTUP with this state; 0 or the error of the call that failed. */
 int smp_start_with(u32 vcpu, const struct vmi_ap_state *state);
+/*
+ * Waits until a vCPU that was started has done something. Kernels send a second STARTUP, which a
+ * processor that runs ignores; this does if the first one has no effect for a while.
+ */
+bool smp_wait_start(u32 vcpu, bool (*done)(void *), void *argument);
 /* The state in which a vCPU enters the work loop. */
 struct vmi_ap_state smp_work_state(u32 vcpu);
 /* Starts or restarts a vCPU into the work loop; false if it does not start in time. */

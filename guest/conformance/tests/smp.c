@@ -79,7 +79,7 @@ static void start_probe(const struct vmi_ap_state *state)
 	memset(&seen, 0, sizeof(seen));
 	memset(ap_probe_gpr, 0, sizeof(ap_probe_gpr));
 	CHECK_RESULT(smp_start_with(1, state), 0);
-	if (!spin_until(is_done, NULL, 5 * NS_PER_S))
+	if (!smp_wait_start(1, is_done, NULL))
 		FAIL("vCPU 1 did not start");
 }
 
@@ -173,7 +173,7 @@ TEST(ap_copied, "smp.set_ap_state.copied", 2, 0, SMP_SET_AP_STATE)
 	memset(&state, 0xff, sizeof(state));
 	vector = vmi.smp_startup_vector();
 	CHECK_RESULT(send_icr(1, ICR_STARTUP | vector), 0);
-	if (!spin_until(is_done, NULL, 5 * NS_PER_S))
+	if (!smp_wait_start(1, is_done, NULL))
 		FAIL("vCPU 1 did not start");
 	back_to_work();
 	CHECK_EQ(ap_probe_gpr[RBX], rbx);
