@@ -11,6 +11,7 @@ use kvm_bindings::{CpuId, kvm_cpuid_entry2};
 const HYPERVISOR: u32 = 1 << 31;
 const TSC_DEADLINE: u32 = 1 << 24;
 const X2APIC: u32 = 1 << 21;
+const XSAVE: u32 = 1 << 26;
 const SEVERAL_CORES: u32 = 1 << 28;
 /// Intel: virtual machines, and measured starts of them.
 const VMX: u32 = 1 << 5;
@@ -29,6 +30,25 @@ pub fn adapt(cpuid: &mut CpuId, number: u32, count: u32) {
     for entry in cpuid.as_mut_slice() {
         adapt_entry(entry, number, count);
     }
+}
+
+/// The extended states that the processor has, as bits of XCR0; `None` without XSAVE.
+///
+/// A vCPU starts with all of them enabled in place of x87 alone. No kernel can tell: it enables what
+/// it uses before it uses it. But QEMU's emulation of SVM before 8.1 does not tell KVM when it does,
+/// and KVM sets XCR0 back to what it knows at the next exit. The guest would lose SSE registers.
+pub fn extended_state(cpuid: &CpuId) -> Option<u64> {
+    let find = |function| {
+        let entries = cpuid.as_slice().iter();
+        entries
+            .clone()
+            .find(|e| e.function == function && e.index == 0)
+    };
+    if find(1)?.ecx & XSAVE == 0 {
+        return None;
+    }
+    let states = find(0xd)?;
+    Some(u64::from(states.edx) << 32 | u64::from(states.eax))
 }
 
 fn adapt_entry(entry: &mut kvm_cpuid_entry2, number: u32, count: u32) {
@@ -110,6 +130,23 @@ mod tests {
         assert_eq!(adapted(1, 0, 0, 1).edx, 1);
         assert_eq!(adapted(0xb, 1, 5, 6).edx, 5);
         assert_eq!(adapted(0x8000_001e, 0, 5, 6).eax, 5);
+    }
+
+    #[test]
+    fn extended_states_are_those_of_a_processor_with_xsave() {
+        let leaf = |function, eax, ecx, edx| kvm_cpuid_entry2 {
+            function,
+            eax,
+            ecx,
+            edx,
+            ..Default::default()
+        };
+        let all = |ecx| {
+            let leaves = [leaf(1, 0, ecx, 0), leaf(0xd, 0x207, 0, 1)];
+            extended_state(&CpuId::from_entries(&leaves).unwrap())
+        };
+        assert_eq!(all(XSAVE), Some(0x1_0000_0207));
+        assert_eq!(all(!XSAVE), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::layout::{GDT, PAGE_TABLES, START_INFO, ZERO_PAGE};
 use super::load::Entry;
-use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
+use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
 
 /// Descriptors: 64-bit code at 0x10 and data at 0x18, where Linux expects them.
 const CODE64: u64 = 0x00af_9b00_0000_ffff;
@@ -78,6 +78,16 @@ pub fn start(entry: Entry, special: &mut kvm_sregs) -> kvm_regs {
         }
     }
     general
+}
+
+/// XCR0 with these bits.
+pub fn extended_control(enabled: u64) -> kvm_xcrs {
+    let mut registers = kvm_xcrs {
+        nr_xcrs: 1,
+        ..Default::default()
+    };
+    registers.xcrs[0].value = enabled;
+    registers
 }
 
 #[cfg(test)]

@@ -339,6 +339,10 @@ fn vcpus(kvm: &Kvm, machine: &VmFd, count: u32, kernel: &Loaded) -> anyhow::Resu
         let mut features = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?;
         cpuid::adapt(&mut features, number, count);
         vcpu.set_cpuid2(&features)?;
+        if let Some(enabled) = cpuid::extended_state(&features) {
+            // See there. A KVM that cannot do this has no such processor.
+            let _ = vcpu.set_xcrs(&registers::extended_control(enabled));
+        }
         if number == 0 {
             let mut special = vcpu.get_sregs()?;
             let general = registers::start(kernel.entry, &mut special);
