@@ -10,13 +10,14 @@
 //!     paravane-agent --unpack PATH         for `paravane cp`: reads one from standard input
 //!
 //! Modules depend on each other in one direction: `serve` answers requests with `init`, `command`
-//! and `session`; `init` uses `system`, `runtime`, `network` and `hosts`; those use `mounts`.
+//! and `session`; `init` uses `system`, `runtime`, `network` and `hosts`; those use `mounts`. `modules` uses none.
 
 mod command;
 mod connection;
 mod dial;
 mod hosts;
 mod init;
+mod modules;
 mod mounts;
 mod network;
 mod path;
@@ -95,6 +96,7 @@ fn begin() -> io::Result<()> {
     // The path of the program does not exist in the new root.
     let own = std::env::args_os().next().unwrap_or_default();
     let mut own = File::open(own)?;
+    modules::load();
     let line = root::change()?;
     if let Some(wanted) = system::wanted(&line) {
         system::hand_over(wanted, &mut own)?;

@@ -2,8 +2,9 @@
 //! The kernel file that a machine boots: a file that the user names, or the built-in conformance
 //! guest. It is mapped and checked.
 
+use crate::boot_image::BootImage;
 use crate::executable::Executable;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use memmap2::Mmap;
 use paravane_user_io::files;
 use std::ops::Deref;
@@ -16,8 +17,17 @@ pub struct KernelFile {
     pub name: String,
     /// Its content.
     pub bytes: Bytes,
-    /// What its headers and notes say.
-    pub elf: Executable,
+    /// Its format, and what its headers and notes say.
+    pub format: Format,
+}
+
+/// The format of a kernel file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// An ELF file.
+    Elf(Executable),
+    /// A bzImage, which only KVM boots.
+    BootImage(BootImage),
 }
 
 /// The content of a kernel file. Most of it is read once, some of it never.
@@ -56,8 +66,32 @@ impl KernelFile {
                 Bytes::BuiltIn(paravane_blobs::CONFORMANCE_GUEST),
             ),
         };
-        let elf = Executable::parse(&bytes).with_context(|| format!("guest {name}"))?;
-        Ok(KernelFile { name, bytes, elf })
+        let complain = || format!("guest {name}");
+        let format = if BootImage::is_one(&bytes) {
+            Format::BootImage(BootImage::parse(&bytes).with_context(complain)?)
+        } else {
+            Format::Elf(Executable::parse(&bytes).with_context(complain)?)
+        };
+        Ok(KernelFile {
+            name,
+            bytes,
+            format,
+        })
+    }
+
+    /// What the headers and notes of an ELF file say.
+    ///
+    /// # Errors
+    /// It is a bzImage.
+    pub fn elf(&self) -> anyhow::Result<&Executable> {
+        match &self.format {
+            Format::Elf(elf) => Ok(elf),
+            Format::BootImage(_) => bail!(
+                "guest {}: a bzImage, which only --hypervisor kvm starts: give an ELF file, such \
+                 as vmlinux of `paravane kernel build`",
+                self.name
+            ),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod boot_image;
 mod conversation;
 mod device_work;
 mod executable;
@@ -19,8 +20,9 @@ mod output_queue;
 pub mod process;
 pub mod qemu;
 
+pub use boot_image::{BootImage, BootImageError};
 pub use executable::{Executable, ExecutableError};
-pub use kernel_file::{Bytes, KernelFile};
+pub use kernel_file::{Bytes, Format, KernelFile};
 pub use layer::Layer;
 pub use output::{End, Output};
 

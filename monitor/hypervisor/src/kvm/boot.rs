@@ -4,7 +4,7 @@
 //! 64-bit boot protocol in `boot_params` (Documentation/arch/x86/boot.rst and zero-page.rst).
 
 use super::layout::{
-    COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH, LOW_END, PAGE_TABLES, ROM, ROM_END, START_INFO,
+    COMMAND_LINE, COMMAND_LINE_MAX, GAP, GDT, HIGH, LOW_END, PAGE_TABLES, ROM, ROM_END, START_INFO,
     TABLES, ZERO_PAGE,
 };
 use super::load::{Entry, Loaded};
@@ -25,6 +25,7 @@ const PVH_MODULES: u64 = START_INFO + 0x200;
 const ZERO_PAGE_SIZE: usize = 4096;
 const ACPI_ROOT: usize = 0x070;
 const MAP_ENTRIES: usize = 0x1e8;
+const HEADER: usize = 0x1f1;
 const BOOT_FLAG: usize = 0x1fe;
 const HEADER_MAGIC: usize = 0x202;
 const PROTOCOL: usize = 0x206;
@@ -56,11 +57,11 @@ pub struct Facts<'a> {
 /// Something is too large.
 pub fn store(ram: &Ram, kernel: &Loaded, facts: &Facts<'_>) -> anyhow::Result<()> {
     let line = facts.command_line.as_bytes();
-    if line.len() >= COMMAND_LINE_MAX {
+    let most = kernel.command_line_max.min(COMMAND_LINE_MAX - 1);
+    if line.len() > most {
         bail!(
-            "the command line has {} bytes, the limit is {}",
-            line.len(),
-            COMMAND_LINE_MAX - 1
+            "the command line has {} bytes, the limit is {most}",
+            line.len()
         );
     }
     if line.contains(&0) {
@@ -84,17 +85,18 @@ pub fn store(ram: &Ram, kernel: &Loaded, facts: &Facts<'_>) -> anyhow::Result<()
         Entry::Linux(_) => {
             page_tables(ram)?;
             ram.write(GDT, &super::registers::descriptors())?;
-            zero_page(ram, initrd, facts)
+            zero_page(ram, initrd, kernel, facts)
         }
     }
 }
 
-/// Stores the initial RAM disk at the end of RAM. Returns its address; 0: there is none.
+/// Stores the initial RAM disk at the end of the RAM that the kernel reaches at its start. Returns its address; 0: there is none.
 fn initrd(ram: &Ram, kernel: &Loaded, bytes: &[u8]) -> anyhow::Result<u64> {
     if bytes.is_empty() {
         return Ok(0);
     }
-    let at = ram.size().saturating_sub(bytes.len() as u64) & !0xfff;
+    let end = ram.low().min(kernel.initrd_end);
+    let at = end.saturating_sub(bytes.len() as u64) & !0xfff;
     if at < kernel.end {
         bail!(
             "the initial RAM disk has {} MiB: too much for {} MiB of memory",
@@ -107,18 +109,22 @@ fn initrd(ram: &Ram, kernel: &Loaded, bytes: &[u8]) -> anyhow::Result<u64> {
 }
 
 /// Address, size and kind of each range.
-fn memory_map(ram: &Ram) -> [(u64, u64, u32); 3] {
-    [
+fn memory_map(ram: &Ram) -> Vec<(u64, u64, u32)> {
+    let mut map = vec![
         (0, LOW_END, RAM),
         (TABLES, HIGH - TABLES, RESERVED),
-        (HIGH, ram.size() - HIGH, RAM),
-    ]
+        (HIGH, ram.low() - HIGH, RAM),
+    ];
+    if ram.size() > ram.low() {
+        map.push((GAP.end, ram.size() - ram.low(), RAM));
+    }
+    map
 }
 
 fn start_info(ram: &Ram, initrd: u64, facts: &Facts<'_>) -> anyhow::Result<()> {
     let map = memory_map(ram);
     let mut entries = Vec::new();
-    for (address, size, kind) in map {
+    for &(address, size, kind) in &map {
         for word in [address, size, kind.into()] {
             entries.extend(word.to_le_bytes());
         }
@@ -142,29 +148,41 @@ fn start_info(ram: &Ram, initrd: u64, facts: &Facts<'_>) -> anyhow::Result<()> {
     ram.write(START_INFO, &info)
 }
 
-fn zero_page(ram: &Ram, initrd: u64, facts: &Facts<'_>) -> anyhow::Result<()> {
+fn zero_page(
+    ram: &Ram,
+    initrd: u64,
+    kernel: &Loaded,
+    facts: &Facts<'_>,
+) -> anyhow::Result<()> {
     let mut page = vec![0; ZERO_PAGE_SIZE];
+    // What a bzImage says of itself stays, but for what a loader fills in.
+    let header = page.get_mut(HEADER..).unwrap_or_default().iter_mut();
+    header.zip(&kernel.header).for_each(|(to, from)| *to = *from);
+    let own_header = !kernel.header.is_empty();
     let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
     let map = memory_map(ram);
     put(ACPI_ROOT, &TABLES.to_le_bytes());
     put(MAP_ENTRIES, &[u8::try_from(map.len())?]);
-    put(BOOT_FLAG, &0xaa55u16.to_le_bytes());
-    put(HEADER_MAGIC, b"HdrS");
-    put(PROTOCOL, &0x020fu16.to_le_bytes());
-    // A loader without a number of its own; the kernel is above 1 MiB.
+    if !own_header {
+        put(BOOT_FLAG, &0xaa55u16.to_le_bytes());
+        put(HEADER_MAGIC, b"HdrS");
+        put(PROTOCOL, &0x020fu16.to_le_bytes());
+        // The kernel is above 1 MiB.
+        put(LOAD_FLAGS, &[1]);
+        put(ALIGNMENT, &0x20_0000u32.to_le_bytes());
+        put(
+            COMMAND_LINE_SIZE,
+            &u32::try_from(COMMAND_LINE_MAX - 1)?.to_le_bytes(),
+        );
+    }
+    // A loader without a number of its own.
     put(LOADER, &[0xff]);
-    put(LOAD_FLAGS, &[1]);
     put(INITRD, &u32::try_from(initrd)?.to_le_bytes());
     put(
         INITRD_SIZE,
         &u32::try_from(facts.initrd.len())?.to_le_bytes(),
     );
     put(COMMAND_LINE_AT, &u32::try_from(COMMAND_LINE)?.to_le_bytes());
-    put(ALIGNMENT, &0x20_0000u32.to_le_bytes());
-    put(
-        COMMAND_LINE_SIZE,
-        &u32::try_from(COMMAND_LINE_MAX - 1)?.to_le_bytes(),
-    );
     for ((address, size, kind), at) in map.into_iter().zip((MAP..).step_by(20)) {
         put(at, &address.to_le_bytes());
         put(at + 8, &size.to_le_bytes());
@@ -197,10 +215,15 @@ mod tests {
     use super::*;
     use crate::process::ram::MIN_SIZE;
 
-    const KERNEL: Loaded = Loaded {
-        entry: Entry::Linux(0x10_0000),
-        end: 0x20_0000,
-    };
+    fn kernel() -> Loaded {
+        Loaded {
+            entry: Entry::Linux(0x10_0000),
+            end: 0x20_0000,
+            header: Vec::new(),
+            initrd_end: MIN_SIZE,
+            command_line_max: usize::MAX,
+        }
+    }
 
     fn facts<'a>(line: &'a str, initrd: &'a [u8], rom: Option<&'a [u8]>) -> Facts<'a> {
         Facts {
@@ -214,7 +237,7 @@ mod tests {
     #[test]
     fn linux_finds_its_command_line_and_initrd() {
         let ram = Ram::new(MIN_SIZE, false).unwrap();
-        store(&ram, &KERNEL, &facts("quiet", b"archive", Some(b"rom"))).unwrap();
+        store(&ram, &kernel(), &facts("quiet", b"archive", Some(b"rom"))).unwrap();
         let mut page = vec![0; ZERO_PAGE_SIZE];
         ram.read(ZERO_PAGE, &mut page).unwrap();
         let word = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().unwrap());
@@ -232,6 +255,35 @@ mod tests {
     }
 
     #[test]
+    fn what_a_compressed_kernel_says_is_kept() {
+        let ram = Ram::new(MIN_SIZE, false).unwrap();
+        let mut image = kernel();
+        image.header = (0..=0x7a).collect();
+        image.initrd_end = 8 << 20;
+        image.command_line_max = 5;
+        store(&ram, &image, &facts("quiet", b"archive", None)).unwrap();
+        let mut page = vec![0; ZERO_PAGE_SIZE];
+        ram.read(ZERO_PAGE, &mut page).unwrap();
+        assert_eq!((page[HEADER], page[HEADER + 0x7a]), (0, 0x7a));
+        assert_eq!(page[ALIGNMENT..ALIGNMENT + 2], [0x3f, 0x40]);
+        assert_eq!(page[LOADER], 0xff);
+        let initrd = u32::from_le_bytes(page[INITRD..INITRD + 4].try_into().unwrap());
+        assert_eq!(initrd, (8 << 20) - 4096);
+        let error = store(&ram, &image, &facts("longer", b"", None)).err();
+        assert!(format!("{:#}", error.unwrap()).contains("6 bytes, the limit is 5"));
+    }
+
+    /// What does not fit below the gap is in the map after it.
+    #[test]
+    fn memory_above_4_gib_is_in_the_map() {
+        let ram = Ram::around(5 << 30, GAP, false).unwrap();
+        let map = memory_map(&ram);
+        assert_eq!(map[2], (HIGH, GAP.start - HIGH, RAM));
+        assert_eq!(map[3], (1 << 32, 2 << 30, RAM));
+        assert_eq!(memory_map(&Ram::new(1 << 30, false).unwrap()).len(), 3);
+    }
+
+    #[test]
     fn what_is_too_large_is_told() {
         let ram = Ram::new(MIN_SIZE, false).unwrap();
         let long = "x".repeat(COMMAND_LINE_MAX);
@@ -242,7 +294,7 @@ mod tests {
             (facts("", &big, None), "the initial RAM disk has 15 MiB"),
             (facts("", b"", Some(&big)), "the layer's ROM has"),
         ] {
-            let error = format!("{:#}", store(&ram, &KERNEL, &facts).err().unwrap());
+            let error = format!("{:#}", store(&ram, &kernel(), &facts).err().unwrap());
             assert!(error.contains(what), "{error}");
         }
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The host's /dev/kvm: whether it can be used, and why not.
 
+use super::layout::GAP;
 use anyhow::{Context, bail};
+use kvm_bindings::KVM_MAX_CPUID_ENTRIES;
 use kvm_ioctls::{Cap, Kvm};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +17,10 @@ const API: i32 = 12;
 pub const MAX_VCPUS: u32 = 64;
 /// What to do without it.
 const INSTEAD: &str = "use --hypervisor process";
+
+/// The leaf of cpuid with the bits of guest-physical addresses, and how many there are without it.
+const SIZES: u32 = 0x8000_0008;
+const LEAST_BITS: u32 = 36;
 
 /// What a machine needs of KVM, and what for.
 const NEEDED: [(Cap, &str); 9] = [
@@ -92,6 +98,32 @@ pub fn check_vcpus(wanted: u32, most: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks a size of memory: the guest's processor must be able to address it.
+///
+/// # Errors
+/// It is not possible.
+pub fn check_memory(wanted: u64, kvm: &Kvm) -> anyhow::Result<()> {
+    let features = kvm
+        .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+        .context("the host's KVM does not tell the processor's features")?;
+    let sizes = features.as_slice().iter().find(|e| e.function == SIZES);
+    check_addresses(wanted, sizes.map_or(LEAST_BITS, |e| e.eax & 0xff))
+}
+
+fn check_addresses(wanted: u64, bits: u32) -> anyhow::Result<()> {
+    let most = 1u64
+        .checked_shl(bits)
+        .map_or(u64::MAX, |end| end - (GAP.end - GAP.start));
+    if wanted > most {
+        bail!(
+            "--memory: {} MiB, but this host's processor addresses at most {} MiB with KVM",
+            wanted >> 20,
+            most >> 20
+        );
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +163,21 @@ mod tests {
             assert!(line.contains(&format!("{missing:?}")), "{line}");
             assert!(line.contains(what), "{line}");
         }
+    }
+
+    #[test]
+    fn memory_is_what_the_processor_addresses() {
+        for (mebibytes, bits, good) in [
+            (5 << 10, 36, true),
+            (63 << 10, 36, true),
+            (64 << 10, 36, false),
+            (64 << 10, 40, true),
+        ] {
+            let result = check_addresses(mebibytes << 20, bits);
+            assert_eq!(result.is_ok(), good, "{mebibytes} MiB, {bits} bits");
+        }
+        let line = format!("{:#}", check_addresses(64 << 30, 36).err().unwrap());
+        assert!(line.contains("at most 64512 MiB"), "{line}");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 
 use crate::process::ram::MIN_SIZE;
 use paravane_devices::mmio::PAGE;
+use std::ops::Range;
 
-/// RAM ends below this. Registers follow, up to 4 GiB.
-pub const RAM_MAX: u64 = 0xc000_0000;
+/// RAM has a gap here, for registers. What does not fit below follows it.
+pub const GAP: Range<u64> = 0xc000_0000..0x1_0000_0000;
 /// The register page of the first device. The others follow.
 pub const DEVICES: u64 = 0xd000_0000;
 /// The I/O APIC.
@@ -43,7 +44,7 @@ pub const HIGH: u64 = 0x10_0000;
 const _: () = assert!(PAGE_TABLES + 6 * 0x1000 <= COMMAND_LINE);
 const _: () = assert!(COMMAND_LINE + COMMAND_LINE_MAX as u64 <= LOW_END);
 const _: () = assert!(ROM_END <= TABLES && HIGH < MIN_SIZE);
-const _: () = assert!(DEVICES >= RAM_MAX && DEVICES + (MAX_DEVICES * PAGE) as u64 <= IOAPIC);
+const _: () = assert!(DEVICES >= GAP.start && DEVICES + (MAX_DEVICES * PAGE) as u64 <= IOAPIC);
 
 /// Devices of a machine.
 pub const MAX_DEVICES: usize = 32;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Puts a kernel's segments at their physical addresses, and says how the kernel is entered.
+//! Puts a kernel at its physical addresses, and says how it is entered.
 
-use super::layout::HIGH;
+use super::layout::{COMMAND_LINE_MAX, HIGH};
+use crate::boot_image::BootImage;
 use crate::Executable;
 use crate::process::ram::Ram;
 use anyhow::{Context, bail};
@@ -21,19 +22,59 @@ pub enum Entry {
 }
 
 /// A kernel in guest memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Loaded {
     /// Where it begins to run.
     pub entry: Entry,
     /// The first address after it.
     pub end: u64,
+    /// The setup header of a bzImage.
+    pub header: Vec<u8>,
+    /// The first address after the highest initial RAM disk that it can use.
+    pub initrd_end: u64,
+    /// Bytes of the longest command line, without the zero byte at its end.
+    pub command_line_max: usize,
 }
 
-/// Copies the segments of a checked file.
+/// Puts a kernel into guest memory.
 ///
 /// # Errors
 /// The kernel cannot be entered here, or it does not fit.
 pub fn load(ram: &Ram, name: &str, file: &[u8]) -> anyhow::Result<Loaded> {
+    if BootImage::is_one(file) {
+        image(ram, name, file)
+    } else {
+        elf(ram, name, file)
+    }
+}
+
+/// Copies the compressed kernel of a bzImage to where it need not move.
+fn image(ram: &Ram, name: &str, file: &[u8]) -> anyhow::Result<Loaded> {
+    let complain = || format!("guest {name}");
+    let image = BootImage::parse(file).with_context(complain)?;
+    let end = image.address + image.size;
+    if end > ram.low() {
+        bail!(
+            "guest {name}: it needs memory up to {end:#x}, but the machine's memory ends at {:#x}",
+            ram.low()
+        );
+    }
+    if image.address < HIGH {
+        bail!("guest {name}: it is for {:#x}, below 1 MiB", image.address);
+    }
+    let kernel = file.get(image.kernel..).unwrap_or_default();
+    ram.store(image.address, kernel).with_context(complain)?;
+    Ok(Loaded {
+        entry: Entry::Linux(image.entry),
+        end,
+        header: file.get(image.header).unwrap_or_default().to_vec(),
+        initrd_end: image.initrd_max.saturating_add(1),
+        command_line_max: image.command_line_max,
+    })
+}
+
+/// Copies the segments of an ELF file.
+fn elf(ram: &Ram, name: &str, file: &[u8]) -> anyhow::Result<Loaded> {
     let complain = || format!("guest {name}");
     let elf = Executable::parse(file).with_context(complain)?;
     let header = FileHeader64::<LittleEndian>::parse(file)
@@ -44,11 +85,11 @@ pub fn load(ram: &Ram, name: &str, file: &[u8]) -> anyhow::Result<Loaded> {
         Some(address) => Entry::Pvh(address),
         None => Entry::Linux(header.e_entry(LE)),
     };
-    if elf.memory_end > ram.size() {
+    if elf.memory_end > ram.low() {
         bail!(
             "guest {name}: it ends at {:#x}, but the machine's memory ends at {:#x}",
             elf.memory_end,
-            ram.size()
+            ram.low()
         );
     }
     let mut inside = false;
@@ -76,6 +117,9 @@ pub fn load(ram: &Ram, name: &str, file: &[u8]) -> anyhow::Result<Loaded> {
     Ok(Loaded {
         entry,
         end: elf.memory_end,
+        header: Vec::new(),
+        initrd_end: ram.low(),
+        command_line_max: COMMAND_LINE_MAX - 1,
     })
 }
 

@@ -6,14 +6,14 @@ use super::boot::{self, Facts};
 use super::bus::Bus;
 use super::core::{Core, Parts};
 use super::device::{self, Devices, counter};
-use super::layout::{DEVICE_PIN, DEVICES, PINS, RAM_MAX, SERIAL_PIN, TSS};
+use super::layout::{DEVICE_PIN, DEVICES, GAP, PINS, SERIAL_PIN, TSS};
 use super::load::{self, Loaded};
 use super::ports::Ports;
 use super::{cpuid, host, registers, vcpu};
 use crate::output::Output;
 use crate::output_queue::Outputs;
 use crate::process::ram::Ram;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use kvm_bindings::{
     KVM_CAP_SPLIT_IRQCHIP, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY, kvm_enable_cap,
     kvm_userspace_memory_region,
@@ -77,14 +77,8 @@ impl Vm {
     pub fn prepare(config: &Config<'_>, devices: Vec<Model>) -> anyhow::Result<Vm> {
         let kvm = host::open()?;
         host::check_vcpus(config.vcpus, kvm.get_max_vcpus())?;
-        if config.memory > RAM_MAX {
-            bail!(
-                "{} MiB of memory: at most {} MiB are possible with KVM",
-                config.memory >> 20,
-                RAM_MAX >> 20
-            );
-        }
-        let ram = Ram::new(config.memory, config.large_pages)?;
+        host::check_memory(config.memory, &kvm)?;
+        let ram = Ram::around(config.memory, GAP, config.large_pages)?;
         let devices = Devices::new(devices)?;
         let machine = machine(&kvm).context("cannot make a virtual machine")?;
         give_memory(&machine, &ram, devices.area.as_ref())

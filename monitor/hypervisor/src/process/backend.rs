@@ -26,6 +26,7 @@ impl Hypervisor for Process {
     }
 
     fn start(&self, machine: &Machine<'_>, limit: &Limit<'_>) -> anyhow::Result<Box<dyn Running>> {
+        machine.guest.elf()?;
         let Process { spaces, debuggable } = *self;
         let (guest, command_line) = (Arc::clone(machine.guest), machine.command_line.clone());
         let (vcpus, memory) = (machine.cpus, u64::from(machine.memory_mib) << 20);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guest RAM: guest-physical addresses from 0 without gaps, in files that the monitor and every
-//! address-space process map.
+//! Guest RAM: guest-physical addresses from 0, in files that the monitor and every address-space
+//! process map. RAM has no gaps, except for the one that a PC has below 4 GiB ([`Ram::around`]).
 //!
 //! There are several files because all processes that map a file share its lock. In the monitor's
-//! address space they are adjacent, so a device's buffer may cross from one into the next. The host
-//! allocates a page on its first touch, so RAM costs what the guest has used.
+//! address space those without a gap between them are adjacent, so a device's buffer may cross from
+//! one into the next. The host allocates a page on its first touch, so RAM costs what the guest has
+//! used.
 //!
 //! Every address space maps the direct map. With large pages it does so with one host fault for
 //! 2 MiB. So the files are in a file system that has them, if the host lets this user mount one
@@ -20,10 +21,13 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+use vm_memory::{
+    Bytes, GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap, MmapRegion,
+};
 
 /// A processor's large page: RAM regions begin and end at multiples of this.
 pub const LARGE_PAGE: u64 = 2 << 20;
@@ -40,7 +44,7 @@ pub struct Region {
     pub gpa: u64,
     pub size: u64,
     file: Arc<File>,
-    /// The mapping of the whole guest memory.
+    /// The mapping of the guest memory around it, up to a gap.
     memory: Arc<GuestRegionMmap>,
 }
 
@@ -61,6 +65,8 @@ pub struct Ram {
     regions: Vec<Region>,
     memory: GuestMemoryMmap,
     size: u64,
+    /// The bytes from address 0 up to the gap.
+    low: u64,
 }
 
 impl Ram {
@@ -69,6 +75,15 @@ impl Ram {
     /// # Errors
     /// The size is not possible, or the host gives no memory.
     pub fn new(size: u64, large_pages: bool) -> anyhow::Result<Self> {
+        Self::around(size, u64::MAX..u64::MAX, large_pages)
+    }
+
+    /// The same with a gap in the guest-physical addresses, at multiples of a large page: what does
+    /// not fit below it follows it.
+    ///
+    /// # Errors
+    /// The size is not possible, or the host gives no memory.
+    pub fn around(size: u64, gap: Range<u64>, large_pages: bool) -> anyhow::Result<Self> {
         if !(MIN_SIZE..=MAX_SIZE).contains(&size) || !size.is_multiple_of(LARGE_PAGE) {
             bail!(
                 "{} KiB of memory: it must be a multiple of 2 MiB, at least {} MiB",
@@ -76,34 +91,41 @@ impl Ram {
                 MIN_SIZE >> 20
             );
         }
-        let region_size = region_size(size);
         let complain = || format!("cannot make {} MiB of guest memory", size >> 20);
-        let mapping = Arc::new(reserve(size).with_context(complain)?);
         let files = if large_pages {
             Files::large(size)
         } else {
             Files::Memory
         };
-        let mut regions = Vec::new();
-        let mut gpa = 0;
-        while gpa < size {
-            let length = region_size.min(size - gpa);
-            let file = files.file(length).with_context(complain)?;
-            let region = Region::new(file, gpa, length, &mapping).with_context(complain)?;
-            if let Files::Memory = files {
-                // A request only. Where shmem's large pages are set to "advise", the first touch
-                // gets them. In a file system that gives large pages anyway, it would let a device
-                // wait until the host has made room for one.
-                region.advise(0, length, libc::MADV_HUGEPAGE);
+        let low = size.min(gap.start);
+        let (mut regions, mut mappings) = (Vec::new(), Vec::new());
+        for (start, end) in [(0, low), (gap.end, gap.end.saturating_add(size - low))] {
+            if start == end {
+                continue;
             }
-            regions.push(region);
-            gpa += region_size;
+            let mapping = Arc::new(reserve(start, end - start).with_context(complain)?);
+            let mut gpa = start;
+            while gpa < end {
+                let length = region_size(size).min(end - gpa);
+                let file = files.file(length).with_context(complain)?;
+                let region = Region::new(file, gpa, length, &mapping).with_context(complain)?;
+                if let Files::Memory = files {
+                    // A request only. Where shmem's large pages are set to "advise", the first
+                    // touch gets them. In a file system that gives large pages anyway, it would let
+                    // a device wait until the host has made room for one.
+                    region.advise(0, length, libc::MADV_HUGEPAGE);
+                }
+                regions.push(region);
+                gpa += length;
+            }
+            mappings.push(mapping);
         }
-        let memory = GuestMemoryMmap::from_arc_regions(vec![mapping])?;
+        let memory = GuestMemoryMmap::from_arc_regions(mappings)?;
         Ok(Ram {
             regions,
             memory,
             size,
+            low,
         })
     }
 
@@ -112,7 +134,12 @@ impl Ram {
         self.size
     }
 
-    /// The regions, ascending and without gaps.
+    /// The bytes from address 0 up to the gap; without a gap, all.
+    pub fn low(&self) -> u64 {
+        self.low
+    }
+
+    /// The regions, ascending and without gaps, or with the one.
     pub fn regions(&self) -> &[Region] {
         &self.regions
     }
@@ -196,7 +223,7 @@ impl Ram {
     /// Returns whether the whole range got them.
     pub fn collapse(&self, gpa: u64, length: u64) -> bool {
         let mut all = true;
-        let end = gpa.saturating_add(length).min(self.size);
+        let end = gpa.saturating_add(length);
         for region in &self.regions {
             let from = gpa.max(region.gpa) / LARGE_PAGE * LARGE_PAGE;
             let to = end
@@ -218,12 +245,12 @@ fn region_size(size: u64) -> u64 {
     )
 }
 
-/// Reserves addresses for the whole guest memory, which the files then take. They are released as a
-/// whole.
-fn reserve(length: u64) -> anyhow::Result<GuestRegionMmap> {
+/// Reserves addresses for guest memory without gaps, which the files then take. They are released as
+/// a whole.
+fn reserve(start: u64, length: u64) -> anyhow::Result<GuestRegionMmap> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let region = MmapRegion::build(None, size(length), libc::PROT_NONE, flags)?;
-    GuestRegionMmap::new(region, GuestAddress(0)).context("it ends beyond all addresses")
+    GuestRegionMmap::new(region, GuestAddress(start)).context("it ends beyond all addresses")
 }
 
 /// Where the files of guest memory come from.
@@ -296,7 +323,7 @@ impl Region {
     fn address(&self, offset: u64) -> *mut c_void {
         self.memory
             .as_ptr()
-            .wrapping_add(size(self.gpa + offset))
+            .wrapping_add(size(self.gpa - self.memory.start_addr().0 + offset))
             .cast()
     }
 
@@ -419,6 +446,26 @@ mod tests {
         };
         assert_eq!((&read(0, (1 << 30) - 2), &read(1, 0)), (b"ab", b"cd"));
         assert!(ram.write((1 << 30) + (4 << 20) - 2, b"abcd").is_err());
+    }
+
+    #[test]
+    fn a_gap_is_left_out() {
+        let gap = (32 << 20)..(1 << 32);
+        let ram = Ram::around(48 << 20, gap.clone(), false).unwrap();
+        let regions: Vec<_> = ram.regions().iter().map(|r| (r.gpa, r.size)).collect();
+        assert_eq!(regions, [(0, 32 << 20), (1 << 32, 16 << 20)]);
+        assert_eq!((ram.size(), ram.low()), (48 << 20, 32 << 20));
+        ram.write(gap.end + 5, b"high").unwrap();
+        ram.store(gap.start - 3, b"low").unwrap();
+        let mut bytes = [0; 4];
+        ram.regions()[1].file.read_exact_at(&mut bytes, 5).unwrap();
+        assert_eq!(&bytes, b"high");
+        for (gpa, bytes) in [(gap.start - 3, b"lower"), (gap.end - 1, b"below")] {
+            assert!(ram.write(gpa, bytes).is_err() && ram.store(gpa, bytes).is_err());
+        }
+        // What fits below has no gap.
+        let ram = Ram::around(32 << 20, gap, false).unwrap();
+        assert_eq!((ram.regions().len(), ram.low()), (1, 32 << 20));
     }
 
     #[test]

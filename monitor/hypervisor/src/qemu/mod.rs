@@ -65,13 +65,14 @@ impl Hypervisor for Qemu {
 
     fn start(&self, machine: &Machine<'_>, _: &Limit<'_>) -> anyhow::Result<Box<dyn Running>> {
         let guest = machine.guest;
-        if guest.elf.pvh_entry.is_none() {
+        let elf = guest.elf()?;
+        if elf.pvh_entry.is_none() {
             bail!(
                 "guest {}: no PVH note, which QEMU needs to start it",
                 guest.name
             );
         }
-        let (end, memory) = (guest.elf.memory_end, u64::from(machine.memory_mib) << 20);
+        let (end, memory) = (elf.memory_end, u64::from(machine.memory_mib) << 20);
         if end > memory {
             bail!(
                 "guest {}: it ends at {end:#x}, but the machine's memory ends at {memory:#x}",

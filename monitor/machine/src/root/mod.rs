@@ -5,8 +5,10 @@
 //! archive replaces busybox; the agent is appended to it.
 
 pub mod busybox;
+pub mod modules;
 
 use crate::initramfs::Initramfs;
+use modules::Module;
 use std::io;
 
 /// The path of the agent, for the kernel's `rdinit=`.
@@ -95,6 +97,23 @@ pub fn is_archive(bytes: &[u8]) -> bool {
     bytes.is_empty() || STARTS.iter().any(|start| bytes.starts_with(start))
 }
 
+/// Appends modules, which the agent loads in this order.
+///
+/// # Errors
+/// A module has 4 GiB or more.
+pub fn with_modules(mut archive: Vec<u8>, modules: &[Module]) -> io::Result<Vec<u8>> {
+    let mut more = Initramfs::default();
+    more.directory("paravane", 0o755)?;
+    more.directory("paravane/modules", 0o755)?;
+    for (number, module) in modules.iter().enumerate() {
+        let path = format!("paravane/modules/{number:03}-{}.ko", module.name);
+        more.file(&path, 0o644, &module.bytes)?;
+    }
+    archive.resize(archive.len().next_multiple_of(4), 0);
+    archive.extend(more.finish()?);
+    Ok(archive)
+}
+
 /// Appends the agent to a user's archive, which may be compressed.
 ///
 /// # Errors
@@ -160,5 +179,17 @@ mod tests {
         let archive = with_agent(b"12345".to_vec()).unwrap();
         assert_eq!(archive[..8], *b"12345\0\0\0");
         assert!(unpack(&archive[8..]).contains_key("paravane/agent"));
+    }
+
+    #[test]
+    fn modules_are_appended_in_their_order() {
+        let module = |name: &str| Module {
+            name: name.to_string(),
+            bytes: name.as_bytes().to_vec(),
+        };
+        let archive = with_modules(b"1".to_vec(), &[module("virtio"), module("ext4")]).unwrap();
+        let files = unpack(&archive[4..]);
+        assert_eq!(files["paravane/modules/000-virtio.ko"].1, b"virtio");
+        assert_eq!(files["paravane/modules/001-ext4.ko"].1, b"ext4");
     }
 }

@@ -4,7 +4,7 @@
 use super::choice::Choice;
 use super::network::NetworkReport;
 use super::resources::{self, Resources};
-use crate::root;
+use crate::root::{self, modules::Module};
 use crate::spec::{Heuristic, Init, Spec};
 use crate::stats::{Metrics, Stats};
 use crate::store;
@@ -17,7 +17,7 @@ use paravane_devices::balloon::Balloon;
 use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{self, Hub, Vsock};
 use paravane_gdb::{self as gdb, Address, Listener};
-use paravane_hypervisor::KernelFile;
+use paravane_hypervisor::{Format, KernelFile};
 use paravane_hypervisor::{kvm, process};
 use paravane_kernel as kernel;
 use paravane_user_io::files;
@@ -29,6 +29,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
@@ -138,6 +139,10 @@ impl Machine {
             // A damaged file is reported by its first user, the hypervisor.
             build_id: elf::build_id_of(&kernel.bytes).ok().flatten(),
         };
+        if !choice.is_kvm() {
+            kernel.elf()?;
+        }
+        let modules = modules(&kernel, &path)?;
         let initrd = match &spec.initrd {
             Some(path) => {
                 let archive = files::read(path, "initrd")?;
@@ -151,6 +156,11 @@ impl Machine {
                 root::with_agent(archive)?
             }
             None => root::built_in(&root::busybox::find()?)?,
+        };
+        let initrd = if modules.is_empty() {
+            initrd
+        } else {
+            root::with_modules(initrd, &modules)?
         };
         Ok(Machine {
             spec: spec.clone(),
@@ -307,6 +317,22 @@ impl Made {
             _starter: self.starter,
         })
     }
+}
+
+/// The modules that a distribution's kernel needs in a machine.
+fn modules(kernel: &KernelFile, path: &Path) -> anyhow::Result<Vec<Module>> {
+    let Format::BootImage(image) = &kernel.format else {
+        return Ok(Vec::new());
+    };
+    let release = image.release.as_deref().unwrap_or_default();
+    if let Some(folder) = root::modules::folder(path, release).filter(|_| !release.is_empty()) {
+        return root::modules::read(&folder);
+    }
+    say(&format!(
+        "paravane: no modules of Linux {release} beside {}: its virtio drivers must be built in\n",
+        kernel.name
+    ));
+    Ok(Vec::new())
 }
 
 /// The connections that the agent makes.

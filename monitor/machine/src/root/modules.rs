@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The modules of a distribution's kernel that drive a machine's devices and its root, and those
+//! that they need. They go into the initial root, and the agent loads them.
+
+use anyhow::{Context, bail};
+use object::{Object, ObjectSection};
+use paravane_user_io::files;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Drivers of the devices, then file systems. A kernel may have any of them built in.
+const WANTED: [&str; 14] = [
+    "virtio_mmio",
+    "vmw_vsock_virtio_transport",
+    "virtio_rng",
+    "virtio_balloon",
+    "virtio_blk",
+    "virtio_net",
+    "virtiofs",
+    "overlay",
+    "ext4",
+    "xfs",
+    "btrfs",
+    "squashfs",
+    "erofs",
+    "isofs",
+];
+/// Modules of a chain of needs.
+const LONGEST: usize = 64;
+/// Folders in a folder of modules.
+const DEEPEST: usize = 12;
+
+/// A module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Its name.
+    pub name: String,
+    /// Its file, not compressed.
+    pub bytes: Vec<u8>,
+}
+
+/// The folder of a kernel's modules: beside the kernel's file, as in an unpacked package, or the
+/// host's.
+pub fn folder(kernel: &Path, release: &str) -> Option<PathBuf> {
+    let beside = kernel.parent().and_then(Path::parent);
+    let roots = beside.into_iter().chain([Path::new("/")]);
+    let mut folders = roots.flat_map(|root| {
+        ["lib/modules", "usr/lib/modules"].map(|modules| root.join(modules).join(release))
+    });
+    folders.find(|folder| folder.is_dir())
+}
+
+/// Reads the wanted modules of a folder and those that they need, in the order in which they are
+/// loaded.
+///
+/// # Errors
+/// A file cannot be read or unpacked, or one that is needed is missing.
+pub fn read(folder: &Path) -> anyhow::Result<Vec<Module>> {
+    let mut all = BTreeMap::new();
+    list(&folder.join("kernel"), DEEPEST, &mut all)
+        .with_context(|| folder.display().to_string())?;
+    let mut modules = Vec::new();
+    for name in WANTED {
+        if all.contains_key(name) {
+            add(&mut modules, &all, name, LONGEST)?;
+        }
+    }
+    Ok(modules)
+}
+
+/// Adds a module after those that it needs.
+fn add(
+    modules: &mut Vec<Module>,
+    all: &BTreeMap<String, PathBuf>,
+    name: &str,
+    most: usize,
+) -> anyhow::Result<()> {
+    if modules.iter().any(|module| module.name == name) {
+        return Ok(());
+    }
+    let Some(path) = all.get(name).filter(|_| most > 0) else {
+        bail!("the kernel's module {name}, which another one needs, is missing");
+    };
+    let complain = || path.display().to_string();
+    let bytes = unpack(path)?;
+    for need in needs(&bytes).with_context(complain)? {
+        add(modules, all, &need, most - 1)?;
+    }
+    modules.push(Module {
+        name: name.to_string(),
+        bytes,
+    });
+    Ok(())
+}
+
+/// Finds the files of all modules below a folder, by name.
+fn list(folder: &Path, depth: usize, all: &mut BTreeMap<String, PathBuf>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        if kind.is_dir() && depth > 0 {
+            list(&path, depth - 1, all)?;
+        } else if let Some((name, _)) = entry.file_name().to_string_lossy().split_once(".ko") {
+            // The names of files and of modules differ in this.
+            all.insert(name.replace('-', "_"), path);
+        }
+    }
+    Ok(())
+}
+
+/// The content of a module's file, which may be compressed.
+fn unpack(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let program = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("xz") => "xz",
+        Some("zst") => "zstd",
+        Some("gz") => "gzip",
+        _ => return files::read(path, "module"),
+    };
+    let output = Command::new(program)
+        .arg("-dc")
+        .arg(path)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{program}, which unpacks {}", path.display()))?;
+    if !output.status.success() {
+        bail!("{program} cannot unpack {}", path.display());
+    }
+    Ok(output.stdout)
+}
+
+/// The modules that a module needs.
+fn needs(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
+    let file = object::File::parse(bytes)?;
+    let section = file.section_by_name(".modinfo").context("no module")?;
+    let text = section.data()?;
+    let names = text
+        .split(|byte| *byte == 0)
+        .filter_map(|entry| entry.strip_prefix(b"depends="))
+        .flat_map(|list| list.split(|byte| *byte == b','))
+        .map(|name| String::from_utf8_lossy(name).replace('-', "_"))
+        .filter(|name| !name.is_empty());
+    Ok(names.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object::write::Object as Writer;
+    use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+
+    /// An object file with this entry in its module information.
+    fn module(depends: &str) -> Vec<u8> {
+        let mut file = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        let section = file.add_section(Vec::new(), b".modinfo".to_vec(), SectionKind::ReadOnlyData);
+        let text = format!("license=GPL\0depends={depends}\0name=x\0");
+        file.append_section_data(section, text.as_bytes(), 1);
+        file.write().unwrap()
+    }
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, depends) in files {
+            let path = folder.path().join("kernel").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, module(depends)).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn needs_come_first_and_once() {
+        let folder = tree(&[
+            ("net/vsock.ko", ""),
+            ("net/vmw_vsock_virtio_transport.ko", "common,vsock,virtio"),
+            ("net/common.ko", "vsock,virtio"),
+            ("drivers/virtio/virtio.ko", ""),
+            ("drivers/virtio/virtio_mmio.ko", "virtio"),
+            ("drivers/virtio-rng.ko", "virtio"),
+            ("sound/other.ko", ""),
+        ]);
+        let names: Vec<_> = read(folder.path())
+            .unwrap()
+            .into_iter()
+            .map(|module| module.name)
+            .collect();
+        let expected = [
+            "virtio",
+            "virtio_mmio",
+            "vsock",
+            "common",
+            "vmw_vsock_virtio_transport",
+            "virtio_rng",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn what_is_missing_or_circular_is_told() {
+        for (files, part) in [
+            (&[("virtio_mmio.ko", "ring")][..], "module ring"),
+            (&[("virtio_mmio.ko", "a"), ("a.ko", "virtio_mmio")], "is missing"),
+        ] {
+            let error = format!("{:#}", read(tree(files).path()).err().unwrap());
+            assert!(error.contains(part), "{error}");
+        }
+        let folder = tree(&[]);
+        fs::create_dir(folder.path().join("kernel")).unwrap();
+        assert_eq!(read(folder.path()).unwrap(), []);
+        fs::write(folder.path().join("kernel/ext4.ko"), "text").unwrap();
+        assert!(read(folder.path()).is_err());
+    }
+
+    #[test]
+    fn modules_are_beside_the_kernel() {
+        let root = tempfile::tempdir().unwrap();
+        let (kernel, modules) = (
+            root.path().join("boot/vmlinuz-1"),
+            root.path().join("lib/modules/1-test"),
+        );
+        assert_eq!(folder(&kernel, "1-test"), None);
+        fs::create_dir_all(&modules).unwrap();
+        assert_eq!(folder(&kernel, "1-test"), Some(modules));
+    }
+}
