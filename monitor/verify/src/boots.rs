@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Boots a kernel on bare metal, with each layer for it and without one, and on the process
-//! hypervisor. Each boot must reach a program that runs a few workloads and reports their results
+//! Boots a kernel on bare metal and on KVM, with each layer for it and without one, and on the
+//! process hypervisor. Each boot must reach a program that runs a few workloads and reports their results
 //! and the kernel that it runs on.
 
 use anyhow::{Context, bail};
 use paravane_hypervisor::process::{Config, End, Output, Vm};
 use paravane_hypervisor::qemu::{Linux, Qemu};
-use paravane_hypervisor::{Event, Layer};
+use paravane_hypervisor::{Event, Layer, kvm};
 use paravane_kernel::digest;
 use paravane_machine::initramfs::Initramfs;
 use paravane_machine::root::busybox::Busybox;
@@ -17,6 +17,7 @@ use paravane_user_io::worker::{self, Limit};
 use paravane_vmlinux::elf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt::Write as _;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 const MEMORY_MIB: u32 = 256;
@@ -50,12 +51,26 @@ echo "verify done"
 poweroff -f
 "#;
 
+/// What runs a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// QEMU's software emulation.
+    Metal,
+    /// Processes of this host.
+    Process,
+    /// The host's KVM, which gets vmlinux.
+    Kvm,
+    /// The same, which gets the compressed kernel.
+    KvmCompressed,
+}
+
 /// A hypervisor and a layer on which the kernel must boot.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
+    pub on: On,
     pub layer: Layer,
     pub cpus: u32,
-    /// On bare metal: this ROM in place of the layer's.
+    /// This ROM in place of the layer's.
     pub rom: Option<&'a Rom>,
 }
 
@@ -69,38 +84,33 @@ pub struct Rom {
 }
 
 /// All places.
-pub const PLACES: [Place<'static>; 5] = [
-    Place {
-        layer: Layer::None,
-        cpus: 2,
-        rom: None,
-    },
-    Place {
-        layer: Layer::Native,
-        cpus: 2,
-        rom: None,
-    },
-    Place {
-        layer: Layer::NativeStats,
-        cpus: 2,
-        rom: None,
-    },
-    Place {
-        layer: Layer::Process,
-        cpus: 1,
-        rom: None,
-    },
-    Place {
-        layer: Layer::Process,
-        cpus: 2,
-        rom: None,
-    },
+pub const PLACES: [Place<'static>; 8] = [
+    Place::new(On::Metal, Layer::None, 2),
+    Place::new(On::Metal, Layer::Native, 2),
+    Place::new(On::Metal, Layer::NativeStats, 2),
+    Place::new(On::Process, Layer::Process, 1),
+    Place::new(On::Process, Layer::Process, 2),
+    Place::new(On::Kvm, Layer::None, 2),
+    Place::new(On::Kvm, Layer::Native, 2),
+    Place::new(On::KvmCompressed, Layer::None, 1),
 ];
+
+impl Place<'static> {
+    const fn new(on: On, layer: Layer, cpus: u32) -> Self {
+        Place {
+            on,
+            layer,
+            cpus,
+            rom: None,
+        }
+    }
+}
 
 impl<'a> Place<'a> {
     /// The place of a ROM.
     pub fn of(rom: &'a Rom) -> Self {
         Place {
+            on: On::Metal,
             layer: Layer::None,
             cpus: 2,
             rom: Some(rom),
@@ -118,15 +128,18 @@ impl<'a> Place<'a> {
 
     /// A description for the user.
     pub fn describe(&self) -> String {
-        let on = match self.layer {
-            Layer::None if self.rom.is_some() => {
-                format!("bare metal (QEMU) with the ROM {}", self.layer_name())
-            }
-            Layer::None => "bare metal (QEMU) without a ROM".to_string(),
-            Layer::Process => "the process hypervisor".to_string(),
-            layer => format!("bare metal (QEMU) with the ROM {}", layer.name()),
+        let on = match self.on {
+            On::Metal => "bare metal (QEMU)",
+            On::Process => "the process hypervisor",
+            On::Kvm => "KVM",
+            On::KvmCompressed => "KVM, compressed,",
         };
-        format!("boots on {on}, {}", text::count(self.cpus as usize, "vCPU"))
+        let with = match (self.on, self.layer_name()) {
+            (On::Process, _) => String::new(),
+            (_, "") => " without a ROM".to_string(),
+            (_, name) => format!(" with the ROM {name}"),
+        };
+        format!("boots on {on}{with}, {}", text::count(self.cpus as usize, "vCPU"))
     }
 }
 
@@ -166,10 +179,10 @@ pub fn initrd(busybox: &Busybox) -> std::io::Result<Vec<u8>> {
 pub fn boot(place: Place<'_>, files: &Files<'_>, signals: &Signals) -> anyhow::Result<String> {
     let begun = Instant::now();
     let mut report = Report::default();
-    if place.layer == Layer::Process {
-        on_processes(place, files, signals, &mut report)?;
-    } else {
-        on_metal(place, files, signals, &mut report)?;
+    match place.on {
+        On::Metal => on_metal(place, files, signals, &mut report)?,
+        On::Process => on_processes(place, files, signals, &mut report)?,
+        On::Kvm | On::KvmCompressed => on_kvm(place, files, signals, &mut report)?,
     }
     report.check(place, files.build_id)?;
     Ok(format!(
@@ -238,9 +251,57 @@ fn on_processes(
             costs: true,
         })
     })?;
+    watch(|| vm.next(), vm.bell(), deadline, signals, report)
+}
+
+fn on_kvm(
+    place: Place<'_>,
+    files: &Files<'_>,
+    signals: &Signals,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + files.timeout;
+    let limit = Limit {
+        signals: Some(signals),
+        deadline,
+    };
+    let (name, kernel) = match place.on {
+        On::KvmCompressed => ("bzImage", files.bzimage.to_vec()),
+        _ => ("vmlinux", files.vmlinux.to_vec()),
+    };
+    let initrd = files.initrd.to_vec();
+    let layer = place.rom.map(|rom| rom.bytes.clone());
+    let layer = layer.or_else(|| place.layer.rom().map(<[u8]>::to_vec));
+    let vm = worker::within(&limit, "starter", move || {
+        let config = kvm::Config {
+            name,
+            kernel: &kernel,
+            layer: layer.as_deref(),
+            command_line: "console=ttyS0 quiet pci=off panic=-1",
+            initrd: &initrd,
+            vcpus: place.cpus,
+            memory: u64::from(MEMORY_MIB) << 20,
+            tests: false,
+            large_pages: true,
+        };
+        let vm = kvm::Vm::prepare(&config, Vec::new())?;
+        vm.start_kernel();
+        Ok(vm)
+    })?;
+    watch(|| vm.next(), vm.bell(), deadline, signals, report)
+}
+
+/// Reads a machine's console until it powers off.
+fn watch(
+    next: impl Fn() -> Option<Output>,
+    bell: BorrowedFd<'_>,
+    deadline: Instant,
+    signals: &Signals,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let mut partial = Vec::new();
     loop {
-        match vm.next() {
+        match next() {
             Some(Output::Console(bytes)) => {
                 for byte in bytes {
                     if byte == b'\n' || partial.len() > 4096 {
@@ -257,17 +318,13 @@ fn on_processes(
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            bail!(
-                "no end after {} s; {}",
-                files.timeout.as_secs(),
-                report.last()
-            );
+            bail!("no end in time; {}", report.last());
         }
         if signals.pending().is_some() {
             bail!("interrupted");
         }
         let mut wait = [
-            PollFd::from_borrowed_fd(vm.bell(), PollFlags::IN),
+            PollFd::from_borrowed_fd(bell, PollFlags::IN),
             PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN),
         ];
         // The caller checks everything again after any end of the wait, errors included.
@@ -385,11 +442,7 @@ mod tests {
 
     #[test]
     fn everything_it_says_counts() {
-        let place = Place {
-            layer: Layer::Native,
-            cpus: 2,
-            rom: None,
-        };
+        let place = Place::new(On::Metal, Layer::Native, 2);
         report(None).check(place, Some("ab01")).unwrap();
         assert!(report(None).check(place, Some("ab02")).is_err());
         assert!(report(None).check(place, None).is_err());

@@ -15,8 +15,9 @@ mod review;
 
 use anyhow::{Context, bail};
 pub use boots::Rom;
-use boots::{PLACES, Place};
+use boots::{On, PLACES, Place};
 use paravane_hypervisor::process;
+use paravane_hypervisor::kvm;
 use paravane_kernel::digest;
 use paravane_machine::root::busybox;
 use paravane_user_io::files;
@@ -41,8 +42,21 @@ pub struct Request {
     pub boot: bool,
     /// Boot it with this ROM on bare metal, and nowhere else.
     pub rom: Option<Rom>,
+    /// Boot it only on these; none: on all that this host has.
+    pub on: Vec<Where>,
     /// The deadline of one boot.
     pub timeout: Duration,
+}
+
+/// What boots a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// Bare metal, by QEMU's software emulation.
+    Qemu,
+    /// Processes of this host.
+    Process,
+    /// The host's KVM, however slow it is.
+    Kvm,
 }
 
 /// One check.
@@ -98,7 +112,7 @@ pub fn run(
         };
         let places = match &request.rom {
             Some(rom) => vec![Place::of(rom)],
-            None => PLACES.to_vec(),
+            None => places(&request.on, &mut session),
         };
         for place in places {
             if signals.pending().is_some() {
@@ -119,6 +133,34 @@ pub fn run(
         });
     }
     Ok(session.checks)
+}
+
+/// The places that are asked for. Without a wish, KVM is one of them where it is fast, and a check
+/// says why it is left out elsewhere.
+fn places(on: &[Where], session: &mut Session<'_>) -> Vec<Place<'static>> {
+    let kvm = || match kvm::speed::measure() {
+        Ok(speed) if speed.fast() => Ok(()),
+        Ok(speed) => Err(format!("/dev/kvm is not fast: {}", speed.words())),
+        Err(why) => Err(format!("{why:#}")),
+    };
+    let left_out = if on.is_empty() { kvm().err() } else { None };
+    let wanted = |place: &Place<'_>| {
+        let is = match place.on {
+            On::Metal => Where::Qemu,
+            On::Process => Where::Process,
+            On::Kvm | On::KvmCompressed => Where::Kvm,
+        };
+        if on.is_empty() {
+            is != Where::Kvm || left_out.is_none()
+        } else {
+            on.contains(&is)
+        }
+    };
+    let places = PLACES.into_iter().filter(wanted).collect();
+    if let Some(why) = &left_out {
+        session.add("KVM is left out", &mut || Ok(vec![why.clone()]));
+    }
+    places
 }
 
 fn hashes(folder: &Path, vmlinux: &[u8], bzimage: &[u8], image: &Image<'_>) -> Vec<String> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arguments of the commands for images, kernels, layers and the host.
 
-use super::mebibytes;
+use super::{HypervisorKind, mebibytes};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -77,6 +77,10 @@ pub struct KernelVerify {
     /// Boot with this ROM on bare metal, and nowhere else
     #[arg(long, value_name = "FILE", conflicts_with = "no_boot")]
     pub rom: Option<PathBuf>,
+
+    /// Boot only on this (may be repeated) [default: all, and KVM where it is fast]
+    #[arg(long, value_enum, value_name = "HYPERVISOR", conflicts_with_all = ["no_boot", "rom"])]
+    pub on: Vec<HypervisorKind>,
 
     /// A list of reviewed instructions in place of the built-in one
     #[arg(long, value_name = "FILE")]

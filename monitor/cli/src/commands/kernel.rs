@@ -2,7 +2,7 @@
 //! `paravane kernel`: builds and checks Linux for the guest.
 
 use super::bench::markdown::Page;
-use crate::arguments::{KernelBuild, KernelLines, KernelVerify};
+use crate::arguments::{HypervisorKind, KernelBuild, KernelLines, KernelVerify};
 use crate::layer_file::LayerFile;
 use anyhow::Context;
 use paravane_kernel::{self as kernel, Recipe, Request, Wanted};
@@ -123,6 +123,7 @@ pub fn verify(args: &KernelVerify) -> anyhow::Result<Outcome> {
             name: file.expect,
             bytes: file.rom.unwrap_or_default().into_owned(),
         }),
+        on: args.on.iter().map(|on| place(*on)).collect(),
         list: args.list.clone(),
         boot: !args.no_boot,
         timeout: Duration::from_secs(args.timeout),
@@ -151,6 +152,14 @@ pub fn verify(args: &KernelVerify) -> anyhow::Result<Outcome> {
     } else {
         Outcome::Failed
     })
+}
+
+fn place(on: HypervisorKind) -> verify::Where {
+    match on {
+        HypervisorKind::Qemu => verify::Where::Qemu,
+        HypervisorKind::Process => verify::Where::Process,
+        HypervisorKind::Kvm => verify::Where::Kvm,
+    }
 }
 
 fn print(check: &Check) -> io::Result<()> {
