@@ -159,6 +159,8 @@ fn prepared(program: &Path) -> Command {
     let mut command = Command::new(program);
     command
         .env("RUST_BACKTRACE", "1")
+        // Also where KVM is fast: most tests are about machines of processes.
+        .env("PARAVANE_HYPERVISOR", "process")
         .stdin(std::process::Stdio::null());
     command
 }

@@ -101,11 +101,11 @@ pub enum Heuristic {
 #[serde(rename_all = "kebab-case")]
 pub enum Hypervisor {
     /// Ordinary processes of this host: no hardware virtualization, no privilege
-    #[default]
     Process,
     /// The host kernel's KVM (experimental)
     Kvm,
     /// KVM where /dev/kvm is usable and fast, else processes
+    #[default]
     Auto,
 }
 

@@ -118,7 +118,10 @@ pub struct MachineOptions {
     pub publish: Vec<paravane_net::Publish>,
 
     /// What runs the machine
-    #[arg(long, value_enum, default_value_t = Hypervisor::Process)]
+    #[arg(
+        long, value_enum, default_value_t = Hypervisor::Auto, env = "PARAVANE_HYPERVISOR",
+        hide_env_values = true
+    )]
     pub hypervisor: Hypervisor,
 
     /// Virtual CPUs

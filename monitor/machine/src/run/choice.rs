@@ -3,10 +3,12 @@
 
 use crate::spec::{Hypervisor, Net, Spec};
 use anyhow::{Context, bail};
+use paravane_hypervisor::BootImage;
 use paravane_hypervisor::kvm::speed::{self, Speed};
 use paravane_user_io::files;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A back end, and why it was chosen.
@@ -41,7 +43,26 @@ impl Choice {
 /// # Errors
 /// KVM is asked for, and it cannot be used, or lacks what another option asks for.
 pub fn choose(spec: &Spec, gdb: bool) -> anyhow::Result<Choice> {
-    decide(spec.hypervisor, only_processes(spec, gdb), speed)
+    let compressed = spec.kernel.as_deref().is_some_and(is_boot_image);
+    match spec.hypervisor {
+        // Nothing else starts it, so a slow KVM will do.
+        Hypervisor::Auto if compressed => {
+            let mut choice = decide(Hypervisor::Kvm, only_processes(spec, gdb), || {
+                speed().context("a bzImage needs KVM")
+            })?;
+            choice.why = choice.why.replace("--hypervisor kvm", "a bzImage");
+            Ok(choice)
+        }
+        wanted => decide(wanted, only_processes(spec, gdb), speed),
+    }
+}
+
+/// Whether a file is a bzImage. One that cannot be read is reported by those that use it.
+fn is_boot_image(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let file = fs::File::open(path);
+    file.and_then(|file| file.take(BootImage::START).read_to_end(&mut start))
+        .is_ok_and(|_| BootImage::is_one(&start))
 }
 
 /// An option that only machines of processes have.
@@ -203,6 +224,19 @@ mod tests {
             format!("{error:#}"),
             "--hypervisor kvm: there is no /dev/kvm"
         );
+    }
+
+    #[test]
+    fn a_boot_image_is_told_by_its_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vmlinuz");
+        assert!(!is_boot_image(&path));
+        let mut file = vec![0; 0x300];
+        fs::write(&path, &file).unwrap();
+        assert!(!is_boot_image(&path));
+        file[0x202..0x206].copy_from_slice(b"HdrS");
+        fs::write(&path, &file).unwrap();
+        assert!(is_boot_image(&path));
     }
 
     #[test]

@@ -132,6 +132,8 @@ pub fn guest<'a>(
     let mut command = Command::new(program);
     command.args(options(work, machine)?);
     command.env("TMPDIR", machine.temporary);
+    // What is measured is the same on every host.
+    command.env("PARAVANE_HYPERVISOR", "process");
     Session::start("the machine", command, End::Machine, terms)
 }
 
