@@ -10,7 +10,8 @@
 //!     paravane-agent --unpack PATH         for `paravane cp`: reads one from standard input
 //!
 //! Modules depend on each other in one direction: `serve` answers requests with `init`, `command`
-//! and `session`; `init` uses `system`, `runtime`, `network` and `hosts`; those use `mounts`. `modules` uses none.
+//! and `session`; `init` uses `system`, `runtime`, `network` and `hosts`; those use `mounts`.
+//! `modules` uses none.
 
 mod command;
 mod connection;

@@ -283,6 +283,11 @@ fn constant(name: &str) -> Option<u64> {
         // linux/kvm.h.
         "KVM_RUN" => 0xae80,
         "KVM_GET_REGS" => return Some(0x8090_ae81),
+        "KVM_SET_REGS" => return Some(0x4090_ae82),
+        "KVM_GET_SREGS" => return Some(0x8138_ae83),
+        "KVM_GET_FPU" => return Some(0x81a0_ae8c),
+        "KVM_GET_MP_STATE" => return Some(0x8004_ae98),
+        "KVM_SET_GUEST_DEBUG" => return Some(0x4048_ae9b),
         "KVM_SET_GSI_ROUTING" => return Some(0x4008_ae6a),
         "KVM_SIGNAL_MSI" => return Some(0x4020_aea5),
         "TIOCGWINSZ" => return Some(libc::TIOCGWINSZ),

@@ -17,7 +17,7 @@ use gdbstub::conn::Connection;
 use gdbstub::stub::state_machine::GdbStubStateMachine as Machine;
 use gdbstub::stub::{DisconnectReason, GdbStub, MultiThreadStopReason as Stop};
 use listen::Stream;
-use paravane_hypervisor::process::debug::Debug;
+use paravane_hypervisor::debug::Debugged;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +25,7 @@ use target::Target;
 
 /// Serves debuggers until the machine ends. `bell` rings when a vCPU may have stopped or the
 /// machine must end.
-pub fn serve(debug: Debug, listener: &Listener, bell: &OwnedFd) {
+pub fn serve(debug: Box<dyn Debugged>, listener: &Listener, bell: &OwnedFd) {
     let mut target = Target::new(debug);
     while !target.ending() {
         if !wait(&[listener.as_fd(), bell.as_fd()])

@@ -9,14 +9,14 @@ use gdbstub::target::ext::base::multithread::{
     MultiThreadSchedulerLockingOps, MultiThreadSingleStep, MultiThreadSingleStepOps,
 };
 use gdbstub::target::ext::breakpoints::{
-    Breakpoints, BreakpointsOps, SwBreakpoint, SwBreakpointOps,
+    Breakpoints, BreakpointsOps, HwBreakpoint, HwBreakpointOps, SwBreakpoint, SwBreakpointOps,
 };
 use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOps};
 use gdbstub::target::{TargetError, TargetResult};
 use gdbstub_arch::x86::X86_64_SSE;
 use gdbstub_arch::x86::reg::X86_64CoreRegs;
-use paravane_hypervisor::process::debug::{Debug, Reason, Registers, Resume, State};
-use std::collections::BTreeMap;
+use paravane_hypervisor::debug::{Debugged, Reason, Registers, Resume, State};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::iter;
 use std::time::Duration;
@@ -37,8 +37,10 @@ struct Planted {
 /// The machine that is debugged.
 #[derive(Debug)]
 pub struct Target {
-    debug: Debug,
+    debug: Box<dyn Debugged>,
     breakpoints: BTreeMap<u64, Planted>,
+    /// Breakpoints of the processor.
+    hardware: BTreeSet<u64>,
     /// The next action of each vCPU. vCPUs without an entry continue.
     actions: BTreeMap<usize, Resume>,
     /// vCPUs without an action stay stopped.
@@ -50,11 +52,12 @@ pub struct Target {
 }
 
 impl Target {
-    pub fn new(debug: Debug) -> Self {
+    pub fn new(debug: Box<dyn Debugged>) -> Self {
         let own_trap = vec![None; debug.vcpus()];
         Target {
             debug,
             breakpoints: BTreeMap::new(),
+            hardware: BTreeSet::new(),
             actions: BTreeMap::new(),
             locked: false,
             own_trap,
@@ -78,6 +81,8 @@ impl Target {
             self.debug
                 .write_physical(planted.physical, &[planted.before]);
         }
+        self.hardware.clear();
+        self.debug.set_hardware_breakpoints(&[]);
         self.debug.attach(false);
         self.actions.clear();
         self.locked = false;
@@ -149,6 +154,11 @@ impl Target {
                 Reason::Breakpoint if self.actions.get(&vcpu) != Some(&Resume::Step) => {
                     self.resume_one(vcpu, Resume::Continue);
                 }
+                Reason::Hardware => {
+                    self.stop_all();
+                    self.reported = vcpu;
+                    return Some(Stop::HwBreak(tid(vcpu)));
+                }
                 // A step that hits an int3 of the guest is complete, too.
                 Reason::Step | Reason::Breakpoint => {
                     self.stop_all();
@@ -189,6 +199,16 @@ impl Target {
         tid((0..self.debug.vcpus())
             .find(|&vcpu| self.debug.state(vcpu) != State::Off)
             .unwrap_or(0))
+    }
+
+    /// Returns whether the machine has so many.
+    fn set_hardware(&mut self, wanted: BTreeSet<u64>) -> bool {
+        let all: Vec<u64> = wanted.iter().copied().collect();
+        let done = self.debug.set_hardware_breakpoints(&all);
+        if done {
+            self.hardware = wanted;
+        }
+        done
     }
 
     fn registers(&self, tid: Tid) -> TargetResult<Registers, Self> {
@@ -367,6 +387,23 @@ impl MultiThreadSchedulerLocking for Target {
 impl Breakpoints for Target {
     fn support_sw_breakpoint(&mut self) -> Option<SwBreakpointOps<'_, Self>> {
         Some(self)
+    }
+
+    fn support_hw_breakpoint(&mut self) -> Option<HwBreakpointOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl HwBreakpoint for Target {
+    fn add_hw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
+        let mut wanted = self.hardware.clone();
+        wanted.insert(address);
+        Ok(self.set_hardware(wanted))
+    }
+
+    fn remove_hw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
+        let mut wanted = self.hardware.clone();
+        Ok(wanted.remove(&address) && self.set_hardware(wanted))
     }
 }
 

@@ -109,7 +109,9 @@ impl BootImage {
             return Err(BootImageError::Damaged("no address to load it to"));
         }
         if size < (file.len() - kernel) as u64 || address.checked_add(size).is_none() {
-            return Err(BootImageError::Damaged("it needs less memory than it has bytes"));
+            return Err(BootImageError::Damaged(
+                "it needs less memory than it has bytes",
+            ));
         }
         let end = MAGIC + usize::from(head[JUMP_LENGTH]);
         if !(INIT_SIZE + 4..=kernel).contains(&end) {

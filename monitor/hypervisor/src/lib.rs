@@ -8,6 +8,7 @@
 
 mod boot_image;
 mod conversation;
+pub mod debug;
 mod device_work;
 mod executable;
 #[expect(unsafe_code, reason = "maps a file")]

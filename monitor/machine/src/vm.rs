@@ -71,8 +71,7 @@ impl Vm {
     pub fn set_exit_code(&self, code: u8) {
         match self {
             Vm::Process(vm) => vm.set_exit_code(code),
-            // No debugger can attach.
-            Vm::Kvm(_) => {}
+            Vm::Kvm(vm) => vm.set_exit_code(code),
         }
     }
 

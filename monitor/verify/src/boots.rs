@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Boots a kernel on bare metal and on KVM, with each layer for it and without one, and on the
-//! process hypervisor. Each boot must reach a program that runs a few workloads and reports their results
-//! and the kernel that it runs on.
+//! process hypervisor. Each boot must reach a program that runs a few workloads and reports their
+//! results and the kernel that it runs on.
 
 use anyhow::{Context, bail};
 use paravane_hypervisor::process::{Config, End, Output, Vm};
@@ -139,7 +139,10 @@ impl<'a> Place<'a> {
             (_, "") => " without a ROM".to_string(),
             (_, name) => format!(" with the ROM {name}"),
         };
-        format!("boots on {on}{with}, {}", text::count(self.cpus as usize, "vCPU"))
+        format!(
+            "boots on {on}{with}, {}",
+            text::count(self.cpus as usize, "vCPU")
+        )
     }
 }
 

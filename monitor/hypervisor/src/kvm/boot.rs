@@ -90,7 +90,8 @@ pub fn store(ram: &Ram, kernel: &Loaded, facts: &Facts<'_>) -> anyhow::Result<()
     }
 }
 
-/// Stores the initial RAM disk at the end of the RAM that the kernel reaches at its start. Returns its address; 0: there is none.
+/// Stores the initial RAM disk at the end of the RAM that the kernel reaches at its start. Returns
+/// its address; 0: there is none.
 fn initrd(ram: &Ram, kernel: &Loaded, bytes: &[u8]) -> anyhow::Result<u64> {
     if bytes.is_empty() {
         return Ok(0);
@@ -148,16 +149,13 @@ fn start_info(ram: &Ram, initrd: u64, facts: &Facts<'_>) -> anyhow::Result<()> {
     ram.write(START_INFO, &info)
 }
 
-fn zero_page(
-    ram: &Ram,
-    initrd: u64,
-    kernel: &Loaded,
-    facts: &Facts<'_>,
-) -> anyhow::Result<()> {
+fn zero_page(ram: &Ram, initrd: u64, kernel: &Loaded, facts: &Facts<'_>) -> anyhow::Result<()> {
     let mut page = vec![0; ZERO_PAGE_SIZE];
     // What a bzImage says of itself stays, but for what a loader fills in.
     let header = page.get_mut(HEADER..).unwrap_or_default().iter_mut();
-    header.zip(&kernel.header).for_each(|(to, from)| *to = *from);
+    header
+        .zip(&kernel.header)
+        .for_each(|(to, from)| *to = *from);
     let own_header = !kernel.header.is_empty();
     let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
     let map = memory_map(ram);

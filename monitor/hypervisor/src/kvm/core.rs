@@ -4,6 +4,7 @@
 use super::bus::Bus;
 use super::ioapic::{self, Ioapic, Route};
 use super::ports::Ports;
+use super::stops::Stops;
 use crate::output::{End, Output};
 use crate::output_queue::Outputs;
 use crate::process::device_list::DeviceList;
@@ -45,6 +46,8 @@ pub struct Core {
     pub outputs: Arc<Outputs<Output>>,
     /// The vCPUs.
     pub vcpus: Vec<Vcpu>,
+    /// Their stops for a debugger.
+    pub stops: Stops,
     ended: AtomicBool,
     started: Mutex<bool>,
     start: Condvar,
@@ -83,6 +86,8 @@ pub struct Parts {
     pub reactor: Arc<Reactor>,
     pub outputs: Arc<Outputs<Output>>,
     pub vcpus: usize,
+    /// The host's kernel can let interrupts wait while a debugger steps.
+    pub block_interrupts: bool,
 }
 
 impl Core {
@@ -97,6 +102,7 @@ impl Core {
             reactor,
             outputs,
             vcpus,
+            block_interrupts,
         } = parts;
         Core {
             machine,
@@ -110,6 +116,7 @@ impl Core {
             end: EndState::default(),
             outputs,
             vcpus: (0..vcpus).map(|_| Vcpu::default()).collect(),
+            stops: Stops::new(vcpus, block_interrupts),
             ended: AtomicBool::new(false),
             started: Mutex::new(false),
             start: Condvar::new(),
@@ -202,6 +209,7 @@ impl Core {
         drop(self.started.lock().unwrap_or_else(PoisonError::into_inner));
         self.start.notify_all();
         self.kick();
+        self.stops.ring();
         self.reactor.stop();
         self.bus.wake_all();
     }

@@ -34,9 +34,10 @@ pub fn adapt(cpuid: &mut CpuId, number: u32, count: u32) {
 
 /// The extended states that the processor has, as bits of XCR0; `None` without XSAVE.
 ///
-/// A vCPU starts with all of them enabled in place of x87 alone. No kernel can tell: it enables what
-/// it uses before it uses it. But QEMU's emulation of SVM before 8.1 does not tell KVM when it does,
-/// and KVM sets XCR0 back to what it knows at the next exit. The guest would lose SSE registers.
+/// A vCPU starts with all of them enabled in place of x87 alone. No kernel can tell: it enables
+/// what it uses before it uses it. But QEMU's emulation of SVM before 8.1 does not tell KVM when it
+/// does, and KVM sets XCR0 back to what it knows at the next exit. The guest would lose SSE
+/// registers.
 pub fn extended_state(cpuid: &CpuId) -> Option<u64> {
     let find = |function| {
         let entries = cpuid.as_slice().iter();

@@ -3,11 +3,14 @@
 //! write, a notification and an interrupt, on any KVM. It runs in 32-bit mode without paging.
 
 use super::layout::{APIC, DEVICE_PIN, DEVICES, IOAPIC};
-use super::{Config, Vm, check};
+use super::{Config, Debug, Vm, check};
+use crate::debug::{Debugged, Reason, Resume, State};
 use crate::output::{End, Output};
 use paravane_devices::Model;
 use paravane_devices::rng::Rng;
+use rustix::event::{EventfdFlags, eventfd};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 /// Where the guest is loaded, and where it begins.
@@ -160,6 +163,13 @@ fn kernel(code: &[u8]) -> Vec<u8> {
 
 /// A machine that runs this code with an entropy device; `None` without a KVM.
 fn start(code: &[u8]) -> Option<Vm> {
+    let vm = prepare(code)?;
+    vm.start_kernel();
+    Some(vm)
+}
+
+/// The same before its start.
+fn prepare(code: &[u8]) -> Option<Vm> {
     if let Err(why) = check() {
         eprintln!("skipped: {why:#}");
         return None;
@@ -176,9 +186,7 @@ fn start(code: &[u8]) -> Option<Vm> {
         tests: true,
         large_pages: false,
     };
-    let vm = Vm::prepare(&config, vec![Model::virtio(Rng::default())]).unwrap();
-    vm.start_kernel();
-    Some(vm)
+    Some(Vm::prepare(&config, vec![Model::virtio(Rng::default())]).unwrap())
 }
 
 /// Runs code. Returns the console and the end; `None` without a KVM.
@@ -233,6 +241,134 @@ fn a_triple_fault_is_told() {
     } else {
         assert!(check().is_err(), "it did not fail");
     }
+}
+
+/// A debugger of the machine that runs this code; `None` without a KVM.
+fn debugged(code: &[u8]) -> Option<(Vm, Debug)> {
+    let mut vm = prepare(code)?;
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let (tell, told) = channel();
+    vm.debug_with(bell, move |debug| tell.send(debug).unwrap())
+        .unwrap();
+    vm.start_kernel();
+    let debug = told.recv().unwrap();
+    debug.attach(true);
+    Some((vm, debug))
+}
+
+fn stop_of(debug: &Debug, vcpu: usize) -> Reason {
+    let begun = Instant::now();
+    loop {
+        match debug.state(vcpu) {
+            State::Stopped(reason) => return reason,
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not stop");
+    }
+}
+
+/// Registers before the first instruction, memory, steps, changed registers, and a stop of a vCPU
+/// that runs.
+#[test]
+fn a_debugger_steps_and_changes_registers() {
+    // 0: inc %eax; 1: inc %ebx; 2: jmp 0
+    let Some((_vm, debug)) = debugged(&[0x40, 0x43, 0xeb, 0xfc]) else {
+        return;
+    };
+    assert_eq!(stop_of(&debug, 0), Reason::Asked);
+    assert_eq!(debug.state(1), State::Off);
+    let mut registers = debug.registers(0).unwrap();
+    assert_eq!(registers.rip, u64::from(LOAD));
+    let mut bytes = [0; 2];
+    assert_eq!(debug.read(&registers, LOAD.into(), &mut bytes), 2);
+    assert_eq!(bytes, [0x40, 0x43]);
+    registers.gpr[0] = 41;
+    debug.set_registers(0, &registers);
+    debug.resume(0, Resume::Step);
+    assert_eq!(stop_of(&debug, 0), Reason::Step);
+    let registers = debug.registers(0).unwrap();
+    assert_eq!((registers.rip, registers.gpr[0]), (u64::from(LOAD) + 1, 42));
+    debug.resume(0, Resume::Continue);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(debug.state(0), State::Runs);
+    assert!(debug.stop_all(PATIENCE));
+    let registers = debug.registers(0).unwrap();
+    assert!(
+        (0..4).contains(&(registers.rip - u64::from(LOAD))),
+        "{registers:x?}"
+    );
+    assert!(registers.gpr[0] > 42);
+}
+
+/// An int3 that the debugger plants; one of the guest's own, which has no handler; a breakpoint of
+/// the processor.
+#[test]
+fn a_debugger_sets_breakpoints() {
+    // 0: inc %eax; 1: inc %ebx; 2: jmp 0
+    let Some((vm, debug)) = debugged(&[0x40, 0x43, 0xeb, 0xfc]) else {
+        return;
+    };
+    assert_eq!(stop_of(&debug, 0), Reason::Asked);
+    let second = u64::from(LOAD) + 1;
+    assert!(debug.set_hardware_breakpoints(&[second]));
+    debug.resume(0, Resume::Continue);
+    match breakpoint(&vm, &debug) {
+        None => return,
+        Some(reason) => assert_eq!(reason, Reason::Hardware),
+    }
+    assert_eq!(debug.registers(0).unwrap().rip, second);
+    assert!(debug.set_hardware_breakpoints(&[]));
+    assert!(debug.write_physical(second, &[0xcc]));
+    debug.resume(0, Resume::Continue);
+    match breakpoint(&vm, &debug) {
+        None => return,
+        Some(reason) => assert_eq!(reason, Reason::Breakpoint),
+    }
+    let mut registers = debug.registers(0).unwrap();
+    assert_eq!(registers.rip, second + 1);
+    assert!(debug.write_physical(second, &[0x43]));
+    registers.rip = second;
+    debug.set_registers(0, &registers);
+    debug.resume(0, Resume::Step);
+    assert_eq!(stop_of(&debug, 0), Reason::Step);
+    assert_eq!(debug.registers(0).unwrap().rip, second + 1);
+    // Without a handler the guest's own ends in a triple fault.
+    assert!(debug.write_physical(second, &[0xcc]));
+    debug.resume(0, Resume::Continue);
+    assert_eq!(stop_of(&debug, 0), Reason::Breakpoint);
+    debug.resume(0, Resume::Pass);
+    let begun = Instant::now();
+    loop {
+        if let Some(Output::End(End::Failed(why))) = vm.next() {
+            assert!(why.contains("triple fault"), "{why}");
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(begun.elapsed() < PATIENCE, "the guest does not end");
+    }
+}
+
+/// The reason of the next stop; `None` where KVM is emulated and does not stop: QEMU's emulation of
+/// SVM knows no breakpoints of the processor, and gives the guest its int3; other emulators do not
+/// know the instruction.
+fn breakpoint(vm: &Vm, debug: &Debug) -> Option<Reason> {
+    let begun = Instant::now();
+    let missed = loop {
+        if let State::Stopped(reason) = debug.state(0) {
+            return Some(reason);
+        }
+        if let Some(output) = vm.next() {
+            break format!("{output:?}");
+        }
+        if begun.elapsed() > Duration::from_secs(5) {
+            break "it runs on".to_string();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let speed = super::speed::measure().unwrap();
+    assert!(!speed.fast(), "{missed}");
+    eprintln!("skipped: this KVM is emulated, without such breakpoints: {missed}");
+    None
 }
 
 /// A guest that never leaves its loop is ended with all its threads.

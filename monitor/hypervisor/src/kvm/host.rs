@@ -86,6 +86,13 @@ fn check(has: impl Fn(Cap) -> bool) -> anyhow::Result<()> {
     }
 }
 
+/// Whether interrupts can wait while a debugger steps (KVM_CAP_SET_GUEST_DEBUG2, Linux 5.15).
+pub fn steps_without_interrupts(kvm: &Kvm) -> bool {
+    const GUEST_DEBUG: std::ffi::c_ulong = 195;
+    const BLOCK_INTERRUPTS: i32 = 0x10_0000;
+    kvm.check_extension_raw(GUEST_DEBUG) & BLOCK_INTERRUPTS != 0
+}
+
 /// Checks a number of vCPUs.
 ///
 /// # Errors

@@ -2,8 +2,8 @@
 //! Puts a kernel at its physical addresses, and says how it is entered.
 
 use super::layout::{COMMAND_LINE_MAX, HIGH};
-use crate::boot_image::BootImage;
 use crate::Executable;
+use crate::boot_image::BootImage;
 use crate::process::ram::Ram;
 use anyhow::{Context, bail};
 use object::LittleEndian;

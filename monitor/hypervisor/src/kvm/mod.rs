@@ -14,6 +14,7 @@ mod clock_chip;
 mod core;
 mod counter;
 mod cpuid;
+mod debug;
 mod device;
 #[cfg(test)]
 mod guest_tests;
@@ -24,10 +25,12 @@ mod load;
 mod ports;
 mod registers;
 pub mod speed;
+mod stops;
 mod vcpu;
 mod vm;
 
 pub use backend::KvmHost;
+pub use debug::Debug;
 pub use host::MAX_VCPUS;
 pub use vm::{Config, Observer, Vm};
 

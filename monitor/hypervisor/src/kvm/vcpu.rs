@@ -22,8 +22,22 @@ pub fn run(core: &Core, number: usize, mut vcpu: VcpuFd) {
     };
     shared.enter();
     core.wait_for_start();
-    while !core.over() {
+    let over = || core.over();
+    while !over() {
+        if let Err(error) = core.stops.pause(number, &mut vcpu, over) {
+            core.fail(format!(
+                "vCPU {number}: cannot stop for the debugger: {error}"
+            ));
+            break;
+        }
+        if over() {
+            break;
+        }
         let next = match vcpu.run() {
+            Ok(VcpuExit::Debug(why)) => match core.stops.trap(number, &mut vcpu, why, over) {
+                Ok(()) => Next::Go,
+                Err(_) => Next::Broken("it cannot stop for the debugger"),
+            },
             Ok(exit) => serve(core, exit),
             Err(error) => match error.errno() {
                 // A kick; a vCPU that has not got its STARTUP interrupt.

@@ -5,6 +5,7 @@ use super::acpi::{self, Virtio};
 use super::boot::{self, Facts};
 use super::bus::Bus;
 use super::core::{Core, Parts};
+use super::debug::Debug;
 use super::device::{self, Devices, counter};
 use super::layout::{DEVICE_PIN, DEVICES, GAP, PINS, SERIAL_PIN, TSS};
 use super::load::{self, Loaded};
@@ -23,7 +24,7 @@ use paravane_confine::{self as confine, Files};
 use paravane_devices::counters::Figures;
 use paravane_devices::mmio::PAGE;
 use paravane_devices::{Area, Model, Reactor};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Once};
@@ -114,6 +115,7 @@ impl Vm {
             reactor: Reactor::new()?,
             area: devices.area.clone(),
             vcpus: vcpus.len(),
+            block_interrupts: host::steps_without_interrupts(&kvm),
             machine,
             ram,
             outputs,
@@ -191,6 +193,26 @@ impl Vm {
     /// Becomes readable when there is output.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.core.outputs.bell()
+    }
+
+    /// Starts the thread that serves debuggers. vCPU 0 stops before its first instruction. `bell`
+    /// rings when a vCPU may have stopped or the machine must end.
+    ///
+    /// # Errors
+    /// The thread cannot be started or confined.
+    pub fn debug_with(
+        &mut self,
+        bell: OwnedFd,
+        body: impl FnOnce(Debug) + Send + 'static,
+    ) -> anyhow::Result<()> {
+        self.core.stops.enable(bell);
+        let debug = Debug::new(&self.core);
+        self.spawn("gdb", "gdb", Files::none(), move |_| body(debug))
+    }
+
+    /// Sets the exit code that a debugger is told.
+    pub fn set_exit_code(&self, code: u8) {
+        self.core.end.set_exit_code(code);
     }
 
     /// Sends all vCPUs a non-maskable interrupt. A kernel then reports what it was doing.

@@ -26,72 +26,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// The time between two checks whether vCPUs have stopped.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Why a vCPU has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// It was asked to.
-    Asked,
-    /// An int3; the instruction pointer is after it.
-    Breakpoint,
-    /// It has executed one instruction.
-    Step,
-}
-
-/// What a vCPU does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It is not started.
-    Off,
-    /// It executes guest code or waits.
-    Runs,
-    /// It has stopped, for this reason.
-    Stopped(Reason),
-    /// It has made the call that ends the machine.
-    Ending,
-}
-
-/// How a stopped vCPU goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resume {
-    /// Until it stops again.
-    Continue,
-    /// For one instruction.
-    Step,
-    /// The breakpoint is the guest's own, so the guest gets its exception.
-    Pass,
-}
-
-/// A vCPU's registers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registers {
-    /// rax rcx rdx rbx rsp rbp rsi rdi r8 to r15.
-    pub gpr: [u64; 16],
-    /// Instruction pointer.
-    pub rip: u64,
-    /// Flags.
-    pub rflags: u64,
-    /// Code segment selector.
-    pub cs: u32,
-    /// Stack segment selector.
-    pub ss: u32,
-    /// FS base.
-    pub fs_base: u64,
-    /// GS base.
-    pub gs_base: u64,
-    /// Address of the last page fault.
-    pub cr2: u64,
-    /// Root of the page tables.
-    pub cr3: u64,
-    /// Root of the page tables for kernel addresses; 0: cr3 is.
-    pub kernel_root: u64,
-    /// x87 and SSE state in the format of fxsave.
-    pub fxsave: Box<[u8; 512]>,
-}
-
-/// Index of rsp in [`Registers::gpr`].
-pub const RSP: usize = 4;
-/// Index of rbp in [`Registers::gpr`].
-pub const RBP: usize = 5;
+pub use crate::debug::{Debugged, RBP, RSP, Reason, Registers, Resume, State};
 
 /// Access to one machine.
 #[derive(Clone, Debug)]
@@ -365,6 +300,69 @@ impl Debug {
             .collect();
         events.drain(..events.len().saturating_sub(most));
         events
+    }
+}
+
+impl Debugged for Debug {
+    fn vcpus(&self) -> usize {
+        Debug::vcpus(self)
+    }
+
+    fn ending(&self) -> bool {
+        Debug::ending(self)
+    }
+
+    fn exit_code(&self) -> Option<u8> {
+        Debug::exit_code(self)
+    }
+
+    fn fail(&self, why: String) {
+        Debug::fail(self, why);
+    }
+
+    fn attach(&self, on: bool) {
+        Debug::attach(self, on);
+    }
+
+    fn state(&self, vcpu: usize) -> State {
+        Debug::state(self, vcpu)
+    }
+
+    fn stop_all(&self, most: Duration) -> bool {
+        Debug::stop_all(self, most)
+    }
+
+    fn resume(&self, vcpu: usize, how: Resume) {
+        Debug::resume(self, vcpu, how);
+    }
+
+    fn registers(&self, vcpu: usize) -> Option<Registers> {
+        Debug::registers(self, vcpu)
+    }
+
+    fn set_registers(&self, vcpu: usize, registers: &Registers) {
+        Debug::set_registers(self, vcpu, registers);
+    }
+
+    fn translate(&self, registers: &Registers, address: u64) -> Option<u64> {
+        Debug::translate(self, registers, address)
+    }
+
+    fn read(&self, registers: &Registers, address: u64, bytes: &mut [u8]) -> usize {
+        Debug::read(self, registers, address, bytes)
+    }
+
+    fn write(&self, registers: &Registers, address: u64, bytes: &[u8]) -> bool {
+        Debug::write(self, registers, address, bytes)
+    }
+
+    fn write_physical(&self, gpa: u64, bytes: &[u8]) -> bool {
+        Debug::write_physical(self, gpa, bytes)
+    }
+
+    /// A process has none: the host's kernel gives them to its tracer alone.
+    fn set_hardware_breakpoints(&self, addresses: &[u64]) -> bool {
+        addresses.is_empty()
     }
 }
 

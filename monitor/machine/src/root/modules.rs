@@ -200,7 +200,10 @@ mod tests {
     fn what_is_missing_or_circular_is_told() {
         for (files, part) in [
             (&[("virtio_mmio.ko", "ring")][..], "module ring"),
-            (&[("virtio_mmio.ko", "a"), ("a.ko", "virtio_mmio")], "is missing"),
+            (
+                &[("virtio_mmio.ko", "a"), ("a.ko", "virtio_mmio")],
+                "is missing",
+            ),
         ] {
             let error = format!("{:#}", read(tree(files).path()).err().unwrap());
             assert!(error.contains(part), "{error}");

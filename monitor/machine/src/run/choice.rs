@@ -38,22 +38,22 @@ impl Choice {
     }
 }
 
-/// Chooses the back end of a machine. `gdb`: a debugger attaches.
+/// Chooses the back end of a machine.
 ///
 /// # Errors
 /// KVM is asked for, and it cannot be used, or lacks what another option asks for.
-pub fn choose(spec: &Spec, gdb: bool) -> anyhow::Result<Choice> {
+pub fn choose(spec: &Spec) -> anyhow::Result<Choice> {
     let compressed = spec.kernel.as_deref().is_some_and(is_boot_image);
     match spec.hypervisor {
         // Nothing else starts it, so a slow KVM will do.
         Hypervisor::Auto if compressed => {
-            let mut choice = decide(Hypervisor::Kvm, only_processes(spec, gdb), || {
+            let mut choice = decide(Hypervisor::Kvm, only_processes(spec), || {
                 speed().context("a bzImage needs KVM")
             })?;
             choice.why = choice.why.replace("--hypervisor kvm", "a bzImage");
             Ok(choice)
         }
-        wanted => decide(wanted, only_processes(spec, gdb), speed),
+        wanted => decide(wanted, only_processes(spec), speed),
     }
 }
 
@@ -66,9 +66,8 @@ fn is_boot_image(path: &Path) -> bool {
 }
 
 /// An option that only machines of processes have.
-fn only_processes(spec: &Spec, gdb: bool) -> Option<&'static str> {
+fn only_processes(spec: &Spec) -> Option<&'static str> {
     [
-        (gdb, "--gdb"),
         (spec.spaces.is_some(), "--spaces"),
         (spec.debuggable, "--debuggable"),
         (matches!(spec.net, Net::Venet(_)), "--net venet"),
@@ -204,11 +203,11 @@ mod tests {
 
     #[test]
     fn what_needs_processes_is_refused_or_chooses_them() {
-        let with = |wanted| decide(wanted, Some("--gdb"), || Ok(FAST));
-        assert_eq!(with(Hypervisor::Auto).unwrap().why, "--gdb");
+        let with = |wanted| decide(wanted, Some("--spaces"), || Ok(FAST));
+        assert_eq!(with(Hypervisor::Auto).unwrap().why, "--spaces");
         assert_eq!(with(Hypervisor::Process).unwrap().name, "process");
         let error = format!("{:#}", with(Hypervisor::Kvm).err().unwrap());
-        assert!(error.starts_with("--gdb does not work with"), "{error}");
+        assert!(error.starts_with("--spaces does not work with"), "{error}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use paravane_vmlinux::elf;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
@@ -258,7 +258,16 @@ impl Machine {
                 tests: false,
                 large_pages: self.spec.uses(Heuristic::LargePages),
             };
-            return Ok(Vm::Kvm(kvm::Vm::prepare(&config, devices).context(START)?));
+            let listener = gdb.map(Listener::open).transpose()?;
+            let mut vm = kvm::Vm::prepare(&config, devices).context(START)?;
+            if let Some((listener, address)) = listener {
+                let (bell, rings) = bells()?;
+                vm.debug_with(rings, move |debug| {
+                    gdb::serve(Box::new(debug), &listener, &bell);
+                })?;
+                self.say_gdb(0, &address)?;
+            }
+            return Ok(Vm::Kvm(vm));
         }
         let config = process::Config {
             name: &self.kernel.name,
@@ -289,10 +298,16 @@ impl Machine {
         listener: Listener,
         address: &Address,
     ) -> anyhow::Result<()> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let rings = bell.try_clone()?;
+        let (bell, rings) = bells()?;
         let delta = vm.debug().delta;
-        vm.debug_with(rings, move |debug| gdb::serve(debug, &listener, &bell))?;
+        vm.debug_with(rings, move |debug| {
+            gdb::serve(Box::new(debug), &listener, &bell);
+        })?;
+        self.say_gdb(delta, &address)
+    }
+
+    /// Prints how to connect a debugger. `delta`: load address minus link address.
+    fn say_gdb(&self, delta: u64, address: &Address) -> anyhow::Result<()> {
         say(&format!(
             "paravane: waiting for gdb -ex 'symbol-file -o {delta:#x} {}' \
              -ex 'target remote {address}'\n",
@@ -300,6 +315,13 @@ impl Machine {
         ));
         Ok(())
     }
+}
+
+/// An event counter, and its other end.
+fn bells() -> anyhow::Result<(OwnedFd, OwnedFd)> {
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let rings = bell.try_clone()?;
+    Ok((bell, rings))
 }
 
 impl Made {

@@ -51,7 +51,7 @@ pub fn run(
     let begun = Instant::now();
     // This takes a quarter of an hour if the kernel has to be built. The machine is not "running"
     // before that, so that `stop`, `exec` and `stat` answer at once.
-    let choice = choice::choose(spec, gdb.is_some())?;
+    let choice = choice::choose(spec)?;
     if verbose {
         say(&format!(
             "paravane: hypervisor {}: {}\n",
