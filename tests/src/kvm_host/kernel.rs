@@ -14,6 +14,17 @@ const NEWEST: &str = "linux-image-cloud-amd64";
 /// The modules, in the order in which they are loaded.
 pub const MODULES: [&str; 3] = ["irqbypass", "kvm", "kvm-amd"];
 
+/// The beginnings of the names of modules that drive a machine's devices, and of what they need.
+const DRIVERS: [&str; 7] = [
+    "virtio",
+    "vsock",
+    "vmw_vsock",
+    "net_failover",
+    "failover",
+    "fuse",
+    "overlay",
+];
+
 /// Several tests of one program may want it.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -53,6 +64,36 @@ impl Kernel {
     #[must_use]
     pub fn image(&self) -> PathBuf {
         self.0.join("vmlinuz")
+    }
+
+    /// The release, as `uname -r` says.
+    ///
+    /// # Panics
+    /// When the cache has another folder in its place.
+    #[must_use]
+    pub fn release(&self) -> String {
+        let name = self.0.file_name().unwrap().to_string_lossy();
+        let (package, _) = name.split_once('_').unwrap();
+        package.trim_start_matches("linux-image-").to_string()
+    }
+
+    /// The names of the modules that drive a machine's devices, and of those that they need.
+    ///
+    /// # Panics
+    /// When the folder cannot be read.
+    #[must_use]
+    pub fn drivers(&self) -> Vec<String> {
+        fs::read_dir(&self.0)
+            .unwrap()
+            .filter_map(|entry| {
+                let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+                let name = name.strip_suffix(".ko")?.to_string();
+                DRIVERS
+                    .iter()
+                    .any(|start| name.starts_with(start))
+                    .then_some(name)
+            })
+            .collect()
     }
 
     /// A module, by its name without `.ko`.

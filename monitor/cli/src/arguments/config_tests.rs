@@ -45,6 +45,14 @@ command = ["nginx", "-g", "daemon off;"]
 "#;
 
 #[test]
+fn what_runs_a_machine_is_chosen_by_the_host() {
+    use paravane_machine::spec::Hypervisor;
+    assert_eq!(run("", &[]).machine.hypervisor, Hypervisor::Auto);
+    let process = run("hypervisor = \"process\"", &[]).machine.hypervisor;
+    assert_eq!(process, Hypervisor::Process);
+}
+
+#[test]
 fn keys_are_options() {
     let run = run(FILE, &[]);
     assert_eq!(
