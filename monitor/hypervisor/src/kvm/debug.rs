@@ -130,7 +130,8 @@ impl Debugged for Debug {
         for (at, size) in pieces(address, bytes.len()) {
             let to = bytes.get_mut(done..done + size).unwrap_or_default();
             let found = self.translate(registers, at);
-            if !found.is_some_and(|gpa| self.memory.read_slice(to, GuestAddress(gpa)).is_ok()) {
+            let failed = |gpa| self.memory.read_slice(to, GuestAddress(gpa)).is_err();
+            if found.is_none_or(failed) {
                 break;
             }
             done += size;

@@ -147,16 +147,40 @@ fn needs(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use object::write::Object as Writer;
-    use object::{Architecture, BinaryFormat, Endianness, SectionKind};
 
-    /// An object file with this entry in its module information.
+    /// An object file of three sections, one with this entry of module information.
     fn module(depends: &str) -> Vec<u8> {
-        let mut file = Writer::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
-        let section = file.add_section(Vec::new(), b".modinfo".to_vec(), SectionKind::ReadOnlyData);
         let text = format!("license=GPL\0depends={depends}\0name=x\0");
-        file.append_section_data(section, text.as_bytes(), 1);
-        file.write().unwrap()
+        let names = "\0.modinfo\0.shstrtab\0";
+        let (at, size) = (64, text.len() as u64);
+        let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1];
+        file.resize(16, 0);
+        for half in [1u16, 62] {
+            file.extend(half.to_le_bytes());
+        }
+        file.extend(1u32.to_le_bytes());
+        let sections = at + size + names.len() as u64;
+        for word in [0, 0, sections] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(0u32.to_le_bytes());
+        for half in [64u16, 0, 0, 64, 3, 2] {
+            file.extend(half.to_le_bytes());
+        }
+        file.extend(text.as_bytes());
+        file.extend(names.as_bytes());
+        for (name, kind, offset, length) in [
+            (0u32, 0u32, 0, 0),
+            (1, 1, at, size),
+            (10, 3, at + size, names.len() as u64),
+        ] {
+            file.extend(name.to_le_bytes());
+            file.extend(kind.to_le_bytes());
+            for word in [0, 0, offset, length, 0, 1, 0] {
+                file.extend(word.to_le_bytes());
+            }
+        }
+        file
     }
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {

@@ -303,7 +303,7 @@ impl Machine {
         vm.debug_with(rings, move |debug| {
             gdb::serve(Box::new(debug), &listener, &bell);
         })?;
-        self.say_gdb(delta, &address)
+        self.say_gdb(delta, address)
     }
 
     /// Prints how to connect a debugger. `delta`: load address minus link address.
