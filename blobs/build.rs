@@ -14,7 +14,12 @@ const PARTS: [(&str, &str, &[&str]); 4] = [
     (
         "layers",
         "layers",
-        &["native.rom", "native-stats.rom", "process.elf"],
+        &[
+            "native.rom",
+            "native-stats.rom",
+            "process.elf",
+            "process-stats.elf",
+        ],
     ),
     ("guest/conformance", "conformance", &["conformance.elf"]),
     ("bench/micro", "micro", &["micro"]),

@@ -8,6 +8,8 @@
 //!     paravane-agent --connect-unix PATH   connects to a Unix socket, for tests without a guest
 //!     paravane-agent --pack PATH           for `paravane cp`: writes an archive to standard output
 //!     paravane-agent --unpack PATH         for `paravane cp`: reads one from standard input
+//!     paravane-agent --layer-stats read    for `paravane stats`: prints the layer's counts
+//!     paravane-agent --layer-stats reset   the same, and then sets them to zero
 //!
 //! Modules depend on each other in one direction: `serve` answers requests with `init`, `command`
 //! and `session`; `init` uses `system`, `runtime`, `network` and `hosts`; those use `mounts`.
@@ -18,6 +20,7 @@ mod connection;
 mod dial;
 mod hosts;
 mod init;
+mod layer;
 mod modules;
 mod mounts;
 mod network;
@@ -39,8 +42,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some(copied) = copy() {
-        return match copied {
+    if let Some(result) = at_once() {
+        return match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{error}");
@@ -105,8 +108,8 @@ fn begin() -> io::Result<()> {
     init::start()
 }
 
-/// Runs `--pack` or `--unpack`, if the command line has one of them.
-fn copy() -> Option<io::Result<()>> {
+/// Does what `--pack`, `--unpack` or `--layer-stats` says, if the command line has one of them.
+fn at_once() -> Option<io::Result<()>> {
     if std::process::id() == 1 {
         return None;
     }
@@ -116,6 +119,8 @@ fn copy() -> Option<io::Result<()>> {
         Some(tree::pack(Path::new(&path)))
     } else if option == "--unpack" {
         Some(tree::unpack(Path::new(&path)))
+    } else if option == "--layer-stats" {
+        Some(layer::stats(path == "reset"))
     } else {
         None
     }

@@ -19,6 +19,10 @@ pub static NATIVE_STATS_ROM: &[u8] =
 /// header.
 pub static PROCESS_LAYER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/process.elf"));
 
+/// The same layer with a counter and a histogram of cycles for each call.
+pub static PROCESS_STATS_LAYER: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/layers/process-stats.elf"));
+
 /// The guest kernel that tests every call: an ELF file with a PVH note and a VMI note.
 pub static CONFORMANCE_GUEST: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/conformance/conformance.elf"));

@@ -5,7 +5,9 @@
  *	mkrom IMAGE ROM
  *
  * Counts the exception table and makes its offsets relative to the image, pads to whole
- * units, writes rom_length and the checksum. See header.S and extable.h for its input.
+ * units, writes rom_length and the checksum. See header.S and extable.h for its input. Fails
+ * if the entry of a call does not begin with endbr64: kernels call it by a pointer, and
+ * without the mark they must turn indirect branch tracking off.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,41 @@ static void put32(size_t at, unsigned long value)
 {
 	for (int i = 0; i < 4; i++)
 		rom[at + i] = value >> (8 * i) & 0xff;
+}
+
+static unsigned long get16(size_t at)
+{
+	return rom[at] | rom[at + 1] << 8;
+}
+
+/* Whether all sections and calls are inside the image, and all entries are marked. */
+static void check_entries(size_t image_size)
+{
+	static const unsigned char endbr64[] = { 0xf3, 0x0f, 0x1e, 0xfa };
+	size_t section = get32(VMI_OFF_ROM_HEADER_SECTIONS);
+	size_t size = get16(VMI_OFF_ROM_HEADER_SECTION_SIZE);
+	size_t call_size = get32(VMI_OFF_ROM_HEADER_CALL_SIZE);
+	unsigned int count = get16(VMI_OFF_ROM_HEADER_SECTION_COUNT);
+
+	if (section + count * size > image_size)
+		fail("the section table lies outside the image");
+	for (; count--; section += size) {
+		size_t call = get32(section + VMI_OFF_SECTION_CALLS);
+		unsigned int calls = get16(section + VMI_OFF_SECTION_CALL_COUNT), i;
+
+		if (call + calls * call_size > image_size)
+			fail("a call table lies outside the image");
+		for (i = 0; i < calls; i++, call += call_size) {
+			size_t entry = get32(call + VMI_OFF_CALL_ENTRY_OFFSET);
+
+			if (!entry || (entry + sizeof(endbr64) <= image_size &&
+				       !memcmp(rom + entry, endbr64, sizeof(endbr64))))
+				continue;
+			fprintf(stderr, "mkrom: call %#lx has no endbr64 at its entry\n",
+				get16(section + VMI_OFF_SECTION_ID) << 8 | i);
+			exit(2);
+		}
+	}
 }
 
 static void fix_extable(size_t image_size)
@@ -72,6 +109,7 @@ int main(int argc, char **argv)
 	if (size != get32(VMI_OFF_ROM_HEADER_IMAGE_SIZE))
 		fail("the image is not as long as its header says");
 
+	check_entries(size);
 	fix_extable(size);
 	padded = (size + VMI_ROM_UNIT - 1) / VMI_ROM_UNIT * VMI_ROM_UNIT;
 	rom[VMI_OFF_ROM_HEADER_ROM_LENGTH] = padded / VMI_ROM_UNIT;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Primitives and jumps: the native form of the call, from vmi.h, and a return.
+ * Primitives and jumps: the native form of the call, from vmi.h, and a return, after the endbr64 of
+ * each entry.
  *
  * Invariant of primitives: argument in rdi, result in rax, every other register preserved, at most
  * eight bytes of stack besides the return address. The native forms comply. A form that enables
@@ -11,13 +12,13 @@
 #define EMIT(S, s, N, n, num, class, since) EMIT_##class(S, s, N, n)
 #define EMIT_SYSV(S, s, N, n)
 #define EMIT_PRIMITIVE(S, s, N, n)	\
-	ENTRY(native_##s##_##n)		\
+	CALL_ENTRY_POINT(native_##s##_##n)	\
 	VMI_NATIVE_##S##_##N;		\
 	ret;				\
 	END(native_##s##_##n);
 /* Reached with a jump: frame and registers are those that the instruction expects. */
 #define EMIT_JUMP(S, s, N, n)		\
-	ENTRY(native_##s##_##n)		\
+	CALL_ENTRY_POINT(native_##s##_##n)	\
 	VMI_NATIVE_##S##_##N;		\
 	END(native_##s##_##n);
 
@@ -119,7 +120,7 @@
 	VMI_FOR_EACH_CALL(EMIT)
 
 /* Of class sysv, but with a native form: with PCIDs off there is no state. */
-ENTRY(native_mmu_set_cr3)
+CALL_ENTRY_POINT(native_mmu_set_cr3)
 	VMI_NATIVE_MMU_SET_CR3
 	ret
 END(native_mmu_set_cr3)

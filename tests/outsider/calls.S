@@ -5,14 +5,18 @@
 
 /* Calls that are this layer's own. The others are the native layer's. */
 #define OWN(num)									\
-	(num == VMI_CALL_CORE_INIT) | (num == VMI_CALL_CPU_READ_MSR) |			\
+	(num == VMI_CALL_CORE_INIT) | (num == VMI_CALL_CORE_VERSION) |			\
+	(num == VMI_CALL_CPU_READ_MSR) | (num == VMI_CALL_CPU_WRITE_MSR) |		\
+	(num == VMI_CALL_APIC_EOI) | (num == VMI_CALL_MMU_FLUSH_SPACE) |		\
+	(num == VMI_CALL_TIME_READ) | (num == VMI_CALL_TIME_WALLCLOCK) |		\
+	(num == VMI_CALL_TIME_WALLCLOCK_UPDATED) |					\
 	(num == VMI_CALL_CPU_IRQ_DISABLE) | (num == VMI_CALL_CPU_IRQ_FLAG) |		\
 	(num == VMI_CALL_MMU_GET_CR3) | (num == VMI_CALL_MMU_SET_CR3)
 
 /* Sections that no native layer has need no entries. */
 #define PASS(S, s, N, n, num, class, since)	\
 	.if !(OWN(num)) && num >> 8 != VMI_SECTION_STATS && num >> 8 != VMI_SECTION_LINE; \
-	ENTRY(outsider_##s##_##n);		\
+	CALL_ENTRY_POINT(outsider_##s##_##n);	\
 	jmp native_##s##_##n;			\
 	END(outsider_##s##_##n);		\
 	.endif;
@@ -52,7 +56,7 @@ INLINE(cpu, set_cr4, movq %rdi, %cr4)
 
 	/* The same at entry points. */
 #define CODE(s, n, instructions...)		\
-ENTRY(outsider_##s##_##n)			\
+CALL_ENTRY_POINT(outsider_##s##_##n)		\
 	instructions;				\
 	ret;					\
 END(outsider_##s##_##n)
@@ -66,7 +70,7 @@ outsider_code_end:
 	VMI_FOR_EACH_CALL(PASS)
 
 /* Counts in the last bytes of the layer data. rdi stays the root. */
-ENTRY(outsider_mmu_set_cr3)
+CALL_ENTRY_POINT(outsider_mmu_set_cr3)
 	movq	outsider_gs_offset(%rip), %rax
 	movq	%gs:VMI_OFF_PERCPU_DATA(%rax), %rax
 	testq	%rax, %rax

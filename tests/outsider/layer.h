@@ -2,13 +2,18 @@
 /*
  * A layer as docs/writing-a-layer.md tells to write one, for bare metal: what differs from the
  * native layer is what a kernel must not assume. It has records of each kind, inline code that it
- * completes in core.init, large layer data, and no section that a kernel can do without.
+ * completes in core.init, large layer data, and no section that a kernel can do without. It counts
+ * what a kernel uses, and a test can have it steal time and move the wall clock.
  */
 #ifndef OUTSIDER_LAYER_H
 #define OUTSIDER_LAYER_H
 
 #include "features.h"
 #include "outsider.h"
+
+/* core.init takes it back where there are other processors, which it could not flush. */
+#undef LAYER_FEATURES_MMU
+#define LAYER_FEATURES_MMU (VMI_MMU_USER_ISOLATION | VMI_MMU_FLUSH_SPACE)
 
 #define LAYER_NAME "outsider"
 #define LAYER_PERCPU_SIZE OUTSIDER_PERCPU_SIZE

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* The start of the layer, and the register that returns its counts. */
+/* The start of the layer, the calls that it counts or changes, and its registers. */
 #include "native.h"
 #include "outsider.h"
 
 vmi_core_init_fn outsider_core_init;
+vmi_core_version_fn outsider_core_version;
 vmi_cpu_read_msr_fn outsider_cpu_read_msr;
+vmi_cpu_write_msr_fn outsider_cpu_write_msr;
+vmi_mmu_flush_space_fn outsider_mmu_flush_space;
+vmi_apic_eoi_fn outsider_apic_eoi;
+vmi_time_read_fn outsider_time_read;
+vmi_time_wallclock_fn outsider_time_wallclock;
+vmi_time_wallclock_updated_fn outsider_time_wallclock_updated;
 
 extern u8 outsider_code[], outsider_code_end[];
 
@@ -30,6 +37,27 @@ static void complete(u32 displacement)
 	}
 }
 
+/* The section's entry in the table, which is the layer's own copy. */
+static struct vmi_section *section(u32 id)
+{
+	u8 *base = to_pointer(layer_image_base());
+	struct vmi_rom_header *header = (struct vmi_rom_header *)base;
+	struct vmi_section *at = (struct vmi_section *)(base + header->sections);
+
+	for (u32 i = 0; i < header->section_count; i++)
+		if (at[i].id == id)
+			return &at[i];
+	return NULL;
+}
+
+static bool is_alone(void)
+{
+	u32 a, b, c, d;
+
+	cpu_cpuid(1, 0, &a, &b, &c, &d);
+	return !(d & 1u << 28) || (b >> 16 & 0xff) < 2;
+}
+
 int outsider_core_init(struct vmi_init *init)
 {
 	int error = native_core_init(init);
@@ -37,26 +65,105 @@ int outsider_core_init(struct vmi_init *init)
 	if (!error) {
 		outsider_gs_offset = native.percpu_gs_offset;
 		complete((u32)native.percpu_gs_offset);
+		if (!is_alone())
+			section(VMI_SECTION_MMU)->features &= ~VMI_MMU_FLUSH_SPACE;
 	}
 	return error;
 }
 
+s64 outsider_core_version(u32 id)
+{
+	const struct vmi_section *is = section(id);
+
+	return is ? (s64)((u64)is->features << 32 | is->version) : -VMI_ENOENT;
+}
+
+/* One locked instruction: an interrupt or a move to another vCPU loses nothing. */
+static void count(u32 field)
+{
+	u64 *at = (u64 *)((u8 *)native_self() + field);
+
+	__asm__ volatile("lock incq %0" : "+m"(*at));
+}
+
+int outsider_mmu_flush_space(u64 cr3, u64 context, u64 generation, u64 start, u64 end)
+{
+	(void)cr3;
+	(void)context;
+	(void)generation;
+	if (!(section(VMI_SECTION_MMU)->features & VMI_MMU_FLUSH_SPACE))
+		return -VMI_ENOSYS;
+	if (end < start)
+		return -VMI_EINVAL;
+	count(OUTSIDER_FLUSH_SPACE);
+	/* Nothing is kept of a space that is not loaded. */
+	return native_mmu_flush_tlb(VMI_FLUSH_USER);
+}
+
+void outsider_apic_eoi(void)
+{
+	count(OUTSIDER_EOI);
+	native_apic_eoi();
+}
+
+/* Of the machine, set by the registers. */
+static u64 stolen_since, clock_moved;
+static bool steals, clock_news;
+
+void outsider_time_read(struct vmi_times *times)
+{
+	native_time_read(times);
+	if (!READ_ONCE(steals))
+		return;
+	times->stolen = (times->real - READ_ONCE(stolen_since)) / 4;
+	times->available = times->real - times->stolen;
+}
+
+u64 outsider_time_wallclock(void)
+{
+	count(OUTSIDER_WALLCLOCK);
+	return native_time_wallclock() + READ_ONCE(clock_moved);
+}
+
+int outsider_time_wallclock_updated(void)
+{
+	return __atomic_exchange_n(&clock_news, false, __ATOMIC_SEQ_CST);
+}
+
+int outsider_cpu_write_msr(u32 msr, u64 value)
+{
+	switch (msr) {
+	case OUTSIDER_MOVE_CLOCK:
+		WRITE_ONCE(clock_moved, clock_moved + value * 1000000000);
+		__atomic_store_n(&clock_news, true, __ATOMIC_SEQ_CST);
+		return 0;
+	case OUTSIDER_STEAL:
+		WRITE_ONCE(stolen_since, native_real_time());
+		barrier();
+		WRITE_ONCE(steals, true);
+		return 0;
+	}
+	return native_cpu_write_msr(msr, value);
+}
+
 int outsider_cpu_read_msr(u32 msr, u64 *value)
 {
-	u32 index = msr - OUTSIDER_MSR, count;
+	u32 index = msr - OUTSIDER_MSR, small;
 	u64 field = OUTSIDER_IRQ_DISABLE + 4 * index;
 
 	if (index > OUTSIDER_APIC_ID)
 		return native_cpu_read_msr(msr, value);
-	if (index == OUTSIDER_COUNTS) {
-		*value = READ_ONCE(*(u64 *)((u8 *)native_self() + OUTSIDER_SET_CR3));
+	if (index >= OUTSIDER_FAST && index < OUTSIDER_COUNTS) {
+		u32 at = OUTSIDER_SET_CR3 - 8 * (index - OUTSIDER_FAST);
+
+		*value = READ_ONCE(*(u64 *)((u8 *)native_self() + at));
 		return 0;
 	}
 	if (index == OUTSIDER_APIC_ID)
 		field = VMI_OFF_PERCPU_APIC_ID;
 	__asm__ volatile("movl %%gs:(%1), %0"
-			 : "=r"(count)
+			 : "=r"(small)
 			 : "r"(outsider_gs_offset + field));
-	*value = count;
+	*value = small;
 	return 0;
 }

@@ -15,10 +15,23 @@
 #define OUTSIDER_IRQ_FLAG (VMI_OFF_PERCPU_FAST + 4)
 #define OUTSIDER_GET_CR3 (VMI_OFF_PERCPU_FAST + 8)
 
-/* cpu.read_msr of this number and of those after it returns what the vCPU has counted. */
+/* Others, u64 each, before that one. */
+#define OUTSIDER_EOI (OUTSIDER_SET_CR3 - 8)
+#define OUTSIDER_FLUSH_SPACE (OUTSIDER_SET_CR3 - 16)
+#define OUTSIDER_WALLCLOCK (OUTSIDER_SET_CR3 - 24)
+
+/*
+ * cpu.read_msr of this number and of those after it returns what the vCPU has counted: the three in
+ * struct vmi_percpu, then mmu.set_cr3, apic.eoi, mmu.flush_space and time.wallclock.
+ */
 #define OUTSIDER_MSR 0x4f757400
-#define OUTSIDER_COUNTS 3	/* those in struct vmi_percpu, then mmu.set_cr3 */
+#define OUTSIDER_FAST 3
+#define OUTSIDER_COUNTS 7
 /* The next number returns the vCPU's local APIC id as the kernel has told it. */
-#define OUTSIDER_APIC_ID (OUTSIDER_COUNTS + 1)
+#define OUTSIDER_APIC_ID OUTSIDER_COUNTS
+/* cpu.write_msr: so many seconds the wall clock moves. */
+#define OUTSIDER_MOVE_CLOCK (OUTSIDER_MSR + 0x10)
+/* cpu.write_msr: from now on a quarter of the time is stolen. */
+#define OUTSIDER_STEAL (OUTSIDER_MSR + 0x11)
 
 #endif

@@ -21,7 +21,7 @@ impl LayerFile {
     pub fn built_in(layer: Layer) -> Self {
         LayerFile {
             expect: layer.name().to_string(),
-            rom: layer.rom().map(Cow::Borrowed),
+            rom: layer.rom().or(layer.program()).map(Cow::Borrowed),
         }
     }
 

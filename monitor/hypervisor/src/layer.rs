@@ -14,6 +14,8 @@ pub enum Layer {
     NativeStats,
     /// The layer of --hypervisor process
     Process,
+    /// As process, and counts
+    ProcessStats,
 }
 
 impl Layer {
@@ -24,15 +26,25 @@ impl Layer {
             Layer::Native => "native",
             Layer::NativeStats => "native-stats",
             Layer::Process => "process",
+            Layer::ProcessStats => "process-stats",
         }
     }
 
     /// The ROM that this program carries, if this layer has one.
     pub fn rom(self) -> Option<&'static [u8]> {
         match self {
-            Layer::None | Layer::Process => None,
+            Layer::None | Layer::Process | Layer::ProcessStats => None,
             Layer::Native => Some(paravane_blobs::NATIVE_ROM),
             Layer::NativeStats => Some(paravane_blobs::NATIVE_STATS_ROM),
+        }
+    }
+
+    /// The program of a layer of the process hypervisor.
+    pub fn program(self) -> Option<&'static [u8]> {
+        match self {
+            Layer::Process => Some(paravane_blobs::PROCESS_LAYER),
+            Layer::ProcessStats => Some(paravane_blobs::PROCESS_STATS_LAYER),
+            Layer::None | Layer::Native | Layer::NativeStats => None,
         }
     }
 }

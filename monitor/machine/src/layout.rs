@@ -2,11 +2,10 @@
 //! Where the code of a running machine is: for whoever samples it from the outside.
 
 use crate::vm::Vm;
-use paravane_blobs::PROCESS_LAYER;
+use paravane_hypervisor::Layer;
 use paravane_user_io::text::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::sync::OnceLock;
 
 /// Processes and programs of a machine. All of it is the monitor's own knowledge; none of it comes
 /// from memory that the guest can write.
@@ -28,7 +27,7 @@ pub struct Layout {
 
 impl Layout {
     /// A machine's, now; `None` if its code does not run in processes.
-    pub(crate) fn of(vm: &Vm, kernel_build_id: Option<&str>) -> Option<Self> {
+    pub(crate) fn of(vm: &Vm, kernel_build_id: Option<&str>, layer: Layer) -> Option<Self> {
         let Vm::Process(vm) = vm else {
             return None;
         };
@@ -38,14 +37,12 @@ impl Layout {
             processes: machine.process_ids(),
             kernel_delta: vm.debug().delta,
             kernel_build_id: kernel_build_id.map(String::from),
-            layer: layer_id(),
+            layer: layer_id(layer)?,
         })
     }
 }
 
-/// SHA-256 of the layer's program in this build.
-pub fn layer_id() -> String {
-    static ID: OnceLock<String> = OnceLock::new();
-    ID.get_or_init(|| hex(&Sha256::digest(PROCESS_LAYER)))
-        .clone()
+/// SHA-256 of a layer's program in this build, if it is one of the process hypervisor.
+pub fn layer_id(layer: Layer) -> Option<String> {
+    layer.program().map(|program| hex(&Sha256::digest(program)))
 }

@@ -50,6 +50,9 @@ pub struct Spec {
     pub metrics: Option<PathBuf>,
     /// Debuggers may trace the machine's processes.
     pub debuggable: bool,
+    /// The layer counts its calls.
+    #[serde(default)]
+    pub stats: bool,
     /// The time after which the machine ends, in seconds.
     pub timeout: Option<u64>,
     /// The command. If it is empty, a shell runs, or in the background nothing.

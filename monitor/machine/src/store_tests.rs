@@ -29,6 +29,7 @@ fn spec() -> Spec {
         publish: Vec::new(),
         metrics: None,
         debuggable: false,
+        stats: false,
         timeout: Some(1),
         command: vec![Word("true".into())],
         env: vec![(Word("A".into()), Word("b".into()))],

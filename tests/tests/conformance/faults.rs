@@ -85,7 +85,7 @@ fn faults() -> Result<Vec<Fault>, String> {
             |line| match line.split_whitespace().collect::<Vec<_>>()[..] {
                 [
                     name,
-                    layer @ ("native" | "native-stats" | "process"),
+                    layer @ ("native" | "native-stats" | "process" | "process-stats"),
                     cpus,
                     test,
                     ref call @ ..,
@@ -117,7 +117,7 @@ fn whole(fault: &Fault, hypervisor: &str, words: &[&str]) -> Arc<Run> {
 
 fn caught(fault: &Fault) -> Result<(), Failed> {
     let out = tempfile::tempdir()?;
-    let process = fault.layer == "process";
+    let process = fault.layer.starts_with("process");
     let layers = source_root().join("layers");
     let make = Command::new("make")
         .arg("-C")
@@ -127,6 +127,7 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
             layers
         })
         .arg(format!("OUT={}", out.path().display()))
+        .args((fault.layer == "process-stats").then_some("STATS=1"))
         .arg(format!("FAULT={}", fault.name))
         // Do not use the job server of a make that runs this test.
         .env_remove("MAKEFLAGS")
@@ -136,13 +137,13 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
         return Err(format!("make: {}", String::from_utf8_lossy(&make.stderr)).into());
     }
     let file = if process {
-        "process.elf".to_string()
+        format!("{}.elf", fault.layer)
     } else {
         format!("{}.rom", fault.layer)
     };
     let rom = out.path().join(file);
     let (hypervisor, layer) = if process {
-        ("process", vec![])
+        ("process", vec!["--layer", fault.layer.as_str()])
     } else {
         ("qemu", vec!["--layer", fault.layer.as_str()])
     };

@@ -168,6 +168,10 @@ pub struct MachineOptions {
     #[arg(long)]
     pub debuggable: bool,
 
+    /// Count the calls of the machine's layer for `paravane stats`, which makes the machine slower
+    #[arg(long)]
+    pub stats: bool,
+
     /// Turn off a guess of the monitor at what is faster (may be repeated)
     #[arg(long, value_enum, value_name = "HEURISTIC")]
     pub without: Vec<Heuristic>,
@@ -243,6 +247,20 @@ pub struct Stat {
     /// Print the figures every second until the machine ends
     #[arg(long, short)]
     pub watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// The machine's name
+    pub name: String,
+
+    /// Print JSON, with the histogram of each call
+    #[arg(long)]
+    pub json: bool,
+
+    /// Then set all counts to zero
+    #[arg(long)]
+    pub reset: bool,
 }
 
 #[derive(Debug, Args)]

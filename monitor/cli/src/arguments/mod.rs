@@ -16,7 +16,7 @@ pub use bench::{
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{
     Attach, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat,
-    Stop,
+    Stats, Stop,
 };
 pub use profile::Profile;
 pub use tools::{
@@ -79,6 +79,9 @@ pub enum Command {
     /// Print the figures of a running machine: exits, mappings, switches, host calls, steal time,
     /// device work
     Stat(Stat),
+    /// Print how often the kernel of a machine of `run --stats` has called its layer, and how many
+    /// cycles the calls took
+    Stats(Stats),
     /// Sample a running machine, and print where the time of its vCPUs goes: guest programs, guest
     /// kernel and layer by function, host kernel, waiting
     Profile(Profile),

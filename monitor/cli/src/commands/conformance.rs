@@ -155,22 +155,20 @@ fn layer(args: &Conformance) -> anyhow::Result<LayerFile> {
     if args.hypervisor == HypervisorKind::Process {
         // Its layer is part of it. Another build of the same layer can replace it.
         return match (&args.rom, args.layer) {
-            (None, None | Some(Layer::Process)) => Ok(LayerFile::built_in(Layer::Process)),
-            (None, Some(layer)) => bail!(
+            (_, Some(layer)) if layer.program().is_none() => bail!(
                 "--layer {} does not run on --hypervisor process",
                 layer.name()
             ),
-            (Some(path), None | Some(Layer::Process)) => {
-                LayerFile::load_unchecked(path, Some(Layer::Process))
+            (None, layer) => Ok(LayerFile::built_in(layer.unwrap_or(Layer::Process))),
+            (Some(path), layer) => {
+                LayerFile::load_unchecked(path, Some(layer.unwrap_or(Layer::Process)))
             }
-            (Some(_), Some(layer)) => bail!(
-                "--layer {} does not run on --hypervisor process",
-                layer.name()
-            ),
         };
     }
     match (&args.rom, args.layer) {
-        (_, Some(Layer::Process)) => bail!("--layer process only runs on --hypervisor process"),
+        (_, Some(layer)) if layer.program().is_some() => {
+            bail!("--layer {} only runs on --hypervisor process", layer.name())
+        }
         (Some(path), layer) if args.unchecked_rom => LayerFile::load_unchecked(path, layer),
         (Some(path), layer) => LayerFile::load(path, layer),
         (None, Some(layer)) => Ok(LayerFile::built_in(layer)),

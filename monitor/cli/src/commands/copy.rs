@@ -5,31 +5,26 @@
 //! from a guest is hostile: only the one requested name is changed ([`paravane_images::unpack`]),
 //! no link from a guest is followed, now or on a later copy, and no file becomes setuid or setgid.
 
+use super::far::{Far, Stream};
 use crate::arguments;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::tree::pack;
 use paravane_images::unpack::{Rules, Tree};
-use paravane_machine::store::Store;
 use paravane_user_io::outcome::Outcome;
-use paravane_user_io::text;
 use rustix::fs::{Mode, OFlags, openat, renameat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, BufWriter, Read};
+use std::io::{self, BufWriter};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::JoinHandle;
 use tempfile::TempDir;
 
 /// Limits of one copy from a guest: files, and bytes.
 const ENTRIES: u64 = 4_000_000;
 const BYTES: u64 = 1 << 40;
-/// How much of the guest's error messages is shown, in bytes.
-const COMPLAINTS: u64 = 16 << 10;
 
 /// Runs the command.
 pub fn run(args: &arguments::Cp) -> anyhow::Result<Outcome> {
@@ -48,76 +43,18 @@ fn in_machine(word: &str) -> Option<(&str, &str)> {
         .filter(|(name, _)| !name.is_empty() && !name.contains('/'))
 }
 
-/// The agent's program that runs in a guest.
-struct Far {
-    child: Child,
-    complaints: Option<JoinHandle<String>>,
-}
-
-impl Far {
-    fn start(name: &str, option: &str, path: &str) -> anyhow::Result<Self> {
-        // Reports here if the machine does not run.
-        super::machines::running(&Store::open()?, name)?;
+/// Starts the guest's side of a copy, whose archive is its output or its input.
+fn far(name: &str, archive: Stream, path: &str) -> anyhow::Result<Far> {
+    let option = match archive {
+        Stream::Output => "--pack",
+        Stream::Input => "--unpack",
+    };
+    Far::start(name, archive, || {
         if !path.starts_with('/') {
             bail!("{name}:{path}: the path in the machine must be absolute");
         }
-        let mut command =
-            Command::new(std::env::current_exe().context("cannot find this program")?);
-        command.args(["exec", name, "--", "/proc/self/exe", option, path]);
-        let (input, output) = match option {
-            "--pack" => (Stdio::null(), Stdio::piped()),
-            _ => (Stdio::piped(), Stdio::null()),
-        };
-        command.stdin(input).stdout(output).stderr(Stdio::piped());
-        let mut child = command.spawn().context("cannot start this program again")?;
-        let complaints = child.stderr.take().map(|pipe| {
-            std::thread::spawn(move || {
-                let mut said = Vec::new();
-                // Discard further messages, so that the writer does not block.
-                let mut pipe = pipe;
-                let _ = pipe.by_ref().take(COMPLAINTS).read_to_end(&mut said);
-                let _ = std::io::copy(&mut pipe, &mut std::io::sink());
-                text::clean(
-                    &said
-                        .into_iter()
-                        .map(|b| if b == b'\n' { b' ' } else { b })
-                        .collect::<Vec<_>>(),
-                )
-            })
-        });
-        Ok(Far { child, complaints })
-    }
-
-    /// Waits for the program. Messages that are no error are passed on to the user.
-    fn finish(mut self) -> anyhow::Result<()> {
-        drop(self.child.stdin.take());
-        let status = self.child.wait()?;
-        let said = self
-            .complaints
-            .take()
-            .and_then(|thread| thread.join().ok())
-            .unwrap_or_default();
-        let said = text::one_line(said.trim_start_matches("paravane: "));
-        if !status.success() {
-            bail!(
-                "{}",
-                if said.is_empty() {
-                    "the machine ended".to_string()
-                } else {
-                    said
-                }
-            );
-        }
-        if !said.is_empty() {
-            eprintln!("paravane: {said}");
-        }
-        Ok(())
-    }
-
-    fn give_up(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+        Ok([option, path])
+    })
 }
 
 /// Copies out of a machine.
@@ -137,7 +74,7 @@ fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
         first: Some((base.to_os_string(), place.first())),
     };
     let mut tree = Tree::at(place.root().try_clone().with_context(complain)?, rules);
-    let mut far = Far::start(machine, "--pack", path)?;
+    let mut far = far(machine, Stream::Output, path)?;
     let archive = far
         .child
         .stdout
@@ -262,7 +199,7 @@ fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsStrin
 fn into(from: &Path, machine: &str, path: &str) -> anyhow::Result<()> {
     let from = std::path::absolute(from).with_context(|| from.display().to_string())?;
     fs::symlink_metadata(&from).with_context(|| from.display().to_string())?;
-    let mut far = Far::start(machine, "--unpack", path)?;
+    let mut far = far(machine, Stream::Input, path)?;
     let input = far.child.stdin.take().context("no stream to the machine")?;
     let sent = pack(
         &from,

@@ -8,6 +8,7 @@ mod conformance;
 mod conformance_report;
 mod copy;
 mod exec;
+mod far;
 mod generate;
 mod image;
 mod kernel;
@@ -17,6 +18,7 @@ mod profile;
 mod rom;
 mod run;
 mod stat;
+mod stats;
 mod vbus;
 
 use crate::arguments::{Command, Conformance, HypervisorKind};
@@ -60,6 +62,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Attach(args) => attach::run(args),
         Command::Inspect(args) => machines::inspect(args),
         Command::Stat(args) => stat::run(args),
+        Command::Stats(args) => stats::run(args),
         Command::Profile(args) => profile::run(args),
         Command::Monitor(args) => run::monitor(args),
         Command::Boot(args) => boot::run(args),

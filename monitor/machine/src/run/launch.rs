@@ -17,7 +17,7 @@ use paravane_devices::balloon::Balloon;
 use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{self, Hub, Vsock};
 use paravane_gdb::{self as gdb, Address, Listener};
-use paravane_hypervisor::{Format, KernelFile};
+use paravane_hypervisor::{Format, KernelFile, Layer};
 use paravane_hypervisor::{kvm, process};
 use paravane_kernel as kernel;
 use paravane_user_io::files;
@@ -70,6 +70,7 @@ pub type Starting = Worker<anyhow::Result<Made>>;
 #[derive(Debug)]
 pub struct Made {
     vm: Vm,
+    layer: Layer,
     choice: Choice,
     calls: Calls,
     resources: Resources,
@@ -85,6 +86,8 @@ pub struct Made {
 #[derive(Debug)]
 pub struct Started {
     pub vm: Vm,
+    /// The layer that it has.
+    pub layer: Layer,
     /// What runs it, and why.
     pub choice: Choice,
     pub calls: Calls,
@@ -214,7 +217,7 @@ impl Machine {
             Model::virtio(Balloon::default()),
         ];
         let resources = Resources::new(&self.spec, report, &mut devices)?;
-        let vm = self.vm(devices, gdb)?;
+        let (vm, layer) = (self.vm(devices, gdb)?, self.layer());
         // Guest memory has a copy of both.
         drop((self.kernel, self.initrd));
         let metrics = match &self.spec.metrics {
@@ -234,6 +237,7 @@ impl Machine {
         let folder = named.map(store::Machine::folder);
         Ok(Made {
             vm,
+            layer,
             choice: self.choice,
             calls,
             resources,
@@ -244,13 +248,23 @@ impl Machine {
         })
     }
 
+    /// The layer that the guest gets, if its kernel looks for one.
+    fn layer(&self) -> Layer {
+        match (self.choice.is_kvm(), self.spec.stats) {
+            (true, true) => Layer::NativeStats,
+            (true, false) => Layer::None,
+            (false, true) => Layer::ProcessStats,
+            (false, false) => Layer::Process,
+        }
+    }
+
     fn vm(&self, devices: Vec<Model>, gdb: Option<&Address>) -> anyhow::Result<Vm> {
         let (vcpus, memory) = (self.spec.cpus, u64::from(self.spec.memory_mib) << 20);
         if self.choice.is_kvm() {
             let config = kvm::Config {
                 name: &self.kernel.name,
                 kernel: &self.kernel.bytes,
-                layer: None,
+                layer: self.layer().rom(),
                 command_line: &self.command_line,
                 initrd: &self.initrd,
                 vcpus,
@@ -272,7 +286,7 @@ impl Machine {
         let config = process::Config {
             name: &self.kernel.name,
             kernel: &self.kernel.bytes,
-            layer: paravane_blobs::PROCESS_LAYER,
+            layer: self.layer().program().context(START)?,
             command_line: &self.command_line,
             initrd: &self.initrd,
             vcpus,
@@ -331,6 +345,7 @@ impl Made {
         self.vm.start_kernel();
         Ok(Started {
             vm: self.vm,
+            layer: self.layer,
             choice: self.choice,
             calls: self.calls,
             resources: self.resources,

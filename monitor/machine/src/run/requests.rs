@@ -63,7 +63,7 @@ impl Drive<'_> {
                 Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
                 Machine::Started(started) => {
                     let build_id = started.kernel.build_id();
-                    match Layout::of(&started.vm, build_id) {
+                    match Layout::of(&started.vm, build_id, started.layer) {
                         Some(layout) => give_json(client, &layout),
                         None => client.answer(Err(format!(
                             "it runs on {}, whose code cannot be sampled: start it with \

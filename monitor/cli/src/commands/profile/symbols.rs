@@ -2,7 +2,7 @@
 //! The functions of a machine's kernel and layer.
 
 use anyhow::{Context, bail};
-use paravane_blobs::PROCESS_LAYER;
+use paravane_hypervisor::Layer;
 use paravane_machine::control::{Request, ask};
 use paravane_machine::layout::{Layout, layer_id};
 use paravane_machine::store::Machine;
@@ -73,10 +73,12 @@ fn contents(file: &File) -> anyhow::Result<Vec<u8>> {
 
 /// The layer is part of the monitor's program, which may be another build than this one.
 fn layer(layout: &Layout) -> anyhow::Result<Book> {
-    if layout.layer != layer_id() {
-        bail!("the machine was started by another build of paravane");
+    let same = |layer: &Layer| layer_id(*layer).is_some_and(|id| id == layout.layer);
+    let layer = [Layer::Process, Layer::ProcessStats].into_iter().find(same);
+    match layer.and_then(Layer::program) {
+        Some(program) => Book::read(program, 0),
+        None => bail!("the machine was started by another build of paravane"),
     }
-    Book::read(PROCESS_LAYER, 0)
 }
 
 #[cfg(test)]
@@ -111,8 +113,10 @@ mod tests {
             processes: vec![],
             kernel_delta: 0,
             kernel_build_id: None,
-            layer: layer_id(),
+            layer: layer_id(Layer::ProcessStats).unwrap(),
         };
+        assert!(layer(&layout).is_ok());
+        layout.layer = layer_id(Layer::Process).unwrap();
         let book = layer(&layout).unwrap();
         let base = paravane_abi::process::PHV_LAYER_BASE;
         let names: Vec<&str> = (base..base + 0x20000)

@@ -48,6 +48,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         publish: args.publish.iter().map(ToString::to_string).collect(),
         metrics: absolute(&args.metrics).context("--metrics")?,
         debuggable: args.debuggable,
+        stats: args.stats,
         timeout: args.timeout,
         command: process
             .command(words(&args.command)?)
