@@ -137,6 +137,69 @@ fn linux_obeys_each_record() {
     }
 }
 
+/// What the layer offers beside its records: the kernel's interrupts end by it, a flush of a space
+/// is one call where the layer can do it, the wall clock is the layer's and follows its jumps, and
+/// stolen time is accounted.
+#[test]
+fn linux_uses_what_the_layer_offers() {
+    let folder = tempfile::tempdir().unwrap();
+    let rom = build(folder.path());
+    let run = boot(&folder, &rom, "1");
+    let count = |call: &str| -> u64 {
+        let start = format!("count 0 {call} ");
+        let mut lines = run.stdout.lines();
+        let line = lines.find_map(|line| line.strip_prefix(&start));
+        line.unwrap_or_else(|| panic!("{start}: {run:?}"))
+            .parse()
+            .unwrap()
+    };
+    assert!(count("eoi") > 100, "{run:?}");
+    // Each fork of the program flushes what has become read-only.
+    assert!(count("flush_space") > 100, "{run:?}");
+    // At least the first time, and what was missing when the clock source came.
+    assert!(count("wallclock") >= 1, "{run:?}");
+    let after = |start: &str| {
+        let mut lines = run.stdout.lines();
+        lines.find_map(|line| line.strip_prefix(start)).unwrap()
+    };
+    let moved: u64 = after("moved ").parse().unwrap();
+    assert!((3598..3610).contains(&moved), "{run:?}");
+    assert_eq!(after("stolen before "), "0", "{run:?}");
+    let (stolen, all) = run
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("stolen ")?.strip_suffix(" ms"))
+        .and_then(|line| line.split_once(" of "))
+        .unwrap();
+    let (stolen, all): (u64, u64) = (stolen.parse().unwrap(), all.parse().unwrap());
+    let share = stolen * 100 / all.max(1);
+    assert!((18..=32).contains(&share), "{share} %: {run:?}");
+    for word in ["WARNING:", "BUG:", "Oops", "Call Trace"] {
+        assert!(!run.stdout.contains(word), "{word}: {run:?}");
+    }
+}
+
+/// With an entry that is not marked Linux says which, and turns indirect branch tracking off.
+#[test]
+fn an_unmarked_entry_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = build(folder.path());
+    let line = "has no endbr64, without IBT";
+    let run = boot(&folder, &good, "1");
+    assert!(!run.stdout.contains(line), "{run:?}");
+    let good = fs::read(good).unwrap();
+    let word = |at: usize| u32::from_le_bytes(good[at..at + 4].try_into().unwrap()) as usize;
+    // struct vmi_section of cpu is the second, its calls are at 8. A call entry has 12 bytes.
+    let halt = word(word(word(rom::SECTIONS) + 16 + 8) + 5 * 12);
+    assert_eq!(good[halt..halt + 4], [0xf3, 0x0f, 0x1e, 0xfa]);
+    let file = folder.path().join("unmarked.rom");
+    fs::write(&file, rom::with(&good, halt, &[0x0f, 0x1f, 0x40, 0])).unwrap();
+    let run = boot(&folder, &file, "1");
+    let line = format!("log VMI: layer outsider: cpu.halt {line}\n");
+    assert!(run.stdout.contains(&line), "{run:?}");
+    assert!(run.stdout.contains("log VMI: layer outsider 1."), "{run:?}");
+}
+
 /// The native layer leaves every site the instruction that it is without a layer.
 #[test]
 fn the_native_layer_changes_no_site() {

@@ -2,6 +2,7 @@
 /*
  * The first process of a machine with a layer: makes two CPUs work, and prints what the kernel says
  * of the layer and what the layer has counted, which tests/outsider tells in registers of its own.
+ * With that layer it also has the wall clock moved, and time stolen.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -13,10 +14,13 @@
 #include <sys/reboot.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The registers of tests/outsider/outsider.h. */
 #define MSR 0x4f757400
+#define MOVE_CLOCK (MSR + 0x10)
+#define STEAL (MSR + 0x11)
 #define STATS "/sys/kernel/debug/vmi/stats"
 
 /* Prints the lines of a file, each after a word. */
@@ -51,14 +55,14 @@ static void print_log(void)
 static void print_counts(int cpu)
 {
 	static const char *const names[] = { "irq_disable", "irq_flag", "get_cr3", "set_cr3",
-					     "apic_id" };
+					     "eoi", "flush_space", "wallclock", "apic_id" };
 	char path[64];
 	uint64_t count;
 	int file;
 
 	snprintf(path, sizeof(path), "/dev/cpu/%d/msr", cpu);
 	file = open(path, O_RDONLY);
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < 8; i++) {
 		if (pread(file, &count, 8, MSR + i) == 8)
 			printf("count %d %s %llu\n", cpu, names[i], (unsigned long long)count);
 		else
@@ -87,13 +91,89 @@ static void work(int cpu)
 	}
 }
 
+static int set_register(unsigned int msr, uint64_t value)
+{
+	int file = open("/dev/cpu/0/msr", O_WRONLY);
+	int result = pwrite(file, &value, 8, msr) == 8 ? 0 : -1;
+
+	close(file);
+	return result;
+}
+
+static int64_t seconds(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return now.tv_sec;
+}
+
+/* The eighth number of /proc/stat, in ms. */
+static uint64_t stolen_ms(void)
+{
+	unsigned long long ticks = 0;
+	FILE *file = fopen("/proc/stat", "r");
+
+	if (fscanf(file, "cpu %*u %*u %*u %*u %*u %*u %*u %llu", &ticks) != 1)
+		printf("/proc/stat has another form\n");
+	fclose(file);
+	return ticks * 1000 / sysconf(_SC_CLK_TCK);
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000ULL + now.tv_nsec / 1000000;
+}
+
+static void spin(int64_t time)
+{
+	for (int64_t end = seconds(CLOCK_MONOTONIC) + time; seconds(CLOCK_MONOTONIC) < end;)
+		;
+}
+
+/* The hypervisor's clock jumps by an hour: how far does the machine's? */
+static void move_clock(void)
+{
+	int64_t before = seconds(CLOCK_REALTIME) - seconds(CLOCK_MONOTONIC), moved = 0;
+
+	if (set_register(MOVE_CLOCK, 3600))
+		perror("the clock does not move");
+	for (int i = 0; i < 100 && moved < 3000; i++) {
+		usleep(100000);
+		moved = seconds(CLOCK_REALTIME) - seconds(CLOCK_MONOTONIC) - before;
+	}
+	printf("moved %lld\n", (long long)moved);
+}
+
+/* A quarter of the time is stolen from now on: how much of it does the kernel account? */
+static void steal(void)
+{
+	uint64_t start, stolen;
+
+	printf("stolen before %llu\n", (unsigned long long)stolen_ms());
+	if (set_register(STEAL, 1))
+		perror("nothing is stolen");
+	/* The kernel notices it first. */
+	spin(4);
+	start = now_ms();
+	stolen = stolen_ms();
+	spin(4);
+	printf("stolen %llu of %llu ms\n", (unsigned long long)(stolen_ms() - stolen),
+	       (unsigned long long)(now_ms() - start));
+}
+
 int main(void)
 {
 	mount("dev", "/dev", "devtmpfs", 0, NULL);
+	mkdir("/proc", 0755);
+	mount("proc", "/proc", "proc", 0, NULL);
 	mkdir("/sys", 0755);
 	mount("sys", "/sys", "sysfs", 0, NULL);
 	mount("debug", "/sys/kernel/debug", "debugfs", 0, NULL);
-	for (int cpu = 0; cpu < 2; cpu++)
+	for (int cpu = 0; cpu < 2 && cpu < sysconf(_SC_NPROCESSORS_ONLN); cpu++)
 		work(cpu);
 	print_log();
 	print_file("sites", "/sys/kernel/debug/vmi/calls");
@@ -109,6 +189,10 @@ int main(void)
 	}
 	for (int cpu = 0; cpu < sysconf(_SC_NPROCESSORS_ONLN); cpu++)
 		print_counts(cpu);
+	if (!access("/sys/kernel/debug/vmi/calls", F_OK) && !set_register(MOVE_CLOCK, 0)) {
+		move_clock();
+		steal();
+	}
 	printf("done\n");
 	fflush(stdout);
 	reboot(RB_POWER_OFF);

@@ -188,6 +188,40 @@ static void check_again(struct timer_list *unused)
 	vmi_clock_check();
 }
 
+/*
+ * Beside the kernel's own timers: each CPU that is awake looks once a second whether the hypervisor
+ * has something to say.
+ */
+static DEFINE_PER_CPU(struct timer_list, look_timers);
+
+static void look(struct timer_list *timer)
+{
+	if (vmi.time_read)
+		vmi_look_for_steal();
+	if (vmi.time_wallclock_updated && vmi.time_wallclock_updated())
+		schedule_work(&wall_work);
+	mod_timer(timer, jiffies + HZ);
+}
+
+static void __init look_for_news(void)
+{
+	int cpu;
+
+	if (!vmi_layer.present || !vmi.time_read)
+		return;
+	if (vmi.time_wallclock && vmi.time_wallclock_updated) {
+		vmi.time_wallclock_updated();
+		wall_offset = wall_now();
+	}
+	for_each_online_cpu(cpu) {
+		struct timer_list *timer = per_cpu_ptr(&look_timers, cpu);
+
+		timer_setup(timer, look, TIMER_DEFERRABLE | TIMER_PINNED);
+		timer->expires = jiffies + HZ;
+		add_timer_on(timer, cpu);
+	}
+}
+
 static int clock_show(struct seq_file *file, void *unused)
 {
 	seq_printf(file, "offset_ns %lld\nworst_offset_ns %lld\nrate_ppb %lld\n", offset_ns,
@@ -207,8 +241,10 @@ static int __init vmi_init_clock(void)
 	struct timespec64 wall;
 	unsigned int i;
 
-	if (!vmi_low)
+	if (!vmi_low) {
+		look_for_news();
 		return 0;
+	}
 	wall = ns_to_timespec64(vmi.time_wallclock());
 	do_settimeofday64(&wall);
 	vmi.time_wallclock_updated();

@@ -9,6 +9,10 @@
 #include <linux/smp.h>
 #include <linux/string.h>
 #include <linux/stringify.h>
+#include <asm/apic.h>
+#include <asm/cpufeature.h>
+#include <asm/fixmap.h>
+#include <asm/msr.h>
 #include <asm/segment.h>
 #include <asm/smp.h>
 #include <asm/vmi.h>
@@ -26,6 +30,14 @@ static struct vmi_percpu early_percpu[NR_CPUS] __aligned(VMI_PERCPU_ALIGN);
 
 /* Holds a layer from an option ROM: near its callers, and executable (vmi_set_memory_nx()). */
 static u8 layer_space[SZ_256K] __page_aligned_bss;
+
+/* The boot vCPU's layer data at an entry from a hypervisor, if they are no larger. */
+static u8 early_data[2 * PAGE_SIZE] __aligned(VMI_PERCPU_ALIGN);
+
+static bool __init overlaps(u64 start, u64 size, u64 other, u64 other_size)
+{
+	return start < other + other_size && other < start + size;
+}
 
 void vmi_print(const char *text)
 {
@@ -52,6 +64,26 @@ static void fill_table(void)
 	vmi_sysret_target = vmi.cpu_sysret;
 }
 
+/* Uses a layer where it lies, or copies it to where the kernel can call it. */
+static enum vmi_rom_error load(const struct vmi_rom *rom)
+{
+	const struct vmi_rom_header *h = &rom->header;
+
+	vmi_layer.rom = *rom;
+	vmi_layer.base = rom->image;
+	if (!(h->flags & VMI_HEADER_IN_PLACE)) {
+		if (h->load_size > sizeof(layer_space))
+			return VMI_ROM_LOAD_SIZE;
+		memcpy(layer_space, rom->image, h->image_size);
+		memset(layer_space + h->image_size, 0, h->load_size - h->image_size);
+		vmi_layer.base = layer_space;
+		vmi_layer.rom.image = layer_space;
+	}
+	memcpy(vmi_layer.name, h->name, sizeof(h->name));
+	fill_table();
+	return VMI_ROM_OK;
+}
+
 enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info)
 {
 	enum vmi_rom_error error;
@@ -59,34 +91,15 @@ enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info)
 
 	error = vmi_rom_check(&rom, (const void *)info->rom, info->rom_size,
 			      VMI_ROM_FROM_BOOT_INFO);
-	if (error)
-		return error;
-	/* The hypervisor made this layer for this machine alone, so it runs where it lies. */
-	if (!(rom.header.flags & VMI_HEADER_IN_PLACE))
-		return VMI_ROM_LOAD_SIZE;
-	vmi_layer.rom = rom;
-	vmi_layer.base = rom.image;
-	memcpy(vmi_layer.name, rom.header.name, sizeof(rom.header.name));
-	fill_table();
-	return VMI_ROM_OK;
+	return error ? error : load(&rom);
 }
 
 enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom)
 {
-	const struct vmi_rom_header *h = &rom->header;
-
-	if (h->flags & (VMI_HEADER_IN_PLACE | VMI_HEADER_PARAVIRT))
+	/* A ROM has no place in the kernel's address space, and the kernel keeps its privilege. */
+	if (rom->header.flags & (VMI_HEADER_IN_PLACE | VMI_HEADER_PARAVIRT))
 		return VMI_ROM_NO_LAYER;
-	if (h->load_size > sizeof(layer_space))
-		return VMI_ROM_LOAD_SIZE;
-	memcpy(layer_space, rom->image, h->image_size);
-	memset(layer_space + h->image_size, 0, h->load_size - h->image_size);
-	vmi_layer.rom = *rom;
-	vmi_layer.rom.image = layer_space;
-	vmi_layer.base = layer_space;
-	memcpy(vmi_layer.name, h->name, sizeof(h->name));
-	fill_table();
-	return VMI_ROM_OK;
+	return load(rom);
 }
 
 unsigned int vmi_layer_record(u32 call)
@@ -116,6 +129,18 @@ const char *__init vmi_layer_lacks(void)
 	if (since == 1 && needed & BIT(number >> 8) && !vmi.section##_##name &&	\
 	    !HAS_NATIVE(SECTION, CALL))						\
 		return #section "." #name " is absent";
+	VMI_FOR_EACH_CALL(X)
+#undef X
+	return NULL;
+}
+
+static const u8 endbr64[] = { 0xf3, 0x0f, 0x1e, 0xfa };
+
+const char *__init vmi_layer_unmarked(void)
+{
+#define X(SECTION, section, CALL, name, number, CLASS, since)				\
+	if (vmi.section##_##name && memcmp(vmi.section##_##name, endbr64, sizeof(endbr64)))	\
+		return #section "." #name;
 	VMI_FOR_EACH_CALL(X)
 #undef X
 	return NULL;
@@ -170,6 +195,48 @@ static u32 __ref apic_id(unsigned int cpu)
 	return vmi_low ? cpu : early_per_cpu(x86_cpu_to_apicid, cpu);
 }
 
+unsigned long __ref vmi_layer_apic(void)
+{
+	u64 base;
+
+	if (vmi_low || !boot_cpu_has(X86_FEATURE_APIC) || apic_is_disabled ||
+	    rdmsrl_safe(MSR_IA32_APICBASE, &base) || !(base & MSR_IA32_APICBASE_ENABLE))
+		return 0;
+	/* The kernel has mapped it already, unless it uses the registers of x2APIC mode. */
+	set_fixmap_nocache(FIX_APIC_BASE, base & PHYSICAL_PAGE_MASK);
+	return APIC_BASE;
+}
+
+/*
+ * The layer data of the boot vCPU, which stay where they are. RAM has them beside what the
+ * hypervisor has put there.
+ */
+void *__init vmi_early_data(void)
+{
+	u64 size = PAGE_ALIGN(vmi_layer.rom.header.percpu_size);
+	u32 i, k;
+
+	if (size <= sizeof(early_data))
+		return early_data;
+	for (i = min_t(u32, vmi_boot.mem_count, VMI_BOOT_MAX_MEM); i-- > 0;) {
+		const struct vmi_mem *mem = &vmi_boot.mem[i];
+		/* It may end with the RAM, or before what lies in it. */
+		u64 ends[] = { mem->gpa + mem->size, vmi_boot.initrd_gpa, vmi_boot.image_gpa };
+
+		for (k = 0; mem->kind == VMI_MEM_RAM && k < ARRAY_SIZE(ends); k++) {
+			u64 start = round_down(ends[k], PAGE_SIZE) - size;
+
+			if (ends[k] < size || start < mem->gpa || ends[k] > mem->gpa + mem->size ||
+			    overlaps(start, size, vmi_boot.initrd_gpa, vmi_boot.initrd_size) ||
+			    overlaps(start, size, vmi_boot.image_gpa, vmi_boot.image_size))
+				continue;
+			memblock_reserve(start, size);
+			return memset((void *)(vmi_boot.direct_map + start), 0, size);
+		}
+	}
+	return NULL;
+}
+
 int vmi_layer_init(unsigned long gs_base, void *data)
 {
 	unsigned long offset = (unsigned long)&vmi_percpu;
@@ -182,6 +249,7 @@ int vmi_layer_init(unsigned long gs_base, void *data)
 		.direct_map_size = vmi_boot.direct_map_size,
 		.percpu_gs_offset = offset,
 		.percpu_table = (u64)vmi_percpu_table,
+		.apic = vmi_layer_apic(),
 		.vcpu_count = min(vmi_boot.vcpu_count, (u32)NR_CPUS),
 		.tsc_hz = vmi_boot.tsc_hz,
 		.kernel_cs = __KERNEL_CS,

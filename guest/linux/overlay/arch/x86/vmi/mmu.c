@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Page tables: the early ones, and pv_ops.mmu on a layer's section mmu. */
+#include <linux/init.h>
+#include <linux/jump_label.h>
 #include <linux/mm.h>
 #include <asm/fixmap.h>
 #include <asm/fpu/api.h>
@@ -66,7 +68,7 @@ static u64 layer_generation(u64 tlb_gen)
 }
 
 /* The layer offers mmu.flush_space. */
-static bool flush_space __ro_after_init;
+bool vmi_can_flush __ro_after_init;
 
 /*
  * A layer flushes a space on all CPUs at once, and a generation tells it which flushes it has
@@ -74,25 +76,33 @@ static bool flush_space __ro_after_init;
  * page tables are freed by RCU instead (tlb_remove_table()). Lazy CPUs need not learn of freed
  * tables: they do not touch user addresses, and the layer walks tables for nothing else.
  */
-bool vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end)
+void vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end)
 {
 	u64 generation, *loaded = this_cpu_ptr(&cpu_tlbstate.ctxs[0].tlb_gen);
 	unsigned long flags;
 
-	if (!flush_space)
-		return false;
 	generation = inc_mm_tlb_gen(mm);
 	/* A dying mm is not used again, and the release of its root drops all translations. */
 	if (!atomic_read(&mm->mm_users))
-		return true;
+		return;
 	local_irq_save(flags);
 	vmi.mmu_flush_space(__pa(mm->pgd), mm->context.ctx_id, layer_generation(generation),
 			    start & PAGE_MASK, end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
 	if (mm == this_cpu_read(cpu_tlbstate.loaded_mm) && *loaded < generation)
 		*loaded = generation;
 	local_irq_restore(flags);
-	return true;
 }
+
+DEFINE_STATIC_KEY_FALSE(vmi_flush_key);
+
+/* A layer in a ROM is started before, one that a hypervisor hands over before there are keys. */
+static int __init vmi_enable_flushes(void)
+{
+	if (vmi_can_flush)
+		static_branch_enable(&vmi_flush_key);
+	return 0;
+}
+early_initcall(vmi_enable_flushes);
 
 /* One call flushes a range of any size. @end is TLB_FLUSH_ALL for all of it. */
 void vmi_flush_kernel(unsigned long start, unsigned long end)
@@ -165,7 +175,9 @@ static void vmi_pgd_free(struct mm_struct *mm, pgd_t *pgd)
 void __init vmi_init_mmu_ops(void)
 {
 	/* With page-table isolation Linux also flushes by means that a layer does not see. */
-	if (vmi_low || !boot_cpu_has(X86_FEATURE_PTI)) {
+	bool flushes = vmi_low || !boot_cpu_has(X86_FEATURE_PTI);
+
+	if (flushes) {
 		vmi_use(&pv_ops.mmu.flush_tlb_user, VMI_CALL_MMU_FLUSH_TLB, vmi_flush_tlb_user);
 		vmi_use(&pv_ops.mmu.flush_tlb_kernel, VMI_CALL_MMU_FLUSH_TLB, vmi_flush_tlb_kernel);
 		vmi_use(&pv_ops.mmu.flush_tlb_one_user, VMI_CALL_MMU_INVALIDATE_PAGE,
@@ -178,11 +190,14 @@ void __init vmi_init_mmu_ops(void)
 	vmi_use(&pv_ops.mmu.write_cr3, VMI_CALL_MMU_SET_CR3, vmi_write_cr3);
 	vmi_use(&pv_ops.mmu.pgd_alloc, VMI_CALL_MMU_REGISTER_PAGE_TABLE, vmi_pgd_alloc);
 	vmi_use(&pv_ops.mmu.pgd_free, VMI_CALL_MMU_RELEASE_PAGE_TABLE, vmi_pgd_free);
+	if (flushes && vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_SPACE &&
+	    vmi.mmu_flush_space) {
+		vmi_can_flush = true;
+		if (vmi_boot.vcpu_count > 1)
+			pv_ops.mmu.tlb_remove_table = tlb_remove_table;
+	}
 	if (!vmi_low)
 		return;
 	vmi_use(&pv_ops.mmu.enter_mmap, VMI_CALL_MMU_EXPECT_SPACE, vmi_expect_program);
 	no_vectors = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_NO_VECTORS;
-	flush_space = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_SPACE;
-	if (flush_space && vmi_boot.vcpu_count > 1)
-		pv_ops.mmu.tlb_remove_table = tlb_remove_table;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A layer in an option ROM, on bare metal or full virtualization. The kernel has started in the
- * usual way. It calls the layer for the operations that the layer asks for; everything else stays
- * native, and so do the local APIC and the timers.
+ * usual way. It calls the layer for the operations that the layer asks for, and for what the layer
+ * offers: ends of interrupts, flushes of spaces, the wall clock, stolen time. Everything else stays
+ * native, and so do the timers.
  */
 #include <linux/init.h>
 #include <linux/memblock.h>
@@ -15,6 +16,7 @@
 #include <asm/msr.h>
 #include <asm/setup.h>
 #include <asm/smp.h>
+#include <asm/tlbflush.h>
 #include <asm/tsc.h>
 #include <asm/vmi.h>
 #include "vmi.h"
@@ -81,6 +83,17 @@ static void __init vmi_smp_prepare_boot_cpu(void)
 			panic("VMI: no memory for the layer's data");
 }
 
+/* A layer that has a part in spaces knows no PCIDs. */
+static void __init without_pcids(void)
+{
+	if (!boot_cpu_has(X86_FEATURE_PCID) ||
+	    (!vmi_can_flush &&
+	     vmi_layer_record(VMI_CALL_MMU_SET_CR3) == VMI_RELOC_NONE))
+		return;
+	setup_clear_cpu_cap(X86_FEATURE_PCID);
+	cr4_clear_bits(X86_CR4_PCIDE);
+}
+
 void __init vmi_find_rom(void)
 {
 	unsigned long gs_base;
@@ -113,13 +126,20 @@ void __init vmi_find_rom(void)
 		pr_info("VMI: layer %s: %s, native\n", vmi_layer.name, wrong);
 		return;
 	}
-	/* The layer's code has no endbr instructions. */
-	setup_clear_cpu_cap(X86_FEATURE_IBT);
+	wrong = vmi_layer_unmarked();
+	if (wrong) {
+		/* Indirect branch tracking would fault at its entry. */
+		pr_info("VMI: layer %s: %s has no endbr64, without IBT\n", vmi_layer.name, wrong);
+		setup_clear_cpu_cap(X86_FEATURE_IBT);
+	}
 	prepare_boot_cpu = smp_ops.smp_prepare_boot_cpu;
 	smp_ops.smp_prepare_boot_cpu = vmi_smp_prepare_boot_cpu;
 	vmi_init_cpu_ops();
 	vmi_init_mmu_ops();
 	vmi_init_irq_ops();
+	vmi_init_eoi();
+	vmi_init_wallclock();
+	without_pcids();
 	if (vmi_sites_differ())
 		setup_force_cpu_cap(X86_FEATURE_PVCALLS);
 	pr_info("VMI: layer %s %u.%u\n", vmi_layer.name, vmi_layer.rom.header.api_major,

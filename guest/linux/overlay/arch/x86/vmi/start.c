@@ -32,8 +32,8 @@
 #define FIXMAP_SLOT 251UL
 #define CPU_ENTRY_AREA_SLOT 250UL
 
-/* The boot vCPU's layer data: there is no allocator yet when the layer starts. */
-static u8 boot_data[2 * PAGE_SIZE] __aligned(VMI_PERCPU_ALIGN);
+/* An older hypervisor knows no more of struct vmi_boot_info. What it does not know is zero. */
+#define BOOT_INFO_LEAST offsetof(struct vmi_boot_info, devices)
 
 bool vmi_low __ro_after_init;
 unsigned long vmi_user_start __ro_after_init;
@@ -150,11 +150,12 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 	enum vmi_rom_error error;
 	unsigned long root;
 	const char *wrong;
+	void *data;
 
 	error = vmi_layer_from_boot_info(info);
 	if (error)
 		refuse(vmi_rom_strerror(error));
-	if (info->magic != VMI_BOOT_MAGIC || info->size < sizeof(*info))
+	if (info->magic != VMI_BOOT_MAGIC || info->size < BOOT_INFO_LEAST)
 		refuse("the boot information is damaged");
 	/* Decides which calls are needed. */
 	vmi_low = true;
@@ -162,14 +163,15 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 	if (wrong)
 		refuse(wrong);
 	vmi.cpu_set_gs_base(gs_base);
-	vmi_boot = *info;
-	vmi_copy_devices(info);
-	layout(info);
+	memcpy(&vmi_boot, info, min_t(size_t, info->size, sizeof(vmi_boot)));
+	vmi_copy_devices(&vmi_boot);
+	layout(&vmi_boot);
 	early_boot_irqs_disabled = true;
 
-	if (vmi_layer.rom.header.percpu_size > sizeof(boot_data))
-		refuse("the layer needs more memory for a vCPU than there is yet");
-	if (vmi_layer_init(gs_base, boot_data))
+	data = vmi_early_data();
+	if (!data)
+		refuse("there is no memory for what the layer needs for a vCPU");
+	if (vmi_layer_init(gs_base, data))
 		refuse("the layer does not start");
 	wrong = vmi_read_records();
 	if (wrong)
@@ -189,7 +191,7 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 	idt_setup_early_handler();
 
 	features();
-	fill_boot_params(info);
+	fill_boot_params(&vmi_boot);
 	vmi_init_time();
 	vmi_init_machine();
 	vmi_init_smp();

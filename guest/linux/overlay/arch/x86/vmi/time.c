@@ -8,6 +8,7 @@
 #include <linux/percpu.h>
 #include <linux/static_call.h>
 #include <linux/timekeeping.h>
+#include <linux/workqueue.h>
 #include <asm/apic.h>
 #include <asm/cpufeature.h>
 #include <asm/hardirq.h>
@@ -43,7 +44,15 @@ static u64 vmi_steal_clock(int cpu)
 	return READ_ONCE(per_cpu(stolen, cpu));
 }
 
-static bool steal_accounting __initdata = true;
+/* The same beside the kernel's own timers: the CPU itself may as well read it anew. */
+static u64 vmi_steal_clock_now(int cpu)
+{
+	if (cpu == raw_smp_processor_id())
+		vmi_real_ns();
+	return vmi_steal_clock(cpu);
+}
+
+static bool steal_accounting __ro_after_init = true;
 
 static int __init parse_no_steal_acc(char *arg)
 {
@@ -52,14 +61,34 @@ static int __init parse_no_steal_acc(char *arg)
 }
 early_param("no-steal-acc", parse_no_steal_acc);
 
-static int __init vmi_init_steal_clock(void)
+static void account_steal(u64 (*clock)(int cpu))
 {
-	if (!vmi_low)
-		return 0;
-	static_call_update(pv_steal_clock, vmi_steal_clock);
+	static_call_update(pv_steal_clock, clock);
 	static_key_slow_inc(&paravirt_steal_enabled);
 	if (steal_accounting)
 		static_key_slow_inc(&paravirt_steal_rq_enabled);
+}
+
+static void steal_seen(struct work_struct *unused)
+{
+	account_steal(vmi_steal_clock_now);
+}
+static DECLARE_WORK(steal_work, steal_seen);
+
+/* Where nothing is stolen, as on bare metal, accounting would be for nothing. */
+void vmi_look_for_steal(void)
+{
+	static atomic_t seen;
+
+	vmi_real_ns();
+	if (raw_cpu_read(stolen) && !atomic_read(&seen) && !atomic_xchg(&seen, 1))
+		schedule_work(&steal_work);
+}
+
+static int __init vmi_init_steal_clock(void)
+{
+	if (vmi_low)
+		account_steal(vmi_steal_clock);
 	return 0;
 }
 arch_initcall(vmi_init_steal_clock);
@@ -114,6 +143,13 @@ static unsigned long vmi_tsc_khz(void)
 static void vmi_get_wallclock(struct timespec64 *now)
 {
 	*now = ns_to_timespec64(vmi.time_wallclock());
+}
+
+/* In a ROM. The kernel's own clock of the machine, where it has one, still takes a new time. */
+void __init vmi_init_wallclock(void)
+{
+	if (vmi.time_wallclock)
+		x86_platform.get_wallclock = vmi_get_wallclock;
 }
 
 void __init vmi_init_time(void)

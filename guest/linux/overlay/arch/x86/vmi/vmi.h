@@ -48,12 +48,18 @@ enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info);
 int vmi_layer_init(unsigned long gs_base, void *data);
 int vmi_percpu_prepare(unsigned int cpu);
 enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom);
+/* Zeroed memory for the boot vCPU's layer data, before there is an allocator. NULL: none. */
+void *vmi_early_data(void);
 /* A call that is needed, that has no native form, and that the layer lacks. NULL: none. */
 const char *vmi_layer_lacks(void);
 /* The relocation record of a call, VMI_RELOC_...; of an absent call VMI_RELOC_NONE. */
 unsigned int vmi_layer_record(u32 call);
 /* The code of a call whose record is VMI_RELOC_INLINE; false if it has none. */
 bool vmi_layer_inline(u32 call, struct vmi_inline *insns);
+/* The local APIC's page, mapped for a layer in a ROM; 0: none. */
+unsigned long vmi_layer_apic(void);
+/* A call that is made by a pointer and does not begin with endbr64. NULL: none. */
+const char *vmi_layer_unmarked(void);
 /* Feature bits of a section; 0 if the layer does not have it. */
 u32 vmi_layer_features(u32 section);
 /* Whether an address lies in the layer's code or data. */
@@ -90,7 +96,9 @@ void vmi_init_cpu_ops(void);
 void vmi_init_mmu_ops(void);
 void vmi_init_irq_ops(void);
 void vmi_init_irqs(void);
+void vmi_init_eoi(void);
 void vmi_init_time(void);
+void vmi_init_wallclock(void);
 void vmi_init_machine(void);
 void vmi_init_smp(void);
 #ifdef CONFIG_PARAVIRT_SPINLOCKS
@@ -101,7 +109,9 @@ static inline void vmi_init_locks(void)
 }
 #endif
 
-/* mmu.c: makes the early page tables and returns the root's physical address */
+/* mmu.c: the layer flushes a space on all CPUs */
+extern bool vmi_can_flush;
+/* makes the early page tables and returns the root's physical address */
 unsigned long vmi_early_page_tables(void);
 
 /* traps.c: the handler for a vector on a layer, in place of the kernel's usual one */
@@ -134,6 +144,8 @@ struct dentry *vmi_debugfs(void);
 
 /* time.c */
 void vmi_setup_clockevent(void);
+/* Beside the kernel's own timers: stolen time is accounted once there is some. */
+void vmi_look_for_steal(void);
 u64 vmi_real_ns(void);
 /* Corrects the kernel's clocks if it is time to. Called in interrupts (clock.c). */
 void vmi_clock_check(void);

@@ -3,6 +3,7 @@
 #ifndef _ASM_X86_VMI_H
 #define _ASM_X86_VMI_H
 
+#include <linux/jump_label.h>
 #include <asm/ptrace.h>
 #include <asm/set_memory.h>
 
@@ -23,12 +24,19 @@ int vmi_site(const void *op, u8 *code, unsigned int length);
 /* Clears the execute permission from start to end, except for a layer that was loaded there. */
 void vmi_set_memory_nx(unsigned long start, unsigned long end);
 
+/* The layer flushes a space on all CPUs. On bare metal without a layer this is one nop. */
+DECLARE_STATIC_KEY_FALSE(vmi_flush_key);
+
+static __always_inline bool vmi_flushes_spaces(void)
+{
+	return static_branch_unlikely(&vmi_flush_key);
+}
+
 /*
- * Flushes a part of an mm's user range on all CPUs and tells the layer the mm's new generation.
- * @end may be TLB_FLUSH_ALL. Returns false if the layer cannot; the caller then has to interrupt
- * the CPUs. Interrupts must be enabled.
+ * If vmi_flushes_spaces(): flushes a part of an mm's user range on all CPUs and tells the layer
+ * the mm's new generation. @end may be TLB_FLUSH_ALL. Interrupts must be enabled.
  */
-bool vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end);
+void vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end);
 
 /* Flushes a part of the kernel's range on this CPU. */
 void vmi_flush_kernel(unsigned long start, unsigned long end);
@@ -55,9 +63,13 @@ static inline void vmi_set_memory_nx(unsigned long start, unsigned long end)
 	set_memory_nx(start, (end - start) >> PAGE_SHIFT);
 }
 
-static inline bool vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end)
+static inline bool vmi_flushes_spaces(void)
 {
 	return false;
+}
+
+static inline void vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end)
+{
 }
 
 static inline void vmi_flush_kernel(unsigned long start, unsigned long end)
