@@ -248,6 +248,12 @@ static unsigned int known_version(unsigned int id)
 	return 0;
 }
 
+int vmi_rom_usable(const struct vmi_rom *rom, unsigned int id,
+		   struct vmi_section *section)
+{
+	return vmi_rom_section(rom, id, known_version(id), section);
+}
+
 /* Calls of that section that this header knows. */
 static unsigned int known_calls(unsigned int id)
 {
@@ -285,7 +291,7 @@ int vmi_rom_call(const struct vmi_rom *rom, const void *base,
 	struct vmi_section section;
 
 	if (index >= known_calls(id) ||
-	    !vmi_rom_section(rom, id, known_version(id), &section) ||
+	    !vmi_rom_usable(rom, id, &section) ||
 	    index >= section.call_count)
 		return 0;
 	/* The layer has run since the check: look again. */

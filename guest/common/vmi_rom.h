@@ -81,6 +81,10 @@ int vmi_rom_scan(struct vmi_rom *rom, const void *start, __u64 size,
 int vmi_rom_section(const struct vmi_rom *rom, unsigned int id,
 		    unsigned int kernel_version, struct vmi_section *section);
 
+/* The same for a kernel written for this vmi.h. */
+int vmi_rom_usable(const struct vmi_rom *rom, unsigned int id,
+		   struct vmi_section *section);
+
 /*
  * The record of a call for a kernel written for this vmi.h, read from the
  * loaded image at base (records are final once core.init has returned).

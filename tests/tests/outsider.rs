@@ -7,6 +7,7 @@
 use paravane_tests::program::{self, Run};
 use paravane_tests::{linux, rom, source_root};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,9 +15,14 @@ use tempfile::TempDir;
 
 /// The layer's ROM.
 fn build(folder: &Path) -> PathBuf {
+    make("tests/outsider", folder);
+    folder.join("outsider.rom")
+}
+
+fn make(what: &str, folder: &Path) {
     let make = Command::new("make")
         .arg("-C")
-        .arg(source_root().join("tests/outsider"))
+        .arg(source_root().join(what))
         .arg(format!("OUT={}", folder.display()))
         // Do not use the job server of a make that runs this test.
         .env_remove("MAKEFLAGS")
@@ -24,26 +30,41 @@ fn build(folder: &Path) -> PathBuf {
         .output()
         .unwrap();
     assert!(make.status.success(), "{make:?}");
-    folder.join("outsider.rom")
 }
 
-/// Boots Linux with a ROM in software emulation, with `tests/guest/outsider` as its first process.
-fn boot(folder: &TempDir, rom: &Path, smp: &str) -> Run {
-    let (program, root) = (folder.path().join("init"), folder.path().join("root"));
+/// An initial RAM disk with `tests/guest/outsider` as the first process.
+fn root(folder: &TempDir) -> Vec<u8> {
+    let program = folder.path().join("init");
     linux::compile(&source_root().join("tests/guest/outsider"), &program);
-    fs::write(&root, linux::initial_root(&fs::read(&program).unwrap())).unwrap();
-    let image = linux::kernel().with_file_name("bzImage");
+    linux::initial_root(&fs::read(&program).unwrap())
+}
+
+/// Boots in software emulation until that process is done.
+fn boot_with(smp: &str, kernel: &Path, root: &Path, more: &[&OsStr]) -> Run {
     let mut qemu = Command::new("qemu-system-x86_64");
     qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi"]);
-    qemu.args(["-cpu", "max", "-m", "256", "-smp", smp, "-display", "none"]);
+    qemu.args(["-cpu", "max", "-m", "512", "-smp", smp, "-display", "none"]);
     qemu.args(["-vga", "none", "-serial", "stdio", "-nodefaults"]);
     qemu.args(["-no-user-config", "-no-reboot", "-append"]);
     qemu.arg("console=ttyS0 quiet panic=-1");
-    qemu.arg("-kernel").arg(image).arg("-initrd").arg(root);
-    let mut run = program::finish(qemu.arg("-option-rom").arg(rom));
+    qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(root);
+    let mut run = program::finish(qemu.args(more));
     run.stdout = run.stdout.replace('\r', "");
     assert!(run.stdout.contains("\ndone\n"), "{run:?}");
     run
+}
+
+/// Boots Linux with a ROM.
+fn boot(folder: &TempDir, rom: &Path, smp: &str) -> Run {
+    let path = folder.path().join("root");
+    fs::write(&path, root(folder)).unwrap();
+    let image = linux::kernel().with_file_name("bzImage");
+    boot_with(
+        smp,
+        &image,
+        &path,
+        &["-option-rom".as_ref(), rom.as_os_str()],
+    )
 }
 
 /// What /sys/kernel/debug/vmi/calls says: the record of a call, and its sites by what they hold.
@@ -174,6 +195,46 @@ fn linux_uses_what_the_layer_offers() {
     let (stolen, all): (u64, u64) = (stolen.parse().unwrap(), all.parse().unwrap());
     let share = stolen * 100 / all.max(1);
     assert!((18..=32).contains(&share), "{share} %: {run:?}");
+    for word in ["WARNING:", "BUG:", "Oops", "Call Trace"] {
+        assert!(!run.stdout.contains(word), "{word}: {run:?}");
+    }
+}
+
+/// A hypervisor (`tests/guest/entry`) enters the kernel at its VMI entry, with the image in the
+/// upper half, all privilege, and a layer that is not in its place: the kernel starts as on bare
+/// metal, by the boot information alone, and uses the layer as one from a ROM. The hypervisor is
+/// older than the devices in that information.
+#[test]
+fn linux_is_entered_by_a_hypervisor_in_the_upper_half() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rom = fs::read(build(folder.path())).unwrap();
+    make("tests/guest/entry", folder.path());
+    let (kernel, root) = (fs::read(linux::kernel()).unwrap(), root(&folder));
+    // The initial RAM disk begins with a page. Before it are four numbers, the kernel and the ROM.
+    rom.resize(rom.len() + 4096 - (32 + kernel.len() + rom.len()) % 4096, 0);
+    let mut files = 0x5041_5241_5641_4e45_u64.to_le_bytes().to_vec();
+    for file in [&kernel, &rom, &root] {
+        files.extend((file.len() as u64).to_le_bytes());
+    }
+    for file in [&kernel, &rom, &root] {
+        files.extend(file);
+    }
+    let path = folder.path().join("files");
+    fs::write(&path, files).unwrap();
+    let run = boot_with("2", &folder.path().join("entry.elf"), &path, &[]);
+    assert!(
+        run.stdout.contains("log VMI: entered by a hypervisor\n"),
+        "{run:?}"
+    );
+    assert!(run.stdout.contains("log VMI: layer outsider 1."), "{run:?}");
+    let calls = calls(&run.stdout);
+    assert!(calls["cpu.irq_enable"].1["inline"] > 100, "{run:?}");
+    for cpu in ["0", "1"] {
+        let start = format!("count {cpu} set_cr3 ");
+        let mut lines = run.stdout.lines();
+        let count = lines.find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok());
+        assert!(count.is_some_and(|count| count > 100), "{start}: {run:?}");
+    }
     for word in ["WARNING:", "BUG:", "Oops", "Call Trace"] {
         assert!(!run.stdout.contains(word), "{word}: {run:?}");
     }

@@ -150,22 +150,29 @@ static void versions(void)
 	struct vmi_rom rom;
 
 	build_rom(image);
-	rom_section(image, 2)->compat = 3;
-	rom_section(image, 2)->version = 4;
+	rom_section(image, 2)->compat = VMI_SECTION_MMU_VERSION + 1;
+	rom_section(image, 2)->version = VMI_SECTION_MMU_VERSION + 2;
 	rom_section(image, 5)->call_count = 4;
 	rom_section(image, 7)->id = 77;
 	rom_call(image, 0x103)->offset = 0;
 	rom_section(image, 6)->version = 9;
+	rom_section(image, 0)->compat = VMI_SECTION_CORE_VERSION;
+	rom_section(image, 3)->compat = VMI_SECTION_APIC_VERSION + 1;
 	fix_checksum(image);
 	result(!vmi_rom_check(&rom, image, sizeof(image), VMI_ROM_FROM_SCAN), "versions");
 	result(vmi_rom_section(&rom, 1, 1, &section) && section.version == 1,
 	       "same version");
 	result(!vmi_rom_section(&rom, 2, 1, &section), "compat too new");
-	result(!vmi_rom_section(&rom, 2, 2, &section), "compat still too new");
-	result(vmi_rom_section(&rom, 2, 3, &section), "compat reached");
+	result(!vmi_rom_section(&rom, 2, VMI_SECTION_MMU_VERSION, &section), "compat still too new");
+	result(vmi_rom_section(&rom, 2, VMI_SECTION_MMU_VERSION + 1, &section), "compat reached");
 	result(vmi_rom_section(&rom, 6, 1, &section), "newer layer");
 	result(!vmi_rom_section(&rom, 7, 1, &section), "section absent");
 	result(!vmi_rom_call(&rom, image, 0x200, &entry), "call of an unusable section");
+	result(vmi_rom_usable(&rom, 0, &section) && vmi_rom_call(&rom, image, 0, &entry),
+	       "compat with this very version");
+	result(!vmi_rom_usable(&rom, 3, &section) && !vmi_rom_call(&rom, image, 0x300, &entry),
+	       "compat with the next version");
+	result(!vmi_rom_usable(&rom, 77, &section), "section that has no version here");
 	result(vmi_rom_call(&rom, image, 0x503, &entry), "call below call_count");
 	result(!vmi_rom_call(&rom, image, 0x504, &entry), "call from a later version");
 	result(!vmi_rom_call(&rom, image, 0x103, &entry), "call with offset 0");

@@ -65,7 +65,7 @@ bool layer_offers_section(u32 id)
 
 	if (!layer.present)
 		return layer_entry(id << 8) != NULL;
-	return vmi_rom_section(&layer.rom, id, 1, &section);
+	return vmi_rom_usable(&layer.rom, id, &section);
 }
 
 u32 layer_features(u32 id)
@@ -76,7 +76,7 @@ u32 layer_features(u32 id)
 		return id == VMI_SECTION_CPU ? VMI_CPU_TASK_SWITCHED |
 		       VMI_CPU_SEGMENTS | VMI_CPU_XCR :
 		       id == VMI_SECTION_MMU ? VMI_MMU_USER_ISOLATION : 0;
-	if (!vmi_rom_section(&layer.rom, id, 1, &section))
+	if (!vmi_rom_usable(&layer.rom, id, &section))
 		return 0;
 	return section.features;
 }

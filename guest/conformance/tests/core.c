@@ -63,7 +63,7 @@ TEST(core_version_header, "core.version.header", 1, 0, CORE_VERSION)
 	if (!layer.present)
 		test_skip("there is no header");
 	for (id = 0; id < VMI_SECTION_COUNT; id++)
-		if (vmi_rom_section(&layer.rom, id, 1, &section))
+		if (vmi_rom_usable(&layer.rom, id, &section))
 			CHECK_EQ(vmi.core_version(id) & 0xffffffff,
 				 section.version);
 }

@@ -25,6 +25,18 @@ SYM_CODE_START(vmi_entry)
 	call	vmi_start_kernel
 	ud2
 SYM_CODE_END(vmi_entry)
+
+/*
+ * rdi: CR3, rsi: struct boot_params, rdx: startup_64, all physical. Invariant: both tables map this
+ * code at this address, and the new ones map the entry. The entry takes rsi and sets the rest.
+ */
+SYM_CODE_START(vmi_enter_again)
+	UNWIND_HINT_END_OF_STACK
+	ANNOTATE_NOENDBR
+	movq	%rdi, %cr3
+	ANNOTATE_RETPOLINE_SAFE
+	jmp	*%rdx
+SYM_CODE_END(vmi_enter_again)
 	__FINIT
 
 	.text

@@ -162,15 +162,7 @@ u32 vmi_layer_features(u32 id)
 {
 	struct vmi_section section;
 
-	static const u16 versions[] = {
-#define Y(SECTION, section, number, version, compat, calls) [number] = version,
-		VMI_FOR_EACH_SECTION(Y)
-#undef Y
-	};
-
-	if (id >= ARRAY_SIZE(versions))
-		return 0;
-	return vmi_rom_section(&vmi_layer.rom, id, versions[id], &section) ? section.features : 0;
+	return vmi_rom_usable(&vmi_layer.rom, id, &section) ? section.features : 0;
 }
 
 bool vmi_in_layer(unsigned long ip)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A layer in an option ROM, on bare metal or full virtualization. The kernel has started in the
- * usual way. It calls the layer for the operations that the layer asks for, and for what the layer
- * offers: ends of interrupts, flushes of spaces, the wall clock, stolen time. Everything else stays
- * native, and so do the timers.
+ * A layer in an option ROM, on bare metal or full virtualization, or handed over by a hypervisor
+ * that runs the kernel with privilege. The kernel has started in the usual way. It calls the layer
+ * for the operations that the layer asks for, and for what the layer offers: ends of interrupts,
+ * flushes of spaces, the wall clock, stolen time. Everything else stays native, and so do the
+ * timers.
  */
 #include <linux/init.h>
 #include <linux/memblock.h>
@@ -35,6 +36,18 @@ static int __init parse_vmi(char *argument)
 	return 0;
 }
 early_param("vmi", parse_vmi);
+
+/* A hypervisor hands over one layer, and may have put others into ROMs for other kernels. */
+static bool __init find_in_boot_info(void)
+{
+	enum vmi_rom_error error = vmi_layer_from_high();
+
+	pr_info("VMI: entered by a hypervisor\n");
+	if (error && error != VMI_ROM_NO_ROM)
+		pr_info("VMI: layer of the boot information: %s, skipped\n",
+			vmi_rom_strerror(error));
+	return !error;
+}
 
 static bool __init find(void)
 {
@@ -101,7 +114,7 @@ void __init vmi_find_rom(void)
 	void *data;
 	int result;
 
-	if (vmi_layer.present || refused || !find())
+	if (vmi_layer.present || refused || !(vmi_entered ? find_in_boot_info() : find()))
 		return;
 	wrong = vmi_layer_lacks();
 	if (wrong) {

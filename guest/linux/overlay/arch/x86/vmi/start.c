@@ -32,9 +32,7 @@
 #define FIXMAP_SLOT 251UL
 #define CPU_ENTRY_AREA_SLOT 250UL
 
-/* An older hypervisor knows no more of struct vmi_boot_info. What it does not know is zero. */
-#define BOOT_INFO_LEAST offsetof(struct vmi_boot_info, devices)
-
+bool vmi_entered __ro_after_init;
 bool vmi_low __ro_after_init;
 unsigned long vmi_user_start __ro_after_init;
 void *vmi_iret_target __ro_after_init;
@@ -83,25 +81,29 @@ static void __init layout(const struct vmi_boot_info *info)
 
 static const char defaults[] __initconst = VMI_BOOT_DEFAULTS;
 
-static void __init fill_boot_params(const struct vmi_boot_info *info)
+void __init vmi_fill_boot_params(struct boot_params *params, const struct vmi_boot_info *info)
 {
 	unsigned int i;
 
-	boot_params.hdr.version = 0x20f;
-	boot_params.hdr.type_of_loader = 0xff;
-	boot_params.hdr.ramdisk_image = info->initrd_gpa;
-	boot_params.ext_ramdisk_image = info->initrd_gpa >> 32;
-	boot_params.hdr.ramdisk_size = info->initrd_size;
-	boot_params.ext_ramdisk_size = info->initrd_size >> 32;
+	params->hdr.version = 0x20f;
+	params->hdr.type_of_loader = 0xff;
+	params->hdr.ramdisk_image = info->initrd_gpa;
+	params->ext_ramdisk_image = info->initrd_gpa >> 32;
+	params->hdr.ramdisk_size = info->initrd_size;
+	params->ext_ramdisk_size = info->initrd_size >> 32;
 	for (i = 0; i < info->mem_count && i < VMI_BOOT_MAX_MEM; i++) {
-		struct boot_e820_entry *entry = &boot_params.e820_table[i];
+		struct boot_e820_entry *entry = &params->e820_table[i];
 
 		entry->addr = info->mem[i].gpa;
 		entry->size = info->mem[i].size;
 		entry->type = info->mem[i].kind == VMI_MEM_RAM ? E820_TYPE_RAM :
 							       E820_TYPE_RESERVED;
 	}
-	boot_params.e820_entries = i;
+	params->e820_entries = i;
+}
+
+static void __init fill_command_line(const struct vmi_boot_info *info)
+{
 	strscpy(boot_command_line, defaults, COMMAND_LINE_SIZE);
 	if (info->command_line)
 		strlcat(boot_command_line, (const char *)info->command_line, COMMAND_LINE_SIZE);
@@ -152,10 +154,15 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 	const char *wrong;
 	void *data;
 
+	vmi_entered = true;
+	if (info->image >= __START_KERNEL_map) {
+		vmi_start_high(info);
+		refuse("the boot information is damaged");
+	}
 	error = vmi_layer_from_boot_info(info);
 	if (error)
 		refuse(vmi_rom_strerror(error));
-	if (info->magic != VMI_BOOT_MAGIC || info->size < BOOT_INFO_LEAST)
+	if (info->magic != VMI_BOOT_MAGIC || info->size < VMI_BOOT_INFO_LEAST)
 		refuse("the boot information is damaged");
 	/* Decides which calls are needed. */
 	vmi_low = true;
@@ -191,7 +198,8 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 	idt_setup_early_handler();
 
 	features();
-	fill_boot_params(&vmi_boot);
+	vmi_fill_boot_params(&boot_params, &vmi_boot);
+	fill_command_line(&vmi_boot);
 	vmi_init_time();
 	vmi_init_machine();
 	vmi_init_smp();

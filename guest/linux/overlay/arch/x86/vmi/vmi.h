@@ -29,7 +29,12 @@ struct vmi_layer {
 
 extern struct vmi_layer vmi_layer;
 extern struct vmi_boot_info vmi_boot;
-/* The kernel runs in the lower half. As X86_FEATURE_VMI, but valid before CPU features are. */
+/* A hypervisor has entered the kernel, with boot information. */
+extern bool vmi_entered;
+/*
+ * The image lies in the lower half, and the layer does all that needs privilege. As
+ * X86_FEATURE_VMI, but valid before CPU features are.
+ */
 extern bool vmi_low;
 
 DECLARE_PER_CPU_ALIGNED(struct vmi_percpu, vmi_percpu);
@@ -74,7 +79,17 @@ void vmi_use(void *op, u32 call, void *function);
 /* Whether a site of a single instruction becomes anything else. */
 bool vmi_sites_differ(void);
 
+/* high.c: does not return, unless the boot information is damaged */
+void vmi_start_high(const struct vmi_boot_info *info);
+/* The layer of the boot information. */
+enum vmi_rom_error vmi_layer_from_high(void);
+
+/* An older hypervisor knows no more of struct vmi_boot_info. What it does not know is zero. */
+#define VMI_BOOT_INFO_LEAST offsetof(struct vmi_boot_info, devices)
+
 /* start.c */
+struct boot_params;
+void vmi_fill_boot_params(struct boot_params *params, const struct vmi_boot_info *info);
 asmlinkage void vmi_start_kernel(const struct vmi_boot_info *info, unsigned long gs_base);
 
 /* smp.c: the first code in C of a new vCPU */
@@ -82,6 +97,8 @@ asmlinkage void vmi_ap_start(void);
 
 /* entry.S */
 void vmi_entry(void);
+/* Does not return: loads CR3, and continues at entry with params in rsi. */
+void vmi_enter_again(u64 cr3, u64 params, u64 entry);
 void vmi_ap_entry(void);
 void vmi_entry_SYSCALL_64(void);
 void vmi_entry_SYSCALL_64_trapped(void);
