@@ -163,8 +163,10 @@ static void versions(void)
 	result(vmi_rom_section(&rom, 1, 1, &section) && section.version == 1,
 	       "same version");
 	result(!vmi_rom_section(&rom, 2, 1, &section), "compat too new");
-	result(!vmi_rom_section(&rom, 2, VMI_SECTION_MMU_VERSION, &section), "compat still too new");
-	result(vmi_rom_section(&rom, 2, VMI_SECTION_MMU_VERSION + 1, &section), "compat reached");
+	result(!vmi_rom_section(&rom, 2, VMI_SECTION_MMU_VERSION, &section),
+	       "compat still too new");
+	result(vmi_rom_section(&rom, 2, VMI_SECTION_MMU_VERSION + 1, &section),
+	       "compat reached");
 	result(vmi_rom_section(&rom, 6, 1, &section), "newer layer");
 	result(!vmi_rom_section(&rom, 7, 1, &section), "section absent");
 	result(!vmi_rom_call(&rom, image, 0x200, &entry), "call of an unusable section");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * A hypervisor for one test, as far as a kernel can see: it runs on a bare machine, loads the kernel
- * where it is linked, and enters it at its VMI entry with a layer that it does not place itself.
- * The kernel has all privilege.
+ * A hypervisor for one test, as far as a kernel can see: it runs on a bare machine, loads the
+ * kernel where it is linked, and enters it at its VMI entry with a layer that it does not place
+ * itself. The kernel has all privilege.
  */
 #include <paravane/vmi.h>
 

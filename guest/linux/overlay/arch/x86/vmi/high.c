@@ -27,7 +27,7 @@ void startup_64(void);
 static struct boot_params params __initdata;
 static char line[COMMAND_LINE_SIZE] __initdata;
 
-/* The image, where it is linked and where it lies: two GiB of the latter, since it may cross one. */
+/* The image, where it is linked, and where it lies: two GiB, since it may cross from one. */
 static u64 root[512] __initdata __aligned(PAGE_SIZE);
 static u64 linked_gib[512] __initdata __aligned(PAGE_SIZE);
 static u64 linked[512] __initdata __aligned(PAGE_SIZE);
