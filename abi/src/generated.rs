@@ -6,7 +6,7 @@ use core::mem::{offset_of, size_of};
 /// Major API version.
 pub const API_MAJOR: u8 = 1;
 /// Minor API version.
-pub const API_MINOR: u8 = 4;
+pub const API_MINOR: u8 = 5;
 
 // Option ROM and header
 /// U16 at offset 0 (bytes 55 AA), as in every option ROM.
@@ -985,6 +985,8 @@ pub const MMU_FILL_REPLACES: u32 = 0x4;
 pub const MMU_NO_VECTORS_2: u32 = 0x8;
 /// Mmu.set_cr3 accepts VMI_CR3_NO_VECTORS (since section version 3).
 pub const MMU_NO_VECTORS: u32 = 0x10;
+/// Mmu.flush_preempted works (since section version 4).
+pub const MMU_FLUSH_PREEMPTED: u32 = 0x20;
 /// Registers a page as a page table of this level, which may be or-ed with VMI_PT_KERNEL_ROOT.
 pub const CALL_MMU_REGISTER_PAGE_TABLE: u16 = 0x200;
 /// Ends the use of a page as a page table; without effect if it is not registered.
@@ -1015,6 +1017,8 @@ pub const CALL_MMU_FLUSH_QUEUE: u16 = 0x20c;
 pub const CALL_MMU_FILL: u16 = 0x20d;
 /// Announces that this vCPU loads the space with this root next, for the first time, and that the space will soon have much in common with earlier spaces that had the same hint.
 pub const CALL_MMU_EXPECT_SPACE: u16 = 0x20e;
+/// Returns 1 if another vCPU wants to run and does not.
+pub const CALL_MMU_FLUSH_PREEMPTED: u16 = 0x20f;
 
 /// Reads a register of 32 bits.
 pub const CALL_APIC_READ: u16 = 0x300;
@@ -1484,7 +1488,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 2,
         name: "mmu",
-        version: 3,
+        version: 4,
         compat: 1,
         calls: &[
             CallInfo {
@@ -1576,6 +1580,12 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "mmu.expect_space",
                 class: Class::Sysv,
                 since: 2,
+            },
+            CallInfo {
+                number: 0x20f,
+                name: "mmu.flush_preempted",
+                class: Class::Sysv,
+                since: 4,
             },
         ],
     },

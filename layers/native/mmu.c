@@ -173,3 +173,9 @@ int native_mmu_expect_space(u64 cr3, u64 hint)
 	(void)hint;
 	return cr3 & PAGE_MASK ? -VMI_EINVAL : 0;
 }
+
+int native_mmu_flush_preempted(u32 vcpu)
+{
+	(void)vcpu;
+	return FAULT(FLUSH_PREEMPTED_OFFERED) ? 0 : -VMI_ENOSYS;
+}

@@ -202,3 +202,10 @@ void process_mmu_fill(u64 va, const u64 *entry, u32 count)
 	if (count && count <= room && !kernel_address(va))
 		tlb_fill(this_vcpu(), va, count);
 }
+
+int process_mmu_flush_preempted(u32 vcpu)
+{
+	(void)vcpu;
+	/* mmu.flush_space does it for every vCPU. */
+	return -VMI_ENOSYS;
+}
