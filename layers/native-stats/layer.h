@@ -15,11 +15,13 @@
 
 /*
  * Every site calls, in order to be counted, except swapgs: a call there would measure a kernel's
- * entry and exit code while it has no GS base that it can trust.
+ * entry and exit code while it has no GS base that it can trust. Locks a kernel had better do in
+ * its own way.
  */
 #define LAYER_RELOC(S, s, N, n, num, class)		\
 	.set layer_reloc, LAYER_RELOC_##class;		\
-	.if num == VMI_CALL_CPU_SWAPGS;			\
+	.if num == VMI_CALL_CPU_SWAPGS ||		\
+	    num >> 8 == VMI_SECTION_LOCK;		\
 	.set layer_reloc, VMI_RELOC_NONE;		\
 	.endif
 #define LAYER_RELOC_PRIMITIVE VMI_RELOC_CALL

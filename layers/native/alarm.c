@@ -6,9 +6,14 @@
  * Nothing is lost between reading the clock and programming the timer: one-shot mode counts at
  * least one tick from then on, and deadline mode fires at once for a deadline in the past. An alarm
  * stays armed until ack_alarm reports it, so every programming in between includes it. The timer
- * may fire early, because a long expiry takes several rounds and the calibration is not perfect.
- * ack_alarm then reports nothing and programs the remaining time.
+ * may fire early, because a long expiry takes several rounds, the calibration is not perfect, and
+ * time may be stolen from an alarm on available time. ack_alarm then reports nothing and programs
+ * the remaining time.
+ *
+ * Each register of the timer is an exit under a hypervisor. So what it holds is remembered, until
+ * an INIT or the kernel resets it, and nothing is written twice.
  */
+#include "counter.h"
 #include "native.h"
 
 #define APIC_LVT_TIMER 0x320
@@ -18,7 +23,6 @@
 #define LVT_TSC_DEADLINE (2u << 17)
 #define DIVIDE_BY_1 0xb
 
-#define NSEC_PER_SEC 1000000000ULL
 #define COUNT_MAX 0xffffffffULL
 #define ALARM_FLAGS (0xffu | VMI_ALARM_PERIODIC)
 
@@ -33,45 +37,43 @@ static bool fires(u32 counter)
 	return counter == VMI_TIME_REAL || counter == VMI_TIME_AVAILABLE;
 }
 
-static void timer_stop(void)
+static void timer_entry(struct native_percpu *self, u32 entry)
 {
-	native_apic_store(APIC_LVT_TIMER, LVT_MASKED);
-	if (native.tsc_deadline)
+	if (self->timer_lvt == entry)
+		return;
+	native_apic_store(APIC_LVT_TIMER, entry);
+	self->timer_lvt = entry;
+	/* The mode must be set before the deadline, which is written to a different register. */
+	__asm__ volatile("mfence; lfence" : : : "memory");
+}
+
+static void timer_stop(struct native_percpu *self)
+{
+	/* A deadline that has passed has stopped the timer. */
+	if (self->timer_deadline && native.tsc_deadline && self->timer_deadline > cpu_tsc())
 		cpu_wrmsr(MSR_TSC_DEADLINE, 0);
-	else
+	else if (self->timer_deadline && !native.tsc_deadline)
 		native_apic_store(APIC_TIMER_INITIAL, 0);
+	self->timer_deadline = 0;
 }
 
-/* The counter value at which real time has become ns. */
-static u64 tsc_at(u64 ns)
+static void timer_start(struct native_percpu *self, u64 expiry)
 {
-	u128 scaled = (u128)ns << native.shift;
-	u64 high = (u64)(scaled >> 64), ticks = (u64)scaled;
-
-	if (high >= native.mult)
-		return U64_MAX;
-	/* high < mult, so that the quotient fits. */
-	__asm__("divq %2" : "+a"(ticks), "+d"(high) : "r"((u64)native.mult) : "cc");
-	return ticks >= U64_MAX - 1 - native.tsc_start ? U64_MAX : native.tsc_start + ticks + 1;
-}
-
-static void timer_start(u32 vector, u64 expiry)
-{
-	u64 now, delta, count;
+	u64 now, delta, count, deadline;
 
 	if (FAULT(ALARM_LATE) && expiry < U64_MAX - LATE_NS)
 		expiry += LATE_NS;
+	deadline = native_tsc_at(expiry);
 	if (native.tsc_deadline) {
-		native_apic_store(APIC_LVT_TIMER, vector | LVT_TSC_DEADLINE);
-		/*
-		 * The mode must be set before the deadline, which is written to a different
-		 * register.
-		 */
-		__asm__ volatile("mfence; lfence" : : : "memory");
-		cpu_wrmsr(MSR_TSC_DEADLINE, tsc_at(expiry));
+		timer_entry(self, self->alarm_vector | LVT_TSC_DEADLINE);
+		if (deadline == self->timer_deadline && deadline > cpu_tsc())
+			return;
+		self->timer_deadline = deadline;
+		cpu_wrmsr(MSR_TSC_DEADLINE, deadline);
 		return;
 	}
-	native_apic_store(APIC_LVT_TIMER, vector);
+	timer_entry(self, self->alarm_vector);
+	self->timer_deadline = deadline;
 	native_apic_store(APIC_TIMER_DIVIDE, DIVIDE_BY_1);
 	now = native_real_time();
 	delta = expiry > now ? expiry - now : 0;
@@ -80,27 +82,39 @@ static void timer_start(u32 vector, u64 expiry)
 	native_apic_store(APIC_TIMER_INITIAL, count < COUNT_MAX ? (u32)count + 1 : (u32)COUNT_MAX);
 }
 
+static u64 counter_of(const struct vmi_times *times, u32 counter)
+{
+	return counter == VMI_TIME_REAL ? times->real : times->available;
+}
+
 /* Programs the timer for the armed alarms. Interrupts are off. */
 static void alarms_program(struct native_percpu *self)
 {
 	u64 nearest = U64_MAX;
+	struct vmi_times times;
 	bool any = false;
 
+	native_times(&times);
 	for (u32 i = 0; i < NATIVE_ALARMS; i++) {
 		const struct native_alarm *alarm = &self->alarms[i];
+		u64 now = counter_of(&times, i), left, expiry;
 
 		if (!fires(i) || !alarm->armed)
 			continue;
-		if (FAULT(ALARM_PAST_LOST) && alarm->expiry <= native_real_time())
+		if (FAULT(ALARM_PAST_LOST) && alarm->expiry <= now)
 			continue;
 		any = true;
-		if (alarm->expiry < nearest)
-			nearest = alarm->expiry;
+		/* The moment if nothing is stolen until then. */
+		left = alarm->expiry > now ? alarm->expiry - now : 0;
+		expiry = i == VMI_TIME_REAL ? alarm->expiry :
+			 left < U64_MAX - times.real ? times.real + left : U64_MAX;
+		if (expiry < nearest)
+			nearest = expiry;
 	}
 	if (any)
-		timer_start(self->alarm_vector, nearest);
+		timer_start(self, nearest);
 	else
-		timer_stop();
+		timer_stop(self);
 }
 
 static bool have_timer(void)
@@ -172,15 +186,17 @@ static void alarm_advance(struct native_alarm *alarm, u64 now)
 u64 native_time_ack_alarm(void)
 {
 	struct native_percpu *self;
-	u64 interrupts, now, expired = 0;
+	u64 interrupts, expired = 0;
+	struct vmi_times times;
 
 	if (!have_timer())
 		return 0;
 	interrupts = cpu_irq_save();
 	self = native_self();
-	now = native_real_time();
+	native_times(&times);
 	for (u32 i = 0; i < NATIVE_ALARMS; i++) {
 		struct native_alarm *alarm = &self->alarms[i];
+		u64 now = counter_of(&times, i);
 
 		if (!fires(i) || !alarm->armed || (alarm->expiry > now && !FAULT(ALARM_EARLY)))
 			continue;
@@ -190,6 +206,8 @@ u64 native_time_ack_alarm(void)
 		else
 			alarm->armed = false;
 	}
+	/* It has fired, early perhaps. */
+	self->timer_deadline = 0;
 	alarms_program(self);
 	cpu_irq_restore(interrupts);
 	return expired;

@@ -6,6 +6,8 @@
 #include "native.h"
 
 #define APIC_EOI 0xb0
+#define APIC_SPURIOUS 0xf0
+#define APIC_LVT_TIMER 0x320
 #define APIC_ICR_LOW 0x300
 #define APIC_ICR_HIGH 0x310
 #define APIC_LAST 0x3f0
@@ -26,7 +28,7 @@
 #define XAPIC_BROADCAST 0xffu
 #define FIRST_FIXED_VECTOR 16
 
-static bool uses_msr(void)
+bool native_apic_uses_msr(void)
 {
 	struct native_percpu *self = native_self();
 	u64 base;
@@ -48,7 +50,7 @@ u32 native_apic_load(u32 offset)
 {
 	u64 value;
 
-	if (!uses_msr())
+	if (!native_apic_uses_msr())
 		return *reg(offset);
 	/* a register that does not exist reads as 0 */
 	cpu_rdmsr(MSR_X2APIC + (offset >> 4), &value);
@@ -57,7 +59,7 @@ u32 native_apic_load(u32 offset)
 
 void native_apic_store(u32 offset, u32 value)
 {
-	if (uses_msr())
+	if (native_apic_uses_msr())
 		cpu_wrmsr(MSR_X2APIC + (offset >> 4), value);
 	else
 		*reg(offset) = value;
@@ -88,6 +90,9 @@ int native_apic_write(u32 offset, u32 value)
 	if (!native.apic)
 		return -VMI_ENOSYS;
 	native_apic_store(offset, value);
+	/* A disabled APIC masks the timer. */
+	if (offset == APIC_SPURIOUS || offset == APIC_LVT_TIMER)
+		native_self()->timer_lvt = 0;
 	return 0;
 }
 
@@ -97,7 +102,7 @@ void native_apic_eoi(void)
 		native_apic_store(APIC_EOI, 0);
 }
 
-static bool icr_good(u64 icr)
+bool native_icr_good(u64 icr)
 {
 	switch (icr & ICR_MODE) {
 	case ICR_FIXED:
@@ -150,7 +155,7 @@ int native_apic_send_ipi(u64 icr)
 {
 	u32 low, destination = icr >> 32;
 
-	if (!icr_good(icr))
+	if (!native_icr_good(icr))
 		return -VMI_EINVAL;
 	if (!native.apic)
 		return -VMI_ENOSYS;
@@ -163,7 +168,7 @@ int native_apic_send_ipi(u64 icr)
 	if (FAULT(IPI_VECTOR_BIT) && (icr & ICR_MODE) == ICR_FIXED)
 		low &= ~1u;
 
-	if (uses_msr()) {
+	if (native_apic_uses_msr()) {
 		/* A wrmsr to the APIC does not wait for stores to become visible. */
 		__asm__ volatile("mfence; lfence" : : : "memory");
 		cpu_wrmsr(MSR_X2APIC + (APIC_ICR_LOW >> 4), (u64)destination << 32 | low);

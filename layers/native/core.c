@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /* Section core: discovery, start and end. */
+#include "counter.h"
 #include "features.h"
 #include "io.h"
 #include "native.h"
@@ -83,10 +84,8 @@ static bool has_tsc_deadline(void)
 	return c & 1u << 24;
 }
 
-int native_core_init(struct vmi_init *init)
+int native_init_check(const struct vmi_init *init)
 {
-	u64 hz, seconds;
-
 	if (native.ready && !FAULT(INIT_TWICE))
 		return -VMI_EBUSY;
 	if (native_core_probe())
@@ -99,10 +98,11 @@ int native_core_init(struct vmi_init *init)
 		return -VMI_EINVAL;
 	if (!percpu_good(init) && !FAULT(INIT_WITHOUT_DATA))
 		return -VMI_EINVAL;
-	hz = init->tsc_hz ? init->tsc_hz : native_calibrate_tsc();
-	if (!hz)
-		return -VMI_ENODEV; /* nothing to measure time with */
+	return 0;
+}
 
+void native_init_keep(const struct vmi_init *init)
+{
 	native.vcpu_count = init->vcpu_count;
 	native.percpu_gs_offset = init->percpu_gs_offset;
 	native.percpu_table = to_pointer(init->percpu_table);
@@ -110,16 +110,33 @@ int native_core_init(struct vmi_init *init)
 	native.direct_map_size = init->direct_map_size;
 	native.apic = init->apic;
 	native.low_page = init->low_page;
-	native_time_set_rate(hz);
+}
+
+void native_init_start(u64 tsc_hz, u64 wall)
+{
+	counter_set_rate(tsc_hz);
 	native.tsc_deadline = has_tsc_deadline();
 	if (native.apic && !native.tsc_deadline)
-		native.apic_hz = native_calibrate_apic(hz);
-	seconds = native_rtc_seconds();
-	native.tsc_start = cpu_tsc();
-	native.wall_start = seconds * 1000000000;
+		native.apic_hz = native_calibrate_apic(tsc_hz);
+	native.wall_start = wall;
 	if (FAULT(WALLCLOCK_YEAR))
-		native.wall_start += 365 * 86400 * 1000000000ULL;
+		native.wall_start += 365 * 86400 * NSEC_PER_SEC;
+	native.tsc_start = cpu_tsc();
 	native.ready = true;
+}
+
+int native_core_init(struct vmi_init *init)
+{
+	int error = native_init_check(init);
+	u64 hz;
+
+	if (error)
+		return error;
+	hz = init->tsc_hz ? init->tsc_hz : native_calibrate_tsc();
+	if (!hz)
+		return -VMI_ENODEV; /* nothing to measure time with */
+	native_init_keep(init);
+	native_init_start(hz, native_rtc_seconds() * NSEC_PER_SEC);
 	return 0;
 }
 

@@ -103,8 +103,10 @@ int native_cpu_write_msr(u32 msr, u64 value)
 	if (msr_is_address(msr) && !canonical(value, cpu_cr4()))
 		return FAULT(WRITE_MSR_NO_ERROR) ? 0 : -VMI_EFAULT;
 	error = cpu_wrmsr(msr, value);
-	if (msr == MSR_APIC_BASE && native.ready)
+	if (msr == MSR_APIC_BASE && native.ready) {
 		native_self()->apic_mode = NATIVE_APIC_UNKNOWN;
+		native_self()->timer_lvt = 0; /* lost if the APIC was off */
+	}
 	return FAULT(WRITE_MSR_NO_ERROR) ? 0 : error;
 }
 

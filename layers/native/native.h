@@ -31,6 +31,8 @@ struct native_percpu {
 	u32 lazy_mode;
 	u32 apic_mode; /* enum native_apic_mode; forgotten when IA32_APIC_BASE is written */
 	u32 alarm_vector;
+	u32 timer_lvt; /* what the timer's entry in the APIC holds, 0: unknown */
+	u64 timer_deadline; /* the counter value at which the timer fires, 0: it does not */
 	struct native_alarm alarms[NATIVE_ALARMS];
 };
 _Static_assert(sizeof(struct native_percpu) <= NATIVE_PERCPU_SIZE, "NATIVE_PERCPU_SIZE");
@@ -91,9 +93,31 @@ void native_apic_store(u32 offset, u32 value);
 
 /* smp.c: another vCPU gets an INIT, or else a STARTUP */
 void native_smp_notice(struct native_percpu *data, bool init);
-/* time.c */
-u64 native_real_time(void);
-void native_time_set_rate(u64 hz);
+/* apic.c: whether apic.send_ipi takes this value */
+bool native_icr_good(u64 icr);
+/* apic.c: this vCPU's APIC is in x2APIC mode */
+bool native_apic_uses_msr(void);
+
+/*
+ * core.c: core.init in three parts, so that another layer can look at its machine in between: check
+ * the argument; keep what it says; start with this frequency of the counter, Hz, and this wall
+ * clock, ns.
+ */
+int native_init_check(const struct vmi_init *init);
+void native_init_keep(const struct vmi_init *init);
+void native_init_start(u64 tsc_hz, u64 wall);
+
+/* machine.c */
+void native_times(struct vmi_times *times); /* now, of this vCPU */
+static inline u64 native_real_time(void)
+{
+	struct vmi_times times;
+
+	native_times(&times);
+	return times.real;
+}
+u64 native_tsc_at(u64 ns); /* the counter when real time is ns, or later; U64_MAX: never */
+void native_forget_more(struct native_percpu *data); /* with an INIT a vCPU has lost its state */
 
 /* calibrate.c */
 u64 native_calibrate_tsc(void);

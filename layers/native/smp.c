@@ -82,6 +82,9 @@ static void forget_vcpu(struct native_percpu *data)
 {
 	data->lazy_mode = VMI_LAZY_NONE;
 	data->apic_mode = NATIVE_APIC_UNKNOWN;
+	data->timer_lvt = 0;
+	data->timer_deadline = 0;
+	native_forget_more(data);
 	for (u32 i = 0; i < NATIVE_ALARMS; i++)
 		data->alarms[i].armed = false;
 }

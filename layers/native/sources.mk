@@ -5,7 +5,7 @@
 
 NATIVE_C := $(addprefix $(LAYERS)/native/, \
 	core.c cpu.c segment.c port.c mmu.c apic.c smp.c time.c alarm.c calibrate.c rtc.c lock.c \
-	patch.c)
+	patch.c machine.c)
 NATIVE_S := $(addprefix $(LAYERS)/native/, primitives.S ap_start.S)
 
 # Instead of the ROM header, for a kernel.

@@ -1,35 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/*
- * Section time: counters and wall clock. Alarms are in alarm.c.
- *
- * The time-stamp counter is assumed to run at one rate and in step on all processors, as on every
- * current 64-bit machine. Nothing is stolen on bare metal.
- */
+/* Section time: counters and wall clock. Alarms are in alarm.c. */
 #include "native.h"
-
-#define NSEC_PER_SEC 1000000000ULL
-
-/* The largest 32-bit multiplier has the best resolution. 10^9 << 33 still fits u64. */
-void native_time_set_rate(u64 hz)
-{
-	u32 shift = 33;
-
-	while (shift && (NSEC_PER_SEC << shift) / hz > 0xffffffff)
-		shift--;
-	native.tsc_hz = hz;
-	native.shift = shift;
-	native.mult = (u32)((NSEC_PER_SEC << shift) / hz);
-}
-
-u64 native_real_time(void)
-{
-	u64 ticks = cpu_tsc() - native.tsc_start;
-
-	/* Another processor's counter may be behind by a few ticks, just after core.init. */
-	if ((s64)ticks < 0)
-		return 0;
-	return (u64)((u128)ticks * native.mult >> native.shift);
-}
 
 u64 native_time_frequency(void)
 {
@@ -38,23 +9,18 @@ u64 native_time_frequency(void)
 
 void native_time_read(struct vmi_times *times)
 {
-	u64 now = native_real_time();
-
+	native_times(times);
 #if FAULT(TIME_READ_SHARED)
 	static volatile u64 last;
 
-	last = now;
+	last = times->real;
 	for (int i = 0; i < 300; i++)
 		cpu_pause();
 	times->real = last;
 	for (int i = 0; i < 300; i++)
 		cpu_pause();
-	now = last;
-#else
-	times->real = now;
+	times->available = last - times->stolen;
 #endif
-	times->available = now;
-	times->stolen = FAULT(STOLEN_DRIFTS) ? now >> 10 : 0;
 }
 
 u64 native_time_wallclock(void)
