@@ -17,6 +17,7 @@ const PARTS: [(&str, &str, &[&str]); 4] = [
         &[
             "native.rom",
             "native-stats.rom",
+            "kvm.rom",
             "process.elf",
             "process-stats.elf",
         ],

@@ -5,8 +5,8 @@
 set -eu
 
 cd "$(dirname "$0")"
-planted=$(grep -rhoE 'FAULT\([A-Z][A-Z0-9_]+\)' native native-stats process common/*.S common/*.c \
-		common/*.inc |
+planted=$(grep -rhoE 'FAULT\([A-Z][A-Z0-9_]+\)' native native-stats kvm process common/*.S \
+		common/*.c common/*.inc |
 	sed 's/FAULT(\(.*\))/\1/' | sort -u)
 listed=$(sed -n 's/^\([A-Z][A-Z0-9_]*\) .*/\1/p' faults.txt | sort -u)
 if [ "$planted" != "$listed" ]; then
@@ -14,7 +14,7 @@ if [ "$planted" != "$listed" ]; then
 	printf '%s\n%s\n' "$planted" "$listed" | sort | uniq -u >&2
 	exit 1
 fi
-layers='(native|native-stats|process|process-stats)'
+layers='(native|native-stats|kvm|process|process-stats)'
 test='[a-z0-9_.]+'
 if grep -vE '^(#.*|)$' faults.txt |
 	grep -vE "^[A-Z][A-Z0-9_]* $layers [1-9][0-9]* $test( $test)?\$" >&2; then

@@ -15,6 +15,9 @@ pub static NATIVE_ROM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/
 pub static NATIVE_STATS_ROM: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/layers/native-stats.rom"));
 
+/// The layer for guests on KVM, which falls back to the native one's ways: an option ROM.
+pub static KVM_ROM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/kvm.rom"));
+
 /// The layer of the process hypervisor: a program for the host. Its image begins with the ROM
 /// header.
 pub static PROCESS_LAYER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/process.elf"));

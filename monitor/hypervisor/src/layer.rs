@@ -12,6 +12,8 @@ pub enum Layer {
     Native,
     /// As native, and counts
     NativeStats,
+    /// As native, with what KVM offers its guests
+    Kvm,
     /// The layer of --hypervisor process
     Process,
     /// As process, and counts
@@ -25,6 +27,7 @@ impl Layer {
             Layer::None => "none",
             Layer::Native => "native",
             Layer::NativeStats => "native-stats",
+            Layer::Kvm => "kvm",
             Layer::Process => "process",
             Layer::ProcessStats => "process-stats",
         }
@@ -36,6 +39,7 @@ impl Layer {
             Layer::None | Layer::Process | Layer::ProcessStats => None,
             Layer::Native => Some(paravane_blobs::NATIVE_ROM),
             Layer::NativeStats => Some(paravane_blobs::NATIVE_STATS_ROM),
+            Layer::Kvm => Some(paravane_blobs::KVM_ROM),
         }
     }
 
@@ -44,7 +48,7 @@ impl Layer {
         match self {
             Layer::Process => Some(paravane_blobs::PROCESS_LAYER),
             Layer::ProcessStats => Some(paravane_blobs::PROCESS_STATS_LAYER),
-            Layer::None | Layer::Native | Layer::NativeStats => None,
+            Layer::None | Layer::Native | Layer::NativeStats | Layer::Kvm => None,
         }
     }
 }

@@ -38,10 +38,11 @@ pub fn trials() -> Vec<Trial> {
     };
     let called: BTreeSet<String> = faults.iter().map(|fault| fault.call.clone()).collect();
     let mut trials = vec![Trial::test("fault::list", move || every_call(&called))];
-    // The others need an observer outside: tests/tests/process_birth.rs and attacks.rs.
+    // The others need an observer outside (tests/tests/process_birth.rs and attacks.rs), or a host
+    // with KVM (kvm_layer.rs).
     let of_the_suite = faults
         .into_iter()
-        .filter(|fault| !fault.test.starts_with("outside."));
+        .filter(|fault| !fault.test.starts_with("outside.") && fault.layer != "kvm");
     trials.extend(of_the_suite.map(|fault| {
         let name = format!(
             "fault::{}::{}::{}_vcpus",
@@ -85,7 +86,7 @@ fn faults() -> Result<Vec<Fault>, String> {
             |line| match line.split_whitespace().collect::<Vec<_>>()[..] {
                 [
                     name,
-                    layer @ ("native" | "native-stats" | "process" | "process-stats"),
+                    layer @ ("native" | "native-stats" | "kvm" | "process" | "process-stats"),
                     cpus,
                     test,
                     ref call @ ..,

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* Guest-physical addresses of what the layer shares with the host. */
+#include "kvm.h"
+
+#define LEVELS 4
+#define LARGE (1ULL << 7)
+#define PRESENT 1
+
+/*
+ * By a subtraction in the direct map, else by a walk of the loaded tables, which are in the direct
+ * map. What is shared lies in one page and stays where it is (docs/vmi.md, section 2).
+ */
+u64 kvm_gpa(const void *pointer)
+{
+	u64 linear = (u64)pointer, table = cpu_cr3() & CR3_ADDRESS;
+
+	if (linear - native.direct_map < native.direct_map_size)
+		return linear - native.direct_map;
+	for (u32 level = LEVELS; level; level--) {
+		u32 shift = 12 + 9 * (level - 1);
+		u64 inside = (1ULL << shift) - 1;
+		const u64 *entries = to_pointer(native.direct_map + table);
+		u64 entry = READ_ONCE(entries[linear >> shift & 511]);
+
+		if (!(entry & PRESENT))
+			break;
+		if (level == 1 || (level < LEVELS && entry & LARGE))
+			return (entry & CR3_ADDRESS & ~inside) | (linear & inside);
+		table = entry & CR3_ADDRESS;
+	}
+	/* Not reached: the layer has just used the address. */
+	return 0;
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The layer `kvm` on an emulated host that has KVM: the conformance suite, what needs vCPUs that
+//! share a processor, the exits that it saves, and faults that are planted in it.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::kvm_host::{KvmHost, Parts};
+use paravane_tests::source_root;
+use std::fs;
+use std::process::Command;
+
+/// All of the suite, at more vCPUs: for `make test-release`.
+const LONG: &str = "PARAVANE_TEST_LONG";
+/// What QEMU's emulation of SVM does not tell KVM before version 8.1.
+const UNEMULATED: &str = "cpu.set_xcr.changes";
+/// The tests of calls that are the layer's own.
+const OWN: [&str; 6] = [
+    "boot.",
+    "apic.eoi.",
+    "apic.send_ipi.every_vector",
+    "lock.",
+    "time.read.",
+    "mmu.flush_preempted.",
+];
+/// The vCPUs of a machine share one processor of the host.
+const SHARED: &str = "taskset 1 ";
+
+/// Runs the suite, with a limit of seconds. Returns what it printed.
+fn conformance(host: &mut KvmHost, before: &str, words: &str, seconds: u64) -> String {
+    let reply = host.run(
+        &format!(
+            "{before}paravane conformance --hypervisor kvm --tap --timeout {} {words}",
+            host.limit(seconds).as_secs()
+        ),
+        seconds + 20,
+    );
+    reply.output
+}
+
+/// Whether tests have run, to the end of the list, and none has failed.
+fn good(output: &str) -> bool {
+    let count = |start: &str| {
+        let lines = output.lines().filter(|line| line.starts_with(start));
+        lines.filter(|line| !line.contains(UNEMULATED)).count()
+    };
+    let whole = !output.contains("Bail out!") && !output.contains("did not run");
+    let skipped = output.matches("# SKIP").count();
+    whole && count("not ok ") == 0 && count("ok ") > skipped
+}
+
+fn passes(host: &mut KvmHost, before: &str, words: &str, seconds: u64) {
+    let output = conformance(host, before, words, seconds);
+    assert!(good(&output), "{words}: {output}");
+}
+
+#[test]
+fn the_suite_passes() {
+    let mut host = Parts::new(2).start();
+    for layer in ["kvm", "native"] {
+        for test in OWN {
+            let words = format!("--layer {layer} --cpus 2 --filter {test}");
+            passes(&mut host, "", &words, 60);
+        }
+    }
+    if std::env::var_os(LONG).is_some() {
+        for cpus in [1, 2, 4] {
+            passes(&mut host, "", &format!("--layer kvm --cpus {cpus}"), 400);
+        }
+    }
+}
+
+/// A fault of the list: the run that must show it, which passes without it.
+struct Fault {
+    name: String,
+    test: String,
+    cpus: String,
+}
+
+impl Fault {
+    fn words(&self) -> String {
+        let test = match self.test.as_str() {
+            FLUSHES => "mmu.flush_preempted.shared_space",
+            IO_DELAY => "cpu.io_delay.*",
+            test => test,
+        };
+        let host = match test {
+            "mmu.flush_preempted.shared_space" | "lock.preempted.shared_processor" => {
+                "--append shared"
+            }
+            "time.set_alarm.available_is_not_real" => "--append steal",
+            _ => "",
+        };
+        format!("--layer kvm --cpus {} {host} --filter {test}", self.cpus)
+    }
+
+    /// What makes the host special.
+    fn before(&self) -> &'static str {
+        let words = self.words();
+        if words.contains("steal") {
+            // The program and the loop share a processor.
+            "taskset 1 sh -c 'while :; do :; done' & B=$!; trap 'kill $B' EXIT; taskset 1 "
+        } else if words.contains("shared") {
+            SHARED
+        } else {
+            ""
+        }
+    }
+
+    /// Whether the host's trace of a run shows that the layer is right.
+    fn traced_well(&self, trace: &str) -> bool {
+        match self.test.as_str() {
+            // Flushes that a guest has asked for in the steal page.
+            FLUSHES => trace.contains("need_flush_tlb true"),
+            IO_DELAY => !trace.contains("kvm_pio: pio_write at 0x80 "),
+            _ => true,
+        }
+    }
+}
+
+/// Tests that look at the host's trace.
+const FLUSHES: &str = "outside.kvm_flushes";
+const IO_DELAY: &str = "outside.kvm_io_delay";
+const TRACE: &str = "/sys/kernel/tracing";
+
+fn faults() -> Vec<Fault> {
+    let text = fs::read_to_string(source_root().join("layers/faults.txt")).unwrap();
+    let lines = text.lines().map(|l| l.split(' ').collect::<Vec<_>>());
+    lines
+        .filter(|words| words.len() > 3 && words[1] == "kvm")
+        .map(|words| Fault {
+            name: words[0].to_string(),
+            cpus: words[2].to_string(),
+            test: words[3].to_string(),
+        })
+        .collect()
+}
+
+/// Runs the test of a fault. Returns whether it passes, and what was said.
+fn run(host: &mut KvmHost, fault: &Fault, rom: Option<&str>) -> (bool, String) {
+    let mut words = fault.words();
+    if let Some(rom) = rom {
+        words = format!("{words} --rom {rom}");
+    }
+    host.ok(&format!("echo > {TRACE}/trace"), 10);
+    let output = conformance(host, fault.before(), &words, 30);
+    let trace = host.ok(
+        &format!(
+            "grep -c . {TRACE}/trace; grep -e 'need_flush_tlb true' -e \
+        'at 0x80 ' {TRACE}/trace | head -n 3"
+        ),
+        30,
+    );
+    let passed = good(&output) && fault.traced_well(&trace);
+    (passed, format!("{output}{trace}"))
+}
+
+/// Each fault that is planted in the layer fails its test, which passes without it.
+#[test]
+fn planted_faults_are_found() {
+    let out = tempfile::tempdir().unwrap();
+    let mut parts = Parts::new(2);
+    let faults = faults();
+    assert!(!faults.is_empty());
+    for fault in &faults {
+        let folder = out.path().join(&fault.name);
+        let made = Command::new("make")
+            .arg("-C")
+            .arg(source_root().join("layers"))
+            .arg(format!("OUT={}", folder.display()))
+            .arg(format!("FAULT={}", fault.name))
+            .arg(folder.join("kvm.rom"))
+            .env_remove("MAKEFLAGS")
+            .env_remove("MAKELEVEL")
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        parts = parts.file(&format!("/{}.rom", fault.name), &folder.join("kvm.rom"));
+    }
+    let mut host = parts.start();
+    for event in ["kvm_pv_tlb_flush", "kvm_pio"] {
+        host.ok(&format!("echo 1 > {TRACE}/events/kvm/{event}/enable"), 10);
+    }
+    let mut wrong = Vec::new();
+    for fault in &faults {
+        let (passed, said) = run(&mut host, fault, None);
+        if !passed {
+            wrong.push(format!("{}: {} fails\n{said}", fault.name, fault.test));
+            continue;
+        }
+        let (passed, said) = run(&mut host, fault, Some(&format!("/{}.rom", fault.name)));
+        if passed {
+            wrong.push(format!("{}: {} passes\n{said}", fault.name, fault.test));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
