@@ -154,6 +154,23 @@ void __init vmi_init_eoi(void)
 		apic_update_callback(eoi, vmi_apic_eoi);
 }
 
+/*
+ * Interprocessor interrupts, too. The layer then learns when a CPU loses its state by an INIT. The
+ * callbacks outlast the kernel's choice of a driver for the APIC.
+ */
+void __init vmi_init_ipis(void)
+{
+	if (!vmi_layer_apic() || vmi_layer_record(VMI_CALL_APIC_SEND_IPI) != VMI_RELOC_CALL)
+		return;
+	apic_update_callback(icr_write, vmi_apic_icr_write);
+	apic_update_callback(send_IPI, vmi_send_ipi);
+	apic_update_callback(send_IPI_mask, vmi_send_ipi_mask);
+	apic_update_callback(send_IPI_mask_allbutself, vmi_send_ipi_mask_allbutself);
+	apic_update_callback(send_IPI_allbutself, vmi_send_ipi_allbutself);
+	apic_update_callback(send_IPI_all, vmi_send_ipi_all);
+	apic_update_callback(send_IPI_self, vmi_send_ipi_self);
+}
+
 /* The machine has no interrupts other than the layer's. */
 void __init vmi_init_irqs(void)
 {

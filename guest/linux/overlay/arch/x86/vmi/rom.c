@@ -94,6 +94,8 @@ static void __init vmi_smp_prepare_boot_cpu(void)
 	for_each_possible_cpu(cpu)
 		if (cpu && vmi_percpu_prepare(cpu))
 			panic("VMI: no memory for the layer's data");
+	vmi_boot.vcpu_count = num_possible_cpus();
+	vmi_init_locks();
 }
 
 /* A layer that has a part in spaces knows no PCIDs. */
@@ -151,6 +153,8 @@ void __init vmi_find_rom(void)
 	vmi_init_mmu_ops();
 	vmi_init_irq_ops();
 	vmi_init_eoi();
+	vmi_init_ipis();
+	vmi_init_flush_preempted();
 	vmi_init_wallclock();
 	without_pcids();
 	if (vmi_sites_differ())

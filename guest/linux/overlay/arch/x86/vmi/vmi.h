@@ -114,10 +114,13 @@ void vmi_init_mmu_ops(void);
 void vmi_init_irq_ops(void);
 void vmi_init_irqs(void);
 void vmi_init_eoi(void);
+void vmi_init_ipis(void);
 void vmi_init_time(void);
 void vmi_init_wallclock(void);
 void vmi_init_machine(void);
 void vmi_init_smp(void);
+/* preempted.c */
+void vmi_init_flush_preempted(void);
 #ifdef CONFIG_PARAVIRT_SPINLOCKS
 void vmi_init_locks(void);
 #else
