@@ -84,7 +84,7 @@ pub struct Rom {
 }
 
 /// All places.
-pub const PLACES: [Place<'static>; 8] = [
+pub const PLACES: [Place<'static>; 9] = [
     Place::new(On::Metal, Layer::None, 2),
     Place::new(On::Metal, Layer::Native, 2),
     Place::new(On::Metal, Layer::NativeStats, 2),
@@ -92,6 +92,7 @@ pub const PLACES: [Place<'static>; 8] = [
     Place::new(On::Process, Layer::Process, 2),
     Place::new(On::Kvm, Layer::None, 2),
     Place::new(On::Kvm, Layer::Native, 2),
+    Place::new(On::Kvm, Layer::Kvm, 2),
     Place::new(On::KvmCompressed, Layer::None, 1),
 ];
 
@@ -286,6 +287,8 @@ fn on_kvm(
             memory: u64::from(MEMORY_MIB) << 20,
             tests: false,
             large_pages: true,
+            // Such a KVM lacks instructions of the kernel.
+            emulated: false,
         };
         let vm = kvm::Vm::prepare(&config, Vec::new())?;
         vm.start_kernel();

@@ -2,6 +2,7 @@
 //! KVM as a back end for conformance guests.
 
 use super::host;
+use super::speed;
 use super::vm::{Config, Vm};
 use crate::conversation::{self, Conversation};
 use crate::output::Output;
@@ -12,16 +13,19 @@ use std::sync::Arc;
 
 /// The back end.
 #[derive(Clone, Copy, Debug)]
-pub struct KvmHost;
+pub struct KvmHost {
+    emulated: bool,
+}
 
 impl KvmHost {
-    /// Checks that the host's KVM can be used.
+    /// Checks that the host's KVM can be used, and how.
     ///
     /// # Errors
     /// Why not.
     pub fn find() -> anyhow::Result<Self> {
         host::open()?;
-        Ok(KvmHost)
+        let emulated = speed::measure()?.emulated();
+        Ok(KvmHost { emulated })
     }
 }
 
@@ -34,6 +38,7 @@ impl Hypervisor for KvmHost {
         let (guest, command_line) = (Arc::clone(machine.guest), machine.command_line.clone());
         let (vcpus, memory) = (machine.cpus, u64::from(machine.memory_mib) << 20);
         let layer = machine.layer.map(<[u8]>::to_vec);
+        let emulated = self.emulated;
         let vm = worker::within(limit, "starter", move || {
             let config = Config {
                 name: &guest.name,
@@ -45,6 +50,7 @@ impl Hypervisor for KvmHost {
                 memory,
                 tests: true,
                 large_pages: true,
+                emulated,
             };
             let vm = Vm::prepare(&config, Vec::new())?;
             vm.start_kernel();

@@ -25,6 +25,14 @@ const TOPOLOGY_LEAVES: u32 = 1 << 22;
 const SVM: u32 = 1 << 2;
 const SKINIT: u32 = 1 << 12;
 
+/// KVM's own leaf: halts that a kick ends, interprocessor interrupts, directed yields, changes of
+/// encrypted memory.
+const KVM_FEATURES: u32 = 0x4000_0001;
+const KVM_UNHALT: u32 = 1 << 7;
+const KVM_SEND_IPI: u32 = 1 << 11;
+const KVM_YIELD: u32 = 1 << 13;
+const KVM_MAP_GPA: u32 = 1 << 16;
+
 /// Changes what KVM supports to what vCPU `number` of `count` shows.
 pub fn adapt(cpuid: &mut CpuId, number: u32, count: u32) {
     for entry in cpuid.as_mut_slice() {
@@ -100,6 +108,16 @@ fn adapt_entry(entry: &mut kvm_cpuid_entry2, number: u32, count: u32) {
     }
 }
 
+/// Hides what a guest does by hypercalls. A KVM that emulates each instruction also emulates the
+/// hypercall instruction: by writing it anew and executing it again, for ever.
+pub fn hide_hypercalls(cpuid: &mut CpuId) {
+    for entry in cpuid.as_mut_slice() {
+        if entry.function == KVM_FEATURES {
+            entry.eax &= !(KVM_UNHALT | KVM_SEND_IPI | KVM_YIELD | KVM_MAP_GPA);
+        }
+    }
+}
+
 /// The bits that numbers below `count` need.
 fn bits(count: u32) -> u32 {
     count.next_power_of_two().trailing_zeros()
@@ -148,6 +166,18 @@ mod tests {
         };
         assert_eq!(all(XSAVE), Some(0x1_0000_0207));
         assert_eq!(all(!XSAVE), None);
+    }
+
+    #[test]
+    fn hypercalls_are_hidden() {
+        let mut leaves = CpuId::from_entries(&[kvm_cpuid_entry2 {
+            function: KVM_FEATURES,
+            eax: 0x100_7efb,
+            ..Default::default()
+        }])
+        .unwrap();
+        hide_hypercalls(&mut leaves);
+        assert_eq!(leaves.as_slice()[0].eax, 0x100_567b);
     }
 
     #[test]

@@ -185,6 +185,7 @@ fn prepare(code: &[u8]) -> Option<Vm> {
         memory: 64 << 20,
         tests: true,
         large_pages: false,
+        emulated: true,
     };
     Some(Vm::prepare(&config, vec![Model::virtio(Rng::default())]).unwrap())
 }

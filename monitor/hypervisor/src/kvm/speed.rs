@@ -39,6 +39,12 @@ impl Speed {
         self.instructions >= SLOW_RATE && self.exit_ns <= SLOW_EXIT
     }
 
+    /// Whether the processor of a machine on this KVM is emulated. One that is merely slow to
+    /// leave, as on a host that is a virtual machine itself, is not.
+    pub fn emulated(self) -> bool {
+        self.instructions < SLOW_RATE
+    }
+
     /// How many times longer a guest takes at most than on a processor that is just fast, for time
     /// limits; at least 1.
     pub fn slowness(self) -> u64 {

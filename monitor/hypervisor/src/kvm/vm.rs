@@ -58,6 +58,8 @@ pub struct Config<'a> {
     pub tests: bool,
     /// The host may use large pages for all guest memory.
     pub large_pages: bool,
+    /// The host's KVM emulates each instruction ([`Speed::emulated`](super::speed::Speed)).
+    pub emulated: bool,
 }
 
 /// A running machine. Dropping it ends the machine. Nothing is left of it except threads of the
@@ -87,7 +89,7 @@ impl Vm {
         let kernel = load::load(&ram, config.name, config.kernel)?;
         let tables = acpi::tables(config.vcpus, &virtio(&devices)?);
         let vcpus =
-            vcpus(&kvm, &machine, config.vcpus, &kernel).context("cannot make the virtual CPUs")?;
+            vcpus(&kvm, &machine, config, &kernel).context("cannot make the virtual CPUs")?;
         let rate = vcpus.first().and_then(|vcpu| vcpu.get_tsc_khz().ok());
         let command_line = match (kernel.entry, rate) {
             // There is nothing by which Linux could measure it.
@@ -348,12 +350,20 @@ fn virtio(devices: &Devices) -> anyhow::Result<Vec<Virtio>> {
     Ok((0..).map(one).take(devices.count()).collect())
 }
 
-fn vcpus(kvm: &Kvm, machine: &VmFd, count: u32, kernel: &Loaded) -> anyhow::Result<Vec<VcpuFd>> {
-    let mut all = Vec::new();
+fn vcpus(
+    kvm: &Kvm,
+    machine: &VmFd,
+    config: &Config<'_>,
+    kernel: &Loaded,
+) -> anyhow::Result<Vec<VcpuFd>> {
+    let (mut all, count) = (Vec::new(), config.vcpus);
     for number in 0..count {
         let vcpu = machine.create_vcpu(number.into())?;
         let mut features = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?;
         cpuid::adapt(&mut features, number, count);
+        if config.emulated {
+            cpuid::hide_hypercalls(&mut features);
+        }
         vcpu.set_cpuid2(&features)?;
         if let Some(enabled) = cpuid::extended_state(&features) {
             // See there. A KVM that cannot do this has no such processor.

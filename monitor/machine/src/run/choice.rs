@@ -21,6 +21,9 @@ pub struct Choice {
     /// KVM is so slow that limits of time mean nothing.
     #[serde(skip)]
     pub slow: bool,
+    /// KVM emulates each instruction.
+    #[serde(skip)]
+    pub emulated: bool,
 }
 
 impl Choice {
@@ -34,6 +37,7 @@ impl Choice {
             name: hypervisor.name().to_string(),
             why: why.into(),
             slow: false,
+            emulated: false,
         }
     }
 }
@@ -93,6 +97,7 @@ fn decide(
             let why = format!("--hypervisor kvm ({})", speed.words());
             let mut choice = Choice::new(Hypervisor::Kvm, why);
             choice.slow = !speed.fast();
+            choice.emulated = speed.emulated();
             Ok(choice)
         }
         (Hypervisor::Auto, None) => Ok(match speed() {
@@ -214,8 +219,9 @@ mod tests {
     fn kvm_that_is_asked_for_must_work_and_may_be_slow() {
         let kvm = |speed| decide(Hypervisor::Kvm, None, || speed);
         let slow = kvm(Ok(SLOW)).unwrap();
-        assert!(slow.is_kvm() && slow.slow);
-        assert!(!kvm(Ok(FAST)).unwrap().slow);
+        assert!(slow.is_kvm() && slow.slow && slow.emulated);
+        let fast = kvm(Ok(FAST)).unwrap();
+        assert!(!fast.slow && !fast.emulated);
         let error = kvm(Err(anyhow::anyhow!("there is no /dev/kvm")))
             .err()
             .unwrap();

@@ -252,7 +252,7 @@ impl Machine {
     fn layer(&self) -> Layer {
         match (self.choice.is_kvm(), self.spec.stats) {
             (true, true) => Layer::NativeStats,
-            (true, false) => Layer::None,
+            (true, false) => Layer::Kvm,
             (false, true) => Layer::ProcessStats,
             (false, false) => Layer::Process,
         }
@@ -271,6 +271,7 @@ impl Machine {
                 memory,
                 tests: false,
                 large_pages: self.spec.uses(Heuristic::LargePages),
+                emulated: self.choice.emulated,
             };
             let listener = gdb.map(Listener::open).transpose()?;
             let mut vm = kvm::Vm::prepare(&config, devices).context(START)?;
