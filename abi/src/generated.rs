@@ -132,6 +132,20 @@ pub const ALARM_PERIODIC: u64 = 0x100;
 /// Shortest period, ns.
 pub const ALARM_MIN_PERIOD_NS: u64 = 0x2710;
 
+// Run states of a vCPU: vmi_run_state.state
+/// Waits for STARTUP.
+pub const RUN_OFF: u64 = 0x0;
+/// Runs, or has lost its processor since it began to: lock.preempted tells.
+pub const RUN_RUNNING: u64 = 0x1;
+/// Waits in cpu.halt or lock.wait.
+pub const RUN_HALTED: u64 = 0x2;
+/// Wants to run and has not begun to: it was woken, or moves between address spaces.
+pub const RUN_READY: u64 = 0x3;
+
+// Time of lock.preempted, ns
+/// Age of what lock.preempted says to a vCPU that asks again and again.
+pub const PREEMPTED_LATE_NS: u64 = 0x186a0;
+
 // Places of line.route that are no local APIC
 /// The vCPU that notified the device last; see line.pending.
 pub const LINE_NOTIFIER: u64 = 0xfffffffe;
@@ -614,6 +628,26 @@ const _: () = assert!(offset_of!(Clock, mult) == 32);
 const _: () = assert!(offset_of!(Clock, shift) == 36);
 const _: () = assert!(offset_of!(Clock, reserved) == 40);
 
+/// What a vCPU does, written by the layer, for every vCPU to read without a call (lock.run_state).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RunState {
+    /// VMI_RUN_*.
+    pub state: u32,
+    /// The last answer of lock.preempted about it, 0 or 1.
+    pub preempted: u32,
+    /// Its stolen time at its last sample, ns, which only grows.
+    pub stolen: u64,
+    /// Zero.
+    pub reserved: [u64; 6],
+}
+
+const _: () = assert!(size_of::<RunState>() == 64);
+const _: () = assert!(offset_of!(RunState, state) == 0);
+const _: () = assert!(offset_of!(RunState, preempted) == 4);
+const _: () = assert!(offset_of!(RunState, stolen) == 8);
+const _: () = assert!(offset_of!(RunState, reserved) == 16);
+
 /// Argument and result of patch.claim, argument of patch.code: a system-call or cpuid instruction in user text.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -1051,16 +1085,20 @@ pub const CALL_TIME_CANCEL_ALARM: u16 = 0x506;
 /// Call it in the alarm interrupt.
 pub const CALL_TIME_ACK_ALARM: u16 = 0x507;
 
+/// Lock.run_state follows each vCPU; without this feature it always says that a vCPU runs.
+pub const LOCK_RUN_STATES: u32 = 0x1;
 /// Returns at once if *location differs from value (the pending bit then stays), or if this vCPU's pending bit is set, which it clears.
 pub const CALL_LOCK_WAIT: u16 = 0x600;
 /// Sets the pending bit of a vCPU, and wakes it if it waits.
 pub const CALL_LOCK_KICK: u16 = 0x601;
 /// Returns the pending bit of a vCPU, 0 or 1, for saving the vCPU's state.
 pub const CALL_LOCK_PENDING: u16 = 0x602;
-/// Returns 1 if the vCPU wants to run and does not, so that spinning for it is useless, else 0.
+/// Returns 1 if the vCPU wants to run and does not, whoever has its processor, so that spinning for it is useless, else 0.
 pub const CALL_LOCK_PREEMPTED: u16 = 0x603;
-/// Gives the processor to a vCPU that is preempted.
+/// Gives the processor to a vCPU that is preempted, if that one waits for this processor, and otherwise sleeps shortly, for at most VMI_PREEMPTED_LATE_NS and the time that the host takes to wake it.
 pub const CALL_LOCK_YIELD: u16 = 0x604;
+/// Returns the linear address of a vCPU's struct vmi_run_state, which the kernel may read at any time from then on, in an NMI too; 0 if vcpu is not below vcpu_count, or has no layer data.
+pub const CALL_LOCK_RUN_STATE: u16 = 0x605;
 
 /// Stubs are offered; without this feature every call answers ENOSYS.
 pub const PATCH_SLOTS: u32 = 0x1;
@@ -1700,7 +1738,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 6,
         name: "lock",
-        version: 1,
+        version: 2,
         compat: 1,
         calls: &[
             CallInfo {
@@ -1732,6 +1770,12 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "lock.yield",
                 class: Class::Sysv,
                 since: 1,
+            },
+            CallInfo {
+                number: 0x605,
+                name: "lock.run_state",
+                class: Class::Sysv,
+                since: 2,
             },
         ],
     },

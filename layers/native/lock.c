@@ -73,3 +73,13 @@ int native_lock_yield(u32 vcpu)
 	cpu_pause();
 	return 0;
 }
+
+/* Its users tell by VMI_LOCK_RUN_STATES that it follows nothing. */
+u64 native_lock_run_state(u32 vcpu)
+{
+	static const struct vmi_run_state runs __attribute__((aligned(64))) = {
+		.state = VMI_RUN_RUNNING,
+	};
+
+	return native_other(vcpu) || FAULT(RUN_STATE_WITHOUT_DATA) ? (u64)&runs : 0;
+}

@@ -107,6 +107,43 @@ fn a_step_of_the_wall_clock_is_reported_once() {
     });
 }
 
+/// The stolen time that all vCPUs see is that which the vCPU itself reads.
+#[test]
+fn stolen_time_is_seen_by_all() {
+    let _alone = alone();
+    share_one_processor();
+    with_and_without_faults("time_steal", "lock.run_state.stolen", |words| {
+        let _others = Others::start();
+        run(&[words, &["--append", "steal"]].concat())
+    });
+}
+
+/// A vCPU that has lost its processor to another program is known to have, within the documented
+/// time; and one that runs is not said to have.
+#[test]
+fn a_vcpu_that_lost_its_processor_to_a_stranger_is_preempted() {
+    let _alone = alone();
+    for (list, test) in [
+        ("time_stranger", "lock.preempted.stranger"),
+        ("time_stranger_elsewhere", "lock.preempted.other_space"),
+    ] {
+        with_and_without_faults(list, test, |words| {
+            let _others = Others::start();
+            run(&[words, &["--cpus", "2", "--append", "steal"]].concat())
+        });
+    }
+}
+
+/// Of two vCPUs that share a processor, one that yields passes it to the other one.
+#[test]
+fn a_yield_passes_the_processor() {
+    let _alone = alone();
+    share_one_processor();
+    with_and_without_faults("time_yield", "lock.yield.shared_processor", |words| {
+        run(&[words, &["--cpus", "2", "--append", "shared"]].concat())
+    });
+}
+
 /// A vCPU that switches address spaces all the time waits for a processor at each switch, if at
 /// all.
 #[test]

@@ -83,6 +83,15 @@
 #define VMI_ALARM_PERIODIC 0x100 /* or-ed with the counter: the alarm repeats */
 #define VMI_ALARM_MIN_PERIOD_NS 0x2710 /* shortest period, ns */
 
+/* Run states of a vCPU: vmi_run_state.state */
+#define VMI_RUN_OFF 0x0 /* waits for STARTUP */
+#define VMI_RUN_RUNNING 0x1 /* runs, or has lost its processor since it began to: lock.preempted tells */
+#define VMI_RUN_HALTED 0x2 /* waits in cpu.halt or lock.wait */
+#define VMI_RUN_READY 0x3 /* wants to run and has not begun to: it was woken, or moves between address spaces */
+
+/* Time of lock.preempted, ns */
+#define VMI_PREEMPTED_LATE_NS 0x186a0 /* age of what lock.preempted says to a vCPU that asks again and again */
+
 /* Places of line.route that are no local APIC */
 #define VMI_LINE_NOTIFIER 0xfffffffe /* the vCPU that notified the device last; see line.pending */
 
@@ -260,6 +269,13 @@
 #define VMI_OFF_CLOCK_MULT 32
 #define VMI_OFF_CLOCK_SHIFT 36
 #define VMI_OFF_CLOCK_RESERVED 40
+
+/* struct vmi_run_state */
+#define VMI_SIZE_RUN_STATE 64
+#define VMI_OFF_RUN_STATE_STATE 0
+#define VMI_OFF_RUN_STATE_PREEMPTED 4
+#define VMI_OFF_RUN_STATE_STOLEN 8
+#define VMI_OFF_RUN_STATE_RESERVED 16
 
 /* struct vmi_syscall_site */
 #define VMI_SIZE_SYSCALL_SITE 64
@@ -529,14 +545,16 @@
 
 /* Section lock: Waiting for a lock without spinning. A kick is sticky: each vCPU has one pending bit, part of its state. */
 #define VMI_SECTION_LOCK 6
-#define VMI_SECTION_LOCK_VERSION 1
+#define VMI_SECTION_LOCK_VERSION 2
 #define VMI_SECTION_LOCK_COMPAT 1
-#define VMI_SECTION_LOCK_CALLS 5
+#define VMI_SECTION_LOCK_CALLS 6
+#define VMI_LOCK_RUN_STATES 0x1 /* lock.run_state follows each vCPU; without this feature it always says that a vCPU runs */
 #define VMI_CALL_LOCK_WAIT 0x600
 #define VMI_CALL_LOCK_KICK 0x601
 #define VMI_CALL_LOCK_PENDING 0x602
 #define VMI_CALL_LOCK_PREEMPTED 0x603
 #define VMI_CALL_LOCK_YIELD 0x604
+#define VMI_CALL_LOCK_RUN_STATE 0x605
 
 /* Section patch: System-call and cpuid sites in user text. Where these instructions are expensive, the layer offers a replacement. The kernel decides, and writes it into a private copy or one that all programs share. (Stubs are called slots in this section's names.) */
 #define VMI_SECTION_PATCH 7
@@ -682,7 +700,8 @@
 	X(LOCK, lock, KICK, kick, 0x601, SYSV, 1) \
 	X(LOCK, lock, PENDING, pending, 0x602, SYSV, 1) \
 	X(LOCK, lock, PREEMPTED, preempted, 0x603, SYSV, 1) \
-	X(LOCK, lock, YIELD, yield, 0x604, SYSV, 1)
+	X(LOCK, lock, YIELD, yield, 0x604, SYSV, 1) \
+	X(LOCK, lock, RUN_STATE, run_state, 0x605, SYSV, 2)
 
 #define VMI_FOR_EACH_PATCH_CALL(X) \
 	X(PATCH, patch, CLAIM, claim, 0x700, SYSV, 1) \
@@ -721,7 +740,7 @@
 	Y(APIC, apic, 3, 1, 1, 4) \
 	Y(SMP, smp, 4, 1, 1, 2) \
 	Y(TIME, time, 5, 1, 1, 8) \
-	Y(LOCK, lock, 6, 1, 1, 5) \
+	Y(LOCK, lock, 6, 2, 1, 6) \
 	Y(PATCH, patch, 7, 3, 1, 5) \
 	Y(STATS, stats, 8, 1, 1, 2) \
 	Y(LINE, line, 9, 2, 1, 4)
@@ -1027,6 +1046,19 @@ _Static_assert(offsetof(struct vmi_clock, mult) == VMI_OFF_CLOCK_MULT, "vmi_cloc
 _Static_assert(offsetof(struct vmi_clock, shift) == VMI_OFF_CLOCK_SHIFT, "vmi_clock.shift");
 _Static_assert(offsetof(struct vmi_clock, reserved) == VMI_OFF_CLOCK_RESERVED, "vmi_clock.reserved");
 
+/* What a vCPU does, written by the layer, for every vCPU to read without a call (lock.run_state) */
+struct vmi_run_state {
+	__u32 state; /* VMI_RUN_* */
+	__u32 preempted; /* the last answer of lock.preempted about it, 0 or 1 */
+	__u64 stolen; /* its stolen time at its last sample, ns, which only grows */
+	__u64 reserved[6]; /* zero */
+};
+_Static_assert(sizeof(struct vmi_run_state) == VMI_SIZE_RUN_STATE, "vmi_run_state");
+_Static_assert(offsetof(struct vmi_run_state, state) == VMI_OFF_RUN_STATE_STATE, "vmi_run_state.state");
+_Static_assert(offsetof(struct vmi_run_state, preempted) == VMI_OFF_RUN_STATE_PREEMPTED, "vmi_run_state.preempted");
+_Static_assert(offsetof(struct vmi_run_state, stolen) == VMI_OFF_RUN_STATE_STOLEN, "vmi_run_state.stolen");
+_Static_assert(offsetof(struct vmi_run_state, reserved) == VMI_OFF_RUN_STATE_RESERVED, "vmi_run_state.reserved");
+
 /* Argument and result of patch.claim, argument of patch.code: a system-call or cpuid instruction in user text */
 struct vmi_syscall_site {
 	__u64 addr; /* in: user address of the first byte of code */
@@ -1275,6 +1307,7 @@ typedef int vmi_lock_kick_fn(__u32 vcpu);
 typedef int vmi_lock_pending_fn(__u32 vcpu);
 typedef int vmi_lock_preempted_fn(__u32 vcpu);
 typedef int vmi_lock_yield_fn(__u32 vcpu);
+typedef __u64 vmi_lock_run_state_fn(__u32 vcpu);
 typedef int vmi_patch_claim_fn(struct vmi_patch_area *area, struct vmi_syscall_site *site);
 typedef int vmi_patch_release_fn(struct vmi_patch_area *area, __u64 slot);
 typedef int vmi_patch_fixup_fn(const struct vmi_patch_area *area, __u64 *rip, __u64 *rax);

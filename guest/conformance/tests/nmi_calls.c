@@ -59,6 +59,8 @@ static void handler(struct regs *regs)
 	expect(get_cr3() == to_gpa(kernel_root), "mmu.get_cr3");
 	if (layer_offers_section(VMI_SECTION_LOCK))
 		expect(!vmi.lock_kick(0) && vmi.lock_pending(0) == 1, "lock.kick of another vCPU");
+	if (vmi.lock_run_state)
+		expect(vmi.lock_run_state(this_vcpu()) != 0, "lock.run_state");
 	expect(vmi.core_version(VMI_SECTION_CPU) > 0, "core.version");
 	expect(vmi.core_console_write("", 0) == 0, "core.console_write");
 	if (vmi.core_costs)

@@ -4,8 +4,11 @@
 #include "common/faults.h"
 #include "crossing/crossing.h"
 #include "host/call.h"
+#include "host/clock.h"
+#include "host/futex.h"
 #include "state/state.h"
 #include "vcpu/irq.h"
+#include "vcpu/look.h"
 #include "vcpu/wait.h"
 
 void process_lock_wait(const u8 *location, u8 value)
@@ -48,30 +51,40 @@ int process_lock_pending(u32 vcpu)
 	return READ_ONCE(vcpu_at(vcpu)->s.kick) != 0;
 }
 
-/*
- * The layer cannot see which threads the host runs, except that this one runs, and so no other that
- * is bound to the same host CPU. That is how vCPUs come to wait for each other when there are more
- * vCPUs than CPUs.
- */
 int process_lock_preempted(u32 vcpu)
 {
-	const struct vcpu *me = this_vcpu();
-	u32 cpu;
-
 	if (!known(vcpu))
 		return -VMI_ENOENT;
 	if (FAULT(PREEMPTED_NEVER))
 		return 0;
-	cpu = READ_ONCE(shared->s.vcpu_cpu[vcpu]);
-	return vcpu != me->number && cpu != 0xffffffff &&
-	       cpu == READ_ONCE(shared->s.vcpu_cpu[me->number]) &&
-	       READ_ONCE(vcpu_at(vcpu)->s.state) == PHV_VCPU_RUNNING;
+	return look_preempted(this_vcpu(), vcpu_at(vcpu));
 }
+
+/* A vCPU that waits for another processor gets nothing from this one, so this one rests, ns. */
+#define REST (VMI_PREEMPTED_LATE_NS / 2)
 
 int process_lock_yield(u32 vcpu)
 {
+	struct vcpu *me = this_vcpu(), *v;
+	u32 word;
+
 	if (!known(vcpu))
 		return -VMI_ENOENT;
-	host0(sched_yield);
+	v = vcpu_at(vcpu);
+	if (FAULT(YIELD_NOTHING) || !look_preempted(me, v))
+		return 0;
+	if (look_same_cpu(me, v)) {
+		host0(sched_yield);
+		return 0;
+	}
+	/* An interrupt ends the wait: its signal comes before, and is marked, or during it. */
+	word = READ_ONCE(me->look_answer);
+	if (!FAST(me, F_PENDING) && !FAST(me, F_FORCE))
+		futex_wait(&me->look_answer, word, now_ns() + REST);
 	return 0;
+}
+
+u64 process_lock_run_state(u32 vcpu)
+{
+	return known(vcpu) ? (u64)&vcpu_at(vcpu)->run : 0;
 }

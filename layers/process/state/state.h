@@ -93,7 +93,16 @@ struct vcpu {
 	u32 debug_resumed;
 	u64 debug_rip;				/* address of that instruction */
 	struct vmi_ap_state ap;
+	/* vcpu/look.c: the question that this vCPU's thread elsewhere answers, and the answer */
+	u32 look_vcpu, look_question;
+	u32 look_answer;			/* question << 2 | enum look_answer; futex */
+	/* whom this vCPU asks about, TSC of the first question without a pause and of the last */
+	u32 asked;
+	u64 asked_since, asked_last;
+	u64 looked;				/* TSC of the last answer about this vCPU; any */
 
+	/* what other vCPUs read without a call; the state is written by whoever changes it */
+	struct vmi_run_state run __attribute__((aligned(64)));
 	u8 xsave[0x4000] __attribute__((aligned(64)));
 };
 _Static_assert(offsetof(struct vcpu, rsp) == V_RSP, "V_RSP");

@@ -31,6 +31,8 @@ void times(struct vcpu *v, struct vmi_times *t)
 		stolen = v->last_stolen + (real - v->last_real);
 	v->last_real = real;
 	v->last_stolen = stolen;
+	if (!FAULT(RUN_STATE_NOTHING_STOLEN))
+		WRITE_ONCE(v->run.stolen, stolen);
 	t->real = real;
 	t->stolen = stolen;
 	t->available = real - stolen;

@@ -26,6 +26,7 @@
 #include "state/state.h"
 #include "vcpu/guest_clock.h"
 #include "vcpu/irq.h"
+#include "vcpu/look.h"
 #include "vcpu/pool.h"
 #include "vcpu/registers.h"
 #include "vcpu/slice.h"
@@ -43,6 +44,7 @@ static noreturn void become(struct vcpu *v)
 	mm_sync(v);
 	step();
 	v->s.state = PHV_VCPU_RUNNING;
+	v->run.state = VMI_RUN_RUNNING;
 	slice_begin(v);
 	clock_follow();
 	if (!FAULT(CPUID_FAULTS_STAY))
@@ -74,6 +76,8 @@ noreturn void vcpu_park(void *thread)
 			mm_drop_released();
 		else if (told == WAKE_TRIM)
 			mm_trim();
+		else if (told == WAKE_LOOK)
+			look_answer(v);
 		else if (__atomic_compare_exchange_n(word, &nothing, WAKE_WAITS, false,
 						     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			futex_wait(word, WAKE_WAITS, U64_MAX);
@@ -114,6 +118,7 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	v->s.switches++;
 	event(v, PHV_EVENT_SWITCH, cr3, index);
 	slice_end(v);
+	v->run.state = VMI_RUN_READY;
 	self.proc->left = v->woken;
 	state_save(v, !(cr3 & CR3_FLAGS));
 	v->resume = RESUME_CALL;

@@ -40,8 +40,12 @@ static u32 forcing(const struct vcpu *v, u32 pending)
 void vcpu_woken(struct vcpu *v, u64 tsc)
 {
 	u64 old = 0;
+	u32 halted = VMI_RUN_HALTED;
 
 	__atomic_compare_exchange_n(&v->woken, &old, tsc, false, __ATOMIC_RELAXED,
+				    __ATOMIC_RELAXED);
+	/* It may run already. */
+	__atomic_compare_exchange_n(&v->run.state, &halted, VMI_RUN_READY, false, __ATOMIC_RELAXED,
 				    __ATOMIC_RELAXED);
 }
 

@@ -58,6 +58,7 @@ static void prepare_start(struct vcpu *v)
 	__atomic_store_n(&v->s.pending, 0, __ATOMIC_SEQ_CST);
 	v->resume = RESUME_FULL;
 	v->s.state = PHV_VCPU_RUNNING;
+	v->run.state = VMI_RUN_READY;
 }
 
 /* Starts a vCPU that prepare_start() has prepared, by the same thread, under no lock. */
@@ -101,6 +102,9 @@ noreturn void vcpu_stop(struct vcpu *v)
 	lock_take(&shared->spaces);
 	proc_at(v->s.proc)->loaded &= ~(1ULL << v->number);
 	v->s.state = PHV_VCPU_OFF;
+	v->run.state = VMI_RUN_OFF;
+	if (FAULT(STOP_FORGETS_KICK))
+		v->s.kick = 0;
 	__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_STOP, __ATOMIC_SEQ_CST);
 	again = v->startup_pending;
 	v->startup_pending = 0;

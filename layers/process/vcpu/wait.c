@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Waits of a vCPU. */
 #include "vcpu/wait.h"
+#include "common/faults.h"
 #include "host/call.h"
 #include "host/clock.h"
 #include "host/futex.h"
@@ -45,6 +46,7 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
 		/* S1 and S2 of host/doorbell.h; something() is S3. */
+		v->run.state = VMI_RUN_HALTED;
 		v->s.state = PHV_VCPU_HALTED;
 		fence();
 		step();
@@ -69,6 +71,8 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		vcpu_woken(v, late > begin ? late : begin);
 	}
 	v->s.state = PHV_VCPU_RUNNING;
+	if (!FAULT(RUN_STATE_STAYS_HALTED))
+		v->run.state = VMI_RUN_RUNNING;
 	fence();
 	event(v, PHV_EVENT_WAKE, READ_ONCE(v->s.pending), 0);
 	slice_begin(v);

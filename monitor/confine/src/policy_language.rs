@@ -230,6 +230,10 @@ fn constant(name: &str) -> Option<u64> {
         "SIGRTMIN+4" => libc::SIGRTMIN() + 4,
         "CLOCK_THREAD_CPUTIME_ID" => libc::CLOCK_THREAD_CPUTIME_ID,
         "CLOCK_MONOTONIC" => libc::CLOCK_MONOTONIC,
+        // linux/posix-timers.h: a clock id that names a thread and its CPU time, and the bits that
+        // say so. Other kinds name a process, or a descriptor.
+        "CLOCK_OF_THREAD" => return Some(0x8000_0006),
+        "CLOCK_KIND" => return Some(0x8000_0007),
         "AF_UNIX" => libc::AF_UNIX,
         "AF_INET" => libc::AF_INET,
         "AF_INET6" => libc::AF_INET6,

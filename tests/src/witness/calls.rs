@@ -68,8 +68,8 @@ pub fn space_may(call: &Call, instruction: u64) -> bool {
             158 => low(a) == 0x1012 && b <= 1,
             // futex: wait, wake
             202 => matches!(low(b), 0 | 1 | 9),
-            // clock_gettime: monotonic, CPU time of the thread
-            228 => matches!(low(a), 1 | 3),
+            // clock_gettime: monotonic, CPU time of the thread or of a named one
+            228 => matches!(low(a), 1 | 3) || low(a) & 0x8000_0007 == 0x8000_0006,
             // tgkill: SIGURG
             234 => low(c) == 23,
             _ => false,

@@ -118,6 +118,11 @@ fn it_fits_and_the_hot_calls_are_short() {
     );
 }
 
+/// A clock id as the host makes it of a process, thread or descriptor and a kind.
+fn clock_of(id: u32, kind: u32) -> u64 {
+    u64::from(!id << 3 | kind)
+}
+
 #[test]
 fn what_the_layer_needs_is_admitted() {
     let map = 0x11;
@@ -136,6 +141,8 @@ fn what_the_layer_needs_is_admitted() {
         (libc::SYS_rt_sigreturn, [0; 6]),
         (libc::SYS_clock_gettime, [3, 0, 0, 0, 0, 0]),
         (libc::SYS_clock_gettime, [1, 0, 0, 0, 0, 0]),
+        // CPU time of a thread, by its id.
+        (libc::SYS_clock_gettime, [clock_of(4711, 6), 0, 0, 0, 0, 0]),
         (libc::SYS_sched_yield, [0; 6]),
         (libc::SYS_arch_prctl, [0x1012, 0, 0, 0, 0, 0]),
         (libc::SYS_arch_prctl, [0x1012, 1, 0, 0, 0, 0]),
@@ -163,6 +170,11 @@ fn nothing_beyond_it_is() {
         (libc::SYS_madvise, [0, 0, 100, 0, 0, 0]),
         (libc::SYS_tgkill, [1, 1, 9, 0, 0, 0]),
         (libc::SYS_clock_gettime, [2, 0, 0, 0, 0, 0]),
+        // CPU time of a process, user time of a thread, a descriptor's clock; not negative.
+        (libc::SYS_clock_gettime, [clock_of(4711, 2), 0, 0, 0, 0, 0]),
+        (libc::SYS_clock_gettime, [clock_of(4711, 5), 0, 0, 0, 0, 0]),
+        (libc::SYS_clock_gettime, [clock_of(4, 3), 0, 0, 0, 0, 0]),
+        (libc::SYS_clock_gettime, [6, 0, 0, 0, 0, 0]),
         (libc::SYS_arch_prctl, [0x1012, 2, 0, 0, 0, 0]),
         (libc::SYS_arch_prctl, [0x1012, 1 << 32, 0, 0, 0, 0]),
         (libc::SYS_arch_prctl, [0x1002, 0, 0, 0, 0, 0]),

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/* What a vCPU knows of the others: their run state, and whether they have a processor. */
+#include "space.h"
+#include "test.h"
+
+static const struct vmi_run_state *run_state(u32 vcpu)
+{
+	if (!vmi.lock_run_state)
+		test_skip("the layer is older");
+	return (const struct vmi_run_state *)vmi.lock_run_state(vcpu);
+}
+
+static bool follows(void)
+{
+	return layer_features(VMI_SECTION_LOCK) & VMI_LOCK_RUN_STATES;
+}
+
+TEST(run_state_record, "lock.run_state.record", 1, 0, LOCK_RUN_STATE)
+{
+	u32 bad[] = { 0x10000, 0xffffffff, VCPU_WITHOUT_DATA }, i, n;
+
+	for (i = 0; i < machine.vcpus_online; i++) {
+		const struct vmi_run_state *state = run_state(i);
+
+		CHECK(state != NULL);
+		CHECK_EQ((u64)state % 64, 0);
+		CHECK(run_state(i) == state);
+		CHECK_OP(READ_ONCE(state->state), <=, VMI_RUN_READY);
+		CHECK_OP(READ_ONCE(state->state), !=, VMI_RUN_OFF);
+		CHECK_OP(READ_ONCE(state->preempted), <=, 1);
+		for (n = 0; n < ARRAY_SIZE(state->reserved); n++)
+			CHECK_EQ(state->reserved[n], 0);
+		for (n = 0; n < i && follows(); n++)
+			CHECK(run_state(n) != state);
+	}
+	for (i = 0; i < ARRAY_SIZE(bad); i++)
+		CHECK_EQ((u64)run_state(bad[i]), 0);
+	CHECK_EQ(run_state(this_vcpu())->state, VMI_RUN_RUNNING);
+}
+
+static u32 awake, leave;
+
+static void stay_awake(void *argument)
+{
+	(void)argument;
+	atomic_store(&awake, 1);
+	while (!atomic_load(&leave))
+		pause();
+}
+
+/* A vCPU without work is halted. */
+TEST(run_state_halted, "lock.run_state.halted", 2, 0, LOCK_RUN_STATE)
+{
+	const struct vmi_run_state *other = run_state(1);
+	u32 i;
+
+	if (!follows())
+		test_skip("needs VMI_LOCK_RUN_STATES");
+	for (i = 0; i < 20; i++) {
+		WAIT_UNTIL(READ_ONCE(other->state) == VMI_RUN_HALTED);
+		CHECK_RESULT(vmi.lock_preempted(1), 0);
+		awake = leave = 0;
+		run_on(1, stay_awake, NULL);
+		WAIT_UNTIL(atomic_load(&awake));
+		CHECK_EQ(READ_ONCE(other->state), VMI_RUN_RUNNING);
+		atomic_store(&leave, 1);
+		wait_for(1);
+	}
+}
+
+static u32 consumed;
+
+/* The pending kick makes this return. Without it, the deadline of the test ends it. */
+static void consume(void *argument)
+{
+	u8 byte = 0;
+
+	(void)argument;
+	while (vmi.lock_pending(1))
+		vmi.lock_wait(&byte, 0);
+	atomic_store(&consumed, 1);
+}
+
+/*
+ * What a hypervisor does that saves a vCPU and continues it: it stops the vCPU, reads the bit, and
+ * restores it in the new one. INIT itself leaves the bit alone.
+ */
+TEST(pending_saved, "lock.pending.saved_and_restored", 2, 0, LOCK_PENDING, LOCK_KICK)
+{
+	const struct vmi_run_state *state = vmi.lock_run_state ? run_state(1) : NULL;
+	int saved, stopped, i;
+
+	for (i = 0; i < 5; i++) {
+		CHECK_RESULT(vmi.lock_kick(1), 0);
+		CHECK_RESULT(send_icr(1, ICR_INIT), 0);
+		if (state && follows())
+			WAIT_UNTIL(READ_ONCE(state->state) == VMI_RUN_OFF);
+		else
+			delay_ns(10 * NS_PER_MS);
+		saved = vmi.lock_pending(1);
+		stopped = vmi.lock_preempted(1);
+		CHECK(smp_start(1));
+		CHECK_EQ(saved, 1);
+		CHECK_RESULT(stopped, 0);
+		CHECK_RESULT(vmi.lock_pending(1), 1);
+		/* A new vCPU in its place has no kick pending. */
+		run_on(1, consume, NULL);
+		wait_for(1);
+		CHECK_RESULT(vmi.lock_pending(1), 0);
+		if (saved)
+			CHECK_RESULT(vmi.lock_kick(1), 0);
+		consumed = 0;
+		CHECK_RESULT(vmi.lock_pending(1), saved);
+		run_on(1, consume, NULL);
+		WAIT_UNTIL(atomic_load(&consumed));
+		wait_for(1);
+	}
+}
+
+/*
+ * The stolen time is that of time.read. The test is worth more where there is some (steal on the
+ * command line).
+ */
+TEST(run_state_stolen, "lock.run_state.stolen", 1, 0, LOCK_RUN_STATE, TIME_READ)
+{
+	const struct vmi_run_state *me = run_state(this_vcpu());
+	u64 start = now(), last = 0;
+	struct vmi_times t;
+	char word[8];
+
+	if (!follows())
+		test_skip("needs VMI_LOCK_RUN_STATES");
+	do {
+		vmi.time_read(&t);
+		CHECK_EQ(READ_ONCE(me->stolen), t.stolen);
+		CHECK_OP(t.stolen, >=, last);
+		last = t.stolen;
+	} while (t.real - start < 300 * NS_PER_MS);
+	if (option("steal", word, sizeof(word)))
+		CHECK_OP(last, >, 0);
+}
+
+/* A vCPU that counts as long as it has a processor. */
+static struct {
+	u64 count;
+	bool over;
+	struct space space, *load;
+} runner;
+
+static void count_on(void *argument)
+{
+	u64 count = 0;
+
+	(void)argument;
+	if (runner.load)
+		space_load(runner.load);
+	while (!atomic_load(&runner.over))
+		WRITE_ONCE(runner.count, ++count);
+	if (runner.load)
+		space_load(NULL);
+}
+
+/* What was seen of it by questions at short intervals. */
+struct seen {
+	u64 lost, missed;	/* it did not run for the documented time; and was not known to */
+	u64 ran, wrong;		/* it ran before and during the question; and was said not to */
+};
+
+#define SAMPLE_NS	(20 * NS_PER_US)
+#define PAUSE_NS	NS_PER_MS
+#define STRANGER_NS	(2 * NS_PER_S)
+
+static struct seen look_at_runner(void)
+{
+	u64 start = now(), stands_since = start, settled = start + NS_PER_MS, asked = start;
+	u64 count = READ_ONCE(runner.count), most = 1;
+	struct seen seen = { 0 };
+
+	while (asked - start < STRANGER_NS) {
+		u64 counted = now(), at_before = READ_ONCE(runner.count), before = now();
+		u64 after, at_after, rate;
+		int answer = vmi.lock_preempted(1);
+		bool ran, paused;
+
+		at_after = READ_ONCE(runner.count);
+		after = now();
+		/* Counts in 1024 ns since the end of the last question: whether it ran then. */
+		rate = (at_before - count) * 1024 / (before - asked + 1);
+		paused = before - asked > PAUSE_NS / 2 || after - before > PAUSE_NS / 2 ||
+			 before - counted > PAUSE_NS / 100;
+		if (before - asked >= SAMPLE_NS && !paused)
+			most = MAX(most, rate);
+		ran = rate > most * 3 / 4 && at_after != at_before;
+		if (at_before != count)
+			stands_since = before;
+		/* After a pause of this vCPU, the documented time begins anew. */
+		if (paused) {
+			settled = after + VMI_PREEMPTED_LATE_NS;
+		} else if (before > settled && at_after == at_before &&
+			   before - stands_since > VMI_PREEMPTED_LATE_NS) {
+			seen.lost++;
+			seen.missed += answer != 1;
+		} else if (before > settled && ran) {
+			seen.ran++;
+			seen.wrong += answer != 0;
+		}
+		if (at_after != at_before)
+			stands_since = after;
+		count = at_after;
+		asked = after;
+		while (now() - asked < SAMPLE_NS)
+			pause();
+	}
+	return seen;
+}
+
+enum where { SAME_SPACE, OTHER_SPACE };
+
+/*
+ * On a host where other programs use all processors (steal on the command line): a vCPU that has
+ * lost its processor to them is known to have, and one that runs is known to run.
+ */
+static void preempted_by_stranger(u64 where)
+{
+	struct seen seen;
+	char word[8];
+
+	if (!option("steal", word, sizeof(word)))
+		test_skip("needs steal on the command line, on a busy host");
+	memset(&runner, 0, sizeof(runner));
+	if (where == OTHER_SPACE) {
+		space_create(&runner.space);
+		runner.load = &runner.space;
+	}
+	run_on(1, count_on, NULL);
+	WAIT_UNTIL(READ_ONCE(runner.count));
+	seen = look_at_runner();
+	atomic_store(&runner.over, true);
+	wait_for(1);
+	if (runner.load)
+		space_destroy(&runner.space);
+	print("# lost its processor: %llu times, not known %llu; ran: %llu times, wrong %llu\n",
+	      seen.lost, seen.missed, seen.ran, seen.wrong);
+	CHECK_OP(seen.lost, >, 100);
+	CHECK_OP(seen.ran, >, 100);
+	CHECK_OP(seen.missed * 20, <=, seen.lost);
+	CHECK_OP(seen.wrong * 100, <=, seen.ran);
+}
+
+TEST_OF(preempted_stranger, "lock.preempted.stranger", preempted_by_stranger, SAME_SPACE, 2, 0,
+	LOCK_PREEMPTED);
+TEST_OF(preempted_elsewhere, "lock.preempted.other_space", preempted_by_stranger,
+	OTHER_SPACE, 2, 0, LOCK_PREEMPTED);
+
+/*
+ * Two vCPUs that share a processor (shared on the command line): yielding passes it on, so the
+ * other one gets most of the time of a vCPU that does nothing else.
+ */
+TEST(yield_passes, "lock.yield.shared_processor", 2, 0, LOCK_YIELD)
+{
+	u64 start, yields = 0, moves = 0, count;
+	char word[8];
+
+	if (!option("shared", word, sizeof(word)))
+		test_skip("needs shared on the command line, and one processor");
+	memset(&runner, 0, sizeof(runner));
+	run_on(1, count_on, NULL);
+	WAIT_UNTIL(READ_ONCE(runner.count));
+	start = now();
+	while (now() - start < NS_PER_S) {
+		count = READ_ONCE(runner.count);
+		CHECK_RESULT(vmi.lock_yield(1), 0);
+		moves += READ_ONCE(runner.count) != count;
+		yields++;
+	}
+	atomic_store(&runner.over, true);
+	wait_for(1);
+	print("# %llu yields, the other vCPU ran after %llu\n", yields, moves);
+	CHECK_OP(moves * 4, >, yields);
+}

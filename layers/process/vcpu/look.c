@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Whether another vCPU has a processor.
+ *
+ * The host does not tell which threads run. But the CPU clock of a thread that runs advances, and
+ * the host reads the clock of each thread of the caller's own process up to date, in about half a
+ * microsecond. So two readings a microsecond apart tell whether a thread runs, whoever has its
+ * processor otherwise. (The clocks of other processes are as old as the host's last tick, and
+ * /proc is older and slower.)
+ *
+ * Each vCPU has a thread in each process. Where the other vCPU is in another process, the caller's
+ * parked thread there takes the readings, while the caller sleeps: two thread switches, as for a
+ * hand-over. That is worth while only for a caller that keeps asking.
+ */
+#include "vcpu/look.h"
+#include "common/faults.h"
+#include "host/call.h"
+#include "host/clock.h"
+#include "host/futex.h"
+#include "host/step.h"
+#include "state/cpu.h"
+#include "state/state.h"
+#include "vcpu/handover.h"
+#include "vcpu/irq.h"
+
+/* How long an answer is good, ns. A vCPU that gets its processor back must not wait for it. */
+#define GOOD_RUNS (VMI_PREEMPTED_LATE_NS / 2)
+#define GOOD_LOST (VMI_PREEMPTED_LATE_NS / 10)
+/* A hand-over or a wake-up takes less if the thread gets a processor, ns. */
+#define WAKE_LONG VMI_PREEMPTED_LATE_NS
+/* A caller that asks for longer than this is worth two thread switches; a pause ends that, ns. */
+#define PATIENCE 20000
+#define PAUSE 1000000
+/* Between the two readings, ns. */
+#define BETWEEN 1000
+/* The longest wait for the other thread, which needs this vCPU's processor, ns. */
+#define ANSWER 1000000
+
+enum look_answer {
+	LOOK_RUNS,
+	LOOK_LOST,
+	LOOK_UNKNOWN,
+};
+
+/* The time since a moment by the counter, ns; 0 if another CPU's counter is ahead. */
+static u64 age(u64 now, u64 tsc)
+{
+	return (s64)(now - tsc) > 0 ? cycles_ns(now - tsc) : 0;
+}
+
+/* The host's name of the CPU clock of a thread of the calling process: its id and kind 6. */
+static bool thread_ns(u32 tid, u64 *ns)
+{
+	struct host_timespec t;
+
+	if (host2(clock_gettime, (u32)(~tid << 3 | 6), &t))
+		return false;
+	*ns = (u64)t.sec * 1000000000 + (u64)t.nsec;
+	return true;
+}
+
+/* Takes the readings, if the vCPU is in this process. */
+static enum look_answer sample(const struct vcpu *v)
+{
+	u64 owner = READ_ONCE(v->s.owner), slice = READ_ONCE(v->slice_start), first, second, start;
+
+	if (owner >> 32 != self.pid || !thread_ns((u32)owner, &first))
+		return LOOK_UNKNOWN;
+	start = rdtsc_rough();
+	while (age(rdtsc_rough(), start) < BETWEEN)
+		cpu_relax();
+	if (!thread_ns((u32)owner, &second))
+		return LOOK_UNKNOWN;
+	/* A vCPU that has moved, halted or taken the time meanwhile runs. */
+	return first == second && READ_ONCE(v->s.owner) == owner && READ_ONCE(v->running) &&
+	       READ_ONCE(v->slice_start) == slice ? LOOK_LOST : LOOK_RUNS;
+}
+
+void look_answer(struct vcpu *v)
+{
+	u32 question = READ_ONCE(v->look_question), vcpu = READ_ONCE(v->look_vcpu);
+	enum look_answer answer = LOOK_UNKNOWN;
+
+	if (vcpu < shared->s.vcpu_count)
+		answer = sample(vcpu_at(vcpu));
+	step();
+	__atomic_store_n(&v->look_answer, question << 2 | (u32)answer, __ATOMIC_RELEASE);
+	futex_wake(&v->look_answer, 1);
+}
+
+/* Has this vCPU's thread in the other one's process take the readings. */
+static enum look_answer ask(struct vcpu *me, const struct vcpu *v)
+{
+	u32 index = READ_ONCE(v->s.proc), was = WAKE_WAITS, question, answer, *word;
+	u64 until;
+
+	if (index >= READ_ONCE(shared->s.proc_count) || index >= PHV_MAX_PROCS)
+		return LOOK_UNKNOWN;
+	word = &proc_at(index)->s.wake[me->number];
+	question = me->look_question + 1;
+	me->look_vcpu = v->number;
+	me->look_question = question;
+	step();
+	/* 0: it is about to look for work. A thread that has something else to do keeps that. */
+	if (__atomic_compare_exchange_n(word, &was, WAKE_LOOK, false, __ATOMIC_RELEASE,
+					__ATOMIC_RELAXED))
+		futex_wake(word, 1);
+	else if (was || !__atomic_compare_exchange_n(word, &was, WAKE_LOOK, false,
+						     __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		return LOOK_UNKNOWN;
+	until = now_ns() + ANSWER;
+	for (;;) {
+		answer = __atomic_load_n(&me->look_answer, __ATOMIC_ACQUIRE);
+		if (answer >> 2 == (question & 0x3fffffff))
+			return (enum look_answer)(answer & 3);
+		/* Other vCPUs may wait for a flush. */
+		irq_serve_flush(me);
+		if (now_ns() >= until)
+			return LOOK_UNKNOWN;
+		futex_wait(&me->look_answer, answer, until);
+	}
+}
+
+bool look_same_cpu(const struct vcpu *me, const struct vcpu *v)
+{
+	u32 cpu = READ_ONCE(shared->s.vcpu_cpu[v->number]);
+
+	return cpu != 0xffffffff && cpu == READ_ONCE(shared->s.vcpu_cpu[me->number]);
+}
+
+bool look_preempted(struct vcpu *me, struct vcpu *v)
+{
+	u64 now = rdtsc_rough(), woken = READ_ONCE(v->woken), since;
+	u32 state = READ_ONCE(v->s.state);
+	enum look_answer answer;
+
+	if (v == me || state == PHV_VCPU_OFF)
+		return false;
+	if (state == PHV_VCPU_HALTED || !READ_ONCE(v->running))
+		return woken && age(now, woken) > WAKE_LONG;
+	/* This vCPU has the processor that the other one is bound to. */
+	if (look_same_cpu(me, v))
+		return true;
+	if (FAULT(PREEMPTED_BY_US_ONLY))
+		return false;
+	since = age(now, READ_ONCE(v->looked));
+	if (since < (v->run.preempted ? GOOD_LOST : GOOD_RUNS))
+		return v->run.preempted;
+	if (me->asked != v->number || age(now, me->asked_last) > PAUSE) {
+		me->asked = v->number;
+		me->asked_since = now;
+	}
+	me->asked_last = now;
+	if (READ_ONCE(v->s.proc) == self.index)
+		answer = sample(v);
+	else if (age(now, me->asked_since) < PATIENCE)
+		return v->run.preempted && since < VMI_PREEMPTED_LATE_NS;
+	else
+		answer = FAULT(PREEMPTED_HERE_ONLY) ? LOOK_UNKNOWN : ask(me, v);
+	WRITE_ONCE(v->run.preempted, answer == LOOK_LOST);
+	WRITE_ONCE(v->looked, rdtsc_rough());
+	return answer == LOOK_LOST;
+}
