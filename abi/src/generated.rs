@@ -636,7 +636,7 @@ pub struct RunState {
     pub state: u32,
     /// The last answer of lock.preempted about it, 0 or 1.
     pub preempted: u32,
-    /// Its stolen time at its last sample, ns, which only grows.
+    /// Its stolen time at its last sample, ns; it only grows.
     pub stolen: u64,
     /// Zero.
     pub reserved: [u64; 6],

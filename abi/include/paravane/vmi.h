@@ -1050,7 +1050,7 @@ _Static_assert(offsetof(struct vmi_clock, reserved) == VMI_OFF_CLOCK_RESERVED, "
 struct vmi_run_state {
 	__u32 state; /* VMI_RUN_* */
 	__u32 preempted; /* the last answer of lock.preempted about it, 0 or 1 */
-	__u64 stolen; /* its stolen time at its last sample, ns, which only grows */
+	__u64 stolen; /* its stolen time at its last sample, ns; it only grows */
 	__u64 reserved[6]; /* zero */
 };
 _Static_assert(sizeof(struct vmi_run_state) == VMI_SIZE_RUN_STATE, "vmi_run_state");

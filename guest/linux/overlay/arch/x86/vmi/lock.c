@@ -7,15 +7,18 @@
  * /sys/kernel/debug/vmi/locks has statistics, in the manner of those of KVM's and Xen's ticket
  * locks. A write to it resets them.
  */
+#include <linux/cpumask.h>
 #include <linux/debugfs.h>
 #include <linux/log2.h>
 #include <linux/minmax.h>
 #include <linux/percpu.h>
 #include <linux/preempt.h>
+#include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/seq_file.h>
 #include <asm/paravirt.h>
 #include <asm/qspinlock.h>
+#include <asm/smp.h>
 #include "vmi.h"
 
 #define BUCKETS 32
@@ -27,6 +30,7 @@ struct lock_stats {
 	u64 waits;			/* waits in the layer */
 	u64 waits_spurious;		/* those that ended before what they waited for */
 	u64 released_kicked;		/* locks that were released with a kick */
+	u64 ipi_yields;			/* IPIs that were sent to a CPU without a processor */
 	u64 time_spinning, time_blocked;
 	u32 histo_spinning[BUCKETS], histo_blocked[BUCKETS];
 };
@@ -83,9 +87,41 @@ static void lock_kick(int cpu)
 bool __vmi_vcpu_is_preempted(long cpu);
 __visible bool __vmi_vcpu_is_preempted(long cpu)
 {
+	const struct vmi_run_state *state = vmi_run_state(cpu);
+	u32 run;
+
+	if (state) {
+		/* The scheduler asks about idle CPUs. */
+		run = READ_ONCE(state->state);
+		if (run == VMI_RUN_HALTED || run == VMI_RUN_OFF)
+			return false;
+	}
+	/* The answer may take host calls. */
+	if (in_nmi())
+		return state && READ_ONCE(state->preempted);
 	return vmi.lock_preempted(cpu) > 0;
 }
 PV_CALLEE_SAVE_REGS_THUNK(__vmi_vcpu_is_preempted);
+
+static void (*send_call_func_ipi)(const struct cpumask *mask) __ro_after_init;
+
+/*
+ * The sender waits for all of the mask. If one of them has lost its processor, which may be this
+ * one, spinning only keeps it from it.
+ */
+static void lock_send_call_func_ipi(const struct cpumask *mask)
+{
+	int cpu;
+
+	send_call_func_ipi(mask);
+	for_each_cpu(cpu, mask) {
+		if (!idle_cpu(cpu) && vcpu_is_preempted(cpu)) {
+			this_cpu_inc(lock_stats.ipi_yields);
+			vmi.lock_yield(cpu);
+			break;
+		}
+	}
+}
 
 static bool in_use __ro_after_init;
 
@@ -104,6 +140,10 @@ void __init vmi_init_locks(void)
 	pv_ops.lock.wait = lock_wait;
 	pv_ops.lock.kick = lock_kick;
 	pv_ops.lock.vcpu_is_preempted = PV_CALLEE_SAVE(__vmi_vcpu_is_preempted);
+	if (vmi.lock_yield) {
+		send_call_func_ipi = smp_ops.send_call_func_ipi;
+		smp_ops.send_call_func_ipi = lock_send_call_func_ipi;
+	}
 	in_use = true;
 }
 
@@ -132,6 +172,7 @@ static int locks_show(struct seq_file *file, void *unused)
 		all->waits += one->waits;
 		all->waits_spurious += one->waits_spurious;
 		all->released_kicked += one->released_kicked;
+		all->ipi_yields += one->ipi_yields;
 		all->time_spinning += one->time_spinning;
 		all->time_blocked += one->time_blocked;
 		for (i = 0; i < BUCKETS; i++) {
@@ -144,6 +185,7 @@ static int locks_show(struct seq_file *file, void *unused)
 	seq_printf(file, "waits %llu\n", all->waits);
 	seq_printf(file, "waits_spurious %llu\n", all->waits_spurious);
 	seq_printf(file, "released_kicked %llu\n", all->released_kicked);
+	seq_printf(file, "ipi_yields %llu\n", all->ipi_yields);
 	seq_printf(file, "time_spinning_ns %llu\n", all->time_spinning);
 	seq_printf(file, "time_blocked_ns %llu\n", all->time_blocked);
 	histogram_show(file, "histo_spinning_ns", all->histo_spinning);

@@ -36,12 +36,14 @@ u64 vmi_real_ns(void)
 }
 
 /*
- * Steal time as of the CPU's last clock event. Where it matters that is not long ago, and reading
- * it anew would cost as much as the accounting.
+ * Steal time as of the CPU's last sample by the layer, or else by its last clock event. Where it
+ * matters that is not long ago, and reading it anew would cost as much as the accounting.
  */
 static u64 vmi_steal_clock(int cpu)
 {
-	return READ_ONCE(per_cpu(stolen, cpu));
+	const struct vmi_run_state *state = vmi_run_state(cpu);
+
+	return state ? READ_ONCE(state->stolen) : READ_ONCE(per_cpu(stolen, cpu));
 }
 
 /* The same beside the kernel's own timers: the CPU itself may as well read it anew. */

@@ -159,6 +159,9 @@ static inline void vmi_sites_enter(void)
 }
 #endif
 
+/* run_state.c: what a CPU does, for any CPU to read; NULL where the layer does not follow that */
+const struct vmi_run_state *vmi_run_state(unsigned int cpu);
+
 /* debugfs.c: the folder, created by the first caller */
 struct dentry *vmi_debugfs(void);
 
