@@ -172,6 +172,12 @@ pub fn build(request: &Request) -> anyhow::Result<Built> {
             let from = tree.object().join(from);
             fs::copy(&from, folder.join(to)).with_context(|| from.display().to_string())?;
         }
+        let modules = folder.join("modules");
+        fs::create_dir(&modules).with_context(|| modules.display().to_string())?;
+        for from in tree.modules()? {
+            let to = modules.join(from.file_name().unwrap_or_default());
+            fs::copy(&from, to).with_context(|| from.display().to_string())?;
+        }
         fs::write(folder.join("version"), format!("{}\n", tree.version()))?;
         fs::write(
             folder.join("inputs"),

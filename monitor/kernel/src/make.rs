@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use paravane_user_io::progress::{Progress, Total, Unit};
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// The approximate number of objects of a build from scratch: that of Debian's 6.12 with the
@@ -105,13 +106,13 @@ impl Tree {
         Ok(())
     }
 
-    /// Builds the kernel. Objects of an earlier build that are up to date are kept.
+    /// Builds the kernel and its modules. Objects of an earlier build that are up to date are kept.
     pub fn make(&self, jobs: usize, progress: &Progress) -> anyhow::Result<()> {
         let from_scratch = !self.object().join("vmlinux.unstripped").exists();
         let mut command = self.command();
         command
             .arg(format!("-j{jobs}"))
-            .args(["vmlinux", "bzImage"]);
+            .args(["vmlinux", "bzImage", "modules"]);
         progress.step(&format!("building Linux {}", self.version()));
         let total = if from_scratch {
             Total::About(OBJECTS)
@@ -127,6 +128,14 @@ impl Tree {
                 progress.detail(object.to_string());
             }
         })
+    }
+
+    /// The files of the modules that this configuration has.
+    pub fn modules(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let list = self.object().join("modules.order");
+        let text = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
+        let module = |line: &str| self.object().join(line).with_extension("ko");
+        Ok(text.lines().map(module).collect())
     }
 
     fn command(&self) -> Command {
