@@ -26,6 +26,9 @@ const REST: Duration = Duration::from_secs(9);
 /// Limit of CPU time in a minute. The monitor of a debug build takes longer for the same.
 const MOST_TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 15 } else { 5 });
 
+/// The lengths for `make test-release`.
+const LONG: &str = "PARAVANE_TEST_LONG";
+
 /// A control group that counts memory.
 struct Group {
     folder: PathBuf,
@@ -134,6 +137,48 @@ fn an_idle_machine_takes_little_time() {
     let taken = time() - before;
     println!("{taken:?} in a minute");
     assert!(taken <= MOST_TIME, "{taken:?}");
+}
+
+/// Limit for many machines that idle at once, of one processor. The monitor of a debug build takes
+/// longer for the same.
+const MOST_PERCENT: f64 = if cfg!(debug_assertions) { 1.5 } else { 0.5 };
+const MANY: usize = 50;
+
+/// The bar of an issue: fifty machines of 64 MiB that idle take less than half a percent of one
+/// processor together.
+#[test]
+fn many_idle_machines_take_little_time() {
+    if std::env::var_os(LONG).is_none() {
+        eprintln!("skipped: takes minutes; {LONG} asks for it");
+        return;
+    }
+    let start = || {
+        let mut command = vm::command(["--memory", "64M", "--net", "none", "--", "sh", "-c"]);
+        let mut child = command
+            .arg("echo ready; sleep 100000")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert_eq!(line, "ready\n");
+        Ends(child)
+    };
+    let machines: Vec<Ends> = (0..MANY).map(|_| start()).collect();
+    std::thread::sleep(Duration::from_secs(60));
+    let time = || -> u64 {
+        let all = machines.iter().map(|m| tree::everything(m.0.id()));
+        all.map(|pids| tree::cpu_time(&pids)).sum()
+    };
+    let (before, begun) = (time(), std::time::Instant::now());
+    std::thread::sleep(Duration::from_secs(60));
+    let taken = Duration::from_nanos(time() - before).as_secs_f64();
+    let percent = taken / begun.elapsed().as_secs_f64() * 100.0;
+    println!("{MANY} idle machines take {percent:.3} % of a processor");
+    assert!(percent < MOST_PERCENT, "{percent} %");
 }
 
 #[test]

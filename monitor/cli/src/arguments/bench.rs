@@ -20,6 +20,9 @@ pub enum Bench {
     Net(BenchNet),
     /// Measure packets between processes over a virtual bus, beside a socket pair and pipes
     Vbus(BenchVbus),
+    /// Measure a machine beside machines that burn processor time, with paravirtual spinlocks and
+    /// without; and machines that idle
+    Overcommit(BenchOvercommit),
     /// The other process of a measurement of `vbus`
     #[command(hide = true)]
     VbusPeer(BenchVbusPeer),
@@ -125,6 +128,62 @@ pub struct BenchVbus {
         value_parser = clap::value_parser!(u32).range(1..=1000)
     )]
     pub rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchOvercommit {
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+
+    /// Two rounds, less work and four idle machines, to see that it works
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Draw the table into FILE, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+
+    /// Measure with plain and with paravirtual locks in turns, N times each
+    #[arg(
+        long, value_name = "N", default_value_t = 7,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    pub rounds: u32,
+
+    /// vCPUs of the measured machine, and of each that is busy
+    #[arg(
+        long, value_name = "N", default_value_t = 8,
+        value_parser = clap::value_parser!(u32).range(2..=64)
+    )]
+    pub vcpus: u32,
+
+    /// Measure only this workload, kernbench, hackbench-40, hackbench-200 or pgbench (may be
+    /// repeated)
+    #[arg(long, value_name = "NAME")]
+    pub workload: Vec<String>,
+
+    /// Machines that idle; 0 leaves that out
+    #[arg(
+        long, value_name = "N", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(0..=500)
+    )]
+    pub idle: u32,
+
+    /// The root of all machines: a folder, with bash, and gcc and PostgreSQL for their workloads
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+
+    /// Kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+
+    /// Give up on one script after S seconds
+    #[arg(
+        long, value_name = "S", default_value_t = 1800,
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    pub timeout: u64,
 }
 
 #[derive(Debug, Args)]

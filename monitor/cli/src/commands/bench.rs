@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod markdown;
 pub mod micro;
 pub mod net;
+pub mod overcommit;
 mod plot;
 mod stats;
 mod table;

@@ -13,7 +13,7 @@ mod plan;
 mod plot;
 mod report;
 #[expect(unsafe_code, reason = "works between fork and exec")]
-mod session;
+pub(super) mod session;
 mod sides;
 mod views;
 

@@ -62,6 +62,22 @@ pub fn usage(whose: libc::c_int) -> Usage {
     }
 }
 
+/// The CPU time of a process so far, in ns; `None` if it has ended.
+#[allow(clippy::cast_precision_loss)] // seconds
+pub fn of_process(pid: u32) -> Option<f64> {
+    let mut clock: libc::clockid_t = 0;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: both calls write to the local values only.
+    let failed = unsafe {
+        libc::clock_getcpuclockid(i32::try_from(pid).ok()?, &raw mut clock) != 0
+            || libc::clock_gettime(clock, &raw mut time) != 0
+    };
+    (!failed).then_some(time.tv_sec as f64 * 1e9 + time.tv_nsec as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

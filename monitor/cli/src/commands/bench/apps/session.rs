@@ -162,6 +162,11 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// The id of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Runs a script. Fails with [`Wrong`] if the script does.
     pub fn run(&mut self, script: &str) -> anyhow::Result<Answer> {
         let line = script.replace('\\', r"\\").replace('\n', r"\n");

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane bench overcommit` measures what it says.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::{linux, program};
+use serde_json::Value;
+
+/// The lengths for `make test-release`.
+const LONG: &str = "PARAVANE_TEST_LONG";
+
+#[test]
+fn the_tables_are_complete() {
+    if std::env::var_os(LONG).is_none() {
+        eprintln!("skipped: takes minutes; {LONG} asks for it");
+        return;
+    }
+    drop(linux::kernel());
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("o.svg");
+    let mut command = program::command();
+    command.args(["bench", "overcommit", "--quick", "--json", "--vcpus", "2"]);
+    command.args(["--workload", "hackbench-40", "--idle", "2", "--plot"]);
+    let run = program::finish(command.arg(&picture));
+    assert_eq!(run.code, 0, "{run:?}");
+    let json: Value = serde_json::from_str(&run.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let cases: Vec<_> = rows
+        .iter()
+        .map(|row| row["case"].as_str().unwrap())
+        .collect();
+    assert_eq!(cases, ["1x", "2x", "3x"], "{json}");
+    for row in rows {
+        assert_eq!(row["workload"], "hackbench-40");
+        let number = |name: &str| row[name].as_f64().unwrap();
+        assert!(number("base_s") > 0.0 && number("pv_s") > 0.0, "{row}");
+        let (low, gain, high) = (
+            row["ci95"][0].as_f64().unwrap(),
+            number("gain_percent"),
+            row["ci95"][1].as_f64().unwrap(),
+        );
+        assert!(low <= gain && gain <= high && gain < 100.0, "{row}");
+    }
+    // Twice the load takes longer.
+    assert!(
+        rows[2]["pv_s"].as_f64() > rows[0]["pv_s"].as_f64(),
+        "{json}"
+    );
+    assert_eq!(json["clocks"].as_array().unwrap().len(), 3, "{json}");
+    assert_eq!(json["idle"]["guests"], 2, "{json}");
+    assert!(
+        json["idle"]["all_percent"].as_f64().unwrap() > 0.0,
+        "{json}"
+    );
+    let picture = std::fs::read_to_string(&picture).unwrap();
+    assert_eq!(picture.matches("hackbench-40").count(), 3, "{picture}");
+}
