@@ -45,7 +45,8 @@ fn each_vcpu_is_a_cpu() {
     };
     // A process on each CPU says which one it is on.
     let script = "nproc; for i in $(seq 0 $(($(nproc) - 1))); do \
-                  taskset -c $i sh -c 'cut -d\" \" -f39 /proc/self/stat'; done | sort -n | uniq | wc -l";
+                  taskset -c $i sh -c 'cut -d\" \" -f39 /proc/self/stat'; done | \
+                  sort -n | uniq | wc -l";
     for &count in counts {
         let run = shell(count, script);
         assert_eq!(
@@ -86,7 +87,8 @@ const STATES: [(&str, &str); 5] = [
     ("offline", "echo 0 >/sys/devices/system/cpu/cpu2/online"),
     (
         "all of it",
-        "echo 0 >/sys/devices/system/cpu/cpu3/online; (while :; do :; done) & /x/contend 4 100000 &",
+        "echo 0 >/sys/devices/system/cpu/cpu3/online; (while :; do :; done) & \
+         /x/contend 4 100000 &",
     ),
 ];
 

@@ -108,7 +108,8 @@ impl Report {
     pub fn markdown(&self) -> String {
         let mut out = format!(
             "{} vCPUs on {} processors.\n\n\
-             | load | workload | plain locks, s (sd) | paravirtual, s (sd) | gain, % | 95 % | rounds |\n\
+             | load | workload | plain locks, s (sd) | paravirtual, s (sd) | gain, % | 95 % | \
+             rounds |\n\
              | --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
             self.vcpus, self.processors
         );

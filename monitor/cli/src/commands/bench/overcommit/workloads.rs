@@ -59,7 +59,8 @@ const DATABASE: Workload = Workload {
     check: "ls /usr/lib/postgresql/*/bin/initdb || \
             { echo 'its root has no PostgreSQL'; exit 1; }",
     prepare: "bin=$(echo /usr/lib/postgresql/*/bin)\n\
-        as=\"setpriv --reuid=postgres --regid=postgres --clear-groups env HOME=/tmp PATH=$bin:$PATH\"\n\
+        as=\"setpriv --reuid=postgres --regid=postgres --clear-groups env HOME=/tmp\"\n\
+        as=\"$as PATH=$bin:$PATH\"\n\
         install -d -o postgres -g postgres -m 700 /tmp/pg\n\
         cd /tmp/pg\n\
         $as initdb -D /tmp/pg/data -A trust -U postgres --no-locale -E UTF8 --no-sync >/dev/null\n\
