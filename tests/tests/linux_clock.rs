@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::busy::Busy;
 use paravane_tests::{linux, program, source_root, vm};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{BufRead, BufReader, Write};
@@ -168,4 +169,58 @@ fn the_wall_clock_follows_the_hosts() {
         "{before:?} {after:?}"
     );
     clocks.end();
+}
+
+/// The lengths for `make test-release`.
+const LONG: &str = "PARAVANE_TEST_LONG";
+
+/// Four vCPUs that all read the clock, beside programs that use the host's processors twice: the
+/// clock never goes back between vCPUs, the host's is followed, and each CPU knows what was stolen.
+/// Its whole time may be less than what has passed: the kernel's tick loses what a CPU runs between
+/// two gaps that are longer than a tick.
+#[test]
+fn time_is_right_where_processors_are_short() {
+    let seconds = if std::env::var_os(LONG).is_some() {
+        600
+    } else {
+        15
+    };
+    let folder = tempfile::tempdir().unwrap();
+    linux::compile(
+        &source_root().join("tests/guest/times"),
+        &folder.path().join("times"),
+    );
+    let busy = Busy::start(2);
+    let volume = format!("{}:/t:ro", folder.path().display());
+    let script = format!(
+        "/t/times {seconds}; mount -t debugfs none /sys/kernel/debug; \
+                          cat /sys/kernel/debug/vmi/clock"
+    );
+    let mut command = vm::command(["--cpus", "4", "--volume", &volume]);
+    let run = program::finish(command.args(["--", "sh", "-c", &script]));
+    drop(busy);
+    println!("{}", run.stdout);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("backwards 0\n"), "{run:?}");
+    let field = |line: &str, number: usize| -> f64 {
+        line.split_whitespace()
+            .nth(number)
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let cpus: Vec<&str> = run
+        .stdout
+        .lines()
+        .filter(|l| l.starts_with("cpu"))
+        .collect();
+    assert_eq!(cpus.len(), 4, "{run:?}");
+    for cpu in cpus {
+        assert!(field(cpu, 1) < 101.0, "{cpu}");
+        // Seven programs and vCPUs want two processors.
+        assert!(field(cpu, 3) > 20.0, "{cpu}");
+    }
+    // The boot is part of the worst.
+    let offset = run.stdout.lines().find(|l| l.starts_with("offset_ns "));
+    assert!(field(offset.unwrap(), 1).abs() < 100_000.0, "{run:?}");
 }

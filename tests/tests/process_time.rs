@@ -4,10 +4,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::busy::Busy;
 use paravane_tests::planted::{self, Planted};
 use paravane_tests::program::{self, Run};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One machine at a time: they measure time.
@@ -38,33 +38,6 @@ fn a_clock_that_is_corrected_is_followed() {
         Some(true),
         "{run:?}"
     );
-}
-
-/// Uses all processors, twice.
-struct Others(Vec<Child>);
-
-impl Others {
-    fn start() -> Self {
-        let count = std::thread::available_parallelism().map_or(2, std::num::NonZero::get) * 2;
-        let start = |_| {
-            Command::new("sh")
-                .args(["-c", "while :; do :; done"])
-                .stdin(Stdio::null())
-                .spawn()
-                .unwrap()
-        };
-        Others((0..count).map(start).collect())
-    }
-}
-
-impl Drop for Others {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Wait for it even if it has ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
 }
 
 /// All that this thread starts shares one processor. Otherwise there may be an idle one.
@@ -113,7 +86,7 @@ fn stolen_time_is_seen_by_all() {
     let _alone = alone();
     share_one_processor();
     with_and_without_faults("time_steal", "lock.run_state.stolen", |words| {
-        let _others = Others::start();
+        let _others = Busy::start(2);
         run(&[words, &["--append", "steal"]].concat())
     });
 }
@@ -128,7 +101,7 @@ fn a_vcpu_that_lost_its_processor_to_a_stranger_is_preempted() {
         ("time_stranger_elsewhere", "lock.preempted.other_space"),
     ] {
         with_and_without_faults(list, test, |words| {
-            let _others = Others::start();
+            let _others = Busy::start(2);
             run(&[words, &["--cpus", "2", "--append", "steal"]].concat())
         });
     }
@@ -150,7 +123,7 @@ fn a_yield_passes_the_processor() {
 fn waiting_for_a_processor_is_stolen_time() {
     let _alone = alone();
     share_one_processor();
-    let _others = Others::start();
+    let _others = Busy::start(2);
     let run = run(&[
         "--filter",
         "time.read.stolen_by_others",
@@ -170,7 +143,7 @@ fn waiting_for_a_processor_is_stolen_time() {
 fn an_alarm_on_available_time_waits_for_it() {
     let _alone = alone();
     share_one_processor();
-    let _others = Others::start();
+    let _others = Busy::start(2);
     let test = "time.set_alarm.available_is_not_real";
     with_and_without_faults("time_available", test, |words| {
         run(&[words, &["--append", "steal"]].concat())
