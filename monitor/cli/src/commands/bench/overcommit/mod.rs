@@ -24,7 +24,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use workloads::WORKLOADS;
+use workloads::Workload;
 
 pub use super::apps::session::Terms;
 
@@ -48,6 +48,7 @@ pub struct Bench<'a> {
 
 /// Measures, and prints the tables.
 pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
+    let chosen = workloads::select(&args.workload)?;
     let kernel = match &args.kernel {
         Some(file) => file.clone(),
         None => kernel::locate_or_build()?.vmlinux,
@@ -68,7 +69,7 @@ pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
             timeout: Duration::from_secs(args.timeout),
         },
     };
-    let result = bench.measure();
+    let result = bench.measure(&chosen);
     if let Some(signal) = signals.pending() {
         return Ok(Outcome::Interrupted(signal));
     }
@@ -86,7 +87,7 @@ pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
 }
 
 impl Bench<'_> {
-    fn measure(&self) -> anyhow::Result<Report> {
+    fn measure(&self, chosen: &[&'static Workload]) -> anyhow::Result<Report> {
         let rounds = if self.args.quick {
             QUICK_ROUNDS
         } else {
@@ -100,12 +101,7 @@ impl Bench<'_> {
         let progress = Progress::new("starting two machines");
         let mut machines = [Machine::start(self, "nopvspin")?, Machine::start(self, "")?];
         let mut ready = Vec::new();
-        for workload in &WORKLOADS {
-            if !self.args.workload.is_empty()
-                && !self.args.workload.iter().any(|w| w == workload.name)
-            {
-                continue;
-            }
+        for &workload in chosen {
             progress.step(&format!("preparing {}", workload.name));
             match workload.prepare(&mut machines, self.args.quick)? {
                 None => ready.push(workload),

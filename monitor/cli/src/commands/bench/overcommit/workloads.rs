@@ -3,6 +3,7 @@
 
 use super::machines::Machine;
 use crate::arguments::BenchOvercommit;
+use anyhow::bail;
 
 /// What a machine does, and what its root needs for that.
 #[derive(Debug)]
@@ -74,7 +75,19 @@ const DATABASE: Workload = Workload {
 };
 
 /// In the order of the table.
-pub const WORKLOADS: [Workload; 4] = [COMPILE, FEW, MANY, DATABASE];
+pub static WORKLOADS: [Workload; 4] = [COMPILE, FEW, MANY, DATABASE];
+
+/// The workloads with these names, in the table's order; all if there are no names.
+pub fn select(names: &[String]) -> anyhow::Result<Vec<&'static Workload>> {
+    for name in names {
+        if !WORKLOADS.iter().any(|workload| workload.name == name) {
+            let known: Vec<_> = WORKLOADS.iter().map(|workload| workload.name).collect();
+            bail!("--workload {name}: there are {}", known.join(", "));
+        }
+    }
+    let wanted = |w: &&Workload| names.is_empty() || names.iter().any(|name| w.name == name);
+    Ok(WORKLOADS.iter().filter(wanted).collect())
+}
 
 impl Workload {
     /// Prepares it in both machines. Returns why it cannot be measured, if so.
@@ -125,6 +138,17 @@ mod tests {
                 assert!(status.unwrap().success(), "{}: {script}", workload.name);
             }
         }
+    }
+
+    #[test]
+    fn workloads_are_chosen_by_name() {
+        assert_eq!(select(&[]).unwrap().len(), WORKLOADS.len());
+        assert_eq!(select(&["pgbench".to_string()]).unwrap()[0].name, "pgbench");
+        let error = select(&["none".to_string()]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("--workload none: there are kernbench, "),
+            "{error}"
+        );
     }
 
     #[test]
