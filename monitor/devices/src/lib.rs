@@ -48,6 +48,7 @@ pub mod vsock;
 
 use paravane_confine::Files;
 
+pub use buffers::Buffers;
 pub use driver::{Broken, Chain, Driver, Interrupt, Line, Memory};
 pub use end_flag::Ending;
 pub use own::{Machine, Model, OwnDevice};

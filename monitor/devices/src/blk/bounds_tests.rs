@@ -5,7 +5,7 @@ use super::storage::{is_stopped, write_zeroes};
 use super::test_storage::Fake;
 use super::*;
 use crate::test_guest::{FREE, Guest, RING, SIZE};
-use crate::{Reactor, Wake};
+use crate::{Ending, Reactor, Wake};
 use std::cell::Cell;
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -126,7 +126,7 @@ fn no_more_requests_wait_than_the_queue_has_room_for() {
         flush: Box::new(flush),
         ..Fake::default()
     };
-    let mut disk = Block::on(Arc::new(storage), false, "");
+    let mut disk = Block::on(Disk::on(Arc::new(storage), false), "");
     start(&mut disk, &Ending::default());
     let mut guest = Guest::new(1);
     let mut driver = guest.driver(0);
@@ -152,31 +152,26 @@ fn no_more_requests_wait_than_the_queue_has_room_for() {
 /// Of 64 segments of 2 GiB, no further one is begun when the result is no longer needed.
 #[test]
 fn zeroes_of_many_segments_are_left_between_two() {
-    let disk = Fake::default();
+    let fake = Arc::new(Fake::default());
+    let disk = Disk::on(Arc::clone(&fake) as _, false);
     let mut guest = Guest::new(1);
     let mut driver = guest.driver(0);
     guest.write(HEADER, blk::VIRTIO_BLK_T_WRITE_ZEROES);
     for segment in 0..u64::from(SEGMENTS_MAX) {
-        guest.write(
-            DATA + 16 * segment,
-            u64::from(SEGMENT_SECTORS_MAX) * segment,
-        );
-        guest.write(DATA + 16 * segment + 8, SEGMENT_SECTORS_MAX);
+        guest.write(DATA + 16 * segment, u64::from(RANGE_MAX) * segment);
+        guest.write(DATA + 16 * segment + 8, RANGE_MAX);
     }
     let data = (DATA, 16 * SEGMENTS_MAX, false);
     guest.offer(0, &[(HEADER, 16, false), data, (STATUS, 1, true)]);
     let memory = Arc::clone(driver.memory());
-    let request = Request::parse(&memory, driver.pop(0).unwrap().unwrap()).unwrap();
+    let request = Request::parse(&memory, driver.pop(0).unwrap().unwrap(), &"".into()).unwrap();
     let looks = Cell::new(0);
     let stop = || {
         looks.set(looks.get() + 1);
         looks.get() > 3
     };
-    assert_eq!(
-        request.execute(&disk, false, "", true, &stop),
-        Err(Failure::Io)
-    );
-    assert_eq!(disk.zeroed.load(Ordering::SeqCst), 3 << 31);
+    assert_eq!(request.execute(&disk, true, &stop), Err(Failure::Io));
+    assert_eq!(fake.zeroed.load(Ordering::SeqCst), 3 << 31);
 }
 
 /// Where the host has to write them, they are written in pieces.
@@ -207,14 +202,9 @@ fn a_large_transfer_is_left_between_two_pieces() {
     chain.push((STATUS, 1, true));
     guest.offer(0, &chain);
     let memory = Arc::clone(driver.memory());
-    let request = Request::parse(&memory, driver.pop(0).unwrap().unwrap()).unwrap();
+    let request = Request::parse(&memory, driver.pop(0).unwrap().unwrap(), &"".into()).unwrap();
     let stop = || true;
-    assert_eq!(
-        request.execute(&Fake::default(), false, "", true, &stop),
-        Err(Failure::Io)
-    );
-    assert_eq!(
-        request.execute(&Fake::default(), false, "", true, &|| false),
-        Ok(())
-    );
+    let disk = Disk::on(Arc::new(Fake::default()), false);
+    assert_eq!(request.execute(&disk, true, &stop), Err(Failure::Io));
+    assert_eq!(request.execute(&disk, true, &|| false), Ok(()));
 }

@@ -62,7 +62,7 @@ impl Slow {
             read: Box::new(read_slowly),
             ..Fake::default()
         };
-        let mut disk = tune(Block::on(Arc::new(storage), true, ""));
+        let mut disk = tune(Block::on(Disk::on(Arc::new(storage), true), ""));
         let wake = Arc::new(Tell(Mutex::new(tell_done)));
         disk.start(&Reactor::new().unwrap().waker(0, wake)).unwrap();
         Slow {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Block device (virtio 1.2, section 5.2).
+//! Block device (virtio 1.2, section 5.2), and what every block device is made of: [`Disk`] and
+//! [`Service`].
 //!
 //! Reads of what the host has in its page cache, and writes, which go to the page cache, are done
 //! on the device's own thread. What has to wait for a disk goes to a few worker threads, so that it
@@ -10,56 +11,47 @@
 #[cfg(test)]
 mod bounds_tests;
 mod cut;
+mod disk;
 mod lone;
 #[cfg(test)]
 mod lone_tests;
 mod overlay;
 mod qcow2;
 mod request;
+mod service;
 mod storage;
 #[cfg(test)]
 mod test_storage;
 #[cfg(test)]
 mod tests;
 
-pub use storage::{Flush, Mode, open};
+pub use disk::{BLOCK, Disk, Failure, PHYSICAL_BLOCK, RANGE_MAX, Sectors};
+pub use service::{Job, Service};
+pub use storage::{Flush, Mode, Stop};
 
-use super::pool::Pool;
-use super::{Broken, Device, Driver, Ending, Waker, kind};
-use lone::Lone;
-use request::{Failure, Request, SEGMENT_SECTORS_MAX, SEGMENTS_MAX};
+use super::{Broken, Device, Driver, Waker, kind};
+use request::{Request, SEGMENTS_MAX};
 use std::fmt;
 use std::mem::offset_of;
 use std::path::Path;
 use std::sync::Arc;
-use storage::{SECTOR, Stop, Storage};
 use virtio_bindings::virtio_blk::{self as blk, virtio_blk_config};
 
 const QUEUE: usize = 0;
-/// The most requests that wait for the disk at a time.
-const THREADS: usize = 4;
 const QUEUE_SIZE: u16 = 256;
-/// The largest read, in bytes, for which the device's thread waits: it looks at no reset meanwhile.
-const LONE_BYTES: u64 = 1 << 20;
 
 /// The device.
 pub struct Block {
-    storage: Arc<dyn Storage>,
-    read_only: bool,
-    serial: String,
-    pool: Option<Pool<Request, (u16, u32)>>,
-    /// `None`: workers serve these reads, too.
-    lone: Option<Lone>,
-    /// The machine's end.
-    ending: Ending,
+    service: Service<Request>,
+    serial: Arc<str>,
 }
 
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Block")
             .field("serial", &self.serial)
-            .field("read_only", &self.read_only)
-            .finish_non_exhaustive()
+            .field("service", &self.service)
+            .finish()
     }
 }
 
@@ -69,64 +61,34 @@ impl Block {
     /// # Errors
     /// The file cannot be opened or locked, or cannot be a disk.
     pub fn new(path: &Path, mode: Mode, serial: &str) -> anyhow::Result<Self> {
-        let storage = open(path, mode)?.into();
-        Ok(Self::on(storage, mode == Mode::ReadOnly, serial))
+        Ok(Self::on(Disk::open(path, mode)?, serial))
     }
 
     /// The device's thread waits for no read.
     #[must_use]
     pub fn without_lone_reads(mut self) -> Self {
-        self.lone = None;
+        self.service.leave_lone_reads();
         self
     }
 
-    fn on(storage: Arc<dyn Storage>, read_only: bool, serial: &str) -> Self {
+    fn on(disk: Disk, serial: &str) -> Self {
         Block {
-            storage,
-            read_only,
-            serial: serial.to_string(),
-            pool: None,
-            lone: Some(Lone::default()),
-            ending: Ending::default(),
+            service: Service::new(disk),
+            serial: serial.into(),
         }
-    }
-
-    /// Starts a request. Returns its result if it is done already. `alone`: the driver has no other
-    /// request.
-    fn begin(&mut self, request: Request, alone: bool) -> Option<(u16, u32)> {
-        let waits = self.pool.is_some();
-        if !(waits && request.slow()) {
-            let result = self.execute(&request, !waits);
-            if result != Err(Failure::Wait) {
-                return Some((request.head, request.finish(result)));
-            }
-            let small = request.bytes() <= LONE_BYTES;
-            if alone && small && self.lone.as_mut().is_some_and(Lone::here) {
-                let result = self.execute(&request, true);
-                return Some((request.head, request.finish(result)));
-            }
-        }
-        let request = self.pool.as_mut()?.submit(Box::new(request)).err()?;
-        let result = self.execute(&request, true);
-        Some((request.head, request.finish(result)))
-    }
-
-    fn execute(&self, request: &Request, wait: bool) -> Result<(), Failure> {
-        let stop = || self.ending.begun();
-        request.execute(&*self.storage, self.read_only, &self.serial, wait, &stop)
     }
 
     fn work(&mut self, driver: &mut Driver) -> Result<(), Broken> {
-        for (head, written) in self.pool.iter().flat_map(Pool::done) {
+        for (head, written) in self.service.done() {
             driver.push(QUEUE, head, written)?;
         }
         let memory = Arc::clone(driver.memory());
         let mut next = driver.pop(QUEUE)?;
         while let Some(chain) = next {
-            let request = Request::parse(&memory, chain)?;
+            let request = Request::parse(&memory, chain, &self.serial)?;
             next = driver.pop(QUEUE)?;
             let alone = next.is_none() && driver.in_flight(QUEUE) == 1;
-            if let Some((head, written)) = self.begin(request, alone) {
+            if let Some((head, written)) = self.service.begin(request, alone) {
                 driver.push(QUEUE, head, written)?;
             }
             if alone {
@@ -135,9 +97,7 @@ impl Block {
                     // The next request may have to wait for the host.
                     driver.signal(QUEUE)?;
                 }
-                if let Some(lone) = &mut self.lone {
-                    lone.done(next.is_some());
-                }
+                self.service.alone_done(next.is_some());
             }
         }
         driver.signal(QUEUE)
@@ -160,7 +120,7 @@ impl Device for Block {
             | 1 << blk::VIRTIO_BLK_F_FLUSH;
         let writable = 1 << blk::VIRTIO_BLK_F_DISCARD | 1 << blk::VIRTIO_BLK_F_WRITE_ZEROES;
         common
-            | if self.read_only {
+            | if self.service.disk().is_read_only() {
                 1 << blk::VIRTIO_BLK_F_RO
             } else {
                 writable
@@ -181,16 +141,16 @@ impl Device for Block {
             };
         }
         set! {
-            capacity: (self.storage.len() / SECTOR),
+            capacity: self.service.disk().sectors(),
             // The segments of a request: what a chain has besides header and status.
             seg_max: u32::from(QUEUE_SIZE - 2),
-            blk_size: 512u32,
-            // A block of the host has 2^3 sectors.
-            physical_block_exp: 3u8,
-            max_discard_sectors: SEGMENT_SECTORS_MAX,
+            blk_size: BLOCK,
+            // As a power of two of the logical block's.
+            physical_block_exp: u8::try_from((PHYSICAL_BLOCK / BLOCK).trailing_zeros()).unwrap_or(0),
+            max_discard_sectors: RANGE_MAX,
             max_discard_seg: SEGMENTS_MAX,
             discard_sector_alignment: 8u32,
-            max_write_zeroes_sectors: SEGMENT_SECTORS_MAX,
+            max_write_zeroes_sectors: RANGE_MAX,
             max_write_zeroes_seg: SEGMENTS_MAX,
             write_zeroes_may_unmap: 1u8,
         }
@@ -198,17 +158,7 @@ impl Device for Block {
     }
 
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
-        let (storage, read_only, serial) = (
-            Arc::clone(&self.storage),
-            self.read_only,
-            self.serial.clone(),
-        );
-        self.ending = waker.ending();
-        let work = move |request: &Request, stop: Stop<'_>| {
-            let result = request.execute(&*storage, read_only, &serial, true, stop);
-            (request.head, request.finish(result))
-        };
-        self.pool = Some(Pool::new("disk", THREADS, waker.clone(), Box::new(work)));
+        self.service.start(waker);
         Ok(())
     }
 
@@ -221,8 +171,6 @@ impl Device for Block {
     }
 
     fn reset(&mut self) {
-        if let Some(pool) = &self.pool {
-            pool.clear();
-        }
+        self.service.clear();
     }
 }

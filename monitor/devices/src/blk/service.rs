@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where requests to a disk are carried out: at once on the device's own thread if they need not
+//! wait, else by a few worker threads, so that they delay nothing else. If there is nothing else,
+//! the device's thread waits ([`Lone`]).
+
+use super::disk::{Disk, Failure};
+use super::lone::Lone;
+use super::storage::Stop;
+use crate::pool::Pool;
+use crate::{Ending, Waker};
+use std::fmt;
+
+/// The most requests that wait for the disk at a time.
+const THREADS: usize = 4;
+/// The largest request, in bytes, for which the device's thread waits: it looks at no reset
+/// meanwhile.
+const LONE_BYTES: u64 = 1 << 20;
+
+/// A request.
+pub trait Job: Send + 'static {
+    /// What is left of it when it is done.
+    type Done: Send + 'static;
+
+    /// Whether requests of this kind may take long.
+    fn slow(&self) -> bool;
+
+    /// The length of its data, in bytes.
+    fn bytes(&self) -> u64;
+
+    /// Executes it. Fails with `Wait` only if `wait` is false. Long work stops when `stop` says so.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    fn execute(&self, disk: &Disk, wait: bool, stop: Stop<'_>) -> Result<(), Failure>;
+
+    /// It is done.
+    fn finish(&self, result: Result<(), Failure>) -> Self::Done;
+}
+
+/// Carries out requests to a disk.
+pub struct Service<J: Job> {
+    disk: Disk,
+    pool: Option<Pool<J, J::Done>>,
+    /// `None`: workers serve these reads, too.
+    lone: Option<Lone>,
+    /// The machine's end.
+    ending: Ending,
+}
+
+impl<J: Job> fmt::Debug for Service<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.disk.fmt(f)
+    }
+}
+
+impl<J: Job> Service<J> {
+    /// Without worker threads.
+    #[must_use]
+    pub fn new(disk: Disk) -> Self {
+        Service {
+            disk,
+            pool: None,
+            lone: Some(Lone::default()),
+            ending: Ending::default(),
+        }
+    }
+
+    /// The device's thread waits for no read.
+    pub fn leave_lone_reads(&mut self) {
+        self.lone = None;
+    }
+
+    /// The disk.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Has worker threads from now on, which call the waker when requests are done.
+    pub fn start(&mut self, waker: &Waker) {
+        let disk = self.disk.clone();
+        self.ending = waker.ending();
+        let work = move |job: &J, stop: Stop<'_>| job.finish(job.execute(&disk, true, stop));
+        self.pool = Some(Pool::new("disk", THREADS, waker.clone(), Box::new(work)));
+    }
+
+    /// Starts a request. Returns what is left of it if it is done already. `alone`: the driver has
+    /// no other request.
+    pub fn begin(&mut self, job: J, alone: bool) -> Option<J::Done> {
+        let waits = self.pool.is_some();
+        if !(waits && job.slow()) {
+            let result = self.execute(&job, !waits);
+            if result != Err(Failure::Wait) {
+                return Some(job.finish(result));
+            }
+            let small = job.bytes() <= LONE_BYTES;
+            if alone && small && self.lone.as_mut().is_some_and(Lone::here) {
+                return Some(job.finish(self.execute(&job, true)));
+            }
+        }
+        let job = self.pool.as_mut()?.submit(Box::new(job)).err()?;
+        Some(job.finish(self.execute(&job, true)))
+    }
+
+    /// A request that was begun as the driver's only one is done or with a worker, and meanwhile
+    /// `another` one came or not.
+    pub fn alone_done(&mut self, another: bool) {
+        if let Some(lone) = &mut self.lone {
+            lone.done(another);
+        }
+    }
+
+    /// What is left of requests that workers have done.
+    pub fn done(&self) -> Vec<J::Done> {
+        self.pool.as_ref().map(Pool::done).unwrap_or_default()
+    }
+
+    /// Drops requests that wait, and waits for those that run: none is left.
+    pub fn clear(&self) {
+        if let Some(pool) = &self.pool {
+            pool.clear();
+        }
+    }
+
+    fn execute(&self, job: &J, wait: bool) -> Result<(), Failure> {
+        job.execute(&self.disk, wait, &|| self.ending.begun())
+    }
+}
