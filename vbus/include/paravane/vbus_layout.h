@@ -47,6 +47,32 @@
 #define VBUS_ETHERNET_START_SHIFT 0x8 /* start: 8 bits */
 #define VBUS_ETHERNET_SIZE_SHIFT 0x10 /* size: 16 bits */
 
+/* virtual-block: calls */
+#define VBUS_BLOCK_GEOMETRY 0x0 /* result: vbus_block_geometry */
+
+/* virtual-block: vbus_block_geometry.flags */
+#define VBUS_BLOCK_HAS_FLUSH 0x1 /* writes are in a cache: they survive a power failure after a flush */
+#define VBUS_BLOCK_HAS_DISCARD 0x2 /* VBUS_BLOCK_DISCARD */
+#define VBUS_BLOCK_HAS_ZERO 0x4 /* VBUS_BLOCK_ZERO */
+#define VBUS_BLOCK_READ_ONLY 0x8 /* whatever changes the disk fails */
+
+/* virtual-block: vbus_block_request.operation */
+#define VBUS_BLOCK_READ 0x0 /* fills the buffers */
+#define VBUS_BLOCK_WRITE 0x1 /* writes the buffers */
+#define VBUS_BLOCK_FLUSH 0x2 /* makes writes durable whose status was stored before. Without sectors and buffers */
+#define VBUS_BLOCK_DISCARD 0x3 /* the content of the sectors no longer matters. Without buffers */
+#define VBUS_BLOCK_ZERO 0x4 /* zeroes the sectors. Without buffers */
+
+/* virtual-block: vbus_block_request.status */
+#define VBUS_BLOCK_PENDING 0x0 /* the north's: it is not done yet */
+#define VBUS_BLOCK_DONE 0x1 /* it is done */
+#define VBUS_BLOCK_FAILED 0x2 /* it is not, or only in part: the host could not do it, or it makes no sense for this disk */
+#define VBUS_BLOCK_UNSUPPORTED 0x3 /* there is no such operation */
+
+/* virtual-block: flags */
+#define VBUS_BLOCK_MORE 0x1 /* vbus_descriptor.flags: the request goes on in the next descriptor */
+#define VBUS_BLOCK_UNMAP 0x1 /* vbus_block_request.flags, of VBUS_BLOCK_ZERO: the room may be released */
+
 /* The bridge of a machine */
 #define VBUS_BRIDGE_MAGIC 0x47425356 /* vbus_bridge.magic: VSBG */
 #define VBUS_BRIDGE_VERSION 0x1 /* vbus_bridge.version */
@@ -118,6 +144,26 @@
 #define VBUS_OFF_IOQ_HEAD_RESERVED 324
 #define VBUS_OFF_IOQ_INUSE_TAIL 384
 #define VBUS_OFF_IOQ_TAIL_RESERVED 388
+
+/* struct vbus_block_request */
+#define VBUS_SIZE_BLOCK_REQUEST 32
+#define VBUS_OFF_BLOCK_REQUEST_OPERATION 0
+#define VBUS_OFF_BLOCK_REQUEST_STATUS 4
+#define VBUS_OFF_BLOCK_REQUEST_SECTOR 8
+#define VBUS_OFF_BLOCK_REQUEST_SECTORS 16
+#define VBUS_OFF_BLOCK_REQUEST_FLAGS 20
+#define VBUS_OFF_BLOCK_REQUEST_RESERVED 24
+
+/* struct vbus_block_geometry */
+#define VBUS_SIZE_BLOCK_GEOMETRY 64
+#define VBUS_OFF_BLOCK_GEOMETRY_SECTORS 0
+#define VBUS_OFF_BLOCK_GEOMETRY_FLAGS 8
+#define VBUS_OFF_BLOCK_GEOMETRY_BLOCK 12
+#define VBUS_OFF_BLOCK_GEOMETRY_PHYSICAL 16
+#define VBUS_OFF_BLOCK_GEOMETRY_SEGMENTS 20
+#define VBUS_OFF_BLOCK_GEOMETRY_MOST 24
+#define VBUS_OFF_BLOCK_GEOMETRY_RESERVED 28
+#define VBUS_OFF_BLOCK_GEOMETRY_SERIAL 40
 
 /* struct vbus_bridge */
 #define VBUS_SIZE_BRIDGE 88
@@ -230,6 +276,44 @@ _Static_assert(offsetof(struct vbus_ioq, inuse_head) == VBUS_OFF_IOQ_INUSE_HEAD,
 _Static_assert(offsetof(struct vbus_ioq, head_reserved) == VBUS_OFF_IOQ_HEAD_RESERVED, "vbus_ioq.head_reserved");
 _Static_assert(offsetof(struct vbus_ioq, inuse_tail) == VBUS_OFF_IOQ_INUSE_TAIL, "vbus_ioq.inuse_tail");
 _Static_assert(offsetof(struct vbus_ioq, tail_reserved) == VBUS_OFF_IOQ_TAIL_RESERVED, "vbus_ioq.tail_reserved");
+
+/* virtual-block: a request, in the buffer of its first descriptor, at a multiple of 8. The data follows in the buffers of further descriptors. The south reads it once */
+struct vbus_block_request {
+	__u32 operation; /* VBUS_BLOCK_OPERATION */
+	__u32 status; /* VBUS_BLOCK_STATUS. The south stores it last: after that it touches neither this nor the data */
+	__u64 sector; /* the first sector, of 512 bytes */
+	__u32 sectors; /* their number: the data has exactly as many */
+	__u32 flags; /* VBUS_BLOCK_UNMAP */
+	__u32 reserved[2]; /* zero */
+};
+_Static_assert(sizeof(struct vbus_block_request) == VBUS_SIZE_BLOCK_REQUEST, "vbus_block_request");
+_Static_assert(offsetof(struct vbus_block_request, operation) == VBUS_OFF_BLOCK_REQUEST_OPERATION, "vbus_block_request.operation");
+_Static_assert(offsetof(struct vbus_block_request, status) == VBUS_OFF_BLOCK_REQUEST_STATUS, "vbus_block_request.status");
+_Static_assert(offsetof(struct vbus_block_request, sector) == VBUS_OFF_BLOCK_REQUEST_SECTOR, "vbus_block_request.sector");
+_Static_assert(offsetof(struct vbus_block_request, sectors) == VBUS_OFF_BLOCK_REQUEST_SECTORS, "vbus_block_request.sectors");
+_Static_assert(offsetof(struct vbus_block_request, flags) == VBUS_OFF_BLOCK_REQUEST_FLAGS, "vbus_block_request.flags");
+_Static_assert(offsetof(struct vbus_block_request, reserved) == VBUS_OFF_BLOCK_REQUEST_RESERVED, "vbus_block_request.reserved");
+
+/* virtual-block: a disk */
+struct vbus_block_geometry {
+	__u64 sectors; /* size, in sectors of 512 bytes */
+	__u32 flags; /* VBUS_BLOCK_HAS */
+	__u32 block; /* bytes of a logical block: requests begin and end at multiples of it */
+	__u32 physical; /* bytes of a block that the host writes as a whole */
+	__u32 segments; /* most data descriptors of a request */
+	__u32 most; /* most sectors of VBUS_BLOCK_DISCARD and VBUS_BLOCK_ZERO */
+	__u32 reserved[3]; /* zero */
+	__u32 serial[6]; /* a name for people: 24 bytes, the rest zero */
+};
+_Static_assert(sizeof(struct vbus_block_geometry) == VBUS_SIZE_BLOCK_GEOMETRY, "vbus_block_geometry");
+_Static_assert(offsetof(struct vbus_block_geometry, sectors) == VBUS_OFF_BLOCK_GEOMETRY_SECTORS, "vbus_block_geometry.sectors");
+_Static_assert(offsetof(struct vbus_block_geometry, flags) == VBUS_OFF_BLOCK_GEOMETRY_FLAGS, "vbus_block_geometry.flags");
+_Static_assert(offsetof(struct vbus_block_geometry, block) == VBUS_OFF_BLOCK_GEOMETRY_BLOCK, "vbus_block_geometry.block");
+_Static_assert(offsetof(struct vbus_block_geometry, physical) == VBUS_OFF_BLOCK_GEOMETRY_PHYSICAL, "vbus_block_geometry.physical");
+_Static_assert(offsetof(struct vbus_block_geometry, segments) == VBUS_OFF_BLOCK_GEOMETRY_SEGMENTS, "vbus_block_geometry.segments");
+_Static_assert(offsetof(struct vbus_block_geometry, most) == VBUS_OFF_BLOCK_GEOMETRY_MOST, "vbus_block_geometry.most");
+_Static_assert(offsetof(struct vbus_block_geometry, reserved) == VBUS_OFF_BLOCK_GEOMETRY_RESERVED, "vbus_block_geometry.reserved");
+_Static_assert(offsetof(struct vbus_block_geometry, serial) == VBUS_OFF_BLOCK_GEOMETRY_SERIAL, "vbus_block_geometry.serial");
 
 /* Registers of a device of kind VMI_DEVICE_VBUS. A driver reads all of them and stores to two */
 struct vbus_bridge {

@@ -74,6 +74,48 @@ pub const VBUS_ETHERNET_START_SHIFT: u64 = 0x8;
 /// Size: 16 bits.
 pub const VBUS_ETHERNET_SIZE_SHIFT: u64 = 0x10;
 
+// virtual-block: calls
+/// Result: vbus_block_geometry.
+pub const VBUS_BLOCK_GEOMETRY: u64 = 0x0;
+
+// virtual-block: vbus_block_geometry.flags
+/// Writes are in a cache: they survive a power failure after a flush.
+pub const VBUS_BLOCK_HAS_FLUSH: u64 = 0x1;
+/// VBUS_BLOCK_DISCARD.
+pub const VBUS_BLOCK_HAS_DISCARD: u64 = 0x2;
+/// VBUS_BLOCK_ZERO.
+pub const VBUS_BLOCK_HAS_ZERO: u64 = 0x4;
+/// Whatever changes the disk fails.
+pub const VBUS_BLOCK_READ_ONLY: u64 = 0x8;
+
+// virtual-block: vbus_block_request.operation
+/// Fills the buffers.
+pub const VBUS_BLOCK_READ: u64 = 0x0;
+/// Writes the buffers.
+pub const VBUS_BLOCK_WRITE: u64 = 0x1;
+/// Makes writes durable whose status was stored before. Without sectors and buffers.
+pub const VBUS_BLOCK_FLUSH: u64 = 0x2;
+/// The content of the sectors no longer matters. Without buffers.
+pub const VBUS_BLOCK_DISCARD: u64 = 0x3;
+/// Zeroes the sectors. Without buffers.
+pub const VBUS_BLOCK_ZERO: u64 = 0x4;
+
+// virtual-block: vbus_block_request.status
+/// The north's: it is not done yet.
+pub const VBUS_BLOCK_PENDING: u64 = 0x0;
+/// It is done.
+pub const VBUS_BLOCK_DONE: u64 = 0x1;
+/// It is not, or only in part: the host could not do it, or it makes no sense for this disk.
+pub const VBUS_BLOCK_FAILED: u64 = 0x2;
+/// There is no such operation.
+pub const VBUS_BLOCK_UNSUPPORTED: u64 = 0x3;
+
+// virtual-block: flags
+/// Vbus_descriptor.flags: the request goes on in the next descriptor.
+pub const VBUS_BLOCK_MORE: u64 = 0x1;
+/// Vbus_block_request.flags, of VBUS_BLOCK_ZERO: the room may be released.
+pub const VBUS_BLOCK_UNMAP: u64 = 0x1;
+
 // The bridge of a machine
 /// Vbus_bridge.magic: VSBG.
 pub const VBUS_BRIDGE_MAGIC: u64 = 0x47425356;
@@ -287,6 +329,86 @@ const _: () = assert!(offset_of!(Ioq, head_reserved) == 324);
 const _: () = assert!(offset_of!(Ioq, inuse_tail) == 384);
 #[cfg(not(loom))]
 const _: () = assert!(offset_of!(Ioq, tail_reserved) == 388);
+
+/// Virtual-block: a request, in the buffer of its first descriptor, at a multiple of 8. The data follows in the buffers of further descriptors. The south reads it once.
+#[repr(C)]
+#[derive(Debug)]
+pub struct BlockRequest {
+    /// VBUS_BLOCK_OPERATION.
+    pub operation: AtomicU32,
+    /// VBUS_BLOCK_STATUS. The south stores it last: after that it touches neither this nor the data.
+    pub status: AtomicU32,
+    /// The first sector, of 512 bytes.
+    pub sector: AtomicU64,
+    /// Their number: the data has exactly as many.
+    pub sectors: AtomicU32,
+    /// VBUS_BLOCK_UNMAP.
+    pub flags: AtomicU32,
+    /// Zero.
+    pub reserved: [AtomicU32; 2],
+}
+
+// SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
+#[cfg(not(loom))]
+unsafe impl View for BlockRequest {}
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<BlockRequest>() == 32);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockRequest, operation) == 0);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockRequest, status) == 4);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockRequest, sector) == 8);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockRequest, sectors) == 16);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockRequest, flags) == 20);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockRequest, reserved) == 24);
+
+/// Virtual-block: a disk.
+#[repr(C)]
+#[derive(Debug)]
+pub struct BlockGeometry {
+    /// Size, in sectors of 512 bytes.
+    pub sectors: AtomicU64,
+    /// VBUS_BLOCK_HAS.
+    pub flags: AtomicU32,
+    /// Bytes of a logical block: requests begin and end at multiples of it.
+    pub block: AtomicU32,
+    /// Bytes of a block that the host writes as a whole.
+    pub physical: AtomicU32,
+    /// Most data descriptors of a request.
+    pub segments: AtomicU32,
+    /// Most sectors of VBUS_BLOCK_DISCARD and VBUS_BLOCK_ZERO.
+    pub most: AtomicU32,
+    /// Zero.
+    pub reserved: [AtomicU32; 3],
+    /// A name for people: 24 bytes, the rest zero.
+    pub serial: [AtomicU32; 6],
+}
+
+// SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
+#[cfg(not(loom))]
+unsafe impl View for BlockGeometry {}
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<BlockGeometry>() == 64);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockGeometry, sectors) == 0);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockGeometry, flags) == 8);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockGeometry, block) == 12);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockGeometry, physical) == 16);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockGeometry, segments) == 20);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockGeometry, most) == 24);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockGeometry, reserved) == 28);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(BlockGeometry, serial) == 40);
 
 /// Registers of a device of kind VMI_DEVICE_VBUS. A driver reads all of them and stores to two.
 #[repr(C)]
