@@ -3,6 +3,7 @@
 
 use crate::card::word;
 use crate::command::{Command, event, status};
+use crate::disk::{Attached, Disk};
 use crate::far::{Far, Presence};
 use crate::memory::{Guest, Range};
 use crate::stack::Stack;
@@ -30,9 +31,10 @@ const BUDGET: u32 = 128;
 const DATA: usize = 1024;
 const _: () = assert!(DATA as u64 == layout::VBUS_BRIDGE_DATA && DATA == limits::CALL);
 
-/// How long a card looks for work by itself, in microseconds.
+/// How long a device looks for work by itself, in microseconds.
 const POLL_STACK: &str = "60";
 const POLL_FAR: &str = "30";
+const POLL_DISK: &str = "0";
 
 const OPEN: u32 = word(layout::VBUS_COMMAND_OPEN);
 const CLOSE: u32 = word(layout::VBUS_COMMAND_CLOSE);
@@ -58,20 +60,23 @@ struct Host {
     counters: Arc<Counters>,
 }
 
-/// A card that is not on the bus yet.
-enum Card {
+/// A device that is not on the bus yet.
+enum Model {
     Stack(Box<Stack>),
     Far(Box<Far>),
+    Disk(Box<Disk>),
 }
 
-/// The bridge of a machine, with one card.
+/// A bridge of a machine, with one device.
 pub struct Bridge {
     name: &'static str,
-    card: Option<Card>,
+    model: Option<Model>,
+    /// Where the device expects the guest's memory.
+    memory: Option<Attached>,
     vbus: Vbus,
     bus: Name,
     device: Name,
-    /// Whether the card is to be seen, and the one that is.
+    /// Whether the device is to be seen, and the one that is.
     presence: Option<Arc<Presence>>,
     present: u32,
     member: Option<MemberId>,
@@ -103,7 +108,7 @@ impl Bridge {
     /// None that can happen.
     pub fn stack(card: Stack) -> Result<Self, Error> {
         // The thread does what that of virtio-net does, and has its policy.
-        Bridge::new("net-user", Card::Stack(Box::new(card)), None)
+        Bridge::new("net-user", Model::Stack(Box::new(card)), None)
     }
 
     /// With a card on another bus.
@@ -112,19 +117,36 @@ impl Bridge {
     /// None that can happen.
     pub fn far(card: Far) -> Result<Self, Error> {
         let presence = card.presence();
-        Bridge::new("net-bus", Card::Far(Box::new(card)), Some(presence))
+        Bridge::new("net-bus", Model::Far(Box::new(card)), Some(presence))
     }
 
-    fn new(name: &'static str, card: Card, presence: Option<Arc<Presence>>) -> Result<Self, Error> {
+    /// With a disk.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn disk(disk: Disk) -> Result<Self, Error> {
+        let memory = disk.memory();
+        // The thread does what that of virtio-blk does, and has its policy.
+        let mut bridge = Bridge::new("disk", Model::Disk(Box::new(disk)), None)?;
+        bridge.memory = Some(memory);
+        Ok(bridge)
+    }
+
+    fn new(
+        name: &'static str,
+        model: Model,
+        presence: Option<Arc<Presence>>,
+    ) -> Result<Self, Error> {
         let mut vbus = Vbus::new(Vec::new());
         let bus = Name::new("machine")?;
         vbus.create_bus(&bus)?;
         Ok(Bridge {
             name,
-            card: Some(card),
+            model: Some(model),
+            memory: None,
             vbus,
             bus,
-            device: Name::new("card")?,
+            device: Name::new("device")?,
             present: 1,
             presence,
             member: None,
@@ -134,17 +156,21 @@ impl Bridge {
         })
     }
 
-    /// Adds the card to the bus, once.
-    fn add_card(&mut self, waker: &Waker) -> anyhow::Result<()> {
-        let (class, device, poll): (_, Box<dyn Device>, _) = match self.card.take() {
+    /// Adds the device to the bus, once.
+    fn add_device(&mut self, waker: &Waker) -> anyhow::Result<()> {
+        let (class, device, poll): (_, Box<dyn Device>, _) = match self.model.take() {
             None => return Ok(()),
-            Some(Card::Stack(mut card)) => {
+            Some(Model::Stack(mut card)) => {
                 card.start(waker);
                 ("venet-user", card, POLL_STACK)
             }
-            Some(Card::Far(mut card)) => {
+            Some(Model::Far(mut card)) => {
                 card.start(waker)?;
                 ("venet-bus", card, POLL_FAR)
+            }
+            Some(Model::Disk(mut disk)) => {
+                disk.start(waker);
+                ("vblk", disk, POLL_DISK)
             }
         };
         let poll = [("poll-us".to_string(), poll.to_string())];
@@ -321,7 +347,7 @@ impl Bridge {
         }
     }
 
-    /// Follows the card: it may have been taken from the other bus, or replaced.
+    /// Follows the device: it may have been taken from the other bus, or replaced.
     fn follow(&mut self) {
         let Some(presence) = &self.presence else {
             return;
@@ -375,7 +401,8 @@ impl OwnDevice for Bridge {
     }
 
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
-        self.add_card(waker).context("cannot start the virtual bus")
+        self.add_device(waker)
+            .context("cannot start the virtual bus")
     }
 
     fn attach(&mut self, machine: Machine) {
@@ -391,6 +418,10 @@ impl OwnDevice for Bridge {
         ];
         for (offset, value) in numbers {
             page.show(offset, u32::try_from(value).unwrap_or(0));
+        }
+        if let Some(attached) = &self.memory {
+            // A device is attached once.
+            let _ = attached.set(Arc::clone(&memory));
         }
         self.host = Some(Host {
             guest: Guest(memory),

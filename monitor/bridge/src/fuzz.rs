@@ -4,11 +4,14 @@
 
 use crate::card::word;
 use crate::test_guest::{Ask, BUFFERS, COMMAND, COUNT, DATA, Guest, MEMORY, RINGS};
-use crate::{Bridge, Stack};
+use crate::{Bridge, Disk, Stack};
 use paravane_devices::OwnDevice;
+use paravane_devices::blk::{Disk as Store, Mode};
 use paravane_fuzz::{Input, fuzz};
 use paravane_net::user::{Config, Network};
-use paravane_vbus_shm::layout;
+use paravane_vbus_shm::layout::{self, BlockRequest};
+use paravane_vbus_shm::north::Buffer;
+use std::mem::offset_of;
 use vm_memory::{Bytes, GuestAddress};
 
 /// The most steps of an input.
@@ -24,23 +27,42 @@ fn bridge() {
     fuzz("bridge", || |bytes| play(bytes));
 }
 
-fn play(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
+/// A bridge with a card, or with a disk of 64 KiB.
+fn bridge_of(disk: bool) -> (Bridge, Option<tempfile::NamedTempFile>) {
+    if disk {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(64 << 10).unwrap();
+        let store = Store::open(file.path(), Mode::Write).unwrap();
+        return (Bridge::disk(Disk::new(store, "fuzz")).unwrap(), Some(file));
+    }
     let config = Config {
         // Every address is inside, so the guest reaches nothing.
         prefix: 0,
         ..Config::default()
     };
     let network = Network::new(config).unwrap();
-    let mut guest = Guest::new(Bridge::stack(Stack::new(network, [2, 0, 0, 0, 0, 7])).unwrap());
+    let stack = Stack::new(network, [2, 0, 0, 0, 0, 7]);
+    (Bridge::stack(stack).unwrap(), None)
+}
+
+fn play(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let begin = input.u8();
+    let (bridge, file) = bridge_of(begin & 0x80 != 0);
+    let mut guest = Guest::new(bridge);
     let canary = [0xc5; CANARY_SIZE];
     guest
         .memory
         .write_slice(&canary, GuestAddress(CANARY))
         .unwrap();
-    if input.u8() & 3 != 0 {
-        guest.up(u64::from(input.u8() & 7));
-        guest.post(8, 64);
+    if begin & 3 != 0 {
+        let caps = u64::from(input.u8() & 7);
+        if file.is_some() {
+            guest.up_disk();
+        } else {
+            guest.up(caps);
+            guest.post(8, 64);
+        }
     }
     for _ in 0..STEPS {
         if input.is_empty() {
@@ -68,7 +90,8 @@ fn address(input: &mut Input<'_>) -> u64 {
 }
 
 fn step(guest: &mut Guest, input: &mut Input<'_>) {
-    match input.u8() % 10 {
+    match input.u8() % 11 {
+        10 => request(guest, input),
         0 | 1 => {
             let ask = Ask {
                 interface: u32::from(input.u8() % 4),
@@ -125,6 +148,52 @@ fn step(guest: &mut Guest, input: &mut Input<'_>) {
             guest.bridge.serve(false, 1);
         }
     }
+}
+
+/// A request to a disk, much of which makes sense, and its descriptors.
+fn request(guest: &mut Guest, input: &mut Input<'_>) {
+    let at = address(input) & !7;
+    let fields = [
+        (
+            offset_of!(BlockRequest, operation),
+            u32::from(input.u8() % 6),
+        ),
+        (
+            offset_of!(BlockRequest, sector),
+            input.pick(&[0, 1, 127, 128, u32::MAX]),
+        ),
+        (
+            offset_of!(BlockRequest, sector) + 4,
+            u32::from(input.u8() == 9),
+        ),
+        (
+            offset_of!(BlockRequest, sectors),
+            input.pick(&[0, 1, 2, 4, 128, u32::MAX]),
+        ),
+        (offset_of!(BlockRequest, flags), u32::from(input.u8() == 1)),
+    ];
+    for (offset, value) in fields {
+        let place = at.saturating_add(offset as u64);
+        let _ = guest.memory.write_obj(value, GuestAddress(place));
+    }
+    let mut parts = vec![(at, input.pick(&[32, 32, 32, 31]))];
+    for _ in 0..input.u8() % 4 {
+        parts.push((address(input), input.pick(&[512, 512, 1024, 256, 0])));
+    }
+    let last = parts.len() - 1;
+    for (index, (ptr, len)) in parts.into_iter().enumerate() {
+        let Some(tx) = &mut guest.tx else { return };
+        let buffer = Buffer {
+            cookie: 0,
+            ptr,
+            len,
+            flags: u32::from(index < last),
+        };
+        if tx.north.post(buffer).is_err() {
+            return;
+        }
+    }
+    guest.bridge.serve(false, 1);
 }
 
 fn layout_bytes(input: &mut Input<'_>) -> [u8; 4] {

@@ -8,13 +8,15 @@
 //!
 //! A device of that bus does the work. [`Stack`] is a card on the user-mode network. [`Far`] is a
 //! card on the bus of a vbusd, of which the monitor is a client: frames are copied between the
-//! guest's memory and the monitor's, so vbusd never has memory of a guest.
+//! guest's memory and the monitor's, so vbusd never has memory of a guest. [`Disk`] is a disk. A
+//! machine with several devices has a bridge for each, so each has a thread and a policy.
 
 #![deny(unsafe_code)]
 
 mod bridge;
 mod card;
 mod command;
+mod disk;
 mod far;
 #[cfg(test)]
 mod fuzz;
@@ -29,5 +31,6 @@ mod test_guest;
 mod tests;
 
 pub use bridge::Bridge;
+pub use disk::Disk;
 pub use far::Far;
 pub use stack::Stack;

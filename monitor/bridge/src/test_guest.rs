@@ -243,6 +243,25 @@ impl Guest {
         self.call(layout::VBUS_ETHERNET_LINKUP, &[]).unwrap();
     }
 
+    /// Opens the disk, and shares its queue.
+    pub fn open_disk(&mut self) {
+        let ask = Ask {
+            interface: 1,
+            number: 1,
+            ..Ask::default()
+        };
+        let opened = self.ask(layout::VBUS_COMMAND_OPEN, ask);
+        assert_eq!((opened.status, opened.connection), (0, 0));
+        assert_eq!(self.share(1, Role::Transmit), 0);
+    }
+
+    /// Begins, and opens the disk.
+    pub fn up_disk(&mut self) {
+        let begun = self.ask(layout::VBUS_COMMAND_START, Ask::default());
+        assert_eq!(begun.status, 0);
+        self.open_disk();
+    }
+
     /// Posts empty buffers of a size.
     pub fn post(&mut self, count: u32, len: u32) {
         let rx = self.rx.as_mut().unwrap();

@@ -194,6 +194,33 @@ impl Endpoint {
         }
     }
 
+    /// The next descriptor of the client, whose buffer the device uses where it lies. It must be
+    /// [returned](Endpoint::give_back). The device checks the address, and trusts neither the
+    /// buffer's content nor that it stays.
+    ///
+    /// # Errors
+    /// The client broke the protocol.
+    pub fn next_place(&mut self) -> Result<Option<Place>, Broken> {
+        self.south.take().map_err(Broken::Ring)
+    }
+
+    /// The oldest packet, of so many descriptors and bytes, was dealt with: its descriptors go back
+    /// to the client.
+    pub fn give_back(&mut self, descriptors: u32, len: usize) {
+        let mut given = false;
+        for _ in 0..descriptors {
+            given |= self.south.complete();
+        }
+        if given {
+            self.count(len);
+        }
+    }
+
+    /// The client has something to look at besides what goes back to it.
+    pub fn tell(&mut self) {
+        self.news = true;
+    }
+
     /// The oldest packet was delivered: its buffer goes back to the client.
     pub fn complete(&mut self, len: usize) {
         if self.south.complete() {

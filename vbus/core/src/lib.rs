@@ -36,6 +36,7 @@ pub use error::{Error, Kind};
 pub use events::Event;
 pub use memory::{MemoryContext, Outside, Region};
 pub use name::Name;
+pub use paravane_vbus_shm::south::Place;
 
 /// Bounds of everything that an administrator or a client can make more of.
 pub mod limits {
