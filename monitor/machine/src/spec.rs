@@ -175,6 +175,9 @@ pub struct Disk {
     pub file: PathBuf,
     /// What the guest may do with it.
     pub mode: DiskMode,
+    /// It is a device of a virtual bus.
+    #[serde(default)]
+    pub vbus: bool,
 }
 
 /// What the guest may do with a disk.

@@ -76,11 +76,11 @@ pub struct MachineOptions {
     )]
     pub volume: Vec<String>,
 
-    /// Root file system: a disk image (written to, unless :ro or :snapshot; :cut as for --disk), or
-    /// a folder (changes are discarded at the end)
+    /// Root file system: a disk image (written to, unless :ro or :snapshot; :cut and :vbus as for
+    /// --disk), or a folder (changes are discarded at the end)
     #[arg(
         long,
-        value_name = "DIR|IMAGE[:ro|:snapshot|:cut]",
+        value_name = "DIR|IMAGE[:ro|:snapshot|:cut][:vbus]",
         conflicts_with = "initrd"
     )]
     pub rootfs: Option<String>,
@@ -100,8 +100,9 @@ pub struct MachineOptions {
 
     /// Add a disk: a file with its contents, /dev/vda and so on in the guest. With :snapshot writes
     /// are discarded at the end; with :cut writes that were not flushed are discarded, to test
-    /// power failures (may be repeated)
-    #[arg(long, value_name = "FILE[:ro|:snapshot|:cut]")]
+    /// power failures. With :vbus it is a device of a virtual bus, /dev/vbd0 and so on (may be
+    /// repeated)
+    #[arg(long, value_name = "FILE[:ro|:snapshot|:cut][:vbus]")]
     pub disk: Vec<String>,
 
     /// Network: user (passt where it works, else stack), stack (inside the monitor), passt (a

@@ -71,11 +71,13 @@ fn is_boot_image(path: &Path) -> bool {
 
 /// An option that only machines of processes have.
 fn only_processes(spec: &Spec) -> Option<&'static str> {
+    let mut disks = spec.disks.iter().chain(&spec.rootfs);
     [
         (spec.spaces.is_some(), "--spaces"),
         (spec.debuggable, "--debuggable"),
         (matches!(spec.net, Net::Venet(_)), "--net venet"),
         (matches!(spec.net, Net::Bus { .. }), "--net bus"),
+        (disks.any(|disk| disk.vbus), "a disk with :vbus"),
     ]
     .iter()
     .find_map(|(asked, option)| asked.then_some(*option))

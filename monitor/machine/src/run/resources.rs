@@ -6,8 +6,9 @@ use super::superblock;
 use crate::spec::{Disk, DiskMode, Heuristic, Spec, Volume, VolumeCache};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Mount;
+use paravane_bridge::{self as bridge, Bridge};
 use paravane_devices::Model;
-use paravane_devices::blk::{Block, Flush, Mode};
+use paravane_devices::blk::{self, Block, Flush, Mode};
 use paravane_devices::fs::{Access, Cache, Fs, Sharing};
 use std::path::PathBuf;
 
@@ -19,6 +20,8 @@ pub fn root_option(spec: &Spec) -> Option<String> {
     let root = spec.rootfs.as_ref()?;
     Some(if root.file.is_dir() {
         format!("paravane.root=virtiofs:{ROOT_TAG}")
+    } else if root.vbus {
+        "paravane.root=/dev/vbd0".to_string()
     } else {
         "paravane.root=/dev/vda".to_string()
     })
@@ -42,6 +45,9 @@ impl Resources {
     ) -> anyhow::Result<Self> {
         let mut resources = Resources::default();
         if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
+            if root.vbus {
+                bail!("--rootfs: :vbus is for disk images, and this is a folder");
+            }
             devices.push(Model::virtio(
                 Fs::new(&root.file, ROOT_TAG, Access::ReadOnly).context("--rootfs")?,
             ));
@@ -51,14 +57,6 @@ impl Resources {
             superblock::check(&root.file).context("--rootfs")?;
         }
         for (index, disk) in root.into_iter().chain(&spec.disks).enumerate() {
-            let mode = match disk.mode {
-                DiskMode::Write => Mode::Write,
-                DiskMode::ReadOnly => Mode::ReadOnly,
-                DiskMode::Snapshot => Mode::Snapshot,
-                DiskMode::Cut => Mode::Cut(Flush::Honoured),
-                #[cfg(feature = "test-hooks")]
-                DiskMode::CutUnsafe => Mode::Cut(Flush::Ignored),
-            };
             resources.keeps |= !matches!(disk.mode, DiskMode::ReadOnly | DiskMode::Snapshot);
             // The root comes first.
             let option = if root.is_some() && index == 0 {
@@ -66,11 +64,7 @@ impl Resources {
             } else {
                 "--disk"
             };
-            let mut disk = Block::new(&disk.file, mode, &format!("disk{index}")).context(option)?;
-            if !spec.uses(Heuristic::LoneReads) {
-                disk = disk.without_lone_reads();
-            }
-            devices.push(Model::virtio(disk));
+            devices.push(make_disk(disk, index, spec).context(option)?);
         }
         for (index, volume) in spec.volumes.iter().enumerate() {
             let tag = format!("volume{index}");
@@ -101,6 +95,32 @@ impl Resources {
         resources.connected = network::connect(spec, report, devices)?;
         Ok(resources)
     }
+}
+
+/// The device for a disk, the machine's `index`th.
+fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
+    let mode = match disk.mode {
+        DiskMode::Write => Mode::Write,
+        DiskMode::ReadOnly => Mode::ReadOnly,
+        DiskMode::Snapshot => Mode::Snapshot,
+        DiskMode::Cut => Mode::Cut(Flush::Honoured),
+        #[cfg(feature = "test-hooks")]
+        DiskMode::CutUnsafe => Mode::Cut(Flush::Ignored),
+    };
+    let serial = format!("disk{index}");
+    let lone = spec.uses(Heuristic::LoneReads);
+    if disk.vbus {
+        let mut device = bridge::Disk::new(blk::Disk::open(&disk.file, mode)?, &serial);
+        if !lone {
+            device = device.without_lone_reads();
+        }
+        return Ok(Model::Own(Box::new(Bridge::disk(device)?)));
+    }
+    let mut device = Block::new(&disk.file, mode, &serial)?;
+    if !lone {
+        device = device.without_lone_reads();
+    }
+    Ok(Model::virtio(device))
 }
 
 /// `HOST:GUEST[:OPTION..]`, with the options ro or suid, cache=WORD and workers.
@@ -146,19 +166,28 @@ pub fn volume(word: &str) -> anyhow::Result<Volume> {
     })
 }
 
-/// `FILE[:ro|:snapshot|:cut]`.
+/// `FILE[:ro|:snapshot|:cut][:vbus]`.
 pub fn disk(word: &str) -> anyhow::Result<Disk> {
-    let (file, mode) = match word.rsplit_once(':') {
-        Some((file, "ro")) => (file, DiskMode::ReadOnly),
-        Some((file, "snapshot")) => (file, DiskMode::Snapshot),
-        Some((file, "cut")) => (file, DiskMode::Cut),
-        #[cfg(feature = "test-hooks")]
-        Some((file, "cut-unsafe")) => (file, DiskMode::CutUnsafe),
-        _ => (word, DiskMode::Write),
-    };
+    let (mut file, mut mode, mut vbus) = (word, None, None);
+    while let Some((before, option)) = file.rsplit_once(':') {
+        let before_this = match option {
+            "ro" => mode.replace((option, DiskMode::ReadOnly)),
+            "snapshot" => mode.replace((option, DiskMode::Snapshot)),
+            "cut" => mode.replace((option, DiskMode::Cut)),
+            #[cfg(feature = "test-hooks")]
+            "cut-unsafe" => mode.replace((option, DiskMode::CutUnsafe)),
+            "vbus" => vbus.replace((option, DiskMode::Write)),
+            _ => break,
+        };
+        if let Some((other, _)) = before_this {
+            bail!("{option} and {other} exclude each other");
+        }
+        file = before;
+    }
     Ok(Disk {
         file: existing(file)?,
-        mode,
+        mode: mode.map_or(DiskMode::Write, |(_, mode)| mode),
+        vbus: vbus.is_some(),
     })
 }
 
@@ -221,6 +250,18 @@ mod tests {
             DiskMode::Snapshot
         );
         assert_eq!(disk("/etc/passwd:cut").unwrap().mode, DiskMode::Cut);
-        assert!(disk("/nonexistent").is_err());
+        for word in ["/etc/passwd:cut:vbus", "/etc/passwd:vbus:cut"] {
+            let both = disk(word).unwrap();
+            assert_eq!((both.mode, both.vbus), (DiskMode::Cut, true), "{word}");
+        }
+        assert!(!disk("/etc/passwd:cut").unwrap().vbus);
+        for bad in [
+            "/nonexistent",
+            "/etc/passwd:vbus:vbus",
+            "/etc/passwd:ro:cut",
+            "/etc/passwd:bus",
+        ] {
+            assert!(disk(bad).is_err(), "{bad}");
+        }
     }
 }

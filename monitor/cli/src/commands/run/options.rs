@@ -28,6 +28,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
     let root = image.as_ref().map(|image| Disk {
         file: image.root.clone(),
         mode: DiskMode::ReadOnly,
+        vbus: false,
     });
     let process = image.map(|image| image.process).unwrap_or_default();
     Ok(Spec {
