@@ -26,6 +26,8 @@ struct vbus_bus {
 	void __iomem *registers;
 	const struct vbus_calls *calls;
 	int irq;
+	/* Of this bus, for names. */
+	int number;
 	u32 events;
 	struct work_struct work;
 	/* For the command, and for its data. */
@@ -36,6 +38,9 @@ struct vbus_bus {
 	struct vbus_device *devices[INTERFACES];
 	struct vbus_connection *connections[VBUS_BRIDGE_CONNECTIONS];
 };
+
+/* Bridges found so far. */
+static int buses;
 
 static const int errors[] = {
 	[VBUS_DONE]		= 0,
@@ -223,6 +228,7 @@ static struct vbus_device **find(struct vbus_bus *bus, u32 id)
 
 static void drop(struct vbus_device **device)
 {
+	(*device)->gone = true;
 	device_unregister(&(*device)->dev);
 	*device = NULL;
 }
@@ -236,7 +242,7 @@ static void add(struct vbus_bus *bus, u32 id, u32 version, const char *type)
 		;
 	if (i == INTERFACES)
 		return;
-	device = vbus_add_device(bus, bus->dev, id, version, type);
+	device = vbus_add_device(bus, bus->dev, bus->number, id, version, type);
 	if (IS_ERR(device))
 		dev_err(bus->dev, "cannot add interface %u: %ld\n", id, PTR_ERR(device));
 	else
@@ -359,6 +365,8 @@ static int bridge_probe(struct platform_device *platform)
 		return -ENOMEM;
 	bus->data = (void *)bus->command + PAGE_SIZE / 2;
 	bus->dev = dev;
+	/* Bridges stay, and are found one after another. */
+	bus->number = buses++;
 	bus->calls = dev_get_platdata(dev);
 	mutex_init(&bus->lock);
 	INIT_WORK(&bus->work, handle_events);

@@ -62,7 +62,7 @@ static void release(struct device *dev)
 	kfree(to_vbus_device(dev));
 }
 
-struct vbus_device *vbus_add_device(struct vbus_bus *bus, struct device *parent, u32 id,
+struct vbus_device *vbus_add_device(struct vbus_bus *bus, struct device *parent, int number, u32 id,
 				    u32 version, const char *type)
 {
 	struct vbus_device *device = kzalloc(sizeof(*device), GFP_KERNEL);
@@ -77,7 +77,7 @@ struct vbus_device *vbus_add_device(struct vbus_bus *bus, struct device *parent,
 	device->dev.bus = &vbus_type;
 	device->dev.parent = parent;
 	device->dev.release = release;
-	dev_set_name(&device->dev, "vbus%u", id);
+	dev_set_name(&device->dev, "vbus%d-%u", number, id);
 	error = device_register(&device->dev);
 	if (error) {
 		put_device(&device->dev);

@@ -23,6 +23,8 @@ struct vbus_device {
 	u32 id;
 	u32 version;
 	char type[VBUS_TYPE_MAX];
+	/* The bus has it no more: nothing that it has will come back. */
+	bool gone;
 };
 
 #define to_vbus_device(d) container_of(d, struct vbus_device, dev)
@@ -60,7 +62,8 @@ struct vbus_connection {
 
 /* bus.c */
 int vbus_register_driver(struct vbus_driver *driver);
-struct vbus_device *vbus_add_device(struct vbus_bus *bus, struct device *parent, u32 id,
+/* `number` is that of the bus: a machine may have several. */
+struct vbus_device *vbus_add_device(struct vbus_bus *bus, struct device *parent, int number, u32 id,
 				    u32 version, const char *type);
 
 /* bridge.c. Those that return int return 0 or an error, unless they say more. They may sleep. */
