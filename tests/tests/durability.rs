@@ -17,7 +17,7 @@ const UNSAFE: &str = ":cut-unsafe";
 /// Reports what the disk holds, then appends records and replaces a file, and reports each number
 /// when both are durable.
 const WRITER: &str = "set -e
-    mkdir /m; mount -t ext4 /dev/vda /m; touch /m/log
+    mkdir /m; mount -t ext4 $(ls /dev/vda /dev/vbd0 2>/dev/null) /m; touch /m/log
     echo has $(cat /m/state || echo 0) $(wc -l < /m/log); cat /m/log; echo end
     n=$(wc -l < /m/log)
     while :; do
@@ -103,7 +103,7 @@ struct Seen {
 fn live(disk: &Path, mode: &str) -> Seen {
     let disk = format!("{}{mode}", disk.display());
     let options = ["--disk", &disk, "--timeout", "60", "--", "sh", "-c", WRITER];
-    let mut output = Life::begin(&mut if mode == UNSAFE {
+    let mut output = Life::begin(&mut if mode.starts_with(UNSAFE) {
         vm::command_with_hooks(options)
     } else {
         vm::command(options)
@@ -143,13 +143,24 @@ fn lives(disk: &Path, mode: &str, count: usize) {
 
 #[test]
 fn what_was_flushed_survives_and_only_that() {
+    survives("", 6);
+}
+
+#[test]
+fn what_was_flushed_survives_on_a_virtual_bus() {
+    survives(":vbus", 3);
+}
+
+/// For a device of this kind.
+fn survives(device: &str, count: usize) {
     let disk = Disk::new();
-    lives(&disk.path(), ":cut", 6);
+    lives(&disk.path(), &format!(":cut{device}"), count);
     disk.check();
 
     let disk = Disk::new();
-    let before = live(&disk.path(), UNSAFE);
-    let after = live(&disk.path(), UNSAFE);
+    let mode = format!("{UNSAFE}{device}");
+    let before = live(&disk.path(), &mode);
+    let after = live(&disk.path(), &mode);
     assert!(before.reported > 0, "{before:?}");
     assert!(
         after.records < before.reported,

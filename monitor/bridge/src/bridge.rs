@@ -4,8 +4,9 @@
 use crate::card::word;
 use crate::command::{Command, event, status};
 use crate::disk::{Attached, Disk};
-use crate::far::{Far, Presence};
+use crate::far::Far;
 use crate::memory::{Guest, Range};
+use crate::presence::Presence;
 use crate::stack::Stack;
 use anyhow::Context;
 use paravane_confine::Files;
@@ -125,9 +126,9 @@ impl Bridge {
     /// # Errors
     /// None that can happen.
     pub fn disk(disk: Disk) -> Result<Self, Error> {
-        let memory = disk.memory();
+        let (memory, presence) = (disk.memory(), disk.presence());
         // The thread does what that of virtio-blk does, and has its policy.
-        let mut bridge = Bridge::new("disk", Model::Disk(Box::new(disk)), None)?;
+        let mut bridge = Bridge::new("disk", Model::Disk(Box::new(disk)), Some(presence))?;
         bridge.memory = Some(memory);
         Ok(bridge)
     }

@@ -7,6 +7,7 @@
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
 use crate::join::{Join, News};
+use crate::presence::Presence;
 use paravane_devices::{EventFlags, Waker};
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work,
@@ -14,7 +15,6 @@ use paravane_vbus::{
 use paravane_vbus_client::{Client, Error as ClientError, Options};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use tracing::warn;
 
 /// Descriptors of each of the monitor's queues.
@@ -24,17 +24,6 @@ const BUFFER: usize = 9216;
 /// The MTU at first, and the largest.
 const MTU: u16 = 1500;
 const MTU_MAX: u16 = 9000;
-
-/// Whether the guest sees the card: 0 if not, else another number for each card.
-#[derive(Debug, Default)]
-pub struct Presence(AtomicU32);
-
-impl Presence {
-    /// The number of the card that is there.
-    pub fn number(&self) -> u32 {
-        self.0.load(Ordering::SeqCst)
-    }
-}
 
 /// The card.
 #[derive(Debug)]
@@ -99,7 +88,6 @@ impl Far {
                 "the device {device:.40} is no network: its type is {found:.40}"
             )));
         };
-        let presence = Presence(AtomicU32::new(1));
         Ok(Far {
             port: Port::default(),
             properties: Properties {
@@ -117,7 +105,7 @@ impl Far {
             waiting: None,
             buffer: vec![0; BUFFER],
             dropped: false,
-            presence: Arc::new(presence),
+            presence: Arc::default(),
             cards: 1,
             joins: 1,
             lost: 0,
@@ -141,7 +129,7 @@ impl Far {
             match news {
                 News::Gone => {
                     self.dropped = true;
-                    self.presence.0.store(0, Ordering::SeqCst);
+                    self.presence.set(0);
                 }
                 News::Joined(client) => self.joined(*client),
             }
@@ -153,7 +141,7 @@ impl Far {
         // Another address is another card for the guest.
         if self.dropped || mac != self.properties.mac {
             self.cards = self.cards.wrapping_add(1).max(1);
-            self.presence.0.store(self.cards, Ordering::SeqCst);
+            self.presence.set(self.cards);
         }
         self.properties.mac = mac;
         (self.dropped, self.armed, self.reported) = (false, false, true);

@@ -23,6 +23,7 @@ mod fuzz;
 mod join;
 #[expect(unsafe_code, reason = "rings in guest memory")]
 mod memory;
+mod presence;
 mod stack;
 #[cfg(test)]
 #[expect(unsafe_code, reason = "rings in guest memory")]
@@ -31,6 +32,6 @@ mod test_guest;
 mod tests;
 
 pub use bridge::Bridge;
-pub use disk::Disk;
+pub use disk::{Disk, Fault};
 pub use far::Far;
 pub use stack::Stack;

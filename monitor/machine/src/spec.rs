@@ -175,9 +175,33 @@ pub struct Disk {
     pub file: PathBuf,
     /// What the guest may do with it.
     pub mode: DiskMode,
-    /// It is a device of a virtual bus.
+    /// What kind of device it is.
     #[serde(default)]
-    pub vbus: bool,
+    pub device: DiskDevice,
+}
+
+impl Disk {
+    /// Whether it is a device of a virtual bus.
+    pub fn is_on_bus(&self) -> bool {
+        self.device != DiskDevice::Virtio
+    }
+}
+
+/// What kind of device a disk is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskDevice {
+    /// virtio-blk.
+    #[default]
+    Virtio,
+    /// A device of a virtual bus.
+    Vbus,
+    /// One that ends the connection to its driver at each 500th request.
+    #[cfg(feature = "test-hooks")]
+    VbusBreaks,
+    /// One that disappears at the 500th request.
+    #[cfg(feature = "test-hooks")]
+    VbusVanishes,
 }
 
 /// What the guest may do with a disk.

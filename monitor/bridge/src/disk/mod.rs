@@ -10,6 +10,7 @@ mod request;
 mod tests;
 
 use crate::card::word;
+use crate::presence::Presence;
 use paravane_devices::blk::{BLOCK, Disk as Store, PHYSICAL_BLOCK, RANGE_MAX, Service};
 use paravane_devices::{Memory, Waker};
 use paravane_vbus::{
@@ -32,6 +33,19 @@ const QUEUES: &[QueueKind] = &[QueueKind {
 
 /// The memory of the guest, once there is one.
 pub type Attached = Arc<OnceLock<Arc<Memory>>>;
+
+/// What a disk does wrong, to test drivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// It ends the connection instead of this request, counted from 1, and of each multiple of it.
+    #[cfg(any(test, feature = "test-hooks"))]
+    Breaks(u64),
+    /// It is taken from the bus when it should begin this request.
+    #[cfg(any(test, feature = "test-hooks"))]
+    Vanishes(u64),
+}
 
 /// A request that was taken and whose descriptors have not gone back.
 #[derive(Debug)]
@@ -58,6 +72,10 @@ pub struct Disk {
     first: u64,
     /// Of these the service has not said that they are done.
     under_way: usize,
+    presence: Arc<Presence>,
+    /// Requests so far.
+    begun: u64,
+    fault: Fault,
 }
 
 impl Disk {
@@ -74,7 +92,17 @@ impl Disk {
             taken: VecDeque::new(),
             first: 0,
             under_way: 0,
+            presence: Arc::default(),
+            begun: 0,
+            fault: Fault::None,
         }
+    }
+
+    /// The same with a fault.
+    #[must_use]
+    pub fn with_fault(mut self, fault: Fault) -> Self {
+        self.fault = fault;
+        self
     }
 
     /// The device's thread waits for no read.
@@ -87,6 +115,10 @@ impl Disk {
     /// Where it expects the guest's memory.
     pub(crate) fn memory(&self) -> Attached {
         Arc::clone(&self.memory)
+    }
+
+    pub(crate) fn presence(&self) -> Arc<Presence> {
+        Arc::clone(&self.presence)
     }
 
     pub(crate) fn start(&mut self, waker: &Waker) {
@@ -122,6 +154,25 @@ impl Disk {
             return Ok(Some(parts.whole(number)));
         }
         Ok(None)
+    }
+
+    /// Does its fault, if it is time.
+    fn fail(&mut self) -> Result<(), Broken> {
+        self.begun += 1;
+        match self.fault {
+            Fault::None => Ok(()),
+            #[cfg(any(test, feature = "test-hooks"))]
+            Fault::Breaks(each) if !self.begun.is_multiple_of(each) => Ok(()),
+            #[cfg(any(test, feature = "test-hooks"))]
+            Fault::Vanishes(at) if self.begun < at => Ok(()),
+            #[cfg(any(test, feature = "test-hooks"))]
+            Fault::Vanishes(_) => {
+                self.presence.set(0);
+                Err(Broken::Parts)
+            }
+            #[cfg(any(test, feature = "test-hooks"))]
+            Fault::Breaks(_) => Err(Broken::Parts),
+        }
     }
 
     /// Tells the guest what became of a request, and gives back what need not wait for others.
@@ -164,6 +215,7 @@ impl Disk {
                 return Ok((some, false));
             };
             some = true;
+            self.fail()?;
             next = self.next(memory)?;
             let alone = next.is_none() && self.under_way == 1;
             if let Some(done) = self.service.begin(request, alone) {

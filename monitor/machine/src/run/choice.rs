@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which back end runs a machine, and why.
 
-use crate::spec::{Hypervisor, Net, Spec};
+use crate::spec::{Disk, Hypervisor, Net, Spec};
 use anyhow::{Context, bail};
 use paravane_hypervisor::BootImage;
 use paravane_hypervisor::kvm::speed::{self, Speed};
@@ -77,7 +77,7 @@ fn only_processes(spec: &Spec) -> Option<&'static str> {
         (spec.debuggable, "--debuggable"),
         (matches!(spec.net, Net::Venet(_)), "--net venet"),
         (matches!(spec.net, Net::Bus { .. }), "--net bus"),
-        (disks.any(|disk| disk.vbus), "a disk with :vbus"),
+        (disks.any(Disk::is_on_bus), "a disk with :vbus"),
     ]
     .iter()
     .find_map(|(asked, option)| asked.then_some(*option))

@@ -3,10 +3,10 @@
 
 use super::network::{self, Connected, NetworkReport};
 use super::superblock;
-use crate::spec::{Disk, DiskMode, Heuristic, Spec, Volume, VolumeCache};
+use crate::spec::{Disk, DiskDevice, DiskMode, Heuristic, Spec, Volume, VolumeCache};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Mount;
-use paravane_bridge::{self as bridge, Bridge};
+use paravane_bridge::{self as bridge, Bridge, Fault};
 use paravane_devices::Model;
 use paravane_devices::blk::{self, Block, Flush, Mode};
 use paravane_devices::fs::{Access, Cache, Fs, Sharing};
@@ -20,7 +20,7 @@ pub fn root_option(spec: &Spec) -> Option<String> {
     let root = spec.rootfs.as_ref()?;
     Some(if root.file.is_dir() {
         format!("paravane.root=virtiofs:{ROOT_TAG}")
-    } else if root.vbus {
+    } else if root.is_on_bus() {
         "paravane.root=/dev/vbd0".to_string()
     } else {
         "paravane.root=/dev/vda".to_string()
@@ -45,7 +45,7 @@ impl Resources {
     ) -> anyhow::Result<Self> {
         let mut resources = Resources::default();
         if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
-            if root.vbus {
+            if root.is_on_bus() {
                 bail!("--rootfs: :vbus is for disk images, and this is a folder");
             }
             devices.push(Model::virtio(
@@ -109,18 +109,26 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     };
     let serial = format!("disk{index}");
     let lone = spec.uses(Heuristic::LoneReads);
-    if disk.vbus {
-        let mut device = bridge::Disk::new(blk::Disk::open(&disk.file, mode)?, &serial);
-        if !lone {
-            device = device.without_lone_reads();
+    let fault = match disk.device {
+        DiskDevice::Virtio => {
+            let mut device = Block::new(&disk.file, mode, &serial)?;
+            if !lone {
+                device = device.without_lone_reads();
+            }
+            return Ok(Model::virtio(device));
         }
-        return Ok(Model::Own(Box::new(Bridge::disk(device)?)));
-    }
-    let mut device = Block::new(&disk.file, mode, &serial)?;
+        DiskDevice::Vbus => Fault::None,
+        #[cfg(feature = "test-hooks")]
+        DiskDevice::VbusBreaks => Fault::Breaks(500),
+        #[cfg(feature = "test-hooks")]
+        DiskDevice::VbusVanishes => Fault::Vanishes(500),
+    };
+    let mut device = bridge::Disk::new(blk::Disk::open(&disk.file, mode)?, &serial);
     if !lone {
         device = device.without_lone_reads();
     }
-    Ok(Model::virtio(device))
+    let bridge = Bridge::disk(device.with_fault(fault))?;
+    Ok(Model::Own(Box::new(bridge)))
 }
 
 /// `HOST:GUEST[:OPTION..]`, with the options ro or suid, cache=WORD and workers.
@@ -168,18 +176,22 @@ pub fn volume(word: &str) -> anyhow::Result<Volume> {
 
 /// `FILE[:ro|:snapshot|:cut][:vbus]`.
 pub fn disk(word: &str) -> anyhow::Result<Disk> {
-    let (mut file, mut mode, mut vbus) = (word, None, None);
+    let (mut file, mut mode, mut device) = (word, None, None);
     while let Some((before, option)) = file.rsplit_once(':') {
-        let before_this = match option {
-            "ro" => mode.replace((option, DiskMode::ReadOnly)),
-            "snapshot" => mode.replace((option, DiskMode::Snapshot)),
-            "cut" => mode.replace((option, DiskMode::Cut)),
+        let other = match option {
+            "ro" => set(&mut mode, option, DiskMode::ReadOnly),
+            "snapshot" => set(&mut mode, option, DiskMode::Snapshot),
+            "cut" => set(&mut mode, option, DiskMode::Cut),
             #[cfg(feature = "test-hooks")]
-            "cut-unsafe" => mode.replace((option, DiskMode::CutUnsafe)),
-            "vbus" => vbus.replace((option, DiskMode::Write)),
+            "cut-unsafe" => set(&mut mode, option, DiskMode::CutUnsafe),
+            "vbus" => set(&mut device, option, DiskDevice::Vbus),
+            #[cfg(feature = "test-hooks")]
+            "vbus-breaks" => set(&mut device, option, DiskDevice::VbusBreaks),
+            #[cfg(feature = "test-hooks")]
+            "vbus-vanishes" => set(&mut device, option, DiskDevice::VbusVanishes),
             _ => break,
         };
-        if let Some((other, _)) = before_this {
+        if let Some(other) = other {
             bail!("{option} and {other} exclude each other");
         }
         file = before;
@@ -187,8 +199,13 @@ pub fn disk(word: &str) -> anyhow::Result<Disk> {
     Ok(Disk {
         file: existing(file)?,
         mode: mode.map_or(DiskMode::Write, |(_, mode)| mode),
-        vbus: vbus.is_some(),
+        device: device.map_or(DiskDevice::Virtio, |(_, device)| device),
     })
+}
+
+/// Sets an option of a word. Returns the one that was set before.
+fn set<'a, T>(place: &mut Option<(&'a str, T)>, option: &'a str, value: T) -> Option<&'a str> {
+    place.replace((option, value)).map(|(before, _)| before)
 }
 
 fn existing(path: &str) -> anyhow::Result<PathBuf> {
@@ -252,9 +269,13 @@ mod tests {
         assert_eq!(disk("/etc/passwd:cut").unwrap().mode, DiskMode::Cut);
         for word in ["/etc/passwd:cut:vbus", "/etc/passwd:vbus:cut"] {
             let both = disk(word).unwrap();
-            assert_eq!((both.mode, both.vbus), (DiskMode::Cut, true), "{word}");
+            assert_eq!(
+                (both.mode, both.is_on_bus()),
+                (DiskMode::Cut, true),
+                "{word}"
+            );
         }
-        assert!(!disk("/etc/passwd:cut").unwrap().vbus);
+        assert!(!disk("/etc/passwd:cut").unwrap().is_on_bus());
         for bad in [
             "/nonexistent",
             "/etc/passwd:vbus:vbus",
