@@ -317,7 +317,10 @@ fn a_connection_that_ends_loses_no_request() {
         mkdir /m; mount -t ext4 /dev/vbd0 /m
         for turn in 1 2 3; do
             for n in 1 2 3 4; do
-                (dd if=/dev/urandom of=/m/$n bs=1M count=3 2>/dev/null; sha256sum < /m/$n > /tmp/$n; sync /m/$n) &
+                (
+                    dd if=/dev/urandom of=/m/$n bs=1M count=3 2>/dev/null
+                    sha256sum < /m/$n > /tmp/$n; sync /m/$n
+                ) &
             done
             wait
             echo 3 > /proc/sys/vm/drop_caches

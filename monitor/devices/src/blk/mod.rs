@@ -38,6 +38,7 @@ use std::sync::Arc;
 use virtio_bindings::virtio_blk::{self as blk, virtio_blk_config};
 
 const QUEUE: usize = 0;
+const _: () = assert!(PHYSICAL_BLOCK == BLOCK << 3);
 const QUEUE_SIZE: u16 = 256;
 
 /// The device.
@@ -145,8 +146,8 @@ impl Device for Block {
             // The segments of a request: what a chain has besides header and status.
             seg_max: u32::from(QUEUE_SIZE - 2),
             blk_size: BLOCK,
-            // As a power of two of the logical block's.
-            physical_block_exp: u8::try_from((PHYSICAL_BLOCK / BLOCK).trailing_zeros()).unwrap_or(0),
+            // A block of the host has 2^3 sectors.
+            physical_block_exp: 3u8,
             max_discard_sectors: RANGE_MAX,
             max_discard_seg: SEGMENTS_MAX,
             discard_sector_alignment: 8u32,
