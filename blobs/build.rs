@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
 /// The folder of a makefile, the name of its output folder, and the files that it must make there.
-const PARTS: [(&str, &str, &[&str]); 4] = [
+const PARTS: [(&str, &str, &[&str]); 5] = [
     (
         "layers",
         "layers",
@@ -25,6 +25,7 @@ const PARTS: [(&str, &str, &[&str]); 4] = [
     ("guest/conformance", "conformance", &["conformance.elf"]),
     ("bench/micro", "micro", &["micro"]),
     ("bench/net", "net", &["net"]),
+    ("bench/block", "block", &["block"]),
 ];
 
 fn main() {

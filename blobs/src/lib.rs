@@ -36,6 +36,9 @@ pub static MICRO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/micro/micro"
 /// The measuring program of `paravane bench net`: a static Linux program.
 pub static NET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/net/net"));
 
+/// The measuring program of `paravane bench block`: a static Linux program.
+pub static BLOCK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/block/block"));
+
 /// The input of the row `compile` of `paravane bench micro`: the main file of that program, and its
 /// header.
 pub static MICRO_SOURCES: [(&str, &[u8]); 2] = [

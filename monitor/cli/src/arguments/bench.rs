@@ -18,6 +18,8 @@ pub enum Bench {
     Kernel(BenchKernel),
     /// Measure networks of machines beside the host: virtio-net and cards of the virtual bus
     Net(BenchNet),
+    /// Measure disks of machines beside a file of the host: virtio-blk and the virtual bus
+    Block(BenchBlock),
     /// Measure packets between processes over a virtual bus, beside a socket pair and pipes
     Vbus(BenchVbus),
     /// Measure a machine beside machines that burn processor time, with paravirtual spinlocks and
@@ -110,6 +112,43 @@ pub struct BenchNet {
     /// The part of the command in its own namespaces
     #[arg(long, hide = true)]
     pub inside: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchBlock {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw the ratios to the host into FILE, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+
+    /// Few and short rounds, to see that it works
+    #[arg(long)]
+    pub quick: bool,
+
+    /// How often each path is measured
+    #[arg(
+        long, value_name = "N", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    pub rounds: u32,
+
+    /// Where the file is made, of 256 MiB [default: the folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+
+    /// Virtual CPUs of each machine
+    #[arg(
+        long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
+    pub cpus: u32,
+
+    /// Kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

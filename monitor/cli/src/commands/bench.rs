@@ -5,6 +5,8 @@
 //! counts instructions. The counts are exact, and the same on every host.
 
 pub mod apps;
+pub mod block;
+mod cpu_time;
 #[expect(unsafe_code, reason = "host calls")]
 mod cpus;
 pub mod kernel;

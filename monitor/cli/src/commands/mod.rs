@@ -44,6 +44,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::arguments::Bench::Micro(args)) => bench::micro::run(args),
         Command::Bench(crate::arguments::Bench::Kernel(args)) => bench::kernel::run(args),
         Command::Bench(crate::arguments::Bench::Net(args)) => bench::net::run(args),
+        Command::Bench(crate::arguments::Bench::Block(args)) => bench::block::run(args),
         Command::Bench(crate::arguments::Bench::Vbus(args)) => bench::vbus::run(args),
         Command::Bench(crate::arguments::Bench::Overcommit(args)) => bench::overcommit::run(args),
         Command::Bench(crate::arguments::Bench::VbusPeer(args)) => bench::vbus::peer(args),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One measurement of one path: starts its client and reads what the program prints.
 
+use super::super::cpu_time;
 use super::super::vbus::Daemon;
 use super::hosts::{Hosts, PORT, Running, start};
 use super::paths::{BUS_NET, BUS_SERVER, Client, Path, Server};
 use anyhow::{Context, bail};
 use paravane_user_io::signals::Signals;
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
@@ -14,8 +14,6 @@ use std::process::{Command, Stdio};
 const TIMEOUT: &str = "240";
 /// The longest life of a server's machine, in seconds.
 const SERVER_TIMEOUT: &str = "86400";
-/// Ticks of a second in /proc/PID/stat, which is a constant of the ABI on x86-64.
-const USER_HZ: f64 = 100.0;
 /// Where a guest has the measuring program.
 const PLACE: &str = "/bench";
 
@@ -113,7 +111,9 @@ impl Terms<'_> {
         let output = client.0.stdout.take().context("no pipe")?;
         let mut reader = Reader::default();
         for line in BufReader::new(output).lines() {
-            reader.line(&line.context("the client's output")?, cpu_seconds)?;
+            // All processes of this process-id namespace are the benchmark's. Work of the host's
+            // kernel in interrupts counts for the process that was interrupted.
+            reader.line(&line.context("the client's output")?, cpu_time::of_all)?;
         }
         let status = client.0.wait()?;
         if let Some(signal) = self.signals.pending() {
@@ -221,34 +221,6 @@ impl Reader {
     }
 }
 
-/// CPU seconds of all processes of this process-id namespace, those that have ended included. They
-/// are all the benchmark's. Work of the host's kernel in interrupts counts for the process that was
-/// interrupted, which may be none of these.
-fn cpu_seconds() -> f64 {
-    let Ok(all) = fs::read_dir("/proc") else {
-        return 0.0;
-    };
-    let ticks: u64 = all
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok())
-        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
-        .filter_map(|stat| ticks(&stat))
-        .sum();
-    ticks as f64 / USER_HZ
-}
-
-/// User and system time of a process and of its children that have ended, in ticks: fields 14 to 17
-/// of /proc/PID/stat. The name, field 2, may contain anything.
-fn ticks(stat: &str) -> Option<u64> {
-    let rest = stat.get(stat.rfind(')')? + 1..)?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    fields
-        .get(11..15)?
-        .iter()
-        .map(|field| field.parse::<u64>().ok())
-        .sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,13 +262,5 @@ mod tests {
         assert!(reader.line("send 1 1", || 0.0).is_err(), "no beginning");
         assert!(reader.line("noise of a console", || 0.0).is_ok());
         assert!(reader.turn().is_err());
-    }
-
-    #[test]
-    fn a_name_with_brackets_hides_no_time() {
-        let stat = "7 (a) b) c) S 1 7 7 0 -1 4194560 1 0 0 0 11 22 33 44 20 0 1 0 9";
-        assert_eq!(ticks(stat), Some(110));
-        assert_eq!(ticks("7 (a"), None);
-        assert!(cpu_seconds() > 0.0);
     }
 }

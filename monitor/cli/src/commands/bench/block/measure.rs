@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One measurement of one path: starts the program and reads what it prints.
+
+use super::super::cpu_time;
+use anyhow::{Context, bail};
+use paravane_user_io::signals::Signals;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The longest time for a machine, in seconds.
+const TIMEOUT: &str = "240";
+/// Where a guest has the measuring program.
+const PLACE: &str = "/bench";
+/// Random reads at a time.
+const DEPTHS: [u32; 2] = [1, 16];
+
+/// A path: how the bytes of the file are reached.
+#[derive(Debug)]
+pub struct Route {
+    pub name: &'static str,
+    /// The options after the file in `--disk`, and the disk in the guest. `None`: the host's.
+    guest: Option<(&'static str, &'static str)>,
+}
+
+/// All paths, the comparison first.
+pub const ROUTES: [Route; 3] = [
+    Route {
+        name: "host",
+        guest: None,
+    },
+    Route {
+        name: "virtio-blk",
+        guest: Some(("", "/dev/vda")),
+    },
+    Route {
+        name: "vblk",
+        guest: Some((":vbus", "/dev/vbd0")),
+    },
+];
+
+/// Milliseconds for each of the four things that are measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths(u32);
+
+impl Lengths {
+    pub const QUICK: Lengths = Lengths(100);
+    pub const FULL: Lengths = Lengths(1000);
+}
+
+/// What one turn has found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turn {
+    /// Reads of 4 KiB each second, one at a time and 16 at a time.
+    pub one: f64,
+    pub many: f64,
+    /// Median and 99th percentile of the time of a read, one at a time, in us.
+    pub us: f64,
+    pub p99: f64,
+    /// Streams, in 10^6 bytes each second.
+    pub read: f64,
+    pub write: f64,
+    /// CPU seconds for each 10^9 bytes of the streams.
+    pub cpu: f64,
+}
+
+/// What measurements share.
+pub struct Terms<'a> {
+    pub kernel: &'a Path,
+    /// The folder with the measuring program.
+    pub folder: &'a Path,
+    /// The file that is read and written.
+    pub file: &'a Path,
+    pub cpus: u32,
+    pub signals: &'a Signals,
+}
+
+/// A process that is ended with the value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Terms<'_> {
+    /// Measures a path once.
+    pub fn measure(&self, route: &Route, Lengths(ms): Lengths) -> anyhow::Result<Turn> {
+        let [one, many] = DEPTHS;
+        let words = format!("random {one} {ms} random {many} {ms} read {ms} write {ms}");
+        let mut command = match route.guest {
+            None => {
+                let mut command = Command::new(self.folder.join("block"));
+                command.arg(self.file).args(words.split(' '));
+                command
+            }
+            Some((options, disk)) => self.machine(options, disk, &words)?,
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped());
+        let mut child = Running(command.spawn().context("cannot start the measurement")?);
+        let output = child.0.stdout.take().context("no pipe")?;
+        let mut reader = Reader::default();
+        let process = child.0.id();
+        for line in BufReader::new(output).lines() {
+            let line = line.context("the program's output")?;
+            reader.line(&line, || cpu_time::of_tree(process))?;
+        }
+        let status = child.0.wait()?;
+        if let Some(signal) = self.signals.pending() {
+            bail!("ended by signal {signal}");
+        }
+        if !status.success() {
+            let mut said = String::new();
+            if let Some(errors) = child.0.stderr.take() {
+                errors.take(4096).read_to_string(&mut said)?;
+            }
+            bail!("the measurement failed ({status}): {}", said.trim());
+        }
+        reader.turn()
+    }
+
+    /// A machine that runs the measuring program on its disk.
+    fn machine(&self, options: &str, disk: &str, words: &str) -> anyhow::Result<Command> {
+        let program = std::env::current_exe().context("cannot find this program's file")?;
+        let mut command = Command::new(program);
+        let mut file = self.file.as_os_str().to_os_string();
+        file.push(options);
+        let volume = format!("{}:{PLACE}:ro", self.folder.display());
+        command.args(["run", "--net", "none", "--timeout", TIMEOUT]);
+        command.args(["--cpus", &self.cpus.to_string()]);
+        command.arg("--kernel").arg(self.kernel);
+        command.arg("--disk").arg(file);
+        command.args(["--volume", &volume, "--"]);
+        command.arg(format!("{PLACE}/block")).arg(disk);
+        command.args(words.split(' '));
+        Ok(command)
+    }
+}
+
+/// Reads the lines of the program.
+#[derive(Debug, Default)]
+struct Reader {
+    turn: Turn,
+    begun: Option<f64>,
+    cpu: f64,
+    bytes: f64,
+    seen: [bool; 4],
+}
+
+impl Reader {
+    /// Takes a line. `cpu` is asked at the beginning and at the end of a stream.
+    fn line(&mut self, line: &str, cpu: impl Fn() -> f64) -> anyhow::Result<()> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |index: usize| -> anyhow::Result<f64> {
+            let word: &str = words.get(index).copied().unwrap_or_default();
+            let value: f64 = word
+                .parse()
+                .with_context(|| format!("the program said `{line}`"))?;
+            if !(value.is_finite() && value > 0.0) {
+                bail!("the program said `{line}`");
+            }
+            Ok(value)
+        };
+        match words.first().copied() {
+            Some("begin") => self.begun = Some(cpu()),
+            Some("random") => {
+                let rate = number(2)? * 1e9 / number(3)?;
+                if words.get(1) == Some(&"1") {
+                    self.turn.one = rate;
+                    self.turn.us = number(4)? / 1e3;
+                    self.turn.p99 = number(5)? / 1e3;
+                    self.seen[0] = true;
+                } else {
+                    self.turn.many = rate;
+                    self.seen[1] = true;
+                }
+            }
+            Some(what @ ("read" | "write")) => {
+                let begun = self.begun.take().context("a stream without a beginning")?;
+                self.cpu += cpu() - begun;
+                let (bytes, ns) = (number(1)?, number(2)?);
+                self.bytes += bytes;
+                let rate = bytes * 1e3 / ns;
+                if what == "read" {
+                    self.turn.read = rate;
+                    self.seen[2] = true;
+                } else {
+                    self.turn.write = rate;
+                    self.seen[3] = true;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn turn(self) -> anyhow::Result<Turn> {
+        if self.seen != [true; 4] {
+            bail!("the program has printed too little");
+        }
+        let mut turn = self.turn;
+        turn.cpu = self.cpu * 1e9 / self.bytes;
+        Ok(turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_become_figures() {
+        let mut reader = Reader::default();
+        let clock = std::cell::Cell::new(0.0);
+        let cpu = || {
+            clock.set(clock.get() + 0.5);
+            clock.get()
+        };
+        for line in [
+            "random 1 20000 1000000000 40000 90000",
+            "random 16 50000 500000000 1 1",
+            "begin read",
+            "read 1000000000 500000000",
+            "begin write",
+            "write 1000000000 1000000000",
+        ] {
+            reader.line(line, cpu).unwrap();
+        }
+        let expected = Turn {
+            one: 20_000.0,
+            many: 100_000.0,
+            us: 40.0,
+            p99: 90.0,
+            read: 2000.0,
+            write: 1000.0,
+            cpu: 0.5,
+        };
+        assert_eq!(reader.turn().unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_an_error() {
+        let mut reader = Reader::default();
+        assert!(reader.line("random 1 2", || 0.0).is_err());
+        assert!(reader.line("random 1 2 x 1 1", || 0.0).is_err());
+        assert!(reader.line("read 1 1", || 0.0).is_err(), "no beginning");
+        assert!(reader.line("noise of a console", || 0.0).is_ok());
+        assert!(reader.turn().is_err());
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane bench block` measures every path and reports it in the agreed form. The figures are not
+//! checked: a machine that runs tests is busy.
+
+use paravane_tests::{linux, program, vm};
+use serde_json::Value;
+
+const PATHS: [&str; 3] = ["host", "virtio-blk", "vblk"];
+
+#[test]
+fn every_path_is_measured() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plot = folder.path().join("plot.svg");
+    let kernel = vm::kernel().unwrap_or_else(linux::kernel);
+    let run = program::run([
+        "bench",
+        "block",
+        "--quick",
+        "--json",
+        "--kernel",
+        kernel.to_str().expect("a path"),
+        "--plot",
+        plot.to_str().expect("a path"),
+    ]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let result: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    let rows = result["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| row["path"].as_str()).collect();
+    assert_eq!(names, PATHS.map(Some));
+    for row in rows {
+        assert_eq!(row["rounds"], 2);
+        for field in [
+            "read4k_qd1_s",
+            "read4k_us",
+            "read4k_p99_us",
+            "read4k_qd16_s",
+            "read_mb_s",
+            "write_mb_s",
+        ] {
+            let value = row[field].as_f64().unwrap_or_default();
+            assert!(value.is_finite() && value > 0.0, "{field}: {row}");
+        }
+        let cpu = row["cpu_s_per_gb"].as_f64();
+        assert!(cpu.is_some_and(|cpu| cpu >= 0.0), "{row}");
+    }
+    // Each with the host, and the disk of the bus with virtio's.
+    let ratios = result["ratios"].as_array().expect("ratios");
+    assert_eq!(ratios.len(), 5 * 3);
+    for ratio in ratios.iter().filter(|r| r["figure"] != "cpu_s_per_gb") {
+        let [low, middle, high] = [
+            &ratio["ci95"][0],
+            &ratio["median"],
+            &ratio["ci95"][1],
+        ]
+        .map(|value| value.as_f64().expect("a number"));
+        assert!(0.0 < low && low <= middle && middle <= high, "{ratio}");
+    }
+    let picture = std::fs::read_to_string(plot).expect("the picture");
+    assert_eq!(picture.matches("vblk, ").count(), 4, "{picture}");
+}
+
+#[test]
+fn a_place_that_is_none_is_refused_in_a_line() {
+    for words in [["--folder", "/nonexistent"], ["--plot", "/nonexistent/p"]] {
+        let run = program::run(["bench", "block", "--quick"].into_iter().chain(words));
+        assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+        assert!(run.stderr.contains("/nonexistent"), "{run:?}");
+    }
+}
