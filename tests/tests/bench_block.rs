@@ -47,12 +47,8 @@ fn every_path_is_measured() {
     let ratios = result["ratios"].as_array().expect("ratios");
     assert_eq!(ratios.len(), 5 * 3);
     for ratio in ratios.iter().filter(|r| r["figure"] != "cpu_s_per_gb") {
-        let [low, middle, high] = [
-            &ratio["ci95"][0],
-            &ratio["median"],
-            &ratio["ci95"][1],
-        ]
-        .map(|value| value.as_f64().expect("a number"));
+        let [low, middle, high] = [&ratio["ci95"][0], &ratio["median"], &ratio["ci95"][1]]
+            .map(|value| value.as_f64().expect("a number"));
         assert!(0.0 < low && low <= middle && middle <= high, "{ratio}");
     }
     let picture = std::fs::read_to_string(plot).expect("the picture");

@@ -90,6 +90,11 @@ impl Buffers {
         self.length
     }
 
+    /// Whether there is not a byte.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
     /// A part; what lies beyond the end is left out.
     pub fn part(&self, part: Part) -> Buffers {
         let mut result = Buffers::new(Arc::clone(&self.memory));

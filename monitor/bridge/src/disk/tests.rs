@@ -28,6 +28,9 @@ struct Machine {
     headers: u64,
 }
 
+/// What a driver should not do.
+type Breach = dyn Fn(&mut Machine);
+
 /// What a request asks for, but for its data.
 #[derive(Clone, Copy, Default)]
 struct What {
@@ -281,17 +284,19 @@ fn a_read_only_disk_is_not_changed() {
 
 #[test]
 fn a_driver_that_breaks_a_rule_loses_the_connection() {
-    let end = MEMORY as u64;
-    let header = |m: &mut Machine| m.header(what(READ, 0, 1), true);
-    let breaches: [(&str, &dyn Fn(&mut Machine)); 7] = [
+    const END: u64 = MEMORY as u64;
+    fn header(m: &mut Machine) {
+        m.header(what(READ, 0, 1), true);
+    }
+    let breaches: [(&str, &Breach); 7] = [
         ("a short header", &|m| m.post(HEADERS, 31, false)),
         ("a long header", &|m| m.post(HEADERS, 33, false)),
         ("a crooked header", &|m| m.post(HEADERS + 4, 32, false)),
-        ("a header outside", &|m| m.post(end, 32, false)),
+        ("a header outside", &|m| m.post(END, 32, false)),
         ("a header beyond", &|m| m.post(u64::MAX - 7, 32, false)),
         ("data outside", &|m| {
             header(m);
-            m.post(end - 256, 512, false);
+            m.post(END - 256, 512, false);
         }),
         ("data without bytes", &|m| {
             header(m);

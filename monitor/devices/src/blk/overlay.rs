@@ -181,7 +181,7 @@ impl Storage for Overlay {
     }
 
     fn write(&self, offset: u64, buffers: &Buffers) -> io::Result<()> {
-        if buffers.len() == 0 {
+        if buffers.is_empty() {
             return Ok(());
         }
         // A concurrent read of the same bytes may see old data, new data or zeroes: the race is the
