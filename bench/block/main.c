@@ -5,7 +5,7 @@
  *
  * block FILE DO...: does these, and prints a line for each when it is done:
  *   random DEPTH MS   reads 4 KiB at random places, DEPTH at a time, for MS milliseconds:
- *                     "random DEPTH COUNT NS MEDIAN P99": how many in NS, and the nanoseconds of one
+ *                     "random DEPTH COUNT NS MEDIAN P99": how many in NS, nanoseconds of one
  *   read MS           reads from the beginning to the end, over and over: "read BYTES NS"
  *   write MS          the same for writes. They are not flushed: "write BYTES NS"
  * Before a stream it prints "begin read" or "begin write".

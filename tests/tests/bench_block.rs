@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane bench block` measures every path and reports it in the agreed form. The figures are not
-//! checked: a machine that runs tests is busy.
+//! `paravane bench block` measures every path and reports it in the agreed form. The figures are
+//! not checked: a machine that runs tests is busy.
 
 use paravane_tests::{linux, program, vm};
 use serde_json::Value;
