@@ -209,7 +209,8 @@ pub struct BenchOvercommit {
     )]
     pub idle: u32,
 
-    /// The root of all machines: a folder, with bash, and gcc and PostgreSQL for their workloads
+    /// The root of the measured machine: a folder, with bash, and gcc and PostgreSQL for their
+    /// workloads
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
 

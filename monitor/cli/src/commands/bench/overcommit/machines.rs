@@ -22,17 +22,18 @@ pub fn tools() -> anyhow::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
-/// `paravane run` with these vCPUs, up to the command.
-pub fn command(bench: &Bench<'_>, vcpus: u32, memory: u32) -> anyhow::Result<Command> {
+/// `paravane run` with these vCPUs and the built-in root, up to the command.
+fn command(bench: &Bench<'_>, vcpus: u32, memory: u32) -> anyhow::Result<Command> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let mut command = Command::new(program);
     command.args(["run", "--net", "none", "--cpus", &vcpus.to_string()]);
     command.args(["--memory", &format!("{memory}M"), "--kernel"]);
-    command.arg(&bench.kernel).arg("--rootfs").arg(&bench.root);
+    command.arg(&bench.kernel);
     Ok(command)
 }
 
-/// The command of a machine that does nothing.
+/// The command of a machine that does nothing. A root that the host shares would let it hear of the
+/// host's changes to it.
 pub fn idle(bench: &Bench<'_>) -> anyhow::Result<Command> {
     let mut command = command(bench, 1, MEMORY_SMALL)?;
     command.args(["--", "sh", "-c", "echo bench ready; read -r line"]);
@@ -47,6 +48,7 @@ impl<'a> Machine<'a> {
     /// Starts one with something on its kernel's command line.
     pub fn start(bench: &Bench<'a>, append: &str) -> anyhow::Result<Self> {
         let mut command = command(bench, bench.args.vcpus, MEMORY)?;
+        command.arg("--rootfs").arg(&bench.root);
         let tools = bench.tools.path().display();
         command.args(["--volume", &format!("{tools}:/mnt:ro"), "--append", append]);
         command.args(["--", "/bin/bash", "-c", DRIVER]);

@@ -39,7 +39,7 @@ const QUICK_IDLE: u32 = 4;
 pub struct Bench<'a> {
     pub args: &'a BenchOvercommit,
     pub kernel: PathBuf,
-    /// The root of all machines: a folder.
+    /// The root of the measured machine: a folder.
     pub root: PathBuf,
     /// A folder with the programs that the root need not have.
     pub tools: tempfile::TempDir,
