@@ -2,6 +2,8 @@
 //! `paravane bench net` measures every path and reports it in the agreed form. The figures are not
 //! checked, but for a link that is shaped: a machine that runs tests is busy.
 
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
 use paravane_tests::{linux, program, vm};
 use serde_json::Value;
 use std::process::Command;
@@ -31,12 +33,12 @@ fn possible() -> bool {
 fn bench(words: &[&str]) -> Vec<Value> {
     let kernel = vm::kernel().unwrap_or_else(linux::kernel);
     let mut all = vec!["bench", "net", "--quick", "--json", "--kernel"];
-    all.push(kernel.to_str().expect("a path"));
+    all.push(kernel.to_str().unwrap());
     all.extend(words);
     let run = program::run(all);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    let result: Value = serde_json::from_str(&run.stdout).expect("JSON");
-    result["rows"].as_array().expect("rows").clone()
+    let result: Value = serde_json::from_str(&run.stdout).unwrap();
+    result["rows"].as_array().unwrap().clone()
 }
 
 #[test]
@@ -44,9 +46,9 @@ fn every_path_is_measured() {
     if !possible() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().unwrap();
     let plot = folder.path().join("plot.svg");
-    let rows = bench(&["--mtu", "1500", "--plot", plot.to_str().expect("a path")]);
+    let rows = bench(&["--mtu", "1500", "--plot", plot.to_str().unwrap()]);
     let names: Vec<_> = rows.iter().map(|row| row["path"].as_str()).collect();
     assert_eq!(names, PATHS.map(Some));
     for row in &rows {
@@ -67,7 +69,7 @@ fn every_path_is_measured() {
             "{row}"
         );
     }
-    let picture = std::fs::read_to_string(plot).expect("the picture");
+    let picture = std::fs::read_to_string(plot).unwrap();
     assert_eq!(
         picture.matches("MTU 1500<").count(),
         PATHS.len(),
