@@ -26,7 +26,7 @@ static bool eoi_by_memory(struct kvm_percpu *self)
 
 void kvm_apic_eoi(void)
 {
-	if (native.ready && kvm.eoi && eoi_by_memory(kvm_self()) && !FAULT(EOI_TWICE))
+	if (native.ready && kvm.eoi && eoi_by_memory(kvm_self()))
 		return;
 	native_apic_eoi();
 }
