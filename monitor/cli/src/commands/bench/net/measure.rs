@@ -154,6 +154,8 @@ impl Terms<'_> {
         all += script;
         let volume = format!("{}:{PLACE}:ro", self.folder.display());
         command.args(["run", "--net", net, "--timeout", timeout]);
+        // What is measured is the same on every host.
+        command.env("PARAVANE_HYPERVISOR", "process");
         command.args(["--cpus", &self.cpus.to_string()]);
         command.arg("--kernel").arg(self.kernel);
         command.args(["--volume", &volume, "--", "sh", "-c", &all]);
