@@ -87,7 +87,10 @@ static void release(struct regs *regs)
 	WRITE_ONCE(released, 1);
 }
 
-/* An interrupt that may be delivered ends the wait. */
+/*
+ * An interrupt that may be delivered ends the wait. The alarm is periodic, because the first one
+ * may come before the wait begins.
+ */
 TEST(wait_interrupted, "lock.wait.interrupt", 1, 0, LOCK_WAIT, TIME_SET_ALARM)
 {
 	u32 i;
@@ -96,8 +99,8 @@ TEST(wait_interrupted, "lock.wait.interrupt", 1, 0, LOCK_WAIT, TIME_SET_ALARM)
 	for (i = 0; i < 10; i++) {
 		irq_disable();
 		released = 0;
-		CHECK_RESULT(vmi.time_set_alarm(VMI_TIME_REAL, now() + 300000, 0,
-						VECTOR_A), 0);
+		CHECK_RESULT(vmi.time_set_alarm(VMI_TIME_REAL | VMI_ALARM_PERIODIC,
+						now() + 300000, NS_PER_MS, VECTOR_A), 0);
 		irq_enable();
 		while (!READ_ONCE(released)) {
 			u8 zero = 0;
@@ -107,6 +110,7 @@ TEST(wait_interrupted, "lock.wait.interrupt", 1, 0, LOCK_WAIT, TIME_SET_ALARM)
 			watch("lock.wait");
 		}
 	}
+	vmi.time_cancel_alarm(VMI_TIME_REAL);
 }
 
 TEST(lock_errors, "lock.kick.errors", 1, 0, LOCK_KICK, LOCK_PENDING, LOCK_PREEMPTED,
