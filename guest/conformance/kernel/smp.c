@@ -125,7 +125,7 @@ bool smp_wait_start(u32 vcpu, bool (*done)(void *), void *argument)
 
 	if (spin_until(done, argument, STARTUP_AGAIN))
 		return true;
-	/* A processor that was still busy with an INIT has lost the STARTUP, on KVM for one. */
+	/* A processor that was still busy with an INIT may have lost the STARTUP. */
 	vector = vmi.smp_startup_vector();
 	if (vector >= 0)
 		send_icr(vcpu, ICR_STARTUP | vector);
