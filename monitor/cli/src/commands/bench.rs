@@ -15,6 +15,7 @@ pub mod micro;
 pub mod net;
 pub mod overcommit;
 mod plot;
+mod program;
 mod stats;
 mod table;
 mod turns;

@@ -2,11 +2,11 @@
 //! One measurement of one path: starts the program and reads what it prints.
 
 use super::super::cpu_time;
+use super::super::program::{self, Streams, number};
 use anyhow::{Context, bail};
 use paravane_user_io::signals::Signals;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// The longest time for a machine, in seconds.
 const TIMEOUT: &str = "240";
@@ -75,22 +75,12 @@ pub struct Terms<'a> {
     pub signals: &'a Signals,
 }
 
-/// A process that is ended with the value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 impl Terms<'_> {
     /// Measures a path once.
     pub fn measure(&self, route: &Route, Lengths(ms): Lengths) -> anyhow::Result<Turn> {
         let [one, many] = DEPTHS;
         let words = format!("random {one} {ms} random {many} {ms} read {ms} write {ms}");
-        let mut command = match route.guest {
+        let command = match route.guest {
             None => {
                 let mut command = Command::new(self.folder.join("block"));
                 command.arg(self.file).args(words.split(' '));
@@ -98,27 +88,10 @@ impl Terms<'_> {
             }
             Some((options, disk)) => self.machine(options, disk, &words)?,
         };
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.stderr(Stdio::piped());
-        let mut child = Running(command.spawn().context("cannot start the measurement")?);
-        let output = child.0.stdout.take().context("no pipe")?;
         let mut reader = Reader::default();
-        let process = child.0.id();
-        for line in BufReader::new(output).lines() {
-            let line = line.context("the program's output")?;
-            reader.line(&line, || cpu_time::of_tree(process))?;
-        }
-        let status = child.0.wait()?;
-        if let Some(signal) = self.signals.pending() {
-            bail!("ended by signal {signal}");
-        }
-        if !status.success() {
-            let mut said = String::new();
-            if let Some(errors) = child.0.stderr.take() {
-                errors.take(4096).read_to_string(&mut said)?;
-            }
-            bail!("the measurement failed ({status}): {}", said.trim());
-        }
+        program::run(command, self.signals, |line, process| {
+            reader.line(line, || cpu_time::of_tree(process))
+        })?;
         reader.turn()
     }
 
@@ -126,6 +99,8 @@ impl Terms<'_> {
     fn machine(&self, options: &str, disk: &str, words: &str) -> anyhow::Result<Command> {
         let program = std::env::current_exe().context("cannot find this program's file")?;
         let mut command = Command::new(program);
+        // What is measured is the same on every host.
+        command.env("PARAVANE_HYPERVISOR", "process");
         let mut file = self.file.as_os_str().to_os_string();
         file.push(options);
         let volume = format!("{}:{PLACE}:ro", self.folder.display());
@@ -144,53 +119,36 @@ impl Terms<'_> {
 #[derive(Debug, Default)]
 struct Reader {
     turn: Turn,
-    begun: Option<f64>,
-    cpu: f64,
-    bytes: f64,
+    streams: Streams,
     seen: [bool; 4],
 }
 
 impl Reader {
     /// Takes a line. `cpu` is asked at the beginning and at the end of a stream.
     fn line(&mut self, line: &str, cpu: impl Fn() -> f64) -> anyhow::Result<()> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |index: usize| -> anyhow::Result<f64> {
-            let word: &str = words.get(index).copied().unwrap_or_default();
-            let value: f64 = word
-                .parse()
-                .with_context(|| format!("the program said `{line}`"))?;
-            if !(value.is_finite() && value > 0.0) {
-                bail!("the program said `{line}`");
-            }
-            Ok(value)
-        };
-        match words.first().copied() {
-            Some("begin") => self.begun = Some(cpu()),
+        let (turn, number) = (&mut self.turn, |index| number(line, index));
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("begin") => self.streams.begin(cpu()),
             Some("random") => {
                 let rate = number(2)? * 1e9 / number(3)?;
-                if words.get(1) == Some(&"1") {
-                    self.turn.one = rate;
-                    self.turn.us = number(4)? / 1e3;
-                    self.turn.p99 = number(5)? / 1e3;
+                if words.next() == Some("1") {
+                    turn.one = rate;
+                    turn.us = number(4)? / 1e3;
+                    turn.p99 = number(5)? / 1e3;
                     self.seen[0] = true;
                 } else {
-                    self.turn.many = rate;
+                    turn.many = rate;
                     self.seen[1] = true;
                 }
             }
-            Some(what @ ("read" | "write")) => {
-                let begun = self.begun.take().context("a stream without a beginning")?;
-                self.cpu += cpu() - begun;
-                let (bytes, ns) = (number(1)?, number(2)?);
-                self.bytes += bytes;
-                let rate = bytes * 1e3 / ns;
-                if what == "read" {
-                    self.turn.read = rate;
-                    self.seen[2] = true;
-                } else {
-                    self.turn.write = rate;
-                    self.seen[3] = true;
-                }
+            Some("read") => {
+                turn.read = self.streams.end(line, cpu())? * 1e3;
+                self.seen[2] = true;
+            }
+            Some("write") => {
+                turn.write = self.streams.end(line, cpu())? * 1e3;
+                self.seen[3] = true;
             }
             _ => {}
         }
@@ -201,9 +159,8 @@ impl Reader {
         if self.seen != [true; 4] {
             bail!("the program has printed too little");
         }
-        let mut turn = self.turn;
-        turn.cpu = self.cpu * 1e9 / self.bytes;
-        Ok(turn)
+        let cpu = self.streams.cpu_for_gb();
+        Ok(Turn { cpu, ..self.turn })
     }
 }
 

@@ -9,7 +9,7 @@
 mod measure;
 mod report;
 
-use super::plot;
+use super::{plot, program};
 use crate::arguments::BenchBlock;
 use anyhow::Context;
 use measure::{Lengths, ROUTES, Terms};
@@ -20,7 +20,6 @@ use paravane_user_io::stderr;
 use report::{Report, Row};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 use tempfile::TempDir;
 
@@ -59,7 +58,7 @@ fn measure(
         Lengths::FULL
     };
     let rounds = if args.quick { 2 } else { args.rounds };
-    let program = program_folder()?;
+    let program = program::folder("block", paravane_blobs::BLOCK)?;
     let data = match &args.folder {
         Some(folder) => TempDir::new_in(folder).with_context(|| folder.display().to_string())?,
         None => TempDir::new().context("cannot make a temporary folder")?,
@@ -107,14 +106,4 @@ fn fill(path: &std::path::Path) -> std::io::Result<()> {
         file.write_all(&piece)?;
     }
     Ok(())
-}
-
-/// A folder with the measuring program, for host and guests.
-fn program_folder() -> anyhow::Result<TempDir> {
-    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let path = folder.path().join("block");
-    fs::write(&path, paravane_blobs::BLOCK)
-        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
-        .with_context(|| path.display().to_string())?;
-    Ok(folder)
 }

@@ -3,10 +3,11 @@
 //! of a veth pair whose other end is a port of a bridge, and a tap on the same bridge. Frames
 //! between the hosts cross two veth pairs and the bridge. They are the bare metal of this test.
 
+use super::super::program::Running;
 use anyhow::{Context, bail};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// The port at which servers listen.
 pub const PORT: u16 = 7000;
@@ -19,17 +20,6 @@ pub const TAP_GUEST: &str = "10.9.0.3";
 /// The tap, and the option `--net` of a machine on it.
 const TAP: &str = "vm0";
 pub const TAP_NET: &str = "tap:vm0";
-
-/// A process that is ended with the value.
-#[derive(Debug)]
-pub struct Running(pub Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Starts a command and waits until it prints the line "ready".
 pub fn start(mut command: Command) -> anyhow::Result<Running> {

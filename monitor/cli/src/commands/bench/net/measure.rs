@@ -2,13 +2,13 @@
 //! One measurement of one path: starts its client and reads what the program prints.
 
 use super::super::cpu_time;
+use super::super::program::{self, Running, Streams, number};
 use super::super::vbus::Daemon;
-use super::hosts::{Hosts, PORT, Running, start};
+use super::hosts::{Hosts, PORT, start};
 use super::paths::{BUS_NET, BUS_SERVER, Client, Path, Server};
 use anyhow::{Context, bail};
 use paravane_user_io::signals::Signals;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// The longest time for a client, in seconds; a machine that takes longer ends.
 const TIMEOUT: &str = "240";
@@ -105,27 +105,12 @@ impl Terms<'_> {
                 self.machine(&mut command, net, address, &script, TIMEOUT);
             }
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.stderr(Stdio::piped());
-        let mut client = Running(command.spawn().context("cannot start the client")?);
-        let output = client.0.stdout.take().context("no pipe")?;
         let mut reader = Reader::default();
-        for line in BufReader::new(output).lines() {
-            // All processes of this process-id namespace are the benchmark's. Work of the host's
-            // kernel in interrupts counts for the process that was interrupted.
-            reader.line(&line.context("the client's output")?, cpu_time::of_all)?;
-        }
-        let status = client.0.wait()?;
-        if let Some(signal) = self.signals.pending() {
-            bail!("ended by signal {signal}");
-        }
-        if !status.success() {
-            let mut said = String::new();
-            if let Some(errors) = client.0.stderr.take() {
-                errors.take(4096).read_to_string(&mut said)?;
-            }
-            bail!("the client failed ({status}): {}", said.trim());
-        }
+        // All processes of this process-id namespace are the benchmark's. Work of the host's kernel
+        // in interrupts counts for the process that was interrupted.
+        program::run(command, self.signals, |line, _| {
+            reader.line(line, cpu_time::of_all)
+        })?;
         reader.turn()
     }
 
@@ -166,47 +151,29 @@ impl Terms<'_> {
 #[derive(Debug, Default)]
 struct Reader {
     turn: Turn,
-    begun: Option<f64>,
-    cpu: f64,
-    bytes: f64,
+    streams: Streams,
     seen: [bool; 3],
 }
 
 impl Reader {
     /// Takes a line. `cpu` is asked at the beginning and at the end of a stream.
     fn line(&mut self, line: &str, cpu: impl Fn() -> f64) -> anyhow::Result<()> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |index: usize| -> anyhow::Result<f64> {
-            let word: &str = words.get(index).copied().unwrap_or_default();
-            let value: f64 = word
-                .parse()
-                .with_context(|| format!("the client said `{line}`"))?;
-            if !(value.is_finite() && value > 0.0) {
-                bail!("the client said `{line}`");
-            }
-            Ok(value)
-        };
-        match words.first().copied() {
-            Some("begin") => self.begun = Some(cpu()),
+        let (turn, number) = (&mut self.turn, |index| number(line, index));
+        match line.split_whitespace().next() {
+            Some("begin") => self.streams.begin(cpu()),
             Some("trip") => {
-                self.turn.trip = number(1)? / 1e3;
-                self.turn.trip_p99 = number(2)? / 1e3;
-                self.turn.trip_mean = number(3)? / 1e3;
+                turn.trip = number(1)? / 1e3;
+                turn.trip_p99 = number(2)? / 1e3;
+                turn.trip_mean = number(3)? / 1e3;
                 self.seen[0] = true;
             }
-            Some(what @ ("send" | "receive")) => {
-                let begun = self.begun.take().context("a stream without a beginning")?;
-                self.cpu += cpu() - begun;
-                let (bytes, ns) = (number(1)?, number(2)?);
-                self.bytes += bytes;
-                let rate = bytes * 8e3 / ns;
-                if what == "send" {
-                    self.turn.send = rate;
-                    self.seen[1] = true;
-                } else {
-                    self.turn.receive = rate;
-                    self.seen[2] = true;
-                }
+            Some("send") => {
+                turn.send = self.streams.end(line, cpu())? * 8e3;
+                self.seen[1] = true;
+            }
+            Some("receive") => {
+                turn.receive = self.streams.end(line, cpu())? * 8e3;
+                self.seen[2] = true;
             }
             _ => {}
         }
@@ -217,9 +184,8 @@ impl Reader {
         if self.seen != [true; 3] {
             bail!("the client has printed too little");
         }
-        let mut turn = self.turn;
-        turn.cpu = self.cpu * 1e9 / self.bytes;
-        Ok(turn)
+        let cpu = self.streams.cpu_for_gb();
+        Ok(Turn { cpu, ..self.turn })
     }
 }
 

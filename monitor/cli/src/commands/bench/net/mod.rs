@@ -11,7 +11,7 @@ mod measure;
 mod paths;
 mod report;
 
-use super::{plot, vbus};
+use super::{plot, program, vbus};
 use crate::arguments::BenchNet;
 use anyhow::{Context, bail};
 use hosts::Hosts;
@@ -23,11 +23,8 @@ use paravane_user_io::stderr;
 use paths::{PATHS, Path, Server};
 use report::{Report, Row};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// Runs the command.
 pub fn run(args: &BenchNet) -> anyhow::Result<Outcome> {
@@ -125,7 +122,7 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
     };
     let rounds = if args.quick { 2 } else { args.rounds };
     let kernel = args.kernel.clone().context("no kernel")?;
-    let folder = program_folder()?;
+    let folder = program::folder("net", paravane_blobs::NET)?;
     let paths = selected(&args.path)?;
     let (mut rows, begun) = (Vec::new(), Instant::now());
     for &mtu in &args.mtu {
@@ -172,14 +169,4 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
     }
     report.show(args.json)?;
     Ok(Outcome::Passed)
-}
-
-/// A folder with the measuring program, for hosts and guests.
-fn program_folder() -> anyhow::Result<TempDir> {
-    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let path: PathBuf = folder.path().join("net");
-    fs::write(&path, paravane_blobs::NET)
-        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
-        .with_context(|| path.display().to_string())?;
-    Ok(folder)
 }
