@@ -255,7 +255,8 @@ fn on_processes(
             costs: true,
         })
     })?;
-    watch(|| vm.next(), vm.bell(), deadline, signals, report)
+    let time = (deadline, files.timeout);
+    watch(|| vm.next(), vm.bell(), time, signals, report)
 }
 
 fn on_kvm(
@@ -294,14 +295,15 @@ fn on_kvm(
         vm.start_kernel();
         Ok(vm)
     })?;
-    watch(|| vm.next(), vm.bell(), deadline, signals, report)
+    let time = (deadline, files.timeout);
+    watch(|| vm.next(), vm.bell(), time, signals, report)
 }
 
-/// Reads a machine's console until it powers off.
+/// Reads a machine's console until it powers off. The time is its end and its length.
 fn watch(
     next: impl Fn() -> Option<Output>,
     bell: BorrowedFd<'_>,
-    deadline: Instant,
+    (deadline, timeout): (Instant, Duration),
     signals: &Signals,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -324,7 +326,7 @@ fn watch(
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            bail!("no end in time; {}", report.last());
+            bail!("no end after {} s; {}", timeout.as_secs(), report.last());
         }
         if signals.pending().is_some() {
             bail!("interrupted");
