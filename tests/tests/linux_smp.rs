@@ -137,7 +137,9 @@ fn cpus_know_each_other() {
     let lines: Vec<&str> = run.stdout.lines().collect();
     let begins = |line: usize, with: &str| lines.get(line).is_some_and(|l| l.starts_with(with));
     assert_eq!(lines.len(), 4, "{run:?}");
-    assert!(begins(0, "cpu0 running preempted 0 stolen_ns "), "{run:?}");
+    // The last answer may be of a moment at which another program had the processor.
+    let cpu0 = ["0", "1"].map(|last| format!("cpu0 running preempted {last} stolen_ns "));
+    assert!(cpu0.iter().any(|with| begins(0, with)), "{run:?}");
     assert!(begins(1, "cpu1 running "), "{run:?}");
     assert!(begins(2, "cpu2 halted "), "{run:?}");
     assert!(begins(3, "cpu3 off "), "{run:?}");
