@@ -184,6 +184,12 @@ TEST(wallclock_updated, "time.wallclock_updated.once", 1, 0, TIME_WALLCLOCK_UPDA
 
 static u64 clock_page_time(const struct vmi_clock *clock, u64 *tsc);
 
+/* What the wall clock has gained on real time, ns; the two are not read at the same moment. */
+static s64 gained(u64 before)
+{
+	return (s64)(vmi.time_wallclock() - now() - before);
+}
+
 /*
  * A host that steps its clock once, by a number of seconds on the command line: the wall clock and
  * the clock page follow, the call tells it once, and real time knows nothing of it.
@@ -200,7 +206,7 @@ TEST(wallclock_step, "time.wallclock_updated.step", 1, 0, TIME_WALLCLOCK_UPDATED
 	CHECK_RESULT(vmi.time_set_clock(clock, gpa), 0);
 	vmi.time_wallclock_updated();
 	before = vmi.time_wallclock() - now();
-	while (vmi.time_wallclock() - now() - before < step / 2) {
+	while (gained(before) < (s64)(step / 2)) {
 		u64 real = now();
 
 		/* This vCPU may lose its processor, but not for half of the step. */
@@ -209,7 +215,7 @@ TEST(wallclock_step, "time.wallclock_updated.step", 1, 0, TIME_WALLCLOCK_UPDATED
 		last = real;
 		watch("the step of the wall clock");
 	}
-	CHECK_OP(vmi.time_wallclock() - now() - before, <, step + step / 2);
+	CHECK(gained(before) < (s64)(step + step / 2));
 	WAIT_UNTIL(vmi.time_wallclock_updated() == 1);
 	CHECK_RESULT(vmi.time_wallclock_updated(), 0);
 	CHECK_OP(now() - start, <, step / 2);
