@@ -5,9 +5,9 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::kvm_host::{KvmHost, Parts};
+use paravane_tests::planted::Planted;
 use paravane_tests::source_root;
 use std::fs;
-use std::process::Command;
 
 /// All of the suite, at more vCPUs: for `make test-release`.
 const LONG: &str = "PARAVANE_TEST_LONG";
@@ -158,24 +158,14 @@ fn run(host: &mut KvmHost, fault: &Fault, rom: Option<&str>) -> (bool, String) {
 #[test]
 #[ignore = "long: make test-release"]
 fn planted_faults_are_found() {
-    let out = tempfile::tempdir().unwrap();
     let mut parts = Parts::new(2);
     let faults = faults();
     assert!(!faults.is_empty());
+    let mut planted = Vec::new();
     for fault in &faults {
-        let folder = out.path().join(&fault.name);
-        let made = Command::new("make")
-            .arg("-C")
-            .arg(source_root().join("layers"))
-            .arg(format!("OUT={}", folder.display()))
-            .arg(format!("FAULT={}", fault.name))
-            .arg(folder.join("kvm.rom"))
-            .env_remove("MAKEFLAGS")
-            .env_remove("MAKELEVEL")
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{made:?}");
-        parts = parts.file(&format!("/{}.rom", fault.name), &folder.join("kvm.rom"));
+        let layer = Planted::of("kvm", &fault.name).unwrap();
+        parts = parts.file(&format!("/{}.rom", fault.name), &layer.rom());
+        planted.push(layer);
     }
     let mut host = parts.start();
     for event in ["kvm_pv_tlb_flush", "kvm_pio"] {

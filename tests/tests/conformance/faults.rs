@@ -4,11 +4,11 @@
 
 use crate::suite;
 use libtest_mimic::{Failed, Trial};
+use paravane_tests::planted::Planted;
 use paravane_tests::program::Run;
 use paravane_tests::source_root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A line of the list: `<FAULT_NAME> <layer> <cpus> <test> [<call>]`.
@@ -117,38 +117,12 @@ fn whole(fault: &Fault, hypervisor: &str, words: &[&str]) -> Arc<Run> {
 }
 
 fn caught(fault: &Fault) -> Result<(), Failed> {
-    let out = tempfile::tempdir()?;
-    let process = fault.layer.starts_with("process");
-    let layers = source_root().join("layers");
-    let make = Command::new("make")
-        .arg("-C")
-        .arg(if process {
-            layers.join("process")
-        } else {
-            layers
-        })
-        .arg(format!("OUT={}", out.path().display()))
-        .args((fault.layer == "process-stats").then_some("STATS=1"))
-        .arg(format!("FAULT={}", fault.name))
-        // Do not use the job server of a make that runs this test.
-        .env_remove("MAKEFLAGS")
-        .env_remove("MAKELEVEL")
-        .output()?;
-    if !make.status.success() {
-        return Err(format!("make: {}", String::from_utf8_lossy(&make.stderr)).into());
-    }
-    let file = if process {
-        format!("{}.elf", fault.layer)
-    } else {
-        format!("{}.rom", fault.layer)
-    };
-    let rom = out.path().join(file);
-    let (hypervisor, layer) = if process {
-        ("process", vec!["--layer", fault.layer.as_str()])
-    } else {
-        ("qemu", vec!["--layer", fault.layer.as_str()])
-    };
+    let planted = Planted::of(&fault.layer, &fault.name)?;
+    let rom = planted.rom();
     let rom = rom.to_string_lossy();
+    let process = fault.layer.starts_with("process");
+    let hypervisor = if process { "process" } else { "qemu" };
+    let layer = ["--layer", fault.layer.as_str()];
     if fault.test == SHUTDOWN {
         let end = ["--append", "end=shutdown", "--timeout", "10"];
         suite::shut_down(&suite::run_on(hypervisor, &[&layer[..], &end].concat()))?;
