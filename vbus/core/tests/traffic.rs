@@ -30,6 +30,22 @@ fn pair(vbus: &mut Vbus) -> (Client, Client, Mac, Mac) {
     (a, b, mac_a, mac_b)
 }
 
+/// After vbusd was started again, its clients come back at the same moment, in any order.
+#[test]
+fn clients_that_come_back_together_get_the_addresses_that_they_had() {
+    let mut vbus = system("venet-switch");
+    let (a, b, mac_a, mac_b) = pair(&mut vbus);
+    for client in [&a, &b] {
+        vbus.close(client.member, client.id).unwrap();
+    }
+    // The second one comes first, and both have a port before one of them asks.
+    let [first, second] = [&b, &a].map(|client| vbus.open(client.member, 1, 1).unwrap());
+    assert_eq!(vbus.call(a.member, second, 16, &mac_a), Ok(vec![]));
+    assert_eq!(vbus.call(b.member, first, 16, &mac_b), Ok(vec![]));
+    assert_eq!(vbus.call(b.member, first, 2, &[]), Ok(mac_b.to_vec()));
+    assert_eq!(vbus.call(a.member, second, 2, &[]), Ok(mac_a.to_vec()));
+}
+
 #[test]
 fn echo_returns_everything_in_order_and_waits_for_buffers() {
     let mut vbus = system("echo");

@@ -64,6 +64,8 @@ impl Class for SwitchClass {
 struct SwitchPort {
     port: Port,
     mac: Mac,
+    /// The client has asked for its address, or been told it.
+    settled: bool,
     up: bool,
     /// The port whose buffers the held frame waits for.
     waits_for: Option<ConnectionId>,
@@ -104,7 +106,9 @@ impl Switch {
             .find(|mac| self.ports.values().all(|port| port.mac != *mac))
     }
 
-    /// Gives a port an address that is like one of [`Switch::free_mac`], and that no other has.
+    /// Gives a port an address that is like one of [`Switch::free_mac`], and that no other client
+    /// knows as its own. A port whose client does not know its address yet gives it away: clients
+    /// that come back together would otherwise take each other's.
     fn set_mac(&mut self, id: ConnectionId, argument: &[u8]) -> Result<usize, Error> {
         let [a, b, c, d] = self.prefix;
         let wanted: Option<Mac> = argument.try_into().ok();
@@ -115,19 +119,21 @@ impl Switch {
                 "this is no address of the switch",
             ));
         };
-        if self
-            .ports
-            .iter()
-            .any(|(&other, port)| other != id && port.mac == wanted)
-        {
-            return Err(Error::new(Kind::Busy, "another port has this address"));
-        }
         let port = self.port(id)?;
         if port.up {
             let text = "the address is chosen while the link is down";
             return Err(Error::new(Kind::Busy, text));
         }
-        port.mac = wanted;
+        let given_up = port.mac;
+        let mut others = self.ports.iter_mut().filter(|(other, _)| **other != id);
+        if let Some((_, other)) = others.find(|(_, port)| port.mac == wanted) {
+            if other.settled {
+                return Err(Error::new(Kind::Busy, "another port has this address"));
+            }
+            other.mac = given_up;
+        }
+        let port = self.port(id)?;
+        (port.mac, port.settled) = (wanted, true);
         Ok(0)
     }
 
@@ -263,6 +269,7 @@ impl Device for Switch {
         let port = SwitchPort {
             port: Port::default(),
             mac,
+            settled: false,
             up: false,
             waits_for: None,
         };
@@ -294,7 +301,7 @@ impl Device for Switch {
                 "the link cannot be up before both queues are shared",
             )),
             call::LINKUP => {
-                port.up = true;
+                (port.up, port.settled) = (true, true);
                 Ok(0)
             }
             call::LINKDOWN => {
@@ -303,7 +310,10 @@ impl Device for Switch {
                 port.waits_for = None;
                 Ok(0)
             }
-            call::MACQUERY => put(result, &port.mac),
+            call::MACQUERY => {
+                port.settled = true;
+                put(result, &port.mac)
+            }
             call::NEGCAP if port.up => Err(Error::new(
                 Kind::Busy,
                 "capabilities are negotiated while the link is down",
