@@ -108,7 +108,8 @@ impl BootImage {
         if head[RELOCATABLE] == 0 && address == 0 {
             return Err(BootImageError::Damaged("no address to load it to"));
         }
-        if size < (file.len() - kernel) as u64 || address.checked_add(size).is_none() {
+        if size < (file.len() - kernel) as u64 || address.checked_add(size.max(ENTRY_64)).is_none()
+        {
             return Err(BootImageError::Damaged(
                 "it needs less memory than it has bytes",
             ));
@@ -196,8 +197,16 @@ mod tests {
         ] {
             assert!(change(at, bytes).contains(part), "{part}");
         }
+        // The entry would lie beyond the last address.
+        let mut file = self::file();
+        file[INIT_SIZE..INIT_SIZE + 4].copy_from_slice(&100u32.to_le_bytes());
+        file[PREFERRED..PREFERRED + 8].copy_from_slice(&(u64::MAX - 0x100).to_le_bytes());
+        let error = BootImage::parse(&file).err();
+        assert!(
+            matches!(error, Some(BootImageError::Damaged(_))),
+            "{error:?}"
+        );
         assert_eq!(change(RELEASE, &[0xff; 2]), "", "no release is no defect");
-        let file = file();
         for length in [0, 0x1f1, 0x263, 6 * SECTOR] {
             let error = BootImage::parse(&file[..length]).err().unwrap();
             assert_eq!(error, BootImageError::Truncated(length));
