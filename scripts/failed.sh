@@ -29,7 +29,7 @@ failed_tests() {
 		/^test .* \.\.\. FAILED/ {
 			name = $0
 			sub(/^test /, "", name)
-			sub(/ \.\.\. FAILED.*$/, "", name)
+			sub(/ +\.\.\. FAILED.*$/, "", name)
 			# A test whose panic was expected, or not, says so after its name.
 			sub(/ - should panic$/, "", name)
 			print select "\t" name

@@ -2,8 +2,9 @@
 //! The conformance suite, run like a user runs it: every layer with several numbers of vCPUs, every
 //! planted fault caught by its test, and kept images of old versions together with new ones.
 //!
-//! Each run is a test with a name of its own. They run one after the other by default: a virtual
-//! machine with four vCPUs fills a small host, and tests of time fail on a crowded one.
+//! Each run is a test with a name of its own. They run one after the other: a virtual machine with
+//! four vCPUs fills a small host, and tests of time fail on a crowded one. Faults that one vCPU
+//! shows, whatever the time, are tried two at once.
 
 #[path = "conformance/faults.rs"]
 mod faults;
@@ -12,15 +13,42 @@ mod kept;
 #[path = "conformance/suite.rs"]
 mod suite;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;
+use std::sync::{PoisonError, RwLock};
 
 /// More vCPUs, more repetitions: for `make test-release`.
 const LONG: &str = "PARAVANE_TEST_LONG";
 
+/// Held for reading by a test that may run beside others of its kind, for writing by one that may
+/// not.
+static HOST: RwLock<()> = RwLock::new(());
+
+/// A test that has the host to itself.
+fn alone(
+    name: impl Into<String>,
+    run: impl FnOnce() -> Result<(), Failed> + Send + 'static,
+) -> Trial {
+    Trial::test(name, move || {
+        let _host = HOST.write().unwrap_or_else(PoisonError::into_inner);
+        run()
+    })
+}
+
+/// A test that runs beside others of its kind.
+fn beside_others(
+    name: impl Into<String>,
+    run: impl FnOnce() -> Result<(), Failed> + Send + 'static,
+) -> Trial {
+    Trial::test(name, move || {
+        let _host = HOST.read().unwrap_or_else(PoisonError::into_inner);
+        run()
+    })
+}
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(1);
+    arguments.test_threads.get_or_insert(2);
     let long = std::env::var_os(LONG).is_some();
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(suite::trials(long));

@@ -4,6 +4,7 @@
 //!
 //! `tests/blobs/README.md` says how to add an image.
 
+use crate::alone;
 use crate::suite::{self, LAYERS};
 use libtest_mimic::{Failed, Trial};
 use paravane_tests::source_root;
@@ -17,7 +18,7 @@ pub fn trials() -> Vec<Trial> {
         (Ok(listed), Ok(present)) => (listed, present),
         (Err(error), _) | (_, Err(error)) => {
             let message = format!("{}: {error}", folder.display());
-            return vec![Trial::test("kept::list", move || Err(message.into()))];
+            return vec![alone("kept::list", move || Err(message.into()))];
         }
     };
     let mut trials = Vec::new();
@@ -26,15 +27,15 @@ pub fn trials() -> Vec<Trial> {
         for layer in LAYERS {
             let guest = folder.join("conformance.elf");
             let name = format!("kept::{version}::old_guest::{layer}");
-            trials.push(Trial::test(name, move || old_guest(&guest, layer)));
+            trials.push(alone(name, move || old_guest(&guest, layer)));
             if layer != "none" {
                 let rom = folder.join(format!("{layer}.rom"));
                 let name = format!("kept::{version}::old_{layer}_rom");
-                trials.push(Trial::test(name, move || old_rom(&rom, layer)));
+                trials.push(alone(name, move || old_rom(&rom, layer)));
             }
         }
     }
-    trials.push(Trial::test("kept::list", move || same(&listed, &present)));
+    trials.push(alone("kept::list", move || same(&listed, &present)));
     trials
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The whole suite, with each layer.
 
+use crate::alone;
 use libtest_mimic::{Failed, Trial};
 use paravane_tests::program::{self, Run};
 use paravane_tests::rom;
@@ -22,7 +23,7 @@ pub fn trials(long: bool) -> Vec<Trial> {
     for layer in LAYERS {
         for &cpus in cpus {
             let name = format!("suite::{layer}::{cpus}_vcpus");
-            trials.push(Trial::test(name, move || {
+            trials.push(alone(name, move || {
                 for _ in 0..if long { REPETITIONS } else { 1 } {
                     whole_suite(layer, cpus)?;
                 }
@@ -30,29 +31,28 @@ pub fn trials(long: bool) -> Vec<Trial> {
             }));
         }
     }
-    trials.push(Trial::test("suite::list_names_every_test", list));
-    trials.push(Trial::test("suite::filter_chooses", filter));
-    trials.push(Trial::test(
+    trials.push(alone("suite::list_names_every_test", list));
+    trials.push(alone("suite::filter_chooses", filter));
+    trials.push(alone(
         "suite::another_layer_than_expected_is_a_failure",
         wrong_layer,
     ));
-    trials.push(Trial::test(
+    trials.push(alone(
         "suite::refused_rom_leaves_the_guest_native",
         refused_rom,
     ));
     for layer in ["native", "native-stats"] {
         for mode in ["soft", "hard"] {
-            trials.push(Trial::test(
-                format!("end::reboot_{mode}::{layer}"),
-                move || reboot(layer, mode),
-            ));
+            trials.push(alone(format!("end::reboot_{mode}::{layer}"), move || {
+                reboot(layer, mode)
+            }));
         }
-        trials.push(Trial::test(format!("end::shutdown::{layer}"), move || {
+        trials.push(alone(format!("end::shutdown::{layer}"), move || {
             shutdown(layer)
         }));
     }
-    trials.push(Trial::test("end::panic_is_reported", panic));
-    trials.push(Trial::test("bench::native_counts_are_exact", bench));
+    trials.push(alone("end::panic_is_reported", panic));
+    trials.push(alone("bench::native_counts_are_exact", bench));
     trials
 }
 
