@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs the `paravane` program.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::sync::OnceLock;
@@ -99,6 +100,20 @@ impl Drop for Ends {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// The first line that a process prints, which its pipe for standard output carries; what it prints
+/// after it is lost.
+///
+/// # Panics
+/// When there is no such pipe, or no text.
+#[must_use]
+pub fn first_line(child: &mut Child) -> String {
+    let output = child.stdout.take().unwrap_or_else(|| fail("no pipe"));
+    let mut line = String::new();
+    let read = BufReader::new(output).read_line(&mut line);
+    read.unwrap_or_else(|e| fail(&format!("no first line: {e}")));
+    line
 }
 
 /// The result of a run of the program.

@@ -6,7 +6,6 @@
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::{linux, source_root, tree, vm};
 use rustix::process::Signal;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -111,10 +110,7 @@ fn vcpus_in_any_state_end() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        let line = program::first_line(&mut child);
         assert_eq!(line, "ready\n", "{name}");
         let all = tree::everything(child.id());
         let machine = Ends(child);

@@ -152,10 +152,7 @@ fn many_idle_machines_take_little_time() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        let line = program::first_line(&mut child);
         assert_eq!(line, "ready\n");
         Ends(child)
     };

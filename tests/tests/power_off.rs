@@ -10,7 +10,7 @@
 use paravane_tests::user::User;
 use paravane_tests::{program, tree, vm};
 use rustix::process::Signal;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
@@ -70,10 +70,7 @@ impl Machine {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        let line = program::first_line(&mut child);
         assert_eq!(line, "stuck\n");
         Machine {
             monitor: program::Ends(child),

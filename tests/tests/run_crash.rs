@@ -6,7 +6,7 @@
 
 use paravane_tests::program::{self, Run};
 use paravane_tests::vm;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -75,10 +75,7 @@ fn a_hang() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    let line = program::first_line(&mut child);
     assert_eq!(line, "ready\n");
     thread::sleep(Duration::from_millis(300));
     let pid = rustix::process::Pid::from_child(&child);

@@ -222,10 +222,7 @@ impl Lease {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut held = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut held)
-            .unwrap();
+        let held = program::first_line(&mut child);
         assert_eq!(held, "held\n");
         Lease(child)
     }
@@ -262,10 +259,7 @@ fn a_file_that_does_not_come_keeps_no_machine() {
     .stdout(Stdio::piped())
     .spawn()
     .unwrap();
-    let mut line = String::new();
-    BufReader::new(monitor.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    let line = program::first_line(&mut monitor);
     assert_eq!(line, "on\n");
     // Until the request has reached the host.
     std::thread::sleep(Duration::from_millis(500));

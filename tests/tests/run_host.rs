@@ -67,10 +67,7 @@ fn a_slow_file_keeps_no_other_waiting() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut held = String::new();
-        BufReader::new(lease.stdout.take().unwrap())
-            .read_line(&mut held)
-            .unwrap();
+        let held = program::first_line(&mut lease);
         assert_eq!(held, "held\n");
         let volume = format!("{}:/x{mode}", shared.display());
         // Not by cat, which copies with sendfile(): while that waits for the file, it holds the

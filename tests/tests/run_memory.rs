@@ -93,10 +93,7 @@ fn memory_of_idle(options: &[&str]) -> u64 {
         .spawn()
         .unwrap();
     let input = child.stdin.take().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    assert!(program::first_line(&mut child).ends_with("\n"));
     let taken = memory(child.id());
     drop(input);
     assert!(child.wait().unwrap().success());

@@ -164,10 +164,7 @@ fn a_volume_does_not_open_the_monitors_own_files() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(monitor.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    let line = program::first_line(&mut monitor);
     assert_eq!(line, "on\n");
     let seen = (mode(&socket), mode(&shared.join("file")));
     drop(monitor.stdin.take());
