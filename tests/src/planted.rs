@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Layers with a planted fault (`layers/faults.txt`), for tests that must fail with it.
 
-use crate::source_root;
-use std::fs;
+use crate::{program, source_root};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use tempfile::TempDir;
 
@@ -31,33 +33,16 @@ impl Planted {
     /// The output of make.
     pub fn of(layer: &str, fault: &str) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let out = folder.path();
-        let mut make = Command::new("make");
-        // Do not use the job server of a make that runs this test.
-        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
-        let jobs = thread::available_parallelism().map_or(1, NonZero::get);
-        make.arg(format!("-j{jobs}"))
-            .arg(format!("OUT={}", out.display()))
-            .arg(format!("FAULT={fault}"))
-            .arg("-C");
-        let file = if layer.starts_with("process") {
-            make.arg(source_root().join("layers/process"));
-            make.args((layer == "process-stats").then_some("STATS=1"));
-            out.join(format!("{layer}.elf"))
-        } else {
-            let rom = out.join(format!("{layer}.rom"));
-            make.arg(source_root().join("layers")).arg(&rom);
-            rom
-        };
-        let done = make.output().map_err(|e| format!("make: {e}"))?;
-        if done.status.success() {
-            Ok(Planted {
-                file,
-                _folder: folder,
-            })
-        } else {
-            Err(format!("make: {}", String::from_utf8_lossy(&done.stderr)))
-        }
+        let file = folder.path().join(name(layer));
+        let sound = sound(layer)?;
+        make(layer, folder.path(), |make| {
+            make.arg(format!("FAULT={fault}"));
+            make.arg(format!("SOUND={}", sound.display()));
+        })?;
+        Ok(Planted {
+            file,
+            _folder: folder,
+        })
     }
 
     /// The file of the layer, for `--rom`.
@@ -65,6 +50,58 @@ impl Planted {
     pub fn rom(&self) -> PathBuf {
         self.file.clone()
     }
+}
+
+/// The name of the file that make leaves for a layer.
+fn name(layer: &str) -> String {
+    let kind = if layer.starts_with("process") {
+        "elf"
+    } else {
+        "rom"
+    };
+    format!("{layer}.{kind}")
+}
+
+/// Makes a layer in a folder.
+fn make(layer: &str, out: &Path, more: impl FnOnce(&mut Command)) -> Result<(), String> {
+    let mut make = Command::new("make");
+    // Do not use the job server of a make that runs this test.
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    let jobs = thread::available_parallelism().map_or(1, NonZero::get);
+    make.arg(format!("-j{jobs}"))
+        .arg(format!("OUT={}", out.display()))
+        .arg("-C");
+    if layer.starts_with("process") {
+        make.arg(source_root().join("layers/process"));
+        make.args((layer == "process-stats").then_some("STATS=1"));
+    } else {
+        make.arg(source_root().join("layers"))
+            .arg(out.join(name(layer)));
+    }
+    more(&mut make);
+    let done = make.output().map_err(|e| format!("make: {e}"))?;
+    if done.status.success() {
+        Ok(())
+    } else {
+        Err(format!("make: {}", String::from_utf8_lossy(&done.stderr)))
+    }
+}
+
+/// Where the layer without a fault is, whose objects all faults share. It is made once for each
+/// test program, in cargo's target folder, so that only what has changed is compiled.
+fn sound(layer: &str) -> Result<PathBuf, String> {
+    static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let folder = program::target_folder()?.join("tmp/layers");
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !made.contains(layer) {
+        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let lock = File::create(folder.join("lock")).map_err(|e| e.to_string())?;
+        // Another test program may do the same at the moment.
+        lock.lock().map_err(|e| e.to_string())?;
+        make(layer, &folder, |_| ())?;
+        made.insert(layer.to_string());
+    }
+    Ok(folder)
 }
 
 /// The faults that `outside.TEST` finds according to the list.

@@ -59,12 +59,25 @@ fn fail(message: &str) -> ! {
     panic!("{message}")
 }
 
-fn build(program: &str, features: &[&str]) -> Result<PathBuf, String> {
+/// The folder target/PROFILE of this test.
+fn profile_folder() -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|e| format!("where is this test? {e}"))?;
-    let profile = profile(&this).ok_or("this test is not in a target folder")?;
+    let found = profile(&this).ok_or("this test is not in a target folder")?;
+    Ok(found.to_path_buf())
+}
+
+/// Cargo's target folder.
+pub(crate) fn target_folder() -> Result<PathBuf, String> {
+    let profile = profile_folder()?;
     let target = profile
         .parent()
         .ok_or("this test is not in a target folder")?;
+    Ok(target.to_path_buf())
+}
+
+fn build(program: &str, features: &[&str]) -> Result<PathBuf, String> {
+    let profile = profile_folder()?;
+    let target = target_folder()?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args([
         "build",
