@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `make test` makes of a failure: scripts/failed.sh, with a cargo of the test's own.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::program::Run;
+use paravane_tests::source_root;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// What cargo prints of two programs with a failure each.
+const TWO: &str = "
+     Running unittests src/lib.rs (target/debug/deps/paravane_abi-df1241a0284e8f2f)
+test sums::adds ... ok
+test sums::steady ... FAILED
+test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
+     Running tests/conformance.rs (target/debug/deps/conformance-df1241a0284e8f2f)
+test fault::BROKEN::native::1_vcpus   ... FAILED
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
+error: 2 targets failed:
+    `-p paravane-abi --lib`
+    `-p paravane-tests --test conformance`
+";
+
+/// Sources the script with a cargo that passes for arguments with the word `steady`, and runs more.
+fn script(log: &str, more: &str) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let cargo = folder.path().join("cargo");
+    fs::write(
+        &cargo,
+        "#!/bin/sh\necho \"cargo $*\"\ncase $* in *steady*) exit 0 ;; esac\nexit 101\n",
+    )
+    .unwrap();
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+    let file = folder.path().join("log");
+    fs::write(&file, log).unwrap();
+    let all = format!(
+        ". {0}/lib.sh; . {0}/failed.sh; PATH={1}:$PATH; log={2}; {more}",
+        source_root().join("scripts").display(),
+        folder.path().display(),
+        file.display()
+    );
+    let output = Command::new("bash").arg("-c").arg(all).output().unwrap();
+    Run::of(&output)
+}
+
+#[test]
+fn a_failure_runs_again_alone() {
+    let run = script(TWO, "failed_again \"$log\" 2 --release");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "1\n"), "{run:?}");
+    for line in [
+        "cargo test --locked --package paravane-abi --lib --release -- --include-ignored --exact \
+         sums::steady",
+        "==> unsteady: sums::steady failed beside other tests and passed alone",
+        "cargo test --locked --workspace --test conformance --release -- --include-ignored --exact \
+         fault::BROKEN::native::1_vcpus",
+        "==> failed: fault::BROKEN::native::1_vcpus",
+    ] {
+        assert!(
+            run.stderr.lines().any(|said| said == line),
+            "{line}: {run:?}"
+        );
+    }
+}
+
+#[test]
+fn what_has_no_name_has_failed() {
+    // More failures than names, more than a few, none.
+    for (count, expected) in [(3, "3\n"), (40, "40\n"), (0, "0\n")] {
+        let run = script(TWO, &format!("failed_again \"$log\" {count}"));
+        assert_eq!((run.code, run.stdout.as_str()), (0, expected), "{run:?}");
+        assert!(!run.stderr.contains("cargo test"), "{run:?}");
+    }
+    // A test in documentation.
+    let documentation = "   Doc-tests paravane_abi\ntest abi/src/lib.rs - (line 3) ... FAILED\n";
+    let run = script(documentation, "failed_again \"$log\" 1");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "1\n"), "{run:?}");
+    assert!(!run.stderr.contains("cargo test"), "{run:?}");
+}
+
+#[test]
+fn a_program_without_a_result_is_seen() {
+    let judge = "all_have_results \"$log\" && echo all || echo some";
+    assert_eq!(script(TWO, judge).stdout, "all\n");
+    let died = format!("{TWO}    `-p paravane-tests --test gdb`\n");
+    assert_eq!(script(&died, judge).stdout, "some\n");
+}
