@@ -58,7 +58,8 @@ failed_again() {
 	while IFS=$'\t' read -r select name; do
 		say "again, alone: $name"
 		# shellcheck disable=SC2086 # Several arguments.
-		if cargo test --locked $select "$@" -- --include-ignored --exact "$name" </dev/null >&2; then
+		if cargo test --locked $select "$@" -- --include-ignored --exact "$name" \
+			</dev/null >&2; then
 			say "unsteady: $name failed beside other tests and passed alone"
 		else
 			say "failed: $name"
