@@ -4,14 +4,12 @@
 //! [`Control`] speaks to vbusd: administrators use it, too. [`Client`] is on a bus, and exchanges
 //! packets with one device. Its data path (`send`, `receive`, `flush`) makes no host call but a
 //! notification that the device asked for, allocates nothing, and ends after a bounded number of
-//! steps. `include/paravane/vbus.h` has the same for C.
+//! steps. `vbus/c` has the same for C.
 
 #![deny(unsafe_code)]
 
 mod client;
 mod control;
-#[expect(unsafe_code, reason = "the interface of C")]
-mod ffi;
 #[expect(unsafe_code, reason = "rings in mapped memory")]
 mod queues;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A process as a client of a virtual bus: link with -lparavane_vbus_client, or
- * with libparavane_vbus_client.a. docs/vbus.md has the concepts.
+ * A process as a client of a virtual bus: link with -lparavane_vbus_c, or with
+ * libparavane_vbus_c.a. docs/vbus.md has the concepts.
  *
  * A client belongs to one thread at a time. vbus_send and vbus_receive make no
  * host call but a notification that the device asked for, allocate nothing,

@@ -169,20 +169,27 @@ pub fn c_example() -> (TempDir, PathBuf) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("echo");
+    // Nothing that cargo builds for this test depends on the library of C.
     let here = std::env::current_exe().unwrap();
-    let library = std::fs::read_dir(here.parent().unwrap())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            let name = path.file_name().unwrap().to_string_lossy();
-            name.starts_with("libparavane_vbus_client") && name.ends_with(".a")
-        })
-        .max_by_key(|path| path.metadata().unwrap().modified().unwrap())
-        .unwrap();
+    let target = here.ancestors().nth(3).unwrap();
+    let built = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            "paravane-vbus-c",
+            "--manifest-path",
+        ])
+        .arg(root.join("c/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target)
+        .status();
+    assert!(built.unwrap().success());
+    let library = target.join("debug/libparavane_vbus_c.a");
     let output = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-I"])
         .arg(root.join("include"))
-        .arg(root.join("client/examples/echo.c"))
+        .arg(root.join("c/examples/echo.c"))
         .arg(library)
         .args(["-lpthread", "-ldl", "-lm", "-o"])
         .arg(&program)

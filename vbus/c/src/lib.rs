@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interface of C: `include/paravane/vbus.h`, which documents each function.
+//! A client of a virtual bus for C: `include/paravane/vbus.h`, which documents each function.
 //!
 //! Every pointer is the caller's promise, as C's are. A panic cannot cross the border: the
 //! functions call nothing that panics but for lack of memory, which aborts.
 
-use crate::client::{Client, Options, Woken};
-use crate::control::Error;
+use paravane_vbus_client::{Client, Error, Options, Woken};
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -74,8 +73,8 @@ pub unsafe extern "C" fn vbus_connect(
     // SAFETY: the caller's promise.
     let texts = unsafe { (text(bus), text(device)) };
     let path = if socket.is_null() {
-        let folder = paravane_vbus_protocol::default_folder();
-        folder.map(|folder| folder.join(paravane_vbus_protocol::SOCKET))
+        let folder = paravane_vbus_client::protocol::default_folder();
+        folder.map(|folder| folder.join(paravane_vbus_client::protocol::SOCKET))
     } else {
         // SAFETY: the caller's promise.
         let bytes = unsafe { CStr::from_ptr(socket) }.to_bytes();
