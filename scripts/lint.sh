@@ -62,7 +62,7 @@ unsafe_code() {
 		case ${folder#*/} in
 		policies | confine | guest | include) continue ;;
 		bridge | cli | devices | hypervisor | machine) attribute='#![deny(unsafe_code)]' ;;
-		client | core | daemon | shm) attribute='#![deny(unsafe_code)]' ;;
+		c | client | core | daemon | shm) attribute='#![deny(unsafe_code)]' ;;
 		*) attribute='#![forbid(unsafe_code)]' ;;
 		esac
 		grep -qsxF "$attribute" "$folder"/src/lib.rs "$folder"/src/main.rs || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client of a virtual bus for C: `include/paravane/vbus.h`, which documents each function.
+//! The interface of C: `include/paravane/vbus.h`, which documents each function.
 //!
 //! Every pointer is the caller's promise, as C's are. A panic cannot cross the border: the
 //! functions call nothing that panics but for lack of memory, which aborts.
