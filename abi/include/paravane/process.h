@@ -287,9 +287,10 @@
 #define PHV_OFF_VCPU_KICKS_SENT 144
 #define PHV_OFF_VCPU_HALTS 152
 #define PHV_OFF_VCPU_HOST_CALLS 160
-#define PHV_OFF_VCPU_EVENTS 168
-#define PHV_OFF_VCPU_EVENTS_PAD 172
-#define PHV_OFF_VCPU_RESERVED 176
+#define PHV_OFF_VCPU_SIGNALS 168
+#define PHV_OFF_VCPU_EVENTS 176
+#define PHV_OFF_VCPU_EVENTS_PAD 180
+#define PHV_OFF_VCPU_RESERVED 184
 
 /* struct phv_proc */
 #define PHV_SIZE_PROC 576
@@ -547,9 +548,10 @@ struct phv_vcpu {
 	__u64 kicks_sent; /* signals to other vCPUs */
 	__u64 halts; /* waits for an interrupt or lock.kick */
 	__u64 host_calls; /* host system calls */
+	__u64 signals; /* host signals that the layer handled */
 	__u32 events; /* events so far, modulo 2^32. The next event goes to this number modulo PHV_EVENTS */
 	__u32 events_pad; /* zero */
-	__u8 reserved[80]; /* zero */
+	__u8 reserved[72]; /* zero */
 };
 _Static_assert(sizeof(struct phv_vcpu) == PHV_SIZE_VCPU, "phv_vcpu");
 _Static_assert(offsetof(struct phv_vcpu, pending) == PHV_OFF_VCPU_PENDING, "phv_vcpu.pending");
@@ -573,6 +575,7 @@ _Static_assert(offsetof(struct phv_vcpu, interrupts) == PHV_OFF_VCPU_INTERRUPTS,
 _Static_assert(offsetof(struct phv_vcpu, kicks_sent) == PHV_OFF_VCPU_KICKS_SENT, "phv_vcpu.kicks_sent");
 _Static_assert(offsetof(struct phv_vcpu, halts) == PHV_OFF_VCPU_HALTS, "phv_vcpu.halts");
 _Static_assert(offsetof(struct phv_vcpu, host_calls) == PHV_OFF_VCPU_HOST_CALLS, "phv_vcpu.host_calls");
+_Static_assert(offsetof(struct phv_vcpu, signals) == PHV_OFF_VCPU_SIGNALS, "phv_vcpu.signals");
 _Static_assert(offsetof(struct phv_vcpu, events) == PHV_OFF_VCPU_EVENTS, "phv_vcpu.events");
 _Static_assert(offsetof(struct phv_vcpu, events_pad) == PHV_OFF_VCPU_EVENTS_PAD, "phv_vcpu.events_pad");
 _Static_assert(offsetof(struct phv_vcpu, reserved) == PHV_OFF_VCPU_RESERVED, "phv_vcpu.reserved");

@@ -574,12 +574,14 @@ pub struct Vcpu {
     pub halts: AtomicU64,
     /// Host system calls.
     pub host_calls: AtomicU64,
+    /// Host signals that the layer handled.
+    pub signals: AtomicU64,
     /// Events so far, modulo 2^32. The next event goes to this number modulo PHV_EVENTS.
     pub events: AtomicU32,
     /// Zero.
     pub events_pad: AtomicU32,
     /// Zero.
-    pub reserved: [AtomicU8; 80],
+    pub reserved: [AtomicU8; 72],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -606,9 +608,10 @@ const _: () = assert!(offset_of!(Vcpu, interrupts) == 136);
 const _: () = assert!(offset_of!(Vcpu, kicks_sent) == 144);
 const _: () = assert!(offset_of!(Vcpu, halts) == 152);
 const _: () = assert!(offset_of!(Vcpu, host_calls) == 160);
-const _: () = assert!(offset_of!(Vcpu, events) == 168);
-const _: () = assert!(offset_of!(Vcpu, events_pad) == 172);
-const _: () = assert!(offset_of!(Vcpu, reserved) == 176);
+const _: () = assert!(offset_of!(Vcpu, signals) == 168);
+const _: () = assert!(offset_of!(Vcpu, events) == 176);
+const _: () = assert!(offset_of!(Vcpu, events_pad) == 180);
+const _: () = assert!(offset_of!(Vcpu, reserved) == 184);
 
 /// An address-space process.
 #[repr(C)]

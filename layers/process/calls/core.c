@@ -3,6 +3,7 @@
 #include "calls/calls.h"
 #include "crossing/crossing.h"
 #include "entry/debug.h"
+#include "entry/deliver.h"
 #include "host/clock.h"
 #include "host/costs.h"
 #include "host/doorbell.h"
@@ -13,7 +14,7 @@
 #include "vcpu/irq.h"
 
 extern const u8 layer_section_table[], layer_section_table_end[];
-extern volatile u64 ph_kernel_cs, ph_user_selectors;
+extern volatile u64 ph_kernel_cs, ph_user_selectors, ph_deliver_with;
 
 int process_core_probe(void)
 {
@@ -37,6 +38,7 @@ static void edit_thunks(u64 displacement)
 	*(volatile u64 *)&gs_displacement = displacement;
 	ph_kernel_cs = shared->kernel_cs;
 	ph_user_selectors = (u64)shared->user_ss << 32 | shared->user_cs;
+	ph_deliver_with = (u64)deliver_at_return;
 }
 
 /* Addresses that this layer does not use are checked too: a kernel must not depend on that. */

@@ -80,6 +80,50 @@ ENTRY(ph_primitive)
 	popq	%rcx
 	jmp	ph_tail
 
+/*
+ * A return from a call (ph_tail), while an interrupt can be delivered. All registers are as the
+ * caller gets them. Comes back to the tail with the stack of the interrupt's gate, whose address is
+ * on top; with the same stack if nothing is to be delivered; or takes the tail's signal, for what
+ * needs all registers. The flag is off in a gate, so the tail does not come here again from there.
+ */
+	.globl	ph_deliver
+ph_deliver:
+	movq	%rax, GS(F_SCRATCH)
+	movq	GS(F_VCPU), %rax
+	movq	%rsp, V_RSP(%rax)
+	movq	V_HOST_STACK(%rax), %rsp
+	pushq	%rdi
+	pushq	%rsi
+	pushq	%rdx
+	pushq	%rcx
+	pushq	%r8
+	pushq	%r9
+	pushq	%r10
+	pushq	%r11
+	pushq	GS(F_SCRATCH)
+	pushfq
+	movq	(%rsp), %rsi
+	movq	%rax, %rdi
+	call	*ph_deliver_with
+	movq	GS(F_VCPU), %rdx
+	/* The signal, if there is no stack: the zero flag stays until it is looked at. */
+	testq	%rax, %rax
+	cmovzq	V_RSP(%rdx), %rax
+	movq	%rax, GS(F_SCRATCH)
+	popq	%rax
+	popq	%rax
+	popq	%r11
+	popq	%r10
+	popq	%r9
+	popq	%r8
+	popq	%rcx
+	popq	%rdx
+	popq	%rsi
+	popq	%rdi
+	movq	GS(F_SCRATCH), %rsp
+	jz	ph_tail_signal
+	jmp	ph_tail
+
 /* void ph_resume_call(struct vcpu *): returns 0 from the vCPU's call, in this process. */
 ENTRY(ph_resume_call)
 	movq	V_RBX(%rdi), %rbx

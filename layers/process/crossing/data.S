@@ -20,4 +20,9 @@ ph_kernel_cs:
 ph_user_selectors:
 	.quad	0
 
+	/* What ph_deliver calls; core.init stores it. */
+	.globl	ph_deliver_with
+ph_deliver_with:
+	.quad	0
+
 	.section .note.GNU-stack, "", @progbits

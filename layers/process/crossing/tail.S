@@ -12,6 +12,9 @@
  * entry/fixup.c knows the state of registers and stack at each instruction. The test itself leads
  * to a hlt, whose signal does the same. So nothing is lost in between. (hlt is used because an
  * invalid opcode costs three times as much under some hypervisors of the host.)
+ *
+ * A call that returns to the kernel while an interrupt is pending needs no signal: ph_deliver enters
+ * the interrupt's gate as a call would. That is the way of each interrupt that ends a halt.
  */
 #include "common/asm.h"
 #include "state/offsets.h"
@@ -78,7 +81,7 @@ END(thunk_cpu_irq_enable)
  * Critical section: all registers are as the caller gets them, and the return address is on top of
  * the stack.
  */
-	.globl	ph_layer_code, ph_tail, ph_tail_end
+	.globl	ph_layer_code, ph_tail, ph_tail_signal, ph_tail_end
 ph_layer_code:
 ph_tail:
 	cmpw	$0, GS(F_PENDING)
@@ -89,9 +92,11 @@ ph_tail:
 	cmpb	$0, GS(F_PENDING)
 	je	3f
 	cmpb	$0, GS(F_IRQ)
-	jne	2f
+	jne	4f
 3:	ret
+ph_tail_signal:
 2:	hlt
 ph_tail_end:
+4:	jmp	ph_deliver
 
 	.section .note.GNU-stack, "", @progbits

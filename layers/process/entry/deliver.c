@@ -7,6 +7,7 @@
 #include "entry/where.h"
 #include "host/signals.h"
 #include "mm/fill.h"
+#include "state/cpu.h"
 #include "state/state.h"
 #include "vcpu/irq.h"
 #include "vcpu/start.h"
@@ -62,4 +63,27 @@ bool deliver_pending(struct vcpu *v, struct host_registers *regs)
 		tlb_kernel_done(v);
 	irq_refresh(v);
 	return entered;
+}
+
+u64 deliver_at_return(struct vcpu *v, u64 flags)
+{
+	const u64 *stack = to_pointer(v->rsp);
+	struct host_registers regs = {};
+	int vector;
+
+	irq_refresh(v);
+	if ((FAST(v, F_FORCE) & FORCE_EVENT) || v->debug_step || v->debug_resumed)
+		return 0;
+	vector = irq_next(v);
+	if (vector < 0)
+		return v->rsp;
+	regs.rip = stack[0];
+	regs.rsp = v->rsp + (FAULT(CALL_DELIVERS_INSIDE) ? 0 : 8);
+	regs.rflags = flags;
+	regs.cs = HOST_USER_CS;
+	irq_accept(v, (u32)vector);
+	inject(v, &regs, (u32)vector, false, 0);
+	irq_refresh(v);
+	*(u64 *)to_pointer(regs.rsp - 8) = regs.rip;
+	return regs.rsp - 8;
 }

@@ -143,6 +143,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 			return;
 		fatal("process: a parked thread got a signal at", regs->rip);
 	}
+	v->s.signals++;
 	if (v->debug_step)
 		debug_step_begin(v, regs);
 	if (signal == SIGURG) {

@@ -117,7 +117,7 @@ pub struct Increase {
 /// What vCPUs count: the name, whether it is a kind of exit, what it is, its value.
 type Row = (&'static str, bool, &'static str, fn(&VcpuFigures) -> u64);
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 13] = [
     (
         "fault_hidden",
         true,
@@ -163,6 +163,12 @@ const ROWS: [Row; 12] = [
         false,
         "system calls of the layer's to the host",
         |v| v.host_calls,
+    ),
+    (
+        "signals",
+        false,
+        "signals of the host that the layer handled",
+        |v| v.signals,
     ),
 ];
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a card of a machine's virtual bus costs, in notifications, interrupts and wake-ups: counts,
+//! since times depend on what else the host does.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::worker::{Worker, sum};
+use paravane_tests::{linux, source_root};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// What it reads is a command.
+const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
+
+/// The measuring program of `bench net`, which serves until it is dropped.
+struct Server(Child);
+
+impl Server {
+    fn start(program: &std::path::Path) -> (Self, u16) {
+        // A port that was free a moment ago.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let mut command = Command::new(program);
+        command.arg("serve").arg(port.to_string());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        (Server(child), port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn machine(net: &str) -> Worker {
+    Worker::start(None, SCRIPT, |folder| {
+        linux::compile(&source_root().join("bench/net"), &folder.join("net"));
+        let sleeps = source_root().join("tests/guest/sleeps");
+        linux::compile(&sleeps, &folder.join("sleeps"));
+        let volume = format!("{}:/x:ro", folder.display());
+        let words = ["--cpus", "1", "--net", net, "--volume", &volume];
+        words.map(String::from).to_vec()
+    })
+}
+
+fn card(stats: &Value, field: &str) -> u64 {
+    let devices = stats["devices"].as_array().unwrap();
+    let found = devices.iter().find(|device| device["name"] == "net-user");
+    found.unwrap()[field].as_u64().unwrap()
+}
+
+/// What the card has counted while the machine did something.
+fn counted(machine: &mut Worker, line: &str) -> [u64; 3] {
+    let before = machine.stat();
+    machine.tell(line);
+    let after = machine.stat();
+    ["notifications", "interrupts", "wakeups"]
+        .map(|field| card(&after, field) - card(&before, field))
+}
+
+/// Frames that the guest has sent.
+fn sent(machine: &mut Worker) -> u64 {
+    let line = machine.tell("printf %s $(cat /sys/class/net/eth0/statistics/tx_packets)");
+    line.trim().parse().unwrap()
+}
+
+#[test]
+fn what_is_busy_is_not_notified_and_what_is_idle_not_woken() {
+    let mut machine = machine("venet,loopback");
+    let (_server, port) = Server::start(&machine.folder().join("net"));
+    let client = |what: &str| format!("/x/net client 10.0.2.2 {port} {what} >/dev/null");
+
+    // A round trip is one frame in each direction, and the acknowledgement of the second.
+    const TRIPS: u64 = 1000;
+    let [notifications, interrupts, _] = counted(&mut machine, &client("trip 1000"));
+    println!("{TRIPS} trips: {notifications} notifications, {interrupts} interrupts");
+    assert!(notifications > 10 && notifications < TRIPS * 2);
+    assert!(interrupts > 10 && interrupts < TRIPS * 2);
+
+    // A stream, which keeps both sides busy.
+    let before = sent(&mut machine);
+    let [notifications, interrupts, _] = counted(&mut machine, &client("send 1000"));
+    let frames = sent(&mut machine) - before;
+    println!("{frames} frames: {notifications} notifications, {interrupts} interrupts");
+    assert!(frames > 500 && notifications < frames / 2, "{frames}");
+
+    // The connections have ended, and nobody does anything.
+    std::thread::sleep(Duration::from_secs(1));
+    let [notifications, interrupts, wakeups] = counted(&mut machine, "sleep 3");
+    println!("idle: {notifications} notifications, {interrupts} interrupts, {wakeups} wake-ups");
+    assert!(notifications <= 3 && interrupts <= 3 && wakeups <= 3);
+    machine.end();
+}
+
+/// The interrupt that ends a halt enters the guest's kernel without a signal of the host.
+#[test]
+fn an_interrupt_that_ends_a_halt_takes_no_signal() {
+    const SLEEPS: u64 = 2000;
+    let mut machine = machine("none");
+    machine.tell("/x/sleeps 1");
+    let before = machine.stat();
+    machine.tell(&format!("/x/sleeps {SLEEPS}"));
+    let after = machine.stat();
+    let [interrupts, signals] =
+        ["interrupts", "signals"].map(|field| sum(&after, field) - sum(&before, field));
+    println!("{SLEEPS} sleeps: {interrupts} interrupts, {signals} signals");
+    assert!(interrupts >= SLEEPS && signals < SLEEPS / 2);
+    machine.end();
+}
