@@ -7,7 +7,7 @@ use crate::disk::{Attached, Disk};
 use crate::far::Far;
 use crate::memory::{Guest, Range};
 use crate::presence::Presence;
-use crate::stack::Stack;
+use crate::stack::{self, Stack};
 use anyhow::Context;
 use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
@@ -72,8 +72,9 @@ enum Model {
 pub struct Bridge {
     name: &'static str,
     model: Option<Model>,
-    /// Where the device expects the guest's memory.
+    /// Where the device expects the guest's memory, and the way to the guest.
     memory: Option<Attached>,
+    way: Option<stack::Attached>,
     vbus: Vbus,
     bus: Name,
     device: Name,
@@ -108,8 +109,11 @@ impl Bridge {
     /// # Errors
     /// None that can happen.
     pub fn stack(card: Stack) -> Result<Self, Error> {
+        let way = card.line();
         // The thread does what that of virtio-net does, and has its policy.
-        Bridge::new("net-user", Model::Stack(Box::new(card)), None)
+        let mut bridge = Bridge::new("net-user", Model::Stack(Box::new(card)), None)?;
+        bridge.way = Some(way);
+        Ok(bridge)
     }
 
     /// With a card on another bus.
@@ -145,6 +149,7 @@ impl Bridge {
             name,
             model: Some(model),
             memory: None,
+            way: None,
             vbus,
             bus,
             device: Name::new("device")?,
@@ -424,6 +429,9 @@ impl OwnDevice for Bridge {
             // A device is attached once.
             let _ = attached.set(Arc::clone(&memory));
         }
+        if let Some(way) = &self.way {
+            let _ = way.set(Arc::clone(&line));
+        }
         self.host = Some(Host {
             guest: Guest(memory),
             page,
@@ -444,7 +452,9 @@ impl OwnDevice for Bridge {
             if host {
                 count(&counters.wakeups, 1);
             }
-            count(&counters.notifications, u64::from(queues.count_ones()));
+            // The bit above them is the bridge's own.
+            let notified = queues & ((1 << CONNECTIONS) - 1);
+            count(&counters.notifications, u64::from(notified.count_ones()));
         }
         if host {
             self.vbus.woken(&self.device);

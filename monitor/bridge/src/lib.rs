@@ -21,6 +21,7 @@ mod far;
 #[cfg(test)]
 mod fuzz;
 mod join;
+mod looks;
 #[expect(unsafe_code, reason = "rings in guest memory")]
 mod memory;
 mod presence;

@@ -21,7 +21,8 @@
 //! bridge looks more and more rarely.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap, word};
-use paravane_devices::{EventFlags, Waker};
+use crate::looks::Looks;
+use paravane_devices::{EventFlags, Line, Waker};
 use paravane_net::link::HEADER;
 use paravane_net::user::{self, Network};
 use paravane_vbus::{
@@ -29,6 +30,8 @@ use paravane_vbus::{
 };
 use paravane_vbus_shm::layout;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use tracing::warn;
 
 const CSUM: u32 = word(layout::VBUS_ETHERNET_CSUM);
@@ -39,52 +42,8 @@ const START_SHIFT: u32 = word(layout::VBUS_ETHERNET_START_SHIFT);
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 
-/// The largest number of opportunities to look that are left out after looking in vain.
-const PAUSE: u32 = 64;
-
-/// Whether it pays off to look for an answer of the host.
-#[derive(Debug, Default)]
-struct Looks {
-    /// Something was passed on to the host, and nothing has come since.
-    awaited: bool,
-    /// It looks now.
-    on: bool,
-    /// Times in a row that looking was in vain.
-    vain: u32,
-    /// Opportunities to leave out.
-    pause: u32,
-}
-
-impl Looks {
-    /// Something was passed on to the host.
-    fn sent(&mut self) {
-        if !self.awaited {
-            self.awaited = true;
-            self.on = self.pause == 0;
-            self.pause = self.pause.saturating_sub(1);
-        }
-    }
-
-    /// The guest has something to work on.
-    fn came(&mut self) {
-        if self.on {
-            self.vain = 0;
-        }
-        (self.awaited, self.on) = (false, false);
-    }
-
-    /// The time to look is over.
-    fn rested(&mut self) {
-        if std::mem::take(&mut self.on) {
-            self.vain += 1;
-            // One in vain is no reason.
-            self.pause = match self.vain {
-                0 | 1 => 0,
-                n => (1 << n.min(16)).min(PAUSE),
-            };
-        }
-    }
-}
+/// The way to the guest, once there is one.
+pub type Attached = Arc<OnceLock<Arc<dyn Line>>>;
 
 /// The card.
 pub struct Stack {
@@ -92,6 +51,9 @@ pub struct Stack {
     network: Network,
     properties: Properties,
     waker: Option<Waker>,
+    line: Attached,
+    /// It may look.
+    may_look: bool,
     /// The network's file was reported, or may be ready.
     reported: bool,
     /// The network's file wakes the bridge.
@@ -163,12 +125,26 @@ impl Stack {
             },
             network,
             waker: None,
+            line: Attached::default(),
+            may_look: true,
             reported: false,
             armed: false,
             looks: Looks::default(),
             looked: 0,
             answered: 0,
         }
+    }
+
+    /// The same, but it sleeps instead of looking for what comes next.
+    #[must_use]
+    pub fn without_looks(mut self) -> Self {
+        self.may_look = false;
+        self
+    }
+
+    /// Where it expects the way to the guest.
+    pub(crate) fn line(&self) -> Attached {
+        Arc::clone(&self.line)
     }
 
     pub(crate) fn start(&mut self, waker: &Waker) {
@@ -198,7 +174,7 @@ impl Stack {
     /// to do at once.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Broken> {
         self.network.look_at_clock();
-        let looks = std::mem::take(&mut self.reported) || self.looks.on;
+        let looks = std::mem::take(&mut self.reported) || self.looks.for_answer();
         let reports = looks && self.network.look();
         let (mut taken, mut emptied) = (0, false);
         let mut given = 0;
@@ -230,14 +206,14 @@ impl Stack {
         given += room.given;
         room.broken.map_or(Ok(()), Err)?;
         let more = more || reports || (full && self.network.takes()) || !(emptied || full);
-        if self.looks.on {
+        if self.looks.on() {
             self.looked += 1;
         }
         if taken > 0 {
-            self.looks.sent();
+            self.looks.sent(Instant::now);
         }
         if given > 0 {
-            self.answered += u64::from(self.looks.on);
+            self.answered += u64::from(self.looks.for_answer());
             self.looks.came();
         }
         Ok((taken > 0 || given > 0, more))
@@ -314,15 +290,23 @@ impl Device for Stack {
     }
 
     fn polls(&mut self, _: ConnectionId) -> bool {
-        if self.looks.on {
+        let busy = self.line.get().is_some_and(|line| line.busy());
+        if !self.may_look || !self.looks.again(busy) {
+            return false;
+        }
+        if self.looks.for_answer() {
             // A file that wakes the bridge now would only cost time.
             self.arm(false);
         }
-        self.looks.on
+        if busy {
+            // It may wait for this CPU.
+            std::thread::yield_now();
+        }
+        true
     }
 
     fn rest(&mut self, _: ConnectionId) -> bool {
-        self.looks.rested();
+        self.looks.rested(Instant::now());
         let full = !self.network.takes();
         if self.port.rest(full) {
             return true;

@@ -58,6 +58,12 @@ pub trait Interrupt: Send + Sync {
 pub trait Line: Interrupt {
     /// Interrupts without a reason of virtio's: the driver looks at its device.
     fn raise(&self);
+
+    /// Whether the vCPU that gets the interrupts is known to run, or to wait for a CPU: it may be
+    /// that of the caller.
+    fn busy(&self) -> bool {
+        false
+    }
 }
 
 /// A driver that is ready.

@@ -93,6 +93,8 @@ pub enum Heuristic {
     AckDelay,
     /// The card reports sent frames a moment later, several at once
     TxDelay,
+    /// A card of a virtual bus looks for what comes next before it sleeps
+    CardLooks,
     /// The host uses large pages for the guest's memory
     LargePages,
     /// The guest's kernel hears what faults, flushes and traps take

@@ -256,6 +256,10 @@ impl Line for VcpuLine {
         let waited = kick::raise(&self.core, self.number);
         self.interrupts.count(waited);
     }
+
+    fn busy(&self) -> bool {
+        kick::runs(&self.core, kick::notifier(&self.core, self.number))
+    }
 }
 
 impl Interrupt for VcpuLine {

@@ -110,6 +110,13 @@ pub fn raise(core: &Core, line: usize) -> bool {
     vcpu < core.vcpus && interrupt(core, vcpu, vector)
 }
 
+/// Whether a vCPU runs or wants to: it is neither halted nor off. The guest can write anything
+/// there.
+pub fn runs(core: &Core, vcpu: usize) -> bool {
+    let state = &core.shared.vcpu(vcpu).state;
+    state.is(VcpuState::Running, Ordering::SeqCst)
+}
+
 /// The vCPU that notified a device last. The guest can write any number there.
 pub fn notifier(core: &Core, line: usize) -> usize {
     let vcpu = core.shared.device(line).notifier.load(Ordering::Relaxed);

@@ -126,7 +126,11 @@ pub fn connect(
             config.publish = publish::settle(&config.publish).context("--net venet")?;
             let stack = user::Network::new(config.clone()).context("--net venet")?;
             report.tell("the stack in this process, by a virtual bus", Some(&config));
-            devices.push(Model::Own(Box::new(Bridge::stack(Stack::new(stack, mac))?)));
+            let mut card = Stack::new(stack, mac);
+            if !spec.uses(Heuristic::CardLooks) {
+                card = card.without_looks();
+            }
+            devices.push(Model::Own(Box::new(Bridge::stack(card)?)));
             return Ok(Connected {
                 network: Some(addresses(&config)),
                 _passt: kept,

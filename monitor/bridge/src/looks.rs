@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When it pays off that a card looks for what comes next, instead of sleeping.
+//!
+//! Two things can come. The host may answer what the guest has sent, often within microseconds if
+//! the program that answers is on this host. And a guest that sends much sends more. What the card
+//! sees by itself costs nobody a notification. Both are guesses, and each that fails in a row makes
+//! the next ones rarer.
+
+use std::time::{Duration, Instant};
+
+/// The largest number of opportunities to look that are left out after looking in vain.
+const PAUSE: u32 = 64;
+/// The guest sends much if its notification comes so soon after the card began to sleep.
+const SOON: Duration = Duration::from_micros(50);
+/// Times in a row that it did.
+const DENSE: u32 = 3;
+
+/// How often opportunities to look are used.
+#[derive(Debug, Default)]
+struct Luck {
+    /// Times in a row that looking was in vain.
+    vain: u32,
+    /// Opportunities to leave out.
+    pause: u32,
+}
+
+impl Luck {
+    /// Whether to use an opportunity.
+    fn take(&mut self) -> bool {
+        let used = self.pause == 0;
+        self.pause = self.pause.saturating_sub(1);
+        used
+    }
+
+    fn paid_off(&mut self) {
+        self.vain = 0;
+    }
+
+    fn was_in_vain(&mut self) {
+        self.vain += 1;
+        // One in vain is no reason.
+        self.pause = match self.vain {
+            0 | 1 => 0,
+            n => (1 << n.min(16)).min(PAUSE),
+        };
+    }
+}
+
+/// Whether it pays off to look, and for what.
+#[derive(Debug, Default)]
+pub struct Looks {
+    /// Something was passed on to the host, and nothing has come since.
+    awaited: bool,
+    /// It looks for the host's answer now.
+    answer: bool,
+    answers: Luck,
+    /// When the card began to sleep, unless frames of the guest have come since.
+    slept: Option<Instant>,
+    /// Times in a row that the guest's frames came soon after that.
+    dense: u32,
+    /// It looks for frames of the guest now.
+    frames: bool,
+    /// It has looked in vain for them once, and still looks.
+    empty: bool,
+    senders: Luck,
+}
+
+impl Looks {
+    /// Frames of the guest were passed on to the host.
+    pub fn sent(&mut self, now: impl FnOnce() -> Instant) {
+        if !self.awaited {
+            self.awaited = true;
+            self.answer = self.answers.take();
+        }
+        if let Some(slept) = self.slept.take() {
+            let soon = now().saturating_duration_since(slept) < SOON;
+            self.dense = if soon {
+                self.dense.saturating_add(1)
+            } else {
+                0
+            };
+        }
+        if self.frames && self.empty {
+            self.senders.paid_off();
+        }
+        if !self.frames && self.dense >= DENSE {
+            self.frames = self.senders.take();
+        }
+        self.empty = false;
+    }
+
+    /// The guest has something to work on.
+    pub fn came(&mut self) {
+        if self.answer {
+            self.answers.paid_off();
+        }
+        (self.awaited, self.answer) = (false, false);
+    }
+
+    /// There was nothing. Whether to look again, for as long as the attribute says; `busy`: the
+    /// guest's vCPU runs, or wants to.
+    pub fn again(&mut self, busy: bool) -> bool {
+        self.empty = true;
+        // A guest that waits sends nothing.
+        self.frames &= busy;
+        self.answer || self.frames
+    }
+
+    /// It looks for the host's answer.
+    pub fn for_answer(&self) -> bool {
+        self.answer
+    }
+
+    /// It looks.
+    pub fn on(&self) -> bool {
+        self.answer || self.frames
+    }
+
+    /// The card begins to sleep: if it still looked, in vain.
+    pub fn rested(&mut self, now: Instant) {
+        if std::mem::take(&mut self.answer) {
+            self.answers.was_in_vain();
+        }
+        if std::mem::take(&mut self.frames) {
+            self.senders.was_in_vain();
+        }
+        self.empty = false;
+        self.slept = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The card sleeps and is notified after so many microseconds. Returns whether it looks.
+    fn notified(looks: &mut Looks, after: u64) -> bool {
+        let now = Instant::now();
+        looks.rested(now);
+        looks.sent(|| now + Duration::from_micros(after));
+        looks.frames
+    }
+
+    #[test]
+    fn frames_that_come_soon_again_and_again_are_looked_for() {
+        let mut looks = Looks::default();
+        for expected in [false, false, true] {
+            assert_eq!(notified(&mut looks, 5), expected);
+        }
+        looks.came();
+        assert!(looks.again(true) && !looks.for_answer());
+        assert!(!looks.again(false), "its vCPU waits");
+        // Once late, and nothing is known any more.
+        let mut looks = Looks::default();
+        for (after, expected) in [(5, false), (5, false), (900, false), (5, false)] {
+            assert_eq!(notified(&mut looks, after), expected);
+        }
+    }
+
+    /// A program that sends rarely, and one whose host does not answer, cost a look now and then.
+    #[test]
+    fn looks_in_vain_become_rare() {
+        let mut looks = Looks::default();
+        let all = 4096;
+        let mut looked = 0;
+        for _ in 0..all {
+            notified(&mut looks, 5);
+            looked += u32::from(looks.again(true));
+        }
+        assert!(looked > 3 && looked < all / 32, "{looked} of {all}");
+        let mut looks = Looks::default();
+        looked = 0;
+        for _ in 0..all {
+            notified(&mut looks, 500);
+            looked += u32::from(looks.again(true));
+            assert!(!looks.frames);
+            looks.rested(Instant::now());
+            looks.came();
+        }
+        assert!(looked > 3 && looked < all / 32, "{looked} of {all}");
+    }
+
+    /// What pays off goes on, also after a time in which it did not.
+    #[test]
+    fn looks_that_pay_off_go_on() {
+        let mut looks = Looks::default();
+        let answered = |looks: &mut Looks| {
+            looks.sent(Instant::now);
+            let looked = looks.again(false);
+            looks.came();
+            looks.rested(Instant::now());
+            looked
+        };
+        assert!((0..100).all(|_| answered(&mut looks)));
+        for _ in 0..100 {
+            looks.sent(Instant::now);
+            looks.rested(Instant::now());
+            looks.came();
+        }
+        let looked = (0..PAUSE + 100).filter(|_| answered(&mut looks)).count();
+        assert!(looked >= 100, "{looked}");
+        // Frames: found each time, so the card never sleeps.
+        let mut looks = Looks::default();
+        (0..DENSE).for_each(|_| {
+            notified(&mut looks, 5);
+        });
+        for _ in 0..100 {
+            looks.came();
+            assert!(looks.again(true));
+            looks.sent(Instant::now);
+        }
+        assert_eq!(looks.senders.vain, 0);
+    }
+}
