@@ -55,3 +55,44 @@ fn the_tables_are_complete() {
     let picture = std::fs::read_to_string(&picture).unwrap();
     assert_eq!(picture.matches("hackbench-40").count(), 3, "{picture}");
 }
+
+/// `bench overcommit` with these words: its JSON.
+fn bench(words: &[&str]) -> Value {
+    let mut command = program::command();
+    command.args(["bench", "overcommit", "--quick", "--json", "--vcpus", "2"]);
+    let run = program::finish(command.args(words));
+    assert_eq!(run.code, 0, "{run:?}");
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+/// One load and one workload; the loss; the table of time.
+#[test]
+fn parts_are_measured_alone() {
+    if std::env::var_os(LONG).is_none() {
+        eprintln!("skipped: takes minutes; {LONG} asks for it");
+        return;
+    }
+    drop(linux::kernel());
+    let one = bench(&["--case", "2x", "--workload", "hackbench-40"]);
+    assert_eq!(one["rows"].as_array().unwrap().len(), 1, "{one}");
+    assert_eq!(one["rows"][0]["case"], "2x", "{one}");
+    assert!(one["idle"].is_null(), "{one}");
+
+    let loss = bench(&["--no-loss", "--workload", "hackbench-40"]);
+    let row = &loss["rows"][0];
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert_eq!(row["case"], "1x", "{loss}");
+    let most = number(&row["loss_at_most_percent"]);
+    assert!((most + number(&row["ci95"][0])).abs() < 1e-9, "{loss}");
+    assert!(most >= -number(&row["gain_percent"]), "{loss}");
+
+    let time = bench(&["--time", "--case", "1x", "--case", "3x", "--idle", "2"]);
+    assert_eq!(time["rows"].as_array().unwrap().len(), 0, "{time}");
+    let clocks = time["clocks"].as_array().unwrap();
+    assert_eq!(clocks.len(), 2, "{time}");
+    for clock in clocks {
+        let accounted = number(&clock["accounted_percent"]);
+        assert!((90.0..110.0).contains(&accounted), "{time}");
+    }
+    assert_eq!(time["idle"]["guests"], 2, "{time}");
+}

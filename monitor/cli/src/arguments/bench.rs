@@ -190,24 +190,36 @@ pub struct BenchOvercommit {
     )]
     pub rounds: u32,
 
-    /// vCPUs of the measured machine, and of each that is busy
+    /// vCPUs of the measured machine, and of each that is busy [default: 8, with --no-loss 2]
     #[arg(
-        long, value_name = "N", default_value_t = 8,
+        long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(2..=64)
     )]
-    pub vcpus: u32,
+    pub vcpus: Option<u32>,
+
+    /// Measure only at this load, 1x, 2x or 3x (may be repeated)
+    #[arg(long, value_name = "LOAD", conflicts_with = "no_loss")]
+    pub case: Vec<String>,
 
     /// Measure only this workload, kernbench, hackbench-40, hackbench-200 or pgbench (may be
-    /// repeated)
+    /// repeated); with --no-loss also pgbench-1, -2, -4, -8, -16 and -32
     #[arg(long, value_name = "NAME")]
     pub workload: Vec<String>,
 
-    /// Machines that idle; 0 leaves that out
+    /// Measure what paravirtual locks cost where they gain nothing: a machine of two vCPUs alone
+    #[arg(long)]
+    pub no_loss: bool,
+
+    /// Measure only clocks, accounted time and machines that idle
+    #[arg(long, conflicts_with_all = ["no_loss", "workload"])]
+    pub time: bool,
+
+    /// Machines that idle; 0 leaves that out [default: 50, and 0 if a part is chosen]
     #[arg(
-        long, value_name = "N", default_value_t = 50,
+        long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(0..=500)
     )]
-    pub idle: u32,
+    pub idle: Option<u32>,
 
     /// The root of the measured machine: a folder, with bash, and gcc and PostgreSQL for their
     /// workloads

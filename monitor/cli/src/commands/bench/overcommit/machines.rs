@@ -49,7 +49,7 @@ pub struct Machine<'a>(Session<'a>);
 impl<'a> Machine<'a> {
     /// Starts one with something on its kernel's command line.
     pub fn start(bench: &Bench<'a>, append: &str) -> anyhow::Result<Self> {
-        let mut command = command(bench, bench.args.vcpus, MEMORY)?;
+        let mut command = command(bench, bench.vcpus, MEMORY)?;
         command.arg("--rootfs").arg(&bench.root);
         let tools = bench.tools.path().display();
         command.args(["--volume", &format!("{tools}:/mnt:ro"), "--append", append]);
@@ -90,11 +90,11 @@ pub struct Hog<'a> {
 
 impl<'a> Hog<'a> {
     pub fn start(bench: &Bench<'a>) -> anyhow::Result<Self> {
-        let mut command = command(bench, bench.args.vcpus, MEMORY_SMALL * 2)?;
+        let mut command = command(bench, bench.vcpus, MEMORY_SMALL * 2)?;
         let script = format!(
             "i=0; while [ $i -lt {} ]; do (while :; do :; done) & i=$((i + 1)); done\n\
              echo bench ready; read -r line",
-            bench.args.vcpus
+            bench.vcpus
         );
         command.args(["--", "sh", "-c", &script]);
         Ok(Hog {

@@ -3,17 +3,19 @@
 //! machines that burn processor time; with paravirtual spinlocks and without (`nopvspin`).
 //!
 //! The two machines take turns, and the gain is taken within each turn. At 1x no other machine is
-//! busy; at 2x and 3x one and two machines with as many vCPUs are.
+//! busy; at 2x and 3x one and two machines with as many vCPUs are. `--no-loss` asks what the locks
+//! cost where they gain nothing, `--time` what time is in such machines.
 
 mod idle;
 mod machines;
 mod plot;
 mod report;
+mod time;
 mod workloads;
 
 use super::cpus;
 use crate::arguments::BenchOvercommit;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use machines::{Hog, Machine};
 use paravane_kernel as kernel;
 use paravane_user_io::outcome::Outcome;
@@ -30,6 +32,10 @@ pub use super::apps::session::Terms;
 
 /// The loads: how many times the measured machine's vCPUs want to run.
 const CASES: [u32; 3] = [1, 2, 3];
+/// vCPUs, and machines that idle.
+const VCPUS: u32 = 8;
+const FEW_VCPUS: u32 = 2;
+const IDLE: u32 = 50;
 /// Rounds, and machines that idle, with `--quick`.
 const QUICK_ROUNDS: u32 = 2;
 const QUICK_IDLE: u32 = 4;
@@ -38,6 +44,8 @@ const QUICK_IDLE: u32 = 4;
 #[derive(Debug)]
 pub struct Bench<'a> {
     pub args: &'a BenchOvercommit,
+    /// Of the measured machine, and of each that is busy.
+    pub vcpus: u32,
     pub kernel: PathBuf,
     /// The root of the measured machine: a folder.
     pub root: PathBuf,
@@ -48,7 +56,7 @@ pub struct Bench<'a> {
 
 /// Measures, and prints the tables.
 pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
-    let chosen = workloads::select(&args.workload)?;
+    let plan = Plan::new(args)?;
     let kernel = match &args.kernel {
         Some(file) => file.clone(),
         None => kernel::locate_or_build()?.vmlinux,
@@ -60,6 +68,7 @@ pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
     let signals = Signals::install().context("cannot handle signals")?;
     let bench = Bench {
         args,
+        vcpus: plan.vcpus,
         kernel,
         root: fs::canonicalize(&args.root)
             .with_context(|| format!("--root {}", args.root.display()))?,
@@ -69,7 +78,7 @@ pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
             timeout: Duration::from_secs(args.timeout),
         },
     };
-    let result = bench.measure(&chosen);
+    let result = bench.measure(&plan);
     if let Some(signal) = signals.pending() {
         return Ok(Outcome::Interrupted(signal));
     }
@@ -86,68 +95,168 @@ pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-impl Bench<'_> {
-    fn measure(&self, chosen: &[&'static Workload]) -> anyhow::Result<Report> {
-        let rounds = if self.args.quick {
-            QUICK_ROUNDS
+/// What is measured.
+struct Plan {
+    vcpus: u32,
+    cases: Vec<u32>,
+    workloads: Vec<&'static Workload>,
+    idle: u32,
+}
+
+impl Plan {
+    fn new(args: &BenchOvercommit) -> anyhow::Result<Self> {
+        let table: &'static [Workload] = if args.no_loss {
+            &workloads::NO_LOSS
         } else {
-            self.args.rounds
+            &workloads::WORKLOADS
         };
+        let all = args.case.is_empty() && args.workload.is_empty() && !args.no_loss;
+        let idle = args.idle.unwrap_or(if all { IDLE } else { 0 });
+        Ok(Plan {
+            vcpus: args
+                .vcpus
+                .unwrap_or(if args.no_loss { FEW_VCPUS } else { VCPUS }),
+            cases: if args.no_loss {
+                vec![1]
+            } else {
+                cases(&args.case)?
+            },
+            workloads: if args.time {
+                Vec::new()
+            } else {
+                workloads::select(table, &args.workload)?
+            },
+            idle: if args.quick {
+                QUICK_IDLE.min(idle)
+            } else {
+                idle
+            },
+        })
+    }
+}
+
+/// The loads with these names, in the table's order; all if there are no names.
+fn cases(names: &[String]) -> anyhow::Result<Vec<u32>> {
+    let name = |case: &u32| format!("{case}x");
+    if let Some(unknown) = names
+        .iter()
+        .find(|n| CASES.iter().all(|case| name(case) != **n))
+    {
+        bail!("--case {unknown}: there are 1x, 2x and 3x");
+    }
+    let wanted = |case: &u32| names.is_empty() || names.contains(&name(case));
+    Ok(CASES.into_iter().filter(wanted).collect())
+}
+
+impl Bench<'_> {
+    fn measure(&self, plan: &Plan) -> anyhow::Result<Report> {
         let mut report = Report {
-            vcpus: self.args.vcpus,
+            vcpus: self.vcpus,
             processors: cpus::allowed().len(),
+            no_loss: self.args.no_loss,
             ..Report::default()
         };
-        let progress = Progress::new("starting two machines");
+        let progress = Progress::new("starting");
+        if self.args.time {
+            for &case in &plan.cases {
+                progress.step(&format!("clocks at {case}x"));
+                report.clocks.push(time::measure(self, case)?);
+            }
+        } else {
+            self.workloads(plan, &progress, &mut report)?;
+        }
+        if plan.idle > 0 {
+            progress.step(&format!("starting {} machines that idle", plan.idle));
+            report.idle = Some(idle::measure(self, plan.idle, &progress)?);
+        }
+        Ok(report)
+    }
+
+    fn workloads(
+        &self,
+        plan: &Plan,
+        progress: &Progress,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
         let mut machines = [Machine::start(self, "nopvspin")?, Machine::start(self, "")?];
         let mut ready = Vec::new();
-        for &workload in chosen {
+        for &workload in &plan.workloads {
             progress.step(&format!("preparing {}", workload.name));
             match workload.prepare(&mut machines, self.args.quick)? {
                 None => ready.push(workload),
                 Some(why) => report.skip(workload.name, why),
             }
         }
-        for case in CASES {
+        for &case in &plan.cases {
             progress.step(&format!("starting machines for {case}x"));
-            let hogs = (1..case)
-                .map(|_| Hog::start(self))
-                .collect::<anyhow::Result<Vec<_>>>()?;
+            let hogs = self.hogs(case)?;
             for workload in &ready {
-                let mut pair = Pair::default();
-                for round in 0..rounds {
-                    progress.step(&format!(
-                        "{case}x, {}: round {} of {rounds}",
-                        workload.name,
-                        round + 1
-                    ));
-                    let [plain, locks] = &mut machines;
-                    if round.is_multiple_of(2) {
-                        let base = workload.run(plain, self.args)?;
-                        pair.add(base, workload.run(locks, self.args)?);
-                    } else {
-                        let with = workload.run(locks, self.args)?;
-                        pair.add(workload.run(plain, self.args)?, with);
-                    }
-                }
+                let pair = self.pair(workload, case, &mut machines, progress)?;
                 report.rows.push(Row::new(case, workload.name, &pair));
             }
             report.clocks.push(Clock {
                 case: format!("{case}x"),
                 offset_ns: machines[1].clock_offset()?,
+                accounted_percent: None,
             });
             drop(hogs);
         }
-        drop(machines);
-        let count = if self.args.quick {
-            QUICK_IDLE.min(self.args.idle)
+        Ok(())
+    }
+
+    /// The machines that make a load.
+    fn hogs(&self, case: u32) -> anyhow::Result<Vec<Hog<'_>>> {
+        (1..case).map(|_| Hog::start(self)).collect()
+    }
+
+    /// A workload in both machines, in turns.
+    fn pair(
+        &self,
+        workload: &Workload,
+        case: u32,
+        machines: &mut [Machine<'_>; 2],
+        progress: &Progress,
+    ) -> anyhow::Result<Pair> {
+        let rounds = if self.args.quick {
+            QUICK_ROUNDS
         } else {
-            self.args.idle
+            self.args.rounds
         };
-        if count > 0 {
-            progress.step(&format!("starting {count} machines that idle"));
-            report.idle = Some(idle::measure(self, count, &progress)?);
+        let mut pair = Pair::default();
+        for round in 0..rounds {
+            progress.step(&format!(
+                "{case}x, {}: round {} of {rounds}",
+                workload.name,
+                round + 1
+            ));
+            let [plain, locks] = &mut *machines;
+            if round.is_multiple_of(2) {
+                let base = workload.run(plain, self)?;
+                pair.add(base, workload.run(locks, self)?);
+            } else {
+                let with = workload.run(locks, self)?;
+                pair.add(workload.run(plain, self)?, with);
+            }
         }
-        Ok(report)
+        Ok(pair)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_are_chosen_by_name() {
+        let choose = |names: &[&str]| {
+            cases(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(choose(&[]), Ok(vec![1, 2, 3]));
+        assert_eq!(choose(&["3x", "1x"]), Ok(vec![1, 3]));
+        assert_eq!(
+            choose(&["4x"]),
+            Err("--case 4x: there are 1x, 2x and 3x".to_string())
+        );
     }
 }

@@ -40,6 +40,8 @@ pub struct Row {
     /// The median of the gains of the rounds, and its 95 % interval.
     pub gain_percent: f64,
     pub ci95: [f64; 2],
+    /// The loss is not larger than that, with a confidence of 95 % or more.
+    pub loss_at_most_percent: f64,
     pub rounds: usize,
 }
 
@@ -56,6 +58,7 @@ impl Row {
             pv_sd: pv.1,
             gain_percent: median(&gains),
             ci95: interval(&gains),
+            loss_at_most_percent: -interval(&gains)[0],
             rounds: gains.len(),
         }
     }
@@ -74,6 +77,9 @@ pub struct Clock {
     pub case: String,
     /// Against the hypervisor's time, which is the host's CLOCK_MONOTONIC.
     pub offset_ns: i64,
+    /// User, system, idle and stolen time of its busy CPUs in percent of the time that passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accounted_percent: Option<f64>,
 }
 
 /// Machines in which nothing happens.
@@ -89,11 +95,18 @@ pub struct Idle {
     pub most_percent: f64,
 }
 
+/// Heads of the table of workloads.
+const GAINS: &str = "\n| load | workload | plain locks, s (sd) | paravirtual, s (sd) | gain, % | \
+    95 % | rounds |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n";
+const LOSSES: &str = "\n| load | workload | plain locks, s (sd) | paravirtual, s (sd) | loss, % | \
+    at most, % | rounds |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n";
+
 /// Everything.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     pub vcpus: u32,
     pub processors: usize,
+    pub no_loss: bool,
     pub rows: Vec<Row>,
     pub skipped: Vec<Skipped>,
     pub clocks: Vec<Clock>,
@@ -106,34 +119,48 @@ impl Report {
     }
 
     pub fn markdown(&self) -> String {
-        let mut out = format!(
-            "{} vCPUs on {} processors.\n\n\
-             | load | workload | plain locks, s (sd) | paravirtual, s (sd) | gain, % | 95 % | \
-             rounds |\n\
-             | --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
-            self.vcpus, self.processors
-        );
+        let mut out = format!("{} vCPUs on {} processors.\n", self.vcpus, self.processors);
+        if !self.rows.is_empty() {
+            out.push_str(if self.no_loss { LOSSES } else { GAINS });
+        }
         for row in &self.rows {
             let [low, high] = row.ci95;
-            let _ = writeln!(
+            let _ = write!(
                 out,
-                "| {} | {} | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.1} | {low:.1} to {high:.1} | {} |",
-                row.case,
-                row.workload,
-                row.base_s,
-                row.base_sd,
-                row.pv_s,
-                row.pv_sd,
-                row.gain_percent,
-                row.rounds
+                "| {} | {} | {:.2} ({:.2}) | {:.2} ({:.2}) | ",
+                row.case, row.workload, row.base_s, row.base_sd, row.pv_s, row.pv_sd
             );
+            let _ = if self.no_loss {
+                writeln!(
+                    out,
+                    "{:.1} | {:.1} | {} |",
+                    -row.gain_percent, row.loss_at_most_percent, row.rounds
+                )
+            } else {
+                writeln!(
+                    out,
+                    "{:.1} | {low:.1} to {high:.1} | {} |",
+                    row.gain_percent, row.rounds
+                )
+            };
         }
         for Skipped { workload, why } in &self.skipped {
             let _ = writeln!(out, "\n{workload} was not measured: {why}.");
         }
         out.push_str("\n| time | |\n| --- | ---: |\n");
-        for Clock { case, offset_ns } in &self.clocks {
-            let _ = writeln!(out, "| error of the clock after {case}, ns | {offset_ns} |");
+        for clock in &self.clocks {
+            let _ = writeln!(
+                out,
+                "| error of the clock after {}, ns | {} |",
+                clock.case, clock.offset_ns
+            );
+            if let Some(percent) = clock.accounted_percent {
+                let _ = writeln!(
+                    out,
+                    "| accounted time at {}, % of what passed | {percent:.2} |",
+                    clock.case
+                );
+            }
         }
         if let Some(idle) = &self.idle {
             let _ = write!(
@@ -205,6 +232,12 @@ mod tests {
         );
         assert!(
             text.contains("| 50 idle machines, % of a processor | 0.400 |"),
+            "{text}"
+        );
+        report.no_loss = true;
+        let text = report.markdown();
+        assert!(
+            text.contains("| 2x | w | 20.00 (10.00) | 13.33 (14.43) | -50.0 | -0.0 | 3 |\n"),
             "{text}"
         );
         let json = serde_json::to_value(&report).unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the measured machine does. Each workload is a script for bash.
 
+use super::Bench;
 use super::machines::Machine;
-use crate::arguments::BenchOvercommit;
 use anyhow::bail;
 
 /// What a machine does, and what its root needs for that.
@@ -13,8 +13,10 @@ pub struct Workload {
     check: &'static str,
     /// Makes its files. `$scale` is 1 with `--quick`, else 3.
     prepare: &'static str,
-    /// What is measured. `$jobs` is the number of vCPUs.
+    /// What is measured. `$jobs` is the number of vCPUs, `$clients` that of a database's clients.
     run: &'static str,
+    /// The clients, if they are not as many as vCPUs.
+    clients: Option<u32>,
 }
 
 /// In the manner of kernbench: many small compilations, twice as many at a time as there are vCPUs.
@@ -32,6 +34,7 @@ const COMPILE: Workload = Workload {
         done",
     run: "cd /tmp/kernbench; printf '%s\\n' *.c | xargs -P $((2 * jobs)) -n 1 \
           gcc -O2 -c -o /dev/null",
+    clients: None,
 };
 
 const CONTEND: &str = "for i in $(seq $groups); do (for n in $(seq $scale); do \
@@ -44,6 +47,7 @@ const FEW: Workload = Workload {
     check: "[ -x /mnt/micro ] || { echo 'hackbench is not there'; exit 1; }",
     prepare: "true",
     run: "groups=2",
+    clients: None,
 };
 
 /// Ten such groups.
@@ -52,41 +56,73 @@ const MANY: Workload = Workload {
     check: FEW.check,
     prepare: "true",
     run: "groups=10",
+    clients: None,
 };
 
+/// Transactions of a database in all, times `$scale`; with `--no-loss`.
+const TRANSACTIONS: [u32; 2] = [4000, 20_000];
+
 /// A fixed number of transactions that read, by as many clients as vCPUs.
-const DATABASE: Workload = Workload {
-    name: "pgbench",
-    check: "ls /usr/lib/postgresql/*/bin/initdb || \
-            { echo 'its root has no PostgreSQL'; exit 1; }",
-    prepare: "bin=$(echo /usr/lib/postgresql/*/bin)\n\
-        as=\"setpriv --reuid=postgres --regid=postgres --clear-groups env HOME=/tmp\"\n\
-        as=\"$as PATH=$bin:$PATH\"\n\
-        install -d -o postgres -g postgres -m 700 /tmp/pg\n\
-        cd /tmp/pg\n\
-        $as initdb -D /tmp/pg/data -A trust -U postgres --no-locale -E UTF8 --no-sync >/dev/null\n\
-        $as pg_ctl -D /tmp/pg/data -l /tmp/pg/log -w -o \"-k /tmp -c listen_addresses=''\" start \
-        >/dev/null\n\
-        $as createdb -h /tmp -U postgres bench\n\
-        $as pgbench -h /tmp -U postgres -i -q -s 2 bench >/dev/null",
-    run: "PATH=$(echo /usr/lib/postgresql/*/bin):$PATH\n\
-        pgbench -h /tmp -U postgres -n -S -M simple -c $jobs -j $jobs -t $((scale * 500)) bench \
-        >/dev/null",
-};
+const DATABASE: Workload = database("pgbench", None);
+
+/// The same by a number of clients, all with the same database.
+const fn database(name: &'static str, clients: Option<u32>) -> Workload {
+    Workload {
+        name,
+        check: DATABASE_CHECK,
+        prepare: DATABASE_PREPARE,
+        run: DATABASE_RUN,
+        clients,
+    }
+}
+
+const DATABASE_CHECK: &str = "ls /usr/lib/postgresql/*/bin/initdb || \
+    { echo 'its root has no PostgreSQL'; exit 1; }";
+const DATABASE_PREPARE: &str = "[ ! -d /tmp/pg ] || exit 0\n\
+    bin=$(echo /usr/lib/postgresql/*/bin)\n\
+    as=\"setpriv --reuid=postgres --regid=postgres --clear-groups env HOME=/tmp\"\n\
+    as=\"$as PATH=$bin:$PATH\"\n\
+    install -d -o postgres -g postgres -m 700 /tmp/pg\n\
+    cd /tmp/pg\n\
+    $as initdb -D /tmp/pg/data -A trust -U postgres --no-locale -E UTF8 --no-sync >/dev/null\n\
+    $as pg_ctl -D /tmp/pg/data -l /tmp/pg/log -w -o \"-k /tmp -c listen_addresses=''\" start \
+    >/dev/null\n\
+    $as createdb -h /tmp -U postgres bench\n\
+    $as pgbench -h /tmp -U postgres -i -q -s 2 bench >/dev/null";
+const DATABASE_RUN: &str = "PATH=$(echo /usr/lib/postgresql/*/bin):$PATH\n\
+    threads=$((clients < jobs ? clients : jobs))\n\
+    pgbench -h /tmp -U postgres -n -S -M simple -c $clients -j $threads \
+    -t $((scale * transactions / clients)) bench >/dev/null";
 
 /// In the order of the table.
 pub static WORKLOADS: [Workload; 4] = [COMPILE, FEW, MANY, DATABASE];
 
+/// Those in which a machine that has its processors to itself may lose.
+pub static NO_LOSS: [Workload; 9] = [
+    COMPILE,
+    FEW,
+    MANY,
+    database("pgbench-1", Some(1)),
+    database("pgbench-2", Some(2)),
+    database("pgbench-4", Some(4)),
+    database("pgbench-8", Some(8)),
+    database("pgbench-16", Some(16)),
+    database("pgbench-32", Some(32)),
+];
+
 /// The workloads with these names, in the table's order; all if there are no names.
-pub fn select(names: &[String]) -> anyhow::Result<Vec<&'static Workload>> {
+pub fn select(
+    table: &'static [Workload],
+    names: &[String],
+) -> anyhow::Result<Vec<&'static Workload>> {
     for name in names {
-        if !WORKLOADS.iter().any(|workload| workload.name == name) {
-            let known: Vec<_> = WORKLOADS.iter().map(|workload| workload.name).collect();
+        if !table.iter().any(|workload| workload.name == name) {
+            let known: Vec<_> = table.iter().map(|workload| workload.name).collect();
             bail!("--workload {name}: there are {}", known.join(", "));
         }
     }
     let wanted = |w: &&Workload| names.is_empty() || names.iter().any(|name| w.name == name);
-    Ok(WORKLOADS.iter().filter(wanted).collect())
+    Ok(table.iter().filter(wanted).collect())
 }
 
 impl Workload {
@@ -110,13 +146,19 @@ impl Workload {
     }
 
     /// Runs it once, and returns the time that it took, in seconds.
-    pub fn run(&self, machine: &mut Machine<'_>, args: &BenchOvercommit) -> anyhow::Result<f64> {
+    pub fn run(&self, machine: &mut Machine<'_>, bench: &Bench<'_>) -> anyhow::Result<f64> {
         let work = if self.run.starts_with("groups=") {
             format!("{}\n{CONTEND}", self.run)
         } else {
             self.run.to_string()
         };
-        let script = format!("scale={} jobs={}\n{work}", scale(args.quick), args.vcpus);
+        let script = format!(
+            "scale={} jobs={} clients={} transactions={}\n{work}",
+            scale(bench.args.quick),
+            bench.vcpus,
+            self.clients.unwrap_or(bench.vcpus),
+            TRANSACTIONS[usize::from(bench.args.no_loss)]
+        );
         Ok(machine.run(&script)?.seconds)
     }
 }
@@ -132,7 +174,7 @@ mod tests {
 
     #[test]
     fn scripts_are_bash() {
-        for workload in &WORKLOADS {
+        for workload in WORKLOADS.iter().chain(&NO_LOSS) {
             for script in [workload.check, workload.prepare, workload.run, CONTEND] {
                 let status = Command::new("bash").args(["-n", "-c", script]).status();
                 assert!(status.unwrap().success(), "{}: {script}", workload.name);
@@ -142,9 +184,10 @@ mod tests {
 
     #[test]
     fn workloads_are_chosen_by_name() {
-        assert_eq!(select(&[]).unwrap().len(), WORKLOADS.len());
-        assert_eq!(select(&["pgbench".to_string()]).unwrap()[0].name, "pgbench");
-        let error = select(&["none".to_string()]).unwrap_err().to_string();
+        let choose = |name: &str| select(&WORKLOADS, &[name.to_string()]);
+        assert_eq!(select(&WORKLOADS, &[]).unwrap().len(), WORKLOADS.len());
+        assert_eq!(choose("pgbench").unwrap()[0].name, "pgbench");
+        let error = choose("none").unwrap_err().to_string();
         assert!(
             error.starts_with("--workload none: there are kernbench, "),
             "{error}"
@@ -153,9 +196,11 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<_> = WORKLOADS.iter().map(|w| w.name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), WORKLOADS.len());
+        for table in [&WORKLOADS[..], &NO_LOSS] {
+            let mut names: Vec<_> = table.iter().map(|w| w.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), table.len());
+        }
     }
 }
