@@ -648,6 +648,38 @@ const _: () = assert!(offset_of!(RunState, preempted) == 4);
 const _: () = assert!(offset_of!(RunState, stolen) == 8);
 const _: () = assert!(offset_of!(RunState, reserved) == 16);
 
+/// What must be carried of a vCPU besides its registers (smp.vcpu_state). Alarms have their counter as index, VMI_TIME_REAL or VMI_TIME_AVAILABLE.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct VcpuState {
+    /// Its pending bit, 0 or 1; lock.kick restores it.
+    pub kick: u32,
+    /// Bit n: the alarm on counter n is set, and time.ack_alarm has not reported it for the last time; time.set_alarm restores it.
+    pub armed: u32,
+    /// Vector of the alarms that are set.
+    pub alarm_vector: u32,
+    /// Zero.
+    pub zero: u32,
+    /// When an alarm that is set expires or expired, ns.
+    pub expiry: [u64; 2],
+    /// Its period, ns; 0: it does not repeat.
+    pub period: [u64; 2],
+    /// Bit n of word n / 64: interrupt vector n is requested and not delivered yet; apic.send_ipi to itself restores it.
+    pub requested: [u64; 4],
+    /// Zero.
+    pub reserved: [u64; 6],
+}
+
+const _: () = assert!(size_of::<VcpuState>() == 128);
+const _: () = assert!(offset_of!(VcpuState, kick) == 0);
+const _: () = assert!(offset_of!(VcpuState, armed) == 4);
+const _: () = assert!(offset_of!(VcpuState, alarm_vector) == 8);
+const _: () = assert!(offset_of!(VcpuState, zero) == 12);
+const _: () = assert!(offset_of!(VcpuState, expiry) == 16);
+const _: () = assert!(offset_of!(VcpuState, period) == 32);
+const _: () = assert!(offset_of!(VcpuState, requested) == 48);
+const _: () = assert!(offset_of!(VcpuState, reserved) == 80);
+
 /// Argument and result of patch.claim, argument of patch.code: a system-call or cpuid instruction in user text.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -1067,6 +1099,8 @@ pub const CALL_APIC_SEND_IPI: u16 = 0x303;
 pub const CALL_SMP_SET_AP_STATE: u16 = 0x400;
 /// Returns the vector for the STARTUP interrupt.
 pub const CALL_SMP_STARTUP_VECTOR: u16 = 0x401;
+/// Writes what a vCPU has besides its registers and what must be carried when it is saved and continued elsewhere: of this vCPU, with interrupts disabled, or of one that has got an INIT, which has taken all but the pending bit.
+pub const CALL_SMP_VCPU_STATE: u16 = 0x402;
 
 /// Returns the frequency of cpu.read_tsc, Hz.
 pub const CALL_TIME_FREQUENCY: u16 = 0x500;
@@ -1662,7 +1696,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 4,
         name: "smp",
-        version: 1,
+        version: 2,
         compat: 1,
         calls: &[
             CallInfo {
@@ -1676,6 +1710,12 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "smp.startup_vector",
                 class: Class::Sysv,
                 since: 1,
+            },
+            CallInfo {
+                number: 0x402,
+                name: "smp.vcpu_state",
+                class: Class::Sysv,
+                since: 2,
             },
         ],
     },

@@ -3,6 +3,7 @@
 #include "ap_layout.h"
 #include "native.h"
 
+#define APIC_IRR 0x200
 #define PAGE_SIZE 4096
 #define ENTRY_PRESENT_WRITABLE 3
 #define RFLAGS_FIXED 2 /* bit 1 is always set */
@@ -133,6 +134,33 @@ int native_smp_set_ap_state(u32 vcpu, const struct vmi_ap_state *state)
 	copy(page + AP_IDTR, &idtr, sizeof(idtr));
 	copy(page + AP_FRAME, frame, sizeof(frame));
 	barrier(); /* stores are in order before the STARTUP, which is a store too */
+	return 0;
+}
+
+int native_smp_vcpu_state(u32 vcpu, struct vmi_vcpu_state *state)
+{
+	struct native_percpu *data = native_other(vcpu);
+	struct vmi_vcpu_state copy = { 0 };
+	bool own = data && data == native_self();
+
+	if (!data)
+		return -VMI_ENOENT;
+	if (!own && !data->stopped && !FAULT(VCPU_STATE_OF_RUNNING))
+		return -VMI_EBUSY;
+	copy.kick = __atomic_load_n(&data->lock_pending, __ATOMIC_SEQ_CST);
+	for (u32 i = 0; i <= VMI_TIME_AVAILABLE; i++) {
+		if (!data->alarms[i].armed)
+			continue;
+		copy.armed |= 1u << i;
+		copy.alarm_vector = data->alarm_vector;
+		copy.expiry[i] = data->alarms[i].expiry;
+		copy.period[i] = data->alarms[i].period;
+	}
+	/* An INIT resets the APIC of another. */
+	for (u32 i = 0; own && native.apic && i < 8 && !FAULT(VCPU_STATE_NO_REQUESTS); i++)
+		copy.requested[i / 2] |= (u64)native_apic_load(APIC_IRR + i * 0x10)
+					 << (i % 2 * 32);
+	*state = copy;
 	return 0;
 }
 

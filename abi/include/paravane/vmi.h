@@ -277,6 +277,17 @@
 #define VMI_OFF_RUN_STATE_STOLEN 8
 #define VMI_OFF_RUN_STATE_RESERVED 16
 
+/* struct vmi_vcpu_state */
+#define VMI_SIZE_VCPU_STATE 128
+#define VMI_OFF_VCPU_STATE_KICK 0
+#define VMI_OFF_VCPU_STATE_ARMED 4
+#define VMI_OFF_VCPU_STATE_ALARM_VECTOR 8
+#define VMI_OFF_VCPU_STATE_ZERO 12
+#define VMI_OFF_VCPU_STATE_EXPIRY 16
+#define VMI_OFF_VCPU_STATE_PERIOD 32
+#define VMI_OFF_VCPU_STATE_REQUESTED 48
+#define VMI_OFF_VCPU_STATE_RESERVED 80
+
 /* struct vmi_syscall_site */
 #define VMI_SIZE_SYSCALL_SITE 64
 #define VMI_OFF_SYSCALL_SITE_ADDR 0
@@ -523,11 +534,12 @@
 
 /* Section smp: Other vCPUs. */
 #define VMI_SECTION_SMP 4
-#define VMI_SECTION_SMP_VERSION 1
+#define VMI_SECTION_SMP_VERSION 2
 #define VMI_SECTION_SMP_COMPAT 1
-#define VMI_SECTION_SMP_CALLS 2
+#define VMI_SECTION_SMP_CALLS 3
 #define VMI_CALL_SMP_SET_AP_STATE 0x400
 #define VMI_CALL_SMP_STARTUP_VECTOR 0x401
+#define VMI_CALL_SMP_VCPU_STATE 0x402
 
 /* Section time: Real, available and stolen time; wall-clock time; alarms. All in nanoseconds. */
 #define VMI_SECTION_TIME 5
@@ -683,7 +695,8 @@
 
 #define VMI_FOR_EACH_SMP_CALL(X) \
 	X(SMP, smp, SET_AP_STATE, set_ap_state, 0x400, SYSV, 1) \
-	X(SMP, smp, STARTUP_VECTOR, startup_vector, 0x401, SYSV, 1)
+	X(SMP, smp, STARTUP_VECTOR, startup_vector, 0x401, SYSV, 1) \
+	X(SMP, smp, VCPU_STATE, vcpu_state, 0x402, SYSV, 2)
 
 #define VMI_FOR_EACH_TIME_CALL(X) \
 	X(TIME, time, FREQUENCY, frequency, 0x500, SYSV, 1) \
@@ -738,7 +751,7 @@
 	Y(CPU, cpu, 1, 2, 1, 55) \
 	Y(MMU, mmu, 2, 4, 1, 16) \
 	Y(APIC, apic, 3, 1, 1, 4) \
-	Y(SMP, smp, 4, 1, 1, 2) \
+	Y(SMP, smp, 4, 2, 1, 3) \
 	Y(TIME, time, 5, 1, 1, 8) \
 	Y(LOCK, lock, 6, 2, 1, 6) \
 	Y(PATCH, patch, 7, 3, 1, 5) \
@@ -1059,6 +1072,27 @@ _Static_assert(offsetof(struct vmi_run_state, preempted) == VMI_OFF_RUN_STATE_PR
 _Static_assert(offsetof(struct vmi_run_state, stolen) == VMI_OFF_RUN_STATE_STOLEN, "vmi_run_state.stolen");
 _Static_assert(offsetof(struct vmi_run_state, reserved) == VMI_OFF_RUN_STATE_RESERVED, "vmi_run_state.reserved");
 
+/* What must be carried of a vCPU besides its registers (smp.vcpu_state). Alarms have their counter as index, VMI_TIME_REAL or VMI_TIME_AVAILABLE */
+struct vmi_vcpu_state {
+	__u32 kick; /* its pending bit, 0 or 1; lock.kick restores it */
+	__u32 armed; /* bit n: the alarm on counter n is set, and time.ack_alarm has not reported it for the last time; time.set_alarm restores it */
+	__u32 alarm_vector; /* vector of the alarms that are set */
+	__u32 zero; /* zero */
+	__u64 expiry[2]; /* when an alarm that is set expires or expired, ns */
+	__u64 period[2]; /* its period, ns; 0: it does not repeat */
+	__u64 requested[4]; /* bit n of word n / 64: interrupt vector n is requested and not delivered yet; apic.send_ipi to itself restores it */
+	__u64 reserved[6]; /* zero */
+};
+_Static_assert(sizeof(struct vmi_vcpu_state) == VMI_SIZE_VCPU_STATE, "vmi_vcpu_state");
+_Static_assert(offsetof(struct vmi_vcpu_state, kick) == VMI_OFF_VCPU_STATE_KICK, "vmi_vcpu_state.kick");
+_Static_assert(offsetof(struct vmi_vcpu_state, armed) == VMI_OFF_VCPU_STATE_ARMED, "vmi_vcpu_state.armed");
+_Static_assert(offsetof(struct vmi_vcpu_state, alarm_vector) == VMI_OFF_VCPU_STATE_ALARM_VECTOR, "vmi_vcpu_state.alarm_vector");
+_Static_assert(offsetof(struct vmi_vcpu_state, zero) == VMI_OFF_VCPU_STATE_ZERO, "vmi_vcpu_state.zero");
+_Static_assert(offsetof(struct vmi_vcpu_state, expiry) == VMI_OFF_VCPU_STATE_EXPIRY, "vmi_vcpu_state.expiry");
+_Static_assert(offsetof(struct vmi_vcpu_state, period) == VMI_OFF_VCPU_STATE_PERIOD, "vmi_vcpu_state.period");
+_Static_assert(offsetof(struct vmi_vcpu_state, requested) == VMI_OFF_VCPU_STATE_REQUESTED, "vmi_vcpu_state.requested");
+_Static_assert(offsetof(struct vmi_vcpu_state, reserved) == VMI_OFF_VCPU_STATE_RESERVED, "vmi_vcpu_state.reserved");
+
 /* Argument and result of patch.claim, argument of patch.code: a system-call or cpuid instruction in user text */
 struct vmi_syscall_site {
 	__u64 addr; /* in: user address of the first byte of code */
@@ -1294,6 +1328,7 @@ typedef void vmi_apic_eoi_fn(void);
 typedef int vmi_apic_send_ipi_fn(__u64 icr);
 typedef int vmi_smp_set_ap_state_fn(__u32 vcpu, const struct vmi_ap_state *state);
 typedef __s64 vmi_smp_startup_vector_fn(void);
+typedef int vmi_smp_vcpu_state_fn(__u32 vcpu, struct vmi_vcpu_state *state);
 typedef __u64 vmi_time_frequency_fn(void);
 typedef void vmi_time_read_fn(struct vmi_times *times);
 typedef __u64 vmi_time_wallclock_fn(void);

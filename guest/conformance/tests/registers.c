@@ -258,6 +258,9 @@ static u32 arguments_of(u32 call, u64 *a)
 	case SMP_SET_AP_STATE:
 		a[1] = (u64)buffer;
 		return 2;
+	case SMP_VCPU_STATE:
+		a[1] = (u64)table;
+		return 2;
 	case TIME_READ:
 		a[0] = (u64)buffer;
 		return 1;

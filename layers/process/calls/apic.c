@@ -220,3 +220,30 @@ s64 process_smp_startup_vector(void)
 {
 	return 0;
 }
+
+int process_smp_vcpu_state(u32 number, struct vmi_vcpu_state *state)
+{
+	struct vmi_vcpu_state copy = { 0 };
+	const struct vcpu *v;
+	u32 i;
+
+	if (!vcpu_known(number))
+		return -VMI_ENOENT;
+	v = vcpu_at(number);
+	if (v != this_vcpu() && READ_ONCE(v->s.state) != PHV_VCPU_OFF)
+		return -VMI_EBUSY;
+	copy.kick = READ_ONCE(v->s.kick) != 0 && !FAULT(VCPU_STATE_NO_KICK);
+	for (i = 0; i < 2; i++) {
+		if (!v->alarms[i].armed)
+			continue;
+		copy.armed |= 1U << i;
+		copy.alarm_vector = v->alarm_vector;
+		copy.expiry[i] = v->alarms[i].expiry;
+		copy.period[i] = v->alarms[i].periodic ? v->alarms[i].period : 0;
+	}
+	/* Those of a vCPU that is off are lost, though they may be there until its STARTUP. */
+	for (i = 0; v == this_vcpu() && i < 4; i++)
+		copy.requested[i] = READ_ONCE(v->s.irr[i]);
+	*state = copy;
+	return 0;
+}

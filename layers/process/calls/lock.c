@@ -22,20 +22,11 @@ void process_lock_wait(const u8 *location, u8 value)
 	irq_wait(v, true, FAST(v, F_IRQ));
 }
 
-/* Whether the kernel has given the vCPU layer data. */
-static bool known(u32 vcpu)
-{
-	const struct vmi_percpu *percpu =
-		vcpu < shared->s.vcpu_count ? vcpu_at(vcpu)->percpu : NULL;
-
-	return percpu && percpu->data;
-}
-
 int process_lock_kick(u32 vcpu)
 {
 	struct vcpu *v;
 
-	if (!known(vcpu))
+	if (!vcpu_known(vcpu))
 		return -VMI_ENOENT;
 	v = vcpu_at(vcpu);
 	__atomic_store_n(&v->s.kick, 1, __ATOMIC_SEQ_CST);
@@ -46,14 +37,14 @@ int process_lock_kick(u32 vcpu)
 
 int process_lock_pending(u32 vcpu)
 {
-	if (!known(vcpu))
+	if (!vcpu_known(vcpu))
 		return -VMI_ENOENT;
 	return READ_ONCE(vcpu_at(vcpu)->s.kick) != 0;
 }
 
 int process_lock_preempted(u32 vcpu)
 {
-	if (!known(vcpu))
+	if (!vcpu_known(vcpu))
 		return -VMI_ENOENT;
 	if (FAULT(PREEMPTED_NEVER))
 		return 0;
@@ -68,7 +59,7 @@ int process_lock_yield(u32 vcpu)
 	struct vcpu *me = this_vcpu(), *v;
 	u32 word;
 
-	if (!known(vcpu))
+	if (!vcpu_known(vcpu))
 		return -VMI_ENOENT;
 	v = vcpu_at(vcpu);
 	if (FAULT(YIELD_NOTHING) || !look_preempted(me, v))
@@ -86,5 +77,5 @@ int process_lock_yield(u32 vcpu)
 
 u64 process_lock_run_state(u32 vcpu)
 {
-	return known(vcpu) ? (u64)&vcpu_at(vcpu)->run : 0;
+	return vcpu_known(vcpu) ? (u64)&vcpu_at(vcpu)->run : 0;
 }

@@ -227,6 +227,15 @@ static inline struct vcpu *vcpu_at(u32 number)
 	return to_pointer(PHV_SHARED + PHV_SHARED_VCPUS + number * PHV_VCPU_STRIDE);
 }
 
+/* Whether there is such a vCPU, and the kernel has given it layer data. */
+static inline bool vcpu_known(u32 number)
+{
+	const struct vmi_percpu *percpu =
+		number < shared->s.vcpu_count ? vcpu_at(number)->percpu : NULL;
+
+	return percpu && percpu->data;
+}
+
 static inline struct phv_device *device_at(u32 number)
 {
 	struct phv_device *all = to_pointer(PHV_SHARED + PHV_SHARED_DEVICES);
