@@ -177,9 +177,9 @@ const LONG: &str = "PARAVANE_TEST_LONG";
 /// Limit for the error of the accounted time, in percent.
 const SUM: f64 = 1.0;
 
-/// Four vCPUs that all read the clock, beside programs that use the host's processors twice: the clock
-/// never goes back between vCPUs, the host's is followed, and user, system, idle and stolen time of
-/// each CPU add up to the time that passes, whether it is always busy or sleeps now and then.
+/// Four vCPUs that all read the clock, beside programs that use the host's processors twice: the
+/// clock never goes back between vCPUs, the host's is followed, and user, system, idle and stolen
+/// time of each CPU add up to the time that passes, whether it is always busy or sleeps at times.
 #[test]
 fn time_is_right_where_processors_are_short() {
     let (always, at_times) = if std::env::var_os(LONG).is_some() {

@@ -3,8 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::program::Ends;
+use paravane_tests::worker::Worker;
 use paravane_tests::{linux, program, source_root, vm};
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 const LOCKS: &str = "/sys/kernel/debug/vmi/locks";
 
@@ -85,4 +90,111 @@ fn locks_that_spin_have_no_statistics() {
         );
         assert_eq!(text, "none\n", "{cpus} {append}");
     }
+}
+
+/// The functions that take and release a lock.
+const PAIR: [&str; 4] = [
+    "_raw_spin_lock",
+    "_raw_spin_lock_irqsave",
+    "_raw_spin_unlock_irqrestore",
+    "_raw_spin_unlock_irq",
+];
+
+/// The instructions of `PAIR` in a kernel that has patched its sites: a line for each with its
+/// bytes. Calls have none: that of the slow path, which is taken by contended locks, differs.
+fn instructions(append: &str) -> Vec<String> {
+    let mut machine = vm::command(["--cpus", "2", "--append", append, "--gdb", ":0"])
+        .args(["--", "sync"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let errors = machine.stderr.take().unwrap();
+    let _machine = Ends(machine);
+    // paravane: waiting for gdb -ex 'symbol-file ...' -ex 'target remote ...'
+    let mut line = String::new();
+    BufReader::new(errors).read_line(&mut line).unwrap();
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-q", "-nx", "-batch"]);
+    for command in line.split('\'').skip(1).step_by(2) {
+        gdb.args(["-ex", command]);
+    }
+    gdb.args(["-ex", "break __x64_sys_sync", "-ex", "continue"]);
+    for function in PAIR {
+        gdb.args(["-ex", &format!("disassemble /r {function}")]);
+    }
+    let run = program::finish(gdb.args(["-ex", "kill"]).stdin(Stdio::null()));
+    // 0x... <+4>: TAB bytes TAB instruction
+    let lines = run.stdout.lines().filter_map(|line| line.split_once(" <+"));
+    let lines = lines.map(|(_, rest)| match rest.split_once("\tcall") {
+        Some((bytes, _)) => format!("{} call", bytes.split('\t').next().unwrap()),
+        None => rest.split('<').next().unwrap().trim_end().to_string(),
+    });
+    let lines: Vec<String> = lines.collect();
+    assert!(lines.len() > 4 * PAIR.len(), "{run:?}");
+    lines
+}
+
+/// A lock that nobody else wants is the same instructions with paravirtual locks as without: the
+/// release is a store.
+#[test]
+fn an_uncontended_lock_is_the_same_instructions() {
+    let (locks, plain) = (instructions(""), instructions("nopvspin"));
+    assert_eq!(locks, plain);
+    assert!(
+        locks.iter().any(|line| line.contains("movb   $0x0,(%rdi)")),
+        "{locks:?}"
+    );
+}
+
+/// Calls that wait for a lock or wake a waiter, by name. `lock.preempted` is not one: the scheduler
+/// makes it, too.
+fn calls(machine: &Worker) -> BTreeMap<String, u64> {
+    let run = program::finish(&mut machine.command(&["stats", "one", "--json", "--reset"]));
+    assert_eq!(run.code, 0, "{run:?}");
+    let json: Value = serde_json::from_str(&run.stdout).unwrap();
+    let calls = json["calls"].as_array().unwrap().iter();
+    let all: BTreeMap<String, u64> = calls
+        .map(|call| {
+            (
+                call["name"].as_str().unwrap().to_string(),
+                call["calls"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    // It counts, and the machine has worked.
+    assert!(all["mmu.set_cr3"] > 50, "{all:?}");
+    all.into_iter()
+        .filter(|(name, _)| ["lock.wait", "lock.kick", "lock.yield"].contains(&name.as_str()))
+        .collect()
+}
+
+/// A kernel with paravirtual locks makes no call of the layer for a lock that nobody else wants.
+/// With the other CPUs offline, nobody can.
+#[test]
+fn an_uncontended_lock_makes_no_calls() {
+    const SCRIPT: &str = "while read line; do \
+        [ -z \"$line\" ] || for c in 1 2 3; do \
+        echo $line >/sys/devices/system/cpu/cpu$c/online; done; \
+        for i in $(seq 50); do /bin/true; done; /x/contend 4 1000; done";
+    let folder = tempfile::tempdir().unwrap();
+    linux::compile(
+        &source_root().join("tests/guest/contend"),
+        &folder.path().join("contend"),
+    );
+    let volume = format!("{}:/x:ro", folder.path().display());
+    let mut machine = Worker::start(None, SCRIPT, |_| {
+        vec!["--stats", "--cpus", "4", "--volume", &volume]
+            .into_iter()
+            .map(str::to_string)
+            .collect()
+    });
+    machine.tell("0");
+    calls(&machine);
+    machine.work();
+    assert_eq!(calls(&machine), BTreeMap::new());
+    machine.tell("1");
+    let both = calls(&machine);
+    println!("{both:?}");
+    assert!(both.values().sum::<u64>() > 0, "{both:?}");
+    machine.end();
 }

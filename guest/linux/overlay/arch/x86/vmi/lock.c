@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Paravirtual spinlocks: a queued spinlock whose holder or predecessor does not run lets the vCPU
- * wait in the layer, and its predecessor kicks it. An uncontended lock costs the same as without
- * this file.
+ * wait in the layer, and its predecessor kicks it. The first in the queue looks for itself. So an
+ * uncontended lock is the same instructions as without this file. A layer that does not know which
+ * vCPUs run makes each unlock look for waiters.
  *
  * /sys/kernel/debug/vmi/locks has statistics, in the manner of those of KVM's and Xen's ticket
  * locks. A write to it resets them.
@@ -22,6 +23,8 @@
 #include "vmi.h"
 
 #define BUCKETS 32
+/* _Q_SLOW_VAL of qspinlock_paravirt.h: the head of a queue waits. */
+#define SLOW 3
 
 /* Of one CPU. Times in nanoseconds. Bucket i counts times from 2^i up to, but not, 2^(i+1). */
 struct lock_stats {
@@ -36,6 +39,9 @@ struct lock_stats {
 };
 
 static DEFINE_PER_CPU(struct lock_stats, lock_stats);
+
+/* Whether the release of a lock kicks the head of its queue. */
+static bool unlock_kicks __ro_after_init;
 
 static unsigned int bucket(u64 ns)
 {
@@ -61,6 +67,22 @@ static void lock_slowpath(struct qspinlock *lock, u32 val)
 	this_cpu_inc(lock_stats.histo_spinning[bucket(spun)]);
 }
 
+/*
+ * The head of a queue waits for a lock that nobody will kick it for. While the holder runs, the
+ * lock comes soon. Else it is one of the CPUs without a processor: one of those gets this one's.
+ */
+static void lock_give_way(void)
+{
+	int me = raw_smp_processor_id(), cpu;
+
+	for_each_cpu_wrap(cpu, cpu_online_mask, me) {
+		if (cpu != me && vcpu_is_preempted(cpu)) {
+			vmi.lock_yield(cpu);
+			return;
+		}
+	}
+}
+
 /* The layer waits only while *location is value, and does not lose an earlier kick. */
 static void lock_wait(u8 *location, u8 value)
 {
@@ -69,7 +91,10 @@ static void lock_wait(u8 *location, u8 value)
 	if (in_nmi())
 		return;
 	start = sched_clock();
-	vmi.lock_wait(location, value);
+	if (value == SLOW && !unlock_kicks)
+		lock_give_way();
+	else
+		vmi.lock_wait(location, value);
 	blocked = sched_clock() - start;
 	this_cpu_inc(lock_stats.waits);
 	if (READ_ONCE(*location) == value)
@@ -134,9 +159,13 @@ void __init vmi_init_locks(void)
 		pr_info("VMI: locks spin: \"nopvspin\"\n");
 		return;
 	}
-	__pv_init_lock_hash();
 	pv_ops.lock.queued_spin_lock_slowpath = lock_slowpath;
-	pv_ops.lock.queued_spin_unlock = PV_CALLEE_SAVE(__pv_queued_spin_unlock);
+	unlock_kicks = !vmi.lock_yield ||
+		       !(vmi_layer_features(VMI_SECTION_LOCK) & VMI_LOCK_RUN_STATES);
+	if (unlock_kicks) {
+		__pv_init_lock_hash();
+		pv_ops.lock.queued_spin_unlock = PV_CALLEE_SAVE(__pv_queued_spin_unlock);
+	}
 	pv_ops.lock.wait = lock_wait;
 	pv_ops.lock.kick = lock_kick;
 	pv_ops.lock.vcpu_is_preempted = PV_CALLEE_SAVE(__vmi_vcpu_is_preempted);
