@@ -13,8 +13,8 @@
  * to a hlt, whose signal does the same. So nothing is lost in between. (hlt is used because an
  * invalid opcode costs three times as much under some hypervisors of the host.)
  *
- * A call that returns to the kernel while an interrupt is pending needs no signal: ph_deliver enters
- * the interrupt's gate as a call would. That is the way of each interrupt that ends a halt.
+ * A call that returns to the kernel while an interrupt is pending needs no signal: ph_deliver
+ * enters the interrupt's gate. That is the way of each interrupt that ends a halt.
  */
 #include "common/asm.h"
 #include "state/offsets.h"

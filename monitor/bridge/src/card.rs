@@ -257,10 +257,16 @@ impl Port {
         Ok(sent != Sent::NoBuffer)
     }
 
-    /// Tells the guest of what was passed on.
+    /// Tells the guest of what was passed on: one interrupt, after which it looks at both queues.
     pub fn signal(&mut self) {
+        let mut due = None;
         for queue in [&mut self.rx, &mut self.tx].into_iter().flatten() {
-            queue.signal();
+            if queue.inject() {
+                due = Some(&*queue);
+            }
+        }
+        if let Some(queue) = due {
+            queue.notify();
         }
     }
 

@@ -268,6 +268,24 @@ fn a_driver_that_looks_by_itself_is_not_interrupted() {
     assert_eq!(guest.count.0.load(Ordering::SeqCst), before + 1);
 }
 
+/// A driver that waits for both hears once of a frame that was sent and one that came.
+#[test]
+fn a_round_is_one_interrupt() {
+    let mut guest = guest();
+    guest.up(0);
+    guest.post(8, 2048);
+    guest.work(1);
+    for ring in [guest.rx.as_ref().unwrap(), guest.tx.as_ref().unwrap()] {
+        let _ = ring.here.rest();
+    }
+    let before = guest.count.0.load(Ordering::SeqCst);
+    guest.send(&[(&query(), 0)]);
+    guest.work(1);
+    assert_eq!(guest.count.0.load(Ordering::SeqCst), before + 1);
+    assert_eq!(guest.received().len(), 1);
+    assert!(guest.tx.as_mut().unwrap().north.take().unwrap().is_some());
+}
+
 #[test]
 fn the_bridge_asks_for_notifications_only_while_it_sleeps() {
     let mut guest = guest();

@@ -325,15 +325,31 @@ impl Endpoint {
 
     /// Tells the client of what was passed on, if it wants to know and does not know already.
     pub fn signal(&mut self) {
-        if !std::mem::take(&mut self.news) {
-            return;
-        }
-        if self.to_north.inject() {
-            self.statistics.notified += 1;
+        if self.inject() {
             self.notify.notify();
-        } else {
-            self.statistics.quiet += 1;
         }
+    }
+
+    /// As [`signal`](Endpoint::signal), but leaves the notification to the caller. True: one is
+    /// due, which may serve several queues of a client.
+    #[must_use]
+    pub fn inject(&mut self) -> bool {
+        if !std::mem::take(&mut self.news) {
+            return false;
+        }
+        let due = self.to_north.inject();
+        let counter = if due {
+            &mut self.statistics.notified
+        } else {
+            &mut self.statistics.quiet
+        };
+        *counter += 1;
+        due
+    }
+
+    /// Notifies the client: it looks at all of its queues.
+    pub fn notify(&self) {
+        self.notify.notify();
     }
 
     /// The device begins to look at the queue by itself: the client need not notify it.
