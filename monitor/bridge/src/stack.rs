@@ -18,10 +18,11 @@
 //!
 //! virtio-net's thread sleeps while the program works. Its file wakes the thread that waits for all
 //! files, and that wakes the card's: two switches of threads more. Here the bridge looks by itself
-//! for a while (`poll-us`), but only where it can pay off ([`Looks`]): after it has passed something
-//! on to the host, and before it has an answer for the guest. After that the guest works, probably
-//! on the same CPU, which the bridge leaves to it at once. A vCPU that still runs while the bridge
-//! looks, on its way to a halt, may have been preempted by the bridge: each look yields to it.
+//! for a while (`poll-us`), but only where it can pay off ([`Looks`]): after it has passed
+//! something on to the host, and before it has an answer for the guest. After that the guest works,
+//! probably on the same CPU, which the bridge leaves to it at once. A vCPU that still runs while
+//! the bridge looks, on its way to a halt, may have been preempted by the bridge: each look yields
+//! to it.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap, word};
 use crate::looks::Looks;
