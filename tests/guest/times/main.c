@@ -4,8 +4,7 @@
  * each 20 ms. Prints how often it was less than another CPU had read before, and for each CPU the
  * time that /proc/stat has for it, user to steal, in percent of the time that has passed.
  *
- * A CPU's times are as of its last tick. So each thread reads those of its own CPU, which has had a
- * tick since it got its processor back.
+ * A CPU's times are as of its last tick. So each thread reads those of its own CPU, just after one.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -13,15 +12,14 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MOST 64
 #define PERIOD_NS 20000000LL
-/* A look that took longer was interrupted. */
+/* Looks with a longer time between them were interrupted. */
 #define SHORT_NS 2000000LL
-#define TRIES 200
+#define TRIES 20000
 
 /* The times of a CPU in ticks, by their place in /proc/stat, and when they were read. */
 struct look {
@@ -60,23 +58,31 @@ static void read_ticks(int cpu, long long *v)
 	fclose(file);
 }
 
-/* The shortest of some looks. */
-static void look(int cpu, struct look *best)
+static long long sum_of(const struct look *one)
 {
-	long long least = -1, before, passed;
-	struct look one;
+	long long sum = 0;
 	int i;
 
-	for (i = 0; i < TRIES && (least < 0 || least > SHORT_NS); i++) {
-		before = now();
+	for (i = 0; i < 8; i++)
+		sum += one->ticks[i];
+	return sum;
+}
+
+/* Reads again and again until the CPU has just had a tick, which no interruption hides. */
+static void look(int cpu, struct look *found)
+{
+	struct look one = { 0 };
+	int i;
+
+	for (i = 0; i < TRIES; i++) {
+		long long before = sum_of(&one), begun = one.when;
+
 		read_ticks(cpu, one.ticks);
 		one.when = now();
-		passed = one.when - before;
-		if (least < 0 || passed < least) {
-			*best = one;
-			least = passed;
-		}
+		if (i && sum_of(&one) != before && one.when - begun < SHORT_NS)
+			break;
 	}
+	*found = one;
 }
 
 static void *watch(void *arg)
