@@ -22,6 +22,7 @@ pub mod system;
 pub mod tracer;
 pub mod tree;
 pub mod user;
+pub mod vbusd;
 pub mod victims;
 pub mod vm;
 pub mod vmi_guest;

@@ -5,113 +5,42 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Ends, Run};
+use paravane_tests::vbusd::Vbusd;
 use paravane_tests::vm;
 use paravane_vbus_client::{Client, Options};
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
+use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A user's vbusd, which is killed with the value.
-struct Daemon {
-    child: Child,
-    state: TempDir,
+/// A machine on a bus, whose script runs with its address set.
+fn machine(vbusd: &Vbusd, bus: &str, address: &str, script: &str) -> Command {
+    let net = format!("bus:{bus}/{bus}-switch");
+    let script =
+        format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up || exit 9\n{script}");
+    let words = ["--net", &net, "--timeout", "120", "--", "sh", "-c", &script];
+    let mut command = vm::command(words);
+    command.env("XDG_STATE_HOME", vbusd.state.path());
+    command
 }
 
-impl Daemon {
-    /// With the buses `lan` and `other`, and a switch of its own on each.
-    fn start() -> Self {
-        let state = tempfile::tempdir().unwrap();
-        let daemon = Daemon {
-            child: spawn(&state),
-            state,
-        };
-        for bus in ["lan", "other"] {
-            let switch = format!("{bus}-switch");
-            daemon.done(&["create-bus", bus]);
-            daemon.done(&["create-device", &switch, "venet-switch"]);
-            daemon.done(&["link", bus, &switch]);
-        }
-        daemon
-    }
-
-    fn done(&self, words: &[&str]) -> String {
-        let run = administer(&self.state, words);
-        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{words:?}");
-        run.stdout
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn again(&mut self) {
-        self.child = spawn(&self.state);
-    }
-
-    /// A machine on a bus, whose script runs with its address set.
-    fn machine(&self, bus: &str, address: &str, script: &str) -> Command {
-        let net = format!("bus:{bus}/{bus}-switch");
-        let script =
-            format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up || exit 9\n{script}");
-        let words = ["--net", &net, "--timeout", "120", "--", "sh", "-c", &script];
-        let mut command = vm::command(words);
-        command.env("XDG_STATE_HOME", self.state.path());
-        command
-    }
-
-    fn run(&self, bus: &str, address: &str, script: &str) -> Run {
-        program::finish(&mut self.machine(bus, address, script))
-    }
-
-    /// A machine that runs until it is ended. Returns when its script has printed a line.
-    fn serve(&self, bus: &str, address: &str, script: &str) -> Ends {
-        let mut command = self.machine(bus, address, script);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Ends(child)
-    }
+fn run(vbusd: &Vbusd, bus: &str, address: &str, script: &str) -> Run {
+    program::finish(&mut machine(vbusd, bus, address, script))
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn folder(state: &TempDir) -> PathBuf {
-    state.path().join("paravane/vbus")
-}
-
-fn administer(state: &TempDir, words: &[&str]) -> Run {
-    let socket = folder(state).join("socket");
-    let mut all = vec!["vbus"];
-    all.extend(words);
-    all.extend(["--socket", socket.to_str().unwrap()]);
-    program::run(all)
-}
-
-fn spawn(state: &TempDir) -> Child {
-    let mut command = Command::new(program::path());
-    command.args(["vbus", "daemon", "--folder"]);
-    let child = command.arg(folder(state)).spawn().unwrap();
-    let begun = Instant::now();
-    while administer(state, &["ls"]).code != 0 {
-        assert!(begun.elapsed() < PATIENCE, "vbusd does not listen");
-        thread::sleep(Duration::from_millis(20));
-    }
-    child
+/// A machine that runs until it is ended. Returns when its script has printed a line.
+fn serve(vbusd: &Vbusd, bus: &str, address: &str, script: &str) -> Ends {
+    let mut command = machine(vbusd, bus, address, script);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    Ends(child)
 }
 
 /// A process of the host on the bus: the address 10.8.0.9, which answers pings.
@@ -124,9 +53,9 @@ struct Host {
 const HOST: [u8; 4] = [10, 8, 0, 9];
 
 impl Host {
-    fn start(daemon: &Daemon, bus: &str) -> Self {
+    fn start(daemon: &Vbusd, bus: &str) -> Self {
         let options = Options {
-            socket: folder(&daemon.state).join("socket"),
+            socket: daemon.socket(),
             bus: bus.to_string(),
             device: format!("{bus}-switch"),
             count: 64,
@@ -208,10 +137,11 @@ fn server(mib: u32) -> String {
 
 #[test]
 fn guests_and_a_process_of_one_bus_meet_and_others_do_not() {
-    let daemon = Daemon::start();
+    let daemon = Vbusd::start(&["lan", "other"]);
     let host = Host::start(&daemon, "lan");
-    let _server = daemon.serve("lan", "10.8.0.1", &server(8));
-    let met = daemon.run(
+    let _server = serve(&daemon, "lan", "10.8.0.1", &server(8));
+    let met = run(
+        &daemon,
         "lan",
         "10.8.0.2",
         "ping -c 5 -W 5 10.8.0.9 >/dev/null && echo host
@@ -227,7 +157,8 @@ fn guests_and_a_process_of_one_bus_meet_and_others_do_not() {
     );
     assert!(host.answered.load(Ordering::SeqCst) >= 5);
     // The same addresses on another bus.
-    let alone = daemon.run(
+    let alone = run(
+        &daemon,
         "other",
         "10.8.0.2",
         "for at in 1 9; do ping -c 2 -W 1 10.8.0.$at >/dev/null && echo $at; done; echo none",
@@ -242,8 +173,8 @@ fn guests_and_a_process_of_one_bus_meet_and_others_do_not() {
 /// Each thread that shares memory with vbusd or speaks to it has a policy.
 #[test]
 fn the_threads_of_the_bus_are_confined() {
-    let daemon = Daemon::start();
-    let machine = daemon.serve("lan", "10.8.0.1", "echo ready; sleep 1000");
+    let daemon = Vbusd::start(&["lan", "other"]);
+    let machine = serve(&daemon, "lan", "10.8.0.1", "echo ready; sleep 1000");
     let tasks = std::fs::read_dir(format!("/proc/{}/task", machine.0.id())).unwrap();
     let mut found = Vec::new();
     for task in tasks {
@@ -265,9 +196,10 @@ fn the_threads_of_the_bus_are_confined() {
 /// A download is under way when vbusd is killed, and goes on with the next one.
 #[test]
 fn guests_continue_when_vbusd_was_killed_and_started_again() {
-    let mut daemon = Daemon::start();
-    let _server = daemon.serve("lan", "10.8.0.1", &server(64));
-    let mut command = daemon.machine(
+    let mut daemon = Vbusd::start(&["lan", "other"]);
+    let _server = serve(&daemon, "lan", "10.8.0.1", &server(64));
+    let mut command = machine(
+        &daemon,
         "lan",
         "10.8.0.2",
         "wget -q -O - http://10.8.0.1/sum > /tmp/theirs
@@ -293,12 +225,12 @@ fn guests_continue_when_vbusd_was_killed_and_started_again() {
 
 #[test]
 fn a_card_disappears_and_comes_with_its_device() {
-    let daemon = Daemon::start();
+    let daemon = Vbusd::start(&["lan", "other"]);
     let script = "echo here; read x
         while test -e /sys/class/net/eth0; do sleep 0.1; done; echo gone; read x
         while ! test -e /sys/class/net/eth0; do sleep 0.1; done; echo back
         cat /sys/bus/vbus/devices/*/type";
-    let mut command = daemon.machine("lan", "10.8.0.2", script);
+    let mut command = machine(&daemon, "lan", "10.8.0.2", script);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -317,7 +249,7 @@ fn a_card_disappears_and_comes_with_its_device() {
 
 #[test]
 fn what_cannot_be_is_refused_in_a_line() {
-    let daemon = Daemon::start();
+    let daemon = Vbusd::start(&["lan", "other"]);
     daemon.done(&["create-device", "mirror", "echo"]);
     daemon.done(&["link", "lan", "mirror"]);
     let refused = |net: &str, more: &[&str], part: &str| {
