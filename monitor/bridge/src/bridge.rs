@@ -3,6 +3,7 @@
 
 use crate::card::word;
 use crate::command::{Command, event, status};
+use crate::console::Console;
 use crate::disk::{Attached, Disk};
 use crate::far::Far;
 use crate::memory::{Guest, Range};
@@ -36,6 +37,7 @@ const _: () = assert!(DATA as u64 == layout::VBUS_BRIDGE_DATA && DATA == limits:
 const POLL_STACK: &str = "60";
 const POLL_FAR: &str = "30";
 const POLL_DISK: &str = "0";
+const POLL_CONSOLE: &str = "0";
 
 const OPEN: u32 = word(layout::VBUS_COMMAND_OPEN);
 const CLOSE: u32 = word(layout::VBUS_COMMAND_CLOSE);
@@ -66,6 +68,7 @@ enum Model {
     Stack(Box<Stack>),
     Far(Box<Far>),
     Disk(Box<Disk>),
+    Console(Box<Console>),
 }
 
 /// A bridge of a machine, with one device.
@@ -137,6 +140,14 @@ impl Bridge {
         Ok(bridge)
     }
 
+    /// With a console.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn console(console: Console) -> Result<Self, Error> {
+        Bridge::new("vconsole", Model::Console(Box::new(console)), None)
+    }
+
     fn new(
         name: &'static str,
         model: Model,
@@ -177,6 +188,10 @@ impl Bridge {
             Some(Model::Disk(mut disk)) => {
                 disk.start(waker);
                 ("vblk", disk, POLL_DISK)
+            }
+            Some(Model::Console(mut console)) => {
+                console.start(waker);
+                ("vconsole", console, POLL_CONSOLE)
             }
         };
         let poll = [("poll-us".to_string(), poll.to_string())];

@@ -8,14 +8,18 @@
 //!
 //! A device of that bus does the work. [`Stack`] is a card on the user-mode network. [`Far`] is a
 //! card on the bus of a vbusd, of which the monitor is a client: frames are copied between the
-//! guest's memory and the monitor's, so vbusd never has memory of a guest. [`Disk`] is a disk. A
-//! machine with several devices has a bridge for each, so each has a thread and a policy.
+//! guest's memory and the monitor's, so vbusd never has memory of a guest. [`Disk`] is a disk,
+//! [`Console`] a console. A machine with several devices has a bridge for each, so each has a
+//! thread and a policy.
 
 #![deny(unsafe_code)]
 
 mod bridge;
 mod card;
 mod command;
+mod console;
+#[cfg(test)]
+mod console_tests;
 mod disk;
 mod far;
 #[cfg(test)]
@@ -33,6 +37,7 @@ mod test_guest;
 mod tests;
 
 pub use bridge::Bridge;
+pub use console::Console;
 pub use disk::{Disk, Fault};
 pub use far::Far;
 pub use stack::Stack;

@@ -262,6 +262,21 @@ impl Guest {
         self.open_disk();
     }
 
+    /// Begins, opens the console, and shares its queues.
+    pub fn up_console(&mut self) {
+        let begun = self.ask(layout::VBUS_COMMAND_START, Ask::default());
+        assert_eq!(begun.status, 0);
+        let ask = Ask {
+            interface: 1,
+            number: 1,
+            ..Ask::default()
+        };
+        let opened = self.ask(layout::VBUS_COMMAND_OPEN, ask);
+        assert_eq!((opened.status, opened.connection), (0, 0));
+        assert_eq!(self.share(0, Role::Receive), 0);
+        assert_eq!(self.share(1, Role::Transmit), 0);
+    }
+
     /// Posts empty buffers of a size.
     pub fn post(&mut self, count: u32, len: u32) {
         let rx = self.rx.as_mut().unwrap();

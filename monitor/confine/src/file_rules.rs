@@ -77,12 +77,15 @@ impl Files {
         }))
     }
 
-    /// A machine's own folder, if it has one, and a socket that the thread removes.
-    pub fn state(folder: Option<&Path>, socket: Option<&Path>) -> Self {
+    /// A machine's own folder, if it has one, and sockets that the thread removes.
+    pub fn state<'a>(folder: Option<&Path>, sockets: impl IntoIterator<Item = &'a Path>) -> Self {
         Files(Some(Below {
             all: folder.map(Path::to_path_buf).into_iter().collect(),
             remove: parent(folder),
-            remove_files: parent(socket),
+            remove_files: sockets
+                .into_iter()
+                .filter_map(|path| parent(Some(path)).pop())
+                .collect(),
             ..Below::default()
         }))
     }

@@ -13,6 +13,7 @@ pub mod layout;
 pub mod output_log;
 pub mod root;
 mod run;
+mod socket;
 pub mod spec;
 pub mod stats;
 pub mod store;

@@ -7,7 +7,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A machine, as it is stored in a file for `start`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +48,9 @@ pub struct Spec {
     /// The socket that serves metrics.
     #[serde(default)]
     pub metrics: Option<PathBuf>,
+    /// The sockets of its consoles.
+    #[serde(default)]
+    pub consoles: Vec<PathBuf>,
     /// Debuggers may trace the machine's processes.
     pub debuggable: bool,
     /// The layer counts its calls.
@@ -75,6 +78,12 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// The sockets that the machine makes.
+    pub fn sockets(&self) -> impl Iterator<Item = &Path> {
+        let all = self.metrics.iter().chain(&self.consoles);
+        all.map(PathBuf::as_path)
+    }
+
     /// Whether a heuristic is on.
     pub fn uses(&self, heuristic: Heuristic) -> bool {
         !self.without.contains(&heuristic)

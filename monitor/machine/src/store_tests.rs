@@ -28,6 +28,7 @@ fn spec() -> Spec {
         net: Net::None,
         publish: Vec::new(),
         metrics: None,
+        consoles: Vec::new(),
         debuggable: false,
         stats: false,
         timeout: Some(1),

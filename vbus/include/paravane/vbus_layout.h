@@ -73,6 +73,9 @@
 #define VBUS_BLOCK_MORE 0x1 /* vbus_descriptor.flags: the request goes on in the next descriptor */
 #define VBUS_BLOCK_UNMAP 0x1 /* vbus_block_request.flags, of VBUS_BLOCK_ZERO: the room may be released */
 
+/* virtual-console: bytes in both directions, in packets without a meaning. It has no calls */
+#define VBUS_CONSOLE_PACKET 0x1000 /* most bytes of a packet of the north */
+
 /* The bridge of a machine */
 #define VBUS_BRIDGE_MAGIC 0x47425356 /* vbus_bridge.magic: VSBG */
 #define VBUS_BRIDGE_VERSION 0x1 /* vbus_bridge.version */

@@ -116,6 +116,10 @@ pub const VBUS_BLOCK_MORE: u64 = 0x1;
 /// Vbus_block_request.flags, of VBUS_BLOCK_ZERO: the room may be released.
 pub const VBUS_BLOCK_UNMAP: u64 = 0x1;
 
+// virtual-console: bytes in both directions, in packets without a meaning. It has no calls
+/// Most bytes of a packet of the north.
+pub const VBUS_CONSOLE_PACKET: u64 = 0x1000;
+
 // The bridge of a machine
 /// Vbus_bridge.magic: VSBG.
 pub const VBUS_BRIDGE_MAGIC: u64 = 0x47425356;

@@ -165,6 +165,11 @@ pub struct MachineOptions {
     #[arg(long, value_name = "PATH")]
     pub metrics: Option<PathBuf>,
 
+    /// Add a console of a virtual bus, /dev/vbc0 and so on in the guest, to which clients of a
+    /// socket connect: `socat -,raw,echo=0 UNIX-CONNECT:PATH` (may be repeated)
+    #[arg(long, value_name = "PATH")]
+    pub console: Vec<PathBuf>,
+
     /// Allow debuggers to trace the machine's processes
     #[arg(long)]
     pub debuggable: bool,

@@ -78,6 +78,7 @@ fn only_processes(spec: &Spec) -> Option<&'static str> {
         (matches!(spec.net, Net::Venet(_)), "--net venet"),
         (matches!(spec.net, Net::Bus { .. }), "--net bus"),
         (disks.any(Disk::is_on_bus), "a disk with :vbus"),
+        (!spec.consoles.is_empty(), "--console"),
     ]
     .iter()
     .find_map(|(asked, option)| asked.then_some(*option))

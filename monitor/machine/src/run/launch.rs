@@ -243,7 +243,7 @@ impl Machine {
             resources,
             kernel: self.symbols,
             metrics,
-            files: Files::state(folder, self.spec.metrics.as_deref()),
+            files: Files::state(folder, self.spec.sockets()),
             starter,
         })
     }

@@ -3,6 +3,7 @@
 
 use super::network::{self, Connected, NetworkReport};
 use super::superblock;
+use crate::socket;
 use crate::spec::{Disk, DiskDevice, DiskMode, Heuristic, Spec, Volume, VolumeCache};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Mount;
@@ -34,6 +35,8 @@ pub struct Resources {
     /// The machine has a disk that outlives it.
     pub keeps: bool,
     pub connected: Connected,
+    /// The sockets of consoles are removed with it.
+    _consoles: Vec<socket::Name>,
 }
 
 impl Resources {
@@ -91,6 +94,13 @@ impl Resources {
                 kind: "virtiofs".to_string(),
                 read_only: volume.read_only,
             });
+        }
+        for path in &spec.consoles {
+            let context = || format!("--console {}", path.display());
+            let (listener, name) = socket::listen(path).with_context(context)?;
+            let console = bridge::Console::new(listener).with_context(context)?;
+            devices.push(Model::Own(Box::new(Bridge::console(console)?)));
+            resources._consoles.push(name);
         }
         resources.connected = network::connect(spec, report, devices)?;
         Ok(resources)

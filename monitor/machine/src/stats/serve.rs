@@ -5,15 +5,14 @@
 //! thread has its own policy, and no client can keep it from answering others.
 
 use super::{Stats, prometheus};
-use anyhow::{Context, bail};
+use crate::socket;
+use anyhow::Context;
 use paravane_confine::{self as confine, Files};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
@@ -29,9 +28,7 @@ const MAX_CLIENTS: usize = 32;
 /// The socket and its thread, until this is dropped.
 #[derive(Debug)]
 pub struct Metrics {
-    path: PathBuf,
-    /// Device and inode of the socket's file.
-    own: (u64, u64),
+    _name: socket::Name,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,12 +39,12 @@ impl Metrics {
         path: &Path,
         figures: impl Fn() -> Stats + Send + 'static,
     ) -> anyhow::Result<Self> {
-        let listener = listen(path).with_context(|| format!("--metrics {}", path.display()))?;
-        let meta = fs::symlink_metadata(path)?;
+        let context = || format!("--metrics {}", path.display());
+        let (listener, name) = socket::listen(path).with_context(context)?;
+        listener.set_nonblocking(true)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut metrics = Metrics {
-            path: path.to_path_buf(),
-            own: (meta.dev(), meta.ino()),
+            _name: name,
             stop: Arc::clone(&stop),
             thread: None,
         };
@@ -79,30 +76,7 @@ impl Drop for Metrics {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        // Do not remove a socket that another program has put there.
-        if fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.own) {
-            let _ = fs::remove_file(&self.path);
-        }
     }
-}
-
-/// Binds the socket. Replaces only a socket that no process listens on.
-fn listen(path: &Path) -> anyhow::Result<UnixListener> {
-    if let Ok(meta) = fs::symlink_metadata(path) {
-        if !meta.file_type().is_socket() {
-            bail!("there is something that is no socket");
-        }
-        match UnixStream::connect(path) {
-            Ok(_) => bail!("somebody listens there already"),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path)?
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let listener = UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }
 
 struct Client {
@@ -245,25 +219,5 @@ mod tests {
         for bad in ["", "\r\n\r\n", "GET /metrics", "\0\u{ff} x"] {
             assert!(ask(bad).starts_with("HTTP/1.0 400 "), "{bad:?}");
         }
-    }
-
-    #[test]
-    fn only_a_socket_without_a_listener_is_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        drop(UnixListener::bind(&path).unwrap());
-        let listener = listen(&path).unwrap();
-        assert!(
-            listen(&path)
-                .unwrap_err()
-                .to_string()
-                .contains("somebody listens")
-        );
-        drop(listener);
-        let file = folder.path().join("file");
-        fs::write(&file, "mine").unwrap();
-        assert!(listen(&file).unwrap_err().to_string().contains("no socket"));
-        assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
-        assert!(listen(&folder.path().join("no/such")).is_err());
     }
 }

@@ -48,6 +48,12 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         net: machine::net(&args.net, &args.publish)?,
         publish: args.publish.iter().map(ToString::to_string).collect(),
         metrics: absolute(&args.metrics).context("--metrics")?,
+        consoles: args
+            .console
+            .iter()
+            .map(std::path::absolute)
+            .collect::<Result<_, _>>()
+            .context("--console")?,
         debuggable: args.debuggable,
         stats: args.stats,
         timeout: args.timeout,

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A console, with a guest and clients that the test plays.
+
+use crate::test_guest::{Ask, COUNT, Guest};
+use crate::{Bridge, Console};
+use paravane_devices::OwnDevice;
+use paravane_vbus_shm::layout;
+use paravane_vbus_shm::north::Buffer;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("console")
+    }
+
+    fn connect(&self) -> UnixStream {
+        let client = UnixStream::connect(self.socket()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        client
+    }
+}
+
+/// A guest with a console that is up, and the place of its socket.
+fn guest() -> (Guest, Place) {
+    let place = Place {
+        folder: tempfile::tempdir().unwrap(),
+    };
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let console = Console::new(listener).unwrap();
+    let mut guest = Guest::new(Bridge::console(console).unwrap());
+    guest.up_console();
+    (guest, place)
+}
+
+/// Lets the bridge look at the host.
+fn look(guest: &mut Guest) {
+    guest.bridge.serve(true, 0);
+    guest.work(1);
+}
+
+/// What has come.
+fn read(client: &mut UnixStream) -> Vec<u8> {
+    let (mut all, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        match client.read(&mut part) {
+            Ok(0) => return all,
+            Ok(count) => all.extend_from_slice(&part[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return all,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The packets of the guest that went back to it.
+fn taken(guest: &mut Guest) -> usize {
+    let tx = guest.tx.as_mut().unwrap();
+    let mut count = 0;
+    while tx.north.take().unwrap().is_some() {
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn bytes_go_both_ways() {
+    let (mut guest, place) = guest();
+    let mut client = place.connect();
+    guest.post(4, 16);
+    client.write_all(b"from the host, and it is long").unwrap();
+    guest.send(&[(b"from ", 0), (b"the guest", 0)]);
+    look(&mut guest);
+    assert_eq!(read(&mut client), b"from the guest");
+    assert_eq!(taken(&mut guest), 2);
+    let came: Vec<u8> = guest.received().into_iter().flat_map(|one| one.0).collect();
+    assert_eq!(came, b"from the host, and it is long");
+}
+
+#[test]
+fn bytes_wait_for_a_client_and_for_the_guest() {
+    let (mut guest, place) = guest();
+    guest.send(&[(b"early", 0)]);
+    look(&mut guest);
+    assert_eq!(taken(&mut guest), 0, "taken without a client");
+    let mut client = place.connect();
+    client.write_all(b"also early").unwrap();
+    look(&mut guest);
+    assert_eq!(read(&mut client), b"early");
+    assert_eq!(taken(&mut guest), 1);
+    assert!(guest.received().is_empty());
+    guest.post(1, 64);
+    guest.work(1);
+    assert_eq!(guest.received()[0].0, b"also early");
+}
+
+#[test]
+fn a_client_that_does_not_read_stops_the_guest_and_loses_nothing() {
+    let (mut guest, place) = guest();
+    let mut client = place.connect();
+    let part = [b'x'; 4096];
+    let mut sent = 0;
+    // Until the socket is full.
+    for _ in 0..1000 {
+        while guest.tx.as_ref().unwrap().north.room() > 0 {
+            guest.send(&[(&part[..], 0)]);
+            sent += part.len();
+        }
+        look(&mut guest);
+        if taken(&mut guest) == 0 {
+            break;
+        }
+    }
+    assert_eq!(guest.tx.as_ref().unwrap().north.room(), 0, "never full");
+    let mut came = 0;
+    while came < sent {
+        let part = read(&mut client);
+        assert!(!part.is_empty(), "{came} of {sent}");
+        came += part.len();
+        look(&mut guest);
+    }
+    assert_eq!(taken(&mut guest), COUNT as usize);
+}
+
+#[test]
+fn one_client_follows_another_and_gets_what_it_left() {
+    let (mut guest, place) = guest();
+    let mut first = place.connect();
+    look(&mut guest);
+    let mut second = place.connect();
+    guest.send(&[(b"for the first", 0)]);
+    look(&mut guest);
+    assert_eq!(read(&mut first), b"for the first");
+    drop(first);
+    guest.send(&[(b"for the second", 0)]);
+    look(&mut guest);
+    assert_eq!(read(&mut second), b"for the second");
+    // A driver leaves, and another one comes.
+    guest.up_console();
+    guest.post(1, 64);
+    second.write_all(b"again").unwrap();
+    guest.send(&[(b"and again", 0)]);
+    look(&mut guest);
+    assert_eq!(read(&mut second), b"and again");
+    assert_eq!(guest.received()[0].0, b"again");
+}
+
+#[test]
+fn a_driver_that_breaks_a_rule_loses_the_connection() {
+    let outside = u64::MAX - 100;
+    for (ptr, len) in [(outside, 10), (crate::test_guest::BUFFERS, 4097)] {
+        let (mut guest, place) = guest();
+        let _client = place.connect();
+        let tx = guest.tx.as_mut().unwrap();
+        let buffer = Buffer {
+            cookie: 0,
+            ptr,
+            len,
+            flags: 0,
+        };
+        tx.north.post(buffer).unwrap();
+        look(&mut guest);
+        let event = guest.ask(layout::VBUS_COMMAND_EVENT, Ask::default());
+        assert_eq!(u64::from(event.number), layout::VBUS_EVENT_CLOSED);
+    }
+}
+
+#[test]
+fn an_idle_console_waits() {
+    let (mut guest, place) = guest();
+    let mut client = place.connect();
+    look(&mut guest);
+    client.write_all(b"x").unwrap();
+    // `work` panics if the bridge never waits: a byte for which there is no buffer, a client that
+    // has gone meanwhile.
+    look(&mut guest);
+    drop(client);
+    look(&mut guest);
+    guest.post(1, 8);
+    guest.work(1);
+    assert_eq!(guest.received()[0].0, b"x");
+    look(&mut guest);
+}

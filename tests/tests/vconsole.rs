@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Consoles of a virtual bus: terminals of a guest whose other end is a socket of the host.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::program::{self, Ends};
+use paravane_tests::vm;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{ChildStdout, Stdio};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A machine with these consoles.
+fn start(sockets: &[&Path], script: &str) -> (Ends, BufReader<ChildStdout>) {
+    let mut command = vm::command(["--net", "none", "--timeout", "100"]);
+    for socket in sockets {
+        command.arg("--console").arg(socket);
+    }
+    command.args(["--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    (Ends(child), output)
+}
+
+fn line(reader: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    line
+}
+
+fn connect(path: &Path) -> UnixStream {
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Two terminals; many bytes in both directions, of every value; a client that goes, and a driver
+/// that goes and comes.
+#[test]
+fn bytes_of_every_value_go_both_ways_and_none_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let script = "set -e
+        for n in 0 1; do stty raw -echo < /dev/vbc$n; done
+        cat /sys/bus/vbus/devices/*/type; echo ready
+        # More than all queues hold: its writer waits for the reader here, and the other way round.
+        head -c 2000000 < /dev/vbc0 > /tmp/came
+        sha256sum < /tmp/came | cut -d ' ' -f 1
+        cat /tmp/came > /dev/vbc0
+        read word < /dev/vbc1; echo $word
+        driver=/sys/bus/vbus/drivers/vconsole
+        device=$(basename $(readlink -f /sys/class/tty/vbc1/device))
+        exec 3< /dev/vbc1
+        echo $device > $driver/unbind
+        test ! -e /dev/vbc1
+        # Who has it open gets an end.
+        read word <&3 && exit 4
+        exec 3<&-
+        echo $device > $driver/bind
+        stty raw -echo < /dev/vbc1
+        echo back > /dev/vbc1
+        read word < /dev/vbc1; echo $word";
+    let (mut machine, mut output) = start(&[&first, &second], script);
+    for expected in ["virtual-console\n", "virtual-console\n", "ready\n"] {
+        assert_eq!(line(&mut output), expected);
+    }
+    let bytes: Vec<u8> = (0..2_000_000u32)
+        .map(|n| (n ^ (n >> 8)).to_le_bytes()[0])
+        .collect();
+    let sent = bytes.clone();
+    let mut writer = connect(&first);
+    let mut client = writer.try_clone().unwrap();
+    let thread = std::thread::spawn(move || writer.write_all(&sent).unwrap());
+    let file = folder.path().join("bytes");
+    fs::write(&file, &bytes).unwrap();
+    let sum = line(&mut output);
+    thread.join().unwrap();
+    let mut back = vec![0; bytes.len()];
+    client.read_exact(&mut back).unwrap();
+    assert!(back == bytes, "other bytes came back");
+    let expected = std::process::Command::new("sha256sum").arg(&file).output();
+    let expected = String::from_utf8(expected.unwrap().stdout).unwrap();
+    assert_eq!(sum.trim(), expected.split(' ').next().unwrap());
+    let mut other = connect(&second);
+    other.write_all(b"one\n").unwrap();
+    assert_eq!(line(&mut output), "one\n");
+    drop(other);
+    let other = connect(&second);
+    let mut reader = BufReader::new(other.try_clone().unwrap());
+    assert_eq!(line(&mut reader), "back\n");
+    (&other).write_all(b"two\n").unwrap();
+    assert_eq!(line(&mut output), "two\n");
+    assert_eq!(machine.0.wait().unwrap().code(), Some(0));
+    assert!(!first.exists() && !second.exists(), "sockets are left");
+}
+
+/// A shell on a console, as docs/vbus.md says.
+#[test]
+fn a_shell_works_on_a_console() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("console");
+    let script = "getty -n -l /bin/sh 0 vbc0 & wait $!";
+    let (mut machine, _output) = start(&[&socket], script);
+    let begun = std::time::Instant::now();
+    while !socket.exists() {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut client = connect(&socket);
+    let mut all = Vec::new();
+    let mut byte = [0];
+    // The prompt.
+    while !all.ends_with(b"# ") {
+        client.read_exact(&mut byte).unwrap();
+        all.extend(byte);
+    }
+    client
+        .write_all(b"tty; echo $((6 * 7)) >$(tty); exit 3\n")
+        .unwrap();
+    client.read_to_end(&mut all).unwrap();
+    let all = String::from_utf8(all).unwrap();
+    let lines: Vec<&str> = all.lines().collect();
+    assert!(lines.contains(&"/dev/vbc0"), "{all}");
+    assert!(lines.contains(&"42"), "{all}");
+    assert_eq!(machine.0.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, used) = (folder.path().join("file"), folder.path().join("used"));
+    fs::write(&file, "precious").unwrap();
+    let _listener = UnixListener::bind(&used).unwrap();
+    let missing = folder.path().join("missing/socket");
+    for (path, more, part) in [
+        (&file, &[][..], "there is something that is no socket"),
+        (&used, &[], "somebody listens there already"),
+        (&missing, &[], "No such file or directory"),
+        (
+            &folder.path().join("new"),
+            &["--hypervisor", "kvm"],
+            "use --hypervisor process",
+        ),
+    ] {
+        let mut command = vm::command(["--console"]);
+        let run = program::finish(command.arg(path).args(more).args(["--", "true"]));
+        assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+        assert!(run.stderr.contains(part), "{run:?}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+}
