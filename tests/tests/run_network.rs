@@ -295,9 +295,20 @@ fn a_killed_monitor_leaves_nothing_of_its_network() {
     }
 }
 
-/// In a namespace of its own: an interface, a guest on it, connections both ways.
 #[test]
 fn a_tap_is_a_wire_to_the_host() {
+    tap_is_a_wire("tap:vm0");
+}
+
+/// The same by a card of the virtual bus, whose frames are longer than the MTU, or unfinished.
+#[test]
+fn a_tap_is_a_wire_to_the_host_by_a_virtual_bus() {
+    tap_is_a_wire("venet-tap:vm0");
+}
+
+/// Runs a script in a network namespace of its own. Its arguments are a folder, and the words for a
+/// machine. `None`: this host has no taps.
+fn in_namespace(script: &str) -> Option<program::Run> {
     let root = rustix::process::geteuid().is_root();
     let open = std::fs::OpenOptions::new()
         .read(true)
@@ -305,8 +316,25 @@ fn a_tap_is_a_wire_to_the_host() {
         .open("/dev/net/tun");
     if let Err(error) = open {
         eprintln!("skipped: /dev/net/tun: {error}");
-        return;
+        return None;
     }
+    let folder = tempfile::tempdir().unwrap();
+    let own = vm::command([""; 0]);
+    let mut command = Command::new("unshare");
+    command.args(if root {
+        &["--net"][..]
+    } else {
+        &["--net", "--map-root-user"]
+    });
+    command
+        .args(["sh", "-c", script, "sh"])
+        .arg(folder.path())
+        .arg(own.get_program());
+    Some(program::finish(command.args(own.get_args())))
+}
+
+/// An interface, a guest on it, connections both ways.
+fn tap_is_a_wire(net: &str) {
     let script = r#"
         set -e
         folder=$1
@@ -319,7 +347,7 @@ fn a_tap_is_a_wire_to_the_host() {
         sha256sum < "$folder/file"
         busybox httpd -f -p 10.9.0.1:7000 -h "$folder" >/dev/null 2>&1 &
         trap "kill $!" EXIT
-        "$@" --net tap:vm0 --timeout 60 -- sh -c '
+        "$@" --net NET --timeout 60 -- sh -c '
             ip addr add 10.9.0.2/24 dev eth0 && ip link set eth0 up && mkdir /tmp/x
             printf "GET /file HTTP/1.0\r\n\r\n" | nc 10.9.0.1 7000 | sed "1,/^\r*$/d" > /tmp/x/file
             httpd -f -p 80 -h /tmp/x' >/dev/null 2>&1 &
@@ -334,22 +362,41 @@ fn a_tap_is_a_wire_to_the_host() {
         kill $monitor
         wait $monitor || true
     "#;
-    let folder = tempfile::tempdir().unwrap();
-    let own = vm::command([""; 0]);
-    let mut command = Command::new("unshare");
-    command.args(if root {
-        &["--net"][..]
-    } else {
-        &["--net", "--map-root-user"]
-    });
-    command
-        .args(["sh", "-c", script, "sh"])
-        .arg(folder.path())
-        .arg(own.get_program());
-    let done = program::finish(command.args(own.get_args()));
+    let Some(done) = in_namespace(&script.replace("NET", net)) else {
+        return;
+    };
     let sums: Vec<&str> = done.stdout.lines().collect();
     assert_eq!((done.code, sums.len()), (0, 2), "{done:?}");
     assert_eq!(sums[0], sums[1], "{done:?}");
+}
+
+#[test]
+fn a_card_of_a_virtual_bus_disappears_with_its_tap() {
+    let script = r#"
+        set -e
+        folder=$1
+        shift
+        ip tuntap add vm0 mode tap
+        ip link set vm0 up
+        mkfifo "$folder/output"
+        "$@" --net venet-tap:vm0 --timeout 60 -- sh -c '
+            ip link set eth0 up; echo up
+            while test -e /sys/class/net/eth0; do usleep 20000; done; echo gone' >"$folder/output" &
+        exec 3<"$folder/output"
+        read line <&3
+        echo "$line"
+        ip link del vm0
+        read line <&3
+        echo "$line"
+        wait $!
+    "#;
+    if let Some(done) = in_namespace(script) {
+        assert_eq!(
+            (done.code, done.stdout.as_str()),
+            (0, "up\ngone\n"),
+            "{done:?}"
+        );
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::far::Far;
 use crate::memory::{Guest, Range};
 use crate::presence::Presence;
 use crate::stack::{self, Stack};
+use crate::tap::Tap;
 use anyhow::Context;
 use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
@@ -36,6 +37,7 @@ const _: () = assert!(DATA as u64 == layout::VBUS_BRIDGE_DATA && DATA == limits:
 /// How long a device looks for work by itself, in microseconds.
 const POLL_STACK: &str = "60";
 const POLL_FAR: &str = "30";
+const POLL_TAP: &str = "0";
 const POLL_DISK: &str = "0";
 const POLL_CONSOLE: &str = "0";
 
@@ -67,6 +69,7 @@ struct Host {
 enum Model {
     Stack(Box<Stack>),
     Far(Box<Far>),
+    Tap(Box<Tap>),
     Disk(Box<Disk>),
     Console(Box<Console>),
 }
@@ -128,6 +131,16 @@ impl Bridge {
         Bridge::new("net-bus", Model::Far(Box::new(card)), Some(presence))
     }
 
+    /// With a card on a tap.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn tap(card: Tap) -> Result<Self, Error> {
+        let presence = card.presence();
+        // The thread does what that of virtio-net does, and has its policy.
+        Bridge::new("net", Model::Tap(Box::new(card)), Some(presence))
+    }
+
     /// With a disk.
     ///
     /// # Errors
@@ -184,6 +197,10 @@ impl Bridge {
             Some(Model::Far(mut card)) => {
                 card.start(waker)?;
                 ("venet-bus", card, POLL_FAR)
+            }
+            Some(Model::Tap(mut card)) => {
+                card.start(waker);
+                ("venet-tap", card, POLL_TAP)
             }
             Some(Model::Disk(mut disk)) => {
                 disk.start(waker);

@@ -84,8 +84,8 @@ pub struct Port {
     up: bool,
     /// Capabilities that both sides have.
     pub caps: u32,
-    /// A frame was taken and not passed on.
-    held: bool,
+    /// A frame was taken and not passed on: its flags.
+    held: Option<u32>,
     frame: Vec<u8>,
     /// The guest had no buffer for a frame.
     pub starved: bool,
@@ -217,15 +217,19 @@ impl Port {
         let Some(tx) = self.tx.as_mut().filter(|_| self.up) else {
             return Ok(None);
         };
-        if !self.held {
-            let taken = if self.caps & cap::CHAIN == 0 {
+        if self.held.is_none() {
+            self.held = if self.caps & cap::CHAIN == 0 {
                 tx.packet(&mut self.frame, limits::PACKET)?
             } else {
                 tx.gather(&mut self.frame, limits::PACKET, MORE)?
             };
-            self.held = taken.is_some();
         }
-        Ok(self.held.then(|| std::mem::take(&mut self.frame)))
+        Ok(self.held.map(|_| std::mem::take(&mut self.frame)))
+    }
+
+    /// The flags of the frame that was taken.
+    pub fn flags(&self) -> u32 {
+        self.held.unwrap_or(0)
     }
 
     /// The frame of [`Port::take`] waits for another time.
@@ -235,7 +239,7 @@ impl Port {
 
     /// The frame of [`Port::take`] was passed on.
     pub fn passed(&mut self, frame: Vec<u8>) {
-        if let (Some(tx), true) = (&mut self.tx, std::mem::take(&mut self.held)) {
+        if let (Some(tx), Some(_)) = (&mut self.tx, self.held.take()) {
             tx.complete(frame.len());
         }
         self.frame = frame;

@@ -6,11 +6,11 @@
 //! register, maps the guest's rings, passes notifications to the devices of the bus, and
 //! interrupts. All of that runs on the bridge's thread. What the guest writes is hostile input.
 //!
-//! A device of that bus does the work. [`Stack`] is a card on the user-mode network. [`Far`] is a
-//! card on the bus of a vbusd, of which the monitor is a client: frames are copied between the
-//! guest's memory and the monitor's, so vbusd never has memory of a guest. [`Disk`] is a disk,
-//! [`Console`] a console. A machine with several devices has a bridge for each, so each has a
-//! thread and a policy.
+//! A device of that bus does the work. [`Stack`] is a card on the user-mode network, [`Tap`] one on
+//! a tap. [`Far`] is a card on the bus of a vbusd, of which the monitor is a client: frames are
+//! copied between the guest's memory and the monitor's, so vbusd never has memory of a guest.
+//! [`Disk`] is a disk, [`Console`] a console. A machine with several devices has a bridge for each,
+//! so each has a thread and a policy.
 
 #![deny(unsafe_code)]
 
@@ -28,8 +28,10 @@ mod join;
 mod looks;
 #[expect(unsafe_code, reason = "rings in guest memory")]
 mod memory;
+mod offload;
 mod presence;
 mod stack;
+mod tap;
 #[cfg(test)]
 #[expect(unsafe_code, reason = "rings in guest memory")]
 mod test_guest;
@@ -41,3 +43,4 @@ pub use console::Console;
 pub use disk::{Disk, Fault};
 pub use far::Far;
 pub use stack::Stack;
+pub use tap::Tap;

@@ -24,27 +24,19 @@
 //! the bridge looks, on its way to a halt, may have been preempted by the bridge: each look yields
 //! to it.
 
-use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap, word};
+use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
 use crate::looks::Looks;
+use crate::offload::flags;
 use paravane_devices::{EventFlags, Line, Waker};
 use paravane_net::link::HEADER;
 use paravane_net::user::{self, Network};
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work,
 };
-use paravane_vbus_shm::layout;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tracing::warn;
-
-const CSUM: u32 = word(layout::VBUS_ETHERNET_CSUM);
-const VALID: u32 = word(layout::VBUS_ETHERNET_VALID);
-const OFFSET_SHIFT: u32 = word(layout::VBUS_ETHERNET_OFFSET_SHIFT);
-const START_SHIFT: u32 = word(layout::VBUS_ETHERNET_START_SHIFT);
-/// `virtio_net_hdr.flags`.
-const NEEDS_CSUM: u8 = 1;
-const DATA_VALID: u8 = 2;
 
 /// The way to the guest, once there is one.
 pub type Attached = Arc<OnceLock<Arc<dyn Line>>>;
@@ -98,20 +90,6 @@ impl user::Port for Room<'_> {
                 false
             }
         }
-    }
-}
-
-/// The flags for a header of virtio-net, which the stack makes.
-fn flags(header: &[u8; HEADER]) -> u32 {
-    if header[0] & NEEDS_CSUM != 0 {
-        let start = u32::from(u16::from_le_bytes([header[6], header[7]]));
-        let offset = u32::from(u16::from_le_bytes([header[8], header[9]]));
-        return CSUM | start << START_SHIFT | (offset / 2) << OFFSET_SHIFT;
-    }
-    if header[0] & DATA_VALID != 0 {
-        VALID
-    } else {
-        0
     }
 }
 

@@ -256,6 +256,8 @@ pub enum Net {
     Passt(Reach),
     /// A tap interface of the host.
     Tap(String),
+    /// A tap interface of the host, by a card of the virtual bus.
+    VenetTap(String),
     /// The user-mode network inside the monitor, by a card of the virtual bus.
     Venet(Reach),
     /// A device of a virtual bus.

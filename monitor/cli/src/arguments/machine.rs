@@ -107,7 +107,8 @@ pub struct MachineOptions {
 
     /// Network: user (passt where it works, else stack), stack (inside the monitor), passt (a
     /// separate process), venet (the stack, by a card of the virtual bus), tap:NAME (an interface
-    /// of the host), bus:NAME/DEVICE (a device of vbusd's virtual bus), or none. With ,loopback
+    /// of the host), venet-tap:NAME (the same by a card of the virtual bus), bus:NAME/DEVICE (a
+    /// device of vbusd's virtual bus), or none. With ,loopback
     /// after the name, the gateway's address leads to the host's loopback; with ,link-local the
     /// guest reaches 169.254.0.0/16, where clouds have their metadata service
     #[arg(long, value_name = "NET", default_value = "user")]

@@ -76,6 +76,7 @@ fn only_processes(spec: &Spec) -> Option<&'static str> {
         (spec.spaces.is_some(), "--spaces"),
         (spec.debuggable, "--debuggable"),
         (matches!(spec.net, Net::Venet(_)), "--net venet"),
+        (matches!(spec.net, Net::VenetTap(_)), "--net venet-tap"),
         (matches!(spec.net, Net::Bus { .. }), "--net bus"),
         (disks.any(Disk::is_on_bus), "a disk with :vbus"),
         (!spec.consoles.is_empty(), "--console"),

@@ -5,7 +5,7 @@ use crate::spec::{Heuristic, Net, Reach, Spec};
 use crate::store::Machine;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;
-use paravane_bridge::{Bridge, Far, Stack};
+use paravane_bridge::{Bridge, Far, Stack, Tap};
 use paravane_confine as confine;
 use paravane_devices::Model;
 use paravane_devices::net::{Later, Net as Card, Wire};
@@ -95,6 +95,12 @@ pub fn connect(
             report.tell(&format!("tap {name}"), None);
             let card = Card::new(Wire::Link(link), mac);
             devices.push(Model::virtio(tuned(card, spec)));
+            return Ok(Connected::default());
+        }
+        Net::VenetTap(name) => {
+            let link = tap::open(name).context("--net")?;
+            report.tell(&format!("tap {name}, by a virtual bus"), None);
+            devices.push(Model::Own(Box::new(Bridge::tap(Tap::new(link, mac))?)));
             return Ok(Connected::default());
         }
         Net::Bus { bus, device } => {
@@ -215,8 +221,8 @@ fn addresses(config: &user::Config) -> Network {
     }
 }
 
-/// `none`, `user`, `stack`, `passt`, `venet`, `tap:NAME`, `bus:NAME/DEVICE`. The middle ones may be
-/// followed by `,loopback` and `,link-local`.
+/// `none`, `user`, `stack`, `passt`, `venet`, `tap:NAME`, `venet-tap:NAME`, `bus:NAME/DEVICE`. The
+/// second to fifth may be followed by `,loopback` and `,link-local`.
 pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
     let mut words = word.split(',');
     let kind = words.next().unwrap_or_default();
@@ -229,6 +235,7 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
     let net = match (kind, word.split_once(':')) {
         // The name may contain commas.
         (_, Some(("tap", name))) => Net::Tap(name.to_string()),
+        (_, Some(("venet-tap", name))) => Net::VenetTap(name.to_string()),
         ("user", _) if known => Net::User(reach),
         ("stack", _) if known => Net::Stack(reach),
         ("passt", _) if known => Net::Passt(reach),
@@ -243,10 +250,11 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
         ("none", _) if word == kind => Net::None,
         _ => bail!(
             "--net {word}: none, user, stack, passt, venet (the last four also with ,loopback and \
-             ,link-local), tap:NAME and bus:NAME/DEVICE are possible"
+             ,link-local), tap:NAME, venet-tap:NAME and bus:NAME/DEVICE are possible"
         ),
     };
-    if !publish.is_empty() && matches!(net, Net::None | Net::Tap(_) | Net::Bus { .. }) {
+    let wire = matches!(net, Net::Tap(_) | Net::VenetTap(_) | Net::Bus { .. });
+    if !publish.is_empty() && (wire || net == Net::None) {
         bail!("--publish needs --net user, stack, passt or venet");
     }
     Ok(net)
@@ -281,6 +289,8 @@ mod tests {
         let passt = net("passt,link-local", &port).unwrap();
         assert_eq!(passt, Net::Passt(reach(false, true)));
         assert_eq!(net("tap:vm0", &[]).unwrap(), Net::Tap("vm0".to_string()));
+        let tap = net("venet-tap:vm0,1", &[]).unwrap();
+        assert_eq!(tap, Net::VenetTap("vm0,1".to_string()));
         let venet = net("venet,loopback", &port).unwrap();
         assert_eq!(venet, Net::Venet(reach(true, false)));
         let bus = Net::Bus {
@@ -298,6 +308,8 @@ mod tests {
             ("none,link-local", &[]),
             ("none", &port),
             ("tap:vm0", &port),
+            ("venet-tap:vm0", &port),
+            ("venet-tap", &[]),
             ("bus:lan/switch", &port),
             ("bus:lan", &[]),
             ("bus:/switch", &[]),

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is unfinished in a frame: as flags of a descriptor, and as the header of virtio-net, which
+//! the host's kernel and the user-mode network use.
+
+use crate::card::{cap, word};
+use paravane_net::link::HEADER;
+use paravane_vbus_shm::layout;
+
+const CSUM: u32 = word(layout::VBUS_ETHERNET_CSUM);
+const VALID: u32 = word(layout::VBUS_ETHERNET_VALID);
+const TSO4: u32 = word(layout::VBUS_ETHERNET_TSO4);
+const OFFSET_SHIFT: u32 = word(layout::VBUS_ETHERNET_OFFSET_SHIFT);
+const START_SHIFT: u32 = word(layout::VBUS_ETHERNET_START_SHIFT);
+const SIZE_SHIFT: u32 = word(layout::VBUS_ETHERNET_SIZE_SHIFT);
+/// The largest start and offset that flags can say.
+const START_MOST: u16 = 0xff;
+const OFFSET_MOST: u16 = 30;
+
+/// `virtio_net_hdr.flags`.
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+/// `virtio_net_hdr.gso_type`.
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+
+/// `virtio_net_hdr_v1`, without its count of buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    flags: u8,
+    gso_type: u8,
+    gso_size: u16,
+    start: u16,
+    offset: u16,
+}
+
+impl Header {
+    /// For flags of a guest, of which only those count that were agreed on.
+    pub fn of_flags(flags: u32, caps: u32) -> Self {
+        let mut header = Header::default();
+        if flags & CSUM != 0 && caps & cap::CSUM != 0 {
+            header.flags = NEEDS_CSUM;
+            header.start = u16::try_from(flags >> START_SHIFT & 0xff).unwrap_or(0);
+            header.offset = u16::try_from((flags >> OFFSET_SHIFT & 0xf) * 2).unwrap_or(0);
+        }
+        if flags & TSO4 != 0 && caps & cap::TSO4 != 0 {
+            header.gso_type = GSO_TCPV4;
+            header.gso_size = u16::try_from(flags >> SIZE_SHIFT).unwrap_or(0);
+        }
+        header
+    }
+
+    fn read(bytes: &[u8; HEADER]) -> Self {
+        let half = |at: usize| {
+            let [low, high] = [at, at + 1].map(|at| bytes.get(at).copied().unwrap_or(0));
+            u16::from_le_bytes([low, high])
+        };
+        Header {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            gso_size: half(4),
+            start: half(6),
+            offset: half(8),
+        }
+    }
+
+    /// As the host's kernel reads it.
+    pub fn bytes(self) -> [u8; HEADER] {
+        let [s0, s1] = self.gso_size.to_le_bytes();
+        let [a0, a1] = self.start.to_le_bytes();
+        let [o0, o1] = self.offset.to_le_bytes();
+        [
+            self.flags,
+            self.gso_type,
+            0,
+            0,
+            s0,
+            s1,
+            a0,
+            a1,
+            o0,
+            o1,
+            0,
+            0,
+        ]
+    }
+
+    /// As flags for the guest.
+    fn flags(self) -> u32 {
+        if self.flags & NEEDS_CSUM != 0 {
+            let (start, offset) = (u32::from(self.start), u32::from(self.offset));
+            return CSUM | start << START_SHIFT | (offset / 2) << OFFSET_SHIFT;
+        }
+        if self.flags & DATA_VALID != 0 {
+            VALID
+        } else {
+            0
+        }
+    }
+}
+
+/// The flags for a header that names no other place than flags can.
+pub fn flags(header: &[u8; HEADER]) -> u32 {
+    Header::read(header).flags()
+}
+
+/// A frame of the host's kernel and its flags for the guest. A checksum whose place flags cannot
+/// say is made here, in `space`. `None`: it is no frame for the guest.
+pub fn to_guest<'a>(
+    header: &[u8; HEADER],
+    frame: &'a [u8],
+    space: &'a mut Vec<u8>,
+) -> Option<(&'a [u8], u32)> {
+    let header = Header::read(header);
+    // Not asked for.
+    if header.gso_type != GSO_NONE {
+        return None;
+    }
+    let can_say = header.start <= START_MOST
+        && header.offset <= OFFSET_MOST
+        && header.offset.is_multiple_of(2);
+    if header.flags & NEEDS_CSUM == 0 || can_say {
+        return Some((frame, header.flags()));
+    }
+    space.extend_from_slice(frame);
+    let part = space.get_mut(usize::from(header.start)..)?;
+    let sum = checksum(part);
+    let at = usize::from(header.offset);
+    let place = part.get_mut(at..at + 2)?;
+    // The place had the sum of the pseudo header.
+    place.copy_from_slice(&sum.to_be_bytes());
+    Some((space, VALID))
+}
+
+/// The Internet checksum of some bytes.
+fn checksum(bytes: &[u8]) -> u16 {
+    let (pairs, rest) = bytes.as_chunks::<2>();
+    let mut sum: u64 = pairs
+        .iter()
+        .map(|&pair| u64::from(u16::from_be_bytes(pair)))
+        .sum();
+    sum += rest.first().map_or(0, |&last| u64::from(last) << 8);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    // 0 would mean that there is none.
+    match !u16::try_from(sum).unwrap_or(0) {
+        0 => 0xffff,
+        sum => sum,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_and_headers_say_the_same() {
+        let all = cap::CSUM | cap::TSO4;
+        let flags = CSUM | 34 << START_SHIFT | 8 << OFFSET_SHIFT;
+        let header = Header::of_flags(flags, all);
+        assert_eq!(
+            header.bytes(),
+            [NEEDS_CSUM, 0, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0]
+        );
+        assert_eq!(super::flags(&header.bytes()), flags);
+        let long = Header::of_flags(flags | TSO4 | 1448 << SIZE_SHIFT, all);
+        assert_eq!(long.bytes()[..6], [NEEDS_CSUM, GSO_TCPV4, 0, 0, 0xa8, 5]);
+        // What was not agreed on does not hold.
+        assert_eq!(Header::of_flags(u32::MAX, 0), Header::default());
+        assert_eq!(
+            super::flags(&[DATA_VALID, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            VALID
+        );
+    }
+
+    #[test]
+    fn a_checksum_that_flags_cannot_place_is_made_here() {
+        // A datagram behind headers of 300 bytes; its checksum has 1, for the pseudo header.
+        let mut frame = vec![0; 300];
+        frame.extend([0, 7, 0, 9, 0, 12, 0, 1, b'a', b'b', b'c', b'd']);
+        let header = Header {
+            flags: NEEDS_CSUM,
+            start: 300,
+            offset: 6,
+            ..Header::default()
+        };
+        let mut space = Vec::new();
+        let (done, flags) = to_guest(&header.bytes(), &frame, &mut space).unwrap();
+        assert_eq!(flags, VALID);
+        let sum = 7 + 9 + 12 + 1 + 0x6162 + 0x6364;
+        assert_eq!(done[306..308], (!u16::try_from(sum).unwrap()).to_be_bytes());
+        assert_eq!((&done[..306], &done[308..]), (&frame[..306], &frame[308..]));
+        // A place outside of the frame.
+        let mut space = Vec::new();
+        let outside = Header {
+            start: 400,
+            ..header
+        };
+        assert_eq!(to_guest(&outside.bytes(), &frame, &mut space), None);
+        let long = Header {
+            gso_type: GSO_TCPV4,
+            ..Header::default()
+        };
+        assert_eq!(to_guest(&long.bytes(), &frame, &mut Vec::new()), None);
+    }
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A card on a tap of the host: the seed's venet-tap.
+//!
+//! The host's kernel gets each frame of the guest behind a header that says what is to be completed
+//! in it, and gives frames with such headers. It checks them as those of every user of a tap.
+
+use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
+use crate::offload::{self, Header};
+use crate::presence::Presence;
+use paravane_devices::{EventFlags, Waker};
+use paravane_net::Link;
+use paravane_net::link::{HEADER, Received};
+use paravane_net::tap::{self, Offload};
+use paravane_vbus::{
+    Attribute, Broken, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work,
+};
+use std::sync::Arc;
+use tracing::warn;
+
+/// The card.
+#[derive(Debug)]
+pub struct Tap {
+    port: Port,
+    properties: Properties,
+    /// Until the host has removed the interface.
+    link: Option<Link>,
+    waker: Option<Waker>,
+    /// The link was reported, or may have frames.
+    reported: bool,
+    /// The link wakes the bridge for these.
+    armed: EventFlags,
+    /// The link takes no more frames now.
+    full: bool,
+    /// A frame for which the guest has no buffer, and its flags.
+    waiting: Option<(Vec<u8>, u32)>,
+    /// Space for a frame after its header.
+    outgoing: Vec<u8>,
+    presence: Arc<Presence>,
+    sent: u64,
+    received: u64,
+}
+
+/// Why frames do not pass.
+enum Trouble {
+    Guest(Broken),
+    Host(String),
+}
+
+impl From<Broken> for Trouble {
+    fn from(broken: Broken) -> Self {
+        Trouble::Guest(broken)
+    }
+}
+
+impl Tap {
+    /// A card with this address. The link is a tap's.
+    #[must_use]
+    pub fn new(link: Link, mac: [u8; 6]) -> Self {
+        Tap {
+            port: Port::default(),
+            properties: Properties {
+                mac,
+                mtu: link.mtu,
+                mtu_max: link.mtu,
+                caps: cap::CHAIN | cap::CSUM | cap::TSO4,
+            },
+            link: Some(link),
+            waker: None,
+            reported: false,
+            armed: EventFlags::empty(),
+            full: false,
+            waiting: None,
+            outgoing: Vec::new(),
+            presence: Arc::default(),
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    pub(crate) fn start(&mut self, waker: &Waker) {
+        self.waker = Some(waker.clone());
+    }
+
+    pub(crate) fn presence(&self) -> Arc<Presence> {
+        Arc::clone(&self.presence)
+    }
+
+    /// Tells the host which unfinished frames the guest takes.
+    fn offload(&self, checksum: bool) {
+        let offload = Offload {
+            checksum,
+            ..Offload::default()
+        };
+        if let Some(Err(error)) = self.link.as_ref().map(|l| tap::set_offload(l, offload)) {
+            warn!("network: the host keeps its offloads: {error}");
+        }
+    }
+
+    /// The host has removed the interface: the card disappears.
+    fn gone(&mut self, why: &str) {
+        warn!("the network is down: {why}");
+        if let (Some(waker), Some(link)) = (&self.waker, &self.link) {
+            waker.disarm(link);
+        }
+        self.link = None;
+        self.waiting = None;
+        self.presence.set(0);
+    }
+
+    /// Takes frames of the guest. Returns how many.
+    fn transmit(&mut self, budget: u32) -> Result<u32, Trouble> {
+        let Some(link) = &mut self.link else {
+            return Ok(0);
+        };
+        self.full = false;
+        for taken in 0..budget {
+            let Some(frame) = self.port.take()? else {
+                return Ok(taken);
+            };
+            let header = Header::of_flags(self.port.flags(), self.port.caps);
+            self.outgoing.clear();
+            self.outgoing.extend_from_slice(&header.bytes());
+            self.outgoing.extend_from_slice(&frame);
+            let sent = link.send(&self.outgoing);
+            match sent {
+                Ok(true) => self.port.passed(frame),
+                Ok(false) => {
+                    self.port.keep(frame);
+                    self.full = true;
+                    return Ok(taken);
+                }
+                Err(error) => {
+                    self.port.keep(frame);
+                    return Err(Trouble::Host(error.to_string()));
+                }
+            }
+            self.sent += 1;
+        }
+        Ok(budget)
+    }
+
+    /// Gives the guest frames. Returns how many.
+    fn receive(&mut self, budget: u32) -> Result<u32, Trouble> {
+        let Some(link) = &mut self.link else {
+            return Ok(0);
+        };
+        let mut given = 0;
+        if let Some((frame, flags)) = &self.waiting {
+            if !self.port.give(frame, *flags)? {
+                return Ok(0);
+            }
+            self.waiting = None;
+            given = 1;
+        }
+        while self.reported && given < budget {
+            let frame = match link.receive() {
+                Ok(Received::Frame(frame)) => frame,
+                Ok(Received::Empty) => {
+                    self.reported = false;
+                    break;
+                }
+                Ok(Received::Gone) => return Err(Trouble::Host("it has ended".to_string())),
+                Err(error) => return Err(Trouble::Host(error.to_string())),
+            };
+            given += 1;
+            let Some((header, frame)) = frame.split_first_chunk::<HEADER>() else {
+                continue;
+            };
+            let mut finished = Vec::new();
+            let Some((frame, flags)) = offload::to_guest(header, frame, &mut finished) else {
+                continue;
+            };
+            if !self.port.give(frame, flags)? {
+                self.waiting = Some((frame.to_vec(), flags));
+                break;
+            }
+            self.received += 1;
+        }
+        Ok(given)
+    }
+
+    /// Moves frames in both directions. Returns whether it did something, and whether there may be
+    /// more.
+    fn pass(&mut self, budget: u32) -> Result<(bool, bool), Trouble> {
+        let sent = self.transmit(budget)?;
+        let received = self.receive(budget)?;
+        let more = sent == budget || (self.reported && self.waiting.is_none());
+        Ok((sent + received > 0, more))
+    }
+
+    fn arm(&mut self) {
+        let mut events = EventFlags::empty();
+        events.set(EventFlags::IN, self.waiting.is_none());
+        events.set(EventFlags::OUT, self.full);
+        let (Some(waker), Some(link)) = (&self.waker, &self.link) else {
+            return;
+        };
+        // One that has ended would be reported over and over while nothing asks it.
+        if events.is_empty() || self.armed == events {
+            return;
+        }
+        self.armed = events;
+        if let Err(error) = waker.arm(link, events) {
+            warn!("network: cannot wait for the host: {error}");
+        }
+    }
+}
+
+impl Device for Tap {
+    fn interface(&self) -> &'static str {
+        TYPE
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        vec![
+            Attribute::figure("sent", self.sent),
+            Attribute::figure("received", self.received),
+        ]
+    }
+
+    fn queues(&self) -> &'static [QueueKind] {
+        QUEUES
+    }
+
+    fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
+        self.port.connect(id)
+    }
+
+    fn disconnect(&mut self, id: ConnectionId) {
+        if self.port.disconnect(id) {
+            self.waiting = None;
+            self.offload(false);
+        }
+    }
+
+    fn call(
+        &mut self,
+        _: ConnectionId,
+        call: u32,
+        argument: &[u8],
+        result: &mut [u8],
+    ) -> Result<usize, Error> {
+        match self.port.call(&self.properties, call, argument, result)? {
+            Called::Result(bytes) => Ok(bytes),
+            Called::Up => {
+                self.offload(self.port.caps & cap::CSUM != 0);
+                self.reported = true;
+                Ok(0)
+            }
+            Called::Down => {
+                self.offload(false);
+                Ok(0)
+            }
+        }
+    }
+
+    fn share(&mut self, _: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
+        self.port.share(queue, endpoint)
+    }
+
+    fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work {
+        self.port.begin();
+        let passed = self.pass(budget);
+        self.port.signal();
+        match passed {
+            Ok((done, more)) => Work::of(done, more),
+            Err(Trouble::Guest(broken)) => {
+                round.broken.push((id, broken));
+                Work::Nothing
+            }
+            Err(Trouble::Host(why)) => {
+                self.gone(&why);
+                Work::Nothing
+            }
+        }
+    }
+
+    fn polls(&mut self, _: ConnectionId) -> bool {
+        // A look at the tap is a host call.
+        false
+    }
+
+    fn rest(&mut self, _: ConnectionId) -> bool {
+        if self.link.is_none() {
+            return false;
+        }
+        if self.port.rest(self.full) {
+            return true;
+        }
+        self.arm();
+        false
+    }
+
+    fn woken(&mut self) {
+        // A file reports once until it is armed again.
+        (self.armed, self.reported) = (EventFlags::empty(), true);
+    }
+}
