@@ -16,6 +16,7 @@ targets=(
 	"balloon paravane-devices fuzz::simple::balloon"
 	"blk paravane-devices fuzz::storage::blk"
 	"bridge paravane-bridge fuzz::bridge"
+	"bridge_disk paravane-bridge fuzz_disk::bridge_disk"
 	"console paravane-devices fuzz::simple::console"
 	"frames paravane-net user::fuzz::frames"
 	"fs paravane-devices fuzz::storage::fs_"

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fuzz target: a driver that gives any commands, and writes anything to its rings at any time. The
-//! bridge must not panic, hang, or write where no buffer lies.
+//! Fuzz target: a driver of a card or console that gives any commands, and writes anything to its
+//! rings at any time. The bridge must not panic, hang, or write where no buffer lies. What drivers
+//! of disks do, too, is in `fuzz_disk`.
 
 use crate::card::word;
 use crate::test_guest::{Ask, BUFFERS, COMMAND, COUNT, DATA, Guest, MEMORY, RINGS};
-use crate::{Bridge, Disk, Stack};
+use crate::{Bridge, Console, Stack};
 use paravane_devices::OwnDevice;
-use paravane_devices::blk::{Disk as Store, Mode};
 use paravane_fuzz::{Input, fuzz};
 use paravane_net::user::{Config, Network};
-use paravane_vbus_shm::layout::{self, BlockRequest};
-use paravane_vbus_shm::north::Buffer;
-use std::mem::offset_of;
+use paravane_vbus_shm::layout;
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use vm_memory::{Bytes, GuestAddress};
 
 /// The most steps of an input.
-const STEPS: usize = 200;
+pub const STEPS: usize = 200;
 /// Bytes that no step lets the bridge write: all addresses that steps make end below, or have
 /// neither of these bits.
 const CANARY: u64 = 0x380000;
@@ -27,14 +29,31 @@ fn bridge() {
     fuzz("bridge", || |bytes| play(bytes));
 }
 
-/// A bridge with a card, or with a disk of 64 KiB.
-fn bridge_of(disk: bool) -> (Bridge, Option<tempfile::NamedTempFile>) {
-    if disk {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(64 << 10).unwrap();
-        let store = Store::open(file.path(), Mode::Write).unwrap();
-        return (Bridge::disk(Disk::new(store, "fuzz")).unwrap(), Some(file));
+/// The host's side of a console.
+struct Host {
+    address: SocketAddr,
+    client: Option<UnixStream>,
+}
+
+impl Host {
+    fn step(&mut self, input: &mut Input<'_>) {
+        match (input.u8() % 4, &mut self.client) {
+            (0, _) | (_, None) => {
+                let client = UnixStream::connect_addr(&self.address).ok();
+                self.client = client.filter(|client| client.set_nonblocking(true).is_ok());
+            }
+            (1, Some(client)) => {
+                let length = usize::from(input.u16() & 0xfff);
+                let _ = client.write(input.bytes(length));
+            }
+            (2, Some(client)) => drop(client.read(&mut [0; 4096])),
+            (_, Some(_)) => self.client = None,
+        }
     }
+}
+
+/// A bridge with a card.
+fn card() -> Bridge {
     let config = Config {
         // Every address is inside, so the guest reaches nothing.
         prefix: 0,
@@ -42,44 +61,82 @@ fn bridge_of(disk: bool) -> (Bridge, Option<tempfile::NamedTempFile>) {
     };
     let network = Network::new(config).unwrap();
     let stack = Stack::new(network, [2, 0, 0, 0, 0, 7]);
-    (Bridge::stack(stack).unwrap(), None)
+    Bridge::stack(stack).unwrap()
+}
+
+/// A bridge with a console.
+fn console() -> (Bridge, Host) {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("paravane-fuzz-{}-{number}", std::process::id());
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let listener = UnixListener::bind_addr(&address).unwrap();
+    let bridge = Bridge::console(Console::new(listener).unwrap()).unwrap();
+    let host = Host {
+        address,
+        client: None,
+    };
+    (bridge, host)
 }
 
 fn play(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let begin = input.u8();
-    let (bridge, file) = bridge_of(begin & 0x80 != 0);
+    let (bridge, mut host) = if begin & 0x80 == 0 {
+        (card(), None)
+    } else {
+        let (bridge, host) = console();
+        (bridge, Some(host))
+    };
     let mut guest = Guest::new(bridge);
-    let canary = [0xc5; CANARY_SIZE];
-    guest
-        .memory
-        .write_slice(&canary, GuestAddress(CANARY))
-        .unwrap();
+    let canary = Canary::new(&guest);
     if begin & 3 != 0 {
         let caps = u64::from(input.u8() & 7);
-        if file.is_some() {
-            guest.up_disk();
+        if host.is_some() {
+            guest.up_console();
         } else {
             guest.up(caps);
-            guest.post(8, 64);
         }
+        guest.post(8, 64);
     }
     for _ in 0..STEPS {
         if input.is_empty() {
             break;
         }
-        step(&mut guest, &mut input);
+        match input.u8() % 11 {
+            10 => match &mut host {
+                Some(host) => host.step(&mut input),
+                None => drop(guest.bridge.serve(true, 1)),
+            },
+            kind => step(&mut guest, &mut input, kind),
+        }
     }
-    let mut found = [0; CANARY_SIZE];
-    guest
-        .memory
-        .read_slice(&mut found, GuestAddress(CANARY))
-        .unwrap();
-    assert!(found == canary, "written where no buffer lies");
+    canary.check(&guest);
+}
+
+/// Bytes that nobody writes.
+pub struct Canary([u8; CANARY_SIZE]);
+
+impl Canary {
+    /// Before the first step.
+    pub fn new(guest: &Guest) -> Self {
+        let canary = Canary([0xc5; CANARY_SIZE]);
+        let at = GuestAddress(CANARY);
+        guest.memory.write_slice(&canary.0, at).unwrap();
+        canary
+    }
+
+    /// After the last one.
+    pub fn check(&self, guest: &Guest) {
+        let mut found = [0; CANARY_SIZE];
+        let at = GuestAddress(CANARY);
+        guest.memory.read_slice(&mut found, at).unwrap();
+        assert!(found == self.0, "written where no buffer lies");
+    }
 }
 
 /// An address for data: valid or not, never that of the canary.
-fn address(input: &mut Input<'_>) -> u64 {
+pub fn address(input: &mut Input<'_>) -> u64 {
     match input.u8() % 6 {
         0 => MEMORY as u64 - u64::from(input.u8()),
         1 => u64::MAX - u64::from(input.u16()),
@@ -89,9 +146,9 @@ fn address(input: &mut Input<'_>) -> u64 {
     }
 }
 
-fn step(guest: &mut Guest, input: &mut Input<'_>) {
-    match input.u8() % 11 {
-        10 => request(guest, input),
+/// What a driver of any device may do: one of ten kinds.
+pub fn step(guest: &mut Guest, input: &mut Input<'_>, kind: u8) {
+    match kind % 10 {
         0 | 1 => {
             let ask = Ask {
                 interface: u32::from(input.u8() % 4),
@@ -148,52 +205,6 @@ fn step(guest: &mut Guest, input: &mut Input<'_>) {
             guest.bridge.serve(false, 1);
         }
     }
-}
-
-/// A request to a disk, much of which makes sense, and its descriptors.
-fn request(guest: &mut Guest, input: &mut Input<'_>) {
-    let at = address(input) & !7;
-    let fields = [
-        (
-            offset_of!(BlockRequest, operation),
-            u32::from(input.u8() % 6),
-        ),
-        (
-            offset_of!(BlockRequest, sector),
-            input.pick(&[0, 1, 127, 128, u32::MAX]),
-        ),
-        (
-            offset_of!(BlockRequest, sector) + 4,
-            u32::from(input.u8() == 9),
-        ),
-        (
-            offset_of!(BlockRequest, sectors),
-            input.pick(&[0, 1, 2, 4, 128, u32::MAX]),
-        ),
-        (offset_of!(BlockRequest, flags), u32::from(input.u8() == 1)),
-    ];
-    for (offset, value) in fields {
-        let place = at.saturating_add(offset as u64);
-        let _ = guest.memory.write_obj(value, GuestAddress(place));
-    }
-    let mut parts = vec![(at, input.pick(&[32, 32, 32, 31]))];
-    for _ in 0..input.u8() % 4 {
-        parts.push((address(input), input.pick(&[512, 512, 1024, 256, 0])));
-    }
-    let last = parts.len() - 1;
-    for (index, (ptr, len)) in parts.into_iter().enumerate() {
-        let Some(tx) = &mut guest.tx else { return };
-        let buffer = Buffer {
-            cookie: 0,
-            ptr,
-            len,
-            flags: u32::from(index < last),
-        };
-        if tx.north.post(buffer).is_err() {
-            return;
-        }
-    }
-    guest.bridge.serve(false, 1);
 }
 
 fn layout_bytes(input: &mut Input<'_>) -> [u8; 4] {

@@ -24,6 +24,8 @@ mod disk;
 mod far;
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod fuzz_disk;
 mod join;
 mod looks;
 #[expect(unsafe_code, reason = "rings in guest memory")]
