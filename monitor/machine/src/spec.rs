@@ -2,6 +2,7 @@
 //! The properties of a machine and its command, as the options of `run` and `create` give them.
 
 use clap::ValueEnum;
+use paravane_hypervisor::Layer;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -56,6 +57,9 @@ pub struct Spec {
     /// The layer counts its calls.
     #[serde(default)]
     pub stats: bool,
+    /// On KVM, the ROM in place of the layer `kvm`.
+    #[serde(default)]
+    pub layer: Option<RomLayer>,
     /// The time after which the machine ends, in seconds.
     pub timeout: Option<u64>,
     /// The command. If it is empty, a shell runs, or in the background nothing.
@@ -130,6 +134,29 @@ impl Hypervisor {
             Hypervisor::Process => "process",
             Hypervisor::Kvm => "kvm",
             Hypervisor::Auto => "auto",
+        }
+    }
+}
+
+/// The layer that a machine on KVM finds in an option ROM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RomLayer {
+    /// No ROM
+    None,
+    /// Every call is the native instruction
+    Native,
+    /// As native, with what KVM offers its guests
+    Kvm,
+}
+
+impl RomLayer {
+    /// The layer of the program.
+    pub fn layer(self) -> Layer {
+        match self {
+            RomLayer::None => Layer::None,
+            RomLayer::Native => Layer::Native,
+            RomLayer::Kvm => Layer::Kvm,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! Machines in a folder of their own.
 
 use super::*;
-use crate::spec::{Heuristic, Init, Net, Word};
+use crate::spec::{Heuristic, Init, Net, RomLayer, Word};
 
 fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -31,6 +31,7 @@ fn spec() -> Spec {
         consoles: Vec::new(),
         debuggable: false,
         stats: false,
+        layer: Some(RomLayer::Native),
         timeout: Some(1),
         command: vec![Word("true".into())],
         env: vec![(Word("A".into()), Word("b".into()))],

@@ -4,7 +4,7 @@
 use super::{Isolation, mebibytes};
 use clap::Args;
 use paravane_images::oci::Pull;
-use paravane_machine::spec::{Heuristic, Hypervisor, Init};
+use paravane_machine::spec::{Heuristic, Hypervisor, Init, RomLayer};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -178,6 +178,10 @@ pub struct MachineOptions {
     /// Count the calls of the machine's layer for `paravane stats`, which makes the machine slower
     #[arg(long)]
     pub stats: bool,
+
+    /// On KVM, the layer that the kernel finds [default: kvm]
+    #[arg(long, value_enum, conflicts_with = "stats")]
+    pub layer: Option<RomLayer>,
 
     /// Turn off a guess of the monitor at what is faster (may be repeated)
     #[arg(long, value_enum, value_name = "HEURISTIC")]

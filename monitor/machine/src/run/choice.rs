@@ -47,18 +47,31 @@ impl Choice {
 /// # Errors
 /// KVM is asked for, and it cannot be used, or lacks what another option asks for.
 pub fn choose(spec: &Spec) -> anyhow::Result<Choice> {
-    let compressed = spec.kernel.as_deref().is_some_and(is_boot_image);
-    match spec.hypervisor {
-        // Nothing else starts it, so a slow KVM will do.
-        Hypervisor::Auto if compressed => {
+    match (spec.hypervisor, only_kvm(spec)) {
+        // Nothing else has it, so a slow KVM will do.
+        (Hypervisor::Auto, Some(what)) => {
             let mut choice = decide(Hypervisor::Kvm, only_processes(spec), || {
-                speed().context("a bzImage needs KVM")
+                speed().with_context(|| format!("{what} needs KVM"))
             })?;
-            choice.why = choice.why.replace("--hypervisor kvm", "a bzImage");
+            choice.why = choice.why.replace("--hypervisor kvm", what);
             Ok(choice)
         }
-        wanted => decide(wanted, only_processes(spec), speed),
+        (Hypervisor::Process, Some(LAYER)) => {
+            bail!("{LAYER} does not work with --hypervisor process: use --hypervisor kvm")
+        }
+        (wanted, _) => decide(wanted, only_processes(spec), speed),
     }
+}
+
+const LAYER: &str = "--layer";
+
+/// What only machines on KVM have. A bzImage on processes is refused by those that load it.
+fn only_kvm(spec: &Spec) -> Option<&'static str> {
+    if spec.layer.is_some() {
+        return Some(LAYER);
+    }
+    let compressed = spec.kernel.as_deref().is_some_and(is_boot_image);
+    compressed.then_some("a bzImage")
 }
 
 /// Whether a file is a bzImage. One that cannot be read is reported by those that use it.

@@ -5,7 +5,7 @@ use super::choice::Choice;
 use super::network::NetworkReport;
 use super::resources::{self, Resources};
 use crate::root::{self, modules::Module};
-use crate::spec::{Heuristic, Init, Spec};
+use crate::spec::{Heuristic, Init, RomLayer, Spec};
 use crate::stats::{Metrics, Stats};
 use crate::store;
 use crate::vm::Vm;
@@ -252,7 +252,7 @@ impl Machine {
     fn layer(&self) -> Layer {
         match (self.choice.is_kvm(), self.spec.stats) {
             (true, true) => Layer::NativeStats,
-            (true, false) => Layer::Kvm,
+            (true, false) => self.spec.layer.map_or(Layer::Kvm, RomLayer::layer),
             (false, true) => Layer::ProcessStats,
             (false, false) => Layer::Process,
         }

@@ -56,6 +56,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
             .context("--console")?,
         debuggable: args.debuggable,
         stats: args.stats,
+        layer: args.layer,
         timeout: args.timeout,
         command: process
             .command(words(&args.command)?)
