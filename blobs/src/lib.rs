@@ -39,6 +39,9 @@ pub static NET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/net/net"));
 /// The measuring program of `paravane bench block`: a static Linux program.
 pub static BLOCK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/block/block"));
 
+/// The program of `paravane bench exits`: a static Linux program.
+pub static EXITS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exits/exits"));
+
 /// The input of the row `compile` of `paravane bench micro`: the main file of that program, and its
 /// header.
 pub static MICRO_SOURCES: [(&str, &[u8]); 2] = [

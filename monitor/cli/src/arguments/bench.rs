@@ -2,6 +2,7 @@
 //! Arguments of `bench`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use paravane_machine::spec::RomLayer;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
@@ -25,6 +26,8 @@ pub enum Bench {
     /// Measure a machine beside machines that burn processor time, with paravirtual spinlocks and
     /// without; and machines that idle
     Overcommit(BenchOvercommit),
+    /// Count the exits of machines on KVM, without a layer, with the native one and with KVM's
+    Exits(BenchExits),
     /// The other process of a measurement of `vbus`
     #[command(hide = true)]
     VbusPeer(BenchVbusPeer),
@@ -233,6 +236,39 @@ pub struct BenchOvercommit {
     /// Give up on one script after S seconds
     #[arg(
         long, value_name = "S", default_value_t = 1800,
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchExits {
+    #[command(flatten)]
+    pub output: BenchOutput,
+
+    /// Fewer operations, to see that it works
+    #[arg(long)]
+    pub quick: bool,
+
+    /// How often each row is counted; the table has the median [default: 5, with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+
+    /// Count only this row (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub row: Vec<String>,
+
+    /// Count only with this layer (may be repeated)
+    #[arg(long, value_enum)]
+    pub layer: Vec<RomLayer>,
+
+    /// Kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+
+    /// Give up on one row after S seconds
+    #[arg(
+        long, value_name = "S", default_value_t = 300,
         value_parser = clap::value_parser!(u64).range(1..=3600)
     )]
     pub timeout: u64,

@@ -10,8 +10,8 @@ mod tools;
 mod vbus;
 
 pub use bench::{
-    Bench, BenchApps, BenchBlock, BenchKernel, BenchMicro, BenchNative, BenchNet, BenchOutput,
-    BenchOvercommit, BenchVbus, BenchVbusPeer, BenchVmi, BenchVmiHost, Peer, Place,
+    Bench, BenchApps, BenchBlock, BenchExits, BenchKernel, BenchMicro, BenchNative, BenchNet,
+    BenchOutput, BenchOvercommit, BenchVbus, BenchVbusPeer, BenchVmi, BenchVmiHost, Peer, Place,
 };
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{

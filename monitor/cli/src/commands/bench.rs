@@ -9,6 +9,7 @@ pub mod block;
 mod cpu_time;
 #[expect(unsafe_code, reason = "host calls")]
 mod cpus;
+pub mod exits;
 pub mod kernel;
 pub mod markdown;
 pub mod micro;

@@ -48,6 +48,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Bench(crate::arguments::Bench::Vbus(args)) => bench::vbus::run(args),
         Command::Bench(crate::arguments::Bench::Overcommit(args)) => bench::overcommit::run(args),
         Command::Bench(crate::arguments::Bench::VbusPeer(args)) => bench::vbus::peer(args),
+        Command::Bench(crate::arguments::Bench::Exits(args)) => bench::exits::run(args),
         Command::Bench(crate::arguments::Bench::Apps(args)) => bench::apps::run(args),
         Command::Image(crate::arguments::Image::Build(args)) => image::build(args),
         Command::Image(crate::arguments::Image::Pull { name }) => image::pull(name),

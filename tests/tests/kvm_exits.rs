@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `paravane bench exits` in an emulated host that has KVM: what the layer `kvm` saves.
+//!
+//! Ticks of host and guest depend on how long a row takes, so rows are compared by kinds that do
+//! not, or by the round with the fewest exits.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::kvm_host::{KvmHost, Parts};
+use serde_json::Value;
+
+/// What was counted.
+struct Exits(Vec<Value>);
+
+impl Exits {
+    fn count(host: &mut KvmHost, words: &str, seconds: u64) -> Self {
+        let said = host.ok(
+            &format!(
+                "paravane bench exits --kernel /vmlinux --json {words} >/tmp/json 2>/tmp/errors || \
+                 {{ tail -n 3 /tmp/errors; exit 1; }}; cat /tmp/json"
+            ),
+            seconds,
+        );
+        let report: Value = serde_json::from_str(&said).unwrap();
+        let rows = report["rows"].as_array().unwrap().clone();
+        for row in &rows {
+            eprintln!(
+                "{} {}: {} (least {}) {}",
+                row["row"], row["layer"], row["total"], row["least"], row["kinds"]
+            );
+        }
+        Exits(rows)
+    }
+
+    fn row(&self, row: &str, layer: &str) -> &Value {
+        let mut rows = self.0.iter();
+        let found = rows.find(|value| value["row"] == row && value["layer"] == layer);
+        found.unwrap()
+    }
+
+    fn kind(&self, row: &str, layer: &str, kind: &str) -> f64 {
+        self.row(row, layer)["kinds"][kind].as_f64().unwrap()
+    }
+
+    fn least(&self, row: &str, layer: &str) -> f64 {
+        self.row(row, layer)["least"].as_f64().unwrap()
+    }
+
+    /// All kinds that do not grow with time.
+    fn timeless(&self, row: &str, layer: &str) -> f64 {
+        let kinds = self.row(row, layer)["kinds"].as_object().unwrap();
+        let kinds = kinds
+            .iter()
+            .filter(|(kind, _)| !["interrupt", "timer", "memory"].contains(&kind.as_str()));
+        kinds.map(|(_, count)| count.as_f64().unwrap()).sum()
+    }
+
+    /// What does not depend on time.
+    fn check(&self, others: &[&str]) {
+        for other in others {
+            let (with, without) = (
+                self.kind("boot", "kvm", "eoi"),
+                self.kind("boot", other, "eoi"),
+            );
+            assert!(with * 3.0 < without, "ends of interrupts, {other}");
+            let (with, without) = (
+                self.kind("ipi", "kvm", "ipi"),
+                self.kind("ipi", other, "ipi"),
+            );
+            assert!(with > 0.5 && with * 2.0 < without, "interrupts, {other}");
+            let (with, without) = (self.least("flush", "kvm"), self.least("flush", other));
+            assert!(with * 4.0 < without, "flushes, {other}");
+            assert!(self.kind("delay", other, "io_delay") >= 100.0, "{other}");
+            assert!(self.least("lock", other) < 1e-9, "{other}");
+        }
+        assert!(self.kind("delay", "kvm", "io_delay") < 1e-9);
+        assert!(self.least("lock", "kvm") < 1e-9);
+    }
+}
+
+/// Ends of interrupts, interrupts, flushes of a vCPU that is preempted, I/O delays; and locks
+/// without contention make no exit.
+#[test]
+fn the_layer_saves_exits() {
+    let mut host = Parts::new(2).with_linux().start();
+    let words = "--quick --rounds 2 --layer native --layer kvm --row boot --row ipi --row lock \
+                 --row flush --row delay";
+    Exits::count(&mut host, words, 120).check(&["native"]);
+    // Nothing is left in the host's trace.
+    assert_eq!(host.ok("ls /sys/kernel/tracing/instances", 10), "");
+}
+
+/// All rows: contended locks are among what is saved, and the layer makes nothing dearer.
+#[test]
+#[ignore = "long: make test-release"]
+fn no_row_has_more_exits_with_the_layer() {
+    let mut host = Parts::new(2).with_linux().start();
+    let exits = Exits::count(&mut host, "", 600);
+    exits.check(&["none", "native"]);
+    for other in ["none", "native"] {
+        let (with, without) = (exits.least("contend", "kvm"), exits.least("contend", other));
+        assert!(with < without, "contended locks, {other}");
+        for row in [
+            "idle",
+            "ticks",
+            "hackbench",
+            "pipe",
+            "pipe_across",
+            "fork",
+            "ipi",
+            "flush",
+        ] {
+            let (with, without) = (exits.timeless(row, "kvm"), exits.timeless(row, other));
+            assert!(with <= without * 1.25 + 0.05, "{row}, {other}");
+        }
+    }
+}
